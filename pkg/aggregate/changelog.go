@@ -1,0 +1,218 @@
+package aggregate
+
+import "iter"
+
+// change is one change of one object: nil before is an add, nil after a
+// delete.
+type change struct{ before, after *entry }
+
+// scopeChange is a bulk change: the scope's roots before and after, nil where
+// it was or is not there. What changed between them is found when somebody
+// asks.
+type scopeChange struct{ before, after *scopeRoot }
+
+// record is one commit in the change log: either the changes of one scope, or
+// bulk changes. It covers the revisions (from, to].
+type record struct {
+	from, to Revision
+	scope    *scopeID // of changes
+	changes  []change
+	bulk     []scopeChange
+	bytes    int64
+}
+
+const (
+	recordOverhead = 96
+	changeOverhead = 16
+)
+
+func newRecord(from, to Revision, scope *scopeID, changes []change, bulk []scopeChange) *record {
+	r := &record{from: from, to: to, scope: scope, changes: changes, bulk: bulk, bytes: recordOverhead}
+	for _, c := range changes {
+		r.bytes += changeOverhead
+		if c.before != nil {
+			r.bytes += c.before.size()
+		}
+	}
+	return r
+}
+
+// bulkBytes is the most that the record keeps alive beyond what is held: all
+// that its scopes held before.
+func (r *record) bulkBytes() int64 {
+	var n int64
+	for _, b := range r.bulk {
+		if b.before != nil && (b.after == nil || b.before.objects != b.after.objects) {
+			n += b.before.bytes
+		}
+	}
+	return n
+}
+
+const chunkLen = 64
+
+type chunk [chunkLen]*record
+
+// changeLog is a window of records, oldest first. A value is immutable; append
+// writes only to places that no earlier value covers, so readers of an earlier
+// one need no lock.
+type changeLog struct {
+	chunks     []*chunk
+	start, end int // of the records, counted from chunks[0][0]
+	bytes      int64
+	bulk       int64
+}
+
+func (l changeLog) at(i int) *record { return l.chunks[i/chunkLen][i%chunkLen] }
+
+// add returns the log with one more record, and without the oldest ones that
+// exceed the bound. Bulk changes have a budget of their own, so that a relist
+// does not push single changes out.
+func (l changeLog) add(r *record, bound int64) changeLog {
+	if l.end == len(l.chunks)*chunkLen {
+		l.chunks = append(l.chunks[:len(l.chunks):len(l.chunks)], new(chunk))
+	}
+	l.chunks[l.end/chunkLen][l.end%chunkLen] = r
+	l.end++
+	l.bytes += r.bytes
+	l.bulk += r.bulkBytes()
+	for l.start < l.end && (l.bytes > bound || l.bulk > bound) {
+		old := l.at(l.start)
+		l.bytes -= old.bytes
+		l.bulk -= old.bulkBytes()
+		l.start++
+	}
+	if drop := l.start / chunkLen; drop > 0 {
+		l.chunks = l.chunks[drop:]
+		l.start -= drop * chunkLen
+		l.end -= drop * chunkLen
+	}
+	return l
+}
+
+// since returns the index of the first record that goes beyond rev, and false
+// when the log no longer reaches back that far.
+func (l changeLog) since(rev, current Revision) (int, bool) {
+	if rev == current {
+		return l.end, true
+	}
+	lo, hi := l.start, l.end
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if l.at(mid).to > rev {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	if lo == l.end {
+		return lo, false
+	}
+	// Inside the oldest record is as good as before it: it holds every change
+	// that it covers.
+	return lo, l.at(lo).from <= rev
+}
+
+// Change is one change of one object, as the change log has it.
+type Change struct {
+	Revision      Revision
+	Before, After Object
+}
+
+// Changes yields every change after a revision, in their order, up to the
+// newest. ErrExpired is returned when the log no longer reaches back that far
+// or the revision is of another process, ErrFuture when it is yet to come.
+func (x *Index) Changes(after Revision) (iter.Seq[Change], error) {
+	p := x.current.Load()
+	switch {
+	case after < x.base || after>>32 > p.snapshot.revision>>32:
+		return nil, ErrExpired
+	case after > p.snapshot.revision:
+		return nil, ErrFuture
+	}
+	from, ok := p.log.since(after, p.snapshot.revision)
+	if !ok {
+		return nil, ErrExpired
+	}
+	return func(yield func(Change) bool) {
+		skip := func(c Change) bool { return c.Revision <= after || yield(c) }
+		for i := from; i < p.log.end; i++ {
+			if !p.log.at(i).each(skip) {
+				return
+			}
+		}
+	}, nil
+}
+
+func (r *record) each(yield func(Change) bool) bool {
+	rev := r.from
+	for _, c := range r.changes {
+		rev++
+		if !yield(makeChange(rev, scopeIDs{r.scope, r.scope}, c)) {
+			return false
+		}
+	}
+	for _, b := range r.bulk {
+		if !r.eachDeleted(b, &rev, yield) {
+			return false
+		}
+	}
+	for _, b := range r.bulk {
+		if !r.eachUpserted(b, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+type scopeIDs struct{ before, after *scopeID }
+
+func (b scopeChange) ids() (ids scopeIDs) {
+	if b.before != nil {
+		ids.before = b.before.scopeID
+	}
+	if b.after != nil {
+		ids.after = b.after.scopeID
+	}
+	return ids
+}
+
+func makeChange(rev Revision, ids scopeIDs, c change) Change {
+	out := Change{Revision: rev}
+	if c.before != nil {
+		out.Before = Object{ids.before, c.before}
+	}
+	if c.after != nil {
+		out.After = Object{ids.after, c.after}
+	}
+	return out
+}
+
+// eachDeleted yields the deletions of a bulk change, which come first.
+func (r *record) eachDeleted(b scopeChange, rev *Revision, yield func(Change) bool) bool {
+	more := true
+	diffTrees(b.before, b.after, func(c change) bool {
+		if c.before != nil && (c.after == nil || !sameUID(c.before.identity, c.after.identity)) {
+			*rev++
+			more = yield(makeChange(*rev, b.ids(), change{before: c.before}))
+		}
+		return more
+	})
+	return more
+}
+
+func (r *record) eachUpserted(b scopeChange, yield func(Change) bool) bool {
+	more := true
+	diffTrees(b.before, b.after, func(c change) bool {
+		if c.after == nil {
+			return true
+		}
+		rev := c.after.revision
+		if c.before != nil && !sameUID(c.before.identity, c.after.identity) {
+			c.before = nil
+		}
+		more = yield(makeChange(rev, b.ids(), c))
+		return more
+	})
+	return more
+}

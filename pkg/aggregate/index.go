@@ -1,0 +1,179 @@
+package aggregate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tidwall/btree"
+)
+
+// Revision numbers the states of the index: the epoch of the process in the
+// upper 32 bits, a counter below. Every change of an object takes one, so no
+// two changes share theirs; a snapshot's is that of its last change.
+type Revision uint64
+
+// Options configure an Index.
+type Options struct {
+	// Epoch tells this process's revisions from those of any other. It must
+	// rise with every start; seconds since 1970 serve.
+	Epoch uint32
+	// LogBytes bounds the memory that the change log keeps alive: for single
+	// changes and, again, for bulk ones. 0 means 64 MiB.
+	LogBytes int64
+	// Fields are the declared fields of each kind, as dotted paths; List finds
+	// objects by them.
+	Fields map[Kind][]string
+}
+
+const defaultLogBytes = 64 << 20
+
+// Index is the aggregate index. Its methods are safe for concurrent use;
+// readers never wait for writers.
+type Index struct {
+	base    Revision
+	log     int64
+	fields  map[Kind][]fieldPath
+	codecs  *codecs
+	current atomic.Pointer[published]
+
+	// mu serialises publishing. Under it: the trees that the next snapshot
+	// copies, and the writers.
+	mu      sync.Mutex
+	scopes  *btree.BTreeG[*scopeRoot]
+	members *btree.BTreeG[*memberRoot]
+	writers map[scopeKey]*Scope
+}
+
+// published is what one atomic load gives a reader.
+type published struct {
+	snapshot *Snapshot
+	log      changeLog
+	next     chan struct{} // closed when a newer one is published
+}
+
+type scopeKey struct {
+	member string
+	kind   Kind
+}
+
+// New returns an empty index.
+func New(opts Options) (*Index, error) {
+	if opts.Epoch == 0 {
+		return nil, fmt.Errorf("aggregate: Options.Epoch must be above 0")
+	}
+	if opts.LogBytes < 0 {
+		return nil, fmt.Errorf("aggregate: Options.LogBytes is %d, must not be negative", opts.LogBytes)
+	}
+	if opts.LogBytes == 0 {
+		opts.LogBytes = defaultLogBytes
+	}
+	codecs, err := newCodecs()
+	if err != nil {
+		return nil, err
+	}
+	x := &Index{
+		base:    Revision(opts.Epoch) << 32,
+		log:     opts.LogBytes,
+		fields:  make(map[Kind][]fieldPath, len(opts.Fields)),
+		codecs:  codecs,
+		scopes:  newTree(lessScope),
+		members: newTree(func(a, b *memberRoot) bool { return a.Name < b.Name }),
+		writers: map[scopeKey]*Scope{},
+	}
+	for kind, names := range opts.Fields {
+		for _, n := range names {
+			if n == "" || strings.HasPrefix(n, ".") || strings.HasSuffix(n, ".") || strings.Contains(n, "..") {
+				return nil, fmt.Errorf("aggregate: Options.Fields[%q]: %q is not a dotted path", kind, n)
+			}
+		}
+		x.fields[kind] = splitFields(names)
+	}
+	x.current.Store(&published{
+		snapshot: &Snapshot{revision: x.base, base: x.base, fields: x.fields, scopes: x.scopes.Copy(), members: x.members.Copy()},
+		next:     make(chan struct{}),
+	})
+	return x, nil
+}
+
+// Snapshot returns the newest state: one atomic load.
+func (x *Index) Snapshot() *Snapshot { return x.current.Load().snapshot }
+
+// Newer returns a channel that is closed once a state newer than s is there.
+func (x *Index) Newer(s *Snapshot) <-chan struct{} {
+	p := x.current.Load()
+	if p.snapshot.revision != s.revision {
+		return closedChan
+	}
+	return p.next
+}
+
+var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// publish makes the trees as they are under mu the newest state. Its order is
+// the proof that readers see a commit whole: the record is written to a place
+// that no reader's log covers, then one store shows snapshot and log at once,
+// then whoever waits is woken. x.mu must be held.
+func (x *Index) publish(old *published, rec *record) {
+	x.current.Store(&published{
+		snapshot: &Snapshot{
+			revision: rec.to, base: x.base, fields: x.fields,
+			scopes: x.scopes.Copy(), members: x.members.Copy(),
+		},
+		log:  old.log.add(rec, x.log),
+		next: make(chan struct{}),
+	})
+	close(old.next)
+}
+
+// PutMember lets a member join, or changes what is known of it: one commit, or
+// none when nothing changed. A member whose UID differs from that of the one
+// that holds the name is ErrIdentity: the old one leaves first.
+func (x *Index) PutMember(m Member) error {
+	m = cloneMember(m)
+	slices.SortFunc(m.Labels, func(a, b Label) int { return strings.Compare(a.Key, b.Key) })
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	next := &memberRoot{Member: m}
+	if held, ok := x.members.Get(next); ok {
+		if held.UID != m.UID {
+			return fmt.Errorf("member %q: %w (uid %s, not %s)", m.Name, ErrIdentity, held.UID, m.UID)
+		}
+		if equalMembers(held.Member, m) {
+			return nil
+		}
+		next.kinds = held.kinds
+	}
+	x.members.Set(next)
+	old := x.current.Load()
+	at := old.snapshot.revision
+	x.publish(old, newRecord(at, at+1, nil, nil, nil))
+	return nil
+}
+
+// RemoveMember lets a member leave with all its scopes and objects: one
+// commit. Its writers find their scopes closed. It reports whether the member
+// was there.
+func (x *Index) RemoveMember(name string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m, ok := x.members.Delete(&memberRoot{Member: Member{Name: name}})
+	if !ok {
+		return false
+	}
+	var bulk []scopeChange
+	revisions := Revision(1)
+	for _, kind := range m.kinds {
+		if root, ok := x.scopes.Delete(pivotScope(name, kind)); ok {
+			bulk = append(bulk, scopeChange{before: root})
+			revisions += Revision(root.objects.Len())
+		}
+		delete(x.writers, scopeKey{name, kind})
+	}
+	old := x.current.Load()
+	at := old.snapshot.revision
+	x.publish(old, newRecord(at, at+revisions, nil, nil, bulk))
+	return true
+}

@@ -1,0 +1,6 @@
+//go:build !invariants
+
+package aggregate
+
+// checkRoot is compiled in by the build tag invariants.
+func checkRoot(*scopeRoot) {}

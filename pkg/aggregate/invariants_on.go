@@ -1,0 +1,58 @@
+//go:build invariants
+
+package aggregate
+
+import "fmt"
+
+// checkMax bounds what a check costs: larger scopes are checked at one commit
+// in as many as they have thousands of objects.
+const checkMax = 1000
+
+// checkRoot panics when the trees of a root do not agree.
+func checkRoot(r *scopeRoot) {
+	n := r.objects.Len()
+	if n > checkMax && setNumbers.Load()%uint64(n/checkMax+1) != 0 {
+		return
+	}
+	labelled, fielded, owned := 0, 0, 0
+	var bytes int64
+	r.objects.Scan(func(e *entry) bool {
+		bytes += e.size()
+		labelled += checkSet(r.labels, e.labels, e.identity)
+		fielded += checkSet(r.fields, e.fields, e.identity)
+		seen := map[string]bool{}
+		for _, o := range e.ownerList() {
+			ref, ok := r.owners.Get(ownerRef{o.UID, e.identity})
+			if !ok || ref.identity != e.identity {
+				panic(fmt.Sprintf("aggregate: owner %s of %s is not indexed", o.UID, e.name))
+			}
+			if !seen[o.UID] {
+				seen[o.UID] = true
+				owned++
+			}
+		}
+		return true
+	})
+	if labelled != r.labels.postings.Len() || fielded != r.fields.postings.Len() || owned != r.owners.Len() {
+		panic(fmt.Sprintf("aggregate: %s %s: postings %d, %d, %d for %d, %d, %d objects", r.member, r.kind,
+			r.labels.postings.Len(), r.fields.postings.Len(), r.owners.Len(), labelled, fielded, owned))
+	}
+	if bytes != r.bytes {
+		panic(fmt.Sprintf("aggregate: %s %s: account of %d bytes, holds %d", r.member, r.kind, r.bytes, bytes))
+	}
+}
+
+func checkSet(x attrIndex, set *attrSet, id *identity) int {
+	if set == nil {
+		return 0
+	}
+	if got, ok := x.postings.Get(id); !ok || got != id {
+		panic(fmt.Sprintf("aggregate: %s is not posted", id.name))
+	}
+	for _, p := range set.pairs {
+		if _, ok := x.pairs.Get(pair{p.Key, p.Value, set}); !ok {
+			panic(fmt.Sprintf("aggregate: pair %s=%s of %s is not indexed", p.Key, p.Value, id.name))
+		}
+	}
+	return 1
+}

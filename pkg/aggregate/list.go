@@ -1,0 +1,230 @@
+package aggregate
+
+import (
+	"container/heap"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/tidwall/btree"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Query selects objects of one kind. The zero value of a field selects
+// everything.
+type Query struct {
+	Kind      Kind
+	Members   []string // sorted; nil: all
+	Namespace string
+	Labels    labels.Selector
+	Fields    map[string]string // declared fields and the value that each must have
+	After     Position          // exclusive start: objects after it in the list's order
+}
+
+// Position is a place in the order of lists: member, namespace, name.
+type Position struct{ Member, Namespace, Name string }
+
+// Position returns the object's place in the order of lists.
+func (o Object) Position() Position {
+	return Position{Member: o.Member(), Namespace: o.Namespace(), Name: o.Name()}
+}
+
+// List yields the objects that a query selects, by member, namespace and name.
+// Its cost follows the answer where a selector requires a value. It returns
+// ErrNotIndexed for a field that the kind does not declare.
+func (s *Snapshot) List(q Query) (iter.Seq[Object], error) {
+	if err := s.checkQuery(q); err != nil {
+		return nil, err
+	}
+	return func(yield func(Object) bool) {
+		s.plans(q, func(r *scopeRoot, p plan) bool {
+			return p.run(func(e *entry) bool { return yield(Object{r.scopeID, e}) })
+		})
+	}, nil
+}
+
+// Count returns how many objects a query selects, without decoding any.
+func (s *Snapshot) Count(q Query) (int, error) {
+	if err := s.checkQuery(q); err != nil {
+		return 0, err
+	}
+	n := 0
+	s.plans(q, func(r *scopeRoot, p plan) bool {
+		if p.everything() {
+			n += r.objects.Len()
+			return true
+		}
+		return p.run(func(*entry) bool { n++; return true })
+	})
+	return n, nil
+}
+
+func (s *Snapshot) checkQuery(q Query) error {
+	for name := range q.Fields {
+		if !slices.ContainsFunc(s.fields[q.Kind], func(f fieldPath) bool { return f.name == name }) {
+			return fmt.Errorf("kind %s: field %q: %w", q.Kind, name, ErrNotIndexed)
+		}
+	}
+	return nil
+}
+
+// plans calls do for each scope that the query reaches, in order.
+func (s *Snapshot) plans(q Query, do func(*scopeRoot, plan) bool) {
+	visit := func(r *scopeRoot) bool {
+		p := plan{root: r, query: &q, from: key(q.Namespace, "")}
+		if r.member == q.After.Member {
+			after := key(q.After.Namespace, q.After.Name)
+			if compareKeys(after, p.from) >= 0 {
+				p.from, p.exclusive = after, true
+			}
+		}
+		return do(r, p)
+	}
+	if q.Members == nil {
+		for r := range s.kindScopes(q.Kind, q.After.Member) {
+			if !visit(r) {
+				return
+			}
+		}
+		return
+	}
+	for _, m := range q.Members {
+		if m < q.After.Member {
+			continue
+		}
+		if r, ok := s.scopes.Get(pivotScope(m, q.Kind)); ok && !visit(r) {
+			return
+		}
+	}
+}
+
+// plan is how one scope answers a query.
+type plan struct {
+	root      *scopeRoot
+	query     *Query
+	from      *identity // first key
+	exclusive bool      // from itself is not wanted
+}
+
+func (p plan) everything() bool {
+	q := p.query
+	return q.Namespace == "" && len(q.Fields) == 0 && (q.Labels == nil || q.Labels.Empty()) && !p.exclusive
+}
+
+// past reports whether a key lies behind the last one that is wanted.
+func (p plan) past(id *identity) bool {
+	return p.query.Namespace != "" && id.namespace.Value() != p.query.Namespace
+}
+
+// run yields the scope's matches and reports whether to go on.
+func (p plan) run(yield func(*entry) bool) bool {
+	q := p.query
+	byLabel := q.Labels != nil && !q.Labels.Empty()
+	switch {
+	case len(q.Fields) > 0:
+		sets := p.root.fields.matching(labels.SelectorFromValidatedSet(q.Fields))
+		return p.merge(p.root.fields.postings, sets, func(id *identity) *attrSet { return id.fields }, p.labelFilter(), yield)
+	case byLabel:
+		sets := p.root.labels.matching(q.Labels)
+		if 2*len(sets) > p.root.objects.Len() {
+			return p.scan(p.labelFilter(), yield)
+		}
+		if reqs, ok := q.Labels.Requirements(); ok && len(reqs) > 0 && q.Labels.Matches(labels.Set(nil)) {
+			// Objects without labels match too, and no posting leads to them.
+			return p.scan(p.labelFilter(), yield)
+		}
+		return p.merge(p.root.labels.postings, sets, func(id *identity) *attrSet { return id.labels }, nil, yield)
+	}
+	return p.scan(nil, yield)
+}
+
+// labelFilter returns a filter that judges each label set once, or nil.
+func (p plan) labelFilter() func(*identity) bool {
+	sel := p.query.Labels
+	if sel == nil || sel.Empty() {
+		return nil
+	}
+	known := map[*attrSet]bool{}
+	return func(id *identity) bool {
+		match, ok := known[id.labels]
+		if !ok {
+			match = sel.Matches(id.labels)
+			known[id.labels] = match
+		}
+		return match
+	}
+}
+
+func (p plan) scan(filter func(*identity) bool, yield func(*entry) bool) bool {
+	more := true
+	p.root.objects.Ascend(&entry{identity: p.from}, func(e *entry) bool {
+		if p.past(e.identity) {
+			return false
+		}
+		if p.exclusive && compareKeys(e.identity, p.from) == 0 || filter != nil && !filter(e.identity) {
+			return true
+		}
+		more = yield(e)
+		return more
+	})
+	return more
+}
+
+// merge yields the objects of several sets in the order of their keys.
+func (p plan) merge(postings *btree.BTreeG[*identity], sets []*attrSet, of func(*identity) *attrSet, filter func(*identity) bool, yield func(*entry) bool) bool {
+	h := make(postingHeap, 0, len(sets))
+	for _, set := range sets {
+		pivot := *p.from
+		pivot.labels, pivot.fields = set, set // the index looks at one of the two
+		it := &posting{iter: postings.Iter(), set: set, of: of}
+		if it.iter.Seek(&pivot) && it.valid() {
+			h = append(h, it)
+		}
+	}
+	heap.Init(&h)
+	for len(h) > 0 {
+		id := h[0].iter.Item()
+		if h[0].iter.Next() && h[0].valid() {
+			heap.Fix(&h, 0)
+		} else {
+			heap.Pop(&h)
+		}
+		if p.past(id) {
+			return true
+		}
+		if p.exclusive && compareKeys(id, p.from) == 0 || filter != nil && !filter(id) {
+			continue
+		}
+		// The posting names the object; its newest version is in the tree.
+		if e, ok := p.root.objects.Get(&entry{identity: id}); ok && !yield(e) {
+			return false
+		}
+	}
+	return true
+}
+
+// posting walks the objects of one set.
+type posting struct {
+	iter btree.IterG[*identity]
+	set  *attrSet
+	of   func(*identity) *attrSet
+}
+
+func (p *posting) valid() bool { return p.of(p.iter.Item()) == p.set }
+
+type postingHeap []*posting
+
+func (h postingHeap) Len() int           { return len(h) }
+func (h postingHeap) Less(i, j int) bool { return compareKeys(h[i].iter.Item(), h[j].iter.Item()) < 0 }
+func (h postingHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+// Push adds a posting.
+func (h *postingHeap) Push(x any) { *h = append(*h, x.(*posting)) }
+
+// Pop removes the last posting.
+func (h *postingHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
+}

@@ -1,0 +1,234 @@
+package aggregate
+
+import (
+	"iter"
+
+	"github.com/tidwall/btree"
+)
+
+// Snapshot is an immutable state of the whole index. It costs nothing to take
+// and keeps alive what it holds; any number of goroutines may use it.
+type Snapshot struct {
+	revision Revision
+	base     Revision
+	fields   map[Kind][]fieldPath
+	scopes   *btree.BTreeG[*scopeRoot]  // by kind, then member
+	members  *btree.BTreeG[*memberRoot] // by name
+}
+
+// Object is an object in a snapshot. The zero Object is none.
+type Object struct {
+	scope *scopeID
+	e     *entry
+}
+
+// IsZero reports whether there is no object.
+func (o Object) IsZero() bool { return o.e == nil }
+
+// Ref returns the object's place in the fleet.
+func (o Object) Ref() Ref {
+	return Ref{Member: o.scope.member, Kind: o.scope.kind, Namespace: o.Namespace(), Name: o.e.name}
+}
+
+// Member returns the name of the member that has the object.
+func (o Object) Member() string { return o.scope.member }
+
+// Namespace returns the object's namespace, "" when it is cluster-scoped.
+func (o Object) Namespace() string { return o.e.namespace.Value() }
+
+// Name returns the object's name.
+func (o Object) Name() string { return o.e.name }
+
+// UID returns the object's UID as the member wrote it.
+func (o Object) UID() string { return o.e.uidString() }
+
+// ResourceVersion returns the member's own resourceVersion of the object.
+func (o Object) ResourceVersion() string { return o.e.rvString() }
+
+// Revision returns the revision of the object's last change.
+func (o Object) Revision() Revision { return o.e.revision }
+
+// APIVersion returns the version that the object is held at, e.g. "apps/v1".
+func (o Object) APIVersion() string { return o.scope.version }
+
+// Labels returns the object's labels, sorted by key. The slice is shared and
+// must not be changed.
+func (o Object) Labels() []Label { return o.e.labels.list() }
+
+// Label returns the value of a label.
+func (o Object) Label(key string) (string, bool) { return o.e.labels.Lookup(key) }
+
+// Owners returns the object's owners. The slice is shared and must not be
+// changed.
+func (o Object) Owners() []Owner { return o.e.ownerList() }
+
+// AppendBody appends the object's canonical JSON (see Record.Body).
+func (o Object) AppendBody(dst []byte) ([]byte, error) {
+	return o.e.body.Load().decode(dst)
+}
+
+// Size returns the heap bytes that the object costs, estimated.
+func (o Object) Size() int64 { return o.e.size() }
+
+// Revision returns the snapshot's revision.
+func (s *Snapshot) Revision() Revision { return s.revision }
+
+// Member returns what is known of a member. Its slices must not be changed.
+func (s *Snapshot) Member(name string) (Member, bool) {
+	m, ok := s.members.Get(&memberRoot{Member: Member{Name: name}})
+	if !ok {
+		return Member{}, false
+	}
+	return m.Member, true
+}
+
+// Members yields all members by name. Their slices must not be changed.
+func (s *Snapshot) Members() iter.Seq[Member] {
+	return func(yield func(Member) bool) {
+		s.members.Scan(func(m *memberRoot) bool { return yield(m.Member) })
+	}
+}
+
+// ScopeInfo describes one scope in a snapshot.
+type ScopeInfo struct {
+	Member  string
+	Kind    Kind
+	Version string // API version that the scope is held at, e.g. "apps/v1"
+	Status  Status
+	Objects int
+	Bytes   int64 // heap bytes of the objects, estimated
+}
+
+func (r *scopeRoot) info() ScopeInfo {
+	return ScopeInfo{
+		Member: r.member, Kind: r.kind, Version: r.version, Status: r.status,
+		Objects: r.objects.Len(), Bytes: r.bytes,
+	}
+}
+
+// Scope returns one scope. One that nobody has opened is Unknown, and ok is
+// false.
+func (s *Snapshot) Scope(member string, kind Kind) (info ScopeInfo, ok bool) {
+	r, ok := s.scopes.Get(pivotScope(member, kind))
+	if !ok {
+		return ScopeInfo{Member: member, Kind: kind}, false
+	}
+	return r.info(), true
+}
+
+// Scopes yields the scopes of one member by kind or, when member is "", all
+// scopes by kind, then member.
+func (s *Snapshot) Scopes(member string) iter.Seq[ScopeInfo] {
+	return func(yield func(ScopeInfo) bool) {
+		if member == "" {
+			s.scopes.Scan(func(r *scopeRoot) bool { return yield(r.info()) })
+			return
+		}
+		m, ok := s.members.Get(&memberRoot{Member: Member{Name: member}})
+		if !ok {
+			return
+		}
+		for _, kind := range m.kinds {
+			if r, ok := s.scopes.Get(pivotScope(member, kind)); ok && !yield(r.info()) {
+				return
+			}
+		}
+	}
+}
+
+// Kinds yields the kinds that have a scope in any member, in order.
+func (s *Snapshot) Kinds() iter.Seq[Kind] {
+	return func(yield func(Kind) bool) {
+		last := Kind("")
+		s.scopes.Scan(func(r *scopeRoot) bool {
+			if r.kind == last {
+				return true
+			}
+			last = r.kind
+			return yield(r.kind)
+		})
+	}
+}
+
+// kindScopes yields the scopes of a kind by member, from a member on.
+func (s *Snapshot) kindScopes(kind Kind, from string) iter.Seq[*scopeRoot] {
+	return func(yield func(*scopeRoot) bool) {
+		s.scopes.Ascend(pivotScope(from, kind), func(r *scopeRoot) bool {
+			return r.kind == kind && yield(r)
+		})
+	}
+}
+
+// Get returns one object.
+func (s *Snapshot) Get(ref Ref) (Object, bool) {
+	r, ok := s.scopes.Get(pivotScope(ref.Member, ref.Kind))
+	if !ok {
+		return Object{}, false
+	}
+	return r.get(key(ref.Namespace, ref.Name))
+}
+
+func (r *scopeRoot) get(id *identity) (Object, bool) {
+	e, ok := r.objects.Get(&entry{identity: id})
+	if !ok {
+		return Object{}, false
+	}
+	return Object{r.scopeID, e}, true
+}
+
+// Named yields the objects of one namespace and name in all members, by
+// member.
+func (s *Snapshot) Named(kind Kind, namespace, name string) iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		k := key(namespace, name)
+		for r := range s.kindScopes(kind, "") {
+			if o, ok := r.get(k); ok && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// Owned yields the objects of a kind that name an owner of this UID, by member,
+// namespace and name. member "" means all: UIDs are unique in a fleet, but a
+// restored member may share them with the one it was restored from.
+func (s *Snapshot) Owned(kind Kind, member, uid string) iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		for r := range s.kindScopes(kind, member) {
+			if member != "" && r.member != member {
+				return
+			}
+			if !r.owned(uid, yield) {
+				return
+			}
+		}
+	}
+}
+
+func (r *scopeRoot) owned(uid string, yield func(Object) bool) bool {
+	more := true
+	r.owners.Ascend(ownerRef{uid: uid, identity: firstKey}, func(o ownerRef) bool {
+		if o.uid != uid {
+			return false
+		}
+		obj, ok := r.get(o.identity)
+		more = !ok || yield(obj)
+		return more
+	})
+	return more
+}
+
+// diffTrees yields the objects that differ between two roots, by key, in one
+// walk over both; nil is an empty root.
+func diffTrees(before, after *scopeRoot, yield func(change) bool) {
+	switch {
+	case before != nil && after != nil && before.objects == after.objects:
+	case before == nil && after == nil:
+	case before == nil:
+		after.objects.Scan(func(e *entry) bool { return yield(change{after: e}) })
+	case after == nil:
+		before.objects.Scan(func(e *entry) bool { return yield(change{before: e}) })
+	default:
+		mergeSeq(before.objects, after.objects, lessEntry, func(b, a *entry) bool { return yield(change{b, a}) })
+	}
+}

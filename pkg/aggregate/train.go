@@ -1,0 +1,243 @@
+package aggregate
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// A kind gets a dictionary once the fleet holds trainMin of its objects, and a
+// new one when it has grown trainGrowth-fold since or when objects of late
+// compress less well than the samples did, by trainDecay.
+const (
+	trainMin       = 64
+	trainGrowth    = 8
+	trainDecay     = 0.75
+	trainDecayOver = 512  // objects that the decay is judged by
+	trainGain      = 1.05 // by which a new dictionary must beat the old one
+
+	dictHistory = 96 << 10 // bytes of samples that bodies may refer to
+	dictSamples = 256      // objects that the entropy tables are made from
+	sampleMax   = 16 << 10 // larger objects are no samples
+)
+
+// Training says what a call of Train did.
+type Training struct {
+	Kind          Kind
+	Objects       int   // encoded anew
+	Before, After int64 // bytes of their bodies
+}
+
+// Train gives one kind that needs it a new dictionary, made from what the
+// fleet holds, and encodes the kind's bodies anew with it. It reports false
+// when no kind needs anything. It works on the caller's goroutine, stops early
+// when stop is closed, and is safe beside everything else: readers decode a
+// body with the dictionary that it was encoded with.
+func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
+	x.codecs.training.Lock()
+	defer x.codecs.training.Unlock()
+	snap := x.Snapshot()
+	for _, kind := range x.codecs.names() {
+		codec := x.codecs.of(kind)
+		objects := 0
+		for r := range snap.kindScopes(kind, "") {
+			objects += r.objects.Len()
+		}
+		trained := false
+		if codec.needs(objects) {
+			var err error
+			if trained, err = codec.train(x.codecs, snap.samples(kind, objects), objects); err != nil {
+				return Training{Kind: kind}, false, fmt.Errorf("kind %s: %w", kind, err)
+			}
+		}
+		if codec.behind || codec.trainedAt > 0 && objects > codec.checkedAt+codec.checkedAt/8 {
+			t, done := x.reencode(snap, kind, codec, stop)
+			codec.behind, codec.checkedAt = !done, objects
+			if trained || t.Objects > 0 {
+				return t, true, nil
+			}
+		}
+		if trained {
+			return Training{Kind: kind}, true, nil
+		}
+	}
+	return Training{}, false, nil
+}
+
+// needs reports whether a kind of so many objects is to be trained.
+func (k *kindCodec) needs(objects int) bool {
+	switch {
+	case k.trainedAt == 0:
+		return objects >= trainMin || k.sampled() >= trainMin/2 && !k.sampling.Load()
+	case objects >= trainGrowth*k.trainedAt:
+		return true
+	case k.objects.Load() < trainDecayOver:
+		return false
+	}
+	return k.restart() < trainDecay*k.ratio
+}
+
+// restart returns the ratio since the last restart, and counts anew.
+func (k *kindCodec) restart() float64 {
+	k.objects.Store(0)
+	return float64(k.raw.Swap(0)) / float64(max(k.packed.Swap(0), 1))
+}
+
+// samples returns bodies spread evenly over all that the fleet holds of a
+// kind.
+func (s *Snapshot) samples(kind Kind, objects int) [][]byte {
+	step := max(objects/(2*dictSamples), 1)
+	var out [][]byte
+	i := 0
+	for r := range s.kindScopes(kind, "") {
+		r.objects.Scan(func(e *entry) bool {
+			if i++; i%step != 0 {
+				return true
+			}
+			if b, err := e.body.Load().decode(nil); err == nil && len(b) <= sampleMax {
+				out = append(out, b)
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// train makes a dictionary and reports whether it became the current one: it
+// must do better than the one before on samples that are not part of it.
+func (k *kindCodec) train(c *codecs, samples [][]byte, objects int) (bool, error) {
+	early := k.takeSamples()
+	if len(samples) < trainMin {
+		samples = append(samples, early...)
+	}
+	k.trainedAt = max(objects, len(samples))
+	k.restart()
+	number := c.numbers.Add(1)
+	dict, judges := buildDict(samples, number)
+	if dict == nil {
+		k.ratio = 0
+		return false, nil
+	}
+	d, err := newDictionary(number, dict)
+	if err != nil {
+		return false, err
+	}
+	before, after := ratioOf(k.current.Load(), judges), ratioOf(d, judges)
+	if after < trainGain*before {
+		k.ratio = before
+		return false, nil
+	}
+	k.ratio = after
+	k.current.Store(d)
+	k.behind = true
+	return true, nil
+}
+
+func ratioOf(d *dictionary, samples [][]byte) float64 {
+	var raw, packed int
+	var scratch []byte
+	for _, s := range samples {
+		scratch = d.enc.EncodeAll(s, scratch[:0])
+		raw += len(s)
+		packed += len(scratch)
+	}
+	return float64(raw) / float64(max(packed, 1))
+}
+
+// buildDict makes a zstd dictionary: as history whole samples, which beats
+// extracted substrings on Kubernetes objects by a third and is built in
+// milliseconds, and entropy tables from how the samples compress against it.
+// It returns nil when the samples are too few or too alike for tables, and
+// the samples that the history does not hold.
+func buildDict(samples [][]byte, number uint64) (dict []byte, judges [][]byte) {
+	// The library panics on inputs that leave nothing to encode.
+	defer func() {
+		if r := recover(); r != nil {
+			dict = nil
+		}
+	}()
+	rng := rand.New(rand.NewPCG(number, 0x5eed))
+	rng.Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
+	var history []byte
+	for i, s := range samples {
+		// At least a quarter stays out, to judge by.
+		if len(history)+len(s) <= dictHistory && i < len(samples)*3/4 {
+			history = append(history, s...)
+		} else {
+			judges = append(judges, s)
+		}
+	}
+	contents := samples
+	if len(contents) > dictSamples {
+		contents = contents[len(contents)-dictSamples:]
+	}
+	if len(contents) < 8 || len(history) < 256 {
+		return nil, nil
+	}
+	dict, err := zstd.BuildDict(zstd.BuildDictOptions{
+		ID: uint32(number)%(1<<31-1) + 1, Contents: contents, History: history,
+		Offsets: [3]int{1, 4, 8}, Level: zstd.SpeedFastest,
+	})
+	if err != nil {
+		return nil, nil // such samples are no error: the kind goes without
+	}
+	return dict, judges
+}
+
+// reencode encodes bodies of other dictionaries with the current one. Content
+// and revisions stay, so no reader can tell but by the memory.
+func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-chan struct{}) (t Training, done bool) {
+	t.Kind = kind
+	dict := codec.current.Load()
+	var raw, scratch []byte
+	done = true
+	for r := range snap.kindScopes(kind, "") {
+		x.mu.Lock()
+		w := x.writers[scopeKey{r.member, kind}]
+		x.mu.Unlock()
+		r.objects.Scan(func(e *entry) bool {
+			select {
+			case <-stop:
+				done = false
+				return false
+			default:
+			}
+			old := e.body.Load()
+			if old.dict == dict {
+				return true
+			}
+			var err error
+			if raw, err = old.decode(raw[:0]); err != nil {
+				return true // it stays as it is, decodable or not
+			}
+			var next *body
+			next, scratch = dict.encode(raw, scratch)
+			if w == nil {
+				e.body.CompareAndSwap(old, next)
+			} else {
+				w.exchange(e, old, next)
+			}
+			t.Objects++
+			t.Before += int64(len(old.data))
+			t.After += int64(len(next.data))
+			return true
+		})
+		if !done {
+			break
+		}
+	}
+	return t, done
+}
+
+// exchange swaps an entry's body and keeps the scope's account right.
+func (s *Scope) exchange(e *entry, old, next *body) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !e.body.CompareAndSwap(old, next) {
+		return
+	}
+	if held, ok := s.root.objects.Get(e); ok && held == e {
+		s.root.bytes += int64(len(next.data) - len(old.data))
+	}
+}
