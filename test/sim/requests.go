@@ -1,0 +1,76 @@
+package sim
+
+import (
+	"maps"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A Request is what requests are counted by.
+type Request struct {
+	// Verb is get, list, watch, create, update, patch or delete; watchlist for a watch
+	// with sendInitialEvents; discovery, version or healthz outside of kinds; other.
+	Verb string
+	Kind schema.GroupResource
+}
+
+// Requests counts the requests that a member has read, refused ones included.
+type Requests struct {
+	mu     sync.Mutex
+	counts map[Request]int
+}
+
+func (r *Requests) add(req Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counts == nil {
+		r.counts = map[Request]int{}
+	}
+	r.counts[req]++
+}
+
+// Count is the number of requests with a verb for a kind.
+func (r *Requests) Count(verb string, kind schema.GroupResource) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts[Request{verb, kind}]
+}
+
+// Verb is the number of requests with a verb, whatever the kind.
+func (r *Requests) Verb(verb string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for req, c := range r.counts {
+		if req.Verb == verb {
+			n += c
+		}
+	}
+	return n
+}
+
+// Total is the number of all requests.
+func (r *Requests) Total() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, c := range r.counts {
+		n += c
+	}
+	return n
+}
+
+// All is a copy of the counts.
+func (r *Requests) All() map[Request]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.counts)
+}
+
+// Reset starts counting from zero.
+func (r *Requests) Reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts = nil
+}
