@@ -1,0 +1,219 @@
+package tcpproxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+const (
+	readSize = 32 << 10
+	// maxWrite is the largest piece written at once, and a throttle's burst.
+	maxWrite = 16 << 10
+	// maxHeld bounds the bytes in flight per connection and direction, as a
+	// TCP window would: beyond it the sender is held back.
+	maxHeld = 8 << 20
+	// maxChunks bounds the reads in flight, for senders of tiny pieces.
+	maxChunks = 8 << 10
+)
+
+type direction int
+
+const (
+	toTarget direction = iota
+	toClient
+)
+
+// conn is one proxied connection.
+type conn struct {
+	proxy  *Proxy
+	client *net.TCPConn
+	cancel context.CancelFunc // ends the connection's goroutines
+
+	mu     sync.Mutex
+	server *net.TCPConn // nil until dialled
+	ended  bool
+}
+
+// chunk is what one read returned.
+type chunk struct {
+	data []byte
+	err  error // the stream's end; io.EOF for an orderly one
+	at   time.Time
+}
+
+// abort closes both sides, with a TCP reset if asked for.
+func (c *conn) abort(reset bool) {
+	c.cancel()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.ended = true
+	for _, nc := range []*net.TCPConn{c.client, c.server} {
+		if nc == nil {
+			continue
+		}
+		if reset {
+			_ = nc.SetLinger(0)
+		}
+		_ = nc.Close()
+	}
+}
+
+// serve forwards both ways until both ends have closed or the connection is
+// aborted.
+func (c *conn) serve(ctx context.Context) {
+	if !c.dial(ctx) {
+		c.abort(true) // what a client sees of a server that is not there
+		return
+	}
+	var pumps sync.WaitGroup
+	pumps.Go(func() { c.pump(ctx, toTarget, c.server, c.client) })
+	pumps.Go(func() { c.pump(ctx, toClient, c.client, c.server) })
+	pumps.Wait()
+}
+
+// dial connects to the target once the mode is not a black hole.
+func (c *conn) dial(ctx context.Context) bool {
+	for {
+		m, _, changed := c.proxy.current(toTarget)
+		if m.State != BlackHole {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+	d := net.Dialer{Timeout: 10 * time.Second}
+	nc, err := d.DialContext(ctx, "tcp4", c.proxy.target)
+	if err != nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		_ = nc.Close()
+		return false
+	}
+	c.server = nc.(*net.TCPConn)
+	return true
+}
+
+// pump reads src and writes dst, decoupled by a queue so that latency does not
+// bound throughput. It returns when src has ended and all is written.
+func (c *conn) pump(ctx context.Context, d direction, dst, src *net.TCPConn) {
+	queue := make(chan chunk, maxChunks)
+	held := semaphore.NewWeighted(maxHeld)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		defer close(queue)
+		read(ctx, src, queue, held)
+	})
+	defer reader.Wait()
+	for ch := range queue {
+		if !c.forward(ctx, d, dst, ch) {
+			c.abort(false) // also ends the reader
+			continue
+		}
+		held.Release(int64(len(ch.data)))
+		switch {
+		case errors.Is(ch.err, io.EOF):
+			_ = dst.CloseWrite()
+		case ch.err != nil:
+			c.abort(true)
+		}
+	}
+}
+
+// read queues what src delivers until it ends or ctx does.
+func read(ctx context.Context, src *net.TCPConn, queue chan<- chunk, held *semaphore.Weighted) {
+	buf := make([]byte, readSize)
+	for {
+		n, err := src.Read(buf)
+		if held.Acquire(ctx, int64(n)) != nil {
+			return
+		}
+		select {
+		case queue <- chunk{data: append([]byte(nil), buf[:n]...), err: err, at: time.Now()}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// forward writes ch as the mode allows, following its changes; an empty chunk
+// (the stream's end) is held back like any other. It reports false when the
+// connection is over.
+func (c *conn) forward(ctx context.Context, d direction, dst *net.TCPConn, ch chunk) bool {
+	data := ch.data
+	for first := true; first || len(data) > 0; {
+		m, limit, changed := c.proxy.current(d)
+		if m.State == BlackHole {
+			if !wait(ctx, nil, changed) {
+				return false
+			}
+			continue
+		}
+		if left := time.Until(ch.at.Add(m.Latency)); left > 0 {
+			if !sleep(ctx, left, changed) {
+				return false
+			}
+			continue
+		}
+		piece := data[:min(len(data), maxWrite)]
+		if limit != nil {
+			r := limit.ReserveN(time.Now(), len(piece))
+			if left := r.Delay(); left > 0 {
+				if !sleep(ctx, left, changed) {
+					return false
+				}
+				select {
+				case <-changed: // the bound may be another now
+					r.Cancel()
+					continue
+				default:
+				}
+			}
+		}
+		n, err := dst.Write(piece)
+		if d == toTarget {
+			c.proxy.sent.Add(int64(n))
+		} else {
+			c.proxy.received.Add(int64(n))
+		}
+		if err != nil {
+			return false
+		}
+		data, first = data[n:], false
+	}
+	return ctx.Err() == nil
+}
+
+// sleep waits for d or a change of mode; it reports false when ctx ends.
+func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	return wait(ctx, t.C, changed)
+}
+
+func wait(ctx context.Context, timer <-chan time.Time, changed <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer:
+	case <-changed:
+	}
+	return true
+}
