@@ -25,8 +25,8 @@ type Source interface {
 	Len() int
 	// Name is cheap: it does not make the object.
 	Name(i int) (namespace, name string)
-	// Object returns a new object that the caller may change: the Go type of a
-	// built-in kind, *unstructured.Unstructured of a custom one.
+	// Object returns a new object that the caller may change, a Go type where speed
+	// matters, else unstructured. Its resourceVersion is the member's affair.
 	Object(i int) Object
 }
 
@@ -112,9 +112,14 @@ func (k *kindCodec) marshal(obj Object) ([]byte, error) {
 // object decodes an item; the caller owns the result.
 func (k *kindCodec) object(it *item) (Object, error) {
 	if it.source != nil {
-		obj := it.source.Object(int(it.index))
+		obj, err := k.convert(it.source.Object(int(it.index)))
+		if err != nil {
+			return nil, err
+		}
 		obj.SetResourceVersion(formatRV(it.rv))
-		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		if k.builtin {
+			obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		}
 		return obj, nil
 	}
 	if !k.builtin {
