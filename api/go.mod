@@ -1,0 +1,3 @@
+module federator.dev/federator/api
+
+go 1.26.0

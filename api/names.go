@@ -1,0 +1,36 @@
+package api
+
+// GroupName is the API group of federator's kinds.
+const GroupName = "federator.dev"
+
+// Labels and annotations, each key in the group. Which of them is set where is
+// part of the API: programs may rely on it.
+const (
+	// MemberKey names the member that an object was read from, as
+	// <namespace>/<name> of its Cluster. It is an annotation, since a label's
+	// value must not hold a slash.
+	MemberKey = GroupName + "/member"
+
+	// ResourceVersionKey is the annotation with the object's resourceVersion in
+	// its own cluster, on objects whose metadata.resourceVersion is the
+	// revision of the fleet.
+	ResourceVersionKey = GroupName + "/resource-version"
+
+	// RedactedKey is the annotation, valued RedactedValue, on Secrets and
+	// ConfigMaps whose values were replaced by "". Their keys are kept.
+	RedactedKey = GroupName + "/redacted"
+
+	// ActionKey is the annotation on an object that federator has written, with
+	// the name of the Action that recorded the intent.
+	ActionKey = GroupName + "/action"
+
+	// ProtectKey is the annotation, valued ProtectValue, with which the owner of
+	// an object asks federator never to write it.
+	ProtectKey = GroupName + "/protect"
+)
+
+// Values of annotations that are switches.
+const (
+	RedactedValue = "true"
+	ProtectValue  = "true"
+)
