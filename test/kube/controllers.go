@@ -134,8 +134,9 @@ func nodeReady(n corev1.Node) bool {
 	})
 }
 
-// poll calls done until it reports true, ctx ends or a minute has passed; the
-// latest error of done is part of the result.
+// poll calls done until it reports true, which makes its error the result, or
+// until ctx ends or a minute has passed; the latest error is part of the result
+// then.
 func poll(ctx context.Context, what string, done func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -143,8 +144,8 @@ func poll(ctx context.Context, what string, done func(context.Context) (bool, er
 	defer tick.Stop()
 	for {
 		ok, err := done(ctx)
-		if ok && err == nil {
-			return nil
+		if ok {
+			return err
 		}
 		select {
 		case <-ctx.Done():

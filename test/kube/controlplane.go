@@ -117,7 +117,7 @@ func (f *Fleet) startEtcd(ctx context.Context, name, dir string) (*Process, stri
 				"--listen-client-urls=" + url, "--advertise-client-urls=" + url,
 				"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
 				"--unsafe-no-fsync", "--log-level=warn", "--watch-progress-notify-interval=5s",
-				"--quota-backend-bytes=8589934592", "--max-request-bytes=67108864", "--max-txn-ops=10000",
+				"--quota-backend-bytes=8589934592", "--max-request-bytes=67108864",
 			},
 			ready: func(ctx context.Context) error { return probe(ctx, client, url+"/readyz") },
 		}
@@ -198,7 +198,7 @@ func (c *ControlPlane) connect(f *Fleet) error {
 }
 
 func adminClient(config *tls.Config) *http.Client {
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4}}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 32}}
 }
 
 // probe succeeds when a GET answers 200.
