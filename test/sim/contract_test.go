@@ -43,11 +43,10 @@ func contract(t *testing.T, config *rest.Config) {
 		{"selectors", testSelectors},
 		{"watch from a resourceVersion", testWatch},
 		{"watch translates events through a selector", testWatchSelector},
-		{"too old a watch is an ERROR event 410", testWatchExpired},
 		{"WatchList ends with its bookmark", testWatchList},
 		{"bookmark before the timeout", testBookmarkAtTimeout},
 		{"informers follow", testInformers},
-		{"a CRD comes, changes and goes", testCRD},
+		{"a CRD comes, changes with 410 and goes", testCRD},
 	} {
 		t.Run(strings.ReplaceAll(test.name, " ", "_"), func(t *testing.T) {
 			test.run(t, s.in(t))

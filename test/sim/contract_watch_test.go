@@ -142,21 +142,6 @@ func testWatchSelector(t *testing.T, s *subject) {
 	}
 }
 
-func testWatchExpired(t *testing.T, s *subject) {
-	s.create(t, "a", nil)
-	for name, w := range s.watchers(t, metav1.ListOptions{ResourceVersion: "1"}) {
-		t.Run(name, func(t *testing.T) {
-			ev, _ := nextEvent(t, w)
-			if ev.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(ev.Object)) {
-				t.Errorf("%s %v", ev.Type, ev.Object)
-			}
-			if _, ok := nextEvent(t, w); ok {
-				t.Error("the watch goes on after its error")
-			}
-		})
-	}
-}
-
 func testWatchList(t *testing.T, s *subject) {
 	yes := true
 	s.create(t, "a", nil)
@@ -190,8 +175,11 @@ func testWatchList(t *testing.T, s *subject) {
 
 func testBookmarkAtTimeout(t *testing.T, s *subject) {
 	rv := s.create(t, "a", nil).ResourceVersion
+	s.create(t, "b", nil) // a bookmark must have something newer to tell
 	five := int64(5)
-	for name, w := range s.watchers(t, metav1.ListOptions{ResourceVersion: rv, AllowWatchBookmarks: true, TimeoutSeconds: &five}) {
+	for name, w := range s.watchers(t, metav1.ListOptions{
+		ResourceVersion: rv, AllowWatchBookmarks: true, TimeoutSeconds: &five, FieldSelector: "metadata.name=absent",
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bookmarks := 0
@@ -202,6 +190,8 @@ func testBookmarkAtTimeout(t *testing.T, s *subject) {
 				}
 				if ev.Type == watch.Bookmark {
 					bookmarks++
+				} else {
+					t.Errorf("%s %v", ev.Type, ev.Object)
 				}
 			}
 			if bookmarks == 0 {
@@ -397,7 +387,24 @@ func testCRD(t *testing.T, s *subject) {
 		t.Errorf("under the second version: %v", err)
 	}
 
-	w, err := client.Resource(widgets).Namespace(s.ns).Watch(s.ctx, metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
+	// The change has made the server forget the history of the kind.
+	old, err := client.Resource(widgets).Namespace(s.ns).Watch(s.ctx, metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Stop()
+	if ev, _ := nextEvent(t, old); ev.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(ev.Object)) {
+		t.Errorf("a watch from before the change: %s %v", ev.Type, ev.Object)
+	}
+	if ev, ok := nextEvent(t, old); ok {
+		t.Errorf("after the error: %s %v", ev.Type, ev.Object)
+	}
+
+	list, err = client.Resource(widgets).Namespace(s.ns).List(s.ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := client.Resource(widgets).Namespace(s.ns).Watch(s.ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,8 @@ var (
 	namespaceResource = schema.GroupResource{Resource: "namespaces"}
 )
 
-// AddKind serves one more kind, or other versions of one that is served. Its watches
-// end, as a real server's do. Objects stay.
+// AddKind serves one more kind, or other versions of one that is served: then, as with a
+// real server, its watches end and its history is forgotten. Objects stay.
 func (m *Member) AddKind(k Kind) error {
 	if err := k.validate(); err != nil {
 		return err
@@ -51,7 +51,6 @@ func (m *Member) addKind(k Kind) {
 	// Requests under way hold the old table: it must not change under them.
 	next := newTable(k, m.opts.History, m.rv)
 	next.objects = *old.objects.Copy()
-	next.events, next.first, next.compacted = slices.Clone(old.events), old.first, old.compacted
 	m.tables[gr] = next
 	old.removed = true
 	old.dropWatches()

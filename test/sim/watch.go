@@ -105,7 +105,7 @@ func (m *Member) follow(r *http.Request, s *stream, opts *listOptions, cut, drop
 		defer ticker.Stop()
 		tick = ticker.C
 	}
-	sent := opts.rv // future resourceVersions are waited for, as kube-apiserver does
+	sent := opts.rv // kube-apiserver sends nothing that is not newer, bookmarks included
 	for {
 		events, rv, changed, ok := m.eventsFrom(s.table, s.seq)
 		if !ok {
@@ -123,10 +123,12 @@ func (m *Member) follow(r *http.Request, s *stream, opts *listOptions, cut, drop
 		select {
 		case <-changed:
 		case <-tick:
-			s.bookmark(max(rv, sent), false)
+			if rv > sent {
+				s.bookmark(rv, false)
+			}
 		case <-end.C:
-			if opts.AllowWatchBookmarks {
-				s.bookmark(max(rv, sent), false)
+			if opts.AllowWatchBookmarks && rv > sent {
+				s.bookmark(rv, false)
 				_ = s.flush()
 			}
 			return
