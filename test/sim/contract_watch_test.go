@@ -175,11 +175,12 @@ func testWatchList(t *testing.T, s *subject) {
 
 func testBookmarkAtTimeout(t *testing.T, s *subject) {
 	rv := s.create(t, "a", nil).ResourceVersion
-	s.create(t, "b", nil) // a bookmark must have something newer to tell
 	five := int64(5)
-	for name, w := range s.watchers(t, metav1.ListOptions{
+	watchers := s.watchers(t, metav1.ListOptions{
 		ResourceVersion: rv, AllowWatchBookmarks: true, TimeoutSeconds: &five, FieldSelector: "metadata.name=absent",
-	}) {
+	})
+	s.create(t, "b", nil) // a bookmark must have something newer to tell
+	for name, w := range watchers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bookmarks := 0
