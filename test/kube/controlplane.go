@@ -113,11 +113,11 @@ func (f *Fleet) startEtcd(ctx context.Context, name, dir string) (*Process, stri
 		return &Process{
 			name: name + "/etcd", path: f.assets.Binary(assets.Etcd), log: filepath.Join(dir, "etcd.log"),
 			args: []string{
-				"--name=default", "--data-dir=" + filepath.Join(dir, "etcd"),
+				"--name=etcd-0", "--data-dir=" + filepath.Join(dir, "etcd"),
 				"--listen-client-urls=" + url, "--advertise-client-urls=" + url,
-				"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
+				"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=etcd-0=" + peer,
 				"--unsafe-no-fsync", "--log-level=warn", "--watch-progress-notify-interval=5s",
-				"--quota-backend-bytes=8589934592", "--max-request-bytes=67108864",
+				"--quota-backend-bytes=8589934592",
 			},
 			ready: func(ctx context.Context) error { return probe(ctx, client, url+"/readyz") },
 		}

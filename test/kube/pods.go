@@ -26,9 +26,9 @@ type BulkOptions struct {
 	Prefix string
 	// Namespaces is the number of namespaces; 0 means 10.
 	Namespaces int
-	// Direct writes into etcd in storage encoding, some six times
-	// faster than the API. One pod still goes through the API: the others are
-	// its siblings, managedFields included.
+	// Direct writes into etcd in storage encoding, some six times faster than
+	// the API. One pod still goes through the API: the others are its
+	// siblings, managedFields included.
 	Direct bool
 	// Parallel is the number of writers; 0 means 16.
 	Parallel int

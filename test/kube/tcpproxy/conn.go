@@ -13,8 +13,8 @@ import (
 
 const (
 	readSize = 32 << 10
-	// maxWrite is the largest piece written at once, and a throttle's burst.
-	maxWrite = 16 << 10
+	// maxBurst is the most that a throttle lets pass at once.
+	maxBurst = 16 << 10
 	// maxHeld bounds the bytes in flight per connection and direction, as a
 	// TCP window would: beyond it the sender is held back.
 	maxHeld = 8 << 20
@@ -172,8 +172,9 @@ func (c *conn) forward(ctx context.Context, d direction, dst *net.TCPConn, ch ch
 			}
 			continue
 		}
-		piece := data[:min(len(data), maxWrite)]
+		piece := data
 		if limit != nil {
+			piece = data[:min(len(data), limit.Burst())]
 			r := limit.ReserveN(time.Now(), len(piece))
 			if left := r.Delay(); left > 0 {
 				if !sleep(ctx, left, changed) {

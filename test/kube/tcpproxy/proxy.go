@@ -143,8 +143,9 @@ func (p *Proxy) Set(m Mode) error {
 	if m.BytesPerSecond != p.mode.BytesPerSecond {
 		p.limits = [2]*rate.Limiter{}
 		if m.BytesPerSecond > 0 {
+			burst := min(max(m.BytesPerSecond/10, 1), maxBurst) // a tenth of a second's
 			for i := range p.limits {
-				p.limits[i] = rate.NewLimiter(rate.Limit(m.BytesPerSecond), maxWrite)
+				p.limits[i] = rate.NewLimiter(rate.Limit(m.BytesPerSecond), burst)
 			}
 		}
 	}

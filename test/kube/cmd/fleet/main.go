@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"text/tabwriter"
 
@@ -30,7 +31,13 @@ func main() {
 	var c config
 	flag.IntVar(&c.members, "members", 3, "number of members")
 	flag.BoolVar(&c.kcm, "kcm", false, "run kube-controller-manager, kube-scheduler and kwok on members and hub")
-	flag.IntVar(&c.workloads, "workloads", 0, "number of applications to deploy on each member")
+	flag.BoolFunc("workloads", "deploy an application on each member, or `N` with --workloads=N", func(v string) (err error) {
+		if v == "true" {
+			v = "1"
+		}
+		c.workloads, err = strconv.Atoi(v)
+		return err
+	})
 	flag.StringVar(&c.namespace, "namespace", "fleet", "hub namespace to register the members in; empty registers none")
 	flag.StringVar(&c.dir, "dir", "", "directory to keep data and logs in (default: a temporary one, removed at the end)")
 	flag.Parse()

@@ -1,0 +1,39 @@
+package kube
+
+import (
+	"context"
+	"strings"
+)
+
+// TB is what [StartTest] needs of a test or benchmark: *testing.T and
+// *testing.B have it.
+type TB interface {
+	Helper()
+	Context() context.Context
+	Cleanup(func())
+	Failed() bool
+	Logf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// StartTest starts a fleet that lives as long as the test, and logs the end of
+// every process's log if the test fails.
+func StartTest(tb TB, opts Options) *Fleet {
+	tb.Helper()
+	// The test's context ends before its cleanups run, which read the logs.
+	f, err := Start(context.WithoutCancel(tb.Context()), opts)
+	if err != nil {
+		tb.Fatalf("start fleet: %v", err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			var b strings.Builder
+			f.WriteLogs(&b)
+			tb.Logf("%s", b.String())
+		}
+		if err := f.Stop(); err != nil {
+			tb.Logf("stop fleet: %v", err)
+		}
+	})
+	return f
+}
