@@ -303,6 +303,12 @@ func (s *Scope) publish(root *scopeRoot, rec func(at Revision, before *scopeRoot
 // their number. Of items with one key the last counts. Changes not yet
 // committed are part of it.
 func (s *Scope) Replace(items []Item, status Status) (Revision, error) {
+	return s.ReplaceNamespace("", items, status)
+}
+
+// ReplaceNamespace is Replace for one namespace: objects of others stay. ""
+// means the whole scope.
+func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) (Revision, error) {
 	sorted := slices.Clone(items)
 	slices.SortStableFunc(sorted, func(a, b Item) int { return compareKeys(a.e.identity, b.e.identity) })
 	s.mu.Lock()
@@ -320,7 +326,10 @@ func (s *Scope) Replace(items []Item, status Status) (Revision, error) {
 		}
 		s.upsert(item.e, false)
 	}
-	for _, id := range s.absent(sorted) {
+	if s.stale {
+		namespace = "" // objects of the old version do not stay beside new ones
+	}
+	for _, id := range s.absent(namespace, sorted) {
 		s.remove(id)
 	}
 	if s.stale {
@@ -337,11 +346,15 @@ func (s *Scope) Replace(items []Item, status Status) (Revision, error) {
 	})
 }
 
-// absent returns the identities held that the sorted items lack.
-func (s *Scope) absent(sorted []Item) []*identity {
+// absent returns the identities held, of one namespace or all, that the sorted
+// items lack.
+func (s *Scope) absent(namespace string, sorted []Item) []*identity {
 	var gone []*identity
 	i := 0
-	s.root.objects.Scan(func(e *entry) bool {
+	s.root.objects.Ascend(&entry{identity: key(namespace, "")}, func(e *entry) bool {
+		if namespace != "" && e.namespace.Value() != namespace {
+			return false
+		}
 		for i < len(sorted) && compareKeys(sorted[i].e.identity, e.identity) < 0 {
 			i++
 		}

@@ -1,0 +1,156 @@
+package clusterinformers
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// resource is how one member serves one kind at one version.
+type resource struct {
+	gvr        schema.GroupVersionResource
+	gvk        schema.GroupVersionKind
+	namespaced bool
+}
+
+// offer is what one member serves: for each kind its versions, most preferred
+// first.
+type offer map[aggregate.Kind][]resource
+
+// catalog knows what every member serves, and so which version each kind is
+// held at in the whole fleet.
+type catalog struct {
+	fixed map[aggregate.Kind]string
+
+	mu      sync.Mutex
+	offers  map[string]offer
+	tally   map[aggregate.Kind]*tally
+	changed chan struct{} // closed and exchanged when a held version or the set of kinds changes
+}
+
+// tally counts, for one kind, the members that serve it, and at which versions.
+type tally struct {
+	members  int
+	versions map[string]int
+	held     string // "": no version is served by all
+}
+
+func newCatalog(held []HeldVersion) *catalog {
+	c := &catalog{
+		fixed: map[aggregate.Kind]string{}, offers: map[string]offer{},
+		tally: map[aggregate.Kind]*tally{}, changed: make(chan struct{}),
+	}
+	for _, h := range held {
+		c.fixed[h.Kind] = h.Version
+	}
+	return c
+}
+
+// put records what a member serves; nil when it has left.
+func (c *catalog) put(member string, o offer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	touched := map[aggregate.Kind]bool{}
+	for kind, versions := range c.offers[member] {
+		touched[kind] = true
+		t := c.tally[kind]
+		t.members--
+		for _, r := range versions {
+			t.versions[r.gvr.Version]--
+		}
+	}
+	for kind, versions := range o {
+		touched[kind] = true
+		t := c.tally[kind]
+		if t == nil {
+			t = &tally{versions: map[string]int{}}
+			c.tally[kind] = t
+		}
+		t.members++
+		for _, r := range versions {
+			t.versions[r.gvr.Version]++
+		}
+	}
+	if o == nil {
+		delete(c.offers, member)
+	} else {
+		c.offers[member] = o
+	}
+	c.settle(touched)
+}
+
+// settle computes the held versions of the kinds touched, and tells everybody
+// when one is another, or a kind is new or gone. c.mu must be held.
+func (c *catalog) settle(touched map[aggregate.Kind]bool) {
+	news := false
+	for kind := range touched {
+		t := c.tally[kind]
+		if t.members == 0 {
+			delete(c.tally, kind)
+			news = true
+			continue
+		}
+		held := c.fixed[kind]
+		if held == "" {
+			for v, n := range t.versions {
+				if n == t.members && (held == "" || version.CompareKubeAwareVersionStrings(v, held) > 0) {
+					held = v
+				}
+			}
+		}
+		if held != t.held || t.members == 1 {
+			news = true
+		}
+		t.held = held
+	}
+	if news {
+		close(c.changed)
+		c.changed = make(chan struct{})
+	}
+}
+
+// change returns a channel that is closed at the next change.
+func (c *catalog) change() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}
+
+// kinds returns every kind that some member serves.
+func (c *catalog) kinds() []aggregate.Kind {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kinds := make([]aggregate.Kind, 0, len(c.tally))
+	for k := range c.tally {
+		kinds = append(kinds, k)
+	}
+	slices.Sort(kinds)
+	return kinds
+}
+
+// pick returns the version that a member's scope of a kind is to be held at. A
+// member that does not serve the held version gets its own preferred one, and
+// condition says so.
+func (c *catalog) pick(kind aggregate.Kind, versions []resource) (r resource, condition string) {
+	c.mu.Lock()
+	held := ""
+	if t := c.tally[kind]; t != nil {
+		held = t.held
+	}
+	c.mu.Unlock()
+	for _, r := range versions {
+		if r.gvr.Version == held {
+			return r, ""
+		}
+	}
+	r = versions[0]
+	if held == "" {
+		return r, fmt.Sprintf("members serve no version in common: held at %s here", r.gvr.Version)
+	}
+	return r, fmt.Sprintf("%s is configured but not served: held at %s here", held, r.gvr.Version)
+}

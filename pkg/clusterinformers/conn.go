@@ -1,0 +1,369 @@
+package clusterinformers
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// access is one way to reach a member: its credentials and its transport.
+type access struct {
+	config *rest.Config
+	client *http.Client
+
+	mu    sync.Mutex
+	users map[*context.CancelFunc]struct{} // nil once ended
+}
+
+func newAccess(config *rest.Config, client *http.Client) *access {
+	return &access{config: config, client: client, users: map[*context.CancelFunc]struct{}{}}
+}
+
+// use registers a request that end cancels. It returns what to call when the
+// request is over.
+func (a *access) use(cancel context.CancelFunc) (over func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.users == nil {
+		cancel()
+		return cancel
+	}
+	a.users[&cancel] = struct{}{}
+	return func() {
+		cancel()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.users, &cancel)
+	}
+}
+
+// end cancels what still uses an access that is not to be used any more. A
+// rotated one is not ended: its streams go on until they end by themselves.
+func (a *access) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for cancel := range a.users {
+		(*cancel)()
+	}
+	a.users = nil
+}
+
+// rest returns a client for one group and version.
+func (a *access) rest(gv schema.GroupVersion) (rest.Interface, error) {
+	cfg := rest.CopyConfig(a.config)
+	cfg.GroupVersion = &gv
+	cfg.APIPath = "/apis"
+	if gv.Group == "" {
+		cfg.APIPath = "/api"
+	}
+	cfg.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	return rest.RESTClientForConfigAndClient(cfg, a.client)
+}
+
+// Delays between attempts to reach a member that is out of reach, and the
+// bucket that its scopes draw from when it is back.
+const (
+	probeFirst   = 50 * time.Millisecond
+	probeMax     = 5 * time.Second
+	probeTimeout = 5 * time.Second
+	deniedMax    = time.Minute // while the credentials are not accepted
+
+	reopenRate  = 50 // streams a second and member
+	reopenBurst = 25
+	reopenStir  = 50 * time.Millisecond // jitter, so that members do not act as one
+)
+
+// conn is what the scopes of one member share: whether it can be reached, and
+// how. A scope whose stream breaks reports it; one goroutine, run, then probes,
+// and lets all scopes go on at once.
+type conn struct {
+	reopen *rate.Limiter
+	onUp   func(ctx context.Context, a *access) error // checks who answers, before anything else is asked
+
+	mu      sync.Mutex
+	access  *access // nil: refused
+	up      bool
+	contact Contact
+	reason  Reason
+	message string
+	since   time.Time
+	changed chan struct{} // closed and exchanged at every change of the above
+	lastErr string
+	lastAt  time.Time
+}
+
+func newConn(onUp func(context.Context, *access) error) *conn {
+	return &conn{
+		reopen: rate.NewLimiter(reopenRate, reopenBurst), onUp: onUp,
+		contact: Disconnected, reason: Connecting, since: time.Now(), changed: make(chan struct{}),
+	}
+}
+
+// set changes the state and wakes whoever waits for a change. c.mu must be
+// held.
+func (c *conn) set(up bool, contact Contact, reason Reason, message string) {
+	if c.contact != contact || c.reason != reason {
+		c.since = time.Now()
+	}
+	c.up, c.contact, c.reason, c.message = up, contact, reason, clip(message)
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// swap exchanges the access. With a nil one the member is refused: what uses
+// the old one is ended. Otherwise old streams go on, and new ones use the new
+// access.
+func (c *conn) swap(a *access, refused *Refusal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.access
+	c.access = a
+	if old != nil {
+		defer old.client.CloseIdleConnections()
+	}
+	if a == nil {
+		if old != nil {
+			old.end()
+		}
+		c.set(false, Refused, refused.Reason, refused.Message)
+		return
+	}
+	if c.contact == Refused {
+		c.set(false, Disconnected, Connecting, "")
+		return
+	}
+	// Whether the new one works is found out by run.
+	c.set(false, c.contact, c.reason, c.message)
+}
+
+// wait returns the access once the member can be reached.
+func (c *conn) wait(ctx context.Context) (*access, error) {
+	for {
+		c.mu.Lock()
+		a, up, changed := c.access, c.up, c.changed
+		c.mu.Unlock()
+		if up {
+			return a, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// admit waits for the member to be reachable and for the scope's turn.
+func (c *conn) admit(ctx context.Context, again bool) (*access, error) {
+	a, err := c.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if again {
+		if err := pause(ctx, rand.N(reopenStir)); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.reopen.Wait(ctx); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// failed reports that a request over an access broke down. Reports about an
+// access that has been exchanged say nothing about the new one.
+func (c *conn) failed(a *access, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.note(err)
+	if c.access != a || !c.up {
+		return
+	}
+	// Contact stays as it is until a probe fails too: one broken stream is not
+	// a lost member.
+	c.set(false, c.contact, c.reason, c.message)
+}
+
+// note remembers an error for people to see. c.mu must be held.
+func (c *conn) note(err error) {
+	c.lastErr, c.lastAt = clip(err.Error()), time.Now()
+}
+
+func (c *conn) noteError(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.note(err)
+}
+
+// run probes whenever the member is not known to be up, until ctx is done.
+func (c *conn) run(ctx context.Context) {
+	delay := probeFirst
+	for {
+		c.mu.Lock()
+		a, up, changed := c.access, c.up, c.changed
+		c.mu.Unlock()
+		if up || a == nil {
+			delay = probeFirst
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		err := c.probe(ctx, a)
+		if ctx.Err() != nil {
+			return
+		}
+		most := c.judge(a, err)
+		if err == nil {
+			continue
+		}
+		// Decorrelated jitter: members that failed together do not return
+		// together.
+		delay = min(most, probeFirst+rand.N(3*delay))
+		c.mu.Lock()
+		exchanged := c.access != a
+		changed = c.changed
+		c.mu.Unlock()
+		if exchanged {
+			delay = probeFirst
+			continue
+		}
+		select {
+		case <-changed: // exchanged, most likely
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *conn) probe(ctx context.Context, a *access) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return c.onUp(ctx, a)
+}
+
+// judge takes the outcome of a probe into the state, and returns the longest
+// delay before the next one.
+func (c *conn) judge(a *access, err error) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.access != a {
+		return probeMax
+	}
+	if err == nil {
+		c.set(true, Connected, "", "")
+		return probeMax
+	}
+	c.note(err)
+	contact, reason, most := Disconnected, Unreachable, probeMax
+	var refusal *Refusal
+	switch {
+	case errors.As(err, &refusal):
+		contact, reason, most = Refused, refusal.Reason, deniedMax
+	case asRefusal(err) != nil:
+		contact, reason, most = Refused, asRefusal(err).Reason, deniedMax
+	case apierrors.IsUnauthorized(err):
+		reason, most = Unauthorized, deniedMax
+	}
+	if c.contact != contact || c.reason != reason {
+		c.set(false, contact, reason, err.Error())
+	}
+	return most
+}
+
+// state returns contact, reason, message and since when.
+func (c *conn) state() (Contact, Reason, string, time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.contact, c.reason, c.message, c.since
+}
+
+// change returns a channel that is closed at the next change of state.
+func (c *conn) change() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}
+
+// maxMessage bounds what is kept of a message: members write them.
+const maxMessage = 512
+
+// clip bounds a message that came from outside and takes control characters
+// out.
+func clip(s string) string {
+	out := make([]rune, 0, min(len(s), maxMessage))
+	for _, r := range s {
+		if len(out) == maxMessage {
+			out[maxMessage-1] = '…'
+			break
+		}
+		if r < ' ' || r == 0x7f {
+			r = ' '
+		}
+		out = append(out, r)
+	}
+	return string(out)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// trouble is what an error of a request to a member means for who made it.
+type trouble int
+
+const (
+	broken    trouble = iota // the connection failed: report it, wait, go on
+	busy                     // the member cannot at the moment: back off, go on
+	denied                   // the credentials are not accepted: report it, wait
+	forbidden                // this kind is not allowed
+	absent                   // this kind is not served
+	expired                  // the resourceVersion is too old: list again
+	unable                   // the member does not understand this way of asking
+)
+
+func classify(err error) trouble {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return broken
+	}
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return denied
+	case apierrors.IsForbidden(err):
+		return forbidden
+	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+		return absent
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err), tooLarge(err):
+		return expired
+	case apierrors.IsNotAcceptable(err), apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
+		return unable
+	}
+	return busy
+}
+
+// tooLarge reports the answer of a server that has not reached the
+// resourceVersion yet, as after a restore.
+func tooLarge(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}

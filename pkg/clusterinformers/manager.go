@@ -1,0 +1,189 @@
+package clusterinformers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Manager follows the members that its sources find, and keeps the index equal
+// to what they hold.
+type Manager struct {
+	opts    Options
+	metrics *metrics
+	catalog *catalog
+	slots   *slots
+	changed chan struct{} // one slot: a source's view is another
+	started time.Time
+
+	mu      sync.Mutex
+	views   [][]Spec // by source, nil until its first
+	members map[string]*member
+	leaving map[string]*member // under way out; a successor waits for it
+}
+
+// New returns a manager, or all that is wrong with its options.
+func New(opts Options) (*Manager, error) {
+	opts, err := opts.validate()
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{
+		opts: opts, catalog: newCatalog(opts.Held), slots: newSlots(opts.ParallelSyncs),
+		changed: make(chan struct{}, 1), views: make([][]Spec, len(opts.Sources)),
+		members: map[string]*member{}, leaving: map[string]*member{}, started: time.Now(),
+	}
+	if m.metrics, err = newMetrics(opts.Metrics); err != nil {
+		return nil, fmt.Errorf("clusterinformers: metrics: %w", err)
+	}
+	return m, nil
+}
+
+// Run follows the members until ctx is done, or until a source fails. It
+// returns when everything that it started has ended. What is in the index
+// stays.
+func (m *Manager) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for i, source := range m.opts.Sources {
+		wg.Go(func() {
+			err := safely(func() error { return source.Run(ctx, func(view []Spec) { m.setView(i, view) }) })
+			if err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("source %T: %w", source, err))
+			}
+		})
+	}
+	for {
+		select {
+		case <-m.changed:
+			m.reconcile(ctx, &wg)
+		case <-ctx.Done():
+			if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+func (m *Manager) setView(source int, view []Spec) {
+	m.mu.Lock()
+	m.views[source] = append(make([]Spec, 0, len(view)), view...)
+	m.mu.Unlock()
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// wanted merges the views: where two sources name one member, the first has
+// it. It is not complete until every source has spoken. m.mu must be held.
+func (m *Manager) wanted() (specs map[string]Spec, complete bool) {
+	specs, complete = map[string]Spec{}, true
+	for _, view := range m.views {
+		complete = complete && view != nil
+		for _, s := range view {
+			if _, taken := specs[s.Name]; !taken {
+				specs[s.Name] = s
+			}
+		}
+	}
+	return specs, complete
+}
+
+// reconcile lets members join, change and leave. A member that was recreated
+// under its name joins when the old one has left.
+func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	specs, complete := m.wanted()
+	for name, mb := range m.members {
+		spec, stays := specs[name]
+		if stays && spec.UID == mb.uid() || !stays && !complete {
+			continue
+		}
+		mb.leaving.Store(true)
+		mb.leave()
+		m.leaving[name] = mb
+		delete(m.members, name)
+	}
+	for name, spec := range specs {
+		if mb, ok := m.members[name]; ok {
+			mb.update(spec)
+			continue
+		}
+		before := m.leaving[name]
+		mb := newMember(m, spec)
+		var mctx context.Context
+		mctx, mb.leave = context.WithCancel(ctx)
+		m.members[name] = mb
+		wg.Go(func() {
+			if before != nil {
+				<-before.done
+			}
+			mb.run(mctx)
+		})
+	}
+	for name, mb := range m.leaving {
+		select {
+		case <-mb.done:
+			delete(m.leaving, name)
+		default:
+		}
+	}
+}
+
+func (mb *member) uid() string {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	return mb.spec.UID
+}
+
+// list returns the members by name.
+func (m *Manager) list() []*member {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]*member, 0, len(m.members))
+	for _, mb := range m.members {
+		out = append(out, mb)
+	}
+	slices.SortFunc(out, func(a, b *member) int { return strings.Compare(a.name, b.name) })
+	return out
+}
+
+// Members returns what is known of every member, by name, with their scopes.
+func (m *Manager) Members() []MemberStatus {
+	list := m.list()
+	out := make([]MemberStatus, len(list))
+	for i, mb := range list {
+		out[i] = mb.status(true)
+	}
+	return out
+}
+
+// Ready reports whether every member has synced, is refused, or has been given
+// up on; otherwise who is waited for.
+func (m *Manager) Ready() (bool, []string) {
+	m.mu.Lock()
+	_, complete := m.wanted()
+	pending := len(m.changed) > 0
+	m.mu.Unlock()
+	if !complete || pending {
+		return false, []string{"sources"}
+	}
+	var waiting []string
+	for _, mb := range m.list() {
+		mb.checkRest()
+		contact, _, _, _ := mb.conn.state()
+		if !mb.rested.Load() && contact != Refused && time.Since(mb.joined) < m.opts.GiveUpAfter {
+			waiting = append(waiting, mb.name)
+		}
+	}
+	return len(waiting) == 0, waiting
+}

@@ -1,0 +1,309 @@
+package clusterinformers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// member follows one member. Everything it starts ends with run.
+type member struct {
+	manager *Manager
+	name    string
+	log     *slog.Logger
+	conn    *conn
+	account account
+	syncs   chan struct{} // its share of the first lists
+	nudged  chan struct{} // one slot: discovery is worth a look
+	updated chan struct{} // one slot: spec is another
+	done    chan struct{} // closed when run has returned
+	leave   context.CancelFunc
+	leaving atomic.Bool // the Cluster is gone: so will be all that is held
+	joined  time.Time
+
+	version  atomic.Pointer[string] // of its API server
+	identity string                 // UID of kube-system; conn.run's goroutine only
+	rested   atomic.Bool            // discovered, and every scope has come to rest once
+
+	mu        sync.Mutex
+	spec      Spec
+	used      []byte // the kubeconfig in use
+	informers map[aggregate.Kind]*running
+	offer     offer
+	absent    map[aggregate.Kind]aggregate.State // scopes without an informer, as published
+	resets    int                                // times that another cluster answered
+}
+
+// running is an informer and how to end it.
+type running struct {
+	*informer
+	stop context.CancelFunc
+	done chan struct{}
+	seen int // the member's resets when it was started
+}
+
+func newMember(m *Manager, spec Spec) *member {
+	mb := &member{
+		manager: m, name: spec.Name, log: m.opts.Logger.With("member", spec.Name), spec: spec,
+		account: account{limit: m.opts.Budget}, syncs: make(chan struct{}, slotsPerMember),
+		nudged: make(chan struct{}, 1), updated: make(chan struct{}, 1), done: make(chan struct{}),
+		joined: time.Now(), informers: map[aggregate.Kind]*running{}, absent: map[aggregate.Kind]aggregate.State{},
+	}
+	mb.conn = newConn(mb.greet)
+	return mb
+}
+
+// counts reports whether the member belongs to the fleet: a cluster whose
+// control plane has never been up does not.
+func (s Spec) counts() bool { return s.Refused == nil || s.Refused.Reason != NotInitialized }
+
+// run follows the member until ctx is done. When it is leaving, its objects go
+// with it.
+func (mb *member) run(ctx context.Context) {
+	defer close(mb.done)
+	defer mb.manager.catalog.put(mb.name, nil)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() {
+		if err := safely(func() error { mb.conn.run(ctx); return nil }); err != nil {
+			mb.conn.swap(nil, &Refusal{Panicked, err.Error()})
+			mb.log.Error("member failed", "error", err)
+		}
+	})
+	err := safely(func() error { mb.loop(ctx); return nil })
+	if err != nil {
+		mb.log.Error("member failed", "error", err)
+		mb.conn.swap(nil, &Refusal{Panicked, err.Error()})
+	}
+	mb.stopAll()
+	if err != nil {
+		<-ctx.Done()
+	}
+	if mb.leaving.Load() {
+		mb.manager.opts.Index.RemoveMember(mb.name)
+		mb.manager.metrics.forget(mb.name, "")
+	}
+	mb.conn.swap(nil, &Refusal{Deleting, "the member has left"})
+}
+
+// afterNudge are the times at which discovery is asked again once something
+// hints at a change: a CRD is served some time after it is written.
+var afterNudge = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 8 * time.Second}
+
+func (mb *member) loop(ctx context.Context) {
+	mb.takeSpec(ctx)
+	tick := time.NewTicker(mb.manager.opts.DiscoveryInterval)
+	defer tick.Stop()
+	nudge := time.NewTimer(0)
+	defer nudge.Stop()
+	left := []time.Duration(nil)
+	for {
+		connChanged, catalogChanged := mb.conn.change(), mb.manager.catalog.change()
+		mb.reconcile(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-mb.updated:
+			mb.takeSpec(ctx)
+		case <-mb.nudged:
+			left = afterNudge
+			nudge.Reset(left[0])
+		case <-nudge.C:
+			mb.discover(ctx)
+			if len(left) > 1 {
+				left = left[1:]
+				nudge.Reset(left[0])
+			}
+		case <-tick.C:
+			mb.discover(ctx)
+		case <-connChanged:
+			mb.contactChanged(ctx)
+		case <-catalogChanged:
+		}
+	}
+}
+
+// nudge has discovery asked soon.
+func (mb *member) nudge() {
+	select {
+	case mb.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// update gives the member its newest spec.
+func (mb *member) update(spec Spec) {
+	mb.mu.Lock()
+	mb.spec = spec
+	mb.mu.Unlock()
+	select {
+	case mb.updated <- struct{}{}:
+	default:
+	}
+}
+
+// takeSpec acts on the newest spec: joins the index, follows new labels and
+// exchanges the access when the kubeconfig is another one.
+func (mb *member) takeSpec(context.Context) {
+	mb.mu.Lock()
+	spec, used := mb.spec, mb.used
+	mb.mu.Unlock()
+	if spec.counts() {
+		mb.putMember(spec)
+	}
+	if spec.Refused != nil {
+		mb.use(nil)
+		mb.conn.swap(nil, spec.Refused)
+		return
+	}
+	if used != nil && string(used) == string(spec.Kubeconfig) {
+		return
+	}
+	cfg, refusal := parseKubeconfig(spec.Kubeconfig, spec.Trusted)
+	if refusal != nil {
+		mb.use(nil)
+		mb.conn.swap(nil, refusal)
+		mb.log.Warn("member is refused", "reason", refusal.Reason, "detail", refusal.Message)
+		return
+	}
+	client, err := newTransport(cfg, transportOptions{
+		Network: mb.manager.opts.Network, Trusted: spec.Trusted,
+		PingInterval: mb.manager.opts.PingInterval, PingTimeout: mb.manager.opts.PingTimeout,
+	})
+	if err != nil {
+		mb.use(nil)
+		mb.conn.swap(nil, &Refusal{InvalidKubeconfig, clip(err.Error())})
+		return
+	}
+	mb.use(spec.Kubeconfig)
+	mb.conn.swap(newAccess(cfg, client), nil)
+}
+
+func (mb *member) use(kubeconfig []byte) {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	mb.used = kubeconfig
+}
+
+func (mb *member) putMember(spec Spec) {
+	v := ""
+	if p := mb.version.Load(); p != nil {
+		v = *p
+	}
+	mb.mu.Lock()
+	apis := mb.offer.apis()
+	mb.mu.Unlock()
+	err := mb.manager.opts.Index.PutMember(aggregate.Member{Name: spec.Name, UID: spec.UID, Labels: spec.Labels, Version: v, APIs: apis})
+	if err != nil {
+		mb.log.Error("member cannot join the index", "error", err)
+		mb.conn.noteError(err)
+	}
+}
+
+// greet is the first thing asked over an access: who answers, and which
+// version. Another cluster behind the same member makes every
+// resourceVersion meaningless, so its scopes start anew.
+func (mb *member) greet(ctx context.Context, a *access) error {
+	info, err := a.version(ctx)
+	if err != nil {
+		return err
+	}
+	uid, err := a.clusterUID(ctx)
+	switch {
+	case err == nil:
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		uid = mb.identity // it may not be known: then it cannot be checked
+	default:
+		return err
+	}
+	if mb.identity != "" && uid != mb.identity {
+		mb.mu.Lock()
+		mb.resets++
+		mb.mu.Unlock()
+		mb.log.Warn("another cluster answers for the member: its scopes start anew", "was", mb.identity, "is", uid)
+	}
+	mb.identity = uid
+	mb.version.Store(&info)
+	return nil
+}
+
+// contactChanged follows the connection's state: facts that were discovered
+// are not fresh while the member is out of reach.
+func (mb *member) contactChanged(ctx context.Context) {
+	contact, reason, message, _ := mb.conn.state()
+	up := contact == Connected
+	g := mb.manager.metrics.memberConnected.WithLabelValues(mb.name)
+	if !up {
+		g.Set(0)
+		mb.log.Info("member is not followed", "state", contact, "reason", reason, "detail", message)
+		return
+	}
+	g.Set(1)
+	mb.log.Info("member is followed")
+	mb.discover(ctx)
+}
+
+// speaksProtobuf reports whether the member's API server is not newer than the
+// types that we decode by: newer ones have fields that we would not see.
+func (mb *member) speaksProtobuf() bool {
+	v := mb.version.Load()
+	return v != nil && !newerThanLibrary(*v)
+}
+
+// discover asks the member what it serves.
+func (mb *member) discover(ctx context.Context) {
+	if contact, _, _, _ := mb.conn.state(); contact != Connected {
+		return
+	}
+	a, err := mb.conn.wait(ctx)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
+	defer cancel()
+	mb.mu.Lock()
+	last := mb.offer
+	mb.mu.Unlock()
+	o, err := a.discover(ctx, last)
+	if err != nil {
+		mb.conn.noteError(err)
+		if classify(err) == broken && !errors.Is(err, context.Canceled) {
+			mb.conn.failed(a, err)
+		}
+		return
+	}
+	mb.mu.Lock()
+	mb.offer = o
+	spec := mb.spec
+	mb.mu.Unlock()
+	mb.putMember(spec)
+	mb.manager.catalog.put(mb.name, o)
+}
+
+const discoveryTimeout = 30 * time.Second
+
+// isDefinition reports kinds whose changes change what is served.
+func isDefinition(kind aggregate.Kind) bool {
+	return kind == "CustomResourceDefinition.apiextensions.k8s.io" || kind == "APIService.apiregistration.k8s.io"
+}
+
+// apis returns the groups and versions of an offer, sorted.
+func (o offer) apis() []string {
+	seen := map[schema.GroupVersion]bool{}
+	for _, versions := range o {
+		for _, r := range versions {
+			seen[r.gvr.GroupVersion()] = true
+		}
+	}
+	return sortedStrings(seen)
+}

@@ -1,0 +1,95 @@
+package clusterinformers
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// metrics are the manager's, by member and kind. Those of a member go with it.
+type metrics struct {
+	objects, bytes, applied      *prometheus.GaugeVec
+	restarts, relists, fallbacks *prometheus.CounterVec
+	panics                       *prometheus.CounterVec
+	latency                      *prometheus.HistogramVec
+	memberConnected              *prometheus.GaugeVec
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "federator", Name: name, Help: help}, labels)
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "federator", Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		objects:         gauge("scope_objects", "Objects held of a kind of a member.", "member", "kind"),
+		bytes:           gauge("scope_bytes", "Heap bytes of the objects held, estimated.", "member", "kind"),
+		applied:         gauge("scope_heard_timestamp_seconds", "When the member last said anything of the kind: time() minus it is the age of the applied resourceVersion.", "member", "kind"),
+		restarts:        counter("scope_watch_restarts_total", "Watches resumed at their resourceVersion.", "member", "kind"),
+		relists:         counter("scope_relists_total", "Lists, by cause; the first of a scope is initial.", "member", "kind", "cause"),
+		fallbacks:       counter("scope_decode_fallbacks_total", "Objects or streams that the fast decoder left to the stock one or to JSON.", "member", "kind"),
+		panics:          counter("scope_panics_total", "Failures of a scope's workers, which were started anew.", "member", "kind"),
+		memberConnected: gauge("member_connected", "1 while the member can be reached.", "member"),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "federator", Name: "scope_event_to_commit_seconds", Help: "From a watch event read to it visible in a snapshot.",
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+			Buckets: []float64{1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, .1, .25, .5, 1, 5},
+		}, []string{"member", "kind"}),
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range m.all() {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+type vec interface {
+	prometheus.Collector
+	DeletePartialMatch(prometheus.Labels) int
+}
+
+func (m *metrics) all() []vec {
+	return []vec{m.objects, m.bytes, m.applied, m.restarts, m.relists, m.fallbacks, m.panics, m.latency, m.memberConnected}
+}
+
+// forget drops all of a member, or of one of its kinds.
+func (m *metrics) forget(member string, kind aggregate.Kind) {
+	match := prometheus.Labels{"member": member}
+	if kind != "" {
+		match["kind"] = string(kind)
+	}
+	for _, v := range m.all() {
+		if kind != "" && v == vec(m.memberConnected) {
+			continue
+		}
+		v.DeletePartialMatch(match)
+	}
+}
+
+// scopeMetrics are those of one scope, looked up once.
+type scopeMetrics struct {
+	objects, bytes, applied     prometheus.Gauge
+	restarts, fallbacks, panics prometheus.Counter
+	latency                     prometheus.Observer
+	relist                      func(cause string)
+}
+
+func (m *metrics) scope(member string, kind aggregate.Kind) *scopeMetrics {
+	k := string(kind)
+	return &scopeMetrics{
+		objects: m.objects.WithLabelValues(member, k), bytes: m.bytes.WithLabelValues(member, k),
+		applied: m.applied.WithLabelValues(member, k), restarts: m.restarts.WithLabelValues(member, k),
+		fallbacks: m.fallbacks.WithLabelValues(member, k), panics: m.panics.WithLabelValues(member, k),
+		latency: m.latency.WithLabelValues(member, k),
+		relist:  func(cause string) { m.relists.WithLabelValues(member, k, cause).Inc() },
+	}
+}
+
+func (s *scopeMetrics) heard(now time.Time) { s.applied.Set(float64(now.UnixMilli()) / 1000) }

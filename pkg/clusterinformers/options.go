@@ -1,0 +1,219 @@
+package clusterinformers
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Options configure a Manager. Index, Sources and Logger are required; the
+// zero value of every other field means the default that is named there.
+type Options struct {
+	Index   *aggregate.Index
+	Sources []Source
+	Logger  *slog.Logger
+	Metrics prometheus.Registerer // nil: not exported
+
+	Kinds   []KindRule    // nil: every kind that can be listed and watched, but Event and Lease
+	Budget  Budget        // of each member
+	Network Network       // where members may be
+	Held    []HeldVersion // configured held versions
+
+	// DiscoveryInterval is how often a member is asked what it serves, beside
+	// when a CustomResourceDefinition or APIService changes. 0: 1 minute.
+	DiscoveryInterval time.Duration
+	// ParallelSyncs bounds the first lists under way at once over all members.
+	// 0: 32.
+	ParallelSyncs int
+	// GiveUpAfter is when a member that has not synced no longer holds back
+	// Ready. 0: 2 minutes.
+	GiveUpAfter time.Duration
+	// PingInterval and PingTimeout detect a connection that has gone silent.
+	// 0: 4 s and 3 s.
+	PingInterval, PingTimeout time.Duration
+	// KeepSecretValues turns the redaction of Secret and ConfigMap values off.
+	KeepSecretValues bool
+}
+
+// KindRule selects kinds, and what of them is kept. The first rule that matches
+// a kind decides.
+type KindRule struct {
+	// Kind is a kind as kubectl writes it ("Pod", "Deployment.apps"), "*" for
+	// every kind, or "*.<group>" for every kind of a group.
+	Kind string `json:"kind"`
+	// Exclude leaves the kind out.
+	Exclude bool `json:"exclude,omitempty"`
+	// Namespaces, Labels and Fields narrow what is listed and watched; Drop
+	// names field paths ("status", "metadata.annotations") that are not kept.
+	// Each makes the scope Partial.
+	Namespaces []string `json:"namespaces,omitempty"`
+	Labels     string   `json:"labels,omitempty"`
+	Fields     string   `json:"fields,omitempty"`
+	Drop       []string `json:"drop,omitempty"`
+}
+
+// HeldVersion fixes the version that a kind is held at.
+type HeldVersion struct {
+	Kind    aggregate.Kind `json:"kind"`
+	Version string         `json:"version"` // e.g. "v1"
+}
+
+// Budget bounds what one member may cost. A scope that would exceed it is given
+// up, OverBudget.
+type Budget struct {
+	Bytes         int64 `json:"bytes,omitempty"`         // heap bytes of its objects; 0: 4 GiB
+	Objects       int   `json:"objects,omitempty"`       // 0: 2,000,000
+	ResponseBytes int64 `json:"responseBytes,omitempty"` // one list page or watch event; 0: 256 MiB
+}
+
+// Network says where members may be. Loopback, link-local, multicast,
+// unspecified and metadata addresses are refused unless a prefix allows them.
+type Network struct {
+	Allow []netip.Prefix `json:"allow,omitempty"`
+}
+
+const (
+	defaultDiscoveryInterval = time.Minute
+	defaultParallelSyncs     = 32
+	defaultGiveUpAfter       = 2 * time.Minute
+	defaultPingInterval      = 4 * time.Second
+	defaultPingTimeout       = 3 * time.Second
+	defaultBudgetBytes       = 4 << 30
+	defaultBudgetObjects     = 2_000_000
+	defaultResponseBytes     = 256 << 20
+)
+
+// quiet are the kinds that are off unless a rule names them: they change
+// without pause and few policies read them.
+var quiet = []aggregate.Kind{"Event", "Event.events.k8s.io", "Lease.coordination.k8s.io"}
+
+// validate returns the options with defaults filled in, or all that is wrong
+// with them.
+func (o Options) validate() (Options, error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.Index == nil {
+		bad("Index is required")
+	}
+	if o.Logger == nil {
+		bad("Logger is required")
+	}
+	if len(o.Sources) == 0 {
+		bad("at least one of Sources is required")
+	}
+	if err := ValidateKinds(o.Kinds, o.Held); err != nil {
+		errs = append(errs, err)
+	}
+	for _, d := range []struct {
+		name string
+		at   *time.Duration
+		def  time.Duration
+	}{
+		{"DiscoveryInterval", &o.DiscoveryInterval, defaultDiscoveryInterval},
+		{"GiveUpAfter", &o.GiveUpAfter, defaultGiveUpAfter},
+		{"PingInterval", &o.PingInterval, defaultPingInterval},
+		{"PingTimeout", &o.PingTimeout, defaultPingTimeout},
+	} {
+		if *d.at < 0 {
+			bad("%s is %s, must not be negative", d.name, *d.at)
+		}
+		if *d.at == 0 {
+			*d.at = d.def
+		}
+	}
+	if o.ParallelSyncs < 0 || o.Budget.Bytes < 0 || o.Budget.Objects < 0 || o.Budget.ResponseBytes < 0 {
+		bad("ParallelSyncs and Budget must not be negative")
+	}
+	if o.ParallelSyncs == 0 {
+		o.ParallelSyncs = defaultParallelSyncs
+	}
+	if o.Budget.Bytes == 0 {
+		o.Budget.Bytes = defaultBudgetBytes
+	}
+	if o.Budget.Objects == 0 {
+		o.Budget.Objects = defaultBudgetObjects
+	}
+	if o.Budget.ResponseBytes == 0 {
+		o.Budget.ResponseBytes = defaultResponseBytes
+	}
+	if len(errs) > 0 {
+		return o, fmt.Errorf("clusterinformers: %w", errors.Join(errs...))
+	}
+	return o, nil
+}
+
+// ValidateKinds checks the rules and held versions of a configuration and
+// returns all that is wrong with them.
+func ValidateKinds(rules []KindRule, held []HeldVersion) error {
+	var errs []error
+	for i, r := range rules {
+		at := fmt.Sprintf("kinds[%d]", i)
+		if r.Kind == "" {
+			errs = append(errs, fmt.Errorf("%s.kind is required", at))
+		}
+		if strings.Contains(strings.TrimPrefix(r.Kind, "*"), "*") || strings.HasPrefix(r.Kind, "*") && r.Kind != "*" && !strings.HasPrefix(r.Kind, "*.") {
+			errs = append(errs, fmt.Errorf("%s.kind %q: a * stands alone or before a group", at, r.Kind))
+		}
+		if _, err := labels.Parse(r.Labels); err != nil {
+			errs = append(errs, fmt.Errorf("%s.labels: %w", at, err))
+		}
+		if _, err := fields.ParseSelector(r.Fields); err != nil {
+			errs = append(errs, fmt.Errorf("%s.fields: %w", at, err))
+		}
+		for _, p := range r.Drop {
+			if p == "" || slices.Contains(strings.Split(p, "."), "") || p == "metadata" || p == "apiVersion" || p == "kind" ||
+				p == "metadata.name" || p == "metadata.namespace" || p == "metadata.uid" || p == "metadata.resourceVersion" {
+				errs = append(errs, fmt.Errorf("%s.drop: %q is not a field that can be dropped", at, p))
+			}
+		}
+	}
+	for i, h := range held {
+		if h.Kind == "" || h.Version == "" || strings.Contains(h.Version, "/") {
+			errs = append(errs, fmt.Errorf("held[%d]: kind and version (without group) are required", i))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// rule returns the rule that decides on a kind, and whether the kind is kept.
+func (o *Options) rule(kind aggregate.Kind) (KindRule, bool) {
+	_, group := kind.Split()
+	for _, r := range o.Kinds {
+		named := r.Kind == string(kind)
+		if named || r.Kind == "*" && !slices.Contains(quiet, kind) || r.Kind == "*."+group && group != "" && !slices.Contains(quiet, kind) {
+			return r, !r.Exclude
+		}
+	}
+	if o.Kinds == nil && !slices.Contains(quiet, kind) {
+		return KindRule{}, true
+	}
+	return KindRule{}, false
+}
+
+// narrowed says in words what a rule leaves out, "" when it keeps everything.
+func (r KindRule) narrowed() string {
+	var parts []string
+	if len(r.Namespaces) > 0 {
+		parts = append(parts, "only namespaces "+strings.Join(r.Namespaces, ","))
+	}
+	if r.Labels != "" {
+		parts = append(parts, "only labels "+r.Labels)
+	}
+	if r.Fields != "" {
+		parts = append(parts, "only fields "+r.Fields)
+	}
+	if len(r.Drop) > 0 {
+		parts = append(parts, "without "+strings.Join(r.Drop, ","))
+	}
+	return strings.Join(parts, "; ")
+}

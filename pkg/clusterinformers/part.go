@@ -1,0 +1,269 @@
+package clusterinformers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// errOverBudget ends a part that would exceed its member's budget.
+var errOverBudget = errors.New("over budget")
+
+// part is one list and watch of a scope: all of a kind, or one namespace of it.
+// A client-go Reflector drives it; its store is the index.
+type part struct {
+	informer  *informer
+	namespace string
+
+	// Of the informer's mu:
+	state  aggregate.State
+	reason string
+	cause  string // of the next relist
+
+	stream *stream            // the Reflector's goroutine only
+	stop   context.CancelFunc // ends the Reflector
+	over   string             // why the budget is exceeded; the Reflector's goroutine only
+	failed *panicError        // of the stream's goroutine, which has ended
+}
+
+var (
+	_ cache.ReflectorStore         = (*part)(nil)
+	_ cache.ReflectorBookmarkStore = (*part)(nil)
+)
+
+func newPart(i *informer, namespace string) *part {
+	p := &part{informer: i, namespace: namespace, cause: "initial", state: aggregate.Unknown}
+	if st := i.scope.Status(); st.State == aggregate.Synced || st.State == aggregate.Partial || st.State == aggregate.Stale {
+		// Objects of an earlier informer are there: as of the last contact.
+		p.state, p.reason = aggregate.Stale, "listing again"
+	}
+	return p
+}
+
+// Delays between lists that fail for other reasons than the connection, which
+// has its own.
+const (
+	listFirst = 200 * time.Millisecond
+	listMax   = 15 * time.Second
+	listGood  = 30 * time.Second // of following make the next delay the first again
+)
+
+const (
+	overBudgetFirst = 2 * time.Minute
+	overBudgetStir  = time.Minute
+)
+
+// run follows the member until ctx is done, or until something panics.
+func (p *part) run(ctx context.Context) error {
+	i := p.informer
+	outer := ctx
+	ctx, p.stop = context.WithCancel(outer)
+	defer p.stop()
+	p.failed, p.over = nil, ""
+	logger := logr.Discard()
+	lw := &cache.ListWatch{ListWithContextFunc: p.ListWithContext, WatchFuncWithContext: p.WatchWithContext}
+	r := cache.NewReflectorWithOptions(lw, nil, p, cache.ReflectorOptions{
+		Logger: &logger, Name: i.member.name + "/" + string(i.kind), TypeDescription: string(i.kind),
+	})
+	r.MaxInternalErrorRetryDuration = time.Minute
+	p.follow(klog.NewContext(ctx, logger), r)
+	p.flush()
+	if p.failed != nil {
+		return p.failed
+	}
+	if p.over == "" {
+		return nil
+	}
+	i.giveUp(p)
+	_ = pause(outer, overBudgetFirst+rand.N(overBudgetStir)) //nolint:errcheck // the caller looks at ctx
+	return nil
+}
+
+// follow lists and watches until ctx is done. It is the Reflector's own loop,
+// but that errors come to us: they make the scope's state.
+func (p *part) follow(ctx context.Context, r *cache.Reflector) {
+	delay := listFirst
+	for {
+		started := time.Now()
+		if err := r.ListAndWatchWithContext(ctx); err != nil {
+			p.watchError(ctx, err)
+		}
+		if time.Since(started) > listGood {
+			delay = listFirst
+		}
+		if pause(ctx, delay+rand.N(delay)/2) != nil {
+			return
+		}
+		delay = min(2*delay, listMax)
+	}
+}
+
+// watchError takes the end of a list or watch into the scope's state.
+func (p *part) watchError(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	i := p.informer
+	i.member.conn.noteError(fmt.Errorf("%s: %w", i.kind, err))
+	switch classify(err) {
+	case forbidden:
+		i.setPart(p, aggregate.Forbidden, err.Error())
+	case absent:
+		i.setPart(p, aggregate.Unknown, err.Error())
+		i.member.nudge()
+	case expired:
+		p.expire()
+	default:
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if p.state == aggregate.Unknown || p.state == aggregate.Syncing {
+			i.setPartLocked(p, aggregate.Syncing, err.Error())
+			_ = i.commit() //nolint:errcheck // the scope has left: there is nobody to tell
+		}
+	}
+}
+
+// expire notes why the next list comes.
+func (p *part) expire() {
+	p.informer.mu.Lock()
+	defer p.informer.mu.Unlock()
+	p.cause = "expired"
+}
+
+// Add puts an object into the scope.
+func (p *part) Add(obj any) error { return p.put(obj) }
+
+// Update puts an object into the scope.
+func (p *part) Update(obj any) error { return p.put(obj) }
+
+func (p *part) put(obj any) error {
+	o := obj.(*object)
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.scope.Upsert(o.item)
+	return p.applied(o)
+}
+
+// Delete takes an object out of the scope.
+func (p *part) Delete(obj any) error {
+	o := obj.(*object)
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.scope.Delete(o.namespace, o.name)
+	return p.applied(o)
+}
+
+// maxBatch bounds the changes of one commit.
+const maxBatch = 256
+
+// applied commits, unless more is on its way already: then the last of what is
+// waiting commits for all, so that a burst costs one commit and a single event
+// waits for nothing. The informer's mu must be held.
+func (p *part) applied(o *object) error {
+	i := p.informer
+	i.applied = o.rv
+	i.waiting = append(i.waiting, o.read)
+	if p.stream != nil && len(p.stream.events) > 0 && len(i.waiting) < maxBatch {
+		return nil
+	}
+	return p.committed(i.commit())
+}
+
+// committed ends the part when its commit has exceeded the budget or found the
+// scope closed.
+func (p *part) committed(err error) error {
+	switch {
+	case errors.Is(err, errOverBudget):
+		p.exceed(fmt.Sprintf("member holds %d objects, %d bytes", p.informer.member.account.objects.Load(), p.informer.member.account.bytes.Load()))
+	case err != nil:
+		p.stop()
+	}
+	return err
+}
+
+// exceed ends the part for being over budget.
+func (p *part) exceed(why string) {
+	p.over = why
+	p.stop()
+}
+
+// flush commits what a stopped watch has left behind.
+func (p *part) flush() {
+	p.informer.mu.Lock()
+	defer p.informer.mu.Unlock()
+	_ = p.committed(p.informer.commit()) //nolint:errcheck // committed has acted on it
+}
+
+// Bookmark takes note of how far the member has been followed, and of whether
+// the stream stands.
+func (p *part) Bookmark(rv string) error {
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.applied = rv
+	if p.stream == nil {
+		return p.committed(i.commit())
+	}
+	switch down, why := p.stream.standing(); {
+	case down && p.state == aggregate.Synced:
+		i.setPartLocked(p, aggregate.Stale, why)
+	case !down && p.state == aggregate.Stale:
+		i.setPartLocked(p, aggregate.Synced, "")
+	}
+	return p.committed(i.commit())
+}
+
+// Replace makes the part hold exactly what was listed.
+func (p *part) Replace(objs []any, rv string) error {
+	i := p.informer
+	items := make([]aggregate.Item, len(objs))
+	for n, o := range objs {
+		items[n] = o.(*object).item
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	p.state, p.reason = aggregate.Synced, ""
+	i.rested.Store(true)
+	i.relists[p.cause]++
+	i.metrics.relist(p.cause)
+	p.cause = "other"
+	i.applied = rv
+	var err error
+	if p.namespace == "" {
+		_, err = i.scope.Replace(items, i.status())
+	} else {
+		_, err = i.scope.ReplaceNamespace(p.namespace, items, i.status())
+	}
+	if err == nil {
+		err = i.commit() // takes the size into the account
+	}
+	return p.committed(err)
+}
+
+// Resync does nothing: the index is the only copy.
+func (p *part) Resync() error { return nil }
+
+// giveUp empties a scope that is over budget, so that the others of the member
+// can go on.
+func (i *informer) giveUp(p *part) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	p.state, p.reason = aggregate.OverBudget, clip(p.over)
+	p.cause = "budget"
+	i.rested.Store(true)
+	_, err := i.scope.ReplaceNamespace(p.namespace, nil, i.status())
+	if err == nil {
+		err = i.commit()
+	}
+	i.log.Warn("scope is given up", "reason", "OverBudget", "detail", p.over, "error", err)
+}

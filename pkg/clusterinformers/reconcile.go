@@ -1,0 +1,195 @@
+package clusterinformers
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// reconcile makes the informers those that configuration, discovery and the
+// held versions ask for.
+func (mb *member) reconcile(ctx context.Context) {
+	mb.mu.Lock()
+	o, resets := mb.offer, mb.resets
+	mb.mu.Unlock()
+	if o == nil {
+		return // not discovered yet
+	}
+	wanted := map[aggregate.Kind]resource{}
+	notes := map[aggregate.Kind]string{}
+	for kind, versions := range o {
+		if _, ok := mb.manager.opts.rule(kind); ok {
+			wanted[kind], notes[kind] = mb.manager.catalog.pick(kind, versions)
+		}
+	}
+	mb.stopUnwanted(wanted, resets)
+	for _, kind := range slices.Sorted(maps.Keys(wanted)) {
+		mb.start(ctx, kind, wanted[kind], notes[kind], resets)
+	}
+	mb.markAbsent(wanted)
+	mb.checkRest()
+}
+
+// stopUnwanted ends the informers of kinds that are gone, or that are to be
+// held at another version.
+func (mb *member) stopUnwanted(wanted map[aggregate.Kind]resource, resets int) {
+	mb.mu.Lock()
+	var ended []*running
+	for kind, r := range mb.informers {
+		if res, ok := wanted[kind]; !ok || res != r.res || r.seen != resets {
+			r.stop()
+			ended = append(ended, r)
+			delete(mb.informers, kind)
+		}
+	}
+	mb.mu.Unlock()
+	for _, r := range ended {
+		<-r.done
+	}
+}
+
+func (mb *member) start(ctx context.Context, kind aggregate.Kind, res resource, note string, resets int) {
+	mb.mu.Lock()
+	_, exists := mb.informers[kind]
+	mb.mu.Unlock()
+	if exists {
+		return
+	}
+	rule, _ := mb.manager.opts.rule(kind)
+	i, err := newInformer(mb, kind, res, rule, note)
+	if err != nil {
+		mb.log.Error("scope cannot be opened", "kind", kind, "error", err)
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r := &running{informer: i, stop: cancel, done: make(chan struct{}), seen: resets}
+	mb.mu.Lock()
+	mb.informers[kind] = r
+	delete(mb.absent, kind)
+	mb.mu.Unlock()
+	go func() {
+		defer close(r.done)
+		i.run(ctx)
+	}()
+}
+
+// stopAll ends all informers and waits for them.
+func (mb *member) stopAll() {
+	mb.mu.Lock()
+	ended := slices.Collect(maps.Values(mb.informers))
+	clear(mb.informers)
+	mb.mu.Unlock()
+	for _, r := range ended {
+		r.stop()
+	}
+	for _, r := range ended {
+		<-r.done
+	}
+}
+
+// markAbsent shows the kinds that the fleet keeps and this member does not
+// serve as NotServed, which means known to be empty, as long as discovery is
+// fresh.
+func (mb *member) markAbsent(wanted map[aggregate.Kind]resource) {
+	contact, reason, _, _ := mb.conn.state()
+	status := aggregate.Status{State: aggregate.NotServed}
+	if contact != Connected {
+		status = aggregate.Status{State: aggregate.Unknown, Reason: "not served when last asked; member is " + string(contact) + " (" + string(reason) + ")"}
+	}
+	kinds := mb.manager.catalog.kinds()
+	mb.mu.Lock()
+	for kind := range mb.absent {
+		if !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	mb.mu.Unlock()
+	for _, scope := range slices.Collect(mb.manager.opts.Index.Snapshot().Scopes(mb.name)) {
+		if !slices.Contains(kinds, scope.Kind) {
+			kinds = append(kinds, scope.Kind)
+		}
+	}
+	for _, kind := range kinds {
+		if _, served := wanted[kind]; served {
+			continue
+		}
+		if _, ok := mb.manager.opts.rule(kind); ok {
+			mb.setAbsent(kind, status)
+		}
+	}
+}
+
+func (mb *member) setAbsent(kind aggregate.Kind, status aggregate.Status) {
+	mb.mu.Lock()
+	was, known := mb.absent[kind]
+	mb.mu.Unlock()
+	if known && was == status.State {
+		return
+	}
+	x := mb.manager.opts.Index
+	version := ""
+	if info, ok := x.Snapshot().Scope(mb.name, kind); ok {
+		version = info.Version
+	}
+	scope, err := x.OpenScope(mb.name, kind, version)
+	if err != nil {
+		mb.log.Error("scope cannot be opened", "kind", kind, "error", err)
+		return
+	}
+	defer scope.Close()
+	if _, err := scope.Replace(nil, status); err != nil {
+		mb.log.Error("scope cannot be emptied", "kind", kind, "error", err)
+		return
+	}
+	mb.manager.metrics.forget(mb.name, kind)
+	mb.mu.Lock()
+	mb.absent[kind] = status.State
+	mb.mu.Unlock()
+}
+
+// checkRest notes when every scope has come to rest once.
+func (mb *member) checkRest() {
+	if mb.rested.Load() {
+		return
+	}
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	if mb.offer == nil {
+		return
+	}
+	for kind := range mb.offer {
+		r, started := mb.informers[kind]
+		if _, kept := mb.manager.opts.rule(kind); kept && (!started || !r.rested.Load()) {
+			return
+		}
+	}
+	mb.rested.Store(true)
+}
+
+// status returns what is known of the member.
+func (mb *member) status(details bool) MemberStatus {
+	contact, reason, message, since := mb.conn.state()
+	mb.checkRest()
+	mb.mu.Lock()
+	spec := mb.spec
+	rs := slices.Collect(maps.Values(mb.informers))
+	absent := maps.Clone(mb.absent)
+	mb.mu.Unlock()
+	st := MemberStatus{
+		Name: mb.name, UID: spec.UID, State: contact, Reason: reason, Message: message, Since: since,
+		ReadOnly: spec.ReadOnly, Synced: mb.rested.Load(), Scopes: map[aggregate.State]int{},
+	}
+	if v := mb.version.Load(); v != nil {
+		st.Version = *v
+	}
+	mb.conn.mu.Lock()
+	if st.LastError = mb.conn.lastErr; st.LastError != "" {
+		at := mb.conn.lastAt
+		st.LastAt = &at
+	}
+	mb.conn.mu.Unlock()
+	st.collect(rs, absent, details)
+	return st
+}

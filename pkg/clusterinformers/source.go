@@ -1,0 +1,80 @@
+package clusterinformers
+
+import (
+	"context"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Spec is one member as a source describes it.
+type Spec struct {
+	Name   string // <namespace>/<name> of its Cluster
+	UID    string // of its Cluster; another UID under the same name is another member
+	Labels []aggregate.Label
+
+	// Kubeconfig is how to reach the member, as found: it is judged before
+	// use. Empty while there is none; Refused then says why.
+	Kubeconfig []byte
+	// Trusted is set for credentials that federator's operator gave it
+	// directly, such as its own service account's: loopback addresses are
+	// allowed for it. Everything else of law 9 holds all the same.
+	Trusted bool
+
+	// Refused says why the member is not followed although it is known. A
+	// member that was followed keeps its objects, Stale.
+	Refused *Refusal
+	// ReadOnly members are never written to.
+	ReadOnly bool
+}
+
+// Refusal is a reason for not following a member: a word for programs and a
+// sentence for people.
+type Refusal struct {
+	Reason  Reason
+	Message string
+}
+
+// Error returns reason and message.
+func (r *Refusal) Error() string { return string(r.Reason) + ": " + r.Message }
+
+// Reason is why a member is not, or not fully, followed.
+type Reason string
+
+// Reasons that sources give.
+const (
+	Paused         Reason = "Paused"         // the Cluster is paused: what is held stays, Stale
+	Deleting       Reason = "Deleting"       // the Cluster is being deleted
+	NotInitialized Reason = "NotInitialized" // the control plane has not been initialised
+	NoKubeconfig   Reason = "NoKubeconfig"   // there is no kubeconfig Secret, or it has no value
+)
+
+// Reasons that judging a kubeconfig gives (law 9).
+const (
+	InvalidKubeconfig Reason = "InvalidKubeconfig" // it does not parse, or lacks what it must name
+	ExecPlugin        Reason = "ExecPlugin"
+	AuthProvider      Reason = "AuthProvider"
+	FilePath          Reason = "FilePath" // certificate, key or token by path
+	ProxyURL          Reason = "ProxyURL"
+	Impersonation     Reason = "Impersonation"
+	PlainHTTP         Reason = "PlainHTTP"
+	NoCA              Reason = "NoCA"
+	InsecureTLS       Reason = "InsecureTLS"
+	ForbiddenAddress  Reason = "ForbiddenAddress" // loopback, link-local or metadata, found at dial time
+	Redirect          Reason = "Redirect"         // the server answered with a redirect
+)
+
+// Reasons that contact with the member gives.
+const (
+	Connecting   Reason = "Connecting"
+	Unreachable  Reason = "Unreachable"
+	Unauthorized Reason = "Unauthorized" // the member does not accept the credentials
+	Panicked     Reason = "Panicked"     // a goroutine of this member failed; it was started anew
+)
+
+// Source finds members. Run calls set with the whole current view, first as
+// soon as it is known and then whenever it changes, from one goroutine at a
+// time, until ctx is done; it returns when all it started is gone. set does
+// not block. An error ends the source: trouble that may pass is retried inside.
+type Source interface {
+	Run(ctx context.Context, set func([]Spec)) error
+}

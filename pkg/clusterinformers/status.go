@@ -1,0 +1,87 @@
+package clusterinformers
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// MemberStatus is what the manager knows of one member.
+type MemberStatus struct {
+	Name     string    `json:"name"`
+	UID      string    `json:"uid,omitempty"`
+	Version  string    `json:"version,omitempty"` // of its API server
+	State    Contact   `json:"state"`
+	Reason   Reason    `json:"reason,omitempty"`  // why it is not Connected
+	Message  string    `json:"message,omitempty"` // the same for people, truncated
+	Since    time.Time `json:"since"`             // of the state
+	ReadOnly bool      `json:"readOnly,omitempty"`
+	Synced   bool      `json:"synced"` // every scope has come to rest at least once
+
+	Objects int                     `json:"objects"`
+	Bytes   int64                   `json:"bytes"`
+	Scopes  map[aggregate.State]int `json:"scopes"`
+	// Freshness is the age of the oldest of what its scopes last heard, nil
+	// while nothing has been heard.
+	Freshness *time.Duration `json:"freshness,omitempty"`
+	LastError string         `json:"lastError,omitempty"`
+	LastAt    *time.Time     `json:"lastErrorTime,omitempty"`
+
+	Details []ScopeStatus `json:"details,omitempty"`
+}
+
+// ScopeStatus is what the manager knows of one scope.
+type ScopeStatus struct {
+	Kind      aggregate.Kind  `json:"kind"`
+	Version   string          `json:"version,omitempty"`
+	State     aggregate.State `json:"state"`
+	Reason    string          `json:"reason,omitempty"`
+	Objects   int             `json:"objects"`
+	Bytes     int64           `json:"bytes"`
+	Applied   string          `json:"appliedResourceVersion,omitempty"`
+	Heard     *time.Time      `json:"heard,omitempty"` // when the member last said anything
+	Relists   map[string]int  `json:"relists,omitempty"`
+	Restarts  int             `json:"watchRestarts,omitempty"`
+	Encoding  string          `json:"encoding,omitempty"` // json or protobuf
+	Fallbacks uint64          `json:"decodeFallbacks,omitempty"`
+}
+
+// Contact is whether a member is being followed.
+type Contact string
+
+// The states of contact.
+const (
+	Connected    Contact = "Connected"
+	Disconnected Contact = "Disconnected" // out of reach: objects are kept, Stale
+	Refused      Contact = "Refused"      // known, and not followed
+)
+
+// collect adds what the scopes say.
+func (st *MemberStatus) collect(informers []*running, absent map[aggregate.Kind]aggregate.State, details bool) {
+	var oldest time.Time
+	for _, r := range informers {
+		d := r.details()
+		st.Objects += d.Objects
+		st.Bytes += d.Bytes
+		st.Scopes[d.State]++
+		if d.Heard != nil && (oldest.IsZero() || d.Heard.Before(oldest)) {
+			oldest = *d.Heard
+		}
+		if details {
+			st.Details = append(st.Details, d)
+		}
+	}
+	for kind, state := range absent {
+		st.Scopes[state]++
+		if details {
+			st.Details = append(st.Details, ScopeStatus{Kind: kind, State: state})
+		}
+	}
+	if !oldest.IsZero() {
+		age := time.Since(oldest)
+		st.Freshness = &age
+	}
+	slices.SortFunc(st.Details, func(a, b ScopeStatus) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
+}

@@ -1,0 +1,485 @@
+package clusterinformers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+)
+
+// stream is one watch as the Reflector sees it. Behind it one goroutine reads,
+// decodes and encodes; when the connection breaks it goes on at the same
+// resourceVersion by itself, so that the Reflector only hears of an end that
+// needs a new list.
+type stream struct {
+	part   *part
+	opts   metav1.ListOptions
+	cancel context.CancelFunc
+	events chan watch.Event
+	done   chan struct{}
+
+	running bool // events reach the Reflector; before, the Reflector's goroutine waits in open
+
+	// The goroutine's own:
+	rv      string
+	initial bool  // the initial events are not complete: there is no resuming yet
+	slot    *slot // while initial
+	pending aggregateSize
+	resumed int // times reopened without an event since
+
+	mu   sync.Mutex
+	down bool // as standing reports
+	why  string
+}
+
+// aggregateSize is what items on their way will cost.
+type aggregateSize struct{ objects, bytes int64 }
+
+// streamBuffer is how many events may wait between the two goroutines of a
+// part.
+const streamBuffer = 128
+
+// WatchWithContext opens a watch. It returns when the member has answered,
+// however long the member is out of reach until then.
+func (p *part) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	s := &stream{
+		part: p, opts: opts, rv: opts.ResourceVersion,
+		initial: opts.SendInitialEvents != nil && *opts.SendInitialEvents,
+		events:  make(chan watch.Event, streamBuffer), done: make(chan struct{}),
+	}
+	ctx, s.cancel = context.WithCancel(ctx)
+	if s.initial {
+		p.syncing()
+	}
+	c, err := s.open(ctx, false)
+	if err != nil {
+		s.cancel()
+		s.slot.release()
+		return nil, err
+	}
+	p.stream, s.running = s, true
+	s.unmark(ctx)
+	go s.run(ctx, c)
+	return s, nil
+}
+
+// syncing shows that a list is under way. Objects that are there already are
+// Stale until it is complete.
+func (p *part) syncing() {
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch p.state {
+	case aggregate.Unknown:
+		i.setPartLocked(p, aggregate.Syncing, "")
+	case aggregate.Synced:
+		i.setPartLocked(p, aggregate.Stale, "listing again")
+	default:
+		return
+	}
+	_ = p.committed(i.commit()) //nolint:errcheck // committed has acted on it
+}
+
+// ResultChan returns the events.
+func (s *stream) ResultChan() <-chan watch.Event { return s.events }
+
+// Stop ends the stream and waits for its goroutine.
+func (s *stream) Stop() {
+	s.cancel()
+	<-s.done
+	if s.part.stream == s {
+		s.part.stream = nil
+	}
+}
+
+// standing reports whether the stream is cut off from the member, and why.
+func (s *stream) standing() (down bool, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down, s.why
+}
+
+// connection is one HTTP response that a stream reads.
+type connection struct {
+	access *access
+	body   io.ReadCloser
+	over   func()
+}
+
+func (c *connection) close() {
+	c.over()
+	_ = c.body.Close() //nolint:errcheck // there is nothing to do about it
+}
+
+// open makes the request, again and again while what is in the way may pass.
+// It returns an error only when the Reflector must decide.
+func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
+	i := s.part.informer
+	delay := probeFirst
+	for {
+		a, err := i.member.conn.admit(ctx, again)
+		if err != nil {
+			return nil, err
+		}
+		if s.initial && s.slot == nil {
+			if s.slot, err = i.member.manager.slots.take(ctx, i.member.syncs); err != nil {
+				return nil, err
+			}
+		}
+		c, err := s.request(ctx, a)
+		if err == nil {
+			return c, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		again = true
+		switch classify(err) {
+		case broken:
+			i.member.conn.failed(a, err)
+		case denied:
+			i.member.conn.failed(a, err)
+			s.mark(ctx, err)
+		case busy:
+			i.member.conn.noteError(err)
+			s.mark(ctx, err)
+			delay = min(probeMax, probeFirst+rand.N(3*delay))
+			if err := pause(ctx, delay); err != nil {
+				return nil, err
+			}
+		case unable:
+			if apierrors.IsNotAcceptable(err) && s.part.informer.toJSON("not acceptable") {
+				continue
+			}
+			return nil, err
+		default:
+			return nil, err
+		}
+	}
+}
+
+// watchSlack is how much longer than asked for a watch may last before it is
+// taken for dead.
+const watchSlack = 30 * time.Second
+
+func (s *stream) request(ctx context.Context, a *access) (*connection, error) {
+	opts := s.opts
+	opts.ResourceVersion = s.rv
+	if !s.initial {
+		opts.SendInitialEvents, opts.ResourceVersionMatch = nil, ""
+	}
+	opts.Watch = true
+	limit := watchSlack
+	if opts.TimeoutSeconds != nil {
+		limit += time.Duration(*opts.TimeoutSeconds) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	over := a.use(cancel)
+	body, err := s.part.do(ctx, a, &opts)
+	if err != nil {
+		over()
+		return nil, err
+	}
+	return &connection{access: a, body: body, over: over}, nil
+}
+
+// do sends a list or watch request.
+func (p *part) do(ctx context.Context, a *access, opts *metav1.ListOptions) (io.ReadCloser, error) {
+	i := p.informer
+	client, err := a.rest(i.res.gvr.GroupVersion())
+	if err != nil {
+		return nil, err
+	}
+	opts.LabelSelector, opts.FieldSelector = i.rule.Labels, i.rule.Fields
+	accept := runtime.ContentTypeJSON
+	if decode.Encoding(i.encoding.Load()) == decode.Protobuf {
+		accept = runtime.ContentTypeProtobuf
+	}
+	req := client.Get().Resource(i.res.gvr.Resource).SpecificallyVersionedParams(opts, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).
+		SetHeader("Accept", accept).MaxRetries(0)
+	if p.namespace != "" {
+		req = req.Namespace(p.namespace)
+	}
+	return stream200(ctx, req)
+}
+
+// stream200 sends a request and returns the body of a 200 response.
+func stream200(ctx context.Context, req *rest.Request) (io.ReadCloser, error) {
+	body, err := req.Stream(ctx)
+	if err == nil {
+		return body, nil
+	}
+	if refusal := asRefusal(err); refusal != nil {
+		return nil, errors.Join(refusal, err)
+	}
+	return nil, err
+}
+
+// run reads until the stream is stopped or only the Reflector can go on.
+func (s *stream) run(ctx context.Context, c *connection) {
+	defer close(s.done)
+	defer close(s.events)
+	defer s.slot.release()
+	defer s.settle(0, 0)
+	err := safely(func() error {
+		for {
+			end := s.read(ctx, c)
+			c.close()
+			if ctx.Err() != nil {
+				return nil
+			}
+			next, err := s.resume(ctx, c, end)
+			if err != nil || next == nil {
+				return err
+			}
+			c = next
+		}
+	})
+	var p *panicError
+	if errors.As(err, &p) {
+		c.close()
+		s.part.failed = p
+		s.part.stop()
+	}
+}
+
+// finalError is the end of a stream that the Reflector is told of.
+type finalError struct{ status *metav1.Status }
+
+func (e *finalError) Error() string { return e.status.Message }
+
+// resume decides how a stream goes on whose connection has ended: with another
+// connection, or not at all.
+func (s *stream) resume(ctx context.Context, c *connection, end error) (*connection, error) {
+	i := s.part.informer
+	var final *finalError
+	switch {
+	case errors.As(end, &final):
+		s.send(ctx, watch.Event{Type: watch.Error, Object: final.status})
+		return nil, nil
+	case errors.Is(end, decode.ErrTooLarge):
+		s.part.over = end.Error()
+		s.part.stop()
+		return nil, nil
+	case errors.Is(end, errOverBudget):
+		s.part.over = end.Error()
+		s.part.stop()
+		return nil, nil
+	case errors.Is(end, decode.ErrUnknownField), errors.Is(end, decode.ErrMalformed):
+		i.member.conn.noteError(fmt.Errorf("%s: %w", i.kind, end))
+		i.toJSON(end.Error())
+		s.resumed++
+	case end == nil || errors.Is(end, io.EOF):
+		// The server ends a watch after its timeout: that is no trouble.
+	default:
+		i.member.conn.failed(c.access, end)
+		s.mark(ctx, end)
+	}
+	if s.initial {
+		// What came so far has no order to resume in.
+		s.send(ctx, watch.Event{Type: watch.Error, Object: tryAgain("the stream ended before the initial events did")})
+		return nil, nil
+	}
+	i.restarts.Add(1)
+	i.metrics.restarts.Inc()
+	if s.resumed > 0 {
+		if err := pause(ctx, min(probeMax, probeFirst<<min(s.resumed, 7))); err != nil {
+			return nil, nil
+		}
+	}
+	s.resumed++
+	next, err := s.open(ctx, true)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.send(ctx, watch.Event{Type: watch.Error, Object: statusOf(err)})
+		}
+		return nil, nil
+	}
+	s.unmark(ctx)
+	return next, nil
+}
+
+// mark shows the scope Stale, in band: the Reflector's goroutine is the one
+// that writes.
+func (s *stream) mark(ctx context.Context, why error) {
+	s.mu.Lock()
+	was := s.down
+	s.down, s.why = true, clip(why.Error())
+	s.mu.Unlock()
+	switch {
+	case was || s.initial:
+	case !s.running:
+		s.part.stale(why)
+	default:
+		s.send(ctx, watch.Event{Type: watch.Bookmark, Object: &object{rv: s.rv}})
+	}
+}
+
+// stale shows the part cut off.
+func (p *part) stale(why error) {
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if p.state == aggregate.Synced {
+		i.setPartLocked(p, aggregate.Stale, why.Error())
+		_ = p.committed(i.commit()) //nolint:errcheck // committed has acted on it
+	}
+}
+
+func (s *stream) unmark(ctx context.Context) {
+	s.mu.Lock()
+	was := s.down
+	s.down, s.why = false, ""
+	s.mu.Unlock()
+	if was {
+		s.send(ctx, watch.Event{Type: watch.Bookmark, Object: &object{rv: s.rv}})
+	}
+}
+
+// send hands an event to the Reflector, unless the stream is stopped first.
+func (s *stream) send(ctx context.Context, e watch.Event) bool {
+	select {
+	case s.events <- e:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// read decodes events until the connection ends.
+func (s *stream) read(ctx context.Context, c *connection) error {
+	i := s.part.informer
+	d, err := decode.New(i.res.gvk, decode.Encoding(i.encoding.Load()), i.rules)
+	if err != nil {
+		return fmt.Errorf("%w: %w", decode.ErrMalformed, err)
+	}
+	events := d.Events(c.body, int(i.member.account.limit.ResponseBytes))
+	counted := uint64(0)
+	var ev decode.Event
+	for {
+		if err := events.Next(&ev); err != nil {
+			return err
+		}
+		now := time.Now()
+		i.heard.Store(now.UnixNano())
+		i.metrics.heard(now)
+		if n := d.Fallbacks(); n != counted {
+			i.fallback.Add(n - counted)
+			i.metrics.fallbacks.Add(float64(n - counted))
+			counted = n
+		}
+		s.resumed = 0
+		out, err := s.event(&ev, now)
+		if err != nil {
+			return err
+		}
+		if !s.send(ctx, out) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// event turns what was read into what the Reflector takes.
+func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
+	i := s.part.informer
+	out := watch.Event{Type: ev.Type}
+	if ev.Type == watch.Error {
+		return out, s.statusError(ev.Status)
+	}
+	o := &object{rv: ev.Record.ResourceVersion, read: read}
+	out.Object = o
+	switch ev.Type {
+	case watch.Bookmark:
+		if ev.InitialEventsEnd {
+			o.first = true
+			s.initial = false
+			s.slot.release()
+			s.settle(0, 0)
+		}
+	case watch.Deleted:
+		o.namespace, o.name = cloneKey(&ev.Record)
+	default:
+		i.items.Lock()
+		o.item = i.scope.Item(&ev.Record)
+		i.items.Unlock()
+		o.namespace, o.name = o.item.Key()
+		o.rv = o.item.ResourceVersion()
+		if s.initial {
+			s.slot.progress()
+			if !s.settle(s.pending.objects+1, s.pending.bytes+o.item.Size()) {
+				return out, fmt.Errorf("first list: %w", errOverBudget)
+			}
+		}
+	}
+	if !s.initial {
+		s.rv = o.rv
+	}
+	return out, nil
+}
+
+// settle sets what the items of the first list, which the index does not hold
+// yet, cost the member, and reports whether it is within its budget.
+func (s *stream) settle(objects, bytes int64) bool {
+	ok := s.part.informer.member.account.charge(objects-s.pending.objects, bytes-s.pending.bytes)
+	s.pending = aggregateSize{objects, bytes}
+	return ok
+}
+
+// statusError turns an error event into the end of the connection, or of the
+// stream.
+func (s *stream) statusError(status *metav1.Status) error {
+	err := apierrors.FromObject(status)
+	switch classify(err) {
+	case busy, broken:
+		return err
+	case expired:
+		s.part.expire()
+	}
+	return &finalError{status}
+}
+
+// toJSON makes the scope speak JSON from now on, which loses nothing. It
+// reports whether it did not before.
+func (i *informer) toJSON(why string) bool {
+	if decode.Encoding(i.encoding.Swap(int32(decode.JSON))) == decode.JSON {
+		return false
+	}
+	i.metrics.fallbacks.Inc()
+	i.fallback.Add(1)
+	i.log.Info("scope changes to JSON", "reason", why)
+	return true
+}
+
+func cloneKey(r *aggregate.Record) (namespace, name string) {
+	return string([]byte(r.Namespace)), string([]byte(r.Name))
+}
+
+// tryAgain is a status that makes the Reflector open the watch anew after a
+// while, without a list.
+func tryAgain(why string) *metav1.Status {
+	return &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Message: why}
+}
+
+func statusOf(err error) *metav1.Status {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		s := status.Status()
+		return &s
+	}
+	return tryAgain(err.Error())
+}
