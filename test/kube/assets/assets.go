@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"time"
 )
@@ -56,8 +55,8 @@ func (a Assets) CRDs() string { return filepath.Join(a.Dir, "crds") }
 func (a Assets) Stages() string { return filepath.Join(a.Dir, "stages") }
 
 // Ensure returns the named binaries, and Cluster API's CRDs and kwok's stages,
-// building what is missing. No name means all. The first build takes some ten
-// minutes on two cores; afterwards Ensure takes milliseconds. It needs the go
+// building what is missing. No name means all. The first build takes five to
+// ten minutes on two cores; afterwards Ensure takes milliseconds. It needs the go
 // command and a current directory inside a module that knows federator's.
 func Ensure(ctx context.Context, opts Options, names ...string) (Assets, error) {
 	if len(names) == 0 {
@@ -137,15 +136,11 @@ func (a Assets) complete(names []string) bool {
 
 // find returns where the binary is: KUBEBUILDER_ASSETS first, then the cache.
 func (a Assets) find(name string) (string, bool) {
-	exe := name
-	if runtime.GOOS == "windows" {
-		exe += ".exe"
-	}
 	for _, dir := range []string{os.Getenv("KUBEBUILDER_ASSETS"), a.Dir} {
 		if dir == "" {
 			continue
 		}
-		p := filepath.Join(dir, exe)
+		p := filepath.Join(dir, name)
 		if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() {
 			return p, true
 		}

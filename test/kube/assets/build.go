@@ -211,6 +211,9 @@ func (b builder) copyYAML(name string, patterns ...string) error {
 func goCommand(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
+	// Interrupted rather than killed, go ends the compilers that it runs.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
 	if dir != "" { // a build module: nothing of the caller's workspace applies
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOOS=", "GOARCH=")
 	}
