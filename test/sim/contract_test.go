@@ -116,6 +116,9 @@ func (s *subject) get(t *testing.T, config *rest.Config, path, accept string) (c
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
+	if res.ProtoMajor != 2 {
+		t.Errorf("%s over %s", path, res.Proto)
+	}
 	body, err = io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)

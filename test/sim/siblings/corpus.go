@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,22 +24,35 @@ var sample embed.FS
 // ErrNoTemplates says that a corpus holds nothing usable of a kind.
 var ErrNoTemplates = errors.New("no templates of the kind")
 
-// A Corpus is where templates are read from.
+// A Corpus is where templates are read from. Each kind is decoded once, and all sets
+// share the templates.
 type Corpus struct {
 	files fs.FS
 	real  bool
+
+	pods  func() ([]podTemplate, error)
+	nodes func() ([]*corev1.Node, error)
+
+	mu      sync.Mutex
+	objects map[string][]*unstructured.Unstructured // by file
+}
+
+func newCorpus(files fs.FS, real bool) *Corpus {
+	c := &Corpus{files: files, real: real, objects: map[string][]*unstructured.Unstructured{}}
+	c.pods, c.nodes = sync.OnceValues(c.readPods), sync.OnceValues(c.readNodes)
+	return c
 }
 
 // Open uses the directory if it is there, else the sample.
 func Open(dir string) *Corpus {
 	if info, err := os.Stat(dir); dir != "" && err == nil && info.IsDir() {
-		return &Corpus{files: os.DirFS(dir), real: true}
+		return newCorpus(os.DirFS(dir), true)
 	}
 	files, err := fs.Sub(sample, "sample")
 	if err != nil {
 		panic(err) // the name is constant and right
 	}
-	return &Corpus{files: files}
+	return newCorpus(files, false)
 }
 
 // Real is false for the sample.
@@ -123,40 +137,50 @@ func typed[T any, P interface {
 
 // Pods makes n pods spread over the nodes of [Corpus.Nodes] with the same seed.
 func (c *Corpus) Pods(n, nodes int, seed uint64) (*Pods, error) {
-	templates, err := typed(c, "core_Pod", func(p *corev1.Pod) bool {
+	templates, err := c.pods()
+	return &Pods{n: n, nodes: max(nodes, 1), seed: seed, templates: templates}, err
+}
+
+func (c *Corpus) readPods() ([]podTemplate, error) {
+	pods, err := typed(c, "core_Pod", func(p *corev1.Pod) bool {
 		return p.Namespace != "" && p.UID != "" && len(p.Spec.Containers) > 0 && len(p.Status.ContainerStatuses) > 0 && p.DeletionTimestamp == nil
 	})
-	if err != nil {
-		return nil, err
+	templates := make([]podTemplate, len(pods))
+	for i, p := range pods {
+		templates[i] = newPodTemplate(p)
 	}
-	pods := &Pods{n: n, nodes: max(nodes, 1), seed: seed}
-	for _, t := range templates {
-		pods.templates = append(pods.templates, newPodTemplate(t))
-	}
-	return pods, nil
+	return templates, err
 }
 
 // Nodes makes n nodes.
 func (c *Corpus) Nodes(n int, seed uint64) (*Nodes, error) {
-	templates, err := typed(c, "core_Node", func(n *corev1.Node) bool {
-		return n.UID != "" && len(n.Status.Conditions) > 0
-	})
+	templates, err := c.nodes()
 	return &Nodes{n: n, seed: seed, templates: templates}, err
+}
+
+func (c *Corpus) readNodes() ([]*corev1.Node, error) {
+	return typed(c, "core_Node", func(n *corev1.Node) bool { return n.UID != "" && len(n.Status.Conditions) > 0 })
 }
 
 // Objects makes n objects of any kind, such as "apps_Deployment".
 func (c *Corpus) Objects(file string, n int, seed uint64) (*Objects, error) {
-	templates, err := c.templates(file)
-	if err != nil {
-		return nil, err
-	}
-	if len(templates) == 0 {
-		return nil, fmt.Errorf("%s: %w", file, ErrNoTemplates)
-	}
-	for _, t := range templates {
-		if len(t.GetManagedFields()) == 0 {
-			t.SetManagedFields(synthesize(t))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	templates, ok := c.objects[file]
+	if !ok {
+		var err error
+		if templates, err = c.templates(file); err != nil {
+			return nil, err
 		}
+		if len(templates) == 0 {
+			return nil, fmt.Errorf("%s: %w", file, ErrNoTemplates)
+		}
+		for _, t := range templates {
+			if len(t.GetManagedFields()) == 0 {
+				t.SetManagedFields(synthesize(t))
+			}
+		}
+		c.objects[file] = templates
 	}
 	return &Objects{n: n, seed: seed, templates: templates}, nil
 }

@@ -139,7 +139,10 @@ func (p *Pods) Pod(i int) *corev1.Pod {
 		if m.FieldsV1 != nil {
 			raw := m.FieldsV1.Raw
 			for k := range from {
-				raw = bytes.ReplaceAll(raw, []byte(`"`+from[k]+`\"`), []byte(`"`+to[k]+`\"`))
+				// In a key such as k:{"uid":"…"}, which is quoted once more.
+				if old := []byte(`"` + from[k] + `\"`); bytes.Contains(raw, old) {
+					raw = bytes.ReplaceAll(raw, old, []byte(`"`+to[k]+`\"`))
+				}
 			}
 			m.FieldsV1 = &metav1.FieldsV1{Raw: raw}
 		}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -48,13 +49,13 @@ func main() {
 	_ = flags.Parse(os.Args[1:]) // ExitOnError
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, o); err != nil {
+	if err := run(ctx, o, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "simfleet:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, o options) error {
+func run(ctx context.Context, o options, out io.Writer) error {
 	if o.members < 1 || o.pods < 0 || o.nodes < 0 || o.churn < 0 {
 		return errors.New("numbers must not be negative, and one member is the least")
 	}
@@ -82,7 +83,7 @@ func run(ctx context.Context, o options) error {
 	if err := clientcmd.WriteToFile(*config, o.kubeconfig); err != nil {
 		return err
 	}
-	fmt.Printf("READY %d members, %d pods and %d nodes each, real objects: %v, kubeconfig %s\n",
+	fmt.Fprintf(out, "READY %d members, %d pods and %d nodes each, real objects: %v, kubeconfig %s\n",
 		o.members, o.pods, o.nodes, corpus.Real(), o.kubeconfig)
 	return churn(ctx, fleet.Members(), pods, o.churn)
 }
