@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -114,6 +115,42 @@ func (t *interner) set(space byte, pairs []Label) *attrSet {
 	}
 	t.attrs[string(t.buf)] = s
 	return s
+}
+
+// adopt takes up the sets of an object that an earlier writer left.
+func (t *interner) adopt(id *identity) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range []*attrSet{id.labels, id.fields} {
+		if s == nil {
+			continue
+		}
+		t.buf = appendSet(t.buf[:0], s.space, s.pairs)
+		if _, ok := t.attrs[string(t.buf)]; !ok {
+			t.attrs[string(t.buf)] = s
+		}
+	}
+	if o := id.owners; o != nil && !o.odd {
+		t.buf = ownersKey(t.buf[:0], o.owners)
+		if _, ok := t.owners[string(t.buf)]; !ok {
+			t.owners[string(t.buf)] = o
+		}
+	}
+}
+
+// sweep forgets the sets of items that never came into the scope, once they
+// are more than those in use. attrs and owners count the objects of each set in
+// use.
+func (t *interner) sweep(attrs map[*attrSet]int, owners map[*ownerSet]int) {
+	const slack = 64
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.attrs) > 2*len(attrs)+slack {
+		maps.DeleteFunc(t.attrs, func(_ string, s *attrSet) bool { return attrs[s] == 0 })
+	}
+	if len(t.owners) > 2*len(owners)+slack {
+		maps.DeleteFunc(t.owners, func(_ string, s *ownerSet) bool { return owners[s] == 0 })
+	}
 }
 
 // forget drops a set that no object has any more. An entry on its way with the

@@ -1,6 +1,9 @@
 package aggregate
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // change is one change of one object: nil before is an add, nil after a
 // delete.
@@ -18,7 +21,10 @@ type record struct {
 	scope    *scopeID // of changes
 	changes  []change
 	bulk     []scopeChange
-	bytes    int64
+
+	// What the record keeps alive beyond what is held, as it was when it was
+	// made: former objects of changes, and of bulk.
+	bytes, pinned int64
 }
 
 const (
@@ -26,8 +32,12 @@ const (
 	changeOverhead = 16
 )
 
-func newRecord(from, to Revision, scope *scopeID, changes []change, bulk []scopeChange) *record {
-	r := &record{from: from, to: to, scope: scope, changes: changes, bulk: bulk, bytes: recordOverhead}
+func bulkRecord(from, to Revision, bulk []scopeChange, pinned int64) *record {
+	return &record{from: from, to: to, bulk: bulk, bytes: recordOverhead, pinned: pinned}
+}
+
+func newRecord(from, to Revision, scope *scopeID, changes []change) *record {
+	r := &record{from: from, to: to, scope: scope, changes: changes, bytes: recordOverhead}
 	for _, c := range changes {
 		r.bytes += changeOverhead
 		if c.before != nil {
@@ -35,18 +45,6 @@ func newRecord(from, to Revision, scope *scopeID, changes []change, bulk []scope
 		}
 	}
 	return r
-}
-
-// bulkBytes is the most that the record keeps alive beyond what is held: all
-// that its scopes held before.
-func (r *record) bulkBytes() int64 {
-	var n int64
-	for _, b := range r.bulk {
-		if b.before != nil && (b.after == nil || b.before.objects != b.after.objects) {
-			n += b.before.bytes
-		}
-	}
-	return n
 }
 
 const chunkLen = 64
@@ -60,7 +58,7 @@ type changeLog struct {
 	chunks     []*chunk
 	start, end int // of the records, counted from chunks[0][0]
 	bytes      int64
-	bulk       int64
+	pinned     int64
 }
 
 func (l changeLog) at(i int) *record { return l.chunks[i/chunkLen][i%chunkLen] }
@@ -75,11 +73,14 @@ func (l changeLog) add(r *record, bound int64) changeLog {
 	l.chunks[l.end/chunkLen][l.end%chunkLen] = r
 	l.end++
 	l.bytes += r.bytes
-	l.bulk += r.bulkBytes()
-	for l.start < l.end && (l.bytes > bound || l.bulk > bound) {
+	l.pinned += r.pinned
+	for l.start < l.end && (l.bytes > bound || l.pinned > bound) {
 		old := l.at(l.start)
 		l.bytes -= old.bytes
-		l.bulk -= old.bulkBytes()
+		l.pinned -= old.pinned
+		if old.bytes+old.pinned > heavyRecord {
+			l = l.without(l.start)
+		}
 		l.start++
 	}
 	if drop := l.start / chunkLen; drop > 0 {
@@ -87,6 +88,19 @@ func (l changeLog) add(r *record, bound int64) changeLog {
 		l.start -= drop * chunkLen
 		l.end -= drop * chunkLen
 	}
+	return l
+}
+
+// heavyRecord is what a record that left the window may keep alive until its
+// chunk goes, in bytes.
+const heavyRecord = 64 << 10
+
+// without returns the log with a chunk of its own that lacks a record.
+func (l changeLog) without(i int) changeLog {
+	c := *l.chunks[i/chunkLen]
+	c[i%chunkLen] = nil
+	l.chunks = slices.Clone(l.chunks)
+	l.chunks[i/chunkLen] = &c
 	return l
 }
 

@@ -2,42 +2,47 @@ package aggregate
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/klauspost/compress/zstd"
 )
 
-// dictionary encodes and decodes bodies with one trained dictionary, or with
-// none. It lives as long as a body refers to it and is collected after.
-type dictionary struct {
-	number  uint64
-	enc     *zstd.Encoder
-	dec     *zstd.Decoder
-	trained bool
+// dictionary decodes the bodies of one trained dictionary, or of none. It lives
+// as long as a body refers to it and is collected after.
+type dictionary struct{ dec *zstd.Decoder }
+
+// encoder encodes bodies with a dictionary. It is apart from it because it is
+// large, and of no use once there is a newer one.
+type encoder struct {
+	dict *dictionary
+	enc  *zstd.Encoder
 }
 
 // maxBody bounds what a body may decode to; API servers refuse requests long
 // before.
 const maxBody = 1 << 30
 
-// codecParallelism bounds the encoder states a dictionary may hold: each is
-// about half a megabyte, so more would cost more memory than it saves time.
-func codecParallelism() int { return min(runtime.GOMAXPROCS(0), 4) }
+// encoderParallelism bounds the encoder states of a dictionary: each is about
+// half a megabyte, so more would cost more memory than it saves time. Decoder
+// states are small, and readers must not wait for one another.
+func encoderParallelism() int { return min(runtime.GOMAXPROCS(0), 4) }
 
-func newDictionary(number uint64, dict []byte) (*dictionary, error) {
+func newEncoder(dict []byte) (*encoder, error) {
 	eopts := []zstd.EOption{
 		zstd.WithEncoderLevel(zstd.SpeedFastest),
-		zstd.WithEncoderConcurrency(codecParallelism()),
+		zstd.WithEncoderConcurrency(encoderParallelism()),
 		zstd.WithEncoderCRC(false),
 		zstd.WithLowerEncoderMem(true),
 		zstd.WithWindowSize(128 << 10),
 		zstd.WithZeroFrames(true),
 	}
 	dopts := []zstd.DOption{
-		zstd.WithDecoderConcurrency(codecParallelism()),
+		zstd.WithDecoderConcurrency(runtime.GOMAXPROCS(0)),
 		zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxMemory(maxBody),
 	}
@@ -53,12 +58,12 @@ func newDictionary(number uint64, dict []byte) (*dictionary, error) {
 	if err != nil {
 		return nil, fmt.Errorf("body decoder: %w", err)
 	}
-	return &dictionary{number: number, enc: enc, dec: dec, trained: dict != nil}, nil
+	return &encoder{dict: &dictionary{dec}, enc: enc}, nil
 }
 
-func (d *dictionary) encode(raw, scratch []byte) (*body, []byte) {
-	scratch = d.enc.EncodeAll(raw, scratch[:0])
-	return &body{dict: d, data: string(scratch)}, scratch
+func (e *encoder) encode(raw, scratch []byte) (*body, []byte) {
+	scratch = e.enc.EncodeAll(raw, scratch[:0])
+	return &body{dict: e.dict, data: string(scratch)}, scratch
 }
 
 func (b *body) decode(dst []byte) ([]byte, error) {
@@ -67,15 +72,15 @@ func (b *body) decode(dst []byte) ([]byte, error) {
 
 // kindCodec is the current dictionary of one kind and how well it does.
 type kindCodec struct {
-	current atomic.Pointer[dictionary]
+	current atomic.Pointer[encoder]
 	// Since the current dictionary came: bytes in and out, and objects.
 	raw, packed, objects atomic.Int64
 
-	// Bodies from before the first dictionary, so that a first sync of many
-	// objects need not end to be trained from.
+	// Bodies from before the first dictionary, the newest of each object, so
+	// that a first sync of many objects need not end to be trained from.
 	sampling atomic.Bool
 	mu       sync.Mutex
-	early    [][]byte
+	early    map[Ref][]byte
 	earlyLen int
 
 	// Of the last training; Train's lock guards them.
@@ -85,19 +90,19 @@ type kindCodec struct {
 	ratio     float64 // raw/packed that the dictionary reaches on samples
 }
 
-func (k *kindCodec) encode(raw, scratch []byte) (*body, []byte) {
+func (k *kindCodec) encode(ref Ref, raw, scratch []byte) (*body, []byte) {
 	b, scratch := k.current.Load().encode(raw, scratch)
 	k.raw.Add(int64(len(raw)))
 	k.packed.Add(int64(len(b.data)))
 	k.objects.Add(1)
 	if k.sampling.Load() {
-		k.sample(raw)
+		k.sample(ref, raw)
 	}
 	return b, scratch
 }
 
 // sample keeps a copy of a body for the first training.
-func (k *kindCodec) sample(raw []byte) {
+func (k *kindCodec) sample(ref Ref, raw []byte) {
 	if len(raw) > sampleMax {
 		return
 	}
@@ -106,8 +111,12 @@ func (k *kindCodec) sample(raw []byte) {
 	if !k.sampling.Load() {
 		return
 	}
-	k.early = append(k.early, slices.Clone(raw))
-	if k.earlyLen += len(raw); k.earlyLen >= 2*dictHistory || len(k.early) >= 2*dictSamples {
+	old, again := k.early[ref]
+	if !again {
+		ref.Namespace, ref.Name = strings.Clone(ref.Namespace), strings.Clone(ref.Name)
+	}
+	k.early[ref] = append(old[:0], raw...)
+	if k.earlyLen += len(raw) - len(old); k.earlyLen >= 2*dictHistory || len(k.early) >= 2*dictSamples {
 		k.sampling.Store(false)
 	}
 }
@@ -117,20 +126,31 @@ func (k *kindCodec) takeSamples() [][]byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.sampling.Store(false)
-	early := k.early
+	early := make([][]byte, 0, len(k.early))
+	for _, ref := range slices.SortedFunc(maps.Keys(k.early), compareRefs) {
+		early = append(early, k.early[ref])
+	}
 	k.early, k.earlyLen = nil, 0
 	return early
 }
 
-func (k *kindCodec) sampled() int {
+// enoughEarly reports whether the early samples are full and worth training
+// from. Samples of which the index holds as many objects are dropped: they
+// would only be a second copy.
+func (k *kindCodec) enoughEarly(objects int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.early)
+	if objects >= len(k.early) {
+		clear(k.early)
+		k.earlyLen = 0
+		k.sampling.Store(true)
+	}
+	return len(k.early) >= trainMin/2 && !k.sampling.Load()
 }
 
 // codecs hands out the codec of each kind.
 type codecs struct {
-	plain   *dictionary
+	plain   *encoder
 	numbers atomic.Uint64
 
 	mu    sync.Mutex
@@ -140,7 +160,7 @@ type codecs struct {
 }
 
 func newCodecs() (*codecs, error) {
-	plain, err := newDictionary(0, nil)
+	plain, err := newEncoder(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +172,7 @@ func (c *codecs) of(kind Kind) *kindCodec {
 	defer c.mu.Unlock()
 	k, ok := c.kinds[kind]
 	if !ok {
-		k = &kindCodec{}
+		k = &kindCodec{early: map[Ref][]byte{}}
 		k.current.Store(c.plain)
 		k.sampling.Store(true)
 		c.kinds[kind] = k

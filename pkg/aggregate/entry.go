@@ -33,6 +33,16 @@ type entry struct {
 // oddRV marks a resourceVersion that is not the canonical decimal of a uint64.
 const oddRV = ^uint64(0)
 
+// taken is the revision of an entry that a scope has taken and not published.
+const taken Revision = 1
+
+// fresh returns an entry of the same content that no scope has taken.
+func (e *entry) fresh() *entry {
+	f := &entry{identity: e.identity, rv: e.rv}
+	f.body.Store(e.body.Load())
+	return f
+}
+
 // ownerSet is an interned list of owners. A set that carries odd strings is
 // not interned: uid and rv hold what does not fit identity.uid and entry.rv.
 type ownerSet struct {

@@ -149,7 +149,7 @@ func (x *Index) PutMember(m Member) error {
 	x.members.Set(next)
 	old := x.current.Load()
 	at := old.snapshot.revision
-	x.publish(old, newRecord(at, at+1, nil, nil, nil))
+	x.publish(old, bulkRecord(at, at+1, nil, 0))
 	return nil
 }
 
@@ -164,16 +164,17 @@ func (x *Index) RemoveMember(name string) bool {
 		return false
 	}
 	var bulk []scopeChange
-	revisions := Revision(1)
+	revisions, pinned := Revision(1), int64(0)
 	for _, kind := range m.kinds {
 		if root, ok := x.scopes.Delete(pivotScope(name, kind)); ok {
 			bulk = append(bulk, scopeChange{before: root})
 			revisions += Revision(root.objects.Len())
+			pinned += root.size()
 		}
 		delete(x.writers, scopeKey{name, kind})
 	}
 	old := x.current.Load()
 	at := old.snapshot.revision
-	x.publish(old, newRecord(at, at+revisions, nil, nil, bulk))
+	x.publish(old, bulkRecord(at, at+revisions, bulk, pinned))
 	return true
 }

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"strings"
 )
 
@@ -35,6 +36,11 @@ type Ref struct {
 // String returns member/kind/namespace/name, for messages.
 func (r Ref) String() string {
 	return r.Member + " " + string(r.Kind) + " " + r.Namespace + "/" + r.Name
+}
+
+func compareRefs(a, b Ref) int {
+	return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Member, b.Member),
+		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
 // Label is one label of an object or a member.

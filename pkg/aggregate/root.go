@@ -1,6 +1,10 @@
 package aggregate
 
-import "github.com/tidwall/btree"
+import (
+	"sync/atomic"
+
+	"github.com/tidwall/btree"
+)
 
 // scopeID is what objects of a scope need to say where they are. Immutable.
 type scopeID struct {
@@ -17,12 +21,20 @@ type scopeRoot struct {
 	owners  *btree.BTreeG[ownerRef]
 	labels  attrIndex
 	fields  attrIndex
-	bytes   int64 // estimate of the heap bytes of the objects, bodies as encoded at the commit
+
+	// bytes estimates the heap bytes of the objects as they were encoded when
+	// recoded stood at recodedAt. What Train has done since is in recoded, which
+	// the roots of a scope share: right for the newest one, near for others.
+	bytes     int64
+	recoded   *atomic.Int64
+	recodedAt int64
 }
+
+func (r *scopeRoot) size() int64 { return r.bytes + r.recoded.Load() - r.recodedAt }
 
 func newRoot(id *scopeID) scopeRoot {
 	return scopeRoot{
-		scopeID: id, objects: newTree(lessEntry), owners: newTree(lessOwner),
+		scopeID: id, recoded: new(atomic.Int64), objects: newTree(lessEntry), owners: newTree(lessOwner),
 		labels: newAttrIndex(func(id *identity) *attrSet { return id.labels }),
 		fields: newAttrIndex(func(id *identity) *attrSet { return id.fields }),
 	}
@@ -61,6 +73,10 @@ type touched struct{ objects, owners, labels, fields bool }
 func (s *Scope) link(id *identity) {
 	s.linkSet(&s.root.labels, &s.touched.labels, id.labels, id)
 	s.linkSet(&s.root.fields, &s.touched.fields, id.fields, id)
+	s.linkOwners(id)
+}
+
+func (s *Scope) linkOwners(id *identity) {
 	if id.owners == nil {
 		return
 	}
@@ -87,10 +103,43 @@ func (s *Scope) linkSet(x *attrIndex, touched *bool, set *attrSet, id *identity)
 	}
 }
 
+// relink exchanges an identity for another of the same key. A set that both
+// have stays linked: it must not be forgotten in between.
+func (s *Scope) relink(old, id *identity) {
+	s.relinkSet(&s.root.labels, &s.touched.labels, old.labels, id.labels, old, id)
+	s.relinkSet(&s.root.fields, &s.touched.fields, old.fields, id.fields, old, id)
+	if old.owners == nil && id.owners == nil {
+		return
+	}
+	s.touched.owners = true
+	if old.owners != nil && old.owners == id.owners {
+		for _, o := range id.owners.owners {
+			s.root.owners.Set(ownerRef{o.UID, id})
+		}
+		return
+	}
+	s.unlinkOwners(old)
+	s.linkOwners(id)
+}
+
+func (s *Scope) relinkSet(x *attrIndex, touched *bool, before, after *attrSet, old, id *identity) {
+	if before != nil && before == after {
+		*touched = true
+		x.postings.Set(id)
+		return
+	}
+	s.unlinkSet(x, touched, before, old)
+	s.linkSet(x, touched, after, id)
+}
+
 // unlink takes an identity out of the secondary indexes.
 func (s *Scope) unlink(id *identity) {
 	s.unlinkSet(&s.root.labels, &s.touched.labels, id.labels, id)
 	s.unlinkSet(&s.root.fields, &s.touched.fields, id.fields, id)
+	s.unlinkOwners(id)
+}
+
+func (s *Scope) unlinkOwners(id *identity) {
 	if id.owners == nil {
 		return
 	}

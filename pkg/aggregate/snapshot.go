@@ -102,7 +102,7 @@ type ScopeInfo struct {
 func (r *scopeRoot) info() ScopeInfo {
 	return ScopeInfo{
 		Member: r.member, Kind: r.kind, Version: r.version, Status: r.status,
-		Objects: r.objects.Len(), Bytes: r.bytes,
+		Objects: r.objects.Len(), Bytes: r.size(),
 	}
 }
 

@@ -53,7 +53,9 @@ func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
 		}
 		if codec.behind || codec.trainedAt > 0 && objects > codec.checkedAt+codec.checkedAt/8 {
 			t, done := x.reencode(snap, kind, codec, stop)
-			codec.behind, codec.checkedAt = !done, objects
+			// Items encoded before the change may have come since the snapshot,
+			// so it ends with a pass that finds none.
+			codec.behind, codec.checkedAt = !done || t.Objects > 0, objects
 			if trained || t.Objects > 0 {
 				return t, true, nil
 			}
@@ -69,7 +71,7 @@ func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
 func (k *kindCodec) needs(objects int) bool {
 	switch {
 	case k.trainedAt == 0:
-		return objects >= trainMin || k.sampled() >= trainMin/2 && !k.sampling.Load()
+		return objects >= trainMin || k.enoughEarly(objects)
 	case objects >= trainGrowth*k.trainedAt:
 		return true
 	case k.objects.Load() < trainDecayOver:
@@ -119,7 +121,7 @@ func (k *kindCodec) train(c *codecs, samples [][]byte, objects int) (bool, error
 		k.ratio = 0
 		return false, nil
 	}
-	d, err := newDictionary(number, dict)
+	d, err := newEncoder(dict)
 	if err != nil {
 		return false, err
 	}
@@ -134,7 +136,7 @@ func (k *kindCodec) train(c *codecs, samples [][]byte, objects int) (bool, error
 	return true, nil
 }
 
-func ratioOf(d *dictionary, samples [][]byte) float64 {
+func ratioOf(d *encoder, samples [][]byte) float64 {
 	var raw, packed int
 	var scratch []byte
 	for _, s := range samples {
@@ -189,13 +191,10 @@ func buildDict(samples [][]byte, number uint64) (dict []byte, judges [][]byte) {
 // and revisions stay, so no reader can tell but by the memory.
 func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-chan struct{}) (t Training, done bool) {
 	t.Kind = kind
-	dict := codec.current.Load()
+	enc := codec.current.Load()
 	var raw, scratch []byte
 	done = true
 	for r := range snap.kindScopes(kind, "") {
-		x.mu.Lock()
-		w := x.writers[scopeKey{r.member, kind}]
-		x.mu.Unlock()
 		r.objects.Scan(func(e *entry) bool {
 			select {
 			case <-stop:
@@ -204,7 +203,7 @@ func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-cha
 			default:
 			}
 			old := e.body.Load()
-			if old.dict == dict {
+			if old.dict == enc.dict {
 				return true
 			}
 			var err error
@@ -212,12 +211,8 @@ func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-cha
 				return true // it stays as it is, decodable or not
 			}
 			var next *body
-			next, scratch = dict.encode(raw, scratch)
-			if w == nil {
-				e.body.CompareAndSwap(old, next)
-			} else {
-				w.exchange(e, old, next)
-			}
+			next, scratch = enc.encode(raw, scratch)
+			x.exchange(scopeKey{r.member, kind}, e, old, next)
 			t.Objects++
 			t.Before += int64(len(old.data))
 			t.After += int64(len(next.data))
@@ -230,14 +225,49 @@ func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-cha
 	return t, done
 }
 
-// exchange swaps an entry's body and keeps the scope's account right.
-func (s *Scope) exchange(e *entry, old, next *body) {
+// exchange swaps an entry's body and keeps the scope's accounts right. Whether
+// the scope has a writer may change at any time: without one the account is
+// x.mu's, with one the writer's.
+func (x *Index) exchange(k scopeKey, e *entry, old, next *body) {
+	for {
+		x.mu.Lock()
+		w := x.writers[k]
+		if w == nil {
+			if e.body.CompareAndSwap(old, next) {
+				if root, ok := x.scopes.Get(pivotScope(k.member, k.kind)); ok {
+					root.recode(e, old, next)
+				}
+			}
+			x.mu.Unlock()
+			return
+		}
+		x.mu.Unlock()
+		if w.exchange(e, old, next) {
+			return
+		}
+	}
+}
+
+// exchange reports false when the writer has closed meanwhile.
+func (s *Scope) exchange(e *entry, old, next *body) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
 	if !e.body.CompareAndSwap(old, next) {
-		return
+		return true
 	}
 	if held, ok := s.root.objects.Get(e); ok && held == e {
 		s.root.bytes += int64(len(next.data) - len(old.data))
+	}
+	s.last.recode(e, old, next)
+	return true
+}
+
+// recode notes that the body of an entry, if the root has it, became smaller.
+func (r *scopeRoot) recode(e *entry, old, next *body) {
+	if held, ok := r.objects.Get(e); ok && held == e {
+		r.recoded.Add(int64(len(next.data) - len(old.data)))
 	}
 }

@@ -1,0 +1,249 @@
+package aggregate
+
+import (
+	"fmt"
+	"slices"
+)
+
+// freeze returns the published root and the private one as immutable. The
+// private trees go on from copies, so what is published is never written again.
+func (s *Scope) freeze() (before, after *scopeRoot) {
+	before = s.last
+	r := s.root
+	r.recodedAt = r.recoded.Load()
+	if last := s.last; last != nil {
+		r.objects, r.owners, r.labels, r.fields = last.objects, last.owners, last.labels, last.fields
+	}
+	if s.touched.objects || s.last == nil {
+		r.objects = s.root.objects.Copy()
+	}
+	if s.touched.owners || s.last == nil {
+		r.owners = s.root.owners.Copy()
+	}
+	if s.touched.labels || s.last == nil {
+		r.labels = s.root.labels.copy()
+	}
+	if s.touched.fields || s.last == nil {
+		r.fields = s.root.fields.copy()
+	}
+	s.touched = touched{}
+	s.last = &r
+	checkRoot(&r)
+	return before, &r
+}
+
+// Commit publishes what Upsert, Delete and SetStatus have changed since the
+// last one, and returns the revision at which all of it is visible: the
+// current one when there was nothing.
+func (s *Scope) Commit() (Revision, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, s.fail(ErrClosed)
+	}
+	if !s.dirty {
+		return s.index.Snapshot().revision, nil
+	}
+	changes := slices.Clone(s.changes)
+	clear(s.changes)
+	s.changes = s.changes[:0]
+	before, root := s.freeze()
+	return s.publish(root, func(at Revision) *record {
+		if len(changes) == 0 {
+			return bulkRecord(at, at+1, []scopeChange{{before, root}}, 0)
+		}
+		to := at
+		for _, c := range changes {
+			to++
+			if c.after != nil {
+				c.after.revision = to
+			}
+		}
+		return newRecord(at, to, s.id, changes)
+	})
+}
+
+// publish swaps the scope's root for the next one. Entries get their revisions
+// here, before any reader can see them. s.mu must be held.
+func (s *Scope) publish(root *scopeRoot, rec func(at Revision) *record) (Revision, error) {
+	x := s.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.writers[scopeKey{s.member, s.kind}] != s {
+		return 0, s.fail(ErrClosed) // the member has left
+	}
+	old := x.current.Load()
+	x.scopes.Set(root)
+	r := rec(old.snapshot.revision)
+	x.publish(old, r)
+	s.dirty = false
+	return r.to, nil
+}
+
+// Replace makes the scope hold exactly these objects: one commit, whatever
+// their number. Of items with one key the last counts. Changes not yet
+// committed are part of it.
+func (s *Scope) Replace(items []Item, status Status) (Revision, error) {
+	return s.ReplaceNamespace("", items, status)
+}
+
+// ReplaceNamespace is Replace for one namespace: objects of others stay. ""
+// means the whole scope.
+func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) (Revision, error) {
+	sorted := slices.Clone(items)
+	slices.SortStableFunc(sorted, func(a, b Item) int { return compareKeys(a.e.identity, b.e.identity) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, s.fail(ErrClosed)
+	}
+	// Uncommitted changes become part of the bulk record: its roots cover them.
+	clear(s.changes)
+	s.changes = s.changes[:0]
+	s.setStatus(status)
+	for i, item := range sorted {
+		if i+1 < len(sorted) && compareKeys(item.e.identity, sorted[i+1].e.identity) == 0 {
+			continue
+		}
+		s.upsert(item.e, false)
+	}
+	if s.stale {
+		namespace = "" // objects of the old version do not stay beside new ones
+	}
+	for _, id := range s.absent(namespace, sorted) {
+		s.remove(id)
+	}
+	if s.stale {
+		s.stale, s.dirty = false, true
+		s.id = &scopeID{member: s.member, kind: s.kind, version: s.target}
+		s.root.scopeID = s.id
+	}
+	if !s.dirty {
+		return s.index.Snapshot().revision, nil
+	}
+	s.interned.sweep(s.refs, s.owned)
+	before, root := s.freeze()
+	deleted, put, pinned := compareRoots(before, root)
+	return s.publish(root, func(at Revision) *record {
+		to := at + Revision(deleted)
+		for _, e := range put {
+			to++
+			e.revision = to
+		}
+		if to == at {
+			to++ // only the status changed
+		}
+		return bulkRecord(at, to, []scopeChange{{before, root}}, pinned)
+	})
+}
+
+// absent returns the identities held, of one namespace or all, that the sorted
+// items lack.
+func (s *Scope) absent(namespace string, sorted []Item) []*identity {
+	var gone []*identity
+	i := 0
+	s.root.objects.Ascend(&entry{identity: key(namespace, "")}, func(e *entry) bool {
+		if namespace != "" && e.namespace.Value() != namespace {
+			return false
+		}
+		for i < len(sorted) && compareKeys(sorted[i].e.identity, e.identity) < 0 {
+			i++
+		}
+		if i == len(sorted) || compareKeys(sorted[i].e.identity, e.identity) != 0 {
+			gone = append(gone, e.identity)
+		}
+		return true
+	})
+	return gone
+}
+
+// compareRoots returns how many objects of before are deleted in after, the
+// entries that are new in after, by key, and the bytes that only before holds.
+// The revisions of a bulk change are numbered so: the deletions by key, then
+// the new entries.
+func compareRoots(before, after *scopeRoot) (deleted int, put []*entry, pinned int64) {
+	diffTrees(before, after, func(c change) bool {
+		if c.before != nil {
+			pinned += c.before.size()
+			if c.after == nil || !sameUID(c.before.identity, c.after.identity) {
+				deleted++
+			}
+		}
+		if c.after != nil {
+			put = append(put, c.after)
+		}
+		return true
+	})
+	return deleted, put, pinned
+}
+
+// SetStatus changes the scope's status at the next Commit.
+func (s *Scope) SetStatus(status Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setStatus(status)
+}
+
+func (s *Scope) setStatus(status Status) {
+	if status == s.root.status {
+		return
+	}
+	s.root.status = status
+	s.dirty = true
+}
+
+// Status returns the scope's status, that of the next Commit included.
+func (s *Scope) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.root.status
+}
+
+// Close gives the scope up: its objects and status stay as committed.
+func (s *Scope) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	s.release()
+}
+
+// release gives up the place of the scope's writer, and reports whether it was
+// still this one's. Both locks must be held.
+func (s *Scope) release() bool {
+	k := scopeKey{s.member, s.kind}
+	if s.index.writers[k] != s {
+		return false
+	}
+	delete(s.index.writers, k)
+	return true
+}
+
+// Remove gives the scope up and takes it out of the index with all its
+// objects: one commit.
+func (s *Scope) Remove() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	x := s.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !s.release() {
+		return
+	}
+	root, ok := x.scopes.Delete(pivotScope(s.member, s.kind))
+	if !ok {
+		return
+	}
+	if m, ok := x.members.Get(&memberRoot{Member: Member{Name: s.member}}); ok {
+		x.members.Set(m.without(s.kind))
+	}
+	old := x.current.Load()
+	at := old.snapshot.revision
+	x.publish(old, bulkRecord(at, at+1+Revision(root.objects.Len()), []scopeChange{{before: root}}, root.size()))
+}
+
+func (s *Scope) fail(err error) error {
+	return fmt.Errorf("scope %s of member %q: %w", s.kind, s.member, err)
+}
