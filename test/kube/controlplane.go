@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,11 +20,8 @@ import (
 	"federator.dev/federator/test/kube/tcpproxy"
 )
 
-// serviceIP is the address of the kubernetes Service in serviceRange.
-var serviceIP = net.IPv4(10, 96, 0, 1)
-
 const (
-	serviceRange = "10.96.0.0/16"
+	serviceRange = "10.96.0.0/16" // whose first address is the kubernetes Service's
 	podRange     = "10.244.0.0/16"
 )
 
@@ -54,6 +50,8 @@ type ControlPlane struct {
 	client   kubernetes.Interface
 }
 
+// startControlPlane starts etcd, the API server, which is told whether there
+// will be controllers, and the proxy.
 func (f *Fleet) startControlPlane(ctx context.Context, name string, controllers bool) (*ControlPlane, error) {
 	c := &ControlPlane{Name: name, Dir: filepath.Join(f.Dir, name)}
 	var err error
@@ -86,11 +84,6 @@ func (f *Fleet) startControlPlane(ctx context.Context, name string, controllers 
 	for file, config := range map[string][]byte{"kubeconfig": c.Kubeconfig(), "direct.kubeconfig": c.kubeconfig(c.addr, c.admin)} {
 		if err := os.WriteFile(filepath.Join(c.Dir, file), config, 0o600); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	if controllers {
-		if err := f.startControllers(ctx, c); err != nil {
-			return nil, err
 		}
 	}
 	return c, nil

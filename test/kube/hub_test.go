@@ -33,8 +33,19 @@ func get(t *testing.T, r dynamic.ResourceInterface, name string) *unstructured.U
 }
 
 func TestHubActsAsClusterAPI(t *testing.T) {
-	ctx := t.Context()
 	h := kube.StartTest(t, kube.Options{HubCRDs: []string{"cluster.x-k8s.io_machines"}}).Hub
+	t.Run("through a Cluster's life", func(t *testing.T) { clusterLife(t, h) })
+	t.Run("a Cluster without kubeconfig gets one later", func(t *testing.T) { lateKubeconfig(t, h) })
+	t.Run("further CRDs are served", func(t *testing.T) {
+		eventually(t, 10*time.Second, "Machines", func() bool {
+			_, err := h.Client().Discovery().RESTClient().Get().AbsPath("/apis/cluster.x-k8s.io/v1beta2/machines").DoRaw(t.Context())
+			return err == nil
+		})
+	})
+}
+
+func clusterLife(t *testing.T, h *kube.Hub) {
+	ctx := t.Context()
 	err := h.Register(ctx, kube.Cluster{Namespace: "fleet", Name: "eu-1", Labels: map[string]string{"region": "eu"}, Kubeconfig: []byte("one")})
 	if err != nil {
 		t.Fatal(err)
@@ -88,9 +99,8 @@ func TestHubActsAsClusterAPI(t *testing.T) {
 	}
 }
 
-func TestClusterWithoutKubeconfigGetsOneLater(t *testing.T) {
+func lateKubeconfig(t *testing.T, h *kube.Hub) {
 	ctx := t.Context()
-	h := kube.StartTest(t, kube.Options{}).Hub
 	if err := h.Register(ctx, kube.Cluster{Namespace: "fleet", Name: "new", Uninitialized: true, Paused: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +141,7 @@ func TestHubCanServeTheOldContractOnly(t *testing.T) {
 	if err := clusters(t, h, kube.V1Beta1).Delete(ctx, "old", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 45*time.Second, "garbage collection of the Secret", func() bool {
+	eventually(t, 20*time.Second, "garbage collection of the Secret", func() bool {
 		_, err := h.Client().CoreV1().Secrets("fleet").Get(ctx, "old-kubeconfig", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})

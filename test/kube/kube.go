@@ -177,6 +177,13 @@ func (f *Fleet) startHub(ctx context.Context) (*Hub, error) {
 	if err := h.install(ctx, f.assets.CRDs(), f.opts); err != nil {
 		return nil, fmt.Errorf("hub: install Cluster API CRDs: %w", err)
 	}
+	// After the CRDs: a garbage collector that already runs takes half a
+	// minute to notice new kinds.
+	if f.opts.HubControllers {
+		if err := f.startControllers(ctx, c); err != nil {
+			return nil, err
+		}
+	}
 	return h, nil
 }
 
@@ -186,6 +193,9 @@ func (f *Fleet) startMember(ctx context.Context, i int) (*ControlPlane, error) {
 		return nil, err
 	}
 	if f.opts.Controllers {
+		if err := f.startControllers(ctx, c); err != nil {
+			return nil, err
+		}
 		if err := c.addNodes(ctx, f.opts.Nodes); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Name, err)
 		}

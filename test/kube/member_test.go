@@ -18,19 +18,27 @@ import (
 
 func TestMember(t *testing.T) {
 	f := kube.StartTest(t, kube.Options{NoHub: true, Members: 2})
-	for name, test := range map[string]func(*testing.T, *kube.Fleet){
-		"RBAC forbids whom nobody allowed":                  rbac,
-		"another member's CA is refused":                    otherCA,
-		"another member's administrator is unauthenticated": otherIdentity,
-		"an expired certificate is unauthenticated":         expiredCertificate,
-		"a service account's token works until deleted":     token,
-	} {
-		t.Run(name, func(t *testing.T) { test(t, f) })
-	}
-	// These break the member, one after the other.
-	t.Run("faults of the proxy reach clients and heal", func(t *testing.T) { faults(t, f.Members[0]) })
-	t.Run("a killed API server comes back with its data", func(t *testing.T) { killAPIServer(t, f.Members[0]) })
-	t.Run("a killed etcd comes back with its data", func(t *testing.T) { killEtcd(t, f.Members[0]) })
+	t.Run("members", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T, *kube.Fleet){
+			"RBAC forbids whom nobody allowed":                  rbac,
+			"another member's CA is refused":                    otherCA,
+			"another member's administrator is unauthenticated": otherIdentity,
+			"an expired certificate is unauthenticated":         expiredCertificate,
+			"a service account's token works until deleted":     token,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, f)
+			})
+		}
+		// These break the other member, one after the other.
+		t.Run("faults", func(t *testing.T) {
+			t.Parallel()
+			t.Run("of the proxy reach clients and heal", func(t *testing.T) { faults(t, f.Members[1]) })
+			t.Run("a killed API server comes back with its data", func(t *testing.T) { killAPIServer(t, f.Members[1]) })
+			t.Run("a killed etcd comes back with its data", func(t *testing.T) { killEtcd(t, f.Members[1]) })
+		})
+	})
 }
 
 func rbac(t *testing.T, f *kube.Fleet) {
