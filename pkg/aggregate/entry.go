@@ -135,7 +135,7 @@ func parseUID(s string) (u [16]byte, ok bool) {
 	}
 	j := 0
 	for i := 0; i < uidLen; i += 2 {
-		if s[i] == '-' {
+		if i == 8 || i == 13 || i == 18 || i == 23 {
 			i++
 		}
 		hi, lo := unhex(s[i]), unhex(s[i+1])
