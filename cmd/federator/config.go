@@ -1,0 +1,118 @@
+package main
+
+import (
+	"time"
+
+	"federator.dev/federator/pkg/clusterinformers"
+)
+
+// Config is the configuration file. Its doc tags are what --print-config
+// writes above each key.
+type Config struct {
+	Sources SourcesConfig `yaml:"sources" doc:"Where members are found. Without any, clusterAPI with in-cluster credentials."`
+
+	Kinds []clusterinformers.KindRule    `yaml:"kinds" doc:"What is kept: the first rule that matches a kind decides. Empty: every kind but Event and Lease.\nA rule has kind (\"Pod\", \"Deployment.apps\", \"*\", \"*.apps\") and optionally exclude, namespaces, labels, fields, drop."`
+	Held  []clusterinformers.HeldVersion `yaml:"held" doc:"Versions that kinds are held at, as kind and version. Else the most preferred one that all members serve."`
+
+	Budget  BudgetConfig  `yaml:"budget" doc:"What one member may cost. A scope that would exceed it is given up on, OverBudget."`
+	Network NetworkConfig `yaml:"network" doc:"Where members may be."`
+
+	DiscoveryInterval time.Duration `yaml:"discoveryInterval" doc:"How often a member is asked what it serves, beside when it says so."`
+	ParallelSyncs     int           `yaml:"parallelSyncs" doc:"First lists under way at once, over all members."`
+	GiveUpAfter       time.Duration `yaml:"giveUpAfter" doc:"When a member that has not synced no longer holds back /readyz."`
+	Ping              PingConfig    `yaml:"ping" doc:"Detection of connections that have gone silent."`
+	KeepSecretValues  bool          `yaml:"keepSecretValues" doc:"Keep the values of Secrets and ConfigMaps, which are cut otherwise."`
+
+	Index  IndexConfig  `yaml:"index" doc:"The index."`
+	Listen ListenConfig `yaml:"listen" doc:"Addresses that are listened on."`
+	Log    LogConfig    `yaml:"log" doc:"Logging, to standard error."`
+}
+
+// SourcesConfig says where members are found.
+type SourcesConfig struct {
+	ClusterAPI *ClusterAPIConfig `yaml:"clusterAPI,omitempty" doc:"Clusters of a Cluster API management cluster, the hub."`
+	Contexts   *ContextsConfig   `yaml:"contexts,omitempty" doc:"Contexts of a kubeconfig. No hub is needed."`
+	Hub        *HubConfig        `yaml:"hub,omitempty" doc:"The hub itself as a member, which is never written to."`
+}
+
+// ClusterAPIConfig is the source of a hub's Clusters.
+type ClusterAPIConfig struct {
+	Kubeconfig string   `yaml:"kubeconfig" doc:"File with the hub's credentials. Empty: in-cluster."`
+	Namespaces []string `yaml:"namespaces" doc:"Namespaces to find Clusters in. Empty: all."`
+}
+
+// ContextsConfig is the source of kubeconfig contexts.
+type ContextsConfig struct {
+	Path  string   `yaml:"path" doc:"The kubeconfig. Empty: KUBECONFIG, else ~/.kube/config."`
+	Names []string `yaml:"names" doc:"The contexts."`
+}
+
+// HubConfig makes the hub a member.
+type HubConfig struct {
+	Enabled    bool   `yaml:"enabled" doc:"Whether it is."`
+	Name       string `yaml:"name" doc:"Its name as a member."`
+	Kubeconfig string `yaml:"kubeconfig" doc:"File with the credentials. Empty: clusterAPI.kubeconfig, else in-cluster."`
+}
+
+// BudgetConfig bounds what one member may cost.
+type BudgetConfig struct {
+	Bytes         int64 `yaml:"bytes" doc:"Heap bytes of its objects."`
+	Objects       int   `yaml:"objects" doc:"Number of its objects."`
+	ResponseBytes int64 `yaml:"responseBytes" doc:"Bytes of one list page or watch event."`
+}
+
+// NetworkConfig says where members may be.
+type NetworkConfig struct {
+	Allow []string `yaml:"allow" doc:"Prefixes (CIDR) to allow among loopback, link-local and metadata addresses, which are refused otherwise."`
+}
+
+// PingConfig detects silent connections.
+type PingConfig struct {
+	Interval time.Duration `yaml:"interval" doc:"Silence after which a connection is asked for a sign of life."`
+	Timeout  time.Duration `yaml:"timeout" doc:"How long that may take."`
+}
+
+// IndexConfig configures the index.
+type IndexConfig struct {
+	LogBytes int64               `yaml:"logBytes" doc:"Memory that the log of changes may keep alive."`
+	Fields   map[string][]string `yaml:"fields" doc:"Fields by which lists find objects, by kind. A kind named here replaces its default."`
+}
+
+// ListenConfig says where the servers listen.
+type ListenConfig struct {
+	Serve string `yaml:"serve" doc:"/healthz, /readyz and /metrics."`
+	Admin string `yaml:"admin" doc:"/members and, if on, /debug/pprof: a loopback address, or empty for none."`
+	Pprof bool   `yaml:"pprof" doc:"Serve /debug/pprof on the admin address."`
+}
+
+// LogConfig configures logging.
+type LogConfig struct {
+	Level  string `yaml:"level" doc:"debug, info, warn or error."`
+	Format string `yaml:"format" doc:"text or json."`
+}
+
+const (
+	defaultServe = ":8080"
+	defaultAdmin = "127.0.0.1:8081"
+	defaultHub   = "hub/local"
+)
+
+// defaultConfig returns the configuration of somebody who wrote none.
+func defaultConfig() Config {
+	return Config{
+		Budget:            BudgetConfig{Bytes: 4 << 30, Objects: 2_000_000, ResponseBytes: 256 << 20},
+		DiscoveryInterval: time.Minute,
+		ParallelSyncs:     32,
+		GiveUpAfter:       2 * time.Minute,
+		Ping:              PingConfig{Interval: 4 * time.Second, Timeout: 3 * time.Second},
+		Index: IndexConfig{
+			LogBytes: 64 << 20,
+			Fields: map[string][]string{
+				"Pod":   {"spec.nodeName", "status.phase"},
+				"Event": {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid"},
+			},
+		},
+		Listen: ListenConfig{Serve: defaultServe, Admin: defaultAdmin},
+		Log:    LogConfig{Level: "info", Format: "text"},
+	}
+}

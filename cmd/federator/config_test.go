@@ -1,0 +1,160 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestConfigErrorsNameTheLine(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		yaml string
+		want []string // whole error lines, the file's path written FILE
+	}{
+		{"unknown key", "parallelSyncs: 3\nparalelSyncs: 4\n", []string{`FILE:2: unknown key "paralelSyncs"`}},
+		{"unknown key below", "log:\n  level: info\n  colour: red\n", []string{`FILE:3: unknown key "colour"`}},
+		{"unknown key of a rule", "kinds:\n- kind: Pod\n  label: a=b\n", []string{`FILE:3: unknown key "label"`}},
+		{"wrong type", "parallelSyncs: many\n", []string{`FILE:1: "many" is a string, not a whole number`}},
+		{"number as duration", "giveUpAfter: 30\n", []string{`FILE:1: "30" is a whole number, not a duration such as "30s"`}},
+		{"list for mapping", "log:\n- level\n", []string{`FILE:2: this is a list, not a mapping`}},
+		{"several at once", "parallelSyncs: x\nnope: 1\nkeepSecretValues: 7\n", []string{
+			`FILE:1: "x" is a string, not a whole number`, `FILE:2: unknown key "nope"`, `FILE:3: "7" is a whole number, not true or false`,
+		}},
+		{"duplicate key", "parallelSyncs: 1\nparallelSyncs: 2\n", []string{`FILE:2: mapping key "parallelSyncs" already defined at line 1`}},
+		{"syntax", "log: {\n", []string{`FILE:1: did not find expected node content`}},
+		{"two documents", "parallelSyncs: 1\n---\nparallelSyncs: 2\n", []string{`FILE: more than one YAML document`}},
+		{"meaning, several at once", `# comment
+kinds:
+- kind: Pod
+  labels: "a in"
+- fields: "=="
+parallelSyncs: -1
+giveUpAfter: 0s
+log:
+  level: loud
+  format: xml
+network:
+  allow:
+  - 127.0.0.0/8
+  - nonsense
+listen:
+  admin: 0.0.0.0:8081
+held:
+- kind: Pod
+sources:
+  contexts: {}
+  hub: {enabled: true, name: local}
+index:
+  fields:
+    Pod: [spec..nodeName]
+`, []string{
+			`FILE:20: sources.contexts.names: at least one context is required`,
+			`FILE:21: sources.hub.name: "local" is not of the form <namespace>/<name>`,
+			`FILE:4: kinds[0].labels: unable to parse requirement: found '' expected: '('`,
+			`FILE:5: kinds[1].kind is required`,
+			`FILE:18: held[0]: kind and version (without group) are required`,
+			`FILE:24: index.fields.Pod: "spec..nodeName" is not a dotted path`,
+			`FILE:6: parallelSyncs: is -1, must be above 0`,
+			`FILE:7: giveUpAfter: is 0s, must be above 0`,
+			`FILE:16: listen.admin: "0.0.0.0:8081" is not a loopback address such as "127.0.0.1:8081"`,
+			`FILE:14: network.allow[1]: "nonsense" is not a prefix such as "127.0.0.0/8"`,
+			`FILE:9: log.level: "loud" is not debug, info, warn or error`,
+			`FILE:10: log.format: "xml" is not text or json`,
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			path := writeFile(t, "config.yaml", test.yaml)
+			_, err := command(t, "serve", "--config", path)
+			if err == nil {
+				t.Fatal("the configuration was taken")
+			}
+			got := strings.Split(strings.ReplaceAll(err.Error(), path, "FILE"), "\n")
+			for _, want := range test.want {
+				if !slices.Contains(got, want) {
+					t.Errorf("no line %q", want)
+				}
+			}
+			if len(got) != len(test.want) || t.Failed() {
+				t.Errorf("%d lines, want %d:\n%s", len(got), len(test.want), strings.Join(got, "\n"))
+			}
+		})
+	}
+}
+
+func TestConfigErrorsOfFlagsNameTheKey(t *testing.T) {
+	_, err := command(t, "serve", "--contexts", "a", "--parallel-syncs", "-2", "--log-level", "x")
+	if err == nil || err.Error() != "parallelSyncs: is -2, must be above 0\nlog.level: \"x\" is not debug, info, warn or error" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFlagsOverrideTheFile(t *testing.T) {
+	path := writeFile(t, "config.yaml", "parallelSyncs: 3\ngiveUpAfter: 9s\nindex: {fields: {Node: [spec.podCIDR]}}\n"+
+		"sources: {contexts: {path: a-file, names: [x]}}\n")
+	out, err := command(t, "serve", "--config", path, "--print-config", "--parallel-syncs", "7",
+		"--contexts", "a,b", "--kinds", "Pod,Deployment.apps", "--listen", "127.0.0.1:0", "--admin", "", "--log-format", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed := writeFile(t, "printed.yaml", out)
+	var cfg Config
+	if _, err := readConfig(printed, &cfg); err != nil {
+		t.Fatalf("what --print-config writes cannot be read: %v", err)
+	}
+	if cfg.ParallelSyncs != 7 || cfg.GiveUpAfter.String() != "9s" || cfg.Listen.Admin != "" || cfg.Listen.Serve != "127.0.0.1:0" || cfg.Log.Format != "json" {
+		t.Errorf("got %+v", cfg)
+	}
+	if c := cfg.Sources.Contexts; c == nil || c.Path != "a-file" || !slices.Equal(c.Names, []string{"a", "b"}) || cfg.Sources.ClusterAPI != nil {
+		t.Errorf("sources: %+v", cfg.Sources)
+	}
+	if len(cfg.Kinds) != 2 || cfg.Kinds[0].Kind != "Deployment.apps" || cfg.Kinds[1].Kind != "Pod" {
+		t.Errorf("kinds: %+v", cfg.Kinds)
+	}
+	if cfg.Index.Fields["Node"] == nil || cfg.Index.Fields["Pod"] == nil {
+		t.Errorf("fields: %v", cfg.Index.Fields)
+	}
+}
+
+func TestPrintConfigDocumentsEveryKey(t *testing.T) {
+	out, err := command(t, "serve", "--print-config", "--contexts", "a", "--hub-kubeconfig", "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	for i, line := range lines {
+		key, _, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if !ok || strings.HasPrefix(key, "#") || strings.HasPrefix(key, "-") || key == "Pod" || key == "Event" {
+			continue
+		}
+		if i == 0 || !strings.HasPrefix(strings.TrimSpace(lines[i-1]), "#") {
+			t.Errorf("no comment above line %d: %q", i+1, line)
+		}
+	}
+}
+
+func TestAMissingConfigOrHubIsAnErrorThatHelps(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none.yaml")
+	if _, err := command(t, "serve", "--config", path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v, want an error that names %s", err, path)
+	}
+	if os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+		t.Skip("in a pod there are in-cluster credentials")
+	}
+	if _, err := command(t, "serve", "--listen", "127.0.0.1:0"); err == nil || !strings.Contains(err.Error(), "--contexts") {
+		t.Errorf("got %v, want an error that names --contexts", err)
+	}
+}
+
+func TestUnknownCommandsArgumentsAndFormatsAreRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"frobnicate"}, {"serve", "x"}, {"serve", "--nope"}, {"members", "a", "b"}, {"members", "-o", "xml"},
+		{"version", "-o", "xml"}, {"members", "--server", "ftp://x"}, {"members", "--server", "http://127.0.0.1:1", "--contexts", "a"},
+	} {
+		if out, err := command(t, args...); err == nil {
+			t.Errorf("federator %s: no error, printed %q", strings.Join(args, " "), out)
+		}
+	}
+}

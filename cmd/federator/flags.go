@@ -1,0 +1,85 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"federator.dev/federator/pkg/clusterinformers"
+)
+
+// memberFlags say which members to follow; serve and members share them.
+type memberFlags struct {
+	config        string
+	contexts      []string
+	kubeconfig    string
+	hubKubeconfig string
+	namespaces    []string
+	kinds         []string
+	giveUpAfter   time.Duration
+	parallelSyncs int
+	logLevel      string
+	logFormat     string
+}
+
+func (f *memberFlags) register(fs *pflag.FlagSet) {
+	fs.StringVarP(&f.config, "config", "c", "", "configuration `file` (YAML); flags override it")
+	fs.StringSliceVar(&f.contexts, "contexts", nil, "follow these kubeconfig `contexts`; no hub is needed")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` with the contexts (default KUBECONFIG, else ~/.kube/config)")
+	fs.StringVar(&f.hubKubeconfig, "hub-kubeconfig", "", "`file` with the credentials of the Cluster API hub (default in-cluster)")
+	fs.StringSliceVar(&f.namespaces, "namespaces", nil, "`namespaces` of the hub to find Clusters in (default all)")
+	fs.StringSliceVar(&f.kinds, "kinds", nil, "keep these `kinds` only, such as Pod,Deployment.apps (default all but Event and Lease)")
+	fs.DurationVar(&f.giveUpAfter, "give-up-after", 0, "when a member that has not synced is no longer waited for (default 2m0s)")
+	fs.IntVar(&f.parallelSyncs, "parallel-syncs", 0, "first lists under way at once over all members (default 32)")
+	fs.StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error (default info)")
+	fs.StringVar(&f.logFormat, "log-format", "", "text or json (default text)")
+}
+
+// load reads the file if there is one, lays the flags over it and checks the
+// result. override may change more before the check.
+func (f *memberFlags) load(fs *pflag.FlagSet, override func(*Config)) (Config, error) {
+	cfg := defaultConfig()
+	var doc *document
+	if f.config != "" {
+		var err error
+		if doc, err = readConfig(f.config, &cfg); err != nil {
+			return cfg, err
+		}
+	}
+	if fs.Changed("contexts") || fs.Changed("kubeconfig") {
+		if cfg.Sources.Contexts == nil {
+			cfg.Sources.Contexts = &ContextsConfig{}
+		}
+		set(fs, "contexts", &cfg.Sources.Contexts.Names, f.contexts)
+		set(fs, "kubeconfig", &cfg.Sources.Contexts.Path, f.kubeconfig)
+	}
+	if fs.Changed("hub-kubeconfig") || fs.Changed("namespaces") {
+		if cfg.Sources.ClusterAPI == nil {
+			cfg.Sources.ClusterAPI = &ClusterAPIConfig{}
+		}
+		set(fs, "hub-kubeconfig", &cfg.Sources.ClusterAPI.Kubeconfig, f.hubKubeconfig)
+		set(fs, "namespaces", &cfg.Sources.ClusterAPI.Namespaces, f.namespaces)
+	}
+	if fs.Changed("kinds") {
+		cfg.Kinds = make([]clusterinformers.KindRule, 0, len(f.kinds))
+		for _, k := range slices.Compact(slices.Sorted(slices.Values(f.kinds))) {
+			cfg.Kinds = append(cfg.Kinds, clusterinformers.KindRule{Kind: k})
+		}
+	}
+	set(fs, "give-up-after", &cfg.GiveUpAfter, f.giveUpAfter)
+	set(fs, "parallel-syncs", &cfg.ParallelSyncs, f.parallelSyncs)
+	set(fs, "log-level", &cfg.Log.Level, f.logLevel)
+	set(fs, "log-format", &cfg.Log.Format, f.logFormat)
+	if override != nil {
+		override(&cfg)
+	}
+	return cfg, cfg.check(doc)
+}
+
+// set gives a setting the value of a flag that was given.
+func set[T any](fs *pflag.FlagSet, flag string, at *T, value T) {
+	if fs.Changed(flag) {
+		*at = value
+	}
+}

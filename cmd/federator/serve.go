@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+)
+
+const serveHelp = `Follow the members of a fleet and keep one index of their objects.
+
+Members are the Clusters of a Cluster API hub, or the contexts of a kubeconfig:
+
+  federator serve --hub-kubeconfig hub.yaml --namespaces fleet
+  federator serve --contexts dev,staging
+
+Everything that can be set is in the configuration file; --print-config writes
+it with comments, defaults and flags applied. Memory follows the Go runtime's
+own settings, GOGC and GOMEMLIMIT, in the environment.`
+
+func newServeCommand() *cobra.Command {
+	var flags memberFlags
+	var listen ListenConfig
+	var print bool
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Follow the members and serve health, metrics and the admin endpoint",
+		Long:  serveHelp,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fs := cmd.Flags()
+			cfg, err := flags.load(fs, func(c *Config) {
+				set(fs, "listen", &c.Listen.Serve, listen.Serve)
+				set(fs, "admin", &c.Listen.Admin, listen.Admin)
+				set(fs, "pprof", &c.Listen.Pprof, listen.Pprof)
+			})
+			if err != nil {
+				return err
+			}
+			if print {
+				return printConfig(cmd.OutOrStdout(), cfg)
+			}
+			return serve(cmd.Context(), cfg, cmd.ErrOrStderr())
+		},
+	}
+	flags.register(cmd.Flags())
+	cmd.Flags().StringVar(&listen.Serve, "listen", "", "`address` of /healthz, /readyz and /metrics (default "+defaultServe+")")
+	cmd.Flags().StringVar(&listen.Admin, "admin", "", "loopback `address` of /members, empty for none (default "+defaultAdmin+")")
+	cmd.Flags().BoolVar(&listen.Pprof, "pprof", false, "serve /debug/pprof on the admin address")
+	cmd.Flags().BoolVar(&print, "print-config", false, "print the configuration that would be used, with comments, and exit")
+	return cmd
+}
+
+// serve runs until ctx is done or a part fails. Parts end in the reverse order
+// of their start, each joined before the next is told: the manager, the
+// trainer, the HTTP servers.
+func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
+	log, err := newLogger(stderr, cfg.Log)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	fleet, err := newFleet(cfg, time.Now(), log, registry)
+	if err != nil {
+		return err
+	}
+	state := &health{manager: fleet.manager}
+	var servers []*server
+	defer func() {
+		for _, s := range servers {
+			s.close()
+		}
+	}()
+	listen := func(name, addr string, h http.Handler) error {
+		if addr == "" {
+			return nil
+		}
+		s, err := newServer(ctx, name, addr, h, log)
+		if err != nil {
+			return err
+		}
+		servers = append(servers, s)
+		return nil
+	}
+	if err := listen("serve", cfg.Listen.Serve, publicHandler(state, registry, log)); err != nil {
+		return err
+	}
+	if err := listen("admin", cfg.Listen.Admin, adminHandler(fleet, cfg.Listen.Pprof)); err != nil {
+		return err
+	}
+	return run(ctx, fleet, state, servers, log)
+}
+
+// run starts the parts, waits for the end and joins them.
+func run(ctx context.Context, fleet *fleet, state *health, servers []*server, log *slog.Logger) error {
+	failed := make(chan error, len(servers)+1)
+	for _, s := range servers {
+		s.start(failed)
+	}
+	// The parts outlive ctx for the time of an orderly end.
+	parts := context.WithoutCancel(ctx)
+	trainer := startPart(parts, func(ctx context.Context) error { fleet.trainer.run(ctx); return nil }, nil)
+	manager := startPart(parts, fleet.manager.Run, failed)
+	log.Info("Started", "version", version())
+
+	var err error
+	select {
+	case <-ctx.Done():
+		log.Info("Stopping", "cause", context.Cause(ctx))
+	case err = <-failed:
+		log.Info("Stopping", "cause", "a part ended")
+	}
+	state.stopping.Store(true)
+	errs := []error{err, manager.stop(), trainer.stop()}
+	for i := len(servers) - 1; i >= 0; i-- {
+		errs = append(errs, servers[i].close())
+	}
+	log.Info("Stopped")
+	return errors.Join(errs...)
+}
+
+// part is a goroutine that runs until it is stopped.
+type part struct {
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	err    error // once done
+}
+
+// errEnded is the failure of a part that returned before it was told to.
+var errEnded = errors.New("ended before it was stopped")
+
+// startPart runs f. Should it return before stop, failed is told, if given;
+// failed has room for it.
+func startPart(ctx context.Context, f func(context.Context) error, failed chan<- error) *part {
+	ctx, cancel := context.WithCancel(ctx)
+	p := &part{cancel: cancel}
+	p.done.Go(func() {
+		err := f(ctx)
+		if ctx.Err() != nil {
+			if !errors.Is(err, context.Canceled) {
+				p.err = err
+			}
+			return
+		}
+		if err == nil {
+			err = errEnded
+		}
+		if failed != nil {
+			failed <- err
+		}
+	})
+	return p
+}
+
+// stop ends the part, waits for it and returns its error. The error of one that
+// ended by itself went to failed.
+func (p *part) stop() error {
+	p.cancel()
+	p.done.Wait()
+	return p.err
+}
+
+// listenTCP opens a listener.
+func listenTCP(ctx context.Context, name, addr string) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen.%s: %w", name, err)
+	}
+	return l, nil
+}

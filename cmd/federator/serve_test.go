@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"federator.dev/federator/test/sim"
+)
+
+// running is a server that was started by `federator serve`.
+type running struct {
+	public, admin string // base URLs
+	log           *lines
+	stop          func() error
+}
+
+var listening = regexp.MustCompile(`server=(\w+) address=(\S+)`)
+
+// start runs `federator serve` on free ports until the test ends.
+func start(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &running{log: &lines{}}
+	result := make(chan error, 1)
+	go func() {
+		result <- execute(ctx, io.Discard, r.log, append([]string{
+			"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+		}, args...)...)
+	}()
+	stopped := false
+	r.stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-result
+	}
+	t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("log:\n%s", r.log)
+		}
+	})
+	eventually(t, "serve listens", func() error {
+		select {
+		case err := <-result:
+			result <- err
+			t.Fatalf("serve ended: %v\n%s", err, r.log)
+		default:
+		}
+		for _, m := range listening.FindAllStringSubmatch(r.log.String(), -1) {
+			if m[1] == "serve" {
+				r.public = "http://" + m[2]
+			} else {
+				r.admin = "http://" + m[2]
+			}
+		}
+		if r.public == "" || r.admin == "" {
+			return errNotYet
+		}
+		return nil
+	})
+	return r
+}
+
+func get(ctx context.Context, url, host string) (int, string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	req.Host = host
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body), err
+}
+
+func mustGet(t *testing.T, url string, want int) string {
+	t.Helper()
+	code, body, err := get(t.Context(), url, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code != want {
+		t.Errorf("GET %s: %d, want %d: %s", url, code, want, body)
+	}
+	return body
+}
+
+func ready(t *testing.T, r *running) {
+	t.Helper()
+	eventually(t, "readyz", func() error {
+		code, body, err := get(t.Context(), r.public+"/readyz", "")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("%d: %s", code, body)
+		}
+		return err
+	})
+}
+
+func configMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+	}
+}
+
+func mustCreate(t *testing.T, m *sim.Member, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := m.Create(configMap(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestServeFollowsAndTells(t *testing.T) {
+	members, kubeconfig := fleetOf(t, 2)
+	mustCreate(t, members[0], "a", "b")
+	mustCreate(t, members[1], "c")
+	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "ConfigMap")
+	if body := mustGet(t, r.public+"/healthz", http.StatusOK); body != "ok\n" {
+		t.Errorf("healthz: %q", body)
+	}
+	ready(t, r)
+
+	out, err := command(t, "members", "--server", r.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := strings.Split(strings.TrimSpace(out), "\n")
+	if len(rows) != 3 {
+		t.Fatalf("printed:\n%s", out)
+	}
+	for i, objects := range []string{"2", "1"} {
+		fields := strings.Fields(rows[i+1])
+		want := []string{fmt.Sprintf("context/member-%d", i), "Connected", "v1.36.3", "1", "Synced", objects}
+		if strings.Join(fields[:6], " ") != strings.Join(want, " ") {
+			t.Errorf("row %q, want it to begin with %q", rows[i+1], want)
+		}
+	}
+
+	mustCreate(t, members[1], "d", "e")
+	eventually(t, "metrics count the objects", func() error {
+		if body := mustGet(t, r.public+"/metrics", http.StatusOK); !strings.Contains(body, "\nfederator_index_objects 5\n") {
+			return fmt.Errorf("no 5 objects in:\n%s", body)
+		}
+		return nil
+	})
+	body := mustGet(t, r.public+"/metrics", http.StatusOK)
+	for _, want := range []string{
+		"\nfederator_index_members 2\n", "\nfederator_index_scopes{state=\"Synced\"} 2\n",
+		"\nfederator_index_bytes ", "\nfederator_index_revision ", "\ngo_goroutines ",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("metrics lack %q", want)
+		}
+	}
+
+	out, err = command(t, "members", "member-1", "--server", r.admin)
+	if err != nil || !regexp.MustCompile(`(?m)^ConfigMap +v1 +Synced +3 `).MatchString(out) {
+		t.Errorf("members member-1: %v\n%s", err, out)
+	}
+	out, err = command(t, "members", "--server", r.admin, "-o", "json")
+	var answer membersAnswer
+	if err != nil || json.Unmarshal([]byte(out), &answer) != nil || len(answer.Members) != 2 || len(answer.Members[0].Details) != 1 || !answer.Ready {
+		t.Errorf("members -o json: %v\n%s", err, out)
+	}
+	if _, err := command(t, "members", "nobody", "--server", r.admin); err == nil || !strings.Contains(err.Error(), `"nobody" is not known`) {
+		t.Errorf("members nobody: %v", err)
+	}
+
+	if err := r.stop(); err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if _, err := command(t, "members", "--server", r.admin); err == nil || !strings.Contains(err.Error(), "no server answers") {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestReadyzNamesWhoIsWaitedForUntilGivenUp(t *testing.T) {
+	members, kubeconfig := fleetOf(t, 2)
+	clear := members[1].Faults().Add(sim.Fault{Verb: "list", Hang: true})
+	defer clear()
+	defer members[1].Faults().Add(sim.Fault{Verb: "watchlist", Hang: true})()
+	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "ConfigMap", "--give-up-after", "3s")
+	eventually(t, "only the second is waited for", func() error {
+		code, body, err := get(t.Context(), r.public+"/readyz", "")
+		if err == nil && (code != http.StatusServiceUnavailable || body != "waiting for:\ncontext/member-1\n") {
+			err = fmt.Errorf("%d: %q", code, body)
+		}
+		return err
+	})
+	ready(t, r)
+}
+
+func TestAdminIsForLocalHostsOnly(t *testing.T) {
+	_, kubeconfig := fleetOf(t, 1)
+	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap")
+	if code, _, err := get(t.Context(), r.admin+"/members", "rebound.example:8081"); err != nil || code != http.StatusForbidden {
+		t.Errorf("with a foreign Host: %d, %v", code, err)
+	}
+	mustGet(t, r.admin+"/members", http.StatusOK)
+	mustGet(t, r.admin+"/members?nmae=x", http.StatusBadRequest)
+	mustGet(t, r.admin+"/debug/pprof/", http.StatusNotFound)
+	mustGet(t, r.public+"/members", http.StatusNotFound)
+}
+
+func TestPprofIsServedWhenAskedFor(t *testing.T) {
+	_, kubeconfig := fleetOf(t, 1)
+	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap", "--pprof")
+	if body := mustGet(t, r.admin+"/debug/pprof/goroutine?debug=1", http.StatusOK); !strings.Contains(body, "goroutine profile") {
+		t.Errorf("got %.100s", body)
+	}
+	mustGet(t, r.public+"/debug/pprof/", http.StatusNotFound)
+}
+
+func TestAnAddressInUseEndsServe(t *testing.T) {
+	_, kubeconfig := fleetOf(t, 1)
+	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap")
+	_, err := command(t, "serve", "--kubeconfig", kubeconfig, "--contexts", "member-0",
+		"--listen", "127.0.0.1:0", "--admin", strings.TrimPrefix(r.admin, "http://"))
+	if err == nil || !strings.Contains(err.Error(), "listen.admin") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLogsOfClientGoGoToSlogAsJSON(t *testing.T) {
+	var out lines
+	log, err := newLogger(&out, LogConfig{Level: "info", Format: "json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Debug("hidden")
+	klog.InfoS("From a library", "n", 1)
+	var line map[string]any
+	if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line["msg"] != "From a library" || line["from"] != "client-go" {
+		t.Errorf("%v: %s", err, &out)
+	}
+}
+
+func TestMembersWithoutAServer(t *testing.T) {
+	members, kubeconfig := fleetOf(t, 2)
+	mustCreate(t, members[0], "a")
+	members[1].Forbid(schema.GroupResource{Resource: "configmaps"})
+	begun := time.Now()
+	out, err := command(t, "members", "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "ConfigMap", "-o", "wide")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?m)^context/member-0 +Connected +v1.36.3 +1 Synced +1 `).MatchString(out) ||
+		!regexp.MustCompile(`(?m)^context/member-1 +Connected +v1.36.3 +1 Forbidden +0 `).MatchString(out) {
+		t.Errorf("printed:\n%s", out)
+	}
+	if d := time.Since(begun); d > localGiveUp {
+		t.Errorf("took %s: it waited for somebody who had come to rest", d)
+	}
+	out, err = command(t, "members", "member-1", "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "ConfigMap", "-o", "yaml")
+	if err != nil || !strings.Contains(out, "state: Forbidden") || strings.Contains(out, "member-0") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+func TestMembersWatchPrintsWhatChanges(t *testing.T) {
+	members, kubeconfig := fleetOf(t, 1)
+	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap")
+	ready(t, r)
+	ctx, cancel := context.WithCancel(t.Context())
+	var out lines
+	done := make(chan error, 1)
+	go func() { done <- execute(ctx, &out, io.Discard, "members", "--watch", "--server", r.admin) }()
+	shows := func(objects int) func() error {
+		row := regexp.MustCompile(fmt.Sprintf(`(?m)^context/member-0 +Connected +v1.36.3 +1 Synced +%d `, objects))
+		return func() error {
+			if !row.MatchString(out.String()) {
+				return fmt.Errorf("no %d objects in:\n%s", objects, &out)
+			}
+			return nil
+		}
+	}
+	eventually(t, "the first table", shows(0))
+	mustCreate(t, members[0], "a")
+	eventually(t, "the next table", shows(1))
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("members --watch: %v", err)
+	}
+}
