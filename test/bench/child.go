@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// figures are what a child process has measured.
+type figures map[string]float64
+
+var children = map[string]func(ctx context.Context, kubeconfig string, pods int) (figures, error){
+	"heap-federator":  heapFederator,
+	"heap-stock":      heapStock,
+	"rss":             rss,
+	"sync-federator":  syncFederator,
+	"sync-stock":      syncStock,
+	"sync-typed":      syncTyped,
+	"watch-federator": watchFederator,
+	"watch-stock":     watchStock,
+}
+
+// runChild measures in this process and prints the figures.
+func runChild(ctx context.Context, what string, args []string) error {
+	run, ok := children[what]
+	if !ok || len(args) != 2 {
+		return fmt.Errorf("no child %q with %d arguments", what, len(args))
+	}
+	pods, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	got, err := run(ctx, args[0], pods)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(got)
+}
+
+// child measures in another process.
+func (b *bench) child(ctx context.Context, what string, into *figures, args ...string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{"-child", what, "--"}, args...)...)
+	cmd.Stderr = b.out
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	b.progress("   %s %s", what, bytes.TrimSpace(out))
+	return json.Unmarshal(out, into)
+}
+
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	return clientcmd.BuildConfigFromFlags("", kubeconfig)
+}
+
+// cpuTime is what this process has used, in user mode and in the kernel.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// memoryStatus returns the memory lines of the kernel's account, in bytes.
+func memoryStatus() (map[string]float64, error) {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]float64{}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for lines.Scan() {
+		name, rest, _ := strings.Cut(lines.Text(), ":")
+		if kb, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 64); err == nil && strings.HasSuffix(rest, " kB") {
+			out[name] = kb * 1024
+		}
+	}
+	return out, nil
+}

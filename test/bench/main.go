@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"text/tabwriter"
+)
+
+// row is one figure.
+type row struct {
+	Name     string  `json:"name"`
+	Value    float64 `json:"value"`
+	Unit     string  `json:"unit"`
+	Baseline float64 `json:"baseline,omitempty"`
+	Ratio    float64 `json:"ratio,omitempty"` // how many times better than the baseline
+	Note     string  `json:"note,omitempty"`
+}
+
+// lower makes a row of a figure that is the better the lower it is.
+func lower(name, unit string, value, baseline float64, note string) row {
+	r := row{Name: name, Unit: unit, Value: value, Baseline: baseline, Note: note}
+	if value > 0 && baseline > 0 {
+		r.Ratio = baseline / value
+	}
+	return r
+}
+
+// higher makes a row of a figure that is the better the higher it is.
+func higher(name, unit string, value, baseline float64, note string) row {
+	r := row{Name: name, Unit: unit, Value: value, Baseline: baseline, Note: note}
+	if baseline > 0 {
+		r.Ratio = value / baseline
+	}
+	return r
+}
+
+// benchmark measures what its name begins with.
+type benchmark struct {
+	name string
+	run  func(context.Context, *bench) ([]row, error)
+}
+
+var benchmarks = []benchmark{
+	{"index/bytes_per_pod", bytesPerPod},
+	{"index/large_fleet_rss", largeFleet},
+	{"index/get,index/list10k,index/commit_p99_under_readers", indexReads},
+	{"ingest/sync_ratio", syncRatio},
+	{"ingest/watch_events", watchEvents},
+	{"ingest/latency_p99", latency},
+}
+
+// bench is what the benchmarks share.
+type bench struct {
+	out    io.Writer // progress
+	corpus string
+	dir    string // temporary
+	scale  float64
+}
+
+// n scales a number of objects.
+func (b *bench) n(objects int) int { return max(int(float64(objects)*b.scale), 1) }
+
+func (b *bench) progress(format string, args ...any) { fmt.Fprintf(b.out, format+"\n", args...) }
+
+func main() {
+	pattern := flag.String("run", "", "only benchmarks that match this regular expression")
+	file := flag.String("json", "", "file for the figures as JSON")
+	corpus := flag.String("corpus", "../shared/corpus", "directory of real objects; a small sample where it is absent")
+	scale := flag.Float64("scale", 1, "factor on the numbers of objects, for trying the benchmarks out")
+	child := flag.String("child", "", "internal: what to measure in a process of its own")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if *child != "" {
+		exit(runChild(ctx, *child, flag.Args()))
+	}
+	re, err := regexp.Compile(*pattern)
+	exit(err)
+	dir, err := os.MkdirTemp("", "federator-bench-")
+	exit(err)
+	b := &bench{out: os.Stderr, corpus: *corpus, dir: dir, scale: *scale}
+	rows, err := b.all(ctx, re)
+	print(os.Stdout, rows)
+	if *file != "" {
+		err = errors.Join(err, write(*file, rows))
+	}
+	exit(errors.Join(err, os.RemoveAll(dir)))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// all runs the benchmarks that match; one that breaks does not stop the
+// others.
+func (b *bench) all(ctx context.Context, re *regexp.Regexp) (rows []row, err error) {
+	for _, bm := range benchmarks {
+		if !re.MatchString(bm.name) {
+			continue
+		}
+		b.progress("== %s", bm.name)
+		got, failed := bm.run(ctx, b)
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", bm.name, failed))
+		}
+		rows = append(rows, got...)
+		if ctx.Err() != nil {
+			return rows, ctx.Err()
+		}
+	}
+	return rows, err
+}
+
+func print(out io.Writer, rows []row) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tVALUE\tUNIT\tBASELINE\tRATIO\tNOTE")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, figure(r.Value), r.Unit, figure(r.Baseline), figure(r.Ratio), r.Note)
+	}
+	_ = w.Flush() //nolint:errcheck // standard output
+}
+
+func figure(v float64) string {
+	switch {
+	case v == 0:
+		return "-"
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 1:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.4f", v)
+}
+
+func write(file string, rows []row) error {
+	data, err := json.MarshalIndent(rows, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(data, '\n'), 0o644)
+}
