@@ -110,8 +110,8 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 	if s.stale {
 		namespace = "" // objects of the old version do not stay beside new ones
 	}
-	for _, id := range s.absent(namespace, sorted) {
-		s.remove(id)
+	for _, e := range s.absent(namespace, sorted) {
+		s.remove(e)
 	}
 	if s.stale {
 		s.stale, s.dirty = false, true
@@ -137,10 +137,10 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 	})
 }
 
-// absent returns the identities held, of one namespace or all, that the sorted
+// absent returns the entries held, of one namespace or all, that the sorted
 // items lack.
-func (s *Scope) absent(namespace string, sorted []Item) []*identity {
-	var gone []*identity
+func (s *Scope) absent(namespace string, sorted []Item) []*entry {
+	var gone []*entry
 	i := 0
 	s.root.objects.Ascend(&entry{identity: key(namespace, "")}, func(e *entry) bool {
 		if namespace != "" && e.namespace.Value() != namespace {
@@ -150,7 +150,7 @@ func (s *Scope) absent(namespace string, sorted []Item) []*identity {
 			i++
 		}
 		if i == len(sorted) || compareKeys(sorted[i].e.identity, e.identity) != 0 {
-			gone = append(gone, e.identity)
+			gone = append(gone, e)
 		}
 		return true
 	})
@@ -237,7 +237,7 @@ func (s *Scope) Remove() {
 		return
 	}
 	if m, ok := x.members.Get(&memberRoot{Member: Member{Name: s.member}}); ok {
-		x.members.Set(m.without(s.kind))
+		x.setMember(m.without(s.kind))
 	}
 	old := x.current.Load()
 	at := old.snapshot.revision

@@ -36,9 +36,8 @@ type Cursor struct {
 func (x *Index) Cursor(from *Snapshot) *Cursor {
 	if from == nil {
 		from = &Snapshot{
-			revision: x.base, base: x.base, fields: x.fields,
-			scopes:  newTree(lessScope),
-			members: newTree(func(a, b *memberRoot) bool { return a.Name < b.Name }),
+			revision: x.base, fields: x.fields, pivots: x.pivots,
+			scopes: newTree(lessScope), members: newTree(lessMember),
 		}
 	}
 	return &Cursor{index: x, last: from}
@@ -242,8 +241,7 @@ func (b *Batch) Scopes() iter.Seq[ScopeDelta] {
 // Members yields the members that joined, left or changed, by name.
 func (b *Batch) Members() iter.Seq[MemberDelta] {
 	return func(yield func(MemberDelta) bool) {
-		less := func(x, y *memberRoot) bool { return x.Name < y.Name }
-		mergeSeq(b.Before.members, b.After.members, less, func(before, after *memberRoot) bool {
+		mergeSeq(b.Before.members, b.After.members, lessMember, func(before, after *memberRoot) bool {
 			var d MemberDelta
 			if before != nil {
 				d.Before = &before.Member

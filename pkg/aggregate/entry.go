@@ -89,6 +89,11 @@ func (id *identity) ownerList() []Owner {
 // sameVersion reports whether both entries are the same version of the same
 // object, as the member numbers them.
 func (e *entry) sameVersion(uid, rv string) bool {
+	u, okUID := parseUID(uid)
+	v, okRV := parseRV(rv)
+	if okUID && okRV {
+		return e.rv == v && e.uid == u && (e.owners == nil || !e.owners.odd)
+	}
 	return e.rvString() == rv && e.uidString() == uid && rv != ""
 }
 

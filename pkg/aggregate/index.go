@@ -37,6 +37,7 @@ type Index struct {
 	log     int64
 	fields  map[Kind][]fieldPath
 	codecs  *codecs
+	pivots  *sync.Pool // of *pivot
 	current atomic.Pointer[published]
 
 	// mu serialises publishing. Under it: the trees that the next snapshot
@@ -44,6 +45,7 @@ type Index struct {
 	mu      sync.Mutex
 	scopes  *btree.BTreeG[*scopeRoot]
 	members *btree.BTreeG[*memberRoot]
+	joined  bool // members was written since it was published
 	writers map[scopeKey]*Scope
 }
 
@@ -80,7 +82,8 @@ func New(opts Options) (*Index, error) {
 		fields:  make(map[Kind][]fieldPath, len(opts.Fields)),
 		codecs:  codecs,
 		scopes:  newTree(lessScope),
-		members: newTree(func(a, b *memberRoot) bool { return a.Name < b.Name }),
+		members: newTree(lessMember),
+		pivots:  &sync.Pool{New: func() any { return newPivot() }},
 		writers: map[scopeKey]*Scope{},
 	}
 	for kind, names := range opts.Fields {
@@ -92,7 +95,7 @@ func New(opts Options) (*Index, error) {
 		x.fields[kind] = splitFields(names)
 	}
 	x.current.Store(&published{
-		snapshot: &Snapshot{revision: x.base, base: x.base, fields: x.fields, scopes: x.scopes.Copy(), members: x.members.Copy()},
+		snapshot: &Snapshot{revision: x.base, fields: x.fields, pivots: x.pivots, scopes: x.scopes.Copy(), members: x.members.Copy()},
 		next:     make(chan struct{}),
 	})
 	return x, nil
@@ -117,10 +120,14 @@ var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); retu
 // that no reader's log covers, then one store shows snapshot and log at once,
 // then whoever waits is woken. x.mu must be held.
 func (x *Index) publish(old *published, rec *record) {
+	members := old.snapshot.members
+	if x.joined {
+		members, x.joined = x.members.Copy(), false
+	}
 	x.current.Store(&published{
 		snapshot: &Snapshot{
-			revision: rec.to, base: x.base, fields: x.fields,
-			scopes: x.scopes.Copy(), members: x.members.Copy(),
+			revision: rec.to, fields: x.fields, pivots: x.pivots,
+			scopes: x.scopes.Copy(), members: members,
 		},
 		log:  old.log.add(rec, x.log),
 		next: make(chan struct{}),
@@ -128,10 +135,19 @@ func (x *Index) publish(old *published, rec *record) {
 	close(old.next)
 }
 
+// setMember puts a member into the next snapshot. x.mu must be held.
+func (x *Index) setMember(m *memberRoot) {
+	x.members.Set(m)
+	x.joined = true
+}
+
 // PutMember lets a member join, or changes what is known of it: one commit, or
 // none when nothing changed. A member whose UID differs from that of the one
 // that holds the name is ErrIdentity: the old one leaves first.
 func (x *Index) PutMember(m Member) error {
+	if m.Name == "" {
+		return fmt.Errorf("aggregate: a member must have a name")
+	}
 	m = cloneMember(m)
 	slices.SortFunc(m.Labels, func(a, b Label) int { return strings.Compare(a.Key, b.Key) })
 	x.mu.Lock()
@@ -146,7 +162,7 @@ func (x *Index) PutMember(m Member) error {
 		}
 		next.kinds = held.kinds
 	}
-	x.members.Set(next)
+	x.setMember(next)
 	old := x.current.Load()
 	at := old.snapshot.revision
 	x.publish(old, bulkRecord(at, at+1, nil, 0))
@@ -163,6 +179,7 @@ func (x *Index) RemoveMember(name string) bool {
 	if !ok {
 		return false
 	}
+	x.joined = true
 	var bulk []scopeChange
 	revisions, pinned := Revision(1), int64(0)
 	for _, kind := range m.kinds {

@@ -182,6 +182,7 @@ func (p plan) merge(postings *btree.BTreeG[*identity], sets []*attrSet, of func(
 		}
 	}
 	heap.Init(&h)
+	pivot := &entry{}
 	for len(h) > 0 {
 		id := h[0].iter.Item()
 		if h[0].iter.Next() && h[0].valid() {
@@ -196,7 +197,8 @@ func (p plan) merge(postings *btree.BTreeG[*identity], sets []*attrSet, of func(
 			continue
 		}
 		// The posting names the object; its newest version is in the tree.
-		if e, ok := p.root.objects.Get(&entry{identity: id}); ok && !yield(e) {
+		pivot.identity = id
+		if e, ok := p.root.objects.Get(pivot); ok && !yield(e) {
 			return false
 		}
 	}

@@ -91,6 +91,8 @@ type memberRoot struct {
 	kinds []Kind // kinds of its scopes, sorted
 }
 
+func lessMember(a, b *memberRoot) bool { return a.Name < b.Name }
+
 func (m *memberRoot) with(kind Kind) *memberRoot {
 	i, found := slices.BinarySearch(m.kinds, kind)
 	if found {

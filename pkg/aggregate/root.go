@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"sync/atomic"
+	"unique"
 
 	"github.com/tidwall/btree"
 )
@@ -64,6 +65,33 @@ func lessScope(a, b *scopeRoot) bool {
 
 func pivotScope(member string, kind Kind) *scopeRoot {
 	return &scopeRoot{scopeID: &scopeID{member: member, kind: kind}}
+}
+
+// pivot is what a point read searches by. Trees take their keys by pointer, so
+// without reuse every read would allocate it.
+type pivot struct {
+	scope   scopeRoot
+	scopeID scopeID
+	object  entry
+	key     identity
+}
+
+func newPivot() *pivot {
+	p := &pivot{}
+	p.scope.scopeID, p.object.identity = &p.scopeID, &p.key
+	return p
+}
+
+// at points the pivot at a key and returns what to look it up by.
+func (p *pivot) at(namespace, name string) *entry {
+	p.key.namespace, p.key.name = unique.Make(namespace), name
+	return &p.object
+}
+
+// in points the pivot at a scope and returns what to look it up by.
+func (p *pivot) in(member string, kind Kind) *scopeRoot {
+	p.scopeID.member, p.scopeID.kind = member, kind
+	return &p.scope
 }
 
 // touched says which trees of a scope were written since they were published.

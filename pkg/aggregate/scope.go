@@ -29,6 +29,7 @@ type Scope struct {
 	changes []change
 	refs    map[*attrSet]int // identities that have a set
 	owned   map[*ownerSet]int
+	pivot   *pivot
 
 	scratch []byte // Item's
 	pairs   []Label
@@ -45,7 +46,7 @@ func (x *Index) OpenScope(member string, kind Kind, version string) (*Scope, err
 	s := &Scope{
 		index: x, member: member, kind: kind, codec: x.codecs.of(kind), declared: x.fields[kind], interned: newInterner(),
 		refs: map[*attrSet]int{}, owned: map[*ownerSet]int{}, target: version,
-		id: &scopeID{member: member, kind: kind, version: version},
+		pivot: newPivot(), id: &scopeID{member: member, kind: kind, version: version},
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +82,7 @@ func (x *Index) register(s *Scope) (*scopeRoot, error) {
 	}
 	s.root = newRoot(s.id)
 	_, root := s.freeze()
-	x.members.Set(m.with(kind))
+	x.setMember(m.with(kind))
 	x.scopes.Set(root)
 	old := x.current.Load()
 	at := old.snapshot.revision
@@ -154,7 +155,7 @@ func (i Item) Size() int64 { return i.e.size() }
 func (s *Scope) Held(namespace, name, uid, resourceVersion string) (Item, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.root.objects.Get(&entry{identity: key(namespace, name)})
+	e, ok := s.root.objects.Get(s.pivot.at(namespace, name))
 	if !ok || s.stale || !e.sameVersion(uid, resourceVersion) {
 		return Item{}, false
 	}
@@ -223,13 +224,13 @@ func sameIndexed(a, b *identity) bool {
 func (s *Scope) Delete(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old, ok := s.remove(key(namespace, name)); ok {
+	if old, ok := s.remove(s.pivot.at(namespace, name)); ok {
 		s.changes = append(s.changes, change{before: old})
 	}
 }
 
-func (s *Scope) remove(id *identity) (*entry, bool) {
-	old, ok := s.root.objects.Delete(&entry{identity: id})
+func (s *Scope) remove(pivot *entry) (*entry, bool) {
+	old, ok := s.root.objects.Delete(pivot)
 	if !ok {
 		return nil, false
 	}

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"iter"
+	"sync"
 
 	"github.com/tidwall/btree"
 )
@@ -10,10 +11,10 @@ import (
 // and keeps alive what it holds; any number of goroutines may use it.
 type Snapshot struct {
 	revision Revision
-	base     Revision
 	fields   map[Kind][]fieldPath
 	scopes   *btree.BTreeG[*scopeRoot]  // by kind, then member
 	members  *btree.BTreeG[*memberRoot] // by name
+	pivots   *sync.Pool                 // of the index
 }
 
 // Object is an object in a snapshot. The zero Object is none.
@@ -161,15 +162,17 @@ func (s *Snapshot) kindScopes(kind Kind, from string) iter.Seq[*scopeRoot] {
 
 // Get returns one object.
 func (s *Snapshot) Get(ref Ref) (Object, bool) {
-	r, ok := s.scopes.Get(pivotScope(ref.Member, ref.Kind))
+	p := s.pivots.Get().(*pivot)
+	defer s.pivots.Put(p)
+	r, ok := s.scopes.Get(p.in(ref.Member, ref.Kind))
 	if !ok {
 		return Object{}, false
 	}
-	return r.get(key(ref.Namespace, ref.Name))
+	return r.get(p.at(ref.Namespace, ref.Name))
 }
 
-func (r *scopeRoot) get(id *identity) (Object, bool) {
-	e, ok := r.objects.Get(&entry{identity: id})
+func (r *scopeRoot) get(pivot *entry) (Object, bool) {
+	e, ok := r.objects.Get(pivot)
 	if !ok {
 		return Object{}, false
 	}
@@ -180,7 +183,7 @@ func (r *scopeRoot) get(id *identity) (Object, bool) {
 // member.
 func (s *Snapshot) Named(kind Kind, namespace, name string) iter.Seq[Object] {
 	return func(yield func(Object) bool) {
-		k := key(namespace, name)
+		k := newPivot().at(namespace, name)
 		for r := range s.kindScopes(kind, "") {
 			if o, ok := r.get(k); ok && !yield(o) {
 				return
@@ -207,11 +210,13 @@ func (s *Snapshot) Owned(kind Kind, member, uid string) iter.Seq[Object] {
 
 func (r *scopeRoot) owned(uid string, yield func(Object) bool) bool {
 	more := true
+	pivot := &entry{}
 	r.owners.Ascend(ownerRef{uid: uid, identity: firstKey}, func(o ownerRef) bool {
 		if o.uid != uid {
 			return false
 		}
-		obj, ok := r.get(o.identity)
+		pivot.identity = o.identity
+		obj, ok := r.get(pivot)
 		more = !ok || yield(obj)
 		return more
 	})
