@@ -130,7 +130,7 @@ func (k *kindCodec) takeSamples() [][]byte {
 	for _, ref := range slices.SortedFunc(maps.Keys(k.early), compareRefs) {
 		early = append(early, k.early[ref])
 	}
-	k.early, k.earlyLen = nil, 0
+	k.early, k.earlyLen = map[Ref][]byte{}, 0
 	return early
 }
 
