@@ -81,6 +81,7 @@ func main() {
 	defer stop()
 	if *child != "" {
 		exit(runChild(ctx, *child, flag.Args()))
+		return
 	}
 	re, err := regexp.Compile(*pattern)
 	exit(err)
