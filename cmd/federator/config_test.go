@@ -150,8 +150,14 @@ func TestAMissingConfigOrHubIsAnErrorThatHelps(t *testing.T) {
 
 func TestUnknownCommandsArgumentsAndFormatsAreRefused(t *testing.T) {
 	for _, args := range [][]string{
-		{"frobnicate"}, {"serve", "x"}, {"serve", "--nope"}, {"members", "a", "b"}, {"members", "-o", "xml"},
-		{"version", "-o", "xml"}, {"members", "--server", "ftp://x"}, {"members", "--server", "http://127.0.0.1:1", "--contexts", "a"},
+		{"frobnicate"},
+		{"serve", "x"},
+		{"serve", "--nope"},
+		{"members", "a", "b"},
+		{"members", "-o", "xml"},
+		{"version", "-o", "xml"},
+		{"members", "--server", "ftp://x"},
+		{"members", "--server", "http://127.0.0.1:1", "--contexts", "a"},
 	} {
 		if out, err := command(t, args...); err == nil {
 			t.Errorf("federator %s: no error, printed %q", strings.Join(args, " "), out)

@@ -26,8 +26,13 @@ func membersTable(answer membersAnswer, wide, color bool) []byte {
 	t.head("REASON")
 	for _, m := range answer.Members {
 		row := []cell{
-			{text: m.Name}, stateCell(m.State), {text: m.Version}, {text: scopeCounts(m.Scopes)},
-			{text: fmt.Sprint(m.Objects), right: true}, {text: size(m.Bytes), right: true}, {text: freshness(m.Freshness)},
+			{text: m.Name},
+			stateCell(m.State),
+			{text: m.Version},
+			{text: scopeCounts(m.Scopes)},
+			{text: fmt.Sprint(m.Objects), right: true},
+			{text: size(m.Bytes), right: true},
+			{text: freshness(m.Freshness)},
 		}
 		if wide {
 			access := "read-write"

@@ -1,0 +1,99 @@
+# Targets for people and for continuous integration; `make help` lists them.
+# Everything that is not Go, git, make and a C compiler (for -race) is built
+# from Go modules, once, into a cache outside the tree.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/federator
+TOOLS := $(CACHE)/tools/$(shell cat tools/go.mod tools/go.sum | cksum | cut -d' ' -f1)
+export GOLANGCI_LINT_CACHE := $(CACHE)/golangci-lint
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+LDFLAGS := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT)
+
+# Modules that are part of the product, beside the root.
+MODULES := api client
+# How many packages are tested at once: real control planes are heavy.
+P ?= 2
+TIMEOUT ?= 14m
+FUZZTIME ?= 60s
+SOAK ?= 30m
+# Arguments for the programs behind demo and bench, e.g. ARGS='-run index'.
+ARGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/federator
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/federator ./cmd/federator
+
+.PHONY: kube
+kube: ## build the control planes that tests run, once, into the cache
+	go run ./test/kube/cmd/kubebuild
+
+.PHONY: test
+test: kube ## run every test, real control planes included
+	go test -p $(P) -timeout $(TIMEOUT) ./...
+	for m in $(MODULES); do (cd $$m && go test -timeout 2m ./...); done
+
+.PHONY: race
+race: kube ## run the tests of pkg/ and cmd/ with the race detector and invariants checked
+	go test -race -tags invariants -p $(P) -timeout 30m ./pkg/... ./cmd/...
+
+.PHONY: verify
+verify: $(TOOLS)/golangci-lint ## check format, lint, layering and module files
+	$(TOOLS)/golangci-lint fmt --diff
+	go vet ./...
+	go vet -tags invariants ./pkg/...
+	$(TOOLS)/golangci-lint run --timeout 15m ./...
+	for m in $(MODULES); do (cd $$m && go vet ./... && $(TOOLS)/golangci-lint run --timeout 5m ./...); done
+	go mod tidy -diff
+	for m in $(MODULES) tools; do (cd $$m && go mod tidy -diff); done
+	go mod verify
+
+.PHONY: tools
+tools: $(TOOLS)/golangci-lint ## build the pinned tools into the cache
+
+# One rule for all of them: the directory's name is the hash of what they are.
+$(TOOLS)/golangci-lint: tools/go.mod tools/go.sum
+	mkdir -p $(TOOLS)
+	cd tools && go build -o $(TOOLS)/ tool
+	touch $@
+
+.PHONY: demo
+demo: kube ## show a fleet of real clusters: members joining, changing, leaving
+	go run ./test/demo $(ARGS)
+
+.PHONY: bench
+bench: kube ## run the benchmarks and print their table
+	go run ./test/bench $(ARGS)
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME
+	root=$$PWD; for dir in . $(MODULES); do \
+		cd "$$root/$$dir"; \
+		for pkg in $$(go list ./...); do \
+			for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+				echo "== $$pkg $$f"; \
+				go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; \
+			done; \
+		done; \
+	done
+
+.PHONY: soak
+soak: kube ## run random joins, leaves, writes and faults for SOAK
+	SOAK=$(SOAK) go test ./test/e2e -run Soak -v -count 1 -timeout 0
+
+.PHONY: chart
+chart: ## check the Helm chart
+	@if [ -d charts/federator ]; then helm lint charts/federator; \
+	else echo "There is no chart yet: it comes with charts/federator."; fi
+
+.PHONY: clean
+clean: ## remove what was built in the tree; the cache stays
+	rm -rf bin dist coverage.out
