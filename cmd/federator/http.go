@@ -74,7 +74,7 @@ func (s *server) close() error {
 		if err := s.http.Shutdown(ctx); err != nil {
 			s.err = errors.Join(fmt.Errorf("listen.%s: %w", s.name, err), s.http.Close())
 		}
-		s.listener.Close() //nolint:errcheck // Shutdown has closed it unless Serve never ran
+		s.listener.Close() // Shutdown has closed it unless Serve never ran
 		s.done.Wait()
 	})
 	return s.err

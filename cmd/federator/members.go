@@ -157,7 +157,7 @@ func askServer(ctx context.Context, server string) (membersAnswer, error) {
 	if err != nil {
 		return membersAnswer{}, fmt.Errorf("no server answers (start one with `federator serve`, or pass --contexts): %w", err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was only read
+	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	if err != nil {
 		return membersAnswer{}, fmt.Errorf("%s: %w", u, err)

@@ -89,7 +89,7 @@ func get(ctx context.Context, url, host string) (int, string, error) {
 	if err != nil {
 		return 0, "", err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was only read
+	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(body), err
 }
@@ -220,7 +220,7 @@ func TestAdminIsForLocalHostsOnly(t *testing.T) {
 		t.Errorf("with a foreign Host: %d, %v", code, err)
 	}
 	mustGet(t, r.admin+"/members", http.StatusOK)
-	mustGet(t, r.admin+"/members?nmae=x", http.StatusBadRequest)
+	mustGet(t, r.admin+"/members?nonsense=x", http.StatusBadRequest)
 	mustGet(t, r.admin+"/debug/pprof/", http.StatusNotFound)
 	mustGet(t, r.public+"/members", http.StatusNotFound)
 }
