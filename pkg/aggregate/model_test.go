@@ -87,7 +87,7 @@ func TestModel(t *testing.T) {
 	if *seedFlag == 0 {
 		seeds = seeds[:0]
 		start := uint64(time.Now().UnixNano())
-		n := 16
+		n := 10
 		if testing.Short() {
 			n = 4
 		}

@@ -128,14 +128,16 @@ func (h *history) replace() {
 	}
 	next := &modelScope{version: w.target, status: aggregate.Status{State: pick(h.rng, []aggregate.State{aggregate.Synced, aggregate.Partial})}, objects: map[objKey]*obj{}}
 	namespace := ""
-	if h.rng.IntN(3) == 0 && !w.stale {
+	if h.rng.IntN(3) == 0 {
 		namespace = pick(h.rng, namespaces)
 	}
 	var items []aggregate.Item
 	for _, at := range w.pending.keys() {
 		old := w.pending.objects[at]
 		if namespace != "" && at.namespace != namespace {
-			next.objects[at] = old
+			if !w.stale { // of another API version they cannot stay
+				next.objects[at] = old
+			}
 			continue
 		}
 		switch h.rng.IntN(8) {

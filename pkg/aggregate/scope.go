@@ -41,7 +41,8 @@ type Item struct{ e *entry }
 // OpenScope makes the caller the writer of a scope of a member that has
 // joined, with objects at an API version such as "apps/v1". A scope that was
 // closed is taken up as it is; where its objects are of another version, they
-// stay until the first Replace, which exchanges them all.
+// stay until the first Replace, which exchanges them all and comes before any
+// Upsert.
 func (x *Index) OpenScope(member string, kind Kind, version string) (*Scope, error) {
 	s := &Scope{
 		index: x, member: member, kind: kind, codec: x.codecs.of(kind), declared: x.fields[kind], interned: newInterner(),

@@ -136,11 +136,11 @@ func (k *kindCodec) train(c *codecs, samples [][]byte, objects int) (bool, error
 	return true, nil
 }
 
-func ratioOf(d *encoder, samples [][]byte) float64 {
+func ratioOf(e *encoder, samples [][]byte) float64 {
 	var raw, packed int
 	var scratch []byte
 	for _, s := range samples {
-		scratch = d.enc.EncodeAll(s, scratch[:0])
+		scratch = e.encodeAll(s, scratch)
 		raw += len(s)
 		packed += len(scratch)
 	}
