@@ -20,6 +20,10 @@ import (
 // object that is held at the listed version is not decoded again.
 func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	i := p.informer
+	if !p.lists.enter() {
+		return nil, context.Canceled
+	}
+	defer p.lists.leave()
 	p.syncing()
 	slot, err := i.member.manager.slots.take(ctx, i.member.syncs)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -32,6 +33,38 @@ type part struct {
 	stop   context.CancelFunc // ends the Reflector
 	over   string             // why the budget is exceeded; the Reflector's goroutine only
 	failed *panicError        // of the stream's goroutine, which has ended
+	lists  gate               // lists under way: the Reflector does not wait for them when it is stopped
+}
+
+// gate lets calls in until it is closed, and waits for those inside.
+type gate struct {
+	mu     sync.Mutex
+	closed bool
+	inside sync.WaitGroup
+}
+
+func (g *gate) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		g.inside.Add(1)
+	}
+	return !g.closed
+}
+
+func (g *gate) leave() { g.inside.Done() }
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = false
+}
+
+func (g *gate) wait() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.inside.Wait()
 }
 
 var (
@@ -68,6 +101,7 @@ func (p *part) run(ctx context.Context) error {
 	ctx, p.stop = context.WithCancel(outer)
 	defer p.stop()
 	p.failed, p.over = nil, ""
+	p.lists.open()
 	logger := logr.Discard()
 	lw := &cache.ListWatch{ListWithContextFunc: p.ListWithContext, WatchFuncWithContext: p.WatchWithContext}
 	r := cache.NewReflectorWithOptions(lw, nil, p, cache.ReflectorOptions{
@@ -75,6 +109,7 @@ func (p *part) run(ctx context.Context) error {
 	})
 	r.MaxInternalErrorRetryDuration = time.Minute
 	p.follow(klog.NewContext(ctx, logger), r)
+	p.lists.wait()
 	p.flush()
 	if p.failed != nil {
 		return p.failed

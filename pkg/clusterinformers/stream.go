@@ -40,7 +40,8 @@ type stream struct {
 	initial bool  // the initial events are not complete: there is no resuming yet
 	slot    *slot // while initial
 	pending aggregateSize
-	resumed int // times reopened without an event since
+	resumed int  // times reopened without an event since
+	suspect bool // what came last made no sense: the scope is Stale until something does
 
 	mu   sync.Mutex
 	down bool // as standing reports
@@ -282,7 +283,10 @@ func (s *stream) resume(ctx context.Context, c *connection, end error) (*connect
 		return nil, nil
 	case errors.Is(end, decode.ErrUnknownField), errors.Is(end, decode.ErrMalformed):
 		i.member.conn.noteError(fmt.Errorf("%s: %w", i.kind, end))
-		i.toJSON(end.Error())
+		if !i.toJSON(end.Error()) {
+			s.suspect = true
+			s.mark(ctx, end)
+		}
 		s.resumed++
 	case end == nil || errors.Is(end, io.EOF):
 		// The server ends a watch after its timeout: that is no trouble.
@@ -310,7 +314,9 @@ func (s *stream) resume(ctx context.Context, c *connection, end error) (*connect
 		}
 		return nil, nil
 	}
-	s.unmark(ctx)
+	if !s.suspect {
+		s.unmark(ctx)
+	}
 	return next, nil
 }
 
@@ -384,6 +390,10 @@ func (s *stream) read(ctx context.Context, c *connection) error {
 			counted = n
 		}
 		s.resumed = 0
+		if s.suspect {
+			s.suspect = false
+			s.unmark(ctx)
+		}
 		out, err := s.event(&ev, now)
 		if err != nil {
 			return err
