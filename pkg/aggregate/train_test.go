@@ -297,13 +297,13 @@ func TestTrainBesideAll(t *testing.T) {
 func churn(t *testing.T, x *aggregate.Index, s *aggregate.Scope, member string) {
 	rng := rand.New(rand.NewPCG(5, uint64(len(member))))
 	rv := 0
-	for n := range 60 {
+	for n := range 36 {
 		switch n % 6 {
 		case 0:
 			var items []aggregate.Item
 			for i := range 120 {
 				rv++
-				items = append(items, s.Item(record(i, rv, shape(n/20, rv))))
+				items = append(items, s.Item(record(i, rv, shape(n/12, rv))))
 			}
 			if _, err := s.Replace(items, aggregate.Status{State: aggregate.Synced}); err != nil {
 				t.Error(err)
@@ -318,7 +318,7 @@ func churn(t *testing.T, x *aggregate.Index, s *aggregate.Scope, member string) 
 		default:
 			for range 40 {
 				rv++
-				s.Upsert(s.Item(record(rng.IntN(120), rv, shape(n/20, rv))))
+				s.Upsert(s.Item(record(rng.IntN(120), rv, shape(n/12, rv))))
 			}
 			if _, err := s.Commit(); err != nil {
 				t.Error(err)
