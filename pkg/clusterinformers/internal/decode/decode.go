@@ -1,16 +1,13 @@
-// Package decode turns what an API server sends into records of the index.
 package decode
 
 import (
 	"bytes"
-	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"reflect"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"federator.dev/federator/pkg/aggregate"
 )
@@ -31,15 +28,22 @@ func (e Encoding) String() string {
 	return "json"
 }
 
-// Rules say what of an object is not kept.
+// Rules say what of an object is not kept. They shape the body only: the rest
+// of the record is as the member served it.
 type Rules struct {
-	Drop   [][]string // field paths
-	Redact bool       // values of data, binaryData and stringData become ""
+	// Drop are the paths of fields that are removed, after Redact. They lead
+	// through objects only.
+	Drop [][]string
+	// Redact makes the values of data, binaryData and stringData "", cuts the
+	// annotation kubectl.kubernetes.io/last-applied-configuration and adds
+	// federator.dev/redacted: "true".
+	Redact bool
 }
 
 // Errors that callers branch on.
 var (
-	// ErrUnknownField is a protobuf field that the types of this build lack.
+	// ErrUnknownField is a protobuf field that the types of this build lack:
+	// the object is valid, and its JSON would lose nothing.
 	ErrUnknownField = errors.New("unknown protobuf field")
 	// ErrTooLarge is a frame beyond the bound.
 	ErrTooLarge = errors.New("response is too large")
@@ -47,90 +51,203 @@ var (
 	ErrMalformed = errors.New("malformed response")
 )
 
-// ListMeta is a list's metadata.
-type ListMeta struct {
-	ResourceVersion, Continue string
-	RemainingItemCount        *int64
-}
+// keepBytes is the largest buffer that is kept for the next object or event.
+const keepBytes = 4 << 20
 
-// Event is one event of a watch.
-type Event struct {
-	Type             watch.EventType
-	Record           aggregate.Record
-	InitialEventsEnd bool
-	Status           *metav1.Status
-	Bytes            int
-}
-
-// Decoder decodes objects of one kind.
+// Decoder decodes objects of one kind. It is not safe for concurrent use.
 type Decoder struct {
-	gvk       schema.GroupVersionKind
-	enc       Encoding
-	rules     Rules
+	gvk      schema.GroupVersionKind
+	enc      Encoding
+	rules    Rules
+	typ      reflect.Type // of the Go struct, for Protobuf
+	program  *program
+	typeMeta []byte // what an envelope of gvk begins with
+
+	t         transcoder
+	ruled     bytes.Buffer
 	fallbacks uint64
 }
 
-// New returns a decoder.
+// New returns a decoder for objects of gvk. Protobuf needs [Supports].
 func New(gvk schema.GroupVersionKind, enc Encoding, rules Rules) (*Decoder, error) {
-	return &Decoder{gvk: gvk, enc: enc, rules: rules}, nil
+	d := &Decoder{gvk: gvk, enc: enc, rules: rules}
+	var err error
+	if d.t.apiVersion, err = headMember("apiVersion", gvk.GroupVersion().String()); err != nil {
+		return nil, err
+	}
+	if d.t.kind, err = headMember("kind", gvk.Kind); err != nil {
+		return nil, err
+	}
+	switch enc {
+	case JSON:
+	case Protobuf:
+		if d.typ, d.program, err = typed(gvk); err != nil {
+			return nil, err
+		}
+		d.typeMeta = typeMeta(gvk)
+	default:
+		return nil, fmt.Errorf("encoding %d is not known", enc)
+	}
+	return d, nil
 }
 
-// Fallbacks returns how many objects the stock path decoded.
+func headMember(name, value string) ([]byte, error) {
+	text, ok := appendString([]byte(`"`+name+`":`), []byte(value))
+	if !ok || value == "" {
+		return nil, fmt.Errorf("%s %q is not valid", name, value)
+	}
+	return text, nil
+}
+
+// Supports reports whether objects of a kind can be decoded from protobuf.
+func Supports(gvk schema.GroupVersionKind) bool {
+	_, _, err := typed(gvk)
+	return err == nil
+}
+
+// Fallbacks returns how many objects and lists the stock path decoded.
 func (d *Decoder) Fallbacks() uint64 { return d.fallbacks }
 
-// Object decodes one object.
-func (d *Decoder) Object(data []byte, rec *aggregate.Record) error { return d.stock(data, rec) }
-
-// Events reads a watch.
-func (d *Decoder) Events(r io.Reader, maxFrame int) *Events {
-	return &Events{d: d, r: r, max: maxFrame}
-}
-
-// Events is a watch being read.
-type Events struct {
-	d   *Decoder
-	r   io.Reader
-	max int
-	buf []byte
-	pos int
-}
-
-// Next reads the next event.
-func (e *Events) Next(ev *Event) error {
-	if e.d.enc == Protobuf {
-		var head [4]byte
-		if _, err := io.ReadFull(e.r, head[:]); err != nil {
-			return err
+// Object decodes one object, JSON or protobuf in its envelope. What rec then
+// holds is valid until the decoder's next call.
+func (d *Decoder) Object(data []byte, rec *aggregate.Record) error {
+	d.reset()
+	if d.enc == JSON {
+		if d.t.document(data, root) {
+			return d.finish(rec)
 		}
-		n := int(binary.BigEndian.Uint32(head[:]))
-		if n > e.max {
-			return fmt.Errorf("frame of %d bytes: %w", n, ErrTooLarge)
-		}
-		b := make([]byte, n)
-		if _, err := io.ReadFull(e.r, b); err != nil {
-			return err
-		}
-		return e.d.stockEvent(b, ev)
+		return d.fallBack(rec, func() (map[string]any, error) { return d.stockJSON(data) })
 	}
-	for {
-		if i := bytes.IndexByte(e.buf[e.pos:], '\n'); i >= 0 {
-			line := e.buf[e.pos : e.pos+i]
-			e.pos += i + 1
-			if len(bytes.TrimSpace(line)) == 0 {
-				continue
+	if raw, ok := d.envelope(data); ok && d.t.message(d.program, raw) {
+		return d.finish(rec)
+	}
+	return d.fallBack(rec, func() (map[string]any, error) { return d.stockEnvelope(data) })
+}
+
+// item decodes one protobuf item of a list.
+func (d *Decoder) item(data []byte, rec *aggregate.Record) error {
+	d.reset()
+	if d.t.message(d.program, data) {
+		return d.finish(rec)
+	}
+	return d.fallBack(rec, func() (map[string]any, error) { return d.stockItem(data) })
+}
+
+func (d *Decoder) reset() {
+	if cap(d.t.out) > keepBytes {
+		d.t.out = nil
+	}
+	d.t.out = d.t.out[:0]
+	if d.ruled.Cap() > keepBytes {
+		d.ruled = bytes.Buffer{}
+	}
+}
+
+// finish fills rec with the object that was written.
+func (d *Decoder) finish(rec *aggregate.Record) error {
+	identity(d.t.out, d.t.meta, rec)
+	rec.Body = d.t.out
+	if !d.rules.Redact && len(d.rules.Drop) == 0 {
+		return nil
+	}
+	m, err := decodeMap(d.t.out)
+	if err != nil {
+		return err
+	}
+	d.rules.apply(m)
+	d.ruled.Reset()
+	if err := encodeMap(&d.ruled, m); err != nil {
+		return err
+	}
+	rec.Body = bytes.TrimSuffix(d.ruled.Bytes(), newline)
+	return nil
+}
+
+func (d *Decoder) fallBack(rec *aggregate.Record, stock func() (map[string]any, error)) error {
+	m, err := stock()
+	if err != nil {
+		return err
+	}
+	d.fallbacks++
+	var b bytes.Buffer
+	if err := encodeMap(&b, m); err != nil {
+		return err
+	}
+	d.t.out = append(d.t.out[:0], bytes.TrimSuffix(b.Bytes(), newline)...)
+	d.t.meta = find(d.t.out, "metadata")
+	return d.finish(rec)
+}
+
+// find returns where the value of a member of a canonical object begins; -1 if
+// it has none.
+func find(object []byte, name string) int {
+	r := reader{in: object}
+	for r.member() {
+		if string(r.key()) == name {
+			return r.pos
+		}
+		r.skip()
+	}
+	return -1
+}
+
+// protobufPrefix begins every object in protobuf.
+var protobufPrefix = []byte("k8s\x00")
+
+// envelope returns the object in a runtime.Unknown of the decoder's kind.
+func (d *Decoder) envelope(data []byte) ([]byte, bool) { return envelope(data, d.typeMeta) }
+
+// envelope returns the raw object of a runtime.Unknown whose type is want.
+func envelope(data, want []byte) ([]byte, bool) {
+	data, ok := bytes.CutPrefix(data, protobufPrefix)
+	if !ok {
+		return nil, false
+	}
+	var raw []byte
+	var seen [5]bool
+	for len(data) > 0 {
+		tag := data[0]
+		v, n := varint(data[1:])
+		if n == 0 || v > uint64(len(data)-1-n) {
+			return nil, false
+		}
+		bytes := data[1+n : 1+n+int(v)]
+		data = data[1+n+int(v):]
+		num := tag >> 3
+		if tag&7 != wireBytes || num == 0 || num > 4 || seen[num] {
+			return nil, false
+		}
+		seen[num] = true
+		switch num {
+		case 1:
+			if string(bytes) != string(want) {
+				return nil, false
 			}
-			return e.d.stockEvent(line, ev)
-		}
-		e.buf = append(e.buf[:0:0], e.buf[e.pos:]...)
-		e.pos = 0
-		if len(e.buf) > e.max {
-			return fmt.Errorf("frame of %d bytes: %w", len(e.buf), ErrTooLarge)
-		}
-		chunk := make([]byte, 64<<10)
-		n, err := e.r.Read(chunk)
-		e.buf = append(e.buf, chunk[:n]...)
-		if n == 0 && err != nil {
-			return err
+		case 2:
+			raw = bytes
 		}
 	}
+	return raw, seen[1] && seen[2]
+}
+
+// typeMeta returns the TypeMeta of an envelope as encoders write it.
+func typeMeta(gvk schema.GroupVersionKind) []byte {
+	version := gvk.GroupVersion().String()
+	if len(version) > 127 || len(gvk.Kind) > 127 {
+		return nil
+	}
+	b := append([]byte{1<<3 | wireBytes, byte(len(version))}, version...)
+	return append(append(b, 2<<3|wireBytes, byte(len(gvk.Kind))), gvk.Kind...)
+}
+
+var newline = []byte("\n")
+
+// encodeMap writes canonical JSON and a newline.
+func encodeMap(b *bytes.Buffer, m map[string]any) error {
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(m); err != nil {
+		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return nil
 }

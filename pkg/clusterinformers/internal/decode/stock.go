@@ -1,27 +1,22 @@
 package decode
 
 import (
-	"bytes"
-	stdjson "encoding/json"
+	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
+	"reflect"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-
-	"federator.dev/federator/pkg/aggregate"
 )
 
+// scheme holds the types that a member may send in protobuf.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(clientscheme.AddToScheme(s))
@@ -30,38 +25,47 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// Supports reports whether a kind can be decoded from protobuf.
-func Supports(gvk schema.GroupVersionKind) bool {
-	return scheme.Recognizes(gvk)
+// typed returns the Go type of a kind and its program.
+func typed(gvk schema.GroupVersionKind) (reflect.Type, *program, error) {
+	obj, err := scheme.New(gvk)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, ok := obj.(message); !ok {
+		return nil, nil, fmt.Errorf("%T has no protobuf", obj)
+	}
+	t := reflect.TypeOf(obj).Elem()
+	p, err := programFor(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t, p, nil
 }
 
-func (d *Decoder) toJSON(data []byte) ([]byte, error) {
-	if d.enc == JSON {
-		return data, nil
-	}
-	s := protobuf.NewSerializer(scheme, scheme)
-	obj, _, err := s.Decode(data, &d.gvk, nil)
-	if err != nil {
+// message is what generated code gives every type with protobuf.
+type message interface {
+	runtime.Object
+	Reset()
+	Unmarshal([]byte) error
+}
+
+// decodeMap decodes an object's JSON.
+func decodeMap(data []byte) (map[string]any, error) {
+	var m map[string]any
+	if err := utiljson.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	return stdjson.Marshal(obj)
-}
-
-func (d *Decoder) stock(data []byte, rec *aggregate.Record) error {
-	raw, err := d.toJSON(data)
-	if err != nil {
-		return err
-	}
-	var m map[string]any
-	if err := utiljson.Unmarshal(raw, &m); err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	return d.record(m, rec)
-}
-
-func (d *Decoder) record(m map[string]any, rec *aggregate.Record) error {
 	if m == nil {
-		return fmt.Errorf("%w: no object", ErrMalformed)
+		return nil, fmt.Errorf("%w: no object", ErrMalformed)
+	}
+	return m, nil
+}
+
+// stockJSON gives the object that JSON stands for.
+func (d *Decoder) stockJSON(data []byte) (map[string]any, error) {
+	m, err := decodeMap(data)
+	if err != nil {
+		return nil, err
 	}
 	if s, _ := m["apiVersion"].(string); s == "" {
 		m["apiVersion"] = d.gvk.GroupVersion().String()
@@ -69,121 +73,75 @@ func (d *Decoder) record(m map[string]any, rec *aggregate.Record) error {
 	if s, _ := m["kind"].(string); s == "" {
 		m["kind"] = d.gvk.Kind
 	}
-	u := unstructured.Unstructured{Object: m}
 	unstructured.RemoveNestedField(m, "metadata", "managedFields")
-	if d.rules.Redact {
-		for _, f := range []string{"data", "binaryData", "stringData"} {
-			if vals, ok := m[f].(map[string]any); ok {
-				for k := range vals {
-					vals[k] = ""
-				}
-			}
-		}
-		a := u.GetAnnotations()
-		if a == nil {
-			a = map[string]string{}
-		}
-		delete(a, "kubectl.kubernetes.io/last-applied-configuration")
-		a["federator.dev/redacted"] = "true"
-		u.SetAnnotations(a)
-	}
-	for _, p := range d.rules.Drop {
-		unstructured.RemoveNestedField(m, p...)
-	}
-	*rec = aggregate.Record{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID()), ResourceVersion: u.GetResourceVersion()}
-	for k, v := range u.GetLabels() {
-		rec.Labels = append(rec.Labels, aggregate.Label{Key: k, Value: v})
-	}
-	slices.SortFunc(rec.Labels, func(a, b aggregate.Label) int { return strings.Compare(a.Key, b.Key) })
-	for _, o := range u.GetOwnerReferences() {
-		rec.Owners = append(rec.Owners, aggregate.Owner{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: string(o.UID), Controller: o.Controller != nil && *o.Controller})
-	}
-	var b bytes.Buffer
-	e := stdjson.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(m); err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	rec.Body = bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-	return nil
+	return m, nil
 }
 
-func (d *Decoder) stockEvent(b []byte, ev *Event) error {
-	*ev = Event{Bytes: len(b)}
-	var we metav1.WatchEvent
-	var err error
-	if d.enc == Protobuf {
-		err = we.Unmarshal(b)
-	} else {
-		err = stdjson.Unmarshal(b, &we)
-	}
+// stockEnvelope gives the object that protobuf in its envelope stands for.
+func (d *Decoder) stockEnvelope(data []byte) (map[string]any, error) {
+	raw, err := openEnvelope(data, d.gvk)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
+		return nil, err
 	}
-	ev.Type = watch.EventType(we.Type)
-	raw := we.Object.Raw
-	switch ev.Type {
-	case watch.Error:
-		ev.Status = &metav1.Status{}
-		if d.enc == Protobuf {
-			obj, _, err := protobuf.NewSerializer(scheme, scheme).Decode(raw, &schema.GroupVersionKind{Version: "v1", Kind: "Status"}, ev.Status)
-			if err != nil {
-				return fmt.Errorf("%w: %w", ErrMalformed, err)
-			}
-			ev.Status = obj.(*metav1.Status)
-			return nil
-		}
-		return stdjson.Unmarshal(raw, ev.Status)
-	case watch.Bookmark:
-		j, err := d.toJSON(raw)
-		if err != nil {
-			return err
-		}
-		var m map[string]any
-		if err := utiljson.Unmarshal(j, &m); err != nil {
-			return fmt.Errorf("%w: %w", ErrMalformed, err)
-		}
-		u := unstructured.Unstructured{Object: m}
-		ev.Record.ResourceVersion = u.GetResourceVersion()
-		ev.InitialEventsEnd = u.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
-		return nil
-	}
-	return d.stock(raw, &ev.Record)
+	return d.stockItem(raw)
 }
 
-// List decodes a list.
-func (d *Decoder) List(body []byte, each func(*aggregate.Record) error) (ListMeta, error) {
-	raw := body
-	if d.enc == Protobuf {
-		gvk := d.gvk
-		gvk.Kind += "List"
-		obj, _, err := protobuf.NewSerializer(scheme, scheme).Decode(body, &gvk, nil)
-		if err != nil {
-			return ListMeta{}, fmt.Errorf("%w: %w", ErrMalformed, err)
-		}
-		if raw, err = stdjson.Marshal(obj); err != nil {
-			return ListMeta{}, err
-		}
+// openEnvelope returns the object in an envelope, which must be of the given
+// kind or say nothing.
+func openEnvelope(data []byte, gvk schema.GroupVersionKind) (raw []byte, err error) {
+	defer recovered(&err)
+	if len(data) <= len(protobufPrefix) || string(data[:len(protobufPrefix)]) != string(protobufPrefix) {
+		return nil, fmt.Errorf("%w: %d bytes are not an object in protobuf", ErrMalformed, len(data))
 	}
-	var m struct {
-		Metadata metav1.ListMeta
-		Items    []stdjson.RawMessage
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(data[len(protobufPrefix):]); err != nil {
+		return nil, fmt.Errorf("%w: envelope: %w", ErrMalformed, err)
 	}
-	if err := stdjson.Unmarshal(raw, &m); err != nil {
-		return ListMeta{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	version, kind := gvk.ToAPIVersionAndKind()
+	if v, k := unknown.APIVersion, unknown.Kind; v != "" && v != version || k != "" && k != kind {
+		return nil, fmt.Errorf("%w: %.100q %.100q where a %s %s is expected", ErrMalformed, v, k, version, kind)
 	}
-	for _, item := range m.Items {
-		var o map[string]any
-		if err := utiljson.Unmarshal(item, &o); err != nil {
-			return ListMeta{}, fmt.Errorf("%w: %w", ErrMalformed, err)
-		}
-		var rec aggregate.Record
-		if err := d.record(o, &rec); err != nil {
-			return ListMeta{}, err
-		}
-		if err := each(&rec); err != nil {
-			return ListMeta{}, err
-		}
+	return unknown.Raw, nil
+}
+
+// stockItem gives the object that a protobuf message stands for. A field that
+// our types lack is an error: the stock decoder would drop it.
+func (d *Decoder) stockItem(raw []byte) (map[string]any, error) {
+	unknown, err := survey(d.program, raw)
+	if err != nil {
+		return nil, err
 	}
-	return ListMeta{m.Metadata.ResourceVersion, m.Metadata.Continue, m.Metadata.RemainingItemCount}, nil
+	j, err := stockMarshal(d.typ, raw)
+	if err != nil {
+		return nil, err
+	}
+	if unknown != "" {
+		return nil, fmt.Errorf("%s: %w", unknown, ErrUnknownField)
+	}
+	return d.stockJSON(j)
+}
+
+// stockMarshal decodes a message with its generated code and gives its JSON.
+func stockMarshal(t reflect.Type, raw []byte) (j []byte, err error) {
+	defer recovered(&err)
+	obj := reflect.New(t).Interface().(message)
+	obj.Reset()
+	if err := obj.Unmarshal(raw); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if o, err := meta.Accessor(obj); err == nil {
+		o.SetManagedFields(nil)
+	}
+	if j, err = json.Marshal(obj); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return j, nil
+}
+
+// recovered turns a panic of generated code into an error: some of it, that of
+// resource.Quantity for one, does not check lengths for overflow.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%w: %v", ErrMalformed, p)
+	}
 }

@@ -1,0 +1,405 @@
+package decode
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Event is one event of a watch.
+type Event struct {
+	Type watch.EventType
+	// Record is the object of Added, Modified and Deleted; of a Bookmark only
+	// its ResourceVersion is set. The ResourceVersion of a Bookmark or a
+	// Deleted outlives the decoder's next call.
+	Record           aggregate.Record
+	InitialEventsEnd bool           // of a Bookmark
+	Status           *metav1.Status // of an Error
+	Bytes            int            // of the frame
+}
+
+// Events is a watch being read. It belongs to the Decoder's goroutine.
+type Events struct {
+	d    *Decoder
+	r    io.Reader
+	max  int
+	buf  []byte
+	pos  int // buf[pos:end] was read and not consumed
+	end  int
+	err  error // of the reader; nothing more comes
+	slow *framed
+}
+
+// Events reads a watch. A frame of more than maxFrame bytes is [ErrTooLarge].
+func (d *Decoder) Events(r io.Reader, maxFrame int) *Events {
+	return &Events{d: d, r: r, max: maxFrame}
+}
+
+const readBytes = 64 << 10
+
+// more reads at least one byte.
+func (e *Events) more() error {
+	if e.err != nil {
+		return e.err
+	}
+	switch {
+	case e.pos == e.end:
+		if e.pos, e.end = 0, 0; len(e.buf) > keepBytes {
+			e.buf = nil
+		}
+	case e.end == len(e.buf) && e.pos > 0:
+		e.end = copy(e.buf, e.buf[e.pos:e.end])
+		e.pos = 0
+	}
+	if e.end == len(e.buf) {
+		buf := make([]byte, max(readBytes, 2*len(e.buf)))
+		copy(buf, e.buf[:e.end])
+		e.buf = buf
+	}
+	for range 100 {
+		n, err := e.r.Read(e.buf[e.end:])
+		e.end += n
+		e.err = err
+		if n > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	e.err = io.ErrNoProgress
+	return e.err
+}
+
+// Next reads the next event. The end of the stream is io.EOF between events
+// and io.ErrUnexpectedEOF within one; the reader's errors come as they are.
+func (e *Events) Next(ev *Event) error {
+	ev.Type, ev.InitialEventsEnd, ev.Status, ev.Bytes = "", false, nil, 0
+	if e.d.enc == Protobuf {
+		frame, err := e.frame()
+		if err != nil {
+			return err
+		}
+		ev.Bytes = len(frame)
+		return e.d.protobufEvent(frame, ev)
+	}
+	for e.slow == nil {
+		line, err := e.line()
+		if err != nil {
+			return err
+		}
+		ev.Bytes = len(line)
+		err = e.d.jsonEvent(line, ev)
+		if !errors.Is(err, errFrame) {
+			return err
+		}
+		// The server breaks lines elsewhere: from this line on, frames are
+		// where values end.
+		e.pos -= len(line)
+		e.slow = e.framed()
+	}
+	raw, err := e.slow.next()
+	if err != nil {
+		return err
+	}
+	ev.Bytes = len(raw)
+	return e.d.jsonEvent(raw, ev)
+}
+
+// frame returns the next frame of protobuf: its length in 4 bytes, big endian,
+// then it.
+func (e *Events) frame() ([]byte, error) {
+	if err := e.need(4); err != nil {
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint32(e.buf[e.pos:]))
+	if n > e.max {
+		return nil, fmt.Errorf("frame of %d bytes: %w", n, ErrTooLarge)
+	}
+	if err := e.need(4 + n); err != nil {
+		return nil, err
+	}
+	frame := e.buf[e.pos+4 : e.pos+4+n]
+	e.pos += 4 + n
+	return frame, nil
+}
+
+// need reads until n bytes are there.
+func (e *Events) need(n int) error {
+	for e.end-e.pos < n {
+		if err := e.more(); err != nil {
+			if errors.Is(err, io.EOF) && e.end > e.pos {
+				return io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// line returns the next line that is not blank, with its newline if it has one.
+// At the end of the stream that is what is left.
+func (e *Events) line() ([]byte, error) {
+	for searched := 0; ; {
+		rest := e.buf[e.pos:e.end]
+		n := bytes.IndexByte(rest[searched:], '\n')
+		if n < 0 && errors.Is(e.err, io.EOF) && len(rest) > 0 {
+			n = len(rest) - 1 - searched
+		}
+		if n >= 0 {
+			line := rest[:searched+n+1]
+			e.pos += len(line)
+			if searched = 0; len(bytes.TrimSpace(line)) > 0 {
+				if len(line) > e.max {
+					return nil, fmt.Errorf("frame of %d bytes: %w", len(line), ErrTooLarge)
+				}
+				return line, nil
+			}
+			continue
+		}
+		if len(rest) > e.max {
+			return nil, fmt.Errorf("frame of more than %d bytes: %w", e.max, ErrTooLarge)
+		}
+		searched = len(rest)
+		if err := e.more(); err != nil && (!errors.Is(err, io.EOF) || e.pos == e.end) {
+			return nil, err
+		}
+	}
+}
+
+// framed reads values that do not end with lines.
+type framed struct {
+	values *json.Decoder
+	rest   io.Reader
+	left   int // bytes that the next value may take
+	max    int
+}
+
+func (e *Events) framed() *framed {
+	f := &framed{max: e.max}
+	read := io.MultiReader(bytes.NewReader(bytes.Clone(e.buf[e.pos:e.end])), e.r)
+	if e.err != nil {
+		read = bytes.NewReader(bytes.Clone(e.buf[e.pos:e.end]))
+	}
+	e.buf, e.pos, e.end = nil, 0, 0
+	f.rest = read
+	f.values = json.NewDecoder(f)
+	return f
+}
+
+// Read implements io.Reader for the values.
+func (f *framed) Read(b []byte) (int, error) {
+	if f.left <= 0 {
+		return 0, fmt.Errorf("frame of more than %d bytes: %w", f.max, ErrTooLarge)
+	}
+	n, err := f.rest.Read(b[:min(len(b), f.left)])
+	f.left -= n
+	return n, err
+}
+
+func (f *framed) next() ([]byte, error) {
+	f.left = f.max + readBytes
+	var raw json.RawMessage
+	err := f.values.Decode(&raw)
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &syntax):
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	case err != nil:
+		return nil, err
+	case len(raw) > f.max:
+		return nil, fmt.Errorf("frame of %d bytes: %w", len(raw), ErrTooLarge)
+	}
+	return raw, nil
+}
+
+// errFrame is a frame that is not one event.
+var errFrame = fmt.Errorf("%w: not an event", ErrMalformed)
+
+var (
+	eventHead   = []byte(`{"type":"`)
+	eventMiddle = []byte(`","object":`)
+)
+
+// cutEvent cuts an event in the form in which API servers write it. That the
+// object is one, and nothing else, is for its decoder to see.
+func cutEvent(b []byte) (typ watch.EventType, object []byte, ok bool) {
+	rest, ok := bytes.CutPrefix(b, eventHead)
+	if !ok || b[len(b)-1] != '}' {
+		return "", nil, false
+	}
+	end := bytes.IndexByte(rest[:min(len(rest), 16)], '"')
+	if end < 0 {
+		return "", nil, false
+	}
+	typ = eventType(rest[:end])
+	object, ok = bytes.CutPrefix(rest[end:len(rest)-1], eventMiddle)
+	return typ, object, ok && typ != "" && typ != watch.Error
+}
+
+// eventType returns the event type of a name; "" for any other.
+func eventType(name []byte) watch.EventType {
+	switch string(name) {
+	case string(watch.Added):
+		return watch.Added
+	case string(watch.Modified):
+		return watch.Modified
+	case string(watch.Deleted):
+		return watch.Deleted
+	case string(watch.Bookmark):
+		return watch.Bookmark
+	case string(watch.Error):
+		return watch.Error
+	default:
+		return ""
+	}
+}
+
+// jsonEvent decodes one event. The error is errFrame where b is not a value of
+// its own.
+func (d *Decoder) jsonEvent(b []byte, ev *Event) error {
+	frame := bytes.TrimRight(b, " \t\r\n")
+	if typ, object, ok := cutEvent(frame); ok {
+		d.reset()
+		if d.t.document(object, root) {
+			ev.Type = typ
+			return d.concludeEvent(ev, d.finish(&ev.Record))
+		}
+	}
+	var we struct {
+		Type   string          `json:"type"`
+		Object json.RawMessage `json:"object"`
+	}
+	if !json.Valid(b) {
+		return errFrame
+	}
+	if err := utiljson.Unmarshal(b, &we); err != nil {
+		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if ev.Type = eventType([]byte(we.Type)); ev.Type == watch.Error {
+		ev.Status = &metav1.Status{}
+		if err := utiljson.Unmarshal(we.Object, ev.Status); err != nil {
+			return fmt.Errorf("%w: %w", ErrMalformed, err)
+		}
+		return nil
+	}
+	return d.objectEvent(we.Type, we.Object, ev)
+}
+
+// objectEvent decodes the object of an event.
+func (d *Decoder) objectEvent(typ string, object []byte, ev *Event) error {
+	if ev.Type == "" {
+		return fmt.Errorf("%w: event of type %.100q", ErrMalformed, typ)
+	}
+	return d.concludeEvent(ev, d.Object(object, &ev.Record))
+}
+
+func (d *Decoder) concludeEvent(ev *Event, err error) error {
+	if err != nil {
+		return err
+	}
+	switch ev.Type {
+	case watch.Bookmark:
+		ev.InitialEventsEnd = d.initialEventsEnd()
+		ev.Record = aggregate.Record{
+			ResourceVersion: strings.Clone(ev.Record.ResourceVersion),
+			Labels:          ev.Record.Labels[:0], Owners: ev.Record.Owners[:0],
+		}
+	case watch.Deleted:
+		ev.Record.ResourceVersion = strings.Clone(ev.Record.ResourceVersion)
+	}
+	return nil
+}
+
+// initialEventsEnd reports whether the object decoded last has the annotation.
+func (d *Decoder) initialEventsEnd() bool {
+	if d.t.meta < 0 || d.t.out[d.t.meta] != '{' {
+		return false
+	}
+	r := reader{d.t.out, d.t.meta}
+	end, valid := false, true
+	for r.member() {
+		if string(r.key()) != "annotations" || r.in[r.pos] != '{' {
+			r.skip()
+			continue
+		}
+		for r.member() {
+			key := r.key()
+			switch c := r.in[r.pos]; {
+			case c != '"' && c != 'n':
+				valid = false
+				r.skip()
+			case string(key) == metav1.InitialEventsAnnotationKey:
+				end = r.text() == "true"
+			default:
+				r.skip()
+			}
+		}
+	}
+	return end && valid
+}
+
+// protobufEvent decodes one metav1.WatchEvent.
+func (d *Decoder) protobufEvent(b []byte, ev *Event) error {
+	typ, raw, ok := cutWatchEvent(b)
+	if !ok {
+		var err error
+		if typ, raw, err = stockWatchEvent(b); err != nil {
+			return err
+		}
+	}
+	if ev.Type = eventType(typ); ev.Type == watch.Error {
+		var err error
+		ev.Status, err = stockStatus(raw)
+		return err
+	}
+	return d.objectEvent(string(typ), raw, ev)
+}
+
+// cutWatchEvent reads the form that encoders write: type, then the object in a
+// RawExtension, both there.
+func cutWatchEvent(b []byte) (typ, raw []byte, ok bool) {
+	num, wire, typ, b, ok := nextField(b)
+	if !ok || num != 1 || wire != wireBytes {
+		return nil, nil, false
+	}
+	num, wire, object, b, ok := nextField(b)
+	if !ok || num != 2 || wire != wireBytes || len(b) > 0 {
+		return nil, nil, false
+	}
+	num, wire, raw, b, ok = nextField(object)
+	return typ, raw, ok && num == 1 && wire == wireBytes && len(b) == 0
+}
+
+func stockWatchEvent(b []byte) (typ, raw []byte, err error) {
+	defer recovered(&err)
+	var we metav1.WatchEvent
+	if err := we.Unmarshal(b); err != nil {
+		return nil, nil, fmt.Errorf("%w: event: %w", ErrMalformed, err)
+	}
+	return []byte(we.Type), we.Object.Raw, nil
+}
+
+func stockStatus(raw []byte) (status *metav1.Status, err error) {
+	defer recovered(&err)
+	raw, err = openEnvelope(raw, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+	if err != nil {
+		return nil, err
+	}
+	status = &metav1.Status{}
+	if err := status.Unmarshal(raw); err != nil {
+		return nil, fmt.Errorf("%w: status: %w", ErrMalformed, err)
+	}
+	return status, nil
+}

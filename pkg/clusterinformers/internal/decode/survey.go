@@ -1,0 +1,151 @@
+package decode
+
+import "fmt"
+
+// maxMessages bounds the nesting of messages on the stock path: generated code
+// recurses without a bound, and a stack that overflows cannot be recovered.
+const maxMessages = 10000
+
+// survey looks through a message for what the stock path must not see, which
+// is an error, and for the first field that our types do not know. What is
+// malformed in itself it leaves to the stock path.
+func survey(p *program, data []byte) (unknown string, err error) {
+	return surveyMessage(p.numbers, p.typ.String(), data, 0)
+}
+
+func surveyMessage(numbers []number, name string, data []byte, depth int) (unknown string, err error) {
+	if depth > maxMessages {
+		return "", fmt.Errorf("%w: messages nested deeper than %d", ErrMalformed, maxMessages)
+	}
+	for len(data) > 0 {
+		num, wire, content, rest, ok := nextField(data)
+		if wire == 3 || wire == 4 {
+			return "", fmt.Errorf("%w: %s has a group", ErrMalformed, name)
+		}
+		if !ok {
+			return unknown, nil
+		}
+		data = rest
+		if num >= uint64(len(numbers)) || numbers[num].slot == 0 {
+			if unknown == "" {
+				unknown = fmt.Sprintf("%s has field %d", name, num)
+			}
+			continue
+		}
+		if wire != wireBytes {
+			continue
+		}
+		var within string
+		switch n := &numbers[num]; {
+		case n.inline != nil:
+			within, err = surveyMessage(n.inline, name, content, depth+1)
+		case n.field.mapped:
+			within, err = surveyEntry(n.field, name+"."+n.field.name, content, depth+1)
+		default:
+			within, err = surveyValue(&n.field.value, name+"."+n.field.name, content, depth+1)
+		}
+		if err != nil {
+			return "", err
+		}
+		if unknown == "" {
+			unknown = within
+		}
+	}
+	return unknown, nil
+}
+
+func surveyEntry(f *field, name string, data []byte, depth int) (unknown string, err error) {
+	for len(data) > 0 {
+		num, wire, content, rest, ok := nextField(data)
+		if wire == 3 || wire == 4 {
+			return "", fmt.Errorf("%w: %s has a group", ErrMalformed, name)
+		}
+		if !ok {
+			return unknown, nil
+		}
+		data = rest
+		within := ""
+		switch {
+		case num == 2:
+			// The generated code takes bytes whatever the tag says.
+			if wire == wireBytes {
+				within, err = surveyValue(&f.value, name, content, depth)
+			} else {
+				err = fmt.Errorf("%w: %s has an entry of wire type %d", ErrMalformed, name, wire)
+			}
+			if err != nil {
+				return "", err
+			}
+		case num == 1 && wire != wireBytes:
+			return "", fmt.Errorf("%w: %s has a key of wire type %d", ErrMalformed, name, wire)
+		case num != 1:
+			within = fmt.Sprintf("%s has an entry with field %d", name, num)
+		}
+		if unknown == "" {
+			unknown = within
+		}
+	}
+	return unknown, nil
+}
+
+func surveyValue(v *value, name string, data []byte, depth int) (unknown string, err error) {
+	known := 0
+	switch v.codec {
+	case codecMessage, codecOrBool, codecOrArray, codecOrStrings:
+		return surveyMessage(v.sub.numbers, name, data, depth)
+	case codecTime, codecMicroTime:
+		known = 2
+	case codecIntOrString:
+		known = 3
+	case codecStrings, codecDuration, codecQuantity, codecRaw, codecRawEmpty:
+		known = 1
+	default:
+		return "", nil
+	}
+	for len(data) > 0 {
+		num, wire, _, rest, ok := nextField(data)
+		if wire == 3 || wire == 4 {
+			return "", fmt.Errorf("%w: %s has a group", ErrMalformed, name)
+		}
+		if !ok {
+			return unknown, nil
+		}
+		data = rest
+		if num > uint64(known) && unknown == "" {
+			unknown = fmt.Sprintf("%s has field %d", name, num)
+		}
+	}
+	return unknown, nil
+}
+
+// nextField splits a field off a message: content is what wireBytes holds.
+func nextField(data []byte) (num uint64, wire uint8, content, rest []byte, ok bool) {
+	tag, n := varint(data)
+	if n == 0 {
+		return 0, 0, nil, nil, false
+	}
+	// Generated code keeps 32 bits of the number.
+	num, wire, rest = uint64(uint32(tag>>3)), uint8(tag&7), data[n:]
+	switch wire {
+	case wireVarint:
+		_, n = varint(rest)
+		return num, wire, nil, rest[n:], n > 0
+	case wireFixed64, 5:
+		size := 8
+		if wire == 5 {
+			size = 4
+		}
+		if len(rest) < size {
+			return num, wire, nil, nil, false
+		}
+		return num, wire, nil, rest[size:], true
+	case wireBytes:
+		size, n := varint(rest)
+		if n == 0 || size > uint64(len(rest)-n) {
+			return num, wire, nil, nil, false
+		}
+		return num, wire, rest[n : n+int(size)], rest[n+int(size):], true
+	default:
+		return num, wire, nil, nil, false
+	}
+}
