@@ -31,7 +31,7 @@ const (
 	codecFloat
 	codecBytes
 	codecMessage
-	codecStrings // a message whose only field is a list of strings
+	codecStrings // a map's value that is a message with a list of strings
 	codecTime
 	codecMicroTime
 	codecDuration
@@ -308,6 +308,9 @@ func (c *compiler) field(t reflect.Type, sf reflect.StructField, name, opts stri
 		f.value = c.value(ft.Elem())
 	default:
 		f.value = c.value(ft)
+	}
+	if f.codec == codecStrings && !f.mapped {
+		c.fail(t, "%s: list in a message", sf.Name)
 	}
 	if f.omitEmpty && !f.pointer && f.codec == codecFloat {
 		c.fail(t, "%s: omitempty on a float", sf.Name)

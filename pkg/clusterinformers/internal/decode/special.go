@@ -218,13 +218,10 @@ func (t *transcoder) raw(v *value, s span) bool {
 	return t.document(t.data[f.lo:f.hi], inner)
 }
 
-// strings writes a message that is a list of strings.
+// strings writes a message that is a list of strings. Without any it is empty,
+// not null: it is the value of a map, which generated code makes first.
 func (t *transcoder) strings(s span) bool {
 	data := t.data[:s.hi]
-	if s.lo == s.hi {
-		t.out = append(t.out, "null"...)
-		return true
-	}
 	t.out = append(t.out, '[')
 	for i := s.lo; i < s.hi; {
 		if data[i] != 1<<3|wireBytes {

@@ -219,7 +219,7 @@ func (f *field) empty(s span) bool {
 		return s.lo == 0
 	case codecInt32, codecUint32:
 		return uint32(s.lo) == 0
-	case codecString, codecBytes, codecStrings:
+	case codecString, codecBytes:
 		return s.lo == s.hi
 	default: // structs are never empty
 		return false
