@@ -1,0 +1,234 @@
+package clusterinformers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// ClusterAPI is a source of members that are Clusters of a Cluster API
+// management cluster. A member's kubeconfig is the value of the Secret
+// <name>-kubeconfig beside its Cluster. Config and Logger are required.
+type ClusterAPI struct {
+	Config     *rest.Config
+	Namespaces []string // to look in; none means all
+	Logger     *slog.Logger
+}
+
+type clusterAPI struct {
+	ClusterAPI
+
+	// held is what was last known of each namespace. It outlives the informers,
+	// so that members do not leave while these start anew. One goroutine uses it.
+	held map[string][]Spec
+}
+
+// NewClusterAPI returns the source, or what is wrong with the options.
+func NewClusterAPI(o ClusterAPI) (Source, error) {
+	if o.Logger == nil {
+		return nil, errors.New("cluster API: Logger is required")
+	}
+	if o.Config == nil {
+		return nil, errors.New("cluster API: Config is required")
+	}
+	o.Namespaces = slices.Clone(o.Namespaces)
+	slices.Sort(o.Namespaces)
+	for i, n := range o.Namespaces {
+		if n == "" {
+			return nil, errors.New("cluster API: a namespace must have a name; none at all means every namespace")
+		}
+		if i > 0 && n == o.Namespaces[i-1] {
+			return nil, fmt.Errorf("cluster API: namespace %q is named twice", n)
+		}
+	}
+	if len(o.Namespaces) == 0 {
+		o.Namespaces = []string{""}
+	}
+	o.Config = rest.CopyConfig(o.Config)
+	o.Config.QPS = -1
+	if o.Config.UserAgent == "" {
+		o.Config.UserAgent = userAgent
+	}
+	return &clusterAPI{ClusterAPI: o}, nil
+}
+
+const (
+	clusterGroup = "cluster.x-k8s.io"
+	coalesce     = 20 * time.Millisecond // changes that come within it are one view
+	retryFirst   = time.Second
+	retryMost    = 15 * time.Second
+	hubTimeout   = 10 * time.Second // for one request that is not a list or watch
+)
+
+// errNotServed ends the informers when the version of Cluster that they follow
+// is served no more.
+var errNotServed = errors.New("this version of Cluster is not served any more")
+
+// Run implements Source. It waits for Cluster API to be installed, and follows
+// the hub to another version of Cluster when it no longer serves the one in
+// use.
+func (s *clusterAPI) Run(ctx context.Context, set func([]Spec)) error {
+	client, err := rest.HTTPClientFor(s.Config)
+	if err != nil {
+		return fmt.Errorf("cluster API: %w", err)
+	}
+	defer utilnet.CloseIdleConnectionsFor(client.Transport)
+	dyn, err := dynamic.NewForConfigAndClient(s.Config, client)
+	if err != nil {
+		return fmt.Errorf("cluster API: %w", err)
+	}
+	typed, err := kubernetes.NewForConfigAndClient(s.Config, client)
+	if err != nil {
+		return fmt.Errorf("cluster API: %w", err)
+	}
+	s.held = map[string][]Spec{}
+	var last []Spec
+	said := false
+	tell := func(view []Spec) {
+		if !said || !reflect.DeepEqual(view, last) {
+			said, last = true, view
+			set(view)
+		}
+	}
+	for ctx.Err() == nil {
+		version, err := s.version(ctx, client)
+		if err != nil {
+			break // ctx is done
+		}
+		if err := s.follow(ctx, version, dyn, typed, tell); errors.Is(err, errNotServed) {
+			s.Logger.Info("Cluster API's version is not served any more", "version", version)
+			_ = pause(ctx, retryFirst) // the loop sees that ctx is done
+		}
+	}
+	return nil
+}
+
+// version returns the version of Cluster to follow once the hub serves one. Its
+// error is the context's.
+func (s *clusterAPI) version(ctx context.Context, client *http.Client) (string, error) {
+	complaint := ""
+	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
+		version, err := s.askVersion(ctx, client)
+		if err == nil {
+			return version, nil
+		}
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		if m := clip(err.Error()); m != complaint {
+			complaint = m
+			s.Logger.Warn("Cluster API cannot be found on the hub yet", "error", m)
+		}
+		if err := pause(ctx, delay); err != nil {
+			return "", err
+		}
+	}
+}
+
+func (s *clusterAPI) askVersion(ctx context.Context, client *http.Client) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
+	defer cancel()
+	asking := *client
+	asking.Transport = bound{ctx, client.Transport}
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(s.Config, &asking)
+	if err != nil {
+		return "", err
+	}
+	for _, version := range []string{"v1beta2", "v1beta1"} {
+		list, err := d.ServerResourcesForGroupVersion(clusterGroup + "/" + version)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		for _, r := range list.APIResources {
+			if r.Name == "clusters" {
+				return version, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("the hub serves clusters.%s neither at v1beta2 nor at v1beta1", clusterGroup)
+}
+
+// follow runs informers on Clusters of one version and their Secrets until ctx
+// is done or the version is served no more.
+func (s *clusterAPI) follow(ctx context.Context, version string, dyn dynamic.Interface, typed kubernetes.Interface, tell func([]Spec)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel(nil)
+	dirty := make(chan struct{}, 1)
+	touch := func() {
+		select {
+		case dirty <- struct{}{}:
+		default:
+		}
+	}
+	gvr := schema.GroupVersionResource{Group: clusterGroup, Version: version, Resource: "clusters"}
+	places := make([]*place, len(s.Namespaces))
+	for i, namespace := range s.Namespaces {
+		p, err := newPlace(namespace, placeOptions{
+			clusters: dyn.Resource(gvr).Namespace(namespace), secrets: typed.CoreV1().Secrets(namespace), client: dyn,
+			log: s.Logger, touch: touch, gone: func() { cancel(errNotServed) },
+		})
+		if err != nil {
+			return err
+		}
+		places[i] = p
+	}
+	for _, p := range places {
+		p.start(ctx, &running)
+	}
+	for {
+		select {
+		case <-dirty:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if pause(ctx, coalesce) != nil {
+			return context.Cause(ctx)
+		}
+		select {
+		case <-dirty: // came meanwhile, and is in the view that is taken now
+		default:
+		}
+		if view, ok := s.view(places); ok {
+			tell(view)
+		}
+	}
+}
+
+// view merges the namespaces, sorted by name. It is not known before every
+// namespace is, or is refused to us.
+func (s *clusterAPI) view(places []*place) ([]Spec, bool) {
+	view := []Spec{}
+	for _, p := range places {
+		specs, state := p.specs()
+		switch state {
+		case placeUnknown:
+			return nil, false
+		case placeKnown:
+			s.held[p.namespace] = specs
+		case placeForbidden: // what was known of it holds
+		}
+		view = append(view, s.held[p.namespace]...)
+	}
+	slices.SortFunc(view, func(a, b Spec) int { return strings.Compare(a.Name, b.Name) })
+	return view, true
+}

@@ -1,0 +1,243 @@
+package clusterinformers
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+const (
+	dialTimeout      = 5 * time.Second
+	handshakeTimeout = 5 * time.Second
+	idleTimeout      = 90 * time.Second
+	maxHeaderBytes   = 64 << 10
+)
+
+// transportOptions say how connections are made. Zero intervals mean the
+// defaults of Options.
+type transportOptions struct {
+	Network                   Network
+	Trusted                   bool // loopback addresses are allowed
+	PingInterval, PingTimeout time.Duration
+}
+
+// newTransport returns a client for a judged configuration. Its connections are
+// its own: they are shared with no other client and go away with
+// CloseIdleConnections, those in use when they fall idle. It has no overall
+// timeout; requests are bounded by their contexts.
+func newTransport(cfg *rest.Config, o transportOptions) (*http.Client, error) {
+	if o.PingInterval == 0 {
+		o.PingInterval = defaultPingInterval
+	}
+	if o.PingTimeout == 0 {
+		o.PingTimeout = defaultPingTimeout
+	}
+	tlsConfig, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{
+		Timeout:        dialTimeout,
+		ControlContext: addressJudge{network: o.Network.normalize(), trusted: o.Trusted}.control,
+		// For HTTP/1.1 servers, which know no pings.
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: o.PingInterval, Interval: max(o.PingTimeout/3, time.Second), Count: 3},
+	}
+	base := &http.Transport{
+		Proxy:                  nil, // not the environment's either
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        tlsConfig,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		DisableCompression:     true,
+		MaxIdleConnsPerHost:    4,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		ForceAttemptHTTP2:      true,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout:  o.PingInterval,
+			PingTimeout:      o.PingTimeout,
+			WriteByteTimeout: o.PingInterval + o.PingTimeout,
+		},
+	}
+	authorized, err := rest.HTTPWrappersForConfig(cfg, base)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: &transport{base: base, next: authorized}}, nil
+}
+
+// transport refuses redirects, and lets its connections go once it is retired.
+// It is the outermost round tripper, as the ones that add credentials do not
+// pass CloseIdleConnections on.
+type transport struct {
+	base    *http.Transport
+	next    http.RoundTripper
+	retired atomic.Bool
+}
+
+// RoundTrip sends a request. An answer that redirects is an error that is a
+// *Refusal.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = &body{resp.Body, t}
+	if c := resp.StatusCode; c >= 300 && c < 400 && c != http.StatusNotModified {
+		_ = resp.Body.Close() // nothing of it is read
+		where := "nowhere"
+		if u, err := resp.Location(); err == nil {
+			where = u.Scheme + "://" + u.Host
+		}
+		return nil, refuse(Redirect, "the server answered %d, a redirect to %s", c, clip(where))
+	}
+	return resp, nil
+}
+
+// CloseIdleConnections closes what is idle, and has what is in use closed as
+// soon as it is idle.
+func (t *transport) CloseIdleConnections() {
+	t.retired.Store(true)
+	t.base.CloseIdleConnections()
+}
+
+type body struct {
+	io.ReadCloser
+	transport *transport
+}
+
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	if b.transport.retired.Load() {
+		b.transport.base.CloseIdleConnections()
+	}
+	return err
+}
+
+// asRefusal returns the refusal that an error of a request wraps, or nil.
+func asRefusal(err error) *Refusal {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return nil
+}
+
+// addressJudge judges the addresses that are dialled. It sees them resolved: what a
+// name resolved to earlier does not count.
+type addressJudge struct {
+	network Network
+	trusted bool
+}
+
+func (j addressJudge) control(_ context.Context, network, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return refuse(ForbiddenAddress, "%s %q is not an address and port", network, clip(address))
+	}
+	if refusal := j.judge(at.Addr()); refusal != nil {
+		return refusal
+	}
+	return nil
+}
+
+// judge returns why an address may not be dialled, or nil.
+func (j addressJudge) judge(a netip.Addr) *Refusal {
+	a = a.WithZone("").Unmap()
+	inner := embedded(a)
+	for _, p := range j.network.Allow {
+		if p.Contains(a) || inner.IsValid() && p.Contains(inner) {
+			return nil
+		}
+	}
+	for _, x := range []netip.Addr{a, inner} {
+		if !x.IsValid() {
+			continue
+		}
+		if what := special(x); what != "" && (!j.trusted || !x.IsLoopback()) {
+			return refuse(ForbiddenAddress, "%s is %s, which configuration does not allow", a, what)
+		}
+	}
+	return nil
+}
+
+// normalize returns the network with IPv4-mapped prefixes as IPv4, in which
+// form addresses are compared.
+func (n Network) normalize() Network {
+	out := Network{Allow: make([]netip.Prefix, 0, len(n.Allow))}
+	for _, p := range n.Allow {
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		out.Allow = append(out.Allow, p)
+	}
+	return out
+}
+
+// metadata are the addresses of cloud services that hand credentials to
+// whoever asks from inside.
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("169.254.169.254/32"), // most
+	netip.MustParsePrefix("fd00:ec2::/32"),      // AWS, by IPv6: metadata, pod identity
+	netip.MustParsePrefix("fd20:ce::254/128"),   // Google Cloud, by IPv6
+	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba Cloud
+	netip.MustParsePrefix("192.0.0.192/32"),     // Oracle Cloud
+	netip.MustParsePrefix("168.63.129.16/32"),   // Azure's host
+}
+
+var thisNetwork = netip.MustParsePrefix("0.0.0.0/8") // Linux takes 0.0.0.0 for itself
+
+// special says what an address is that no member should have, "" for any
+// other.
+func special(a netip.Addr) string {
+	for _, p := range metadata {
+		if p.Contains(a) {
+			return "a cloud's metadata service"
+		}
+	}
+	switch {
+	case a.IsLoopback():
+		return "a loopback address"
+	case a.IsUnspecified(), thisNetwork.Contains(a):
+		return "an unspecified address"
+	case a.IsLinkLocalUnicast():
+		return "a link-local address"
+	case a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "a multicast or broadcast address"
+	}
+	return ""
+}
+
+// The ranges of IPv6 whose addresses lead to an IPv4 address inside them, with
+// the byte at which it stands.
+var carriers = []struct {
+	prefix netip.Prefix
+	at     int
+}{
+	{netip.MustParsePrefix("::/96"), 12},           // IPv4-compatible, RFC 4291
+	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12}, // IPv4-translated, RFC 2765
+	{netip.MustParsePrefix("64:ff9b::/96"), 12},    // NAT64, RFC 6052
+	{netip.MustParsePrefix("2002::/16"), 2},        // 6to4, RFC 3056
+}
+
+// embedded returns the IPv4 address that an IPv6 address leads to, or the zero
+// Addr.
+func embedded(a netip.Addr) netip.Addr {
+	if !a.Is6() || a.IsLoopback() || a.IsUnspecified() {
+		return netip.Addr{}
+	}
+	for _, c := range carriers {
+		if c.prefix.Contains(a) {
+			b := a.As16()
+			return netip.AddrFrom4([4]byte(b[c.at : c.at+4]))
+		}
+	}
+	return netip.Addr{}
+}

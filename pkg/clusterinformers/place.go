@@ -1,0 +1,267 @@
+package clusterinformers
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+const (
+	secretSelector   = "type=" + clusterGroup + "/secret"
+	secretSuffix     = "-kubeconfig"
+	secretKey        = "value"
+	pausedAnnotation = clusterGroup + "/paused"
+)
+
+// place is one namespace of the hub, or all of them, with an informer on its
+// Clusters and one on their Secrets. What is said of one place does not wait
+// for another's.
+type place struct {
+	namespace         string // "" for all
+	clusters, secrets *feed
+}
+
+type placeOptions struct {
+	clusters dynamic.ResourceInterface
+	secrets  corev1client.SecretInterface
+	client   any // of the clusters
+	log      *slog.Logger
+	touch    func() // called at every change
+	gone     func() // called when Clusters are not served
+}
+
+// feed is an informer and what is in its way.
+type feed struct {
+	cache.SharedIndexInformer
+	log   *slog.Logger
+	touch func()
+	gone  func()
+
+	mu         sync.Mutex
+	complained bool                // since something last came
+	complaint  metav1.StatusReason // that was logged last
+	forbidden  bool
+}
+
+func newPlace(namespace string, o placeOptions) (*place, error) {
+	feedOf := func(what string, lw *cache.ListWatch, client any, example runtime.Object, transform cache.TransformFunc, gone func()) (*feed, error) {
+		f := &feed{
+			SharedIndexInformer: cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), example, 0, cache.Indexers{}),
+			log:                 o.log.With("resource", what, "namespace", cmp.Or(namespace, "(all)")), touch: o.touch, gone: gone,
+		}
+		if err := f.SetTransform(transform); err != nil {
+			return nil, err
+		}
+		if err := f.SetWatchErrorHandlerWithContext(f.failed); err != nil {
+			return nil, err
+		}
+		_, err := f.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { f.came() },
+			UpdateFunc: func(any, any) { f.came() },
+			DeleteFunc: func(any) { f.came() },
+		})
+		return f, err
+	}
+	p := &place{namespace: namespace}
+	var err error
+	p.clusters, err = feedOf("clusters", &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			return o.clusters.List(ctx, opts)
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			return o.clusters.Watch(ctx, opts)
+		},
+	}, o.client, &unstructured.Unstructured{}, trimCluster, o.gone)
+	if err != nil {
+		return nil, err
+	}
+	p.secrets, err = feedOf("secrets", &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			opts.FieldSelector = secretSelector
+			return o.secrets.List(ctx, opts)
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.FieldSelector = secretSelector
+			return o.secrets.Watch(ctx, opts)
+		},
+	}, o.client, &corev1.Secret{}, trimSecret, func() {})
+	return p, err
+}
+
+// start runs the informers until ctx is done.
+func (p *place) start(ctx context.Context, running *sync.WaitGroup) {
+	for _, f := range []*feed{p.clusters, p.secrets} {
+		running.Go(func() { f.RunWithContext(ctx) })
+		running.Go(func() {
+			select {
+			case <-f.HasSyncedChecker().Done(): // an empty list makes no event
+				f.came()
+			case <-ctx.Done():
+			}
+		})
+	}
+}
+
+// came is called when the hub lets us hear something.
+func (f *feed) came() {
+	f.mu.Lock()
+	f.complained, f.forbidden = false, false
+	f.mu.Unlock()
+	f.touch()
+}
+
+// failed is called by the informer, which tries again, with growing delays.
+func (f *feed) failed(ctx context.Context, _ *cache.Reflector, err error) {
+	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return // an old watch: the informer lists again
+	}
+	if apierrors.IsNotFound(err) {
+		f.gone()
+	}
+	reason := apierrors.ReasonForError(err)
+	f.mu.Lock()
+	first := !f.complained || f.complaint != reason
+	f.complained, f.complaint = true, reason
+	f.forbidden = f.forbidden || apierrors.IsForbidden(err)
+	f.mu.Unlock()
+	if first {
+		f.log.Warn("The hub does not let us list or watch; trying again", "error", clip(err.Error()))
+	}
+	f.touch()
+}
+
+// denied reports whether nothing is known because it may not be read.
+func (f *feed) denied() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.forbidden && !f.HasSynced()
+}
+
+// placeState is what is known of a place.
+type placeState int
+
+const (
+	placeUnknown placeState = iota
+	placeKnown
+	placeForbidden
+)
+
+// specs returns the members of a place.
+func (p *place) specs() ([]Spec, placeState) {
+	if p.clusters.denied() {
+		return nil, placeForbidden
+	}
+	forbidden := p.secrets.denied()
+	if !p.clusters.HasSynced() || !p.secrets.HasSynced() && !forbidden {
+		return nil, placeUnknown
+	}
+	specs := []Spec{}
+	for _, obj := range p.clusters.GetStore().List() {
+		c, ok := obj.(*cluster)
+		if !ok {
+			continue
+		}
+		var kubeconfig []byte
+		if s, exists, err := p.secrets.GetStore().GetByKey(c.Namespace + "/" + c.Name + secretSuffix); err == nil && exists {
+			if secret, ok := s.(*corev1.Secret); ok {
+				kubeconfig = secret.Data[secretKey]
+			}
+		}
+		specs = append(specs, c.spec(kubeconfig, forbidden))
+	}
+	return specs, placeKnown
+}
+
+// cluster is what is kept of a Cluster.
+type cluster struct {
+	metav1.ObjectMeta
+	paused, initialized bool
+}
+
+// spec describes the member. Without a right to read Secrets it says so.
+func (c *cluster) spec(kubeconfig []byte, unreadable bool) Spec {
+	s := Spec{Name: c.Namespace + "/" + c.Name, UID: string(c.UID), Kubeconfig: kubeconfig}
+	for k, v := range c.Labels {
+		s.Labels = append(s.Labels, aggregate.Label{Key: k, Value: v})
+	}
+	slices.SortFunc(s.Labels, func(a, b aggregate.Label) int { return strings.Compare(a.Key, b.Key) })
+	switch {
+	case c.DeletionTimestamp != nil:
+		s.Refused = refuse(Deleting, "the Cluster is being deleted")
+	case c.paused:
+		s.Refused = refuse(Paused, "the Cluster is paused")
+	case !c.initialized:
+		s.Refused = refuse(NotInitialized, "the Cluster's control plane has not been initialised")
+	case len(kubeconfig) == 0 && unreadable:
+		s.Refused = refuse(NoKubeconfig, "Secrets of namespace %s may not be read", c.Namespace)
+	case len(kubeconfig) == 0:
+		s.Refused = refuse(NoKubeconfig, "there is no Secret %s%s with key %q and type %s/secret", c.Name, secretSuffix, secretKey, clusterGroup)
+	}
+	return s
+}
+
+// trimCluster keeps of a Cluster what a spec is made of. It may be given what
+// it returned before.
+func trimCluster(obj any) (any, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	_, annotated := u.GetAnnotations()[pausedAnnotation]
+	paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+	return &cluster{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
+			Labels: u.GetLabels(), DeletionTimestamp: u.GetDeletionTimestamp(),
+		},
+		paused: paused || annotated, initialized: initialized(u),
+	}, nil
+}
+
+// initialized reads a Cluster's status by the contract of its version.
+func initialized(u *unstructured.Unstructured) bool {
+	if u.GroupVersionKind().Version != "v1beta1" {
+		yes, _, _ := unstructured.NestedBool(u.Object, "status", "initialization", "controlPlaneInitialized")
+		return yes
+	}
+	if ready, _, _ := unstructured.NestedBool(u.Object, "status", "controlPlaneReady"); ready {
+		return true
+	}
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		m, _ := c.(map[string]any)
+		return m["type"] == "ControlPlaneInitialized" && m["status"] == "True"
+	})
+}
+
+// trimSecret keeps of a Secret its name and, if it is named like one that holds
+// a kubeconfig, that. It may be given what it returned before.
+func trimSecret(obj any) (any, error) {
+	s, ok := obj.(*corev1.Secret)
+	if !ok {
+		return obj, nil
+	}
+	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
+	}}
+	if strings.HasSuffix(s.Name, secretSuffix) {
+		kept.Data = map[string][]byte{secretKey: bytes.Clone(s.Data[secretKey])}
+	}
+	return kept, nil
+}
