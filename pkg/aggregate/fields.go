@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"bytes"
+	"math/bits"
 	"strings"
 )
 
@@ -19,22 +20,94 @@ func splitFields(names []string) []fieldPath {
 	return out
 }
 
-// fieldValues appends the declared fields that the body has as scalars. A
-// string's value is its text where it has no escapes; numbers, true and false
-// are as they stand. Anything else (null, lists, objects) is not indexed.
+// maxFields bounds the declared fields of a kind.
+const maxFields = 64
+
+// fieldValues appends the declared fields that the body has as scalars, in one
+// pass over it. A string's value is its text where it has no escapes; numbers,
+// true and false are as they stand. Anything else (null, lists, objects) is
+// not indexed.
 func fieldValues(dst []Label, body []byte, fields []fieldPath) []Label {
-	for _, f := range fields {
-		v := body
-		for _, step := range f.steps {
-			if v = member(v, step); v == nil {
-				break
-			}
-		}
-		if s, ok := scalar(v); ok {
-			dst = append(dst, Label{Key: f.name, Value: s})
+	w := fieldWalk{body: body, fields: fields, missing: 1<<len(fields) - 1}
+	w.object(0, 0, w.missing)
+	for i := range fields {
+		if s, ok := scalar(w.found[i]); ok {
+			dst = append(dst, Label{Key: fields[i].name, Value: s})
 		}
 	}
 	return dst
+}
+
+// fieldWalk looks for several fields at once. Sets of fields are bit masks.
+type fieldWalk struct {
+	body    []byte
+	fields  []fieldPath
+	missing uint64 // not found yet
+	found   [maxFields][]byte
+}
+
+// object walks the object that starts at i, whose path is the first depth steps
+// of the wanted fields. It returns the index after it, -1 when there is no
+// object, it does not end, or nothing is missing any more.
+func (w *fieldWalk) object(i, depth int, wanted uint64) int {
+	b := w.body
+	if i >= len(b) || b[i] != '{' {
+		return -1
+	}
+	for i++; i < len(b) && b[i] == '"'; i++ {
+		end := skipString(b, i)
+		if end < 0 || end >= len(b) || b[end] != ':' {
+			return -1
+		}
+		if i = w.value(end+1, depth+1, w.having(b[i+1:end-1], depth, wanted)); i < 0 || w.missing == 0 {
+			return -1
+		}
+		if i >= len(b) || b[i] != ',' {
+			break
+		}
+	}
+	if i >= len(b) || b[i] != '}' {
+		return -1
+	}
+	return i + 1
+}
+
+// having returns the wanted fields that have a key as their step at depth.
+func (w *fieldWalk) having(key []byte, depth int, wanted uint64) uint64 {
+	for m := wanted & w.missing; m != 0; m &= m - 1 {
+		f := bits.TrailingZeros64(m)
+		if steps := w.fields[f].steps; depth >= len(steps) || steps[depth] != string(key) {
+			wanted &^= 1 << f
+		}
+	}
+	return wanted & w.missing
+}
+
+// value walks the value that starts at i and notes the wanted fields that end
+// there. It returns the index after it, or -1.
+func (w *fieldWalk) value(i, depth int, wanted uint64) int {
+	if wanted == 0 {
+		return skipValue(w.body, i)
+	}
+	var here uint64
+	for m := wanted; m != 0; m &= m - 1 {
+		if f := bits.TrailingZeros64(m); len(w.fields[f].steps) == depth {
+			here |= 1 << f
+		}
+	}
+	end := -1
+	if deeper := wanted &^ here; deeper != 0 && i < len(w.body) && w.body[i] == '{' {
+		if end = w.object(i, depth, deeper); end < 0 {
+			return -1
+		}
+	} else if end = skipValue(w.body, i); end < 0 {
+		return -1
+	}
+	for m := here; m != 0; m &= m - 1 {
+		w.found[bits.TrailingZeros64(m)] = w.body[i:end]
+	}
+	w.missing &^= wanted
+	return end
 }
 
 func scalar(v []byte) (string, bool) {
@@ -51,34 +124,6 @@ func scalar(v []byte) (string, bool) {
 		return "", false
 	}
 	return string(v), true
-}
-
-// member returns the value of a key in a canonical JSON object, nil when it is
-// absent or v is no object. Keys are sorted, so the search ends early.
-func member(v []byte, name string) []byte {
-	if len(v) < 2 || v[0] != '{' {
-		return nil
-	}
-	i := 1
-	for i < len(v) && v[i] == '"' {
-		end := skipString(v, i)
-		if end < 0 || end >= len(v) || v[end] != ':' {
-			return nil
-		}
-		k := v[i+1 : end-1]
-		start := end + 1
-		if end = skipValue(v, start); end < 0 {
-			return nil
-		}
-		if string(k) == name {
-			return v[start:end]
-		}
-		if end >= len(v) || v[end] != ',' {
-			return nil
-		}
-		i = end + 1
-	}
-	return nil
 }
 
 // skipString returns the index after the string that starts at i, -1 when it

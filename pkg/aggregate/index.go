@@ -87,6 +87,9 @@ func New(opts Options) (*Index, error) {
 		writers: map[scopeKey]*Scope{},
 	}
 	for kind, names := range opts.Fields {
+		if len(names) > maxFields {
+			return nil, fmt.Errorf("aggregate: Options.Fields[%q]: %d fields, at most %d", kind, len(names), maxFields)
+		}
 		for _, n := range names {
 			if n == "" || strings.HasPrefix(n, ".") || strings.HasSuffix(n, ".") || strings.Contains(n, "..") {
 				return nil, fmt.Errorf("aggregate: Options.Fields[%q]: %q is not a dotted path", kind, n)
