@@ -1,11 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/test/kube"
@@ -21,7 +21,7 @@ import (
 
 // latency measures from the moment that the API server has answered a write to
 // the moment that the write can be read: in a snapshot, and in a bare loop
-// over a watch that decodes nothing but the resourceVersion.
+// over a watch.
 func latency(ctx context.Context, b *bench) (rows []row, err error) {
 	fleet, err := kube.Start(ctx, kube.Options{Members: 1, NoHub: true})
 	if err != nil {
@@ -118,7 +118,11 @@ func measureLatency(ctx context.Context, member *kube.ControlPlane, perSecond, w
 	defer cancel()
 	inIndex, inLoop := &arrivals{at: map[string]time.Time{}}, &arrivals{at: map[string]time.Time{}}
 	wg.Go(func() { watchIndex(ctx, f.index, inIndex) })
-	wg.Go(func() { watchBare(ctx, client, list.ResourceVersion, inLoop) })
+	wg.Go(func() {
+		if err := watchBare(ctx, config, list.ResourceVersion, inLoop); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, "bench: bare watch:", err)
+		}
+	})
 	answered, err := writePods(ctx, client, list.Items[0].Namespace, names(list.Items), perSecond, writes)
 	if err != nil {
 		return nil, nil, err
@@ -160,43 +164,31 @@ func watchIndex(ctx context.Context, index *aggregate.Index, seen *arrivals) {
 	}
 }
 
-// watchBare notes each change as soon as its line has been read. A server under
-// load ends the watch of a client that it finds slow; the loop goes on where it
-// was.
-func watchBare(ctx context.Context, client kubernetes.Interface, rv string, seen *arrivals) {
+// watchBare notes each change as soon as a bare watch loop over typed protobuf
+// has it. A server under load ends the watch of a client that it finds slow;
+// the loop goes on where it was.
+func watchBare(ctx context.Context, config *rest.Config, rv string, seen *arrivals) error {
+	config = rest.CopyConfig(config)
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
 	for ctx.Err() == nil {
-		body, err := client.CoreV1().RESTClient().Get().Resource("pods").
-			Param("watch", "true").Param("resourceVersion", rv).Stream(ctx)
+		w, err := client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{ResourceVersion: rv})
 		if err != nil {
-			return
+			return err
 		}
-		lines := bufio.NewReaderSize(body, 1<<20)
-		for {
-			line, err := lines.ReadBytes('\n')
-			if err != nil {
-				break
-			}
+		for event := range w.ResultChan() {
 			now := time.Now()
-			if v := resourceVersionOf(line); v != "" {
-				rv = v
+			if pod, ok := event.Object.(*corev1.Pod); ok {
+				rv = pod.ResourceVersion
 				seen.note(rv, now)
 			}
 		}
-		_ = body.Close() //nolint:errcheck // it was read
+		w.Stop()
 	}
-}
-
-// resourceVersionOf reads as little of an event as a watch loop can.
-func resourceVersionOf(line []byte) string {
-	var event struct {
-		Object struct {
-			Metadata struct{ ResourceVersion string }
-		}
-	}
-	if err := json.Unmarshal(line, &event); err != nil {
-		return ""
-	}
-	return event.Object.Metadata.ResourceVersion
+	return nil
 }
 
 // writePods patches pods at a steady rate, whatever the answers take, and returns
