@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/test/kube"
+)
+
+// config is what a story may set, beside the hub's namespace that is its own.
+type config struct {
+	Kinds            []clusterinformers.KindRule    `json:"kinds,omitempty"`
+	Held             []clusterinformers.HeldVersion `json:"held,omitempty"`
+	Budget           clusterinformers.Budget        `json:"budget,omitempty"`
+	Allow            []netip.Prefix                 `json:"allow,omitempty"`    // default: 127.0.0.0/8, where all members are
+	Contexts         []string                       `json:"contexts,omitempty"` // of the file "contexts.yaml", instead of the hub
+	Hub              bool                           `json:"hub,omitempty"`      // the hub is a member too
+	KeepSecretValues bool                           `json:"keepSecretValues,omitempty"`
+}
+
+// rule returns the rule that narrows a kind, and whether the kind is kept.
+func (c config) rule(kind aggregate.Kind) (clusterinformers.KindRule, bool) {
+	for _, r := range c.Kinds {
+		if r.Kind == string(kind) || r.Kind == "*" && !quiet(kind) {
+			return r, !r.Exclude
+		}
+	}
+	return clusterinformers.KindRule{}, c.Kinds == nil && !quiet(kind)
+}
+
+func quiet(kind aggregate.Kind) bool {
+	return kind == "Event" || kind == "Event.events.k8s.io" || kind == "Lease.coordination.k8s.io"
+}
+
+// federator is an index and who fills it, wired as the command does.
+type federator struct {
+	config  config
+	index   *aggregate.Index
+	manager *clusterinformers.Manager
+	log     *logs
+
+	stop func() error // ends and joins it; later calls return the first result
+}
+
+// epochs of the federators of this process.
+var epochs = struct {
+	sync.Mutex
+	last uint32
+}{last: uint32(time.Now().Unix())}
+
+// startFederator follows the Clusters of a namespace of the hub.
+func startFederator(hub *kube.Hub, namespace, contexts string, cfg config) (*federator, error) {
+	epochs.Lock()
+	epochs.last++
+	epoch := epochs.last
+	epochs.Unlock()
+	index, err := aggregate.New(aggregate.Options{Epoch: epoch})
+	if err != nil {
+		return nil, err
+	}
+	f := &federator{config: cfg, index: index, log: &logs{}}
+	log := slog.New(slog.NewTextHandler(f.log, nil))
+	if cfg.Allow == nil {
+		cfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	}
+	sources, err := f.sources(hub, namespace, contexts, log)
+	if err != nil {
+		return nil, err
+	}
+	f.manager, err = clusterinformers.New(clusterinformers.Options{
+		Index: index, Sources: sources, Logger: log, Kinds: cfg.Kinds, Held: cfg.Held, Budget: cfg.Budget,
+		Network: clusterinformers.Network{Allow: cfg.Allow}, KeepSecretValues: cfg.KeepSecretValues,
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	var ended error
+	running.Go(func() { ended = f.manager.Run(ctx) })
+	running.Go(func() { train(ctx, index) })
+	f.stop = sync.OnceValue(func() error {
+		cancel()
+		running.Wait()
+		return ended
+	})
+	return f, nil
+}
+
+func (f *federator) sources(hub *kube.Hub, namespace, contexts string, log *slog.Logger) ([]clusterinformers.Source, error) {
+	if len(f.config.Contexts) > 0 {
+		src, err := clusterinformers.NewContexts(clusterinformers.Contexts{Path: contexts, Names: f.config.Contexts, Logger: log})
+		return []clusterinformers.Source{src}, err
+	}
+	src, err := clusterinformers.NewClusterAPI(clusterinformers.ClusterAPI{Config: hub.RESTConfig(), Namespaces: []string{namespace}, Logger: log})
+	if err != nil || !f.config.Hub {
+		return []clusterinformers.Source{src}, err
+	}
+	self, err := clusterinformers.NewHub(clusterinformers.Hub{Config: hub.RESTConfig(), Logger: log})
+	return []clusterinformers.Source{src, self}, err
+}
+
+// train makes dictionaries, as the command does.
+func train(ctx context.Context, index *aggregate.Index) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for more := true; more && ctx.Err() == nil; {
+			var err error
+			if _, more, err = index.Train(ctx.Done()); err != nil {
+				break
+			}
+		}
+	}
+}
+
+// member returns what is known of a member.
+func (f *federator) member(name string) (clusterinformers.MemberStatus, error) {
+	for _, m := range f.manager.Members() {
+		if m.Name == name {
+			return m, nil
+		}
+	}
+	return clusterinformers.MemberStatus{}, fmt.Errorf("member %s is not known", name)
+}
