@@ -14,7 +14,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -61,6 +60,7 @@ func NewClusterAPI(o ClusterAPI) (Source, error) {
 	}
 	o.Config = rest.CopyConfig(o.Config)
 	o.Config.QPS = -1
+	o.Config.WarningHandler = rest.NoWarnings{} // that a version of Cluster is deprecated is known
 	if o.Config.UserAgent == "" {
 		o.Config.UserAgent = userAgent
 	}
@@ -83,11 +83,11 @@ var errNotServed = errors.New("this version of Cluster is not served any more")
 // the hub to another version of Cluster when it no longer serves the one in
 // use.
 func (s *clusterAPI) Run(ctx context.Context, set func([]Spec)) error {
-	client, err := rest.HTTPClientFor(s.Config)
+	client, err := hubTransport(s.Config)
 	if err != nil {
 		return fmt.Errorf("cluster API: %w", err)
 	}
-	defer utilnet.CloseIdleConnectionsFor(client.Transport)
+	defer client.CloseIdleConnections()
 	dyn, err := dynamic.NewForConfigAndClient(s.Config, client)
 	if err != nil {
 		return fmt.Errorf("cluster API: %w", err)

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 )
 
@@ -73,11 +74,21 @@ func newTransport(cfg *rest.Config, o transportOptions) (*http.Client, error) {
 	return &http.Client{Transport: &transport{base: base, next: authorized}}, nil
 }
 
+// hubTransport returns a client for the hub, by the operator's own
+// configuration, which law 9 does not judge. It goes away like a member's.
+func hubTransport(cfg *rest.Config) (*http.Client, error) {
+	rt, err := rest.TransportFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: &transport{base: rt, next: rt}}, nil
+}
+
 // transport refuses redirects, and lets its connections go once it is retired.
 // It is the outermost round tripper, as the ones that add credentials do not
 // pass CloseIdleConnections on.
 type transport struct {
-	base    *http.Transport
+	base    http.RoundTripper // whose connections they are
 	next    http.RoundTripper
 	retired atomic.Bool
 }
@@ -105,7 +116,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // soon as it is idle.
 func (t *transport) CloseIdleConnections() {
 	t.retired.Store(true)
-	t.base.CloseIdleConnections()
+	utilnet.CloseIdleConnectionsFor(t.base)
 }
 
 type body struct {
@@ -116,7 +127,7 @@ type body struct {
 func (b *body) Close() error {
 	err := b.ReadCloser.Close()
 	if b.transport.retired.Load() {
-		b.transport.base.CloseIdleConnections()
+		utilnet.CloseIdleConnectionsFor(b.transport.base)
 	}
 	return err
 }

@@ -240,7 +240,7 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 
 func TestNoProxyIsUsed(t *testing.T) {
 	client := clientOf(t, "https://192.0.2.1", transportOptions{}, nil)
-	if tr := client.Transport.(*transport); tr.base.Proxy != nil {
+	if tr := client.Transport.(*transport); tr.base.(*http.Transport).Proxy != nil {
 		t.Error("the transport has a proxy function")
 	}
 }
