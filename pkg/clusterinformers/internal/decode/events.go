@@ -85,7 +85,7 @@ func (e *Events) more() error {
 // Next reads the next event. The end of the stream is io.EOF between events
 // and io.ErrUnexpectedEOF within one; the reader's errors come as they are.
 func (e *Events) Next(ev *Event) error {
-	ev.Type, ev.InitialEventsEnd, ev.Status, ev.Bytes = "", false, nil, 0
+	*ev = Event{Record: aggregate.Record{Labels: ev.Record.Labels[:0], Owners: ev.Record.Owners[:0]}}
 	if e.d.enc == Protobuf {
 		frame, err := e.frame()
 		if err != nil {
@@ -153,23 +153,23 @@ func (e *Events) need(n int) error {
 func (e *Events) line() ([]byte, error) {
 	for searched := 0; ; {
 		rest := e.buf[e.pos:e.end]
-		n := bytes.IndexByte(rest[searched:], '\n')
-		if n < 0 && errors.Is(e.err, io.EOF) && len(rest) > 0 {
-			n = len(rest) - 1 - searched
+		n := bytes.IndexByte(rest[searched:], '\n') + 1
+		switch {
+		case n > 0:
+			n += searched
+		case errors.Is(e.err, io.EOF):
+			n = len(rest)
 		}
-		if n >= 0 {
-			line := rest[:searched+n+1]
-			e.pos += len(line)
-			if searched = 0; len(bytes.TrimSpace(line)) > 0 {
-				if len(line) > e.max {
-					return nil, fmt.Errorf("frame of %d bytes: %w", len(line), ErrTooLarge)
-				}
-				return line, nil
+		if n > e.max || len(rest) > e.max && n == 0 {
+			return nil, fmt.Errorf("frame of more than %d bytes: %w", e.max, ErrTooLarge)
+		}
+		if n > 0 {
+			e.pos += n
+			searched = 0
+			if len(bytes.TrimSpace(rest[:n])) > 0 {
+				return rest[:n], nil
 			}
 			continue
-		}
-		if len(rest) > e.max {
-			return nil, fmt.Errorf("frame of more than %d bytes: %w", e.max, ErrTooLarge)
 		}
 		searched = len(rest)
 		if err := e.more(); err != nil && (!errors.Is(err, io.EOF) || e.pos == e.end) {
@@ -277,10 +277,7 @@ func (d *Decoder) jsonEvent(b []byte, ev *Event) error {
 			return d.concludeEvent(ev, d.finish(&ev.Record))
 		}
 	}
-	var we struct {
-		Type   string          `json:"type"`
-		Object json.RawMessage `json:"object"`
-	}
+	var we metav1.WatchEvent
 	if !json.Valid(b) {
 		return errFrame
 	}
@@ -289,12 +286,12 @@ func (d *Decoder) jsonEvent(b []byte, ev *Event) error {
 	}
 	if ev.Type = eventType([]byte(we.Type)); ev.Type == watch.Error {
 		ev.Status = &metav1.Status{}
-		if err := utiljson.Unmarshal(we.Object, ev.Status); err != nil {
+		if err := utiljson.Unmarshal(we.Object.Raw, ev.Status); err != nil {
 			return fmt.Errorf("%w: %w", ErrMalformed, err)
 		}
 		return nil
 	}
-	return d.objectEvent(we.Type, we.Object, ev)
+	return d.objectEvent(we.Type, we.Object.Raw, ev)
 }
 
 // objectEvent decodes the object of an event.

@@ -300,6 +300,7 @@ func TestHostileProtobufIsAnError(t *testing.T) {
 	group := bytes.Repeat([]byte{0x0b}, 1<<20) // start of group 1, a million times
 	quantity := append([]byte{1<<3 | wireBytes}, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f)
 	entry := append(field(1, []byte("cpu")), field(2, quantity)...)
+	slow := append(field(1, []byte("cpu")), field(2, field(1, []byte("1e-2147483648")))...)
 	groups := append(field(1, []byte("cpu")), field(2, group)...)
 	for name, c := range map[string]struct {
 		gvk schema.GroupVersionKind
@@ -307,6 +308,7 @@ func TestHostileProtobufIsAnError(t *testing.T) {
 	}{
 		"schemas":            {crd, field(2, field(7, field(4, field(1, deep))))},
 		"length overflow":    {podKind, field(2, field(2, field(8, field(1, entry))))},
+		"slow quantity":      {podKind, field(2, field(2, field(8, field(1, slow))))},
 		"groups":             {podKind, group},
 		"groups in quantity": {podKind, field(2, field(2, field(8, field(1, groups))))},
 		"half a varint":      {podKind, []byte{0xff}},

@@ -165,6 +165,9 @@ func (t *transcoder) quantity(s span) bool {
 		t.out = append(t.out, j...)
 		return true
 	}
+	if !soundQuantity(b) {
+		return false
+	}
 	var q resource.Quantity
 	if text.hi != 0 {
 		var err error

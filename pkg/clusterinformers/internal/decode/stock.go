@@ -97,9 +97,15 @@ func openEnvelope(data []byte, gvk schema.GroupVersionKind) (raw []byte, err err
 	if err := unknown.Unmarshal(data[len(protobufPrefix):]); err != nil {
 		return nil, fmt.Errorf("%w: envelope: %w", ErrMalformed, err)
 	}
-	version, kind := gvk.ToAPIVersionAndKind()
-	if v, k := unknown.APIVersion, unknown.Kind; v != "" && v != version || k != "" && k != kind {
-		return nil, fmt.Errorf("%w: %.100q %.100q where a %s %s is expected", ErrMalformed, v, k, version, kind)
+	actual := unknown.GroupVersionKind()
+	if actual.Kind == "" {
+		actual.Kind = gvk.Kind
+	}
+	if actual.Version == "" {
+		actual.Group, actual.Version = gvk.Group, gvk.Version
+	}
+	if actual != gvk {
+		return nil, fmt.Errorf("%w: %.200q where %v is expected", ErrMalformed, actual.String(), gvk)
 	}
 	return unknown.Raw, nil
 }

@@ -1,6 +1,12 @@
 package decode
 
-import "fmt"
+import (
+	"bytes"
+	"fmt"
+)
+
+// errRefused is what the stock path would accept, or die of.
+var errRefused = fmt.Errorf("%w: refused", ErrMalformed)
 
 // maxMessages bounds the nesting of messages on the stock path: generated code
 // recurses without a bound, and a stack that overflows cannot be recovered.
@@ -15,12 +21,12 @@ func survey(p *program, data []byte) (unknown string, err error) {
 
 func surveyMessage(numbers []number, name string, data []byte, depth int) (unknown string, err error) {
 	if depth > maxMessages {
-		return "", fmt.Errorf("%w: messages nested deeper than %d", ErrMalformed, maxMessages)
+		return "", fmt.Errorf("%w: messages nested deeper than %d", errRefused, maxMessages)
 	}
 	for len(data) > 0 {
 		num, wire, content, rest, ok := nextField(data)
 		if wire == 3 || wire == 4 {
-			return "", fmt.Errorf("%w: %s has a group", ErrMalformed, name)
+			return "", fmt.Errorf("%w: %s has a group", errRefused, name)
 		}
 		if !ok {
 			return unknown, nil
@@ -58,7 +64,7 @@ func surveyEntry(f *field, name string, data []byte, depth int) (unknown string,
 	for len(data) > 0 {
 		num, wire, content, rest, ok := nextField(data)
 		if wire == 3 || wire == 4 {
-			return "", fmt.Errorf("%w: %s has a group", ErrMalformed, name)
+			return "", fmt.Errorf("%w: %s has a group", errRefused, name)
 		}
 		if !ok {
 			return unknown, nil
@@ -71,13 +77,13 @@ func surveyEntry(f *field, name string, data []byte, depth int) (unknown string,
 			if wire == wireBytes {
 				within, err = surveyValue(&f.value, name, content, depth)
 			} else {
-				err = fmt.Errorf("%w: %s has an entry of wire type %d", ErrMalformed, name, wire)
+				err = fmt.Errorf("%w: %s has an entry of wire type %d", errRefused, name, wire)
 			}
 			if err != nil {
 				return "", err
 			}
 		case num == 1 && wire != wireBytes:
-			return "", fmt.Errorf("%w: %s has a key of wire type %d", ErrMalformed, name, wire)
+			return "", fmt.Errorf("%w: %s has a key of wire type %d", errRefused, name, wire)
 		case num != 1:
 			within = fmt.Sprintf("%s has an entry with field %d", name, num)
 		}
@@ -103,19 +109,30 @@ func surveyValue(v *value, name string, data []byte, depth int) (unknown string,
 		return "", nil
 	}
 	for len(data) > 0 {
-		num, wire, _, rest, ok := nextField(data)
+		num, wire, content, rest, ok := nextField(data)
 		if wire == 3 || wire == 4 {
-			return "", fmt.Errorf("%w: %s has a group", ErrMalformed, name)
+			return "", fmt.Errorf("%w: %s has a group", errRefused, name)
 		}
 		if !ok {
 			return unknown, nil
 		}
 		data = rest
+		if v.codec == codecQuantity && num == 1 && !soundQuantity(content) {
+			return "", fmt.Errorf("%w: %s is %.40q", errRefused, name, content)
+		}
 		if num > uint64(known) && unknown == "" {
 			unknown = fmt.Sprintf("%s has field %d", name, num)
 		}
 	}
 	return unknown, nil
+}
+
+// soundQuantity reports whether a quantity may be parsed: one with an exponent
+// far below zero takes resource.ParseQuantity hours and gigabytes, and a long
+// one quadratic time. API servers write short ones.
+func soundQuantity(text []byte) bool {
+	e := bytes.IndexAny(text, "eE")
+	return len(text) <= 128 && (e < 0 || len(text)-e <= len("e-999"))
 }
 
 // nextField splits a field off a message: content is what wireBytes holds.
