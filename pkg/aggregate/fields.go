@@ -95,7 +95,7 @@ func (w *fieldWalk) value(i, depth int, wanted uint64) int {
 			here |= 1 << f
 		}
 	}
-	end := -1
+	var end int
 	if deeper := wanted &^ here; deeper != 0 && i < len(w.body) && w.body[i] == '{' {
 		if end = w.object(i, depth, deeper); end < 0 {
 			return -1

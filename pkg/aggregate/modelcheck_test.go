@@ -175,8 +175,12 @@ func checkQuery(snap *aggregate.Snapshot, want *state, q aggregate.Query, rng *r
 			return err
 		}
 	}
-	if n, err := snap.Count(q); err != nil || n != len(all) {
-		return fmt.Errorf("count %d (%v), want %d", n, err, len(all))
+	n, err := snap.Count(q)
+	if err != nil {
+		return err
+	}
+	if n != len(all) {
+		return fmt.Errorf("count %d, want %d", n, len(all))
 	}
 	var pages []aggregate.Object
 	size := 1 + rng.IntN(5)

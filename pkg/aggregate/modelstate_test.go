@@ -68,13 +68,6 @@ func (s *state) next() *state {
 	return &state{rev: s.rev, members: maps.Clone(s.members), scopes: maps.Clone(s.scopes)}
 }
 
-// edit returns a scope's private copy in the state.
-func (s *state) edit(k scopeKey) *modelScope {
-	c := s.scopes[k].clone()
-	s.scopes[k] = c
-	return c
-}
-
 func (s *state) scopeKeys() []scopeKey {
 	return slices.SortedFunc(maps.Keys(s.scopes), compareScopeKeys)
 }

@@ -208,6 +208,9 @@ func (p *part) applied(o *object) error {
 	i := p.informer
 	i.applied = o.rv
 	i.waiting = append(i.waiting, o.read)
+	if isDefinition(i.kind) {
+		i.member.nudge()
+	}
 	if p.stream != nil && len(p.stream.events) > 0 && len(i.waiting) < maxBatch {
 		return nil
 	}
