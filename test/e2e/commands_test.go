@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -44,6 +45,11 @@ var vocabulary = map[string]command{
 	"leave": {"NAME", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) error {
 		delete(s.joined, args[0])
 		return s.hub.Unregister(ctx, s.namespace, args[0])
+	}},
+	// forget says that the story has deleted the Cluster itself.
+	"forget": {"NAME", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) error {
+		delete(s.joined, args[0])
+		return s.hub.Client().CoreV1().Secrets(s.namespace).Delete(ctx, args[0]+"-kubeconfig", metav1.DeleteOptions{})
 	}},
 	// recreate deletes both and makes them anew: the Cluster has another UID.
 	"recreate": {"NAME", func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
@@ -91,8 +97,9 @@ var vocabulary = map[string]command{
 		}
 		return ts.Exec(s.kubectl, append([]string{"--kubeconfig", file}, args[1:]...)...)
 	}},
-	// proxy changes the network before the API server.
-	"proxy": {"NAME pass|cut|blackhole|reset|delay DURATION|throttle BYTES", proxy},
+	// proxy changes the network before the API server: pass, cut, blackhole,
+	// reset, delay DURATION or throttle BYTES a second.
+	"proxy": {"NAME MODE [VALUE]", proxy},
 	// crash ends a process with SIGKILL; revive starts it again.
 	"crash": {"NAME apiserver|etcd", func(_ context.Context, s *story, _ *testscript.TestScript, args []string) error {
 		p, err := s.process(args[0], args[1])

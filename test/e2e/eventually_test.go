@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/test/kube"
@@ -108,6 +109,15 @@ var expectations = map[string]expectation{
 		}
 		return err
 	}},
+	// answers: the member's API server answers, around the proxy.
+	"answers": {"NAME", func(s *story, args []string) error {
+		c, err := s.cluster(args[0])
+		if err != nil {
+			return err
+		}
+		_, err = c.Client().CoreV1().Namespaces().Get(context.Background(), "kube-system", metav1.GetOptions{})
+		return err
+	}},
 	// no-object: it is not in the index.
 	"no-object": {"NAME KIND NAMESPACE/NAME", func(s *story, args []string) error {
 		if o, err := s.object(args[0], args[1], args[2]); err == nil {
@@ -163,6 +173,9 @@ func (s *story) both(name string) (*federator, *kube.ControlPlane, error) {
 	if s.fed == nil {
 		return nil, nil, errors.New("federator is not started")
 	}
-	c, err := s.cluster(name[strings.LastIndex(name, "/")+1:])
+	if name == "hub/local" {
+		return s.fed, s.hub.ControlPlane, nil
+	}
+	c, err := s.cluster(strings.TrimPrefix(name, "context/"))
 	return s.fed, c, err
 }
