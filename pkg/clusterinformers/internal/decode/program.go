@@ -322,16 +322,16 @@ func (c *compiler) field(t reflect.Type, sf reflect.StructField, name, opts stri
 }
 
 var special = map[reflect.Type]codec{
-	reflect.TypeFor[metav1.Time]():                              codecTime,
-	reflect.TypeFor[metav1.MicroTime]():                         codecMicroTime,
-	reflect.TypeFor[metav1.Duration]():                          codecDuration,
-	reflect.TypeFor[metav1.FieldsV1]():                          codecRawEmpty,
-	reflect.TypeFor[resource.Quantity]():                        codecQuantity,
-	reflect.TypeFor[intstr.IntOrString]():                       codecIntOrString,
-	reflect.TypeFor[runtime.RawExtension]():                     codecRaw,
-	reflect.TypeFor[apiextensions.JSON]():                       codecRawEmpty,
-	reflect.TypeFor[apiextensions.JSONSchemaPropsOrBool]():      codecOrBool,
-	reflect.TypeFor[apiextensions.JSONSchemaPropsOrArray]():     codecOrArray,
+	reflect.TypeFor[metav1.Time]():                                codecTime,
+	reflect.TypeFor[metav1.MicroTime]():                           codecMicroTime,
+	reflect.TypeFor[metav1.Duration]():                            codecDuration,
+	reflect.TypeFor[metav1.FieldsV1]():                            codecRawEmpty,
+	reflect.TypeFor[resource.Quantity]():                          codecQuantity,
+	reflect.TypeFor[intstr.IntOrString]():                         codecIntOrString,
+	reflect.TypeFor[runtime.RawExtension]():                       codecRaw,
+	reflect.TypeFor[apiextensions.JSON]():                         codecRawEmpty,
+	reflect.TypeFor[apiextensions.JSONSchemaPropsOrBool]():        codecOrBool,
+	reflect.TypeFor[apiextensions.JSONSchemaPropsOrArray]():       codecOrArray,
 	reflect.TypeFor[apiextensions.JSONSchemaPropsOrStringArray](): codecOrStrings,
 }
 
