@@ -23,6 +23,8 @@ import (
 // filler fills objects with random values.
 type filler struct{ *rand.Rand }
 
+func random(seed uint64) filler { return filler{rand.New(rand.NewPCG(1, seed))} }
+
 var texts = []string{
 	"", "a", "app.kubernetes.io/name", "nginx", "<a href=\"x\">&</a>", "tab\tnew\nline\\", "\x00\x1f\x7f",
 	"größe", "日本語", "\u2028\u2029", "🚀", "0123456789012345678901234567890123456789", "\ufffd",
@@ -163,7 +165,7 @@ func TestEveryKindDecodesAsStockDoes(t *testing.T) {
 			continue
 		}
 		d := mustNew(t, gvk, Protobuf, Rules{})
-		f := filler{rand.New(rand.NewPCG(1, uint64(len(gvk.String()))))}
+		f := random(uint64(len(gvk.String())))
 		for round := range rounds {
 			obj, err := scheme.New(gvk)
 			if err != nil {
