@@ -166,7 +166,7 @@ func (e *Events) line() ([]byte, error) {
 		if n > 0 {
 			e.pos += n
 			searched = 0
-			if len(bytes.TrimSpace(rest[:n])) > 0 {
+			if len(bytes.TrimLeft(rest[:n], " \t\r\n")) > 0 {
 				return rest[:n], nil
 			}
 			continue
