@@ -182,6 +182,21 @@ func (i *informer) setPartLocked(p *part, state aggregate.State, reason string) 
 	}
 }
 
+// setNote changes the condition of the held version, which other members may
+// have brought about.
+func (i *informer) setNote(note string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.note == note {
+		return
+	}
+	i.note = note
+	i.scope.SetStatus(i.status())
+	if err := i.commit(); err != nil {
+		i.log.Debug("state is not published", "error", err)
+	}
+}
+
 // publishState shows the scope as it starts.
 func (i *informer) publishState() {
 	i.mu.Lock()

@@ -52,9 +52,10 @@ func (mb *member) stopUnwanted(wanted map[aggregate.Kind]resource, resets int) {
 
 func (mb *member) start(ctx context.Context, kind aggregate.Kind, res resource, note string, resets int) {
 	mb.mu.Lock()
-	_, exists := mb.informers[kind]
+	before, exists := mb.informers[kind]
 	mb.mu.Unlock()
 	if exists {
+		before.setNote(note)
 		return
 	}
 	rule, _ := mb.manager.opts.rule(kind)
