@@ -23,6 +23,7 @@ type pool struct {
 	mu    sync.Mutex
 	fleet *kube.Fleet
 	free  []*kube.ControlPlane
+	old   *kube.Fleet // a hub of the older contract alone, once asked for
 }
 
 // hub returns the hub, started with the pool.
@@ -33,6 +34,22 @@ func (p *pool) hub() (*kube.Hub, error) {
 		return nil, err
 	}
 	return p.fleet.Hub, nil
+}
+
+// hubAt returns a hub that serves one version of the contract only.
+func (p *pool) hubAt(version string) (*kube.Hub, error) {
+	if version != kube.V1Beta1 {
+		return nil, fmt.Errorf("there is no hub of its own for version %q", version)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.old == nil {
+		var err error
+		if p.old, err = kube.Start(context.Background(), kube.Options{ClusterAPI: version}); err != nil {
+			return nil, err
+		}
+	}
+	return p.old.Hub, nil
 }
 
 // start boots the hub and the first members. p.mu must be held.
@@ -80,16 +97,22 @@ func (p *pool) giveBack(c *kube.ControlPlane) error {
 	return nil
 }
 
+// stop ends all control planes. With E2E_LOGS set, the ends of their logs are
+// shown after a failure.
 func (p *pool) stop(failed bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.fleet == nil {
-		return nil
+	var errs []error
+	for _, f := range []*kube.Fleet{p.fleet, p.old} {
+		if f == nil {
+			continue
+		}
+		if failed && os.Getenv("E2E_LOGS") != "" {
+			f.WriteLogs(os.Stderr)
+		}
+		errs = append(errs, f.Stop())
 	}
-	if failed && os.Getenv("E2E_LOGS") != "" {
-		p.fleet.WriteLogs(os.Stderr)
-	}
-	return p.fleet.Stop()
+	return errors.Join(errs...)
 }
 
 // direct returns a kubeconfig of an administrator that goes around the proxy.

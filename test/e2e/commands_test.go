@@ -32,6 +32,16 @@ type command struct {
 // vocabulary is what stories say. NAME is a Cluster, which has a control plane
 // of its own from its first mention; "hub" is the hub.
 var vocabulary = map[string]command{
+	// hub exchanges the hub for one that serves one version of the Cluster API
+	// contract only.
+	"hub": {"VERSION", func(_ context.Context, s *story, _ *testscript.TestScript, args []string) error {
+		hub, err := shared.hubAt(args[0])
+		if err == nil {
+			s.hub = hub
+			s.clusters["hub"] = hub.ControlPlane
+		}
+		return err
+	}},
 	// start begins to follow the Clusters of the story, as CONFIG says.
 	"start": {"[CONFIG]", func(_ context.Context, s *story, ts *testscript.TestScript, args []string) error {
 		if len(args) == 0 {
@@ -396,7 +406,7 @@ func relists(_ context.Context, s *story, _ *testscript.TestScript, args []strin
 	for _, d := range m.Details {
 		for cause, n := range d.Relists {
 			if cause == "initial" {
-				n--
+				n -= s.fed.config.lists(d.Kind)
 			}
 			if len(args) == 3 && cause != args[1] || n == 0 {
 				continue

@@ -34,6 +34,12 @@ func (c config) rule(kind aggregate.Kind) (clusterinformers.KindRule, bool) {
 	return clusterinformers.KindRule{}, c.Kinds == nil && !quiet(kind)
 }
 
+// lists returns in how many parts a kind is listed.
+func (c config) lists(kind aggregate.Kind) int {
+	rule, _ := c.rule(kind)
+	return max(1, len(rule.Namespaces))
+}
+
 func quiet(kind aggregate.Kind) bool {
 	return kind == "Event" || kind == "Event.events.k8s.io" || kind == "Lease.coordination.k8s.io"
 }
