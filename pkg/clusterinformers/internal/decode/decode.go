@@ -28,18 +28,6 @@ func (e Encoding) String() string {
 	return "json"
 }
 
-// Rules say what of an object is not kept. They shape the body only: the rest
-// of the record is as the member served it.
-type Rules struct {
-	// Drop are the paths of fields that are removed, after Redact. They lead
-	// through objects only.
-	Drop [][]string
-	// Redact makes the values of data, binaryData and stringData "", cuts the
-	// annotation kubectl.kubernetes.io/last-applied-configuration and adds
-	// federator.dev/redacted: "true".
-	Redact bool
-}
-
 // Errors that callers branch on.
 var (
 	// ErrUnknownField is a protobuf field that the types of this build lack:
@@ -58,19 +46,18 @@ const keepBytes = 4 << 20
 type Decoder struct {
 	gvk      schema.GroupVersionKind
 	enc      Encoding
-	rules    Rules
+	shaper   *shaper      // nil without rules
 	typ      reflect.Type // of the Go struct, for Protobuf
 	program  *program
 	typeMeta []byte // what an envelope of gvk begins with
 
 	t         transcoder
-	ruled     bytes.Buffer
 	fallbacks uint64
 }
 
 // New returns a decoder for objects of gvk. Protobuf needs [Supports].
 func New(gvk schema.GroupVersionKind, enc Encoding, rules Rules) (*Decoder, error) {
-	d := &Decoder{gvk: gvk, enc: enc, rules: rules}
+	d := &Decoder{gvk: gvk, enc: enc, shaper: newShaper(rules)}
 	var err error
 	if d.t.apiVersion, err = headMember("apiVersion", gvk.GroupVersion().String()); err != nil {
 		return nil, err
@@ -114,12 +101,14 @@ func (d *Decoder) Object(data []byte, rec *aggregate.Record) error {
 	d.reset()
 	if d.enc == JSON {
 		if d.t.document(data, root) {
-			return d.finish(rec)
+			d.finish(rec)
+			return nil
 		}
 		return d.fallBack(rec, func() (map[string]any, error) { return d.stockJSON(data) })
 	}
 	if raw, ok := d.envelope(data); ok && d.t.message(d.program, raw) {
-		return d.finish(rec)
+		d.finish(rec)
+		return nil
 	}
 	return d.fallBack(rec, func() (map[string]any, error) { return d.stockEnvelope(data) })
 }
@@ -128,7 +117,8 @@ func (d *Decoder) Object(data []byte, rec *aggregate.Record) error {
 func (d *Decoder) item(data []byte, rec *aggregate.Record) error {
 	d.reset()
 	if d.t.message(d.program, data) {
-		return d.finish(rec)
+		d.finish(rec)
+		return nil
 	}
 	return d.fallBack(rec, func() (map[string]any, error) { return d.stockItem(data) })
 }
@@ -138,29 +128,15 @@ func (d *Decoder) reset() {
 		d.t.out = nil
 	}
 	d.t.out = d.t.out[:0]
-	if d.ruled.Cap() > keepBytes {
-		d.ruled = bytes.Buffer{}
-	}
 }
 
 // finish fills rec with the object that was written.
-func (d *Decoder) finish(rec *aggregate.Record) error {
+func (d *Decoder) finish(rec *aggregate.Record) {
 	identity(d.t.out, d.t.meta, rec)
 	rec.Body = d.t.out
-	if !d.rules.Redact && len(d.rules.Drop) == 0 {
-		return nil
+	if d.shaper != nil {
+		rec.Body = d.shaper.shape(d.t.out)
 	}
-	m, err := decodeMap(d.t.out)
-	if err != nil {
-		return err
-	}
-	d.rules.apply(m)
-	d.ruled.Reset()
-	if err := encodeMap(&d.ruled, m); err != nil {
-		return err
-	}
-	rec.Body = bytes.TrimSuffix(d.ruled.Bytes(), newline)
-	return nil
 }
 
 func (d *Decoder) fallBack(rec *aggregate.Record, stock func() (map[string]any, error)) error {
@@ -175,7 +151,8 @@ func (d *Decoder) fallBack(rec *aggregate.Record, stock func() (map[string]any, 
 	}
 	d.t.out = append(d.t.out[:0], bytes.TrimSuffix(b.Bytes(), newline)...)
 	d.t.meta = find(d.t.out, "metadata")
-	return d.finish(rec)
+	d.finish(rec)
+	return nil
 }
 
 // find returns where the value of a member of a canonical object begins; -1 if

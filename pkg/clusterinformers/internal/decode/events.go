@@ -274,7 +274,9 @@ func (d *Decoder) jsonEvent(b []byte, ev *Event) error {
 		d.reset()
 		if d.t.document(object, root) {
 			ev.Type = typ
-			return d.concludeEvent(ev, d.finish(&ev.Record))
+			d.finish(&ev.Record)
+			d.conclude(ev)
+			return nil
 		}
 	}
 	var we metav1.WatchEvent
@@ -299,13 +301,15 @@ func (d *Decoder) objectEvent(typ string, object []byte, ev *Event) error {
 	if ev.Type == "" {
 		return fmt.Errorf("%w: event of type %.100q", ErrMalformed, typ)
 	}
-	return d.concludeEvent(ev, d.Object(object, &ev.Record))
-}
-
-func (d *Decoder) concludeEvent(ev *Event, err error) error {
-	if err != nil {
+	if err := d.Object(object, &ev.Record); err != nil {
 		return err
 	}
+	d.conclude(ev)
+	return nil
+}
+
+// conclude fits the record to the type of the event.
+func (d *Decoder) conclude(ev *Event) {
 	switch ev.Type {
 	case watch.Bookmark:
 		ev.InitialEventsEnd = d.initialEventsEnd()
@@ -316,7 +320,6 @@ func (d *Decoder) concludeEvent(ev *Event, err error) error {
 	case watch.Deleted:
 		ev.Record.ResourceVersion = strings.Clone(ev.Record.ResourceVersion)
 	}
-	return nil
 }
 
 // initialEventsEnd reports whether the object decoded last has the annotation.

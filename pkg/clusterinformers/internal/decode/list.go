@@ -233,7 +233,8 @@ func (l *listReader) item() error {
 	t.in, t.pos, t.depth, t.members = l.body, l.pos, 0, t.members[:0]
 	if t.canon.value(root) {
 		l.pos = t.pos
-		return d.finish(&l.rec)
+		d.finish(&l.rec)
+		return nil
 	}
 	raw, err := l.extent()
 	if err != nil {

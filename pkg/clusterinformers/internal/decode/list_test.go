@@ -201,32 +201,3 @@ func TestMetadataOfTheWrongTypeCountsAsAbsent(t *testing.T) {
 		})
 	}
 }
-
-func TestRulesShapeTheBodyOnly(t *testing.T) {
-	in := `{"apiVersion":"v1","data":{"key":"c2VjcmV0","z":"eA=="},"kind":"Secret","metadata":{"annotations":` +
-		`{"kubectl.kubernetes.io/last-applied-configuration":"{\"data\":{\"key\":\"c2VjcmV0\"}}","note":"n"},"labels":{"a":"b"},"name":"s"},"stringData":"x","type":"Opaque"}`
-	secret := schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
-	for name, c := range map[string]struct {
-		rules Rules
-		want  string
-	}{
-		"none": {Rules{}, in},
-		"redact": {Rules{Redact: true}, `{"apiVersion":"v1","data":{"key":"","z":""},"kind":"Secret","metadata":{"annotations":` +
-			`{"federator.dev/redacted":"true","note":"n"},"labels":{"a":"b"},"name":"s"},"stringData":"","type":"Opaque"}`},
-		"drop": {Rules{Drop: [][]string{{"data"}, {"metadata", "annotations"}, {"metadata", "labels"}, {"absent", "x"}, {"stringData"}, {}}},
-			`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"type":"Opaque"}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var rec aggregate.Record
-			if err := mustNew(t, secret, JSON, c.rules).Object([]byte(in), &rec); err != nil {
-				t.Fatal(err)
-			}
-			if string(rec.Body) != c.want {
-				t.Errorf("body\n%s\nwant\n%s", rec.Body, c.want)
-			}
-			if rec.Name != "s" || len(rec.Labels) != 1 {
-				t.Errorf("metadata %+v", rec)
-			}
-		})
-	}
-}

@@ -69,9 +69,15 @@ func (r *reader) member() bool {
 // the colon. The keys of the fall-back may hold them: such a key equals none
 // that is looked for.
 func (r *reader) key() []byte {
+	key := r.quoted()
+	return key[1 : len(key)-1]
+}
+
+// quoted is key with its quotes.
+func (r *reader) quoted() []byte {
 	start := r.pos
 	r.skip()
-	key := r.in[start+1 : r.pos-1]
+	key := r.in[start:r.pos]
 	r.pos++
 	return key
 }

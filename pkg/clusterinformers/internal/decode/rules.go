@@ -1,38 +1,189 @@
 package decode
 
-import (
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-)
+// Rules say what of an object is not kept. They shape the body only: the rest
+// of the record is as the member served it.
+type Rules struct {
+	// Drop are the paths of fields that are removed, after Redact. They lead
+	// through objects only.
+	Drop [][]string
+	// Redact makes the values of data, binaryData and stringData "", cuts the
+	// annotation kubectl.kubernetes.io/last-applied-configuration and adds
+	// federator.dev/redacted: "true". Annotations that are not all strings are
+	// replaced.
+	Redact bool
+}
 
 const (
 	lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 	redactedKey = "federator.dev/redacted"
 )
 
-// apply shapes an object.
-func (r Rules) apply(m map[string]any) {
+// place is an object that Redact treats in its own way.
+type place uint8
+
+const (
+	elsewhere place = iota
+	atRoot
+	inValues // of data and its kin
+	inMetadata
+	inAnnotations
+	places
+)
+
+// dropped is what is removed below a path.
+type dropped map[string]*drop
+
+type drop struct {
+	whole bool
+	below dropped
+}
+
+// shaper applies rules to canonical JSON and keeps it canonical.
+type shaper struct {
+	drop   dropped
+	redact bool
+	// added is the member that an object of a place is given where it lacks it.
+	added [places]string
+	out   []byte
+}
+
+func newShaper(r Rules) *shaper {
+	s := &shaper{drop: dropped{}, redact: r.Redact}
+	for _, path := range r.Drop {
+		at := s.drop
+		for i, name := range path {
+			d := at[name]
+			if d == nil {
+				d = &drop{below: dropped{}}
+				at[name] = d
+			}
+			d.whole = d.whole || i == len(path)-1
+			at = d.below
+		}
+	}
 	if r.Redact {
-		for _, f := range []string{"data", "binaryData", "stringData"} {
-			if vals, ok := m[f].(map[string]any); ok {
-				for k := range vals {
-					vals[k] = ""
-				}
-			} else if m[f] != nil {
-				m[f] = "" // whatever it is, it is not to be kept
+		s.added = [places]string{atRoot: "metadata", inMetadata: "annotations", inAnnotations: redactedKey}
+	}
+	if !s.redact && len(s.drop) == 0 {
+		return nil
+	}
+	return s
+}
+
+// shape returns the object as the rules leave it, valid until the next call.
+func (s *shaper) shape(body []byte) []byte {
+	if cap(s.out) > keepBytes {
+		s.out = nil
+	}
+	s.out = s.out[:0]
+	at := elsewhere
+	if s.redact {
+		at = atRoot
+	}
+	s.object(&reader{in: body}, s.drop, at)
+	return s.out
+}
+
+var emptyObject = []byte("{}")
+
+func (s *shaper) object(r *reader, drop dropped, at place) {
+	s.out = append(s.out, '{')
+	start := len(s.out)
+	added := s.added[at]
+	for r.member() {
+		key := r.quoted()
+		name := unquote(key)
+		if added != "" && added <= name {
+			if added < name {
+				s.member(start, &reader{in: emptyObject}, []byte(`"`+added+`"`), added, drop[added], at)
+			}
+			added = ""
+		}
+		s.member(start, r, key, name, drop[name], at)
+	}
+	if added != "" {
+		s.member(start, &reader{in: emptyObject}, []byte(`"`+added+`"`), added, drop[added], at)
+	}
+	s.out = append(s.out, '}')
+}
+
+// member writes a member, whose value r reads, of an object that begins at
+// start.
+func (s *shaper) member(start int, r *reader, key []byte, name string, d *drop, at place) {
+	if d != nil && d.whole || at == inAnnotations && name == lastApplied {
+		r.skip()
+		return
+	}
+	if len(s.out) > start {
+		s.out = append(s.out, ',')
+	}
+	s.out = append(append(s.out, key...), ':')
+	var below dropped
+	if d != nil {
+		below = d.below
+	}
+	s.value(r, name, below, at)
+}
+
+func (s *shaper) value(r *reader, name string, below dropped, at place) {
+	c := r.in[r.pos]
+	within := elsewhere
+	switch at {
+	case atRoot:
+		switch name {
+		case "metadata":
+			within = inMetadata
+		case "data", "binaryData", "stringData":
+			if within = inValues; c != '{' && c != 'n' {
+				r.skip()
+				s.out = append(s.out, `""`...) // whatever it is, it is not kept
+				return
 			}
 		}
-		u := unstructured.Unstructured{Object: m}
-		a := u.GetAnnotations()
-		if a == nil {
-			a = map[string]string{}
+	case inValues:
+		r.skip()
+		s.out = append(s.out, `""`...)
+		return
+	case inMetadata:
+		if name == "annotations" {
+			s.annotations(r, below)
+			return
 		}
-		delete(a, lastApplied)
-		a[redactedKey] = "true"
-		u.SetAnnotations(a)
-	}
-	for _, p := range r.Drop {
-		if len(p) > 0 {
-			unstructured.RemoveNestedField(m, p...)
+	case inAnnotations:
+		switch {
+		case name == redactedKey:
+			r.skip()
+			s.out = append(s.out, `"true"`...)
+			return
+		case c == 'n':
+			r.skip()
+			s.out = append(s.out, `""`...)
+			return
 		}
 	}
+	if c == '{' && (within != elsewhere || len(below) > 0) {
+		s.object(r, below, within)
+		return
+	}
+	from := r.pos
+	r.skip()
+	s.out = append(s.out, r.in[from:r.pos]...)
+}
+
+// annotations writes annotations; those that are no map of strings count as
+// none.
+func (s *shaper) annotations(r *reader, below dropped) {
+	ahead := *r
+	valid := r.in[r.pos] == '{'
+	for valid && ahead.member() {
+		ahead.quoted()
+		c := ahead.in[ahead.pos]
+		valid = c == '"' || c == 'n'
+		ahead.skip()
+	}
+	if !valid {
+		r.skip()
+		r = &reader{in: emptyObject}
+	}
+	s.object(r, below, inAnnotations)
 }

@@ -39,6 +39,12 @@ func typed(gvk schema.GroupVersionKind) (reflect.Type, *program, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	// Reviews and their like have no list.
+	if list, ok := scheme.AllKnownTypes()[gvk.GroupVersion().WithKind(gvk.Kind+"List")]; ok {
+		if err := listOf(list, t); err != nil {
+			return nil, nil, fmt.Errorf("%v: %w", list, err)
+		}
+	}
 	return t, p, nil
 }
 
