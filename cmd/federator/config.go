@@ -104,7 +104,7 @@ func defaultConfig() Config {
 		DiscoveryInterval: time.Minute,
 		ParallelSyncs:     32,
 		GiveUpAfter:       2 * time.Minute,
-		Ping:              PingConfig{Interval: 4 * time.Second, Timeout: 3 * time.Second},
+		Ping:              PingConfig{Interval: 3 * time.Second, Timeout: 3 * time.Second},
 		Index: IndexConfig{
 			LogBytes: 64 << 20,
 			Fields: map[string][]string{

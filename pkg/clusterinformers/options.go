@@ -39,7 +39,7 @@ type Options struct {
 	// Ready. 0: 2 minutes.
 	GiveUpAfter time.Duration
 	// PingInterval and PingTimeout detect a connection that has gone silent.
-	// 0: 4 s and 3 s.
+	// 0: 3 s each.
 	PingInterval, PingTimeout time.Duration
 	// KeepSecretValues turns the redaction of Secret and ConfigMap values off.
 	KeepSecretValues bool
@@ -86,7 +86,7 @@ const (
 	defaultDiscoveryInterval = time.Minute
 	defaultParallelSyncs     = 32
 	defaultGiveUpAfter       = 2 * time.Minute
-	defaultPingInterval      = 4 * time.Second
+	defaultPingInterval      = 3 * time.Second
 	defaultPingTimeout       = 3 * time.Second
 	defaultBudgetBytes       = 4 << 30
 	defaultBudgetObjects     = 2_000_000
