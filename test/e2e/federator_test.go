@@ -22,6 +22,8 @@ type config struct {
 	Contexts         []string                       `json:"contexts,omitempty"` // of the file "contexts.yaml", instead of the hub
 	Hub              bool                           `json:"hub,omitempty"`      // the hub is a member too
 	KeepSecretValues bool                           `json:"keepSecretValues,omitempty"`
+
+	PingInterval, PingTimeout time.Duration `json:"-"`
 }
 
 // rule returns the rule that narrows a kind, and whether the kind is kept.
@@ -60,8 +62,11 @@ var epochs = struct {
 	last uint32
 }{last: uint32(time.Now().Unix())}
 
-// startFederator follows the Clusters of a namespace of the hub.
-func startFederator(hub *kube.Hub, namespace, contexts string, cfg config) (*federator, error) {
+// finder makes the sources of a federator.
+type finder func(*slog.Logger) ([]clusterinformers.Source, error)
+
+// startFederator follows what find finds.
+func startFederator(cfg config, find finder) (*federator, error) {
 	epochs.Lock()
 	epochs.last++
 	epoch := epochs.last
@@ -75,13 +80,14 @@ func startFederator(hub *kube.Hub, namespace, contexts string, cfg config) (*fed
 	if cfg.Allow == nil {
 		cfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	}
-	sources, err := f.sources(hub, namespace, contexts, log)
+	sources, err := find(log)
 	if err != nil {
 		return nil, err
 	}
 	f.manager, err = clusterinformers.New(clusterinformers.Options{
 		Index: index, Sources: sources, Logger: log, Kinds: cfg.Kinds, Held: cfg.Held, Budget: cfg.Budget,
 		Network: clusterinformers.Network{Allow: cfg.Allow}, KeepSecretValues: cfg.KeepSecretValues,
+		PingInterval: cfg.PingInterval, PingTimeout: cfg.PingTimeout,
 	})
 	if err != nil {
 		return nil, err
@@ -99,17 +105,25 @@ func startFederator(hub *kube.Hub, namespace, contexts string, cfg config) (*fed
 	return f, nil
 }
 
-func (f *federator) sources(hub *kube.Hub, namespace, contexts string, log *slog.Logger) ([]clusterinformers.Source, error) {
-	if len(f.config.Contexts) > 0 {
-		src, err := clusterinformers.NewContexts(clusterinformers.Contexts{Path: contexts, Names: f.config.Contexts, Logger: log})
+// clusters finds the Clusters in a namespace of the hub and, if asked to, the
+// hub itself.
+func clusters(hub *kube.Hub, namespace string, self bool) finder {
+	return func(log *slog.Logger) ([]clusterinformers.Source, error) {
+		src, err := clusterinformers.NewClusterAPI(clusterinformers.ClusterAPI{Config: hub.RESTConfig(), Namespaces: []string{namespace}, Logger: log})
+		if err != nil || !self {
+			return []clusterinformers.Source{src}, err
+		}
+		also, err := clusterinformers.NewHub(clusterinformers.Hub{Config: hub.RESTConfig(), Logger: log})
+		return []clusterinformers.Source{src, also}, err
+	}
+}
+
+// contexts finds contexts of a kubeconfig.
+func contexts(file string, names []string) finder {
+	return func(log *slog.Logger) ([]clusterinformers.Source, error) {
+		src, err := clusterinformers.NewContexts(clusterinformers.Contexts{Path: file, Names: names, Logger: log})
 		return []clusterinformers.Source{src}, err
 	}
-	src, err := clusterinformers.NewClusterAPI(clusterinformers.ClusterAPI{Config: hub.RESTConfig(), Namespaces: []string{namespace}, Logger: log})
-	if err != nil || !f.config.Hub {
-		return []clusterinformers.Source{src}, err
-	}
-	self, err := clusterinformers.NewHub(clusterinformers.Hub{Config: hub.RESTConfig(), Logger: log})
-	return []clusterinformers.Source{src, self}, err
 }
 
 // train makes dictionaries, as the command does.

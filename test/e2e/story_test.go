@@ -134,7 +134,11 @@ func (s *story) start(file string) error {
 		}
 	}
 	var err error
-	s.fed, err = startFederator(s.hub, s.namespace, filepath.Join(s.dir, "contexts.yaml"), cfg)
+	find := clusters(s.hub, s.namespace, cfg.Hub)
+	if len(cfg.Contexts) > 0 {
+		find = contexts(filepath.Join(s.dir, "contexts.yaml"), cfg.Contexts)
+	}
+	s.fed, err = startFederator(cfg, find)
 	return err
 }
 
