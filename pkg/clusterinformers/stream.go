@@ -273,11 +273,12 @@ func (s *stream) resume(ctx context.Context, c *connection, end error) (*connect
 	case errors.As(end, &final):
 		s.send(ctx, watch.Event{Type: watch.Error, Object: final.status})
 		return nil, nil
-	case errors.Is(end, decode.ErrTooLarge):
-		s.part.over = end.Error()
-		s.part.stop()
-		return nil, nil
-	case errors.Is(end, errOverBudget):
+	case errors.Is(end, decode.ErrTooLarge) && i.toJSON(end.Error()):
+		// What answers may not speak protobuf at all, and then its text reads
+		// as a length. As JSON a size is what has come.
+		i.member.conn.noteError(fmt.Errorf("%s: %w", i.kind, end))
+		s.resumed++
+	case errors.Is(end, decode.ErrTooLarge), errors.Is(end, errOverBudget):
 		s.part.over = end.Error()
 		s.part.stop()
 		return nil, nil
