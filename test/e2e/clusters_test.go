@@ -127,15 +127,21 @@ func direct(c *kube.ControlPlane) ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// logs collects what is logged. It may be written to from any goroutine.
+// logs collects what is logged; beyond maxLogs bytes the older half goes. It
+// may be written to from any goroutine.
 type logs struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
+const maxLogs = 4 << 20
+
 func (l *logs) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.buf.Len() > maxLogs {
+		l.buf.Next(maxLogs / 2)
+	}
 	return l.buf.Write(b)
 }
 

@@ -24,6 +24,7 @@ type config struct {
 	KeepSecretValues bool                           `json:"keepSecretValues,omitempty"`
 
 	PingInterval, PingTimeout time.Duration `json:"-"`
+	LogBytes                  int64         `json:"-"`
 }
 
 // rule returns the rule that narrows a kind, and whether the kind is kept.
@@ -71,7 +72,7 @@ func startFederator(cfg config, find finder) (*federator, error) {
 	epochs.last++
 	epoch := epochs.last
 	epochs.Unlock()
-	index, err := aggregate.New(aggregate.Options{Epoch: epoch})
+	index, err := aggregate.New(aggregate.Options{Epoch: epoch, LogBytes: cfg.LogBytes})
 	if err != nil {
 		return nil, err
 	}
