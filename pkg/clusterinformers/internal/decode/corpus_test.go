@@ -16,6 +16,9 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
+// corpusGlob are the real objects, beside the project.
+const corpusGlob = "../../../../../shared/corpus/*.jsonl"
+
 // sample is one real object.
 type sample struct {
 	gvk  schema.GroupVersionKind
@@ -29,7 +32,7 @@ func samples(t testing.TB) []sample {
 	if err != nil {
 		t.Fatal(err)
 	}
-	corpus, err := filepath.Glob("../../../../../shared/corpus/*.jsonl")
+	corpus, err := filepath.Glob(corpusGlob)
 	if err != nil {
 		t.Fatal(err)
 	}
