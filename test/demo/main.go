@@ -21,6 +21,7 @@ import (
 	"golang.org/x/term"
 
 	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/kube/assets"
 	"federator.dev/federator/test/kube/tcpproxy"
 )
 
@@ -51,6 +52,7 @@ type demo struct {
 	bold      bool // out is a terminal
 	fleet     *kube.Fleet
 	federator *federator
+	kubectl   string // path
 	started   time.Time
 }
 
@@ -62,6 +64,11 @@ func (d *demo) run(ctx context.Context, ci bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.fleet.Stop()) }()
+	tools, err := assets.Ensure(ctx, assets.Options{Progress: d.out}, assets.Kubectl)
+	if err != nil {
+		return err
+	}
+	d.kubectl = tools.Binary(assets.Kubectl)
 	d.federator, err = buildFederator(ctx, d.fleet.Dir)
 	if err != nil {
 		return err
@@ -200,6 +207,7 @@ func (d *demo) explore() {
     curl %[4]s/metrics
 
   the hub, where members are Clusters:
+    alias kubectl=%[13]s
     export KUBECONFIG=%[5]s
     kubectl get clusters -A
     kubectl -n %[6]s patch cluster %[3]s --type merge -p '{"spec":{"paused":true}}'
@@ -213,5 +221,5 @@ func (d *demo) explore() {
 
   what federator logs: %[12]s
 `, f.binary, f.admin, members[0].name, f.public, d.fleet.Hub.KubeconfigFile(), namespace, members[1].name, members[3].name,
-		d.fleet.Members[0].KubeconfigFile(), d.fleet.Members[1].KubeconfigFile(), d.fleet.Members[3].KubeconfigFile(), f.logFile)
+		d.fleet.Members[0].KubeconfigFile(), d.fleet.Members[1].KubeconfigFile(), d.fleet.Members[3].KubeconfigFile(), f.logFile, d.kubectl)
 }
