@@ -107,8 +107,17 @@ func (mb *member) loop(ctx context.Context) {
 	nudge := time.NewTimer(0)
 	defer nudge.Stop()
 	left := []time.Duration(nil)
+	var known contactState
 	for {
+		// The channels come before what they tell of is looked at: nothing that
+		// happens in between is missed.
 		connChanged, catalogChanged := mb.conn.change(), mb.manager.catalog.change()
+		if contact, reason, _, _ := mb.conn.state(); known != (contactState{contact, reason}) {
+			known = contactState{contact, reason}
+			if !mb.contactChanged(ctx) {
+				nudge.Reset(discoveryRetry)
+			}
+		}
 		mb.reconcile(ctx)
 		select {
 		case <-ctx.Done():
@@ -119,18 +128,27 @@ func (mb *member) loop(ctx context.Context) {
 			left = afterNudge
 			nudge.Reset(left[0])
 		case <-nudge.C:
-			mb.discover(ctx)
-			if len(left) > 1 {
+			switch {
+			case !mb.discover(ctx):
+				nudge.Reset(discoveryRetry)
+			case len(left) > 1:
 				left = left[1:]
 				nudge.Reset(left[0])
 			}
 		case <-tick.C:
-			mb.discover(ctx)
+			if !mb.discover(ctx) {
+				nudge.Reset(discoveryRetry)
+			}
 		case <-connChanged:
-			mb.contactChanged(ctx)
 		case <-catalogChanged:
 		}
 	}
+}
+
+// contactState is a state of contact that the member has acted on.
+type contactState struct {
+	contact Contact
+	reason  Reason
 }
 
 // nudge has discovery asked soon.
@@ -238,19 +256,22 @@ func (mb *member) greet(ctx context.Context, a *access) error {
 }
 
 // contactChanged follows the connection's state: facts that were discovered
-// are not fresh while the member is out of reach.
-func (mb *member) contactChanged(ctx context.Context) {
+// are not fresh while the member is out of reach. It reports false when the
+// member is there and discovery failed.
+func (mb *member) contactChanged(ctx context.Context) bool {
 	contact, reason, message, _ := mb.conn.state()
 	up := contact == Connected
 	g := mb.manager.metrics.memberConnected.WithLabelValues(mb.name)
 	if !up {
 		g.Set(0)
-		mb.log.Info("member is not followed", "state", contact, "reason", reason, "detail", message)
-		return
+		if reason != Connecting {
+			mb.log.Info("member is not followed", "state", contact, "reason", reason, "detail", message)
+		}
+		return true
 	}
 	g.Set(1)
 	mb.log.Info("member is followed")
-	mb.discover(ctx)
+	return mb.discover(ctx)
 }
 
 // speaksProtobuf reports whether the member's API server is not newer than the
@@ -260,14 +281,15 @@ func (mb *member) speaksProtobuf() bool {
 	return v != nil && !newerThanLibrary(*v)
 }
 
-// discover asks the member what it serves.
-func (mb *member) discover(ctx context.Context) {
+// discover asks the member what it serves. It reports false when that failed
+// and is worth another try: a member out of reach is not.
+func (mb *member) discover(ctx context.Context) bool {
 	if contact, _, _, _ := mb.conn.state(); contact != Connected {
-		return
+		return true
 	}
 	a, err := mb.conn.wait(ctx)
 	if err != nil {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
@@ -280,7 +302,7 @@ func (mb *member) discover(ctx context.Context) {
 		if classify(err) == broken && !errors.Is(err, context.Canceled) {
 			mb.conn.failed(a, err)
 		}
-		return
+		return false
 	}
 	mb.mu.Lock()
 	mb.offer = o
@@ -288,9 +310,13 @@ func (mb *member) discover(ctx context.Context) {
 	mb.mu.Unlock()
 	mb.putMember(spec)
 	mb.manager.catalog.put(mb.name, o)
+	return true
 }
 
-const discoveryTimeout = 30 * time.Second
+const (
+	discoveryTimeout = 30 * time.Second
+	discoveryRetry   = 2 * time.Second
+)
 
 // isDefinition reports kinds whose changes change what is served.
 func isDefinition(kind aggregate.Kind) bool {
