@@ -295,7 +295,7 @@ func TestHostileProtobufIsAnError(t *testing.T) {
 		return append(append(head, byte(n)), content...)
 	}
 	// not.not.not… (JSONSchemaProps.not is field 28, two bytes of tag)
-	deep := nest(20000, func(b []byte) []byte {
+	deep := nest(10100, func(b []byte) []byte {
 		out := field(1, b)
 		return append([]byte{0xe2, 0x01}, out[1:]...)
 	})

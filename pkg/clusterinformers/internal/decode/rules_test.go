@@ -74,7 +74,10 @@ func TestRulesAreAppliedAsToAMap(t *testing.T) {
 		}
 		bodies = append(bodies, oracleRules(t, Rules{}, []byte(s)))
 	}
-	for _, s := range samples(t) {
+	for i, s := range samples(t) {
+		if i >= 20 && i%8 != 0 {
+			continue // the corpus repeats itself
+		}
 		bodies = append(bodies, oracleRules(t, Rules{}, s.json))
 	}
 	for _, r := range someRules {
