@@ -163,6 +163,13 @@ func (c *conn) wait(ctx context.Context) (*access, error) {
 	}
 }
 
+// reachable reports whether wait would not wait.
+func (c *conn) reachable() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.up
+}
+
 // admit waits for the member to be reachable and for the scope's turn.
 func (c *conn) admit(ctx context.Context, again bool) (*access, error) {
 	a, err := c.wait(ctx)

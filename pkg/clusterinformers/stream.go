@@ -132,7 +132,10 @@ func (c *connection) close() {
 func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 	i := s.part.informer
 	delay := probeFirst
-	for {
+	for tries := 0; ; tries++ {
+		if !i.member.conn.reachable() {
+			s.mark(ctx, errUnreachable)
+		}
 		a, err := i.member.conn.admit(ctx, again)
 		if err != nil {
 			return nil, err
@@ -150,15 +153,20 @@ func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 			return nil, context.Cause(ctx)
 		}
 		again = true
-		switch classify(err) {
-		case broken:
-			i.member.conn.failed(a, err)
-		case denied:
-			i.member.conn.failed(a, err)
+		kind := classify(err)
+		switch kind {
+		case broken, denied, busy:
 			s.mark(ctx, err)
-		case busy:
-			i.member.conn.noteError(err)
-			s.mark(ctx, err)
+			if kind == busy {
+				i.member.conn.noteError(err)
+			} else {
+				i.member.conn.failed(a, err)
+			}
+			// A connection that is gone is found out once, and then the member
+			// is waited for. What fails while the member answers is this scope's.
+			if kind != busy && tries == 0 {
+				continue
+			}
 			delay = min(probeMax, probeFirst+rand.N(3*delay))
 			if err := pause(ctx, delay); err != nil {
 				return nil, err
@@ -173,6 +181,8 @@ func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 		}
 	}
 }
+
+var errUnreachable = errors.New("the member is out of reach")
 
 // watchSlack is how much longer than asked for a watch may last before it is
 // taken for dead.
@@ -311,6 +321,9 @@ func (s *stream) resume(ctx context.Context, c *connection, end error) (*connect
 	next, err := s.open(ctx, true)
 	if err != nil {
 		if ctx.Err() == nil {
+			if classify(err) == expired {
+				s.part.expire()
+			}
 			s.send(ctx, watch.Event{Type: watch.Error, Object: statusOf(err)})
 		}
 		return nil, nil
@@ -324,12 +337,15 @@ func (s *stream) resume(ctx context.Context, c *connection, end error) (*connect
 // mark shows the scope Stale, in band: the Reflector's goroutine is the one
 // that writes.
 func (s *stream) mark(ctx context.Context, why error) {
+	if s.initial {
+		return // the scope is not Synced yet
+	}
 	s.mu.Lock()
 	was := s.down
 	s.down, s.why = true, clip(why.Error())
 	s.mu.Unlock()
 	switch {
-	case was || s.initial:
+	case was:
 	case !s.running:
 		s.part.stale(why)
 	default:

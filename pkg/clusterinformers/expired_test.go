@@ -1,0 +1,168 @@
+package clusterinformers_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/test/sim"
+)
+
+func TestExpiredListsTheScopeOnceAndNoOther(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		expire func(*rig, *sim.Member)
+	}{
+		{"HTTP status", func(_ *rig, m *sim.Member) {
+			m.Faults().Add(sim.Fault{Verb: "watch", Kind: pods, Status: 410, Times: 1})
+			m.DropWatches(pods)
+		}},
+		{"error event", func(r *rig, m *sim.Member) {
+			// The member goes on while the watch cannot, and forgets.
+			hold := m.Faults().Add(sim.Fault{Verb: "watch", Kind: pods, Status: 503})
+			m.DropWatches(pods)
+			r.untilState(m, "Pod", aggregate.Stale)
+			ok(t, m.Delete(pods, pod(0).Namespace, pod(0).Name))
+			touch(t, m, 1, "missed")
+			m.Compact(pods)
+			hold()
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			opts := few()
+			r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 20) })
+			m := r.fleet.Members()[0]
+			all, ofPods := r.allLists(m), r.lists(m, pods)
+			tt.expire(r, m)
+			r.until("pods were listed again", func() bool { return r.lists(m, pods) > ofPods })
+			r.synced(m)
+			r.exact(m, opts.Kinds)
+			if got := r.detail(m, "Pod").Relists; got["expired"] != 1 || len(got) != 2 {
+				t.Errorf("relists %v, want initial and expired once each", got)
+			}
+			if n, o := r.lists(m, pods)-ofPods, r.allLists(m)-all; n != 1 || o != 1 {
+				t.Errorf("%d lists of pods, %d of all kinds; want 1 and 1: %v", n, o, m.Requests().All())
+			}
+		})
+	}
+}
+
+func TestExpiredWhileListedKeepsObjectsStale(t *testing.T) {
+	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 20) })
+	m := r.fleet.Members()[0]
+	hold := m.Faults().Add(sim.Fault{Verb: "watchlist", Kind: pods, Hang: true})
+	m.Faults().Add(sim.Fault{Verb: "watch", Kind: pods, Status: 410, Times: 1})
+	m.DropWatches(pods)
+	r.untilState(m, "Pod", aggregate.Stale)
+	if n := len(r.held(m, "Pod")); n != 20 {
+		t.Errorf("%d pods during the list, want the 20 that are known", n)
+	}
+	hold()
+	r.synced(m)
+}
+
+func TestMembersThatCannotStreamListsAreListed(t *testing.T) {
+	opts := few()
+	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) {
+		m := r.fleet.Members()[0]
+		fill(t, m, 700) // more than a page
+		m.Faults().Add(sim.Fault{Verb: "watchlist", Status: 403})
+	})
+	m := r.fleet.Members()[0]
+	if m.Requests().Verb("list") == 0 {
+		t.Error("nothing was listed: the test tests nothing")
+	}
+	r.exact(m, opts.Kinds)
+	touch(t, m, 3, "x")
+	r.touched(m, 3, "x")
+	// An object held at the listed version keeps its revision.
+	before := r.index.Snapshot()
+	lists := r.lists(m, pods)
+	m.Faults().Add(sim.Fault{Verb: "watch", Kind: pods, Status: 410, Times: 1})
+	m.DropWatches(pods)
+	r.until("pods were listed again", func() bool { return r.lists(m, pods) > lists })
+	r.synced(m)
+	r.exact(m, opts.Kinds)
+	ref := aggregate.Ref{Member: nameOf(m), Kind: "Pod", Namespace: pod(7).Namespace, Name: pod(7).Name}
+	was, _ := before.Get(ref)
+	is, _ := r.index.Snapshot().Get(ref)
+	if was.Revision() != is.Revision() || is.IsZero() {
+		t.Errorf("revision of an unchanged object: %d before the list, %d after", was.Revision(), is.Revision())
+	}
+}
+
+func TestSpoiltFirstListsAreRepeated(t *testing.T) {
+	for _, way := range []string{"watchlist", "list"} {
+		for _, f := range []sim.Fault{
+			{Truncate: 900}, {Garbage: true}, {Reset: true}, {Huge: 1 << 20}, {Status: 429, RetryAfter: 1}, {Status: 500}, {Status: 503},
+		} {
+			t.Run(fmt.Sprintf("%s %+v", way, f), func(t *testing.T) {
+				opts := few()
+				r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
+					m := r.fleet.Members()[0]
+					fill(t, m, 30)
+					if way == "list" {
+						m.Faults().Add(sim.Fault{Verb: "watchlist", Status: 403})
+					}
+					f.Verb, f.Kind, f.Times = way, pods, 2
+					m.Faults().Add(f)
+				}).start()
+				m := r.fleet.Members()[0]
+				r.synced(m)
+				r.exact(m, opts.Kinds)
+			})
+		}
+	}
+}
+
+func TestAllScopesResumeSoonAndNotAtOnce(t *testing.T) {
+	r := follow(t, sim.Options{Members: 1}, nil)
+	m := r.fleet.Members()[0]
+	kinds := len(loud())
+	m.Cut()
+	r.until("the scopes are stale", func() bool { return r.all(m, aggregate.Stale) })
+	before := m.Requests().Verb("watch")
+	ok(t, m.Mend())
+	started := time.Now()
+	r.until("a quarter of the watches is back", func() bool { return m.Requests().Verb("watch")-before >= kinds/4 })
+	r.until("all are back", func() bool { return r.all(m, aggregate.Synced) })
+	took := time.Since(started)
+	// 50 a second after a burst of 25, and a probe that may come 5 s late.
+	if most := 6*time.Second + time.Duration(kinds)*time.Second/50; took > most {
+		t.Errorf("%d watches took %s, want at most %s", kinds, took, most)
+	}
+	if n := m.Requests().Verb("watch") - before; n != kinds {
+		t.Errorf("%d watches opened for %d scopes", n, kinds)
+	}
+}
+
+func TestWatchThatEndsWellAndCannotComeBackIsStale(t *testing.T) {
+	r := follow(t, few(), nil)
+	m := r.fleet.Members()[0]
+	reset := m.Faults().Add(sim.Fault{Verb: "watch", Kind: pods, Reset: true})
+	m.DropWatches(pods) // as at a watch's timeout: no error to see
+	r.untilState(m, "Pod", aggregate.Stale)
+	reset()
+	r.synced(m)
+}
+
+func TestScopeThatFailsWhileItsMemberAnswersBacksOff(t *testing.T) {
+	for _, f := range []sim.Fault{{Reset: true}, {Status: 401}} {
+		f.Verb, f.Kind = "watch", pods
+		opts := few()
+		r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 5) })
+		m := r.fleet.Members()[0]
+		clear := m.Faults().Add(f)
+		m.DropWatches(pods)
+		touch(t, m, 1, "x")
+		r.untilState(m, "Pod", aggregate.Stale)
+		before := m.Requests().Total()
+		r.during(2*time.Second, "few requests", func() bool { return m.Requests().Total()-before < 60 })
+		clear()
+		r.synced(m)
+		r.exact(m, opts.Kinds)
+		r.end()
+	}
+}
