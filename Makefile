@@ -56,6 +56,10 @@ verify: $(TOOLS)/golangci-lint ## check format, lint, layering and module files
 	for m in $(MODULES) tools; do (cd $$m && go mod tidy -diff); done
 	go mod verify
 
+.PHONY: fmt
+fmt: $(TOOLS)/golangci-lint ## format the tree
+	$(TOOLS)/golangci-lint fmt
+
 .PHONY: tools
 tools: $(TOOLS)/golangci-lint ## build the pinned tools into the cache
 
@@ -80,7 +84,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 		for pkg in $$(go list ./...); do \
 			for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 				echo "== $$pkg $$f"; \
-				go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; \
+				go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg; \
 			done; \
 		done; \
 	done

@@ -31,11 +31,12 @@ func newFleet(cfg Config, epoch time.Time, log *slog.Logger, metrics prometheus.
 	if err != nil {
 		return nil, err
 	}
-	sources, err := newSources(cfg.Sources, log)
+	allow, err := cfg.prefixes()
 	if err != nil {
 		return nil, err
 	}
-	allow, err := cfg.prefixes()
+	network := clusterinformers.Network{Allow: allow}
+	sources, err := newSources(cfg.Sources, network, log)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +50,7 @@ func newFleet(cfg Config, epoch time.Time, log *slog.Logger, metrics prometheus.
 		Budget: clusterinformers.Budget{
 			Bytes: cfg.Budget.Bytes, Objects: cfg.Budget.Objects, ResponseBytes: cfg.Budget.ResponseBytes,
 		},
-		Network:           clusterinformers.Network{Allow: allow},
+		Network:           network,
 		DiscoveryInterval: cfg.DiscoveryInterval,
 		ParallelSyncs:     cfg.ParallelSyncs,
 		GiveUpAfter:       cfg.GiveUpAfter,
@@ -68,7 +69,7 @@ func newFleet(cfg Config, epoch time.Time, log *slog.Logger, metrics prometheus.
 }
 
 // newSources returns the sources that are configured.
-func newSources(cfg SourcesConfig, log *slog.Logger) ([]clusterinformers.Source, error) {
+func newSources(cfg SourcesConfig, network clusterinformers.Network, log *slog.Logger) ([]clusterinformers.Source, error) {
 	var sources []clusterinformers.Source
 	if c := cfg.ClusterAPI; c != nil {
 		config, err := restConfig(c.Kubeconfig)
@@ -84,7 +85,7 @@ func newSources(cfg SourcesConfig, log *slog.Logger) ([]clusterinformers.Source,
 		sources = append(sources, src)
 	}
 	if c := cfg.Contexts; c != nil {
-		src, err := clusterinformers.NewContexts(clusterinformers.Contexts{Path: c.Path, Names: c.Names, Logger: log})
+		src, err := clusterinformers.NewContexts(clusterinformers.Contexts{Path: c.Path, Names: c.Names, Network: network, Logger: log})
 		if err != nil {
 			return nil, fmt.Errorf("sources.contexts: %w", err)
 		}
@@ -99,7 +100,7 @@ func newSources(cfg SourcesConfig, log *slog.Logger) ([]clusterinformers.Source,
 		if err != nil {
 			return nil, fmt.Errorf("sources.hub: %w", err)
 		}
-		src, err := clusterinformers.NewHub(clusterinformers.Hub{Config: config, Name: c.Name, Logger: log})
+		src, err := clusterinformers.NewHub(clusterinformers.Hub{Config: config, Name: c.Name, Network: network, Logger: log})
 		if err != nil {
 			return nil, fmt.Errorf("sources.hub: %w", err)
 		}

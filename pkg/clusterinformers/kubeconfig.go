@@ -25,7 +25,7 @@ const userAgent = "federator/0.1"
 // and users are not looked at. Messages name what is wrong and where, and never
 // repeat a value that may be secret. Nobody is trusted with more here: what a
 // trusted kubeconfig may do besides is decided when its address is dialled.
-func parseKubeconfig(data []byte, _ bool) (*rest.Config, *Refusal) {
+func parseKubeconfig(data []byte) (*rest.Config, *Refusal) {
 	cluster, user, refusal := currentContext(data)
 	if refusal != nil {
 		return nil, refusal

@@ -157,9 +157,7 @@ func TestKubeconfigRefusals(t *testing.T) {
 		}, InvalidKubeconfig, "header"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, trusted := range []bool{false, true} {
-				checkRefusal(t, kubeconfigOf(t, goodServer, tc.change), trusted, tc.reason, tc.says)
-			}
+			checkRefusal(t, kubeconfigOf(t, goodServer, tc.change), tc.reason, tc.says)
 		})
 	}
 	for name, tc := range map[string]struct{ data, says string }{
@@ -170,13 +168,13 @@ func TestKubeconfigRefusals(t *testing.T) {
 		"another kind":   {"apiVersion: v1\nkind: Secret", "does not parse"},
 		"too large":      {strings.Repeat("#\n", maxKubeconfig), "more than 1048576"},
 	} {
-		t.Run(name, func(t *testing.T) { checkRefusal(t, []byte(tc.data), false, InvalidKubeconfig, tc.says) })
+		t.Run(name, func(t *testing.T) { checkRefusal(t, []byte(tc.data), InvalidKubeconfig, tc.says) })
 	}
 }
 
-func checkRefusal(t *testing.T, data []byte, trusted bool, reason Reason, says string) {
+func checkRefusal(t *testing.T, data []byte, reason Reason, says string) {
 	t.Helper()
-	cfg, refusal := parseKubeconfig(data, trusted)
+	cfg, refusal := parseKubeconfig(data)
 	switch {
 	case cfg != nil || refusal == nil:
 		t.Fatalf("accepted: %+v", cfg)
@@ -193,8 +191,8 @@ func TestKubeconfigMessagesAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	checkRefusal(t, kubeconfigOf(t, goodServer, func(c *clientcmdapi.Config, _ *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 		c.CurrentContext = long
-	}), false, InvalidKubeconfig, "xxx")
-	checkRefusal(t, kubeconfigOf(t, "http://"+long, nil), false, PlainHTTP, "xxx")
+	}), InvalidKubeconfig, "xxx")
+	checkRefusal(t, kubeconfigOf(t, "http://"+long, nil), PlainHTTP, "xxx")
 }
 
 func TestKubeconfigAccepted(t *testing.T) {
@@ -207,7 +205,7 @@ func TestKubeconfigAccepted(t *testing.T) {
 		c.AuthInfos["bad"] = &clientcmdapi.AuthInfo{TokenFile: "/etc/passwd", Impersonate: "root"}
 		c.Contexts["bad"] = &clientcmdapi.Context{Cluster: "bad", AuthInfo: "bad"}
 	})
-	cfg, refusal := parseKubeconfig(data, false)
+	cfg, refusal := parseKubeconfig(data)
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
@@ -226,7 +224,7 @@ func FuzzParseKubeconfig(f *testing.F) {
 		"clusters: [{name: c, cluster: {server: 'https://h', certificate-authority: /ca}}]\nusers: [{name: u, user: {exec: {command: x}}}]"))
 	f.Add([]byte("a: &a [*a]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		cfg, refusal := parseKubeconfig(data, false)
+		cfg, refusal := parseKubeconfig(data)
 		if (cfg == nil) == (refusal == nil) {
 			t.Fatalf("neither accepted nor refused: %v, %v", cfg, refusal)
 		}

@@ -150,7 +150,7 @@ func (l *local) adopt(ctx context.Context, m *localMember, c candidate) {
 	m.asked++
 	refused := c.refused
 	if refused == nil {
-		_, refused = parseKubeconfig(c.kubeconfig, true)
+		_, refused = parseKubeconfig(c.kubeconfig)
 	}
 	if refused != nil {
 		m.spec.Refused = refused
@@ -206,7 +206,7 @@ func (l *local) identify(ctx context.Context, c candidate, number int) {
 }
 
 func (l *local) clusterUID(ctx context.Context, kubeconfig []byte) (string, error) {
-	config, refusal := parseKubeconfig(kubeconfig, true)
+	config, refusal := parseKubeconfig(kubeconfig)
 	if refusal != nil {
 		return "", refusal
 	}

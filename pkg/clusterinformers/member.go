@@ -62,8 +62,11 @@ func newMember(m *Manager, spec Spec) *member {
 }
 
 // counts reports whether the member belongs to the fleet: a cluster whose
-// control plane has never been up does not.
-func (s Spec) counts() bool { return s.Refused == nil || s.Refused.Reason != NotInitialized }
+// control plane has never been up does not, nor one that nobody has been able
+// to tell from others yet.
+func (s Spec) counts() bool {
+	return s.UID != "" && (s.Refused == nil || s.Refused.Reason != NotInitialized)
+}
 
 // run follows the member until ctx is done. When it is leaving, its objects go
 // with it.
@@ -187,7 +190,7 @@ func (mb *member) takeSpec(context.Context) {
 	if used != nil && string(used) == string(spec.Kubeconfig) {
 		return
 	}
-	cfg, refusal := parseKubeconfig(spec.Kubeconfig, spec.Trusted)
+	cfg, refusal := parseKubeconfig(spec.Kubeconfig)
 	if refusal != nil {
 		mb.use(nil)
 		mb.conn.swap(nil, refusal)
