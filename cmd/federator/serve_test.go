@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -236,9 +237,13 @@ func TestPprofIsServedWhenAskedFor(t *testing.T) {
 
 func TestAnAddressInUseEndsServe(t *testing.T) {
 	_, kubeconfig := fleetOf(t, 1)
-	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap")
-	_, err := command(t, "serve", "--kubeconfig", kubeconfig, "--contexts", "member-0",
-		"--listen", "127.0.0.1:0", "--admin", strings.TrimPrefix(r.admin, "http://"))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = command(t, "serve", "--kubeconfig", kubeconfig, "--contexts", "member-0",
+		"--listen", "127.0.0.1:0", "--admin", l.Addr().String())
 	if err == nil || !strings.Contains(err.Error(), "listen.admin") {
 		t.Errorf("got %v", err)
 	}
