@@ -163,11 +163,14 @@ func (c *conn) wait(ctx context.Context) (*access, error) {
 	}
 }
 
-// reachable reports whether wait would not wait.
-func (c *conn) reachable() bool {
+// current returns the access, nil while the member cannot be reached.
+func (c *conn) current() *access {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.up
+	if !c.up {
+		return nil
+	}
+	return c.access
 }
 
 // admit waits for the member to be reachable and for the scope's turn.

@@ -290,9 +290,9 @@ func (mb *member) discover(ctx context.Context) bool {
 	if contact, _, _, _ := mb.conn.state(); contact != Connected {
 		return true
 	}
-	a, err := mb.conn.wait(ctx)
-	if err != nil {
-		return true
+	a := mb.conn.current() // there is no waiting here: the loop has more to do
+	if a == nil {
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()

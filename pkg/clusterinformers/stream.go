@@ -133,7 +133,7 @@ func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 	i := s.part.informer
 	delay := probeFirst
 	for tries := 0; ; tries++ {
-		if !i.member.conn.reachable() {
+		if i.member.conn.current() == nil {
 			s.mark(ctx, errUnreachable)
 		}
 		a, err := i.member.conn.admit(ctx, again)
