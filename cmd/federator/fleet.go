@@ -170,14 +170,14 @@ func (t *trainer) run(ctx context.Context) {
 			trained, more, err := t.index.Train(ctx.Done())
 			if err != nil {
 				t.failed.Inc()
-				t.log.Warn("Dictionary training failed", "kind", trained.Kind, "err", err)
+				t.log.Warn("dictionary training failed", "kind", trained.Kind, "err", err)
 				break
 			}
 			if !more {
 				break
 			}
 			t.total.WithLabelValues(string(trained.Kind)).Inc()
-			t.log.Debug("Trained a dictionary", "kind", trained.Kind, "objects", trained.Objects,
+			t.log.Debug("trained a dictionary", "kind", trained.Kind, "objects", trained.Objects,
 				"bytesBefore", trained.Before, "bytesAfter", trained.After)
 		}
 	}

@@ -57,7 +57,7 @@ func newServer(ctx context.Context, name, addr string, h http.Handler, log *slog
 
 // start serves. A failure goes to failed, which has room for it.
 func (s *server) start(failed chan<- error) {
-	s.log.Info("Listening", "server", s.name, "address", s.listener.Addr().String())
+	s.log.Info("listening", "server", s.name, "address", s.listener.Addr().String())
 	s.done.Go(func() {
 		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			failed <- fmt.Errorf("listen.%s: %w", s.name, err)

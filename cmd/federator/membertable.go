@@ -35,11 +35,7 @@ func membersTable(answer membersAnswer, wide, color bool) []byte {
 			{text: freshness(m.Freshness)},
 		}
 		if wide {
-			access := "read-write"
-			if m.ReadOnly {
-				access = "read-only"
-			}
-			row = append(row, cell{text: m.UID}, cell{text: age(answer.Time, &m.Since)}, cell{text: access}, cell{text: fmt.Sprint(m.Synced)})
+			row = append(row, cell{text: m.UID}, cell{text: age(answer.Time, &m.Since)}, cell{text: access(m)}, cell{text: fmt.Sprint(m.Synced)})
 		}
 		t.row(append(row, cell{text: reason(m, answer.Time)})...)
 	}
@@ -48,10 +44,6 @@ func membersTable(answer membersAnswer, wide, color bool) []byte {
 
 // memberText writes one member with its scopes.
 func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []byte {
-	access := "read-write"
-	if m.ReadOnly {
-		access = "read-only"
-	}
 	head := newTable()
 	for _, line := range [][2]string{
 		{"Name", m.Name},
@@ -60,7 +52,7 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 		{"Reason", string(m.Reason)},
 		{"Message", m.Message},
 		{"Version", m.Version},
-		{"Access", access},
+		{"Access", access(m)},
 		{"Objects", fmt.Sprintf("%d in %s", m.Objects, size(m.Bytes))},
 		{"Freshness", freshness(m.Freshness)},
 		{"Last error", lastError(m, now)},
@@ -80,6 +72,14 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 		)
 	}
 	return append(out, t.render(color)...)
+}
+
+// access says "read-only" of a member that is never written to.
+func access(m clusterinformers.MemberStatus) string {
+	if m.ReadOnly {
+		return "read-only"
+	}
+	return ""
 }
 
 func stateCell(c clusterinformers.Contact) cell {

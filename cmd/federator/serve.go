@@ -111,21 +111,21 @@ func run(ctx context.Context, fleet *fleet, state *health, servers []*server, lo
 	parts := context.WithoutCancel(ctx)
 	trainer := startPart(parts, func(ctx context.Context) error { fleet.trainer.run(ctx); return nil }, nil)
 	manager := startPart(parts, fleet.manager.Run, failed)
-	log.Info("Started", "version", version())
+	log.Info("started", "version", version())
 
 	var err error
 	select {
 	case <-ctx.Done():
-		log.Info("Stopping", "cause", context.Cause(ctx))
+		log.Info("stopping", "cause", context.Cause(ctx))
 	case err = <-failed:
-		log.Info("Stopping", "cause", "a part ended")
+		log.Info("stopping", "cause", "a part ended")
 	}
 	state.stopping.Store(true)
 	errs := []error{err, manager.stop(), trainer.stop()}
 	for i := len(servers) - 1; i >= 0; i-- {
 		errs = append(errs, servers[i].close())
 	}
-	log.Info("Stopped")
+	log.Info("stopped")
 	return errors.Join(errs...)
 }
 
