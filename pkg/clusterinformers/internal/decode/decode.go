@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"unsafe"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -39,8 +40,9 @@ var (
 	ErrMalformed = errors.New("malformed response")
 )
 
-// keepBytes is the largest buffer that is kept for the next object or event.
-const keepBytes = 4 << 20
+// keepBytes is the largest buffer that is kept for the next object or event:
+// every stream has its own, and one huge object must not cost it forever.
+const keepBytes = 256 << 10
 
 // Decoder decodes objects of one kind. It is not safe for concurrent use.
 type Decoder struct {
@@ -124,10 +126,21 @@ func (d *Decoder) item(data []byte, rec *aggregate.Record) error {
 }
 
 func (d *Decoder) reset() {
-	if cap(d.t.out) > keepBytes {
-		d.t.out = nil
+	d.t.out = kept(d.t.out)
+	d.t.sorted = kept(d.t.sorted)
+	d.t.members = kept(d.t.members)
+	d.t.slots = kept(d.t.slots)
+	d.t.spans = kept(d.t.spans)
+	d.t.entries = kept(d.t.entries)
+}
+
+// kept returns the buffer, emptied, or none when it has grown too large.
+func kept[T any](buf []T) []T {
+	var one T
+	if uintptr(cap(buf))*unsafe.Sizeof(one) > keepBytes {
+		return nil
 	}
-	d.t.out = d.t.out[:0]
+	return buf[:0]
 }
 
 // finish fills rec with the object that was written.

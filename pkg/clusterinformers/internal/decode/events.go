@@ -37,6 +37,7 @@ type Events struct {
 	buf  []byte
 	pos  int // buf[pos:end] was read and not consumed
 	end  int
+	last int   // bytes that the last read gave
 	err  error // of the reader; nothing more comes
 	slow *framed
 }
@@ -46,7 +47,22 @@ func (d *Decoder) Events(r io.Reader, maxFrame int) *Events {
 	return &Events{d: d, r: r, max: maxFrame}
 }
 
-const readBytes = 64 << 10
+// A read takes up to readMost; while little comes, as on most watches most of
+// the time, a stream waits with a buffer of readLeast.
+const (
+	readLeast = 4 << 10
+	readMost  = 64 << 10
+)
+
+// readSize is the power of two between the bounds that leaves room for twice
+// what was read last.
+func readSize(last int) int {
+	size := readLeast
+	for size < 2*last && size < readMost {
+		size *= 2
+	}
+	return size
+}
 
 // more reads at least one byte.
 func (e *Events) more() error {
@@ -55,22 +71,25 @@ func (e *Events) more() error {
 	}
 	switch {
 	case e.pos == e.end:
-		if e.pos, e.end = 0, 0; len(e.buf) > keepBytes {
-			e.buf = nil
+		// Sized by the last read: what comes next is not known, and the wait for
+		// it may be long.
+		e.pos, e.end = 0, 0
+		if size := readSize(e.last); size < len(e.buf)/2 || size > len(e.buf) {
+			e.buf = make([]byte, size)
 		}
 	case e.end == len(e.buf) && e.pos > 0:
 		e.end = copy(e.buf, e.buf[e.pos:e.end])
 		e.pos = 0
 	}
 	if e.end == len(e.buf) {
-		buf := make([]byte, max(readBytes, 2*len(e.buf)))
+		buf := make([]byte, max(readLeast, 2*len(e.buf)))
 		copy(buf, e.buf[:e.end])
 		e.buf = buf
 	}
 	for range 100 {
 		n, err := e.r.Read(e.buf[e.end:])
 		e.end += n
-		e.err = err
+		e.last, e.err = n, err
 		if n > 0 {
 			return nil
 		}
@@ -209,7 +228,7 @@ func (f *framed) Read(b []byte) (int, error) {
 }
 
 func (f *framed) next() ([]byte, error) {
-	f.left = f.max + readBytes
+	f.left = f.max + readMost
 	var raw json.RawMessage
 	err := f.values.Decode(&raw)
 	var syntax *json.SyntaxError
