@@ -106,6 +106,9 @@ func (p *part) decodeList(raw []byte, now time.Time) (runtime.Object, error) {
 	}
 	out := &objectList{}
 	meta, err := d.List(raw, func(rec *aggregate.Record) error {
+		if rec.Name == "" {
+			return errNameless
+		}
 		i.items.Lock()
 		defer i.items.Unlock()
 		item, held := i.scope.Held(rec.Namespace, rec.Name, rec.UID, rec.ResourceVersion)

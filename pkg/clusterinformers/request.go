@@ -1,0 +1,85 @@
+package clusterinformers
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+)
+
+// connection is one HTTP response that a stream reads.
+type connection struct {
+	access *access
+	body   io.ReadCloser
+	over   func()
+}
+
+func (c *connection) close() {
+	c.over()
+	_ = c.body.Close() //nolint:errcheck // there is nothing to do about it
+}
+
+// watchSlack is how much longer than asked for a watch may last before it is
+// taken for dead.
+const watchSlack = 30 * time.Second
+
+func (s *stream) request(ctx context.Context, a *access) (*connection, error) {
+	opts := s.opts
+	opts.ResourceVersion = s.rv
+	if !s.initial {
+		opts.SendInitialEvents, opts.ResourceVersionMatch = nil, ""
+	}
+	opts.Watch = true
+	limit := watchSlack
+	if opts.TimeoutSeconds != nil {
+		limit += time.Duration(*opts.TimeoutSeconds) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	over := a.use(cancel)
+	body, err := s.part.do(ctx, a, &opts)
+	if err != nil {
+		over()
+		return nil, err
+	}
+	return &connection{access: a, body: body, over: over}, nil
+}
+
+// do sends a list or watch request.
+func (p *part) do(ctx context.Context, a *access, opts *metav1.ListOptions) (io.ReadCloser, error) {
+	i := p.informer
+	client, err := a.rest(i.res.gvr.GroupVersion())
+	if err != nil {
+		return nil, err
+	}
+	opts.LabelSelector, opts.FieldSelector = i.rule.Labels, i.rule.Fields
+	accept := runtime.ContentTypeJSON
+	if decode.Encoding(i.encoding.Load()) == decode.Protobuf {
+		accept = runtime.ContentTypeProtobuf
+	}
+	req := client.Get().Resource(i.res.gvr.Resource).SpecificallyVersionedParams(opts, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).
+		SetHeader("Accept", accept).MaxRetries(0)
+	if p.namespace != "" {
+		req = req.Namespace(p.namespace)
+	}
+	return stream200(ctx, req)
+}
+
+// stream200 sends a request and returns the body of a 200 response.
+func stream200(ctx context.Context, req *rest.Request) (io.ReadCloser, error) {
+	body, err := req.Stream(ctx)
+	if err == nil {
+		return body, nil
+	}
+	if refusal := asRefusal(err); refusal != nil {
+		return nil, errors.Join(refusal, err)
+	}
+	return nil, err
+}
