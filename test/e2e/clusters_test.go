@@ -134,7 +134,7 @@ type logs struct {
 	buf bytes.Buffer
 }
 
-const maxLogs = 4 << 20
+const maxLogs = 256 << 10
 
 func (l *logs) Write(b []byte) (int, error) {
 	l.mu.Lock()

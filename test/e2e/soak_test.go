@@ -329,8 +329,15 @@ func (s *soak) quiet(ctx context.Context) (int, error) {
 		}
 	}
 	clear(s.joined)
-	return total, until(ctx, patience, s.empty)
+	if err := until(ctx, patience, s.empty); err != nil {
+		return 0, err
+	}
+	return total, until(ctx, idle+patience, s.disconnected)
 }
+
+// idle is when a connection goes that was dialled for a request that had
+// already been given up.
+const idle = 90 * time.Second
 
 // empty reports whether no member is left, nor anything of one.
 func (s *soak) empty() error {
@@ -343,6 +350,11 @@ func (s *soak) empty() error {
 	for scope := range s.fed.index.Snapshot().Scopes("") {
 		return fmt.Errorf("scope %s of %s is left in the index", scope.Kind, scope.Member)
 	}
+	return nil
+}
+
+// disconnected reports whether no connection is left.
+func (s *soak) disconnected() error {
 	for _, c := range s.clusters {
 		if open := c.Proxy.Stats().Open; open > 0 {
 			return fmt.Errorf("%d connections to %s are left", open, c.Name)
