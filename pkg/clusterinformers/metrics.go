@@ -36,7 +36,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "federator", Name: "scope_event_to_commit_seconds", Help: "From a watch event read to it visible in a snapshot.",
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
-			Buckets: []float64{1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, .1, .25, .5, 1, 5},
+			Buckets: []float64{1e-3, 5e-3, 2.5e-2, .1, 1},
 		}, []string{"member", "kind"}),
 	}
 	if r == nil {
