@@ -99,6 +99,24 @@ var vocabulary = map[string]command{
 		}
 		return c.Apply(ctx, []byte(ts.ReadFile(args[1])))
 	}},
+	// workloads applies applications of 19 kinds, each in a namespace, and
+	// writes some pods as a kubelet leaves them.
+	"workloads": {"NAME APPLICATIONS PODS", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) error {
+		c, err := s.cluster(args[0])
+		if err != nil {
+			return err
+		}
+		apps, err1 := strconv.Atoi(args[1])
+		pods, err2 := strconv.Atoi(args[2])
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		if err := kube.Workloads(ctx, c, apps); err != nil {
+			return err
+		}
+		prefix := s.namespace + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
+		return kube.BulkPods(ctx, c, pods, kube.BulkOptions{Prefix: prefix, Namespaces: 3})
+	}},
 	// kubectl runs the real one, around the proxy.
 	"kubectl": {"NAME ARG...", func(_ context.Context, s *story, ts *testscript.TestScript, args []string) error {
 		file, err := s.direct(args[0])

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/test/kube"
@@ -69,6 +70,23 @@ var expectations = map[string]expectation{
 		}
 		for scope := range snapshot.Scopes(name) {
 			return fmt.Errorf("scope %s is in the index", scope.Kind)
+		}
+		return nil
+	}},
+	// identity: the member goes by the UID that its Cluster has now.
+	"identity": {"NAME", func(s *story, args []string) error {
+		path := []string{"/apis/cluster.x-k8s.io/v1beta2/namespaces", s.namespace, "clusters", args[0]}
+		raw, err := s.hub.Client().CoreV1().RESTClient().Get().AbsPath(path...).DoRaw(context.Background())
+		if err != nil {
+			return err
+		}
+		cluster, err := decode(raw)
+		if err != nil {
+			return err
+		}
+		want := (&unstructured.Unstructured{Object: cluster}).GetUID()
+		if m, _ := s.fed.index.Snapshot().Member(s.member(args[0])); m.UID != string(want) {
+			return fmt.Errorf("UID is %q, the Cluster's %q", m.UID, want)
 		}
 		return nil
 	}},
