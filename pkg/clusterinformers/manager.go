@@ -2,7 +2,6 @@ package clusterinformers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,7 +46,8 @@ func New(opts Options) (*Manager, error) {
 // returns when everything that it started has ended. What is in the index
 // stays.
 func (m *Manager) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+	outer := ctx
+	ctx, cancel := context.WithCancelCause(outer)
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -64,10 +64,10 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-m.changed:
 			m.reconcile(ctx, &wg)
 		case <-ctx.Done():
-			if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-				return err
+			if outer.Err() != nil {
+				return nil
 			}
-			return nil
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,26 +78,34 @@ func (mb *member) run(ctx context.Context) {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wg.Go(func() {
-		if err := safely(func() error { mb.conn.run(ctx); return nil }); err != nil {
-			mb.conn.swap(nil, &Refusal{Panicked, err.Error()})
-			mb.log.Error("member failed", "error", err)
-		}
-	})
-	err := safely(func() error { mb.loop(ctx); return nil })
-	if err != nil {
-		mb.log.Error("member failed", "error", err)
-		mb.conn.swap(nil, &Refusal{Panicked, err.Error()})
-	}
+	wg.Go(func() { mb.guard(ctx, mb.conn.run) })
+	mb.guard(ctx, mb.loop)
 	mb.stopAll()
-	if err != nil {
-		<-ctx.Done()
-	}
 	if mb.leaving.Load() {
 		mb.manager.opts.Index.RemoveMember(mb.name)
 		mb.manager.metrics.forget(mb.name, "")
 	}
 	mb.conn.swap(nil, &Refusal{Deleting, "the member has left"})
+}
+
+// guard is the panic boundary of the member's own goroutines: the member is
+// refused for a while, and then reached anew.
+func (mb *member) guard(ctx context.Context, f func(context.Context)) {
+	for delay := panicFirst; ctx.Err() == nil; delay = min(2*delay, panicMax) {
+		err := safely(func() error { f(ctx); return nil })
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		mb.manager.metrics.panics.WithLabelValues(mb.name, "").Inc()
+		mb.log.Error("member failed and is started anew", "error", err)
+		mb.conn.noteError(err)
+		mb.use(nil)
+		mb.conn.swap(nil, &Refusal{Panicked, err.Error()})
+		if pause(ctx, delay) != nil {
+			return
+		}
+		mb.again()
+	}
 }
 
 // afterNudge are the times at which discovery is asked again once something
@@ -165,8 +174,16 @@ func (mb *member) nudge() {
 // update gives the member its newest spec.
 func (mb *member) update(spec Spec) {
 	mb.mu.Lock()
+	same := reflect.DeepEqual(mb.spec, spec)
 	mb.spec = spec
 	mb.mu.Unlock()
+	if !same {
+		mb.again()
+	}
+}
+
+// again has the newest spec taken.
+func (mb *member) again() {
 	select {
 	case mb.updated <- struct{}{}:
 	default:
