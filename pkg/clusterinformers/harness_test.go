@@ -130,6 +130,8 @@ func (j journal) panicOn(message string, times int) {
 	j.fatal[message] = times
 }
 
+type dynamicClient = dynamic.Interface
+
 // rig is a manager that follows simulated members.
 type rig struct {
 	t       *testing.T
@@ -141,7 +143,7 @@ type rig struct {
 	metrics *prometheus.Registry
 	asked   map[string]int // LISTs that the test itself made, by member and kind
 	end     func()         // stops the manager, and checks that Run returns
-	dynamic map[string]dynamic.Interface
+	dynamic map[string]dynamicClient
 }
 
 func specOf(t *testing.T, m *sim.Member) clusterinformers.Spec {
@@ -162,7 +164,7 @@ func newRig(t *testing.T, fleet sim.Options, prepare func(*rig, *clusterinformer
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 	r := &rig{
-		t: t, asked: map[string]int{}, dynamic: map[string]dynamic.Interface{}, metrics: prometheus.NewRegistry(),
+		t: t, asked: map[string]int{}, dynamic: map[string]dynamicClient{}, metrics: prometheus.NewRegistry(),
 		log: journal{slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}), &journalState{lines: map[string]int{}, fatal: map[string]int{}}},
 	}
 	var err error
