@@ -158,6 +158,11 @@ func TestAddressJudge(t *testing.T) {
 	if (addressJudge{network: other}).judge(netip.MustParseAddr("169.254.169.254")) == nil {
 		t.Error("allowing one range allows another")
 	}
+	for _, s := range []string{"64:ff9b::7f00:1", "2002:7f00:1::1", "::ffff:127.0.0.1"} {
+		if r := (addressJudge{network: other}).judge(netip.MustParseAddr(s)); r != nil {
+			t.Errorf("%s leads to an allowed address and is refused: %v", s, r)
+		}
+	}
 }
 
 func TestRedirectIsRefused(t *testing.T) {

@@ -128,6 +128,9 @@ func TestKubeconfigRefusals(t *testing.T) {
 		"server of another scheme": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.Server = "unix:///var/run/docker.sock"
 		}, InvalidKubeconfig, "not a URL"},
+		"host of another scheme": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+			c.Server = "ftp://api.example.com"
+		}, InvalidKubeconfig, "not a URL"},
 		"server that does not parse": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.Server = "https://" + secret + "%zz"
 		}, InvalidKubeconfig, "not a URL"},
