@@ -83,11 +83,11 @@ var errNotServed = errors.New("this version of Cluster is not served any more")
 // the hub to another version of Cluster when it no longer serves the one in
 // use.
 func (s *clusterAPI) Run(ctx context.Context, set func([]Spec)) error {
-	client, err := hubTransport(s.Config)
+	client, end, err := hubTransport(s.Config)
 	if err != nil {
 		return fmt.Errorf("cluster API: %w", err)
 	}
-	defer client.CloseIdleConnections()
+	defer end()
 	dyn, err := dynamic.NewForConfigAndClient(s.Config, client)
 	if err != nil {
 		return fmt.Errorf("cluster API: %w", err)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
-	"sync/atomic"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -51,9 +53,16 @@ func newTransport(cfg *rest.Config, o transportOptions) (*http.Client, error) {
 		// For HTTP/1.1 servers, which know no pings.
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: o.PingInterval, Interval: max(o.PingTimeout/3, time.Second), Count: 3},
 	}
+	t := &transport{conns: map[*conntrack]struct{}{}}
 	base := &http.Transport{
-		Proxy:                  nil, // not the environment's either
-		DialContext:            dialer.DialContext,
+		Proxy: nil, // not the environment's either
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return t.track(c), nil
+		},
 		TLSClientConfig:        tlsConfig,
 		TLSHandshakeTimeout:    handshakeTimeout,
 		DisableCompression:     true,
@@ -67,11 +76,11 @@ func newTransport(cfg *rest.Config, o transportOptions) (*http.Client, error) {
 			WriteByteTimeout: o.PingInterval + o.PingTimeout,
 		},
 	}
-	authorized, err := rest.HTTPWrappersForConfig(cfg, base)
-	if err != nil {
+	t.base = base
+	if t.next, err = rest.HTTPWrappersForConfig(cfg, base); err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: &transport{base: base, next: authorized}}, nil
+	return &http.Client{Transport: t}, nil
 }
 
 // hubTransport returns a client for the hub, by the operator's own
@@ -88,19 +97,27 @@ func hubTransport(cfg *rest.Config) (*http.Client, error) {
 // It is the outermost round tripper, as the ones that add credentials do not
 // pass CloseIdleConnections on.
 type transport struct {
-	base    http.RoundTripper // whose connections they are
-	next    http.RoundTripper
-	retired atomic.Bool
+	base http.RoundTripper // whose connections they are
+	next http.RoundTripper
+
+	mu      sync.Mutex
+	retired bool
+	under   int                     // requests under way, bodies not closed included
+	conns   map[*conntrack]struct{} // open, where it is we who dial
 }
 
 // RoundTrip sends a request. An answer that redirects is an error that is a
 // *Refusal.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t.mu.Lock()
+	t.under++
+	t.mu.Unlock()
 	resp, err := t.next.RoundTrip(r)
 	if err != nil {
+		t.over()
 		return nil, err
 	}
-	resp.Body = &body{resp.Body, t}
+	resp.Body = &body{ReadCloser: resp.Body, over: sync.OnceFunc(t.over)}
 	if c := resp.StatusCode; c >= 300 && c < 400 && c != http.StatusNotModified {
 		_ = resp.Body.Close() // nothing of it is read
 		where := "nowhere"
@@ -112,23 +129,74 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// over ends a request.
+func (t *transport) over() {
+	t.mu.Lock()
+	t.under--
+	t.mu.Unlock()
+	t.release()
+}
+
 // CloseIdleConnections closes what is idle, and has what is in use closed as
 // soon as it is idle.
 func (t *transport) CloseIdleConnections() {
-	t.retired.Store(true)
+	t.mu.Lock()
+	t.retired = true
+	t.mu.Unlock()
 	utilnet.CloseIdleConnectionsFor(t.base)
+	t.release()
+}
+
+// release closes the connections of a retired transport. While a request is
+// under way it leaves to the base to know which ones are idle; the base, for
+// its part, does not know yet of a request that has just been given up.
+func (t *transport) release() {
+	t.mu.Lock()
+	retired := t.retired
+	var unused []*conntrack
+	if retired && t.under == 0 {
+		unused = slices.Collect(maps.Keys(t.conns))
+	}
+	t.mu.Unlock()
+	if !retired {
+		return
+	}
+	for _, c := range unused {
+		_ = c.Close() // there is nobody to tell
+	}
+	utilnet.CloseIdleConnectionsFor(t.base)
+}
+
+// conntrack is a connection that its transport knows of while it is open.
+type conntrack struct {
+	net.Conn
+	transport *transport
+}
+
+func (t *transport) track(c net.Conn) *conntrack {
+	out := &conntrack{c, t}
+	t.mu.Lock()
+	t.conns[out] = struct{}{}
+	t.mu.Unlock()
+	t.release() // the request that it was dialled for may be over
+	return out
+}
+
+func (c *conntrack) Close() error {
+	c.transport.mu.Lock()
+	delete(c.transport.conns, c)
+	c.transport.mu.Unlock()
+	return c.Conn.Close()
 }
 
 type body struct {
 	io.ReadCloser
-	transport *transport
+	over func()
 }
 
 func (b *body) Close() error {
 	err := b.ReadCloser.Close()
-	if b.transport.retired.Load() {
-		utilnet.CloseIdleConnectionsFor(b.transport.base)
-	}
+	b.over()
 	return err
 }
 
