@@ -3,22 +3,36 @@ package clusterinformers
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // account is what one member costs, against its budget.
 type account struct {
-	limit   Budget
-	bytes   atomic.Int64
-	objects atomic.Int64
+	limit Budget
+
+	mu             sync.Mutex
+	objects, bytes int64
 }
 
-// charge adds to the account, or takes from it, and reports whether it is
-// within the budget now.
+// charge adds to the account, or takes from it. It reports false, and charges
+// nothing, when more is asked for than the budget has: then only who asked is
+// over it.
 func (a *account) charge(objects, bytes int64) bool {
-	o, b := a.objects.Add(objects), a.bytes.Add(bytes)
-	return b <= a.limit.Bytes && o <= int64(a.limit.Objects)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o, b := a.objects+objects, a.bytes+bytes
+	if objects > 0 && o > int64(a.limit.Objects) || bytes > 0 && b > a.limit.Bytes {
+		return false
+	}
+	a.objects, a.bytes = o, b
+	return true
+}
+
+// charged returns what is in the account.
+func (a *account) charged() (objects, bytes int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.objects, a.bytes
 }
 
 // slots bounds the first lists under way over all members; each member may

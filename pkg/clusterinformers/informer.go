@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,11 +142,13 @@ func safely(f func() error) (err error) {
 // charge sets what the scope costs the member, and reports whether the member
 // is within its budget. i.mu must be held, but in the constructor.
 func (i *informer) charge(objects int, bytes int64) bool {
-	o, b := int64(objects)-i.objects, bytes-i.bytes
-	i.objects, i.bytes = int64(objects), bytes
 	i.metrics.objects.Set(float64(objects))
 	i.metrics.bytes.Set(float64(bytes))
-	return i.member.account.charge(o, b)
+	if !i.member.account.charge(int64(objects)-i.objects, bytes-i.bytes) {
+		return false
+	}
+	i.objects, i.bytes = int64(objects), bytes
+	return true
 }
 
 // commit publishes what the parts have put into the scope. i.mu must be held.
@@ -158,6 +161,9 @@ func (i *informer) commit() error {
 		i.metrics.latency.Observe(now.Sub(t).Seconds())
 	}
 	i.waiting = i.waiting[:0]
+	if !slices.ContainsFunc(i.parts, func(p *part) bool { return p.state == aggregate.Syncing || p.state == aggregate.Unknown }) {
+		i.rested.Store(true)
+	}
 	if !i.charge(i.scope.Size()) {
 		return errOverBudget
 	}
@@ -177,9 +183,6 @@ func (i *informer) setPart(p *part, state aggregate.State, reason string) {
 func (i *informer) setPartLocked(p *part, state aggregate.State, reason string) {
 	p.state, p.reason = state, clip(reason)
 	i.scope.SetStatus(i.status())
-	if p.state != aggregate.Syncing && p.state != aggregate.Unknown {
-		i.rested.Store(true)
-	}
 }
 
 // setNote changes the condition of the held version, which other members may
@@ -229,7 +232,7 @@ func (i *informer) status() aggregate.Status {
 	if s.State != aggregate.Synced {
 		return s
 	}
-	if s.Reason = i.rule.narrowed(); s.Reason != "" {
+	if s.Reason = i.rule.narrowed(i.res.namespaced); s.Reason != "" {
 		s.State = aggregate.Partial
 	}
 	if i.note != "" && s.Reason != "" {

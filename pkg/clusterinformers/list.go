@@ -38,7 +38,9 @@ func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (ru
 		}
 		list, err := p.listOnce(ctx, a, opts)
 		if err == nil {
-			return list, nil
+			if err = p.counted(list, opts.Continue == ""); err == nil {
+				return list, nil
+			}
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -72,10 +74,26 @@ func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (ru
 	}
 }
 
+// counted charges the member for one more page, and drops what pages before
+// the first were charged for.
+func (p *part) counted(page *objectList, first bool) error {
+	if first {
+		p.pages = size{}
+	}
+	p.pages.objects += int64(len(page.Items))
+	for _, o := range page.Items {
+		p.pages.bytes += o.(*object).item.Size()
+	}
+	if !p.settle(p.pages) {
+		return fmt.Errorf("first list: %w", errOverBudget)
+	}
+	return nil
+}
+
 // listTimeout bounds one page of a list.
 const listTimeout = 2 * time.Minute
 
-func (p *part) listOnce(ctx context.Context, a *access, opts metav1.ListOptions) (runtime.Object, error) {
+func (p *part) listOnce(ctx context.Context, a *access, opts metav1.ListOptions) (*objectList, error) {
 	i := p.informer
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -98,7 +116,7 @@ func (p *part) listOnce(ctx context.Context, a *access, opts metav1.ListOptions)
 	return p.decodeList(raw, now)
 }
 
-func (p *part) decodeList(raw []byte, now time.Time) (runtime.Object, error) {
+func (p *part) decodeList(raw []byte, now time.Time) (*objectList, error) {
 	i := p.informer
 	d, err := decode.New(i.res.gvk, decode.Encoding(i.encoding.Load()), i.rules)
 	if err != nil {

@@ -21,6 +21,7 @@ type Manager struct {
 
 	mu      sync.Mutex
 	views   [][]Spec // by source, nil until its first
+	unseen  bool     // views have changed since the last reconcile
 	members map[string]*member
 	leaving map[string]*member // under way out; a successor waits for it
 }
@@ -75,6 +76,7 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) setView(source int, view []Spec) {
 	m.mu.Lock()
 	m.views[source] = append(make([]Spec, 0, len(view)), view...)
+	m.unseen = true
 	m.mu.Unlock()
 	select {
 	case m.changed <- struct{}{}:
@@ -102,6 +104,7 @@ func (m *Manager) wanted() (specs map[string]Spec, complete bool) {
 func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.unseen = false
 	specs, complete := m.wanted()
 	for name, mb := range m.members {
 		spec, stays := specs[name]
@@ -172,9 +175,9 @@ func (m *Manager) Members() []MemberStatus {
 func (m *Manager) Ready() (bool, []string) {
 	m.mu.Lock()
 	_, complete := m.wanted()
-	pending := len(m.changed) > 0
+	unseen := m.unseen
 	m.mu.Unlock()
-	if !complete || pending {
+	if !complete || unseen {
 		return false, []string{"sources"}
 	}
 	var waiting []string

@@ -200,10 +200,11 @@ func (o *Options) rule(kind aggregate.Kind) (KindRule, bool) {
 	return KindRule{}, false
 }
 
-// narrowed says in words what a rule leaves out, "" when it keeps everything.
-func (r KindRule) narrowed() string {
+// narrowed says in words what a rule leaves out of a kind, "" when it keeps
+// everything.
+func (r KindRule) narrowed(namespaced bool) string {
 	var parts []string
-	if len(r.Namespaces) > 0 {
+	if namespaced && len(r.Namespaces) > 0 {
 		parts = append(parts, "only namespaces "+strings.Join(r.Namespaces, ","))
 	}
 	if r.Labels != "" {

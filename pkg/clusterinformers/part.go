@@ -28,11 +28,13 @@ type part struct {
 	state  aggregate.State
 	reason string
 	cause  string // of the next relist
+	ahead  size   // charged for items of a list under way, beyond what the scope holds
 
 	stream *stream            // the Reflector's goroutine only
 	stop   context.CancelFunc // ends the Reflector
 	over   string             // why the budget is exceeded; the Reflector's goroutine only
 	failed *panicError        // of the stream's goroutine, which has ended
+	pages  size               // listed so far; the list's goroutine only
 	lists  gate               // lists under way: the Reflector does not wait for them when it is stopped
 }
 
@@ -99,8 +101,9 @@ func (p *part) run(ctx context.Context) error {
 	i := p.informer
 	outer := ctx
 	ctx, p.stop = context.WithCancel(outer)
-	defer p.stop()
 	p.failed, p.over = nil, ""
+	defer p.settle(size{})
+	defer p.join()
 	p.lists.open()
 	logger := logr.Discard()
 	lw := &cache.ListWatch{ListWithContextFunc: p.ListWithContext, WatchFuncWithContext: p.WatchWithContext}
@@ -109,7 +112,7 @@ func (p *part) run(ctx context.Context) error {
 	})
 	r.MaxInternalErrorRetryDuration = time.Minute
 	p.follow(klog.NewContext(ctx, logger), r)
-	p.lists.wait()
+	p.join()
 	p.flush()
 	if p.failed != nil {
 		return p.failed
@@ -120,6 +123,15 @@ func (p *part) run(ctx context.Context) error {
 	i.giveUp(p)
 	_ = pause(outer, overBudgetFirst+rand.N(overBudgetStir)) //nolint:errcheck // the caller looks at ctx
 	return nil
+}
+
+// join ends what the Reflector has started, and waits for it.
+func (p *part) join() {
+	p.stop()
+	if s := p.stream; s != nil {
+		s.Stop()
+	}
+	p.lists.wait()
 }
 
 // follow lists and watches until ctx is done. It is the Reflector's own loop,
@@ -222,7 +234,8 @@ func (p *part) applied(o *object) error {
 func (p *part) committed(err error) error {
 	switch {
 	case errors.Is(err, errOverBudget):
-		p.exceed(fmt.Sprintf("member holds %d objects, %d bytes", p.informer.member.account.objects.Load(), p.informer.member.account.bytes.Load()))
+		objects, bytes := p.informer.member.account.charged()
+		p.exceed(fmt.Sprintf("more would be held than the budget has: the member's other scopes and this one before hold %d objects, %d bytes", objects, bytes))
 	case err != nil:
 		p.stop()
 	}
@@ -233,6 +246,24 @@ func (p *part) committed(err error) error {
 func (p *part) exceed(why string) {
 	p.over = why
 	p.stop()
+}
+
+// settle sets what the items of a list under way, which the index does not hold
+// yet, cost the member, and reports whether it has the budget. A list that
+// takes the place of what the scope holds needs no second one.
+func (p *part) settle(listed size) bool {
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	ahead := size{max(0, listed.objects-i.objects), max(0, listed.bytes-i.bytes)}
+	if ahead == p.ahead {
+		return true
+	}
+	if !i.member.account.charge(ahead.objects-p.ahead.objects, ahead.bytes-p.ahead.bytes) {
+		return false
+	}
+	p.ahead = ahead
+	return true
 }
 
 // flush commits what a stopped watch has left behind.
@@ -264,6 +295,7 @@ func (p *part) Bookmark(rv string) error {
 // Replace makes the part hold exactly what was listed.
 func (p *part) Replace(objs []any, rv string) error {
 	i := p.informer
+	p.settle(size{}) // the commit charges all of it
 	items := make([]aggregate.Item, len(objs))
 	for n, o := range objs {
 		items[n] = o.(*object).item
@@ -271,7 +303,6 @@ func (p *part) Replace(objs []any, rv string) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	p.state, p.reason = aggregate.Synced, ""
-	i.rested.Store(true)
 	i.relists[p.cause]++
 	i.metrics.relist(p.cause)
 	p.cause = "other"
@@ -298,7 +329,6 @@ func (i *informer) giveUp(p *part) {
 	defer i.mu.Unlock()
 	p.state, p.reason = aggregate.OverBudget, clip(p.over)
 	p.cause = "budget"
-	i.rested.Store(true)
 	_, err := i.scope.ReplaceNamespace(p.namespace, nil, i.status())
 	if err == nil {
 		err = i.commit()

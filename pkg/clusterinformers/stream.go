@@ -35,7 +35,7 @@ type stream struct {
 	rv      string
 	initial bool  // the initial events are not complete: there is no resuming yet
 	slot    *slot // while initial
-	pending aggregateSize
+	listed  size
 	resumed int  // times reopened without an event since
 	suspect bool // what came last made no sense: the scope is Stale until something does
 
@@ -44,8 +44,8 @@ type stream struct {
 	why  string
 }
 
-// aggregateSize is what items on their way will cost.
-type aggregateSize struct{ objects, bytes int64 }
+// size is what items cost.
+type size struct{ objects, bytes int64 }
 
 // streamBuffer is how many events may wait between the two goroutines of a
 // part.
@@ -173,7 +173,7 @@ func (s *stream) run(ctx context.Context, c *connection) {
 	defer close(s.done)
 	defer close(s.events)
 	defer s.slot.release()
-	defer s.settle(0, 0)
+	defer s.part.settle(size{})
 	err := safely(func() error {
 		for {
 			end := s.read(ctx, c)
@@ -363,7 +363,7 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 			o.first = true
 			s.initial = false
 			s.slot.release()
-			s.settle(0, 0)
+			s.part.settle(size{})
 		}
 	case watch.Deleted:
 		o.namespace, o.name = cloneKey(&ev.Record)
@@ -378,7 +378,9 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 		o.rv = o.item.ResourceVersion()
 		if s.initial {
 			s.slot.progress()
-			if !s.settle(s.pending.objects+1, s.pending.bytes+o.item.Size()) {
+			s.listed.objects++
+			s.listed.bytes += o.item.Size()
+			if !s.part.settle(s.listed) {
 				return out, fmt.Errorf("first list: %w", errOverBudget)
 			}
 		}
@@ -391,14 +393,6 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 
 // errNameless is an object that no API server can have.
 var errNameless = fmt.Errorf("%w: object without a name", decode.ErrMalformed)
-
-// settle sets what the items of the first list, which the index does not hold
-// yet, cost the member, and reports whether it is within its budget.
-func (s *stream) settle(objects, bytes int64) bool {
-	ok := s.part.informer.member.account.charge(objects-s.pending.objects, bytes-s.pending.bytes)
-	s.pending = aggregateSize{objects, bytes}
-	return ok
-}
 
 // statusError turns an error event into the end of the connection, or of the
 // stream.
