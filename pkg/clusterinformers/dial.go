@@ -84,13 +84,26 @@ func newTransport(cfg *rest.Config, o transportOptions) (*http.Client, error) {
 }
 
 // hubTransport returns a client for the hub, by the operator's own
-// configuration, which law 9 does not judge. It goes away like a member's.
-func hubTransport(cfg *rest.Config) (*http.Client, error) {
-	rt, err := rest.TransportFor(cfg)
-	if err != nil {
-		return nil, err
+// configuration, which law 9 does not judge, and what ends its connections.
+func hubTransport(cfg *rest.Config) (client *http.Client, end func(), err error) {
+	t := &transport{conns: map[*conntrack]struct{}{}}
+	own := rest.CopyConfig(cfg)
+	dial := own.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext // client-go's own
 	}
-	return &http.Client{Transport: &transport{base: rt, next: rt}}, nil
+	own.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return t.track(c), nil
+	}
+	if t.base, err = rest.TransportFor(own); err != nil {
+		return nil, nil, err
+	}
+	t.next = t.base
+	return &http.Client{Transport: t}, t.CloseIdleConnections, nil
 }
 
 // transport refuses redirects, and lets its connections go once it is retired.
