@@ -1,0 +1,327 @@
+package clusterinformers
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+func TestOptionsSayAllThatIsWrong(t *testing.T) {
+	_, err := New(Options{
+		DiscoveryInterval: -1, GiveUpAfter: -1, PingInterval: -1, PingTimeout: -1, ParallelSyncs: -1,
+		Kinds: []KindRule{
+			{}, {Kind: "*.*"}, {Kind: "*apps"}, {Kind: "Pod", Labels: "a in"}, {Kind: "Pod", Fields: "x"},
+			{Kind: "Pod", Drop: []string{"metadata"}}, {Kind: "Pod", Drop: []string{"spec..x"}}, {Kind: "Pod", Drop: []string{"metadata.uid"}},
+		},
+		Held: []HeldVersion{{Kind: "Pod"}, {Kind: "Pod", Version: "apps/v1"}},
+	})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, says := range []string{
+		"Index is required", "Logger is required", "at least one of Sources", "DiscoveryInterval", "GiveUpAfter", "PingInterval", "PingTimeout",
+		"ParallelSyncs and Budget", "kinds[0].kind is required", `kinds[1].kind "*.*"`, `kinds[2].kind "*apps"`, "kinds[3].labels", "kinds[4].fields",
+		"kinds[5].drop", "kinds[6].drop", "kinds[7].drop", "held[0]", "held[1]",
+	} {
+		if !strings.Contains(err.Error(), says) {
+			t.Errorf("%q is missing in: %v", says, err)
+		}
+	}
+}
+
+func TestFirstRuleThatMatchesDecides(t *testing.T) {
+	for _, tt := range []struct {
+		rules []KindRule
+		kind  aggregate.Kind
+		want  bool
+	}{
+		{nil, "Pod", true},
+		{nil, "Event", false},
+		{nil, "Lease.coordination.k8s.io", false},
+		{[]KindRule{}, "Pod", false},
+		{[]KindRule{{Kind: "*"}}, "Event.events.k8s.io", false},
+		{[]KindRule{{Kind: "*.coordination.k8s.io"}}, "Lease.coordination.k8s.io", false},
+		{[]KindRule{{Kind: "Event"}}, "Event", true},
+		{[]KindRule{{Kind: "*.apps"}}, "Deployment.apps", true},
+		{[]KindRule{{Kind: "*.apps"}}, "Pod", false},
+		{[]KindRule{{Kind: "Deployment.apps", Exclude: true}, {Kind: "*.apps"}}, "Deployment.apps", false},
+		{[]KindRule{{Kind: "*.apps"}, {Kind: "Deployment.apps", Exclude: true}}, "Deployment.apps", true},
+	} {
+		o := Options{Kinds: tt.rules}
+		if _, got := o.rule(tt.kind); got != tt.want {
+			t.Errorf("%+v keeps %s: %t, want %t", tt.rules, tt.kind, got, tt.want)
+		}
+	}
+}
+
+func offerOf(kind string, versions ...string) offer {
+	o := offer{}
+	for _, v := range versions {
+		o.add(schema.GroupVersion{Group: "shop.example", Version: v}, []metav1.APIResource{{Name: "widgets", Kind: kind, Verbs: metav1.Verbs{"list", "watch"}}})
+	}
+	return o
+}
+
+func TestCatalogPicksTheHeldVersion(t *testing.T) {
+	const kind aggregate.Kind = "Widget.shop.example"
+	for _, tt := range []struct {
+		name    string
+		held    []HeldVersion
+		members [][]string
+		want    []string // by member
+		says    string
+	}{
+		{"one member", nil, [][]string{{"v1", "v1beta1"}}, []string{"v1"}, ""},
+		{"preferred of all in common", nil, [][]string{{"v2", "v1", "v1beta1"}, {"v1", "v1beta1"}}, []string{"v1", "v1"}, ""},
+		{"stable before beta", nil, [][]string{{"v1", "v2beta1"}, {"v2beta1", "v1"}}, []string{"v1", "v1"}, ""},
+		{"nothing in common", nil, [][]string{{"v2"}, {"v1"}}, []string{"v2", "v1"}, "no version in common"},
+		{"configured", []HeldVersion{{kind, "v1beta1"}}, [][]string{{"v1", "v1beta1"}, {"v1beta1"}}, []string{"v1beta1", "v1beta1"}, ""},
+		{"configured, not served", []HeldVersion{{kind, "v3"}}, [][]string{{"v1"}}, []string{"v1"}, "v3 is configured but not served"},
+	} {
+		c := newCatalog(tt.held)
+		for i, versions := range tt.members {
+			c.put(string(rune('a'+i)), offerOf("Widget", versions...))
+		}
+		for i, versions := range tt.members {
+			r, condition := c.pick(kind, offerOf("Widget", versions...)[kind])
+			if r.gvr.Version != tt.want[i] || tt.says == "" && condition != "" || !strings.Contains(condition, tt.says) {
+				t.Errorf("%s: member %d holds %s (%q), want %s (%q)", tt.name, i, r.gvr.Version, condition, tt.want[i], tt.says)
+			}
+		}
+		for i := range tt.members {
+			c.put(string(rune('a'+i)), nil)
+		}
+		if len(c.kinds()) != 0 || len(c.tally) != 0 || len(c.offers) != 0 {
+			t.Errorf("%s: %v is left when all have gone", tt.name, c.kinds())
+		}
+	}
+}
+
+func TestCatalogTellsOfChangesOnly(t *testing.T) {
+	c := newCatalog(nil)
+	changed := func(f func()) bool {
+		ch := c.change()
+		f()
+		select {
+		case <-ch:
+			return true
+		default:
+			return false
+		}
+	}
+	if !changed(func() { c.put("a", offerOf("Widget", "v1")) }) {
+		t.Error("a new kind is not told")
+	}
+	c.put("b", offerOf("Widget", "v1"))
+	if changed(func() { c.put("b", offerOf("Widget", "v1")) }) {
+		t.Error("the same again is told")
+	}
+	if !changed(func() { c.put("b", offerOf("Widget", "v2", "v1beta1")) }) {
+		t.Error("another held version is not told")
+	}
+	c.put("b", nil)
+	if !changed(func() { c.put("a", nil) }) {
+		t.Error("a kind that goes is not told")
+	}
+}
+
+func TestOfferTakesWhatCanBeFollowed(t *testing.T) {
+	o := offer{}
+	o.add(schema.GroupVersion{Version: "v1"}, []metav1.APIResource{
+		{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: metav1.Verbs{"list", "watch"}},
+		{Name: "pods", Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}}, // twice
+		{Name: "pods/status", Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}},
+		{Name: "bindings", Kind: "Binding", Verbs: metav1.Verbs{"create"}},
+		{Name: "componentstatuses", Kind: "ComponentStatus", Verbs: metav1.Verbs{"list"}},
+		{Name: "nameless", Verbs: metav1.Verbs{"list", "watch"}},
+	})
+	if len(o) != 1 || len(o["Pod"]) != 1 || !o["Pod"][0].namespaced {
+		t.Errorf("offer %v", o)
+	}
+	// What cannot be told at the moment stays, and only that.
+	last := offerOf("Widget", "v1", "v1beta1")
+	o.keep(last, map[schema.GroupVersion]bool{{Group: "shop.example", Version: "v1"}: true})
+	if kept := o["Widget.shop.example"]; len(kept) != 1 || kept[0].gvr.Version != "v1" {
+		t.Errorf("kept %v", kept)
+	}
+	if apis := o.apis(); !slices.Equal(apis, []string{"shop.example/v1", "v1"}) {
+		t.Errorf("apis %v", apis)
+	}
+}
+
+func TestOfferIsBounded(t *testing.T) {
+	o := offer{}
+	for i := range maxKinds + 10 {
+		o.add(schema.GroupVersion{Version: "v1"}, []metav1.APIResource{{Name: "x", Kind: "K" + strings.Repeat("x", i%70) + string(rune('a'+i/70%26)) + string(rune('a'+i/1820)), Verbs: metav1.Verbs{"list", "watch"}}})
+	}
+	if len(o) != maxKinds {
+		t.Errorf("%d kinds, want %d", len(o), maxKinds)
+	}
+}
+
+func TestAccountRefusesWhatItDoesNotHave(t *testing.T) {
+	a := account{limit: Budget{Objects: 10, Bytes: 100}}
+	for _, step := range []struct {
+		objects, bytes int64
+		want           bool
+	}{
+		{10, 50, true}, {1, 0, false}, {0, 51, false}, {-1, 0, true}, {1, 50, true}, {1, 1, false}, {-10, -100, true},
+	} {
+		if got := a.charge(step.objects, step.bytes); got != step.want {
+			t.Errorf("charge(%d, %d) = %t, want %t", step.objects, step.bytes, got, step.want)
+		}
+	}
+	if o, b := a.charged(); o != 0 || b != 0 {
+		t.Errorf("%d objects, %d bytes are left", o, b)
+	}
+}
+
+func TestClipBoundsAndCleans(t *testing.T) {
+	if got := clip("a\x1b[31m\nb\x7f"); got != "a [31m b " {
+		t.Errorf("%q", got)
+	}
+	long := clip(strings.Repeat("é\xff", maxMessage))
+	if n := utf8.RuneCountInString(long); n != maxMessage || !utf8.ValidString(long) || !strings.HasSuffix(long, "…") {
+		t.Errorf("%d runes, valid %t", n, utf8.ValidString(long))
+	}
+}
+
+func TestClassify(t *testing.T) {
+	status := func(code int32, reason metav1.StatusReason) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason}}
+	}
+	gr := schema.GroupResource{Resource: "pods"}
+	for _, tt := range []struct {
+		err  error
+		want trouble
+	}{
+		{io.ErrUnexpectedEOF, broken},
+		{context.DeadlineExceeded, broken},
+		{errors.New("http2: client connection lost"), broken},
+		{apierrors.NewUnauthorized("x"), denied},
+		{apierrors.NewForbidden(gr, "", nil), forbidden},
+		{apierrors.NewNotFound(gr, ""), absent},
+		{apierrors.NewMethodNotSupported(gr, "watch"), absent},
+		{apierrors.NewResourceExpired("x"), expired},
+		{apierrors.NewGone("x"), expired},
+		{apierrors.NewBadRequest("x"), unable},
+		{status(406, metav1.StatusReasonNotAcceptable), unable},
+		{apierrors.NewTooManyRequests("x", 1), busy},
+		{apierrors.NewInternalError(errors.New("x")), busy},
+		{apierrors.NewServiceUnavailable("x"), busy},
+		{status(502, ""), busy},
+	} {
+		if got := classify(tt.err); got != tt.want {
+			t.Errorf("classify(%v) = %d, want %d", tt.err, got, tt.want)
+		}
+	}
+}
+
+func TestNewerThanLibrary(t *testing.T) {
+	for v, want := range map[string]bool{
+		"v1.36.3": false, "v1.28.0-eks-abc": false, "v1.36.0+k3s1": false, "v1.37.0": true, "v2.0.0": true, "": true, "nonsense": true,
+	} {
+		if got := newerThanLibrary(v); got != want {
+			t.Errorf("newerThanLibrary(%q) = %t", v, got)
+		}
+	}
+}
+
+func TestSlotsThatStallGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(2)
+		take := func(member chan struct{}) (*slot, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			return s.take(ctx, member)
+		}
+		a, b := make(chan struct{}, slotsPerMember), make(chan struct{}, slotsPerMember)
+		first, err := take(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := take(a); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := take(b); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("a third of two slots: %v", err)
+		}
+		if len(b) != 0 {
+			t.Error("who got no slot holds one of its member's")
+		}
+		first.release()
+		first.release()
+		third, err := take(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 6 { // it moves for longer than it may be idle
+			time.Sleep(slotIdle - time.Millisecond)
+			third.progress()
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if len(b) != 1 || len(a) != 0 {
+			t.Errorf("held: %d by who moves, %d by who stalls; want 1 and 0", len(b), len(a))
+		}
+		time.Sleep(slotMost)
+		synctest.Wait()
+		if len(s.fleet) != 0 || len(b) != 0 {
+			t.Errorf("%d slots are held for longer than any may be", len(s.fleet))
+		}
+	})
+}
+
+func TestConnLetsAllGoOnAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down error
+		c := newConn(func(context.Context, *access) error { return down })
+		ctx, cancel := context.WithCancel(t.Context())
+		a := newAccess(nil, http.DefaultClient)
+		c.swap(a, nil)
+		down = errors.New("connection refused")
+		ended := make(chan struct{})
+		go func() { defer close(ended); c.run(ctx) }()
+		admitted := make(chan time.Duration, 60)
+		began := time.Now()
+		for range 60 {
+			go func() {
+				if got, err := c.admit(ctx, true); err == nil && got == a {
+					admitted <- time.Since(began)
+				}
+			}()
+		}
+		time.Sleep(time.Minute)
+		if len(admitted) != 0 {
+			t.Fatalf("%d were admitted while the member is out of reach", len(admitted))
+		}
+		if contact, reason, message, _ := c.state(); contact != Disconnected || reason != Unreachable || message != "connection refused" {
+			t.Errorf("%s %s %q", contact, reason, message)
+		}
+		down = nil
+		mended := time.Since(began)
+		var last time.Duration
+		for range 60 {
+			last = <-admitted
+		}
+		// A probe within probeMax, then 25 at once and 50 a second.
+		if took := last - mended; took > probeMax+reopenStir+(60-reopenBurst)*time.Second/reopenRate+time.Millisecond || took < (60-reopenBurst)*time.Second/reopenRate {
+			t.Errorf("the last of 60 was admitted after %s", took)
+		}
+		cancel()
+		<-ended
+	})
+}
