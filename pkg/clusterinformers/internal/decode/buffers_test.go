@@ -2,6 +2,7 @@ package decode
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -26,7 +27,7 @@ func TestAQuietWatchHoldsASmallBuffer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := e.Next(&ev); err != io.EOF {
+	if err := e.Next(&ev); !errors.Is(err, io.EOF) {
 		t.Fatalf("at the end: %v", err)
 	}
 	if len(e.buf) > readLeast {

@@ -101,8 +101,10 @@ func TestRulesShapeTheBodyOnly(t *testing.T) {
 		"none": {Rules{}, in},
 		"redact": {Rules{Redact: true}, `{"apiVersion":"v1","data":{"key":"","z":""},"kind":"Secret","metadata":{"annotations":` +
 			`{"federator.dev/redacted":"true","note":"n"},"labels":{"a":"b"},"name":"s"},"stringData":"","type":"Opaque"}`},
-		"drop": {Rules{Drop: [][]string{{"data"}, {"metadata", "annotations"}, {"metadata", "labels"}, {"absent", "x"}, {"stringData"}, {}}},
-			`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"type":"Opaque"}`},
+		"drop": {
+			Rules{Drop: [][]string{{"data"}, {"metadata", "annotations"}, {"metadata", "labels"}, {"absent", "x"}, {"stringData"}, {}}},
+			`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"type":"Opaque"}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var rec aggregate.Record

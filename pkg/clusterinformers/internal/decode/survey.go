@@ -95,7 +95,7 @@ func surveyEntry(f *field, name string, data []byte, depth int) (unknown string,
 }
 
 func surveyValue(v *value, name string, data []byte, depth int) (unknown string, err error) {
-	known := 0
+	var known int
 	switch v.codec {
 	case codecMessage, codecOrBool, codecOrArray, codecOrStrings:
 		return surveyMessage(v.sub.numbers, name, data, depth)
