@@ -332,12 +332,8 @@ func (s *soak) quiet(ctx context.Context) (int, error) {
 	if err := until(ctx, patience, s.empty); err != nil {
 		return 0, err
 	}
-	return total, until(ctx, idle+patience, s.disconnected)
+	return total, until(ctx, patience, s.disconnected)
 }
-
-// idle is when a connection goes that was dialled for a request that had
-// already been given up.
-const idle = 90 * time.Second
 
 // empty reports whether no member is left, nor anything of one.
 func (s *soak) empty() error {
