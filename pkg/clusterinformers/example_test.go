@@ -54,5 +54,5 @@ func Example() {
 
 	cancel()
 	check(<-done)
-	// Output: fleet/eu-1/Pod/shop/web v1
+	// Output: fleet/eu-1 Pod shop/web v1
 }
