@@ -9,5 +9,12 @@
 // Stories run in parallel, two on two cores.
 //
 // The commands of the stories are described where they are defined, in
-// commands_test.go and eventually_test.go.
+// commands_test.go and eventually_test.go. One story alone:
+//
+//	go test ./test/e2e -run Stories/cut -v
+//
+// TestIsolation prints its figures with -v; timings never fail it. TestSoak
+// lasts as long as the environment's SOAK says, 20 s without; SEED repeats the
+// order of what a former run did, though not its timing. With E2E_LOGS set, a
+// failure shows the ends of the control planes' logs.
 package e2e
