@@ -95,10 +95,10 @@ func TestMembersThatCannotStreamListsAreListed(t *testing.T) {
 
 func TestSpoiltFirstListsAreRepeated(t *testing.T) {
 	for _, way := range []string{"watchlist", "list"} {
-		for _, f := range []sim.Fault{
+		for n, f := range []sim.Fault{
 			{Truncate: 900}, {Garbage: true}, {Reset: true}, {Huge: 1 << 20}, {Status: 429, RetryAfter: 1}, {Status: 500}, {Status: 503},
 		} {
-			t.Run(fmt.Sprintf("%s %+v", way, f), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %d", way, n), func(t *testing.T) {
 				opts := few()
 				r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
 					m := r.fleet.Members()[0]
@@ -106,7 +106,7 @@ func TestSpoiltFirstListsAreRepeated(t *testing.T) {
 					if way == "list" {
 						m.Faults().Add(sim.Fault{Verb: "watchlist", Status: 403})
 					}
-					f.Verb, f.Kind, f.Times = way, pods, 2
+					f.Verb, f.Kind, f.Times = way, pods, 1
 					m.Faults().Add(f)
 				}).start()
 				m := r.fleet.Members()[0]

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -287,12 +288,16 @@ func TestSlotsThatStallGiveWay(t *testing.T) {
 
 func TestConnLetsAllGoOnAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var down error
-		c := newConn(func(context.Context, *access) error { return down })
+		var mended atomic.Bool
+		c := newConn(func(context.Context, *access) error {
+			if mended.Load() {
+				return nil
+			}
+			return errors.New("connection refused")
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		a := newAccess(nil, http.DefaultClient)
 		c.swap(a, nil)
-		down = errors.New("connection refused")
 		ended := make(chan struct{})
 		go func() { defer close(ended); c.run(ctx) }()
 		admitted := make(chan time.Duration, 60)
@@ -311,14 +316,14 @@ func TestConnLetsAllGoOnAtOnce(t *testing.T) {
 		if contact, reason, message, _ := c.state(); contact != Disconnected || reason != Unreachable || message != "connection refused" {
 			t.Errorf("%s %s %q", contact, reason, message)
 		}
-		down = nil
-		mended := time.Since(began)
+		mended.Store(true)
+		at := time.Since(began)
 		var last time.Duration
 		for range 60 {
 			last = <-admitted
 		}
 		// A probe within probeMax, then 25 at once and 50 a second.
-		if took := last - mended; took > probeMax+reopenStir+(60-reopenBurst)*time.Second/reopenRate+time.Millisecond || took < (60-reopenBurst)*time.Second/reopenRate {
+		if took := last - at; took > probeMax+reopenStir+(60-reopenBurst)*time.Second/reopenRate+time.Millisecond || took < (60-reopenBurst)*time.Second/reopenRate {
 			t.Errorf("the last of 60 was admitted after %s", took)
 		}
 		cancel()
