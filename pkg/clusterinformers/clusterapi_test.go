@@ -3,6 +3,7 @@ package clusterinformers
 import (
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -39,10 +40,21 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// passing returns a client that keeps no connection, which would look like one
+// that the source has left behind.
+func passing(t *testing.T, cfg *rest.Config) *http.Client {
+	t.Helper()
+	tlsConfig, err := rest.TLSConfigFor(cfg)
+	must(t, err)
+	rt, err := rest.HTTPWrappersForConfig(cfg, &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true})
+	must(t, err)
+	return &http.Client{Transport: rt}
+}
+
 // patchCluster changes a Cluster in a way that the hub has no method for.
 func patchCluster(t *testing.T, cfg *rest.Config, version, namespace, name, patch string) {
 	t.Helper()
-	d, err := dynamic.NewForConfig(cfg)
+	d, err := dynamic.NewForConfigAndClient(cfg, passing(t, cfg))
 	must(t, err)
 	gvr := schema.GroupVersionResource{Group: clusterGroup, Version: version, Resource: "clusters"}
 	_, err = d.Resource(gvr).Namespace(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
@@ -100,7 +112,7 @@ func TestClusterAPIFollowsClusters(t *testing.T) {
 
 			// Deleted, and kept by a finalizer for a while.
 			patchCluster(t, hub.DirectRESTConfig(), version, "other", "b", `{"metadata":{"finalizers":["test.federator.dev/hold"]}}`)
-			d, err := dynamic.NewForConfig(hub.DirectRESTConfig())
+			d, err := dynamic.NewForConfigAndClient(hub.DirectRESTConfig(), passing(t, hub.DirectRESTConfig()))
 			must(t, err)
 			must(t, d.Resource(schema.GroupVersionResource{Group: clusterGroup, Version: version, Resource: "clusters"}).
 				Namespace("other").Delete(t.Context(), "b", metav1.DeleteOptions{}))
@@ -186,7 +198,7 @@ func TestClusterAPIForbiddenNamespaceDoesNotSilenceOthers(t *testing.T) {
 
 func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 	fleet := kube.StartTest(t, kube.Options{Members: 1})
-	like, err := apiextensions.NewForConfig(fleet.Hub.DirectRESTConfig())
+	like, err := apiextensions.NewForConfigAndClient(fleet.Hub.DirectRESTConfig(), passing(t, fleet.Hub.DirectRESTConfig()))
 	must(t, err)
 	crd, err := like.CustomResourceDefinitions().Get(t.Context(), "clusters."+clusterGroup, getOptions)
 	must(t, err)
@@ -200,7 +212,7 @@ func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 	if len(v.all()) != 0 {
 		t.Errorf("views before Cluster API is installed: %v", v.all())
 	}
-	crds, err := apiextensions.NewForConfig(bare.DirectRESTConfig())
+	crds, err := apiextensions.NewForConfigAndClient(bare.DirectRESTConfig(), passing(t, bare.DirectRESTConfig()))
 	must(t, err)
 	_, err = crds.CustomResourceDefinitions().Create(t.Context(), &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: crd.Name, Labels: crd.Labels, Annotations: crd.Annotations}, Spec: crd.Spec,
@@ -208,7 +220,7 @@ func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 	must(t, err)
 	v.await("no Clusters", func(view []Spec) bool { return len(view) == 0 })
 
-	d, err := dynamic.NewForConfig(bare.DirectRESTConfig())
+	d, err := dynamic.NewForConfigAndClient(bare.DirectRESTConfig(), passing(t, bare.DirectRESTConfig()))
 	must(t, err)
 	gvr := schema.GroupVersionResource{Group: clusterGroup, Version: "v1beta2", Resource: "clusters"}
 	u := &unstructured.Unstructured{Object: map[string]any{
