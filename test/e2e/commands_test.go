@@ -185,9 +185,13 @@ var vocabulary = map[string]command{
 		}
 		return nil
 	}},
-	// body prints an object as the index holds it.
-	"body": {"NAME KIND NAMESPACE/NAME", func(_ context.Context, s *story, ts *testscript.TestScript, args []string) error {
-		o, err := s.object(args[0], args[1], args[2])
+	// body prints an object as the index holds it, once it does.
+	"body": {"NAME KIND NAMESPACE/NAME", func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
+		var o aggregate.Object
+		err := until(ctx, patience, func() (err error) {
+			o, err = s.object(args[0], args[1], args[2])
+			return err
+		})
 		if err != nil {
 			return err
 		}

@@ -26,6 +26,11 @@ func TestStories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // what stories leave behind would be in the way of their next run
+		if err := shared.stop(t.Failed()); err != nil {
+			t.Error(err)
+		}
+	})
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireUniqueNames:  true,
