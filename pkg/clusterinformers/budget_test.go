@@ -118,7 +118,7 @@ func TestParallelSyncsAreBoundedAndNobodyStarves(t *testing.T) {
 	opts := few()
 	opts.Members = 6
 	r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
-		o.ParallelSyncs = 3
+		o.ParallelSyncs = len(opts.Kinds) // what hangs could take all of them
 		for i, m := range r.fleet.Members() {
 			fill(t, m, 20)
 			if i == 0 {
@@ -128,9 +128,13 @@ func TestParallelSyncsAreBoundedAndNobodyStarves(t *testing.T) {
 	}).start()
 	hung := r.fleet.Members()[0]
 	r.until("the one that hangs has been asked", func() bool { return hung.Requests().Verb("watchlist") > 0 })
+	started := time.Now()
 	for _, m := range r.fleet.Members()[1:] {
 		r.synced(m)
 		r.exact(m, opts.Kinds)
+	}
+	if took := time.Since(started); took > 4*time.Second {
+		t.Errorf("the others took %s: they have waited for the one that hangs", took)
 	}
 	if n := r.status(hung).Scopes[aggregate.Syncing]; n != len(opts.Kinds) {
 		t.Errorf("%d scopes of the one that hangs are Syncing, want all %d", n, len(opts.Kinds))

@@ -148,6 +148,22 @@ func TestWatchThatEndsWellAndCannotComeBackIsStale(t *testing.T) {
 	r.synced(m)
 }
 
+func TestScopeThatIsListedAndCannotBeWatchedIsStale(t *testing.T) {
+	opts := few()
+	r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
+		m := r.fleet.Members()[0]
+		fill(t, m, 5)
+		m.Faults().Add(sim.Fault{Verb: "watchlist", Status: 403})
+		m.Faults().Add(sim.Fault{Verb: "watch", Status: 503})
+	}).start()
+	m := r.fleet.Members()[0]
+	r.until("all scopes are stale", func() bool { return r.all(m, aggregate.Stale) && len(r.held(m, "Pod")) == 5 })
+	touch(t, m, 1, "x")
+	m.Faults().Clear()
+	r.synced(m)
+	r.exact(m, opts.Kinds)
+}
+
 func TestScopeThatFailsWhileItsMemberAnswersBacksOff(t *testing.T) {
 	for _, f := range []sim.Fault{{Reset: true}, {Status: 401}} {
 		f.Verb, f.Kind = "watch", pods

@@ -202,6 +202,9 @@ func TestForbiddenSaysSoAndRecovers(t *testing.T) {
 	m.Allow(pods)
 	r.untilState(m, "Pod", aggregate.Synced)
 	r.exact(m, few().Kinds)
+	if got := r.detail(m, "Pod").Relists; got["initial"] != 1 || got["other"] != 1 || len(got) != 2 {
+		t.Errorf("relists %v, want initial and other once each", got)
+	}
 }
 
 func TestKindsThatSomeMembersLackAreNotServedThere(t *testing.T) {
