@@ -24,8 +24,14 @@ func TestOptionsSayAllThatIsWrong(t *testing.T) {
 	_, err := New(Options{
 		DiscoveryInterval: -1, GiveUpAfter: -1, PingInterval: -1, PingTimeout: -1, ParallelSyncs: -1,
 		Kinds: []KindRule{
-			{}, {Kind: "*.*"}, {Kind: "*apps"}, {Kind: "Pod", Labels: "a in"}, {Kind: "Pod", Fields: "x"},
-			{Kind: "Pod", Drop: []string{"metadata"}}, {Kind: "Pod", Drop: []string{"spec..x"}}, {Kind: "Pod", Drop: []string{"metadata.uid"}},
+			{},
+			{Kind: "*.*"},
+			{Kind: "*apps"},
+			{Kind: "Pod", Labels: "a in"},
+			{Kind: "Pod", Fields: "x"},
+			{Kind: "Pod", Drop: []string{"metadata"}},
+			{Kind: "Pod", Drop: []string{"spec..x"}},
+			{Kind: "Pod", Drop: []string{"metadata.uid"}},
 		},
 		Held: []HeldVersion{{Kind: "Pod"}, {Kind: "Pod", Version: "apps/v1"}},
 	})
