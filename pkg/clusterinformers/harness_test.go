@@ -29,8 +29,6 @@ var (
 	pods       = schema.GroupResource{Resource: "pods"}
 	configMaps = schema.GroupResource{Resource: "configmaps"}
 	secrets    = schema.GroupResource{Resource: "secrets"}
-	nodes      = schema.GroupResource{Resource: "nodes"}
-	namespaces = schema.GroupResource{Resource: "namespaces"}
 )
 
 // patience is how long a test waits for what must happen soon.

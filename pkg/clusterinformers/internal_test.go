@@ -223,7 +223,7 @@ func TestClassify(t *testing.T) {
 		{apierrors.NewNotFound(gr, ""), absent},
 		{apierrors.NewMethodNotSupported(gr, "watch"), absent},
 		{apierrors.NewResourceExpired("x"), expired},
-		{apierrors.NewGone("x"), expired},
+		{status(410, metav1.StatusReasonGone), expired},
 		{apierrors.NewBadRequest("x"), unable},
 		{status(406, metav1.StatusReasonNotAcceptable), unable},
 		{apierrors.NewTooManyRequests("x", 1), busy},
@@ -340,4 +340,48 @@ func TestConnLetsAllGoOnAtOnce(t *testing.T) {
 		cancel()
 		<-ended
 	})
+}
+
+func TestPagesAreChargedAsTheyCome(t *testing.T) {
+	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := index.PutMember(aggregate.Member{Name: "fleet/a", UID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	scope, err := index.OpenScope("fleet/a", "Pod", "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer scope.Close()
+	page := &objectList{}
+	for range 4 {
+		item := scope.Item(&aggregate.Record{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "1", Body: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b","namespace":"a"}}`)})
+		page.Items = append(page.Items, &object{item: item})
+	}
+	mb := &member{account: account{limit: Budget{Objects: 10, Bytes: 1 << 30}}}
+	p := &part{informer: &informer{member: mb, objects: 2}} // 2 are held and charged already
+	mb.account.objects = 2
+	for n, want := range []error{nil, nil, nil, errOverBudget} { // of 12, 2 take the place of those
+		if n == 3 {
+			mb.account.limit.Objects = 13
+		}
+		if n == 2 {
+			mb.account.limit.Objects = 12
+		}
+		if err := p.counted(page, n == 0); !errors.Is(err, want) {
+			t.Errorf("page %d: %v, want %v", n, err, want)
+		}
+	}
+	if err := p.counted(page, true); err != nil {
+		t.Errorf("the first page of another list: %v", err)
+	}
+	if o, _ := mb.account.charged(); o != 4 {
+		t.Errorf("%d objects are charged, want 4", o)
+	}
+	p.settle(size{})
+	if o, b := mb.account.charged(); o != 2 || b != 0 {
+		t.Errorf("%d objects and %d bytes are left, want what is held", o, b)
+	}
 }
