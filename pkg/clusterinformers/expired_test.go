@@ -175,7 +175,7 @@ func TestScopeThatFailsWhileItsMemberAnswersBacksOff(t *testing.T) {
 		touch(t, m, 1, "x")
 		r.untilState(m, "Pod", aggregate.Stale)
 		before := m.Requests().Total()
-		r.during(2*time.Second, "few requests", func() bool { return m.Requests().Total()-before < 60 })
+		r.during(time.Second, "few requests", func() bool { return m.Requests().Total()-before < 35 })
 		clear()
 		r.synced(m)
 		r.exact(m, opts.Kinds)
