@@ -33,7 +33,7 @@ type Ref struct {
 	Name      string
 }
 
-// String returns member/kind/namespace/name, for messages.
+// String returns "member kind namespace/name", for messages.
 func (r Ref) String() string {
 	return r.Member + " " + string(r.Kind) + " " + r.Namespace + "/" + r.Name
 }
