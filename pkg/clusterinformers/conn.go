@@ -279,10 +279,7 @@ func (c *conn) judge(a *access, err error) time.Duration {
 	}
 	c.note(err)
 	contact, reason, most := Disconnected, Unreachable, probeMax
-	var refusal *Refusal
 	switch {
-	case errors.As(err, &refusal):
-		contact, reason, most = Refused, refusal.Reason, deniedMax
 	case asRefusal(err) != nil:
 		contact, reason, most = Refused, asRefusal(err).Reason, deniedMax
 	case apierrors.IsUnauthorized(err):

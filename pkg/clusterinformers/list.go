@@ -17,7 +17,7 @@ import (
 )
 
 // ListWithContext lists one page, for members that cannot stream a list. An
-// object that is held at the listed version is not decoded again.
+// object that is held at the listed version is not encoded again.
 func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	i := p.informer
 	if !p.lists.enter() {

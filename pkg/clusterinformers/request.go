@@ -2,7 +2,6 @@ package clusterinformers
 
 import (
 	"context"
-	"errors"
 	"io"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 )
@@ -69,17 +67,5 @@ func (p *part) do(ctx context.Context, a *access, opts *metav1.ListOptions) (io.
 	if p.namespace != "" {
 		req = req.Namespace(p.namespace)
 	}
-	return stream200(ctx, req)
-}
-
-// stream200 sends a request and returns the body of a 200 response.
-func stream200(ctx context.Context, req *rest.Request) (io.ReadCloser, error) {
-	body, err := req.Stream(ctx)
-	if err == nil {
-		return body, nil
-	}
-	if refusal := asRefusal(err); refusal != nil {
-		return nil, errors.Join(refusal, err)
-	}
-	return nil, err
+	return req.Stream(ctx) // only a 200 is no error
 }
