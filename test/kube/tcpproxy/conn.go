@@ -38,6 +38,7 @@ type conn struct {
 	mu     sync.Mutex
 	server *net.TCPConn // nil until dialled
 	ended  bool
+	reset  bool // ended by a TCP reset
 }
 
 // chunk is what one read returned.
@@ -55,7 +56,7 @@ func (c *conn) abort(reset bool) {
 	if c.ended {
 		return
 	}
-	c.ended = true
+	c.ended, c.reset = true, reset
 	for _, nc := range []*net.TCPConn{c.client, c.server} {
 		if nc == nil {
 			continue
@@ -82,30 +83,41 @@ func (c *conn) serve(ctx context.Context) {
 
 // dial connects to the target once the mode is not a black hole.
 func (c *conn) dial(ctx context.Context) bool {
-	for {
-		m, _, changed := c.proxy.current(toTarget)
-		if m.State != BlackHole {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-changed:
-		}
+	if !c.outsideBlackHole(ctx, toTarget) {
+		return false
 	}
 	d := net.Dialer{Timeout: 10 * time.Second}
 	nc, err := d.DialContext(ctx, "tcp4", c.proxy.target)
 	if err != nil {
+		// A black hole that began meanwhile hides the refusal.
+		c.outsideBlackHole(ctx, toClient)
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
+		if c.reset {
+			_ = nc.(*net.TCPConn).SetLinger(0)
+		}
 		_ = nc.Close()
 		return false
 	}
 	c.server = nc.(*net.TCPConn)
 	return true
+}
+
+// outsideBlackHole waits until the direction is no black hole; it reports false
+// when ctx ends.
+func (c *conn) outsideBlackHole(ctx context.Context, d direction) bool {
+	for {
+		m, _, changed := c.proxy.current(d)
+		if m.State != BlackHole {
+			return true
+		}
+		if !wait(ctx, nil, changed) {
+			return false
+		}
+	}
 }
 
 // pump reads src and writes dst, decoupled by a queue so that latency does not
@@ -188,12 +200,11 @@ func (c *conn) forward(ctx context.Context, d direction, dst *net.TCPConn, ch ch
 				}
 			}
 		}
+		// Counted first: who has received a byte finds it in the statistics.
+		count := c.proxy.counter(d)
+		count.Add(int64(len(piece)))
 		n, err := dst.Write(piece)
-		if d == toTarget {
-			c.proxy.sent.Add(int64(n))
-		} else {
-			c.proxy.received.Add(int64(n))
-		}
+		count.Add(int64(n - len(piece)))
 		if err != nil {
 			return false
 		}

@@ -107,6 +107,13 @@ func listen(addr string) (net.Listener, error) {
 // Addr returns the address that clients dial; it stays the same through Cut.
 func (p *Proxy) Addr() string { return p.addr }
 
+func (p *Proxy) counter(d direction) *atomic.Int64 {
+	if d == toTarget {
+		return &p.sent
+	}
+	return &p.received
+}
+
 // Stats returns the counters.
 func (p *Proxy) Stats() Stats {
 	p.mu.Lock()
