@@ -148,6 +148,8 @@ require (
 )
 
 require (
+	federator.dev/federator/api v0.0.0
+	federator.dev/federator/client v0.0.0
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
@@ -251,3 +253,7 @@ replace k8s.io/sample-apiserver => k8s.io/sample-apiserver v0.36.3
 replace k8s.io/sample-controller => k8s.io/sample-controller v0.36.3
 
 replace k8s.io/streaming => k8s.io/streaming v0.36.3
+
+replace federator.dev/federator/api => ./api
+
+replace federator.dev/federator/client => ./client
