@@ -1,8 +1,10 @@
-// Package access decides what a caller may read: by SubjectAccessReviews on the
-// hub and, where configured, on the members.
 package access
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // Reach is what a caller may read of one resource in one member.
 type Reach struct {
@@ -10,19 +12,59 @@ type Reach struct {
 	Namespaces []string // sorted; where not All, only these
 }
 
+// None reports whether nothing may be read.
+func (r Reach) None() bool { return !r.All && len(r.Namespaces) == 0 }
+
+// Allows reports whether objects of a namespace may be read; "" stands for
+// cluster-scoped objects.
+func (r Reach) Allows(namespace string) bool {
+	if r.All {
+		return true
+	}
+	_, found := slices.BinarySearch(r.Namespaces, namespace)
+	return found
+}
+
 // Grants is what one caller may read of one resource with one verb. It is
-// immutable; the zero value grants nothing.
+// immutable; the zero value and nil grant nothing.
 type Grants struct {
 	everything bool
 	members    map[string]Reach
+	names      []string // keys of members, sorted
 	until      time.Time
+}
+
+// Everything returns grants for every member, those to come included.
+func Everything(until time.Time) *Grants { return &Grants{everything: true, until: until} }
+
+// Some returns grants for these members only. Reaches that reach nothing are
+// left out; namespaces are sorted.
+func Some(members map[string]Reach, until time.Time) *Grants {
+	g := &Grants{members: make(map[string]Reach, len(members)), until: until}
+	for name, reach := range members {
+		if reach.None() {
+			continue
+		}
+		if reach.All {
+			reach.Namespaces = nil
+		}
+		reach.Namespaces = slices.Compact(slices.Sorted(slices.Values(reach.Namespaces)))
+		g.members[name] = reach
+	}
+	g.names = slices.Sorted(maps.Keys(g.members))
+	return g
 }
 
 // Everything reports whether every member may be read, those to come included.
 func (g *Grants) Everything() bool { return g != nil && g.everything }
 
 // Until is when the grants must be asked for again, at the latest.
-func (g *Grants) Until() time.Time { return g.until }
+func (g *Grants) Until() time.Time {
+	if g == nil {
+		return time.Time{}
+	}
+	return g.until
+}
 
 // Member returns what may be read of a member.
 func (g *Grants) Member(name string) Reach {
@@ -33,6 +75,15 @@ func (g *Grants) Member(name string) Reach {
 		return Reach{All: true}
 	}
 	return g.members[name]
+}
+
+// Members returns the names of the members of which something may be read,
+// sorted; nil when Everything. The slice is shared and must not be changed.
+func (g *Grants) Members() []string {
+	if g == nil || g.everything {
+		return nil
+	}
+	return g.names
 }
 
 // None reports whether nothing may be read.
