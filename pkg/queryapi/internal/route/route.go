@@ -1,8 +1,32 @@
-// Package route reads the paths of the query API: /fleet/… over all members,
-// /members/<namespace>/<name>/… over one, /query/v1/… for questions.
 package route
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// maxPath bounds a path in bytes, percent-encoded. The longest that a real
+// server can be asked for is under 1,500: a group, a resource, a namespace and
+// a name, each of at most 253 bytes, and a member.
+const maxPath = 4096
+
+// Prefixes of the three surfaces.
+const (
+	Fleet   = "/fleet"
+	Members = "/members"
+	Query   = "/query/v1"
+)
 
 // Target is whom a request is about.
 type Target struct {
@@ -11,6 +35,9 @@ type Target struct {
 	Prefix string
 	// Member is <namespace>/<name>, "" for the whole fleet.
 	Member string
+	// Path is what follows the prefix, without a trailing slash: "/api/v1/pods",
+	// or "/" for the prefix itself.
+	Path string
 }
 
 type contextKey struct{}
@@ -24,4 +51,167 @@ func With(ctx context.Context, t Target) context.Context {
 func From(ctx context.Context) (Target, bool) {
 	t, ok := ctx.Value(contextKey{}).(Target)
 	return t, ok
+}
+
+// Parse reads a URL's path. Errors are *apierrors.StatusError: 400 for what is
+// malformed, 414 for what is too long.
+func Parse(u *url.URL) (Target, error) {
+	if err := check(u); err != nil {
+		return Target{}, err
+	}
+	path := u.Path
+	if len(path) > 1 {
+		path = strings.TrimSuffix(path, "/")
+	}
+	if rest, ok := below(path, Fleet); ok {
+		return Target{Prefix: Fleet, Path: rest}, nil
+	}
+	rest, ok := below(path, Members)
+	if !ok {
+		return Target{Path: path}, nil
+	}
+	parts := strings.SplitN(rest, "/", 4) // "", namespace, name, the rest
+	if len(parts) < 3 {
+		return Target{Path: path}, nil
+	}
+	namespace, name := parts[1], parts[2]
+	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
+		return Target{}, malformed("%q is no namespace of a member: %s", namespace, problems[0])
+	}
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return Target{}, malformed("%q is no name of a member: %s", name, problems[0])
+	}
+	member := namespace + "/" + name
+	t := Target{Prefix: Members + "/" + member, Member: member, Path: "/"}
+	if len(parts) == 4 {
+		t.Path = "/" + parts[3]
+	}
+	return t, nil
+}
+
+// below returns the part of path after prefix, "/" when there is none.
+func below(path, prefix string) (string, bool) {
+	rest, ok := strings.CutPrefix(path, prefix)
+	switch {
+	case !ok:
+		return "", false
+	case rest == "":
+		return "/", true
+	}
+	return rest, rest[0] == '/'
+}
+
+// check refuses what two readers of a path could understand differently.
+func check(u *url.URL) error {
+	escaped := u.EscapedPath()
+	if len(escaped) > maxPath {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusRequestURITooLong, Reason: metav1.StatusReasonInvalid,
+			Message: fmt.Sprintf("the path is longer than %d bytes", maxPath),
+		}}
+	}
+	if !strings.HasPrefix(u.Path, "/") {
+		return malformed("the path does not begin with a slash")
+	}
+	lower := strings.ToLower(escaped)
+	if strings.Contains(lower, "%2f") || strings.Contains(lower, "%5c") {
+		return malformed("the path has an encoded slash or a backslash")
+	}
+	if !utf8.ValidString(u.Path) || strings.ContainsFunc(u.Path, func(r rune) bool { return r == '%' || unicode.IsControl(r) }) {
+		return malformed("the path has a percent sign, a control character or bytes that are not UTF-8")
+	}
+	for segment := range strings.SplitSeq(strings.TrimSuffix(u.Path[1:], "/"), "/") {
+		switch segment {
+		case "":
+			if u.Path != "/" {
+				return malformed("the path has an empty segment")
+			}
+		case ".", "..":
+			return malformed("the path has a segment %q", segment)
+		}
+	}
+	if _, err := url.ParseQuery(u.RawQuery); err != nil {
+		return malformed("the query cannot be read: %v", err)
+	}
+	return nil
+}
+
+func malformed(format string, args ...any) error {
+	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
+}
+
+// Resolver makes RequestInfo from the Kubernetes path of a request. It is a
+// request.RequestInfoResolver.
+type Resolver struct{}
+
+var kubernetes = request.RequestInfoFactory{
+	APIPrefixes:          sets.NewString("api", "apis"),
+	GrouplessAPIPrefixes: sets.NewString("api"),
+}
+
+// NewRequestInfo implements request.RequestInfoResolver. Paths outside /fleet
+// and /members are no resource requests. Errors are *apierrors.StatusError.
+func (Resolver) NewRequestInfo(r *http.Request) (*request.RequestInfo, error) {
+	t, ok := From(r.Context())
+	if !ok {
+		var err error
+		if t, err = Parse(r.URL); err != nil {
+			return nil, err
+		}
+	}
+	return resolve(r, t)
+}
+
+func resolve(r *http.Request, t Target) (*request.RequestInfo, error) {
+	if t.Prefix == "" {
+		return &request.RequestInfo{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}, nil
+	}
+	if verb := pathVerb(t.Path); verb != "" {
+		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+			Message: fmt.Sprintf("the verb %q in a path is not served; ask with ?watch=true, and of a member itself for its proxies", verb),
+		}}
+	}
+	stripped := *r
+	u := *r.URL
+	u.Path, u.RawPath = t.Path, ""
+	stripped.URL = &u
+	info, err := kubernetes.NewRequestInfo(&stripped)
+	if err != nil {
+		return nil, malformed("%v", err)
+	}
+	info.Path = r.URL.Path
+	return info, nil
+}
+
+// pathVerb returns the verb that stands where a resource would: the form of
+// watches and proxies that Kubernetes has deprecated.
+func pathVerb(path string) string {
+	parts := strings.Split(path[1:], "/")
+	at := map[string]int{"api": 2, "apis": 3}[parts[0]]
+	if at == 0 || len(parts) <= at {
+		return ""
+	}
+	if verb := parts[at]; verb == "watch" || verb == "proxy" {
+		return verb
+	}
+	return ""
+}
+
+// Filter hands requests on with their Target and RequestInfo in the context,
+// and those that cannot be read to fail.
+func Filter(next http.Handler, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t, err := Parse(r.URL)
+		if err != nil {
+			fail(w, r, err)
+			return
+		}
+		info, err := resolve(r, t)
+		if err != nil {
+			fail(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(request.WithRequestInfo(With(r.Context(), t), info)))
+	})
 }
