@@ -1,0 +1,149 @@
+package access
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// AnyGrant reports whether the user may read anything at all in a member,
+// <namespace>/<name>. Errors are as those of Grants.
+func (a *Authorizer) AnyGrant(ctx context.Context, u user.Info, member string) (bool, error) {
+	visible, err := a.Visible(ctx, u, []string{member})
+	return len(visible) > 0, err
+}
+
+// Visible returns those of members in which the user may read anything at all,
+// in their order. A caller who may read nothing costs a question for every
+// member, resource and verb; that he may not is therefore kept for AllowTTL.
+func (a *Authorizer) Visible(ctx context.Context, u user.Info, members []string) ([]string, error) {
+	if a.open || len(members) == 0 {
+		return slices.Clone(members), nil
+	}
+	r := a.round(u)
+	resources := a.options.Resources()
+	all, err := r.any(ctx, question{}, resources)
+	if err != nil {
+		return nil, err
+	}
+	if all {
+		return slices.Clone(members), nil
+	}
+	inNamespace := make(map[string]bool)
+	for _, namespace := range hubNamespaces(members) {
+		if inNamespace[namespace], err = r.any(ctx, question{namespace: namespace}, resources); err != nil {
+			return nil, err
+		}
+	}
+	var visible []string
+	for _, member := range members {
+		namespace, name := split(member)
+		ok := inNamespace[namespace]
+		if !ok {
+			if ok, err = r.any(ctx, question{namespace: namespace, name: name}, resources); err != nil {
+				return nil, err
+			}
+		}
+		if !ok {
+			if ok, err = r.anyInMember(ctx, member, resources); err != nil {
+				return nil, err
+			}
+		}
+		if ok {
+			visible = append(visible, member)
+		}
+	}
+	return visible, nil
+}
+
+// anyInMember asks the member itself: for all namespaces, then for each.
+func (r *round) anyInMember(ctx context.Context, member string, resources []schema.GroupResource) (bool, error) {
+	if r.a.options.Members == nil || !r.mayAskMembers() {
+		return false, nil
+	}
+	for _, namespace := range append([]string{""}, r.a.options.Namespaces(member)...) {
+		if ok, err := r.any(ctx, question{member: member, namespace: namespace}, resources); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, nil
+}
+
+// anything stands for every verb and resource in a question whose answer is
+// made of others.
+const anything = "*"
+
+// any reports whether one of the resources is granted with one of the verbs,
+// within what q says. Wildcard grants are found first; the first grant ends it.
+func (r *round) any(ctx context.Context, q question, resources []schema.GroupResource) (bool, error) {
+	q.caller, q.verb, q.resource = r.caller, anything, schema.GroupResource{}
+	whole := q
+	if ans, ok := r.a.kept(whole); ok {
+		return r.use(ans), nil
+	}
+	began := r.a.options.Now()
+	questions := make([]question, 0, (len(resources)+1)*len(verbs))
+	for _, verb := range verbs {
+		q.verb = verb
+		q.resource = schema.GroupResource{Resource: anything}
+		questions = append(questions, q)
+	}
+	for _, verb := range verbs {
+		for _, gr := range resources {
+			q.verb, q.resource = verb, gr
+			questions = append(questions, q)
+		}
+	}
+	found, err := r.first(ctx, questions)
+	if err != nil || found {
+		return found, err
+	}
+	ans := answer{expires: began.Add(r.a.options.AllowTTL)}
+	r.a.answers.Add(whole, ans, ans.expires.Sub(r.a.options.Now()))
+	return r.use(ans), nil
+}
+
+// first asks until one answer allows.
+func (r *round) first(ctx context.Context, questions []question) (bool, error) {
+	var missing []question
+	for _, q := range questions {
+		ans, ok := r.a.kept(q)
+		if !ok {
+			missing = append(missing, q)
+		} else if ans.allowed {
+			return r.use(ans), nil
+		}
+	}
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, within := errgroup.WithContext(within)
+	g.SetLimit(max(1, r.a.options.Parallel/4)) // one caller's search leaves room for others
+	var found atomic.Bool
+	for _, q := range missing {
+		if within.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			if within.Err() != nil {
+				return within.Err()
+			}
+			ans, err := r.a.find(within, r.user, q)
+			if err == nil && ans.allowed {
+				r.use(ans)
+				found.Store(true)
+				cancel()
+			}
+			return err
+		})
+	}
+	err := g.Wait()
+	if found.Load() {
+		return true, nil
+	}
+	return false, err
+}

@@ -1,0 +1,279 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// question is one question about one caller. The hub is asked where member is
+// "", and namespace and name are the Cluster's; else the member is, and
+// namespace is one of its own.
+type question struct {
+	caller          [sha256.Size]byte
+	member          string
+	verb            string
+	resource        schema.GroupResource
+	namespace, name string
+}
+
+// answer is what was said, and until when it counts.
+type answer struct {
+	allowed bool
+	expires time.Time
+}
+
+// identify returns a digest of everything that a review says of a user. The
+// order of groups and extra keys makes no difference.
+func identify(u user.Info) (id [sha256.Size]byte) {
+	h := sha256.New()
+	text(h, u.GetName())
+	text(h, u.GetUID())
+	texts(h, slices.Sorted(slices.Values(u.GetGroups())))
+	extra := u.GetExtra()
+	number(h, len(extra))
+	for _, key := range slices.Sorted(maps.Keys(extra)) {
+		text(h, key)
+		texts(h, extra[key])
+	}
+	h.Sum(id[:0])
+	return id
+}
+
+func number(h hash.Hash, n int) {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(n))
+	h.Write(b[:])
+}
+
+func text(h hash.Hash, s string) {
+	number(h, len(s))
+	h.Write([]byte(s))
+}
+
+func texts(h hash.Hash, list []string) {
+	number(h, len(list))
+	for _, s := range list {
+		text(h, s)
+	}
+}
+
+// round is the work of one call: what it asks, and how long that holds.
+type round struct {
+	a      *Authorizer
+	user   user.Info
+	caller [sha256.Size]byte
+	began  time.Time
+
+	mu     sync.Mutex
+	oldest time.Time // when the first of the answers used expires
+}
+
+func (a *Authorizer) round(u user.Info) *round {
+	return &round{a: a, user: u, caller: identify(u), began: a.options.Now()}
+}
+
+// settle is the least time between two rounds of a caller that comes back when
+// its grants expire: answers expire one by one.
+const settle = time.Second
+
+// until is when the round must be repeated: when an answer that it rests on
+// expires, but not at once, and never later than maxTTL from now.
+func (r *round) until() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	soon := r.began.Add(min(settle, r.a.options.AllowTTL, r.a.options.DenyTTL))
+	if r.oldest.Before(soon) {
+		return soon
+	}
+	return r.oldest
+}
+
+func (r *round) use(ans answer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.oldest.IsZero() || ans.expires.Before(r.oldest) {
+		r.oldest = ans.expires
+	}
+	return ans.allowed
+}
+
+func (r *round) ask(ctx context.Context, q question) (bool, error) {
+	q.caller = r.caller
+	if ans, ok := r.a.kept(q); ok {
+		return r.use(ans), nil
+	}
+	ans, err := r.a.find(ctx, r.user, q)
+	if err != nil {
+		return false, err
+	}
+	return r.use(ans), nil
+}
+
+// askAll asks n questions, those without a kept answer in parallel. The first
+// failure ends it.
+func (r *round) askAll(ctx context.Context, n int, at func(int) question) ([]bool, error) {
+	allowed := make([]bool, n)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(r.a.options.Parallel)
+	for i := range n {
+		q := at(i)
+		q.caller = r.caller
+		if ans, ok := r.a.kept(q); ok {
+			allowed[i] = r.use(ans)
+			continue
+		}
+		g.Go(func() error {
+			ans, err := r.a.find(ctx, r.user, q)
+			if err == nil {
+				allowed[i] = r.use(ans)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return allowed, nil
+}
+
+// kept returns an answer that is still good.
+func (a *Authorizer) kept(q question) (answer, bool) {
+	value, ok := a.answers.Get(q)
+	if !ok {
+		return answer{}, false
+	}
+	a.metrics.kept.Inc()
+	return value.(answer), true
+}
+
+// find asks, or waits for whoever is asking the same already.
+func (a *Authorizer) find(ctx context.Context, u user.Info, q question) (answer, error) {
+	ans, shared, err := a.flights.do(ctx, q, func() (answer, error) {
+		if ans, ok := a.kept(q); ok { // of a flight that has just landed
+			return ans, nil
+		}
+		asked := a.options.Now()
+		allowed, err := a.review(ctx, u, q)
+		if err != nil {
+			return answer{}, err
+		}
+		ttl := a.options.DenyTTL
+		if allowed {
+			ttl = a.options.AllowTTL
+		}
+		// Counted from the question: the answer was true some time after it.
+		ans := answer{allowed: allowed, expires: asked.Add(ttl)}
+		a.answers.Add(q, ans, ans.expires.Sub(a.options.Now()))
+		return ans, nil
+	})
+	if shared {
+		a.metrics.shared.Inc()
+	}
+	return ans, err
+}
+
+// review asks the hub or a member, holding one of the slots.
+func (a *Authorizer) review(ctx context.Context, u user.Info, q question) (bool, error) {
+	select {
+	case a.slots <- struct{}{}:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	defer func() { <-a.slots }()
+	within, cancel := context.WithTimeout(ctx, a.options.Timeout)
+	defer cancel()
+	began := time.Now()
+	if q.member == "" {
+		allowed, err := a.reviewHub(within, u, q)
+		a.metrics.reviewed("hub", allowed, err, time.Since(began))
+		if err != nil && ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		return allowed, err
+	}
+	allowed, err := a.options.Members.Review(within, q.member, memberReview(u, a.options.UserPrefix, q))
+	a.metrics.reviewed("member", allowed, err, time.Since(began))
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	// A member that cannot say grants nothing; the others still do.
+	return allowed && err == nil, nil
+}
+
+func (a *Authorizer) reviewHub(ctx context.Context, u user.Info, q question) (bool, error) {
+	resource := q.resource.Resource
+	if q.resource.Group != "" {
+		resource += "." + q.resource.Group
+	}
+	extra := make(map[string]authorizationv1.ExtraValue, len(u.GetExtra()))
+	for key, values := range u.GetExtra() {
+		extra[key] = values
+	}
+	review, err := a.options.Reviews.Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: Group, Resource: resource, Verb: q.verb, Namespace: q.namespace, Name: q.name,
+			},
+		},
+	}, metav1.CreateOptions{})
+	switch {
+	case err == nil:
+		return review.Status.Allowed && !review.Status.Denied, nil
+	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+		return false, apierrors.NewInternalError(fmt.Errorf("the hub refuses to review access: %w", err))
+	}
+	status := apierrors.NewServiceUnavailable("the hub cannot be asked who may read: " + reason(err))
+	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return false, status
+}
+
+// reason says in a word why the hub did not answer; the error itself may name
+// addresses, which are the operator's business.
+func reason(err error) string {
+	if r := apierrors.ReasonForError(err); r != metav1.StatusReasonUnknown {
+		return string(r)
+	}
+	return "no answer"
+}
+
+const system = "system:"
+
+// mayAskMembers reports whether the caller is somebody to members: an identity
+// of the hub's own system is not.
+func (r *round) mayAskMembers() bool { return !strings.HasPrefix(r.user.GetName(), system) }
+
+// memberReview describes the caller to a member: names prefixed, system:* groups
+// left out, no UID and no extra, which mean nothing there.
+func memberReview(u user.Info, prefix string, q question) *authorizationv1.SubjectAccessReview {
+	var groups []string
+	for _, group := range u.GetGroups() {
+		if !strings.HasPrefix(group, system) {
+			groups = append(groups, prefix+group)
+		}
+	}
+	return &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: prefix + u.GetName(), Groups: groups,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: q.resource.Group, Resource: q.resource.Resource, Verb: q.verb, Namespace: q.namespace,
+			},
+		},
+	}
+}

@@ -1,0 +1,286 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// Group is the API group that grants on the hub are written for.
+const Group = "members.federator.dev"
+
+// Verbs are those that can be granted.
+var verbs = [...]string{"list", "get", "watch"}
+
+// Reviewer asks the hub. client-go's SubjectAccessReviewInterface is one.
+type Reviewer interface {
+	Create(context.Context, *authorizationv1.SubjectAccessReview, metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
+}
+
+// MemberReviewer asks a member, named <namespace>/<name>, whether it would
+// allow what the review describes.
+type MemberReviewer interface {
+	Review(ctx context.Context, member string, review *authorizationv1.SubjectAccessReview) (bool, error)
+}
+
+// Options configure an Authorizer. Reviews is required.
+type Options struct {
+	Reviews Reviewer
+
+	// Members, where set, is asked for what the hub does not grant.
+	Members MemberReviewer
+	// UserPrefix comes before names of users and groups in what members are
+	// asked. Required with Members; it may not begin with "system:".
+	UserPrefix string
+	// Namespaces names the namespaces of a member that are asked for one by
+	// one where all are denied by the member. Required with Members.
+	Namespaces func(member string) []string
+
+	// Resources names the resources that AnyGrant asks about. Required.
+	Resources func() []schema.GroupResource
+
+	// AllowTTL is how long an answer that allows is kept, at most 30 s; 0 means
+	// 20 s. DenyTTL is the same for one that denies; 0 means 10 s.
+	AllowTTL, DenyTTL time.Duration
+	// Parallel bounds the questions in flight, to the hub and to all members;
+	// 0 means 64.
+	Parallel int
+	// Answers bounds the answers kept; 0 means 65,536, some 20 MB.
+	Answers int
+	// Timeout bounds one question; 0 means 5 s.
+	Timeout time.Duration
+	// Now is the clock; nil means time.Now.
+	Now     func() time.Time
+	Metrics prometheus.Registerer // nil: not exported
+}
+
+// maxTTL is the longest that a revoked grant may be honoured.
+const maxTTL = 30 * time.Second
+
+func (o Options) validated() (Options, error) {
+	if o.Reviews == nil {
+		return o, errors.New("access: a hub to ask is required")
+	}
+	if o.Resources == nil {
+		return o, errors.New("access: the resources that can be granted are required")
+	}
+	if o.Members != nil && (o.UserPrefix == "" || o.Namespaces == nil) {
+		return o, errors.New("access: asking members takes a prefix for users, and their namespaces")
+	}
+	if strings.HasPrefix(o.UserPrefix, "system:") {
+		return o, fmt.Errorf("access: prefix %q would make callers part of the members' own system", o.UserPrefix)
+	}
+	o.AllowTTL = defaulted(o.AllowTTL, 20*time.Second)
+	o.DenyTTL = defaulted(o.DenyTTL, 10*time.Second)
+	o.Timeout = defaulted(o.Timeout, 5*time.Second)
+	o.Parallel = defaulted(o.Parallel, 64)
+	o.Answers = defaulted(o.Answers, 1<<16)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	for name, ttl := range map[string]time.Duration{"AllowTTL": o.AllowTTL, "DenyTTL": o.DenyTTL} {
+		if ttl < 0 || ttl > maxTTL {
+			return o, fmt.Errorf("access: %s is %v; it must be between 0 and %v", name, ttl, maxTTL)
+		}
+	}
+	if o.Timeout < 0 || o.Parallel < 0 || o.Answers < 0 {
+		return o, errors.New("access: bounds may not be negative")
+	}
+	return o, nil
+}
+
+func defaulted[T comparable](value, standard T) T {
+	var zero T
+	if value == zero {
+		return standard
+	}
+	return value
+}
+
+// Authorizer answers what callers may read. Its methods are safe for
+// concurrent use.
+type Authorizer struct {
+	open    bool // everybody may read everything
+	options Options
+	slots   chan struct{}
+	answers *cache.LRUExpireCache // question -> answer
+	flights flights
+	metrics *metrics
+}
+
+// clock makes a function the cache's clock.
+type clock func() time.Time
+
+func (c clock) Now() time.Time { return c() }
+
+// New returns an Authorizer that asks.
+func New(o Options) (*Authorizer, error) {
+	o, err := o.validated()
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(o.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("access: %w", err)
+	}
+	return &Authorizer{
+		options: o,
+		slots:   make(chan struct{}, o.Parallel),
+		answers: cache.NewLRUExpireCacheWithClock(o.Answers, clock(o.Now)),
+		metrics: m,
+	}, nil
+}
+
+// Unrestricted returns an Authorizer that grants everything to everybody and
+// asks nobody: for a server of one user on his own machine.
+func Unrestricted() *Authorizer {
+	return &Authorizer{open: true, options: Options{AllowTTL: maxTTL, Now: time.Now}}
+}
+
+// Grants returns what the user may read of a resource with a verb: in one
+// member, or, where member is "", in each of members, whose names are
+// <namespace>/<name>. A namespace other than "" spares questions to members
+// about others; the hub grants whole members. Errors are *apierrors.StatusError
+// or the context's: nothing is granted on an error.
+func (a *Authorizer) Grants(ctx context.Context, u user.Info, verb string, gr schema.GroupResource, members []string, member, namespace string) (*Grants, error) {
+	if a.open {
+		return Everything(a.options.Now().Add(a.options.AllowTTL)), nil
+	}
+	if member != "" {
+		members = []string{member}
+	}
+	r := a.round(u)
+	all, err := r.ask(ctx, question{verb: verb, resource: gr})
+	if err != nil {
+		return nil, err
+	}
+	if all {
+		return Everything(r.until()), nil
+	}
+	reaches := make(map[string]Reach, len(members))
+	granted, err := r.byNamespace(ctx, verb, gr, members)
+	if err != nil {
+		return nil, err
+	}
+	rest := make([]string, 0, len(members))
+	for _, m := range members {
+		if ns, _ := split(m); granted[ns] {
+			reaches[m] = Reach{All: true}
+		} else {
+			rest = append(rest, m)
+		}
+	}
+	rest, err = r.byName(ctx, verb, gr, rest, reaches)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.byMembers(ctx, verb, gr, rest, namespace, reaches); err != nil {
+		return nil, err
+	}
+	return Some(reaches, r.until()), nil
+}
+
+// byNamespace asks for the hub namespaces that hold the members.
+func (r *round) byNamespace(ctx context.Context, verb string, gr schema.GroupResource, members []string) (map[string]bool, error) {
+	namespaces := hubNamespaces(members)
+	allowed, err := r.askAll(ctx, len(namespaces), func(i int) question {
+		return question{verb: verb, resource: gr, namespace: namespaces[i]}
+	})
+	if err != nil {
+		return nil, err
+	}
+	granted := make(map[string]bool)
+	for i, ok := range allowed {
+		if ok {
+			granted[namespaces[i]] = true
+		}
+	}
+	return granted, nil
+}
+
+// byName asks for members by name and returns those that are not granted.
+func (r *round) byName(ctx context.Context, verb string, gr schema.GroupResource, members []string, reaches map[string]Reach) ([]string, error) {
+	allowed, err := r.askAll(ctx, len(members), func(i int) question {
+		namespace, name := split(members[i])
+		return question{verb: verb, resource: gr, namespace: namespace, name: name}
+	})
+	if err != nil {
+		return nil, err
+	}
+	var rest []string
+	for i, m := range members {
+		if allowed[i] {
+			reaches[m] = Reach{All: true}
+		} else {
+			rest = append(rest, m)
+		}
+	}
+	return rest, nil
+}
+
+// byMembers asks members themselves: for all namespaces, then for the one of
+// the request or for each that the member has.
+func (r *round) byMembers(ctx context.Context, verb string, gr schema.GroupResource, members []string, namespace string, reaches map[string]Reach) error {
+	if r.a.options.Members == nil || !r.mayAskMembers() || len(members) == 0 {
+		return nil
+	}
+	all, err := r.askAll(ctx, len(members), func(i int) question {
+		return question{member: members[i], verb: verb, resource: gr}
+	})
+	if err != nil {
+		return err
+	}
+	var narrow []question
+	for i, m := range members {
+		if all[i] {
+			reaches[m] = Reach{All: true}
+			continue
+		}
+		namespaces := []string{namespace}
+		if namespace == "" {
+			namespaces = r.a.options.Namespaces(m)
+		}
+		for _, ns := range namespaces {
+			narrow = append(narrow, question{member: m, verb: verb, resource: gr, namespace: ns})
+		}
+	}
+	allowed, err := r.askAll(ctx, len(narrow), func(i int) question { return narrow[i] })
+	if err != nil {
+		return err
+	}
+	for i, q := range narrow {
+		if allowed[i] {
+			reach := reaches[q.member]
+			reach.Namespaces = append(reach.Namespaces, q.namespace)
+			reaches[q.member] = reach
+		}
+	}
+	return nil
+}
+
+// hubNamespaces returns the namespaces of members, each once, in order.
+func hubNamespaces(members []string) []string {
+	namespaces := make([]string, 0, len(members))
+	for _, m := range members {
+		ns, _ := split(m)
+		namespaces = append(namespaces, ns)
+	}
+	slices.Sort(namespaces)
+	return slices.Compact(namespaces)
+}
+
+// split returns the namespace and the name of a member's Cluster.
+func split(member string) (namespace, name string) {
+	namespace, name, _ = strings.Cut(member, "/")
+	return namespace, name
+}
