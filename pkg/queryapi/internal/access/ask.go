@@ -158,8 +158,12 @@ func (a *Authorizer) kept(q question) (answer, bool) {
 	if !ok {
 		return answer{}, false
 	}
+	ans := value.(answer)
+	if !a.options.Now().Before(ans.expires) {
+		return answer{}, false
+	}
 	a.metrics.kept.Inc()
-	return value.(answer), true
+	return ans, true
 }
 
 // find asks, or waits for whoever is asking the same already.

@@ -1,0 +1,250 @@
+package access_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"federator.dev/federator/pkg/queryapi/internal/access"
+)
+
+// hubFunc is a hub whose answers a test decides.
+type hubFunc func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error)
+
+func (f hubFunc) Create(ctx context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+	allowed, err := f(ctx, &r.Spec)
+	out := r.DeepCopy()
+	out.Status.Allowed = allowed
+	return out, err
+}
+
+var ann = &user.DefaultInfo{Name: "ann"}
+
+func TestOptionsAreValidated(t *testing.T) {
+	hub := hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) { return false, nil })
+	kinds := func() []schema.GroupResource { return nil }
+	namespaces := func(string) []string { return nil }
+	for name, o := range map[string]access.Options{
+		"without a hub":         {Resources: kinds},
+		"without resources":     {Reviews: hub},
+		"allow for too long":    {Reviews: hub, Resources: kinds, AllowTTL: time.Minute},
+		"deny for too long":     {Reviews: hub, Resources: kinds, DenyTTL: 31 * time.Second},
+		"negative":              {Reviews: hub, Resources: kinds, DenyTTL: -1},
+		"negative bound":        {Reviews: hub, Resources: kinds, Parallel: -1},
+		"members, no prefix":    {Reviews: hub, Resources: kinds, Members: &memberServer{}, Namespaces: namespaces},
+		"members, no namespace": {Reviews: hub, Resources: kinds, Members: &memberServer{}, UserPrefix: "fed:"},
+		"prefix of the system":  {Reviews: hub, Resources: kinds, Members: &memberServer{}, Namespaces: namespaces, UserPrefix: "system:x"},
+	} {
+		if _, err := access.New(o); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestIdenticalQuestionsInFlightAreAskedOnce(t *testing.T) {
+	var asked atomic.Int64
+	gate, first := make(chan struct{}), make(chan struct{})
+	registry := prometheus.NewRegistry()
+	a := newAuthorizer(t, access.Options{Metrics: registry, Reviews: hubFunc(func(ctx context.Context, _ *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+		if asked.Add(1) == 1 {
+			close(first)
+		}
+		<-gate
+		return true, nil
+	})})
+	const callers = 20
+	var wg sync.WaitGroup
+	var started atomic.Int64
+	for range callers {
+		wg.Go(func() {
+			started.Add(1)
+			if g, err := a.Grants(t.Context(), ann, "list", resources[0], hubMembers, "", ""); err != nil || !g.Everything() {
+				t.Errorf("%+v, %v", g, err)
+			}
+		})
+	}
+	<-first
+	until(t, "all have begun", func() bool { return started.Load() == callers })
+	close(gate)
+	wg.Wait()
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the hub was asked %d times, want once", n)
+	}
+	if n, err := testutil.GatherAndCount(registry, "federator_query_access_review_seconds", "federator_query_access_answers_total"); err != nil || n != 3 {
+		t.Errorf("%d series, %v; want one of reviews and two of answers", n, err)
+	}
+}
+
+func TestACallerThatGivesUpDoesNotFailOthers(t *testing.T) {
+	var asked atomic.Int64
+	began := make(chan struct{})
+	a := newAuthorizer(t, access.Options{Reviews: hubFunc(func(ctx context.Context, _ *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+		if asked.Add(1) > 1 {
+			return true, nil
+		}
+		close(began)
+		<-ctx.Done()
+		return false, ctx.Err()
+	})})
+	leaving, leave := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := a.Grants(leaving, ann, "list", resources[0], hubMembers, "", ""); !errors.Is(err, context.Canceled) {
+			t.Errorf("the caller that left: %v", err)
+		}
+	})
+	<-began
+	wg.Go(func() {
+		if g, err := a.Grants(t.Context(), ann, "list", resources[0], hubMembers, "", ""); err != nil || !g.Everything() {
+			t.Errorf("the caller that stayed: %+v, %v", g, err)
+		}
+	})
+	leave()
+	wg.Wait()
+}
+
+func TestCallersAreToldApart(t *testing.T) {
+	type extra = map[string][]string
+	different := []*user.DefaultInfo{
+		{Name: "a"},
+		{Name: "a", UID: "1"},
+		{Name: "a", Groups: []string{"1"}},
+		{Name: "a", Groups: []string{"1", "2"}},
+		{Name: "a", Groups: []string{"12"}},
+		{Name: "a", Extra: extra{"1": nil}},
+		{Name: "a", Extra: extra{"1": {"2"}}},
+		{Name: "a", Extra: extra{"1": {"2", "3"}}},
+		{Name: "a", Extra: extra{"1": {"2"}, "3": nil}},
+		{Name: "a1"},
+	}
+	var asked atomic.Int64
+	a := newAuthorizer(t, access.Options{Reviews: hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+		asked.Add(1)
+		return true, nil
+	})})
+	ask := func(u user.Info) {
+		t.Helper()
+		if _, err := a.Grants(t.Context(), u, "get", resources[0], nil, "", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, u := range different {
+		ask(u)
+	}
+	if n := asked.Load(); n != int64(len(different)) {
+		t.Errorf("%d questions for %d callers", n, len(different))
+	}
+	ask(&user.DefaultInfo{Name: "a", Groups: []string{"2", "1"}})
+	if n := asked.Load(); n != int64(len(different)) {
+		t.Error("the order of groups made another caller")
+	}
+}
+
+func TestKeptAnswersAreBounded(t *testing.T) {
+	var asked atomic.Int64
+	a := newAuthorizer(t, access.Options{Answers: 2, Reviews: hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+		asked.Add(1)
+		return true, nil
+	})})
+	for _, name := range []string{"a", "b", "c", "a"} {
+		if _, err := a.Grants(t.Context(), &user.DefaultInfo{Name: name}, "get", resources[0], nil, "", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := asked.Load(); n != 4 {
+		t.Errorf("%d questions, want 4: two answers are kept", n)
+	}
+}
+
+func TestQuestionsAreBoundedInNumberAndTime(t *testing.T) {
+	var now, most atomic.Int64
+	arrived := make(chan struct{}, 100)
+	a := newAuthorizer(t, access.Options{Parallel: 3, Timeout: 50 * time.Millisecond, Reviews: hubFunc(func(ctx context.Context, s *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		if s.User == "slow" {
+			<-ctx.Done()
+			return false, ctx.Err()
+		}
+		arrived <- struct{}{}
+		return false, nil
+	})})
+	var wg sync.WaitGroup
+	for _, u := range []string{"a", "b", "c", "d"} {
+		wg.Go(func() {
+			if _, err := a.Grants(t.Context(), &user.DefaultInfo{Name: u}, "get", resources[0], hubMembers, "", ""); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := most.Load(); n > 3 {
+		t.Errorf("%d questions at once, want at most 3", n)
+	}
+	if n := len(arrived); n != 4*(1+3+6) {
+		t.Errorf("%d questions, want 10 for each of 4 callers", n)
+	}
+	_, err := a.Grants(t.Context(), &user.DefaultInfo{Name: "slow"}, "get", resources[0], hubMembers, "", "")
+	if !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("a hub that does not answer: %v, want 503", err)
+	}
+}
+
+func TestAHubThatRefusesReviewsIsAnError(t *testing.T) {
+	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "subjectaccessreviews"}, "", errors.New("no"))
+	a := newAuthorizer(t, access.Options{Reviews: hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+		return true, refusal
+	})})
+	g, err := a.Grants(t.Context(), ann, "get", resources[0], hubMembers, "", "")
+	if !apierrors.IsInternalError(err) || !g.None() {
+		t.Errorf("%+v, %v; want 500 and nothing granted", g, err)
+	}
+}
+
+func TestUnrestricted(t *testing.T) {
+	a := access.Unrestricted()
+	g, err := a.Grants(t.Context(), ann, "get", resources[0], hubMembers, "", "")
+	if err != nil || !g.Everything() || !g.Until().After(time.Now()) {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if ok, err := a.AnyGrant(t.Context(), ann, "red/eu-1"); !ok || err != nil {
+		t.Errorf("sees a member: %v, %v", ok, err)
+	}
+}
+
+func TestGrants(t *testing.T) {
+	var none *access.Grants
+	if !none.None() || none.Everything() || none.Member("a/b").All || !none.Until().IsZero() || none.Members() != nil {
+		t.Error("nil grants something")
+	}
+	at := time.Unix(1, 0)
+	g := access.Some(map[string]access.Reach{
+		"b/b": {All: true, Namespaces: []string{"x"}}, "a/a": {Namespaces: []string{"z", "y", "z"}}, "c/c": {},
+	}, at)
+	if got := strings.Join(g.Members(), " "); got != "a/a b/b" {
+		t.Errorf("members %s", got)
+	}
+	if r := g.Member("a/a"); r.Allows("") || !r.Allows("y") || r.Allows("x") || len(r.Namespaces) != 2 {
+		t.Errorf("reach %+v", r)
+	}
+	if r := g.Member("b/b"); !r.Allows("") || !r.Allows("x") || r.Namespaces != nil {
+		t.Errorf("reach %+v", r)
+	}
+	if g.None() || !g.Until().Equal(at) || !g.Member("c/c").None() {
+		t.Errorf("grants %+v", g)
+	}
+}
