@@ -1,15 +1,15 @@
-// Package queryapi is the cross-cluster query API: a Kubernetes API over the
-// snapshots of an index, for kubectl and client-go.
 package queryapi
 
 import (
-	"log/slog"
+	"context"
+	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
 )
 
@@ -17,7 +17,8 @@ import (
 // fleet.
 type Served = catalog.Served
 
-// Fleet tells of the members what the index does not hold.
+// Fleet tells of the members what the index does not hold. Its methods are
+// called on every request, from many goroutines.
 type Fleet interface {
 	// Resources returns what members serve, and a channel that is closed when
 	// that changes.
@@ -27,13 +28,36 @@ type Fleet interface {
 	Heard(member string, kind aggregate.Kind) time.Time
 }
 
-// Options configure a Server. Index, Fleet and Logger are required.
-type Options struct {
-	Index   *aggregate.Index
-	Fleet   Fleet
-	Logger  *slog.Logger
-	Metrics prometheus.Registerer // nil: not exported
+// MemberReviewer asks a member, named <namespace>/<name>, whether it would
+// allow what the review describes. It may be slow or fail: that grants nothing.
+type MemberReviewer = access.MemberReviewer
 
-	// Hub reviews tokens and access. Nil: there is no hub (see Local).
-	Hub *rest.Config
+// Grants is what a caller may read of one resource: immutable, and good until
+// its Until.
+type Grants = access.Grants
+
+// Reach is what a caller may read of one resource in one member.
+type Reach = access.Reach
+
+// Caller is who asks a Question. What is not in his grants must not reach him:
+// not as object, count, name or error.
+type Caller interface {
+	// User is who he is.
+	User() user.Info
+	// Grants returns what he may read of a resource with a verb (get, list or
+	// watch) in the members of the index. Errors are *apierrors.StatusError or
+	// the context's.
+	Grants(ctx context.Context, verb string, resource schema.GroupResource) (*Grants, error)
+	// Visible returns the members of the index, in order, of which he may read
+	// anything at all.
+	Visible(ctx context.Context) ([]string, error)
+}
+
+// Question answers GET requests for /query/v1/<name>. The request is
+// authenticated, audited and bounded in time by its context.
+type Question interface {
+	// Answer writes the answer, or returns an error before it has written
+	// anything; one that is no *apierrors.StatusError becomes a 500 without
+	// its text.
+	Answer(w http.ResponseWriter, r *http.Request, caller Caller) error
 }
