@@ -12,19 +12,44 @@ type account struct {
 
 	mu             sync.Mutex
 	objects, bytes int64
+	stakes         int64 // scopes that have one
 }
 
-// charge adds to the account, or takes from it. It reports false, and charges
-// nothing, when more is asked for than the budget has: then only who asked is
-// over it.
-func (a *account) charge(objects, bytes int64) bool {
+// stake is what one scope has in its member's account. account.mu guards it.
+type stake struct{ objects, bytes int64 }
+
+// open counts a scope in: budgets are shared equally while they are short.
+func (a *account) open() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	o, b := a.objects+objects, a.bytes+bytes
-	if objects > 0 && o > int64(a.limit.Objects) || bytes > 0 && b > a.limit.Bytes {
+	a.stakes++
+}
+
+// close takes a scope out, with all that it has in the account.
+func (a *account) close(s *stake) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stakes--
+	a.objects, a.bytes = a.objects-s.objects, a.bytes-s.bytes
+	*s = stake{}
+}
+
+// charge adds to a scope's stake, or takes from it. It reports false, and
+// charges nothing, when the budget has no more and the scope has its equal
+// share: a small scope never pays for a huge one that is under way. So an
+// account may hold up to twice its budget while shares are short.
+func (a *account) charge(s *stake, objects, bytes int64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	shares := max(a.stakes, 1)
+	over := func(more, total, own, limit int64) bool {
+		return more > 0 && total+more > limit && own+more > limit/shares
+	}
+	if over(objects, a.objects, s.objects, int64(a.limit.Objects)) || over(bytes, a.bytes, s.bytes, a.limit.Bytes) {
 		return false
 	}
-	a.objects, a.bytes = o, b
+	a.objects, a.bytes = a.objects+objects, a.bytes+bytes
+	s.objects, s.bytes = s.objects+objects, s.bytes+bytes
 	return true
 }
 

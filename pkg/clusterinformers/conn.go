@@ -325,6 +325,12 @@ func clip(s string) string {
 	return string(out)
 }
 
+// longer returns the pause after one that was in vain: up to three times as
+// long, and never shorter, so that what keeps failing is asked less and less.
+func longer(d time.Duration) time.Duration {
+	return min(probeMax, d+rand.N(2*d))
+}
+
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -40,7 +40,8 @@ type informer struct {
 	// mu makes the parts one writer. Under it: what follows.
 	mu      sync.Mutex
 	parts   []*part
-	objects int64 // as charged to the member's account
+	stake   stake // in the member's account: what follows, and what parts are ahead
+	objects int64
 	bytes   int64
 	relists map[string]int
 	applied string
@@ -63,6 +64,7 @@ func newInformer(m *member, kind aggregate.Kind, res resource, rule KindRule, no
 	if m.speaksProtobuf() && decode.Supports(res.gvk) {
 		i.encoding.Store(int32(decode.Protobuf))
 	}
+	m.account.open()
 	objects, bytes := scope.Size()
 	i.charge(objects, bytes)
 	namespaces := []string{""}
@@ -83,7 +85,7 @@ func (i *informer) run(ctx context.Context) {
 	defer func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		i.member.account.charge(-i.objects, -i.bytes)
+		i.member.account.close(&i.stake)
 		i.objects, i.bytes = 0, 0
 	}()
 	i.publishState()
@@ -144,7 +146,7 @@ func safely(f func() error) (err error) {
 func (i *informer) charge(objects int, bytes int64) bool {
 	i.metrics.objects.Set(float64(objects))
 	i.metrics.bytes.Set(float64(bytes))
-	if !i.member.account.charge(int64(objects)-i.objects, bytes-i.bytes) {
+	if !i.member.account.charge(&i.stake, int64(objects)-i.objects, bytes-i.bytes) {
 		return false
 	}
 	i.objects, i.bytes = int64(objects), bytes

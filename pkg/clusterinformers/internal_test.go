@@ -181,16 +181,47 @@ func TestOfferIsBounded(t *testing.T) {
 
 func TestAccountRefusesWhatItDoesNotHave(t *testing.T) {
 	a := account{limit: Budget{Objects: 10, Bytes: 100}}
+	var s stake
+	a.open()
 	for _, step := range []struct {
 		objects, bytes int64
 		want           bool
 	}{
 		{10, 50, true}, {1, 0, false}, {0, 51, false}, {-1, 0, true}, {1, 50, true}, {1, 1, false}, {-10, -100, true},
 	} {
-		if got := a.charge(step.objects, step.bytes); got != step.want {
+		if got := a.charge(&s, step.objects, step.bytes); got != step.want {
 			t.Errorf("charge(%d, %d) = %t, want %t", step.objects, step.bytes, got, step.want)
 		}
 	}
+	if o, b := a.charged(); o != 0 || b != 0 {
+		t.Errorf("%d objects, %d bytes are left", o, b)
+	}
+}
+
+func TestAccountKeepsAShareForEveryScope(t *testing.T) {
+	a := account{limit: Budget{Objects: 10, Bytes: 100}}
+	var huge, small stake
+	a.open()
+	a.open()
+	for _, step := range []struct {
+		of             *stake
+		objects, bytes int64
+		want           bool
+	}{
+		{&huge, 10, 100, true},
+		{&huge, 1, 0, false},
+		{&small, 5, 50, true}, // its half, though nothing is left
+		{&small, 1, 0, false},
+		{&small, 0, 1, false},
+		{&huge, -6, -60, true},
+		{&small, 1, 10, true}, // more than its half, which is there now
+	} {
+		if got := a.charge(step.of, step.objects, step.bytes); got != step.want {
+			t.Errorf("charge(%d, %d) = %t, want %t", step.objects, step.bytes, got, step.want)
+		}
+	}
+	a.close(&huge)
+	a.close(&small)
 	if o, b := a.charged(); o != 0 || b != 0 {
 		t.Errorf("%d objects, %d bytes are left", o, b)
 	}
@@ -361,7 +392,7 @@ func TestPagesAreChargedAsTheyCome(t *testing.T) {
 		page.Items = append(page.Items, &object{item: item})
 	}
 	mb := &member{account: account{limit: Budget{Objects: 10, Bytes: 1 << 30}}}
-	p := &part{informer: &informer{member: mb, objects: 2}} // 2 are held and charged already
+	p := &part{informer: &informer{member: mb, stake: stake{objects: 2}, objects: 2}} // 2 are held and charged already
 	mb.account.objects = 2
 	for n, want := range []error{nil, nil, nil, errOverBudget} { // of 12, 2 take the place of those
 		if n == 3 {

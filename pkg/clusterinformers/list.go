@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -67,7 +66,7 @@ func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (ru
 		default:
 			return nil, err
 		}
-		delay = min(probeMax, probeFirst+rand.N(3*delay))
+		delay = longer(delay)
 		if err := pause(ctx, delay); err != nil {
 			return nil, err
 		}

@@ -259,7 +259,7 @@ func (p *part) settle(listed size) bool {
 	if ahead == p.ahead {
 		return true
 	}
-	if !i.member.account.charge(ahead.objects-p.ahead.objects, ahead.bytes-p.ahead.bytes) {
+	if !i.member.account.charge(&i.stake, ahead.objects-p.ahead.objects, ahead.bytes-p.ahead.bytes) {
 		return false
 	}
 	p.ahead = ahead

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -151,7 +150,7 @@ func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 			if kind != busy && tries == 0 {
 				continue
 			}
-			delay = min(probeMax, probeFirst+rand.N(3*delay))
+			delay = longer(delay)
 			if err := pause(ctx, delay); err != nil {
 				return nil, err
 			}
