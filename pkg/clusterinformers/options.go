@@ -69,7 +69,8 @@ type HeldVersion struct {
 }
 
 // Budget bounds what one member may cost. A scope that would exceed it is given
-// up, OverBudget.
+// up, OverBudget. One that holds no more than its equal share stays, so that a
+// member may cost up to twice its budget while its scopes compete.
 type Budget struct {
 	Bytes         int64 `json:"bytes,omitempty"`         // heap bytes of its objects; 0: 4 GiB
 	Objects       int   `json:"objects,omitempty"`       // 0: 2,000,000
