@@ -1,0 +1,307 @@
+package document
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/policy/internal/mask"
+)
+
+// Bounds on a body. Nothing that an API server stores comes near them.
+const (
+	MaxDepth = 256     // nested objects and arrays
+	MaxSize  = 8 << 20 // bytes
+)
+
+// Errors that callers branch on.
+var (
+	ErrSyntax = errors.New("not canonical JSON")
+	ErrDepth  = errors.New("nested too deep")
+	ErrSize   = errors.New("too large")
+)
+
+// Value returns the parts of a body that m reads. A nil mask gives nil. The value
+// keeps nothing of body and must not be changed: it shares terms with others.
+func Value(body []byte, m *mask.Mask) (ast.Value, error) {
+	if m == nil {
+		return nil, nil //nolint:nilnil // A mask that reads nothing has no value.
+	}
+	if len(body) > MaxSize {
+		return nil, fmt.Errorf("%w: %d bytes", ErrSize, len(body))
+	}
+	d := decoders.Get().(*decoder) //nolint:forcetypeassert // The pool holds nothing else.
+	defer d.release()
+	d.body = body
+	t, err := d.value(m, 0)
+	if err != nil {
+		return nil, err
+	}
+	if d.pos != len(body) {
+		return nil, d.syntax()
+	}
+	return t.Value, nil
+}
+
+const (
+	cacheSize = 4096 // a power of two
+	cacheText = 48   // longest string that is cached, in bytes
+	slabMax   = 64   // terms in one allocation
+)
+
+// seed is one for all decoders, so that a string has one place in every cache.
+var seed = maphash.MakeSeed()
+
+var decoders = sync.Pool{New: func() any { return new(decoder) }}
+
+// decoder turns one body at a time into terms.
+type decoder struct {
+	scanner
+	slab  []ast.Term         // terms not yet handed out
+	next  int                // size of the next slab
+	text  strings.Builder    // the bytes of strings, many to an allocation
+	pairs [][2]*ast.Term     // a stack: the fields of the objects being read
+	elems []*ast.Term        // a stack: the elements of the arrays being read
+	cache [cacheSize]*cached // short strings, by the low bits of their hash
+}
+
+type cached struct {
+	text string
+	term *ast.Term
+}
+
+// release gives d back, without what belongs to its last value.
+func (d *decoder) release() {
+	d.scanner = scanner{}
+	d.slab, d.next = nil, 0
+	d.text = strings.Builder{}
+	clear(d.pairs[:cap(d.pairs)])
+	clear(d.elems[:cap(d.elems)])
+	if cap(d.pairs) > 4096 {
+		d.pairs = nil
+	}
+	if cap(d.elems) > 4096 {
+		d.elems = nil
+	}
+	d.pairs, d.elems = d.pairs[:0], d.elems[:0]
+	decoders.Put(d)
+}
+
+// value reads the value at pos. m is not nil.
+func (d *decoder) value(m *mask.Mask, depth int) (*ast.Term, error) {
+	if d.pos >= len(d.body) {
+		return nil, d.syntax()
+	}
+	switch c := d.body[d.pos]; c {
+	case '{':
+		return d.object(m, depth+1)
+	case '[':
+		return d.array(m, depth+1)
+	case '"':
+		raw, escaped, err := d.string()
+		if err != nil {
+			return nil, err
+		}
+		return d.stringTerm(raw, escaped)
+	case 't':
+		return ast.InternedBooleanTrue, d.literal("true")
+	case 'f':
+		return ast.InternedBooleanFalse, d.literal("false")
+	case 'n':
+		return ast.InternedNullTerm, d.literal("null")
+	default:
+		return d.number()
+	}
+}
+
+func (d *decoder) object(m *mask.Mask, depth int) (*ast.Term, error) {
+	if depth > MaxDepth {
+		return nil, ErrDepth
+	}
+	if !m.All && m.Elem == nil && len(m.Fields) == 0 {
+		return ast.InternedEmptyObject, d.skip()
+	}
+	base := len(d.pairs)
+	var last string
+	for first := true; ; first = false {
+		more, err := d.more('}', first)
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			break
+		}
+		key, child, err := d.field(m)
+		if err != nil {
+			return nil, err
+		}
+		if child == nil {
+			if err := d.skip(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		name := string(key.Value.(ast.String)) //nolint:forcetypeassert // Keys are strings.
+		if len(d.pairs) > base && name <= last {
+			return nil, d.syntax()
+		}
+		last = name
+		v, err := d.value(child, depth)
+		if err != nil {
+			return nil, err
+		}
+		d.pairs = append(d.pairs, [2]*ast.Term{key, v})
+	}
+	t := ast.InternedEmptyObject
+	if len(d.pairs) > base {
+		t = d.term(ast.NewObject(d.pairs[base:]...))
+	}
+	d.pairs = d.pairs[:base]
+	return t, nil
+}
+
+// field reads a key and the colon. The key is nil when m does not read its value.
+func (d *decoder) field(m *mask.Mask) (key *ast.Term, child *mask.Mask, err error) {
+	raw, escaped, err := d.string()
+	if err != nil {
+		return nil, nil, err
+	}
+	if d.pos >= len(d.body) || d.body[d.pos] != ':' {
+		return nil, nil, d.syntax()
+	}
+	d.pos++
+	child, err = below(m, raw, escaped)
+	if child == nil || err != nil {
+		return nil, nil, err
+	}
+	key, err = d.stringTerm(raw, escaped)
+	return key, child, err
+}
+
+// below returns what m reads under a key as it is written.
+func below(m *mask.Mask, raw []byte, escaped bool) (*mask.Mask, error) {
+	if m.All {
+		return m, nil
+	}
+	if escaped {
+		s, err := unquote(raw)
+		if err != nil {
+			return nil, err
+		}
+		return m.Child(s), nil
+	}
+	if c, ok := m.Fields[string(raw)]; ok {
+		return c, nil
+	}
+	return m.Elem, nil
+}
+
+func (d *decoder) array(m *mask.Mask, depth int) (*ast.Term, error) {
+	if depth > MaxDepth {
+		return nil, ErrDepth
+	}
+	child := m.Element()
+	if child == nil {
+		return ast.InternedEmptyArray, d.skip()
+	}
+	base := len(d.elems)
+	for first := true; ; first = false {
+		more, err := d.more(']', first)
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			break
+		}
+		v, err := d.value(child, depth)
+		if err != nil {
+			return nil, err
+		}
+		d.elems = append(d.elems, v)
+	}
+	t := ast.InternedEmptyArray
+	if len(d.elems) > base {
+		t = d.term(ast.NewArray(slices.Clone(d.elems[base:])...))
+	}
+	d.elems = d.elems[:base]
+	return t, nil
+}
+
+// stringTerm returns the term of a string as it is written, without its quotes.
+func (d *decoder) stringTerm(raw []byte, escaped bool) (*ast.Term, error) {
+	if escaped {
+		s, err := unquote(raw)
+		if err != nil {
+			return nil, err
+		}
+		return d.term(ast.String(s)), nil
+	}
+	if len(raw) > cacheText {
+		return d.term(ast.String(d.keep(raw))), nil
+	}
+	place := &d.cache[maphash.Bytes(seed, raw)&(cacheSize-1)]
+	if c := *place; c != nil && c.text == string(raw) {
+		return c.term, nil
+	}
+	// The cache outlives this value, so the string is on its own.
+	s := string(raw)
+	t := &ast.Term{Value: ast.String(s)}
+	*place = &cached{text: s, term: t}
+	return t, nil
+}
+
+// keep copies bytes beside those of the value's other strings.
+func (d *decoder) keep(raw []byte) string {
+	if d.text.Cap()-d.text.Len() < len(raw) {
+		d.text = strings.Builder{}
+		d.text.Grow(max(len(raw), min(1024, len(d.body)-d.pos+len(raw))))
+	}
+	start := d.text.Len()
+	d.text.Write(raw)
+	return d.text.String()[start:]
+}
+
+func (d *decoder) number() (*ast.Term, error) {
+	start := d.pos
+	if err := d.skipNumber(); err != nil {
+		return nil, err
+	}
+	raw := d.body[start:d.pos]
+	if t := ast.InternedIntNumberTermFromString(string(raw)); t != nil {
+		return t, nil
+	}
+	n, err := ast.NumberChecked(string(raw))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSyntax, err)
+	}
+	return d.term(n), nil
+}
+
+// term returns a term from the slab, which grows with the value.
+func (d *decoder) term(v ast.Value) *ast.Term {
+	if len(d.slab) == 0 {
+		d.next = min(max(2*d.next, 8), slabMax)
+		d.slab = make([]ast.Term, d.next)
+	}
+	t := &d.slab[0]
+	d.slab = d.slab[1:]
+	t.Value = v
+	return t
+}
+
+// unquote decodes a string that has escapes.
+func unquote(raw []byte) (string, error) {
+	quoted := make([]byte, 0, len(raw)+2)
+	quoted = append(append(append(quoted, '"'), raw...), '"')
+	var s string
+	if err := json.Unmarshal(quoted, &s); err != nil {
+		return "", fmt.Errorf("%w: %w", ErrSyntax, err)
+	}
+	return s, nil
+}
