@@ -83,10 +83,10 @@ func (d *decoder) release() {
 	d.text = strings.Builder{}
 	clear(d.pairs[:cap(d.pairs)])
 	clear(d.elems[:cap(d.elems)])
-	if cap(d.pairs) > 4096 {
+	if cap(d.pairs) > 512 {
 		d.pairs = nil
 	}
-	if cap(d.elems) > 4096 {
+	if cap(d.elems) > 512 {
 		d.elems = nil
 	}
 	d.pairs, d.elems = d.pairs[:0], d.elems[:0]
