@@ -1,0 +1,267 @@
+package queryapi
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	genericfilters "k8s.io/apiserver/pkg/server/filters"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"federator.dev/federator/pkg/queryapi/internal/route"
+)
+
+// chain builds the handler: a request passes the filters from the last of this
+// function to the first, as in k8s.io/apiserver's own chain.
+func (s *Server) chain() http.Handler {
+	h := http.Handler(http.HandlerFunc(s.dispatch))
+	h = withEnding(h)
+	h = s.admitted(h)
+	h = s.withoutImpersonation(h)
+	h = genericapifilters.WithAudit(h, s.trail.sink, s.trail.rules, longRunning)
+
+	stranger := genericapifilters.WithFailedAuthenticationAudit(http.HandlerFunc(s.unauthenticated), s.trail.sink, s.trail.rules)
+	h = genericapifilters.WithAuthentication(h, s.login, stranger, s.audiences(), nil)
+	h = withOutage(h)
+
+	h = s.nested(h)
+	h = genericapifilters.WithWarningRecorder(h)
+	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
+	h = genericapifilters.WithRequestDeadline(h, s.trail.sink, s.trail.rules, longRunning, scheme.Codecs, s.options.Limits.Request)
+	h = genericapifilters.WithCacheControl(h)
+	h = s.timed(h)
+	h = route.Filter(h, func(w http.ResponseWriter, r *http.Request, err error) { fail(w, r, s.log, err) })
+	h = genericapifilters.WithLatencyTrackers(h)
+	h = genericapifilters.WithRequestReceivedTimestamp(h)
+	h = genericapifilters.WithAuditInit(h)
+	return s.observed(h)
+}
+
+// audiences are nil for a local server, whose token is its own.
+func (s *Server) audiences() []string {
+	if s.options.Local {
+		return nil
+	}
+	return s.options.Login.Audiences
+}
+
+func longRunning(_ *http.Request, info *apirequest.RequestInfo) bool {
+	return info.IsResourceRequest && info.Verb == "watch"
+}
+
+func isWatch(r *http.Request) bool {
+	info, ok := apirequest.RequestInfoFrom(r.Context())
+	return ok && longRunning(r, info)
+}
+
+// admitted lets requests in, by the hub's priorities or by number.
+func (s *Server) admitted(next http.Handler) http.Handler {
+	watches := make(chan struct{}, s.options.Fairness.MaxWatches)
+	next = s.bound(next, watches, isWatch, "watches")
+	requests := make(chan struct{}, s.options.Fairness.MaxInFlight)
+	plain := s.bound(next, requests, func(r *http.Request) bool { return !isWatch(r) }, "requests")
+	if s.fair == nil {
+		return plain
+	}
+	return s.fair.filter(next, plain, longRunning, s.options.Limits.Request)
+}
+
+// withoutImpersonation refuses who speaks for another: whoever may impersonate
+// on the hub is not known here.
+func (s *Server) withoutImpersonation(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name := range r.Header {
+			if strings.HasPrefix(name, "Impersonate-") {
+				writeStatus(w, refusal(http.StatusForbidden, metav1.StatusReasonForbidden,
+					"impersonation is not supported: ask with the credentials of whom it concerns").ErrStatus)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+type endingKey struct{}
+
+// baseContext makes a context that of every request.
+func baseContext(ctx context.Context) func(net.Listener) context.Context {
+	return func(net.Listener) context.Context { return ctx }
+}
+
+// withEnding ends watches when the server is told to end, and tells the hub's
+// priorities when a watch has begun.
+func withEnding(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isWatch(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		if ending, ok := ctx.Value(endingKey{}).(context.Context); ok {
+			defer context.AfterFunc(ending, cancel)()
+		}
+		w = responsewriter.WrapForHTTP1Or2(&beginning{ResponseWriter: w, begun: func() { utilflowcontrol.WatchInitialized(ctx) }})
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// beginning calls begun when the header is written.
+type beginning struct {
+	http.ResponseWriter
+	begun func()
+}
+
+func (b *beginning) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
+func (b *beginning) WriteHeader(code int) {
+	b.ResponseWriter.WriteHeader(code)
+	b.begun()
+}
+
+func (b *beginning) Write(p []byte) (int, error) {
+	n, err := b.ResponseWriter.Write(p)
+	b.begun()
+	return n, err
+}
+
+// nested counts the goroutine in which the timeout filter answers, which may
+// outlast the request.
+func (s *Server) nested(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.inside.again()
+		defer s.inside.leave()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// grace is how much longer than its time a request may take to write.
+const grace = time.Second
+
+// timed bounds how long the client may take to read the answer, and labels the
+// request. A watch sets deadlines of its own.
+func (s *Server) timed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, _ := apirequest.RequestInfoFrom(r.Context())
+		watch := longRunning(r, info)
+		var deadline time.Time // none
+		if !watch {
+			deadline = time.Now().Add(s.options.Limits.Request + grace)
+		}
+		if err := http.NewResponseController(w).SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			fail(w, r, s.log, err)
+			return
+		}
+		if label := labelOf(r.Context()); label != nil {
+			label.watch = watch
+			label.verb = knownVerb(info.Verb)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func knownVerb(verb string) string {
+	switch verb {
+	case "get", "list", "watch", "create":
+		return verb
+	}
+	return "other"
+}
+
+// label is how a request is counted.
+type label struct {
+	verb, resource string
+	watch          bool
+}
+
+type labelKey struct{}
+
+func labelOf(ctx context.Context) *label {
+	l, _ := ctx.Value(labelKey{}).(*label)
+	return l
+}
+
+// observed is the outermost filter: it counts and logs requests, survives
+// panics, and bounds what a client may send.
+func (s *Server) observed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.inside.enter() {
+			w.Header().Set("Connection", "close")
+			writeStatus(w, apierrors.NewServiceUnavailable("the server is ending").Status())
+			return
+		}
+		defer s.inside.leave()
+		began := time.Now()
+		answer := &reply{ResponseWriter: w}
+		counted := &label{verb: "other"}
+		r = r.WithContext(context.WithValue(r.Context(), labelKey{}, counted))
+		s.metrics.inFlight.Inc()
+		defer s.metrics.inFlight.Dec()
+		defer func() {
+			code := strconv.Itoa(answer.code)
+			s.metrics.requests.WithLabelValues(counted.verb, counted.resource, code).Inc()
+			if !counted.watch {
+				s.metrics.seconds.WithLabelValues(counted.verb, counted.resource).Observe(time.Since(began).Seconds())
+			}
+			s.log.Debug("answered", "method", r.Method, "path", r.URL.Path, "code", code, "took", time.Since(began))
+		}()
+		defer s.recovered(answer, r)
+		s.serve(next, answer, r)
+		answer.finish()
+	})
+}
+
+// serve hands on what a client may send.
+func (s *Server) serve(next http.Handler, answer *reply, r *http.Request) {
+	w := responsewriter.WrapForHTTP1Or2(answer)
+	if r.ContentLength != 0 {
+		most := int64(s.options.Limits.BodyBytes)
+		switch {
+		case r.Method == http.MethodGet || r.Method == http.MethodHead:
+			w.Header().Set("Connection", "close") // rather than read it
+			fail(w, r, s.log, apierrors.NewBadRequest("a request to read has no body"))
+			return
+		case r.ContentLength > most:
+			w.Header().Set("Connection", "close")
+			fail(w, r, s.log, apierrors.NewRequestEntityTooLargeError("the limit is "+strconv.FormatInt(most, 10)+" bytes"))
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, most)
+		err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.options.Limits.Header))
+		if err != nil && !errors.Is(err, http.ErrNotSupported) {
+			fail(w, r, s.log, err)
+			return
+		}
+	}
+	next.ServeHTTP(w, r)
+}
+
+// recovered turns a panic into a 500, or ends the connection when an answer has
+// begun.
+func (s *Server) recovered(answer *reply, r *http.Request) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	if cause == http.ErrAbortHandler { // on purpose: an answer that cannot be finished
+		panic(cause)
+	}
+	s.metrics.panics.Inc()
+	s.log.Error("panic", "method", r.Method, "path", r.URL.Path, "cause", cause, "stack", string(debug.Stack()))
+	if answer.code != 0 && !answer.plain {
+		panic(http.ErrAbortHandler)
+	}
+	answer.code, answer.plain = 0, false
+	writeStatus(answer, apierrors.NewInternalError(errors.New("see the server's log")).Status())
+}

@@ -1,0 +1,140 @@
+package queryapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"federator.dev/federator/pkg/queryapi/internal/route"
+)
+
+// caller is who a request is from, and of which members it asks.
+type caller struct {
+	server    *Server
+	user      user.Info
+	member    string // "": all
+	namespace string // "": all
+}
+
+// callerOf returns who the request is from. Authentication comes before.
+func (s *Server) callerOf(ctx context.Context) caller {
+	u, ok := apirequest.UserFrom(ctx)
+	if !ok {
+		panic("queryapi: a request without a user")
+	}
+	c := caller{server: s, user: u}
+	if target, ok := route.From(ctx); ok {
+		c.member = target.Member
+	}
+	if info, ok := apirequest.RequestInfoFrom(ctx); ok {
+		c.namespace = info.Namespace
+	}
+	return c
+}
+
+// User implements Caller.
+func (c caller) User() user.Info { return c.user }
+
+// Grants implements Caller.
+func (c caller) Grants(ctx context.Context, verb string, resource schema.GroupResource) (*Grants, error) {
+	return c.server.authority.Grants(ctx, c.user, verb, resource, c.server.members(), c.member, c.namespace)
+}
+
+// Visible implements Caller.
+func (c caller) Visible(ctx context.Context) ([]string, error) {
+	return c.server.authority.Visible(ctx, c.user, c.server.members())
+}
+
+// members are the names of those in the index, in order.
+func (s *Server) members() []string {
+	var names []string
+	for m := range s.options.Index.Snapshot().Members() {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// dispatch answers a request of an authenticated caller.
+func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
+	if err := s.answer(w, r); err != nil {
+		fail(w, r, s.log, err)
+	}
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
+	target, _ := route.From(r.Context())
+	info, _ := apirequest.RequestInfoFrom(r.Context())
+	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case isReview(r, info):
+		return s.review(w, r, info)
+	case !reading:
+		w.Header().Set("Allow", "GET, HEAD")
+		return notAllowed(target, info)
+	case target.Prefix == "":
+		return s.question(w, r, target)
+	}
+	if target.Member != "" && !info.IsResourceRequest {
+		if err := s.mayVisit(r.Context(), target.Member); err != nil {
+			return err
+		}
+	}
+	if info.IsResourceRequest {
+		s.objects.ServeHTTP(w, r)
+		return nil
+	}
+	return s.discover(w, r, target)
+}
+
+// mayVisit refuses members that the caller may read nothing of. One that does
+// not exist reads the same unless he may read all of those that do.
+func (s *Server) mayVisit(ctx context.Context, member string) error {
+	c := s.callerOf(ctx)
+	any, err := s.authority.AnyGrant(ctx, c.user, member)
+	if err != nil {
+		return err
+	}
+	if !any {
+		return refusal(http.StatusForbidden, metav1.StatusReasonForbidden,
+			fmt.Sprintf("member %q is forbidden: User %q cannot read anything in it, or there is none of this name", member, c.user.GetName()))
+	}
+	if _, ok := s.options.Index.Snapshot().Member(member); !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "members"}, member)
+	}
+	return nil
+}
+
+// notAllowed says where writes go.
+func notAllowed(target route.Target, info *apirequest.RequestInfo) error {
+	hint := "ask a member itself, as with kubectl --context"
+	if target.Member != "" {
+		hint = fmt.Sprintf("ask %s itself, as with kubectl --context", target.Member)
+	}
+	if !info.IsResourceRequest {
+		return refusal(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "only GET is answered here: "+hint)
+	}
+	err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb)
+	err.ErrStatus.Message += ": the query API only reads; " + hint
+	return err
+}
+
+// question answers what is no Kubernetes path.
+func (s *Server) question(w http.ResponseWriter, r *http.Request, target route.Target) error {
+	name, ok := strings.CutPrefix(target.Path, route.Query+"/")
+	q := s.questions[name]
+	if !ok || q == nil {
+		return refusal(http.StatusNotFound, metav1.StatusReasonNotFound,
+			"nothing is here: the fleet is at /fleet, a member at /members/<namespace>/<name>, questions at "+route.Query)
+	}
+	if l := labelOf(r.Context()); l != nil {
+		l.resource = "query/" + name
+	}
+	return q.Answer(w, r, s.callerOf(r.Context()))
+}

@@ -1,0 +1,136 @@
+package queryapi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	genericfilters "k8s.io/apiserver/pkg/server/filters"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+	applyconfiguration "k8s.io/client-go/applyconfigurations/flowcontrol/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	flowcontrolclient "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
+
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// fairness shares the server among callers by the hub's FlowSchemas and
+// PriorityLevelConfigurations.
+type fairness struct {
+	client    kubernetes.Interface
+	log       *slog.Logger
+	informers informers.SharedInformerFactory
+	control   utilflowcontrol.Interface
+	active    atomic.Bool // they are known
+}
+
+func newFairness(client kubernetes.Interface, most int, log *slog.Logger) *fairness {
+	factory := informers.NewSharedInformerFactory(client, 0)
+	return &fairness{
+		client: client, log: log, informers: factory,
+		control: utilflowcontrol.New(factory, readOnly{client.FlowcontrolV1()}, most),
+	}
+}
+
+// run follows the hub's configuration until ctx ends. Where federator may not
+// read it, requests stay merely bounded in number.
+func (f *fairness) run(ctx context.Context) {
+	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 1 << 30, Cap: 30 * time.Second}, f.permitted)
+	if err != nil {
+		if ctx.Err() == nil {
+			f.log.Warn("requests are bounded in number only: the hub's priorities cannot be read", "error", err)
+		}
+		return
+	}
+	f.informers.Start(ctx.Done())
+	defer f.informers.Shutdown()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.informers.WaitForCacheSync(ctx.Done())
+		if ctx.Err() == nil {
+			f.active.Store(true)
+		}
+	}()
+	defer func() { <-done }()
+	if err := f.control.Run(ctx.Done()); err != nil && ctx.Err() == nil {
+		f.log.Error("the hub's priorities are not followed any more", "error", err)
+	}
+	f.active.Store(false)
+}
+
+// permitted reports whether the hub lets federator read its configuration; it
+// is asked again while the hub does not say.
+func (f *fairness) permitted(ctx context.Context) (bool, error) {
+	one := metav1.ListOptions{Limit: 1}
+	_, err := f.client.FlowcontrolV1().FlowSchemas().List(ctx, one)
+	if err == nil {
+		_, err = f.client.FlowcontrolV1().PriorityLevelConfigurations().List(ctx, one)
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return false, err
+	}
+	return err == nil, nil
+}
+
+// filter lets requests in by priority where that is known, else by plain.
+func (f *fairness) filter(next, plain http.Handler, longRunning apirequest.LongRunningRequestCheck, timeout time.Duration) http.Handler {
+	// Answers come from memory, and what they cost follows their size, which
+	// nobody knows before: each takes one seat.
+	one := flowcontrolrequest.WorkEstimatorFunc(func(*http.Request, string, string) flowcontrolrequest.WorkEstimate {
+		return flowcontrolrequest.WorkEstimate{InitialSeats: 1}
+	})
+	fair := genericfilters.WithPriorityAndFairness(next, longRunning, f.control, one.EstimateWork, timeout/4)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.active.Load() {
+			fair.ServeHTTP(w, r)
+			return
+		}
+		plain.ServeHTTP(w, r)
+	})
+}
+
+// readOnly keeps the statuses of FlowSchemas as the hub's own servers write
+// them: federator reads configuration and writes none.
+type readOnly struct {
+	flowcontrolclient.FlowcontrolV1Interface
+}
+
+func (c readOnly) FlowSchemas() flowcontrolclient.FlowSchemaInterface {
+	return readOnlySchemas{c.FlowcontrolV1Interface.FlowSchemas()}
+}
+
+type readOnlySchemas struct {
+	flowcontrolclient.FlowSchemaInterface
+}
+
+func (readOnlySchemas) ApplyStatus(context.Context, *applyconfiguration.FlowSchemaApplyConfiguration, metav1.ApplyOptions) (*flowcontrolv1.FlowSchema, error) {
+	return &flowcontrolv1.FlowSchema{}, nil
+}
+
+// bound lets at most so many in at once of the requests that pick names.
+func (s *Server) bound(next http.Handler, slots chan struct{}, pick func(*http.Request) bool, what string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !pick(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+			next.ServeHTTP(w, r)
+		default:
+			s.metrics.refused.WithLabelValues(what).Inc()
+			writeStatus(w, apierrors.NewTooManyRequests(fmt.Sprintf("too many %s at once, please try again later", what), 1).Status())
+		}
+	})
+}

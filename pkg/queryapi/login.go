@@ -1,0 +1,130 @@
+package queryapi
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+)
+
+// LocalUser is who the bearer of the token of a local server is.
+const LocalUser = "federator:local"
+
+// reviewTime bounds one review of a token by the hub.
+const reviewTime = 5 * time.Second
+
+// newLogin returns what authenticates requests: tokens by the hub's review,
+// client certificates by ca where it is not nil. Nobody is anonymous.
+func newLogin(hub kubernetes.Interface, l Login, ca dynamiccertificates.CAContentProvider) (authenticator.Request, error) {
+	config := authenticatorfactory.DelegatingAuthenticatorConfig{
+		TokenAccessReviewClient:  hub.AuthenticationV1(),
+		TokenAccessReviewTimeout: reviewTime,
+		WebhookRetryBackoff:      &wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 3},
+		CacheTTL:                 l.TokenTTL,
+		APIAudiences:             l.Audiences,
+	}
+	if ca != nil {
+		config.ClientCertificateCAContentProvider = ca
+	}
+	login, _, err := config.New()
+	if err != nil {
+		return nil, fmt.Errorf("query API: authentication: %w", err)
+	}
+	return outageTeller{login}, nil
+}
+
+// newToken returns a token that nobody can guess.
+func newToken() string {
+	var b [32]byte
+	rand.Read(b[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// newLocalLogin knows one token.
+func newLocalLogin(token string) authenticator.Request {
+	return bearertoken.New(authenticator.TokenFunc(func(_ context.Context, got string) (*authenticator.Response, bool, error) {
+		if subtle.ConstantTimeCompare([]byte(got), []byte(token)) != 1 {
+			return nil, false, nil
+		}
+		return &authenticator.Response{User: &user.DefaultInfo{Name: LocalUser, Groups: []string{user.AllAuthenticated}}}, true, nil
+	}))
+}
+
+type outageKey struct{}
+
+// outage is where outageTeller leaves word that the hub could not be asked.
+type outage struct{ err error }
+
+// outageTeller tells a hub that does not answer from a caller that nobody
+// knows: the first is no reason to log in again.
+type outageTeller struct{ authenticator.Request }
+
+func (t outageTeller) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	answer, ok, err := t.Request.AuthenticateRequest(r)
+	if o, told := r.Context().Value(outageKey{}).(*outage); told && !ok {
+		o.err = hubFailure(err)
+	}
+	return answer, ok, err
+}
+
+// hubFailure returns the failure of the hub among err, nil if there is none.
+func hubFailure(err error) error {
+	var several utilerrors.Aggregate
+	if errors.As(err, &several) {
+		for _, one := range several.Errors() {
+			if failure := hubFailure(one); failure != nil {
+				return failure
+			}
+		}
+		return nil
+	}
+	var status apierrors.APIStatus
+	var network net.Error
+	if errors.As(err, &status) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// withOutage makes room for word of an outage.
+func withOutage(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), outageKey{}, &outage{})))
+	})
+}
+
+// unauthenticated answers who could not be authenticated.
+func (s *Server) unauthenticated(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 {
+		w.Header().Set("Connection", "close") // no HTTP/2 connection for strangers
+	}
+	o, _ := r.Context().Value(outageKey{}).(*outage)
+	if o == nil || o.err == nil {
+		s.metrics.refused.WithLabelValues("unauthenticated").Inc()
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		writeStatus(w, apierrors.NewUnauthorized("Unauthorized").Status())
+		return
+	}
+	s.metrics.refused.WithLabelValues("hub").Inc()
+	s.log.Warn("cannot review a token", "error", o.err)
+	status := apierrors.NewServiceUnavailable("the hub cannot be asked who you are").Status()
+	if apierrors.IsForbidden(o.err) {
+		status = apierrors.NewInternalError(errors.New("the hub does not let federator review tokens")).Status()
+	}
+	writeStatus(w, status)
+}

@@ -1,0 +1,145 @@
+package queryapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// statusOf returns what the caller is told of an error, and whether that is
+// all there is to say: other errors are logged, not told.
+func statusOf(err error) (metav1.Status, bool) {
+	var told apierrors.APIStatus
+	switch {
+	case errors.As(err, &told):
+		return told.Status(), true
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return apierrors.NewTimeoutError("the request was not answered in time", 1).Status(), true
+	}
+	status := apierrors.NewInternalError(errors.New("see the server's log")).Status()
+	status.Details = nil
+	return status, false
+}
+
+// fail answers with an error.
+func fail(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
+	status, told := statusOf(err)
+	if !told {
+		log.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+	}
+	writeStatus(w, status)
+}
+
+// writeStatus answers with a Status, in JSON whatever was asked for, as API
+// servers do when they cannot do better.
+func writeStatus(w http.ResponseWriter, status metav1.Status) {
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	if status.Code == 0 {
+		status.Code = http.StatusInternalServerError
+	}
+	body, err := json.Marshal(status)
+	if err != nil {
+		panic("queryapi: a Status cannot be encoded: " + err.Error())
+	}
+	h := w.Header()
+	if status.Details != nil && status.Details.RetryAfterSeconds > 0 && h.Get("Retry-After") == "" {
+		h.Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Del("Content-Length")
+	w.WriteHeader(int(status.Code))
+	// The client may be gone, which is nobody's business any more.
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// refusal makes a Status of a code that has no constructor.
+func refusal(code int, reason metav1.StatusReason, message string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
+	}}
+}
+
+// reply records how a request is answered, and turns errors in plain text,
+// as some filters of the machinery write them, into Statuses.
+type reply struct {
+	http.ResponseWriter
+	code  int
+	plain bool // the body to come is text to replace
+	told  bool // it was
+}
+
+// Unwrap is for http.ResponseController.
+func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *reply) WriteHeader(code int) {
+	if w.code != 0 {
+		return
+	}
+	if code < http.StatusOK { // informational: another follows
+		w.ResponseWriter.WriteHeader(code)
+		return
+	}
+	w.code = code
+	h := w.Header()
+	if code >= http.StatusBadRequest && strings.HasPrefix(h.Get("Content-Type"), "text/plain") {
+		w.plain = true
+		return // with the body, which says what the matter is
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *reply) Write(b []byte) (int, error) {
+	if w.code == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if !w.plain {
+		return w.ResponseWriter.Write(b)
+	}
+	w.tell(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// finish sends what has been held back.
+func (w *reply) finish() {
+	if w.plain {
+		w.tell("")
+	}
+}
+
+// tell answers with a Status instead of text, once.
+func (w *reply) tell(message string) {
+	if w.told {
+		return
+	}
+	w.told = true
+	if message == "" {
+		message = http.StatusText(w.code)
+	}
+	status := metav1.Status{Status: metav1.StatusFailure, Code: int32(w.code), Message: message, Reason: reasons[w.code]}
+	if s := w.Header().Get("Retry-After"); s != "" {
+		if n, err := strconv.ParseInt(s, 10, 32); err == nil {
+			status.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(n)}
+		}
+	}
+	writeStatus(w.ResponseWriter, status)
+}
+
+// reasons are those of codes that filters of the machinery answer with.
+var reasons = map[int]metav1.StatusReason{
+	http.StatusBadRequest:          metav1.StatusReasonBadRequest,
+	http.StatusForbidden:           metav1.StatusReasonForbidden,
+	http.StatusNotFound:            metav1.StatusReasonNotFound,
+	http.StatusNotAcceptable:       metav1.StatusReasonNotAcceptable,
+	http.StatusTooManyRequests:     metav1.StatusReasonTooManyRequests,
+	http.StatusInternalServerError: metav1.StatusReasonInternalError,
+	http.StatusServiceUnavailable:  metav1.StatusReasonServiceUnavailable,
+	http.StatusGatewayTimeout:      metav1.StatusReasonTimeout,
+}

@@ -1,0 +1,238 @@
+package queryapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
+
+)
+
+const (
+	accessReviews = "selfsubjectaccessreviews"
+	rulesReviews  = "selfsubjectrulesreviews"
+)
+
+// readVerbs are those that can be granted.
+var readVerbs = []string{"get", "list", "watch"}
+
+// isReview reports whether a caller asks what he may do.
+func isReview(r *http.Request, info *apirequest.RequestInfo) bool {
+	return r.Method == http.MethodPost && info.IsResourceRequest && info.APIGroup == authorizationv1.GroupName && info.APIVersion == "v1" &&
+		(info.Resource == accessReviews || info.Resource == rulesReviews) && info.Name == "" && info.Subresource == "" && info.Namespace == ""
+}
+
+// review answers what a caller may do.
+func (s *Server) review(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
+	if l := labelOf(r.Context()); l != nil {
+		l.resource = info.Resource
+	}
+	if dry := r.URL.Query()["dryRun"]; len(dry) > 0 && !slices.Equal(dry, []string{"All"}) {
+		return apierrors.NewBadRequest("dryRun may only be All")
+	}
+	asked, err := decode(r)
+	if err != nil {
+		return err
+	}
+	var answer runtime.Object
+	switch review := asked.(type) {
+	case *authorizationv1.SelfSubjectAccessReview:
+		err = s.reviewAccess(r.Context(), review)
+		answer = review
+	case *authorizationv1.SelfSubjectRulesReview:
+		err = s.reviewRules(r.Context(), review)
+		answer = review
+	}
+	if err != nil {
+		return err
+	}
+	if (info.Resource == accessReviews) != isAccessReview(answer) {
+		return apierrors.NewBadRequest(fmt.Sprintf("the body is no object of %s", info.Resource))
+	}
+	responsewriters.WriteObjectNegotiated(scheme.Codecs, negotiation.DefaultEndpointRestrictions, authorizationv1.SchemeGroupVersion, w, r, http.StatusCreated, answer, false)
+	return nil
+}
+
+func isAccessReview(o runtime.Object) bool {
+	_, ok := o.(*authorizationv1.SelfSubjectAccessReview)
+	return ok
+}
+
+// decode reads a review, in JSON, YAML or protobuf. The body's size is bounded
+// by the chain.
+func decode(r *http.Request) (runtime.Object, error) {
+	body, err := io.ReadAll(r.Body)
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the limit is %d bytes", large.Limit))
+	case err != nil:
+		return nil, apierrors.NewBadRequest("the body cannot be read")
+	}
+	o, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("the body is no review: " + clip(err.Error()))
+	}
+	switch o.(type) {
+	case *authorizationv1.SelfSubjectAccessReview, *authorizationv1.SelfSubjectRulesReview:
+		return o, nil
+	}
+	return nil, apierrors.NewBadRequest("the body is no review")
+}
+
+// clip bounds what is said back of a body.
+func clip(s string) string {
+	const most = 200
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SelfSubjectAccessReview) error {
+	resource, path := review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes
+	review.Status = authorizationv1.SubjectAccessReviewStatus{}
+	switch {
+	case (resource == nil) == (path == nil):
+		return apierrors.NewBadRequest("exactly one of spec.resourceAttributes and spec.nonResourceAttributes is needed")
+	case path != nil:
+		review.Status.Allowed = path.Verb == "get" && discoverable(path.Path)
+		return nil
+	case !slices.Contains(readVerbs, resource.Verb):
+		review.Status.Reason = fmt.Sprintf("the query API only reads: nobody can %q here", clip(resource.Verb))
+		return nil
+	case resource.Subresource != "":
+		review.Status.Reason = "subresources are not served: ask the member itself"
+		return nil
+	}
+	c := s.callerOf(ctx)
+	c.namespace = resource.Namespace
+	grants, err := c.Grants(ctx, resource.Verb, groupResource(resource))
+	if err != nil {
+		return err
+	}
+	review.Status.Allowed, review.Status.Reason = s.explain(c, grants)
+	return nil
+}
+
+// groupResource reads "*" as everything, as in a rule.
+func groupResource(r *authorizationv1.ResourceAttributes) schema.GroupResource {
+	if r.Resource == "*" || r.Group == "*" {
+		return schema.GroupResource{Resource: "*"}
+	}
+	return schema.GroupResource{Group: r.Group, Resource: r.Resource}
+}
+
+// explain says where what is granted may be read: of the members that are
+// granted, and not how many others there are.
+func (s *Server) explain(c caller, g *Grants) (bool, string) {
+	if c.member != "" {
+		reach := g.Member(c.member)
+		switch {
+		case reach.All:
+			return true, "in " + c.member
+		case len(reach.Namespaces) > 0:
+			return true, fmt.Sprintf("in %d namespaces of %s", len(reach.Namespaces), c.member)
+		}
+		return false, "not in this member"
+	}
+	if g.Everything() {
+		return true, "in every member"
+	}
+	var whole, partly int
+	for _, m := range g.Members() {
+		if g.Member(m).All {
+			whole++
+		} else {
+			partly++
+		}
+	}
+	switch {
+	case whole == 0 && partly == 0:
+		return false, "in no member"
+	case partly == 0:
+		return true, fmt.Sprintf("in %d members", whole)
+	}
+	return true, fmt.Sprintf("in %d members, and in some namespaces of %d more", whole, partly)
+}
+
+// discoverable are the paths that every caller may get, below a prefix.
+func discoverable(path string) bool {
+	for _, p := range []string{"/version", "/api", "/apis", "/openapi"} {
+		if path == p || strings.HasPrefix(path, p+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// mostRules bounds the resources that a rules review looks at.
+const mostRules = 500
+
+func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview) error {
+	c := s.callerOf(ctx)
+	c.namespace = review.Spec.Namespace
+	status := authorizationv1.SubjectRulesReviewStatus{
+		ResourceRules:    []authorizationv1.ResourceRule{},
+		NonResourceRules: []authorizationv1.NonResourceRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/version", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"}}},
+	}
+	resources := s.resources()
+	if len(resources) > mostRules {
+		resources, status.Incomplete = resources[:mostRules], true
+		status.EvaluationError = fmt.Sprintf("only the first %d resources were looked at", mostRules)
+	}
+	limited := false
+	all, _, err := c.verbs(ctx, schema.GroupResource{Resource: "*"})
+	if err != nil {
+		return err
+	}
+	if len(all) == len(readVerbs) {
+		resources = nil
+		status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{Verbs: all, APIGroups: []string{"*"}, Resources: []string{"*"}})
+	}
+	for _, gr := range resources {
+		verbs, some, err := c.verbs(ctx, gr)
+		if err != nil {
+			return err
+		}
+		limited = limited || some
+		if len(verbs) > 0 {
+			status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{Verbs: verbs, APIGroups: []string{gr.Group}, Resources: []string{gr.Resource}})
+		}
+	}
+	if limited && c.member == "" {
+		status.Incomplete = true
+		status.EvaluationError = strings.TrimPrefix(status.EvaluationError+"; some rules hold in some members only", "; ")
+	}
+	review.Status = status
+	return nil
+}
+
+// verbs returns those that the caller is granted anywhere of where he asks, and
+// whether one of them is not granted everywhere.
+func (c caller) verbs(ctx context.Context, gr schema.GroupResource) (verbs []string, limited bool, err error) {
+	for _, verb := range readVerbs {
+		g, err := c.Grants(ctx, verb, gr)
+		if err != nil {
+			return nil, false, err
+		}
+		if !g.None() {
+			verbs = append(verbs, verb)
+			limited = limited || !g.Everything()
+		}
+	}
+	return verbs, limited, nil
+}
+

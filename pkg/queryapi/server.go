@@ -1,0 +1,240 @@
+package queryapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"crypto/tls"
+
+	"golang.org/x/net/http2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/access"
+)
+
+// Server serves the query API. Its methods may be called from any goroutine.
+type Server struct {
+	options   Options
+	log       *slog.Logger
+	metrics   *metrics
+	certs     *certificates
+	trail     trail
+	login     authenticator.Request
+	token     string // of a local server
+	authority *access.Authorizer
+	hub       *http.Client // nil without a hub
+	fair      *fairness    // nil: requests are bounded in number only
+	objects   http.Handler // get, list and watch
+	questions map[string]Question
+	handler   http.Handler
+	inside    gate
+	began     atomic.Bool
+}
+
+// New returns a server that is ready to Run. It reads files and reaches no
+// network; Options.Listener becomes its own.
+func New(o Options) (*Server, error) {
+	o, err := o.completed()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{options: o, log: o.Logger}
+	if s.metrics, err = newMetrics(o.Metrics); err != nil {
+		return nil, fmt.Errorf("query API: %w", err)
+	}
+	if s.certs, err = newCertificates(o); err != nil {
+		return nil, err
+	}
+	if o.Local {
+		s.token = newToken()
+		s.login, s.authority = newLocalLogin(s.token), access.Unrestricted()
+	} else if err := s.connect(); err != nil {
+		return nil, err
+	}
+	if s.trail, err = newTrail(o.Audit); err != nil {
+		return nil, err
+	}
+	s.wire()
+	s.handler = s.chain()
+	return s, nil
+}
+
+// connect makes what asks the hub.
+func (s *Server) connect() error {
+	o := s.options
+	config := rest.CopyConfig(o.Hub)
+	config.QPS = -1 // the hub's own fairness decides
+	config.UserAgent = "federator/query"
+	var err error
+	if s.hub, err = rest.HTTPClientFor(config); err != nil {
+		return fmt.Errorf("query API: hub: %w", err)
+	}
+	client, err := kubernetes.NewForConfigAndClient(config, s.hub)
+	if err != nil {
+		return fmt.Errorf("query API: hub: %w", err)
+	}
+	if s.login, err = newLogin(client, o.Login, s.certs.clients); err != nil {
+		return err
+	}
+	if o.Fairness.Priority {
+		s.fair = newFairness(client, o.Fairness.MaxInFlight, s.log)
+	}
+	s.authority, err = access.New(access.Options{
+		Reviews: client.AuthorizationV1().SubjectAccessReviews(),
+		Members: o.Authority.Members, UserPrefix: o.Authority.UserPrefix, Namespaces: s.namespaces,
+		Resources: s.resources,
+		AllowTTL:  o.Authority.AllowTTL, DenyTTL: o.Authority.DenyTTL,
+		Parallel: o.Authority.Parallel, Now: o.Authority.Now, Metrics: o.Metrics,
+	})
+	if err != nil {
+		return fmt.Errorf("query API: %w", err)
+	}
+	return nil
+}
+
+// Token is what the caller of a local server bears; "" with a hub.
+func (s *Server) Token() string { return s.token }
+
+// CertificateAuthority returns the authority of the server's certificate in
+// PEM where it made one of its own, else nil.
+func (s *Server) CertificateAuthority() []byte { return s.certs.authority }
+
+// Handler returns what answers requests, behind TLS or not.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Run serves until ctx ends: watches end at once, other requests get
+// Limits.Drain. It returns when everything that it started is gone, with an
+// error if the server failed. It can be called once.
+func (s *Server) Run(ctx context.Context) error {
+	if !s.began.CompareAndSwap(false, true) {
+		return errors.New("query API: the server ran already")
+	}
+	// Requests outlive ctx by the time of draining; watches look at ctx itself.
+	requests, abandon := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), endingKey{}, ctx))
+	defer abandon()
+	server, err := s.httpServer(requests)
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var followers sync.WaitGroup
+	followers.Go(func() { s.certs.run(following) })
+	if s.fair != nil {
+		followers.Go(func() { s.fair.run(following) })
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(tls.NewListener(s.options.Listener, server.TLSConfig)) }()
+	s.log.Info("serving the query API", "address", s.options.Listener.Addr().String())
+	var failure error
+	select {
+	case <-ctx.Done():
+		failure = s.drain(requests, server)
+		<-served
+	case err := <-served:
+		failure = fmt.Errorf("query API: serve: %w", err)
+		_ = server.Close() // the listener is closed already
+	}
+	abandon()
+	<-s.inside.close()
+	stop()
+	followers.Wait()
+	return errors.Join(failure, s.finish())
+}
+
+// drain lets requests under way finish, for a while.
+func (s *Server) drain(ctx context.Context, server *http.Server) error {
+	ctx, cancel := context.WithTimeout(ctx, s.options.Limits.Drain)
+	defer cancel()
+	err := server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.log.Warn("requests under way were cut off", "after", s.options.Limits.Drain)
+		err = nil
+		_ = server.Close() // its connections, whatever they say
+	}
+	if err != nil {
+		return fmt.Errorf("query API: shut down: %w", err)
+	}
+	return nil
+}
+
+// Close gives up a server that does not Run.
+func (s *Server) Close() error {
+	s.began.Store(true)
+	return errors.Join(s.options.Listener.Close(), s.finish())
+}
+
+func (s *Server) finish() error {
+	if s.hub != nil {
+		s.hub.CloseIdleConnections()
+	}
+	return s.trail.close()
+}
+
+func (s *Server) httpServer(requests context.Context) (*http.Server, error) {
+	limits := s.options.Limits
+	server := &http.Server{
+		Handler:           s.handler,
+		TLSConfig:         s.certs.config,
+		BaseContext:       baseContext(requests),
+		ReadHeaderTimeout: limits.Header, // of the TLS handshake, too
+		IdleTimeout:       limits.Idle,
+		MaxHeaderBytes:    limits.HeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	const frame = 64 << 10 // answers are large, requests are not
+	err := http2.ConfigureServer(server, &http2.Server{
+		IdleTimeout:                  limits.Idle,
+		MaxConcurrentStreams:         uint32(limits.Streams),
+		MaxReadFrameSize:             frame,
+		MaxUploadBufferPerStream:     frame,
+		MaxUploadBufferPerConnection: int32(min(limits.Streams, 1000) * frame),
+		ReadIdleTimeout:              limits.Idle / 3, // then the client is asked whether it lives
+		PingTimeout:                  limits.Header,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("query API: HTTP/2: %w", err)
+	}
+	return server, nil
+}
+
+// resources are those that can be granted: what members serve of the kinds
+// that are kept.
+func (s *Server) resources() []schema.GroupResource {
+	kept := make(map[aggregate.Kind]bool)
+	for kind := range s.options.Index.Snapshot().Kinds() {
+		kept[kind] = true
+	}
+	served, _ := s.options.Fleet.Resources()
+	seen := make(map[schema.GroupResource]bool)
+	var out []schema.GroupResource
+	for _, r := range served {
+		if gr := r.Resource.GroupResource(); kept[r.Kind] && !seen[gr] {
+			seen[gr] = true
+			out = append(out, gr)
+		}
+	}
+	return out
+}
+
+// namespaces are those that a member has, as far as they are kept.
+func (s *Server) namespaces(member string) []string {
+	list, err := s.options.Index.Snapshot().List(aggregate.Query{Kind: "Namespace", Members: []string{member}})
+	if err != nil {
+		return nil // only an undeclared field is an error
+	}
+	var out []string
+	for o := range list {
+		out = append(out, o.Name())
+	}
+	return out
+}
