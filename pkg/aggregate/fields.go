@@ -26,17 +26,23 @@ const maxFields = 64
 // fieldValues appends the declared fields that the body has as scalars, in one
 // pass over it. A string's value is its text where it has no escapes; numbers,
 // true and false are as they stand. Anything else (null, lists, objects) is
-// not indexed.
+// not indexed, but that there was a list is (see listed).
 func fieldValues(dst []Label, body []byte, fields []fieldPath) []Label {
 	w := fieldWalk{body: body, fields: fields, missing: 1<<len(fields) - 1}
 	w.object(0, 0, w.missing)
 	for i := range fields {
 		if s, ok := scalar(w.found[i]); ok {
 			dst = append(dst, Label{Key: fields[i].name, Value: s})
+		} else if w.lists&(1<<i) != 0 {
+			dst = append(dst, Label{Key: fields[i].name, Value: listed})
 		}
 	}
 	return dst
 }
+
+// listed stands for the value of a field whose path leads to a list, or through
+// one. No scalar is indexed as it: in JSON its byte is escaped.
+const listed = "\x00"
 
 // fieldWalk looks for several fields at once. Sets of fields are bit masks.
 type fieldWalk struct {
@@ -44,6 +50,7 @@ type fieldWalk struct {
 	fields  []fieldPath
 	missing uint64 // not found yet
 	found   [maxFields][]byte
+	lists   uint64 // end at a list, or lead into one
 }
 
 // object walks the object that starts at i, whose path is the first depth steps
@@ -94,6 +101,9 @@ func (w *fieldWalk) value(i, depth int, wanted uint64) int {
 		if f := bits.TrailingZeros64(m); len(w.fields[f].steps) == depth {
 			here |= 1 << f
 		}
+	}
+	if i < len(w.body) && w.body[i] == '[' {
+		w.lists |= wanted
 	}
 	var end int
 	if deeper := wanted &^ here; deeper != 0 && i < len(w.body) && w.body[i] == '{' {

@@ -206,12 +206,14 @@ func jsonField(raw json.RawMessage, steps []string) (string, bool) {
 	for _, step := range steps {
 		var m map[string]json.RawMessage
 		if json.Unmarshal(raw, &m) != nil || m[step] == nil {
-			return "", false
+			return listed, raw[0] == '['
 		}
 		raw = m[step]
 	}
 	switch s := string(raw); s[0] {
-	case '{', '[', 'n':
+	case '[':
+		return listed, true
+	case '{', 'n':
 		return "", false
 	case '"':
 		return s[1 : len(s)-1], !strings.Contains(s, `\`)

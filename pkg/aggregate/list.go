@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sort"
+	"strings"
 
 	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,6 +18,7 @@ type Query struct {
 	Kind      Kind
 	Members   []string // sorted; nil: all
 	Namespace string
+	Name      string
 	Labels    labels.Selector
 	Fields    map[string]string // declared fields and the value that each must have
 	After     Position          // exclusive start: objects after it in the list's order
@@ -50,8 +53,8 @@ func (s *Snapshot) Count(q Query) (int, error) {
 	}
 	n := 0
 	s.plans(q, func(r *scopeRoot, p plan) bool {
-		if p.everything() {
-			n += r.objects.Len()
+		if p.wholeRange() {
+			n += p.length()
 			return true
 		}
 		return p.run(func(*entry) bool { n++; return true })
@@ -66,6 +69,40 @@ func (s *Snapshot) checkQuery(q Query) error {
 		}
 	}
 	return nil
+}
+
+// Namespaces yields the namespaces of a scope that have objects, in order, and
+// the number of each. Its cost follows the namespaces, not the objects.
+func (s *Snapshot) Namespaces(member string, kind Kind) iter.Seq2[string, int] {
+	return func(yield func(string, int) bool) {
+		r, ok := s.scopes.Get(pivotScope(member, kind))
+		if !ok {
+			return
+		}
+		for at := 0; at < r.objects.Len(); {
+			first, _ := r.objects.GetAt(at)
+			next := r.rank(key(first.namespace.Value()+"\x00", ""))
+			if !yield(first.namespace.Value(), next-at) {
+				return
+			}
+			at = next
+		}
+	}
+}
+
+// Indexed reports whether List can answer for a field of a kind by its index
+// alone: it is declared, and in no object does its path lead to or through a
+// list, which the index does not hold.
+func (s *Snapshot) Indexed(kind Kind, field string) bool {
+	if s.checkQuery(Query{Kind: kind, Fields: map[string]string{field: ""}}) != nil {
+		return false
+	}
+	for r := range s.kindScopes(kind, "") {
+		if len(r.fields.having(nil, field, listed)) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // plans calls do for each scope that the query reaches, in order.
@@ -106,9 +143,36 @@ type plan struct {
 	exclusive bool      // from itself is not wanted
 }
 
-func (p plan) everything() bool {
+// wholeRange reports whether the plan wants everything between two keys.
+func (p plan) wholeRange() bool {
 	q := p.query
-	return q.Namespace == "" && len(q.Fields) == 0 && (q.Labels == nil || q.Labels.Empty()) && !p.exclusive
+	return q.Name == "" && len(q.Fields) == 0 && (q.Labels == nil || q.Labels.Empty())
+}
+
+// length returns the number of objects of a whole range.
+func (p plan) length() int {
+	from, to := 0, p.root.objects.Len()
+	if p.query.Namespace != "" {
+		// No namespace lies between one and itself with a zero byte behind it.
+		to = p.root.rank(key(p.query.Namespace+"\x00", ""))
+	}
+	if p.from.namespace != firstKey.namespace || p.from.name != "" {
+		from = p.root.rank(p.from)
+	}
+	if p.exclusive && from < to {
+		if e, ok := p.root.objects.GetAt(from); ok && compareKeys(e.identity, p.from) == 0 {
+			from++
+		}
+	}
+	return max(0, to-from)
+}
+
+// rank returns how many objects have a key before id.
+func (r *scopeRoot) rank(id *identity) int {
+	return sort.Search(r.objects.Len(), func(i int) bool {
+		e, _ := r.objects.GetAt(i)
+		return compareKeys(e.identity, id) >= 0
+	})
 }
 
 // past reports whether a key lies behind the last one that is wanted.
@@ -121,6 +185,8 @@ func (p plan) run(yield func(*entry) bool) bool {
 	q := p.query
 	byLabel := q.Labels != nil && !q.Labels.Empty()
 	switch {
+	case q.Name != "":
+		return p.named(yield)
 	case len(q.Fields) > 0:
 		sets := p.root.fields.matching(labels.SelectorFromValidatedSet(q.Fields))
 		return p.merge(p.root.fields.postings, sets, func(id *identity) *attrSet { return id.fields }, p.labelFilter(), yield)
@@ -136,6 +202,45 @@ func (p plan) run(yield func(*entry) bool) bool {
 		return p.merge(p.root.labels.postings, sets, func(id *identity) *attrSet { return id.labels }, nil, yield)
 	}
 	return p.scan(nil, yield)
+}
+
+// named yields the objects of one name: a look-up in each namespace.
+func (p plan) named(yield func(*entry) bool) bool {
+	filters := []func(*identity) bool{p.labelFilter(), p.fieldFilter()}
+	pivot := &entry{identity: p.from}
+	for {
+		var found *entry
+		p.root.objects.Ascend(pivot, func(e *entry) bool { found = e; return false })
+		if found == nil || p.past(found.identity) {
+			return true
+		}
+		id := found.identity
+		switch c := strings.Compare(id.name, p.query.Name); {
+		case c < 0:
+			pivot = &entry{identity: &identity{namespace: id.namespace, name: p.query.Name}}
+			continue
+		case c == 0 && !(p.exclusive && compareKeys(id, p.from) == 0):
+			if !slices.ContainsFunc(filters, func(f func(*identity) bool) bool { return f != nil && !f(id) }) && !yield(found) {
+				return false
+			}
+		}
+		pivot = &entry{identity: key(id.namespace.Value()+"\x00", "")}
+	}
+}
+
+// fieldFilter returns a filter by declared fields, or nil.
+func (p plan) fieldFilter() func(*identity) bool {
+	if len(p.query.Fields) == 0 {
+		return nil
+	}
+	return func(id *identity) bool {
+		for name, value := range p.query.Fields {
+			if v, ok := id.fields.Lookup(name); !ok || v != value {
+				return false
+			}
+		}
+		return true
+	}
 }
 
 // labelFilter returns a filter that judges each label set once, or nil.

@@ -97,7 +97,61 @@ func check(snap *aggregate.Snapshot, want *state, rng *rand.Rand) error {
 			return fmt.Errorf("%+v: %w", q, err)
 		}
 	}
+	if err := checkFields(snap, want); err != nil {
+		return err
+	}
+	if err := checkNamespaces(snap, want); err != nil {
+		return err
+	}
 	return checkPoints(snap, want, rng)
+}
+
+func checkFields(snap *aggregate.Snapshot, want *state) error {
+	for _, name := range []string{"spec.nodeName", "status.phase"} {
+		indexed := true
+		for _, o := range want.query(aggregate.Query{Kind: "Pod"}) {
+			indexed = indexed && !listed(o.body, name)
+			got, ok := snap.Get(o.ref)
+			if !ok {
+				return fmt.Errorf("get %s: nothing", o.ref)
+			}
+			value, ok := got.Field(name)
+			if w, there := field(o.body, name); value != w && there || ok != there {
+				return fmt.Errorf("%s: %s is %q, %t, want %q, %t", o.ref, name, value, ok, w, there)
+			}
+		}
+		if got := snap.Indexed("Pod", name); got != indexed {
+			return fmt.Errorf("%s indexed: %t, want %t", name, got, indexed)
+		}
+	}
+	if snap.Indexed("Pod", "spec.other") {
+		return errors.New("a field that is not declared is indexed")
+	}
+	return nil
+}
+
+func checkNamespaces(snap *aggregate.Snapshot, want *state) error {
+	for _, m := range memberNames {
+		for _, k := range kinds {
+			counts, got := map[string]int{}, map[string]int{}
+			if sc := want.scopes[scopeKey{k, m}]; sc != nil {
+				for _, key := range sc.keys() {
+					counts[key.namespace]++
+				}
+			}
+			last := ""
+			for namespace, n := range snap.Namespaces(m, k) {
+				if len(got) > 0 && namespace <= last {
+					return fmt.Errorf("namespace %q after %q", namespace, last)
+				}
+				got[namespace], last = n, namespace
+			}
+			if !maps.Equal(counts, got) {
+				return fmt.Errorf("%s %s: namespaces %v, want %v", m, k, got, counts)
+			}
+		}
+	}
+	return nil
 }
 
 func checkMembers(snap *aggregate.Snapshot, want *state) error {
@@ -247,6 +301,9 @@ func randomQuery(rng *rand.Rand) aggregate.Query {
 	q := aggregate.Query{Kind: pick(rng, kinds)}
 	if rng.IntN(3) == 0 {
 		q.Namespace = pick(rng, namespaces)
+	}
+	if rng.IntN(4) == 0 {
+		q.Name = pick(rng, names)
 	}
 	if rng.IntN(3) == 0 {
 		for _, m := range memberNames {

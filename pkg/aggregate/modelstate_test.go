@@ -108,6 +108,21 @@ func field(body []byte, path string) (string, bool) {
 	}
 }
 
+// listed reports whether a field's path leads to or through a list.
+func listed(body []byte, path string) bool {
+	raw := json.RawMessage(body)
+	for step := range strings.SplitSeq(path, ".") {
+		var m map[string]json.RawMessage
+		if json.Unmarshal(raw, &m) != nil {
+			break
+		}
+		if raw = m[step]; raw == nil {
+			return false
+		}
+	}
+	return len(raw) > 0 && raw[0] == '['
+}
+
 // query is what an aggregate.Query means, in the plainest words.
 func (s *state) query(q aggregate.Query) []*obj {
 	var out []*obj
@@ -119,6 +134,9 @@ func (s *state) query(q aggregate.Query) []*obj {
 		for _, ok := range sc.keys() {
 			o := sc.objects[ok]
 			if q.Namespace != "" && ok.namespace != q.Namespace {
+				continue
+			}
+			if q.Name != "" && ok.name != q.Name {
 				continue
 			}
 			if q.After != (aggregate.Position{}) {

@@ -59,6 +59,17 @@ func (o Object) Labels() []Label { return o.e.labels.list() }
 // Label returns the value of a label.
 func (o Object) Label(key string) (string, bool) { return o.e.labels.Lookup(key) }
 
+// Field returns the value of a declared field as the index holds it. It is not
+// ok for one that is absent, null, no scalar or escaped in JSON, or that the
+// kind does not declare: the body tells.
+func (o Object) Field(name string) (value string, ok bool) {
+	value, ok = o.e.fields.Lookup(name)
+	if !ok || value == listed {
+		return "", false
+	}
+	return value, true
+}
+
 // Owners returns the object's owners. The slice is shared and must not be
 // changed.
 func (o Object) Owners() []Owner { return o.e.ownerList() }

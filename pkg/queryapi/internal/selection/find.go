@@ -1,0 +1,172 @@
+package selection
+
+import (
+	"iter"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/access"
+)
+
+// Find is a selection of a snapshot's objects within what may be read.
+type Find struct {
+	Snapshot  *aggregate.Snapshot
+	Selector  *Selector
+	Grants    *access.Grants
+	Members   []string // sorted; nil: all that are granted
+	Namespace string   // "": all
+	After     aggregate.Position
+}
+
+// part is one query with what remains to be matched.
+type part struct {
+	query aggregate.Query
+	rest  *Residual
+}
+
+// parts returns the queries that together, in this order, find everything: one
+// for members that may be read whole, one for each namespace of the others.
+func (f *Find) parts() []part {
+	members := f.Grants.Members()
+	switch {
+	case f.Grants.None():
+		return nil
+	case f.Members != nil && f.Grants.Everything():
+		members = f.Members
+	case f.Members != nil:
+		members = intersect(members, f.Members)
+	}
+	whole, rest := f.Selector.Query(f.Snapshot, members, f.Namespace)
+	whole.After = f.After
+	if f.Grants.Everything() {
+		return []part{{whole, rest}}
+	}
+	var parts []part
+	from := 0
+	flush := func(to int) {
+		if from < to {
+			q := whole
+			q.Members = whole.Members[from:to]
+			parts = append(parts, part{q, rest})
+		}
+		from = to + 1
+	}
+	for i, name := range whole.Members {
+		reach := f.Grants.Member(name)
+		if reach.All || whole.Namespace != "" && reach.Allows(whole.Namespace) {
+			continue
+		}
+		flush(i)
+		if whole.Namespace != "" {
+			continue
+		}
+		for _, namespace := range reach.Namespaces {
+			q := whole
+			q.Members, q.Namespace = whole.Members[i:i+1], namespace
+			parts = append(parts, part{q, rest})
+		}
+	}
+	flush(len(whole.Members))
+	return parts
+}
+
+// intersect returns what is in both of two sorted lists; never nil.
+func intersect(a, b []string) []string {
+	out := []string{}
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		switch {
+		case a[i] < b[j]:
+			i++
+		case a[i] > b[j]:
+			j++
+		default:
+			out = append(out, a[i])
+			i, j = i+1, j+1
+		}
+	}
+	return out
+}
+
+// List yields the objects by member, namespace and name, after After. An error
+// is that of a body which cannot be decoded, and the last that is yielded.
+func (f *Find) List() iter.Seq2[aggregate.Object, error] {
+	return func(yield func(aggregate.Object, error) bool) {
+		var scratch Scratch
+		for _, p := range f.parts() {
+			objects, err := f.Snapshot.List(p.query)
+			if err != nil {
+				yield(aggregate.Object{}, err)
+				return
+			}
+			for o := range objects {
+				ok, err := p.rest.Match(o, &scratch)
+				if err != nil {
+					yield(aggregate.Object{}, err)
+					return
+				}
+				if ok && !yield(o, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Cheap reports whether Count needs no object to be decoded.
+func (f *Find) Cheap() bool {
+	for _, p := range f.parts() {
+		if p.rest.decodes() {
+			return false
+		}
+	}
+	return true
+}
+
+// decodes reports whether a match needs the body.
+func (r *Residual) decodes() bool { return r != nil && len(r.terms) > 0 }
+
+// Count returns the number of objects that List yields. Where only members,
+// namespaces and names select, its cost does not follow their number.
+func (f *Find) Count() (int, error) {
+	total := 0
+	var scratch Scratch
+	for _, p := range f.parts() {
+		if p.rest == nil {
+			n, err := f.Snapshot.Count(p.query)
+			if err != nil {
+				return 0, err
+			}
+			total += n
+			continue
+		}
+		objects, err := f.Snapshot.List(p.query)
+		if err != nil {
+			return 0, err
+		}
+		for o := range objects {
+			ok, err := p.rest.Match(o, &scratch)
+			if err != nil {
+				return 0, err
+			}
+			if ok {
+				total++
+			}
+		}
+	}
+	return total, nil
+}
+
+// Visible returns the members of the snapshot that the grants and the
+// selection admit, by name: those that an answer concerns.
+func (f *Find) Visible() []string {
+	out := []string{}
+	for m := range f.Snapshot.Members() {
+		if f.Grants.Member(m.Name).None() || !f.Selector.MatchMember(m) {
+			continue
+		}
+		out = append(out, m.Name)
+	}
+	if f.Members != nil {
+		return intersect(out, f.Members)
+	}
+	return out
+}

@@ -1,0 +1,138 @@
+package selection
+
+import (
+	"container/list"
+	"fmt"
+	"sync"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// PinOptions bound what Pins keep. A field that is 0 takes its default.
+type PinOptions struct {
+	Snapshots int           // 256
+	Bytes     int64         // of what they keep alive beside the newest; 256 MiB
+	Age       time.Duration // since a snapshot was first pinned; 5 minutes
+}
+
+func (o PinOptions) validated() (PinOptions, error) {
+	if o.Snapshots < 0 || o.Bytes < 0 || o.Age < 0 {
+		return o, fmt.Errorf("selection: bounds of pinned snapshots may not be negative")
+	}
+	if o.Snapshots == 0 {
+		o.Snapshots = 256
+	}
+	if o.Bytes == 0 {
+		o.Bytes = 256 << 20
+	}
+	if o.Age == 0 {
+		o.Age = 5 * time.Minute
+	}
+	return o, nil
+}
+
+// Pins keep the snapshots that continue tokens name. Beyond a bound the oldest
+// goes first. It starts no goroutine: what has expired goes at the next call,
+// so whoever calls nothing else calls Sweep now and then. Safe for concurrent
+// use.
+type Pins struct {
+	options PinOptions
+
+	mu    sync.Mutex
+	order *list.List // of *pin, oldest first
+	by    map[aggregate.Revision]*list.Element
+}
+
+type pin struct {
+	snapshot *aggregate.Snapshot
+	since    time.Time
+	total    int64 // bytes of all that the snapshot holds
+	each     int64 // bytes that one change since may keep alive
+}
+
+// commitBytes estimates the tree nodes that one commit copies and that a pinned
+// snapshot keeps in their former state.
+const commitBytes = 2 << 10
+
+// NewPins returns an empty registry.
+func NewPins(o PinOptions) (*Pins, error) {
+	o, err := o.validated()
+	if err != nil {
+		return nil, err
+	}
+	return &Pins{options: o, order: list.New(), by: map[aggregate.Revision]*list.Element{}}, nil
+}
+
+// Pin keeps a snapshot. One that is kept already keeps its age.
+func (p *Pins) Pin(s *aggregate.Snapshot, newest aggregate.Revision, now time.Time) {
+	p.mu.Lock()
+	_, kept := p.by[s.Revision()]
+	p.mu.Unlock()
+	if kept {
+		return
+	}
+	var objects, total int64
+	for scope := range s.Scopes("") { // outside the lock: some thousands
+		objects += int64(scope.Objects)
+		total += scope.Bytes
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, kept := p.by[s.Revision()]; kept {
+		return
+	}
+	p.by[s.Revision()] = p.order.PushBack(&pin{
+		snapshot: s, since: now, total: total, each: total/max(1, objects) + commitBytes,
+	})
+	p.sweep(max(newest, s.Revision()), now)
+}
+
+// Snapshot returns the snapshot of a revision, if it is kept.
+func (p *Pins) Snapshot(revision, newest aggregate.Revision, now time.Time) (*aggregate.Snapshot, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sweep(newest, now)
+	e, ok := p.by[revision]
+	if !ok {
+		return nil, false
+	}
+	return e.Value.(*pin).snapshot, true
+}
+
+// Sweep drops what is beyond a bound, and returns how many snapshots are left
+// and the bytes that they keep alive beside the newest one, estimated.
+func (p *Pins) Sweep(newest aggregate.Revision, now time.Time) (snapshots int, bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.order.Len(), p.sweep(newest, now)
+}
+
+// sweep drops what is beyond a bound. p.mu must be held.
+func (p *Pins) sweep(newest aggregate.Revision, now time.Time) int64 {
+	bytes := int64(0)
+	for e := p.order.Front(); e != nil; e = e.Next() {
+		bytes += e.Value.(*pin).keeps(newest)
+	}
+	for e := p.order.Front(); e != nil; e = p.order.Front() {
+		oldest := e.Value.(*pin)
+		if p.order.Len() <= p.options.Snapshots && bytes <= p.options.Bytes && now.Sub(oldest.since) < p.options.Age {
+			break
+		}
+		bytes -= oldest.keeps(newest)
+		p.order.Remove(e)
+		delete(p.by, oldest.snapshot.Revision())
+	}
+	return bytes
+}
+
+// keeps estimates the bytes that a snapshot keeps alive and a newer one does
+// not: a former version for each change since, and no more than all it holds
+// with the nodes that hold it.
+func (p *pin) keeps(newest aggregate.Revision) int64 {
+	if newest <= p.snapshot.Revision() {
+		return 0
+	}
+	changes := int64(min(newest-p.snapshot.Revision(), 1<<31))
+	return min(changes*p.each, 2*p.total)
+}

@@ -1,0 +1,277 @@
+package selection
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Selector selects objects of one kind. It is immutable.
+type Selector struct {
+	kind    aggregate.Kind
+	empty   bool
+	members labels.Selector // of virtual labels; nil: all
+	byName  []test[aggregate.Member]
+	labels  labels.Selector // of the objects' own; nil: all
+	entries []test[aggregate.Object]
+	terms   []bodyTerm
+
+	name, namespace string // that an object must have; "": any
+	nothing         bool   // the terms contradict each other
+}
+
+// test is a term on what is known without the body.
+type test[T any] struct {
+	of     func(T) string
+	value  string
+	negate bool
+}
+
+func (t test[T]) holds(of T) bool { return (t.of(of) == t.value) != t.negate }
+
+func allHold[T any](tests []test[T], of T) bool {
+	for _, t := range tests {
+		if !t.holds(of) {
+			return false
+		}
+	}
+	return true
+}
+
+// bodyTerm is a term on the body.
+type bodyTerm struct {
+	paths  [][]string // the first that leads to a value that is not "" counts
+	value  string
+	absent string
+	negate bool
+}
+
+// maxSlots bounds the paths of a selector: walker keeps them in one word.
+const maxSlots = 64
+
+// Compile reads a label selector and a field selector for a kind. Errors are
+// 400 *apierrors.StatusError that name the parameter, what is wrong and where.
+func Compile(labelSelector, fieldSelector string, kind aggregate.Kind) (*Selector, error) {
+	sel := &Selector{kind: kind}
+	requirements, err := labels.ParseToRequirements(labelSelector)
+	if err != nil {
+		return nil, badSelector("labelSelector", err)
+	}
+	sel.compileLabels(requirements)
+	fields, err := parseFields(fieldSelector)
+	if err != nil {
+		return nil, badSelector("fieldSelector", err)
+	}
+	slots := 0
+	for _, q := range fields {
+		if err := sel.compileField(q); err != nil {
+			return nil, badSelector("fieldSelector", err)
+		}
+	}
+	for _, t := range sel.terms {
+		slots += len(t.paths)
+	}
+	if slots > maxSlots {
+		return nil, badSelector("fieldSelector", fmt.Errorf("it has more than %d paths", maxSlots))
+	}
+	sel.empty = len(requirements) == 0 && len(fields) == 0
+	return sel, nil
+}
+
+// badSelector quotes what is wrong, and not all of what may be a long text.
+func badSelector(name string, err error) error {
+	reason := err.Error()
+	const most = 512
+	if len(reason) > most {
+		reason = strings.ToValidUTF8(reason[:most], "") + "…"
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("parameter %q: %s", name, reason))
+}
+
+func (sel *Selector) compileLabels(requirements []labels.Requirement) {
+	var member, own []labels.Requirement
+	for _, r := range requirements {
+		if virtual(r.Key()) {
+			member = append(member, r)
+		} else {
+			own = append(own, r)
+		}
+	}
+	if len(member) > 0 {
+		sel.members = labels.NewSelector().Add(member...)
+	}
+	if len(own) > 0 {
+		sel.labels = labels.NewSelector().Add(own...)
+	}
+}
+
+func (sel *Selector) compileField(q requirement) error {
+	if len(q.path) > 1 && q.path[0] == "metadata" && q.path[1] == "managedFields" {
+		return fmt.Errorf("metadata.managedFields is not kept")
+	}
+	if of := memberField(q.path); of != nil {
+		sel.byName = append(sel.byName, test[aggregate.Member]{of, q.value, q.negate})
+		return nil
+	}
+	if of := entryField(q.path); of != nil {
+		if !q.negate && q.value != "" && sel.key(q) {
+			return nil
+		}
+		sel.entries = append(sel.entries, test[aggregate.Object]{of, q.value, q.negate})
+		return nil
+	}
+	t := bodyTerm{paths: [][]string{q.path}, value: q.value, negate: q.negate}
+	if known, ok := aliases[sel.kind][strings.Join(q.path, ".")]; ok {
+		t.absent = known.absent
+		if known.paths != nil {
+			t.paths = known.paths
+		}
+	}
+	sel.terms = append(sel.terms, t)
+	return nil
+}
+
+// key takes up a term that narrows the keys to look at.
+func (sel *Selector) key(q requirement) bool {
+	var to *string
+	switch q.path[1] {
+	case "name":
+		to = &sel.name
+	case "namespace":
+		to = &sel.namespace
+	default:
+		return false
+	}
+	if *to != "" && *to != q.value {
+		sel.nothing = true
+	}
+	*to = q.value
+	return true
+}
+
+// Empty reports whether everything is selected.
+func (sel *Selector) Empty() bool { return sel.empty }
+
+// Name returns the name that every selected object has, "" when there is none.
+func (sel *Selector) Name() string { return sel.name }
+
+// MatchMember reports whether objects of a member can be selected.
+func (sel *Selector) MatchMember(m aggregate.Member) bool {
+	return (sel.members == nil || sel.members.Matches(memberLabels{&m})) && allHold(sel.byName, m)
+}
+
+// Query returns how a snapshot finds the selected objects: a query, and what
+// remains to be matched of the objects that it yields. members are those that
+// may be looked at, sorted; nil is all. namespace "" is all.
+func (sel *Selector) Query(s *aggregate.Snapshot, members []string, namespace string) (aggregate.Query, *Residual) {
+	q := aggregate.Query{
+		Kind: sel.kind, Members: sel.narrow(s, members),
+		Namespace: namespace, Name: sel.name, Labels: sel.labels,
+	}
+	if sel.namespace != "" {
+		q.Namespace = sel.namespace
+	}
+	if sel.nothing || namespace != "" && sel.namespace != "" && namespace != sel.namespace {
+		q.Members = []string{}
+	}
+	rest := &Residual{entries: sel.entries}
+	for _, t := range sel.terms {
+		if name, ok := t.indexed(); ok && s.Indexed(sel.kind, name) {
+			if held, ok := q.Fields[name]; !ok || held == t.value {
+				if q.Fields == nil {
+					q.Fields = map[string]string{}
+				}
+				q.Fields[name] = t.value
+				continue
+			}
+		}
+		rest.add(t)
+	}
+	if len(rest.entries) == 0 && len(rest.terms) == 0 {
+		rest = nil
+	}
+	return q, rest
+}
+
+// narrow returns those of members that the selector admits, nil when all.
+func (sel *Selector) narrow(s *aggregate.Snapshot, members []string) []string {
+	if sel.members == nil && len(sel.byName) == 0 {
+		return members
+	}
+	out := []string{}
+	if members == nil {
+		for m := range s.Members() {
+			if sel.MatchMember(m) {
+				out = append(out, m.Name)
+			}
+		}
+		return out
+	}
+	for _, name := range members {
+		if m, ok := s.Member(name); ok && sel.MatchMember(m) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// full returns a residual that holds every term on fields, for objects that no
+// query has found.
+func (sel *Selector) full() *Residual {
+	r := &Residual{entries: sel.entries}
+	for _, t := range sel.terms {
+		r.add(t)
+	}
+	return r
+}
+
+// Matcher matches objects that no query has found, such as those of a watch.
+// It is immutable.
+type Matcher struct {
+	sel  *Selector
+	rest *Residual
+}
+
+// Matcher returns the selector's matcher.
+func (sel *Selector) Matcher() *Matcher { return &Matcher{sel, sel.full()} }
+
+// MatchObject reports whether an object of a member is selected, with
+// everything that the selector says.
+func (m *Matcher) MatchObject(member aggregate.Member, o aggregate.Object, scratch *Scratch) (bool, error) {
+	sel := m.sel
+	switch {
+	case sel.nothing,
+		sel.name != "" && o.Name() != sel.name,
+		sel.namespace != "" && o.Namespace() != sel.namespace,
+		sel.labels != nil && !sel.labels.Matches(objectLabels{o}),
+		!sel.MatchMember(member):
+		return false, nil
+	}
+	return m.rest.Match(o, scratch)
+}
+
+// indexed returns the declared field that answers the term, if one can: the
+// index holds scalars whose JSON has no escapes, and nothing for those absent.
+func (t bodyTerm) indexed() (string, bool) {
+	if t.negate || len(t.paths) != 1 || t.value == t.absent || !plain(t.value) {
+		return "", false
+	}
+	for _, step := range t.paths[0] {
+		if strings.Contains(step, ".") {
+			return "", false
+		}
+	}
+	return strings.Join(t.paths[0], "."), true
+}
+
+// plain reports whether a text is not empty and stands in JSON as it is.
+func plain(s string) bool {
+	return s != "" && !slices.ContainsFunc([]byte(s), func(c byte) bool {
+		return c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&'
+	})
+}

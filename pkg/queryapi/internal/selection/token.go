@@ -1,0 +1,171 @@
+package selection
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Binding is what a token is good for: a caller and what he selects.
+type Binding [16]byte
+
+// Bind makes a Binding of a caller (name, UID and groups, in any order) and of
+// what he asks for: target, resource, namespace and selectors.
+func Bind(u user.Info, selection ...string) Binding {
+	h := sha256.New()
+	put := func(parts ...string) {
+		b := binary.AppendUvarint(nil, uint64(len(parts)))
+		for _, p := range parts {
+			b = append(binary.AppendUvarint(b, uint64(len(p))), p...)
+		}
+		h.Write(b)
+	}
+	put(u.GetName(), u.GetUID())
+	put(slices.Compact(slices.Sorted(slices.Values(u.GetGroups())))...)
+	put(selection...)
+	return Binding(h.Sum(nil)[:len(Binding{})])
+}
+
+// Token is where a list goes on.
+type Token struct {
+	// Revision is that of the snapshot that the list reads; 0: the newest, as
+	// the client has accepted an inconsistent list.
+	Revision aggregate.Revision
+	After    aggregate.Position // the last object that was sent
+}
+
+// Sealer writes and reads continue tokens of one process.
+//
+// A token is base64url of: a version byte; the epoch (4 bytes, big-endian); the
+// revision (8); the Binding (16); the three strings of the position, each with
+// its length in two bytes; HMAC-SHA256 over all of it, cut to 16 bytes. Nothing
+// in it is secret: the position is that of an object that the client was sent.
+type Sealer struct {
+	key   []byte
+	epoch uint32
+}
+
+const (
+	tokenVersion = 1
+	macSize      = 16
+	tokenHeader  = 1 + 4 + 8 + len(Binding{})
+	maxToken     = 4096
+	minKey       = 32
+)
+
+// NewSealer returns a Sealer. key is this process's own, at least 32 random
+// bytes; epoch is that of its index.
+func NewSealer(key []byte, epoch uint32) (*Sealer, error) {
+	if len(key) < minKey {
+		return nil, fmt.Errorf("selection: a key of %d bytes seals no tokens, at least %d", len(key), minKey)
+	}
+	if epoch == 0 {
+		return nil, fmt.Errorf("selection: the epoch of tokens must be above 0")
+	}
+	return &Sealer{key: slices.Clone(key), epoch: epoch}, nil
+}
+
+// Seal writes a token.
+func (s *Sealer) Seal(b Binding, t Token) string {
+	raw := make([]byte, 0, tokenHeader+3*64+macSize)
+	raw = append(raw, tokenVersion)
+	raw = binary.BigEndian.AppendUint32(raw, s.epoch)
+	raw = binary.BigEndian.AppendUint64(raw, uint64(t.Revision))
+	raw = append(raw, b[:]...)
+	for _, part := range []string{t.After.Member, t.After.Namespace, t.After.Name} {
+		raw = append(binary.BigEndian.AppendUint16(raw, uint16(len(part))), part...)
+	}
+	return base64.RawURLEncoding.EncodeToString(append(raw, s.mac(raw)...))
+}
+
+func (s *Sealer) mac(raw []byte) []byte {
+	h := hmac.New(sha256.New, s.key)
+	h.Write(raw)
+	return h.Sum(nil)[:macSize]
+}
+
+// Open reads a token. Errors are *apierrors.StatusError: 400 for one that is
+// malformed, forged or of another caller or selection, 410 for one of another
+// epoch, with a token that continues at the newest snapshot.
+func (s *Sealer) Open(b Binding, token string) (Token, error) {
+	if len(token) > maxToken {
+		return Token{}, badToken("it is too long")
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err != nil {
+		return Token{}, badToken("it is not base64")
+	}
+	if len(raw) < tokenHeader+macSize || raw[0] != tokenVersion {
+		return Token{}, badToken("it is not one of this server's")
+	}
+	body, mac := raw[:len(raw)-macSize], raw[len(raw)-macSize:]
+	t, ok := readToken(body)
+	if !ok {
+		return Token{}, badToken("it is malformed")
+	}
+	// Another process's MAC cannot be checked. What its token can lead to is no
+	// more than what the caller may list anyway, from a position that he names.
+	foreign := binary.BigEndian.Uint32(body[1:]) != s.epoch
+	if !foreign && !hmac.Equal(mac, s.mac(body)) {
+		return Token{}, badToken("it was not issued by this server")
+	}
+	if Binding(body[13:tokenHeader]) != b {
+		return Token{}, badToken("it was issued to another caller, or for another resource, namespace or selector")
+	}
+	if foreign {
+		return Token{}, s.Expired(b, t.After)
+	}
+	return t, nil
+}
+
+func readToken(body []byte) (t Token, ok bool) {
+	t.Revision = aggregate.Revision(binary.BigEndian.Uint64(body[5:]))
+	rest := body[tokenHeader:]
+	for _, part := range []*string{&t.After.Member, &t.After.Namespace, &t.After.Name} {
+		if len(rest) < 2 {
+			return t, false
+		}
+		n := int(binary.BigEndian.Uint16(rest))
+		if rest = rest[2:]; len(rest) < n {
+			return t, false
+		}
+		*part, rest = string(rest[:n]), rest[n:]
+	}
+	return t, len(rest) == 0
+}
+
+func badToken(why string) error {
+	return apierrors.NewBadRequest("continue key is not valid: " + why)
+}
+
+// inconsistentContinue is what API servers say: k8s.io/apiserver,
+// pkg/storage/etcd3/errors.go.
+const inconsistentContinue = "The provided continue parameter is too old " +
+	"to display a consistent list result. You can start a new list without " +
+	"the continue parameter, or use the continue token in this response to " +
+	"retrieve the remainder of the results. Continuing with the provided " +
+	"token results in an inconsistent list - objects that were created, " +
+	"modified, or deleted between the time the first chunk was returned " +
+	"and now may show up in the list."
+
+// Expired is the 410 for a token whose snapshot is gone. It carries a token
+// that continues after the same position at the newest snapshot.
+func (s *Sealer) Expired(b Binding, after aggregate.Position) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:   metav1.StatusFailure,
+		Code:     http.StatusGone,
+		Reason:   metav1.StatusReasonExpired,
+		Message:  inconsistentContinue,
+		ListMeta: metav1.ListMeta{Continue: s.Seal(b, Token{After: after})},
+	}}
+}
