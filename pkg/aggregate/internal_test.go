@@ -203,10 +203,10 @@ func FuzzFields(f *testing.F) {
 }
 
 func jsonField(raw json.RawMessage, steps []string) (string, bool) {
-	for _, step := range steps {
+	for i, step := range steps {
 		var m map[string]json.RawMessage
 		if json.Unmarshal(raw, &m) != nil || m[step] == nil {
-			return listed, raw[0] == '['
+			return listed, i > 0 && raw[0] == '[' // the body itself is no list
 		}
 		raw = m[step]
 	}
