@@ -1,0 +1,191 @@
+package limits_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"federator.dev/federator/pkg/policy/internal/limits"
+)
+
+func eval(t *testing.T, query string) (rego.ResultSet, error) {
+	t.Helper()
+	options := append(limits.Options(), rego.Query(query), rego.SetRegoVersion(ast.RegoV1))
+	return rego.New(options...).Eval(t.Context())
+}
+
+func TestWhatReadsMoreThanItsArgumentsIsNotThere(t *testing.T) {
+	there := map[string]bool{}
+	for _, b := range limits.Capabilities().Builtins {
+		there[b.Name] = true
+		if b.Nondeterministic {
+			t.Errorf("%s is not deterministic", b.Name)
+		}
+	}
+	for _, name := range []string{
+		"http.send", "net.lookup_ip_addr", "time.now_ns", "rand.intn", "uuid.rfc4122", "opa.runtime", "trace",
+		"bits.lsh", "io.jwt.decode_verify", "json.match_schema", "json.verify_schema", "providers.aws.sign_req",
+		"graph.reachable_paths", "regex.globs_match", "strings.render_template", "rego.parse_module",
+		"crypto.x509.parse_and_verify_certificates",
+	} {
+		if there[name] {
+			t.Errorf("%s is allowed", name)
+		}
+	}
+	if len(there) < 120 {
+		t.Errorf("%d builtins are allowed: names of the allowlist are not OPA's", len(there))
+	}
+	if _, err := eval(t, `time.now_ns()`); err == nil || !strings.Contains(err.Error(), "undefined function time.now_ns") {
+		t.Errorf("a query that reads the clock: %v", err)
+	}
+	if allow := limits.Capabilities().AllowNet; allow == nil || len(allow) != 0 {
+		t.Errorf("AllowNet = %v", allow)
+	}
+}
+
+func TestUsualCallsAreNotRefused(t *testing.T) {
+	for query, want := range map[string]string{
+		`count(numbers.range(1, 99999))`:                                        `99999`,
+		`count(numbers.range_step(0, 1000000000, 1000000))`:                     `1001`,
+		`sprintf("%-20s|%5.2f|%v", ["web", 1.5, {"a": 1}])`:                     `"web                 | 1.50|{\"a\": 1}"`,
+		`sprintf("%[2]s %[1]s 100%%", ["a", "b"])`:                              `"b a 100%"`,
+		`concat(", ", ["a", "b"])`:                                              `"a, b"`,
+		`count(split("registry.example.com/team/web:1.2", "/"))`:                `3`,
+		`regex.match("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", "payments")`:       `true`,
+		`regex.replace("a1b22", "[0-9]+", "<$0>")`:                              `"a<1>b<22>"`,
+		`glob.match("*.example.com", ["."], "api.example.com")`:                 `true`,
+		`units.parse_bytes("64Gi") + units.parse("1500m")`:                      `68719476737.5`,
+		`to_number("1e3")`:                                                      `1000`,
+		`product([2, 3, 0.5])`:                                                  `3`,
+		`count(net.cidr_expand("10.0.0.0/20"))`:                                 `4096`,
+		`json.patch({"a": 1}, [{"op": "copy", "from": "/a", "path": "/b"}]).b`:  `1`,
+		`time.format([1704067200000000000, "UTC", "RFC3339"])`:                  `"2024-01-01T00:00:00Z"`,
+		`time.parse_ns("RFC1123", "Mon, 01 Jan 2024 00:00:00 UTC")`:             `1704067200000000000`,
+		`count([x | walk({"a": [1, 2]}, [_, x])])`:                              `4`,
+		`strings.replace_n({"a": "b", "c": "d"}, "ac")`:                         `"bd"`,
+		`strings.any_prefix_match("ghcr.io/x", ["docker.io/", "ghcr.io/"])`:     `true`,
+		`json.unmarshal(json.marshal({"a": [1]})).a[0]`:                         `1`,
+		`{"a": 1} == {"a": 1}`:                                                  `true`,
+		`18446744073709551616 * 18446744073709551616`:                           `340282366920938463463374607431768211456`,
+		`semver.compare("1.36.3", "1.37.0")`:                                    `-1`,
+		`object.union_n([{"a": 1}, {"b": 2}]) == {"a": 1, "b": 2}`:              `true`,
+		`count(graph.reachable({"a": {"b"}, "b": set()}, {"a"}))`:               `2`,
+	} {
+		rs, err := eval(t, "x := "+query)
+		if err != nil {
+			t.Errorf("%s: %v", query, err)
+			continue
+		}
+		got, err := ast.InterfaceToValue(rs[0].Bindings["x"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Compare(ast.MustParseTerm(want).Value) != 0 {
+			t.Errorf("%s = %v, want %s", query, got, want)
+		}
+	}
+}
+
+func TestAmplifyingCallsAreRefusedByName(t *testing.T) {
+	// A tree of 2^40 leaves, by 40 rules of two elements each.
+	dag := "a0 := [1, 1]; "
+	for i := range 40 {
+		dag += strings.NewReplacer("X", string(rune('0'+i/10))+string(rune('0'+i%10)), "Y", func() string {
+			if i == 0 {
+				return "a0"
+			}
+			return "b" + string(rune('0'+(i-1)/10)) + string(rune('0'+(i-1)%10))
+		}()).Replace("bX := [Y, Y]; ")
+	}
+	long := `s := concat("", ["` + strings.Repeat("a", 1<<19) + `"]); `
+	for query, builtin := range map[string]string{
+		`numbers.range(0, 100000)`:                                           "numbers.range",
+		`numbers.range(1, 1e100)`:                                            "numbers.range",
+		`numbers.range_step(0, 1e12, 1000)`:                                  "numbers.range_step",
+		`sprintf("%1000000d", [1])`:                                          "sprintf",
+		`sprintf("%.1000000f", [1.5])`:                                       "sprintf",
+		`sprintf("%*d", [1000000, 1])`:                                       "sprintf",
+		`sprintf("` + strings.Repeat("%[1]s", 2000) + `", ["` + strings.Repeat("x", 1000) + `"])`: "sprintf",
+		`1e999 * 1e999`:                                                       "mul",
+		`1e1500 + 1`:                                                          "plus",
+		`product([1e400, 1e400, 1e400])`:                                      "product",
+		`bits.or(1e2000, 1)`:                                                  "bits.or",
+		`format_int(1e2000, 2)`:                                               "format_int",
+		`to_number("1e99999")`:                                                "to_number",
+		`units.parse("1e999999k")`:                                            "units.parse",
+		`net.cidr_expand("10.0.0.0/8")`:                                       "net.cidr_expand",
+		`net.cidr_expand("::/0")`:                                             "net.cidr_expand",
+		`regex.match("(a{1,1000}){1,1000}", "a")`:                             "regex.match",
+		`regex.match("(x+x+)+y", "` + strings.Repeat("x", 1<<19) + `")`:       "regex.match",
+		`regex.replace("` + strings.Repeat("a", 5000) + `", "a", "` + strings.Repeat("b", 5000) + `")`: "regex.replace",
+		`glob.match("` + strings.Repeat("*a", 20) + `", [], "` + strings.Repeat("a", 500) + `")`:      "glob.match",
+		`replace("` + strings.Repeat("a", 2000) + `", "a", "` + strings.Repeat("b", 2000) + `")`:      "replace",
+		`strings.replace_n({"a": "` + strings.Repeat("b", 2000) + `"}, "` + strings.Repeat("a", 2000) + `")`: "strings.replace_n",
+		long + `concat(s, ["x", "y", "z"])`:                                   "concat",
+		long + `indexof_n(s, "a")`:                                            "indexof_n",
+		long + `split(s, "")`:                                                 "split",
+		long + `json.unmarshal(s)`:                                            "json.unmarshal",
+		long + `yaml.unmarshal(s)`:                                            "yaml.unmarshal",
+		long + "x := $\"{s}{s}{s}\"":                                          "internal.template_string",
+		dag + `json.marshal(b39)`:                                             "json.marshal",
+		dag + `yaml.marshal(b39)`:                                             "yaml.marshal",
+		dag + `sprintf("%v", [b39])`:                                          "sprintf",
+		dag + `walk(b39, x)`:                                                  "walk",
+		dag + strings.ReplaceAll(strings.ReplaceAll(dag, "a0", "c0"), "b", "d") + `b39 == d39`: "equal",
+		`json.patch({"a": [1]}, [{"op": "copy", "from": "/a", "path": "/a/-"} | numbers.range(1, 40)[_]])`: "json.patch",
+		`time.clock([0, "Europe/Berlin"])`:                                    "time.clock",
+		`time.format([0, "Local"])`:                                           "time.format",
+		`time.parse_ns("02 Jan 06 15:04 MST", "01 Jan 24 00:00 CEST")`:        "time.parse_ns",
+		`array.concat(numbers.range(1, 60000), numbers.range(1, 60000))`:      "array.concat",
+		`object.subset(numbers.range(1, 2000), numbers.range(1, 1000))`:       "object.subset",
+		`strings.any_prefix_match({sprintf("%d", [x]) | some x in numbers.range(1, 1000)}, {sprintf("%d", [x]) | some x in numbers.range(1, 1000)})`: "strings.any_prefix_match",
+		`union({x | some i in numbers.range(1, 20); x := {y | some j in numbers.range(1, 9000); y := (i * 9000) + j}})`:                             "union",
+	} {
+		_, err := eval(t, query)
+		limit, ok := errors.AsType[*limits.Error](err)
+		if !ok || !errors.Is(err, limits.ErrLimit) {
+			t.Errorf("%.80s: %v is no limit", query, err)
+			continue
+		}
+		if limit.Builtin != builtin {
+			t.Errorf("%.80s: %v, want %s", query, limit, builtin)
+		}
+	}
+}
+
+func TestALimitIsAnErrorWithoutStrictBuiltinErrorsToo(t *testing.T) {
+	_, err := rego.New(rego.Query(`not numbers.range(1, 1e9)`)).Eval(t.Context())
+	if !errors.Is(err, limits.ErrLimit) {
+		t.Fatalf("got %v", err)
+	}
+	if e, ok := errors.AsType[*topdown.Error](err); !ok || e.Location == nil || e.Location.Row != 1 {
+		t.Errorf("%v does not say where", err)
+	}
+	if got, want := err.Error(), "numbers.range: limit of 100000 elements exceeded"; !strings.Contains(got, want) {
+		t.Errorf("got %q, want %q in it", got, want)
+	}
+}
+
+func TestOrdinaryErrorsOfBuiltinsAreStrict(t *testing.T) {
+	if _, err := eval(t, `to_number("x")`); err == nil || errors.Is(err, limits.ErrLimit) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// BenchmarkGuards is what the limits cost a call that they allow.
+func BenchmarkGuards(b *testing.B) {
+	args := []*ast.Term{ast.StringTerm("host %s is also served from %s"), ast.ArrayTerm(ast.StringTerm("a.example.com"), ast.StringTerm("fleet/eu-1"))}
+	f := topdown.GetBuiltin("sprintf")
+	bctx := topdown.BuiltinContext{Context: context.Background()}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := f(bctx, args, func(*ast.Term) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
