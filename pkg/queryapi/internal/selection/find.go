@@ -2,6 +2,7 @@ package selection
 
 import (
 	"iter"
+	"slices"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
@@ -62,11 +63,25 @@ func (f *Find) parts() []part {
 		for _, namespace := range reach.Namespaces {
 			q := whole
 			q.Members, q.Namespace = whole.Members[i:i+1], namespace
+			if namespace == "" { // to the index this is every namespace
+				parts = append(parts, part{q, rest.clusterScoped()})
+				continue
+			}
 			parts = append(parts, part{q, rest})
 		}
 	}
 	flush(len(whole.Members))
 	return parts
+}
+
+// clusterScoped returns a residual that matches cluster-scoped objects only.
+func (r *Residual) clusterScoped() *Residual {
+	out := &Residual{}
+	if r != nil {
+		*out = *r
+	}
+	out.entries = append(slices.Clone(out.entries), test[aggregate.Object]{of: aggregate.Object.Namespace})
+	return out
 }
 
 // intersect returns what is in both of two sorted lists; never nil.

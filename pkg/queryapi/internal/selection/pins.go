@@ -105,7 +105,8 @@ func (p *Pins) Snapshot(revision, newest aggregate.Revision, now time.Time) (*ag
 func (p *Pins) Sweep(newest aggregate.Revision, now time.Time) (snapshots int, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.order.Len(), p.sweep(newest, now)
+	bytes = p.sweep(newest, now)
+	return p.order.Len(), bytes
 }
 
 // sweep drops what is beyond a bound. p.mu must be held.

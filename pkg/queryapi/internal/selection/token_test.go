@@ -1,0 +1,151 @@
+package selection_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+func sealer(t testing.TB, key byte, epoch uint32) *selection.Sealer {
+	t.Helper()
+	s, err := selection.NewSealer(bytes.Repeat([]byte{key}, 32), epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// status returns an error's Status.
+func status(t testing.TB, err error) *apierrors.StatusError {
+	t.Helper()
+	var s *apierrors.StatusError
+	if !errors.As(err, &s) {
+		t.Fatalf("%v is no Status", err)
+	}
+	return s
+}
+
+var (
+	alice   = &user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"dev", "ops"}}
+	aliceB  = &user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"ops", "dev", "dev"}}
+	token   = selection.Token{Revision: 7<<32 + 5, After: selection.Token{}.After}
+	binding = selection.Bind(alice, "/fleet", "pods", "", "app=x", "")
+)
+
+func TestTokensAreGoodForTheirCallerAndSelectionOnly(t *testing.T) {
+	s := sealer(t, 1, 7)
+	want := token
+	want.After = aggregate.Position{Member: "a/one", Namespace: "shop", Name: "web-1"}
+	sealed := s.Seal(binding, want)
+	if got, err := s.Open(binding, sealed); err != nil || got != want {
+		t.Fatalf("%+v, %v; want %+v", got, err, want)
+	}
+	if got, err := s.Open(selection.Bind(aliceB, "/fleet", "pods", "", "app=x", ""), sealed); err != nil || got != want {
+		t.Errorf("the order of groups makes a difference: %v", err)
+	}
+	for name, b := range map[string]selection.Binding{
+		"other user":      selection.Bind(&user.DefaultInfo{Name: "bob", UID: "1", Groups: alice.Groups}, "/fleet", "pods", "", "app=x", ""),
+		"other uid":       selection.Bind(&user.DefaultInfo{Name: "alice", UID: "2", Groups: alice.Groups}, "/fleet", "pods", "", "app=x", ""),
+		"other groups":    selection.Bind(&user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"dev"}}, "/fleet", "pods", "", "app=x", ""),
+		"other resource":  selection.Bind(alice, "/fleet", "secrets", "", "app=x", ""),
+		"other namespace": selection.Bind(alice, "/fleet", "pods", "n", "app=x", ""),
+		"other selector":  selection.Bind(alice, "/fleet", "pods", "", "app=y", ""),
+		"moved boundary":  selection.Bind(alice, "/fleet", "pods", "", "app=", "x"),
+		"other target":    selection.Bind(alice, "/members/a/one", "pods", "", "app=x", ""),
+	} {
+		if _, err := s.Open(b, sealed); status(t, err).Status().Code != http.StatusBadRequest {
+			t.Errorf("%s: %v, want a 400", name, err)
+		}
+	}
+	if _, err := sealer(t, 2, 7).Open(binding, sealed); status(t, err).Status().Code != http.StatusBadRequest {
+		t.Errorf("a token sealed with another key: %v, want a 400", err)
+	}
+}
+
+func TestTokensOfAnotherProcessContinueAtTheNewest(t *testing.T) {
+	after := aggregate.Position{Member: "a/one", Namespace: "shop", Name: "web-1"}
+	old := sealer(t, 1, 7).Seal(binding, selection.Token{Revision: 7<<32 + 5, After: after})
+	s := sealer(t, 2, 8)
+	_, err := s.Open(binding, old)
+	st := status(t, err).Status()
+	if st.Code != http.StatusGone || !apierrors.IsResourceExpired(err) || !strings.Contains(st.Message, "inconsistent list") {
+		t.Fatalf("%+v, want 410 Expired", st)
+	}
+	got, err := s.Open(binding, st.ListMeta.Continue)
+	if err != nil || got != (selection.Token{After: after}) {
+		t.Errorf("the token of the 410 is %+v, %v", got, err)
+	}
+	if _, err := s.Open(selection.Bind(alice, "else"), old); status(t, err).Status().Code != http.StatusBadRequest {
+		t.Errorf("for another selection: %v, want a 400", err)
+	}
+}
+
+func TestEveryChangedByteOfATokenIsFound(t *testing.T) {
+	s := sealer(t, 1, 7)
+	raw, err := base64.RawURLEncoding.DecodeString(s.Seal(binding, selection.Token{Revision: 9, After: aggregate.Position{Member: "a/b", Name: "n"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range raw {
+		changed := bytes.Clone(raw)
+		changed[i] ^= 0x10
+		_, err := s.Open(binding, base64.RawURLEncoding.EncodeToString(changed))
+		want := int32(http.StatusBadRequest)
+		if 1 <= i && i < 5 { // the epoch: who changes it gets what the owner of an old token would
+			want = http.StatusGone
+		}
+		if got := status(t, err).Status().Code; got != want {
+			t.Errorf("byte %d: %d, want %d", i, got, want)
+		}
+	}
+	for _, junk := range []string{"", "x", "!!", strings.Repeat("A", 5000), base64.RawURLEncoding.EncodeToString(raw[:40])} {
+		if _, err := s.Open(binding, junk); status(t, err).Status().Code != http.StatusBadRequest {
+			t.Errorf("%.20q: %v, want a 400", junk, err)
+		}
+	}
+}
+
+func TestSealersRefuseWeakKeys(t *testing.T) {
+	if _, err := selection.NewSealer(make([]byte, 31), 1); err == nil {
+		t.Error("31 bytes are taken for a key")
+	}
+	if _, err := selection.NewSealer(make([]byte, 32), 0); err == nil {
+		t.Error("epoch 0 is taken")
+	}
+}
+
+func FuzzToken(f *testing.F) {
+	s := sealer(f, 1, 7)
+	for _, t := range []selection.Token{{}, {Revision: 3, After: aggregate.Position{Member: "a/b", Namespace: "n", Name: "x"}}} {
+		f.Add(s.Seal(binding, t))
+		f.Add(sealer(f, 2, 6).Seal(binding, t))
+	}
+	f.Add("AAAA")
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := s.Open(binding, text)
+		if err == nil {
+			if s.Seal(binding, got) != text {
+				t.Errorf("%q is good and was not sealed", text)
+			}
+			return
+		}
+		switch st := status(t, err).Status(); st.Code {
+		case http.StatusBadRequest:
+		case http.StatusGone:
+			if again, err := s.Open(binding, st.ListMeta.Continue); err != nil || again.Revision != 0 {
+				t.Errorf("the token of the 410 is %+v, %v", again, err)
+			}
+		default:
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}
