@@ -40,7 +40,7 @@ var allowed = []string{
 // were given.
 var guards = map[string]guard{
 	"equal": compared, "neq": compared, "lt": compared, "lte": compared, "gt": compared, "gte": compared,
-	"internal.print": weighed(0), "internal.template_string": weighed(0),
+	"internal.member_2": sought(0, 1), "internal.member_3": sought(1, 2), "internal.print": weighed(0), "internal.template_string": weighed(0),
 
 	"plus": digits, "mul": digits, "div": digits, "rem": digits, "minus": all(digits, summed(0, 1)),
 	"abs": digits, "round": digits, "ceil": digits, "floor": digits,

@@ -67,7 +67,10 @@ func weighed(positions ...int) guard {
 // compared limits what is compared: two scalars always fit, and so do a scalar and
 // anything else.
 func compared(args []*ast.Term) *Error {
-	if scalar(args[0].Value) || scalar(args[1].Value) || args[0].Value == args[1].Value {
+	if scalar(args[0].Value) || scalar(args[1].Value) {
+		return digits(args)
+	}
+	if args[0].Value == args[1].Value {
 		return nil
 	}
 	// Comparing ends with the shorter side.
@@ -78,6 +81,21 @@ func compared(args []*ast.Term) *Error {
 	var b weight
 	b.add(args[1].Value)
 	return b.exceeded()
+}
+
+// sought limits what is compared with each element of a collection.
+func sought(what, where int) guard {
+	return func(args []*ast.Term) *Error {
+		switch v := args[what].Value.(type) {
+		case ast.Number:
+			if len(v) > 4 {
+				return within("digits compared", product(digitsOf(string(v)), length(args[where].Value)), 32*MaxElements)
+			}
+		case *ast.Array, ast.Object, ast.Set:
+			return weighed(what, where)(args)
+		}
+		return nil
+	}
 }
 
 func scalar(v ast.Value) bool {
