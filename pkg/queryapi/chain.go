@@ -40,9 +40,9 @@ func (s *Server) chain() http.Handler {
 	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
 	h = genericapifilters.WithRequestDeadline(h, s.trail.sink, s.trail.rules, longRunning, scheme.Codecs, s.options.Limits.Request)
 	h = genericapifilters.WithCacheControl(h)
+	h = genericapifilters.WithLatencyTrackers(h)
 	h = s.timed(h)
 	h = route.Filter(h, func(w http.ResponseWriter, r *http.Request, err error) { fail(w, r, s.log, err) })
-	h = genericapifilters.WithLatencyTrackers(h)
 	h = genericapifilters.WithRequestReceivedTimestamp(h)
 	h = genericapifilters.WithAuditInit(h)
 	return s.observed(h)
@@ -74,7 +74,7 @@ func (s *Server) admitted(next http.Handler) http.Handler {
 	if s.fair == nil {
 		return plain
 	}
-	return s.fair.filter(next, plain, longRunning, s.options.Limits.Request)
+	return s.fair.filter(next, plain)
 }
 
 // withoutImpersonation refuses who speaks for another: whoever may impersonate
@@ -227,6 +227,11 @@ func (s *Server) serve(next http.Handler, answer *reply, r *http.Request) {
 	w := responsewriter.WrapForHTTP1Or2(answer)
 	if r.ContentLength != 0 {
 		most := int64(s.options.Limits.BodyBytes)
+		err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.options.Limits.Header))
+		if err != nil && !errors.Is(err, http.ErrNotSupported) {
+			fail(w, r, s.log, err)
+			return
+		}
 		switch {
 		case r.Method == http.MethodGet || r.Method == http.MethodHead:
 			w.Header().Set("Connection", "close") // rather than read it
@@ -238,11 +243,6 @@ func (s *Server) serve(next http.Handler, answer *reply, r *http.Request) {
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, most)
-		err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.options.Limits.Header))
-		if err != nil && !errors.Is(err, http.ErrNotSupported) {
-			fail(w, r, s.log, err)
-			return
-		}
 	}
 	next.ServeHTTP(w, r)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,26 +20,18 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	flowcontrolclient "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
-
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // fairness shares the server among callers by the hub's FlowSchemas and
 // PriorityLevelConfigurations.
 type fairness struct {
-	client    kubernetes.Interface
-	log       *slog.Logger
-	informers informers.SharedInformerFactory
-	control   utilflowcontrol.Interface
-	active    atomic.Bool // they are known
-}
+	client  kubernetes.Interface
+	log     *slog.Logger
+	most    int           // requests at once
+	timeout time.Duration // of a request
 
-func newFairness(client kubernetes.Interface, most int, log *slog.Logger) *fairness {
-	factory := informers.NewSharedInformerFactory(client, 0)
-	return &fairness{
-		client: client, log: log, informers: factory,
-		control: utilflowcontrol.New(factory, readOnly{client.FlowcontrolV1()}, most),
-	}
+	next   http.Handler                 // set by filter
+	active atomic.Pointer[http.Handler] // before next; nil while the configuration is not known
 }
 
 // run follows the hub's configuration until ctx ends. Where federator may not
@@ -51,21 +44,27 @@ func (f *fairness) run(ctx context.Context) {
 		}
 		return
 	}
-	f.informers.Start(ctx.Done())
-	defer f.informers.Shutdown()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f.informers.WaitForCacheSync(ctx.Done())
-		if ctx.Err() == nil {
-			f.active.Store(true)
+	factory := informers.NewSharedInformerFactory(f.client, 0)
+	control := utilflowcontrol.New(factory, readOnly{f.client.FlowcontrolV1()}, f.most)
+	// Answers come from memory, and what they cost follows their size, which
+	// nobody knows before: each takes one seat.
+	one := flowcontrolrequest.WorkEstimatorFunc(func(*http.Request, string, string) flowcontrolrequest.WorkEstimate {
+		return flowcontrolrequest.WorkEstimate{InitialSeats: 1}
+	})
+	fair := genericfilters.WithPriorityAndFairness(f.next, longRunning, control, one.EstimateWork, f.timeout/4)
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	var controller sync.WaitGroup
+	defer controller.Wait()
+	controller.Go(func() {
+		if err := control.Run(ctx.Done()); err != nil && ctx.Err() == nil {
+			f.log.Error("the hub's priorities are not followed", "error", err)
 		}
-	}()
-	defer func() { <-done }()
-	if err := f.control.Run(ctx.Done()); err != nil && ctx.Err() == nil {
-		f.log.Error("the hub's priorities are not followed any more", "error", err)
-	}
-	f.active.Store(false)
+	})
+	factory.WaitForCacheSync(ctx.Done())
+	f.active.Store(&fair)
+	<-ctx.Done()
+	f.active.Store(nil)
 }
 
 // permitted reports whether the hub lets federator read its configuration; it
@@ -83,16 +82,11 @@ func (f *fairness) permitted(ctx context.Context) (bool, error) {
 }
 
 // filter lets requests in by priority where that is known, else by plain.
-func (f *fairness) filter(next, plain http.Handler, longRunning apirequest.LongRunningRequestCheck, timeout time.Duration) http.Handler {
-	// Answers come from memory, and what they cost follows their size, which
-	// nobody knows before: each takes one seat.
-	one := flowcontrolrequest.WorkEstimatorFunc(func(*http.Request, string, string) flowcontrolrequest.WorkEstimate {
-		return flowcontrolrequest.WorkEstimate{InitialSeats: 1}
-	})
-	fair := genericfilters.WithPriorityAndFairness(next, longRunning, f.control, one.EstimateWork, timeout/4)
+func (f *fairness) filter(next, plain http.Handler) http.Handler {
+	f.next = next
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f.active.Load() {
-			fair.ServeHTTP(w, r)
+		if fair := f.active.Load(); fair != nil {
+			(*fair).ServeHTTP(w, r)
 			return
 		}
 		plain.ServeHTTP(w, r)

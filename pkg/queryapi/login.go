@@ -18,7 +18,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -30,7 +29,7 @@ const reviewTime = 5 * time.Second
 
 // newLogin returns what authenticates requests: tokens by the hub's review,
 // client certificates by ca where it is not nil. Nobody is anonymous.
-func newLogin(hub kubernetes.Interface, l Login, ca dynamiccertificates.CAContentProvider) (authenticator.Request, error) {
+func newLogin(hub kubernetes.Interface, l Login, ca *authorities) (authenticator.Request, error) {
 	config := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient:  hub.AuthenticationV1(),
 		TokenAccessReviewTimeout: reviewTime,

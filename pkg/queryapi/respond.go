@@ -1,6 +1,7 @@
 package queryapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,7 +90,8 @@ func (w *reply) WriteHeader(code int) {
 	}
 	w.code = code
 	h := w.Header()
-	if code >= http.StatusBadRequest && strings.HasPrefix(h.Get("Content-Type"), "text/plain") {
+	kind := h.Get("Content-Type")
+	if code >= http.StatusBadRequest && (kind == "" || strings.HasPrefix(kind, "text/plain")) {
 		w.plain = true
 		return // with the body, which says what the matter is
 	}
@@ -103,27 +105,33 @@ func (w *reply) Write(b []byte) (int, error) {
 	if !w.plain {
 		return w.ResponseWriter.Write(b)
 	}
-	w.tell(strings.TrimSpace(string(b)))
+	w.tell(b)
 	return len(b), nil
 }
 
 // finish sends what has been held back.
 func (w *reply) finish() {
 	if w.plain {
-		w.tell("")
+		w.tell(nil)
 	}
 }
 
-// tell answers with a Status instead of text, once.
-func (w *reply) tell(message string) {
+// tell answers with a Status instead of text, once. Text may be a Status
+// already, without its type, as the machinery's timeouts are.
+func (w *reply) tell(text []byte) {
 	if w.told {
 		return
 	}
 	w.told = true
-	if message == "" {
-		message = http.StatusText(w.code)
+	var status metav1.Status
+	if json.Unmarshal(text, &status) == nil && int(status.Code) == w.code {
+		writeStatus(w.ResponseWriter, status)
+		return
 	}
-	status := metav1.Status{Status: metav1.StatusFailure, Code: int32(w.code), Message: message, Reason: reasons[w.code]}
+	status = metav1.Status{
+		Status: metav1.StatusFailure, Code: int32(w.code), Reason: reasons[w.code],
+		Message: cmp.Or(strings.TrimSpace(string(text)), http.StatusText(w.code)),
+	}
 	if s := w.Header().Get("Retry-After"); s != "" {
 		if n, err := strconv.ParseInt(s, 10, 32); err == nil {
 			status.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(n)}

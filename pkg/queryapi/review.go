@@ -17,7 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
-
 )
 
 const (
@@ -235,4 +234,3 @@ func (c caller) verbs(ctx context.Context, gr schema.GroupResource) (verbs []str
 	}
 	return verbs, limited, nil
 }
-

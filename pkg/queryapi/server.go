@@ -86,7 +86,7 @@ func (s *Server) connect() error {
 		return err
 	}
 	if o.Fairness.Priority {
-		s.fair = newFairness(client, o.Fairness.MaxInFlight, s.log)
+		s.fair = &fairness{client: client, log: s.log, most: o.Fairness.MaxInFlight, timeout: o.Limits.Request}
 	}
 	s.authority, err = access.New(access.Options{
 		Reviews: client.AuthorizationV1().SubjectAccessReviews(),

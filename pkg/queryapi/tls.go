@@ -1,59 +1,63 @@
 package queryapi
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"os"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	certutil "k8s.io/client-go/util/cert"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // certificates are those that the server shows and those that it believes.
+// Files are read again when they change; a change that cannot be used is
+// logged, and what was good before stays.
 type certificates struct {
-	serving   dynamiccertificates.CertKeyContentProvider
-	clients   dynamiccertificates.CAContentProvider // nil: none are asked for
-	authority []byte                                // PEM, of a certificate of our own
-	control   *dynamiccertificates.DynamicServingCertificateController
+	files     TLS
+	clients   *authorities // nil: certificates are not asked for
+	authority []byte       // PEM, of a certificate of our own
 	config    *tls.Config
+	log       *slog.Logger
+
+	cert, key []byte // as last read, by newCertificates and then by run
+	serving   atomic.Pointer[tls.Certificate]
 }
 
+// rereadEvery is how often files are looked at. Secrets are mounted by links
+// that change all at once, which file notifications miss.
+const rereadEvery = time.Second
+
 func newCertificates(o Options) (*certificates, error) {
-	c := &certificates{config: &tls.Config{MinVersion: o.TLS.MinVersion, NextProtos: []string{"h2", "http/1.1"}}}
-	var err error
-	if o.TLS.CertFile != "" {
-		c.serving, err = dynamiccertificates.NewDynamicServingContentFromFiles("federator", o.TLS.CertFile, o.TLS.KeyFile)
-	} else {
-		err = c.makeOwn(o)
+	c := &certificates{files: o.TLS, log: o.Logger}
+	c.config = &tls.Config{
+		MinVersion: o.TLS.MinVersion, NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.serving.Load(), nil },
 	}
-	if err != nil {
+	load := c.makeOwn
+	if o.TLS.CertFile != "" {
+		load = func(Options) error { return c.read() }
+	}
+	if err := load(o); err != nil {
 		return nil, fmt.Errorf("query API: serving certificate: %w", err)
 	}
 	if o.Login.ClientCAFile != "" {
-		ca, err := dynamiccertificates.NewDynamicCAContentFromFile("clients", o.Login.ClientCAFile)
-		if err != nil {
+		c.clients = &authorities{file: o.Login.ClientCAFile}
+		if err := c.clients.read(); err != nil {
 			return nil, fmt.Errorf("query API: authorities of clients: %w", err)
 		}
-		c.clients = ca
 		// Whether the certificate is good is for authentication to say: other
 		// callers have none.
 		c.config.ClientAuth = tls.RequestClientCert
 	}
-	c.control = dynamiccertificates.NewDynamicServingCertificateController(c.config, c.clients, c.serving, nil, nil)
-	if c.clients != nil {
-		c.clients.AddListener(c.control)
-	}
-	c.serving.AddListener(c.control)
-	if err := c.control.RunOnce(); err != nil {
-		return nil, fmt.Errorf("query API: certificates: %w", err)
-	}
-	served := c.config.Clone()
-	served.GetConfigForClient = c.control.GetConfigForClient
-	c.config = served
 	return c, nil
 }
 
@@ -75,27 +79,112 @@ func (c *certificates) makeOwn(o Options) error {
 	if err != nil {
 		return err
 	}
-	c.authority = cert
-	c.serving, err = dynamiccertificates.NewStaticCertKeyContent("federator", cert, key)
-	return err
+	chain, err := certutil.ParseCertsPEM(cert)
+	if err != nil {
+		return err
+	}
+	if c.authority, err = certutil.EncodeCertificates(chain[len(chain)-1]); err != nil {
+		return err
+	}
+	return c.use(cert, key)
 }
 
-// runner is what follows files.
-type runner interface {
-	Run(ctx context.Context, workers int)
+// read takes up the files if they have changed.
+func (c *certificates) read() error {
+	cert, err := os.ReadFile(c.files.CertFile)
+	if err != nil {
+		return err
+	}
+	key, err := os.ReadFile(c.files.KeyFile)
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(cert, c.cert) && bytes.Equal(key, c.key) {
+		return nil
+	}
+	return c.use(cert, key)
+}
+
+func (c *certificates) use(cert, key []byte) error {
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return err
+	}
+	c.cert, c.key = cert, key
+	c.serving.Store(&pair)
+	return nil
 }
 
 // run follows the files until ctx ends.
 func (c *certificates) run(ctx context.Context) {
-	var g errgroup.Group
-	for _, content := range []any{c.serving, c.clients} {
-		if r, ok := content.(runner); ok {
-			g.Go(func() error {
-				r.Run(ctx, 1)
-				return nil
-			})
+	tick := time.NewTicker(rereadEvery)
+	defer tick.Stop()
+	var serving, clients string // what was wrong at the last look
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if c.files.CertFile != "" {
+			serving = c.tell("serving certificate", c.read(), serving)
+		}
+		if c.clients != nil {
+			clients = c.tell("authorities of clients", c.clients.read(), clients)
 		}
 	}
-	c.control.Run(1, ctx.Done())
-	_ = g.Wait() // it carries no errors
+}
+
+// tell logs what is wrong with a file once, and returns it.
+func (c *certificates) tell(what string, err error, before string) string {
+	if err == nil {
+		return ""
+	}
+	if err.Error() != before {
+		c.log.Error("a file cannot be used; the one before stays", "file", what, "error", err)
+	}
+	return err.Error()
+}
+
+// authorities verify client certificates. They are the machinery's
+// CAContentProvider; nobody listens to them, since every verification asks.
+type authorities struct {
+	file    string
+	current atomic.Pointer[bundle]
+}
+
+type bundle struct {
+	pem  []byte
+	pool *x509.CertPool
+}
+
+func (a *authorities) read() error {
+	pem, err := os.ReadFile(a.file)
+	if err != nil {
+		return err
+	}
+	if now := a.current.Load(); now != nil && bytes.Equal(now.pem, pem) {
+		return nil
+	}
+	certs, err := certutil.ParseCertsPEM(pem)
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	for _, cert := range certs {
+		if !cert.IsCA {
+			return errors.New("a certificate of the bundle is no authority")
+		}
+		pool.AddCert(cert)
+	}
+	a.current.Store(&bundle{pem: pem, pool: pool})
+	return nil
+}
+
+func (a *authorities) Name() string                             { return "clients" }
+func (a *authorities) CurrentCABundleContent() []byte           { return a.current.Load().pem }
+func (a *authorities) AddListener(dynamiccertificates.Listener) {}
+
+func (a *authorities) VerifyOptions() (x509.VerifyOptions, bool) {
+	return x509.VerifyOptions{Roots: a.current.Load().pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 }

@@ -1,0 +1,298 @@
+package queryapi_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/kube"
+)
+
+// hub is one real API server for all tests of the package.
+var hub *kube.Hub
+
+func TestMain(m *testing.M) {
+	klog.StopFlushDaemon()
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what the machinery says of refused callers
+	fleet, err := kube.Start(context.Background(), kube.Options{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	hub = fleet.Hub
+	code := m.Run()
+	if err := fleet.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// patience is how long a test waits for what must happen soon.
+const patience = 30 * time.Second
+
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		<-tick.C
+	}
+}
+
+// fleet is what members serve.
+type fleet struct{}
+
+var never = make(chan struct{})
+
+func (fleet) Resources() ([]queryapi.Served, <-chan struct{}) {
+	return []queryapi.Served{
+		{Kind: "Deployment.apps", Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Singular: "deployment", Namespaced: true},
+		{Kind: "Namespace", Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Singular: "namespace"},
+		{Kind: "Pod", Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Singular: "pod", ShortNames: []string{"po"}, Namespaced: true},
+	}, never
+}
+
+func (fleet) Heard(string, aggregate.Kind) time.Time { return time.Time{} }
+
+var memberNames = []string{"blue/eu-1", "blue/us-1", "red/eu-1"}
+
+// newIndex holds a pod, a namespace and a Deployment in each of three members.
+func newIndex(t testing.TB) *aggregate.Index {
+	t.Helper()
+	x, err := aggregate.New(aggregate.Options{Epoch: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range memberNames {
+		if err := x.PutMember(aggregate.Member{Name: m, UID: fmt.Sprint("uid-", i), Version: "v1.36.3"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range []struct {
+			kind                     aggregate.Kind
+			version, namespace, name string
+			body                     string
+		}{
+			{"Pod", "v1", "shop", "web", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop","resourceVersion":"7","uid":"p"},"spec":{"containers":[{"image":"web","name":"web"}]},"status":{"phase":"Running"}}`},
+			{"Namespace", "v1", "", "shop", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop","resourceVersion":"3","uid":"n"}}`},
+			{"Deployment.apps", "apps/v1", "shop", "web", `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","resourceVersion":"5","uid":"d"}}`},
+		} {
+			s, err := x.OpenScope(m, o.kind, o.version)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Upsert(s.Item(&aggregate.Record{Namespace: o.namespace, Name: o.name, UID: "u", ResourceVersion: "7", Body: []byte(o.body)}))
+			s.SetStatus(aggregate.Status{State: aggregate.Synced})
+			if _, err := s.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return x
+}
+
+// question answers as a function does.
+type question func(http.ResponseWriter, *http.Request, queryapi.Caller) error
+
+func (q question) Answer(w http.ResponseWriter, r *http.Request, c queryapi.Caller) error {
+	return q(w, r, c)
+}
+
+// whoami answers with the caller's name and groups.
+var whoami = question(func(w http.ResponseWriter, _ *http.Request, c queryapi.Caller) error {
+	fmt.Fprintf(w, "%s %s", c.User().GetName(), strings.Join(c.User().GetGroups(), ","))
+	return nil
+})
+
+// server is a running server.
+type server struct {
+	*queryapi.Server
+	address  string
+	roots    *x509.CertPool
+	registry *prometheus.Registry
+	end      func() error // ends it and returns what Run said
+}
+
+// start runs a server against the real hub until the test ends.
+func start(t *testing.T, change func(*queryapi.Options)) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{address: l.Addr().String(), registry: prometheus.NewRegistry()}
+	o := queryapi.Options{
+		Index: newIndex(t), Fleet: fleet{}, Logger: slog.New(slog.DiscardHandler), Metrics: s.registry, Listener: l,
+		Hub: hub.RESTConfig(), Questions: map[string]queryapi.Question{"whoami": whoami},
+	}
+	if change != nil {
+		change(&o)
+	}
+	if s.Server, err = queryapi.New(o); err != nil {
+		l.Close()
+		t.Fatal(err)
+	}
+	s.roots = x509.NewCertPool()
+	s.roots.AppendCertsFromPEM(s.CertificateAuthority())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	s.end = sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() {
+		if err := s.end(); err != nil {
+			t.Errorf("the server failed: %v", err)
+		}
+	})
+	return s
+}
+
+// client speaks to a server; its connections end with the test.
+func (s *server) client(t *testing.T, certs ...tls.Certificate) *http.Client {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.roots, Certificates: certs}, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
+}
+
+// ask returns the answer to a request.
+func (s *server) ask(t *testing.T, c *http.Client, method, path, token string, header http.Header, body []byte) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "https://"+s.address+path, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range header {
+		r.Header[k] = v
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := c.Do(r)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return resp, string(text)
+}
+
+func (s *server) get(t *testing.T, path, token string) (*http.Response, string) {
+	t.Helper()
+	return s.ask(t, s.client(t), "GET", path, token, nil, nil)
+}
+
+// wantStatus holds an answer to a code, told as a Status.
+func wantStatus(t *testing.T, what string, resp *http.Response, body string, code int) metav1.Status {
+	t.Helper()
+	var status metav1.Status
+	if err := json.Unmarshal([]byte(body), &status); err != nil || status.Kind != "Status" || status.APIVersion != "v1" {
+		t.Errorf("%s: %d %q is no Status", what, resp.StatusCode, body)
+		return status
+	}
+	if resp.StatusCode != code || int(status.Code) != code || status.Status != metav1.StatusFailure || status.Message == "" {
+		t.Errorf("%s: code %d, %+v; want %d", what, resp.StatusCode, status, code)
+	}
+	if ct := resp.Header.Get("Content-Type"); ct != "application/json" {
+		t.Errorf("%s: content type %q", what, ct)
+	}
+	return status
+}
+
+// tokenFor returns a token of a service account of namespace default, for an
+// audience.
+func tokenFor(t *testing.T, account, audience string) string {
+	t.Helper()
+	accounts := hub.Client().CoreV1().ServiceAccounts("default")
+	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	request := &authenticationv1.TokenRequest{}
+	if audience != "" {
+		request.Spec.Audiences = []string{audience}
+	}
+	answer, err := accounts.CreateToken(t.Context(), account, request, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Status.Token
+}
+
+func userOf(account string) string { return "system:serviceaccount:default:" + account }
+
+// allow grants a user what the rule says, in one hub namespace or, where it is
+// "", in all, and waits until the hub says so.
+func allow(t *testing.T, user, namespace string, rule rbacv1.PolicyRule) {
+	t.Helper()
+	ctx, rbac := t.Context(), hub.Client().RbacV1()
+	name := strings.ReplaceAll(strings.ToLower(fmt.Sprintf("%s-%s-%d", t.Name(), namespace, time.Now().UnixNano())), "/", "-")
+	name = strings.ReplaceAll(name, "_", "-")
+	meta := metav1.ObjectMeta{Name: name}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
+	subjects := []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: user}}
+	_, err := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}}, metav1.CreateOptions{})
+	if err == nil && namespace == "" {
+		_, err = rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref}, metav1.CreateOptions{})
+	} else if err == nil {
+		err = hub.Apply(ctx, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: "+namespace+"}\n"))
+		if err == nil {
+			_, err = rbac.RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref}, metav1.CreateOptions{})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	attributes := &authorizationv1.ResourceAttributes{Group: rule.APIGroups[0], Resource: rule.Resources[0], Verb: rule.Verbs[0], Namespace: namespace}
+	if len(rule.ResourceNames) > 0 {
+		attributes.Name = rule.ResourceNames[0]
+	}
+	until(t, "the hub knows of the grant", func() bool {
+		r, err := hub.Client().AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: attributes},
+		}, metav1.CreateOptions{})
+		return err == nil && r.Status.Allowed
+	})
+}
+
+// members is a rule of the query API's grants.
+func members(verb string, resources ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{"members.federator.dev"}, Verbs: []string{verb}, Resources: resources}
+}

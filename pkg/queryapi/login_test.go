@@ -1,0 +1,188 @@
+package queryapi_test
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/kube/tcpproxy"
+)
+
+func TestTokensAreReviewedByTheHub(t *testing.T) {
+	s := start(t, nil)
+	good := tokenFor(t, "tess", "federator")
+	if resp, body := s.get(t, "/query/v1/whoami", good); resp.StatusCode != 200 || !strings.HasPrefix(body, userOf("tess")+" ") || !strings.Contains(body, "system:authenticated") {
+		t.Errorf("a token for federator: %d %q", resp.StatusCode, body)
+	}
+	for what, token := range map[string]string{
+		"no token":                     "",
+		"a token for the API server":   tokenFor(t, "tess", ""),
+		"a token for another audience": tokenFor(t, "tess", "vault"),
+		"no token at all":              "x.y.z",
+		"a token that was cut":         good[:len(good)-4],
+	} {
+		resp, body := s.get(t, "/query/v1/whoami", token)
+		wantStatus(t, what, resp, body, http.StatusUnauthorized)
+	}
+	resp, body := s.get(t, "/nothing/here", "")
+	wantStatus(t, "a stranger asks for what is not there", resp, body, http.StatusUnauthorized)
+}
+
+func TestAudiencesCanBeChosen(t *testing.T) {
+	s := start(t, func(o *queryapi.Options) { o.Login.Audiences = []string{"blue", "green"} })
+	if resp, body := s.get(t, "/query/v1/whoami", tokenFor(t, "aude", "green")); resp.StatusCode != 200 {
+		t.Errorf("one of the audiences: %d %q", resp.StatusCode, body)
+	}
+	resp, body := s.get(t, "/query/v1/whoami", tokenFor(t, "aude", "federator"))
+	wantStatus(t, "another audience", resp, body, http.StatusUnauthorized)
+}
+
+func TestAHubThatIsAwayIsNoRefusal(t *testing.T) {
+	s := start(t, nil)
+	token := tokenFor(t, "away", "federator")
+	hub.Proxy.Set(tcpproxy.Mode{State: tcpproxy.Cut})
+	defer hub.Proxy.Set(tcpproxy.Mode{})
+	resp, body := s.get(t, "/query/v1/whoami", token)
+	wantStatus(t, "without a hub", resp, body, http.StatusServiceUnavailable)
+	hub.Proxy.Set(tcpproxy.Mode{})
+	until(t, "the hub is back", func() bool {
+		resp, _ := s.get(t, "/query/v1/whoami", token)
+		return resp.StatusCode == 200
+	})
+}
+
+func TestReviewsOfTokensAreKept(t *testing.T) {
+	for _, c := range []struct {
+		ttl  time.Duration
+		kept bool
+	}{{10 * time.Second, true}, {time.Nanosecond, false}} {
+		s := start(t, func(o *queryapi.Options) { o.Login.TokenTTL = c.ttl })
+		token := tokenFor(t, "kept", "federator")
+		began := time.Now()
+		if resp, body := s.get(t, "/query/v1/whoami", token); resp.StatusCode != 200 {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+		hub.Proxy.Set(tcpproxy.Mode{State: tcpproxy.Cut})
+		resp, _ := s.get(t, "/query/v1/whoami", token)
+		took := time.Since(began)
+		hub.Proxy.Set(tcpproxy.Mode{})
+		if kept := resp.StatusCode == 200; kept != c.kept && !(c.kept && took > c.ttl) {
+			t.Errorf("kept for %v: code %d after %v", c.ttl, resp.StatusCode, took)
+		}
+	}
+}
+
+func TestAHubThatDoesNotLetUsReviewIsOurError(t *testing.T) {
+	cred, err := hub.IssueCert("nobody-special", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(o *queryapi.Options) { o.Hub = hub.RESTConfigWith(cred) })
+	resp, body := s.get(t, "/query/v1/whoami", tokenFor(t, "tess", "federator"))
+	wantStatus(t, "federator may not review tokens", resp, body, http.StatusInternalServerError)
+}
+
+// certFile writes the hub's authority to a file.
+func caFile(t *testing.T, pem []byte) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, pem, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func clientCert(t *testing.T, user string, ttl time.Duration, groups ...string) tls.Certificate {
+	t.Helper()
+	cred, err := hub.IssueCert(user, ttl, groups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(cred.Cert, cred.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+func TestClientCertificatesNameUsersAndGroups(t *testing.T) {
+	s := start(t, func(o *queryapi.Options) { o.Login.ClientCAFile = caFile(t, hub.RESTConfig().CAData) })
+	carl := s.client(t, clientCert(t, "carl", time.Hour, "sre"))
+	if resp, body := s.ask(t, carl, "GET", "/query/v1/whoami", "", nil, nil); resp.StatusCode != 200 || body != "carl sre,system:authenticated" {
+		t.Errorf("carl: %d %q", resp.StatusCode, body)
+	}
+	old := s.client(t, clientCert(t, "carl", -time.Hour))
+	resp, body := s.ask(t, old, "GET", "/query/v1/whoami", "", nil, nil)
+	wantStatus(t, "a certificate that has expired", resp, body, http.StatusUnauthorized)
+	if resp, body := s.get(t, "/query/v1/whoami", tokenFor(t, "tess", "federator")); resp.StatusCode != 200 {
+		t.Errorf("a token beside: %d %s", resp.StatusCode, body)
+	}
+}
+
+func TestClientCertificatesAreNothingWithoutAnAuthority(t *testing.T) {
+	s := start(t, nil)
+	carl := s.client(t, clientCert(t, "carl", time.Hour))
+	resp, body := s.ask(t, carl, "GET", "/query/v1/whoami", "", nil, nil)
+	wantStatus(t, "no authority is trusted", resp, body, http.StatusUnauthorized)
+}
+
+func TestAuthoritiesOfClientsAreReadAgain(t *testing.T) {
+	other := start(t, nil) // its own authority stands for a wrong one
+	file := caFile(t, other.CertificateAuthority())
+	s := start(t, func(o *queryapi.Options) { o.Login.ClientCAFile = file })
+	cert := clientCert(t, "carl", time.Hour)
+	resp, body := s.ask(t, s.client(t, cert), "GET", "/query/v1/whoami", "", nil, nil)
+	wantStatus(t, "another authority", resp, body, http.StatusUnauthorized)
+	if err := os.WriteFile(file, hub.RESTConfig().CAData, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the new authority is believed", func() bool {
+		c := s.client(t, cert)
+		defer c.CloseIdleConnections()
+		resp, _ := s.ask(t, c, "GET", "/query/v1/whoami", "", nil, nil)
+		return resp.StatusCode == 200
+	})
+}
+
+func TestImpersonationIsRefused(t *testing.T) {
+	s := start(t, nil)
+	for _, header := range []string{"Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-Scopes"} {
+		resp, body := s.ask(t, s.client(t), "GET", "/query/v1/whoami", tokenFor(t, "imp", "federator"), http.Header{header: {"root"}}, nil)
+		wantStatus(t, header, resp, body, http.StatusForbidden)
+	}
+}
+
+func TestALocalServerKnowsOneToken(t *testing.T) {
+	s := start(t, func(o *queryapi.Options) { o.Hub, o.Local = nil, true })
+	if resp, body := s.get(t, "/query/v1/whoami", s.Token()); resp.StatusCode != 200 || body != queryapi.LocalUser+" system:authenticated" {
+		t.Errorf("the bearer of the token: %d %q", resp.StatusCode, body)
+	}
+	for what, token := range map[string]string{"no token": "", "another": s.Token() + "x", "a token of the hub": tokenFor(t, "tess", "federator")} {
+		resp, body := s.get(t, "/query/v1/whoami", token)
+		wantStatus(t, what, resp, body, http.StatusUnauthorized)
+	}
+	if again := start(t, func(o *queryapi.Options) { o.Hub, o.Local = nil, true }); again.Token() == s.Token() {
+		t.Error("two servers have one token")
+	}
+}
+
+func TestALocalServerIsForThisMachineOnly(t *testing.T) {
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	o := valid(t)
+	o.Hub, o.Local, o.Listener = (*rest.Config)(nil), true, l
+	if _, err := queryapi.New(o); err == nil || !strings.Contains(err.Error(), "loopback") {
+		t.Errorf("%v, want it to name the address", err)
+	}
+}

@@ -1,0 +1,286 @@
+package queryapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// typed is a stock client of what is below a prefix.
+func (s *server) typed(t *testing.T, prefix, token string) kubernetes.Interface {
+	t.Helper()
+	config := &rest.Config{
+		Host: "https://" + s.address + prefix, BearerToken: token, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: s.CertificateAuthority()},
+	}
+	c, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdleConnections)
+	client, err := kubernetes.NewForConfigAndClient(config, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// can asks as kubectl auth can-i does.
+func can(t *testing.T, c kubernetes.Interface, verb, group, resource, subresource string) (bool, string) {
+	t.Helper()
+	review, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Group: group, Resource: resource, Subresource: subresource,
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return review.Status.Allowed, review.Status.Reason
+}
+
+func TestCallersLearnWhatTheyMay(t *testing.T) {
+	s := start(t, nil)
+	rita := userOf("rita")
+	token := tokenFor(t, "rita", "federator")
+	allow(t, rita, "blue", members("list", "pods"))
+	named := members("list", "deployments.apps")
+	named.ResourceNames = []string{"eu-1"}
+	allow(t, rita, "red", named)
+	for _, c := range []struct {
+		prefix, verb, group, resource, sub string
+		allowed                            bool
+		reason                             string
+	}{
+		{"/fleet", "list", "", "pods", "", true, "in 2 members"},
+		{"/fleet", "list", "apps", "deployments", "", true, "in 1 members"},
+		{"/fleet", "list", "", "secrets", "", false, "in no member"},
+		{"/fleet", "get", "", "pods", "", false, "in no member"},
+		{"/fleet", "delete", "", "pods", "", false, `the query API only reads: nobody can "delete" here`},
+		{"/fleet", "*", "*", "*", "", false, `the query API only reads: nobody can "*" here`},
+		{"/fleet", "list", "*", "*", "", false, "in no member"},
+		{"/fleet", "get", "", "pods", "log", false, "subresources are not served: ask the member itself"},
+		{"/members/blue/eu-1", "list", "", "pods", "", true, "in blue/eu-1"},
+		{"/members/red/eu-1", "list", "", "pods", "", false, "not in this member"},
+		{"/members/red/eu-1", "list", "apps", "deployments", "", true, "in red/eu-1"},
+		{"/members/red/none", "list", "", "pods", "", false, "not in this member"},
+	} {
+		allowed, reason := can(t, s.typed(t, c.prefix, token), c.verb, c.group, c.resource, c.sub)
+		if allowed != c.allowed || reason != c.reason {
+			t.Errorf("%s: %s %s.%s/%s: %v, %q; want %v, %q", c.prefix, c.verb, c.resource, c.group, c.sub, allowed, reason, c.allowed, c.reason)
+		}
+	}
+	rules, err := s.typed(t, "/fleet", token).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []authorizationv1.ResourceRule{
+		{Verbs: []string{"list"}, APIGroups: []string{"apps"}, Resources: []string{"deployments"}},
+		{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}},
+	}
+	if fmt.Sprint(rules.Status.ResourceRules) != fmt.Sprint(want) || !rules.Status.Incomplete {
+		t.Errorf("rules %+v, want %+v, in some members only", rules.Status, want)
+	}
+}
+
+func TestWhoMayDoAllLearnsIt(t *testing.T) {
+	s := start(t, local)
+	c := s.typed(t, "/fleet", s.Token())
+	if ok, reason := can(t, c, "list", "*", "*", ""); !ok || reason != "in every member" {
+		t.Errorf("list everything: %v, %q", ok, reason)
+	}
+	rules, err := c.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{}, metav1.CreateOptions{})
+	if err != nil || rules.Status.Incomplete || len(rules.Status.ResourceRules) != 1 || rules.Status.ResourceRules[0].Resources[0] != "*" {
+		t.Errorf("rules %+v, %v", rules, err)
+	}
+	path, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/apis/apps"}},
+	}, metav1.CreateOptions{})
+	if err != nil || !path.Status.Allowed {
+		t.Errorf("discovery: %+v, %v", path, err)
+	}
+}
+
+func TestReviewsThatAreNoneAreRefused(t *testing.T) {
+	s := start(t, local)
+	const base = "/fleet/apis/authorization.k8s.io/v1/"
+	review := func(spec string) string {
+		return `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":` + spec + `}`
+	}
+	for what, c := range map[string]struct {
+		path, body string
+		code       int
+	}{
+		"nothing":          {"selfsubjectaccessreviews", "", 400},
+		"not JSON":         {"selfsubjectaccessreviews", "{", 400},
+		"another kind":     {"selfsubjectaccessreviews", `{"apiVersion":"v1","kind":"Pod"}`, 400},
+		"the wrong review": {"selfsubjectrulesreviews", review(`{"resourceAttributes":{"verb":"get"}}`), 400},
+		"no attributes":    {"selfsubjectaccessreviews", review(`{}`), 400},
+		"both attributes":  {"selfsubjectaccessreviews", review(`{"resourceAttributes":{"verb":"get"},"nonResourceAttributes":{"verb":"get"}}`), 400},
+		"a dry run":        {"selfsubjectaccessreviews?dryRun=Some", review(`{"resourceAttributes":{"verb":"get"}}`), 400},
+		"of others":        {"subjectaccessreviews", review(`{}`), 405},
+	} {
+		resp, body := s.ask(t, s.client(t), "POST", base+c.path, s.Token(), http.Header{"Content-Type": {"application/json"}}, []byte(c.body))
+		wantStatus(t, what, resp, body, c.code)
+	}
+}
+
+func TestNothingIsWritten(t *testing.T) {
+	s := start(t, local)
+	for _, path := range []string{"/fleet/api/v1/namespaces/shop/pods/web", "/members/blue/eu-1/api/v1/pods", "/fleet/version", "/query/v1/whoami", "/"} {
+		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"} {
+			resp, body := s.ask(t, s.client(t), method, path, s.Token(), nil, nil)
+			status := wantStatus(t, method+" "+path, resp, body, http.StatusMethodNotAllowed)
+			if resp.Header.Get("Allow") == "" || !strings.Contains(status.Message, "--context") {
+				t.Errorf("%s %s: no hint in %q, Allow %q", method, path, status.Message, resp.Header.Get("Allow"))
+			}
+		}
+	}
+}
+
+func TestUnknownPathsAreNotFound(t *testing.T) {
+	s := start(t, local)
+	for _, path := range []string{"/", "/api", "/fleets", "/members", "/members/blue", "/query", "/query/v1", "/query/v1/", "/query/v1/nope", "/query/v1/whoami/more", "/query/v2/whoami", "/fleet/nope", "/members/blue/none/version"} {
+		resp, body := s.get(t, path, s.Token())
+		wantStatus(t, path, resp, body, http.StatusNotFound)
+	}
+}
+
+func TestForbiddenAndUnknownMembersReadAlike(t *testing.T) {
+	s := start(t, nil)
+	token := tokenFor(t, "mole", "federator")
+	allow(t, userOf("mole"), "red", members("get", "pods"))
+	for _, path := range []string{"", "/version", "/apis", "/apis/apps/v1", "/nope"} {
+		var texts []string
+		for _, member := range []string{"blue/eu-1", "blue/none"} {
+			resp, body := s.get(t, "/members/"+member+path, token)
+			wantStatus(t, member+path, resp, body, http.StatusForbidden)
+			texts = append(texts, strings.ReplaceAll(body, member, "M"))
+		}
+		if texts[0] != texts[1] {
+			t.Errorf("%s: a forbidden member reads %q, an unknown one %q", path, texts[0], texts[1])
+		}
+	}
+}
+
+// granted answers with what the caller may list of pods, and which members he
+// sees.
+var granted = question(func(w http.ResponseWriter, r *http.Request, c queryapi.Caller) error {
+	g, err := c.Grants(r.Context(), "list", schema.GroupResource{Resource: "pods"})
+	if err != nil {
+		return err
+	}
+	visible, err := c.Visible(r.Context())
+	if err != nil {
+		return err
+	}
+	reach := map[string]queryapi.Reach{}
+	for _, m := range g.Members() {
+		reach[m] = g.Member(m)
+	}
+	return json.NewEncoder(w).Encode(map[string]any{"reach": reach, "visible": visible})
+})
+
+type grantedAnswer struct {
+	Reach   map[string]queryapi.Reach
+	Visible []string
+}
+
+func (s *server) granted(t *testing.T, token string) (out grantedAnswer) {
+	t.Helper()
+	resp, body := s.get(t, "/query/v1/granted", token)
+	if err := json.Unmarshal([]byte(body), &out); err != nil || resp.StatusCode != 200 {
+		t.Fatalf("%d %s: %v", resp.StatusCode, body, err)
+	}
+	return out
+}
+
+func TestQuestionsGetWhatTheCallerMayRead(t *testing.T) {
+	var now atomic.Int64
+	now.Store(time.Now().UnixNano())
+	s := start(t, func(o *queryapi.Options) {
+		o.Questions["granted"] = granted
+		o.Authority = queryapi.Authority{
+			AllowTTL: 5 * time.Second, DenyTTL: 2 * time.Second, Parallel: 2,
+			Now: func() time.Time { return time.Unix(0, now.Load()) },
+		}
+	})
+	token := tokenFor(t, "quinn", "federator")
+	if got := s.granted(t, token); len(got.Reach) != 0 || len(got.Visible) != 0 {
+		t.Errorf("before any grant: %+v", got)
+	}
+	allow(t, userOf("quinn"), "blue", members("list", "pods"))
+	if got := s.granted(t, token); len(got.Reach) != 0 {
+		t.Errorf("a denial was not kept: %+v", got)
+	}
+	now.Add(int64(5 * time.Second))
+	got := s.granted(t, token)
+	if len(got.Reach) != 2 || !got.Reach["blue/eu-1"].All || !got.Reach["blue/us-1"].All || !slices.Equal(got.Visible, memberNames[:2]) {
+		t.Errorf("after the grant: %+v", got)
+	}
+}
+
+func TestMembersAreAskedWhereConfigured(t *testing.T) {
+	s := start(t, func(o *queryapi.Options) {
+		o.Questions["granted"] = granted
+		o.Login.ClientCAFile = caFile(t, hub.RESTConfig().CAData)
+		o.Authority.UserPrefix = "fed:"
+		o.Authority.Members = reviewer(func(member string, review *authorizationv1.SubjectAccessReview) (bool, error) {
+			a := review.Spec.ResourceAttributes
+			ok := member == "red/eu-1" && a.Resource == "pods" && a.Namespace == "shop" && review.Spec.User == "fed:mia" && slices.Equal(review.Spec.Groups, []string{"fed:ops"})
+			return ok, nil
+		})
+	})
+	mia := s.client(t, clientCert(t, "mia", time.Hour, "ops"))
+	_, body := s.ask(t, mia, "GET", "/query/v1/granted", "", nil, nil)
+	var got grantedAnswer
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatal(body)
+	}
+	if len(got.Reach) != 1 || !slices.Equal(got.Reach["red/eu-1"].Namespaces, []string{"shop"}) || !slices.Equal(got.Visible, []string{"red/eu-1"}) {
+		t.Errorf("mia: %+v", got)
+	}
+}
+
+func TestRequestsAreCounted(t *testing.T) {
+	s := start(t, local)
+	s.get(t, "/query/v1/whoami", s.Token())
+	s.get(t, "/query/v1/whoami", "wrong")
+	counted := func() (got []string) {
+		families, err := s.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != "federator_query_requests_total" {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				var labels []string
+				for _, l := range m.GetLabel() {
+					labels = append(labels, l.GetName()+"="+l.GetValue())
+				}
+				got = append(got, strings.Join(labels, " "))
+			}
+		}
+		slices.Sort(got)
+		return got
+	}
+	want := []string{"code=200 resource=query/whoami verb=get", "code=401 resource= verb=get"}
+	until(t, "both requests are counted", func() bool { return slices.Equal(counted(), want) })
+}
