@@ -76,8 +76,13 @@ func joined(args []*ast.Term) *Error {
 	return within("bytes of text", total, MaxText)
 }
 
+// replaced limits replace. Go's replacer compares what is sought with itself at
+// every place, which is quadratic.
 func replaced(args []*ast.Term) *Error {
 	s, old, with := text(args[0]), text(args[1]), text(args[2])
+	if e := within("bytes of what is replaced", len(old), MaxPattern); e != nil {
+		return e
+	}
 	if e := texts(MaxText)(args); e != nil {
 		return e
 	}
@@ -99,6 +104,9 @@ func replacedAll(args []*ast.Term) *Error {
 	}
 	total := len(s)
 	patterns.Until(func(old, with *ast.Term) bool {
+		if len(text(old)) > MaxPattern {
+			total = MaxText + 1
+		}
 		total += len(text(old)) + product(strings.Count(s, text(old)), len(text(with)))
 		return total > MaxText
 	})
