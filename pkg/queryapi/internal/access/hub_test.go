@@ -62,13 +62,12 @@ func hubName(gr schema.GroupResource) string {
 
 // rule is one grant, as the oracle sees it.
 type rule struct {
-	subject    string // user or group
-	group      bool
-	namespace  string // "": a ClusterRoleBinding
-	names      []string
-	verb       string
-	resource   string // "*" for all
-	roleExists bool
+	subject   string // user or group
+	group     bool
+	namespace string // "": a ClusterRoleBinding
+	names     []string
+	verb      string
+	resource  string // "*" for all
 }
 
 func (r rule) allows(u user.Info, verb string, gr schema.GroupResource, member string) bool {

@@ -118,7 +118,7 @@ func TestVerbsInPathsAreNotFound(t *testing.T) {
 	for _, p := range []string{"/fleet/api/v1/watch/pods", "/fleet/apis/apps/v1/watch", "/members/a/b/api/v1/proxy/nodes/x"} {
 		var failed error
 		route.Filter(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
-			func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err }).ServeHTTP(nil, httptest.NewRequest("GET", p, nil))
+			func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err }).ServeHTTP(nil, httptest.NewRequest(http.MethodGet, p, nil))
 		if !apierrors.IsNotFound(failed) {
 			t.Errorf("%s: %v, want 404", p, failed)
 		}
@@ -150,7 +150,7 @@ func FuzzParse(f *testing.F) {
 		if (got.Member != "") != strings.HasPrefix(got.Prefix, "/members/") || got.Member != "" && strings.Count(got.Member, "/") != 1 {
 			t.Fatalf("%q: member %q below %q", raw, got.Member, got.Prefix)
 		}
-		if _, err := (route.Resolver{}).NewRequestInfo(&http.Request{Method: "GET", URL: u}); err != nil && code(err) == 0 {
+		if _, err := (route.Resolver{}).NewRequestInfo(&http.Request{Method: http.MethodGet, URL: u}); err != nil && code(err) == 0 {
 			t.Fatalf("%q: %v is no Status", raw, err)
 		}
 	})
