@@ -26,7 +26,7 @@ import (
 // function to the first, as in k8s.io/apiserver's own chain.
 func (s *Server) chain() http.Handler {
 	h := http.Handler(http.HandlerFunc(s.dispatch))
-	h = withEnding(h)
+	h = s.withEnding(h)
 	h = s.admitted(h)
 	h = s.withoutImpersonation(h)
 	h = genericapifilters.WithAudit(h, s.trail.sink, s.trail.rules, longRunning)
@@ -99,14 +99,16 @@ func baseContext(ctx context.Context) func(net.Listener) context.Context {
 	return func(net.Listener) context.Context { return ctx }
 }
 
-// withEnding ends watches when the server is told to end, and tells the hub's
-// priorities when a watch has begun.
-func withEnding(next http.Handler) http.Handler {
+// withEnding counts watches, ends them when the server is told to end, and
+// tells the hub's priorities when one has begun.
+func (s *Server) withEnding(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isWatch(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
+		s.metrics.watches.Inc()
+		defer s.metrics.watches.Dec()
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		if ending, ok := ctx.Value(endingKey{}).(context.Context); ok {

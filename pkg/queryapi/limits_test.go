@@ -82,7 +82,7 @@ func TestSizesAreBounded(t *testing.T) {
 	})
 	const reviews = "/fleet/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	for name, c := range map[string]*http.Client{"HTTP/2": s.client(t), "HTTP/1.1": s.plain(t)} {
-		r, err := http.NewRequest("GET", "https://"+s.address+"/fleet/version", nil)
+		r, err := http.NewRequest(http.MethodGet, "https://"+s.address+"/fleet/version", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestSizesAreBounded(t *testing.T) {
 		resp, body = s.ask(t, c, "GET", "/fleet/%2e%2e/x", s.Token(), nil, nil)
 		wantStatus(t, name+", a path with dots", resp, body, http.StatusBadRequest)
 	}
-	r, err := http.NewRequest("POST", "https://"+s.address+reviews, io.MultiReader(strings.NewReader(strings.Repeat(" ", 2000)))) // of unknown length
+	r, err := http.NewRequest(http.MethodPost, "https://"+s.address+reviews, io.MultiReader(strings.NewReader(strings.Repeat(" ", 2000)))) // of unknown length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestClientsThatStopReadingAreLetGo(t *testing.T) {
 		if protocol == "HTTP/2" {
 			c = s.client(t)
 		}
-		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+s.address+"/query/v1/flood", nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.address+"/query/v1/flood", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +259,7 @@ func TestPanicsAreToldAndCounted(t *testing.T) {
 			t.Errorf("%s: the caller was told %q", name, body)
 		}
 	}
-	r, _ := http.NewRequest("GET", "https://"+s.address+"/query/v1/late", nil)
+	r, _ := http.NewRequest(http.MethodGet, "https://"+s.address+"/query/v1/late", nil)
 	r.Header.Set("Authorization", "Bearer "+s.Token())
 	resp, err := s.client(t).Do(r)
 	if err == nil {
@@ -438,7 +438,7 @@ func TestEndingDoesNotWaitForever(t *testing.T) {
 	failed := make(chan error, 1)
 	client := s.client(t)
 	go func() {
-		r, _ := http.NewRequest("GET", "https://"+s.address+"/query/v1/wait", nil)
+		r, _ := http.NewRequest(http.MethodGet, "https://"+s.address+"/query/v1/wait", nil)
 		r.Header.Set("Authorization", "Bearer "+s.Token())
 		resp, err := client.Do(r)
 		if err == nil {
