@@ -47,6 +47,22 @@ func newLogin(hub kubernetes.Interface, l Login, ca *authorities) (authenticator
 	return outageTeller{login}, nil
 }
 
+// narrow lets so many requests through at once as it has slots.
+type narrow struct {
+	http.RoundTripper
+	slots chan struct{}
+}
+
+func (n narrow) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case n.slots <- struct{}{}:
+		defer func() { <-n.slots }()
+		return n.RoundTripper.RoundTrip(r)
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
 // newToken returns a token that nobody can guess.
 func newToken() string {
 	var b [32]byte

@@ -2,11 +2,16 @@ package queryapi_test
 
 import (
 	"crypto/tls"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,5 +189,37 @@ func TestALocalServerIsForThisMachineOnly(t *testing.T) {
 	o.Hub, o.Local, o.Listener = (*rest.Config)(nil), true, l
 	if _, err := queryapi.New(o); err == nil || !strings.Contains(err.Error(), "loopback") {
 		t.Errorf("%v, want it to name the address", err)
+	}
+}
+
+func TestStrangersDoNotFloodTheHub(t *testing.T) {
+	var now, most, all atomic.Int64
+	release := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		all.Add(1)
+		<-release
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":false}}`)
+	}))
+	defer slow.Close()
+	s := start(t, func(o *queryapi.Options) {
+		o.Hub, o.Login.Parallel = &rest.Config{Host: slow.URL}, 2
+	})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			resp, body := s.get(t, "/query/v1/whoami", fmt.Sprint("guess-", i))
+			wantStatus(t, "a guess", resp, body, http.StatusUnauthorized)
+		})
+	}
+	until(t, "two reviews are in flight", func() bool { return now.Load() == 2 })
+	close(release)
+	wg.Wait()
+	if most.Load() != 2 || all.Load() != 8 {
+		t.Errorf("%d reviews at once, %d in all; want 2 and 8", most.Load(), all.Load())
 	}
 }

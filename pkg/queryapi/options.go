@@ -66,6 +66,9 @@ type Login struct {
 	// TokenTTL is how long the hub's review of a token is kept, at most 10 s;
 	// 0 means 10 s.
 	TokenTTL time.Duration
+	// Parallel bounds reviews of tokens in flight, which strangers cause; 0
+	// means 64.
+	Parallel int
 	// ClientCAFile holds the authorities, PEM, whose client certificates name
 	// users (common name) and groups (organizations). They can name anybody,
 	// system:masters included. Read again when it changes; "" means that
@@ -147,6 +150,7 @@ func (o Options) completed() (Options, error) {
 		o.Login.Audiences = []string{"federator"}
 	}
 	fill(&o.Login.TokenTTL, mostTokenTTL)
+	fill(&o.Login.Parallel, 64)
 	fill(&o.Fairness.MaxInFlight, 400)
 	fill(&o.Fairness.MaxWatches, 10_000)
 	fill(&o.Limits.Request, time.Minute)
@@ -220,7 +224,7 @@ func (o Options) checkLogin() error {
 
 func (o Options) checkBounds() error {
 	for name, n := range map[string]int64{
-		"MaxInFlight": int64(o.Fairness.MaxInFlight), "MaxWatches": int64(o.Fairness.MaxWatches), "Parallel": int64(o.Authority.Parallel),
+		"MaxInFlight": int64(o.Fairness.MaxInFlight), "MaxWatches": int64(o.Fairness.MaxWatches), "Parallel": int64(min(o.Authority.Parallel, o.Login.Parallel)),
 		"Request": int64(o.Limits.Request), "Header": int64(o.Limits.Header), "Idle": int64(o.Limits.Idle), "Drain": int64(o.Limits.Drain),
 		"HeaderBytes": int64(o.Limits.HeaderBytes), "BodyBytes": int64(o.Limits.BodyBytes), "Streams": int64(o.Limits.Streams),
 	} {

@@ -82,7 +82,13 @@ func (s *Server) connect() error {
 	if err != nil {
 		return fmt.Errorf("query API: hub: %w", err)
 	}
-	if s.login, err = newLogin(client, o.Login, s.certs.clients); err != nil {
+	reviews := *s.hub
+	reviews.Transport = narrow{s.hub.Transport, make(chan struct{}, o.Login.Parallel)}
+	reviewer, err := kubernetes.NewForConfigAndClient(config, &reviews)
+	if err != nil {
+		return fmt.Errorf("query API: hub: %w", err)
+	}
+	if s.login, err = newLogin(reviewer, o.Login, s.certs.clients); err != nil {
 		return err
 	}
 	if o.Fairness.Priority {
