@@ -1,0 +1,318 @@
+package clusterinformers
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+)
+
+// MemberAnnotation says in a manifest which member the object is of, as
+// <namespace>/<name>.
+const MemberAnnotation = "federator.dev/member"
+
+// ErrManifest is what is wrong with what an Offline fleet was given.
+var ErrManifest = errors.New("invalid manifest")
+
+// OfflineOptions configure an Offline fleet. The zero value serves.
+type OfflineOptions struct {
+	Epoch            uint32 // of the index; 0 means 1
+	DefaultMember    string // of objects without MemberAnnotation; "" means manifests/default
+	DefaultNamespace string // of namespaced objects of the built-in kinds; "" means default
+	KeepSecretValues bool
+}
+
+// Offline is a fleet read from manifests instead of members. What it was given is
+// taken for all there is: a kind that a member has no object of is known to be
+// empty there. A Cluster of Cluster API makes a member, with its labels and the
+// version of its topology; it belongs to no member itself unless annotated. It
+// belongs to one goroutine.
+type Offline struct {
+	opts    OfflineOptions
+	members map[string]*offlineMember
+	scoped  map[aggregate.Kind]bool // custom kinds, by whether they have namespaces
+}
+
+type offlineMember struct {
+	member  aggregate.Member
+	objects map[aggregate.Ref]manifest
+}
+
+// manifest is one object that was read.
+type manifest struct {
+	source string // file and document, for messages
+	object *unstructured.Unstructured
+}
+
+// NewOffline returns an empty fleet.
+func NewOffline(opts OfflineOptions) (*Offline, error) {
+	opts.Epoch = cmp.Or(opts.Epoch, 1)
+	opts.DefaultMember = cmp.Or(opts.DefaultMember, "manifests/default")
+	opts.DefaultNamespace = cmp.Or(opts.DefaultNamespace, "default")
+	o := &Offline{opts: opts, members: map[string]*offlineMember{}, scoped: map[aggregate.Kind]bool{}}
+	if !validMember(opts.DefaultMember) {
+		return nil, fmt.Errorf("%w: member %q is not <namespace>/<name>", ErrManifest, opts.DefaultMember)
+	}
+	return o, nil
+}
+
+// Objects returns how many objects have been added.
+func (o *Offline) Objects() int {
+	n := 0
+	for _, m := range o.members {
+		n += len(m.objects)
+	}
+	return n
+}
+
+// member returns a member of that name, which there may not have been before.
+func (o *Offline) member(name string) *offlineMember {
+	m := o.members[name]
+	if m == nil {
+		m = &offlineMember{
+			member:  aggregate.Member{Name: name, UID: stableUID("member", name)},
+			objects: map[aggregate.Ref]manifest{},
+		}
+		o.members[name] = m
+	}
+	return m
+}
+
+// add adds one object that is no list.
+func (o *Offline) add(m manifest, member string) error {
+	gvk := m.object.GroupVersionKind()
+	if gvk.Kind == "" || gvk.Version == "" {
+		return m.refuse("apiVersion and kind are required")
+	}
+	annotated := m.object.GetAnnotations()[MemberAnnotation]
+	if gvk.Group == clusterGroup && gvk.Kind == "Cluster" && annotated == "" {
+		return o.addCluster(m)
+	}
+	kind := aggregate.MakeKind(gvk.Kind, gvk.Group)
+	if gvk.Group == "apiextensions.k8s.io" && gvk.Kind == "CustomResourceDefinition" {
+		o.learn(m.object)
+	}
+	name := cmp.Or(annotated, member, o.opts.DefaultMember)
+	if !validMember(name) {
+		return m.refuse("member %q is not <namespace>/<name>", name)
+	}
+	if m.object.GetName() == "" {
+		return m.refuse("%s without metadata.name", kind)
+	}
+	if m.object.GetNamespace() == "" && namespacedBuiltin(gvk) {
+		m.object.SetNamespace(o.opts.DefaultNamespace)
+	}
+	ref := aggregate.Ref{Member: name, Kind: kind, Namespace: m.object.GetNamespace(), Name: m.object.GetName()}
+	objects := o.member(name).objects
+	if other, ok := objects[ref]; ok {
+		return m.refuse("%s is also in %s", ref, other.source)
+	}
+	if m.object.GetUID() == "" {
+		unstructuredSet(m.object, stableUID(string(kind), ref.String()), "metadata", "uid")
+	}
+	if m.object.GetResourceVersion() == "" {
+		m.object.SetResourceVersion("1")
+	}
+	objects[ref] = m
+	return nil
+}
+
+// addCluster makes a member of a Cluster.
+func (o *Offline) addCluster(m manifest) error {
+	c := m.object
+	name := cmp.Or(c.GetNamespace(), o.opts.DefaultNamespace) + "/" + c.GetName()
+	if !validMember(name) {
+		return m.refuse("a Cluster without metadata.name")
+	}
+	member := &o.member(name).member
+	member.Labels = sortedLabels(c.GetLabels())
+	if uid := c.GetUID(); uid != "" {
+		member.UID = string(uid)
+	}
+	version, _, err := unstructured.NestedString(c.Object, "spec", "topology", "version")
+	if err != nil {
+		return m.refuse("%v", err)
+	}
+	member.Version = version
+	return nil
+}
+
+// learn notes whether a custom kind has namespaces.
+func (o *Offline) learn(crd *unstructured.Unstructured) {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")         //nolint:errcheck // A kind unknown stays as it is.
+	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")  //nolint:errcheck // As above.
+	scope, _, _ := unstructured.NestedString(crd.Object, "spec", "scope")         //nolint:errcheck // As above.
+	o.scoped[aggregate.MakeKind(kind, group)] = scope == "Namespaced"
+}
+
+// Index returns an index of what was added. Scopes of the kinds given are complete
+// in every member, as are those of the kinds that any member has objects of.
+func (o *Offline) Index(kinds []aggregate.Kind) (*aggregate.Index, error) {
+	if err := o.settleNamespaces(); err != nil {
+		return nil, err
+	}
+	index, err := aggregate.New(aggregate.Options{Epoch: o.opts.Epoch})
+	if err != nil {
+		return nil, err
+	}
+	if len(o.members) == 0 {
+		o.member(o.opts.DefaultMember)
+	}
+	every := map[aggregate.Kind]string{}
+	for _, kind := range kinds {
+		every[kind] = ""
+	}
+	for _, m := range o.members {
+		for ref, man := range m.objects {
+			every[ref.Kind] = man.object.GetAPIVersion()
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.members)) {
+		m := o.members[name]
+		if err := index.PutMember(m.member); err != nil {
+			return nil, err
+		}
+		for _, kind := range slices.Sorted(maps.Keys(every)) {
+			if err := o.fill(index, m, kind, every[kind]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return index, nil
+}
+
+// settleNamespaces gives objects of custom kinds their namespace, now that all
+// definitions are known.
+func (o *Offline) settleNamespaces() error {
+	for _, m := range o.members {
+		for ref, man := range m.objects {
+			if ref.Namespace == "" && o.scoped[ref.Kind] {
+				delete(m.objects, ref)
+				ref.Namespace = o.opts.DefaultNamespace
+				if other, ok := m.objects[ref]; ok {
+					return man.refuse("%s is also in %s", ref, other.source)
+				}
+				man.object.SetNamespace(ref.Namespace)
+				m.objects[ref] = man
+			}
+		}
+	}
+	return nil
+}
+
+// fill makes one scope of a member. version is the one that others hold the kind
+// at.
+func (o *Offline) fill(index *aggregate.Index, m *offlineMember, kind aggregate.Kind, version string) error {
+	var held []aggregate.Ref
+	for ref := range m.objects {
+		if ref.Kind == kind {
+			held = append(held, ref)
+		}
+	}
+	slices.SortFunc(held, func(a, b aggregate.Ref) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	status := aggregate.Status{State: aggregate.Synced}
+	if len(held) == 0 {
+		status = aggregate.Status{State: aggregate.NotServed, Reason: "the manifests have none"}
+	} else {
+		version = m.objects[held[0]].object.GetAPIVersion()
+	}
+	scope, err := index.OpenScope(m.member.Name, kind, version)
+	if err != nil {
+		return err
+	}
+	defer scope.Close()
+	items := make([]aggregate.Item, 0, len(held))
+	var decoder *decode.Decoder
+	for _, ref := range held {
+		man := m.objects[ref]
+		if v := man.object.GetAPIVersion(); v != version {
+			return man.refuse("%s is at %s here and at %s in %s: a member's objects of one kind have one version",
+				kind, v, version, m.objects[held[0]].source)
+		}
+		if decoder == nil {
+			if decoder, err = decode.New(man.object.GroupVersionKind(), decode.JSON, o.rules(kind)); err != nil {
+				return man.refuse("%v", err)
+			}
+		}
+		item, err := encode(scope, decoder, man)
+		if err != nil {
+			return err
+		}
+		items = append(items, item)
+	}
+	_, err = scope.Replace(items, status)
+	return err
+}
+
+func (o *Offline) rules(kind aggregate.Kind) decode.Rules {
+	return decode.Rules{Redact: !o.opts.KeepSecretValues && redacted(kind)}
+}
+
+func encode(scope *aggregate.Scope, d *decode.Decoder, m manifest) (aggregate.Item, error) {
+	data, err := json.Marshal(m.object.Object)
+	if err != nil {
+		return aggregate.Item{}, m.refuse("%v", err)
+	}
+	var rec aggregate.Record
+	if err := d.Object(data, &rec); err != nil {
+		return aggregate.Item{}, m.refuse("%v", err)
+	}
+	return scope.Item(&rec), nil
+}
+
+func (m manifest) refuse(format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrManifest, m.source, fmt.Sprintf(format, args...))
+}
+
+// stableUID is the same for the same object in every run.
+func stableUID(parts ...string) string {
+	data, err := json.Marshal(parts)
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return uuid.NewSHA1(uuid.NameSpaceURL, data).String()
+}
+
+func unstructuredSet(u *unstructured.Unstructured, value string, fields ...string) {
+	if err := unstructured.SetNestedField(u.Object, value, fields...); err != nil {
+		panic(err) // metadata has been read as an object
+	}
+}
+
+// namespacedBuiltin reports whether a kind is one of Kubernetes's own that have
+// namespaces.
+func namespacedBuiltin(gvk schema.GroupVersionKind) bool {
+	return scheme.Scheme.Recognizes(gvk) && !clusterScoped[aggregate.MakeKind(gvk.Kind, gvk.Group)]
+}
+
+// clusterScoped are the kinds of Kubernetes itself that have no namespaces.
+var clusterScoped = map[aggregate.Kind]bool{
+	"Namespace": true, "Node": true, "PersistentVolume": true, "ComponentStatus": true,
+	"ClusterRole.rbac.authorization.k8s.io": true, "ClusterRoleBinding.rbac.authorization.k8s.io": true,
+	"MutatingAdmissionPolicy.admissionregistration.k8s.io": true, "MutatingAdmissionPolicyBinding.admissionregistration.k8s.io": true,
+	"MutatingWebhookConfiguration.admissionregistration.k8s.io": true, "ValidatingWebhookConfiguration.admissionregistration.k8s.io": true,
+	"ValidatingAdmissionPolicy.admissionregistration.k8s.io": true, "ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io": true,
+	"CertificateSigningRequest.certificates.k8s.io": true, "ClusterTrustBundle.certificates.k8s.io": true,
+	"FlowSchema.flowcontrol.apiserver.k8s.io": true, "PriorityLevelConfiguration.flowcontrol.apiserver.k8s.io": true,
+	"IngressClass.networking.k8s.io": true, "IPAddress.networking.k8s.io": true, "ServiceCIDR.networking.k8s.io": true,
+	"RuntimeClass.node.k8s.io": true, "PriorityClass.scheduling.k8s.io": true,
+	"CSIDriver.storage.k8s.io": true, "CSINode.storage.k8s.io": true, "StorageClass.storage.k8s.io": true,
+	"VolumeAttachment.storage.k8s.io": true, "VolumeAttributesClass.storage.k8s.io": true,
+	"DeviceClass.resource.k8s.io": true, "DeviceTaintRule.resource.k8s.io": true, "ResourceSlice.resource.k8s.io": true,
+	"StorageVersion.internal.apiserver.k8s.io": true, "StorageVersionMigration.storagemigration.k8s.io": true,
+	"TokenReview.authentication.k8s.io": true, "SelfSubjectReview.authentication.k8s.io": true,
+	"SelfSubjectAccessReview.authorization.k8s.io": true, "SelfSubjectRulesReview.authorization.k8s.io": true,
+	"SubjectAccessReview.authorization.k8s.io": true,
+}
