@@ -1,13 +1,19 @@
-// Package catalog knows the resources that the query API serves: their names
-// and versions, how an object of the held version reads at another, the columns
-// of its Table, and what discovery and OpenAPI say of them.
 package catalog
 
 import (
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
 )
+
+// definitions is the kind of CustomResourceDefinitions.
+const definitions = aggregate.Kind("CustomResourceDefinition.apiextensions.k8s.io")
 
 // Served is one resource at one version as members serve it, merged over the
 // fleet.
@@ -25,8 +31,161 @@ type Source interface {
 	Resources() ([]Served, <-chan struct{})
 }
 
-// Resource is a resource at one version that the query API answers for.
-type Resource struct {
-	Served
-	Held string // API version that the index holds the kind at, e.g. "apps/v1"
+// Catalog makes Views. See New.
+type Catalog struct {
+	source Source
+	seed   maphash.Seed
+	made   atomic.Pointer[made]
+
+	mu      sync.Mutex // held while a View is made; source.Resources is called under it
+	served  []Served
+	changed <-chan struct{}                    // closed when served is outdated
+	read    map[aggregate.Revision]*definition // by the revision of the object's last change
+
+	openapi openapiCache
+}
+
+// made is a View and what it was made from.
+type made struct {
+	view     *View
+	revision aggregate.Revision
+	print    uint64          // of the snapshot, see fingerprint
+	changed  <-chan struct{} // of the source
+}
+
+// New returns a catalog of what the source tells.
+func New(source Source) *Catalog {
+	return &Catalog{source: source, seed: maphash.MakeSeed()}
+}
+
+// View returns what is served as of a snapshot: the last one made, unless
+// members serve something else by now, or the kinds that are kept, their held
+// versions or any CustomResourceDefinition are others.
+func (c *Catalog) View(snapshot *aggregate.Snapshot) *View {
+	if m := c.made.Load(); m.current() && m.revision == snapshot.Revision() {
+		return m.view
+	}
+	print := c.fingerprint(snapshot)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.made.Load()
+	if !m.current() {
+		c.served, c.changed = c.source.Resources()
+	}
+	if !m.current() || m.print != print {
+		m = &made{view: c.build(snapshot), print: print, changed: c.changed}
+	}
+	if m.revision != snapshot.Revision() {
+		m = &made{view: m.view, print: m.print, changed: m.changed, revision: snapshot.Revision()}
+	}
+	c.made.Store(m)
+	return m.view
+}
+
+// current reports whether members serve what they did.
+func (m *made) current() bool {
+	if m == nil {
+		return false
+	}
+	select {
+	case <-m.changed:
+		return false
+	default:
+		return true
+	}
+}
+
+// fingerprint sums up what a View depends on: kinds, their scopes' versions,
+// and definitions, by the revisions of their last changes, which never repeat.
+func (c *Catalog) fingerprint(snapshot *aggregate.Snapshot) uint64 {
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	for scope := range snapshot.Scopes("") {
+		_, _ = h.WriteString(string(scope.Kind))
+		_ = h.WriteByte(0)
+		_, _ = h.WriteString(scope.Version)
+		if present(scope) {
+			_ = h.WriteByte(1)
+		} else {
+			_ = h.WriteByte(0)
+		}
+	}
+	for object := range list(snapshot, definitions) {
+		maphash.WriteComparable(&h, object.Revision())
+	}
+	return h.Sum64()
+}
+
+// present reports whether a scope's kind is served by its member as far as is
+// known.
+func present(scope aggregate.ScopeInfo) bool {
+	return scope.Status.State != aggregate.NotServed && scope.Status.State != aggregate.Unknown
+}
+
+// list yields all objects of a kind.
+func list(snapshot *aggregate.Snapshot, kind aggregate.Kind) func(func(aggregate.Object) bool) {
+	objects, err := snapshot.List(aggregate.Query{Kind: kind})
+	if err != nil {
+		panic("catalog: a query without selectors cannot be wrong: " + err.Error())
+	}
+	return objects
+}
+
+// build makes a View. c.mu must be held.
+func (c *Catalog) build(snapshot *aggregate.Snapshot) *View {
+	v := &View{
+		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{},
+		offered: c.served, members: map[string]*View{}, catalog: c,
+	}
+	held := heldVersions(snapshot)
+	v.kept = held
+	v.definitions = c.define(snapshot)
+	for _, s := range c.served {
+		version, kept := held[s.Kind]
+		if !kept {
+			continue
+		}
+		if r := newResource(s, version, v.definitions.of("", s.Kind)); r != nil {
+			v.add(r)
+		}
+	}
+	slices.SortFunc(v.sorted, compareResources)
+	return v
+}
+
+// heldVersions returns the API version that each kind is held at: that of most
+// scopes where members have none in common.
+func heldVersions(snapshot *aggregate.Snapshot) map[aggregate.Kind]string {
+	counts := map[aggregate.Kind]map[string]int{}
+	for scope := range snapshot.Scopes("") {
+		versions := counts[scope.Kind]
+		if versions == nil {
+			versions = map[string]int{}
+			counts[scope.Kind] = versions
+		}
+		if present(scope) || scope.Status.State == aggregate.Unknown && scope.Version != "" {
+			versions[scope.Version]++
+		}
+	}
+	held := map[aggregate.Kind]string{}
+	for kind, versions := range counts {
+		best := ""
+		for version, n := range versions {
+			if m := versions[best]; best == "" || n > m || n == m && compareVersions(version, best) < 0 {
+				best = version
+			}
+		}
+		held[kind] = best
+	}
+	return held
+}
+
+func compareResources(a, b *Resource) int {
+	if c := compareGroups(a.Resource.Group, b.Resource.Group); c != 0 {
+		return c
+	}
+	if c := compareVersions(a.Resource.Version, b.Resource.Version); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Resource.Resource, b.Resource.Resource)
 }

@@ -1,0 +1,153 @@
+package catalog
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Resource is a resource at one version that the query API answers for. It is
+// immutable, and safe from any goroutine.
+type Resource struct {
+	Served
+	Held string // API version that the index holds the kind at, e.g. "apps/v1"
+
+	builtin    bool // a kind that the library's scheme knows at this version
+	printer    printer
+	definition *definition // of a custom kind; nil without one
+}
+
+// printer makes a Table's columns and rows of one kind.
+type printer interface {
+	columns() []metav1.TableColumnDefinition
+	row(body []byte) (metav1.TableRow, error)
+}
+
+// newResource returns nil for a version that the query API cannot answer for.
+func newResource(s Served, held string, d *definition) *Resource {
+	r := &Resource{Served: s, Held: held}
+	gvk := r.GroupVersionKind()
+	heldVersion, err := schema.ParseGroupVersion(held)
+	if err != nil {
+		return nil
+	}
+	r.builtin = convertible(gvk) && convertible(heldVersion.WithKind(gvk.Kind))
+	if gvk.GroupVersion() != heldVersion && !r.builtin {
+		return nil
+	}
+	if r.builtin {
+		r.printer = builtinPrinter(gvk)
+	}
+	if r.printer == nil {
+		r.printer = nativePrinter(gvk.GroupKind())
+	}
+	if r.printer == nil {
+		r.definition = d
+		r.printer = d.printer(gvk.Version)
+	}
+	return r
+}
+
+// GroupVersionKind returns the resource's kind at its version.
+func (r *Resource) GroupVersionKind() schema.GroupVersionKind {
+	kind, group := r.Kind.Split()
+	return schema.GroupVersionKind{Group: group, Version: r.Resource.Version, Kind: kind}
+}
+
+// Columns returns the columns of the resource's Table, those that only a wide
+// one shows included (priority above 0). The slice is shared and must not be
+// changed.
+func (r *Resource) Columns() []metav1.TableColumnDefinition { return r.printer.columns() }
+
+// Row makes a Table's row of an object's canonical JSON as the index holds it,
+// at whatever version: cells for all Columns, and conditions. The row's object
+// is the caller's to add. Ages are as of now. Members may hold what no API
+// server would have let in: where a printer cannot read an object, its cells
+// beside the name are "<invalid>". The error is of a body without metadata.
+func (r *Resource) Row(body []byte) (metav1.TableRow, error) {
+	if row, err := r.print(body); err == nil {
+		return row, nil
+	}
+	m, err := metadataOf(body)
+	if err != nil {
+		return metav1.TableRow{}, fmt.Errorf("row of a %s: %w", r.Kind, err)
+	}
+	row := metav1.TableRow{Cells: make([]any, len(r.Columns()))}
+	for i := range row.Cells {
+		row.Cells[i] = "<invalid>"
+	}
+	row.Cells[0] = m.Name
+	return row, nil
+}
+
+// print turns a panic of a printer, which trusts its objects, into its error.
+func (r *Resource) print(body []byte) (row metav1.TableRow, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
+	row, err = r.printer.row(body)
+	if err == nil && len(row.Cells) != len(r.Columns()) {
+		err = fmt.Errorf("%d cells for %d columns", len(row.Cells), len(r.Columns()))
+	}
+	return row, err
+}
+
+// AppendAt appends an object, given as the canonical JSON that the index holds,
+// as this version of the resource: the same bytes where that is the version it
+// is held at, else what a conversion by Kubernetes' own types gives, with sorted
+// keys, too. The error of a version that cannot be made is a *ConversionError.
+func (r *Resource) AppendAt(dst, body []byte) ([]byte, error) {
+	want := r.Resource.GroupVersion().String()
+	have, err := apiVersionOf(body)
+	if err != nil {
+		return dst, fmt.Errorf("a %s: %w", r.Kind, err)
+	}
+	if have == want {
+		return append(dst, body...), nil
+	}
+	out, err := convert(body, have, r.GroupVersionKind())
+	if err != nil {
+		return dst, &ConversionError{Resource: r.Resource, From: have, Err: err}
+	}
+	return append(dst, out...), nil
+}
+
+// apiVersionOf reads the first member of canonical JSON.
+func apiVersionOf(body []byte) (string, error) {
+	const first = `{"apiVersion":"`
+	if rest, ok := bytes.CutPrefix(body, []byte(first)); ok {
+		if end := bytes.IndexByte(rest, '"'); end > 0 {
+			return string(rest[:end]), nil
+		}
+	}
+	return "", fmt.Errorf("its body does not begin with an apiVersion")
+}
+
+// ConversionError is returned for an object that is held at a version from which
+// the one asked for cannot be made. It is an apierrors.APIStatus: 406.
+type ConversionError struct {
+	Resource schema.GroupVersionResource
+	From     string // API version
+	Err      error
+}
+
+// Error says what cannot be converted to what.
+func (e *ConversionError) Error() string {
+	return fmt.Sprintf("%s is held at %s and cannot be read at %s: %v", e.Resource.GroupResource(), e.From, e.Resource.GroupVersion(), e.Err)
+}
+
+// Unwrap returns why.
+func (e *ConversionError) Unwrap() error { return e.Err }
+
+// Status implements apierrors.APIStatus.
+func (e *ConversionError) Status() metav1.Status {
+	return metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable, Message: e.Error(),
+		Details: &metav1.StatusDetails{Group: e.Resource.Group, Kind: e.Resource.Resource},
+	}
+}

@@ -1,0 +1,244 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
+	apiversion "k8s.io/apimachinery/pkg/version"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// View is what the query API serves at a moment, of the whole fleet or of one
+// member.
+type View struct {
+	resources   map[schema.GroupVersionResource]*Resource
+	kinds       map[aggregate.Kind]*Resource // at the held version
+	sorted      []*Resource                  // in the order of discovery
+	offered     []Served                     // by members, kept or not
+	kept        map[aggregate.Kind]string    // the kinds that have a scope, and their held versions
+	member      string                       // "": the whole fleet
+	definitions *definitionSet
+	print       string // what a member's View was made from
+	catalog     *Catalog
+
+	mu      sync.Mutex
+	members map[string]*View // by name; of the fleet's View only
+}
+
+func (v *View) add(r *Resource) {
+	v.resources[r.Resource] = r
+	v.sorted = append(v.sorted, r)
+	if r.Resource.GroupVersion().String() == r.Held {
+		v.kinds[r.Kind] = r
+	}
+}
+
+// Why says why a resource is not served.
+type Why int
+
+// The reasons.
+const (
+	NoMember     Why = iota // no member serves it, or the one that was asked of does not
+	NotKept                 // members serve it, but configuration does not keep its kind
+	OtherVersion            // the kind is served, at other versions
+)
+
+// MissingError is returned for a resource that is not served. It is an
+// apierrors.APIStatus: 404.
+type MissingError struct {
+	Resource schema.GroupVersionResource
+	Member   string // "": asked of the whole fleet
+	Why      Why
+	Versions []string // with OtherVersion: those that are served, e.g. "apps/v1", best first
+}
+
+// Error says what is missing and why.
+func (e *MissingError) Error() string {
+	what := e.Resource.GroupResource().String() + " at " + e.Resource.GroupVersion().String()
+	who := "no member serves it"
+	if e.Member != "" {
+		who = fmt.Sprintf("member %q does not serve it", e.Member)
+	}
+	switch e.Why {
+	case NotKept:
+		return what + " is not served: members have it, but its kind is not kept by configuration"
+	case OtherVersion:
+		return what + " is not served: it is at " + strings.Join(e.Versions, ", ")
+	}
+	return what + " is not served: " + who
+}
+
+// Status implements apierrors.APIStatus.
+func (e *MissingError) Status() metav1.Status {
+	return metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: e.Error(),
+		Details: &metav1.StatusDetails{Group: e.Resource.Group, Kind: e.Resource.Resource},
+	}
+}
+
+// Resource returns a resource by its path: group, version and plural. The error
+// is a *MissingError.
+func (v *View) Resource(group, version, resource string) (*Resource, error) {
+	gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+	if r, ok := v.resources[gvr]; ok {
+		return r, nil
+	}
+	e := &MissingError{Resource: gvr, Member: v.member}
+	for _, r := range v.sorted {
+		if r.Resource.GroupResource() == gvr.GroupResource() {
+			e.Why, e.Versions = OtherVersion, append(e.Versions, r.Resource.GroupVersion().String())
+		}
+	}
+	if e.Why == OtherVersion {
+		return nil, e
+	}
+	for _, s := range v.offered {
+		if _, kept := v.kept[s.Kind]; !kept && s.Resource.GroupResource() == gvr.GroupResource() {
+			e.Why = NotKept
+		}
+	}
+	return nil, e
+}
+
+// Kind returns a kind's resource at its held version.
+func (v *View) Kind(kind aggregate.Kind) (*Resource, bool) {
+	r, ok := v.kinds[kind]
+	return r, ok
+}
+
+// Resources yields everything that is served, by group as API servers order
+// them, version, most stable first, and plural.
+func (v *View) Resources() iter.Seq[*Resource] { return slices.Values(v.sorted) }
+
+// ByName returns a resource at its held version by a name as kubectl takes it:
+// plural, singular, short name or kind, in any case, with the group behind a
+// dot or not. Of several the first in the order of Resources is meant; plurals
+// come before singulars, kinds and short names.
+func (v *View) ByName(name string) (*Resource, bool) {
+	name = strings.ToLower(name)
+	var best *Resource
+	rank := 0
+	for _, r := range v.sorted {
+		if v.kinds[r.Kind] != r {
+			continue
+		}
+		if n := r.called(name); n > rank {
+			best, rank = r, n
+		}
+	}
+	return best, best != nil
+}
+
+// called ranks how a name, in lower case, means the resource; 0: it does not.
+func (r *Resource) called(name string) int {
+	kind, _ := r.Kind.Split()
+	for i, own := range [...]string{r.Resource.Resource, r.Singular, kind} {
+		own = strings.ToLower(own)
+		if own != "" && (name == own || name == own+"."+r.Resource.Group || name == own+"."+r.Resource.Version+"."+r.Resource.Group) {
+			return 4 - i
+		}
+	}
+	for _, short := range r.ShortNames {
+		short = strings.ToLower(short)
+		if name == short || name == short+"."+r.Resource.Group {
+			return 1
+		}
+	}
+	return 0
+}
+
+// ForMember returns the view of one member: of what it serves, by its own
+// definitions, as of the snapshot. A member that is not in the index serves
+// nothing.
+func (v *View) ForMember(snapshot *aggregate.Snapshot, name string) *View {
+	m, ok := snapshot.Member(name)
+	has := map[aggregate.Kind]string{}
+	var print strings.Builder
+	for scope := range snapshot.Scopes(name) {
+		if present(scope) {
+			has[scope.Kind] = scope.Version
+			print.WriteString(string(scope.Kind) + "=" + scope.Version + " ")
+		}
+	}
+	print.WriteString(strings.Join(m.APIs, " "))
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if mv := v.members[name]; mv != nil && mv.print == print.String() {
+		return mv
+	}
+	mv := &View{
+		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{},
+		offered: v.offered, kept: v.kept, member: name, definitions: v.definitions,
+		print: print.String(), catalog: v.catalog,
+	}
+	for _, s := range v.offered {
+		version, served := has[s.Kind]
+		_, listed := slices.BinarySearch(m.APIs, s.Resource.GroupVersion().String())
+		if !served || !listed && s.Resource.GroupVersion().String() != version {
+			continue
+		}
+		if r := newResource(s, version, v.definitions.of(name, s.Kind)); r != nil {
+			mv.add(r)
+		}
+	}
+	slices.SortFunc(mv.sorted, compareResources)
+	if ok { // a name that is made up is not worth remembering
+		v.members[name] = mv
+	}
+	return mv
+}
+
+// groups are those that come first in discovery, in kube-apiserver's order; the
+// others follow by name.
+var groups = []string{
+	"", "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
+	"autoscaling", "batch", "certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io",
+	"storage.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io",
+	"coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "resource.k8s.io", "flowcontrol.apiserver.k8s.io",
+}
+
+func compareGroups(a, b string) int {
+	place := func(g string) int {
+		if i := slices.Index(groups, g); i >= 0 {
+			return i
+		}
+		return len(groups)
+	}
+	return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a, b))
+}
+
+// compareVersions orders versions, or API versions of one group, from the most
+// stable on.
+func compareVersions(a, b string) int {
+	return apiversion.CompareKubeAwareVersionStrings(lastPart(b), lastPart(a))
+}
+
+func lastPart(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
+
+// newestLibrary is what is claimed while no member's version is known: that of
+// the library that prints and converts.
+const newestLibrary = "v1.36.0"
+
+// lowestVersion returns the lowest version among the members' API servers, so
+// that clients that look at the skew see the largest.
+func lowestVersion(snapshot *aggregate.Snapshot, member string) string {
+	lowest, text := (*version.Version)(nil), newestLibrary
+	for m := range snapshot.Members() {
+		if member != "" && m.Name != member {
+			continue
+		}
+		if v, err := version.ParseGeneric(m.Version); err == nil && (lowest == nil || v.LessThan(lowest)) {
+			lowest, text = v, m.Version
+		}
+	}
+	return text
+}
