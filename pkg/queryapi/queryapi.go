@@ -48,7 +48,7 @@ type Caller interface {
 	// watch) in the members of the index. Errors are *apierrors.StatusError or
 	// the context's.
 	Grants(ctx context.Context, verb string, resource schema.GroupResource) (*Grants, error)
-	// Visible returns the members of the index, in order, of which he may read
+	// Visible returns the members of the index, in order, of which he may list
 	// anything at all.
 	Visible(ctx context.Context) ([]string, error)
 }

@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,22 +13,25 @@ import (
 )
 
 // AnyGrant reports whether the user may read anything at all in a member,
-// <namespace>/<name>. Errors are as those of Grants.
+// <namespace>/<name>, with any verb. Errors are as those of Grants.
 func (a *Authorizer) AnyGrant(ctx context.Context, u user.Info, member string) (bool, error) {
-	visible, err := a.Visible(ctx, u, []string{member})
+	visible, err := a.visible(ctx, u, []string{member}, verbs[:])
 	return len(visible) > 0, err
 }
 
-// Visible returns those of members in which the user may read anything at all,
-// in their order. A caller who may read nothing costs a question for every
-// member, resource and verb; that he may not is therefore kept for AllowTTL.
+// Visible returns those of members of which the user may list anything, in
+// their order. A caller who may list nothing costs a question for every member
+// and resource; that he may not is therefore kept for AllowTTL.
 func (a *Authorizer) Visible(ctx context.Context, u user.Info, members []string) ([]string, error) {
+	return a.visible(ctx, u, members, verbs[:1])
+}
+
+func (a *Authorizer) visible(ctx context.Context, u user.Info, members, verbs []string) ([]string, error) {
 	if a.open || len(members) == 0 {
 		return slices.Clone(members), nil
 	}
-	r := a.round(u)
-	resources := a.options.Resources()
-	all, err := r.any(ctx, question{}, resources)
+	r := &search{round: a.round(u), verbs: verbs, resources: a.options.Resources()}
+	all, err := r.any(ctx, question{})
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +40,7 @@ func (a *Authorizer) Visible(ctx context.Context, u user.Info, members []string)
 	}
 	inNamespace := make(map[string]bool)
 	for _, namespace := range hubNamespaces(members) {
-		if inNamespace[namespace], err = r.any(ctx, question{namespace: namespace}, resources); err != nil {
+		if inNamespace[namespace], err = r.any(ctx, question{namespace: namespace}); err != nil {
 			return nil, err
 		}
 	}
@@ -45,12 +49,12 @@ func (a *Authorizer) Visible(ctx context.Context, u user.Info, members []string)
 		namespace, name := split(member)
 		ok := inNamespace[namespace]
 		if !ok {
-			if ok, err = r.any(ctx, question{namespace: namespace, name: name}, resources); err != nil {
+			if ok, err = r.any(ctx, question{namespace: namespace, name: name}); err != nil {
 				return nil, err
 			}
 		}
 		if !ok {
-			if ok, err = r.anyInMember(ctx, member, resources); err != nil {
+			if ok, err = r.anyInMember(ctx, member); err != nil {
 				return nil, err
 			}
 		}
@@ -62,39 +66,48 @@ func (a *Authorizer) Visible(ctx context.Context, u user.Info, members []string)
 }
 
 // anyInMember asks the member itself: for all namespaces, then for each.
-func (r *round) anyInMember(ctx context.Context, member string, resources []schema.GroupResource) (bool, error) {
+func (r *search) anyInMember(ctx context.Context, member string) (bool, error) {
 	if r.a.options.Members == nil || !r.mayAskMembers() {
 		return false, nil
 	}
 	for _, namespace := range append([]string{""}, r.a.options.Namespaces(member)...) {
-		if ok, err := r.any(ctx, question{member: member, namespace: namespace}, resources); ok || err != nil {
+		if ok, err := r.any(ctx, question{member: member, namespace: namespace}); ok || err != nil {
 			return ok, err
 		}
 	}
 	return false, nil
 }
 
-// anything stands for every verb and resource in a question whose answer is
-// made of others.
+// search is a round that looks for any grant with one of the verbs on one of the
+// resources.
+type search struct {
+	*round
+	verbs     []string
+	resources []schema.GroupResource
+}
+
+// anything stands for every resource, in wildcard grants.
 const anything = "*"
 
 // any reports whether one of the resources is granted with one of the verbs,
 // within what q says. Wildcard grants are found first; the first grant ends it.
-func (r *round) any(ctx context.Context, q question, resources []schema.GroupResource) (bool, error) {
-	q.caller, q.verb, q.resource = r.caller, anything, schema.GroupResource{}
+func (r *search) any(ctx context.Context, q question) (bool, error) {
+	q.caller = r.caller
+	// The answer to all questions is kept beside theirs: no resource has no name.
 	whole := q
+	whole.verb = strings.Join(r.verbs, ",")
 	if ans, ok := r.a.kept(whole); ok {
 		return r.use(ans), nil
 	}
 	began := r.a.options.Now()
-	questions := make([]question, 0, (len(resources)+1)*len(verbs))
-	for _, verb := range verbs {
+	questions := make([]question, 0, (len(r.resources)+1)*len(r.verbs))
+	for _, verb := range r.verbs {
 		q.verb = verb
 		q.resource = schema.GroupResource{Resource: anything}
 		questions = append(questions, q)
 	}
-	for _, verb := range verbs {
-		for _, gr := range resources {
+	for _, verb := range r.verbs {
+		for _, gr := range r.resources {
 			q.verb, q.resource = verb, gr
 			questions = append(questions, q)
 		}
@@ -109,7 +122,7 @@ func (r *round) any(ctx context.Context, q question, resources []schema.GroupRes
 }
 
 // first asks until one answer allows.
-func (r *round) first(ctx context.Context, questions []question) (bool, error) {
+func (r *search) first(ctx context.Context, questions []question) (bool, error) {
 	var missing []question
 	for _, q := range questions {
 		ans, ok := r.a.kept(q)
