@@ -91,18 +91,18 @@ func (s *Snapshot) Namespaces(member string, kind Kind) iter.Seq2[string, int] {
 }
 
 // Indexed reports whether List can answer for a field of a kind by its index
-// alone: it is declared, and in no object does its path lead to or through a
-// list, which the index does not hold.
-func (s *Snapshot) Indexed(kind Kind, field string) bool {
+// alone: it is declared, and in no object of the members (sorted; nil is all)
+// does its path lead to or through a list, which the index does not hold.
+func (s *Snapshot) Indexed(kind Kind, field string, members []string) bool {
 	if s.checkQuery(Query{Kind: kind, Fields: map[string]string{field: ""}}) != nil {
 		return false
 	}
-	for r := range s.kindScopes(kind, "") {
-		if len(r.fields.having(nil, field, listed)) > 0 {
-			return false
-		}
-	}
-	return true
+	indexed := true
+	s.plans(Query{Kind: kind, Members: members}, func(r *scopeRoot, _ plan) bool {
+		indexed = len(r.fields.having(nil, field, listed)) == 0
+		return indexed
+	})
+	return indexed
 }
 
 // plans calls do for each scope that the query reaches, in order.

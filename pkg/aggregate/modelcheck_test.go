@@ -108,9 +108,10 @@ func check(snap *aggregate.Snapshot, want *state, rng *rand.Rand) error {
 
 func checkFields(snap *aggregate.Snapshot, want *state) error {
 	for _, name := range []string{"spec.nodeName", "status.phase"} {
-		indexed := true
+		indexed, inFirst := true, true
 		for _, o := range want.query(aggregate.Query{Kind: "Pod"}) {
 			indexed = indexed && !listed(o.body, name)
+			inFirst = inFirst && (o.ref.Member != memberNames[0] || !listed(o.body, name))
 			got, ok := snap.Get(o.ref)
 			if !ok {
 				return fmt.Errorf("get %s: nothing", o.ref)
@@ -120,11 +121,14 @@ func checkFields(snap *aggregate.Snapshot, want *state) error {
 				return fmt.Errorf("%s: %s is %q, %t, want %q, %t", o.ref, name, value, ok, w, there)
 			}
 		}
-		if got := snap.Indexed("Pod", name); got != indexed {
+		if got := snap.Indexed("Pod", name, nil); got != indexed {
 			return fmt.Errorf("%s indexed: %t, want %t", name, got, indexed)
 		}
+		if got := snap.Indexed("Pod", name, memberNames[:1]); got != inFirst {
+			return fmt.Errorf("%s indexed in %s: %t, want %t", name, memberNames[0], got, inFirst)
+		}
 	}
-	if snap.Indexed("Pod", "spec.other") {
+	if snap.Indexed("Pod", "spec.other", nil) {
 		return errors.New("a field that is not declared is indexed")
 	}
 	return nil

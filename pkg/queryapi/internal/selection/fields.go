@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/fields"
 )
 
 // Bounds of one field selector. A matcher keeps its terms in one machine word.
@@ -36,6 +38,9 @@ type fieldReader struct {
 func (r *fieldReader) fail(format string, args ...any) error {
 	return &syntaxError{r.at, fmt.Sprintf(format, args...)}
 }
+
+// EscapeValue writes a value as it stands in a field selector.
+func EscapeValue(value string) string { return fields.EscapeValue(value) }
 
 // parseFields reads a field selector.
 func parseFields(s string) ([]requirement, error) {

@@ -170,6 +170,45 @@ func (f *Find) Count() (int, error) {
 	return total, nil
 }
 
+// Namespaces yields how many objects List yields of each namespace, within each
+// member in order, where that can be told without looking at them: only
+// members and namespaces select, and there is no After.
+func (f *Find) Namespaces() (iter.Seq2[string, int], bool) {
+	parts := f.parts()
+	for _, p := range parts {
+		if q := p.query; p.rest != nil || q.Name != "" || q.Labels != nil || len(q.Fields) > 0 || q.After != (aggregate.Position{}) {
+			return nil, false
+		}
+	}
+	return func(yield func(string, int) bool) {
+		for _, p := range parts {
+			members := p.query.Members
+			if members == nil {
+				members = f.Visible()
+			}
+			for _, m := range members {
+				if !f.namespaces(p.query, m, yield) {
+					return
+				}
+			}
+		}
+	}, true
+}
+
+func (f *Find) namespaces(q aggregate.Query, member string, yield func(string, int) bool) bool {
+	if q.Namespace == "" {
+		for namespace, n := range f.Snapshot.Namespaces(member, q.Kind) {
+			if !yield(namespace, n) {
+				return false
+			}
+		}
+		return true
+	}
+	q.Members = []string{member}
+	n, err := f.Snapshot.Count(q) // fails for fields only, and there are none
+	return err != nil || n == 0 || yield(q.Namespace, n)
+}
+
 // Visible returns the members of the snapshot that the grants and the
 // selection admit, by name: those that an answer concerns.
 func (f *Find) Visible() []string {

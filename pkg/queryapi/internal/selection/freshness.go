@@ -1,6 +1,8 @@
 package selection
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -47,4 +49,34 @@ func Freshness(s *aggregate.Snapshot, kind aggregate.Kind, members []string, hea
 		}
 	}
 	return out
+}
+
+// NotSyncedHeader is the name of the response header that Header makes.
+const NotSyncedHeader = "Federator-Not-Synced"
+
+// maxHeader bounds the header's value in bytes; proxies refuse long ones.
+const maxHeader = 4 << 10
+
+// Header writes what is not fresh as the value of a response header, "" when
+// all is: elements with commas between them, each a member, its state and,
+// where it was ever heard of, its age: "fleet/eu-1;state=Stale;age=1m30s".
+// Where it grows too long the last element is how many are left out:
+// "more=17".
+func Header(out []NotSynced) string {
+	var b strings.Builder
+	for i, n := range out {
+		element := n.Member + ";state=" + n.State.String()
+		if n.Age != "" {
+			element += ";age=" + n.Age
+		}
+		if b.Len()+len(element) > maxHeader {
+			fmt.Fprintf(&b, ", more=%d", len(out)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(element)
+	}
+	return b.String()
 }

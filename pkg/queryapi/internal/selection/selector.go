@@ -96,7 +96,7 @@ func badSelector(name string, err error) error {
 func (sel *Selector) compileLabels(requirements []labels.Requirement) {
 	var member, own []labels.Requirement
 	for _, r := range requirements {
-		if virtual(r.Key()) {
+		if Virtual(r.Key()) {
 			member = append(member, r)
 		} else {
 			own = append(own, r)
@@ -181,7 +181,7 @@ func (sel *Selector) Query(s *aggregate.Snapshot, members []string, namespace st
 	}
 	rest := &Residual{entries: sel.entries}
 	for _, t := range sel.terms {
-		if name, ok := t.indexed(); ok && s.Indexed(sel.kind, name) {
+		if name, ok := t.indexed(); ok && s.Indexed(sel.kind, name, q.Members) {
 			if held, ok := q.Fields[name]; !ok || held == t.value {
 				if q.Fields == nil {
 					q.Fields = map[string]string{}

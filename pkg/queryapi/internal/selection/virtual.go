@@ -35,8 +35,8 @@ func clusterLabel(key string) (string, bool) {
 	return "", false
 }
 
-// virtual reports whether a key stands for the member.
-func virtual(key string) bool {
+// Virtual reports whether a key stands for the member.
+func Virtual(key string) bool {
 	switch key {
 	case MemberKey, MemberNamespaceKey, MemberNameKey:
 		return true
