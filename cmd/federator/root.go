@@ -14,6 +14,6 @@ func newCommand() *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newServeCommand(), newMembersCommand(), newVersionCommand())
+	root.AddCommand(newServeCommand(), newMembersCommand(), newSnapshotCommand(), newVersionCommand())
 	return root
 }
