@@ -81,34 +81,29 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	case target.Prefix == "":
 		return s.question(w, r, target)
 	}
-	if target.Member != "" && !info.IsResourceRequest {
-		if err := s.mayVisit(r.Context(), target.Member); err != nil {
-			return err
-		}
-	}
 	if info.IsResourceRequest {
+		s.count(r, info)
 		s.objects.ServeHTTP(w, r)
 		return nil
 	}
 	return s.discover(w, r, target)
 }
 
-// mayVisit refuses members that the caller may read nothing of. One that does
-// not exist reads the same unless he may read all of those that do.
-func (s *Server) mayVisit(ctx context.Context, member string) error {
-	c := s.callerOf(ctx)
-	any, err := s.authority.AnyGrant(ctx, c.user, member)
-	if err != nil {
-		return err
+// count labels a request with its resource, if the fleet has it.
+func (s *Server) count(r *http.Request, info *apirequest.RequestInfo) {
+	view, _ := s.view(route.Target{})
+	if known, err := view.Resource(info.APIGroup, info.APIVersion, info.Resource); err == nil {
+		if l := labelOf(r.Context()); l != nil {
+			l.resource = known.Resource.GroupResource().String()
+		}
 	}
-	if !any {
-		return refusal(http.StatusForbidden, metav1.StatusReasonForbidden,
-			fmt.Sprintf("member %q is forbidden: User %q cannot read anything in it, or there is none of this name", member, c.user.GetName()))
-	}
-	if _, ok := s.options.Index.Snapshot().Member(member); !ok {
-		return apierrors.NewNotFound(schema.GroupResource{Resource: "members"}, member)
-	}
-	return nil
+}
+
+// forbiddenMember is what is said of a member that the caller may read nothing
+// of, whether it exists or not.
+func forbiddenMember(u user.Info, member string) error {
+	return refusal(http.StatusForbidden, metav1.StatusReasonForbidden,
+		fmt.Sprintf("member %q is forbidden: User %q cannot read anything in it, or there is none of this name", member, u.GetName()))
 }
 
 // notAllowed says where writes go.

@@ -90,8 +90,8 @@ func TestCallersLearnWhatTheyMay(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []authorizationv1.ResourceRule{
-		{Verbs: []string{"list"}, APIGroups: []string{"apps"}, Resources: []string{"deployments"}},
 		{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}},
+		{Verbs: []string{"list"}, APIGroups: []string{"apps"}, Resources: []string{"deployments"}},
 	}
 	if fmt.Sprint(rules.Status.ResourceRules) != fmt.Sprint(want) || !rules.Status.Incomplete {
 		t.Errorf("rules %+v, want %+v, in some members only", rules.Status, want)

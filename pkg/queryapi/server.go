@@ -12,13 +12,13 @@ import (
 	"crypto/tls"
 
 	"golang.org/x/net/http2"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/catalog"
 )
 
 // Server serves the query API. Its methods may be called from any goroutine.
@@ -34,6 +34,7 @@ type Server struct {
 	hub       *http.Client // nil without a hub
 	fair      *fairness    // nil: requests are bounded in number only
 	objects   http.Handler // get, list and watch
+	catalog   *catalog.Catalog
 	questions map[string]Question
 	handler   http.Handler
 	inside    gate
@@ -63,7 +64,9 @@ func New(o Options) (*Server, error) {
 	if s.trail, err = newTrail(o.Audit); err != nil {
 		return nil, err
 	}
-	s.wire()
+	if err := s.wire(); err != nil {
+		return nil, err
+	}
 	s.handler = s.chain()
 	return s, nil
 }
@@ -211,25 +214,6 @@ func (s *Server) httpServer(requests context.Context) (*http.Server, error) {
 		return nil, fmt.Errorf("query API: HTTP/2: %w", err)
 	}
 	return server, nil
-}
-
-// resources are those that can be granted: what members serve of the kinds
-// that are kept.
-func (s *Server) resources() []schema.GroupResource {
-	kept := make(map[aggregate.Kind]bool)
-	for kind := range s.options.Index.Snapshot().Kinds() {
-		kept[kind] = true
-	}
-	served, _ := s.options.Fleet.Resources()
-	seen := make(map[schema.GroupResource]bool)
-	var out []schema.GroupResource
-	for _, r := range served {
-		if gr := r.Resource.GroupResource(); kept[r.Kind] && !seen[gr] {
-			seen[gr] = true
-			out = append(out, gr)
-		}
-	}
-	return out
 }
 
 // namespaces are those that a member has, as far as they are kept.

@@ -1,23 +1,122 @@
 package queryapi
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/questions"
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
 
 // wire puts the parts behind the chain.
-func (s *Server) wire() {
+func (s *Server) wire() error {
+	s.catalog = catalog.New(s.options.Fleet)
+	asked, err := questions.New(questions.Options{
+		Index: s.options.Index, Heard: s.options.Fleet.Heard,
+		View: func(snapshot *aggregate.Snapshot) questions.View { return named{s.catalog.View(snapshot)} },
+	})
+	if err != nil {
+		return fmt.Errorf("query API: %w", err)
+	}
 	s.questions = maps.Clone(s.options.Questions)
+	if s.questions == nil {
+		s.questions = make(map[string]Question)
+	}
+	s.questions["count"] = answering(asked.Count)
+	s.questions["related"] = answering(asked.Related)
+	s.questions["members"] = answering(asked.Members)
 	s.objects = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, s.log, apierrors.NewNotFound(schema.GroupResource{}, ""))
 	})
+	return nil
 }
 
-func (s *Server) discover(_ http.ResponseWriter, _ *http.Request, target route.Target) error {
-	return apierrors.NewNotFound(schema.GroupResource{}, target.Path)
+// answering makes a function a Question.
+type answering func(http.ResponseWriter, *http.Request, questions.Reader) error
+
+// Answer implements Question.
+func (f answering) Answer(w http.ResponseWriter, r *http.Request, c Caller) error { return f(w, r, c) }
+
+// named finds resources as questions name them.
+type named struct{ view *catalog.View }
+
+func (n named) ByName(name string) (questions.Resource, bool) {
+	r, ok := n.view.ByName(name)
+	if !ok {
+		return questions.Resource{}, false
+	}
+	return resourceOf(r), true
+}
+
+func (n named) Kind(kind aggregate.Kind) (questions.Resource, bool) {
+	r, ok := n.view.Kind(kind)
+	if !ok {
+		return questions.Resource{}, false
+	}
+	return resourceOf(r), true
+}
+
+func resourceOf(r *catalog.Resource) questions.Resource {
+	return questions.Resource{GroupResource: r.Resource.GroupResource(), Kind: r.Kind, Namespaced: r.Namespaced}
+}
+
+// view returns what is served to a target, and the snapshot that it is of.
+func (s *Server) view(target route.Target) (*catalog.View, *aggregate.Snapshot) {
+	snapshot := s.options.Index.Snapshot()
+	view := s.catalog.View(snapshot)
+	if target.Member != "" {
+		view = view.ForMember(snapshot, target.Member)
+	}
+	return view, snapshot
+}
+
+// discover answers what is served. Of a member it tells whoever may read
+// anything in it, of the fleet every caller.
+func (s *Server) discover(w http.ResponseWriter, r *http.Request, target route.Target) error {
+	if target.Member != "" {
+		if err := s.mayVisit(r.Context(), target.Member); err != nil {
+			return err
+		}
+	}
+	view, snapshot := s.view(target)
+	return view.ServeDiscovery(w, r, snapshot, target)
+}
+
+// mayVisit refuses members that the caller may read nothing of. One that does
+// not exist reads the same unless he may read all of those that do.
+func (s *Server) mayVisit(ctx context.Context, member string) error {
+	c := s.callerOf(ctx)
+	any, err := s.authority.AnyGrant(ctx, c.user, member)
+	if err != nil {
+		return err
+	}
+	if !any {
+		return forbiddenMember(c.user, member)
+	}
+	if _, ok := s.options.Index.Snapshot().Member(member); !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "members"}, member)
+	}
+	return nil
+}
+
+// resources are those that can be granted: what members serve of the kinds
+// that are kept.
+func (s *Server) resources() []schema.GroupResource {
+	view, _ := s.view(route.Target{})
+	seen := make(map[schema.GroupResource]bool)
+	var out []schema.GroupResource
+	for r := range view.Resources() {
+		if gr := r.Resource.GroupResource(); !seen[gr] {
+			seen[gr] = true
+			out = append(out, gr)
+		}
+	}
+	return out
 }
