@@ -115,14 +115,17 @@ func (o offer) add(gv schema.GroupVersion, resources []metav1.APIResource) {
 		if slices.ContainsFunc(o[kind], func(have resource) bool { return have.gvr.Version == gv.Version }) || len(o) >= maxKinds && o[kind] == nil {
 			continue
 		}
-		o[kind] = append(o[kind], resource{gvr: gv.WithResource(r.Name), gvk: gv.WithKind(r.Kind), namespaced: r.Namespaced})
+		o[kind] = append(o[kind], resource{
+			gvr: gv.WithResource(r.Name), gvk: gv.WithKind(r.Kind), namespaced: r.Namespaced,
+			names: names{together([]string{r.SingularName}), together(r.ShortNames), together(r.Categories)},
+		})
 	}
 }
 
 func (o offer) keep(last offer, failed map[schema.GroupVersion]bool) {
 	for kind, versions := range last {
 		for _, r := range versions {
-			if failed[r.gvr.GroupVersion()] && !slices.Contains(o[kind], r) {
+			if failed[r.gvr.GroupVersion()] && !slices.ContainsFunc(o[kind], r.same) {
 				o[kind] = append(o[kind], r)
 			}
 		}

@@ -2,6 +2,7 @@ package clusterinformers
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -16,6 +17,16 @@ type resource struct {
 	gvr        schema.GroupVersionResource
 	gvk        schema.GroupVersionKind
 	namespaced bool
+	names      names
+}
+
+// names are what else a resource is called by. Lists are joined with commas:
+// resources are compared.
+type names struct{ singular, short, categories string }
+
+// same reports whether two are followed alike, whatever they are called.
+func (r resource) same(other resource) bool {
+	return r.gvr == other.gvr && r.gvk == other.gvk && r.namespaced == other.namespaced
 }
 
 // offer is what one member serves: for each kind its versions, most preferred
@@ -31,6 +42,8 @@ type catalog struct {
 	offers  map[string]offer
 	tally   map[aggregate.Kind]*tally
 	changed chan struct{} // closed and exchanged when a held version or the set of kinds changes
+	served  []Resource    // merged; nil: to be merged anew
+	told    chan struct{} // closed and exchanged when served may be another
 }
 
 // tally counts, for one kind, the members that serve it, and at which versions.
@@ -43,7 +56,7 @@ type tally struct {
 func newCatalog(held []HeldVersion) *catalog {
 	c := &catalog{
 		fixed: map[aggregate.Kind]string{}, offers: map[string]offer{},
-		tally: map[aggregate.Kind]*tally{}, changed: make(chan struct{}),
+		tally: map[aggregate.Kind]*tally{}, changed: make(chan struct{}), told: make(chan struct{}),
 	}
 	for _, h := range held {
 		c.fixed[h.Kind] = h.Version
@@ -55,6 +68,11 @@ func newCatalog(held []HeldVersion) *catalog {
 func (c *catalog) put(member string, o offer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if before := c.offers[member]; !maps.EqualFunc(before, o, slices.Equal) {
+		c.served = nil
+		close(c.told)
+		c.told = make(chan struct{})
+	}
 	touched := map[aggregate.Kind]bool{}
 	for kind, versions := range c.offers[member] {
 		touched[kind] = true

@@ -38,7 +38,7 @@ func (mb *member) stopUnwanted(wanted map[aggregate.Kind]resource, resets int) {
 	mb.mu.Lock()
 	var ended []*running
 	for kind, r := range mb.informers {
-		if res, ok := wanted[kind]; !ok || res != r.res || r.seen != resets {
+		if res, ok := wanted[kind]; !ok || !res.same(r.res) || r.seen != resets {
 			r.stop()
 			ended = append(ended, r)
 			delete(mb.informers, kind)
