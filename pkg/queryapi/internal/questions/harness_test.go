@@ -40,9 +40,16 @@ func init() {
 		kind, plural, group string
 		namespaced          bool
 	}{
-		{"Pod", "pods", "", true}, {"Node", "nodes", "", false}, {"Service", "services", "", true}, {"ConfigMap", "configmaps", "", true},
-		{"Secret", "secrets", "", true}, {"PersistentVolumeClaim", "persistentvolumeclaims", "", true}, {"ServiceAccount", "serviceaccounts", "", true},
-		{"EndpointSlice", "endpointslices", "discovery.k8s.io", true}, {"Deployment", "deployments", "apps", true}, {"ReplicaSet", "replicasets", "apps", true},
+		{"Pod", "pods", "", true},
+		{"Node", "nodes", "", false},
+		{"Service", "services", "", true},
+		{"ConfigMap", "configmaps", "", true},
+		{"Secret", "secrets", "", true},
+		{"PersistentVolumeClaim", "persistentvolumeclaims", "", true},
+		{"ServiceAccount", "serviceaccounts", "", true},
+		{"EndpointSlice", "endpointslices", "discovery.k8s.io", true},
+		{"Deployment", "deployments", "apps", true},
+		{"ReplicaSet", "replicasets", "apps", true},
 	} {
 		kind := aggregate.MakeKind(r.kind, r.group)
 		resources[kind] = questions.Resource{GroupResource: schema.GroupResource{Group: r.group, Resource: r.plural}, Kind: kind, Namespaced: r.namespaced}

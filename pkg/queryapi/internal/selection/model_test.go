@@ -173,7 +173,7 @@ func TestMatchesAsAnEvaluationOverMaps(t *testing.T) {
 	}
 	snap := f.commit()
 	names := slices.Sorted(maps.Keys(kinds))
-	found, rounds := 0, 3000
+	found, rounds := 0, 1500
 	if testing.Short() {
 		rounds = 500
 	}

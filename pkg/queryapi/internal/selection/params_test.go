@@ -156,8 +156,14 @@ func FuzzParams(f *testing.F) {
 // speak of the same language, and everything to end in a Status.
 func FuzzSelectors(f *testing.F) {
 	for _, s := range [][2]string{
-		{"a=b", "metadata.name=x"}, {"a in (b,c),!d", "spec.nodeName!=n,status.phase==Running"}, {"federator.dev/member=a.b", `a\=b=c`},
-		{"x.y.member.federator.dev/z>3", "metadata.annotations['a.b/c']=1"}, {"", ",,a=,"}, {"", `a=\\\,\=`}, {"", "a['\\'']=1"}, {"", "source=x"},
+		{"a=b", "metadata.name=x"},
+		{"a in (b,c),!d", "spec.nodeName!=n,status.phase==Running"},
+		{"federator.dev/member=a.b", `a\=b=c`},
+		{"x.y.member.federator.dev/z>3", "metadata.annotations['a.b/c']=1"},
+		{"", ",,a=,"},
+		{"", `a=\\\,\=`},
+		{"", "a['\\'']=1"},
+		{"", "source=x"},
 	} {
 		f.Add(s[0], s[1])
 	}
