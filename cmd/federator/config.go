@@ -24,6 +24,7 @@ type Config struct {
 	KeepSecretValues  bool          `yaml:"keepSecretValues" doc:"Keep the values of Secrets and ConfigMaps, which are cut otherwise."`
 
 	Index  IndexConfig  `yaml:"index" doc:"The index."`
+	Query  QueryConfig  `yaml:"query" doc:"The query API: the whole fleet, and each member, for kubectl and client-go."`
 	Listen ListenConfig `yaml:"listen" doc:"Addresses that are listened on."`
 	Log    LogConfig    `yaml:"log" doc:"Logging, to standard error."`
 }
@@ -112,6 +113,7 @@ func defaultConfig() Config {
 				"Event": {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid"},
 			},
 		},
+		Query:  defaultQueryConfig(),
 		Listen: ListenConfig{Serve: defaultServe, Admin: defaultAdmin},
 		Log:    LogConfig{Level: "info", Format: "text"},
 	}

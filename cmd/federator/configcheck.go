@@ -33,6 +33,7 @@ func (c *Config) check(doc *document) error {
 	c.checkKinds(p)
 	c.checkNumbers(p)
 	c.checkListen(p)
+	c.checkQuery(p)
 	if _, err := c.prefixes(); err != nil {
 		p.errs = append(p.errs, prefixErrors(doc, c.Network.Allow)...)
 	}

@@ -14,6 +14,9 @@ func newCommand() *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newServeCommand(), newMembersCommand(), newSnapshotCommand(), newVersionCommand())
+	root.AddCommand(
+		newServeCommand(), newMembersCommand(), newSnapshotCommand(), newVersionCommand(),
+		newKubeconfigCommand(), newCountCommand(), newTreeCommand(),
+	)
 	return root
 }

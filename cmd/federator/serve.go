@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
+
+	"federator.dev/federator/pkg/queryapi"
 )
 
 const serveHelp = `Follow the members of a fleet and keep one index of their objects.
@@ -24,12 +26,14 @@ Members are the Clusters of a Cluster API hub, or the contexts of a kubeconfig:
   federator serve --contexts dev,staging
 
 Everything that can be set is in the configuration file; --print-config writes
-it with comments, defaults and flags applied. Memory follows the Go runtime's
-own settings, GOGC and GOMEMLIMIT, in the environment.`
+it with comments, defaults and flags applied. What the members hold is answered
+at --query, a Kubernetes API over all of them (see federator kubeconfig). Memory
+follows the Go runtime's own settings, GOGC and GOMEMLIMIT, in the environment.`
 
 func newServeCommand() *cobra.Command {
 	var flags memberFlags
 	var listen ListenConfig
+	var query QueryConfig
 	var print bool
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -42,6 +46,8 @@ func newServeCommand() *cobra.Command {
 				set(fs, "listen", &c.Listen.Serve, listen.Serve)
 				set(fs, "admin", &c.Listen.Admin, listen.Admin)
 				set(fs, "pprof", &c.Listen.Pprof, listen.Pprof)
+				set(fs, "query", &c.Query.Listen, query.Listen)
+				set(fs, "query-kubeconfig", &c.Query.Kubeconfig, query.Kubeconfig)
 			})
 			if err != nil {
 				return err
@@ -55,14 +61,16 @@ func newServeCommand() *cobra.Command {
 	flags.register(cmd.Flags())
 	cmd.Flags().StringVar(&listen.Serve, "listen", "", "`address` of /healthz, /readyz and /metrics (default "+defaultServe+")")
 	cmd.Flags().StringVar(&listen.Admin, "admin", "", "loopback `address` of /members, empty for none (default "+defaultAdmin+")")
+	cmd.Flags().StringVar(&query.Listen, "query", "", "`address` of the query API, empty for none (default "+defaultQuery+", without a hub "+defaultQueryLocal+")")
+	cmd.Flags().StringVar(&query.Kubeconfig, "query-kubeconfig", "", "without a hub: `file` to write address and token of the query API to")
 	cmd.Flags().BoolVar(&listen.Pprof, "pprof", false, "serve /debug/pprof on the admin address")
 	cmd.Flags().BoolVar(&print, "print-config", false, "print the configuration that would be used, with comments, and exit")
 	return cmd
 }
 
 // serve runs until ctx is done or a part fails. Parts end in the reverse order
-// of their start, each joined before the next is told: the manager, the
-// trainer, the HTTP servers.
+// of their start, each joined before the next is told: the query API, the
+// manager, the trainer, the HTTP servers.
 func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	log, err := newLogger(stderr, cfg.Log)
 	if err != nil {
@@ -98,12 +106,16 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err := listen("admin", cfg.Listen.Admin, adminHandler(fleet, cfg.Listen.Pprof)); err != nil {
 		return err
 	}
-	return run(ctx, fleet, state, servers, log)
+	query, err := newQueryServer(ctx, cfg, fleet, log, registry)
+	if err != nil {
+		return err
+	}
+	return run(ctx, fleet, state, query, servers, log)
 }
 
 // run starts the parts, waits for the end and joins them.
-func run(ctx context.Context, fleet *fleet, state *health, servers []*server, log *slog.Logger) error {
-	failed := make(chan error, len(servers)+1)
+func run(ctx context.Context, fleet *fleet, state *health, query *queryapi.Server, servers []*server, log *slog.Logger) error {
+	failed := make(chan error, len(servers)+2)
 	for _, s := range servers {
 		s.start(failed)
 	}
@@ -111,6 +123,13 @@ func run(ctx context.Context, fleet *fleet, state *health, servers []*server, lo
 	parts := context.WithoutCancel(ctx)
 	trainer := startPart(parts, func(ctx context.Context) error { fleet.trainer.run(ctx); return nil }, nil)
 	manager := startPart(parts, fleet.manager.Run, failed)
+	answers := startPart(parts, func(ctx context.Context) error {
+		if query == nil {
+			<-ctx.Done()
+			return nil
+		}
+		return query.Run(ctx)
+	}, failed)
 	log.Info("started", "version", version())
 
 	var err error
@@ -121,7 +140,7 @@ func run(ctx context.Context, fleet *fleet, state *health, servers []*server, lo
 		log.Info("stopping", "cause", "a part ended")
 	}
 	state.stopping.Store(true)
-	errs := []error{err, manager.stop(), trainer.stop()}
+	errs := []error{err, answers.stop(), manager.stop(), trainer.stop()}
 	for i := len(servers) - 1; i >= 0; i-- {
 		errs = append(errs, servers[i].close())
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ import (
 // running is a server that was started by `federator serve`.
 type running struct {
 	public, admin string // base URLs
+	kubeconfig    string // of the query API, without a hub
 	log           *lines
 	stop          func() error
 }
@@ -33,11 +35,12 @@ var listening = regexp.MustCompile(`server=(\w+) address=(\S+)`)
 func start(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{log: &lines{}}
+	r := &running{log: &lines{}, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	result := make(chan error, 1)
 	go func() {
 		result <- execute(ctx, io.Discard, r.log, append([]string{
 			"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+			"--query", "127.0.0.1:0", "--query-kubeconfig", r.kubeconfig,
 		}, args...)...)
 	}()
 	stopped := false
@@ -65,9 +68,10 @@ func start(t *testing.T, args ...string) *running {
 		default:
 		}
 		for _, m := range listening.FindAllStringSubmatch(r.log.String(), -1) {
-			if m[1] == "serve" {
+			switch m[1] {
+			case "serve":
 				r.public = "http://" + m[2]
-			} else {
+			case "admin":
 				r.admin = "http://" + m[2]
 			}
 		}

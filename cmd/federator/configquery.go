@@ -1,0 +1,116 @@
+package main
+
+import (
+	"crypto/tls"
+	"net"
+	"strings"
+	"time"
+)
+
+// QueryConfig configures the query API.
+type QueryConfig struct {
+	Listen     string `yaml:"listen" doc:"Address, served with TLS. Empty: none. Without a hub it must be a loopback address.\nDefault: :8443, without a hub 127.0.0.1:8443."`
+	Kubeconfig string `yaml:"kubeconfig" doc:"Without a hub: the file that is written with address and token, for kubectl.\nEmpty: federator/kubeconfig in the user's configuration directory."`
+
+	TLS          QueryTLSConfig    `yaml:"tls" doc:"How the server proves who it is."`
+	Audiences    []string          `yaml:"audiences" doc:"Tokens must be meant for one of these."`
+	ClientCAFile string            `yaml:"clientCAFile" doc:"Authorities (PEM) whose client certificates are accepted: they can name anybody. Empty: none."`
+	AskMembers   *AskMembersConfig `yaml:"askMembers,omitempty" doc:"Let a caller read, beside what the hub grants, what the members themselves would let him read."`
+	AllowTTL     time.Duration     `yaml:"allowTTL" doc:"How long a grant is remembered, at most 30s."`
+	DenyTTL      time.Duration     `yaml:"denyTTL" doc:"How long a denial is remembered, at most 30s."`
+
+	Priority    bool             `yaml:"priority" doc:"Share the requests at once by the hub's FlowSchemas and PriorityLevelConfigurations, which federator must be allowed to watch."`
+	MaxInFlight int              `yaml:"maxInFlight" doc:"Requests at once, watches aside."`
+	MaxWatches  int              `yaml:"maxWatches" doc:"Open watches."`
+	Timeout     time.Duration    `yaml:"timeout" doc:"How long a request may take, watches aside."`
+	Audit       QueryAuditConfig `yaml:"audit" doc:"Who asked for what."`
+}
+
+// QueryTLSConfig is the server's certificate.
+type QueryTLSConfig struct {
+	CertFile   string   `yaml:"certFile" doc:"Certificate (PEM), read again when it changes. Empty: one that the server makes itself."`
+	KeyFile    string   `yaml:"keyFile" doc:"Its key (PEM)."`
+	Hosts      []string `yaml:"hosts" doc:"Names and addresses of a certificate that the server makes itself, beside those it listens on."`
+	MinVersion string   `yaml:"minVersion" doc:"1.2 or 1.3."`
+}
+
+// AskMembersConfig lets members grant what the hub does not.
+type AskMembersConfig struct {
+	UserPrefix string `yaml:"userPrefix" doc:"What comes before a caller's names in the members, so that they are never taken for somebody else. Required."`
+}
+
+// QueryAuditConfig says where requests are recorded.
+type QueryAuditConfig struct {
+	PolicyFile string `yaml:"policyFile" doc:"Policy (audit.k8s.io/v1) that says what is recorded."`
+	LogFile    string `yaml:"logFile" doc:"File that is appended to, an Event in JSON a line."`
+}
+
+const (
+	defaultQuery      = ":8443"
+	defaultQueryLocal = "127.0.0.1:8443"
+	queryDefault      = "default" // as written by somebody who has no wish
+)
+
+func defaultQueryConfig() QueryConfig {
+	return QueryConfig{
+		Listen: queryDefault, TLS: QueryTLSConfig{MinVersion: "1.2"}, Audiences: []string{"federator"},
+		AllowTTL: 20 * time.Second, DenyTTL: 10 * time.Second,
+		Priority: true, MaxInFlight: 400, MaxWatches: 10_000, Timeout: time.Minute,
+	}
+}
+
+// tlsVersions are the least versions that may be asked for.
+var tlsVersions = map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
+
+// hasHub reports whether there is a hub to ask about callers.
+func (c *Config) hasHub() bool {
+	return c.Sources.ClusterAPI != nil || c.Sources.Hub != nil && c.Sources.Hub.Enabled
+}
+
+// checkQuery fills in what depends on the sources. They must be checked.
+func (c *Config) checkQuery(p *problems) {
+	q := &c.Query
+	if q.Listen == queryDefault {
+		q.Listen = defaultQuery
+		if !c.hasHub() {
+			q.Listen = defaultQueryLocal
+		}
+	}
+	if !c.hasHub() {
+		q.Priority = false // there is nobody's to share by
+	}
+	if q.Listen == "" {
+		return
+	}
+	host, _, err := net.SplitHostPort(q.Listen)
+	switch {
+	case err != nil:
+		p.add("query.listen", "%q is not an address such as %q", q.Listen, defaultQuery)
+	case !c.hasHub() && !loopback(host):
+		p.add("query.listen", "%q is no loopback address; without a hub nobody can say who may read", q.Listen)
+	}
+	if tlsVersions[q.TLS.MinVersion] == 0 {
+		p.add("query.tls.minVersion", "%q is not 1.2 or 1.3", q.TLS.MinVersion)
+	}
+	if q.AskMembers != nil && (q.AskMembers.UserPrefix == "" || strings.HasPrefix(q.AskMembers.UserPrefix, "system:")) {
+		p.add("query.askMembers.userPrefix", "a prefix is required, and it must not begin with system:")
+	}
+	for _, d := range []struct {
+		path  string
+		value time.Duration
+		most  time.Duration
+	}{
+		{"query.allowTTL", q.AllowTTL, 30 * time.Second},
+		{"query.denyTTL", q.DenyTTL, 30 * time.Second},
+		{"query.timeout", q.Timeout, time.Hour},
+	} {
+		if d.value <= 0 || d.value > d.most {
+			p.add(d.path, "is %s, must be above 0 and at most %s", d.value, d.most)
+		}
+	}
+	for path, n := range map[string]int{"query.maxInFlight": q.MaxInFlight, "query.maxWatches": q.MaxWatches} {
+		if n <= 0 {
+			p.add(path, "is %d, must be above 0", n)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// querySource gives the query API what members say beside their objects.
+type querySource struct{ *clusterinformers.Manager }
+
+// Resources implements queryapi.Fleet.
+func (s querySource) Resources() ([]queryapi.Served, <-chan struct{}) {
+	resources, changed := s.Manager.Resources()
+	served := make([]queryapi.Served, len(resources))
+	for i, r := range resources {
+		served[i] = queryapi.Served(r)
+	}
+	return served, changed
+}
+
+// newQueryServer opens the query API's listener and returns its server; nil
+// where none is wanted. Nothing is served yet.
+func newQueryServer(ctx context.Context, cfg Config, f *fleet, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
+	q := cfg.Query
+	if q.Listen == "" {
+		return nil, nil
+	}
+	hub, err := cfg.hubConfig()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := listenTCP(ctx, "query", q.Listen)
+	if err != nil {
+		return nil, err
+	}
+	opts := queryapi.Options{
+		Index: f.index, Fleet: querySource{f.manager}, Logger: log, Metrics: metrics, Listener: listener,
+		Hub: hub, Local: hub == nil,
+		TLS:      queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: tlsVersions[q.TLS.MinVersion]},
+		Login:    queryapi.Login{Audiences: q.Audiences, ClientCAFile: q.ClientCAFile},
+		Fairness: queryapi.Fairness{Priority: q.Priority, MaxInFlight: q.MaxInFlight, MaxWatches: q.MaxWatches},
+		Limits:   queryapi.Limits{Request: q.Timeout},
+		Audit:    queryapi.Audit{PolicyFile: q.Audit.PolicyFile, LogFile: q.Audit.LogFile},
+		Authority: queryapi.Authority{
+			AllowTTL: q.AllowTTL, DenyTTL: q.DenyTTL,
+		},
+	}
+	if q.AskMembers != nil {
+		opts.Authority.Members, opts.Authority.UserPrefix = f.manager, q.AskMembers.UserPrefix
+	}
+	server, err := queryapi.New(opts)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	log.Info("listening", "server", "query", "address", listener.Addr().String())
+	if hub == nil {
+		if err := writeLocalKubeconfig(q.Kubeconfig, server, listener.Addr(), log); err != nil {
+			return nil, errors.Join(err, listener.Close())
+		}
+	}
+	return server, nil
+}
+
+// hubConfig returns the credentials for the hub, nil where there is none.
+func (c *Config) hubConfig() (*rest.Config, error) {
+	switch {
+	case c.Sources.ClusterAPI != nil:
+		return restConfig(c.Sources.ClusterAPI.Kubeconfig)
+	case c.hasHub():
+		return restConfig(c.Sources.Hub.Kubeconfig)
+	}
+	return nil, nil
+}
+
+// localContext is the only context of a local server's kubeconfig; federator
+// kubeconfig adds one for each member.
+const localContext = "fleet"
+
+// writeLocalKubeconfig writes how to reach a server without a hub, for its
+// owner's eyes only.
+func writeLocalKubeconfig(path string, server *queryapi.Server, addr net.Addr, log *slog.Logger) error {
+	path, err := localKubeconfig(path)
+	if err != nil {
+		return err
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters[localContext] = &clientcmdapi.Cluster{
+		Server: "https://" + addr.String() + "/fleet", CertificateAuthorityData: server.CertificateAuthority(),
+	}
+	config.AuthInfos[localContext] = &clientcmdapi.AuthInfo{Token: server.Token()}
+	config.Contexts[localContext] = &clientcmdapi.Context{Cluster: localContext, AuthInfo: localContext}
+	config.CurrentContext = localContext
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("query.kubeconfig: %w", err)
+	}
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return fmt.Errorf("query.kubeconfig: %w", err)
+	}
+	log.Info("kubectl can ask the fleet", "kubeconfig", path)
+	return nil
+}
+
+// localKubeconfig returns the file that is meant by a setting.
+func localKubeconfig(path string) (string, error) {
+	if path != "" {
+		return path, nil
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("query.kubeconfig: %w", err)
+	}
+	return filepath.Join(dir, "federator", "kubeconfig"), nil
+}
