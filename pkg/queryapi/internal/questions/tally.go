@@ -49,7 +49,7 @@ type tally struct {
 
 // add counts objects of one member. rows are by group; total is that of the
 // objects, which may be in several groups each.
-func (t *tally) add(rows map[string]int, total, other int) {
+func (t *tally) add(rows map[string]*int, total, other int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.total += total
@@ -57,11 +57,11 @@ func (t *tally) add(rows map[string]int, total, other int) {
 	t.truncated = t.truncated || other > 0
 	for k, n := range rows {
 		if _, ok := t.counts[k]; !ok && len(t.counts) >= t.most {
-			t.other += n
+			t.other += *n
 			t.truncated = true
 			continue
 		}
-		t.counts[k] += n
+		t.counts[k] += *n
 	}
 }
 
@@ -114,21 +114,22 @@ func (c *count) into(ctx context.Context, t *tally) error {
 type worker struct {
 	*count
 	scratch selection.Scratch
-	prefix  []string // the group keys of one object
+	buf     []byte   // the group key of an object in one group
+	prefix  []string // the group keys of an object in several
 	longer  []string
 	values  []string
 
 	// Of the member at hand:
 	member aggregate.Member
 	most   int
-	rows   map[string]int
+	rows   map[string]*int
 	total  int
 	other  int
 }
 
 func (w *worker) run(ctx context.Context, name string, t *tally) error {
 	w.member, _ = w.find.Snapshot.Member(name)
-	w.rows, w.total, w.other, w.most = map[string]int{}, 0, 0, t.most
+	w.rows, w.total, w.other, w.most = map[string]*int{}, 0, 0, t.most
 	find := w.find
 	find.Members = []string{name}
 	if err := w.tally(ctx, &find); err != nil {
@@ -180,7 +181,7 @@ func (w *worker) group(namespace string, n int) {
 		b = appendPart(b, w.known(k, namespace))
 	}
 	w.total += n
-	w.add(string(b), n)
+	w.add(b, n)
 }
 
 // known returns a key's part that needs no object.
@@ -206,12 +207,15 @@ func appendPart(b []byte, part string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
 }
 
-func (w *worker) add(group string, n int) {
-	if _, ok := w.rows[group]; !ok && len(w.rows) >= w.most {
+func (w *worker) add(group []byte, n int) {
+	switch count := w.rows[string(group)]; {
+	case count != nil:
+		*count += n
+	case len(w.rows) >= w.most:
 		w.other += n
-		return
+	default:
+		w.rows[string(group)] = &n
 	}
-	w.rows[group] += n
 }
 
 // maxGroupsOfOne bounds the groups that one object may be in: two fields with
@@ -221,6 +225,9 @@ const maxGroupsOfOne = 1024
 // object counts one object in each of its groups.
 func (w *worker) object(o aggregate.Object) error {
 	w.total++
+	if w.one(o) {
+		return nil
+	}
 	w.prefix = append(w.prefix[:0], "")
 	for _, k := range w.keys {
 		values, err := w.parts(k, o)
@@ -240,9 +247,36 @@ func (w *worker) object(o aggregate.Object) error {
 		w.prefix, w.longer = w.longer, w.prefix
 	}
 	for _, group := range w.prefix {
-		w.add(group, 1)
+		w.add([]byte(group), 1)
 	}
 	return nil
+}
+
+// one counts an object whose values the index has, one for each key, and
+// reports whether it is such.
+func (w *worker) one(o aggregate.Object) bool {
+	w.buf = w.buf[:0]
+	for _, k := range w.keys {
+		var value string
+		switch k.of {
+		case byLabel:
+			value, _ = o.Label(k.label)
+		case byField:
+			name := k.field.Declared()
+			if name == "" {
+				return false
+			}
+			var ok bool
+			if value, ok = o.Field(name); !ok {
+				return false
+			}
+		default:
+			value = w.known(k, o.Namespace())
+		}
+		w.buf = appendPart(w.buf, value)
+	}
+	w.add(w.buf, 1)
+	return true
 }
 
 // parts returns the object's values for a key, each once.
@@ -254,12 +288,6 @@ func (w *worker) parts(k key, o aggregate.Object) ([]string, error) {
 		w.values = append(w.values, v)
 		return w.values, nil
 	case byField:
-		if name := k.field.Declared(); name != "" {
-			if v, ok := o.Field(name); ok {
-				w.values = append(w.values, v)
-				return w.values, nil
-			}
-		}
 		var err error
 		if w.values, err = k.field.Append(w.values, o, &w.scratch); err != nil {
 			return nil, err
