@@ -179,3 +179,33 @@ func all(gs ...guard) guard {
 		return nil
 	}
 }
+
+// Size returns the bytes that a value takes as JSON, about, and whether they are
+// within a limit; it stops soon after they are not, so a value that expands without
+// end takes bounded time.
+func Size(v ast.Value, limit int) (int, bool) {
+	size := 0
+	var walk func(v ast.Value) bool
+	walk = func(v ast.Value) bool {
+		switch v := v.(type) {
+		case ast.String:
+			size += len(v) + 3
+		case ast.Number:
+			size += len(v) + 1
+		case *ast.Array:
+			size += 3
+			return size <= limit && !v.Until(func(t *ast.Term) bool { return !walk(t.Value) })
+		case ast.Set:
+			size += 3
+			return size+v.Len() <= limit && !v.Until(func(t *ast.Term) bool { return !walk(t.Value) })
+		case ast.Object:
+			size += 3
+			return size+v.Len() <= limit && !v.Until(func(k, t *ast.Term) bool { return !walk(k.Value) || !walk(t.Value) })
+		default:
+			size += 6
+		}
+		return size <= limit
+	}
+	ok := walk(v)
+	return size, ok
+}
