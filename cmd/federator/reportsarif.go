@@ -36,8 +36,12 @@ type (
 		DefaultConfiguration sarifConfig    `json:"defaultConfiguration"`
 		Properties           map[string]any `json:"properties,omitempty"`
 	}
-	sarifConfig     struct{ Level string `json:"level"` }
-	sarifText       struct{ Text string `json:"text"` }
+	sarifConfig struct {
+		Level string `json:"level"`
+	}
+	sarifText struct {
+		Text string `json:"text"`
+	}
 	sarifInvocation struct {
 		ExecutionSuccessful bool          `json:"executionSuccessful"`
 		Notifications       []sarifNotice `json:"toolExecutionNotifications,omitempty"`

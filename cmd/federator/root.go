@@ -15,7 +15,7 @@ func newCommand() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		newServeCommand(), newMembersCommand(), newSnapshotCommand(), newVersionCommand(),
+		newServeCommand(), newMembersCommand(), newQueryCommand(), newSnapshotCommand(), newVersionCommand(),
 		newKubeconfigCommand(), newCountCommand(), newTreeCommand(),
 	)
 	return root

@@ -149,9 +149,9 @@ func (o *Offline) addCluster(m manifest) error {
 
 // learn notes whether a custom kind has namespaces.
 func (o *Offline) learn(crd *unstructured.Unstructured) {
-	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")         //nolint:errcheck // A kind unknown stays as it is.
-	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")  //nolint:errcheck // As above.
-	scope, _, _ := unstructured.NestedString(crd.Object, "spec", "scope")         //nolint:errcheck // As above.
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")        //nolint:errcheck // A kind unknown stays as it is.
+	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind") //nolint:errcheck // As above.
+	scope, _, _ := unstructured.NestedString(crd.Object, "spec", "scope")        //nolint:errcheck // As above.
 	o.scoped[aggregate.MakeKind(kind, group)] = scope == "Namespaced"
 }
 
