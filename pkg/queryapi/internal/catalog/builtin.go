@@ -24,15 +24,21 @@ type builtin struct {
 	prune   *prune
 }
 
-// builtinPrinter returns nil for a kind that kube-apiserver has no printer for.
+// unprinted are kinds that have a printer which kube-apiserver does not use.
+var unprinted = map[schema.GroupKind]bool{{Group: "storage.k8s.io", Kind: "CSIStorageCapacity"}: true}
+
+// builtinPrinter returns the printer of a kind of the library's scheme.
 func builtinPrinter(gvk schema.GroupVersionKind) printer {
+	if unprinted[gvk.GroupKind()] {
+		return defaultPrinter{}
+	}
 	object, err := legacyscheme.Scheme.New(internalOf(gvk))
 	if err != nil {
-		return nil
+		return defaultPrinter{}
 	}
 	t, err := generator.GenerateTable(object, printers.GenerateOptions{Wide: true})
-	if err != nil {
-		return nil
+	if err != nil { // there is none
+		return defaultPrinter{}
 	}
 	return &builtin{kind: gvk.Kind, headers: t.ColumnDefinitions, prune: prunes[gvk.GroupKind()]}
 }
@@ -82,25 +88,25 @@ var described = metav1.ObjectMeta{}.SwaggerDoc()
 func nativePrinter(kind schema.GroupKind) printer {
 	switch kind {
 	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
-		return definitionPrinter{}
+		return defaultPrinter{}
 	case schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}:
 		return servicePrinter{}
 	}
 	return nil
 }
 
-// definitionPrinter prints CustomResourceDefinitions as
-// rest.NewDefaultTableConvertor of k8s.io/apiserver does.
-type definitionPrinter struct{}
+// defaultPrinter prints as rest.NewDefaultTableConvertor of k8s.io/apiserver
+// does, which is for kinds without a printer of their own.
+type defaultPrinter struct{}
 
-func (definitionPrinter) columns() []metav1.TableColumnDefinition {
+func (defaultPrinter) columns() []metav1.TableColumnDefinition {
 	return []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: described["name"]},
 		{Name: "Created At", Type: "date", Description: described["creationTimestamp"]},
 	}
 }
 
-func (definitionPrinter) row(body []byte) (metav1.TableRow, error) {
+func (defaultPrinter) row(body []byte) (metav1.TableRow, error) {
 	m, err := metadataOf(body)
 	if err != nil {
 		return metav1.TableRow{}, err

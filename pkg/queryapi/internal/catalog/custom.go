@@ -100,24 +100,25 @@ const (
 // leaves the kind empty.
 func (d *definition) read(body []byte) {
 	var crd struct {
-		Metadata struct{ Name string }
-		Spec     struct {
-			Group    string
-			Names    struct{ Kind string }
+		Spec struct {
+			Group string `json:"group"`
+			Names struct {
+				Kind string `json:"kind"`
+			} `json:"names"`
 			Versions []struct {
-				Name                     string
-				AdditionalPrinterColumns []apiextensionsv1.CustomResourceColumnDefinition
-			}
-		}
+				Name    string                                           `json:"name"`
+				Columns []apiextensionsv1.CustomResourceColumnDefinition `json:"additionalPrinterColumns"`
+			} `json:"versions"`
+		} `json:"spec"`
 	}
 	if err := kjson.Unmarshal(body, &crd); err != nil || crd.Spec.Group == "" || crd.Spec.Names.Kind == "" {
 		return
 	}
 	d.kind = aggregate.MakeKind(crd.Spec.Names.Kind, crd.Spec.Group)
-	d.content = sha256.Sum256(specOf(body))
+	d.content = sha256.Sum256(field(body, "spec"))
 	d.tables = map[string]*customPrinter{}
 	for _, v := range crd.Spec.Versions {
-		d.tables[v.Name] = newCustomPrinter(v.AdditionalPrinterColumns)
+		d.tables[v.Name] = newCustomPrinter(v.Columns)
 	}
 }
 

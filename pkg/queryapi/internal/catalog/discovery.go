@@ -1,11 +1,11 @@
 package catalog
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	goruntime "runtime"
+	"strconv"
 	"strings"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	apidiscoveryconversion "k8s.io/apiserver/pkg/apis/apidiscovery/v2"
-	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 
@@ -175,16 +174,9 @@ func (v *View) groupVersions() []groupVersions {
 // serveRoot answers /api and /apis.
 func (v *View) serveRoot(w http.ResponseWriter, r *http.Request, core bool) error {
 	w.Header().Add("Vary", "Accept")
-	media, _ := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), aggregates.SupportedMediaTypes(), aggregated.DiscoveryEndpointRestrictions)
-	if aggregated.IsAggregatedDiscoveryGVK(media.Convert) {
-		list := v.aggregated(core)
-		encoded, err := json.Marshal(list)
-		if err != nil {
-			return fmt.Errorf("encode: %w", err)
-		}
-		etag := fmt.Sprintf("%X", sha256.Sum256(encoded))
-		aggregated.ServeHTTPWithETag(list, etag, media.Convert.GroupVersion(), aggregates, w, r)
-		return nil
+	media, _ := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), aggregates.SupportedMediaTypes(), eitherVersion{})
+	if (eitherVersion{}).AllowsMediaTypeTransform("", "", media.Convert) {
+		return v.writeAggregated(w, r, core, media.Convert.GroupVersion())
 	}
 	if core {
 		write(w, r, &metav1.APIVersions{
@@ -198,6 +190,38 @@ func (v *View) serveRoot(w http.ResponseWriter, r *http.Request, core bool) erro
 		list.Groups = append(list.Groups, g.legacy())
 	}
 	write(w, r, list)
+	return nil
+}
+
+// eitherVersion lets clients have aggregated discovery at its beta version, too,
+// which kube-apiserver has given up: the list does not differ.
+type eitherVersion struct{}
+
+// AllowsMediaTypeTransform implements negotiation.EndpointRestrictions.
+func (eitherVersion) AllowsMediaTypeTransform(_, _ string, gvk *schema.GroupVersionKind) bool {
+	return gvk != nil && gvk.Kind == "APIGroupDiscoveryList" &&
+		(gvk.GroupVersion() == apidiscoveryv2.SchemeGroupVersion || gvk.GroupVersion() == apidiscoveryv2beta1.SchemeGroupVersion)
+}
+
+// AllowsServerVersion implements negotiation.EndpointRestrictions.
+func (eitherVersion) AllowsServerVersion(string) bool { return false }
+
+// AllowsStreamSchema implements negotiation.EndpointRestrictions.
+func (eitherVersion) AllowsStreamSchema(s string) bool { return s == "watch" }
+
+func (v *View) writeAggregated(w http.ResponseWriter, r *http.Request, core bool, version schema.GroupVersion) error {
+	list := v.aggregated(core)
+	encoded, err := json.Marshal(list)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	etag := strconv.Quote(etagOf(string(encoded)))
+	w.Header().Set("Etag", etag)
+	if r.Header.Get("If-None-Match") == etag {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	responsewriters.WriteObjectNegotiated(aggregates, eitherVersion{}, version, w, r, http.StatusOK, list, true)
 	return nil
 }
 

@@ -31,7 +31,7 @@ var (
 	container = &prune{drop: keys("args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "ports", "readinessProbe",
 		"resources", "securityContext", "startupProbe", "volumeDevices", "volumeMounts")}
 	podSpec = &prune{
-		drop: keys("affinity", "dnsConfig", "hostAliases", "imagePullSecrets", "nodeSelector", "securityContext", "tolerations", "topologySpreadConstraints", "volumes"),
+		drop: keys("affinity", "dnsConfig", "hostAliases", "imagePullSecrets", "securityContext", "tolerations", "topologySpreadConstraints", "volumes"),
 		in:   map[string]*prune{"containers": container, "initContainers": container, "ephemeralContainers": container},
 	}
 	// Of a template the containers' names and images are printed.
@@ -235,25 +235,26 @@ func (s *pruner) str() {
 	}
 }
 
-// specOf returns the value of canonical JSON's "spec", or all of it.
-func specOf(body []byte) []byte {
+// field returns the value of a key of canonical JSON, without decoding it; nil
+// when there is none.
+func field(body []byte, name string) []byte {
 	s := &pruner{in: body}
 	for s.at = 1; s.at < len(body) && body[s.at] == '"'; s.at++ {
 		start := s.at
 		s.skip()
 		key := body[start:s.at]
 		if s.at >= len(body) || body[s.at] != ':' {
-			break
+			return nil
 		}
 		s.at++
 		start = s.at
 		s.skip()
-		if string(key) == `"spec"` {
+		if len(key) == len(name)+2 && string(key[1:len(key)-1]) == name {
 			return body[start:s.at]
 		}
 		if s.at >= len(body) || body[s.at] != ',' {
-			break
+			return nil
 		}
 	}
-	return body
+	return nil
 }
