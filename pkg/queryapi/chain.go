@@ -256,7 +256,7 @@ func (s *Server) recovered(answer *reply, r *http.Request) {
 	if cause == nil {
 		return
 	}
-	if cause == http.ErrAbortHandler { // on purpose: an answer that cannot be finished
+	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) { // on purpose: an answer that cannot be finished
 		panic(cause)
 	}
 	s.metrics.panics.Inc()

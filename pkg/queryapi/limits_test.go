@@ -221,7 +221,7 @@ func TestRequestsAreBoundedInNumber(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
-			if resp, body := s.get(t, "/query/v1/wait", s.Token()); resp.StatusCode != 200 {
+			if resp, body := s.get(t, "/query/v1/wait", s.Token()); resp.StatusCode != http.StatusOK {
 				t.Errorf("one of two: %d %s", resp.StatusCode, body)
 			}
 		})
@@ -237,7 +237,7 @@ func TestRequestsAreBoundedInNumber(t *testing.T) {
 	wg.Wait()
 	until(t, "there is room when the others are gone", func() bool {
 		resp, _ := s.get(t, "/query/v1/wait", s.Token())
-		return resp.StatusCode == 200
+		return resp.StatusCode == http.StatusOK
 	})
 }
 
@@ -281,7 +281,7 @@ func TestHubPrioritiesAreFollowedWherePermitted(t *testing.T) {
 	token := tokenFor(t, "fair", "federator")
 	until(t, "requests belong to a FlowSchema of the hub", func() bool {
 		resp, _ := s.get(t, "/query/v1/whoami", token)
-		return resp.StatusCode == 200 && resp.Header.Get(uid) != ""
+		return resp.StatusCode == http.StatusOK && resp.Header.Get(uid) != ""
 	})
 	cred, err := hub.IssueCert("no-priorities", time.Hour)
 	if err != nil {
@@ -289,7 +289,7 @@ func TestHubPrioritiesAreFollowedWherePermitted(t *testing.T) {
 	}
 	allow(t, "no-priorities", "", rbacv1.PolicyRule{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}})
 	s = start(t, func(o *queryapi.Options) { o.Hub, o.Fairness.Priority = hub.RESTConfigWith(cred), true })
-	if resp, body := s.get(t, "/query/v1/whoami", token); resp.StatusCode != 200 || resp.Header.Get(uid) != "" {
+	if resp, body := s.get(t, "/query/v1/whoami", token); resp.StatusCode != http.StatusOK || resp.Header.Get(uid) != "" {
 		t.Errorf("without permission: %d %s, %q", resp.StatusCode, body, resp.Header.Get(uid))
 	}
 }

@@ -24,7 +24,7 @@ import (
 func TestTokensAreReviewedByTheHub(t *testing.T) {
 	s := start(t, nil)
 	good := tokenFor(t, "tess", "federator")
-	if resp, body := s.get(t, "/query/v1/whoami", good); resp.StatusCode != 200 || !strings.HasPrefix(body, userOf("tess")+" ") || !strings.Contains(body, "system:authenticated") {
+	if resp, body := s.get(t, "/query/v1/whoami", good); resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, userOf("tess")+" ") || !strings.Contains(body, "system:authenticated") {
 		t.Errorf("a token for federator: %d %q", resp.StatusCode, body)
 	}
 	for what, token := range map[string]string{
@@ -43,7 +43,7 @@ func TestTokensAreReviewedByTheHub(t *testing.T) {
 
 func TestAudiencesCanBeChosen(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) { o.Login.Audiences = []string{"blue", "green"} })
-	if resp, body := s.get(t, "/query/v1/whoami", tokenFor(t, "aude", "green")); resp.StatusCode != 200 {
+	if resp, body := s.get(t, "/query/v1/whoami", tokenFor(t, "aude", "green")); resp.StatusCode != http.StatusOK {
 		t.Errorf("one of the audiences: %d %q", resp.StatusCode, body)
 	}
 	resp, body := s.get(t, "/query/v1/whoami", tokenFor(t, "aude", "federator"))
@@ -60,7 +60,7 @@ func TestAHubThatIsAwayIsNoRefusal(t *testing.T) {
 	hub.Proxy.Set(tcpproxy.Mode{})
 	until(t, "the hub is back", func() bool {
 		resp, _ := s.get(t, "/query/v1/whoami", token)
-		return resp.StatusCode == 200
+		return resp.StatusCode == http.StatusOK
 	})
 }
 
@@ -72,14 +72,14 @@ func TestReviewsOfTokensAreKept(t *testing.T) {
 		s := start(t, func(o *queryapi.Options) { o.Login.TokenTTL = c.ttl })
 		token := tokenFor(t, "kept", "federator")
 		began := time.Now()
-		if resp, body := s.get(t, "/query/v1/whoami", token); resp.StatusCode != 200 {
+		if resp, body := s.get(t, "/query/v1/whoami", token); resp.StatusCode != http.StatusOK {
 			t.Fatalf("%d %s", resp.StatusCode, body)
 		}
 		hub.Proxy.Set(tcpproxy.Mode{State: tcpproxy.Cut})
 		resp, _ := s.get(t, "/query/v1/whoami", token)
 		took := time.Since(began)
 		hub.Proxy.Set(tcpproxy.Mode{})
-		if kept := resp.StatusCode == 200; kept != c.kept && !(c.kept && took > c.ttl) {
+		if kept := resp.StatusCode == http.StatusOK; kept != c.kept && !(c.kept && took > c.ttl) {
 			t.Errorf("kept for %v: code %d after %v", c.ttl, resp.StatusCode, took)
 		}
 	}
@@ -121,13 +121,13 @@ func clientCert(t *testing.T, user string, ttl time.Duration, groups ...string) 
 func TestClientCertificatesNameUsersAndGroups(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) { o.Login.ClientCAFile = caFile(t, hub.RESTConfig().CAData) })
 	carl := s.client(t, clientCert(t, "carl", time.Hour, "sre"))
-	if resp, body := s.ask(t, carl, "GET", "/query/v1/whoami", "", nil, nil); resp.StatusCode != 200 || body != "carl sre,system:authenticated" {
+	if resp, body := s.ask(t, carl, "GET", "/query/v1/whoami", "", nil, nil); resp.StatusCode != http.StatusOK || body != "carl sre,system:authenticated" {
 		t.Errorf("carl: %d %q", resp.StatusCode, body)
 	}
 	old := s.client(t, clientCert(t, "carl", -time.Hour))
 	resp, body := s.ask(t, old, "GET", "/query/v1/whoami", "", nil, nil)
 	wantStatus(t, "a certificate that has expired", resp, body, http.StatusUnauthorized)
-	if resp, body := s.get(t, "/query/v1/whoami", tokenFor(t, "tess", "federator")); resp.StatusCode != 200 {
+	if resp, body := s.get(t, "/query/v1/whoami", tokenFor(t, "tess", "federator")); resp.StatusCode != http.StatusOK {
 		t.Errorf("a token beside: %d %s", resp.StatusCode, body)
 	}
 }
@@ -153,7 +153,7 @@ func TestAuthoritiesOfClientsAreReadAgain(t *testing.T) {
 		c := s.client(t, cert)
 		defer c.CloseIdleConnections()
 		resp, _ := s.ask(t, c, "GET", "/query/v1/whoami", "", nil, nil)
-		return resp.StatusCode == 200
+		return resp.StatusCode == http.StatusOK
 	})
 }
 
@@ -167,7 +167,7 @@ func TestImpersonationIsRefused(t *testing.T) {
 
 func TestALocalServerKnowsOneToken(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) { o.Hub, o.Local = nil, true })
-	if resp, body := s.get(t, "/query/v1/whoami", s.Token()); resp.StatusCode != 200 || body != queryapi.LocalUser+" system:authenticated" {
+	if resp, body := s.get(t, "/query/v1/whoami", s.Token()); resp.StatusCode != http.StatusOK || body != queryapi.LocalUser+" system:authenticated" {
 		t.Errorf("the bearer of the token: %d %q", resp.StatusCode, body)
 	}
 	for what, token := range map[string]string{"no token": "", "another": s.Token() + "x", "a token of the hub": tokenFor(t, "tess", "federator")} {

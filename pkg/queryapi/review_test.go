@@ -204,7 +204,7 @@ type grantedAnswer struct {
 func (s *server) granted(t *testing.T, token string) (out grantedAnswer) {
 	t.Helper()
 	resp, body := s.get(t, "/query/v1/granted", token)
-	if err := json.Unmarshal([]byte(body), &out); err != nil || resp.StatusCode != 200 {
+	if err := json.Unmarshal([]byte(body), &out); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s: %v", resp.StatusCode, body, err)
 	}
 	return out

@@ -2,6 +2,7 @@ package queryapi
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,9 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"crypto/tls"
-
-	"golang.org/x/net/http2"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -130,10 +128,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// Requests outlive ctx by the time of draining; watches look at ctx itself.
 	requests, abandon := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), endingKey{}, ctx))
 	defer abandon()
-	server, err := s.httpServer(requests)
-	if err != nil {
-		return errors.Join(err, s.Close())
-	}
+	server := s.httpServer(requests)
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var followers sync.WaitGroup
@@ -148,7 +143,9 @@ func (s *Server) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		failure = s.drain(requests, server)
-		<-served
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			failure = errors.Join(failure, fmt.Errorf("query API: serve: %w", err))
+		}
 	case err := <-served:
 		failure = fmt.Errorf("query API: serve: %w", err)
 		_ = server.Close() // the listener is closed already
@@ -189,9 +186,10 @@ func (s *Server) finish() error {
 	return s.trail.close()
 }
 
-func (s *Server) httpServer(requests context.Context) (*http.Server, error) {
+func (s *Server) httpServer(requests context.Context) *http.Server {
 	limits := s.options.Limits
-	server := &http.Server{
+	const frame = 64 << 10 // answers are large, requests are not
+	return &http.Server{
 		Handler:           s.handler,
 		TLSConfig:         s.certs.config,
 		BaseContext:       baseContext(requests),
@@ -199,21 +197,16 @@ func (s *Server) httpServer(requests context.Context) (*http.Server, error) {
 		IdleTimeout:       limits.Idle,
 		MaxHeaderBytes:    limits.HeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          limits.Streams,
+			MaxReadFrameSize:              frame,
+			MaxReceiveBufferPerStream:     frame,
+			MaxReceiveBufferPerConnection: min(limits.Streams, 1000) * frame,
+			SendPingTimeout:               limits.Idle / 3, // then the client is asked whether it lives
+			PingTimeout:                   limits.Header,
+			WriteByteTimeout:              limits.Idle,
+		},
 	}
-	const frame = 64 << 10 // answers are large, requests are not
-	err := http2.ConfigureServer(server, &http2.Server{
-		IdleTimeout:                  limits.Idle,
-		MaxConcurrentStreams:         uint32(limits.Streams),
-		MaxReadFrameSize:             frame,
-		MaxUploadBufferPerStream:     frame,
-		MaxUploadBufferPerConnection: int32(min(limits.Streams, 1000) * frame),
-		ReadIdleTimeout:              limits.Idle / 3, // then the client is asked whether it lives
-		PingTimeout:                  limits.Header,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("query API: HTTP/2: %w", err)
-	}
-	return server, nil
 }
 
 // namespaces are those that a member has, as far as they are kept.

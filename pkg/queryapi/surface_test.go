@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"k8s.io/client-go/discovery"
 )
 
 func TestDiscoveryIsForClientGo(t *testing.T) {
@@ -42,7 +40,7 @@ func TestMembersAreDiscoveredByWhoMayReadThem(t *testing.T) {
 	s := start(t, nil)
 	token := tokenFor(t, "disco", "federator")
 	allow(t, userOf("disco"), "blue", members("watch", "deployments.apps"))
-	var kinds discovery.DiscoveryInterface = s.typed(t, "/members/blue/eu-1", token).Discovery()
+	kinds := s.typed(t, "/members/blue/eu-1", token).Discovery()
 	if _, err := kinds.ServerResourcesForGroupVersion("apps/v1"); err != nil {
 		t.Errorf("a member of which one kind may be watched: %v", err)
 	}
@@ -50,7 +48,7 @@ func TestMembersAreDiscoveredByWhoMayReadThem(t *testing.T) {
 		resp, body := s.get(t, path, token)
 		wantStatus(t, path, resp, body, http.StatusForbidden)
 	}
-	if resp, body := s.get(t, "/fleet/apis", token); resp.StatusCode != 200 {
+	if resp, body := s.get(t, "/fleet/apis", token); resp.StatusCode != http.StatusOK {
 		t.Errorf("the fleet: %d %s", resp.StatusCode, body)
 	}
 }
@@ -60,14 +58,14 @@ func TestQuestionsAnswerWhatMayBeRead(t *testing.T) {
 	token := tokenFor(t, "quest", "federator")
 	allow(t, userOf("quest"), "blue", members("list", "pods"))
 	resp, body := s.get(t, "/query/v1/count?resource=pods&groupBy=member", token)
-	if resp.StatusCode != 200 || !strings.Contains(body, "blue/eu-1") || strings.Contains(body, "red/") {
+	if resp.StatusCode != http.StatusOK || !strings.Contains(body, "blue/eu-1") || strings.Contains(body, "red/") {
 		t.Errorf("count: %d %s", resp.StatusCode, body)
 	}
 	var list struct {
 		Items []struct{ Name string }
 	}
 	resp, body = s.get(t, "/query/v1/members", token)
-	if err := json.Unmarshal([]byte(body), &list); err != nil || resp.StatusCode != 200 || len(list.Items) != 2 || list.Items[0].Name != "blue/eu-1" {
+	if err := json.Unmarshal([]byte(body), &list); err != nil || resp.StatusCode != http.StatusOK || len(list.Items) != 2 || list.Items[0].Name != "blue/eu-1" {
 		t.Errorf("members: %d %s", resp.StatusCode, body)
 	}
 	resp, body = s.get(t, "/query/v1/related?member=blue/eu-1&resource=pods&namespace=shop&name=web", token)
