@@ -1,0 +1,55 @@
+package selection_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// BenchmarkFind looks through the corpus's pods, by a field that the index does
+// not declare; per object.
+func BenchmarkFind(b *testing.B) {
+	f := newFleet(b, nil)
+	f.join("a/one")
+	bytes := 0
+	for i, raw := range realObjects(b)["Pod"] {
+		o := decode(b, raw)
+		sub(o, "metadata")["name"] = fmt.Sprint("pod-", i)
+		f.put("a/one", o)
+		bytes += len(canonical(b, o))
+	}
+	f.commit()
+	stop := make(chan struct{})
+	for more := true; more; {
+		var err error
+		if _, more, err = f.index.Train(stop); err != nil {
+			b.Fatal(err)
+		}
+	}
+	snap := f.index.Snapshot()
+	for _, fields := range []string{"", "spec.containers.image=no/such:image", "spec.restartPolicy=OnFailure", "spec.containers.image!=no/such:image,status.qosClass!=x"} {
+		b.Run(fields, func(b *testing.B) {
+			sel, err := selection.Compile("", fields, "Pod")
+			if err != nil {
+				b.Fatal(err)
+			}
+			find := selection.Find{Snapshot: snap, Selector: sel, Grants: access.Everything(time.Time{})}
+			all, err := find.Count()
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if _, err := find.Count(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			info, _ := snap.Scope("a/one", "Pod")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(info.Objects), "ns/object")
+			b.ReportMetric(float64(bytes)/float64(info.Objects), "B/object")
+			b.ReportMetric(float64(all), "found")
+		})
+	}
+}
