@@ -256,6 +256,9 @@ func tokenFor(t *testing.T, account, audience string) string {
 	return answer.Status.Token
 }
 
+// fresh returns the name of an account that no test has granted anything.
+func fresh(name string) string { return fmt.Sprintf("%s-%d", name, time.Now().UnixNano()) }
+
 func userOf(account string) string { return "system:serviceaccount:default:" + account }
 
 // allow grants a user what the rule says, in one hub namespace or, where it is

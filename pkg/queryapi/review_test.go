@@ -54,8 +54,9 @@ func can(t *testing.T, c kubernetes.Interface, verb, group, resource, subresourc
 
 func TestCallersLearnWhatTheyMay(t *testing.T) {
 	s := start(t, nil)
-	rita := userOf("rita")
-	token := tokenFor(t, "rita", "federator")
+	account := fresh("rita")
+	rita := userOf(account)
+	token := tokenFor(t, account, "federator")
 	allow(t, rita, "blue", members("list", "pods"))
 	named := members("list", "deployments.apps")
 	named.ResourceNames = []string{"eu-1"}
@@ -163,8 +164,9 @@ func TestUnknownPathsAreNotFound(t *testing.T) {
 
 func TestForbiddenAndUnknownMembersReadAlike(t *testing.T) {
 	s := start(t, nil)
-	token := tokenFor(t, "mole", "federator")
-	allow(t, userOf("mole"), "red", members("get", "pods"))
+	mole := fresh("mole")
+	token := tokenFor(t, mole, "federator")
+	allow(t, userOf(mole), "red", members("get", "pods"))
 	for _, path := range []string{"", "/version", "/apis", "/apis/apps/v1", "/nope"} {
 		var texts []string
 		for _, member := range []string{"blue/eu-1", "blue/none"} {
@@ -220,11 +222,12 @@ func TestQuestionsGetWhatTheCallerMayRead(t *testing.T) {
 			Now: func() time.Time { return time.Unix(0, now.Load()) },
 		}
 	})
-	token := tokenFor(t, "quinn", "federator")
+	quinn := fresh("quinn")
+	token := tokenFor(t, quinn, "federator")
 	if got := s.granted(t, token); len(got.Reach) != 0 || len(got.Visible) != 0 {
 		t.Errorf("before any grant: %+v", got)
 	}
-	allow(t, userOf("quinn"), "blue", members("list", "pods"))
+	allow(t, userOf(quinn), "blue", members("list", "pods"))
 	if got := s.granted(t, token); len(got.Reach) != 0 {
 		t.Errorf("a denial was not kept: %+v", got)
 	}

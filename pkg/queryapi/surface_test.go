@@ -38,8 +38,9 @@ func TestDiscoveryIsForClientGo(t *testing.T) {
 
 func TestMembersAreDiscoveredByWhoMayReadThem(t *testing.T) {
 	s := start(t, nil)
-	token := tokenFor(t, "disco", "federator")
-	allow(t, userOf("disco"), "blue", members("watch", "deployments.apps"))
+	disco := fresh("disco")
+	token := tokenFor(t, disco, "federator")
+	allow(t, userOf(disco), "blue", members("watch", "deployments.apps"))
 	kinds := s.typed(t, "/members/blue/eu-1", token).Discovery()
 	if _, err := kinds.ServerResourcesForGroupVersion("apps/v1"); err != nil {
 		t.Errorf("a member of which one kind may be watched: %v", err)
@@ -55,8 +56,9 @@ func TestMembersAreDiscoveredByWhoMayReadThem(t *testing.T) {
 
 func TestQuestionsAnswerWhatMayBeRead(t *testing.T) {
 	s := start(t, nil)
-	token := tokenFor(t, "quest", "federator")
-	allow(t, userOf("quest"), "blue", members("list", "pods"))
+	quest := fresh("quest")
+	token := tokenFor(t, quest, "federator")
+	allow(t, userOf(quest), "blue", members("list", "pods"))
 	resp, body := s.get(t, "/query/v1/count?resource=pods&groupBy=member", token)
 	if resp.StatusCode != http.StatusOK || !strings.Contains(body, "blue/eu-1") || strings.Contains(body, "red/") {
 		t.Errorf("count: %d %s", resp.StatusCode, body)
