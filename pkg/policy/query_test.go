@@ -187,6 +187,7 @@ var testQueries = []string{
 // outcome is all that somebody learns from a query.
 func outcome(t *testing.T, opts policy.QueryOptions, query string) string {
 	t.Helper()
+	opts.Timeout = time.Minute // the machine may be busy
 	a, err := policy.Query(t.Context(), opts, query)
 	if err != nil {
 		return "error: " + err.Error()
@@ -256,7 +257,7 @@ func TestQueriesSeeTheDocumentsOfPolicies(t *testing.T) {
 		{aggregate.Ref{Member: "us/one", Kind: "Pod", Namespace: "a", Name: "x"}, "h2"},
 		{aggregate.Ref{Member: "us/one", Kind: "Node", Name: "n"}, "h1"},
 	}
-	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Views: hosts(things), Reader: policy.Everything{}}
+	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Views: hosts(things), Reader: policy.Everything{}, Timeout: time.Minute}
 	for query, want := range map[string]string{
 		`data.fleet.names`:                                      `[["eu/one","eu/two","us/one"]]`,
 		`data.fleet.members["eu/one"]`:                          `[{"apis":["v1"],"labels":{"region":"eu"},"version":"v1.36.3"}]`,
@@ -286,7 +287,7 @@ func TestQueriesSeeTheDocumentsOfPolicies(t *testing.T) {
 func TestQueriesAreRefusedAndBounded(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	things := randomThings(r)
-	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Reader: policy.Everything{}}
+	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Reader: policy.Everything{}, Timeout: time.Minute}
 	doubling := "v0 := [1, 1]"
 	for i := range 40 {
 		doubling += fmt.Sprintf("; v%d := [v%d, v%d]", i+1, i, i)
@@ -333,7 +334,7 @@ func TestQueriesAreRefusedAndBounded(t *testing.T) {
 
 func TestAQueryReadsOnlyThePartsThatItNames(t *testing.T) {
 	things := []thing{{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: "x"}, "h1"}}
-	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Reader: policy.Everything{}}
+	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Reader: policy.Everything{}, Timeout: time.Minute}
 	// Both refs together see what either names: the second reads the whole object.
 	a, err := policy.Query(t.Context(), opts, `data.fleet.objects.Pod[m][ns][n].spec.host == "h1"; o := data.fleet.by_name.Pod[ns][n][m]`)
 	if err != nil || len(a.Rows) != 1 {

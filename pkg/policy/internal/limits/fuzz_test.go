@@ -174,7 +174,7 @@ func FuzzBuiltins(f *testing.F) {
 		if allocated > maxCall {
 			t.Errorf("%s(%s) allocated %d MiB", b.Name, describe(args), allocated>>20)
 		}
-		if took > time.Second {
+		if took > 20*time.Second { // a call that has no end, rather than a slow machine
 			t.Errorf("%s(%s) took %v", b.Name, describe(args), took)
 		}
 	})
