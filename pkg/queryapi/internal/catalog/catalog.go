@@ -49,7 +49,7 @@ type Catalog struct {
 type made struct {
 	view     *View
 	revision aggregate.Revision
-	print    uint64          // of the snapshot, see fingerprint
+	mark     uint64          // of the snapshot, see fingerprint
 	changed  <-chan struct{} // of the source
 }
 
@@ -65,18 +65,18 @@ func (c *Catalog) View(snapshot *aggregate.Snapshot) *View {
 	if m := c.made.Load(); m.current() && m.revision == snapshot.Revision() {
 		return m.view
 	}
-	print := c.fingerprint(snapshot)
+	mark := c.fingerprint(snapshot)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.made.Load()
 	if !m.current() {
 		c.served, c.changed = c.source.Resources()
 	}
-	if !m.current() || m.print != print {
-		m = &made{view: c.build(snapshot), print: print, changed: c.changed}
+	if !m.current() || m.mark != mark {
+		m = &made{view: c.build(snapshot), mark: mark, changed: c.changed}
 	}
 	if m.revision != snapshot.Revision() {
-		m = &made{view: m.view, print: m.print, changed: m.changed, revision: snapshot.Revision()}
+		m = &made{view: m.view, mark: m.mark, changed: m.changed, revision: snapshot.Revision()}
 	}
 	c.made.Store(m)
 	return m.view

@@ -60,7 +60,7 @@ func path(r *catalog.Resource) string {
 
 func (r *real) tables(t *testing.T) {
 	snapshot := r.index.Snapshot()
-	kinds, rows := 0, 0
+	kinds, rows := map[aggregate.Kind]bool{}, 0
 	for res := range r.catalog.View(snapshot).Resources() {
 		var table struct {
 			metav1.Table `json:",inline"`
@@ -94,14 +94,20 @@ func (r *real) tables(t *testing.T) {
 			t.Errorf("%s: only %d of %d rows are in the index", path(res), compared, len(table.Rows))
 		}
 		if compared > 0 {
-			kinds++
+			kinds[res.Kind] = true
 			rows += compared
 		}
 	}
-	t.Logf("%d rows of %d resources compared", rows, kinds)
-	if kinds < 15 {
-		t.Errorf("rows of %d resources compared, want at least 15", kinds)
+	t.Logf("%d rows of %d kinds compared", rows, len(kinds))
+	if len(kinds) < 15 {
+		t.Errorf("rows of %d kinds compared, want at least 15", len(kinds))
 	}
+	r.stored.Range(func(kind, _ any) bool {
+		if !kinds[kind.(aggregate.Kind)] {
+			t.Errorf("objects of %s were created, and none compared", kind)
+		}
+		return true
+	})
 }
 
 // versions compares what conversion makes with what the server says at the same

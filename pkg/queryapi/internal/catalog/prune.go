@@ -238,6 +238,9 @@ func (s *pruner) str() {
 // field returns the value of a key of canonical JSON, without decoding it; nil
 // when there is none.
 func field(body []byte, name string) []byte {
+	if len(body) == 0 {
+		return nil
+	}
 	s := &pruner{in: body}
 	for s.at = 1; s.at < len(body) && body[s.at] == '"'; s.at++ {
 		start := s.at

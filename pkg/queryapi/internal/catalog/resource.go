@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -67,21 +68,21 @@ func (r *Resource) Columns() []metav1.TableColumnDefinition { return r.printer.c
 // at whatever version: cells for all Columns, and conditions. The row's object
 // is the caller's to add. Ages are as of now. Members may hold what no API
 // server would have let in: where a printer cannot read an object, its cells
-// beside the name are "<invalid>". The error is of a body without metadata.
+// beside the name are "<invalid>". The error is of a body without a name.
 func (r *Resource) Row(body []byte) (metav1.TableRow, error) {
 	row, err := r.print(body)
 	if err == nil {
 		return row, nil
 	}
-	m, err := metadataOf(body)
-	if err != nil {
-		return metav1.TableRow{}, fmt.Errorf("row of a %s: %w", r.Kind, err)
+	var name string
+	if json.Unmarshal(field(field(body, "metadata"), "name"), &name) != nil {
+		return metav1.TableRow{}, fmt.Errorf("row of a %s without a name: %w", r.Kind, err)
 	}
 	row = metav1.TableRow{Cells: make([]any, len(r.Columns()))}
 	for i := range row.Cells {
 		row.Cells[i] = "<invalid>"
 	}
-	row.Cells[0] = m.Name
+	row.Cells[0] = name
 	return row, nil
 }
 

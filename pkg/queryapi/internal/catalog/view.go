@@ -27,7 +27,7 @@ type View struct {
 	kept        map[aggregate.Kind]string    // the kinds that have a scope, and their held versions
 	member      string                       // "": the whole fleet
 	definitions *definitionSet
-	print       string // what a member's View was made from
+	mark        string // what a member's View was made from
 	catalog     *Catalog
 
 	mu      sync.Mutex
@@ -162,23 +162,23 @@ func (r *Resource) called(name string) int {
 func (v *View) ForMember(snapshot *aggregate.Snapshot, name string) *View {
 	m, ok := snapshot.Member(name)
 	has := map[aggregate.Kind]string{}
-	var print strings.Builder
+	var mark strings.Builder
 	for scope := range snapshot.Scopes(name) {
 		if present(scope) {
 			has[scope.Kind] = scope.Version
-			print.WriteString(string(scope.Kind) + "=" + scope.Version + " ")
+			mark.WriteString(string(scope.Kind) + "=" + scope.Version + " ")
 		}
 	}
-	print.WriteString(strings.Join(m.APIs, " "))
+	mark.WriteString(strings.Join(m.APIs, " "))
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if mv := v.members[name]; mv != nil && mv.print == print.String() {
+	if mv := v.members[name]; mv != nil && mv.mark == mark.String() {
 		return mv
 	}
 	mv := &View{
 		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{},
 		offered: v.offered, kept: v.kept, member: name, definitions: v.definitions,
-		print: print.String(), catalog: v.catalog,
+		mark: mark.String(), catalog: v.catalog,
 	}
 	for _, s := range v.offered {
 		version, served := has[s.Kind]
