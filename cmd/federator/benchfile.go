@@ -90,7 +90,9 @@ func (m *measured) write(w io.Writer, before *measured) error {
 	t := newTable(header...)
 	for _, p := range m.Policies {
 		row := []cell{
-			{text: p.Policy}, {text: strconv.Itoa(p.Evaluations), right: true}, number(p.Nanoseconds, 0),
+			{text: p.Policy},
+			{text: strconv.Itoa(p.Evaluations), right: true},
+			number(p.Nanoseconds, 0),
 			number(p.Reads, 1), number(p.Allocations, 1), number(p.Bytes, 0),
 		}
 		if before != nil {
