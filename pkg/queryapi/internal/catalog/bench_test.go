@@ -1,8 +1,13 @@
 package catalog_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/catalog"
 )
 
 // BenchmarkPodRows prints the page that kubectl asks for: 500 real pods.
@@ -25,4 +30,40 @@ func BenchmarkPodRows(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(time.Millisecond), "ms/500rows")
+}
+
+// BenchmarkViewAfterChange asks for the view of a fleet of 100 members with 60
+// kinds and 30 definitions each, in which something changes all the time.
+func BenchmarkViewAfterChange(b *testing.B) {
+	f := newFleet(b)
+	var list []catalog.Served
+	for m := range 100 {
+		member := fmt.Sprintf("fleet/m%d", m)
+		f.join(member, "v1.36.0")
+		for k := range 60 {
+			s := served(fmt.Sprintf("Kind%d", k), "shop.example", "v1", fmt.Sprintf("kind%ds", k), true)
+			f.keep(member, s.Kind, "shop.example/v1")
+			if m == 0 {
+				list = append(list, s)
+			}
+		}
+		for d := range 30 {
+			f.keep(member, definitions, "apiextensions.k8s.io/v1", strings.ReplaceAll(strings.ReplaceAll(
+				widgetDefinition("Size", ".spec.size"), "Widget", fmt.Sprintf("Kind%d", d)), "widgets", fmt.Sprintf("kind%ds", d)))
+		}
+	}
+	c := catalog.New(newTold(list...))
+	first := c.View(f.index.Snapshot())
+	states := []aggregate.State{aggregate.Stale, aggregate.Synced}
+	n := 0
+	for b.Loop() {
+		b.StopTimer()
+		n++
+		f.state("fleet/m7", "Kind7.shop.example", states[n%2])
+		snapshot := f.index.Snapshot()
+		b.StartTimer()
+		if c.View(snapshot) != first {
+			b.Fatal("another view")
+		}
+	}
 }

@@ -41,6 +41,7 @@ type Catalog struct {
 	served  []Served
 	changed <-chan struct{}                    // closed when served is outdated
 	read    map[aggregate.Revision]*definition // by the revision of the object's last change
+	recent  []*made                            // the last to be asked for last
 
 	openapi openapiCache
 }
@@ -68,19 +69,25 @@ func (c *Catalog) View(snapshot *aggregate.Snapshot) *View {
 	mark := c.fingerprint(snapshot)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.made.Load()
-	if !m.current() {
+	if m := c.made.Load(); !m.current() {
 		c.served, c.changed = c.source.Resources()
+		c.recent = nil
 	}
-	if !m.current() || m.mark != mark {
-		m = &made{view: c.build(snapshot), mark: mark, changed: c.changed}
+	m := &made{mark: mark, changed: c.changed, revision: snapshot.Revision()}
+	if i := slices.IndexFunc(c.recent, func(r *made) bool { return r.mark == mark }); i >= 0 {
+		m.view = c.recent[i].view
+		c.recent = slices.Delete(c.recent, i, i+1)
+	} else {
+		m.view = c.build(snapshot)
 	}
-	if m.revision != snapshot.Revision() {
-		m = &made{view: m.view, mark: m.mark, changed: m.changed, revision: snapshot.Revision()}
-	}
+	c.recent = append(c.recent[max(0, len(c.recent)-maxRecent+1):], m)
 	c.made.Store(m)
 	return m.view
 }
+
+// maxRecent bounds the Views that are kept: lists that are read in pages ask for
+// older snapshots beside the newest.
+const maxRecent = 4
 
 // current reports whether members serve what they did.
 func (m *made) current() bool {

@@ -174,7 +174,8 @@ func TestAViewLastsUntilItsSubjectChanges(t *testing.T) {
 	f.keep("fleet/a", definitions, "apiextensions.k8s.io/v1", widgetDefinition("One", ".spec.one"))
 	source := newTold(widgets("v1"))
 	c := catalog.New(source)
-	first := c.View(f.index.Snapshot())
+	past := f.index.Snapshot()
+	first := c.View(past)
 	if got := columns(t, first, widget); !slices.Equal(got, []string{"Name", "One"}) {
 		t.Errorf("columns %v", got)
 	}
@@ -186,6 +187,9 @@ func TestAViewLastsUntilItsSubjectChanges(t *testing.T) {
 	second := c.View(f.index.Snapshot())
 	if got := columns(t, second, widget); !slices.Equal(got, []string{"Name", "Two"}) {
 		t.Errorf("columns %v", got)
+	}
+	if c.View(past) != first || c.View(f.index.Snapshot()) != second {
+		t.Error("asking for an older snapshot makes views anew")
 	}
 	source.tell(widgets("v1"), served("Pod", "", "v1", "pods", true))
 	f.keep("fleet/a", "Pod", "v1")

@@ -17,7 +17,7 @@
 // # Trade-offs
 //
 // Whether a View is current is found by looking at every scope and every
-// definition in the index once per revision that is asked of: some 20 ns each,
+// definition in the index once per revision that is asked of: some 60 ns each,
 // which buys that no request sees a definition later than the objects. Documents
 // that few ask for (discovery, OpenAPI) are made when they are asked for, and
 // kept for as long as the View.

@@ -133,8 +133,8 @@ func (r *real) discover(t *testing.T) {
 	t.Helper()
 	client, err := discovery.NewDiscoveryClientForConfig(r.config)
 	ok(t, err)
-	widget := schema.GroupVersionKind{Group: "shop.example", Version: "v1", Kind: "Widget"}
-	until(t, "widgets are served", func() bool {
+	shop := schema.GroupVersion{Group: "shop.example", Version: "v1"}
+	until(t, "widgets and bins are served", func() bool {
 		_, lists, err := client.ServerGroupsAndResources()
 		if err != nil {
 			return false
@@ -148,8 +148,9 @@ func (r *real) discover(t *testing.T) {
 				}
 			}
 		}
-		_, found := r.served[widget]
-		return found
+		_, widgets := r.served[shop.WithKind("Widget")]
+		_, bins := r.served[shop.WithKind("Bin")]
+		return widgets && bins
 	})
 }
 
