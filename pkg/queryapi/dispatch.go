@@ -78,13 +78,12 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	case !reading:
 		w.Header().Set("Allow", "GET, HEAD")
 		return notAllowed(target, info)
-	case target.Prefix == "":
-		return s.question(w, r, target)
+	case target.Prefix == "", target.Member == "" && strings.HasPrefix(target.Path, route.Query+"/"):
+		return s.question(w, r, target) // kubectl get --raw stays below its context's prefix
 	}
 	if info.IsResourceRequest {
 		s.count(r, info)
-		s.objects.ServeHTTP(w, r)
-		return nil
+		return s.objects.Serve(w, r, s.callerOf(r.Context()))
 	}
 	return s.discover(w, r, target)
 }

@@ -17,6 +17,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/reading"
 )
 
 // Server serves the query API. Its methods may be called from any goroutine.
@@ -29,9 +30,9 @@ type Server struct {
 	login     authenticator.Request
 	token     string // of a local server
 	authority *access.Authorizer
-	hub       *http.Client // nil without a hub
-	fair      *fairness    // nil: requests are bounded in number only
-	objects   http.Handler // get, list and watch
+	hub       *http.Client     // nil without a hub
+	fair      *fairness        // nil: requests are bounded in number only
+	objects   *reading.Handler // get, list and watch
 	catalog   *catalog.Catalog
 	questions map[string]Question
 	handler   http.Handler

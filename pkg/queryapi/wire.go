@@ -2,6 +2,7 @@ package queryapi
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,7 +13,9 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
 	"federator.dev/federator/pkg/queryapi/internal/questions"
+	"federator.dev/federator/pkg/queryapi/internal/reading"
 	"federator.dev/federator/pkg/queryapi/internal/route"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
 // wire puts the parts behind the chain.
@@ -32,10 +35,36 @@ func (s *Server) wire() error {
 	s.questions["count"] = answering(asked.Count)
 	s.questions["related"] = answering(asked.Related)
 	s.questions["members"] = answering(asked.Members)
-	s.objects = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fail(w, r, s.log, apierrors.NewNotFound(schema.GroupResource{}, ""))
+	s.objects, err = s.reader()
+	return err
+}
+
+// reader makes what answers get, list and watch.
+func (s *Server) reader() (*reading.Handler, error) {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)                                                                      // never fails
+	sealer, err := selection.NewSealer(key, uint32(s.options.Index.Snapshot().Revision()>>32)) //nolint:gosec // the upper half
+	if err != nil {
+		return nil, fmt.Errorf("query API: %w", err)
+	}
+	pins, err := selection.NewPins(selection.PinOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("query API: %w", err)
+	}
+	h, err := reading.New(reading.Options{
+		Index: s.options.Index, Heard: s.options.Fleet.Heard, Sealer: sealer, Pins: pins,
+		View: func(snapshot *aggregate.Snapshot, target route.Target) *catalog.View {
+			view := s.catalog.View(snapshot)
+			if target.Member != "" {
+				view = view.ForMember(snapshot, target.Member)
+			}
+			return view
+		},
 	})
-	return nil
+	if err != nil {
+		return nil, fmt.Errorf("query API: %w", err)
+	}
+	return h, nil
 }
 
 // answering makes a function a Question.

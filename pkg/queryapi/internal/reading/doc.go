@@ -1,0 +1,34 @@
+// Package reading answers get, list and watch of the resources of a fleet, as a
+// kube-apiserver answers them for one cluster.
+//
+// # Objects
+//
+// An object is sent as its member has it, in bytes that are spliced and never
+// decoded: metadata.resourceVersion becomes the revision of the object's last
+// change in the index, since client-go resumes watches from there, and two
+// annotations say which member has it and at which resourceVersion of its own.
+//
+// # Watches
+//
+// A watch reads the index's log of changes, each with a revision of its own, and
+// follows it. Changes of members count, too: objects of a member that joins,
+// leaves, is relabelled or is granted or denied come as ADDED and DELETED. What
+// comes so without a change of the object keeps the object's own revision when
+// it is ADDED and has the present one when it is DELETED; a bookmark follows,
+// where the client takes them, so that it resumes from the present.
+//
+// Events are encoded once for all watches that send them. A watch holds no
+// queue: it reads the log as fast as its client reads, which has a bounded time
+// for each block of bytes, and ends with 410 when the log has passed it by.
+//
+// # Concurrency
+//
+// A Handler may be used by any number of goroutines. A long list is encoded by
+// as many goroutines as there are processors; they are gone when it ends.
+//
+// # Trade-offs
+//
+// A page is found before the first byte is sent, since its head says whether
+// more follow; the objects of a page are encoded as they are sent. Table rows
+// cost some ten times what JSON does.
+package reading

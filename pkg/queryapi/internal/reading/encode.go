@@ -1,0 +1,208 @@
+package reading
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"runtime"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/catalog"
+)
+
+// encoder writes objects of one resource in one format. It belongs to one
+// goroutine.
+type encoder struct {
+	resource *catalog.Resource
+	shape    shape
+	cluster  bool // the first cell of a row names the member
+	include  metav1.IncludeObjectPolicy
+
+	body, at []byte
+	splicer
+}
+
+// append appends one object, or one row of a table, as st says.
+func (e *encoder) append(dst []byte, o aggregate.Object, st stamp) ([]byte, error) {
+	var err error
+	if e.body, err = o.AppendBody(e.body[:0]); err != nil {
+		return dst, err
+	}
+	switch e.shape {
+	case partial:
+		return e.appendPartial(dst, e.body, st)
+	case table:
+		return e.appendRow(dst, st)
+	}
+	return e.appendWhole(dst, st)
+}
+
+func (e *encoder) appendWhole(dst []byte, st stamp) ([]byte, error) {
+	var err error
+	if e.at, err = e.resource.AppendAt(e.at[:0], e.body); err != nil {
+		return dst, err
+	}
+	return e.appendObject(dst, e.at, st)
+}
+
+func (e *encoder) appendRow(dst []byte, st stamp) ([]byte, error) {
+	row, err := e.resource.Row(e.body)
+	if err != nil {
+		return dst, err
+	}
+	cells := row.Cells
+	if e.cluster {
+		cells = append([]any{st.member}, cells...)
+	}
+	dst = append(dst, `{"cells":`...)
+	text, err := json.Marshal(cells)
+	if err != nil {
+		return dst, err
+	}
+	dst = append(dst, text...)
+	if len(row.Conditions) > 0 {
+		if text, err = json.Marshal(row.Conditions); err != nil {
+			return dst, err
+		}
+		dst = append(append(dst, `,"conditions":`...), text...)
+	}
+	dst = append(dst, `,"object":`...)
+	switch e.include {
+	case metav1.IncludeNone:
+		dst = append(dst, "null"...)
+	case metav1.IncludeObject:
+		dst, err = e.appendWhole(dst, st)
+	default:
+		dst, err = e.appendPartial(dst, e.body, st)
+	}
+	return append(dst, '}'), err
+}
+
+// columns are those of the Table, with the cluster before them.
+func (q *request) columns() []metav1.TableColumnDefinition {
+	columns := q.resource.Columns()
+	if q.target.Member != "" {
+		return columns
+	}
+	cluster := metav1.TableColumnDefinition{
+		Name: "Cluster", Type: "string", Description: "The member that has the object, as <namespace>/<name> of its Cluster.",
+	}
+	return append([]metav1.TableColumnDefinition{cluster}, columns...)
+}
+
+func (q *request) encoder() *encoder {
+	return &encoder{resource: q.resource, shape: q.format.shape, cluster: q.target.Member == "", include: q.params.IncludeObject}
+}
+
+// block is how many objects one goroutine encodes at a time.
+const block = 32
+
+// result is an encoded block.
+type result struct {
+	text []byte
+	err  error
+}
+
+// encode encodes objects in their order, with commas between, and gives the
+// text to emit in blocks; on all processors, if there are many.
+func (q *request) encode(ctx context.Context, objects iter.Seq2[aggregate.Object, error], emit func([]byte) error) error {
+	next, stop := iter.Pull2(objects)
+	defer stop()
+	var failed error
+	first := true
+	take := func() []aggregate.Object {
+		var some []aggregate.Object
+		for len(some) < block && failed == nil {
+			o, err, ok := next()
+			if !ok {
+				break
+			}
+			if failed = err; err == nil {
+				some = append(some, o)
+			}
+		}
+		return some
+	}
+	send := func(r result) error {
+		if r.err != nil {
+			return r.err
+		}
+		if first && len(r.text) > 0 {
+			r.text, first = r.text[1:], false // the comma before the first
+		}
+		return emit(r.text)
+	}
+	some := take()
+	if len(some) < block || runtime.GOMAXPROCS(0) == 1 {
+		e := q.encoder()
+		for ; len(some) > 0; some = take() {
+			if err := send(e.block(some)); err != nil {
+				return err
+			}
+		}
+		return failed
+	}
+	return q.parallel(ctx, some, take, send, func() error { return failed })
+}
+
+// block encodes some objects, each with a comma before it.
+func (e *encoder) block(some []aggregate.Object) (r result) {
+	for _, o := range some {
+		r.text = append(r.text, ',')
+		if r.text, r.err = e.append(r.text, o, stampOf(o)); r.err != nil {
+			return r
+		}
+	}
+	return r
+}
+
+// parallel has goroutines encode blocks ahead of what is sent. They are joined
+// before it returns.
+func (q *request) parallel(ctx context.Context, some []aggregate.Object, take func() []aggregate.Object, send func(result) error, failed func() error) error {
+	type job struct {
+		objects []aggregate.Object
+		done    chan result
+	}
+	workers := runtime.GOMAXPROCS(0)
+	jobs := make(chan job)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer close(jobs)
+	for range workers {
+		running.Go(func() {
+			e := q.encoder()
+			for j := range jobs {
+				j.done <- e.block(j.objects)
+			}
+		})
+	}
+	var pending []chan result
+	for len(some) > 0 || len(pending) > 0 {
+		if len(some) > 0 && len(pending) < 2*workers {
+			j := job{some, make(chan result, 1)}
+			select {
+			case jobs <- j:
+				pending = append(pending, j.done)
+				some = take()
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			default:
+				if len(pending) == 0 {
+					jobs <- j
+					pending = append(pending, j.done)
+					some = take()
+					continue
+				}
+			}
+		}
+		if err := send(<-pending[0]); err != nil {
+			return err
+		}
+		pending = pending[1:]
+	}
+	return failed()
+}

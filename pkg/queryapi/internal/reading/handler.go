@@ -1,0 +1,271 @@
+package reading
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/route"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// Caller is who asks.
+type Caller interface {
+	User() user.Info
+	// Grants returns what he may read of a resource now.
+	Grants(ctx context.Context, verb string, resource schema.GroupResource) (*access.Grants, error)
+}
+
+// Options configure a Handler. All but Heard and Now are required.
+type Options struct {
+	Index  *aggregate.Index
+	View   func(s *aggregate.Snapshot, target route.Target) *catalog.View
+	Heard  func(member string, kind aggregate.Kind) time.Time
+	Sealer *selection.Sealer
+	Pins   *selection.Pins
+	Now    func() time.Time // nil means time.Now
+
+	// Stall is how long a client of a watch may take for a block of bytes; 0
+	// means 30 s. Bookmark is the time between bookmarks; 0 means 1 minute.
+	Stall, Bookmark time.Duration
+}
+
+// Handler answers requests for resources.
+type Handler struct {
+	o      Options
+	frames *frames
+}
+
+// New returns a Handler.
+func New(o Options) (*Handler, error) {
+	if o.Index == nil || o.View == nil || o.Sealer == nil || o.Pins == nil {
+		return nil, errors.New("reading: an index, the resources, a sealer and pins are required")
+	}
+	if o.Stall < 0 || o.Bookmark < 0 {
+		return nil, errors.New("reading: times may not be negative")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Stall == 0 {
+		o.Stall = 30 * time.Second
+	}
+	if o.Bookmark == 0 {
+		o.Bookmark = time.Minute
+	}
+	return &Handler{o: o, frames: newFrames()}, nil
+}
+
+// request is one request that is understood.
+type request struct {
+	*Handler
+	w      http.ResponseWriter
+	r      *http.Request
+	target route.Target
+	info   *apirequest.RequestInfo
+	// namespace is that of the objects, "" for all and for cluster-scoped ones.
+	namespace string
+	caller    Caller
+	params    *selection.Params
+	format    format
+	selector  *selection.Selector
+	resource  *catalog.Resource
+	snapshot  *aggregate.Snapshot
+	grants    *access.Grants
+}
+
+// Serve answers a request whose target and request info are in its context. An
+// error is returned before anything is written.
+func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, caller Caller) error {
+	q := &request{Handler: h, w: w, r: r, caller: caller}
+	if err := q.read(); err != nil {
+		return err
+	}
+	switch q.info.Verb {
+	case selection.Watch:
+		return q.watch()
+	case selection.List:
+		return q.list()
+	}
+	return q.get()
+}
+
+// read understands the request, and finds out what its caller may read.
+func (q *request) read() error {
+	var ok bool
+	if q.info, ok = apirequest.RequestInfoFrom(q.r.Context()); !ok {
+		panic("reading: a request without request info")
+	}
+	q.target, _ = route.From(q.r.Context())
+	if q.info.Subresource != "" {
+		return apierrors.NewMethodNotSupported(schema.GroupResource{Group: q.info.APIGroup, Resource: q.info.Resource + "/" + q.info.Subresource}, q.info.Verb)
+	}
+	var err error
+	if q.format, err = negotiate(q.r); err != nil {
+		return err
+	}
+	verb := q.info.Verb
+	if q.params, err = selection.Parse(q.r.URL.Query(), verb); err != nil {
+		return err
+	}
+	if q.snapshot, err = q.at(); err != nil {
+		return err
+	}
+	if q.resource, err = q.o.View(q.snapshot, q.target).Resource(q.info.APIGroup, q.info.APIVersion, q.info.Resource); err != nil {
+		return err
+	}
+	q.namespace = q.info.Namespace
+	if q.resource.Kind == "Namespace" {
+		q.namespace = "" // request info has a Namespace be in itself
+	}
+	if q.namespace != "" != q.resource.Namespaced && (q.namespace != "" || verb == selection.Get) {
+		return q.notFound()
+	}
+	if q.selector, err = selection.Compile(q.params.LabelSelector, q.params.FieldSelector, q.resource.Kind); err != nil {
+		return err
+	}
+	q.grants, err = q.caller.Grants(q.r.Context(), verb, q.resource.Resource.GroupResource())
+	if err != nil {
+		return err
+	}
+	if q.grants.None() {
+		return q.forbidden()
+	}
+	return nil
+}
+
+func (q *request) notFound() error {
+	return apierrors.NewNotFound(q.resource.Resource.GroupResource(), q.info.Name)
+}
+
+// forbidden is what an API server's RBAC says.
+func (q *request) forbidden() error {
+	gr := q.resource.Resource.GroupResource()
+	where := "in any member"
+	if q.target.Member != "" {
+		where = fmt.Sprintf("in member %q", q.target.Member)
+	}
+	return apierrors.NewForbidden(gr, q.info.Name,
+		fmt.Errorf("User %q cannot %s resource %q in API group \"members.federator.dev\" %s", q.caller.User().GetName(), q.info.Verb, gr.String(), where)) //nolint:staticcheck // an API server's words
+}
+
+// members are those that the request is about; nil is all.
+func (q *request) members() []string {
+	if q.target.Member != "" {
+		return []string{q.target.Member}
+	}
+	return nil
+}
+
+// patience is how long a request waits for a revision that is yet to come, as
+// an API server does.
+const patience = 3 * time.Second
+
+// at returns the snapshot that the request is answered from.
+func (q *request) at() (*aggregate.Snapshot, error) {
+	s := q.o.Index.Snapshot()
+	want := q.params.Revision
+	switch {
+	case want == 0 || q.params.Continue != "":
+		return s, nil
+	case want>>32 != s.Revision()>>32:
+		return nil, expired(want)
+	case q.params.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
+		if want == s.Revision() {
+			return s, nil
+		}
+		if pinned, ok := q.o.Pins.Snapshot(want, s.Revision(), q.o.Now()); ok {
+			return pinned, nil
+		}
+		if want > s.Revision() {
+			return q.wait(want)
+		}
+		return nil, expired(want)
+	case q.params.Watch && (q.params.SendInitialEvents == nil || !*q.params.SendInitialEvents) && want <= s.Revision():
+		return s, nil
+	}
+	return q.wait(want)
+}
+
+func (q *request) wait(want aggregate.Revision) (*aggregate.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(q.r.Context(), patience)
+	defer cancel()
+	for {
+		s := q.o.Index.Snapshot()
+		if s.Revision() >= want {
+			return s, nil
+		}
+		select {
+		case <-q.o.Index.Newer(s):
+		case <-ctx.Done():
+			return nil, tooLarge(want, s.Revision())
+		}
+	}
+}
+
+// expired is 410, at which clients list again.
+func expired(r aggregate.Revision) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old, or of another replica or an earlier start of it", r))
+}
+
+func expiredStatus(r aggregate.Revision) metav1.Status {
+	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old: the change log has passed it by", r)).Status()
+}
+
+// tooLarge is what client-go takes for a server that lags
+// (storage.NewTooLargeResourceVersionError).
+func tooLarge(want, have aggregate.Revision) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", want, have), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	return err
+}
+
+// freshness says for which members the answer is not fresh, in the header; a
+// request that wants them all synced fails.
+func (q *request) freshness(members []string) ([]selection.NotSynced, error) {
+	out := selection.Freshness(q.snapshot, q.resource.Kind, members, q.o.Heard, q.o.Now())
+	if len(out) == 0 {
+		return nil, nil
+	}
+	if q.params.RequireSynced {
+		return nil, notSynced(out)
+	}
+	q.w.Header().Set(selection.NotSyncedHeader, selection.Header(out))
+	return out, nil
+}
+
+func notSynced(out []selection.NotSynced) error {
+	err := apierrors.NewServiceUnavailable("not synced: " + selection.Header(out))
+	err.ErrStatus.Details = &metav1.StatusDetails{}
+	for _, n := range out {
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: "NotSynced", Field: n.Member, Message: fmt.Sprintf("%s is %s %s", n.Kind, n.State, n.Reason),
+		})
+	}
+	return err
+}
+
+// stampOf is what is told of an object.
+func stampOf(o aggregate.Object) stamp {
+	return stamp{member: o.Member(), version: o.ResourceVersion(), revision: o.Revision()}
+}
+
+func revisionString(r aggregate.Revision) string { return strconv.FormatUint(uint64(r), 10) }
+
+func sorted(names []string) []string {
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,495 @@
+package reading
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// watching is one watch under way. One goroutine runs it.
+type watching struct {
+	*request
+	encoder *encoder
+	cursor  *aggregate.Cursor
+	wire    *http.ResponseController
+	scratch selection.Scratch
+
+	// sent is the revision up to which everything has been sent; behind, the
+	// snapshot as of the last step; members, those of it that are watched.
+	sent    aggregate.Revision
+	behind  *aggregate.Snapshot
+	members map[string]aggregate.Member
+	matcher *selection.Matcher
+
+	out     []byte
+	columns []byte // of a Table, until the first event has taken them
+}
+
+// Watches without a timeout of their own end after this, and up to twice it.
+const watchFor = 30 * time.Minute
+
+// errEnd ends a watch in order.
+var errEnd = errors.New("the watch has ended")
+
+// watch answers a watch: what there is, where that is asked for, and then
+// changes until the client leaves, time is up, or the log has passed it by.
+func (q *request) watch() error {
+	if q.format.yaml {
+		q.format.yaml = false // a stream is JSON, whatever a list would be
+	}
+	w := &watching{
+		request: q, encoder: q.encoder(), wire: http.NewResponseController(q.w),
+		sent: q.params.Revision, behind: q.snapshot, matcher: q.selector.Matcher(),
+	}
+	w.cursor = q.o.Index.Cursor(q.snapshot)
+	w.members = w.watched(q.snapshot)
+	initial := q.params.SendInitialEvents != nil && *q.params.SendInitialEvents || q.params.SendInitialEvents == nil && q.params.Revision == 0
+	switch {
+	case initial || q.params.Revision == 0:
+		w.sent = q.snapshot.Revision()
+	default:
+		if err := w.resumable(); err != nil {
+			return err
+		}
+	}
+	var visible []string
+	for name := range w.members {
+		visible = append(visible, name)
+	}
+	if _, err := q.freshness(sorted(visible)); err != nil {
+		return err
+	}
+	if q.format.shape == table {
+		text, err := json.Marshal(q.columns())
+		if err != nil {
+			return err
+		}
+		w.columns = text
+	}
+	timeout := q.params.Timeout
+	if timeout == 0 {
+		timeout = watchFor + rand.N(watchFor)
+	}
+	ctx, cancel := context.WithTimeout(q.r.Context(), timeout)
+	defer cancel()
+	q.w.Header().Set("Content-Type", "application/json")
+	q.w.WriteHeader(http.StatusOK)
+	err := w.run(ctx, initial)
+	if err == nil || errors.Is(err, errEnd) {
+		return nil
+	}
+	panic(http.ErrAbortHandler) // the client is gone or does not read
+}
+
+// resumable reports whether the log has all that happened since the revision
+// that the client has.
+func (w *watching) resumable() error {
+	changes, err := w.o.Index.Changes(w.sent)
+	switch {
+	case errors.Is(err, aggregate.ErrFuture):
+		return tooLarge(w.sent, w.snapshot.Revision())
+	case err != nil:
+		return expired(w.sent)
+	case w.grants.Everything():
+		return nil
+	}
+	// What was granted of a member that has left is not known any more, so that
+	// its deletions cannot be told: the client has to list.
+	for c := range changes {
+		if _, ok := w.snapshot.Member(c.Before.Member()); !ok && !c.Before.IsZero() && c.Before.Ref().Kind == w.resource.Kind {
+			return expired(w.sent)
+		}
+	}
+	return nil
+}
+
+// watched returns the members of a snapshot that may be seen.
+func (w *watching) watched(s *aggregate.Snapshot) map[string]aggregate.Member {
+	out := map[string]aggregate.Member{}
+	for m := range s.Members() {
+		if w.target.Member == "" || w.target.Member == m.Name {
+			out[m.Name] = m
+		}
+	}
+	return out
+}
+
+func (w *watching) run(ctx context.Context, initial bool) error {
+	if err := w.flush(); err != nil {
+		return err
+	}
+	if initial {
+		if err := w.begin(); err != nil {
+			return err
+		}
+	}
+	bookmark := w.o.Now().Add(w.o.Bookmark)
+	for {
+		if err := w.follow(); err != nil {
+			return err
+		}
+		if now := w.o.Now(); !now.Before(bookmark) {
+			bookmark = now.Add(w.o.Bookmark)
+			if err := w.bookmark(nil); err != nil {
+				return err
+			}
+		}
+		if err := w.flush(); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return w.finish()
+		}
+		if err := w.wait(ctx, bookmark); err != nil {
+			return err
+		}
+	}
+}
+
+// finish says good-bye with a bookmark, so that the client comes back to where
+// it is.
+func (w *watching) finish() error {
+	if err := w.bookmark(nil); err != nil {
+		return err
+	}
+	return w.flush()
+}
+
+// wait returns when there may be something to send.
+func (w *watching) wait(ctx context.Context, bookmark time.Time) error {
+	until := bookmark
+	if u := w.grants.Until(); !u.IsZero() && u.Before(until) {
+		until = u
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(until.Sub(w.o.Now()), 0))
+	defer cancel()
+	select {
+	case <-w.o.Index.Newer(w.behind):
+	case <-ctx.Done():
+	}
+	if u := w.grants.Until(); u.IsZero() || w.o.Now().Before(u) {
+		return nil
+	}
+	return w.regrant()
+}
+
+// regrant asks again what may be read, and tells of what that changes.
+func (w *watching) regrant() error {
+	grants, err := w.caller.Grants(w.r.Context(), selection.Watch, w.resource.Resource.GroupResource())
+	if err != nil {
+		return errors.Join(errEnd, err) // nobody says any more that it may be read
+	}
+	before := w.grants
+	for name, m := range w.members {
+		old, now := before.Member(name), grants.Member(name)
+		if sameReach(old, now) {
+			continue
+		}
+		if err := w.turn(m, m, before, grants); err != nil {
+			return err
+		}
+	}
+	w.grants = grants
+	return nil
+}
+
+func sameReach(a, b access.Reach) bool {
+	if a.All != b.All || len(a.Namespaces) != len(b.Namespaces) {
+		return false
+	}
+	for i := range a.Namespaces {
+		if a.Namespaces[i] != b.Namespaces[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// turn tells of the objects of a member that come into sight or leave it with a
+// change of the member or of the grants, as of the last step.
+func (w *watching) turn(before, after aggregate.Member, was, is *access.Grants) error {
+	objects, err := w.behind.List(aggregate.Query{Kind: w.resource.Kind, Members: []string{after.Name}, Namespace: w.namespace})
+	if err != nil {
+		return err
+	}
+	told := false
+	for o := range objects {
+		saw, err := w.sees(before, o, was)
+		if err != nil {
+			return err
+		}
+		sees, err := w.sees(after, o, is)
+		if err != nil {
+			return err
+		}
+		if saw == sees {
+			continue
+		}
+		told = true
+		st, kind := stampOf(o), watch.Added
+		if saw {
+			st.revision, kind = w.behind.Revision(), watch.Deleted
+		}
+		if err := w.event(kind, o, st); err != nil {
+			return err
+		}
+	}
+	if !told {
+		return nil
+	}
+	return w.bookmark(nil)
+}
+
+// sees reports whether an object is watched.
+func (w *watching) sees(m aggregate.Member, o aggregate.Object, grants *access.Grants) (bool, error) {
+	if o.IsZero() || w.namespace != "" && o.Namespace() != w.namespace || !grants.Member(m.Name).Allows(o.Namespace()) {
+		return false, nil
+	}
+	return w.matcher.MatchObject(m, o, &w.scratch)
+}
+
+// begin sends what there is.
+func (w *watching) begin() error {
+	find := selection.Find{Snapshot: w.snapshot, Selector: w.selector, Grants: w.grants, Members: w.request.members(), Namespace: w.namespace}
+	for o, err := range find.List() {
+		if err != nil {
+			return err
+		}
+		if err := w.event(watch.Added, o, stampOf(o)); err != nil {
+			return err
+		}
+	}
+	if w.params.SendInitialEvents == nil {
+		return nil
+	}
+	return w.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+}
+
+// follow sends what has changed since the last step.
+func (w *watching) follow() error {
+	batch, ok := w.cursor.Poll()
+	now := w.behind
+	if ok {
+		now = batch.After
+	}
+	if now.Revision() == w.sent {
+		return nil
+	}
+	var left []string
+	if ok {
+		for d := range batch.Members() {
+			if err := w.memberChanged(d, &left); err != nil {
+				return err
+			}
+		}
+	}
+	changes, err := w.o.Index.Changes(w.sent)
+	if err != nil {
+		return w.fallenBehind()
+	}
+	w.behind = now
+	for c := range changes {
+		if c.Revision > now.Revision() {
+			break
+		}
+		if err := w.change(c); err != nil {
+			return err
+		}
+	}
+	w.sent = now.Revision()
+	for _, name := range left {
+		delete(w.members, name)
+	}
+	return nil
+}
+
+// memberChanged takes note of a member that joined, changed or left. One that
+// left is remembered until its objects are told of.
+func (w *watching) memberChanged(d aggregate.MemberDelta, left *[]string) error {
+	if d.After == nil {
+		*left = append(*left, d.Before.Name)
+		return nil
+	}
+	if w.target.Member != "" && w.target.Member != d.After.Name {
+		return nil
+	}
+	before, known := w.members[d.After.Name]
+	w.members[d.After.Name] = *d.After
+	if !known {
+		return w.admit()
+	}
+	if w.selector.MatchMember(before) == w.selector.MatchMember(*d.After) {
+		return nil
+	}
+	return w.turn(before, *d.After, w.grants, w.grants)
+}
+
+// admit asks anew what may be read: grants name the members that there were.
+func (w *watching) admit() error {
+	if w.grants.Everything() {
+		return nil
+	}
+	return w.regrant()
+}
+
+// change sends the event of one change, if it is watched.
+func (w *watching) change(c aggregate.Change) error {
+	o := c.After
+	if o.IsZero() {
+		o = c.Before
+	}
+	if o.Ref().Kind != w.resource.Kind {
+		return nil
+	}
+	m, ok := w.members[o.Member()]
+	if !ok {
+		if w.target.Member != "" && w.target.Member != o.Member() {
+			return nil
+		}
+		m = aggregate.Member{Name: o.Member()} // it has left since
+	}
+	saw, err := w.sees(m, c.Before, w.grants)
+	if err != nil {
+		return err
+	}
+	sees, err := w.sees(m, c.After, w.grants)
+	if err != nil {
+		return err
+	}
+	another := saw && sees && c.Before.UID() != c.After.UID()
+	if saw && (!sees || another) {
+		st := stampOf(c.Before)
+		st.revision = c.Revision
+		if err := w.shared(watch.Deleted, c.Before, st); err != nil {
+			return err
+		}
+	}
+	switch {
+	case sees && (!saw || another):
+		return w.shared(watch.Added, c.After, stampOf(c.After))
+	case sees:
+		return w.shared(watch.Modified, c.After, stampOf(c.After))
+	}
+	return nil
+}
+
+// fallenBehind ends the watch of a client that has to list again.
+func (w *watching) fallenBehind() error {
+	status, err := json.Marshal(expiredStatus(w.sent))
+	if err != nil {
+		return err
+	}
+	w.out = append(append(append(w.out, `{"type":"ERROR","object":`...), status...), "}\n"...)
+	return errors.Join(errEnd, w.flush())
+}
+
+// shared sends an event whose bytes other watches may have made already.
+func (w *watching) shared(kind watch.EventType, o aggregate.Object, st stamp) error {
+	if w.columns != nil {
+		return w.event(kind, o, st)
+	}
+	key := frameKey{st.revision, kind, w.resource, w.encoder.shape, w.encoder.cluster, w.encoder.include}
+	if frame, ok := w.frames.get(key); ok {
+		w.out = append(w.out, frame...)
+		return w.full()
+	}
+	at := len(w.out)
+	if err := w.append(kind, o, st); err != nil {
+		return err
+	}
+	w.frames.put(key, bytes.Clone(w.out[at:]))
+	return w.full()
+}
+
+// event sends an event.
+func (w *watching) event(kind watch.EventType, o aggregate.Object, st stamp) error {
+	if err := w.append(kind, o, st); err != nil {
+		return err
+	}
+	return w.full()
+}
+
+func (w *watching) append(kind watch.EventType, o aggregate.Object, st stamp) (err error) {
+	w.out = append(append(append(w.out, `{"type":"`...), kind...), `","object":`...)
+	if w.encoder.shape == table {
+		w.out = append(w.out, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"`...)
+		w.out = append(append(w.out, revisionString(st.revision)...), `"},"columnDefinitions":`...)
+		if w.columns != nil { // as an API server, with the first event only
+			w.out, w.columns = append(w.out, w.columns...), nil
+		} else {
+			w.out = append(w.out, "null"...)
+		}
+		w.out = append(w.out, `,"rows":[`...)
+	}
+	if w.out, err = w.encoder.append(w.out, o, st); err != nil {
+		return err
+	}
+	if w.encoder.shape == table {
+		w.out = append(w.out, "]}"...)
+	}
+	w.out = append(w.out, "}\n"...)
+	return nil
+}
+
+// bookmark tells how far the watch is, to a client that wants to know.
+func (w *watching) bookmark(annotations map[string]string) error {
+	if !w.params.AllowWatchBookmarks && annotations == nil {
+		return nil
+	}
+	gvk := w.resource.GroupVersionKind()
+	kind, version := gvk.Kind, gvk.GroupVersion().String()
+	switch w.encoder.shape {
+	case partial:
+		kind, version = "PartialObjectMetadata", metav1.SchemeGroupVersion.String()
+	case table:
+		kind, version = "Table", metav1.SchemeGroupVersion.String()
+	}
+	revision := max(w.sent, w.behind.Revision())
+	object := map[string]any{
+		"kind": kind, "apiVersion": version,
+		"metadata": map[string]any{"resourceVersion": revisionString(revision), "annotations": annotations},
+	}
+	if w.encoder.shape == table {
+		object["rows"] = []any{}
+	}
+	text, err := json.Marshal(map[string]any{"type": watch.Bookmark, "object": object})
+	if err != nil {
+		return err
+	}
+	w.out = append(append(w.out, text...), '\n')
+	return w.full()
+}
+
+// full sends what has gathered, if it is much.
+func (w *watching) full() error {
+	if len(w.out) < flushAt {
+		return nil
+	}
+	return w.flush()
+}
+
+// flush sends what has gathered. A client that does not take it in time is
+// given up.
+func (w *watching) flush() error {
+	if err := w.wire.SetWriteDeadline(time.Now().Add(w.o.Stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if len(w.out) > 0 {
+		if _, err := w.w.Write(w.out); err != nil {
+			return err
+		}
+		w.out = w.out[:0]
+	}
+	return w.wire.Flush()
+}
