@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
 
@@ -82,10 +83,29 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 		return s.question(w, r, target) // kubectl get --raw stays below its context's prefix
 	}
 	if info.IsResourceRequest {
+		c := s.callerOf(r.Context())
+		if err := c.mayRead(r.Context(), info); err != nil {
+			return err
+		}
 		s.count(r, info)
-		return s.objects.Serve(w, r, s.callerOf(r.Context()))
+		return s.objects.Serve(w, r, c)
 	}
 	return s.discover(w, r, target)
+}
+
+// mayRead refuses what the caller may not read of the one member that he asks,
+// before anything of it is looked up: one that does not exist reads the same.
+func (c caller) mayRead(ctx context.Context, info *apirequest.RequestInfo) error {
+	if c.member == "" {
+		return nil
+	}
+	gr := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	grants, err := c.Grants(ctx, info.Verb, gr)
+	if err != nil || !grants.Member(c.member).None() {
+		return err
+	}
+	return apierrors.NewForbidden(gr, info.Name, fmt.Errorf("User %q cannot %s resource %q in API group %q in member %q", //nolint:staticcheck // an API server's words
+		c.user.GetName(), info.Verb, gr.String(), access.Group, c.member))
 }
 
 // count labels a request with its resource, if the fleet has it.

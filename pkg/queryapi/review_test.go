@@ -167,7 +167,10 @@ func TestForbiddenAndUnknownMembersReadAlike(t *testing.T) {
 	mole := fresh("mole")
 	token := tokenFor(t, mole, "federator")
 	allow(t, userOf(mole), "red", members("get", "pods"))
-	for _, path := range []string{"", "/version", "/apis", "/apis/apps/v1", "/nope"} {
+	for _, path := range []string{
+		"", "/version", "/apis", "/apis/apps/v1", "/nope", "/api/v1/pods", "/api/v1/namespaces/shop/pods/web", "/api/v1/nopes", "/apis/apps/v1/deployments?watch=1",
+		"/api/v1/pods?limit=-1", "/api/v1/namespaces/shop/pods/web/log",
+	} {
 		var texts []string
 		for _, member := range []string{"blue/eu-1", "blue/none"} {
 			resp, body := s.get(t, "/members/"+member+path, token)
