@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -134,6 +137,21 @@ var expectations = map[string]expectation{
 			return err
 		}
 		_, err = c.Client().CoreV1().Namespaces().Get(context.Background(), "kube-system", metav1.GetOptions{})
+		return err
+	}},
+	// allowed and denied: what the query API lets USER do in a member.
+	"allowed": {"USER NAME VERB RESOURCE", func(s *story, args []string) error { return s.mayAsk(args, true) }},
+	"denied":  {"USER NAME VERB RESOURCE", func(s *story, args []string) error { return s.mayAsk(args, false) }},
+	// file: a line of it matches.
+	"file": {"FILE PATTERN", func(s *story, args []string) error {
+		text, err := os.ReadFile(filepath.Join(s.dir, args[0]))
+		if err != nil {
+			return err
+		}
+		pattern, err := regexp.Compile("(?m)" + args[1])
+		if err == nil && !pattern.Match(text) {
+			err = fmt.Errorf("no line matches:\n%s", tail(string(text), 20))
+		}
 		return err
 	}},
 	// no-object: it is not in the index.

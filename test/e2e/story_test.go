@@ -71,6 +71,8 @@ type story struct {
 	files    map[string]string             // their kubeconfigs around the proxy, for kubectl
 	joined   map[string]bool
 	fed      *federator // nil before start
+	api      *queries   // nil before the first question
+	watches  []func()   // end what watch began
 	closers  []func()
 }
 
@@ -84,6 +86,14 @@ func newStory(hub *kube.Hub, name, dir, kubectl string) *story {
 // end ends what the story has started and gives back what it borrowed.
 func (s *story) end() error {
 	var errs []error
+	for _, f := range s.watches {
+		f()
+	}
+	if s.api != nil {
+		if err := s.api.stop(); err != nil {
+			errs = append(errs, fmt.Errorf("query API: %w", err))
+		}
+	}
 	if s.fed != nil {
 		if err := s.fed.stop(); err != nil {
 			errs = append(errs, fmt.Errorf("federator: %w", err))
