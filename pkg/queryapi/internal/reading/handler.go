@@ -111,7 +111,7 @@ func (q *request) read() error {
 	}
 	q.target, _ = route.From(q.r.Context())
 	if q.info.Subresource != "" {
-		return apierrors.NewMethodNotSupported(schema.GroupResource{Group: q.info.APIGroup, Resource: q.info.Resource + "/" + q.info.Subresource}, q.info.Verb)
+		return q.noSubresource()
 	}
 	var err error
 	if q.format, err = negotiate(q.r); err != nil {
@@ -145,6 +145,17 @@ func (q *request) read() error {
 		return q.forbidden()
 	}
 	return nil
+}
+
+// noSubresource says where logs, shells and the like are to be had.
+func (q *request) noSubresource() error {
+	err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: q.info.APIGroup, Resource: q.info.Resource + "/" + q.info.Subresource}, q.info.Verb)
+	whom := "the member"
+	if q.target.Member != "" {
+		whom = q.target.Member
+	}
+	err.ErrStatus.Message += fmt.Sprintf(": the query API serves no subresources; ask %s itself, as with kubectl --context", whom)
+	return err
 }
 
 func (q *request) notFound() error {
