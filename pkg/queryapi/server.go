@@ -134,6 +134,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	var followers sync.WaitGroup
 	followers.Go(func() { s.certs.run(following) })
+	followers.Go(func() { s.objects.Run(following) })
 	if s.fair != nil {
 		followers.Go(func() { s.fair.run(following) })
 	}

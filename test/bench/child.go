@@ -29,6 +29,7 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"sync-typed":      syncTyped,
 	"watch-federator": watchFederator,
 	"watch-stock":     watchStock,
+	"query-server":    queryServer,
 }
 
 // runChild measures in this process and prints the figures.

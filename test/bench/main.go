@@ -55,6 +55,8 @@ var benchmarks = []benchmark{
 	{"ingest/sync_ratio", syncRatio},
 	{"ingest/watch_events", watchEvents},
 	{"ingest/latency_p99", latency},
+	{"query/first_page,query/list,query/count,query/related,query/authorization", queryAPI},
+	{"query/watch_fanout", watchFanout},
 }
 
 // bench is what the benchmarks share.

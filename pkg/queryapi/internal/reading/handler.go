@@ -47,6 +47,7 @@ type Options struct {
 type Handler struct {
 	o      Options
 	frames *frames
+	beacon beacon
 }
 
 // New returns a Handler.

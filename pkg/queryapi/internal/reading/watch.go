@@ -175,7 +175,7 @@ func (w *watching) wait(ctx context.Context, bookmark time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, max(until.Sub(w.o.Now()), 0))
 	defer cancel()
 	select {
-	case <-w.o.Index.Newer(w.behind):
+	case <-w.newer(w.behind):
 	case <-ctx.Done():
 	}
 	if u := w.grants.Until(); u.IsZero() || w.o.Now().Before(u) {
