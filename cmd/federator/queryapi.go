@@ -46,8 +46,10 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, log *slog.Logger,
 	if err != nil {
 		return nil, err
 	}
+	source := querySource{f.manager}
 	opts := queryapi.Options{
-		Index: f.index, Fleet: querySource{f.manager}, Logger: log, Metrics: metrics, Listener: listener,
+		Questions: map[string]queryapi.Question{"rego": regoQuestion{index: f.index, resources: source.Resources}},
+		Index:     f.index, Fleet: source, Logger: log, Metrics: metrics, Listener: listener,
 		Hub: hub, Local: hub == nil,
 		TLS:      queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: tlsVersions[q.TLS.MinVersion]},
 		Login:    queryapi.Login{Audiences: q.Audiences, ClientCAFile: q.ClientCAFile},
