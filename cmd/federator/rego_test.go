@@ -33,11 +33,11 @@ func TestRegoIsAnsweredByTheServer(t *testing.T) {
 		}
 	}
 	for query, says := range map[string]string{
-		"query=data.fleet+%2B%2B":                          "query",
-		"query=http.send(%7B%7D)":                          "http.send",
-		"colour=red&query=1":                               "colour",
-		"":                                                 "query is required",
-		"query=numbers.range(1,10000000)":                  "",
+		"query=data.fleet+%2B%2B":         "query",
+		"query=http.send(%7B%7D)":         "http.send",
+		"colour=red&query=1":              "colour",
+		"":                                "query is required",
+		"query=numbers.range(1,10000000)": "",
 		"query=" + url.QueryEscape(`x := data.secrets; x`): "data",
 	} {
 		values, err := url.ParseQuery(query)

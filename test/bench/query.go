@@ -202,7 +202,7 @@ type place struct{ member, namespace, name, node string }
 
 type podList struct {
 	Metadata struct{ ResourceVersion string }
-	Items []struct {
+	Items    []struct {
 		Metadata struct {
 			Namespace, Name     string
 			Labels, Annotations map[string]string
