@@ -1,14 +1,8 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
-	"net/url"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/kube"
@@ -91,37 +85,4 @@ func (r *queryRig) exact(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// get asks the query API for a path below its root and returns body and code.
-func (r *queryRig) get(ctx context.Context, user string, groups []string, path string, query url.Values) (int, []byte, error) {
-	config, err := r.api.config("fleet", user, groups...)
-	if err != nil {
-		return 0, nil, err
-	}
-	client, err := rest.UnversionedRESTClientFor(rawConfig(config, r.api.host))
-	if err != nil {
-		return 0, nil, err
-	}
-	code := 0
-	res := client.Get().AbsPath(path)
-	for k, vs := range query {
-		for _, v := range vs {
-			res.Param(k, v)
-		}
-	}
-	out := res.Do(ctx).StatusCode(&code)
-	body, err := out.Raw()
-	if code != 0 {
-		err = nil // the server has answered
-	}
-	return code, body, err
-}
-
-func rawConfig(config *rest.Config, host string) *rest.Config {
-	c := rest.CopyConfig(config)
-	c.Host = host
-	c.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	c.GroupVersion = &schema.GroupVersion{}
-	return c
 }
