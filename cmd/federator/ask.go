@@ -123,9 +123,12 @@ func (a *asker) get(ctx context.Context, path string, query url.Values, accept s
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
 		return nil, err
+	}
+	if len(body) > maxAnswer { // half an answer would be taken for a whole one
+		return nil, fmt.Errorf("%s: the answer is larger than %d bytes", path, maxAnswer)
 	}
 	if resp.StatusCode == http.StatusOK {
 		return body, nil

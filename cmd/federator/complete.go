@@ -42,6 +42,11 @@ func (f *askFlags) completeResources(cmd *cobra.Command, args []string, _ string
 	return f.completed(cmd, func(ctx context.Context, a *asker) ([]string, error) { return a.resources(ctx) })
 }
 
+// completeKinds completes a flag's resources, whatever the arguments are.
+func (f *askFlags) completeKinds(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return f.completeResources(cmd, nil, typed)
+}
+
 func (f *askFlags) completeMembers(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return f.completed(cmd, func(ctx context.Context, a *asker) ([]string, error) { return a.members(ctx) })
 }
@@ -116,7 +121,7 @@ func (a *asker) path(ctx context.Context, name, namespace string) (string, error
 			path = a.target + "/api/" + o.version
 		}
 		if namespace != "" {
-			path += "/namespaces/" + namespace
+			path += "/namespaces/" + url.PathEscape(namespace)
 		}
 		return path + "/" + o.plural, nil
 	}

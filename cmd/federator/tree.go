@@ -52,13 +52,16 @@ func newTreeCommand() *cobra.Command {
 	fs.StringSliceVar(&want.kinds, "kinds", nil, "only these `resources` (default all)")
 	fs.StringVar(&want.direction, "direction", "both", "down to what it owns and uses, up to what owns and uses it, or both")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		if len(args) == 1 {
+		switch len(args) {
+		case 0:
+			return flags.completeResources(cmd, args, typed)
+		case 1:
 			return want.completeNames(cmd, &flags, args[0])
 		}
-		return flags.completeResources(cmd, args, typed)
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	for name, complete := range map[string]cobra.CompletionFunc{
-		"member": flags.completeMembers, "namespace": flags.completeNamespaces, "kinds": flags.completeResources,
+		"member": flags.completeMembers, "namespace": flags.completeNamespaces, "kinds": flags.completeKinds,
 		"direction": cobra.FixedCompletions([]string{"down", "up", "both"}, cobra.ShellCompDirectiveNoFileComp),
 	} {
 		cobra.CheckErr(cmd.RegisterFlagCompletionFunc(name, complete))

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// asking runs a server over two members: the first has three ConfigMaps, of
+// which a owns owned, the second has one.
+func asking(t *testing.T) *running {
+	t.Helper()
+	members, kubeconfig := fleetOf(t, 2)
+	mustCreate(t, members[0], "a", "b")
+	mustCreate(t, members[1], "c")
+	a, err := members[0].Get(schema.GroupResource{Resource: "configmaps"}, "default", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned := configMap("owned")
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "a", UID: a.GetUID()}}
+	if err := members[0].Create(owned); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "ConfigMap")
+	ready(t, r)
+	return r
+}
+
+func TestCountTreeAndCompletionAskTheServer(t *testing.T) {
+	r := asking(t)
+	ask := func(args ...string) string {
+		t.Helper()
+		out, err := command(t, append(args, "--kubeconfig", r.kubeconfig)...)
+		if err != nil {
+			t.Errorf("%q: %v", args, err)
+		}
+		if strings.Contains(out, "\x1b") {
+			t.Errorf("%q: colours where there is no terminal: %q", args, out)
+		}
+		return out
+	}
+	for _, o := range []string{"table", "wide"} {
+		out := ask("count", "configmaps", "--by", "member", "-o", o)
+		if !strings.Contains(out, "context/member-0") || !strings.Contains(out, "context/member-1") || strings.Contains(out, "{") {
+			t.Errorf("count -o %s:\n%s", o, out)
+		}
+	}
+	var counted struct{ Total int }
+	if err := json.Unmarshal([]byte(ask("count", "configmaps", "-o", "json")), &counted); err != nil || counted.Total != 4 {
+		t.Errorf("count -o json: %+v, %v", counted, err)
+	}
+	if out := ask("count", "configmaps", "--field-selector", "metadata.name=c", "-o", "yaml"); !strings.Contains(out, "total: 1\n") {
+		t.Errorf("count -o yaml:\n%s", out)
+	}
+
+	object := []string{"--member", "context/member-0", "-n", "default"}
+	out := ask(append([]string{"tree", "configmaps", "a"}, object...)...)
+	if want := "ConfigMap/default/a context/member-0\n└─ ConfigMap/default/owned owns\n"; out != want {
+		t.Errorf("tree of the owner:\n%s\nwant\n%s", out, want)
+	}
+	out = ask(append([]string{"tree", "configmaps", "owned"}, object...)...)
+	if want := "ConfigMap/default/owned context/member-0\n└─ ConfigMap/default/a owns it\n"; out != want {
+		t.Errorf("tree of what is owned:\n%s\nwant\n%s", out, want)
+	}
+
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"__complete", "count", "--kubeconfig", r.kubeconfig, "co"}, "configmaps"},
+		{[]string{"__complete", "tree", "--kubeconfig", r.kubeconfig, "--member", ""}, "context/member-1"},
+		{[]string{"__complete", "tree", "--kubeconfig", r.kubeconfig, "-n", "default", "configmaps", ""}, "owned"},
+		{[]string{"__complete", "tree", "--kubeconfig", r.kubeconfig, "configmaps", "a", "--kinds", ""}, "configmaps"},
+	} {
+		out, err := command(t, test.args...)
+		if err != nil || !slices.Contains(strings.Split(out, "\n"), test.want) {
+			t.Errorf("%q: %v, no %s in\n%s", test.args, err, test.want, out)
+		}
+	}
+
+	for _, args := range [][]string{
+		{"count", "nopes"},
+		{"count", "configmaps", "--by", "colour"},
+		{"tree", "configmaps", "a"},
+		{"tree", "configmaps", "a", "--member", "context/member-0", "-n", "default", "--depth", "11"},
+	} {
+		_, err := command(t, append(args, "--kubeconfig", r.kubeconfig)...)
+		if _, ok := errors.AsType[*apierrors.StatusError](err); !ok {
+			t.Errorf("%q: %v is no Status", args, err)
+		}
+	}
+}
+
+func TestKubeconfigHasAContextPerMember(t *testing.T) {
+	r := asking(t)
+	local, err := clientcmd.LoadFromFile(r.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := local.Clusters[localContext]
+	ca := writeFile(t, "ca.pem", string(cluster.CertificateAuthorityData))
+	token := writeFile(t, "token", local.AuthInfos[localContext].Token+"\n")
+	file := filepath.Join(t.TempDir(), "fleet.yaml")
+	server := strings.TrimSuffix(cluster.Server, "/fleet")
+	if _, err := command(t, "kubeconfig", "--server", server, "--certificate-authority", ca, "--token-file", token, "-o", file); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("%v, %v", info, err)
+	}
+	written, err := clientcmd.LoadFromFile(file)
+	if err != nil || written.CurrentContext != localContext || len(written.Contexts) != 3 {
+		t.Fatalf("%+v, %v", written, err)
+	}
+	if got := written.Clusters["context/member-1"]; got == nil || got.Server != server+"/members/context/member-1" {
+		t.Errorf("the second member: %+v", got)
+	}
+	if out, err := command(t, "count", "configmaps", "--kubeconfig", file); err != nil || !strings.Contains(out, "4") {
+		t.Errorf("count with it: %v\n%s", err, out)
+	}
+	for _, args := range [][]string{
+		{"--server", "http://x", "--token-file", token},
+		{"--server", server},
+		{"--server", server, "--token-file", token, "--service-account", "a/b"},
+		{"--server", server, "--service-account", "nobody"},
+		{"--token-file", token},
+	} {
+		if _, err := command(t, append([]string{"kubeconfig"}, args...)...); err == nil || !strings.Contains(err.Error(), "--") {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}
