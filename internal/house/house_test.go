@@ -95,10 +95,11 @@ func TestModulesForOthersHaveNoReplaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, word := range []string{"replace", "require"} {
-			if bytes.Contains(data, []byte(word)) {
-				t.Errorf("%s/go.mod has a %s directive: whoever imports the module would pay for it", module, word)
-			}
+		if bytes.Contains(data, []byte("replace")) {
+			t.Errorf("%s/go.mod has a replace directive, which nobody who imports the module would have", module)
+		}
+		if module == "api" && bytes.Contains(data, []byte("require")) {
+			t.Errorf("%s/go.mod has a require directive: whoever imports the module would pay for it", module)
 		}
 	}
 }
