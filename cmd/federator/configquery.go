@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"net"
+	"slices"
 	"strings"
 	"time"
 )
@@ -91,6 +92,15 @@ func (c *Config) checkQuery(p *problems) {
 	}
 	if tlsVersions[q.TLS.MinVersion] == 0 {
 		p.add("query.tls.minVersion", "%q is not 1.2 or 1.3", q.TLS.MinVersion)
+	}
+	if (q.TLS.CertFile == "") != (q.TLS.KeyFile == "") {
+		p.add("query.tls", "certFile and keyFile go together")
+	}
+	if (q.Audit.PolicyFile == "") != (q.Audit.LogFile == "") {
+		p.add("query.audit", "policyFile and logFile go together")
+	}
+	if len(q.Audiences) == 0 || slices.Contains(q.Audiences, "") {
+		p.add("query.audiences", "at least one is required, and none may be empty")
 	}
 	if q.AskMembers != nil && (q.AskMembers.UserPrefix == "" || strings.HasPrefix(q.AskMembers.UserPrefix, "system:")) {
 		p.add("query.askMembers.userPrefix", "a prefix is required, and it must not begin with system:")
