@@ -205,8 +205,9 @@ func TestChunksAreOneSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newQueryRig(t, "chunks", 2)
-	for i, c := range r.members {
-		if err := kube.BulkPods(t.Context(), c, 150, kube.BulkOptions{Prefix: fmt.Sprintf("chunks%d", i), Namespaces: 2}); err != nil {
+	prefix := fmt.Sprintf("chunks-%d", time.Now().UnixNano()) // members have pods of other tests, too
+	for _, c := range r.members {
+		if err := kube.BulkPods(t.Context(), c, 150, kube.BulkOptions{Prefix: prefix, Namespaces: 2}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -242,7 +243,7 @@ func TestChunksAreOneSnapshot(t *testing.T) {
 		}
 		seen := map[string]int{}
 		for _, line := range strings.Fields(string(out)) {
-			if !strings.Contains(line, "fleeting-") {
+			if strings.Contains(line, prefix) {
 				seen[line]++
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,7 +27,7 @@ func TestTablesAreThoseOfTheMember(t *testing.T) {
 	ctx := t.Context()
 	r := newQueryRig(t, "tables", 1)
 	member := r.members[0]
-	if err := errors.Join(kube.Workloads(ctx, member, 1), kube.BulkPods(ctx, member, 20, kube.BulkOptions{Prefix: "tables"})); err != nil {
+	if err := errors.Join(kube.Workloads(ctx, member, 1), kube.BulkPods(ctx, member, 20, kube.BulkOptions{Prefix: fmt.Sprintf("tables-%d", time.Now().UnixNano())})); err != nil {
 		t.Fatal(err)
 	}
 	r.exact(t)
