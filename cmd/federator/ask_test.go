@@ -111,6 +111,9 @@ func TestKubeconfigHasAContextPerMember(t *testing.T) {
 	ca := writeFile(t, "ca.pem", string(cluster.CertificateAuthorityData))
 	token := writeFile(t, "token", local.AuthInfos[localContext].Token+"\n")
 	file := filepath.Join(t.TempDir(), "fleet.yaml")
+	if err := os.WriteFile(file, []byte("old"), 0o644); err != nil { //nolint:gosec // as somebody may have left it
+		t.Fatal(err)
+	}
 	server := strings.TrimSuffix(cluster.Server, "/fleet")
 	if _, err := command(t, "kubeconfig", "--server", server, "--certificate-authority", ca, "--token-file", token, "-o", file); err != nil {
 		t.Fatal(err)

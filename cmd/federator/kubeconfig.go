@@ -56,7 +56,7 @@ func newKubeconfigCommand() *cobra.Command {
 				return err
 			}
 			if f.output != "" {
-				return clientcmd.WriteToFile(*config, f.output) // with mode 0600
+				return writeSecret(f.output, *config)
 			}
 			out, err := clientcmd.Write(*config)
 			if err != nil {
@@ -196,4 +196,13 @@ func (a *asker) members(ctx context.Context) ([]string, error) {
 		names = append(names, m.Name)
 	}
 	return names, nil
+}
+
+// writeSecret writes a kubeconfig for its owner's eyes only, whatever the file
+// was before.
+func writeSecret(path string, config clientcmdapi.Config) error {
+	if err := os.Chmod(path, 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return clientcmd.WriteToFile(config, path) // makes it with mode 0600
 }

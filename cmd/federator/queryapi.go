@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"federator.dev/federator/pkg/clusterinformers"
@@ -108,7 +107,7 @@ func writeLocalKubeconfig(path string, server *queryapi.Server, addr net.Addr, l
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("query.kubeconfig: %w", err)
 	}
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
+	if err := writeSecret(path, *config); err != nil {
 		return fmt.Errorf("query.kubeconfig: %w", err)
 	}
 	log.Info("kubectl can ask the fleet", "kubeconfig", path)
