@@ -1,0 +1,126 @@
+package deps
+
+import (
+	"iter"
+	"unsafe"
+)
+
+const (
+	chunkBits = 12
+	chunkLen  = 1 << chunkBits
+)
+
+// arena hands out numbered places, from 1, in chunks that never move.
+type arena[T any] struct {
+	chunks []*[chunkLen]T
+	next   uint32 // the first place that was never handed out
+	free   []uint32
+}
+
+func (a *arena[T]) at(id uint32) *T { return &a.chunks[id>>chunkBits][id&(chunkLen-1)] }
+
+func (a *arena[T]) take() uint32 {
+	if n := len(a.free); n > 0 {
+		id := a.free[n-1]
+		a.free = a.free[:n-1]
+		return id
+	}
+	if a.next == 0 {
+		a.next = 1
+	}
+	id := a.next
+	a.next++
+	if int(id>>chunkBits) == len(a.chunks) {
+		a.chunks = append(a.chunks, new([chunkLen]T))
+	}
+	return id
+}
+
+func (a *arena[T]) give(id uint32) { a.free = append(a.free, id) }
+
+func (a *arena[T]) all() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for id := uint32(1); id < a.next; id++ {
+			if !yield(id) {
+				return
+			}
+		}
+	}
+}
+
+func (a *arena[T]) live() int {
+	if a.next == 0 {
+		return 0
+	}
+	return int(a.next) - 1 - len(a.free)
+}
+
+func (a *arena[T]) bytes() int64 {
+	var t T
+	return int64(len(a.chunks))*chunkLen*int64(unsafe.Sizeof(t)) + int64(cap(a.free))*4 + int64(cap(a.chunks))*8
+}
+
+// heads is an open hash table of numbers other than 0, which are found by the hash
+// of what they stand for.
+type heads struct {
+	slots []uint32 // a power of two, or none
+	used  int
+}
+
+func (h *heads) bytes() int64 { return int64(cap(h.slots)) * 4 }
+
+// full reports whether one more would make the table slow.
+func (h *heads) full() bool { return (h.used+1)*4 > len(h.slots)*3 }
+
+// find returns the place of the number that has the hash and fits, or 0.
+func (h *heads) find(hash uint64, fits func(uint32) bool) (slot int, id uint32) {
+	if len(h.slots) == 0 {
+		return 0, 0
+	}
+	for i := h.start(hash); ; i = h.after(i) {
+		id := h.slots[i]
+		if id == 0 || fits(id) {
+			return i, id
+		}
+	}
+}
+
+func (h *heads) start(hash uint64) int { return int(hash & uint64(len(h.slots)-1)) } //nolint:gosec // Below len.
+
+func (h *heads) after(i int) int { return (i + 1) & (len(h.slots) - 1) }
+
+// put adds a number that is not there.
+func (h *heads) put(hash uint64, id uint32) {
+	i := h.start(hash)
+	for h.slots[i] != 0 {
+		i = h.after(i)
+	}
+	h.slots[i] = id
+	h.used++
+}
+
+// remove empties a slot and moves back what had to give way to it.
+func (h *heads) remove(slot int, hash func(uint32) uint64) {
+	h.used--
+	for i := h.after(slot); h.slots[i] != 0; i = h.after(i) {
+		// The number at i may move to slot unless its start lies cyclically
+		// within (slot, i].
+		s := h.start(hash(h.slots[i]))
+		if (i > slot && (s <= slot || s > i)) || (i < slot && s <= slot && s > i) {
+			h.slots[slot] = h.slots[i]
+			slot = i
+		}
+	}
+	h.slots[slot] = 0
+}
+
+func (h *heads) grow(hash func(uint32) uint64) {
+	old := h.slots
+	h.slots = make([]uint32, max(16, 2*len(old)))
+	h.used = 0
+	for _, id := range old {
+		if id != 0 {
+			h.put(hash(id), id)
+		}
+	}
+}

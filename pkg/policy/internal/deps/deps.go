@@ -1,0 +1,222 @@
+// Package deps remembers which evaluations read which keys, compactly and both
+// ways: what a key's change concerns, and what an evaluation's next run replaces.
+//
+// A pair is a binding and a subject. An edge says that a pair read a key; keys are
+// 64-bit hashes, and two that collide cost an evaluation too many, never one too
+// few. Edges are in lists by pair and by key, all in one arena, found through an
+// open hash table of heads.
+//
+// # Concurrency
+//
+// A Table belongs to one goroutine.
+package deps
+
+import "iter"
+
+// Table holds pairs of bindings and subjects and what they read.
+type Table[S any] struct {
+	hash  func(binding uint32, subject S) uint64
+	equal func(a, b S) bool
+
+	pairs arena[pair[S]]
+	edges arena[edge]
+	found heads // of pairs, by what hash gives
+	read  heads // of the lists of edges, by key
+}
+
+type pair[S any] struct {
+	subject S
+	binding uint32
+	edges   uint32 // head of the list; 0 in one that is free
+}
+
+// edge is 24 bytes.
+type edge struct {
+	key              uint64
+	pair             uint32
+	ofPair           uint32 // next in the pair's list
+	ofKey, ofKeyPrev uint32 // in the key's list
+}
+
+// New returns an empty table. hash and equal are of subjects; subjects that are
+// equal may differ in what they carry.
+func New[S any](hash func(binding uint32, subject S) uint64, equal func(a, b S) bool) *Table[S] {
+	return &Table[S]{hash: hash, equal: equal}
+}
+
+// Set makes the pair's reads exactly these keys, which must not repeat.
+func (t *Table[S]) Set(binding uint32, subject S, keys []uint64) {
+	h := t.hash(binding, subject)
+	slot, id := t.find(h, binding, subject)
+	if id == 0 {
+		if len(keys) > 0 {
+			t.insert(h, binding, subject, keys)
+		}
+		return
+	}
+	if len(keys) == 0 {
+		t.drop(slot, id)
+		return
+	}
+	p := t.pairs.at(id)
+	p.subject = subject
+	if t.same(p.edges, keys) {
+		return
+	}
+	t.unlink(p)
+	t.link(id, p, keys)
+}
+
+// Touch exchanges the subject of a pair for one that is equal, if there is a pair.
+func (t *Table[S]) Touch(binding uint32, subject S) {
+	if _, id := t.find(t.hash(binding, subject), binding, subject); id != 0 {
+		t.pairs.at(id).subject = subject
+	}
+}
+
+// Readers yields the pairs that read a key. The table must not change meanwhile.
+func (t *Table[S]) Readers(key uint64) iter.Seq2[uint32, S] {
+	return func(yield func(uint32, S) bool) {
+		_, id := t.head(key)
+		for id != 0 {
+			e := t.edges.at(id)
+			p := t.pairs.at(e.pair)
+			if !yield(p.binding, p.subject) {
+				return
+			}
+			id = e.ofKey
+		}
+	}
+}
+
+// Pairs yields the subjects of a binding that read something, at the cost of
+// looking at all pairs. The table must not change meanwhile.
+func (t *Table[S]) Pairs(binding uint32) iter.Seq[S] {
+	return func(yield func(S) bool) {
+		for id := range t.pairs.all() {
+			if p := t.pairs.at(id); p.edges != 0 && p.binding == binding && !yield(p.subject) {
+				return
+			}
+		}
+	}
+}
+
+// Reads yields the keys that a pair read.
+func (t *Table[S]) Reads(binding uint32, subject S) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		_, id := t.find(t.hash(binding, subject), binding, subject)
+		if id == 0 {
+			return
+		}
+		for at := t.pairs.at(id).edges; at != 0; at = t.edges.at(at).ofPair {
+			if !yield(t.edges.at(at).key) {
+				return
+			}
+		}
+	}
+}
+
+// RemoveBinding removes all pairs of a binding.
+func (t *Table[S]) RemoveBinding(binding uint32) {
+	for id := range t.pairs.all() {
+		if p := t.pairs.at(id); p.edges != 0 && p.binding == binding {
+			slot, id := t.find(t.hash(binding, p.subject), binding, p.subject)
+			t.drop(slot, id)
+		}
+	}
+}
+
+// Size returns how many pairs and edges there are, and the heap bytes of the table.
+func (t *Table[S]) Size() (pairs, edges int, bytes int64) {
+	return t.pairs.live(), t.edges.live(), t.pairs.bytes() + t.edges.bytes() + t.found.bytes() + t.read.bytes()
+}
+
+func (t *Table[S]) insert(h uint64, binding uint32, subject S, keys []uint64) {
+	id := t.pairs.take()
+	p := t.pairs.at(id)
+	*p = pair[S]{subject: subject, binding: binding}
+	t.link(id, p, keys)
+	if t.found.full() {
+		t.found.grow(func(id uint32) uint64 {
+			p := t.pairs.at(id)
+			return t.hash(p.binding, p.subject)
+		})
+	}
+	t.found.put(h, id)
+}
+
+func (t *Table[S]) drop(slot int, id uint32) {
+	p := t.pairs.at(id)
+	t.unlink(p)
+	t.found.remove(slot, func(id uint32) uint64 {
+		p := t.pairs.at(id)
+		return t.hash(p.binding, p.subject)
+	})
+	*p = pair[S]{}
+	t.pairs.give(id)
+}
+
+func (t *Table[S]) find(h uint64, binding uint32, subject S) (slot int, id uint32) {
+	return t.found.find(h, func(id uint32) bool {
+		p := t.pairs.at(id)
+		return p.binding == binding && t.equal(p.subject, subject)
+	})
+}
+
+func (t *Table[S]) head(key uint64) (slot int, id uint32) {
+	return t.read.find(key, func(id uint32) bool { return t.edges.at(id).key == key })
+}
+
+// same reports whether a pair's list is of these keys, in the order of link.
+func (t *Table[S]) same(id uint32, keys []uint64) bool {
+	for i := len(keys) - 1; i >= 0; i-- {
+		if id == 0 || t.edges.at(id).key != keys[i] {
+			return false
+		}
+		id = t.edges.at(id).ofPair
+	}
+	return id == 0
+}
+
+func (t *Table[S]) link(id uint32, p *pair[S], keys []uint64) {
+	for _, key := range keys {
+		at := t.edges.take()
+		slot, head := t.head(key)
+		*t.edges.at(at) = edge{key: key, pair: id, ofPair: p.edges, ofKey: head}
+		p.edges = at
+		if head != 0 {
+			t.edges.at(head).ofKeyPrev = at
+			t.read.slots[slot] = at
+			continue
+		}
+		if t.read.full() {
+			t.read.grow(func(id uint32) uint64 { return t.edges.at(id).key })
+		}
+		t.read.put(key, at)
+	}
+}
+
+func (t *Table[S]) unlink(p *pair[S]) {
+	for id := p.edges; id != 0; {
+		e := t.edges.at(id)
+		switch {
+		case e.ofKeyPrev != 0:
+			t.edges.at(e.ofKeyPrev).ofKey = e.ofKey
+		default:
+			slot, _ := t.head(e.key)
+			if e.ofKey != 0 {
+				t.read.slots[slot] = e.ofKey
+			} else {
+				t.read.remove(slot, func(id uint32) uint64 { return t.edges.at(id).key })
+			}
+		}
+		if e.ofKey != 0 {
+			t.edges.at(e.ofKey).ofKeyPrev = e.ofKeyPrev
+		}
+		next := e.ofPair
+		*e = edge{}
+		t.edges.give(id)
+		id = next
+	}
+	p.edges = 0
+}

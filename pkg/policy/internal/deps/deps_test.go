@@ -1,0 +1,148 @@
+package deps
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+type subject struct{ id, payload int }
+
+// newTable hashes badly on purpose: what has one hash must still be told apart.
+func newTable(spread uint64) *Table[subject] {
+	return New(func(b uint32, s subject) uint64 { return (uint64(b)*31 + uint64(s.id)) % spread },
+		func(a, b subject) bool { return a.id == b.id })
+}
+
+// TestTableIsAMap drives a table and a plain map with the same random calls.
+func TestTableIsAMap(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	type name struct {
+		binding uint32
+		id      int
+	}
+	for _, spread := range []uint64{7, 1 << 40} {
+		rnd := rand.New(rand.NewPCG(seed, spread))
+		table, model := newTable(spread), map[name][]uint64{}
+		payload := map[name]int{}
+		for step := range 20_000 {
+			at := name{rnd.Uint32N(3), rnd.IntN(60)}
+			s := subject{at.id, step}
+			switch rnd.IntN(50) {
+			case 0:
+				table.RemoveBinding(at.binding)
+				maps.DeleteFunc(model, func(n name, _ []uint64) bool { return n.binding == at.binding })
+			case 1, 2, 3:
+				table.Touch(at.binding, s)
+				if model[at] != nil {
+					payload[at] = step
+				}
+			default:
+				var keys []uint64
+				for k := range uint64(40) {
+					if rnd.IntN(12) == 0 {
+						keys = append(keys, k*spread/3)
+					}
+				}
+				keys = slices.Compact(keys)
+				table.Set(at.binding, s, keys)
+				payload[at] = step
+				if model[at] = keys; len(keys) == 0 {
+					delete(model, at)
+				}
+			}
+			if step%97 == 0 {
+				checkTable(t, table, model, spread, func(b uint32, s subject) bool { return payload[name{b, s.id}] == s.payload },
+					func(b uint32, id int) name { return name{b, id} })
+			}
+		}
+	}
+}
+
+func checkTable[N comparable](t *testing.T, table *Table[subject], model map[N][]uint64, spread uint64, fresh func(uint32, subject) bool, named func(uint32, int) N) {
+	t.Helper()
+	edges := 0
+	for _, keys := range model {
+		edges += len(keys)
+	}
+	if p, e, _ := table.Size(); p != len(model) || e != edges {
+		t.Fatalf("%d pairs and %d edges, want %d and %d", p, e, len(model), edges)
+	}
+	for k := range uint64(40) {
+		key := k * spread / 3
+		got, want := map[N]int{}, map[N]int{}
+		for b, s := range table.Readers(key) {
+			got[named(b, s.id)]++
+			if !fresh(b, s) {
+				t.Fatalf("binding %d: subject %v is not the last one", b, s)
+			}
+		}
+		for n, keys := range model {
+			if slices.Contains(keys, key) {
+				want[n] = 1
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Fatalf("readers of %d: %v, want %v", key, got, want)
+		}
+	}
+	all := map[N]int{}
+	for b := range uint32(3) {
+		for s := range table.Pairs(b) {
+			n := named(b, s.id)
+			all[n]++
+			got := slices.Sorted(table.Reads(b, s))
+			if !slices.Equal(got, slices.Sorted(slices.Values(model[n]))) {
+				t.Fatalf("reads of %v: %v, want %v", n, got, model[n])
+			}
+		}
+	}
+	if len(all) != len(model) {
+		t.Fatalf("%d pairs, want %d", len(all), len(model))
+	}
+}
+
+// TestEdgesAreCompact holds the cost of what an evaluation read: at most 48 bytes
+// an edge, the pair that it hangs on included, from two edges a pair on.
+func TestEdgesAreCompact(t *testing.T) {
+	type small struct{ scope, entry *int } // as an aggregate.Object
+	const pairs = 300_000
+	for _, each := range []int{1, 2, 4} {
+		x := make([]int, pairs)
+		table := New(func(b uint32, s small) uint64 {
+			return (uint64(b) + 1) * uint64(*s.entry+1) * 0x9E3779B97F4A7C15 >> 7
+		}, func(a, b small) bool { return a == b })
+		for i := range pairs {
+			x[i] = i
+			keys := make([]uint64, each)
+			for j := range keys {
+				keys[j] = uint64(i*each+j+1) * 0x9E3779B97F4A7C15
+			}
+			table.Set(0, small{entry: &x[i]}, keys)
+		}
+		_, edges, bytes := table.Size()
+		perEdge, limit := float64(bytes)/float64(edges), 48.0
+		t.Logf("%d keys a pair: %.1f bytes an edge", each, perEdge)
+		if each == 1 {
+			limit = 72 // one edge carries all of its pair
+		}
+		if perEdge > limit {
+			t.Errorf("%d keys a pair: %.1f bytes an edge, want at most %.0f", each, perEdge, limit)
+		}
+	}
+}
+
+func TestEmptyTable(t *testing.T) {
+	table := newTable(5)
+	for range table.Readers(1) {
+		t.Error("a reader")
+	}
+	table.Set(0, subject{}, nil)
+	table.Touch(0, subject{})
+	table.RemoveBinding(0)
+	if p, e, b := table.Size(); p != 0 || e != 0 || b != 0 {
+		t.Errorf("%d pairs, %d edges, %d bytes", p, e, b)
+	}
+}
