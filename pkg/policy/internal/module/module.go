@@ -1,9 +1,9 @@
-// Package module loads policies: it parses Rego and its METADATA, compiles it
-// strictly, refuses what the house refuses, and finds out what each package can
-// read.
 package module
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -18,7 +18,7 @@ type File struct {
 
 // Source is a tree of files. A package belongs to one source.
 type Source struct {
-	Name  string
+	Name  string // unique; files are reported as Name/Path, or as Path without one
 	Files []File
 }
 
@@ -47,29 +47,33 @@ type Remedy struct {
 // ViewRef names a view.
 type ViewRef struct{ Package, View string }
 
-// View is a view of a package.
+// View is a view of a package. It is fed by the package's kinds.
 type View struct {
 	Name string
 	Mask *mask.Mask // of input.object
-	Row  int        // of the rule in the package's file
+	Row  int        // of its first rule, in File
+	File string
 }
 
 // Reads is what the rules of a package, its own functions included, can read.
+// Lists are sorted and have no repetitions.
 type Reads struct {
 	Object  *mask.Mask // of input.object; nil when it is not read
-	Views   []ViewRef  // sorted
-	ByName  []KindRef  // data.fleet.by_name[kind]
-	Objects []KindRef  // data.fleet.objects[kind]
+	Views   []ViewRef
+	ByName  []KindRef              // data.fleet.by_name[kind]
+	Objects []KindRef              // data.fleet.objects[kind]
+	Fleet   map[KindRef]*mask.Mask // of each object of a kind, read by either way
 	Scopes  bool
 	Names   bool       // data.fleet.names
 	Members *mask.Mask // of data.fleet.members[_]; nil when not read
-	Member  *mask.Mask // of input.member
+	Member  *mask.Mask // of input.member; nil when not read
 }
 
 // Package is one policy.
 type Package struct {
 	Name         string // as after data., e.g. "federator.network.unique_ingress_host"
-	Source, File string
+	Source, File string // File is the one with its METADATA, as findings name it
+	Row          int    // of its METADATA
 	Title        string
 	Description  string
 	Severity     string // low, medium, high or critical
@@ -79,17 +83,58 @@ type Package struct {
 	SubjectView  string // of a ViewSubject
 	Remedies     []Remedy
 	Parameters   *Schema // nil: the package takes none
-	Views        []View
+	Views        []View  // by name
 	Reads        Reads
-}
+	Wide         []Finding // reads that every member, or every key of a view, answers
 
-// Schema is the JSON schema of a package's parameters.
-type Schema struct {
-	Raw map[string]any
+	annotations *ast.Annotations
+	modules     []*ast.Module          // as written
+	rules       []*ast.Rule            // compiled
+	byName      map[string][]*ast.Rule // the same, by the first part of their names
 }
 
 // Set is what one load gave: immutable, for any number of goroutines.
 type Set struct {
 	Compiler *ast.Compiler
 	Packages []*Package // by name
+	// Modules are the files as parsed, and Tests those named *_test.rego, which
+	// are no part of the running set, by the name that findings give them.
+	Modules, Tests map[string]*ast.Module
+	// Skipped are the files that say nothing to the running set.
+	Skipped []string
+}
+
+// Package returns the package of a name, nil when there is none.
+func (s *Set) Package(name string) *Package {
+	i, ok := slices.BinarySearchFunc(s.Packages, name, func(p *Package, name string) int { return cmp.Compare(p.Name, name) })
+	if !ok {
+		return nil
+	}
+	return s.Packages[i]
+}
+
+// View returns the view of a name, nil when there is none.
+func (p *Package) View(name string) *View {
+	i, ok := slices.BinarySearchFunc(p.Views, name, func(v View, name string) int { return cmp.Compare(v.Name, name) })
+	if !ok {
+		return nil
+	}
+	return &p.Views[i]
+}
+
+// Kinds returns the kinds that the packages judge, feed views from or read,
+// sorted, and whether one is about every kind.
+func (s *Set) Kinds() (kinds []KindRef, anyKind bool) {
+	for _, p := range s.Packages {
+		kinds = slices.Concat(kinds, p.Kinds, p.Reads.ByName, p.Reads.Objects)
+		anyKind = anyKind || p.AnyKind
+	}
+	return sortKinds(kinds), anyKind
+}
+
+func sortKinds(kinds []KindRef) []KindRef {
+	slices.SortFunc(kinds, func(a, b KindRef) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Version, b.Version))
+	})
+	return slices.Compact(kinds)
 }

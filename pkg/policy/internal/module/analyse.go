@@ -1,0 +1,344 @@
+package module
+
+import (
+	"fmt"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// analysis is the abstract evaluation of some rules of a package, and of what they
+// call. It repeats until no source and no read is new.
+type analysis struct {
+	l      *loader
+	p      *Package
+	view   bool   // of a view: sees its object only
+	what   string // for messages
+	report *findings
+	wide   findings
+
+	input, members *node
+	fleet          map[KindRef]*node // an object of a kind
+	fleetReads     fleetReads
+
+	rules   map[*ast.Rule]bool // that are reached; an else belongs to its rule
+	order   []*ast.Rule
+	vars    map[variable]set
+	results map[*ast.Rule]set // values of rules that have one
+	made    map[any]*node     // by term
+	bound   map[variable]int  // in how many places a variable is given a value
+	given   map[variable]bool // it is, patterns included, by more than a reference's step
+	guards  map[string]bool   // what the subject's kind is compared with
+	guarded bool              // it is compared with something
+
+	now           *ast.Location // of the expression that is evaluated
+	changed, lost bool
+	nodes         int
+}
+
+// variable is a variable of a rule, its else branches included.
+type variable struct {
+	rule *ast.Rule
+	name ast.Var
+}
+
+// analyse evaluates the rules of a package that are wanted.
+func (l *loader) analyse(p *Package, view string, wanted func(*ast.Rule) bool) *analysis {
+	a := &analysis{
+		l: l, p: p, view: view != "", what: view, report: &findings{},
+		fleet: map[KindRef]*node{}, rules: map[*ast.Rule]bool{}, vars: map[variable]set{}, results: map[*ast.Rule]set{},
+		made: map[any]*node{}, bound: map[variable]int{}, given: map[variable]bool{}, guards: map[string]bool{},
+	}
+	a.fleetReads.init()
+	a.input, a.members = a.place(nil, nil), a.place(nil, nil)
+	for _, r := range p.rules {
+		if wanted(r) {
+			a.reach(r)
+		}
+	}
+	for round := 0; ; round++ {
+		a.changed = false
+		// What one round reports, the next does again: the last one counts.
+		a.report.list, a.wide.list = nil, nil
+		for i := 0; i < len(a.order); i++ { // grows
+			a.rule(a.order[i])
+		}
+		if l.work > maxWork {
+			l.bad.at("too-complex", p.modules[0].Package.Location, "what package %s reads takes too long to find out", p.Name)
+			return a
+		}
+		if a.lost = a.lost || round == maxRounds; a.lost || !a.changed {
+			break
+		}
+	}
+	a.checkInput()
+	for _, f := range a.report.sorted() {
+		l.bad.add(f)
+	}
+	return a
+}
+
+// reach adds a rule, and counts where its variables are given values.
+func (a *analysis) reach(r *ast.Rule) {
+	if a.rules[r] {
+		return
+	}
+	a.rules[r], a.changed = true, true
+	a.order = append(a.order, r)
+	a.results[r] = set{}
+	a.count(r)
+}
+
+// rule evaluates a rule and its else branches.
+func (a *analysis) rule(r *ast.Rule) {
+	for b := r; b != nil; b = b.Else {
+		s := scope{a, r}
+		a.now = b.Location
+		s.body(b.Body)
+		a.now = b.Location
+		s.head(b)
+	}
+}
+
+// scope evaluates within one rule.
+type scope struct {
+	*analysis
+	rule *ast.Rule
+}
+
+// head takes what a rule gives.
+func (s scope) head(b *ast.Rule) {
+	h := b.Head
+	for _, t := range h.Ref()[1:] {
+		s.use(s.term(t))
+	}
+	if h.Key != nil {
+		s.use(s.term(h.Key))
+	}
+	if h.Value == nil {
+		return
+	}
+	v := s.term(h.Value)
+	if h.Key != nil || !constantRef(h.Ref()) {
+		// Two values of one key contradict each other when they differ anywhere.
+		s.use(v)
+		return
+	}
+	if !s.consistent(s.rule) {
+		s.use(v)
+	}
+	s.join(s.results[s.rule], v)
+}
+
+// body evaluates expressions.
+func (s scope) body(b ast.Body) {
+	for _, e := range b {
+		if s.l.work++; s.l.work > maxWork {
+			return
+		}
+		s.expr(e)
+	}
+}
+
+func (s scope) expr(e *ast.Expr) {
+	if e.Location != nil && e.Location.File != "" {
+		s.now = e.Location
+	}
+	if len(e.With) > 0 {
+		s.report.at("with", e.Location, "with is for tests: it would hide what a policy reads")
+	}
+	switch t := e.Terms.(type) {
+	case *ast.Term:
+		s.term(t) // whether it is there, and not false
+	case *ast.Every:
+		d := s.step(s.term(t.Domain), "", false, t.Domain.Location)
+		if t.Key != nil {
+			s.assign(t.Key, set{})
+		}
+		s.assign(t.Value, d)
+		s.body(t.Body)
+	case []*ast.Term:
+		if e.IsEquality() && len(t) == 3 {
+			s.unify(t[1], t[2])
+			s.guard(t[1], t[2])
+			return
+		}
+		s.call(t, e.Location)
+	}
+}
+
+// unify evaluates a = b.
+func (s scope) unify(x, y *ast.Term) {
+	from, to := s.term(x), s.term(y)
+	_, xVar := x.Value.(ast.Var)
+	_, yVar := y.Value.(ast.Var)
+	switch {
+	case xVar && yVar:
+		s.assign(x, to)
+		s.assign(y, from)
+	case xVar:
+		s.assign(x, to)
+	case yVar:
+		s.assign(y, from)
+	default:
+		// A comparison, or a pattern, whose variables get parts of what is whole.
+		s.use(from)
+		s.use(to)
+	}
+}
+
+// assign gives a variable sources; where it has several values, these are compared.
+func (s scope) assign(t *ast.Term, from set) {
+	v, ok := t.Value.(ast.Var)
+	if !ok {
+		s.use(from)
+		s.use(s.term(t))
+		return
+	}
+	key := variable{s.rule, v}
+	have := s.vars[key]
+	if have == nil {
+		have = set{}
+		s.vars[key] = have
+	}
+	s.join(have, from)
+	if s.bound[key] > 1 {
+		s.use(have)
+	}
+}
+
+// term returns the sources of a term, and marks what evaluating it reads.
+func (s scope) term(t *ast.Term) set {
+	switch v := t.Value.(type) {
+	case ast.Var:
+		switch {
+		case v.Equal(ast.InputRootDocument.Value):
+			return set{s.input: true}
+		case v.Equal(ast.DefaultRootDocument.Value):
+			return s.data(ast.Ref{t}, t.Location)
+		}
+		return s.vars[variable{s.rule, v}]
+	case ast.Ref:
+		return s.ref(v, t.Location)
+	case ast.Call:
+		return s.call(v, t.Location)
+	case *ast.Array:
+		n := s.maker(t)
+		for i := range v.Len() {
+			s.give(n, s.term(v.Elem(i)))
+		}
+		return set{n: true}
+	case ast.Object:
+		n := s.maker(t)
+		v.Foreach(func(key, value *ast.Term) {
+			s.use(s.term(key))
+			s.give(n, s.term(value))
+		})
+		return set{n: true}
+	case ast.Set:
+		// Equal members are one: all of them is compared.
+		v.Foreach(func(m *ast.Term) { s.use(s.term(m)) })
+	case *ast.ArrayComprehension:
+		s.body(v.Body)
+		n := s.maker(t)
+		s.give(n, s.term(v.Term))
+		return set{n: true}
+	case *ast.SetComprehension:
+		s.body(v.Body)
+		s.use(s.term(v.Term))
+	case *ast.ObjectComprehension:
+		s.body(v.Body)
+		s.use(s.term(v.Key))
+		s.use(s.term(v.Value))
+	case *ast.TemplateString:
+		for _, p := range v.Parts {
+			switch p := p.(type) {
+			case *ast.Term:
+				s.use(s.term(p))
+			case *ast.Expr:
+				s.expr(p)
+			}
+		}
+	}
+	return set{}
+}
+
+// maker returns the source that a term is.
+func (s scope) maker(t *ast.Term) *node {
+	n := s.made[t]
+	if n == nil {
+		n = &node{made: true, of: set{}, loc: t.Location}
+		s.made[t] = n
+		s.changed = true
+		if s.nodes++; s.nodes > maxNodes {
+			s.lost = true
+		}
+	}
+	return n
+}
+
+// ref evaluates a reference.
+func (s scope) ref(r ast.Ref, loc *ast.Location) set {
+	if loc == nil || loc.File == "" {
+		loc = s.now // OPA made the term
+	}
+	head := r[0]
+	if head.Equal(ast.DefaultRootDocument) {
+		return s.data(r, loc)
+	}
+	return s.steps(s.term(head), r[1:], loc)
+}
+
+// steps follows the steps of a reference from sources.
+func (s scope) steps(from set, path []*ast.Term, loc *ast.Location) set {
+	for _, t := range path {
+		key, constant := t.Value.(ast.String)
+		if !constant {
+			s.use(s.term(t)) // as a key it is compared
+		}
+		from = s.step(from, string(key), constant, loc)
+	}
+	return from
+}
+
+// checkInput reports what was read of the input that the subject has not.
+func (a *analysis) checkInput() {
+	allowed, subject := inputOf(a.p, a.view)
+	if a.input.all || a.input.elem != nil {
+		if a.view {
+			a.report.at("view-reads", a.where(a.input), "%s reads the whole input; a view sees input.ref and input.object only", a.what)
+		}
+	}
+	for key, n := range a.input.fields {
+		if !allowed[key] {
+			code := "input"
+			if a.view {
+				code = "view-reads"
+			}
+			a.report.at(code, n.loc, "input.%s: %s has no such input", shorten(key), subject)
+		}
+	}
+}
+
+// where is the place of a whole read: that of the first read below, or the package.
+func (a *analysis) where(n *node) *ast.Location {
+	if n.elem != nil && n.elem.loc != nil {
+		return n.elem.loc
+	}
+	if len(a.order) > 0 {
+		return a.order[0].Location
+	}
+	return a.p.modules[0].Package.Location
+}
+
+// inputOf returns what input a package's subject has.
+func inputOf(p *Package, view bool) (map[string]bool, string) {
+	switch {
+	case view:
+		return map[string]bool{"ref": true, "object": true}, "a view"
+	case p.Subject == MemberSubject:
+		return map[string]bool{"member": true, "parameters": true}, "the subject member"
+	case p.Subject == ViewSubject:
+		return map[string]bool{"key": true, "entries": true, "parameters": true}, fmt.Sprintf("the subject view.%s", p.SubjectView)
+	}
+	return map[string]bool{"ref": true, "object": true, "member": true, "parameters": true}, "the subject object"
+}

@@ -1,0 +1,182 @@
+package module
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// packageName writes the path of a package as it follows "data.", or reports that
+// a part of it is no identifier.
+func packageName(p *ast.Package) (string, bool) {
+	parts := make([]string, 0, len(p.Path))
+	for _, t := range p.Path[1:] {
+		s, ok := t.Value.(ast.String)
+		if !ok || !ast.IsVarCompatibleString(string(s)) {
+			return "", false
+		}
+		parts = append(parts, string(s))
+	}
+	return strings.Join(parts, "."), true
+}
+
+// collect groups modules by package, and reads their METADATA.
+func (l *loader) collect() {
+	for _, file := range slices.Sorted(maps.Keys(l.set.Modules)) {
+		m := l.set.Modules[file]
+		name, ok := packageName(m.Package)
+		switch {
+		case !ok:
+			l.bad.at("package", m.Package.Location, "a part of the package's name is no identifier")
+			continue
+		case name == "fleet" || strings.HasPrefix(name, "fleet."):
+			l.bad.at("package", m.Package.Location, "data.fleet holds the documents of the fleet")
+			continue
+		}
+		p := l.packages[name]
+		if p == nil {
+			p = &Package{Name: name, Source: l.source[file], File: file, Row: m.Package.Location.Row}
+			l.packages[name] = p
+		}
+		if p.Source != l.source[file] {
+			l.bad.at("package", m.Package.Location, "package %s is already that of source %q", name, p.Source)
+			continue
+		}
+		p.modules = append(p.modules, m)
+		for _, a := range m.Annotations {
+			if a.Scope == "package" {
+				l.annotated(p, file, a)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.packages)) {
+		p := l.packages[name]
+		if p.annotations == nil && !library(name) {
+			l.bad.at("metadata", p.modules[0].Package.Location, "package %s has no METADATA with custom.severity and custom.kinds", name)
+		}
+		if !library(name) {
+			l.set.Packages = append(l.set.Packages, p)
+		}
+	}
+}
+
+func (l *loader) annotated(p *Package, file string, a *ast.Annotations) {
+	if library(p.Name) {
+		return
+	}
+	if p.annotations != nil {
+		l.bad.at("metadata", a.Location, "the package has METADATA in %s already", p.File)
+		return
+	}
+	p.File = file
+	(&metadata{bad: &l.bad, text: l.text[file], a: a, p: p}).read()
+}
+
+// compile compiles the running set, and then it with the tests, so that these are
+// known to be good as well.
+func (l *loader) compile() {
+	defer recovered("", &l.bad, func() {})
+	c := ast.NewCompiler().WithCapabilities(capabilities()).WithStrict(true).SetErrorLimit(0)
+	if c.Compile(l.set.Modules); c.Failed() {
+		l.bad.opa("compile", "", c.Errors)
+		return
+	}
+	l.set.Compiler = c
+	for _, m := range c.Modules {
+		name, _ := packageName(m.Package)
+		p := l.packages[name]
+		p.rules = append(p.rules, m.Rules...)
+	}
+	for _, p := range l.packages {
+		slices.SortStableFunc(p.rules, func(a, b *ast.Rule) int { return compareLocations(a.Location, b.Location) })
+		p.byName = make(map[string][]*ast.Rule, len(p.rules))
+		for _, r := range p.rules {
+			first := name(r.Head.Ref()[0])
+			p.byName[first] = append(p.byName[first], r)
+		}
+	}
+	if len(l.set.Tests) == 0 {
+		return
+	}
+	all := maps.Clone(l.set.Modules)
+	maps.Copy(all, l.set.Tests)
+	t := ast.NewCompiler().WithCapabilities(capabilities()).WithStrict(true).SetErrorLimit(0)
+	if t.Compile(all); t.Failed() {
+		l.bad.opa("compile", "", t.Errors)
+	}
+}
+
+func compareLocations(a, b *ast.Location) int {
+	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Col, b.Col))
+}
+
+// checkAll checks the rules of every package, and finds what they read.
+func (l *loader) checkAll() {
+	for _, p := range l.set.Packages {
+		l.views(p)
+	}
+	for _, p := range l.set.Packages {
+		l.check(p)
+	}
+}
+
+// views finds the views of a package.
+func (l *loader) views(p *Package) {
+	for _, r := range p.rules {
+		ref := r.Head.Ref()
+		if ref[0].Value.Compare(ast.Var("view")) != 0 {
+			continue
+		}
+		name := ast.String("")
+		if len(ref) > 1 {
+			name, _ = ref[1].Value.(ast.String)
+		}
+		if len(ref) != 3 || name == "" || r.Head.RuleKind() != ast.MultiValue || r.Default || len(r.Head.Args) > 0 || r.Else != nil {
+			l.bad.at("view", r.Location, "a view is written view.NAME[key] contains value, with one key")
+			continue
+		}
+		if p.View(string(name)) == nil {
+			p.Views = append(p.Views, View{Name: string(name), Row: r.Location.Row, File: r.Location.File})
+			slices.SortFunc(p.Views, func(a, b View) int { return cmp.Compare(a.Name, b.Name) })
+		}
+	}
+}
+
+// check checks one package whose views are known.
+func (l *loader) check(p *Package) {
+	loc := p.modules[0].Package.Location
+	violations := 0
+	for _, r := range p.rules {
+		if r.Head.Ref()[0].Value.Compare(ast.Var("violation")) != 0 {
+			continue
+		}
+		violations++
+		if len(r.Head.Ref()) != 1 || r.Head.RuleKind() != ast.MultiValue || len(r.Head.Args) > 0 {
+			l.bad.at("violation", r.Location, "violation is written violation contains {…}")
+		}
+	}
+	meta := p.annotations.Location
+	switch {
+	case violations == 0 && len(p.Views) == 0:
+		l.bad.at("violation", loc, "package %s has neither violation nor views; helpers for others belong in federator.lib.*", p.Name)
+	case p.Subject == ViewSubject && p.View(p.SubjectView) == nil:
+		l.bad.at("subject", meta, "custom.subject: the package has no view %q", p.SubjectView)
+	case len(p.Kinds) == 0 && !p.AnyKind && (p.Subject == ObjectSubject || len(p.Views) > 0):
+		l.bad.at("kinds", meta, `METADATA has no custom.kinds: which kinds are judged or feed views; "*" is all`)
+	}
+	for i := range p.Views {
+		v := &p.Views[i]
+		a := l.analyse(p, "view "+v.Name, func(r *ast.Rule) bool { return isView(r, v.Name) })
+		v.Mask = a.object()
+	}
+	a := l.analyse(p, "", func(r *ast.Rule) bool { return r.Head.Ref()[0].Value.Compare(ast.Var("violation")) == 0 })
+	p.Reads, p.Wide = a.reads(), a.wide.sorted()
+}
+
+func isView(r *ast.Rule, name string) bool {
+	ref := r.Head.Ref()
+	return len(ref) > 1 && ref[0].Value.Compare(ast.Var("view")) == 0 && ref[1].Value.Compare(ast.String(name)) == 0
+}

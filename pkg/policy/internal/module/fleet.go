@@ -1,0 +1,283 @@
+package module
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/policy/internal/mask"
+)
+
+// fleetReads are the documents of data.fleet that are read.
+type fleetReads struct {
+	views           map[ViewRef]bool
+	byName, objects map[KindRef]bool
+	scopes, names   bool
+	members         bool
+}
+
+func (f *fleetReads) init() {
+	f.views, f.byName, f.objects = map[ViewRef]bool{}, map[KindRef]bool{}, map[KindRef]bool{}
+}
+
+// data evaluates a reference into data.
+func (s scope) data(r ast.Ref, loc *ast.Location) set {
+	if len(r) < 2 || name(r[1]) == "" {
+		s.report.at("data", loc, "%s is all there is, as one value", r)
+		return set{}
+	}
+	if r[1].Value.Compare(ast.String("fleet")) != 0 {
+		return s.own(r, loc)
+	}
+	if s.view {
+		s.report.at("view-reads", loc, "%s reads %s; a view sees input.ref and input.object only", s.what, shorten(r.String()))
+		return set{}
+	}
+	section := ast.String("")
+	if len(r) > 2 {
+		section, _ = r[2].Value.(ast.String)
+	}
+	for _, t := range r[min(3, len(r)):] {
+		if _, constant := t.Value.(ast.String); !constant {
+			s.use(s.term(t))
+		}
+	}
+	switch section {
+	case "objects", "by_name":
+		return s.objects(r, loc, section == "objects")
+	case "views":
+		s.views(r, loc)
+		return set{}
+	case "members":
+		s.fleetReads.members = true
+		if len(r) == 3 {
+			return set{s.membersDocument(): true}
+		}
+		return s.steps(set{s.members: true}, r[4:], loc)
+	case "scopes":
+		s.fleetReads.scopes = true
+		return set{}
+	case "names":
+		s.fleetReads.names = true
+		return set{}
+	}
+	s.report.at("data", loc, "%s: a policy reads views, by_name, objects, members, names or scopes of data.fleet", shorten(r.String()))
+	return set{}
+}
+
+// membersDocument is the source of data.fleet.members.
+func (s scope) membersDocument() *node {
+	n := s.made["members"]
+	if n == nil {
+		n = &node{made: true, of: set{s.members: true}}
+		s.made["members"] = n
+		s.changed = true
+	}
+	return n
+}
+
+// objects evaluates data.fleet.objects[kind][member][namespace][name] and
+// data.fleet.by_name[kind][namespace][name][member], whole or in part.
+func (s scope) objects(r ast.Ref, loc *ast.Location, byMember bool) set {
+	text, constant := ast.String(""), false
+	if len(r) > 3 {
+		text, constant = r[3].Value.(ast.String)
+	}
+	switch {
+	case len(r) > 3 && !constant:
+		s.report.at("kind", loc, "%s: the kind is no constant string", shorten(r.String()))
+		return set{}
+	case len(r) < 5:
+		s.report.at("data", loc, "%s is the whole fleet's, as one value; step into it", shorten(r.String()))
+		return set{}
+	}
+	k, err := ParseKind(string(text))
+	if err != nil {
+		s.report.at("kind", loc, "%v", err)
+		return set{}
+	}
+	reads := s.fleetReads.byName
+	if byMember {
+		reads = s.fleetReads.objects
+		if s.unbound(r[4]) {
+			s.wide.add(located(SeverityWarning, "unbound-member", loc, "%s is read of every member; by_name finds one name in all of them", text))
+		}
+	} else if s.unbound(r[4]) || len(r) < 6 || s.unbound(r[5]) {
+		s.wide.add(located(SeverityWarning, "unbound-name", loc, "%s of every name is read; bind namespace and name", text))
+	}
+	if !reads[k] {
+		reads[k], s.changed = true, true
+	}
+	object := s.fleet[k]
+	if object == nil {
+		object = s.place(nil, loc)
+		s.fleet[k] = object
+	}
+	if len(r) >= 7 {
+		return s.steps(set{object: true}, r[7:], loc)
+	}
+	// A document of objects: as many levels as the reference leaves out.
+	document := set{object: true}
+	for missing := range 7 - len(r) {
+		document = set{s.level(k, byMember, missing, document): true}
+	}
+	return document
+}
+
+// level returns the source of a document whose members have the given sources.
+func (s scope) level(k KindRef, byMember bool, height int, members set) *node {
+	key := struct {
+		k        KindRef
+		byMember bool
+		height   int
+	}{k, byMember, height}
+	n := s.made[key]
+	if n == nil {
+		n = &node{made: true, of: set{}}
+		s.made[key] = n
+		s.changed = true
+	}
+	s.give(n, members)
+	return n
+}
+
+// views evaluates data.fleet.views[package].view[key].
+func (s scope) views(r ast.Ref, loc *ast.Location) {
+	if len(r) < 5 {
+		s.report.at("data", loc, "%s is all views, as one value; name package and view", shorten(r.String()))
+		return
+	}
+	pkg, ok1 := r[3].Value.(ast.String)
+	view, ok2 := r[4].Value.(ast.String)
+	if !ok1 || !ok2 {
+		s.report.at("view", loc, "%s: the package and the view are no constant strings", shorten(r.String()))
+		return
+	}
+	of := s.l.packages[string(pkg)]
+	if of == nil || of.View(string(view)) == nil {
+		s.report.at("view", loc, "%s: package %s has no view %s", shorten(r.String()), shorten(string(pkg)), shorten(string(view)))
+		return
+	}
+	s.fleetReads.views[ViewRef{string(pkg), string(view)}] = true
+	if len(r) == 5 || s.unbound(r[5]) {
+		s.wide.add(located(SeverityWarning, "view-scan", loc, "every key of view %s is read; look one up", view))
+	}
+}
+
+// unbound reports whether nothing but references give a variable its values.
+func (s scope) unbound(t *ast.Term) bool {
+	v, ok := t.Value.(ast.Var)
+	return ok && !s.given[variable{s.rule, v}]
+}
+
+// constantRef reports whether a rule's reference has constant steps only.
+func constantRef(r ast.Ref) bool {
+	for _, t := range r[1:] {
+		if _, ok := t.Value.(ast.String); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// own evaluates a reference to rules of the package or of a library.
+func (s scope) own(r ast.Ref, loc *ast.Location) set {
+	p, rest := s.owner(r, loc)
+	if p == nil {
+		return set{}
+	}
+	out, found := set{}, false
+	for _, rule := range p.byName[name(rest[0])] {
+		shared, covers := overlap(rule.Head.Ref(), rest)
+		if !shared || len(rule.Head.Args) > 0 {
+			continue
+		}
+		found = true
+		s.reach(rule)
+		h := rule.Head
+		switch {
+		case !covers:
+			s.use(s.results[rule]) // a part of the tree of rules, as one value
+		case h.RuleKind() == ast.MultiValue || len(rest) < len(h.Ref()) || !constantRef(h.Ref()):
+			// Read whole where it was made.
+		default:
+			for n := range s.steps(s.results[rule], rest[len(h.Ref()):], loc) {
+				out[n] = true
+			}
+		}
+	}
+	for _, t := range rest {
+		if _, constant := t.Value.(ast.String); !constant {
+			s.use(s.term(t))
+		}
+	}
+	if !found {
+		s.report.at("undefined", loc, "%s: the package has no such rule", shorten(r.String()))
+	}
+	return out
+}
+
+// overlap reports whether a reference within a package reaches a rule, and whether
+// it goes as far as the rule's own name.
+func overlap(rule, rest ast.Ref) (shared, covers bool) {
+	for i, t := range rule {
+		if i > 0 {
+			if _, ok := t.Value.(ast.String); !ok {
+				return true, true // a key of the rule's, not of its name
+			}
+		}
+		if i == len(rest) {
+			return true, false
+		}
+		_, constant := rest[i].Value.(ast.String)
+		if !constant {
+			return i > 0, false
+		}
+		if name(t) != name(rest[i]) {
+			return false, false
+		}
+	}
+	return true, true
+}
+
+// object is what was read of input.object.
+func (a *analysis) object() *mask.Mask {
+	if a.lost {
+		return mask.Whole()
+	}
+	return a.input.below("object")
+}
+
+// reads is what was read at all.
+func (a *analysis) reads() Reads {
+	f := &a.fleetReads
+	r := Reads{
+		Object:  a.object(),
+		Views:   slices.Collect(maps.Keys(f.views)),
+		ByName:  sortKinds(slices.Collect(maps.Keys(f.byName))),
+		Objects: sortKinds(slices.Collect(maps.Keys(f.objects))),
+		Scopes:  f.scopes,
+		Names:   f.names,
+		Member:  a.input.below("member"),
+		Fleet:   make(map[KindRef]*mask.Mask, len(a.fleet)),
+	}
+	slices.SortFunc(r.Views, func(x, y ViewRef) int { return cmp.Or(cmp.Compare(x.Package, y.Package), cmp.Compare(x.View, y.View)) })
+	if f.members {
+		r.Members = a.members.mask()
+	}
+	for k, n := range a.fleet {
+		r.Fleet[k] = n.mask()
+	}
+	if a.lost {
+		r.Member = mask.Whole()
+		if f.members {
+			r.Members = mask.Whole()
+		}
+		for k := range a.fleet {
+			r.Fleet[k] = mask.Whole()
+		}
+	}
+	return r
+}

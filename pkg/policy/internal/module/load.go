@@ -1,0 +1,152 @@
+package module
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/policy/internal/limits"
+)
+
+// Options bound what Load takes.
+type Options struct {
+	MaxFile  int // bytes of a file; 0 means 256 KiB
+	MaxFiles int // of all sources; 0 means 2,000
+	MaxTotal int // bytes of all sources; 0 means 16 MiB
+}
+
+func (o Options) validate() (Options, error) {
+	for _, bound := range []struct {
+		name  string
+		value *int
+		or    int
+	}{{"MaxFile", &o.MaxFile, 256 << 10}, {"MaxFiles", &o.MaxFiles, 2000}, {"MaxTotal", &o.MaxTotal, 16 << 20}} {
+		switch {
+		case *bound.value < 0:
+			return o, fmt.Errorf("options: %s is negative", bound.name)
+		case *bound.value == 0:
+			*bound.value = bound.or
+		}
+	}
+	return o, nil
+}
+
+// Load makes a Set of sources, or returns Errors with all that is wrong with them.
+func Load(sources []Source, opts Options) (*Set, error) {
+	opts, err := opts.validate()
+	if err != nil {
+		return nil, err
+	}
+	l := &loader{opts: opts, set: &Set{Modules: map[string]*ast.Module{}, Tests: map[string]*ast.Module{}},
+		packages: map[string]*Package{}, source: map[string]string{}, text: map[string][]byte{}, agrees: map[*ast.Rule]bool{}}
+	for _, stage := range []func(){
+		func() { l.readAll(sources) },
+		l.collect,
+		l.compile,
+		l.checkAll,
+	} {
+		stage()
+		if len(l.bad.list) > 0 {
+			return nil, Errors(l.bad.sorted())
+		}
+	}
+	return l.set, nil
+}
+
+// loader is one Load.
+type loader struct {
+	opts     Options
+	bad      findings
+	set      *Set
+	packages map[string]*Package
+	source   map[string]string  // of a file's name
+	text     map[string][]byte  // of a file's name
+	agrees   map[*ast.Rule]bool // whether rules of one value cannot contradict each other
+	work     int                // of analysis, in expressions
+	files    int
+	total    int
+}
+
+// readAll reads the files of all sources.
+func (l *loader) readAll(sources []Source) {
+	names := map[string]bool{}
+	for _, s := range sources {
+		if names[s.Name] {
+			l.bad.file("source", "", "two sources are named %q", s.Name)
+			continue
+		}
+		names[s.Name] = true
+		for _, f := range s.Files {
+			l.read(s.Name, f)
+		}
+	}
+	slices.Sort(l.set.Skipped)
+}
+
+// read reads one file.
+func (l *loader) read(source string, f File) {
+	name := f.Path
+	if source != "" {
+		name = source + "/" + f.Path
+	}
+	base := path.Base(f.Path)
+	switch {
+	case f.Path == "" || path.Clean(f.Path) != f.Path || path.IsAbs(f.Path) || strings.HasPrefix(f.Path, "../") || base == "..":
+		l.bad.file("path", name, "%q is not a clean relative path", shorten(f.Path))
+		return
+	case l.text[name] != nil:
+		l.bad.file("path", name, "the file is there twice")
+		return
+	case !strings.HasSuffix(base, ".rego"):
+		if reason := dataFile(base); reason != "" {
+			l.bad.file("data-file", name, "%s", reason)
+			return
+		}
+		l.set.Skipped = append(l.set.Skipped, name)
+		return
+	case len(f.Data) > l.opts.MaxFile:
+		l.bad.file("too-large", name, "the file has %d bytes; at most %d are taken", len(f.Data), l.opts.MaxFile)
+		return
+	}
+	l.files++
+	l.total += len(f.Data)
+	switch {
+	case l.files > l.opts.MaxFiles:
+		if l.files == l.opts.MaxFiles+1 {
+			l.bad.file("too-many", name, "there are more than %d Rego files", l.opts.MaxFiles)
+		}
+		return
+	case l.total > l.opts.MaxTotal:
+		if l.total-len(f.Data) <= l.opts.MaxTotal {
+			l.bad.file("too-large", name, "the Rego files have more than %d bytes together", l.opts.MaxTotal)
+		}
+		return
+	}
+	l.text[name] = slices.Clip(append([]byte{}, f.Data...))
+	l.source[name] = source
+	m := parse(name, l.text[name], &l.bad)
+	switch {
+	case m == nil:
+	case strings.HasSuffix(base, "_test.rego"):
+		l.set.Tests[name] = m
+	default:
+		l.set.Modules[name] = m
+	}
+}
+
+// dataFile says why a file that is no Rego is refused: OPA would load it as data.
+func dataFile(base string) string {
+	switch base {
+	case "data.json", "data.yaml", "data.yml":
+		return "policies have no data files: write constants as rules, or take parameters"
+	case ".manifest":
+		return "bundles are not taken: a source is a tree of Rego files"
+	}
+	return ""
+}
+
+// capabilities are what policies may use.
+func capabilities() *ast.Capabilities { return limits.Capabilities() }

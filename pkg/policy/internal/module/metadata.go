@@ -1,0 +1,225 @@
+package module
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+var (
+	severities = []string{"low", "medium", "high", "critical"}
+	actions    = []string{"apply", "patch", "delete"}
+	customKeys = []string{"kinds", "parameters", "remedies", "severity", "subject"}
+)
+
+// maxKinds bounds the kinds, and the remedies, that a package names.
+const maxKinds = 200
+
+// metadata reads a package's METADATA, which is at a in the file's text.
+type metadata struct {
+	bad  *findings
+	text []byte
+	a    *ast.Annotations
+	p    *Package
+}
+
+// library reports whether a package is one of helpers for others.
+func library(name string) bool { return strings.HasPrefix(name, "federator.lib.") }
+
+// read fills the package in.
+func (m *metadata) read() {
+	m.p.Title, m.p.Description = m.a.Title, m.a.Description
+	m.p.Row = m.a.Location.Row
+	m.p.annotations = m.a
+	m.severity()
+	m.kinds()
+	m.subject()
+	m.remedies()
+	if raw, ok := m.a.Custom["parameters"]; ok {
+		s, err := newSchema(raw)
+		if err != nil {
+			m.errorf("parameters", "parameters", "custom.parameters: %v", err)
+		}
+		m.p.Parameters = s
+	}
+}
+
+func (m *metadata) severity() {
+	raw, ok := m.a.Custom["severity"]
+	s, isString := raw.(string)
+	switch {
+	case !ok:
+		m.errorf("severity", "custom", "METADATA has no custom.severity: one of %s", strings.Join(severities, ", "))
+	case !isString || !slices.Contains(severities, s):
+		m.errorf("severity", "severity", "custom.severity is %s; it is one of %s", quote(raw), strings.Join(severities, ", "))
+	}
+	m.p.Severity = s
+}
+
+func (m *metadata) kinds() {
+	raw, ok := m.a.Custom["kinds"]
+	if !ok {
+		return // whether it needs any depends on its subject and views
+	}
+	list, ok := raw.([]any)
+	if !ok || len(list) == 0 || len(list) > maxKinds {
+		m.errorf("kinds", "kinds", "custom.kinds is a list of one to %d kinds", maxKinds)
+		return
+	}
+	for _, x := range list {
+		s, ok := x.(string)
+		if ok && s == "*" {
+			m.p.AnyKind = true
+			continue
+		}
+		k, err := ParseKind(s)
+		switch {
+		case !ok:
+			m.errorf("kinds", "kinds", "custom.kinds has %s, which is no string", quote(x))
+		case err != nil:
+			m.errorf("kinds", "kinds", "custom.kinds: %v", err)
+		case slices.ContainsFunc(m.p.Kinds, func(o KindRef) bool { return o.Kind == k.Kind }):
+			m.errorf("kinds", "kinds", "custom.kinds has %s twice", k.Kind)
+		default:
+			m.p.Kinds = append(m.p.Kinds, k)
+		}
+	}
+	if m.p.AnyKind && len(list) > 1 {
+		m.errorf("kinds", "kinds", `custom.kinds has "*" and other kinds`)
+	}
+	sortKinds(m.p.Kinds)
+}
+
+func (m *metadata) subject() {
+	raw, ok := m.a.Custom["subject"]
+	if !ok {
+		return
+	}
+	s, _ := raw.(string)
+	view, isView := strings.CutPrefix(s, "view.")
+	switch {
+	case s == "object":
+	case s == "member":
+		m.p.Subject = MemberSubject
+	case isView && ast.IsVarCompatibleString(view):
+		m.p.Subject, m.p.SubjectView = ViewSubject, view
+	default:
+		m.errorf("subject", "subject", "custom.subject is %s; it is object, member or view.NAME", quote(raw))
+	}
+}
+
+func (m *metadata) remedies() {
+	raw, ok := m.a.Custom["remedies"]
+	if !ok {
+		return
+	}
+	list, ok := raw.([]any)
+	if !ok || len(list) > maxKinds {
+		m.errorf("remedies", "remedies", "custom.remedies is a list of at most %d of {action, kind}", maxKinds)
+		return
+	}
+	for _, x := range list {
+		r, err := remedy(x)
+		switch {
+		case err != nil:
+			m.errorf("remedies", "remedies", "custom.remedies: %v", err)
+		case slices.Contains(m.p.Remedies, r):
+			m.errorf("remedies", "remedies", "custom.remedies has %s %s twice", r.Action, r.Kind)
+		default:
+			m.p.Remedies = append(m.p.Remedies, r)
+		}
+	}
+}
+
+// remedy reads one of custom.remedies.
+func remedy(x any) (Remedy, error) {
+	fields, ok := x.(map[string]any)
+	if !ok {
+		return Remedy{}, fmt.Errorf("%s is not {action, kind}", quote(x))
+	}
+	for key := range fields {
+		if key != "action" && key != "kind" {
+			return Remedy{}, fmt.Errorf("a remedy has action and kind, not %q", shorten(key))
+		}
+	}
+	action, _ := fields["action"].(string)
+	if !slices.Contains(actions, action) {
+		return Remedy{}, fmt.Errorf("action is %s; it is one of %s", quote(fields["action"]), strings.Join(actions, ", "))
+	}
+	text, ok := fields["kind"].(string)
+	if !ok {
+		return Remedy{}, fmt.Errorf("kind is %s, which is no string", quote(fields["kind"]))
+	}
+	k, err := ParseKind(text)
+	if err != nil {
+		return Remedy{}, err
+	}
+	if k.Version != "" {
+		return Remedy{}, fmt.Errorf("%s: a remedy's kind has no version, its object has", k)
+	}
+	return Remedy{Action: action, Kind: k.Kind}, nil
+}
+
+// unknown returns the keys of custom that mean nothing here, in order.
+func unknownCustom(a *ast.Annotations) []string {
+	var keys []string
+	for _, key := range slices.Sorted(maps.Keys(a.Custom)) {
+		if !slices.Contains(customKeys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// errorf adds an error at the line of a key of the METADATA.
+func (m *metadata) errorf(code, key, format string, args ...any) {
+	x := located(SeverityError, code, m.a.Location, format, args...)
+	x.Line, x.Col = keyLine(m.text, m.a.Location.Row, key), 1
+	m.bad.add(x)
+}
+
+var comment = regexp.MustCompile(`^\s*#`)
+
+// keyLine finds the line of a key in the block of comments that begins at row,
+// which is the answer where it is not found.
+func keyLine(text []byte, row int, key string) int {
+	at, prefixes := row, [][]byte{[]byte(key + ":"), []byte(`"` + key + `":`)}
+	for line := range bytes.Lines(skipLines(text, row-1)) {
+		if !comment.Match(line) {
+			break
+		}
+		line = bytes.TrimLeft(bytes.TrimSpace(line), "# \t")
+		for _, p := range prefixes {
+			if bytes.HasPrefix(line, p) {
+				return at
+			}
+		}
+		at++
+	}
+	return row
+}
+
+// skipLines returns the text after n lines.
+func skipLines(text []byte, n int) []byte {
+	for ; n > 0; n-- {
+		i := bytes.IndexByte(text, '\n')
+		if i < 0 {
+			return nil
+		}
+		text = text[i+1:]
+	}
+	return text
+}
+
+// quote writes a value of METADATA for a message.
+func quote(x any) string {
+	if s, ok := x.(string); ok {
+		return fmt.Sprintf("%q", shorten(s))
+	}
+	return shorten(fmt.Sprint(x))
+}

@@ -1,0 +1,312 @@
+package module
+
+import (
+	"strconv"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// count counts the places where a rule's variables are given values. A variable
+// with two is compared; one that equals another and has no place else is an alias.
+func (a *analysis) count(r *ast.Rule) {
+	give := func(t *ast.Term) {
+		if v, ok := t.Value.(ast.Var); ok {
+			a.bound[variable{r, v}]++
+		}
+		a.giveAll(r, t)
+	}
+	var aliases [][2]ast.Var
+	for b := r; b != nil; b = b.Else {
+		for _, arg := range b.Head.Args {
+			if b == r {
+				give(arg)
+			} else {
+				a.giveAll(r, arg)
+			}
+		}
+		visit := ast.NewGenericVisitor(func(x any) bool {
+			switch x := x.(type) {
+			case *ast.Rule:
+				return x != b // an else is the next b
+			case *ast.Every:
+				if x.Key != nil {
+					give(x.Key)
+				}
+				give(x.Value)
+			case *ast.Expr:
+				aliases = a.countExpr(r, x, give, aliases)
+			case ast.Call:
+				a.countCall(x, give)
+			}
+			return false
+		})
+		visit.Walk(b)
+	}
+	for _, pair := range aliases {
+		x, y := variable{r, pair[0]}, variable{r, pair[1]}
+		a.given[x], a.given[y] = true, true
+		switch {
+		case a.bound[x] == 0:
+			a.bound[x] = 1
+		case a.bound[y] == 0:
+			a.bound[y] = 1
+		default:
+			a.bound[x]++
+			a.bound[y]++
+		}
+	}
+}
+
+func (a *analysis) countExpr(r *ast.Rule, e *ast.Expr, give func(*ast.Term), aliases [][2]ast.Var) [][2]ast.Var {
+	terms, ok := e.Terms.([]*ast.Term)
+	switch {
+	case !ok:
+	case e.IsEquality() && len(terms) == 3:
+		x, xVar := terms[1].Value.(ast.Var)
+		y, yVar := terms[2].Value.(ast.Var)
+		if xVar && yVar {
+			return append(aliases, [2]ast.Var{x, y})
+		}
+		for _, t := range terms[1:] {
+			if _, ref := t.Value.(ast.Ref); !ref {
+				give(t)
+			}
+		}
+	default:
+		a.countCall(terms, give)
+	}
+	return aliases
+}
+
+// countCall counts what a call's result is unified with.
+func (a *analysis) countCall(terms []*ast.Term, give func(*ast.Term)) {
+	operator, ok := terms[0].Value.(ast.Ref)
+	if !ok {
+		return
+	}
+	arity := -1
+	if b := ast.BuiltinMap[operator.String()]; b != nil {
+		arity = b.Decl.Arity()
+	} else {
+		arity = a.l.set.Compiler.GetArity(operator)
+	}
+	if arity >= 0 && len(terms)-1 > arity {
+		give(terms[arity+1])
+	}
+}
+
+// giveAll notes the variables of a pattern.
+func (a *analysis) giveAll(r *ast.Rule, t *ast.Term) {
+	ast.WalkVars(t, func(v ast.Var) bool {
+		a.given[variable{r, v}] = true
+		return false
+	})
+}
+
+// consistent reports whether the rules that give the value of r cannot contradict
+// each other, whatever they read: each gives one value at most, and no two hold for
+// the same input and arguments. Of others the values are compared.
+func (s scope) consistent(r *ast.Rule) bool {
+	if known, ok := s.l.agrees[r]; ok {
+		return known
+	}
+	group := s.group(r)
+	ok := len(group) <= maxGroup
+	if !ok {
+		group = []*ast.Rule{r}
+	}
+	for i, x := range group {
+		ok = ok && !iterates(x)
+		for _, y := range group[:i] {
+			ok = ok && exclusive(x, y)
+		}
+	}
+	for _, x := range group {
+		s.l.agrees[x] = ok
+	}
+	return ok
+}
+
+// maxGroup is how many rules of one value are compared with each other.
+const maxGroup = 32
+
+// group returns the rules, but defaults, that give the value which r does.
+func (s scope) group(r *ast.Rule) []*ast.Rule {
+	var group []*ast.Rule
+	pkg, _ := packageName(r.Module.Package)
+	for _, x := range s.l.packages[pkg].byName[name(r.Head.Ref()[0])] {
+		if !x.Default && x.Head.Ref().Equal(r.Head.Ref()) {
+			group = append(group, x)
+		}
+	}
+	if len(group) == 0 {
+		group = append(group, r) // a default
+	}
+	return group
+}
+
+// iterates reports whether a body can hold in more than one way. What is within
+// comprehensions, every and not does not leave them.
+func iterates(r *ast.Rule) bool {
+	for b := r; b != nil; b = b.Else {
+		for _, e := range b.Body {
+			if e.Negated {
+				continue
+			}
+			if terms, ok := e.Terms.([]*ast.Term); ok {
+				if builtin := ast.BuiltinMap[terms[0].String()]; builtin != nil && builtin.Relation {
+					return true
+				}
+			}
+			if exprIterates(e) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func exprIterates(e *ast.Expr) bool {
+	found := false
+	visit := ast.NewGenericVisitor(func(x any) bool {
+		switch x := x.(type) {
+		case *ast.ArrayComprehension, *ast.SetComprehension, *ast.ObjectComprehension, *ast.Every:
+			return true
+		case ast.Ref:
+			for _, t := range x[1:] {
+				_, isVar := t.Value.(ast.Var)
+				found = found || isVar || !t.IsGround()
+			}
+		}
+		return found
+	})
+	visit.Walk(e)
+	return found
+}
+
+// exclusive reports whether two rules never hold at once: some value is compared
+// with different constants.
+func exclusive(x, y *ast.Rule) bool {
+	if x.Else != nil || y.Else != nil {
+		return false
+	}
+	constants := compared(x)
+	for subject, c := range compared(y) {
+		if other, ok := constants[subject]; ok && other.Compare(c) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// compared returns what a rule compares with scalar constants, parameters by their
+// place.
+func compared(r *ast.Rule) map[string]ast.Value {
+	out := map[string]ast.Value{}
+	params := map[ast.Var]ast.Var{}
+	for i, arg := range r.Head.Args {
+		place := ast.Var("$" + strconv.Itoa(i))
+		switch v := arg.Value.(type) {
+		case ast.Var:
+			params[v] = place
+		default:
+			if ast.IsScalar(v) {
+				out[string(place)] = v
+			}
+		}
+	}
+	for _, e := range r.Body {
+		terms, ok := e.Terms.([]*ast.Term)
+		if !ok || e.Negated || len(terms) != 3 || !e.IsEquality() && terms[0].String() != ast.Equal.Name {
+			continue
+		}
+		for i, t := range terms[1:] {
+			if !ast.IsScalar(t.Value) {
+				continue
+			}
+			if subject, ok := subjectOf(terms[2-i], params); ok {
+				out[subject] = t.Value
+			}
+		}
+	}
+	return out
+}
+
+// subjectOf writes what is compared so that two rules write the same alike.
+func subjectOf(t *ast.Term, params map[ast.Var]ast.Var) (string, bool) {
+	switch v := t.Value.(type) {
+	case ast.Var:
+		place, ok := params[v]
+		return string(place), ok
+	case ast.Ref:
+		if !v[1:].IsGround() {
+			return "", false
+		}
+		head, ok := v[0].Value.(ast.Var)
+		if !ok {
+			return "", false
+		}
+		if place, ok := params[head]; ok {
+			return string(place) + v[1:].String(), true
+		}
+		if head.Equal(ast.InputRootDocument.Value) {
+			return v.String(), true
+		}
+	}
+	return "", false
+}
+
+// guard notes what the subject's kind is compared with.
+func (s scope) guard(x, y *ast.Term) {
+	for _, pair := range [][2]*ast.Term{{x, y}, {y, x}} {
+		if !s.ofKind(pair[0]) {
+			continue
+		}
+		if c, ok := pair[1].Value.(ast.String); ok {
+			s.guards[string(c)] = true
+			s.guarded = true
+		} else if _, isVar := pair[1].Value.(ast.Var); !isVar || s.bound[variable{s.rule, pair[1].Value.(ast.Var)}] > 1 { //nolint:forcetypeassert // isVar says so.
+			s.guards["*"], s.guarded = true, true
+		}
+	}
+}
+
+// guardSet notes the same of a collection.
+func (s scope) guardSet(x, of *ast.Term) {
+	if !s.ofKind(x) {
+		return
+	}
+	s.guarded = true
+	each := func(t *ast.Term) {
+		if c, ok := t.Value.(ast.String); ok {
+			s.guards[string(c)] = true
+		} else {
+			s.guards["*"] = true
+		}
+	}
+	switch v := of.Value.(type) {
+	case ast.Set:
+		v.Foreach(each)
+	case *ast.Array:
+		v.Foreach(each)
+	default:
+		s.guards["*"] = true
+	}
+}
+
+// ofKind reports whether a term is the kind of the subject.
+func (s scope) ofKind(t *ast.Term) bool {
+	if r, ok := t.Value.(ast.Ref); ok && r[0].Equal(ast.DefaultRootDocument) {
+		return false
+	}
+	if t.Value.IsGround() && ast.IsScalar(t.Value) {
+		return false
+	}
+	from := s.term(t)
+	for _, document := range []string{"ref", "object"} {
+		if d := s.input.fields[document]; d != nil && d.fields["kind"] != nil && from[d.fields["kind"]] {
+			return true
+		}
+	}
+	return false
+}

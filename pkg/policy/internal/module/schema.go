@@ -1,0 +1,288 @@
+package module
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// Bounds on the schema of parameters, and on parameters.
+const (
+	maxSchemaDepth = 32
+	maxSchemaNodes = 5000
+)
+
+// Schema is the JSON schema (draft 7, without $ref) of a package's parameters,
+// which are always an object. Parameters that it does not name are refused unless
+// it says additionalProperties.
+type Schema struct {
+	Raw map[string]any // as METADATA has it; not to be changed
+
+	closed ast.Value // what parameters are held to
+}
+
+// newSchema checks a schema.
+func newSchema(raw any) (*Schema, error) {
+	top, ok := raw.(map[string]any)
+	if !ok {
+		return nil, errors.New("the schema is no object")
+	}
+	if t, ok := top["type"]; ok && t != "object" {
+		return nil, fmt.Errorf("type is %s; parameters are an object", quote(t))
+	}
+	nodes := 0
+	if err := plain(top, 0, &nodes); err != nil {
+		return nil, err
+	}
+	closed, err := ast.InterfaceToValue(closeSchema(top, true))
+	if err != nil {
+		return nil, err
+	}
+	s := &Schema{Raw: top, closed: closed}
+	if err := verifySchema(closed); err != nil {
+		return nil, err
+	}
+	return s, checkDefaults(top, "")
+}
+
+// plain checks that a schema refers to nothing, and is small.
+func plain(x any, depth int, nodes *int) error {
+	if *nodes++; depth > maxSchemaDepth || *nodes > maxSchemaNodes {
+		return errors.New("the schema is too large")
+	}
+	switch x := x.(type) {
+	case map[string]any:
+		for key, v := range x {
+			if key == "$ref" || key == "$schema" || key == "$id" || key == "id" && depth == 0 {
+				return fmt.Errorf("%s is not taken: the schema says it all itself", key)
+			}
+			if err := plain(v, depth+1, nodes); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for _, v := range x {
+			if err := plain(v, depth+1, nodes); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// closeSchema returns a copy in which objects with properties take no others. A
+// schema that combines others is left as it is: each would have to name all.
+func closeSchema(s map[string]any, top bool) map[string]any {
+	out := maps.Clone(s)
+	if top {
+		out["type"] = "object"
+	}
+	for _, key := range []string{"allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependencies"} {
+		if _, ok := s[key]; ok {
+			return out
+		}
+	}
+	properties, ok := s["properties"].(map[string]any)
+	if ok || top {
+		if _, says := s["additionalProperties"]; !says {
+			out["additionalProperties"] = false
+		}
+	}
+	if ok {
+		closed := make(map[string]any, len(properties))
+		for name, p := range properties {
+			closed[name] = closeAny(p)
+		}
+		out["properties"] = closed
+	}
+	if items, ok := s["items"]; ok {
+		out["items"] = closeAny(items)
+	}
+	return out
+}
+
+func closeAny(x any) any {
+	if s, ok := x.(map[string]any); ok {
+		return closeSchema(s, false)
+	}
+	return x
+}
+
+// checkDefaults checks that every default is of its own schema.
+func checkDefaults(s map[string]any, at string) error {
+	properties, _ := s["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		p, ok := properties[name].(map[string]any)
+		if !ok {
+			continue
+		}
+		if d, ok := p["default"]; ok {
+			one, err := ast.InterfaceToValue(map[string]any{"properties": map[string]any{name: closeSchema(p, false)}})
+			if err != nil {
+				return err
+			}
+			if problems, err := match(map[string]any{name: d}, one); err != nil || len(problems) > 0 {
+				return fmt.Errorf("the default of %s%s is not of its schema: %s", at, name, orError(problems, err))
+			}
+		}
+		if err := checkDefaults(p, at+name+"."); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func orError(problems []string, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Join(problems, "; ")
+}
+
+// Resolve returns parameters with the defaults that they do not give, or what is
+// wrong with them. The result shares nothing with what may be changed. A nil Schema
+// takes no parameters.
+func (s *Schema) Resolve(parameters map[string]any) (map[string]any, []string) {
+	if s == nil {
+		if len(parameters) > 0 {
+			return nil, []string{"the package takes no parameters"}
+		}
+		return map[string]any{}, nil
+	}
+	nodes := 0
+	if !small(parameters, 0, &nodes) {
+		return nil, []string{"the parameters are too large"}
+	}
+	out, _ := withDefaults(parameters, s.Raw).(map[string]any)
+	problems, err := match(out, s.closed)
+	if err != nil {
+		return nil, []string{err.Error()}
+	}
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return out, nil
+}
+
+func small(x any, depth int, nodes *int) bool {
+	if *nodes++; depth > maxSchemaDepth || *nodes > maxSchemaNodes {
+		return false
+	}
+	switch x := x.(type) {
+	case map[string]any:
+		for _, v := range x {
+			if !small(v, depth+1, nodes) {
+				return false
+			}
+		}
+	case []any:
+		for _, v := range x {
+			if !small(v, depth+1, nodes) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// withDefaults copies a value and adds the defaults of its schema.
+func withDefaults(x any, s map[string]any) any {
+	switch x := x.(type) {
+	case map[string]any:
+		properties, _ := s["properties"].(map[string]any)
+		out := make(map[string]any, len(x))
+		for name, v := range x {
+			p, _ := properties[name].(map[string]any)
+			out[name] = withDefaults(v, p)
+		}
+		for name, p := range properties {
+			p, _ := p.(map[string]any)
+			if d, ok := p["default"]; ok {
+				if _, given := x[name]; !given {
+					out[name] = withDefaults(d, p)
+				}
+			}
+		}
+		return out
+	case []any:
+		items, _ := s["items"].(map[string]any)
+		out := make([]any, 0, len(x))
+		for _, v := range x {
+			out = append(out, withDefaults(v, items))
+		}
+		return out
+	}
+	return x
+}
+
+// verifySchema checks that a schema is one.
+func verifySchema(schema ast.Value) error {
+	answer, err := call(ast.JSONSchemaVerify.Name, ast.NewTerm(schema))
+	if err != nil {
+		return err
+	}
+	if answer.Elem(0).Equal(ast.InternedBooleanTrue) {
+		return nil
+	}
+	s, _ := answer.Elem(1).Value.(ast.String)
+	return errors.New(strings.TrimPrefix(string(s), "jsonschema: "))
+}
+
+// match returns what is wrong with a document, sorted.
+func match(document map[string]any, schema ast.Value) ([]string, error) {
+	v, err := ast.InterfaceToValue(document)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := call(ast.JSONMatchSchema.Name, ast.NewTerm(v), ast.NewTerm(schema))
+	if err != nil {
+		return nil, err
+	}
+	list, err := ast.JSON(answer.Elem(1).Value)
+	if err != nil {
+		return nil, err
+	}
+	var problems []string
+	items, _ := list.([]any)
+	for _, x := range items {
+		fields, _ := x.(map[string]any)
+		problems = append(problems, fmt.Sprint(fields["error"]))
+	}
+	slices.Sort(problems)
+	return problems, nil
+}
+
+// call calls one of OPA's builtins for JSON schemas, which give a pair.
+func call(builtin string, args ...*ast.Term) (answer *ast.Array, err error) {
+	f := topdown.GetBuiltin(builtin)
+	if f == nil {
+		panic("module: no builtin " + builtin)
+	}
+	// Nothing is fetched: there are no references, and no host is allowed.
+	bctx := topdown.BuiltinContext{Capabilities: &ast.Capabilities{AllowNet: []string{}}}
+	err = f(bctx, args, func(t *ast.Term) error {
+		answer, _ = t.Value.(*ast.Array)
+		return nil
+	})
+	if err == nil && (answer == nil || answer.Len() != 2) {
+		err = fmt.Errorf("%s gave no answer", builtin)
+	}
+	return answer, err
+}
+
+// Value returns parameters as policies see them.
+func Value(parameters map[string]any) (ast.Value, error) {
+	if parameters == nil {
+		parameters = map[string]any{}
+	}
+	if _, err := json.Marshal(parameters); err != nil {
+		return nil, err
+	}
+	return ast.InterfaceToValue(parameters)
+}
