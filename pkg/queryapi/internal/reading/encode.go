@@ -94,7 +94,36 @@ func (q *request) columns() []metav1.TableColumnDefinition {
 }
 
 func (q *request) encoder() *encoder {
-	return &encoder{resource: q.resource, shape: q.format.shape, cluster: q.target.Member == "", include: q.params.IncludeObject}
+	return &encoder{
+		resource: q.resource, shape: q.format.shape, cluster: q.target.Member == "", include: q.params.IncludeObject,
+		body: q.buffers.get(), at: q.buffers.get(),
+	}
+}
+
+// release gives an encoder's space back. It is not used again.
+func (q *request) release(e *encoder) {
+	q.buffers.put(e.body)
+	q.buffers.put(e.at)
+}
+
+// buffers are byte slices that requests leave to those that come after them:
+// a list makes little garbage, whatever its size.
+type buffers struct{ pool sync.Pool }
+
+// maxBuffer is the capacity beyond which a buffer is left to the collector.
+const maxBuffer = 1 << 20
+
+func (b *buffers) get() []byte {
+	if p, ok := b.pool.Get().(*[]byte); ok {
+		return (*p)[:0]
+	}
+	return nil
+}
+
+func (b *buffers) put(buf []byte) {
+	if c := cap(buf); c > 0 && c <= maxBuffer {
+		b.pool.Put(&buf)
+	}
 }
 
 // block is how many objects one goroutine encodes at a time.
@@ -130,16 +159,20 @@ func (q *request) encode(ctx context.Context, objects iter.Seq2[aggregate.Object
 		if r.err != nil {
 			return r.err
 		}
-		if first && len(r.text) > 0 {
-			r.text, first = r.text[1:], false // the comma before the first
+		text := r.text
+		if first && len(text) > 0 {
+			text, first = text[1:], false // the comma before the first
 		}
-		return emit(r.text)
+		err := emit(text)
+		q.buffers.put(r.text)
+		return err
 	}
 	some := take()
 	if len(some) < block || runtime.GOMAXPROCS(0) == 1 {
 		e := q.encoder()
+		defer q.release(e)
 		for ; len(some) > 0; some = take() {
-			if err := send(e.block(some)); err != nil {
+			if err := send(e.block(some, q.buffers.get())); err != nil {
 				return err
 			}
 		}
@@ -148,8 +181,9 @@ func (q *request) encode(ctx context.Context, objects iter.Seq2[aggregate.Object
 	return q.parallel(ctx, some, take, send, func() error { return failed })
 }
 
-// block encodes some objects, each with a comma before it.
-func (e *encoder) block(some []aggregate.Object) (r result) {
+// block appends some objects to text, each with a comma before it.
+func (e *encoder) block(some []aggregate.Object, text []byte) (r result) {
+	r.text = text
 	for _, o := range some {
 		r.text = append(r.text, ',')
 		if r.text, r.err = e.append(r.text, o, stampOf(o)); r.err != nil {
@@ -174,8 +208,9 @@ func (q *request) parallel(ctx context.Context, some []aggregate.Object, take fu
 	for range workers {
 		running.Go(func() {
 			e := q.encoder()
+			defer q.release(e)
 			for j := range jobs {
-				j.done <- e.block(j.objects)
+				j.done <- e.block(j.objects, q.buffers.get())
 			}
 		})
 	}

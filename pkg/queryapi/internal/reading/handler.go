@@ -45,9 +45,10 @@ type Options struct {
 
 // Handler answers requests for resources.
 type Handler struct {
-	o      Options
-	frames *frames
-	beacon beacon
+	o       Options
+	frames  *frames
+	beacon  beacon
+	buffers buffers
 }
 
 // New returns a Handler.

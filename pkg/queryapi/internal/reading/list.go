@@ -141,7 +141,8 @@ func (q *request) write(meta listMeta, objects iter.Seq2[aggregate.Object, error
 		return q.writeYAML(head, objects)
 	}
 	q.w.Header().Set("Content-Type", q.format.contentType())
-	out := head
+	out := append(q.buffers.get(), head...)
+	defer func() { q.buffers.put(out) }()
 	began := false
 	err = q.encode(q.r.Context(), objects, func(text []byte) error {
 		out = append(out, text...)
