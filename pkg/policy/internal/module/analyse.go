@@ -159,7 +159,7 @@ func (s scope) expr(e *ast.Expr) {
 	case []*ast.Term:
 		if e.IsEquality() && len(t) == 3 {
 			s.unify(t[1], t[2])
-			s.guard(t[1], t[2])
+			s.guard(t[1], t[2], !e.Negated)
 			return
 		}
 		s.call(t, e.Location)
@@ -294,6 +294,7 @@ func (s scope) steps(from set, path []*ast.Term, loc *ast.Location) set {
 		key, constant := t.Value.(ast.String)
 		if !constant {
 			s.use(s.term(t)) // as a key it is compared
+			s.guardKey(t)
 		}
 		from = s.step(from, string(key), constant, loc)
 	}

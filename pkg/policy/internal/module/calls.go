@@ -78,8 +78,8 @@ func (s scope) builtin(name string, args []*ast.Term, loc *ast.Location) set {
 			}
 			return out
 		}
-	case name == ast.Equal.Name && len(args) == 2:
-		s.guard(args[0], args[1])
+	case (name == ast.Equal.Name || name == ast.NotEqual.Name) && len(args) == 2:
+		s.guard(args[0], args[1], name == ast.Equal.Name)
 	case name == ast.Member.Name && len(args) == 2:
 		s.guardSet(args[0], args[1])
 	}

@@ -174,6 +174,40 @@ func (l *loader) check(p *Package) {
 	}
 	a := l.analyse(p, "", func(r *ast.Rule) bool { return r.Head.Ref()[0].Value.Compare(ast.Var("violation")) == 0 })
 	p.Reads, p.Wide = a.reads(), a.wide.sorted()
+	if len(l.bad.list) == 0 {
+		l.guards(p)
+	}
+}
+
+// guard is what one rule compares the kind of its object with.
+type guard struct {
+	loc     *ast.Location
+	guarded bool
+	kinds   map[string]bool // as the rule writes them; "*" for what is not constant
+	beyond  bool            // it reads more of the object than all kinds have
+}
+
+// guards looks at the rules that objects are given to.
+func (l *loader) guards(p *Package) {
+	for _, r := range p.rules {
+		view := name(r.Head.Ref()[0]) == "view"
+		if !view && (name(r.Head.Ref()[0]) != "violation" || p.Subject != ObjectSubject) {
+			continue
+		}
+		what := ""
+		if view {
+			what = "view " + name(r.Head.Ref()[1])
+		}
+		a := l.analyse(p, what, func(x *ast.Rule) bool { return x == r })
+		g := guard{loc: r.Location, guarded: a.guarded, kinds: a.guards}
+		if m := a.object(); m != nil {
+			g.beyond = m.All || m.Elem != nil
+			for key := range m.Fields {
+				g.beyond = g.beyond || key != "metadata" && key != "apiVersion" && key != "kind"
+			}
+		}
+		p.guards = append(p.guards, g)
+	}
 }
 
 func isView(r *ast.Rule, name string) bool {

@@ -87,6 +87,7 @@ type Package struct {
 	Reads        Reads
 	Wide         []Finding // reads that every member, or every key of a view, answers
 
+	guards      []guard // of violation and views, rule by rule
 	annotations *ast.Annotations
 	modules     []*ast.Module          // as written
 	rules       []*ast.Rule            // compiled

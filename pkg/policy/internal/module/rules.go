@@ -256,18 +256,25 @@ func subjectOf(t *ast.Term, params map[ast.Var]ast.Var) (string, bool) {
 	return "", false
 }
 
-// guard notes what the subject's kind is compared with.
-func (s scope) guard(x, y *ast.Term) {
+// guard notes what the subject's kind is compared with, or only that it is.
+func (s scope) guard(x, y *ast.Term, equal bool) {
 	for _, pair := range [][2]*ast.Term{{x, y}, {y, x}} {
-		if !s.ofKind(pair[0]) {
+		if v, alias := pair[1].Value.(ast.Var); alias && s.bound[variable{s.rule, v}] == 1 || !s.ofKind(pair[0]) {
 			continue
 		}
-		if c, ok := pair[1].Value.(ast.String); ok {
+		s.guarded = true
+		if c, ok := pair[1].Value.(ast.String); ok && equal {
 			s.guards[string(c)] = true
-			s.guarded = true
-		} else if _, isVar := pair[1].Value.(ast.Var); !isVar || s.bound[variable{s.rule, pair[1].Value.(ast.Var)}] > 1 { //nolint:forcetypeassert // isVar says so.
-			s.guards["*"], s.guarded = true, true
+		} else {
+			s.guards["*"] = true
 		}
+	}
+}
+
+// guardKey notes that the subject's kind is looked up.
+func (s scope) guardKey(t *ast.Term) {
+	if s.ofKind(t) {
+		s.guards["*"], s.guarded = true, true
 	}
 }
 

@@ -1,0 +1,201 @@
+package module
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Lint returns what is better not so in a set that loads, by file, line and column.
+func Lint(set *Set) []Finding {
+	l := &linter{set: set, viewed: map[ViewRef]bool{}, tested: map[string]bool{}}
+	for _, p := range set.Packages {
+		for _, v := range p.Reads.Views {
+			l.viewed[v] = true
+		}
+		if p.Subject == ViewSubject {
+			l.viewed[ViewRef{p.Name, p.SubjectView}] = true
+		}
+	}
+	for _, m := range set.Tests {
+		l.tests(m)
+	}
+	for _, p := range set.Packages {
+		l.documented(p)
+		l.kinds(p)
+		l.views(p)
+		l.remedies(p)
+		l.parameters(p)
+		for _, f := range p.Wide {
+			l.out.add(f)
+		}
+		if !l.tested[p.Name] {
+			l.warn("no-tests", p.annotations.Location, "package %s has no test", p.Name)
+		}
+	}
+	return l.out.sorted()
+}
+
+type linter struct {
+	set    *Set
+	out    findings
+	viewed map[ViewRef]bool
+	tested map[string]bool
+}
+
+func (l *linter) warn(code string, loc *ast.Location, format string, args ...any) {
+	l.out.add(located(SeverityWarning, code, loc, format, args...))
+}
+
+// tests notes the packages that a test file reads.
+func (l *linter) tests(m *ast.Module) {
+	if name, ok := packageName(m.Package); ok {
+		l.tested[name] = true // a test within the package
+	}
+	note := func(r ast.Ref) {
+		if !r.HasPrefix(ast.DefaultRootRef) {
+			return
+		}
+		for i := range r[1:] {
+			if name, ok := packageName(&ast.Package{Path: r[:i+2]}); ok {
+				l.tested[name] = true
+			}
+		}
+	}
+	for _, i := range m.Imports {
+		if r, ok := i.Path.Value.(ast.Ref); ok {
+			note(r)
+		}
+	}
+	ast.WalkRefs(m, func(r ast.Ref) bool {
+		note(r)
+		return false
+	})
+}
+
+// documented looks at the METADATA.
+func (l *linter) documented(p *Package) {
+	loc := p.annotations.Location
+	if p.Title == "" {
+		l.warn("no-title", loc, "METADATA has no title")
+	}
+	if p.Description == "" {
+		l.warn("no-description", loc, "METADATA has no description")
+	}
+	for _, key := range unknownCustom(p.annotations) {
+		l.warn("custom-key", loc, "custom.%s means nothing: %s are known", shorten(key), strings.Join(customKeys, ", "))
+	}
+}
+
+// kinds looks at whether rules fit the kinds that they are given.
+func (l *linter) kinds(p *Package) {
+	if len(p.guards) == 0 || p.AnyKind {
+		return
+	}
+	open := false
+	for _, g := range p.guards {
+		open = open || !g.guarded || g.kinds["*"]
+		if len(p.Kinds) > 1 && !g.guarded && g.beyond {
+			l.warn("no-kind-guard", g.loc, "the rule is given %d kinds and reads more than metadata, but does not look at input.ref.kind", len(p.Kinds))
+		}
+		for _, name := range slices.Sorted(maps.Keys(g.kinds)) {
+			if name != "*" && !slices.ContainsFunc(p.Kinds, func(k KindRef) bool { return named(k.Kind, name) }) {
+				l.warn("kind-undeclared", g.loc, "the rule waits for kind %s, which custom.kinds does not have", shorten(name))
+			}
+		}
+	}
+	if open {
+		return
+	}
+	for _, k := range p.Kinds {
+		if !slices.ContainsFunc(p.guards, func(g guard) bool { return matched(g, k.Kind) }) {
+			l.warn("kind-unmatched", p.annotations.Location, "no rule matches %s of custom.kinds", k)
+		}
+	}
+}
+
+// named reports whether a name in a rule is that of a kind: input.ref.kind has the
+// group, input.object.kind has not.
+func named(k aggregate.Kind, name string) bool {
+	kind, _ := k.Split()
+	return name == string(k) || name == kind
+}
+
+func matched(g guard, k aggregate.Kind) bool {
+	for name := range g.kinds {
+		if named(k, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// views looks for views that nothing reads.
+func (l *linter) views(p *Package) {
+	for _, v := range p.Views {
+		if !l.viewed[ViewRef{p.Name, v.Name}] {
+			l.warn("unused-view", &ast.Location{File: v.File, Row: v.Row, Col: 1}, "no policy reads view %s", v.Name)
+		}
+	}
+}
+
+// remedies looks at the remedies that rules write out.
+func (l *linter) remedies(p *Package) {
+	found := map[string]bool{}
+	for _, m := range p.modules {
+		ast.WalkTerms(m, func(t *ast.Term) bool {
+			o, ok := t.Value.(ast.Object)
+			if !ok {
+				return false
+			}
+			if r := o.Get(ast.InternedTerm("remedy")); r != nil {
+				l.remedy(p, r, found)
+			}
+			return false
+		})
+	}
+	if len(p.Remedies) > 0 && len(found) == 0 {
+		l.warn("remedy-unused", p.annotations.Location, "custom.remedies are declared, and no rule has one")
+	}
+}
+
+func (l *linter) remedy(p *Package, t *ast.Term, found map[string]bool) {
+	found["*"] = true
+	o, ok := t.Value.(ast.Object)
+	if !ok {
+		return // made elsewhere: the engine looks at it
+	}
+	if a := o.Get(ast.InternedTerm("action")); a != nil {
+		action, ok := a.Value.(ast.String)
+		if ok && !slices.ContainsFunc(p.Remedies, func(r Remedy) bool { return r.Action == string(action) }) {
+			l.warn("remedy-undeclared", t.Location, "custom.remedies has no %s: the engine refuses it", shorten(string(action)))
+		}
+	} else {
+		l.warn("remedy-action", t.Location, "the remedy has no action")
+	}
+	if p.Subject != ObjectSubject && o.Get(ast.InternedTerm("target")) == nil {
+		l.warn("remedy-target", t.Location, "the remedy has no target, and %s is no object", subjectName(p))
+	}
+}
+
+func subjectName(p *Package) string {
+	switch p.Subject {
+	case MemberSubject:
+		return "a member"
+	case ViewSubject:
+		return fmt.Sprintf("a key of view %s", p.SubjectView)
+	}
+	return "the subject"
+}
+
+// parameters says which packages cannot do without a binding.
+func (l *linter) parameters(p *Package) {
+	if _, problems := p.Parameters.Resolve(nil); len(problems) > 0 {
+		l.warn("needs-binding", p.annotations.Location, "without a binding the policy is not evaluated: %s", strings.Join(problems, "; "))
+	}
+}

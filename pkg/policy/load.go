@@ -1,0 +1,105 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// What policies are loaded from and into.
+type (
+	// File is one file of a Source.
+	File = module.File
+	// Source is a tree of files. A package belongs to one source.
+	Source = module.Source
+	// LoadOptions bound what Load takes.
+	LoadOptions = module.Options
+	// Set is what one Load gave: immutable, for any number of goroutines.
+	Set = module.Set
+	// Package is one policy.
+	Package = module.Package
+	// KindRef is a kind that a package names, at the version that it pins.
+	KindRef = module.KindRef
+	// Schema is the JSON schema of a package's parameters.
+	Schema = module.Schema
+	// Finding is one thing that is wrong, or better not so, at a place in a file.
+	Finding = module.Finding
+	// LoadErrors are all findings for which nothing was loaded.
+	LoadErrors = module.Errors
+)
+
+// Severities of findings.
+const (
+	SeverityError   = module.SeverityError
+	SeverityWarning = module.SeverityWarning
+)
+
+// Load parses, compiles and checks the policies of all sources. It loads all of
+// them, or none and returns LoadErrors. See package module for what is refused.
+func Load(sources []Source, opts LoadOptions) (*Set, error) { return module.Load(sources, opts) }
+
+// Lint returns what is better not so in a set that loads: warnings, by file, line
+// and column.
+func Lint(set *Set) []Finding { return module.Lint(set) }
+
+// ParseKind reads a kind as policies write it: "Pod", "Deployment.apps", or pinned
+// to a version: "HTTPRoute.v1.gateway.networking.k8s.io".
+func ParseKind(s string) (KindRef, error) { return module.ParseKind(s) }
+
+// maxRead is how much of a file ReadSource reads: more than Load takes by default.
+const maxRead = 4 << 20
+
+// ReadSource reads the policies of a file tree. Directories whose names begin with
+// a dot are left out, as are the contents of files that Load takes nothing from.
+func ReadSource(name string, tree fs.FS) (Source, error) {
+	s := Source{Name: name}
+	err := fs.WalkDir(tree, ".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			if base := path.Base(p); p != "." && strings.HasPrefix(base, ".") {
+				return fs.SkipDir
+			}
+			return nil
+		case !strings.HasSuffix(p, ".rego"):
+			s.Files = append(s.Files, File{Path: p})
+			return nil
+		}
+		data, err := readFile(tree, p)
+		if err != nil {
+			return err
+		}
+		s.Files = append(s.Files, File{Path: p, Data: data})
+		return nil
+	})
+	if err != nil {
+		return Source{}, fmt.Errorf("source %q: %w", name, err)
+	}
+	return s, nil
+}
+
+func readFile(tree fs.FS, p string) (data []byte, err error) {
+	f, err := tree.Open(p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: p, Err: errors.New("not a regular file")}
+	}
+	data, err = io.ReadAll(io.LimitReader(f, maxRead+1))
+	if err == nil && len(data) > maxRead {
+		err = &fs.PathError{Op: "read", Path: p, Err: fmt.Errorf("larger than %d bytes", maxRead)}
+	}
+	return data, err
+}
