@@ -107,7 +107,7 @@ func checkTable[N comparable](t *testing.T, table *Table[subject], model map[N][
 // TestEdgesAreCompact holds the cost of what an evaluation read: at most 48 bytes
 // an edge, the pair that it hangs on included, from two edges a pair on.
 func TestEdgesAreCompact(t *testing.T) {
-	type small struct{ scope, entry *int } // as an aggregate.Object
+	type small struct{ _, entry *int } // as an aggregate.Object
 	const pairs = 300_000
 	for _, each := range []int{1, 2, 4} {
 		x := make([]int, pairs)

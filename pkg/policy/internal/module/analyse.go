@@ -59,7 +59,7 @@ func (l *loader) analyse(p *Package, view string, wanted func(*ast.Rule) bool) *
 		a.changed = false
 		// What one round reports, the next does again: the last one counts.
 		a.report.list, a.wide.list = nil, nil
-		for i := 0; i < len(a.order); i++ { // grows
+		for i := 0; i < len(a.order); i++ { //nolint:intrange // it grows
 			a.rule(a.order[i])
 		}
 		if l.work > maxWork {

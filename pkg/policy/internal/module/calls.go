@@ -25,7 +25,8 @@ func (s scope) call(terms []*ast.Term, loc *ast.Location) set {
 		}
 		return set{}
 	}
-	args, arity := terms[1:], -1
+	args := terms[1:]
+	var arity int
 	name := operator.String()
 	var result set
 	if b := ast.BuiltinMap[name]; b != nil {

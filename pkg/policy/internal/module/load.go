@@ -40,8 +40,10 @@ func Load(sources []Source, opts Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loader{opts: opts, set: &Set{Modules: map[string]*ast.Module{}, Tests: map[string]*ast.Module{}},
-		packages: map[string]*Package{}, source: map[string]string{}, text: map[string][]byte{}, agrees: map[*ast.Rule]bool{}}
+	l := &loader{
+		opts: opts, set: &Set{Modules: map[string]*ast.Module{}, Tests: map[string]*ast.Module{}},
+		packages: map[string]*Package{}, source: map[string]string{}, text: map[string][]byte{}, agrees: map[*ast.Rule]bool{},
+	}
 	for _, stage := range []func(){
 		func() { l.readAll(sources) },
 		l.collect,

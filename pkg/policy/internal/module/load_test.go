@@ -30,16 +30,6 @@ func load(t testing.TB, files ...string) (*module.Set, error) {
 	return module.Load([]module.Source{s}, module.Options{})
 }
 
-// loaded loads one file that must be good.
-func loaded(t testing.TB, text string) *module.Package {
-	t.Helper()
-	set, err := load(t, "p.rego", text)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	return set.Packages[0]
-}
-
 func TestLoadReadsAPackage(t *testing.T) {
 	set, err := load(t, "net/hosts.rego", `# METADATA
 # title: One host, one member

@@ -84,7 +84,7 @@ func (a *analysis) countCall(terms []*ast.Term, give func(*ast.Term)) {
 	if !ok {
 		return
 	}
-	arity := -1
+	var arity int
 	if b := ast.BuiltinMap[operator.String()]; b != nil {
 		arity = b.Decl.Arity()
 	} else {

@@ -15,6 +15,8 @@
 package strict
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,9 +26,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"bytes"
-	"encoding/json"
 
 	"go.yaml.in/yaml/v3"
 )
