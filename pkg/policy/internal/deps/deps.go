@@ -116,11 +116,11 @@ func (t *Table[S]) Reads(binding uint32, subject S) iter.Seq[uint64] {
 	}
 }
 
-// RemoveBinding removes all pairs of a binding.
-func (t *Table[S]) RemoveBinding(binding uint32) {
+// RemoveBindings removes all pairs of bindings, at the cost of looking at all pairs.
+func (t *Table[S]) RemoveBindings(gone func(binding uint32) bool) {
 	for id := range t.pairs.all() {
-		if p := t.pairs.at(id); p.edges != 0 && p.binding == binding {
-			slot, id := t.find(t.hash(binding, p.subject), binding, p.subject)
+		if p := t.pairs.at(id); p.edges != 0 && gone(p.binding) {
+			slot, id := t.find(t.hash(p.binding, p.subject), p.binding, p.subject)
 			t.drop(slot, id)
 		}
 	}

@@ -150,16 +150,16 @@ func (w *writer) body(n int) string {
 }
 
 // nested writes what stands in a comprehension or every: its variables are its own.
-func (w *writer) nested(collection string, write func(v string) string) string {
+func (w *writer) nested(collection string, write func(v, domain string) string) string {
 	if w.depth > 1 {
 		return collection
 	}
 	w.depth++
 	vars, unused := w.vars, w.unused
 	w.vars, w.unused = append([]string{}, vars...), map[string]bool{}
-	v := w.fresh()
+	v, domain := w.fresh(), w.plain()
 	w.declare(v)
-	out := write(v)
+	out := write(v, domain)
 	for u := range w.unused {
 		out = strings.Replace(out, "#", u+"; #", 1)
 	}
@@ -197,16 +197,16 @@ func (w *writer) expr() string {
 	case 14:
 		return w.pick("is_object(", "is_array(", "is_string(") + w.ref() + ")"
 	case 15:
-		line = v + " := " + w.nested(w.ref(), func(x string) string { return "[" + x + w.steps() + " | some " + x + " in " + w.plain() + "; #]" })
+		line = v + " := " + w.nested(w.ref(), func(x, domain string) string { return "[" + x + w.steps() + " | some " + x + " in " + domain + "; #]" })
 	case 16:
-		line = v + " := " + w.nested(w.ref(), func(x string) string { return "{" + x + w.steps() + " | some " + x + " in " + w.plain() + "; #}" })
+		line = v + " := " + w.nested(w.ref(), func(x, domain string) string { return "{" + x + w.steps() + " | some " + x + " in " + domain + "; #}" })
 	case 17:
-		line = v + " := " + w.nested(w.ref(), func(x string) string {
-			return "{" + w.pick(`"k"`, x+".a", "k") + ": " + x + " | some k, " + x + " in " + w.plain() + "; k != 7; #}"
+		line = v + " := " + w.nested(w.ref(), func(x, domain string) string {
+			return "{" + w.pick(`"k"`, x+".a", "k") + ": " + x + " | some k, " + x + " in " + domain + "; k != 7; #}"
 		})
 	case 18:
-		return w.nested("true", func(x string) string {
-			return "every " + x + " in " + w.plain() + " { " + x + w.steps() + w.pick("", " == 1", " == "+w.plain()) + " }"
+		return w.nested("true", func(x, domain string) string {
+			return "every " + x + " in " + domain + " { " + x + w.steps() + w.pick("", " == 1", " == "+w.plain()) + " }"
 		})
 	case 19:
 		a := w.fresh()
@@ -270,7 +270,7 @@ func (w *writer) policy() string {
 			w.scope()
 			body = w.body(1 + w.r.IntN(2))
 			value = w.plain()
-			fmt.Fprintf(&b, "o%d%s if {\n\t%s%s\n}\n\n", i, w.pick(" contains "+value, "[k] := "+value+" if {\n\tsome k in [\"a\", \"b\"]\n} "), body, w.rest())
+			fmt.Fprintf(&b, "o%d%s\n\t%s%s\n}\n\n", i, w.pick(" contains "+value+" if {", "[k] := "+value+" if {\n\tsome k in [\"a\", \"b\"]"), body, w.rest())
 		}
 		w.fns = i + 1
 	}

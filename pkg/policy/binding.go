@@ -1,0 +1,282 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// ErrBinding is a binding that cannot be used as it is written.
+var ErrBinding = errors.New("invalid binding")
+
+// Mode is what may come of a binding's violations. The engine only reports it.
+type Mode string
+
+// The modes of a binding.
+const (
+	Observe Mode = "Observe"
+	DryRun  Mode = "DryRun"
+	Enforce Mode = "Enforce"
+)
+
+// Binding says where a policy applies, and with which parameters. Verdicts belong
+// to bindings.
+type Binding struct {
+	Name       string         `json:"name"`
+	Package    string         `json:"package"`
+	Members    MemberSelector `json:"members,omitzero"` // whose subjects are judged
+	Match      Match          `json:"match,omitzero"`
+	Parameters map[string]any `json:"parameters,omitempty"`
+	Mode       Mode           `json:"mode,omitempty"` // "" is Observe
+
+	// Visibility selects the members that data.fleet shows to the policy.
+	Visibility MemberSelector `json:"visibility,omitzero"`
+	// Tolerate selects the members whose gaps leave verdicts Known; nil is none.
+	Tolerate *MemberSelector `json:"tolerate,omitempty"`
+
+	Exemptions []Exemption `json:"exemptions,omitempty"`
+}
+
+// MemberSelector selects members by name and by the labels of their Clusters. The
+// zero value selects all of them.
+type MemberSelector struct {
+	Names  []string              `json:"names,omitempty"` // <namespace>/<name>, as path.Match has patterns
+	Labels *metav1.LabelSelector `json:"labels,omitempty"`
+}
+
+// Match selects objects; of what it leaves out it selects everything. Patterns are
+// those of path.Match. For a package that judges the keys of a view it selects the
+// objects whose entries count.
+type Match struct {
+	Kinds      []aggregate.Kind      `json:"kinds,omitempty"`
+	Namespaces []string              `json:"namespaces,omitempty"` // patterns; "" is what has no namespace
+	Labels     *metav1.LabelSelector `json:"labels,omitempty"`
+}
+
+// Exemption says which subjects' violations are expected. They stay visible.
+type Exemption struct {
+	Members    MemberSelector        `json:"members,omitzero"`
+	Namespaces []string              `json:"namespaces,omitempty"` // patterns
+	Names      []string              `json:"names,omitempty"`      // patterns; of a view's key, the key
+	Labels     *metav1.LabelSelector `json:"labels,omitempty"`     // of the object
+	Reason     string                `json:"reason"`
+	Expires    time.Time             `json:"expires,omitzero"` // see Binding.At
+}
+
+// At returns the binding without the exemptions that have expired at a time. The
+// engine reads no clock for them: who configures it calls At, and again when the
+// next one expires.
+func (b Binding) At(now time.Time) Binding {
+	b.Exemptions = slices.DeleteFunc(slices.Clone(b.Exemptions), func(e Exemption) bool {
+		return !e.Expires.IsZero() && !now.Before(e.Expires)
+	})
+	return b
+}
+
+// selection is a compiled Binding.
+type selection struct {
+	members, visibility memberSelection
+	tolerate            *memberSelection
+	kinds               []aggregate.Kind
+	namespaces          []string
+	labels              labels.Selector // nil: all
+	exemptions          []exemption
+	params              *ast.Term
+}
+
+type memberSelection struct {
+	names  []string
+	labels labels.Selector
+}
+
+type exemption struct {
+	members           memberSelection
+	namespaces, names []string
+	labels            labels.Selector
+	reason            string
+}
+
+func (b *Binding) compile() (*selection, error) {
+	s := &selection{kinds: b.Match.Kinds, namespaces: b.Match.Namespaces}
+	fail := func(what string, err error) (*selection, error) {
+		return nil, fmt.Errorf("%w %q: %s: %w", ErrBinding, b.Name, what, err)
+	}
+	if b.Name == "" {
+		return fail("name", errors.New("required"))
+	}
+	switch b.Mode {
+	case "", Observe, DryRun, Enforce:
+	default:
+		return fail("mode", fmt.Errorf("%q is none of Observe, DryRun and Enforce", b.Mode))
+	}
+	var err error
+	if s.members, err = b.Members.compile(); err != nil {
+		return fail("members", err)
+	}
+	if s.visibility, err = b.Visibility.compile(); err != nil {
+		return fail("visibility", err)
+	}
+	if b.Tolerate != nil {
+		t, err := b.Tolerate.compile()
+		if err != nil {
+			return fail("tolerate", err)
+		}
+		s.tolerate = &t
+	}
+	if s.labels, err = compileLabels(b.Match.Labels); err != nil {
+		return fail("match.labels", err)
+	}
+	if err := checkPatterns(b.Match.Namespaces); err != nil {
+		return fail("match.namespaces", err)
+	}
+	for i := range b.Exemptions {
+		e, err := b.Exemptions[i].compile()
+		if err != nil {
+			return fail(fmt.Sprintf("exemptions[%d]", i), err)
+		}
+		s.exemptions = append(s.exemptions, e)
+	}
+	if s.params, err = parameters(b.Parameters); err != nil {
+		return fail("parameters", err)
+	}
+	return s, nil
+}
+
+func parameters(p map[string]any) (*ast.Term, error) {
+	if len(p) == 0 {
+		return ast.InternedEmptyObject, nil
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	v, err := ast.ValueFromReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	return ast.NewTerm(v), nil
+}
+
+func (m *MemberSelector) compile() (memberSelection, error) {
+	sel, err := compileLabels(m.Labels)
+	if err == nil {
+		err = checkPatterns(m.Names)
+	}
+	return memberSelection{names: m.Names, labels: sel}, err
+}
+
+func (e *Exemption) compile() (exemption, error) {
+	if e.Reason == "" {
+		return exemption{}, errors.New("reason: required")
+	}
+	members, err := e.Members.compile()
+	if err != nil {
+		return exemption{}, err
+	}
+	if err := checkPatterns(e.Namespaces, e.Names); err != nil {
+		return exemption{}, err
+	}
+	sel, err := compileLabels(e.Labels)
+	return exemption{members: members, namespaces: e.Namespaces, names: e.Names, labels: sel, reason: e.Reason}, err
+}
+
+func compileLabels(s *metav1.LabelSelector) (labels.Selector, error) {
+	if s == nil {
+		return nil, nil //nolint:nilnil // No selector selects everything.
+	}
+	sel, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil || sel.Empty() {
+		return nil, err
+	}
+	return sel, nil
+}
+
+func checkPatterns(lists ...[]string) error {
+	for _, p := range slices.Concat(lists...) {
+		if _, err := path.Match(p, ""); err != nil {
+			return fmt.Errorf("%q: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// matches reports whether one of the patterns fits; none fits everything.
+func matches(patterns []string, s string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
+		ok, _ := path.Match(p, s) // compile has checked the pattern
+		return ok
+	})
+}
+
+func (m *memberSelection) all() bool { return len(m.names) == 0 && m.labels == nil }
+
+func (m *memberSelection) has(member aggregate.Member) bool {
+	return matches(m.names, member.Name) && (m.labels == nil || m.labels.Matches(labelList(member.Labels)))
+}
+
+// labelList is a labels.Labels.
+type labelList []aggregate.Label
+
+func (l labelList) Lookup(key string) (string, bool) {
+	for _, label := range l {
+		if label.Key == key {
+			return label.Value, true
+		}
+	}
+	return "", false
+}
+
+func (l labelList) Has(key string) bool { _, ok := l.Lookup(key); return ok }
+
+func (l labelList) Get(key string) string { v, _ := l.Lookup(key); return v }
+
+// ref reports whether the match selects a ref, whatever its labels.
+func (s *selection) ref(kind aggregate.Kind, namespace string) bool {
+	return (len(s.kinds) == 0 || slices.Contains(s.kinds, kind)) && matches(s.namespaces, namespace)
+}
+
+// object reports whether the match selects an object.
+func (s *selection) object(o aggregate.Object) bool {
+	return s.ref(o.Ref().Kind, o.Namespace()) && (s.labels == nil || s.labels.Matches(labelList(o.Labels())))
+}
+
+// byLabels reports whether labels of objects decide anything.
+func (s *selection) byLabels() bool {
+	return s.labels != nil || slices.ContainsFunc(s.exemptions, func(e exemption) bool { return e.labels != nil })
+}
+
+// byMembers reports whether members' labels decide what is exempt.
+func (s *selection) byMembers() bool {
+	return slices.ContainsFunc(s.exemptions, func(e exemption) bool { return e.members.labels != nil })
+}
+
+// exempt returns the reason why a subject is exempt, or "".
+func (s *selection) exempt(kind module.SubjectKind, subject Subject, o aggregate.Object, member aggregate.Member) string {
+	name := subject.Ref.Name
+	switch kind {
+	case module.ViewSubject:
+		name = subject.Key
+	case module.MemberSubject:
+		name = member.Name
+	}
+	for _, e := range s.exemptions {
+		of := e.members.all() || member.Name != "" && e.members.has(member)
+		in := len(e.namespaces) == 0 || !o.IsZero() && matches(e.namespaces, subject.Ref.Namespace)
+		labelled := e.labels == nil || !o.IsZero() && e.labels.Matches(labelList(o.Labels()))
+		if of && in && labelled && matches(e.names, name) {
+			return e.reason
+		}
+	}
+	return ""
+}

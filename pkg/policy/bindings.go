@@ -1,0 +1,187 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/strict"
+)
+
+// maxBindings bounds the bindings of one file.
+const maxBindings = 10_000
+
+// ParseBindings reads the bindings of a YAML or JSON file, {bindings: […]}, and
+// holds them to a set as ValidateBindings does. What is wrong is LoadErrors, at
+// their lines; errors.Is(err, ErrBinding) is true of it.
+func ParseBindings(set *Set, file string, data []byte) ([]Binding, error) {
+	var doc struct {
+		Bindings []Binding `json:"bindings"`
+	}
+	lines, problems := strict.Decode(data, &doc)
+	var bad LoadErrors
+	for _, p := range problems {
+		bad = append(bad, Finding{Code: "binding", Severity: SeverityError, File: file, Line: p.Line, Col: p.Col, Message: p.Message})
+	}
+	if len(doc.Bindings) > maxBindings {
+		bad = append(bad, Finding{Code: "binding", Severity: SeverityError, File: file, Message: fmt.Sprintf("there are more than %d bindings", maxBindings)})
+	}
+	if len(bad) > 0 {
+		return nil, bindingErrors(bad)
+	}
+	at := func(i int, path string) (line, col int) {
+		// A key that is not there is reported where what it belongs to begins.
+		for p := fmt.Sprintf("bindings[%d].%s", i, path); p != ""; p = p[:max(strings.LastIndexAny(p, ".["), 0)] {
+			if place, ok := lines[p]; ok {
+				return place.Line, place.Col
+			}
+		}
+		return 0, 0
+	}
+	out, unfit := resolve(set, doc.Bindings)
+	for i := range unfit {
+		f := &unfit[i].Finding
+		f.File = file
+		f.Line, f.Col = at(unfit[i].binding, unfit[i].path)
+	}
+	return out, bindingErrors(unfit.findings())
+}
+
+// ValidateBindings holds bindings to the packages of a set: names are unique,
+// packages are there, and parameters are of their schemas. It returns copies with
+// the defaults of parameters that are not given, or LoadErrors that are ErrBinding.
+func ValidateBindings(set *Set, bindings []Binding) ([]Binding, error) {
+	out, bad := resolve(set, bindings)
+	for i := range bad {
+		b := bindings[bad[i].binding]
+		bad[i].Message = fmt.Sprintf("binding %q: %s", b.Name, bad[i].Message)
+	}
+	return out, bindingErrors(bad.findings())
+}
+
+// DefaultBindings returns a binding for each package that none of the bindings
+// names: it observes everywhere. Packages that cannot do without parameters have
+// none, and a warning instead.
+func DefaultBindings(set *Set, bindings []Binding) ([]Binding, []Finding) {
+	bound, names := map[string]bool{}, map[string]bool{}
+	for _, b := range bindings {
+		bound[b.Package], names[b.Name] = true, true
+	}
+	var out []Binding
+	var warnings []Finding
+	for _, p := range set.Packages {
+		if bound[p.Name] {
+			continue
+		}
+		parameters, problems := p.Parameters.Resolve(nil)
+		name := p.Name
+		if names[name] {
+			problems = append(problems, fmt.Sprintf("a binding of package %s has its name", bindingNamed(bindings, name).Package))
+		}
+		if len(problems) > 0 {
+			warnings = append(warnings, Finding{
+				Code: "needs-binding", Severity: SeverityWarning, File: p.File, Line: p.Row, Col: 1,
+				Message: fmt.Sprintf("package %s has no binding and is not evaluated: %s", p.Name, strings.Join(problems, "; ")),
+			})
+			continue
+		}
+		out = append(out, Binding{Name: name, Package: p.Name, Parameters: parameters, Mode: Observe})
+	}
+	return out, warnings
+}
+
+func bindingNamed(bindings []Binding, name string) Binding {
+	i := slices.IndexFunc(bindings, func(b Binding) bool { return b.Name == name })
+	return bindings[i]
+}
+
+// badBinding is a finding about one of several bindings.
+type badBinding struct {
+	Finding
+	binding int
+	path    string // of what is wrong, within the binding
+}
+
+type badBindings []badBinding
+
+func (b badBindings) findings() []Finding {
+	var out []Finding
+	for _, x := range b {
+		out = append(out, x.Finding)
+	}
+	return out
+}
+
+// bindingError is LoadErrors that are ErrBinding.
+type bindingError struct{ LoadErrors }
+
+func (bindingError) Is(target error) bool { return target == ErrBinding }
+func (e bindingError) Unwrap() error      { return e.LoadErrors }
+
+func bindingErrors(list []Finding) error {
+	if len(list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(list, func(a, b Finding) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col)) })
+	return bindingError{list}
+}
+
+// resolve checks bindings and gives their parameters defaults.
+func resolve(set *Set, bindings []Binding) ([]Binding, badBindings) {
+	out := slices.Clone(bindings)
+	var bad badBindings
+	names := make(map[string]bool, len(bindings))
+	for i := range out {
+		b := &out[i]
+		report := func(path, format string, args ...any) {
+			bad = append(bad, badBinding{Finding{Code: "binding", Severity: SeverityError, Message: fmt.Sprintf(format, args...)}, i, path})
+		}
+		if names[b.Name] {
+			report("name", "another binding is named %q", b.Name)
+		}
+		names[b.Name] = true
+		p := set.Package(b.Package)
+		if p == nil {
+			report("package", "there is no package %q", b.Package)
+			continue
+		}
+		for j, k := range b.Match.Kinds {
+			if !p.AnyKind && !slices.ContainsFunc(p.Kinds, func(of KindRef) bool { return of.Kind == k }) {
+				report(fmt.Sprintf("match.kinds[%d]", j), "match.kinds has %s, which package %s does not judge", k, p.Name)
+			} else if ref, err := module.ParseKind(string(k)); err != nil || ref != (module.KindRef{Kind: k}) {
+				report(fmt.Sprintf("match.kinds[%d]", j), "match.kinds: %q is no kind, or has a version", k)
+			}
+		}
+		parameters, problems := p.Parameters.Resolve(b.Parameters)
+		for _, problem := range problems {
+			report("parameters", "parameters: %s", problem)
+		}
+		b.Parameters = parameters
+		if b.Mode == "" {
+			b.Mode = Observe
+		}
+		if len(problems) > 0 {
+			continue
+		}
+		if _, err := b.compile(); err != nil {
+			path, message := compileProblem(err)
+			report(path, "%s", message)
+		}
+	}
+	if len(bad) > 0 {
+		return nil, bad
+	}
+	return out, nil
+}
+
+// compileProblem takes the path and the message out of an error of compile.
+func compileProblem(err error) (path, message string) {
+	text := strings.TrimPrefix(err.Error(), ErrBinding.Error()+" ")
+	if _, after, ok := strings.Cut(text, `": `); ok {
+		text = after
+	}
+	path, _, _ = strings.Cut(text, ":")
+	return path, text
+}

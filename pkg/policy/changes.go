@@ -1,0 +1,116 @@
+package policy
+
+import (
+	"iter"
+	"slices"
+)
+
+// Changes is what a call did to the verdicts.
+type Changes struct {
+	// Before and After are the states; Before is nil when there was none.
+	Before, After *State
+
+	touched []touch
+	flipped bool // verdicts may differ that no evaluation touched
+}
+
+type touch struct {
+	binding string
+	subject Subject
+}
+
+// Change is a verdict that differs. Without Before or After the binding did not, or
+// does not any more, judge the subject.
+type Change struct {
+	Before, After *Verdict
+}
+
+// add takes note of a subject of which something was found.
+func (c *Changes) add(b *bound, s Subject, found ...*found) {
+	for _, f := range found {
+		if f != nil {
+			c.touched = append(c.touched, touch{b.Name, s})
+			return
+		}
+	}
+}
+
+// All yields what differs, in state, violations or message, of the verdicts that
+// have violations or failed in either state. Clean verdicts that turn from Known to
+// Unknown or back are not among them: State.Counts has their number. The order is
+// not defined.
+func (c *Changes) All() iter.Seq[Change] {
+	return func(yield func(Change) bool) {
+		if c.After == nil {
+			return
+		}
+		if !c.flipped && !c.quarantined() {
+			seen := make(map[touch]bool, len(c.touched))
+			for _, t := range c.touched {
+				if seen[t] {
+					continue
+				}
+				seen[t] = true
+				if d, ok := c.compare(t); ok && !yield(d) {
+					return
+				}
+			}
+			return
+		}
+		for _, name := range c.names() {
+			seen := map[Subject]bool{}
+			for _, s := range []*State{c.Before, c.After} {
+				if s == nil {
+					continue
+				}
+				for v := range s.Findings(name, "") {
+					if seen[v.Subject] {
+						continue
+					}
+					seen[v.Subject] = true
+					if d, ok := c.compare(touch{name, v.Subject}); ok && !yield(d) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+func (c *Changes) names() []string {
+	var names []string
+	for _, s := range []*State{c.Before, c.After} {
+		if s != nil {
+			for _, b := range s.bindings {
+				names = append(names, b.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// quarantined reports whether a binding was quarantined.
+func (c *Changes) quarantined() bool {
+	return c.Before != nil && !slices.EqualFunc(c.Before.bindings, c.After.bindings, func(a, b *bindingState) bool {
+		return a.health.Quarantined == b.health.Quarantined
+	})
+}
+
+func (c *Changes) compare(t touch) (Change, bool) {
+	var d Change
+	if c.Before != nil {
+		if v, ok := c.Before.Get(t.binding, t.subject); ok {
+			d.Before = &v
+		}
+	}
+	if v, ok := c.After.Get(t.binding, t.subject); ok {
+		d.After = &v
+	}
+	switch {
+	case d.Before == nil || d.After == nil:
+		return d, d.Before != d.After
+	default:
+		return d, d.Before.State != d.After.State || d.Before.Message != d.After.Message || !sameViolations(d.Before.Violations, d.After.Violations)
+	}
+}

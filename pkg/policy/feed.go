@@ -1,0 +1,169 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/document"
+)
+
+// note is what a delta means for views and for bindings.
+type note struct {
+	contributions []contribution // by the views of the plan
+	fed           []bool         // which of them were evaluated
+	evaluate      []bool         // by the bindings of the plan
+	unread        bool           // nothing that is read of it through data.fleet changed
+}
+
+// feed evaluates views for what changed, and marks what read it.
+func (r *round) feed() ([]note, error) {
+	e := r.e
+	for _, d := range r.deltas {
+		e.planOf(d.Ref.Kind)
+	}
+	notes := make([]note, len(r.deltas))
+	err := e.each(r.ctx, len(r.deltas), func(w *worker, i int) { notes[i] = w.note(r.ctx, r.deltas[i]) })
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range r.deltas {
+		p := e.plans[d.Ref.Kind]
+		if !notes[i].unread {
+			r.touch(d)
+		}
+		for j, v := range p.views {
+			if notes[i].fed[j] {
+				r.exchange(v, d.Ref, notes[i].contributions[j])
+			}
+		}
+		if len(p.keyed) > 0 && relabelled(d) {
+			r.rematch(p.keyed, d.Ref)
+		}
+		notes[i].contributions = nil
+	}
+	return notes, nil
+}
+
+func relabelled(d aggregate.Delta) bool {
+	return !d.Before.IsZero() && !d.After.IsZero() && !slices.Equal(d.Before.Labels(), d.After.Labels())
+}
+
+// exchange takes in what an object contributes now.
+func (r *round) exchange(v *view, ref aggregate.Ref, c contribution) {
+	changed := r.keys[v]
+	failed := v.apply(ref, c, func(k string) {
+		if changed == nil {
+			changed = map[string]bool{}
+			r.keys[v] = changed
+		}
+		if !changed[k] {
+			changed[k] = true
+			r.fire(viewKey(v, k))
+		}
+		if len(changed) == 1 {
+			r.fire(wholeView(v))
+		}
+	})
+	r.failures = r.failures || failed
+	limit := r.e.opts.Limits.View
+	switch {
+	case v.over != "":
+	case v.bytes > limit:
+		v.over = fmt.Sprintf("it holds more than %d bytes", limit)
+	case v.score.quarantined(r.e.opts.Limits.Overruns):
+		v.over = "it is quarantined: its evaluations exceed their time budget again and again"
+	}
+	if v.over != "" && v.entries.Len()+v.contribs.Len() > 0 {
+		r.empty(v)
+	}
+}
+
+// empty takes all out of a view that is over.
+func (r *round) empty(v *view) {
+	if r.keys[v] == nil {
+		r.keys[v] = map[string]bool{}
+	}
+	for k := range v.keys() {
+		r.keys[v][k] = true
+		r.fire(viewKey(v, k))
+	}
+	r.fire(wholeView(v))
+	v.clear()
+	r.failures = true
+}
+
+// rematch marks the keys of an object whose labels decide whether its entries count.
+func (r *round) rematch(bounds []*bound, ref aggregate.Ref) {
+	for _, b := range bounds {
+		if c := b.view.contrib(ref); c != nil {
+			for _, k := range c.keys {
+				r.markSubject(b, Subject{Key: k})
+			}
+		}
+	}
+}
+
+// touch marks what read the object itself, or looked for it.
+func (r *round) touch(d aggregate.Delta) {
+	kind, ref := string(d.Ref.Kind), d.Ref
+	r.fire(key(readObject, kind, ref.Member, ref.Namespace, ref.Name))
+	r.fire(key(readObject, kind, ref.Member, ref.Namespace))
+	r.fire(key(readObject, kind, ref.Member))
+	r.fire(key(readObject, kind))
+	r.fire(key(readNamed, kind, ref.Namespace, ref.Name))
+	r.fire(key(readNamed, kind, ref.Namespace))
+	r.fire(key(readNamed, kind))
+}
+
+// note finds what a delta means. It evaluates views for the object as it is now.
+func (w *worker) note(ctx context.Context, d aggregate.Delta) note {
+	p := w.e.plans[d.Ref.Kind]
+	n := note{contributions: make([]contribution, len(p.views)), fed: make([]bool, len(p.views)), evaluate: make([]bool, len(p.bounds))}
+	if d.After.IsZero() {
+		for i := range n.fed {
+			n.fed[i] = true
+		}
+		return n
+	}
+	if len(p.views) == 0 && len(p.bounds) == 0 && p.fleet == nil {
+		return n
+	}
+	var before, after []byte
+	var err error
+	w.body, err = d.After.AppendBody(w.body[:0])
+	after = w.body
+	fresh := d.Before.IsZero() || d.Before.APIVersion() != d.After.APIVersion()
+	if err == nil && !fresh {
+		w.other, err = d.Before.AppendBody(w.other[:0])
+		before = w.other
+	}
+	for i, v := range p.views {
+		if err != nil {
+			n.fed[i], n.contributions[i] = true, contribution{contrib: &contrib{ref: d.Ref, failed: err.Error()}}
+			continue
+		}
+		if !fresh && v.over == "" {
+			if same, err := document.Equal(before, after, v.def.Mask); err == nil && same {
+				w.e.skipped.Add(1)
+				continue
+			}
+		}
+		n.fed[i], n.contributions[i] = true, w.contribute(ctx, v, d.After, after)
+	}
+	if err == nil && !fresh {
+		n.unread, _ = document.Equal(before, after, p.fleet)
+	}
+	labels := !fresh && relabelled(d)
+	for i, b := range p.bounds {
+		n.evaluate[i] = true
+		if err == nil && !fresh && !(labels && b.sel.byLabels()) {
+			if same, err := document.Equal(before, after, b.mask); err == nil && same {
+				n.evaluate[i] = false
+				w.e.skipped.Add(1)
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,174 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/mask"
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// chunk is how many subjects are evaluated before their results are taken in.
+const chunk = 4096
+
+// judgeAll judges tasks in chunks.
+func (r *round) judgeAll(tasks []task) error {
+	for part := range slices.Chunk(tasks, chunk) {
+		if err := r.judge(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge evaluates tasks in parallel and takes the results in, in order.
+func (r *round) judge(tasks []task) error {
+	if err := r.e.each(r.ctx, len(tasks), func(w *worker, i int) { r.evaluate(w, &tasks[i]) }); err != nil {
+		return err
+	}
+	r.choose(tasks)
+	for i := range tasks {
+		for j := range tasks[i].runs {
+			r.take(&tasks[i], &tasks[i].runs[j])
+		}
+	}
+	return nil
+}
+
+// evaluate evaluates the runs of a task; those of an object share one document.
+func (r *round) evaluate(w *worker, t *task) {
+	var m *mask.Mask
+	n := 0
+	for i := range t.runs {
+		if one := &t.runs[i]; one.evaluate {
+			n++
+			m = one.b.mask
+		}
+	}
+	if n == 0 {
+		return
+	}
+	if n > 1 && !t.object.IsZero() {
+		m = r.e.plans[t.subject.Ref.Kind].mask
+	}
+	var object *ast.Term
+	var err error
+	if !t.object.IsZero() {
+		object, err = w.object(t.object, m)
+	}
+	for i := range t.runs {
+		one := &t.runs[i]
+		switch {
+		case !one.evaluate:
+		case err != nil:
+			one.result = result{found: &found{err: err.Error()}, class: w.own(t.subject.Ref.Kind)}
+		default:
+			one.result = w.judge(r.ctx, one.b, t, object)
+		}
+	}
+}
+
+// own is the class of what reads its own object only.
+func (w *worker) own(kind aggregate.Kind) *class {
+	w.begin(nil, "")
+	w.eval.reading.own = add(w.eval.reading.own, kind)
+	return w.e.classes.intern(&w.eval.reading)
+}
+
+// choose gives bindings the default classes of kinds that are new to them: the most
+// frequent of the tasks.
+func (r *round) choose(tasks []task) {
+	type place struct {
+		b    *bound
+		kind aggregate.Kind
+	}
+	var seen map[place]map[*class]int
+	for i := range tasks {
+		kind := tasks[i].subject.Ref.Kind
+		for j := range tasks[i].runs {
+			one := &tasks[i].runs[j]
+			if one.result.class == nil || one.b.defaults[kind] != nil {
+				continue
+			}
+			if seen == nil {
+				seen = map[place]map[*class]int{}
+			}
+			at := place{one.b, kind}
+			if seen[at] == nil {
+				seen[at] = map[*class]int{}
+			}
+			seen[at][one.result.class]++
+		}
+	}
+	for at, counts := range seen {
+		var best *class
+		for c, n := range counts {
+			if best == nil || n > counts[best] || n == counts[best] && c.key < best.key {
+				best = c
+			}
+		}
+		best.refs++ // as long as the binding is there
+		at.b.defaults[at.kind] = best
+	}
+}
+
+// take takes in one result.
+func (r *round) take(t *task, one *run) {
+	b, s := one.b, t.subject
+	var oldClass *class
+	var old *found
+	if one.before {
+		oldClass, old = b.get(s)
+	}
+	switch {
+	case !one.after:
+		b.count(s.Ref.Member, oldClass, old, -1)
+		b.records.Delete(record{subject: s})
+		r.depend(b, t, nil)
+		r.changes.add(b, s, old)
+		return
+	case !one.evaluate:
+		if b.pkg.Subject == module.ObjectSubject {
+			r.e.byObject.Touch(b.id, t.object)
+		}
+		return
+	}
+	next, c := one.result.found, one.result.class
+	if c == nil {
+		c = b.defaults[s.Ref.Kind] // it was not evaluated
+	}
+	r.depend(b, t, one.result.keys)
+	switch {
+	case one.before && sameFound(old, next):
+		if next = old; c == oldClass {
+			return
+		}
+	case next != nil:
+		next.revision = r.after.Revision()
+	}
+	if one.before {
+		b.count(s.Ref.Member, oldClass, old, -1)
+	}
+	b.count(s.Ref.Member, c, next, 1)
+	b.put(s, c, next)
+	if !one.before {
+		old = nil
+	}
+	r.changes.add(b, s, old, next)
+}
+
+func (r *round) depend(b *bound, t *task, keys []uint64) {
+	if b.pkg.Subject != module.ObjectSubject {
+		r.e.bySubject.Set(b.id, t.subject, keys)
+		return
+	}
+	if o := t.object; !o.IsZero() {
+		r.e.byObject.Set(b.id, o, keys)
+		return
+	}
+	if o, ok := r.before.Snapshot.Get(t.subject.Ref); ok {
+		r.e.byObject.Set(b.id, o, keys)
+	}
+}

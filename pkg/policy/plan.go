@@ -1,0 +1,174 @@
+package policy
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// plan makes what a set and bindings need, taking what stays the same from the
+// engine. renewed are those that must be evaluated anew.
+func (e *Engine) plan(set *Set, bindings []Binding) (bounds []*bound, views []*view, renewed map[any]bool, err error) {
+	if bindings, err = ValidateBindings(set, bindings); err != nil {
+		return nil, nil, nil, err
+	}
+	renewed = map[any]bool{}
+	prints := fingerprints(set)
+	changed := map[module.ViewRef]bool{}
+	for _, pkg := range set.Packages {
+		for _, def := range pkg.Views {
+			old := e.viewOf(pkg.Name, def.Name)
+			q, err := prepare(set.Compiler, pkg.Name+".view."+def.Name)
+			if err != nil {
+				return nil, nil, nil, fmt.Errorf("view %s.%s: %w", pkg.Name, def.Name, err)
+			}
+			v := &view{pkg: pkg, def: def, query: q, pins: pins(pkg)}
+			if old != nil && e.prints[pkg.Name] == prints[pkg.Name] && reflect.DeepEqual(old.pkg.Kinds, pkg.Kinds) && old.pkg.AnyKind == pkg.AnyKind {
+				v.id, v.entries, v.failed, v.contribs = old.id, old.entries, old.failed, old.contribs
+				v.bytes, v.over, v.score = old.bytes, old.over, old.score
+			} else {
+				v.id = e.nextID
+				e.nextID++
+				v.score = &overruns{}
+				v.clear()
+				renewed[v] = true
+				changed[module.ViewRef{Package: pkg.Name, View: def.Name}] = true
+			}
+			views = append(views, v)
+		}
+	}
+	slices.SortFunc(views, func(a, b *view) int {
+		return cmp.Or(strings.Compare(a.pkg.Name, b.pkg.Name), strings.Compare(a.def.Name, b.def.Name))
+	})
+	for _, binding := range bindings {
+		b, fresh, err := e.bind(set, binding, prints, changed)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if fresh {
+			renewed[b] = true
+		}
+		bounds = append(bounds, b)
+	}
+	slices.SortFunc(bounds, func(a, b *bound) int { return strings.Compare(a.Name, b.Name) })
+	return bounds, views, renewed, nil
+}
+
+// bind makes a bound, or takes over the one whose verdicts stay what they are.
+func (e *Engine) bind(set *Set, binding Binding, prints map[string]string, changed map[module.ViewRef]bool) (*bound, bool, error) {
+	pkg := set.Package(binding.Package)
+	sel, err := binding.compile()
+	if err != nil {
+		return nil, false, err
+	}
+	q, err := prepare(set.Compiler, pkg.Name+".violation")
+	if err != nil {
+		return nil, false, fmt.Errorf("%w %q: %w", ErrBinding, binding.Name, err)
+	}
+	b := &bound{Binding: binding, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pins(pkg), hash: prints[pkg.Name]}
+	old := e.boundOf(binding.Name)
+	same := old != nil && old.hash == b.hash && samePackage(old.pkg, pkg) && sameBinding(old.Binding, binding)
+	for v := range changed {
+		if v.Package == pkg.Name || slices.Contains(pkg.Reads.Views, v) {
+			same = false
+		}
+	}
+	if !same {
+		b.id = e.nextID
+		e.nextID++
+		b.counters = &counters{}
+		b.clear()
+		return b, true, nil
+	}
+	b.id, b.defaults, b.records, b.tallies = old.id, old.defaults, old.records, old.tallies
+	b.owned = old.owned
+	b.selected, b.visible, b.tolerated = old.selected, old.visible, old.tolerated
+	b.counters = old.counters
+	return b, false, nil
+}
+
+func (e *Engine) boundOf(name string) *bound {
+	i, ok := slices.BinarySearchFunc(e.bounds, name, func(b *bound, name string) int { return strings.Compare(b.Name, name) })
+	if !ok {
+		return nil
+	}
+	return e.bounds[i]
+}
+
+// sameBinding reports whether two bindings give the same verdicts.
+func sameBinding(a, b Binding) bool {
+	a.Mode, b.Mode = "", ""
+	return reflect.DeepEqual(a, b)
+}
+
+// samePackage reports whether what the METADATA says of two packages whose rules are
+// the same gives the same verdicts.
+func samePackage(a, b *module.Package) bool {
+	return a.AnyKind == b.AnyKind && slices.Equal(a.Kinds, b.Kinds) && a.Subject == b.Subject &&
+		a.SubjectView == b.SubjectView && slices.Equal(a.Remedies, b.Remedies) && reflect.DeepEqual(a.Reads, b.Reads)
+}
+
+func pins(pkg *module.Package) map[aggregate.Kind]string {
+	pins := map[aggregate.Kind]string{}
+	for _, k := range pkg.Kinds {
+		if k.Version != "" {
+			pins[k.Kind] = k.Version
+		}
+	}
+	return pins
+}
+
+// fingerprints are hashes that tell whether the rules of packages are the same: of
+// each package and of those that it names.
+func fingerprints(set *Set) map[string]string {
+	text, names := map[string]string{}, map[string]map[string]bool{}
+	for _, file := range slices.Sorted(maps.Keys(set.Modules)) {
+		m := set.Modules[file]
+		name := strings.TrimPrefix(m.Package.Path.String(), "data.")
+		text[name] += m.String()
+		if names[name] == nil {
+			names[name] = map[string]bool{}
+		}
+		ast.WalkRefs(m, func(r ast.Ref) bool {
+			if r[0].Equal(ast.DefaultRootDocument) {
+				names[name][r.ConstantPrefix().String()] = true
+			}
+			return false
+		})
+	}
+	out := make(map[string]string, len(text))
+	for name := range text {
+		var b strings.Builder
+		seen := map[string]bool{}
+		fingerprint(&b, name, text, names, seen)
+		sum := sha256.Sum256([]byte(b.String()))
+		out[name] = string(sum[:])
+	}
+	return out
+}
+
+func fingerprint(b *strings.Builder, name string, text map[string]string, names map[string]map[string]bool, seen map[string]bool) {
+	if seen[name] {
+		return
+	}
+	seen[name] = true
+	b.WriteString(text[name])
+	for _, other := range slices.Sorted(maps.Keys(text)) {
+		for ref := range names[name] {
+			path := "data." + other
+			if ref == path || strings.HasPrefix(ref, path+".") || strings.HasPrefix(ref, path+"[") {
+				fingerprint(b, other, text, names, seen)
+				break
+			}
+		}
+	}
+}

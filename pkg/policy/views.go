@@ -1,0 +1,329 @@
+package policy
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/tidwall/btree"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/document"
+	"federator.dev/federator/pkg/policy/internal/mask"
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// view is a view of a package, materialised: what each object contributes. The
+// engine's goroutine writes it; states hold frozen ones.
+type view struct {
+	id       uint32 // never used again
+	pkg      *module.Package
+	def      module.View
+	query    query
+	pins     map[aggregate.Kind]string
+	entries  *btree.BTreeG[entry]    // by key, then ref
+	contribs *btree.BTreeG[*contrib] // by ref
+	failed   *btree.BTreeG[*contrib] // those that failed
+	bytes    int64                   // of keys, values and refs
+	over     string                  // why the view holds nothing
+	score    *overruns
+	frozen   *view // nil when the view has changed since
+}
+
+// entry is what one object contributes to one key.
+type entry struct {
+	key    string
+	of     *contrib
+	values string // a JSON array, sorted as Rego sorts, no value twice
+}
+
+// contrib is what one object contributes. Immutable.
+type contrib struct {
+	ref    aggregate.Ref
+	keys   []string // sorted
+	failed string   // why the object's contribution is not known
+}
+
+// contribution is a contrib that has just been evaluated, with its values.
+type contribution struct {
+	*contrib
+	values []string // by key
+}
+
+// compareRefs orders refs as Rego orders {kind, member, name, namespace}.
+func compareRefs(a, b *aggregate.Ref) int {
+	return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Member, b.Member),
+		strings.Compare(a.Name, b.Name), strings.Compare(a.Namespace, b.Namespace))
+}
+
+func lessEntry(a, b entry) bool {
+	if n := strings.Compare(a.key, b.key); n != 0 {
+		return n < 0
+	}
+	// A pivot without a contrib is before all of its key.
+	if a.of == nil || b.of == nil {
+		return a.of == nil && b.of != nil
+	}
+	return compareRefs(&a.of.ref, &b.of.ref) < 0
+}
+
+func lessContrib(a, b *contrib) bool { return compareRefs(&a.ref, &b.ref) < 0 }
+
+func newBTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
+	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
+}
+
+func (v *view) name() string { return v.pkg.Name + "." + v.def.Name }
+
+func (v *view) clear() {
+	v.entries, v.contribs, v.failed = newBTree(lessEntry), newBTree(lessContrib), newBTree(lessContrib)
+	v.bytes = 0
+	v.frozen = nil
+}
+
+// feeds reports whether objects of a kind contribute to the view.
+func feeds(pkg *module.Package, kind aggregate.Kind) bool {
+	return pkg.AnyKind || slices.ContainsFunc(pkg.Kinds, func(k module.KindRef) bool { return k.Kind == kind })
+}
+
+// contrib returns what an object contributes, nil when it is nothing.
+func (v *view) contrib(ref aggregate.Ref) *contrib {
+	c, _ := v.contribs.Get(&contrib{ref: ref})
+	return c
+}
+
+// apply exchanges what an object contributes and yields the keys that change.
+// failed says whether the view's failures have changed.
+func (v *view) apply(ref aggregate.Ref, next contribution, changed func(key string)) (failed bool) {
+	if v.over != "" {
+		return false
+	}
+	old := v.contrib(ref)
+	if next.contrib == nil && old == nil {
+		return false
+	}
+	v.frozen = nil
+	var oldKeys []string
+	if old != nil {
+		oldKeys = old.keys
+		failed = old.failed != ""
+	}
+	now := next.contrib != nil && next.failed != ""
+	failed = failed != now || now && old.failed != next.failed
+	kept := next.contrib
+	if old != nil && next.contrib != nil && slices.Equal(old.keys, next.keys) {
+		kept = old // one contrib for all entries of an object
+		if failed {
+			kept = next.contrib
+		}
+	}
+	for _, key := range oldKeys {
+		if next.contrib == nil || !contains(next.keys, key) {
+			e, _ := v.entries.Delete(entry{key: key, of: old})
+			v.bytes -= e.size()
+			changed(key)
+		}
+	}
+	if next.contrib != nil {
+		for i, key := range next.keys {
+			e, had := v.entries.Set(entry{key: key, of: kept, values: next.values[i]})
+			v.bytes += entry{key: key, values: next.values[i]}.size()
+			if had {
+				v.bytes -= e.size()
+			}
+			if !had || e.values != next.values[i] {
+				changed(key)
+			}
+		}
+		v.contribs.Set(kept)
+	} else {
+		v.contribs.Delete(old)
+	}
+	if now {
+		v.failed.Set(kept)
+	} else if old != nil && old.failed != "" {
+		v.failed.Delete(old)
+	}
+	return failed
+}
+
+// entryOverhead is about what an entry costs beside its text, in bytes: its place in
+// the tree, and its share of the contrib.
+const entryOverhead = 120
+
+func (e entry) size() int64 { return int64(len(e.key)+len(e.values)) + entryOverhead }
+
+func contains(sorted []string, s string) bool {
+	_, ok := slices.BinarySearch(sorted, s)
+	return ok
+}
+
+// freeze returns a copy that later changes do not touch.
+func (v *view) freeze() *view {
+	if v.frozen == nil {
+		v.frozen = &view{
+			id: v.id, pkg: v.pkg, def: v.def, bytes: v.bytes, over: v.over,
+			entries: v.entries.Copy(), failed: v.failed.Copy(),
+		}
+	}
+	return v.frozen
+}
+
+// under yields the entries of a key, by ref.
+func (v *view) under(key string) iter.Seq[entry] {
+	return func(yield func(entry) bool) {
+		v.entries.Ascend(entry{key: key}, func(e entry) bool { return e.key == key && yield(e) })
+	}
+}
+
+// keys yields the keys, in order.
+func (v *view) keys() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		at, first := "", true
+		v.entries.Scan(func(e entry) bool {
+			if !first && e.key == at {
+				return true
+			}
+			at, first = e.key, false
+			return yield(e.key)
+		})
+	}
+}
+
+// failure returns why what the view shows of some members is not known, or "".
+func (v *view) failure(visible func(member string) bool) string {
+	if v.over != "" {
+		return fmt.Sprintf("view %s: %s", v.name(), v.over)
+	}
+	found := ""
+	v.failed.Scan(func(c *contrib) bool {
+		if visible(c.ref.Member) {
+			found = fmt.Sprintf("view %s: %s: %s", v.name(), c.ref, c.failed)
+		}
+		return found == ""
+	})
+	return found
+}
+
+// contributed turns what a view's rules gave for one object into what is kept.
+func contributed(ref aggregate.Ref, v ast.Value, limit int) contribution {
+	fail := func(format string, args ...any) contribution {
+		return contribution{contrib: &contrib{ref: ref, failed: fmt.Sprintf(format, args...)}}
+	}
+	if v == nil {
+		return contribution{}
+	}
+	o, ok := v.(ast.Object)
+	if !ok {
+		return fail("a view is written view.%s[key] contains value", "name")
+	}
+	if o.Len() == 0 {
+		return contribution{}
+	}
+	c := contribution{contrib: &contrib{ref: ref}}
+	size := 0
+	ki := o.KeysIterator()
+	for k, more := ki.Next(); more; k, more = ki.Next() {
+		key, ok := k.Value.(ast.String)
+		if !ok {
+			return fail("key %s is not a string", clip(k.String()))
+		}
+		set, ok := o.Get(k).Value.(ast.Set)
+		if !ok {
+			return fail("key %q: not a set of values", clip(string(key)))
+		}
+		text, err := setJSON(set)
+		if err != nil {
+			return fail("key %q: %v", clip(string(key)), err)
+		}
+		if size += len(key) + len(text); size > limit {
+			return fail("it contributes more than %d bytes", limit)
+		}
+		if set.Len() > 0 {
+			c.keys = append(c.keys, string(key))
+			c.values = append(c.values, text)
+		}
+	}
+	return c
+}
+
+// clip bounds what a message quotes.
+func clip(s string) string {
+	const most = 100
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+// setJSON writes a set as an array, sorted as Rego sorts what JSON has: sets within
+// are arrays, which may make values equal.
+func setJSON(set ast.Set) (string, error) {
+	values := set.Slice()
+	if slices.ContainsFunc(values, hasSet) {
+		text, err := marshal(set)
+		if err != nil {
+			return "", err
+		}
+		plain, err := document.Value(text, mask.Whole())
+		if err != nil {
+			return "", err
+		}
+		array := plain.(*ast.Array) //nolint:forcetypeassert // A set is written as an array.
+		values = make([]*ast.Term, 0, array.Len())
+		array.Foreach(func(t *ast.Term) { values = append(values, t) })
+		slices.SortFunc(values, ast.TermValueCompare)
+		values = slices.CompactFunc(values, func(a, b *ast.Term) bool { return a.Equal(b) })
+	}
+	text, err := marshal(ast.NewArray(values...))
+	return string(text), err
+}
+
+func hasSet(t *ast.Term) bool {
+	found := false
+	ast.WalkTerms(t, func(t *ast.Term) bool {
+		_, set := t.Value.(ast.Set)
+		found = found || set
+		return found
+	})
+	return found
+}
+
+// marshal writes a value as JSON, keys sorted.
+func marshal(v ast.Value) ([]byte, error) {
+	x, err := ast.JSONWithOpt(v, ast.JSONOpt{SortSets: true})
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(x); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// parse reads the values of an entry.
+func (e entry) parse() (*ast.Array, error) {
+	v, err := document.Value([]byte(e.values), mask.Whole())
+	if err != nil {
+		return nil, fmt.Errorf("view entry %q of %s: %w", e.key, e.of.ref, err)
+	}
+	return v.(*ast.Array), nil //nolint:forcetypeassert // setJSON wrote it.
+}
+
+// refTerm is a ref as policies see it.
+func refTerm(r *aggregate.Ref) *ast.Term {
+	return ast.ObjectTerm(
+		ast.Item(refKeys.kind, ast.StringTerm(string(r.Kind))),
+		ast.Item(refKeys.member, ast.StringTerm(r.Member)),
+		ast.Item(refKeys.name, ast.StringTerm(r.Name)),
+		ast.Item(refKeys.namespace, ast.StringTerm(r.Namespace)),
+	)
+}
