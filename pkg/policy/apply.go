@@ -165,6 +165,7 @@ func (r *round) members(batch *aggregate.Batch) {
 		return
 	}
 	r.gapsChanged = true
+	r.changes.flipped = r.changes.flipped || len(r.changed) > 0 // who sees and tolerates whom
 	for _, b := range r.e.bounds {
 		was := &sight{b.selected, b.visible}
 		r.was[b] = was

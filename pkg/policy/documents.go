@@ -210,13 +210,12 @@ func (ev *evaluation) named(path []string) (ast.Value, []string, error) {
 		return nil, nil, fmt.Errorf("data.fleet.by_name: %w: name a kind", errWhole)
 	}
 	kind, pin := ev.w.kind(path[0])
-	at := append([]string{string(kind)}, path[1:min(len(path), 3)]...)
-	ev.record(key(readNamed, at...))
 	if len(path) >= 4 {
-		ev.point(kind, path[3])
-	} else {
-		ev.reading.wide = add(ev.reading.wide, kind)
+		v, err := ev.object(path[0], aggregate.Ref{Kind: kind, Member: path[3], Namespace: path[1], Name: path[2]}, pin)
+		return v, path[4:], err
 	}
+	ev.record(key(readNamed, append([]string{string(kind)}, path[1:]...)...))
+	ev.reading.wide = add(ev.reading.wide, kind)
 	if len(path) < 3 {
 		ev.wide++
 		q := aggregate.Query{Kind: kind}
@@ -262,32 +261,39 @@ func (ev *evaluation) objects(path []string) (ast.Value, []string, error) {
 		return nil, nil, fmt.Errorf("data.fleet.objects: %w: name a kind", errWhole)
 	}
 	kind, pin := ev.w.kind(path[0])
-	ev.record(key(readObject, append([]string{string(kind)}, path[1:min(len(path), 4)]...)...))
+	if len(path) >= 4 {
+		v, err := ev.object(path[0], aggregate.Ref{Kind: kind, Member: path[1], Namespace: path[2], Name: path[3]}, pin)
+		return v, path[4:], err
+	}
+	ev.record(key(readObject, append([]string{string(kind)}, path[1:]...)...))
 	if len(path) >= 2 {
 		ev.point(kind, path[1])
 	} else {
 		ev.reading.wide = add(ev.reading.wide, kind)
 	}
-	if len(path) < 4 {
-		ev.wide++
-		q := aggregate.Query{Kind: kind}
-		if len(path) > 1 {
-			q.Members = path[1:2]
-		}
-		if len(path) > 2 {
-			q.Namespace = path[2]
-		}
-		v, err := ev.list(q, pin, path, func(o aggregate.Object) []string { return []string{o.Member(), o.Namespace(), o.Name()} })
-		return v, nil, err
+	ev.wide++
+	q := aggregate.Query{Kind: kind}
+	if len(path) > 1 {
+		q.Members = path[1:2]
 	}
-	o, ok := ev.w.e.snapshot.Get(aggregate.Ref{Kind: kind, Member: path[1], Namespace: path[2], Name: path[3]})
-	if !ok || !ev.b.visible.has(path[1]) {
-		return nil, nil, nil
+	if len(path) > 2 {
+		q.Namespace = path[2]
 	}
-	v, err := ev.cached(docKey{section: readObject, pkg: ev.b.pkg, a: path[0] + "\x00" + path[1], b: path[2], c: path[3]}, func() (ast.Value, error) {
-		return ev.document(o, pin)
-	})
-	return v, path[4:], err
+	v, err := ev.list(q, pin, path, func(o aggregate.Object) []string { return []string{o.Member(), o.Namespace(), o.Name()} })
+	return v, nil, err
+}
+
+// object is the document of one object, read by either way. as is its kind as the
+// policy writes it.
+func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (ast.Value, error) {
+	ev.record(key(readObject, string(ref.Kind), ref.Member, ref.Namespace, ref.Name))
+	ev.point(ref.Kind, ref.Member)
+	o, ok := ev.w.e.snapshot.Get(ref)
+	if !ok || !ev.b.visible.has(ref.Member) {
+		return nil, nil //nolint:nilnil // It does not exist.
+	}
+	k := docKey{section: readObject, pkg: ev.b.pkg, a: as + "\x00" + ref.Member, b: ref.Namespace, c: ref.Name}
+	return ev.cached(k, func() (ast.Value, error) { return ev.document(o, pin) })
 }
 
 // list is the document of the objects below a path, of which q selects those and

@@ -1,0 +1,612 @@
+package policy_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
+	"github.com/open-policy-agent/opa/v1/topdown"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
+)
+
+// oracle judges a snapshot by plain OPA: JSON documents in OPA's own store, all
+// subjects evaluated, nothing kept. It shares no code with the engine; what a
+// package says of itself it takes from the package's METADATA.
+type oracle struct {
+	compiler *ast.Compiler
+	set      *policy.Set // for METADATA only
+	mu       sync.Mutex
+	queries  map[string]ast.Body
+}
+
+func newOracle(s policySet) (*oracle, error) {
+	compiler, err := ast.CompileModulesWithOpt(s.texts, ast.CompileOpts{ParserOptions: ast.ParserOptions{RegoVersion: ast.RegoV1}})
+	if err != nil {
+		return nil, err
+	}
+	return &oracle{compiler: compiler, set: s.set, queries: map[string]ast.Body{}}, nil
+}
+
+func (o *oracle) query(rule string) (ast.Body, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if q, ok := o.queries[rule]; ok {
+		return q, nil
+	}
+	body, err := ast.ParseBody("x = data." + rule)
+	if err != nil {
+		return nil, err
+	}
+	if body, err = o.compiler.QueryCompiler().Compile(body); err != nil {
+		return nil, err
+	}
+	o.queries[rule] = body
+	return body, nil
+}
+
+// recorder is OPA's store; it remembers what was read of it.
+type recorder struct {
+	storage.Store
+	paths []storage.Path
+	bad   func(storage.Path) error
+}
+
+func (r *recorder) Read(ctx context.Context, txn storage.Transaction, p storage.Path) (any, error) {
+	r.paths = append(r.paths, slices.Clone(p))
+	if err := r.bad(p); err != nil {
+		return nil, err
+	}
+	return r.Store.Read(ctx, txn, p)
+}
+
+func (o *oracle) eval(ctx context.Context, rule string, input ast.Value, store *recorder) (ast.Value, error) {
+	body, err := o.query(rule)
+	if err != nil {
+		return nil, err
+	}
+	txn, err := store.NewTransaction(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Abort(ctx, txn)
+	var out ast.Value
+	err = topdown.NewQuery(body).WithCompiler(o.compiler).WithStore(store).WithTransaction(txn).
+		WithInput(ast.NewTerm(input)).WithStrictBuiltinErrors(true).
+		Iter(ctx, func(r topdown.QueryResult) error {
+			out = r["x"].Value
+			return nil
+		})
+	return out, err
+}
+
+// judged is one verdict, as text.
+type judged struct {
+	state      policy.VerdictState
+	violations string
+}
+
+// oracleEntry is one value that an object contributes to a key of a view.
+type oracleEntry struct {
+	ref   aggregate.Ref
+	key   string
+	value ast.Value
+}
+
+type oracleView struct {
+	pkg     *policy.Package
+	entries []oracleEntry   // sorted
+	failed  []aggregate.Ref // objects whose contribution is an error
+}
+
+// full is one full evaluation of a snapshot.
+type full struct {
+	*oracle
+
+	ctx      context.Context //nolint:containedctx // It is one call.
+	s        *aggregate.Snapshot
+	objects  []aggregate.Object
+	bodies   map[aggregate.Ref]any
+	views    map[string]*oracleView // by package and name
+	verdicts map[string]judged      // by binding and subject
+}
+
+func (o *oracle) judge(ctx context.Context, s *aggregate.Snapshot, bindings []policy.Binding) (map[string]judged, error) {
+	f := &full{oracle: o, ctx: ctx, s: s, bodies: map[aggregate.Ref]any{}, views: map[string]*oracleView{}, verdicts: map[string]judged{}}
+	for kind := range s.Kinds() {
+		list, err := s.List(aggregate.Query{Kind: kind})
+		if err != nil {
+			return nil, err
+		}
+		for x := range list {
+			text, err := x.AppendBody(nil)
+			if err != nil {
+				return nil, err
+			}
+			var body any
+			if err := json.Unmarshal(text, &body); err != nil {
+				return nil, err
+			}
+			f.objects = append(f.objects, x)
+			f.bodies[x.Ref()] = body
+		}
+	}
+	for _, pkg := range o.set.Packages {
+		for _, v := range pkg.Views {
+			if err := f.view(pkg, v.Name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, b := range bindings {
+		if err := f.binding(b); err != nil {
+			return nil, err
+		}
+	}
+	return f.verdicts, nil
+}
+
+func ofKind(pkg *policy.Package, kind aggregate.Kind) (pin string, ok bool) {
+	for _, k := range pkg.Kinds {
+		if k.Kind == kind {
+			return k.Version, true
+		}
+	}
+	return "", pkg.AnyKind
+}
+
+func refJSON(r aggregate.Ref) map[string]any {
+	return map[string]any{"member": r.Member, "kind": string(r.Kind), "namespace": r.Namespace, "name": r.Name}
+}
+
+func astOf(v any) ast.Value {
+	x, err := ast.InterfaceToValue(v)
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
+func jsonOf(v ast.Value) any {
+	x, err := ast.JSONWithOpt(v, ast.JSONOpt{SortSets: true})
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
+func emptyStore() *recorder {
+	return &recorder{Store: inmem.New(), bad: func(storage.Path) error { return nil }}
+}
+
+func at(apiVersion, pin string) bool { return pin == "" || path.Base(apiVersion) == pin }
+
+func (f *full) view(pkg *policy.Package, name string) error {
+	v := &oracleView{pkg: pkg}
+	f.views[pkg.Name+"."+name] = v
+	for _, x := range f.objects {
+		pin, ok := ofKind(pkg, x.Ref().Kind)
+		if !ok {
+			continue
+		}
+		found, err := f.contribution(pkg.Name+".view."+name, x, pin)
+		if err != nil {
+			v.failed = append(v.failed, x.Ref())
+			continue
+		}
+		v.entries = append(v.entries, found...)
+	}
+	slices.SortFunc(v.entries, func(a, b oracleEntry) int {
+		if n := ast.Compare(astOf(refJSON(a.ref)), astOf(refJSON(b.ref))); n != 0 {
+			return n
+		}
+		return ast.Compare(a.value, b.value)
+	})
+	v.entries = slices.CompactFunc(v.entries, func(a, b oracleEntry) bool {
+		return a.ref == b.ref && a.key == b.key && ast.Compare(a.value, b.value) == 0
+	})
+	return nil
+}
+
+func (f *full) contribution(rule string, x aggregate.Object, pin string) ([]oracleEntry, error) {
+	if !at(x.APIVersion(), pin) {
+		return nil, errors.New("another version")
+	}
+	input := astOf(map[string]any{"ref": refJSON(x.Ref()), "object": f.bodies[x.Ref()]})
+	out, err := f.eval(f.ctx, rule, input, emptyStore())
+	if err != nil || out == nil {
+		return nil, err
+	}
+	var entries []oracleEntry
+	err = out.(ast.Object).Iter(func(k, values *ast.Term) error { //nolint:forcetypeassert // A panic is a failure.
+		key, ok := k.Value.(ast.String)
+		if !ok {
+			return errors.New("no string")
+		}
+		for _, value := range values.Value.(ast.Set).Slice() { //nolint:forcetypeassert // As above.
+			entries = append(entries, oracleEntry{x.Ref(), string(key), astOf(jsonOf(value.Value))})
+		}
+		return nil
+	})
+	slices.SortFunc(entries, func(a, b oracleEntry) int {
+		if n := strings.Compare(a.key, b.key); n != 0 {
+			return n
+		}
+		return ast.Compare(a.value, b.value)
+	})
+	return entries, err
+}
+
+func selects(m policy.MemberSelector, member aggregate.Member) bool {
+	ok := len(m.Names) == 0
+	for _, pattern := range m.Names {
+		matched, err := path.Match(pattern, member.Name)
+		ok = ok || err == nil && matched
+	}
+	return ok && labelled(m.Labels, member.Labels)
+}
+
+func labelled(selector *metav1.LabelSelector, list []aggregate.Label) bool {
+	if selector == nil {
+		return true
+	}
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		panic(err)
+	}
+	set := labels.Set{}
+	for _, l := range list {
+		set[l.Key] = l.Value
+	}
+	return s.Matches(set)
+}
+
+func fits(m policy.Match, x aggregate.Object) bool {
+	return (len(m.Kinds) == 0 || slices.Contains(m.Kinds, x.Ref().Kind)) && named(m.Namespaces, x.Namespace()) && labelled(m.Labels, x.Labels())
+}
+
+func named(patterns []string, s string) bool {
+	for _, p := range patterns {
+		if ok, _ := path.Match(p, s); ok {
+			return true
+		}
+	}
+	return len(patterns) == 0
+}
+
+func put(tree map[string]any, v any, at ...string) {
+	for _, p := range at[:len(at)-1] {
+		next, ok := tree[p].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			tree[p] = next
+		}
+		tree = next
+	}
+	tree[at[len(at)-1]] = v
+}
+
+// scope says who is there for a binding.
+type oracleBinding struct {
+	policy.Binding
+
+	pkg                *policy.Package
+	selected, visible  map[string]bool
+	tolerated          map[string]bool
+	data               map[string]any
+	labels             map[string]any // of members
+	versions           map[string]map[string]bool
+	subjectIsMember    bool
+	subjectView        *oracleView
+	subjectMemberNames []string
+}
+
+func (f *full) binding(b policy.Binding) error {
+	x := &oracleBinding{
+		Binding: b, pkg: f.set.Package(b.Package), selected: map[string]bool{}, visible: map[string]bool{}, tolerated: map[string]bool{},
+		labels: map[string]any{},
+	}
+	parameters, problems := x.pkg.Parameters.Resolve(b.Parameters)
+	if len(problems) > 0 {
+		return fmt.Errorf("parameters: %v", problems)
+	}
+	if x.Parameters = parameters; parameters == nil {
+		x.Parameters = map[string]any{}
+	}
+	for m := range f.s.Members() {
+		x.selected[m.Name] = selects(b.Members, m)
+		x.visible[m.Name] = selects(b.Visibility, m)
+		x.tolerated[m.Name] = b.Tolerate != nil && selects(*b.Tolerate, m)
+		set := map[string]any{}
+		for _, l := range m.Labels {
+			set[l.Key] = l.Value
+		}
+		x.labels[m.Name] = set
+	}
+	f.data(x)
+	switch meta := x.pkg; {
+	case meta.SubjectView != "":
+		return f.keys(x)
+	case len(meta.Kinds) == 0 && !meta.AnyKind:
+		for m := range f.s.Members() {
+			if x.selected[m.Name] {
+				input := map[string]any{"member": map[string]any{"name": m.Name, "labels": x.labels[m.Name]}, "parameters": x.Parameters}
+				f.verdict(x, policy.Subject{Ref: aggregate.Ref{Member: m.Name}}, aggregate.Object{}, input, nil)
+			}
+		}
+		return nil
+	}
+	for _, o := range f.objects {
+		pin, ok := ofKind(x.pkg, o.Ref().Kind)
+		if !ok || !x.selected[o.Member()] || !fits(b.Match, o) {
+			continue
+		}
+		input := map[string]any{
+			"ref": refJSON(o.Ref()), "object": f.bodies[o.Ref()], "parameters": x.Parameters,
+			"member": map[string]any{"name": o.Member(), "labels": x.labels[o.Member()]},
+		}
+		var wrong error
+		if !at(o.APIVersion(), pin) {
+			wrong = errors.New("another version")
+		}
+		f.verdict(x, policy.Subject{Ref: o.Ref()}, o, input, wrong)
+	}
+	return nil
+}
+
+// data makes the documents that a binding sees.
+func (f *full) data(x *oracleBinding) {
+	fleet := map[string]any{"views": map[string]any{}, "by_name": map[string]any{}, "objects": map[string]any{}, "members": map[string]any{}, "scopes": map[string]any{}}
+	names := []any{}
+	for m := range f.s.Members() {
+		if !x.visible[m.Name] {
+			continue
+		}
+		names = append(names, m.Name)
+		apis := []any{}
+		for _, a := range m.APIs {
+			apis = append(apis, a)
+		}
+		put(fleet, map[string]any{"labels": x.labels[m.Name], "version": m.Version, "apis": apis}, "members", m.Name)
+		for info := range f.s.Scopes(m.Name) {
+			put(fleet, info.Status.State.String(), "scopes", m.Name, string(info.Kind))
+		}
+	}
+	fleet["names"] = names
+	for _, o := range f.objects {
+		if !x.visible[o.Member()] {
+			continue
+		}
+		// A pinned kind is the kind, under another name.
+		spellings := []string{string(o.Ref().Kind)}
+		if kind, group := o.Ref().Kind.Split(); group != "" {
+			spellings = append(spellings, kind+".v1."+group)
+		} else {
+			spellings = append(spellings, kind+".v1")
+		}
+		for _, spelling := range spellings {
+			put(fleet, f.bodies[o.Ref()], "by_name", spelling, o.Namespace(), o.Name(), o.Member())
+			put(fleet, f.bodies[o.Ref()], "objects", spelling, o.Member(), o.Namespace(), o.Name())
+		}
+	}
+	for name, v := range f.views {
+		pkg, view := v.pkg.Name, strings.TrimPrefix(name, v.pkg.Name+".")
+		byKey := map[string]any{}
+		for _, e := range v.entries {
+			if x.visible[e.ref.Member] {
+				list, _ := byKey[e.key].([]any)
+				byKey[e.key] = append(list, map[string]any{"ref": refJSON(e.ref), "value": jsonOf(e.value)})
+			}
+		}
+		put(fleet, byKey, "views", pkg, view)
+	}
+	x.data = map[string]any{"fleet": fleet}
+}
+
+// keys judges the keys of a view.
+func (f *full) keys(x *oracleBinding) error {
+	v := f.views[x.pkg.Name+"."+x.pkg.SubjectView]
+	x.subjectView = v
+	entries := map[string][]any{}
+	for _, e := range v.entries {
+		o, _ := f.s.Get(e.ref)
+		if x.selected[e.ref.Member] && x.visible[e.ref.Member] && fits(x.Match, o) {
+			entries[e.key] = append(entries[e.key], map[string]any{"ref": refJSON(e.ref), "value": jsonOf(e.value)})
+		}
+	}
+	for key, list := range entries {
+		f.verdict(x, policy.Subject{Key: key}, aggregate.Object{}, map[string]any{"key": key, "entries": list, "parameters": x.Parameters}, nil)
+	}
+	return nil
+}
+
+// pinError says whether a path leads to objects at another version than it pins.
+func (f *full) pinError(x *oracleBinding, p storage.Path) error {
+	if len(p) < 3 || p[0] != "fleet" || p[1] != "by_name" && p[1] != "objects" || !strings.Contains(p[2], ".v1") {
+		return nil
+	}
+	for _, o := range f.objects {
+		kind := strings.Replace(p[2], ".v1", "", 1)
+		where := []string{o.Namespace(), o.Name(), o.Member()}
+		if p[1] == "objects" {
+			where = []string{o.Member(), o.Namespace(), o.Name()}
+		}
+		below := p[3:min(len(p), 6)]
+		if string(o.Ref().Kind) == kind && x.visible[o.Member()] && slices.Equal(where[:len(below)], below) && !at(o.APIVersion(), "v1") {
+			return errors.New("another version")
+		}
+	}
+	return nil
+}
+
+func (f *full) verdict(x *oracleBinding, subject policy.Subject, o aggregate.Object, input map[string]any, wrong error) {
+	store := &recorder{Store: inmem.NewFromObject(x.data), bad: func(p storage.Path) error { return f.pinError(x, p) }}
+	var text string
+	err := wrong
+	if err == nil {
+		var out ast.Value
+		if out, err = f.eval(f.ctx, x.Package+".violation", astOf(input), store); err == nil {
+			text, err = f.violations(x, subject, o, out)
+		}
+	}
+	state := f.reads(x, subject, o, store.paths)
+	if err != nil {
+		state = policy.Error
+	}
+	if state == policy.Error {
+		text = ""
+	}
+	f.verdicts[x.Name+" | "+subject.String()] = judged{state, text}
+}
+
+// reads says what the completeness of what was read makes of a verdict.
+func (f *full) reads(x *oracleBinding, subject policy.Subject, o aggregate.Object, paths []storage.Path) policy.VerdictState {
+	state := policy.Known
+	scope := func(member string, kind aggregate.Kind) {
+		if info, _ := f.s.Scope(member, kind); !info.Status.State.Complete() && !x.tolerated[member] {
+			state = max(state, policy.Unknown)
+		}
+	}
+	all := func(kind aggregate.Kind) {
+		for m := range x.visible {
+			if x.visible[m] {
+				scope(m, kind)
+			}
+		}
+	}
+	view := func(v *oracleView) {
+		if slices.ContainsFunc(v.failed, func(ref aggregate.Ref) bool { return x.visible[ref.Member] }) {
+			state = policy.Error
+		}
+		for _, k := range v.pkg.Kinds {
+			all(k.Kind)
+		}
+		if v.pkg.AnyKind {
+			for kind := range f.s.Kinds() {
+				all(kind)
+			}
+		}
+	}
+	if !o.IsZero() {
+		scope(o.Member(), o.Ref().Kind)
+	}
+	if x.subjectView != nil {
+		view(x.subjectView)
+	}
+	for _, p := range paths {
+		if len(p) < 3 || p[0] != "fleet" {
+			continue
+		}
+		kind := aggregate.Kind(strings.Replace(p[2], ".v1", "", 1))
+		member := ""
+		switch p[1] {
+		case "views":
+			view(f.views[p[2]+"."+p[3]])
+			continue
+		case "by_name":
+			if len(p) > 5 {
+				member = p[5]
+			}
+		case "objects":
+			if len(p) > 3 {
+				member = p[3]
+			}
+		default:
+			continue
+		}
+		switch {
+		case member == "":
+			all(kind)
+		case x.visible[member]:
+			scope(member, kind)
+		}
+	}
+	return state
+}
+
+// violations writes what the rules gave, and refuses what is no violation.
+func (f *full) violations(x *oracleBinding, subject policy.Subject, o aggregate.Object, out ast.Value) (string, error) {
+	if out == nil {
+		return "", nil
+	}
+	var texts []string
+	for _, t := range out.(ast.Set).Slice() { //nolint:forcetypeassert // A panic is a failure.
+		v, ok := jsonOf(t.Value).(map[string]any)
+		if !ok {
+			return "", errors.New("no object")
+		}
+		if msg, ok := v["msg"].(string); !ok || msg == "" {
+			return "", errors.New("no msg")
+		}
+		if remedy, ok := v["remedy"]; ok {
+			r, err := f.remedy(x, subject, remedy)
+			if err != nil {
+				return "", err
+			}
+			v["remedy"] = r
+		}
+		if reason := f.exempt(x, subject, o); reason != "" {
+			v["exempt"] = reason
+		}
+		text, err := canonical(v)
+		if err != nil {
+			return "", err
+		}
+		texts = append(texts, string(text))
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, "\n"), nil
+}
+
+func (f *full) remedy(x *oracleBinding, subject policy.Subject, remedy any) (any, error) {
+	r, ok := remedy.(map[string]any)
+	if !ok {
+		return nil, errors.New("no object")
+	}
+	if r["target"] == nil {
+		if subject.Ref.Kind == "" {
+			return nil, errors.New("no target")
+		}
+		r["target"] = refJSON(subject.Ref)
+	}
+	for _, declared := range x.pkg.Remedies {
+		if declared.Action == r["action"] && string(declared.Kind) == r["target"].(map[string]any)["kind"] { //nolint:forcetypeassert // As above.
+			return r, nil
+		}
+	}
+	return nil, errors.New("not declared")
+}
+
+func (f *full) exempt(x *oracleBinding, subject policy.Subject, o aggregate.Object) string {
+	for _, e := range x.Exemptions {
+		name := subject.Ref.Name
+		switch {
+		case subject.Key != "":
+			name = subject.Key
+		case o.IsZero():
+			name = subject.Ref.Member
+		}
+		member, there := f.s.Member(subject.Ref.Member)
+		everyone := len(e.Members.Names) == 0 && (e.Members.Labels == nil || len(e.Members.Labels.MatchLabels)+len(e.Members.Labels.MatchExpressions) == 0)
+		switch {
+		case !everyone && !(there && selects(e.Members, member)):
+		case len(e.Namespaces) > 0 && (o.IsZero() || !named(e.Namespaces, o.Namespace())):
+		case e.Labels != nil && (o.IsZero() || !labelled(e.Labels, o.Labels())):
+		case !named(e.Names, name):
+		default:
+			return e.Reason
+		}
+	}
+	return ""
+}

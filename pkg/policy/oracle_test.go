@@ -1,0 +1,445 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+// step is ops that reach the engine as one batch, or what replaces its policies.
+type step struct {
+	Ops       []op
+	Configure bool
+	Set       int
+	Bindings  []policy.Binding
+	Reset     bool
+}
+
+// history is what happens to a fleet and to the policies about it.
+type history struct {
+	Seed  uint64
+	Steps []step // the first one's policies are the engine's first
+}
+
+func (h *history) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d:\n", h.Seed)
+	for i, s := range h.Steps {
+		fmt.Fprintf(&b, "step %d:\n", i)
+		for _, o := range s.Ops {
+			fmt.Fprintf(&b, "  %s\n", o)
+		}
+		if s.Reset {
+			b.WriteString("  reset\n")
+		}
+		if s.Configure {
+			text, _ := canonical(s.Bindings)
+			fmt.Fprintf(&b, "  policies %d, bindings %s\n", s.Set, text)
+		}
+	}
+	return b.String()
+}
+
+func randomSelector(r *rand.Rand) policy.MemberSelector {
+	switch r.IntN(6) {
+	case 0:
+		return policy.MemberSelector{Names: []string{pick(r, "fleet/a", "fleet/[ab]", "fleet/nobody", "*/c")}}
+	case 1:
+		return policy.MemberSelector{Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"region": pick(r, "eu", "us")}}}
+	}
+	return policy.MemberSelector{}
+}
+
+// randomBinding returns a binding of a package.
+func randomBinding(r *rand.Rand, pkg *policy.Package) policy.Binding {
+	b := policy.Binding{Name: pkg.Name, Package: pkg.Name, Members: randomSelector(r), Visibility: randomSelector(r)}
+	if r.IntN(5) == 0 {
+		s := randomSelector(r)
+		b.Tolerate = &s
+	}
+	switch r.IntN(6) {
+	case 0:
+		b.Match.Namespaces = []string{pick(r, "shop", "p*", "")}
+	case 1:
+		b.Match.Labels = &metav1.LabelSelector{MatchLabels: map[string]string{"owner": pick(r, "shop", "pay")}}
+	}
+	if r.IntN(4) == 0 {
+		e := policy.Exemption{Reason: "agreed", Members: randomSelector(r)}
+		switch r.IntN(4) {
+		case 0:
+			e.Names = []string{pick(r, "web", "shop", "fleet/a", "*")}
+		case 1:
+			e.Namespaces = []string{"shop"}
+		case 2:
+			e.Labels = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "shop"}}
+		}
+		b.Exemptions = []policy.Exemption{e}
+	}
+	if p := pkg.Parameters; p != nil && r.IntN(2) == 0 {
+		for _, parameters := range []map[string]any{{"max": r.IntN(4)}, {"budget": r.IntN(8)}, {"home": pick(r, worldMembers...)}} {
+			if _, problems := p.Resolve(parameters); len(problems) == 0 {
+				b.Parameters = parameters
+			}
+		}
+	}
+	return b
+}
+
+// chosen are the policies that a history is about, so that it is quick.
+func randomBindings(r *rand.Rand, set *policy.Set, chosen []string) []policy.Binding {
+	var bindings []policy.Binding
+	for _, name := range chosen {
+		pkg := set.Package(name)
+		if pkg == nil || r.IntN(6) == 0 {
+			continue
+		}
+		b := randomBinding(r, pkg)
+		bindings = append(bindings, b)
+		if r.IntN(6) == 0 {
+			b = randomBinding(r, pkg)
+			b.Name += ".again"
+			bindings = append(bindings, b)
+		}
+	}
+	return bindings
+}
+
+func randomHistory(seed uint64, sets []policySet) *history {
+	r := rand.New(rand.NewPCG(seed, 0))
+	h := &history{Seed: seed}
+	at := r.IntN(len(sets))
+	var chosen []string
+	for _, p := range sets[at].set.Packages {
+		chosen = append(chosen, p.Name)
+	}
+	r.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+	chosen = chosen[:min(len(chosen), 2+r.IntN(3))]
+	h.Steps = append(h.Steps, step{Ops: populate(r), Configure: true, Set: at, Bindings: randomBindings(r, sets[at].set, chosen)})
+	for range 2 + r.IntN(6) {
+		var s step
+		for range 1 + r.IntN(3) {
+			o := randomOp(r)
+			s.Ops = append(s.Ops, o)
+			if o.Do == "join" { // with what a member has
+				for _, kind := range worldKinds {
+					s.Ops = append(s.Ops, op{Do: "reopen", Member: o.Member, Kind: kind, Version: heldVersion(kind), State: worldStates[0]})
+				}
+			}
+		}
+		switch r.IntN(12) {
+		case 0:
+			if len(sets) == 3 { // variants of one
+				at = r.IntN(len(sets))
+			}
+			s.Configure, s.Set, s.Bindings = true, at, randomBindings(r, sets[at].set, chosen)
+		case 1:
+			s.Reset = true
+		}
+		h.Steps = append(h.Steps, s)
+	}
+	return h
+}
+
+// differs is a difference between the engine and the oracle.
+var errDiffers = errors.New("the engine differs")
+
+// play lets a history happen and holds the engine to the oracle after each step.
+func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle) error {
+	w, err := newWorld()
+	if err != nil {
+		return err
+	}
+	first := h.Steps[0]
+	set, bindings := first.Set, first.Bindings
+	engine, err := policy.NewEngine(policy.EngineOptions{
+		Set: sets[set].set, Bindings: bindings, Parallelism: 1, Limits: policy.Limits{Evaluation: time.Hour},
+	})
+	if err != nil {
+		return err
+	}
+	cursor := w.index.Cursor(nil)
+	told := map[string]judged{}
+	for i, s := range h.Steps {
+		for _, o := range s.Ops {
+			if err := w.do(o); err != nil {
+				return fmt.Errorf("step %d: %s: %w", i, o, err)
+			}
+		}
+		batch, some := cursor.Poll()
+		var all []*policy.Changes
+		switch {
+		case !some && i > 0 && !s.Reset:
+		case engine.State() == nil || s.Reset:
+			changes, err := engine.Reset(ctx, w.index.Snapshot())
+			if err != nil {
+				return fmt.Errorf("step %d: %w", i, err)
+			}
+			all = append(all, changes)
+		default:
+			changes, err := engine.Apply(ctx, batch)
+			if err != nil {
+				return fmt.Errorf("step %d: %w", i, err)
+			}
+			all = append(all, changes)
+		}
+		if s.Configure && i > 0 {
+			set, bindings = s.Set, s.Bindings
+			changes, err := engine.Configure(ctx, sets[set].set, bindings)
+			if err != nil {
+				return fmt.Errorf("step %d: %w", i, err)
+			}
+			all = append(all, changes)
+		}
+		for _, changes := range all {
+			tell(told, changes)
+		}
+		want, err := oracles[set].judge(ctx, w.index.Snapshot(), bindings)
+		if err != nil {
+			return fmt.Errorf("step %d: oracle: %w", i, err)
+		}
+		if err := agree(engine.State(), bindings, want, told); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func textOf(v policy.Verdict) judged {
+	if v.State == policy.Error {
+		return judged{state: v.State}
+	}
+	var texts []string
+	for _, x := range v.Violations {
+		m := map[string]any{"msg": x.Msg}
+		if x.Details != nil {
+			m["details"] = x.Details
+		}
+		if x.Exempt != "" {
+			m["exempt"] = x.Exempt
+		}
+		if r := x.Remedy; r != nil {
+			remedy := map[string]any{"action": r.Action, "target": refJSON(r.Target)}
+			if r.Object != nil {
+				remedy["object"] = r.Object
+			}
+			if r.Patch != nil {
+				remedy["patch"] = r.Patch
+			}
+			m["remedy"] = remedy
+		}
+		text, err := canonical(m)
+		if err != nil {
+			return judged{policy.Error, err.Error()}
+		}
+		texts = append(texts, string(text))
+	}
+	slices.Sort(texts)
+	return judged{v.State, strings.Join(texts, "\n")}
+}
+
+// tell takes in what changes say.
+func tell(told map[string]judged, changes *policy.Changes) {
+	for c := range changes.All() {
+		v := c.After
+		if v == nil {
+			delete(told, c.Before.Binding+" | "+c.Before.Subject.String())
+			continue
+		}
+		at := v.Binding + " | " + v.Subject.String()
+		if delete(told, at); !v.Clean() {
+			told[at] = textOf(*v)
+		}
+	}
+}
+
+// agree holds a state to what the oracle says, and to what its changes have told.
+func agree(s *policy.State, bindings []policy.Binding, want, told map[string]judged) error {
+	got, unclean := map[string]judged{}, map[string]judged{}
+	for _, b := range bindings {
+		var counts policy.Counts
+		for v := range s.Verdicts(b.Name, "") {
+			at := v.Binding + " | " + v.Subject.String()
+			got[at] = textOf(v)
+			if !v.Clean() {
+				unclean[at] = got[at]
+			}
+			switch v.State {
+			case policy.Known:
+				counts.Known++
+			case policy.Unknown:
+				counts.Unknown++
+			case policy.Error:
+				counts.Errors++
+			}
+			for _, x := range v.Violations {
+				if x.Exempt != "" {
+					counts.Exempt++
+				} else {
+					counts.Violations++
+				}
+			}
+			if one, ok := s.Get(b.Name, v.Subject); !ok || textOf(one) != got[at] {
+				return fmt.Errorf("%w: Get of %s is %v", errDiffers, at, one)
+			}
+		}
+		if total := s.Total(b.Name); total != counts {
+			return fmt.Errorf("%w: %s counts %+v, it has %+v", errDiffers, b.Name, total, counts)
+		}
+		for v := range s.Findings(b.Name, "") {
+			delete(unclean, v.Binding+" | "+v.Subject.String())
+		}
+		for at, v := range unclean {
+			if v.violations != "" {
+				return fmt.Errorf("%w: %s is not among the findings", errDiffers, at)
+			}
+		}
+	}
+	if !maps.Equal(got, want) {
+		return fmt.Errorf("%w:\n%s", errDiffers, difference(got, want))
+	}
+	for at, v := range got {
+		if clean := v.state != policy.Error && v.violations == ""; clean {
+			delete(got, at)
+		}
+	}
+	// An Error of all verdicts of a binding is told once, as its health.
+	maps.DeleteFunc(told, func(_ string, v judged) bool { return v.state == policy.Error })
+	maps.DeleteFunc(got, func(_ string, v judged) bool { return v.state == policy.Error })
+	if !maps.Equal(got, told) {
+		return fmt.Errorf("%w: by its changes:\n%s", errDiffers, difference(told, got))
+	}
+	return nil
+}
+
+func difference(got, want map[string]judged) string {
+	var b strings.Builder
+	keys := slices.Sorted(maps.Keys(want))
+	for k := range got {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range slices.Compact(keys) {
+		g, inGot := got[k]
+		w, inWant := want[k]
+		if g != w || inGot != inWant {
+			fmt.Fprintf(&b, "%s:\n got %v %v %s\nwant %v %v %s\n", k, inGot, g.state, g.violations, inWant, w.state, w.violations)
+		}
+	}
+	return b.String()
+}
+
+// shrink leaves out what a failing history does not need.
+func shrink(h *history, fails func(*history) bool) *history {
+	for again := true; again; {
+		again = false
+		try := func(smaller *history) {
+			if fails(smaller) {
+				h, again = smaller, true
+			}
+		}
+		for i := len(h.Steps) - 1; i > 0; i-- {
+			if i < len(h.Steps) {
+				try(&history{h.Seed, slices.Delete(slices.Clone(h.Steps), i, i+1)})
+			}
+		}
+		for i := len(h.Steps) - 1; i >= 0; i-- {
+			for j := len(h.Steps[i].Ops) - 1; j >= 0; j-- {
+				s := h.Steps[i]
+				s.Ops = slices.Delete(slices.Clone(s.Ops), j, j+1)
+				try(h.with(i, s))
+			}
+			for j := len(h.Steps[i].Bindings) - 1; j >= 0; j-- {
+				s := h.Steps[i]
+				s.Bindings = slices.Delete(slices.Clone(s.Bindings), j, j+1)
+				try(h.with(i, s))
+			}
+		}
+	}
+	return h
+}
+
+func (h *history) with(i int, s step) *history {
+	steps := slices.Clone(h.Steps)
+	steps[i] = s
+	return &history{h.Seed, steps}
+}
+
+func number(t *testing.T, name string, def int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return def
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// playAll plays random histories in parallel. FEDERATOR_HISTORIES is how many,
+// FEDERATOR_SEED plays one of them.
+func playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySet, []*oracle)) {
+	t.Helper()
+	n = number(t, "FEDERATOR_HISTORIES", n)
+	base := rand.Uint64N(1 << 40)
+	if seed := number(t, "FEDERATOR_SEED", -1); seed >= 0 {
+		base, n = uint64(seed), 1 //nolint:gosec // It is not negative.
+	}
+	t.Logf("%d histories from seed %d", n, base)
+	var wg sync.WaitGroup
+	jobs := make(chan uint64)
+	for range 2 {
+		wg.Go(func() {
+			for seed := range jobs {
+				if t.Failed() {
+					continue
+				}
+				sets, oracles := setsOf(seed)
+				h := randomHistory(seed, sets)
+				play := func(h *history) error { return h.play(t.Context(), sets, oracles) }
+				if err := play(h); err != nil {
+					least := shrink(h, func(h *history) bool { return errors.Is(play(h), errDiffers) })
+					t.Errorf("%v\n%v", least, play(least))
+				}
+			}
+		})
+	}
+	for i := range n {
+		jobs <- base + uint64(i) //nolint:gosec // It is not negative.
+	}
+	close(jobs)
+	wg.Wait()
+}
+
+// TestTheEngineEqualsAFullEvaluation plays histories of policies that between them
+// read everything in every way.
+func TestTheEngineEqualsAFullEvaluation(t *testing.T) {
+	t.Parallel()
+	sets, err := oracleSets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var oracles []*oracle
+	for _, s := range sets {
+		o, err := newOracle(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		oracles = append(oracles, o)
+	}
+	playAll(t, 2000, func(uint64) ([]policySet, []*oracle) { return sets, oracles })
+}

@@ -1,0 +1,293 @@
+package policy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// world is an index that a history writes.
+type world struct {
+	index   *aggregate.Index
+	scopes  map[[2]string]*aggregate.Scope // by member and kind
+	objects map[aggregate.Ref]map[string]any
+	members map[string]bool
+	version int
+}
+
+func newWorld() (*world, error) {
+	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	if err != nil {
+		return nil, err
+	}
+	return &world{index: index, scopes: map[[2]string]*aggregate.Scope{}, objects: map[aggregate.Ref]map[string]any{}, members: map[string]bool{}}, nil
+}
+
+// op is one thing that happens to a fleet. What cannot happen, because of the ops
+// that a shrunken history is without, does nothing.
+type op struct {
+	Do      string // put, delete, join, leave, relabel, status, reopen
+	Member  string
+	Kind    aggregate.Kind `json:",omitempty"`
+	NS      string         `json:",omitempty"`
+	Name    string         `json:",omitempty"`
+	UID     int            `json:",omitempty"`
+	Object  map[string]any `json:",omitempty"` // without what the op says
+	Version string         `json:",omitempty"` // API version of reopen, or of the member
+	Region  string         `json:",omitempty"`
+	State   aggregate.State
+}
+
+func (o op) String() string {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// canonical writes JSON as the index holds it.
+func canonical(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+func (w *world) member(o op) aggregate.Member {
+	m := aggregate.Member{Name: o.Member, UID: fmt.Sprintf("%s-%d", o.Member, o.UID), Version: o.Version, APIs: []string{"apps/" + o.Version, "v1"}}
+	if o.Region != "" {
+		m.Labels = []aggregate.Label{{Key: "region", Value: o.Region}}
+	}
+	return m
+}
+
+func (w *world) do(o op) error {
+	at := [2]string{o.Member, string(o.Kind)}
+	switch o.Do {
+	case "join":
+		if w.members[o.Member] {
+			return nil
+		}
+		w.members[o.Member] = true
+		return w.index.PutMember(w.member(o))
+	case "relabel":
+		if !w.members[o.Member] {
+			return nil
+		}
+		now, _ := w.index.Snapshot().Member(o.Member)
+		next := w.member(o)
+		next.UID = now.UID
+		return w.index.PutMember(next)
+	case "leave":
+		w.index.RemoveMember(o.Member)
+		delete(w.members, o.Member)
+		for k := range w.scopes {
+			if k[0] == o.Member {
+				delete(w.scopes, k)
+			}
+		}
+		for ref := range w.objects {
+			if ref.Member == o.Member {
+				delete(w.objects, ref)
+			}
+		}
+		return nil
+	}
+	scope := w.scopes[at]
+	if o.Do == "reopen" {
+		return w.reopen(o, scope)
+	}
+	if scope == nil {
+		return nil
+	}
+	ref := aggregate.Ref{Member: o.Member, Kind: o.Kind, Namespace: o.NS, Name: o.Name}
+	switch o.Do {
+	case "put":
+		w.objects[ref] = map[string]any{"object": o.Object, "uid": o.UID}
+		item, err := w.item(scope, ref)
+		if err != nil {
+			return err
+		}
+		scope.Upsert(item)
+	case "delete":
+		delete(w.objects, ref)
+		scope.Delete(o.NS, o.Name)
+	case "status":
+		scope.SetStatus(aggregate.Status{State: o.State, Reason: "test"})
+	default:
+		return fmt.Errorf("no such op: %s", o.Do)
+	}
+	_, err := scope.Commit()
+	return err
+}
+
+// reopen opens a scope, or opens it again at another version.
+func (w *world) reopen(o op, scope *aggregate.Scope) error {
+	if !w.members[o.Member] {
+		return nil
+	}
+	if scope != nil {
+		scope.Close()
+	}
+	scope, err := w.index.OpenScope(o.Member, o.Kind, o.Version)
+	if err != nil {
+		return err
+	}
+	w.scopes[[2]string{o.Member, string(o.Kind)}] = scope
+	var items []aggregate.Item
+	for ref := range w.objects {
+		if ref.Member == o.Member && ref.Kind == o.Kind {
+			item, err := w.item(scope, ref)
+			if err != nil {
+				return err
+			}
+			items = append(items, item)
+		}
+	}
+	_, err = scope.Replace(items, aggregate.Status{State: o.State})
+	return err
+}
+
+func (w *world) item(scope *aggregate.Scope, ref aggregate.Ref) (aggregate.Item, error) {
+	w.version++
+	held := w.objects[ref]
+	kind, _ := ref.Kind.Split()
+	info, _ := w.index.Snapshot().Scope(ref.Member, ref.Kind)
+	meta := map[string]any{"name": ref.Name, "uid": fmt.Sprint(ref, held["uid"]), "resourceVersion": fmt.Sprint(w.version)}
+	if ref.Namespace != "" {
+		meta["namespace"] = ref.Namespace
+	}
+	object := map[string]any{"apiVersion": info.Version, "kind": kind, "metadata": meta}
+	var labels []aggregate.Label
+	for k, v := range held["object"].(map[string]any) { //nolint:forcetypeassert // do put it there.
+		if k == "labels" {
+			meta["labels"] = v
+			for key, value := range v.(map[string]any) { //nolint:forcetypeassert // Labels are made so.
+				labels = append(labels, aggregate.Label{Key: key, Value: fmt.Sprint(value)})
+			}
+			continue
+		}
+		object[k] = v
+	}
+	slices.SortFunc(labels, func(a, b aggregate.Label) int { return bytes.Compare([]byte(a.Key), []byte(b.Key)) })
+	body, err := canonical(object)
+	return scope.Item(&aggregate.Record{
+		Namespace: ref.Namespace, Name: ref.Name, UID: fmt.Sprint(meta["uid"]), ResourceVersion: fmt.Sprint(w.version),
+		Labels: labels, Body: body,
+	}), err
+}
+
+// Where histories take place.
+var (
+	worldMembers = []string{"fleet/a", "fleet/b", "fleet/c"}
+	worldKinds   = []aggregate.Kind{"Deployment.apps", "Ingress.networking.k8s.io", "Namespace", "PodDisruptionBudget.policy"}
+	worldStates  = []aggregate.State{
+		aggregate.Synced, aggregate.Synced, aggregate.Synced, aggregate.Unknown, aggregate.NotServed, aggregate.Forbidden,
+		aggregate.Syncing, aggregate.Partial, aggregate.Stale, aggregate.OverBudget,
+	}
+)
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+
+// heldVersion is the API version of a kind that scopes are mostly held at.
+func heldVersion(kind aggregate.Kind) string {
+	if _, group := kind.Split(); group != "" {
+		return group + "/v1"
+	}
+	return "v1"
+}
+
+// randomOp returns something that may happen.
+func randomOp(r *rand.Rand) op {
+	o := op{Member: pick(r, worldMembers...), Kind: pick(r, worldKinds...)}
+	switch r.IntN(20) {
+	case 0:
+		o.Do, o.Kind, o.UID, o.Region, o.Version = "join", "", r.IntN(1000), pick(r, "", "eu", "us"), pick(r, "v1.35.0", "v1.36.3")
+	case 1:
+		o.Do, o.Kind = "leave", ""
+	case 2:
+		o.Do, o.Kind, o.Region, o.Version = "relabel", "", pick(r, "", "eu", "us"), pick(r, "v1.35.0", "v1.36.3")
+	case 3, 4:
+		o.Do, o.State = "status", pick(r, worldStates...)
+	case 5:
+		o.Do, o.State, o.Version = "reopen", pick(r, aggregate.Synced, aggregate.Synced, aggregate.Partial), heldVersion(o.Kind)
+		if r.IntN(4) == 0 {
+			o.Version += "beta1"
+		}
+	case 6, 7, 8:
+		o.Do = "delete"
+		o.NS, o.Name = randomName(r, o.Kind)
+	default:
+		o.Do, o.UID, o.Object = "put", r.IntN(2), randomObject(r, o.Kind)
+		o.NS, o.Name = randomName(r, o.Kind)
+	}
+	return o
+}
+
+func randomName(r *rand.Rand, kind aggregate.Kind) (namespace, name string) {
+	if kind == "Namespace" {
+		return "", pick(r, "shop", "pay")
+	}
+	return pick(r, "shop", "shop", "pay"), pick(r, "web", "db")
+}
+
+// randomObject returns what an object of a kind has beside its name. All specs
+// share their fields, so that one policy fits every kind.
+func randomObject(r *rand.Rand, kind aggregate.Kind) map[string]any {
+	object := map[string]any{}
+	if r.IntN(3) > 0 {
+		object["labels"] = map[string]any{pick(r, "owner", "tier"): pick(r, "shop", "pay")}
+	}
+	spec := map[string]any{}
+	if r.IntN(8) > 0 {
+		spec["replicas"] = r.IntN(5)
+		spec["min"] = r.IntN(2)
+	}
+	if r.IntN(8) > 0 {
+		spec["app"] = pick(r, "shop", "pay", "odd")
+		spec["image"] = pick(r, "web:1", "web:2")
+	}
+	hosts := []any{}
+	for range r.IntN(3) {
+		hosts = append(hosts, pick(r, "a.example", "b.example", "c.example"))
+	}
+	if kind != "Deployment.apps" || r.IntN(4) == 0 {
+		spec["hosts"] = hosts
+	}
+	if r.IntN(3) == 0 {
+		spec["class"] = pick(r, "nginx", "envoy")
+	}
+	object["spec"] = spec
+	if r.IntN(3) == 0 {
+		object["status"] = map[string]any{"ready": r.IntN(5)}
+	}
+	return object
+}
+
+// populate lets the fleet begin with some members and all of their scopes.
+func populate(r *rand.Rand) []op {
+	var ops []op
+	for _, m := range worldMembers {
+		ops = append(ops, op{Do: "join", Member: m, UID: 1, Region: pick(r, "", "eu", "us"), Version: pick(r, "v1.35.0", "v1.36.3")})
+		for _, kind := range worldKinds {
+			state := aggregate.Synced
+			if r.IntN(20) == 0 {
+				state = pick(r, worldStates...)
+			}
+			ops = append(ops, op{Do: "reopen", Member: m, Kind: kind, Version: heldVersion(kind), State: state})
+		}
+	}
+	for range r.IntN(14) {
+		o := op{Do: "put", Member: pick(r, worldMembers...), Kind: pick(r, worldKinds...)}
+		o.NS, o.Name = randomName(r, o.Kind)
+		o.Object = randomObject(r, o.Kind)
+		ops = append(ops, o)
+	}
+	return ops
+}
