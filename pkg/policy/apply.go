@@ -65,6 +65,7 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 	r.deltas = slices.Collect(batch.Deltas())
 	r.members(batch)
 	r.scopes(batch)
+	r.again()
 	if r.gapsChanged {
 		r.look()
 	}
@@ -73,7 +74,7 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 		if err != nil {
 			return err
 		}
-		for _, step := range []func() error{func() error { return r.objects(notes) }, r.stay, r.others, r.rest} {
+		for _, step := range []func() error{r.feedAgain, func() error { return r.objects(notes) }, r.stay, r.others, r.rest} {
 			if err := step(); err != nil {
 				return err
 			}
@@ -99,7 +100,7 @@ func (e *Engine) begin(ctx context.Context, after *aggregate.Snapshot) *round {
 func (r *round) fire(key uint64) {
 	for id, o := range r.e.byObject.Readers(key) {
 		if b := r.e.byID[id]; b != nil {
-			r.mark(b, o)
+			r.mark(b, o.Ref())
 		}
 	}
 	for id, s := range r.e.bySubject.Readers(key) {
@@ -109,8 +110,7 @@ func (r *round) fire(key uint64) {
 	}
 }
 
-func (r *round) mark(b *bound, o aggregate.Object) {
-	ref := o.Ref()
+func (r *round) mark(b *bound, ref aggregate.Ref) {
 	if list := r.dirty[ref]; !slices.Contains(list, b) {
 		r.dirty[ref] = append(list, b)
 	}
@@ -182,10 +182,26 @@ func (r *round) members(batch *aggregate.Batch) {
 // seeAnew marks all of a binding that read something beside its own object.
 func (r *round) seeAnew(b *bound) {
 	for o := range r.e.byObject.Pairs(b.id) {
-		r.mark(b, o)
+		r.mark(b, o.Ref())
 	}
 	for s := range r.e.bySubject.Pairs(b.id) {
 		r.markSubject(b, s)
+	}
+}
+
+// again marks what overran its budget a little while ago: a busy machine is no
+// reason for an Error that stays.
+func (r *round) again() {
+	for _, b := range r.e.bounds {
+		for s, tries := range b.overran {
+			switch {
+			case tries > maxTries:
+			case b.pkg.Subject == module.ObjectSubject:
+				r.mark(b, s.Ref)
+			default:
+				r.markSubject(b, s)
+			}
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ type bound struct {
 	records  *btree.BTreeG[record]
 	tallies  *btree.BTreeG[*tally] // by member; "" for keys of views
 	owned    map[*tally]bool       // those that no state has yet
+	overran  map[Subject]int       // those that overran the budget: how often
 	frozen   *bindingState         // nil when the verdicts are newer
 
 	*counters
@@ -106,7 +107,7 @@ func lessTally(a, b *tally) bool { return a.member < b.member }
 func (b *bound) clear() {
 	b.defaults = map[aggregate.Kind]*class{}
 	b.records, b.tallies, b.owned = newBTree(lessRecord), newBTree(lessTally), map[*tally]bool{}
-	b.frozen = nil
+	b.frozen, b.overran = nil, nil
 }
 
 // get returns what is known of a subject that has a verdict.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/binary"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +17,7 @@ type class struct {
 	own    []aggregate.Kind // of the subject's member
 	wide   []aggregate.Kind // of all members that are visible
 	points []point
-	views  []*view // all kinds that feed them, of all members that are visible
+	views  []uint32 // all kinds that feed them, of all members that are visible
 
 	refs int // verdicts that have it; of the engine's goroutine
 }
@@ -36,7 +37,7 @@ type classes struct {
 type reading struct {
 	own, wide []aggregate.Kind
 	points    []point
-	views     []*view
+	views     []uint32
 	key       []byte
 }
 
@@ -61,7 +62,7 @@ func (c *classes) intern(r *reading) *class {
 		}
 		return strings.Compare(string(a.kind), string(b.kind))
 	})
-	slices.SortFunc(r.views, func(a, b *view) int { return int(a.id) - int(b.id) })
+	slices.Sort(r.views)
 	k := r.key[:0]
 	for _, kind := range r.own {
 		k = append(append(k, 'o'), kind...)
@@ -75,8 +76,8 @@ func (c *classes) intern(r *reading) *class {
 		k = append(append(append(append(k, 'p'), p.member...), ' '), p.kind...)
 		k = append(k, 0)
 	}
-	for _, v := range r.views {
-		k = append(k, 'v', byte(v.id), byte(v.id>>8), byte(v.id>>16), byte(v.id>>24)) //nolint:gosec // Its bytes.
+	for _, id := range r.views {
+		k = binary.LittleEndian.AppendUint32(append(k, 'v'), id)
 	}
 	r.key = k
 	c.mu.RLock()

@@ -68,6 +68,7 @@ func (e *Engine) Configure(ctx context.Context, set *Set, bindings []Binding) (*
 	gone := func(id uint32) bool { return e.byID[id] == nil }
 	e.byObject.RemoveBindings(gone)
 	e.bySubject.RemoveBindings(gone)
+	e.recount()
 	var newBounds []*bound
 	var newViews []*view
 	for _, b := range bounds {
@@ -83,6 +84,26 @@ func (e *Engine) Configure(ctx context.Context, set *Set, bindings []Binding) (*
 	}
 	r.look()
 	return r.finish(func() error { return r.build(newBounds, newViews) })
+}
+
+// recount finds anew how many verdicts have a class: bindings have gone.
+func (e *Engine) recount() {
+	for _, c := range e.classes.byKey {
+		c.refs = 0
+	}
+	for _, b := range e.bounds {
+		for _, c := range b.defaults {
+			c.refs++
+		}
+		b.tallies.Scan(func(t *tally) bool {
+			for _, of := range t.classes {
+				if of.class != nil {
+					of.class.refs += of.good + of.failed
+				}
+			}
+			return true
+		})
+	}
 }
 
 // install makes a plan the engine's.
@@ -113,7 +134,7 @@ func (e *Engine) install(set *Set, bounds []*bound, views []*view) {
 func (r *round) build(bounds []*bound, views []*view) error {
 	for _, v := range views {
 		for kind := range kindsOf(v.pkg, r.after) {
-			if err := r.fill(v, kind); err != nil {
+			if err := r.fillKind(v, kind); err != nil {
 				return err
 			}
 		}
@@ -156,36 +177,38 @@ func (r *round) build(bounds []*bound, views []*view) error {
 	return r.judgeAll(tasks)
 }
 
-// fill puts what the objects of a kind contribute into a view.
-func (r *round) fill(v *view, kind aggregate.Kind) error {
+// fillKind puts what the objects of a kind contribute into a view.
+func (r *round) fillKind(v *view, kind aggregate.Kind) error {
 	batch := make([]aggregate.Object, 0, chunk)
-	flush := func() error {
-		found := make([]contribution, len(batch))
-		err := r.e.each(r.ctx, len(batch), func(w *worker, i int) {
-			var err error
-			if w.body, err = batch[i].AppendBody(w.body[:0]); err != nil {
-				found[i] = contribution{contrib: &contrib{ref: batch[i].Ref(), failed: err.Error()}}
-				return
-			}
-			found[i] = w.contribute(r.ctx, v, batch[i], w.body)
-		})
-		if err != nil {
-			return err
-		}
-		for i, o := range batch {
-			r.exchange(v, o.Ref(), found[i])
-		}
-		batch = batch[:0]
-		return nil
-	}
 	for o := range objects(r.after, kind, "") {
 		if batch = append(batch, o); len(batch) == chunk {
-			if err := flush(); err != nil {
+			if err := r.fill(v, batch); err != nil {
 				return err
 			}
+			batch = batch[:0]
 		}
 	}
-	return flush()
+	return r.fill(v, batch)
+}
+
+// fill evaluates a view for objects in parallel, and takes in what they contribute.
+func (r *round) fill(v *view, batch []aggregate.Object) error {
+	found := make([]contribution, len(batch))
+	err := r.e.each(r.ctx, len(batch), func(w *worker, i int) {
+		var err error
+		if w.body, err = batch[i].AppendBody(w.body[:0]); err != nil {
+			found[i] = contribution{contrib: &contrib{ref: batch[i].Ref(), failed: err.Error()}}
+			return
+		}
+		found[i] = w.contribute(r.ctx, v, batch[i], w.body)
+	})
+	if err != nil {
+		return err
+	}
+	for i, o := range batch {
+		r.exchange(v, o.Ref(), found[i])
+	}
+	return nil
 }
 
 // judgeKind judges the objects of a kind by those of the bindings that judge it.

@@ -105,7 +105,7 @@ func (ev *evaluation) views(path []string) (ast.Value, []string, error) {
 	if v == nil {
 		return nil, nil, nil // Load refuses it
 	}
-	ev.reading.views = add(ev.reading.views, v)
+	ev.reading.views = add(ev.reading.views, v.id)
 	if len(path) == 2 {
 		ev.record(wholeView(v))
 		ev.wide++

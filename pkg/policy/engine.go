@@ -196,6 +196,7 @@ type job struct {
 	stop <-chan struct{}
 	f    func(w *worker, i int)
 	done sync.WaitGroup
+	bad  atomic.Pointer[error] // a panic
 }
 
 func (j *job) work(w *worker) {
@@ -208,7 +209,10 @@ func (j *job) work(w *worker) {
 		case <-j.stop:
 			return
 		default:
-			j.f(w, i)
+		}
+		if err := guard(func() error { j.f(w, i); return nil }); err != nil {
+			j.bad.Store(&err)
+			return
 		}
 	}
 }
@@ -229,6 +233,9 @@ func (e *Engine) each(ctx context.Context, n int, f func(w *worker, i int)) erro
 	}
 	j.work(e.caller)
 	j.done.Wait()
+	if err := j.bad.Load(); err != nil {
+		return fmt.Errorf("%w: %w", ErrReset, *err)
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -125,29 +125,38 @@ func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value
 	ev := &w.eval
 	start := w.e.opts.Clock()
 	ev.budget = budget{now: w.e.opts.Clock, deadline: start.Add(w.e.opts.Limits.Evaluation), done: ctx.Done()}
-	defer func() {
-		took = w.e.opts.Clock().Sub(start)
-		if p := recover(); p != nil {
-			err = fmt.Errorf("evaluation panicked: %v", p)
-		}
-	}()
-	err = topdown.NewQuery(q.body).WithCompiler(q.compiler).WithStore(engineStore{}).WithTransaction(ev).
-		WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(true).
-		WithMetrics(metrics.NoOp()).WithTime(epoch).
-		Iter(ctx, func(r topdown.QueryResult) error {
-			v = r[answer].Value
-			return nil
-		})
+	err = guard(func() error {
+		return topdown.NewQuery(q.body).WithCompiler(q.compiler).WithStore(engineStore{}).WithTransaction(ev).
+			WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(true).
+			WithMetrics(metrics.NoOp()).WithTime(epoch).
+			Iter(ctx, func(r topdown.QueryResult) error {
+				v = r[answer].Value
+				return nil
+			})
+	})
+	took = w.e.opts.Clock().Sub(start)
 	switch {
 	case ev.budget.over:
 		err = errBudget
 	case ev.budget.stopped:
 		err = errStopped
+	case took > w.e.opts.Limits.Evaluation:
+		err = errBudget // in one step, within which nobody asks for the time
 	}
 	if err != nil {
 		v = nil
 	}
 	return v, took, err
+}
+
+// guard turns a panic into an error: of one evaluation, not of all.
+func guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("evaluation panicked: %v", p)
+		}
+	}()
+	return f()
 }
 
 // epoch is the time of all evaluations: no policy may read the clock.
@@ -158,6 +167,7 @@ type result struct {
 	found *found // nil: nothing to say
 	class *class
 	keys  []uint64
+	over  bool // the budget
 }
 
 // found is what a verdict has to say beside its state. Immutable.
@@ -200,14 +210,17 @@ func (w *worker) judge(ctx context.Context, b *bound, t *task, object *ast.Term)
 	if b.score.count(over, w.e.opts.Limits.Overruns) {
 		b.quarantined.Store(true)
 	}
-	out := result{class: w.e.classes.intern(r)}
+	out := result{class: w.e.classes.intern(r), over: over}
 	slices.Sort(w.eval.keys)
 	if keys := slices.Compact(w.eval.keys); len(keys) > 0 {
 		out.keys = slices.Clone(keys)
 	}
 	var violations []Violation
 	if err == nil {
-		violations, err = b.violations(v, t, &w.e.opts.Limits)
+		err = guard(func() (err error) {
+			violations, err = b.violations(v, t, &w.e.opts.Limits)
+			return err
+		})
 	}
 	switch {
 	case err != nil:
@@ -246,7 +259,7 @@ func (w *worker) input(b *bound, t *task, object *ast.Term) (*ast.Term, error) {
 	case module.MemberSubject:
 		items = append(items, ast.Item(inputKeys.member, w.e.memberTerms[t.subject.Ref.Member]))
 	case module.ViewSubject:
-		w.eval.reading.views = add(w.eval.reading.views, b.view)
+		w.eval.reading.views = add(w.eval.reading.views, b.view.id)
 		entries, err := w.entries(b, t.subject.Key)
 		if err != nil {
 			return nil, err
@@ -321,9 +334,12 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 	w.begin(nil, ref.Member)
 	value, _, err := w.run(ctx, v.query, ast.NewTerm(ast.NewObject(items...)))
 	w.e.viewEvaluations.Add(1)
-	v.score.count(errors.Is(err, errBudget), w.e.opts.Limits.Overruns)
+	over := errors.Is(err, errBudget)
+	v.score.count(over, w.e.opts.Limits.Overruns)
 	if err != nil {
-		return fail(err)
+		c := fail(err)
+		c.over = over
+		return c
 	}
 	if value != nil {
 		if _, ok := limits.Size(value, w.e.opts.Limits.Contribution); !ok {
@@ -331,6 +347,22 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 		}
 	}
 	return contributed(ref, value, w.e.opts.Limits.Contribution)
+}
+
+// maxTries is how often what overran the budget is evaluated again by itself.
+const maxTries = 3
+
+// tried takes note of whether x overran the budget.
+func tried[T comparable](overran map[T]int, x T, over bool) map[T]int {
+	if over {
+		if overran == nil {
+			overran = map[T]int{}
+		}
+		overran[x]++
+		return overran
+	}
+	delete(overran, x)
+	return overran
 }
 
 func (o *overruns) quarantined(most int) bool { return o.score.Load() >= int64(most)*forgiven }

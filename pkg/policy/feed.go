@@ -46,12 +46,33 @@ func (r *round) feed() ([]note, error) {
 	return notes, nil
 }
 
+// feedAgain evaluates views for objects that overran their budget, once more.
+func (r *round) feedAgain() error {
+	for _, v := range r.e.views {
+		var list []aggregate.Object
+		for ref, tries := range v.overran {
+			o, ok := r.after.Get(ref)
+			switch {
+			case !ok:
+				delete(v.overran, ref)
+			case tries <= maxTries && v.over == "":
+				list = append(list, o)
+			}
+		}
+		if err := r.fill(v, list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func relabelled(d aggregate.Delta) bool {
 	return !d.Before.IsZero() && !d.After.IsZero() && !slices.Equal(d.Before.Labels(), d.After.Labels())
 }
 
 // exchange takes in what an object contributes now.
 func (r *round) exchange(v *view, ref aggregate.Ref, c contribution) {
+	v.overran = tried(v.overran, ref, c.over)
 	changed := r.keys[v]
 	failed := v.apply(ref, c, func(k string) {
 		if changed == nil {

@@ -124,6 +124,7 @@ func (r *round) take(t *task, one *run) {
 	}
 	switch {
 	case !one.after:
+		delete(b.overran, s)
 		b.count(s.Ref.Member, oldClass, old, -1)
 		b.records.Delete(record{subject: s})
 		r.depend(b, t, nil)
@@ -135,6 +136,7 @@ func (r *round) take(t *task, one *run) {
 		}
 		return
 	}
+	b.overran = tried(b.overran, s, one.result.over)
 	next, c := one.result.found, one.result.class
 	if c == nil {
 		c = b.defaults[s.Ref.Kind] // it was not evaluated

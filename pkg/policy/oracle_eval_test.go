@@ -301,15 +301,12 @@ func put(tree map[string]any, v any, at ...string) {
 type oracleBinding struct {
 	policy.Binding
 
-	pkg                *policy.Package
-	selected, visible  map[string]bool
-	tolerated          map[string]bool
-	data               map[string]any
-	labels             map[string]any // of members
-	versions           map[string]map[string]bool
-	subjectIsMember    bool
-	subjectView        *oracleView
-	subjectMemberNames []string
+	pkg               *policy.Package
+	selected, visible map[string]bool
+	tolerated         map[string]bool
+	data              map[string]any
+	labels            map[string]any // of members
+	subjectView       *oracleView
 }
 
 func (f *full) binding(b policy.Binding) error {

@@ -34,7 +34,7 @@ func (e *Engine) plan(set *Set, bindings []Binding) (bounds []*bound, views []*v
 			v := &view{pkg: pkg, def: def, query: q, pins: pins(pkg)}
 			if old != nil && e.prints[pkg.Name] == prints[pkg.Name] && reflect.DeepEqual(old.pkg.Kinds, pkg.Kinds) && old.pkg.AnyKind == pkg.AnyKind {
 				v.id, v.entries, v.failed, v.contribs = old.id, old.entries, old.failed, old.contribs
-				v.bytes, v.over, v.score = old.bytes, old.over, old.score
+				v.bytes, v.over, v.score, v.overran = old.bytes, old.over, old.score, old.overran
 			} else {
 				v.id = e.nextID
 				e.nextID++
@@ -90,7 +90,7 @@ func (e *Engine) bind(set *Set, binding Binding, prints map[string]string, chang
 		return b, true, nil
 	}
 	b.id, b.defaults, b.records, b.tallies = old.id, old.defaults, old.records, old.tallies
-	b.owned = old.owned
+	b.owned, b.overran = old.owned, old.overran
 	b.selected, b.visible, b.tolerated = old.selected, old.visible, old.tolerated
 	b.counters = old.counters
 	return b, false, nil

@@ -186,11 +186,9 @@ func (s *State) completeness(b *bindingState, c *class, member string, gap func(
 	if c == nil {
 		return Known, ""
 	}
-	for _, read := range c.views {
-		if v := s.byID[read.id]; v != nil {
-			if f := v.failure(b.visible.has); f != "" {
-				return Error, f
-			}
+	for _, id := range c.views {
+		if f := s.byID[id].failure(b.visible.has); f != "" {
+			return Error, f
 		}
 	}
 	state, more := Known, true
@@ -223,7 +221,8 @@ func (s *State) completeness(b *bindingState, c *class, member string, gap func(
 	for _, kind := range c.wide {
 		wide(kind)
 	}
-	for _, v := range c.views {
+	for _, id := range c.views {
+		v := s.byID[id]
 		if v.pkg.AnyKind {
 			for _, kind := range s.gaps.kinds {
 				wide(kind)

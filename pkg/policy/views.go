@@ -32,7 +32,8 @@ type view struct {
 	bytes    int64                   // of keys, values and refs
 	over     string                  // why the view holds nothing
 	score    *overruns
-	frozen   *view // nil when the view has changed since
+	overran  map[aggregate.Ref]int // objects that overran the budget: how often
+	frozen   *view                 // nil when the view has changed since
 }
 
 // entry is what one object contributes to one key.
@@ -53,6 +54,7 @@ type contrib struct {
 type contribution struct {
 	*contrib
 	values []string // by key
+	over   bool     // the budget
 }
 
 // compareRefs orders refs as Rego orders {kind, member, name, namespace}.
@@ -83,7 +85,7 @@ func (v *view) name() string { return v.pkg.Name + "." + v.def.Name }
 func (v *view) clear() {
 	v.entries, v.contribs, v.failed = newBTree(lessEntry), newBTree(lessContrib), newBTree(lessContrib)
 	v.bytes = 0
-	v.frozen = nil
+	v.frozen, v.overran = nil, nil
 }
 
 // feeds reports whether objects of a kind contribute to the view.

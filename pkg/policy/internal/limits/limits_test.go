@@ -184,6 +184,30 @@ func TestVariablesThatDoubleAreFoundBeforeTheyAreEvaluated(t *testing.T) {
 	}
 }
 
+func TestFunctionsThatDoubleAreFoundBeforeTheyAreEvaluated(t *testing.T) {
+	compiler, err := ast.CompileModules(map[string]string{"p.rego": `package p
+
+pair(x) := [x, x]
+
+twice(x) := y if y := pair(pair(x))
+
+fine if count(twice(input.x)) == 2
+
+doubling if {
+	a := twice(twice(twice(twice(twice(input.x)))))
+	b := twice(twice(twice(twice(twice(a)))))
+	b != 1
+}
+`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := limits.Check(compiler.Modules)
+	if len(errs) != 1 || errs[0].Location.Row != 9 {
+		t.Fatalf("got %v", errs)
+	}
+}
+
 func TestOrdinaryErrorsOfBuiltinsAreStrict(t *testing.T) {
 	if _, err := eval(t, `to_number("x")`); err == nil || errors.Is(err, limits.ErrLimit) {
 		t.Errorf("got %v", err)

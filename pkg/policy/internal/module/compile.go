@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/policy/internal/limits"
 )
 
 // packageName writes the path of a package as it follows "data.", or reports that
@@ -84,6 +86,9 @@ func (l *loader) compile() {
 		l.bad.opa("compile", "", c.Errors)
 		return
 	}
+	if errs := limits.Check(c.Modules); len(errs) > 0 {
+		l.bad.opa("expansion", "", errs)
+	}
 	l.set.Compiler = c
 	for _, m := range c.Modules {
 		name, _ := packageName(m.Package)
@@ -106,6 +111,10 @@ func (l *loader) compile() {
 	t := ast.NewCompiler().WithCapabilities(capabilities()).WithStrict(true).SetErrorLimit(0)
 	if t.Compile(all); t.Failed() {
 		l.bad.opa("compile", "", t.Errors)
+		return
+	}
+	if errs := limits.Check(t.Modules); len(errs) > 0 && len(l.bad.list) == 0 {
+		l.bad.opa("expansion", "", errs)
 	}
 }
 
