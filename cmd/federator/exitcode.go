@@ -6,6 +6,7 @@ import "errors"
 const (
 	exitFindings = 1
 	exitUsage    = 2
+	exitUnknown  = 3 // nothing was found, but not all is known
 )
 
 // exitError is an error with an exit code of its own.

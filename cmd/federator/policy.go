@@ -9,5 +9,6 @@ func newPolicyCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.AddCommand(newPolicyCheckCommand())
 	return cmd
 }

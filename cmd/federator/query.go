@@ -68,11 +68,11 @@ func runQuery(cmd *cobra.Command, opts *queryOptions, query string) error {
 	if opts.timeout <= 0 || opts.maxRead <= 0 || opts.maxRows <= 0 {
 		return errors.New("--timeout, --max-read and --max-rows must be positive")
 	}
-	fleet, err := opts.source.open(cmd.Context(), cmd.Flags(), nil, cmd.InOrStdin(), cmd.ErrOrStderr())
+	fleet, err := opts.source.open(cmd.Context(), cmd.Flags(), wanted{every: true}, cmd.InOrStdin(), cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	if err := fleet.warnIncomplete(cmd.ErrOrStderr()); err != nil {
+	if err := fleet.warnIncomplete(cmd.ErrOrStderr(), wanted{every: true}); err != nil {
 		return err
 	}
 	answer, err := policy.Query(cmd.Context(), policy.QueryOptions{

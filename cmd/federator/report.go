@@ -42,7 +42,8 @@ type reportPolicy struct {
 	File        string `json:"file,omitempty"`
 }
 
-// result is one violation, or one subject whose verdict is not known.
+// result is one violation, or subjects whose verdicts are not known or failed, in
+// one place for one reason: the subject, or their member when there are several.
 type result struct {
 	State    string          `json:"state"`
 	Severity string          `json:"severity"`
@@ -50,6 +51,8 @@ type result struct {
 	Binding  string          `json:"binding"`
 	Subject  subject         `json:"subject"`
 	Message  string          `json:"message"`
+	Count    int             `json:"subjects,omitempty"` // 0: one
+	Reason   string          `json:"reason,omitempty"`   // why it is exempt
 	Details  json.RawMessage `json:"details,omitempty"`
 	Remedy   json.RawMessage `json:"remedy,omitempty"`
 }
@@ -69,6 +72,8 @@ func (s subject) String() string {
 	switch {
 	case s.View != "":
 		return s.View + "[" + s.Key + "]"
+	case s.Kind == "" && s.Member == "":
+		return ""
 	case s.Kind == "":
 		return "Member " + s.Member
 	case s.Namespace == "":
@@ -109,7 +114,7 @@ func (r *report) count(state, member, policy string) int {
 	n := 0
 	for _, x := range r.Results {
 		if x.State == state && (member == "" || x.Subject.Member == member) && (policy == "" || x.Policy == policy) {
-			n++
+			n += max(x.Count, 1)
 		}
 	}
 	return n
@@ -120,17 +125,20 @@ type errFindings struct{ text string }
 
 func (e *errFindings) Error() string { return e.text }
 
+// failNever is in the place of a severity to fail for.
+const failNever = "none"
+
 // verdict returns an error when something at or above a severity was found, or is
-// not known where unknowns count.
+// not known where unknowns count. Without a violation it exits with exitUnknown.
 func (r *report) verdict(failOn string, unknowns bool) error {
-	if failOn == "never" {
+	if failOn == failNever {
 		return nil
 	}
 	least := slices.Index(severities, failOn)
 	worst := map[string]int{}
 	for _, x := range r.Results {
 		if slices.Index(severities, x.Severity) >= least && (x.State == violated || x.State == failed || x.State == unknown && unknowns) {
-			worst[x.State]++
+			worst[x.State] += max(x.Count, 1)
 		}
 	}
 	if len(worst) == 0 {
@@ -144,7 +152,11 @@ func (r *report) verdict(failOn string, unknowns bool) error {
 			parts = append(parts, plural(n, c.one, c.many))
 		}
 	}
-	return &errFindings{text: fmt.Sprintf("%s of severity %s or higher", strings.Join(parts, ", "), failOn)}
+	err := &errFindings{text: fmt.Sprintf("%s of severity %s or higher", strings.Join(parts, ", "), failOn)}
+	if worst[violated] == 0 {
+		return &exitError{err, exitUnknown}
+	}
+	return err
 }
 
 func plural(n int, one, many string) string {

@@ -162,7 +162,7 @@ func TestVerdictsByContentOfTheReport(t *testing.T) {
 		unknowns bool
 		want     string
 	}{
-		{"never", true, ""},
+		{"none", true, ""},
 		{"critical", true, ""},
 		{"high", false, "1 violation of severity high or higher"},
 		{"low", false, "1 violation, 1 error of severity low or higher"},

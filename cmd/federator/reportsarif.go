@@ -62,7 +62,8 @@ type (
 		Properties   map[string]any     `json:"properties,omitempty"`
 	}
 	sarifSuppression struct {
-		Kind string `json:"kind"`
+		Kind          string `json:"kind"`
+		Justification string `json:"justification,omitempty"`
 	}
 	sarifLocation struct {
 		Physical *sarifPhysical `json:"physicalLocation,omitempty"`
@@ -147,7 +148,7 @@ func (r *report) sarif() *sarifLog {
 		case unknown:
 			out.Kind, out.Level = "open", "none"
 		case exempt:
-			out.Suppressions = []sarifSuppression{{Kind: "external"}}
+			out.Suppressions = []sarifSuppression{{Kind: "external", Justification: x.Reason}}
 		}
 		run.Results = append(run.Results, out)
 	}

@@ -32,14 +32,14 @@ func newSnapshotCommand() *cobra.Command {
 			if output == "" {
 				return fmt.Errorf("--output is required: the directory to write")
 			}
-			o, err := source.open(cmd.Context(), cmd.Flags(), nil, cmd.InOrStdin(), cmd.ErrOrStderr())
+			o, err := source.open(cmd.Context(), cmd.Flags(), wanted{every: true}, cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			if err := clusterinformers.SaveSnapshot(output, o.Snapshot, o.asOf); err != nil {
 				return err
 			}
-			if err := o.warnIncomplete(cmd.ErrOrStderr()); err != nil {
+			if err := o.warnIncomplete(cmd.ErrOrStderr(), wanted{every: true}); err != nil {
 				return err
 			}
 			return savedTable(cmd.OutOrStdout(), o.Snapshot)

@@ -14,6 +14,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/policy"
 )
 
 // sourceFlags say where the objects come from that policies and queries are
@@ -23,6 +24,7 @@ type sourceFlags struct {
 	member    string
 	snapshot  string
 	hub       bool
+	timeout   time.Duration // of waiting for clusters; 0 is none
 	live      memberFlags
 }
 
@@ -41,11 +43,28 @@ type opened struct {
 	*aggregate.Snapshot
 	revision aggregate.Revision // that it had where it comes from
 	asOf     time.Time
+	followed map[string]clusterinformers.MemberStatus // by name, of clusters
 }
 
-// open reads the fleet. kinds are those that will be read, nil for all: no others
-// are followed where the flags leave that open.
-func (f *sourceFlags) open(ctx context.Context, fs *pflag.FlagSet, kinds []aggregate.Kind, in io.Reader, stderr io.Writer) (*opened, error) {
+// wanted are the kinds that will be read.
+type wanted struct {
+	kinds []policy.KindRef // at a version where that matters
+	every bool             // others, too
+}
+
+// names are the kinds without their versions, sorted.
+func (w wanted) names() []aggregate.Kind {
+	var out []aggregate.Kind
+	for _, k := range w.kinds {
+		out = append(out, k.Kind)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// open reads the fleet. Clusters are followed for what is wanted, where the flags
+// leave that open.
+func (f *sourceFlags) open(ctx context.Context, fs *pflag.FlagSet, want wanted, in io.Reader, stderr io.Writer) (*opened, error) {
 	live := f.hub || fs.Changed("contexts") || fs.Changed("hub-kubeconfig") || fs.Changed("config")
 	given := 0
 	for _, is := range []bool{len(f.manifests) > 0, f.snapshot != "", live} {
@@ -62,11 +81,11 @@ func (f *sourceFlags) open(ctx context.Context, fs *pflag.FlagSet, kinds []aggre
 		if err != nil {
 			return nil, err
 		}
-		return &opened{saved.Index.Snapshot(), saved.Revision, saved.Taken}, nil
+		return &opened{Snapshot: saved.Index.Snapshot(), revision: saved.Revision, asOf: saved.Taken}, nil
 	case live:
-		return f.follow(ctx, fs, kinds, stderr)
+		return f.follow(ctx, fs, want, stderr)
 	}
-	return f.read(kinds, in)
+	return f.read(want.names(), in)
 }
 
 // read reads manifests.
@@ -96,69 +115,8 @@ func (f *sourceFlags) read(kinds []aggregate.Kind, in io.Reader) (*opened, error
 		return nil, err
 	}
 	s := index.Snapshot()
-	return &opened{s, s.Revision(), time.Now()}, nil
-}
-
-// follow follows clusters until each has synced or been given up on.
-func (f *sourceFlags) follow(ctx context.Context, fs *pflag.FlagSet, kinds []aggregate.Kind, stderr io.Writer) (*opened, error) {
-	cfg, err := f.live.load(fs, func(c *Config) {
-		if f.hub && c.Sources.ClusterAPI == nil {
-			c.Sources.ClusterAPI = &ClusterAPIConfig{}
-		}
-		if len(c.Kinds) == 0 {
-			for _, kind := range kinds {
-				c.Kinds = append(c.Kinds, clusterinformers.KindRule{Kind: string(kind)})
-			}
-		}
-		if !fs.Changed("give-up-after") {
-			c.GiveUpAfter = localGiveUp
-		}
-		if !fs.Changed("log-level") {
-			c.Log.Level = "warn"
-		}
-		c.KeepSecretValues = false
-	})
-	if err != nil {
-		return nil, err
+	if offline.Objects() == 0 && len(slices.Collect(s.Members())) <= 1 {
+		return nil, fmt.Errorf("there is no manifest in %s", strings.Join(f.manifests, ", "))
 	}
-	log, err := newLogger(stderr, cfg.Log)
-	if err != nil {
-		return nil, err
-	}
-	fleet, err := newFleet(cfg, time.Now(), log, nil)
-	if err != nil {
-		return nil, err
-	}
-	failed := make(chan error, 1)
-	manager := startPart(ctx, fleet.manager.Run, failed)
-	err = fleet.waitReady(ctx, failed)
-	s, now := fleet.index.Snapshot(), time.Now() // before the members are let go
-	if err := errors.Join(err, manager.stop()); err != nil {
-		return nil, err
-	}
-	if len(slices.Collect(s.Members())) == 0 {
-		return nil, errors.New("there is no member to look at")
-	}
-	return &opened{s, s.Revision(), now}, nil
-}
-
-// warnIncomplete says which members are not known in full.
-func (o *opened) warnIncomplete(w io.Writer) error {
-	for m := range o.Members() {
-		var incomplete []string
-		for s := range o.Scopes(m.Name) {
-			if !s.Status.State.Complete() {
-				incomplete = append(incomplete, fmt.Sprintf("%s is %s", s.Kind, s.Status.State))
-			}
-		}
-		if n := len(incomplete); n > 3 {
-			incomplete = append(incomplete[:3], fmt.Sprintf("and %d more", n-3))
-		}
-		if len(incomplete) > 0 {
-			if _, err := fmt.Fprintf(w, "member %s: %s\n", m.Name, strings.Join(incomplete, ", ")); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return &opened{Snapshot: s, revision: s.Revision(), asOf: time.Now()}, nil
 }
