@@ -87,6 +87,5 @@ of_annotation contains trim_space(text) if {
 allowed(range) if {
 	net.cidr_is_valid(range)
 	some outer in input.parameters.sourceRanges
-	net.cidr_is_valid(outer)
 	net.cidr_contains(outer, range)
 }
