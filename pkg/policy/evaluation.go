@@ -126,8 +126,9 @@ func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value
 	start := w.e.opts.Clock()
 	ev.budget = budget{now: w.e.opts.Clock, deadline: start.Add(w.e.opts.Limits.Evaluation), done: ctx.Done()}
 	err = guard(func() error {
-		return topdown.NewQuery(q.body).WithCompiler(q.compiler).WithStore(engineStore{}).WithTransaction(ev).
-			WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(true).
+		// The rule index reads documents of data whole to choose among rules.
+		return topdown.NewQuery(q.body).WithIndexing(false).WithCompiler(q.compiler).
+			WithStore(engineStore{}).WithTransaction(ev).WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(true).
 			WithMetrics(metrics.NoOp()).WithTime(epoch).
 			Iter(ctx, func(r topdown.QueryResult) error {
 				v = r[answer].Value

@@ -118,7 +118,7 @@ func deployments(t testing.TB, n int) (*world, error) {
 		for i := range n {
 			ops = append(ops, op{
 				Do: "put", Member: m, Kind: "Deployment.apps", NS: "shop", Name: fmt.Sprintf("d%d", i),
-				Object: map[string]any{"spec": map[string]any{"replicas": i % 3}},
+				Object: map[string]any{"spec": map[string]any{"replicas": i % 3, "image": "web:1"}},
 			})
 		}
 		for _, o := range ops {

@@ -19,6 +19,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/internal/module"
 )
 
 // oracle judges a snapshot by plain OPA: JSON documents in OPA's own store, all
@@ -71,7 +72,24 @@ func (r *recorder) Read(ctx context.Context, txn storage.Transaction, p storage.
 	return r.Store.Read(ctx, txn, p)
 }
 
+// eval evaluates a rule with OPA's rule index, and without it: the index gives the
+// same answer but reads more, so that reads are those of the evaluation without.
 func (o *oracle) eval(ctx context.Context, rule string, input ast.Value, store *recorder) (ast.Value, error) {
+	indexed, failed := o.evalOnce(ctx, rule, input, store, true)
+	store.paths = nil
+	out, err := o.evalOnce(ctx, rule, input, store, false)
+	switch {
+	case (err == nil) != (failed == nil):
+		return nil, fmt.Errorf("%w: the rule index makes a difference: %w and %w", errOracle, err, failed)
+	case err == nil && (out == nil) != (indexed == nil), err == nil && out != nil && ast.Compare(out, indexed) != 0:
+		return nil, fmt.Errorf("%w: the rule index makes a difference: %v and %v", errOracle, out, indexed)
+	}
+	return out, err
+}
+
+var errOracle = errors.New("oracle")
+
+func (o *oracle) evalOnce(ctx context.Context, rule string, input ast.Value, store *recorder, indexing bool) (ast.Value, error) {
 	body, err := o.query(rule)
 	if err != nil {
 		return nil, err
@@ -82,7 +100,7 @@ func (o *oracle) eval(ctx context.Context, rule string, input ast.Value, store *
 	}
 	defer store.Abort(ctx, txn)
 	var out ast.Value
-	err = topdown.NewQuery(body).WithCompiler(o.compiler).WithStore(store).WithTransaction(txn).
+	err = topdown.NewQuery(body).WithIndexing(indexing).WithCompiler(o.compiler).WithStore(store).WithTransaction(txn).
 		WithInput(ast.NewTerm(input)).WithStrictBuiltinErrors(true).
 		Iter(ctx, func(r topdown.QueryResult) error {
 			out = r["x"].Value
@@ -335,7 +353,7 @@ func (f *full) binding(b policy.Binding) error {
 	switch meta := x.pkg; {
 	case meta.SubjectView != "":
 		return f.keys(x)
-	case len(meta.Kinds) == 0 && !meta.AnyKind:
+	case meta.Subject == module.MemberSubject:
 		for m := range f.s.Members() {
 			if x.selected[m.Name] {
 				input := map[string]any{"member": map[string]any{"name": m.Name, "labels": x.labels[m.Name]}, "parameters": x.Parameters}

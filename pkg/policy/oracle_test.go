@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,7 +158,7 @@ func randomHistory(seed uint64, sets []policySet) *history {
 var errDiffers = errors.New("the engine differs")
 
 // play lets a history happen and holds the engine to the oracle after each step.
-func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle) error {
+func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle, seen *tally) error {
 	w, err := newWorld()
 	if err != nil {
 		return err
@@ -210,6 +211,7 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle)
 		if err != nil {
 			return fmt.Errorf("step %d: oracle: %w", i, err)
 		}
+		seen.add(want)
 		if err := agree(engine.State(), bindings, want, told); err != nil {
 			return fmt.Errorf("step %d: %w", i, err)
 		}
@@ -401,6 +403,7 @@ func playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySet, []*orac
 	}
 	t.Logf("%d histories from seed %d", n, base)
 	var wg sync.WaitGroup
+	var seen tally
 	jobs := make(chan uint64)
 	for range 2 {
 		wg.Go(func() {
@@ -409,8 +412,11 @@ func playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySet, []*orac
 					continue
 				}
 				sets, oracles := setsOf(seed)
+				if sets == nil {
+					continue
+				}
 				h := randomHistory(seed, sets)
-				play := func(h *history) error { return h.play(t.Context(), sets, oracles) }
+				play := func(h *history) error { return h.play(t.Context(), sets, oracles, &seen) }
 				if err := play(h); err != nil {
 					least := shrink(h, func(h *history) bool { return errors.Is(play(h), errDiffers) })
 					t.Errorf("%v\n%v", least, play(least))
@@ -423,6 +429,28 @@ func playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySet, []*orac
 	}
 	close(jobs)
 	wg.Wait()
+	t.Logf("verdicts: %d clean, %d with violations, %d Unknown, %d Errors", seen.clean.Load(), seen.found.Load(), seen.unknown.Load(), seen.errors.Load())
+	if n >= 1000 && (seen.clean.Load() == 0 || seen.found.Load() == 0 || seen.unknown.Load() == 0 || seen.errors.Load() == 0) {
+		t.Error("the histories do not show every kind of verdict")
+	}
+}
+
+// tally counts what the oracle says, so that a history of nothing shows.
+type tally struct{ clean, found, unknown, errors atomic.Int64 }
+
+func (c *tally) add(verdicts map[string]judged) {
+	for _, v := range verdicts {
+		switch {
+		case v.state == policy.Error:
+			c.errors.Add(1)
+		case v.state == policy.Unknown:
+			c.unknown.Add(1)
+		case v.violations != "":
+			c.found.Add(1)
+		default:
+			c.clean.Add(1)
+		}
+	}
 }
 
 // TestTheEngineEqualsAFullEvaluation plays histories of policies that between them

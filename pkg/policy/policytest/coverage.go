@@ -1,0 +1,58 @@
+package policytest
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/cover"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+// Coverage is how much of the policies the Rego tests evaluate, in lines that have
+// rules or expressions. Test files do not count, nor does what fixtures evaluate.
+type Coverage struct {
+	Files   []FileCoverage `json:"files"` // by name
+	Lines   int            `json:"lines"`
+	Covered int            `json:"covered"`
+	Percent float64        `json:"percent"`
+}
+
+// FileCoverage is the coverage of one file.
+type FileCoverage struct {
+	File    string  `json:"file"`
+	Lines   int     `json:"lines"`
+	Covered int     `json:"covered"`
+	Percent float64 `json:"percent"`
+	Missed  []int   `json:"missed,omitempty"` // rows
+}
+
+func coverage(lines *cover.Cover, set *policy.Set) *Coverage {
+	report := lines.Report(set.Modules)
+	c := &Coverage{}
+	for _, file := range slices.Sorted(maps.Keys(set.Modules)) {
+		of := report.Files[file]
+		f := FileCoverage{File: file, Lines: of.CoveredLines + of.NotCoveredLines, Covered: of.CoveredLines}
+		f.Percent = percent(f.Covered, f.Lines)
+		for _, r := range of.NotCovered {
+			for row := r.Start.Row; row <= r.End.Row; row++ {
+				f.Missed = append(f.Missed, row)
+			}
+		}
+		slices.Sort(f.Missed)
+		f.Missed = slices.Compact(f.Missed)
+		c.Files = append(c.Files, f)
+		c.Lines += f.Lines
+		c.Covered += f.Covered
+	}
+	c.Percent = percent(c.Covered, c.Lines)
+	return c
+}
+
+// percent is that of a part; nothing is covered wholly.
+func percent(part, whole int) float64 {
+	if whole == 0 {
+		return 100
+	}
+	return 100 * float64(part) / float64(whole)
+}
