@@ -1,0 +1,350 @@
+package policytest
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/internal/strict"
+)
+
+// maxFixture is how many bytes a fixture file may have.
+const maxFixture = 4 << 20
+
+// document is one document of a fixture file, as written.
+type document struct {
+	Name       string           `json:"name"`
+	Parameters map[string]any   `json:"parameters"`
+	Bindings   []policy.Binding `json:"bindings"`
+	Members    []member         `json:"members"`
+	Expect     []expectation    `json:"expect"`
+}
+
+type member struct {
+	Name    string            `json:"name"`
+	Labels  map[string]string `json:"labels"`
+	Version string            `json:"version"`
+	APIs    []string          `json:"apis"`
+	Scopes  map[string]string `json:"scopes"`
+	Objects []map[string]any  `json:"objects"`
+}
+
+// expectation is a verdict.
+type expectation struct {
+	Subject    string   `json:"subject"`
+	Key        *string  `json:"key"`
+	Binding    string   `json:"binding"`
+	State      string   `json:"state"`
+	Violations []string `json:"violations"`
+	Exempt     bool     `json:"exempt"`
+}
+
+// fixture is a case that has been checked.
+type fixture struct {
+	file     string
+	line     int
+	name     string
+	bindings []policy.Binding
+	fleet    fleet
+	expect   []expected
+}
+
+// expected is an expectation at its place.
+type expected struct {
+	verdictID
+	line       int
+	state      string
+	violations []string // sorted
+	exempt     bool
+}
+
+// verdictID is what a case calls a verdict.
+type verdictID struct {
+	binding string
+	subject string // of an object or a member
+	key     string // of a view, quoted; "" for others
+}
+
+func (v verdictID) String() string {
+	if v.key != "" {
+		return "key " + v.key
+	}
+	return v.subject
+}
+
+func (f *fixture) id() string { return f.file + ": " + f.name }
+
+// reader reads the fixtures of one tree and collects what is wrong with them.
+type reader struct {
+	set *policy.Set
+	bad policy.LoadErrors
+}
+
+// readFixtures reads all fixtures of a tree, which are files that the source names.
+func readFixtures(set *policy.Set, source policy.Source, tree fs.FS) ([]*fixture, error) {
+	r := &reader{set: set}
+	var out []*fixture
+	for _, f := range source.Files {
+		name := f.Path
+		if source.Name != "" {
+			name = source.Name + "/" + f.Path
+		}
+		switch {
+		case strings.HasSuffix(f.Path, "_fleet.yml"), strings.HasSuffix(f.Path, "_fleet.json"):
+			r.add(name, 0, 0, "a fixture's name ends in _fleet.yaml")
+		case strings.HasSuffix(f.Path, "_fleet.yaml"):
+			data, err := fs.ReadFile(tree, f.Path)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, r.file(name, data)...)
+		}
+	}
+	if len(r.bad) > 0 {
+		slices.SortStableFunc(r.bad, func(a, b policy.Finding) int {
+			return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
+		})
+		return nil, r.bad
+	}
+	return out, nil
+}
+
+func (r *reader) add(file string, line, col int, format string, args ...any) {
+	r.bad = append(r.bad, policy.Finding{
+		Code: "fixture", Severity: policy.SeverityError, File: file, Line: line, Col: col, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// file reads the cases of one file.
+func (r *reader) file(name string, data []byte) []*fixture {
+	if len(data) > maxFixture {
+		r.add(name, 0, 0, "the file has %d bytes; at most %d are taken", len(data), maxFixture)
+		return nil
+	}
+	var out []*fixture
+	seen := map[string]bool{}
+	for _, c := range split(data) {
+		var d document
+		lines, problems := strict.Decode(c.text, &d)
+		for _, p := range problems {
+			r.add(name, p.Line+c.skipped, p.Col, "%s", p.Message)
+		}
+		if len(problems) > 0 || lines == nil {
+			continue // nothing, or nothing to go on with
+		}
+		cr := &caseReader{reader: r, file: name, skipped: c.skipped, lines: lines}
+		f := cr.read(&d)
+		if seen[d.Name] {
+			cr.at("name", "another case is named %q", d.Name)
+		}
+		seen[d.Name] = true
+		out = append(out, f)
+	}
+	if len(out) == 0 && len(r.bad) == 0 {
+		r.add(name, 0, 0, "the file has no case")
+	}
+	return out
+}
+
+// chunk is the text of one document and how many lines come before it.
+type chunk struct {
+	text    []byte
+	skipped int
+}
+
+// split splits a file into documents. YAML takes a line that begins with --- for
+// the mark between two of them wherever it is, within strings even.
+func split(data []byte) []chunk {
+	out := []chunk{{}}
+	row := 0
+	for line := range bytes.Lines(data) {
+		last := &out[len(out)-1]
+		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(rest) == 0 || bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0]))) && row > 0 {
+			out = append(out, chunk{skipped: row})
+			last = &out[len(out)-1]
+		}
+		last.text = append(last.text, line...)
+		row++
+	}
+	return out
+}
+
+// caseReader checks one case.
+type caseReader struct {
+	*reader
+	file    string
+	skipped int
+	lines   strict.Lines
+	bound   []*policy.Package // of the bindings
+}
+
+// place is where something is, or what it belongs to.
+func (c *caseReader) place(at string) (line, col int) {
+	for ; at != ""; at = at[:max(strings.LastIndexAny(at, ".["), 0)] {
+		if p, ok := c.lines[at]; ok {
+			return p.Line + c.skipped, p.Col
+		}
+	}
+	p := c.lines[""]
+	return p.Line + c.skipped, p.Col
+}
+
+func (c *caseReader) at(at, format string, args ...any) {
+	line, col := c.place(at)
+	c.add(c.file, line, col, format, args...)
+}
+
+func (c *caseReader) read(d *document) *fixture {
+	f := &fixture{file: c.file, name: d.Name}
+	f.line, _ = c.place("name")
+	if d.Name == "" {
+		c.at("name", "a case has a name")
+	}
+	f.bindings = c.bindings(d)
+	for _, b := range f.bindings {
+		c.bound = append(c.bound, c.set.Package(b.Package))
+	}
+	if len(d.Members) == 0 {
+		c.at("members", "a case has members")
+	}
+	f.fleet = c.fleet(d.Members)
+	if _, ok := c.lines["expect"]; !ok {
+		c.at("expect", "a case says what to expect; expect: [] is that all is Known and clean")
+	}
+	seen := map[verdictID]bool{}
+	for i := range d.Expect {
+		e := c.expectation(fmt.Sprintf("expect[%d]", i), &d.Expect[i], f.bindings)
+		if seen[e.verdictID] {
+			c.at(fmt.Sprintf("expect[%d]", i), "%s is expected twice", e.verdictID)
+		}
+		seen[e.verdictID] = true
+		f.expect = append(f.expect, e)
+	}
+	return f
+}
+
+// bindings returns the bindings of a case, with defaults; those that are wrong are
+// left out.
+func (c *caseReader) bindings(d *document) []policy.Binding {
+	if _, ok := c.lines["bindings"]; !ok {
+		p := c.directory()
+		if p == nil {
+			return nil
+		}
+		b := policy.Binding{Name: p.Name, Package: p.Name, Parameters: d.Parameters}
+		return c.binding("parameters", b)
+	}
+	if d.Parameters != nil {
+		c.at("parameters", "a case has parameters or bindings, not both")
+	}
+	if len(d.Bindings) == 0 {
+		c.at("bindings", "there are no bindings")
+	}
+	var out []policy.Binding
+	names := map[string]bool{}
+	for i, b := range d.Bindings {
+		at := fmt.Sprintf("bindings[%d]", i)
+		if names[b.Name] {
+			c.at(at+".name", "another binding is named %q", b.Name)
+			continue
+		}
+		names[b.Name] = true
+		out = append(out, c.binding(at, b)...)
+	}
+	return out
+}
+
+func (c *caseReader) binding(at string, b policy.Binding) []policy.Binding {
+	out, err := policy.ValidateBindings(c.set, []policy.Binding{b})
+	if err == nil {
+		return out
+	}
+	list, ok := errors.AsType[policy.LoadErrors](err)
+	if !ok {
+		c.at(at, "%v", err)
+	}
+	for _, f := range list {
+		c.at(at, "%s", f.Message)
+	}
+	return nil
+}
+
+// directory returns the policy of the fixture's directory.
+func (c *caseReader) directory() *policy.Package {
+	var found []*policy.Package
+	for _, p := range c.set.Packages {
+		if path.Dir(p.File) == path.Dir(c.file) {
+			found = append(found, p)
+		}
+	}
+	if len(found) != 1 {
+		c.at("", "the directory has %d policies: the case needs bindings", len(found))
+		return nil
+	}
+	return found[0]
+}
+
+var verdictStates = []string{policy.Known.String(), policy.Unknown.String(), policy.Error.String()}
+
+func (c *caseReader) expectation(at string, e *expectation, bindings []policy.Binding) expected {
+	x := expected{state: cmp.Or(e.State, verdictStates[0]), exempt: e.Exempt, violations: slices.Sorted(slices.Values(e.Violations))}
+	x.line, _ = c.place(at)
+	x.binding = e.Binding
+	switch {
+	case e.Binding == "" && len(bindings) == 1:
+		x.binding = bindings[0].Name
+	case e.Binding == "":
+		if len(bindings) > 1 {
+			c.at(at, "there are several bindings: the expectation names one")
+		}
+	case !slices.ContainsFunc(bindings, func(b policy.Binding) bool { return b.Name == e.Binding }):
+		c.at(at+".binding", "there is no binding %q", e.Binding)
+	}
+	switch {
+	case (e.Subject == "") == (e.Key == nil):
+		c.at(at, "an expectation has either subject or key")
+	case e.Key != nil:
+		x.key = fmt.Sprintf("%q", *e.Key)
+	default:
+		x.subject = c.subject(at, e.Subject)
+	}
+	if !slices.Contains(verdictStates, x.state) {
+		c.at(at+".state", "%q is none of %s", e.State, strings.Join(verdictStates, ", "))
+	}
+	if x.state == policy.Error.String() && len(x.violations) > 0 {
+		c.at(at+".violations", "a verdict that is Error has no violations")
+	}
+	if e.Exempt && len(e.Violations) == 0 {
+		c.at(at+".exempt", "without violations nothing is exempt")
+	}
+	return x
+}
+
+// subject returns a subject as aggregate.Ref.String has it. The slash of what has
+// no namespace may be left out.
+func (c *caseReader) subject(at, s string) string {
+	parts := strings.Fields(s)
+	switch len(parts) {
+	case 1:
+		return parts[0]
+	case 3:
+		kind, err := policy.ParseKind(parts[1])
+		if err != nil || kind.Version != "" {
+			c.at(at+".subject", "%q is no kind without a version", parts[1])
+		}
+		namespace, name, ok := strings.Cut(parts[2], "/")
+		if !ok {
+			namespace, name = "", namespace
+		}
+		return aggregate.Ref{Member: parts[0], Kind: kind.Kind, Namespace: namespace, Name: name}.String()
+	}
+	c.at(at+".subject", "%q is neither a member nor MEMBER KIND NAMESPACE/NAME", s)
+	return s
+}

@@ -1,0 +1,236 @@
+package policytest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
+)
+
+// run evaluates a case on its whole fleet and following it, and compares.
+func (f *fixture) run(ctx context.Context, set *policy.Set, opts Options) (Case, error) {
+	c := Case{ID: f.id(), Name: f.name, File: f.file, Line: f.line, Fleet: true, Outcome: Passed}
+	start := time.Now()
+	engine := policy.EngineOptions{Set: set, Bindings: f.bindings, Limits: policy.Limits{Evaluation: opts.Timeout}}
+	whole, err := f.whole(ctx, engine)
+	if err != nil {
+		return c, err
+	}
+	c.Failures = f.compare(whole)
+	followed, err := f.follow(ctx, engine, rand.New(rand.NewPCG(opts.Seed, 0)))
+	if err != nil {
+		return c, err
+	}
+	c.Failures = append(c.Failures, f.differ(whole, followed, opts.Seed)...)
+	if len(c.Failures) > 0 {
+		c.Outcome = Failed
+	}
+	c.Duration = time.Since(start)
+	return c, nil
+}
+
+// verdicts are the verdicts of a state by what a case calls them.
+func (f *fixture) verdicts(s *policy.State) map[verdictID]policy.Verdict {
+	out := map[verdictID]policy.Verdict{}
+	for _, b := range f.bindings {
+		for v := range s.Verdicts(b.Name, "") {
+			id := verdictID{binding: b.Name, subject: v.Subject.String()}
+			if v.Subject.Ref.Member == "" {
+				id.subject, id.key = "", v.Subject.String()
+			}
+			out[id] = v
+		}
+	}
+	return out
+}
+
+// whole evaluates the fleet as it is.
+func (f *fixture) whole(ctx context.Context, opts policy.EngineOptions) (*policy.State, error) {
+	w, err := newWriter()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range f.fleet.steps(w) {
+		if err := s.do(); err != nil {
+			return nil, err
+		}
+	}
+	return policy.Evaluate(ctx, opts, w.index.Snapshot())
+}
+
+// follow lets an engine follow the fleet from nothing.
+func (f *fixture) follow(ctx context.Context, opts policy.EngineOptions, r *rand.Rand) (*policy.State, error) {
+	w, err := newWriter()
+	if err != nil {
+		return nil, err
+	}
+	e, err := policy.NewEngine(opts)
+	if err != nil {
+		return nil, err
+	}
+	cursor := w.index.Cursor(w.index.Snapshot())
+	if _, err := e.Reset(ctx, w.index.Snapshot()); err != nil {
+		return nil, err
+	}
+	apply := func() error {
+		batch, ok := cursor.Poll()
+		if !ok {
+			return nil
+		}
+		_, err := e.Apply(ctx, batch)
+		return err
+	}
+	for _, s := range shuffle(f.fleet.detour(w, r), r) {
+		if err := s.do(); err != nil {
+			return nil, err
+		}
+		if r.IntN(4) == 0 {
+			continue // two changes in one batch
+		}
+		if err := apply(); err != nil {
+			return nil, err
+		}
+	}
+	if err := apply(); err != nil {
+		return nil, err
+	}
+	return e.State(), nil
+}
+
+// compare holds the verdicts to what is expected.
+func (f *fixture) compare(s *policy.State) []Failure {
+	var out []Failure
+	fail := func(line int, id verdictID, message, expected, found string) {
+		out = append(out, Failure{
+			File: f.file, Line: line, Binding: id.binding, Subject: id.String(), Message: message, Expected: expected, Found: found,
+		})
+	}
+	found := f.verdicts(s)
+	for _, e := range f.expect {
+		v, ok := found[e.verdictID]
+		switch {
+		case !ok:
+			fail(e.line, e.verdictID, "a verdict is missing", e.describe(), "no verdict: the binding does not judge the subject")
+		case !e.met(&v):
+			fail(e.line, e.verdictID, "a verdict is not as expected", e.describe(), describe(&v))
+		}
+		delete(found, e.verdictID)
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(found), compareIDs) {
+		if v := found[id]; v.State != policy.Known || len(v.Violations) > 0 {
+			fail(f.line, id, "a verdict is not expected", "Known and clean, as it is not listed", describe(&v))
+		}
+	}
+	for _, b := range f.bindings {
+		if h, ok := s.Health(b.Name); ok && h.Quarantined+h.Views != "" {
+			out = append(out, Failure{File: f.file, Line: f.line, Message: fmt.Sprintf("binding %s does not work: %s", b.Name, strings.TrimSpace(h.Quarantined+" "+h.Views))})
+		}
+	}
+	return out
+}
+
+func compareIDs(a, b verdictID) int {
+	return slices.Compare([]string{a.binding, a.subject, a.key}, []string{b.binding, b.subject, b.key})
+}
+
+// differ compares the verdicts of the whole fleet with those of an engine that
+// followed it.
+func (f *fixture) differ(whole, followed *policy.State, seed uint64) []Failure {
+	var out []Failure
+	want, got := f.verdicts(whole), f.verdicts(followed)
+	ids := slices.Collect(maps.Keys(want))
+	for id := range got {
+		if _, ok := want[id]; !ok {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, compareIDs)
+	for _, id := range ids {
+		a, inWhole := want[id]
+		b, inFollowed := got[id]
+		if inWhole && inFollowed && same(&a, &b) {
+			continue
+		}
+		x := Failure{
+			File: f.file, Line: f.line, Binding: id.binding, Subject: id.String(), Expected: "no verdict", Found: "no verdict",
+			Message: fmt.Sprintf("following the fleet (seed %d) gives another verdict than the whole of it", seed),
+		}
+		if inWhole {
+			x.Expected = describe(&a)
+		}
+		if inFollowed {
+			x.Found = describe(&b)
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// same reports whether verdicts are the same but for their revisions.
+func same(a, b *policy.Verdict) bool {
+	x, y := *a, *b
+	x.Revision, y.Revision = aggregate.Revision(0), aggregate.Revision(0)
+	s, err := json.Marshal(x)
+	t, err2 := json.Marshal(y)
+	return err == nil && err2 == nil && string(s) == string(t)
+}
+
+// met reports whether a verdict is the expected one.
+func (e *expected) met(v *policy.Verdict) bool {
+	msgs, exempt := messages(v)
+	return v.State.String() == e.state && slices.Equal(msgs, e.violations) && exempt == e.exempt
+}
+
+// messages returns the messages of a verdict, sorted, and whether they are exempt.
+func messages(v *policy.Verdict) (msgs []string, exempt bool) {
+	exempt = len(v.Violations) > 0
+	for _, x := range v.Violations {
+		msgs = append(msgs, x.Msg)
+		exempt = exempt && x.Exempt != ""
+	}
+	slices.Sort(msgs)
+	return msgs, exempt
+}
+
+func (e *expected) describe() string { return words(e.state, "", e.violations, e.exempt) }
+
+func describe(v *policy.Verdict) string {
+	msgs, exempt := messages(v)
+	reason := v.Message
+	if len(v.Gaps) > 0 {
+		var gaps []string
+		for _, g := range v.Gaps {
+			gaps = append(gaps, fmt.Sprintf("%s %s is %s", g.Member, g.Kind, g.State))
+		}
+		reason = strings.Join(gaps, ", ")
+	}
+	return words(v.State.String(), reason, msgs, exempt)
+}
+
+func words(state, reason string, msgs []string, exempt bool) string {
+	s := state
+	if reason != "" {
+		s += " (" + reason + ")"
+	}
+	switch {
+	case len(msgs) > 0:
+		quoted := make([]string, 0, len(msgs))
+		for _, m := range msgs {
+			quoted = append(quoted, fmt.Sprintf("%q", m))
+		}
+		s += " with " + strings.Join(quoted, ", ")
+	case state != policy.Error.String():
+		s += " and clean"
+	}
+	if exempt {
+		s += ", exempt"
+	}
+	return s
+}

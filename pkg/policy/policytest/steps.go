@@ -1,0 +1,125 @@
+package policytest
+
+import (
+	"math/rand/v2"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// writer fills an index.
+type writer struct {
+	index  *aggregate.Index
+	scopes map[*scope]*aggregate.Scope
+}
+
+func newWriter() (*writer, error) {
+	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	return &writer{index: index, scopes: map[*scope]*aggregate.Scope{}}, err
+}
+
+// step is one change of an index. It comes after another one, if any.
+type step struct {
+	do    func() error
+	after *step
+}
+
+func (w *writer) put(m aggregate.Member) func() error {
+	return func() error { return w.index.PutMember(m) }
+}
+
+func (w *writer) open(s *scope) func() error {
+	return func() error {
+		opened, err := w.index.OpenScope(s.member, s.kind, s.version)
+		if err != nil {
+			return err
+		}
+		w.scopes[s] = opened
+		return w.commit(s, func(x *aggregate.Scope) { x.SetStatus(aggregate.Status{State: aggregate.Syncing}) })
+	}
+}
+
+func (w *writer) commit(s *scope, change func(*aggregate.Scope)) error {
+	x := w.scopes[s]
+	change(x)
+	_, err := x.Commit()
+	return err
+}
+
+func (w *writer) upsert(s *scope, rec *aggregate.Record) func() error {
+	return func() error { return w.commit(s, func(x *aggregate.Scope) { x.Upsert(x.Item(rec)) }) }
+}
+
+func (w *writer) remove(s *scope, rec *aggregate.Record) func() error {
+	return func() error {
+		return w.commit(s, func(x *aggregate.Scope) { x.Delete(rec.Namespace, rec.Name) })
+	}
+}
+
+func (w *writer) settle(s *scope) func() error {
+	return func() error {
+		return w.commit(s, func(x *aggregate.Scope) { x.SetStatus(aggregate.Status{State: s.state, Reason: "the fixture says so"}) })
+	}
+}
+
+// steps are those that make the fleet, in order.
+func (f *fleet) steps(w *writer) []*step {
+	var out []*step
+	for _, m := range f.members {
+		out = append(out, &step{do: w.put(m)})
+	}
+	for i := range f.scopes {
+		s := &f.scopes[i]
+		out = append(out, &step{do: w.open(s)})
+		for _, rec := range s.records {
+			out = append(out, &step{do: w.upsert(s, rec)})
+		}
+		out = append(out, &step{do: w.settle(s)})
+	}
+	return out
+}
+
+// detour are steps that make the same fleet by another way: members are known by
+// name before their labels, and some objects go and come back.
+func (f *fleet) detour(w *writer, r *rand.Rand) []*step {
+	var out []*step
+	add := func(after *step, do func() error) *step {
+		s := &step{do: do, after: after}
+		out = append(out, s)
+		return s
+	}
+	joined := map[string]*step{}
+	for _, m := range f.members {
+		joined[m.Name] = add(nil, w.put(aggregate.Member{Name: m.Name, UID: m.UID}))
+		add(joined[m.Name], w.put(m))
+	}
+	for i := range f.scopes {
+		s := &f.scopes[i]
+		opened := add(joined[s.member], w.open(s))
+		add(opened, w.settle(s))
+		for _, rec := range s.records {
+			last := add(opened, w.upsert(s, rec))
+			if r.IntN(3) == 0 {
+				add(add(last, w.remove(s, rec)), w.upsert(s, rec))
+			}
+		}
+	}
+	return out
+}
+
+// shuffle puts steps into a random order in which each comes after its own.
+func shuffle(steps []*step, r *rand.Rand) []*step {
+	next := map[*step][]*step{}
+	for _, s := range steps {
+		next[s.after] = append(next[s.after], s)
+	}
+	ready := next[nil]
+	out := make([]*step, 0, len(steps))
+	for len(ready) > 0 {
+		i := r.IntN(len(ready))
+		s := ready[i]
+		ready[i] = ready[len(ready)-1]
+		ready = append(ready[:len(ready)-1], next[s]...)
+		out = append(out, s)
+	}
+	return out
+}
