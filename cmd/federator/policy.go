@@ -9,6 +9,7 @@ func newPolicyCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPolicyCheckCommand())
+	cmd.AddCommand(newPolicyCheckCommand(), newPolicyLintCommand())
+	cmd.AddCommand(newPolicyTestCommand())
 	return cmd
 }

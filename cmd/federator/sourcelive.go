@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -36,8 +37,9 @@ func (f *sourceFlags) follow(ctx context.Context, fs *pflag.FlagSet, want wanted
 	failed := make(chan error, 1)
 	manager := startPart(ctx, fleet.manager.Run, failed)
 	err = f.settle(ctx, fleet, failed)
+	reached := slices.Collect(fleet.index.Snapshot().Members())
 	if err == nil {
-		err = fleet.markUnserved(want.names())
+		err = errors.Join(fleet.markUnserved(want.names()), fleet.markUnreached(want.names()))
 	}
 	// Before the members are let go.
 	o := &opened{Snapshot: fleet.index.Snapshot(), asOf: time.Now(), followed: map[string]clusterinformers.MemberStatus{}}
@@ -48,8 +50,8 @@ func (f *sourceFlags) follow(ctx context.Context, fs *pflag.FlagSet, want wanted
 	if err := errors.Join(err, manager.stop()); err != nil {
 		return nil, err
 	}
-	if len(slices.Collect(o.Members())) == 0 {
-		return nil, errors.New("there is no member to look at")
+	if len(reached) == 0 {
+		return nil, o.nobody()
 	}
 	return o, nil
 }
@@ -120,6 +122,46 @@ func (f *fleet) markUnserved(kinds []aggregate.Kind) error {
 	return nil
 }
 
+// markUnreached lets members join that have been refused, or never said who they
+// are: they belong to the fleet, and nothing is known of them.
+func (f *fleet) markUnreached(kinds []aggregate.Kind) error {
+	for _, m := range f.manager.Members() {
+		if _, there := f.index.Snapshot().Member(m.Name); there {
+			continue
+		}
+		if err := f.index.PutMember(aggregate.Member{Name: m.Name, UID: m.UID}); err != nil {
+			continue // it has just joined
+		}
+		for _, kind := range kinds {
+			if err := f.setUnknown(m.Name, kind, because(string(m.Reason), m.Message)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *fleet) setUnknown(member string, kind aggregate.Kind, reason string) error {
+	scope, err := f.index.OpenScope(member, kind, "")
+	if err != nil {
+		return err
+	}
+	defer scope.Close()
+	scope.SetStatus(aggregate.Status{State: aggregate.Unknown, Reason: reason})
+	_, err = scope.Commit()
+	return err
+}
+
+// nobody says why there is no member to look at.
+func (o *opened) nobody() error {
+	text := "there is no member to look at"
+	for _, name := range slices.Sorted(maps.Keys(o.followed)) {
+		m := o.followed[name]
+		text += fmt.Sprintf("\nmember %s is %s", name, because(string(m.State), cmp.Or(m.Message, string(m.Reason))))
+	}
+	return errors.New(text)
+}
+
 // heard returns when a member last said anything of a kind, the zero time when
 // that is not known.
 func (o *opened) heard(member string, kind aggregate.Kind) time.Time {
@@ -171,12 +213,10 @@ func (o *opened) incomplete(member string, scopes map[aggregate.Kind]aggregate.S
 	if n := len(list); n > maxIncomplete {
 		list = append(list[:maxIncomplete], fmt.Sprintf("and %d more", n-maxIncomplete))
 	}
-	text := strings.Join(list, ", ")
-	if m, ok := o.followed[member]; ok && m.State != clusterinformers.Connected {
-		why := because(string(m.State), cmp.Or(m.Message, m.LastError))
-		text = strings.TrimSuffix(why+": "+text, ": ")
+	if m, ok := o.followed[member]; ok && m.State != clusterinformers.Connected && (len(list) > 0 || len(scopes) == 0) {
+		list = append([]string{because(string(m.State), cmp.Or(m.Message, m.LastError))}, list...)
 	}
-	return printable(text)
+	return printable(strings.Join(list, ", "))
 }
 
 func because(what, why string) string {

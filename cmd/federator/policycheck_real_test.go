@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func deployment(name string, replicas int, image string) []byte {
+	manifest, err := json.Marshal(map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": name, "namespace": "default"},
+		"spec": map[string]any{
+			"replicas": replicas, "selector": map[string]any{"matchLabels": map[string]any{"app": name}},
+			"template": map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{"app": name}},
+				"spec":     map[string]any{"containers": []any{map[string]any{"name": name, "image": image}}},
+			},
+		},
+	})
+	if err != nil {
+		panic(err) // it is plain JSON
+	}
+	return manifest
+}
+
+// unservedPolicy is about a kind that no member serves.
+const unservedPolicy = `# METADATA
+# title: Widgets
+# description: There is no Widget.
+# custom:
+#   severity: critical
+#   kinds: ["Widget.example.com"]
+package test.widgets
+
+violation contains {"msg": sprintf("widget %s", [input.ref.name])}
+`
+
+func TestCheckOfTwoRealControlPlanes(t *testing.T) {
+	members, kubeconfig := realFleet(t, "one", "two")
+	dir := policyTree(t, map[string]string{
+		"hosts.rego": hostsPolicy, "replicas.rego": replicasPolicy, "images.rego": imagesPolicy, "widgets.rego": unservedPolicy,
+	})
+	apply := func(member int, manifests ...[]byte) {
+		t.Helper()
+		for _, m := range manifests {
+			if err := members[member].Apply(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	apply(0, ingress("web", "a.example.com"), deployment("web", 2, "nginx:1.27"))
+	apply(1, ingress("web", "b.example.com"), deployment("web", 3, "nginx:1.27"))
+	live := []string{"--policies", dir, "--kubeconfig", kubeconfig, "--contexts", "one,two", "--give-up-after", "2m"}
+	r, err := checked(t, live...)
+	if err != nil || !r.Clean || len(r.Results) != 0 || len(r.Members) != 2 {
+		t.Fatalf("a clean fleet: %v, %+v", err, r)
+	}
+
+	apply(1, ingress("stolen", "a.example.com"), deployment("single", 1, "nginx:1.28"))
+	if r, err = checked(t, live...); code(err) != exitFindings {
+		t.Errorf("%v exits with %d", err, code(err))
+	}
+	var got []string
+	for _, x := range r.Results {
+		got = append(got, x.State+" "+x.Subject.path()+" "+x.Message)
+	}
+	want := []string{
+		"Violation context/one/Ingress.networking.k8s.io/default/web host a.example.com is also served from context/two",
+		"Violation context/two/Ingress.networking.k8s.io/default/stolen host a.example.com is also served from context/one",
+		"Violation fleet/images/nginx tags 1.27, 1.28",
+		"Violation context/two/Deployment.apps/default/single 1 replicas, fewer than 2",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	out, err := command(t, append([]string{"policy", "check", "-o", "sarif"}, live...)...)
+	if code(err) != exitFindings || len(validateSARIF(t, out).Runs[0].Results) != 4 {
+		t.Errorf("%v: %s", err, out)
+	}
+
+	// With a member out of reach, what it takes part in is not known, and said.
+	members[0].APIServer.Kill()
+	var stdout, stderr bytes.Buffer
+	err = execute(t.Context(), &stdout, &stderr, append([]string{"policy", "check", "-o", "json"}, live...)...)
+	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	if code(err) != exitFindings || r.count(unknown, "", "") == 0 || r.count(violated, "", "test.replicas") != 1 {
+		t.Errorf("%v: %s", err, &stdout)
+	}
+	if !strings.Contains(stderr.String(), "member context/one: ") {
+		t.Errorf("nothing of the member out of reach in %q", &stderr)
+	}
+}
+
+func TestCheckWaitsNoLongerThanItIsTold(t *testing.T) {
+	_, kubeconfig := fleetOf(t, 1)
+	_, err := command(t, "policy", "check", "--policies", testPolicies(t), "--kubeconfig", kubeconfig, "--contexts", "member-0", "--timeout", "1ns")
+	if code(err) != exitUsage || !strings.Contains(err.Error(), "there is no member to look at") {
+		t.Errorf("%v exits with %d", err, code(err))
+	}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestLintSaysWhereErrorsAre(t *testing.T) {
+	dir := policyTree(t, map[string]string{
+		"a.rego":     strings.Replace(hostsPolicy, "severity: high", "severity: huge", 1),
+		"sub/b.rego": strings.Replace(replicasPolicy, "severity: low", "severity: dire", 1),
+	})
+	out, err := command(t, "policy", "lint", dir)
+	if code(err) != exitFindings {
+		t.Errorf("%v exits with %d", err, code(err))
+	}
+	for _, want := range []string{dir + "/a.rego:", dir + "/sub/b.rego:", "error: ", "dire", "errors, 0 warnings"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+func TestLintInEachFormat(t *testing.T) {
+	dir := testPolicies(t) // which have no tests
+	out, err := command(t, "policy", "lint", dir)
+	if err != nil || !strings.Contains(out, "hosts.rego:1:1: warning: package test.hosts has no test [no-tests]") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	if out, err = command(t, "policy", "lint", "-o", "json", dir); err != nil {
+		t.Error(err)
+	}
+	var got lint
+	if err := json.Unmarshal([]byte(out), &got); err != nil || got.Errors != 0 || got.Warnings != 3 || len(got.Findings) != 3 || got.Findings[0].Line != 1 {
+		t.Errorf("%v: %+v", err, got)
+	}
+	if out, err = command(t, "policy", "lint", "--strict", "-o", "sarif", dir); code(err) != exitFindings {
+		t.Errorf("with --strict: %v", err)
+	}
+	run := validateSARIF(t, out).Runs[0]
+	if len(run.Results) != 3 || len(run.Tool.Driver.Rules) != 1 || run.Results[0].Locations[0].Physical.Region.StartLine != 1 {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestLintOfCleanPoliciesIsEmpty(t *testing.T) {
+	test := "package test.hosts_test\n\nimport data.test.hosts\n\ntest_hosts if hosts.violation == set()\n"
+	dir := policyTree(t, map[string]string{"hosts.rego": hostsPolicy, "hosts_test.rego": test})
+	if out, err := command(t, "policy", "lint", "--strict", dir); err != nil || out != "0 errors, 0 warnings\n" {
+		t.Errorf("%v: %q", err, out)
+	}
+	out, err := command(t, "policy", "lint", "-o", "sarif", dir)
+	if err != nil || len(validateSARIF(t, out).Runs[0].Results) != 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestLintRefusesBadInput(t *testing.T) {
+	for _, args := range [][]string{
+		{filepath.Join(t.TempDir(), "absent")},
+		{writeFile(t, "p.rego", hostsPolicy)},
+		{t.TempDir()},
+		{"-o", "junit", testPolicies(t)},
+	} {
+		if out, err := command(t, append([]string{"policy", "lint"}, args...)...); code(err) != exitUsage || out != "" {
+			t.Errorf("%v: exits with %d: %v, %q", args, code(err), err, out)
+		}
+	}
+}
