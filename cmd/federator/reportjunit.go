@@ -30,9 +30,12 @@ type (
 	junitCase struct {
 		Name    string        `xml:"name,attr"`
 		Class   string        `xml:"classname,attr"`
+		Time    string        `xml:"time,attr,omitempty"` // seconds
 		Failure *junitMessage `xml:"failure,omitempty"`
 		Error   *junitMessage `xml:"error,omitempty"`
 		Skipped *junitMessage `xml:"skipped,omitempty"`
+
+		SystemOut string `xml:"system-out,omitempty"`
 	}
 	junitMessage struct {
 		Message string `xml:"message,attr"`
@@ -59,6 +62,10 @@ func (r *report) junit(w io.Writer) error {
 		suites.Skipped += suite.Skipped
 		suites.Suites = append(suites.Suites, suite)
 	}
+	return writeJUnit(w, &suites)
+}
+
+func writeJUnit(w io.Writer, suites *junitSuites) error {
 	if _, err := io.WriteString(w, xml.Header); err != nil {
 		return err
 	}

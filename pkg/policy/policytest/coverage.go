@@ -49,6 +49,14 @@ func coverage(lines *cover.Cover, set *policy.Set) *Coverage {
 	return c
 }
 
+// Add adds the coverage of another tree.
+func (c *Coverage) Add(o *Coverage) {
+	c.Files = append(c.Files, o.Files...)
+	c.Lines += o.Lines
+	c.Covered += o.Covered
+	c.Percent = percent(c.Covered, c.Lines)
+}
+
 // percent is that of a part; nothing is covered wholly.
 func percent(part, whole int) float64 {
 	if whole == 0 {

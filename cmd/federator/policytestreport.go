@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"federator.dev/federator/pkg/policy/policytest"
+)
+
+func (r *testReport) write(w io.Writer, format string, verbose bool) error {
+	switch format {
+	case "json":
+		return writeJSON(w, r)
+	case "junit":
+		return writeJUnit(w, r.junit())
+	}
+	_, err := w.Write(r.table(verbose, colored(w)))
+	return err
+}
+
+var outcomeWords = map[policytest.Outcome]cell{
+	policytest.Passed:  {text: "PASS", color: green},
+	policytest.Failed:  {text: "FAIL", color: red},
+	policytest.Errored: {text: "ERROR", color: red},
+	policytest.Skipped: {text: "SKIP", color: yellow},
+}
+
+// table lists the tests that did not pass, with what is wrong, each at its place.
+func (r *testReport) table(verbose, color bool) []byte {
+	var b bytes.Buffer
+	var took time.Duration
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		took += c.Duration
+		if c.Outcome == policytest.Passed && !verbose {
+			continue
+		}
+		word := outcomeWords[c.Outcome]
+		if color {
+			word.text = "\x1b[" + word.color + "m" + word.text + "\x1b[0m"
+		}
+		fmt.Fprintf(&b, "%s  %s:%d  %s (%s)\n", word.text, printable(c.File), c.Line, printable(c.Name), c.Duration.Round(10*time.Microsecond))
+		for _, line := range failureLines(c) {
+			b.WriteString("    " + printable(line) + "\n")
+		}
+		if out := strings.TrimRight(c.Output, "\n"); out != "" {
+			b.WriteString("    printed:\n")
+			for line := range strings.Lines(out) {
+				b.WriteString("      " + printable(line) + "\n")
+			}
+		}
+	}
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+	if r.Coverage != nil {
+		b.Write(coverageTable(r.Coverage).render(color))
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "%s: %d passed, %d failed, %s, %d skipped, in %s (seed %d)\n",
+		plural(len(r.Cases), "test", "tests"), r.Passed, r.Failed, plural(r.Errors, "error", "errors"), r.Skipped, took.Round(time.Millisecond), r.Seed)
+	return b.Bytes()
+}
+
+// failureLines are what is wrong with a test, one thing a line.
+func failureLines(c *policytest.Case) []string {
+	var out []string
+	for _, f := range c.Failures {
+		line := fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
+		if f.Subject != "" {
+			line += fmt.Sprintf(": %s of %s", f.Subject, f.Binding)
+		}
+		out = append(out, line)
+		if f.Expected != "" {
+			out = append(out, "expected: "+f.Expected, "found:    "+f.Found)
+		}
+	}
+	return out
+}
+
+func coverageTable(c *policytest.Coverage) *table {
+	t := newTable("FILE", "LINES", "COVERED", "PERCENT", "MISSED")
+	row := func(file string, lines, covered int, percent float64, missed []int) {
+		color := green
+		if covered < lines {
+			color = yellow
+		}
+		t.row(cell{text: file}, cell{text: strconv.Itoa(lines), right: true}, cell{text: strconv.Itoa(covered), right: true},
+			cell{text: fmt.Sprintf("%.1f", percent), color: color, right: true}, cell{text: ranges(missed)})
+	}
+	for _, f := range c.Files {
+		row(f.File, f.Lines, f.Covered, f.Percent, f.Missed)
+	}
+	row("all", c.Lines, c.Covered, c.Percent, nil)
+	return t
+}
+
+// ranges writes sorted rows as 3-5,9.
+func ranges(rows []int) string {
+	var parts []string
+	for i := 0; i < len(rows); {
+		j := i
+		for j+1 < len(rows) && rows[j+1] == rows[j]+1 {
+			j++
+		}
+		part := strconv.Itoa(rows[i])
+		if j > i {
+			part += "-" + strconv.Itoa(rows[j])
+		}
+		parts = append(parts, part)
+		i = j + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// junit gives each file as a suite.
+func (r *testReport) junit() *junitSuites {
+	suites := &junitSuites{Name: "federator policy test"}
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		if n := len(suites.Suites); n == 0 || suites.Suites[n-1].Name != xmlText(c.File) {
+			suites.Suites = append(suites.Suites, junitSuite{Name: xmlText(c.File)})
+		}
+		suite := &suites.Suites[len(suites.Suites)-1]
+		x := junitCase{
+			Name: xmlText(c.Name), Class: xmlText(c.File), Time: strconv.FormatFloat(c.Duration.Seconds(), 'f', 6, 64),
+			SystemOut: xmlText(c.Output),
+		}
+		lines := failureLines(c)
+		m := &junitMessage{Text: xmlText(strings.Join(lines, "\n"))}
+		if len(lines) > 0 {
+			m.Message = xmlText(lines[0])
+		}
+		switch c.Outcome {
+		case policytest.Failed:
+			x.Failure = m
+			suite.Failures++
+			suites.Failures++
+		case policytest.Errored:
+			x.Error = m
+			suite.Errors++
+			suites.Errors++
+		case policytest.Skipped:
+			x.Skipped = &junitMessage{Message: "its name begins with todo_"}
+			suite.Skipped++
+			suites.Skipped++
+		}
+		suite.Tests++
+		suites.Tests++
+		suite.Cases = append(suite.Cases, x)
+	}
+	return suites
+}
