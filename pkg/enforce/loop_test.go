@@ -1,0 +1,198 @@
+package enforce_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func load(t testing.TB, rule string) *policy.Set {
+	t.Helper()
+	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(`# METADATA
+# title: Replicas
+# custom: {severity: high, kinds: ["Deployment.apps"]}
+package replicas
+
+violation contains {"msg": "too few"} if ` + rule + "\n")}}}}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// scopeOf joins a member with one scope.
+func scopeOf(t testing.TB, index *aggregate.Index) *aggregate.Scope {
+	t.Helper()
+	if err := index.PutMember(aggregate.Member{Name: "fleet/a", UID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	scope, err := index.OpenScope("fleet/a", "Deployment.apps", "apps/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := scope.Replace(nil, aggregate.Status{State: aggregate.Synced}); err != nil {
+		t.Fatal(err)
+	}
+	return scope
+}
+
+func put(t testing.TB, scope *aggregate.Scope, name string, replicas int) {
+	t.Helper()
+	scope.Upsert(scope.Item(&aggregate.Record{
+		Namespace: "shop", Name: name, UID: name, ResourceVersion: fmt.Sprint(replicas),
+		Body: fmt.Appendf(nil, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q,"namespace":"shop"},"spec":{"replicas":%d}}`, name, replicas),
+	}))
+	if _, err := scope.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// started is a loop that runs until the test ends.
+func started(t testing.TB, opts enforce.Options) *enforce.Loop {
+	t.Helper()
+	loop, err := enforce.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- loop.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if err := loop.Configure(t.Context(), opts.Set, nil); !errors.Is(err, enforce.ErrStopped) && !errors.Is(err, context.Canceled) {
+			t.Errorf("Configure of a loop that has ended: %v", err)
+		}
+	})
+	return loop
+}
+
+func newIndex(t testing.TB) *aggregate.Index {
+	t.Helper()
+	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+func TestVerdictsFollowTheIndex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		scope := scopeOf(t, index)
+		put(t, scope, "web", 1)
+		set := load(t, "input.object.spec.replicas < 2")
+		bindings := []policy.Binding{{Name: "b", Package: "replicas"}}
+		registry := prometheus.NewRegistry()
+		var told []string
+		loop := started(t, enforce.Options{
+			Index: index, Set: set, Bindings: bindings, Metrics: registry,
+			Changed: func(c *policy.Changes) {
+				for d := range c.All() {
+					told = append(told, fmt.Sprint(d.After.Subject.Ref.Name, len(d.After.Violations)))
+				}
+			},
+		})
+		total := func() policy.Counts {
+			synctest.Wait()
+			if s := loop.State(); s.Snapshot.Revision() != index.Snapshot().Revision() {
+				t.Errorf("the state is of revision %d, the index at %d", s.Snapshot.Revision(), index.Snapshot().Revision())
+			}
+			return loop.State().Total("b")
+		}
+		if got := total(); got != (policy.Counts{Known: 1, Violations: 1}) {
+			t.Errorf("at first: %+v", got)
+		}
+		put(t, scope, "web", 2)
+		put(t, scope, "db", 1)
+		if got := total(); got != (policy.Counts{Known: 2, Violations: 1}) {
+			t.Errorf("after changes: %+v", got)
+		}
+		if got := strings.Join(told, " "); !strings.HasPrefix(got, "web1") || !strings.Contains(got, "web0") || !strings.Contains(got, "db1") {
+			t.Errorf("told %q", got)
+		}
+		err := testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP federator_policy_violations Violations, by binding, member and severity; exempt ones not included.
+# TYPE federator_policy_violations gauge
+federator_policy_violations{binding="b",member="fleet/a",severity="high"} 1
+# HELP federator_policy_synced 1 once every scope that policies read has been listed or given up on.
+# TYPE federator_policy_synced gauge
+federator_policy_synced 1
+`), "federator_policy_violations", "federator_policy_synced")
+		if err != nil {
+			t.Error(err)
+		}
+
+		if err := loop.Configure(t.Context(), load(t, "input.object.spec.replicas < 3"), bindings); err != nil {
+			t.Fatal(err)
+		}
+		if got := loop.State().Total("b"); got.Violations != 2 {
+			t.Errorf("after another policy: %+v", got)
+		}
+		if err := loop.Configure(t.Context(), set, []policy.Binding{{Name: "b", Package: "none"}}); !errors.Is(err, policy.ErrBinding) {
+			t.Errorf("a binding of no package: %v", err)
+		}
+		if got := total(); got.Violations != 2 {
+			t.Errorf("after a mistake: %+v, want what was before", got)
+		}
+	})
+}
+
+func TestAnExemptionExpiresByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		put(t, scopeOf(t, index), "web", 1)
+		loop := started(t, enforce.Options{
+			Index: index, Set: load(t, "input.object.spec.replicas < 2"),
+			Bindings: []policy.Binding{{Name: "b", Package: "replicas", Exemptions: []policy.Exemption{
+				{Reason: "migration", Expires: time.Now().Add(time.Hour)},
+				{Reason: "later", Names: []string{"web"}, Expires: time.Now().Add(30 * time.Hour)},
+			}}},
+		})
+		for _, want := range []struct {
+			after          time.Duration
+			exempt, reason string
+		}{{0, "migration", ""}, {2 * time.Hour, "later", ""}, {31 * time.Hour, "", ""}} {
+			time.Sleep(want.after) // of the bubble's clock
+			synctest.Wait()
+			for v := range loop.State().Findings("b", "") {
+				if got := v.Violations[0].Exempt; got != want.exempt {
+					t.Errorf("after %v: exempt for %q, want %q", want.after, got, want.exempt)
+				}
+			}
+		}
+		if got := loop.State().Total("b"); got.Violations != 1 || got.Exempt != 0 {
+			t.Errorf("at last: %+v", got)
+		}
+	})
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	set := load(t, "true")
+	for name, opts := range map[string]enforce.Options{
+		"index":   {Set: set},
+		"set":     {Index: newIndex(t)},
+		"binding": {Index: newIndex(t), Set: set, Bindings: []policy.Binding{{Name: "x", Package: "none"}}},
+		"limits":  {Index: newIndex(t), Set: set, Limits: policy.Limits{View: -1}},
+	} {
+		if _, err := enforce.New(opts); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

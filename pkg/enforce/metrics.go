@@ -1,0 +1,103 @@
+package enforce
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics reads one state per scrape.
+type metrics struct {
+	loop    *Loop
+	batches prometheus.Histogram
+	resets  prometheus.Counter
+}
+
+func newMetrics(l *Loop) *metrics {
+	return &metrics{
+		loop: l,
+		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "federator_policy_batch_seconds", Help: "Time from a batch of changes to the verdicts of it.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		}),
+		resets: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "federator_policy_resets_total", Help: "Times that all policies were evaluated anew because a batch failed.",
+		}),
+	}
+}
+
+var (
+	descVerdicts = prometheus.NewDesc("federator_policy_verdicts", "Verdicts, by binding, member and state; member is empty for keys of views.",
+		[]string{"binding", "member", "state"}, nil)
+	descViolations = prometheus.NewDesc("federator_policy_violations", "Violations, by binding, member and severity; exempt ones not included.",
+		[]string{"binding", "member", "severity"}, nil)
+	descExempt = prometheus.NewDesc("federator_policy_exempt_violations", "Violations that are exempt, by binding and member.",
+		[]string{"binding", "member"}, nil)
+	descEvaluations = prometheus.NewDesc("federator_policy_evaluations_total", "Evaluations, by binding.", []string{"binding"}, nil)
+	descSeconds     = prometheus.NewDesc("federator_policy_evaluation_seconds_total", "Time spent evaluating, by binding.", []string{"binding"}, nil)
+	descErrors      = prometheus.NewDesc("federator_policy_evaluation_errors_total", "Evaluations that failed, by binding.", []string{"binding"}, nil)
+	descOverruns    = prometheus.NewDesc("federator_policy_overruns_total", "Evaluations that exceeded their time budget, by binding.", []string{"binding"}, nil)
+	descQuarantined = prometheus.NewDesc("federator_policy_quarantined", "1 for a binding that is evaluated no more because of its overruns.", []string{"binding"}, nil)
+	descWide        = prometheus.NewDesc("federator_policy_wide_reads_total", "Reads of a whole view, kind or member, by binding.", []string{"binding"}, nil)
+	descSynced      = prometheus.NewDesc("federator_policy_synced", "1 once every scope that policies read has been listed or given up on.", nil, nil)
+	descRevision    = prometheus.NewDesc("federator_policy_revision", "Revision of the newest verdicts: the lower half.", nil, nil)
+	descMemory      = prometheus.NewDesc("federator_policy_bytes", "Memory, by what for.", []string{"of"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descVerdicts, descViolations, descExempt, descEvaluations, descSeconds, descErrors, descOverruns, descQuarantined,
+		descWide, descSynced, descRevision, descMemory,
+	} {
+		ch <- d
+	}
+	m.batches.Describe(ch)
+	m.resets.Describe(ch)
+}
+
+// Collect implements prometheus.Collector. Members that have nothing of a kind have
+// no series of it.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	m.batches.Collect(ch)
+	m.resets.Collect(ch)
+	s := m.loop.State()
+	if s == nil {
+		return
+	}
+	send := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, t, v, labels...)
+	}
+	some := func(d *prometheus.Desc, n int, labels ...string) {
+		if n > 0 {
+			send(d, prometheus.GaugeValue, float64(n), labels...)
+		}
+	}
+	for b, severity := range s.Bindings() {
+		for member, c := range s.Counts(b.Name) {
+			some(descVerdicts, c.Known, b.Name, member, "Known")
+			some(descVerdicts, c.Unknown, b.Name, member, "Unknown")
+			some(descVerdicts, c.Errors, b.Name, member, "Error")
+			some(descViolations, c.Violations, b.Name, member, severity)
+			some(descExempt, c.Exempt, b.Name, member)
+		}
+		h, _ := s.Health(b.Name)
+		send(descEvaluations, prometheus.CounterValue, float64(h.Evaluations), b.Name)
+		send(descSeconds, prometheus.CounterValue, float64(h.Nanoseconds)/1e9, b.Name)
+		send(descErrors, prometheus.CounterValue, float64(h.Errors), b.Name)
+		send(descOverruns, prometheus.CounterValue, float64(h.Overruns), b.Name)
+		send(descWide, prometheus.CounterValue, float64(h.Wide), b.Name)
+		send(descQuarantined, prometheus.GaugeValue, one(h.Quarantined != ""), b.Name)
+	}
+	send(descSynced, prometheus.GaugeValue, one(s.Synced))
+	// The whole number would exceed what a float64 holds exactly.
+	send(descRevision, prometheus.GaugeValue, float64(uint32(s.Snapshot.Revision()))) //nolint:gosec // the lower half is meant
+	stats := m.loop.Stats()
+	send(descMemory, prometheus.GaugeValue, float64(stats.DependencyBytes), "dependencies")
+	send(descMemory, prometheus.GaugeValue, float64(stats.ViewBytes), "views")
+}
+
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
