@@ -151,10 +151,10 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string, depth int) {
 		v.Set(list)
 	case reflect.Map:
 		m := reflect.MakeMap(v.Type())
-		d.fields(n, path, func(key string, item *yaml.Node, at string) {
+		d.fields(n, path, func(key, item *yaml.Node, at string) {
 			x := reflect.New(v.Type().Elem()).Elem()
 			d.value(item, x, at, depth+1)
-			m.SetMapIndex(reflect.ValueOf(key).Convert(v.Type().Key()), x)
+			m.SetMapIndex(reflect.ValueOf(key.Value).Convert(v.Type().Key()), x)
 		})
 		v.Set(m)
 	case reflect.String:
@@ -177,7 +177,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string, depth int) {
 }
 
 // fields calls f for the entries of a map.
-func (d *decoder) fields(n *yaml.Node, path string, f func(key string, item *yaml.Node, at string)) {
+func (d *decoder) fields(n *yaml.Node, path string, f func(key, item *yaml.Node, at string)) {
 	if !d.fits(n, n.Kind == yaml.MappingNode, path, "a map") {
 		return
 	}
@@ -192,7 +192,7 @@ func (d *decoder) fields(n *yaml.Node, path string, f func(key string, item *yam
 			d.at(key, "%s is there twice", at)
 		default:
 			seen[key.Value] = true
-			f(key.Value, item, at)
+			f(key, item, at)
 		}
 	}
 }
@@ -205,10 +205,10 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string, depth in
 			byName[name] = v.Field(i)
 		}
 	}
-	d.fields(n, path, func(key string, item *yaml.Node, at string) {
-		field, ok := byName[key]
+	d.fields(n, path, func(key, item *yaml.Node, at string) {
+		field, ok := byName[key.Value]
 		if !ok {
-			d.at(item, "%s is not known", at)
+			d.at(key, "%s is not known", at)
 			return
 		}
 		d.value(item, field, at, depth+1)
@@ -220,10 +220,10 @@ func (d *decoder) any(n *yaml.Node, path string, depth int) any {
 	switch n.Kind {
 	case yaml.MappingNode:
 		m := map[string]any{}
-		d.fields(n, path, func(key string, item *yaml.Node, at string) {
+		d.fields(n, path, func(key, item *yaml.Node, at string) {
 			var x any
 			d.value(item, reflect.ValueOf(&x).Elem(), at, depth+1)
-			m[key] = x
+			m[key.Value] = x
 		})
 		return m
 	case yaml.SequenceNode:
