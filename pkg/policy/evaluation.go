@@ -45,6 +45,7 @@ type worker struct {
 	other []byte
 	kinds map[string]module.KindRef // as policies write them
 	eval  evaluation
+	trace *trace // nil but in Explain
 }
 
 // evaluation is one evaluation: its own transaction, which records what it reads.
@@ -127,13 +128,16 @@ func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value
 	ev.budget = budget{now: w.e.opts.Clock, deadline: start.Add(w.e.opts.Limits.Evaluation), done: ctx.Done()}
 	err = guard(func() error {
 		// The rule index reads documents of data whole to choose among rules.
-		return topdown.NewQuery(q.body).WithIndexing(false).WithCompiler(q.compiler).
+		query := topdown.NewQuery(q.body).WithIndexing(false).WithCompiler(q.compiler).
 			WithStore(engineStore{}).WithTransaction(ev).WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(true).
-			WithMetrics(metrics.NoOp()).WithTime(epoch).
-			Iter(ctx, func(r topdown.QueryResult) error {
-				v = r[answer].Value
-				return nil
-			})
+			WithMetrics(metrics.NoOp()).WithTime(epoch)
+		if w.trace != nil {
+			w.trace.attach(query, input)
+		}
+		return query.Iter(ctx, func(r topdown.QueryResult) error {
+			v = r[answer].Value
+			return nil
+		})
 	})
 	took = w.e.opts.Clock().Sub(start)
 	switch {
