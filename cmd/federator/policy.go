@@ -10,6 +10,6 @@ func newPolicyCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPolicyCheckCommand(), newPolicyLintCommand())
-	cmd.AddCommand(newPolicyTestCommand())
+	cmd.AddCommand(newPolicyTestCommand(), newPolicyFmtCommand(), newPolicyDocsCommand())
 	return cmd
 }

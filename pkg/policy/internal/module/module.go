@@ -32,6 +32,9 @@ const (
 	ViewSubject // the keys of one of the package's own views
 )
 
+// String writes the subject as custom.subject has it, without a view's name.
+func (k SubjectKind) String() string { return [...]string{"object", "member", "view"}[k] }
+
 // KindRef is a kind that a package names, at the version that it pins, if any.
 type KindRef struct {
 	Kind    aggregate.Kind

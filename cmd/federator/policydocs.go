@@ -1,0 +1,314 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+const policyDocsHelp = `Write what policies are for, from their METADATA: titles, kinds, parameters.
+
+Prints Markdown or JSON. --write puts the Markdown into DIR/README.md, between the
+lines
+
+  ` + docsBegin + `
+  ` + docsEnd + `
+
+or at its end where there are none. --check writes nothing and exits with 1 when
+README.md is out of date.
+
+  federator policy docs --write policies/
+  federator policy docs -o json policies/`
+
+const (
+	docsBegin = "<!-- BEGIN federator policy docs -->"
+	docsEnd   = "<!-- END federator policy docs -->"
+	docsFile  = "README.md"
+)
+
+func newPolicyDocsCommand() *cobra.Command {
+	var output string
+	var write, check bool
+	cmd := &cobra.Command{
+		Use:   "docs DIR",
+		Short: "Write what policies are for",
+		Long:  policyDocsHelp,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return badInput(runPolicyDocs(cmd.OutOrStdout(), args[0], output, write, check))
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "markdown", "markdown or json")
+	cmd.Flags().BoolVar(&write, "write", false, "write the Markdown into README.md")
+	cmd.Flags().BoolVar(&check, "check", false, "fail when README.md is out of date")
+	cmd.MarkFlagsMutuallyExclusive("write", "check")
+	return cmd
+}
+
+func runPolicyDocs(w io.Writer, dir, output string, write, check bool) (err error) {
+	switch {
+	case output != "markdown" && output != "json":
+		return fmt.Errorf("--output %q is not markdown, json", output)
+	case output == "json" && (write || check):
+		return fmt.Errorf("%s is Markdown: --output json goes with neither --write nor --check", docsFile)
+	}
+	tree, name, err := openTree(dir)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	docs, err := readDocs(tree.FS(), name)
+	if err != nil {
+		return err
+	}
+	switch {
+	case output == "json":
+		return writeJSON(w, docs)
+	case !write && !check:
+		_, err := w.Write(docs.markdown())
+		return err
+	}
+	before, err := fs.ReadFile(tree.FS(), docsFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	after, err := between(before, docs.markdown())
+	if err != nil {
+		return fmt.Errorf("%s: %w", path.Join(name, docsFile), err)
+	}
+	switch {
+	case bytes.Equal(before, after):
+		return nil
+	case check:
+		return &errFindings{text: fmt.Sprintf("%s is out of date: federator policy docs --write %s", path.Join(name, docsFile), dir)}
+	}
+	if err := replaceFile(tree, docsFile, after); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, printable(path.Join(name, docsFile)))
+	return err
+}
+
+// between puts text between the markers of a file, or at its end.
+func between(file, text []byte) ([]byte, error) {
+	block := []byte(docsBegin + "\n\n" + string(text) + "\n" + docsEnd + "\n")
+	begin, end := bytes.Index(file, []byte(docsBegin)), bytes.Index(file, []byte(docsEnd))
+	switch {
+	case begin < 0 && end < 0:
+		if len(file) > 0 {
+			file = append(bytes.TrimRight(file, "\n"), "\n\n"...)
+		}
+		return append(file, block...), nil
+	case begin < 0 || end < begin || bytes.Count(file, []byte(docsBegin)) > 1 || bytes.Count(file, []byte(docsEnd)) > 1:
+		return nil, fmt.Errorf("the lines %s and %s are not there once, in this order", docsBegin, docsEnd)
+	}
+	rest := bytes.TrimPrefix(file[end+len(docsEnd):], []byte("\n"))
+	return slices.Concat(file[:begin], block, rest), nil
+}
+
+// policyDocs describes the policies of a tree.
+type policyDocs []policyDoc
+
+// policyDoc describes one policy.
+type policyDoc struct {
+	Package     string           `json:"package"`
+	Category    string           `json:"category,omitempty"`
+	File        string           `json:"file"` // within the tree
+	Title       string           `json:"title,omitempty"`
+	Description string           `json:"description,omitempty"`
+	Severity    string           `json:"severity"`
+	Kinds       []string         `json:"kinds,omitempty"`
+	Subject     string           `json:"subject"`
+	Views       []string         `json:"views,omitempty"`
+	Fleet       []string         `json:"fleet,omitempty"` // what it reads of data.fleet
+	Remedies    []string         `json:"remedies,omitempty"`
+	Parameters  []policyDocParam `json:"parameters,omitempty"`
+}
+
+// policyDocParam describes one parameter, or a part of one.
+type policyDocParam struct {
+	Name        string `json:"name"` // parts as a.b and a[].b
+	Type        string `json:"type"`
+	Required    bool   `json:"required,omitempty"`
+	Default     any    `json:"default,omitempty"`
+	Description string `json:"description,omitempty"`
+
+	hasDefault bool
+}
+
+// readDocs describes the policies of a tree, by category and file.
+func readDocs(tree fs.FS, name string) (policyDocs, error) {
+	source, err := policy.ReadSource(name, tree)
+	if err != nil {
+		return nil, err
+	}
+	set, err := policy.Load([]policy.Source{source}, policy.LoadOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if len(set.Packages) == 0 {
+		return nil, fmt.Errorf("there is no policy in %s", cmp.Or(name, "."))
+	}
+	var docs policyDocs
+	for _, p := range set.Packages {
+		docs = append(docs, describePolicy(p, name))
+	}
+	slices.SortFunc(docs, func(a, b policyDoc) int {
+		return slices.Compare([]string{a.Category, a.File, a.Package}, []string{b.Category, b.File, b.Package})
+	})
+	return docs, nil
+}
+
+func describePolicy(p *policy.Package, source string) policyDoc {
+	d := policyDoc{
+		Package: p.Name, File: strings.TrimPrefix(strings.TrimPrefix(p.File, source), "/"),
+		Title: p.Title, Description: strings.TrimSpace(p.Description), Severity: p.Severity,
+		Subject: subjectOf(p), Fleet: fleetReads(p),
+	}
+	if parts := strings.Split(d.File, "/"); len(parts) > 1 {
+		d.Category = parts[0]
+	}
+	for _, k := range p.Kinds {
+		d.Kinds = append(d.Kinds, k.String())
+	}
+	if p.AnyKind {
+		d.Kinds = []string{"*"}
+	}
+	for _, v := range p.Views {
+		d.Views = append(d.Views, v.Name)
+	}
+	for _, r := range p.Remedies {
+		d.Remedies = append(d.Remedies, r.Action+" "+string(r.Kind))
+	}
+	if p.Parameters != nil {
+		d.Parameters = describeParameters(nil, "", p.Parameters.Raw)
+	}
+	return d
+}
+
+// subjectOf is what a policy judges, as custom.subject has it.
+func subjectOf(p *policy.Package) string {
+	if p.SubjectView != "" {
+		return p.Subject.String() + "." + p.SubjectView
+	}
+	return p.Subject.String()
+}
+
+// fleetReads is what a policy reads of data.fleet, as policies write it.
+func fleetReads(p *policy.Package) []string {
+	var out []string
+	kinds := func(document string, list []policy.KindRef) {
+		for _, k := range list {
+			out = append(out, document+" "+k.String())
+		}
+	}
+	kinds("by_name", p.Reads.ByName)
+	if p.Reads.Members != nil {
+		out = append(out, "members")
+	}
+	if p.Reads.Names {
+		out = append(out, "names")
+	}
+	kinds("objects", p.Reads.Objects)
+	if p.Reads.Scopes {
+		out = append(out, "scopes")
+	}
+	for _, v := range p.Reads.Views {
+		name := "views " + v.View
+		if v.Package != p.Name {
+			name += " of " + v.Package
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// describeParameters describes the properties of a schema, and those below them.
+func describeParameters(out []policyDocParam, prefix string, schema map[string]any) []policyDocParam {
+	properties, _ := schema["properties"].(map[string]any)
+	required, _ := schema["required"].([]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		s, ok := properties[name].(map[string]any)
+		if !ok {
+			continue
+		}
+		p := policyDocParam{Name: prefix + name, Type: schemaType(s), Required: slices.Contains(required, any(name))}
+		p.Description, _ = s["description"].(string)
+		p.Default, p.hasDefault = s["default"]
+		out = append(out, p)
+		below, items := s, ""
+		for {
+			next, ok := below["items"].(map[string]any)
+			if !ok {
+				break
+			}
+			below, items = next, items+"[]"
+		}
+		out = describeParameters(out, p.Name+items+".", below)
+	}
+	return out
+}
+
+// schemaType says in words what a schema takes.
+func schemaType(s map[string]any) string {
+	if list, ok := s["enum"].([]any); ok {
+		var values []string
+		for _, x := range list {
+			values = append(values, compactJSON(x))
+		}
+		return "one of " + strings.Join(values, ", ")
+	}
+	name, _ := s["type"].(string)
+	if list, ok := s["type"].([]any); ok {
+		var names []string
+		for _, x := range list {
+			names = append(names, fmt.Sprint(x))
+		}
+		name = strings.Join(names, " or ")
+	}
+	if items, ok := s["items"].(map[string]any); ok && name == "array" {
+		name = "array of " + schemaType(items)
+	}
+	if values, ok := s["additionalProperties"].(map[string]any); ok && name == "object" {
+		name = "map of " + schemaType(values)
+	}
+	if name == "" {
+		name = "any"
+	}
+	for _, bound := range []struct{ key, words string }{
+		{"minimum", "at least"},
+		{"exclusiveMinimum", "more than"},
+		{"maximum", "at most"},
+		{"exclusiveMaximum", "less than"},
+		{"format", "format"},
+		{"pattern", "like"},
+	} {
+		if x, ok := s[bound.key]; ok {
+			name += ", " + bound.words + " " + strings.Trim(compactJSON(x), `"`)
+		}
+	}
+	return name
+}
+
+// compactJSON writes a value of METADATA.
+func compactJSON(v any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Sprint(v)
+	}
+	return strings.TrimSpace(b.String())
+}
