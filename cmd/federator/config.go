@@ -23,10 +23,11 @@ type Config struct {
 	Ping              PingConfig    `yaml:"ping" doc:"Detection of connections that have gone silent."`
 	KeepSecretValues  bool          `yaml:"keepSecretValues" doc:"Keep the values of Secrets and ConfigMaps, which are cut otherwise."`
 
-	Index  IndexConfig  `yaml:"index" doc:"The index."`
-	Query  QueryConfig  `yaml:"query" doc:"The query API: the whole fleet, and each member, for kubectl and client-go."`
-	Listen ListenConfig `yaml:"listen" doc:"Addresses that are listened on."`
-	Log    LogConfig    `yaml:"log" doc:"Logging, to standard error."`
+	Index    IndexConfig    `yaml:"index" doc:"The index."`
+	Policies PoliciesConfig `yaml:"policies" doc:"Policies that judge the fleet, and observe only."`
+	Query    QueryConfig    `yaml:"query" doc:"The query API: the whole fleet, and each member, for kubectl and client-go."`
+	Listen   ListenConfig   `yaml:"listen" doc:"Addresses that are listened on."`
+	Log      LogConfig      `yaml:"log" doc:"Logging, to standard error."`
 }
 
 // SourcesConfig says where members are found.

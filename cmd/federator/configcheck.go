@@ -34,6 +34,7 @@ func (c *Config) check(doc *document) error {
 	c.checkNumbers(p)
 	c.checkListen(p)
 	c.checkQuery(p)
+	c.checkPolicies(p)
 	if _, err := c.prefixes(); err != nil {
 		p.errs = append(p.errs, prefixErrors(doc, c.Network.Allow)...)
 	}

@@ -13,7 +13,10 @@ import (
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"federator.dev/federator/cmd/federator/rego"
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -32,7 +35,7 @@ func (s querySource) Resources() ([]queryapi.Served, <-chan struct{}) {
 
 // newQueryServer opens the query API's listener and returns its server; nil
 // where none is wanted. Nothing is served yet.
-func newQueryServer(ctx context.Context, cfg Config, f *fleet, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
+func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loop, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
 	q := cfg.Query
 	if q.Listen == "" {
 		return nil, nil
@@ -47,7 +50,7 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, log *slog.Logger,
 	}
 	source := querySource{f.manager}
 	opts := queryapi.Options{
-		Questions: map[string]queryapi.Question{"rego": regoQuestion{index: f.index, resources: source.Resources}},
+		Questions: questions(f.index, loop, source.Resources),
 		Index:     f.index, Fleet: source, Logger: log, Metrics: metrics, Listener: listener,
 		Hub: hub, Local: hub == nil,
 		TLS:      queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: tlsVersions[q.TLS.MinVersion]},
@@ -73,6 +76,15 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, log *slog.Logger,
 		}
 	}
 	return server, nil
+}
+
+// questions are those beside lists and watches.
+func questions(index *aggregate.Index, loop *enforce.Loop, resources func() ([]queryapi.Served, <-chan struct{})) map[string]queryapi.Question {
+	question := rego.Question{Index: index, Resources: resources}
+	if loop != nil {
+		question.State = loop.State
+	}
+	return map[string]queryapi.Question{"rego": question}
 }
 
 // hubConfig returns the credentials for the hub, nil where there is none.

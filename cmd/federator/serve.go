@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -34,6 +35,7 @@ func newServeCommand() *cobra.Command {
 	var flags memberFlags
 	var listen ListenConfig
 	var query QueryConfig
+	var policies PoliciesConfig
 	var print bool
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -48,6 +50,8 @@ func newServeCommand() *cobra.Command {
 				set(fs, "pprof", &c.Listen.Pprof, listen.Pprof)
 				set(fs, "query", &c.Query.Listen, query.Listen)
 				set(fs, "query-kubeconfig", &c.Query.Kubeconfig, query.Kubeconfig)
+				set(fs, "policies", &c.Policies.Dirs, policies.Dirs)
+				set(fs, "bindings", &c.Policies.Bindings, policies.Bindings)
 			})
 			if err != nil {
 				return err
@@ -63,6 +67,8 @@ func newServeCommand() *cobra.Command {
 	cmd.Flags().StringVar(&listen.Admin, "admin", "", "loopback `address` of /members, empty for none (default "+defaultAdmin+")")
 	cmd.Flags().StringVar(&query.Listen, "query", "", "`address` of the query API, empty for none (default "+defaultQuery+", without a hub "+defaultQueryLocal+")")
 	cmd.Flags().StringVar(&query.Kubeconfig, "query-kubeconfig", "", "without a hub: `file` to write address and token of the query API to")
+	cmd.Flags().StringSliceVar(&policies.Dirs, "policies", nil, "`directories` of policies that judge the fleet (default none)")
+	cmd.Flags().StringVar(&policies.Bindings, "bindings", "", "`file` of bindings; a policy without one is evaluated everywhere")
 	cmd.Flags().BoolVar(&listen.Pprof, "pprof", false, "serve /debug/pprof on the admin address")
 	cmd.Flags().BoolVar(&print, "print-config", false, "print the configuration that would be used, with comments, and exit")
 	return cmd
@@ -70,7 +76,7 @@ func newServeCommand() *cobra.Command {
 
 // serve runs until ctx is done or a part fails. Parts end in the reverse order
 // of their start, each joined before the next is told: the query API, the
-// manager, the trainer, the HTTP servers.
+// policies, the manager, the trainer, the HTTP servers.
 func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	log, err := newLogger(stderr, cfg.Log)
 	if err != nil {
@@ -78,7 +84,18 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	policies, err := cfg.loadPolicies(stderr)
+	if err != nil {
+		return err
+	}
+	if policies != nil {
+		cfg.Kinds = policies.follow(cfg.Kinds)
+	}
 	fleet, err := newFleet(cfg, time.Now(), log, registry)
+	if err != nil {
+		return err
+	}
+	loop, err := policies.newLoop(fleet.index, log, registry)
 	if err != nil {
 		return err
 	}
@@ -106,30 +123,46 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err := listen("admin", cfg.Listen.Admin, adminHandler(fleet, cfg.Listen.Pprof)); err != nil {
 		return err
 	}
-	query, err := newQueryServer(ctx, cfg, fleet, log, registry)
+	query, err := newQueryServer(ctx, cfg, fleet, loop, log, registry)
 	if err != nil {
 		return err
 	}
-	return run(ctx, fleet, state, query, servers, log)
+	return run(ctx, parts{fleet: fleet, loop: loop, query: query, servers: servers}, state, log)
+}
+
+// parts are what serve runs.
+type parts struct {
+	fleet   *fleet
+	loop    *enforce.Loop    // nil without policies
+	query   *queryapi.Server // nil where none is wanted
+	servers []*server
+}
+
+// idle is a part that is not there.
+func idle(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
 }
 
 // run starts the parts, waits for the end and joins them.
-func run(ctx context.Context, fleet *fleet, state *health, query *queryapi.Server, servers []*server, log *slog.Logger) error {
-	failed := make(chan error, len(servers)+2)
-	for _, s := range servers {
+func run(ctx context.Context, p parts, state *health, log *slog.Logger) error {
+	failed := make(chan error, len(p.servers)+3)
+	for _, s := range p.servers {
 		s.start(failed)
 	}
+	judge, answer := idle, idle
+	if p.loop != nil {
+		judge = p.loop.Run
+	}
+	if p.query != nil {
+		answer = p.query.Run
+	}
 	// The parts outlive ctx for the time of an orderly end.
-	parts := context.WithoutCancel(ctx)
-	trainer := startPart(parts, func(ctx context.Context) error { fleet.trainer.run(ctx); return nil }, nil)
-	manager := startPart(parts, fleet.manager.Run, failed)
-	answers := startPart(parts, func(ctx context.Context) error {
-		if query == nil {
-			<-ctx.Done()
-			return nil
-		}
-		return query.Run(ctx)
-	}, failed)
+	outlive := context.WithoutCancel(ctx)
+	trainer := startPart(outlive, func(ctx context.Context) error { p.fleet.trainer.run(ctx); return nil }, nil)
+	manager := startPart(outlive, p.fleet.manager.Run, failed)
+	policies := startPart(outlive, judge, failed)
+	answers := startPart(outlive, answer, failed)
 	log.Info("started", "version", version())
 
 	var err error
@@ -140,9 +173,9 @@ func run(ctx context.Context, fleet *fleet, state *health, query *queryapi.Serve
 		log.Info("stopping", "cause", "a part ended")
 	}
 	state.stopping.Store(true)
-	errs := []error{err, answers.stop(), manager.stop(), trainer.stop()}
-	for i := len(servers) - 1; i >= 0; i-- {
-		errs = append(errs, servers[i].close())
+	errs := []error{err, answers.stop(), policies.stop(), manager.stop(), trainer.stop()}
+	for i := len(p.servers) - 1; i >= 0; i-- {
+		errs = append(errs, p.servers[i].close())
 	}
 	log.Info("stopped")
 	return errors.Join(errs...)

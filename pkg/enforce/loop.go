@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -133,9 +134,10 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	defer close(l.stopped)
 	ctx, cancel := context.WithCancel(ctx)
-	workers := make(chan error, 1)
-	go func() { workers <- l.engine.Run(ctx) }()
-	defer func() { cancel(); <-workers }()
+	var workers sync.WaitGroup
+	workers.Go(func() { _ = l.engine.Run(ctx) }) // its only error is the context's
+	defer workers.Wait()
+	defer cancel()
 	l.expiry = time.NewTimer(0)
 	defer l.expiry.Stop()
 	l.follow(ctx)

@@ -25,7 +25,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/cmd/federator/rego"
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/sim"
 )
 
@@ -103,8 +107,13 @@ func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
 					}
 				}
 			}
-		}, nil)
+		}, func(o *queryapi.Options) {
+			o.Questions = map[string]queryapi.Question{"rego": rego.Question{
+				Index: o.Index, Resources: o.Fleet.Resources, State: leakPolicies(t, o.Index).State,
+			}}
+		})
 	st := &story{hub: s.api.hub, namespace: "leak"}
+	answers := 0 // of Rego
 	for round := range 2 {
 		for u := range 3 {
 			user := fmt.Sprintf("u%d", u)
@@ -118,6 +127,11 @@ func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
 			for range 120 {
 				l.ask()
 			}
+			before := l.answers
+			for range 60 {
+				l.askRego()
+			}
+			answers += l.answers - before
 			l.counts()
 			l.watch(func() {
 				if err := revoke(t.Context(), st, nil, []string{user}); err != nil {
@@ -130,6 +144,43 @@ func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
 			}
 		}
 	}
+	if t.Logf("%d answers of Rego had objects that may be seen", answers); answers == 0 {
+		t.Error("Rego shows nothing")
+	}
+}
+
+// leakPolicies judges the fleet by a policy whose views show everything: keys and
+// values have the markers of objects.
+func leakPolicies(t *testing.T, index *aggregate.Index) *enforce.Loop {
+	t.Helper()
+	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "leak.rego", Data: []byte(`# METADATA
+# title: Everything is in a view
+# custom: {severity: low, kinds: ["*"]}
+package leak
+
+view.names[input.ref.name] contains input.object.metadata.labels
+
+view.all.everything contains input.ref.name
+
+violation contains {"msg": sprintf("%s is seen from %v", [input.ref.name, claim])} if {
+	some claim in data.fleet.views.leak.names[input.ref.name]
+}
+`)}}}}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop, err := enforce.New(enforce.Options{Index: index, Set: set, Bindings: []policy.Binding{{Name: "leak", Package: "leak"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- loop.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return loop
 }
 
 // leakGrant grants one kind at one of the three widths.
@@ -308,6 +359,33 @@ func (l *leakCheck) ask() {
 		l.t.Fatal(err)
 	}
 	l.look(unescaped, header, body)
+}
+
+// askRego asks one random question about everything: the answer has what may be seen.
+func (l *leakCheck) askRego() {
+	l.t.Helper()
+	rng := l.rng
+	k, i, ns := leakKinds[rng.IntN(len(leakKinds))], rng.IntN(leakMembers), rng.IntN(leakNamespaces)
+	kinds := []string{"ConfigMap", "Pod", "Deployment.apps", "Ingress.networking.k8s.io", "PodDisruptionBudget.policy", "Secret"}
+	kind := kinds[rng.IntN(len(kinds))]
+	name := fmt.Sprintf("%s-%d", marker(i, k), ns)
+	query := []string{
+		"x := data.fleet.views", "x := data.fleet.views.leak.names", "data.fleet.views.leak.names[key]", "data.fleet.views.leak.all[key][i].value",
+		fmt.Sprintf("data.fleet.views.leak.names[%q]", name), "count(data.fleet.views.leak.all.everything, n)",
+		"x := data.fleet.objects", fmt.Sprintf("x := data.fleet.objects[%q]", kind), fmt.Sprintf("data.fleet.objects[%q][m][ns][n]", kind),
+		fmt.Sprintf("data.fleet.objects[%q][%q]", kind, leakMember(i)), fmt.Sprintf("x := data.fleet.by_name[%q]", kind),
+		fmt.Sprintf("data.fleet.by_name[%q][%q][%q]", kind, fmt.Sprintf("ns%d", ns), name),
+		"x := data.fleet.members", "data.fleet.names[i]", "x := data.fleet.scopes", "data.fleet.scopes[m][k]",
+		fmt.Sprintf("data.fleet.scopes[%q]", leakMember(i)), fmt.Sprintf("data.fleet.members[%q].labels[k]", leakMember(i)),
+		fmt.Sprintf("to_number(data.fleet.objects[%q][m][ns][n].metadata.name)", kind),
+		fmt.Sprintf("x := {n | data.fleet.objects[%q][m][ns][n].metadata.labels.l != \"\"}", kind),
+		"walk(data.fleet.objects, [path, value]); is_string(value)", fmt.Sprintf("not data.fleet.objects[%q][m]; x := 1", kind),
+		"json.marshal(data.fleet.views, text)", "data.fleet.objects[", "print(data.fleet.views)", "x := data.fleet", "data.leak.violation", "x := data",
+	}
+	at := query[rng.IntN(len(query))]
+	what := "/query/v1/rego?" + url.Values{"query": {at}}.Encode()
+	_, header, body := l.fetch(l.t.Context(), what, "application/json")
+	l.look(at, header, body)
 }
 
 // counts compares every count with what may be listed.

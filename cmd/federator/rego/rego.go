@@ -1,4 +1,7 @@
-package main
+// Package rego answers Rego questions of the query API: what a caller may list, of
+// one State of the policies. It is between the query API, which knows no policies,
+// and the policies, which know no callers.
+package rego
 
 import (
 	"context"
@@ -16,22 +19,22 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// regoQuestion answers /query/v1/rego?query=…: Rego over what the caller may
-// list, of one snapshot.
-type regoQuestion struct {
-	index     *aggregate.Index
-	resources func() ([]queryapi.Served, <-chan struct{})
+// Question answers /query/v1/rego?query=…. It is safe for concurrent use.
+type Question struct {
+	Index     *aggregate.Index
+	Resources func() ([]queryapi.Served, <-chan struct{}) // of the query API's Fleet
+	State     func() *policy.State                        // of the policies; nil without
 }
 
 // Bounds of one query: somebody else waits for the same processors.
 const (
-	regoTimeout = 5 * time.Second
-	regoRead    = 64 << 20
-	regoRows    = 10_000
+	timeout = 5 * time.Second
+	maxRead = 64 << 20
+	maxRows = 10_000
 )
 
 // Answer implements queryapi.Question.
-func (q regoQuestion) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+func (q Question) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
 	values := r.URL.Query()
 	for name := range values {
 		if name != "query" {
@@ -45,8 +48,9 @@ func (q regoQuestion) Answer(w http.ResponseWriter, r *http.Request, caller quer
 	if err != nil {
 		return err
 	}
+	snapshot, views := q.of()
 	answer, err := policy.Query(r.Context(), policy.QueryOptions{
-		Snapshot: q.index.Snapshot(), Reader: reader, Timeout: regoTimeout, MaxRead: regoRead, MaxRows: regoRows,
+		Snapshot: snapshot, Views: views, Reader: reader, Timeout: timeout, MaxRead: maxRead, MaxRows: maxRows,
 	}, values.Get("query"))
 	switch {
 	case reader.err != nil: // what was denied for want of an answer is no answer
@@ -67,6 +71,17 @@ func (q regoQuestion) Answer(w http.ResponseWriter, r *http.Request, caller quer
 	return nil
 }
 
+// of returns what is asked: the newest verdicts' snapshot and views, or the newest
+// snapshot where there are no policies.
+func (q Question) of() (*aggregate.Snapshot, policy.Views) {
+	if q.State != nil {
+		if s := q.State(); s != nil {
+			return s.Snapshot, s.Views()
+		}
+	}
+	return q.Index.Snapshot(), nil
+}
+
 // grantedReader is a policy.Reader of what a caller of the query API may list.
 // It asks for the grants of a kind when the kind is first read.
 type grantedReader struct {
@@ -78,7 +93,7 @@ type grantedReader struct {
 	err     error // the first of asking
 }
 
-func (q regoQuestion) reader(ctx context.Context, caller queryapi.Caller) (*grantedReader, error) {
+func (q Question) reader(ctx context.Context, caller queryapi.Caller) (*grantedReader, error) {
 	visible, err := caller.Visible(ctx)
 	if err != nil {
 		return nil, err
@@ -87,7 +102,7 @@ func (q regoQuestion) reader(ctx context.Context, caller queryapi.Caller) (*gran
 		ctx: ctx, caller: caller, visible: visible,
 		kinds: map[aggregate.Kind]schema.GroupResource{}, grants: map[aggregate.Kind]*queryapi.Grants{},
 	}
-	served, _ := q.resources()
+	served, _ := q.Resources()
 	for _, s := range served {
 		r.kinds[s.Kind] = s.Resource.GroupResource()
 	}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+const namesPolicy = `# METADATA
+# title: ConfigMaps of one name
+# custom: {severity: high, kinds: [ConfigMap], parameters: {type: object, properties: {most: {type: integer, default: 1}}}}
+package names
+
+view.names[input.ref.name] contains input.ref.namespace
+
+violation contains {"msg": sprintf("%s is in %d members", [input.ref.name, n])} if {
+	n := count(data.fleet.views.names.names[input.ref.name])
+	n > input.parameters.most
+}
+`
+
+// TestServeJudgesTheFleet serves with a policy over two members, and asks for its
+// view and its metrics.
+func TestServeJudgesTheFleet(t *testing.T) {
+	members, kubeconfig := fleetOf(t, 2)
+	mustCreate(t, members[0], "one", "both")
+	mustCreate(t, members[1], "both")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "names.rego"), []byte(namesPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bindings := writeFile(t, "bindings.yaml", "bindings:\n- {name: once, package: names, match: {namespaces: [default]}}\n- {name: twice, package: names, parameters: {most: 2}}\n")
+	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "Namespace", "--policies", dir, "--bindings", bindings)
+	ready(t, r)
+	eventually(t, "both are judged", func() error {
+		metrics := mustGet(t, r.public+"/metrics", 200)
+		if !strings.Contains(metrics, `federator_policy_violations{binding="once",member="context/member-1",severity="high"} 1`) ||
+			strings.Contains(metrics, `federator_policy_violations{binding="twice"`) {
+			return errNotYet
+		}
+		return nil
+	})
+	a, err := (&askFlags{kubeconfig: r.kubeconfig}).asker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := a.get(t.Context(), "/query/v1/rego", url.Values{"query": {`some e in data.fleet.views.names.names.both; m := e.ref.member`}}, "application/json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer policy.Answer
+	if err := json.Unmarshal(body, &answer); err != nil {
+		t.Fatal(err)
+	}
+	if len(answer.Rows) != 2 {
+		t.Errorf("the view has %s, want both members", body)
+	}
+}
+
+// TestServeRefusesPoliciesThatDoNotLoad says where each mistake is.
+func TestServeRefusesPoliciesThatDoNotLoad(t *testing.T) {
+	dir := t.TempDir()
+	write := func(text string) {
+		if err := os.WriteFile(filepath.Join(dir, "names.rego"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(strings.ReplaceAll(namesPolicy, "n > input.parameters.most", "n > nothing"))
+	_, err := command(t, "serve", "--contexts", "a", "--policies", dir)
+	var found policy.LoadErrors
+	if !errors.As(err, &found) || found[0].Line != 10 || !strings.HasSuffix(found[0].File, "names.rego") {
+		t.Errorf("a policy that does not compile: %v", err)
+	}
+	write(namesPolicy)
+	bindings := writeFile(t, "bindings.yaml", "bindings:\n- name: once\n  package: names\n  parameters: {most: many}\n")
+	if _, err = command(t, "serve", "--contexts", "a", "--policies", dir, "--bindings", bindings); err == nil || !strings.Contains(err.Error(), "bindings.yaml:4") {
+		t.Errorf("a binding that does not fit: %v", err)
+	}
+	if _, err = command(t, "serve", "--contexts", "a", "--bindings", bindings); err == nil || err.Error() != "policies.bindings: is given, but no policies.dirs" {
+		t.Errorf("bindings without policies: %v", err)
+	}
+	if _, err = command(t, "serve", "--contexts", "a", "--policies", filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a directory that is not there: %v", err)
+	}
+}
