@@ -136,7 +136,7 @@ func (r *reader) file(name string, data []byte) []*fixture {
 		for _, p := range problems {
 			r.add(name, p.Line+c.skipped, p.Col, "%s", p.Message)
 		}
-		if len(problems) > 0 || lines == nil {
+		if len(problems) > 0 || len(lines) == 0 {
 			continue // nothing, or nothing to go on with
 		}
 		cr := &caseReader{reader: r, file: name, skipped: c.skipped, lines: lines}
