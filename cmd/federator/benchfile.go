@@ -20,12 +20,12 @@ type measured struct {
 
 // measurement is what an evaluation of a policy costs on average.
 type measurement struct {
-	Policy      string  `json:"policy"`
+	Policy      string  `json:"policy"` // by its binding
 	Evaluations int     `json:"evaluations"`
 	Nanoseconds float64 `json:"nsPerEvaluation"`
 	Reads       float64 `json:"readsPerEvaluation"`
 	Allocations float64 `json:"allocsPerEvaluation"`
-	Bytes       float64 `json:"bytesPerEvaluation"`
+	Bytes       float64 `json:"bytesPerEvaluation"` // allocated
 }
 
 // loadMeasured reads a run that was saved.

@@ -9,7 +9,7 @@ func newPolicyCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPolicyCheckCommand(), newPolicyLintCommand())
+	cmd.AddCommand(newPolicyCheckCommand(), newPolicyLintCommand(), newPolicyExplainCommand(), newPolicyDiffCommand(), newPolicyBenchCommand())
 	cmd.AddCommand(newPolicyTestCommand(), newPolicyFmtCommand(), newPolicyDocsCommand())
 	return cmd
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func deployment(name string, replicas int, image string) []byte {
@@ -99,5 +101,20 @@ func TestCheckWaitsNoLongerThanItIsTold(t *testing.T) {
 	_, err := command(t, "policy", "check", "--policies", testPolicies(t), "--kubeconfig", kubeconfig, "--contexts", "member-0", "--timeout", "1ns")
 	if code(err) != exitUsage || !strings.Contains(err.Error(), "there is no member to look at") {
 		t.Errorf("%v exits with %d", err, code(err))
+	}
+}
+
+func TestCheckOfAMemberThatHidesAKind(t *testing.T) {
+	members, kubeconfig := fleetOf(t, 2)
+	members[1].Forbid(schema.GroupResource{Group: "apps", Resource: "deployments"})
+	var out, errOut bytes.Buffer
+	err := execute(t.Context(), &out, &errOut, "policy", "check", "-o", "json", "--policies", testPolicies(t), "--policy", "test.replicas",
+		"--kubeconfig", kubeconfig, "--contexts", members[0].Name()+","+members[1].Name(), "--give-up-after", "2m")
+	var r report
+	if e := json.Unmarshal(out.Bytes(), &r); e != nil || code(err) != exitUnknown || len(r.Results) != 1 || r.Results[0].Subject.Member != "context/"+members[1].Name() {
+		t.Errorf("%v: %s", err, &out)
+	}
+	if want := "member context/" + members[1].Name() + ": Deployment.apps is Forbidden ("; !strings.Contains(errOut.String(), want) {
+		t.Errorf("no %q in %q", want, &errOut)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/policies"
 )
 
 // policyInput are the flags that say which policies are evaluated, and on what.
@@ -59,7 +60,8 @@ func (in *policyInput) load(stderr io.Writer) (*bundle, error) {
 	return bindPolicies(set, in.bindings, in.only, stderr)
 }
 
-// readPolicies loads the policies in directories.
+// readPolicies loads the policies in directories, or those that come with federator
+// when there is none.
 func readPolicies(dirs []string) (*policy.Set, error) {
 	sources, err := readSources(dirs)
 	if err != nil {
@@ -77,7 +79,8 @@ func readPolicies(dirs []string) (*policy.Set, error) {
 
 func readSources(dirs []string) ([]policy.Source, error) {
 	if len(dirs) == 0 {
-		return nil, errors.New("--policies is required")
+		library, err := policy.ReadSource("policies", policies.FS)
+		return []policy.Source{library}, err
 	}
 	sources := make([]policy.Source, 0, len(dirs))
 	for _, dir := range dirs {

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
+)
+
+const policyExplainHelp = `Say how a verdict on one subject comes about: which rules fired, line by line, what
+was read, from which member and how fresh, and what of it is not known.
+
+SUBJECT is an object as "<member> <kind> <namespace>/<name>", a member, or a key
+of a view as key:<key>. Without --policy all policies that judge it are explained.
+
+  federator policy explain --policies policies/ -f manifests/ --policy federator.network.unique_host \
+      fleet/eu-1 Ingress.networking.k8s.io shop/web
+  federator policy explain --contexts dev,staging key:nginx`
+
+func newPolicyExplainCommand() *cobra.Command {
+	var in policyInput
+	var output string
+	cmd := &cobra.Command{
+		Use:   "explain SUBJECT",
+		Short: "Say how a verdict comes about",
+		Long:  policyExplainHelp,
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return badInput(runPolicyExplain(cmd, &in, strings.Join(args, " "), output))
+		},
+	}
+	in.register(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func runPolicyExplain(cmd *cobra.Command, in *policyInput, text, output string) error {
+	if output != "text" && output != "json" {
+		return fmt.Errorf("--output %q is not text or json", output)
+	}
+	of, err := parseSubject(text)
+	if err != nil {
+		return err
+	}
+	b, err := in.load(cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	fleet, err := in.open(cmd, b)
+	if err != nil {
+		return err
+	}
+	x, err := b.explain(cmd.Context(), fleet, of, in.budget)
+	if err != nil {
+		return err
+	}
+	if output == "json" {
+		return writeJSON(cmd.OutOrStdout(), x)
+	}
+	return x.write(cmd.OutOrStdout())
+}
+
+// parseSubject reads a subject as people write it.
+func parseSubject(s string) (policy.Subject, error) {
+	if key, ok := strings.CutPrefix(s, "key:"); ok {
+		return policy.Subject{Key: key}, nil
+	}
+	bad := fmt.Errorf(`%q is not "<member> <kind> <namespace>/<name>", a member <namespace>/<name>, or key:<key>`, s)
+	fields := strings.Fields(s)
+	if len(fields) == 0 || strings.Count(fields[0], "/") != 1 {
+		return policy.Subject{}, bad
+	}
+	switch len(fields) {
+	case 1:
+		return policy.Subject{Ref: aggregate.Ref{Member: fields[0]}}, nil
+	case 3:
+		namespace, name, ok := strings.Cut(fields[2], "/")
+		if !ok {
+			namespace, name = "", fields[2]
+		}
+		if name == "" {
+			return policy.Subject{}, bad
+		}
+		return policy.Subject{Ref: aggregate.Ref{Member: fields[0], Kind: aggregate.Kind(fields[1]), Namespace: namespace, Name: name}}, nil
+	}
+	return policy.Subject{}, bad
+}
+
+// explanations are those of one subject.
+type explanations struct {
+	Subject  policy.Subject       `json:"subject"`
+	Revision aggregate.Revision   `json:"revision"`
+	AsOf     time.Time            `json:"asOf"`
+	Verdicts []policy.Explanation `json:"verdicts"` // by binding
+	Heard    []heard              `json:"heard,omitempty"`
+
+	titles map[string]string // of packages
+}
+
+// heard is when a member last said anything of a kind, of scopes that were read.
+type heard struct {
+	Member string         `json:"member"`
+	Kind   aggregate.Kind `json:"kind"`
+	At     time.Time      `json:"at"`
+}
+
+// explain explains all verdicts of the bundle on a subject.
+func (b *bundle) explain(ctx context.Context, fleet *opened, of policy.Subject, budget time.Duration) (*explanations, error) {
+	opts := b.options(fleet.asOf, budget)
+	state, err := policy.Evaluate(ctx, opts, fleet.Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	x := &explanations{Subject: of, Revision: fleet.revision, AsOf: fleet.asOf, titles: map[string]string{}}
+	for v := range state.About(of) {
+		one, err := policy.Explain(ctx, opts, state, v.Binding, of)
+		if err != nil {
+			return nil, err
+		}
+		x.Verdicts = append(x.Verdicts, *one)
+		x.titles[one.Package] = b.set.Package(one.Package).Title
+		x.hear(fleet, one)
+	}
+	if len(x.Verdicts) == 0 {
+		return nil, b.unjudged(fleet, of)
+	}
+	return x, nil
+}
+
+// unjudged says why nothing judges a subject.
+func (b *bundle) unjudged(fleet *opened, of policy.Subject) error {
+	if of.Ref.Member != "" {
+		if _, ok := fleet.Member(of.Ref.Member); !ok {
+			return fmt.Errorf("there is no member %q", of.Ref.Member)
+		}
+	}
+	if of.Ref.Kind != "" {
+		if _, ok := fleet.Get(of.Ref); !ok {
+			info, _ := fleet.Scope(of.Ref.Member, of.Ref.Kind)
+			return fmt.Errorf("there is no object %s: the kind is %s there", of.Ref, because(info.Status.State.String(), info.Status.Reason))
+		}
+	}
+	return fmt.Errorf("none of the policies judges %s", of)
+}
+
+func (x *explanations) hear(fleet *opened, one *policy.Explanation) {
+	for _, r := range one.Reads {
+		for _, s := range r.Scopes {
+			h := heard{s.Member, s.Kind, fleet.heard(s.Member, s.Kind)}
+			if !h.At.IsZero() && !slices.Contains(x.Heard, h) {
+				x.Heard = append(x.Heard, h)
+			}
+		}
+	}
+}
+
+// freshness says how old what is known of a scope is, "" when nobody knows.
+func (x *explanations) freshness(s policy.ReadScope) string {
+	for _, h := range x.Heard {
+		if h.Member == s.Member && h.Kind == s.Kind {
+			return fmt.Sprintf("heard of %s before", x.AsOf.Sub(h.At).Round(time.Millisecond))
+		}
+	}
+	return ""
+}
+
+// write writes the explanations for people.
+func (x *explanations) write(w io.Writer) error {
+	p := &page{}
+	p.line("%s, at revision %d as of %s", x.Subject, x.Revision, x.AsOf.UTC().Format(time.RFC3339))
+	for i := range x.Verdicts {
+		x.verdict(p, &x.Verdicts[i], colored(w))
+	}
+	_, err := w.Write(p.Bytes())
+	return err
+}

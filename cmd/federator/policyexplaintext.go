@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+// page is text for people. What members say in it steers no terminal.
+type page struct{ bytes.Buffer }
+
+func (p *page) line(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	indent := len(text) - len(strings.TrimLeft(text, " "))
+	p.WriteString(strings.TrimRight(text[:indent]+printable(text), " ") + "\n")
+}
+
+func (x *explanations) verdict(p *page, one *policy.Explanation, color bool) {
+	v := &one.Verdict
+	p.line("")
+	name := one.Package
+	if v.Binding != one.Package {
+		name += " (binding " + v.Binding + ")"
+	}
+	p.line("%s: %s", name, x.titles[one.Package])
+	p.line("  verdict: %s, %s", v.State, plural(len(v.Violations), "violation", "violations"))
+	if v.Message != "" {
+		p.line("    %s", v.Message)
+	}
+	for _, found := range v.Violations {
+		p.line("    %s", found.Msg)
+		if found.Exempt != "" {
+			p.line("      exempt: %s", found.Exempt)
+		}
+		if len(found.Details) > 0 {
+			p.line("      details: %s", found.Details)
+		}
+		if found.Remedy != nil {
+			p.line("      remedy: %s %s", found.Remedy.Action, found.Remedy.Target)
+		}
+	}
+	for _, g := range v.Gaps {
+		p.line("    not known: %s of %s is %s", g.Kind, g.Member, g.State)
+	}
+	if one.Repeated != nil {
+		p.line("  evaluated again: %s, %s", one.Repeated.State, because(plural(len(one.Repeated.Violations), "violation", "violations"), one.Repeated.Message))
+	}
+	p.line("  input: %d bytes", len(one.Input))
+	x.lines(p, one, color)
+	x.reads(p, one)
+}
+
+// lines writes what became of each line that was evaluated.
+func (x *explanations) lines(p *page, one *policy.Explanation, color bool) {
+	p.line("")
+	file := ""
+	var t *table
+	flush := func() {
+		if t != nil {
+			p.indented(t.render(color))
+		}
+	}
+	for _, l := range one.Lines {
+		if l.File != file {
+			flush()
+			file = l.File
+			p.line("  %s", file)
+			t = newTable("LINE", "EVALUATED", "HELD", "TEXT")
+		}
+		text, c := "  "+l.Text, green
+		if l.Rule {
+			text = l.Text
+		}
+		if l.Held == 0 {
+			c = red
+		}
+		t.row(cell{text: strconv.Itoa(l.Row), right: true}, cell{text: strconv.Itoa(l.Evaluated), right: true},
+			cell{text: strconv.Itoa(l.Held), right: true, color: c}, cell{text: text})
+	}
+	flush()
+}
+
+func (p *page) indented(text []byte) {
+	for line := range strings.Lines(string(text)) {
+		p.WriteString("    " + strings.TrimRight(line, " \n") + "\n")
+	}
+}
+
+// maxShown is how many objects, or complete scopes, of one read are written.
+const maxShown = 20
+
+// reads writes what was read, from where, and how fresh.
+func (x *explanations) reads(p *page, one *policy.Explanation) {
+	p.line("")
+	p.line("  read")
+	for _, r := range one.Reads {
+		found := ""
+		switch {
+		case !r.Found:
+			found = "  not there"
+		case r.Bytes > 0:
+			found = fmt.Sprintf("  %d bytes", r.Bytes)
+		}
+		p.line("    %s%s", r.Path, found)
+		for i, o := range r.Objects {
+			if i == maxShown {
+				p.line("      and %d more objects", len(r.Objects)+r.More-i)
+				break
+			}
+			p.line("      %s  resourceVersion %s, revision %d", o.Ref, o.ResourceVersion, o.Revision)
+		}
+		for i, s := range r.Scopes {
+			if i >= maxShown && s.State.Complete() {
+				p.line("      and %d more scopes", len(r.Scopes)+r.Others-i)
+				break
+			}
+			text := because(fmt.Sprintf("%s of %s is %s", s.Kind, s.Member, s.State), s.Reason)
+			if fresh := x.freshness(s); fresh != "" {
+				text += ", " + fresh
+			}
+			p.line("      %s", text)
+		}
+	}
+}
