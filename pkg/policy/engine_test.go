@@ -101,7 +101,7 @@ func TestManyGoroutinesGiveWhatOneGives(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
 		for range 50 {
-			mustDo(t, w, randomOp(r))
+			mustDo(t, w, small.op(r))
 		}
 		batch, _ := cursor.Poll()
 		for _, e := range []*policy.Engine{many, one} {

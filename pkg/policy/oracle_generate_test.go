@@ -252,7 +252,7 @@ func TestTheEngineEqualsAFullEvaluationOfGeneratedPolicies(t *testing.T) {
 	}
 	var mu sync.Mutex
 	known := map[uint64]made{}
-	playAll(t, 4000, func(seed uint64) ([]policySet, []*oracle) {
+	small.playAll(t, 4000, func(seed uint64) ([]policySet, []*oracle) {
 		mu.Lock()
 		defer mu.Unlock()
 		m, ok := known[seed/perSet]

@@ -17,6 +17,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -65,7 +66,7 @@ func randomSelector(r *rand.Rand) policy.MemberSelector {
 }
 
 // randomBinding returns a binding of a package.
-func randomBinding(r *rand.Rand, pkg *policy.Package) policy.Binding {
+func (l *land) binding(r *rand.Rand, pkg *policy.Package) policy.Binding {
 	b := policy.Binding{Name: pkg.Name, Package: pkg.Name, Members: randomSelector(r), Visibility: randomSelector(r)}
 	if r.IntN(5) == 0 {
 		s := randomSelector(r)
@@ -89,28 +90,24 @@ func randomBinding(r *rand.Rand, pkg *policy.Package) policy.Binding {
 		}
 		b.Exemptions = []policy.Exemption{e}
 	}
-	if p := pkg.Parameters; p != nil && r.IntN(2) == 0 {
-		for _, parameters := range []map[string]any{{"max": r.IntN(4)}, {"budget": r.IntN(8)}, {"home": pick(r, worldMembers...)}} {
-			if _, problems := p.Resolve(parameters); len(problems) == 0 {
-				b.Parameters = parameters
-			}
-		}
+	if _, required := pkg.Parameters.Resolve(nil); len(required) > 0 || pkg.Parameters != nil && r.IntN(2) == 0 {
+		b.Parameters = l.parameters(r, pkg)
 	}
 	return b
 }
 
-// chosen are the policies that a history is about, so that it is quick.
-func randomBindings(r *rand.Rand, set *policy.Set, chosen []string) []policy.Binding {
+// bindings bind the policies that a history is about: some, so that it is quick.
+func (l *land) bindings(r *rand.Rand, set *policy.Set, chosen []string) []policy.Binding {
 	var bindings []policy.Binding
 	for _, name := range chosen {
 		pkg := set.Package(name)
 		if pkg == nil || r.IntN(6) == 0 {
 			continue
 		}
-		b := randomBinding(r, pkg)
+		b := l.binding(r, pkg)
 		bindings = append(bindings, b)
 		if r.IntN(6) == 0 {
-			b = randomBinding(r, pkg)
+			b = l.binding(r, pkg)
 			b.Name += ".again"
 			bindings = append(bindings, b)
 		}
@@ -118,26 +115,26 @@ func randomBindings(r *rand.Rand, set *policy.Set, chosen []string) []policy.Bin
 	return bindings
 }
 
-func randomHistory(seed uint64, sets []policySet) *history {
+func (l *land) history(seed uint64, sets []policySet) *history {
 	r := rand.New(rand.NewPCG(seed, 0))
 	h := &history{Seed: seed}
 	at := r.IntN(len(sets))
 	var chosen []string
 	for _, p := range sets[at].set.Packages {
-		chosen = append(chosen, p.Name)
+		if len(l.packages) == 0 || slices.Contains(l.packages, p.Name) {
+			chosen = append(chosen, p.Name)
+		}
 	}
 	r.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
 	chosen = chosen[:min(len(chosen), 2+r.IntN(3))]
-	h.Steps = append(h.Steps, step{Ops: populate(r), Configure: true, Set: at, Bindings: randomBindings(r, sets[at].set, chosen)})
+	h.Steps = append(h.Steps, step{Ops: l.populate(r), Configure: true, Set: at, Bindings: l.bindings(r, sets[at].set, chosen)})
 	for range 2 + r.IntN(6) {
 		var s step
 		for range 1 + r.IntN(3) {
-			o := randomOp(r)
+			o := l.op(r)
 			s.Ops = append(s.Ops, o)
 			if o.Do == "join" { // with what a member has
-				for _, kind := range worldKinds {
-					s.Ops = append(s.Ops, op{Do: "reopen", Member: o.Member, Kind: kind, Version: heldVersion(kind), State: worldStates[0]})
-				}
+				s.Ops = append(s.Ops, l.open(o.Member, func() aggregate.State { return aggregate.Synced })...)
 			}
 		}
 		switch r.IntN(12) {
@@ -145,7 +142,7 @@ func randomHistory(seed uint64, sets []policySet) *history {
 			if len(sets) == 3 { // variants of one
 				at = r.IntN(len(sets))
 			}
-			s.Configure, s.Set, s.Bindings = true, at, randomBindings(r, sets[at].set, chosen)
+			s.Configure, s.Set, s.Bindings = true, at, l.bindings(r, sets[at].set, chosen)
 		case 1:
 			s.Reset = true
 		}
@@ -394,7 +391,7 @@ func number(t *testing.T, name string, def int) int {
 
 // playAll plays random histories in parallel. FEDERATOR_HISTORIES is how many,
 // FEDERATOR_SEED plays one of them.
-func playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySet, []*oracle)) {
+func (l *land) playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySet, []*oracle)) {
 	t.Helper()
 	n = number(t, "FEDERATOR_HISTORIES", n)
 	base := rand.Uint64N(1 << 40)
@@ -415,7 +412,7 @@ func playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySet, []*orac
 				if sets == nil {
 					continue
 				}
-				h := randomHistory(seed, sets)
+				h := l.history(seed, sets)
 				play := func(h *history) error { return h.play(t.Context(), sets, oracles, &seen) }
 				if err := play(h); err != nil {
 					least := shrink(h, func(h *history) bool { return errors.Is(play(h), errDiffers) })
@@ -469,5 +466,5 @@ func TestTheEngineEqualsAFullEvaluation(t *testing.T) {
 		}
 		oracles = append(oracles, o)
 	}
-	playAll(t, 2000, func(uint64) ([]policySet, []*oracle) { return sets, oracles })
+	small.playAll(t, 3000, func(uint64) ([]policySet, []*oracle) { return sets, oracles })
 }

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 )
 
 // world is an index that a history writes.
@@ -32,13 +34,14 @@ func newWorld() (*world, error) {
 type op struct {
 	Do      string // put, delete, join, leave, relabel, status, reopen
 	Member  string
-	Kind    aggregate.Kind `json:",omitempty"`
-	NS      string         `json:",omitempty"`
-	Name    string         `json:",omitempty"`
-	UID     int            `json:",omitempty"`
-	Object  map[string]any `json:",omitempty"` // without what the op says
-	Version string         `json:",omitempty"` // API version of reopen, or of the member
-	Region  string         `json:",omitempty"`
+	Kind    aggregate.Kind    `json:",omitempty"`
+	NS      string            `json:",omitempty"`
+	Name    string            `json:",omitempty"`
+	UID     int               `json:",omitempty"`
+	Object  map[string]any    `json:",omitempty"` // without what the op says
+	Version string            `json:",omitempty"` // API version of reopen, or of the member
+	Labels  map[string]string `json:",omitempty"` // of the member
+	APIs    []string          `json:",omitempty"` // of the member
 	State   aggregate.State
 }
 
@@ -60,9 +63,9 @@ func canonical(v any) ([]byte, error) {
 }
 
 func (w *world) member(o op) aggregate.Member {
-	m := aggregate.Member{Name: o.Member, UID: fmt.Sprintf("%s-%d", o.Member, o.UID), Version: o.Version, APIs: []string{"apps/" + o.Version, "v1"}}
-	if o.Region != "" {
-		m.Labels = []aggregate.Label{{Key: "region", Value: o.Region}}
+	m := aggregate.Member{Name: o.Member, UID: fmt.Sprintf("%s-%d", o.Member, o.UID), Version: o.Version, APIs: o.APIs}
+	for _, k := range slices.Sorted(maps.Keys(o.Labels)) {
+		m.Labels = append(m.Labels, aggregate.Label{Key: k, Value: o.Labels[k]})
 	}
 	return m
 }
@@ -166,14 +169,18 @@ func (w *world) item(scope *aggregate.Scope, ref aggregate.Ref) (aggregate.Item,
 	object := map[string]any{"apiVersion": info.Version, "kind": kind, "metadata": meta}
 	var labels []aggregate.Label
 	for k, v := range held["object"].(map[string]any) { //nolint:forcetypeassert // do put it there.
-		if k == "labels" {
-			meta["labels"] = v
-			for key, value := range v.(map[string]any) { //nolint:forcetypeassert // Labels are made so.
-				labels = append(labels, aggregate.Label{Key: key, Value: fmt.Sprint(value)})
-			}
+		if k != "metadata" {
+			object[k] = v
 			continue
 		}
-		object[k] = v
+		more, _ := v.(map[string]any)
+		for k, v := range more {
+			meta[k] = v
+		}
+		set, _ := more["labels"].(map[string]any)
+		for key, value := range set {
+			labels = append(labels, aggregate.Label{Key: key, Value: fmt.Sprint(value)})
+		}
 	}
 	slices.SortFunc(labels, func(a, b aggregate.Label) int { return bytes.Compare([]byte(a.Key), []byte(b.Key)) })
 	body, err := canonical(object)
@@ -183,7 +190,18 @@ func (w *world) item(scope *aggregate.Scope, ref aggregate.Ref) (aggregate.Item,
 	}), err
 }
 
-// Where histories take place.
+// land is where histories take place.
+type land struct {
+	kinds    []aggregate.Kind
+	packages []string                  // that are bound; nil: all
+	versions map[aggregate.Kind]string // API versions that scopes are mostly held at
+	// object returns an object of a kind without what an op says of it.
+	object func(r *rand.Rand, kind aggregate.Kind) (namespace, name string, object map[string]any)
+	// member says what may be known of a member.
+	member     func(r *rand.Rand, o *op)
+	parameters func(r *rand.Rand, pkg *policy.Package) map[string]any
+}
+
 var (
 	worldMembers = []string{"fleet/a", "fleet/b", "fleet/c"}
 	worldKinds   = []aggregate.Kind{"Deployment.apps", "Ingress.networking.k8s.io", "Namespace", "PodDisruptionBudget.policy"}
@@ -191,11 +209,20 @@ var (
 		aggregate.Synced, aggregate.Synced, aggregate.Synced, aggregate.Unknown, aggregate.NotServed, aggregate.Forbidden,
 		aggregate.Syncing, aggregate.Partial, aggregate.Stale, aggregate.OverBudget,
 	}
+	// small is a land whose objects are so alike that one policy fits every kind.
+	small = &land{kinds: worldKinds, versions: heldVersions(worldKinds), object: smallObject, member: smallMember, parameters: smallParameters}
 )
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// heldVersion is the API version of a kind that scopes are mostly held at.
+func heldVersions(kinds []aggregate.Kind) map[aggregate.Kind]string {
+	versions := map[aggregate.Kind]string{}
+	for _, kind := range kinds {
+		versions[kind] = heldVersion(kind)
+	}
+	return versions
+}
+
 func heldVersion(kind aggregate.Kind) string {
 	if _, group := kind.Split(); group != "" {
 		return group + "/v1"
@@ -203,46 +230,92 @@ func heldVersion(kind aggregate.Kind) string {
 	return "v1"
 }
 
-// randomOp returns something that may happen.
-func randomOp(r *rand.Rand) op {
-	o := op{Member: pick(r, worldMembers...), Kind: pick(r, worldKinds...)}
+// op returns something that may happen.
+func (l *land) op(r *rand.Rand) op {
+	o := op{Member: pick(r, worldMembers...), Kind: pick(r, l.kinds...)}
 	switch r.IntN(20) {
 	case 0:
-		o.Do, o.Kind, o.UID, o.Region, o.Version = "join", "", r.IntN(1000), pick(r, "", "eu", "us"), pick(r, "v1.35.0", "v1.36.3")
+		o.Do, o.Kind, o.UID = "join", "", r.IntN(1000)
+		l.member(r, &o)
 	case 1:
 		o.Do, o.Kind = "leave", ""
 	case 2:
-		o.Do, o.Kind, o.Region, o.Version = "relabel", "", pick(r, "", "eu", "us"), pick(r, "v1.35.0", "v1.36.3")
+		o.Do, o.Kind = "relabel", ""
+		l.member(r, &o)
 	case 3, 4:
 		o.Do, o.State = "status", pick(r, worldStates...)
 	case 5:
-		o.Do, o.State, o.Version = "reopen", pick(r, aggregate.Synced, aggregate.Synced, aggregate.Partial), heldVersion(o.Kind)
+		o.Do, o.State, o.Version = "reopen", pick(r, aggregate.Synced, aggregate.Synced, aggregate.Partial), l.versions[o.Kind]
 		if r.IntN(4) == 0 {
 			o.Version += "beta1"
 		}
 	case 6, 7, 8:
 		o.Do = "delete"
-		o.NS, o.Name = randomName(r, o.Kind)
+		o.NS, o.Name, _ = l.object(r, o.Kind)
 	default:
-		o.Do, o.UID, o.Object = "put", r.IntN(2), randomObject(r, o.Kind)
-		o.NS, o.Name = randomName(r, o.Kind)
+		o.Do, o.UID = "put", r.IntN(2)
+		o.NS, o.Name, o.Object = l.object(r, o.Kind)
 	}
 	return o
 }
 
-func randomName(r *rand.Rand, kind aggregate.Kind) (namespace, name string) {
-	if kind == "Namespace" {
-		return "", pick(r, "shop", "pay")
+// populate lets the fleet begin with some members and all of their scopes.
+func (l *land) populate(r *rand.Rand) []op {
+	var ops []op
+	for _, m := range worldMembers {
+		join := op{Do: "join", Member: m, UID: 1}
+		l.member(r, &join)
+		ops = append(ops, join)
+		ops = append(ops, l.open(m, func() aggregate.State {
+			if r.IntN(20) == 0 {
+				return pick(r, worldStates...)
+			}
+			return aggregate.Synced
+		})...)
 	}
-	return pick(r, "shop", "shop", "pay"), pick(r, "web", "db")
+	for range r.IntN(14) {
+		o := op{Do: "put", Member: pick(r, worldMembers...), Kind: pick(r, l.kinds...)}
+		o.NS, o.Name, o.Object = l.object(r, o.Kind)
+		ops = append(ops, o)
+	}
+	return ops
 }
 
-// randomObject returns what an object of a kind has beside its name. All specs
-// share their fields, so that one policy fits every kind.
-func randomObject(r *rand.Rand, kind aggregate.Kind) map[string]any {
-	object := map[string]any{}
+// open opens all scopes of a member.
+func (l *land) open(member string, state func() aggregate.State) []op {
+	var ops []op
+	for _, kind := range l.kinds {
+		ops = append(ops, op{Do: "reopen", Member: member, Kind: kind, Version: l.versions[kind], State: state()})
+	}
+	return ops
+}
+
+func smallMember(r *rand.Rand, o *op) {
+	o.Version = pick(r, "v1.35.0", "v1.36.3")
+	o.APIs = []string{"apps/" + o.Version, "v1"}
+	if region := pick(r, "", "eu", "us"); region != "" {
+		o.Labels = map[string]string{"region": region}
+	}
+}
+
+func smallParameters(r *rand.Rand, pkg *policy.Package) map[string]any {
+	for _, parameters := range []map[string]any{{"max": r.IntN(4)}, {"budget": r.IntN(8)}, {"home": pick(r, worldMembers...)}} {
+		if _, problems := pkg.Parameters.Resolve(parameters); len(problems) == 0 {
+			return parameters
+		}
+	}
+	return nil
+}
+
+func smallObject(r *rand.Rand, kind aggregate.Kind) (namespace, name string, object map[string]any) {
+	if kind == "Namespace" {
+		name = pick(r, "shop", "pay")
+	} else {
+		namespace, name = pick(r, "shop", "shop", "pay"), pick(r, "web", "db")
+	}
+	object = map[string]any{}
 	if r.IntN(3) > 0 {
-		object["labels"] = map[string]any{pick(r, "owner", "tier"): pick(r, "shop", "pay")}
+		object["metadata"] = map[string]any{"labels": map[string]any{pick(r, "owner", "tier"): pick(r, "shop", "pay")}}
 	}
 	spec := map[string]any{}
 	if r.IntN(8) > 0 {
@@ -267,27 +340,5 @@ func randomObject(r *rand.Rand, kind aggregate.Kind) map[string]any {
 	if r.IntN(3) == 0 {
 		object["status"] = map[string]any{"ready": r.IntN(5)}
 	}
-	return object
-}
-
-// populate lets the fleet begin with some members and all of their scopes.
-func populate(r *rand.Rand) []op {
-	var ops []op
-	for _, m := range worldMembers {
-		ops = append(ops, op{Do: "join", Member: m, UID: 1, Region: pick(r, "", "eu", "us"), Version: pick(r, "v1.35.0", "v1.36.3")})
-		for _, kind := range worldKinds {
-			state := aggregate.Synced
-			if r.IntN(20) == 0 {
-				state = pick(r, worldStates...)
-			}
-			ops = append(ops, op{Do: "reopen", Member: m, Kind: kind, Version: heldVersion(kind), State: state})
-		}
-	}
-	for range r.IntN(14) {
-		o := op{Do: "put", Member: pick(r, worldMembers...), Kind: pick(r, worldKinds...)}
-		o.NS, o.Name = randomName(r, o.Kind)
-		o.Object = randomObject(r, o.Kind)
-		ops = append(ops, o)
-	}
-	return ops
+	return namespace, name, object
 }

@@ -25,7 +25,7 @@ func TestExplanationsAgreeWithTheState(t *testing.T) {
 	explained, unknown, violations := 0, 0, 0
 	for seed := range uint64(40) {
 		t.Logf("seed %d", seed)
-		h := randomHistory(seed, sets)
+		h := small.history(seed, sets)
 		first := h.Steps[0]
 		w, err := newWorld()
 		if err != nil {
