@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"federator.dev/federator/test/kube"
 )
 
 func deployment(name string, replicas int, image string) []byte {
@@ -116,5 +118,23 @@ func TestCheckOfAMemberThatHidesAKind(t *testing.T) {
 	}
 	if want := "member context/" + members[1].Name() + ": Deployment.apps is Forbidden ("; !strings.Contains(errOut.String(), want) {
 		t.Errorf("no %q in %q", want, &errOut)
+	}
+}
+
+func TestCheckOfTheClustersOfAHub(t *testing.T) {
+	f := kube.StartTest(t, kube.Options{Members: 1})
+	m := f.Members[0]
+	if err := f.Hub.Register(t.Context(), kube.Cluster{Namespace: "fleet", Name: "eu-1", Labels: map[string]string{"env": "prod"}, Kubeconfig: m.Kubeconfig()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Apply(t.Context(), deployment("single", 1, "nginx:1.28")); err != nil {
+		t.Fatal(err)
+	}
+	bindings := writeFile(t, "bindings.yaml", "bindings:\n- {name: prod, package: test.replicas, members: {labels: {matchLabels: {env: prod}}}}\n")
+	hub := writeFile(t, "hub.kubeconfig", string(f.Hub.Kubeconfig()))
+	r, err := checked(t, "--policies", testPolicies(t), "--bindings", bindings, "--policy", "prod", "--hub", "--hub-kubeconfig", hub,
+		"--config", writeFile(t, "federator.yaml", "network: {allow: [127.0.0.0/8]}\n"), "--give-up-after", "2m")
+	if code(err) != exitFindings || len(r.Results) != 1 || r.Results[0].Subject.path() != "fleet/eu-1/Deployment.apps/default/single" {
+		t.Errorf("%v: %+v", err, r)
 	}
 }
