@@ -288,15 +288,15 @@ func schemaType(s map[string]any) string {
 		name = "any"
 	}
 	for _, bound := range []struct{ key, words string }{
-		{"minimum", "at least"},
-		{"exclusiveMinimum", "more than"},
-		{"maximum", "at most"},
-		{"exclusiveMaximum", "less than"},
-		{"format", "format"},
-		{"pattern", "like"},
+		{"minimum", "at least %v"},
+		{"exclusiveMinimum", "more than %v"},
+		{"maximum", "at most %v"},
+		{"exclusiveMaximum", "less than %v"},
+		{"format", "format %v"},
+		{"pattern", "like `%v`"},
 	} {
 		if x, ok := s[bound.key]; ok {
-			name += ", " + bound.words + " " + strings.Trim(compactJSON(x), `"`)
+			name += ", " + fmt.Sprintf(bound.words, x)
 		}
 	}
 	return name
