@@ -1,0 +1,158 @@
+package remediate
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+type written struct {
+	binding string
+	target  aggregate.Ref
+	at      time.Time
+}
+
+// TestLedgerModel holds the ledger to a plain list of writes.
+func TestLedgerModel(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		fleet := Limit{Count: r.IntN(12)}
+		l := newLedger(fleet, 2*time.Hour)
+		limits := Limits{Window: time.Hour, Policy: Limit{Count: r.IntN(6), Percent: float64(r.IntN(3) * 20)}, Member: Limit{Count: r.IntN(4), Percent: float64(r.IntN(2) * 30)}, PerMinute: r.IntN(4)}
+		of := Denominators{Total: 10, Members: map[string]int{"m0": 4, "m1": 6}}
+		var list []written
+		now := time.Unix(0, 0)
+		for range 60 {
+			now = now.Add(time.Duration(r.IntN(900)) * time.Second)
+			binding := fmt.Sprint("b", r.IntN(2))
+			target := aggregate.Ref{Member: fmt.Sprint("m", r.IntN(2)), Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(5))}
+			switch r.IntN(8) {
+			case 0:
+				l.forget(binding)
+				kept := list[:0:0]
+				for _, w := range list {
+					if w.binding != binding {
+						kept = append(kept, w)
+					}
+				}
+				list = kept
+			case 1:
+				l.prune(now, func(string) time.Duration { return limits.Window })
+			default:
+				l.note(binding, target, now)
+				list = append(list, written{binding, target, now})
+			}
+			pending := []aggregate.Ref{{Member: "m0", Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(8))}, {Member: "m1", Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(8))}}[:r.IntN(3)]
+			_, err := l.check(binding, limits, of, pending, now)
+			if want := overByHand(list, binding, fleet, limits, of, pending, now); (err != nil) != want {
+				t.Fatalf("seed %d: %v, want over a limit: %v", seed, err, want)
+			}
+			var over *OverLimitError
+			if err != nil && (!errors.As(err, &over) || over.Targets <= over.Most) {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		}
+	}
+}
+
+func overByHand(list []written, binding string, fleet Limit, limits Limits, of Denominators, pending []aggregate.Ref, now time.Time) bool {
+	policy, all := map[aggregate.Ref]bool{}, map[aggregate.Ref]bool{}
+	for _, w := range list {
+		if w.binding == binding && now.Sub(w.at) < limits.Window {
+			policy[w.target], all[w.target] = true, true
+		}
+		if now.Sub(w.at) < 2*time.Hour {
+			all[w.target] = true
+		}
+	}
+	for _, target := range pending {
+		policy[target], all[target] = true, true
+	}
+	over := !limits.Policy.unlimited() && len(policy) > limits.Policy.most(of.Total)
+	for member, n := range of.Members {
+		affected := 0
+		for target := range policy {
+			if target.Member == member {
+				affected++
+			}
+		}
+		over = over || affected > 0 && !limits.Member.unlimited() && affected > limits.Member.most(n)
+	}
+	return over || !fleet.unlimited() && len(all) > fleet.most(of.Total)
+}
+
+func TestLimitsOfCountAndPercent(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		limit Limit
+		of    int
+		want  int
+	}{
+		{Limit{Count: 5}, 1000, 5},
+		{Limit{Percent: 10}, 1000, 100},
+		{Limit{Percent: 10}, 5, 1}, // never none: a fleet of five must be correctable
+		{Limit{Count: 5, Percent: 10}, 1000, 5},
+		{Limit{Count: 50, Percent: 10}, 100, 10},
+		{Limit{Percent: 100}, 7, 7},
+	} {
+		if got := c.limit.most(c.of); got != c.want {
+			t.Errorf("%+v of %d allows %d, want %d", c.limit, c.of, got, c.want)
+		}
+	}
+	for _, l := range []Limits{{Policy: Limit{Count: -1}}, {Member: Limit{Percent: 101}}, {Window: -1}, {PerMinute: -1}} {
+		if l.validate() == nil {
+			t.Errorf("%+v is accepted", l)
+		}
+	}
+}
+
+func TestWritesToAMemberAreSpacedOut(t *testing.T) {
+	t.Parallel()
+	l := newLedger(Limit{}, time.Hour)
+	start := time.Unix(1000, 0)
+	for i := range 3 {
+		at := start.Add(time.Duration(i) * 10 * time.Second)
+		if soon := l.soon("b", "m", 3, at); !soon.Equal(at) {
+			t.Errorf("write %d must wait until %v", i, soon)
+		}
+		l.note("b", aggregate.Ref{Member: "m", Name: fmt.Sprint(i)}, at)
+	}
+	if soon := l.soon("b", "m", 3, start.Add(30*time.Second)); !soon.Equal(start.Add(time.Minute)) {
+		t.Errorf("the fourth may write at %v, want a minute after the first", soon)
+	}
+	if now := start.Add(30 * time.Second); !l.soon("b", "other", 3, now).Equal(now) || !l.soon("c", "m", 3, now).Equal(now) {
+		t.Error("another member or binding waits as well")
+	}
+}
+
+func TestWhatIsProtected(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ref         aggregate.Ref
+		annotations map[string]string
+		want        bool
+	}{
+		{aggregate.Ref{Kind: "ClusterRole.rbac.authorization.k8s.io", Name: "x"}, nil, true},
+		{aggregate.Ref{Kind: "ValidatingWebhookConfiguration.admissionregistration.k8s.io", Name: "x"}, nil, true},
+		{aggregate.Ref{Kind: "CustomResourceDefinition.apiextensions.k8s.io", Name: "x"}, nil, true},
+		{aggregate.Ref{Kind: "APIService.apiregistration.k8s.io", Name: "x"}, nil, true},
+		{aggregate.Ref{Kind: "Namespace", Name: "shop"}, nil, true},
+		{aggregate.Ref{Kind: "ConfigMap", Namespace: "kube-system", Name: "coredns"}, nil, true},
+		{aggregate.Ref{Kind: "FleetPolicy.federator.dev", Name: "x"}, nil, true},
+		{aggregate.Ref{Kind: "Cluster.cluster.x-k8s.io", Namespace: "a", Name: "x"}, nil, true},
+		{aggregate.Ref{Kind: "MachineDeployment.infrastructure.cluster.x-k8s.io", Namespace: "a", Name: "x"}, nil, true},
+		{aggregate.Ref{Kind: "ConfigMap", Namespace: "shop", Name: "x"}, map[string]string{ProtectAnnotation: ""}, true},
+		{aggregate.Ref{Kind: "ConfigMap", Namespace: "shop", Name: "x"}, map[string]string{"other": "x"}, false},
+		{aggregate.Ref{Kind: "Namespace.example.com", Name: "x"}, nil, false},
+		{aggregate.Ref{Kind: "Deployment.apps", Namespace: "shop", Name: "web"}, nil, false},
+	} {
+		if got := Protected(c.ref, c.annotations); (got != "") != c.want {
+			t.Errorf("%s: %q, want protected: %v", c.ref, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package remediate
+
+import (
+	"strings"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Annotations that federator reads and writes on members' objects.
+const (
+	// ProtectAnnotation keeps federator from writing an object, whatever its value.
+	ProtectAnnotation = "federator.dev/protect"
+	// ActionAnnotation names the Action that wrote an object last.
+	ActionAnnotation = "federator.dev/action"
+	// redactedAnnotation marks objects in the index whose values have been cut.
+	redactedAnnotation = "federator.dev/redacted"
+)
+
+// protectedGroups are API groups of which nothing is ever written: what decides who
+// may do what, what members' API servers serve, and what manages the fleet.
+var protectedGroups = map[string]string{
+	"rbac.authorization.k8s.io":    "RBAC",
+	"admissionregistration.k8s.io": "admission webhooks and policies",
+	"apiextensions.k8s.io":         "CustomResourceDefinitions",
+	"apiregistration.k8s.io":       "APIServices",
+	"authentication.k8s.io":        "reviews",
+	"authorization.k8s.io":         "reviews",
+	"certificates.k8s.io":          "certificates of the cluster",
+	"federator.dev":                "federator's own objects",
+}
+
+// Protected returns why a target is never written, or "".
+func Protected(target aggregate.Ref, annotations map[string]string) string {
+	kind, group := target.Kind.Split()
+	if what, ok := protectedGroups[group]; ok {
+		return what + " are protected"
+	}
+	_, marked := annotations[ProtectAnnotation]
+	switch {
+	case group == "cluster.x-k8s.io" || strings.HasSuffix(group, ".cluster.x-k8s.io"):
+		return "Cluster API's objects are protected"
+	case kind == "Namespace" && group == "":
+		return "Namespaces are protected"
+	case target.Namespace == "kube-system":
+		return "kube-system is protected"
+	case marked:
+		return "it is annotated " + ProtectAnnotation
+	}
+	return ""
+}
