@@ -119,15 +119,21 @@ func bindPolicies(set *policy.Set, file string, only []string, stderr io.Writer)
 	}
 	own, warnings := policy.DefaultBindings(set, bindings)
 	bindings = append(bindings, own...)
-	for _, name := range only {
-		if set.Package(name) == nil && !slices.ContainsFunc(bindings, func(b policy.Binding) bool { return b.Name == name }) {
-			return nil, fmt.Errorf("--policy %q is neither a package nor a binding", name)
-		}
-	}
 	if len(only) > 0 {
+		named := func(b policy.Binding, name string) bool { return b.Name == name || b.Package == name }
+		for _, name := range only {
+			switch {
+			case slices.ContainsFunc(bindings, func(b policy.Binding) bool { return named(b, name) }):
+			case set.Package(name) != nil:
+				return nil, fmt.Errorf("--policy %s cannot be evaluated:\n%w", name, policy.LoadErrors(warnings))
+			default:
+				return nil, fmt.Errorf("--policy %q is neither a package nor a binding", name)
+			}
+		}
 		bindings = slices.DeleteFunc(bindings, func(b policy.Binding) bool {
-			return !slices.Contains(only, b.Name) && !slices.Contains(only, b.Package)
+			return !slices.ContainsFunc(only, func(name string) bool { return named(b, name) })
 		})
+		warnings = nil // of others
 	}
 	if len(bindings) == 0 {
 		return nil, fmt.Errorf("no policy can be evaluated:\n%w", policy.LoadErrors(warnings))
