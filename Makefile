@@ -46,19 +46,24 @@ race: kube ## run the tests of pkg/ and cmd/ with the race detector and invarian
 	go test -race -tags invariants -p $(P) -timeout 30m ./pkg/... ./cmd/...
 
 .PHONY: verify
-verify: $(TOOLS)/golangci-lint ## check format, lint, layering and module files
+verify: $(TOOLS)/golangci-lint ## check format, lint, layering, policies and module files
 	$(TOOLS)/golangci-lint fmt --diff
 	go vet ./...
 	go vet -tags invariants ./pkg/...
 	$(TOOLS)/golangci-lint run --timeout 15m ./...
 	for m in $(MODULES); do (cd $$m && go vet ./... && $(TOOLS)/golangci-lint run --timeout 5m ./...); done
+	go run ./cmd/federator policy fmt --check policies
+	go run ./cmd/federator policy test policies
+	go run ./cmd/federator policy docs --check policies
 	go mod tidy -diff
 	for m in $(MODULES) tools; do (cd $$m && go mod tidy -diff); done
 	go mod verify
 
 .PHONY: fmt
-fmt: $(TOOLS)/golangci-lint ## format the tree
+fmt: $(TOOLS)/golangci-lint ## format the tree, and write what is generated of the policies
 	$(TOOLS)/golangci-lint fmt
+	go run ./cmd/federator policy fmt policies
+	go run ./cmd/federator policy docs --write policies
 
 .PHONY: tools
 tools: $(TOOLS)/golangci-lint ## build the pinned tools into the cache

@@ -104,11 +104,13 @@ func TestPolicyTestSaysWhatFails(t *testing.T) {
 	}{
 		"a Rego test": {
 			"tenancy/owner/owner_test.rego", "== 1 with", "== 3 with",
-			[]string{"FAIL  ", "owner_test.rego:7  test_nobody", "owner_test.rego:9: this does not hold: count(owner.violation) == 3"}, "1 test failed",
+			[]string{"FAIL  ", "owner_test.rego:7  test_nobody", "owner_test.rego:9: this does not hold: count(owner.violation) == 3"},
+			"1 test failed",
 		},
 		"an error of a builtin": {
 			"tenancy/owner/owner.rego", `not input.ref.name in input.parameters.exempt`, `to_number(input.ref.name) < 3`,
-			[]string{"ERROR  ", "test_nobody", "owner.rego:25: eval_builtin_error: to_number: "}, "1 test failed; 1 test could not be evaluated",
+			[]string{"ERROR  ", "test_nobody", "owner.rego:25: eval_builtin_error: to_number: "},
+			"1 test failed; 1 test could not be evaluated",
 		},
 		"a fixture": {
 			"tenancy/owner/owner_fleet.yaml", "there is no owner", "\"no\\eowner\"",

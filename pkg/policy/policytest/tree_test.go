@@ -121,16 +121,6 @@ func run(t *testing.T, tree fstest.MapFS, opts policytest.Options) *policytest.R
 	return r
 }
 
-// one returns the case of a name.
-func one(t *testing.T, r *policytest.Result, name string) policytest.Case {
-	t.Helper()
-	i := slices.IndexFunc(r.Cases, func(c policytest.Case) bool { return c.Name == name })
-	if i < 0 {
-		t.Fatalf("there is no case %q in %+v", name, r.Cases)
-	}
-	return r.Cases[i]
-}
-
 func failures(r *policytest.Result) string {
 	var lines []string
 	for _, c := range r.Cases {
