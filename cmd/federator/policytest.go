@@ -67,7 +67,7 @@ func newPolicyTestCommand() *cobra.Command {
 }
 
 func (o *testOptions) check() (policytest.Options, error) {
-	out := policytest.Options{Coverage: o.coverage || o.threshold > 0, Timeout: o.timeout, Seed: o.seed}
+	out := policytest.Options{Coverage: o.coverage || o.threshold > 0, Print: true, Timeout: o.timeout, Seed: o.seed}
 	switch {
 	case !slices.Contains(testFormats, o.output):
 		return out, fmt.Errorf("--output %q is not %s", o.output, strings.Join(testFormats, ", "))

@@ -29,7 +29,7 @@
 // verdict that is not expected must be Known and clean.
 //
 // Scopes of the kinds that the bound policies name are Synced unless the case says
-// otherwise. Values of Secrets and ConfigMaps are cut, as they are at ingest.
+// otherwise; exemptions have not expired. Values of Secrets and ConfigMaps are cut, as they are at ingest.
 //
 // Each case is evaluated on its whole fleet, and again by an engine that follows
 // the fleet from nothing, change by change, in an order that Options.Seed decides.
@@ -40,6 +40,10 @@
 // they have ended when Run returns.
 //
 // # Trade-offs
+//
+// A tree may be a stranger's: a test is bounded in time and by the builtins' limits,
+// and what it prints is kept only where Options.Print asks for it. How many tests
+// there are only the context bounds.
 //
 // A tree that does not load, or a fixture that is not written right, is an error
 // for all of the tree: what is left would be tests of something else.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -100,7 +101,7 @@ func readFixtures(set *policy.Set, source policy.Source, tree fs.FS) ([]*fixture
 		case strings.HasSuffix(f.Path, "_fleet.yml"), strings.HasSuffix(f.Path, "_fleet.json"):
 			r.add(name, 0, 0, "a fixture's name ends in _fleet.yaml")
 		case strings.HasSuffix(f.Path, "_fleet.yaml"):
-			data, err := fs.ReadFile(tree, f.Path)
+			data, err := readFile(tree, f.Path)
 			if err != nil {
 				return nil, err
 			}
@@ -116,6 +117,16 @@ func readFixtures(set *policy.Set, source policy.Source, tree fs.FS) ([]*fixture
 	return out, nil
 }
 
+// readFile reads a file up to one byte more than a fixture may have.
+func readFile(tree fs.FS, name string) (data []byte, err error) {
+	f, err := tree.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return io.ReadAll(io.LimitReader(f, maxFixture+1))
+}
+
 func (r *reader) add(file string, line, col int, format string, args ...any) {
 	r.bad = append(r.bad, policy.Finding{
 		Code: "fixture", Severity: policy.SeverityError, File: file, Line: line, Col: col, Message: fmt.Sprintf(format, args...),
@@ -125,7 +136,7 @@ func (r *reader) add(file string, line, col int, format string, args ...any) {
 // file reads the cases of one file.
 func (r *reader) file(name string, data []byte) []*fixture {
 	if len(data) > maxFixture {
-		r.add(name, 0, 0, "the file has %d bytes; at most %d are taken", len(data), maxFixture)
+		r.add(name, 0, 0, "the file has more than %d bytes", maxFixture)
 		return nil
 	}
 	var out []*fixture

@@ -150,6 +150,15 @@ func TestFixturesOfOtherNamesAreRefused(t *testing.T) {
 	}
 }
 
+func TestFixturesAreBounded(t *testing.T) {
+	for size, want := range map[int]string{5 << 20: "the file has more than 4194304 bytes", 2 << 20: "at most 1048576 are taken"} {
+		_, err := policytest.Run(t.Context(), with(map[string]string{hostFleetFile: "name: " + strings.Repeat("x", size)}), policytest.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
+
 func TestAFixtureBesideNoPolicyNeedsBindings(t *testing.T) {
 	_, err := policytest.Run(t.Context(), with(map[string]string{"fleets/all_fleet.yaml": "name: x\nmembers: [{name: fleet/a}]\nexpect: []\n"}), policytest.Options{})
 	if err == nil || !strings.Contains(err.Error(), "fleets/all_fleet.yaml:1:1: error: the directory has 0 policies") {

@@ -21,6 +21,7 @@ type Options struct {
 	Name     string         // of the tree: files are reported as Name/path, or as path without one
 	Run      *regexp.Regexp // of Case.ID; nil runs all
 	Coverage bool           // whether Result has it
+	Print    bool           // whether Cases have what tests print, which nothing bounds but Timeout
 	Timeout  time.Duration  // of one Rego test, and of one evaluation of a fixture; 0 means 5 s
 	Seed     uint64         // of the order in which fixtures are replayed; 0 means 1
 	Load     policy.LoadOptions

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -32,7 +32,7 @@ func (r *Result) rego(ctx context.Context, opts Options) error {
 		if opts.Run != nil {
 			filter = opts.Run.String()
 		}
-		results, err := runRego(ctx, r.Set, opts.Timeout, filter, func(t *tester.Runner) {
+		results, err := runRego(ctx, r.Set, opts, filter, func(t *tester.Runner) {
 			if lines != nil {
 				t.SetCoverageQueryTracer(lines).SetCoverageRuns(nil)
 			}
@@ -43,7 +43,7 @@ func (r *Result) rego(ctx context.Context, opts Options) error {
 		for _, t := range results {
 			c := regoCase(t, opts.Timeout)
 			if c.Outcome == Failed && len(t.SubResults) == 0 {
-				if err := pinpoint(ctx, r.Set, opts.Timeout, &c); err != nil {
+				if err := pinpoint(ctx, r.Set, opts, &c); err != nil {
 					return err
 				}
 			}
@@ -74,15 +74,15 @@ func regoTests(set *policy.Set) int {
 }
 
 // runRego runs the tests whose names a filter matches with OPA's runner.
-func runRego(ctx context.Context, set *policy.Set, timeout time.Duration, filter string, configure func(*tester.Runner)) ([]*tester.Result, error) {
+func runRego(ctx context.Context, set *policy.Set, opts Options, filter string, configure func(*tester.Runner)) ([]*tester.Result, error) {
 	modules := maps.Clone(set.Modules)
 	maps.Copy(modules, set.Tests)
 	runner := tester.NewRunner().
-		SetCompiler(ast.NewCompiler().WithCapabilities(limits.Capabilities()).WithEnablePrintStatements(true)).
+		SetCompiler(ast.NewCompiler().WithCapabilities(limits.Capabilities()).WithEnablePrintStatements(opts.Print)).
 		SetModules(modules).
 		RaiseBuiltinErrors(true).
-		CapturePrintOutput(true).
-		SetTimeout(timeout).
+		CapturePrintOutput(opts.Print).
+		SetTimeout(opts.Timeout).
 		Filter(filter)
 	configure(runner)
 	ch, err := runner.RunTests(ctx, nil)
@@ -136,31 +136,46 @@ func regoError(t *tester.Result, timeout time.Duration) Failure {
 }
 
 // pinpoint runs a test that failed once more and finds the expression that did not
-// hold.
-func pinpoint(ctx context.Context, set *policy.Set, timeout time.Duration, c *Case) error {
-	results, err := runRego(ctx, set, timeout, "^"+regexp.QuoteMeta(c.ID)+"$", func(t *tester.Runner) { t.EnableTracing(true) })
+// hold: the last one in the file that failed within the test.
+func pinpoint(ctx context.Context, set *policy.Set, opts Options, c *Case) error {
+	opts.Print = false
+	last := &lastFailure{file: c.File, from: c.Line, to: lastRow(set.Tests[c.File], c.Line)}
+	_, err := runRego(ctx, set, opts, "^"+regexp.QuoteMeta(c.ID)+"$", func(t *tester.Runner) { t.SetCoverageQueryTracer(last) })
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(results, func(t *tester.Result) bool { return t.Location.File == c.File && t.Location.Row == c.Line })
-	if i < 0 {
-		return nil
-	}
-	end := lastRow(set.Tests[c.File], c.Line)
-	var at *ast.Location
-	for _, e := range results[i].Trace {
-		x, ok := e.Node.(*ast.Expr)
-		if e.Op != topdown.FailOp || !ok || x.Location == nil || x.Location.File != c.File || x.Location.Row < c.Line || x.Location.Row > end {
-			continue
-		}
-		if at == nil || cmp.Or(cmp.Compare(x.Location.Row, at.Row), cmp.Compare(x.Location.Col, at.Col)) > 0 {
-			at = x.Location
-		}
-	}
-	if at != nil {
-		c.Failures = []Failure{{File: at.File, Line: at.Row, Message: "this does not hold: " + firstLine(string(at.Text))}}
+	if last.at != nil {
+		c.Failures = []Failure{{File: c.File, Line: last.at.Row, Message: "this does not hold: " + firstLine(string(last.at.Text))}}
 	}
 	return nil
+}
+
+// lastFailure is a tracer that keeps one event, whatever an evaluation takes.
+type lastFailure struct {
+	file     string
+	from, to int // rows
+
+	mu sync.Mutex // tests of one name run at once
+	at *ast.Location
+}
+
+// Enabled implements topdown.QueryTracer.
+func (l *lastFailure) Enabled() bool { return true }
+
+// Config implements topdown.QueryTracer.
+func (l *lastFailure) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
+
+// TraceEvent implements topdown.QueryTracer.
+func (l *lastFailure) TraceEvent(e topdown.Event) {
+	x, ok := e.Node.(*ast.Expr)
+	if e.Op != topdown.FailOp || !ok || x.Location == nil || x.Location.File != l.file || x.Location.Row < l.from || x.Location.Row > l.to {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at == nil || cmp.Or(cmp.Compare(x.Location.Row, l.at.Row), cmp.Compare(x.Location.Col, l.at.Col)) > 0 {
+		l.at = x.Location
+	}
 }
 
 // lastRow is the last row of the rule that begins at a row.

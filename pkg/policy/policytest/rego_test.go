@@ -22,6 +22,7 @@ func TestRegoOutcomes(t *testing.T) {
 		outcome policytest.Outcome
 		failure string // of the case, "" for none
 		output  string
+		timeout time.Duration
 	}{
 		"one that holds": {rules: "test_x if {\n\tcount(data.federator.network.host.violation) == 0 with input as {}\n}\n", outcome: policytest.Passed},
 		"one that does not hold names the line": {
@@ -49,11 +50,11 @@ func TestRegoOutcomes(t *testing.T) {
 		},
 		"one that takes too long": {
 			rules:   "test_x if {\n\tnot loops\n}\n\nloops if {\n\tl := numbers.range(1, 5000)\n\tsome a in l\n\tsome b in l\n\tsome c in l\n\ta + b + c == 0\n}\n",
-			outcome: policytest.Errored, failure: hostTestFile + ":3: the test takes longer than 100ms",
+			outcome: policytest.Errored, failure: hostTestFile + ":3: the test takes longer than 100ms", timeout: 100 * time.Millisecond,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := run(t, with(tests(c.rules)), policytest.Options{Timeout: 100 * time.Millisecond})
+			r := run(t, with(tests(c.rules)), policytest.Options{Print: true, Timeout: c.timeout})
 			if len(r.Cases) != 1 || r.Found != 1 {
 				t.Fatalf("cases %+v of %d, want one", r.Cases, r.Found)
 			}
@@ -65,6 +66,16 @@ func TestRegoOutcomes(t *testing.T) {
 				t.Errorf("failures:\n%s\nwant %s", failures(r), c.failure)
 			}
 		})
+	}
+}
+
+func TestWhatIsPrintedIsKeptOnRequestOnly(t *testing.T) {
+	tree := with(tests("test_x if {\n\tprint(\"seen\", data.federator.network.host.violation) with input as {}\n}\n"))
+	for _, print := range []bool{false, true} {
+		r := run(t, tree, policytest.Options{Print: print})
+		if !r.OK() || (r.Cases[0].Output != "") != print {
+			t.Errorf("Print %v: %+v", print, r.Cases)
+		}
 	}
 }
 
