@@ -138,6 +138,27 @@ func TestCheckOfAMemberThatHidesAKind(t *testing.T) {
 	}
 }
 
+// pinnedPolicy reads a field that only version v1 has; servers prefer v2.
+const pinnedPolicy = `# METADATA
+# title: Targets
+# description: An autoscaler aims at less than 90 %.
+# custom:
+#   severity: medium
+#   kinds: ["HorizontalPodAutoscaler.v1.autoscaling"]
+package test.targets
+
+violation contains {"msg": sprintf("aims at %d %%", [percent])} if {
+	percent := input.object.spec.targetCPUUtilizationPercentage
+	percent >= 90
+}
+`
+
+const autoscaler = `apiVersion: autoscaling/v1
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: default}
+spec: {maxReplicas: 3, targetCPUUtilizationPercentage: 95, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}
+`
+
 func TestCheckOfTheClustersOfAHub(t *testing.T) {
 	f := kube.StartTest(t, kube.Options{Members: 1})
 	m := f.Members[0]
@@ -147,11 +168,22 @@ func TestCheckOfTheClustersOfAHub(t *testing.T) {
 	if err := m.Apply(t.Context(), deployment("single", 1, "nginx:1.28")); err != nil {
 		t.Fatal(err)
 	}
+	if err := m.Apply(t.Context(), []byte(autoscaler)); err != nil {
+		t.Fatal(err)
+	}
 	bindings := writeFile(t, "bindings.yaml", "bindings:\n- {name: prod, package: test.replicas, members: {labels: {matchLabels: {env: prod}}}}\n")
 	hub := writeFile(t, "hub.kubeconfig", string(f.Hub.Kubeconfig()))
-	r, err := checked(t, "--policies", testPolicies(t), "--bindings", bindings, "--policy", "prod", "--hub", "--hub-kubeconfig", hub,
-		"--config", writeFile(t, "federator.yaml", "network: {allow: [127.0.0.0/8]}\n"), "--give-up-after", "2m")
+	live := []string{
+		"--hub", "--hub-kubeconfig", hub, "--config", writeFile(t, "federator.yaml", "network: {allow: [127.0.0.0/8]}\n"), "--give-up-after", "2m",
+	}
+	r, err := checked(t, append([]string{"--policies", testPolicies(t), "--bindings", bindings, "--policy", "prod"}, live...)...)
 	if code(err) != exitFindings || len(r.Results) != 1 || r.Results[0].Subject.path() != "fleet/eu-1/Deployment.apps/default/single" {
 		t.Errorf("%v: %+v", err, r)
+	}
+
+	// Objects are held at the version that a policy pins.
+	r, err = checked(t, append([]string{"--policies", policyTree(t, map[string]string{"targets.rego": pinnedPolicy})}, live...)...)
+	if code(err) != exitFindings || len(r.Results) != 1 || r.Results[0].Message != "aims at 95 %" {
+		t.Errorf("a pinned version: %v: %+v", err, r)
 	}
 }
