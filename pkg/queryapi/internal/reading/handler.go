@@ -86,6 +86,7 @@ type request struct {
 	selector  *selection.Selector
 	resource  *catalog.Resource
 	snapshot  *aggregate.Snapshot
+	after     aggregate.Position // of a list that is continued
 	grants    *access.Grants
 }
 
@@ -192,7 +193,9 @@ func (q *request) at() (*aggregate.Snapshot, error) {
 	s := q.o.Index.Snapshot()
 	want := q.params.Revision
 	switch {
-	case want == 0 || q.params.Continue != "":
+	case q.params.Continue != "":
+		return q.resume(s)
+	case want == 0:
 		return s, nil
 	case want>>32 != s.Revision()>>32:
 		return nil, expired(want)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -27,17 +28,9 @@ type listMeta struct {
 
 // list answers a list of one snapshot.
 func (q *request) list() error {
-	binding := q.binding()
-	var after aggregate.Position
-	if q.params.Continue != "" {
-		var err error
-		if after, err = q.resume(binding); err != nil {
-			return err
-		}
-	}
 	find := selection.Find{
 		Snapshot: q.snapshot, Selector: q.selector, Grants: q.grants,
-		Members: q.members(), Namespace: q.namespace, After: after,
+		Members: q.members(), Namespace: q.namespace, After: q.after,
 	}
 	meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
 	fresh, err := q.freshness(find.Visible())
@@ -49,7 +42,7 @@ func (q *request) list() error {
 	}
 	objects := find.List()
 	if q.params.Limit > 0 {
-		if objects, err = q.page(find, &meta, binding); err != nil {
+		if objects, err = q.page(find, &meta); err != nil {
 			return err
 		}
 	}
@@ -68,28 +61,31 @@ func (m *listMeta) say(fresh []selection.NotSynced) error {
 
 // binding is what a continue token of this list is good for.
 func (q *request) binding() selection.Binding {
-	return selection.Bind(q.caller.User(), q.target.Prefix, q.resource.Resource.String(), q.namespace, q.params.LabelSelector, q.params.FieldSelector)
+	gvr := schema.GroupVersionResource{Group: q.info.APIGroup, Version: q.info.APIVersion, Resource: q.info.Resource}
+	return selection.Bind(q.caller.User(), q.target.Prefix, gvr.String(), q.info.Namespace, q.params.LabelSelector, q.params.FieldSelector)
 }
 
-// resume takes a list up where its token says, on the snapshot it began with.
-func (q *request) resume(binding selection.Binding) (aggregate.Position, error) {
+// resume takes a list up where its token says, and returns the snapshot it
+// began with: what the resource and its members were then counts to its end.
+func (q *request) resume(newest *aggregate.Snapshot) (*aggregate.Snapshot, error) {
+	binding := q.binding()
 	token, err := q.o.Sealer.Open(binding, q.params.Continue)
 	if err != nil {
-		return aggregate.Position{}, err
+		return nil, err
 	}
-	if token.Revision == 0 || token.Revision == q.snapshot.Revision() {
-		return token.After, nil
+	q.after = token.After
+	if token.Revision == 0 || token.Revision == newest.Revision() {
+		return newest, nil
 	}
-	pinned, ok := q.o.Pins.Snapshot(token.Revision, q.snapshot.Revision(), q.o.Now())
+	pinned, ok := q.o.Pins.Snapshot(token.Revision, newest.Revision(), q.o.Now())
 	if !ok {
-		return aggregate.Position{}, q.o.Sealer.Expired(binding, token.After)
+		return nil, q.o.Sealer.Expired(binding, token.After)
 	}
-	q.snapshot = pinned
-	return token.After, nil
+	return pinned, nil
 }
 
 // page takes the first objects, and says in meta whether more follow.
-func (q *request) page(find selection.Find, meta *listMeta, binding selection.Binding) (iter.Seq2[aggregate.Object, error], error) {
+func (q *request) page(find selection.Find, meta *listMeta) (iter.Seq2[aggregate.Object, error], error) {
 	var page []aggregate.Object
 	more := false
 	for o, err := range find.List() {
@@ -105,7 +101,7 @@ func (q *request) page(find selection.Find, meta *listMeta, binding selection.Bi
 	if more {
 		last := page[len(page)-1].Position()
 		q.o.Pins.Pin(q.snapshot, q.o.Index.Snapshot().Revision(), q.o.Now())
-		meta.Continue = q.o.Sealer.Seal(binding, selection.Token{Revision: q.snapshot.Revision(), After: last})
+		meta.Continue = q.o.Sealer.Seal(q.binding(), selection.Token{Revision: q.snapshot.Revision(), After: last})
 		// As an API server, that knows it where nothing is selected.
 		if q.selector.Empty() {
 			find.After = last
