@@ -52,6 +52,9 @@ func (l *local) refs(context.Context) (*refs, error) {
 	if err != nil {
 		return nil, fail(ErrProtocol, "the references: %v", err)
 	}
+	if len(out.names) == 0 {
+		return nil, fail(ErrEmpty, "the repository has no commit")
+	}
 	return out, nil
 }
 
