@@ -91,7 +91,8 @@ func (d Difference) Total() int { return d.Appeared + d.Cleared + d.Changed + d.
 
 // Options are a Manager's. Test is required.
 type Options struct {
-	// Base are policies that are always there, compiled with every source.
+	// Base are policies that are always there, compiled with every source. Names are as
+	// sources'.
 	Base []policy.Source
 	Load policy.LoadOptions
 	// Test runs a candidate's own tests. Findings of severity error refuse it, with
@@ -120,6 +121,11 @@ func (o Options) validate() (Options, error) {
 		return o, errors.New("policysource: options: Test is required")
 	case o.Parallel < 0 || o.MinBackoff < 0 || o.MaxBackoff < 0:
 		return o, errors.New("policysource: options: Parallel, MinBackoff or MaxBackoff is negative")
+	}
+	for _, b := range o.Base {
+		if !label.MatchString(b.Name) { // files are told apart by it
+			return o, fmt.Errorf("policysource: options: base %.80q: %w", b.Name, ErrName)
+		}
 	}
 	if o.Parallel == 0 {
 		o.Parallel = 2

@@ -68,6 +68,21 @@ func TestCredentialsOpenARepositoryUntilTheyAreRevoked(t *testing.T) {
 	}
 }
 
+func TestNothingIsFetchedThatIsKnown(t *testing.T) {
+	root := t.TempDir()
+	hash := commit(t, repo(t, root, "r"), policies)
+	web := must[*git.HTTPS](t)(git.ServeHTTPS(root))
+	defer web.Close()
+	req := checkout.Request{URL: web.URL + "/r", Auth: checkout.Auth{CA: web.CA}, Known: hash}
+	got, err := new(checkout.Client).Fetch(t.Context(), req)
+	if err != nil || !got.Unchanged || got.Remote != hash {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if r := web.Requests(); len(r) != 1 || r[0] != "GET /r/info/refs" {
+		t.Errorf("%v", r)
+	}
+}
+
 func TestSecretsAreInNoErrorAndNoLog(t *testing.T) {
 	root := t.TempDir()
 	commit(t, repo(t, root, "r"), policies)

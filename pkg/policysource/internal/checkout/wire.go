@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/pktline"
@@ -146,6 +145,13 @@ func (w *wire) request(want plumbing.Hash) (*packp.UploadPackRequest, error) {
 	req := packp.NewUploadPackRequest()
 	req.Wants = []plumbing.Hash{want}
 	use := []capability.Capability{capability.OFSDelta, capability.NoProgress}
+	// Without haves these change nothing; some servers answer nobody without them.
+	switch {
+	case w.caps.Supports(capability.MultiACKDetailed):
+		use = append(use, capability.MultiACKDetailed)
+	case w.caps.Supports(capability.MultiACK):
+		use = append(use, capability.MultiACK)
+	}
 	switch {
 	case w.caps.Supports(capability.Sideband64k):
 		use = append(use, capability.Sideband64k)
@@ -156,7 +162,7 @@ func (w *wire) request(want plumbing.Hash) (*packp.UploadPackRequest, error) {
 		use = append(use, capability.Shallow)
 		req.Depth = packp.DepthCommits(1)
 	}
-	for _, c := range slices.Compact(use) {
+	for _, c := range use {
 		if !w.caps.Supports(c) {
 			continue
 		}
