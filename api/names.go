@@ -27,6 +27,27 @@ const (
 	// ProtectKey is the annotation, valued ProtectValue, with which the owner of
 	// an object asks federator never to write it.
 	ProtectKey = GroupName + "/protect"
+
+	// AcknowledgeKey is the annotation on a FleetPolicy that lets it go on after
+	// a halt. Its value is the status.halted.id that somebody has looked at, so
+	// that it says nothing about later halts.
+	AcknowledgeKey = GroupName + "/acknowledge"
+
+	// SyncKey is the annotation on a PolicySource that asks for a look at the
+	// repository now, whenever its value changes; a time serves. The status
+	// repeats the value that was last seen.
+	SyncKey = GroupName + "/sync"
+
+	// PruneKey is the annotation on a PolicySource that allows one commit, whose
+	// full hash is the value, to delete more FleetPolicies than spec.maxPrune.
+	PruneKey = GroupName + "/allow-prune"
+
+	// PolicyKey is the label on an Action with the name of its FleetPolicy.
+	PolicyKey = GroupName + "/policy"
+
+	// SourceKey is the label on a FleetPolicy with the name of the PolicySource
+	// that applied it, and may prune it.
+	SourceKey = GroupName + "/source"
 )
 
 // Values of annotations that are switches.

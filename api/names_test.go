@@ -16,7 +16,10 @@ var qualifiedName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z
 
 func TestKeysAreValidAndDistinct(t *testing.T) {
 	seen := map[string]bool{}
-	for _, key := range []string{api.MemberKey, api.ResourceVersionKey, api.RedactedKey, api.ActionKey, api.ProtectKey} {
+	for _, key := range []string{
+		api.MemberKey, api.ResourceVersionKey, api.RedactedKey, api.ActionKey, api.ProtectKey,
+		api.AcknowledgeKey, api.SyncKey, api.PruneKey, api.PolicyKey, api.SourceKey,
+	} {
 		group, name, ok := strings.Cut(key, "/")
 		if !ok || group != api.GroupName || !qualifiedName.MatchString(name) {
 			t.Errorf("%q is not a key of group %s", key, api.GroupName)

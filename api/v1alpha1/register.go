@@ -1,0 +1,35 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"federator.dev/federator/api"
+)
+
+// Resources of the group, as they are in URLs.
+const (
+	FleetPolicies = "fleetpolicies"
+	PolicySources = "policysources"
+	Actions       = "actions"
+)
+
+// SchemeGroupVersion returns the group and version of the kinds.
+func SchemeGroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: api.GroupName, Version: Version}
+}
+
+// Resource returns a resource of this group and version, such as FleetPolicies.
+func Resource(name string) schema.GroupVersionResource {
+	return SchemeGroupVersion().WithResource(name)
+}
+
+// AddToScheme makes a scheme know the kinds. It never fails; the error is for
+// runtime.SchemeBuilder.
+func AddToScheme(s *runtime.Scheme) error {
+	gv := SchemeGroupVersion()
+	s.AddKnownTypes(gv, &FleetPolicy{}, &FleetPolicyList{}, &PolicySource{}, &PolicySourceList{}, &Action{}, &ActionList{})
+	metav1.AddToGroupVersion(s, gv)
+	return nil
+}
