@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -107,50 +108,104 @@ type exemption struct {
 	reason            string
 }
 
+// misfit is one thing that is wrong with a binding, at a path within it.
+type misfit struct {
+	path string
+	err  error
+}
+
+// compile compiles a binding, or returns the first thing that is wrong with it.
 func (b *Binding) compile() (*selection, error) {
-	s := &selection{kinds: b.Match.Kinds, namespaces: b.Match.Namespaces}
-	fail := func(what string, err error) (*selection, error) {
-		return nil, fmt.Errorf("%w %q: %s: %w", ErrBinding, b.Name, what, err)
+	s, bad := b.check()
+	if len(bad) > 0 {
+		return nil, fmt.Errorf("%w %q: %s: %w", ErrBinding, b.Name, bad[0].path, bad[0].err)
 	}
+	return s, nil
+}
+
+// check compiles a binding, and returns all that is wrong with it.
+func (b *Binding) check() (*selection, []misfit) {
+	c := &checker{}
+	s := &selection{kinds: b.Match.Kinds, namespaces: b.Match.Namespaces}
 	if b.Name == "" {
-		return fail("name", errors.New("required"))
+		c.report("name", errRequired)
 	}
 	switch b.Mode {
 	case "", Observe, DryRun, Enforce:
 	default:
-		return fail("mode", fmt.Errorf("%q is none of Observe, DryRun and Enforce", b.Mode))
+		c.report("mode", fmt.Errorf("%q is none of Observe, DryRun and Enforce", b.Mode))
 	}
-	var err error
-	if s.members, err = b.Members.compile(); err != nil {
-		return fail("members", err)
-	}
-	if s.visibility, err = b.Visibility.compile(); err != nil {
-		return fail("visibility", err)
-	}
+	s.members = c.members("members", &b.Members)
+	s.visibility = c.members("visibility", &b.Visibility)
 	if b.Tolerate != nil {
-		t, err := b.Tolerate.compile()
-		if err != nil {
-			return fail("tolerate", err)
-		}
+		t := c.members("tolerate", b.Tolerate)
 		s.tolerate = &t
 	}
-	if s.labels, err = compileLabels(b.Match.Labels); err != nil {
-		return fail("match.labels", err)
-	}
-	if err := checkPatterns(b.Match.Namespaces); err != nil {
-		return fail("match.namespaces", err)
-	}
+	s.labels = c.labels("match.labels", b.Match.Labels)
+	c.patterns("match.namespaces", b.Match.Namespaces)
 	for i := range b.Exemptions {
-		e, err := b.Exemptions[i].compile()
-		if err != nil {
-			return fail(fmt.Sprintf("exemptions[%d]", i), err)
-		}
-		s.exemptions = append(s.exemptions, e)
+		s.exemptions = append(s.exemptions, c.exemption(fmt.Sprintf("exemptions[%d].", i), &b.Exemptions[i]))
 	}
+	var err error
 	if s.params, err = parameters(b.Parameters); err != nil {
-		return fail("parameters", err)
+		c.report("parameters", err)
 	}
-	return s, nil
+	return s, c.bad
+}
+
+var errRequired = errors.New("required")
+
+// checker compiles the parts of a binding.
+type checker struct{ bad []misfit }
+
+func (c *checker) report(path string, err error) { c.bad = append(c.bad, misfit{path, err}) }
+
+func (c *checker) members(path string, m *MemberSelector) memberSelection {
+	c.patterns(path+".names", m.Names)
+	return memberSelection{names: m.Names, labels: c.labels(path+".labels", m.Labels)}
+}
+
+func (c *checker) exemption(at string, e *Exemption) exemption {
+	if strings.TrimSpace(e.Reason) == "" {
+		c.report(at+"reason", errRequired)
+	}
+	c.patterns(at+"namespaces", e.Namespaces)
+	c.patterns(at+"names", e.Names)
+	return exemption{
+		members: c.members(at+"members", &e.Members), namespaces: e.Namespaces, names: e.Names,
+		labels: c.labels(at+"labels", e.Labels), reason: e.Reason,
+	}
+}
+
+// labels returns nil for a selector of everything.
+func (c *checker) labels(path string, s *metav1.LabelSelector) labels.Selector {
+	if s == nil {
+		return nil
+	}
+	sel, err := metav1.LabelSelectorAsSelector(s)
+	switch {
+	case err != nil:
+		c.report(path, err)
+		return nil
+	case sel.Empty():
+		return nil
+	}
+	return sel
+}
+
+func (c *checker) patterns(path string, list []string) {
+	for i, p := range list {
+		if err := checkPattern(p); err != nil {
+			c.report(fmt.Sprintf("%s[%d]", path, i), err)
+		}
+	}
+}
+
+func checkPattern(pattern string) error {
+	if _, err := path.Match(pattern, ""); err != nil {
+		return fmt.Errorf("%q: %w", pattern, err)
+	}
+	return nil
 }
 
 func parameters(p map[string]any) (*ast.Term, error) {
@@ -166,49 +221,6 @@ func parameters(p map[string]any) (*ast.Term, error) {
 		return nil, err
 	}
 	return ast.NewTerm(v), nil
-}
-
-func (m *MemberSelector) compile() (memberSelection, error) {
-	sel, err := compileLabels(m.Labels)
-	if err == nil {
-		err = checkPatterns(m.Names)
-	}
-	return memberSelection{names: m.Names, labels: sel}, err
-}
-
-func (e *Exemption) compile() (exemption, error) {
-	if e.Reason == "" {
-		return exemption{}, errors.New("reason: required")
-	}
-	members, err := e.Members.compile()
-	if err != nil {
-		return exemption{}, err
-	}
-	if err := checkPatterns(e.Namespaces, e.Names); err != nil {
-		return exemption{}, err
-	}
-	sel, err := compileLabels(e.Labels)
-	return exemption{members: members, namespaces: e.Namespaces, names: e.Names, labels: sel, reason: e.Reason}, err
-}
-
-func compileLabels(s *metav1.LabelSelector) (labels.Selector, error) {
-	if s == nil {
-		return nil, nil //nolint:nilnil // No selector selects everything.
-	}
-	sel, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil || sel.Empty() {
-		return nil, err
-	}
-	return sel, nil
-}
-
-func checkPatterns(lists ...[]string) error {
-	for _, p := range slices.Concat(lists...) {
-		if _, err := path.Match(p, ""); err != nil {
-			return fmt.Errorf("%q: %w", p, err)
-		}
-	}
-	return nil
 }
 
 // matches reports whether one of the patterns fits; none fits everything.

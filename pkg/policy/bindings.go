@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -26,7 +27,11 @@ func ParseBindings(set *Set, file string, data []byte) ([]Binding, error) {
 		bad = append(bad, Finding{Code: "binding", Severity: SeverityError, File: file, Line: p.Line, Col: p.Col, Message: p.Message})
 	}
 	if len(doc.Bindings) > maxBindings {
-		bad = append(bad, Finding{Code: "binding", Severity: SeverityError, File: file, Message: fmt.Sprintf("there are more than %d bindings", maxBindings)})
+		first := lines[fmt.Sprintf("bindings[%d]", maxBindings)]
+		bad = append(bad, Finding{
+			Code: "binding", Severity: SeverityError, File: file, Line: first.Line, Col: first.Col,
+			Message: fmt.Sprintf("there are more than %d bindings", maxBindings),
+		})
 	}
 	if len(bad) > 0 {
 		return nil, bindingErrors(bad)
@@ -138,36 +143,22 @@ func resolve(set *Set, bindings []Binding) ([]Binding, badBindings) {
 		report := func(path, format string, args ...any) {
 			bad = append(bad, badBinding{Finding{Code: "binding", Severity: SeverityError, Message: fmt.Sprintf(format, args...)}, i, path})
 		}
-		if names[b.Name] {
+		if names[b.Name] && b.Name != "" {
 			report("name", "another binding is named %q", b.Name)
 		}
 		names[b.Name] = true
-		p := set.Package(b.Package)
-		if p == nil {
+		if p := set.Package(b.Package); p == nil {
 			report("package", "there is no package %q", b.Package)
-			continue
+		} else {
+			b.fit(p, report)
 		}
-		for j, k := range b.Match.Kinds {
-			if !p.AnyKind && !slices.ContainsFunc(p.Kinds, func(of KindRef) bool { return of.Kind == k }) {
-				report(fmt.Sprintf("match.kinds[%d]", j), "match.kinds has %s, which package %s does not judge", k, p.Name)
-			} else if ref, err := module.ParseKind(string(k)); err != nil || ref != (module.KindRef{Kind: k}) {
-				report(fmt.Sprintf("match.kinds[%d]", j), "match.kinds: %q is no kind, or has a version", k)
+		if _, misfits := b.check(); len(misfits) > 0 {
+			for _, m := range misfits {
+				report(m.path, "%s: %v", m.path, m.err)
 			}
 		}
-		parameters, problems := p.Parameters.Resolve(b.Parameters)
-		for _, problem := range problems {
-			report("parameters", "parameters: %s", problem)
-		}
-		b.Parameters = parameters
 		if b.Mode == "" {
 			b.Mode = Observe
-		}
-		if len(problems) > 0 {
-			continue
-		}
-		if _, err := b.compile(); err != nil {
-			path, message := compileProblem(err)
-			report(path, "%s", message)
 		}
 	}
 	if len(bad) > 0 {
@@ -176,12 +167,44 @@ func resolve(set *Set, bindings []Binding) ([]Binding, badBindings) {
 	return out, nil
 }
 
-// compileProblem takes the path and the message out of an error of compile.
-func compileProblem(err error) (path, message string) {
-	text := strings.TrimPrefix(err.Error(), ErrBinding.Error()+" ")
-	if _, after, ok := strings.Cut(text, `": `); ok {
-		text = after
+// fit holds a binding to its package, and gives its parameters defaults.
+func (b *Binding) fit(p *Package, report func(path, format string, args ...any)) {
+	for j, k := range b.Match.Kinds {
+		at := fmt.Sprintf("match.kinds[%d]", j)
+		if ref, err := module.ParseKind(string(k)); err != nil || ref != (module.KindRef{Kind: k}) {
+			report(at, "match.kinds: %q is no kind, or has a version", k)
+		} else if !p.AnyKind && !slices.ContainsFunc(p.Kinds, func(of KindRef) bool { return of.Kind == k }) {
+			report(at, "match.kinds has %s, which package %s does not judge", k, p.Name)
+		}
 	}
-	path, _, _ = strings.Cut(text, ":")
-	return path, text
+	parameters, problems := p.Parameters.Resolve(b.Parameters)
+	for _, problem := range problems {
+		report("parameters"+parameterPath(problem), "parameters: %s", problem)
+	}
+	if len(problems) == 0 {
+		b.Parameters = parameters
+	}
+}
+
+// parameterPath is the path, below the parameters, of what a validator of JSON
+// schemas found; where it cannot be told, of what it belongs to.
+func parameterPath(problem string) string {
+	field, rest, ok := strings.Cut(problem, ": ")
+	if !ok {
+		return ""
+	}
+	path := ""
+	if field != "(root)" {
+		for step := range strings.SplitSeq(field, ".") {
+			if _, err := strconv.Atoi(step); err == nil {
+				path += "[" + step + "]"
+			} else {
+				path += "." + step
+			}
+		}
+	}
+	if name, ok := strings.CutPrefix(rest, "Additional property "); ok {
+		path += "." + strings.TrimSuffix(name, " is not allowed")
+	}
+	return path
 }

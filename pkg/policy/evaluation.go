@@ -23,17 +23,20 @@ import (
 type query struct {
 	body     ast.Body
 	compiler *ast.Compiler
+	// OPA's rule index reads documents of data whole to choose among rules: it is for
+	// queries that read none.
+	indexing bool
 }
 
 const answer = ast.Var("answer")
 
-func prepare(c *ast.Compiler, path string) (query, error) {
+func prepare(c *ast.Compiler, path string, indexing bool) (query, error) {
 	body, err := ast.ParseBody(string(answer) + " = data." + path)
 	if err != nil {
 		return query{}, err
 	}
 	compiled, err := c.QueryCompiler().Compile(body)
-	return query{body: compiled, compiler: c}, err
+	return query{body: compiled, compiler: c, indexing: indexing}, err
 }
 
 // worker evaluates, one thing at a time. Each goroutine that evaluates has its own.
@@ -127,8 +130,7 @@ func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value
 	start := w.e.opts.Clock()
 	ev.budget = budget{now: w.e.opts.Clock, deadline: start.Add(w.e.opts.Limits.Evaluation), done: ctx.Done()}
 	err = guard(func() error {
-		// The rule index reads documents of data whole to choose among rules.
-		query := topdown.NewQuery(q.body).WithIndexing(false).WithCompiler(q.compiler).
+		query := topdown.NewQuery(q.body).WithIndexing(q.indexing).WithCompiler(q.compiler).
 			WithStore(engineStore{}).WithTransaction(ev).WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(true).
 			WithMetrics(metrics.NoOp()).WithTime(epoch)
 		if w.trace != nil {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -103,6 +105,9 @@ func (s *shipped) land(kinds []aggregate.Kind) *land {
 			l.versions[kind], _ = s.objects[kind][0]["apiVersion"].(string)
 		}
 	}
+	if len(l.kinds) == 0 && len(kinds) == 0 { // members are judged; they have something
+		return s.land(slices.Sorted(maps.Keys(s.objects))[:3])
+	}
 	l.object = func(r *rand.Rand, kind aggregate.Kind) (namespace, name string, object map[string]any) {
 		from := pick(r, s.objects[kind]...)
 		meta, _ := from["metadata"].(map[string]any)
@@ -199,7 +204,9 @@ func TestTheEngineEqualsAFullEvaluationOfTheShippedPolicies(t *testing.T) {
 		for _, k := range pkg.Reads.Objects {
 			kinds = append(kinds, k.Kind)
 		}
-		of[pkg.Name] = s.land(kinds)
+		if of[pkg.Name] = s.land(kinds); len(of[pkg.Name].kinds) == 0 {
+			t.Fatalf("no fixture of %s has an object", pkg.Name)
+		}
 		of[pkg.Name].packages = []string{pkg.Name}
 	}
 	for _, pkg := range s.set.Packages {

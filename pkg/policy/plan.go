@@ -27,7 +27,7 @@ func (e *Engine) plan(set *Set, bindings []Binding) (bounds []*bound, views []*v
 	for _, pkg := range set.Packages {
 		for _, def := range pkg.Views {
 			old := e.viewOf(pkg.Name, def.Name)
-			q, err := prepare(set.Compiler, pkg.Name+".view."+def.Name)
+			q, err := prepare(set.Compiler, pkg.Name+".view."+def.Name, true)
 			if err != nil {
 				return nil, nil, nil, fmt.Errorf("view %s.%s: %w", pkg.Name, def.Name, err)
 			}
@@ -70,7 +70,7 @@ func (e *Engine) bind(set *Set, binding Binding, prints map[string]string, chang
 	if err != nil {
 		return nil, false, err
 	}
-	q, err := prepare(set.Compiler, pkg.Name+".violation")
+	q, err := prepare(set.Compiler, pkg.Name+".violation", !pkg.Reads.OfFleet())
 	if err != nil {
 		return nil, false, fmt.Errorf("%w %q: %w", ErrBinding, binding.Name, err)
 	}

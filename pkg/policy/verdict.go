@@ -90,7 +90,10 @@ type Remedy struct {
 	Action string          `json:"action"` // apply, patch or delete
 	Target aggregate.Ref   `json:"target"`
 	Object json.RawMessage `json:"object,omitempty"` // of apply
-	Patch  json.RawMessage `json:"patch,omitempty"`  // of patch
+	Patch  json.RawMessage `json:"patch,omitempty"`  // of patch: JSON Patch as an array, else JSON Merge Patch
+
+	// Propagation of delete: Background, Foreground or Orphan; "" is the kind's own.
+	Propagation string `json:"propagationPolicy,omitempty"`
 }
 
 func sameViolations(a, b []Violation) bool {
@@ -103,7 +106,7 @@ func sameRemedy(a, b *Remedy) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Action == b.Action && a.Target == b.Target && string(a.Object) == string(b.Object) && string(a.Patch) == string(b.Patch)
+	return a.Action == b.Action && a.Target == b.Target && string(a.Object) == string(b.Object) && string(a.Patch) == string(b.Patch) && a.Propagation == b.Propagation
 }
 
 // Counts are the verdicts of a binding, of one member or of all. Known, Unknown

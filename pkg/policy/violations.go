@@ -100,10 +100,24 @@ func (b *bound) remedy(v ast.Value, t *task) (*Remedy, error) {
 	case "patch":
 		r.Patch, err = part(o, "patch")
 	case "delete":
+		r.Propagation, err = propagation(o)
 	default:
 		err = fmt.Errorf("action %q is none of apply, patch and delete", clip(r.Action))
 	}
 	return r, err
+}
+
+func propagation(o ast.Object) (string, error) {
+	t := o.Get(ast.StringTerm("propagationPolicy"))
+	if t == nil {
+		return "", nil
+	}
+	s, _ := t.Value.(ast.String)
+	switch s {
+	case "Background", "Foreground", "Orphan":
+		return string(s), nil
+	}
+	return "", fmt.Errorf("propagationPolicy %s is none of Background, Foreground and Orphan", clip(t.String()))
 }
 
 func part(o ast.Object, key string) ([]byte, error) {

@@ -72,6 +72,11 @@ type Reads struct {
 	Member  *mask.Mask // of input.member; nil when not read
 }
 
+// OfFleet reports whether anything of data.fleet can be read.
+func (r *Reads) OfFleet() bool {
+	return len(r.Views)+len(r.ByName)+len(r.Objects) > 0 || r.Scopes || r.Names || r.Members != nil
+}
+
 // Package is one policy.
 type Package struct {
 	Name         string // as after data., e.g. "federator.network.unique_ingress_host"

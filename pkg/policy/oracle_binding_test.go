@@ -1,0 +1,186 @@
+package policy_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// oracleBinding is a binding and who is there for it.
+type oracleBinding struct {
+	policy.Binding
+
+	pkg               *policy.Package
+	selected, visible map[string]bool
+	tolerated         map[string]bool
+	data              map[string]any
+	labels            map[string]any // of members
+	subjectView       *oracleView
+}
+
+func (f *full) binding(b policy.Binding) error {
+	x := &oracleBinding{
+		Binding: b, pkg: f.set.Package(b.Package), selected: map[string]bool{}, visible: map[string]bool{}, tolerated: map[string]bool{},
+		labels: map[string]any{},
+	}
+	parameters, problems := x.pkg.Parameters.Resolve(b.Parameters)
+	if len(problems) > 0 {
+		return fmt.Errorf("parameters: %v", problems)
+	}
+	if x.Parameters = parameters; parameters == nil {
+		x.Parameters = map[string]any{}
+	}
+	for m := range f.s.Members() {
+		x.selected[m.Name] = selects(b.Members, m)
+		x.visible[m.Name] = selects(b.Visibility, m)
+		x.tolerated[m.Name] = b.Tolerate != nil && selects(*b.Tolerate, m)
+		set := map[string]any{}
+		for _, l := range m.Labels {
+			set[l.Key] = l.Value
+		}
+		x.labels[m.Name] = set
+	}
+	f.data(x)
+	switch meta := x.pkg; {
+	case meta.SubjectView != "":
+		return f.keys(x)
+	case meta.Subject == module.MemberSubject:
+		for m := range f.s.Members() {
+			if x.selected[m.Name] {
+				input := map[string]any{"member": map[string]any{"name": m.Name, "labels": x.labels[m.Name]}, "parameters": x.Parameters}
+				f.verdict(x, policy.Subject{Ref: aggregate.Ref{Member: m.Name}}, aggregate.Object{}, input, nil)
+			}
+		}
+		return nil
+	}
+	for _, o := range f.objects {
+		pin, ok := ofKind(x.pkg, o.Ref().Kind)
+		if !ok || !x.selected[o.Member()] || !fits(b.Match, o) {
+			continue
+		}
+		input := map[string]any{
+			"ref": refJSON(o.Ref()), "object": f.bodies[o.Ref()], "parameters": x.Parameters,
+			"member": map[string]any{"name": o.Member(), "labels": x.labels[o.Member()]},
+		}
+		var wrong error
+		if !at(o.APIVersion(), pin) {
+			wrong = errors.New("another version")
+		}
+		f.verdict(x, policy.Subject{Ref: o.Ref()}, o, input, wrong)
+	}
+	return nil
+}
+
+// data makes the documents that a binding sees.
+func (f *full) data(x *oracleBinding) {
+	fleet := map[string]any{"views": map[string]any{}, "by_name": map[string]any{}, "objects": map[string]any{}, "members": map[string]any{}, "scopes": map[string]any{}}
+	names := []any{}
+	for m := range f.s.Members() {
+		if !x.visible[m.Name] {
+			continue
+		}
+		names = append(names, m.Name)
+		apis := []any{}
+		for _, a := range m.APIs {
+			apis = append(apis, a)
+		}
+		put(fleet, map[string]any{"labels": x.labels[m.Name], "version": m.Version, "apis": apis}, "members", m.Name)
+		for info := range f.s.Scopes(m.Name) {
+			put(fleet, info.Status.State.String(), "scopes", m.Name, string(info.Kind))
+		}
+	}
+	fleet["names"] = names
+	for _, o := range f.objects {
+		if !x.visible[o.Member()] {
+			continue
+		}
+		// A pinned kind is the kind, under another name.
+		spellings := []string{string(o.Ref().Kind)}
+		if kind, group := o.Ref().Kind.Split(); group != "" {
+			spellings = append(spellings, kind+".v1."+group)
+		} else {
+			spellings = append(spellings, kind+".v1")
+		}
+		for _, spelling := range spellings {
+			put(fleet, f.bodies[o.Ref()], "by_name", spelling, o.Namespace(), o.Name(), o.Member())
+			put(fleet, f.bodies[o.Ref()], "objects", spelling, o.Member(), o.Namespace(), o.Name())
+		}
+	}
+	for name, v := range f.views {
+		pkg, view := v.pkg.Name, strings.TrimPrefix(name, v.pkg.Name+".")
+		byKey := map[string]any{}
+		for _, e := range v.entries {
+			if x.visible[e.ref.Member] {
+				list, _ := byKey[e.key].([]any)
+				byKey[e.key] = append(list, map[string]any{"ref": refJSON(e.ref), "value": jsonOf(e.value)})
+			}
+		}
+		put(fleet, byKey, "views", pkg, view)
+	}
+	x.data = map[string]any{"fleet": fleet}
+}
+
+// keys judges the keys of a view.
+func (f *full) keys(x *oracleBinding) error {
+	v := f.views[x.pkg.Name+"."+x.pkg.SubjectView]
+	x.subjectView = v
+	entries := map[string][]any{}
+	for _, e := range v.entries {
+		o, _ := f.s.Get(e.ref)
+		if x.selected[e.ref.Member] && x.visible[e.ref.Member] && fits(x.Match, o) {
+			entries[e.key] = append(entries[e.key], map[string]any{"ref": refJSON(e.ref), "value": jsonOf(e.value)})
+		}
+	}
+	for key, list := range entries {
+		f.verdict(x, policy.Subject{Key: key}, aggregate.Object{}, map[string]any{"key": key, "entries": list, "parameters": x.Parameters}, nil)
+	}
+	return nil
+}
+
+// pinError says whether a path leads to objects at another version than it pins.
+func (f *full) pinError(x *oracleBinding, p storage.Path) error {
+	if len(p) < 3 || p[0] != "fleet" || p[1] != "by_name" && p[1] != "objects" || !strings.Contains(p[2], ".v1") {
+		return nil
+	}
+	for _, o := range f.objects {
+		kind := strings.Replace(p[2], ".v1", "", 1)
+		where := []string{o.Namespace(), o.Name(), o.Member()}
+		if p[1] == "objects" {
+			where = []string{o.Member(), o.Namespace(), o.Name()}
+		}
+		below := p[3:min(len(p), 6)]
+		if string(o.Ref().Kind) == kind && x.visible[o.Member()] && slices.Equal(where[:len(below)], below) && !at(o.APIVersion(), "v1") {
+			return errors.New("another version")
+		}
+	}
+	return nil
+}
+
+func (f *full) verdict(x *oracleBinding, subject policy.Subject, o aggregate.Object, input map[string]any, wrong error) {
+	store := &recorder{Store: inmem.NewFromObject(x.data), bad: func(p storage.Path) error { return f.pinError(x, p) }}
+	var text string
+	err := wrong
+	if err == nil {
+		var out ast.Value
+		if out, err = f.eval(f.ctx, x.Package+".violation", astOf(input), store); err == nil {
+			text, err = f.violations(x, subject, o, out)
+		}
+	}
+	state := f.reads(x, subject, o, store.paths)
+	if err != nil {
+		state = policy.Error
+	}
+	if state == policy.Error {
+		text = ""
+	}
+	f.verdicts[x.Name+" | "+subject.String()] = judged{state, text}
+}
