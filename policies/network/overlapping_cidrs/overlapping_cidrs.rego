@@ -1,0 +1,155 @@
+# METADATA
+# title: Networks of members do not overlap
+# description: |
+#   Members whose Pods reach each other, by peering, a mesh or a VPN, need networks of
+#   their own: an address that two of them have leads to one of them. Judged are the
+#   Pod CIDRs of Nodes and the CIDRs of ServiceCIDRs, each network once however many
+#   members have it, against the same and larger networks of other members. Members
+#   that are not routed to each other may overlap: tell them apart by a label, or leave
+#   out a kind of network. Not seen are networks larger than /8 or, of IPv6, /16, those
+#   of overlays that do not use the CIDRs of Nodes, and Service networks of members
+#   that serve no ServiceCIDRs, as Kubernetes before 1.33. Verdicts are Unknown as long
+#   as Nodes or ServiceCIDRs of a member are not all known.
+# custom:
+#   severity: high
+#   subject: view.networks
+#   kinds: ["Node", "ServiceCIDR.networking.k8s.io"]
+#   parameters:
+#     type: object
+#     properties:
+#       of:
+#         description: What networks are judged.
+#         type: array
+#         items: {type: string, enum: [Pods, Services]}
+#         default: [Pods, Services]
+#       shared:
+#         description: Networks that members may share, as 100.64.0.0/10, because nothing is routed to them.
+#         type: array
+#         items: {type: string, pattern: '^[0-9a-fA-F.:]{2,45}/[0-9]{1,3}$'}
+#         default: []
+#       group:
+#         description: A label of members. Only those that have the same value of it, or all of them none, are compared. Without one, all are.
+#         type: string
+#         default: ""
+package federator.network.overlapping_cidrs
+
+import data.federator.lib.members
+
+# The networks that are judged, as they are written, and what they are of.
+view.networks[cidr] contains use if {
+	some cidr, _ in prefixes
+}
+
+# The same by their prefixes, which begin with those of larger networks.
+view.holders[prefix] contains {"cidr": cidr, "of": use} if {
+	some cidr, prefix in prefixes
+}
+
+violation contains {
+	"msg": sprintf("has addresses of %s%s", [members.few(who), within(group)]),
+	"details": {"group": group, "of": who},
+} if {
+	not shared
+	some group, at in owners
+	count(at) > 1
+	who := {name | some names in at; some name in names}
+}
+
+# owners are what a network is of by group and member, in groups that have it itself
+# and not only a larger one.
+owners[group][member] contains name if {
+	some own in input.entries
+	own.value in input.parameters.of
+	group := members.group(own.ref.member, input.parameters.group)
+	some holder in holders
+	holder.value.of in input.parameters.of
+	members.group(holder.ref.member, input.parameters.group) == group
+	member := holder.ref.member
+	name := named(holder)
+}
+
+# holders have the network, or one that it is a part of.
+holders := [holder |
+	prefix := prefix_of(input.key)
+	some bits in numbers.range(smallest[substring(prefix, 0, 2)], count(prefix))
+	some holder in data.fleet.views["federator.network.overlapping_cidrs"].holders[substring(prefix, 0, bits)]
+]
+
+# smallest are the lengths of the shortest prefixes, with the two characters before.
+smallest := {"4:": 10, "6:": 18}
+
+named(holder) := sprintf("%s of %s", [holder.value.of, holder.ref.member]) if holder.value.cidr == input.key
+
+named(holder) := sprintf("%s of %s (%s)", [holder.value.of, holder.ref.member, holder.value.cidr]) if holder.value.cidr != input.key
+
+shared if {
+	some cidr in input.parameters.shared
+	net.cidr_contains(cidr, input.key)
+}
+
+within("") := ""
+
+within(group) := sprintf(" where %s is %s", [input.parameters.group, group]) if group != ""
+
+use := "Pods" if input.ref.kind == "Node"
+
+use := "Services" if input.ref.kind == "ServiceCIDR.networking.k8s.io"
+
+cidrs contains cidr if {
+	input.ref.kind == "Node"
+	some cidr in input.object.spec.podCIDRs
+}
+
+cidrs contains input.object.spec.podCIDR if {
+	input.ref.kind == "Node"
+}
+
+cidrs contains cidr if {
+	input.ref.kind == "ServiceCIDR.networking.k8s.io"
+	some cidr in input.object.spec.cidrs
+}
+
+# prefixes are the networks of the object that are not too large to be found.
+prefixes[cidr] := prefix if {
+	some cidr in cidrs
+	prefix := prefix_of(cidr)
+	count(prefix) >= smallest[substring(prefix, 0, 2)]
+}
+
+# prefix_of writes a network as its bits, after 4: or 6:.
+prefix_of(cidr) := concat("", ["4:", substring(bits, 0, to_number(parts[1]))]) if {
+	parts := split_cidr(cidr)
+	not contains(parts[0], ":")
+	bits := concat("", [sprintf("%08b", [to_number(octet)]) | some octet in split(parts[0], ".")])
+}
+
+prefix_of(cidr) := concat("", ["6:", substring(bits, 0, to_number(parts[1]))]) if {
+	parts := split_cidr(cidr)
+	contains(parts[0], ":")
+	not contains(parts[0], ".")
+	bits := concat("", [nibbles[digit] | some group in groups(lower(parts[0])); some digit in split(group, "")])
+}
+
+split_cidr(cidr) := split(cidr, "/") if {
+	is_string(cidr)
+	regex.match(`^[0-9a-fA-F.:]{2,45}/[0-9]{1,3}$`, cidr)
+	net.cidr_is_valid(cidr)
+}
+
+# groups are the eight groups of four digits of an address.
+groups(address) := [padded(group) | some group in split(address, ":")] if not contains(address, "::")
+
+groups(address) := array.concat(array.concat(before, zeroes), after) if {
+	contains(address, "::")
+	halves := split(address, "::")
+	before := [padded(group) | some group in split(halves[0], ":"); group != ""]
+	after := [padded(group) | some group in split(halves[1], ":"); group != ""]
+	zeroes := ["0000" | some _ in numbers.range(1, (8 - count(before)) - count(after))]
+}
+
+padded(group) := substring(concat("", ["0000", group]), count(group), 4)
+
+nibbles := {
+	"0": "0000", "1": "0001", "2": "0010", "3": "0011", "4": "0100", "5": "0101", "6": "0110", "7": "0111",
+	"8": "1000", "9": "1001", "a": "1010", "b": "1011", "c": "1100", "d": "1101", "e": "1110", "f": "1111",
+}
