@@ -59,4 +59,7 @@ type Journal interface {
 	Get(ctx context.Context, name string) (*Action, error)
 	// Update records where an action stands.
 	Update(ctx context.Context, a *Action) error
+	// List returns the actions that have not ended, and those that were written within
+	// the longest window of a limit.
+	List(ctx context.Context) ([]*Action, error)
 }

@@ -96,10 +96,14 @@ func (l *ledger) note(binding string, target aggregate.Ref, at time.Time) {
 	if last := l.written[binding][target]; at.After(last) {
 		l.written[binding][target] = at
 	}
+}
+
+// started takes note of a write that begins.
+func (l *ledger) started(binding, member string, at time.Time) {
 	if l.writes[binding] == nil {
 		l.writes[binding] = map[string][]time.Time{}
 	}
-	l.writes[binding][target.Member] = append(l.writes[binding][target.Member], at)
+	l.writes[binding][member] = append(l.writes[binding][member], at)
 }
 
 // forget lets what was written count no more, after an acknowledgement.

@@ -120,7 +120,7 @@ func TestWritesToAMemberAreSpacedOut(t *testing.T) {
 		if soon := l.soon("b", "m", 3, at); !soon.Equal(at) {
 			t.Errorf("write %d must wait until %v", i, soon)
 		}
-		l.note("b", aggregate.Ref{Member: "m", Name: fmt.Sprint(i)}, at)
+		l.started("b", "m", at)
 	}
 	if soon := l.soon("b", "m", 3, start.Add(30*time.Second)); !soon.Equal(start.Add(time.Minute)) {
 		t.Errorf("the fourth may write at %v, want a minute after the first", soon)

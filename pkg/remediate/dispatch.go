@@ -1,0 +1,299 @@
+package remediate
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// ErrNoHalt is returned for an acknowledgement of a halt that there is not.
+var ErrNoHalt = errors.New("there is no such halt")
+
+// Options configure a Dispatcher.
+type Options struct {
+	Clients Clients // required
+	Journal Journal // required
+	// Lead is asked right before each write: its error keeps it from being done. nil:
+	// this process is the only one that acts.
+	Lead func() error
+	// Health says how an object does; nil: all are Healthy.
+	Health func(aggregate.Ref) Health
+	// Fleet bounds the targets of all bindings together, within FleetWindow (an hour
+	// by default).
+	Fleet       Limit
+	FleetWindow time.Duration
+	// PerMember is how many corrections one member gets at once. 0 means 4.
+	PerMember int
+	// Fights is how often a correction may be written within the binding's window
+	// before the binding is halted: it does not clear its violation. 0 means 5.
+	Fights int
+	// Retry is when a Failed correction is tried again. 0 means 5 minutes.
+	Retry   time.Duration
+	Changed func(binding string) // told when a binding's Status may differ; may be nil; must not call back
+	Logger  *slog.Logger         // nil: none
+}
+
+// Dispatcher corrects what bindings want corrected, each within its Contract. Its
+// methods are safe for concurrent use.
+type Dispatcher struct {
+	opts Options
+	do   func(context.Context, *Intent) (*Action, error)
+	exec *executor
+	wake chan struct{} // has room for one
+
+	mu       sync.Mutex
+	stopped  string // why nobody writes anything; "" when they do
+	bindings map[string]*wanted
+	ledger   *ledger
+	busy     map[aggregate.Ref]bool // targets being written, by whomever
+	load     map[string]int         // by member: corrections at once
+	open     bool                   // what a predecessor left has been dealt with
+}
+
+// wanted is what a binding wants corrected.
+type wanted struct {
+	contract Contract
+	ready    bool
+	of       Denominators
+	intents  map[aggregate.Ref]*Intent
+	outcomes map[aggregate.Ref]*outcome
+	halt     *Halt
+	acked    *acked
+	progress progress
+	spent    []Spent
+	waiting  string
+	follower string // why this process does not act; "" when it does
+	pending  int
+}
+
+// outcome is what came of a target's last correction.
+type outcome struct {
+	Outcome
+	name   string // of the intent
+	writes []time.Time
+}
+
+// acked is what somebody has allowed beyond a limit.
+type acked struct {
+	targets int
+	until   time.Time
+}
+
+// New returns a Dispatcher that does nothing before Run.
+func New(opts Options) (*Dispatcher, error) {
+	if opts.Clients == nil || opts.Journal == nil {
+		return nil, errors.New("remediate: Clients and Journal are required")
+	}
+	if opts.Fleet.Count < 0 || opts.Fleet.Percent < 0 || opts.FleetWindow < 0 || opts.PerMember < 0 || opts.Fights < 0 || opts.Retry < 0 {
+		return nil, errors.New("remediate: a bound is negative")
+	}
+	if opts.FleetWindow == 0 {
+		opts.FleetWindow = time.Hour
+	}
+	if opts.PerMember == 0 {
+		opts.PerMember = 4
+	}
+	if opts.Fights == 0 {
+		opts.Fights = 5
+	}
+	if opts.Retry == 0 {
+		opts.Retry = 5 * time.Minute
+	}
+	if opts.Health == nil {
+		opts.Health = func(aggregate.Ref) Health { return Healthy }
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := &Dispatcher{
+		opts: opts, wake: make(chan struct{}, 1), bindings: map[string]*wanted{},
+		ledger: newLedger(opts.Fleet, opts.FleetWindow), busy: map[aggregate.Ref]bool{}, load: map[string]int{},
+	}
+	d.exec = &executor{clients: opts.Clients, journal: opts.Journal, clock: time.Now, gate: d.gate}
+	d.do = d.exec.do
+	return d, nil
+}
+
+// gate is asked right before each write.
+func (d *Dispatcher) gate(i *Intent) error {
+	if d.opts.Lead != nil {
+		if err := d.opts.Lead(); err != nil {
+			return fmt.Errorf("%w: %w", errNotNow, err)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.bindings[i.Binding]
+	switch {
+	case d.stopped != "":
+		return fmt.Errorf("%w: all actions are stopped", errNotNow)
+	case w == nil || w.halt != nil || w.contract.Suspend:
+		return fmt.Errorf("%w: the policy does not enforce any more", errNotNow)
+	}
+	return nil
+}
+
+// errNotNow keeps a write from being done.
+var errNotNow = errors.New("nothing may be written")
+
+func (d *Dispatcher) poke() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (d *Dispatcher) tell(bindings ...string) {
+	if d.opts.Changed == nil {
+		return
+	}
+	for _, b := range bindings {
+		d.opts.Changed(b)
+	}
+}
+
+// Want says all that a binding wants corrected now, one intent for a target; it
+// replaces what it wanted before. ready says that the whole verdict set has been
+// counted: before, nothing is written.
+func (d *Dispatcher) Want(binding string, c Contract, of Denominators, intents []Intent, ready bool) error {
+	if err := c.validate(); err != nil {
+		return fmt.Errorf("binding %q: %w", binding, err)
+	}
+	if c.Limits.Window == 0 {
+		c.Limits.Window = time.Hour
+	}
+	byTarget := make(map[aggregate.Ref]*Intent, len(intents))
+	for n := range intents {
+		if i := &intents[n]; byTarget[i.Remedy.Target] == nil {
+			byTarget[i.Remedy.Target] = i
+		}
+	}
+	d.mu.Lock()
+	w := d.binding(binding)
+	if w.progress.generation != c.Generation || w.progress.phase == "" || w.progress.wave >= max(len(c.Waves), 1) {
+		w.progress.restart(c.Generation, time.Now())
+	}
+	w.contract, w.of, w.intents, w.ready = c, of, byTarget, ready
+	for target := range w.outcomes {
+		if byTarget[target] == nil && len(recent(w.outcomes[target].writes, c.Limits.Window)) == 0 {
+			delete(w.outcomes, target)
+		}
+	}
+	d.mu.Unlock()
+	d.poke()
+	return nil
+}
+
+func (d *Dispatcher) binding(name string) *wanted {
+	w := d.bindings[name]
+	if w == nil {
+		w = &wanted{outcomes: map[aggregate.Ref]*outcome{}}
+		d.bindings[name] = w
+	}
+	return w
+}
+
+func recent(times []time.Time, window time.Duration) []time.Time {
+	now := time.Now()
+	return slices.DeleteFunc(slices.Clone(times), func(at time.Time) bool { return now.Sub(at) >= window })
+}
+
+// Drop ends the corrections of a binding at once. What it has written stays counted.
+func (d *Dispatcher) Drop(binding string) {
+	d.mu.Lock()
+	delete(d.bindings, binding)
+	d.mu.Unlock()
+}
+
+// Restore brings back a halt that an earlier process has reported.
+func (d *Dispatcher) Restore(binding string, h *Halt) {
+	d.mu.Lock()
+	d.binding(binding).halt = h
+	d.mu.Unlock()
+}
+
+// Stop keeps everybody from writing anything, until Resume. A write that is under way
+// is not taken back.
+func (d *Dispatcher) Stop(why string) {
+	d.mu.Lock()
+	d.stopped = cmpOr(why, "stopped")
+	d.mu.Unlock()
+	d.poke()
+}
+
+// Resume ends a Stop.
+func (d *Dispatcher) Resume() {
+	d.mu.Lock()
+	d.stopped = ""
+	d.mu.Unlock()
+	d.poke()
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// Acknowledge ends a halt. What was over a limit is allowed, as far as it was, for
+// one window.
+func (d *Dispatcher) Acknowledge(binding, id string) error {
+	d.mu.Lock()
+	w := d.bindings[binding]
+	if w == nil || w.halt == nil || w.halt.ID != id {
+		d.mu.Unlock()
+		return fmt.Errorf("binding %q: halt %q: %w", binding, id, ErrNoHalt)
+	}
+	switch w.halt.Reason {
+	case OverLimit:
+		w.acked = &acked{targets: w.halt.Over.Targets, until: time.Now().Add(w.contract.Limits.Window)}
+	case Unhealthy:
+		w.progress.touched = map[aggregate.Ref]bool{}
+	case Fighting:
+		for _, o := range w.outcomes {
+			o.writes = nil
+		}
+	}
+	w.halt = nil
+	d.mu.Unlock()
+	d.poke()
+	return nil
+}
+
+// halt keeps a binding from being written for. The caller holds the lock.
+func (d *Dispatcher) halt(binding string, w *wanted, reason HaltReason, message string, over *Spent) {
+	now := time.Now()
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d", binding, reason, message, now.UnixNano()))
+	w.halt = &Halt{ID: hex.EncodeToString(sum[:])[:12], Reason: reason, Message: message, Since: now, Over: over}
+	d.opts.Logger.Warn("a policy is halted", "policy", binding, "reason", string(reason), "message", message, "halt", w.halt.ID)
+}
+
+// Status returns where the corrections of a binding stand.
+func (d *Dispatcher) Status(binding string) (s Status, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.bindings[binding]
+	if w == nil {
+		return Status{}, false
+	}
+	s = Status{
+		Halted: w.halt, Waiting: w.waiting, Budget: slices.Clone(w.spent), Wave: w.progress.status(w.contract.Waves), Pending: w.pending,
+		Phases: map[Phase]int{}, Targets: map[aggregate.Ref]Outcome{},
+	}
+	for target, o := range w.outcomes {
+		if o.Phase != "" {
+			s.Phases[o.Phase]++
+			s.Targets[target] = o.Outcome
+		}
+	}
+	return s, true
+}

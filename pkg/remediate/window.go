@@ -1,0 +1,57 @@
+package remediate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+// Window is when corrections may be written.
+type Window struct {
+	schedule cron.Schedule
+	duration time.Duration
+	zone     *time.Location
+}
+
+// NewWindow returns a window that opens by a schedule (five fields, as crontab(5)
+// has them) in a time zone of the IANA database, for a duration.
+func NewWindow(schedule string, duration time.Duration, zone string) (*Window, error) {
+	s, err := cron.ParseStandard(schedule)
+	if err != nil {
+		return nil, fmt.Errorf("window: schedule %q: %w", schedule, err)
+	}
+	if duration <= 0 {
+		return nil, fmt.Errorf("window: duration %v is not above 0", duration)
+	}
+	at, err := time.LoadLocation(zone)
+	if err != nil {
+		return nil, fmt.Errorf("window: %w", err)
+	}
+	return &Window{schedule: s, duration: duration, zone: at}, nil
+}
+
+// open reports whether the window is open at a time, and until when, or else when it
+// opens next. A nil window is always open.
+func (w *Window) open(now time.Time) (yes bool, until time.Time) {
+	if w == nil {
+		return true, time.Time{}
+	}
+	now = now.In(w.zone)
+	// Next is exclusive: a window that opens just now is open.
+	start := w.schedule.Next(now.Add(-w.duration))
+	if start.IsZero() {
+		return false, time.Time{} // a day that never comes, such as 30 February
+	}
+	if start.After(now) {
+		return false, start
+	}
+	// Windows may overlap: what counts is the last that has opened.
+	for {
+		next := w.schedule.Next(start)
+		if next.IsZero() || next.After(now) {
+			return true, start.Add(w.duration)
+		}
+		start = next
+	}
+}
