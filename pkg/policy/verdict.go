@@ -138,3 +138,10 @@ type Health struct {
 	Quarantined string `json:"quarantined,omitempty"` // why it is evaluated no more
 	Views       string `json:"views,omitempty"`       // what is wrong with the package's own views
 }
+
+// What verdicts and remedies name, for rooms that may not know the index.
+type (
+	Ref      = aggregate.Ref
+	Kind     = aggregate.Kind
+	Revision = aggregate.Revision
+)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 )
 
 // Limit bounds how many distinct targets are affected within a sliding window.
@@ -80,18 +80,18 @@ func (e *OverLimitError) Error() string {
 type ledger struct {
 	fleet       Limit
 	fleetWindow time.Duration
-	written     map[string]map[aggregate.Ref]time.Time // by binding: when last
-	writes      map[string]map[string][]time.Time      // by binding and member, within the last minute
+	written     map[string]map[policy.Ref]time.Time // by binding: when last
+	writes      map[string]map[string][]time.Time   // by binding and member, within the last minute
 }
 
 func newLedger(fleet Limit, window time.Duration) *ledger {
-	return &ledger{fleet: fleet, fleetWindow: window, written: map[string]map[aggregate.Ref]time.Time{}, writes: map[string]map[string][]time.Time{}}
+	return &ledger{fleet: fleet, fleetWindow: window, written: map[string]map[policy.Ref]time.Time{}, writes: map[string]map[string][]time.Time{}}
 }
 
 // note takes note of a write.
-func (l *ledger) note(binding string, target aggregate.Ref, at time.Time) {
+func (l *ledger) note(binding string, target policy.Ref, at time.Time) {
 	if l.written[binding] == nil {
-		l.written[binding] = map[aggregate.Ref]time.Time{}
+		l.written[binding] = map[policy.Ref]time.Time{}
 	}
 	if last := l.written[binding][target]; at.After(last) {
 		l.written[binding][target] = at
@@ -158,9 +158,9 @@ type Denominators struct {
 
 // check holds what a binding wants to write, and has written, to its limits.
 // pending are the distinct targets that it wants to write now.
-func (l *ledger) check(binding string, limits Limits, of Denominators, pending []aggregate.Ref, now time.Time) ([]Spent, error) {
-	affected, perMember := map[aggregate.Ref]bool{}, map[string]int{}
-	add := func(target aggregate.Ref) {
+func (l *ledger) check(binding string, limits Limits, of Denominators, pending []policy.Ref, now time.Time) ([]Spent, error) {
+	affected, perMember := map[policy.Ref]bool{}, map[string]int{}
+	add := func(target policy.Ref) {
 		if !affected[target] {
 			affected[target] = true
 			perMember[target.Member]++
@@ -201,9 +201,9 @@ func (l *ledger) check(binding string, limits Limits, of Denominators, pending [
 }
 
 // ofFleet counts the distinct targets of all bindings, and of one that is checked.
-func (l *ledger) ofFleet(affected map[aggregate.Ref]bool, now time.Time) int {
+func (l *ledger) ofFleet(affected map[policy.Ref]bool, now time.Time) int {
 	n := len(affected)
-	seen := map[aggregate.Ref]bool{}
+	seen := map[policy.Ref]bool{}
 	for _, targets := range l.written {
 		for target, at := range targets {
 			if now.Sub(at) < l.fleetWindow && !affected[target] && !seen[target] {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 )
 
 // Contract is what a binding's corrections are held to.
@@ -105,7 +105,7 @@ type Status struct {
 	Wave    *WaveStatus // nil without waves
 	Pending int         // corrections that are wanted and not done
 	Phases  map[Phase]int
-	Targets map[aggregate.Ref]Outcome // of what is wanted
+	Targets map[policy.Ref]Outcome // of what is wanted
 }
 
 // Outcome is what came of the last try to correct a target.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 )
 
 // ErrNoHalt is returned for an acknowledgement of a halt that there is not.
@@ -25,7 +25,7 @@ type Options struct {
 	// this process is the only one that acts.
 	Lead func() error
 	// Health says how an object does; nil: all are Healthy.
-	Health func(aggregate.Ref) Health
+	Health func(policy.Ref) Health
 	// Fleet bounds the targets of all bindings together, within FleetWindow (an hour
 	// by default).
 	Fleet       Limit
@@ -53,9 +53,9 @@ type Dispatcher struct {
 	stopped  string // why nobody writes anything; "" when they do
 	bindings map[string]*wanted
 	ledger   *ledger
-	busy     map[aggregate.Ref]bool // targets being written, by whomever
-	load     map[string]int         // by member: corrections at once
-	open     bool                   // what a predecessor left has been dealt with
+	busy     map[policy.Ref]bool // targets being written, by whomever
+	load     map[string]int      // by member: corrections at once
+	open     bool                // what a predecessor left has been dealt with
 }
 
 // wanted is what a binding wants corrected.
@@ -63,8 +63,8 @@ type wanted struct {
 	contract Contract
 	ready    bool
 	of       Denominators
-	intents  map[aggregate.Ref]*Intent
-	outcomes map[aggregate.Ref]*outcome
+	intents  map[policy.Ref]*Intent
+	outcomes map[policy.Ref]*outcome
 	halt     *Halt
 	acked    *acked
 	progress progress
@@ -108,14 +108,14 @@ func New(opts Options) (*Dispatcher, error) {
 		opts.Retry = 5 * time.Minute
 	}
 	if opts.Health == nil {
-		opts.Health = func(aggregate.Ref) Health { return Healthy }
+		opts.Health = func(policy.Ref) Health { return Healthy }
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{
 		opts: opts, wake: make(chan struct{}, 1), bindings: map[string]*wanted{},
-		ledger: newLedger(opts.Fleet, opts.FleetWindow), busy: map[aggregate.Ref]bool{}, load: map[string]int{},
+		ledger: newLedger(opts.Fleet, opts.FleetWindow), busy: map[policy.Ref]bool{}, load: map[string]int{},
 	}
 	d.exec = &executor{clients: opts.Clients, journal: opts.Journal, clock: time.Now, gate: d.gate}
 	d.do = d.exec.do
@@ -170,7 +170,7 @@ func (d *Dispatcher) Want(binding string, c Contract, of Denominators, intents [
 	if c.Limits.Window == 0 {
 		c.Limits.Window = time.Hour
 	}
-	byTarget := make(map[aggregate.Ref]*Intent, len(intents))
+	byTarget := make(map[policy.Ref]*Intent, len(intents))
 	for n := range intents {
 		if i := &intents[n]; byTarget[i.Remedy.Target] == nil {
 			byTarget[i.Remedy.Target] = i
@@ -195,7 +195,7 @@ func (d *Dispatcher) Want(binding string, c Contract, of Denominators, intents [
 func (d *Dispatcher) binding(name string) *wanted {
 	w := d.bindings[name]
 	if w == nil {
-		w = &wanted{outcomes: map[aggregate.Ref]*outcome{}}
+		w = &wanted{outcomes: map[policy.Ref]*outcome{}}
 		d.bindings[name] = w
 	}
 	return w
@@ -257,7 +257,7 @@ func (d *Dispatcher) Acknowledge(binding, id string) error {
 	case OverLimit:
 		w.acked = &acked{targets: w.halt.Over.Targets, until: time.Now().Add(w.contract.Limits.Window)}
 	case Unhealthy:
-		w.progress.touched = map[aggregate.Ref]bool{}
+		w.progress.touched = map[policy.Ref]bool{}
 	case Fighting:
 		for _, o := range w.outcomes {
 			o.writes = nil
@@ -287,7 +287,7 @@ func (d *Dispatcher) Status(binding string) (s Status, ok bool) {
 	}
 	s = Status{
 		Halted: w.halt, Waiting: w.waiting, Budget: slices.Clone(w.spent), Wave: w.progress.status(w.contract.Waves), Pending: w.pending,
-		Phases: map[Phase]int{}, Targets: map[aggregate.Ref]Outcome{},
+		Phases: map[Phase]int{}, Targets: map[policy.Ref]Outcome{},
 	}
 	for target, o := range w.outcomes {
 		if o.Phase != "" {

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 
-	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -18,7 +17,7 @@ type Intent struct {
 	Binding, Package     string
 	Message              string // of the violation
 	Source, Commit, Path string // where the policy came from
-	Revision             aggregate.Revision
+	Revision             policy.Revision
 	Subject              policy.Subject
 	Remedy               policy.Remedy
 

@@ -12,14 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 )
 
 // Clients give access to members. Its method is safe for concurrent use.
 type Clients interface {
 	// Client returns how objects of a kind are written in a member. apiVersion is
 	// that of the object, or "" for the one that is held.
-	Client(member string, kind aggregate.Kind, apiVersion string) (*Client, error)
+	Client(member string, kind policy.Kind, apiVersion string) (*Client, error)
 }
 
 // Client writes objects of one kind in one member.

@@ -3,7 +3,7 @@ package remediate
 import (
 	"strings"
 
-	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 )
 
 // Annotations that federator reads and writes on members' objects.
@@ -30,7 +30,7 @@ var protectedGroups = map[string]string{
 }
 
 // Protected returns why a target is never written, or "".
-func Protected(target aggregate.Ref, annotations map[string]string) string {
+func Protected(target policy.Ref, annotations map[string]string) string {
 	kind, group := target.Kind.Split()
 	if what, ok := protectedGroups[group]; ok {
 		return what + " are protected"

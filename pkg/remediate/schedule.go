@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 )
 
 // Run deals with what a predecessor left, and then corrects what bindings want, until
@@ -84,8 +84,8 @@ func (w *wanted) mark() string {
 }
 
 // look finds the health of what waves have written, without the lock.
-func (d *Dispatcher) look() map[aggregate.Ref]Health {
-	found := map[aggregate.Ref]Health{}
+func (d *Dispatcher) look() map[policy.Ref]Health {
+	found := map[policy.Ref]Health{}
 	d.mu.Lock()
 	for _, w := range d.bindings {
 		if len(w.contract.Waves) > 0 && w.progress.phase != WaveDone {
@@ -102,7 +102,7 @@ func (d *Dispatcher) look() map[aggregate.Ref]Health {
 }
 
 // planBinding is plan for one binding. The caller holds the lock.
-func (d *Dispatcher) planBinding(name string, w *wanted, health map[aggregate.Ref]Health, now time.Time) (start []*Intent, next time.Time) {
+func (d *Dispatcher) planBinding(name string, w *wanted, health map[policy.Ref]Health, now time.Time) (start []*Intent, next time.Time) {
 	targets, soonest := w.left(now, d.opts.Retry)
 	w.pending = len(targets)
 	next = soonest
@@ -142,7 +142,7 @@ func (d *Dispatcher) planBinding(name string, w *wanted, health map[aggregate.Re
 		}
 	}
 	if !w.contract.DryRun {
-		halt, again := w.progress.advance(w.contract.Waves, left, func(r aggregate.Ref) Health { return health[r] }, now)
+		halt, again := w.progress.advance(w.contract.Waves, left, func(r policy.Ref) Health { return health[r] }, now)
 		if halt != "" {
 			d.halt(name, w, Unhealthy, halt, nil)
 			d.poke()
@@ -161,7 +161,7 @@ func earlier(a, b time.Time) time.Time {
 
 // left are the targets that are wanted and not done, in order, and when the next of
 // those that have failed is tried again.
-func (w *wanted) left(now time.Time, retry time.Duration) (targets []aggregate.Ref, next time.Time) {
+func (w *wanted) left(now time.Time, retry time.Duration) (targets []policy.Ref, next time.Time) {
 	for target, i := range w.intents {
 		o := w.outcomes[target]
 		if o != nil && o.name == i.name() {
@@ -175,7 +175,7 @@ func (w *wanted) left(now time.Time, retry time.Duration) (targets []aggregate.R
 		}
 		targets = append(targets, target)
 	}
-	slices.SortFunc(targets, func(a, b aggregate.Ref) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(targets, func(a, b policy.Ref) int { return strings.Compare(a.String(), b.String()) })
 	return targets, next
 }
 
@@ -205,7 +205,7 @@ func (d *Dispatcher) mayNot(w *wanted, now time.Time) (why string, until time.Ti
 
 // hold halts a binding that would exceed a limit, or whose corrections do not clear
 // what they are for.
-func (d *Dispatcher) hold(name string, w *wanted, targets []aggregate.Ref, now time.Time) error {
+func (d *Dispatcher) hold(name string, w *wanted, targets []policy.Ref, now time.Time) error {
 	spent, err := d.ledger.check(name, w.contract.Limits, w.of, targets, now)
 	w.spent = spent
 	var over *OverLimitError

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 )
 
 // progress is how far the waves of a binding have come.
@@ -13,12 +13,12 @@ type progress struct {
 	wave       int
 	phase      WavePhase
 	since      time.Time
-	touched    map[aggregate.Ref]bool // written in the wave
+	touched    map[policy.Ref]bool // written in the wave
 	unhealthy  int
 }
 
 func (p *progress) restart(generation string, now time.Time) {
-	*p = progress{generation: generation, phase: WaveWriting, since: now, touched: map[aggregate.Ref]bool{}}
+	*p = progress{generation: generation, phase: WaveWriting, since: now, touched: map[policy.Ref]bool{}}
 }
 
 // reach reports whether a member may be written to: it is in this wave or an earlier
@@ -37,7 +37,7 @@ func (p *progress) reach(waves []Wave, member string) bool {
 
 // advance goes on from a wave of which nothing is left to write. It returns why the
 // binding must be halted, or when to look again.
-func (p *progress) advance(waves []Wave, left int, health func(aggregate.Ref) Health, now time.Time) (halt string, again time.Time) {
+func (p *progress) advance(waves []Wave, left int, health func(policy.Ref) Health, now time.Time) (halt string, again time.Time) {
 	if len(waves) == 0 || p.phase == WaveDone {
 		return "", time.Time{}
 	}
@@ -51,7 +51,7 @@ func (p *progress) advance(waves []Wave, left int, health func(aggregate.Ref) He
 		p.phase, p.since = WaveSoaking, now
 	}
 	w := &waves[p.wave]
-	degraded := aggregate.Ref{}
+	degraded := policy.Ref{}
 	p.unhealthy = 0
 	for target := range p.touched {
 		switch h := health(target); {
@@ -77,7 +77,7 @@ func (p *progress) advance(waves []Wave, left int, health func(aggregate.Ref) He
 		return "", time.Time{}
 	}
 	p.wave++
-	p.phase, p.since, p.touched, p.unhealthy = WaveWriting, now, map[aggregate.Ref]bool{}, 0
+	p.phase, p.since, p.touched, p.unhealthy = WaveWriting, now, map[policy.Ref]bool{}, 0
 	return "", now
 }
 
