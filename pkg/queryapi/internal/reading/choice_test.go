@@ -106,7 +106,8 @@ func labelTerm(rng *rand.Rand) term {
 }
 
 func fieldTerm(rng *rand.Rand) term {
-	key, options := "", []string(nil)
+	var key string
+	var options []string
 	var get func(o thing) string
 	switch rng.IntN(4) {
 	case 0:

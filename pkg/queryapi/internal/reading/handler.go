@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -49,6 +48,7 @@ type Handler struct {
 	frames  *frames
 	beacon  beacon
 	buffers buffers
+	roster  roster
 }
 
 // New returns a Handler.
@@ -84,6 +84,7 @@ type request struct {
 	params    *selection.Params
 	format    format
 	selector  *selection.Selector
+	byLabels  bool // labels of members select
 	resource  *catalog.Resource
 	snapshot  *aggregate.Snapshot
 	after     aggregate.Position // of a list that is continued
@@ -140,6 +141,9 @@ func (q *request) read() error {
 	if q.selector, err = selection.Compile(q.params.LabelSelector, q.params.FieldSelector, q.resource.Kind); err != nil {
 		return err
 	}
+	if q.byLabels = byMembersLabels(q.params.LabelSelector); q.byLabels {
+		q.roster.look(q.snapshot)
+	}
 	q.grants, err = q.caller.Grants(q.r.Context(), verb, q.resource.Resource.GroupResource())
 	if err != nil {
 		return err
@@ -182,6 +186,14 @@ func (q *request) members() []string {
 		return []string{q.target.Member}
 	}
 	return nil
+}
+
+// find is what the request selects of its snapshot.
+func (q *request) find() selection.Find {
+	return selection.Find{
+		Snapshot: q.snapshot, Selector: q.selector, Grants: q.grants,
+		Members: q.members(), Namespace: q.namespace, After: q.after,
+	}
 }
 
 // patience is how long a request waits for a revision that is yet to come, as
@@ -280,8 +292,3 @@ func stampOf(o aggregate.Object) stamp {
 }
 
 func revisionString(r aggregate.Revision) string { return strconv.FormatUint(uint64(r), 10) }
-
-func sorted(names []string) []string {
-	slices.Sort(names)
-	return names
-}

@@ -129,6 +129,7 @@ type fleet struct {
 	uids    map[string]int
 	count   int // of versions
 	now     time.Time
+	slow    bool // clients of watches do not read from the start
 }
 
 // settings of a fleet beside the defaults.
@@ -373,6 +374,14 @@ func (f *fleet) mustAsk(c reading.Caller, path string, query url.Values, accept 
 		f.t.Fatalf("%s?%s: %d %s", path, query.Encode(), a.code, a.status.Message)
 	}
 	return a
+}
+
+// object is an answer's object.
+func (a answer) object(t testing.TB) map[string]any {
+	t.Helper()
+	var o map[string]any
+	ok(t, json.Unmarshal(a.body, &o))
+	return o
 }
 
 // wantRefusal holds an answer to an error's code and reason.

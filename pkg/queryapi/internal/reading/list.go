@@ -28,10 +28,7 @@ type listMeta struct {
 
 // list answers a list of one snapshot.
 func (q *request) list() error {
-	find := selection.Find{
-		Snapshot: q.snapshot, Selector: q.selector, Grants: q.grants,
-		Members: q.members(), Namespace: q.namespace, After: q.after,
-	}
+	find := q.find()
 	meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
 	fresh, err := q.freshness(find.Visible())
 	if err != nil {

@@ -53,7 +53,7 @@ func same(t testing.TB, what string, got []map[string]any, want []thing) {
 func TestListsAreThePlainSliceInPages(t *testing.T) {
 	rng := random(t)
 	pages := 0
-	for range 25 {
+	for range 12 {
 		f := grown(t, rng, settings{}, 40)
 		for range 30 {
 			c := choose(rng)
@@ -257,7 +257,7 @@ func TestLongListsAreInOrder(t *testing.T) {
 	}
 	f.commit()
 	want := (&choice{}).expected(f)
-	for range 4 {
+	for range 2 {
 		same(t, "a long list", f.mustAsk(all, "/fleet/api/v1/pods", nil, "").list.Items, want)
 	}
 }
@@ -266,7 +266,7 @@ func TestLongListsAreInOrder(t *testing.T) {
 func TestNamesAreFoundInAllMembers(t *testing.T) {
 	rng := random(t)
 	seen := map[string]int{}
-	for range 20 {
+	for range 10 {
 		f := grown(t, rng, settings{}, 40)
 		for range 60 {
 			c := choose(rng)

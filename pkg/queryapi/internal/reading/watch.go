@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
@@ -30,6 +29,7 @@ type watching struct {
 	sent    aggregate.Revision
 	behind  *aggregate.Snapshot
 	members map[string]aggregate.Member
+	turned  bool // events were sent that no revision stands for: a bookmark is due
 	matcher *selection.Matcher
 
 	out     []byte
@@ -63,11 +63,8 @@ func (q *request) watch() error {
 			return err
 		}
 	}
-	var visible []string
-	for name := range w.members {
-		visible = append(visible, name)
-	}
-	if _, err := q.freshness(sorted(visible)); err != nil {
+	find := w.find()
+	if _, err := q.freshness(find.Visible()); err != nil {
 		return err
 	}
 	if q.format.shape == table {
@@ -99,7 +96,7 @@ func (w *watching) resumable() error {
 	switch {
 	case errors.Is(err, aggregate.ErrFuture):
 		return tooLarge(w.sent, w.snapshot.Revision())
-	case err != nil:
+	case err != nil, w.byLabels && w.roster.changedSince(w.sent):
 		return expired(w.sent)
 	case w.grants.Everything():
 		return nil
@@ -107,22 +104,14 @@ func (w *watching) resumable() error {
 	// What was granted of a member that has left is not known any more, so that
 	// its deletions cannot be told: the client has to list.
 	for c := range changes {
-		if _, ok := w.snapshot.Member(c.Before.Member()); !ok && !c.Before.IsZero() && c.Before.Ref().Kind == w.resource.Kind {
+		if c.Before.IsZero() || c.Before.Ref().Kind != w.resource.Kind {
+			continue
+		}
+		if _, ok := w.snapshot.Member(c.Before.Member()); !ok {
 			return expired(w.sent)
 		}
 	}
 	return nil
-}
-
-// watched returns the members of a snapshot that may be seen.
-func (w *watching) watched(s *aggregate.Snapshot) map[string]aggregate.Member {
-	out := map[string]aggregate.Member{}
-	for m := range s.Members() {
-		if w.target.Member == "" || w.target.Member == m.Name {
-			out[m.Name] = m
-		}
-	}
-	return out
 }
 
 func (w *watching) run(ctx context.Context, initial bool) error {
@@ -134,8 +123,10 @@ func (w *watching) run(ctx context.Context, initial bool) error {
 			return err
 		}
 	}
+	w.snapshot = nil // which a watch would keep alive for as long as it is open
 	bookmark := w.o.Now().Add(w.o.Bookmark)
 	for {
+		ended := ctx.Err() != nil // its last step tells what happened until then
 		if err := w.follow(); err != nil {
 			return err
 		}
@@ -148,7 +139,7 @@ func (w *watching) run(ctx context.Context, initial bool) error {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
+		if ended {
 			return w.finish()
 		}
 		if err := w.wait(ctx, bookmark); err != nil {
@@ -181,87 +172,15 @@ func (w *watching) wait(ctx context.Context, bookmark time.Time) error {
 	if u := w.grants.Until(); u.IsZero() || w.o.Now().Before(u) {
 		return nil
 	}
-	return w.regrant()
-}
-
-// regrant asks again what may be read, and tells of what that changes.
-func (w *watching) regrant() error {
-	grants, err := w.caller.Grants(w.r.Context(), selection.Watch, w.resource.Resource.GroupResource())
-	if err != nil {
-		return errors.Join(errEnd, err) // nobody says any more that it may be read
-	}
-	before := w.grants
-	for name, m := range w.members {
-		old, now := before.Member(name), grants.Member(name)
-		if sameReach(old, now) {
-			continue
-		}
-		if err := w.turn(m, m, before, grants); err != nil {
-			return err
-		}
-	}
-	w.grants = grants
-	return nil
-}
-
-func sameReach(a, b access.Reach) bool {
-	if a.All != b.All || len(a.Namespaces) != len(b.Namespaces) {
-		return false
-	}
-	for i := range a.Namespaces {
-		if a.Namespaces[i] != b.Namespaces[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// turn tells of the objects of a member that come into sight or leave it with a
-// change of the member or of the grants, as of the last step.
-func (w *watching) turn(before, after aggregate.Member, was, is *access.Grants) error {
-	objects, err := w.behind.List(aggregate.Query{Kind: w.resource.Kind, Members: []string{after.Name}, Namespace: w.namespace})
-	if err != nil {
+	if err := w.regrant(); err != nil {
 		return err
 	}
-	told := false
-	for o := range objects {
-		saw, err := w.sees(before, o, was)
-		if err != nil {
-			return err
-		}
-		sees, err := w.sees(after, o, is)
-		if err != nil {
-			return err
-		}
-		if saw == sees {
-			continue
-		}
-		told = true
-		st, kind := stampOf(o), watch.Added
-		if saw {
-			st.revision, kind = w.behind.Revision(), watch.Deleted
-		}
-		if err := w.event(kind, o, st); err != nil {
-			return err
-		}
-	}
-	if !told {
-		return nil
-	}
-	return w.bookmark(nil)
-}
-
-// sees reports whether an object is watched.
-func (w *watching) sees(m aggregate.Member, o aggregate.Object, grants *access.Grants) (bool, error) {
-	if o.IsZero() || w.namespace != "" && o.Namespace() != w.namespace || !grants.Member(m.Name).Allows(o.Namespace()) {
-		return false, nil
-	}
-	return w.matcher.MatchObject(m, o, &w.scratch)
+	return w.turnedAt()
 }
 
 // begin sends what there is.
 func (w *watching) begin() error {
-	find := selection.Find{Snapshot: w.snapshot, Selector: w.selector, Grants: w.grants, Members: w.request.members(), Namespace: w.namespace}
+	find := w.find()
 	for o, err := range find.List() {
 		if err != nil {
 			return err
@@ -278,69 +197,48 @@ func (w *watching) begin() error {
 
 // follow sends what has changed since the last step.
 func (w *watching) follow() error {
-	batch, ok := w.cursor.Poll()
-	now := w.behind
-	if ok {
-		now = batch.After
-	}
-	if now.Revision() == w.sent {
-		return nil
-	}
-	var left []string
-	if ok {
-		for d := range batch.Members() {
-			if err := w.memberChanged(d, &left); err != nil {
-				return err
-			}
+	// A watch that resumes is told first what happened before it began: until
+	// then members are as they were when it began.
+	if w.sent != w.behind.Revision() {
+		if err := w.replay(w.behind); err != nil {
+			return err
 		}
 	}
+	batch, ok := w.cursor.Poll()
+	if !ok {
+		return nil
+	}
+	if err := w.membersChanged(batch); err != nil {
+		return err
+	}
+	if err := w.replay(batch.After); err != nil {
+		return err
+	}
+	for name := range w.members {
+		if _, ok := batch.After.Member(name); !ok {
+			delete(w.members, name) // remembered until its objects were told of
+		}
+	}
+	return w.turnedAt()
+}
+
+// replay sends the changes up to a snapshot.
+func (w *watching) replay(to *aggregate.Snapshot) error {
 	changes, err := w.o.Index.Changes(w.sent)
 	if err != nil {
 		return w.fallenBehind()
 	}
-	w.behind = now
+	w.behind = to
 	for c := range changes {
-		if c.Revision > now.Revision() {
+		if c.Revision > to.Revision() {
 			break
 		}
 		if err := w.change(c); err != nil {
 			return err
 		}
 	}
-	w.sent = now.Revision()
-	for _, name := range left {
-		delete(w.members, name)
-	}
+	w.sent = to.Revision()
 	return nil
-}
-
-// memberChanged takes note of a member that joined, changed or left. One that
-// left is remembered until its objects are told of.
-func (w *watching) memberChanged(d aggregate.MemberDelta, left *[]string) error {
-	if d.After == nil {
-		*left = append(*left, d.Before.Name)
-		return nil
-	}
-	if w.target.Member != "" && w.target.Member != d.After.Name {
-		return nil
-	}
-	before, known := w.members[d.After.Name]
-	w.members[d.After.Name] = *d.After
-	if !known {
-		return w.admit()
-	}
-	if w.selector.MatchMember(before) == w.selector.MatchMember(*d.After) {
-		return nil
-	}
-	return w.turn(before, *d.After, w.grants, w.grants)
-}
-
-// admit asks anew what may be read: grants name the members that there were.
-func (w *watching) admit() error {
-	if w.grants.Everything() {
-		return nil
-	}
-	return w.regrant()
 }
 
 // change sends the event of one change, if it is watched.
@@ -471,12 +369,20 @@ func (w *watching) bookmark(annotations map[string]string) error {
 	return w.full()
 }
 
-// full sends what has gathered, if it is much.
+// full sends what has gathered, if it is much. What a slow client keeps alive
+// is bounded as the log is: a watch that the log has passed by would have to
+// end after this step, and ends within it.
 func (w *watching) full() error {
 	if len(w.out) < flushAt {
 		return nil
 	}
-	return w.flush()
+	if err := w.flush(); err != nil {
+		return err
+	}
+	if _, err := w.o.Index.Changes(w.behind.Revision()); err != nil {
+		return w.fallenBehind()
+	}
+	return nil
 }
 
 // flush sends what has gathered. A client that does not take it in time is
