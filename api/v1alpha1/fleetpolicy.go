@@ -153,7 +153,7 @@ const (
 
 // Unknown says what becomes of verdicts that rest on members which are not
 // completely known. Nothing is corrected because of an Unknown verdict.
-// +kubebuilder:validation:XValidation:rule="self.mode == 'Tolerate' || !has(self.members)",message="members are for mode Tolerate: Strict tolerates none"
+// +kubebuilder:validation:XValidation:rule="!has(self.members) || has(self.mode) && self.mode == 'Tolerate'",message="members are for mode Tolerate: Strict tolerates none"
 type Unknown struct {
 	// +optional
 	// +kubebuilder:default=Strict
@@ -166,7 +166,7 @@ type Unknown struct {
 
 // Exemption says which subjects' violations are expected: those that fit all that
 // it has.
-// +kubebuilder:validation:XValidation:rule="has(self.members) && (has(self.members.names) || has(self.members.labels)) || has(self.namespaces) && size(self.namespaces) > 0 || has(self.names) && size(self.names) > 0 || has(self.labels)",message="an exemption selects something: members, namespaces, names or labels"
+// +kubebuilder:validation:XValidation:rule="has(self.members) && (has(self.members.names) && size(self.members.names) > 0 || has(self.members.labels) && (has(self.members.labels.matchLabels) && size(self.members.labels.matchLabels) > 0 || has(self.members.labels.matchExpressions) && size(self.members.labels.matchExpressions) > 0)) || has(self.namespaces) && size(self.namespaces) > 0 || has(self.names) && size(self.names) > 0 || has(self.labels) && (has(self.labels.matchLabels) && size(self.labels.matchLabels) > 0 || has(self.labels.matchExpressions) && size(self.labels.matchExpressions) > 0)",message="an exemption selects something: members, namespaces, names or labels"
 type Exemption struct {
 	// Members by name and labels.
 	// +optional
@@ -198,7 +198,7 @@ type Exemption struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Format=date-time
-	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	Expires *metav1.Time `json:"expires,omitempty"`
 }
 

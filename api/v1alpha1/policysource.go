@@ -210,7 +210,7 @@ const (
 
 // Ceiling is the most that may come of a source's policies. It is set on the hub,
 // never by the repository.
-// +kubebuilder:validation:XValidation:rule="self.maxMode == 'Observe' || has(self.actions) && size(self.actions) > 0",message="a ceiling above Observe says which actions it allows: verbs and kinds"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxMode) || self.maxMode == 'Observe' || has(self.actions) && size(self.actions) > 0",message="a ceiling above Observe says which actions it allows: verbs and kinds"
 type Ceiling struct {
 	// MaxMode is the highest mode.
 	// +optional
@@ -231,7 +231,7 @@ type Ceiling struct {
 	// Actions that are allowed; none by default.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:MaxItems=20
 	Actions []AllowedAction `json:"actions,omitempty"`
 }
 
@@ -247,7 +247,7 @@ type AllowedAction struct {
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:XValidation:rule="size(self) == 1 || !('*' in self)",message="'*' stands alone: it is all kinds"
 	Kinds []KindOrAll `json:"kinds"`
 }

@@ -21,9 +21,8 @@ import (
 )
 
 var (
-	listAll = metav1.ListOptions{}
-	dryRun  = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
-	strict  = metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
+	dryRun = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
+	strict = metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
 )
 
 func TestTheCRDsAreEstablished(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
@@ -76,7 +77,34 @@ func boot() error {
 			return err
 		}
 	}
+	for _, name := range resources() {
+		if err := until(func() error {
+			_, err := shared.client.Resource(v1alpha1.Resource(name)).List(context.Background(), metav1.ListOptions{})
+			return err
+		}); err != nil {
+			return fmt.Errorf("%s are not served: %w", name, err)
+		}
+	}
 	return nil
+}
+
+// until polls until a check passes, and returns its last error when time is up.
+func until(check func() error) error {
+	deadline := time.NewTimer(60 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-deadline.C:
+			return err
+		case <-tick.C:
+		}
+	}
 }
 
 // hub returns the hub, where all kinds are served.
@@ -85,12 +113,6 @@ func hub(t *testing.T) *kube.Hub {
 	shared.once.Do(func() { shared.err = boot() })
 	if shared.err != nil {
 		t.Fatal(shared.err)
-	}
-	for _, name := range resources() {
-		eventually(t, name+" to be served", func() error {
-			_, err := shared.client.Resource(v1alpha1.Resource(name)).List(t.Context(), listAll)
-			return err
-		})
 	}
 	return shared.fleet.Hub
 }
@@ -182,26 +204,6 @@ func merge(into, patch map[string]any) map[string]any {
 		}
 	}
 	return out
-}
-
-// eventually polls until a check passes.
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	deadline := time.NewTimer(60 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("no %s: %v", what, err)
-		case <-tick.C:
-		}
-	}
 }
 
 func must(t *testing.T, err error) {

@@ -1,0 +1,200 @@
+package crds
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"federator.dev/federator/api/v1alpha1"
+)
+
+// change is one of an object that exists: a full one, but for a merge patch.
+type change struct {
+	was, patch string
+	status     bool   // it is of the status
+	field      string // that the error names
+	want       string // in the error; "" is a change that is admitted
+}
+
+const (
+	final    = "the phase is final: a Succeeded Action can only become RolledBack, and one that is NoOp, Superseded, Protected or RolledBack stays so"
+	record   = "the spec of an Action cannot be changed: it is a record"
+	inverse  = "the inverse of an Action cannot be changed"
+	dryWrite = "an Action of mode DryRun is never written"
+)
+
+func changes() map[string][]change {
+	toPhase := func(from, to, want string) change {
+		manager := "manager: null"
+		return change{
+			was: fmt.Sprintf("status: {phase: %s, %s}", from, manager), patch: fmt.Sprintf("status: {phase: %s, %s}", to, manager), status: true, field: "status", want: want,
+		}
+	}
+	actions := []change{
+		{patch: `spec: {violation: another}`, field: "spec", want: record},
+		{patch: `spec: {target: {name: another}}`, field: "spec", want: record},
+		{patch: `spec: {reason: null}`, field: "spec", want: record},
+		{patch: `inverse: {patch: '{}'}`, want: inverse},
+		{patch: `inverse: null`, want: inverse},
+		{was: `inverse: null`, patch: `inverse: {irreversible: "no"}`, want: inverse},
+		{patch: `metadata: {labels: {a: b}}`},
+		{patch: `status: {attempts: 3}`, status: true},
+		{patch: `status: {acknowledgedBy: joe}`, status: true},
+		{patch: `status: null`, status: true, want: "the status of an Action cannot be removed"},
+		{patch: `status: {phase: null, manager: null}`, status: true, field: "status", want: "the phase of an Action cannot be removed"},
+		{patch: `status: {phase: Failed}`, status: true, field: "status", want: "manager is of a Contended Action"},
+		{patch: `status: {resourceVersion: "1"}`, status: true, field: "status", want: "the resourceVersion that was written cannot be changed"},
+		{patch: `status: {resourceVersion: null}`, status: true, field: "status", want: "the resourceVersion that was written cannot be changed"},
+		toPhase("Succeeded", "RolledBack", ""),
+		toPhase("Succeeded", "Succeeded", ""),
+		toPhase("Pending", "Writing", ""),
+		toPhase("Writing", "Succeeded", ""),
+		toPhase("Writing", "Superseded", ""),
+		toPhase("Failed", "Writing", ""),
+		toPhase("Contended", "Writing", ""),
+	}
+	for _, end := range []string{"NoOp", "Superseded", "Protected", "RolledBack"} {
+		actions = append(actions, toPhase(end, "Writing", final), toPhase(end, "Succeeded", final), toPhase(end, end, ""))
+	}
+	actions = append(actions, toPhase("Succeeded", "Writing", final), toPhase("Succeeded", "Failed", final))
+	for _, written := range []string{"Writing", "Succeeded", "RolledBack"} {
+		actions = append(actions, change{
+			was: `{spec: {mode: DryRun}, status: {phase: Pending, manager: null}}`, patch: `status: {phase: ` + written + `}`, status: true, want: dryWrite,
+		})
+	}
+	actions = append(actions, change{
+		was: `{spec: {mode: DryRun}, status: {phase: Pending, manager: null}}`, patch: `status: {phase: DryRunPassed}`, status: true,
+	})
+	return map[string][]change{
+		v1alpha1.FleetPolicies: {
+			{patch: `spec: {package: another}`, field: "spec.package", want: "the package of a FleetPolicy cannot be changed: make another FleetPolicy"},
+			{patch: `spec: {mode: Observe, parameters: null, window: null}`},
+			{patch: `status: {halted: null}`, status: true},
+			{patch: `status: {halted: {id: null}}`, status: true, field: "status.halted.id", want: "Required value"},
+			{patch: `status: {wave: {phase: Nonsense}}`, status: true, field: "status.wave.phase", want: unsupported},
+			{patch: `status: {budget: [{scope: Nonsense, targets: 1, allowed: 1, denominator: 1}]}`, status: true, field: "status.budget[0].scope", want: unsupported},
+		},
+		v1alpha1.PolicySources: {
+			{patch: `spec: {url: "https://another.example/a", ref: null}`},
+			{patch: `status: {findings: [{severity: Nonsense, message: a}]}`, status: true, field: "status.findings[0].severity", want: unsupported},
+			{patch: `status: {activeCommit: {hash: abc}}`, status: true, field: "status.activeCommit.hash", want: noMatch},
+		},
+		v1alpha1.Actions: actions,
+	}
+}
+
+func TestChanges(t *testing.T) {
+	for resource, list := range changes() {
+		for i, c := range list {
+			t.Run(fmt.Sprintf("%s/%s to %s", resource, c.was, c.patch), func(t *testing.T) {
+				r := client(t, resource)
+				old := create(t, r, with(t, full(t, resource, fmt.Sprintf("changed-%d", i)), c.was))
+				var subresources []string
+				if c.status {
+					subresources = []string{"status"}
+				}
+				_, err := r.Update(t.Context(), with(t, old, c.patch), metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict}, subresources...)
+				switch {
+				case c.want == "":
+					must(t, err)
+				case err == nil:
+					t.Fatal("it is admitted")
+				default:
+					blamed(t, err, refusal{field: c.field, want: c.want})
+				}
+			})
+		}
+	}
+}
+
+// create creates an object with its status.
+func create(t *testing.T, r dynamic.ResourceInterface, want *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	got, err := r.Create(t.Context(), want, strict)
+	must(t, err)
+	if want.Object["status"] == nil {
+		return got
+	}
+	got.Object["status"] = want.Object["status"]
+	got, err = r.UpdateStatus(t.Context(), got, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
+	must(t, err)
+	return got
+}
+
+// TestStatusIsWrittenApart: who may write specs writes no status, and the reverse.
+func TestStatusIsWrittenApart(t *testing.T) {
+	for _, resource := range resources() {
+		t.Run(resource, func(t *testing.T) {
+			r := client(t, resource)
+			sent := full(t, resource, "apart")
+			got, err := r.Create(t.Context(), sent, strict)
+			must(t, err)
+			if got.Object["status"] != nil {
+				t.Errorf("a new object has a status: %v", got.Object["status"])
+			}
+			both := with(t, sent, `metadata: {labels: {changed: "true"}, annotations: {changed: "true"}}`)
+			if resource != v1alpha1.Actions { // whose specs are what they are
+				both = with(t, both, map[string]string{v1alpha1.FleetPolicies: `spec: {suspend: false}`, v1alpha1.PolicySources: `spec: {maxPrune: 7}`}[resource])
+			}
+			both.SetResourceVersion(got.GetResourceVersion())
+			got, err = r.UpdateStatus(t.Context(), both, metav1.UpdateOptions{})
+			must(t, err)
+			if d := cmp.Diff(sent.Object["spec"], got.Object["spec"]); d != "" || got.GetLabels()["changed"] != "" {
+				t.Errorf("with the status something else was written: labels %v, spec (-was +is):\n%s", got.GetLabels(), d)
+			}
+			if d := cmp.Diff(sent.Object["status"], got.Object["status"]); d != "" || got.GetGeneration() != 1 {
+				t.Errorf("generation %d, status (-want +got):\n%s", got.GetGeneration(), d)
+			}
+			both.SetResourceVersion(got.GetResourceVersion())
+			delete(both.Object, "status")
+			got, err = r.Update(t.Context(), both, metav1.UpdateOptions{})
+			must(t, err)
+			if d := cmp.Diff(sent.Object["status"], got.Object["status"]); d != "" {
+				t.Errorf("without the status it was written (-was +is):\n%s", d)
+			}
+			if want := map[bool]int64{true: 1, false: 2}[resource == v1alpha1.Actions]; got.GetGeneration() != want || got.GetLabels()["changed"] != "true" {
+				t.Errorf("generation %d, want %d; labels %v", got.GetGeneration(), want, got.GetLabels())
+			}
+		})
+	}
+}
+
+// TestAnActionIsRecordedOnce: the second of two processes that record the same
+// correction is told so.
+func TestAnActionIsRecordedOnce(t *testing.T) {
+	r := client(t, v1alpha1.Actions)
+	create(t, r, full(t, v1alpha1.Actions, "once"))
+	if _, err := r.Create(t.Context(), full(t, v1alpha1.Actions, "once"), strict); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("want AlreadyExists, got %v", err)
+	}
+}
+
+// TestActionsThatAreAdmitted are the kinds of corrections that there are.
+func TestActionsThatAreAdmitted(t *testing.T) {
+	for what, patch := range map[string]string{
+		"a patch":                       ``,
+		"a merge patch":                 `spec: {patchType: Merge, patch: '{}'}`,
+		"an apply":                      `spec: {verb: apply, patchType: null, patch: '{"kind":"Ingress"}'}`,
+		"an apply that creates":         `{spec: {verb: apply, patchType: null, target: {uid: null, resourceVersion: null}, beforeHash: null}, inverse: {verb: delete, patch: null}}`,
+		"a delete":                      `{spec: {verb: delete, patchType: null, patch: null, patchHash: null, propagationPolicy: Foreground, afterHash: null}, inverse: {verb: apply}}`,
+		"an irreversible one":           `inverse: {verb: null, patch: null, irreversible: "values of Secrets are not kept"}`,
+		"a patch of a Secret's values":  `{spec: {target: {kind: Secret}, patch: null}, inverse: {verb: null, patch: null, irreversible: "values of Secrets are not kept"}}`,
+		"a patch of a Secret's labels":  `{spec: {target: {kind: Secret}, patch: '[{"op":"add","path":"/metadata/labels/a","value":"b"}]'}, inverse: {patch: '{"metadata":{"labels":{"a":null}}}'}}`,
+		"data of something else":        `spec: {target: {kind: ConfigMap}, patch: '[{"op":"remove","path":"/data/a"}]'}`,
+		"without a namespace or reason": `spec: {target: {namespace: null}, reason: null, origin: null, subject: null}`,
+		"a dry run":                     `spec: {mode: DryRun}`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			got, err := client(t, v1alpha1.Actions).Create(t.Context(), with(t, full(t, v1alpha1.Actions, "admitted"), patch), dryRun)
+			must(t, err)
+			if _, err := decode(t, got); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
