@@ -68,7 +68,7 @@ func ValidateBindings(set *Set, bindings []Binding) ([]Binding, error) {
 
 // DefaultBindings returns a binding for each package that none of the bindings
 // names: it observes everywhere. Packages that cannot do without parameters have
-// none, and a warning instead.
+// none, and a warning instead; those that have views only have none.
 func DefaultBindings(set *Set, bindings []Binding) ([]Binding, []Finding) {
 	bound, names := map[string]bool{}, map[string]bool{}
 	for _, b := range bindings {
@@ -77,7 +77,7 @@ func DefaultBindings(set *Set, bindings []Binding) ([]Binding, []Finding) {
 	var out []Binding
 	var warnings []Finding
 	for _, p := range set.Packages {
-		if bound[p.Name] {
+		if bound[p.Name] || !p.Judges {
 			continue
 		}
 		parameters, problems := p.Parameters.Resolve(nil)
@@ -187,20 +187,19 @@ func (b *Binding) fit(p *Package, report func(path, format string, args ...any))
 }
 
 // parameterPath is the path, below the parameters, of what a validator of JSON
-// schemas found; where it cannot be told, of what it belongs to.
+// schemas found, such as "names.1: Invalid type"; where it cannot be told, of what
+// it belongs to.
 func parameterPath(problem string) string {
 	field, rest, ok := strings.Cut(problem, ": ")
 	if !ok {
-		return ""
+		field, rest = "", problem
 	}
 	path := ""
-	if field != "(root)" {
-		for step := range strings.SplitSeq(field, ".") {
-			if _, err := strconv.Atoi(step); err == nil {
-				path += "[" + step + "]"
-			} else {
-				path += "." + step
-			}
+	for step := range strings.SplitSeq(field, ".") {
+		if _, err := strconv.Atoi(step); err == nil {
+			path += "[" + step + "]"
+		} else if step != "" {
+			path += "." + step
 		}
 	}
 	if name, ok := strings.CutPrefix(rest, "Additional property "); ok {

@@ -163,6 +163,8 @@ func (s scope) expr(e *ast.Expr) {
 			return
 		}
 		s.call(t, e.Location)
+	default:
+		s.report.at("syntax", e.Location, "%s is not taken: what it reads is not known", shorten(e.String()))
 	}
 }
 

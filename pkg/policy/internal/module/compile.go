@@ -167,6 +167,7 @@ func (l *loader) check(p *Package) {
 			l.bad.at("violation", r.Location, "violation is written violation contains {…}")
 		}
 	}
+	p.Judges = violations > 0
 	meta := p.annotations.Location
 	switch {
 	case violations == 0 && len(p.Views) == 0:

@@ -100,7 +100,11 @@ func (f *findings) opa(code, file string, err error) {
 		return
 	}
 	for _, e := range list {
-		x := located(SeverityError, code, e.Location, "%s", e.Message)
+		message := e.Message
+		if strings.HasPrefix(message, "undefined function internal.") {
+			message = "a variable named internal hides what \"in\" is compiled to: name it otherwise"
+		}
+		x := located(SeverityError, code, e.Location, "%s", message)
 		if x.File == "" {
 			x.File = file
 		}

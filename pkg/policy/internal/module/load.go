@@ -150,5 +150,12 @@ func dataFile(base string) string {
 	return ""
 }
 
-// capabilities are what policies may use.
-func capabilities() *ast.Capabilities { return limits.Capabilities() }
+// capabilities are what policies may use: of the language what Rego v1 is, not the
+// operators and bodies of OPA's future.keywords, which the analysis does not follow.
+func capabilities() *ast.Capabilities {
+	c := limits.Capabilities()
+	c.FutureKeywords = slices.DeleteFunc(slices.Clone(c.FutureKeywords), func(k string) bool {
+		return k != "contains" && k != "every" && k != "if" && k != "in"
+	})
+	return c
+}

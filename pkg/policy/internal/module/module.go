@@ -87,6 +87,7 @@ type Package struct {
 	Severity     string // low, medium, high or critical
 	AnyKind      bool   // kinds: ["*"]
 	Kinds        []KindRef
+	Judges       bool // it has violation rules, not views only
 	Subject      SubjectKind
 	SubjectView  string // of a ViewSubject
 	Remedies     []Remedy

@@ -43,6 +43,7 @@ func parse(name string, data []byte, bad *findings) (m *ast.Module) {
 		return nil
 	}
 	before := len(bad.list)
+	hidden(m, bad)
 	if len(m.Rules) > maxRules {
 		bad.file("too-many", name, "the file has %d rules; at most %d are taken", len(m.Rules), maxRules)
 	}
@@ -55,6 +56,22 @@ func parse(name string, data []byte, bad *findings) (m *ast.Module) {
 		return nil
 	}
 	return m
+}
+
+// hidden refuses what would hide OPA's own functions, which "in" and template
+// strings are compiled to.
+func hidden(m *ast.Module, bad *findings) {
+	const message = "%s named internal hides what \"in\" is compiled to: name it otherwise"
+	for _, i := range m.Imports {
+		if i.Name() == "internal" {
+			bad.at("reserved", i.Location, message, "an import")
+		}
+	}
+	for _, r := range m.Rules {
+		if name(r.Head.Ref()[0]) == "internal" {
+			bad.at("reserved", r.Location, message, "a rule")
+		}
+	}
 }
 
 // recovered turns a panic of OPA's into an error about the file: policies come

@@ -252,7 +252,7 @@ func match(document map[string]any, schema ast.Value) ([]string, error) {
 	items, _ := list.([]any)
 	for _, x := range items {
 		fields, _ := x.(map[string]any)
-		problems = append(problems, fmt.Sprint(fields["error"]))
+		problems = append(problems, strings.TrimPrefix(fmt.Sprint(fields["error"]), "(Root): "))
 	}
 	slices.Sort(problems)
 	return problems, nil

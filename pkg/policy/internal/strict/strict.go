@@ -122,7 +122,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string, depth int) {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
 		d.at(n, "%shas an anchor or an alias, which are not taken", subject(path))
 		return
-	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" && v.Kind() != reflect.Interface:
+	case v.Kind() != reflect.Interface && isNull(n):
 		return // as if it were not there
 	}
 	d.lines[path] = Place{n.Line, n.Column}
@@ -134,31 +134,31 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string, depth int) {
 	case reflect.Struct:
 		if v.Type() == timeType {
 			t, err := time.Parse(time.RFC3339, n.Value)
-			if d.fits(n, n.Kind == yaml.ScalarNode && err == nil, path, "a time such as 2026-01-31T00:00:00Z") {
+			if d.fits(n, isText(n) && err == nil, path, "a time such as 2026-01-31T00:00:00Z") {
 				v.Set(reflect.ValueOf(t))
 			}
 			return
 		}
 		d.structure(n, v, path, depth)
 	case reflect.Slice:
-		if !d.fits(n, n.Kind == yaml.SequenceNode, path, "a list") {
+		if !d.fits(n, isList(n), path, "a list") {
 			return
 		}
 		list := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
 		for i, item := range n.Content {
-			d.value(item, list.Index(i), fmt.Sprintf("%s[%d]", path, i), depth+1)
+			d.element(item, list.Index(i), fmt.Sprintf("%s[%d]", path, i), depth+1)
 		}
 		v.Set(list)
 	case reflect.Map:
 		m := reflect.MakeMap(v.Type())
 		d.fields(n, path, func(key, item *yaml.Node, at string) {
 			x := reflect.New(v.Type().Elem()).Elem()
-			d.value(item, x, at, depth+1)
+			d.element(item, x, at, depth+1)
 			m.SetMapIndex(reflect.ValueOf(key.Value).Convert(v.Type().Key()), x)
 		})
 		v.Set(m)
 	case reflect.String:
-		if d.fits(n, n.Kind == yaml.ScalarNode && (n.ShortTag() == "!!str" || n.ShortTag() == "!!timestamp"), path, "a string") {
+		if d.fits(n, isText(n), path, "a string") {
 			v.SetString(n.Value)
 		}
 	case reflect.Bool:
@@ -176,9 +176,26 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string, depth int) {
 	}
 }
 
+// element decodes what a list or a map has. It has it: a null is no absence there.
+func (d *decoder) element(n *yaml.Node, v reflect.Value, path string, depth int) {
+	if v.Kind() != reflect.Interface && isNull(n) {
+		d.at(n, "%s is null", path)
+		return
+	}
+	d.value(n, v, path, depth)
+}
+
+// A tag of its own makes a node something else than it looks like.
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+func isMap(n *yaml.Node) bool  { return n.Kind == yaml.MappingNode && n.ShortTag() == "!!map" }
+func isList(n *yaml.Node) bool { return n.Kind == yaml.SequenceNode && n.ShortTag() == "!!seq" }
+func isText(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && (n.ShortTag() == "!!str" || n.ShortTag() == "!!timestamp")
+}
+
 // fields calls f for the entries of a map.
 func (d *decoder) fields(n *yaml.Node, path string, f func(key, item *yaml.Node, at string)) {
-	if !d.fits(n, n.Kind == yaml.MappingNode, path, "a map") {
+	if !d.fits(n, isMap(n), path, "a map") {
 		return
 	}
 	seen := make(map[string]bool, len(n.Content)/2)
@@ -217,8 +234,8 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string, depth in
 
 // any decodes a value as encoding/json does with UseNumber.
 func (d *decoder) any(n *yaml.Node, path string, depth int) any {
-	switch n.Kind {
-	case yaml.MappingNode:
+	switch {
+	case isMap(n):
 		m := map[string]any{}
 		d.fields(n, path, func(key, item *yaml.Node, at string) {
 			var x any
@@ -226,16 +243,16 @@ func (d *decoder) any(n *yaml.Node, path string, depth int) any {
 			m[key.Value] = x
 		})
 		return m
-	case yaml.SequenceNode:
+	case isList(n):
 		list := make([]any, len(n.Content))
 		for i, item := range n.Content {
 			d.value(item, reflect.ValueOf(&list[i]).Elem(), fmt.Sprintf("%s[%d]", path, i), depth+1)
 		}
 		return list
-	case yaml.ScalarNode:
+	case n.Kind == yaml.ScalarNode:
 		return d.scalar(n, path)
 	}
-	d.fits(n, false, path, "a value")
+	d.fits(n, false, path, "a value that JSON has")
 	return nil
 }
 
@@ -252,6 +269,9 @@ func (d *decoder) scalar(n *yaml.Node, path string) any {
 	case "!!int", "!!float":
 		return d.number(n, path)
 	case "!!str", "!!timestamp":
+		if n.Style == 0 && json.Valid([]byte(n.Value)) {
+			return d.number(n, path) // too large for the parser, which takes it for text
+		}
 		return n.Value
 	}
 	d.fits(n, false, path, "a value that JSON has")
