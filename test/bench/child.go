@@ -30,6 +30,7 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"watch-federator": watchFederator,
 	"watch-stock":     watchStock,
 	"query-server":    queryServer,
+	"policy-reviews":  policyReviews,
 }
 
 // runChild measures in this process and prints the figures.

@@ -57,6 +57,7 @@ var benchmarks = []benchmark{
 	{"ingest/latency_p99", latency},
 	{"query/first_page,query/list,query/count,query/related,query/authorization", queryAPI},
 	{"query/watch_fanout", watchFanout},
+	{"policy/reviews_per_core,policy/gain", reviews},
 }
 
 // bench is what the benchmarks share.
