@@ -58,14 +58,17 @@ violation contains {
 # owners are what a network is of by group and member, in groups that have it itself
 # and not only a larger one.
 owners[group][member] contains name if {
-	some own in input.entries
-	own.value in input.parameters.of
-	group := members.group(own.ref.member, input.parameters.group)
 	some holder in holders
 	holder.value.of in input.parameters.of
-	members.group(holder.ref.member, input.parameters.group) == group
 	member := holder.ref.member
+	group := members.group(member, input.parameters.group)
+	group in groups
 	name := named(holder)
+}
+
+groups contains members.group(own.ref.member, input.parameters.group) if {
+	some own in input.entries
+	own.value in input.parameters.of
 }
 
 # holders have the network, or one that it is a part of.
@@ -127,7 +130,7 @@ prefix_of(cidr) := concat("", ["6:", substring(bits, 0, to_number(parts[1]))]) i
 	parts := split_cidr(cidr)
 	contains(parts[0], ":")
 	not contains(parts[0], ".")
-	bits := concat("", [nibbles[digit] | some group in groups(lower(parts[0])); some digit in split(group, "")])
+	bits := concat("", [nibbles[digit] | some digits in hexadecimal(lower(parts[0])); some digit in split(digits, "")])
 }
 
 split_cidr(cidr) := split(cidr, "/") if {
@@ -136,10 +139,10 @@ split_cidr(cidr) := split(cidr, "/") if {
 	net.cidr_is_valid(cidr)
 }
 
-# groups are the eight groups of four digits of an address.
-groups(address) := [padded(group) | some group in split(address, ":")] if not contains(address, "::")
+# hexadecimal are the eight groups of four digits of an address.
+hexadecimal(address) := [padded(group) | some group in split(address, ":")] if not contains(address, "::")
 
-groups(address) := array.concat(array.concat(before, zeroes), after) if {
+hexadecimal(address) := array.concat(array.concat(before, zeroes), after) if {
 	contains(address, "::")
 	halves := split(address, "::")
 	before := [padded(group) | some group in split(halves[0], ":"); group != ""]

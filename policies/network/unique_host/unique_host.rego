@@ -33,13 +33,15 @@ import data.federator.lib.members
 view.hosts[host] contains true if some host in hosts
 
 violation contains {
-	"msg": sprintf("host %s is also served from %s", [host, members.few(others)]),
-	"details": {"host": host, "others": [claim.ref | some claim in claims; elsewhere(claim.ref)]},
+	"msg": sprintf("host %s is also served from %s", [host, members.few({place(ref) | some ref in others})]),
+	"details": {"host": host, "others": others},
 } if {
 	some host in hosts
 	not shared(host)
-	claims := data.fleet.views["federator.network.unique_host"].hosts[host]
-	others := {place(claim.ref) | some claim in claims; elsewhere(claim.ref)}
+	others := [claim.ref |
+		some claim in data.fleet.views["federator.network.unique_host"].hosts[host]
+		elsewhere(claim.ref)
+	]
 	count(others) > 0
 }
 

@@ -41,11 +41,11 @@ violation contains {
 	"details": {"others": drifted},
 } if {
 	replicated
-	own := content(input.object)
 	drifted := {member |
-		some member, object in siblings
+		some member, other in siblings
+		written(other) != written(input.object)
+		content(other) != content(input.object)
 		members.peer(member, input.parameters.group)
-		content(object) != own
 	}
 	count(drifted) > 0
 }
@@ -88,17 +88,27 @@ compared := "rules" if input.ref.kind == "ClusterRole.rbac.authorization.k8s.io"
 
 compared := "rules" if input.ref.kind == "NetworkPolicy.networking.k8s.io"
 
-content(object) := keys(object, "data") | keys(object, "binaryData") if input.ref.kind == "ConfigMap"
+# written is what is compared as it is written: mostly it is the same, and what is
+# written in another order need not be looked for.
+written(x) := [object.get(x, "data", null), object.get(x, "binaryData", null)] if input.ref.kind == "ConfigMap"
 
-content(object) := rules(object) if input.ref.kind == "Role.rbac.authorization.k8s.io"
+written(x) := object.get(x, "rules", null) if input.ref.kind == "Role.rbac.authorization.k8s.io"
 
-content(object) := rules(object) if input.ref.kind == "ClusterRole.rbac.authorization.k8s.io"
+written(x) := object.get(x, "rules", null) if input.ref.kind == "ClusterRole.rbac.authorization.k8s.io"
 
-content(object) := {field: unordered(x) | some field, x in object.spec} if input.ref.kind == "NetworkPolicy.networking.k8s.io"
+written(x) := object.get(x, "spec", null) if input.ref.kind == "NetworkPolicy.networking.k8s.io"
 
-keys(object, field) := {key | some key, _ in object[field]}
+content(x) := keys(x, "data") | keys(x, "binaryData") if input.ref.kind == "ConfigMap"
 
-rules(object) := {{field: unordered(x) | some field, x in rule} | some rule in object.rules}
+content(x) := rules(x) if input.ref.kind == "Role.rbac.authorization.k8s.io"
+
+content(x) := rules(x) if input.ref.kind == "ClusterRole.rbac.authorization.k8s.io"
+
+content(x) := {field: unordered(y) | some field, y in x.spec} if input.ref.kind == "NetworkPolicy.networking.k8s.io"
+
+keys(x, field) := {key | some key, _ in x[field]}
+
+rules(x) := {{field: unordered(y) | some field, y in rule} | some rule in x.rules}
 
 # unordered makes sets of lists, and of those in their members: the resources of a
 # rule, the ports of another.

@@ -26,23 +26,20 @@ import data.federator.lib.workload
 
 violation contains {
 	"msg": sprintf("container %s runs %s here and %s in %s", [name, version(own), members.few(versions), members.few(others)]),
-	"details": {"container": name, "image": own, "others": others_images},
+	"details": {"container": name, "image": own, "others": {{"member": member, "image": other} | some [member, other] in differing}},
 } if {
-	some name, own in images(input.object.spec.template.spec)
-	others_images := {member: other |
-		some member, other in elsewhere[name]
+	some [name, own] in images(input.object.spec.template.spec)
+	differing := {[member, other] |
+		some member, object in siblings
+		some [same, other] in images(object.spec.template.spec)
+		same == name
+		other != own
 		differ(own, other)
+		members.peer(member, input.parameters.group)
 	}
-	others := object.keys(others_images)
-	count(others) > 0
-	versions := {version(other) | some other in others_images}
-}
-
-# elsewhere are the images of a container in the members to compare with.
-elsewhere[name][member] := other if {
-	some member, object in siblings
-	members.peer(member, input.parameters.group)
-	some name, other in images(object.spec.template.spec)
+	count(differing) > 0
+	others := {member | some [member, _] in differing}
+	versions := {version(other) | some [_, other] in differing}
 }
 
 siblings := data.fleet.by_name["Deployment.apps"][input.ref.namespace][input.ref.name] if input.ref.kind == "Deployment.apps"
@@ -51,15 +48,14 @@ siblings := data.fleet.by_name["StatefulSet.apps"][input.ref.namespace][input.re
 
 siblings := data.fleet.by_name["DaemonSet.apps"][input.ref.namespace][input.ref.name] if input.ref.kind == "DaemonSet.apps"
 
-# images are those of containers by their names, of which API servers refuse two.
-images(pod) := {name: min(refs) |
-	containers := array.concat(workload.init(pod), workload.long_running(pod))
-	some named in containers
-	name := named.name
+# images are the names of containers and their images.
+images(pod) := [[name, ref] |
+	some container in array.concat(workload.init(pod), workload.long_running(pod))
+	name := container.name
+	ref := container.image
 	is_string(name)
-	refs := {container.image | some container in containers; container.name == name; is_string(container.image)}
-	count(refs) > 0
-}
+	is_string(ref)
+]
 
 differ(a, b) if image.digest(a) != image.digest(b)
 

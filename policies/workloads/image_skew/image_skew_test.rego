@@ -35,7 +35,7 @@ test_another_tag if {
 	every kind in kinds {
 		found(of(kind, running({"web": "shop/web:1.2", "log": "log:7"})), {"fleet/us-1": running({"web": "shop/web:1.3", "log": "log:7"})}) == {{
 			"msg": "container web runs 1.2 here and 1.3 in fleet/us-1",
-			"details": {"container": "web", "image": "shop/web:1.2", "others": {"fleet/us-1": "shop/web:1.3"}},
+			"details": {"container": "web", "image": "shop/web:1.2", "others": {{"member": "fleet/us-1", "image": "shop/web:1.3"}}},
 		}}
 	}
 	skew("web", "web:1") == {"container web runs latest here and 1 in fleet/us-1"}
@@ -83,7 +83,7 @@ test_alone if {
 
 test_two_containers_of_one_name if {
 	twice := {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "web:1"}, {"name": "web", "image": "web:2"}]}}}}
-	messages(of("Deployment.apps", twice), {"fleet/us-1": twice}) == set()
+	messages(of("Deployment.apps", twice), {"fleet/us-1": twice}) == {"container web runs 1 here and 2 in fleet/us-1", "container web runs 2 here and 1 in fleet/us-1"}
 }
 
 test_odd_objects if {
