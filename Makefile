@@ -55,6 +55,10 @@ verify: $(TOOLS)/golangci-lint ## check format, lint, layering, policies and mod
 	go run ./cmd/federator policy fmt --check policies
 	go run ./cmd/federator policy test policies
 	go run ./cmd/federator policy docs --check policies
+	rm -rf $(CACHE)/generated && mkdir -p $(CACHE)/generated/crds
+	cd api && $(TOOLS)/controller-gen object crd paths=./... output:object:dir=$(CACHE)/generated output:crd:dir=$(CACHE)/generated/crds
+	diff -u $(CACHE)/generated/zz_generated.deepcopy.go api/v1alpha1/zz_generated.deepcopy.go
+	diff -ru $(CACHE)/generated/crds charts/federator/crds
 	go mod tidy -diff
 	for m in $(MODULES) tools; do (cd $$m && go mod tidy -diff); done
 	go mod verify
@@ -64,6 +68,10 @@ fmt: $(TOOLS)/golangci-lint ## format the tree, and write what is generated of t
 	$(TOOLS)/golangci-lint fmt
 	go run ./cmd/federator policy fmt policies
 	go run ./cmd/federator policy docs --write policies
+
+.PHONY: generate
+generate: $(TOOLS)/golangci-lint ## write what is generated: DeepCopy of the API's types, and the CRDs
+	cd api && $(TOOLS)/controller-gen object crd paths=./... output:crd:dir=../charts/federator/crds
 
 .PHONY: tools
 tools: $(TOOLS)/golangci-lint ## build the pinned tools into the cache
