@@ -1,6 +1,7 @@
 package crds
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -115,14 +116,26 @@ func TestChanges(t *testing.T) {
 // create creates an object with its status.
 func create(t *testing.T, r dynamic.ResourceInterface, want *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
-	got, err := r.Create(t.Context(), want, strict)
-	must(t, err)
+	got := added(t, r, want)
 	if want.Object["status"] == nil {
 		return got
 	}
 	got.Object["status"] = want.Object["status"]
-	got, err = r.UpdateStatus(t.Context(), got, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
+	got, err := r.UpdateStatus(t.Context(), got, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
 	must(t, err)
+	return got
+}
+
+// added creates an object, without its status, until the test ends.
+func added(t *testing.T, r dynamic.ResourceInterface, want *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	got, err := r.Create(t.Context(), want, strict)
+	must(t, err)
+	t.Cleanup(func() {
+		if err := r.Delete(context.WithoutCancel(t.Context()), got.GetName(), metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 	return got
 }
 
@@ -132,8 +145,7 @@ func TestStatusIsWrittenApart(t *testing.T) {
 		t.Run(resource, func(t *testing.T) {
 			r := client(t, resource)
 			sent := full(t, resource, "apart")
-			got, err := r.Create(t.Context(), sent, strict)
-			must(t, err)
+			got := added(t, r, sent)
 			if got.Object["status"] != nil {
 				t.Errorf("a new object has a status: %v", got.Object["status"])
 			}
@@ -142,7 +154,7 @@ func TestStatusIsWrittenApart(t *testing.T) {
 				both = with(t, both, map[string]string{v1alpha1.FleetPolicies: `spec: {suspend: false}`, v1alpha1.PolicySources: `spec: {maxPrune: 7}`}[resource])
 			}
 			both.SetResourceVersion(got.GetResourceVersion())
-			got, err = r.UpdateStatus(t.Context(), both, metav1.UpdateOptions{})
+			got, err := r.UpdateStatus(t.Context(), both, metav1.UpdateOptions{})
 			must(t, err)
 			if d := cmp.Diff(sent.Object["spec"], got.Object["spec"]); d != "" || got.GetLabels()["changed"] != "" {
 				t.Errorf("with the status something else was written: labels %v, spec (-was +is):\n%s", got.GetLabels(), d)
