@@ -4,12 +4,16 @@ import data.federator.upgrades.version_skew
 
 member(version, stage) := {"labels": {"stage": stage}, "version": version, "apis": []}
 
+views(kubelets) := {"federator.upgrades.version_skew": {"kubelets": {key: [{"ref": {"kind": "Node", "name": name}, "value": true} | some name in names] |
+	some key, names in kubelets
+}}}
+
 found(members, parameters) := violations if {
 	violations := version_skew.violation with input as {
 		"member": {"name": "fleet/eu-1", "labels": members["fleet/eu-1"].labels},
-		"parameters": object.union({"minors": 2, "group": ""}, parameters),
+		"parameters": object.union({"minors": 2, "kubelets": 3, "group": ""}, parameters),
 	}
-		with data.fleet as {"members": members, "names": sort(object.keys(members))}
+		with data.fleet as {"members": members, "names": sort(object.keys(members)), "views": views({})}
 }
 
 messages(members, parameters) := {v.msg | some v in found(members, parameters)}
@@ -50,5 +54,51 @@ test_versions_that_are_not_known if {
 	every version in ["", "v2.0.0", "unknown", null, {}] {
 		messages(of("v1.30.0", {"fleet/us-1": object.union(member("", "prod"), {"version": version})}), {}) == set()
 		messages(object.union(of("", {"fleet/us-1": member("v1.34.0", "prod")}), {"fleet/eu-1": {"version": version}}), {}) == set()
+	}
+}
+
+nodes(own, kubelets, limit) := {v.msg |
+	some v in version_skew.violation with input as {
+		"member": {"name": "fleet/eu-1", "labels": {}},
+		"parameters": {"minors": 2, "kubelets": limit, "group": ""},
+	}
+		with data.fleet as {
+			"members": {"fleet/eu-1": member(own, "prod")},
+			"names": ["fleet/eu-1"],
+			"views": views(kubelets),
+		}
+}
+
+keys(status) := {key |
+	views := version_skew.view with input as {"ref": {"member": "fleet/eu-1", "kind": "Node", "name": "n1"}, "object": {"status": status}}
+	some key, _ in views.kubelets
+}
+
+test_kubelets_behind if {
+	nodes("v1.34.1", {"fleet/eu-1 1.30": ["n1", "n2"], "fleet/eu-1 1.31": ["n3"]}, 3) == {"runs v1.34.1, and kubelets of 1.30 on n1 and n2"}
+	nodes("v1.34.1", {"fleet/eu-1 1.30": ["n1"], "fleet/eu-1 1.14": ["n2"]}, 4) == {"runs v1.34.1, and kubelets of 1.14 on n2"}
+	nodes("v1.34.1", {"fleet/eu-1 1.33": ["n1"]}, 0) == {"runs v1.34.1, and kubelets of 1.33 on n1"}
+	nodes("v1.34.1", {"fleet/eu-1 1.14": ["n1"]}, 20) == set()
+}
+
+test_kubelets_ahead if {
+	nodes("v1.34.1", {"fleet/eu-1 1.35": ["n1"], "fleet/eu-1 1.34": ["n2"]}, 3) == {"runs v1.34.1, and kubelets of 1.35 on n1"}
+}
+
+test_kubelets_of_other_members if {
+	nodes("v1.34.1", {"fleet/eu-2 1.20": ["n1"], "fleet/eu-10 1.20": ["n2"]}, 3) == set()
+}
+
+test_kubelets_are_not_looked_at if {
+	nodes("v1.34.1", {"fleet/eu-1 1.20": ["n1"]}, -1) == set()
+	nodes("", {"fleet/eu-1 1.20": ["n1"]}, 3) == set()
+}
+
+test_view if {
+	keys({"nodeInfo": {"kubeletVersion": "v1.31.4-gke.1"}}) == {"fleet/eu-1 1.31"}
+	every x in [null, "", "x", 1, true, [], {}, [null], {"": null}] {
+		keys(x) == set()
+		keys({"nodeInfo": x}) == set()
+		keys({"nodeInfo": {"kubeletVersion": x}}) == set()
 	}
 }
