@@ -17,9 +17,14 @@
 // it is ADDED and has the present one when it is DELETED; a bookmark follows,
 // where the client takes them, so that it resumes from the present.
 //
+// A watch cannot be resumed, and is answered with 410, across what the log does
+// not tell: a label of a member that changed where such labels select, and a
+// member that left where the caller may not read everything.
+//
 // Events are encoded once for all watches that send them. A watch holds no
 // queue: it reads the log as fast as its client reads, which has a bounded time
-// for each block of bytes, and ends with 410 when the log has passed it by.
+// for each block of bytes. What a slow client keeps alive is what the log may
+// keep: once it has passed a watch by, the watch ends with 410.
 //
 // # Concurrency
 //

@@ -33,7 +33,9 @@ func (q *request) get() error {
 		}
 		return q.write(meta, each(found))
 	}
-	text, err := q.encoder().append(nil, found[0], stampOf(found[0]))
+	e := q.encoder()
+	defer q.release(e)
+	text, err := e.append(nil, found[0], stampOf(found[0]))
 	if err != nil {
 		return err
 	}

@@ -251,7 +251,7 @@ func TestLongListsAreInOrder(t *testing.T) {
 	f := newFleet(t, settings{})
 	for _, m := range memberNames {
 		f.join(m)
-		for i := range 500 {
+		for i := range 200 {
 			f.put(pod(m, "blue", fmt.Sprintf("p%04d", i)))
 		}
 	}

@@ -234,20 +234,20 @@ func TestAnOpenWatchKeepsNoOldSnapshot(t *testing.T) {
 func TestAWatchThatIsPassedByEndsWithinItsStep(t *testing.T) {
 	f := newFleet(t, settings{logBytes: 64 << 10})
 	f.join("a/east")
-	for i := range 1000 {
+	for i := range 600 {
 		f.put(pod("a/east", "blue", fmt.Sprintf("p%04d", i)))
 	}
 	start := f.commit()
 	f.slow = true
 	initial := f.watch(all, fleetPods, nil, "")
-	for i := range 1000 {
+	for i := range 600 {
 		f.put(pod("a/east", "blue", fmt.Sprintf("p%04d", i)))
 		f.commit()
 	}
 	initial.held.Unlock()
 	<-initial.done
 	events := initial.end()
-	if n := len(events); n >= 1000 || events[n-1].told() != "ERROR 410" {
+	if n := len(events); n >= 600 || events[n-1].told() != "ERROR 410" {
 		t.Errorf("%d events, %s at last: want less than what there was, and 410", n, events[n-1].told())
 	}
 	if initial.most > 128<<10 {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -85,6 +86,9 @@ func (q *request) watch() error {
 	err := w.run(ctx, initial)
 	if err == nil || errors.Is(err, errEnd) {
 		return nil
+	}
+	if told := apierrors.APIStatus(nil); errors.As(err, &told) && w.lastWord(told.Status()) == nil {
+		return nil // such as an object that cannot be converted
 	}
 	panic(http.ErrAbortHandler) // the client is gone or does not read
 }
@@ -284,12 +288,18 @@ func (w *watching) change(c aggregate.Change) error {
 
 // fallenBehind ends the watch of a client that has to list again.
 func (w *watching) fallenBehind() error {
-	status, err := json.Marshal(expiredStatus(w.sent))
+	return errors.Join(errEnd, w.lastWord(expiredStatus(w.sent)))
+}
+
+// lastWord sends why the watch ends.
+func (w *watching) lastWord(status metav1.Status) error {
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"} // clients decode nothing without
+	text, err := json.Marshal(status)
 	if err != nil {
 		return err
 	}
-	w.out = append(append(append(w.out, `{"type":"ERROR","object":`...), status...), "}\n"...)
-	return errors.Join(errEnd, w.flush())
+	w.out = append(append(append(w.out, `{"type":"ERROR","object":`...), text...), "}\n"...)
+	return w.flush()
 }
 
 // shared sends an event whose bytes other watches may have made already.
@@ -319,6 +329,12 @@ func (w *watching) event(kind watch.EventType, o aggregate.Object, st stamp) err
 }
 
 func (w *watching) append(kind watch.EventType, o aggregate.Object, st stamp) (err error) {
+	at := len(w.out)
+	defer func() {
+		if err != nil {
+			w.out = w.out[:at]
+		}
+	}()
 	w.out = append(append(append(w.out, `{"type":"`...), kind...), `","object":`...)
 	if w.encoder.shape == table {
 		w.out = append(w.out, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"`...)

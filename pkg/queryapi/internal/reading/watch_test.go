@@ -53,23 +53,25 @@ type stream struct {
 
 	held sync.Mutex // while it is held the client does not read
 
-	mu     sync.Mutex
-	code   int
-	lines  []byte
-	writes int
-	most   int // bytes of a write
-	news   chan struct{}
-	fail   error // what writes get
+	mu       sync.Mutex
+	lines    []byte
+	most     int // bytes of a write
+	deadline time.Time
+	news     chan struct{}
+	fail     error // what writes get
+}
+
+// SetWriteDeadline is for http.ResponseController.
+func (s *stream) SetWriteDeadline(at time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deadline = at
+	return nil
 }
 
 func (s *stream) Header() http.Header { return s.header }
 
-func (s *stream) WriteHeader(code int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.code = code
-	close(s.open)
-}
+func (s *stream) WriteHeader(int) { close(s.open) }
 
 func (s *stream) Write(b []byte) (int, error) {
 	s.held.Lock()
@@ -79,7 +81,6 @@ func (s *stream) Write(b []byte) (int, error) {
 	if s.fail != nil {
 		return 0, s.fail
 	}
-	s.writes++
 	s.most = max(s.most, len(b))
 	s.lines = append(s.lines, b...)
 	close(s.news)
@@ -347,7 +348,8 @@ func TestWatchesOfLostRevisionsAreExpired(t *testing.T) {
 	behind.held.Unlock()
 	<-behind.done
 	events := behind.end()
-	if n := len(events); n == 0 || events[n-1].told() != "ERROR 410" || events[n-1].Object["reason"] != "Expired" {
+	if n := len(events); n == 0 || events[n-1].told() != "ERROR 410" || events[n-1].Object["reason"] != "Expired" ||
+		events[n-1].Object["kind"] != "Status" || events[n-1].Object["apiVersion"] != "v1" { // else client-go cannot decode it
 		t.Errorf("a client that was passed by got %d events, %s", n, behind.lines)
 	}
 }
