@@ -160,6 +160,16 @@ type checker struct{ bad []misfit }
 
 func (c *checker) report(path string, err error) { c.bad = append(c.bad, misfit{path, err}) }
 
+// Compile returns whether the selector selects a member.
+func (m MemberSelector) Compile() (func(aggregate.Member) bool, error) {
+	var c checker
+	s := c.members("members", &m)
+	for _, x := range c.bad {
+		return nil, fmt.Errorf("%s: %w", x.path, x.err)
+	}
+	return s.has, nil
+}
+
 func (c *checker) members(path string, m *MemberSelector) memberSelection {
 	c.patterns(path+".names", m.Names)
 	return memberSelection{names: m.Names, labels: c.labels(path+".labels", m.Labels)}

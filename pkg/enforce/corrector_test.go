@@ -1,0 +1,274 @@
+package enforce_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// asked is what an actor was last told, by binding.
+type asked struct {
+	mu    sync.Mutex
+	wants map[string]want
+}
+
+type want struct {
+	contract remediate.Contract
+	of       remediate.Denominators
+	intents  []remediate.Intent
+	ready    bool
+}
+
+func (a *asked) Want(binding string, c remediate.Contract, of remediate.Denominators, intents []remediate.Intent, ready bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.wants[binding] = want{c, of, intents, ready}
+	return nil
+}
+
+func (a *asked) Drop(binding string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.wants, binding)
+}
+
+// of says what a binding wants: target, resourceVersion and more.
+func (a *asked) of(binding string) string {
+	synctest.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w, ok := a.wants[binding]
+	if !ok {
+		return "nothing"
+	}
+	var parts []string
+	for _, i := range w.intents {
+		parts = append(parts, fmt.Sprintf("%s %s@%s", i.Remedy.Action, i.Remedy.Target.Name, i.ResourceVersion))
+	}
+	text := strings.Join(parts, ", ")
+	if !w.ready {
+		text += " (not counted)"
+	}
+	if w.contract.DryRun {
+		text += " (dry run)"
+	}
+	return text
+}
+
+const scale = `# METADATA
+# title: Replicas
+# custom: {severity: high, kinds: ["Deployment.apps"], remedies: [{action: patch, kind: Deployment.apps}]}
+package replicas
+
+violation contains {"msg": "too few", "remedy": {"action": "patch", "patch": {"spec": {"replicas": 2}}}} if input.object.spec.replicas < 2
+`
+
+func correcting(t *testing.T, index *aggregate.Index, bindings []policy.Binding) (*asked, *enforce.Corrector, *enforce.Loop) {
+	t.Helper()
+	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(scale)}}}}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &asked{wants: map[string]want{}}
+	c := enforce.NewCorrector(a, nil)
+	loop := started(t, enforce.Options{Index: index, Set: set, Bindings: bindings, Changed: c.Changed})
+	synctest.Wait()
+	return a, c, loop
+}
+
+func terms(t *testing.T, c *enforce.Corrector, x enforce.Terms) {
+	t.Helper()
+	if err := c.SetTerms(map[string]enforce.Terms{"b": x}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expect(t *testing.T, a *asked, what, want string) {
+	t.Helper()
+	if got := a.of("b"); got != want {
+		t.Errorf("%s: wants %q, want %q", what, got, want)
+	}
+}
+
+var boundB = []policy.Binding{{Name: "b", Package: "replicas"}}
+
+func TestCorrectionsFollowVerdicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		scope := scopeOf(t, index)
+		put(t, scope, "web", 1)
+		a, c, loop := correcting(t, index, boundB)
+		expect(t, a, "without terms", "nothing")
+		terms(t, c, enforce.Terms{Mode: policy.Observe})
+		expect(t, a, "observing", "nothing")
+		terms(t, c, enforce.Terms{Mode: policy.DryRun})
+		expect(t, a, "trying", "patch web@1 (dry run)")
+		terms(t, c, enforce.Terms{Mode: policy.Enforce, Source: "git", Commit: "abc", Path: "p.rego", ActAs: "fixer", Force: true})
+		expect(t, a, "enforcing", "patch web@1")
+		i := a.wants["b"].intents[0]
+		if i.Source != "git" || i.Commit != "abc" || i.ActAs != "fixer" || !i.Force || i.Package != "replicas" || i.Message != "too few" || i.UID != "web" || i.APIVersion != "apps/v1" || i.Revision == 0 {
+			t.Errorf("intent %+v", i)
+		}
+		if of := a.wants["b"].of; of.Total != 1 || of.Members["fleet/a"] != 1 {
+			t.Errorf("of %+v", of)
+		}
+		put(t, scope, "db", 0)
+		expect(t, a, "another one", "patch db@0, patch web@1")
+		put(t, scope, "web", 5)
+		expect(t, a, "one is well", "patch db@0")
+		// The target moves in what the policy does not read.
+		scope.Upsert(scope.Item(&aggregate.Record{Namespace: "shop", Name: "db", UID: "db", ResourceVersion: "77", Body: []byte(
+			`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"db","namespace":"shop"},"spec":{"replicas":0},"status":{"x":1}}`)}))
+		if _, err := scope.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, a, "a heartbeat", "patch db@77")
+		// What is not completely known is not corrected.
+		scope.SetStatus(aggregate.Status{State: aggregate.Stale})
+		if _, err := scope.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, a, "out of reach", "")
+		scope.SetStatus(aggregate.Status{State: aggregate.Synced})
+		if _, err := scope.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, a, "back", "patch db@77")
+		// An exemption is one more binding.
+		exempt := []policy.Binding{{Name: "b", Package: "replicas", Exemptions: []policy.Exemption{{Names: []string{"db"}, Reason: "agreed"}}}}
+		set := loop.State().Package("b")
+		if set == nil {
+			t.Fatal("no package")
+		}
+		if err := loop.Configure(t.Context(), load2(t), exempt); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, a, "exempt", "")
+		if err := c.SetTerms(nil); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, a, "the terms are gone", "nothing")
+	})
+}
+
+func load2(t *testing.T) *policy.Set {
+	t.Helper()
+	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(scale)}}}}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func TestNothingIsCountedBeforeEveryScopeIsSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		put(t, scopeOf(t, index), "web", 1)
+		if err := index.PutMember(aggregate.Member{Name: "fleet/b", UID: "b"}); err != nil {
+			t.Fatal(err)
+		}
+		a, c, _ := correcting(t, index, boundB)
+		terms(t, c, enforce.Terms{Mode: policy.Enforce, Generation: "1"})
+		expect(t, a, "a member has no scope yet", "patch web@1 (not counted)")
+		scope, err := index.OpenScope("fleet/b", "Deployment.apps", "apps/v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := scope.Replace(nil, aggregate.Status{State: aggregate.Forbidden}); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, a, "it is forbidden there", "patch web@1")
+		// A member that joins later holds nothing back, a new commit does.
+		if err := index.PutMember(aggregate.Member{Name: "fleet/c", UID: "c"}); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, a, "another member joins", "patch web@1")
+		terms(t, c, enforce.Terms{Mode: policy.Enforce, Generation: "2"})
+		expect(t, a, "a new commit", "patch web@1 (not counted)")
+		if s := c.Standing("b"); s.Counted || s.Wanted != 1 || s.Mode != policy.Enforce {
+			t.Errorf("standing %+v", s)
+		}
+	})
+}
+
+func TestACeilingIsNotExceeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		put(t, scopeOf(t, index), "web", 1)
+		a, c, _ := correcting(t, index, boundB)
+		all := []enforce.Allowed{{Verbs: []string{"patch"}, Kinds: []string{"*"}}}
+		for _, x := range []struct {
+			name    string
+			ceiling enforce.Ceiling
+			hold    string
+			want    string
+			why     string
+		}{
+			{"allowed", enforce.Ceiling{Mode: policy.Enforce, Actions: all}, "", "patch web@1", ""},
+			{"by name", enforce.Ceiling{Mode: policy.Enforce, Actions: []enforce.Allowed{{Verbs: []string{"patch"}, Kinds: []string{"Deployment.apps"}}}}, "", "patch web@1", ""},
+			{"mode", enforce.Ceiling{Mode: policy.DryRun, Actions: all}, "", "patch web@1 (dry run)", "ceiling"},
+			{"no mode", enforce.Ceiling{Actions: all}, "", "nothing", "ceiling"},
+			{"verb", enforce.Ceiling{Mode: policy.Enforce, Actions: []enforce.Allowed{{Verbs: []string{"delete"}, Kinds: []string{"*"}}}}, "", "", "may not patch"},
+			{"kind", enforce.Ceiling{Mode: policy.Enforce, Actions: []enforce.Allowed{{Verbs: []string{"patch"}, Kinds: []string{"Pod"}}}}, "", "", "may not patch"},
+			{"namespace", enforce.Ceiling{Mode: policy.Enforce, Actions: all, Namespaces: []string{"pay", "x*"}}, "", "", "namespace"},
+			{"member", enforce.Ceiling{Mode: policy.Enforce, Actions: all, Members: policy.MemberSelector{Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}}, "", "", "fleet/a"},
+			{"hold", enforce.Ceiling{Mode: policy.Enforce, Actions: all}, "the newest commit is broken", "nothing", "broken"},
+		} {
+			terms(t, c, enforce.Terms{Mode: policy.Enforce, Source: "git", Ceiling: &x.ceiling, Hold: x.hold})
+			expect(t, a, x.name, x.want)
+			if s := c.Standing("b"); !strings.Contains(s.Why+s.BeyondWhy, x.why) || (x.why == "") != (s.Why+s.BeyondWhy == "") {
+				t.Errorf("%s: standing %+v", x.name, s)
+			}
+		}
+		if err := c.SetTerms(map[string]enforce.Terms{"b": {Mode: "Force"}}); err == nil {
+			t.Error("a mode that is none")
+		}
+		expect(t, a, "after a mistake", "nothing")
+	})
+}
+
+func TestWavesAreOfTheMembersThatAreThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		put(t, scopeOf(t, index), "web", 1)
+		a, c, _ := correcting(t, index, boundB)
+		terms(t, c, enforce.Terms{Mode: policy.Enforce, Waves: []enforce.Wave{
+			{Name: "canary", Members: policy.MemberSelector{Names: []string{"fleet/a"}}}, {Name: "rest"},
+		}})
+		if err := index.PutMember(aggregate.Member{Name: "fleet/b", UID: "b"}); err != nil {
+			t.Fatal(err)
+		}
+		a.of("b")
+		waves := a.wants["b"].contract.Waves
+		if len(waves) != 2 || !waves[0].Members["fleet/a"] || waves[0].Members["fleet/b"] || waves[1].Members["fleet/a"] || !waves[1].Members["fleet/b"] {
+			t.Errorf("waves %+v", waves)
+		}
+	})
+}
+
+func TestProtectedTargetsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		scope := scopeOf(t, index)
+		scope.Upsert(scope.Item(&aggregate.Record{Namespace: "shop", Name: "web", UID: "web", ResourceVersion: "1", Body: []byte(
+			`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"annotations":{"federator.dev/protect":""},"name":"web","namespace":"shop"},"spec":{"replicas":0}}`)}))
+		if _, err := scope.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		a, c, _ := correcting(t, index, boundB)
+		terms(t, c, enforce.Terms{Mode: policy.Observe})
+		a.of("b")
+		if s := c.Standing("b"); s.Protected["fleet/a"] != 1 {
+			t.Errorf("standing %+v", s)
+		}
+	})
+}
