@@ -22,7 +22,7 @@
 #         enum: [owner, team, tenant, federator.dev/owner]
 #         default: owner
 #       budgets:
-#         description: What quotas may add up to, by owner and resource, as {shop {requests.cpu "100", requests.memory 400Gi}}.
+#         description: 'What quotas may add up to, by owner and resource: {shop: {requests.cpu: "100", requests.memory: 400Gi}}. Resources have the names that quotas have, cpu that of requests.cpu.'
 #         type: object
 #         additionalProperties:
 #           type: object
