@@ -38,6 +38,7 @@ type Limits struct {
 	Window time.Duration // 0 means an hour
 	Policy Limit         // over all members
 	Member Limit         // in each member
+	Fleet  Limit         // over all members and bindings: what this one may add to
 	// PerMinute is how many writes one member gets of the binding. 0: any number.
 	// Those beyond wait.
 	PerMinute int
@@ -45,7 +46,7 @@ type Limits struct {
 
 func (l Limits) validate() error {
 	var errs []error
-	for name, of := range map[string]Limit{"policy": l.Policy, "member": l.Member} {
+	for name, of := range map[string]Limit{"policy": l.Policy, "member": l.Member, "fleet": l.Fleet} {
 		if of.Count < 0 || of.Percent < 0 || of.Percent > 100 {
 			errs = append(errs, fmt.Errorf("limit of the %s: %d targets, %v percent", name, of.Count, of.Percent))
 		}
@@ -191,8 +192,10 @@ func (l *ledger) check(binding string, limits Limits, of Denominators, pending [
 			hold(Spent{Of: member, Targets: perMember[member], Denominator: of.Members[member]}, limits.Member)
 		}
 	}
-	if !l.fleet.unlimited() {
-		hold(Spent{Of: "fleet", Targets: l.ofFleet(affected, now), Denominator: of.Total}, l.fleet)
+	for _, fleet := range []Limit{l.fleet, limits.Fleet} {
+		if !fleet.unlimited() {
+			hold(Spent{Of: "fleet", Targets: l.ofFleet(affected, now), Denominator: of.Total}, fleet)
+		}
 	}
 	if over != nil {
 		return spent, over

@@ -3,17 +3,18 @@ package remediate
 import (
 	"strings"
 
+	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/policy"
 )
 
 // Annotations that federator reads and writes on members' objects.
 const (
 	// ProtectAnnotation keeps federator from writing an object, whatever its value.
-	ProtectAnnotation = "federator.dev/protect"
+	ProtectAnnotation = api.ProtectKey
 	// ActionAnnotation names the Action that wrote an object last.
-	ActionAnnotation = "federator.dev/action"
+	ActionAnnotation = api.ActionKey
 	// redactedAnnotation marks objects in the index whose values have been cut.
-	redactedAnnotation = "federator.dev/redacted"
+	redactedAnnotation = api.RedactedKey
 )
 
 // protectedGroups are API groups of which nothing is ever written: what decides who
