@@ -95,7 +95,9 @@ func located(severity, code string, loc *ast.Location, format string, args ...an
 // opa adds the errors of OPA's parser or compiler.
 func (f *findings) opa(code, file string, err error) {
 	var list ast.Errors
-	if !errors.As(err, &list) {
+	if one := (*ast.Error)(nil); errors.As(err, &one) {
+		list = ast.Errors{one}
+	} else if !errors.As(err, &list) {
 		f.file(code, file, "%v", err)
 		return
 	}

@@ -31,6 +31,7 @@ func Lint(set *Set) []Finding {
 		l.views(p)
 		l.remedies(p)
 		l.parameters(p)
+		l.hoisted(p)
 		for _, f := range p.Wide {
 			l.out.add(f)
 		}

@@ -23,6 +23,10 @@ func parse(name string, data []byte, bad *findings) (m *ast.Module) {
 		bad.file("parse", name, "the file has NUL bytes")
 		return nil
 	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		bad.file("parse", name, "the file is empty")
+		return nil
+	}
 	caps := capabilities()
 	// ParseModuleWithOpts has no option for the depth, so that the file is parsed
 	// once with a parser that has.

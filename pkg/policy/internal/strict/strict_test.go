@@ -66,7 +66,8 @@ free: {a: {b: 12345678901234567890}}
 		List:  []inner{{Words: []string{"x"}}, {}},
 		Any: []any{
 			json.Number("1"), json.Number("16"), json.Number("1000"), json.Number("1.50"), json.Number("1e3"), true, nil, "s",
-			map[string]any{"a": []any{nil}}, "2026-01-01",
+			map[string]any{"a": []any{nil}},
+			"2026-01-01",
 		},
 		Free: map[string]any{"a": map[string]any{"b": json.Number("12345678901234567890")}},
 	}
@@ -196,9 +197,12 @@ func FuzzStrict(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q gives what is no JSON: %v", data, err)
 		}
+		if yaml.Unmarshal(text, &reference) != nil {
+			return // a key of more than 1024 bytes is JSON, but no YAML
+		}
 		var again target
 		if _, problems := strict.Decode(text, &again); len(problems) > 0 && len(text) < strict.MaxSize {
-			t.Fatalf("%q gives %s, which is not taken: %v", data, text, problems)
+			t.Fatalf("%.300q gives %.300s, which is not taken: %v", data, text, problems)
 		}
 	})
 }
