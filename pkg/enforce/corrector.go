@@ -16,7 +16,8 @@ import (
 // Actor is who carries corrections out: a remediate.Dispatcher.
 type Actor interface {
 	Want(binding string, c remediate.Contract, of remediate.Denominators, intents []remediate.Intent, ready bool) error
-	Drop(binding string)
+	Drop(binding string)   // it wants nothing now
+	Forget(binding string) // it is gone
 }
 
 // Corrector makes corrections of verdicts: what of them a binding's Terms allow. Its
@@ -90,7 +91,7 @@ func (c *Corrector) SetTerms(terms map[string]Terms) error {
 
 func (c *Corrector) drop(name string) {
 	delete(c.bindings, name)
-	c.actor.Drop(name)
+	c.actor.Forget(name)
 }
 
 // Standing returns how it stands with a binding.
@@ -278,7 +279,7 @@ func (c *Corrector) want(name string) {
 		of.Total += subjects
 		of.Members[member] = subjects
 	}
-	if err := c.actor.Want(name, t.contract(c.state.Snapshot, mode == policy.DryRun), of, list, b.counted); err != nil {
+	if err := c.actor.Want(name, t.contract(c.state.Snapshot, mode == policy.DryRun), of, list, b.counted && !t.Pause); err != nil {
 		c.log.Error("corrections are not carried out", "policy", name, "err", err)
 	}
 }

@@ -41,6 +41,8 @@ func (a *asked) Drop(binding string) {
 	delete(a.wants, binding)
 }
 
+func (a *asked) Forget(binding string) { a.Drop(binding) }
+
 // of says what a binding wants: target, resourceVersion and more.
 func (a *asked) of(binding string) string {
 	synctest.Wait()

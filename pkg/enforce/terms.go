@@ -21,6 +21,7 @@ type Terms struct {
 	Waves   []Wave
 	Window  *remediate.Window
 	Suspend bool
+	Pause   bool // nothing is written while policies are exchanged
 
 	Source, Commit, Path string // where the package came from
 	// Generation changes with the policy and its binding: everything is counted again

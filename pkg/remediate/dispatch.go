@@ -135,10 +135,16 @@ func (d *Dispatcher) gate(i *Intent) error {
 	switch {
 	case d.stopped != "":
 		return fmt.Errorf("%w: all actions are stopped", errNotNow)
-	case w == nil || w.halt != nil || w.contract.Suspend:
-		return fmt.Errorf("%w: the policy does not enforce any more", errNotNow)
+	case w == nil || w.halt != nil || w.contract.Suspend || !w.ready || !w.wants(i):
+		return fmt.Errorf("%w: the policy does not ask for it any more", errNotNow)
 	}
 	return nil
+}
+
+// wants reports whether an intent is among what the binding wants.
+func (w *wanted) wants(i *Intent) bool {
+	now := w.intents[i.Remedy.Target]
+	return now != nil && now.name() == i.name()
 }
 
 // errNotNow keeps a write from being done.
@@ -206,8 +212,20 @@ func recent(times []time.Time, window time.Duration) []time.Time {
 	return slices.DeleteFunc(slices.Clone(times), func(at time.Time) bool { return now.Sub(at) >= window })
 }
 
-// Drop ends the corrections of a binding at once. What it has written stays counted.
+// Drop ends the corrections of a binding at once. What it has written stays counted,
+// and a halt stays, for when it wants something again.
 func (d *Dispatcher) Drop(binding string) {
+	d.mu.Lock()
+	if w := d.bindings[binding]; w != nil {
+		w.intents, w.ready = nil, false
+	}
+	d.mu.Unlock()
+	d.poke()
+}
+
+// Forget ends the corrections of a binding that is gone. What it has written stays
+// counted in the fleet's limit.
+func (d *Dispatcher) Forget(binding string) {
 	d.mu.Lock()
 	delete(d.bindings, binding)
 	d.mu.Unlock()

@@ -114,6 +114,9 @@ func TestOverALimitNothingIsWrittenUntilSomebodyAcknowledges(t *testing.T) {
 		c := Contract{Limits: Limits{Policy: Limit{Percent: 10}}}
 		s.want(t, c, 20, intents("1", "m1 a", "m1 b", "m2 c"))
 		s.expect(t, "three of twenty", "")
+		s.Drop("b")
+		s.want(t, c, 20, intents("1", "m1 a", "m1 b", "m2 c"))
+		s.expect(t, "after a pause", "")
 		st, _ := s.Status("b")
 		if st.Halted == nil || st.Halted.Reason != OverLimit || st.Halted.Over.Targets != 3 || st.Halted.Over.Most != 2 || st.Pending != 3 {
 			t.Fatalf("status %+v", st)
@@ -163,8 +166,11 @@ func TestNothingIsWrittenBeforeAllIsCounted(t *testing.T) {
 		s.want(t, Contract{}, 1, list)
 		s.expect(t, "the same correction again", "")
 		s.Drop("b")
+		s.want(t, Contract{}, 1, list)
+		s.expect(t, "the same after a pause", "")
+		s.Forget("b")
 		if _, ok := s.Status("b"); ok {
-			t.Error("a binding that was dropped has a status")
+			t.Error("a binding that is forgotten has a status")
 		}
 	})
 }

@@ -1,0 +1,230 @@
+package hub
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// Bounds of a status, as the CRD has them.
+const (
+	maxMembers = 100
+	maxBudgets = 20
+	maxText    = 1024
+)
+
+// sameStatus reports whether two statuses say the same, whatever the times of
+// conditions.
+func sameStatus(a, b *v1alpha1.FleetPolicyStatus) bool {
+	return reflect.DeepEqual(untimed(a), untimed(b))
+}
+
+func untimed(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {
+	out := s.DeepCopy()
+	for i := range out.Conditions {
+		out.Conditions[i].LastTransitionTime = metav1.Time{}
+	}
+	seconds := func(t *metav1.Time) {
+		if t != nil {
+			*t = metav1.Unix(t.Unix(), 0) // as the hub keeps it
+		}
+	}
+	if out.Halted != nil {
+		seconds(&out.Halted.Since)
+	}
+	if out.Acknowledged != nil {
+		out.Acknowledged.At = metav1.Time{}
+	}
+	if out.Wave != nil {
+		seconds(out.Wave.Since)
+	}
+	return out
+}
+
+// statusOf is the status of a FleetPolicy now. Conditions keep the times of those
+// that it has, where they say the same.
+func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) *v1alpha1.FleetPolicyStatus {
+	s := &v1alpha1.FleetPolicyStatus{ObservedGeneration: fp.Generation, Conditions: fp.DeepCopy().Status.Conditions, Acknowledged: fp.Status.Acknowledged}
+	standing := f.opts.Corrector.Standing(fp.Name)
+	actions, acting := f.opts.Dispatcher.Status(fp.Name)
+	why, bad := f.unfit[fp.Name]
+	health, bound := state.Health(fp.Name)
+	ready := metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: "Bound", Message: "its verdicts are those of the newest policies"}
+	switch {
+	case bad:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, why.reason, why.message
+	case !bound:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Pending", "it is not bound yet"
+	case health.Quarantined != "":
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Quarantined", health.Quarantined
+	case health.Views != "":
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "ViewError", health.Views
+	case !state.Synced:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Syncing", "not all that it reads has been listed yet"
+	}
+	setCondition(s, fp, ready)
+	setCondition(s, fp, enforcing(fp, standing, actions, acting, ready.Status == metav1.ConditionTrue))
+	if !bound || bad {
+		return s
+	}
+	if from := f.opts.Library.Origin(fp.Spec.Package); from.Source != "" {
+		s.Origin = &v1alpha1.Origin{Source: from.Source, Commit: v1alpha1.CommitHash(from.Commit), Path: clip(from.Path, maxText)}
+	}
+	s.Totals, s.Members, s.MembersOmitted = verdicts(fp.Name, state, standing)
+	if acting {
+		s.Actions = counts(actions)
+		s.Wave = wave(actions.Wave)
+		s.Budget = budgets(actions.Budget)
+		s.Halted = halted(actions.Halted)
+		if id := f.acked[fp.Name]; id != "" && (s.Acknowledged == nil || s.Acknowledged.ID != id) {
+			s.Acknowledged = &v1alpha1.Acknowledgement{ID: id, By: clip(acknowledger(fp), 253), At: metav1.Now()}
+		}
+	}
+	return s
+}
+
+func setCondition(s *v1alpha1.FleetPolicyStatus, fp *v1alpha1.FleetPolicy, c metav1.Condition) {
+	c.ObservedGeneration, c.Message = fp.Generation, clip(c.Message, maxText)
+	meta.SetStatusCondition(&s.Conditions, c)
+}
+
+// enforcing says whether a FleetPolicy writes now, and if not, why.
+func enforcing(fp *v1alpha1.FleetPolicy, standing enforce.Standing, actions remediate.Status, acting, ready bool) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.Enforcing, Status: metav1.ConditionFalse}
+	no := func(reason, message string) metav1.Condition {
+		c.Reason, c.Message = reason, message
+		return c
+	}
+	switch {
+	case !ready:
+		return no("NotReady", "see condition Ready")
+	case fp.Spec.Mode != v1alpha1.Enforce && fp.Spec.Mode != v1alpha1.DryRun:
+		return no("Observing", "violations are reported")
+	case standing.Mode == policy.Observe:
+		return no("Held", cmp.Or(standing.Why, "nothing may come of violations"))
+	case actions.Halted != nil:
+		return no("Halted", fmt.Sprintf("%s: acknowledge %s", actions.Halted.Message, actions.Halted.ID))
+	case fp.Spec.Suspend:
+		return no("Suspended", "spec.suspend is true")
+	case !standing.Counted:
+		return no("Counting", "not all verdicts have been counted")
+	case acting && actions.Waiting == "the window is closed":
+		return no("WindowClosed", actions.Waiting)
+	case acting && actions.Waiting != "":
+		return no("Waiting", actions.Waiting)
+	case standing.Mode == policy.DryRun:
+		return no("DryRunning", cmp.Or(standing.Why, "corrections are tried, without effect"))
+	}
+	c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Enforcing", "violations are corrected"
+	if standing.Beyond > 0 {
+		c.Message = fmt.Sprintf("%d remedies are beyond the ceiling: %s", standing.Beyond, standing.BeyondWhy)
+		c.Reason = "BeyondCeiling"
+	}
+	return c
+}
+
+// verdicts are counted over all members, and by member, the worst first.
+func verdicts(name string, state *policy.State, standing enforce.Standing) (*v1alpha1.Verdicts, []v1alpha1.MemberVerdicts, int32) {
+	total := &v1alpha1.Verdicts{}
+	var list []v1alpha1.MemberVerdicts
+	for member, n := range state.Counts(name) {
+		v := v1alpha1.Verdicts{
+			Subjects: int64(n.Known + n.Unknown + n.Errors), Violations: int64(n.Violations), Unknown: int64(n.Unknown),
+			Exempt: int64(n.Exempt), Errors: int64(n.Errors), Protected: int64(standing.Protected[member]),
+		}
+		total.Subjects += v.Subjects
+		total.Violations += v.Violations
+		total.Unknown += v.Unknown
+		total.Exempt += v.Exempt
+		total.Errors += v.Errors
+		total.Protected += v.Protected
+		if member != "" && v.Violations+v.Unknown+v.Exempt+v.Errors+v.Protected > 0 {
+			list = append(list, v1alpha1.MemberVerdicts{Name: member, Verdicts: v})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b v1alpha1.MemberVerdicts) int {
+		return cmp.Or(-cmp.Compare(a.Violations, b.Violations), -cmp.Compare(a.Errors+a.Unknown, b.Errors+b.Unknown), cmp.Compare(a.Name, b.Name))
+	})
+	omitted := max(0, len(list)-maxMembers)
+	return total, list[:len(list)-omitted], int32(omitted) //nolint:gosec // There are no 2³¹ members.
+}
+
+func counts(s remediate.Status) *v1alpha1.ActionCounts {
+	n := func(p remediate.Phase) int64 { return int64(s.Phases[p]) }
+	return &v1alpha1.ActionCounts{
+		Pending: int64(s.Pending), DryRunPassed: n(remediate.DryRun), Succeeded: n(remediate.Succeeded), NoOp: n(remediate.NoOp), Failed: n(remediate.Failed),
+		Superseded: n(remediate.Superseded), Contended: n(remediate.Contended), Protected: n(remediate.IsGuarded), RolledBack: n(remediate.RolledBack),
+	}
+}
+
+func wave(w *remediate.WaveStatus) *v1alpha1.WaveStatus {
+	if w == nil {
+		return nil
+	}
+	since := metav1.NewTime(w.Since)
+	return &v1alpha1.WaveStatus{
+		Name: w.Name, Number: int32(w.Number), Of: int32(w.Of), Phase: v1alpha1.WavePhase(w.Phase), Since: &since, Unhealthy: int32(w.Unhealthy), //nolint:gosec // Small numbers.
+	}
+}
+
+// budgets are those with the least left first.
+func budgets(list []remediate.Spent) []v1alpha1.Budget {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b remediate.Spent) int {
+		return cmp.Or(cmp.Compare(a.Most-a.Targets, b.Most-b.Targets), cmp.Compare(a.Of, b.Of))
+	})
+	var out []v1alpha1.Budget
+	for _, s := range list[:min(len(list), maxBudgets)] {
+		out = append(out, budget(s))
+	}
+	return out
+}
+
+func budget(s remediate.Spent) v1alpha1.Budget {
+	b := v1alpha1.Budget{Scope: v1alpha1.MemberScope, Member: s.Of, Targets: int64(s.Targets), Allowed: int64(s.Most), Denominator: int64(s.Denominator)}
+	switch s.Of {
+	case "policy":
+		b.Scope, b.Member = v1alpha1.PolicyScope, ""
+	case "fleet":
+		b.Scope, b.Member = v1alpha1.FleetScope, ""
+	}
+	return b
+}
+
+func overOf(b *v1alpha1.Budget) string {
+	switch b.Scope {
+	case v1alpha1.PolicyScope:
+		return "policy"
+	case v1alpha1.FleetScope:
+		return "fleet"
+	}
+	return b.Member
+}
+
+func halted(h *remediate.Halt) *v1alpha1.Halt {
+	if h == nil {
+		return nil
+	}
+	out := &v1alpha1.Halt{ID: h.ID, Reason: v1alpha1.HaltReason(h.Reason), Message: clip(h.Message, maxText), Since: metav1.NewTime(h.Since)}
+	if h.Over != nil {
+		over := budget(*h.Over)
+		out.Over = &over
+	}
+	return out
+}
+
+func clip(s string, most int) string {
+	if len(s) > most {
+		return s[:most-3] + "..."
+	}
+	return s
+}
