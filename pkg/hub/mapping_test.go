@@ -1,0 +1,136 @@
+package hub
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+const fullPolicy = `
+metadata: {name: hosts, uid: u1, generation: 3}
+spec:
+  package: acme.one_host
+  source: git
+  members: {names: ["fleet/*"], labels: {matchLabels: {env: prod}}}
+  match:
+    kinds: [Ingress.networking.k8s.io]
+    namespaces: [shop, "team-*"]
+    labels: {matchExpressions: [{key: tier, operator: In, values: [web, api]}]}
+  parameters: {max: 3, of: [a, b]}
+  visibility: {names: ["fleet/eu-*"]}
+  unknown: {mode: Tolerate, members: {names: [fleet/edge]}}
+  exemptions:
+  - {members: {names: [fleet/eu-1]}, namespaces: [shop], names: [web], labels: {matchLabels: {a: b}}, reason: agreed, expires: "2027-01-01T00:00:00Z"}
+  mode: Enforce
+  force: true
+  limits:
+    window: 2h
+    maxAffected: {policy: {count: 5, percent: 10}, member: {count: 2}, fleet: {count: 50}}
+    actionsPerMinute: 7
+  waves:
+  - {name: canary, members: {names: [fleet/eu-1]}, soak: 10m, health: {require: NotDegraded, timeout: 5m}}
+  - {name: rest, soak: 1m, health: {require: Healthy, timeout: 10m}}
+  window: {schedule: "0 2 * * MON", duration: 1h, timeZone: Europe/Berlin}
+  suspend: true
+  actAs: system:serviceaccount:platform:fixer
+`
+
+func full(t *testing.T) *v1alpha1.FleetPolicy {
+	t.Helper()
+	var fp v1alpha1.FleetPolicy
+	if err := yaml.UnmarshalStrict([]byte(fullPolicy), &fp); err != nil {
+		t.Fatal(err)
+	}
+	return &fp
+}
+
+func TestAFleetPolicyIsABinding(t *testing.T) {
+	got, err := bindingOf(full(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want policy.Binding
+	err = yaml.UnmarshalStrict([]byte(`
+name: hosts
+package: acme.one_host
+members: {names: ["fleet/*"], labels: {matchLabels: {env: prod}}}
+match: {kinds: [Ingress.networking.k8s.io], namespaces: [shop, "team-*"], labels: {matchExpressions: [{key: tier, operator: In, values: [web, api]}]}}
+parameters: {max: 3, of: [a, b]}
+mode: Enforce
+visibility: {names: ["fleet/eu-*"]}
+tolerate: {names: [fleet/edge]}
+exemptions: [{members: {names: [fleet/eu-1]}, namespaces: [shop], names: [web], labels: {matchLabels: {a: b}}, reason: agreed, expires: "2027-01-01T00:00:00Z"}]
+`), &want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := asJSON(t, got), asJSON(t, want); a != b {
+		t.Errorf("binding\n%s\nwant\n%s", a, b)
+	}
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestAFleetPolicyHasTerms(t *testing.T) {
+	ceiling := &enforce.Ceiling{Mode: policy.DryRun}
+	got, err := termsOf(full(t), Origin{Source: "git", Commit: "abc", Path: "p.rego", Hold: "held", Ceiling: ceiling})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Window == nil {
+		t.Error("no window")
+	}
+	got.Window = nil
+	want := enforce.Terms{
+		Mode: policy.Enforce, Force: true, ActAs: "system:serviceaccount:platform:fixer", Suspend: true,
+		Limits: remediate.Limits{
+			Window: 2 * time.Hour, Policy: remediate.Limit{Count: 5, Percent: 10}, Member: remediate.Limit{Count: 2}, Fleet: remediate.Limit{Count: 50}, PerMinute: 7,
+		},
+		Waves: []enforce.Wave{
+			{Name: "canary", Members: policy.MemberSelector{Names: []string{"fleet/eu-1"}}, Soak: 10 * time.Minute, Require: remediate.RequireNotDegraded, Timeout: 5 * time.Minute},
+			{Name: "rest", Soak: time.Minute, Require: remediate.RequireHealthy, Timeout: 10 * time.Minute},
+		},
+		Source: "git", Commit: "abc", Path: "p.rego", Hold: "held", Ceiling: ceiling, Generation: "u1/3/abc",
+	}
+	if a, b := asJSON(t, got), asJSON(t, want); a != b {
+		t.Errorf("terms\n%s\nwant\n%s", a, b)
+	}
+	wrong := full(t)
+	wrong.Spec.Window.Schedule = "0 2 5-2 * *" // the CRD does not see that it runs backwards
+	if _, err := termsOf(wrong, Origin{}); err == nil {
+		t.Error("a schedule that runs backwards")
+	}
+}
+
+func TestAnEmptyFleetPolicyObservesEverywhere(t *testing.T) {
+	fp := &v1alpha1.FleetPolicy{Spec: v1alpha1.FleetPolicySpec{Package: "p"}}
+	fp.Name = "p"
+	b, err := bindingOf(fp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := asJSON(t, b); got != `{"name":"p","package":"p"}` {
+		t.Errorf("binding %s", got)
+	}
+	terms, err := termsOf(fp, Origin{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if terms.Mode != "" || terms.Limits.Window != time.Hour {
+		t.Errorf("terms %+v", terms)
+	}
+}
