@@ -51,14 +51,24 @@ func Lint(set *Set) []Finding { return module.Lint(set) }
 // to a version: "HTTPRoute.v1.gateway.networking.k8s.io".
 func ParseKind(s string) (KindRef, error) { return module.ParseKind(s) }
 
-// maxRead is how much of a file ReadSource reads: more than Load takes by default.
-const maxRead = 4 << 20
+// Bounds on what ReadSource reads: more than Load takes by default.
+const (
+	maxRead    = 4 << 20  // bytes of a file
+	maxReadAll = 64 << 20 // bytes of a tree
+	maxEntries = 100_000  // files and directories of a tree
+)
 
 // ReadSource reads the policies of a file tree. Directories whose names begin with
 // a dot are left out, as are the contents of files that Load takes nothing from.
+// Policies are regular files, or symbolic links to them where the tree follows
+// these: that of an os.Root follows none that leave it.
 func ReadSource(name string, tree fs.FS) (Source, error) {
 	s := Source{Name: name}
+	entries, total := 0, 0
 	err := fs.WalkDir(tree, ".", func(p string, d fs.DirEntry, err error) error {
+		if entries++; err == nil && entries > maxEntries {
+			err = fmt.Errorf("more than %d files and directories", maxEntries)
+		}
 		switch {
 		case err != nil:
 			return err
@@ -75,6 +85,9 @@ func ReadSource(name string, tree fs.FS) (Source, error) {
 		if err != nil {
 			return err
 		}
+		if total += len(data); total > maxReadAll {
+			return &fs.PathError{Op: "read", Path: p, Err: fmt.Errorf("the policies have more than %d bytes together", maxReadAll)}
+		}
 		s.Files = append(s.Files, File{Path: p, Data: data})
 		return nil
 	})
@@ -85,18 +98,19 @@ func ReadSource(name string, tree fs.FS) (Source, error) {
 }
 
 func readFile(tree fs.FS, p string) (data []byte, err error) {
-	f, err := tree.Open(p)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
+	// Not to be opened before it is known to be a file: opening a pipe waits.
+	info, err := fs.Stat(tree, p)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "read", Path: p, Err: errors.New("not a regular file")}
 	}
+	f, err := tree.Open(p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
 	data, err = io.ReadAll(io.LimitReader(f, maxRead+1))
 	if err == nil && len(data) > maxRead {
 		err = &fs.PathError{Op: "read", Path: p, Err: fmt.Errorf("larger than %d bytes", maxRead)}
