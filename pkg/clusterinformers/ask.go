@@ -72,24 +72,25 @@ func (a *access) clusterUID(ctx context.Context) (string, error) {
 
 // discover asks what is served. Of groups that cannot be told at the moment,
 // such as those of an aggregated API server that is down, the last known is
-// kept: silence is not absence.
-func (a *access) discover(ctx context.Context, last offer) (offer, error) {
+// kept, and the groups are returned: silence is not absence.
+func (a *access) discover(ctx context.Context, last offer) (o offer, silent map[string]bool, err error) {
 	d, err := a.discovery(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	_, lists, err := d.ServerGroupsAndResources()
 	failed := map[schema.GroupVersion]bool{}
+	silent = map[string]bool{}
 	var partial *discovery.ErrGroupDiscoveryFailed
 	switch {
 	case errors.As(err, &partial):
 		for gv := range partial.Groups {
-			failed[gv] = true
+			failed[gv], silent[gv.Group] = true, true
 		}
 	case err != nil:
-		return nil, fmt.Errorf("discovery: %w", err)
+		return nil, nil, fmt.Errorf("discovery: %w", err)
 	}
-	o := offer{}
+	o = offer{}
 	for _, l := range lists {
 		gv, err := schema.ParseGroupVersion(l.GroupVersion)
 		if err != nil {
@@ -98,7 +99,7 @@ func (a *access) discover(ctx context.Context, last offer) (offer, error) {
 		o.add(gv, l.APIResources)
 	}
 	o.keep(last, failed)
-	return o, nil
+	return o, silent, nil
 }
 
 // maxKinds bounds what a member can make us follow.

@@ -132,6 +132,14 @@ func (c *catalog) settle(touched map[aggregate.Kind]bool) {
 	}
 }
 
+// wake tells everybody to look again.
+func (c *catalog) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
 // change returns a channel that is closed at the next change.
 func (c *catalog) change() <-chan struct{} {
 	c.mu.Lock()

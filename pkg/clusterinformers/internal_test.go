@@ -67,8 +67,8 @@ func TestFirstRuleThatMatchesDecides(t *testing.T) {
 		{[]KindRule{{Kind: "Deployment.apps", Exclude: true}, {Kind: "*.apps"}}, "Deployment.apps", false},
 		{[]KindRule{{Kind: "*.apps"}, {Kind: "Deployment.apps", Exclude: true}}, "Deployment.apps", true},
 	} {
-		o := Options{Kinds: tt.rules}
-		if _, got := o.rule(tt.kind); got != tt.want {
+		m := Manager{opts: Options{Kinds: tt.rules}}
+		if _, got := m.rule(tt.kind); got != tt.want {
 			t.Errorf("%+v keeps %s: %t, want %t", tt.rules, tt.kind, got, tt.want)
 		}
 	}

@@ -15,6 +15,7 @@ type Manager struct {
 	opts    Options
 	metrics *metrics
 	catalog *catalog
+	wants   wants
 	slots   *slots
 	changed chan struct{} // one slot: a source's view is another
 	started time.Time

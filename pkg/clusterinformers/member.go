@@ -39,8 +39,14 @@ type member struct {
 	used      []byte // the kubeconfig in use
 	informers map[aggregate.Kind]*running
 	offer     offer
-	absent    map[aggregate.Kind]aggregate.State // scopes without an informer, as published
-	resets    int                                // times that another cluster answered
+	absent    map[aggregate.Kind]aggregate.Status // scopes without an informer, as published
+	resets    int                                 // times that another cluster answered
+
+	// What discovery last said beside the offer; loop's goroutine only.
+	asked   time.Time       // when it was asked; zero once that is not fresh
+	askedOf int             // resets at that time
+	silent  map[string]bool // groups that it could not tell
+	full    bool            // there may be more than the offer has
 }
 
 // running is an informer and how to end it.
@@ -56,7 +62,7 @@ func newMember(m *Manager, spec Spec) *member {
 		manager: m, name: spec.Name, log: m.opts.Logger.With("member", spec.Name), spec: spec,
 		account: account{limit: m.opts.Budget}, syncs: make(chan struct{}, slotsPerMember),
 		nudged: make(chan struct{}, 1), updated: make(chan struct{}, 1), done: make(chan struct{}),
-		joined: time.Now(), informers: map[aggregate.Kind]*running{}, absent: map[aggregate.Kind]aggregate.State{},
+		joined: time.Now(), informers: map[aggregate.Kind]*running{}, absent: map[aggregate.Kind]aggregate.Status{},
 	}
 	mb.conn = newConn(mb.greet)
 	return mb
@@ -268,6 +274,7 @@ func (mb *member) greet(ctx context.Context, a *access) error {
 		mb.mu.Lock()
 		mb.resets++
 		mb.mu.Unlock()
+		mb.nudge()
 		mb.log.Warn("another cluster answers for the member: its scopes start anew", "was", mb.identity, "is", uid)
 	}
 	mb.identity = uid
@@ -284,6 +291,7 @@ func (mb *member) contactChanged(ctx context.Context) bool {
 	g := mb.manager.metrics.memberConnected.WithLabelValues(mb.name)
 	if !up {
 		g.Set(0)
+		mb.asked = time.Time{}
 		if reason != Connecting {
 			mb.log.Info("member is not followed", "state", contact, "reason", reason, "detail", message)
 		}
@@ -314,9 +322,10 @@ func (mb *member) discover(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
 	mb.mu.Lock()
-	last := mb.offer
+	last, resets := mb.offer, mb.resets
 	mb.mu.Unlock()
-	o, err := a.discover(ctx, last)
+	asked := time.Now()
+	o, silent, err := a.discover(ctx, last)
 	if err != nil {
 		mb.conn.noteError(err)
 		if classify(err) == broken && !errors.Is(err, context.Canceled) {
@@ -324,6 +333,7 @@ func (mb *member) discover(ctx context.Context) bool {
 		}
 		return false
 	}
+	mb.asked, mb.askedOf, mb.silent, mb.full = asked, resets, silent, len(o) >= maxKinds
 	mb.mu.Lock()
 	mb.offer = o
 	spec := mb.spec

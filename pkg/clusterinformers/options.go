@@ -186,19 +186,21 @@ func ValidateKinds(rules []KindRule, held []HeldVersion) error {
 	return errors.Join(errs...)
 }
 
-// rule returns the rule that decides on a kind, and whether the kind is kept.
-func (o *Options) rule(kind aggregate.Kind) (KindRule, bool) {
+// match returns the first rule that matches a kind.
+func (o *Options) match(kind aggregate.Kind) (KindRule, bool) {
 	_, group := kind.Split()
 	for _, r := range o.Kinds {
 		named := r.Kind == string(kind)
 		if named || r.Kind == "*" && !slices.Contains(quiet, kind) || r.Kind == "*."+group && group != "" && !slices.Contains(quiet, kind) {
-			return r, !r.Exclude
+			return r, true
 		}
 	}
-	if o.Kinds == nil && !slices.Contains(quiet, kind) {
-		return KindRule{}, true
-	}
 	return KindRule{}, false
+}
+
+// keepsRest reports whether a kind is kept that no rule matches.
+func (o *Options) keepsRest(kind aggregate.Kind) bool {
+	return o.Kinds == nil && !slices.Contains(quiet, kind)
 }
 
 // narrowed says in words what a rule leaves out of a kind, "" when it keeps

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"federator.dev/federator/pkg/aggregate"
 )
@@ -17,14 +18,18 @@ func (mb *member) reconcile(ctx context.Context) {
 	if o == nil {
 		return // not discovered yet
 	}
+	if resets != mb.askedOf {
+		mb.asked = time.Time{} // another cluster was asked
+	}
 	wanted := map[aggregate.Kind]resource{}
 	notes := map[aggregate.Kind]string{}
 	for kind, versions := range o {
-		if _, ok := mb.manager.opts.rule(kind); ok {
+		if _, ok := mb.manager.rule(kind); ok {
 			wanted[kind], notes[kind] = mb.manager.catalog.pick(kind, versions)
 		}
 	}
 	mb.stopUnwanted(wanted, resets)
+	mb.dropUnkept()
 	for _, kind := range slices.Sorted(maps.Keys(wanted)) {
 		mb.start(ctx, kind, wanted[kind], notes[kind], resets)
 	}
@@ -58,7 +63,7 @@ func (mb *member) start(ctx context.Context, kind aggregate.Kind, res resource, 
 		before.setNote(note)
 		return
 	}
-	rule, _ := mb.manager.opts.rule(kind)
+	rule, _ := mb.manager.rule(kind)
 	i, err := newInformer(mb, kind, res, rule, note)
 	if err != nil {
 		mb.log.Error("scope cannot be opened", "kind", kind, "error", err)
@@ -90,43 +95,77 @@ func (mb *member) stopAll() {
 	}
 }
 
-// markAbsent shows the kinds that the fleet keeps and this member does not
-// serve as NotServed, which means known to be empty, as long as discovery is
-// fresh.
+// dropUnkept takes the scopes of kinds out of the index that are not kept any
+// more. Their informers have ended.
+func (mb *member) dropUnkept() {
+	x := mb.manager.opts.Index
+	for _, info := range slices.Collect(x.Snapshot().Scopes(mb.name)) {
+		if _, kept := mb.manager.rule(info.Kind); kept {
+			continue
+		}
+		scope, err := x.OpenScope(mb.name, info.Kind, info.Version)
+		if err != nil {
+			mb.log.Error("scope cannot be opened", "kind", info.Kind, "error", err)
+			continue
+		}
+		scope.Remove()
+		mb.manager.metrics.forget(mb.name, info.Kind)
+		mb.mu.Lock()
+		delete(mb.absent, info.Kind)
+		mb.mu.Unlock()
+	}
+}
+
+// markAbsent shows the kinds that the fleet keeps, or that are named, and this
+// member does not serve as NotServed, which means known to be empty, as long as
+// discovery is fresh.
 func (mb *member) markAbsent(wanted map[aggregate.Kind]resource) {
+	kinds := map[aggregate.Kind]bool{}
+	for _, list := range [][]aggregate.Kind{mb.manager.catalog.kinds(), mb.manager.named()} {
+		for _, kind := range list {
+			kinds[kind] = true
+		}
+	}
+	for scope := range mb.manager.opts.Index.Snapshot().Scopes(mb.name) {
+		kinds[scope.Kind] = true
+	}
 	contact, reason, _, _ := mb.conn.state()
-	status := aggregate.Status{State: aggregate.NotServed}
-	if contact != Connected {
-		status = aggregate.Status{State: aggregate.Unknown, Reason: "not served when last asked; member is " + string(contact) + " (" + string(reason) + ")"}
-	}
-	kinds := mb.manager.catalog.kinds()
-	mb.mu.Lock()
-	for kind := range mb.absent {
-		if !slices.Contains(kinds, kind) {
-			kinds = append(kinds, kind)
-		}
-	}
-	mb.mu.Unlock()
-	for _, scope := range slices.Collect(mb.manager.opts.Index.Snapshot().Scopes(mb.name)) {
-		if !slices.Contains(kinds, scope.Kind) {
-			kinds = append(kinds, scope.Kind)
-		}
-	}
-	for _, kind := range kinds {
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if _, served := wanted[kind]; served {
 			continue
 		}
-		if _, ok := mb.manager.opts.rule(kind); ok {
-			mb.setAbsent(kind, status)
+		if _, kept := mb.manager.rule(kind); !kept {
+			continue
 		}
+		if contact != Connected {
+			mb.setAbsent(kind, aggregate.Status{State: aggregate.Unknown, Reason: "not served when last asked; member is " + string(contact) + " (" + string(reason) + ")"})
+			continue
+		}
+		mb.setAbsent(kind, mb.absence(kind))
 	}
+}
+
+// absence is the status of a kind that a connected member did not name when it
+// was last asked.
+func (mb *member) absence(kind aggregate.Kind) aggregate.Status {
+	_, group := kind.Split()
+	since, _ := mb.manager.wants.at(kind)
+	switch {
+	case mb.asked.IsZero() || mb.asked.Before(since):
+		return aggregate.Status{State: aggregate.Unknown, Reason: "the member has not said yet whether it serves it"}
+	case mb.silent[group]:
+		return aggregate.Status{State: aggregate.Unknown, Reason: "the member cannot say at the moment what it serves of the group"}
+	case mb.full:
+		return aggregate.Status{State: aggregate.Unknown, Reason: "the member serves more kinds than are looked at"}
+	}
+	return aggregate.Status{State: aggregate.NotServed}
 }
 
 func (mb *member) setAbsent(kind aggregate.Kind, status aggregate.Status) {
 	mb.mu.Lock()
 	was, known := mb.absent[kind]
 	mb.mu.Unlock()
-	if known && was == status.State {
+	if known && was == status {
 		return
 	}
 	x := mb.manager.opts.Index
@@ -146,7 +185,7 @@ func (mb *member) setAbsent(kind aggregate.Kind, status aggregate.Status) {
 	}
 	mb.manager.metrics.forget(mb.name, kind)
 	mb.mu.Lock()
-	mb.absent[kind] = status.State
+	mb.absent[kind] = status
 	mb.mu.Unlock()
 }
 
@@ -162,7 +201,7 @@ func (mb *member) checkRest() {
 	}
 	for kind := range mb.offer {
 		r, started := mb.informers[kind]
-		if _, kept := mb.manager.opts.rule(kind); kept && (!started || !r.rested.Load()) {
+		if _, kept := mb.manager.rule(kind); kept && (!started || !r.rested.Load()) {
 			return
 		}
 	}

@@ -59,7 +59,7 @@ const (
 )
 
 // collect adds what the scopes say.
-func (st *MemberStatus) collect(informers []*running, absent map[aggregate.Kind]aggregate.State, details bool) {
+func (st *MemberStatus) collect(informers []*running, absent map[aggregate.Kind]aggregate.Status, details bool) {
 	var oldest time.Time
 	for _, r := range informers {
 		d := r.details()
@@ -73,10 +73,10 @@ func (st *MemberStatus) collect(informers []*running, absent map[aggregate.Kind]
 			st.Details = append(st.Details, d)
 		}
 	}
-	for kind, state := range absent {
-		st.Scopes[state]++
+	for kind, status := range absent {
+		st.Scopes[status.State]++
 		if details {
-			st.Details = append(st.Details, ScopeStatus{Kind: kind, State: state})
+			st.Details = append(st.Details, ScopeStatus{Kind: kind, State: status.State, Reason: status.Reason})
 		}
 	}
 	if !oldest.IsZero() {
