@@ -49,6 +49,9 @@ type Source struct {
 	// LastGood is the commit that was active before a restart. It is tried first when
 	// nothing is active, and is not Current unless it is still the newest.
 	LastGood string
+	// Fault is what its owner has found wrong with it, such as a Secret that is missing:
+	// nobody is asked while it says something, and the source is Invalid.
+	Fault string
 	// Generation is of the object that this was read from; Status repeats it.
 	Generation int64
 }
@@ -182,6 +185,8 @@ type spec struct {
 func (o Options) check(s Source) (spec, error) {
 	out := spec{Source: s}
 	switch {
+	case s.Fault != "":
+		return out, errors.New(s.Fault)
 	case s.Interval < 0 || s.Interval > 0 && s.Interval < minInterval:
 		return out, fmt.Errorf("the interval is %s: the least is %s", s.Interval, minInterval)
 	case s.MaxDiff < 0:

@@ -1,0 +1,35 @@
+// Package hub reads and writes the hub's own objects, those of the group
+// federator.dev: what people want there, and what has come of it.
+//
+// Sources makes PolicySources what package policysource follows, applies the
+// FleetPolicies that their repositories bring, and writes their status.
+// FleetPolicies makes FleetPolicies bindings of the policy engine and terms of
+// corrections, and writes their status. Sources is the Library of FleetPolicies.
+//
+// # What git may do
+//
+// A repository brings FleetPolicies, for its own packages, and nothing else: a
+// manifest of another kind, of a FleetPolicy for another source, or with labels and
+// annotations of federator.dev refuses all manifests of its commit. So does one that
+// the hub does not admit. What was applied before stays then, observed and not
+// enforced, and Current says why. Nothing may come of a commit's policies before its
+// FleetPolicies are on the hub.
+//
+// FleetPolicies are applied without force: a field that somebody else has set stays
+// theirs, and a name that is taken stays taken. Those that a commit no longer has are
+// deleted, if the source applied them, and if they are no more than spec.maxPrune.
+// Deleting a PolicySource deletes none: they stay, without a package and without
+// effect.
+//
+// # Concurrency
+//
+// Run of each type owns its goroutines and joins them. All other methods are safe for
+// concurrent use and do not block. Only the process that leads writes to the hub.
+//
+// # Trade-offs
+//
+// All requests of Run are made one after another: a hub that is slow delays what it is
+// told, and nothing else. Secrets are read by name, with get and watch: list is not
+// needed. FleetPolicies are compared by a dry run of each, which costs a request for
+// each of them whenever the commit, the PolicySource or one of them changes.
+package hub
