@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
 )
 
@@ -43,25 +42,6 @@ func (c *Config) loadPolicies(stderr io.Writer) (*bundle, error) {
 		return nil, fmt.Errorf("policies: %w", err)
 	}
 	return b, nil
-}
-
-// follow adds rules for the kinds that policies read to those that are configured.
-// What is excluded stays so: verdicts that would read it are Unknown.
-func (b *bundle) follow(rules []clusterinformers.KindRule) []clusterinformers.KindRule {
-	w := b.wants()
-	named := func(kind aggregate.Kind) bool {
-		return slices.ContainsFunc(rules, func(r clusterinformers.KindRule) bool { return r.Kind == string(kind) })
-	}
-	var more []clusterinformers.KindRule
-	for _, k := range w.kinds {
-		if !named(k.Kind) && !slices.ContainsFunc(more, func(r clusterinformers.KindRule) bool { return r.Kind == string(k.Kind) }) {
-			more = append(more, clusterinformers.KindRule{Kind: string(k.Kind)})
-		}
-	}
-	if len(rules) == 0 { // every kind, but for some that must be named
-		return append(more, clusterinformers.KindRule{Kind: "*"})
-	}
-	return append(slices.Clone(rules), more...)
 }
 
 // newLoop returns the loop that evaluates a bundle, nil for none.

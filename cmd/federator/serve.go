@@ -88,12 +88,12 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if policies != nil {
-		cfg.Kinds = policies.follow(cfg.Kinds)
-	}
 	fleet, err := newFleet(cfg, time.Now(), log, registry)
 	if err != nil {
 		return err
+	}
+	if policies != nil {
+		fleet.manager.Want(policies.wants().names())
 	}
 	loop, err := policies.newLoop(fleet.index, log, registry)
 	if err != nil {

@@ -34,12 +34,13 @@ func (f *sourceFlags) follow(ctx context.Context, fs *pflag.FlagSet, want wanted
 	if err != nil {
 		return nil, err
 	}
+	fleet.manager.Want(want.names())
 	failed := make(chan error, 1)
 	manager := startPart(ctx, fleet.manager.Run, failed)
 	err = f.settle(ctx, fleet, failed)
 	reached := slices.Collect(fleet.index.Snapshot().Members())
 	if err == nil {
-		err = errors.Join(fleet.markUnserved(want.names()), fleet.markUnreached(want.names()))
+		err = fleet.markUnreached(want.names())
 	}
 	// Before the members are let go.
 	o := &opened{Snapshot: fleet.index.Snapshot(), asOf: time.Now(), followed: map[string]clusterinformers.MemberStatus{}}
@@ -93,33 +94,6 @@ func (f *sourceFlags) settle(ctx context.Context, fleet *fleet, failed <-chan er
 		return nil
 	}
 	return err
-}
-
-// markUnserved notes that members have none of a kind that no member serves. The
-// manager has scopes of kinds that some member serves; that it asked in vain is
-// known here.
-func (f *fleet) markUnserved(kinds []aggregate.Kind) error {
-	served, _ := f.manager.Resources()
-	for _, kind := range kinds {
-		if slices.ContainsFunc(served, func(r clusterinformers.Resource) bool { return r.Kind == kind }) {
-			continue
-		}
-		for _, m := range f.manager.Members() {
-			if _, opened := f.index.Snapshot().Scope(m.Name, kind); opened || m.State != clusterinformers.Connected || !m.Synced {
-				continue
-			}
-			scope, err := f.index.OpenScope(m.Name, kind, "")
-			if err != nil {
-				continue // the manager has just opened it, or the member has left
-			}
-			_, err = scope.Replace(nil, aggregate.Status{State: aggregate.NotServed})
-			scope.Close()
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // markUnreached lets members join that have been refused, or never said who they
