@@ -1,0 +1,83 @@
+{{- define "federator.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "federator.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else if contains (include "federator.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "federator.name" .) | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "federator.selector" -}}
+app.kubernetes.io/name: {{ include "federator.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "federator.labels" -}}
+{{ include "federator.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "federator.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "federator.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name is required with serviceAccount.create=false" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "federator.image" -}}
+{{- $repository := required "image.repository is required: no registry is assumed" .Values.image.repository -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" $repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "federator.tlsSecret" -}}
+{{- default (printf "%s-tls" (include "federator.fullname" .)) .Values.query.tls.secretName -}}
+{{- end -}}
+
+{{/* The names of the query API's Service. */}}
+{{- define "federator.hosts" -}}
+{{- $name := include "federator.fullname" . -}}
+{{- $ns := .Release.Namespace -}}
+{{- concat (list $name (printf "%s.%s" $name $ns) (printf "%s.%s.svc" $name $ns) (printf "%s.%s.svc.cluster.local" $name $ns) "localhost") .Values.query.tls.hosts | uniq | toJson -}}
+{{- end -}}
+
+{{/* The namespaces to find Clusters in; empty means all. */}}
+{{- define "federator.namespaces" -}}
+{{- if and .Values.clusters.allNamespaces .Values.clusters.namespaces -}}
+{{- fail "clusters.namespaces and clusters.allNamespaces exclude each other" -}}
+{{- else if not (or .Values.clusters.allNamespaces .Values.clusters.namespaces) -}}
+{{- fail "clusters.namespaces is required; clusters.allNamespaces=true finds Clusters everywhere, and grants reading every Secret of the hub" -}}
+{{- end -}}
+{{- .Values.clusters.namespaces | toJson -}}
+{{- end -}}
+
+{{/* The configuration file: what is passed through, and what other values decide. */}}
+{{- define "federator.config" -}}
+{{- $dirs := list -}}
+{{- if .Values.policies.library }}{{ $dirs = append $dirs "/usr/share/federator/policies" }}{{ end -}}
+{{- if .Values.policies.files }}{{ $dirs = append $dirs "/etc/federator/policies" }}{{ end -}}
+{{- $policies := dict "dirs" $dirs -}}
+{{- if .Values.policies.bindings }}{{ $_ := set $policies "bindings" "/etc/federator/bindings.yaml" }}{{ end -}}
+{{- $ours := dict
+  "sources" (dict "clusterAPI" (dict "namespaces" (include "federator.namespaces" . | fromJsonArray)))
+  "policies" $policies
+  "listen" (dict "serve" ":8080")
+  "query" (dict "listen" ":8443" "tls" (dict "certFile" "/etc/federator/tls/tls.crt" "keyFile" "/etc/federator/tls/tls.key"))
+-}}
+{{- mergeOverwrite (deepCopy .Values.config) $ours | toYaml -}}
+{{- end -}}
+
+{{- define "federator.bindings" -}}
+{{- dict "bindings" .Values.policies.bindings | toYaml -}}
+{{- end -}}
