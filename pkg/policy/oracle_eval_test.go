@@ -27,6 +27,7 @@ import (
 type oracle struct {
 	compiler *ast.Compiler
 	set      *policy.Set // for METADATA only
+	texts    map[string]string
 	mu       sync.Mutex
 	queries  map[string]ast.Body
 }
@@ -36,7 +37,7 @@ func newOracle(s policySet) (*oracle, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &oracle{compiler: compiler, set: s.set, queries: map[string]ast.Body{}}, nil
+	return &oracle{compiler: compiler, set: s.set, texts: s.texts, queries: map[string]ast.Body{}}, nil
 }
 
 func (o *oracle) query(rule string) (ast.Body, error) {
@@ -160,6 +161,9 @@ func (o *oracle) judge(ctx context.Context, s *aggregate.Snapshot, bindings []po
 		}
 	}
 	for _, pkg := range o.set.Packages {
+		if !o.mentioned(pkg, bindings) {
+			continue
+		}
 		for _, v := range pkg.Views {
 			if err := f.view(pkg, v.Name); err != nil {
 				return nil, err
@@ -172,6 +176,22 @@ func (o *oracle) judge(ctx context.Context, s *aggregate.Snapshot, bindings []po
 		}
 	}
 	return f.verdicts, nil
+}
+
+// mentioned reports whether a package is bound, or named in the text of one that is:
+// views of others are read by nobody.
+func (o *oracle) mentioned(pkg *policy.Package, bindings []policy.Binding) bool {
+	return slices.ContainsFunc(bindings, func(b policy.Binding) bool {
+		if b.Package == pkg.Name {
+			return true
+		}
+		for name, text := range o.texts {
+			if strings.Contains(o.set.Package(b.Package).File, name) && strings.Contains(text, pkg.Name) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 func ofKind(pkg *policy.Package, kind aggregate.Kind) (pin string, ok bool) {
