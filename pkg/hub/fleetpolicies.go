@@ -62,9 +62,6 @@ type FleetPolicies struct {
 	unfit   map[string]unfit  // FleetPolicies that are not in effect, by name
 	acked   map[string]string // halts whose acknowledgements have been taken in
 	seen    map[string]bool   // FleetPolicies whose halts have been restored
-
-	mu     sync.Mutex
-	status map[string]*v1alpha1.FleetPolicyStatus // as it was written last
 }
 
 // unfit says why a FleetPolicy is not in effect.
@@ -84,7 +81,6 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 	}
 	f := &FleetPolicies{
 		opts: opts, client: c, wake: make(chan struct{}, 1), unfit: map[string]unfit{}, acked: map[string]string{}, seen: map[string]bool{},
-		status: map[string]*v1alpha1.FleetPolicyStatus{},
 	}
 	f.informer = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
 	poke := func(any) { f.Poke() }
@@ -263,7 +259,7 @@ func (f *FleetPolicies) acknowledge() {
 // acknowledger is who wrote the annotation, as far as managedFields tell.
 func acknowledger(fp *v1alpha1.FleetPolicy) string {
 	for _, m := range fp.ManagedFields {
-		if m.FieldsV1 != nil && strings.Contains(string(m.FieldsV1.Raw), api.AcknowledgeKey) {
+		if m.FieldsV1 != nil && strings.Contains(m.FieldsV1.GetRawString(), api.AcknowledgeKey) {
 			return m.Manager
 		}
 	}
