@@ -9,6 +9,24 @@
 // that are found forbidden when they are dialled. [Manager.Members] and
 // [Manager.Ready] say how it stands with each.
 //
+// A member is in the index as soon as a source names it, without scopes while
+// it has not been reached: what it has is not known, and who reads the whole
+// fleet must see that. Only a Cluster whose control plane has never been up
+// does not belong to the fleet yet. A member of a kubeconfig is identified by
+// the UID of its kube-system, which takes reaching it; until then it has none.
+// When it is identified it stays the member that it is, and keeps the empty UID
+// in the index: to leave and join anew would be two commits, with a fleet
+// without it between them. A UID that is another than one that was known makes
+// another member, and the former leaves first.
+//
+// # Kinds
+//
+// Which kinds are followed is for the rules of [Options] to say, and for
+// [Manager.Want], which names what policies read. A kind that is named by one of
+// them has a scope in every member that has been reached: NotServed, known to be
+// empty, where the member does not serve it; Unknown where that was not asked
+// since, or where the server of its group has not answered.
+//
 // # From a member to the index
 //
 //   - Discovery, asked now and then and soon after a CustomResourceDefinition or

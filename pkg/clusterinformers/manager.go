@@ -109,7 +109,7 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 	specs, complete := m.wanted()
 	for name, mb := range m.members {
 		spec, stays := specs[name]
-		if stays && spec.UID == mb.uid() || !stays && !complete {
+		if stays && spec.is(mb.newest()) || !stays && !complete {
 			continue
 		}
 		mb.leaving.Store(true)
@@ -143,10 +143,10 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 	}
 }
 
-func (mb *member) uid() string {
+func (mb *member) newest() Spec {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return mb.spec.UID
+	return mb.spec
 }
 
 // list returns the members by name.
@@ -171,8 +171,8 @@ func (m *Manager) Members() []MemberStatus {
 	return out
 }
 
-// Ready reports whether every member has synced, is refused, or has been given
-// up on; otherwise who is waited for.
+// Ready reports whether every member has synced, is refused for a reason that
+// does not pass by itself, or has been given up on; otherwise who is waited for.
 func (m *Manager) Ready() (bool, []string) {
 	m.mu.Lock()
 	_, complete := m.wanted()
@@ -184,10 +184,16 @@ func (m *Manager) Ready() (bool, []string) {
 	var waiting []string
 	for _, mb := range m.list() {
 		mb.checkRest()
-		contact, _, _, _ := mb.conn.state()
-		if !mb.rested.Load() && contact != Refused && time.Since(mb.joined) < m.opts.GiveUpAfter {
+		if !mb.rested.Load() && !mb.hopeless() && time.Since(mb.joined) < m.opts.GiveUpAfter {
 			waiting = append(waiting, mb.name)
 		}
 	}
 	return len(waiting) == 0, waiting
+}
+
+// hopeless reports whether the member stays out of reach until somebody changes
+// something.
+func (mb *member) hopeless() bool {
+	contact, reason, _, _ := mb.conn.state()
+	return contact == Refused && !reason.passes()
 }

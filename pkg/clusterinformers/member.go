@@ -36,7 +36,8 @@ type member struct {
 
 	mu        sync.Mutex
 	spec      Spec
-	used      []byte // the kubeconfig in use
+	entry     *string // the UID that it joined the index with; nil before
+	used      []byte  // the kubeconfig in use
 	informers map[aggregate.Kind]*running
 	offer     offer
 	absent    map[aggregate.Kind]aggregate.Status // scopes without an informer, as published
@@ -66,13 +67,6 @@ func newMember(m *Manager, spec Spec) *member {
 	}
 	mb.conn = newConn(mb.greet)
 	return mb
-}
-
-// counts reports whether the member belongs to the fleet: a cluster whose
-// control plane has never been up does not, nor one that nobody has been able
-// to tell from others yet.
-func (s Spec) counts() bool {
-	return s.UID != "" && (s.Refused == nil || s.Refused.Reason != NotInitialized)
 }
 
 // run follows the member until ctx is done. When it is leaving, its objects go
@@ -180,6 +174,9 @@ func (mb *member) nudge() {
 // update gives the member its newest spec.
 func (mb *member) update(spec Spec) {
 	mb.mu.Lock()
+	if spec.UID == "" {
+		spec.UID = mb.spec.UID
+	}
 	same := reflect.DeepEqual(mb.spec, spec)
 	mb.spec = spec
 	mb.mu.Unlock()
@@ -239,6 +236,9 @@ func (mb *member) use(kubeconfig []byte) {
 	mb.used = kubeconfig
 }
 
+// putMember lets the member join the index, or follow its facts. One that joins
+// before it is identified stays there as it is: a fleet without it, if only for
+// a moment, would be another fleet.
 func (mb *member) putMember(spec Spec) {
 	v := ""
 	if p := mb.version.Load(); p != nil {
@@ -246,8 +246,12 @@ func (mb *member) putMember(spec Spec) {
 	}
 	mb.mu.Lock()
 	apis := mb.offer.apis()
+	if mb.entry == nil {
+		mb.entry = &spec.UID
+	}
+	uid := *mb.entry
 	mb.mu.Unlock()
-	err := mb.manager.opts.Index.PutMember(aggregate.Member{Name: spec.Name, UID: spec.UID, Labels: spec.Labels, Version: v, APIs: apis})
+	err := mb.manager.opts.Index.PutMember(aggregate.Member{Name: spec.Name, UID: uid, Labels: spec.Labels, Version: v, APIs: apis})
 	if err != nil {
 		mb.log.Error("member cannot join the index", "error", err)
 		mb.conn.noteError(err)

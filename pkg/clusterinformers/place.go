@@ -196,7 +196,7 @@ type cluster struct {
 
 // spec describes the member. Without a right to read Secrets it says so.
 func (c *cluster) spec(kubeconfig []byte, unreadable bool) Spec {
-	s := Spec{Name: c.Namespace + "/" + c.Name, UID: string(c.UID), Kubeconfig: kubeconfig}
+	s := Spec{Name: c.Namespace + "/" + c.Name, UID: string(c.UID), Kubeconfig: kubeconfig, Uninitialized: !c.initialized}
 	for k, v := range c.Labels {
 		s.Labels = append(s.Labels, aggregate.Label{Key: k, Value: v})
 	}

@@ -8,8 +8,10 @@ import (
 
 // Spec is one member as a source describes it.
 type Spec struct {
-	Name   string // <namespace>/<name> of its Cluster
-	UID    string // of its Cluster; another UID under the same name is another member
+	Name string // <namespace>/<name> of its Cluster
+	// UID is that of its Cluster; another UID under the same name is another
+	// member. Empty while the source does not know it.
+	UID    string
 	Labels []aggregate.Label
 
 	// Kubeconfig is how to reach the member, as found: it is judged before
@@ -23,8 +25,23 @@ type Spec struct {
 	// Refused says why the member is not followed although it is known. A
 	// member that was followed keeps its objects, Stale.
 	Refused *Refusal
+	// Uninitialized is set while the control plane has never been up: such a
+	// cluster is known, and does not belong to the fleet yet.
+	Uninitialized bool
 	// ReadOnly members are never written to.
 	ReadOnly bool
+}
+
+// counts reports whether the member belongs to the fleet. One that nobody has
+// reached, or told from others, does: what it has is not known.
+func (s Spec) counts() bool {
+	return !s.Uninitialized && (s.Refused == nil || s.Refused.Reason != NotInitialized)
+}
+
+// is reports whether two specs of one name are of one member. One that is not
+// identified may be any.
+func (s Spec) is(other Spec) bool {
+	return s.UID == other.UID || s.UID == "" || other.UID == ""
 }
 
 // Refusal is a reason for not following a member: a word for programs and a
@@ -70,6 +87,11 @@ const (
 	Unauthorized Reason = "Unauthorized" // the member does not accept the credentials
 	Panicked     Reason = "Panicked"     // a goroutine of this member failed; it was started anew
 )
+
+// passes reports whether a reason may pass without anybody changing anything.
+func (r Reason) passes() bool {
+	return r == Connecting || r == Unreachable || r == Unauthorized || r == Panicked
+}
 
 // Source finds members. Run calls set with the whole current view, first as
 // soon as it is known and then whenever it changes, from one goroutine at a
