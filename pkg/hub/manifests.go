@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	metav1validation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
@@ -172,6 +174,9 @@ func readManifest(source string, text []byte) (*manifest, string) {
 		return nil, fmt.Sprintf("spec.source is %s: a repository binds its own packages, those of source %q", say(from, true), source)
 	}
 	spec["source"] = source
+	if why := strictly(object); why != "" {
+		return nil, why
+	}
 	labels, _ := metadata["labels"].(map[string]any)
 	labels = maps.Clone(labels)
 	if labels == nil {
@@ -184,6 +189,24 @@ func readManifest(source string, text []byte) (*manifest, string) {
 		return nil, err.Error()
 	}
 	return &manifest{name: name, body: body}, ""
+}
+
+// strictly says what in a FleetPolicy is no field of it, or has another type. The hub
+// would call some of that its own error.
+func strictly(object map[string]any) string {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return err.Error()
+	}
+	data, err := json.Marshal(object)
+	if err == nil {
+		s := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme, scheme, serializer.SerializerOptions{Strict: true})
+		_, _, err = s.Decode(data, nil, &v1alpha1.FleetPolicy{})
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // foreign says which label or annotation is the hub's to set: those of federator.

@@ -49,16 +49,16 @@ type Sources struct {
 	wake     chan struct{} // has room for one
 
 	// What follows belongs to Run.
-	given   []policysource.Source        // to the Manager, last
-	asked   map[string]string            // values of the annotation that asks for a sync, by UID
-	written map[string]writtenStatus     // by name
-	plans   map[string]*plan             // of active commits, by source
-	ours    map[string]string            // resourceVersions of FleetPolicies as applied, by name
-	results map[string]*applied          // by source
-	faults  map[string]fault             // by source
+	given   []policysource.Source    // to the Manager, last
+	asked   map[string]string        // values of the annotation that asks for a sync, by UID
+	written map[string]writtenStatus // by name
+	plans   map[string]*plan         // of active commits, by source
+	ours    map[string]string        // resourceVersions of FleetPolicies as applied, by name
+	results map[string]*applied      // by source
+	faults  map[string]fault         // by source
 
 	mu      sync.Mutex
-	moved   map[string]bool     // FleetPolicies that somebody has changed, by name and by the source in the label
+	moved   map[string]bool    // FleetPolicies that somebody has changed, by name and by the source in the label
 	settled map[string]settled // what came of the FleetPolicies of active commits, by source
 }
 

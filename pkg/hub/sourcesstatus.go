@@ -130,7 +130,7 @@ func (s *Sources) statusOf(ps *v1alpha1.PolicySource, state *policysource.State)
 	bad := s.faults[ps.Name]
 	switch {
 	case bad.reason != "":
-	case !known, st.Generation != ps.Generation, st.Phase == policysource.Pending:
+	case !known, st.Generation != ps.Generation, st.Phase == policysource.Pending, st.Phase == policysource.Active && !st.Current:
 		if old.ObservedGeneration != 0 {
 			return s.synced(ps, old) // what it says holds until more is known
 		}
@@ -325,4 +325,3 @@ func appliedCondition(done *applied, next *v1alpha1.PolicySourceStatus, st polic
 	}
 	return c, true
 }
-

@@ -30,6 +30,7 @@ func TestSourcesThatMakeNoSenseSaySo(t *testing.T) {
 		"limit":    {func(s *policysource.Source) { s.Limits.Files = -1 }, "files is negative"},
 		"keys":     {func(s *policysource.Source) { s.Verify.PGP = []byte("x") }, "trusted keys"},
 		"maxDiff":  {func(s *policysource.Source) { s.MaxDiff = 1 }, "nothing here can tell"},
+		"fault":    {func(s *policysource.Source) { s.Fault = "no such Secret" }, "no such Secret"},
 		"negative": {func(s *policysource.Source) { s.MaxDiff = -1 }, "negative"},
 	} {
 		src := source("team", r)
@@ -80,6 +81,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"no test":  {},
 		"parallel": {Test: pass, Parallel: -1},
 		"backoff":  {Test: pass, MinBackoff: time.Minute, MaxBackoff: time.Second},
+		"fault":    {func(s *policysource.Source) { s.Fault = "no such Secret" }, "no such Secret"},
 		"negative": {Test: pass, MinBackoff: -1},
 		"nameless": {Test: pass, Base: []policy.Source{{}}},
 		"base":     {Test: pass, Base: []policy.Source{{Name: "b", Files: []policy.File{{Path: "b.rego", Data: []byte("package")}}}}},
