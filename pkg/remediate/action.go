@@ -41,23 +41,28 @@ type Action struct {
 	Irreversible   string // why it cannot be taken back
 	Written        string // resourceVersion that the write gave
 	Started, Ended time.Time
-	RollbackOf     string // the action that this one takes back
+
+	recorded string // version of the record, where the journal keeps versions
 }
 
 // Errors of journals.
 var (
 	ErrExists   = errors.New("the action is recorded already")
 	ErrNoAction = errors.New("there is no such action")
+	// ErrEnded is of an action that somebody else has ended in another way.
+	ErrEnded = errors.New("the action has ended otherwise")
 )
 
 // Journal records actions where every process that may act sees them: nothing is
 // written to a member without its record. Its methods are safe for concurrent use.
 type Journal interface {
-	// Create records a new action, or returns ErrExists.
+	// Create records a new action, or returns ErrExists, or an ErrIntent where it can
+	// never be recorded.
 	Create(ctx context.Context, a *Action) error
 	// Get returns an action, or ErrNoAction.
 	Get(ctx context.Context, name string) (*Action, error)
-	// Update records where an action stands.
+	// Update records where an action stands: ErrNoAction where there is no record of
+	// it any more, ErrEnded where it says that the action ended otherwise.
 	Update(ctx context.Context, a *Action) error
 	// List returns the actions that have not ended, and those that were written within
 	// the longest window of a limit.

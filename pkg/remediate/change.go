@@ -1,13 +1,10 @@
 package remediate
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
-
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
 // content is an object without what every write changes, and without what says who
@@ -36,18 +33,48 @@ func content(object map[string]any) map[string]any {
 // same reports whether two objects differ in nothing that a correction is about.
 func same(a, b map[string]any) bool { return reflect.DeepEqual(content(a), content(b)) }
 
-// digest identifies an object's content; "" is of none.
-func digest(object map[string]any) string {
+// digest identifies an object's content as far as its users decide it: not its status,
+// nor what controllers note of it. "" is of none. Of a Secret only the keys count:
+// a digest of a value that can be guessed gives it away.
+func digest(object map[string]any, secret bool) string {
 	if object == nil {
 		return ""
 	}
-	text, err := json.Marshal(content(object))
+	object = content(object)
+	delete(object, "status")
+	meta, _ := object["metadata"].(map[string]any)
+	if annotations, ok := meta["annotations"].(map[string]any); ok {
+		annotations = maps.Clone(annotations)
+		delete(annotations, revisionAnnotation)
+		if secret {
+			delete(annotations, lastApplied)
+		}
+		if meta["annotations"] = annotations; len(annotations) == 0 {
+			delete(meta, "annotations")
+		}
+	}
+	if secret {
+		for _, field := range []string{"data", "stringData"} {
+			if values, ok := object[field].(map[string]any); ok {
+				values = maps.Clone(values)
+				for key := range values {
+					values[key] = ""
+				}
+				object[field] = values
+			}
+		}
+	}
+	text, err := json.Marshal(object)
 	if err != nil {
 		panic("remediate: JSON that was read cannot be written: " + err.Error())
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+	return sha(text)
 }
+
+const (
+	revisionAnnotation = "deployment.kubernetes.io/revision" // which the controller counts up
+	lastApplied        = "kubectl.kubernetes.io/last-applied-configuration"
+)
 
 // inverse is what brings the target back to what it was: the verb and its body.
 type inverse struct {
@@ -57,8 +84,16 @@ type inverse struct {
 }
 
 // invert finds the inverse of a change. Values of Secrets are kept nowhere, so that
-// what changes them cannot be taken back.
+// what changes them cannot be taken back; nor can what is too large to be recorded.
 func invert(before, after map[string]any, secret bool) (inverse, error) {
+	inv, err := exactInverse(before, after, secret)
+	if err == nil && len(inv.body) > mostPatch {
+		return inverse{why: fmt.Sprintf("what takes it back has %d bytes, at most %d are recorded", len(inv.body), mostPatch)}, nil
+	}
+	return inv, err
+}
+
+func exactInverse(before, after map[string]any, secret bool) (inverse, error) {
 	switch {
 	case before == nil && after == nil:
 		return inverse{why: "nothing has changed"}, nil
@@ -69,19 +104,73 @@ func invert(before, after map[string]any, secret bool) (inverse, error) {
 	case after == nil:
 		object := content(before)
 		delete(object, "status")
+		if meta, ok := object["metadata"].(map[string]any); ok {
+			delete(meta, "deletionTimestamp")
+			delete(meta, "deletionGracePeriodSeconds")
+		}
 		text, err := json.Marshal(object)
 		return inverse{verb: "apply", body: text}, err
 	}
-	from, err := json.Marshal(content(after))
-	if err != nil {
-		return inverse{}, err
+	patch, ok := difference(annotated(after), annotated(before))
+	if !ok {
+		return inverse{why: "it sets null, which no merge patch brings back"}, nil
 	}
-	to, err := json.Marshal(content(before))
-	if err != nil {
-		return inverse{}, err
-	}
-	patch, err := jsonpatch.CreateMergePatch(from, to)
-	return inverse{verb: "patch", body: patch}, err
+	text, err := json.Marshal(patch)
+	return inverse{verb: "patch", body: text}, err
 }
 
-func secretValues(object map[string]any) any { return []any{object["data"], object["stringData"]} }
+// annotated is an object's content with annotations, if none: a patch may not remove
+// them whole, because the write's own is among them.
+func annotated(object map[string]any) map[string]any {
+	object = content(object)
+	if meta, ok := object["metadata"].(map[string]any); ok && meta["annotations"] == nil {
+		meta["annotations"] = map[string]any{}
+	}
+	return object
+}
+
+// difference is the merge patch, RFC 7386, that makes one object of another. It
+// reports false if there is none, because a null would have to be set.
+func difference(from, to map[string]any) (patch map[string]any, ok bool) {
+	patch = map[string]any{}
+	for field, value := range to {
+		old, had := from[field]
+		if had && reflect.DeepEqual(old, value) {
+			continue
+		}
+		a, isMap := old.(map[string]any)
+		b, toMap := value.(map[string]any)
+		if isMap && toMap {
+			if patch[field], ok = difference(a, b); !ok {
+				return nil, false
+			}
+			continue
+		}
+		if hasNull(value) {
+			return nil, false
+		}
+		patch[field] = value
+	}
+	for field := range from {
+		if _, stays := to[field]; !stays {
+			patch[field] = nil
+		}
+	}
+	return patch, true
+}
+
+// hasNull reports whether a merge patch would take a part of the value for a removal.
+func hasNull(value any) bool {
+	object, ok := value.(map[string]any)
+	for _, v := range object {
+		if hasNull(v) {
+			return true
+		}
+	}
+	return !ok && value == nil
+}
+
+// secretValues is all of a Secret that holds values.
+func secretValues(object map[string]any) any {
+	return []any{object["data"], object["stringData"], annotationsOf(object)[lastApplied]}
+}

@@ -117,7 +117,7 @@ func New(opts Options) (*Dispatcher, error) {
 		opts: opts, wake: make(chan struct{}, 1), bindings: map[string]*wanted{},
 		ledger: newLedger(opts.Fleet, opts.FleetWindow), busy: map[policy.Ref]bool{}, load: map[string]int{},
 	}
-	d.exec = &executor{clients: opts.Clients, journal: opts.Journal, clock: time.Now, gate: d.gate}
+	d.exec = &executor{clients: opts.Clients, journal: opts.Journal, clock: time.Now, gate: d.gate, settled: d.settled}
 	d.do = d.exec.do
 	return d, nil
 }

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
+
+	"federator.dev/federator/pkg/policy"
 )
 
 // Retries of what can pass.
@@ -13,7 +16,11 @@ const (
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 30 * time.Second
 	maxAttempts  = 6
+	mostAgain    = 1000 // actions of one intent, each of which has ended
 )
+
+// errUnknown is of a write that may have been done: nobody has answered.
+var errUnknown = errors.New("it is not known whether it was written")
 
 // executor carries intents out, one at a time for each target.
 type executor struct {
@@ -23,56 +30,142 @@ type executor struct {
 	// gate is asked right before each write. Its error keeps the write from being
 	// done now: the lease has ended, or somebody has stopped all actions.
 	gate func(*Intent) error
+	// settled is told what has become of what was left; may be nil.
+	settled func(*Action)
+
+	mu   sync.Mutex
+	held map[policy.Ref]chan struct{} // targets at work; closed when let go
+	left map[string]*leftover         // by name: what is recorded and perhaps written
 }
 
+// seen is a target as it was a moment ago.
+type seen struct{ object map[string]any }
+
 // do carries an intent out and returns what has become of it. Its error is one for
-// which nothing is known: of the journal, of the gate, or of the context. The intent
-// may be tried again, which writes nothing twice.
+// which nothing is known: of the journal, of the gate, of the context, or of a member
+// that does not answer. The intent may be tried again, which writes nothing twice.
 func (x *executor) do(ctx context.Context, i *Intent) (*Action, error) {
 	a := &Action{Name: i.name(), Intent: *i, Phase: Writing, Started: x.clock()}
+	a.APIVersion = i.version()
 	if why := Protected(i.Remedy.Target, nil); why != "" {
 		return x.end(a, IsGuarded, why), nil
 	}
-	var done bool
-	err := x.retry(ctx, a, func(c *Client) (err error) {
-		done, err = x.prepare(ctx, c, a)
-		return err
-	})
-	if err != nil || done || a.Phase == Superseded {
+	release, err := x.hold(ctx, i.Remedy.Target)
+	if err != nil {
 		return a, err
 	}
-	if i.DryRun && !a.Phase.Final() {
-		x.end(a, DryRun, "")
+	defer release()
+	if err := x.settleOthers(ctx, a); err != nil {
+		return a, err
 	}
-	if a.Phase.Final() { // for all to see
-		if err := x.journal.Create(ctx, a); err != nil && !errors.Is(err, ErrExists) {
+	var before *seen
+	if err := x.retry(ctx, a, func(c *Client) (err error) {
+		before, err = x.prepare(ctx, c, a)
+		return err
+	}); err != nil {
+		return a, err
+	}
+	switch {
+	case a.Phase == Superseded:
+		return x.earlier(ctx, a, before)
+	case a.Phase == NoOp || a.Phase == IsGuarded:
+		return a, nil
+	case a.Phase.Final():
+		return x.report(ctx, a, before != nil)
+	case i.DryRun:
+		return x.report(ctx, x.end(a, DryRun, ""), true)
+	}
+	return x.begin(ctx, a, before)
+}
+
+// begin records an action that is ready, and goes on with the write. If it is recorded
+// already it goes on from there.
+func (x *executor) begin(ctx context.Context, a *Action, before *seen) (*Action, error) {
+	for n := range mostAgain {
+		a.Name = a.again(n)
+		err := x.journal.Create(ctx, a)
+		switch {
+		case err == nil:
+			return x.write(ctx, a, before)
+		case errors.Is(err, ErrIntent):
+			return x.end(a, Failed, err.Error()), nil
+		case !errors.Is(err, ErrExists):
+			x.leave(a) // it may have been recorded
 			return a, fmt.Errorf("record: %w", err)
 		}
-		return a, nil
-	}
-	switch err := x.journal.Create(ctx, a); {
-	case errors.Is(err, ErrExists):
 		known, err := x.journal.Get(ctx, a.Name)
 		if err != nil {
 			return a, fmt.Errorf("read the record: %w", err)
 		}
 		switch known.Phase {
-		case Failed, Contended: // nothing was written, or it shows
-			known.Phase, known.Attempts = Writing, 0
 		case Writing:
+		case Failed, Contended: // nothing was written, or it shows
+			known.Phase, known.Message, known.Manager, known.Attempts, known.Ended = Writing, "", "", 0, time.Time{}
+			if err := x.record(ctx, known); err != nil {
+				return a, err
+			}
 		default:
-			return known, nil
+			continue // the target is again as it was then
 		}
-		return x.resume(ctx, known)
-	case err != nil:
+		known.Remedy = a.Remedy // a Secret's is not recorded
+		return x.write(ctx, known, nil)
+	}
+	return x.end(a, Failed, fmt.Sprintf("the target was corrected %d times and is again as it was", mostAgain)), nil
+}
+
+// report records an action that has ended without a write. unmoved says that its
+// target has been seen, and is as it was judged.
+func (x *executor) report(ctx context.Context, a *Action, unmoved bool) (*Action, error) {
+	err := x.journal.Create(ctx, a)
+	switch {
+	case err == nil:
+		return a, nil
+	case errors.Is(err, ErrIntent):
+		// Its status says so; the record that it cannot have would be one more place.
+		return x.end(a, Failed, fmt.Sprintf("%s (%v)", a.Message, err)), nil
+	case !errors.Is(err, ErrExists):
 		return a, fmt.Errorf("record: %w", err)
 	}
-	return x.write(ctx, a)
+	known, err := x.journal.Get(ctx, a.Name)
+	if err != nil {
+		return a, fmt.Errorf("read the record: %w", err)
+	}
+	if known.Phase == a.Phase && known.Message == a.Message || !mayFollow(known.Phase, a.Phase) {
+		return a, nil
+	}
+	if known.Phase == Writing && !unmoved {
+		x.leave(known)
+		return known, fmt.Errorf("%w: %s", errUnknown, a.Message)
+	}
+	known.Phase, known.Message, known.Manager, known.Attempts, known.Ended = a.Phase, a.Message, a.Manager, a.Attempts, a.Ended
+	return known, x.record(ctx, known)
+}
+
+// earlier looks whether a target that has moved was written by this very action, which
+// another process, or this one, does not know.
+func (x *executor) earlier(ctx context.Context, a *Action, now *seen) (*Action, error) {
+	if now == nil {
+		return a, nil
+	}
+	known, err := x.journal.Get(ctx, a.Name)
+	switch {
+	case errors.Is(err, ErrNoAction):
+		return a, nil
+	case err != nil:
+		return a, fmt.Errorf("read the record: %w", err)
+	case known.Phase != Writing && known.Phase != Failed && known.Phase != Contended:
+		return a, nil
+	}
+	was := known.Phase
+	if x.landed(known, now.object, false); known.Phase == Superseded && was != Writing {
+		return a, nil
+	}
+	return known, x.record(ctx, known)
 }
 
 // end gives an action its last phase.
 func (x *executor) end(a *Action, phase Phase, message string) *Action {
-	a.Phase, a.Message, a.Ended = phase, clip(message, 1024), x.clock()
+	a.Phase, a.Message, a.Ended = phase, clip(message, mostMessage), x.clock()
 	return a
 }
 
@@ -102,74 +195,56 @@ func annotationsOf(object map[string]any) map[string]string {
 	return out
 }
 
-// prepare looks at the target, tries the write and finds its inverse. It reports
-// whether the action has ended without one.
-func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (done bool, err error) {
+// prepare looks at the target, tries the write and finds its inverse. The action has
+// ended if nothing is to be written. Beside an error it returns the target if that has
+// not moved.
+func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*seen, error) {
 	before, unmoved, err := x.target(ctx, c, a)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
+	now := &seen{before}
 	if !unmoved {
 		x.end(a, Superseded, "the target has changed since it was judged")
-		return true, nil
+		return now, nil
 	}
 	if why := Protected(a.Remedy.Target, annotationsOf(before)); why != "" {
 		x.end(a, IsGuarded, why)
-		return true, nil
+		return now, nil
 	}
 	w, err := a.compose(before, a.Name)
-	switch {
-	case err != nil:
-		x.end(a, Failed, err.Error())
-		return true, nil
-	case w == nil:
-		x.end(a, NoOp, "the target is gone")
-		return true, nil
-	}
-	after, err := c.do(ctx, &a.Intent, w, true)
 	if err != nil {
-		return false, err
+		return now, err
+	}
+	if w == nil {
+		x.end(a, NoOp, "the target is gone")
+		return now, nil
+	}
+	after, err := c.send(ctx, &a.Intent, w, true)
+	if err != nil {
+		return now, err
 	}
 	if w.verb == "DELETE" {
 		after = nil
 	} else if same(before, after) {
 		x.end(a, NoOp, "nothing would change")
-		return true, nil
+		return now, nil
 	}
-	a.Before, a.After = digest(before), digest(after)
-	inv, err := invert(before, after, a.Remedy.Target.Kind == "Secret")
+	secret := isSecret(a.Remedy.Target.Kind)
+	a.Before, a.After = digest(before, secret), digest(after, secret)
+	inv, err := invert(before, after, secret)
 	if err != nil {
-		return false, fmt.Errorf("%w: %w", ErrIntent, err)
+		return now, fmt.Errorf("%w: %w", ErrIntent, err)
 	}
 	a.InverseVerb, a.Inverse, a.Irreversible = inv.verb, inv.body, inv.why
-	return false, nil
+	return now, nil
 }
 
-// resume finds out what became of an action that a process left Writing, and goes on
-// with it.
-func (x *executor) resume(ctx context.Context, a *Action) (*Action, error) {
-	err := x.retry(ctx, a, func(c *Client) error {
-		object, unmoved, err := x.target(ctx, c, a)
-		if err == nil {
-			x.landed(a, object, unmoved)
-		}
-		return err
-	})
-	if err != nil {
-		return a, err
-	}
-	if a.Phase.Final() {
-		return a, x.record(ctx, a)
-	}
-	return x.write(ctx, a)
-}
-
-// landed says of an action that is Writing whether the target shows its write, or has
-// moved otherwise.
+// landed ends an action whose target shows its write, or has moved otherwise.
 func (x *executor) landed(a *Action, object map[string]any, unmoved bool) {
 	uid, version := identity(object)
 	switch {
-	case a.Remedy.Action == "delete" && uid != a.UID:
+	case a.Remedy.Action == "delete" && (uid != a.UID || terminating(object)):
 		x.end(a, Succeeded, "the target is gone")
 	case object != nil && annotationsOf(object)[ActionAnnotation] == a.Name:
 		a.Written = version
@@ -179,43 +254,68 @@ func (x *executor) landed(a *Action, object map[string]any, unmoved bool) {
 	}
 }
 
-// write does the write that is recorded.
-func (x *executor) write(ctx context.Context, a *Action) (*Action, error) {
+// write does the write that is recorded. before is the target if it was just seen.
+func (x *executor) write(ctx context.Context, a *Action, before *seen) (*Action, error) {
+	x.forget(a.Name)
+	unsure := false // a request may have been done though it failed
 	err := x.retry(ctx, a, func(c *Client) error {
-		before, unmoved, err := x.target(ctx, c, a)
+		if before == nil {
+			object, unmoved, err := x.target(ctx, c, a)
+			if err != nil {
+				return err
+			}
+			if x.landed(a, object, unmoved); a.Phase.Final() {
+				return nil
+			}
+			before = &seen{object}
+		}
+		w, err := a.compose(before.object, a.Name)
 		if err != nil {
 			return err
 		}
-		if x.landed(a, before, unmoved); a.Phase.Final() {
-			return nil
-		}
-		w, err := a.compose(before, a.Name)
-		if err != nil {
-			x.end(a, Failed, err.Error())
-			return nil
-		}
+		before = nil // look again, next time
 		if err := x.gate(&a.Intent); err != nil {
 			return &gateError{err}
 		}
-		object, err := c.do(ctx, &a.Intent, w, false)
+		object, err := c.send(ctx, &a.Intent, w, false)
 		if err != nil {
+			unsure = unsure || !unsent(err)
 			return err
 		}
 		_, a.Written = identity(object)
 		x.end(a, Succeeded, "")
 		return nil
 	})
-	if err != nil {
-		return a, err
+	if err == nil && unsure && (a.Phase == Failed || a.Phase == Contended) {
+		err = fmt.Errorf("%w: %s", errUnknown, a.Message)
+		a.Phase, a.Manager, a.Ended = Writing, "", time.Time{}
+		a.Message = clip(err.Error(), mostMessage)
 	}
-	return a, x.record(ctx, a)
+	if err == nil {
+		err = x.record(ctx, a)
+	} else if errors.Is(err, errUnknown) {
+		err = errors.Join(err, x.record(ctx, a))
+	}
+	if err != nil {
+		x.leave(a)
+	}
+	return a, err
 }
 
 // record writes down where an action stands; what a member has been told must be
-// known even where the process is about to end.
+// known even where the process is about to end. What is taken back is marked first.
 func (x *executor) record(ctx context.Context, a *Action) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
+	if a.Phase == Succeeded && a.RollbackOf != "" {
+		of, err := x.journal.Get(ctx, a.RollbackOf)
+		if err == nil && of.Phase == Succeeded {
+			err = x.journal.Update(ctx, x.end(of, RolledBack, "by "+a.Name))
+		}
+		if err != nil && !errors.Is(err, ErrNoAction) {
+			return fmt.Errorf("record what is taken back: %w", err)
+		}
+	}
 	if err := x.journal.Update(ctx, a); err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
@@ -238,46 +338,31 @@ func (x *executor) retry(ctx context.Context, a *Action, f func(*Client) error) 
 		switch {
 		case err == nil:
 			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
 		case errors.As(err, &gate):
 			return gate.error
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
 		}
 		a.Attempts++
-		r := judge(err, verbOf(a))
+		r := judge(err, &a.Intent)
+		why := explain(err, a.Remedy.Target)
 		switch {
-		case errors.Is(err, ErrIntent):
-			x.end(a, Failed, err.Error())
-			return nil
-		case r.phase == Superseded && try > 1:
-			// A write of ours may have been done though its answer was lost.
-			r.phase = ""
-			if try >= maxAttempts {
-				r.phase = Superseded
-			}
-		}
-		if r.phase != "" {
+		case r.phase == Superseded && try < maxAttempts:
+			// The target says whether it has moved, and by whom.
+		case r.phase != "":
 			a.Manager = r.manager
-			x.end(a, r.phase, err.Error())
+			x.end(a, r.phase, why)
+			return nil
+		case try >= maxAttempts:
+			x.end(a, Failed, fmt.Sprintf("tried %d times: %s", try, why))
 			return nil
 		}
-		if try >= maxAttempts {
-			x.end(a, Failed, fmt.Sprintf("tried %d times: %v", try, err))
-			return nil
-		}
-		if err := sleep(ctx, max(r.after, time.Duration(float64(wait)*(0.8+0.4*rand.Float64())))); err != nil { //nolint:gosec // Jitter.
+		jittered := time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // Jitter.
+		if err := sleep(ctx, max(r.after, jittered)); err != nil {
 			return err
 		}
 		wait = min(2*wait, lastBackoff)
 	}
-}
-
-// verbOf is how an intent is written where the target does not exist.
-func verbOf(a *Action) string {
-	if a.Remedy.Action == "apply" && a.UID == "" {
-		return "POST"
-	}
-	return "PATCH"
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

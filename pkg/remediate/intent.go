@@ -1,13 +1,18 @@
 package remediate
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/pkg/policy"
 )
@@ -27,6 +32,9 @@ type Intent struct {
 	DryRun bool   // the write is tried, and never done
 	Force  bool   // fields of other managers may be taken over
 	ActAs  string // user on the member, "" for federator's own
+
+	Reason     string // why somebody asked for it, where it was no policy
+	RollbackOf string // name of the Action that this one takes back
 }
 
 // name is the name of the intent's Action. The same correction of the same version
@@ -35,12 +43,22 @@ func (i *Intent) name() string {
 	h := sha256.New()
 	for _, part := range []string{
 		i.Binding, i.Remedy.Target.String(), i.UID, i.ResourceVersion, i.Remedy.Action, string(i.Remedy.Object), string(i.Remedy.Patch), i.Remedy.Propagation,
-		fmt.Sprint(i.DryRun, i.Force), i.ActAs,
+		fmt.Sprint(i.DryRun, i.Force), i.ActAs, i.RollbackOf,
 	} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	sum := hex.EncodeToString(h.Sum(nil))[:20]
 	return dns(i.Binding) + "-" + sum
+}
+
+// again is the name of the intent's nth Action, from 0: those before have ended, and
+// the target is again as it was judged then. It was created and has been deleted, or
+// its cluster was restored from a backup.
+func (i *Intent) again(n int) string {
+	if n == 0 {
+		return i.name()
+	}
+	return fmt.Sprintf("%s-%d", i.name(), n+1)
 }
 
 var notDNS = regexp.MustCompile(`[^a-z0-9]+`)
@@ -61,7 +79,7 @@ func dns(s string) string {
 func (i *Intent) fieldManager() string {
 	name := "federator/" + i.Binding
 	if len(name) > 128 {
-		name = name[:128]
+		name = name[:115] + "-" + sha([]byte(name))[:12]
 	}
 	return name
 }
@@ -82,8 +100,22 @@ type write struct {
 	verb        string // POST, PATCH or DELETE
 	contentType string
 	body        []byte
-	manager     bool // it takes a field manager
+	delete      *metav1.DeleteOptions // the body of a DELETE
+	manager     bool                  // it takes a field manager
 	force       bool
+}
+
+// decode reads JSON and keeps its numbers as they are written.
+func decode(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("there is something after it")
+	}
+	return nil
 }
 
 // compose makes the request of an intent. before is the target as it is, nil where
@@ -104,16 +136,27 @@ func (i *Intent) compose(before map[string]any, action string) (*write, error) {
 	return nil, fmt.Errorf("%w: action %q", ErrIntent, i.Remedy.Action)
 }
 
+// version is the apiVersion that an intent is written in, "" where that is not known.
+func (i *Intent) version() string {
+	var object struct {
+		APIVersion string `json:"apiVersion"`
+	}
+	if i.Remedy.Action == "apply" && json.Unmarshal(i.Remedy.Object, &object) == nil && object.APIVersion != "" {
+		return object.APIVersion
+	}
+	return i.APIVersion
+}
+
 func (i *Intent) composeApply(before map[string]any, action string) (*write, error) {
 	var object map[string]any
-	if err := json.Unmarshal(i.Remedy.Object, &object); err != nil {
+	if err := decode(i.Remedy.Object, &object); err != nil {
 		return nil, fmt.Errorf("%w: object: %w", ErrIntent, err)
 	}
-	kind, group := i.Remedy.Target.Kind.Split()
-	version, _ := object["apiVersion"].(string)
-	if version == "" {
-		version = i.APIVersion
+	if object == nil {
+		return nil, fmt.Errorf("%w: there is no object", ErrIntent)
 	}
+	kind, group := i.Remedy.Target.Kind.Split()
+	version := i.version()
 	if g, _, ok := strings.Cut(version, "/"); version == "" || ok != (group != "") || ok && g != group {
 		return nil, fmt.Errorf("%w: object: apiVersion %q is none of %s", ErrIntent, version, i.Remedy.Target.Kind)
 	}
@@ -161,19 +204,21 @@ func mapOf(object map[string]any, field string) (map[string]any, error) {
 	return m, nil
 }
 
+func isJSONPatch(patch []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(patch), []byte("[")) }
+
 func (i *Intent) composePatch(before map[string]any, action string) (*write, error) {
-	if strings.HasPrefix(strings.TrimSpace(string(i.Remedy.Patch)), "[") {
+	if isJSONPatch(i.Remedy.Patch) {
 		return i.composeJSONPatch(before, action)
 	}
 	var patch map[string]any
-	if err := json.Unmarshal(i.Remedy.Patch, &patch); err != nil {
+	if err := decode(i.Remedy.Patch, &patch); err != nil {
 		return nil, fmt.Errorf("%w: patch: %w", ErrIntent, err)
 	}
-	meta, err := mapOf(patch, "metadata")
+	meta, err := patched(patch, "metadata")
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := mapOf(meta, "annotations")
+	annotations, err := patched(meta, "annotations")
 	if err != nil {
 		return nil, err
 	}
@@ -183,43 +228,79 @@ func (i *Intent) composePatch(before map[string]any, action string) (*write, err
 	return &write{verb: "PATCH", contentType: mergePatch, body: body, manager: true}, err
 }
 
-// composeJSONPatch lets the API server find a moved object: replacing the
-// resourceVersion by the one that was judged is its optimistic lock.
+// patched is mapOf of a merge patch, where null is a change.
+func patched(patch map[string]any, field string) (map[string]any, error) {
+	if value, has := patch[field]; has && value == nil {
+		return nil, fmt.Errorf("%w: patch: %s cannot be removed whole", ErrIntent, field)
+	}
+	return mapOf(patch, field)
+}
+
+// operation is one of a JSON patch, RFC 6902.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	From  string `json:"from,omitempty"`
+	Value any    `json:"value"`
+}
+
+const annotationsPath = "/metadata/annotations"
+
+// composeJSONPatch lets the API server find a moved object: setting the
+// resourceVersion to the one that was judged is its optimistic lock. What is added
+// comes after the remedy's own operations, which cannot undo it.
 func (i *Intent) composeJSONPatch(before map[string]any, action string) (*write, error) {
-	var ops []json.RawMessage
-	if err := json.Unmarshal(i.Remedy.Patch, &ops); err != nil {
+	var ops []operation
+	if err := decode(i.Remedy.Patch, &ops); err != nil {
 		return nil, fmt.Errorf("%w: patch: %w", ErrIntent, err)
 	}
-	type op struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}
-	all := []any{op{"replace", "/metadata/uid", i.UID}, op{"replace", "/metadata/resourceVersion", i.ResourceVersion}}
-	for _, o := range ops {
-		all = append(all, o)
-	}
 	meta, _ := before["metadata"].(map[string]any)
-	if _, has := meta["annotations"].(map[string]any); !has {
-		// Before the remedy's own operations, which may count on them as well.
-		all = append([]any{op{"add", "/metadata/annotations", map[string]any{}}}, all...)
+	_, has := meta["annotations"].(map[string]any)
+	var all []any
+	if !has { // the remedy's own operations may count on them
+		all = append(all, operation{Op: "add", Path: annotationsPath, Value: map[string]any{}})
+		has = true
 	}
-	all = append(all, op{"add", "/metadata/annotations/" + strings.ReplaceAll(ActionAnnotation, "/", "~1"), action})
+	var own []json.RawMessage // as they are: a value may be null, or absent
+	if err := json.Unmarshal(i.Remedy.Patch, &own); err != nil {
+		return nil, fmt.Errorf("%w: patch: %w", ErrIntent, err)
+	}
+	for n, op := range ops {
+		switch all = append(all, own[n]); {
+		case op.Op == "remove" && op.Path == annotationsPath, op.Op == "move" && op.From == annotationsPath:
+			has = false
+		case (op.Op == "add" || op.Op == "replace" || op.Op == "move" || op.Op == "copy") && op.Path == annotationsPath:
+			has = true
+		}
+	}
+	if !has {
+		all = append(all, operation{Op: "add", Path: annotationsPath, Value: map[string]any{}})
+	}
+	all = append(all,
+		operation{Op: "add", Path: annotationsPath + "/" + strings.ReplaceAll(ActionAnnotation, "/", "~1"), Value: action},
+		operation{Op: "add", Path: "/metadata/uid", Value: i.UID},
+		operation{Op: "add", Path: "/metadata/resourceVersion", Value: i.ResourceVersion})
 	body, err := json.Marshal(all)
 	return &write{verb: "PATCH", contentType: jsonPatch, body: body, manager: true}, err
 }
 
 func (i *Intent) composeDelete(before map[string]any) (*write, error) {
-	if before == nil {
-		return nil, nil //nolint:nilnil // It is gone already.
+	if before == nil || terminating(before) {
+		return nil, nil //nolint:nilnil // It is gone already, or about to be.
 	}
-	options := map[string]any{
-		"apiVersion": "v1", "kind": "DeleteOptions",
-		"preconditions": map[string]any{"uid": i.UID, "resourceVersion": i.ResourceVersion},
+	uid := types.UID(i.UID)
+	options := &metav1.DeleteOptions{
+		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &i.ResourceVersion},
 	}
-	if p := i.Remedy.Propagation; p != "" {
-		options["propagationPolicy"] = p
+	if p := metav1.DeletionPropagation(i.Remedy.Propagation); p != "" {
+		options.PropagationPolicy = &p
 	}
-	body, err := json.Marshal(options)
-	return &write{verb: "DELETE", contentType: plainJSON, body: body}, err
+	return &write{verb: "DELETE", contentType: plainJSON, delete: options}, nil
+}
+
+// terminating reports whether an object is being deleted.
+func terminating(object map[string]any) bool {
+	meta, _ := object["metadata"].(map[string]any)
+	return meta["deletionTimestamp"] != nil
 }

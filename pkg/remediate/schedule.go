@@ -12,17 +12,19 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// Run deals with what a predecessor left, and then corrects what bindings want, until
-// the context ends. It returns when all that it started has ended.
+// Run deals with what a predecessor left whenever this process comes to lead, and then
+// corrects what bindings want, until the context ends. It returns when all that it
+// started has ended.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
-	if err := d.takeOver(ctx); err != nil {
-		return err
-	}
+	workers.Go(func() { d.sweep(ctx) })
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		if err := d.serve(ctx); err != nil {
+			return err
+		}
 		start, changed, next := d.plan(time.Now())
 		for _, i := range start {
 			workers.Go(func() { d.correct(ctx, i) })
@@ -182,10 +184,10 @@ func (w *wanted) left(now time.Time, retry time.Duration) (targets []policy.Ref,
 // mayNot says why nothing is written for a binding now, and when that may differ.
 func (d *Dispatcher) mayNot(w *wanted, now time.Time) (why string, until time.Time) {
 	switch {
-	case !d.open:
-		return "what was left by another process is being dealt with", time.Time{}
 	case w.follower != "":
 		return w.follower, time.Time{}
+	case !d.open:
+		return "what was left by another process is being dealt with", time.Time{}
 	case d.stopped != "":
 		return "all actions are stopped: " + d.stopped, time.Time{}
 	case w.halt != nil:

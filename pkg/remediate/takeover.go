@@ -2,30 +2,55 @@ package remediate
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
-// parallelTakeOver is how many actions of a predecessor are looked at at once.
-const parallelTakeOver = 16
+// serve takes over when this process has come to lead, and takes note when it does not
+// any more.
+func (d *Dispatcher) serve(ctx context.Context) error {
+	leads := d.opts.Lead == nil || d.opts.Lead() == nil
+	d.mu.Lock()
+	open := d.open
+	d.open = open && leads
+	d.mu.Unlock()
+	if leads && !open {
+		return d.takeOver(ctx)
+	}
+	return nil
+}
+
+// sweep settles what could not be settled at once.
+func (d *Dispatcher) sweep(ctx context.Context) {
+	for sleep(ctx, settleEvery) == nil {
+		d.mu.Lock()
+		open := d.open
+		d.mu.Unlock()
+		if open {
+			d.exec.settleLeft(ctx)
+		}
+	}
+}
 
 // takeOver finds out what became of the actions that are recorded and not ended, and
-// counts those that have been written. Before it is done nothing new is written.
+// counts those that have been written. Before it is done nothing new is written. What
+// a member does not tell now is settled when it does.
 func (d *Dispatcher) takeOver(ctx context.Context) error {
 	for {
 		actions, err := d.opts.Journal.List(ctx)
 		if err == nil {
-			var wg sync.WaitGroup
-			slots := make(chan struct{}, parallelTakeOver)
+			d.exec.abandon() // the journal knows more
 			for _, a := range actions {
-				slots <- struct{}{}
-				wg.Go(func() {
-					d.inherit(ctx, a)
-					<-slots
-				})
+				if !a.Phase.Final() {
+					d.exec.leave(a)
+				} else {
+					d.settled(a)
+				}
 			}
-			wg.Wait()
+			d.exec.settleLeft(ctx)
 			d.mu.Lock()
+			for _, l := range d.exec.leftovers() { // each may have been written
+				d.ledger.note(l.action.Binding, l.action.Remedy.Target, time.Now())
+			}
 			d.open = true
 			d.mu.Unlock()
 			return ctx.Err()
@@ -37,35 +62,12 @@ func (d *Dispatcher) takeOver(ctx context.Context) error {
 	}
 }
 
-func (d *Dispatcher) inherit(ctx context.Context, a *Action) {
-	if !a.Phase.Final() {
-		if err := d.exec.settle(ctx, a); err != nil {
-			d.opts.Logger.Error("what became of an action is not known", "action", a.Name, "policy", a.Binding,
-				"member", a.Remedy.Target.Member, "err", err)
-		}
+// settled counts what has been written, as is known now.
+func (d *Dispatcher) settled(a *Action) {
+	if a.Phase != Succeeded && a.Phase != RolledBack {
+		return
 	}
-	if a.Phase == Succeeded {
-		d.mu.Lock()
-		d.ledger.note(a.Binding, a.Remedy.Target, a.Ended)
-		d.mu.Unlock()
-	}
-}
-
-// settle finds out whether an action that another process left Writing was written. If
-// not it is Failed: whoever wants the same correction still goes on from there.
-func (x *executor) settle(ctx context.Context, a *Action) error {
-	err := x.retry(ctx, a, func(c *Client) error {
-		object, unmoved, err := x.target(ctx, c, a)
-		if err != nil {
-			return err
-		}
-		if x.landed(a, object, unmoved); !a.Phase.Final() {
-			x.end(a, Failed, "the process that wrote it ended before it did")
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return x.record(ctx, a)
+	d.mu.Lock()
+	d.ledger.note(a.Binding, a.Remedy.Target, a.Ended)
+	d.mu.Unlock()
 }

@@ -1,0 +1,230 @@
+package remediate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/policy"
+)
+
+// Labels of Actions on the hub, for listing them; see LabelValue.
+const (
+	BindingLabel = "federator.dev/binding"
+	MemberLabel  = "federator.dev/member"
+)
+
+// Bounds of what is recorded, as the CRD has them.
+const (
+	mostPatch     = 256 << 10 // bytes
+	mostMessage   = 1024      // of a phase, and of a reason
+	mostManager   = 128
+	mostViolation = 4096
+	mostSubject   = 1024
+)
+
+// phases are those of the CRD, which has some more.
+var phases = map[Phase]v1alpha1.ActionPhase{
+	Writing: v1alpha1.PhaseWriting, Succeeded: v1alpha1.PhaseSucceeded, DryRun: v1alpha1.PhaseDryRunPassed, NoOp: v1alpha1.PhaseNoOp,
+	Superseded: v1alpha1.PhaseSuperseded, Contended: v1alpha1.PhaseContended, IsGuarded: v1alpha1.PhaseProtected,
+	Failed: v1alpha1.PhaseFailed, RolledBack: v1alpha1.PhaseRolledBack,
+}
+
+// LabelValue makes the name of a binding the value of its label. A member's has a dot
+// for its slash. What does not fit is cut, and told apart by a digest.
+func LabelValue(name string) string {
+	v := strings.Replace(name, "/", ".", 1)
+	if v != "" && len(validation.IsValidLabelValue(v)) == 0 {
+		return v
+	}
+	return dns(name) + "-" + sha([]byte(name))[:12]
+}
+
+func sha(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+func isSecret(kind policy.Kind) bool { return kind == "Secret" }
+
+// toHub returns what the hub records of an action. Messages are cut to the CRD's
+// bounds; a patch that is too large cannot be, and is an ErrIntent. Of a Secret the
+// patch is left out.
+func toHub(a *Action) (*v1alpha1.Action, error) {
+	t := a.Remedy.Target
+	out := &v1alpha1.Action{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion().String(), Kind: "Action"},
+		ObjectMeta: metav1.ObjectMeta{Name: a.Name, Labels: map[string]string{
+			BindingLabel: LabelValue(a.Binding), MemberLabel: LabelValue(t.Member),
+		}},
+		Spec: v1alpha1.ActionSpec{
+			Binding: a.Binding, Package: a.Package, Violation: cut(a.Intent.Message, mostViolation),
+			Origin:   v1alpha1.Origin{Source: a.Source, Commit: v1alpha1.CommitHash(a.Commit), Path: a.Path},
+			Revision: strconv.FormatUint(uint64(a.Revision), 10), Subject: subjectText(a),
+			Target: v1alpha1.Target{
+				Member: t.Member, APIVersion: a.APIVersion, Kind: v1alpha1.Kind(t.Kind), Namespace: t.Namespace, Name: t.Name,
+				UID: a.UID, ResourceVersion: a.ResourceVersion,
+			},
+			Mode: v1alpha1.ActionMode(v1alpha1.Enforce), Verb: v1alpha1.Verb(a.Remedy.Action),
+			Force: a.Force, ActAs: a.ActAs, BeforeHash: v1alpha1.Digest(a.Before), AfterHash: v1alpha1.Digest(a.After),
+			Reason: cut(a.Reason, mostMessage), RollbackOf: a.RollbackOf,
+		},
+	}
+	if a.DryRun {
+		out.Spec.Mode = v1alpha1.ActionMode(v1alpha1.DryRun)
+	}
+	if err := patchToHub(&out.Spec, a); err != nil {
+		return nil, err
+	}
+	if a.InverseVerb != "" || a.Irreversible != "" {
+		if err := fits("the inverse", a.Inverse); err != nil {
+			return nil, err
+		}
+		out.Inverse = &v1alpha1.Inverse{
+			Verb: v1alpha1.Verb(a.InverseVerb), Patch: v1alpha1.JSONText(a.Inverse), Irreversible: cut(a.Irreversible, mostMessage),
+		}
+	}
+	out.Status = statusToHub(a)
+	return out, nil
+}
+
+func patchToHub(spec *v1alpha1.ActionSpec, a *Action) error {
+	var text json.RawMessage
+	switch a.Remedy.Action {
+	case "apply":
+		text = a.Remedy.Object
+	case "patch":
+		text = a.Remedy.Patch
+		if spec.PatchType = v1alpha1.MergePatch; isJSONPatch(text) {
+			spec.PatchType = v1alpha1.JSONPatch
+		}
+	case "delete":
+		spec.PropagationPolicy = metav1.DeletionPropagation(a.Remedy.Propagation)
+		return nil
+	}
+	spec.PatchHash = v1alpha1.Digest(sha(text))
+	if isSecret(a.Remedy.Target.Kind) {
+		return nil
+	}
+	spec.Patch = v1alpha1.JSONText(text)
+	return fits("the patch", text)
+}
+
+// fits reports whether a text can be recorded as it is.
+func fits(what string, text []byte) error {
+	switch {
+	case len(text) > mostPatch:
+		return fmt.Errorf("%w: %s has %d bytes, at most %d are recorded", ErrIntent, what, len(text), mostPatch)
+	case !utf8.Valid(text):
+		return fmt.Errorf("%w: %s is not UTF-8", ErrIntent, what)
+	}
+	return nil
+}
+
+// subjectText is what was judged where that is not the target: a ref, a member, or
+// the key of a view in quotes.
+func subjectText(a *Action) string {
+	if a.Subject == (policy.Subject{Ref: a.Remedy.Target}) || a.Subject == (policy.Subject{}) {
+		return ""
+	}
+	return cut(a.Subject.String(), mostSubject)
+}
+
+func subjectOf(text string, target policy.Ref) policy.Subject {
+	if text == "" {
+		return policy.Subject{Ref: target}
+	}
+	if key, err := strconv.Unquote(text); err == nil {
+		return policy.Subject{Key: key}
+	}
+	member, rest, isRef := strings.Cut(text, " ")
+	kind, path, _ := strings.Cut(rest, " ")
+	if !isRef {
+		return policy.Subject{Ref: policy.Ref{Member: member}}
+	}
+	namespace, name, _ := strings.Cut(path, "/")
+	return policy.Subject{Ref: policy.Ref{Member: member, Kind: policy.Kind(kind), Namespace: namespace, Name: name}}
+}
+
+func statusToHub(a *Action) v1alpha1.ActionStatus {
+	return v1alpha1.ActionStatus{
+		Phase: phases[a.Phase], Message: cut(a.Message, mostMessage), Manager: cut(a.Manager, mostManager),
+		Attempts: int32(min(max(a.Attempts, 0), math.MaxInt32)), ResourceVersion: a.Written, //nolint:gosec // Bounded.
+		StartedAt: microTime(a.Started), EndedAt: microTime(a.Ended),
+	}
+}
+
+func microTime(t time.Time) *metav1.MicroTime {
+	if t.IsZero() {
+		return nil
+	}
+	m := metav1.NewMicroTime(t.UTC().Truncate(time.Microsecond))
+	return &m
+}
+
+func timeOf(m *metav1.MicroTime) time.Time {
+	if m == nil {
+		return time.Time{}
+	}
+	return m.UTC()
+}
+
+// fromHub returns the action that the hub has recorded. One without a phase was
+// recorded and is perhaps written.
+func fromHub(in *v1alpha1.Action) *Action {
+	s, target := &in.Spec, in.Spec.Target
+	ref := policy.Ref{Member: target.Member, Kind: policy.Kind(target.Kind), Namespace: target.Namespace, Name: target.Name}
+	a := &Action{
+		Name: in.Name, recorded: in.ResourceVersion,
+		Intent: Intent{
+			Binding: s.Binding, Package: s.Package, Message: s.Violation,
+			Source: s.Origin.Source, Commit: string(s.Origin.Commit), Path: s.Origin.Path,
+			Subject:    subjectOf(s.Subject, ref),
+			Remedy:     policy.Remedy{Action: string(s.Verb), Target: ref, Propagation: string(s.PropagationPolicy)},
+			APIVersion: target.APIVersion, UID: target.UID, ResourceVersion: target.ResourceVersion,
+			DryRun: s.Mode == v1alpha1.ActionMode(v1alpha1.DryRun), Force: s.Force, ActAs: s.ActAs,
+			Reason: s.Reason, RollbackOf: s.RollbackOf,
+		},
+		Phase: phaseOf(in), Message: in.Status.Message, Manager: in.Status.Manager, Attempts: int(in.Status.Attempts),
+		Before: string(s.BeforeHash), After: string(s.AfterHash), Written: in.Status.ResourceVersion,
+		Started: timeOf(in.Status.StartedAt), Ended: timeOf(in.Status.EndedAt),
+	}
+	revision, _ := strconv.ParseUint(s.Revision, 10, 64) // the CRD lets numbers in only
+	a.Revision = policy.Revision(revision)
+	if s.Patch != "" {
+		if s.Verb == v1alpha1.Apply {
+			a.Remedy.Object = json.RawMessage(s.Patch)
+		} else {
+			a.Remedy.Patch = json.RawMessage(s.Patch)
+		}
+	}
+	if i := in.Inverse; i != nil {
+		a.InverseVerb, a.Irreversible = string(i.Verb), i.Irreversible
+		if i.Patch != "" {
+			a.Inverse = json.RawMessage(i.Patch)
+		}
+	}
+	return a
+}
+
+func phaseOf(in *v1alpha1.Action) Phase {
+	if !in.Ended() {
+		return Writing
+	}
+	for phase, recorded := range phases {
+		if recorded == in.Status.Phase {
+			return phase
+		}
+	}
+	return Failed // of a later version, which has ended it
+}
