@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"federator.dev/federator/test/kube"
 )
@@ -85,8 +86,10 @@ func TestCheckOfTwoRealControlPlanes(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 
-	// With a member out of reach, what it takes part in is not known, and said.
+	// With a member out of reach, what it takes part in is not known, and said,
+	// once it has been waited for.
 	members[0].APIServer.Kill()
+	live[len(live)-1] = "20s"
 	var stdout, stderr bytes.Buffer
 	err = execute(t.Context(), &stdout, &stderr, append([]string{"policy", "check", "-o", "json"}, live...)...)
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
@@ -135,6 +138,26 @@ func TestCheckOfAMemberThatHidesAKind(t *testing.T) {
 	}
 	if want := "member context/" + members[1].Name() + ": Deployment.apps is Forbidden ("; !strings.Contains(errOut.String(), want) {
 		t.Errorf("no %q in %q", want, &errOut)
+	}
+}
+
+func TestCheckOfAFleetWithAMemberThatIsRefused(t *testing.T) {
+	_, path := fleetOf(t, 1)
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Contexts["plugin"] = &clientcmdapi.Context{Cluster: config.Contexts["member-0"].Cluster, AuthInfo: "plugin"}
+	config.AuthInfos["plugin"] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+		Command: "/bin/false", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never",
+	}}
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	r, err := checked(t, "--policies", testPolicies(t), "--policy", "test.replicas", "--kubeconfig", path, "--contexts", "member-0,plugin", "--give-up-after", "2m")
+	if code(err) != exitUnknown || len(r.Results) != 1 || r.Results[0].Subject.Member != "context/plugin" ||
+		!strings.Contains(r.Results[0].Message, "Deployment.apps of context/plugin is Unknown (ExecPlugin") {
+		t.Errorf("%v: %+v", err, r)
 	}
 }
 

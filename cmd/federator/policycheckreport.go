@@ -170,8 +170,7 @@ func (g *gatherer) gaps(gaps []policy.Gap) string {
 			list = append(list, fmt.Sprintf("and %d more", len(gaps)-i))
 			break
 		}
-		info, _ := g.fleet.Scope(gap.Member, gap.Kind)
-		list = append(list, because(fmt.Sprintf("%s of %s is %s", gap.Kind, gap.Member, gap.State), info.Status.Reason))
+		list = append(list, because(fmt.Sprintf("%s of %s is %s", gap.Kind, gap.Member, gap.State), g.fleet.why(gap.Member, gap.Kind)))
 	}
 	return strings.Join(list, ", ")
 }

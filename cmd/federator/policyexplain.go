@@ -144,7 +144,7 @@ func (b *bundle) unjudged(fleet *opened, of policy.Subject) error {
 	if of.Ref.Kind != "" {
 		if _, ok := fleet.Get(of.Ref); !ok {
 			info, _ := fleet.Scope(of.Ref.Member, of.Ref.Kind)
-			return fmt.Errorf("there is no object %s: the kind is %s there", of.Ref, because(info.Status.State.String(), info.Status.Reason))
+			return fmt.Errorf("there is no object %s: the kind is %s there", of.Ref, because(info.Status.State.String(), fleet.why(of.Ref.Member, of.Ref.Kind)))
 		}
 	}
 	return fmt.Errorf("none of the policies judges %s", of)

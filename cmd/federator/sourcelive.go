@@ -38,10 +38,6 @@ func (f *sourceFlags) follow(ctx context.Context, fs *pflag.FlagSet, want wanted
 	failed := make(chan error, 1)
 	manager := startPart(ctx, fleet.manager.Run, failed)
 	err = f.settle(ctx, fleet, failed)
-	reached := slices.Collect(fleet.index.Snapshot().Members())
-	if err == nil {
-		err = fleet.markUnreached(want.names())
-	}
 	// Before the members are let go.
 	o := &opened{Snapshot: fleet.index.Snapshot(), asOf: time.Now(), followed: map[string]clusterinformers.MemberStatus{}}
 	o.revision = o.Revision()
@@ -51,7 +47,7 @@ func (f *sourceFlags) follow(ctx context.Context, fs *pflag.FlagSet, want wanted
 	if err := errors.Join(err, manager.stop()); err != nil {
 		return nil, err
 	}
-	if len(reached) == 0 {
+	if !o.reached() {
 		return nil, o.nobody()
 	}
 	return o, nil
@@ -96,34 +92,26 @@ func (f *sourceFlags) settle(ctx context.Context, fleet *fleet, failed <-chan er
 	return err
 }
 
-// markUnreached lets members join that have been refused, or never said who they
-// are: they belong to the fleet, and nothing is known of them.
-func (f *fleet) markUnreached(kinds []aggregate.Kind) error {
-	for _, m := range f.manager.Members() {
-		if _, there := f.index.Snapshot().Member(m.Name); there {
-			continue
-		}
-		if err := f.index.PutMember(aggregate.Member{Name: m.Name, UID: m.UID}); err != nil {
-			continue // it has just joined
-		}
-		for _, kind := range kinds {
-			if err := f.setUnknown(m.Name, kind, because(string(m.Reason), m.Message)); err != nil {
-				return err
-			}
+// reached reports whether any member has ever been reached.
+func (o *opened) reached() bool {
+	for m := range o.Members() {
+		if m.Version != "" {
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
-func (f *fleet) setUnknown(member string, kind aggregate.Kind, reason string) error {
-	scope, err := f.index.OpenScope(member, kind, "")
-	if err != nil {
-		return err
+// why says why a scope is what it is: one of a member that was never reached has
+// nothing to say for itself.
+func (o *opened) why(member string, kind aggregate.Kind) string {
+	if info, there := o.Scope(member, kind); there {
+		return info.Status.Reason
 	}
-	defer scope.Close()
-	scope.SetStatus(aggregate.Status{State: aggregate.Unknown, Reason: reason})
-	_, err = scope.Commit()
-	return err
+	if m, ok := o.followed[member]; ok && m.State != clusterinformers.Connected {
+		return because(string(m.Reason), m.Message)
+	}
+	return ""
 }
 
 // nobody says why there is no member to look at.
@@ -158,7 +146,7 @@ func (o *opened) warnIncomplete(w io.Writer, want wanted) error {
 		scopes := map[aggregate.Kind]aggregate.Status{}
 		for _, kind := range names {
 			info, _ := o.Scope(m.Name, kind)
-			scopes[kind] = info.Status
+			scopes[kind] = aggregate.Status{State: info.Status.State, Reason: o.why(m.Name, kind)}
 		}
 		if want.every {
 			for s := range o.Scopes(m.Name) {
