@@ -1,7 +1,6 @@
 package module
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -274,15 +273,4 @@ func call(builtin string, args ...*ast.Term) (answer *ast.Array, err error) {
 		err = fmt.Errorf("%s gave no answer", builtin)
 	}
 	return answer, err
-}
-
-// Value returns parameters as policies see them.
-func Value(parameters map[string]any) (ast.Value, error) {
-	if parameters == nil {
-		parameters = map[string]any{}
-	}
-	if _, err := json.Marshal(parameters); err != nil {
-		return nil, err
-	}
-	return ast.InterfaceToValue(parameters)
 }
