@@ -32,12 +32,18 @@ help: ## list the targets
 build: ## build bin/federator
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/federator ./cmd/federator
 
+.PHONY: static
+static: ## build dist/federator as the image has it, and check that it is static
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w $(LDFLAGS)' -o dist/federator ./cmd/federator
+	@go version -m dist/federator | grep -q 'CGO_ENABLED=0'
+	@if ldd dist/federator >/dev/null 2>&1; then echo 'dist/federator needs libraries'; exit 1; fi
+
 .PHONY: kube
 kube: ## build the control planes that tests run, once, into the cache
 	go run ./test/kube/cmd/kubebuild
 
 .PHONY: test
-test: kube ## run every test, real control planes included
+test: kube helm ## run every test, real control planes included
 	go test -p $(P) -timeout $(TIMEOUT) ./...
 	for m in $(MODULES); do (cd $$m && go test -timeout 2m ./...); done
 
@@ -59,6 +65,7 @@ verify: $(TOOLS)/golangci-lint ## check format, lint, layering, policies and mod
 	cd api && $(TOOLS)/controller-gen object crd paths=./... output:object:dir=$(CACHE)/generated output:crd:dir=$(CACHE)/generated/crds
 	diff -u $(CACHE)/generated/zz_generated.deepcopy.go api/v1alpha1/zz_generated.deepcopy.go
 	diff -ru $(CACHE)/generated/crds charts/federator/crds
+	$(MAKE) chart-lint
 	go mod tidy -diff
 	for m in $(MODULES) tools; do (cd $$m && go mod tidy -diff); done
 	go mod verify
@@ -68,6 +75,7 @@ fmt: $(TOOLS)/golangci-lint ## format the tree, and write what is generated of t
 	$(TOOLS)/golangci-lint fmt
 	go run ./cmd/federator policy fmt policies
 	go run ./cmd/federator policy docs --write policies
+	go run ./test/chart/readme --write charts/federator
 
 .PHONY: generate
 generate: $(TOOLS)/golangci-lint ## write what is generated: DeepCopy of the API's types, and the CRDs
@@ -75,6 +83,16 @@ generate: $(TOOLS)/golangci-lint ## write what is generated: DeepCopy of the API
 
 .PHONY: tools
 tools: $(TOOLS)/golangci-lint ## build the pinned tools into the cache
+
+# The tests of the chart run it; it prints where.
+.PHONY: helm
+helm: $(TOOLS)/helm ## build the pinned Helm and kubeconform into the cache
+	@echo $(TOOLS)
+
+$(TOOLS)/helm: tools/go.mod tools/go.sum
+	@mkdir -p $(TOOLS)
+	@cd tools && go build -o $(TOOLS)/ github.com/yannh/kubeconform/cmd/kubeconform helm.sh/helm/v4/cmd/helm
+	@touch $@
 
 # One rule for all of them: the directory's name is the hash of what they are.
 $(TOOLS)/golangci-lint: tools/go.mod tools/go.sum
@@ -107,9 +125,15 @@ soak: kube ## run random joins, leaves, writes and faults for SOAK
 	SOAK=$(SOAK) go test ./test/e2e -run Soak -v -count 1 -timeout 0
 
 .PHONY: chart
-chart: ## check the Helm chart
-	@if [ -d charts/federator ]; then helm lint charts/federator; \
-	else echo "There is no chart yet: it comes with charts/federator."; fi
+chart: kube chart-lint ## check the Helm chart, on a real hub too
+	go test -count 1 -timeout $(TIMEOUT) ./test/chart
+
+.PHONY: chart-lint
+chart-lint: $(TOOLS)/helm
+	$(TOOLS)/helm lint --strict charts/federator
+	$(TOOLS)/helm lint --strict charts/federator --values test/chart/testdata/full.yaml
+	go run ./test/chart/readme --check charts/federator
+	go test -run '^TestSchema' ./test/chart
 
 .PHONY: clean
 clean: ## remove what was built in the tree; the cache stays

@@ -1,0 +1,226 @@
+package chart
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+func TestLint(t *testing.T) {
+	for name, args := range map[string][]string{
+		"defaults": nil, "least": least(), "full": {"--values", "testdata/full.yaml"}, "run": least("--values", "testdata/run.yaml"),
+	} {
+		t.Run(name, func(t *testing.T) { helm(t, append([]string{"lint", "--strict", chartDir}, args...)...) })
+	}
+}
+
+func TestBadValuesAreRefused(t *testing.T) {
+	for values, want := range map[string]string{
+		"image.repository=":              "image.repository is required",
+		"clusters.namespaces=null":       "clusters.namespaces is required",
+		"clusters.allNamespaces=true":    "exclude each other",
+		"replica=3":                      "additional properties 'replica' not allowed",
+		"image.digest=sha256:abc":        "image/digest",
+		"replicas=-1":                    "replicas",
+		"clusters.namespaces={Fleet}":    "clusters/namespaces/0",
+		"config.listen.serve=:1":         "config/listen/serve",
+		"config.policies.dirs={/a}":      "config/policies/dirs",
+		"config.query.tls.certFile=/a":   "config/query/tls/certFile",
+		"config.sources.contexts.path=a": "config/sources/contexts",
+		"policies.files.a=b":             "does not match pattern",
+		"rbac.extraRules[0].apiGroups={*},rbac.extraRules[0].resources={pods},rbac.extraRules[0].verbs={get}":      "rbac/extraRules/0/apiGroups/0",
+		"rbac.extraRules[0].apiGroups={apps},rbac.extraRules[0].resources={pods/*},rbac.extraRules[0].verbs={get}": "rbac/extraRules/0/resources/0",
+		"policySources.secrets[0].namespace=a,policySources.secrets[0].names={}":                                   "policySources/secrets/0/names",
+		"query.tls.certManager.enabled=true":      "query.tls.certManager.issuerName is required",
+		"serviceAccount.create=false":             "serviceAccount.name is required",
+		"metrics.serviceMonitor.interval=often":   "metrics/serviceMonitor/interval",
+		"podDisruptionBudget.maxUnavailable=half": "podDisruptionBudget/maxUnavailable",
+		"goMemLimit=90%":                          "goMemLimit",
+		"policies.bindings[0].name=x":             "policies/bindings/0",
+	} {
+		t.Run(values, func(t *testing.T) {
+			out, stderr, err := run(t, "helm", append([]string{"template", "federator", chartDir}, least("--set", values)...)...)
+			if err == nil || !strings.Contains(stderr, want) {
+				t.Errorf("%v: %s%s\nwant %q", err, out, stderr, want)
+			}
+		})
+	}
+}
+
+// TestSchemaSaysWhatValuesThereAre: every value has a schema, objects admit no other,
+// and the schema has none that values.yaml does not explain.
+func TestSchemaSaysWhatValuesThereAre(t *testing.T) {
+	var schema, values map[string]any
+	for file, into := range map[string]*map[string]any{"values.schema.json": &schema, "values.yaml": &values} {
+		text, err := os.ReadFile(filepath.Join(chartDir, file))
+		must(t, err)
+		must(t, yaml.UnmarshalStrict(text, into))
+	}
+	var compare func(path string, schema, values map[string]any)
+	compare = func(path string, schema, values map[string]any) {
+		properties, _ := schema["properties"].(map[string]any)
+		if schema["additionalProperties"] != false {
+			t.Errorf("%s: the schema admits others", path)
+		}
+		names := slices.Sorted(maps.Keys(values))
+		if path == "" {
+			names = append(names, "global") // Helm's own
+		}
+		for _, name := range names {
+			if properties[name] == nil {
+				t.Errorf("%s.%s has no schema", path, name)
+			}
+		}
+		for name, of := range properties {
+			if !slices.Contains(names, name) {
+				t.Errorf("%s.%s is not in values.yaml", path, name)
+			}
+			child, ok := of.(map[string]any)
+			if value, isMap := values[name].(map[string]any); ok && isMap && child["additionalProperties"] == false {
+				compare(path+"."+name, child, value)
+			} else if isMap && len(value) > 0 && child["additionalProperties"] == nil && name != "resources" {
+				t.Errorf("%s.%s admits anything", path, name)
+			}
+		}
+	}
+	compare("", schema, values)
+}
+
+// TestPermissionsAreTheLeast reads the rendered rules: nothing for all, no escalation,
+// Secrets only where they were asked for.
+func TestPermissionsAreTheLeast(t *testing.T) {
+	for name, args := range map[string][]string{"least": least(), "full": {"--values", "testdata/full.yaml"}} {
+		t.Run(name, func(t *testing.T) {
+			all := render(t, args...)
+			rules := 0
+			for _, u := range all {
+				switch u.GetKind() {
+				case "ClusterRole", "Role":
+					role := into[rbacv1.Role](t, u)
+					for _, r := range role.Rules {
+						rules++
+						checkRule(t, u.GetKind(), &role, r)
+					}
+				case "ClusterRoleBinding", "RoleBinding":
+					b := into[rbacv1.RoleBinding](t, u)
+					if find(t, inNamespace(all, b.Namespace), b.RoleRef.Kind, b.RoleRef.Name) == nil {
+						t.Errorf("%s binds what is not in the chart", b.Name)
+					}
+					if len(b.Subjects) != 1 || b.Subjects[0].Kind != "ServiceAccount" || b.Subjects[0].Name != "federator" || b.Subjects[0].Namespace != "system" {
+						t.Errorf("%s is for %v", b.Name, b.Subjects)
+					}
+				}
+			}
+			if rules < 9 {
+				t.Errorf("only %d rules were found", rules)
+			}
+		})
+	}
+	t.Run("all namespaces", func(t *testing.T) {
+		all := render(t, "--set", "image.repository=a,clusters.allNamespaces=true")
+		role := into[rbacv1.ClusterRole](t, find(t, all, "ClusterRole", "system-federator"))
+		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "secrets") }) {
+			t.Error("Secrets cannot be read")
+		}
+	})
+	t.Run("none", func(t *testing.T) {
+		for _, u := range render(t, least("--set", "rbac.create=false")...) {
+			if strings.HasPrefix(u.GetAPIVersion(), "rbac.") {
+				t.Errorf("there is a %s", u.GetKind())
+			}
+		}
+	})
+}
+
+func inNamespace(all []*unstructured.Unstructured, namespace string) []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(all), func(u *unstructured.Unstructured) bool { return u.GetNamespace() != namespace })
+}
+
+func checkRule(t *testing.T, kind string, role *rbacv1.Role, r rbacv1.PolicyRule) {
+	t.Helper()
+	where := fmt.Sprintf("%s %s/%s: %v", kind, role.Namespace, role.Name, r)
+	if len(r.NonResourceURLs) > 0 {
+		t.Errorf("%s: there are URLs", where)
+	}
+	for _, list := range [][]string{r.APIGroups, r.Resources, r.Verbs} {
+		if len(list) == 0 || slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, "*") }) {
+			t.Errorf("%s: a wildcard, or nothing", where)
+		}
+	}
+	for _, verb := range []string{"escalate", "bind", "impersonate", "deletecollection"} {
+		if slices.Contains(r.Verbs, verb) {
+			t.Errorf("%s: %s", where, verb)
+		}
+	}
+	writes := slices.ContainsFunc(r.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) })
+	if slices.Contains(r.APIGroups, "rbac.authorization.k8s.io") || slices.Contains(r.APIGroups, "cluster.x-k8s.io") && writes {
+		t.Errorf("%s: not federator's to write", where)
+	}
+	if slices.Contains(r.Resources, "secrets") {
+		named := strings.HasSuffix(role.Name, "-sources") && len(r.ResourceNames) > 0
+		if kind != "Role" || writes || !named && !(strings.HasSuffix(role.Name, "-clusters") && role.Namespace != "system") {
+			t.Errorf("%s: Secrets", where)
+		}
+	}
+}
+
+func TestPodsAreConfined(t *testing.T) {
+	for name, args := range map[string][]string{"least": least(), "full": {"--values", "testdata/full.yaml"}} {
+		t.Run(name, func(t *testing.T) {
+			d := into[appsv1.Deployment](t, find(t, render(t, args...), "Deployment", "federator"))
+			pod := d.Spec.Template.Spec
+			c := pod.Containers[0]
+			s := c.SecurityContext
+			switch {
+			case *d.Spec.Replicas != 2:
+				t.Errorf("%d replicas", *d.Spec.Replicas)
+			case len(pod.Containers) != 1 || pod.HostNetwork || pod.HostPID || pod.HostIPC:
+				t.Error("more than a container of its own")
+			case !*pod.SecurityContext.RunAsNonRoot || *pod.SecurityContext.RunAsUser == 0 || pod.SecurityContext.SeccompProfile.Type != "RuntimeDefault":
+				t.Errorf("Pod: %v", pod.SecurityContext)
+			case !*s.RunAsNonRoot || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || *s.Privileged || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0:
+				t.Errorf("container: %v", s)
+			case c.LivenessProbe.HTTPGet.Path != "/healthz" || c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.StartupProbe == nil:
+				t.Error("probes")
+			case len(pod.TopologySpreadConstraints) != 2 || c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero():
+				t.Error("spread or resources")
+			}
+			for _, v := range pod.Volumes {
+				if v.HostPath != nil {
+					t.Errorf("volume %s is of the host", v.Name)
+				}
+			}
+		})
+	}
+}
+
+// TestConfigurationRollsOut: what is read at the start changes the Pods when it changes.
+func TestConfigurationRollsOut(t *testing.T) {
+	sum := func(args ...string) string {
+		d := into[appsv1.Deployment](t, find(t, render(t, least(args...)...), "Deployment", "federator"))
+		return d.Spec.Template.Annotations["checksum/config"]
+	}
+	seen := map[string]bool{}
+	for _, args := range [][]string{
+		nil, {"--set", "config.parallelSyncs=3"}, {"--set", `policies.files.a\.rego=package a`}, {"--set", `policies.files.a\.rego=package b`},
+		{"--set", "policies.bindings[0].name=a,policies.bindings[0].package=a"}, {"--set", "policies.library=false"},
+	} {
+		seen[sum(args...)] = true
+	}
+	if len(seen) != 6 {
+		t.Errorf("%d checksums of 6 configurations", len(seen))
+	}
+	if !seen[sum("--set", "replicas=3")] {
+		t.Error("replicas change the checksum")
+	}
+}

@@ -1,0 +1,151 @@
+// Command readme writes the Helm chart's README.md from its Chart.yaml and the
+// comments in its values.yaml, or checks that it is up to date.
+//
+//	readme --write charts/federator
+//	readme --check charts/federator
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "readme:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 2 || args[0] != "--write" && args[0] != "--check" {
+		return errors.New("usage: readme --write|--check CHART")
+	}
+	dir := args[1]
+	text, err := generate(dir)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "README.md")
+	if args[0] == "--write" {
+		return os.WriteFile(file, text, 0o644)
+	}
+	is, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(is, text) {
+		return fmt.Errorf("%s is not up to date; run `make fmt`", file)
+	}
+	return nil
+}
+
+const head = `# %[1]s
+
+%[2]s
+
+Generated of Chart.yaml and values.yaml by ` + "`make fmt`" + `; do not edit.
+
+## Install
+
+No registry is assumed: build the image with the Dockerfile of the repository, and
+name it. Say in which namespaces of the hub the Clusters are: their kubeconfig
+Secrets become readable there, and nowhere else.
+
+` + "```" + `
+docker build -t registry.example/federator:%[3]s . && docker push registry.example/federator:%[3]s
+helm install federator charts/federator --namespace federator-system --create-namespace \
+  --set image.repository=registry.example/federator --set 'clusters.namespaces={fleet}'
+` + "```" + `
+
+Kubernetes %[4]s is needed.
+
+## Upgrade
+
+Helm installs CRDs, and upgrades and deletes none. Apply those of the new version first:
+
+` + "```" + `
+helm show crds charts/federator | kubectl apply --server-side --force-conflicts -f -
+helm upgrade federator charts/federator --namespace federator-system --reuse-values
+` + "```" + `
+
+Without a certificate of yours, Helm makes one at the first install and keeps it. A
+tool that only renders the chart would make another each time: give it
+` + "`query.tls.secretName` or `query.tls.certManager`" + `.
+
+## Values
+
+| value | default | what it is |
+|---|---|---|
+`
+
+func generate(dir string) ([]byte, error) {
+	var chart struct {
+		Name, Description string
+		AppVersion        string `yaml:"appVersion"`
+		KubeVersion       string `yaml:"kubeVersion"`
+	}
+	if err := read(filepath.Join(dir, "Chart.yaml"), &chart); err != nil {
+		return nil, err
+	}
+	var values yaml.Node
+	if err := read(filepath.Join(dir, "values.yaml"), &values); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, head, chart.Name, chart.Description, chart.AppVersion, strings.TrimSuffix(chart.KubeVersion, "-0"))
+	if len(values.Content) != 1 || values.Content[0].Kind != yaml.MappingNode {
+		return nil, errors.New("values.yaml is no mapping")
+	}
+	err := rows(&b, "", values.Content[0])
+	return b.Bytes(), err
+}
+
+func read(file string, into any) error {
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = yaml.Unmarshal(text, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// rows writes a line of the table for each value. A mapping whose keys have comments
+// is a group of values, any other is a value.
+func rows(b *bytes.Buffer, prefix string, m *yaml.Node) error {
+	for i := 0; i < len(m.Content); i += 2 {
+		key, value := m.Content[i], m.Content[i+1]
+		name := prefix + key.Value
+		if key.HeadComment == "" {
+			return fmt.Errorf("values.yaml:%d: %s has no comment", key.Line, name)
+		}
+		what := strings.ReplaceAll(strings.ReplaceAll(key.HeadComment, "# ", ""), "\n", " ")
+		what = strings.ReplaceAll(what, "|", `\|`)
+		if value.Kind == yaml.MappingNode && len(value.Content) > 0 && value.Content[0].HeadComment != "" {
+			fmt.Fprintf(b, "| **`%s`** | | %s |\n", name, what)
+			if err := rows(b, name+".", value); err != nil {
+				return err
+			}
+			continue
+		}
+		var plain any
+		if err := value.Decode(&plain); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		text, err := json.Marshal(plain)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		fmt.Fprintf(b, "| `%s` | `%s` | %s |\n", name, text, what)
+	}
+	return nil
+}

@@ -1,0 +1,402 @@
+package chart
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"federator.dev/federator/test/kube"
+)
+
+const system = "system"
+
+// build builds the binary.
+func build(t *testing.T, dir string) string {
+	t.Helper()
+	binary := filepath.Join(dir, "federator")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/federator")
+	cmd.Dir = "../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// TestTheImageNeedsNoCgo: every package of the binary builds without cgo, which is what
+// makes it static; `make static` builds it so. Of those that have a part in C, the
+// standard library's have another in Go.
+func TestTheImageNeedsNoCgo(t *testing.T) {
+	for cgo, format := range map[string]string{"0": "{{if .Error}}{{.Error}}{{end}}", "1": "{{if and .CgoFiles (not .Standard)}}{{.ImportPath}} is in C{{end}}"} {
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps", "-f", format, "./cmd/federator")
+		cmd.Dir = "../.."
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+		out, err := cmd.CombinedOutput()
+		if err != nil || len(bytes.TrimSpace(out)) > 0 {
+			t.Errorf("CGO_ENABLED=%s: %v\n%s", cgo, err, out)
+		}
+	}
+}
+
+// mount writes what the Pod would see of ConfigMaps, Secrets and the image below a
+// root directory.
+func mount(t *testing.T, hub *kube.Hub, pod corev1.PodSpec, root string) {
+	t.Helper()
+	volumes := map[string]corev1.Volume{}
+	for _, v := range pod.Volumes {
+		volumes[v.Name] = v
+	}
+	core := hub.Client().CoreV1()
+	for _, m := range pod.Containers[0].VolumeMounts {
+		files := map[string][]byte{}
+		switch v := volumes[m.Name]; {
+		case v.ConfigMap != nil:
+			c, err := core.ConfigMaps(system).Get(t.Context(), v.ConfigMap.Name, metav1.GetOptions{})
+			must(t, err)
+			for name, text := range c.Data {
+				files[name] = []byte(text)
+			}
+		case v.Secret != nil:
+			s, err := core.Secrets(system).Get(t.Context(), v.Secret.SecretName, metav1.GetOptions{})
+			must(t, err)
+			files = s.Data
+		case v.EmptyDir != nil:
+		default:
+			t.Fatalf("volume %q is not there", m.Name)
+		}
+		at := filepath.Join(root, m.MountPath)
+		if m.SubPath != "" {
+			text, ok := files[m.SubPath]
+			if !ok {
+				t.Fatalf("volume %q has no %s", m.Name, m.SubPath)
+			}
+			at, files = filepath.Dir(at), map[string][]byte{filepath.Base(at): text}
+		}
+		must(t, os.MkdirAll(at, 0o755))
+		for name, text := range files {
+			must(t, os.WriteFile(filepath.Join(at, name), text, 0o600))
+		}
+	}
+	library := filepath.Join(root, "usr/share/federator/policies") // COPY of the Dockerfile
+	must(t, os.MkdirAll(filepath.Dir(library), 0o755))
+	must(t, os.CopyFS(library, os.DirFS("../../policies")))
+}
+
+// relocate changes what must differ outside of a Pod: the paths below a root, the
+// addresses listened on, and how the hub is reached.
+func relocate(t *testing.T, root, kubeconfig string) {
+	t.Helper()
+	file := filepath.Join(root, "etc/federator/config.yaml")
+	text, err := os.ReadFile(file)
+	must(t, err)
+	for _, path := range []string{"/etc/federator", "/usr/share/federator"} {
+		text = bytes.ReplaceAll(text, []byte(" "+path), []byte(" "+root+path))
+	}
+	var config map[string]map[string]any
+	must(t, yaml.UnmarshalStrict(text, &config))
+	for _, c := range []struct{ section, key, was, now string }{{"listen", "serve", ":8080", "127.0.0.1:0"}, {"query", "listen", ":8443", "127.0.0.1:0"}} {
+		if config[c.section][c.key] != c.was {
+			t.Fatalf("%s.%s is %v, want %s", c.section, c.key, config[c.section][c.key], c.was)
+		}
+		config[c.section][c.key] = c.now
+	}
+	config["listen"]["admin"] = "127.0.0.1:0"
+	config["sources"]["clusterAPI"].(map[string]any)["kubeconfig"] = kubeconfig
+	text, err = yaml.Marshal(config)
+	must(t, err)
+	must(t, os.WriteFile(file, text, 0o600))
+}
+
+// lines is a log that may be read while it is written.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// process is the binary, running.
+type process struct {
+	serve, query string // addresses
+	log          *lines
+	ended        chan struct{}
+	err          error // once ended
+}
+
+var listening = regexp.MustCompile(`server=(\w+) address=(\S+)`)
+
+// start runs the binary until the test ends.
+func start(t *testing.T, binary string, container corev1.Container, root string) *process {
+	t.Helper()
+	args := make([]string, len(container.Args))
+	for i, a := range container.Args {
+		args[i] = strings.Replace(a, "/etc/federator", root+"/etc/federator", 1)
+	}
+	p := &process{log: &lines{}, ended: make(chan struct{})}
+	cmd := exec.Command(binary, args...)
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	cmd.Env = []string{"HOME=" + filepath.Join(root, "tmp"), "TMPDIR=" + filepath.Join(root, "tmp"), "POD_NAME=federator-0", "POD_NAMESPACE=" + system}
+	for _, e := range container.Env {
+		if e.ValueFrom == nil {
+			cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+		}
+	}
+	must(t, cmd.Start())
+	go func() {
+		p.err = cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended, which the next lines tell
+		select {
+		case <-p.ended:
+		case <-time.After(30 * time.Second): // terminationGracePeriodSeconds
+			t.Error("a SIGTERM does not end it within the grace period")
+			_ = cmd.Process.Kill()
+			<-p.ended
+		}
+		if p.err != nil {
+			t.Errorf("federator: %v", p.err)
+		}
+		if t.Failed() {
+			t.Logf("log:\n%s", p.log)
+		}
+	})
+	must(t, until(t.Context(), func() error {
+		select {
+		case <-p.ended:
+			t.Fatalf("federator ended: %v\n%s", p.err, p.log)
+		default:
+		}
+		for _, m := range listening.FindAllStringSubmatch(p.log.String(), -1) {
+			switch m[1] {
+			case "serve":
+				p.serve = m[2]
+			case "query":
+				p.query = m[2]
+			}
+		}
+		if p.serve == "" || p.query == "" {
+			return fmt.Errorf("nothing is listened on yet:\n%s", p.log)
+		}
+		return nil
+	}))
+	return p
+}
+
+func get(ctx context.Context, client *http.Client, url, token string) (int, string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body), err
+}
+
+// caller returns the token of somebody who asks the query API.
+func caller(t *testing.T, hub *kube.Hub, name string) string {
+	t.Helper()
+	accounts := hub.Client().CoreV1().ServiceAccounts("default")
+	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	must(t, err)
+	token, err := accounts.CreateToken(t.Context(), name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"federator"}},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	return token.Status.Token
+}
+
+// TestTheBinaryWorksWithWhatTheChartGives runs the binary with the chart's
+// ServiceAccount, permissions, arguments, environment and files: it becomes ready,
+// judges, and answers, and is refused nothing.
+func TestTheBinaryWorksWithWhatTheChartGives(t *testing.T) {
+	f := fleet(t)
+	helm(t, append([]string{
+		"install", "federator", chartDir, "--namespace", system, "--create-namespace",
+		"--values", "testdata/run.yaml",
+	}, least()...)...)
+	t.Cleanup(func() { uninstall(t, "federator", system) })
+	must(t, f.Hub.Register(t.Context(), kube.Cluster{Namespace: "fleet", Name: "one", Kubeconfig: f.Members[0].Kubeconfig()}))
+	must(t, f.Members[0].Apply(t.Context(), []byte(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: web}]}}
+`)))
+	must(t, f.Hub.Apply(t.Context(), []byte(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: ask}
+rules: [{apiGroups: [members.federator.dev], resources: [deployments.apps], verbs: [get, list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: ask}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ask}
+subjects: [{kind: ServiceAccount, name: asker, namespace: default}]
+`)))
+	deployment, err := f.Hub.Client().AppsV1().Deployments(system).Get(t.Context(), "federator", metav1.GetOptions{})
+	must(t, err)
+	p, root := asDeployed(t, f.Hub, deployment)
+
+	plain := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		must(t, until(t.Context(), func() error {
+			code, body, err := get(t.Context(), plain, "http://"+p.serve+path, "")
+			if err == nil && code != http.StatusOK {
+				err = fmt.Errorf("%s: %d: %s", path, code, body)
+			}
+			return err
+		}))
+	}
+	ca, err := os.ReadFile(filepath.Join(root, "etc/federator/tls/ca.crt"))
+	must(t, err)
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		t.Fatal("ca.crt is no certificate")
+	}
+	asking := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "federator.system.svc"}}}
+	const path = "/fleet/apis/apps/v1/namespaces/default/deployments"
+	code, body, err := get(t.Context(), asking, "https://"+p.query+path, caller(t, f.Hub, "asker"))
+	must(t, err)
+	var list appsv1.DeploymentList
+	if err := json.Unmarshal([]byte(body), &list); err != nil || code != http.StatusOK || len(list.Items) != 1 || list.Items[0].Name != "web" {
+		t.Errorf("a query: %d, %v: %s", code, err, body)
+	}
+	if code, body, err := get(t.Context(), asking, "https://"+p.query+path, caller(t, f.Hub, "stranger")); err != nil || code != http.StatusForbidden {
+		t.Errorf("a query of somebody without grants: %d, %v: %s", code, err, body)
+	}
+	if code, body, err := get(t.Context(), asking, "https://"+p.query+path, "nobody"); err != nil || code != http.StatusUnauthorized {
+		t.Errorf("a query of nobody: %d, %v: %s", code, err, body)
+	}
+	var metrics string
+	must(t, until(t.Context(), func() error {
+		if _, metrics, err = get(t.Context(), plain, "http://"+p.serve+"/metrics", ""); err != nil {
+			return err
+		}
+		// A policy of the chart's values, and that the library is judged with.
+		for _, want := range []string{`federator_policy_violations{binding="two-replicas",member="fleet/one",severity="low"} 1`, `federator_policy_evaluations_total{binding="federator.`} {
+			if !strings.Contains(metrics, want) {
+				return fmt.Errorf("/metrics has no %s", want)
+			}
+		}
+		return nil
+	}))
+	t.Run("alerts and dashboard ask for metrics that there are", func(t *testing.T) { metricsExist(t, metrics) })
+	if refused := regexp.MustCompile(`(?i).*(forbidden|unauthorized|cannot (get|list|watch|create|update|patch)).*`).FindAllString(p.log.String(), -1); len(refused) > 0 {
+		t.Errorf("the hub refuses what is asked:\n%s", strings.Join(refused, "\n"))
+	}
+}
+
+// asDeployed runs what a Deployment says as its ServiceAccount, outside of a Pod.
+func asDeployed(t *testing.T, hub *kube.Hub, d *appsv1.Deployment) (p *process, root string) {
+	t.Helper()
+	pod := d.Spec.Template.Spec
+	root = t.TempDir()
+	mount(t, hub, pod, root)
+	// The account is there: of IssueToken that is not known.
+	_, err := hub.Client().CoreV1().ServiceAccounts(system).Get(t.Context(), pod.ServiceAccountName, metav1.GetOptions{})
+	must(t, err)
+	token, err := hub.IssueToken(t.Context(), system, pod.ServiceAccountName, time.Hour)
+	must(t, err)
+	kubeconfig := filepath.Join(root, "kubeconfig")
+	must(t, os.WriteFile(kubeconfig, hub.KubeconfigWith(token), 0o600))
+	relocate(t, root, kubeconfig)
+	return start(t, build(t, t.TempDir()), pod.Containers[0], root), root
+}
+
+var metric = regexp.MustCompile(`\b(?:federator|process|go)_[a-z_]+\b`)
+
+// metricsExist compares the names in alerts and dashboard with an answer of /metrics.
+func metricsExist(t *testing.T, answer string) {
+	t.Helper()
+	there := map[string]bool{}
+	for _, name := range metric.FindAllString(answer, -1) {
+		there[name] = true
+	}
+	all := render(t, "--values", "testdata/full.yaml")
+	asked := 0
+	for _, u := range all {
+		dashboard := u.GetKind() == "ConfigMap" && strings.HasSuffix(u.GetName(), "-dashboard")
+		if u.GetKind() != "PrometheusRule" && !dashboard {
+			continue
+		}
+		for _, expr := range expressions(t, u.Object) {
+			for _, name := range metric.FindAllString(expr, -1) {
+				asked++
+				if !there[name] {
+					t.Errorf("%s %s asks for %s, which /metrics does not have", u.GetKind(), u.GetName(), name)
+				}
+			}
+		}
+	}
+	if asked < 20 {
+		t.Errorf("only %d names were found", asked)
+	}
+}
+
+// expressions returns the queries of alerts, and of dashboards in ConfigMaps.
+func expressions(t *testing.T, v any) []string {
+	t.Helper()
+	var out []string
+	switch v := v.(type) {
+	case map[string]any:
+		for key, child := range v {
+			switch text, ok := child.(string); {
+			case ok && key == "expr":
+				out = append(out, text)
+			case ok && strings.HasSuffix(key, ".json"):
+				var dashboard any
+				must(t, json.Unmarshal([]byte(text), &dashboard))
+				out = append(out, expressions(t, dashboard)...)
+			default:
+				out = append(out, expressions(t, child)...)
+			}
+		}
+	case []any:
+		for _, child := range v {
+			out = append(out, expressions(t, child)...)
+		}
+	}
+	return out
+}
