@@ -81,7 +81,6 @@ func TestOptionsAreChecked(t *testing.T) {
 		"no test":  {},
 		"parallel": {Test: pass, Parallel: -1},
 		"backoff":  {Test: pass, MinBackoff: time.Minute, MaxBackoff: time.Second},
-		"fault":    {func(s *policysource.Source) { s.Fault = "no such Secret" }, "no such Secret"},
 		"negative": {Test: pass, MinBackoff: -1},
 		"nameless": {Test: pass, Base: []policy.Source{{}}},
 		"base":     {Test: pass, Base: []policy.Source{{Name: "b", Files: []policy.File{{Path: "b.rego", Data: []byte("package")}}}}},
