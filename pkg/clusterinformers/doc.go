@@ -41,6 +41,10 @@
 //     found it back. Only a resourceVersion that is too old lists again, and
 //     only the kind concerned. Until then what is held stays, Stale.
 //
+// [Manager.Review] and [Manager.Writer] lend federator's access to members to
+// who asks what somebody may do there, and to who writes. A member that is
+// ReadOnly, as the hub is, is never lent for writing.
+//
 // # Concurrency
 //
 // The methods of [Manager] may be called from any goroutine; Run once. A member

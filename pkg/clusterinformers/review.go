@@ -15,15 +15,13 @@ const reviewTimeout = 5 * time.Second
 // allow what a SubjectAccessReview describes. A member that is not connected,
 // or that does not answer, is an error.
 func (m *Manager) Review(ctx context.Context, member string, review *authorizationv1.SubjectAccessReview) (bool, error) {
-	m.mu.Lock()
-	mb := m.members[member]
-	m.mu.Unlock()
-	if mb == nil {
-		return false, fmt.Errorf("member %q is not followed", member)
+	mb, err := m.member(member)
+	if err != nil {
+		return false, err
 	}
-	a := mb.conn.current()
-	if a == nil {
-		return false, fmt.Errorf("member %q: %w", member, errUnreachable)
+	a, err := mb.reach()
+	if err != nil {
+		return false, err
 	}
 	c, err := a.rest(authorizationv1.SchemeGroupVersion)
 	if err != nil {

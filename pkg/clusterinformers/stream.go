@@ -117,7 +117,7 @@ func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 	delay := probeFirst
 	for tries := 0; ; tries++ {
 		if i.member.conn.current() == nil {
-			s.mark(ctx, errUnreachable)
+			s.mark(ctx, ErrUnreachable)
 		}
 		a, err := i.member.conn.admit(ctx, again)
 		if err != nil {
@@ -164,8 +164,6 @@ func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 		}
 	}
 }
-
-var errUnreachable = errors.New("the member is out of reach")
 
 // run reads until the stream is stopped or only the Reflector can go on.
 func (s *stream) run(ctx context.Context, c *connection) {

@@ -1,0 +1,97 @@
+package clusterinformers
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Errors of Writer and Review that callers branch on.
+var (
+	// ErrNotFollowed is returned for a member that no source names.
+	ErrNotFollowed = errors.New("member is not followed")
+	// ErrUnreachable is returned for a member that is out of reach or refused.
+	ErrUnreachable = errors.New("the member is out of reach")
+	// ErrReadOnly is returned for a member that is never written to.
+	ErrReadOnly = errors.New("member is read-only")
+	// ErrNotServed is returned for a kind that a member does not serve, or not
+	// at that version.
+	ErrNotServed = errors.New("member does not serve the kind")
+)
+
+// Writer returns how objects of a kind are written in a member, with federator's
+// credentials there: a client for the kind's group and version, the resource as
+// it is in paths, and whether it has namespaces. apiVersion, such as "apps/v1",
+// is that of the objects; "" is the one that the kind is held at. The client
+// takes and gives bytes: it knows no types beyond its library's. Its credentials
+// are those of now, so it is for one write and its retries.
+func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) (client rest.Interface, resource string, namespaced bool, err error) {
+	mb, err := m.member(member)
+	if err != nil {
+		return nil, "", false, err
+	}
+	if mb.newest().ReadOnly {
+		return nil, "", false, fmt.Errorf("member %q: %w", member, ErrReadOnly)
+	}
+	a, err := mb.reach()
+	if err != nil {
+		return nil, "", false, err
+	}
+	r, err := m.catalog.find(member, kind, apiVersion)
+	if err != nil {
+		return nil, "", false, fmt.Errorf("member %q: %w", member, err)
+	}
+	client, err = a.rest(r.gvr.GroupVersion())
+	if err != nil {
+		return nil, "", false, fmt.Errorf("member %q: %w", member, err)
+	}
+	return client, r.gvr.Resource, r.namespaced, nil
+}
+
+// member returns the member of a name.
+func (m *Manager) member(name string) (*member, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mb := m.members[name]; mb != nil {
+		return mb, nil
+	}
+	return nil, fmt.Errorf("member %q: %w", name, ErrNotFollowed)
+}
+
+// reach returns the access of now.
+func (mb *member) reach() (*access, error) {
+	if a := mb.conn.current(); a != nil {
+		return a, nil
+	}
+	_, reason, _, _ := mb.conn.state()
+	return nil, fmt.Errorf("member %q: %w (%s)", mb.name, ErrUnreachable, cmp.Or(reason, Connecting)) // a connection is tried before it is lost
+}
+
+// find returns what a member serves of a kind at a version, or at the held one.
+func (c *catalog) find(member string, kind aggregate.Kind, apiVersion string) (resource, error) {
+	c.mu.Lock()
+	versions := c.offers[member][kind]
+	c.mu.Unlock()
+	if len(versions) == 0 {
+		return resource{}, fmt.Errorf("%w: %s", ErrNotServed, kind)
+	}
+	if apiVersion == "" {
+		r, _ := c.pick(kind, versions)
+		return r, nil
+	}
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return resource{}, fmt.Errorf("apiVersion %q: %w", apiVersion, err)
+	}
+	for _, r := range versions {
+		if r.gvr.GroupVersion() == gv {
+			return r, nil
+		}
+	}
+	return resource{}, fmt.Errorf("%w: %s at %s", ErrNotServed, kind, apiVersion)
+}
