@@ -119,13 +119,21 @@ func (f *Fleet) startEtcd(ctx context.Context, name, dir string) (*Process, stri
 }
 
 func (f *Fleet) startAPIServer(ctx context.Context, c *ControlPlane, controllers bool) error {
+	extra := f.opts.APIServerArgs
+	if f.opts.Audit {
+		audit, err := c.auditArgs()
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+		extra = append(audit, extra...)
+	}
 	var err error
 	c.APIServer, err = f.startProcess(ctx, 1, func(ports []int) *Process {
 		c.addr = localAddr(ports[0])
 		return &Process{
 			name: c.Name + "/kube-apiserver", path: f.assets.Binary(assets.APIServer),
 			log:   filepath.Join(c.Dir, "kube-apiserver.log"),
-			args:  append(c.apiServerArgs(ports[0], controllers), f.opts.APIServerArgs...),
+			args:  append(c.apiServerArgs(ports[0], controllers), extra...),
 			ready: func(ctx context.Context) error { return probe(ctx, c.http, "https://"+c.addr+"/readyz") },
 		}
 	})

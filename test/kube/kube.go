@@ -49,6 +49,8 @@ type Options struct {
 	HubCRDs []string
 	// APIServerArgs are appended to the flags of every kube-apiserver.
 	APIServerArgs []string
+	// Audit has every kube-apiserver record writes, for ControlPlane.Audit.
+	Audit bool
 	// Dir keeps data, logs and kubeconfigs; empty means a temporary directory
 	// that Stop removes.
 	Dir string
