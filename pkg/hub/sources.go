@@ -151,7 +151,7 @@ func (s *Sources) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), s.sources.HasSynced, s.policies.HasSynced) {
 		return context.Cause(ctx)
 	}
-	tick := time.NewTicker(statusEvery)
+	tick := time.NewTicker(statusEvery / 5) // what a bound on writes holds back is written soon after
 	defer tick.Stop()
 	for {
 		state := s.opts.Manager.State()

@@ -212,8 +212,12 @@ func TestConfigurationRollsOut(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, args := range [][]string{
-		nil, {"--set", "config.parallelSyncs=3"}, {"--set", `policies.files.a\.rego=package a`}, {"--set", `policies.files.a\.rego=package b`},
-		{"--set", "policies.bindings[0].name=a,policies.bindings[0].package=a"}, {"--set", "policies.library=false"},
+		nil,
+		{"--set", "config.parallelSyncs=3"},
+		{"--set", `policies.files.a\.rego=package a`},
+		{"--set", `policies.files.a\.rego=package b`},
+		{"--set", "policies.bindings[0].name=a,policies.bindings[0].package=a"},
+		{"--set", "policies.library=false"},
 	} {
 		seen[sum(args...)] = true
 	}

@@ -73,7 +73,7 @@ func TestAReleaseIsInstalledUpgradedAndUninstalled(t *testing.T) {
 	for _, u := range all {
 		if err := until(t.Context(), func() error {
 			if _, err := getObject(t, u); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("%s %s is still there: %v", u.GetKind(), u.GetName(), err)
+				return fmt.Errorf("%s %s is still there: %w", u.GetKind(), u.GetName(), err)
 			}
 			return nil
 		}); err != nil {
