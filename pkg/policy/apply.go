@@ -42,6 +42,7 @@ type round struct {
 	keys                  map[*view]map[string]bool   // that changed
 	unaware               map[aggregate.Ref]bool      // of changed members: objects that have a delta
 	failures, gapsChanged bool
+	share                 bool // evaluations take over what was found for twins
 }
 
 // sight is what a binding selected and saw before the round.

@@ -24,6 +24,7 @@ type bound struct {
 	query query
 	mask  *mask.Mask // of the object
 	pins  map[aggregate.Kind]string
+	alike bool   // see the function
 	view  *view  // of a ViewSubject
 	hash  string // of the package: what changes when the policy does
 

@@ -102,6 +102,7 @@ type Engine struct {
 
 	viewEvaluations atomic.Int64
 	skipped         atomic.Int64
+	shared          atomic.Int64
 }
 
 // NewEngine returns an engine without a snapshot: Reset gives it one.
@@ -245,6 +246,7 @@ func (e *Engine) each(ctx context.Context, n int, f func(w *worker, i int)) erro
 // Stats are counters of an engine's work since it was made, and its present size.
 type Stats struct {
 	Evaluations     int64 // of bindings
+	Shared          int64 // of these, those that took over what was found for an object that is alike
 	ViewEvaluations int64
 	Unchanged       int64 // evaluations saved because nothing that a policy reads changed
 	Pairs, Edges    int   // of what evaluations read beside their own object
@@ -256,7 +258,7 @@ type Stats struct {
 
 // Stats returns the engine's counters. It belongs to the goroutine of Apply.
 func (e *Engine) Stats() Stats {
-	s := Stats{ViewEvaluations: e.viewEvaluations.Load(), Unchanged: e.skipped.Load(), Bindings: len(e.bounds), Views: len(e.views), Classes: len(e.classes.byKey)}
+	s := Stats{Shared: e.shared.Load(), ViewEvaluations: e.viewEvaluations.Load(), Unchanged: e.skipped.Load(), Bindings: len(e.bounds), Views: len(e.views), Classes: len(e.classes.byKey)}
 	for _, b := range e.bounds {
 		s.Evaluations += b.evaluations.Load()
 	}

@@ -44,6 +44,7 @@ type worker struct {
 	e     *Engine
 	round int64 // of docs
 	docs  docCache
+	twins twins
 	body  []byte
 	other []byte
 	kinds map[string]module.KindRef // as policies write them
@@ -376,12 +377,31 @@ func (o *overruns) quarantined(most int) bool { return o.score.Load() >= int64(m
 
 // object decodes what a mask reads of an object.
 func (w *worker) object(o aggregate.Object, m *mask.Mask) (*ast.Term, error) {
-	if m == nil {
+	if err := w.read(o, m); err != nil {
+		return nil, err
+	}
+	return w.decode(o, m, false)
+}
+
+// read takes an object's body, if a mask reads anything of it.
+func (w *worker) read(o aggregate.Object, m *mask.Mask) (err error) {
+	w.body = w.body[:0]
+	if m != nil && !o.IsZero() {
+		w.body, err = o.AppendBody(w.body)
+	}
+	return err
+}
+
+// decode decodes what a mask reads of the object whose body was taken. pruned says
+// that its twins know the body's parts already.
+func (w *worker) decode(o aggregate.Object, m *mask.Mask, pruned bool) (*ast.Term, error) {
+	if m == nil || o.IsZero() {
 		return nil, nil //nolint:nilnil // A mask that reads nothing has no value.
 	}
-	var err error
-	if w.body, err = o.AppendBody(w.body[:0]); err != nil {
-		return nil, err
+	if pruned {
+		if v, err := document.Value(w.twins.read, m); err == nil {
+			return ast.NewTerm(v), nil
+		}
 	}
 	v, err := document.Value(w.body, m)
 	if err != nil {

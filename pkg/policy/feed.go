@@ -177,10 +177,21 @@ func (w *worker) note(ctx context.Context, d aggregate.Delta) note {
 		n.unread, _ = document.Equal(before, after, p.fleet)
 	}
 	labels := !fresh && relabelled(d)
+	known := err == nil && !fresh
+	none := false // of the bindings reads what changed
+	if known && len(p.bounds) > 1 {
+		same, err := document.Equal(before, after, p.mask)
+		none = err == nil && same
+	}
 	for i, b := range p.bounds {
 		n.evaluate[i] = true
-		if err == nil && !fresh && !(labels && b.sel.byLabels()) {
-			if same, err := document.Equal(before, after, b.mask); err == nil && same {
+		if known && !(labels && b.sel.byLabels()) {
+			same := none
+			if !same {
+				equal, err := document.Equal(before, after, b.mask)
+				same = err == nil && equal
+			}
+			if same {
 				n.evaluate[i] = false
 				w.e.skipped.Add(1)
 			}

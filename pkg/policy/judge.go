@@ -25,6 +25,7 @@ func (r *round) judgeAll(tasks []task) error {
 
 // judge evaluates tasks in parallel and takes the results in, in order.
 func (r *round) judge(tasks []task) error {
+	r.share = len(tasks) >= manyTasks
 	if err := r.e.each(r.ctx, len(tasks), func(w *worker, i int) { r.evaluate(w, &tasks[i]) }); err != nil {
 		return err
 	}
@@ -37,7 +38,8 @@ func (r *round) judge(tasks []task) error {
 	return nil
 }
 
-// evaluate evaluates the runs of a task; those of an object share one document.
+// evaluate evaluates the runs of a task; those of an object share one document, and
+// what was found for a twin of it.
 func (r *round) evaluate(w *worker, t *task) {
 	var m *mask.Mask
 	n := 0
@@ -50,22 +52,39 @@ func (r *round) evaluate(w *worker, t *task) {
 	if n == 0 {
 		return
 	}
+	kind := t.subject.Ref.Kind
 	if n > 1 && !t.object.IsZero() {
-		m = r.e.plans[t.subject.Ref.Kind].mask
+		m = r.e.plans[kind].mask
 	}
+	err := w.read(t.object, m)
+	share := r.share && err == nil && !t.object.IsZero() && w.twins.begin(r.e.round, w.body, m)
 	var object *ast.Term
-	var err error
-	if !t.object.IsZero() {
-		object, err = w.object(t.object, m)
-	}
+	decoded := false
 	for i := range t.runs {
 		one := &t.runs[i]
-		switch {
-		case !one.evaluate:
-		case err != nil:
-			one.result = result{found: &found{err: err.Error()}, class: w.own(t.subject.Ref.Kind)}
-		default:
-			one.result = w.judge(r.ctx, one.b, t, object)
+		if !one.evaluate {
+			continue
+		}
+		alike := share && one.b.alike && !one.b.quarantined.Load()
+		if alike {
+			if f, ok := w.twins.look(one.b, kind); ok {
+				one.b.evaluations.Add(1)
+				r.e.shared.Add(1)
+				one.result = result{found: f, class: w.own(kind)}
+				continue
+			}
+		}
+		if !decoded && err == nil {
+			object, err = w.decode(t.object, m, share)
+			decoded = true
+		}
+		if err != nil {
+			one.result = result{found: &found{err: err.Error()}, class: w.own(kind)}
+			continue
+		}
+		one.result = w.judge(r.ctx, one.b, t, object)
+		if alike && one.result.class != nil { // it was evaluated
+			w.twins.keep(one.result.found)
 		}
 	}
 }

@@ -393,6 +393,7 @@ func number(t *testing.T, name string, def int) int {
 // FEDERATOR_SEED plays one of them.
 func (l *land) playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySet, []*oracle)) {
 	t.Helper()
+	many := n >= 1000 // enough to show every kind of verdict
 	n = number(t, "FEDERATOR_HISTORIES", n)
 	base := rand.Uint64N(1 << 40)
 	if seed := number(t, "FEDERATOR_SEED", -1); seed >= 0 {
@@ -427,7 +428,7 @@ func (l *land) playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySe
 	close(jobs)
 	wg.Wait()
 	t.Logf("verdicts: %d clean, %d with violations, %d Unknown, %d Errors", seen.clean.Load(), seen.found.Load(), seen.unknown.Load(), seen.errors.Load())
-	if n >= 1000 && (seen.clean.Load() == 0 || seen.found.Load() == 0 || seen.unknown.Load() == 0 || seen.errors.Load() == 0) {
+	if many && n >= 1000 && (seen.clean.Load() == 0 || seen.found.Load() == 0 || seen.unknown.Load() == 0 || seen.errors.Load() == 0) {
 		t.Error("the histories do not show every kind of verdict")
 	}
 }

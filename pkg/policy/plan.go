@@ -75,6 +75,7 @@ func (e *Engine) bind(set *Set, binding Binding, prints map[string]string, chang
 		return nil, false, fmt.Errorf("%w %q: %w", ErrBinding, binding.Name, err)
 	}
 	b := &bound{Binding: binding, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pins(pkg), hash: prints[pkg.Name]}
+	b.alike = alike(b)
 	old := e.boundOf(binding.Name)
 	same := old != nil && old.hash == b.hash && samePackage(old.pkg, pkg) && sameBinding(old.Binding, binding)
 	for v := range changed {

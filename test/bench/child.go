@@ -31,6 +31,8 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"watch-stock":     watchStock,
 	"query-server":    queryServer,
 	"policy-reviews":  policyReviews,
+	"policy-full":     policyFull,
+	"policy-delta":    policyDelta,
 }
 
 // runChild measures in this process and prints the figures.

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"syscall"
 	"text/tabwriter"
+	"time"
 )
 
 // row is one figure.
@@ -58,6 +59,8 @@ var benchmarks = []benchmark{
 	{"query/first_page,query/list,query/count,query/related,query/authorization", queryAPI},
 	{"query/watch_fanout", watchFanout},
 	{"policy/reviews_per_core,policy/gain", reviews},
+	{"policy/full_reevaluation,policy/bytes", fullEvaluation},
+	{"policy/delta_p99", deltaLatency},
 }
 
 // bench is what the benchmarks share.
@@ -66,6 +69,7 @@ type bench struct {
 	corpus string
 	dir    string // temporary
 	scale  float64
+	soak   time.Duration // of what runs for as long as it is told to
 }
 
 // n scales a number of objects.
@@ -78,6 +82,7 @@ func main() {
 	file := flag.String("json", "", "file for the figures as JSON")
 	corpus := flag.String("corpus", "../shared/corpus", "directory of real objects; a small sample where it is absent")
 	scale := flag.Float64("scale", 1, "factor on the numbers of objects, for trying the benchmarks out")
+	soak := flag.Duration("soak", 20*time.Second, "how long deltas flow for policy/delta_p99; memory shows in 10m")
 	child := flag.String("child", "", "internal: what to measure in a process of its own")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -90,7 +95,7 @@ func main() {
 	exit(err)
 	dir, err := os.MkdirTemp("", "federator-bench-")
 	exit(err)
-	b := &bench{out: os.Stderr, corpus: *corpus, dir: dir, scale: *scale}
+	b := &bench{out: os.Stderr, corpus: *corpus, dir: dir, scale: *scale, soak: *soak}
 	rows, err := b.all(ctx, re)
 	print(os.Stdout, rows)
 	if *file != "" {

@@ -261,6 +261,7 @@ func (a *analysis) reads() Reads {
 		Scopes:  f.scopes,
 		Names:   f.names,
 		Member:  a.input.below("member"),
+		Ref:     a.input.below("ref"),
 		Fleet:   make(map[KindRef]*mask.Mask, len(a.fleet)),
 	}
 	slices.SortFunc(r.Views, func(x, y ViewRef) int { return cmp.Or(cmp.Compare(x.Package, y.Package), cmp.Compare(x.View, y.View)) })
@@ -271,7 +272,7 @@ func (a *analysis) reads() Reads {
 		r.Fleet[k] = n.mask()
 	}
 	if a.lost {
-		r.Member = mask.Whole()
+		r.Member, r.Ref = mask.Whole(), mask.Whole()
 		if f.members {
 			r.Members = mask.Whole()
 		}

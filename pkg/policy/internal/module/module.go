@@ -70,6 +70,7 @@ type Reads struct {
 	Names   bool       // data.fleet.names
 	Members *mask.Mask // of data.fleet.members[_]; nil when not read
 	Member  *mask.Mask // of input.member; nil when not read
+	Ref     *mask.Mask // of input.ref; nil when not read
 }
 
 // OfFleet reports whether anything of data.fleet can be read.
