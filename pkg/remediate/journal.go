@@ -307,8 +307,12 @@ func (j *HubJournal) request(verb string, path ...string) *rest.Request {
 func (j *HubJournal) do(ctx context.Context, r *rest.Request, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
-	body, err := r.Do(ctx).Raw()
-	if err != nil || into == nil {
+	result := r.Do(ctx)
+	if err := result.Error(); err != nil || into == nil {
+		return err
+	}
+	body, err := result.Raw() // whose own error does not say what the hub answered
+	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(body, into); err != nil {

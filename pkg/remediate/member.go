@@ -104,7 +104,11 @@ func (c *Client) do(ctx context.Context, i *Intent, w *write, dryRun bool) (map[
 	if w.force {
 		r = r.Param("force", "true")
 	}
-	body, err := r.Do(ctx).Raw()
+	result := r.Do(ctx)
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	body, err := result.Raw() // whose own error does not say what the server answered
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +139,9 @@ func judge(err error, i *Intent) refusal {
 	if !errors.As(err, &status) {
 		return refusal{} // the network, or a time-out
 	}
+	if strings.HasPrefix(status.Status().Message, untyped) {
+		return refusal{phase: Failed}
+	}
 	seconds, _ := apierrors.SuggestsClientDelay(err)
 	wait := min(time.Duration(seconds)*time.Second, lastBackoff)
 	switch {
@@ -153,6 +160,10 @@ func judge(err error, i *Intent) refusal {
 	}
 	return refusal{phase: Failed}
 }
+
+// untyped begins what an API server says of an apply that is not of its schema. It
+// answers that with a 500, as if it could pass.
+const untyped = "failed to create typed patch object"
 
 func named(s metav1.Status, name string) bool { return s.Details != nil && s.Details.Name == name }
 

@@ -1,0 +1,88 @@
+package remediate
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"federator.dev/federator/test/kube"
+)
+
+// auditedWrite is a write that has changed an object, as the member's audit log has it.
+type auditedWrite struct {
+	verb, action string // the action that the object says it was written by
+	version      string
+	manager      bool // by federator
+}
+
+// audited returns what has changed an object of the site's namespace, by whomever, in
+// order.
+func (s *site) audited(resource, name string) []auditedWrite {
+	s.Helper()
+	events, err := shared.fleet.Members[0].Audit()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return changes(events, resource, s.ns, name)
+}
+
+// changes are the writes of an audit log that have changed an object.
+func changes(events []kube.AuditEvent, resource, namespace, name string) []auditedWrite {
+	var found []auditedWrite
+	for _, e := range events {
+		if e.ObjectRef.Resource != resource || e.ObjectRef.Namespace != namespace || e.ResponseStatus.Code >= 300 || strings.Contains(e.RequestURI, "dryRun=") {
+			continue
+		}
+		var asked struct {
+			DryRun []string `json:"dryRun"`
+		}
+		var answer struct {
+			Metadata struct {
+				Name            string            `json:"name"`
+				ResourceVersion string            `json:"resourceVersion"`
+				Annotations     map[string]string `json:"annotations"`
+			} `json:"metadata"`
+		}
+		_ = json.Unmarshal(e.RequestObject, &asked)   // a JSON patch is no object
+		_ = json.Unmarshal(e.ResponseObject, &answer) // of another shape where nothing is returned
+		if e.ObjectRef.Name != name && (e.Verb != "create" || answer.Metadata.Name != name) || len(asked.DryRun) > 0 {
+			continue
+		}
+		w := auditedWrite{
+			verb: e.Verb, action: answer.Metadata.Annotations[ActionAnnotation], version: answer.Metadata.ResourceVersion,
+			manager: strings.Contains(e.RequestURI, "fieldManager=federator"),
+		}
+		if e.Verb != "delete" && slices.ContainsFunc(found, func(o auditedWrite) bool { return o.version == w.version }) {
+			continue // a no-op
+		}
+		found = append(found, w)
+	}
+	return found
+}
+
+// expectWrites waits until the audit log has the writes that there should be, and fails
+// if it has others. Each is a verb, and "by us" or "by others".
+func (s *site) expectWrites(resource, name string, want ...string) {
+	s.Helper()
+	var got []string
+	if err := until(func() error {
+		got = nil
+		for _, w := range s.audited(resource, name) {
+			by := "by others"
+			if w.manager {
+				by = "by us"
+			}
+			got = append(got, w.verb+" "+by)
+		}
+		if len(got) < len(want) {
+			return fmt.Errorf("writes %q, want %q", got, want)
+		}
+		return nil
+	}); err != nil {
+		s.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		s.Errorf("writes of %s %s: %q, want %q", resource, name, got, want)
+	}
+}

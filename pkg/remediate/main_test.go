@@ -1,0 +1,356 @@
+package remediate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/test/kube"
+)
+
+// shared is a hub with the CRDs and a member. They boot when the first test asks for
+// them.
+var shared struct {
+	once        sync.Once
+	fleet       *kube.Fleet
+	hub, member *http.Client // around the proxies
+	objects     dynamic.Interface
+	err         error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.fleet != nil {
+		if code != 0 {
+			shared.fleet.WriteLogs(os.Stderr)
+		}
+		for _, c := range []*http.Client{shared.hub, shared.member} {
+			if c != nil {
+				c.CloseIdleConnections()
+			}
+		}
+		if err := shared.fleet.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func boot() error {
+	ctx := context.Background()
+	var err error
+	if shared.fleet, err = kube.Start(ctx, kube.Options{Members: 1, Audit: true}); err != nil {
+		return err
+	}
+	if shared.hub, err = rest.HTTPClientFor(quiet(shared.fleet.Hub.DirectRESTConfig())); err != nil {
+		return err
+	}
+	member := quiet(shared.fleet.Members[0].DirectRESTConfig())
+	if shared.member, err = rest.HTTPClientFor(member); err != nil {
+		return err
+	}
+	if shared.objects, err = dynamic.NewForConfigAndClient(member, shared.member); err != nil {
+		return err
+	}
+	crds, err := filepath.Glob("../../charts/federator/crds/*.yaml")
+	if err != nil || len(crds) == 0 {
+		return fmt.Errorf("no CRDs: %w", err)
+	}
+	for _, crd := range crds {
+		text, err := os.ReadFile(crd)
+		if err != nil {
+			return err
+		}
+		if err := shared.fleet.Hub.Apply(ctx, text); err != nil {
+			return err
+		}
+	}
+	client, err := client(shared.fleet.Hub.DirectRESTConfig(), shared.hub, v1alpha1.SchemeGroupVersion())
+	if err != nil {
+		return err
+	}
+	return until(func() error { return client.Get().Resource(v1alpha1.Actions).Do(ctx).Error() })
+}
+
+func quiet(cfg *rest.Config) *rest.Config {
+	cfg.WarningHandler = rest.NoWarnings{}
+	return cfg
+}
+
+// client is a REST client of a group and version.
+func client(cfg *rest.Config, http *http.Client, gv schema.GroupVersion) (*rest.RESTClient, error) {
+	cfg = quiet(rest.CopyConfig(cfg))
+	cfg.GroupVersion, cfg.APIPath = &gv, "/apis"
+	if gv.Group == "" {
+		cfg.APIPath = "/api"
+	}
+	cfg.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	return rest.RESTClientForConfigAndClient(cfg, http)
+}
+
+// until polls until a check passes, and returns its last error when time is up.
+func until(check func() error) error {
+	deadline := time.NewTimer(90 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-deadline.C:
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+// theMember is its name in the fleet.
+const theMember = "fleet/eu-1"
+
+// served are the kinds that the member writes in these tests, and one that it does not
+// serve.
+var served = map[policy.Kind]Client{
+	"ConfigMap":                             {Resource: "configmaps", Namespaced: true},
+	"Secret":                                {Resource: "secrets", Namespaced: true},
+	"Service":                               {Resource: "services", Namespaced: true},
+	"Namespace":                             {Resource: "namespaces"},
+	"Deployment.apps":                       {Resource: "deployments", Namespaced: true},
+	"PriorityClass.scheduling.k8s.io":       {Resource: "priorityclasses"},
+	"Role.rbac.authorization.k8s.io":        {Resource: "roles", Namespaced: true},
+	"RoleBinding.rbac.authorization.k8s.io": {Resource: "rolebindings", Namespaced: true},
+	"ValidatingAdmissionPolicy.admissionregistration.k8s.io":        {Resource: "validatingadmissionpolicies"},
+	"ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io": {Resource: "validatingadmissionpolicybindings"},
+	"ValidatingWebhookConfiguration.admissionregistration.k8s.io":   {Resource: "validatingwebhookconfigurations"},
+	"Widget.example.com": {Resource: "widgets", Namespaced: true},
+}
+
+func versionOf(kind policy.Kind) schema.GroupVersion {
+	_, group := kind.Split()
+	return schema.GroupVersion{Group: group, Version: "v1"}
+}
+
+// access gives access to the member by a transport.
+type access struct {
+	cfg  *rest.Config
+	http *http.Client
+}
+
+// Client implements Clients.
+func (a access) Client(member string, kind policy.Kind, _ string) (*Client, error) {
+	c, ok := served[kind]
+	if member != theMember || !ok {
+		return nil, fmt.Errorf("member %q: %s is not served", member, kind)
+	}
+	var err error
+	c.REST, err = client(a.cfg, a.http, versionOf(kind))
+	return &c, err
+}
+
+// wire is a transport that tells of each request before it is sent, and when it has
+// been answered. What it is told to fail fails.
+type wire struct {
+	next   http.RoundTripper
+	before func(*http.Request) error
+	after  func(*http.Request) error
+}
+
+func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	if w.before != nil {
+		if err := w.before(r); err != nil {
+			return nil, err
+		}
+	}
+	answer, err := w.next.RoundTrip(r)
+	if err == nil && w.after != nil {
+		answered := false
+		defer func() {
+			if !answered {
+				answer.Body.Close()
+			}
+		}()
+		if err := w.after(r); err != nil {
+			return nil, err
+		}
+		answered = true
+	}
+	return answer, err
+}
+
+// site is a namespace of the member and a process that acts.
+type site struct {
+	*testing.T
+
+	ns            string
+	binding       string
+	hub, member   wire // what the process sends
+	exec          *executor
+	journal       *HubJournal
+	gate          func(*Intent) error
+	settledByExec []*Action
+}
+
+var notName = regexp.MustCompile(`[^a-z0-9]+`)
+
+// newSite makes a namespace for a test, and a process.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	shared.once.Do(func() { shared.err = boot() })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	name := strings.Trim(notName.ReplaceAllString(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "-"), "-")
+	if len(name) > 50 {
+		name = name[:40] + "-" + sha([]byte(name))[:8]
+	}
+	s := &site{T: t, ns: name, binding: name}
+	s.create("Namespace", fmt.Sprintf(`{"metadata":{"name":%q}}`, name))
+	s.start()
+	return s
+}
+
+// start begins a process anew: it knows nothing of an earlier one.
+func (s *site) start() {
+	s.Helper()
+	s.hub.next, s.member.next = shared.hub.Transport, shared.member.Transport
+	hub, err := client(shared.fleet.Hub.DirectRESTConfig(), &http.Client{Transport: &s.hub}, v1alpha1.SchemeGroupVersion())
+	if err != nil {
+		s.Fatal(err)
+	}
+	if s.journal, err = NewHubJournal(JournalOptions{Hub: hub}); err != nil {
+		s.Fatal(err)
+	}
+	s.exec = &executor{
+		clients: s.access(), journal: s.journal, clock: time.Now,
+		gate: func(i *Intent) error {
+			if s.gate != nil {
+				return s.gate(i)
+			}
+			return nil
+		},
+		settled: func(a *Action) { s.settledByExec = append(s.settledByExec, a) },
+	}
+}
+
+func (s *site) access() access {
+	return access{shared.fleet.Members[0].DirectRESTConfig(), &http.Client{Transport: &s.member}}
+}
+
+// objects are those of a kind, for an administrator of the member.
+func (s *site) objects(kind policy.Kind) dynamic.ResourceInterface {
+	c := served[kind]
+	all := shared.objects.Resource(versionOf(kind).WithResource(c.Resource))
+	if c.Namespaced {
+		return all.Namespace(s.ns)
+	}
+	return all
+}
+
+// create has somebody else make an object.
+func (s *site) create(kind policy.Kind, text string) *unstructured.Unstructured {
+	s.Helper()
+	object := &unstructured.Unstructured{}
+	if err := json.Unmarshal([]byte(text), &object.Object); err != nil {
+		s.Fatal(err)
+	}
+	object.SetGroupVersionKind(versionOf(kind).WithKind(strings.Split(string(kind), ".")[0]))
+	made, err := s.objects(kind).Create(s.Context(), object, metav1.CreateOptions{FieldManager: "somebody"})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return made
+}
+
+// merge has somebody else change an object.
+func (s *site) merge(kind policy.Kind, name, patch string) *unstructured.Unstructured {
+	s.Helper()
+	made, err := s.objects(kind).Patch(s.Context(), name, "application/merge-patch+json", []byte(patch), metav1.PatchOptions{FieldManager: "somebody"})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return made
+}
+
+// remove has somebody else delete an object.
+func (s *site) remove(kind policy.Kind, name string) {
+	s.Helper()
+	if err := s.objects(kind).Delete(s.Context(), name, metav1.DeleteOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// get returns an object as it is, nil where there is none.
+func (s *site) get(kind policy.Kind, name string) map[string]any {
+	s.Helper()
+	object, err := s.objects(kind).Get(s.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		s.Fatal(err)
+	}
+	return object.Object
+}
+
+// judged is a correction of an object as it is, or of one that is not there.
+func (s *site) judged(object *unstructured.Unstructured, remedy policy.Remedy) *Intent {
+	i := &Intent{Binding: s.binding, Package: "acme.test", Message: "it violates", Revision: 7, Remedy: remedy}
+	i.Remedy.Target.Member = theMember
+	if object != nil {
+		i.UID, i.ResourceVersion, i.APIVersion = string(object.GetUID()), object.GetResourceVersion(), object.GetAPIVersion()
+		i.Remedy.Target.Name, i.Remedy.Target.Namespace = object.GetName(), object.GetNamespace()
+	}
+	return i
+}
+
+// do carries a correction out.
+func (s *site) do(i *Intent) *Action {
+	s.Helper()
+	a, err := s.exec.do(s.Context(), i)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return a
+}
+
+// recorded is what the hub says of an action, nil if nothing.
+func (s *site) recorded(name string) *Action {
+	s.Helper()
+	a, err := s.journal.Get(s.Context(), name)
+	if err != nil {
+		if errors.Is(err, ErrNoAction) {
+			return nil
+		}
+		s.Fatal(err)
+	}
+	return a
+}
