@@ -108,7 +108,7 @@ func (e *Engine) recount() {
 
 // install makes a plan the engine's.
 func (e *Engine) install(set *Set, bounds []*bound, views []*view) {
-	e.set, e.prints, e.bounds, e.views = set, fingerprints(set), bounds, views
+	e.set, e.prints, e.bounds, e.views = set, set.Fingerprints(), bounds, views
 	e.plans, e.byID = map[aggregate.Kind]*plan{}, map[uint32]*bound{}
 	e.kinds = nil
 	for _, b := range bounds {

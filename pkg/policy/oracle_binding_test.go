@@ -22,7 +22,7 @@ type oracleBinding struct {
 	pkg               *policy.Package
 	selected, visible map[string]bool
 	tolerated         map[string]bool
-	data              map[string]any
+	store             storage.Store  // of the documents that the binding sees
 	labels            map[string]any // of members
 	subjectView       *oracleView
 }
@@ -126,7 +126,7 @@ func (f *full) data(x *oracleBinding) {
 		}
 		put(fleet, byKey, "views", pkg, view)
 	}
-	x.data = map[string]any{"fleet": fleet}
+	x.store = inmem.NewFromObject(map[string]any{"fleet": fleet}) // a copy, which evaluations only read
 }
 
 // keys judges the keys of a view.
@@ -166,7 +166,7 @@ func (f *full) pinError(x *oracleBinding, p storage.Path) error {
 }
 
 func (f *full) verdict(x *oracleBinding, subject policy.Subject, o aggregate.Object, input map[string]any, wrong error) {
-	store := &recorder{Store: inmem.NewFromObject(x.data), bad: func(p storage.Path) error { return f.pinError(x, p) }}
+	store := &recorder{Store: x.store, bad: func(p storage.Path) error { return f.pinError(x, p) }}
 	var text string
 	err := wrong
 	if err == nil {
@@ -174,6 +174,9 @@ func (f *full) verdict(x *oracleBinding, subject policy.Subject, o aggregate.Obj
 		if out, err = f.eval(f.ctx, x.Package+".violation", astOf(input), store); err == nil {
 			text, err = f.violations(x, subject, o, out)
 		}
+	}
+	if errors.Is(err, errOracle) {
+		f.broken = err
 	}
 	state := f.reads(x, subject, o, store.paths)
 	if err != nil {

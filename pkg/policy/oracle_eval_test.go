@@ -138,6 +138,7 @@ type full struct {
 	bodies   map[aggregate.Ref]any
 	views    map[string]*oracleView // by package and name
 	verdicts map[string]judged      // by binding and subject
+	broken   error                  // the oracle's own
 }
 
 func (o *oracle) judge(ctx context.Context, s *aggregate.Snapshot, bindings []policy.Binding) (map[string]judged, error) {
@@ -175,7 +176,7 @@ func (o *oracle) judge(ctx context.Context, s *aggregate.Snapshot, bindings []po
 			return nil, err
 		}
 	}
-	return f.verdicts, nil
+	return f.verdicts, f.broken
 }
 
 // mentioned reports whether a package is bound, or named in the text of one that is:
@@ -262,6 +263,9 @@ func (f *full) contribution(rule string, x aggregate.Object, pin string) ([]orac
 	}
 	input := astOf(map[string]any{"ref": refJSON(x.Ref()), "object": f.bodies[x.Ref()]})
 	out, err := f.eval(f.ctx, rule, input, emptyStore())
+	if errors.Is(err, errOracle) {
+		f.broken = err
+	}
 	if err != nil || out == nil {
 		return nil, err
 	}

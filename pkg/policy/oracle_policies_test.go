@@ -188,6 +188,19 @@ violation contains {"msg": sprintf("share %v", [x])} if {
 	x > 3
 }
 `,
+	"plain": `# METADATA
+# title: What is read is alike in many objects
+# custom: {severity: low, kinds: ["*"], parameters: {type: object, properties: {max: {type: integer, default: 2}}}}
+package oracle.plain
+
+violation contains {"msg": sprintf("%s of %v", [input.ref.kind, input.object.spec.app]), "details": input.object.spec.replicas} if {
+	input.object.spec.replicas > input.parameters.max
+}
+
+violation contains {"msg": "too few", "details": 1 / input.object.spec.replicas} if {
+	input.object.spec.min > input.object.spec.replicas
+}
+`,
 	"owned": `# METADATA
 # title: Everything has an owner
 # custom: {severity: low, kinds: ["*"], remedies: [{action: delete, kind: Namespace}]}

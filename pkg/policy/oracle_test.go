@@ -137,6 +137,9 @@ func (l *land) history(seed uint64, sets []policySet) *history {
 				s.Ops = append(s.Ops, l.open(o.Member, func() aggregate.State { return aggregate.Synced })...)
 			}
 		}
+		if r.IntN(12) == 0 {
+			s.Ops = append(s.Ops, l.crowd(r)...)
+		}
 		switch r.IntN(12) {
 		case 0:
 			if len(sets) == 3 { // variants of one
@@ -168,6 +171,7 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 	if err != nil {
 		return err
 	}
+	defer func() { seen.shared.Add(engine.Stats().Shared) }()
 	cursor := w.index.Cursor(nil)
 	told := map[string]judged{}
 	for i, s := range h.Steps {
@@ -428,13 +432,18 @@ func (l *land) playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySe
 	close(jobs)
 	wg.Wait()
 	t.Logf("verdicts: %d clean, %d with violations, %d Unknown, %d Errors", seen.clean.Load(), seen.found.Load(), seen.unknown.Load(), seen.errors.Load())
+	t.Logf("%d evaluations took over what was found for a twin", seen.shared.Load())
+	if many && n >= 1000 && seen.shared.Load() < int64(n/20) {
+		t.Error("the histories have hardly any objects that are alike")
+	}
 	if many && n >= 1000 && (seen.clean.Load() == 0 || seen.found.Load() == 0 || seen.unknown.Load() == 0 || seen.errors.Load() == 0) {
 		t.Error("the histories do not show every kind of verdict")
 	}
 }
 
-// tally counts what the oracle says, so that a history of nothing shows.
-type tally struct{ clean, found, unknown, errors atomic.Int64 }
+// tally counts what the oracle says, and the evaluations that the engine shared, so
+// that a history of nothing shows.
+type tally struct{ clean, found, unknown, errors, shared atomic.Int64 }
 
 func (c *tally) add(verdicts map[string]judged) {
 	for _, v := range verdicts {

@@ -278,6 +278,22 @@ func (l *land) populate(r *rand.Rand) []op {
 		o.NS, o.Name, o.Object = l.object(r, o.Kind)
 		ops = append(ops, o)
 	}
+	if r.IntN(3) == 0 {
+		ops = append(ops, l.crowd(r)...)
+	}
+	return ops
+}
+
+// crowd puts one object under several names: what most policies read of them is alike.
+func (l *land) crowd(r *rand.Rand) []op {
+	kind := pick(r, l.kinds...)
+	_, _, object := l.object(r, kind)
+	var ops []op
+	for range 4 + r.IntN(8) {
+		o := op{Do: "put", Member: pick(r, worldMembers...), Kind: kind, Object: object}
+		o.NS, o.Name, _ = l.object(r, kind)
+		ops = append(ops, o)
+	}
 	return ops
 }
 

@@ -2,14 +2,10 @@ package policy
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
-
-	"github.com/open-policy-agent/opa/v1/ast"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -22,7 +18,7 @@ func (e *Engine) plan(set *Set, bindings []Binding) (bounds []*bound, views []*v
 		return nil, nil, nil, err
 	}
 	renewed = map[any]bool{}
-	prints := fingerprints(set)
+	prints := set.Fingerprints()
 	changed := map[module.ViewRef]bool{}
 	for _, pkg := range set.Packages {
 		for _, def := range pkg.Views {
@@ -126,50 +122,4 @@ func pins(pkg *module.Package) map[aggregate.Kind]string {
 		}
 	}
 	return pins
-}
-
-// fingerprints are hashes that tell whether the rules of packages are the same: of
-// each package and of those that it names.
-func fingerprints(set *Set) map[string]string {
-	text, names := map[string]string{}, map[string]map[string]bool{}
-	for _, file := range slices.Sorted(maps.Keys(set.Modules)) {
-		m := set.Modules[file]
-		name := strings.TrimPrefix(m.Package.Path.String(), "data.")
-		text[name] += m.String()
-		if names[name] == nil {
-			names[name] = map[string]bool{}
-		}
-		ast.WalkRefs(m, func(r ast.Ref) bool {
-			if r[0].Equal(ast.DefaultRootDocument) {
-				names[name][r.ConstantPrefix().String()] = true
-			}
-			return false
-		})
-	}
-	out := make(map[string]string, len(text))
-	for name := range text {
-		var b strings.Builder
-		seen := map[string]bool{}
-		fingerprint(&b, name, text, names, seen)
-		sum := sha256.Sum256([]byte(b.String()))
-		out[name] = string(sum[:])
-	}
-	return out
-}
-
-func fingerprint(b *strings.Builder, name string, text map[string]string, names map[string]map[string]bool, seen map[string]bool) {
-	if seen[name] {
-		return
-	}
-	seen[name] = true
-	b.WriteString(text[name])
-	for _, other := range slices.Sorted(maps.Keys(text)) {
-		for ref := range names[name] {
-			path := "data." + other
-			if ref == path || strings.HasPrefix(ref, path+".") || strings.HasPrefix(ref, path+"[") {
-				fingerprint(b, other, text, names, seen)
-				break
-			}
-		}
-	}
 }

@@ -3,6 +3,7 @@ package module
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
@@ -113,6 +114,9 @@ type Set struct {
 	Modules, Tests map[string]*ast.Module
 	// Skipped are the files that say nothing to the running set.
 	Skipped []string
+
+	once   sync.Once // prints are made when they are first asked for
+	prints map[string]string
 }
 
 // Package returns the package of a name, nil when there is none.
