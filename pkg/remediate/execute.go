@@ -257,7 +257,8 @@ func (x *executor) landed(a *Action, object map[string]any, unmoved bool) {
 // write does the write that is recorded. before is the target if it was just seen.
 func (x *executor) write(ctx context.Context, a *Action, before *seen) (*Action, error) {
 	x.forget(a.Name)
-	unsure := false // a request may have been done though it failed
+	resumed := before == nil // somebody may have sent a request before
+	unsure := false          // a request may have been done though it failed
 	err := x.retry(ctx, a, func(c *Client) error {
 		if before == nil {
 			object, unmoved, err := x.target(ctx, c, a)
@@ -265,6 +266,9 @@ func (x *executor) write(ctx context.Context, a *Action, before *seen) (*Action,
 				return err
 			}
 			if x.landed(a, object, unmoved); a.Phase.Final() {
+				if a.Remedy.Action == "delete" && a.Phase == Succeeded && !resumed && !unsure {
+					x.end(a, Superseded, "somebody else has deleted the target")
+				}
 				return nil
 			}
 			before = &seen{object}

@@ -327,6 +327,8 @@ func (s *site) judged(object *unstructured.Unstructured, remedy policy.Remedy) *
 	i.Remedy.Target.Member = theMember
 	if object != nil {
 		i.UID, i.ResourceVersion, i.APIVersion = string(object.GetUID()), object.GetResourceVersion(), object.GetAPIVersion()
+		gvk := object.GroupVersionKind()
+		i.Remedy.Target.Kind = policy.Kind(strings.TrimSuffix(gvk.Kind+"."+gvk.Group, "."))
 		i.Remedy.Target.Name, i.Remedy.Target.Namespace = object.GetName(), object.GetNamespace()
 	}
 	return i
@@ -354,3 +356,15 @@ func (s *site) recorded(name string) *Action {
 	}
 	return a
 }
+
+// raw is what the hub says of an action, as it says it.
+func (s *site) raw(name string) string {
+	s.Helper()
+	text, err := s.journal.hub.Get().Resource(v1alpha1.Actions).Name(name).Do(s.Context()).Raw()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return string(text)
+}
+
+var dryRun = metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}

@@ -1,0 +1,257 @@
+package remediate
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+// TestWhatTheMemberRefusesFailsAtOnce: an admission policy of the member says no, at
+// length.
+func TestWhatTheMemberRefusesFailsAtOnce(t *testing.T) {
+	s := newSite(t)
+	s.create("ValidatingAdmissionPolicy.admissionregistration.k8s.io", `{"metadata":{"name":"refuse"},"spec":{
+		"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["UPDATE"],"resources":["configmaps"]}]},
+		"matchConditions":[{"name":"marked","expression":"has(object.metadata.labels) && 'refuse' in object.metadata.labels"}],
+		"validations":[{"expression":"!('bad' in object.data)","message":"no `+strings.Repeat("never ", 500)+`"}]}}`)
+	s.create("ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io", `{"metadata":{"name":"refuse"},"spec":{"policyName":"refuse","validationActions":["Deny"]}}`)
+	object := s.create("ConfigMap", `{"metadata":{"name":"one","labels":{"refuse":"yes"}},"data":{"a":"1"}}`)
+	if err := until(func() error { // it takes effect a moment later
+		i := s.judged(object, patch(`{"data":{"bad":"1"}}`))
+		i.DryRun = true
+		if a := s.do(i); a.Phase != Failed {
+			return fmt.Errorf("%s, want Failed", a.Phase)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a := s.do(s.judged(object, patch(`{"data":{"bad":"1"}}`)))
+	if a.Phase != Failed || !strings.Contains(a.Message, "denied request: no never") || len(a.Message) != mostMessage || a.Attempts != 1 {
+		t.Errorf("%s after %d attempts, a message of %d bytes: %s", a.Phase, a.Attempts, len(a.Message), a.Message)
+	}
+	if known := s.recorded(a.Name); known == nil || known.Phase != Failed || known.Message != a.Message {
+		t.Errorf("recorded %+v", known)
+	}
+	if a := s.do(s.judged(object, patch(`{"data":{"good":"1"}}`))); a.Phase != Succeeded {
+		t.Errorf("what it lets through: %s %s", a.Phase, a.Message)
+	}
+	s.expectWrites("configmaps", "one", "create by others", "patch by us")
+}
+
+// TestWhatCanPassIsTriedAgain: the member's webhook cannot be reached, which is no word
+// on the correction.
+func TestWhatCanPassIsTriedAgain(t *testing.T) {
+	s := newSite(t)
+	s.create("ValidatingWebhookConfiguration.admissionregistration.k8s.io", `{"metadata":{"name":"away"},"webhooks":[{"name":"away.example.com",
+		"clientConfig":{"url":"https://127.0.0.1:1/"},"sideEffects":"None","admissionReviewVersions":["v1"],"timeoutSeconds":1,
+		"objectSelector":{"matchLabels":{"away":"yes"}},
+		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["UPDATE"],"resources":["configmaps"]}]}]}`)
+	object := s.create("ConfigMap", `{"metadata":{"name":"one","labels":{"away":"yes"}},"data":{"a":"1"}}`)
+	i := s.judged(object, patch(`{"data":{"a":"2"}}`))
+	if err := until(func() error {
+		_, err := s.objects("ConfigMap").Patch(t.Context(), "one", "application/merge-patch+json", []byte(`{"data":{"x":"y"}}`), dryRun)
+		if err == nil {
+			return errors.New("the webhook is not asked")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a := s.do(i)
+	if a.Phase != Failed || a.Attempts != maxAttempts || !strings.Contains(a.Message, "tried 6 times") || !strings.Contains(a.Message, "away.example.com") {
+		t.Errorf("%s after %d attempts: %s", a.Phase, a.Attempts, a.Message)
+	}
+
+	// It comes back while the correction is tried: an intent is not lost for it.
+	asked := 0
+	s.member.before = func(r *http.Request) error {
+		if asked++; asked == 3 {
+			s.remove("ValidatingWebhookConfiguration.admissionregistration.k8s.io", "away")
+		}
+		return nil
+	}
+	a = s.do(i)
+	for n := 0; n < 5 && a.Phase == Failed; n++ { // the API server asks it for a moment yet
+		a = s.do(i)
+	}
+	if a.Phase != Succeeded || a.Name != i.name() {
+		t.Errorf("%s: %s", a.Phase, a.Message)
+	}
+	if known := s.recorded(a.Name); known.Phase != Succeeded || known.Message != "" {
+		t.Errorf("recorded %+v", known)
+	}
+	s.expectWrites("configmaps", "one", "create by others", "patch by us")
+}
+
+// TestACorrectionActsAsTheUserThatItNames: with no more than that user's rights.
+func TestACorrectionActsAsTheUserThatItNames(t *testing.T) {
+	s := newSite(t)
+	s.create("Role.rbac.authorization.k8s.io", `{"metadata":{"name":"alice"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","patch"]}]}`)
+	s.create("RoleBinding.rbac.authorization.k8s.io", `{"metadata":{"name":"alice"},
+		"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"alice"},
+		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"alice"}]}`)
+	object := s.create("ConfigMap", fmt.Sprintf(oneMap, "one"))
+	for _, c := range []struct {
+		user   string
+		remedy policy.Remedy
+		phase  Phase
+	}{
+		{"bob", patch(`{"data":{"a":"2"}}`), Failed},
+		{"alice", policy.Remedy{Action: "delete"}, Failed},
+		{"alice", patch(`{"data":{"a":"2"}}`), Succeeded},
+	} {
+		i := s.judged(object, c.remedy)
+		i.ActAs = c.user
+		var a *Action
+		if err := until(func() error { // rights take effect a moment later
+			if a = s.do(i); a.Phase != c.phase {
+				return fmt.Errorf("%s %s: %s %s, want %s", c.user, c.remedy.Action, a.Phase, a.Message, c.phase)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if c.phase == Failed && !strings.Contains(a.Message, fmt.Sprintf("User %q cannot", c.user)) {
+			t.Errorf("%s: %s", c.user, a.Message)
+		}
+		if known := s.recorded(a.Name); known == nil || known.ActAs != c.user || known.Phase != c.phase {
+			t.Errorf("%s: recorded %+v", c.user, known)
+		}
+	}
+}
+
+// TestSomebodyComesInBetween: others write between any two requests of a correction.
+func TestSomebodyComesInBetween(t *testing.T) {
+	s := newSite(t)
+	for _, c := range []struct {
+		name, at string // the request before which they write: its method, and "try" for a dry run
+		remedy   policy.Remedy
+		exists   bool
+		recorded bool
+	}{
+		{name: "patch", at: "PATCH", remedy: patch(`{"data":{"a":"3"}}`), exists: true, recorded: true},
+		{name: "patch-dry", at: "try PATCH", remedy: patch(`{"data":{"a":"3"}}`), exists: true},
+		{name: "json", at: "PATCH", remedy: patch(`[{"op":"add","path":"/data/a","value":"3"}]`), exists: true, recorded: true},
+		{name: "apply", at: "PATCH", remedy: apply(`{"apiVersion":"v1","data":{"c":"3"}}`), exists: true, recorded: true},
+		{name: "apply-dry", at: "try PATCH", remedy: apply(`{"apiVersion":"v1","data":{"c":"3"}}`), exists: true},
+		{name: "create", at: "POST", remedy: apply(`{"apiVersion":"v1","data":{"c":"3"}}`), recorded: true},
+		{name: "create-dry", at: "try POST", remedy: apply(`{"apiVersion":"v1","data":{"c":"3"}}`)},
+		{name: "delete", at: "DELETE", remedy: policy.Remedy{Action: "delete"}, exists: true, recorded: true},
+	} {
+		for _, how := range []string{"changed", "replaced"} {
+			name := c.name + "-" + how
+			if !c.exists && how == "replaced" {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				s.T = t
+				c.remedy.Target = policy.Ref{Kind: "ConfigMap", Namespace: s.ns, Name: name}
+				i := s.judged(nil, c.remedy)
+				if c.exists {
+					i = s.judged(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), c.remedy)
+				}
+				came := false
+				tries := 0
+				s.member.before = func(r *http.Request) error {
+					request := r.Method
+					if r.Method == http.MethodDelete {
+						if tries++; tries == 1 {
+							request = "try DELETE" // a delete says so in its body
+						}
+					} else if r.URL.Query().Has("dryRun") {
+						request = "try " + request
+					}
+					if request == c.at && !came {
+						came = true
+						switch {
+						case !c.exists:
+							s.create("ConfigMap", fmt.Sprintf(oneMap, name))
+						case how == "changed":
+							s.merge("ConfigMap", name, `{"data":{"z":"9"}}`)
+						default:
+							s.remove("ConfigMap", name)
+							s.create("ConfigMap", fmt.Sprintf(oneMap, name))
+						}
+					}
+					return nil
+				}
+				a := s.do(i)
+				s.member.before = nil
+				if !came {
+					t.Fatalf("no request %s was sent", c.at)
+				}
+				if a.Phase != Superseded {
+					t.Errorf("%s %s", a.Phase, a.Message)
+				}
+				if known := s.recorded(a.Name); (known != nil) != c.recorded || known != nil && known.Phase != Superseded {
+					t.Errorf("recorded %+v", known)
+				}
+				if now := s.get("ConfigMap", name); !reflect.DeepEqual(now["data"].(map[string]any)["a"], "1") {
+					t.Errorf("it was written: %v", now["data"])
+				}
+				for _, w := range s.audited("configmaps", name) {
+					if w.manager {
+						t.Errorf("written: %+v", w)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestValuesOfSecretsAreNotRecorded: nor do they show in what the member says of them.
+func TestValuesOfSecretsAreNotRecorded(t *testing.T) {
+	s := newSite(t)
+	object := s.create("Secret", `{"metadata":{"name":"one"},"type":"kubernetes.io/basic-auth","stringData":{"username":"admin","password":"hunter2"}}`)
+	a := s.do(s.judged(object, patch(`{"stringData":{"password":"correct-horse"}}`)))
+	if a.Phase != Succeeded || a.Irreversible == "" || a.InverseVerb != "" {
+		t.Fatalf("%s %s, inverse %q %q", a.Phase, a.Message, a.InverseVerb, a.Irreversible)
+	}
+	object = s.merge("Secret", "one", `{"metadata":{"labels":{"x":"y"}}}`)
+	refused := s.do(s.judged(object, patch(`{"type":"Opaque","stringData":{"password":"battery-staple"}}`)))
+	if refused.Phase != Failed || !strings.Contains(refused.Message, "refused (422") {
+		t.Errorf("%s %s", refused.Phase, refused.Message)
+	}
+	for _, name := range []string{a.Name, refused.Name} {
+		text := s.raw(name)
+		for _, value := range []string{"hunter2", "correct-horse", "battery-staple", "aHVudGVyMg", "Y29ycmVjdC1ob3JzZQ"} {
+			if strings.Contains(text, value) {
+				t.Errorf("%s is recorded: %s", value, text)
+			}
+		}
+	}
+	// A label is no value, and can be taken back.
+	object = s.merge("Secret", "one", `{"metadata":{"labels":{"x":"z"}}}`)
+	if a := s.do(s.judged(object, patch(`{"metadata":{"labels":{"x":"w"}}}`))); a.Phase != Succeeded || a.InverseVerb != "patch" {
+		t.Errorf("%s %s, inverse %q", a.Phase, a.Message, a.InverseVerb)
+	}
+	s.expectWrites("secrets", "one", "create by others", "patch by us", "patch by others", "patch by others", "patch by us")
+}
+
+// TestWhatMayNotBeWrittenNowIsNotWritten: the gate is asked after the record and before
+// the write.
+func TestWhatMayNotBeWrittenNowIsNotWritten(t *testing.T) {
+	s := newSite(t)
+	object := s.create("ConfigMap", fmt.Sprintf(oneMap, "one"))
+	i := s.judged(object, patch(`{"data":{"a":"3"}}`))
+	stopped := errors.New("stopped")
+	s.gate = func(*Intent) error { return stopped }
+	a, err := s.exec.do(t.Context(), i)
+	if !errors.Is(err, stopped) {
+		t.Fatal(a, err)
+	}
+	if known := s.recorded(a.Name); known == nil || known.Phase != Writing {
+		t.Errorf("recorded %+v", known)
+	}
+	s.gate = nil
+	if again := s.do(i); again.Phase != Succeeded || again.Name != a.Name {
+		t.Errorf("%s %s", again.Phase, again.Message)
+	}
+	s.expectWrites("configmaps", "one", "create by others", "patch by us")
+}

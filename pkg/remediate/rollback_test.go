@@ -1,0 +1,164 @@
+package remediate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+const (
+	aDeployment = `{"metadata":{"name":"%s","labels":{"app":"web"},"annotations":{"note":"x"}},"spec":{"replicas":3,"selector":{"matchLabels":{"a":"b"}},
+		"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[
+			{"name":"one","image":"i:1","env":[{"name":"A","value":"1"}],"resources":{"limits":{"cpu":"1"}}},{"name":"two","image":"j:1"}]}}}}`
+	aService = `{"metadata":{"name":"%s"},"spec":{"selector":{"a":"b"},"ports":[{"port":80,"targetPort":"http"}]}}`
+)
+
+var takenBack = []struct {
+	name   string
+	kind   policy.Kind
+	object string
+	remedy policy.Remedy
+}{
+	{"merge patch", "ConfigMap", oneMap, patch(`{"metadata":{"labels":{"app":null,"tier":"gold"},"annotations":{"x":"y"}},"data":{"a":"3","b":null,"c":"4"}}`)},
+	{"merge patch of all data", "ConfigMap", oneMap, patch(`{"data":null,"binaryData":{"x":"AAEC"}}`)},
+	{"JSON patch", "Deployment.apps", aDeployment, patch(`[{"op":"remove","path":"/metadata/annotations"},
+		{"op":"add","path":"/spec/template/spec/containers/0/env/-","value":{"name":"B","value":"2"}},
+		{"op":"remove","path":"/spec/template/spec/containers/1"},{"op":"replace","path":"/spec/replicas","value":1}]`)},
+	{"merge patch of a list", "Deployment.apps", aDeployment, patch(`{"spec":{"template":{"spec":{"containers":[{"name":"one","image":"i:2"}]}}}}`)},
+	{"apply", "Deployment.apps", aDeployment, apply(`{"apiVersion":"apps/v1","metadata":{"labels":{"tier":"gold"}},
+		"spec":{"template":{"spec":{"containers":[{"name":"one","securityContext":{"runAsNonRoot":true}}]}}}}`)},
+	{"apply that creates", "ConfigMap", "", apply(`{"apiVersion":"v1","data":{"a":"3"}}`)},
+	{"delete", "ConfigMap", oneMap, policy.Remedy{Action: "delete"}},
+	{"delete of a service", "Service", aService, policy.Remedy{Action: "delete"}},
+	{"a Secret's label", "Secret", `{"metadata":{"name":"%s"},"stringData":{"a":"1"}}`, patch(`{"metadata":{"labels":{"tier":"gold"}}}`)},
+}
+
+// TestAnActionIsTakenBackExactly: the target's content is what it was, and the record
+// says so; by the same guarded path.
+func TestAnActionIsTakenBackExactly(t *testing.T) {
+	s := newSite(t)
+	for n, c := range takenBack {
+		t.Run(c.name, func(t *testing.T) {
+			s := *s
+			s.T = t
+			name := fmt.Sprintf("target-%d", n)
+			var object *unstructured.Unstructured
+			c.remedy.Target = policy.Ref{Kind: c.kind, Namespace: s.ns, Name: name}
+			if c.object != "" {
+				object = s.create(c.kind, fmt.Sprintf(c.object, name))
+			}
+			before := s.get(c.kind, name)
+			a := s.do(s.judged(object, c.remedy))
+			if a.Phase != Succeeded {
+				t.Fatalf("%s %s", a.Phase, a.Message)
+			}
+			if same(before, s.get(c.kind, name)) {
+				t.Fatal("it has changed nothing")
+			}
+			known := s.recorded(a.Name)
+			back := s.do(s.rollback(known, false))
+			if back.Phase != Succeeded {
+				t.Fatalf("back: %s %s", back.Phase, back.Message)
+			}
+			after := s.get(c.kind, name)
+			b, a2 := content(before), content(after)
+			delete(b, "status")
+			delete(a2, "status")
+			if !reflect.DeepEqual(b, a2) {
+				t.Errorf("before %s\nafter  %s", text(b), text(a2))
+			}
+			if got := s.recorded(a.Name); got.Phase != RolledBack || !strings.Contains(got.Message, back.Name) || !got.Ended.After(known.Ended) {
+				t.Errorf("recorded: %+v", got)
+			}
+			if got := s.recorded(back.Name); got.RollbackOf != a.Name || got.Phase != Succeeded {
+				t.Errorf("recorded: %+v", got)
+			}
+			if _, err := Rollback(s.recorded(a.Name), Target{}, true); !errors.Is(err, ErrIrreversible) {
+				t.Errorf("back a second time: %v", err)
+			}
+		})
+	}
+}
+
+func text(object any) string {
+	out, err := json.Marshal(object)
+	if err != nil {
+		return err.Error()
+	}
+	return string(out)
+}
+
+// rollback is the intent that takes an action back, as its target is now.
+func (s *site) rollback(a *Action, force bool) *Intent {
+	s.Helper()
+	now, err := Look(s.Context(), s.access(), a)
+	if err != nil {
+		s.Fatal(err)
+	}
+	i, err := Rollback(a, now, force)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return i
+}
+
+// TestWhatHasChangedSinceIsNotTakenBack: unless somebody insists, and then the rest
+// stays as it is.
+func TestWhatHasChangedSinceIsNotTakenBack(t *testing.T) {
+	s := newSite(t)
+	object := s.create("ConfigMap", fmt.Sprintf(oneMap, "one"))
+	a := s.do(s.judged(object, patch(`{"data":{"a":"3"}}`)))
+	s.merge("ConfigMap", "one", `{"data":{"z":"9"}}`)
+	now, err := Look(t.Context(), s.access(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Rollback(a, now, false); !errors.Is(err, ErrChanged) {
+		t.Errorf("%v, want ErrChanged", err)
+	}
+	i, err := Rollback(a, now, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It goes the way of every other: what moves in between is not overwritten.
+	s.merge("ConfigMap", "one", `{"data":{"y":"8"}}`)
+	if back := s.do(i); back.Phase != Superseded || s.recorded(a.Name).Phase != Succeeded {
+		t.Errorf("%s %s", back.Phase, back.Message)
+	}
+	if back := s.do(s.rollback(a, true)); back.Phase != Succeeded {
+		t.Errorf("%s %s", back.Phase, back.Message)
+	}
+	if data := s.get("ConfigMap", "one")["data"]; !reflect.DeepEqual(data, map[string]any{"a": "1", "b": "2", "y": "8", "z": "9"}) {
+		t.Errorf("data %v", data)
+	}
+
+	// A status, and what others note, is no change.
+	object = s.create("Deployment.apps", fmt.Sprintf(aDeployment, "two"))
+	a = s.do(s.judged(object, patch(`{"spec":{"replicas":1}}`)))
+	s.merge("Deployment.apps", "two", `{"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"}}}`)
+	if back := s.do(s.rollback(a, false)); back.Phase != Succeeded {
+		t.Errorf("%s %s", back.Phase, back.Message)
+	}
+
+	// What is gone cannot be patched back.
+	object = s.create("ConfigMap", fmt.Sprintf(oneMap, "three"))
+	a = s.do(s.judged(object, patch(`{"data":{"a":"3"}}`)))
+	s.remove("ConfigMap", "three")
+	if now, err = Look(t.Context(), s.access(), a); err != nil || now != (Target{}) {
+		t.Fatal(now, err)
+	}
+	if _, err := Rollback(a, now, true); !errors.Is(err, ErrIrreversible) {
+		t.Errorf("%v, want ErrIrreversible", err)
+	}
+	a.Phase = Failed
+	if _, err := Rollback(a, now, true); !errors.Is(err, ErrIrreversible) {
+		t.Errorf("%v, want ErrIrreversible", err)
+	}
+}
