@@ -1,0 +1,291 @@
+package remediate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/test/kube/tcpproxy"
+)
+
+var errLost = errors.New("the connection is lost")
+
+// isWrite reports whether a request to the member writes. A delete says in its body
+// whether it is a dry run, which is the first that is sent.
+func isWrite(r *http.Request, deletes *int) bool {
+	switch r.Method {
+	case http.MethodDelete:
+		*deletes++
+		return *deletes > 1
+	case http.MethodPatch, http.MethodPost:
+		return !r.URL.Query().Has("dryRun")
+	}
+	return false
+}
+
+var verbs = []struct {
+	name   string
+	remedy policy.Remedy
+	exists bool
+	audit  string
+}{
+	{"apply", apply(`{"apiVersion":"v1","data":{"c":"3"}}`), true, "patch by us"},
+	{"create", apply(`{"apiVersion":"v1","data":{"c":"3"}}`), false, "create by us"},
+	{"patch", patch(`{"data":{"c":"3"}}`), true, "patch by us"},
+	{"json", patch(`[{"op":"add","path":"/data/c","value":"3"}]`), true, "patch by us"},
+	{"delete", policy.Remedy{Action: "delete"}, true, "delete by others"}, // it names no manager
+}
+
+// judgedVerb makes the target of one of verbs, and what the audit log will say of it.
+func (s *site) judgedVerb(n int, name string) (*Intent, []string) {
+	s.Helper()
+	v := verbs[n]
+	v.remedy.Target = policy.Ref{Kind: "ConfigMap", Namespace: s.ns, Name: name}
+	var object *unstructured.Unstructured
+	writes := []string{v.audit}
+	if v.exists {
+		object = s.create("ConfigMap", fmt.Sprintf(oneMap, name))
+		writes = []string{"create by others", v.audit}
+	}
+	return s.judged(object, v.remedy), writes
+}
+
+// TestAnAnswerThatIsLostIsFoundOnTheTarget: the write is done and nobody hears of it.
+func TestAnAnswerThatIsLostIsFoundOnTheTarget(t *testing.T) {
+	s := newSite(t)
+	for n, v := range verbs {
+		t.Run(v.name, func(t *testing.T) {
+			s.T = t
+			i, writes := s.judgedVerb(n, v.name)
+			deletes, lost := 0, 0
+			s.member.after = func(r *http.Request) error {
+				if isWrite(r, &deletes) && lost == 0 {
+					lost++
+					return errLost
+				}
+				return nil
+			}
+			a := s.do(i)
+			s.member.after = nil
+			if lost != 1 || a.Phase != Succeeded || a.Attempts != 1 {
+				t.Errorf("lost %d answers: %s %s after %d attempts", lost, a.Phase, a.Message, a.Attempts)
+			}
+			if known := s.recorded(a.Name); known == nil || known.Phase != Succeeded {
+				t.Errorf("recorded %+v", known)
+			}
+			s.expectWrites("configmaps", v.name, writes...)
+		})
+	}
+}
+
+// TestWhatNobodyAnswersIsNotSaidToHaveFailed: the member is out of reach right after
+// the write. The record stays open until the member tells.
+func TestWhatNobodyAnswersIsNotSaidToHaveFailed(t *testing.T) {
+	for n, v := range verbs {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			i, writes := s.judgedVerb(n, v.name)
+			deletes, away := 0, false
+			s.member.before = func(*http.Request) error {
+				if away {
+					return errLost
+				}
+				return nil
+			}
+			s.member.after = func(r *http.Request) error {
+				if away = away || isWrite(r, &deletes); away {
+					return errLost
+				}
+				return nil
+			}
+			a, err := s.exec.do(t.Context(), i)
+			if !errors.Is(err, errUnknown) || a.Phase != Writing {
+				t.Fatalf("%v: %s %s", err, a.Phase, a.Message)
+			}
+			if known := s.recorded(a.Name); known.Phase != Writing || known.Attempts != maxAttempts || known.Message == "" {
+				t.Errorf("recorded %+v", known)
+			}
+			s.exec.settleLeft(t.Context())
+			if known := s.recorded(a.Name); known.Phase != Writing {
+				t.Errorf("recorded while the member is away: %+v", known)
+			}
+			away, s.member.after = false, nil
+			s.exec.settleLeft(t.Context())
+			if known := s.recorded(a.Name); known.Phase != Succeeded {
+				t.Errorf("recorded %+v", known)
+			}
+			if len(s.settledByExec) != 1 || s.settledByExec[0].Phase != Succeeded || len(s.exec.leftovers()) != 0 {
+				t.Errorf("settled %+v", s.settledByExec)
+			}
+			s.expectWrites("configmaps", v.name, writes...)
+		})
+	}
+}
+
+// TestWhatNeverArrivedIsWrittenLater: the request was lost on its way.
+func TestWhatNeverArrivedIsWrittenLater(t *testing.T) {
+	s := newSite(t)
+	for n, v := range verbs {
+		t.Run(v.name, func(t *testing.T) {
+			s.T = t
+			i, writes := s.judgedVerb(n, v.name)
+			deletes, lost := 0, 0
+			s.member.before = func(r *http.Request) error {
+				if isWrite(r, &deletes) && lost < 2 {
+					lost++
+					return errLost
+				}
+				return nil
+			}
+			a := s.do(i)
+			s.member.before = nil
+			if a.Phase != Succeeded || a.Attempts != 2 {
+				t.Errorf("%s %s after %d attempts", a.Phase, a.Message, a.Attempts)
+			}
+			s.expectWrites("configmaps", v.name, writes...)
+		})
+	}
+}
+
+// TestTheHubsAnswersMayBeLost: each answer of the hub, once.
+func TestTheHubsAnswersMayBeLost(t *testing.T) {
+	s := newSite(t)
+	for n, method := range []string{http.MethodPost, http.MethodPatch} {
+		name := fmt.Sprintf("one-%d", n)
+		i, writes := s.judgedVerb(2, name)
+		lost := 0
+		s.hub.after = func(r *http.Request) error {
+			if r.Method == method && lost == 0 {
+				lost++
+				return errLost
+			}
+			return nil
+		}
+		a := s.do(i)
+		s.hub.after = nil
+		if lost != 1 || a.Phase != Succeeded {
+			t.Errorf("%s: lost %d, %s %s", method, lost, a.Phase, a.Message)
+		}
+		if known := s.recorded(a.Name); known == nil || known.Phase != Succeeded || known.Written != a.Written {
+			t.Errorf("%s: recorded %+v", method, known)
+		}
+		s.expectWrites("configmaps", name, writes...)
+	}
+}
+
+// TestWithoutTheHubNothingIsWritten: a correction that cannot be recorded is not done.
+func TestWithoutTheHubNothingIsWritten(t *testing.T) {
+	s := newSite(t)
+	i, writes := s.judgedVerb(2, "one")
+	s.hub.before = func(*http.Request) error { return errLost }
+	if a, err := s.exec.do(t.Context(), i); err == nil {
+		t.Errorf("%s %s", a.Phase, a.Message)
+	}
+	s.hub.before = nil
+	if got := s.audited("configmaps", "one"); len(got) != 1 {
+		t.Errorf("written without a record: %+v", got)
+	}
+	if a := s.do(i); a.Phase != Succeeded {
+		t.Errorf("%s %s", a.Phase, a.Message)
+	}
+	s.expectWrites("configmaps", "one", writes...)
+}
+
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // Any will do.
+	if text := os.Getenv("SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("SEED: %v", err)
+		}
+	}
+	t.Logf("SEED=%d", seed)
+	return seed
+}
+
+// TestABadNetworkWritesNothingTwice: connections to the member are cut, reset, delayed
+// and swallowed at random while corrections are under way.
+func TestABadNetworkWritesNothingTwice(t *testing.T) {
+	s := newSite(t)
+	seed := seedOf(t)
+	member := shared.fleet.Members[0]
+	cfg := quiet(member.RESTConfig())
+	through, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer through.CloseIdleConnections()
+	s.exec.clients = access{cfg, through}
+
+	const targets, workers = 30, 3
+	queue := make(chan int, targets)
+	intents, writes := make([]*Intent, targets), make([][]string, targets)
+	for n := range targets {
+		intents[n], writes[n] = s.judgedVerb(n%len(verbs), fmt.Sprintf("target-%d", n))
+		queue <- n
+	}
+	close(queue)
+	ctx, cancel := context.WithCancel(t.Context())
+	var network, work sync.WaitGroup
+	network.Go(func() { misbehave(ctx, member.Proxy, rand.New(rand.NewPCG(seed, 1))) }) //nolint:gosec // A test's.
+	var mu sync.Mutex
+	names := make([]string, targets)
+	for range workers {
+		work.Go(func() {
+			for n := range queue {
+				err := until(func() error {
+					a, err := s.exec.do(t.Context(), intents[n])
+					if err == nil && a.Phase != Succeeded {
+						err = fmt.Errorf("%s %s", a.Phase, a.Message)
+					}
+					mu.Lock()
+					names[n] = a.Name
+					mu.Unlock()
+					return err
+				})
+				if err != nil {
+					t.Errorf("target %d: %v", n, err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	cancel()
+	network.Wait()
+	if err := member.Proxy.Set(tcpproxy.Mode{}); err != nil {
+		t.Fatal(err)
+	}
+	for n := range targets {
+		if known := s.recorded(names[n]); known == nil || known.Phase != Succeeded {
+			t.Errorf("target %d: recorded %+v", n, known)
+		}
+		s.expectWrites("configmaps", fmt.Sprintf("target-%d", n), writes[n]...)
+	}
+}
+
+// misbehave changes what a proxy does until the context ends.
+func misbehave(ctx context.Context, p *tcpproxy.Proxy, random *rand.Rand) {
+	for {
+		mode := []tcpproxy.Mode{{}, {}, {State: tcpproxy.Cut}, {State: tcpproxy.BlackHole}, {Latency: 20 * time.Millisecond}}[random.IntN(5)]
+		if p.Set(mode) != nil {
+			return // the port was lost, and corrections will say so
+		}
+		if sleep(ctx, time.Duration(5+random.IntN(100))*time.Millisecond) != nil {
+			return
+		}
+		p.Reset()
+	}
+}
