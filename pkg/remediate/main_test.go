@@ -368,3 +368,6 @@ func (s *site) raw(name string) string {
 }
 
 var dryRun = metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+
+// context is one for what is cleaned up after a test.
+func (s *site) context() context.Context { return context.WithoutCancel(s.Context()) }

@@ -1,0 +1,389 @@
+package remediate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/policy"
+)
+
+// scribe makes random actions.
+type scribe struct{ *rand.Rand }
+
+func (r scribe) pick(of ...string) string { return of[r.IntN(len(of))] }
+
+// words are what people, members and policies write.
+func (r scribe) words(most int) string {
+	var b strings.Builder
+	for range r.IntN(8) {
+		b.WriteString(r.pick("a", "Zürich ", "no tier", "\"quoted\"", "{}", "日本", "line\nnext", "\\", " ", "/", "e\u0301", "🙂"))
+	}
+	return cut(b.String(), most)
+}
+
+func (r scribe) hash() string { return sha([]byte(fmt.Sprint(r.Uint64()))) }
+
+func (r scribe) object() json.RawMessage {
+	text, err := json.Marshal(map[string]any{r.words(20) + "x": r.words(200), "n": 1 << 60, "null": nil, "list": []any{1.5, "<&>", map[string]any{}}})
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+func (r scribe) time() time.Time {
+	if r.IntN(5) == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(1_700_000_000_000_000 + r.Int64N(1e15)).UTC()
+}
+
+func (r scribe) ref() policy.Ref {
+	ref := policy.Ref{Member: r.pick("fleet/eu-1", "a.b/c-d"), Kind: policy.Kind(r.pick("ConfigMap", "Deployment.apps", "Secret", "Gateway.gateway.networking.k8s.io")), Name: r.pick("x", "a.b:c", "web-0")}
+	ref.Namespace = r.pick("", "shop")
+	return ref
+}
+
+func (r scribe) action(n int) *Action {
+	target := r.ref()
+	a := &Action{
+		Name: fmt.Sprintf("%s-%d", strings.Trim(dns(r.words(100)), "-"), n),
+		Intent: Intent{
+			Binding: r.words(100) + "b", Package: "acme." + r.pick("x", "y"), Message: r.words(400),
+			Source: r.pick("", "git"), Commit: r.pick("", r.hash()[:40]), Path: r.pick("", "a/b.rego"),
+			Revision: policy.Revision(r.Uint64()), Subject: policy.Subject{Ref: target},
+			Remedy:     policy.Remedy{Action: r.pick("apply", "patch", "delete"), Target: target},
+			APIVersion: r.pick("v1", "apps/v1"), UID: r.hash()[:36], ResourceVersion: fmt.Sprint(r.IntN(1e9)),
+			DryRun: r.IntN(3) == 0, Force: r.IntN(3) == 0, ActAs: r.pick("", "alice", "system:serviceaccount:a:b"),
+			Reason: r.words(300), RollbackOf: r.pick("", "other-1"),
+		},
+		Message: r.words(300), Attempts: r.IntN(7), Before: r.hash(), After: r.pick("", r.hash()), Started: r.time(),
+	}
+	switch r.IntN(4) {
+	case 0:
+		a.Subject = policy.Subject{Ref: r.ref()}
+	case 1:
+		a.Subject = policy.Subject{Key: r.words(100) + "k"}
+	case 2:
+		a.Subject = policy.Subject{Ref: policy.Ref{Member: "fleet/eu-2"}}
+	}
+	secret := target.Kind == "Secret" // of which no patch is recorded
+	switch a.Remedy.Action {
+	case "apply":
+		if a.Remedy.Object = r.object(); r.IntN(2) == 0 {
+			a.UID, a.ResourceVersion, a.Before = "", "", ""
+		}
+	case "patch":
+		if a.Remedy.Patch = r.object(); r.IntN(2) == 0 {
+			a.Remedy.Patch = json.RawMessage(`[{"op":"add","path":"/x","value":null}]`)
+		}
+	case "delete":
+		a.Remedy.Propagation = r.pick("", "Background", "Foreground", "Orphan")
+	}
+	if secret {
+		a.Remedy.Object, a.Remedy.Patch = nil, nil
+	}
+	switch r.IntN(4) {
+	case 0:
+		a.Irreversible = r.words(300) + "."
+	case 1:
+		a.InverseVerb = "delete"
+	case 2:
+		a.InverseVerb, a.Inverse = r.pick("apply", "patch"), r.object()
+	}
+	phases := []Phase{Writing, Succeeded, NoOp, Superseded, Contended, IsGuarded, Failed, RolledBack}
+	if a.DryRun {
+		phases = []Phase{DryRun, NoOp, Superseded, Contended, IsGuarded, Failed}
+	}
+	a.Phase = phases[r.IntN(len(phases))]
+	switch a.Phase {
+	case Contended:
+		a.Manager = r.pick("kubectl", "helm, argo")
+	case Succeeded, RolledBack:
+		a.Written = fmt.Sprint(r.IntN(1e9))
+	}
+	if a.Phase.Final() {
+		a.Ended = r.time()
+	}
+	return a
+}
+
+// TestWhatIsRecordedIsReadAsItWas: for random actions, and on the hub too.
+func TestWhatIsRecordedIsReadAsItWas(t *testing.T) {
+	s := newSite(t)
+	r := scribe{rand.New(rand.NewPCG(seedOf(t), 2))} //nolint:gosec // A test's.
+	for n := range 2000 {
+		a := r.action(n)
+		in, err := toHub(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out v1alpha1.Action
+		if err := json.Unmarshal(text, &out); err != nil {
+			t.Fatal(err)
+		}
+		expectSame(t, fromHub(&out), a)
+		if t.Failed() {
+			return
+		}
+		for key, value := range in.Labels {
+			if why := validation.IsValidLabelValue(value); len(why) > 0 {
+				t.Errorf("%s %q: %v", key, value, why)
+			}
+		}
+		if why := validation.IsDNS1123Subdomain(in.Name); len(why) > 0 {
+			t.Errorf("name %q: %v", in.Name, why)
+		}
+		if n%40 != 0 {
+			continue
+		}
+		wanted := *a // Create and Update may not change it
+		if err := s.journal.Create(t.Context(), a); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		t.Cleanup(func() { s.erase(a.Name) })
+		got, err := s.journal.Get(t.Context(), a.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Phase == Writing { // it has no status yet
+			wanted.Message, wanted.Attempts, wanted.Started = "", 0, time.Time{}
+		}
+		expectSame(t, got, &wanted)
+	}
+}
+
+func expectSame(t *testing.T, got, want *Action) {
+	t.Helper()
+	g, w := *got, *want
+	g.recorded, w.recorded = "", ""
+	if !reflect.DeepEqual(g, w) {
+		t.Errorf("read     %+v\nrecorded %+v", g, w)
+	}
+}
+
+// erase deletes a record, as a person may.
+func (s *site) erase(name string) {
+	if err := shared.fleet.Hub.Client().CoreV1().RESTClient().Delete().AbsPath("/apis/federator.dev/v1alpha1/actions", name).Do(s.context()).Error(); err != nil {
+		s.Errorf("%s: %v", name, err)
+	}
+}
+
+// plain is an action that can be recorded, of a target that nobody has.
+func (s *site) plain(name string, phase Phase) *Action {
+	a := &Action{
+		Name: s.ns + "-" + name, Phase: phase, Started: time.Now(),
+		Intent: *s.judged(nil, patch(`{"a":"b"}`)),
+	}
+	a.UID, a.ResourceVersion, a.APIVersion = "u", "1", "v1"
+	a.Remedy.Target = policy.Ref{Member: "nobody/nowhere", Kind: "ConfigMap", Namespace: "x", Name: "y"}
+	a.DryRun = phase == DryRun
+	if phase.Final() {
+		a.Ended = time.Now()
+	}
+	return a
+}
+
+func (s *site) record(a *Action) *Action {
+	s.Helper()
+	if err := s.journal.Create(s.Context(), a); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		if s.known(a.Name) {
+			s.erase(a.Name)
+		}
+	})
+	return a
+}
+
+func (s *site) known(name string) bool {
+	_, err := s.journal.Get(s.context(), name)
+	return err == nil
+}
+
+// TestWhoTakesOverIsToldWhatIsOpen: and what was written within the window.
+func TestWhoTakesOverIsToldWhatIsOpen(t *testing.T) {
+	s := newSite(t)
+	var want []string
+	for _, phase := range []Phase{Writing, Succeeded, DryRun, NoOp, Superseded, Contended, IsGuarded, Failed} {
+		a := s.record(s.plain(strings.ToLower(string(phase)), phase))
+		if phase == Writing || phase == Succeeded {
+			want = append(want, a.Name)
+		}
+	}
+	old := s.plain("old", Succeeded)
+	old.Ended = time.Now().Add(-2 * time.Hour)
+	s.record(old)
+	for n := range hubPage { // more than a page
+		want = append(want, s.record(s.plain(fmt.Sprint(n), Writing)).Name)
+	}
+	all, err := s.journal.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, a := range all {
+		if a.Binding == s.binding {
+			got = append(got, a.Name)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestEndedActionsAreCollected: those that are open, young or among the newest stay.
+func TestEndedActionsAreCollected(t *testing.T) {
+	s := newSite(t)
+	at := func(name string, phase Phase, age time.Duration) string {
+		a := s.plain(name, phase)
+		if a.Started = time.Now().Add(-age); phase.Final() {
+			a.Ended = a.Started
+		}
+		return s.record(a).Name
+	}
+	// Older than all that other tests have recorded, so that keep is about these.
+	open, young := at("open", Writing, 1000*time.Hour), at("young", Failed, time.Minute)
+	old, older := at("old", Succeeded, 100*time.Hour), at("older", Superseded, 200*time.Hour)
+	if n, err := s.journal.Collect(t.Context(), 10*time.Hour, 1_000_000); n != 0 || err != nil {
+		t.Errorf("collected %d, %v: all are among the newest", n, err)
+	}
+	if n, err := s.journal.Collect(t.Context(), 150*time.Hour, 0); n != 1 || err != nil {
+		t.Errorf("collected %d, %v, want 1", n, err)
+	}
+	for name, stays := range map[string]bool{open: true, young: true, old: true, older: false} {
+		if s.known(name) != stays {
+			t.Errorf("%s: it stays: %v, want %v", name, !stays, stays)
+		}
+	}
+	if n, err := s.journal.Collect(t.Context(), 10*time.Hour, 0); n != 1 || err != nil || s.known(old) {
+		t.Errorf("collected %d, %v, want 1", n, err)
+	}
+	if _, err := s.journal.Collect(t.Context(), -1, 0); err == nil {
+		t.Error("a negative retention")
+	}
+}
+
+// TestARecordIsMadeOnce: by whoever comes first, also where nobody hears of it.
+func TestARecordIsMadeOnce(t *testing.T) {
+	s := newSite(t)
+	first := s.record(s.plain("one", Writing))
+	if err := s.journal.Create(t.Context(), s.plain("one", Writing)); !errors.Is(err, ErrExists) {
+		t.Errorf("%v, want ErrExists", err)
+	}
+	if _, err := s.journal.Get(t.Context(), "none"); !errors.Is(err, ErrNoAction) {
+		t.Errorf("%v, want ErrNoAction", err)
+	}
+	if err := s.journal.Update(t.Context(), s.plain("none", Failed)); !errors.Is(err, ErrNoAction) {
+		t.Errorf("%v, want ErrNoAction", err)
+	}
+	if err := s.journal.Update(t.Context(), first); err != nil {
+		t.Error(err)
+	}
+
+	// The request is lost on its way, and meanwhile somebody else has recorded another
+	// correction under the name, or the same one and has ended it.
+	for name, other := range map[string]func(*Action){
+		"other": func(a *Action) { a.Remedy.Patch = json.RawMessage(`{"c":"d"}`) },
+		"ended": func(a *Action) { a.Phase, a.Ended = Failed, time.Now() },
+	} {
+		lost := false
+		s.hub.before = func(r *http.Request) error {
+			if r.Method == http.MethodPost && !lost {
+				lost = true
+				a := s.plain(name, Writing)
+				other(a)
+				s.record(a)
+				return errLost
+			}
+			return nil
+		}
+		if err := s.journal.Create(t.Context(), s.plain(name, Writing)); !errors.Is(err, ErrExists) {
+			t.Errorf("%s: %v, want ErrExists", name, err)
+		}
+		s.hub.before = nil
+	}
+	if err := s.journal.Create(t.Context(), s.plain("UPPER", Writing)); !errors.Is(err, ErrIntent) {
+		t.Errorf("a name that cannot be: %v, want ErrIntent", err)
+	}
+}
+
+// TestARecordThatHasChangedIsReadAgain: another process, or a person, was there first.
+func TestARecordThatHasChangedIsReadAgain(t *testing.T) {
+	s := newSite(t)
+	for _, c := range []struct {
+		name        string
+		there, ours Phase
+		want        error
+	}{
+		{"ended alike", Succeeded, Succeeded, nil},
+		{"ended otherwise", Superseded, Succeeded, ErrEnded},
+		{"still open", Writing, Succeeded, nil},
+		{"failed before", Failed, Succeeded, nil},
+	} {
+		name := strings.ReplaceAll(c.name, " ", "-")
+		mine := s.record(s.plain(name, Writing))
+		theirs := *mine
+		theirs.Phase, theirs.Message = c.there, "theirs"
+		if err := s.journal.Update(t.Context(), &theirs); err != nil {
+			t.Fatal(err)
+		}
+		mine.Phase, mine.Message, mine.Ended = c.ours, "ours", time.Now()
+		if err := s.journal.Update(t.Context(), mine); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+		got, err := s.journal.Get(t.Context(), mine.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		phase, message := c.ours, "ours"
+		if c.want != nil || c.there == c.ours {
+			phase, message = c.there, "theirs"
+		}
+		if got.Phase != phase || got.Message != message {
+			t.Errorf("%s: %s by %s, want %s by %s", c.name, got.Phase, got.Message, phase, message)
+		}
+	}
+
+	// Whoever has acknowledged it is not forgotten.
+	a := s.record(s.plain("seen", Failed))
+	err := shared.fleet.Hub.Client().CoreV1().RESTClient().Patch("application/merge-patch+json").
+		AbsPath("/apis/federator.dev/v1alpha1/actions", a.Name, "status").Body([]byte(`{"status":{"acknowledgedBy":"alice"}}`)).Do(t.Context()).Error()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Phase, a.Message, a.Ended = Writing, "", time.Time{}
+	if err := s.journal.Update(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if text := s.raw(a.Name); !strings.Contains(text, `"acknowledgedBy":"alice"`) || !strings.Contains(text, `"phase":"Writing"`) || strings.Contains(text, "endedAt") {
+		t.Errorf("recorded %s", text)
+	}
+}
+
+func TestOptionsOfAJournal(t *testing.T) {
+	newSite(t)
+	for _, opts := range []JournalOptions{{}, {Hub: shared.fleet.Hub.Client().CoreV1().RESTClient(), Window: -1}} {
+		if _, err := NewHubJournal(opts); err == nil {
+			t.Errorf("%+v is taken", opts)
+		}
+	}
+}
