@@ -10,7 +10,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-type written struct {
+type noted struct {
 	binding string
 	target  aggregate.Ref
 	at      time.Time
@@ -25,7 +25,7 @@ func TestLedgerModel(t *testing.T) {
 		l := newLedger(fleet, 2*time.Hour)
 		limits := Limits{Window: time.Hour, Policy: Limit{Count: r.IntN(6), Percent: float64(r.IntN(3) * 20)}, Member: Limit{Count: r.IntN(4), Percent: float64(r.IntN(2) * 30)}, PerMinute: r.IntN(4)}
 		of := Denominators{Total: 10, Members: map[string]int{"m0": 4, "m1": 6}}
-		var list []written
+		var list []noted
 		now := time.Unix(0, 0)
 		for range 60 {
 			now = now.Add(time.Duration(r.IntN(900)) * time.Second)
@@ -45,7 +45,7 @@ func TestLedgerModel(t *testing.T) {
 				l.prune(now, func(string) time.Duration { return limits.Window })
 			default:
 				l.note(binding, target, now)
-				list = append(list, written{binding, target, now})
+				list = append(list, noted{binding, target, now})
 			}
 			pending := []aggregate.Ref{{Member: "m0", Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(8))}, {Member: "m1", Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(8))}}[:r.IntN(3)]
 			_, err := l.check(binding, limits, of, pending, now)
@@ -60,7 +60,7 @@ func TestLedgerModel(t *testing.T) {
 	}
 }
 
-func overByHand(list []written, binding string, fleet Limit, limits Limits, of Denominators, pending []aggregate.Ref, now time.Time) bool {
+func overByHand(list []noted, binding string, fleet Limit, limits Limits, of Denominators, pending []aggregate.Ref, now time.Time) bool {
 	policy, all := map[aggregate.Ref]bool{}, map[aggregate.Ref]bool{}
 	for _, w := range list {
 		if w.binding == binding && now.Sub(w.at) < limits.Window {

@@ -53,8 +53,8 @@ func newSchedule(t *testing.T, opts Options) *schedule {
 			return &Action{Intent: *i}, err
 		}
 		s.mu.Lock()
-		defer s.mu.Unlock()
 		s.done = append(s.done, fmt.Sprintf("%s %s@%v", i.Remedy.Target.Member, i.Remedy.Target.Name, time.Since(s.start).Round(time.Second)))
+		s.mu.Unlock()
 		phase, err := s.phase(i)
 		return &Action{Name: i.name(), Intent: *i, Phase: phase}, err
 	}
@@ -106,6 +106,36 @@ func (s *schedule) want(t *testing.T, c Contract, of int, list []Intent) {
 	if err := s.Want("b", c, Denominators{Total: of, Members: map[string]int{"m1": of / 2, "m2": of / 2}}, list, true); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestWhatIsBeingWrittenCountsWhenItIsNotWantedAnyMore: a corrected target clears its
+// violation before its correction is known to be done.
+func TestWhatIsBeingWrittenCountsWhenItIsNotWantedAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSchedule(t, Options{})
+		answered := make(chan Phase)
+		s.phase = func(*Intent) (Phase, error) { return <-answered, nil }
+		c := Contract{Limits: Limits{Policy: Limit{Count: 1}}}
+		s.want(t, c, 20, intents("1", "m1 a"))
+		synctest.Wait() // a is on its way
+		s.want(t, c, 20, intents("1", "m1 b"))
+		synctest.Wait()
+		st, _ := s.Status("b")
+		if st.Halted == nil || st.Halted.Reason != OverLimit {
+			t.Fatalf("%+v: b was not held back", st)
+		}
+		answered <- Failed // nothing was written
+		synctest.Wait()
+		if err := s.Acknowledge("b", st.Halted.ID); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		answered <- Succeeded
+		s.expect(t, "a failed, so that b is the first", "m1 a@0s, m1 b@0s")
+		if st, _ := s.Status("b"); st.Halted != nil || st.Budget[0].Targets != 1 {
+			t.Errorf("%+v", st)
+		}
+	})
 }
 
 func TestOverALimitNothingIsWrittenUntilSomebodyAcknowledges(t *testing.T) {

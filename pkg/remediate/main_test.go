@@ -367,7 +367,10 @@ func (s *site) raw(name string) string {
 	return string(text)
 }
 
-var dryRun = metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+var (
+	dryRun     = metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+	getOptions metav1.GetOptions
+)
 
 // context is one for what is cleaned up after a test.
 func (s *site) context() context.Context { return context.WithoutCancel(s.Context()) }

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/policy"
@@ -34,31 +33,39 @@ func isWrite(r *http.Request, deletes *int) bool {
 	return false
 }
 
+const aSecret = `{"metadata":{"name":"%s"},"stringData":{"a":"1"}}`
+
+// verbs are one correction of each sort.
 var verbs = []struct {
 	name   string
+	object string // "" where it is made
+	kind   policy.Kind
 	remedy policy.Remedy
-	exists bool
 	audit  string
 }{
-	{"apply", apply(`{"apiVersion":"v1","data":{"c":"3"}}`), true, "patch by us"},
-	{"create", apply(`{"apiVersion":"v1","data":{"c":"3"}}`), false, "create by us"},
-	{"patch", patch(`{"data":{"c":"3"}}`), true, "patch by us"},
-	{"json", patch(`[{"op":"add","path":"/data/c","value":"3"}]`), true, "patch by us"},
-	{"delete", policy.Remedy{Action: "delete"}, true, "delete by others"}, // it names no manager
+	{"apply", oneMap, "ConfigMap", apply(`{"apiVersion":"v1","data":{"c":"3"}}`), "patch by us"},
+	{"create", "", "ConfigMap", apply(`{"apiVersion":"v1","data":{"c":"3"}}`), "create by us"},
+	{"patch", oneMap, "ConfigMap", patch(`{"data":{"c":"3"}}`), "patch by us"},
+	{"json", oneMap, "ConfigMap", patch(`[{"op":"add","path":"/data/c","value":"3"}]`), "patch by us"},
+	{"delete", oneMap, "ConfigMap", policy.Remedy{Action: "delete"}, "delete by others"}, // it names no manager
+	{"secret", aSecret, "Secret", patch(`{"stringData":{"c":"3"}}`), "patch by us"},
 }
 
 // judgedVerb makes the target of one of verbs, and what the audit log will say of it.
 func (s *site) judgedVerb(n int, name string) (*Intent, []string) {
 	s.Helper()
 	v := verbs[n]
-	v.remedy.Target = policy.Ref{Kind: "ConfigMap", Namespace: s.ns, Name: name}
-	var object *unstructured.Unstructured
-	writes := []string{v.audit}
-	if v.exists {
-		object = s.create("ConfigMap", fmt.Sprintf(oneMap, name))
-		writes = []string{"create by others", v.audit}
+	v.remedy.Target = policy.Ref{Kind: v.kind, Namespace: s.ns, Name: name}
+	if v.object == "" {
+		return s.judged(nil, v.remedy), []string{v.audit}
 	}
-	return s.judged(object, v.remedy), writes
+	return s.judged(s.create(v.kind, fmt.Sprintf(v.object, name)), v.remedy), []string{"create by others", v.audit}
+}
+
+// expectAudit is expectWrites of an intent's target.
+func (s *site) expectAudit(i *Intent, want []string) {
+	s.Helper()
+	s.expectWrites(served[i.Remedy.Target.Kind].Resource, i.Remedy.Target.Name, want...)
 }
 
 // TestAnAnswerThatIsLostIsFoundOnTheTarget: the write is done and nobody hears of it.
@@ -84,7 +91,7 @@ func TestAnAnswerThatIsLostIsFoundOnTheTarget(t *testing.T) {
 			if known := s.recorded(a.Name); known == nil || known.Phase != Succeeded {
 				t.Errorf("recorded %+v", known)
 			}
-			s.expectWrites("configmaps", v.name, writes...)
+			s.expectAudit(i, writes)
 		})
 	}
 }
@@ -129,7 +136,7 @@ func TestWhatNobodyAnswersIsNotSaidToHaveFailed(t *testing.T) {
 			if len(s.settledByExec) != 1 || s.settledByExec[0].Phase != Succeeded || len(s.exec.leftovers()) != 0 {
 				t.Errorf("settled %+v", s.settledByExec)
 			}
-			s.expectWrites("configmaps", v.name, writes...)
+			s.expectAudit(i, writes)
 		})
 	}
 }
@@ -154,7 +161,7 @@ func TestWhatNeverArrivedIsWrittenLater(t *testing.T) {
 			if a.Phase != Succeeded || a.Attempts != 2 {
 				t.Errorf("%s %s after %d attempts", a.Phase, a.Message, a.Attempts)
 			}
-			s.expectWrites("configmaps", v.name, writes...)
+			s.expectAudit(i, writes)
 		})
 	}
 }
@@ -181,7 +188,7 @@ func TestTheHubsAnswersMayBeLost(t *testing.T) {
 		if known := s.recorded(a.Name); known == nil || known.Phase != Succeeded || known.Written != a.Written {
 			t.Errorf("%s: recorded %+v", method, known)
 		}
-		s.expectWrites("configmaps", name, writes...)
+		s.expectAudit(i, writes)
 	}
 }
 
@@ -200,7 +207,7 @@ func TestWithoutTheHubNothingIsWritten(t *testing.T) {
 	if a := s.do(i); a.Phase != Succeeded {
 		t.Errorf("%s %s", a.Phase, a.Message)
 	}
-	s.expectWrites("configmaps", "one", writes...)
+	s.expectAudit(i, writes)
 }
 
 func seedOf(t *testing.T) uint64 {
@@ -272,7 +279,7 @@ func TestABadNetworkWritesNothingTwice(t *testing.T) {
 		if known := s.recorded(names[n]); known == nil || known.Phase != Succeeded {
 			t.Errorf("target %d: recorded %+v", n, known)
 		}
-		s.expectWrites("configmaps", fmt.Sprintf("target-%d", n), writes[n]...)
+		s.expectAudit(intents[n], writes[n])
 	}
 }
 

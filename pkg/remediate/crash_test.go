@@ -1,0 +1,162 @@
+package remediate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"testing"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+// ownJournal is the hub's, as if nobody else used it.
+type ownJournal struct {
+	*HubJournal
+
+	binding string
+}
+
+func (j ownJournal) List(ctx context.Context) ([]*Action, error) {
+	all, err := j.HubJournal.List(ctx)
+	return slices.DeleteFunc(all, func(a *Action) bool { return a.Binding != j.binding }), err
+}
+
+// dieAt ends the process at a step: before one of its requests is sent, or after it was
+// answered. Nothing that it would have done afterwards happens.
+func (s *site) dieAt(step int) (died func() bool) {
+	steps, dead := 0, false
+	die := func(*http.Request) error {
+		if steps++; steps == step {
+			dead = true
+			runtime.Goexit()
+		}
+		return nil
+	}
+	s.hub.before, s.hub.after, s.member.before, s.member.after = die, die, die, die
+	return func() bool { return dead }
+}
+
+// TestAProcessThatEndsAnywhereIsSucceeded: at each step of each sort of correction. The
+// successor is told by a verdict that is as old as its predecessor's, or by one that
+// knows of the write. The object is written once, and the Action says so.
+func TestAProcessThatEndsAnywhereIsSucceeded(t *testing.T) {
+	for n, v := range verbs {
+		for _, verdict := range []string{"old", "new"} {
+			t.Run(v.name+"-"+verdict, func(t *testing.T) {
+				t.Parallel()
+				s := newSite(t)
+				for step := 1; ; step++ {
+					i, writes := s.judgedVerb(n, fmt.Sprintf("target-%d", step))
+					died := s.dieAt(step)
+					ended := make(chan struct{})
+					go func() {
+						defer close(ended)
+						_, _ = s.exec.do(t.Context(), i)
+					}()
+					<-ended
+					s.hub, s.member = wire{}, wire{}
+					s.start()
+					if !died() {
+						if step < 10 {
+							t.Errorf("it took %d steps only", step)
+						}
+						return
+					}
+					s.succeed(i, verdict == "old")
+					known := s.recorded(i.name())
+					if known == nil || known.Phase != Succeeded {
+						t.Fatalf("step %d: recorded %+v", step, known)
+					}
+					s.expectAudit(i, writes)
+					if t.Failed() {
+						t.Fatalf("step %d", step)
+					}
+				}
+			})
+		}
+	}
+}
+
+// succeed has another process take over.
+func (s *site) succeed(i *Intent, stale bool) {
+	s.Helper()
+	d, err := New(Options{Clients: s.access(), Journal: ownJournal{s.journal, s.binding}})
+	if err != nil {
+		s.Fatal(err)
+	}
+	target := i.Remedy.Target
+	var wanted []Intent
+	if _, version := identity(s.get(target.Kind, target.Name)); stale || version == i.ResourceVersion {
+		wanted = []Intent{*i}
+	}
+	if err := d.Want(s.binding, Contract{}, Denominators{Total: 1}, wanted, true); err != nil {
+		s.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(s.Context())
+	ended := make(chan error)
+	go func() { ended <- d.Run(ctx) }()
+	err = until(func() error {
+		st, _ := d.Status(s.binding)
+		if _, tried := st.Targets[target]; tried != (len(wanted) > 0) {
+			return fmt.Errorf("status %+v", st)
+		}
+		known, err := s.journal.Get(ctx, i.name())
+		if err == nil && !known.Phase.Final() {
+			err = fmt.Errorf("%s %s", known.Phase, known.Message)
+		}
+		return err
+	})
+	cancel()
+	if end := <-ended; !errors.Is(end, context.Canceled) {
+		s.Error(end)
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// TestANewerCorrectionWaitsForWhatAnOlderOneHasDone: a process ends before or after its
+// write, and its successor wants something else of the same target.
+func TestANewerCorrectionWaitsForWhatAnOlderOneHasDone(t *testing.T) {
+	s := newSite(t)
+	for name, phase := range map[string]Phase{"before": Failed, "after": Succeeded} {
+		older := s.judged(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), patch(`{"data":{"a":"2"}}`))
+		die := func(r *http.Request) error {
+			if r.Method == http.MethodPatch && isWrite(r, nil) {
+				runtime.Goexit()
+			}
+			return nil
+		}
+		if s.member.before = die; phase == Succeeded {
+			s.member.before, s.member.after = nil, die
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = s.exec.do(t.Context(), older)
+		}()
+		<-ended
+		s.hub, s.member = wire{}, wire{}
+		s.start()
+		s.exec.leave(s.recorded(older.name())) // as whoever takes over does
+		object, err := s.objects("ConfigMap").Get(t.Context(), name, getOptions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		newer := s.judged(object, policy.Remedy{Action: "patch", Patch: []byte(`{"data":{"a":"3"}}`)})
+		if a := s.do(newer); a.Phase != Succeeded {
+			t.Errorf("%s: %s %s", name, a.Phase, a.Message)
+		}
+		if known := s.recorded(older.name()); known.Phase != phase {
+			t.Errorf("%s: recorded %s %s, want %s", name, known.Phase, known.Message, phase)
+		}
+		want := []string{"create by others", "patch by us", "patch by us"}
+		if phase == Failed {
+			want = want[:2]
+		}
+		s.expectWrites("configmaps", name, want...)
+	}
+}
