@@ -43,7 +43,7 @@ type bound struct {
 
 // counters are how a binding's policy does. Workers count.
 type counters struct {
-	evaluations, nanoseconds, overruns, errors, wide atomic.Int64
+	evaluations, nanoseconds, overruns, errors, wide, reads atomic.Int64
 
 	score       overruns
 	quarantined atomic.Bool

@@ -248,6 +248,7 @@ type Stats struct {
 	Evaluations     int64 // of bindings
 	Shared          int64 // of these, those that took over what was found for an object that is alike
 	ViewEvaluations int64
+	Reads           int64 // that evaluations made beside their own object, the same once for each
 	Unchanged       int64 // evaluations saved because nothing that a policy reads changed
 	Pairs, Edges    int   // of what evaluations read beside their own object
 	DependencyBytes int64
@@ -261,6 +262,7 @@ func (e *Engine) Stats() Stats {
 	s := Stats{Shared: e.shared.Load(), ViewEvaluations: e.viewEvaluations.Load(), Unchanged: e.skipped.Load(), Bindings: len(e.bounds), Views: len(e.views), Classes: len(e.classes.byKey)}
 	for _, b := range e.bounds {
 		s.Evaluations += b.evaluations.Load()
+		s.Reads += b.reads.Load()
 	}
 	for _, v := range e.views {
 		s.ViewBytes += v.bytes

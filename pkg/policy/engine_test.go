@@ -180,10 +180,10 @@ func TestADeltaCostsWhatDependsOnIt(t *testing.T) {
 		})
 		apply(t, e, cursor)
 		after := e.Stats()
-		costs = append(costs, fmt.Sprintf("%d+%d evaluations, %d reads", middle.Evaluations-before.Evaluations, after.Evaluations-middle.Evaluations, after.Edges-middle.Edges))
+		costs = append(costs, fmt.Sprintf("%d+%d evaluations, %d+%d reads", middle.Evaluations-before.Evaluations, after.Evaluations-middle.Evaluations, middle.Reads-before.Reads, after.Reads-middle.Reads))
 	}
 	// The Deployment and its namesake; the new Ingress and the three of its host.
-	if want := "2+4 evaluations, 1 reads"; costs[0] != want || costs[1] != want || costs[2] != want {
+	if want := "2+4 evaluations, 2+4 reads"; costs[0] != want || costs[1] != want || costs[2] != want {
 		t.Errorf("costs %q, want %q of each", costs, want)
 	}
 }

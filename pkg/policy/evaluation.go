@@ -222,6 +222,7 @@ func (w *worker) judge(ctx context.Context, b *bound, t *task, object *ast.Term)
 	slices.Sort(w.eval.keys)
 	if keys := slices.Compact(w.eval.keys); len(keys) > 0 {
 		out.keys = slices.Clone(keys)
+		b.reads.Add(int64(len(keys)))
 	}
 	var violations []Violation
 	if err == nil {
