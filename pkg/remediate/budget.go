@@ -83,11 +83,19 @@ type ledger struct {
 	fleetWindow time.Duration
 	written     map[string]map[policy.Ref]time.Time // by binding: when last
 	writes      map[string]map[string][]time.Time   // by binding and member, within the last minute
+	writing     map[policy.Ref]string               // the binding of targets that may be written, which is not known yet
 }
 
 func newLedger(fleet Limit, window time.Duration) *ledger {
-	return &ledger{fleet: fleet, fleetWindow: window, written: map[string]map[policy.Ref]time.Time{}, writes: map[string]map[string][]time.Time{}}
+	return &ledger{fleet: fleet, fleetWindow: window, written: map[string]map[policy.Ref]time.Time{}, writes: map[string]map[string][]time.Time{}, writing: map[policy.Ref]string{}}
 }
+
+// begin takes note of a target that is about to be written, and counts until end: its
+// violation may be gone, and with it what wants it corrected, before the member has
+// answered.
+func (l *ledger) begin(binding string, target policy.Ref) { l.writing[target] = binding }
+
+func (l *ledger) end(target policy.Ref) { delete(l.writing, target) }
 
 // note takes note of a write.
 func (l *ledger) note(binding string, target policy.Ref, at time.Time) {
@@ -157,7 +165,7 @@ type Denominators struct {
 	Members map[string]int
 }
 
-// check holds what a binding wants to write, and has written, to its limits.
+// check holds what a binding wants to write, is writing and has written to its limits.
 // pending are the distinct targets that it wants to write now.
 func (l *ledger) check(binding string, limits Limits, of Denominators, pending []policy.Ref, now time.Time) ([]Spent, error) {
 	affected, perMember := map[policy.Ref]bool{}, map[string]int{}
@@ -169,6 +177,11 @@ func (l *ledger) check(binding string, limits Limits, of Denominators, pending [
 	}
 	for target, at := range l.written[binding] {
 		if now.Sub(at) < limits.Window {
+			add(target)
+		}
+	}
+	for target, by := range l.writing {
+		if by == binding {
 			add(target)
 		}
 	}
@@ -207,13 +220,21 @@ func (l *ledger) check(binding string, limits Limits, of Denominators, pending [
 func (l *ledger) ofFleet(affected map[policy.Ref]bool, now time.Time) int {
 	n := len(affected)
 	seen := map[policy.Ref]bool{}
+	add := func(target policy.Ref) {
+		if !affected[target] && !seen[target] {
+			seen[target] = true
+			n++
+		}
+	}
 	for _, targets := range l.written {
 		for target, at := range targets {
-			if now.Sub(at) < l.fleetWindow && !affected[target] && !seen[target] {
-				seen[target] = true
-				n++
+			if now.Sub(at) < l.fleetWindow {
+				add(target)
 			}
 		}
+	}
+	for target := range l.writing {
+		add(target)
 	}
 	return n
 }

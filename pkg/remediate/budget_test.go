@@ -26,6 +26,7 @@ func TestLedgerModel(t *testing.T) {
 		limits := Limits{Window: time.Hour, Policy: Limit{Count: r.IntN(6), Percent: float64(r.IntN(3) * 20)}, Member: Limit{Count: r.IntN(4), Percent: float64(r.IntN(2) * 30)}, PerMinute: r.IntN(4)}
 		of := Denominators{Total: 10, Members: map[string]int{"m0": 4, "m1": 6}}
 		var list []noted
+		writing := map[aggregate.Ref]string{}
 		now := time.Unix(0, 0)
 		for range 60 {
 			now = now.Add(time.Duration(r.IntN(900)) * time.Second)
@@ -43,13 +44,19 @@ func TestLedgerModel(t *testing.T) {
 				list = kept
 			case 1:
 				l.prune(now, func(string) time.Duration { return limits.Window })
+			case 2:
+				l.begin(binding, target)
+				writing[target] = binding
+			case 3:
+				l.end(target)
+				delete(writing, target)
 			default:
 				l.note(binding, target, now)
 				list = append(list, noted{binding, target, now})
 			}
 			pending := []aggregate.Ref{{Member: "m0", Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(8))}, {Member: "m1", Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(8))}}[:r.IntN(3)]
 			_, err := l.check(binding, limits, of, pending, now)
-			if want := overByHand(list, binding, fleet, limits, of, pending, now); (err != nil) != want {
+			if want := overByHand(list, writing, binding, fleet, limits, of, pending, now); (err != nil) != want {
 				t.Fatalf("seed %d: %v, want over a limit: %v", seed, err, want)
 			}
 			var over *OverLimitError
@@ -60,7 +67,7 @@ func TestLedgerModel(t *testing.T) {
 	}
 }
 
-func overByHand(list []noted, binding string, fleet Limit, limits Limits, of Denominators, pending []aggregate.Ref, now time.Time) bool {
+func overByHand(list []noted, writing map[aggregate.Ref]string, binding string, fleet Limit, limits Limits, of Denominators, pending []aggregate.Ref, now time.Time) bool {
 	policy, all := map[aggregate.Ref]bool{}, map[aggregate.Ref]bool{}
 	for _, w := range list {
 		if w.binding == binding && now.Sub(w.at) < limits.Window {
@@ -68,6 +75,12 @@ func overByHand(list []noted, binding string, fleet Limit, limits Limits, of Den
 		}
 		if now.Sub(w.at) < 2*time.Hour {
 			all[w.target] = true
+		}
+	}
+	for target, by := range writing {
+		all[target] = true
+		if by == binding {
+			policy[target] = true
 		}
 	}
 	for _, target := range pending {

@@ -122,7 +122,7 @@ func New(opts Options) (*Dispatcher, error) {
 	return d, nil
 }
 
-// gate is asked right before each write.
+// gate is asked right before each write, which counts from here on.
 func (d *Dispatcher) gate(i *Intent) error {
 	if d.opts.Lead != nil {
 		if err := d.opts.Lead(); err != nil {
@@ -138,6 +138,7 @@ func (d *Dispatcher) gate(i *Intent) error {
 	case w == nil || w.halt != nil || w.contract.Suspend || !w.ready || !w.wants(i):
 		return fmt.Errorf("%w: the policy does not ask for it any more", errNotNow)
 	}
+	d.ledger.begin(i.Binding, i.Remedy.Target)
 	return nil
 }
 

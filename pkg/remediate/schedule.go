@@ -237,6 +237,7 @@ func (d *Dispatcher) correct(ctx context.Context, i *Intent) {
 	log := d.opts.Logger.With("policy", i.Binding, "member", target.Member, "kind", string(target.Kind), "namespace", target.Namespace, "name", target.Name)
 	d.mu.Lock()
 	delete(d.busy, target)
+	d.ledger.end(target)
 	if d.load[target.Member]--; d.load[target.Member] == 0 {
 		delete(d.load, target.Member)
 	}
