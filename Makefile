@@ -21,6 +21,9 @@ P ?= 2
 TIMEOUT ?= 14m
 FUZZTIME ?= 60s
 SOAK ?= 30m
+KILLS ?= 200
+FAILOVERS ?= 20
+CORRECTIONS ?= 500
 # Arguments for the programs behind demo and bench, e.g. ARGS='-run index'.
 ARGS ?=
 
@@ -123,6 +126,10 @@ fuzz: ## run every fuzz target for FUZZTIME
 .PHONY: soak
 soak: kube ## run random joins, leaves, writes and faults for SOAK
 	SOAK=$(SOAK) go test ./test/e2e -run Soak -v -count 1 -timeout 0
+
+.PHONY: crash
+crash: kube ## kill processes that correct KILLS times, and FAILOVERS leaders
+	KILLS=$(KILLS) FAILOVERS=$(FAILOVERS) CORRECTIONS=$(CORRECTIONS) go test ./test/crash -run Crash -v -count 1 -timeout 0
 
 .PHONY: chart
 chart: kube chart-lint ## check the Helm chart, on a real hub too

@@ -1,0 +1,226 @@
+package crash
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// childEnv has the assignment of a process.
+const childEnv = "FEDERATOR_CRASH_CHILD"
+
+// assignment says where a process corrects.
+type assignment struct {
+	Hub, Member string // files with kubeconfigs
+	Namespace   string
+}
+
+// leading is the line by which a process says that it acts now.
+const leading = "leading"
+
+// The times of the lease: those of federator, made short.
+const (
+	leaseDuration = time.Second // the shortest that a Lease can say
+	leaseRenew    = 700 * time.Millisecond
+	leaseRetry    = 100 * time.Millisecond
+)
+
+const member = "fleet/eu-1"
+
+// child corrects until its input ends, as it does when its parent is gone.
+func child(text string) error {
+	var a assignment
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	hub, err := connect(a.Hub)
+	if err != nil {
+		return err
+	}
+	of, err := connect(a.Member)
+	if err != nil {
+		return err
+	}
+	p := &process{namespace: a.Namespace, member: of.CoreV1().RESTClient(), changed: make(chan struct{}, 1)}
+	p.lock = &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: "federator"}, Client: hub.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprint(os.Getpid(), " ", time.Now().UnixNano())},
+	}
+	journal, err := remediate.NewHubJournal(remediate.JournalOptions{Hub: hub.CoreV1().RESTClient()})
+	if err != nil {
+		return err
+	}
+	p.dispatcher, err = remediate.New(remediate.Options{
+		Clients: p, Journal: journal, Lead: p.lead, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	return p.run(ctx, of)
+}
+
+func connect(file string) (*kubernetes.Clientset, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS = -1
+	return kubernetes.NewForConfig(cfg)
+}
+
+type process struct {
+	namespace  string
+	member     rest.Interface
+	lock       resourcelock.Interface
+	elector    atomic.Pointer[leaderelection.LeaderElector]
+	dispatcher *remediate.Dispatcher
+	changed    chan struct{} // has room for one
+}
+
+// Client implements remediate.Clients.
+func (p *process) Client(of string, kind policy.Kind, _ string) (*remediate.Client, error) {
+	if of != member || kind != "ConfigMap" {
+		return nil, fmt.Errorf("member %q: %s is not served", of, kind)
+	}
+	return &remediate.Client{REST: p.member, Resource: "configmaps", Namespaced: true}, nil
+}
+
+func (p *process) lead() error {
+	le := p.elector.Load()
+	if le == nil || !le.IsLeader() {
+		return errors.New("another process acts")
+	}
+	return le.Check(0)
+}
+
+func (p *process) elect(ctx context.Context) error {
+	for ctx.Err() == nil {
+		le, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+			Lock: p.lock, LeaseDuration: leaseDuration, RenewDeadline: leaseRenew, RetryPeriod: leaseRetry, ReleaseOnCancel: true, Name: "federator",
+			Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(context.Context) {
+					p.poke()
+					fmt.Fprintln(os.Stdout, leading)
+				},
+				OnStoppedLeading: func() {},
+			},
+		})
+		if err != nil {
+			return err
+		}
+		p.elector.Store(le)
+		le.Run(ctx)
+	}
+	return context.Cause(ctx)
+}
+
+// poke has the process look again at what it wants.
+func (p *process) poke() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// run corrects until the context ends.
+func (p *process) run(ctx context.Context, of kubernetes.Interface) error {
+	factory := informers.NewSharedInformerFactoryWithOptions(of, 0, informers.WithNamespace(p.namespace))
+	maps := factory.Core().V1().ConfigMaps()
+	if _, err := maps.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { p.poke() }, UpdateFunc: func(any, any) { p.poke() }, DeleteFunc: func(any) { p.poke() },
+	}); err != nil {
+		return err
+	}
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { _ = p.elect(ctx) })
+	work.Go(func() { _ = p.dispatcher.Run(ctx) })
+	if !cache.WaitForCacheSync(ctx.Done(), maps.Informer().HasSynced) {
+		return nil
+	}
+	for {
+		all, err := maps.Lister().ConfigMaps(p.namespace).List(labels.Everything())
+		if err != nil {
+			return err
+		}
+		if err := p.dispatcher.Want(binding, remediate.Contract{}, remediate.Denominators{Total: len(all)}, judge(p.namespace, all), true); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.changed:
+		}
+	}
+}
+
+const binding = "crash"
+
+// sorts are what an object's name says of what is wrong with it, before a dash.
+var sorts = []string{"merge", "json", "apply", "drop", "want"}
+
+// judge is the policy: what violates it, and what corrects that.
+func judge(namespace string, all []*corev1.ConfigMap) []remediate.Intent {
+	there := map[string]bool{}
+	for _, m := range all {
+		there[m.Name] = true
+	}
+	var intents []remediate.Intent
+	for _, m := range all {
+		sort, id, _ := strings.Cut(m.Name, "-")
+		target := policy.Ref{Member: member, Kind: "ConfigMap", Namespace: namespace, Name: m.Name}
+		i := remediate.Intent{
+			Binding: binding, Package: "acme.crash", Message: "it is wrong", Revision: 1, Subject: policy.Subject{Ref: target},
+			APIVersion: "v1", UID: string(m.UID), ResourceVersion: m.ResourceVersion,
+		}
+		good := m.Data["state"] == "good"
+		switch {
+		case sort == "merge" && !good:
+			i.Remedy = policy.Remedy{Action: "patch", Patch: json.RawMessage(`{"data":{"state":"good"}}`)}
+		case sort == "json" && !good:
+			i.Remedy = policy.Remedy{Action: "patch", Patch: json.RawMessage(`[{"op":"add","path":"/data/state","value":"good"}]`)}
+		case sort == "apply" && !good:
+			i.Remedy = policy.Remedy{Action: "apply", Object: json.RawMessage(`{"apiVersion":"v1","data":{"state":"good"}}`)}
+		case sort == "drop":
+			i.Remedy = policy.Remedy{Action: "delete"}
+		case sort == "want" && !there["made-"+id]:
+			target.Name, i.UID, i.ResourceVersion = "made-"+id, "", ""
+			i.Remedy = policy.Remedy{Action: "apply", Object: json.RawMessage(`{"apiVersion":"v1","data":{"state":"good"}}`)}
+		default:
+			continue
+		}
+		i.Remedy.Target = target
+		intents = append(intents, i)
+	}
+	return intents
+}

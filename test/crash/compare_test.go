@@ -1,0 +1,108 @@
+package crash
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/test/kube"
+)
+
+// write is a write that has changed an object of the member.
+type write struct{ verb, target, action, version string }
+
+// writes are those that processes have done, by the audit log. Those of the test itself
+// name other managers, or none.
+func writes(events []kube.AuditEvent) []write {
+	var done []write
+	versions := map[string]bool{}
+	for _, e := range events {
+		if e.ObjectRef.Resource != "configmaps" || e.ObjectRef.Namespace != namespace || e.ResponseStatus.Code >= 300 || strings.Contains(e.RequestURI, "dryRun=") {
+			continue
+		}
+		var asked struct {
+			DryRun []string `json:"dryRun"`
+		}
+		_ = json.Unmarshal(e.RequestObject, &asked) // a JSON patch is no object
+		var answer struct {
+			Metadata struct {
+				Name            string            `json:"name"`
+				ResourceVersion string            `json:"resourceVersion"`
+				Annotations     map[string]string `json:"annotations"`
+			} `json:"metadata"`
+		}
+		_ = json.Unmarshal(e.ResponseObject, &answer) // of a delete it is a Status
+		w := write{verb: e.Verb, target: e.ObjectRef.Name, action: answer.Metadata.Annotations["federator.dev/action"], version: answer.Metadata.ResourceVersion}
+		switch {
+		case len(asked.DryRun) > 0:
+			continue
+		case e.Verb == "delete": // nobody else deletes
+			w.action, w.version = "", ""
+		case !strings.Contains(e.RequestURI, "fieldManager=federator"):
+			continue
+		case versions[w.version]:
+			continue // it has changed nothing
+		default:
+			versions[w.version] = true
+			w.target = answer.Metadata.Name
+		}
+		done = append(done, w)
+	}
+	return done
+}
+
+// compare holds the Actions against the audit log.
+func (r *run) compare() {
+	r.Helper()
+	actions, err := r.actions()
+	if err != nil {
+		r.Fatal(err)
+	}
+	var done []write
+	r.until("the audit log is complete", func() error {
+		events, err := r.member.Audit()
+		if err != nil {
+			return err
+		}
+		if done = writes(events); len(done) < r.violations {
+			return fmt.Errorf("%d writes, want %d", len(done), r.violations)
+		}
+		return nil
+	})
+	succeeded := map[string]*v1alpha1.Action{} // by target
+	for n := range actions {
+		a := &actions[n]
+		switch was := succeeded[a.Spec.Target.Name]; {
+		case a.Status.Phase != v1alpha1.PhaseSucceeded:
+			r.Errorf("action %s of %s is %s: %s", a.Name, a.Spec.Target.Name, a.Status.Phase, a.Status.Message)
+		case was != nil:
+			r.Errorf("%s has two actions that succeeded: %s and %s", a.Spec.Target.Name, was.Name, a.Name)
+		default:
+			succeeded[a.Spec.Target.Name] = a
+		}
+	}
+	duplicate, lost := 0, 0
+	times := map[string]int{}
+	for _, w := range done {
+		if times[w.target]++; times[w.target] > 1 {
+			duplicate++
+			r.Errorf("written twice: %+v", w)
+		}
+		a := succeeded[w.target]
+		if a == nil || w.verb != "delete" && (a.Name != w.action || a.Status.ResourceVersion != w.version) || w.verb == "delete" && a.Spec.Verb != "delete" {
+			lost++
+			r.Errorf("written, and no action says so: %+v, %+v", w, a)
+		}
+	}
+	for target, a := range succeeded {
+		if times[target] == 0 {
+			lost++
+			r.Errorf("action %s says that %s was written, which it was not", a.Name, target)
+		}
+	}
+	if len(done) != r.violations || len(actions) != r.violations {
+		r.Errorf("%d violations, %d writes, %d actions", r.violations, len(done), len(actions))
+	}
+	r.Logf("%d corrections, %d writes, %d actions: %d duplicate, %d lost", r.violations, len(done), len(actions), duplicate, lost)
+}

@@ -1,0 +1,344 @@
+package crash
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/kube/tcpproxy"
+)
+
+// TestCrash kills processes while they correct. In the end every object is corrected,
+// and the Actions of the hub are the writes in the member's audit log, one for one.
+func TestCrash(t *testing.T) {
+	kills, failovers, corrections := number(t, "KILLS", 12), number(t, "FAILOVERS", 2), number(t, "CORRECTIONS", 60)
+	if testing.Short() && os.Getenv("KILLS") == "" {
+		t.Skip("takes half a minute")
+	}
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // Any will do.
+	if os.Getenv("SEED") != "" {
+		seed = uint64(number(t, "SEED", 0)) //nolint:gosec // It is what was printed.
+	}
+	t.Logf("SEED=%d KILLS=%d FAILOVERS=%d CORRECTIONS=%d", int64(seed), kills, failovers, corrections) //nolint:gosec // As it is read.
+	r := newRun(t, seed)
+	started := time.Now()
+	for n := range kills {
+		r.violate(corrections * n / (kills + failovers + 1))
+		r.kill()
+	}
+	r.failovers(failovers, func(n int) { r.violate(corrections * (kills + n) / (kills + failovers + 1)) })
+	took := time.Since(started)
+	r.violate(corrections)
+	r.finish()
+	r.compare()
+	t.Logf("%d kills and %d failovers in %v: they left %d open actions, %d of them written", kills, failovers, took.Round(time.Second), r.open, r.written)
+}
+
+func number(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+const namespace = "crash"
+
+// run is a hub, a member and the processes that correct.
+type run struct {
+	*testing.T
+
+	hub        *kube.Hub
+	member     *kube.ControlPlane
+	random     *rand.Rand
+	violations int // made so far
+	alive      []*life
+
+	open, written int // actions that killed processes have left, counted at each kill
+}
+
+func newRun(t *testing.T, seed uint64) *run {
+	t.Helper()
+	f := kube.StartTest(t, kube.Options{Members: 1, Audit: true})
+	r := &run{T: t, hub: f.Hub, member: f.Members[0], random: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // A test's.
+	crds, err := filepath.Glob("../../charts/federator/crds/*.yaml")
+	if err != nil || len(crds) == 0 {
+		t.Fatal("no CRDs", err)
+	}
+	for _, crd := range crds {
+		text, err := os.ReadFile(crd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.hub.Apply(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.until("Actions are served", func() error { _, err := r.actions(); return err })
+	for _, c := range []*kube.ControlPlane{r.hub.ControlPlane, r.member} {
+		if err := c.Apply(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: "+namespace+"}\n")); err != nil {
+			t.Fatal(err)
+		}
+		// As far away as clusters are: a correction takes a while.
+		if err := c.Proxy.Set(tcpproxy.Mode{Latency: 15 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for _, p := range r.alive {
+			if p.kill(); t.Failed() {
+				t.Logf("%s", p.log.String())
+			}
+		}
+	})
+	return r
+}
+
+// until polls until a check passes.
+func (r *run) until(what string, check func() error) {
+	r.Helper()
+	deadline := time.NewTimer(2 * time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			r.Fatalf("%s: %v", what, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// violate has there been so many violations, all in all.
+func (r *run) violate(sum int) {
+	r.Helper()
+	for ; r.violations < sum; r.violations++ {
+		sort := sorts[r.violations%len(sorts)]
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", sort, r.violations)}, Data: map[string]string{"a": "b"}}
+		if _, err := r.member.Client().CoreV1().ConfigMaps(namespace).Create(r.Context(), m, metav1.CreateOptions{}); err != nil {
+			r.Fatal(err)
+		}
+	}
+}
+
+// life is a process from its start to its end.
+type life struct {
+	cmd   *exec.Cmd
+	input io.Closer
+	log   strings.Builder
+	leads chan struct{} // closed when it leads
+	ended chan struct{}
+	err   error // once ended
+}
+
+func (r *run) start() *life {
+	r.Helper()
+	text, err := json.Marshal(assignment{Hub: r.hub.KubeconfigFile(), Member: r.member.KubeconfigFile(), Namespace: namespace})
+	if err != nil {
+		r.Fatal(err)
+	}
+	p := &life{cmd: exec.Command(os.Args[0]), leads: make(chan struct{}), ended: make(chan struct{})} //nolint:gosec // It is this test.
+	p.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	p.cmd.Stderr = &p.log
+	if p.input, err = p.cmd.StdinPipe(); err != nil {
+		r.Fatal(err)
+	}
+	output, err := p.cmd.StdoutPipe()
+	if err != nil {
+		r.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		r.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		led := false
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			if lines.Text() == leading && !led {
+				led = true
+				close(p.leads)
+			}
+		}
+		p.err = p.cmd.Wait()
+	}()
+	r.alive = append(r.alive, p)
+	return p
+}
+
+// kill ends a process by SIGKILL.
+func (p *life) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.ended
+}
+
+func (r *run) bury(p *life) {
+	r.Helper()
+	select {
+	case <-p.ended:
+		r.Fatalf("a process has ended by itself: %v\n%s", p.err, p.log.String())
+	default:
+	}
+	p.kill()
+	for n, other := range r.alive {
+		if other == p {
+			r.alive = append(r.alive[:n], r.alive[n+1:]...)
+			break
+		}
+	}
+	r.look()
+}
+
+// look counts what a killed process has left.
+func (r *run) look() {
+	r.Helper()
+	actions, err := r.actions()
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, a := range actions {
+		if a.Ended() {
+			continue
+		}
+		r.open++
+		t := a.Spec.Target
+		m, err := r.member.Client().CoreV1().ConfigMaps(namespace).Get(r.Context(), t.Name, metav1.GetOptions{})
+		if a.Spec.Verb == "delete" && err != nil || err == nil && m.Annotations["federator.dev/action"] == a.Name {
+			r.written++
+		}
+	}
+}
+
+// wait waits for one of the processes to lead, or for a while.
+func (r *run) wait(p *life, most time.Duration) {
+	r.Helper()
+	select {
+	case <-p.leads:
+	case <-time.After(most):
+	}
+}
+
+// kill starts a process and kills it: mostly while it corrects, sometimes before.
+func (r *run) kill() {
+	r.Helper()
+	p := r.start()
+	if r.random.IntN(8) == 0 {
+		r.wait(p, time.Duration(r.random.IntN(1500))*time.Millisecond)
+	} else {
+		r.leads(p)
+		r.pause(time.Duration(r.random.IntN(300)) * time.Millisecond)
+	}
+	r.bury(p)
+}
+
+func (r *run) leads(p *life) {
+	r.Helper()
+	select {
+	case <-p.leads:
+	case <-p.ended:
+		r.Fatalf("a process has ended by itself: %v\n%s", p.err, p.log.String())
+	case <-time.After(2 * time.Minute):
+		p.kill()
+		r.Fatalf("a process does not come to lead\n%s", p.log.String())
+	}
+}
+
+// pause lets a process come to a random point.
+func (r *run) pause(d time.Duration) {
+	select {
+	case <-r.Context().Done():
+	case <-time.After(d):
+	}
+}
+
+// failovers kills whoever leads while another process stands by.
+func (r *run) failovers(times int, violate func(int)) {
+	r.Helper()
+	if times == 0 {
+		return
+	}
+	leader := r.start()
+	r.leads(leader)
+	for n := range times {
+		next := r.start()
+		violate(n)
+		r.pause(time.Duration(r.random.IntN(300)) * time.Millisecond)
+		r.bury(leader)
+		r.leads(next)
+		leader = next
+	}
+	r.bury(leader)
+}
+
+// finish has a last process correct what is left. It ends as it is told to.
+func (r *run) finish() {
+	r.Helper()
+	p := r.start()
+	r.until("all is corrected, and recorded", func() error {
+		list, err := r.member.Client().CoreV1().ConfigMaps(namespace).List(r.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		all := make([]*corev1.ConfigMap, len(list.Items))
+		for n := range list.Items {
+			all[n] = &list.Items[n]
+		}
+		if left := judge(namespace, all); len(left) > 0 {
+			return fmt.Errorf("%d are wrong, %s", len(left), left[0].Remedy.Target)
+		}
+		actions, err := r.actions()
+		for _, a := range actions {
+			if !a.Ended() {
+				return fmt.Errorf("action %s is %q: %s", a.Name, a.Status.Phase, a.Status.Message)
+			}
+		}
+		return err
+	})
+	p.input.Close()
+	select {
+	case <-p.ended:
+		if p.err != nil {
+			r.Errorf("a process that was told to end: %v\n%s", p.err, p.log.String())
+		}
+	case <-time.After(time.Minute):
+		p.kill()
+		r.Errorf("a process that was told to end does not\n%s", p.log.String())
+	}
+}
+
+// actions are those of the hub.
+func (r *run) actions() ([]v1alpha1.Action, error) {
+	body, err := r.hub.Client().CoreV1().RESTClient().Get().AbsPath("/apis/federator.dev/v1alpha1/actions").Do(context.WithoutCancel(r.Context())).Raw()
+	if err != nil {
+		return nil, err
+	}
+	var list v1alpha1.ActionList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
