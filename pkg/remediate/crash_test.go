@@ -125,7 +125,7 @@ func TestANewerCorrectionWaitsForWhatAnOlderOneHasDone(t *testing.T) {
 	for name, phase := range map[string]Phase{"before": Failed, "after": Succeeded} {
 		older := s.judged(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), patch(`{"data":{"a":"2"}}`))
 		die := func(r *http.Request) error {
-			if r.Method == http.MethodPatch && isWrite(r, nil) {
+			if r.Method == http.MethodPatch && isWrite(r, new(int)) {
 				runtime.Goexit()
 			}
 			return nil

@@ -1,0 +1,127 @@
+package remediate
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+// TestTheSameCorrectionAtOnceIsWrittenOnce: in one process, and in two that both
+// believe to lead.
+func TestTheSameCorrectionAtOnceIsWrittenOnce(t *testing.T) {
+	s := newSite(t)
+	other := *s
+	other.start()
+	for n, v := range verbs {
+		i, writes := s.judgedVerb(n, v.name)
+		var wg sync.WaitGroup
+		for k := range 6 {
+			wg.Go(func() {
+				x := []*executor{s.exec, other.exec}[k%2]
+				if a, err := x.do(t.Context(), i); err != nil || a.Phase != Succeeded && a.Phase != Superseded {
+					t.Errorf("%s: %+v %v", v.name, a, err)
+				}
+			})
+		}
+		wg.Wait()
+		if known := s.recorded(i.name()); known == nil || known.Phase != Succeeded {
+			t.Errorf("%s: recorded %+v", v.name, known)
+		}
+		s.expectAudit(i, writes)
+	}
+}
+
+// TestWhatComesBackIsCorrectedAgain: each time with a record of its own. A ConfigMap
+// has no generation, and one that is made anew has no version that tells it apart.
+func TestWhatComesBackIsCorrectedAgain(t *testing.T) {
+	s := newSite(t)
+	names := map[string]bool{}
+	writes := []string{}
+	create := apply(`{"apiVersion":"v1","data":{"a":"good"}}`)
+	create.Target = policy.Ref{Kind: "ConfigMap", Namespace: s.ns, Name: "one"}
+	for n := range 3 {
+		a := s.do(s.judged(nil, create))
+		if a.Phase != Succeeded || names[a.Name] {
+			t.Fatalf("%d: created: %s %s by %s", n, a.Phase, a.Message, a.Name)
+		}
+		names[a.Name] = true
+		object := s.merge("ConfigMap", "one", `{"data":{"a":"bad"}}`)
+		a = s.do(s.judged(object, patch(`{"data":{"a":"good"}}`)))
+		if a.Phase != Succeeded || names[a.Name] {
+			t.Fatalf("%d: corrected: %s %s by %s", n, a.Phase, a.Message, a.Name)
+		}
+		names[a.Name] = true
+		s.remove("ConfigMap", "one")
+		writes = append(writes, "create by us", "patch by others", "patch by us", "delete by others")
+	}
+	for name := range names {
+		if known := s.recorded(name); known == nil || known.Phase != Succeeded {
+			t.Errorf("%s: recorded %+v", name, known)
+		}
+	}
+	s.expectWrites("configmaps", "one", writes...)
+}
+
+// TestWhatIsRecordedAndNeverWrittenEnds: nobody wants it any more, and no request can
+// be on its way by now.
+func TestWhatIsRecordedAndNeverWrittenEnds(t *testing.T) {
+	s := newSite(t)
+	now := time.Now()
+	s.exec.clock = func() time.Time { return now }
+	for n, v := range verbs {
+		i, writes := s.judgedVerb(n, v.name)
+		stopped := errors.New("stopped")
+		s.gate = func(*Intent) error { return stopped }
+		a, err := s.exec.do(t.Context(), i)
+		if !errors.Is(err, stopped) {
+			t.Fatal(a, err)
+		}
+		s.exec.settleLeft(t.Context())
+		if known := s.recorded(a.Name); known.Phase != Writing {
+			t.Errorf("%s: recorded %s at once", v.name, known.Phase)
+		}
+		now = now.Add(lastWord)
+		s.exec.settleLeft(t.Context())
+		if known := s.recorded(a.Name); known.Phase != Failed || known.Message == "" || known.Ended.IsZero() {
+			t.Errorf("%s: recorded %+v", v.name, known)
+		}
+		s.expectAudit(i, writes[:len(writes)-1])
+
+		// It may be wanted again, as it was.
+		s.gate = nil
+		if a := s.do(i); a.Phase != Succeeded || a.Name != i.name() {
+			t.Errorf("%s: %s %s", v.name, a.Phase, a.Message)
+		}
+		s.expectAudit(i, writes)
+	}
+}
+
+// TestARecordThatIsGoneKeepsNothingFromEnding: somebody has deleted the Action while it
+// was written.
+func TestARecordThatIsGoneKeepsNothingFromEnding(t *testing.T) {
+	s := newSite(t)
+	i, writes := s.judgedVerb(2, "one")
+	s.member.after = func(r *http.Request) error {
+		if isWrite(r, new(int)) {
+			s.erase(i.name())
+		}
+		return nil
+	}
+	a, err := s.exec.do(t.Context(), i)
+	if !errors.Is(err, ErrNoAction) || a.Phase != Succeeded {
+		t.Errorf("%+v %v", a, err)
+	}
+	s.exec.settleLeft(t.Context())
+	if left := s.exec.leftovers(); len(left) != 0 {
+		t.Errorf("left: %+v", left[0].action)
+	}
+	if len(s.settledByExec) != 1 {
+		t.Errorf("settled %v: what was written counts", fmt.Sprint(s.settledByExec))
+	}
+	s.expectAudit(i, writes)
+}
