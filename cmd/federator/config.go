@@ -24,7 +24,7 @@ type Config struct {
 	KeepSecretValues  bool          `yaml:"keepSecretValues" doc:"Keep the values of Secrets and ConfigMaps, which are cut otherwise."`
 
 	Index    IndexConfig    `yaml:"index" doc:"The index."`
-	Policies PoliciesConfig `yaml:"policies" doc:"Policies that judge the fleet, and observe only."`
+	Policies PoliciesConfig `yaml:"policies" doc:"Policies that judge the fleet."`
 	Query    QueryConfig    `yaml:"query" doc:"The query API: the whole fleet, and each member, for kubectl and client-go."`
 	Listen   ListenConfig   `yaml:"listen" doc:"Addresses that are listened on."`
 	Log      LogConfig      `yaml:"log" doc:"Logging, to standard error."`
@@ -114,6 +114,8 @@ func defaultConfig() Config {
 				"Event": {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid"},
 			},
 		},
+		Policies: PoliciesConfig{Namespace: "federator"},
+
 		Query:  defaultQueryConfig(),
 		Listen: ListenConfig{Serve: defaultServe, Admin: defaultAdmin},
 		Log:    LogConfig{Level: "info", Format: "text"},

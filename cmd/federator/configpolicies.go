@@ -11,17 +11,33 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
 )
 
 // PoliciesConfig says which policies judge the fleet.
 type PoliciesConfig struct {
 	Dirs     []string `yaml:"dirs" doc:"Directories of policies. They are read once, at the start. Empty: none."`
+	Library  bool     `yaml:"library" doc:"The policies that come with federator, too."`
 	Bindings string   `yaml:"bindings" doc:"File of bindings. A policy without one is evaluated everywhere."`
+
+	Hub              bool     `yaml:"hub" doc:"FleetPolicies of the hub bind policies and say what may come of violations; PolicySources bring more policies from git."`
+	Namespace        string   `yaml:"namespace" doc:"Namespace of the hub with the Lease of the process that acts."`
+	SecretNamespaces []string `yaml:"secretNamespaces" doc:"Namespaces of the hub with the Secrets that PolicySources may name."`
+	AllowFile        bool     `yaml:"allowFile" doc:"PolicySources may name repositories of this machine, as file:// URLs."`
 }
 
 func (c *Config) checkPolicies(p *problems) {
-	if len(c.Policies.Dirs) == 0 && c.Policies.Bindings != "" {
+	switch {
+	case c.Policies.Hub && c.Policies.Bindings != "":
+		p.add("policies.bindings", "is given, but FleetPolicies bind: policies.hub is true")
+	case len(c.Policies.Dirs) == 0 && !c.Policies.Library && c.Policies.Bindings != "":
 		p.add("policies.bindings", "is given, but no policies.dirs")
+	}
+	if c.Policies.Hub && !c.hasHub() {
+		p.add("policies.hub", "is true, but there is no hub: see sources")
+	}
+	if c.Policies.Hub && c.Policies.Namespace == "" {
+		p.add("policies.namespace", "must not be empty")
 	}
 	if slices.Contains(c.Policies.Dirs, "") {
 		p.add("policies.dirs", "a directory must not be empty")
@@ -30,12 +46,19 @@ func (c *Config) checkPolicies(p *problems) {
 
 // loadPolicies reads what the configuration names, nil when that is nothing.
 func (c *Config) loadPolicies(stderr io.Writer) (*bundle, error) {
-	if len(c.Policies.Dirs) == 0 {
-		return nil, nil //nolint:nilnil // No policies are no error.
+	if c.Policies.Hub || len(c.Policies.Dirs) == 0 && !c.Policies.Library {
+		return nil, nil //nolint:nilnil // No policies are no error, and those of a hub are another's.
 	}
-	set, err := readPolicies(c.Policies.Dirs)
+	base, err := c.baseSources()
+	if err != nil {
+		return nil, err
+	}
+	set, err := policy.Load(base, policy.LoadOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("policies: %w", err)
+	}
+	if len(set.Packages) == 0 {
+		return nil, fmt.Errorf("policies: there is none in %s", strings.Join(c.Policies.Dirs, ", "))
 	}
 	b, err := bindPolicies(set, c.Policies.Bindings, nil, stderr)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
-	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -99,6 +98,21 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	judge := idle
+	if loop != nil {
+		judge = loop.Run
+	}
+	if cfg.Policies.Hub {
+		config, err := cfg.hubConfig()
+		if err != nil {
+			return err
+		}
+		e, err := newEnforcement(cfg, config, fleet, log, registry)
+		if err != nil {
+			return err
+		}
+		judge, loop = e.run, e.loop
+	}
 	state := &health{manager: fleet.manager}
 	var servers []*server
 	defer func() {
@@ -127,14 +141,14 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return run(ctx, parts{fleet: fleet, loop: loop, query: query, servers: servers}, state, log)
+	return run(ctx, parts{fleet: fleet, judge: judge, query: query, servers: servers}, state, log)
 }
 
 // parts are what serve runs.
 type parts struct {
 	fleet   *fleet
-	loop    *enforce.Loop    // nil without policies
-	query   *queryapi.Server // nil where none is wanted
+	judge   func(context.Context) error // the policies
+	query   *queryapi.Server            // nil where none is wanted
 	servers []*server
 }
 
@@ -150,10 +164,7 @@ func run(ctx context.Context, p parts, state *health, log *slog.Logger) error {
 	for _, s := range p.servers {
 		s.start(failed)
 	}
-	judge, answer := idle, idle
-	if p.loop != nil {
-		judge = p.loop.Run
-	}
+	answer := idle
 	if p.query != nil {
 		answer = p.query.Run
 	}
@@ -161,7 +172,7 @@ func run(ctx context.Context, p parts, state *health, log *slog.Logger) error {
 	outlive := context.WithoutCancel(ctx)
 	trainer := startPart(outlive, func(ctx context.Context) error { p.fleet.trainer.run(ctx); return nil }, nil)
 	manager := startPart(outlive, p.fleet.manager.Run, failed)
-	policies := startPart(outlive, judge, failed)
+	policies := startPart(outlive, p.judge, failed)
 	answers := startPart(outlive, answer, failed)
 	log.Info("started", "version", version())
 

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/policytest"
+	"federator.dev/federator/pkg/policysource"
+	"federator.dev/federator/pkg/remediate"
+	"federator.dev/federator/policies"
+)
+
+// enforcement is the policies of a hub: PolicySources and FleetPolicies, what the
+// policies find, and what corrects it.
+type enforcement struct {
+	git        *policysource.Manager
+	sources    *hub.Sources
+	policies   *hub.FleetPolicies
+	loop       *enforce.Loop
+	dispatcher *remediate.Dispatcher
+	elector    *elector
+	manager    *clusterinformers.Manager
+}
+
+// newEnforcement wires them. Nothing runs yet.
+func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger, metrics prometheus.Registerer) (*enforcement, error) {
+	e := &enforcement{manager: f.manager}
+	base, err := cfg.baseSources()
+	if err != nil {
+		return nil, err
+	}
+	reserved := make([]string, 0, len(base))
+	for _, s := range base {
+		reserved = append(reserved, s.Name)
+	}
+	e.git, err = policysource.NewManager(policysource.Options{
+		Base: base, Test: policysource.RunTests(policytest.Options{}), AllowFile: cfg.Policies.AllowFile, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("policies: %w", err)
+	}
+	if e.elector, err = newElector(config, cfg.Policies.Namespace, log); err != nil {
+		return nil, err
+	}
+	leads := func() bool { return e.elector.lead() == nil }
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	journal, err := remediate.NewHubJournal(remediate.JournalOptions{Hub: client.CoreV1().RESTClient()})
+	if err != nil {
+		return nil, err
+	}
+	poke := func() {
+		if e.policies != nil {
+			e.policies.Poke()
+		}
+	}
+	e.dispatcher, err = remediate.New(remediate.Options{
+		Clients: writers{f.manager}, Journal: journal, Lead: e.elector.lead, Health: hub.Health(f.index),
+		Changed: func(string) { poke() }, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	corrector := enforce.NewCorrector(e.dispatcher, log)
+	set := e.git.State().Set
+	own, _ := policy.DefaultBindings(set, nil)
+	e.loop, err = enforce.New(enforce.Options{Index: f.index, Set: set, Bindings: own, Changed: corrector.Changed, Logger: log, Metrics: metrics})
+	if err != nil {
+		return nil, err
+	}
+	e.sources, err = hub.NewSources(hub.SourcesOptions{
+		Config: config, Manager: e.git, SecretNamespaces: cfg.Policies.SecretNamespaces, Reserved: reserved, Lead: leads, Changed: poke, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
+		Config: config, Library: e.sources, Loop: e.loop, Corrector: corrector, Dispatcher: e.dispatcher, Lead: leads, Logger: log,
+	})
+	return e, err
+}
+
+// run runs all of it until the context ends, or one of them does.
+func (e *enforcement) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, part := range []func(context.Context) error{
+		e.git.Run, e.elector.run, e.loop.Run, e.dispatcher.Run, e.sources.Run, e.policies.Run, e.follow,
+	} {
+		wg.Go(func() {
+			if err := part(ctx); ctx.Err() == nil {
+				cancel(fmt.Errorf("%w: %w", errEnded, err))
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// follow lets members be asked for what the active policies read.
+func (e *enforcement) follow(ctx context.Context) error {
+	for {
+		set, replaced := e.sources.Policies()
+		e.manager.Want(kindsOf(set))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-replaced:
+		}
+	}
+}
+
+func kindsOf(set *policy.Set) []policy.Kind {
+	refs, _ := set.Kinds()
+	kinds := make([]policy.Kind, 0, len(refs))
+	for _, k := range refs {
+		kinds = append(kinds, k.Kind)
+	}
+	return kinds
+}
+
+// baseSources are the policies that no PolicySource brings.
+func (c *Config) baseSources() ([]policy.Source, error) {
+	var base []policy.Source
+	if c.Policies.Library {
+		s, err := policy.ReadSource("federator", policies.FS)
+		if err != nil {
+			return nil, fmt.Errorf("policies.library: %w", err)
+		}
+		base = append(base, s)
+	}
+	if len(c.Policies.Dirs) > 0 {
+		more, err := readSources(c.Policies.Dirs)
+		if err != nil {
+			return nil, fmt.Errorf("policies.dirs: %w", err)
+		}
+		base = append(base, more...)
+	}
+	return base, nil
+}
+
+// writers give corrections access to members.
+type writers struct{ manager *clusterinformers.Manager }
+
+// Client implements remediate.Clients.
+func (w writers) Client(member string, kind policy.Kind, apiVersion string) (*remediate.Client, error) {
+	client, resource, namespaced, err := w.manager.Writer(member, kind, apiVersion)
+	if err != nil {
+		return nil, err
+	}
+	return &remediate.Client{REST: client, Resource: resource, Namespaced: namespaced}, nil
+}
