@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -227,8 +228,9 @@ func (e *takenError) Error() string {
 // because notes why a FleetPolicy is not applied: the first reason is told.
 func (a *applied) because(m manifest, err error) {
 	reason := "Failed"
-	switch _, taken := err.(*takenError); {
-	case taken:
+	var taken *takenError
+	switch {
+	case errors.As(err, &taken):
 		reason = "NameTaken"
 	case contended(err):
 		reason = "Contended"

@@ -2,7 +2,6 @@ package remediate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -58,7 +57,7 @@ func Rollback(a *Action, now Target, force bool) (*Intent, error) {
 	i.Message, i.RollbackOf, i.DryRun, i.Force = "takes back "+a.Name, a.Name, false, force
 	i.APIVersion, i.UID, i.ResourceVersion = a.APIVersion, now.UID, now.ResourceVersion
 	i.Remedy = policy.Remedy{Action: a.InverseVerb, Target: a.Remedy.Target}
-	switch body := json.RawMessage(a.Inverse); a.InverseVerb {
+	switch body := a.Inverse; a.InverseVerb {
 	case "apply":
 		i.Remedy.Object = body
 	case "patch":
