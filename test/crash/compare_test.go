@@ -12,13 +12,13 @@ import (
 // write is a write that has changed an object of the member.
 type write struct{ verb, target, action, version string }
 
-// writes are those that processes have done, by the audit log. Those of the test itself
-// name other managers, or none.
-func writes(events []kube.AuditEvent) []write {
-	var done []write
+// writes are those that processes have done, by the audit log, and the targets of those
+// that were answered by an error. Those of the test itself name other managers, or none.
+func writes(events []kube.AuditEvent) (done []write, failed map[string]bool) {
+	failed = map[string]bool{}
 	versions := map[string]bool{}
 	for _, e := range events {
-		if e.ObjectRef.Resource != "configmaps" || e.ObjectRef.Namespace != namespace || e.ResponseStatus.Code >= 300 || strings.Contains(e.RequestURI, "dryRun=") {
+		if e.ObjectRef.Resource != "configmaps" || e.ObjectRef.Namespace != namespace || strings.Contains(e.RequestURI, "dryRun=") {
 			continue
 		}
 		var asked struct {
@@ -41,15 +41,61 @@ func writes(events []kube.AuditEvent) []write {
 			w.action, w.version = "", ""
 		case !strings.Contains(e.RequestURI, "fieldManager=federator"):
 			continue
+		case e.ResponseStatus.Code >= 300:
 		case versions[w.version]:
 			continue // it has changed nothing
 		default:
 			versions[w.version] = true
 			w.target = answer.Metadata.Name
 		}
+		if e.ResponseStatus.Code >= 300 {
+			if w.target == "" {
+				var object struct {
+					Metadata struct {
+						Name string `json:"name"`
+					} `json:"metadata"`
+				}
+				_ = json.Unmarshal(e.RequestObject, &object)
+				w.target = object.Metadata.Name
+			}
+			failed[w.target] = true
+			continue
+		}
 		done = append(done, w)
 	}
-	return done
+	return done, failed
+}
+
+// audited are the writes of the audit log, and those that the witness has seen done
+// though they were answered by an error.
+func (r *run) audited() ([]write, error) {
+	r.Helper()
+	events, err := r.member.Audit()
+	if err != nil {
+		return nil, err
+	}
+	done, failed := writes(events)
+	times := map[string]int{}
+	for _, w := range done {
+		times[w.target]++
+	}
+	for target, versions := range r.witness.changes(r.T) {
+		for _, v := range versions[min(times[target], len(versions)):] {
+			if !failed[target] {
+				return nil, fmt.Errorf("%s has changed, and nobody has asked for it: %+v", target, v)
+			}
+			w := write{verb: "unanswered", target: target, action: v.action, version: v.resourceVersion}
+			if v.deleted {
+				w = write{verb: "delete", target: target}
+			}
+			r.unanswered++
+			done = append(done, w)
+		}
+		if times[target] > len(versions) {
+			return nil, fmt.Errorf("%s has %d writes, and was changed %d times", target, times[target], len(versions))
+		}
+	}
+	return done, nil
 }
 
 // compare holds the Actions against the audit log.
@@ -61,14 +107,12 @@ func (r *run) compare() {
 	}
 	var done []write
 	r.until("the audit log is complete", func() error {
-		events, err := r.member.Audit()
-		if err != nil {
-			return err
+		r.unanswered = 0
+		var err error
+		if done, err = r.audited(); err == nil && len(done) < r.violations {
+			err = fmt.Errorf("%d writes, want %d", len(done), r.violations)
 		}
-		if done = writes(events); len(done) < r.violations {
-			return fmt.Errorf("%d writes, want %d", len(done), r.violations)
-		}
-		return nil
+		return err
 	})
 	succeeded := map[string]*v1alpha1.Action{} // by target
 	for n := range actions {
@@ -104,5 +148,6 @@ func (r *run) compare() {
 	if len(done) != r.violations || len(actions) != r.violations {
 		r.Errorf("%d violations, %d writes, %d actions", r.violations, len(done), len(actions))
 	}
-	r.Logf("%d corrections, %d writes, %d actions: %d duplicate, %d lost", r.violations, len(done), len(actions), duplicate, lost)
+	r.Logf("%d corrections, %d writes (%d answered by an error), %d actions: %d duplicate, %d lost",
+		r.violations, len(done), r.unanswered, len(actions), duplicate, lost)
 }

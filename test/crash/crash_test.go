@@ -38,10 +38,9 @@ func TestCrash(t *testing.T) {
 	r := newRun(t, seed)
 	started := time.Now()
 	for n := range kills {
-		r.violate(corrections * n / (kills + failovers + 1))
-		r.kill()
+		r.kill(corrections * (n + 1) / (kills + failovers + 1))
 	}
-	r.failovers(failovers, func(n int) { r.violate(corrections * (kills + n) / (kills + failovers + 1)) })
+	r.failovers(failovers, func(n int) int { return corrections * (kills + n + 1) / (kills + failovers + 1) })
 	took := time.Since(started)
 	r.violate(corrections)
 	r.finish()
@@ -72,8 +71,10 @@ type run struct {
 	member     *kube.ControlPlane
 	random     *rand.Rand
 	violations int // made so far
+	witness    *witness
 	alive      []*life
 
+	unanswered    int // writes that were done and answered by an error
 	open, written int // actions that killed processes have left, counted at each kill
 }
 
@@ -104,6 +105,7 @@ func newRun(t *testing.T, seed uint64) *run {
 			t.Fatal(err)
 		}
 	}
+	r.witness = newWitness(t, r.member)
 	t.Cleanup(func() {
 		for _, p := range r.alive {
 			if p.kill(); t.Failed() {
@@ -242,17 +244,37 @@ func (r *run) wait(p *life, most time.Duration) {
 	}
 }
 
-// kill starts a process and kills it: mostly while it corrects, sometimes before.
-func (r *run) kill() {
+// kill starts a process and kills it, when there have been so many violations.
+func (r *run) kill(sum int) {
 	r.Helper()
+	before := r.violations + r.random.IntN(max(sum-r.violations, 0)+1)
+	r.violate(before) // the others come while it leads
 	p := r.start()
 	if r.random.IntN(8) == 0 {
 		r.wait(p, time.Duration(r.random.IntN(1500))*time.Millisecond)
+		r.violate(sum)
 	} else {
 		r.leads(p)
-		r.pause(time.Duration(r.random.IntN(300)) * time.Millisecond)
+		r.strike(sum)
 	}
 	r.bury(p)
+}
+
+// strike returns when whoever leads is to be killed: after a while, or right after it
+// has written.
+func (r *run) strike(sum int) {
+	r.Helper()
+	written := r.witness.next()
+	r.violate(sum)
+	if r.random.IntN(2) == 0 {
+		r.pause(time.Duration(r.random.IntN(1000)) * time.Millisecond)
+		return
+	}
+	select {
+	case <-written:
+		r.pause(time.Duration(r.random.IntN(40)) * time.Millisecond)
+	case <-time.After(2 * time.Second): // there may be nothing left to write
+	}
 }
 
 func (r *run) leads(p *life) {
@@ -276,7 +298,7 @@ func (r *run) pause(d time.Duration) {
 }
 
 // failovers kills whoever leads while another process stands by.
-func (r *run) failovers(times int, violate func(int)) {
+func (r *run) failovers(times int, sum func(int) int) {
 	r.Helper()
 	if times == 0 {
 		return
@@ -285,8 +307,7 @@ func (r *run) failovers(times int, violate func(int)) {
 	r.leads(leader)
 	for n := range times {
 		next := r.start()
-		violate(n)
-		r.pause(time.Duration(r.random.IntN(300)) * time.Millisecond)
+		r.strike(sum(n))
 		r.bury(leader)
 		r.leads(next)
 		leader = next
