@@ -42,6 +42,7 @@ type Action struct {
 	Written        string // resourceVersion that the write gave
 	Started, Ended time.Time
 
+	tried    bool   // nothing was written, whatever comes of the target
 	recorded string // version of the record, where the journal keeps versions
 }
 

@@ -71,9 +71,9 @@ func (x *executor) do(ctx context.Context, i *Intent) (*Action, error) {
 	case a.Phase == NoOp || a.Phase == IsGuarded:
 		return a, nil
 	case a.Phase.Final():
-		return x.report(ctx, a, before != nil)
+		return x.report(ctx, a)
 	case i.DryRun:
-		return x.report(ctx, x.end(a, DryRun, ""), true)
+		return x.report(ctx, x.end(a, DryRun, ""))
 	}
 	return x.begin(ctx, a, before)
 }
@@ -113,9 +113,11 @@ func (x *executor) begin(ctx context.Context, a *Action, before *seen) (*Action,
 	return x.end(a, Failed, fmt.Sprintf("the target was corrected %d times and is again as it was", mostAgain)), nil
 }
 
-// report records an action that has ended without a write. unmoved says that its
-// target has been seen, and is as it was judged.
-func (x *executor) report(ctx context.Context, a *Action, unmoved bool) (*Action, error) {
+// report records an action that has been tried and not written. There is one record of
+// the correction for all versions of its target: what cannot be written stays so while
+// others change the target.
+func (x *executor) report(ctx context.Context, a *Action) (*Action, error) {
+	a.Name, a.tried = a.triedName(), true
 	err := x.journal.Create(ctx, a)
 	switch {
 	case err == nil:
@@ -130,12 +132,8 @@ func (x *executor) report(ctx context.Context, a *Action, unmoved bool) (*Action
 	if err != nil {
 		return a, fmt.Errorf("read the record: %w", err)
 	}
-	if known.Phase == a.Phase && known.Message == a.Message || !mayFollow(known.Phase, a.Phase) {
+	if known.Phase == a.Phase && known.Message == a.Message {
 		return a, nil
-	}
-	if known.Phase == Writing && !unmoved {
-		x.leave(known)
-		return known, fmt.Errorf("%w: %s", errUnknown, a.Message)
 	}
 	known.Phase, known.Message, known.Manager, known.Attempts, known.Ended = a.Phase, a.Message, a.Manager, a.Attempts, a.Ended
 	return known, x.record(ctx, known)
@@ -259,6 +257,7 @@ func (x *executor) write(ctx context.Context, a *Action, before *seen) (*Action,
 	x.forget(a.Name)
 	resumed := before == nil // somebody may have sent a request before
 	unsure := false          // a request may have been done though it failed
+	shown := false           // the target says what came of it
 	err := x.retry(ctx, a, func(c *Client) error {
 		if before == nil {
 			object, unmoved, err := x.target(ctx, c, a)
@@ -266,6 +265,7 @@ func (x *executor) write(ctx context.Context, a *Action, before *seen) (*Action,
 				return err
 			}
 			if x.landed(a, object, unmoved); a.Phase.Final() {
+				shown = true
 				if a.Remedy.Action == "delete" && a.Phase == Succeeded && !resumed && !unsure {
 					x.end(a, Superseded, "somebody else has deleted the target")
 				}
@@ -290,7 +290,7 @@ func (x *executor) write(ctx context.Context, a *Action, before *seen) (*Action,
 		x.end(a, Succeeded, "")
 		return nil
 	})
-	if err == nil && unsure && (a.Phase == Failed || a.Phase == Contended) {
+	if err == nil && !shown && a.Phase != Succeeded && (unsure || resumed && a.Phase == Superseded) {
 		err = fmt.Errorf("%w: %s", errUnknown, a.Message)
 		a.Phase, a.Manager, a.Ended = Writing, "", time.Time{}
 		a.Message = clip(err.Error(), mostMessage)

@@ -181,7 +181,7 @@ func TestWhatComesOfACorrection(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := *s
 			s.T = t
-			c.run(&s, fmt.Sprintf("target-%d", n))
+			c.run(&s, fmt.Sprintf("%s-%d", s.ns, n))
 		})
 	}
 }

@@ -39,10 +39,16 @@ type Intent struct {
 
 // name is the name of the intent's Action. The same correction of the same version
 // of the same target has the same name, in every process: it is never done twice.
-func (i *Intent) name() string {
+func (i *Intent) name() string { return i.nameAt(i.ResourceVersion) }
+
+// triedName is the name of the Action that says that the intent cannot be written, or
+// may not be. It is one for all versions of its target.
+func (i *Intent) triedName() string { return i.nameAt("any") }
+
+func (i *Intent) nameAt(version string) string {
 	h := sha256.New()
 	for _, part := range []string{
-		i.Binding, i.Remedy.Target.String(), i.UID, i.ResourceVersion, i.Remedy.Action, string(i.Remedy.Object), string(i.Remedy.Patch), i.Remedy.Propagation,
+		i.Binding, i.Remedy.Target.String(), i.UID, version, i.Remedy.Action, string(i.Remedy.Object), string(i.Remedy.Patch), i.Remedy.Propagation,
 		fmt.Sprint(i.DryRun, i.Force), i.ActAs, i.RollbackOf,
 	} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)

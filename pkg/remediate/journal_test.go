@@ -107,6 +107,7 @@ func (r scribe) action(n int) *Action {
 		phases = []Phase{DryRun, NoOp, Superseded, Contended, IsGuarded, Failed}
 	}
 	a.Phase = phases[r.IntN(len(phases))]
+	a.tried = a.DryRun || a.Phase == Failed && r.IntN(2) == 0
 	switch a.Phase {
 	case Contended:
 		a.Manager = r.pick("kubectl", "helm, argo")

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ var shared struct {
 	hub, member *http.Client // around the proxies
 	objects     dynamic.Interface
 	err         error
+	sites       atomic.Int64
 }
 
 func TestMain(m *testing.M) {
@@ -232,6 +234,7 @@ func newSite(t *testing.T) *site {
 	if len(name) > 50 {
 		name = name[:40] + "-" + sha([]byte(name))[:8]
 	}
+	name = fmt.Sprintf("%s-%d", name, shared.sites.Add(1)) // with -count too
 	s := &site{T: t, ns: name, binding: name}
 	s.create("Namespace", fmt.Sprintf(`{"metadata":{"name":%q}}`, name))
 	s.start()

@@ -22,6 +22,8 @@ import (
 const (
 	BindingLabel = "federator.dev/binding"
 	MemberLabel  = "federator.dev/member"
+	// TriedLabel is of Actions that have been tried, and never written.
+	TriedLabel = "federator.dev/tried"
 )
 
 // Bounds of what is recorded, as the CRD has them.
@@ -79,6 +81,9 @@ func toHub(a *Action) (*v1alpha1.Action, error) {
 			Force: a.Force, ActAs: a.ActAs, BeforeHash: v1alpha1.Digest(a.Before), AfterHash: v1alpha1.Digest(a.After),
 			Reason: cut(a.Reason, mostMessage), RollbackOf: a.RollbackOf,
 		},
+	}
+	if a.tried {
+		out.Labels[TriedLabel] = "true"
 	}
 	if a.DryRun {
 		out.Spec.Mode = v1alpha1.ActionMode(v1alpha1.DryRun)
@@ -185,7 +190,7 @@ func fromHub(in *v1alpha1.Action) *Action {
 	s, target := &in.Spec, in.Spec.Target
 	ref := policy.Ref{Member: target.Member, Kind: policy.Kind(target.Kind), Namespace: target.Namespace, Name: target.Name}
 	a := &Action{
-		Name: in.Name, recorded: in.ResourceVersion,
+		Name: in.Name, recorded: in.ResourceVersion, tried: in.Labels[TriedLabel] != "",
 		Intent: Intent{
 			Binding: s.Binding, Package: s.Package, Message: s.Violation,
 			Source: s.Origin.Source, Commit: string(s.Origin.Commit), Path: s.Origin.Path,

@@ -15,11 +15,11 @@ import (
 // length.
 func TestWhatTheMemberRefusesFailsAtOnce(t *testing.T) {
 	s := newSite(t)
-	s.create("ValidatingAdmissionPolicy.admissionregistration.k8s.io", `{"metadata":{"name":"refuse"},"spec":{
+	s.create("ValidatingAdmissionPolicy.admissionregistration.k8s.io", `{"metadata":{"name":"`+s.ns+`"},"spec":{
 		"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["UPDATE"],"resources":["configmaps"]}]},
 		"matchConditions":[{"name":"marked","expression":"has(object.metadata.labels) && 'refuse' in object.metadata.labels"}],
 		"validations":[{"expression":"!('bad' in object.data)","message":"no `+strings.Repeat("never ", 500)+`"}]}}`)
-	s.create("ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io", `{"metadata":{"name":"refuse"},"spec":{"policyName":"refuse","validationActions":["Deny"]}}`)
+	s.create("ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io", `{"metadata":{"name":"`+s.ns+`"},"spec":{"policyName":"`+s.ns+`","validationActions":["Deny"]}}`)
 	object := s.create("ConfigMap", `{"metadata":{"name":"one","labels":{"refuse":"yes"}},"data":{"a":"1"}}`)
 	if err := until(func() error { // it takes effect a moment later
 		i := s.judged(object, patch(`{"data":{"bad":"1"}}`))

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -124,4 +127,92 @@ func TestARecordThatIsGoneKeepsNothingFromEnding(t *testing.T) {
 		t.Errorf("settled %v: what was written counts", fmt.Sprint(s.settledByExec))
 	}
 	s.expectAudit(i, writes)
+}
+
+// TestWhatCannotBeWrittenIsRecordedOnce: while others change the target, and what is in
+// the way changes too.
+func TestWhatCannotBeWrittenIsRecordedOnce(t *testing.T) {
+	s := newSite(t)
+	object := s.create("ConfigMap", fmt.Sprintf(oneMap, "one"))
+	contended := apply(`{"apiVersion":"v1","data":{"a":"3"}}`)
+	for name, c := range map[string]struct {
+		intent func(*unstructured.Unstructured) *Intent
+		phase  Phase
+	}{
+		"dry run": {func(o *unstructured.Unstructured) *Intent {
+			i := s.judged(o, patch(`{"data":{"a":"3"}}`))
+			i.DryRun = true
+			return i
+		}, DryRun},
+		"contended": {func(o *unstructured.Unstructured) *Intent { return s.judged(o, contended) }, Contended},
+		"failed":    {func(o *unstructured.Unstructured) *Intent { return s.judged(o, patch(`{"dota":{}}`)) }, Failed},
+	} {
+		var first *Action
+		for n := range 3 {
+			a := s.do(c.intent(object))
+			if a.Phase != c.phase || first != nil && a.Name != first.Name {
+				t.Errorf("%s: %s %s by %s, first by %s", name, a.Phase, a.Message, a.Name, first.Name)
+			}
+			if first == nil {
+				first = a
+			}
+			object = s.merge("ConfigMap", "one", fmt.Sprintf(`{"data":{"other":"%s %d"}}`, name, n))
+		}
+		if known := s.recorded(first.Name); known == nil || known.Phase != c.phase || !known.tried {
+			t.Errorf("%s: recorded %+v", name, known)
+		}
+	}
+
+	// Another manager is in the way, then it is not.
+	first := s.do(s.judged(object, contended))
+	if _, err := s.objects("ConfigMap").Patch(t.Context(), "one", "application/merge-patch+json", []byte(`{"data":{"a":"7"}}`),
+		metav1.PatchOptions{FieldManager: "anybody"}); err != nil {
+		t.Fatal(err)
+	}
+	object, err := s.objects("ConfigMap").Get(t.Context(), "one", getOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := s.do(s.judged(object, contended)); a.Name != first.Name || a.Phase != Contended || a.Manager != "anybody" || s.recorded(a.Name).Manager != "anybody" {
+		t.Errorf("%s by %s", a.Phase, a.Manager)
+	}
+	i := s.judged(object, contended)
+	i.Force = true
+	if a := s.do(i); a.Phase != Succeeded || a.Name == first.Name || s.recorded(a.Name).tried {
+		t.Errorf("%s %s", a.Phase, a.Message)
+	}
+}
+
+// TestAProcessThatEndsWhileItReports: what was only tried is never said to be written,
+// not even where the target is gone.
+func TestAProcessThatEndsWhileItReports(t *testing.T) {
+	s := newSite(t)
+	for step := 1; ; step++ {
+		name := fmt.Sprintf("target-%d", step)
+		i := s.judged(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), policy.Remedy{Action: "delete"})
+		i.DryRun = true
+		died := s.dieAt(step)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = s.exec.do(t.Context(), i)
+		}()
+		<-ended
+		s.hub, s.member = wire{}, wire{}
+		s.start()
+		s.remove("ConfigMap", name)
+		if known := s.recorded(i.triedName()); known != nil && !known.Phase.Final() {
+			s.exec.leave(known) // as whoever takes over does
+			s.exec.settleLeft(t.Context())
+		}
+		if known := s.recorded(i.triedName()); known != nil && known.Phase != Failed && known.Phase != DryRun {
+			t.Errorf("step %d: recorded %+v", step, known)
+		}
+		if !died() {
+			if step < 8 {
+				t.Errorf("it took %d steps only", step)
+			}
+			return
+		}
+	}
 }

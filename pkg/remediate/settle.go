@@ -127,6 +127,10 @@ func (x *executor) settle(ctx context.Context, a *Action, last bool) error {
 }
 
 func (x *executor) look(ctx context.Context, a *Action, last bool) error {
+	if a.tried {
+		x.end(a, Failed, "the process that has tried it ended before it could say what came of it; nothing was written")
+		return nil
+	}
 	c, err := x.clients.Client(a.Remedy.Target.Member, a.Remedy.Target.Kind, a.APIVersion)
 	if err != nil {
 		return err
