@@ -33,6 +33,8 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"policy-reviews":  policyReviews,
 	"policy-full":     policyFull,
 	"policy-delta":    policyDelta,
+	"policy-flat":     policyFlat,
+	"policy-hostile":  policyHostile,
 }
 
 // runChild measures in this process and prints the figures.

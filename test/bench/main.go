@@ -61,6 +61,8 @@ var benchmarks = []benchmark{
 	{"policy/reviews_per_core,policy/gain", reviews},
 	{"policy/full_reevaluation,policy/bytes", fullEvaluation},
 	{"policy/delta_p99", deltaLatency},
+	{"policy/flat_cost,policy/flat_evaluations", flatCost},
+	{"policy/hostile", hostileNeighbours},
 }
 
 // bench is what the benchmarks share.

@@ -157,7 +157,7 @@ func policyDelta(ctx context.Context, corpus string, objects int) (figures, erro
 			others = append(others, k.Kind)
 		}
 	}
-	s, err := newAppSet(ctx, corpus, objects, others)
+	s, err := newAppSet(ctx, corpus, objects, mixed, others)
 	if err != nil {
 		return nil, err
 	}

@@ -38,9 +38,12 @@ const (
 
 var appVersions = map[aggregate.Kind]string{pod: "v1", deployment: "apps/v1", ingress: "networking.k8s.io/v1"}
 
-// newAppSet fills an index with so many objects, of which most are Pods. Kinds that
+// mixed is what most fleets hold, in percent.
+var mixed = map[aggregate.Kind]int{pod: 80, deployment: 17, ingress: 3}
+
+// newAppSet fills an index with so many objects, by kind in percent. Kinds that
 // policies read beside them are there, and empty.
-func newAppSet(ctx context.Context, corpus string, objects int, others []aggregate.Kind) (*appSet, error) {
+func newAppSet(ctx context.Context, corpus string, objects int, shares map[aggregate.Kind]int, others []aggregate.Kind) (*appSet, error) {
 	x, err := aggregate.New(aggregate.Options{Epoch: 1, LogBytes: 8 << 20}) // which a run of seconds fills
 	if err != nil {
 		return nil, err
@@ -48,7 +51,10 @@ func newAppSet(ctx context.Context, corpus string, objects int, others []aggrega
 	each := max(objects/appMembers, 20)
 	s := &appSet{
 		index: x, scopes: map[aggregate.Kind][]*aggregate.Scope{}, bodies: map[aggregate.Kind][]template{},
-		counts: map[aggregate.Kind]int{pod: each * 8 / 10, deployment: each * 17 / 100, ingress: each * 3 / 100},
+		counts: map[aggregate.Kind]int{},
+	}
+	for kind, share := range shares {
+		s.counts[kind] = each * share / 100
 	}
 	c := siblings.Open(corpus)
 	pods, err := c.Pods(1000, 100, 1)
@@ -119,17 +125,12 @@ func (s *appSet) open(m int, kind aggregate.Kind, version string, n int) error {
 
 // item is an object at a version, which says its variant: of the status or the rest.
 func (s *appSet) item(kind aggregate.Kind, m, i, version int, status bool) aggregate.Item {
-	name := fmt.Sprintf("app-%02d-%06d", m, i)
-	if kind == deployment {
-		name = fmt.Sprintf("app-%02d-%06d", m/namesakes, i)
-	}
 	rec := aggregate.Record{
-		Namespace: fmt.Sprintf("team-%d", i%50), Name: name,
+		Namespace: namespaceOf(i), Name: nameOf(kind, m, i),
 		UID: fmt.Sprintf("%s-%d-%d", kind, m, i), ResourceVersion: strconv.Itoa(version + 1),
 	}
 	if kind == ingress {
-		host := (m*s.counts[ingress]+i)/hostSharers + version/20%2
-		rec.Body = fmt.Appendf(nil, `{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"name":%q,"namespace":%q},"spec":{"rules":[{"host":"h%d.example.org","http":{"paths":[{"backend":{"service":{"name":"web","port":{"number":80}}},"path":"/","pathType":"Prefix"}]}}],"tls":[{"hosts":["h%[3]d.example.org"]}]}}`, rec.Name, rec.Namespace, host)
+		rec.Body = ingressBody(rec.Namespace, rec.Name, s.host(m, i)+version/20%2)
 	} else {
 		t := s.bodies[kind][i%len(s.bodies[kind])]
 		rec.Labels, rec.Body = t.labels, t.variants[version/2%variants]
@@ -138,6 +139,22 @@ func (s *appSet) item(kind aggregate.Kind, m, i, version int, status bool) aggre
 		}
 	}
 	return s.scopes[kind][m].Item(&rec)
+}
+
+func namespaceOf(i int) string { return fmt.Sprintf("team-%d", i%50) }
+
+func nameOf(kind aggregate.Kind, m, i int) string {
+	if kind == deployment {
+		m /= namesakes
+	}
+	return fmt.Sprintf("app-%02d-%06d", m, i)
+}
+
+// host is the one that an Ingress serves first: hostSharers in a row have the same.
+func (s *appSet) host(m, i int) int { return (m*s.counts[ingress] + i) / hostSharers }
+
+func ingressBody(namespace, name string, host int) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"name":%q,"namespace":%q},"spec":{"rules":[{"host":"h%d.example.org","http":{"paths":[{"backend":{"service":{"name":"web","port":{"number":80}}},"path":"/","pathType":"Prefix"}]}}],"tls":[{"hosts":["h%[3]d.example.org"]}]}}`, name, namespace, host)
 }
 
 func newTemplate(raw []byte, kind aggregate.Kind) (template, error) {
