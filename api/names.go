@@ -42,6 +42,21 @@ const (
 	// full hash is the value, to delete more FleetPolicies than spec.maxPrune.
 	PruneKey = GroupName + "/allow-prune"
 
+	// RollbackKey is the label on an Action that asks whoever acts to take it back:
+	// RollbackValue, or RollbackForce to do so where the target has changed since. It
+	// is a label, so that requests can be watched without all other Actions. It is
+	// removed with the answer.
+	RollbackKey = GroupName + "/rollback"
+
+	// RollbackReasonKey is the annotation on an Action that says why it is to be
+	// taken back.
+	RollbackReasonKey = GroupName + "/rollback-reason"
+
+	// RollbackOutcomeKey is the annotation on an Action with what came of the last
+	// request to take it back: "Succeeded" and the name of the Action that did, or
+	// another word and why not.
+	RollbackOutcomeKey = GroupName + "/rollback-outcome"
+
 	// PolicyKey is the label on an Action with the name of its FleetPolicy.
 	PolicyKey = GroupName + "/policy"
 
@@ -54,4 +69,7 @@ const (
 const (
 	RedactedValue = "true"
 	ProtectValue  = "true"
+
+	RollbackValue = "true"
+	RollbackForce = "force"
 )

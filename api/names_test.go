@@ -19,6 +19,7 @@ func TestKeysAreValidAndDistinct(t *testing.T) {
 	for _, key := range []string{
 		api.MemberKey, api.ResourceVersionKey, api.RedactedKey, api.ActionKey, api.ProtectKey,
 		api.AcknowledgeKey, api.SyncKey, api.PruneKey, api.PolicyKey, api.SourceKey,
+		api.RollbackKey, api.RollbackReasonKey, api.RollbackOutcomeKey,
 	} {
 		group, name, ok := strings.Cut(key, "/")
 		if !ok || group != api.GroupName || !qualifiedName.MatchString(name) {

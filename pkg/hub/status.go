@@ -72,7 +72,7 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Syncing", "not all that it reads has been listed yet"
 	}
 	setCondition(s, fp, ready)
-	setCondition(s, fp, enforcing(fp, standing, actions, acting, ready.Status == metav1.ConditionTrue))
+	setCondition(s, fp, enforcing(fp, standing, actions, acting, ready.Status == metav1.ConditionTrue, f.opts.Dispatcher.Stopped()))
 	if !bound || bad {
 		return s
 	}
@@ -98,7 +98,7 @@ func setCondition(s *v1alpha1.FleetPolicyStatus, fp *v1alpha1.FleetPolicy, c met
 }
 
 // enforcing says whether a FleetPolicy writes now, and if not, why.
-func enforcing(fp *v1alpha1.FleetPolicy, standing enforce.Standing, actions remediate.Status, acting, ready bool) metav1.Condition {
+func enforcing(fp *v1alpha1.FleetPolicy, standing enforce.Standing, actions remediate.Status, acting, ready bool, stopped string) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.Enforcing, Status: metav1.ConditionFalse}
 	no := func(reason, message string) metav1.Condition {
 		c.Reason, c.Message = reason, message
@@ -111,6 +111,8 @@ func enforcing(fp *v1alpha1.FleetPolicy, standing enforce.Standing, actions reme
 		return no("Observing", "violations are reported")
 	case standing.Mode == policy.Observe:
 		return no("Held", cmp.Or(standing.Why, "nothing may come of violations"))
+	case stopped != "":
+		return no("Stopped", "all actions are stopped: "+stopped)
 	case actions.Halted != nil:
 		return no("Halted", fmt.Sprintf("%s: acknowledge %s", actions.Halted.Message, actions.Halted.ID))
 	case fp.Spec.Suspend:
