@@ -122,12 +122,10 @@ func (w *flatWriter) change(round int) (depend int, err error) {
 		depend = w.d.names[namespaceOf(w.i)+"/"+nameOf(kind, w.m, w.i)]
 	} else {
 		home := w.s.host(w.m, w.i)
-		from, to := home, w.host
-		if back {
-			from, to = w.host, home
-		} else {
-			to = (home + 1 + w.random.IntN(len(w.d.hosts)-2)) % (len(w.d.hosts) - 1)
-			w.host = to
+		from, to := w.host, home
+		if !back {
+			w.host = (home + 1 + w.random.IntN(len(w.d.hosts)-2)) % (len(w.d.hosts) - 1)
+			from, to = home, w.host
 		}
 		depend = w.d.hosts[from] + w.d.hosts[to]
 		w.d.hosts[from]--
