@@ -11,7 +11,8 @@
 //  1. The target is read. One that has moved since it was judged is Superseded, one
 //     that is never written is Protected.
 //  2. A server-side dry run. Nothing to change ends as NoOp, fields of others as
-//     Contended.
+//     Contended, what is refused as Failed. What is tried and never written has one
+//     Action for all versions of its target.
 //  3. The [Action] is recorded in the [Journal], with its inverse. Its name is a
 //     function of the correction and of the version of the target: whoever records
 //     it twice finds it there.

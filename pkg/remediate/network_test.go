@@ -146,6 +146,7 @@ func TestWhatNobodyAnswersIsNotSaidToHaveFailed(t *testing.T) {
 
 // TestWhatNeverArrivedIsWrittenLater: the request was lost on its way.
 func TestWhatNeverArrivedIsWrittenLater(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	for n, v := range verbs {
 		t.Run(v.name, func(t *testing.T) {
@@ -197,6 +198,7 @@ func TestTheHubsAnswersMayBeLost(t *testing.T) {
 
 // TestWithoutTheHubNothingIsWritten: a correction that cannot be recorded is not done.
 func TestWithoutTheHubNothingIsWritten(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	i, writes := s.judgedVerb(2, "one")
 	s.hub.before = func(*http.Request) error { return errLost }
@@ -240,7 +242,7 @@ func TestABadNetworkWritesNothingTwice(t *testing.T) {
 	defer through.CloseIdleConnections()
 	s.exec.clients = access{cfg, through}
 
-	const targets, workers = 30, 3
+	const targets, workers = 24, 6
 	queue := make(chan int, targets)
 	intents, writes := make([]*Intent, targets), make([][]string, targets)
 	for n := range targets {

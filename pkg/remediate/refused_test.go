@@ -47,6 +47,7 @@ func TestWhatTheMemberRefusesFailsAtOnce(t *testing.T) {
 // TestWhatCanPassIsTriedAgain: the member's webhook cannot be reached, which is no word
 // on the correction.
 func TestWhatCanPassIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.create("ValidatingWebhookConfiguration.admissionregistration.k8s.io", `{"metadata":{"name":"away"},"webhooks":[{"name":"away.example.com",
 		"clientConfig":{"url":"https://127.0.0.1:1/"},"sideEffects":"None","admissionReviewVersions":["v1"],"timeoutSeconds":1,
