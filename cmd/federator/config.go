@@ -97,6 +97,8 @@ const (
 	defaultServe = ":8080"
 	defaultAdmin = "127.0.0.1:8081"
 	defaultHub   = "hub/local"
+
+	defaultNamespace = "federator"
 )
 
 // defaultConfig returns the configuration of somebody who wrote none.
@@ -114,7 +116,7 @@ func defaultConfig() Config {
 				"Event": {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid"},
 			},
 		},
-		Policies: PoliciesConfig{Namespace: "federator"},
+		Policies: PoliciesConfig{Namespace: defaultNamespace, ActionRetention: 7 * 24 * time.Hour, ActionsKept: 100},
 
 		Query:  defaultQueryConfig(),
 		Listen: ListenConfig{Serve: defaultServe, Admin: defaultAdmin},

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -21,9 +22,12 @@ type PoliciesConfig struct {
 	Bindings string   `yaml:"bindings" doc:"File of bindings. A policy without one is evaluated everywhere."`
 
 	Hub              bool     `yaml:"hub" doc:"FleetPolicies of the hub bind policies and say what may come of violations; PolicySources bring more policies from git."`
-	Namespace        string   `yaml:"namespace" doc:"Namespace of the hub with the Lease of the process that acts."`
+	Namespace        string   `yaml:"namespace" doc:"Namespace of the hub with the Lease of the process that acts, and the ConfigMap that stops all actions."`
 	SecretNamespaces []string `yaml:"secretNamespaces" doc:"Namespaces of the hub with the Secrets that PolicySources may name."`
 	AllowFile        bool     `yaml:"allowFile" doc:"PolicySources may name repositories of this machine, as file:// URLs."`
+
+	ActionRetention time.Duration `yaml:"actionRetention" doc:"How long Actions are kept that have ended. What was written counts in limits for so long, too."`
+	ActionsKept     int           `yaml:"actionsKept" doc:"How many of the newest are kept anyhow."`
 }
 
 func (c *Config) checkPolicies(p *problems) {
@@ -38,6 +42,12 @@ func (c *Config) checkPolicies(p *problems) {
 	}
 	if c.Policies.Hub && c.Policies.Namespace == "" {
 		p.add("policies.namespace", "must not be empty")
+	}
+	if c.Policies.ActionRetention < time.Hour {
+		p.add("policies.actionRetention", "is %s, must be at least 1h", c.Policies.ActionRetention)
+	}
+	if c.Policies.ActionsKept < 0 {
+		p.add("policies.actionsKept", "is %d, must not be negative", c.Policies.ActionsKept)
 	}
 	if slices.Contains(c.Policies.Dirs, "") {
 		p.add("policies.dirs", "a directory must not be empty")

@@ -28,7 +28,10 @@ type enforcement struct {
 	policies   *hub.FleetPolicies
 	loop       *enforce.Loop
 	dispatcher *remediate.Dispatcher
+	stop       *hub.Stop
+	rollbacks  *hub.Rollbacks
 	elector    *elector
+	records    records
 	manager    *clusterinformers.Manager
 }
 
@@ -57,10 +60,11 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	journal, err := remediate.NewHubJournal(remediate.JournalOptions{Hub: client.CoreV1().RESTClient()})
+	journal, err := remediate.NewHubJournal(remediate.JournalOptions{Hub: client.CoreV1().RESTClient(), Window: cfg.Policies.ActionRetention})
 	if err != nil {
 		return nil, err
 	}
+	e.records = records{journal: journal, retention: cfg.Policies.ActionRetention, keep: cfg.Policies.ActionsKept, lead: leads, log: log}
 	poke := func() {
 		if e.policies != nil {
 			e.policies.Poke()
@@ -71,6 +75,12 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 		Changed: func(string) { poke() }, Logger: log,
 	})
 	if err != nil {
+		return nil, err
+	}
+	if e.stop, err = hub.NewStop(hub.StopOptions{Config: config, Namespace: cfg.Policies.Namespace, Dispatcher: e.dispatcher, Changed: poke, Logger: log}); err != nil {
+		return nil, err
+	}
+	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: config, Dispatcher: e.dispatcher, Stop: e.stop, Lead: leads, Logger: log}); err != nil {
 		return nil, err
 	}
 	corrector := enforce.NewCorrector(e.dispatcher, log)
@@ -98,7 +108,7 @@ func (e *enforcement) run(ctx context.Context) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	for _, part := range []func(context.Context) error{
-		e.git.Run, e.elector.run, e.loop.Run, e.dispatcher.Run, e.sources.Run, e.policies.Run, e.follow,
+		e.git.Run, e.elector.run, e.stop.Run, e.loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.sources.Run, e.policies.Run, e.records.run, e.follow,
 	} {
 		wg.Go(func() {
 			if err := part(ctx); ctx.Err() == nil {
