@@ -2,6 +2,7 @@ package remediate
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -21,12 +22,33 @@ func (d *Dispatcher) serve(ctx context.Context) error {
 
 // sweep settles what could not be settled at once.
 func (d *Dispatcher) sweep(ctx context.Context) {
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	watch.Go(func() { d.watchLead(ctx) })
 	for sleep(ctx, settleEvery) == nil {
 		d.mu.Lock()
 		open := d.open
 		d.mu.Unlock()
 		if open {
 			d.exec.settleLeft(ctx)
+		}
+	}
+}
+
+// watchLead wakes the plan when this process begins or ceases to lead. That may happen
+// while there is nothing to do, and another process may have acted in between.
+func (d *Dispatcher) watchLead(ctx context.Context) {
+	if d.opts.Lead == nil {
+		return
+	}
+	for sleep(ctx, time.Second) == nil {
+		leads := d.opts.Lead() == nil
+		d.mu.Lock()
+		open := d.open
+		d.open = open && leads
+		d.mu.Unlock()
+		if open != leads {
+			d.poke()
 		}
 	}
 }
