@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// takeOverTimeout is how long members may take to say what became of what was left.
+const takeOverTimeout = 2 * settleTimeout
+
 // serve takes over when this process has come to lead, and takes note when it does not
 // any more.
 func (d *Dispatcher) serve(ctx context.Context) error {
@@ -68,7 +71,9 @@ func (d *Dispatcher) takeOver(ctx context.Context) error {
 					d.settled(a)
 				}
 			}
-			d.exec.settleLeft(ctx)
+			soon, cancel := context.WithTimeout(ctx, takeOverTimeout)
+			d.exec.settleLeft(soon) // slow members do not keep others waiting
+			cancel()
 			d.mu.Lock()
 			for _, l := range d.exec.leftovers() { // each may have been written
 				d.ledger.note(l.action.Binding, l.action.Remedy.Target, time.Now())
