@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"federator.dev/federator/cmd/federator/rego"
+	"federator.dev/federator/cmd/federator/answers"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
@@ -80,11 +80,12 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loo
 
 // questions are those beside lists and watches.
 func questions(index *aggregate.Index, loop *enforce.Loop, resources func() ([]queryapi.Served, <-chan struct{})) map[string]queryapi.Question {
-	question := rego.Question{Index: index, Resources: resources}
-	if loop != nil {
-		question.State = loop.State
+	question := answers.Rego{Index: index, Resources: resources}
+	if loop == nil {
+		return map[string]queryapi.Question{"rego": question}
 	}
-	return map[string]queryapi.Question{"rego": question}
+	question.State = loop.State
+	return map[string]queryapi.Question{"rego": question, "violations": answers.Violations{Resources: resources, State: loop.State}}
 }
 
 // hubConfig returns the credentials for the hub, nil where there is none.

@@ -16,7 +16,7 @@ func newCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		newServeCommand(), newMembersCommand(), newQueryCommand(), newSnapshotCommand(), newVersionCommand(),
-		newKubeconfigCommand(), newCountCommand(), newTreeCommand(), newPolicyCommand(),
+		newKubeconfigCommand(), newCountCommand(), newTreeCommand(), newViolationsCommand(), newPolicyCommand(),
 	)
 	return root
 }

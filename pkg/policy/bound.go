@@ -90,7 +90,7 @@ type record struct {
 	found   *found
 }
 
-func lessRecord(a, b record) bool { return compareSubjects(a.subject, b.subject) < 0 }
+func lessRecord(a, b record) bool { return a.subject.Compare(b.subject) < 0 }
 
 // tally counts the verdicts of one member by class.
 type tally struct {

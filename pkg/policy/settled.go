@@ -12,6 +12,10 @@ func (s *State) Settled(binding string) bool {
 	if b == nil {
 		return false
 	}
+	kinds, anyKind := s.fed(b.pkg)
+	if anyKind || b.pkg.AnyKind {
+		kinds = s.gaps.kinds
+	}
 	settled := true
 	look := func(kind aggregate.Kind) {
 		for _, g := range s.gaps.of(kind) {
@@ -20,30 +24,11 @@ func (s *State) Settled(binding string) bool {
 			}
 		}
 	}
-	for _, kinds := range [][]KindRef{b.pkg.Kinds, b.pkg.Reads.ByName, b.pkg.Reads.Objects} {
-		for _, k := range kinds {
-			look(k.Kind)
-		}
+	for _, k := range kinds {
+		look(k)
 	}
-	for _, read := range b.pkg.Reads.Views {
-		for _, v := range s.views {
-			if v.pkg.Name != read.Package || v.def.Name != read.View {
-				continue
-			}
-			for _, k := range v.pkg.Kinds {
-				look(k.Kind)
-			}
-			if v.pkg.AnyKind {
-				for _, k := range s.gaps.kinds {
-					look(k)
-				}
-			}
-		}
-	}
-	if b.pkg.AnyKind {
-		for _, k := range s.gaps.kinds {
-			look(k)
-		}
+	for _, k := range b.pkg.Kinds {
+		look(k.Kind)
 	}
 	return settled
 }

@@ -27,11 +27,12 @@ func (s Subject) String() string {
 	return fmt.Sprintf("%q", s.Key)
 }
 
-func compareSubjects(a, b Subject) int {
+// Compare orders subjects by member, kind, namespace, name and key.
+func (s Subject) Compare(o Subject) int {
 	return cmp.Or(
-		cmp.Compare(a.Ref.Member, b.Ref.Member), cmp.Compare(a.Ref.Kind, b.Ref.Kind),
-		cmp.Compare(a.Ref.Namespace, b.Ref.Namespace), cmp.Compare(a.Ref.Name, b.Ref.Name),
-		cmp.Compare(a.Key, b.Key))
+		cmp.Compare(s.Ref.Member, o.Ref.Member), cmp.Compare(s.Ref.Kind, o.Ref.Kind),
+		cmp.Compare(s.Ref.Namespace, o.Ref.Namespace), cmp.Compare(s.Ref.Name, o.Ref.Name),
+		cmp.Compare(s.Key, o.Key))
 }
 
 // VerdictState says how far a verdict can be relied on.

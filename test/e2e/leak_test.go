@@ -25,10 +25,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"federator.dev/federator/cmd/federator/rego"
+	"federator.dev/federator/cmd/federator/answers"
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/enforce"
-	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/sim"
 )
@@ -108,12 +106,14 @@ func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
 				}
 			}
 		}, func(o *queryapi.Options) {
-			o.Questions = map[string]queryapi.Question{"rego": rego.Question{
-				Index: o.Index, Resources: o.Fleet.Resources, State: leakPolicies(t, o.Index).State,
-			}}
+			judged := leakPolicies(t, o.Index).State
+			o.Questions = map[string]queryapi.Question{
+				"rego":       answers.Rego{Index: o.Index, Resources: o.Fleet.Resources, State: judged},
+				"violations": answers.Violations{Resources: o.Fleet.Resources, State: judged},
+			}
 		})
 	st := &story{hub: s.api.hub, namespace: "leak"}
-	answers := 0 // of Rego
+	told := 0 // answers of Rego
 	for round := range 2 {
 		for u := range 3 {
 			user := fmt.Sprintf("u%d", u)
@@ -131,7 +131,11 @@ func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
 			for range 60 {
 				l.askRego()
 			}
-			answers += l.answers - before
+			told += l.answers - before
+			for range 20 {
+				l.askViolations()
+			}
+			l.violations()
 			l.counts()
 			l.watch(func() {
 				if err := revoke(t.Context(), st, nil, []string{user}); err != nil {
@@ -144,43 +148,9 @@ func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
 			}
 		}
 	}
-	if t.Logf("%d answers of Rego had objects that may be seen", answers); answers == 0 {
+	if t.Logf("%d answers of Rego had objects that may be seen", told); told == 0 {
 		t.Error("Rego shows nothing")
 	}
-}
-
-// leakPolicies judges the fleet by a policy whose views show everything: keys and
-// values have the markers of objects.
-func leakPolicies(t *testing.T, index *aggregate.Index) *enforce.Loop {
-	t.Helper()
-	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "leak.rego", Data: []byte(`# METADATA
-# title: Everything is in a view
-# custom: {severity: low, kinds: ["*"]}
-package leak
-
-view.names[input.ref.name] contains input.object.metadata.labels
-
-view.all.everything contains input.ref.name
-
-violation contains {"msg": sprintf("%s is seen from %v", [input.ref.name, claim])} if {
-	some claim in data.fleet.views.leak.names[input.ref.name]
-}
-`)}}}}, policy.LoadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	loop, err := enforce.New(enforce.Options{Index: index, Set: set, Bindings: []policy.Binding{{Name: "leak", Package: "leak"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- loop.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
-	return loop
 }
 
 // leakGrant grants one kind at one of the three widths.

@@ -1,0 +1,194 @@
+package answers
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+// Bounds of one question about violations.
+const (
+	defaultLimit = 500
+	maxLimit     = 5000
+	maxGroupBy   = 4
+	maxGroups    = 10_000
+)
+
+// asked are the parameters of Violations. What is given more than once may be any of
+// them.
+type asked struct {
+	policies, packages, severities, members, namespaces, kinds, states []string
+
+	exempt  string // "true": only subjects with exempt violations; "false": only with others
+	groupBy []string
+	limit   int
+	after   *cursor
+}
+
+// cursor is where a page ended.
+type cursor struct {
+	Policy  string  `json:"p"`
+	Subject Subject `json:"s"`
+}
+
+func cursorOf(name string, subject Subject) string {
+	text, err := json.Marshal(cursor{name, subject})
+	if err != nil {
+		panic(err) // strings only
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// groups are what findings are grouped by.
+var groupers = map[string]func(b policy.Binding, severity string, v *policy.Verdict) string{
+	"policy":    func(b policy.Binding, _ string, _ *policy.Verdict) string { return b.Name },
+	"package":   func(b policy.Binding, _ string, _ *policy.Verdict) string { return b.Package },
+	"severity":  func(_ policy.Binding, severity string, _ *policy.Verdict) string { return severity },
+	"member":    func(_ policy.Binding, _ string, v *policy.Verdict) string { return v.Subject.Ref.Member },
+	"namespace": func(_ policy.Binding, _ string, v *policy.Verdict) string { return v.Subject.Ref.Namespace },
+	"kind":      func(_ policy.Binding, _ string, v *policy.Verdict) string { return string(v.Subject.Ref.Kind) },
+	"state":     func(_ policy.Binding, _ string, v *policy.Verdict) string { return v.State.String() },
+}
+
+// parseAsked reads parameters: policy, package, severity, member, namespace, kind,
+// state, exempt, groupBy, limit and continue. Errors are 400.
+func parseAsked(values url.Values) (*asked, error) {
+	a := &asked{limit: defaultLimit}
+	lists := map[string]*[]string{
+		"policy": &a.policies, "package": &a.packages, "severity": &a.severities, "member": &a.members,
+		"namespace": &a.namespaces, "kind": &a.kinds, "state": &a.states, "groupBy": &a.groupBy,
+	}
+	for name, given := range values {
+		if list := lists[name]; list != nil {
+			*list = given
+			continue
+		}
+		if len(given) > 1 {
+			return nil, bad(name, "is given more than once")
+		}
+		if err := a.set(name, given[0]); err != nil {
+			return nil, err
+		}
+	}
+	return a, a.check()
+}
+
+// set takes a parameter that is given once.
+func (a *asked) set(name, value string) error {
+	switch name {
+	case "exempt":
+		if value != "true" && value != "false" {
+			return bad(name, "is neither true nor false")
+		}
+		a.exempt = value
+	case "limit":
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 || n > maxLimit {
+			return bad(name, fmt.Sprintf("is no number from 1 to %d", maxLimit))
+		}
+		a.limit = n
+	case "continue":
+		text, err := base64.RawURLEncoding.Strict().DecodeString(value)
+		a.after = &cursor{}
+		if err != nil || json.Unmarshal(text, a.after) != nil || a.after.Policy == "" {
+			return bad(name, "is not what an answer had")
+		}
+	default:
+		return apierrors.NewBadRequest("parameter " + name + " is not supported")
+	}
+	return nil
+}
+
+func (a *asked) check() error {
+	if len(a.groupBy) > maxGroupBy {
+		return bad("groupBy", fmt.Sprintf("is given %d times, %d at most", len(a.groupBy), maxGroupBy))
+	}
+	for _, by := range a.groupBy {
+		if groupers[by] == nil {
+			return bad("groupBy", fmt.Sprintf("%q is none of policy, package, severity, member, namespace, kind, state", by))
+		}
+	}
+	if a.groupBy != nil && a.after != nil {
+		return bad("continue", "is not for groups")
+	}
+	for _, s := range a.severities {
+		if !slices.Contains([]string{"low", "medium", "high", "critical"}, s) {
+			return bad("severity", fmt.Sprintf("%q is none of low, medium, high, critical", s))
+		}
+	}
+	for _, s := range a.states {
+		if s != policy.Known.String() && s != policy.Unknown.String() && s != policy.Error.String() {
+			return bad("state", fmt.Sprintf("%q is none of %s, %s, %s", s, policy.Known, policy.Unknown, policy.Error))
+		}
+	}
+	return nil
+}
+
+func bad(name, why string) error {
+	return apierrors.NewBadRequest("parameter " + name + " " + why)
+}
+
+// in reports whether a value is asked for: none given means any.
+func in(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
+
+// wants reports whether a verdict is asked for, its binding and member aside.
+func (a *asked) wants(v *policy.Verdict) bool {
+	ref := v.Subject.Ref
+	if !in(a.namespaces, ref.Namespace) || !in(a.kinds, string(ref.Kind)) || !in(a.states, v.State.String()) {
+		return false
+	}
+	if a.exempt == "" {
+		return true
+	}
+	return slices.ContainsFunc(v.Violations, func(f policy.Violation) bool { return (f.Exempt != "") == (a.exempt == "true") })
+}
+
+// count puts a verdict into its group.
+func (s *search) count(b policy.Binding, severity string, v *policy.Verdict) {
+	key := make([]string, len(s.groupBy))
+	for i, by := range s.groupBy {
+		key[i] = groupers[by](b, severity, v)
+	}
+	joined := strings.Join(key, "\x00")
+	g := s.groups[joined]
+	if g == nil {
+		if len(s.groups) == maxGroups {
+			s.answer.Truncated = true
+			return
+		}
+		if s.groups == nil {
+			s.groups = map[string]*FindingGroup{}
+		}
+		g = &FindingGroup{Key: key}
+		s.groups[joined] = g
+	}
+	g.Subjects++
+	for _, f := range v.Violations {
+		if f.Exempt != "" {
+			g.Exempt++
+		} else {
+			g.Violations++
+		}
+	}
+}
+
+// grouped returns the groups by falling count of violations, then by key.
+func (s *search) grouped() []FindingGroup {
+	var groups []FindingGroup
+	for _, g := range s.groups {
+		groups = append(groups, *g)
+	}
+	slices.SortFunc(groups, func(a, b FindingGroup) int {
+		return cmp.Or(cmp.Compare(b.Violations, a.Violations), cmp.Compare(b.Subjects, a.Subjects), slices.Compare(a.Key, b.Key))
+	})
+	return groups
+}

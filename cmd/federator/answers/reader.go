@@ -1,0 +1,75 @@
+package answers
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// grantedReader is a policy.Reader of what a caller of the query API may list.
+// It asks for the grants of a kind when the kind is first read.
+type grantedReader struct {
+	ctx     context.Context //nolint:containedctx // lives for one request, in methods that take none
+	caller  queryapi.Caller
+	visible []string // members, sorted
+	kinds   map[aggregate.Kind]schema.GroupResource
+	grants  map[aggregate.Kind]*queryapi.Grants
+	err     error // the first of asking
+}
+
+func newReader(ctx context.Context, caller queryapi.Caller, resources func() ([]queryapi.Served, <-chan struct{})) (*grantedReader, error) {
+	visible, err := caller.Visible(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &grantedReader{
+		ctx: ctx, caller: caller, visible: visible,
+		kinds: map[aggregate.Kind]schema.GroupResource{}, grants: map[aggregate.Kind]*queryapi.Grants{},
+	}
+	served, _ := resources()
+	for _, s := range served {
+		r.kinds[s.Kind] = s.Resource.GroupResource()
+	}
+	return r, nil
+}
+
+// Member implements policy.Reader.
+func (r *grantedReader) Member(member string) bool {
+	_, ok := slices.BinarySearch(r.visible, member)
+	return ok
+}
+
+// Scope implements policy.Reader.
+func (r *grantedReader) Scope(member string, kind aggregate.Kind) bool {
+	g := r.of(kind)
+	return g != nil && !g.Member(member).None()
+}
+
+// Objects implements policy.Reader.
+func (r *grantedReader) Objects(member string, kind aggregate.Kind, namespace string) bool {
+	g := r.of(kind)
+	return g != nil && g.Member(member).Allows(namespace)
+}
+
+// of returns the grants of a kind, nil when nobody can tell.
+func (r *grantedReader) of(kind aggregate.Kind) *queryapi.Grants {
+	if g, asked := r.grants[kind]; asked {
+		return g
+	}
+	var g *queryapi.Grants
+	if resource, known := r.kinds[kind]; known && r.err == nil {
+		g, r.err = r.caller.Grants(r.ctx, "list", resource)
+	}
+	r.grants[kind] = g
+	return g
+}
+
+// everywhere reports whether all objects of a kind in a member may be read.
+func (r *grantedReader) everywhere(member string, kind aggregate.Kind) bool {
+	g := r.of(kind)
+	return g != nil && g.Member(member).All
+}

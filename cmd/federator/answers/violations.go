@@ -1,0 +1,225 @@
+package answers
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// Violations answers /query/v1/violations: what policies have found on what the caller
+// may list. A policy that looks at more of the fleet than its subject tells of that
+// in its violations, and by their being there: its violations are for those who may
+// read all that it looks at; others are told that it is Withheld. It is safe for
+// concurrent use.
+type Violations struct {
+	Resources func() ([]queryapi.Served, <-chan struct{}) // of the query API's Fleet
+	State     func() *policy.State                        // of the policies
+}
+
+// Answer implements queryapi.Question.
+func (q Violations) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	asked, err := parseAsked(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	state := q.State()
+	if state == nil {
+		return apierrors.NewServiceUnavailable("no policy has been evaluated yet")
+	}
+	reader, err := newReader(r.Context(), caller, q.Resources)
+	if err != nil {
+		return err
+	}
+	s := &search{asked: asked, state: state, reader: reader, answer: &Found{
+		APIVersion: "query.federator.dev/v1", Kind: "Violations", Revision: state.Snapshot.Revision(), Synced: state.Synced,
+	}}
+	if err := s.run(r.Context()); err != nil {
+		return err
+	}
+	if reader.err != nil { // what was denied for want of an answer is no answer
+		return reader.err
+	}
+	body, err := json.Marshal(s.answer)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(body, '\n')) // the caller may be gone
+	return nil
+}
+
+// Found is the answer of Violations.
+type Found struct {
+	APIVersion string             `json:"apiVersion"`
+	Kind       string             `json:"kind"`
+	Revision   aggregate.Revision `json:"revision"`
+	Synced     bool               `json:"synced"` // false: not all that policies read has been seen yet
+	Items      []Finding          `json:"items,omitempty"`
+	Continue   string             `json:"continue,omitempty"` // more items: the parameter of the next page
+	GroupBy    []string           `json:"groupBy,omitempty"`
+	Groups     []FindingGroup     `json:"groups,omitempty"`
+	Truncated  bool               `json:"truncated,omitempty"` // there are more groups than are answered with
+	// Withheld are policies that look at more of the fleet than the caller may read.
+	// It follows from his grants, never from what they have found.
+	Withheld []string `json:"withheld,omitempty"`
+	// Failed are policies of which there are no verdicts, or not all.
+	Failed []string `json:"failed,omitempty"`
+}
+
+// Finding is what one policy has found on one subject.
+type Finding struct {
+	Policy     string             `json:"policy"`
+	Package    string             `json:"package"`
+	Severity   string             `json:"severity"`
+	Subject    Subject            `json:"subject"`
+	State      string             `json:"state"` // Known, Unknown or Error
+	Violations []policy.Violation `json:"violations,omitempty"`
+	Gaps       []policy.Gap       `json:"gaps,omitempty"`    // why it is Unknown
+	Message    string             `json:"message,omitempty"` // why it is Error
+	Revision   aggregate.Revision `json:"revision"`          // when it was last found to differ
+}
+
+// Subject is an object, a member, or a key of a view.
+type Subject struct {
+	Member    string         `json:"member,omitempty"`
+	Kind      aggregate.Kind `json:"kind,omitempty"`
+	Namespace string         `json:"namespace,omitempty"`
+	Name      string         `json:"name,omitempty"`
+	Key       string         `json:"key,omitempty"`
+}
+
+func subjectOf(s policy.Subject) Subject {
+	return Subject{s.Ref.Member, s.Ref.Kind, s.Ref.Namespace, s.Ref.Name, s.Key}
+}
+
+func (s Subject) subject() policy.Subject {
+	return policy.Subject{Ref: aggregate.Ref{Member: s.Member, Kind: s.Kind, Namespace: s.Namespace, Name: s.Name}, Key: s.Key}
+}
+
+// FindingGroup counts findings of one key: a value for each of GroupBy.
+type FindingGroup struct {
+	Key        []string `json:"key"`
+	Subjects   int      `json:"subjects"`
+	Violations int      `json:"violations"` // exempt ones not included
+	Exempt     int      `json:"exempt"`
+}
+
+// search is one question being answered.
+type search struct {
+	*asked
+
+	state  *policy.State
+	reader *grantedReader
+	answer *Found
+	groups map[string]*FindingGroup
+	looked int
+}
+
+// run looks at the bindings in order.
+func (s *search) run(ctx context.Context) error {
+	for b, severity := range s.state.Bindings() {
+		if !in(s.policies, b.Name) || !in(s.packages, b.Package) || !in(s.severities, severity) {
+			continue
+		}
+		if !s.mayRead(b.Name) {
+			s.answer.Withheld = append(s.answer.Withheld, b.Name)
+			continue
+		}
+		if h, _ := s.state.Health(b.Name); h.Quarantined != "" || h.Views != "" {
+			s.answer.Failed = append(s.answer.Failed, b.Name)
+		}
+		if s.after != nil && b.Name < s.after.Policy || s.full() {
+			continue
+		}
+		if err := s.binding(ctx, b, severity); err != nil {
+			return err
+		}
+	}
+	s.answer.GroupBy = s.groupBy
+	s.answer.Groups = s.grouped()
+	return nil
+}
+
+// mayRead reports whether the caller may read all that a binding looks at beside its
+// subjects.
+func (s *search) mayRead(binding string) bool {
+	sight := s.state.Sight(binding)
+	kinds := sight.Kinds
+	if sight.Any {
+		kinds = slices.Collect(s.state.Snapshot.Kinds())
+	}
+	for _, member := range sight.Members {
+		if !s.reader.Member(member) {
+			return false
+		}
+		for _, kind := range kinds {
+			if !s.reader.everywhere(member, kind) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// subject reports whether the caller may read a subject. Keys of views belong to who
+// may read all that feeds them.
+func (s *search) subject(subject policy.Subject) bool {
+	switch ref := subject.Ref; {
+	case ref.Member == "":
+		return true
+	case ref.Kind == "":
+		return s.reader.Member(ref.Member)
+	default:
+		return s.reader.Member(ref.Member) && s.reader.Objects(ref.Member, ref.Kind, ref.Namespace)
+	}
+}
+
+// full reports whether the page has ended.
+func (s *search) full() bool { return s.answer.Continue != "" }
+
+// binding takes in what one binding has found, member by member: what is of members
+// that the caller may not see is not looked at.
+func (s *search) binding(ctx context.Context, b policy.Binding, severity string) error {
+	cursor := s.after
+	if cursor != nil && cursor.Policy != b.Name {
+		cursor = nil
+	}
+	members := s.reader.visible
+	if p := s.state.Package(b.Name); p != nil && p.SubjectView != "" {
+		members = []string{""} // keys are of no member
+	}
+	for _, member := range members {
+		if !in(s.members, member) || cursor != nil && member < cursor.Subject.Member {
+			continue
+		}
+		for v := range s.state.Findings(b.Name, member) {
+			if s.looked++; s.looked%1024 == 0 && ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if cursor != nil && v.Subject.Compare(cursor.Subject.subject()) <= 0 || !s.wants(&v) || !s.subject(v.Subject) {
+				continue
+			}
+			if s.groupBy != nil {
+				s.count(b, severity, &v)
+				continue
+			}
+			if len(s.answer.Items) == s.limit {
+				last := s.answer.Items[s.limit-1]
+				s.answer.Continue = cursorOf(last.Policy, last.Subject)
+				return nil
+			}
+			s.answer.Items = append(s.answer.Items, Finding{
+				Policy: b.Name, Package: b.Package, Severity: severity, Subject: subjectOf(v.Subject), State: v.State.String(),
+				Violations: v.Violations, Gaps: v.Gaps, Message: v.Message, Revision: v.Revision,
+			})
+		}
+	}
+	return nil
+}

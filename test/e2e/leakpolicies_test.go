@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"federator.dev/federator/cmd/federator/answers"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+)
+
+// leakPolicies judges the fleet by a policy whose views show everything: keys and
+// values have the markers of objects.
+func leakPolicies(t *testing.T, index *aggregate.Index) *enforce.Loop {
+	t.Helper()
+	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "leak.rego", Data: []byte(`# METADATA
+# title: Everything is in a view
+# custom: {severity: low, kinds: ["*"]}
+package leak
+
+view.names[input.ref.name] contains input.object.metadata.labels
+
+view.all.everything contains input.ref.name
+
+violation contains {"msg": sprintf("%s is seen from %v", [input.ref.name, claim])} if {
+	some claim in data.fleet.views.leak.names[input.ref.name]
+}
+`)}, {Path: "own.rego", Data: []byte(`# METADATA
+# title: Everything is found
+# custom: {severity: low, kinds: ["*"]}
+package own
+
+violation contains {"msg": sprintf("%s is there", [input.ref.name]), "details": {"member": input.member.name}}
+`)}}}}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop, err := enforce.New(enforce.Options{Index: index, Set: set, Bindings: []policy.Binding{{Name: "leak", Package: "leak"}, {Name: "own", Package: "own"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- loop.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return loop
+}
+
+// askViolations asks for violations in a random way.
+func (l *leakCheck) askViolations() {
+	l.t.Helper()
+	rng := l.rng
+	q := url.Values{}
+	for name, values := range map[string][]string{
+		"policy": {"leak", "own"}, "severity": {"low", "high"}, "member": {leakMember(rng.IntN(leakMembers))}, "namespace": {"ns1", "ns2"},
+		"kind": {"ConfigMap", "Pod", "Deployment.apps"}, "limit": {"1", "7"}, "groupBy": {"member", "kind", "namespace", "policy"}, "exempt": {"true", "false"},
+	} {
+		if rng.IntN(4) == 0 {
+			q.Set(name, values[rng.IntN(len(values))])
+		}
+	}
+	what := "/query/v1/violations?" + q.Encode()
+	code, header, body := l.fetch(l.t.Context(), what, "application/json")
+	if code != http.StatusOK {
+		l.t.Errorf("%s: %d %s", what, code, body)
+	}
+	l.look(what, header, body)
+}
+
+// violations compares all that the user is told, page by page, with what he may list.
+func (l *leakCheck) violations() {
+	l.t.Helper()
+	told := map[string]int{} // by member and name without its number
+	q := url.Values{"limit": {"7"}}
+	for {
+		_, header, body := l.fetch(l.t.Context(), "/query/v1/violations?"+q.Encode(), "application/json")
+		l.look("violations", header, body)
+		var found answers.Found
+		if err := json.Unmarshal(body, &found); err != nil {
+			l.t.Fatalf("%v: %s", err, body)
+		}
+		if !slices.Equal(found.Withheld, []string{"leak"}) {
+			l.t.Fatalf("withheld %q, want the policy that looks at everything", found.Withheld)
+		}
+		for _, f := range found.Items {
+			if f.Policy != "own" || len(f.Violations) != 1 || f.Violations[0].Msg != f.Subject.Name+" is there" {
+				l.t.Fatalf("item %+v", f)
+			}
+			told[f.Subject.Member+" "+f.Subject.Name[:strings.LastIndexByte(f.Subject.Name, '-')]]++
+		}
+		if found.Continue == "" {
+			break
+		}
+		q.Set("continue", found.Continue)
+	}
+	want := map[string]int{}
+	for r := range l.rights {
+		for _, k := range leakKinds {
+			if k.resource == r.resource {
+				want[leakMember(r.member)+" "+marker(r.member, k)] = leakNamespaces
+			}
+		}
+	}
+	if !maps.Equal(told, want) {
+		l.t.Errorf("%s is told of %v, want %v", l.user, told, want)
+	}
+}
