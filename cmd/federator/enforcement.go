@@ -56,7 +56,9 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 		return nil, err
 	}
 	leads := func() bool { return e.elector.lead() == nil }
-	client, err := kubernetes.NewForConfig(config)
+	unbounded := rest.CopyConfig(config)
+	unbounded.QPS = -1 // limits bound corrections, and the hub its callers
+	client, err := kubernetes.NewForConfig(unbounded)
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}

@@ -116,10 +116,11 @@ func (f *FleetPolicies) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		set, replaced := f.opts.Library.Policies()
-		f.bind(ctx, set)
-		f.acknowledge()
+		policies := f.list() // once: a status tells of what has been bound
+		f.bind(ctx, set, policies)
+		f.acknowledge(policies)
 		if f.opts.Lead() {
-			f.report(ctx)
+			f.report(ctx, policies)
 		}
 		select {
 		case <-ctx.Done():
@@ -145,8 +146,7 @@ func (f *FleetPolicies) list() []*v1alpha1.FleetPolicy {
 
 // bind configures the loop and the corrector by what is on the hub, if it differs from
 // what they have. What is wrong with one FleetPolicy concerns no other.
-func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set) {
-	policies := f.list()
+func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v1alpha1.FleetPolicy) {
 	origins := map[string]Origin{}
 	for _, p := range set.Packages {
 		origins[p.Name] = f.opts.Library.Origin(p.Name)
@@ -239,8 +239,8 @@ func (f *FleetPolicies) restore(fp *v1alpha1.FleetPolicy) {
 }
 
 // acknowledge takes in what people have said of halts.
-func (f *FleetPolicies) acknowledge() {
-	for _, fp := range f.list() {
+func (f *FleetPolicies) acknowledge(policies []*v1alpha1.FleetPolicy) {
+	for _, fp := range policies {
 		id := fp.Annotations[api.AcknowledgeKey]
 		if id == "" || f.acked[fp.Name] == id {
 			continue
@@ -258,21 +258,16 @@ func (f *FleetPolicies) acknowledge() {
 
 // acknowledger is who wrote the annotation, as far as managedFields tell.
 func acknowledger(fp *v1alpha1.FleetPolicy) string {
-	for _, m := range fp.ManagedFields {
-		if m.FieldsV1 != nil && strings.Contains(m.FieldsV1.GetRawString(), api.AcknowledgeKey) {
-			return m.Manager
-		}
-	}
-	return ""
+	return managerOf(fp.ManagedFields, api.AcknowledgeKey)
 }
 
 // report writes the statuses that differ from those on the hub.
-func (f *FleetPolicies) report(ctx context.Context) {
+func (f *FleetPolicies) report(ctx context.Context, policies []*v1alpha1.FleetPolicy) {
 	state := f.opts.Loop.State()
 	if state == nil {
 		return
 	}
-	for _, fp := range f.list() {
+	for _, fp := range policies {
 		next := f.statusOf(fp, state)
 		if sameStatus(&fp.Status, next) {
 			continue
