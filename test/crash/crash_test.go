@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -297,7 +298,8 @@ func (r *run) pause(d time.Duration) {
 	}
 }
 
-// failovers kills whoever leads while another process stands by.
+// failovers kills whoever leads while another process stands by. Every other one is only
+// frozen until the other leads, and then goes on as if nothing had been.
 func (r *run) failovers(times int, sum func(int) int) {
 	r.Helper()
 	if times == 0 {
@@ -308,11 +310,27 @@ func (r *run) failovers(times int, sum func(int) int) {
 	for n := range times {
 		next := r.start()
 		r.strike(sum(n))
-		r.bury(leader)
-		r.leads(next)
+		if n%2 == 1 {
+			r.signal(leader, syscall.SIGSTOP)
+			r.leads(next)
+			r.pause(time.Duration(r.random.IntN(300)) * time.Millisecond)
+			r.signal(leader, syscall.SIGCONT)
+			r.pause(time.Duration(r.random.IntN(300)) * time.Millisecond)
+			r.bury(leader)
+		} else {
+			r.bury(leader)
+			r.leads(next)
+		}
 		leader = next
 	}
 	r.bury(leader)
+}
+
+func (r *run) signal(p *life, s syscall.Signal) {
+	r.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		r.Fatal(err)
+	}
 }
 
 // finish has a last process correct what is left. It ends as it is told to.

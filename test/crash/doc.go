@@ -4,7 +4,8 @@
 //
 // The processes are this test's binary. Each has the pieces that federator has: a
 // Dispatcher and the journal of a real hub, leader election there, and verdicts that
-// follow a real member by a watch. What is left to the test is which objects violate.
+// follow a real member by a watch. Some leaders are only frozen until another process
+// leads, and go on. What is left to the test is which objects violate.
 //
 // `make crash` runs it at length, `go test` a little of it. KILLS, FAILOVERS and
 // CORRECTIONS say how much, SEED repeats the random points.

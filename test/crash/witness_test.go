@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	"federator.dev/federator/test/kube"
 )
@@ -29,7 +31,14 @@ type witness struct {
 func newWitness(t *testing.T, of *kube.ControlPlane) *witness {
 	t.Helper()
 	w := &witness{versions: map[string][]version{}, writes: make(chan struct{})}
-	events, err := of.Client().CoreV1().ConfigMaps(namespace).Watch(t.Context(), metav1.ListOptions{})
+	maps := of.Client().CoreV1().ConfigMaps(namespace)
+	now, err := maps.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := watchtools.NewRetryWatcherWithContext(t.Context(), now.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: maps.Watch,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
