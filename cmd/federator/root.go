@@ -16,7 +16,7 @@ func newCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		newServeCommand(), newMembersCommand(), newQueryCommand(), newSnapshotCommand(), newVersionCommand(),
-		newKubeconfigCommand(), newCountCommand(), newTreeCommand(), newViolationsCommand(), newPolicyCommand(),
+		newKubeconfigCommand(), newCountCommand(), newTreeCommand(), newViolationsCommand(), newPolicyCommand(), newActionsCommand(),
 	)
 	return root
 }
