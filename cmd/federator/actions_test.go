@@ -130,6 +130,25 @@ func (c *console) action(name string) *v1alpha1.Action {
 	return a
 }
 
+// corrected waits until ConfigMap one is, and until all actions have ended: the member
+// shows a write before its record does.
+func (c *console) corrected() {
+	c.t.Helper()
+	c.awaitTier("one", "gold")
+	eventually(c.t, "all actions have ended", func() error {
+		var list v1alpha1.ActionList
+		if err := c.get(&list, "actions"); err != nil {
+			return err
+		}
+		for _, a := range list.Items {
+			if !a.Ended() {
+				return fmt.Errorf("%s is %q", a.Name, a.Status.Phase)
+			}
+		}
+		return nil
+	})
+}
+
 // oldAction has ended before what is retained.
 const oldAction = `apiVersion: federator.dev/v1alpha1
 kind: Action
@@ -200,7 +219,7 @@ func (c *console) stopped() {
 		c.t.Errorf("a stop from before the start does not hold: tier %q", got)
 	}
 	c.prints(`^actions go on; they were stopped by \S+ since \S+: an incident\n$`, "resume")
-	c.awaitTier("one", "gold")
+	c.corrected()
 	c.prints(`^actions are not stopped\n$`, "resume")
 
 	const heard = "all actions are stopped"
@@ -223,7 +242,7 @@ func (c *console) stopped() {
 	}
 	c.must("resume")
 	told = time.Now()
-	c.awaitTier("one", "gold")
+	c.corrected()
 	c.t.Logf("actions resume: corrected at most %v after it ended", time.Since(told).Round(time.Millisecond))
 }
 
@@ -269,7 +288,7 @@ func (c *console) takenBack() {
 	c.relabel("one", "silver")
 	before := c.content("one")
 	c.suspend(false)
-	c.awaitTier("one", "gold")
+	c.corrected()
 	c.suspend(true)
 	name := c.last("--phase", "Succeeded")
 	c.prints(`^`+name+` is taken back by \S+\n$`, "rollback", name, "--reason", "it was\nwrong")
@@ -314,9 +333,9 @@ func (c *console) takenBack() {
 	})
 
 	c.suspend(false)
-	c.awaitTier("one", "gold")
+	c.corrected()
 	c.prints(`FleetPolicy tier still enforces`, "rollback", c.last("--phase", "Succeeded"))
-	c.awaitTier("one", "gold")
+	c.corrected()
 }
 
 // acknowledged: a halt goes on when it is acknowledged, and no other halt does.
@@ -366,12 +385,16 @@ func TestWhatAnActionChangesIsShown(t *testing.T) {
 		want                                                  string
 	}{
 		{"merge", "patch", `{"data":{"a":"2","same":"x","b":null}}`, "patch", `{"data":{"a":"1","b":"3"}}`, "", "  - data.a: \"1\"\n  + data.a: \"2\"\n  - data.b: \"3\"\n"},
-		{"added", "patch", `{"metadata":{"annotations":{"x.io/y":"\u001b[31m"}}}`, "patch", `{"metadata":{"annotations":null}}`, "",
-			"  + metadata.annotations[\"x.io/y\"]: \"\\u001b[31m\"\n"},
+		{
+			"added", "patch", `{"metadata":{"annotations":{"x.io/y":"\u001b[31m"}}}`, "patch", `{"metadata":{"annotations":null}}`, "",
+			"  + metadata.annotations[\"x.io/y\"]: \"\\u001b[31m\"\n",
+		},
 		{"apply that creates", "apply", `{"apiVersion":"v1","data":{"a":"2"}}`, "delete", "", "", "  + apiVersion: \"v1\"\n  + data.a: \"2\"\n"},
 		{"delete", "delete", "", "apply", `{"apiVersion":"v1","data":{"a":"1"}}`, "", "  - the object\n  - apiVersion: \"v1\"\n  - data.a: \"1\"\n"},
-		{"JSON patch", "patch", `[{"op":"replace","path":"/spec/replicas","value":1},{"op":"move","from":"/a","path":"/b"}]`, "patch", `{"spec":{"replicas":3}}`, "",
-			"  replace /spec/replicas: 1\n  move /a to /b\n  - spec.replicas: 3\n"},
+		{
+			"JSON patch", "patch", `[{"op":"replace","path":"/spec/replicas","value":1},{"op":"move","from":"/a","path":"/b"}]`, "patch", `{"spec":{"replicas":3}}`, "",
+			"  replace /spec/replicas: 1\n  move /a to /b\n  - spec.replicas: 3\n",
+		},
 		{"a Secret", "patch", "", "", "", "its values are not recorded", "  the values of a Secret are not recorded\nCannot be taken back: its values are not recorded\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -67,7 +67,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $dirs := list -}}
 {{- if .Values.policies.library }}{{ $dirs = append $dirs "/usr/share/federator/policies" }}{{ end -}}
 {{- if .Values.policies.files }}{{ $dirs = append $dirs "/etc/federator/policies" }}{{ end -}}
-{{- $policies := dict "dirs" $dirs -}}
+{{- $policies := dict "dirs" $dirs "namespace" .Release.Namespace -}}
 {{- if .Values.policies.bindings }}{{ $_ := set $policies "bindings" "/etc/federator/bindings.yaml" }}{{ end -}}
 {{- $ours := dict
   "sources" (dict "clusterAPI" (dict "namespaces" (include "federator.namespaces" . | fromJsonArray)))
