@@ -104,7 +104,7 @@ $(TOOLS)/golangci-lint: tools/go.mod tools/go.sum
 	touch $@
 
 .PHONY: demo
-demo: kube ## show a fleet of real clusters: members joining, changing, leaving
+demo: kube ## show the main job on real clusters, from a commit to a corrected object; DEMO=ci ends after it
 	go run ./test/demo $(ARGS)
 
 .PHONY: bench

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"text/template"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"federator.dev/federator/test/git"
+	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/kube/assets"
+)
+
+//go:embed files
+var files embed.FS
+
+// file is the text of a file of the demo's.
+func file(name string) string {
+	text, err := files.ReadFile("files/" + name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return string(text)
+}
+
+// app is a Deployment of the shop.
+type app struct {
+	Name, Tier string
+	Replicas   int
+	Privileged bool
+}
+
+// members are the clusters, and what is special in each: a host that two of them
+// serve, an app with a single replica, a privileged one.
+var members = []struct {
+	Name, Region, Host string
+	Apps               []app
+}{
+	{"eu-1", "eu", "shop.example.com", shop()},
+	{"us-1", "us", "shop.example.com", append(shop()[1:], app{Name: "cart", Tier: "critical", Replicas: 1})},
+	{"ap-1", "ap", "shop.example.jp", append(shop(), app{Name: "debug", Tier: "none", Replicas: 1, Privileged: true})},
+}
+
+func shop() []app {
+	return []app{
+		{Name: "cart", Tier: "critical", Replicas: 2}, {Name: "search", Tier: "critical", Replicas: 2},
+		{Name: "payments", Tier: "critical", Replicas: 2}, {Name: "web", Tier: "critical", Replicas: 3},
+	}
+}
+
+// boot starts the fleet and federator. What stop ends is joined, and stop is never nil.
+func (d *demo) boot(ctx context.Context) (stop func() error, err error) {
+	// The clusters outlive an interrupt, so that federator ends before them.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	watched := context.AfterFunc(ctx, end)
+	stop = func() (err error) {
+		if d.federator != nil {
+			err = d.federator.stop()
+		}
+		if d.fleet != nil {
+			err = errors.Join(err, d.fleet.Stop())
+		}
+		end()
+		return err
+	}
+	bin := filepath.Join(d.dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return stop, err
+	}
+	d.say("Building federator, kubectl and what clusters are made of; the first time takes a while.")
+	if err := buildFederator(ctx, filepath.Join(bin, "federator")); err != nil {
+		return stop, err
+	}
+	d.say("Booting a hub and three members: etcd, kube-apiserver, controllers, scheduler and kwok each.")
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		tools, err := assets.Ensure(gctx, assets.Options{Progress: d.out}, assets.Kubectl)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(tools.Binary(assets.Kubectl), filepath.Join(bin, "kubectl"))
+	})
+	g.Go(func() (err error) {
+		d.fleet, err = kube.Start(life, kube.Options{Members: len(members), Controllers: true, Nodes: 1, Dir: filepath.Join(d.dir, "clusters"), Progress: d.out})
+		return err
+	})
+	err = g.Wait()
+	if err == nil && !watched() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return stop, err
+	}
+	d.say("Deploying a shop on each, and registering them as Clusters on the hub.")
+	g, gctx = errgroup.WithContext(ctx)
+	g.Go(func() error { return d.prepareHub(gctx) })
+	for i := range members {
+		g.Go(func() error { return d.join(gctx, i) })
+	}
+	g.Go(d.prepareRepo)
+	if err := g.Wait(); err != nil {
+		return stop, err
+	}
+	d.federator, err = startFederator(ctx, d.dir, filepath.Join(bin, "federator"))
+	return stop, err
+}
+
+// prepareHub installs federator's CRDs and what else it needs of a hub.
+func (d *demo) prepareHub(ctx context.Context) error {
+	root, err := d.root(ctx)
+	if err != nil {
+		return err
+	}
+	crds, err := filepath.Glob(filepath.Join(root, "charts/federator/crds/*.yaml"))
+	if err != nil || len(crds) == 0 {
+		return errors.Join(errors.New("the chart has no CRDs"), err)
+	}
+	var all bytes.Buffer
+	for _, crd := range crds {
+		text, err := os.ReadFile(crd)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&all, "---\n%s\n", text)
+	}
+	all.WriteString("---\n" + file("hub.yaml"))
+	if err := d.write("hub.yaml", d.fleet.Hub.Kubeconfig()); err != nil {
+		return err
+	}
+	return d.fleet.Hub.Apply(ctx, all.Bytes())
+}
+
+// join deploys the shop on a member and registers it on the hub.
+func (d *demo) join(ctx context.Context, n int) error {
+	c, m := d.fleet.Members[n], members[n]
+	var manifests bytes.Buffer
+	if err := template.Must(template.New(m.Name).Parse(file("shop.yaml"))).Execute(&manifests, m); err != nil {
+		return err
+	}
+	if err := c.Apply(ctx, manifests.Bytes()); err != nil {
+		return err
+	}
+	if err := await(ctx, 50*time.Millisecond, func(ctx context.Context) error { return running(ctx, c) }); err != nil {
+		return fmt.Errorf("the shop of %s: %w", m.Name, err)
+	}
+	return errors.Join(d.write(m.Name+".yaml", c.Kubeconfig()), d.fleet.Hub.Register(ctx, kube.Cluster{
+		Namespace: "fleet", Name: m.Name, Kubeconfig: c.Kubeconfig(), Labels: map[string]string{"region": m.Region},
+	}))
+}
+
+// prepareRepo makes the repository, with a policy that has a mistake.
+func (d *demo) prepareRepo() (err error) {
+	if d.repo, err = git.Init(filepath.Join(d.dir, "policies")); err != nil {
+		return err
+	}
+	err = errors.Join(
+		d.write("library.yaml", []byte(file("library.yaml"))),
+		d.write("source.yaml", fmt.Appendf(nil, file("source.yaml"), d.repo.Dir)),
+	)
+	for _, name := range []string{"replicas.rego", "replicas_test.rego", "replicas.yaml"} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(d.repo.Dir, name), []byte(file(name)), 0o644))
+	}
+	if err != nil {
+		return err
+	}
+	return d.commit("Ask for replicas")
+}
+
+// write writes a file into the demo's directory.
+func (d *demo) write(name string, text []byte) error {
+	return os.WriteFile(filepath.Join(d.dir, name), text, 0o600)
+}

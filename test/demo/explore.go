@@ -1,0 +1,39 @@
+package main
+
+import "fmt"
+
+// explore tells what else there is to see.
+func (d *demo) explore() {
+	f := d.federator
+	d.say("It is yours now. Ctrl-C ends everything.")
+	fmt.Fprintf(d.out, `
+  In another terminal:
+    cd %[1]s
+    export PATH=$PWD/bin:$PATH KUBECONFIG=$PWD/hub.yaml KUBECACHEDIR=$PWD/cache
+
+  The fleet, as Ann may read it:
+    kubectl --kubeconfig fleet.yaml get pods -A -w
+    kubectl --kubeconfig fleet.yaml get deploy -A -l member.federator.dev/region=eu
+    federator members --server %[2]s -o wide
+    curl %[3]s/metrics
+
+  A member, changed behind the policies' back:
+    kubectl patch fleetpolicy replicas --type merge -p '{"spec":{"suspend":false}}'
+    kubectl --kubeconfig ap-1.yaml -n shop scale deployment web --replicas=1
+    kubectl get actions -o wide
+    kubectl --kubeconfig ap-1.yaml -n shop annotate deployment search federator.dev/protect=true
+    kubectl --kubeconfig ap-1.yaml -n shop scale deployment search --replicas=1
+
+  The hub, where members are Clusters and policies are objects:
+    kubectl get clusters -A
+    kubectl get policysources,fleetpolicies -o wide
+    kubectl get fleetpolicy replicas -o yaml    # Halted? acknowledge as above
+    kubectl -n fleet delete cluster us-1
+
+  A policy, changed by a commit; federator looks every 10 seconds:
+    $EDITOR policies/replicas.rego && git -C policies commit -am "Change it"
+    kubectl get policysource platform -o yaml
+
+  What federator logs: %[4]s
+`, d.dir, f.admin, f.public, f.logFile)
+}
