@@ -63,6 +63,7 @@ var benchmarks = []benchmark{
 	{"policy/delta_p99", deltaLatency},
 	{"policy/flat_cost,policy/flat_evaluations", flatCost},
 	{"policy/hostile", hostileNeighbours},
+	{"remediate/drift_to_corrected", corrections},
 }
 
 // bench is what the benchmarks share.
