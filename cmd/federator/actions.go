@@ -67,6 +67,7 @@ func (f *hubFlags) open() (*hubClient, error) {
 		return nil, badInput(fmt.Errorf("the hub's kubeconfig: %w", err))
 	}
 	config.UserAgent = "federator/" + version()
+	config.QPS = -1 // a person's requests are few
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, badInput(fmt.Errorf("the hub's kubeconfig: %w", err))

@@ -171,6 +171,10 @@ func TestActionsAreStoppedAcknowledgedAndTakenBack(t *testing.T) {
 	long := time.Now().Add(-2 * time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z")
 	c.merge("actions/old-1/status", fmt.Sprintf(`{"status":{"phase":"Failed","startedAt":%q,"endedAt":%q}}`, long, long))
 	c.refused("there is none", "show", "nothing")
+	c.refused("the request is withdrawn", "rollback", "old-1", "--timeout", "200ms") // nobody acts
+	if a := c.action("old-1"); a.Labels[api.RollbackKey] != "" {
+		c.t.Errorf("not withdrawn: %v", a.Labels)
+	}
 	c.prints(`^all actions are stopped by \S+ since \S+: an incident\n$`, "stop", "--reason", "an\tincident")
 	c.prints(`^all actions have been stopped already by \S+ since \S+: an incident\n$`, "stop", "--reason", "another")
 	c.r = start(t, "--config", writeFile(t, "federator.yaml", fmt.Sprintf(`
@@ -303,6 +307,14 @@ func (c *console) takenBack() {
 		c.t.Errorf("rollback %+v", back.Spec)
 	}
 	c.refused("has been taken back already", "rollback", name)
+	// As for a process that ended between the rollback and its answer.
+	c.merge("actions/"+name, `{"metadata":{"labels":{"federator.dev/rollback":"true"},"annotations":{"federator.dev/rollback-outcome":null}}}`)
+	eventually(c.t, "it is answered", func() error {
+		if a := c.action(name); a.Labels[api.RollbackKey] != "" || a.Annotations[api.RollbackOutcomeKey] != "Succeeded by "+back.Name {
+			return fmt.Errorf("%+v", a.ObjectMeta)
+		}
+		return nil
+	})
 	c.prints(`Rollback of: +`+name+`\n`, "show", back.Name)
 
 	// It may be taken back itself; then the target changes.

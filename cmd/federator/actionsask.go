@@ -265,17 +265,21 @@ func (c *hubClient) outcome(ctx context.Context, name string, timeout time.Durat
 			if a.Labels[api.RollbackKey] == "" {
 				return "", fmt.Errorf("action %q: somebody else has withdrawn the request", name)
 			}
-		} else if waiting.Err() == nil {
-			return "", err
 		}
-		select {
-		case <-waiting.Done():
-			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-			defer cancel()
-			err := c.relabel(late, name, "federator-actions", nil, map[string]any{api.RollbackReasonKey: nil})
-			return "", errors.Join(fmt.Errorf("action %q: %w; the request is withdrawn (does a federator run, with policies.hub?)", name, context.Cause(waiting)), err)
-		case <-tick.C:
+		if waiting.Err() == nil {
+			select {
+			case <-waiting.Done():
+			case <-tick.C:
+				continue // after an error, too: the request must not stay
+			}
 		}
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		cause := fmt.Errorf("action %q: %w", name, context.Cause(waiting))
+		if err := c.relabel(late, name, "federator-actions", nil, map[string]any{api.RollbackReasonKey: nil}); err != nil {
+			return "", errors.Join(cause, fmt.Errorf("the request cannot be withdrawn: %w", err))
+		}
+		return "", fmt.Errorf("%w; the request is withdrawn (does a federator run, with policies.hub?)", cause)
 	}
 }
 

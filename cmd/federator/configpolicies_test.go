@@ -89,3 +89,13 @@ func TestServeRefusesPoliciesThatDoNotLoad(t *testing.T) {
 		t.Errorf("a directory that is not there: %v", err)
 	}
 }
+
+func TestRetentionOfActionsIsHeldToItsBounds(t *testing.T) {
+	path := writeFile(t, "config.yaml", "policies:\n  actionRetention: 59m\n  actionsKept: -1\n")
+	_, err := command(t, "serve", "--config", path)
+	for _, want := range []string{":2: policies.actionRetention: is 59m0s, must be at least 1h", ":3: policies.actionsKept: is -1, must not be negative"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

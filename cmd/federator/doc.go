@@ -3,6 +3,7 @@
 //
 //	federator serve      follow the members and serve health, metrics and the admin endpoint
 //	federator members    print the members and what is known of them
+//	federator actions    see what was written to members, take it back, and stop it
 //	federator version    print versions
 //
 // # Concurrency

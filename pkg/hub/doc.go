@@ -5,6 +5,8 @@
 // FleetPolicies that their repositories bring, and writes their status.
 // FleetPolicies makes FleetPolicies bindings of the policy engine and terms of
 // corrections, and writes their status. Sources is the Library of FleetPolicies.
+// Stop stops all corrections while a ConfigMap says so, and Rollbacks takes Actions
+// back whose label asks for it.
 //
 // # What git may do
 //
@@ -20,6 +22,14 @@
 // deleted, if the source applied them, and if they are no more than spec.maxPrune.
 // Deleting a PolicySource deletes none: they stay, without a package and without
 // effect.
+//
+// # The stop
+//
+// Each process follows ConfigMap federator-stop: as long as it exists, or as long as it
+// cannot be read, the Dispatcher of this process writes nothing. Reading it anew after a
+// watch has ended changes nothing that is known. A connection that has gone silent
+// without an error delays a stop; it keeps the lease from being renewed, too, and
+// without the lease nothing is written.
 //
 // # Concurrency
 //
