@@ -50,8 +50,10 @@ var members = []struct {
 
 func shop() []app {
 	return []app{
-		{Name: "cart", Tier: "critical", Replicas: 2}, {Name: "search", Tier: "critical", Replicas: 2},
-		{Name: "payments", Tier: "critical", Replicas: 2}, {Name: "web", Tier: "critical", Replicas: 3},
+		{Name: "cart", Tier: "critical", Replicas: 2},
+		{Name: "search", Tier: "critical", Replicas: 2},
+		{Name: "payments", Tier: "critical", Replicas: 2},
+		{Name: "web", Tier: "critical", Replicas: 3},
 	}
 }
 

@@ -27,7 +27,7 @@ func (d *demo) explore() {
   The hub, where members are Clusters and policies are objects:
     kubectl get clusters -A
     kubectl get policysources,fleetpolicies -o wide
-    kubectl get fleetpolicy replicas -o yaml    # Halted? acknowledge as above
+    federator actions ack replicas              # if it is Halted
     kubectl -n fleet delete cluster us-1
 
   A policy, changed by a commit; federator looks every 10 seconds:
