@@ -268,7 +268,7 @@ func (c *console) listed() {
 	if err := json.Unmarshal([]byte(c.must("list", "--policy", "tier", "-o", "json")), &list); err != nil || len(list.Items) != 2 {
 		c.t.Fatalf("%d actions, %v", len(list.Items), err)
 	}
-	if list.Kind != "ActionList" || list.Items[1].Status.StartedAt.Before(list.Items[0].Status.StartedAt) {
+	if list.Kind != "ActionList" || list.Items[1].Status.EndedAt.Before(list.Items[0].Status.EndedAt) {
 		c.t.Errorf("the newest is not the last of a list of kind %q", list.Kind)
 	}
 	name := list.Items[1].Name

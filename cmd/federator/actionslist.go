@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,12 +128,21 @@ func (c *hubClient) actions(ctx context.Context, selector string, keep func(*v1a
 		}
 	}
 	slices.SortStableFunc(out.Items, func(a, b v1alpha1.Action) int {
-		if c := begun(&a).Compare(begun(&b)); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), within(&a).Compare(within(&b)), strings.Compare(a.Name, b.Name))
 	})
 	return out, nil
+}
+
+// within orders actions that were recorded within the same second: by when they began,
+// or ended, which is not known of all.
+func within(a *v1alpha1.Action) time.Time {
+	switch {
+	case a.Status.StartedAt != nil:
+		return a.Status.StartedAt.Time
+	case a.Status.EndedAt != nil:
+		return a.Status.EndedAt.Time
+	}
+	return a.CreationTimestamp.Add(time.Second) // it is on its way
 }
 
 // begun is when an action began, to the microsecond where that is known.

@@ -108,6 +108,9 @@ func (x *executor) begin(ctx context.Context, a *Action, before *seen) (*Action,
 			continue // the target is again as it was then
 		}
 		known.Remedy = a.Remedy // a Secret's is not recorded
+		if known.Started.IsZero() {
+			known.Started = a.Started
+		}
 		return x.write(ctx, known, nil)
 	}
 	return x.end(a, Failed, fmt.Sprintf("the target was corrected %d times and is again as it was", mostAgain)), nil
