@@ -26,7 +26,7 @@ violation contains {"msg": sprintf("%s has no owner", [input.ref.name])} if not 
 
 const sharedNamePolicy = `# METADATA
 # title: Names are of one member
-# custom: {severity: low, kinds: [ConfigMap], subject: view.names}
+# custom: {severity: low, kinds: [ConfigMap, Widget.example.com], subject: view.names}
 package acme.names
 
 view.names[input.ref.name] contains input.ref.member

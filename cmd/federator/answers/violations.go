@@ -160,12 +160,22 @@ func (s *search) mayRead(binding string) bool {
 			return false
 		}
 		for _, kind := range kinds {
-			if !s.reader.everywhere(member, kind) {
+			if !s.reader.everywhere(member, kind) && !s.nothing(member, kind) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// nothing reports whether there is nothing to be read of a kind: no member serves it,
+// which discovery tells everybody, and none of it is held from when one did.
+func (s *search) nothing(member string, kind aggregate.Kind) bool {
+	if _, served := s.reader.kinds[kind]; served {
+		return false
+	}
+	scope, _ := s.state.Snapshot.Scope(member, kind)
+	return scope.Objects == 0
 }
 
 // subject reports whether the caller may read a subject. Keys of views belong to who
