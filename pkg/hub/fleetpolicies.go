@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -151,11 +152,7 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 	for _, p := range set.Packages {
 		origins[p.Name] = f.opts.Library.Origin(p.Name)
 	}
-	mark := fmt.Sprintf("%p", set)
-	for _, fp := range policies {
-		o := origins[fp.Spec.Package]
-		mark += fmt.Sprintf(" %s/%d/%+v/%+v", fp.UID, fp.Generation, o, o.Ceiling)
-	}
+	mark := markOf(set, policies, origins)
 	if mark == f.applied {
 		return
 	}
@@ -192,6 +189,19 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 		return
 	}
 	f.applied, f.unfit = mark, unfit
+}
+
+// markOf is the same for what binds the same.
+func markOf(set *policy.Set, policies []*v1alpha1.FleetPolicy, origins map[string]Origin) string {
+	mark := fmt.Sprintf("%p", set)
+	for _, fp := range policies {
+		origin, err := json.Marshal(origins[fp.Spec.Package]) // what pointers lead to, not where they are
+		if err != nil {
+			panic(err) // strings only
+		}
+		mark += fmt.Sprintf(" %s/%d/%s", fp.UID, fp.Generation, origin)
+	}
+	return mark
 }
 
 // fit makes the binding and the terms of a FleetPolicy, or says why it has none.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"federator.dev/federator/api/v1alpha1"
@@ -132,5 +133,24 @@ func TestAnEmptyFleetPolicyObservesEverywhere(t *testing.T) {
 	}
 	if terms.Mode != "" || terms.Limits.Window != time.Hour {
 		t.Errorf("terms %+v", terms)
+	}
+}
+
+// TestEqualOriginsBindTheSame: to bind again pauses what is enforced.
+func TestEqualOriginsBindTheSame(t *testing.T) {
+	t.Parallel()
+	origin := func(maxMode policy.Mode) map[string]Origin {
+		return map[string]Origin{"acme": {Source: "git", Commit: "c", Ceiling: &enforce.Ceiling{
+			Mode: maxMode, Members: policy.MemberSelector{Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}}},
+		}}}
+	}
+	set := &policy.Set{}
+	policies := []*v1alpha1.FleetPolicy{{Spec: v1alpha1.FleetPolicySpec{Package: "acme"}}}
+	first := markOf(set, policies, origin(policy.Enforce))
+	if again := markOf(set, policies, origin(policy.Enforce)); again != first {
+		t.Errorf("%s\nis not\n%s", again, first)
+	}
+	if other := markOf(set, policies, origin(policy.Observe)); other == first {
+		t.Errorf("another ceiling is the same: %s", other)
 	}
 }
