@@ -245,10 +245,11 @@ func (ev *evaluation) named(path []string) (ast.Value, []string, error) {
 	return doc, path[3:], err
 }
 
-// point takes note of reading one scope.
+// point takes note of reading one scope. A member that is not there may join, and be
+// visible then.
 func (ev *evaluation) point(kind aggregate.Kind, member string) {
 	switch {
-	case !ev.b.visible.has(member):
+	case !ev.b.visible.has(member) && ev.w.e.member(member).Name != "":
 	case member == ev.subject:
 		ev.reading.own = add(ev.reading.own, kind)
 	default:

@@ -290,6 +290,32 @@ func TestNothingCountsAsClearedBeforeTheFirstFullSync(t *testing.T) {
 	}
 }
 
+// TestAMemberThatJoinsMakesWhatLookedForItUnknown: it was not there, so that a selection
+// of members by name did not have it.
+func TestAMemberThatJoinsMakesWhatLookedForItUnknown(t *testing.T) {
+	t.Parallel()
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustDo(t, w,
+		op{Do: "join", Member: "fleet/c"},
+		op{Do: "reopen", Member: "fleet/c", Kind: "Deployment.apps", Version: "apps/v1", State: aggregate.Synced},
+		op{Do: "put", Member: "fleet/c", Kind: "Deployment.apps", NS: "shop", Name: "db", Object: map[string]any{"spec": map[string]any{"replicas": 0}}})
+	set := load(t, oraclePolicies["home"])
+	bindings := bindingsOf(set)
+	bindings[0].Parameters = map[string]any{"home": "fleet/a"}
+	bindings[0].Visibility.Names = []string{"fleet/[ab]"}
+	e, cursor := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindings})
+	if n := e.State().Total("oracle.home"); n.Known != 1 || n.Violations != 1 {
+		t.Fatalf("at first %+v", n)
+	}
+	mustDo(t, w, op{Do: "join", Member: "fleet/a"})
+	if n := apply(t, e, cursor).After.Total("oracle.home"); n.Unknown != 1 {
+		t.Errorf("with a member of which nothing is known %+v", n)
+	}
+}
+
 // TestAViewThatGrowsTooLargeIsEmptiedAndSaysSo gives views little room.
 func TestAViewThatGrowsTooLargeIsEmptiedAndSaysSo(t *testing.T) {
 	t.Parallel()

@@ -204,7 +204,7 @@ func (s *State) completeness(b *bindingState, c *class, member string, gap func(
 		}
 	}
 	for _, p := range c.points {
-		if g, ok := s.gaps.at(p.kind, p.member); ok {
+		if g, ok := s.gaps.at(p.kind, p.member); ok && b.visible.has(p.member) {
 			found(g)
 		}
 	}
