@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # The binary is static, so that the image holds nothing else: no shell, no
-# libraries, the authorities of TLS, and the policies that come with federator.
+# libraries, and the authorities of TLS.
 #
 #   docker build --build-arg VERSION=$(git describe --tags --always) \
 #     --build-arg COMMIT=$(git rev-parse HEAD) -t registry.example/federator .
@@ -22,7 +22,6 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /out/federator /usr/bin/federator
-COPY policies /usr/share/federator/policies
 ENV PATH=/usr/bin HOME=/tmp
 USER 65532:65532
 EXPOSE 8080 8443

@@ -17,7 +17,7 @@ import (
 
 // PoliciesConfig says which policies judge the fleet.
 type PoliciesConfig struct {
-	Dirs     []string `yaml:"dirs" doc:"Directories of policies. They are read once, at the start. Empty: none."`
+	Dirs     []string `yaml:"dirs" doc:"Directories of policies. They are read once, at the start. Empty: none. To FleetPolicies they are the sources dir-1, dir-2 and so on."`
 	Library  bool     `yaml:"library" doc:"The policies that come with federator, too."`
 	Bindings string   `yaml:"bindings" doc:"File of bindings. A policy without one is evaluated everywhere."`
 

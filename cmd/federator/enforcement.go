@@ -159,6 +159,11 @@ func (c *Config) baseSources() ([]policy.Source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("policies.dirs: %w", err)
 		}
+		for i := range more {
+			if c.Policies.Hub { // sources have names there, which FleetPolicies may ask for
+				more[i].Name = fmt.Sprintf("dir-%d", i+1)
+			}
+		}
 		base = append(base, more...)
 	}
 	return base, nil

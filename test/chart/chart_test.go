@@ -216,7 +216,7 @@ func TestConfigurationRollsOut(t *testing.T) {
 		{"--set", "config.parallelSyncs=3"},
 		{"--set", `policies.files.a\.rego=package a`},
 		{"--set", `policies.files.a\.rego=package b`},
-		{"--set", "policies.bindings[0].name=a,policies.bindings[0].package=a"},
+		{"--set", "policies.hub=false,policies.bindings[0].name=a,policies.bindings[0].package=a"},
 		{"--set", "policies.library=false"},
 	} {
 		seen[sum(args...)] = true

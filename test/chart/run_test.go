@@ -23,8 +23,10 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/test/kube"
 )
 
@@ -96,9 +98,6 @@ func mount(t *testing.T, hub *kube.Hub, pod corev1.PodSpec, root string) {
 			must(t, os.WriteFile(filepath.Join(at, name), text, 0o600))
 		}
 	}
-	library := filepath.Join(root, "usr/share/federator/policies") // COPY of the Dockerfile
-	must(t, os.MkdirAll(filepath.Dir(library), 0o755))
-	must(t, os.CopyFS(library, os.DirFS("../../policies")))
 }
 
 // relocate changes what must differ outside of a Pod: the paths below a root, the
@@ -108,9 +107,7 @@ func relocate(t *testing.T, root, kubeconfig string) {
 	file := filepath.Join(root, "etc/federator/config.yaml")
 	text, err := os.ReadFile(file)
 	must(t, err)
-	for _, path := range []string{"/etc/federator", "/usr/share/federator"} {
-		text = bytes.ReplaceAll(text, []byte(" "+path), []byte(" "+root+path))
-	}
+	text = bytes.ReplaceAll(text, []byte(" /etc/federator"), []byte(" "+root+"/etc/federator"))
 	var config map[string]map[string]any
 	must(t, yaml.UnmarshalStrict(text, &config))
 	for _, c := range []struct{ section, key, was, now string }{{"listen", "serve", ":8080", "127.0.0.1:0"}, {"query", "listen", ":8443", "127.0.0.1:0"}} {
@@ -309,6 +306,12 @@ subjects: [{kind: ServiceAccount, name: asker, namespace: default}]
 	if code, body, err := get(t.Context(), asking, "https://"+p.query+path, "nobody"); err != nil || code != http.StatusUnauthorized {
 		t.Errorf("a query of nobody: %d, %v: %s", code, err, body)
 	}
+	must(t, f.Hub.Apply(t.Context(), []byte(`
+apiVersion: federator.dev/v1alpha1
+kind: FleetPolicy
+metadata: {name: two-replicas}
+spec: {package: extra.replicas, match: {namespaces: [default]}}
+`)))
 	var metrics string
 	must(t, until(t.Context(), func() error {
 		if _, metrics, err = get(t.Context(), plain, "http://"+p.serve+"/metrics", ""); err != nil {
@@ -322,10 +325,44 @@ subjects: [{kind: ServiceAccount, name: asker, namespace: default}]
 		}
 		return nil
 	}))
+	t.Run("what is set to enforce is corrected", func(t *testing.T) { corrected(t, f) })
 	t.Run("alerts and dashboard ask for metrics that there are", func(t *testing.T) { metricsExist(t, metrics) })
 	if refused := regexp.MustCompile(`(?i).*(forbidden|unauthorized|cannot (get|list|watch|create|update|patch)).*`).FindAllString(p.log.String(), -1); len(refused) > 0 {
 		t.Errorf("the hub refuses what is asked:\n%s", strings.Join(refused, "\n"))
 	}
+}
+
+// corrected sets the policy to enforce: the member is corrected, the hub has the Action,
+// and the policy's status says so.
+func corrected(t *testing.T, f *kube.Fleet) {
+	t.Helper()
+	hub := f.Hub.Client().CoreV1().RESTClient()
+	must(t, hub.Patch(types.MergePatchType).AbsPath("/apis/federator.dev/v1alpha1/fleetpolicies/two-replicas").
+		Body([]byte(`{"spec":{"mode":"Enforce"}}`)).Do(t.Context()).Error())
+	must(t, until(t.Context(), func() error {
+		d, err := f.Members[0].Client().AppsV1().Deployments("default").Get(t.Context(), "web", metav1.GetOptions{})
+		if err == nil && *d.Spec.Replicas != 2 {
+			err = fmt.Errorf("%d replicas", *d.Spec.Replicas)
+		}
+		return err
+	}))
+	must(t, until(t.Context(), func() error {
+		var actions v1alpha1.ActionList
+		var fp v1alpha1.FleetPolicy
+		for path, into := range map[string]any{"actions": &actions, "fleetpolicies/two-replicas": &fp} {
+			body, err := hub.Get().AbsPath("/apis/federator.dev/v1alpha1/" + path).Do(t.Context()).Raw()
+			if err != nil {
+				return err
+			}
+			if err := json.Unmarshal(body, into); err != nil {
+				return err
+			}
+		}
+		if len(actions.Items) != 1 || actions.Items[0].Status.Phase != v1alpha1.PhaseSucceeded || fp.Status.Actions == nil || fp.Status.Actions.Succeeded != 1 {
+			return fmt.Errorf("actions %+v, status %+v", actions.Items, fp.Status)
+		}
+		return nil
+	}))
 }
 
 // asDeployed runs what a Deployment says as its ServiceAccount, outside of a Pod.

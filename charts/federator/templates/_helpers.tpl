@@ -65,9 +65,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The configuration file: what is passed through, and what other values decide. */}}
 {{- define "federator.config" -}}
 {{- $dirs := list -}}
-{{- if .Values.policies.library }}{{ $dirs = append $dirs "/usr/share/federator/policies" }}{{ end -}}
 {{- if .Values.policies.files }}{{ $dirs = append $dirs "/etc/federator/policies" }}{{ end -}}
-{{- $policies := dict "dirs" $dirs "namespace" .Release.Namespace -}}
+{{- $policies := dict "library" .Values.policies.library "dirs" $dirs "namespace" .Release.Namespace -}}
+{{- if .Values.policies.hub }}
+{{- if .Values.policies.bindings }}{{ fail "policies.bindings: FleetPolicies bind where policies.hub is true" }}{{ end -}}
+{{- $namespaces := list -}}
+{{- range .Values.policySources.secrets }}{{ $namespaces = append $namespaces .namespace }}{{ end -}}
+{{- $_ := set $policies "hub" true -}}
+{{- if $namespaces }}{{ $_ := set $policies "secretNamespaces" ($namespaces | uniq | sortAlpha) }}{{ end -}}
+{{- end -}}
 {{- if .Values.policies.bindings }}{{ $_ := set $policies "bindings" "/etc/federator/bindings.yaml" }}{{ end -}}
 {{- $ours := dict
   "sources" (dict "clusterAPI" (dict "namespaces" (include "federator.namespaces" . | fromJsonArray)))
