@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -163,21 +162,14 @@ func newJob(t *testing.T) *job {
 	t.Helper()
 	f := kube.StartTest(t, kube.Options{Members: 1})
 	j := &job{t: t, hub: f.Hub, member: f.Members[0]}
-	crds, err := filepath.Glob("../../charts/federator/crds/*.yaml")
-	if err != nil || len(crds) != 3 {
-		t.Fatal(crds, err)
-	}
-	for _, crd := range crds {
-		text, err := os.ReadFile(crd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		j.applyHub(string(text))
+	if err := j.hub.InstallCRDs(t.Context(), "../../charts/federator/crds"); err != nil {
+		t.Fatal(err)
 	}
 	j.applyHub("apiVersion: v1\nkind: Namespace\nmetadata: {name: federator}\n")
 	if err := j.hub.Register(t.Context(), kube.Cluster{Namespace: "fleet", Name: "eu-1", Kubeconfig: j.member.Kubeconfig()}); err != nil {
 		t.Fatal(err)
 	}
+	var err error
 	if j.repo, err = git.Init(filepath.Join(t.TempDir(), "policies")); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ type auditedWrite struct {
 // order.
 func (s *site) audited(resource, name string) []auditedWrite {
 	s.Helper()
-	events, err := shared.fleet.Members[0].Audit()
+	events, err := shared.Fleet.Members[0].Audit()
 	if err != nil {
 		s.Fatal(err)
 	}

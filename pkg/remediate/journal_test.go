@@ -180,7 +180,7 @@ func expectSame(t *testing.T, got, want *Action) {
 
 // erase deletes a record, as a person may.
 func (s *site) erase(name string) {
-	if err := shared.fleet.Hub.Client().CoreV1().RESTClient().Delete().AbsPath("/apis/federator.dev/v1alpha1/actions", name).Do(s.context()).Error(); err != nil {
+	if err := shared.Fleet.Hub.Client().CoreV1().RESTClient().Delete().AbsPath("/apis/federator.dev/v1alpha1/actions", name).Do(s.context()).Error(); err != nil {
 		s.Errorf("%s: %v", name, err)
 	}
 }
@@ -366,7 +366,7 @@ func TestARecordThatHasChangedIsReadAgain(t *testing.T) {
 
 	// Whoever has acknowledged it is not forgotten.
 	a := s.record(s.plain("seen", Failed))
-	err := shared.fleet.Hub.Client().CoreV1().RESTClient().Patch("application/merge-patch+json").
+	err := shared.Fleet.Hub.Client().CoreV1().RESTClient().Patch("application/merge-patch+json").
 		AbsPath("/apis/federator.dev/v1alpha1/actions", a.Name, "status").Body([]byte(`{"status":{"acknowledgedBy":"alice"}}`)).Do(t.Context()).Error()
 	if err != nil {
 		t.Fatal(err)
@@ -382,7 +382,7 @@ func TestARecordThatHasChangedIsReadAgain(t *testing.T) {
 
 func TestOptionsOfAJournal(t *testing.T) {
 	newSite(t)
-	for _, opts := range []JournalOptions{{}, {Hub: shared.fleet.Hub.Client().CoreV1().RESTClient(), Window: -1}} {
+	for _, opts := range []JournalOptions{{}, {Hub: shared.Fleet.Hub.Client().CoreV1().RESTClient(), Window: -1}} {
 		if _, err := NewHubJournal(opts); err == nil {
 			t.Errorf("%+v is taken", opts)
 		}

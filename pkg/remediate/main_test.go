@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,76 +26,32 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// shared is a hub with the CRDs and a member. They boot when the first test asks for
-// them.
+// shared is a hub with the CRDs and a member.
 var shared struct {
-	once        sync.Once
-	fleet       *kube.Fleet
+	kube.Shared
 	hub, member *http.Client // around the proxies
 	objects     dynamic.Interface
-	err         error
 	sites       atomic.Int64
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if shared.fleet != nil {
-		if code != 0 {
-			shared.fleet.WriteLogs(os.Stderr)
-		}
-		for _, c := range []*http.Client{shared.hub, shared.member} {
-			if c != nil {
-				c.CloseIdleConnections()
-			}
-		}
-		if err := shared.fleet.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	shared.Options, shared.Prepare = kube.Options{Members: 1, Audit: true}, prepare
+	os.Exit(shared.Main(m))
 }
 
-func boot() error {
-	ctx := context.Background()
-	var err error
-	if shared.fleet, err = kube.Start(ctx, kube.Options{Members: 1, Audit: true}); err != nil {
+func prepare(ctx context.Context) (err error) {
+	if shared.hub, err = rest.HTTPClientFor(quiet(shared.Fleet.Hub.DirectRESTConfig())); err != nil {
 		return err
 	}
-	if shared.hub, err = rest.HTTPClientFor(quiet(shared.fleet.Hub.DirectRESTConfig())); err != nil {
-		return err
-	}
-	member := quiet(shared.fleet.Members[0].DirectRESTConfig())
+	member := quiet(shared.Fleet.Members[0].DirectRESTConfig())
 	if shared.member, err = rest.HTTPClientFor(member); err != nil {
 		return err
 	}
+	shared.Clients = []*http.Client{shared.hub, shared.member}
 	if shared.objects, err = dynamic.NewForConfigAndClient(member, shared.member); err != nil {
 		return err
 	}
-	crds, err := filepath.Glob("../../charts/federator/crds/*.yaml")
-	if err != nil || len(crds) == 0 {
-		return fmt.Errorf("no CRDs: %w", err)
-	}
-	for _, crd := range crds {
-		text, err := os.ReadFile(crd)
-		if err != nil {
-			return err
-		}
-		if err := shared.fleet.Hub.Apply(ctx, text); err != nil {
-			return err
-		}
-	}
-	client, err := client(shared.fleet.Hub.DirectRESTConfig(), shared.hub, v1alpha1.SchemeGroupVersion())
-	if err != nil {
-		return err
-	}
-	return until(func() error { return client.Get().Resource(v1alpha1.Actions).Do(ctx).Error() })
+	return shared.Fleet.Hub.InstallCRDs(ctx, "../../charts/federator/crds")
 }
 
 func quiet(cfg *rest.Config) *rest.Config {
@@ -118,23 +71,7 @@ func client(cfg *rest.Config, http *http.Client, gv schema.GroupVersion) (*rest.
 }
 
 // until polls until a check passes, and returns its last error when time is up.
-func until(check func() error) error {
-	deadline := time.NewTimer(90 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-deadline.C:
-			return err
-		case <-tick.C:
-		}
-	}
-}
+func until(check func() error) error { return kube.Until(context.Background(), 90*time.Second, check) }
 
 // theMember is its name in the fleet.
 const theMember = "fleet/eu-1"
@@ -226,10 +163,7 @@ var notName = regexp.MustCompile(`[^a-z0-9]+`)
 // newSite makes a namespace for a test, and a process.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	shared.once.Do(func() { shared.err = boot() })
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
+	shared.Start(t)
 	name := strings.Trim(notName.ReplaceAllString(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "-"), "-")
 	if len(name) > 50 {
 		name = name[:40] + "-" + sha([]byte(name))[:8]
@@ -245,7 +179,7 @@ func newSite(t *testing.T) *site {
 func (s *site) start() {
 	s.Helper()
 	s.hub.next, s.member.next = shared.hub.Transport, shared.member.Transport
-	hub, err := client(shared.fleet.Hub.DirectRESTConfig(), &http.Client{Transport: &s.hub}, v1alpha1.SchemeGroupVersion())
+	hub, err := client(shared.Fleet.Hub.DirectRESTConfig(), &http.Client{Transport: &s.hub}, v1alpha1.SchemeGroupVersion())
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -265,7 +199,7 @@ func (s *site) start() {
 }
 
 func (s *site) access() access {
-	return access{shared.fleet.Members[0].DirectRESTConfig(), &http.Client{Transport: &s.member}}
+	return access{shared.Fleet.Members[0].DirectRESTConfig(), &http.Client{Transport: &s.member}}
 }
 
 // objects are those of a kind, for an administrator of the member.

@@ -233,7 +233,7 @@ func seedOf(t *testing.T) uint64 {
 func TestABadNetworkWritesNothingTwice(t *testing.T) {
 	s := newSite(t)
 	seed := seedOf(t)
-	member := shared.fleet.Members[0]
+	member := shared.Fleet.Members[0]
 	cfg := quiet(member.RESTConfig())
 	through, err := rest.HTTPClientFor(cfg)
 	if err != nil {

@@ -115,18 +115,8 @@ func (b *bench) setUpCorrections(ctx context.Context, fleet *kube.Fleet) (observ
 	if _, err := repo.Commit(map[string]string{"tier.rego": tierRego, "tier_test.rego": tierRegoTest}); err != nil {
 		return 0, err
 	}
-	crds, err := filepath.Glob("charts/federator/crds/*.yaml")
-	if err != nil || len(crds) == 0 {
-		return 0, fmt.Errorf("the CRDs are looked for from the root of the tree: %w", err)
-	}
-	for _, file := range crds {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return 0, err
-		}
-		if err := fleet.Hub.Apply(ctx, text); err != nil {
-			return 0, err
-		}
+	if err := fleet.Hub.InstallCRDs(ctx, "charts/federator/crds"); err != nil {
+		return 0, err
 	}
 	if err := fleet.Hub.Register(ctx, kube.Cluster{Namespace: "fleet", Name: "eu-1", Kubeconfig: fleet.Members[0].Kubeconfig()}); err != nil {
 		return 0, err
@@ -146,29 +136,13 @@ func (b *bench) setUpCorrections(ctx context.Context, fleet *kube.Fleet) (observ
 		}
 		manifests = append(append(manifests, "---\n"...), append(text, '\n')...)
 	}
-	for tries := 0; ; tries++ { // CRDs are served a moment after they are there
-		err := fleet.Hub.Apply(ctx, manifests)
-		if err == nil || tries == 100 {
-			return len(bindings), err
-		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
-			return 0, err
-		}
-	}
+	return len(bindings), fleet.Hub.Apply(ctx, manifests)
 }
 
 // judging makes sure that all policies were evaluated beside. Statuses are written
 // every few seconds.
 func judging(ctx context.Context, fleet *kube.Fleet, want int) error {
-	for tries := 0; ; tries++ {
-		err := haveVerdicts(ctx, fleet, want)
-		if err == nil || tries == 300 {
-			return err
-		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
-			return err
-		}
-	}
+	return kube.Until(ctx, 30*time.Second, func() error { return haveVerdicts(ctx, fleet, want) })
 }
 
 func haveVerdicts(ctx context.Context, fleet *kube.Fleet, want int) error {
@@ -189,15 +163,6 @@ func haveVerdicts(ctx context.Context, fleet *kube.Fleet, want int) error {
 		return fmt.Errorf("%d FleetPolicies have verdicts, want %d", len(list.Items), want)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // serveCorrections runs the binary of this tree.

@@ -3,7 +3,6 @@ package chart
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -15,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -27,70 +25,35 @@ import (
 
 const chartDir = "../../charts/federator"
 
-// shared is a hub, with a member, that knows the kinds of optional objects. It boots
-// when the first test asks for it.
+// shared is a hub, with a member, that knows the kinds of optional objects.
 var shared struct {
-	once   sync.Once
-	fleet  *kube.Fleet
-	http   *http.Client
+	kube.Shared
 	client dynamic.Interface
-	err    error
 }
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(klog.Logger{}) // client-go's own words are not the test's
-	code := m.Run()
-	if shared.fleet != nil {
-		if code != 0 {
-			shared.fleet.WriteLogs(os.Stderr)
-		}
-		if shared.http != nil {
-			shared.http.CloseIdleConnections()
-		}
-		if err := shared.fleet.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	shared.Options, shared.Prepare = kube.Options{Members: 1}, prepare
+	os.Exit(shared.Main(m))
 }
 
-func boot() error {
-	var err error
-	ctx := context.Background()
-	if shared.fleet, err = kube.Start(ctx, kube.Options{Members: 1}); err != nil {
-		return err
-	}
-	cfg := shared.fleet.Hub.DirectRESTConfig()
+func prepare(ctx context.Context) error {
+	cfg := shared.Fleet.Hub.DirectRESTConfig()
 	cfg.WarningHandler = rest.NoWarnings{}
-	if shared.http, err = rest.HTTPClientFor(cfg); err != nil {
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
 		return err
 	}
-	if shared.client, err = dynamic.NewForConfigAndClient(cfg, shared.http); err != nil {
+	shared.Clients = []*http.Client{client}
+	if shared.client, err = dynamic.NewForConfigAndClient(cfg, client); err != nil {
 		return err
 	}
-	files, err := filepath.Glob("testdata/crds/*.yaml")
-	if err != nil || len(files) == 0 {
-		return errors.Join(err, errors.New("testdata/crds is empty"))
-	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			return err
-		}
-		if err := shared.fleet.Hub.Apply(ctx, text); err != nil {
-			return fmt.Errorf("%s: %w", f, err)
-		}
+	if err := shared.Fleet.Hub.InstallCRDs(ctx, "testdata/crds"); err != nil {
+		return err
 	}
 	for _, ns := range []string{"fleet", "edge", "other"} {
 		text := "{apiVersion: v1, kind: Namespace, metadata: {name: " + ns + "}}"
-		if err := shared.fleet.Hub.Apply(ctx, []byte(text)); err != nil {
+		if err := shared.Fleet.Hub.Apply(ctx, []byte(text)); err != nil {
 			return err
 		}
 	}
@@ -99,9 +62,7 @@ func boot() error {
 
 func fleet(t *testing.T) *kube.Fleet {
 	t.Helper()
-	shared.once.Do(func() { shared.err = boot() })
-	must(t, shared.err)
-	return shared.fleet
+	return shared.Start(t)
 }
 
 // tools builds Helm and kubeconform unless they are in the cache, and returns where
@@ -135,8 +96,8 @@ func runUntil(ctx context.Context, home, name string, args ...string) (stdout, s
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, name), args...)
 	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
-	if shared.fleet != nil {
-		cmd.Env = append(cmd.Env, "KUBECONFIG="+shared.fleet.Hub.KubeconfigFile())
+	if shared.Fleet != nil {
+		cmd.Env = append(cmd.Env, "KUBECONFIG="+shared.Fleet.Hub.KubeconfigFile())
 	}
 	var o, e bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &o, &e
@@ -206,21 +167,7 @@ func into[T any](t *testing.T, u *unstructured.Unstructured) T {
 
 // until polls until a check passes, and returns its last error when time is up.
 func until(ctx context.Context, check func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-tick.C:
-		}
-	}
+	return kube.Until(ctx, 90*time.Second, check)
 }
 
 func must(t *testing.T, err error) {

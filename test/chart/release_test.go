@@ -178,7 +178,7 @@ func permissions(t *testing.T, namespace, account string) {
 			}}
 			// The authorizer follows changes of RBAC a moment later.
 			if err := until(t.Context(), func() error {
-				got, err := shared.fleet.Hub.Client().AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+				got, err := shared.Fleet.Hub.Client().AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 				if err == nil && got.Status.Allowed != c.want {
 					err = fmt.Errorf("%s %s.%s/%s in %q named %q: allowed is %t, want %t", verb, c.resource, c.group, c.sub, c.namespace, c.name, got.Status.Allowed, c.want)
 				}

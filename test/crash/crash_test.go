@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -83,20 +82,9 @@ func newRun(t *testing.T, seed uint64) *run {
 	t.Helper()
 	f := kube.StartTest(t, kube.Options{Members: 1, Audit: true})
 	r := &run{T: t, hub: f.Hub, member: f.Members[0], random: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // A test's.
-	crds, err := filepath.Glob("../../charts/federator/crds/*.yaml")
-	if err != nil || len(crds) == 0 {
-		t.Fatal("no CRDs", err)
+	if err := r.hub.InstallCRDs(t.Context(), "../../charts/federator/crds"); err != nil {
+		t.Fatal(err)
 	}
-	for _, crd := range crds {
-		text, err := os.ReadFile(crd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.hub.Apply(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.until("Actions are served", func() error { _, err := r.actions(); return err })
 	for _, c := range []*kube.ControlPlane{r.hub.ControlPlane, r.member} {
 		if err := c.Apply(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: "+namespace+"}\n")); err != nil {
 			t.Fatal(err)

@@ -2,18 +2,13 @@ package crds
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
-	"time"
 
-	"go.uber.org/goleak"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
@@ -25,104 +20,45 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// shared is a hub with the CRDs. It boots when the first test asks for it.
+// shared is a hub with the CRDs.
 var shared struct {
-	once   sync.Once
-	fleet  *kube.Fleet
-	http   *http.Client
+	kube.Shared
 	client dynamic.Interface
-	err    error
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if shared.fleet != nil {
-		if code != 0 {
-			shared.fleet.WriteLogs(os.Stderr)
-		}
-		shared.http.CloseIdleConnections()
-		if err := shared.fleet.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	shared.Prepare = prepare
+	os.Exit(shared.Main(m))
 }
 
-func boot() error {
-	var err error
-	if shared.fleet, err = kube.Start(context.Background(), kube.Options{}); err != nil {
-		return err
-	}
-	cfg := shared.fleet.Hub.DirectRESTConfig()
+func prepare(ctx context.Context) error {
+	cfg := shared.Fleet.Hub.DirectRESTConfig()
 	cfg.WarningHandler = rest.NoWarnings{}
-	if shared.http, err = rest.HTTPClientFor(cfg); err != nil {
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
 		return err
 	}
-	if shared.client, err = dynamic.NewForConfigAndClient(cfg, shared.http); err != nil {
+	shared.Clients = []*http.Client{client}
+	if shared.client, err = dynamic.NewForConfigAndClient(cfg, client); err != nil {
 		return err
 	}
-	for _, name := range resources() {
-		text, err := os.ReadFile(crdFile(name))
-		if err != nil {
-			return err
-		}
-		if err := shared.fleet.Hub.Apply(context.Background(), text); err != nil {
-			return err
-		}
-	}
-	for _, name := range resources() {
-		if err := until(func() error {
-			_, err := shared.client.Resource(v1alpha1.Resource(name)).List(context.Background(), metav1.ListOptions{})
-			return err
-		}); err != nil {
-			return fmt.Errorf("%s are not served: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// until polls until a check passes, and returns its last error when time is up.
-func until(check func() error) error {
-	deadline := time.NewTimer(60 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-deadline.C:
-			return err
-		case <-tick.C:
-		}
-	}
+	return shared.Fleet.Hub.InstallCRDs(ctx, crdDir)
 }
 
 // hub returns the hub, where all kinds are served.
 func hub(t *testing.T) *kube.Hub {
 	t.Helper()
-	shared.once.Do(func() { shared.err = boot() })
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return shared.fleet.Hub
+	return shared.Start(t).Hub
 }
 
 func resources() []string {
 	return []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions}
 }
 
+const crdDir = "../../charts/federator/crds"
+
 func crdFile(resource string) string {
-	return filepath.Join("..", "..", "charts", "federator", "crds", "federator.dev_"+resource+".yaml")
+	return filepath.Join(crdDir, "federator.dev_"+resource+".yaml")
 }
 
 // crd reads a CRD from the chart.

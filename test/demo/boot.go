@@ -120,23 +120,13 @@ func (d *demo) prepareHub(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	crds, err := filepath.Glob(filepath.Join(root, "charts/federator/crds/*.yaml"))
-	if err != nil || len(crds) == 0 {
-		return errors.Join(errors.New("the chart has no CRDs"), err)
+	if err := d.fleet.Hub.InstallCRDs(ctx, filepath.Join(root, "charts/federator/crds")); err != nil {
+		return err
 	}
-	var all bytes.Buffer
-	for _, crd := range crds {
-		text, err := os.ReadFile(crd)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&all, "---\n%s\n", text)
-	}
-	all.WriteString("---\n" + file("hub.yaml"))
 	if err := d.write("hub.yaml", d.fleet.Hub.Kubeconfig()); err != nil {
 		return err
 	}
-	return d.fleet.Hub.Apply(ctx, all.Bytes())
+	return d.fleet.Hub.Apply(ctx, []byte(file("hub.yaml")))
 }
 
 // join deploys the shop on a member and registers it on the hub.

@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
+
+	"federator.dev/federator/test/kube"
 )
 
 func TestMain(m *testing.M) {
@@ -34,19 +36,5 @@ const patience = 60 * time.Second
 // until polls check until it returns nil, and returns its last error when time
 // is up.
 func until(ctx context.Context, within time.Duration, check func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %w", within, err)
-		case <-tick.C:
-		}
-	}
+	return kube.Until(ctx, within, check)
 }

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -73,6 +74,35 @@ func (h *Hub) install(ctx context.Context, dir string, opts Options) error {
 		_, err := h.clusters("").List(ctx, metav1.ListOptions{})
 		return err == nil, err
 	})
+}
+
+// InstallCRDs applies the CRDs of a directory and waits until they are served.
+func (h *Hub) InstallCRDs(ctx context.Context, dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		return errors.Join(fmt.Errorf("no CRDs in %s", dir), err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := yaml.UnmarshalStrict(data, &crd); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if err := h.Apply(ctx, data); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		gvr := schema.GroupVersionResource{Group: crd.Spec.Group, Version: crd.Spec.Versions[0].Name, Resource: crd.Spec.Names.Plural}
+		if err := poll(ctx, gvr.String()+" to be served", func(ctx context.Context) (bool, error) {
+			_, err := h.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1})
+			return err == nil, err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // serve has the CRD converted by nobody, as no webhook runs, and served at one
