@@ -159,7 +159,7 @@ func TestWhatIsProtected(t *testing.T) {
 		{aggregate.Ref{Kind: "FleetPolicy.federator.dev", Name: "x"}, nil, true},
 		{aggregate.Ref{Kind: "Cluster.cluster.x-k8s.io", Namespace: "a", Name: "x"}, nil, true},
 		{aggregate.Ref{Kind: "MachineDeployment.infrastructure.cluster.x-k8s.io", Namespace: "a", Name: "x"}, nil, true},
-		{aggregate.Ref{Kind: "ConfigMap", Namespace: "shop", Name: "x"}, map[string]string{ProtectAnnotation: ""}, true},
+		{aggregate.Ref{Kind: "ConfigMap", Namespace: "shop", Name: "x"}, map[string]string{protectAnnotation: ""}, true},
 		{aggregate.Ref{Kind: "ConfigMap", Namespace: "shop", Name: "x"}, map[string]string{"other": "x"}, false},
 		{aggregate.Ref{Kind: "Namespace.example.com", Name: "x"}, nil, false},
 		{aggregate.Ref{Kind: "Deployment.apps", Namespace: "shop", Name: "web"}, nil, false},

@@ -9,8 +9,8 @@ import (
 
 // Annotations that federator reads and writes on members' objects.
 const (
-	// ProtectAnnotation keeps federator from writing an object, whatever its value.
-	ProtectAnnotation = api.ProtectKey
+	// protectAnnotation keeps federator from writing an object, whatever its value.
+	protectAnnotation = api.ProtectKey
 	// ActionAnnotation names the Action that wrote an object last.
 	ActionAnnotation = api.ActionKey
 	// redactedAnnotation marks objects in the index whose values have been cut.
@@ -36,7 +36,7 @@ func Protected(target policy.Ref, annotations map[string]string) string {
 	if what, ok := protectedGroups[group]; ok {
 		return what + " are protected"
 	}
-	_, marked := annotations[ProtectAnnotation]
+	_, marked := annotations[protectAnnotation]
 	switch {
 	case group == "cluster.x-k8s.io" || strings.HasSuffix(group, ".cluster.x-k8s.io"):
 		return "Cluster API's objects are protected"
@@ -45,7 +45,7 @@ func Protected(target policy.Ref, annotations map[string]string) string {
 	case target.Namespace == "kube-system":
 		return "kube-system is protected"
 	case marked:
-		return "it is annotated " + ProtectAnnotation
+		return "it is annotated " + protectAnnotation
 	}
 	return ""
 }

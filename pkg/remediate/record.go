@@ -18,10 +18,10 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// Labels of Actions on the hub, for listing them; see LabelValue.
+// Labels of Actions on the hub, for listing them; see labelValue.
 const (
-	BindingLabel = "federator.dev/binding"
-	MemberLabel  = "federator.dev/member"
+	bindingLabel = "federator.dev/binding"
+	memberLabel  = "federator.dev/member"
 	// TriedLabel is of Actions that have been tried, and never written.
 	TriedLabel = "federator.dev/tried"
 )
@@ -42,9 +42,9 @@ var phases = map[Phase]v1alpha1.ActionPhase{
 	Failed: v1alpha1.PhaseFailed, RolledBack: v1alpha1.PhaseRolledBack,
 }
 
-// LabelValue makes the name of a binding the value of its label. A member's has a dot
+// labelValue makes the name of a binding the value of its label. A member's has a dot
 // for its slash. What does not fit is cut, and told apart by a digest.
-func LabelValue(name string) string {
+func labelValue(name string) string {
 	v := strings.Replace(name, "/", ".", 1)
 	if v != "" && len(validation.IsValidLabelValue(v)) == 0 {
 		return v
@@ -67,7 +67,7 @@ func toHub(a *Action) (*v1alpha1.Action, error) {
 	out := &v1alpha1.Action{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion().String(), Kind: "Action"},
 		ObjectMeta: metav1.ObjectMeta{Name: a.Name, Labels: map[string]string{
-			BindingLabel: LabelValue(a.Binding), MemberLabel: LabelValue(t.Member),
+			bindingLabel: labelValue(a.Binding), memberLabel: labelValue(t.Member),
 		}},
 		Spec: v1alpha1.ActionSpec{
 			Binding: a.Binding, Package: a.Package, Violation: cut(a.Intent.Message, mostViolation),

@@ -16,33 +16,33 @@ var (
 	ErrChanged = errors.New("the target has changed since the action")
 )
 
-// Target is an object of a member as it is now.
-type Target struct {
+// present is an object of a member as it is now.
+type present struct {
 	APIVersion, UID, ResourceVersion string // "" where there is none
 	Digest                           string // of its content, as in Action.Before and After; "" where there is none
 }
 
-// Look asks the member for an action's target.
-func Look(ctx context.Context, clients Clients, a *Action) (Target, error) {
+// lookAt asks the member for an action's target.
+func lookAt(ctx context.Context, clients Clients, a *Action) (present, error) {
 	c, err := clients.Client(a.Remedy.Target.Member, a.Remedy.Target.Kind, a.APIVersion)
 	if err != nil {
-		return Target{}, err
+		return present{}, err
 	}
 	object, err := c.get(ctx, &a.Intent)
 	if err != nil {
-		return Target{}, fmt.Errorf("%s: %s", a.Remedy.Target, explain(err, a.Remedy.Target)) //nolint:errorlint // Bounded.
+		return present{}, fmt.Errorf("%s: %s", a.Remedy.Target, explain(err, a.Remedy.Target)) //nolint:errorlint // Bounded.
 	}
-	t := Target{Digest: digest(object, isSecret(a.Remedy.Target.Kind))}
+	t := present{Digest: digest(object, isSecret(a.Remedy.Target.Kind))}
 	t.APIVersion, _ = object["apiVersion"].(string)
 	t.UID, t.ResourceVersion = identity(object)
 	return t, nil
 }
 
-// Rollback returns the intent that takes an action back: it goes the way of every
+// takeBack returns the intent that takes an action back: it goes the way of every
 // other, with the target as it is now for its precondition. Where the target is not
 // as the action left it, it is ErrChanged unless forced, which also takes over the
 // fields of others.
-func Rollback(a *Action, now Target, force bool) (*Intent, error) {
+func takeBack(a *Action, now present, force bool) (*Intent, error) {
 	switch {
 	case a.Phase != Succeeded:
 		return nil, fmt.Errorf("action %q: %w: it is %s", a.Name, ErrIrreversible, a.Phase)

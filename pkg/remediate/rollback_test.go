@@ -80,7 +80,7 @@ func TestAnActionIsTakenBackExactly(t *testing.T) {
 			if got := s.recorded(back.Name); got.RollbackOf != a.Name || got.Phase != Succeeded {
 				t.Errorf("recorded: %+v", got)
 			}
-			if _, err := Rollback(s.recorded(a.Name), Target{}, true); !errors.Is(err, ErrIrreversible) {
+			if _, err := takeBack(s.recorded(a.Name), present{}, true); !errors.Is(err, ErrIrreversible) {
 				t.Errorf("back a second time: %v", err)
 			}
 		})
@@ -98,11 +98,11 @@ func text(object any) string {
 // rollback is the intent that takes an action back, as its target is now.
 func (s *site) rollback(a *Action, force bool) *Intent {
 	s.Helper()
-	now, err := Look(s.Context(), s.access(), a)
+	now, err := lookAt(s.Context(), s.access(), a)
 	if err != nil {
 		s.Fatal(err)
 	}
-	i, err := Rollback(a, now, force)
+	i, err := takeBack(a, now, force)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -116,14 +116,14 @@ func TestWhatHasChangedSinceIsNotTakenBack(t *testing.T) {
 	object := s.create("ConfigMap", fmt.Sprintf(oneMap, "one"))
 	a := s.do(s.judged(object, patch(`{"data":{"a":"3"}}`)))
 	s.merge("ConfigMap", "one", `{"data":{"z":"9"}}`)
-	now, err := Look(t.Context(), s.access(), a)
+	now, err := lookAt(t.Context(), s.access(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Rollback(a, now, false); !errors.Is(err, ErrChanged) {
+	if _, err := takeBack(a, now, false); !errors.Is(err, ErrChanged) {
 		t.Errorf("%v, want ErrChanged", err)
 	}
-	i, err := Rollback(a, now, true)
+	i, err := takeBack(a, now, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,14 +151,14 @@ func TestWhatHasChangedSinceIsNotTakenBack(t *testing.T) {
 	object = s.create("ConfigMap", fmt.Sprintf(oneMap, "three"))
 	a = s.do(s.judged(object, patch(`{"data":{"a":"3"}}`)))
 	s.remove("ConfigMap", "three")
-	if now, err = Look(t.Context(), s.access(), a); err != nil || now != (Target{}) {
+	if now, err = lookAt(t.Context(), s.access(), a); err != nil || now != (present{}) {
 		t.Fatal(now, err)
 	}
-	if _, err := Rollback(a, now, true); !errors.Is(err, ErrIrreversible) {
+	if _, err := takeBack(a, now, true); !errors.Is(err, ErrIrreversible) {
 		t.Errorf("%v, want ErrIrreversible", err)
 	}
 	a.Phase = Failed
-	if _, err := Rollback(a, now, true); !errors.Is(err, ErrIrreversible) {
+	if _, err := takeBack(a, now, true); !errors.Is(err, ErrIrreversible) {
 		t.Errorf("%v, want ErrIrreversible", err)
 	}
 }

@@ -41,11 +41,11 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, force bool, reas
 	}
 	defer d.vacate(of)
 	for look := 1; ; look++ {
-		now, err := Look(ctx, d.opts.Clients, of)
+		now, err := lookAt(ctx, d.opts.Clients, of)
 		if err != nil {
 			return nil, fmt.Errorf("action %q: %w", name, err)
 		}
-		i, err := Rollback(of, now, force)
+		i, err := takeBack(of, now, force)
 		if err != nil {
 			return nil, err
 		}
