@@ -104,13 +104,20 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 	return e, err
 }
 
-// run runs all of it until the context ends, or one of them does.
+// run runs all of it until the context ends, or one of them does. The lease is let go
+// of when all that acts has ended: another process may act at once then.
 func (e *enforcement) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var wg sync.WaitGroup
+	leased, release := context.WithCancel(context.WithoutCancel(ctx))
+	var election, wg sync.WaitGroup
+	election.Go(func() {
+		if err := e.elector.run(leased); leased.Err() == nil {
+			cancel(fmt.Errorf("%w: %w", errEnded, err))
+		}
+	})
 	for _, part := range []func(context.Context) error{
-		e.git.Run, e.elector.run, e.stop.Run, e.loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.sources.Run, e.policies.Run, e.records.run, e.follow,
+		e.git.Run, e.stop.Run, e.loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.sources.Run, e.policies.Run, e.records.run, e.follow,
 	} {
 		wg.Go(func() {
 			if err := part(ctx); ctx.Err() == nil {
@@ -119,6 +126,8 @@ func (e *enforcement) run(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
+	release()
+	election.Wait()
 	return context.Cause(ctx)
 }
 

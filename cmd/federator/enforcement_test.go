@@ -287,4 +287,13 @@ spec:
 	if got := j.tier("one"); got != "silver" {
 		t.Errorf("a policy whose newest commit is broken corrects: tier %q", got)
 	}
+
+	// What ends lets another process act at once.
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := j.hub.Client().CoordinationV1().Leases("federator").Get(t.Context(), leaseName, metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
+		t.Errorf("the lease after the end: %+v, %v", lease.Spec, err)
+	}
 }
