@@ -303,6 +303,14 @@ func (x *executor) write(ctx context.Context, a *Action, before *seen) (*Action,
 	} else if errors.Is(err, errUnknown) {
 		err = errors.Join(err, x.record(ctx, a))
 	}
+	if a.Phase == Superseded && errors.Is(err, ErrEnded) {
+		// Another process has taken it up, and knows what has come of it.
+		known, unread := x.journal.Get(ctx, a.Name)
+		if unread == nil {
+			return known, nil
+		}
+		err = errors.Join(err, unread)
+	}
 	if err != nil {
 		x.leave(a)
 	}

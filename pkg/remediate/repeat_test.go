@@ -39,6 +39,33 @@ func TestTheSameCorrectionAtOnceIsWrittenOnce(t *testing.T) {
 	}
 }
 
+// TestACorrectionThatAnotherProcessTakesUpIsTheirs: right before the write of one
+// process another one finds its record and does the write.
+func TestACorrectionThatAnotherProcessTakesUpIsTheirs(t *testing.T) {
+	s := newSite(t)
+	other := *s
+	other.member, other.hub = wire{}, wire{}
+	other.start()
+	for n, v := range verbs {
+		i, writes := s.judgedVerb(n, v.name)
+		deletes, taken := 0, false
+		s.member.before = func(r *http.Request) error {
+			if !taken && isWrite(r, &deletes) {
+				taken = true
+				if a, err := other.exec.do(t.Context(), i); err != nil || a.Phase != Succeeded {
+					t.Errorf("%s: taken up: %+v %v", v.name, a, err)
+				}
+			}
+			return nil
+		}
+		if a, err := s.exec.do(t.Context(), i); err != nil || a.Phase != Succeeded || !taken {
+			t.Errorf("%s: %s %s %v", v.name, a.Phase, a.Message, err)
+		}
+		s.member.before = nil
+		s.expectAudit(i, writes)
+	}
+}
+
 // TestWhatComesBackIsCorrectedAgain: each time with a record of its own. A ConfigMap
 // has no generation, and one that is made anew has no version that tells it apart.
 func TestWhatComesBackIsCorrectedAgain(t *testing.T) {
