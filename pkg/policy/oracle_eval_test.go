@@ -73,14 +73,16 @@ func (r *recorder) Read(ctx context.Context, txn storage.Transaction, p storage.
 }
 
 // eval evaluates a rule with OPA's rule index, and without it: the index gives the
-// same answer but reads more, so that reads are those of the evaluation without.
+// same answer but reads more, so that reads are those of the evaluation without. One
+// difference is OPA's own: a rule that the index rules out by a later expression, such
+// as one of an input that is not there, never comes to an earlier one that fails.
 func (o *oracle) eval(ctx context.Context, rule string, input ast.Value, store *recorder) (ast.Value, error) {
 	indexed, failed := o.evalOnce(ctx, rule, input, store, true)
 	store.paths = nil
 	out, err := o.evalOnce(ctx, rule, input, store, false)
 	switch {
-	case (err == nil) != (failed == nil):
-		return nil, fmt.Errorf("%w: the rule index makes a difference: %w and %w", errOracle, err, failed)
+	case err == nil && failed != nil:
+		return nil, fmt.Errorf("%w: evaluation fails with the rule index only: %w", errOracle, failed)
 	case err == nil && (out == nil) != (indexed == nil), err == nil && out != nil && ast.Compare(out, indexed) != 0:
 		return nil, fmt.Errorf("%w: the rule index makes a difference: %v and %v", errOracle, out, indexed)
 	}
