@@ -21,6 +21,7 @@ P ?= 2
 TIMEOUT ?= 14m
 FUZZTIME ?= 60s
 SOAK ?= 30m
+HISTORIES ?= 20000
 KILLS ?= 200
 FAILOVERS ?= 20
 CORRECTIONS ?= 500
@@ -122,6 +123,10 @@ fuzz: ## run every fuzz target for FUZZTIME
 			done; \
 		done; \
 	done
+
+.PHONY: oracle
+oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind
+	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'EqualsAFullEvaluation' -timeout 3h -count=1 -v ./pkg/policy
 
 .PHONY: soak
 soak: kube ## run random joins, leaves, writes and faults for SOAK

@@ -32,8 +32,10 @@
 // documents whole to choose among rules.
 //
 // Time, results, reads and views are bounded (Limits); builtins that could
-// amplify are limited inside, because OPA cannot be interrupted there. A policy
-// that overruns its time again and again is quarantined, and says so.
+// amplify are limited inside, because OPA cannot be interrupted there. The time of
+// an evaluation is the CPU time that it uses, so that a machine with much else to do
+// is not held against a policy. One that overruns it again and again is quarantined,
+// and says so.
 //
 // # Concurrency
 //

@@ -32,13 +32,14 @@ type EngineOptions struct {
 	// Parallelism is how many goroutines evaluate while Run runs, the caller's
 	// included. 0 means GOMAXPROCS.
 	Parallelism int
-	// Clock tells the time for budgets. nil means time.Now.
-	Clock func() time.Time
+	// CPU tells how much CPU time the calling thread has used, by which evaluations
+	// are limited. nil means that the system tells.
+	CPU func() time.Duration
 }
 
 // Limits bound what policies may take. 0 means the default.
 type Limits struct {
-	Evaluation   time.Duration // of one evaluation: 100 ms
+	Evaluation   time.Duration // CPU time of one evaluation: 100 ms
 	Overruns     int           // evaluations beyond that until the binding is quarantined: 10
 	Read         int64         // bytes of JSON that one evaluation reads of data.fleet: 64 MiB
 	Result       int           // bytes of the violations of one evaluation: 1 MiB
@@ -119,11 +120,8 @@ func NewEngine(opts EngineOptions) (*Engine, error) {
 	if opts.Parallelism == 0 {
 		opts.Parallelism = runtime.GOMAXPROCS(0)
 	}
-	if opts.Clock == nil {
-		opts.Clock = time.Now
-	}
 	e := &Engine{opts: opts, jobs: make(chan *job), classes: classes{byKey: map[string]*class{}}, memberTerms: map[string]*ast.Term{}}
-	e.caller = &worker{e: e}
+	e.caller = e.worker()
 	e.clear()
 	bounds, views, _, err := e.plan(opts.Set, opts.Bindings)
 	if err != nil {
@@ -131,6 +129,14 @@ func NewEngine(opts EngineOptions) (*Engine, error) {
 	}
 	e.install(opts.Set, bounds, views)
 	return e, nil
+}
+
+func (e *Engine) worker() *worker {
+	w := &worker{e: e, meter: meter{cpu: e.opts.CPU, exact: e.opts.CPU != nil}}
+	if w.meter.cpu == nil {
+		w.meter.cpu = threadTime
+	}
+	return w
 }
 
 func (e *Engine) clear() {
@@ -160,7 +166,7 @@ func (e *Engine) run(ctx context.Context, body func() error) error {
 	var wg sync.WaitGroup
 	for range e.opts.Parallelism - 1 {
 		wg.Go(func() {
-			w := &worker{e: e}
+			w := e.worker()
 			for {
 				select {
 				case <-ctx.Done():
@@ -201,6 +207,7 @@ type job struct {
 }
 
 func (j *job) work(w *worker) {
+	defer w.meter.hold()()
 	for {
 		i := int(j.next.Add(1)) - 1
 		if i >= j.n {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -49,6 +48,7 @@ type worker struct {
 	other []byte
 	kinds map[string]module.KindRef // as policies write them
 	eval  evaluation
+	meter meter
 	trace *trace // nil but in Explain
 }
 
@@ -67,55 +67,6 @@ type evaluation struct {
 // ID implements storage.Transaction.
 func (*evaluation) ID() uint64 { return 1 }
 
-// budget is a topdown.Cancel that ends an evaluation when its time is up. It needs
-// no timer: topdown asks it at every step.
-type budget struct {
-	calls    uint
-	now      func() time.Time
-	deadline time.Time
-	done     <-chan struct{}
-	over     bool // the time was up
-	stopped  bool // the caller's context ended
-}
-
-// Cancel implements topdown.Cancel.
-func (b *budget) Cancel() { b.stopped = true }
-
-// Cancelled implements topdown.Cancel.
-func (b *budget) Cancelled() bool {
-	if b.calls++; b.calls&63 == 0 && !b.over && !b.stopped {
-		select {
-		case <-b.done:
-			b.stopped = true
-		default:
-			b.over = b.now().After(b.deadline)
-		}
-	}
-	return b.over || b.stopped
-}
-
-var (
-	errBudget  = errors.New("it exceeds its time budget")
-	errStopped = errors.New("stopped")
-)
-
-// overruns notices what exceeds its budget again and again: one in a hundred is
-// forgiven.
-type overruns struct{ score atomic.Int64 }
-
-const forgiven = 100
-
-// count takes note of an evaluation and reports whether it is one overrun too many.
-func (o *overruns) count(over bool, most int) bool {
-	if over {
-		return o.score.Add(forgiven) >= int64(most)*forgiven
-	}
-	if o.score.Add(-1) < 0 {
-		o.score.Add(1)
-	}
-	return false
-}
-
 // begin forgets the last evaluation.
 func (w *worker) begin(b *bound, member string) {
 	ev := &w.eval
@@ -127,9 +78,9 @@ func (w *worker) begin(b *bound, member string) {
 // run evaluates a query within the budget and returns its document, or nil when it
 // is undefined. What is returned keeps nothing of the worker.
 func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value, took time.Duration, err error) {
+	defer w.meter.hold()()
 	ev := &w.eval
-	start := w.e.opts.Clock()
-	ev.budget = budget{now: w.e.opts.Clock, deadline: start.Add(w.e.opts.Limits.Evaluation), done: ctx.Done()}
+	ev.budget = w.meter.begin(w.e.opts.Limits.Evaluation, ctx.Done())
 	err = guard(func() error {
 		query := topdown.NewQuery(q.body).WithIndexing(q.indexing).WithCompiler(q.compiler).
 			WithStore(engineStore{}).WithTransaction(ev).WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(true).
@@ -142,15 +93,7 @@ func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value
 			return nil
 		})
 	})
-	took = w.e.opts.Clock().Sub(start)
-	switch {
-	case ev.budget.over:
-		err = errBudget
-	case ev.budget.stopped:
-		err = errStopped
-	case took > w.e.opts.Limits.Evaluation:
-		err = errBudget // in one step, within which nobody asks for the time
-	}
+	took, err = time.Since(ev.budget.begun), ev.budget.err(err)
 	if err != nil {
 		v = nil
 	}
@@ -357,24 +300,6 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 	}
 	return contributed(ref, value, w.e.opts.Limits.Contribution)
 }
-
-// maxTries is how often what overran the budget is evaluated again by itself.
-const maxTries = 3
-
-// tried takes note of whether x overran the budget.
-func tried[T comparable](overran map[T]int, x T, over bool) map[T]int {
-	if over {
-		if overran == nil {
-			overran = map[T]int{}
-		}
-		overran[x]++
-		return overran
-	}
-	delete(overran, x)
-	return overran
-}
-
-func (o *overruns) quarantined(most int) bool { return o.score.Load() >= int64(most)*forgiven }
 
 // object decodes what a mask reads of an object.
 func (w *worker) object(o aggregate.Object, m *mask.Mask) (*ast.Term, error) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,14 +20,14 @@ const header = "# METADATA\n# title: Hostile\n# custom: {severity: low, kinds: [
 
 // hostile are policies that want more than their share, and what is said of them.
 // ms is a budget that what does not end soon overruns: by steps, not by the machine's
-// clock.
+// time.
 const ms = 50 * time.Millisecond
 
-// steps is a clock that advances by a millisecond whenever somebody looks at it,
-// which an evaluation does every 64 steps.
-func steps() func() time.Time {
+// steps is a CPU that uses a millisecond whenever somebody asks it, which an
+// evaluation does every 64 steps.
+func steps() func() time.Duration {
 	var n atomic.Int64
-	return func() time.Time { return time.UnixMilli(n.Add(1)) }
+	return func() time.Duration { return time.Duration(n.Add(1)) * time.Millisecond }
 }
 
 var hostile = []struct {
@@ -159,7 +161,7 @@ func TestHostilePoliciesAreBoundedAndNamed(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // of a machine that does much else
 			defer cancel()
 			s, err := policy.Evaluate(ctx, policy.EngineOptions{
-				Set: set, Bindings: bindingsOf(set, "hostile.good", "hostile."+h.name), Limits: policy.Limits{Evaluation: h.budget}, Clock: steps(), Parallelism: 1,
+				Set: set, Bindings: bindingsOf(set, "hostile.good", "hostile."+h.name), Limits: policy.Limits{Evaluation: h.budget}, CPU: steps(), Parallelism: 1,
 			}, w.index.Snapshot())
 			if err != nil {
 				t.Fatal(err)
@@ -195,7 +197,7 @@ func TestAQuarantineEndsWithANewPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, err := policy.NewEngine(policy.EngineOptions{
-		Set: set, Bindings: bindingsOf(set, "hostile.comprehension"), Limits: policy.Limits{Evaluation: ms, Overruns: 2}, Clock: steps(),
+		Set: set, Bindings: bindingsOf(set, "hostile.comprehension"), Limits: policy.Limits{Evaluation: ms, Overruns: 2}, CPU: steps(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -255,5 +257,57 @@ func TestAnInterruptedCallAsksForAReset(t *testing.T) {
 	}
 	if _, err := e.Apply(t.Context(), batch); !errors.Is(err, policy.ErrReset) {
 		t.Errorf("Apply of a batch that does not follow: %v, want ErrReset", err)
+	}
+}
+
+// TestABusyMachineOverrunsNoBudget evaluates beside goroutines that leave an
+// evaluation a small part of the processors: it takes many times its budget, and
+// does not use it.
+func TestABusyMachineOverrunsNoBudget(t *testing.T) {
+	src := policy.Source{Files: []policy.File{{Path: "slow.rego", Data: []byte(fmt.Sprintf(header, "", "slow") + `violation contains {"msg": "never"} if {
+	xs := numbers.range(1, 150)
+	count([1 | some x in xs; some y in xs; x * y == input.object.spec.replicas]) < 0
+}
+`)}}}
+	set, err := policy.Load([]policy.Source{src}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := deployments(t, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	evaluate := func(budget time.Duration) (policy.Health, time.Duration) {
+		t.Helper()
+		start := time.Now()
+		s, err := policy.Evaluate(t.Context(), policy.EngineOptions{
+			Set: set, Bindings: bindingsOf(set), Limits: policy.Limits{Evaluation: budget}, Parallelism: 1,
+		}, w.index.Snapshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, _ := s.Health("hostile.slow")
+		return h, time.Since(start)
+	}
+	_, alone := evaluate(time.Minute)
+	budget := 2 * alone // of either of its two evaluations: four times what one takes
+
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 24 * runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for !stop.Load() { //nolint:revive // It shall be busy.
+			}
+		})
+	}
+	h, took := evaluate(budget)
+	stop.Store(true)
+	wg.Wait()
+	t.Logf("alone %v, beside others %v, of a budget of %v each", alone, took, budget)
+	if h.Overruns > 0 {
+		t.Errorf("%d overruns", h.Overruns)
+	}
+	if h, _ := evaluate(alone / 20); h.Overruns == 0 {
+		t.Error("a tenth of what they need is enough")
 	}
 }
