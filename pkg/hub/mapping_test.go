@@ -2,6 +2,7 @@ package hub
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,5 +153,32 @@ func TestEqualOriginsBindTheSame(t *testing.T) {
 	}
 	if other := markOf(set, policies, origin(policy.Observe)); other == first {
 		t.Errorf("another ceiling is the same: %s", other)
+	}
+}
+
+// TestAFleetPolicyThatMeansNothingForItsPackageIsNotInEffect: its author relies on what
+// would be ignored.
+func TestAFleetPolicyThatMeansNothingForItsPackageIsNotInEffect(t *testing.T) {
+	t.Parallel()
+	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "old.rego", Data: []byte(`# METADATA
+# title: Old members
+# custom: {severity: low, subject: member}
+package acme.old
+
+violation contains {"msg": "old"} if input.member.labels.old
+`)}}}}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	origins := map[string]Origin{"acme.old": {}}
+	fp := &v1alpha1.FleetPolicy{Spec: v1alpha1.FleetPolicySpec{Package: "acme.old"}}
+	fp.Name = "old"
+	var f FleetPolicies
+	if _, _, why := f.fit(set, fp, origins); why.reason != "" {
+		t.Fatal(why)
+	}
+	fp.Spec.Match.Namespaces = []v1alpha1.NamespacePattern{"shop"}
+	if _, _, why := f.fit(set, fp, origins); why.reason != "Invalid" || !strings.Contains(why.message, "match.namespaces: package acme.old judges members") {
+		t.Errorf("%+v", why)
 	}
 }

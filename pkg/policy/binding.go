@@ -58,14 +58,16 @@ type MemberSelector struct {
 
 // Match selects objects; of what it leaves out it selects everything. Patterns are
 // those of path.Match. For a package that judges the keys of a view it selects the
-// objects whose entries count.
+// objects whose entries count; one that judges members takes none.
 type Match struct {
 	Kinds      []aggregate.Kind      `json:"kinds,omitempty"`
 	Namespaces []string              `json:"namespaces,omitempty"` // patterns; "" is what has no namespace
 	Labels     *metav1.LabelSelector `json:"labels,omitempty"`
 }
 
-// Exemption says which subjects' violations are expected. They stay visible.
+// Exemption says which subjects' violations are expected. They stay visible. Names is
+// all that exempts the keys of a view; members have no namespace, and no labels but
+// those of Members.
 type Exemption struct {
 	Members    MemberSelector        `json:"members,omitzero"`
 	Namespaces []string              `json:"namespaces,omitempty"` // patterns

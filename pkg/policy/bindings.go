@@ -55,7 +55,8 @@ func ParseBindings(set *Set, file string, data []byte) ([]Binding, error) {
 }
 
 // ValidateBindings holds bindings to the packages of a set: names are unique,
-// packages are there, and parameters are of their schemas. It returns copies with
+// packages are there, parameters are of their schemas, and nothing is said that means
+// nothing for what a package judges. It returns copies with
 // the defaults of parameters that are not given, or LoadErrors that are ErrBinding.
 func ValidateBindings(set *Set, bindings []Binding) ([]Binding, error) {
 	out, bad := resolve(set, bindings)
@@ -169,11 +170,14 @@ func resolve(set *Set, bindings []Binding) ([]Binding, badBindings) {
 
 // fit holds a binding to its package, and gives its parameters defaults.
 func (b *Binding) fit(p *Package, report func(path, format string, args ...any)) {
+	for _, m := range b.idle(p) {
+		report(m.path, "%s: %v", m.path, m.err)
+	}
 	for j, k := range b.Match.Kinds {
 		at := fmt.Sprintf("match.kinds[%d]", j)
 		if ref, err := module.ParseKind(string(k)); err != nil || ref != (module.KindRef{Kind: k}) {
 			report(at, "match.kinds: %q is no kind, or has a version", k)
-		} else if !p.AnyKind && !slices.ContainsFunc(p.Kinds, func(of KindRef) bool { return of.Kind == k }) {
+		} else if p.Subject != module.MemberSubject && !p.AnyKind && !slices.ContainsFunc(p.Kinds, func(of KindRef) bool { return of.Kind == k }) {
 			report(at, "match.kinds has %s, which package %s does not judge", k, p.Name)
 		}
 	}
@@ -184,6 +188,37 @@ func (b *Binding) fit(p *Package, report func(path, format string, args ...any))
 	if len(problems) == 0 {
 		b.Parameters = parameters
 	}
+}
+
+// idle returns what a binding says that means nothing for what its package judges:
+// somebody relies on it.
+func (b *Binding) idle(p *Package) []misfit {
+	var bad []misfit
+	refuse := func(set bool, path string, err error) {
+		if set {
+			bad = append(bad, misfit{path, err})
+		}
+	}
+	if p.Subject == module.MemberSubject {
+		err := fmt.Errorf("package %s judges members, and no objects", p.Name)
+		refuse(len(b.Match.Kinds) > 0, "match.kinds", err)
+		refuse(len(b.Match.Namespaces) > 0, "match.namespaces", err)
+		refuse(b.Match.Labels != nil, "match.labels", err)
+	}
+	for i, e := range b.Exemptions {
+		at := fmt.Sprintf("exemptions[%d].", i)
+		switch p.Subject {
+		case module.MemberSubject:
+			refuse(len(e.Namespaces) > 0, at+"namespaces", fmt.Errorf("package %s judges members, which no namespace exempts", p.Name))
+			refuse(e.Labels != nil, at+"labels", fmt.Errorf("package %s judges members; their labels are %smembers.labels", p.Name, at))
+		case module.ViewSubject:
+			err := fmt.Errorf("package %s judges the keys of view %s, which only names exempt", p.Name, p.SubjectView)
+			refuse(len(e.Members.Names) > 0 || e.Members.Labels != nil, at+"members", err)
+			refuse(len(e.Namespaces) > 0, at+"namespaces", err)
+			refuse(e.Labels != nil, at+"labels", err)
+		}
+	}
+	return bad
 }
 
 // parameterPath is the path, below the parameters, of what a validator of JSON

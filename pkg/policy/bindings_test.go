@@ -16,7 +16,7 @@ import (
 )
 
 // bindable are policies to bind: of Pods, with parameters that have defaults; with
-// one that is required; of views only; and of members.
+// one that is required; of views only; of members; and of the keys of a view.
 var bindable = []string{`# METADATA
 # title: Pods
 # custom:
@@ -54,6 +54,14 @@ view.nodes[input.object.spec.nodeName] contains true
 package old
 
 violation contains {"msg": "old"} if input.member.labels.old
+`, `# METADATA
+# title: Crowded nodes
+# custom: {severity: low, kinds: ["Pod"], subject: view.nodes}
+package crowded
+
+view.nodes[input.object.spec.nodeName] contains true
+
+violation contains {"msg": "crowded"} if count(input.entries) > 100
 `}
 
 func bindableSet(t testing.TB) *policy.Set {
@@ -94,7 +102,8 @@ bindings:
     reason: it is being moved
     expires: 2027-01-31T00:00:00Z
 - {name: again, package: pods, parameters: {limit: 7}}
-- {name: old, package: old}
+- {name: old, package: old, exemptions: [{names: [fleet/eu-9], members: {labels: {matchLabels: {old: soon}}}, reason: it is leaving}]}
+- {name: crowded, package: crowded, members: {names: ["fleet/*"]}, match: {namespaces: [shop]}, exemptions: [{names: [node-1], reason: it is large}]}
 `
 	const asJSON = `{"bindings":[{"name":"pods","package":"pods",
 		"members":{"names":["fleet/*"],"labels":{"matchLabels":{"region":"eu"}}},
@@ -103,7 +112,8 @@ bindings:
 		"exemptions":[{"names":["web"],"namespaces":["shop"],"members":{"names":["fleet/eu-2"]},"labels":{"matchLabels":{"a":"b"}},
 			"reason":"it is being moved","expires":"2027-01-31T00:00:00Z"}]},
 		{"name":"again","package":"pods","parameters":{"limit":7}},
-		{"name":"old","package":"old"}]}`
+		{"name":"old","package":"old","exemptions":[{"names":["fleet/eu-9"],"members":{"labels":{"matchLabels":{"old":"soon"}}},"reason":"it is leaving"}]},
+		{"name":"crowded","package":"crowded","members":{"names":["fleet/*"]},"match":{"namespaces":["shop"]},"exemptions":[{"names":["node-1"],"reason":"it is large"}]}]}`
 	got, err := policy.ParseBindings(set, "b.yaml", []byte(asYAML))
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +186,14 @@ var wrongBindings = []struct{ name, text, want string }{
 	{"no package", "bindings:\n- name: a", `b:2:3: error: there is no package ""`},
 	{"a package that is not there", "bindings:\n- name: a\n  package: pod", `b:3:12: error: there is no package "pod"`},
 	{"a kind that is not of the package", "bindings:\n- name: a\n  package: pods\n  match: {kinds: [Pod, Service]}", "b:4:24: error: match.kinds has Service, which package pods does not judge"},
-	{"a kind for a package of members", "bindings:\n- name: a\n  package: old\n  match: {kinds: [Pod]}", "b:4:19: error: match.kinds has Pod, which package old does not judge"},
+	{"a kind for a package of members", "bindings:\n- name: a\n  package: old\n  match: {kinds: [Pod]}", "b:4:18: error: match.kinds: package old judges members, and no objects"},
+	{"namespaces for a package of members", "bindings:\n- name: a\n  package: old\n  match: {namespaces: [shop]}", "b:4:23: error: match.namespaces: package old judges members, and no objects"},
+	{"labels for a package of members", "bindings:\n- name: a\n  package: old\n  match: {labels: {matchLabels: {a: b}}}", "b:4:19: error: match.labels: package old judges members, and no objects"},
+	{"an exemption by namespace of a member", "bindings:\n- name: a\n  package: old\n  exemptions: [{reason: x, namespaces: [shop]}]", "b:4:40: error: exemptions[0].namespaces: package old judges members, which no namespace exempts"},
+	{"an exemption by labels of objects of a member", "bindings:\n- name: a\n  package: old\n  exemptions: [{reason: x, labels: {matchLabels: {a: b}}}]", "b:4:36: error: exemptions[0].labels: package old judges members; their labels are exemptions[0].members.labels"},
+	{"an exemption by member of a key", "bindings:\n- name: a\n  package: crowded\n  exemptions: [{reason: x, members: {names: [fleet/eu-1]}}]", "b:4:37: error: exemptions[0].members: package crowded judges the keys of view nodes, which only names exempt"},
+	{"an exemption by namespace of a key", "bindings:\n- name: a\n  package: crowded\n  exemptions: [{reason: x, namespaces: [shop]}]", "b:4:40: error: exemptions[0].namespaces: package crowded judges the keys of view nodes, which only names exempt"},
+	{"an exemption by labels of a key", "bindings:\n- name: a\n  package: crowded\n  exemptions: [{reason: x, labels: {matchLabels: {a: b}}}]", "b:4:36: error: exemptions[0].labels: package crowded judges the keys of view nodes, which only names exempt"},
 	{"a kind that is none", "bindings:\n- name: a\n  package: team\n  parameters: {team: x}\n  match: {kinds: [pods/exec]}", `b:5:19: error: match.kinds: "pods/exec" is no kind, or has a version`},
 	{"a kind with a version", "bindings:\n- name: a\n  package: pods\n  match: {kinds: [Deployment.v1.apps]}", `b:4:19: error: match.kinds: "Deployment.v1.apps" is no kind, or has a version`},
 	{"a pattern of members", "bindings:\n- name: a\n  package: pods\n  members: {names: [ok, 'fleet/[']}", `b:4:25: error: members.names[1]: "fleet/[": syntax error in pattern`},
@@ -337,7 +354,7 @@ func TestPackagesWithoutABindingAreObserved(t *testing.T) {
 			t.Errorf("%+v", b)
 		}
 	}
-	if !slices.Equal(names, []string{"old", "pods"}) || fmt.Sprint(got[1].Parameters) != "map[limit:3]" {
+	if !slices.Equal(names, []string{"crowded", "old", "pods"}) || fmt.Sprint(got[2].Parameters) != "map[limit:3]" {
 		t.Errorf("bindings %+v", got)
 	}
 	if len(warnings) != 1 || warnings[0].String() != "p1.rego:1:1: warning: package team has no binding and is not evaluated: team is required [needs-binding]" {
@@ -347,7 +364,7 @@ func TestPackagesWithoutABindingAreObserved(t *testing.T) {
 		t.Error(err)
 	}
 	// One that is bound has no other, and a name is given once.
-	given := []policy.Binding{{Name: "old", Package: "pods"}, {Name: "teams", Package: "team", Parameters: map[string]any{"team": "x"}}}
+	given := []policy.Binding{{Name: "old", Package: "pods"}, {Name: "teams", Package: "team", Parameters: map[string]any{"team": "x"}}, {Name: "nodes", Package: "crowded"}}
 	got, warnings = policy.DefaultBindings(set, given)
 	if len(got) != 0 || len(warnings) != 1 || !strings.Contains(warnings[0].Message, "package old has no binding and is not evaluated: a binding of package pods has its name") {
 		t.Errorf("bindings %v, warnings %v", got, warnings)

@@ -19,6 +19,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/internal/module"
 )
 
 // step is ops that reach the engine as one batch, or what replaces its policies.
@@ -72,20 +73,27 @@ func (l *land) binding(r *rand.Rand, pkg *policy.Package) policy.Binding {
 		s := randomSelector(r)
 		b.Tolerate = &s
 	}
+	objects := pkg.Subject == module.ObjectSubject
 	switch r.IntN(6) {
 	case 0:
 		b.Match.Namespaces = []string{pick(r, "shop", "p*", "")}
 	case 1:
 		b.Match.Labels = &metav1.LabelSelector{MatchLabels: map[string]string{"owner": pick(r, "shop", "pay")}}
 	}
+	if pkg.Subject == module.MemberSubject {
+		b.Match = policy.Match{} // which is refused
+	}
 	if r.IntN(4) == 0 {
-		e := policy.Exemption{Reason: "agreed", Members: randomSelector(r)}
-		switch r.IntN(4) {
-		case 0:
+		e := policy.Exemption{Reason: "agreed"}
+		if pkg.Subject != module.ViewSubject {
+			e.Members = randomSelector(r)
+		}
+		switch n := r.IntN(4); {
+		case n == 0:
 			e.Names = []string{pick(r, "web", "shop", "fleet/a", "*")}
-		case 1:
+		case n == 1 && objects:
 			e.Namespaces = []string{"shop"}
-		case 2:
+		case n == 2 && objects:
 			e.Labels = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "shop"}}
 		}
 		b.Exemptions = []policy.Exemption{e}
