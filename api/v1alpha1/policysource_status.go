@@ -48,6 +48,11 @@ type PolicySourceStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	LastSync string `json:"lastSync,omitempty"`
+
+	// LastPush is when a webhook last told of a push. Each process looks at the
+	// repository then.
+	// +optional
+	LastPush *metav1.MicroTime `json:"lastPush,omitempty"`
 }
 
 // Commit is a commit of a repository.

@@ -26,11 +26,27 @@ type PoliciesConfig struct {
 	SecretNamespaces []string `yaml:"secretNamespaces" doc:"Namespaces of the hub with the Secrets that PolicySources may name."`
 	AllowFile        bool     `yaml:"allowFile" doc:"PolicySources may name repositories of this machine, as file:// URLs."`
 
+	Webhook WebhookConfig `yaml:"webhook" doc:"What git hosts tell of a push, so that it is seen at once."`
+
 	ActionRetention time.Duration `yaml:"actionRetention" doc:"How long Actions are kept that have ended. What was written counts in limits for so long, too."`
 	ActionsKept     int           `yaml:"actionsKept" doc:"How many of the newest are kept anyhow."`
 }
 
+// WebhookConfig is where git hosts tell of pushes.
+type WebhookConfig struct {
+	Listen     string `yaml:"listen" doc:"Address of POST /hooks/git, in plain HTTP: let a proxy before it have the certificate. Empty: none."`
+	SecretFile string `yaml:"secretFile" doc:"File with the secret that requests prove to know (GitHub, Gitea, Forgejo, GitLab), of 16 bytes or more. Several, a line each, so that they can be rotated."`
+}
+
 func (c *Config) checkPolicies(p *problems) {
+	switch hook := c.Policies.Webhook; {
+	case hook.Listen == "" && hook.SecretFile != "":
+		p.add("policies.webhook.secretFile", "is given, but no policies.webhook.listen")
+	case hook.Listen != "" && hook.SecretFile == "":
+		p.add("policies.webhook.secretFile", "is required with policies.webhook.listen")
+	case hook.Listen != "" && !c.Policies.Hub:
+		p.add("policies.webhook.listen", "is given, but policies.hub is false: there are no PolicySources")
+	}
 	switch {
 	case c.Policies.Hub && c.Policies.Bindings != "":
 		p.add("policies.bindings", "is given, but FleetPolicies bind: policies.hub is true")

@@ -47,7 +47,7 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 		reserved = append(reserved, s.Name)
 	}
 	e.git, err = policysource.NewManager(policysource.Options{
-		Base: base, Test: policysource.RunTests(policytest.Options{}), AllowFile: cfg.Policies.AllowFile, Log: log,
+		Base: base, Test: policysource.RunTests(policytest.Options{}), Diff: e.diff, AllowFile: cfg.Policies.AllowFile, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("policies: %w", err)
@@ -55,9 +55,11 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 	if e.elector, err = newElector(config, cfg.Policies.Namespace, log); err != nil {
 		return nil, err
 	}
-	leads := func() bool { return e.elector.lead() == nil }
 	unbounded := rest.CopyConfig(config)
 	unbounded.QPS = -1 // limits bound corrections, and the hub its callers
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = 50, 100 // of statuses: client-go's 5 would keep hundreds of FleetPolicies waiting
+	leads := func() bool { return e.elector.lead() == nil }
 	client, err := kubernetes.NewForConfig(unbounded)
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -129,6 +131,11 @@ func (e *enforcement) run(ctx context.Context) error {
 	release()
 	election.Wait()
 	return context.Cause(ctx)
+}
+
+// diff says what a commit would change on the fleet.
+func (e *enforcement) diff(ctx context.Context, c policysource.Candidate) (policysource.Difference, error) {
+	return e.policies.Diff(ctx, c)
 }
 
 // follow lets members be asked for what the active policies read.

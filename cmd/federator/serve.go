@@ -98,6 +98,7 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	var hook http.Handler
 	judge := idle
 	if loop != nil {
 		judge = loop.Run
@@ -112,6 +113,11 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 			return err
 		}
 		judge, loop = e.run, e.loop
+		if cfg.Policies.Webhook.Listen != "" {
+			if hook, err = newPushHook(cfg.Policies.Webhook, e, log); err != nil {
+				return err
+			}
+		}
 	}
 	state := &health{manager: fleet.manager}
 	var servers []*server
@@ -135,6 +141,9 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 		return err
 	}
 	if err := listen("admin", cfg.Listen.Admin, adminHandler(fleet, cfg.Listen.Pprof)); err != nil {
+		return err
+	}
+	if err := listen("webhook", cfg.Policies.Webhook.Listen, hook); err != nil {
 		return err
 	}
 	query, err := newQueryServer(ctx, cfg, fleet, loop, log, registry)

@@ -34,7 +34,8 @@
 // # Concurrency
 //
 // Run of each type owns its goroutines and joins them. All other methods are safe for
-// concurrent use and do not block. Only the process that leads writes to the hub.
+// concurrent use and do not block. Only the process that leads writes to the hub, but
+// for status.lastPush of a PolicySource: a webhook tells one process, which so tells all.
 //
 // # Trade-offs
 //

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
@@ -50,7 +49,7 @@ type Sources struct {
 
 	// What follows belongs to Run.
 	given   []policysource.Source    // to the Manager, last
-	asked   map[string]string        // values of the annotation that asks for a sync, by UID
+	asked   map[string]asked         // by UID
 	written map[string]writtenStatus // by name
 	plans   map[string]*plan         // of active commits, by source
 	ours    map[string]string        // resourceVersions of FleetPolicies as applied, by name
@@ -58,6 +57,7 @@ type Sources struct {
 	faults  map[string]fault         // by source
 
 	mu      sync.Mutex
+	pushed  map[string]bool    // sources of which a webhook has told, by name
 	moved   map[string]bool    // FleetPolicies that somebody has changed, by name and by the source in the label
 	settled map[string]settled // what came of the FleetPolicies of active commits, by source
 }
@@ -89,8 +89,8 @@ func NewSources(opts SourcesOptions) (*Sources, error) {
 	}
 	s := &Sources{
 		opts: opts, client: c, wake: make(chan struct{}, 1),
-		asked: map[string]string{}, written: map[string]writtenStatus{}, plans: map[string]*plan{}, ours: map[string]string{},
-		results: map[string]*applied{}, faults: map[string]fault{}, moved: map[string]bool{}, settled: map[string]settled{},
+		asked: map[string]asked{}, written: map[string]writtenStatus{}, plans: map[string]*plan{}, ours: map[string]string{},
+		results: map[string]*applied{}, faults: map[string]fault{}, pushed: map[string]bool{}, moved: map[string]bool{}, settled: map[string]settled{},
 	}
 	s.secrets = newSecrets(core, opts.SecretNamespaces, s.poke)
 	s.sources = c.informer(v1alpha1.PolicySources, &v1alpha1.PolicySourceList{}, &v1alpha1.PolicySource{})
@@ -157,6 +157,7 @@ func (s *Sources) Run(ctx context.Context) error {
 		state := s.opts.Manager.State()
 		list := s.list()
 		s.configure(ctx, list)
+		s.announce(ctx)
 		s.sync(list)
 		if s.opts.Lead() {
 			s.applyAll(ctx, list, state)
@@ -217,24 +218,6 @@ func (s *Sources) configure(ctx context.Context, list []*v1alpha1.PolicySource) 
 		return
 	}
 	s.given = append([]policysource.Source{}, sources...)
-}
-
-// sync asks for a look at the repositories of sources whose annotation has changed. A
-// source that has just come is looked at anyway.
-func (s *Sources) sync(list []*v1alpha1.PolicySource) {
-	asked := map[string]string{}
-	for _, ps := range list {
-		uid, value := string(ps.UID), ps.Annotations[api.SyncKey]
-		before, known := s.asked[uid]
-		asked[uid] = value
-		if !known || before == value || value == "" {
-			continue
-		}
-		if err := s.opts.Manager.Sync(ps.Name); err != nil && !errors.Is(err, policysource.ErrSource) {
-			s.opts.Logger.Warn("a PolicySource is not synced", "source", ps.Name, "err", err)
-		}
-	}
-	s.asked = asked
 }
 
 // Policies returns the active policies of all sources, and a channel that is closed when

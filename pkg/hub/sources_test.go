@@ -41,6 +41,12 @@ type rig struct {
 // administrator's.
 func newRig(t *testing.T, leads bool, config *rest.Config) *rig {
 	t.Helper()
+	return newDiffingRig(t, leads, config, nil)
+}
+
+// newDiffingRig starts one whose commits are compared.
+func newDiffingRig(t *testing.T, leads bool, config *rest.Config, diff func(context.Context, policysource.Candidate) (policysource.Difference, error)) *rig {
+	t.Helper()
 	realHub(t)
 	if config == nil {
 		config = hubConfig()
@@ -48,7 +54,7 @@ func newRig(t *testing.T, leads bool, config *rest.Config) *rig {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	m, err := policysource.NewManager(policysource.Options{
 		Base: []policy.Source{{Name: "shipped", Files: []policy.File{{Path: "p.rego", Data: []byte(rego("shipped", "x"))}}}},
-		Test: policysource.RunTests(policytest.Options{}), AllowFile: true, Log: log,
+		Test: policysource.RunTests(policytest.Options{}), Diff: diff, AllowFile: true, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -138,7 +138,7 @@ func (s *Sources) statusOf(ps *v1alpha1.PolicySource, state *policysource.State)
 	}
 	next := &v1alpha1.PolicySourceStatus{
 		ObservedGeneration: ps.Generation, Conditions: old.Conditions, ActiveCommit: old.ActiveCommit, ObservedCommit: old.ObservedCommit,
-		LastDiff: old.LastDiff, FleetPolicies: old.FleetPolicies, LastContact: old.LastContact, LastSync: old.LastSync,
+		LastDiff: old.LastDiff, FleetPolicies: old.FleetPolicies, LastContact: old.LastContact, LastSync: old.LastSync, LastPush: old.LastPush,
 	}
 	if p, ok := state.Policies[ps.Name]; ok {
 		next.ActiveCommit = commitOf(p.Commit, p.Since, old.ActiveCommit)
@@ -177,7 +177,7 @@ func (s *Sources) statusOf(ps *v1alpha1.PolicySource, state *policysource.State)
 // synced notes the annotation that asked for a look at the repository.
 func (s *Sources) synced(ps *v1alpha1.PolicySource, next *v1alpha1.PolicySourceStatus) *v1alpha1.PolicySourceStatus {
 	if value, ok := s.asked[string(ps.UID)]; ok {
-		next.LastSync = strings.ToValidUTF8(clip(value, maxName), "")
+		next.LastSync = strings.ToValidUTF8(clip(value.sync, maxName), "")
 	}
 	return next
 }

@@ -243,7 +243,7 @@ func (r *round) finish(work func() error) (*Changes, error) {
 	}
 	e.classes.sweep()
 	e.synced = e.synced || e.gaps.settled()
-	s := &State{Snapshot: r.after, Synced: e.synced, gaps: e.gaps, byID: make(map[uint32]*view, len(e.views))}
+	s := &State{Snapshot: r.after, Synced: e.synced, gaps: e.gaps, prints: e.prints, byID: make(map[uint32]*view, len(e.views))}
 	for _, v := range e.views {
 		f := v.freeze()
 		s.views = append(s.views, f)

@@ -207,7 +207,7 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 		}
 		if s.Configure && i > 0 {
 			set, bindings = s.Set, s.Bindings
-			changes, err := engine.Configure(ctx, sets[set].set, bindings)
+			changes, err := h.configure(ctx, engine, sets[set].set, bindings)
 			if err != nil {
 				return fmt.Errorf("step %d: %w", i, err)
 			}

@@ -28,7 +28,7 @@ func (e *Engine) plan(set *Set, bindings []Binding) (bounds []*bound, views []*v
 				return nil, nil, nil, fmt.Errorf("view %s.%s: %w", pkg.Name, def.Name, err)
 			}
 			v := &view{pkg: pkg, def: def, query: q, pins: pins(pkg)}
-			if old != nil && e.prints[pkg.Name] == prints[pkg.Name] && reflect.DeepEqual(old.pkg.Kinds, pkg.Kinds) && old.pkg.AnyKind == pkg.AnyKind {
+			if old != nil && e.prints[pkg.Name] == prints[pkg.Name] && sameSubjects(old.pkg, pkg) {
 				v.id, v.entries, v.failed, v.contribs = old.id, old.entries, old.failed, old.contribs
 				v.bytes, v.over, v.score, v.overran = old.bytes, old.over, old.score, old.overran
 			} else {
@@ -73,12 +73,7 @@ func (e *Engine) bind(set *Set, binding Binding, prints map[string]string, chang
 	b := &bound{Binding: binding, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pins(pkg), hash: prints[pkg.Name]}
 	b.alike = alike(b)
 	old := e.boundOf(binding.Name)
-	same := old != nil && old.hash == b.hash && samePackage(old.pkg, pkg) && sameBinding(old.Binding, binding)
-	for v := range changed {
-		if v.Package == pkg.Name || slices.Contains(pkg.Reads.Views, v) {
-			same = false
-		}
-	}
+	same := old != nil && old.hash == b.hash && samePackage(old.pkg, pkg) && sameBinding(old.Binding, binding) && !reads(pkg, changed)
 	if !same {
 		b.id = e.nextID
 		e.nextID++
@@ -101,6 +96,22 @@ func (e *Engine) boundOf(name string) *bound {
 	return e.bounds[i]
 }
 
+// sameSubjects reports whether two packages whose rules are the same are of the same
+// kinds.
+func sameSubjects(a, b *module.Package) bool {
+	return a.AnyKind == b.AnyKind && slices.Equal(a.Kinds, b.Kinds)
+}
+
+// reads reports whether a package reads one of some views, its own included.
+func reads(pkg *module.Package, views map[module.ViewRef]bool) bool {
+	for v, is := range views {
+		if is && (v.Package == pkg.Name || slices.Contains(pkg.Reads.Views, v)) {
+			return true
+		}
+	}
+	return false
+}
+
 // sameBinding reports whether two bindings give the same verdicts.
 func sameBinding(a, b Binding) bool {
 	a.Mode, b.Mode = "", ""
@@ -110,7 +121,7 @@ func sameBinding(a, b Binding) bool {
 // samePackage reports whether what the METADATA says of two packages whose rules are
 // the same gives the same verdicts.
 func samePackage(a, b *module.Package) bool {
-	return a.AnyKind == b.AnyKind && slices.Equal(a.Kinds, b.Kinds) && a.Subject == b.Subject &&
+	return sameSubjects(a, b) && a.Subject == b.Subject &&
 		a.SubjectView == b.SubjectView && slices.Equal(a.Remedies, b.Remedies) && reflect.DeepEqual(a.Reads, b.Reads)
 }
 

@@ -26,6 +26,7 @@ type State struct {
 	views    []*view         // frozen, by package, then name
 	byID     map[uint32]*view
 	gaps     *gaps
+	prints   map[string]string // fingerprints of the packages
 }
 
 // bindingState is a bound, frozen.

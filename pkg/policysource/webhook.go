@@ -11,6 +11,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"federator.dev/federator/pkg/policysource/internal/checkout"
@@ -21,6 +22,10 @@ type WebhookOptions struct {
 	Secrets  []Secret // any of them serves, so that they can be rotated; of 16 bytes or more
 	MaxBody  int64    // bytes; 0 means 1 MiB
 	Parallel int      // requests that are read at a time, others get 503; 0 means 16
+
+	// Pushed is told which sources to sync, in place of syncing them here: who else
+	// follows them is to hear of it, too. It must not block. May be nil.
+	Pushed func(sources []string)
 }
 
 const minSecret = 16
@@ -96,7 +101,14 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body is not the JSON of a push", http.StatusBadRequest)
 		return
 	}
-	h.m.syncIdentities(p.identities())
+	sources := h.m.following(p.identities())
+	if h.opts.Pushed != nil {
+		h.opts.Pushed(sources)
+	} else {
+		for _, name := range sources {
+			_ = h.m.Sync(name) // one that has gone meanwhile is not followed any more
+		}
+	}
 	w.WriteHeader(http.StatusAccepted)
 }
 
@@ -172,13 +184,16 @@ func (p push) identities() map[string]bool {
 	return out
 }
 
-// syncIdentities syncs the sources that follow a repository.
-func (m *Manager) syncIdentities(ids map[string]bool) {
+// following returns the sources that follow a repository, by name.
+func (m *Manager) following(ids map[string]bool) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range m.runners {
+	var out []string
+	for name, r := range m.runners {
 		if at, err := checkout.ParseURL(r.given.URL); err == nil && ids[at.Identity()] {
-			wake(r.now)
+			out = append(out, name)
 		}
 	}
+	slices.Sort(out)
+	return out
 }

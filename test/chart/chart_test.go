@@ -41,12 +41,15 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"rbac.extraRules[0].apiGroups={*},rbac.extraRules[0].resources={pods},rbac.extraRules[0].verbs={get}":      "rbac/extraRules/0/apiGroups/0",
 		"rbac.extraRules[0].apiGroups={apps},rbac.extraRules[0].resources={pods/*},rbac.extraRules[0].verbs={get}": "rbac/extraRules/0/resources/0",
 		"policySources.secrets[0].namespace=a,policySources.secrets[0].names={}":                                   "policySources/secrets/0/names",
-		"query.tls.certManager.enabled=true":      "query.tls.certManager.issuerName is required",
-		"serviceAccount.create=false":             "serviceAccount.name is required",
-		"metrics.serviceMonitor.interval=often":   "metrics/serviceMonitor/interval",
-		"podDisruptionBudget.maxUnavailable=half": "podDisruptionBudget/maxUnavailable",
-		"goMemLimit=90%":                          "goMemLimit",
-		"policies.bindings[0].name=x":             "policies/bindings/0",
+		"config.policies.webhook.listen=:1":                     "config/policies/webhook",
+		"policySources.webhook.enabled=true":                    "policySources.webhook.secretName is required",
+		"policies.hub=false,policySources.webhook.enabled=true": "there are no PolicySources",
+		"query.tls.certManager.enabled=true":                    "query.tls.certManager.issuerName is required",
+		"serviceAccount.create=false":                           "serviceAccount.name is required",
+		"metrics.serviceMonitor.interval=often":                 "metrics/serviceMonitor/interval",
+		"podDisruptionBudget.maxUnavailable=half":               "podDisruptionBudget/maxUnavailable",
+		"goMemLimit=90%":                                        "goMemLimit",
+		"policies.bindings[0].name=x":                           "policies/bindings/0",
 	} {
 		t.Run(values, func(t *testing.T) {
 			out, stderr, err := run(t, "helm", append([]string{"template", "federator", chartDir}, least("--set", values)...)...)

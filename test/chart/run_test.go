@@ -3,9 +3,13 @@ package chart
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -110,12 +114,14 @@ func relocate(t *testing.T, root, kubeconfig string) {
 	text = bytes.ReplaceAll(text, []byte(" /etc/federator"), []byte(" "+root+"/etc/federator"))
 	var config map[string]map[string]any
 	must(t, yaml.UnmarshalStrict(text, &config))
-	for _, c := range []struct{ section, key, was, now string }{{"listen", "serve", ":8080", "127.0.0.1:0"}, {"query", "listen", ":8443", "127.0.0.1:0"}} {
+	config["webhook"], _ = config["policies"]["webhook"].(map[string]any)
+	for _, c := range []struct{ section, key, was string }{{"listen", "serve", ":8080"}, {"query", "listen", ":8443"}, {"webhook", "listen", ":9292"}} {
 		if config[c.section][c.key] != c.was {
 			t.Fatalf("%s.%s is %v, want %s", c.section, c.key, config[c.section][c.key], c.was)
 		}
-		config[c.section][c.key] = c.now
+		config[c.section][c.key] = "127.0.0.1:0"
 	}
+	delete(config, "webhook") // it is in policies
 	config["listen"]["admin"] = "127.0.0.1:0"
 	config["sources"]["clusterAPI"].(map[string]any)["kubeconfig"] = kubeconfig
 	text, err = yaml.Marshal(config)
@@ -143,10 +149,10 @@ func (l *lines) String() string {
 
 // process is the binary, running.
 type process struct {
-	serve, query string // addresses
-	log          *lines
-	ended        chan struct{}
-	err          error // once ended
+	serve, query, webhook string // addresses
+	log                   *lines
+	ended                 chan struct{}
+	err                   error // once ended
 }
 
 var listening = regexp.MustCompile(`server=(\w+) address=(\S+)`)
@@ -200,9 +206,11 @@ func start(t *testing.T, binary string, container corev1.Container, root string)
 				p.serve = m[2]
 			case "query":
 				p.query = m[2]
+			case "webhook":
+				p.webhook = m[2]
 			}
 		}
-		if p.serve == "" || p.query == "" {
+		if p.serve == "" || p.query == "" || p.webhook == "" {
 			return fmt.Errorf("nothing is listened on yet:\n%s", p.log)
 		}
 		return nil
@@ -250,6 +258,10 @@ func TestTheBinaryWorksWithWhatTheChartGives(t *testing.T) {
 		"--values", "testdata/run.yaml",
 	}, least()...)...)
 	t.Cleanup(func() { uninstall(t, "federator", system) })
+	_, err := f.Hub.Client().CoreV1().Secrets(system).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "webhook"}, StringData: map[string]string{"secret": hookSecret + "\n"},
+	}, metav1.CreateOptions{})
+	must(t, err)
 	must(t, f.Hub.Register(t.Context(), kube.Cluster{Namespace: "fleet", Name: "one", Kubeconfig: f.Members[0].Kubeconfig()}))
 	must(t, f.Members[0].Apply(t.Context(), []byte(`
 apiVersion: apps/v1
@@ -326,10 +338,55 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 		return nil
 	}))
 	t.Run("what is set to enforce is corrected", func(t *testing.T) { corrected(t, f) })
+	t.Run("a push is heard", func(t *testing.T) { pushed(t, f.Hub, p.webhook) })
 	t.Run("alerts and dashboard ask for metrics that there are", func(t *testing.T) { metricsExist(t, metrics) })
 	if refused := regexp.MustCompile(`(?i).*(forbidden|unauthorized|cannot (get|list|watch|create|update|patch)).*`).FindAllString(p.log.String(), -1); len(refused) > 0 {
 		t.Errorf("the hub refuses what is asked:\n%s", strings.Join(refused, "\n"))
 	}
+}
+
+// hookSecret is what a git host proves to know.
+const hookSecret = "a secret of the git host's"
+
+// pushed tells of a push, signed and not, as GitHub does.
+func pushed(t *testing.T, hub *kube.Hub, address string) {
+	t.Helper()
+	must(t, hub.Apply(t.Context(), []byte(`
+apiVersion: federator.dev/v1alpha1
+kind: PolicySource
+metadata: {name: team}
+spec: {url: "https://127.0.0.1:1/team/policies"}
+`)))
+	const body = `{"ref":"refs/heads/main","repository":{"clone_url":"https://127.0.0.1:1/team/policies.git"}}`
+	post := func(secret string) int {
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(body))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/hooks/git", strings.NewReader(body))
+		must(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+		resp, err := http.DefaultClient.Do(req)
+		must(t, err)
+		must(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	if code := post("another secret, which is wrong"); code != http.StatusUnauthorized {
+		t.Errorf("a wrong signature: %d", code)
+	}
+	must(t, until(t.Context(), func() error {
+		if code := post(hookSecret); code != http.StatusAccepted {
+			return fmt.Errorf("a push: %d", code)
+		}
+		var ps v1alpha1.PolicySource // followed once its status says anything
+		text, err := hub.Client().CoreV1().RESTClient().Get().AbsPath("/apis/federator.dev/v1alpha1/policysources/team").Do(t.Context()).Raw()
+		if err == nil {
+			err = json.Unmarshal(text, &ps)
+		}
+		if err == nil && ps.Status.LastPush == nil {
+			err = errors.New("status.lastPush is not there")
+		}
+		return err
+	}))
 }
 
 // corrected sets the policy to enforce: the member is corrected, the hub has the Action,

@@ -73,6 +73,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- range .Values.policySources.secrets }}{{ $namespaces = append $namespaces .namespace }}{{ end -}}
 {{- $_ := set $policies "hub" true -}}
 {{- if $namespaces }}{{ $_ := set $policies "secretNamespaces" ($namespaces | uniq | sortAlpha) }}{{ end -}}
+{{- if .Values.policySources.webhook.enabled }}{{ $_ := set $policies "webhook" (dict "listen" ":9292" "secretFile" "/etc/federator/webhook/secret") }}{{ end -}}
+{{- else if .Values.policySources.webhook.enabled }}{{ fail "policySources.webhook: there are no PolicySources where policies.hub is false" }}
 {{- end -}}
 {{- if .Values.policies.bindings }}{{ $_ := set $policies "bindings" "/etc/federator/bindings.yaml" }}{{ end -}}
 {{- $ours := dict

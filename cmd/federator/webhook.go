@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+
+	"federator.dev/federator/pkg/policysource"
+)
+
+// hookPath is where git hosts tell of a push.
+const hookPath = "/hooks/git"
+
+// pushHook is the webhook of a manager, with the secrets that a file has now: a mounted
+// Secret that is rotated needs no restart.
+type pushHook struct {
+	manager *policysource.Manager
+	pushed  func(sources []string)
+	file    string
+	log     *slog.Logger
+
+	mu   sync.Mutex
+	text []byte // of the file, last
+	hook http.Handler
+}
+
+// newPushHook returns the handler. The file must have a secret now already.
+func newPushHook(cfg WebhookConfig, e *enforcement, log *slog.Logger) (http.Handler, error) {
+	h := &pushHook{manager: e.git, pushed: e.sources.Pushed, file: cfg.SecretFile, log: log}
+	if _, err := h.current(); err != nil {
+		return nil, fmt.Errorf("policies.webhook.secretFile: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(hookPath, h)
+	return mux, nil
+}
+
+// maxHookSecrets bounds the file, in bytes.
+const maxHookSecrets = 64 << 10
+
+// current returns the handler with the secrets of the file.
+func (h *pushHook) current() (http.Handler, error) {
+	f, err := os.Open(h.file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxHookSecrets+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) > maxHookSecrets:
+		return nil, fmt.Errorf("%s has more than %d bytes", h.file, maxHookSecrets)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hook != nil && bytes.Equal(text, h.text) {
+		return h.hook, nil
+	}
+	var secrets []policysource.Secret
+	for line := range bytes.Lines(text) {
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			secrets = append(secrets, policysource.Secret(line))
+		}
+	}
+	hook, err := h.manager.Webhook(policysource.WebhookOptions{Secrets: secrets, Pushed: h.pushed})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", h.file, err)
+	}
+	h.hook, h.text = hook, text
+	return hook, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (h *pushHook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	hook, err := h.current()
+	if err != nil {
+		h.log.Error("pushes are not taken", "err", err)
+		http.Error(w, "there is no secret to hold requests to", http.StatusServiceUnavailable)
+		return
+	}
+	hook.ServeHTTP(w, r)
+}
