@@ -296,10 +296,15 @@ type ActionStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 
-	// AcknowledgedBy is who has looked at it.
+	// AcknowledgedBy is who has acknowledged the halt that it follows.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	AcknowledgedBy string `json:"acknowledgedBy,omitempty"`
+
+	// AcknowledgedHalt is that halt's ID.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	AcknowledgedHalt string `json:"acknowledgedHalt,omitempty"`
 
 	// AcknowledgedAt is when.
 	// +optional

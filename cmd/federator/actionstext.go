@@ -54,6 +54,9 @@ func actionText(a *v1alpha1.Action, now time.Time, color bool) []byte {
 		if st.AcknowledgedAt != nil {
 			text += " at " + st.AcknowledgedAt.UTC().Format(time.RFC3339)
 		}
+		if st.AcknowledgedHalt != "" {
+			text += ", halt " + st.AcknowledgedHalt
+		}
 		line("Acknowledged by", text)
 	}
 	line("Asked to roll back", a.Labels[api.RollbackKey])

@@ -258,6 +258,24 @@ spec:
 		}
 		return nil
 	})
+	eventually(t, "Actions say whose acknowledgement they follow", func() error {
+		if err := j.get(&actions, "actions"); err != nil {
+			return err
+		}
+		followed := 0
+		for _, a := range actions.Items {
+			if a.Status.AcknowledgedHalt != "" && a.Status.AcknowledgedBy != "" && a.Status.AcknowledgedAt != nil {
+				followed++
+			}
+			if a.Spec.Target.Name == "one" && a.Status.AcknowledgedHalt != "" {
+				t.Errorf("action %+v came before the halt", a.Status)
+			}
+		}
+		if followed < 2 { // one may have come alone, within the limit
+			return fmt.Errorf("%d Actions of %d follow one", followed, len(actions.Items))
+		}
+		return nil
+	})
 
 	// A commit that does not compile: what was good is observed, and not enforced.
 	j.commit(map[string]string{"tier.rego": strings.Replace(tierPolicy, "not input", "nothing input", 1)})

@@ -259,7 +259,7 @@ func (f *FleetPolicies) acknowledge(policies []*v1alpha1.FleetPolicy) {
 		if !ok || st.Halted == nil || st.Halted.ID != id {
 			continue
 		}
-		if err := f.opts.Dispatcher.Acknowledge(fp.Name, id); err == nil {
+		if err := f.opts.Dispatcher.Acknowledge(fp.Name, id, clip(acknowledger(fp), 253)); err == nil {
 			f.acked[fp.Name] = id
 			f.opts.Logger.Info("a halt is acknowledged", "policy", fp.Name, "halt", id, "by", acknowledger(fp))
 		}

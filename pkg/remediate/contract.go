@@ -77,6 +77,13 @@ type Halt struct {
 	Over    *Spent // the limit that was exceeded
 }
 
+// Acknowledgement says who has looked at a halt and lets writing go on.
+type Acknowledgement struct {
+	Halt string // its ID
+	By   string // "" where nobody knows
+	At   time.Time
+}
+
 // WavePhase is where a wave stands.
 type WavePhase string
 

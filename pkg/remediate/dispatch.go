@@ -67,6 +67,7 @@ type wanted struct {
 	outcomes map[policy.Ref]*outcome
 	halt     *Halt
 	acked    *acked
+	consent  *consent
 	progress progress
 	spent    []Spent
 	waiting  string
@@ -85,6 +86,12 @@ type outcome struct {
 type acked struct {
 	targets int
 	until   time.Time
+}
+
+// consent is the last acknowledgement, and how long what is done follows it.
+type consent struct {
+	Acknowledgement
+	until time.Time
 }
 
 // New returns a Dispatcher that does nothing before Run.
@@ -264,18 +271,21 @@ func cmpOr(a, b string) string {
 	return b
 }
 
-// Acknowledge ends a halt. What was over a limit is allowed, as far as it was, for
-// one window.
-func (d *Dispatcher) Acknowledge(binding, id string) error {
+// Acknowledge ends a halt, in the name of somebody. What was over a limit is allowed, as
+// far as it was, for one window. The Actions of that window say who has acknowledged.
+func (d *Dispatcher) Acknowledge(binding, id, by string) error {
 	d.mu.Lock()
 	w := d.bindings[binding]
 	if w == nil || w.halt == nil || w.halt.ID != id {
 		d.mu.Unlock()
 		return fmt.Errorf("binding %q: halt %q: %w", binding, id, ErrNoHalt)
 	}
+	now := time.Now()
+	until := now.Add(w.contract.Limits.Window)
+	w.consent = &consent{Acknowledgement{Halt: id, By: by, At: now}, until}
 	switch w.halt.Reason {
 	case OverLimit:
-		w.acked = &acked{targets: w.halt.Over.Targets, until: time.Now().Add(w.contract.Limits.Window)}
+		w.acked = &acked{targets: w.halt.Over.Targets, until: until}
 	case Unhealthy:
 		w.progress.touched = map[policy.Ref]bool{}
 	case Fighting:

@@ -37,6 +37,7 @@ type schedule struct {
 	mu    sync.Mutex
 	start time.Time
 	done  []string // what was corrected, and when
+	acked []string // whose acknowledgements they followed
 	phase func(*Intent) (Phase, error)
 }
 
@@ -54,6 +55,9 @@ func newSchedule(t *testing.T, opts Options) *schedule {
 		}
 		s.mu.Lock()
 		s.done = append(s.done, fmt.Sprintf("%s %s@%v", i.Remedy.Target.Member, i.Remedy.Target.Name, time.Since(s.start).Round(time.Second)))
+		if by := i.Acknowledged; by != nil {
+			s.acked = append(s.acked, by.By+" "+by.Halt)
+		}
 		s.mu.Unlock()
 		phase, err := s.phase(i)
 		return &Action{Name: i.name(), Intent: *i, Phase: phase}, err
@@ -126,7 +130,7 @@ func TestWhatIsBeingWrittenCountsWhenItIsNotWantedAnyMore(t *testing.T) {
 		}
 		answered <- Failed // nothing was written
 		synctest.Wait()
-		if err := s.Acknowledge("b", st.Halted.ID); err != nil {
+		if err := s.Acknowledge("b", st.Halted.ID, "ann"); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -151,13 +155,16 @@ func TestOverALimitNothingIsWrittenUntilSomebodyAcknowledges(t *testing.T) {
 		if st.Halted == nil || st.Halted.Reason != OverLimit || st.Halted.Over.Targets != 3 || st.Halted.Over.Most != 2 || st.Pending != 3 {
 			t.Fatalf("status %+v", st)
 		}
-		if err := s.Acknowledge("b", "other"); !errors.Is(err, ErrNoHalt) {
+		if err := s.Acknowledge("b", "other", "ann"); !errors.Is(err, ErrNoHalt) {
 			t.Errorf("an acknowledgement of another halt: %v", err)
 		}
-		if err := s.Acknowledge("b", st.Halted.ID); err != nil {
+		if err := s.Acknowledge("b", st.Halted.ID, "ann"); err != nil {
 			t.Fatal(err)
 		}
 		s.expect(t, "after the acknowledgement", "m1 a@0s, m1 b@0s, m2 c@0s")
+		if want := slices.Repeat([]string{"ann " + st.Halted.ID}, 3); !slices.Equal(s.acked, want) {
+			t.Errorf("they follow %q, want %q", s.acked, want)
+		}
 		// What was acknowledged were three, not four.
 		s.want(t, c, 20, intents("2", "m2 d"))
 		s.expect(t, "one more", "")
@@ -244,7 +251,7 @@ func TestWavesComeInOrderAfterTheirSoak(t *testing.T) {
 		s.expect(t, "members of no wave", "")
 		// A new commit begins anew.
 		c.Generation = "2"
-		if err := s.Acknowledge("b", st.Halted.ID); err != nil {
+		if err := s.Acknowledge("b", st.Halted.ID, "ann"); err != nil {
 			t.Fatal(err)
 		}
 		s.want(t, c, 20, intents("2", "m1 a", "m2 b"))
@@ -340,7 +347,7 @@ func TestACorrectionThatNeverClearsItsViolationHaltsThePolicy(t *testing.T) {
 		if st.Halted == nil || st.Halted.Reason != Fighting {
 			t.Fatalf("status %+v", st)
 		}
-		if err := s.Acknowledge("b", st.Halted.ID); err != nil {
+		if err := s.Acknowledge("b", st.Halted.ID, "ann"); err != nil {
 			t.Fatal(err)
 		}
 		s.expect(t, "after the acknowledgement", "m1 a@5m0s")
@@ -406,10 +413,17 @@ func TestARestoredHaltHolds(t *testing.T) {
 		s.Restore("b", &Halt{ID: "x", Reason: Unhealthy, Message: "before the restart", Since: time.Now()})
 		s.want(t, Contract{}, 20, intents("1", "m1 a"))
 		s.expect(t, "restored", "")
-		if err := s.Acknowledge("b", "x"); err != nil {
+		if err := s.Acknowledge("b", "x", "ann"); err != nil {
 			t.Fatal(err)
 		}
 		s.expect(t, "acknowledged", "m1 a@0s")
+		// An acknowledgement is of one window.
+		time.Sleep(time.Hour)
+		s.want(t, Contract{}, 20, intents("2", "m1 b"))
+		s.expect(t, "an hour later", "m1 b@1h0m0s")
+		if !slices.Equal(s.acked, []string{"ann x"}) {
+			t.Errorf("acknowledged: %q", s.acked)
+		}
 	})
 }
 

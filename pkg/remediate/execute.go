@@ -108,6 +108,7 @@ func (x *executor) begin(ctx context.Context, a *Action, before *seen) (*Action,
 			continue // the target is again as it was then
 		}
 		known.Remedy = a.Remedy // a Secret's is not recorded
+		known.follow(a)
 		if known.Started.IsZero() {
 			known.Started = a.Started
 		}
@@ -139,7 +140,15 @@ func (x *executor) report(ctx context.Context, a *Action) (*Action, error) {
 		return a, nil
 	}
 	known.Phase, known.Message, known.Manager, known.Attempts, known.Ended = a.Phase, a.Message, a.Manager, a.Attempts, a.Ended
+	known.follow(a)
 	return known, x.record(ctx, known)
+}
+
+// follow takes over the acknowledgement that another try follows.
+func (a *Action) follow(now *Action) {
+	if now.Acknowledged != nil {
+		a.Acknowledged = now.Acknowledged
+	}
 }
 
 // earlier looks whether a target that has moved was written by this very action, which

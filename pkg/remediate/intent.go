@@ -35,6 +35,8 @@ type Intent struct {
 
 	Reason     string // why somebody asked for it, where it was no policy
 	RollbackOf string // name of the Action that this one takes back
+
+	Acknowledged *Acknowledgement // of the halt that it follows, nil for none
 }
 
 // name is the name of the intent's Action. The same correction of the same version

@@ -172,8 +172,8 @@ func mayFollow(from, to Phase) bool {
 	return true
 }
 
-// statusPatch is a merge patch that replaces what is federator's own in a status: who
-// has acknowledged it is not.
+// statusPatch is a merge patch that replaces what is federator's own in a status. Who
+// has acknowledged it stays unless there is a newer acknowledgement.
 func statusPatch(a *Action, version string) ([]byte, error) {
 	text, err := json.Marshal(statusToHub(a))
 	if err != nil {

@@ -378,6 +378,18 @@ func TestARecordThatHasChangedIsReadAgain(t *testing.T) {
 	if text := s.raw(a.Name); !strings.Contains(text, `"acknowledgedBy":"alice"`) || !strings.Contains(text, `"phase":"Writing"`) || strings.Contains(text, "endedAt") {
 		t.Errorf("recorded %s", text)
 	}
+	by := Acknowledgement{Halt: "0123456789ab", By: "bob", At: time.Unix(1_800_000_000, 0)}
+	a.Phase, a.Message, a.Ended, a.Acknowledged = Failed, "refused", time.Now(), &by
+	if err := s.journal.Update(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	known, err := s.journal.Get(t.Context(), a.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := known.Acknowledged; got == nil || got.Halt != by.Halt || got.By != by.By || !got.At.Equal(by.At) {
+		t.Errorf("acknowledged %+v, want %+v", got, by)
+	}
 }
 
 func TestOptionsOfAJournal(t *testing.T) {

@@ -33,6 +33,9 @@ const (
 	mostManager   = 128
 	mostViolation = 4096
 	mostSubject   = 1024
+
+	mostAcknowledger = 253
+	mostHalt         = 64
 )
 
 // phases are those of the CRD, which has some more.
@@ -162,11 +165,31 @@ func subjectOf(text string, target policy.Ref) policy.Subject {
 }
 
 func statusToHub(a *Action) v1alpha1.ActionStatus {
-	return v1alpha1.ActionStatus{
+	s := v1alpha1.ActionStatus{
 		Phase: phases[a.Phase], Message: cut(a.Message, mostMessage), Manager: cut(a.Manager, mostManager),
 		Attempts: int32(min(max(a.Attempts, 0), math.MaxInt32)), ResourceVersion: a.Written, //nolint:gosec // Bounded.
 		StartedAt: microTime(a.Started), EndedAt: microTime(a.Ended),
 	}
+	if by := a.Acknowledged; by != nil {
+		s.AcknowledgedBy, s.AcknowledgedHalt = cut(by.By, mostAcknowledger), cut(by.Halt, mostHalt)
+		if !by.At.IsZero() {
+			at := metav1.NewTime(by.At)
+			s.AcknowledgedAt = &at
+		}
+	}
+	return s
+}
+
+// acknowledgedBy is what a status says of an acknowledgement, nil for none.
+func acknowledgedBy(s *v1alpha1.ActionStatus) *Acknowledgement {
+	if s.AcknowledgedBy == "" && s.AcknowledgedHalt == "" {
+		return nil
+	}
+	by := &Acknowledgement{Halt: s.AcknowledgedHalt, By: s.AcknowledgedBy}
+	if s.AcknowledgedAt != nil {
+		by.At = s.AcknowledgedAt.Time
+	}
+	return by
 }
 
 func microTime(t time.Time) *metav1.MicroTime {
@@ -198,7 +221,7 @@ func fromHub(in *v1alpha1.Action) *Action {
 			Remedy:     policy.Remedy{Action: string(s.Verb), Target: ref, Propagation: string(s.PropagationPolicy)},
 			APIVersion: target.APIVersion, UID: target.UID, ResourceVersion: target.ResourceVersion,
 			DryRun: s.Mode == v1alpha1.ActionMode(v1alpha1.DryRun), Force: s.Force, ActAs: s.ActAs,
-			Reason: s.Reason, RollbackOf: s.RollbackOf,
+			Reason: s.Reason, RollbackOf: s.RollbackOf, Acknowledged: acknowledgedBy(&in.Status),
 		},
 		Phase: phaseOf(in), Message: in.Status.Message, Manager: in.Status.Manager, Attempts: int(in.Status.Attempts),
 		Before: string(s.BeforeHash), After: string(s.AfterHash), Written: in.Status.ResourceVersion,

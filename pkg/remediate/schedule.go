@@ -136,7 +136,7 @@ func (d *Dispatcher) planBinding(name string, w *wanted, health map[policy.Ref]H
 		if !i.DryRun {
 			d.ledger.started(name, target.Member, now)
 		}
-		start = append(start, i)
+		start = append(start, w.consented(i, now))
 	}
 	for target := range w.intents {
 		if d.busy[target] && w.progress.reach(w.contract.Waves, target.Member) {
@@ -152,6 +152,16 @@ func (d *Dispatcher) planBinding(name string, w *wanted, health map[policy.Ref]H
 		next = earlier(next, again)
 	}
 	return start, next
+}
+
+// consented is an intent that says whose acknowledgement it follows.
+func (w *wanted) consented(i *Intent, now time.Time) *Intent {
+	if w.consent == nil || !now.Before(w.consent.until) {
+		return i
+	}
+	out, by := *i, w.consent.Acknowledgement
+	out.Acknowledged = &by
+	return &out
 }
 
 func earlier(a, b time.Time) time.Time {
