@@ -1,0 +1,268 @@
+package enforcement
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/kube/tcpproxy"
+)
+
+// command is one command of the stories.
+type command struct {
+	usage string // arguments; an optional one begins with [
+	run   func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error
+}
+
+// vocabulary is what stories do. NAME is a Cluster in namespace fleet, which has a
+// control plane of its own from its first mention; "hub" is the hub.
+var vocabulary = map[string]command{
+	// join makes a Cluster and its kubeconfig Secret on the hub.
+	"join": {"NAME [LABEL=VALUE...]", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) error {
+		c, err := s.cluster(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		labels := map[string]string{}
+		for _, l := range args[1:] {
+			key, value, _ := strings.Cut(l, "=")
+			labels[key] = value
+		}
+		s.joined = append(s.joined, args[0])
+		return s.fleet.Hub.Register(ctx, kube.Cluster{Namespace: "fleet", Name: args[0], Labels: labels, Kubeconfig: c.Kubeconfig()})
+	}},
+	// leave deletes both, and waits until they are gone.
+	"leave": {"NAME", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) error {
+		return s.unregister(ctx, args[0])
+	}},
+	// federator starts, stops or kills a process. Its log is that of all its lives.
+	"federator": {"PROCESS start|stop|kill", federator},
+	// commit makes the files of DIR, or none, the whole of a new commit.
+	"commit": {"[-sign] [KEY] [DIR]", commit},
+	// key makes a key that commits are signed with, and writes KEY.asc.
+	"key": {"KEY", makeKey},
+	// git serves the repository over https, to whoever has the token if one is given.
+	"git": {"[TOKEN]", serveGit},
+	// sync asks PolicySource git for a look at the repository now.
+	"sync": {"", func(ctx context.Context, s *story, _ *testscript.TestScript, _ []string) error {
+		s.syncs++
+		_, err := s.kubectl(ctx, "hub", "annotate", "--overwrite", "policysource", "git", fmt.Sprintf("federator.dev/sync=%d", s.syncs))
+		return err
+	}},
+	// apply has kubectl apply files, in which $REPO, $COMMIT and other variables of the
+	// story are replaced.
+	"apply": {"NAME FILE...", func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
+		var all []string
+		for _, file := range args[1:] {
+			all = append(all, os.Expand(ts.ReadFile(file), func(name string) string {
+				if v := ts.Getenv(name); v != "" {
+					return v
+				}
+				return "$" + name
+			}))
+		}
+		file := filepath.Join(s.dir, ".apply.yaml")
+		if err := os.WriteFile(file, []byte(strings.Join(all, "\n---\n")), 0o600); err != nil {
+			return err
+		}
+		_, err := s.kubectl(ctx, args[0], "apply", "--server-side", "--force-conflicts", "-f", file)
+		return err
+	}},
+	// proxy changes the network before an API server, or before git.
+	"proxy": {"NAME|git pass|cut|blackhole|delay [DURATION]", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) error {
+		p, err := s.network(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		switch strings.Join(args[1:min(2, len(args))], "") {
+		case "pass":
+			return p.Set(tcpproxy.Mode{})
+		case "cut":
+			return p.Set(tcpproxy.Mode{State: tcpproxy.Cut})
+		case "blackhole":
+			return p.Set(tcpproxy.Mode{State: tcpproxy.BlackHole})
+		case "delay":
+			d, err := time.ParseDuration(args[len(args)-1])
+			return errors.Join(err, p.Set(tcpproxy.Mode{Latency: d}))
+		}
+		return fmt.Errorf("unknown mode %q", args[1:])
+	}},
+	// eventually waits until what a view shows matches a pattern, lines alone: ^ and $.
+	"eventually": {"VIEW ARG... REGEXP", eventually},
+}
+
+// view shows something: as a command by itself, for stdout, and to eventually.
+type view struct {
+	usage string
+	show  func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) (string, error)
+}
+
+var views = map[string]view{
+	// kubectl runs the real one, around the proxy.
+	"kubectl": {"NAME ARG...", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
+		return s.kubectl(ctx, args[0], args[1:]...)
+	}},
+	// audit shows what federator has written to a member, dry runs aside, by the member's
+	// audit log: a line each, with verb, resource, object and code.
+	"audit": {"NAME", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
+		c, err := s.cluster(ctx, args[0])
+		if err != nil {
+			return "", err
+		}
+		events, err := c.Audit()
+		if err != nil {
+			return "", err
+		}
+		var out strings.Builder
+		for _, e := range events[s.events[args[0]]:] {
+			if strings.HasPrefix(e.UserAgent, "federator") && !strings.Contains(e.RequestURI, "dryRun=All") {
+				fmt.Fprintln(&out, e.Verb, e.ObjectRef.Resource, e.ObjectRef.Namespace+"/"+e.ObjectRef.Name, e.ResponseStatus.Code)
+			}
+		}
+		return out.String(), nil
+	}},
+	// condition shows reason and message of a condition of an object of the hub.
+	"condition": {"RESOURCE/OBJECT TYPE", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
+		return s.kubectl(ctx, "hub", "get", args[0], "-o",
+			fmt.Sprintf("jsonpath={range .status.conditions[?(@.type==%q)]}{.status} {.reason}: {.message}{end}", args[1]))
+	}},
+	// violations shows how many a FleetPolicy has, by its status.
+	"violations": {"POLICY", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
+		return s.kubectl(ctx, "hub", "get", "fleetpolicy", args[0], "-o", "jsonpath={.status.totals.violations}")
+	}},
+	// tier shows the label tier of a ConfigMap in namespace shop.
+	"tier": {"NAME CONFIGMAP", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
+		return s.kubectl(ctx, args[0], "-n", "shop", "get", "configmap", args[1], "-o", "jsonpath={.metadata.labels.tier}")
+	}},
+	// log shows what a process has logged.
+	"log": {"PROCESS", func(_ context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
+		p, err := s.process(args[0])
+		if err != nil {
+			return "", err
+		}
+		text, err := os.ReadFile(p.log)
+		return string(text), err
+	}},
+	// ctl runs the federator command as a user does, with an administrator's access to the hub.
+	"ctl": {"ARG...", func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) (string, error) {
+		return s.exec(ctx, "federator", []string{"KUBECONFIG=" + ts.Getenv("KUBECONFIG")}, args...)
+	}},
+}
+
+// commands makes commands of testscript of vocabulary and views.
+func commands() map[string]func(*testscript.TestScript, bool, []string) {
+	out := map[string]func(*testscript.TestScript, bool, []string){}
+	add := func(name, usage string, run func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error) {
+		least := 0
+		for _, word := range strings.Fields(usage) {
+			if !strings.HasPrefix(word, "[") {
+				least++
+			}
+		}
+		out[name] = func(ts *testscript.TestScript, neg bool, args []string) {
+			if len(args) < least {
+				ts.Fatalf("usage: %s %s", name, usage)
+			}
+			s, ok := ts.Value(storyKey{}).(*story)
+			if !ok {
+				ts.Fatalf("there is no story")
+			}
+			switch err := run(context.Background(), s, ts, args); {
+			case neg && err == nil:
+				ts.Fatalf("%s %s: no error", name, strings.Join(args, " "))
+			case neg:
+				fmt.Fprintln(ts.Stderr(), err)
+			case err != nil:
+				ts.Fatalf("%s %s: %v", name, strings.Join(args, " "), err)
+			}
+		}
+	}
+	for name, c := range vocabulary {
+		add(name, c.usage, c.run)
+	}
+	for name, v := range views {
+		add(name, v.usage, func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
+			text, err := v.show(ctx, s, ts, args)
+			fmt.Fprintln(ts.Stdout(), strings.TrimSuffix(text, "\n"))
+			return err
+		})
+	}
+	return out
+}
+
+func federator(ctx context.Context, s *story, _ *testscript.TestScript, args []string) error {
+	if args[1] == "start" {
+		p, err := startFederator(ctx, filepath.Join(s.dir, "federator-"+args[0]), s.fleet.Hub.ControlPlane)
+		if err == nil {
+			s.processes[args[0]] = p
+		}
+		return err
+	}
+	p, err := s.process(args[0])
+	if err != nil {
+		return err
+	}
+	switch args[1] {
+	case "stop":
+		return p.stop()
+	case "kill":
+		p.kill()
+		return nil
+	}
+	return fmt.Errorf("unknown: %s", args[1])
+}
+
+func eventually(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
+	v, ok := views[args[0]]
+	if !ok || len(args) < 3 {
+		return fmt.Errorf("%q cannot be waited for", args)
+	}
+	last := len(args) - 1
+	want, err := regexp.Compile("(?m)" + args[last])
+	if err != nil {
+		return err
+	}
+	text := ""
+	err = kube.Until(ctx, patience, func() (err error) {
+		text, err = v.show(ctx, s, ts, args[1:last])
+		if err == nil && !want.MatchString(text) {
+			err = errors.New("it shows:\n" + text)
+		}
+		return err
+	})
+	fmt.Fprintln(ts.Stdout(), text)
+	return err
+}
+
+// kubectl runs kubectl and returns what it prints.
+func (s *story) kubectl(ctx context.Context, name string, args ...string) (string, error) {
+	file, err := s.kubeconfig(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return s.exec(ctx, "kubectl", []string{"KUBECACHEDIR=" + filepath.Join(stage.dir, "kubectl")}, append([]string{"--kubeconfig", file}, args...)...)
+}
+
+// exec runs a program and returns what it prints; an error has what it complains of.
+func (s *story) exec(ctx context.Context, program string, env []string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(stage.dir, "bin", program), args...)
+	cmd.Dir, cmd.Env = s.dir, append(env, "HOME="+s.dir, "PATH="+os.Getenv("PATH"))
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s %s: %w\n%s", program, strings.Join(args, " "), err, errs.String())
+	}
+	return out.String(), nil
+}
