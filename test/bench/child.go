@@ -5,9 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,8 +40,9 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"policy-hostile":  policyHostile,
 }
 
-// runChild measures in this process and prints the figures.
-func runChild(ctx context.Context, what string, args []string) error {
+// runChild measures in this process and prints the figures. A profile of its CPU goes to
+// a file, if one is named.
+func runChild(ctx context.Context, what, profile string, args []string) (err error) {
 	run, ok := children[what]
 	if !ok || len(args) != 2 {
 		return fmt.Errorf("no child %q with %d arguments", what, len(args))
@@ -46,6 +50,17 @@ func runChild(ctx context.Context, what string, args []string) error {
 	pods, err := strconv.Atoi(args[1])
 	if err != nil {
 		return err
+	}
+	if profile != "" {
+		f, err := os.Create(profile)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
 	}
 	got, err := run(ctx, args[0], pods)
 	if err != nil {
@@ -60,7 +75,11 @@ func (b *bench) child(ctx context.Context, what string, into *figures, args ...s
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, self, append([]string{"-child", what, "--"}, args...)...)
+	profile := b.profiles
+	if profile != "" {
+		profile = filepath.Join(profile, what+".pprof")
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{"-child", what, "-profiles", profile, "--"}, args...)...)
 	cmd.Stderr = b.out
 	out, err := cmd.Output()
 	if err != nil {

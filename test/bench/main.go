@@ -68,11 +68,12 @@ var benchmarks = []benchmark{
 
 // bench is what the benchmarks share.
 type bench struct {
-	out    io.Writer // progress
-	corpus string
-	dir    string // temporary
-	scale  float64
-	soak   time.Duration // of what runs for as long as it is told to
+	out      io.Writer // progress
+	corpus   string
+	dir      string // temporary
+	scale    float64
+	profiles string        // directory for those of children, "" for none
+	soak     time.Duration // of what runs for as long as it is told to
 }
 
 // n scales a number of objects.
@@ -86,19 +87,20 @@ func main() {
 	corpus := flag.String("corpus", "../shared/corpus", "directory of real objects; a small sample where it is absent")
 	scale := flag.Float64("scale", 1, "factor on the numbers of objects, for trying the benchmarks out")
 	soak := flag.Duration("soak", 20*time.Second, "how long deltas flow for policy/delta_p99; memory shows in 10m")
+	profiles := flag.String("profiles", "", "directory for CPU profiles of what is measured in processes of its own")
 	child := flag.String("child", "", "internal: what to measure in a process of its own")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if *child != "" {
-		exit(runChild(ctx, *child, flag.Args()))
+		exit(runChild(ctx, *child, *profiles, flag.Args()))
 		return
 	}
 	re, err := regexp.Compile(*pattern)
 	exit(err)
 	dir, err := os.MkdirTemp("", "federator-bench-")
 	exit(err)
-	b := &bench{out: os.Stderr, corpus: *corpus, dir: dir, scale: *scale, soak: *soak}
+	b := &bench{out: os.Stderr, corpus: *corpus, dir: dir, scale: *scale, soak: *soak, profiles: *profiles}
 	rows, err := b.all(ctx, re)
 	print(os.Stdout, rows)
 	if *file != "" {
