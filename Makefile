@@ -141,11 +141,11 @@ chart: kube chart-lint ## check the Helm chart, on a real hub too
 	go test -count 1 -timeout $(TIMEOUT) ./test/chart
 
 .PHONY: chart-lint
-chart-lint: $(TOOLS)/helm
+chart-lint: $(TOOLS)/helm kube
 	$(TOOLS)/helm lint --strict charts/federator
 	$(TOOLS)/helm lint --strict charts/federator --values test/chart/testdata/full.yaml
 	go run ./test/chart/readme --check charts/federator
-	go test -run '^TestSchema' ./test/chart
+	go test -run "^Test(Schema|ManifestsConform)" ./test/chart
 
 .PHONY: clean
 clean: ## remove what was built in the tree; the cache stays
