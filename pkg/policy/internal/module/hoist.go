@@ -6,9 +6,10 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// hoisted looks for calls within negated expressions of functions that can be
-// undefined. OPA evaluates what is nested in "not f(g(x))" before the not, which
-// therefore does not cover it: where g(x) is undefined, so is the rule.
+// hoisted looks for what can be undefined within negated expressions: calls of
+// functions, and references to the input. OPA evaluates what is nested in
+// "not f(g(x))" or "not f(input.x)" before the not, which therefore does not cover
+// it: where it is undefined, so is the rule.
 func (l *linter) hoisted(p *Package) {
 	for _, r := range p.rules {
 		ast.WalkExprs(r, func(e *ast.Expr) bool {
@@ -25,7 +26,89 @@ func (l *linter) hoisted(p *Package) {
 				"give %s a default, or put what is negated into a function of its own", f, f)
 			return false
 		})
+		for b := r; b != nil; b = b.Else {
+			l.hoistedPaths(p, b.Body, nil)
+		}
 	}
+}
+
+// hoistedPaths looks for references to the input in negated expressions of a body,
+// and of those within it, where the body does not need them to be defined anyway.
+func (l *linter) hoistedPaths(p *Package, body ast.Body, needed []ast.Ref) {
+	needed = slices.Clone(needed)
+	for _, e := range body {
+		if !e.BaseCogeneratedExpr().Negated {
+			needed = append(needed, evaluated(e)...)
+		}
+	}
+	for _, e := range body {
+		ast.WalkClosures(e, func(x any) bool {
+			switch x := x.(type) {
+			case *ast.ArrayComprehension:
+				l.hoistedPaths(p, x.Body, needed)
+			case *ast.SetComprehension:
+				l.hoistedPaths(p, x.Body, needed)
+			case *ast.ObjectComprehension:
+				l.hoistedPaths(p, x.Body, needed)
+			case *ast.Every:
+				l.hoistedPaths(p, x.Body, needed)
+			}
+			return true
+		})
+		base := e.BaseCogeneratedExpr()
+		if base == e || !base.Negated || e.Negated || !e.IsEquality() {
+			continue
+		}
+		ref, ok := e.Operand(1).Value.(ast.Ref)
+		if !ok || !ref.HasPrefix(ast.InputRootRef) || present(p, ref) ||
+			slices.ContainsFunc(needed, func(n ast.Ref) bool { return n.HasPrefix(ref) }) {
+			continue
+		}
+		path := ref.ConstantPrefix().String()
+		l.warn("not-hoisted", base.Location, "%s is evaluated before the not: where it is undefined, so is all of the rule, and the not does not hold; "+
+			"read it with object.get, or put what is negated into a rule of its own", path)
+	}
+}
+
+// evaluated returns the references of an expression that it certainly evaluates.
+func evaluated(e *ast.Expr) []ast.Ref {
+	var found []ast.Ref
+	v := ast.NewGenericVisitor(func(x any) bool {
+		switch x := x.(type) {
+		case *ast.ArrayComprehension, *ast.SetComprehension, *ast.ObjectComprehension, ast.Body:
+			return true
+		case ast.Ref:
+			found = append(found, x)
+		}
+		return false
+	})
+	v.Walk(e)
+	return found
+}
+
+// present reports whether every input has what a reference leads to.
+func present(p *Package, ref ast.Ref) bool {
+	path := make([]string, 0, len(ref))
+	for _, t := range ref[1:] {
+		s, ok := t.Value.(ast.String)
+		if !ok {
+			return false
+		}
+		path = append(path, string(s))
+	}
+	switch len(path) {
+	case 0, 1:
+		return true
+	case 2:
+		switch path[0] {
+		case "object":
+			return slices.Contains([]string{"apiVersion", "kind", "metadata"}, path[1])
+		case "parameters":
+			return p.Parameters.always(path[1])
+		}
+		return path[0] == "ref" || path[0] == "member"
+	}
+	return slices.Equal(path, []string{"object", "metadata", "name"})
 }
 
 // called returns the function, one of policies, that an expression calls for its

@@ -43,7 +43,24 @@ var lints = []struct{ name, code, at, bad, good string }{
 	{"a call of a call", "not-hoisted", "p.rego:9:36", holds("not g(input.object) == 1") + "g(x) := h(x)\nh(x) := max([y | some y in x.list])\n", holds("not g(input.object) == 1") + "g(x) := h(x)\nh(x) := count([y | some y in x.list])\n"},
 	{"a call within every", "not-hoisted", "p.rego:9:67", holds("every y in input.object.list { not f(g(y)) }") + "f(x) if x == 1\ng(x) := x.deep\n", holds("every y in input.object.list { not f(y) }") + "f(x) if x == 1\n"},
 	{"a call in a helper", "not-hoisted", "p.rego:10:7", holds("ok") + "ok if not g(input.object) == 1\ng(x) := x.deep\n", holds("ok") + "ok if not is(g(input.object))\nis(x) if \"a\" in x\ng(_) := names\nnames contains input.object.x\n"},
-	{"a pattern for an argument", "not-hoisted", "p.rego:9:36", holds("not g(input.object.a, 1) == 1") + "g(\"a\", x) := x\n", holds("not g(input.object.a, 1) == 1") + "g(_, x) := x\n"},
+	{"a path that is compared", "not-hoisted", "p.rego:9:36", holds("not input.object.spec.n > 1"), holds("not input.object.spec.n == 1")},
+	{"a path that a builtin is given", "not-hoisted", "p.rego:9:36", holds("not startswith(input.object.spec.x, \"a\")"), holds("not startswith(input.object.metadata.name, \"a\")")},
+	{"a path that a function is given", "not-hoisted", "p.rego:9:36", holds("not f(input.object.spec.x)") + "f(x) if x == \"a\"\n", holds("not f") + "f if input.object.spec.x == \"a\"\n"},
+	{"a path of a member test", "not-hoisted", "p.rego:9:36", holds("not \"a\" in input.object.spec.list"), holds("not \"a\" in object.get(input.object, [\"spec\", \"list\"], [])")},
+	{"a path that is needed elsewhere", "not-hoisted", "p.rego:9:38", holds("{ not input.object.spec.n > 1; object.get(input.object, \"a\", 0) == 0 }"), holds("{ not input.object.spec.n > 1; input.object.spec.n < 9 }")},
+	{"a path that only a comprehension has", "not-hoisted", "p.rego:9:38", holds("{ not input.object.spec.n > 1; count([x | x := input.object.spec.n]) < 2 }"), holds("{ not input.object.spec.n > 1; [x | x := 1] == [input.object.spec.n] }")},
+	{"a path in a comprehension", "not-hoisted", "p.rego:9:47", holds("count([1 | not input.object.spec.n > 1]) > 0"), holds("{ count([1 | not input.object.spec.n > 1]) > 0; input.object.spec.n }")},
+	{"a path within every", "not-hoisted", "p.rego:9:67", holds("every y in input.object.list { not input.object.n > y }"), holds("every y in input.object.list { not object.get(input.object, \"n\", 0) > y }")},
+	{"a path of an index", "not-hoisted", "p.rego:9:36", holds("not input.object.metadata.labels[input.object.spec.x]"), holds("not input.object.metadata.labels[input.ref.name]")},
+	{"a path of an else", "not-hoisted", "p.rego:10:27", holds("ok") + "ok if input.object.spec.x else := true if not input.object.spec.n > 1\n", holds("ok") + "ok if input.object.spec.x else := true if not input.object.spec.n == 1\n"},
+	{"a parameter without default", "not-hoisted", "p.rego:", parametrised("{properties: {n: {}}}"), parametrised("{properties: {n: {default: 1}}}")},
+	{"a parameter that is not required", "not-hoisted", "p.rego:", parametrised("{properties: {n: {}}}"), parametrised("{required: [n], properties: {n: {}}}")},
+	{"a pattern for an argument", "not-hoisted", "p.rego:9:36", holds("not g(input.ref.name, 1) == 1") + "g(\"a\", x) := x\n", holds("not g(input.ref.name, 1) == 1") + "g(_, x) := x\n"},
+}
+
+// parametrised is a policy that negates something about a parameter.
+func parametrised(schema string) string {
+	return strings.Replace(custom("parameters: "+schema), "input.object.spec\n", "not input.parameters.n > 1\n", 1)
 }
 
 // remedied is a policy with a remedy.

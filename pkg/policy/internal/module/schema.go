@@ -137,6 +137,20 @@ func checkDefaults(s map[string]any, at string) error {
 	return nil
 }
 
+// always reports whether parameters that have been resolved certainly have one.
+func (s *Schema) always(name string) bool {
+	if s == nil {
+		return false
+	}
+	if required, ok := s.Raw["required"].([]any); ok && slices.Contains(required, any(name)) {
+		return true
+	}
+	properties, _ := s.Raw["properties"].(map[string]any)
+	property, _ := properties[name].(map[string]any)
+	_, ok := property["default"]
+	return ok
+}
+
 func orError(problems []string, err error) string {
 	if err != nil {
 		return err.Error()
