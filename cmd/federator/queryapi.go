@@ -85,7 +85,7 @@ func questions(index *aggregate.Index, loop *enforce.Loop, resources func() ([]q
 		return map[string]queryapi.Question{"rego": question}
 	}
 	question.State = loop.State
-	return map[string]queryapi.Question{"rego": question, "violations": answers.Violations{Resources: resources, State: loop.State}}
+	return map[string]queryapi.Question{"rego": question, "violations": answers.Violations{Resources: resources, Loop: loop}}
 }
 
 // hubConfig returns the credentials for the hub, nil where there is none.

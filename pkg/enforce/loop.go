@@ -43,6 +43,8 @@ type Loop struct {
 	running  atomic.Bool
 	metrics  *metrics
 	stats    atomic.Pointer[policy.Stats]
+	history  history
+	behind   atomic.Int64 // since when the oldest change waits that is not judged, as UnixNano at the latest; 0: there is none
 
 	// What follows belongs to Run.
 	set      *policy.Set
@@ -70,7 +72,7 @@ func New(opts Options) (*Loop, error) {
 	}
 	l := &Loop{
 		opts: opts, requests: make(chan request), stopped: make(chan struct{}),
-		set: opts.Set, bindings: slices.Clone(opts.Bindings),
+		set: opts.Set, bindings: slices.Clone(opts.Bindings), history: history{index: opts.Index},
 	}
 	var err error
 	l.engine, err = policy.NewEngine(policy.EngineOptions{Set: opts.Set, Bindings: l.current(), Limits: opts.Limits})
@@ -161,9 +163,11 @@ func (l *Loop) follow(ctx context.Context) {
 		if batch, some := cursor.Poll(); some {
 			ok = l.apply(ctx, batch)
 		} else {
+			l.behind.Store(0)
 			select {
 			case <-ctx.Done():
 			case <-l.opts.Index.Newer(l.engine.State().Snapshot):
+				l.behind.Store(l.opts.Clock().UnixNano())
 			case r := <-l.requests:
 				ok = l.configure(ctx, r)
 			case <-l.expiry.C:
@@ -199,6 +203,7 @@ func (l *Loop) failed(ctx context.Context, err error) {
 // reset evaluates everything. When that fails, the last state stays for a while.
 func (l *Loop) reset(ctx context.Context) bool {
 	began := l.opts.Clock()
+	l.behind.CompareAndSwap(0, began.UnixNano())
 	changes, err := l.engine.Reset(ctx, l.opts.Index.Snapshot())
 	if err != nil {
 		l.failed(ctx, err)
@@ -215,6 +220,9 @@ func (l *Loop) reset(ctx context.Context) bool {
 func (l *Loop) tell(changes *policy.Changes, began time.Time) {
 	stats := l.engine.Stats()
 	l.stats.Store(&stats)
+	// What has not been judged now came after this batch.
+	l.behind.Store(began.UnixNano())
+	l.history.take(changes)
 	l.metrics.batches.Observe(l.opts.Clock().Sub(began).Seconds())
 	if l.opts.Changed != nil {
 		l.opts.Changed(changes)

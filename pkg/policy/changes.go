@@ -35,6 +35,12 @@ func (c *Changes) add(b *bound, s Subject, found ...*found) {
 	}
 }
 
+// Quiet reports whether no verdict that has, or had, something to say was found anew:
+// All yields nothing then. The converse need not hold.
+func (c *Changes) Quiet() bool {
+	return c.Before != nil && len(c.touched) == 0 && !c.flipped && !c.quarantined()
+}
+
 // All yields what differs, in state, violations or message, of the verdicts that
 // have violations or failed in either state. Clean verdicts that turn from Known to
 // Unknown or back are not among them: State.Counts has their number. The order is

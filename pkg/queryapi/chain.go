@@ -56,8 +56,8 @@ func (s *Server) audiences() []string {
 	return s.options.Login.Audiences
 }
 
-func longRunning(_ *http.Request, info *apirequest.RequestInfo) bool {
-	return info.IsResourceRequest && info.Verb == "watch"
+func longRunning(r *http.Request, info *apirequest.RequestInfo) bool {
+	return info.Verb == "watch" && (info.IsResourceRequest || r.Method == http.MethodGet)
 }
 
 func isWatch(r *http.Request) bool {

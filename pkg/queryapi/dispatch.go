@@ -152,5 +152,12 @@ func (s *Server) question(w http.ResponseWriter, r *http.Request, target route.T
 	if l := labelOf(r.Context()); l != nil {
 		l.resource = "query/" + name
 	}
-	return q.Answer(w, r, s.callerOf(r.Context()))
+	if !isWatch(r) {
+		return q.Answer(w, r, s.callerOf(r.Context()))
+	}
+	watched, ok := q.(Watchable)
+	if !ok {
+		return apierrors.NewBadRequest("parameter watch is not supported: " + route.Query + "/" + name + " cannot be watched")
+	}
+	return watched.Watch(w, r, s.callerOf(r.Context()))
 }

@@ -61,3 +61,12 @@ type Question interface {
 	// its text.
 	Answer(w http.ResponseWriter, r *http.Request, caller Caller) error
 }
+
+// Watchable is a Question that can be watched: requests with watch=true go to Watch.
+// Others are refused them.
+type Watchable interface {
+	Question
+	// Watch answers as long as it likes, until the request's context ends. It sets
+	// deadlines for what it writes. It is Answer otherwise.
+	Watch(w http.ResponseWriter, r *http.Request, caller Caller) error
+}

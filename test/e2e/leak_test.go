@@ -106,10 +106,10 @@ func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
 				}
 			}
 		}, func(o *queryapi.Options) {
-			judged := leakPolicies(t, o.Index).State
+			judged := leakPolicies(t, o.Index)
 			o.Questions = map[string]queryapi.Question{
-				"rego":       answers.Rego{Index: o.Index, Resources: o.Fleet.Resources, State: judged},
-				"violations": answers.Violations{Resources: o.Fleet.Resources, State: judged},
+				"rego":       answers.Rego{Index: o.Index, Resources: o.Fleet.Resources, State: judged.State},
+				"violations": answers.Violations{Resources: o.Fleet.Resources, Loop: judged},
 			}
 		})
 	st := &story{hub: s.api.hub, namespace: "leak"}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -32,6 +33,10 @@ type asked struct {
 	groupBy []string
 	limit   int
 	after   *cursor
+
+	watched bool
+	version string        // to watch from; "": from what there is now
+	timeout time.Duration // of a watch; 0: none given
 }
 
 // cursor is where a page ended.
@@ -60,7 +65,8 @@ var groupers = map[string]func(b policy.Binding, severity string, v *policy.Verd
 }
 
 // parseAsked reads parameters: policy, package, severity, member, namespace, kind,
-// state, exempt, groupBy, limit and continue. Errors are 400.
+// state, exempt, groupBy, limit and continue; of watches resourceVersion and
+// timeoutSeconds. Errors are 400.
 func parseAsked(values url.Values) (*asked, error) {
 	a := &asked{limit: defaultLimit}
 	lists := map[string]*[]string{
@@ -90,6 +96,22 @@ func (a *asked) set(name, value string) error {
 			return bad(name, "is neither true nor false")
 		}
 		a.exempt = value
+	case "watch":
+		yes, err := strconv.ParseBool(value)
+		if err != nil {
+			return bad(name, "is neither true nor false")
+		}
+		a.watched = yes
+	case "resourceVersion":
+		if a.version = value; value == "0" {
+			a.version = "" // any will do
+		}
+	case "timeoutSeconds":
+		n, err := strconv.ParseUint(value, 10, 31)
+		if err != nil {
+			return bad(name, "is no number of seconds")
+		}
+		a.timeout = time.Duration(n) * time.Second
 	case "limit":
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 || n > maxLimit {
@@ -109,6 +131,16 @@ func (a *asked) set(name, value string) error {
 }
 
 func (a *asked) check() error {
+	switch {
+	case a.watched && a.groupBy != nil:
+		return bad("groupBy", "is not for watches")
+	case a.watched && a.after != nil:
+		return bad("continue", "is not for watches")
+	case !a.watched && a.version != "":
+		return bad("resourceVersion", "is for watches: a list is of the newest verdicts")
+	case !a.watched && a.timeout != 0:
+		return bad("timeoutSeconds", "is for watches")
+	}
 	if len(a.groupBy) > maxGroupBy {
 		return bad("groupBy", fmt.Sprintf("is given %d times, %d at most", len(a.groupBy), maxGroupBy))
 	}

@@ -3,6 +3,7 @@ package answers
 import (
 	"context"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -17,6 +18,7 @@ type grantedReader struct {
 	caller  queryapi.Caller
 	visible []string // members, sorted
 	kinds   map[aggregate.Kind]schema.GroupResource
+	changed <-chan struct{} // closed when there may be other kinds
 	grants  map[aggregate.Kind]*queryapi.Grants
 	err     error // the first of asking
 }
@@ -30,7 +32,8 @@ func newReader(ctx context.Context, caller queryapi.Caller, resources func() ([]
 		ctx: ctx, caller: caller, visible: visible,
 		kinds: map[aggregate.Kind]schema.GroupResource{}, grants: map[aggregate.Kind]*queryapi.Grants{},
 	}
-	served, _ := resources()
+	var served []queryapi.Served
+	served, r.changed = resources()
 	for _, s := range served {
 		r.kinds[s.Kind] = s.Resource.GroupResource()
 	}
@@ -72,4 +75,25 @@ func (r *grantedReader) of(kind aggregate.Kind) *queryapi.Grants {
 func (r *grantedReader) everywhere(member string, kind aggregate.Kind) bool {
 	g := r.of(kind)
 	return g != nil && g.Member(member).All
+}
+
+// maxAge is how long grants are relied on, at most.
+const maxAge = 30 * time.Second
+
+// until returns when what may be read must be asked again, of a reader that was made
+// now; the zero time where it may be everything for good.
+func (r *grantedReader) until(made time.Time) time.Time {
+	until, everything := made.Add(maxAge), len(r.grants) > 0
+	for _, g := range r.grants {
+		if !g.Everything() && g != nil {
+			everything = false
+		}
+		if u := g.Until(); !u.IsZero() && u.Before(until) {
+			until = u
+		}
+	}
+	if everything {
+		return time.Time{}
+	}
+	return until
 }

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/queryapi"
 )
@@ -20,7 +22,10 @@ import (
 // concurrent use.
 type Violations struct {
 	Resources func() ([]queryapi.Served, <-chan struct{}) // of the query API's Fleet
-	State     func() *policy.State                        // of the policies
+	Loop      *enforce.Loop                               // of the policies
+
+	// Stall is how long a client of a watch may take for a block of bytes; 0 means 30 s.
+	Stall time.Duration
 }
 
 // Answer implements queryapi.Question.
@@ -29,16 +34,18 @@ func (q Violations) Answer(w http.ResponseWriter, r *http.Request, caller querya
 	if err != nil {
 		return err
 	}
-	state := q.State()
-	if state == nil {
-		return apierrors.NewServiceUnavailable("no policy has been evaluated yet")
+	point := q.Loop.Point()
+	if point == nil {
+		return errNothingYet
 	}
+	state := point.State()
 	reader, err := newReader(r.Context(), caller, q.Resources)
 	if err != nil {
 		return err
 	}
-	s := &search{asked: asked, state: state, reader: reader, answer: &Found{
+	s := &search{asked: asked, sight: sight{state, reader}, answer: &Found{
 		APIVersion: "query.federator.dev/v1", Kind: "Violations", Revision: state.Snapshot.Revision(), Synced: state.Synced,
+		ResourceVersion: point.Version(),
 	}}
 	if err := s.run(r.Context()); err != nil {
 		return err
@@ -55,17 +62,22 @@ func (q Violations) Answer(w http.ResponseWriter, r *http.Request, caller querya
 	return nil
 }
 
+var errNothingYet = apierrors.NewServiceUnavailable("no policy has been evaluated yet")
+
 // Found is the answer of Violations.
 type Found struct {
 	APIVersion string             `json:"apiVersion"`
 	Kind       string             `json:"kind"`
 	Revision   aggregate.Revision `json:"revision"`
-	Synced     bool               `json:"synced"` // false: not all that policies read has been seen yet
-	Items      []Finding          `json:"items,omitempty"`
-	Continue   string             `json:"continue,omitempty"` // more items: the parameter of the next page
-	GroupBy    []string           `json:"groupBy,omitempty"`
-	Groups     []FindingGroup     `json:"groups,omitempty"`
-	Truncated  bool               `json:"truncated,omitempty"` // there are more groups than are answered with
+	// ResourceVersion is where a watch goes on from the answer; of its first page, where
+	// there are several.
+	ResourceVersion string         `json:"resourceVersion"`
+	Synced          bool           `json:"synced"` // false: not all that policies read has been seen yet
+	Items           []Finding      `json:"items,omitempty"`
+	Continue        string         `json:"continue,omitempty"` // more items: the parameter of the next page
+	GroupBy         []string       `json:"groupBy,omitempty"`
+	Groups          []FindingGroup `json:"groups,omitempty"`
+	Truncated       bool           `json:"truncated,omitempty"` // there are more groups than are answered with
 	// Withheld are policies that look at more of the fleet than the caller may read.
 	// It follows from his grants, never from what they have found.
 	Withheld []string `json:"withheld,omitempty"`
@@ -84,6 +96,13 @@ type Finding struct {
 	Gaps       []policy.Gap       `json:"gaps,omitempty"`    // why it is Unknown
 	Message    string             `json:"message,omitempty"` // why it is Error
 	Revision   aggregate.Revision `json:"revision"`          // when it was last found to differ
+}
+
+func findingOf(b policy.Binding, severity string, v *policy.Verdict) Finding {
+	return Finding{
+		Policy: b.Name, Package: b.Package, Severity: severity, Subject: subjectOf(v.Subject), State: v.State.String(),
+		Violations: v.Violations, Gaps: v.Gaps, Message: v.Message, Revision: v.Revision,
+	}
 }
 
 // Subject is an object, a member, or a key of a view.
@@ -111,12 +130,17 @@ type FindingGroup struct {
 	Exempt     int      `json:"exempt"`
 }
 
+// sight is what somebody may read of a state.
+type sight struct {
+	state  *policy.State
+	reader *grantedReader
+}
+
 // search is one question being answered.
 type search struct {
 	*asked
+	sight
 
-	state  *policy.State
-	reader *grantedReader
 	answer *Found
 	groups map[string]*FindingGroup
 	looked int
@@ -132,7 +156,7 @@ func (s *search) run(ctx context.Context) error {
 			s.answer.Withheld = append(s.answer.Withheld, b.Name)
 			continue
 		}
-		if h, _ := s.state.Health(b.Name); h.Quarantined != "" || h.Views != "" {
+		if s.failed(b.Name) {
 			s.answer.Failed = append(s.answer.Failed, b.Name)
 		}
 		if s.after != nil && b.Name < s.after.Policy || s.full() {
@@ -149,7 +173,7 @@ func (s *search) run(ctx context.Context) error {
 
 // mayRead reports whether the caller may read all that a binding looks at beside its
 // subjects.
-func (s *search) mayRead(binding string) bool {
+func (s sight) mayRead(binding string) bool {
 	sight := s.state.Sight(binding)
 	kinds := sight.Kinds
 	if sight.Any {
@@ -170,7 +194,7 @@ func (s *search) mayRead(binding string) bool {
 
 // nothing reports whether there is nothing to be read of a kind: no member serves it,
 // which discovery tells everybody, and none of it is held from when one did.
-func (s *search) nothing(member string, kind aggregate.Kind) bool {
+func (s sight) nothing(member string, kind aggregate.Kind) bool {
 	if _, served := s.reader.kinds[kind]; served {
 		return false
 	}
@@ -180,7 +204,7 @@ func (s *search) nothing(member string, kind aggregate.Kind) bool {
 
 // subject reports whether the caller may read a subject. Keys of views belong to who
 // may read all that feeds them.
-func (s *search) subject(subject policy.Subject) bool {
+func (s sight) subject(subject policy.Subject) bool {
 	switch ref := subject.Ref; {
 	case ref.Member == "":
 		return true
@@ -189,6 +213,20 @@ func (s *search) subject(subject policy.Subject) bool {
 	default:
 		return s.reader.Member(ref.Member) && s.reader.Objects(ref.Member, ref.Kind, ref.Namespace)
 	}
+}
+
+// of returns the members that a binding's findings are looked for in.
+func (s sight) of(binding string) []string {
+	if p := s.state.Package(binding); p != nil && p.SubjectView != "" {
+		return []string{""} // keys are of no member
+	}
+	return s.reader.visible
+}
+
+// failed reports whether a binding has no verdicts, or not all.
+func (s sight) failed(binding string) bool {
+	h, _ := s.state.Health(binding)
+	return h.Quarantined != "" || h.Views != ""
 }
 
 // full reports whether the page has ended.
@@ -201,19 +239,19 @@ func (s *search) binding(ctx context.Context, b policy.Binding, severity string)
 	if cursor != nil && cursor.Policy != b.Name {
 		cursor = nil
 	}
-	members := s.reader.visible
-	if p := s.state.Package(b.Name); p != nil && p.SubjectView != "" {
-		members = []string{""} // keys are of no member
-	}
-	for _, member := range members {
+	for _, member := range s.of(b.Name) {
 		if !in(s.members, member) || cursor != nil && member < cursor.Subject.Member {
 			continue
 		}
-		for v := range s.state.Findings(b.Name, member) {
+		found := s.state.Findings(b.Name, member)
+		if cursor != nil && member == cursor.Subject.Member {
+			found = s.state.FindingsAfter(b.Name, cursor.Subject.subject())
+		}
+		for v := range found {
 			if s.looked++; s.looked%1024 == 0 && ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if cursor != nil && v.Subject.Compare(cursor.Subject.subject()) <= 0 || !s.wants(&v) || !s.subject(v.Subject) {
+			if !s.wants(&v) || !s.subject(v.Subject) {
 				continue
 			}
 			if s.groupBy != nil {
@@ -225,10 +263,7 @@ func (s *search) binding(ctx context.Context, b policy.Binding, severity string)
 				s.answer.Continue = cursorOf(last.Policy, last.Subject)
 				return nil
 			}
-			s.answer.Items = append(s.answer.Items, Finding{
-				Policy: b.Name, Package: b.Package, Severity: severity, Subject: subjectOf(v.Subject), State: v.State.String(),
-				Violations: v.Violations, Gaps: v.Gaps, Message: v.Message, Revision: v.Revision,
-			})
+			s.answer.Items = append(s.answer.Items, findingOf(b, severity, &v))
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -164,7 +165,7 @@ func (Resolver) NewRequestInfo(r *http.Request) (*request.RequestInfo, error) {
 
 func resolve(r *http.Request, t Target) (*request.RequestInfo, error) {
 	if t.Prefix == "" {
-		return &request.RequestInfo{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}, nil
+		return &request.RequestInfo{Path: r.URL.Path, Verb: verb(r, t, strings.ToLower(r.Method))}, nil
 	}
 	if verb := pathVerb(t.Path); verb != "" {
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -181,7 +182,20 @@ func resolve(r *http.Request, t Target) (*request.RequestInfo, error) {
 		return nil, malformed("%v", err)
 	}
 	info.Path = r.URL.Path
+	if !info.IsResourceRequest {
+		info.Verb = verb(r, t, info.Verb)
+	}
 	return info, nil
+}
+
+// verb is that of a request that is for no resource: a question may be watched.
+func verb(r *http.Request, t Target, otherwise string) string {
+	if r.Method == http.MethodGet && t.Member == "" && strings.HasPrefix(t.Path, Query+"/") {
+		if yes, err := strconv.ParseBool(r.URL.Query().Get("watch")); err == nil && yes {
+			return "watch"
+		}
+	}
+	return otherwise
 }
 
 // pathVerb returns the verb that stands where a resource would: the form of

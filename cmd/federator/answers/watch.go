@@ -1,0 +1,487 @@
+package answers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"reflect"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// Times and sizes of watches.
+const (
+	watchFor      = 30 * time.Minute // and up to twice it, where no timeout is asked for
+	bookmarkEvery = time.Minute
+	stall         = 30 * time.Second
+	flushAt       = 64 << 10 // bytes
+)
+
+var _ queryapi.Watchable = Violations{}
+
+// Event is a line of a watch of violations. Its object is a Finding; of a BOOKMARK, a
+// Mark; of an ERROR, a Status, after which the watch has ended.
+type Event struct {
+	Type   watch.EventType `json:"type"`
+	Object any             `json:"object"`
+}
+
+// Mark says how far a watch is: it comes after the events that lead there.
+type Mark struct {
+	ResourceVersion string             `json:"resourceVersion"` // a watch goes on from here
+	Revision        aggregate.Revision `json:"revision"`
+	Synced          bool               `json:"synced"`
+	Withheld        []string           `json:"withheld,omitempty"` // as in Found
+	Failed          []string           `json:"failed,omitempty"`
+	InitialEnd      bool               `json:"initialEventsEnd,omitempty"` // all that there was has been sent
+}
+
+// watching is one watch under way. One goroutine runs it.
+type watching struct {
+	*asked
+
+	q      Violations
+	w      http.ResponseWriter
+	wire   *http.ResponseController
+	caller queryapi.Caller
+
+	point *enforce.Point  // whose verdicts have been sent
+	from  *enforce.Point  // the oldest that is kept alive
+	told  map[string]bool // bindings whose findings may be read, as of the last look
+	saw   sight           // in which they have been sent
+	asks  *grantedReader  // newest
+	made  time.Time       // when grants were asked for
+	until time.Time       // when they must be asked for again; zero: never
+	began bool            // the answer has
+
+	out    []byte
+	events int // since the last Mark
+	looked int
+}
+
+// Watch implements queryapi.Watchable: it sends what there is, unless the client says
+// from where it goes on, and then every change of it, until the client leaves, does not
+// read, or time is up.
+func (q Violations) Watch(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	asked, err := parseAsked(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	newest := q.Loop.Point()
+	if newest == nil {
+		return errNothingYet
+	}
+	if q.Stall == 0 {
+		q.Stall = stall
+	}
+	s := &watching{asked: asked, q: q, w: w, wire: http.NewResponseController(w), caller: caller, told: map[string]bool{}}
+	if asked.version != "" {
+		if s.point, err = q.Loop.At(asked.version); err != nil || membersLeft(s.point.State(), newest.State()) {
+			return expired(asked.version)
+		}
+		s.from = s.point
+	}
+	timeout := asked.timeout
+	if timeout == 0 {
+		timeout = watchFor + rand.N(watchFor)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	defer cancel()
+	err = s.run(ctx, newest)
+	if err == nil || !s.began {
+		return err
+	}
+	if told := apierrors.APIStatus(nil); errors.As(err, &told) && s.lastWord(told.Status()) == nil {
+		return nil
+	}
+	panic(http.ErrAbortHandler) // the client is gone or does not read
+}
+
+func expired(version string) error {
+	return apierrors.NewResourceExpired("the verdicts of resourceVersion " + version + " are not known any more: list them again")
+}
+
+// membersLeft reports whether a member has left: what the caller might read of it is not
+// known any more, so that its deletions cannot be told.
+func membersLeft(before, after *policy.State) bool {
+	for m := range before.Snapshot.Members() {
+		if _, ok := after.Snapshot.Member(m.Name); !ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *watching) run(ctx context.Context, newest *enforce.Point) error {
+	initial := s.point == nil
+	if err := s.begin(ctx, newest); err != nil {
+		return err
+	}
+	if err := s.mark(initial); err != nil {
+		return err
+	}
+	bookmark := time.Now().Add(bookmarkEvery)
+	for ctx.Err() == nil {
+		if err := s.follow(ctx); err != nil {
+			return err
+		}
+		if now := time.Now(); s.events > 0 || !now.Before(bookmark) {
+			bookmark = now.Add(bookmarkEvery)
+			if err := s.mark(false); err != nil {
+				return err
+			}
+		}
+		s.wait(ctx, bookmark)
+	}
+	return s.mark(false) // good-bye, so that the client comes back to where it is
+}
+
+// begin sends what there is, or what has changed since the client's point.
+func (s *watching) begin(ctx context.Context, newest *enforce.Point) error {
+	reader, err := s.regrant(ctx)
+	if err != nil {
+		return err
+	}
+	if s.point != nil {
+		s.saw = sight{s.point.State(), reader}
+		for b := range s.saw.state.Bindings() {
+			s.told[b.Name] = s.saw.mayRead(b.Name)
+		}
+	}
+	return s.exchange(ctx, newest, reader)
+}
+
+// regrant asks what may be read now.
+func (s *watching) regrant(ctx context.Context) (*grantedReader, error) {
+	s.made = time.Now()
+	var err error
+	s.asks, err = newReader(ctx, s.caller, s.q.Resources)
+	return s.asks, err
+}
+
+// follow sends what has changed since the last step.
+func (s *watching) follow(ctx context.Context) error {
+	if !s.q.Loop.Kept(s.point) {
+		return expired(s.point.Version())
+	}
+	again := !s.until.IsZero() && !time.Now().Before(s.until)
+	select {
+	case <-s.saw.reader.changed:
+		again = true
+	default:
+	}
+	for !again {
+		next := s.point.Next()
+		if next == nil {
+			return nil
+		}
+		if c := next.Changes(); c.Before == nil || !sameFrame(c.Before, c.After) {
+			again = true
+			break
+		}
+		if err := s.step(ctx, next); err != nil {
+			return err
+		}
+	}
+	reader, err := s.regrant(ctx)
+	if err != nil {
+		return err // nobody says any more what may be read
+	}
+	return s.exchange(ctx, s.q.Loop.Point(), reader)
+}
+
+// sameFrame reports whether two states have the same members, and the same bindings of
+// the same packages.
+func sameFrame(a, b *policy.State) bool {
+	frame := func(s *policy.State) (out []string) {
+		for m := range s.Snapshot.Members() {
+			out = append(out, m.Name)
+		}
+		out = append(out, "")
+		for b, severity := range s.Bindings() {
+			out = append(out, b.Name, b.Package, severity)
+		}
+		return out
+	}
+	return slices.Equal(frame(a), frame(b))
+}
+
+// step sends what differs at the next point. What is judged, and what may be read, is as
+// it was.
+func (s *watching) step(ctx context.Context, next *enforce.Point) error {
+	sees := sight{next.State(), s.saw.reader}
+	fresh := map[string]bool{} // whether findings of a binding may be read now
+	of := map[string]bound{}
+	for b, severity := range sees.state.Bindings() {
+		of[b.Name] = bound{b, severity}
+	}
+	for change := range next.Changes().All() {
+		v := change.After
+		if v == nil {
+			v = change.Before
+		}
+		b := of[v.Binding]
+		may, looked := fresh[b.Name]
+		if !looked {
+			may = s.asksFor(b) && sees.mayRead(b.Name)
+			fresh[b.Name] = may
+		}
+		if !may || !s.told[b.Name] { // if these differ, all of the binding is told below
+			continue
+		}
+		if err := s.tell(ctx, s.finding(s.saw, b, change.Before), s.finding(sees, b, change.After)); err != nil {
+			return err
+		}
+	}
+	for name, may := range fresh {
+		if may != s.told[name] {
+			if err := s.whole(ctx, name, s.saw, sees, may); err != nil {
+				return err
+			}
+		}
+	}
+	return s.arrived(next, sees)
+}
+
+// exchange sends what differs at a point, with other grants, members or bindings.
+func (s *watching) exchange(ctx context.Context, to *enforce.Point, reader *grantedReader) error {
+	sees := sight{to.State(), reader}
+	if s.point == nil {
+		s.from = to
+	}
+	var names []string
+	for _, of := range []sight{s.saw, sees} {
+		if of.state == nil {
+			continue
+		}
+		for b, severity := range of.state.Bindings() {
+			if s.asksFor(bound{b, severity}) {
+				names = append(names, b.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		may := sees.state.Package(name) != nil && sees.mayRead(name)
+		if err := s.whole(ctx, name, s.saw, sees, may); err != nil {
+			return err
+		}
+	}
+	return s.arrived(to, sees)
+}
+
+// arrived takes note of what has been sent.
+func (s *watching) arrived(at *enforce.Point, sees sight) error {
+	if err := sees.reader.err; err != nil {
+		return err // what was denied for want of an answer is no answer
+	}
+	s.point, s.from, s.saw = at, at, sees
+	s.until = sees.reader.until(s.made)
+	return nil
+}
+
+// bound is a binding with the severity of its package.
+type bound struct {
+	policy.Binding
+	severity string
+}
+
+func (s *watching) asksFor(b bound) bool {
+	return in(s.policies, b.Name) && in(s.packages, b.Package) && in(s.severities, b.severity)
+}
+
+func (s *watching) bound(of sight, name string) bound {
+	if of.state != nil {
+		for b, severity := range of.state.Bindings() {
+			if b.Name == name {
+				return bound{b, severity}
+			}
+		}
+	}
+	return bound{}
+}
+
+// whole sends all that differs of a binding.
+func (s *watching) whole(ctx context.Context, name string, saw, sees sight, may bool) error {
+	was, is := s.bound(saw, name), s.bound(sees, name)
+	told := s.told[name] && s.asksFor(was)
+	may = may && s.asksFor(is)
+	s.told[name] = may
+	if told {
+		for _, member := range saw.of(name) {
+			for v := range saw.state.Findings(name, member) {
+				before := s.finding(saw, was, &v)
+				if before == nil {
+					continue
+				}
+				var after *Finding
+				if may {
+					after = s.at(sees, is, v.Subject)
+				}
+				if after != nil {
+					continue
+				}
+				if err := s.tell(ctx, before, nil); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if !may {
+		return nil
+	}
+	for _, member := range sees.of(name) {
+		for v := range sees.state.Findings(name, member) {
+			after := s.finding(sees, is, &v)
+			var before *Finding
+			if after != nil && told {
+				before = s.at(saw, was, v.Subject)
+			}
+			if err := s.tell(ctx, before, after); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// at returns what may be read of a binding's verdict on a subject.
+func (s *watching) at(of sight, b bound, subject policy.Subject) *Finding {
+	v, ok := of.state.Get(b.Name, subject)
+	if !ok {
+		return nil
+	}
+	return s.finding(of, b, &v)
+}
+
+// finding returns a verdict as a list has it, nil where a list would not.
+func (s *watching) finding(of sight, b bound, v *policy.Verdict) *Finding {
+	if v == nil || v.Revision == 0 || !in(s.members, v.Subject.Ref.Member) || !s.wants(v) || !of.subject(v.Subject) {
+		return nil
+	}
+	f := findingOf(b.Binding, b.severity, v)
+	return &f
+}
+
+// tell sends the event that leads from one finding to another.
+func (s *watching) tell(ctx context.Context, before, after *Finding) error {
+	if s.looked++; s.looked%1024 == 0 && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	switch {
+	case before == nil && after == nil, before != nil && after != nil && before.same(after):
+		return nil
+	case after == nil:
+		return s.event(watch.Deleted, before)
+	case before == nil:
+		return s.event(watch.Added, after)
+	}
+	return s.event(watch.Modified, after)
+}
+
+// same reports whether nothing differs but which scopes are incomplete, and when it was
+// found.
+func (f *Finding) same(g *Finding) bool {
+	a, b := *f, *g
+	a.Gaps, b.Gaps, a.Revision, b.Revision = nil, nil, 0, 0
+	return reflect.DeepEqual(a, b)
+}
+
+// event adds an event to what is sent. A client that has been passed by what is
+// remembered of the verdicts is given up rather than waited for.
+func (s *watching) event(kind watch.EventType, object any) error {
+	text, err := json.Marshal(Event{kind, object})
+	if err != nil {
+		return err
+	}
+	s.out = append(append(s.out, text...), '\n')
+	s.events++
+	switch {
+	case len(s.out) < flushAt:
+		return nil
+	case s.asks.err != nil:
+		return s.asks.err
+	}
+	if err := s.flush(); err != nil {
+		return err
+	}
+	if !s.q.Loop.Kept(s.from) {
+		return expired(s.from.Version())
+	}
+	return nil
+}
+
+// mark says how far the watch is, and sends all.
+func (s *watching) mark(initial bool) error {
+	m := Mark{ResourceVersion: s.point.Version(), Revision: s.saw.state.Snapshot.Revision(), Synced: s.point.State().Synced, InitialEnd: initial}
+	for b, severity := range s.saw.state.Bindings() {
+		switch {
+		case !s.asksFor(bound{b, severity}):
+		case !s.told[b.Name]:
+			m.Withheld = append(m.Withheld, b.Name)
+		case s.saw.failed(b.Name):
+			m.Failed = append(m.Failed, b.Name)
+		}
+	}
+	if err := s.event(watch.Bookmark, m); err != nil {
+		return err
+	}
+	s.events = 0
+	return s.flush()
+}
+
+// lastWord sends why the watch ends, and nothing else.
+func (s *watching) lastWord(status metav1.Status) error {
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	text, err := json.Marshal(Event{watch.Error, status})
+	if err != nil {
+		return err
+	}
+	s.out = append(text, '\n')
+	return s.flush()
+}
+
+// flush sends what has gathered. A client that does not take it in time is given up.
+func (s *watching) flush() error {
+	if err := s.wire.SetWriteDeadline(time.Now().Add(s.q.Stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if !s.began {
+		s.began = true
+		s.w.Header().Set("Content-Type", "application/json")
+		s.w.WriteHeader(http.StatusOK)
+	}
+	if len(s.out) > 0 {
+		if _, err := s.w.Write(s.out); err != nil {
+			return err
+		}
+		s.out = s.out[:0]
+	}
+	return s.wire.Flush()
+}
+
+// wait returns when there may be something to send.
+func (s *watching) wait(ctx context.Context, bookmark time.Time) {
+	until := bookmark
+	if !s.until.IsZero() && s.until.Before(until) {
+		until = s.until
+	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	select {
+	case <-s.point.Newer():
+	case <-s.saw.reader.changed:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,140 @@
+package enforce
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
+)
+
+// ErrExpired is returned for a version of the verdicts that is not known: not any more,
+// or of another process.
+var ErrExpired = errors.New("the version of the verdicts is not known any more")
+
+// maxPoints bounds how many points are remembered. What they keep alive of the fleet
+// is bounded as the index's log of changes is, too.
+const maxPoints = 512
+
+// Point is one version of the verdicts: each leads to the next. It is safe for
+// concurrent use.
+type Point struct {
+	number  uint64
+	version string
+	changes *policy.Changes
+	state   atomic.Pointer[policy.State]
+	newer   chan struct{} // closed once next is there
+	next    atomic.Pointer[Point]
+}
+
+// Version names the point. It is of this process and never given twice.
+func (p *Point) Version() string { return p.version }
+
+// State returns the newest state that has the point's verdicts.
+func (p *Point) State() *policy.State { return p.state.Load() }
+
+// Changes is how the verdicts differ from those of the point before.
+func (p *Point) Changes() *policy.Changes { return p.changes }
+
+// Newer is closed once there is a Next.
+func (p *Point) Newer() <-chan struct{} { return p.newer }
+
+// Next returns the point after this one, nil while there is none.
+func (p *Point) Next() *Point { return p.next.Load() }
+
+// history remembers points, for who comes back to go on from one.
+type history struct {
+	index  *aggregate.Index
+	newest atomic.Pointer[Point]
+
+	mu     sync.Mutex
+	points []*Point // the oldest first
+}
+
+// take takes in what a batch did to the verdicts.
+func (h *history) take(changes *policy.Changes) {
+	if changes.After == nil {
+		return
+	}
+	last := h.newest.Load()
+	if last != nil && changes.Before == last.state.Load() && changes.Quiet() && sameMembers(changes.Before, changes.After) {
+		last.state.Store(changes.After)
+		h.trim(nil)
+		return
+	}
+	p := &Point{changes: changes, newer: make(chan struct{})}
+	p.state.Store(changes.After)
+	revision := changes.After.Snapshot.Revision()
+	p.version = fmt.Sprint(revision)
+	if last != nil {
+		p.number = last.number + 1
+		if revision == last.changes.After.Snapshot.Revision() { // policies were exchanged
+			p.version = fmt.Sprintf("%d-%d", revision, p.number)
+		}
+	}
+	h.trim(p)
+	h.newest.Store(p)
+	if last != nil {
+		last.next.Store(p)
+		close(last.newer)
+	}
+}
+
+// trim adds a point and forgets those that are too old.
+func (h *history) trim(p *Point) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p != nil {
+		h.points = append(h.points, p)
+	}
+	old := max(0, len(h.points)-maxPoints)
+	for old < len(h.points)-1 {
+		if _, err := h.index.Changes(h.points[old].State().Snapshot.Revision()); err == nil {
+			break
+		}
+		old++
+	}
+	h.points = slices.Delete(h.points, 0, old)
+}
+
+func sameMembers(a, b *policy.State) bool {
+	var names []string
+	for m := range a.Snapshot.Members() {
+		names = append(names, m.Name)
+	}
+	at := 0
+	for m := range b.Snapshot.Members() {
+		if at == len(names) || names[at] != m.Name {
+			return false
+		}
+		at++
+	}
+	return at == len(names)
+}
+
+// Point returns the newest version of the verdicts, nil before the first.
+func (l *Loop) Point() *Point { return l.history.newest.Load() }
+
+// At returns the point of a version, or ErrExpired.
+func (l *Loop) At(version string) (*Point, error) {
+	h := &l.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := slices.IndexFunc(h.points, func(p *Point) bool { return p.version == version })
+	if i < 0 {
+		return nil, fmt.Errorf("%q: %w", version, ErrExpired)
+	}
+	return h.points[i], nil
+}
+
+// Kept reports whether a point is still remembered. Whoever is at one that is not keeps
+// alive what nobody else needs.
+func (l *Loop) Kept(p *Point) bool {
+	h := &l.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.points) > 0 && p.number >= h.points[0].number
+}
