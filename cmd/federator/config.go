@@ -15,7 +15,7 @@ type Config struct {
 	Held  []clusterinformers.HeldVersion `yaml:"held" doc:"Versions that kinds are held at, as kind and version. Else the most preferred one that all members serve."`
 
 	Budget  BudgetConfig  `yaml:"budget" doc:"What one member may cost. A scope that would exceed it is given up on, OverBudget."`
-	Network NetworkConfig `yaml:"network" doc:"Where members may be."`
+	Network NetworkConfig `yaml:"network" doc:"Where members, and the repositories of PolicySources, may be."`
 
 	DiscoveryInterval time.Duration `yaml:"discoveryInterval" doc:"How often a member is asked what it serves, beside when it says so."`
 	ParallelSyncs     int           `yaml:"parallelSyncs" doc:"First lists under way at once, over all members."`
@@ -63,7 +63,7 @@ type BudgetConfig struct {
 	ResponseBytes int64 `yaml:"responseBytes" doc:"Bytes of one list page or watch event."`
 }
 
-// NetworkConfig says where members may be.
+// NetworkConfig says where members and repositories may be.
 type NetworkConfig struct {
 	Allow []string `yaml:"allow" doc:"Prefixes (CIDR) to allow among loopback, link-local and metadata addresses, which are refused otherwise."`
 }

@@ -26,6 +26,7 @@ type enforcement struct {
 	git        *policysource.Manager
 	sources    *hub.Sources
 	policies   *hub.FleetPolicies
+	events     *hub.Events
 	loop       *enforce.Loop
 	dispatcher *remediate.Dispatcher
 	stop       *hub.Stop
@@ -47,7 +48,8 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 		reserved = append(reserved, s.Name)
 	}
 	e.git, err = policysource.NewManager(policysource.Options{
-		Base: base, Test: policysource.RunTests(policytest.Options{}), Diff: e.diff, AllowFile: cfg.Policies.AllowFile, Log: log,
+		Base: base, Test: policysource.RunTests(policytest.Options{}), Diff: e.diff, Dial: f.network.Dialer().DialContext,
+		AllowFile: cfg.Policies.AllowFile, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("policies: %w", err)
@@ -76,7 +78,7 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 	}
 	e.dispatcher, err = remediate.New(remediate.Options{
 		Clients: writers{f.manager}, Journal: journal, Lead: e.elector.lead, Health: hub.Health(f.index),
-		Changed: func(string) { poke() }, Logger: log,
+		Changed: func(string) { poke() }, Corrected: func(a *remediate.Action) { e.policies.Corrected(a) }, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -87,6 +89,9 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: config, Dispatcher: e.dispatcher, Stop: e.stop, Lead: leads, Logger: log}); err != nil {
 		return nil, err
 	}
+	if e.events, err = hub.NewEvents(hub.EventsOptions{Config: config, Lead: leads, Instance: e.elector.host, Logger: log}); err != nil {
+		return nil, err
+	}
 	corrector := enforce.NewCorrector(e.dispatcher, log)
 	set := e.git.State().Set
 	own, _ := policy.DefaultBindings(set, nil)
@@ -95,13 +100,13 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 		return nil, err
 	}
 	e.sources, err = hub.NewSources(hub.SourcesOptions{
-		Config: config, Manager: e.git, SecretNamespaces: cfg.Policies.SecretNamespaces, Reserved: reserved, Lead: leads, Changed: poke, Logger: log,
+		Config: config, Manager: e.git, SecretNamespaces: cfg.Policies.SecretNamespaces, Reserved: reserved, Lead: leads, Changed: poke, Events: e.events, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
-		Config: config, Library: e.sources, Loop: e.loop, Corrector: corrector, Dispatcher: e.dispatcher, Lead: leads, Logger: log,
+		Config: config, Library: e.sources, Loop: e.loop, Corrector: corrector, Dispatcher: e.dispatcher, Lead: leads, Events: e.events, Logger: log,
 	})
 	return e, err
 }
@@ -119,7 +124,7 @@ func (e *enforcement) run(ctx context.Context) error {
 		}
 	})
 	for _, part := range []func(context.Context) error{
-		e.git.Run, e.stop.Run, e.loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.sources.Run, e.policies.Run, e.records.run, e.follow,
+		e.git.Run, e.stop.Run, e.loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.sources.Run, e.policies.Run, e.events.Run, e.records.run, e.follow,
 	} {
 		wg.Go(func() {
 			if err := part(ctx); ctx.Err() == nil {

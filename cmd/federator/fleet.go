@@ -19,6 +19,7 @@ type fleet struct {
 	index   *aggregate.Index
 	manager *clusterinformers.Manager
 	trainer *trainer
+	network clusterinformers.Network // where they may be
 }
 
 // newFleet wires a fleet. Nothing runs yet.
@@ -65,7 +66,7 @@ func newFleet(cfg Config, epoch time.Time, log *slog.Logger, metrics prometheus.
 	if metrics != nil {
 		metrics.MustRegister(trainer.total, trainer.failed, indexCollector{index})
 	}
-	return &fleet{index: index, manager: manager, trainer: trainer}, nil
+	return &fleet{index: index, manager: manager, trainer: trainer, network: network}, nil
 }
 
 // newSources returns the sources that are configured.

@@ -47,12 +47,9 @@ func newTransport(cfg *rest.Config, o transportOptions) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{
-		Timeout:        dialTimeout,
-		ControlContext: addressJudge{network: o.Network.normalize(), trusted: o.Trusted}.control,
-		// For HTTP/1.1 servers, which know no pings.
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: o.PingInterval, Interval: max(o.PingTimeout/3, time.Second), Count: 3},
-	}
+	dialer := o.Network.dialer(o.Trusted)
+	// For HTTP/1.1 servers, which know no pings.
+	dialer.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: o.PingInterval, Interval: max(o.PingTimeout/3, time.Second), Count: 3}
 	t := &transport{conns: map[*conntrack]struct{}{}}
 	base := &http.Transport{
 		Proxy: nil, // not the environment's either

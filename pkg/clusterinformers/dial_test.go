@@ -123,6 +123,21 @@ func TestDialRefusesLoopbackUnlessAllowedOrTrusted(t *testing.T) {
 	}
 }
 
+// TestADialerForOthersRefusesTheSame dials a server as git would.
+func TestADialerForOthersRefusesTheSame(t *testing.T) {
+	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
+	address := strings.TrimPrefix(s.URL, "https://")
+	_, err := Network{}.Dialer().DialContext(t.Context(), "tcp", address)
+	wantRefused(t, err, ForbiddenAddress)
+	c, err := loopback.Dialer().DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func port(url string) string { return url[strings.LastIndex(url, ":")+1:] }
 
 func TestAddressJudge(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -81,6 +82,14 @@ type Budget struct {
 // unspecified and metadata addresses are refused unless a prefix allows them.
 type Network struct {
 	Allow []netip.Prefix `json:"allow,omitempty"`
+}
+
+// Dialer returns a dialer that refuses what the network does, for others than members:
+// git, say. Its error is a *Refusal then.
+func (n Network) Dialer() *net.Dialer { return n.dialer(false) }
+
+func (n Network) dialer(trusted bool) *net.Dialer {
+	return &net.Dialer{Timeout: dialTimeout, ControlContext: addressJudge{network: n.normalize(), trusted: trusted}.control}
 }
 
 const (
