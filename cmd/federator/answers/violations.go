@@ -24,8 +24,10 @@ type Violations struct {
 	Resources func() ([]queryapi.Served, <-chan struct{}) // of the query API's Fleet
 	Loop      *enforce.Loop                               // of the policies
 
-	// Stall is how long a client of a watch may take for a block of bytes; 0 means 30 s.
-	Stall time.Duration
+	// Stall is how long a client of a watch may take for a block of bytes; 0 means
+	// 30 s. Bookmark is the time between bookmarks where nothing happens; 0 means
+	// 1 minute.
+	Stall, Bookmark time.Duration
 }
 
 // Answer implements queryapi.Question.

@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,10 +23,10 @@ import (
 
 // Times and sizes of watches.
 const (
-	watchFor      = 30 * time.Minute // and up to twice it, where no timeout is asked for
-	bookmarkEvery = time.Minute
-	stall         = 30 * time.Second
-	flushAt       = 64 << 10 // bytes
+	watchFor = 30 * time.Minute // and up to twice it, where no timeout is asked for
+	bookmark = time.Minute
+	stall    = 30 * time.Second
+	flushAt  = 64 << 10 // bytes
 )
 
 var _ queryapi.Watchable = Violations{}
@@ -82,9 +83,7 @@ func (q Violations) Watch(w http.ResponseWriter, r *http.Request, caller queryap
 	if newest == nil {
 		return errNothingYet
 	}
-	if q.Stall == 0 {
-		q.Stall = stall
-	}
+	q.Stall, q.Bookmark = cmp.Or(q.Stall, stall), cmp.Or(q.Bookmark, bookmark)
 	s := &watching{asked: asked, q: q, w: w, wire: http.NewResponseController(w), caller: caller, told: map[string]bool{}}
 	if asked.version != "" {
 		if s.point, err = q.Loop.At(asked.version); err != nil || membersLeft(s.point.State(), newest.State()) {
@@ -131,18 +130,18 @@ func (s *watching) run(ctx context.Context, newest *enforce.Point) error {
 	if err := s.mark(initial); err != nil {
 		return err
 	}
-	bookmark := time.Now().Add(bookmarkEvery)
+	due := time.Now().Add(s.q.Bookmark)
 	for ctx.Err() == nil {
 		if err := s.follow(ctx); err != nil {
 			return err
 		}
-		if now := time.Now(); s.events > 0 || !now.Before(bookmark) {
-			bookmark = now.Add(bookmarkEvery)
+		if now := time.Now(); s.events > 0 || !now.Before(due) {
+			due = now.Add(s.q.Bookmark)
 			if err := s.mark(false); err != nil {
 				return err
 			}
 		}
-		s.wait(ctx, bookmark)
+		s.wait(ctx, due)
 	}
 	return s.mark(false) // good-bye, so that the client comes back to where it is
 }
@@ -468,12 +467,18 @@ func (s *watching) flush() error {
 		}
 		s.out = s.out[:0]
 	}
-	return s.wire.Flush()
+	if err := s.wire.Flush(); err != nil {
+		return err
+	}
+	// HTTP/2 would end a stream whose deadline passes while nothing is written.
+	if err := s.wire.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }
 
 // wait returns when there may be something to send.
-func (s *watching) wait(ctx context.Context, bookmark time.Time) {
-	until := bookmark
+func (s *watching) wait(ctx context.Context, until time.Time) {
 	if !s.until.IsZero() && s.until.Before(until) {
 		until = s.until
 	}
