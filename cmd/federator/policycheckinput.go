@@ -84,24 +84,35 @@ func readSources(dirs []string) ([]policy.Source, error) {
 	}
 	sources := make([]policy.Source, 0, len(dirs))
 	for _, dir := range dirs {
-		info, err := os.Stat(dir)
-		if err != nil {
-			return nil, err
-		}
-		if !info.IsDir() {
-			return nil, &fs.PathError{Op: "read policies", Path: dir, Err: errors.New("not a directory")}
-		}
-		name := filepath.ToSlash(filepath.Clean(dir))
-		if name == "." {
-			name = ""
-		}
-		s, err := policy.ReadSource(name, os.DirFS(dir))
+		s, err := readDirectory(dir)
 		if err != nil {
 			return nil, err
 		}
 		sources = append(sources, s)
 	}
 	return sources, nil
+}
+
+// readDirectory reads the policies in a directory. Symbolic links that leave it are
+// not followed.
+func readDirectory(dir string) (s policy.Source, err error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return s, err
+	}
+	if !info.IsDir() {
+		return s, &fs.PathError{Op: "read policies", Path: dir, Err: errors.New("not a directory")}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	name := filepath.ToSlash(filepath.Clean(dir))
+	if name == "." {
+		name = ""
+	}
+	return policy.ReadSource(name, root.FS())
 }
 
 // bindPolicies reads the bindings in a file, and gives policies that have none

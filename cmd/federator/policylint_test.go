@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -67,5 +68,22 @@ func TestLintRefusesBadInput(t *testing.T) {
 		if out, err := command(t, append([]string{"policy", "lint"}, args...)...); code(err) != exitUsage || out != "" {
 			t.Errorf("%v: exits with %d: %v, %q", args, code(err), err, out)
 		}
+	}
+}
+
+func TestLinksOutOfADirectoryOfPoliciesAreNotFollowed(t *testing.T) {
+	outside := writeFile(t, "outside.rego", replicasPolicy)
+	dir := policyTree(t, map[string]string{".held/hosts.rego": hostsPolicy}) // read only through the link
+	if err := os.Symlink(filepath.Join(".held", "hosts.rego"), filepath.Join(dir, "within.rego")); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := command(t, "policy", "lint", dir); err != nil || !strings.Contains(out, "package test.hosts has no test") {
+		t.Errorf("a link that stays: %v, %s", err, out)
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "outside.rego")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := command(t, "policy", "lint", dir); code(err) != exitUsage || !strings.Contains(err.Error(), "outside.rego: path escapes") {
+		t.Errorf("a link that leaves: %v", err)
 	}
 }
