@@ -43,8 +43,8 @@ const (
 // them, or none and returns LoadErrors. See package module for what is refused.
 func Load(sources []Source, opts LoadOptions) (*Set, error) { return module.Load(sources, opts) }
 
-// Lint returns what is better not so in a set that loads: warnings, by file, line
-// and column.
+// Lint returns what is better not so in a set that loads, by file, line and column:
+// warnings, and errors where the engine would refuse what a rule says.
 func Lint(set *Set) []Finding { return module.Lint(set) }
 
 // ParseKind reads a kind as policies write it: "Pod", "Deployment.apps", or pinned

@@ -80,6 +80,7 @@ func TestBadCommitsLeaveTheLastGoodToBeObserved(t *testing.T) {
 		{"an unknown function", plus(good("bad"), "policies/new.rego", rule("new", "x")+"\ny := nosuch(1)\n"), policysource.Compile, "Compile", "nosuch", "policies/new.rego:11"},
 		{"a forbidden builtin", plus(good("bad"), "policies/new.rego", rule("new", "x")+"\ny := http.send({})\n"), policysource.Compile, "Compile", "http.send", "policies/new.rego:11"},
 		{"data", plus(good("bad"), "policies/data.json", "{}"), policysource.Compile, "Compile", "data.json", "policies/data.json:0"},
+		{"an error that lint finds", plus(good("bad"), "policies/new.rego", strings.Replace(rule("new", "x"), `{"msg": "has the label"}`, `{"msg": "x", "remedy": {"action": "delete"}}`, 1)), policysource.Lint, "Lint", "policies/new.rego:9:43: error: custom.remedies has no delete", "policies/new.rego:9"},
 		{"a failing test", plus(good("bad"), "policies/team/team_test.rego", test("team", "other")), policysource.Test, "Test", "policies/team/team_test.rego:5", "policies/team/team_test.rego:5"},
 		{"an emptied path", plus(nil, "README.md", "about"), policysource.Content, "Emptied", `no directory "policies"`, ""},
 		{"an emptied repository", nil, policysource.Content, "Emptied", "no directory", ""},

@@ -50,7 +50,11 @@ type linter struct {
 }
 
 func (l *linter) warn(code string, loc *ast.Location, format string, args ...any) {
-	l.out.add(located(SeverityWarning, code, loc, format, args...))
+	l.find(SeverityWarning, code, loc, format, args...)
+}
+
+func (l *linter) find(severity, code string, loc *ast.Location, format string, args ...any) {
+	l.out.add(located(severity, code, loc, format, args...))
 }
 
 // tests notes the packages that a test file reads.
@@ -145,28 +149,39 @@ func (l *linter) views(p *Package) {
 	}
 }
 
-// remedies looks at the remedies that rules write out.
+// remedies looks at the remedies that rules write out. What is wrong with that of a
+// violation is an error: the engine refuses it.
 func (l *linter) remedies(p *Package) {
-	found := map[string]bool{}
+	found := false
 	for _, m := range p.modules {
+		violations := map[*ast.Term]bool{}
+		for _, r := range m.Rules {
+			if name(r.Head.Ref()[0]) == "violation" && r.Head.Key != nil {
+				violations[r.Head.Key] = true
+			}
+		}
 		ast.WalkTerms(m, func(t *ast.Term) bool {
 			o, ok := t.Value.(ast.Object)
 			if !ok {
 				return false
 			}
 			if r := o.Get(ast.InternedTerm("remedy")); r != nil {
-				l.remedy(p, r, found)
+				found = true
+				severity := SeverityWarning
+				if violations[t] {
+					severity = SeverityError
+				}
+				l.remedy(p, r, severity)
 			}
 			return false
 		})
 	}
-	if len(p.Remedies) > 0 && len(found) == 0 {
+	if len(p.Remedies) > 0 && !found {
 		l.warn("remedy-unused", p.annotations.Location, "custom.remedies are declared, and no rule has one")
 	}
 }
 
-func (l *linter) remedy(p *Package, t *ast.Term, found map[string]bool) {
-	found["*"] = true
+func (l *linter) remedy(p *Package, t *ast.Term, severity string) {
 	o, ok := t.Value.(ast.Object)
 	if !ok {
 		return // made elsewhere: the engine looks at it
@@ -174,13 +189,13 @@ func (l *linter) remedy(p *Package, t *ast.Term, found map[string]bool) {
 	if a := o.Get(ast.InternedTerm("action")); a != nil {
 		action, ok := a.Value.(ast.String)
 		if ok && !slices.ContainsFunc(p.Remedies, func(r Remedy) bool { return r.Action == string(action) }) {
-			l.warn("remedy-undeclared", t.Location, "custom.remedies has no %s: the engine refuses it", shorten(string(action)))
+			l.find(severity, "remedy-undeclared", t.Location, "custom.remedies has no %s: the engine refuses it", shorten(string(action)))
 		}
 	} else {
-		l.warn("remedy-action", t.Location, "the remedy has no action")
+		l.find(severity, "remedy-action", t.Location, "the remedy has no action")
 	}
 	if p.Subject != ObjectSubject && o.Get(ast.InternedTerm("target")) == nil {
-		l.warn("remedy-target", t.Location, "the remedy has no target, and %s is no object", subjectName(p))
+		l.find(severity, "remedy-target", t.Location, "the remedy has no target, and %s is no object", subjectName(p))
 	}
 }
 

@@ -14,8 +14,8 @@ var two = strings.Replace(header, `["Pod"]`, `["Pod", "Deployment.apps"]`, 1)
 // views begins a policy whose view is read.
 const views = header + "view.v[input.ref.name] contains 1\n"
 
-// lints are policies that are warned of, with the place of the finding, and a twin of
-// each that is not.
+// lints are policies that are warned of, or that the engine would refuse, with the place
+// of the finding, and a twin of each that is not.
 var lints = []struct{ name, code, at, bad, good string }{
 	{"no title", "no-title", "p.rego:1:1", edited("# title: A policy\n", "") + body, header + body},
 	{"no description", "no-description", "p.rego:1:1", edited("# description: It is tried.\n", "") + body, header + body},
@@ -31,6 +31,7 @@ var lints = []struct{ name, code, at, bad, good string }{
 	{"a remedy without action", "remedy-action", "p.rego:9:62", remedied(`"patch": {}`), remedied(`"action": "patch", "patch": {}`)},
 	{"a remedy without target", "remedy-target", "p.rego:10:62", strings.Replace(remedied(`"action": "patch"`), "#   remedies", "#   subject: member\n#   remedies", 1), remedied(`"action": "patch"`)},
 	{"a remedy of a view without target", "remedy-target", "p.rego:", strings.Replace(remedied(`"action": "patch"`), "#   remedies", "#   subject: view.v\n#   remedies", 1) + "view.v[input.ref.name] contains 1\n", strings.Replace(remedied(`"action": "patch", "target": input.entries[0].ref`), "#   remedies", "#   subject: view.v\n#   remedies", 1) + "view.v[input.ref.name] contains 1\n"},
+	{"a remedy within details", "remedy-action", "p.rego:9:55", edited("\npackage p\n\n", "\n#   remedies: [{action: patch, kind: Pod}]\npackage p\n") + "violation contains {\"msg\": \"x\", \"details\": {\"remedy\": {}}} if input.object.x\n", remedied(`"action": "patch"`)},
 	{"a parameter that is required", "needs-binding", "p.rego:1:1", custom("parameters: {required: [a], properties: {a: {}}}"), custom("parameters: {required: [a], properties: {a: {default: 1}}}")},
 	{"every member", "unbound-member", "p.rego:9:36", holds("data.fleet.objects.Pod[_].x.y"), holds("data.fleet.objects.Pod[input.ref.member].x.y")},
 	{"every name", "unbound-name", "p.rego:9:36", holds("data.fleet.by_name.Pod.x[_][input.ref.member]"), holds("data.fleet.by_name.Pod.x[input.ref.name][_]")},
@@ -72,6 +73,10 @@ func remedied(fields string) string {
 func TestWhatIsWarnedOfHasATwinThatIsNot(t *testing.T) {
 	for _, test := range lints {
 		t.Run(test.name, func(t *testing.T) {
+			severity := module.SeverityWarning
+			if strings.HasPrefix(test.name, "a remedy of") || strings.HasPrefix(test.name, "a remedy without") {
+				severity = module.SeverityError
+			}
 			found := func(text string) (string, bool) {
 				set, err := load(t, "p.rego", text)
 				if err != nil {
@@ -79,7 +84,7 @@ func TestWhatIsWarnedOfHasATwinThatIsNot(t *testing.T) {
 				}
 				for _, f := range module.Lint(set) {
 					if f.Code == test.code {
-						return f.String(), f.Severity == module.SeverityWarning && len(f.Message) > 10
+						return f.String(), f.Severity == severity && len(f.Message) > 10
 					}
 				}
 				return fmt.Sprint(module.Lint(set)), false
