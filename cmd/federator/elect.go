@@ -29,6 +29,7 @@ const leaseName = "federator"
 
 // elector is this process's place in the election of who acts.
 type elector struct {
+	host    string
 	lock    resourcelock.Interface
 	log     *slog.Logger
 	current atomic.Pointer[leaderelection.LeaderElector]
@@ -43,7 +44,7 @@ func newElector(hub *rest.Config, namespace string, log *slog.Logger) (*elector,
 	if err != nil {
 		return nil, fmt.Errorf("leader election: %w", err)
 	}
-	return &elector{log: log, lock: &resourcelock.LeaseLock{
+	return &elector{host: host, log: log, lock: &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: leaseName},
 		Client:    client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano())},
 	}}, nil

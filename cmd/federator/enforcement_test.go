@@ -277,6 +277,26 @@ spec:
 		return nil
 	})
 
+	// Its Events tell of it, as kubectl describe shows them.
+	eventually(t, "Events tell of it", func() error {
+		events, err := j.hub.Client().CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=FleetPolicy,involvedObject.name=tier,involvedObject.uid=" + string(fp.UID),
+		})
+		if err != nil {
+			return err
+		}
+		there := map[string]bool{}
+		for i := range events.Items {
+			there[events.Items[i].Reason] = true
+		}
+		for _, reason := range []string{"Corrected", "Halted", "Acknowledged"} {
+			if !there[reason] {
+				return fmt.Errorf("no Event %s among %v", reason, there)
+			}
+		}
+		return nil
+	})
+
 	// A commit that does not compile: what was good is observed, and not enforced.
 	j.commit(map[string]string{"tier.rego": strings.Replace(tierPolicy, "not input", "nothing input", 1)})
 	j.sync("broken")

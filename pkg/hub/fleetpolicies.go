@@ -12,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -39,7 +40,7 @@ type Library interface {
 	Origin(pkg string) Origin
 }
 
-// FleetPoliciesOptions configure FleetPolicies. All but Logger are required.
+// FleetPoliciesOptions configure FleetPolicies. All but Events and Logger are required.
 type FleetPoliciesOptions struct {
 	Config     *rest.Config // of the hub
 	Library    Library
@@ -47,6 +48,7 @@ type FleetPoliciesOptions struct {
 	Corrector  *enforce.Corrector
 	Dispatcher *remediate.Dispatcher
 	Lead       func() bool // whether this process writes status
+	Events     *Events     // nil: none
 	Logger     *slog.Logger
 }
 
@@ -63,6 +65,7 @@ type FleetPolicies struct {
 	unfit   map[string]unfit  // FleetPolicies that are not in effect, by name
 	acked   map[string]string // halts whose acknowledgements have been taken in
 	seen    map[string]bool   // FleetPolicies whose halts have been restored
+	tell    teller
 }
 
 // unfit says why a FleetPolicy is not in effect.
@@ -82,6 +85,7 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 	}
 	f := &FleetPolicies{
 		opts: opts, client: c, wake: make(chan struct{}, 1), unfit: map[string]unfit{}, acked: map[string]string{}, seen: map[string]bool{},
+		tell: teller{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}},
 	}
 	f.informer = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
 	poke := func(any) { f.Poke() }
@@ -289,8 +293,20 @@ func (f *FleetPolicies) report(ctx context.Context, policies []*v1alpha1.FleetPo
 		err := f.client.rest.Put().Resource(v1alpha1.FleetPolicies).Name(fp.Name).SubResource("status").
 			VersionedParams(&metav1.UpdateOptions{FieldManager: "federator"}, f.client.codec).Body(update).Do(ctx).Error()
 		cancel()
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err == nil:
+			f.tell.fleetPolicy(fp, next)
+		case ctx.Err() == nil:
 			f.opts.Logger.Debug("a status is not written", "policy", fp.Name, "err", err) // the next tick tries again
 		}
+	}
+	f.tell.keep(policies)
+}
+
+// Corrected takes note of a correction that has ended, for Events. It does not block.
+func (f *FleetPolicies) Corrected(a *remediate.Action) {
+	o, ok, err := f.informer.GetStore().GetByKey(a.Binding)
+	if fp, is := o.(*v1alpha1.FleetPolicy); ok && is && err == nil {
+		f.opts.Events.corrected(fp, a)
 	}
 }

@@ -35,6 +35,7 @@ type SourcesOptions struct {
 	// Changed is called when Current or Origin may say something else, beside when the
 	// Manager's state is replaced. It must not block. nil: nobody is told.
 	Changed func()
+	Events  *Events      // nil: none
 	Logger  *slog.Logger // nil is none
 }
 

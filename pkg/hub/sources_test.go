@@ -61,14 +61,19 @@ func newDiffingRig(t *testing.T, leads bool, config *rest.Config, diff func(cont
 	}
 	r := &rig{manager: m}
 	r.lead.Store(leads)
+	events, err := hub.NewEvents(hub.EventsOptions{Config: hubConfig(), Lead: r.lead.Load, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.sources, err = hub.NewSources(hub.SourcesOptions{
-		Config: config, Manager: m, SecretNamespaces: []string{"git"}, Reserved: []string{"shipped"}, Lead: r.lead.Load, Logger: log,
+		Config: config, Manager: m, SecretNamespaces: []string{"git"}, Reserved: []string{"shipped"}, Lead: r.lead.Load, Events: events, Logger: log,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 2)
+	done := make(chan error, 3)
+	go func() { done <- events.Run(ctx) }()
 	go func() { done <- m.Run(ctx) }()
 	go func() { done <- r.sources.Run(ctx) }()
 	stopped := false
@@ -78,7 +83,7 @@ func newDiffingRig(t *testing.T, leads bool, config *rest.Config, diff func(cont
 		}
 		stopped = true
 		cancel()
-		for range 2 {
+		for range 3 {
 			if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}

@@ -76,6 +76,7 @@ func (s *Sources) write(ctx context.Context, base *v1alpha1.PolicySource, state 
 		switch {
 		case err == nil:
 			s.written[base.Name] = writtenStatus{over: base.ResourceVersion, result: result, at: time.Now()}
+			s.opts.Events.source(base, next)
 			return nil
 		case apierrors.IsNotFound(err):
 			return nil

@@ -31,6 +31,9 @@ const StopName = "federator-stop"
 // stopReason is the key of the ConfigMap that says why.
 const stopReason = "reason"
 
+// stopUnread says that nothing is known of a stop yet.
+const stopUnread = "whether somebody has stopped them has not been read yet"
+
 // Times of following the stop.
 const (
 	stopTimeout  = 10 * time.Second       // of a request
@@ -75,7 +78,7 @@ func NewStop(opts StopOptions) (*Stop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	s := &Stop{opts: opts, client: client, text: "whether somebody has stopped them has not been read yet"}
+	s := &Stop{opts: opts, client: client, text: stopUnread}
 	opts.Dispatcher.Stop(s.text)
 	return s, nil
 }

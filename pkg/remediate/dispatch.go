@@ -38,7 +38,10 @@ type Options struct {
 	// Retry is when a Failed correction is tried again. 0 means 5 minutes.
 	Retry   time.Duration
 	Changed func(binding string) // told when a binding's Status may differ; may be nil; must not call back
-	Logger  *slog.Logger         // nil: none
+	// Corrected is told of each correction and rollback when it has ended. It must not
+	// block, call back, or change it. May be nil.
+	Corrected func(*Action)
+	Logger    *slog.Logger // nil: none
 }
 
 // Dispatcher corrects what bindings want corrected, each within its Contract. Its
@@ -117,6 +120,9 @@ func New(opts Options) (*Dispatcher, error) {
 	if opts.Health == nil {
 		opts.Health = func(policy.Ref) Health { return Healthy }
 	}
+	if opts.Corrected == nil {
+		opts.Corrected = func(*Action) {}
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -124,7 +130,7 @@ func New(opts Options) (*Dispatcher, error) {
 		opts: opts, wake: make(chan struct{}, 1), bindings: map[string]*wanted{},
 		ledger: newLedger(opts.Fleet, opts.FleetWindow), busy: map[policy.Ref]bool{}, load: map[string]int{},
 	}
-	d.exec = &executor{clients: opts.Clients, journal: opts.Journal, clock: time.Now, gate: d.gate, settled: d.settled}
+	d.exec = &executor{clients: opts.Clients, journal: opts.Journal, clock: time.Now, gate: d.gate, settled: d.later}
 	d.do = d.exec.do
 	return d, nil
 }

@@ -258,6 +258,9 @@ func (d *Dispatcher) correct(ctx context.Context, i *Intent) {
 		d.ledger.note(i.Binding, target, time.Now())
 	}
 	d.mu.Unlock()
+	if err == nil {
+		d.opts.Corrected(a)
+	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && !errors.Is(err, errNotNow):

@@ -89,6 +89,12 @@ func (d *Dispatcher) takeOver(ctx context.Context) error {
 	}
 }
 
+// later counts and tells of what has been settled.
+func (d *Dispatcher) later(a *Action) {
+	d.settled(a)
+	d.opts.Corrected(a)
+}
+
 // settled counts what has been written, as is known now.
 func (d *Dispatcher) settled(a *Action) {
 	if a.Phase != Succeeded && a.Phase != RolledBack {

@@ -62,6 +62,7 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, force bool, reas
 		if err != nil {
 			return a, fmt.Errorf("action %q: %w", name, err)
 		}
+		d.opts.Corrected(a)
 		return a, nil
 	}
 }

@@ -1,0 +1,300 @@
+package hub_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/api"
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// shelf is a library of policies that do not change.
+type shelf struct{ set *policy.Set }
+
+func (s shelf) Policies() (*policy.Set, <-chan struct{}) { return s.set, nil }
+
+func (s shelf) Origin(string) hub.Origin { return hub.Origin{} }
+
+// newShelf has a policy of each name; see rego.
+func newShelf(t *testing.T, packages ...string) shelf {
+	t.Helper()
+	src := policy.Source{Name: "shelf"}
+	for _, pkg := range packages {
+		src.Files = append(src.Files, policy.File{Path: pkg + ".rego", Data: []byte(rego(pkg, "bad"))})
+	}
+	set, err := policy.Load([]policy.Source{src}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shelf{set}
+}
+
+// judge is a process that judges one member by the FleetPolicies of the hub.
+type judge struct {
+	*hub.FleetPolicies
+	loop       *enforce.Loop
+	dispatcher *remediate.Dispatcher
+	lead       atomic.Bool
+}
+
+// newJudge starts one that leads, which ends with the test.
+func newJudge(t *testing.T, index *aggregate.Index, library hub.Library, opts hub.EventsOptions, more ...func(context.Context) error) *judge {
+	t.Helper()
+	realHub(t)
+	j := &judge{dispatcher: newDispatcher(t)}
+	j.lead.Store(true)
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	opts.Config, opts.Lead, opts.Logger = hubConfig(), j.lead.Load, log
+	events, err := hub.NewEvents(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, _ := library.Policies()
+	corrector := enforce.NewCorrector(j.dispatcher, log)
+	if j.loop, err = enforce.New(enforce.Options{Index: index, Set: set, Changed: corrector.Changed, Logger: log}); err != nil {
+		t.Fatal(err)
+	}
+	j.FleetPolicies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
+		Config: hubConfig(), Library: library, Loop: j.loop, Corrector: corrector, Dispatcher: j.dispatcher, Lead: j.lead.Load, Events: events, Logger: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for _, run := range append(more, j.loop.Run, j.Run, events.Run) {
+		running.Go(func() {
+			if err := run(ctx); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		if err := shared.client.Resource(v1alpha1.Resource(v1alpha1.FleetPolicies)).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	return j
+}
+
+// bind makes a FleetPolicy, and returns it when the hub has its first status.
+func bind(t *testing.T, name, pkg, mode string) *v1alpha1.FleetPolicy {
+	t.Helper()
+	if err := until(func() error { return shared.Fleet.Hub.Apply(t.Context(), []byte(fleetPolicy(name, pkg, mode))) }); err != nil {
+		t.Fatal(err)
+	}
+	return awaitPolicy(t, name, func(fp *v1alpha1.FleetPolicy) bool { return fp.Status.ObservedGeneration == fp.Generation })
+}
+
+// told are the Events of an object as kubectl describe finds them, as "type reason: note".
+func told(t *testing.T, uid types.UID) []string {
+	t.Helper()
+	list, err := shared.Fleet.Hub.Client().CoreV1().Events("").List(t.Context(), metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(uid)).String(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for i := range list.Items {
+		e := &list.Items[i]
+		if e.Namespace != "default" || e.ReportingController != "federator.dev/federator" || e.EventTime.IsZero() {
+			t.Errorf("Event %+v", e)
+		}
+		out = append(out, fmt.Sprintf("%s %s: %s", e.Type, e.Reason, e.Message))
+	}
+	return out
+}
+
+// expectTold waits until there is an Event that begins with a text.
+func expectTold(t *testing.T, uid types.UID, want string) {
+	t.Helper()
+	if err := until(func() error {
+		all := told(t, uid)
+		if !slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, want) }) {
+			return fmt.Errorf("told are %q, want %q", all, want)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEventsTellWhatComesOfAFleetPolicy: what kubectl describe shows, in sum.
+func TestEventsTellWhatComesOfAFleetPolicy(t *testing.T) {
+	index, become := pods(t, "bad", "bad", "bad", "good")
+	j := newJudge(t, index, newShelf(t, "events"), hub.EventsOptions{Instance: "federator-0", Every: 100 * time.Millisecond})
+	become(aggregate.Synced)
+	fp := bind(t, "events", "events", "Enforce")
+	expectTold(t, fp.UID, "Normal VerdictsChanged: fleet/a: 3 violations (were 0)")
+
+	j.dispatcher.Restore("events", &remediate.Halt{ID: "abc", Reason: remediate.Fighting, Message: "fleet/a Pod shop/pod-0 violates again", Since: time.Now()})
+	j.Poke()
+	expectTold(t, fp.UID, "Warning Halted: Fighting: see status.halted; halt abc holds until somebody acknowledges it")
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"abc"}}}`, api.AcknowledgeKey)
+	if _, err := shared.client.Resource(v1alpha1.Resource(v1alpha1.FleetPolicies)).Patch(t.Context(), "events", types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	expectTold(t, fp.UID, "Normal Acknowledged: halt abc is acknowledged by ann")
+
+	j.dispatcher.Stop("by ann: an outage")
+	expectTold(t, fp.UID, "Warning Stopped: all actions are stopped: by ann: an outage")
+	j.dispatcher.Resume()
+	expectTold(t, fp.UID, "Normal Resumed")
+
+	for phase, want := range map[remediate.Phase]string{
+		remediate.Succeeded: "Normal Corrected", remediate.Failed: "Warning CorrectionFailed", remediate.Contended: "Warning Contended",
+	} {
+		for i := range 3 {
+			a := &remediate.Action{Name: fmt.Sprintf("%s-%d", strings.ToLower(string(phase)), i), Phase: phase, Message: "a secret value"}
+			if a.Binding, a.Remedy.Target = "events", (policy.Ref{Member: "fleet/a", Kind: "Secret", Namespace: "shop", Name: "s"}); phase == remediate.Contended {
+				a.Manager = "helm"
+			}
+			j.Corrected(a)
+		}
+		if err := until(func() error {
+			if n, all := correctionsTold(told(t, fp.UID), want); n != 3 {
+				return fmt.Errorf("%d corrections are told of: %q", n, all)
+			}
+			return nil
+		}); err != nil {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	bad := bind(t, "nowhere", "no.such.package", "Observe")
+	expectTold(t, bad.UID, `Warning NotInEffect: NoPackage: no active policy is named "no.such.package"`)
+	for _, text := range append(told(t, fp.UID), told(t, bad.UID)...) {
+		if strings.Contains(text, "pod-0") || strings.Contains(text, "secret value") {
+			t.Errorf("%s: an object of a member", text)
+		}
+	}
+	expectOnce := func(reasons ...string) {
+		t.Helper()
+		all := told(t, fp.UID)
+		for _, reason := range reasons {
+			if n := len(slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !strings.Contains(s, " "+reason+": ") })); n != 1 {
+				t.Errorf("%d Events %s: %q", n, reason, all)
+			}
+		}
+	}
+	expectOnce("VerdictsChanged", "Halted", "Acknowledged", "Stopped", "Resumed")
+
+	// Whoever comes to lead tells of what it finds changed, and of nothing twice.
+	j.lead.Store(false)
+	again := newJudge(t, index, newShelf(t, "events"), hub.EventsOptions{Every: 100 * time.Millisecond})
+	if err := shared.Fleet.Hub.Apply(t.Context(), []byte(fleetPolicy("events", "events", "Enforce")+"  match: {namespaces: [other]}\n")); err != nil {
+		t.Fatal(err)
+	}
+	expectTold(t, fp.UID, "Normal VerdictsChanged: fleet/a: 0 violations (were 3)")
+	again.dispatcher.Stop("by bob")
+	expectTold(t, fp.UID, "Warning Stopped: all actions are stopped: by bob")
+	expectOnce("Halted", "Acknowledged", "Resumed")
+}
+
+// correctionsTold is how many corrections Events tell of that begin with a text.
+func correctionsTold(all []string, reason string) (int, []string) {
+	var of []string
+	sum := 0
+	for _, text := range all {
+		rest, ok := strings.CutPrefix(text, reason+": ")
+		if !ok {
+			continue
+		}
+		of = append(of, text)
+		n := 1
+		if !strings.HasPrefix(rest, "a correction on fleet/a: Action ") {
+			if _, err := fmt.Sscanf(rest, "%d corrections on fleet/a; the last: Action", &n); err != nil {
+				return -1, of
+			}
+		}
+		sum += n
+	}
+	return sum, of
+}
+
+// TestEventsAreBounded: however much there is to tell, and what was left out is counted.
+func TestEventsAreBounded(t *testing.T) {
+	index, _ := pods(t)
+	begin := time.Now()
+	j := newJudge(t, index, newShelf(t, "many"), hub.EventsOptions{PerMinute: 10, Every: time.Hour})
+	fp := bind(t, "many", "many", "Observe")
+	// Of one member, there is one.
+	for range 10_000 {
+		a := &remediate.Action{Name: "a", Phase: remediate.Succeeded}
+		a.Binding, a.Remedy.Target.Member = "many", "fleet/one"
+		j.Corrected(a)
+	}
+	expectTold(t, fp.UID, "Normal Corrected: ")
+	for i := range 2000 {
+		a := &remediate.Action{Name: "a", Phase: remediate.Succeeded}
+		a.Binding, a.Remedy.Target.Member = "many", fmt.Sprintf("fleet/m-%d", i)
+		j.Corrected(a)
+	}
+	left := regexp.MustCompile(`\(\d+ more were too many to tell\)$`)
+	if err := until(func() error {
+		all := told(t, fp.UID)
+		if len(all) < 5 || !slices.ContainsFunc(all, left.MatchString) {
+			return fmt.Errorf("told are %q", all)
+		}
+		if n := strings.Count(strings.Join(all, "\n"), " on fleet/one"); n != 1 {
+			t.Errorf("%d Events of one member", n)
+		}
+		if len(all) > 10 && time.Since(begin) < time.Minute {
+			t.Errorf("%d Events within a minute", len(all))
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOptionsOfEventsAreHeldToTheirBounds(t *testing.T) {
+	lead := func() bool { return true }
+	for _, opts := range []hub.EventsOptions{
+		{Lead: lead}, {Config: &rest.Config{}}, {Config: &rest.Config{}, Lead: lead, PerMinute: -1}, {Config: &rest.Config{}, Lead: lead, Every: -1},
+	} {
+		if _, err := hub.NewEvents(opts); err == nil {
+			t.Errorf("%+v is taken", opts)
+		}
+	}
+}
+
+// TestEventsTellOfCommits: what is taken up, and what is refused, with its line.
+func TestEventsTellOfCommits(t *testing.T) {
+	r := newRig(t, true, nil)
+	repo := newRepo(t, t.TempDir(), "r")
+	first := commit(t, repo, tree("team", "a"))
+	create(t, "team", map[string]any{"url": "file://" + repo.Dir, "ref": map[string]any{"branch": "main"}})
+	ps := awaitActive(t, "team", first)
+	expectTold(t, ps.UID, "Normal CommitActive: the policies of commit "+first+" are in effect")
+	files := tree("team", "a")
+	files["policies/team.rego"] += "\nviolation contains nothing\n"
+	broken := commit(t, repo, files)
+	ask(t, "team", "one")
+	expectTold(t, ps.UID, "Warning CommitRefused: commit "+broken)
+	if all := told(t, ps.UID); len(all) != 2 || !strings.Contains(strings.Join(all, " "), "team.rego:11") {
+		t.Errorf("told are %q", all)
+	}
+	r.stop()
+}
