@@ -3,6 +3,7 @@ package enforcement
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +14,10 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/test/kube"
 	"federator.dev/federator/test/kube/tcpproxy"
 )
@@ -131,18 +135,38 @@ var views = map[string]view{
 		}
 		return out.String(), nil
 	}},
-	// condition shows reason and message of a condition of an object of the hub.
-	"condition": {"RESOURCE/OBJECT TYPE", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
-		return s.kubectl(ctx, "hub", "get", args[0], "-o",
-			fmt.Sprintf("jsonpath={range .status.conditions[?(@.type==%q)]}{.status} {.reason}: {.message}{end}", args[1]))
+	// condition shows status, reason and message of a condition of a FleetPolicy or PolicySource.
+	"condition": {"fleetpolicy|policysource/NAME TYPE", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
+		kind, name, _ := strings.Cut(args[0], "/")
+		path, ok := map[string]string{"fleetpolicy": v1alpha1.FleetPolicies, "policysource": v1alpha1.PolicySources}[kind]
+		if !ok {
+			return "", fmt.Errorf("unknown: %s", kind)
+		}
+		var o struct {
+			Status struct{ Conditions []metav1.Condition }
+		}
+		if err := s.read(ctx, "hub", &o, "/apis/federator.dev/v1alpha1", path, name); err != nil {
+			return "", err
+		}
+		c := meta.FindStatusCondition(o.Status.Conditions, args[1])
+		if c == nil {
+			return "", nil
+		}
+		return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message), nil
 	}},
 	// violations shows how many a FleetPolicy has, by its status.
 	"violations": {"POLICY", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
-		return s.kubectl(ctx, "hub", "get", "fleetpolicy", args[0], "-o", "jsonpath={.status.totals.violations}")
+		var fp v1alpha1.FleetPolicy
+		if err := s.read(ctx, "hub", &fp, "/apis/federator.dev/v1alpha1", v1alpha1.FleetPolicies, args[0]); err != nil || fp.Status.Totals == nil {
+			return "", err
+		}
+		return fmt.Sprint(fp.Status.Totals.Violations), nil
 	}},
 	// tier shows the label tier of a ConfigMap in namespace shop.
 	"tier": {"NAME CONFIGMAP", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
-		return s.kubectl(ctx, args[0], "-n", "shop", "get", "configmap", args[1], "-o", "jsonpath={.metadata.labels.tier}")
+		var o metav1.PartialObjectMetadata
+		err := s.read(ctx, args[0], &o, "/api/v1/namespaces/shop/configmaps", args[1])
+		return o.Labels["tier"], err
 	}},
 	// log shows what a process has logged.
 	"log": {"PROCESS", func(_ context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
@@ -222,6 +246,9 @@ func federator(ctx context.Context, s *story, _ *testscript.TestScript, args []s
 	return fmt.Errorf("unknown: %s", args[1])
 }
 
+// pause is between two looks.
+const pause = 100 * time.Millisecond
+
 func eventually(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
 	v, ok := views[args[0]]
 	if !ok || len(args) < 3 {
@@ -232,13 +259,17 @@ func eventually(ctx context.Context, s *story, ts *testscript.TestScript, args [
 	if err != nil {
 		return err
 	}
-	text := ""
-	err = kube.Until(ctx, patience, func() (err error) {
-		text, err = v.show(ctx, s, ts, args[1:last])
-		if err == nil && !want.MatchString(text) {
-			err = errors.New("it shows:\n" + text)
+	text, next := "", time.Now()
+	var unlike error
+	err = kube.Until(ctx, patience, func() error {
+		if time.Now().Before(next) {
+			return unlike
 		}
-		return err
+		if text, unlike = v.show(ctx, s, ts, args[1:last]); unlike == nil && !want.MatchString(text) {
+			unlike = errors.New("it shows:\n" + text)
+		}
+		next = time.Now().Add(pause) // a process for each look takes time from what it looks at
+		return unlike
 	})
 	fmt.Fprintln(ts.Stdout(), text)
 	return err
@@ -251,6 +282,19 @@ func (s *story) kubectl(ctx context.Context, name string, args ...string) (strin
 		return "", err
 	}
 	return s.exec(ctx, "kubectl", []string{"KUBECACHEDIR=" + filepath.Join(stage.dir, "kubectl")}, append([]string{"--kubeconfig", file}, args...)...)
+}
+
+// read reads an object around the proxy.
+func (s *story) read(ctx context.Context, name string, into any, path ...string) error {
+	c, err := s.cluster(ctx, name)
+	if err != nil {
+		return err
+	}
+	text, err := c.Client().CoreV1().RESTClient().Get().AbsPath(path...).Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
 }
 
 // exec runs a program and returns what it prints; an error has what it complains of.
