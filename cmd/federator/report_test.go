@@ -73,7 +73,7 @@ func TestReportsAsJSON(t *testing.T) {
 }
 
 // validateSARIF holds a document to the standard's schema, descriptions cut.
-func validateSARIF(t *testing.T, text string) sarifLog {
+func validateSARIF(t testing.TB, text string) sarifLog {
 	t.Helper()
 	schema, err := os.ReadFile("testdata/sarif-2.1.0.schema.json")
 	if err != nil {
