@@ -18,7 +18,7 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// Labels of Actions on the hub, for listing them; see labelValue.
+// Labels of Actions on the hub, for listing them; see LabelValue.
 const (
 	bindingLabel = "federator.dev/binding"
 	memberLabel  = "federator.dev/member"
@@ -45,9 +45,9 @@ var phases = map[Phase]v1alpha1.ActionPhase{
 	Failed: v1alpha1.PhaseFailed, RolledBack: v1alpha1.PhaseRolledBack,
 }
 
-// labelValue makes the name of a binding the value of its label. A member's has a dot
+// LabelValue makes the name of a binding the value of its label. A member's has a dot
 // for its slash. What does not fit is cut, and told apart by a digest.
-func labelValue(name string) string {
+func LabelValue(name string) string {
 	v := strings.Replace(name, "/", ".", 1)
 	if v != "" && len(validation.IsValidLabelValue(v)) == 0 {
 		return v
@@ -70,7 +70,7 @@ func toHub(a *Action) (*v1alpha1.Action, error) {
 	out := &v1alpha1.Action{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion().String(), Kind: "Action"},
 		ObjectMeta: metav1.ObjectMeta{Name: a.Name, Labels: map[string]string{
-			bindingLabel: labelValue(a.Binding), memberLabel: labelValue(t.Member),
+			bindingLabel: LabelValue(a.Binding), memberLabel: LabelValue(t.Member),
 		}},
 		Spec: v1alpha1.ActionSpec{
 			Binding: a.Binding, Package: a.Package, Violation: cut(a.Intent.Message, mostViolation),

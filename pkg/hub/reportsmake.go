@@ -1,0 +1,291 @@
+package hub
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// report is a Report or ClusterReport as far as federator writes it, by the CRDs of
+// github.com/openreports/reports-api v0.2.1. That module's types write a timestamp of
+// 1970 where none is known.
+type report struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Source            string                  `json:"source"`
+	Scope             *corev1.ObjectReference `json:"scope,omitempty"`
+	Summary           reportSummary           `json:"summary"`
+	Results           []reportResult          `json:"results,omitempty"`
+}
+
+type reportSummary struct {
+	Pass  int `json:"pass"`
+	Fail  int `json:"fail"`
+	Warn  int `json:"warn"`
+	Error int `json:"error"`
+	Skip  int `json:"skip"`
+}
+
+type reportResult struct {
+	Policy      string                   `json:"policy"`
+	Rule        string                   `json:"rule,omitempty"`
+	Severity    string                   `json:"severity,omitempty"`
+	Result      string                   `json:"result"`
+	Scored      bool                     `json:"scored"`
+	Subjects    []corev1.ObjectReference `json:"resources,omitempty"`
+	Description string                   `json:"message,omitempty"`
+	Properties  map[string]string        `json:"properties,omitempty"`
+}
+
+// Results of OpenReports.
+const (
+	resultFail  = "fail"
+	resultWarn  = "warn"
+	resultError = "error"
+	resultSkip  = "skip" // exempt
+)
+
+func (s *reportSummary) count(result string) {
+	switch result {
+	case resultFail:
+		s.Fail++
+	case resultWarn:
+		s.Warn++
+	case resultError:
+		s.Error++
+	case resultSkip:
+		s.Skip++
+	}
+}
+
+// severities are those of policies, the worst first.
+var severities = []string{"critical", "high", "medium", "low"}
+
+// memberResults are the results of one member, as many as are told, and what there is.
+type memberResults struct {
+	results []reportResult
+	total   reportSummary
+}
+
+// compose makes the reports of a state. Where not all results are told, those of the
+// worst policies are.
+func (r *Reports) compose(state *policy.State, clusters map[string]metav1.OwnerReference) map[reportKey]*report {
+	all := map[string]*memberResults{"": {}}
+	for m := range state.Snapshot.Members() {
+		all[m.Name] = &memberResults{}
+	}
+	for _, severity := range severities {
+		for b, of := range state.Bindings() {
+			if of == severity {
+				r.collect(state, b, severity, all)
+			}
+		}
+	}
+	out := map[reportKey]*report{}
+	for member, found := range all {
+		if member == "" && found.total == (reportSummary{}) {
+			continue // no policy is about keys of views
+		}
+		r.shard(out, state, member, found, clusters)
+	}
+	return out
+}
+
+// collect takes in what one binding has found.
+func (r *Reports) collect(state *policy.State, b policy.Binding, severity string, all map[string]*memberResults) {
+	from := r.opts.Library.Origin(b.Package)
+	properties := func(more ...string) map[string]string {
+		p := map[string]string{}
+		for i := 0; i < len(more); i += 2 {
+			p[more[i]] = clip(more[i+1], maxText)
+		}
+		for name, value := range map[string]string{"source": from.Source, "commit": from.Commit, "path": from.Path} {
+			if value != "" {
+				p[name] = clip(value, maxText)
+			}
+		}
+		return p
+	}
+	health, _ := state.Health(b.Name)
+	broken := health.Quarantined
+	if broken == "" {
+		broken = health.Views
+	}
+	for member, n := range state.Counts(b.Name) {
+		of := all[member]
+		if of == nil {
+			continue
+		}
+		of.total.Pass += n.Known
+		of.total.Fail += n.Violations
+		of.total.Skip += n.Exempt
+		of.total.Error += n.Errors
+		if broken != "" && n.Errors > 0 {
+			of.add(r.opts.PerMember, func() reportResult {
+				return reportResult{Policy: b.Name, Rule: b.Package, Severity: severity, Result: resultError, Description: clip(broken, maxText), Properties: properties()}
+			})
+		}
+	}
+	for v := range state.Findings(b.Name, "") {
+		of := all[v.Subject.Ref.Member]
+		if of == nil {
+			continue
+		}
+		base := func(result, message string, more ...string) func() reportResult {
+			return func() reportResult {
+				more = append(more, "revision", fmt.Sprint(uint64(v.Revision)))
+				if v.State == policy.Unknown {
+					more = append(more, "state", v.State.String())
+				}
+				if v.Subject.Key != "" {
+					more = append(more, "key", v.Subject.Key)
+				}
+				return reportResult{
+					Policy: b.Name, Rule: b.Package, Severity: severity, Result: result, Scored: result == resultFail,
+					Subjects: subjectsOf(state, v.Subject), Description: strings.ToValidUTF8(clip(message, maxText), ""), Properties: properties(more...),
+				}
+			}
+		}
+		if v.State == policy.Error {
+			if broken == "" {
+				of.add(r.opts.PerMember, base(resultError, v.Message))
+			}
+			continue
+		}
+		for _, x := range v.Violations {
+			if x.Exempt != "" {
+				of.add(r.opts.PerMember, base(resultSkip, x.Msg, "exempt", x.Exempt))
+			} else {
+				of.add(r.opts.PerMember, base(resultFail, x.Msg))
+			}
+		}
+		if v.State == policy.Known && len(v.Violations) > 0 {
+			of.total.Pass--
+		}
+	}
+}
+
+func (m *memberResults) add(most int, make func() reportResult) {
+	if len(m.results) < most {
+		m.results = append(m.results, make())
+	}
+}
+
+// subjectsOf refers to an object; a member, or a key of a view, is no object there.
+func subjectsOf(state *policy.State, s policy.Subject) []corev1.ObjectReference {
+	if s.Ref.Kind == "" {
+		return nil
+	}
+	kind, group := s.Ref.Kind.Split()
+	ref := corev1.ObjectReference{APIVersion: group, Kind: kind, Namespace: s.Ref.Namespace, Name: s.Ref.Name}
+	if o, ok := state.Snapshot.Get(s.Ref); ok {
+		ref.APIVersion, ref.UID = o.APIVersion(), types.UID(o.UID())
+	}
+	return []corev1.ObjectReference{ref}
+}
+
+// shard spreads the results of a member over reports. The first one's summary counts
+// what no report tells: the summaries add up to what there is.
+func (r *Reports) shard(out map[reportKey]*report, state *policy.State, member string, found *memberResults, clusters map[string]metav1.OwnerReference) {
+	at, blank := r.place(state, member, clusters)
+	if blank == nil {
+		return
+	}
+	var shards []*report
+	size := 0
+	add := func(x reportResult) {
+		text, err := json.Marshal(x)
+		if err != nil {
+			panic(err) // texts
+		}
+		if last := len(shards) - 1; last < 0 || len(shards[last].Results) >= r.opts.PerReport || size+len(text) > reportBytes {
+			next := *blank
+			next.ObjectMeta = *blank.ObjectMeta.DeepCopy()
+			shards, size = append(shards, &next), 0
+		}
+		p := shards[len(shards)-1]
+		p.Results = append(p.Results, x)
+		p.Summary.count(x.Result)
+		size += len(text)
+	}
+	var told reportSummary
+	for _, x := range found.results {
+		told.count(x.Result)
+		add(x)
+	}
+	rest := reportSummary{
+		Pass: found.total.Pass, Fail: found.total.Fail - told.Fail, Error: max(0, found.total.Error-told.Error), Skip: found.total.Skip - told.Skip,
+	}
+	if left := rest.Fail + rest.Error + rest.Skip; left > 0 {
+		query := "/query/v1/violations?member=" + url.QueryEscape(member)
+		add(reportResult{
+			Policy: "federator", Rule: "left-out", Result: resultWarn, Properties: map[string]string{"leftOut": fmt.Sprint(left), "query": query},
+			Description: fmt.Sprintf("%d results are in no report: GET %s has all", left, query),
+		})
+	}
+	if len(shards) == 0 {
+		shards = []*report{blank}
+	}
+	s := &shards[0].Summary
+	s.Pass, s.Fail, s.Error, s.Skip = s.Pass+rest.Pass, s.Fail+rest.Fail, s.Error+rest.Error, s.Skip+rest.Skip
+	for i, p := range shards {
+		p.Name = fmt.Sprintf("%s-%d", at.name, i+1)
+		out[reportKey{at.namespace, p.Name}] = p
+	}
+}
+
+// place says where the reports of a member are, and makes an empty one; nil where there
+// are none, because the Cluster is being deleted.
+func (r *Reports) place(state *policy.State, member string, clusters map[string]metav1.OwnerReference) (reportKey, *report) {
+	p := &report{
+		TypeMeta:   metav1.TypeMeta{APIVersion: reportsGroup + "/" + reportsVersion, Kind: "ClusterReport"},
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{managedBy: "federator"}, Annotations: map[string]string{}},
+		Source:     "federator",
+	}
+	if member == "" {
+		return reportKey{name: "federator-fleet"}, p
+	}
+	p.Labels[reportMember] = remediate.LabelValue(member)
+	namespace, name, _ := strings.Cut(member, "/")
+	owner, ok := clusters[member]
+	m, _ := state.Snapshot.Member(member)
+	switch {
+	case ok && string(owner.UID) == m.UID:
+		p.Kind, p.Namespace = "Report", namespace
+		p.OwnerReferences = []metav1.OwnerReference{owner}
+		p.Scope = &corev1.ObjectReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: namespace, Name: name, UID: owner.UID}
+		return reportKey{namespace, "federator-" + objectName(name)}, p
+	case ok || slices.Contains(r.opts.Namespaces, namespace):
+		return reportKey{}, nil
+	}
+	return reportKey{name: "federator-" + objectName(namespace+"."+name)}, p
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9.-]+`)
+
+// objectName makes a text part of an object's name. What does not fit is cut, and told
+// apart by a digest.
+func objectName(s string) string {
+	name := notInNames.ReplaceAllString(strings.ToLower(s), "-")
+	if name == s && len(name) <= 200 {
+		return name
+	}
+	return strings.Trim(name[:min(len(name), 180)], "-.") + "-" + digest([]byte(s))[:12]
+}
+
+func digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
