@@ -109,6 +109,27 @@ const maxAnswer = 256 << 20
 // get asks for a path below the root. A Status that the server answers with is
 // the error.
 func (a *asker) get(ctx context.Context, path string, query url.Values, accept string) ([]byte, error) {
+	answer, err := a.open(ctx, path, query, accept)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Close()
+	return readAnswer(path, answer)
+}
+
+func readAnswer(path string, answer io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(answer, maxAnswer+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxAnswer { // half an answer would be taken for a whole one
+		return nil, fmt.Errorf("%s: the answer is larger than %d bytes", path, maxAnswer)
+	}
+	return body, nil
+}
+
+// open is get for an answer that is read as it comes.
+func (a *asker) open(ctx context.Context, path string, query url.Values, accept string) (io.ReadCloser, error) {
 	target := a.root + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -122,16 +143,13 @@ func (a *asker) get(ctx context.Context, path string, query url.Values, accept s
 	if err != nil {
 		return nil, err
 	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	body, err := readAnswer(path, resp.Body)
 	if err != nil {
 		return nil, err
-	}
-	if len(body) > maxAnswer { // half an answer would be taken for a whole one
-		return nil, fmt.Errorf("%s: the answer is larger than %d bytes", path, maxAnswer)
-	}
-	if resp.StatusCode == http.StatusOK {
-		return body, nil
 	}
 	var status metav1.Status
 	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {

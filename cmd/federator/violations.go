@@ -20,13 +20,15 @@ that looks at more of the fleet than you may read is withheld, and named.
 
   federator violations
   federator violations --severity high,critical --member fleet/eu-1
-  federator violations --by policy,member`
+  federator violations --by policy,member
+  federator violations --watch`
 
 func newViolationsCommand() *cobra.Command {
 	var flags askFlags
 	lists := map[string]*[]string{}
 	var exempt string
 	var by []string
+	var watch bool
 	cmd := &cobra.Command{
 		Use: "violations", Short: "Print what policies have found in the fleet", Long: violationsHelp,
 		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
@@ -45,6 +47,9 @@ func newViolationsCommand() *cobra.Command {
 			}
 			if len(by) > 0 {
 				query["groupBy"] = by
+			}
+			if watch {
+				return flags.watchViolations(cmd, query)
 			}
 			return flags.printViolations(cmd, query)
 		},
@@ -65,6 +70,8 @@ func newViolationsCommand() *cobra.Command {
 	fs.StringVar(&exempt, "exempt", "", "true: only what is exempt; false: only what is not")
 	fs.StringSliceVar(&by, "by", nil, "count instead, by `policy`, package, severity, member, namespace, kind or state")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("namespace", flags.completeNamespaces))
+	fs.BoolVarP(&watch, "watch", "w", false, "print what there is, and then every change of it, until interrupted; -o json prints the events")
+	cmd.MarkFlagsMutuallyExclusive("watch", "by")
 	return cmd
 }
 
@@ -132,19 +139,12 @@ func printTable(w io.Writer, table *metav1.Table, wide bool) error {
 // tableOf makes a row of each violation, or of each group.
 func tableOf(found *answers.Found) *metav1.Table {
 	table := &metav1.Table{}
-	column := func(name string, wide bool) {
-		c := metav1.TableColumnDefinition{Name: name, Type: "string"}
-		if wide {
-			c.Priority = 1
-		}
-		table.ColumnDefinitions = append(table.ColumnDefinitions, c)
-	}
 	row := func(cells ...any) {
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells, Object: runtime.RawExtension{}})
 	}
 	if len(found.GroupBy) > 0 {
 		for _, by := range append(found.GroupBy, "subjects", "violations", "exempt") {
-			column(by, false)
+			table.ColumnDefinitions = append(table.ColumnDefinitions, metav1.TableColumnDefinition{Name: by, Type: "string"})
 		}
 		for _, g := range found.Groups {
 			cells := make([]any, 0, len(g.Key)+3)
@@ -155,28 +155,42 @@ func tableOf(found *answers.Found) *metav1.Table {
 		}
 		return table
 	}
-	for _, name := range []string{"Policy", "Severity", "Member", "Subject", "State", "Violation"} {
-		column(name, false)
-	}
-	column("Package", true)
-	column("Revision", true)
+	table.ColumnDefinitions = violationColumns()
 	for _, i := range found.Items {
-		state := i.State
-		cells := func(message, state string) {
-			row(i.Policy, i.Severity, i.Subject.Member, subjectText(i.Subject), state, message, i.Package, uint64(i.Revision))
-		}
-		if i.Message != "" {
-			cells(i.Message, state)
-		}
-		for _, v := range i.Violations {
-			if v.Exempt != "" {
-				cells(v.Msg, "Exempt: "+v.Exempt)
-			} else {
-				cells(v.Msg, state)
-			}
+		for _, cells := range violationRows(i) {
+			row(cells...)
 		}
 	}
 	return table
+}
+
+func violationColumns() []metav1.TableColumnDefinition {
+	columns := []metav1.TableColumnDefinition{}
+	for _, name := range []string{"Policy", "Severity", "Member", "Subject", "State", "Violation"} {
+		columns = append(columns, metav1.TableColumnDefinition{Name: name, Type: "string"})
+	}
+	for _, name := range []string{"Package", "Revision"} {
+		columns = append(columns, metav1.TableColumnDefinition{Name: name, Type: "string", Priority: 1})
+	}
+	return columns
+}
+
+// violationRows are the cells of a finding: a row for each violation.
+func violationRows(i answers.Finding) (rows [][]any) {
+	row := func(message, state string) {
+		rows = append(rows, []any{i.Policy, i.Severity, i.Subject.Member, subjectText(i.Subject), state, message, i.Package, uint64(i.Revision)})
+	}
+	if i.Message != "" {
+		row(i.Message, i.State)
+	}
+	for _, v := range i.Violations {
+		if v.Exempt != "" {
+			row(v.Msg, "Exempt: "+v.Exempt)
+		} else {
+			row(v.Msg, i.State)
+		}
+	}
+	return rows
 }
 
 // subjectText is a subject within its member, as kubectl writes it.

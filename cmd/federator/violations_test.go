@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/cmd/federator/answers"
+	"federator.dev/federator/test/sim"
 )
 
 const violationPolicies = `# METADATA
@@ -34,9 +35,18 @@ view.names[input.ref.name] contains input.ref.member
 violation contains {"msg": sprintf("%s is in %d members", [input.key, count(input.entries)])} if count(input.entries) > 1
 `
 
-// judgedFleet serves two members whose ConfigMaps a to e have no owner, f has one, and
-// only a is in both.
+// judgedFleet serves judgedMembers.
 func judgedFleet(t *testing.T) *running {
+	t.Helper()
+	_, args := judgedMembers(t)
+	r := start(t, args...)
+	ready(t, r)
+	return r
+}
+
+// judgedMembers are two members whose ConfigMaps a to e have no owner, f has one, and
+// only a is in both, and the arguments to serve them with.
+func judgedMembers(t *testing.T) (_ []*sim.Member, args []string) {
 	t.Helper()
 	members, kubeconfig := fleetOf(t, 2)
 	for n, names := range [][]string{{"a", "b", "c"}, {"a", "d", "e", "f"}} {
@@ -56,9 +66,7 @@ func judgedFleet(t *testing.T) *running {
 			t.Fatal(err)
 		}
 	}
-	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "Namespace,ConfigMap", "--policies", dir)
-	ready(t, r)
-	return r
+	return members, []string{"--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "Namespace,ConfigMap", "--policies", dir}
 }
 
 func TestViolationsAreAskedFor(t *testing.T) {

@@ -314,6 +314,7 @@ func (s *stream) next() (event, error) {
 	s.told = append(s.told, e.Type)
 	switch e.Type {
 	case "BOOKMARK":
+		s.mark = answers.Mark{}
 		return e, json.Unmarshal(e.Object, &s.mark)
 	case "ERROR":
 		return e, nil

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// following is a command that runs until it is interrupted.
+type following struct {
+	t      *testing.T
+	lines  *bufio.Scanner
+	cancel context.CancelFunc
+	unread func() error // closes what is not read
+	err    error        // once ended
+	ended  chan struct{}
+}
+
+func follow(t *testing.T, args ...string) *following {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	f := &following{t: t, lines: bufio.NewScanner(r), cancel: cancel, unread: r.Close, ended: make(chan struct{})}
+	go func() {
+		defer close(f.ended)
+		f.err = execute(ctx, w, &lines{}, args...)
+		_ = w.Close()
+	}()
+	t.Cleanup(f.interrupt)
+	return f
+}
+
+// interrupt is Ctrl-C.
+func (f *following) interrupt() {
+	f.t.Helper()
+	f.cancel()
+	_ = f.unread() // it may be about to print
+	<-f.ended
+	if f.err != nil {
+		f.t.Errorf("interrupted, it returns %v", f.err)
+	}
+}
+
+// line reads a line whose words are wanted.
+func (f *following) line(want string) {
+	f.t.Helper()
+	if !f.lines.Scan() {
+		f.t.Fatalf("the end, want %q", want)
+	}
+	if got := strings.Join(strings.Fields(f.lines.Text()), " "); got != want {
+		f.t.Errorf("printed %q, want %q", got, want)
+	}
+}
+
+func TestViolationsAreWatched(t *testing.T) {
+	members, args := judgedMembers(t)
+	r := start(t, args...)
+	ready(t, r)
+	eventually(t, "all is judged", func() error {
+		out, err := command(t, "violations", "--kubeconfig", r.kubeconfig, "--policy", "acme.owner")
+		if err == nil && strings.Count(out, "\n") != 7 {
+			err = fmt.Errorf("printed %q", out)
+		}
+		return err
+	})
+	rows := follow(t, "violations", "-w", "--kubeconfig", r.kubeconfig, "--policy", "acme.owner", "--member", "context/member-0")
+	events := follow(t, "violations", "--watch", "--kubeconfig", r.kubeconfig, "--policy", "acme.names", "-o", "json")
+	rows.line("EVENT POLICY SEVERITY MEMBER SUBJECT STATE VIOLATION")
+	for _, name := range []string{"a", "b", "c"} {
+		rows.line("ADDED acme.owner high context/member-0 shop/configmap/" + name + " Known " + name + " has no owner")
+	}
+	event := func(kind string) {
+		t.Helper()
+		for events.lines.Scan() {
+			var e struct{ Type string }
+			if err := json.Unmarshal(events.lines.Bytes(), &e); err != nil {
+				t.Fatalf("%v: %s", err, events.lines.Text())
+			}
+			if e.Type == kind {
+				return
+			}
+			if e.Type != "BOOKMARK" {
+				t.Fatalf("%s, want %s", events.lines.Text(), kind)
+			}
+		}
+		t.Fatalf("the end, want %s", kind)
+	}
+	event("ADDED")
+	if err := members[0].Delete(schema.GroupResource{Resource: "configmaps"}, "shop", "a"); err != nil {
+		t.Fatal(err)
+	}
+	rows.line("DELETED acme.owner high context/member-0 shop/configmap/a Known a has no owner")
+	event("DELETED")
+	rows.interrupt()
+	events.interrupt()
+	for flags, says := range map[string]string{"-o yaml": "yaml", "--by policy": "by", "--severity odd": "severity"} {
+		all := slices.Concat([]string{"violations", "--watch", "--kubeconfig", r.kubeconfig}, strings.Fields(flags))
+		if out, err := command(t, all...); err == nil || !strings.Contains(err.Error(), says) || out != "" {
+			t.Errorf("%s: %q, %v", flags, out, err)
+		}
+	}
+}
+
+// TestAWatchOfViolationsOutlivesItsConnection: it goes on from where it was.
+func TestAWatchOfViolationsOutlivesItsConnection(t *testing.T) {
+	members, args := judgedMembers(t)
+	r := start(t, args...)
+	ready(t, r)
+	a, err := (&askFlags{kubeconfig: r.kubeconfig}).asker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	p := &violationsPrinter{out: &out, stderr: io.Discard}
+	turn := func(what string) {
+		t.Helper()
+		query := map[string][]string{"watch": {"true"}, "timeoutSeconds": {"1"}, "policy": {"acme.owner"}, "resourceVersion": {p.version}}
+		if err := p.follow(t.Context(), a, query); err != nil || p.version == "" {
+			t.Errorf("%s: %v, at %q", what, err, p.version)
+		}
+	}
+	eventually(t, "all is told", func() error {
+		turn("again")
+		if got := strings.Count(out.String(), "ADDED"); got != 6 {
+			return fmt.Errorf("printed %q", &out)
+		}
+		return nil
+	})
+	if err := members[1].Delete(schema.GroupResource{Resource: "configmaps"}, "shop", "d"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the change is told", func() error {
+		turn("after a change")
+		if !strings.Contains(out.String(), "DELETED") {
+			return fmt.Errorf("printed %q", &out)
+		}
+		return nil
+	})
+	if got := strings.Count(out.String(), "\n"); got != 8 || strings.Count(out.String(), "EVENT") != 1 {
+		t.Errorf("printed %q, want one header, 6 rows and one", &out)
+	}
+}
