@@ -413,5 +413,12 @@ func (w *watching) flush() error {
 		}
 		w.out = w.out[:0]
 	}
-	return w.wire.Flush()
+	if err := w.wire.Flush(); err != nil {
+		return err
+	}
+	// HTTP/2 ends a stream whose deadline passes, even while there is nothing to write.
+	if err := w.wire.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }

@@ -57,6 +57,7 @@ type stream struct {
 	lines    []byte
 	most     int // bytes of a write
 	deadline time.Time
+	allowed  time.Duration // for the newest write
 	news     chan struct{}
 	fail     error // what writes get
 }
@@ -82,6 +83,7 @@ func (s *stream) Write(b []byte) (int, error) {
 		return 0, s.fail
 	}
 	s.most = max(s.most, len(b))
+	s.allowed = time.Until(s.deadline)
 	s.lines = append(s.lines, b...)
 	close(s.news)
 	s.news = make(chan struct{})
