@@ -57,6 +57,8 @@ var vocabulary = map[string]command{
 	"key": {"KEY", makeKey},
 	// git serves the repository over https, to whoever has the token if one is given.
 	"git": {"[TOKEN]", serveGit},
+	// push tells PROCESS of a push to the repository, as GitHub does, with its secret or another.
+	"push": {"PROCESS [SECRET]", push},
 	// sync asks PolicySource git for a look at the repository now.
 	"sync": {"", func(ctx context.Context, s *story, _ *testscript.TestScript, _ []string) error {
 		s.syncs++

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -17,6 +18,7 @@ import (
 // process is the federator command, serving.
 type process struct {
 	log   string // file, of all lives
+	began int64  // where that of this life begins
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has
 	err   error         // how, once it has
@@ -30,10 +32,19 @@ network: {allow: [127.0.0.0/8]}
 query:
   listen: 127.0.0.1:0
   tls: {certFile: %s, keyFile: %s}
-policies: {hub: true, library: true, namespace: federator, secretNamespaces: [federator], allowFile: true}
+policies:
+  hub: true
+  library: true
+  namespace: federator
+  secretNamespaces: [federator]
+  allowFile: true
+  webhook: {listen: 127.0.0.1:0, secretFile: %s}
 listen: {serve: 127.0.0.1:0, admin: 127.0.0.1:0}
 log: {format: text, level: info}
 `
+
+// hookSecret is what git hosts prove to know.
+const hookSecret = "the secret of all git hosts"
 
 // startFederator serves in a directory, and waits until it listens. The hub is reached
 // through its proxy.
@@ -42,8 +53,9 @@ func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane) (*p
 		return nil, err
 	}
 	config := filepath.Join(dir, "federator.yaml")
-	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(stage.dir, "tls.crt"), filepath.Join(stage.dir, "tls.key"))
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	secret := filepath.Join(dir, "webhook")
+	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(stage.dir, "tls.crt"), filepath.Join(stage.dir, "tls.key"), secret)
+	if err := errors.Join(os.WriteFile(config, []byte(text), 0o600), os.WriteFile(secret, []byte(hookSecret+"\n"), 0o600)); err != nil {
 		return nil, err
 	}
 	p := &process{log: filepath.Join(dir, "log"), ended: make(chan struct{})}
@@ -56,6 +68,7 @@ func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane) (*p
 	if err != nil {
 		return nil, err
 	}
+	p.began = info.Size()
 	p.cmd = exec.Command(filepath.Join(stage.dir, "bin", "federator"), "serve", "--config", config)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
 	p.cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + os.TempDir(), "PATH=" + os.Getenv("PATH")}
@@ -67,16 +80,33 @@ func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane) (*p
 		close(p.ended)
 	}()
 	err = kube.Until(ctx, patience, func() error {
-		text, err := os.ReadFile(p.log)
-		if err == nil && !strings.Contains(string(text[info.Size():]), "server=serve") {
-			err = errors.New("federator does not listen yet")
+		for _, server := range []string{"serve", "query", "webhook"} {
+			if _, err := p.address(server); err != nil {
+				return err
+			}
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, errors.Join(err, p.stop(), errors.New(p.tail(20)))
 	}
 	return p, nil
+}
+
+var listening = regexp.MustCompile(`server=(\w+) address=(\S+)`)
+
+// address returns where one of the process's servers listens.
+func (p *process) address(server string) (string, error) {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return "", err
+	}
+	for _, m := range listening.FindAllSubmatch(text[p.began:], -1) {
+		if string(m[1]) == server {
+			return string(m[2]), nil
+		}
+	}
+	return "", fmt.Errorf("server %s does not listen", server)
 }
 
 // stop ends the process in order, if it has not ended, and waits for it.

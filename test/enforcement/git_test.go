@@ -3,9 +3,14 @@ package enforcement
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,4 +160,42 @@ func (s *story) network(ctx context.Context, name string) (*tcpproxy.Proxy, erro
 		return nil, err
 	}
 	return c.Proxy, nil
+}
+
+// push tells a process of a push to the repository, as GitHub does.
+func push(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
+	p, err := s.process(args[0])
+	if err != nil {
+		return err
+	}
+	address, err := p.address("webhook")
+	if err != nil {
+		return err
+	}
+	secret := hookSecret
+	if len(args) > 1 {
+		secret = args[1]
+	}
+	body := fmt.Appendf(nil, `{"ref":"refs/heads/main","repository":{"clone_url":%q}}`, ts.Getenv("REPO"))
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write(body)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/hooks/git", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	r.Close = true
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusAccepted {
+		text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return errors.Join(fmt.Errorf("%s: %s", resp.Status, text), err)
+	}
+	return nil
 }
