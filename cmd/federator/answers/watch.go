@@ -186,7 +186,6 @@ func (s *watching) follow(ctx context.Context) error {
 			return nil
 		}
 		if c := next.Changes(); c.Before == nil || !sameFrame(c.Before, c.After) {
-			again = true
 			break
 		}
 		if err := s.step(ctx, next); err != nil {
