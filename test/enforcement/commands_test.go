@@ -57,6 +57,8 @@ var vocabulary = map[string]command{
 	"key": {"KEY", makeKey},
 	// git serves the repository over https, to whoever has the token if one is given.
 	"git": {"[TOKEN]", serveGit},
+	// ssh serves the repository over ssh, and writes identity, known_hosts and known_hosts.other.
+	"ssh": {"", serveSSH},
 	// push tells PROCESS of a push to the repository, as GitHub does, with its secret or another.
 	"push": {"PROCESS [SECRET]", push},
 	// sync asks PolicySource git for a look at the repository now.

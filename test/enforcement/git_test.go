@@ -20,6 +20,7 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/crypto/ssh/knownhosts"
 
 	"federator.dev/federator/test/git"
 	"federator.dev/federator/test/kube/tcpproxy"
@@ -60,6 +61,30 @@ func serveGit(ctx context.Context, s *story, ts *testscript.TestScript, args []s
 		s.remote.server.RequireToken(args[0])
 	}
 	return nil
+}
+
+// serveSSH serves the repository over ssh, sets $REPO, and writes what a Secret needs: identity,
+// known_hosts, and known_hosts.other, which has the key of another host at this address.
+func serveSSH(_ context.Context, s *story, ts *testscript.TestScript, _ []string) error {
+	identity, public, err := git.NewKey()
+	if err != nil {
+		return err
+	}
+	_, other, err := git.NewKey()
+	if err != nil {
+		return err
+	}
+	server, err := git.ServeSSH(filepath.Dir(s.repo.Dir), public)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, server.Close)
+	ts.Setenv("REPO", "ssh://git@"+server.Address+"/policies")
+	return errors.Join(
+		os.WriteFile(ts.MkAbs("identity"), []byte(identity), 0o600),
+		os.WriteFile(ts.MkAbs("known_hosts"), server.KnownHosts, 0o600),
+		os.WriteFile(ts.MkAbs("known_hosts.other"), []byte(knownhosts.Line([]string{server.Address}, other)+"\n"), 0o600),
+	)
 }
 
 // commit makes the files of a directory the whole of a commit, and sets $COMMIT.

@@ -65,6 +65,7 @@ type story struct {
 	processes   map[string]*process
 	events      map[string]int // how many of a member's audit log were there before
 	syncs       int
+	closers     []func()
 	signers     map[string]*openpgp.Entity
 }
 
@@ -120,6 +121,9 @@ func (s *story) end(ctx context.Context) error {
 	}
 	if s.remote != nil {
 		errs = append(errs, s.remote.close())
+	}
+	for _, f := range s.closers {
+		f()
 	}
 	if s.fleet == nil {
 		return errors.Join(errs...)
