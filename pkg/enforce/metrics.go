@@ -1,7 +1,11 @@
 package enforce
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
+
+	"federator.dev/federator/pkg/aggregate"
 )
 
 // metrics reads one state per scrape.
@@ -39,6 +43,8 @@ var (
 	descWide        = prometheus.NewDesc("federator_policy_wide_reads_total", "Reads of a whole view, kind or member, by binding.", []string{"binding"}, nil)
 	descSynced      = prometheus.NewDesc("federator_policy_synced", "1 once every scope that policies read has been listed or given up on.", nil, nil)
 	descRevision    = prometheus.NewDesc("federator_policy_revision", "Revision of the newest verdicts: the lower half.", nil, nil)
+	descLag         = prometheus.NewDesc("federator_policy_lag_seconds", "How long the oldest change waits that is not judged, at most; 0 when there is none.", nil, nil)
+	descBehind      = prometheus.NewDesc("federator_policy_lag_revisions", "Revisions of the index that are not judged yet.", nil, nil)
 	descMemory      = prometheus.NewDesc("federator_policy_bytes", "Memory, by what for.", []string{"of"}, nil)
 )
 
@@ -46,7 +52,7 @@ var (
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descVerdicts, descViolations, descExempt, descEvaluations, descSeconds, descErrors, descOverruns, descQuarantined,
-		descWide, descSynced, descRevision, descMemory,
+		descWide, descSynced, descRevision, descMemory, descLag, descBehind,
 	} {
 		ch <- d
 	}
@@ -59,6 +65,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.batches.Collect(ch)
 	m.resets.Collect(ch)
+	m.lag(ch)
 	s := m.loop.State()
 	if s == nil {
 		return
@@ -93,6 +100,24 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	stats := m.loop.Stats()
 	send(descMemory, prometheus.GaugeValue, float64(stats.DependencyBytes), "dependencies")
 	send(descMemory, prometheus.GaugeValue, float64(stats.ViewBytes), "views")
+}
+
+// lag says how far verdicts are behind the index.
+func (m *metrics) lag(ch chan<- prometheus.Metric) {
+	behind := m.loop.behind.Load() // before what is judged is looked at: what it is about may be judged meanwhile
+	var judged aggregate.Revision
+	if s := m.loop.State(); s != nil {
+		judged = s.Snapshot.Revision()
+	}
+	revisions, lag := 0.0, 0.0
+	if newest := m.loop.opts.Index.Snapshot().Revision(); newest > judged {
+		revisions = float64(newest - max(judged, newest>>32<<32)) // of this process
+		if behind > 0 {
+			lag = max(0, m.loop.opts.Clock().Sub(time.Unix(0, behind)).Seconds())
+		}
+	}
+	ch <- prometheus.MustNewConstMetric(descBehind, prometheus.GaugeValue, revisions)
+	ch <- prometheus.MustNewConstMetric(descLag, prometheus.GaugeValue, lag)
 }
 
 func one(yes bool) float64 {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -41,7 +43,8 @@ type Options struct {
 	// Corrected is told of each correction and rollback when it has ended. It must not
 	// block, call back, or change it. May be nil.
 	Corrected func(*Action)
-	Logger    *slog.Logger // nil: none
+	Logger    *slog.Logger          // nil: none
+	Metrics   prometheus.Registerer // nil: none
 }
 
 // Dispatcher corrects what bindings want corrected, each within its Contract. Its
@@ -51,6 +54,8 @@ type Dispatcher struct {
 	do   func(context.Context, *Intent) (*Action, error)
 	exec *executor
 	wake chan struct{} // has room for one
+
+	metrics *metrics
 
 	mu       sync.Mutex
 	stopped  string // why nobody writes anything; "" when they do
@@ -130,9 +135,28 @@ func New(opts Options) (*Dispatcher, error) {
 		opts: opts, wake: make(chan struct{}, 1), bindings: map[string]*wanted{},
 		ledger: newLedger(opts.Fleet, opts.FleetWindow), busy: map[policy.Ref]bool{}, load: map[string]int{},
 	}
-	d.exec = &executor{clients: opts.Clients, journal: opts.Journal, clock: time.Now, gate: d.gate, settled: d.later}
+	d.metrics = newMetrics(d)
+	if opts.Metrics != nil {
+		if err := opts.Metrics.Register(d.metrics); err != nil {
+			return nil, fmt.Errorf("remediate: metrics: %w", err)
+		}
+	}
+	d.opts.Corrected = func(a *Action) {
+		d.metrics.ended(a)
+		opts.Corrected(a)
+	}
+	d.exec = &executor{clients: opts.Clients, journal: opts.Journal, clock: time.Now, gate: d.counted, settled: d.later}
 	d.do = d.exec.do
 	return d, nil
+}
+
+// counted is gate, for a write that follows at once.
+func (d *Dispatcher) counted(i *Intent) error {
+	err := d.gate(i)
+	if err == nil {
+		d.metrics.writes.WithLabelValues(i.Remedy.Target.Member).Inc()
+	}
+	return err
 }
 
 // gate is asked right before each write, which counts from here on.
@@ -244,6 +268,7 @@ func (d *Dispatcher) Forget(binding string) {
 	d.mu.Lock()
 	delete(d.bindings, binding)
 	d.mu.Unlock()
+	d.metrics.forget(binding)
 }
 
 // Restore brings back a halt that an earlier process has reported.

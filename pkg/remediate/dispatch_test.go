@@ -50,7 +50,7 @@ func newSchedule(t *testing.T, opts Options) *schedule {
 	}
 	s := &schedule{Dispatcher: d, start: time.Now(), phase: func(*Intent) (Phase, error) { return Succeeded, nil }}
 	d.do = func(_ context.Context, i *Intent) (*Action, error) {
-		if err := d.gate(i); err != nil {
+		if err := d.counted(i); err != nil {
 			return &Action{Intent: *i}, err
 		}
 		s.mu.Lock()

@@ -1,0 +1,119 @@
+package enforce_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+)
+
+// TestVersionsOfVerdictsLeadOn: each to the next, also where policies are exchanged at
+// one revision; what changes no verdict is none.
+func TestVersionsOfVerdictsLeadOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		scope := scopeOf(t, index)
+		put(t, scope, "web", 1)
+		bindings := []policy.Binding{{Name: "b", Package: "replicas"}}
+		loop := started(t, enforce.Options{Index: index, Set: load(t, "input.object.spec.replicas < 2"), Bindings: bindings})
+		synctest.Wait()
+		first := loop.Point()
+		put(t, scope, "db", 5) // clean
+		synctest.Wait()
+		if p := loop.Point(); p != first || p.State().Snapshot.Revision() != index.Snapshot().Revision() {
+			t.Errorf("a clean object makes version %s of revision %d", p.Version(), p.State().Snapshot.Revision())
+		}
+		put(t, scope, "web", 2)
+		synctest.Wait()
+		for range 2 {
+			if err := loop.Configure(t.Context(), load(t, "input.object.spec.replicas < 3"), bindings); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var versions []string
+		seen := map[string]bool{}
+		for p := first; p != nil; p = p.Next() {
+			at, err := loop.At(p.Version())
+			if err != nil || at != p || seen[p.Version()] || !loop.Kept(p) {
+				t.Errorf("version %s after %v leads to %v, %v", p.Version(), versions, at, err)
+			}
+			if p != first && p.Changes().After != p.State() {
+				t.Errorf("version %s is of another state than its changes", p.Version())
+			}
+			seen[p.Version()] = true
+			versions = append(versions, p.Version())
+		}
+		if len(versions) != 4 || versions[3] != loop.Point().Version() {
+			t.Errorf("versions %v, the newest is %s", versions, loop.Point().Version())
+		}
+		select {
+		case <-first.Newer():
+		default:
+			t.Error("nobody is told of the second")
+		}
+		for n := range 600 {
+			put(t, scope, "web", 1+n%2*4)
+			synctest.Wait()
+		}
+		if _, err := loop.At(first.Version()); !errors.Is(err, enforce.ErrExpired) || loop.Kept(first) {
+			t.Errorf("600 versions later the first is still known: %v", err)
+		}
+	})
+}
+
+// TestMetricsSayHowLateVerdictsAre, while a batch is judged.
+func TestMetricsSayHowLateVerdictsAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		scope := scopeOf(t, index)
+		registry := prometheus.NewPedanticRegistry()
+		held := make(chan chan struct{}, 1)
+		loop := started(t, enforce.Options{
+			Index: index, Set: load(t, "input.object.spec.replicas < 2"), Bindings: []policy.Binding{{Name: "b", Package: "replicas"}}, Metrics: registry,
+			Changed: func(*policy.Changes) {
+				select {
+				case release := <-held:
+					<-release
+				default:
+				}
+			},
+		})
+		synctest.Wait()
+		expect := func(what string, seconds, revisions float64) {
+			t.Helper()
+			families, err := registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]float64{}
+			for _, f := range families {
+				got[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
+			}
+			if s, n := got["federator_policy_lag_seconds"], got["federator_policy_lag_revisions"]; s != seconds || n != revisions {
+				t.Errorf("%s: %v s and %v revisions behind, want %v and %v", what, s, n, seconds, revisions)
+			}
+		}
+		expect("at rest", 0, 0)
+		release := make(chan struct{})
+		held <- release
+		put(t, scope, "web", 1)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		expect("all is judged, though somebody takes long with it", 0, 0)
+		put(t, scope, "web", 2)
+		put(t, scope, "web", 3)
+		synctest.Wait()
+		expect("two changes wait, a minute at most", 60, 2)
+		close(release)
+		synctest.Wait()
+		expect("at rest again", 0, 0)
+		if loop.State().Snapshot.Revision() != index.Snapshot().Revision() {
+			t.Error("the loop is behind")
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package remediate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+func TestMetricsSayWhatIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewPedanticRegistry()
+		s := newSchedule(t, Options{Metrics: registry, Fleet: Limit{Count: 50}})
+		s.phase = func(i *Intent) (Phase, error) {
+			if i.Remedy.Target.Name == "c" {
+				return Failed, nil
+			}
+			return Succeeded, nil
+		}
+		expect := func(what, want string) {
+			t.Helper()
+			synctest.Wait()
+			lines := scrape(t, registry)
+			for line := range strings.Lines(want) {
+				if !strings.Contains(lines, line) {
+					t.Errorf("%s: no %s in\n%s", what, line, lines)
+				}
+			}
+		}
+		contract := Contract{
+			Limits: Limits{Policy: Limit{Count: 3}, Member: Limit{Count: 3}, Fleet: Limit{Count: 20}},
+			Waves:  []Wave{{Name: "first", Members: map[string]bool{"m1": true}}, {Name: "rest", Members: map[string]bool{"m2": true}}},
+		}
+		s.want(t, contract, 10, intents("1", "m1 a", "m1 b", "m2 c"))
+		time.Sleep(10 * time.Second) // of the bubble: the second wave follows the first
+		expect("after a pass", `federator_actions_total{binding="b",member="m1",outcome="Succeeded"} 2
+federator_actions_total{binding="b",member="m2",outcome="Failed"} 1
+federator_actions_writes_total{member="m1"} 2
+federator_actions_writes_total{member="m2"} 1
+federator_actions_pending{binding="b"} 0
+federator_actions_halted{binding="b"} 0
+federator_actions_budget_limit{binding="b",member="",scope="policy"} 3
+federator_actions_budget_left{binding="b",member="",scope="fleet"} 17
+federator_actions_budget_limit{binding="b",member="",scope="fleet"} 20
+federator_actions_wave{binding="b",phase="Done"} 2
+federator_actions_waves{binding="b"} 2
+federator_actions_wave_unhealthy{binding="b"} 0
+federator_actions_stopped 0
+federator_actions_leader 1
+`)
+		s.Stop("for a reason")
+		expect("stopped", "federator_actions_stopped 1\n")
+		s.Resume()
+		s.want(t, contract, 10, intents("2", "m1 a", "m1 b", "m2 d", "m2 e"))
+		expect("over a limit", `federator_actions_halted{binding="b"} 1
+federator_actions_pending{binding="b"} 4
+federator_actions_budget_left{binding="b",member="",scope="policy"} -1
+federator_actions_budget_spent{binding="b",member="",scope="policy"} 4
+federator_actions_budget_spent{binding="b",member="m1",scope="member"} 2
+federator_actions_budget_left{binding="b",member="m2",scope="member"} 1
+`)
+		s.Forget("b")
+		if n, err := testutil.GatherAndCount(registry, "federator_actions_total", "federator_actions_halted", "federator_actions_budget_left"); err != nil || n != 0 {
+			t.Errorf("%d series of a binding that is gone, %v", n, err)
+		}
+	})
+}
+
+// scrape returns what a registry has, a line for each series.
+func scrape(t *testing.T, registry prometheus.Gatherer) string {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			name := f.GetName()
+			if len(labels) > 0 {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			fmt.Fprintln(&out, name, m.GetGauge().GetValue()+m.GetCounter().GetValue())
+		}
+	}
+	return out.String()
+}
