@@ -78,7 +78,7 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 	}
 	e.dispatcher, err = remediate.New(remediate.Options{
 		Clients: writers{f.manager}, Journal: journal, Lead: e.elector.lead, Health: hub.Health(f.index),
-		Changed: func(string) { poke() }, Corrected: func(a *remediate.Action) { e.policies.Corrected(a) }, Logger: log,
+		Changed: func(string) { poke() }, Corrected: func(a *remediate.Action) { e.policies.Corrected(a) }, Logger: log, Metrics: metrics,
 	})
 	if err != nil {
 		return nil, err
@@ -104,6 +104,9 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 	})
 	if err != nil {
 		return nil, err
+	}
+	if err := metrics.Register(e.sources.Metrics()); err != nil {
+		return nil, fmt.Errorf("policy sources: metrics: %w", err)
 	}
 	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
 		Config: config, Library: e.sources, Loop: e.loop, Corrector: corrector, Dispatcher: e.dispatcher, Lead: leads, Events: e.events, Logger: log,
