@@ -116,7 +116,7 @@ func defaultConfig() Config {
 				"Event": {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid"},
 			},
 		},
-		Policies: PoliciesConfig{Namespace: defaultNamespace, ActionRetention: 7 * 24 * time.Hour, ActionsKept: 100},
+		Policies: PoliciesConfig{Namespace: defaultNamespace, ReportInterval: 30 * time.Second, ActionRetention: 7 * 24 * time.Hour, ActionsKept: 100},
 
 		Query:  defaultQueryConfig(),
 		Listen: ListenConfig{Serve: defaultServe, Admin: defaultAdmin},

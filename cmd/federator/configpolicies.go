@@ -28,6 +28,9 @@ type PoliciesConfig struct {
 
 	Webhook WebhookConfig `yaml:"webhook" doc:"What git hosts tell of a push, so that it is seen at once."`
 
+	Reports        bool          `yaml:"reports" doc:"Write what policies find as OpenReports on the hub, by member. Whoever may read Reports there reads it, whatever he may read of members. The hub must have the CRDs of openreports.io."`
+	ReportInterval time.Duration `yaml:"reportInterval" doc:"How often Reports are written at most."`
+
 	ActionRetention time.Duration `yaml:"actionRetention" doc:"How long Actions are kept that have ended. What was written counts in limits for so long, too."`
 	ActionsKept     int           `yaml:"actionsKept" doc:"How many of the newest are kept anyhow."`
 }
@@ -55,6 +58,12 @@ func (c *Config) checkPolicies(p *problems) {
 	}
 	if c.Policies.Hub && !c.hasHub() {
 		p.add("policies.hub", "is true, but there is no hub: see sources")
+	}
+	if c.Policies.Reports && !c.Policies.Hub {
+		p.add("policies.reports", "is true, but policies.hub is false: there is no hub to write to")
+	}
+	if c.Policies.ReportInterval < time.Second {
+		p.add("policies.reportInterval", "is %s, must be at least 1s", c.Policies.ReportInterval)
 	}
 	if c.Policies.Hub && c.Policies.Namespace == "" {
 		p.add("policies.namespace", "must not be empty")

@@ -99,3 +99,15 @@ func TestRetentionOfActionsIsHeldToItsBounds(t *testing.T) {
 		}
 	}
 }
+
+func TestReportsAreOfAHub(t *testing.T) {
+	path := writeFile(t, "config.yaml", "policies:\n  reports: true\n  reportInterval: 100ms\n")
+	_, err := command(t, "serve", "--config", path)
+	for _, want := range []string{
+		":2: policies.reports: is true, but policies.hub is false: there is no hub to write to", ":3: policies.reportInterval: is 100ms, must be at least 1s",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

@@ -27,6 +27,7 @@ type enforcement struct {
 	sources    *hub.Sources
 	policies   *hub.FleetPolicies
 	events     *hub.Events
+	reports    *hub.Reports
 	loop       *enforce.Loop
 	dispatcher *remediate.Dispatcher
 	stop       *hub.Stop
@@ -111,6 +112,13 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
 		Config: config, Library: e.sources, Loop: e.loop, Corrector: corrector, Dispatcher: e.dispatcher, Lead: leads, Events: e.events, Logger: log,
 	})
+	if err != nil {
+		return nil, err
+	}
+	e.reports, err = hub.NewReports(hub.ReportsOptions{
+		Config: config, Loop: e.loop, Library: e.sources, Lead: leads, Off: !cfg.Policies.Reports,
+		Namespaces: cfg.clusterNamespaces(), Every: cfg.Policies.ReportInterval, Logger: log,
+	})
 	return e, err
 }
 
@@ -127,7 +135,7 @@ func (e *enforcement) run(ctx context.Context) error {
 		}
 	})
 	for _, part := range []func(context.Context) error{
-		e.git.Run, e.stop.Run, e.loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.sources.Run, e.policies.Run, e.events.Run, e.records.run, e.follow,
+		e.git.Run, e.stop.Run, e.loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.sources.Run, e.policies.Run, e.events.Run, e.reports.Run, e.records.run, e.follow,
 	} {
 		wg.Go(func() {
 			if err := part(ctx); ctx.Err() == nil {
@@ -166,6 +174,14 @@ func kindsOf(set *policy.Set) []policy.Kind {
 		kinds = append(kinds, k.Kind)
 	}
 	return kinds
+}
+
+// clusterNamespaces are where Clusters are found; none means everywhere.
+func (c *Config) clusterNamespaces() []string {
+	if c.Sources.ClusterAPI == nil {
+		return nil
+	}
+	return c.Sources.ClusterAPI.Namespaces
 }
 
 // baseSources are the policies that no PolicySource brings.

@@ -6,7 +6,8 @@
 // FleetPolicies makes FleetPolicies bindings of the policy engine and terms of
 // corrections, and writes their status. Sources is the Library of FleetPolicies.
 // Stop stops all corrections while a ConfigMap says so, and Rollbacks takes Actions
-// back whose label asks for it.
+// back whose label asks for it. Events tells in Events what comes of FleetPolicies and
+// PolicySources, and Reports writes what policies find as OpenReports.
 //
 // # What git may do
 //

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -44,6 +45,8 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"config.policies.webhook.listen=:1":                     "config/policies/webhook",
 		"policySources.webhook.enabled=true":                    "policySources.webhook.secretName is required",
 		"policies.hub=false,policySources.webhook.enabled=true": "there are no PolicySources",
+		"policies.hub=false,policies.reports=true":              "nothing is written to the hub",
+		"config.policies.reports=true":                          "config/policies/reports",
 		"query.tls.certManager.enabled=true":                    "query.tls.certManager.issuerName is required",
 		"serviceAccount.create=false":                           "serviceAccount.name is required",
 		"metrics.serviceMonitor.interval=often":                 "metrics/serviceMonitor/interval",
@@ -134,6 +137,28 @@ func TestPermissionsAreTheLeast(t *testing.T) {
 		role := into[rbacv1.ClusterRole](t, find(t, all, "ClusterRole", "system-federator"))
 		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "secrets") }) {
 			t.Error("Secrets cannot be read")
+		}
+	})
+	t.Run("reports", func(t *testing.T) {
+		for set, want := range map[string]string{
+			"policies.reports=false": "", "policies.reports=true": "clusterreports in all, reports in fleet",
+			"policies.reports=true,clusters.namespaces=null,clusters.allNamespaces=true": "clusterreports in all, reports in all",
+		} {
+			var granted []string
+			for _, u := range render(t, least("--set", set)...) {
+				if kind := u.GetKind(); kind != "ClusterRole" && kind != "Role" {
+					continue
+				}
+				for _, r := range into[rbacv1.Role](t, u).Rules {
+					if slices.Contains(r.APIGroups, "openreports.io") {
+						granted = append(granted, strings.Join(r.Resources, " ")+" in "+cmp.Or(u.GetNamespace(), "all"))
+					}
+				}
+			}
+			slices.Sort(granted)
+			if got := strings.Join(granted, ", "); got != want {
+				t.Errorf("%s grants %q, want %q", set, got, want)
+			}
 		}
 	})
 	t.Run("none", func(t *testing.T) {

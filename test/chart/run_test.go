@@ -253,6 +253,7 @@ func caller(t *testing.T, hub *kube.Hub, name string) string {
 // judges, and answers, and is refused nothing.
 func TestTheBinaryWorksWithWhatTheChartGives(t *testing.T) {
 	f := fleet(t)
+	must(t, f.Hub.InstallCRDs(t.Context(), "../../pkg/hub/testdata/openreports"))
 	helm(t, append([]string{
 		"install", "federator", chartDir, "--namespace", system, "--create-namespace",
 		"--values", "testdata/run.yaml",
@@ -338,6 +339,7 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 		return nil
 	}))
 	t.Run("what is set to enforce is corrected", func(t *testing.T) { corrected(t, f) })
+	t.Run("what is found is reported", func(t *testing.T) { reported(t, f.Hub) })
 	t.Run("a push is heard", func(t *testing.T) { pushed(t, f.Hub, p.webhook) })
 	t.Run("alerts and dashboard ask for metrics that there are", func(t *testing.T) { metricsExist(t, metrics) })
 	if refused := regexp.MustCompile(`(?i).*(forbidden|unauthorized|cannot (get|list|watch|create|update|patch)).*`).FindAllString(p.log.String(), -1); len(refused) > 0 {
@@ -419,6 +421,33 @@ func corrected(t *testing.T, f *kube.Fleet) {
 			return fmt.Errorf("actions %+v, status %+v", actions.Items, fp.Status)
 		}
 		return nil
+	}))
+}
+
+// reported waits for the member's Report beside its Cluster, and an Event of the policy.
+func reported(t *testing.T, hub *kube.Hub) {
+	t.Helper()
+	must(t, until(t.Context(), func() error {
+		var report struct {
+			Summary struct{ Pass int }
+		}
+		text, err := hub.Client().CoreV1().RESTClient().Get().AbsPath("/apis/openreports.io/v1alpha1/namespaces/fleet/reports/federator-one-1").Do(t.Context()).Raw()
+		if err == nil {
+			err = json.Unmarshal(text, &report)
+		}
+		if err == nil && report.Summary.Pass == 0 {
+			err = fmt.Errorf("report %s", text)
+		}
+		return err
+	}))
+	must(t, until(t.Context(), func() error {
+		events, err := hub.Client().CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=FleetPolicy,involvedObject.name=two-replicas,reason=Corrected",
+		})
+		if err == nil && len(events.Items) == 0 {
+			err = errors.New("no Event tells of the correction")
+		}
+		return err
 	}))
 }
 

@@ -74,7 +74,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $policies "hub" true -}}
 {{- if $namespaces }}{{ $_ := set $policies "secretNamespaces" ($namespaces | uniq | sortAlpha) }}{{ end -}}
 {{- if .Values.policySources.webhook.enabled }}{{ $_ := set $policies "webhook" (dict "listen" ":9292" "secretFile" "/etc/federator/webhook/secret") }}{{ end -}}
+{{- if .Values.policies.reports }}{{ $_ := set $policies "reports" true }}{{ end -}}
 {{- else if .Values.policySources.webhook.enabled }}{{ fail "policySources.webhook: there are no PolicySources where policies.hub is false" }}
+{{- else if .Values.policies.reports }}{{ fail "policies.reports: nothing is written to the hub where policies.hub is false" }}
 {{- end -}}
 {{- if .Values.policies.bindings }}{{ $_ := set $policies "bindings" "/etc/federator/bindings.yaml" }}{{ end -}}
 {{- $ours := dict
