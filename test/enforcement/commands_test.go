@@ -215,8 +215,10 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 			}
 		}
 	}
-	for name, c := range vocabulary {
-		add(name, c.usage, c.run)
+	for _, words := range []map[string]command{vocabulary, moments} {
+		for name, c := range words {
+			add(name, c.usage, c.run)
+		}
 	}
 	for name, v := range views {
 		add(name, v.usage, func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {

@@ -16,8 +16,8 @@
 //   - source.yaml: PolicySource git, which reads the repository and may enforce that;
 //   - tier.yaml: FleetPolicy tier, which does.
 //
-// Commands are listed in commands_test.go. In files for apply, and in arguments, $REPO is the
-// repository's URL and $COMMIT the last commit.
+// Commands are listed in commands_test.go and commands_actions_test.go. In files for apply,
+// and in arguments, $REPO is the repository's URL and $COMMIT the last commit.
 //
 // # Concurrency
 //
