@@ -160,10 +160,23 @@ func (l *lockedLog) String() string {
 // them again.
 func TestReportsTellWhatPoliciesFind(t *testing.T) {
 	h := realHub(t)
+	clusters := schema.GroupVersionResource{Group: "cluster.x-k8s.io", Version: "v1beta2", Resource: "clusters"}
+	t.Cleanup(func() {
+		forget(t, clusters, "reported", "eu-1")
+		crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+		forget(t, crds, "", "reports.openreports.io", "clusterreports.openreports.io")
+		if err := until(func() error {
+			if _, err := openReports(context.Background()); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("reports are served: %w", err)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := h.Register(t.Context(), kube.Cluster{Namespace: "reported", Name: "eu-1"}); err != nil {
 		t.Fatal(err)
 	}
-	clusters := schema.GroupVersionResource{Group: "cluster.x-k8s.io", Version: "v1beta2", Resource: "clusters"}
 	var cluster *unstructured.Unstructured
 	if err := until(func() (err error) {
 		cluster, err = shared.client.Resource(clusters).Namespace("reported").Get(t.Context(), "eu-1", metav1.GetOptions{})
@@ -313,8 +326,23 @@ func TestReportsTellWhatPoliciesFind(t *testing.T) {
 		}
 		return nil
 	})
-	if err := shared.client.Resource(clusters).Namespace("reported").Delete(t.Context(), "eu-1", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		t.Error(err)
+}
+
+// forget removes objects of a cluster-scoped kind, or of a namespace, and waits until
+// they are gone.
+func forget(t *testing.T, kind schema.GroupVersionResource, namespace string, names ...string) {
+	t.Helper()
+	objects := shared.client.Resource(kind).Namespace(namespace)
+	for _, name := range names {
+		if err := until(func() error {
+			err := objects.Delete(context.Background(), name, metav1.DeleteOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("%s is there: %w", name, err)
+		}); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
