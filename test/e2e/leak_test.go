@@ -137,12 +137,14 @@ func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
 			}
 			l.violations()
 			l.counts()
+			watched := l.watchViolations()
 			l.watch(func() {
 				if err := revoke(t.Context(), st, nil, []string{user}); err != nil {
 					t.Fatal(err)
 				}
 				clear(l.rights)
 			})
+			watched()
 			if l.answers == 0 {
 				t.Errorf("round %d, %s: no answer had an object that may be seen", round, user)
 			}

@@ -115,3 +115,72 @@ func (l *leakCheck) violations() {
 		l.t.Errorf("%s is told of %v, want %v", l.user, told, want)
 	}
 }
+
+// watchViolations opens a watch of violations and wants of it what may be read, and no
+// more. What it returns is called when all grants are gone: then all must be told to be
+// deleted.
+func (l *leakCheck) watchViolations() (revoked func()) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), 2*patience)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.s.api.host+"/query/v1/violations?watch=true", nil)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	resp, err := l.client.Do(req)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	events := json.NewDecoder(resp.Body)
+	held := map[answers.Subject]bool{}
+	next := func() (kind string, mark answers.Mark) {
+		l.t.Helper()
+		var e struct {
+			Type   string
+			Object json.RawMessage
+		}
+		if err := events.Decode(&e); err != nil {
+			l.t.Fatalf("watch of violations: %v", err)
+		}
+		if e.Type != "DELETED" { // which shows what was shown before
+			l.look("watch of violations", resp.Header, e.Object)
+		}
+		var f answers.Finding
+		err := json.Unmarshal(e.Object, &f)
+		switch e.Type {
+		case "BOOKMARK":
+			err = json.Unmarshal(e.Object, &mark)
+		case "ADDED", "MODIFIED":
+			held[f.Subject] = true
+		case "DELETED":
+			if !held[f.Subject] {
+				l.t.Fatalf("%s is told that %+v is deleted, which was never there for %s", l.user, f.Subject, l.user)
+			}
+			delete(held, f.Subject)
+		default:
+			l.t.Fatalf("%s: %s", e.Type, e.Object)
+		}
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		return e.Type, mark
+	}
+	for {
+		if kind, mark := next(); kind == "BOOKMARK" {
+			if !mark.InitialEnd || !slices.Equal(mark.Withheld, []string{"leak"}) {
+				l.t.Errorf("a watch begins with %+v", mark)
+			}
+			break
+		}
+	}
+	if want := len(l.rights) * leakNamespaces; len(held) != want {
+		l.t.Errorf("a watch tells %s of %d violations, want %d", l.user, len(held), want)
+	}
+	return func() {
+		l.t.Helper()
+		defer cancel()
+		defer resp.Body.Close()
+		for len(held) > 0 {
+			next()
+		}
+	}
+}
