@@ -11,7 +11,7 @@ var (
 	descSourceCurrent = prometheus.NewDesc("federator_policy_source_current",
 		"1 for a PolicySource whose newest commit is active, and may be enforced.", []string{"source"}, nil)
 	descSourceContact = prometheus.NewDesc("federator_policy_source_contact_age_seconds",
-		"Time since a PolicySource's repository last said which commit is newest; absent before it has.", []string{"source"}, nil)
+		"Time since a PolicySource's repository last said which commit is newest; before it has, since this process began.", []string{"source"}, nil)
 	descSourceSync = prometheus.NewDesc("federator_policy_source_last_sync_timestamp_seconds",
 		"When the active commit of a PolicySource became active in this process, in seconds since 1970.", []string{"source"}, nil)
 	descSourceFailures = prometheus.NewDesc("federator_policy_source_failures",
@@ -19,10 +19,13 @@ var (
 )
 
 // sourceMetrics read one state of the Manager per scrape.
-type sourceMetrics struct{ s *Sources }
+type sourceMetrics struct {
+	s     *Sources
+	began time.Time
+}
 
 // Metrics returns what is to be known of each PolicySource.
-func (s *Sources) Metrics() prometheus.Collector { return sourceMetrics{s} }
+func (s *Sources) Metrics() prometheus.Collector { return sourceMetrics{s, time.Now()} }
 
 // Describe implements prometheus.Collector.
 func (m sourceMetrics) Describe(ch chan<- *prometheus.Desc) {
@@ -44,9 +47,11 @@ func (m sourceMetrics) Collect(ch chan<- prometheus.Metric) {
 		send(descSourceActive, one[active], name)
 		send(descSourceCurrent, one[active && current], name)
 		send(descSourceFailures, float64(status.Failures), name)
-		if !status.Contact.IsZero() {
-			send(descSourceContact, time.Since(status.Contact).Seconds(), name)
+		contact := status.Contact
+		if contact.IsZero() {
+			contact = m.began
 		}
+		send(descSourceContact, time.Since(contact).Seconds(), name)
 		if active {
 			send(descSourceSync, float64(p.Since.UnixMilli())/1000, name)
 		}

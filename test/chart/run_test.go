@@ -12,11 +12,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -341,7 +343,15 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 	t.Run("what is set to enforce is corrected", func(t *testing.T) { corrected(t, f) })
 	t.Run("what is found is reported", func(t *testing.T) { reported(t, f.Hub) })
 	t.Run("a push is heard", func(t *testing.T) { pushed(t, f.Hub, p.webhook) })
-	t.Run("alerts and dashboard ask for metrics that there are", func(t *testing.T) { metricsExist(t, metrics) })
+	t.Run("alerts and dashboard ask for metrics that there are", func(t *testing.T) {
+		must(t, until(t.Context(), func() error {
+			_, metrics, err := get(t.Context(), plain, "http://"+p.serve+"/metrics", "")
+			if err != nil {
+				return err
+			}
+			return metricsExist(t, metrics)
+		}))
+	})
 	if refused := regexp.MustCompile(`(?i).*(forbidden|unauthorized|cannot (get|list|watch|create|update|patch)).*`).FindAllString(p.log.String(), -1); len(refused) > 0 {
 		t.Errorf("the hub refuses what is asked:\n%s", strings.Join(refused, "\n"))
 	}
@@ -471,14 +481,15 @@ func asDeployed(t *testing.T, hub *kube.Hub, d *appsv1.Deployment) (p *process, 
 var metric = regexp.MustCompile(`\b(?:federator|process|go)_[a-z_]+\b`)
 
 // metricsExist compares the names in alerts and dashboard with an answer of /metrics.
-func metricsExist(t *testing.T, answer string) {
+// What counts actions and tells of sources is there once there are any.
+func metricsExist(t *testing.T, answer string) error {
 	t.Helper()
 	there := map[string]bool{}
 	for _, name := range metric.FindAllString(answer, -1) {
 		there[name] = true
 	}
-	all := render(t, "--values", "testdata/full.yaml")
-	asked := 0
+	all := render(t, "--values", "testdata/full.yaml", "--set", "policies.hub=true,policies.bindings=null")
+	asked, missing := 0, map[string]bool{}
 	for _, u := range all {
 		dashboard := u.GetKind() == "ConfigMap" && strings.HasSuffix(u.GetName(), "-dashboard")
 		if u.GetKind() != "PrometheusRule" && !dashboard {
@@ -488,14 +499,18 @@ func metricsExist(t *testing.T, answer string) {
 			for _, name := range metric.FindAllString(expr, -1) {
 				asked++
 				if !there[name] {
-					t.Errorf("%s %s asks for %s, which /metrics does not have", u.GetKind(), u.GetName(), name)
+					missing[u.GetKind()+": "+name] = true
 				}
 			}
 		}
 	}
-	if asked < 20 {
-		t.Errorf("only %d names were found", asked)
+	if asked < 40 {
+		t.Fatalf("only %d names were found", asked)
 	}
+	if len(missing) > 0 {
+		return fmt.Errorf("/metrics does not have %v", slices.Sorted(maps.Keys(missing)))
+	}
+	return nil
 }
 
 // expressions returns the queries of alerts, and of dashboards in ConfigMaps.
