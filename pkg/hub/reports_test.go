@@ -156,13 +156,10 @@ func (l *lockedLog) String() string {
 	return l.b.String()
 }
 
-// TestReportsTellWhatPoliciesFind: from a hub without OpenReports to one that is rid of
-// them again.
-func TestReportsTellWhatPoliciesFind(t *testing.T) {
-	h := realHub(t)
-	clusters := schema.GroupVersionResource{Group: "cluster.x-k8s.io", Version: "v1beta2", Resource: "clusters"}
+// withoutReports leaves a hub that does not serve reports.
+func withoutReports(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
-		forget(t, clusters, "reported", "eu-1")
 		crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 		forget(t, crds, "", "reports.openreports.io", "clusterreports.openreports.io")
 		if err := until(func() error {
@@ -174,6 +171,71 @@ func TestReportsTellWhatPoliciesFind(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestReportsTellOfKeysMembersAndErrors: what is about no object.
+func TestReportsTellOfKeysMembersAndErrors(t *testing.T) {
+	h := realHub(t)
+	withoutReports(t)
+	if err := h.InstallCRDs(t.Context(), "testdata/openreports"); err != nil {
+		t.Fatal(err)
+	}
+	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newPodsOf(t, index, "context/z", "z").put("x", "one", "two")
+	src := policy.Source{Name: "kinds"}
+	for pkg, rest := range map[string]string{
+		"keys":    "kinds: [Pod], subject: view.spaces}\npackage keys\n\nview.spaces[input.ref.namespace] contains true\n\nviolation contains {\"msg\": \"crowded\"} if count(input.entries) > 1\n",
+		"members": "subject: member}\npackage members\n\nviolation contains {\"msg\": \"old\"} if input.member.name\n",
+		"errors":  "kinds: [Pod]}\npackage errors\n\nviolation contains {\"msg\": \"odd\"} if to_number(input.object.metadata.name) > 1\n",
+	} {
+		src.Files = append(src.Files, policy.File{Path: pkg + ".rego", Data: []byte("# METADATA\n# title: " + pkg + "\n# description: " + pkg + "\n# custom: {severity: high, " + rest)})
+	}
+	set, err := policy.Load([]policy.Source{src}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, _ := policy.DefaultBindings(set, nil)
+	loop, err := enforce.New(enforce.Options{Index: index, Set: set, Bindings: own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reports, err := hub.NewReports(hub.ReportsOptions{
+		Config: hubConfig(), Loop: loop, Library: shelf{set}, Lead: func() bool { return true }, Every: 50 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runAll(t, loop.Run, reports.Run)
+	all := awaitReports(t, "two reports", func(all map[string]openReport) error {
+		if len(all) != 2 {
+			return fmt.Errorf("%+v", all)
+		}
+		return nil
+	})
+	fleet, member := all["/federator-fleet-1"], all["/federator-context.z-1"]
+	if s := fleet.Summary; s.Fail != 1 || len(fleet.Results) != 1 || fleet.Results[0].Properties["key"] != "shop" || len(fleet.Results[0].Resources) != 0 {
+		t.Errorf("of a key: %+v", fleet)
+	}
+	if s := member.Summary; s.Fail != 1 || s.Error != 2 || s.Pass != 0 || s.Warn != 0 || len(member.Results) != 3 {
+		t.Errorf("of a member: %+v", member)
+	}
+	for _, r := range member.Results {
+		if about := len(r.Resources); r.Result == "fail" && (r.Rule != "members" || about != 0) || r.Result == "error" && (about != 1 || !strings.Contains(r.Message, "to_number")) {
+			t.Errorf("result %+v", r)
+		}
+	}
+}
+
+// TestReportsTellWhatPoliciesFind: from a hub without OpenReports to one that is rid of
+// them again.
+func TestReportsTellWhatPoliciesFind(t *testing.T) {
+	h := realHub(t)
+	clusters := schema.GroupVersionResource{Group: "cluster.x-k8s.io", Version: "v1beta2", Resource: "clusters"}
+	t.Cleanup(func() { forget(t, clusters, "reported", "eu-1") })
+	withoutReports(t)
 	if err := h.Register(t.Context(), kube.Cluster{Namespace: "reported", Name: "eu-1"}); err != nil {
 		t.Fatal(err)
 	}
