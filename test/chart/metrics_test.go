@@ -1,0 +1,72 @@
+package chart
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var metric = regexp.MustCompile(`\b(?:federator|process|go)_[a-z_]+\b`)
+
+// metricsExist compares the names in alerts and dashboard with an answer of /metrics.
+// What counts actions and tells of sources is there once there are any.
+func metricsExist(t *testing.T, answer string) error {
+	t.Helper()
+	there := map[string]bool{}
+	for _, name := range metric.FindAllString(answer, -1) {
+		there[name] = true
+	}
+	all := render(t, "--values", "testdata/full.yaml", "--set", "policies.hub=true,policies.bindings=null")
+	asked, missing := 0, map[string]bool{}
+	for _, u := range all {
+		dashboard := u.GetKind() == "ConfigMap" && strings.HasSuffix(u.GetName(), "-dashboard")
+		if u.GetKind() != "PrometheusRule" && !dashboard {
+			continue
+		}
+		for _, expr := range expressions(t, u.Object) {
+			for _, name := range metric.FindAllString(expr, -1) {
+				asked++
+				if !there[name] {
+					missing[u.GetKind()+": "+name] = true
+				}
+			}
+		}
+	}
+	if asked < 40 {
+		t.Fatalf("only %d names were found", asked)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("/metrics does not have %v", slices.Sorted(maps.Keys(missing)))
+	}
+	return nil
+}
+
+// expressions returns the queries of alerts, and of dashboards in ConfigMaps.
+func expressions(t *testing.T, v any) []string {
+	t.Helper()
+	var out []string
+	switch v := v.(type) {
+	case map[string]any:
+		for key, child := range v {
+			switch text, ok := child.(string); {
+			case ok && key == "expr":
+				out = append(out, text)
+			case ok && strings.HasSuffix(key, ".json"):
+				var dashboard any
+				must(t, json.Unmarshal([]byte(text), &dashboard))
+				out = append(out, expressions(t, dashboard)...)
+			default:
+				out = append(out, expressions(t, child)...)
+			}
+		}
+	case []any:
+		for _, child := range v {
+			out = append(out, expressions(t, child)...)
+		}
+	}
+	return out
+}
