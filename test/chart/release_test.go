@@ -155,8 +155,8 @@ func permissions(t *testing.T, namespace, account string) {
 		{"update patch", group, "policysources", "status", "", "", true},
 		{"get list watch create update patch delete", group, "actions", "", "", "", true},
 		{"update patch", group, "actions", "status", "", "", true},
-		{"create patch", "", "events", "", "default", "", true},
-		{"create patch", "events.k8s.io", "events", "", "default", "", true},
+		{"create patch", "", "events", "", "default", "", false}, // that is for FleetPolicies
+		{"create patch", "events.k8s.io", "events", "", "default", "", false},
 		{"create", "coordination.k8s.io", "leases", "", namespace, "", true},
 		{"get update", "coordination.k8s.io", "leases", "", namespace, "federator", true},
 		{"get update", "coordination.k8s.io", "leases", "", namespace, "other", false},
