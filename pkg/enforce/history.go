@@ -24,7 +24,8 @@ const maxPoints = 512
 type Point struct {
 	number  uint64
 	version string
-	changes *policy.Changes
+	made    aggregate.Revision
+	changes atomic.Pointer[policy.Changes] // nil once nobody can come from the point before
 	state   atomic.Pointer[policy.State]
 	newer   chan struct{} // closed once next is there
 	next    atomic.Pointer[Point]
@@ -36,8 +37,9 @@ func (p *Point) Version() string { return p.version }
 // State returns the newest state that has the point's verdicts.
 func (p *Point) State() *policy.State { return p.state.Load() }
 
-// Changes is how the verdicts differ from those of the point before.
-func (p *Point) Changes() *policy.Changes { return p.changes }
+// Changes is how the verdicts differ from those of the point before, nil once that one is
+// not kept any more: changes keep both states alive.
+func (p *Point) Changes() *policy.Changes { return p.changes.Load() }
 
 // Newer is closed once there is a Next.
 func (p *Point) Newer() <-chan struct{} { return p.newer }
@@ -65,13 +67,13 @@ func (h *history) take(changes *policy.Changes) {
 		h.trim(nil)
 		return
 	}
-	p := &Point{changes: changes, newer: make(chan struct{})}
-	p.state.Store(changes.After)
 	revision := changes.After.Snapshot.Revision()
-	p.version = fmt.Sprint(revision)
+	p := &Point{made: revision, version: fmt.Sprint(revision), newer: make(chan struct{})}
+	p.changes.Store(changes)
+	p.state.Store(changes.After)
 	if last != nil {
 		p.number = last.number + 1
-		if revision == last.changes.After.Snapshot.Revision() { // policies were exchanged
+		if revision == last.made { // policies were exchanged
 			p.version = fmt.Sprintf("%d-%d", revision, p.number)
 		}
 	}
@@ -98,6 +100,7 @@ func (h *history) trim(p *Point) {
 		old++
 	}
 	h.points = slices.Delete(h.points, 0, old)
+	h.points[0].changes.Store(nil)
 }
 
 func sameMembers(a, b *policy.State) bool {

@@ -2,12 +2,15 @@ package enforce_test
 
 import (
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
 )
@@ -115,5 +118,38 @@ func TestMetricsSayHowLateVerdictsAre(t *testing.T) {
 		if loop.State().Snapshot.Revision() != index.Snapshot().Revision() {
 			t.Error("the loop is behind")
 		}
+	})
+}
+
+// TestAQuietFleetIsNotKeptTwice: where no verdict changes for long, the newest version
+// keeps nothing alive of the fleet as it was when the version was made.
+func TestAQuietFleetIsNotKeptTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index, err := aggregate.New(aggregate.Options{Epoch: 1, LogBytes: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		scope := scopeOf(t, index)
+		put(t, scope, "web", 1)
+		loop := started(t, enforce.Options{
+			Index: index, Set: load(t, "input.object.spec.replicas < 2"), Bindings: []policy.Binding{{Name: "b", Package: "replicas"}},
+		})
+		synctest.Wait()
+		put(t, scope, "db", 1)
+		synctest.Wait()
+		last := loop.Point()
+		was := weak.Make(last.State())
+		for n := range 20 {
+			put(t, scope, "clean", 5+n)
+			synctest.Wait()
+		}
+		if loop.Point() != last || last.State().Snapshot.Revision() != index.Snapshot().Revision() {
+			t.Fatal("clean objects make a version, or are not judged")
+		}
+		runtime.GC()
+		if s := was.Value(); s != nil {
+			t.Errorf("the fleet is kept as it was at revision %d, now it is %d", s.Snapshot.Revision(), index.Snapshot().Revision())
+		}
+		runtime.KeepAlive(last)
 	})
 }

@@ -185,10 +185,14 @@ func (s *watching) follow(ctx context.Context) error {
 		if next == nil {
 			return nil
 		}
-		if c := next.Changes(); c.Before == nil || !sameFrame(c.Before, c.After) {
+		c := next.Changes()
+		if c == nil {
+			return expired(s.point.Version())
+		}
+		if c.Before == nil || !sameFrame(c.Before, c.After) {
 			break
 		}
-		if err := s.step(ctx, next); err != nil {
+		if err := s.step(ctx, next, c); err != nil {
 			return err
 		}
 	}
@@ -217,14 +221,14 @@ func sameFrame(a, b *policy.State) bool {
 
 // step sends what differs at the next point. What is judged, and what may be read, is as
 // it was.
-func (s *watching) step(ctx context.Context, next *enforce.Point) error {
+func (s *watching) step(ctx context.Context, next *enforce.Point, changes *policy.Changes) error {
 	sees := sight{next.State(), s.saw.reader}
 	fresh := map[string]bool{} // whether findings of a binding may be read now
 	of := map[string]bound{}
 	for b, severity := range sees.state.Bindings() {
 		of[b.Name] = bound{b, severity}
 	}
-	for change := range next.Changes().All() {
+	for change := range changes.All() {
 		v := change.After
 		if v == nil {
 			v = change.Before
