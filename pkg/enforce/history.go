@@ -62,7 +62,7 @@ func (h *history) take(changes *policy.Changes) {
 		return
 	}
 	last := h.newest.Load()
-	if last != nil && changes.Before == last.state.Load() && changes.Quiet() && sameMembers(changes.Before, changes.After) {
+	if last != nil && changes.Before == last.state.Load() && changes.Quiet() {
 		last.state.Store(changes.After)
 		h.trim(nil)
 		return
@@ -101,21 +101,6 @@ func (h *history) trim(p *Point) {
 	}
 	h.points = slices.Delete(h.points, 0, old)
 	h.points[0].changes.Store(nil)
-}
-
-func sameMembers(a, b *policy.State) bool {
-	var names []string
-	for m := range a.Snapshot.Members() {
-		names = append(names, m.Name)
-	}
-	at := 0
-	for m := range b.Snapshot.Members() {
-		if at == len(names) || names[at] != m.Name {
-			return false
-		}
-		at++
-	}
-	return at == len(names)
 }
 
 // Point returns the newest version of the verdicts, nil before the first.

@@ -151,5 +151,13 @@ func TestAQuietFleetIsNotKeptTwice(t *testing.T) {
 			t.Errorf("the fleet is kept as it was at revision %d, now it is %d", s.Snapshot.Revision(), index.Snapshot().Revision())
 		}
 		runtime.KeepAlive(last)
+		// A member that comes or goes makes a version, whatever the verdicts.
+		if err := index.PutMember(aggregate.Member{Name: "fleet/b", UID: "b"}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if joined := loop.Point(); joined == last || last.Next() != joined {
+			t.Error("a member that joins makes no version")
+		}
 	})
 }

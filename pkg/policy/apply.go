@@ -134,10 +134,12 @@ func (r *round) members(batch *aggregate.Batch) {
 		case d.Before == nil:
 			name = d.After.Name
 			r.joined[name] = true
+			r.changes.members = true
 			r.fire(key(readNames))
 		case d.After == nil:
 			name = d.Before.Name
 			r.left[name] = true
+			r.changes.members = true
 			r.fire(key(readNames))
 		default:
 			name = d.After.Name

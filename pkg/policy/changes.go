@@ -12,6 +12,7 @@ type Changes struct {
 
 	touched []touch
 	flipped bool // verdicts may differ that no evaluation touched
+	members bool // some joined or left
 }
 
 type touch struct {
@@ -35,10 +36,10 @@ func (c *Changes) add(b *bound, s Subject, found ...*found) {
 	}
 }
 
-// Quiet reports whether no verdict that has, or had, something to say was found anew:
-// All yields nothing then. The converse need not hold.
+// Quiet reports whether no verdict that has, or had, something to say was found anew,
+// so that All yields nothing, and no member joined or left. The converse need not hold.
 func (c *Changes) Quiet() bool {
-	return c.Before != nil && len(c.touched) == 0 && !c.flipped && !c.quarantined()
+	return c.Before != nil && len(c.touched) == 0 && !c.flipped && !c.members && !c.quarantined()
 }
 
 // All yields what differs, in state, violations or message, of the verdicts that
