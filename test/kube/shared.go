@@ -68,9 +68,8 @@ func (s *Shared) Main(m interface{ Run() int }) (code int) {
 func Until(ctx context.Context, within time.Duration, check func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	const longest = 20 * time.Millisecond
+	for pause := time.Millisecond; ; pause = min(2*pause, longest) {
 		err := check()
 		if err == nil {
 			return nil
@@ -78,7 +77,7 @@ func Until(ctx context.Context, within time.Duration, check func() error) error 
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("not within %s: %w", within, err)
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/kube"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -152,12 +153,8 @@ func start(t testing.TB, change func(*queryapi.Options, *answers.Violations)) *j
 
 func (j *judged) until(f func() error) {
 	j.t.Helper()
-	deadline := time.Now().Add(patience)
-	for err := f(); err != nil; err = f() {
-		if time.Now().After(deadline) {
-			j.t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond)
+	if err := kube.Until(j.t.Context(), patience, f); err != nil {
+		j.t.Fatal(err)
 	}
 }
 
