@@ -213,7 +213,11 @@ func TestChunksAreOneSnapshot(t *testing.T) {
 	}
 	r.exact(t)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := r.api.kubeconfig(file, "fleet", "administrator", "system:masters"); err != nil {
+	config, err := r.api.config("fleet", "administrator", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.api.kubeconfig(file, "fleet", config); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

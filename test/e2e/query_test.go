@@ -116,14 +116,11 @@ func (q *queries) config(target, user string, groups ...string) (*rest.Config, e
 	}, nil
 }
 
-// kubeconfig writes a file by which kubectl asks a target.
-func (q *queries) kubeconfig(file, target, user string, groups ...string) error {
-	c, err := q.config(target, user, groups...)
-	if err != nil {
-		return err
-	}
+// kubeconfig writes a file by which kubectl asks a target, with the credentials
+// of c.
+func (q *queries) kubeconfig(file, target string, c *rest.Config) error {
 	config := clientcmdapi.NewConfig()
-	config.Clusters["it"] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData}
+	config.Clusters["it"] = &clientcmdapi.Cluster{Server: q.host + path(target), CertificateAuthorityData: c.CAData}
 	config.AuthInfos["it"] = &clientcmdapi.AuthInfo{ClientCertificateData: c.CertData, ClientKeyData: c.KeyData}
 	config.Contexts["it"] = &clientcmdapi.Context{Cluster: "it", AuthInfo: "it"}
 	config.CurrentContext = "it"
@@ -165,12 +162,17 @@ func (s *story) asker(args []string) (string, []string, error) {
 		return "", nil, err
 	}
 	file := filepath.Join(s.dir, "asker-"+user+"-"+strings.ReplaceAll(target, "/", "-"))
-	if _, err := os.Stat(file); err != nil {
-		if err := api.kubeconfig(file, target, user, groups...); err != nil {
+	if _, err := os.Stat(file); err == nil {
+		return file, args[1:], nil
+	}
+	// What may be read is remembered by credentials: a user has the same ones for
+	// all targets, so that what a story has waited for holds with the next.
+	if s.askers[user] == nil {
+		if s.askers[user], err = api.config(target, user, groups...); err != nil {
 			return "", nil, err
 		}
 	}
-	return file, args[1:], nil
+	return file, args[1:], api.kubeconfig(file, target, s.askers[user])
 }
 
 // ask runs kubectl against the query API.

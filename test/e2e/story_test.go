@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"federator.dev/federator/test/kube"
@@ -69,6 +70,7 @@ type story struct {
 
 	clusters map[string]*kube.ControlPlane // by the name that the story uses
 	files    map[string]string             // their kubeconfigs around the proxy, for kubectl
+	askers   map[string]*rest.Config       // of the query API's users, with their credentials
 	joined   map[string]bool
 	fed      *federator // nil before start
 	api      *queries   // nil before the first question
@@ -79,7 +81,7 @@ type story struct {
 func newStory(hub *kube.Hub, name, dir, kubectl string) *story {
 	return &story{
 		hub: hub, namespace: name, dir: dir, kubectl: kubectl,
-		clusters: map[string]*kube.ControlPlane{"hub": hub.ControlPlane}, files: map[string]string{}, joined: map[string]bool{},
+		clusters: map[string]*kube.ControlPlane{"hub": hub.ControlPlane}, files: map[string]string{}, askers: map[string]*rest.Config{}, joined: map[string]bool{},
 	}
 }
 

@@ -215,6 +215,47 @@ func TestAHubThatRefusesReviewsIsAnError(t *testing.T) {
 	}
 }
 
+// TestWhoeverMayReadSeesThat grants something to a caller who is remembered as one
+// who may read nothing: as soon as he has read, he sees the member, too.
+func TestWhoeverMayReadSeesThat(t *testing.T) {
+	for _, place := range []struct{ namespace, name string }{{"", ""}, {"red", ""}, {"red", "eu-1"}} {
+		var granted atomic.Bool
+		a := newAuthorizer(t, access.Options{DenyTTL: time.Nanosecond, Reviews: hubFunc(func(_ context.Context, s *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+			at := s.ResourceAttributes
+			return granted.Load() && at.Verb == "list" && at.Resource == resources[0].Resource && at.Namespace == place.namespace && at.Name == place.name, nil
+		})})
+		sees := func() bool {
+			t.Helper()
+			any, err := a.AnyGrant(t.Context(), ann, "red/eu-1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			visible, err := a.Visible(t.Context(), ann, []string{"red/eu-1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if any != (len(visible) > 0) {
+				t.Errorf("any grant: %v, visible: %q", any, visible)
+			}
+			return any
+		}
+		if sees() {
+			t.Fatal("sees a member without a grant")
+		}
+		granted.Store(true)
+		if sees() {
+			t.Fatal("that he may read nothing is not remembered") // and the rest of the test is about nothing
+		}
+		g, err := a.Grants(t.Context(), ann, "list", resources[0], []string{"red/eu-1"}, "", "")
+		if err != nil || g.None() {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		if !sees() {
+			t.Errorf("reads what is granted at %q/%q, and does not see the member", place.namespace, place.name)
+		}
+	}
+}
+
 func TestUnrestricted(t *testing.T) {
 	a := access.Unrestricted()
 	g, err := a.Grants(t.Context(), ann, "get", resources[0], hubMembers, "", "")

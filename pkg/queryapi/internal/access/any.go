@@ -93,9 +93,7 @@ const anything = "*"
 // within what q says. Wildcard grants are found first; the first grant ends it.
 func (r *search) any(ctx context.Context, q question) (bool, error) {
 	q.caller = r.caller
-	// The answer to all questions is kept beside theirs: no resource has no name.
-	whole := q
-	whole.verb = strings.Join(r.verbs, ",")
+	whole := q.whole(r.verbs)
 	if ans, ok := r.a.kept(whole); ok {
 		return r.use(ans), nil
 	}
@@ -119,6 +117,20 @@ func (r *search) any(ctx context.Context, q question) (bool, error) {
 	ans := answer{expires: began.Add(r.a.options.AllowTTL)}
 	r.a.answers.Add(whole, ans, ans.expires.Sub(r.a.options.Now()))
 	return r.use(ans), nil
+}
+
+// whole stands for all questions with one of the verbs at the place of q. That none
+// is allowed is kept beside their answers: no resource has no name.
+func (q question) whole(verbs []string) question {
+	return question{caller: q.caller, member: q.member, namespace: q.namespace, name: q.name, verb: strings.Join(verbs, ",")}
+}
+
+// forgetNothing drops that nothing is allowed where q is: what can be read can be
+// seen to be there.
+func (a *Authorizer) forgetNothing(q question) {
+	for _, verbs := range [][]string{verbs[:], verbs[:1]} {
+		a.answers.Remove(q.whole(verbs))
+	}
 }
 
 // first asks until one answer allows.

@@ -184,6 +184,9 @@ func (a *Authorizer) find(ctx context.Context, u user.Info, q question) (answer,
 		// Counted from the question: the answer was true some time after it.
 		ans := answer{allowed: allowed, expires: asked.Add(ttl)}
 		a.answers.Add(q, ans, ans.expires.Sub(a.options.Now()))
+		if allowed {
+			a.forgetNothing(q)
+		}
 		return ans, nil
 	})
 	if shared {
