@@ -39,7 +39,7 @@ var (
 	descSeconds     = prometheus.NewDesc("federator_policy_evaluation_seconds_total", "Time spent evaluating, by binding.", []string{"binding"}, nil)
 	descErrors      = prometheus.NewDesc("federator_policy_evaluation_errors_total", "Evaluations that failed, by binding.", []string{"binding"}, nil)
 	descOverruns    = prometheus.NewDesc("federator_policy_overruns_total", "Evaluations that exceeded their time budget, by binding.", []string{"binding"}, nil)
-	descQuarantined = prometheus.NewDesc("federator_policy_quarantined", "1 for a binding that is evaluated no more because of its overruns.", []string{"binding"}, nil)
+	descQuarantined = prometheus.NewDesc("federator_policy_quarantined", "1 for a binding that is evaluated no more because it uses its time without an answer.", []string{"binding"}, nil)
 	descWide        = prometheus.NewDesc("federator_policy_wide_reads_total", "Reads of a whole view, kind or member, by binding.", []string{"binding"}, nil)
 	descSynced      = prometheus.NewDesc("federator_policy_synced", "1 once every scope that policies read has been listed or given up on.", nil, nil)
 	descRevision    = prometheus.NewDesc("federator_policy_revision", "Revision of the newest verdicts: the lower half.", nil, nil)

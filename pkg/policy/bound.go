@@ -45,8 +45,7 @@ type bound struct {
 type counters struct {
 	evaluations, nanoseconds, overruns, errors, wide, reads atomic.Int64
 
-	score       overruns
-	quarantined atomic.Bool
+	score overruns
 }
 
 // members is a set of the members of a snapshot. Immutable.

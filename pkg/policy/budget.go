@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+
+	"federator.dev/federator/pkg/policy/internal/limits"
 )
 
 var (
@@ -101,24 +103,74 @@ func (b *budget) err(otherwise error) error {
 	return otherwise
 }
 
-// overruns notices what exceeds its budget again and again: one in a hundred is
-// forgiven.
-type overruns struct{ score atomic.Int64 }
-
-const forgiven = 100
-
-// count takes note of an evaluation and reports whether it is one overrun too many.
-func (o *overruns) count(over bool, most int) bool {
-	if over {
-		return o.score.Add(forgiven) >= int64(most)*forgiven
+// wasted is how much of its limit an evaluation has used that ends with err, in full
+// hundredths: nothing where it has an answer. It belongs to the thread of the
+// evaluation.
+func (b *budget) wasted(err error) int64 {
+	switch {
+	case b.meter == nil: // it was not begun
+		return 0
+	case errors.Is(err, errBudget):
+		return overrun
+	case err == nil || b.stopped || !b.exact && time.Since(b.begun) < b.limit/overrun:
+		return 0
 	}
-	if o.score.Add(-1) < 0 {
-		o.score.Add(1)
-	}
-	return false
+	used := int64((b.cpu() - b.most + b.limit) * overrun / b.limit)
+	return max(0, min(used, overrun))
 }
 
-func (o *overruns) quarantined(most int) bool { return o.score.Load() >= int64(most)*forgiven }
+// overruns notices what uses its time again and again without an answer: to exceed
+// the budget is one way to do so. A hundredth of an overrun is forgiven with every
+// answer.
+type overruns struct {
+	score atomic.Int64
+	why   atomic.Pointer[string] // of the quarantine
+}
+
+const overrun = 100 // of the score
+
+// count takes note of an evaluation that ended with err, and of what it has wasted.
+func (o *overruns) count(wasted int64, err error, most int) {
+	if err == nil && o.score.Add(-1) < 0 {
+		o.score.Add(1)
+	}
+	if wasted > 0 && o.score.Add(wasted) >= int64(most)*overrun {
+		why := waste(err)
+		o.why.CompareAndSwap(nil, &why)
+	}
+}
+
+func (o *overruns) quarantined() bool { return o.why.Load() != nil }
+
+// reason is why it is quarantined; "" if it is not.
+func (o *overruns) reason() string {
+	if why := o.why.Load(); why != nil {
+		return "it is quarantined: " + *why
+	}
+	return ""
+}
+
+func (o *overruns) forget() {
+	o.score.Store(0)
+	o.why.Store(nil)
+}
+
+// excess is a limit that an evaluation exceeds with what it gives.
+type excess string
+
+func (e excess) Error() string { return string(e) }
+
+// waste says why evaluations that end with err are quarantined: by the limit that
+// they exceed. Other errors may quote objects, which not everybody may read who may
+// know of the quarantine.
+func waste(err error) string {
+	why := "its evaluations use up their time budget and give no answer, again and again"
+	var e excess
+	if errors.As(err, &e) || errors.Is(err, errBudget) || errors.Is(err, limits.ErrLimit) {
+		return why + ": " + err.Error()
+	}
+	return why
+}
 
 // maxTries is how often what overran the budget is evaluated again by itself.
 const maxTries = 3

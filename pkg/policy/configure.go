@@ -28,12 +28,12 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 	}
 	for _, v := range e.views {
 		v.clear()
-		v.over, v.score = "", &overruns{}
+		v.over = ""
+		v.score.forget()
 	}
 	for _, b := range e.bounds {
 		b.clear()
-		b.score.score.Store(0)
-		b.quarantined.Store(false)
+		b.score.forget()
 		b.look(s)
 	}
 	r.look()

@@ -43,7 +43,7 @@ func Measure(ctx context.Context, opts EngineOptions, s *State, binding string, 
 				return c, context.Cause(ctx)
 			}
 			for _, t := range part {
-				if b.quarantined.Load() {
+				if b.score.quarantined() {
 					return c, fmt.Errorf("binding %q: %w", binding, errBudget)
 				}
 				c.Reads += int64(len(e.caller.again(ctx, b, t).keys))

@@ -35,7 +35,8 @@
 // amplify are limited inside, because OPA cannot be interrupted there. The time of
 // an evaluation is the CPU time that it uses, so that a machine with much else to do
 // is not held against a policy. One that overruns it again and again is quarantined,
-// and says so.
+// and says so; so is one that uses as much time in failing otherwise, by giving more
+// than it may or by an error, which harms others as much.
 //
 // # Concurrency
 //

@@ -40,7 +40,7 @@ type EngineOptions struct {
 // Limits bound what policies may take. 0 means the default.
 type Limits struct {
 	Evaluation   time.Duration // CPU time of one evaluation: 100 ms
-	Overruns     int           // evaluations beyond that until the binding is quarantined: 10
+	Overruns     int           // how often that time may be used without an answer until the binding is quarantined: 10
 	Read         int64         // bytes of JSON that one evaluation reads of data.fleet: 64 MiB
 	Result       int           // bytes of the violations of one evaluation: 1 MiB
 	Violations   int           // of one evaluation: 1000

@@ -71,6 +71,7 @@ func (*evaluation) ID() uint64 { return 1 }
 func (w *worker) begin(b *bound, member string) {
 	ev := &w.eval
 	ev.w, ev.b, ev.subject, ev.wide, ev.bytes = w, b, member, 0, 0
+	ev.budget = budget{}
 	ev.keys = ev.keys[:0]
 	ev.reading.reset()
 }
@@ -137,9 +138,10 @@ func sameFound(a, b *found) bool {
 
 // judge evaluates a binding for one subject.
 func (w *worker) judge(ctx context.Context, b *bound, t *task, object *ast.Term) result {
-	if b.quarantined.Load() {
+	if b.score.quarantined() {
 		return result{}
 	}
+	defer w.meter.hold()()
 	w.begin(b, t.subject.Ref.Member)
 	input, err := w.input(b, t, object)
 	var v ast.Value
@@ -158,9 +160,6 @@ func (w *worker) judge(ctx context.Context, b *bound, t *task, object *ast.Term)
 	if over {
 		b.overruns.Add(1)
 	}
-	if b.score.count(over, w.e.opts.Limits.Overruns) {
-		b.quarantined.Store(true)
-	}
 	out := result{class: w.e.classes.intern(r), over: over}
 	slices.Sort(w.eval.keys)
 	if keys := slices.Compact(w.eval.keys); len(keys) > 0 {
@@ -174,6 +173,7 @@ func (w *worker) judge(ctx context.Context, b *bound, t *task, object *ast.Term)
 			return err
 		})
 	}
+	b.score.count(w.eval.budget.wasted(err), err, w.e.opts.Limits.Overruns)
 	switch {
 	case err != nil:
 		b.errors.Add(1)
@@ -269,7 +269,7 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 	fail := func(err error) contribution {
 		return contribution{contrib: &contrib{ref: ref, failed: err.Error()}}
 	}
-	if v.score.quarantined(w.e.opts.Limits.Overruns) {
+	if v.score.quarantined() {
 		return fail(errBudget)
 	}
 	if err := pinned(v.pins, o); err != nil {
@@ -283,20 +283,20 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 	if object != nil {
 		items = append(items, ast.Item(inputKeys.object, ast.NewTerm(object)))
 	}
+	defer w.meter.hold()()
 	w.begin(nil, ref.Member)
 	value, _, err := w.run(ctx, v.query, ast.NewTerm(ast.NewObject(items...)))
 	w.e.viewEvaluations.Add(1)
-	over := errors.Is(err, errBudget)
-	v.score.count(over, w.e.opts.Limits.Overruns)
+	if err == nil && value != nil {
+		if _, ok := limits.Size(value, w.e.opts.Limits.Contribution); !ok {
+			err = excess(fmt.Sprintf("it contributes more than %d bytes", w.e.opts.Limits.Contribution))
+		}
+	}
+	v.score.count(w.eval.budget.wasted(err), err, w.e.opts.Limits.Overruns)
 	if err != nil {
 		c := fail(err)
-		c.over = over
+		c.over = errors.Is(err, errBudget)
 		return c
-	}
-	if value != nil {
-		if _, ok := limits.Size(value, w.e.opts.Limits.Contribution); !ok {
-			return fail(fmt.Errorf("it contributes more than %d bytes", w.e.opts.Limits.Contribution))
-		}
 	}
 	return contributed(ref, value, w.e.opts.Limits.Contribution)
 }

@@ -93,8 +93,8 @@ func (r *round) exchange(v *view, ref aggregate.Ref, c contribution) {
 	case v.over != "":
 	case v.bytes > limit:
 		v.over = fmt.Sprintf("it holds more than %d bytes", limit)
-	case v.score.quarantined(r.e.opts.Limits.Overruns):
-		v.over = "it is quarantined: its evaluations exceed their time budget again and again"
+	default:
+		v.over = v.score.reason()
 	}
 	if v.over != "" && v.entries.Len()+v.contribs.Len() > 0 {
 		r.empty(v)

@@ -188,6 +188,48 @@ func TestHostilePoliciesAreBoundedAndNamed(t *testing.T) {
 	}
 }
 
+// TestTimeWithoutAnAnswerIsHeldAgainstAPolicy has a policy that stays within its
+// budget and gives more than it may, each time: it is quarantined as soon as that
+// has taken as much time as two overruns. The same policy is let be where its answer
+// is taken, and so is one that fails at once.
+func TestTimeWithoutAnAnswerIsHeldAgainstAPolicy(t *testing.T) {
+	t.Parallel()
+	set := hostileSet(t)
+	w, err := deployments(t, 12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	health := func(name string, l policy.Limits) policy.Health {
+		t.Helper()
+		s, err := policy.Evaluate(t.Context(), policy.EngineOptions{
+			Set: set, Bindings: bindingsOf(set, name), Limits: l, CPU: steps(), Parallelism: 1,
+		}, w.index.Snapshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, ok := s.Health(name)
+		if !ok {
+			t.Fatalf("no binding %s", name)
+		}
+		if h.Overruns > 0 {
+			t.Errorf("%s overruns its budget: %+v", name, h)
+		}
+		return h
+	}
+	limits := policy.Limits{Evaluation: 2 * time.Second, Overruns: 2}
+	h := health("hostile.result", limits)
+	if h.Evaluations < 3 || h.Evaluations > 15 || !strings.Contains(h.Quarantined, "larger than 1048576 bytes") {
+		t.Errorf("what is too large each time: %+v, want a quarantine after some evaluations", h)
+	}
+	if h := health("hostile.oneerror", limits); h.Quarantined != "" || h.Errors != 24 {
+		t.Errorf("what fails at once: %+v", h)
+	}
+	limits.Result = 64 << 20
+	if h := health("hostile.result", limits); h.Quarantined != "" || h.Errors > 0 || h.Evaluations != 24 {
+		t.Errorf("what has an answer: %+v", h)
+	}
+}
+
 // TestAQuarantineEndsWithANewPolicy configures the policy anew.
 func TestAQuarantineEndsWithANewPolicy(t *testing.T) {
 	t.Parallel()

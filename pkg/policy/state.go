@@ -63,8 +63,8 @@ func (b *bound) freeze() *bindingState {
 		Evaluations: b.evaluations.Load(), Nanoseconds: b.nanoseconds.Load(), Overruns: b.overruns.Load(),
 		Errors: b.errors.Load(), Wide: b.wide.Load(),
 	}
-	if b.quarantined.Load() {
-		s.health.Quarantined = fmt.Sprintf("binding %q is quarantined: its evaluations exceed their time budget again and again", b.Name)
+	if why := b.score.reason(); why != "" {
+		s.health.Quarantined = fmt.Sprintf("binding %q: %s", b.Name, why)
 	}
 	return &s
 }

@@ -25,10 +25,10 @@ func (b *bound) violations(v ast.Value, t *task, l *Limits) ([]Violation, error)
 		return nil, nil
 	}
 	if set.Len() > l.Violations {
-		return nil, fmt.Errorf("it finds %d violations, more than %d", set.Len(), l.Violations)
+		return nil, excess(fmt.Sprintf("it finds %d violations, more than %d", set.Len(), l.Violations))
 	}
 	if _, ok := limits.Size(set, l.Result); !ok {
-		return nil, fmt.Errorf("its violations are larger than %d bytes", l.Result)
+		return nil, excess(fmt.Sprintf("its violations are larger than %d bytes", l.Result))
 	}
 	out := make([]Violation, 0, set.Len())
 	for _, t1 := range set.Slice() {
