@@ -202,6 +202,7 @@ type plan struct {
 	views  []*view    // that they feed
 	mask   *mask.Mask // what any of bounds reads of the object
 	fleet  *mask.Mask // what is read of it through data.fleet
+	read   *mask.Mask // what is read of it at all: by bounds, views and through data.fleet
 }
 
 func (e *Engine) planOf(kind aggregate.Kind) *plan {
@@ -228,6 +229,10 @@ func (e *Engine) planOf(kind aggregate.Kind) *plan {
 		if feeds(v.pkg, kind) {
 			p.views = append(p.views, v)
 		}
+	}
+	p.read = mask.Union(p.mask, p.fleet)
+	for _, v := range p.views {
+		p.read = mask.Union(p.read, v.def.Mask)
 	}
 	e.plans[kind] = p
 	return p

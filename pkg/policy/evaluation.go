@@ -46,6 +46,7 @@ type worker struct {
 	twins twins
 	body  []byte
 	other []byte
+	parts [2][]byte                 // of both
 	kinds map[string]module.KindRef // as policies write them
 	eval  evaluation
 	meter meter

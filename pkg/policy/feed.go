@@ -7,6 +7,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/document"
+	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
 // note is what a delta means for views and for bindings.
@@ -151,15 +152,8 @@ func (w *worker) note(ctx context.Context, d aggregate.Delta) note {
 	if len(p.views) == 0 && len(p.bounds) == 0 && p.fleet == nil {
 		return n
 	}
-	var before, after []byte
-	var err error
-	w.body, err = d.After.AppendBody(w.body[:0])
-	after = w.body
 	fresh := d.Before.IsZero() || d.Before.APIVersion() != d.After.APIVersion()
-	if err == nil && !fresh {
-		w.other, err = d.Before.AppendBody(w.other[:0])
-		before = w.other
-	}
+	before, after, err := w.both(d, fresh, p.read)
 	for i, v := range p.views {
 		if err != nil {
 			n.fed[i], n.contributions[i] = true, contribution{contrib: &contrib{ref: d.Ref, failed: err.Error()}}
@@ -178,24 +172,34 @@ func (w *worker) note(ctx context.Context, d aggregate.Delta) note {
 	}
 	labels := !fresh && relabelled(d)
 	known := err == nil && !fresh
-	none := false // of the bindings reads what changed
-	if known && len(p.bounds) > 1 {
-		same, err := document.Equal(before, after, p.mask)
-		none = err == nil && same
-	}
 	for i, b := range p.bounds {
 		n.evaluate[i] = true
 		if known && !(labels && b.sel.byLabels()) {
-			same := none
-			if !same {
-				equal, err := document.Equal(before, after, b.mask)
-				same = err == nil && equal
-			}
-			if same {
+			if same, err := document.Equal(before, after, b.mask); err == nil && same {
 				n.evaluate[i] = false
 				w.e.skipped.Add(1)
 			}
 		}
 	}
 	return n
+}
+
+// both returns an object's bodies before, unless it is fresh, and after a delta. Of two
+// they are the parts that m reads: small ones, as each view and binding compares them
+// under its own mask, and the same ones if none of them reads what changed. Bodies that
+// are none stay whole, for what reads them to say so.
+func (w *worker) both(d aggregate.Delta, fresh bool, m *mask.Mask) (before, after []byte, err error) {
+	if w.body, err = d.After.AppendBody(w.body[:0]); err != nil || fresh {
+		return nil, w.body, err
+	}
+	if w.other, err = d.Before.AppendBody(w.other[:0]); err != nil {
+		return nil, w.body, err
+	}
+	var errs [2]error
+	w.parts[0], errs[0] = document.Prune(w.parts[0][:0], w.other, m)
+	w.parts[1], errs[1] = document.Prune(w.parts[1][:0], w.body, m)
+	if errs[0] != nil || errs[1] != nil {
+		return w.other, w.body, nil
+	}
+	return w.parts[0], w.parts[1], nil
 }

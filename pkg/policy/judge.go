@@ -136,23 +136,23 @@ func (r *round) choose(tasks []task) {
 // take takes in one result.
 func (r *round) take(t *task, one *run) {
 	b, s := one.b, t.subject
+	if one.after && !one.evaluate { // most of what changes is nothing that a policy reads
+		if b.pkg.Subject == module.ObjectSubject {
+			r.e.byObject.Touch(b.id, t.object)
+		}
+		return
+	}
 	var oldClass *class
 	var old *found
 	if one.before {
 		oldClass, old = b.get(s)
 	}
-	switch {
-	case !one.after:
+	if !one.after {
 		delete(b.overran, s)
 		b.count(s.Ref.Member, oldClass, old, -1)
 		b.records.Delete(record{subject: s})
 		r.depend(b, t, nil)
 		r.changes.add(b, s, old)
-		return
-	case !one.evaluate:
-		if b.pkg.Subject == module.ObjectSubject {
-			r.e.byObject.Touch(b.id, t.object)
-		}
 		return
 	}
 	b.overran = tried(b.overran, s, one.result.over)

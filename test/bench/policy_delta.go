@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -107,10 +108,17 @@ func (c *commits) until(r aggregate.Revision, now time.Time, into []time.Duratio
 func (s *appSet) write(ctx context.Context, seconds int, random *rand.Rand, made *commits, quarter func()) (bare, late []time.Duration, err error) {
 	n := seconds * deltaRate
 	bare, late = make([]time.Duration, 0, n), make([]time.Duration, 0, n)
+	ticks, err := newTicks(time.Second / deltaRate)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, ticks.close()) }()
 	started := time.Now()
 	for i := range n {
-		due := started.Add(time.Duration(i) * time.Second / deltaRate)
-		time.Sleep(time.Until(due))
+		due := started.Add(time.Duration(i+1) * time.Second / deltaRate)
+		if err := ticks.wait(); err != nil {
+			return nil, nil, err
+		}
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
