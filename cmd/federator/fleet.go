@@ -154,17 +154,27 @@ func newTrainer(index *aggregate.Index, log *slog.Logger) *trainer {
 	}
 }
 
-// trainEvery is how often the index is asked whether a kind needs a dictionary.
-const trainEvery = time.Second
+// How often the index is asked whether a kind needs a dictionary, and has what was
+// encoded fast and has not changed since encoded small.
+const (
+	trainEvery  = time.Second
+	settleEvery = time.Minute
+)
 
 // run trains until ctx is done.
 func (t *trainer) run(ctx context.Context) {
-	tick := time.NewTicker(trainEvery)
+	tick, settle := time.NewTicker(trainEvery), time.NewTicker(settleEvery)
 	defer tick.Stop()
+	defer settle.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-settle.C:
+			if n := t.index.Settle(ctx.Done()); n > 0 {
+				t.log.Debug("encoded bodies that have settled", "objects", n)
+			}
+			continue
 		case <-tick.C:
 		}
 		for ctx.Err() == nil {

@@ -13,6 +13,7 @@ func (h *history) item(w *writer, o *obj) aggregate.Item {
 	rec := &aggregate.Record{
 		Namespace: o.ref.Namespace, Name: o.ref.Name, UID: o.uid, ResourceVersion: o.rv,
 		Labels: slices.Clone(o.labels), Owners: slices.Clone(o.owners), Body: slices.Clone(o.body),
+		Update: h.rng.IntN(2) == 0,
 	}
 	item := w.scope.Item(rec)
 	clear(rec.Body) // it belongs to the decoder, which goes on

@@ -68,4 +68,8 @@ type Record struct {
 	// JSON demands it, no metadata.managedFields; apiVersion and kind are
 	// always present.
 	Body []byte
+
+	// Update says that the object is known to have changed, and may soon change
+	// again: its body is encoded fast rather than small until it has settled.
+	Update bool
 }

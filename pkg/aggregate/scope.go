@@ -134,7 +134,7 @@ func (s *Scope) Item(rec *Record) Item {
 	}
 	var b *body
 	ref := Ref{Member: s.member, Kind: s.kind, Namespace: rec.Namespace, Name: rec.Name}
-	b, s.scratch = s.codec.encode(ref, rec.Body, s.scratch)
+	b, s.scratch = s.codec.encode(ref, rec.Body, s.scratch, rec.Update)
 	e.body.Store(b)
 	return Item{e: e}
 }

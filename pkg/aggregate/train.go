@@ -31,7 +31,7 @@ type Training struct {
 
 // Train gives one kind that needs it a new dictionary, made from what the
 // fleet holds, and encodes the kind's bodies anew with it. It reports false
-// when no kind needs anything. It works on the caller's goroutine, stops early
+// when no kind needs that. It works on the caller's goroutine, stops early
 // when stop is closed, and is safe beside everything else: readers decode a
 // body with the dictionary that it was encoded with.
 func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
@@ -52,7 +52,7 @@ func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
 			}
 		}
 		if codec.behind || codec.trainedAt > 0 && objects > codec.checkedAt+codec.checkedAt/8 {
-			t, done := x.reencode(snap, kind, codec, stop)
+			t, _, done := x.reencode(snap, kind, codec, stop)
 			// Items encoded before the change may have come since the snapshot,
 			// so it ends with a pass that finds none.
 			codec.behind, codec.checkedAt = !done || t.Objects > 0, objects
@@ -126,6 +126,7 @@ func (k *kindCodec) train(c *codecs, samples [][]byte, objects int) (bool, error
 		return false, err
 	}
 	before, after := ratioOf(k.current.Load(), judges), ratioOf(d, judges)
+	d.shrink = d.shrinks(judges)
 	if after < trainGain*before {
 		k.ratio = before
 		return false, nil
@@ -145,6 +146,24 @@ func ratioOf(e *encoder, samples [][]byte) float64 {
 		packed += len(scratch)
 	}
 	return float64(raw) / float64(max(packed, 1))
+}
+
+// shrinks returns what small bodies have of the bytes of fast ones.
+func (e *encoder) shrinks(samples [][]byte) float64 {
+	var small, fast int
+	var scratch []byte
+	for _, s := range samples {
+		scratch = e.encodeAll(s, scratch)
+		small += len(scratch)
+		if e.fast != nil {
+			scratch = e.fast.fast.Encode(scratch[:cap(scratch)], s)
+			fast += len(scratch)
+		}
+	}
+	if fast == 0 {
+		return 1
+	}
+	return float64(small) / float64(fast)
 }
 
 // buildDict makes a zstd dictionary: as history whole samples, which beats
@@ -187,9 +206,37 @@ func buildDict(samples [][]byte, number uint64) (dict []byte, judges [][]byte) {
 	return dict, judges
 }
 
-// reencode encodes bodies of other dictionaries with the current one. Content
-// and revisions stay, so no reader can tell but by the memory.
-func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-chan struct{}) (t Training, done bool) {
+// Settle encodes small what was encoded fast (Record.Update) and has not changed
+// since the last call, and returns how many objects. It works on the caller's
+// goroutine, stops early when stop is closed, and is safe beside everything else, as
+// Train is. It looks at all objects of the kinds that have such: once a minute does.
+func (x *Index) Settle(stop <-chan struct{}) (settled int) {
+	x.codecs.training.Lock()
+	defer x.codecs.training.Unlock()
+	snap := x.Snapshot()
+	for _, kind := range x.codecs.names() {
+		codec := x.codecs.of(kind)
+		// Those that come from here on count for the next time, as do those left, and
+		// items on their way that no snapshot has yet.
+		was := codec.unsettled.Swap(0)
+		if was == 0 && !codec.again {
+			continue
+		}
+		t, left, done := x.reencode(snap, kind, codec, stop)
+		if settled += t.Objects; !done {
+			codec.unsettled.Add(was)
+			return settled
+		}
+		codec.unsettled.Add(int64(left))
+		codec.again, codec.lookedTo = was > 0, snap.revision
+	}
+	return settled
+}
+
+// reencode encodes small, with the current dictionary, bodies of other dictionaries
+// and fast ones that are settled. It returns how many fast ones it left. Content and
+// revisions stay, so no reader can tell but by the memory.
+func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-chan struct{}) (t Training, left int, done bool) {
 	t.Kind = kind
 	enc := codec.current.Load()
 	var raw, scratch []byte
@@ -203,7 +250,11 @@ func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-cha
 			default:
 			}
 			old := e.body.Load()
-			if old.dict == enc.dict {
+			switch {
+			case old.dict == enc.small:
+				return true
+			case old.dict == enc.fast && e.revision > codec.lookedTo:
+				left++
 				return true
 			}
 			var err error
@@ -222,7 +273,7 @@ func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-cha
 			break
 		}
 	}
-	return t, done
+	return t, left, done
 }
 
 // exchange swaps an entry's body and keeps the scope's accounts right. Whether

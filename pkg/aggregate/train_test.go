@@ -253,6 +253,7 @@ func TestTrainBesideAll(t *testing.T) {
 			if _, _, err := x.Train(stop); err != nil {
 				t.Error(err)
 			}
+			x.Settle(stop)
 			select {
 			case <-stop:
 				return
@@ -319,7 +320,9 @@ func churn(t *testing.T, x *aggregate.Index, s *aggregate.Scope, member string) 
 		default:
 			for range 40 {
 				rv++
-				s.Upsert(s.Item(record(rng.IntN(120), rv, shape(n/12, rv))))
+				rec := record(rng.IntN(120), rv, shape(n/12, rv))
+				rec.Update = rng.IntN(2) == 0
+				s.Upsert(s.Item(rec))
 			}
 			if _, err := s.Commit(); err != nil {
 				t.Error(err)

@@ -368,6 +368,7 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 		if ev.Record.Name == "" {
 			return out, errNameless
 		}
+		ev.Record.Update = ev.Type == watch.Modified
 		i.items.Lock()
 		o.item = i.scope.Item(&ev.Record)
 		i.items.Unlock()

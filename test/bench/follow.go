@@ -146,10 +146,13 @@ func follow(ctx context.Context, members contexts, kinds ...string) (*follower, 
 
 // train is the goroutine that serve gives to dictionaries.
 func (f *follower) train(ctx context.Context) {
-	tick := time.NewTicker(200 * time.Millisecond)
+	tick, settle := time.NewTicker(200*time.Millisecond), time.NewTicker(time.Minute)
 	defer tick.Stop()
+	defer settle.Stop()
 	for {
 		select {
+		case <-settle.C:
+			f.index.Settle(ctx.Done())
 		case <-tick.C:
 			if _, _, err := f.index.Train(ctx.Done()); err != nil {
 				fmt.Fprintln(os.Stderr, "bench: train:", err)

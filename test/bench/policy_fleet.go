@@ -128,6 +128,7 @@ func (s *appSet) item(kind aggregate.Kind, m, i, version int, status bool) aggre
 	rec := aggregate.Record{
 		Namespace: namespaceOf(i), Name: nameOf(kind, m, i),
 		UID: fmt.Sprintf("%s-%d-%d", kind, m, i), ResourceVersion: strconv.Itoa(version + 1),
+		Update: version > 0, // as watches say it
 	}
 	if kind == ingress {
 		rec.Body = ingressBody(rec.Namespace, rec.Name, s.host(m, i)+version/20%2)
