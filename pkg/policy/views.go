@@ -76,8 +76,12 @@ func lessEntry(a, b entry) bool {
 
 func lessContrib(a, b *contrib) bool { return compareRefs(&a.ref, &b.ref) < 0 }
 
+// treeDegree keeps nodes small, as items are large and every state that is published
+// costs a copy of the path to what changed since.
+const treeDegree = 8
+
 func newBTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
-	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
+	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true, Degree: treeDegree})
 }
 
 func (v *view) name() string { return v.pkg.Name + "." + v.def.Name }
