@@ -22,6 +22,7 @@ const (
 	eventHalted       = "Halted"
 	eventAcknowledged = "Acknowledged"
 	eventWave         = "WaveBegins"
+	eventWaves        = "WavesDone"
 	eventStopped      = "Stopped"
 	eventResumed      = "Resumed"
 	eventActive       = "CommitActive"
@@ -79,8 +80,11 @@ func (t *teller) fleetPolicy(fp *v1alpha1.FleetPolicy, next *v1alpha1.FleetPolic
 		return
 	}
 	delete(t.settled, fp.UID)
-	if w := next.Wave; begins(base.Wave, w) {
+	switch w := next.Wave; {
+	case begins(base.Wave, w):
 		once(false, eventWave, fmt.Sprint(w.Number), "Enforce", fmt.Sprintf("wave %d of %d begins: %s", w.Number, w.Of, w.Name))
+	case done(w) && base.Wave != nil && !done(base.Wave):
+		once(false, eventWaves, "", "Enforce", fmt.Sprintf("all %d waves are done", w.Of))
 	}
 	switch before, now := stopOf(base), stopOf(next); {
 	case before == "" && now != "":
@@ -118,9 +122,12 @@ func stopOf(s *v1alpha1.FleetPolicyStatus) string {
 	return ""
 }
 
+func done(w *v1alpha1.WaveStatus) bool {
+	return w != nil && w.Phase == v1alpha1.WavePhase(remediate.WaveDone)
+}
+
 func begins(was, now *v1alpha1.WaveStatus) bool {
-	done := v1alpha1.WavePhase(remediate.WaveDone)
-	return now != nil && now.Phase != done && (was == nil || was.Number != now.Number || was.Phase == done)
+	return now != nil && !done(now) && (was == nil || was.Number != now.Number || done(was))
 }
 
 // unfit tells of a FleetPolicy that is not in effect. That may pass by itself: packages

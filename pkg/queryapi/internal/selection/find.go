@@ -105,20 +105,14 @@ func intersect(a, b []string) []string {
 // is that of a body which cannot be decoded, and the last that is yielded.
 func (f *Find) List() iter.Seq2[aggregate.Object, error] {
 	return func(yield func(aggregate.Object, error) bool) {
-		var scratch Scratch
 		for _, p := range f.parts() {
 			objects, err := f.Snapshot.List(p.query)
 			if err != nil {
 				yield(aggregate.Object{}, err)
 				return
 			}
-			for o := range objects {
-				ok, err := p.rest.Match(o, &scratch)
-				if err != nil {
-					yield(aggregate.Object{}, err)
-					return
-				}
-				if ok && !yield(o, nil) {
+			for o, err := range matching(objects, p.rest) {
+				if !yield(o, err) || err != nil {
 					return
 				}
 			}
@@ -143,7 +137,6 @@ func (r *Residual) decodes() bool { return r != nil && len(r.terms) > 0 }
 // namespaces and names select, its cost does not follow their number.
 func (f *Find) Count() (int, error) {
 	total := 0
-	var scratch Scratch
 	for _, p := range f.parts() {
 		if p.rest == nil {
 			n, err := f.Snapshot.Count(p.query)
@@ -157,14 +150,11 @@ func (f *Find) Count() (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		for o := range objects {
-			ok, err := p.rest.Match(o, &scratch)
+		for _, err := range matching(objects, p.rest) {
 			if err != nil {
 				return 0, err
 			}
-			if ok {
-				total++
-			}
+			total++
 		}
 	}
 	return total, nil

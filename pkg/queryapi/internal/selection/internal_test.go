@@ -1,0 +1,35 @@
+package selection
+
+import (
+	"strings"
+	"testing"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// TestAPanicComesToTheCaller matches objects that are none: the panic of another
+// goroutine would end the process, that of a request's own ends the request.
+func TestAPanicComesToTheCaller(t *testing.T) {
+	defer func() {
+		if p := recover(); p == nil {
+			t.Error("no panic")
+		} else if !strings.Contains(strings.ToLower(errorText(p)), "nil pointer") {
+			t.Errorf("panic: %v", p)
+		}
+	}()
+	rest := &Residual{terms: []bodyTerm{{value: "x"}}}
+	none := func(yield func(aggregate.Object) bool) {
+		for yield(aggregate.Object{}) {
+		}
+	}
+	for range matching(none, rest) {
+	}
+}
+
+func errorText(p any) string {
+	if err, ok := p.(error); ok {
+		return err.Error()
+	}
+	text, _ := p.(string)
+	return text
+}

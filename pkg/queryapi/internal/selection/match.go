@@ -1,0 +1,125 @@
+package selection
+
+import (
+	"fmt"
+	"iter"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Objects that are matched together, and the fewest that are worth a goroutine.
+// Windows grow from the first to the last, so that a page that is soon full decodes
+// at most twice what it needs.
+const (
+	firstWindow = 64
+	lastWindow  = 4096
+	share       = 32
+)
+
+// matching yields the objects that match, in order. Where bodies have to be decoded
+// all processors do. An error is the last that is yielded.
+func matching(objects iter.Seq[aggregate.Object], rest *Residual) iter.Seq2[aggregate.Object, error] {
+	if !rest.decodes() {
+		return matchingOne(objects, rest)
+	}
+	return func(yield func(aggregate.Object, error) bool) {
+		w := window{rest: rest, scratch: make([]Scratch, runtime.GOMAXPROCS(0))}
+		most := firstWindow
+		for o := range objects {
+			if w.objects = append(w.objects, o); len(w.objects) < most {
+				continue
+			}
+			if !w.yield(yield) {
+				return
+			}
+			most = min(2*most, lastWindow)
+		}
+		w.yield(yield)
+	}
+}
+
+// matchingOne matches one object at a time.
+func matchingOne(objects iter.Seq[aggregate.Object], rest *Residual) iter.Seq2[aggregate.Object, error] {
+	return func(yield func(aggregate.Object, error) bool) {
+		var scratch Scratch
+		for o := range objects {
+			ok, err := rest.Match(o, &scratch)
+			if err != nil {
+				yield(aggregate.Object{}, err)
+				return
+			}
+			if ok && !yield(o, nil) {
+				return
+			}
+		}
+	}
+}
+
+// window is objects that are matched together.
+type window struct {
+	rest    *Residual
+	scratch []Scratch // of a goroutine each
+	objects []aggregate.Object
+	results []matched
+}
+
+type matched struct {
+	ok  bool
+	err error
+}
+
+// yield matches the window's objects, yields those that do, and empties it. It
+// reports whether to go on.
+func (w *window) yield(yield func(aggregate.Object, error) bool) bool {
+	w.results = append(w.results[:0], make([]matched, len(w.objects))...)
+	w.match()
+	for i, r := range w.results {
+		if r.err != nil {
+			yield(aggregate.Object{}, r.err)
+			return false
+		}
+		if r.ok && !yield(w.objects[i], nil) {
+			return false
+		}
+	}
+	w.objects = w.objects[:0]
+	return true
+}
+
+func (w *window) match() {
+	var next atomic.Int64
+	some := func(scratch *Scratch) {
+		for {
+			to := int(next.Add(share))
+			for i := to - share; i < min(to, len(w.objects)); i++ {
+				w.results[i].ok, w.results[i].err = w.rest.Match(w.objects[i], scratch)
+			}
+			if to >= len(w.objects) {
+				return
+			}
+		}
+	}
+	var others sync.WaitGroup
+	var bad atomic.Pointer[string]
+	for i := 1; i < len(w.scratch) && i*share < len(w.objects); i++ {
+		others.Go(func() {
+			defer func() { // the caller's goroutine knows what to do with a panic
+				if p := recover(); p != nil {
+					text := fmt.Sprint(p)
+					bad.Store(&text)
+				}
+			}()
+			some(&w.scratch[i])
+		})
+	}
+	func() {
+		defer others.Wait()
+		some(&w.scratch[0])
+	}()
+	if p := bad.Load(); p != nil {
+		panic(*p)
+	}
+}
