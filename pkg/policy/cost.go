@@ -20,8 +20,8 @@ type Cost struct {
 
 // Measure evaluates all subjects of a binding of a state again, several times, on
 // the caller's goroutine, and says what that took. opts are as Explain's. An
-// evaluation that fails counts like others, until the binding is quarantined for
-// its overruns, which is an error.
+// evaluation that fails counts like others, until the binding is quarantined,
+// which is an error.
 func Measure(ctx context.Context, opts EngineOptions, s *State, binding string, times int) (Cost, error) {
 	e, err := standIn(opts, s, binding)
 	if err != nil {
@@ -44,7 +44,7 @@ func Measure(ctx context.Context, opts EngineOptions, s *State, binding string, 
 			}
 			for _, t := range part {
 				if b.score.quarantined() {
-					return c, fmt.Errorf("binding %q: %w", binding, errBudget)
+					return c, fmt.Errorf("binding %q: %s", binding, b.score.reason())
 				}
 				c.Reads += int64(len(e.caller.again(ctx, b, t).keys))
 			}

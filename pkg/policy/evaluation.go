@@ -271,7 +271,7 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 		return contribution{contrib: &contrib{ref: ref, failed: err.Error()}}
 	}
 	if v.score.quarantined() {
-		return fail(errBudget)
+		return fail(errors.New(v.score.reason()))
 	}
 	if err := pinned(v.pins, o); err != nil {
 		return fail(err)

@@ -150,7 +150,7 @@ func (x *explorer) search(ctx context.Context, kind aggregate.Kind, namespace, l
 			Snapshot: x.snapshot, Selector: selector, Namespace: namespace, Members: []string{x.member},
 			Grants: access.Some(map[string]access.Reach{x.member: reach}, x.grants[kind].Until()),
 		}
-		for o, err := range find.List() {
+		for o, err := range find.List(ctx) {
 			if err == nil {
 				err = ctx.Err()
 			}

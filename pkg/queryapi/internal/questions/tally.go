@@ -145,7 +145,7 @@ func (w *worker) tally(ctx context.Context, find *selection.Find) error {
 		widest = max(widest, k.of)
 	}
 	if widest < byNamespace {
-		n, err := find.Count()
+		n, err := find.Count(ctx)
 		if n > 0 {
 			w.group("", n)
 		}
@@ -160,7 +160,7 @@ func (w *worker) tally(ctx context.Context, find *selection.Find) error {
 		}
 	}
 	seen := 0
-	for o, err := range find.List() {
+	for o, err := range find.List(ctx) {
 		if err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func (q *request) list() error {
 	if err := meta.say(fresh); err != nil {
 		return err
 	}
-	objects := find.List()
+	objects := find.List(q.r.Context())
 	if q.params.Limit > 0 {
 		if objects, err = q.page(find, &meta); err != nil {
 			return err
@@ -85,7 +85,7 @@ func (q *request) resume(newest *aggregate.Snapshot) (*aggregate.Snapshot, error
 func (q *request) page(find selection.Find, meta *listMeta) (iter.Seq2[aggregate.Object, error], error) {
 	var page []aggregate.Object
 	more := false
-	for o, err := range find.List() {
+	for o, err := range find.List(q.r.Context()) {
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +102,7 @@ func (q *request) page(find selection.Find, meta *listMeta) (iter.Seq2[aggregate
 		// As an API server, that knows it where nothing is selected.
 		if q.selector.Empty() {
 			find.After = last
-			n, err := find.Count()
+			n, err := find.Count(q.r.Context())
 			if err != nil {
 				return nil, err
 			}

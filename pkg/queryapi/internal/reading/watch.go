@@ -185,7 +185,7 @@ func (w *watching) wait(ctx context.Context, bookmark time.Time) error {
 // begin sends what there is.
 func (w *watching) begin() error {
 	find := w.find()
-	for o, err := range find.List() {
+	for o, err := range find.List(w.r.Context()) {
 		if err != nil {
 			return err
 		}

@@ -38,21 +38,21 @@ func BenchmarkFind(b *testing.B) {
 				b.Fatal(err)
 			}
 			find := selection.Find{Snapshot: snap, Selector: sel, Grants: access.Everything(time.Time{})}
-			all, err := find.Count()
+			all, err := find.Count(b.Context())
 			if err != nil {
 				b.Fatal(err)
 			}
 			procs := runtime.GOMAXPROCS(1)
 			started, rounds := time.Now(), 0
 			for ; time.Since(started) < time.Second; rounds++ {
-				if _, err := find.Count(); err != nil {
+				if _, err := find.Count(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}
 			alone := time.Since(started).Seconds() / float64(rounds)
 			runtime.GOMAXPROCS(procs)
 			for b.Loop() {
-				if _, err := find.Count(); err != nil {
+				if _, err := find.Count(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -21,7 +21,7 @@ func names(t *testing.T, s *aggregate.Snapshot, kind aggregate.Kind, fieldSelect
 	}
 	find := selection.Find{Snapshot: s, Selector: sel, Grants: access.Everything(time.Time{})}
 	var out []string
-	for o, err := range find.List() {
+	for o, err := range find.List(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}

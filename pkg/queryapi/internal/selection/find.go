@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"context"
 	"iter"
 	"slices"
 
@@ -102,8 +103,9 @@ func intersect(a, b []string) []string {
 }
 
 // List yields the objects by member, namespace and name, after After. An error
-// is that of a body which cannot be decoded, and the last that is yielded.
-func (f *Find) List() iter.Seq2[aggregate.Object, error] {
+// is that of a body which cannot be decoded, or that of the context while bodies
+// are looked through, and the last that is yielded.
+func (f *Find) List(ctx context.Context) iter.Seq2[aggregate.Object, error] {
 	return func(yield func(aggregate.Object, error) bool) {
 		for _, p := range f.parts() {
 			objects, err := f.Snapshot.List(p.query)
@@ -111,7 +113,7 @@ func (f *Find) List() iter.Seq2[aggregate.Object, error] {
 				yield(aggregate.Object{}, err)
 				return
 			}
-			for o, err := range matching(objects, p.rest) {
+			for o, err := range matching(ctx, objects, p.rest) {
 				if !yield(o, err) || err != nil {
 					return
 				}
@@ -135,7 +137,7 @@ func (r *Residual) decodes() bool { return r != nil && len(r.terms) > 0 }
 
 // Count returns the number of objects that List yields. Where only members,
 // namespaces and names select, its cost does not follow their number.
-func (f *Find) Count() (int, error) {
+func (f *Find) Count(ctx context.Context) (int, error) {
 	total := 0
 	for _, p := range f.parts() {
 		if p.rest == nil {
@@ -150,7 +152,7 @@ func (f *Find) Count() (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		for _, err := range matching(objects, p.rest) {
+		for _, err := range matching(ctx, objects, p.rest) {
 			if err != nil {
 				return 0, err
 			}

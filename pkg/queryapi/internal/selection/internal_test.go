@@ -22,7 +22,7 @@ func TestAPanicComesToTheCaller(t *testing.T) {
 		for yield(aggregate.Object{}) {
 		}
 	}
-	for range matching(none, rest) {
+	for range matching(t.Context(), none, rest) {
 	}
 }
 

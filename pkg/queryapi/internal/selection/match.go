@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"runtime"
@@ -20,8 +21,8 @@ const (
 )
 
 // matching yields the objects that match, in order. Where bodies have to be decoded
-// all processors do. An error is the last that is yielded.
-func matching(objects iter.Seq[aggregate.Object], rest *Residual) iter.Seq2[aggregate.Object, error] {
+// all processors do, until the context ends. An error is the last that is yielded.
+func matching(ctx context.Context, objects iter.Seq[aggregate.Object], rest *Residual) iter.Seq2[aggregate.Object, error] {
 	if !rest.decodes() {
 		return matchingOne(objects, rest)
 	}
@@ -32,12 +33,12 @@ func matching(objects iter.Seq[aggregate.Object], rest *Residual) iter.Seq2[aggr
 			if w.objects = append(w.objects, o); len(w.objects) < most {
 				continue
 			}
-			if !w.yield(yield) {
+			if !w.yield(ctx, yield) {
 				return
 			}
 			most = min(2*most, lastWindow)
 		}
-		w.yield(yield)
+		w.yield(ctx, yield)
 	}
 }
 
@@ -73,7 +74,11 @@ type matched struct {
 
 // yield matches the window's objects, yields those that do, and empties it. It
 // reports whether to go on.
-func (w *window) yield(yield func(aggregate.Object, error) bool) bool {
+func (w *window) yield(ctx context.Context, yield func(aggregate.Object, error) bool) bool {
+	if err := ctx.Err(); err != nil {
+		yield(aggregate.Object{}, err)
+		return false
+	}
 	w.results = append(w.results[:0], make([]matched, len(w.objects))...)
 	w.match()
 	for i, r := range w.results {

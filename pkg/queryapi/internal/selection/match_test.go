@@ -1,6 +1,8 @@
 package selection_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -36,12 +38,12 @@ func TestManyObjectsAreMatchedInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	find := selection.Find{Snapshot: snap, Selector: sel, Grants: access.Everything(time.Time{})}
-	if n, err := find.Count(); err != nil || n != len(want) {
+	if n, err := find.Count(t.Context()); err != nil || n != len(want) {
 		t.Errorf("%d are counted (%v), want %d", n, err, len(want))
 	}
 	for _, page := range []int{1, 31, 32, 33, 64, 500, len(want), len(want) + 1} {
 		var got []string
-		for o, err := range find.List() {
+		for o, err := range find.List(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,5 +54,25 @@ func TestManyObjectsAreMatchedInOrder(t *testing.T) {
 		if !slices.Equal(got, want[:min(page, len(want))]) {
 			t.Errorf("a page of %d has %d: %.5s", page, len(got), got)
 		}
+	}
+
+	// Whoever has gone away is not looked for any more.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	found := 0
+	for _, err := range find.List(ctx) {
+		if cancel(); err != nil {
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			break
+		}
+		found++
+	}
+	if found == 0 || found > 64 {
+		t.Errorf("%d were found, want those of the first window", found)
+	}
+	if n, err := find.Count(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%d are counted, %v", n, err)
 	}
 }

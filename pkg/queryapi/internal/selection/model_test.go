@@ -242,7 +242,7 @@ func TestMatchesAsAnEvaluationOverMaps(t *testing.T) {
 		got := []string{}
 		matcher := sel.Matcher()
 		var scratch selection.Scratch
-		for o, err := range find.List() {
+		for o, err := range find.List(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -255,7 +255,7 @@ func TestMatchesAsAnEvaluationOverMaps(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("%s -l %q --field-selector %q in %q gave\n%q, want\n%q", kind, labelSelector, fieldSelector, namespace, got, want)
 		}
-		if n, err := find.Count(); err != nil || n != len(want) {
+		if n, err := find.Count(t.Context()); err != nil || n != len(want) {
 			t.Fatalf("%s -l %q --field-selector %q counts %d (%v), want %d", kind, labelSelector, fieldSelector, n, err, len(want))
 		}
 		found += len(want)
