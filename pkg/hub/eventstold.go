@@ -89,7 +89,7 @@ func (t *teller) fleetPolicy(fp *v1alpha1.FleetPolicy, next *v1alpha1.FleetPolic
 	switch before, now := stopOf(base), stopOf(next); {
 	case before == "" && now != "":
 		once(true, eventStopped, now, "Enforce", now)
-	case before != "" && now == "":
+	case before != "" && now == "" && !observes(next): // which tells nothing of a stop
 		once(false, eventResumed, before, "Enforce", "all actions may go on")
 	}
 	for of, c := range changedVerdicts(base, next) {
@@ -120,6 +120,11 @@ func stopOf(s *v1alpha1.FleetPolicyStatus) string {
 		return c.Message
 	}
 	return ""
+}
+
+func observes(s *v1alpha1.FleetPolicyStatus) bool {
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.Enforcing)
+	return c != nil && c.Reason == "Observing"
 }
 
 func done(w *v1alpha1.WaveStatus) bool {

@@ -109,10 +109,10 @@ func enforcing(fp *v1alpha1.FleetPolicy, standing enforce.Standing, actions reme
 		return no("NotReady", "see condition Ready")
 	case fp.Spec.Mode != v1alpha1.Enforce && fp.Spec.Mode != v1alpha1.DryRun:
 		return no("Observing", "violations are reported")
-	case standing.Mode == policy.Observe:
-		return no("Held", cmp.Or(standing.Why, "nothing may come of violations"))
 	case stopped != "":
 		return no("Stopped", "all actions are stopped: "+stopped)
+	case standing.Mode == policy.Observe:
+		return no("Held", cmp.Or(standing.Why, "nothing may come of violations"))
 	case actions.Halted != nil:
 		return no("Halted", fmt.Sprintf("%s: acknowledge %s", actions.Halted.Message, actions.Halted.ID))
 	case fp.Spec.Suspend:

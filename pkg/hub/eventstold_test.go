@@ -1,0 +1,71 @@
+package hub
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// TestAStopIsToldOnce follows a FleetPolicy while all actions are stopped, through
+// what else keeps it from writing: that it is held, as it is while a process that has
+// just started takes the commit up, or only observes, is no end of the stop.
+func TestAStopIsToldOnce(t *testing.T) {
+	const stop = "by ann: an outage"
+	told := &teller{
+		events:  &Events{notes: map[noteKey]*note{}, left: map[types.UID]int{}, wake: make(chan struct{}, 1)},
+		settled: map[types.UID]*v1alpha1.FleetPolicyStatus{},
+	}
+	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "tier", UID: "u1"}, Spec: v1alpha1.FleetPolicySpec{Mode: v1alpha1.Enforce}}
+	held, free := enforce.Standing{Mode: policy.Observe, Why: "the commit is not active"}, enforce.Standing{Mode: policy.Enforce, Counted: true}
+	for _, step := range []struct {
+		name     string
+		mode     v1alpha1.Mode
+		standing enforce.Standing
+		ready    bool
+		stopped  string
+		reason   string // of condition Enforcing
+		told     []string
+	}{
+		{"enforcing", v1alpha1.Enforce, free, true, "", "Enforcing", nil},
+		{"stopped", v1alpha1.Enforce, free, true, stop, "Stopped", []string{"Stopped"}},
+		{"another process has not read it", v1alpha1.Enforce, held, false, stopUnread, "NotReady", nil},
+		{"nor that", v1alpha1.Enforce, held, true, stopUnread, "Stopped", nil},
+		{"held", v1alpha1.Enforce, held, true, stop, "Stopped", nil},
+		{"still stopped", v1alpha1.Enforce, free, true, stop, "Stopped", nil},
+		{"observing", v1alpha1.Observe, free, true, stop, "Observing", nil},
+		{"observing, and not stopped", v1alpha1.Observe, free, true, "", "Observing", nil},
+		{"stopped again", v1alpha1.Enforce, free, true, stop, "Stopped", []string{"Stopped"}},
+		{"resumed, and held", v1alpha1.Enforce, held, true, "", "Held", []string{"Resumed"}},
+		{"enforcing again", v1alpha1.Enforce, free, true, "", "Enforcing", nil},
+	} {
+		next := fp.Status.DeepCopy()
+		ready := metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: "Pending"}
+		if step.ready {
+			ready.Status, ready.Reason = metav1.ConditionTrue, "Bound"
+		}
+		fp.Spec.Mode = step.mode
+		c := enforcing(fp, step.standing, remediate.Status{}, false, step.ready, step.stopped)
+		if c.Reason != step.reason {
+			t.Errorf("%s: %s, want %s", step.name, c.Reason, step.reason)
+		}
+		setCondition(next, fp, ready)
+		setCondition(next, fp, c)
+		told.fleetPolicy(fp, next)
+		var reasons []string
+		for key := range told.events.notes {
+			reasons = append(reasons, key.reason)
+		}
+		if !slices.Equal(reasons, step.told) {
+			t.Errorf("%s: it is told of %q, want %q", step.name, reasons, step.told)
+		}
+		clear(told.events.notes)
+		fp.Status = *next
+	}
+}
