@@ -100,8 +100,13 @@ func (e *encoder) encode(raw, scratch []byte) (*body, []byte) {
 	return &body{dict: e.small, data: string(scratch)}, scratch
 }
 
+// encodeAllFast is encodeAll for fast bodies.
+func (e *encoder) encodeAllFast(raw, dst []byte) []byte {
+	return e.fast.fast.Encode(dst[:cap(dst)], raw)
+}
+
 func (e *encoder) encodeFast(raw, scratch []byte) (*body, []byte) {
-	scratch = e.fast.fast.Encode(scratch[:cap(scratch)], raw)
+	scratch = e.encodeAllFast(raw, scratch)
 	return &body{dict: e.fast, data: string(scratch)}, scratch
 }
 

@@ -125,8 +125,10 @@ func (k *kindCodec) train(c *codecs, samples [][]byte, objects int) (bool, error
 	if err != nil {
 		return false, err
 	}
-	before, after := ratioOf(k.current.Load(), judges), ratioOf(d, judges)
-	d.shrink = d.shrinks(judges)
+	before, after := ratioOf(k.current.Load().encodeAll, judges), ratioOf(d.encodeAll, judges)
+	if d.fast != nil && after > 0 {
+		d.shrink = ratioOf(d.encodeAllFast, judges) / after
+	}
 	if after < trainGain*before {
 		k.ratio = before
 		return false, nil
@@ -137,33 +139,15 @@ func (k *kindCodec) train(c *codecs, samples [][]byte, objects int) (bool, error
 	return true, nil
 }
 
-func ratioOf(e *encoder, samples [][]byte) float64 {
+func ratioOf(encode func(raw, dst []byte) []byte, samples [][]byte) float64 {
 	var raw, packed int
 	var scratch []byte
 	for _, s := range samples {
-		scratch = e.encodeAll(s, scratch)
+		scratch = encode(s, scratch)
 		raw += len(s)
 		packed += len(scratch)
 	}
 	return float64(raw) / float64(max(packed, 1))
-}
-
-// shrinks returns what small bodies have of the bytes of fast ones.
-func (e *encoder) shrinks(samples [][]byte) float64 {
-	var small, fast int
-	var scratch []byte
-	for _, s := range samples {
-		scratch = e.encodeAll(s, scratch)
-		small += len(scratch)
-		if e.fast != nil {
-			scratch = e.fast.fast.Encode(scratch[:cap(scratch)], s)
-			fast += len(scratch)
-		}
-	}
-	if fast == 0 {
-		return 1
-	}
-	return float64(small) / float64(fast)
 }
 
 // buildDict makes a zstd dictionary: as history whole samples, which beats
