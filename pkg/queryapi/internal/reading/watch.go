@@ -182,10 +182,11 @@ func (w *watching) wait(ctx context.Context, bookmark time.Time) error {
 	return w.turnedAt()
 }
 
-// begin sends what there is.
+// begin sends what there is, all of it: a watch that is ended meanwhile says where it
+// is, and a client that is gone is noticed by writing.
 func (w *watching) begin() error {
 	find := w.find()
-	for o, err := range find.List(w.r.Context()) {
+	for o, err := range find.List(context.WithoutCancel(w.r.Context())) {
 		if err != nil {
 			return err
 		}
