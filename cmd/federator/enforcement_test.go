@@ -210,18 +210,28 @@ spec:
 	if fp.Status.Origin.Source != "git" || !strings.HasSuffix(fp.Status.Origin.Path, "tier.rego") || len(fp.Status.Origin.Commit) != 40 {
 		t.Errorf("origin %+v", fp.Status.Origin)
 	}
+	// The member has a correction before the hub has its outcome.
 	var actions v1alpha1.ActionList
-	if err := j.get(&actions, "actions"); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "each correction is an Action that succeeded", func() error {
+		actions = v1alpha1.ActionList{}
+		if err := j.get(&actions, "actions"); err != nil {
+			return err
+		}
+		if len(actions.Items) != 2 {
+			return fmt.Errorf("%d Actions, want 2", len(actions.Items))
+		}
+		for _, a := range actions.Items {
+			if a.Status.Phase != v1alpha1.PhaseSucceeded {
+				return fmt.Errorf("action %s: %+v", a.Name, a.Status)
+			}
+		}
+		return nil
+	})
 	for _, a := range actions.Items {
-		if a.Status.Phase != v1alpha1.PhaseSucceeded || a.Spec.Target.Member != "fleet/eu-1" || a.Spec.Target.Name != "one" || a.Spec.Violation != "no tier" ||
+		if a.Spec.Target.Member != "fleet/eu-1" || a.Spec.Target.Name != "one" || a.Spec.Violation != "no tier" ||
 			a.Spec.Origin.Commit != fp.Status.Origin.Commit || a.Inverse == nil {
 			t.Errorf("action %+v %+v", a.Spec, a.Status)
 		}
-	}
-	if len(actions.Items) != 2 {
-		t.Errorf("%d actions, want one for each correction", len(actions.Items))
 	}
 
 	// Too many at once: nothing is written until somebody acknowledges.
