@@ -25,6 +25,7 @@ HISTORIES ?= 20000
 KILLS ?= 200
 FAILOVERS ?= 20
 CORRECTIONS ?= 500
+LATENCY ?= 60ms
 # Arguments for the programs behind demo and bench, e.g. ARGS='-run index'.
 ARGS ?=
 
@@ -127,6 +128,10 @@ fuzz: ## run every fuzz target for FUZZTIME
 .PHONY: oracle
 oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind
 	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'EqualsAFullEvaluation' -timeout 3h -count=1 -v ./pkg/policy
+
+.PHONY: far
+far: kube helm ## run every test with API servers LATENCY away, in each direction
+	FEDERATOR_TEST_LATENCY=$(LATENCY) go test -count 1 -p $(P) -timeout 60m ./...
 
 .PHONY: soak
 soak: kube ## run random joins, leaves, writes and faults for SOAK

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -177,8 +178,12 @@ func discoverable(path string) bool {
 	return false
 }
 
-// mostRules bounds the resources that a rules review looks at.
-const mostRules = 500
+// mostRules bounds the resources that a rules review looks at, and rulesAtOnce how many
+// of them side by side: each waits for the hub several times.
+const (
+	mostRules   = 500
+	rulesAtOnce = 16
+)
 
 func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview) error {
 	c := s.callerOf(ctx)
@@ -192,7 +197,6 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 		resources, status.Incomplete = resources[:mostRules], true
 		status.EvaluationError = fmt.Sprintf("only the first %d resources were looked at", mostRules)
 	}
-	limited := false
 	all, _, err := c.verbs(ctx, schema.GroupResource{Resource: "*"})
 	if err != nil {
 		return err
@@ -201,14 +205,24 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 		resources = nil
 		status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{Verbs: all, APIGroups: []string{"*"}, Resources: []string{"*"}})
 	}
-	for _, gr := range resources {
-		verbs, some, err := c.verbs(ctx, gr)
-		if err != nil {
+	rules := make([]authorizationv1.ResourceRule, len(resources))
+	some := make([]bool, len(resources))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(rulesAtOnce)
+	for i, gr := range resources {
+		g.Go(func() (err error) {
+			rules[i] = authorizationv1.ResourceRule{APIGroups: []string{gr.Group}, Resources: []string{gr.Resource}}
+			rules[i].Verbs, some[i], err = c.verbs(ctx, gr)
 			return err
-		}
-		limited = limited || some
-		if len(verbs) > 0 {
-			status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{Verbs: verbs, APIGroups: []string{gr.Group}, Resources: []string{gr.Resource}})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	limited := slices.Contains(some, true)
+	for _, rule := range rules {
+		if len(rule.Verbs) > 0 {
+			status.ResourceRules = append(status.ResourceRules, rule)
 		}
 	}
 	if limited && c.member == "" {

@@ -25,6 +25,10 @@ const (
 	V1Beta2 = "v1beta2"
 )
 
+// LatencyVariable is of the environment: tests run with it as if their API servers
+// were far away, which finds what only holds because everything is near.
+const LatencyVariable = "FEDERATOR_TEST_LATENCY"
+
 // Options describes a fleet. The zero value is a hub without members.
 type Options struct {
 	// Members is the number of members started with the fleet.
@@ -51,6 +55,9 @@ type Options struct {
 	APIServerArgs []string
 	// Audit has every kube-apiserver record writes, for ControlPlane.Audit.
 	Audit bool
+	// Latency is that of the way to every API server, in each direction; 0 means
+	// what LatencyVariable says.
+	Latency time.Duration
 	// Dir keeps data, logs and kubeconfigs; empty means a temporary directory
 	// that Stop removes.
 	Dir string
@@ -60,8 +67,8 @@ type Options struct {
 
 func (o Options) validate() error {
 	switch {
-	case o.Members < 0 || o.Nodes < 0:
-		return fmt.Errorf("negative number of members or nodes: %d, %d", o.Members, o.Nodes)
+	case o.Members < 0 || o.Nodes < 0 || o.Latency < 0:
+		return fmt.Errorf("negative number of members or nodes, or latency: %d, %d, %v", o.Members, o.Nodes, o.Latency)
 	case o.ClusterAPI != "" && o.ClusterAPI != V1Beta1 && o.ClusterAPI != V1Beta2:
 		return fmt.Errorf("unknown Cluster API version %q", o.ClusterAPI)
 	}
@@ -105,6 +112,12 @@ func Start(ctx context.Context, opts Options) (*Fleet, error) {
 	}
 	if opts.Nodes == 0 {
 		opts.Nodes = 3
+	}
+	if text := os.Getenv(LatencyVariable); text != "" && opts.Latency == 0 {
+		var err error
+		if opts.Latency, err = time.ParseDuration(text); err != nil {
+			return nil, fmt.Errorf("%s: %w", LatencyVariable, err)
+		}
 	}
 	names := []string{assets.Etcd, assets.APIServer}
 	if opts.Controllers || opts.HubControllers {
@@ -222,10 +235,12 @@ func (f *Fleet) Processes() []*Process {
 	return slices.Clone(f.procs)
 }
 
-// WriteLogs writes the end of every process's log, for a failed test.
+// WriteLogs writes the end of every process's log, for a failed test: little of each,
+// for what the test said must not be lost among it.
 func (f *Fleet) WriteLogs(w io.Writer) {
+	const most = 1 << 10
 	for _, p := range f.Processes() {
-		fmt.Fprintf(w, "=== %s (%s)\n%s\n", p.Name(), p.LogFile(), p.Tail())
+		fmt.Fprintf(w, "=== %s (%s)\n%s\n", p.Name(), p.LogFile(), p.tail(0, most))
 	}
 }
 

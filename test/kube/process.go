@@ -96,7 +96,7 @@ func (p *Process) Start(ctx context.Context) error {
 	}
 	if err := p.awaitReady(ctx, r); err != nil {
 		r.kill()
-		tail := p.tail(from)
+		tail := p.tail(from, 4<<10)
 		if strings.Contains(tail, "address already in use") {
 			err = errors.Join(errPortTaken, err)
 		}
@@ -164,12 +164,8 @@ func (r *run) kill() {
 	<-r.done
 }
 
-// Tail returns the last lines of the log.
-func (p *Process) Tail() string { return p.tail(0) }
-
-// tail returns the end of the log that was written after the offset.
-func (p *Process) tail(from int64) string {
-	const most = 4 << 10
+// tail returns the end of what the log has after the offset, at most so many bytes.
+func (p *Process) tail(from, most int64) string {
 	f, err := os.Open(p.log)
 	if err != nil {
 		return err.Error()

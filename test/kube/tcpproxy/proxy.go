@@ -73,6 +73,7 @@ type Proxy struct {
 
 	mu       sync.Mutex
 	mode     Mode
+	distance time.Duration    // see Distance
 	limits   [2]*rate.Limiter // by direction; nil without a bound
 	changed  chan struct{}    // closed and replaced when the mode changes
 	listener net.Listener     // nil while cut or closed
@@ -127,6 +128,15 @@ func (p *Proxy) Mode() Mode {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mode
+}
+
+// Distance adds a latency in each direction to that of every mode, those of later
+// Sets included: how far away the target is, whatever befalls the way.
+func (p *Proxy) Distance(latency time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.distance = latency
+	p.changeLocked()
 }
 
 // Set switches the mode, for open connections too. It fails on an invalid
@@ -212,12 +222,14 @@ func (p *Proxy) changeLocked() {
 	p.changed = make(chan struct{})
 }
 
-// current returns the mode, the limiter of a direction, and a channel that is
+// current returns the mode with the distance, the limiter of a direction, and a channel that is
 // closed when either changes.
 func (p *Proxy) current(d direction) (Mode, *rate.Limiter, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mode, p.limits[d], p.changed
+	m := p.mode
+	m.Latency += p.distance
+	return m, p.limits[d], p.changed
 }
 
 // run accepts on whatever listener the mode leaves open.

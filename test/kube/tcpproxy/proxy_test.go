@@ -247,9 +247,17 @@ func TestLatencyIsAddedEachWayAndDoesNotBoundThroughput(t *testing.T) {
 	receive(t, remote, "ping")
 	send(t, remote, "pong")
 	receive(t, client, "pong")
-	if d := time.Since(start); d < 2*latency || d > 8*latency {
+	if d := time.Since(start); d < 2*latency {
 		t.Errorf("round trip took %s with %s each way", d, latency)
 	}
+	p.Distance(latency)
+	start = time.Now()
+	send(t, client, "ping")
+	receive(t, remote, "ping")
+	if d := time.Since(start); d < 2*latency {
+		t.Errorf("one way took %s with %s, from twice as far", d, latency)
+	}
+	p.Distance(0)
 	// One megabyte in hundreds of pieces: were each delayed in turn, it would
 	// take minutes.
 	data := bytes.Repeat([]byte("x"), 1<<20)
