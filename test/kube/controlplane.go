@@ -177,7 +177,6 @@ func (f *Fleet) startProxy(ctx context.Context, c *ControlPlane) error {
 		c.Proxy, err = tcpproxy.Listen(context.WithoutCancel(ctx), localAddr(port), c.addr)
 		switch {
 		case err == nil:
-			c.Proxy.Distance(f.opts.Latency)
 			f.onStop(func() { _ = c.Proxy.Close() })
 			return nil
 		case !errors.Is(err, syscall.EADDRINUSE) || attempt == 5:

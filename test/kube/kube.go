@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,7 +27,8 @@ const (
 )
 
 // LatencyVariable is of the environment: tests run with it as if their API servers
-// were far away, which finds what only holds because everything is near.
+// were far away, which finds what only holds because everything is near. It is a
+// duration, or the hub's and the members', with a comma between.
 const LatencyVariable = "FEDERATOR_TEST_LATENCY"
 
 // Options describes a fleet. The zero value is a hub without members.
@@ -55,9 +57,9 @@ type Options struct {
 	APIServerArgs []string
 	// Audit has every kube-apiserver record writes, for ControlPlane.Audit.
 	Audit bool
-	// Latency is that of the way to every API server, in each direction; 0 means
-	// what LatencyVariable says.
-	Latency time.Duration
+	// HubLatency and MemberLatency are those of the way to the API servers, in each
+	// direction; where both are 0, LatencyVariable says them.
+	HubLatency, MemberLatency time.Duration
 	// Dir keeps data, logs and kubeconfigs; empty means a temporary directory
 	// that Stop removes.
 	Dir string
@@ -67,12 +69,31 @@ type Options struct {
 
 func (o Options) validate() error {
 	switch {
-	case o.Members < 0 || o.Nodes < 0 || o.Latency < 0:
-		return fmt.Errorf("negative number of members or nodes, or latency: %d, %d, %v", o.Members, o.Nodes, o.Latency)
+	case o.Members < 0 || o.Nodes < 0:
+		return fmt.Errorf("negative number of members or nodes: %d, %d", o.Members, o.Nodes)
+	case o.HubLatency < 0 || o.MemberLatency < 0:
+		return fmt.Errorf("negative latency: %v, %v", o.HubLatency, o.MemberLatency)
 	case o.ClusterAPI != "" && o.ClusterAPI != V1Beta1 && o.ClusterAPI != V1Beta2:
 		return fmt.Errorf("unknown Cluster API version %q", o.ClusterAPI)
 	}
 	return nil
+}
+
+func (o *Options) readLatency(text string) error {
+	if text == "" || o.HubLatency != 0 || o.MemberLatency != 0 {
+		return nil
+	}
+	hub, members, two := strings.Cut(text, ",")
+	if !two {
+		members = hub
+	}
+	var errs [2]error
+	o.HubLatency, errs[0] = time.ParseDuration(hub)
+	o.MemberLatency, errs[1] = time.ParseDuration(members)
+	if err := errors.Join(errs[:]...); err != nil {
+		return fmt.Errorf("%s: %w", LatencyVariable, err)
+	}
+	return o.validate()
 }
 
 // Fleet is a running hub and its members.
@@ -113,11 +134,8 @@ func Start(ctx context.Context, opts Options) (*Fleet, error) {
 	if opts.Nodes == 0 {
 		opts.Nodes = 3
 	}
-	if text := os.Getenv(LatencyVariable); text != "" && opts.Latency == 0 {
-		var err error
-		if opts.Latency, err = time.ParseDuration(text); err != nil {
-			return nil, fmt.Errorf("%s: %w", LatencyVariable, err)
-		}
+	if err := opts.readLatency(os.Getenv(LatencyVariable)); err != nil {
+		return nil, err
 	}
 	names := []string{assets.Etcd, assets.APIServer}
 	if opts.Controllers || opts.HubControllers {
@@ -185,6 +203,7 @@ func (f *Fleet) startHub(ctx context.Context) (*Hub, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Proxy.Distance(f.opts.HubLatency)
 	h := &Hub{ControlPlane: c, version: V1Beta2}
 	if f.opts.ClusterAPI != "" {
 		h.version = f.opts.ClusterAPI
@@ -207,6 +226,7 @@ func (f *Fleet) startMember(ctx context.Context, i int) (*ControlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Proxy.Distance(f.opts.MemberLatency)
 	if f.opts.Controllers {
 		if err := f.startControllers(ctx, c); err != nil {
 			return nil, err

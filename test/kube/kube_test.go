@@ -236,10 +236,38 @@ func TestSharedEtcdKeepsMembersApart(t *testing.T) {
 }
 
 func TestInvalidOptionsAreRefused(t *testing.T) {
-	for _, o := range []kube.Options{{Members: -1}, {Nodes: -1}, {ClusterAPI: "v1alpha4"}} {
+	for _, o := range []kube.Options{{Members: -1}, {Nodes: -1}, {ClusterAPI: "v1alpha4"}, {HubLatency: -1}, {MemberLatency: -1}} {
 		if f, err := kube.Start(t.Context(), o); err == nil {
 			_ = f.Stop()
 			t.Errorf("Start(%+v) succeeded", o)
+		}
+	}
+	for _, text := range []string{"far", "1s,", "1s,2s,3s", "-1s"} {
+		t.Setenv(kube.LatencyVariable, text)
+		if f, err := kube.Start(t.Context(), kube.Options{NoHub: true}); err == nil {
+			_ = f.Stop()
+			t.Errorf("Start with %s=%s succeeded", kube.LatencyVariable, text)
+		}
+	}
+}
+
+func TestControlPlanesAreAsFarAwayAsIsSaid(t *testing.T) {
+	t.Setenv(kube.LatencyVariable, "20ms,150ms")
+	f := kube.StartTest(t, kube.Options{Members: 1})
+	for _, way := range []struct {
+		c     *kube.ControlPlane
+		least time.Duration
+	}{{f.Hub.ControlPlane, 40 * time.Millisecond}, {f.Members[0], 300 * time.Millisecond}} {
+		client, err := kubernetes.NewForConfig(way.c.RESTConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if _, err := client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < way.least {
+			t.Errorf("%s answered after %v", way.c.Name, took)
 		}
 	}
 }
