@@ -61,7 +61,9 @@
 // Watches are not shared between members, nor kinds between watches: a fleet of
 // a thousand members of sixty kinds has sixty thousand streams, over one
 // connection a member. Two goroutines for each, rather than one, overlap
-// decoding with committing, so that a burst becomes few commits. A scope that
-// has spoken JSON once stays with it until its member joins anew: what made it
+// decoding with committing, so that a burst becomes few commits. A watch with
+// more than a thousand events a second is read every two milliseconds, which
+// costs a sixth less than reading each event as it comes. A scope that has
+// spoken JSON once stays with it until its member joins anew: what made it
 // change is likely to come again.
 package clusterinformers

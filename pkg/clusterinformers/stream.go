@@ -315,7 +315,8 @@ func (s *stream) read(ctx context.Context, c *connection) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", decode.ErrMalformed, err)
 	}
-	events := d.Events(c.body, int(i.member.account.limit.ResponseBytes))
+	body := &gatherer{ctx: ctx, r: c.body}
+	events := d.Events(body, int(i.member.account.limit.ResponseBytes))
 	counted := uint64(0)
 	var ev decode.Event
 	for {
@@ -325,6 +326,9 @@ func (s *stream) read(ctx context.Context, c *connection) error {
 		now := time.Now()
 		i.heard.Store(now.UnixNano())
 		i.metrics.heard(now)
+		if !s.initial {
+			body.count(now)
+		}
 		if n := d.Fallbacks(); n != counted {
 			i.fallback.Add(n - counted)
 			i.metrics.fallbacks.Add(float64(n - counted))
