@@ -97,7 +97,7 @@ func (q *request) page(find selection.Find, meta *listMeta) (iter.Seq2[aggregate
 	}
 	if more {
 		last := page[len(page)-1].Position()
-		q.o.Pins.Pin(q.snapshot, q.o.Index.Snapshot().Revision(), q.o.Now())
+		q.o.Pins.Pin(q.snapshot, q.caller.User().GetName(), q.o.Index.Snapshot().Revision(), q.o.Now())
 		meta.Continue = q.o.Sealer.Seal(q.binding(), selection.Token{Revision: q.snapshot.Revision(), After: last})
 		// As an API server, that knows it where nothing is selected.
 		if q.selector.Empty() {

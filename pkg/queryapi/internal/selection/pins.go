@@ -32,8 +32,8 @@ func (o PinOptions) validated() (PinOptions, error) {
 	return o, nil
 }
 
-// Pins keep the snapshots that continue tokens name. Beyond a bound the oldest
-// goes first. It starts no goroutine: what has expired goes at the next call,
+// Pins keep the snapshots that continue tokens name. Beyond a bound the oldest goes
+// first of the user who has most, so that nobody pushes out what others read. It starts no goroutine: what has expired goes at the next call,
 // so whoever calls nothing else calls Sweep now and then. Safe for concurrent
 // use.
 type Pins struct {
@@ -42,10 +42,12 @@ type Pins struct {
 	mu    sync.Mutex
 	order *list.List // of *pin, oldest first
 	by    map[aggregate.Revision]*list.Element
+	of    map[string]int // pins by their user, none of them 0
 }
 
 type pin struct {
 	snapshot *aggregate.Snapshot
+	user     string // whose share it is of; of many, the one who has fewest
 	since    time.Time
 	total    int64 // bytes of all that the snapshot holds
 	each     int64 // bytes that one change since may keep alive
@@ -61,13 +63,13 @@ func NewPins(o PinOptions) (*Pins, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pins{options: o, order: list.New(), by: map[aggregate.Revision]*list.Element{}}, nil
+	return &Pins{options: o, order: list.New(), by: map[aggregate.Revision]*list.Element{}, of: map[string]int{}}, nil
 }
 
-// Pin keeps a snapshot. One that is kept already keeps its age.
-func (p *Pins) Pin(s *aggregate.Snapshot, newest aggregate.Revision, now time.Time) {
+// Pin keeps a snapshot for a user. One that is kept already keeps its age.
+func (p *Pins) Pin(s *aggregate.Snapshot, user string, newest aggregate.Revision, now time.Time) {
 	p.mu.Lock()
-	_, kept := p.by[s.Revision()]
+	kept := p.share(s.Revision(), user)
 	p.mu.Unlock()
 	if kept {
 		return
@@ -79,13 +81,35 @@ func (p *Pins) Pin(s *aggregate.Snapshot, newest aggregate.Revision, now time.Ti
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, kept := p.by[s.Revision()]; kept {
+	if p.share(s.Revision(), user) {
 		return
 	}
 	p.by[s.Revision()] = p.order.PushBack(&pin{
-		snapshot: s, since: now, total: total, each: total/max(1, objects) + commitBytes,
+		snapshot: s, user: user, since: now, total: total, each: total/max(1, objects) + commitBytes,
 	})
+	p.of[user]++
 	p.sweep(max(newest, s.Revision()), now)
+}
+
+// share makes a pin that is kept the user's if he has fewer than whose it was. p.mu
+// must be held.
+func (p *Pins) share(revision aggregate.Revision, user string) (kept bool) {
+	e, kept := p.by[revision]
+	if !kept {
+		return false
+	}
+	if was := e.Value.(*pin); p.of[user] < p.of[was.user] {
+		p.less(was.user)
+		was.user = user
+		p.of[user]++
+	}
+	return true
+}
+
+func (p *Pins) less(user string) {
+	if p.of[user]--; p.of[user] == 0 {
+		delete(p.of, user)
+	}
 }
 
 // Snapshot returns the snapshot of a revision, if it is kept.
@@ -116,15 +140,33 @@ func (p *Pins) sweep(newest aggregate.Revision, now time.Time) int64 {
 		bytes += e.Value.(*pin).keeps(newest)
 	}
 	for e := p.order.Front(); e != nil; e = p.order.Front() {
-		oldest := e.Value.(*pin)
-		if p.order.Len() <= p.options.Snapshots && bytes <= p.options.Bytes && now.Sub(oldest.since) < p.options.Age {
-			break
+		if now.Sub(e.Value.(*pin).since) < p.options.Age {
+			if p.order.Len() <= p.options.Snapshots && bytes <= p.options.Bytes {
+				break
+			}
+			e = p.fair()
 		}
-		bytes -= oldest.keeps(newest)
+		gone := e.Value.(*pin)
+		bytes -= gone.keeps(newest)
 		p.order.Remove(e)
-		delete(p.by, oldest.snapshot.Revision())
+		p.less(gone.user)
+		delete(p.by, gone.snapshot.Revision())
 	}
 	return bytes
+}
+
+// fair returns the oldest pin of a user who has as many as any other. p.mu must be held,
+// and there must be one.
+func (p *Pins) fair() *list.Element {
+	most := 0
+	for _, n := range p.of {
+		most = max(most, n)
+	}
+	e := p.order.Front()
+	for p.of[e.Value.(*pin).user] < most {
+		e = e.Next()
+	}
+	return e
 }
 
 // keeps estimates the bytes that a snapshot keeps alive and a newer one does

@@ -49,8 +49,8 @@ func TestPinsDropTheOldestBeyondABound(t *testing.T) {
 
 	byCount := pins(selection.PinOptions{Snapshots: 3})
 	for i, s := range snaps {
-		byCount.Pin(s, newest, start.Add(time.Duration(i)))
-		byCount.Pin(s, newest, start.Add(time.Duration(i)))
+		byCount.Pin(s, "ann", newest, start.Add(time.Duration(i)))
+		byCount.Pin(s, "ann", newest, start.Add(time.Duration(i)))
 	}
 	if n := kept(byCount, start); n != 3 {
 		t.Errorf("%d are kept, want 3", n)
@@ -60,9 +60,9 @@ func TestPinsDropTheOldestBeyondABound(t *testing.T) {
 	}
 
 	byAge := pins(selection.PinOptions{Age: time.Minute})
-	byAge.Pin(snaps[0], newest, start)
-	byAge.Pin(snaps[1], newest, start.Add(40*time.Second))
-	byAge.Pin(snaps[0], newest, start.Add(50*time.Second)) // does not make it younger
+	byAge.Pin(snaps[0], "ann", newest, start)
+	byAge.Pin(snaps[1], "bob", newest, start.Add(40*time.Second))
+	byAge.Pin(snaps[0], "ann", newest, start.Add(50*time.Second)) // does not make it younger
 	if n := kept(byAge, start.Add(59*time.Second)); n != 2 {
 		t.Errorf("%d are kept, want 2", n)
 	}
@@ -74,11 +74,11 @@ func TestPinsDropTheOldestBeyondABound(t *testing.T) {
 	}
 
 	byBytes := pins(selection.PinOptions{Bytes: 1})
-	byBytes.Pin(snaps[39], newest, start)
+	byBytes.Pin(snaps[39], "ann", newest, start)
 	if n := kept(byBytes, start); n != 1 {
 		t.Errorf("the newest is not kept though it costs nothing")
 	}
-	byBytes.Pin(snaps[0], newest, start)
+	byBytes.Pin(snaps[0], "ann", newest, start)
 	if n := kept(byBytes, start); n != 0 {
 		t.Errorf("%d are kept beyond the bound in bytes", n)
 	}
@@ -97,7 +97,7 @@ func TestPinsMayBeUsedByMany(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for i, s := range snaps {
-				p.Pin(s, s.Revision(), start.Add(time.Duration(i)))
+				p.Pin(s, "ann", s.Revision(), start.Add(time.Duration(i)))
 				p.Snapshot(snaps[i/2].Revision(), s.Revision(), start)
 			}
 		})
@@ -105,5 +105,47 @@ func TestPinsMayBeUsedByMany(t *testing.T) {
 	wg.Wait()
 	if n, _ := p.Sweep(snaps[19].Revision(), start); n != 5 {
 		t.Errorf("%d are kept, want 5", n)
+	}
+}
+
+func TestPinsOfOneUserDoNotPushOutThoseOfAnother(t *testing.T) {
+	snaps := revisions(t, 40)
+	newest := snaps[39].Revision()
+	p, err := selection.NewPins(selection.PinOptions{Snapshots: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := func(from, to int) (n int) {
+		for _, s := range snaps[from:to] {
+			if _, ok := p.Snapshot(s.Revision(), newest, start); ok {
+				n++
+			}
+		}
+		return n
+	}
+	// Bob pages through one list, Cid through one that Ann reads too.
+	p.Pin(snaps[0], "bob", newest, start)
+	p.Pin(snaps[1], "ann", newest, start)
+	p.Pin(snaps[1], "cid", newest, start)
+	for i := 2; i < 30; i++ {
+		p.Pin(snaps[i], "ann", newest, start)
+	}
+	if kept(0, 2) != 2 || kept(2, 30) != 4 || kept(26, 30) != 4 {
+		t.Errorf("of others %d of 2 are kept, of Ann's %d, want 4, the last %d", kept(0, 2), kept(2, 30), kept(26, 30))
+	}
+	// A user's share is what the others leave, and never less than theirs.
+	for i := 30; i < 40; i++ {
+		p.Pin(snaps[i], "bob", newest, start)
+	}
+	if kept(0, 1) != 0 || kept(1, 2) != 1 || kept(28, 30) != 2 || kept(37, 40) != 3 {
+		t.Errorf("kept: Bob's first %d, Cid's %d, Ann's %d, Bob's %d", kept(0, 1), kept(1, 2), kept(26, 30), kept(30, 40))
+	}
+	// Age asks nobody.
+	if n, _ := p.Sweep(newest, start.Add(time.Hour)); n != 0 {
+		t.Errorf("%d are kept for ever", n)
+	}
+	p.Pin(snaps[5], "ann", newest, start.Add(time.Hour))
+	if n := kept(0, 40); n != 1 {
+		t.Errorf("%d are kept, want 1", n)
 	}
 }
