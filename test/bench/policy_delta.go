@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime/debug"
 	"runtime/metrics"
 	"slices"
 	"strconv"
@@ -17,7 +18,10 @@ import (
 	"federator.dev/federator/policies"
 )
 
-const deltaRate = 2000 // per second
+const (
+	deltaRate = 2000 // per second
+	chartGC   = 200  // GOGC, as the chart has it
+)
 
 // deltaLatency commits single changes and measures when their verdicts are published.
 func deltaLatency(ctx context.Context, b *bench) ([]row, error) {
@@ -29,7 +33,7 @@ func deltaLatency(ctx context.Context, b *bench) ([]row, error) {
 	if err := b.child(ctx, "policy-delta", &got, b.corpus, strconv.Itoa(objects)); err != nil {
 		return nil, err
 	}
-	note := fmt.Sprintf("%.0f deltas/s for %.0f s on %d objects, %.0f policies of the library; p50 %.2f ms, the commit alone p50 %.3f", got["rate"], got["seconds"], objects, got["policies"], got["p50"], got["bare-p50"])
+	note := fmt.Sprintf("%.0f deltas/s for %.0f s on %d objects, %.0f policies of the library; p50 %.2f ms, the commit alone p50 %.3f, GOGC=%d", got["rate"], got["seconds"], objects, got["policies"], got["p50"], got["bare-p50"], chartGC)
 	return []row{
 		lower("policy/delta_p99", "ms", got["p99"], got["bare-p99"], note+", the ratio is to the commit's p99; goal under 20"),
 		{Name: "policy/delta_cpu", Unit: "µs", Value: got["cpu"], Note: fmt.Sprintf("CPU of a delta, encoding and commit included; %.0f without the engine; %.2f evaluations a delta, %.2f spared", got["bare-cpu"], got["evaluations"], got["unchanged"])},
@@ -154,6 +158,7 @@ func policyDelta(ctx context.Context, corpus string, objects int) (figures, erro
 	if err != nil {
 		return nil, err
 	}
+	debug.SetGCPercent(chartGC)
 	set, bindings, err := shippedTwenty()
 	if err != nil {
 		return nil, err

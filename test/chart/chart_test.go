@@ -51,6 +51,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"serviceAccount.create=false":                           "serviceAccount.name is required",
 		"metrics.serviceMonitor.interval=often":                 "metrics/serviceMonitor/interval",
 		"podDisruptionBudget.maxUnavailable=half":               "podDisruptionBudget/maxUnavailable",
+		"goGC=off":                                              "goGC",
 		"goMemLimit=90%":                                        "goMemLimit",
 		"policies.bindings[0].name=x":                           "policies/bindings/0",
 	} {
