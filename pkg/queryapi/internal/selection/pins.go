@@ -32,10 +32,10 @@ func (o PinOptions) validated() (PinOptions, error) {
 	return o, nil
 }
 
-// Pins keep the snapshots that continue tokens name. Beyond a bound the oldest goes
-// first of the user who has most, so that nobody pushes out what others read. It starts no goroutine: what has expired goes at the next call,
-// so whoever calls nothing else calls Sweep now and then. Safe for concurrent
-// use.
+// Pins keep the snapshots that continue tokens name. Beyond a bound the oldest
+// goes first of the user who has most, so that nobody pushes out what others
+// read. It starts no goroutine: what has expired goes at the next call, so
+// whoever calls nothing else calls Sweep now and then. Safe for concurrent use.
 type Pins struct {
 	options PinOptions
 
