@@ -80,7 +80,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", "GET, HEAD")
 		return notAllowed(target, info)
 	case target.Prefix == "" && (target.Path == openAPIRoot || target.Path == openAPIQuery):
-		return s.describe(w, target.Path)
+		return s.serveOpenAPI(w, target.Path)
 	case target.Prefix == "", target.Member == "" && strings.HasPrefix(target.Path, route.Query+"/"):
 		return s.question(w, r, target) // kubectl get --raw stays below its context's prefix
 	}

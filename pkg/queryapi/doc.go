@@ -4,6 +4,7 @@
 //	/fleet/…                        all members
 //	/members/<namespace>/<name>/…   one of them
 //	/query/v1/<name>                questions that Kubernetes has no words for
+//	/openapi/v3                     what may be asked, and how it is answered
 //
 // Below the first two it answers as an API server does: version, discovery and
 // OpenAPI, get, list and watch, in JSON, YAML, as Table or as metadata alone.

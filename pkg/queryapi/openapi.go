@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -20,105 +23,114 @@ const (
 	openAPIQuery = openAPIRoot + route.Query
 )
 
-// asked is a parameter of a question.
-type asked struct {
-	name, about    string
-	required, many bool
-}
+const componentsPath = "#/components/schemas/"
 
-// described are the questions that every server answers.
-var described = map[string]struct {
-	about      string
-	parameters []asked
-}{
-	"count": {"Count objects of the fleet, from memory.", []asked{
-		{name: "resource", about: "What to count, such as pods or deployments.apps.", required: true, many: true},
-		{name: "groupBy", about: "member, memberLabel:<key>, namespace, kind, label:<key> or field:<path>.", many: true},
-		{name: "labelSelector", about: "Label selector; federator.dev/member and the like name members."},
-		{name: "fieldSelector", about: "Field selector, on any path."},
-		{name: "namespace", about: "Only this namespace."},
-	}},
-	"related": {"Find an object and what belongs to it in its member.", []asked{
-		{name: "member", about: "The member that has the object, <namespace>/<name>.", required: true},
-		{name: "resource", about: "Its resource, such as pods or deployments.apps.", required: true},
-		{name: "name", about: "Its name.", required: true},
-		{name: "namespace", about: "Its namespace, none for a cluster-scoped one."},
-		{name: "depth", about: "How many edges to go from it, 1 to 10, by default 3."},
-		{name: "kinds", about: "Resources that may be in the answer, by default all.", many: true},
-		{name: "direction", about: "down to what it owns and uses, up to what owns and uses it, or both (the default)."},
-	}},
-	"members": {"List the members of which the caller may read anything.", []asked{
-		{name: "labelSelector", about: "Label selector, of virtual labels."},
-	}},
-}
+// Media types of answers, by which clients ask for them. That of watches is what API
+// servers describe them with.
+const (
+	asJSON  = "application/json"
+	asTable = asJSON + ";as=Table;g=meta.k8s.io;v=v1"
+	asWatch = asJSON + ";stream=watch"
+)
 
-// openAPI describes the questions of a server. Of those that were injected it
-// knows no more than where they are.
-func (s *Server) openAPI() *spec3.OpenAPI {
-	doc := &spec3.OpenAPI{
-		Version: "3.0.0",
-		Info:    &spec.Info{InfoProps: spec.InfoProps{Title: "federator", Version: "v1", Description: "Questions about the whole fleet."}},
-		Paths:   &spec3.Paths{Paths: map[string]*spec3.Path{}},
-		Components: &spec3.Components{Schemas: map[string]*spec.Schema{
-			"Answer": object("An answer, by its kind.", "apiVersion", "kind"),
-			"Status": object("Why there is no answer: a Status of Kubernetes (meta/v1).", "apiVersion", "kind", "status", "message", "reason"),
-		}},
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.questions)) {
-		d := described[name]
-		operation := &spec3.Operation{OperationProps: spec3.OperationProps{
-			OperationId: "query-" + name, Description: d.about,
-			Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{
-				Default:             answered("Status", "The request cannot be answered."),
-				StatusCodeResponses: map[int]*spec3.Response{http.StatusOK: answered("Answer", "OK")},
-			}},
-		}}
-		for _, p := range d.parameters {
-			operation.Parameters = append(operation.Parameters, p.spec())
+// describe describes questions. Of those that do not describe themselves it says
+// where they are.
+func describe(questions map[string]Question) *spec3.OpenAPI {
+	types := newSchemas()
+	paths := make(map[string]*spec3.Path)
+	for _, name := range slices.Sorted(maps.Keys(questions)) {
+		var d Description
+		if q, ok := questions[name].(Describer); ok {
+			d = q.Describe()
 		}
-		doc.Paths.Paths[route.Query+"/"+name] = &spec3.Path{PathProps: spec3.PathProps{Get: operation}}
+		paths[route.Query+"/"+name] = &spec3.Path{PathProps: spec3.PathProps{Get: types.operation(name, d)}}
 	}
-	return doc
+	return &spec3.OpenAPI{
+		Version:    "3.0.0",
+		Info:       &spec.Info{InfoProps: spec.InfoProps{Title: "federator", Version: "v1", Description: "Questions about the whole fleet."}},
+		Paths:      &spec3.Paths{Paths: paths},
+		Components: &spec3.Components{Schemas: types.components},
+	}
 }
 
-func (p asked) spec() *spec3.Parameter {
+func (s *schemas) operation(name string, d Description) *spec3.Operation {
+	ok := map[string]*spec.Schema{}
+	if d.Answer != nil {
+		ok[asJSON] = s.of(reflect.TypeOf(d.Answer))
+	}
+	if d.Table {
+		ok[asTable] = s.of(reflect.TypeFor[metav1.Table]())
+	}
+	if d.Events != nil {
+		ok[asWatch] = s.event(d.Events)
+	}
+	failed := map[string]*spec.Schema{asJSON: s.of(reflect.TypeFor[metav1.Status]())}
+	operation := &spec3.Operation{OperationProps: spec3.OperationProps{
+		OperationId: "query-" + name, Description: d.About,
+		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{
+			Default:             response("The request cannot be answered.", failed),
+			StatusCodeResponses: map[int]*spec3.Response{http.StatusOK: response("OK", ok)},
+		}},
+	}}
+	for _, p := range d.Parameters {
+		operation.Parameters = append(operation.Parameters, described(p))
+	}
+	return operation
+}
+
+// event is the schema of a watch's events, by their objects.
+func (s *schemas) event(objects []any) *spec.Schema {
+	kind := spec.StringProperty()
+	for _, t := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error} {
+		kind.Enum = append(kind.Enum, string(t))
+	}
+	var object spec.Schema
+	for _, o := range slices.Concat(objects, []any{metav1.Status{}}) {
+		object.AnyOf = append(object.AnyOf, *s.of(reflect.TypeOf(o)))
+	}
+	event := new(spec.Schema).Typed("object", "").WithRequired("type", "object")
+	return event.SetProperty("type", *kind).SetProperty("object", object)
+}
+
+func described(p Parameter) *spec3.Parameter {
 	schema := spec.StringProperty()
-	if p.many {
+	if p.Type != "" {
+		schema = new(spec.Schema).Typed(p.Type, "")
+	}
+	for _, v := range p.Values {
+		schema.Enum = append(schema.Enum, v)
+	}
+	if p.Many {
 		schema = spec.ArrayProperty(schema)
 	}
 	return &spec3.Parameter{ParameterProps: spec3.ParameterProps{
-		Name: p.name, In: "query", Description: p.about, Required: p.required, Schema: schema, Explode: p.many,
+		Name: p.Name, In: "query", Description: p.About, Required: p.Required, Schema: schema, Explode: p.Many,
 	}}
 }
 
-// object is the schema of an object with text in some of its keys.
-func object(about string, keys ...string) *spec.Schema {
-	schema := (&spec.Schema{}).Typed("object", "").WithDescription(about)
-	for _, k := range keys {
-		schema.SetProperty(k, *spec.StringProperty())
+func response(about string, schemas map[string]*spec.Schema) *spec3.Response {
+	r := &spec3.Response{ResponseProps: spec3.ResponseProps{Description: about}}
+	for mediaType, schema := range schemas {
+		if r.Content == nil {
+			r.Content = map[string]*spec3.MediaType{}
+		}
+		r.Content[mediaType] = &spec3.MediaType{MediaTypeProps: spec3.MediaTypeProps{Schema: schema}}
 	}
-	return schema
+	return r
 }
 
-func answered(schema, about string) *spec3.Response {
-	return &spec3.Response{ResponseProps: spec3.ResponseProps{Description: about, Content: map[string]*spec3.MediaType{
-		"application/json": {MediaTypeProps: spec3.MediaTypeProps{Schema: spec.RefSchema("#/components/schemas/" + schema)}},
-	}}}
-}
-
-// describe answers a path of openAPIRoot.
-func (s *Server) describe(w http.ResponseWriter, path string) error {
-	var answer any = s.openAPI()
+// serveOpenAPI answers a path of openAPIRoot.
+func (s *Server) serveOpenAPI(w http.ResponseWriter, path string) error {
+	body := s.openAPI
 	if path == openAPIRoot {
-		answer = handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{
+		var err error
+		if body, err = json.Marshal(handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{
 			route.Query[1:]: {ServerRelativeURL: openAPIQuery},
-		}}
+		}}); err != nil {
+			return err
+		}
 	}
-	body, err := json.Marshal(answer)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", asJSON)
 	_, _ = w.Write(body) // the caller may be gone
 	return nil
 }

@@ -40,7 +40,8 @@ type Options struct {
 	Audit     Audit
 
 	// Questions answer GET /query/v1/<name>, beside count, related and
-	// members. Names are lower-case letters, digits and dashes.
+	// members. Names are lower-case letters, digits and dashes. See Describer and
+	// Watchable.
 	Questions map[string]Question
 }
 

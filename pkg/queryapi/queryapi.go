@@ -11,6 +11,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/questions"
 )
 
 // Served is one resource at one version as members serve it, merged over the
@@ -61,6 +62,19 @@ type Question interface {
 	// its text.
 	Answer(w http.ResponseWriter, r *http.Request, caller Caller) error
 }
+
+// Describer is a Question that OpenAPI tells about, beside that there is one. It is
+// asked once, when a Server is made.
+type Describer interface {
+	Question
+	Describe() Description
+}
+
+// Description is what OpenAPI says of a Question.
+type Description = questions.Description
+
+// Parameter is one that a Question accepts in the query of a URL.
+type Parameter = questions.Parameter
 
 // Watchable is a Question that can be watched: requests with watch=true go to Watch.
 // Others are refused them.

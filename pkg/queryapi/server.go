@@ -35,6 +35,7 @@ type Server struct {
 	objects   *reading.Handler // get, list and watch
 	catalog   *catalog.Catalog
 	questions map[string]Question
+	openAPI   []byte // that describes them
 	handler   http.Handler
 	inside    gate
 	began     atomic.Bool

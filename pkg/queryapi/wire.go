@@ -3,6 +3,7 @@ package queryapi
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -32,9 +33,12 @@ func (s *Server) wire() error {
 	if s.questions == nil {
 		s.questions = make(map[string]Question)
 	}
-	s.questions["count"] = answering(asked.Count)
-	s.questions["related"] = answering(asked.Related)
-	s.questions["members"] = answering(asked.Members)
+	s.questions["count"] = answering{"count", asked.Count}
+	s.questions["related"] = answering{"related", asked.Related}
+	s.questions["members"] = answering{"members", asked.Members}
+	if s.openAPI, err = json.Marshal(describe(s.questions)); err != nil {
+		return fmt.Errorf("query API: describe: %w", err)
+	}
 	s.objects, err = s.reader()
 	return err
 }
@@ -68,10 +72,18 @@ func (s *Server) reader() (*reading.Handler, error) {
 }
 
 // answering makes a function a Question.
-type answering func(http.ResponseWriter, *http.Request, questions.Reader) error
+type answering struct {
+	name string
+	with func(http.ResponseWriter, *http.Request, questions.Reader) error
+}
 
 // Answer implements Question.
-func (f answering) Answer(w http.ResponseWriter, r *http.Request, c Caller) error { return f(w, r, c) }
+func (a answering) Answer(w http.ResponseWriter, r *http.Request, c Caller) error {
+	return a.with(w, r, c)
+}
+
+// Describe implements Describer.
+func (a answering) Describe() Description { return questions.Describe(a.name) }
 
 // named finds resources as questions name them.
 type named struct{ view *catalog.View }

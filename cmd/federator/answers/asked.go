@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -53,7 +52,7 @@ func cursorOf(name string, subject Subject) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// groups are what findings are grouped by.
+// groupers are what findings are grouped by.
 var groupers = map[string]func(b policy.Binding, severity string, v *policy.Verdict) string{
 	"policy":    func(b policy.Binding, _ string, _ *policy.Verdict) string { return b.Name },
 	"package":   func(b policy.Binding, _ string, _ *policy.Verdict) string { return b.Package },
@@ -64,70 +63,25 @@ var groupers = map[string]func(b policy.Binding, severity string, v *policy.Verd
 	"state":     func(_ policy.Binding, _ string, v *policy.Verdict) string { return v.State.String() },
 }
 
-// parseAsked reads parameters: policy, package, severity, member, namespace, kind,
-// state, exempt, groupBy, limit and continue; of watches resourceVersion and
-// timeoutSeconds. Errors are 400.
+// parseAsked reads parameters: those that are accepted. Errors are 400.
 func parseAsked(values url.Values) (*asked, error) {
 	a := &asked{limit: defaultLimit}
-	lists := map[string]*[]string{
-		"policy": &a.policies, "package": &a.packages, "severity": &a.severities, "member": &a.members,
-		"namespace": &a.namespaces, "kind": &a.kinds, "state": &a.states, "groupBy": &a.groupBy,
-	}
 	for name, given := range values {
-		if list := lists[name]; list != nil {
-			*list = given
-			continue
-		}
-		if len(given) > 1 {
+		i := slices.IndexFunc(accepted, func(p parameter) bool { return p.Name == name })
+		switch {
+		case i < 0:
+			return nil, bad(name, "is not supported")
+		case accepted[i].Many:
+			*accepted[i].all(a) = given
+		case len(given) > 1:
 			return nil, bad(name, "is given more than once")
-		}
-		if err := a.set(name, given[0]); err != nil {
-			return nil, err
+		default:
+			if err := accepted[i].one(a, given[0]); err != nil {
+				return nil, bad(name, err.Error())
+			}
 		}
 	}
 	return a, a.check()
-}
-
-// set takes a parameter that is given once.
-func (a *asked) set(name, value string) error {
-	switch name {
-	case "exempt":
-		if value != "true" && value != "false" {
-			return bad(name, "is neither true nor false")
-		}
-		a.exempt = value
-	case "watch":
-		yes, err := strconv.ParseBool(value)
-		if err != nil {
-			return bad(name, "is neither true nor false")
-		}
-		a.watched = yes
-	case "resourceVersion":
-		if a.version = value; value == "0" {
-			a.version = "" // any will do
-		}
-	case "timeoutSeconds":
-		n, err := strconv.ParseUint(value, 10, 31)
-		if err != nil {
-			return bad(name, "is no number of seconds")
-		}
-		a.timeout = time.Duration(n) * time.Second
-	case "limit":
-		n, err := strconv.Atoi(value)
-		if err != nil || n < 1 || n > maxLimit {
-			return bad(name, fmt.Sprintf("is no number from 1 to %d", maxLimit))
-		}
-		a.limit = n
-	case "continue":
-		text, err := base64.RawURLEncoding.Strict().DecodeString(value)
-		a.after = &cursor{}
-		if err != nil || json.Unmarshal(text, a.after) != nil || a.after.Policy == "" {
-			return bad(name, "is not what an answer had")
-		}
-	default:
-		return apierrors.NewBadRequest("parameter " + name + " is not supported")
-	}
-	return nil
 }
 
 func (a *asked) check() error {
@@ -144,22 +98,17 @@ func (a *asked) check() error {
 	if len(a.groupBy) > maxGroupBy {
 		return bad("groupBy", fmt.Sprintf("is given %d times, %d at most", len(a.groupBy), maxGroupBy))
 	}
-	for _, by := range a.groupBy {
-		if groupers[by] == nil {
-			return bad("groupBy", fmt.Sprintf("%q is none of policy, package, severity, member, namespace, kind, state", by))
-		}
-	}
 	if a.groupBy != nil && a.after != nil {
 		return bad("continue", "is not for groups")
 	}
-	for _, s := range a.severities {
-		if !slices.Contains([]string{"low", "medium", "high", "critical"}, s) {
-			return bad("severity", fmt.Sprintf("%q is none of low, medium, high, critical", s))
+	for _, p := range accepted {
+		if !p.Many || p.Values == nil {
+			continue
 		}
-	}
-	for _, s := range a.states {
-		if s != policy.Known.String() && s != policy.Unknown.String() && s != policy.Error.String() {
-			return bad("state", fmt.Sprintf("%q is none of %s, %s, %s", s, policy.Known, policy.Unknown, policy.Error))
+		for _, v := range *p.all(a) {
+			if !slices.Contains(p.Values, v) {
+				return bad(p.Name, fmt.Sprintf("%q is none of %s", v, strings.Join(p.Values, ", ")))
+			}
 		}
 	}
 	return nil

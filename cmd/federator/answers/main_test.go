@@ -103,11 +103,13 @@ func start(t testing.TB, change func(*queryapi.Options, *answers.Violations)) *j
 	if change != nil {
 		change(&o, &question)
 	}
-	o.Questions = map[string]queryapi.Question{"violations": question}
+	o.Questions = map[string]queryapi.Question{
+		"violations": question, "rego": answers.Rego{Index: index, Resources: served{}.Resources, State: j.loop.State},
+	}
 	if j.server, err = queryapi.New(o); err != nil {
 		t.Fatal(err)
 	}
-	j.address = "https://" + l.Addr().String() + "/query/v1/violations"
+	j.address = "https://" + l.Addr().String()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(j.server.CertificateAuthority())
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
@@ -205,9 +207,15 @@ func (j *judged) judgedAll() {
 	})
 }
 
+// ask asks for violations.
 func (j *judged) ask(ctx context.Context, query string) *http.Response {
 	j.t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, j.address+"?"+query, nil)
+	return j.get(ctx, "/query/v1/violations?"+query)
+}
+
+func (j *judged) get(ctx context.Context, path string) *http.Response {
+	j.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, j.address+path, nil)
 	if err != nil {
 		j.t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,7 +33,7 @@ const (
 func (q Rego) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
 	values := r.URL.Query()
 	for name := range values {
-		if name != "query" {
+		if !slices.ContainsFunc(regoParameters, func(p queryapi.Parameter) bool { return p.Name == name }) {
 			return apierrors.NewBadRequest("parameter " + name + " is not supported")
 		}
 	}

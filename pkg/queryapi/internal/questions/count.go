@@ -42,11 +42,9 @@ const (
 	maxGroupBy   = 4
 )
 
-// Count answers GET /query/v1/count. Parameters: resource (once or more),
-// groupBy (member, memberLabel:<key>, namespace, kind, label:<key> or
-// field:<path>; once or more), labelSelector, fieldSelector, namespace.
+// Count answers GET /query/v1/count.
 func (s *Server) Count(w http.ResponseWriter, r *http.Request, reader Reader) error {
-	p, err := parse(r, []string{"resource", "groupBy"}, "labelSelector", "fieldSelector", "namespace")
+	p, err := parse(r, "count")
 	if err != nil {
 		return err
 	}

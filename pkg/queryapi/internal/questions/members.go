@@ -33,9 +33,9 @@ type MemberInfo struct {
 }
 
 // Members answers GET /query/v1/members: those of which the caller may read
-// anything. Parameters: labelSelector, of virtual labels.
+// anything.
 func (s *Server) Members(w http.ResponseWriter, r *http.Request, reader Reader) error {
-	p, err := parse(r, nil, "labelSelector")
+	p, err := parse(r, "members")
 	if err != nil {
 		return err
 	}

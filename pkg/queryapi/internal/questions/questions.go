@@ -116,25 +116,25 @@ type parameters struct {
 	synced bool // only an answer for which all members are Synced will do
 }
 
-// parse refuses parameters that are not known, and all but some given twice.
-func parse(r *http.Request, repeated []string, single ...string) (parameters, error) {
+// parse refuses parameters that are not in a question's description, and those given
+// twice that are for once.
+func parse(r *http.Request, question string) (parameters, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return parameters{}, apierrors.NewBadRequest("the query cannot be read: " + err.Error())
 	}
-	general := url.Values{}
+	common := url.Values{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		switch {
-		case name == "pretty" || name == "require" || name == "timeout":
-			general[name] = values[name]
-		case slices.Contains(repeated, name):
-		case !slices.Contains(single, name):
+		switch known, ok := described[question].parameter(name); {
+		case !ok:
 			return parameters{}, selection.BadParameter(name, "is not supported")
-		case len(values[name]) > 1:
+		case isGeneral(name):
+			common[name] = values[name]
+		case len(values[name]) > 1 && !known.Many:
 			return parameters{}, selection.BadParameter(name, fmt.Sprintf("is given %d times", len(values[name])))
 		}
 	}
-	p, err := selection.Parse(general, selection.Get)
+	p, err := selection.Parse(common, selection.Get)
 	if err != nil {
 		return parameters{}, err
 	}
@@ -194,6 +194,9 @@ func (p parameters) write(w http.ResponseWriter, asTable bool, a answer) error {
 	if asTable {
 		table := a.table()
 		table.TypeMeta = metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}
+		if table.Rows == nil {
+			table.Rows = []metav1.TableRow{} // null is no list
+		}
 		v = table
 		contentType += ";as=Table;g=meta.k8s.io;v=v1"
 	}

@@ -65,13 +65,10 @@ type Edge struct {
 }
 
 // Related answers GET /query/v1/related: an object and what belongs to it in
-// its member. Parameters: member (<namespace>/<name>), resource, namespace ("" for
-// cluster-scoped), name; depth (1 to 10 edges from it, default 3); kinds
-// (resources with commas between them: those that may be in the answer, and
-// that are followed; default all); direction: down follows edges from From to
-// To, up the other way, both (the default) either.
+// its member. Kinds are those that may be in the answer, and that are followed;
+// direction down follows edges from From to To, up the other way, both either.
 func (s *Server) Related(w http.ResponseWriter, r *http.Request, reader Reader) error {
-	p, err := parse(r, []string{"kinds"}, "member", "resource", "namespace", "name", "depth", "direction")
+	p, err := parse(r, "related")
 	if err != nil {
 		return err
 	}
