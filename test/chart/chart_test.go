@@ -51,9 +51,9 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"serviceAccount.create=false":                           "serviceAccount.name is required",
 		"metrics.serviceMonitor.interval=often":                 "metrics/serviceMonitor/interval",
 		"podDisruptionBudget.maxUnavailable=half":               "podDisruptionBudget/maxUnavailable",
-		"goGC=off":                                              "goGC",
-		"goMemLimit=90%":                                        "goMemLimit",
-		"policies.bindings[0].name=x":                           "policies/bindings/0",
+		"goGC=off":                    "goGC",
+		"goMemLimit=90%":              "goMemLimit",
+		"policies.bindings[0].name=x": "policies/bindings/0",
 	} {
 		t.Run(values, func(t *testing.T) {
 			out, stderr, err := run(t, "helm", append([]string{"template", "federator", chartDir}, least("--set", values)...)...)
