@@ -3,6 +3,7 @@ package aggregate
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,20 @@ import (
 // upper 32 bits, a counter below. Every change of an object takes one, so no
 // two changes share theirs; a snapshot's is that of its last change.
 type Revision uint64
+
+// MarshalText implements encoding.TextMarshaler: in JSON a revision is a string, since
+// most readers of JSON have no integers beyond 53 bits.
+func (r Revision) MarshalText() ([]byte, error) { return strconv.AppendUint(nil, uint64(r), 10), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *Revision) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(string(text), 10, 64)
+	if err != nil {
+		return fmt.Errorf("revision: %w", err)
+	}
+	*r = Revision(n)
+	return nil
+}
 
 // Options configure an Index.
 type Options struct {

@@ -27,10 +27,10 @@ func (k Kind) Split() (kind, group string) {
 // Ref names one object of the fleet. Namespace is "" for cluster-scoped
 // objects.
 type Ref struct {
-	Member    string // <namespace>/<name> of the Cluster
-	Kind      Kind
-	Namespace string
-	Name      string
+	Member    string `json:"member"` // <namespace>/<name> of the Cluster
+	Kind      Kind   `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
 }
 
 // String returns "member kind namespace/name", for messages.
