@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 )
 
 // severities are those of policies, the least first.
-var severities = []string{"low", "medium", "high", "critical"}
+var severities = policy.Severities()
 
 // The states of results, as far as anybody has to look at them.
 const (

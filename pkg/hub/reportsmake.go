@@ -70,9 +70,6 @@ func (s *reportSummary) count(result string) {
 	}
 }
 
-// severities are those of policies, the worst first.
-var severities = []string{"critical", "high", "medium", "low"}
-
 // memberResults are the results of one member, as many as are told, and what there is.
 type memberResults struct {
 	results []reportResult
@@ -86,7 +83,7 @@ func (r *Reports) compose(state *policy.State, clusters map[string]metav1.OwnerR
 	for m := range state.Snapshot.Members() {
 		all[m.Name] = &memberResults{}
 	}
-	for _, severity := range severities {
+	for _, severity := range slices.Backward(policy.Severities()) {
 		for b, of := range state.Bindings() {
 			if of == severity {
 				r.collect(state, b, severity, all)

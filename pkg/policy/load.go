@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -33,11 +34,14 @@ type (
 	LoadErrors = module.Errors
 )
 
-// Severities of findings.
+// Severities of findings, which are not those of policies.
 const (
 	SeverityError   = module.SeverityError
 	SeverityWarning = module.SeverityWarning
 )
+
+// Severities returns those that policies may have, the least first.
+func Severities() []string { return slices.Clone(module.Severities) }
 
 // Load parses, compiles and checks the policies of all sources. It loads all of
 // them, or none and returns LoadErrors. See package module for what is refused.

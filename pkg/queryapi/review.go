@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"federator.dev/federator/pkg/queryapi/internal/together"
 )
 
 const (
@@ -207,8 +208,7 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 	}
 	rules := make([]authorizationv1.ResourceRule, len(resources))
 	some := make([]bool, len(resources))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(rulesAtOnce)
+	g, ctx := together.WithContext(ctx, rulesAtOnce)
 	for i, gr := range resources {
 		g.Go(func() (err error) {
 			rules[i] = authorizationv1.ResourceRule{APIGroups: []string{gr.Group}, Resources: []string{gr.Resource}}

@@ -52,7 +52,7 @@ type parameter struct {
 
 // What some parameters may have.
 var (
-	severities = []string{"low", "medium", "high", "critical"}
+	severities = policy.Severities()
 	states     = []string{policy.Known.String(), policy.Unknown.String(), policy.Error.String()}
 	groups     = slices.Sorted(maps.Keys(groupers))
 )

@@ -11,8 +11,10 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
+// Severities are those that policies may have, the least first.
+var Severities = []string{"low", "medium", "high", "critical"}
+
 var (
-	severities = []string{"low", "medium", "high", "critical"}
 	actions    = []string{"apply", "patch", "delete"}
 	customKeys = []string{"kinds", "parameters", "remedies", "severity", "subject"}
 )
@@ -54,9 +56,9 @@ func (m *metadata) severity() {
 	s, isString := raw.(string)
 	switch {
 	case !ok:
-		m.errorf("severity", "custom", "METADATA has no custom.severity: one of %s", strings.Join(severities, ", "))
-	case !isString || !slices.Contains(severities, s):
-		m.errorf("severity", "severity", "custom.severity is %s; it is one of %s", quote(raw), strings.Join(severities, ", "))
+		m.errorf("severity", "custom", "METADATA has no custom.severity: one of %s", strings.Join(Severities, ", "))
+	case !isString || !slices.Contains(Severities, s):
+		m.errorf("severity", "severity", "custom.severity is %s; it is one of %s", quote(raw), strings.Join(Severities, ", "))
 	}
 	m.p.Severity = s
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"golang.org/x/sync/errgroup"
+	"federator.dev/federator/pkg/queryapi/internal/together"
 )
 
 // AnyGrant reports whether the user may read anything at all in a member,
@@ -146,8 +146,7 @@ func (r *search) first(ctx context.Context, questions []question) (bool, error) 
 	}
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
-	g, within := errgroup.WithContext(within)
-	g.SetLimit(max(1, r.a.options.Parallel/4)) // one caller's search leaves room for others
+	g, within := together.WithContext(within, max(1, r.a.options.Parallel/4)) // one caller's search leaves room for others
 	var found atomic.Bool
 	for _, q := range missing {
 		if within.Err() != nil {

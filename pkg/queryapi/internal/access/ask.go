@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"golang.org/x/sync/errgroup"
+	"federator.dev/federator/pkg/queryapi/internal/together"
 )
 
 // question is one question about one caller. The hub is asked where member is
@@ -129,8 +129,7 @@ func (r *round) ask(ctx context.Context, q question) (bool, error) {
 // failure ends it.
 func (r *round) askAll(ctx context.Context, n int, at func(int) question) ([]bool, error) {
 	allowed := make([]bool, n)
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(r.a.options.Parallel)
+	g, ctx := together.WithContext(ctx, r.a.options.Parallel)
 	for i := range n {
 		q := at(i)
 		q.caller = r.caller

@@ -8,10 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
+	"federator.dev/federator/pkg/queryapi/internal/together"
 )
 
 // keyOf is what a key is taken from. Those up to byNamespace need no objects.
@@ -91,7 +90,7 @@ type count struct {
 // into counts into a tally, members beside each other.
 func (c *count) into(ctx context.Context, t *tally) error {
 	members := c.find.Visible()
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := together.WithContext(ctx, runtime.GOMAXPROCS(0))
 	var next atomic.Int64
 	for range min(runtime.GOMAXPROCS(0), len(members)) {
 		g.Go(func() error {

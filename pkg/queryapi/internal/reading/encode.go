@@ -11,6 +11,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/together"
 )
 
 // encoder writes objects of one resource in one format. It belongs to one
@@ -202,42 +203,44 @@ func (q *request) parallel(ctx context.Context, some []aggregate.Object, take fu
 	}
 	workers := runtime.GOMAXPROCS(0)
 	jobs := make(chan job)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer close(jobs)
+	g, ctx := together.WithContext(ctx, workers)
+	defer func() {
+		close(jobs)
+		_ = g.Wait() //nolint:errcheck // results have the errors
+	}()
 	for range workers {
-		running.Go(func() {
+		g.Go(func() error {
 			e := q.encoder()
 			defer q.release(e)
 			for j := range jobs {
 				j.done <- e.block(j.objects, q.buffers.get())
 			}
+			return nil
 		})
 	}
 	var pending []chan result
-	for len(some) > 0 || len(pending) > 0 {
-		if len(some) > 0 && len(pending) < 2*workers {
-			j := job{some, make(chan result, 1)}
-			select {
-			case jobs <- j:
-				pending = append(pending, j.done)
-				some = take()
-				continue
-			case <-ctx.Done():
-				return ctx.Err()
-			default:
-				if len(pending) == 0 {
-					jobs <- j
-					pending = append(pending, j.done)
-					some = take()
-					continue
-				}
+	j := job{some, make(chan result, 1)}
+	for len(j.objects) > 0 || len(pending) > 0 {
+		var to chan job
+		if len(j.objects) > 0 && len(pending) < 2*workers {
+			to = jobs
+		}
+		var from chan result
+		if len(pending) > 0 {
+			from = pending[0]
+		}
+		select {
+		case to <- j:
+			pending = append(pending, j.done)
+			j = job{take(), make(chan result, 1)}
+		case r := <-from:
+			if err := send(r); err != nil {
+				return err
 			}
+			pending = pending[1:]
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		if err := send(<-pending[0]); err != nil {
-			return err
-		}
-		pending = pending[1:]
 	}
 	return failed()
 }

@@ -2,13 +2,12 @@ package selection
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/together"
 )
 
 // Objects that are matched together, and the fewest that are worth a goroutine.
@@ -80,7 +79,7 @@ func (w *window) yield(ctx context.Context, yield func(aggregate.Object, error) 
 		return false
 	}
 	w.results = append(w.results[:0], make([]matched, len(w.objects))...)
-	w.match()
+	w.match(ctx)
 	for i, r := range w.results {
 		if r.err != nil {
 			yield(aggregate.Object{}, r.err)
@@ -94,7 +93,7 @@ func (w *window) yield(ctx context.Context, yield func(aggregate.Object, error) 
 	return true
 }
 
-func (w *window) match() {
+func (w *window) match(ctx context.Context) {
 	var next atomic.Int64
 	some := func(scratch *Scratch) {
 		for {
@@ -107,24 +106,12 @@ func (w *window) match() {
 			}
 		}
 	}
-	var others sync.WaitGroup
-	var bad atomic.Pointer[string]
-	for i := 1; i < len(w.scratch) && i*share < len(w.objects); i++ {
-		others.Go(func() {
-			defer func() { // the caller's goroutine knows what to do with a panic
-				if p := recover(); p != nil {
-					text := fmt.Sprint(p)
-					bad.Store(&text)
-				}
-			}()
+	g, _ := together.WithContext(ctx, len(w.scratch))
+	for i := 0; i < len(w.scratch) && i*share < len(w.objects); i++ {
+		g.Go(func() error {
 			some(&w.scratch[i])
+			return nil
 		})
 	}
-	func() {
-		defer others.Wait()
-		some(&w.scratch[0])
-	}()
-	if p := bad.Load(); p != nil {
-		panic(*p)
-	}
+	_ = g.Wait() //nolint:errcheck // results have the errors
 }
