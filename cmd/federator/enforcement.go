@@ -78,7 +78,7 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 		}
 	}
 	e.dispatcher, err = remediate.New(remediate.Options{
-		Clients: writers{f.manager}, Journal: journal, Lead: e.elector.lead, Health: hub.Health(f.index),
+		Clients: writers{f.manager}, Journal: journal, Lead: e.elector.lead, Held: f.manager.Held, Health: hub.Health(f.index),
 		Changed: func(string) { poke() }, Corrected: func(a *remediate.Action) { e.policies.Corrected(a) }, Logger: log, Metrics: metrics,
 	})
 	if err != nil {

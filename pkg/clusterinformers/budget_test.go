@@ -169,7 +169,7 @@ func TestReadyGivesUpOnMembersThatDoNotSync(t *testing.T) {
 	r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
 		o.GiveUpAfter = 1500 * time.Millisecond
 		r.fleet.Members()[0].Cut()
-		r.source.view[1].Refused = &clusterinformers.Refusal{Reason: clusterinformers.Paused, Message: "paused"}
+		r.source.view[1].Refused = &clusterinformers.Refusal{Reason: clusterinformers.Deleting, Message: "the Cluster is being deleted"}
 	})
 	if ready, waiting := r.manager.Ready(); ready || len(waiting) != 1 || waiting[0] != "sources" {
 		t.Errorf("before Run: ready %t, waiting for %v", ready, waiting)

@@ -95,11 +95,11 @@ func TestClusterAPIFollowsClusters(t *testing.T) {
 			must(t, hub.SetInitialized(t.Context(), "other", "b"))
 			v.member("other/b", "initialised", followed)
 			must(t, hub.SetPaused(t.Context(), "fleet", "a", true))
-			v.member("fleet/a", "paused", refusedAs(Paused))
+			v.member("fleet/a", "paused", paused)
 			must(t, hub.SetPaused(t.Context(), "fleet", "a", false))
 			v.member("fleet/a", "resumed", followed)
 			patchCluster(t, hub.DirectRESTConfig(), version, "fleet", "a", `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
-			v.member("fleet/a", "paused by annotation", refusedAs(Paused))
+			v.member("fleet/a", "paused by annotation", paused)
 			patchCluster(t, hub.DirectRESTConfig(), version, "fleet", "a", `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
 			must(t, hub.SetKubeconfig(t.Context(), "fleet", "a", []byte("rotated")))
 			v.member("fleet/a", "rotated", func(s Spec) bool { return s.Refused == nil && string(s.Kubeconfig) == "rotated" })
@@ -229,7 +229,7 @@ func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 	}}
 	_, err = d.Resource(gvr).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{})
 	must(t, err)
-	v.member("default/a", "there", refusedAs(Paused))
+	v.member("default/a", "there", func(s Spec) bool { return s.Paused && refusedAs(NotInitialized)(s) })
 	seen := len(v.all())
 
 	// The version in use goes away: the source follows the other, and nobody
@@ -244,7 +244,7 @@ func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 		_, err := d.Resource(gvr).Namespace("default").Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"paused":false}}`), metav1.PatchOptions{})
 		return err == nil
 	})
-	v.member("default/a", "followed at v1beta1", refusedAs(NotInitialized))
+	v.member("default/a", "followed at v1beta1", func(s Spec) bool { return !s.Paused && refusedAs(NotInitialized)(s) })
 	for _, view := range v.all()[seen:] {
 		if len(view) != 1 {
 			t.Errorf("the member left when the version changed: %v", view)

@@ -43,7 +43,8 @@
 //
 // [Manager.Review] and [Manager.Writer] lend federator's access to members to
 // who asks what somebody may do there, and to who writes. A member that is
-// ReadOnly, as the hub is, is never lent for writing.
+// ReadOnly, as the hub is, is never lent for writing, nor is one whose Cluster is
+// paused: it is read all the same.
 //
 // # Concurrency
 //

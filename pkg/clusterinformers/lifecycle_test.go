@@ -235,21 +235,64 @@ func TestRecreatedMemberIsAnother(t *testing.T) {
 	}
 }
 
-func TestRefusedMemberKeepsItsObjectsStale(t *testing.T) {
+func TestPausedMemberIsReadAndNotWrittenTo(t *testing.T) {
 	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
 	lists := r.allLists(m)
 	paused := specOf(t, m)
-	paused.Refused = &clusterinformers.Refusal{Reason: clusterinformers.Paused, Message: "the Cluster is paused"}
+	paused.Paused = true
 	r.source.set(paused)
-	r.until("the member is paused and stale", func() bool {
+	r.until("the member says so", func() bool {
 		st := r.status(m)
-		return st.State == clusterinformers.Refused && st.Reason == clusterinformers.Paused && r.all(m, aggregate.Stale)
+		return st.State == clusterinformers.Connected && st.Paused && st.Reason == clusterinformers.Paused && st.Message != ""
+	})
+	touch(t, m, 1, "meanwhile")
+	r.touched(m, 1, "meanwhile")
+	if !r.all(m, aggregate.Synced) {
+		t.Error("scopes of a paused member are not Synced")
+	}
+	if _, _, _, err := r.manager.Writer(nameOf(m), "Pod", "v1"); !errors.Is(err, clusterinformers.ErrPaused) {
+		t.Errorf("a writer for a paused member: %v", err)
+	}
+	if why := r.manager.Held(nameOf(m)); !errors.Is(why, clusterinformers.ErrPaused) {
+		t.Errorf("held: %v", why)
+	}
+	m.Cut()
+	r.until("it is out of reach, which counts for more", func() bool {
+		st := r.status(m)
+		return st.Reason == clusterinformers.Unreachable && st.Paused
+	})
+	ok(t, m.Mend())
+
+	r.source.set(specOf(t, m))
+	r.until("it is resumed", func() bool { st := r.status(m); return !st.Paused && st.Reason == "" })
+	if _, _, _, err := r.manager.Writer(nameOf(m), "Pod", "v1"); err != nil {
+		t.Errorf("a writer for a resumed member: %v", err)
+	}
+	if why := r.manager.Held(nameOf(m)); why != nil {
+		t.Errorf("held: %v", why)
+	}
+	r.synced(m)
+	if n := r.allLists(m); n != lists {
+		t.Errorf("%d lists, want the first %d only", n, lists)
+	}
+}
+
+func TestRefusedMemberKeepsItsObjectsStale(t *testing.T) {
+	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
+	m := r.fleet.Members()[0]
+	lists := r.allLists(m)
+	deleting := specOf(t, m)
+	deleting.Refused = &clusterinformers.Refusal{Reason: clusterinformers.Deleting, Message: "the Cluster is being deleted"}
+	r.source.set(deleting)
+	r.until("the member is refused and stale", func() bool {
+		st := r.status(m)
+		return st.State == clusterinformers.Refused && st.Reason == clusterinformers.Deleting && r.all(m, aggregate.Stale)
 	})
 	before := m.Requests().Total()
 	touch(t, m, 1, "meanwhile")
-	r.source.set(paused) // again and again is once
-	r.source.set(paused)
+	r.source.set(deleting) // again and again is once
+	r.source.set(deleting)
 	r.during(300*time.Millisecond, "nothing is asked, and told once", func() bool {
 		return m.Requests().Total() == before && r.log.count("member is not followed") == 1
 	})

@@ -177,9 +177,12 @@ func (mb *member) update(spec Spec) {
 	if spec.UID == "" {
 		spec.UID = mb.spec.UID
 	}
-	same := reflect.DeepEqual(mb.spec, spec)
+	same, pausedBefore := reflect.DeepEqual(mb.spec, spec), mb.spec.Paused
 	mb.spec = spec
 	mb.mu.Unlock()
+	if spec.Paused != pausedBefore {
+		mb.log.Info("the Cluster was paused or resumed", "paused", spec.Paused)
+	}
 	if !same {
 		mb.again()
 	}

@@ -196,7 +196,7 @@ type cluster struct {
 
 // spec describes the member. Without a right to read Secrets it says so.
 func (c *cluster) spec(kubeconfig []byte, unreadable bool) Spec {
-	s := Spec{Name: c.Namespace + "/" + c.Name, UID: string(c.UID), Kubeconfig: kubeconfig, Uninitialized: !c.initialized}
+	s := Spec{Name: c.Namespace + "/" + c.Name, UID: string(c.UID), Kubeconfig: kubeconfig, Uninitialized: !c.initialized, Paused: c.paused}
 	for k, v := range c.Labels {
 		s.Labels = append(s.Labels, aggregate.Label{Key: k, Value: v})
 	}
@@ -204,8 +204,6 @@ func (c *cluster) spec(kubeconfig []byte, unreadable bool) Spec {
 	switch {
 	case c.DeletionTimestamp != nil:
 		s.Refused = refuse(Deleting, "the Cluster is being deleted")
-	case c.paused:
-		s.Refused = refuse(Paused, "the Cluster is paused")
 	case !c.initialized:
 		s.Refused = refuse(NotInitialized, "the Cluster's control plane has not been initialised")
 	case len(kubeconfig) == 0 && unreadable:

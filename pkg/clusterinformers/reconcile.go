@@ -219,7 +219,10 @@ func (mb *member) status(details bool) MemberStatus {
 	mb.mu.Unlock()
 	st := MemberStatus{
 		Name: mb.name, UID: spec.UID, State: contact, Reason: reason, Message: message, Since: since,
-		ReadOnly: spec.ReadOnly, Synced: mb.rested.Load(), Scopes: map[aggregate.State]int{},
+		ReadOnly: spec.ReadOnly, Paused: spec.Paused, Synced: mb.rested.Load(), Scopes: map[aggregate.State]int{},
+	}
+	if spec.Paused && contact == Connected {
+		st.Reason, st.Message = Paused, pausedMessage
 	}
 	if v := mb.version.Load(); v != nil {
 		st.Version = *v

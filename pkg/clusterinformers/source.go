@@ -30,6 +30,8 @@ type Spec struct {
 	Uninitialized bool
 	// ReadOnly members are never written to.
 	ReadOnly bool
+	// Paused members are read as all others, and not written to meanwhile.
+	Paused bool
 }
 
 // counts reports whether the member belongs to the fleet. One that nobody has
@@ -59,7 +61,6 @@ type Reason string
 
 // Reasons that sources give.
 const (
-	Paused         Reason = "Paused"         // the Cluster is paused: what is held stays, Stale
 	Deleting       Reason = "Deleting"       // the Cluster is being deleted
 	NotInitialized Reason = "NotInitialized" // the control plane has not been initialised
 	NoKubeconfig   Reason = "NoKubeconfig"   // there is no kubeconfig Secret, or it has no value
@@ -87,6 +88,10 @@ const (
 	Unauthorized Reason = "Unauthorized" // the member does not accept the credentials
 	Panicked     Reason = "Panicked"     // a goroutine of this member failed; it was started anew
 )
+
+// Paused is the reason of a member that is Connected and not written to: its
+// Cluster is paused, which stops controllers and not readers.
+const Paused Reason = "Paused"
 
 // passes reports whether a reason may pass without anybody changing anything.
 func (r Reason) passes() bool {

@@ -109,7 +109,9 @@ func (v *viewer) member(name, what string, cond func(Spec) bool) Spec {
 	return found
 }
 
-func followed(s Spec) bool { return s.Refused == nil }
+func followed(s Spec) bool { return s.Refused == nil && !s.Paused }
+
+func paused(s Spec) bool { return s.Refused == nil && s.Paused }
 
 func refusedAs(r Reason) func(Spec) bool {
 	return func(s Spec) bool { return s.Refused != nil && s.Refused.Reason == r }

@@ -14,11 +14,12 @@ type MemberStatus struct {
 	UID      string    `json:"uid,omitempty"`
 	Version  string    `json:"version,omitempty"` // of its API server
 	State    Contact   `json:"state"`
-	Reason   Reason    `json:"reason,omitempty"`  // why it is not Connected
+	Reason   Reason    `json:"reason,omitempty"`  // why it is not Connected, or Paused
 	Message  string    `json:"message,omitempty"` // the same for people, truncated
 	Since    time.Time `json:"since"`             // of the state
 	ReadOnly bool      `json:"readOnly,omitempty"`
-	Synced   bool      `json:"synced"` // every scope has come to rest at least once
+	Paused   bool      `json:"paused,omitempty"` // it is read, and not written to
+	Synced   bool      `json:"synced"`           // every scope has come to rest at least once
 
 	Objects int                     `json:"objects"`
 	Bytes   int64                   `json:"bytes"`

@@ -123,7 +123,6 @@ func TestReadyWaitsForWhatMayPass(t *testing.T) {
 	}{
 		{clusterinformers.Unreachable, true},
 		{clusterinformers.Unauthorized, true},
-		{clusterinformers.Paused, false},
 		{clusterinformers.Deleting, false},
 		{clusterinformers.NotInitialized, false},
 		{clusterinformers.NoKubeconfig, false},

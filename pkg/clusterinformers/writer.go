@@ -19,6 +19,8 @@ var (
 	ErrUnreachable = errors.New("the member is out of reach")
 	// ErrReadOnly is returned for a member that is never written to.
 	ErrReadOnly = errors.New("member is read-only")
+	// ErrPaused is returned for a member whose Cluster is paused.
+	ErrPaused = errors.New("member is not written to")
 	// ErrNotServed is returned for a kind that a member does not serve, or not
 	// at that version.
 	ErrNotServed = errors.New("member does not serve the kind")
@@ -38,6 +40,9 @@ func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) 
 	if mb.newest().ReadOnly {
 		return nil, "", false, fmt.Errorf("member %q: %w", member, ErrReadOnly)
 	}
+	if err := mb.held(); err != nil {
+		return nil, "", false, err
+	}
 	a, err := mb.reach()
 	if err != nil {
 		return nil, "", false, err
@@ -51,6 +56,28 @@ func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) 
 		return nil, "", false, fmt.Errorf("member %q: %w", member, err)
 	}
 	return client, r.gvr.Resource, r.namespaced, nil
+}
+
+// Held returns why nothing may be written to a member at the moment although it
+// is read: ErrPaused, or nil. A client that Writer has returned before goes on to
+// work, so writers ask right before each write.
+func (m *Manager) Held(member string) error {
+	m.mu.Lock()
+	mb := m.members[member]
+	m.mu.Unlock()
+	if mb == nil {
+		return nil // Writer says that it is not followed
+	}
+	return mb.held()
+}
+
+const pausedMessage = "the Cluster is paused: it is read, and not written to"
+
+func (mb *member) held() error {
+	if mb.newest().Paused {
+		return fmt.Errorf("member %q: %w: its Cluster is paused", mb.name, ErrPaused)
+	}
+	return nil
 }
 
 // member returns the member of a name.

@@ -26,6 +26,10 @@ type Options struct {
 	// Lead is asked right before each write: its error keeps it from being done. nil:
 	// this process is the only one that acts.
 	Lead func() error
+	// Held says why nothing may be written to a member at the moment, nil when it may:
+	// its Cluster is paused, say. It is asked right before each write; corrections wait
+	// until it ends, and so do waves. nil: no member is held.
+	Held func(member string) error
 	// Health says how an object does; nil: all are Healthy.
 	Health func(policy.Ref) Health
 	// Fleet bounds the targets of all bindings together, within FleetWindow (an hour
@@ -125,6 +129,9 @@ func New(opts Options) (*Dispatcher, error) {
 	if opts.Health == nil {
 		opts.Health = func(policy.Ref) Health { return Healthy }
 	}
+	if opts.Held == nil {
+		opts.Held = func(string) error { return nil }
+	}
 	if opts.Corrected == nil {
 		opts.Corrected = func(*Action) {}
 	}
@@ -145,7 +152,7 @@ func New(opts Options) (*Dispatcher, error) {
 		d.metrics.ended(a)
 		opts.Corrected(a)
 	}
-	d.exec = &executor{clients: opts.Clients, journal: opts.Journal, clock: time.Now, gate: d.counted, settled: d.later}
+	d.exec = &executor{clients: opts.Clients, journal: opts.Journal, clock: time.Now, gate: d.counted, paused: d.held, settled: d.later}
 	d.do = d.exec.do
 	return d, nil
 }
@@ -166,6 +173,9 @@ func (d *Dispatcher) gate(i *Intent) error {
 			return fmt.Errorf("%w: %w", errNotNow, err)
 		}
 	}
+	if err := d.held(i.Remedy.Target.Member); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w := d.bindings[i.Binding]
@@ -177,6 +187,14 @@ func (d *Dispatcher) gate(i *Intent) error {
 		return fmt.Errorf("%w: the policy does not ask for it any more", errNotNow)
 	}
 	d.ledger.begin(i.Binding, i.Remedy.Target)
+	return nil
+}
+
+// held returns why a member may not be written to now, as errNotNow.
+func (d *Dispatcher) held(member string) error {
+	if err := d.opts.Held(member); err != nil {
+		return fmt.Errorf("%w: %w", errNotNow, err)
+	}
 	return nil
 }
 

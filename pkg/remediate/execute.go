@@ -30,6 +30,9 @@ type executor struct {
 	// gate is asked right before each write. Its error keeps the write from being
 	// done now: the lease has ended, or somebody has stopped all actions.
 	gate func(*Intent) error
+	// paused is asked before a member is: its error keeps everything from being tried
+	// there. nil: no member is held.
+	paused func(member string) error
 	// settled is told what has become of what was left; may be nil.
 	settled func(*Action)
 
@@ -354,6 +357,11 @@ func (e *gateError) Unwrap() error { return e.error }
 // good, which ends the action. Its error is the context's or the gate's.
 func (x *executor) retry(ctx context.Context, a *Action, f func(*Client) error) error {
 	for try, wait := 1, firstBackoff; ; try++ {
+		if x.paused != nil {
+			if err := x.paused(a.Remedy.Target.Member); err != nil {
+				return err
+			}
+		}
 		c, err := x.clients.Client(a.Remedy.Target.Member, a.Remedy.Target.Kind, a.APIVersion)
 		if err == nil {
 			err = f(c)

@@ -49,7 +49,7 @@ func (d *Dispatcher) plan(now time.Time) (start []*Intent, changed []string, nex
 			follower = err.Error()
 		}
 	}
-	health := d.look()
+	health, held := d.look(), d.heldMembers()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	next = now.Add(time.Hour)
@@ -66,7 +66,7 @@ func (d *Dispatcher) plan(now time.Time) (start []*Intent, changed []string, nex
 		w := d.bindings[name]
 		before := w.mark()
 		w.follower = follower
-		more, at := d.planBinding(name, w, health, now)
+		more, at := d.planBinding(name, w, health, held, now)
 		start = append(start, more...)
 		next = earlier(next, at)
 		if w.mark() != before {
@@ -103,8 +103,28 @@ func (d *Dispatcher) look() map[policy.Ref]Health {
 	return found
 }
 
+// heldEvery is how soon it is asked again whether a member is still held.
+const heldEvery = time.Second
+
+// heldMembers says which members of those that corrections are wanted on may not be
+// written to, and why. It is asked without the lock.
+func (d *Dispatcher) heldMembers() map[string]error {
+	held := map[string]error{}
+	d.mu.Lock()
+	for _, w := range d.bindings {
+		for target := range w.intents {
+			held[target.Member] = nil
+		}
+	}
+	d.mu.Unlock()
+	for member := range held {
+		held[member] = d.opts.Held(member)
+	}
+	return held
+}
+
 // planBinding is plan for one binding. The caller holds the lock.
-func (d *Dispatcher) planBinding(name string, w *wanted, health map[policy.Ref]Health, now time.Time) (start []*Intent, next time.Time) {
+func (d *Dispatcher) planBinding(name string, w *wanted, health map[policy.Ref]Health, held map[string]error, now time.Time) (start []*Intent, next time.Time) {
 	targets, soonest := w.left(now, d.opts.Retry)
 	w.pending = len(targets)
 	next = soonest
@@ -117,12 +137,19 @@ func (d *Dispatcher) planBinding(name string, w *wanted, health map[policy.Ref]H
 	if w.waiting = why; why != "" {
 		return nil, earlier(next, until)
 	}
-	left := 0
+	left, waiting := 0, 0
 	for _, target := range targets {
 		if !w.progress.reach(w.contract.Waves, target.Member) {
 			continue
 		}
 		left++
+		if err := held[target.Member]; err != nil {
+			next = earlier(next, now.Add(heldEvery))
+			if waiting++; w.waiting == "" {
+				w.waiting = err.Error()
+			}
+			continue
+		}
 		i := w.intents[target]
 		if d.busy[target] || d.load[target.Member] >= d.opts.PerMember {
 			continue // whoever ends wakes the plan
@@ -142,6 +169,9 @@ func (d *Dispatcher) planBinding(name string, w *wanted, health map[policy.Ref]H
 		if d.busy[target] && w.progress.reach(w.contract.Waves, target.Member) {
 			left++
 		}
+	}
+	if waiting < left {
+		w.waiting = "" // others are written to
 	}
 	if !w.contract.DryRun {
 		halt, again := w.progress.advance(w.contract.Waves, left, func(r policy.Ref) Health { return health[r] }, now)

@@ -69,6 +69,9 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, force bool, reas
 
 // occupy keeps a target from being corrected until vacate.
 func (d *Dispatcher) occupy(a *Action) error {
+	if err := d.held(a.Remedy.Target.Member); err != nil {
+		return err
+	}
 	if d.opts.Lead != nil {
 		if err := d.opts.Lead(); err != nil {
 			return fmt.Errorf("%w: %w", errNotNow, err)
