@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,14 +39,15 @@ type informer struct {
 	items sync.Mutex
 
 	// mu makes the parts one writer. Under it: what follows.
-	mu      sync.Mutex
-	parts   []*part
-	stake   stake // in the member's account: what follows, and what parts are ahead
-	objects int64
-	bytes   int64
-	relists map[string]int
-	applied string
-	waiting []time.Time // when the events were read that are not committed yet
+	mu         sync.Mutex
+	parts      []*part
+	stake      stake // in the member's account: what follows, and what parts are ahead
+	objects    int64
+	bytes      int64
+	relists    map[string]int
+	applied    string
+	leftBefore int         // objects left out when last told of
+	waiting    []time.Time // when the events were read that are not committed yet
 }
 
 func newInformer(m *member, kind aggregate.Kind, res resource, rule KindRule, note string) (*informer, error) {
@@ -234,14 +236,16 @@ func (i *informer) status() aggregate.Status {
 	if s.State != aggregate.Synced {
 		return s
 	}
-	if s.Reason = i.rule.narrowed(i.res.namespaced); s.Reason != "" {
-		s.State = aggregate.Partial
+	var reasons []string
+	for _, gap := range []string{i.rule.narrowed(i.res.namespaced), i.leftOutNote()} {
+		if gap != "" {
+			s.State, reasons = aggregate.Partial, append(reasons, gap)
+		}
 	}
-	if i.note != "" && s.Reason != "" {
-		s.Reason += "; " + i.note
-	} else if i.note != "" {
-		s.Reason = i.note
+	if i.note != "" {
+		reasons = append(reasons, i.note)
 	}
+	s.Reason = strings.Join(reasons, "; ")
 	return s
 }
 
@@ -253,7 +257,7 @@ func (i *informer) details() ScopeStatus {
 	st := i.status()
 	out := ScopeStatus{
 		Kind: i.kind, Version: i.res.gvk.GroupVersion().String(), State: st.State, Reason: st.Reason,
-		Objects: objects, Bytes: bytes, Applied: i.applied,
+		Objects: objects, Bytes: bytes, LeftOut: i.leftOutCount(), LeftOutExample: i.leftOutExample().object, Applied: i.applied,
 		Relists: map[string]int{}, Restarts: int(i.restarts.Load()),
 		Encoding: decode.Encoding(i.encoding.Load()).String(), Fallbacks: i.fallback.Load(),
 	}

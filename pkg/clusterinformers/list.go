@@ -81,7 +81,7 @@ func (p *part) counted(page *objectList, first bool) error {
 	}
 	p.pages.objects += int64(len(page.Items))
 	for _, o := range page.Items {
-		p.pages.bytes += o.(*object).item.Size()
+		p.pages.bytes += o.(*object).size()
 	}
 	if !p.settle(p.pages) {
 		return fmt.Errorf("first list: %w", errOverBudget)
@@ -122,9 +122,10 @@ func (p *part) decodeList(raw []byte, now time.Time) (*objectList, error) {
 		return nil, err
 	}
 	out := &objectList{}
-	meta, err := d.List(raw, func(rec *aggregate.Record) error {
-		if rec.Name == "" {
-			return errNameless
+	meta, err := d.List(raw, func(rec *aggregate.Record, unfit error) error {
+		if why := p.unfit(rec, unfit); why != "" {
+			out.Items = append(out.Items, p.unfitObject(rec, why))
+			return nil
 		}
 		i.items.Lock()
 		defer i.items.Unlock()

@@ -11,6 +11,7 @@ import (
 // metrics are the manager's, by member and kind. Those of a member go with it.
 type metrics struct {
 	objects, bytes, applied      *prometheus.GaugeVec
+	leftOut                      *prometheus.GaugeVec
 	restarts, relists, fallbacks *prometheus.CounterVec
 	panics                       *prometheus.CounterVec
 	latency                      *prometheus.HistogramVec
@@ -27,6 +28,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		objects:         gauge("scope_objects", "Objects held of a kind of a member.", "member", "kind"),
 		bytes:           gauge("scope_bytes", "Heap bytes of the objects held, estimated.", "member", "kind"),
+		leftOut:         gauge("scope_left_out_objects", "Objects of a kind of a member that are not held because no API server would have let them in.", "member", "kind"),
 		applied:         gauge("scope_heard_timestamp_seconds", "When the member last said anything of the kind: time() minus it is the age of the applied resourceVersion.", "member", "kind"),
 		restarts:        counter("scope_watch_restarts_total", "Watches resumed at their resourceVersion.", "member", "kind"),
 		relists:         counter("scope_relists_total", "Lists, by cause; the first of a scope is initial.", "member", "kind", "cause"),
@@ -56,7 +58,7 @@ type vec interface {
 }
 
 func (m *metrics) all() []vec {
-	return []vec{m.objects, m.bytes, m.applied, m.restarts, m.relists, m.fallbacks, m.panics, m.latency, m.memberConnected}
+	return []vec{m.objects, m.bytes, m.leftOut, m.applied, m.restarts, m.relists, m.fallbacks, m.panics, m.latency, m.memberConnected}
 }
 
 // forget drops all of a member, or of one of its kinds.
@@ -76,6 +78,7 @@ func (m *metrics) forget(member string, kind aggregate.Kind) {
 // scopeMetrics are those of one scope, looked up once.
 type scopeMetrics struct {
 	objects, bytes, applied     prometheus.Gauge
+	leftOut                     prometheus.Gauge
 	restarts, fallbacks, panics prometheus.Counter
 	latency                     prometheus.Observer
 	relist                      func(cause string)
@@ -85,6 +88,7 @@ func (m *metrics) scope(member string, kind aggregate.Kind) *scopeMetrics {
 	k := string(kind)
 	return &scopeMetrics{
 		objects: m.objects.WithLabelValues(member, k), bytes: m.bytes.WithLabelValues(member, k),
+		leftOut: m.leftOut.WithLabelValues(member, k),
 		applied: m.applied.WithLabelValues(member, k), restarts: m.restarts.WithLabelValues(member, k),
 		fallbacks: m.fallbacks.WithLabelValues(member, k), panics: m.panics.WithLabelValues(member, k),
 		latency: m.latency.WithLabelValues(member, k),

@@ -17,15 +17,28 @@ type object struct {
 	// only the methods below are ever called.
 	metav1.Object
 
-	item      aggregate.Item // zero for deletions and bookmarks
+	item      aggregate.Item // zero for deletions, bookmarks and what is unfit
 	namespace string
 	name      string
 	rv        string
+	unfit     unfitness // why it is not kept; zero where it is
+	key       leftKey   // of what is unfit
 	first     bool      // the bookmark that ends the initial events
 	read      time.Time // when the event had been read
 }
 
 var _ runtime.Object = (*object)(nil)
+
+// unfitSize is what an object that is not kept costs while it is listed.
+const unfitSize = 512
+
+// size is what holding the object costs in bytes.
+func (o *object) size() int64 {
+	if o.unfit.why != "" {
+		return unfitSize
+	}
+	return o.item.Size()
+}
 
 // GetObjectKind returns no kind: the Reflector only asks so as to refuse
 // tables.

@@ -266,10 +266,19 @@ func encode(scope *aggregate.Scope, d *decode.Decoder, m manifest) (aggregate.It
 		return aggregate.Item{}, m.refuse("%v", err)
 	}
 	var rec aggregate.Record
-	if err := d.Object(data, &rec); err != nil {
+	if err := judgeable(d.Object(data, &rec)); err != nil {
 		return aggregate.Item{}, m.refuse("%v", err)
 	}
 	return scope.Item(&rec), nil
+}
+
+// judgeable returns no error for an object that decodes though no API server
+// would let it in: files are their reader's own, and harm nobody else.
+func judgeable(err error) error {
+	if errors.Is(err, decode.ErrUnfit) && !errors.Is(err, decode.ErrMalformed) {
+		return nil
+	}
+	return err
 }
 
 func (m manifest) refuse(format string, args ...any) error {

@@ -29,6 +29,7 @@ type part struct {
 	reason string
 	cause  string // of the next relist
 	ahead  size   // charged for items of a list under way, beyond what the scope holds
+	left   leftOut
 
 	stream *stream            // the Reflector's goroutine only
 	stop   context.CancelFunc // ends the Reflector
@@ -196,7 +197,15 @@ func (p *part) put(obj any) error {
 	i := p.informer
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.scope.Upsert(o.item)
+	switch {
+	case o.unfit.why != "":
+		i.scope.Delete(o.namespace, o.name) // what was held is not what there is
+		p.left.add(o.key, o.unfit)
+		i.showLeftOut()
+	default:
+		i.scope.Upsert(o.item)
+		p.back(o)
+	}
 	return p.applied(o)
 }
 
@@ -207,7 +216,16 @@ func (p *part) Delete(obj any) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.scope.Delete(o.namespace, o.name)
+	p.back(o)
 	return p.applied(o)
+}
+
+// back takes an object that was left out back in, or lets it go. The informer's
+// mu must be held.
+func (p *part) back(o *object) {
+	if len(p.left.whys) > 0 && p.left.remove(leftKeyOf(o.namespace, o.name)) {
+		p.informer.showLeftOut()
+	}
 }
 
 // maxBatch bounds the changes of one commit.
@@ -296,13 +314,19 @@ func (p *part) Bookmark(rv string) error {
 func (p *part) Replace(objs []any, rv string) error {
 	i := p.informer
 	p.settle(size{}) // the commit charges all of it
-	items := make([]aggregate.Item, len(objs))
-	for n, o := range objs {
-		items[n] = o.(*object).item
+	items := make([]aggregate.Item, 0, len(objs))
+	var left leftOut
+	for _, obj := range objs {
+		if o := obj.(*object); o.unfit.why != "" {
+			left.add(o.key, o.unfit)
+		} else {
+			items = append(items, o.item)
+		}
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	p.state, p.reason = aggregate.Synced, ""
+	p.state, p.reason, p.left = aggregate.Synced, "", left
+	i.countLeftOut()
 	i.relists[p.cause]++
 	i.metrics.relist(p.cause)
 	p.cause = "other"
@@ -327,7 +351,8 @@ func (p *part) Resync() error { return nil }
 func (i *informer) giveUp(p *part) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	p.state, p.reason = aggregate.OverBudget, clip(p.over)
+	p.state, p.reason, p.left = aggregate.OverBudget, clip(p.over), leftOut{}
+	i.countLeftOut()
 	p.cause = "budget"
 	_, err := i.scope.ReplaceNamespace(p.namespace, nil, i.status())
 	if err == nil {

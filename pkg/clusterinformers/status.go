@@ -35,18 +35,20 @@ type MemberStatus struct {
 
 // ScopeStatus is what the manager knows of one scope.
 type ScopeStatus struct {
-	Kind      aggregate.Kind  `json:"kind"`
-	Version   string          `json:"version,omitempty"`
-	State     aggregate.State `json:"state"`
-	Reason    string          `json:"reason,omitempty"`
-	Objects   int             `json:"objects"`
-	Bytes     int64           `json:"bytes"`
-	Applied   string          `json:"appliedResourceVersion,omitempty"`
-	Heard     *time.Time      `json:"heard,omitempty"` // when the member last said anything
-	Relists   map[string]int  `json:"relists,omitempty"`
-	Restarts  int             `json:"watchRestarts,omitempty"`
-	Encoding  string          `json:"encoding,omitempty"` // json or protobuf
-	Fallbacks uint64          `json:"decodeFallbacks,omitempty"`
+	Kind           aggregate.Kind  `json:"kind"`
+	Version        string          `json:"version,omitempty"`
+	State          aggregate.State `json:"state"`
+	Reason         string          `json:"reason,omitempty"`
+	Objects        int             `json:"objects"`
+	Bytes          int64           `json:"bytes"`
+	LeftOut        int             `json:"leftOut,omitempty"`        // objects that no API server lets in
+	LeftOutExample string          `json:"leftOutExample,omitempty"` // namespace and name of one
+	Applied        string          `json:"appliedResourceVersion,omitempty"`
+	Heard          *time.Time      `json:"heard,omitempty"` // when the member last said anything
+	Relists        map[string]int  `json:"relists,omitempty"`
+	Restarts       int             `json:"watchRestarts,omitempty"`
+	Encoding       string          `json:"encoding,omitempty"` // json or protobuf
+	Fallbacks      uint64          `json:"decodeFallbacks,omitempty"`
 }
 
 // Contact is whether a member is being followed.

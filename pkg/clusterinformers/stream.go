@@ -369,32 +369,34 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 	case watch.Deleted:
 		o.namespace, o.name = cloneKey(&ev.Record)
 	default:
-		if ev.Record.Name == "" {
-			return out, errNameless
+		if why := s.part.unfit(&ev.Record, ev.Unfit); why != "" {
+			o = s.part.unfitObject(&ev.Record, why)
+			o.read, out.Object = read, o
+		} else {
+			ev.Record.Update = ev.Type == watch.Modified
+			i.items.Lock()
+			o.item = i.scope.Item(&ev.Record)
+			i.items.Unlock()
+			o.namespace, o.name = o.item.Key()
+			o.rv = o.item.ResourceVersion()
 		}
-		ev.Record.Update = ev.Type == watch.Modified
-		i.items.Lock()
-		o.item = i.scope.Item(&ev.Record)
-		i.items.Unlock()
-		o.namespace, o.name = o.item.Key()
-		o.rv = o.item.ResourceVersion()
 		if s.initial {
 			s.slot.progress()
 			s.listed.objects++
-			s.listed.bytes += o.item.Size()
+			s.listed.bytes += o.size()
 			if !s.part.settle(s.listed) {
 				return out, fmt.Errorf("first list: %w", errOverBudget)
 			}
 		}
 	}
-	if !s.initial {
+	switch {
+	case o.rv == "":
+		o.rv = s.rv // to go on from: an event that names none tells of no progress
+	case !s.initial:
 		s.rv = o.rv
 	}
 	return out, nil
 }
-
-// errNameless is an object that no API server can have.
-var errNameless = fmt.Errorf("%w: object without a name", decode.ErrMalformed)
 
 // statusError turns an error event into the end of the connection, or of the
 // stream.

@@ -36,6 +36,7 @@ type canon struct {
 
 	apiVersion, kind []byte // members for a root that lacks them: "kind":"Pod"
 	meta             int    // where the root's metadata begins in out; -1 if it has none
+	foreign          bool   // the root says that it is of another apiVersion or kind
 }
 
 func (c *canon) space() {
@@ -302,6 +303,7 @@ func (c *canon) of(r role) bool {
 // identify gives the root apiVersion and kind where it lacks them or they are
 // no names. It reports whether the order still holds.
 func (c *canon) identify(base int) bool {
+	c.foreign = false
 	version, kind := -1, -1
 	for i, m := range c.members[base:] {
 		switch string(c.out[m.start : m.value-1]) {
@@ -321,6 +323,7 @@ func (c *canon) identify(base int) bool {
 func (c *canon) name(base, i int, text []byte) bool {
 	if i >= 0 {
 		if m := c.members[i]; c.out[m.value] == '"' && m.end-m.value > 2 {
+			c.foreign = c.foreign || !bytes.Equal(c.out[m.start:m.end], text)
 			return true
 		}
 	}

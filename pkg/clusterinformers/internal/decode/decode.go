@@ -50,8 +50,8 @@ type Decoder struct {
 	enc      Encoding
 	shaper   *shaper      // nil without rules
 	typ      reflect.Type // of the Go struct, for Protobuf
-	program  *program
-	typeMeta []byte // what an envelope of gvk begins with
+	program  *program     // of the Go struct; nil for JSON of custom kinds
+	typeMeta []byte       // what an envelope of gvk begins with
 
 	t         transcoder
 	fallbacks uint64
@@ -69,6 +69,10 @@ func New(gvk schema.GroupVersionKind, enc Encoding, rules Rules) (*Decoder, erro
 	}
 	switch enc {
 	case JSON:
+		// Without a program, as of custom kinds, types are not known.
+		if _, p, err := typed(gvk); err == nil {
+			d.program = p
+		}
 	case Protobuf:
 		if d.typ, d.program, err = typed(gvk); err != nil {
 			return nil, err
@@ -98,19 +102,18 @@ func Supports(gvk schema.GroupVersionKind) bool {
 func (d *Decoder) Fallbacks() uint64 { return d.fallbacks }
 
 // Object decodes one object, JSON or protobuf in its envelope. What rec then
-// holds is valid until the decoder's next call.
+// holds is valid until the decoder's next call. With [ErrUnfit], too, rec has
+// what could be read.
 func (d *Decoder) Object(data []byte, rec *aggregate.Record) error {
 	d.reset()
 	if d.enc == JSON {
 		if d.t.document(data, root) {
-			d.finish(rec)
-			return nil
+			return d.finish(rec)
 		}
-		return d.fallBack(rec, func() (map[string]any, error) { return d.stockJSON(data) })
+		return d.fallBackJSON(rec, data)
 	}
 	if raw, ok := d.envelope(data); ok && d.t.message(d.program, raw) {
-		d.finish(rec)
-		return nil
+		return d.finish(rec)
 	}
 	return d.fallBack(rec, func() (map[string]any, error) { return d.stockEnvelope(data) })
 }
@@ -119,8 +122,7 @@ func (d *Decoder) Object(data []byte, rec *aggregate.Record) error {
 func (d *Decoder) item(data []byte, rec *aggregate.Record) error {
 	d.reset()
 	if d.t.message(d.program, data) {
-		d.finish(rec)
-		return nil
+		return d.finish(rec)
 	}
 	return d.fallBack(rec, func() (map[string]any, error) { return d.stockItem(data) })
 }
@@ -143,13 +145,26 @@ func kept[T any](buf []T) []T {
 	return buf[:0]
 }
 
-// finish fills rec with the object that was written.
-func (d *Decoder) finish(rec *aggregate.Record) {
+// finish fills rec with the object that was written, and says whether it is fit
+// to be kept.
+func (d *Decoder) finish(rec *aggregate.Record) error {
 	identity(d.t.out, d.t.meta, rec)
 	rec.Body = d.t.out
 	if d.shaper != nil {
 		rec.Body = d.shaper.shape(d.t.out)
 	}
+	return d.fit(rec)
+}
+
+// fallBackJSON decodes JSON by the stock path. What is JSON but does not decode
+// is the object's own trouble, not that of the response that it comes in.
+func (d *Decoder) fallBackJSON(rec *aggregate.Record, data []byte) error {
+	err := d.fallBack(rec, func() (map[string]any, error) { return d.stockJSON(data) })
+	if err == nil || errors.Is(err, ErrUnfit) || !json.Valid(data) {
+		return err
+	}
+	identifyLoosely(data, rec)
+	return &UnfitError{Why: "it does not decode", cause: err}
 }
 
 func (d *Decoder) fallBack(rec *aggregate.Record, stock func() (map[string]any, error)) error {
@@ -164,8 +179,12 @@ func (d *Decoder) fallBack(rec *aggregate.Record, stock func() (map[string]any, 
 	}
 	d.t.out = append(d.t.out[:0], bytes.TrimSuffix(b.Bytes(), newline)...)
 	d.t.meta = find(d.t.out, "metadata")
-	d.finish(rec)
-	return nil
+	d.t.foreign = m["apiVersion"] != d.gvk.GroupVersion().String() || m["kind"] != d.gvk.Kind
+	err = d.finish(rec)
+	if deeper(d.t.out) {
+		return unfit("it is nested more than %d deep", maxNesting)
+	}
+	return err
 }
 
 // find returns where the value of a member of a canonical object begins; -1 if

@@ -24,6 +24,7 @@ type Event struct {
 	// its ResourceVersion is set. The ResourceVersion of a Bookmark or a
 	// Deleted outlives the decoder's next call.
 	Record           aggregate.Record
+	Unfit            error          // of Added and Modified: an error that is ErrUnfit, or nil
 	InitialEventsEnd bool           // of a Bookmark
 	Status           *metav1.Status // of an Error
 	Bytes            int            // of the frame
@@ -293,8 +294,7 @@ func (d *Decoder) jsonEvent(b []byte, ev *Event) error {
 		d.reset()
 		if d.t.document(object, root) {
 			ev.Type = typ
-			d.finish(&ev.Record)
-			d.conclude(ev)
+			d.conclude(ev, d.finish(&ev.Record))
 			return nil
 		}
 	}
@@ -320,16 +320,19 @@ func (d *Decoder) objectEvent(typ string, object []byte, ev *Event) error {
 	if ev.Type == "" {
 		return fmt.Errorf("%w: event of type %.100q", ErrMalformed, typ)
 	}
-	if err := d.Object(object, &ev.Record); err != nil {
+	err := d.Object(object, &ev.Record)
+	if err != nil && (!errors.Is(err, ErrUnfit) || ev.Type == watch.Bookmark && errors.Is(err, ErrMalformed)) {
 		return err
 	}
-	d.conclude(ev)
+	d.conclude(ev, err)
 	return nil
 }
 
 // conclude fits the record to the type of the event.
-func (d *Decoder) conclude(ev *Event) {
+func (d *Decoder) conclude(ev *Event, unfit error) {
 	switch ev.Type {
+	case watch.Added, watch.Modified:
+		ev.Unfit = unfit
 	case watch.Bookmark:
 		ev.InitialEventsEnd = d.initialEventsEnd()
 		ev.Record = aggregate.Record{

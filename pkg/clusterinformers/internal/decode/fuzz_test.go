@@ -50,6 +50,8 @@ func sameOutcome(t *testing.T, got, want error) bool {
 	switch {
 	case errors.Is(got, ErrUnknownField), errors.Is(got, errRefused):
 		return false // stock would drop the field; what is refused may kill it
+	case errors.Is(got, ErrUnfit) && (want == nil || errors.Is(got, ErrMalformed)):
+		return want == nil // it decodes alike, and is not kept
 	case (got == nil) != (want == nil):
 		t.Fatalf("error %v, stock's %v", got, want)
 	case got != nil && !errors.Is(got, ErrMalformed):
@@ -81,8 +83,12 @@ func FuzzJSONObject(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var rec, want aggregate.Record
 		stock := judged(func() (err error) { want, err = oracleObject(podKind, JSON, data); return err })
-		if sameOutcome(t, d.Object(data, &rec), stock) {
+		err := d.Object(data, &rec)
+		if sameOutcome(t, err, stock) {
 			sameRecord(t, &rec, &want)
+			if err == nil {
+				served(t, podKind, &rec)
+			}
 			for _, r := range someRules {
 				if got, want := newShaper(r).shape(rec.Body), oracleRules(t, r, rec.Body); !bytes.Equal(got, want) {
 					t.Fatalf("%+v of %s gives %s, want %s", r, rec.Body, got, want)
@@ -121,6 +127,9 @@ func FuzzProtobufObject(f *testing.F) {
 		stock := judged(func() (err error) { want, err = oracleObject(fuzzKinds[i], Protobuf, data); return err })
 		if sameOutcome(t, err, stock) {
 			sameRecord(t, &rec, &want)
+			if err == nil {
+				served(t, fuzzKinds[i], &rec)
+			}
 		}
 	})
 }
@@ -194,6 +203,11 @@ func fuzzEvents(t *testing.T, d *Decoder, enc Encoding, text []byte) {
 	got, err := readEvents(d, bytes.NewReader(text), len(text)+1)
 	if errors.Is(err, ErrUnknownField) || errors.Is(err, errRefused) {
 		return
+	}
+	for _, e := range got {
+		if errors.Is(e.Unfit, ErrMalformed) {
+			return // the stock path ends there
+		}
 	}
 	want, stock := oracleEvents(enc, text)
 	if errors.Is(err, io.EOF) != errors.Is(stock, io.EOF) || err == nil {
@@ -328,11 +342,15 @@ func FuzzList(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for enc, d := range decoders {
 			var got []Event
-			m, err := d.List(body, func(r *aggregate.Record) error {
+			var bad error
+			m, err := d.List(body, func(r *aggregate.Record, unfit error) error {
 				got = append(got, taken(&Event{Record: *r}))
+				if errors.Is(unfit, ErrMalformed) {
+					bad = unfit
+				}
 				return nil
 			})
-			if errors.Is(err, errRefused) {
+			if errors.Is(err, errRefused) || bad != nil {
 				continue
 			}
 			wantMeta, want, stock := oracleList(enc, body)

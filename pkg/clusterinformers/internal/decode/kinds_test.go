@@ -180,9 +180,7 @@ func TestEveryKindDecodesAsStockDoes(t *testing.T) {
 				t.Fatalf("%v: %v", gvk, err)
 			}
 			var rec aggregate.Record
-			if err := d.Object(data, &rec); err != nil {
-				t.Fatalf("%v: %v", gvk, err)
-			}
+			decoded(t, d.Object(data, &rec))
 			sameRecord(t, &rec, &want)
 			all++
 		}

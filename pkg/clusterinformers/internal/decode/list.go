@@ -3,6 +3,7 @@ package decode
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,8 +22,9 @@ type ListMeta struct {
 // List decodes the body of a list response in place and calls each for its
 // items, in their order, before it is known whether what follows is sound: on
 // an error the caller discards what it was given. A record is valid until each
-// returns. An error of each ends the list and is returned as it is.
-func (d *Decoder) List(body []byte, each func(*aggregate.Record) error) (ListMeta, error) {
+// returns; unfit is nil or an error that is [ErrUnfit]. An error of each ends
+// the list and is returned as it is.
+func (d *Decoder) List(body []byte, each func(rec *aggregate.Record, unfit error) error) (ListMeta, error) {
 	var m metav1.ListMeta
 	var err error
 	if d.enc == Protobuf {
@@ -36,7 +38,7 @@ func (d *Decoder) List(body []byte, each func(*aggregate.Record) error) (ListMet
 	return ListMeta{m.ResourceVersion, m.Continue, m.RemainingItemCount}, nil
 }
 
-func (d *Decoder) protobufList(body []byte, m *metav1.ListMeta, each func(*aggregate.Record) error) error {
+func (d *Decoder) protobufList(body []byte, m *metav1.ListMeta, each func(*aggregate.Record, error) error) error {
 	gvk := schema.GroupVersionKind{Group: d.gvk.Group, Version: d.gvk.Version, Kind: d.gvk.Kind + "List"}
 	raw, ok := envelope(body, typeMeta(gvk))
 	if !ok {
@@ -58,10 +60,11 @@ func (d *Decoder) protobufList(body []byte, m *metav1.ListMeta, each func(*aggre
 				return err
 			}
 		case num == 2:
-			if err := d.item(content, &rec); err != nil {
+			err := d.item(content, &rec)
+			if err != nil && !errors.Is(err, ErrUnfit) {
 				return fmt.Errorf("item %d: %w", n, err)
 			}
-			if err := each(&rec); err != nil {
+			if err := each(&rec, err); err != nil {
 				return err
 			}
 			n++
@@ -83,7 +86,7 @@ func unmarshalListMeta(m *metav1.ListMeta, data []byte) (err error) {
 
 // jsonList reads the list itself by hand: metadata and items may come in any
 // order, each at most once; other members are passed over.
-func (d *Decoder) jsonList(body []byte, m *metav1.ListMeta, each func(*aggregate.Record) error) error {
+func (d *Decoder) jsonList(body []byte, m *metav1.ListMeta, each func(*aggregate.Record, error) error) error {
 	l := &listReader{d: d, body: body, each: each}
 	if !l.at('{') {
 		return l.malformed()
@@ -134,7 +137,7 @@ type listReader struct {
 	body   []byte
 	pos    int
 	closed bool // the closing brace of an empty list was consumed
-	each   func(*aggregate.Record) error
+	each   func(*aggregate.Record, error) error
 	rec    aggregate.Record
 }
 
@@ -211,10 +214,11 @@ func (l *listReader) items() error {
 		return nil
 	}
 	for n := 0; ; n++ {
-		if err := l.item(); err != nil {
+		err := l.item()
+		if err != nil && !errors.Is(err, ErrUnfit) {
 			return fmt.Errorf("item %d: %w", n, err)
 		}
-		if err := l.each(&l.rec); err != nil {
+		if err := l.each(&l.rec, err); err != nil {
 			return err
 		}
 		if l.at(']') {
@@ -233,12 +237,11 @@ func (l *listReader) item() error {
 	t.in, t.pos, t.depth, t.members = l.body, l.pos, 0, t.members[:0]
 	if t.canon.value(root) {
 		l.pos = t.pos
-		d.finish(&l.rec)
-		return nil
+		return d.finish(&l.rec)
 	}
 	raw, err := l.extent()
 	if err != nil {
 		return err
 	}
-	return d.fallBack(&l.rec, func() (map[string]any, error) { return d.stockJSON(raw) })
+	return d.fallBackJSON(&l.rec, raw)
 }

@@ -95,6 +95,14 @@ func sameRecord(t *testing.T, got, want *aggregate.Record) {
 	}
 }
 
+// decoded fails the test unless an object decoded, fit to be kept or not.
+func decoded(t testing.TB, err error) {
+	t.Helper()
+	if err != nil && (!errors.Is(err, ErrUnfit) || errors.Is(err, ErrMalformed)) {
+		t.Fatal(err)
+	}
+}
+
 func mustNew(t testing.TB, gvk schema.GroupVersionKind, enc Encoding, rules Rules) *Decoder {
 	t.Helper()
 	d, err := New(gvk, enc, rules)

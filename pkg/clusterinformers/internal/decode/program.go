@@ -77,6 +77,7 @@ type field struct {
 	value
 	repeated, mapped    bool
 	pointer             bool
+	untyped             bool // not in protobuf, so that its codec is not known
 	omitEmpty, omitZero bool
 
 	depth int // of embedding
@@ -288,6 +289,7 @@ func (c *compiler) field(t reflect.Type, sf reflect.StructField, name, opts stri
 		f.absent = append(slices.Clone(f.key), z.out...)
 	}
 	if tag := sf.Tag.Get("protobuf"); tag == "" || tag == "-" {
+		f.untyped = true
 		return f
 	}
 	switch ft := sf.Type; {

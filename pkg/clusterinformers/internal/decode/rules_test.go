@@ -108,9 +108,7 @@ func TestRulesShapeTheBodyOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var rec aggregate.Record
-			if err := mustNew(t, secret, JSON, c.rules).Object([]byte(in), &rec); err != nil {
-				t.Fatal(err)
-			}
+			decoded(t, mustNew(t, secret, JSON, c.rules).Object([]byte(in), &rec))
 			if string(rec.Body) != c.want {
 				t.Errorf("body\n%s\nwant\n%s", rec.Body, c.want)
 			}

@@ -185,12 +185,17 @@ func (t *transcoder) quantity(s span) bool {
 	// An absent text and an empty one, which is an error, share a key: only
 	// texts are kept.
 	if 0 < len(b) && len(b) <= maxQuantityText {
-		if t.quantities == nil || len(t.quantities) >= maxQuantities {
-			t.quantities = map[string][]byte{}
-		}
-		t.quantities[string(b)] = j
+		t.knowQuantity(b, j)
 	}
 	return true
+}
+
+// knowQuantity keeps what a quantity is in JSON.
+func (t *transcoder) knowQuantity(text, inJSON []byte) {
+	if t.quantities == nil || len(t.quantities) >= maxQuantities {
+		t.quantities = map[string][]byte{}
+	}
+	t.quantities[string(text)] = inJSON
 }
 
 func (t *transcoder) intOrString(s span) bool {

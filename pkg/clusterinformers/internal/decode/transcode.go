@@ -32,7 +32,7 @@ type transcoder struct {
 	entries []entry
 	nesting int
 
-	quantities map[string][]byte // JSON by what was on the wire
+	quantities map[string][]byte // JSON by what was on the wire; of JSON itself, those that are sound
 }
 
 // message writes the message data of type p as an object.

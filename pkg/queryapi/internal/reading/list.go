@@ -205,7 +205,7 @@ func (q *request) writeYAML(head []byte, objects iter.Seq2[aggregate.Object, err
 func (q *request) send(text []byte) error {
 	if q.format.yaml {
 		var err error
-		if text, err = yaml.JSONToYAML(text); err != nil {
+		if text, err = yaml.JSONToYAML(escapeForYAML(text)); err != nil {
 			return err
 		}
 	} else {

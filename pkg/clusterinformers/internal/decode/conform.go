@@ -1,0 +1,187 @@
+package decode
+
+import (
+	"encoding/base64"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// checker holds canonical JSON to the Go type of its kind: what it lets through
+// decodes into the type. Fields that the type lacks are let through.
+type checker struct{ t *transcoder }
+
+// join joins the path of a field to that of the object that has it.
+func join(object, field string) string {
+	if field == "" {
+		return object
+	}
+	return object + "." + field
+}
+
+// message checks an object. It returns the path of the first field that is not
+// of its type, "" for the object itself.
+func (c checker) message(r *reader, p *program) (path string, ok bool) {
+	switch r.in[r.pos] {
+	case '{':
+	case 'n':
+		r.skip()
+		return "", true
+	default:
+		return "", false
+	}
+	i := 0
+	for r.member() { // in the order of the fields
+		key := r.quoted()
+		name := unquote(key)
+		for i < len(p.fields) && p.fields[i].name < name {
+			i++
+		}
+		if i == len(p.fields) || p.fields[i].name != name {
+			r.skip()
+			continue
+		}
+		if path, ok := c.field(r, &p.fields[i]); !ok {
+			return join(name, path), false
+		}
+	}
+	return "", true
+}
+
+func (c checker) field(r *reader, f *field) (path string, ok bool) {
+	first := r.in[r.pos]
+	switch {
+	case f.untyped, first == 'n' && (f.pointer || f.mapped || f.repeated):
+		r.skip()
+		return "", true
+	case f.mapped:
+		return c.elements(r, '{', &f.value)
+	case f.repeated:
+		return c.elements(r, '[', &f.value)
+	}
+	return c.value(r, &f.value)
+}
+
+// elements checks the values of a map or list.
+func (c checker) elements(r *reader, open byte, v *value) (path string, ok bool) {
+	if r.in[r.pos] != open {
+		return "", false
+	}
+	for r.member() {
+		if open == '{' {
+			r.key()
+		}
+		if path, ok := c.value(r, v); !ok {
+			return path, false
+		}
+	}
+	return "", true
+}
+
+func (c checker) value(r *reader, v *value) (path string, ok bool) {
+	first := r.in[r.pos]
+	switch v.codec {
+	case codecMessage:
+		return c.message(r, v.sub)
+	case codecOrBool, codecOrArray, codecOrStrings:
+		return c.union(r, v)
+	case codecStrings:
+		if first == 'n' {
+			break
+		}
+		return c.elements(r, '[', &value{codec: codecString})
+	}
+	from := r.pos
+	r.skip()
+	return "", c.scalar(v.codec, r.in[from:r.pos])
+}
+
+// union checks one of the unions of JSON schemas.
+func (c checker) union(r *reader, v *value) (path string, ok bool) {
+	first := r.in[r.pos]
+	schema, others := v.sub.numbers[1].field, v.sub.numbers[2].field
+	if v.codec == codecOrBool {
+		schema = others
+	}
+	switch {
+	case first == '{':
+		return c.value(r, &schema.value)
+	case first == '[' && v.codec != codecOrBool:
+		return c.elements(r, '[', &others.value)
+	}
+	r.skip()
+	return "", v.codec != codecOrBool || first == 't' || first == 'f'
+}
+
+func (c checker) scalar(as codec, text []byte) bool {
+	isString := text[0] == '"'
+	if text[0] == 'n' {
+		return as != codecDuration
+	}
+	switch as {
+	case codecString:
+		return isString
+	case codecBool:
+		return text[0] == 't' || text[0] == 'f'
+	case codecInt:
+		_, err := strconv.ParseInt(string(text), 10, 64)
+		return err == nil
+	case codecInt32:
+		_, err := strconv.ParseInt(string(text), 10, 32)
+		return err == nil
+	case codecUint:
+		_, err := strconv.ParseUint(string(text), 10, 64)
+		return err == nil
+	case codecUint32:
+		_, err := strconv.ParseUint(string(text), 10, 32)
+		return err == nil
+	case codecFloat:
+		return text[0] == '-' || '0' <= text[0] && text[0] <= '9'
+	case codecBytes:
+		if !isString {
+			return false
+		}
+		var err error
+		c.t.sorted, err = base64.StdEncoding.AppendDecode(c.t.sorted[:0], []byte(unquote(text)))
+		return err == nil
+	case codecIntOrString:
+		return isString || c.scalar(codecInt32, text)
+	case codecTime:
+		return isString && isTime(time.RFC3339, unquote(text))
+	case codecMicroTime:
+		return isString && isTime(metav1.RFC3339Micro, unquote(text))
+	case codecDuration:
+		return isString && new(metav1.Duration).UnmarshalJSON(text) == nil
+	case codecQuantity:
+		return c.quantity(text)
+	default: // JSON as it is
+		return true
+	}
+}
+
+func isTime(layout, text string) bool {
+	_, err := time.Parse(layout, text)
+	return err == nil
+}
+
+func (c checker) quantity(text []byte) bool {
+	b := text
+	switch text[0] {
+	case '"':
+		b = text[1 : len(text)-1]
+	case '{', '[', 't', 'f':
+		return false
+	}
+	if _, known := c.t.quantities[string(b)]; known {
+		return true
+	}
+	if !soundQuantity(b) || new(resource.Quantity).UnmarshalJSON(text) != nil {
+		return false
+	}
+	if len(b) <= maxQuantityText {
+		c.t.knowQuantity(b, nil)
+	}
+	return true
+}

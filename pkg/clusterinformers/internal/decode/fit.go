@@ -1,0 +1,160 @@
+package decode
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// ErrUnfit is an object that no API server can have let in: readers that trust
+// API servers would fail on it, for all objects of its kind. The record then
+// has what could be read of the object's identity.
+var ErrUnfit = errors.New("object is not as API servers let it in")
+
+// UnfitError says why an object is [ErrUnfit].
+type UnfitError struct {
+	Why   string // bounded, and with nothing in it that the member has written
+	cause error
+}
+
+func (e *UnfitError) Error() string { return e.Why }
+
+// Is reports whether target is ErrUnfit.
+func (e *UnfitError) Is(target error) bool { return target == ErrUnfit }
+
+// Unwrap returns the error of the decoder, if there was one.
+func (e *UnfitError) Unwrap() error { return e.cause }
+
+func unfit(format string, args ...any) error { return &UnfitError{Why: fmt.Sprintf(format, args...)} }
+
+// Limits of API servers, in bytes.
+const (
+	maxNamespace  = 63
+	maxLabelKey   = 253 + 1 + 63
+	maxLabelValue = 63
+	// maxName bounds what most kinds bound at 253 bytes and those of RBAC, whose
+	// names may be any path segment, not at all.
+	maxName = 1024
+	// maxVersion bounds UIDs and resourceVersions, which are opaque.
+	maxVersion = 256
+)
+
+// objectMeta is how metadata of every kind decodes.
+var objectMeta = sync.OnceValue(func() *program {
+	p, err := programFor(reflect.TypeFor[metav1.ObjectMeta]())
+	if err != nil {
+		panic("decode: " + err.Error())
+	}
+	return p
+})
+
+// fit returns an error that is ErrUnfit for an object, as it was written to out
+// and rec, that cannot be served to clients that trust API servers.
+func (d *Decoder) fit(rec *aggregate.Record) error {
+	t := &d.t
+	switch {
+	case t.foreign:
+		return unfit("its apiVersion or kind is another")
+	case t.meta < 0 || t.out[t.meta] != '{':
+		return unfit("it has no metadata")
+	}
+	if d.enc == JSON { // protobuf has types of its own
+		c := checker{t: t}
+		if d.program != nil {
+			if path, ok := c.message(&reader{in: t.out}, d.program); !ok {
+				return unfit("%s is not of its type", path)
+			}
+		} else if path, ok := c.message(&reader{t.out, t.meta}, objectMeta()); !ok {
+			return unfit("%s is not of its type", join("metadata", path))
+		}
+	}
+	return fitIdentity(rec)
+}
+
+// fitIdentity holds what an object is called by to the limits of API servers.
+func fitIdentity(rec *aggregate.Record) error {
+	switch {
+	case rec.Name == "":
+		return unfit("it has no name")
+	case len(rec.Name) > maxName:
+		return unfit("its name has %d bytes", len(rec.Name))
+	case rec.Name == "." || rec.Name == ".." || strings.ContainsAny(rec.Name, "/%") || !printable(rec.Name):
+		return unfit("its name cannot be in a path")
+	case len(rec.Namespace) > maxNamespace || !isLabel(rec.Namespace):
+		return unfit("its namespace is none that there can be")
+	case len(rec.UID) > maxVersion || len(rec.ResourceVersion) > maxVersion || !printable(rec.UID) || !printable(rec.ResourceVersion):
+		return unfit("its uid or resourceVersion is none that there can be")
+	}
+	for _, l := range rec.Labels {
+		if len(l.Key) > maxLabelKey || len(l.Value) > maxLabelValue {
+			return unfit("it has a label that is longer than labels may be")
+		}
+	}
+	return nil
+}
+
+// Keyable reports whether there can be an object of the namespace and name.
+func Keyable(rec *aggregate.Record) bool {
+	return fitIdentity(&aggregate.Record{Namespace: rec.Namespace, Name: rec.Name}) == nil
+}
+
+// printable reports whether a text is valid, without control characters.
+func printable(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x7f {
+			return utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
+		}
+	}
+	return true
+}
+
+// isLabel reports whether a namespace, "" for none, has only the characters
+// that namespaces have.
+func isLabel(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// deeper reports whether canonical JSON is nested more than maxNesting deep.
+func deeper(b []byte) bool {
+	depth := 0
+	for i := 0; i < len(b); {
+		switch b[i] {
+		case '"':
+			i = endOfString(b, i)
+			continue
+		case '{', '[':
+			if depth++; depth > maxNesting {
+				return true
+			}
+		case '}', ']':
+			depth--
+		}
+		i++
+	}
+	return false
+}
+
+// identifyLoosely fills rec with what can be read of an object that does not
+// decode.
+func identifyLoosely(data []byte, rec *aggregate.Record) {
+	*rec = aggregate.Record{Labels: rec.Labels[:0], Owners: rec.Owners[:0]}
+	var m struct {
+		Metadata struct{ Namespace, Name, UID, ResourceVersion string }
+	}
+	_ = json.Unmarshal(data, &m) //nolint:errcheck // what can be read is read
+	rec.Namespace, rec.Name, rec.UID, rec.ResourceVersion = m.Metadata.Namespace, m.Metadata.Name, m.Metadata.UID, m.Metadata.ResourceVersion
+}

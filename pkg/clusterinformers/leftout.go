@@ -1,0 +1,153 @@
+package clusterinformers
+
+import (
+	"fmt"
+	"hash/maphash"
+	"strconv"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+)
+
+// leftOut are the objects of a part that the member has and the index does not:
+// those that readers who trust API servers would fail on. They make the scope
+// Partial, so that nobody takes them for absent. The informer's mu guards it.
+type leftOut struct {
+	whys   map[leftKey]unfitness
+	beyond int // more of them, which are not known one by one until the next list
+}
+
+// unfitness is why an object is left out, and which one it is.
+type unfitness struct {
+	why    string // with nothing in it that the member has written: readers are told
+	object string // for operators
+}
+
+// leftKey stands for a namespace and name, whose size is the member's choice.
+type leftKey uint64
+
+// maxLeftOut bounds the objects of a part that are known one by one.
+const maxLeftOut = 64
+
+var leftSeed = maphash.MakeSeed()
+
+func leftKeyOf(namespace, name string) leftKey {
+	return leftKey(maphash.Comparable(leftSeed, [2]string{namespace, name}))
+}
+
+func (l *leftOut) add(key leftKey, why unfitness) {
+	switch _, known := l.whys[key]; {
+	case known:
+	case len(l.whys) == maxLeftOut:
+		l.beyond++
+		return
+	case l.whys == nil:
+		l.whys = map[leftKey]unfitness{}
+	}
+	l.whys[key] = why
+}
+
+// remove takes an object out that has gone or is fit again, and reports whether
+// it was there.
+func (l *leftOut) remove(key leftKey) bool {
+	_, known := l.whys[key]
+	delete(l.whys, key)
+	return known
+}
+
+func (l *leftOut) count() int { return len(l.whys) + l.beyond }
+
+// example is what is wrong with one of them, the same one for as long as it is
+// there.
+func (l *leftOut) example() (of unfitness) {
+	var first leftKey
+	for key, w := range l.whys {
+		if of.why == "" || key < first {
+			first, of = key, w
+		}
+	}
+	return of
+}
+
+// leftOutNote says in words what of the scope is left out, "" when nothing is.
+// i.mu must be held.
+func (i *informer) leftOutNote() string {
+	n := i.leftOutCount()
+	if n == 0 {
+		return ""
+	}
+	objects := " objects are"
+	if n == 1 {
+		objects = " object is"
+	}
+	return strconv.Itoa(n) + objects + " left out: " + i.leftOutExample().why
+}
+
+func (i *informer) leftOutExample() (of unfitness) {
+	for _, p := range i.parts {
+		if of = p.left.example(); of.why != "" {
+			break
+		}
+	}
+	return of
+}
+
+func (i *informer) leftOutCount() (n int) {
+	for _, p := range i.parts {
+		n += p.left.count()
+	}
+	return n
+}
+
+// showLeftOut publishes with the next commit what is left out, if that has
+// changed. i.mu must be held.
+func (i *informer) showLeftOut() {
+	i.countLeftOut()
+	if i.scope.Status() != i.status() {
+		i.scope.SetStatus(i.status())
+	}
+}
+
+// countLeftOut takes note of what is left out, and logs that something is. i.mu
+// must be held.
+func (i *informer) countLeftOut() {
+	n := i.leftOutCount()
+	i.metrics.leftOut.Set(float64(n))
+	if n > 0 && i.leftBefore == 0 {
+		of := i.leftOutExample()
+		i.log.Warn("objects are left out that no API server lets in", "objects", n, "object", of.object, "reason", of.why)
+	}
+	i.leftBefore = n
+}
+
+// unfit returns why an object cannot be kept, "" when it can: what the decoder
+// has found, or a place in the member where the part has none.
+func (p *part) unfit(rec *aggregate.Record, found error) string {
+	why := ""
+	switch res := p.informer.res; {
+	case found != nil:
+		why = found.Error()
+	case res.namespaced && rec.Namespace == "":
+		why = "it has no namespace"
+	case !res.namespaced && rec.Namespace != "":
+		why = "it has a namespace, which its kind has not"
+	case p.namespace != "" && rec.Namespace != p.namespace:
+		why = "it is of another namespace than was asked for"
+	default:
+		return ""
+	}
+	return clip(why)
+}
+
+// unfitObject carries an object that cannot be kept: its key where it may have
+// been kept before, else one that no object has.
+func (p *part) unfitObject(rec *aggregate.Record, why string) *object {
+	o := &object{rv: string([]byte(rec.ResourceVersion)), key: leftKeyOf(rec.Namespace, rec.Name)}
+	o.unfit = unfitness{why, clip(fmt.Sprintf("%.63s/%.253s", rec.Namespace, rec.Name))}
+	if decode.Keyable(rec) {
+		o.namespace, o.name = cloneKey(rec)
+	} else {
+		o.name = fmt.Sprintf("/%x", o.key)
+	}
+	return o
+}

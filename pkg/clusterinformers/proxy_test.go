@@ -1,0 +1,74 @@
+package clusterinformers_test
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/test/sim"
+)
+
+// liar is an API server that answers as a simulated member does, but where the
+// test has it answer otherwise.
+type liar struct {
+	spec clusterinformers.Spec
+
+	mu     sync.Mutex
+	answer func(w http.ResponseWriter, r *http.Request) bool
+}
+
+// newLiar starts a server before m. answer reports whether it has answered; it is
+// called from many goroutines.
+func newLiar(t *testing.T, m *sim.Member, answer func(w http.ResponseWriter, r *http.Request) bool) *liar {
+	t.Helper()
+	transport, err := rest.TransportFor(m.RESTConfig())
+	ok(t, err)
+	host, err := url.Parse(m.RESTConfig().Host)
+	ok(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(host)
+	proxy.Transport, proxy.FlushInterval = transport, -1
+	direct := proxy.Director
+	proxy.Director = func(r *http.Request) {
+		direct(r)
+		r.Header.Del("Authorization") // the transport has the member's own
+	}
+	l := &liar{answer: answer}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.mu.Lock()
+		answer := l.answer
+		l.mu.Unlock()
+		if !answer(w, r) {
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		if c, is := transport.(interface{ CloseIdleConnections() }); is {
+			c.CloseIdleConnections()
+		}
+	})
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{
+		Server:                   server.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "t"}
+	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "x"
+	kubeconfig, err := clientcmd.Write(*config)
+	ok(t, err)
+	l.spec = clusterinformers.Spec{Name: nameOf(m), UID: "uid-" + m.Name(), Kubeconfig: kubeconfig, Trusted: true}
+	return l
+}
