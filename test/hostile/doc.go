@@ -1,0 +1,37 @@
+// Package hostile looks for ways in which one member, one object or one reader harms
+// others: a generator, driven by a seed, that runs the federator command beside a real
+// hub and attacks it.
+//
+// # The attacks
+//
+// A [Proxy] stands before an API server, real or simulated, and lies: about what is
+// served, about versions and sizes, about objects and their metadata, about pages and
+// their order, about watch events and their scopes, about resourceVersions; it cuts,
+// slows and floods. What it says is put together from the [Classes], each with a name
+// and a weight, so that one can be run alone:
+//
+//	make hostile HOSTILE=10m HOSTILE_CLASSES=kind-with-dots,plural-of-another
+//
+// Readers with random grants ask at random, well-formed and malformed, while the
+// members lie.
+//
+// # What must hold
+//
+//   - the honest members' answers equal what these members serve;
+//   - no answer holds what its reader has no grant for: every object of an honest member
+//     is marked by member, kind and namespace;
+//   - verdicts on honest members equal a full evaluation of what they serve alone;
+//   - the heap after a collection, less that of the process without members, stays within
+//     one and a half of what is accounted, and a fixed allowance;
+//   - a body that is no list and no watch is not read beyond its bound;
+//   - goroutines and descriptors come back to where they were;
+//   - the process lives, answers in bounded time, and ends when it is told to.
+//
+// A failure prints the seed, the step, and what led there.
+//
+// # Determinism
+//
+// What is attacked, and how, follows from the seed and the number of the step alone: a
+// lie about an object is drawn from the seed, the step and the object. Timing does not
+// follow from it.
+package hostile

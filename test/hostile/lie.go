@@ -1,0 +1,93 @@
+package hostile
+
+import (
+	"io"
+	"math/rand/v2"
+	"net/http"
+)
+
+// A Lie changes what an API server says. Hooks that are nil leave it as it is. They are
+// called from many goroutines, and see JSON: a server is asked for it while anybody lies
+// about content.
+type Lie struct {
+	Name string
+
+	// Answer answers by itself, and reports whether it did.
+	Answer func(w http.ResponseWriter, r *http.Request, c *Call) bool
+	// Document changes a version or discovery.
+	Document func(c *Call, doc map[string]any)
+	// Page changes a page of a list.
+	Page func(c *Call, list map[string]any)
+	// Object changes an object of a page or event.
+	Object func(c *Call, object map[string]any)
+	// Event returns what is sent in the place of a watch event: nothing, it, more.
+	Event func(c *Call, event map[string]any) []map[string]any
+	// Extra yields objects that there are not.
+	Extra func(c *Call, yield func(map[string]any) bool)
+	// Flood yields events that nothing made, as fast as they are read, after what there
+	// is; a watch goes on as usual when it returns.
+	Flood func(c *Call, yield func(map[string]any) bool)
+	// Wire stands before everything that is written of a body.
+	Wire func(c *Call, w io.Writer) io.Writer
+	// Bytes lies below the encoding: the server is asked for what the client asked for.
+	Bytes bool
+
+	// Exact is set where nothing false is said of the objects: what is held of the member
+	// must come to equal what it serves.
+	Exact bool
+	// Complete is set where all is true but sizes and times: the member must be usable.
+	Complete bool
+}
+
+// content reports whether the lie has to see JSON.
+func (l *Lie) content() bool {
+	return l.Document != nil || l.Page != nil || l.Object != nil || l.Event != nil || l.Extra != nil || l.Flood != nil
+}
+
+// A Class is a kind of attack.
+type Class struct {
+	Name   string
+	Weight int // of its choice
+	// Lie draws one attack of the class.
+	Lie func(rng *rand.Rand) *Lie
+}
+
+// one returns one of its arguments.
+func one[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
+
+// object makes an object's outside.
+func object(c *Call, kind, namespace, name string) map[string]any {
+	meta := map[string]any{
+		"name": name, "uid": "00000000-0000-4000-8000-" + digits(c.Rand(name, namespace).Uint64(), 12),
+		"resourceVersion": "1001", "creationTimestamp": "2026-01-01T00:00:00Z",
+	}
+	if namespace != "" {
+		meta["namespace"] = namespace
+	}
+	return map[string]any{"apiVersion": c.APIVersion(), "kind": kind, "metadata": meta}
+}
+
+func digits(n uint64, width int) string {
+	b := make([]byte, width)
+	for i := range b {
+		b[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return string(b)
+}
+
+// metadata returns an object's, made where it has none.
+func metadata(object map[string]any) map[string]any {
+	meta, ok := object["metadata"].(map[string]any)
+	if !ok {
+		meta = map[string]any{}
+		object["metadata"] = meta
+	}
+	return meta
+}
+
+func nameOf(object map[string]any) string {
+	meta, _ := object["metadata"].(map[string]any)
+	name, _ := meta["name"].(string)
+	return name
+}

@@ -1,0 +1,169 @@
+package hostile
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+)
+
+// document passes a JSON document on as the lies make it.
+func (p *Proxy) document(out io.Writer, body io.Reader, c *Call, t *told) {
+	raw, err := io.ReadAll(body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	doc, err := unmarshal(p.rename(raw))
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if items, ok := doc["items"].([]any); ok && c.Verb == List {
+		doc["items"] = t.items(c, items)
+	}
+	for _, l := range t.lies {
+		switch {
+		case c.Verb == List && l.Page != nil:
+			l.Page(c, doc)
+		case (c.Verb == Version || c.Verb == Discovery) && l.Document != nil:
+			l.Document(c, doc)
+		case c.Verb == Get && l.Object != nil:
+			l.Object(c, doc)
+		}
+	}
+	if raw, err = json.Marshal(doc); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = out.Write(raw) // the client may be gone
+}
+
+// items returns what a page shows.
+func (t *told) items(c *Call, items []any) []any {
+	for _, item := range items {
+		if o, ok := item.(map[string]any); ok {
+			t.object(c, o)
+		}
+	}
+	for _, l := range t.lies {
+		if l.Extra != nil {
+			l.Extra(c, func(o map[string]any) bool {
+				items = append(items, o)
+				return true
+			})
+		}
+	}
+	return items
+}
+
+func (t *told) object(c *Call, o map[string]any) {
+	for _, l := range t.lies {
+		if l.Object != nil {
+			l.Object(c, o)
+		}
+	}
+}
+
+// stream passes watch events on as the lies make them.
+func (p *Proxy) stream(w http.ResponseWriter, out io.Writer, body io.Reader, c *Call, t *told) {
+	s := &stream{call: c, told: t, out: bufio.NewWriterSize(out, 64<<10), flush: http.NewResponseController(w)}
+	if c.Verb == WatchList {
+		for _, l := range t.lies {
+			if l.Extra != nil {
+				l.Extra(c, func(o map[string]any) bool { return s.send(map[string]any{"type": "ADDED", "object": o}) })
+			}
+		}
+	}
+	s.flushed()
+	flooded := false
+	lines := bufio.NewReaderSize(body, 64<<10)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(bytes.TrimSpace(line)) > 0 {
+			event, err := unmarshal(p.rename(line))
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			s.event(event)
+			if lines.Buffered() == 0 {
+				s.flushed()
+			}
+			if !flooded && (c.Verb == Watch || event["type"] == "BOOKMARK") {
+				flooded = true
+				s.flood()
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			s.flushed()
+			return
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// stream is a watch under way.
+type stream struct {
+	call  *Call
+	told  *told
+	out   *bufio.Writer
+	flush *http.ResponseController
+}
+
+// event sends what the lies make of an event.
+func (s *stream) event(e map[string]any) {
+	if o, ok := e["object"].(map[string]any); ok && e["type"] != "BOOKMARK" && e["type"] != "ERROR" {
+		s.told.object(s.call, o)
+	}
+	events := []map[string]any{e}
+	for _, l := range s.told.lies {
+		if l.Event == nil {
+			continue
+		}
+		var next []map[string]any
+		for _, e := range events {
+			next = append(next, l.Event(s.call, e)...)
+		}
+		events = next
+	}
+	for _, e := range events {
+		s.send(e)
+	}
+}
+
+func (s *stream) flood() {
+	for _, l := range s.told.lies {
+		if l.Flood != nil {
+			l.Flood(s.call, s.send)
+			s.flushed()
+		}
+	}
+}
+
+// send writes an event; a client that is gone ends the request.
+func (s *stream) send(e map[string]any) bool {
+	raw, err := json.Marshal(e)
+	if err == nil {
+		_, err = s.out.Write(append(raw, '\n'))
+	}
+	if err != nil || s.told.ctx.Err() != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return true
+}
+
+func (s *stream) flushed() {
+	if s.out.Flush() != nil || s.flush.Flush() != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// unmarshal keeps numbers as they are written.
+func unmarshal(raw []byte) (map[string]any, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var out map[string]any
+	err := d.Decode(&out)
+	return out, err
+}
