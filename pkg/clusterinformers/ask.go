@@ -72,11 +72,12 @@ func (a *access) clusterUID(ctx context.Context) (string, error) {
 
 // discover asks what is served. Of groups that cannot be told at the moment,
 // such as those of an aggregated API server that is down, the last known is
-// kept, and the groups are returned: silence is not absence.
-func (a *access) discover(ctx context.Context, last offer) (o offer, silent map[string]bool, err error) {
+// kept, and the groups are returned: silence is not absence. Kinds that
+// contradict themselves or Kubernetes are not in the offer, but in refused.
+func (a *access) discover(ctx context.Context, last offer) (o offer, silent map[string]bool, refused map[aggregate.Kind]string, err error) {
 	d, err := a.discovery(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	_, lists, err := d.ServerGroupsAndResources()
 	failed := map[schema.GroupVersion]bool{}
@@ -88,7 +89,7 @@ func (a *access) discover(ctx context.Context, last offer) (o offer, silent map[
 			failed[gv], silent[gv.Group] = true, true
 		}
 	case err != nil:
-		return nil, nil, fmt.Errorf("discovery: %w", err)
+		return nil, nil, nil, fmt.Errorf("discovery: %w", err)
 	}
 	o = offer{}
 	for _, l := range lists {
@@ -99,21 +100,24 @@ func (a *access) discover(ctx context.Context, last offer) (o offer, silent map[
 		o.add(gv, l.APIResources)
 	}
 	o.keep(last, failed)
-	return o, silent, nil
+	return o, silent, o.refuse(), nil
 }
 
 // maxKinds bounds what a member can make us follow.
 const maxKinds = 5000
 
 // add takes in the resources of one group and version that can be listed and
-// watched.
+// watched. Names that no API server would give are left out.
 func (o offer) add(gv schema.GroupVersion, resources []metav1.APIResource) {
+	if !validGroupVersion(gv) {
+		return
+	}
 	for _, r := range resources {
-		if strings.Contains(r.Name, "/") || r.Kind == "" || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "watch") {
+		if strings.Contains(r.Name, "/") || !validNames(r) || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "watch") {
 			continue
 		}
 		kind := aggregate.MakeKind(r.Kind, gv.Group)
-		if slices.ContainsFunc(o[kind], func(have resource) bool { return have.gvr.Version == gv.Version }) || len(o) >= maxKinds && o[kind] == nil {
+		if slices.ContainsFunc(o[kind], func(have resource) bool { return have.gvr == gv.WithResource(r.Name) }) || len(o) >= maxKinds && o[kind] == nil {
 			continue
 		}
 		o[kind] = append(o[kind], resource{
@@ -131,6 +135,80 @@ func (o offer) keep(last offer, failed map[schema.GroupVersion]bool) {
 			}
 		}
 	}
+}
+
+// refuse takes out of the offer what would have an object stand under a resource
+// that is not its kind's, and returns why, by kind: grants are by resource, so a
+// kind and its resource are one to one over all versions of a member. Kubernetes'
+// own are as builtinResources has them. Of custom kinds that contradict each other
+// none is believed.
+func (o offer) refuse() map[aggregate.Kind]string {
+	refused := map[aggregate.Kind]string{}
+	claims := map[schema.GroupResource][]aggregate.Kind{}
+	for kind, versions := range o {
+		for _, r := range versions {
+			if owner, taken := builtinKinds[r.gvr.GroupResource()]; taken && o[owner] == nil {
+				refused[owner] = fmt.Sprintf("the member serves %s as %s", r.gvr.GroupResource(), kind)
+			}
+		}
+		versions, why := believable(kind, versions)
+		if why != "" {
+			refused[kind] = why
+		}
+		if len(versions) == 0 {
+			delete(o, kind)
+			continue
+		}
+		o[kind] = versions
+		of := versions[0].gvr.GroupResource()
+		claims[of] = append(claims[of], kind)
+	}
+	for resource, kinds := range claims {
+		if len(kinds) == 1 {
+			continue
+		}
+		slices.Sort(kinds)
+		for _, kind := range kinds {
+			refused[kind] = fmt.Sprintf("the member serves %s as %s", resource, together(stringsOf(kinds)))
+			delete(o, kind)
+		}
+	}
+	return refused
+}
+
+// believable returns the versions of a kind that are of its one resource, and why
+// others are not.
+func believable(kind aggregate.Kind, versions []resource) ([]resource, string) {
+	want, builtin := builtinResources[kind]
+	why := ""
+	var kept []resource
+	for _, r := range versions {
+		of := r.gvr.GroupResource()
+		owner, taken := builtinKinds[of]
+		switch {
+		case builtin && of != want:
+			why = fmt.Sprintf("the member serves it as %s at %s, and not as %s", of, r.gvr.Version, want)
+			continue
+		case taken && owner != kind:
+			why = fmt.Sprintf("the member serves it as %s at %s, which is %s", of, r.gvr.Version, owner)
+			continue
+		case !builtin && of != versions[0].gvr.GroupResource():
+			return nil, fmt.Sprintf("the member serves it as %s and as %s", versions[0].gvr.GroupResource(), of)
+		}
+		if builtin {
+			r.namespaced = !clusterScoped[kind]
+		}
+		kept = append(kept, r)
+	}
+	return kept, why
+}
+
+func stringsOf(kinds []aggregate.Kind) []string {
+	out := make([]string, len(kinds))
+	for i, kind := range kinds {
+		out[i] = string(kind)
+	}
+	return out
 }
 
 func sortedStrings(set map[schema.GroupVersion]bool) []string {

@@ -41,6 +41,7 @@ type catalog struct {
 	mu      sync.Mutex
 	offers  map[string]offer
 	tally   map[aggregate.Kind]*tally
+	claims  claims
 	changed chan struct{} // closed and exchanged when a held version or the set of kinds changes
 	served  []Resource    // merged; nil: to be merged anew
 	told    chan struct{} // closed and exchanged when served may be another
@@ -56,7 +57,7 @@ type tally struct {
 func newCatalog(held []HeldVersion) *catalog {
 	c := &catalog{
 		fixed: map[aggregate.Kind]string{}, offers: map[string]offer{},
-		tally: map[aggregate.Kind]*tally{}, changed: make(chan struct{}), told: make(chan struct{}),
+		tally: map[aggregate.Kind]*tally{}, claims: claims{}, changed: make(chan struct{}), told: make(chan struct{}),
 	}
 	for _, h := range held {
 		c.fixed[h.Kind] = h.Version
@@ -94,18 +95,20 @@ func (c *catalog) put(member string, o offer) {
 			t.versions[r.gvr.Version]++
 		}
 	}
+	was := c.claims.add(c.offers[member], -1)
+	is := c.claims.add(o, 1)
 	if o == nil {
 		delete(c.offers, member)
 	} else {
 		c.offers[member] = o
 	}
-	c.settle(touched)
+	c.settle(touched, was || is)
 }
 
 // settle computes the held versions of the kinds touched, and tells everybody
-// when one is another, or a kind is new or gone. c.mu must be held.
-func (c *catalog) settle(touched map[aggregate.Kind]bool) {
-	news := false
+// when one is another, or a kind is new or gone, or there is other news. c.mu must
+// be held.
+func (c *catalog) settle(touched map[aggregate.Kind]bool, news bool) {
 	for kind := range touched {
 		t := c.tally[kind]
 		if t.members == 0 {
@@ -161,22 +164,34 @@ func (c *catalog) kinds() []aggregate.Kind {
 
 // pick returns the version that a member's scope of a kind is to be held at. A
 // member that does not serve the held version gets its own preferred one, and
-// condition says so.
+// condition says so. It says, too, that the resource is another kind's in the fleet.
 func (c *catalog) pick(kind aggregate.Kind, versions []resource) (r resource, condition string) {
 	c.mu.Lock()
 	held := ""
 	if t := c.tally[kind]; t != nil {
 		held = t.held
 	}
+	gr := versions[0].gvr.GroupResource()
+	fleets := c.claims.kind(gr)
 	c.mu.Unlock()
+	if fleets != "" && fleets != kind {
+		condition = fmt.Sprintf("served as %s, which is %s in most members", gr, fleets)
+	}
 	for _, r := range versions {
 		if r.gvr.Version == held {
-			return r, ""
+			return r, condition
 		}
 	}
 	r = versions[0]
 	if held == "" {
-		return r, fmt.Sprintf("members serve no version in common: held at %s here", r.gvr.Version)
+		return r, both(condition, fmt.Sprintf("members serve no version in common: held at %s here", r.gvr.Version))
 	}
-	return r, fmt.Sprintf("%s is configured but not served: held at %s here", held, r.gvr.Version)
+	return r, both(condition, fmt.Sprintf("%s is configured but not served: held at %s here", held, r.gvr.Version))
+}
+
+func both(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
 }

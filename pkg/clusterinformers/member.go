@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,10 +46,11 @@ type member struct {
 	resets    int                                 // times that another cluster answered
 
 	// What discovery last said beside the offer; loop's goroutine only.
-	asked   time.Time       // when it was asked; zero once that is not fresh
-	askedOf int             // resets at that time
-	silent  map[string]bool // groups that it could not tell
-	full    bool            // there may be more than the offer has
+	asked   time.Time                 // when it was asked; zero once that is not fresh
+	askedOf int                       // resets at that time
+	silent  map[string]bool           // groups that it could not tell
+	full    bool                      // there may be more than the offer has
+	refused map[aggregate.Kind]string // kinds that it serves in a way that is not believed, and why
 }
 
 // running is an informer and how to end it.
@@ -332,7 +335,7 @@ func (mb *member) discover(ctx context.Context) bool {
 	last, resets := mb.offer, mb.resets
 	mb.mu.Unlock()
 	asked := time.Now()
-	o, silent, err := a.discover(ctx, last)
+	o, silent, refused, err := a.discover(ctx, last)
 	if err != nil {
 		mb.conn.noteError(err)
 		if classify(err) == broken && !errors.Is(err, context.Canceled) {
@@ -341,6 +344,7 @@ func (mb *member) discover(ctx context.Context) bool {
 		return false
 	}
 	mb.asked, mb.askedOf, mb.silent, mb.full = asked, resets, silent, len(o) >= maxKinds
+	mb.refuse(refused)
 	mb.mu.Lock()
 	mb.offer = o
 	spec := mb.spec
@@ -349,6 +353,24 @@ func (mb *member) discover(ctx context.Context) bool {
 	mb.manager.catalog.put(mb.name, o)
 	return true
 }
+
+// refuse takes note of kinds that are not followed as the member serves them.
+func (mb *member) refuse(refused map[aggregate.Kind]string) {
+	if maps.Equal(refused, mb.refused) {
+		return
+	}
+	mb.refused = refused
+	mb.manager.metrics.refused.WithLabelValues(mb.name).Set(float64(len(refused)))
+	for i, kind := range slices.Sorted(maps.Keys(refused)) {
+		if i == maxRefusalsLogged {
+			mb.log.Warn("more kinds are not followed as they are served", "kinds", len(refused))
+			break
+		}
+		mb.log.Warn("kind is not followed as it is served", "kind", kind, "reason", refused[kind])
+	}
+}
+
+const maxRefusalsLogged = 10
 
 const (
 	discoveryTimeout = 30 * time.Second

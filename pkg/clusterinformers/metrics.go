@@ -15,7 +15,7 @@ type metrics struct {
 	restarts, relists, fallbacks *prometheus.CounterVec
 	panics                       *prometheus.CounterVec
 	latency                      *prometheus.HistogramVec
-	memberConnected              *prometheus.GaugeVec
+	memberConnected, refused     *prometheus.GaugeVec
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -34,6 +34,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		relists:         counter("scope_relists_total", "Lists, by cause; the first of a scope is initial.", "member", "kind", "cause"),
 		fallbacks:       counter("scope_decode_fallbacks_total", "Objects or streams that the fast decoder left to the stock one or to JSON.", "member", "kind"),
 		panics:          counter("scope_panics_total", "Failures of a scope's workers, which were started anew.", "member", "kind"),
+		refused:         gauge("member_kinds_refused", "Kinds that the member serves in a way that contradicts itself or Kubernetes: under another kind's resource, or under several.", "member"),
 		memberConnected: gauge("member_connected", "1 while the member can be reached.", "member"),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "federator", Name: "scope_event_to_commit_seconds", Help: "From a watch event read to it visible in a snapshot.",
@@ -58,7 +59,7 @@ type vec interface {
 }
 
 func (m *metrics) all() []vec {
-	return []vec{m.objects, m.bytes, m.leftOut, m.applied, m.restarts, m.relists, m.fallbacks, m.panics, m.latency, m.memberConnected}
+	return []vec{m.objects, m.bytes, m.leftOut, m.applied, m.restarts, m.relists, m.fallbacks, m.panics, m.latency, m.memberConnected, m.refused}
 }
 
 // forget drops all of a member, or of one of its kinds.
@@ -68,7 +69,7 @@ func (m *metrics) forget(member string, kind aggregate.Kind) {
 		match["kind"] = string(kind)
 	}
 	for _, v := range m.all() {
-		if kind != "" && v == vec(m.memberConnected) {
+		if kind != "" && (v == vec(m.memberConnected) || v == vec(m.refused)) {
 			continue
 		}
 		v.DeletePartialMatch(match)

@@ -10,8 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
@@ -109,7 +107,7 @@ func (o *Offline) add(m manifest, member string) error {
 	if m.object.GetName() == "" {
 		return m.refuse("%s without metadata.name", kind)
 	}
-	if m.object.GetNamespace() == "" && namespacedBuiltin(gvk) {
+	if m.object.GetNamespace() == "" && namespacedBuiltin(kind) {
 		m.object.SetNamespace(o.opts.DefaultNamespace)
 	}
 	ref := aggregate.Ref{Member: name, Kind: kind, Namespace: m.object.GetNamespace(), Name: m.object.GetName()}
@@ -298,30 +296,4 @@ func unstructuredSet(u *unstructured.Unstructured, value string, fields ...strin
 	if err := unstructured.SetNestedField(u.Object, value, fields...); err != nil {
 		panic(err) // metadata has been read as an object
 	}
-}
-
-// namespacedBuiltin reports whether a kind is one of Kubernetes's own that have
-// namespaces.
-func namespacedBuiltin(gvk schema.GroupVersionKind) bool {
-	return scheme.Scheme.Recognizes(gvk) && !clusterScoped[aggregate.MakeKind(gvk.Kind, gvk.Group)]
-}
-
-// clusterScoped are the kinds of Kubernetes itself that have no namespaces.
-var clusterScoped = map[aggregate.Kind]bool{
-	"Namespace": true, "Node": true, "PersistentVolume": true, "ComponentStatus": true,
-	"ClusterRole.rbac.authorization.k8s.io": true, "ClusterRoleBinding.rbac.authorization.k8s.io": true,
-	"MutatingAdmissionPolicy.admissionregistration.k8s.io": true, "MutatingAdmissionPolicyBinding.admissionregistration.k8s.io": true,
-	"MutatingWebhookConfiguration.admissionregistration.k8s.io": true, "ValidatingWebhookConfiguration.admissionregistration.k8s.io": true,
-	"ValidatingAdmissionPolicy.admissionregistration.k8s.io": true, "ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io": true,
-	"CertificateSigningRequest.certificates.k8s.io": true, "ClusterTrustBundle.certificates.k8s.io": true,
-	"FlowSchema.flowcontrol.apiserver.k8s.io": true, "PriorityLevelConfiguration.flowcontrol.apiserver.k8s.io": true,
-	"IngressClass.networking.k8s.io": true, "IPAddress.networking.k8s.io": true, "ServiceCIDR.networking.k8s.io": true,
-	"RuntimeClass.node.k8s.io": true, "PriorityClass.scheduling.k8s.io": true,
-	"CSIDriver.storage.k8s.io": true, "CSINode.storage.k8s.io": true, "StorageClass.storage.k8s.io": true,
-	"VolumeAttachment.storage.k8s.io": true, "VolumeAttributesClass.storage.k8s.io": true,
-	"DeviceClass.resource.k8s.io": true, "DeviceTaintRule.resource.k8s.io": true, "ResourceSlice.resource.k8s.io": true,
-	"StorageVersion.internal.apiserver.k8s.io": true, "StorageVersionMigration.storagemigration.k8s.io": true,
-	"TokenReview.authentication.k8s.io": true, "SelfSubjectReview.authentication.k8s.io": true,
-	"SelfSubjectAccessReview.authorization.k8s.io": true, "SelfSubjectRulesReview.authorization.k8s.io": true,
-	"SubjectAccessReview.authorization.k8s.io": true,
 }

@@ -151,6 +151,8 @@ func (mb *member) absence(kind aggregate.Kind) aggregate.Status {
 	_, group := kind.Split()
 	since, _ := mb.manager.wants.at(kind)
 	switch {
+	case mb.refused[kind] != "":
+		return aggregate.Status{State: aggregate.Unknown, Reason: clip(mb.refused[kind])}
 	case mb.asked.IsZero() || mb.asked.Before(since):
 		return aggregate.Status{State: aggregate.Unknown, Reason: "the member has not said yet whether it serves it"}
 	case mb.silent[group]:

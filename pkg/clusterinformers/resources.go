@@ -12,8 +12,9 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// Resource is a kind at one version that can be listed and watched, as members
-// serve it. Where they differ in its names or scope, it is as most have it.
+// Resource is a kind at one version under one resource, as members serve it that
+// can be listed and watched. Where these differ in its other names or its scope,
+// it is as most have it.
 type Resource struct {
 	Kind       aggregate.Kind
 	Resource   schema.GroupVersionResource
@@ -21,6 +22,14 @@ type Resource struct {
 	ShortNames []string
 	Categories []string
 	Namespaced bool
+
+	// Members are those that serve the kind under this resource, sorted; nil
+	// where all do that serve the kind. What may be read of a kind in a member
+	// is granted by the resource that this member serves it under.
+	Members []string
+	// Shadowed says that most members serve the kind under another resource, or
+	// the resource as another kind.
+	Shadowed bool
 }
 
 // Resources returns what members serve, kept or not, by kind and version, and a
@@ -55,22 +64,22 @@ func (c *catalog) resources() ([]Resource, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.served == nil {
-		c.served = merge(c.offers)
+		c.served = merge(c.offers, c.claims)
 	}
 	return c.served, c.told
 }
 
-// merge returns one resource for each kind and version of the offers.
-func merge(offers map[string]offer) []Resource {
+// merge returns one resource for each kind, version and plural of the offers.
+func merge(offers map[string]offer, claims claims) []Resource {
 	type key struct {
-		kind    aggregate.Kind
-		version string
+		kind     aggregate.Kind
+		resource schema.GroupVersionResource
 	}
 	votes := map[key]map[resource]int{}
 	for _, o := range offers {
 		for kind, versions := range o {
 			for _, r := range versions {
-				k := key{kind, r.gvr.Version}
+				k := key{kind, r.gvr}
 				if votes[k] == nil {
 					votes[k] = map[resource]int{}
 				}
@@ -78,20 +87,88 @@ func merge(offers map[string]offer) []Resource {
 			}
 		}
 	}
+	resources := resourcesOf(offers)
 	out := make([]Resource, 0, len(votes))
-	for k, resources := range votes {
-		most := slices.MaxFunc(slices.Collect(maps.Keys(resources)), func(a, b resource) int {
-			return cmp.Or(cmp.Compare(resources[a], resources[b]), compareResources(a, b))
+	for k, ways := range votes {
+		most := slices.MaxFunc(slices.Collect(maps.Keys(ways)), func(a, b resource) int {
+			return cmp.Or(cmp.Compare(ways[a], ways[b]), compareResources(a, b))
 		})
+		gr := k.resource.GroupResource()
+		var members []string
+		shadowed := claims.kind(gr) != k.kind
+		if of := resources[k.kind]; len(of) > 1 {
+			members = of[gr]
+			shadowed = shadowed || usual(of) != gr
+		}
 		out = append(out, Resource{
-			Kind: k.kind, Resource: most.gvr, Namespaced: most.namespaced,
+			Kind: k.kind, Resource: k.resource, Namespaced: most.namespaced,
 			Singular: most.names.singular, ShortNames: apart(most.names.short), Categories: apart(most.names.categories),
+			Members: members, Shadowed: shadowed,
 		})
 	}
 	slices.SortFunc(out, func(a, b Resource) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Resource.Version, b.Resource.Version))
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Resource.Version, b.Resource.Version), cmp.Compare(a.Resource.Resource, b.Resource.Resource))
 	})
 	return out
+}
+
+// resourcesOf returns, for each kind, which members serve it under which resource.
+// In one member a kind has one; members may contradict each other.
+func resourcesOf(offers map[string]offer) map[aggregate.Kind]map[schema.GroupResource][]string {
+	out := map[aggregate.Kind]map[schema.GroupResource][]string{}
+	for _, member := range slices.Sorted(maps.Keys(offers)) {
+		for kind, versions := range offers[member] {
+			gr := versions[0].gvr.GroupResource()
+			if out[kind] == nil {
+				out[kind] = map[schema.GroupResource][]string{}
+			}
+			out[kind][gr] = append(out[kind][gr], member)
+		}
+	}
+	return out
+}
+
+// usual returns the resource that most members serve a kind under.
+func usual(of map[schema.GroupResource][]string) schema.GroupResource {
+	return slices.MaxFunc(slices.Collect(maps.Keys(of)), func(a, b schema.GroupResource) int {
+		return cmp.Or(cmp.Compare(len(of[a]), len(of[b])), cmp.Compare(b.Resource, a.Resource))
+	})
+}
+
+// claims counts the members that serve a kind under a resource.
+type claims map[schema.GroupResource]map[aggregate.Kind]int
+
+// add reports whether one of the offer's resources is contested, before or after.
+func (c claims) add(o offer, n int) (contested bool) {
+	for kind, versions := range o {
+		gr := versions[0].gvr.GroupResource()
+		if c[gr] == nil {
+			c[gr] = map[aggregate.Kind]int{}
+		}
+		contested = contested || len(c[gr]) > 1
+		if c[gr][kind] += n; c[gr][kind] == 0 {
+			delete(c[gr], kind)
+		}
+		contested = contested || len(c[gr]) > 1
+		if len(c[gr]) == 0 {
+			delete(c, gr)
+		}
+	}
+	return contested
+}
+
+// kind returns the fleet's kind of a resource: that of most members. That does not
+// decide by whose grants objects are read, only which of two kinds has the path
+// below /fleet.
+func (c claims) kind(gr schema.GroupResource) aggregate.Kind {
+	kinds := c[gr]
+	best := aggregate.Kind("")
+	for kind, n := range kinds {
+		if best == "" || n > kinds[best] || n == kinds[best] && kind < best {
+			best = kind
+		}
+	}
+	return best
 }
 
 // compareResources orders what members differ in, so that ties are decided the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
@@ -44,7 +46,29 @@ func (s *Server) callerOf(ctx context.Context) caller {
 func (c caller) User() user.Info { return c.user }
 
 // Grants implements Caller.
-func (c caller) Grants(ctx context.Context, verb string, resource schema.GroupResource) (*Grants, error) {
+func (c caller) Grants(ctx context.Context, verb string, kind aggregate.Kind) (*Grants, error) {
+	authorities := c.server.catalog.Authorities(kind)
+	if len(authorities) == 1 && authorities[0].Members == nil {
+		return c.granted(ctx, verb, authorities[0].Resource)
+	}
+	grants := make([]*Grants, len(authorities))
+	for i, a := range authorities {
+		g, err := c.granted(ctx, verb, a.Resource)
+		if err != nil {
+			return nil, err
+		}
+		grants[i] = g.Within(a.Members)
+	}
+	return access.Join(time.Now().Add(maxAuthorityAge), grants...), nil
+}
+
+// maxAuthorityAge is how long it is relied on by which resource a member serves a
+// kind, where members differ, or none serves it.
+const maxAuthorityAge = 30 * time.Second
+
+// granted returns what the caller may read of a resource, whatever kind members
+// serve under it.
+func (c caller) granted(ctx context.Context, verb string, resource schema.GroupResource) (*Grants, error) {
 	return c.server.authority.Grants(ctx, c.user, verb, resource, c.server.members(), c.member, c.namespace)
 }
 
@@ -102,7 +126,7 @@ func (c caller) mayRead(ctx context.Context, info *apirequest.RequestInfo) error
 		return nil
 	}
 	gr := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	grants, err := c.Grants(ctx, info.Verb, gr)
+	grants, err := c.granted(ctx, info.Verb, gr)
 	if err != nil || !grants.Member(c.member).None() {
 		return err
 	}

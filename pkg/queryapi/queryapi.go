@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -45,10 +44,11 @@ type Reach = access.Reach
 type Caller interface {
 	// User is who he is.
 	User() user.Info
-	// Grants returns what he may read of a resource with a verb (get, list or
-	// watch) in the members of the index. Errors are *apierrors.StatusError or
-	// the context's.
-	Grants(ctx context.Context, verb string, resource schema.GroupResource) (*Grants, error)
+	// Grants returns what the caller may read of a kind with a verb (get, list or
+	// watch) in the members of the index: in each by the grants of the resource
+	// that this member serves the kind under. Errors are *apierrors.StatusError
+	// or the context's.
+	Grants(ctx context.Context, verb string, kind aggregate.Kind) (*Grants, error)
 	// Visible returns the members of the index, in order, of which he may list
 	// anything at all.
 	Visible(ctx context.Context) ([]string, error)

@@ -120,7 +120,7 @@ func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SelfS
 	}
 	c := s.callerOf(ctx)
 	c.namespace = resource.Namespace
-	grants, err := c.Grants(ctx, resource.Verb, groupResource(resource))
+	grants, err := c.granted(ctx, resource.Verb, groupResource(resource))
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 // whether one of them is not granted everywhere.
 func (c caller) verbs(ctx context.Context, gr schema.GroupResource) (verbs []string, limited bool, err error) {
 	for _, verb := range readVerbs {
-		g, err := c.Grants(ctx, verb, gr)
+		g, err := c.granted(ctx, verb, gr)
 		if err != nil {
 			return nil, false, err
 		}

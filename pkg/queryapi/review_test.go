@@ -12,7 +12,6 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -186,7 +185,7 @@ func TestForbiddenAndUnknownMembersReadAlike(t *testing.T) {
 // granted answers with what the caller may list of pods, and which members he
 // sees.
 var granted = question(func(w http.ResponseWriter, r *http.Request, c queryapi.Caller) error {
-	g, err := c.Grants(r.Context(), "list", schema.GroupResource{Resource: "pods"})
+	g, err := c.Grants(r.Context(), "list", "Pod")
 	if err != nil {
 		return err
 	}

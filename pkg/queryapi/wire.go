@@ -96,14 +96,6 @@ func (n named) ByName(name string) (questions.Resource, bool) {
 	return resourceOf(r), true
 }
 
-func (n named) Kind(kind aggregate.Kind) (questions.Resource, bool) {
-	r, ok := n.view.Kind(kind)
-	if !ok {
-		return questions.Resource{}, false
-	}
-	return resourceOf(r), true
-}
-
 func resourceOf(r *catalog.Resource) questions.Resource {
 	return questions.Resource{GroupResource: r.Resource.GroupResource(), Kind: r.Kind, Namespaced: r.Namespaced}
 }

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
 )
@@ -17,7 +15,7 @@ type grantedReader struct {
 	ctx     context.Context //nolint:containedctx // lives for one request, in methods that take none
 	caller  queryapi.Caller
 	visible []string // members, sorted
-	kinds   map[aggregate.Kind]schema.GroupResource
+	kinds   map[aggregate.Kind]bool // that members serve
 	changed <-chan struct{} // closed when there may be other kinds
 	grants  map[aggregate.Kind]*queryapi.Grants
 	err     error // the first of asking
@@ -30,12 +28,12 @@ func newReader(ctx context.Context, caller queryapi.Caller, resources func() ([]
 	}
 	r := &grantedReader{
 		ctx: ctx, caller: caller, visible: visible,
-		kinds: map[aggregate.Kind]schema.GroupResource{}, grants: map[aggregate.Kind]*queryapi.Grants{},
+		kinds: map[aggregate.Kind]bool{}, grants: map[aggregate.Kind]*queryapi.Grants{},
 	}
 	var served []queryapi.Served
 	served, r.changed = resources()
 	for _, s := range served {
-		r.kinds[s.Kind] = s.Resource.GroupResource()
+		r.kinds[s.Kind] = true
 	}
 	return r, nil
 }
@@ -64,8 +62,8 @@ func (r *grantedReader) of(kind aggregate.Kind) *queryapi.Grants {
 		return g
 	}
 	var g *queryapi.Grants
-	if resource, known := r.kinds[kind]; known && r.err == nil {
-		g, r.err = r.caller.Grants(r.ctx, "list", resource)
+	if r.kinds[kind] && r.err == nil {
+		g, r.err = r.caller.Grants(r.ctx, "list", kind)
 	}
 	r.grants[kind] = g
 	return g

@@ -88,3 +88,37 @@ func (g *Grants) Members() []string {
 
 // None reports whether nothing may be read.
 func (g *Grants) None() bool { return g == nil || !g.everything && len(g.members) == 0 }
+
+// Within returns the part of the grants that is of these members, which are sorted;
+// they may be none. A nil list is all members.
+func (g *Grants) Within(members []string) *Grants {
+	if members == nil || g == nil {
+		return g
+	}
+	within := make(map[string]Reach, len(members))
+	for _, name := range members {
+		within[name] = g.Member(name)
+	}
+	return Some(within, g.until)
+}
+
+// Join returns what one of the grants or another gives, good until the first of them
+// must be asked for again, and until latest at most.
+func Join(latest time.Time, grants ...*Grants) *Grants {
+	joined := map[string]Reach{}
+	for _, g := range grants {
+		if u := g.Until(); !u.IsZero() && u.Before(latest) {
+			latest = u
+		}
+	}
+	for _, g := range grants {
+		if g.Everything() {
+			return Everything(latest)
+		}
+		for _, name := range g.Members() {
+			a, b := joined[name], g.Member(name)
+			joined[name] = Reach{All: a.All || b.All, Namespaces: slices.Concat(a.Namespaces, b.Namespaces)}
+		}
+	}
+	return Some(joined, latest)
+}

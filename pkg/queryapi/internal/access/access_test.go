@@ -289,3 +289,26 @@ func TestGrants(t *testing.T) {
 		t.Errorf("grants %+v", g)
 	}
 }
+
+func TestGrantsOfResourcesJoinWithinTheirMembers(t *testing.T) {
+	early, late := time.Unix(1, 0), time.Unix(9, 0)
+	vaults := access.Some(map[string]access.Reach{"a/a": {All: true}, "b/b": {All: true}, "c/c": {Namespaces: []string{"x"}}}, late)
+	widgets := access.Everything(early)
+	g := access.Join(late, vaults.Within([]string{"b/b", "c/c", "n/n"}), widgets.Within([]string{"d/d"}))
+	if got := strings.Join(g.Members(), " "); got != "b/b c/c d/d" || g.Everything() || !g.Until().Equal(early) {
+		t.Errorf("%s, everything %t, until %s", got, g.Everything(), g.Until())
+	}
+	if g.Member("c/c").All || !g.Member("c/c").Allows("x") || !g.Member("d/d").All || !g.Member("a/a").None() {
+		t.Errorf("%+v", g)
+	}
+	both := access.Join(late, access.Some(map[string]access.Reach{"a/a": {Namespaces: []string{"y"}}}, late), access.Some(map[string]access.Reach{"a/a": {Namespaces: []string{"x"}}}, late))
+	if r := both.Member("a/a"); !r.Allows("x") || !r.Allows("y") || r.All {
+		t.Errorf("%+v", r)
+	}
+	if !access.Join(late, vaults, widgets).Everything() || access.Join(late, vaults.Within([]string{}), nil).None() != true || vaults.Within(nil) != vaults {
+		t.Error("everything, nothing and all members")
+	}
+	if g := access.Join(late); !g.None() || !g.Until().Equal(late) {
+		t.Errorf("nothing is granted for ever: %+v", g)
+	}
+}

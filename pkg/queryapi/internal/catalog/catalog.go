@@ -15,8 +15,8 @@ import (
 // definitions is the kind of CustomResourceDefinitions.
 const definitions = aggregate.Kind("CustomResourceDefinition.apiextensions.k8s.io")
 
-// Served is one resource at one version as members serve it, merged over the
-// fleet.
+// Served is one kind at one version under one resource as members serve it,
+// merged over the fleet.
 type Served struct {
 	Kind       aggregate.Kind
 	Resource   schema.GroupVersionResource
@@ -24,6 +24,22 @@ type Served struct {
 	ShortNames []string
 	Categories []string
 	Namespaced bool
+
+	// Members are those that serve the kind under this resource, sorted; nil
+	// where all do that serve the kind.
+	Members []string
+	// Shadowed says that most members serve the kind under another resource, or
+	// the resource as another kind: the fleet does not.
+	Shadowed bool
+}
+
+// by reports whether a member serves the kind this way, if it serves it.
+func (s *Served) by(member string) bool {
+	if s.Members == nil {
+		return true
+	}
+	_, found := slices.BinarySearch(s.Members, member)
+	return found
 }
 
 // Source tells what members serve, and closes the channel when that changes.
@@ -44,6 +60,8 @@ type Catalog struct {
 	recent  []*made                            // the last to be asked for last
 
 	openapi openapiCache
+
+	authorities atomic.Pointer[authorities]
 }
 
 // made is a View and what it was made from.
@@ -91,15 +109,7 @@ const maxRecent = 4
 
 // current reports whether members serve what they did.
 func (m *made) current() bool {
-	if m == nil {
-		return false
-	}
-	select {
-	case <-m.changed:
-		return false
-	default:
-		return true
-	}
+	return m != nil && !isClosed(m.changed)
 }
 
 // fingerprint sums up what a View depends on: kinds, their scopes' versions,
@@ -149,7 +159,7 @@ func (c *Catalog) build(snapshot *aggregate.Snapshot) *View {
 	v.definitions = c.define(snapshot)
 	for _, s := range c.served {
 		version, kept := held[s.Kind]
-		if !kept {
+		if !kept || s.Shadowed {
 			continue
 		}
 		if r := newResource(s, version, v.definitions.of("", s.Kind)); r != nil {

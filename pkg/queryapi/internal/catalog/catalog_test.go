@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
@@ -362,5 +363,51 @@ func TestOrderOfResourcesIsTheServers(t *testing.T) {
 	}
 	if want := []string{"pods", "deployments", "ingresses", "zs"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestMembersThatContradictEachOther(t *testing.T) {
+	served := func(kind aggregate.Kind, plural string, shadowed bool, members ...string) catalog.Served {
+		s := catalog.Served{Kind: kind, Resource: schema.GroupVersionResource{Group: "acme.io", Version: "v1", Resource: plural}, Namespaced: true}
+		s.Shadowed, s.Members = shadowed, members
+		return s
+	}
+	const vault, widget = aggregate.Kind("Vault.acme.io"), aggregate.Kind("Widget.acme.io")
+	source := newTold(served(vault, "vaults", false, "a/a"), served(vault, "widgets", true, "e/vil"), served(widget, "widgets", false))
+	c := catalog.New(source)
+	f := newFleet(t)
+	f.join("a/a", "v1.36.0", "acme.io/v1")
+	f.join("e/vil", "v1.36.0", "acme.io/v1")
+	f.keep("a/a", vault, "acme.io/v1")
+	f.keep("a/a", widget, "acme.io/v1")
+	f.keep("e/vil", vault, "acme.io/v1")
+
+	kindOf := func(v *catalog.View, plural string) aggregate.Kind {
+		r, err := v.Resource("acme.io", "v1", plural)
+		if err != nil {
+			return ""
+		}
+		return r.Kind
+	}
+	v := c.View(f.index.Snapshot())
+	if a, b := kindOf(v, "vaults"), kindOf(v, "widgets"); a != vault || b != widget {
+		t.Errorf("the fleet serves vaults as %q and widgets as %q", a, b)
+	}
+	honest, evil := v.ForMember(f.index.Snapshot(), "a/a"), v.ForMember(f.index.Snapshot(), "e/vil")
+	if a, b := kindOf(honest, "vaults"), kindOf(honest, "widgets"); a != vault || b != widget {
+		t.Errorf("the honest one serves vaults as %q and widgets as %q", a, b)
+	}
+	if a, b := kindOf(evil, "vaults"), kindOf(evil, "widgets"); a != "" || b != vault {
+		t.Errorf("the other serves vaults as %q and widgets as %q", a, b)
+	}
+
+	got := c.Authorities(vault)
+	if len(got) != 2 || got[0].Resource.Resource != "vaults" || !slices.Equal(got[0].Members, []string{"a/a"}) ||
+		got[1].Resource.Resource != "widgets" || !slices.Equal(got[1].Members, []string{"e/vil"}) {
+		t.Errorf("%+v", got)
+	}
+	source.tell(served(vault, "vaults", false))
+	if got := c.Authorities(vault); len(got) != 1 || got[0].Members != nil || len(c.Authorities(widget)) != 0 {
+		t.Errorf("%+v after they agree", got)
 	}
 }

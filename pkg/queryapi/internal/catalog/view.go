@@ -34,7 +34,11 @@ type View struct {
 	members map[string]*View // by name; of the fleet's View only
 }
 
+// add takes a resource in. A path has one kind: the first.
 func (v *View) add(r *Resource) {
+	if v.resources[r.Resource] != nil {
+		return
+	}
 	v.resources[r.Resource] = r
 	v.sorted = append(v.sorted, r)
 	if r.Resource.GroupVersion().String() == r.Held {
@@ -183,7 +187,7 @@ func (v *View) ForMember(snapshot *aggregate.Snapshot, name string) *View {
 	for _, s := range v.offered {
 		version, served := has[s.Kind]
 		_, listed := slices.BinarySearch(m.APIs, s.Resource.GroupVersion().String())
-		if !served || !listed && s.Resource.GroupVersion().String() != version {
+		if !served || !s.by(name) || !listed && s.Resource.GroupVersion().String() != version {
 			continue
 		}
 		if r := newResource(s, version, v.definitions.of(name, s.Kind)); r != nil {

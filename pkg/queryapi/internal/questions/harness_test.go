@@ -68,11 +68,6 @@ func (view) ByName(name string) (questions.Resource, bool) {
 	return questions.Resource{}, false
 }
 
-func (view) Kind(kind aggregate.Kind) (questions.Resource, bool) {
-	r, ok := resources[kind]
-	return r, ok
-}
-
 // reader may read what grants say, by verb and resource.
 type reader struct {
 	grants map[string]*access.Grants // "list pods"; nil: everything
@@ -81,11 +76,11 @@ type reader struct {
 
 func (r reader) User() user.Info { return &user.DefaultInfo{Name: "alice"} }
 
-func (r reader) Grants(_ context.Context, verb string, gr schema.GroupResource) (*access.Grants, error) {
+func (r reader) Grants(_ context.Context, verb string, kind aggregate.Kind) (*access.Grants, error) {
 	if r.grants == nil {
 		return access.Everything(time.Time{}), nil
 	}
-	return r.grants[verb+" "+gr.String()], nil
+	return r.grants[verb+" "+resources[kind].GroupResource.String()], nil
 }
 
 func (r reader) Visible(context.Context) ([]string, error) { return r.seen, nil }

@@ -85,17 +85,11 @@ func memberSelector(text string) (*selection.Selector, error) {
 	return selector, nil
 }
 
-// kindGrants returns what may be listed of each kind in the snapshot. Kinds
-// that the catalog does not know are left out.
+// kindGrants returns what may be listed of each kind in the snapshot.
 func (s *Server) kindGrants(ctx context.Context, snapshot *aggregate.Snapshot, reader Reader) (map[aggregate.Kind]*access.Grants, error) {
-	view := s.o.View(snapshot)
 	out := map[aggregate.Kind]*access.Grants{}
 	for kind := range snapshot.Kinds() {
-		resource, ok := view.Kind(kind)
-		if !ok {
-			continue
-		}
-		grants, err := reader.Grants(ctx, selection.List, resource.GroupResource)
+		grants, err := reader.Grants(ctx, selection.List, kind)
 		if err != nil {
 			return nil, err
 		}

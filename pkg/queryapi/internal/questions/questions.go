@@ -30,8 +30,8 @@ const APIVersion = "query.federator.dev/v1"
 // Reader is who asks. Errors are *apierrors.StatusError or the context's.
 type Reader interface {
 	User() user.Info
-	// Grants returns what he may read of a resource with a verb.
-	Grants(ctx context.Context, verb string, resource schema.GroupResource) (*access.Grants, error)
+	// Grants returns what the caller may read of a kind with a verb.
+	Grants(ctx context.Context, verb string, kind aggregate.Kind) (*access.Grants, error)
 	// Visible returns the members of which he may read anything at all, sorted.
 	Visible(ctx context.Context) ([]string, error)
 }
@@ -48,8 +48,6 @@ type View interface {
 	// ByName returns the resource of a name such as "pods", "deployments.apps"
 	// or "po".
 	ByName(name string) (Resource, bool)
-	// Kind returns the resource of a kind.
-	Kind(kind aggregate.Kind) (Resource, bool)
 }
 
 // Options configure a Server. Index and View are required.

@@ -153,7 +153,7 @@ func (x *explorer) start(ctx context.Context, p parameters) (aggregate.Object, e
 			true: "is required for a namespaced resource", false: "does not go with a cluster-scoped resource",
 		}[resource.Namespaced])
 	}
-	grants, err := x.reader.Grants(ctx, selection.Get, resource.GroupResource)
+	grants, err := x.reader.Grants(ctx, selection.Get, resource.Kind)
 	if err != nil {
 		return aggregate.Object{}, err
 	}
@@ -219,11 +219,9 @@ func (x *explorer) node(o aggregate.Object, distance int) int {
 func (x *explorer) reach(ctx context.Context, kind aggregate.Kind) (access.Reach, error) {
 	grants, ok := x.grants[kind]
 	if !ok {
-		if resource, known := x.view.Kind(kind); known {
-			var err error
-			if grants, err = x.reader.Grants(ctx, selection.List, resource.GroupResource); err != nil {
-				return access.Reach{}, err
-			}
+		var err error
+		if grants, err = x.reader.Grants(ctx, selection.List, kind); err != nil {
+			return access.Reach{}, err
 		}
 		x.grants[kind] = grants
 	}

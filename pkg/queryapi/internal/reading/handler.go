@@ -24,8 +24,8 @@ import (
 // Caller is who asks.
 type Caller interface {
 	User() user.Info
-	// Grants returns what he may read of a resource now.
-	Grants(ctx context.Context, verb string, resource schema.GroupResource) (*access.Grants, error)
+	// Grants returns what the caller may read of a kind now.
+	Grants(ctx context.Context, verb string, kind aggregate.Kind) (*access.Grants, error)
 }
 
 // Options configure a Handler. All but Heard and Now are required.
@@ -144,7 +144,7 @@ func (q *request) read() error {
 	if q.byLabels = byMembersLabels(q.params.LabelSelector); q.byLabels {
 		q.roster.look(q.snapshot)
 	}
-	q.grants, err = q.caller.Grants(q.r.Context(), verb, q.resource.Resource.GroupResource())
+	q.grants, err = q.caller.Grants(q.r.Context(), verb, q.resource.Kind)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (w *watching) memberChanged(after aggregate.Member) error {
 
 // regrant asks again what may be read, and tells of what that changes.
 func (w *watching) regrant() error {
-	grants, err := w.caller.Grants(w.r.Context(), selection.Watch, w.resource.Resource.GroupResource())
+	grants, err := w.caller.Grants(w.r.Context(), selection.Watch, w.resource.Kind)
 	if err != nil {
 		return errors.Join(errEnd, err) // nobody says any more that it may be read
 	}
