@@ -160,24 +160,47 @@ func (l *Loop) follow(ctx context.Context) {
 			l.arm()
 		}
 		ok := true
-		if batch, some := cursor.Poll(); some {
-			ok = l.apply(ctx, batch)
-		} else {
-			l.behind.Store(0)
-			select {
-			case <-ctx.Done():
-			case <-l.opts.Index.Newer(l.engine.State().Snapshot):
-				l.behind.Store(l.opts.Clock().UnixNano())
-			case r := <-l.requests:
-				ok = l.configure(ctx, r)
-			case <-l.expiry.C:
-				ok = l.configure(ctx, request{set: l.set, bindings: l.bindings, done: make(chan error, 1)})
-			}
+		select { // whoever waits comes before the next batch: there may always be one
+		case r := <-l.requests:
+			ok = l.configure(ctx, r)
+		case <-l.expiry.C:
+			ok = l.expire(ctx)
+		default:
+		}
+		if ok {
+			ok = l.next(ctx, cursor)
 		}
 		if !ok {
 			cursor = nil
 		}
 	}
+}
+
+// next takes in the next batch, or waits until there may be one. It reports whether the
+// engine can go on.
+func (l *Loop) next(ctx context.Context, cursor *aggregate.Cursor) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	if batch, some := cursor.Poll(); some {
+		return l.apply(ctx, batch)
+	}
+	l.behind.Store(0)
+	select {
+	case <-ctx.Done():
+	case <-l.opts.Index.Newer(l.engine.State().Snapshot):
+		l.behind.Store(l.opts.Clock().UnixNano())
+	case r := <-l.requests:
+		return l.configure(ctx, r)
+	case <-l.expiry.C:
+		return l.expire(ctx)
+	}
+	return true
+}
+
+// expire goes on without the exemptions that have expired.
+func (l *Loop) expire(ctx context.Context) bool {
+	return l.configure(ctx, request{set: l.set, bindings: l.bindings, done: make(chan error, 1)})
 }
 
 // apply takes in one batch and reports whether the engine can go on.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -181,6 +182,55 @@ func TestAnExemptionExpiresByItself(t *testing.T) {
 			t.Errorf("at last: %+v", got)
 		}
 	})
+}
+
+// TestABusyIndexKeepsNobodyWaiting: when there is always another change, policies are
+// exchanged, exemptions expire and the loop ends all the same.
+func TestABusyIndexKeepsNobodyWaiting(t *testing.T) {
+	index := newIndex(t)
+	scope := scopeOf(t, index)
+	put(t, scope, "web", 1)
+	n := 0
+	ctx, cancel := context.WithCancel(t.Context())
+	expires := time.Now().Add(50 * time.Millisecond)
+	loop, err := enforce.New(enforce.Options{
+		Index: index, Set: load(t, "input.object.spec.replicas < 2"),
+		Bindings: []policy.Binding{{Name: "b", Package: "replicas", Exemptions: []policy.Exemption{{Reason: "soon over", Expires: expires}}}},
+		Changed: func(*policy.Changes) { // each batch leads to another
+			n++
+			put(t, scope, "busy", 10+n)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- loop.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}()
+	patient, enough := context.WithTimeout(ctx, 20*time.Second)
+	defer enough()
+	for expired := false; !expired; {
+		if patient.Err() != nil {
+			t.Fatal("an exemption does not expire")
+		}
+		if p := loop.Point(); p != nil {
+			for v := range p.State().Findings("b", "") {
+				expired = v.Violations[0].Exempt == ""
+			}
+		}
+		runtime.Gosched()
+	}
+	if err := loop.Configure(patient, load(t, "input.object.spec.replicas < 2000000"), []policy.Binding{{Name: "b", Package: "replicas"}}); err != nil {
+		t.Errorf("policies are not exchanged: %v", err)
+	}
+	if got := loop.State().Total("b").Violations; got != 2 {
+		t.Errorf("%d violations of the new policies, want 2", got)
+	}
 }
 
 func TestOptionsAreChecked(t *testing.T) {
