@@ -73,7 +73,7 @@ var accepted = []parameter{
 	once("continue", "The page after the one that had this as its continue.", "", (*asked).setContinue),
 	once("watch", "Go on with changes, as events. Neither groupBy nor continue go with it.", "boolean", (*asked).setWatch),
 	once("resourceVersion", "Of a watch: only what has changed since the answer or event that had it.", "", (*asked).setVersion),
-	once("timeoutSeconds", "Of a watch: when it ends.", "integer", (*asked).setTimeout),
+	once("timeoutSeconds", "Of a watch: when it ends, after an hour at the latest.", "integer", (*asked).setTimeout),
 }
 
 func list(name, about string, values []string, all func(*asked) *[]string) parameter {

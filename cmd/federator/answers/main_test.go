@@ -2,6 +2,7 @@ package answers_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -55,7 +56,10 @@ type judged struct {
 	client   *http.Client
 	scopes   map[string]*aggregate.Scope
 	end      func() // of the server
+	token    string // of the caller; "": the server's own
 }
+
+var errNotAsked = errors.New("the hub is not asked again")
 
 func load(t testing.TB, severity string) *policy.Set {
 	t.Helper()
@@ -219,7 +223,7 @@ func (j *judged) get(ctx context.Context, path string) *http.Response {
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+j.server.Token())
+	req.Header.Set("Authorization", "Bearer "+cmp.Or(j.token, j.server.Token()))
 	resp, err := j.client.Do(req)
 	if err != nil {
 		j.t.Fatal(err)

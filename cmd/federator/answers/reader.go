@@ -78,20 +78,28 @@ func (r *grantedReader) everywhere(member string, kind aggregate.Kind) bool {
 // maxAge is how long grants are relied on, at most.
 const maxAge = 30 * time.Second
 
-// until returns when what may be read must be asked again, of a reader that was made
-// now; the zero time where it may be everything for good.
+// until returns when what may be read must be asked again, of a reader that was made at
+// a time: whoever may read everything now may be told otherwise, too.
 func (r *grantedReader) until(made time.Time) time.Time {
-	until, everything := made.Add(maxAge), len(r.grants) > 0
+	until := made.Add(maxAge)
 	for _, g := range r.grants {
-		if !g.Everything() && g != nil {
-			everything = false
-		}
 		if u := g.Until(); !u.IsZero() && u.Before(until) {
 			until = u
 		}
 	}
-	if everything {
-		return time.Time{}
-	}
 	return until
+}
+
+// same reports whether a reader that was made later may read just what this one was asked
+// about.
+func (r *grantedReader) same(later *grantedReader) bool {
+	if !slices.Equal(r.visible, later.visible) {
+		return false
+	}
+	for kind, g := range r.grants {
+		if !g.Same(later.of(kind)) {
+			return false
+		}
+	}
+	return later.err == nil
 }

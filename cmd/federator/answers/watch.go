@@ -23,7 +23,7 @@ import (
 
 // Times and sizes of watches.
 const (
-	watchFor = 30 * time.Minute // and up to twice it, where no timeout is asked for
+	watchFor = 30 * time.Minute // and up to twice it, where no timeout is asked for; never longer
 	bookmark = time.Minute
 	stall    = 30 * time.Second
 	flushAt  = 64 << 10 // bytes
@@ -63,7 +63,7 @@ type watching struct {
 	saw   sight           // in which they have been sent
 	asks  *grantedReader  // newest
 	made  time.Time       // when grants were asked for
-	until time.Time       // when they must be asked for again; zero: never
+	until time.Time       // when they must be asked for again
 	began bool            // the answer has
 
 	out    []byte
@@ -95,6 +95,7 @@ func (q Violations) Watch(w http.ResponseWriter, r *http.Request, caller queryap
 	if timeout == 0 {
 		timeout = watchFor + rand.N(watchFor)
 	}
+	timeout = min(timeout, 2*watchFor)
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	err = s.run(ctx, newest)
@@ -174,13 +175,16 @@ func (s *watching) follow(ctx context.Context) error {
 	if !s.q.Loop.Kept(s.point) {
 		return expired(s.point.Version())
 	}
-	again := !s.until.IsZero() && !time.Now().Before(s.until)
-	select {
-	case <-s.saw.reader.changed:
-		again = true
-	default:
-	}
-	for !again {
+	for !otherKinds(s.saw.reader) {
+		if !time.Now().Before(s.until) { // however many changes are left to tell
+			same, err := s.renew(ctx)
+			if err != nil {
+				return err
+			}
+			if !same {
+				return s.exchange(ctx, s.q.Loop.Point(), s.asks)
+			}
+		}
 		next := s.point.Next()
 		if next == nil {
 			return nil
@@ -201,6 +205,32 @@ func (s *watching) follow(ctx context.Context) error {
 		return err // nobody says any more what may be read
 	}
 	return s.exchange(ctx, s.q.Loop.Point(), reader)
+}
+
+// renew asks again what may be read, and reports whether that is what it was: then all
+// that has been sent stands.
+func (s *watching) renew(ctx context.Context) (bool, error) {
+	old := s.saw.reader
+	reader, err := s.regrant(ctx)
+	if err != nil {
+		return false, err // nobody says any more what may be read
+	}
+	if !old.same(reader) || otherKinds(old) {
+		return false, reader.err
+	}
+	s.saw.reader = reader
+	s.until = reader.until(s.made)
+	return true, nil
+}
+
+// otherKinds reports whether members may serve other kinds than a reader knows.
+func otherKinds(r *grantedReader) bool {
+	select {
+	case <-r.changed:
+		return true
+	default:
+		return false
+	}
 }
 
 // sameFrame reports whether two states have the same members, and the same bindings of
@@ -482,7 +512,7 @@ func (s *watching) flush() error {
 
 // wait returns when there may be something to send.
 func (s *watching) wait(ctx context.Context, until time.Time) {
-	if !s.until.IsZero() && s.until.Before(until) {
+	if s.until.Before(until) {
 		until = s.until
 	}
 	ctx, cancel := context.WithDeadline(ctx, until)

@@ -58,6 +58,16 @@ func Some(members map[string]Reach, until time.Time) *Grants {
 // Everything reports whether every member may be read, those to come included.
 func (g *Grants) Everything() bool { return g != nil && g.everything }
 
+// Same reports whether grants give what others give, whenever they were asked for.
+func (g *Grants) Same(other *Grants) bool {
+	if g.None() || other.None() {
+		return g.None() && other.None()
+	}
+	return g.everything == other.everything && maps.EqualFunc(g.members, other.members, func(a, b Reach) bool {
+		return a.All == b.All && slices.Equal(a.Namespaces, b.Namespaces)
+	})
+}
+
 // Until is when the grants must be asked for again, at the latest.
 func (g *Grants) Until() time.Time {
 	if g == nil {

@@ -288,6 +288,21 @@ func TestGrants(t *testing.T) {
 	if g.None() || !g.Until().Equal(at) || !g.Member("c/c").None() {
 		t.Errorf("grants %+v", g)
 	}
+	all := access.Everything(at)
+	again := access.Some(map[string]access.Reach{"b/b": {All: true}, "a/a": {Namespaces: []string{"y", "z"}}}, at.Add(time.Hour))
+	narrower := access.Some(map[string]access.Reach{"b/b": {All: true}, "a/a": {Namespaces: []string{"y"}}}, at)
+	fewer := access.Some(map[string]access.Reach{"a/a": {Namespaces: []string{"y", "z"}}}, at)
+	for i, x := range []struct {
+		a, b *access.Grants
+		want bool
+	}{
+		{g, again, true}, {g, narrower, false}, {g, fewer, false}, {g, all, false}, {all, access.Everything(at.Add(time.Hour)), true},
+		{none, access.Some(nil, at), true}, {none, g, false}, {none, all, false},
+	} {
+		if x.a.Same(x.b) != x.want || x.b.Same(x.a) != x.want {
+			t.Errorf("%d: want the same: %v", i, x.want)
+		}
+	}
 }
 
 func TestGrantsOfResourcesJoinWithinTheirMembers(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,21 +86,26 @@ func TestBookmarksComeInTime(t *testing.T) {
 	}
 }
 
-// TestWatchesEndInTheirTime, so that clients spread over replicas anew.
+// TestWatchesEndInTheirTime, whatever the client asks for, so that clients spread over
+// replicas anew.
 func TestWatchesEndInTheirTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, settings{clock: time.Now})
-		f.join("a/east")
-		f.put(pod("a/east", "blue", "p0"))
-		f.commit()
-		began := time.Now()
-		s := f.watch(all, fleetPods, nil, "")
-		<-s.done
-		if took := time.Since(began); took < 30*time.Minute || took > time.Hour {
-			t.Errorf("a watch without a timeout ended after %s", took)
-		}
-		wantTold(t, "without bookmarks", s.end(), "ADDED a/east blue p0")
-	})
+	for name, query := range map[string]url.Values{
+		"without a timeout": nil, "with a long timeout": values("timeoutSeconds", "1000000"), "with the other": values("timeout", "300h"),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, settings{clock: time.Now})
+			f.join("a/east")
+			f.put(pod("a/east", "blue", "p0"))
+			f.commit()
+			began := time.Now()
+			s := f.watch(all, fleetPods, query, "")
+			<-s.done
+			if took := time.Since(began); took < 30*time.Minute || took > time.Hour {
+				t.Errorf("a watch %s ended after %s", name, took)
+			}
+			wantTold(t, name, s.end(), "ADDED a/east blue p0")
+		})
+	}
 }
 
 // TestClientsHaveATimeForEachBlock that they read.

@@ -79,6 +79,7 @@ func (q *request) watch() error {
 	if timeout == 0 {
 		timeout = watchFor + rand.N(watchFor)
 	}
+	timeout = min(timeout, 2*watchFor)
 	ctx, cancel := context.WithTimeout(q.r.Context(), timeout)
 	defer cancel()
 	q.w.Header().Set("Content-Type", "application/json")
