@@ -2,16 +2,12 @@ package aggregate
 
 import (
 	"encoding/binary"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"unique"
 
-	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 )
 
 // attrSet is an interned set of key/value pairs: an object's labels, or the
@@ -20,7 +16,8 @@ import (
 type attrSet struct {
 	id    uint64 // unique in the process, for ordering only
 	space byte
-	pairs []Label
+	pairs []Label // of text
+	text  string  // by which it is interned: one allocation for all its strings
 }
 
 // Labels and declared fields are interned apart: a set belongs to one index.
@@ -46,9 +43,21 @@ func (s *attrSet) list() []Label {
 	return s.pairs
 }
 
+// manyLabels is from where on a label is looked up by halves. Fields are not in the
+// order of their names, and few.
+const manyLabels = 16
+
 // Lookup returns the value of a key.
 func (s *attrSet) Lookup(k string) (string, bool) {
-	for _, p := range s.list() {
+	pairs := s.list()
+	if len(pairs) >= manyLabels && s.space == labelSpace {
+		i, ok := slices.BinarySearchFunc(pairs, k, func(p Label, k string) int { return strings.Compare(p.Key, k) })
+		if !ok {
+			return "", false
+		}
+		return pairs[i].Value, true
+	}
+	for _, p := range pairs {
 		if p.Key == k {
 			return p.Value, true
 		}
@@ -65,26 +74,41 @@ func (s *attrSet) Get(k string) string { v, _ := s.Lookup(k); return v }
 // setNumbers numbers the sets of all indexes of the process.
 var setNumbers atomic.Uint64
 
+// ownerSet is an interned list of owners. A set that carries odd strings is
+// not interned: uid and rv hold what does not fit identity.uid and entry.rv.
+type ownerSet struct {
+	owners  []Owner // of text
+	text    string
+	uid, rv string // of text, too
+	odd     bool
+}
+
 // interner holds the sets of one scope. The reader of a member's stream and
 // the committing goroutine both use it.
 type interner struct {
 	mu     sync.Mutex
-	attrs  map[string]*attrSet
-	owners map[string]*ownerSet
+	attrs  shrinking[string, *attrSet]
+	owners shrinking[string, *ownerSet]
 	buf    []byte
+
+	// Sets that came with an item and may never come into the scope.
+	looseAttrs  []*attrSet
+	looseOwners []*ownerSet
 }
 
 func newInterner() *interner {
-	return &interner{attrs: map[string]*attrSet{}, owners: map[string]*ownerSet{}}
+	return &interner{attrs: newShrinking[string, *attrSet](), owners: newShrinking[string, *ownerSet]()}
 }
 
-// intern keeps strings that many objects share once in the process. It copies:
-// the argument may alias a decoder's buffer.
-func intern(s string) string {
-	if s == "" {
-		return ""
+// scratchMost bounds the buffers that a scope keeps between items.
+const scratchMost = 64 << 10
+
+// keep returns a buffer to go on with, unless it has grown large.
+func keep(buf []byte) []byte {
+	if cap(buf) > scratchMost {
+		return nil
 	}
-	return unique.Make(s).Value()
+	return buf
 }
 
 func appendString(b []byte, s string) []byte {
@@ -99,22 +123,39 @@ func appendSet(b []byte, space byte, pairs []Label) []byte {
 	return b
 }
 
-func (t *interner) set(space byte, pairs []Label) *attrSet {
+// cutString takes the first string off what appendString has made.
+func cutString(text string) (s, rest string) {
+	// A length takes few bytes; what follows is not read.
+	n, size := binary.Uvarint(unsafeBytes(text[:min(len(text), binary.MaxVarintLen64)]))
+	return text[size : size+int(n)], text[size+int(n):] //nolint:gosec // a length of ours
+}
+
+func newAttrSet(space byte, text string, n int) *attrSet {
+	s := &attrSet{id: setNumbers.Add(1), space: space, pairs: make([]Label, n), text: text}
+	rest := text[1:]
+	for i := range s.pairs {
+		s.pairs[i].Key, rest = cutString(rest)
+		s.pairs[i].Value, rest = cutString(rest)
+	}
+	return s
+}
+
+// set interns pairs. It reports whether the set is new.
+func (t *interner) set(space byte, pairs []Label) (s *attrSet, fresh bool) {
 	if len(pairs) == 0 {
-		return nil
+		return nil, false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.buf = appendSet(t.buf[:0], space, pairs)
-	if s, ok := t.attrs[string(t.buf)]; ok {
-		return s
+	defer func() { t.buf = keep(t.buf) }()
+	if s, ok := t.attrs.of[string(t.buf)]; ok {
+		return s, false
 	}
-	s := &attrSet{id: setNumbers.Add(1), space: space, pairs: make([]Label, len(pairs))}
-	for i, p := range pairs {
-		s.pairs[i] = Label{Key: intern(p.Key), Value: intern(p.Value)}
-	}
-	t.attrs[string(t.buf)] = s
-	return s
+	s = newAttrSet(space, string(t.buf), len(pairs))
+	t.attrs.set(s.text, s)
+	t.looseAttrs = append(t.looseAttrs, s)
+	return s, true
 }
 
 // adopt takes up the sets of an object that an earlier writer left.
@@ -122,34 +163,49 @@ func (t *interner) adopt(id *identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range []*attrSet{id.labels, id.fields} {
-		if s == nil {
-			continue
-		}
-		t.buf = appendSet(t.buf[:0], s.space, s.pairs)
-		if _, ok := t.attrs[string(t.buf)]; !ok {
-			t.attrs[string(t.buf)] = s
+		if s != nil && t.attrs.of[s.text] == nil {
+			t.attrs.set(s.text, s)
 		}
 	}
-	if o := id.owners; o != nil && !o.odd {
-		t.buf = ownersKey(t.buf[:0], o.owners)
-		if _, ok := t.owners[string(t.buf)]; !ok {
-			t.owners[string(t.buf)] = o
-		}
+	if o := id.owners; o != nil && !o.odd && t.owners.of[o.text] == nil {
+		t.owners.set(o.text, o)
 	}
 }
 
-// sweep forgets the sets of items that never came into the scope, once they
-// are more than those in use. attrs and owners count the objects of each set in
-// use.
-func (t *interner) sweep(attrs map[*attrSet]int, owners map[*ownerSet]int) {
+// sweep forgets the sets of items that have not come into the scope, once they are
+// many. A set that comes later is as good: the indexes go by set, not by content.
+func (t *interner) sweep(attrs *tally[*attrSet], owners *tally[*ownerSet]) {
 	const slack = 64
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.attrs) > 2*len(attrs)+slack {
-		maps.DeleteFunc(t.attrs, func(_ string, s *attrSet) bool { return attrs[s] == 0 })
+	if len(t.looseAttrs) > slack {
+		for _, s := range t.looseAttrs {
+			if attrs.of[s] == 0 {
+				t.drop(s)
+			}
+		}
+		t.looseAttrs = nil
 	}
-	if len(t.owners) > 2*len(owners)+slack {
-		maps.DeleteFunc(t.owners, func(_ string, s *ownerSet) bool { return owners[s] == 0 })
+	if len(t.looseOwners) > slack {
+		for _, s := range t.looseOwners {
+			if owners.of[s] == 0 {
+				t.dropOwners(s)
+			}
+		}
+		t.looseOwners = nil
+	}
+}
+
+// drop forgets a set. t.mu must be held.
+func (t *interner) drop(s *attrSet) {
+	if t.attrs.of[s.text] == s {
+		t.attrs.delete(s.text)
+	}
+}
+
+func (t *interner) dropOwners(s *ownerSet) {
+	if t.owners.of[s.text] == s {
+		t.owners.delete(s.text)
 	}
 }
 
@@ -158,13 +214,16 @@ func (t *interner) sweep(attrs map[*attrSet]int, owners map[*ownerSet]int) {
 func (t *interner) forget(s *attrSet) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.buf = appendSet(t.buf[:0], s.space, s.pairs)
-	if t.attrs[string(t.buf)] == s {
-		delete(t.attrs, string(t.buf))
-	}
+	t.drop(s)
 }
 
-func ownersKey(b []byte, owners []Owner) []byte {
+func (t *interner) forgetOwners(s *ownerSet) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dropOwners(s)
+}
+
+func ownersText(b []byte, owners []Owner) []byte {
 	for _, o := range owners {
 		b = appendString(appendString(appendString(appendString(b, o.UID), o.Kind), o.Name), o.APIVersion)
 		if o.Controller {
@@ -176,119 +235,45 @@ func ownersKey(b []byte, owners []Owner) []byte {
 	return b
 }
 
-func copyOwners(owners []Owner) []Owner {
-	out := make([]Owner, len(owners))
-	for i, o := range owners {
-		out[i] = Owner{
-			APIVersion: intern(o.APIVersion), Kind: intern(o.Kind), Controller: o.Controller,
-			Name: strings.Clone(o.Name), UID: strings.Clone(o.UID),
-		}
+// cutOwners reads what ownersText has made of n owners.
+func cutOwners(text string, n int) (owners []Owner, rest string) {
+	owners = make([]Owner, n)
+	for i := range owners {
+		o := &owners[i]
+		o.UID, text = cutString(text)
+		o.Kind, text = cutString(text)
+		o.Name, text = cutString(text)
+		o.APIVersion, text = cutString(text)
+		o.Controller, text = text[0] != 0, text[1:]
 	}
-	return out
+	return owners, text
 }
 
-func (t *interner) ownerSet(owners []Owner) *ownerSet {
-	if len(owners) == 0 {
-		return nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = ownersKey(t.buf[:0], owners)
-	if s, ok := t.owners[string(t.buf)]; ok {
-		return s
-	}
-	s := &ownerSet{owners: copyOwners(owners)}
-	t.owners[string(t.buf)] = s
+// oddOwners returns a set with what does not fit elsewhere.
+func oddOwners(owners []Owner, uid, rv string) *ownerSet {
+	s := &ownerSet{text: string(appendString(appendString(ownersText(nil, owners), uid), rv)), odd: true}
+	var rest string
+	s.owners, rest = cutOwners(s.text, len(owners))
+	s.uid, rest = cutString(rest)
+	s.rv, _ = cutString(rest)
 	return s
 }
 
-func (t *interner) forgetOwners(s *ownerSet) {
+// ownerSet interns owners. It reports whether the set is new.
+func (t *interner) ownerSet(owners []Owner) (s *ownerSet, fresh bool) {
+	if len(owners) == 0 {
+		return nil, false
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.buf = ownersKey(t.buf[:0], s.owners)
-	if t.owners[string(t.buf)] == s {
-		delete(t.owners, string(t.buf))
+	t.buf = ownersText(t.buf[:0], owners)
+	defer func() { t.buf = keep(t.buf) }()
+	if s, ok := t.owners.of[string(t.buf)]; ok {
+		return s, false
 	}
-}
-
-// pair is one key/value pair of one set, in the order (key, value, set).
-type pair struct {
-	key, value string
-	set        *attrSet
-}
-
-func lessPair(a, b pair) bool {
-	if a.key != b.key {
-		return a.key < b.key
-	}
-	if a.value != b.value {
-		return a.value < b.value
-	}
-	return a.set.number() < b.set.number()
-}
-
-// attrIndex finds objects by the pairs of one of their sets: pairs leads from
-// a pair to the sets that have it, postings from a set to its objects.
-type attrIndex struct {
-	pairs    *btree.BTreeG[pair]
-	postings *btree.BTreeG[*identity]
-}
-
-func newAttrIndex(of func(*identity) *attrSet) attrIndex {
-	return attrIndex{
-		pairs: newTree(lessPair),
-		postings: newTree(func(a, b *identity) bool {
-			return compareBy(of(a), of(b), a, b) < 0
-		}),
-	}
-}
-
-func (x attrIndex) copy() attrIndex {
-	return attrIndex{pairs: x.pairs.Copy(), postings: x.postings.Copy()}
-}
-
-// matching returns the sets that a selector matches and some object has.
-func (x attrIndex) matching(sel labels.Selector) []*attrSet {
-	reqs, selectable := sel.Requirements()
-	if !selectable {
-		return nil
-	}
-	var sets []*attrSet
-	narrowed := false
-	for _, r := range reqs {
-		switch r.Operator() {
-		case selection.Equals, selection.DoubleEquals, selection.In:
-			var having []*attrSet
-			for v := range r.Values() {
-				having = x.having(having, r.Key(), v)
-			}
-			if !narrowed || len(having) < len(sets) {
-				sets, narrowed = having, true
-			}
-		}
-	}
-	if !narrowed {
-		sets = x.having(nil, "", "")
-	}
-	return slices.DeleteFunc(sets, func(s *attrSet) bool { return !sel.Matches(s) })
-}
-
-// having appends the sets that have a pair. Every set has the empty one.
-func (x attrIndex) having(dst []*attrSet, key, value string) []*attrSet {
-	x.pairs.Ascend(pair{key: key, value: value}, func(p pair) bool {
-		if p.key != key || p.value != value {
-			return false
-		}
-		dst = append(dst, p.set)
-		return true
-	})
-	return dst
-}
-
-// treeDegree trades the bytes that a commit copies (a path of nodes) against
-// the depth of the tree.
-const treeDegree = 16
-
-func newTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
-	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true, Degree: treeDegree})
+	s = &ownerSet{text: string(t.buf)}
+	s.owners, _ = cutOwners(s.text, len(owners))
+	t.owners.set(s.text, s)
+	t.looseOwners = append(t.looseOwners, s)
+	return s, true
 }

@@ -28,7 +28,7 @@ type record struct {
 }
 
 const (
-	recordOverhead = 96
+	recordOverhead = 128
 	changeOverhead = 16
 )
 
@@ -36,13 +36,10 @@ func bulkRecord(from, to Revision, bulk []scopeChange, pinned int64) *record {
 	return &record{from: from, to: to, bulk: bulk, bytes: recordOverhead, pinned: pinned}
 }
 
-func newRecord(from, to Revision, scope *scopeID, changes []change) *record {
-	r := &record{from: from, to: to, scope: scope, changes: changes, bytes: recordOverhead}
+func newRecord(from, to Revision, scope *scopeID, changes []change, released int64) *record {
+	r := &record{from: from, to: to, scope: scope, changes: changes, bytes: recordOverhead + released}
 	for _, c := range changes {
-		r.bytes += changeOverhead
-		if c.before != nil {
-			r.bytes += c.before.size()
-		}
+		r.bytes += changeOverhead + c.keptBytes()
 	}
 	return r
 }

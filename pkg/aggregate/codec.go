@@ -251,6 +251,21 @@ func (c *codecs) of(kind Kind) *kindCodec {
 	return k
 }
 
+// size returns the heap bytes of all codecs, estimated.
+func (c *codecs) size() (n int64) {
+	for _, kind := range c.names() {
+		k := c.of(kind)
+		n += codecBytes
+		if k.current.Load() != c.plain {
+			n += encoderCost
+		}
+		k.mu.Lock()
+		n += int64(k.earlyLen) + int64(len(k.early))*sampleBytes
+		k.mu.Unlock()
+	}
+	return n
+}
+
 func (c *codecs) names() []Kind {
 	c.mu.Lock()
 	defer c.mu.Unlock()

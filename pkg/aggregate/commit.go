@@ -41,16 +41,17 @@ func (s *Scope) Commit() (Revision, error) {
 	if s.closed {
 		return 0, s.fail(ErrClosed)
 	}
+	s.interned.sweep(&s.sets, &s.owned)
 	if !s.dirty {
 		return s.index.Snapshot().revision, nil
 	}
 	changes := slices.Clone(s.changes)
-	clear(s.changes)
-	s.changes = s.changes[:0]
+	s.noChanges()
+	released := s.takeReleased()
 	before, root := s.freeze()
 	return s.publish(root, func(at Revision) *record {
 		if len(changes) == 0 {
-			return bulkRecord(at, at+1, []scopeChange{{before, root}}, 0)
+			return bulkRecord(at, at+1, []scopeChange{{before, root}}, released)
 		}
 		to := at
 		for _, c := range changes {
@@ -59,8 +60,24 @@ func (s *Scope) Commit() (Revision, error) {
 				c.after.revision = to
 			}
 		}
-		return newRecord(at, to, s.id, changes)
+		return newRecord(at, to, s.id, changes, released)
 	})
+}
+
+// noChanges forgets the changes of single objects.
+func (s *Scope) noChanges() {
+	const most = 1 << 10
+	clear(s.changes)
+	if s.changes = s.changes[:0]; cap(s.changes) > most {
+		s.changes = nil
+	}
+}
+
+// takeReleased returns what is released and begins anew.
+func (s *Scope) takeReleased() int64 {
+	released := s.released
+	s.released = 0
+	return released
 }
 
 // publish swaps the scope's root for the next one. Entries get their revisions
@@ -98,8 +115,7 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 		return 0, s.fail(ErrClosed)
 	}
 	// Uncommitted changes become part of the bulk record: its roots cover them.
-	clear(s.changes)
-	s.changes = s.changes[:0]
+	s.noChanges()
 	s.setStatus(status)
 	for i, item := range sorted {
 		if i+1 < len(sorted) && compareKeys(item.e.identity, sorted[i+1].e.identity) == 0 {
@@ -118,12 +134,13 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 		s.id = &scopeID{member: s.member, kind: s.kind, version: s.target}
 		s.root.scopeID = s.id
 	}
+	s.interned.sweep(&s.sets, &s.owned)
 	if !s.dirty {
 		return s.index.Snapshot().revision, nil
 	}
-	s.interned.sweep(s.refs, s.owned)
 	before, root := s.freeze()
 	deleted, put, pinned := compareRoots(before, root)
+	pinned += s.takeReleased()
 	return s.publish(root, func(at Revision) *record {
 		to := at + Revision(deleted)
 		for _, e := range put {

@@ -43,26 +43,10 @@ func (e *entry) fresh() *entry {
 	return f
 }
 
-// ownerSet is an interned list of owners. A set that carries odd strings is
-// not interned: uid and rv hold what does not fit identity.uid and entry.rv.
-type ownerSet struct {
-	owners  []Owner
-	uid, rv string
-	odd     bool
-}
-
 // body is one encoded object, together with the only thing that can decode it.
 type body struct {
 	dict *dictionary
 	data string
-}
-
-// entryOverhead estimates the heap bytes of an entry beside its body and name:
-// entry, identity, body header and its places in the index trees.
-const entryOverhead = 32 + 64 + 24 + 64
-
-func (e *entry) size() int64 {
-	return int64(entryOverhead + len(e.name) + len(e.body.Load().data))
 }
 
 func (id *identity) uidString() string {

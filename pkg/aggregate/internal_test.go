@@ -83,6 +83,36 @@ func TestLogLetsGo(t *testing.T) {
 	}
 }
 
+// TestPairsOfOneHash shows that a pair is found by what it says, not by its hash alone.
+func TestPairsOfOneHash(t *testing.T) {
+	x := newAttrIndex(func(id *identity) *attrSet { return id.labels })
+	in := newInterner()
+	var sets []*attrSet
+	for i, name := range []string{"a", "b", "c"} {
+		set, fresh := in.set(labelSpace, []Label{{"app", name}})
+		if !fresh {
+			t.Fatal("the set was there")
+		}
+		sets = append(sets, set)
+		x.postings.Set(&identity{namespace: firstKey.namespace, name: name, labels: set})
+		p := placeOf(Label{"app", "a"}, set) // as if all had the hash of the first
+		x.pairs.Set(p)
+		if p.set() != set.id {
+			t.Errorf("the place of set %d leads to %d", set.id, p.set())
+		}
+		if got := x.having(nil, "app", "a"); len(got) != 1 || got[0] != sets[0] {
+			t.Errorf("with %d sets %d are found", i+1, len(got))
+		}
+	}
+	x.pairs.Set(pairPlace{hash: hashPair("app", "a"), low: 1 << 31}) // of no set
+	if got := x.having(nil, "app", "a"); len(got) != 1 {
+		t.Errorf("%d sets are found", len(got))
+	}
+	if got := x.sets(); !slices.Equal(got, sets) {
+		t.Errorf("%d sets, want %d", len(got), len(sets))
+	}
+}
+
 func FuzzKeyOrder(f *testing.F) {
 	f.Add("", "", "", "a", "n", "a")
 	f.Add("n", "a", "n\x00", "a", "n-1", "\xff")

@@ -2,7 +2,10 @@
 
 package aggregate
 
-import "fmt"
+import (
+	"fmt"
+	"unique"
+)
 
 // checkMax bounds what a check costs: larger scopes are checked at one commit
 // in as many as they have thousands of objects.
@@ -16,8 +19,20 @@ func checkRoot(r *scopeRoot) {
 	}
 	labelled, fielded, owned := 0, 0, 0
 	var bytes int64
+	sets, owners, namespaces := newTally[*attrSet](), newTally[*ownerSet](), newTally[unique.Handle[string]]()
 	r.objects.Scan(func(e *entry) bool {
 		bytes += e.size()
+		for _, set := range []*attrSet{e.labels, e.fields} {
+			if set != nil && sets.add(set) {
+				bytes += set.size()
+			}
+		}
+		if e.owners != nil && !e.owners.odd && owners.add(e.owners) {
+			bytes += e.owners.size()
+		}
+		if namespaces.add(e.namespace) {
+			bytes += namespaceSize(e.identity)
+		}
 		labelled += checkSet(r.labels, e.labels, e.identity)
 		fielded += checkSet(r.fields, e.fields, e.identity)
 		seen := map[string]bool{}
@@ -50,7 +65,7 @@ func checkSet(x attrIndex, set *attrSet, id *identity) int {
 		panic(fmt.Sprintf("aggregate: %s is not posted", id.name))
 	}
 	for _, p := range set.pairs {
-		if _, ok := x.pairs.Get(pair{p.Key, p.Value, set}); !ok {
+		if _, ok := x.pairs.Get(placeOf(p, set)); !ok {
 			panic(fmt.Sprintf("aggregate: pair %s=%s of %s is not indexed", p.Key, p.Value, id.name))
 		}
 	}

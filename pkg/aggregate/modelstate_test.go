@@ -21,6 +21,7 @@ type obj struct {
 	body       []byte
 	rev        aggregate.Revision
 	apiVersion string
+	by         *keptItem // that is in the scope, nil: another
 }
 
 type objKey struct{ namespace, name string }

@@ -53,28 +53,33 @@ func (h *history) edit() {
 	case w.stale: // what follows waits for the Replace
 	case n == 3 && old != nil: // again, as it is
 		o := *old
-		h.upsert(w, &o, h.item(w, &o))
+		h.upsert(w, &o, h.keep(w, &o))
 	case n == 4 && len(w.kept) > 0: // an item held once, perhaps changed or gone since
 		kept := pick(h.rng, w.kept)
 		o := *kept.obj
-		h.upsert(w, &o, kept.item)
+		h.upsert(w, &o, kept)
 	default:
 		o := h.randomObject(k, w, at)
-		h.upsert(w, o, h.item(w, o))
+		h.upsert(w, o, h.keep(w, o))
 	}
 }
 
+// keep makes an item that may be given to the scope again and again.
+func (h *history) keep(w *writer, o *obj) *keptItem { return &keptItem{item: h.item(w, o), obj: o} }
+
 // upsert does to the model what Upsert does to the scope.
-func (h *history) upsert(w *writer, o *obj, item aggregate.Item) {
+func (h *history) upsert(w *writer, o *obj, kept *keptItem) {
 	at := objKey{o.ref.Namespace, o.ref.Name}
 	old := w.pending.objects[at]
-	same := old != nil && h.sameItem(w, old, item)
-	w.scope.Upsert(item)
+	w.scope.Upsert(kept.item)
 	if o.rv != "" && h.rng.IntN(2) == 0 { // without a version, Held cannot tell it
-		w.kept = append(w.kept, keptItem{item, o})
+		w.kept = append(w.kept, kept)
 	}
-	if old != nil && old.uid == o.uid && old.rv == o.rv && (canonicalRV(o.rv) || same) {
+	if old != nil && old.uid == o.uid && old.rv == o.rv && (canonicalRV(o.rv) || old.by == kept) {
 		return
+	}
+	if o.by = nil; !kept.taken { // what was in the scope before comes in as another
+		o.by, kept.taken = kept, true
 	}
 	w.dirty = true
 	w.pending.objects[at] = o
@@ -83,12 +88,6 @@ func (h *history) upsert(w *writer, o *obj, item aggregate.Item) {
 		return
 	}
 	w.changes = append(w.changes, modelChange{before: old, after: o})
-}
-
-// sameItem reports whether an item is the very one that the scope holds.
-func (h *history) sameItem(w *writer, old *obj, item aggregate.Item) bool {
-	held, ok := w.scope.Held(old.ref.Namespace, old.ref.Name, old.uid, old.rv)
-	return ok && held == item
 }
 
 func (h *history) commit() {
@@ -183,7 +182,7 @@ func (h *history) again(w *writer, next *modelScope, at objKey, old *obj) aggreg
 		return held
 	}
 	o := *old
-	o.apiVersion = w.target
+	o.apiVersion, o.by = w.target, nil
 	next.objects[at] = &o
 	if !w.stale && canonicalRV(o.rv) {
 		next.objects[at] = old

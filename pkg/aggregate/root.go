@@ -26,7 +26,7 @@ type scopeRoot struct {
 	// bytes estimates the heap bytes of the objects as they were encoded when
 	// recoded stood at recodedAt. What Train has done since is in recoded, which
 	// the roots of a scope share: right for the newest one, near for others.
-	bytes     int64
+	bytes     int64 // those of the sets that objects share included
 	recoded   *atomic.Int64
 	recodedAt int64
 }
@@ -96,107 +96,3 @@ func (p *pivot) in(member string, kind Kind) *scopeRoot {
 
 // touched says which trees of a scope were written since they were published.
 type touched struct{ objects, owners, labels, fields bool }
-
-// link adds an identity to the secondary indexes.
-func (s *Scope) link(id *identity) {
-	s.linkSet(&s.root.labels, &s.touched.labels, id.labels, id)
-	s.linkSet(&s.root.fields, &s.touched.fields, id.fields, id)
-	s.linkOwners(id)
-}
-
-func (s *Scope) linkOwners(id *identity) {
-	if id.owners == nil {
-		return
-	}
-	if !id.owners.odd {
-		s.owned[id.owners]++
-	}
-	s.touched.owners = true
-	for _, o := range id.owners.owners {
-		s.root.owners.Set(ownerRef{o.UID, id})
-	}
-}
-
-func (s *Scope) linkSet(x *attrIndex, touched *bool, set *attrSet, id *identity) {
-	if set == nil {
-		return
-	}
-	*touched = true
-	x.postings.Set(id)
-	if s.refs[set]++; s.refs[set] == 1 {
-		x.pairs.Set(pair{set: set}) // leads to every set
-		for _, p := range set.pairs {
-			x.pairs.Set(pair{p.Key, p.Value, set})
-		}
-	}
-}
-
-// relink exchanges an identity for another of the same key. A set that both
-// have stays linked: it must not be forgotten in between.
-func (s *Scope) relink(old, id *identity) {
-	s.relinkSet(&s.root.labels, &s.touched.labels, old.labels, id.labels, old, id)
-	s.relinkSet(&s.root.fields, &s.touched.fields, old.fields, id.fields, old, id)
-	if old.owners == nil && id.owners == nil {
-		return
-	}
-	s.touched.owners = true
-	if old.owners != nil && old.owners == id.owners {
-		for _, o := range id.owners.owners {
-			s.root.owners.Set(ownerRef{o.UID, id})
-		}
-		return
-	}
-	s.unlinkOwners(old)
-	s.linkOwners(id)
-}
-
-func (s *Scope) relinkSet(x *attrIndex, touched *bool, before, after *attrSet, old, id *identity) {
-	if before != nil && before == after {
-		*touched = true
-		x.postings.Set(id)
-		return
-	}
-	s.unlinkSet(x, touched, before, old)
-	s.linkSet(x, touched, after, id)
-}
-
-// unlink takes an identity out of the secondary indexes.
-func (s *Scope) unlink(id *identity) {
-	s.unlinkSet(&s.root.labels, &s.touched.labels, id.labels, id)
-	s.unlinkSet(&s.root.fields, &s.touched.fields, id.fields, id)
-	s.unlinkOwners(id)
-}
-
-func (s *Scope) unlinkOwners(id *identity) {
-	if id.owners == nil {
-		return
-	}
-	s.touched.owners = true
-	for _, o := range id.owners.owners {
-		s.root.owners.Delete(ownerRef{o.UID, id})
-	}
-	if id.owners.odd {
-		return
-	}
-	if s.owned[id.owners]--; s.owned[id.owners] == 0 {
-		delete(s.owned, id.owners)
-		s.interned.forgetOwners(id.owners)
-	}
-}
-
-func (s *Scope) unlinkSet(x *attrIndex, touched *bool, set *attrSet, id *identity) {
-	if set == nil {
-		return
-	}
-	*touched = true
-	x.postings.Delete(id)
-	if s.refs[set]--; s.refs[set] > 0 {
-		return
-	}
-	delete(s.refs, set)
-	x.pairs.Delete(pair{set: set})
-	for _, p := range set.pairs {
-		x.pairs.Delete(pair{p.Key, p.Value, set})
-	}
-	s.interned.forget(set)
-}

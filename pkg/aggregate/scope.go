@@ -27,16 +27,23 @@ type Scope struct {
 	touched touched
 	dirty   bool
 	changes []change
-	refs    map[*attrSet]int // identities that have a set
-	owned   map[*ownerSet]int
 	pivot   *pivot
+
+	// What identities share, and how many do.
+	sets       tally[*attrSet]
+	owned      tally[*ownerSet]
+	namespaces tally[unique.Handle[string]]
+	released   int64 // bytes of the sets that went since the scope was published
 
 	scratch []byte // Item's
 	pairs   []Label
 }
 
 // Item is an object encoded for one scope, not yet in it.
-type Item struct{ e *entry }
+type Item struct {
+	e    *entry
+	sets int64 // bytes of the sets that it was the first to have
+}
 
 // OpenScope makes the caller the writer of a scope of a member that has
 // joined, with objects at an API version such as "apps/v1". A scope that was
@@ -46,7 +53,7 @@ type Item struct{ e *entry }
 func (x *Index) OpenScope(member string, kind Kind, version string) (*Scope, error) {
 	s := &Scope{
 		index: x, member: member, kind: kind, codec: x.codecs.of(kind), declared: x.fields[kind], interned: newInterner(),
-		refs: map[*attrSet]int{}, owned: map[*ownerSet]int{}, target: version,
+		sets: newTally[*attrSet](), owned: newTally[*ownerSet](), namespaces: newTally[unique.Handle[string]](), target: version,
 		pivot: newPivot(), id: &scopeID{member: member, kind: kind, version: version},
 	}
 	s.mu.Lock()
@@ -111,32 +118,38 @@ func (s *Scope) adopt(root *scopeRoot) {
 // Item encodes a record for the scope, without adding it. It is safe beside
 // the writer's other calls, from one goroutine at a time.
 func (s *Scope) Item(rec *Record) Item {
-	id := &identity{
-		namespace: unique.Make(rec.Namespace),
-		name:      strings.Clone(rec.Name),
-		labels:    s.interned.set(labelSpace, rec.Labels),
-	}
+	id := &identity{namespace: unique.Make(rec.Namespace), name: strings.Clone(rec.Name)}
 	e := &entry{identity: id}
+	item := Item{e: e}
+	set := func(space byte, pairs []Label) *attrSet {
+		set, fresh := s.interned.set(space, pairs)
+		if fresh {
+			item.sets += set.size()
+		}
+		return set
+	}
+	id.labels = set(labelSpace, rec.Labels)
 	uid, okUID := parseUID(rec.UID)
 	rv, okRV := parseRV(rec.ResourceVersion)
 	id.uid, e.rv = uid, rv
 	if okUID && okRV {
-		id.owners = s.interned.ownerSet(rec.Owners)
-	} else {
-		id.owners = &ownerSet{
-			owners: copyOwners(rec.Owners), odd: true,
-			uid: strings.Clone(rec.UID), rv: strings.Clone(rec.ResourceVersion),
+		var fresh bool
+		if id.owners, fresh = s.interned.ownerSet(rec.Owners); fresh {
+			item.sets += id.owners.size()
 		}
+	} else {
+		id.owners = oddOwners(rec.Owners, rec.UID, rec.ResourceVersion)
 	}
 	if len(s.declared) > 0 {
 		s.pairs = fieldValues(s.pairs[:0], rec.Body, s.declared)
-		id.fields = s.interned.set(fieldSpace, s.pairs)
+		id.fields = set(fieldSpace, s.pairs)
 	}
 	var b *body
 	ref := Ref{Member: s.member, Kind: s.kind, Namespace: rec.Namespace, Name: rec.Name}
 	b, s.scratch = s.codec.encode(ref, rec.Body, s.scratch, rec.Update)
+	s.scratch = keep(s.scratch)
 	e.body.Store(b)
-	return Item{e: e}
+	return item
 }
 
 // Key returns the item's namespace and name.
@@ -148,8 +161,9 @@ func (i Item) UID() string { return i.e.uidString() }
 // ResourceVersion returns the item's resourceVersion as the member wrote it.
 func (i Item) ResourceVersion() string { return i.e.rvString() }
 
-// Size returns the heap bytes that holding the item costs, estimated.
-func (i Item) Size() int64 { return i.e.size() }
+// Size returns the heap bytes that holding the item costs, estimated. Sets of labels,
+// fields and owners that another item of the scope has had before cost nothing more.
+func (i Item) Size() int64 { return i.e.size() + i.sets }
 
 // Held returns the item of an object that the scope holds at exactly this
 // version, so that a relist need not decode it again.
@@ -163,8 +177,8 @@ func (s *Scope) Held(namespace, name, uid, resourceVersion string) (Item, bool) 
 	return Item{e: e}, true
 }
 
-// Size returns the number of objects that the scope holds and their heap
-// bytes, estimated; commits to come included.
+// Size returns the number of objects that the scope holds and their heap bytes,
+// estimated, with all by which they are found; commits to come included.
 func (s *Scope) Size() (objects int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -79,8 +79,15 @@ func (o Object) AppendBody(dst []byte) ([]byte, error) {
 	return o.e.body.Load().decode(dst)
 }
 
-// Size returns the heap bytes that the object costs, estimated.
-func (o Object) Size() int64 { return o.e.size() }
+// Size returns the heap bytes that the object would cost by itself, estimated: sets of
+// labels, fields and owners that it shares with others included.
+func (o Object) Size() int64 {
+	n := o.e.size() + o.e.labels.size() + o.e.fields.size()
+	if o.e.owners != nil && !o.e.owners.odd {
+		n += o.e.owners.size()
+	}
+	return n
+}
 
 // Revision returns the snapshot's revision.
 func (s *Snapshot) Revision() Revision { return s.revision }
@@ -108,7 +115,7 @@ type ScopeInfo struct {
 	Version string // API version that the scope is held at, e.g. "apps/v1"
 	Status  Status
 	Objects int
-	Bytes   int64 // heap bytes of the objects, estimated
+	Bytes   int64 // heap bytes of the objects and of what finds them, estimated
 }
 
 func (r *scopeRoot) info() ScopeInfo {

@@ -294,7 +294,7 @@ func (s *Scope) exchange(e *entry, old, next *body) bool {
 		return true
 	}
 	if held, ok := s.root.objects.Get(e); ok && held == e {
-		s.root.bytes += int64(len(next.data) - len(old.data))
+		s.root.bytes += next.size() - old.size()
 	}
 	s.last.recode(e, old, next)
 	return true
@@ -303,6 +303,6 @@ func (s *Scope) exchange(e *entry, old, next *body) bool {
 // recode notes that the body of an entry, if the root has it, became smaller.
 func (r *scopeRoot) recode(e *entry, old, next *body) {
 	if held, ok := r.objects.Get(e); ok && held == e {
-		r.recoded.Add(int64(len(next.data) - len(old.data)))
+		r.recoded.Add(next.size() - old.size())
 	}
 }

@@ -66,15 +66,16 @@ func wantAccounts(t *testing.T, x *aggregate.Index, s *aggregate.Scope, bodies f
 		i++
 	}
 	info, _ := x.Snapshot().Scope("m", "Pod")
-	if info.Bytes != sum {
+	const namespace = 300 // at most, which all share
+	if info.Bytes < sum || info.Bytes > sum+namespace {
 		t.Errorf("ScopeInfo.Bytes is %d, objects have %d", info.Bytes, sum)
 	}
 	if s != nil {
-		if n, size := s.Size(); n != i || size != sum {
-			t.Errorf("Size is %d objects and %d bytes, want %d and %d", n, size, i, sum)
+		if n, size := s.Size(); n != i || size != info.Bytes {
+			t.Errorf("Size is %d objects and %d bytes, want %d and %d", n, size, i, info.Bytes)
 		}
 	}
-	return sum
+	return info.Bytes
 }
 
 func fill(t *testing.T, s *aggregate.Scope, n int, body func(i int) []byte) {
@@ -95,7 +96,9 @@ func TestTrain(t *testing.T) {
 		before := wantAccounts(t, x, s, body)
 		done := trainAll(t, x)
 		after := wantAccounts(t, x, s, body)
-		if len(done) != 1 || done[0].Objects != 500 || done[0].Before-done[0].After != before-after || done[0].After*3 > done[0].Before {
+		const rounding = 500 * 64 // to what the heap gives
+		if len(done) != 1 || done[0].Objects != 500 || done[0].After*3 > done[0].Before ||
+			(done[0].Before-done[0].After-(before-after)+rounding)/(2*rounding) != 0 {
 			t.Errorf("training %+v, accounts %d before and %d after", done, before, after)
 		}
 		if x.Snapshot() != held || x.Snapshot().Revision() != rev {

@@ -1,0 +1,167 @@
+package aggregate
+
+import "maps"
+
+// What the index holds is accounted in bytes of the heap, as Go allocates them on
+// 64-bit machines. A place is an item of a tree with its share of the nodes, which are
+// some two thirds full.
+const (
+	entryBytes     = 32 + 64 + 24 // entry, identity and body
+	pointerPlace   = 18           // an entry, or an identity
+	pairPlaceBytes = 22
+	ownerPlace     = 50
+	mapSlot        = 28 // of a map from one pointer, with its share of the groups
+
+	attrSetBytes   = 64 + mapSlot + 40 // in use, and by content
+	ownerSetBytes  = 96 + mapSlot + 40
+	namespaceBytes = 160 + mapSlot // beside its characters: the process has it once
+
+	scopeBytes  = 1300 // a scope without objects
+	writerBytes = 1300 // one that is open
+	memberBytes = 200
+	codecBytes  = 400       // of a kind
+	sampleBytes = 200       // of a sample, beside its bytes
+	encoderCost = 640 << 10 // a dictionary in its three forms
+)
+
+// allocated returns what the heap gives for n bytes.
+func allocated(n int) int64 {
+	switch {
+	case n <= 256:
+		return int64(n+15) &^ 15
+	case n <= 32<<10:
+		return int64(n + n>>4)
+	}
+	return int64(n+8<<10-1) &^ (8<<10 - 1)
+}
+
+// size returns the heap bytes of an object without the sets that it shares.
+func (e *entry) size() int64 { return e.identity.size() + e.body.Load().size() + entryBytes }
+
+func (b *body) size() int64 { return allocated(len(b.data)) }
+
+// size returns the heap bytes behind an identity and those of its places.
+func (id *identity) size() int64 {
+	n := allocated(len(id.name)) + pointerPlace
+	if id.labels != nil {
+		n += pointerPlace
+	}
+	if id.fields != nil {
+		n += pointerPlace
+	}
+	if id.owners != nil {
+		n += int64(len(id.owners.owners)) * ownerPlace
+		if id.owners.odd {
+			n += id.owners.size() // shared with none
+		}
+	}
+	return n
+}
+
+// size returns the heap bytes of a set, those of its pairs in the index included.
+func (s *attrSet) size() int64 {
+	if s == nil {
+		return 0
+	}
+	const label = 32
+	return attrSetBytes + allocated(label*len(s.pairs)) + allocated(len(s.text)) + int64(len(s.pairs))*pairPlaceBytes
+}
+
+func (s *ownerSet) size() int64 {
+	if s == nil {
+		return 0
+	}
+	const owner = 72
+	return ownerSetBytes + allocated(owner*len(s.owners)) + allocated(len(s.text))
+}
+
+// keptBytes returns what a change keeps alive that no tree has any more, without the
+// sets: those are released by whoever was the last to have them.
+func (c change) keptBytes() int64 {
+	if c.before == nil {
+		return 0
+	}
+	const versionBytes = 32 + 24
+	n := versionBytes + c.before.body.Load().size()
+	if c.after == nil || c.after.identity != c.before.identity {
+		const identityBytes = 64
+		n += identityBytes + allocated(len(c.before.name))
+		if o := c.before.owners; o != nil && o.odd {
+			n += o.size()
+		}
+	}
+	return n
+}
+
+// Account is what an index costs in heap bytes, estimated.
+type Account struct {
+	Scopes int64 // objects, what finds them, and the scopes and members themselves
+	Log    int64 // former objects that only the change log keeps alive
+	Codecs int64 // dictionaries, and samples for the first ones
+}
+
+// Total returns the sum.
+func (a Account) Total() int64 { return a.Scopes + a.Log + a.Codecs }
+
+// Account returns what the index costs. Snapshots and cursors that readers hold keep
+// alive what has gone since they were taken, which is not part of it.
+func (x *Index) Account() Account {
+	p := x.current.Load()
+	a := Account{Log: p.log.bytes + p.log.pinned, Scopes: int64(p.snapshot.members.Len()) * memberBytes}
+	p.snapshot.scopes.Scan(func(r *scopeRoot) bool {
+		a.Scopes += scopeBytes + r.size()
+		return true
+	})
+	x.mu.Lock()
+	a.Scopes += int64(len(x.writers)) * writerBytes
+	x.mu.Unlock()
+	a.Codecs = x.codecs.size()
+	return a
+}
+
+// shrinking is a map that gives its memory back, which Go's own never do.
+type shrinking[K comparable, V any] struct {
+	of   map[K]V
+	most int // that it has had since it was made
+}
+
+func newShrinking[K comparable, V any]() shrinking[K, V] {
+	return shrinking[K, V]{of: map[K]V{}}
+}
+
+func (m *shrinking[K, V]) set(k K, v V) {
+	m.of[k] = v
+	m.most = max(m.most, len(m.of))
+}
+
+func (m *shrinking[K, V]) delete(k K) {
+	const least = 64
+	delete(m.of, k)
+	if m.most >= least && len(m.of) < m.most/2 {
+		next := make(map[K]V, len(m.of))
+		maps.Copy(next, m.of)
+		m.of, m.most = next, len(next)
+	}
+}
+
+// tally counts users of things.
+type tally[K comparable] struct{ shrinking[K, int32] }
+
+func newTally[K comparable]() tally[K] { return tally[K]{newShrinking[K, int32]()} }
+
+// add reports whether the user is the first.
+func (t *tally[K]) add(k K) bool {
+	t.set(k, t.of[k]+1)
+	return t.of[k] == 1
+}
+
+// drop reports whether the user was the last.
+func (t *tally[K]) drop(k K) bool {
+	n := t.of[k] - 1
+	if n > 0 {
+		t.of[k] = n
+		return false
+	}
+	t.delete(k)
+	return true
+}
