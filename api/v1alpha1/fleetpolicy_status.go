@@ -9,7 +9,7 @@ type FleetPolicyStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready and Enforcing.
+	// Conditions are Ready, Evaluated and Enforcing.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

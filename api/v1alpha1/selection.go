@@ -169,6 +169,11 @@ const (
 	// the newest commit of a PolicySource is active.
 	Ready = "Ready"
 
+	// Evaluated says whether all evaluations of a FleetPolicy's policy gave an answer.
+	// If not, the reason is Quarantined, ViewTooLarge or ContributionFailed, and the
+	// message says of which members and objects. Other verdicts are not concerned.
+	Evaluated = "Evaluated"
+
 	// Enforcing says whether a FleetPolicy may write now. If not, the reason is
 	// why: Observing, DryRunning, Suspended, Halted, WindowClosed, and more.
 	Enforcing = "Enforcing"

@@ -170,7 +170,11 @@ func (g *gatherer) gaps(gaps []policy.Gap) string {
 			list = append(list, fmt.Sprintf("and %d more", len(gaps)-i))
 			break
 		}
-		list = append(list, because(fmt.Sprintf("%s of %s is %s", gap.Kind, gap.Member, gap.State), g.fleet.why(gap.Member, gap.Kind)))
+		why := ""
+		if gap.Failure == "" {
+			why = g.fleet.why(gap.Member, gap.Kind)
+		}
+		list = append(list, because(gap.String(), why))
 	}
 	return strings.Join(list, ", ")
 }

@@ -43,7 +43,7 @@ func (x *explanations) verdict(p *page, one *policy.Explanation, color bool) {
 		}
 	}
 	for _, g := range v.Gaps {
-		p.line("    not known: %s of %s is %s", g.Kind, g.Member, g.State)
+		p.line("    not known: %s", g)
 	}
 	if one.Repeated != nil {
 		p.line("  evaluated again: %s, %s", one.Repeated.State, because(plural(len(one.Repeated.Violations), "violation", "violations"), one.Repeated.Message))

@@ -74,6 +74,7 @@ func (t *teller) fleetPolicy(fp *v1alpha1.FleetPolicy, next *v1alpha1.FleetPolic
 		once(false, eventAcknowledged, a.ID, "Enforce", fmt.Sprintf("halt %s is acknowledged by %s", a.ID, cmp.Or(a.By, "somebody")))
 	}
 	t.unfit(about, was, next)
+	t.unevaluated(about, was, next)
 	base := t.base(fp)
 	if !tellsAll(next) {
 		t.settled[fp.UID] = base
@@ -143,8 +144,6 @@ func (t *teller) unfit(about corev1.ObjectReference, was, next *v1alpha1.FleetPo
 		noteKey: noteKey{about: about.UID, reason: eventNotInEffect}, regarding: about, warning: true, once: true, passing: true, action: "Bind",
 	}
 	switch now.Reason {
-	case "Quarantined", "ViewError":
-		n.noteKey.reason, n.action, n.passing = now.Reason, "Evaluate", false
 	case "NoPackage", "OtherSource", "Invalid":
 	default:
 		t.events.withdraw(n.noteKey)
@@ -154,6 +153,23 @@ func (t *teller) unfit(about corev1.ObjectReference, was, next *v1alpha1.FleetPo
 		n.text = now.Reason + ": " + now.Message
 		t.events.add(n)
 	}
+}
+
+// unevaluated tells of evaluations that give no answer, once for each reason: which
+// members and objects they are of may change often.
+func (t *teller) unevaluated(about corev1.ObjectReference, was, next *v1alpha1.FleetPolicyStatus) {
+	before, now := meta.FindStatusCondition(was.Conditions, v1alpha1.Evaluated), meta.FindStatusCondition(next.Conditions, v1alpha1.Evaluated)
+	if now == nil || now.Status != metav1.ConditionFalse || before != nil && before.Reason == now.Reason {
+		return
+	}
+	text := "see condition " + v1alpha1.Evaluated // which may name objects of members
+	if now.Reason == reasonQuarantined {
+		text = now.Message
+	}
+	t.events.add(&note{
+		noteKey: noteKey{about: about.UID, reason: now.Reason}, regarding: about, warning: true, once: true, action: "Evaluate",
+		text: now.Reason + ": " + text,
+	})
 }
 
 // haltText says why a policy is halted. Which objects of members were corrected is told

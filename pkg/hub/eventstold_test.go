@@ -2,6 +2,7 @@ package hub
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,5 +68,45 @@ func TestAStopIsToldOnce(t *testing.T) {
 		}
 		clear(told.events.notes)
 		fp.Status = *next
+	}
+}
+
+// TestEvaluationsWithoutAnAnswerAreToldOnceForEachReason has a policy whose evaluations
+// come to give no answer: of which objects, an Event does not say.
+func TestEvaluationsWithoutAnAnswerAreToldOnceForEachReason(t *testing.T) {
+	events := &Events{notes: map[noteKey]*note{}, left: map[types.UID]int{}, wake: make(chan struct{}, 1)}
+	told := &teller{events: events, settled: map[types.UID]*v1alpha1.FleetPolicyStatus{}}
+	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "hosts", UID: "1"}}
+	tell := func(h policy.Health) {
+		next := &v1alpha1.FleetPolicyStatus{Conditions: []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionTrue}, evaluated(&h)}}
+		told.fleetPolicy(fp, next)
+		fp.Status = *next
+	}
+	texts := func() (out []string) {
+		for _, n := range events.notes {
+			out = append(out, n.text)
+		}
+		events.notes = map[noteKey]*note{}
+		return out
+	}
+	gap := policy.Gap{Member: "fleet/b", Failure: "view v: fleet/b Ingress.networking.k8s.io tenant/secret: it contributes more than 262144 bytes"}
+	for _, step := range []struct {
+		health policy.Health
+		want   []string
+	}{
+		{policy.Health{}, nil},
+		{policy.Health{Failures: []policy.Gap{gap}}, []string{"ContributionFailed: see condition Evaluated"}},
+		{policy.Health{Failures: []policy.Gap{gap, gap}}, nil},
+		{policy.Health{Views: "view v: it holds too much", Failures: []policy.Gap{gap}}, []string{"ViewTooLarge: see condition Evaluated"}},
+		{policy.Health{}, nil},
+		{policy.Health{Failures: []policy.Gap{gap}}, []string{"ContributionFailed: see condition Evaluated"}},
+	} {
+		tell(step.health)
+		if got := texts(); !slices.Equal(got, step.want) {
+			t.Errorf("health %+v: told %q, want %q", step.health, got, step.want)
+		}
+	}
+	if c := evaluated(&policy.Health{Failures: []policy.Gap{gap}}); !strings.Contains(c.Message, "tenant/secret") || !strings.Contains(c.Message, `member "fleet/b"`) {
+		t.Errorf("the condition names no object and no member: %q", c.Message)
 	}
 }

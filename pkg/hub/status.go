@@ -64,14 +64,15 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, why.reason, why.message
 	case !bound:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Pending", "it is not bound yet"
-	case health.Quarantined != "":
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Quarantined", health.Quarantined
-	case health.Views != "":
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "ViewError", health.Views
 	case !state.Synced:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Syncing", "not all that it reads has been listed yet"
 	}
 	setCondition(s, fp, ready)
+	if bound && !bad {
+		setCondition(s, fp, evaluated(&health))
+	} else {
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.Evaluated)
+	}
 	setCondition(s, fp, enforcing(fp, standing, actions, acting, ready.Status == metav1.ConditionTrue, f.opts.Dispatcher.Stopped()))
 	if !bound || bad {
 		return s
@@ -95,6 +96,30 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 func setCondition(s *v1alpha1.FleetPolicyStatus, fp *v1alpha1.FleetPolicy, c metav1.Condition) {
 	c.ObservedGeneration, c.Message = fp.Generation, clip(c.Message, maxText)
 	meta.SetStatusCondition(&s.Conditions, c)
+}
+
+// Reasons of condition Evaluated.
+const (
+	reasonQuarantined  = "Quarantined"
+	reasonViewTooLarge = "ViewTooLarge"
+	reasonContribution = "ContributionFailed"
+)
+
+// evaluated says whether all evaluations gave an answer, and if not, why and what ends
+// that.
+func evaluated(h *policy.Health) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.Evaluated, Status: metav1.ConditionFalse, Message: h.Trouble()}
+	switch {
+	case h.Quarantined != "":
+		c.Reason = reasonQuarantined
+	case h.Views != "":
+		c.Reason = reasonViewTooLarge
+	case len(h.Failures) > 0:
+		c.Reason = reasonContribution
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Evaluated", "all evaluations gave an answer"
+	}
+	return c
 }
 
 // enforcing says whether a FleetPolicy writes now, and if not, why.

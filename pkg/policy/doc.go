@@ -14,7 +14,7 @@
 //     included, and only they are evaluated, in parallel.
 //   - A State is what the engine publishes, once for each batch: immutable, of one
 //     snapshot. Verdicts in it are Known, Unknown where something that they read
-//     is incomplete, or Error. Completeness is no part of what is stored for a
+//     is incomplete or could not contribute to a view, or Error. Completeness is no part of what is stored for a
 //     verdict: verdicts that have read the same kinds and members share a class,
 //     so that a member which goes Stale turns a million of them Unknown at no
 //     cost but looking.

@@ -356,8 +356,8 @@ func (f *full) reads(x *oracleBinding, subject policy.Subject, o aggregate.Objec
 		}
 	}
 	view := func(v *oracleView) {
-		if slices.ContainsFunc(v.failed, func(ref aggregate.Ref) bool { return x.visible[ref.Member] }) {
-			state = policy.Error
+		if slices.ContainsFunc(v.failed, func(ref aggregate.Ref) bool { return x.visible[ref.Member] && !x.tolerated[ref.Member] }) {
+			state = max(state, policy.Unknown)
 		}
 		for _, k := range v.pkg.Kinds {
 			all(k.Kind)

@@ -242,6 +242,20 @@ violation contains {"msg": "shop is known", "details": data.fleet.views["oracle.
 	input.object.spec.replicas != 2
 }
 `,
+	"keyed": `# METADATA
+# title: Keys of a view to which not every object can contribute
+# custom: {severity: low, kinds: ["Deployment.apps"], subject: view.apps}
+package oracle.keyed
+
+view.apps[key] contains {"replicas": input.object.spec.replicas} if {
+	key := {"odd": input.object.spec.replicas, "shop": "shop", "pay": "pay"}[input.object.spec.app]
+}
+
+violation contains {"msg": sprintf("%s is known", [input.key]), "details": [e.ref.name | some e in input.entries]} if {
+	some e in input.entries
+	e.value.replicas > 1
+}
+`,
 	"broken": `# METADATA
 # title: Results that are none
 # custom: {severity: low, kinds: ["Deployment.apps"], remedies: [{action: delete, kind: Pod}]}

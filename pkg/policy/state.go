@@ -96,15 +96,27 @@ func (s *State) Health(binding string) (h Health, ok bool) {
 	}
 	h = b.health
 	for _, v := range s.views {
-		if v.pkg.Name != b.Package {
+		if !looks(b.pkg, v) {
 			continue
 		}
-		if f := v.failure(b.visible.has); f != "" {
-			h.Views = f
-			break
+		if h.Views == "" {
+			h.Views = v.excess()
+		}
+		for g := range v.gaps() {
+			if len(h.Failures) == MaxGaps {
+				break
+			}
+			if b.visible.has(g.Member) && !b.tolerated.has(g.Member) {
+				h.Failures = append(h.Failures, g)
+			}
 		}
 	}
 	return h, true
+}
+
+// looks reports whether a package has or reads a view.
+func looks(p *module.Package, v *view) bool {
+	return v.pkg.Name == p.Name || slices.Contains(p.Reads.Views, module.ViewRef{Package: v.pkg.Name, View: v.def.Name})
 }
 
 // Get returns the verdict of a binding on a subject; ok is false when the binding
@@ -188,8 +200,8 @@ func (s *State) completeness(b *bindingState, c *class, member string, gap func(
 		return Known, ""
 	}
 	for _, id := range c.views {
-		if f := s.byID[id].failure(b.visible.has); f != "" {
-			return Error, f
+		if why := s.byID[id].excess(); why != "" {
+			return Error, why
 		}
 	}
 	state, more := Known, true
@@ -231,6 +243,14 @@ func (s *State) completeness(b *bindingState, c *class, member string, gap func(
 		}
 		for _, k := range v.pkg.Kinds {
 			wide(k.Kind)
+		}
+		for g := range v.gaps() {
+			if !more {
+				break
+			}
+			if b.visible.has(g.Member) {
+				found(g)
+			}
 		}
 	}
 	return state, ""

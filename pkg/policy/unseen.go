@@ -10,8 +10,8 @@ import (
 
 // Unseen yields the incomplete scopes of what a binding judges, in the members that
 // it selects and does not tolerate; for one about the keys of a view, of what feeds
-// the view. Objects that are there and not seen have no verdict, not even an
-// Unknown one.
+// the view, and those of which an object could not contribute to it. Objects that are
+// there and not seen have no verdict, not even an Unknown one.
 func (s *State) Unseen(binding string) iter.Seq[Gap] {
 	return func(yield func(Gap) bool) {
 		b := s.binding(binding)
@@ -24,6 +24,15 @@ func (s *State) Unseen(binding string) iter.Seq[Gap] {
 				if seen && b.selected.has(g.Member) && !b.tolerated.has(g.Member) && !yield(g) {
 					return
 				}
+			}
+		}
+		v := s.byID[b.view]
+		if b.pkg.Subject != module.ViewSubject || v == nil {
+			return
+		}
+		for g := range v.gaps() {
+			if b.visible.has(g.Member) && b.selected.has(g.Member) && !b.tolerated.has(g.Member) && !yield(g) {
+				return
 			}
 		}
 	}

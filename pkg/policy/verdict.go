@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"federator.dev/federator/pkg/aggregate"
 )
@@ -71,11 +72,21 @@ func (v *Verdict) Clean() bool { return v.State != Error && len(v.Violations) ==
 // MaxGaps is how many gaps a verdict names.
 const MaxGaps = 8
 
-// Gap is an incomplete scope.
+// Gap is an incomplete scope, or one of which an object could not contribute to a view:
+// to what reads the view, it is Partial.
 type Gap struct {
-	Member string          `json:"member"`
-	Kind   aggregate.Kind  `json:"kind"`
-	State  aggregate.State `json:"state"`
+	Member  string          `json:"member"`
+	Kind    aggregate.Kind  `json:"kind"`
+	State   aggregate.State `json:"state"`
+	Failure string          `json:"failure,omitempty"` // the view, the first such object, and why
+}
+
+// String returns the gap for messages.
+func (g Gap) String() string {
+	if g.Failure != "" {
+		return g.Failure
+	}
+	return fmt.Sprintf("%s of %s is %s", g.Kind, g.Member, g.State)
 }
 
 // Violation is one finding.
@@ -137,7 +148,27 @@ type Health struct {
 	Errors      int64  `json:"errors"`                // evaluations that failed, overruns included
 	Wide        int64  `json:"wide"`                  // reads of a whole view, kind or member, which every change of it repeats
 	Quarantined string `json:"quarantined,omitempty"` // why it is evaluated no more
-	Views       string `json:"views,omitempty"`       // what is wrong with the package's own views
+	Views       string `json:"views,omitempty"`       // a view that it reads and that holds too much: verdicts that read it are Errors
+
+	// Failures are scopes of which an object could not contribute to a view that the
+	// policy reads, of members that it sees and does not tolerate: at most MaxGaps.
+	// Verdicts that read the view are Unknown.
+	Failures []Gap `json:"failures,omitempty"`
+}
+
+// Trouble says what keeps verdicts from being Known that is no fault of their scopes,
+// and what ends it; "" is nothing.
+func (h *Health) Trouble() string {
+	var parts []string
+	for _, s := range []string{h.Quarantined, h.Views} {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	for _, g := range h.Failures {
+		parts = append(parts, fmt.Sprintf("%s; verdicts that read the view are Unknown until the object contributes again: tolerating the gaps of member %q ends that", g, g.Member))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // What verdicts and remedies name, for rooms that may not know the index.

@@ -201,19 +201,29 @@ func (v *view) keys() iter.Seq[string] {
 	}
 }
 
-// failure returns why what the view shows of some members is not known, or "".
-func (v *view) failure(visible func(member string) bool) string {
-	if v.over != "" {
-		return fmt.Sprintf("view %s: %s", v.name(), v.over)
+// excess returns why nothing is known of what the view shows, or "".
+func (v *view) excess() string {
+	if v.over == "" {
+		return ""
 	}
-	found := ""
-	v.failed.Scan(func(c *contrib) bool {
-		if visible(c.ref.Member) {
-			found = fmt.Sprintf("view %s: %s: %s", v.name(), c.ref, c.failed)
+	return fmt.Sprintf("view %s: %s", v.name(), v.over)
+}
+
+// gaps yields the scopes of which an object could not contribute, by kind and member:
+// each with the first of its objects.
+func (v *view) gaps() iter.Seq[Gap] {
+	return func(yield func(Gap) bool) {
+		for pivot := (&contrib{}); pivot != nil; {
+			from := pivot
+			pivot = nil
+			v.failed.Ascend(from, func(c *contrib) bool {
+				if yield(Gap{Member: c.ref.Member, Kind: c.ref.Kind, State: aggregate.Partial, Failure: fmt.Sprintf("view %s: %s: %s", v.name(), c.ref, c.failed)}) {
+					pivot = &contrib{ref: aggregate.Ref{Kind: c.ref.Kind, Member: c.ref.Member + "\x00"}} // after all of the member's
+				}
+				return false
+			})
 		}
-		return found == ""
-	})
-	return found
+	}
 }
 
 // contributed turns what a view's rules gave for one object into what is kept.

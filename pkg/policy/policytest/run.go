@@ -129,8 +129,8 @@ func (f *fixture) compare(s *policy.State) []Failure {
 		}
 	}
 	for _, b := range f.bindings {
-		if h, ok := s.Health(b.Name); ok && h.Quarantined+h.Views != "" {
-			out = append(out, Failure{File: f.file, Line: f.line, Message: fmt.Sprintf("binding %s does not work: %s", b.Name, strings.TrimSpace(h.Quarantined+" "+h.Views))})
+		if h, ok := s.Health(b.Name); ok && h.Trouble() != "" {
+			out = append(out, Failure{File: f.file, Line: f.line, Message: fmt.Sprintf("binding %s does not work: %s", b.Name, h.Trouble())})
 		}
 	}
 	return out
@@ -207,7 +207,7 @@ func describe(v *policy.Verdict) string {
 	if len(v.Gaps) > 0 {
 		var gaps []string
 		for _, g := range v.Gaps {
-			gaps = append(gaps, fmt.Sprintf("%s %s is %s", g.Member, g.Kind, g.State))
+			gaps = append(gaps, g.String())
 		}
 		reason = strings.Join(gaps, ", ")
 	}
