@@ -82,9 +82,16 @@ type IndexConfig struct {
 
 // ListenConfig says where the servers listen.
 type ListenConfig struct {
-	Serve string `yaml:"serve" doc:"/healthz, /readyz and /metrics."`
-	Admin string `yaml:"admin" doc:"/members and, if on, /debug/pprof: a loopback address, or empty for none."`
-	Pprof bool   `yaml:"pprof" doc:"Serve /debug/pprof on the admin address."`
+	Serve string          `yaml:"serve" doc:"/healthz, /readyz and /metrics. Metrics are for who bears a token that the hub knows and lets get /metrics;\nwithout a hub, for this machine.\nDefault: :8080, without a hub 127.0.0.1:8080."`
+	TLS   ListenTLSConfig `yaml:"tls" doc:"The certificate of serve. Without one it speaks plain HTTP, and tokens can be read on the way."`
+	Admin string          `yaml:"admin" doc:"/members and, if on, /debug/pprof: a loopback address, or empty for none."`
+	Pprof bool            `yaml:"pprof" doc:"Serve /debug/pprof on the admin address."`
+}
+
+// ListenTLSConfig is the certificate of the address that is for probes and metrics.
+type ListenTLSConfig struct {
+	CertFile string `yaml:"certFile" doc:"Certificate (PEM), read again when it changes."`
+	KeyFile  string `yaml:"keyFile" doc:"Its key (PEM)."`
 }
 
 // LogConfig configures logging.
@@ -94,9 +101,10 @@ type LogConfig struct {
 }
 
 const (
-	defaultServe = ":8080"
-	defaultAdmin = "127.0.0.1:8081"
-	defaultHub   = "hub/local"
+	defaultServe      = ":8080"
+	defaultServeLocal = "127.0.0.1:8080"
+	defaultAdmin      = "127.0.0.1:8081"
+	defaultHub        = "hub/local"
 
 	defaultNamespace = "federator"
 )
@@ -119,7 +127,7 @@ func defaultConfig() Config {
 		Policies: PoliciesConfig{Namespace: defaultNamespace, ReportInterval: 30 * time.Second, ActionRetention: 7 * 24 * time.Hour, ActionsKept: 100},
 
 		Query:  defaultQueryConfig(),
-		Listen: ListenConfig{Serve: defaultServe, Admin: defaultAdmin},
+		Listen: ListenConfig{Serve: addressDefault, Admin: defaultAdmin},
 		Log:    LogConfig{Level: "info", Format: "text"},
 	}
 }

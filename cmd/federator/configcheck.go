@@ -124,6 +124,15 @@ func (c *Config) checkNumbers(p *problems) {
 }
 
 func (c *Config) checkListen(p *problems) {
+	if c.Listen.Serve == addressDefault {
+		c.Listen.Serve = defaultServeLocal
+		if c.hasHub() {
+			c.Listen.Serve = defaultServe
+		}
+	}
+	if t := c.Listen.TLS; (t.CertFile == "") != (t.KeyFile == "") {
+		p.add("listen.tls", "a certificate and its key go together")
+	}
 	if _, _, err := net.SplitHostPort(c.Listen.Serve); err != nil {
 		p.add("listen.serve", "%q is not an address such as %q", c.Listen.Serve, defaultServe)
 	}

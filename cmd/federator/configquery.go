@@ -49,12 +49,12 @@ type QueryAuditConfig struct {
 const (
 	defaultQuery      = ":8443"
 	defaultQueryLocal = "127.0.0.1:8443"
-	queryDefault      = "default" // as written by somebody who has no wish
+	addressDefault    = "default" // as written by somebody who has no wish
 )
 
 func defaultQueryConfig() QueryConfig {
 	return QueryConfig{
-		Listen: queryDefault, TLS: QueryTLSConfig{MinVersion: "1.2"}, Audiences: []string{"federator"},
+		Listen: addressDefault, TLS: QueryTLSConfig{MinVersion: "1.2"}, Audiences: []string{"federator"},
 		AllowTTL: 20 * time.Second, DenyTTL: 10 * time.Second,
 		Priority: true, MaxInFlight: 400, MaxWatches: 10_000, Timeout: time.Minute,
 	}
@@ -71,7 +71,7 @@ func (c *Config) hasHub() bool {
 // checkQuery fills in what depends on the sources. They must be checked.
 func (c *Config) checkQuery(p *problems) {
 	q := &c.Query
-	if q.Listen == queryDefault {
+	if q.Listen == addressDefault {
 		q.Listen = defaultQuery
 		if !c.hasHub() {
 			q.Listen = defaultQueryLocal

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
@@ -36,10 +39,14 @@ type server struct {
 // drain is how long requests under way may take when the server closes.
 const drain = 5 * time.Second
 
-func newServer(ctx context.Context, name, addr string, h http.Handler, log *slog.Logger) (*server, error) {
+// newServer listens, with TLS where config is not nil.
+func newServer(ctx context.Context, name, addr string, h http.Handler, config *tls.Config, log *slog.Logger) (*server, error) {
 	l, err := listenTCP(ctx, name, addr)
 	if err != nil {
 		return nil, err
+	}
+	if config != nil {
+		l = tls.NewListener(l, config)
 	}
 	return &server{
 		name: name, listener: l, log: log,
@@ -51,6 +58,33 @@ func newServer(ctx context.Context, name, addr string, h http.Handler, log *slog
 			IdleTimeout:       2 * time.Minute,
 			MaxHeaderBytes:    16 << 10,
 			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		},
+	}, nil
+}
+
+// servingTLS returns how a server shows the certificate of two files, nil without
+// them. They are read at each handshake: mounted Secrets change. What cannot be read
+// any more is logged, and what was good before is shown.
+func servingTLS(files ListenTLSConfig, log *slog.Logger) (*tls.Config, error) {
+	if files.CertFile == "" {
+		return nil, nil
+	}
+	first, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("listen.tls: %w", err)
+	}
+	var good atomic.Pointer[tls.Certificate]
+	good.Store(&first)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
+			if err != nil {
+				log.Error("a certificate cannot be used; the one before stays", "server", "serve", "error", err)
+				return good.Load(), nil
+			}
+			good.Store(&pair)
+			return &pair, nil
 		},
 	}, nil
 }
@@ -104,16 +138,22 @@ func (h *health) readyz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, "waiting for:\n%s\n", strings.Join(waiting, "\n"))
 }
 
-func publicHandler(h *health, registry *prometheus.Registry, log *slog.Logger) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", h.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+// publicHandler answers probes to everybody and metrics to scrapers, whom the hub
+// (nil for none) knows.
+func publicHandler(h *health, registry *prometheus.Registry, hub *rest.Config, log *slog.Logger) (http.Handler, error) {
+	metrics, err := onlyScrapers(hub, promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		// Two scrapers at once are plenty; each reads the whole fleet.
 		MaxRequestsInFlight: 4,
-	}))
-	return mux
+	}), log)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", h.readyz)
+	mux.Handle("GET "+metricsPath, metrics)
+	return mux, nil
 }
 
 // membersAnswer is what /members gives.
@@ -165,18 +205,54 @@ func adminHandler(f *fleet, withPprof bool) http.Handler {
 	return localOnly(mux)
 }
 
-// localOnly refuses requests whose Host is not this machine's loopback: a web
-// page that has its name resolve to 127.0.0.1 must not read what is local.
+// localOnly refuses who is not on this machine, and what a web page sends from it:
+// requests to another host's name that resolves to 127.0.0.1 (which would read what
+// is local), and those that a browser says another site has caused (which could
+// start a profile, though the page never sees it).
 func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = strings.Trim(r.Host, "[]")
-		}
-		if !loopback(host) {
+		switch {
+		case !fromHere(r):
+			http.Error(w, "not a loopback address", http.StatusForbidden)
+		case !loopback(hostname(r.Host)):
 			http.Error(w, "not a loopback host", http.StatusForbidden)
-			return
+		case ofAnotherSite(r):
+			http.Error(w, "not for web pages of another site", http.StatusForbidden)
+		default:
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
+}
+
+// fromHere reports whether a request came to a loopback address.
+func fromHere(r *http.Request) bool {
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && at.IP.IsLoopback()
+}
+
+func hostname(hostport string) string {
+	if host, _, err := net.SplitHostPort(hostport); err == nil {
+		return host
+	}
+	return strings.Trim(hostport, "[]")
+}
+
+// ofAnotherSite reports whether a browser sends a request that the user did not
+// type. http.CrossOriginProtection lets GET pass, which starts a profile here.
+// Browsers that do not say what site a request is of still send its origin with
+// what scripts fetch.
+func ofAnotherSite(r *http.Request) bool {
+	switch site := r.Header.Get("Sec-Fetch-Site"); site {
+	case "none", "same-origin":
+		return false
+	case "":
+	default:
+		return true
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return false
+	}
+	u, err := url.Parse(origin)
+	return err != nil || u.Host != r.Host
 }

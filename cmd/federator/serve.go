@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -62,7 +63,7 @@ func newServeCommand() *cobra.Command {
 		},
 	}
 	flags.register(cmd.Flags())
-	cmd.Flags().StringVar(&listen.Serve, "listen", "", "`address` of /healthz, /readyz and /metrics (default "+defaultServe+")")
+	cmd.Flags().StringVar(&listen.Serve, "listen", "", "`address` of /healthz, /readyz and /metrics (default "+defaultServe+", without a hub "+defaultServeLocal+")")
 	cmd.Flags().StringVar(&listen.Admin, "admin", "", "loopback `address` of /members, empty for none (default "+defaultAdmin+")")
 	cmd.Flags().StringVar(&query.Listen, "query", "", "`address` of the query API, empty for none (default "+defaultQuery+", without a hub "+defaultQueryLocal+")")
 	cmd.Flags().StringVar(&query.Kubeconfig, "query-kubeconfig", "", "without a hub: `file` to write address and token of the query API to")
@@ -126,24 +127,36 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 			s.close()
 		}
 	}()
-	listen := func(name, addr string, h http.Handler) error {
+	listen := func(name, addr string, h http.Handler, config *tls.Config) error {
 		if addr == "" {
 			return nil
 		}
-		s, err := newServer(ctx, name, addr, h, log)
+		s, err := newServer(ctx, name, addr, h, config, log)
 		if err != nil {
 			return err
 		}
 		servers = append(servers, s)
 		return nil
 	}
-	if err := listen("serve", cfg.Listen.Serve, publicHandler(state, registry, log)); err != nil {
+	hub, err := cfg.hubConfig()
+	if err != nil {
 		return err
 	}
-	if err := listen("admin", cfg.Listen.Admin, adminHandler(fleet, cfg.Listen.Pprof)); err != nil {
+	public, err := publicHandler(state, registry, hub, log)
+	if err != nil {
 		return err
 	}
-	if err := listen("webhook", cfg.Policies.Webhook.Listen, hook); err != nil {
+	certificate, err := servingTLS(cfg.Listen.TLS, log)
+	if err != nil {
+		return err
+	}
+	if err := listen("serve", cfg.Listen.Serve, public, certificate); err != nil {
+		return err
+	}
+	if err := listen("admin", cfg.Listen.Admin, adminHandler(fleet, cfg.Listen.Pprof), nil); err != nil {
+		return err
+	}
+	if err := listen("webhook", cfg.Policies.Webhook.Listen, hook, nil); err != nil {
 		return err
 	}
 	query, err := newQueryServer(ctx, cfg, fleet, loop, log, registry)

@@ -314,3 +314,69 @@ func TestMembersWatchPrintsWhatChanges(t *testing.T) {
 		t.Errorf("members --watch: %v", err)
 	}
 }
+
+// TestAdmin_RefusesWhatWebPagesSend: a page that the user looks at can have the
+// browser ask 127.0.0.1, and a CPU profile is started by a GET.
+func TestAdmin_RefusesWhatWebPagesSend(t *testing.T) {
+	_, kubeconfig := fleetOf(t, 1)
+	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap", "--pprof")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for what, c := range map[string]struct {
+		header, value string
+		code          int
+	}{
+		"an image of a page":          {"Sec-Fetch-Site", "cross-site", http.StatusForbidden},
+		"a page of another port":      {"Sec-Fetch-Site", "same-site", http.StatusForbidden},
+		"a script's, old browser":     {"Origin", "https://page.example", http.StatusForbidden},
+		"a script's, of no origin":    {"Origin", "null", http.StatusForbidden},
+		"what the user typed":         {"Sec-Fetch-Site", "none", http.StatusOK},
+		"a link of pprof's own index": {"Sec-Fetch-Site", "same-origin", http.StatusOK},
+	} {
+		for _, url := range []string{r.admin + "/debug/pprof/cmdline", r.public + "/metrics"} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set(c.header, c.value)
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != c.code {
+				t.Errorf("%s, %s: %d, want %d", what, url, resp.StatusCode, c.code)
+			}
+		}
+	}
+}
+
+// TestMetrics_AreForThisMachineWithoutAHub, whatever address is listened on.
+func TestMetrics_AreForThisMachineWithoutAHub(t *testing.T) {
+	_, kubeconfig := fleetOf(t, 1)
+	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap", "--listen", "0.0.0.0:0")
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(r.public, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustGet(t, "http://127.0.0.1:"+port+"/metrics", http.StatusOK)
+	if code, _, err := get(t.Context(), "http://127.0.0.1:"+port+"/metrics", "rebound.example"); err != nil || code != http.StatusForbidden {
+		t.Errorf("with a foreign Host: %d, %v", code, err)
+	}
+	outside := 0
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		ip := a.(*net.IPNet).IP
+		if ip.IsLoopback() || ip.To4() == nil {
+			continue
+		}
+		outside++
+		mustGet(t, "http://"+net.JoinHostPort(ip.String(), port)+"/metrics", http.StatusForbidden)
+		mustGet(t, "http://"+net.JoinHostPort(ip.String(), port)+"/healthz", http.StatusOK)
+	}
+	if outside == 0 {
+		t.Skip("this machine has no address but its loopback's")
+	}
+}

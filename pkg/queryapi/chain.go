@@ -65,12 +65,11 @@ func isWatch(r *http.Request) bool {
 	return ok && longRunning(r, info)
 }
 
-// admitted lets requests in, by the hub's priorities or by number.
+// admitted lets requests in, by the hub's priorities or by number, and watches
+// by number: the hub's priorities bound how fast they begin, not how many stay.
 func (s *Server) admitted(next http.Handler) http.Handler {
-	watches := make(chan struct{}, s.options.Fairness.MaxWatches)
-	next = s.bound(next, watches, isWatch, "watches")
-	requests := make(chan struct{}, s.options.Fairness.MaxInFlight)
-	plain := s.bound(next, requests, func(r *http.Request) bool { return !isWatch(r) }, "requests")
+	next = s.bound(next, s.options.Fairness.MaxWatches, isWatch, "watches")
+	plain := s.bound(next, s.options.Fairness.MaxInFlight, func(r *http.Request) bool { return !isWatch(r) }, "requests")
 	if s.fair == nil {
 		return plain
 	}

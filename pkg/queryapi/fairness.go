@@ -111,20 +111,59 @@ func (readOnlySchemas) ApplyStatus(context.Context, *applyconfiguration.FlowSche
 	return &flowcontrolv1.FlowSchema{}, nil
 }
 
-// bound lets at most so many in at once of the requests that pick names.
-func (s *Server) bound(next http.Handler, slots chan struct{}, pick func(*http.Request) bool, what string) http.Handler {
+// shares are what requests hold, shared among callers: a caller gets another
+// while fewer are theirs than are free. One caller alone gets half, a second
+// half of the rest, and there is always one for who has none yet.
+type shares struct {
+	single bool // there is one caller only
+
+	mu   sync.Mutex
+	free int
+	held map[string]int // by the caller's name
+}
+
+func newShares(most int, single bool) *shares {
+	return &shares{single: single, free: most, held: map[string]int{}}
+}
+
+// take reports whether the caller gets one, and if not, how many they hold.
+func (s *shares) take(name string) (ok bool, holds int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	holds = s.held[name]
+	if s.free == 0 || !s.single && holds > 0 && holds >= s.free {
+		return false, holds
+	}
+	s.free--
+	s.held[name] = holds + 1
+	return true, holds
+}
+
+func (s *shares) give(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free++
+	if s.held[name]--; s.held[name] == 0 {
+		delete(s.held, name)
+	}
+}
+
+// bound lets callers in within their share, of the requests that pick names.
+func (s *Server) bound(next http.Handler, most int, pick func(*http.Request) bool, what string) http.Handler {
+	slots := newShares(most, s.options.Local)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !pick(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-			next.ServeHTTP(w, r)
-		default:
+		name := s.callerOf(r.Context()).user.GetName()
+		ok, holds := slots.take(name)
+		if !ok {
 			s.metrics.refused.WithLabelValues(what).Inc()
-			writeStatus(w, apierrors.NewTooManyRequests(fmt.Sprintf("too many %s at once, please try again later", what), 1).Status())
+			writeStatus(w, apierrors.NewTooManyRequests(fmt.Sprintf("too many %s at once (%d of them are yours), please try again later", what, holds), 1).Status())
+			return
 		}
+		defer slots.give(name)
+		next.ServeHTTP(w, r)
 	})
 }

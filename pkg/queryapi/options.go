@@ -93,7 +93,8 @@ type Authority struct {
 	Now func() time.Time
 }
 
-// Fairness bounds requests under way.
+// Fairness bounds requests under way. Of both numbers a caller has a share: as
+// many as are free, half of them alone.
 type Fairness struct {
 	// Priority has the hub's FlowSchemas and PriorityLevelConfigurations share
 	// MaxInFlight among callers, where federator may list and watch them.

@@ -50,6 +50,8 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"query.tls.certManager.enabled=true":                    "query.tls.certManager.issuerName is required",
 		"serviceAccount.create=false":                           "serviceAccount.name is required",
 		"metrics.serviceMonitor.interval=often":                 "metrics/serviceMonitor/interval",
+		"metrics.readers[0].name=x":                             "metrics/readers/0",
+		"config.listen.tls.certFile=/a":                         "config/listen/tls",
 		"podDisruptionBudget.maxUnavailable=half":               "podDisruptionBudget/maxUnavailable",
 		"goGC=off":                    "goGC",
 		"goMemLimit=90%":              "goMemLimit",
@@ -123,6 +125,12 @@ func TestPermissionsAreTheLeast(t *testing.T) {
 					if find(t, inNamespace(all, b.Namespace), b.RoleRef.Kind, b.RoleRef.Name) == nil {
 						t.Errorf("%s binds what is not in the chart", b.Name)
 					}
+					if strings.HasSuffix(b.Name, "-metrics") {
+						if len(b.Subjects) != 1 || b.Subjects[0].Name != "prometheus" || b.Subjects[0].Namespace != "monitoring" || b.RoleRef.Name != b.Name {
+							t.Errorf("%s binds %s for %v", b.Name, b.RoleRef.Name, b.Subjects)
+						}
+						continue
+					}
 					if len(b.Subjects) != 1 || b.Subjects[0].Kind != "ServiceAccount" || b.Subjects[0].Name != "federator" || b.Subjects[0].Namespace != "system" {
 						t.Errorf("%s is for %v", b.Name, b.Subjects)
 					}
@@ -178,6 +186,12 @@ func inNamespace(all []*unstructured.Unstructured, namespace string) []*unstruct
 func checkRule(t *testing.T, kind string, role *rbacv1.Role, r rbacv1.PolicyRule) {
 	t.Helper()
 	where := fmt.Sprintf("%s %s/%s: %v", kind, role.Namespace, role.Name, r)
+	if strings.HasSuffix(role.Name, "-metrics") { // for scrapers, and for nothing else
+		if len(role.Rules) != 1 || !slices.Equal(r.NonResourceURLs, []string{"/metrics"}) || !slices.Equal(r.Verbs, []string{"get"}) || len(r.Resources) > 0 {
+			t.Errorf("%s: not to get /metrics", where)
+		}
+		return
+	}
 	if len(r.NonResourceURLs) > 0 {
 		t.Errorf("%s: there are URLs", where)
 	}

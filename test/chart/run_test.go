@@ -235,17 +235,38 @@ func get(ctx context.Context, client *http.Client, url, token string) (int, stri
 	return resp.StatusCode, string(body), err
 }
 
-// caller returns the token of somebody who asks the query API.
+// caller returns the token of somebody new who asks the query API.
 func caller(t *testing.T, hub *kube.Hub, name string) string {
 	t.Helper()
-	accounts := hub.Client().CoreV1().ServiceAccounts("default")
-	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := hub.Client().CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	must(t, err)
-	token, err := accounts.CreateToken(t.Context(), name, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"federator"}},
-	}, metav1.CreateOptions{})
+	return tokenOf(t, hub, name, "federator")
+}
+
+// tokenOf returns a token of an account for an audience, "" for the hub itself.
+func tokenOf(t *testing.T, hub *kube.Hub, name, audience string) string {
+	t.Helper()
+	request := &authenticationv1.TokenRequest{}
+	if audience != "" {
+		request.Spec.Audiences = []string{audience}
+	}
+	token, err := hub.Client().CoreV1().ServiceAccounts("default").CreateToken(t.Context(), name, request, metav1.CreateOptions{})
 	must(t, err)
 	return token.Status.Token
+}
+
+// scraper returns the token of an account that has the chart's role for metrics.
+func scraper(t *testing.T, hub *kube.Hub) string {
+	t.Helper()
+	caller(t, hub, "prometheus")
+	must(t, hub.Apply(t.Context(), []byte(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: scrape}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system-federator-metrics}
+subjects: [{kind: ServiceAccount, name: prometheus, namespace: default}]
+`)))
+	return tokenOf(t, hub, "prometheus", "")
 }
 
 // TestTheBinaryWorksWithWhatTheChartGives runs the binary with the chart's
@@ -289,16 +310,6 @@ subjects: [{kind: ServiceAccount, name: asker, namespace: default}]
 	must(t, err)
 	p, root := asDeployed(t, f.Hub, deployment)
 
-	plain := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for _, path := range []string{"/healthz", "/readyz"} {
-		must(t, until(t.Context(), func() error {
-			code, body, err := get(t.Context(), plain, "http://"+p.serve+path, "")
-			if err == nil && code != http.StatusOK {
-				err = fmt.Errorf("%s: %d: %s", path, code, body)
-			}
-			return err
-		}))
-	}
 	ca, err := os.ReadFile(filepath.Join(root, "etc/federator/tls/ca.crt"))
 	must(t, err)
 	pool := x509.NewCertPool()
@@ -306,6 +317,15 @@ subjects: [{kind: ServiceAccount, name: asker, namespace: default}]
 		t.Fatal("ca.crt is no certificate")
 	}
 	asking := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "federator.system.svc"}}}
+	for _, path := range []string{"/healthz", "/readyz"} { // without a token, as kubelets ask
+		must(t, until(t.Context(), func() error {
+			code, body, err := get(t.Context(), asking, "https://"+p.serve+path, "")
+			if err == nil && code != http.StatusOK {
+				err = fmt.Errorf("%s: %d: %s", path, code, body)
+			}
+			return err
+		}))
+	}
 	const path = "/fleet/apis/apps/v1/namespaces/default/deployments"
 	code, body, err := get(t.Context(), asking, "https://"+p.query+path, caller(t, f.Hub, "asker"))
 	must(t, err)
@@ -325,9 +345,23 @@ kind: FleetPolicy
 metadata: {name: two-replicas}
 spec: {package: extra.replicas, match: {namespaces: [default]}}
 `)))
+	scraper := scraper(t, f.Hub)
+	for what, c := range map[string]struct {
+		token string
+		code  int
+	}{
+		"without a token": {"", http.StatusUnauthorized}, "of nobody": {"nobody", http.StatusUnauthorized},
+		"of somebody who may not": {tokenOf(t, f.Hub, "stranger", ""), http.StatusForbidden},
+		// A token that is meant for the query API is not meant for the hub.
+		"of a token for the query API": {tokenOf(t, f.Hub, "prometheus", "federator"), http.StatusUnauthorized},
+	} {
+		if code, body, err := get(t.Context(), asking, "https://"+p.serve+"/metrics", c.token); err != nil || code != c.code || strings.Contains(body, "federator_") {
+			t.Errorf("metrics %s: %d, %v: %.200s", what, code, err, body)
+		}
+	}
 	var metrics string
 	must(t, until(t.Context(), func() error {
-		if _, metrics, err = get(t.Context(), plain, "http://"+p.serve+"/metrics", ""); err != nil {
+		if _, metrics, err = get(t.Context(), asking, "https://"+p.serve+"/metrics", scraper); err != nil {
 			return err
 		}
 		// A policy of the chart's values, and that the library is judged with.
@@ -343,7 +377,7 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 	t.Run("a push is heard", func(t *testing.T) { pushed(t, f.Hub, p.webhook) })
 	t.Run("alerts and dashboard ask for metrics that there are", func(t *testing.T) {
 		must(t, until(t.Context(), func() error {
-			_, metrics, err := get(t.Context(), plain, "http://"+p.serve+"/metrics", "")
+			_, metrics, err := get(t.Context(), asking, "https://"+p.serve+"/metrics", scraper)
 			if err != nil {
 				return err
 			}

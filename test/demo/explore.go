@@ -15,7 +15,6 @@ func (d *demo) explore() {
     kubectl --kubeconfig fleet.yaml get pods -A -w
     kubectl --kubeconfig fleet.yaml get deploy -A -l member.federator.dev/region=eu
     federator members --server %[2]s -o wide
-    curl %[3]s/metrics
 
   A member, changed behind the policies' back:
     kubectl patch fleetpolicy replicas --type merge -p '{"spec":{"suspend":false}}'
@@ -34,6 +33,6 @@ func (d *demo) explore() {
     $EDITOR policies/replicas.rego && git -C policies commit -am "Change it"
     kubectl get policysource platform -o yaml
 
-  What federator logs: %[4]s
-`, d.dir, f.admin, f.public, f.logFile)
+  What federator logs: %[3]s
+`, d.dir, f.admin, f.logFile)
 }

@@ -82,7 +82,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $ours := dict
   "sources" (dict "clusterAPI" (dict "namespaces" (include "federator.namespaces" . | fromJsonArray)))
   "policies" $policies
-  "listen" (dict "serve" ":8080")
+  "listen" (dict "serve" ":8080" "tls" (dict "certFile" "/etc/federator/tls/tls.crt" "keyFile" "/etc/federator/tls/tls.key"))
   "query" (dict "listen" ":8443" "tls" (dict "certFile" "/etc/federator/tls/tls.crt" "keyFile" "/etc/federator/tls/tls.key"))
 -}}
 {{- mergeOverwrite (deepCopy .Values.config) $ours | toYaml -}}

@@ -146,7 +146,7 @@ func (r *search) first(ctx context.Context, questions []question) (bool, error) 
 	}
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
-	g, within := together.WithContext(within, max(1, r.a.options.Parallel/4)) // one caller's search leaves room for others
+	g, within := together.WithContext(within, max(1, r.a.options.Parallel/share))
 	var found atomic.Bool
 	for _, q := range missing {
 		if within.Err() != nil {

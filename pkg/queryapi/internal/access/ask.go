@@ -167,6 +167,9 @@ func (a *Authorizer) kept(q question) (answer, bool) {
 
 // find asks, or waits for whoever is asking the same already.
 func (a *Authorizer) find(ctx context.Context, u user.Info, q question) (answer, error) {
+	if err := spend(ctx); err != nil {
+		return answer{}, err
+	}
 	ans, shared, err := a.flights.do(ctx, q, func() (answer, error) {
 		if ans, ok := a.kept(q); ok { // of a flight that has just landed
 			return ans, nil
@@ -194,14 +197,13 @@ func (a *Authorizer) find(ctx context.Context, u user.Info, q question) (answer,
 	return ans, err
 }
 
-// review asks the hub or a member, holding one of the slots.
+// review asks the hub or a member, in the caller's lane.
 func (a *Authorizer) review(ctx context.Context, u user.Info, q question) (bool, error) {
-	select {
-	case a.slots <- struct{}{}:
-	case <-ctx.Done():
-		return false, ctx.Err()
+	leave, err := a.lanes.enter(ctx, u)
+	if err != nil {
+		return false, err
 	}
-	defer func() { <-a.slots }()
+	defer leave()
 	within, cancel := context.WithTimeout(ctx, a.options.Timeout)
 	defer cancel()
 	began := time.Now()

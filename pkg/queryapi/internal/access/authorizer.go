@@ -53,7 +53,7 @@ type Options struct {
 	// 20 s. DenyTTL is the same for one that denies; 0 means 10 s.
 	AllowTTL, DenyTTL time.Duration
 	// Parallel bounds the questions in flight, to the hub and to all members;
-	// 0 means 64.
+	// a quarter of them may be one caller's. 0 means 64.
 	Parallel int
 	// Answers bounds the answers kept; 0 means 65,536, some 20 MB.
 	Answers int
@@ -112,7 +112,7 @@ func defaulted[T comparable](value, standard T) T {
 type Authorizer struct {
 	open    bool // everybody may read everything
 	options Options
-	slots   chan struct{}
+	lanes   *lanes
 	answers *cache.LRUExpireCache // question -> answer
 	flights flights
 	metrics *metrics
@@ -135,7 +135,7 @@ func New(o Options) (*Authorizer, error) {
 	}
 	return &Authorizer{
 		options: o,
-		slots:   make(chan struct{}, o.Parallel),
+		lanes:   newLanes(o.Parallel),
 		answers: cache.NewLRUExpireCacheWithClock(o.Answers, clock(o.Now)),
 		metrics: m,
 	}, nil

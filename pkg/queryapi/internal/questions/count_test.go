@@ -106,7 +106,7 @@ func TestCountsAreBounded(t *testing.T) {
 
 func TestCountsSayWhatIsNotSynced(t *testing.T) {
 	f := smallFleet(t)
-	f.scope("a/two", "Pod").SetStatus(aggregate.Status{State: aggregate.Stale, Reason: "connection refused"})
+	f.scope("a/two", "Pod").SetStatus(aggregate.Status{State: aggregate.Stale, Reason: `namespace hr: Get "https://10.1.2.3:6443/api": connection refused`})
 	f.commit()
 	s := f.server(questions.Options{Heard: func(member string, _ aggregate.Kind) time.Time {
 		if member == "a/two" {
@@ -121,8 +121,11 @@ func TestCountsSayWhatIsNotSynced(t *testing.T) {
 	if got := w.Header().Get("Federator-Not-Synced"); got != "a/two;state=Stale;age=1m30s" {
 		t.Errorf("header %q", got)
 	}
-	if want := `"notSynced":[{"member":"a/two","kind":"Pod","state":"Stale","reason":"connection refused","age":"1m30s"}]`; !strings.Contains(w.Body.String(), want) {
+	if want := `"notSynced":[{"member":"a/two","kind":"Pod","state":"Stale","reason":"the member is out of reach, or lists again","age":"1m30s"}]`; !strings.Contains(w.Body.String(), want) {
 		t.Errorf("%s\nlacks %s", w.Body, want)
+	}
+	if strings.Contains(w.Body.String(), "10.1.2.3") {
+		t.Errorf("tells an error of the member: %s", w.Body)
 	}
 	if _, err := send(s, "count", "resource=pods&require=synced", "", reader{}); code(err) != 503 || !strings.Contains(err.Error(), "a/two") {
 		t.Errorf("required to be synced: %v", err)

@@ -13,10 +13,30 @@ type NotSynced struct {
 	Member string          `json:"member"` // <namespace>/<name>
 	Kind   aggregate.Kind  `json:"kind"`
 	State  aggregate.State `json:"state"`
-	Reason string          `json:"reason,omitempty"`
+	// Reason is what the state means, in federator's words: what a member says
+	// of itself may tell of addresses, names and credentials of others.
+	Reason string `json:"reason,omitempty"`
 	// Age is the time since the member was last heard of the kind, rounded to
 	// seconds and written as Go does ("1m30s"); "" when it never was.
 	Age string `json:"age,omitempty"`
+}
+
+// reasons say what states mean. The operator is told the causes themselves, by
+// federator members and the log.
+var reasons = map[aggregate.State]string{
+	aggregate.Unknown:    "federator does not know what the member has of it",
+	aggregate.Forbidden:  "the member does not let federator read it",
+	aggregate.Syncing:    "it is being listed for the first time",
+	aggregate.Stale:      "the member is out of reach, or lists again",
+	aggregate.OverBudget: "it exceeds what federator keeps of a member",
+}
+
+// reason is what readers are told. Partial is of federator's own configuration.
+func reason(s aggregate.Status) string {
+	if s.State == aggregate.Partial {
+		return s.Reason
+	}
+	return reasons[s.State]
 }
 
 // Freshness returns, by member, the scopes of a kind that are neither Synced nor
@@ -29,7 +49,7 @@ func Freshness(s *aggregate.Snapshot, kind aggregate.Kind, members []string, hea
 		if info.Status.State.Complete() {
 			return
 		}
-		n := NotSynced{Member: member, Kind: kind, State: info.Status.State, Reason: info.Status.Reason}
+		n := NotSynced{Member: member, Kind: kind, State: info.Status.State, Reason: reason(info.Status)}
 		if heard != nil {
 			if at := heard(member, kind); !at.IsZero() {
 				n.Age = max(0, now.Sub(at)).Round(time.Second).String()

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// metricsPath is what a scraper needs the verb get for, as of any API server.
+const metricsPath = "/metrics"
+
+// reviewTime bounds one review by the hub, and reviewsPerSecond how many of them
+// strangers can cause.
+const (
+	reviewTime       = 5 * time.Second
+	reviewsPerSecond = 50
+)
+
+// onlyScrapers lets in who the hub knows by a bearer token (TokenReview) and allows
+// to get /metrics (SubjectAccessReview). Metrics name members, policies and kinds.
+// Without a hub it lets in who is on this machine.
+func onlyScrapers(hub *rest.Config, next http.Handler, log *slog.Logger) (http.Handler, error) {
+	if hub == nil {
+		return localOnly(next), nil
+	}
+	config := rest.CopyConfig(hub)
+	config.QPS, config.Burst = reviewsPerSecond, reviewsPerSecond
+	config.UserAgent = "federator/metrics"
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("listen.serve: hub: %w", err)
+	}
+	retry := &wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 3}
+	login, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: reviewTime, WebhookRetryBackoff: retry,
+		CacheTTL: 10 * time.Second,
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("listen.serve: authentication: %w", err)
+	}
+	grants, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(), WebhookRetryBackoff: retry,
+		AllowCacheTTL: 30 * time.Second, DenyCacheTTL: 10 * time.Second,
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("listen.serve: authorization: %w", err)
+	}
+	return &scrapers{login: login, grants: grants, next: next, log: log}, nil
+}
+
+// scrapers is who may read metrics.
+type scrapers struct {
+	login  authenticator.Request
+	grants authorizer.Authorizer
+	next   http.Handler
+	log    *slog.Logger
+}
+
+func (s *scrapers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 2*reviewTime)
+	defer cancel()
+	caller, known, err := s.login.AuthenticateRequest(r.WithContext(ctx))
+	if !known {
+		if unanswered(err) {
+			s.log.Warn("token review failed", "path", metricsPath, "error", err)
+			http.Error(w, "the hub cannot be asked who you are", http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		http.Error(w, "a bearer token is required that the hub knows", http.StatusUnauthorized)
+		return
+	}
+	decision, _, err := s.grants.Authorize(ctx, authorizer.AttributesRecord{User: caller.User, Verb: "get", Path: metricsPath})
+	if err != nil {
+		s.log.Warn("access review failed", "path", metricsPath, "error", err)
+		http.Error(w, "the hub cannot be asked what you may read", http.StatusServiceUnavailable)
+		return
+	}
+	if decision != authorizer.DecisionAllow {
+		http.Error(w, forbiddenScrape(caller.User), http.StatusForbidden)
+		return
+	}
+	s.next.ServeHTTP(w, r)
+}
+
+func forbiddenScrape(u user.Info) string {
+	return fmt.Sprintf("User %q cannot get path %q: it takes a ClusterRole with nonResourceURLs [%s] and verbs [get]", u.GetName(), metricsPath, metricsPath)
+}
+
+// unanswered reports whether the hub did not answer, rather than that it knows
+// nobody by the token.
+func unanswered(err error) bool {
+	var several utilerrors.Aggregate
+	if errors.As(err, &several) {
+		for _, one := range several.Errors() {
+			if unanswered(one) {
+				return true
+			}
+		}
+		return false
+	}
+	var status apierrors.APIStatus
+	var network net.Error
+	return errors.As(err, &status) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded)
+}
