@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
@@ -19,10 +20,12 @@ import (
 type encoder struct {
 	resource *catalog.Resource
 	shape    shape
+	yaml     bool
 	cluster  bool // the first cell of a row names the member
 	include  metav1.IncludeObjectPolicy
 
 	body, at []byte
+	item     []byte // one element in JSON, on its way to YAML
 	splicer
 }
 
@@ -96,7 +99,7 @@ func (q *request) columns() []metav1.TableColumnDefinition {
 
 func (q *request) encoder() *encoder {
 	return &encoder{
-		resource: q.resource, shape: q.format.shape, cluster: q.target.Member == "", include: q.params.IncludeObject,
+		resource: q.resource, shape: q.format.shape, yaml: q.format.yaml, cluster: q.target.Member == "", include: q.params.IncludeObject,
 		body: q.buffers.get(), at: q.buffers.get(),
 	}
 }
@@ -105,6 +108,7 @@ func (q *request) encoder() *encoder {
 func (q *request) release(e *encoder) {
 	q.buffers.put(e.body)
 	q.buffers.put(e.at)
+	q.buffers.put(e.item)
 }
 
 // buffers are byte slices that requests leave to those that come after them:
@@ -136,7 +140,7 @@ type result struct {
 	err  error
 }
 
-// encode encodes objects in their order, with commas between, and gives the
+// encode encodes objects in their order, in JSON with commas between, and gives the
 // text to emit in blocks; on all processors, if there are many.
 func (q *request) encode(ctx context.Context, objects iter.Seq2[aggregate.Object, error], emit func([]byte) error) error {
 	next, stop := iter.Pull2(objects)
@@ -161,7 +165,7 @@ func (q *request) encode(ctx context.Context, objects iter.Seq2[aggregate.Object
 			return r.err
 		}
 		text := r.text
-		if first && len(text) > 0 {
+		if first && !q.format.yaml && len(text) > 0 {
 			text, first = text[1:], false // the comma before the first
 		}
 		err := emit(text)
@@ -182,16 +186,33 @@ func (q *request) encode(ctx context.Context, objects iter.Seq2[aggregate.Object
 	return q.parallel(ctx, some, take, send, func() error { return failed })
 }
 
-// block appends some objects to text, each with a comma before it.
+// block appends some objects to text, each with a comma before it or, in YAML, as an
+// element of a sequence. Objects become YAML one by one: as YAML makes maps of them,
+// they take some fifty times the memory that they have in JSON.
 func (e *encoder) block(some []aggregate.Object, text []byte) (r result) {
 	r.text = text
 	for _, o := range some {
+		if e.yaml {
+			if r.text, r.err = e.appendYAML(r.text, o); r.err != nil {
+				return r
+			}
+			continue
+		}
 		r.text = append(r.text, ',')
 		if r.text, r.err = e.append(r.text, o, stampOf(o)); r.err != nil {
 			return r
 		}
 	}
 	return r
+}
+
+func (e *encoder) appendYAML(dst []byte, o aggregate.Object) ([]byte, error) {
+	var err error
+	if e.item, err = e.append(append(e.item[:0], '['), o, stampOf(o)); err != nil {
+		return dst, err
+	}
+	text, err := yaml.JSONToYAML(append(e.item, ']'))
+	return append(dst, text...), err
 }
 
 // parallel has goroutines encode blocks ahead of what is sent. They are joined

@@ -1,10 +1,13 @@
 package reading_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -60,6 +63,7 @@ func TestFormatsAgree(t *testing.T) {
 		if got := plain(t, converted); !reflect.DeepEqual(got, whole) || asText.header.Get("Content-Type") != asYAML {
 			t.Errorf("%s: YAML differs: %s", path, asText.body)
 		}
+		wantYAMLOf(t, path, jsonList, asText)
 		partial := f.mustAsk(all, path, nil, asPartial)
 		rows := f.mustAsk(all, path, nil, asTable)
 		included := f.mustAsk(all, path, values("includeObject", "Object"), asTable)
@@ -104,6 +108,79 @@ func TestFormatsAgree(t *testing.T) {
 			}
 		}
 	}
+}
+
+// wantYAMLOf holds YAML to what kube-apiserver makes of the whole JSON at once.
+func wantYAMLOf(t *testing.T, what string, of, got answer) {
+	t.Helper()
+	want, err := yaml.JSONToYAML(of.body)
+	ok(t, err)
+	if !bytes.Equal(got.body, want) {
+		t.Errorf("%s:\n%.600s\nwant\n%.600s", what, got.body, want)
+	}
+}
+
+// TestYAML_OfListsIsThatOfTheWholeDocument, item by item though it is made.
+func TestYAML_OfListsIsThatOfTheWholeDocument(t *testing.T) {
+	f := many(t)
+	for _, c := range []struct{ path, query string }{
+		{"/fleet/api/v1/pods", ""}, {"/fleet/api/v1/pods", "limit=1"}, {"/fleet/api/v1/pods", "labelSelector=none=such"},
+	} {
+		for _, as := range []string{"", ";as=Table;g=meta.k8s.io;v=v1", ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"} {
+			query, err := url.ParseQuery(c.query)
+			ok(t, err)
+			inJSON := f.mustAsk(all, c.path, query, "application/json"+as)
+			wantYAMLOf(t, c.path+" "+c.query+as, inJSON, f.mustAsk(all, c.path, query, asYAML+as))
+		}
+	}
+}
+
+// heapAtWrites measures what lives while an answer is written.
+type heapAtWrites struct {
+	header       http.Header
+	writes, sent int
+	most         uint64
+}
+
+func (w *heapAtWrites) Header() http.Header { return w.header }
+func (w *heapAtWrites) WriteHeader(int)     {}
+
+func (w *heapAtWrites) Write(p []byte) (int, error) {
+	if w.sent += len(p); w.writes%16 == 0 {
+		w.most = max(w.most, liveHeap())
+	}
+	w.writes++
+	return len(p), nil
+}
+
+func liveHeap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestYAML_OfListsIsMadeWithoutTheList: what an answer in YAML takes does not follow
+// its length.
+func TestYAML_OfListsIsMadeWithoutTheList(t *testing.T) {
+	f := newFleet(t, settings{})
+	f.join("a/east")
+	for i := range 3000 {
+		o := pod("a/east", "blue", fmt.Sprintf("p%04d", i))
+		o.node = strings.Repeat("x", 4<<10)
+		f.put(o)
+	}
+	f.commit()
+	base := liveHeap()
+	w := &heapAtWrites{header: http.Header{}}
+	if status := f.serve(w, f.request(t.Context(), "/fleet/api/v1/pods", nil, asYAML), all); status.Code != 0 {
+		t.Fatal(status)
+	}
+	const enough = 4 << 20
+	if held := int64(w.most) - int64(base); w.sent < 3*enough || held > enough {
+		t.Errorf("%d KiB were sent, and %d KiB lived meanwhile", w.sent>>10, held>>10)
+	}
+	t.Logf("%d KiB sent in %d writes, %d KiB lived meanwhile", w.sent>>10, w.writes, (int64(w.most)-int64(base))>>10)
 }
 
 // TestSingleObjectsAgree in their formats, and with the list.

@@ -1,7 +1,6 @@
 package reading
 
 import (
-	"bytes"
 	"encoding/json"
 	"iter"
 	"net/http"
@@ -126,18 +125,19 @@ func each(objects []aggregate.Object) iter.Seq2[aggregate.Object, error] {
 // write sends a list. What fails once it has begun ends the connection, so that
 // a part is never taken for the whole.
 func (q *request) write(meta listMeta, objects iter.Seq2[aggregate.Object, error]) error {
-	head, err := q.head(meta)
+	around, err := q.around(meta)
 	if err != nil {
 		return err
 	}
-	if q.format.yaml {
-		return q.writeYAML(head, objects)
-	}
 	q.w.Header().Set("Content-Type", q.format.contentType())
-	out := append(q.buffers.get(), head...)
+	out := append(q.buffers.get(), around.head...)
 	defer func() { q.buffers.put(out) }()
-	began := false
+	began, some := false, false
 	err = q.encode(q.r.Context(), objects, func(text []byte) error {
+		if !some {
+			out = append(out, around.first...)
+			some = true
+		}
 		out = append(out, text...)
 		if began && len(out) < flushAt {
 			return nil
@@ -154,15 +154,27 @@ func (q *request) write(meta listMeta, objects iter.Seq2[aggregate.Object, error
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	_, _ = q.w.Write(append(out, "]}\n"...)) // the client may be gone
+	if !some {
+		out = append(out, around.none...)
+	}
+	_, _ = q.w.Write(append(out, around.tail...)) // the client may be gone
 	return nil
 }
 
 // flushAt is the size of what is written at once.
 const flushAt = 64 << 10
 
-// head is the list up to its first item.
-func (q *request) head(meta listMeta) ([]byte, error) {
+// around is a list but for its items.
+type around struct {
+	head  []byte // up to the items
+	first string // before the first item
+	none  string // in place of items
+	tail  []byte // after them
+}
+
+// around makes what is around the items. Of YAML the keys are sorted, as
+// kube-apiserver has them.
+func (q *request) around(meta listMeta) (*around, error) {
 	gvk := q.resource.GroupVersionKind()
 	kind, version, items := gvk.Kind+"List", gvk.GroupVersion().String(), "items"
 	switch q.format.shape {
@@ -171,34 +183,42 @@ func (q *request) head(meta listMeta) ([]byte, error) {
 	case table:
 		kind, version, items = "Table", metav1.SchemeGroupVersion.String(), "rows"
 	}
-	text, err := json.Marshal(meta)
-	if err != nil {
-		return nil, err
+	type field struct {
+		key   string
+		value any
 	}
-	head := append([]byte(`{"kind":`), appendString(nil, kind)...)
-	head = append(append(head, `,"apiVersion":`...), appendString(nil, version)...)
-	head = append(append(head, `,"metadata":`...), text...)
+	fields := []field{{"kind", kind}, {"apiVersion", version}, {"metadata", meta}}
 	if q.format.shape == table {
-		if text, err = json.Marshal(q.columns()); err != nil {
+		fields = append(fields, field{"columnDefinitions", q.columns()})
+	}
+	if q.format.yaml {
+		before, after := map[string]any{}, map[string]any{}
+		for _, f := range fields {
+			if f.key < items {
+				before[f.key] = f.value
+			} else {
+				after[f.key] = f.value
+			}
+		}
+		head, err := yaml.Marshal(before)
+		if err != nil {
 			return nil, err
 		}
-		head = append(append(head, `,"columnDefinitions":`...), text...)
+		a := &around{head: append(head, items+":"...), first: "\n", none: " []\n"}
+		if len(after) > 0 {
+			a.tail, err = yaml.Marshal(after)
+		}
+		return a, err
 	}
-	return append(head, `,"`+items+`":[`...), nil
-}
-
-func (q *request) writeYAML(head []byte, objects iter.Seq2[aggregate.Object, error]) error {
-	var all bytes.Buffer
-	all.Write(head)
-	err := q.encode(q.r.Context(), objects, func(text []byte) error {
-		all.Write(text)
-		return nil
-	})
-	if err != nil {
-		return err
+	head := []byte{'{'}
+	for _, f := range fields {
+		text, err := json.Marshal(f.value)
+		if err != nil {
+			return nil, err
+		}
+		head = append(append(append(appendString(head, f.key), ':'), text...), ',')
 	}
-	all.WriteString("]}")
-	return q.send(all.Bytes())
+	return &around{head: append(appendString(head, items), ":["...), tail: []byte("]}\n")}, nil
 }
 
 // send writes one JSON document in the format that is wanted.

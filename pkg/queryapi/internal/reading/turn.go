@@ -86,6 +86,9 @@ func (w *watching) turn(before, after aggregate.Member, was, is *access.Grants) 
 		return err
 	}
 	for o := range objects {
+		if err := w.r.Context().Err(); err != nil {
+			return errors.Join(errEnd, err)
+		}
 		saw, err := w.sees(before, o, was)
 		if err != nil {
 			return err

@@ -137,7 +137,7 @@ func TestFreshnessNamesWhatIsNotSynced(t *testing.T) {
 	}
 	got := selection.Freshness(f.index.Snapshot(), "Pod", nil, heard, start)
 	want := []selection.NotSynced{
-		{Member: "a/new", Kind: "Pod", State: aggregate.Unknown},
+		{Member: "a/new", Kind: "Pod", State: aggregate.Unknown, Reason: "federator does not know what the member has of it"},
 		{Member: "a/old", Kind: "Pod", State: aggregate.Partial, Reason: "only namespaces x", Age: "2s"},
 	}
 	if !slices.Equal(got, want) {

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
 )
@@ -103,11 +105,12 @@ func intersect(a, b []string) []string {
 }
 
 // List yields the objects by member, namespace and name, after After. An error
-// is that of a body which cannot be decoded, or that of the context while bodies
-// are looked through, and the last that is yielded.
+// is that of a body which cannot be decoded, or that of the context, and the last
+// that is yielded.
 func (f *Find) List(ctx context.Context) iter.Seq2[aggregate.Object, error] {
 	return func(yield func(aggregate.Object, error) bool) {
 		for _, p := range f.parts() {
+			p.query.Labels = within(ctx, p.query.Labels)
 			objects, err := f.Snapshot.List(p.query)
 			if err != nil {
 				yield(aggregate.Object{}, err)
@@ -118,8 +121,38 @@ func (f *Find) List(ctx context.Context) iter.Seq2[aggregate.Object, error] {
 					return
 				}
 			}
+			if err := ctx.Err(); err != nil { // what was not looked at is missing
+				yield(aggregate.Object{}, err)
+				return
+			}
 		}
 	}
+}
+
+// within returns a selector that matches nothing more once the context has ended:
+// the index matches every set of labels there is before it yields an object. Who
+// reads what it found asks the context afterwards.
+func within(ctx context.Context, of labels.Selector) labels.Selector {
+	if of == nil {
+		return nil
+	}
+	return &bounded{Selector: of, ended: func() bool { return ctx.Err() != nil }}
+}
+
+// bounded belongs to one goroutine.
+type bounded struct {
+	labels.Selector
+	ended func() bool
+	count int
+	over  bool
+}
+
+// Matches implements labels.Selector.
+func (b *bounded) Matches(l labels.Labels) bool {
+	if b.count++; b.count%64 == 0 && !b.over {
+		b.over = b.ended()
+	}
+	return !b.over && b.Selector.Matches(l)
 }
 
 // Cheap reports whether Count needs no object to be decoded.
@@ -140,8 +173,12 @@ func (r *Residual) decodes() bool { return r != nil && len(r.terms) > 0 }
 func (f *Find) Count(ctx context.Context) (int, error) {
 	total := 0
 	for _, p := range f.parts() {
+		p.query.Labels = within(ctx, p.query.Labels)
 		if p.rest == nil {
 			n, err := f.Snapshot.Count(p.query)
+			if err == nil {
+				err = ctx.Err()
+			}
 			if err != nil {
 				return 0, err
 			}
@@ -157,6 +194,9 @@ func (f *Find) Count(ctx context.Context) (int, error) {
 				return 0, err
 			}
 			total++
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, err
 		}
 	}
 	return total, nil

@@ -19,11 +19,11 @@ const (
 	share       = 32
 )
 
-// matching yields the objects that match, in order. Where bodies have to be decoded
-// all processors do, until the context ends. An error is the last that is yielded.
+// matching yields the objects that match, in order, until the context ends. Where
+// bodies have to be decoded all processors do. An error is the last that is yielded.
 func matching(ctx context.Context, objects iter.Seq[aggregate.Object], rest *Residual) iter.Seq2[aggregate.Object, error] {
 	if !rest.decodes() {
-		return matchingOne(objects, rest)
+		return matchingOne(ctx, objects, rest)
 	}
 	return func(yield func(aggregate.Object, error) bool) {
 		w := window{rest: rest, scratch: make([]Scratch, runtime.GOMAXPROCS(0))}
@@ -42,10 +42,15 @@ func matching(ctx context.Context, objects iter.Seq[aggregate.Object], rest *Res
 }
 
 // matchingOne matches one object at a time.
-func matchingOne(objects iter.Seq[aggregate.Object], rest *Residual) iter.Seq2[aggregate.Object, error] {
+func matchingOne(ctx context.Context, objects iter.Seq[aggregate.Object], rest *Residual) iter.Seq2[aggregate.Object, error] {
 	return func(yield func(aggregate.Object, error) bool) {
 		var scratch Scratch
+		n := 0
 		for o := range objects {
+			if n++; n%lastWindow == 0 && ctx.Err() != nil {
+				yield(aggregate.Object{}, ctx.Err())
+				return
+			}
 			ok, err := rest.Match(o, &scratch)
 			if err != nil {
 				yield(aggregate.Object{}, err)

@@ -1,8 +1,12 @@
 package selection_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
@@ -104,6 +109,8 @@ func TestSelectorsSayWhatIsWrong(t *testing.T) {
 		{"a=(", "", `"labelSelector"`},
 		{"a in b", "", `"labelSelector"`},
 		{"federator.dev/member=fleet/eu-1", "", `"labelSelector"`},
+		{strings.Repeat("!a,", 100) + "!a", "", "it has 101 requirements, at most 100"},
+		{"a in (" + numbers(1001) + ")", "", "have 1001 values, at most 1000"},
 		{"", "spec", `"fieldSelector": at byte 4: an operator is expected`},
 		{"", "a=1,b", "at byte 5"},
 		{"", "a=1=2", `at byte 3: = in a value is written \=`},
@@ -124,6 +131,47 @@ func TestSelectorsSayWhatIsWrong(t *testing.T) {
 		}
 		if s := status(t, err).Status(); s.Code != http.StatusBadRequest || !strings.Contains(s.Message, c.says) {
 			t.Errorf("%q %.40q: %d %s; want 400 %s", c.labels, c.fields, s.Code, s.Message, c.says)
+		}
+	}
+}
+
+// numbers are the first n, with commas between them.
+func numbers(n int) string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = strconv.Itoa(i)
+	}
+	return strings.Join(out, ",")
+}
+
+// TestFind_EndsWithItsContext, also while nothing is found.
+func TestFind_EndsWithItsContext(t *testing.T) {
+	f := newFleet(t, nil)
+	f.join("a/one")
+	for i := range 2000 { // each with labels of its own
+		f.put("a/one", object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": fmt.Sprint("p", i), "labels": object{"n": fmt.Sprint(i)}}})
+	}
+	f.commit()
+	for _, text := range []string{"", "!n", "n!=1", "n notin (" + numbers(900) + ")"} {
+		selector, err := selection.Compile(text, "", "Pod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		find := selection.Find{Snapshot: f.index.Snapshot(), Selector: selector, Grants: access.Everything(time.Time{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var last error
+		found := 0
+		for _, err := range find.List(ctx) {
+			if last = err; err == nil {
+				found++
+			}
+		}
+		if !errors.Is(last, context.Canceled) {
+			t.Errorf("%.20q: a list of a request that is gone found %d objects and ended by %v", text, found, last)
+		}
+		if n, err := find.Count(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("%.20q: a count of a request that is gone: %d, %v", text, n, err)
 		}
 	}
 }

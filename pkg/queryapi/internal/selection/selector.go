@@ -51,6 +51,13 @@ type bodyTerm struct {
 	negate bool
 }
 
+// Bounds of one label selector: matching it costs each of its requirements, and
+// each value of one, for every set of labels that there is.
+const (
+	maxRequirements = 100
+	maxValues       = 1000 // of all requirements together
+)
+
 // maxSlots bounds the paths of a selector: walker keeps them in one word.
 const maxSlots = 64
 
@@ -60,6 +67,9 @@ func Compile(labelSelector, fieldSelector string, kind aggregate.Kind) (*Selecto
 	sel := &Selector{kind: kind}
 	requirements, err := labels.ParseToRequirements(labelSelector)
 	if err != nil {
+		return nil, badSelector("labelSelector", err)
+	}
+	if err := checkRequirements(requirements); err != nil {
 		return nil, badSelector("labelSelector", err)
 	}
 	sel.compileLabels(requirements)
@@ -81,6 +91,20 @@ func Compile(labelSelector, fieldSelector string, kind aggregate.Kind) (*Selecto
 	}
 	sel.empty = len(requirements) == 0 && len(fields) == 0
 	return sel, nil
+}
+
+func checkRequirements(requirements []labels.Requirement) error {
+	if n := len(requirements); n > maxRequirements {
+		return fmt.Errorf("it has %d requirements, at most %d are looked at", n, maxRequirements)
+	}
+	values := 0
+	for _, r := range requirements {
+		values += r.Values().Len()
+	}
+	if values > maxValues {
+		return fmt.Errorf("its requirements have %d values, at most %d are looked at", values, maxValues)
+	}
+	return nil
 }
 
 // badSelector quotes what is wrong, and not all of what may be a long text.
