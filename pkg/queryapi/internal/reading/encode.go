@@ -211,7 +211,7 @@ func (e *encoder) appendYAML(dst []byte, o aggregate.Object) ([]byte, error) {
 	if e.item, err = e.append(append(e.item[:0], '['), o, stampOf(o)); err != nil {
 		return dst, err
 	}
-	text, err := yaml.JSONToYAML(append(e.item, ']'))
+	text, err := yaml.JSONToYAML(escapeForYAML(append(e.item, ']')))
 	return append(dst, text...), err
 }
 
