@@ -22,12 +22,12 @@ type fleet struct {
 	network clusterinformers.Network // where they may be
 }
 
-// newFleet wires a fleet. Nothing runs yet.
-func newFleet(cfg Config, epoch time.Time, log *slog.Logger, metrics prometheus.Registerer) (*fleet, error) {
+// newFleet wires a fleet whose index begins with some revisions. Nothing runs yet.
+func newFleet(cfg Config, revisions aggregate.Range, log *slog.Logger, metrics prometheus.Registerer) (*fleet, error) {
 	index, err := aggregate.New(aggregate.Options{
-		Epoch:    uint32(epoch.Unix()), //nolint:gosec // seconds fit until 2106
-		LogBytes: cfg.Index.LogBytes,
-		Fields:   cfg.fields(),
+		Revisions: revisions,
+		LogBytes:  cfg.Index.LogBytes,
+		Fields:    cfg.fields(),
 	})
 	if err != nil {
 		return nil, err

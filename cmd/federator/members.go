@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 )
 
@@ -107,7 +108,7 @@ func localMembers(ctx context.Context, fs *pflag.FlagSet, opts *membersOptions, 
 	if err != nil {
 		return err
 	}
-	fleet, err := newFleet(cfg, time.Now(), log, nil)
+	fleet, err := newFleet(cfg, aggregate.Block(1), log, nil)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ var (
 	descMembers  = prometheus.NewDesc("federator_index_members", "Members that have joined.", nil, nil)
 	descScopes   = prometheus.NewDesc("federator_index_scopes", "Scopes, by state.", []string{"state"}, nil)
 	descRevision = prometheus.NewDesc("federator_index_revision",
-		"Changes committed since the start: the lower half of the index's revision.", nil, nil)
+		"Changes committed since the start.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -51,6 +51,5 @@ func (c indexCollector) Collect(ch chan<- prometheus.Metric) {
 	for s := aggregate.Unknown; s <= aggregate.OverBudget; s++ {
 		gauge(descScopes, float64(states[s]), s.String())
 	}
-	// The whole number would exceed what a float64 holds exactly.
-	gauge(descRevision, float64(uint32(snap.Revision()))) //nolint:gosec // the lower half is meant
+	gauge(descRevision, float64(snap.Changes()))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -74,6 +75,9 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
+// revisionsSince is when blocks of revisions began.
+var revisionsSince = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // serve runs until ctx is done or a part fails. Parts end in the reverse order
 // of their start, each joined before the next is told: the query API, the
 // policies, the manager, the trainer, the HTTP servers.
@@ -88,7 +92,7 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fleet, err := newFleet(cfg, time.Now(), log, registry)
+	fleet, err := newFleet(cfg, aggregate.Block(uint64(time.Since(revisionsSince)/time.Minute)), log, registry)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func TestSnapshotSavesWhatMembersHold(t *testing.T) {
 	if lines := strings.Count(out, "\n"); lines != 3 {
 		t.Errorf("printed %s", out)
 	}
-	saved, err := clusterinformers.LoadSnapshot(dir, 0)
+	saved, err := clusterinformers.LoadSnapshot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func (f *sourceFlags) open(ctx context.Context, fs *pflag.FlagSet, want wanted, 
 	}
 	switch {
 	case f.snapshot != "":
-		saved, err := clusterinformers.LoadSnapshot(f.snapshot, 0)
+		saved, err := clusterinformers.LoadSnapshot(f.snapshot)
 		if err != nil {
 			return nil, err
 		}

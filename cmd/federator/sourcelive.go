@@ -30,7 +30,7 @@ func (f *sourceFlags) follow(ctx context.Context, fs *pflag.FlagSet, want wanted
 	if err != nil {
 		return nil, err
 	}
-	fleet, err := newFleet(cfg, time.Now(), log, nil)
+	fleet, err := newFleet(cfg, aggregate.Block(1), log, nil)
 	if err != nil {
 		return nil, err
 	}

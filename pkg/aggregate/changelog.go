@@ -15,9 +15,11 @@ type change struct{ before, after *entry }
 type scopeChange struct{ before, after *scopeRoot }
 
 // record is one commit in the change log: either the changes of one scope, or
-// bulk changes. It covers the revisions (from, to].
+// bulk changes. It covers the revisions (from, to], and leads from the snapshot of
+// since, which is from unless a range of revisions ended between them.
 type record struct {
 	from, to Revision
+	since    Revision
 	scope    *scopeID // of changes
 	changes  []change
 	bulk     []scopeChange
@@ -33,11 +35,11 @@ const (
 )
 
 func bulkRecord(from, to Revision, bulk []scopeChange, pinned int64) *record {
-	return &record{from: from, to: to, bulk: bulk, bytes: recordOverhead, pinned: pinned}
+	return &record{from: from, to: to, since: from, bulk: bulk, bytes: recordOverhead, pinned: pinned}
 }
 
 func newRecord(from, to Revision, scope *scopeID, changes []change, released int64) *record {
-	r := &record{from: from, to: to, scope: scope, changes: changes, bytes: recordOverhead + released}
+	r := &record{from: from, to: to, since: from, scope: scope, changes: changes, bytes: recordOverhead + released}
 	for _, c := range changes {
 		r.bytes += changeOverhead + c.keptBytes()
 	}
@@ -121,7 +123,7 @@ func (l changeLog) since(rev, current Revision) (int, bool) {
 	}
 	// Inside the oldest record is as good as before it: it holds every change
 	// that it covers.
-	return lo, l.at(lo).from <= rev
+	return lo, l.at(lo).since <= rev
 }
 
 // Change is one change of one object, as the change log has it.
@@ -132,11 +134,11 @@ type Change struct {
 
 // Changes yields every change after a revision, in their order, up to the
 // newest. ErrExpired is returned when the log no longer reaches back that far
-// or the revision is of another process, ErrFuture when it is yet to come.
+// or the index does not own the revision, ErrFuture when it is yet to come.
 func (x *Index) Changes(after Revision) (iter.Seq[Change], error) {
 	p := x.current.Load()
 	switch {
-	case after < x.base || after>>32 > p.snapshot.revision>>32:
+	case !x.Owns(after):
 		return nil, ErrExpired
 	case after > p.snapshot.revision:
 		return nil, ErrFuture

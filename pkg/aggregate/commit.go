@@ -34,7 +34,8 @@ func (s *Scope) freeze() (before, after *scopeRoot) {
 
 // Commit publishes what Upsert, Delete and SetStatus have changed since the
 // last one, and returns the revision at which all of it is visible: the
-// current one when there was nothing.
+// current one when there was nothing. Errors are ErrClosed and ErrExhausted,
+// after which the scope is of no use.
 func (s *Scope) Commit() (Revision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +50,7 @@ func (s *Scope) Commit() (Revision, error) {
 	s.noChanges()
 	released := s.takeReleased()
 	before, root := s.freeze()
-	return s.publish(root, func(at Revision) *record {
+	return s.publish(root, max(1, len(changes)), func(at Revision) *record {
 		if len(changes) == 0 {
 			return bulkRecord(at, at+1, []scopeChange{{before, root}}, released)
 		}
@@ -82,24 +83,27 @@ func (s *Scope) takeReleased() int64 {
 
 // publish swaps the scope's root for the next one. Entries get their revisions
 // here, before any reader can see them. s.mu must be held.
-func (s *Scope) publish(root *scopeRoot, rec func(at Revision) *record) (Revision, error) {
+func (s *Scope) publish(root *scopeRoot, revisions int, rec func(at Revision) *record) (Revision, error) {
 	x := s.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.writers[scopeKey{s.member, s.kind}] != s {
 		return 0, s.fail(ErrClosed) // the member has left
 	}
-	old := x.current.Load()
+	at, err := x.take(uint64(revisions))
+	if err != nil {
+		return 0, s.fail(err)
+	}
 	x.scopes.Set(root)
-	r := rec(old.snapshot.revision)
-	x.publish(old, r)
+	r := rec(at)
+	x.publish(x.current.Load(), r)
 	s.dirty = false
 	return r.to, nil
 }
 
 // Replace makes the scope hold exactly these objects: one commit, whatever
 // their number. Of items with one key the last counts. Changes not yet
-// committed are part of it.
+// committed are part of it. Errors are those of Commit.
 func (s *Scope) Replace(items []Item, status Status) (Revision, error) {
 	return s.ReplaceNamespace("", items, status)
 }
@@ -141,7 +145,7 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 	before, root := s.freeze()
 	deleted, put, pinned := compareRoots(before, root)
 	pinned += s.takeReleased()
-	return s.publish(root, func(at Revision) *record {
+	return s.publish(root, max(1, deleted+len(put)), func(at Revision) *record {
 		to := at + Revision(deleted)
 		for _, e := range put {
 			to++
@@ -238,7 +242,7 @@ func (s *Scope) release() bool {
 }
 
 // Remove gives the scope up and takes it out of the index with all its
-// objects: one commit.
+// objects: one commit. It stays when the index is exhausted.
 func (s *Scope) Remove() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,16 +253,20 @@ func (s *Scope) Remove() {
 	if !s.release() {
 		return
 	}
-	root, ok := x.scopes.Delete(pivotScope(s.member, s.kind))
+	root, ok := x.scopes.Get(pivotScope(s.member, s.kind))
 	if !ok {
 		return
 	}
+	revisions := 1 + Revision(root.objects.Len())
+	at, err := x.take(uint64(revisions))
+	if err != nil {
+		return
+	}
+	x.scopes.Delete(root)
 	if m, ok := x.members.Get(&memberRoot{Member: Member{Name: s.member}}); ok {
 		x.setMember(m.without(s.kind))
 	}
-	old := x.current.Load()
-	at := old.snapshot.revision
-	x.publish(old, bulkRecord(at, at+1+Revision(root.objects.Len()), []scopeChange{{before: root}}, root.size()))
+	x.publish(x.current.Load(), bulkRecord(at, at+revisions, []scopeChange{{before: root}}, root.size()))
 }
 
 func (s *Scope) fail(err error) error {

@@ -36,7 +36,7 @@ type Cursor struct {
 func (x *Index) Cursor(from *Snapshot) *Cursor {
 	if from == nil {
 		from = &Snapshot{
-			revision: x.base, fields: x.fields, pivots: x.pivots,
+			revision: x.First(), fields: x.fields, pivots: x.pivots,
 			scopes: newTree(lessScope), members: newTree(lessMember),
 		}
 	}

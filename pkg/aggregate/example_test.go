@@ -11,8 +11,8 @@ import (
 
 func Example() {
 	index, err := aggregate.New(aggregate.Options{
-		Epoch:  1, // seconds since 1970, in a real process
-		Fields: map[aggregate.Kind][]string{"Pod": {"spec.nodeName"}},
+		Revisions: aggregate.Block(1), // a real process reserves one of its own
+		Fields:    map[aggregate.Kind][]string{"Pod": {"spec.nodeName"}},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -3,7 +3,6 @@ package aggregate
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,30 +10,11 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// Revision numbers the states of the index: the epoch of the process in the
-// upper 32 bits, a counter below. Every change of an object takes one, so no
-// two changes share theirs; a snapshot's is that of its last change.
-type Revision uint64
-
-// MarshalText implements encoding.TextMarshaler: in JSON a revision is a string, since
-// most readers of JSON have no integers beyond 53 bits.
-func (r Revision) MarshalText() ([]byte, error) { return strconv.AppendUint(nil, uint64(r), 10), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (r *Revision) UnmarshalText(text []byte) error {
-	n, err := strconv.ParseUint(string(text), 10, 64)
-	if err != nil {
-		return fmt.Errorf("revision: %w", err)
-	}
-	*r = Revision(n)
-	return nil
-}
-
 // Options configure an Index.
 type Options struct {
-	// Epoch tells this process's revisions from those of any other. It must
-	// rise with every start; seconds since 1970 serve.
-	Epoch uint32
+	// Revisions are those that commits take, until Extend gives more. A tool whose
+	// index nobody else asks takes any block, such as Block(1).
+	Revisions Range
 	// LogBytes bounds the memory that the change log keeps alive: for single
 	// changes and, again, for bulk ones. 0 means 64 MiB.
 	LogBytes int64
@@ -48,12 +28,14 @@ const defaultLogBytes = 64 << 20
 // Index is the aggregate index. Its methods are safe for concurrent use;
 // readers never wait for writers.
 type Index struct {
-	base    Revision
 	log     int64
 	fields  map[Kind][]fieldPath
 	codecs  *codecs
 	pivots  *sync.Pool // of *pivot
 	current atomic.Pointer[published]
+
+	ranges    atomic.Pointer[[]Range] // rising, at least one; written under mu
+	exhausted chan struct{}
 
 	// mu serialises publishing. Under it: the trees that the next snapshot
 	// copies, and the writers.
@@ -61,6 +43,7 @@ type Index struct {
 	scopes  *btree.BTreeG[*scopeRoot]
 	members *btree.BTreeG[*memberRoot]
 	joined  bool // members was written since it was published
+	spent   bool // exhausted is closed
 	writers map[scopeKey]*Scope
 }
 
@@ -78,8 +61,8 @@ type scopeKey struct {
 
 // New returns an empty index.
 func New(opts Options) (*Index, error) {
-	if opts.Epoch == 0 {
-		return nil, fmt.Errorf("aggregate: Options.Epoch must be above 0")
+	if err := opts.Revisions.check(); err != nil {
+		return nil, err
 	}
 	if opts.LogBytes < 0 {
 		return nil, fmt.Errorf("aggregate: Options.LogBytes is %d, must not be negative", opts.LogBytes)
@@ -92,15 +75,16 @@ func New(opts Options) (*Index, error) {
 		return nil, err
 	}
 	x := &Index{
-		base:    Revision(opts.Epoch) << 32,
-		log:     opts.LogBytes,
-		fields:  make(map[Kind][]fieldPath, len(opts.Fields)),
-		codecs:  codecs,
-		scopes:  newTree(lessScope),
-		members: newTree(lessMember),
-		pivots:  &sync.Pool{New: func() any { return newPivot() }},
-		writers: map[scopeKey]*Scope{},
+		log:       opts.LogBytes,
+		fields:    make(map[Kind][]fieldPath, len(opts.Fields)),
+		codecs:    codecs,
+		scopes:    newTree(lessScope),
+		members:   newTree(lessMember),
+		pivots:    &sync.Pool{New: func() any { return newPivot() }},
+		writers:   map[scopeKey]*Scope{},
+		exhausted: make(chan struct{}),
 	}
+	x.ranges.Store(&[]Range{opts.Revisions})
 	for kind, names := range opts.Fields {
 		if len(names) > maxFields {
 			return nil, fmt.Errorf("aggregate: Options.Fields[%q]: %d fields, at most %d", kind, len(names), maxFields)
@@ -113,7 +97,7 @@ func New(opts Options) (*Index, error) {
 		x.fields[kind] = splitFields(names)
 	}
 	x.current.Store(&published{
-		snapshot: &Snapshot{revision: x.base, fields: x.fields, pivots: x.pivots, scopes: x.scopes.Copy(), members: x.members.Copy()},
+		snapshot: &Snapshot{revision: opts.Revisions.First, fields: x.fields, pivots: x.pivots, scopes: x.scopes.Copy(), members: x.members.Copy()},
 		next:     make(chan struct{}),
 	})
 	return x, nil
@@ -142,9 +126,10 @@ func (x *Index) publish(old *published, rec *record) {
 	if x.joined {
 		members, x.joined = x.members.Copy(), false
 	}
+	rec.since = old.snapshot.revision
 	x.current.Store(&published{
 		snapshot: &Snapshot{
-			revision: rec.to, fields: x.fields, pivots: x.pivots,
+			revision: rec.to, changes: old.snapshot.changes + uint64(rec.to-rec.from), fields: x.fields, pivots: x.pivots,
 			scopes: x.scopes.Copy(), members: members,
 		},
 		log:  old.log.add(rec, x.log),
@@ -161,7 +146,8 @@ func (x *Index) setMember(m *memberRoot) {
 
 // PutMember lets a member join, or changes what is known of it: one commit, or
 // none when nothing changed. A member whose UID differs from that of the one
-// that holds the name is ErrIdentity: the old one leaves first.
+// that holds the name is ErrIdentity: the old one leaves first. ErrExhausted is
+// possible.
 func (x *Index) PutMember(m Member) error {
 	if m.Name == "" {
 		return fmt.Errorf("aggregate: a member must have a name")
@@ -180,36 +166,44 @@ func (x *Index) PutMember(m Member) error {
 		}
 		next.kinds = held.kinds
 	}
+	at, err := x.take(1)
+	if err != nil {
+		return fmt.Errorf("member %q: %w", m.Name, err)
+	}
 	x.setMember(next)
-	old := x.current.Load()
-	at := old.snapshot.revision
-	x.publish(old, bulkRecord(at, at+1, nil, 0))
+	x.publish(x.current.Load(), bulkRecord(at, at+1, nil, 0))
 	return nil
 }
 
 // RemoveMember lets a member leave with all its scopes and objects: one
 // commit. Its writers find their scopes closed. It reports whether the member
-// was there.
+// was there, and has left: it stays when the index is exhausted.
 func (x *Index) RemoveMember(name string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	m, ok := x.members.Delete(&memberRoot{Member: Member{Name: name}})
+	m, ok := x.members.Get(&memberRoot{Member: Member{Name: name}})
 	if !ok {
 		return false
 	}
-	x.joined = true
 	var bulk []scopeChange
 	revisions, pinned := Revision(1), int64(0)
 	for _, kind := range m.kinds {
-		if root, ok := x.scopes.Delete(pivotScope(name, kind)); ok {
+		if root, ok := x.scopes.Get(pivotScope(name, kind)); ok {
 			bulk = append(bulk, scopeChange{before: root})
 			revisions += Revision(root.objects.Len())
 			pinned += root.size()
 		}
+	}
+	at, err := x.take(uint64(revisions))
+	if err != nil {
+		return false
+	}
+	x.members.Delete(m)
+	x.joined = true
+	for _, kind := range m.kinds {
+		x.scopes.Delete(pivotScope(name, kind))
 		delete(x.writers, scopeKey{name, kind})
 	}
-	old := x.current.Load()
-	at := old.snapshot.revision
-	x.publish(old, bulkRecord(at, at+revisions, bulk, pinned))
+	x.publish(x.current.Load(), bulkRecord(at, at+revisions, bulk, pinned))
 	return true
 }

@@ -12,7 +12,7 @@ import (
 // TestReadsTakeNoLock shows that no reader waits for a writer: all reads are
 // answered while every lock of the index and of a scope is held.
 func TestReadsTakeNoLock(t *testing.T) {
-	x, err := New(Options{Epoch: 1, Fields: map[Kind][]string{"Pod": {"spec.nodeName"}}})
+	x, err := New(Options{Revisions: Block(1), Fields: map[Kind][]string{"Pod": {"spec.nodeName"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestReadsTakeNoLock(t *testing.T) {
 	if b, ok := cursor.Poll(); !ok || len(slices.Collect(b.Deltas())) != 1 {
 		t.Error("the cursor gave no delta")
 	}
-	changes, err := x.Changes(x.base)
+	changes, err := x.Changes(x.First())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 func newIndex(t testing.TB, opts aggregate.Options) *aggregate.Index {
 	t.Helper()
-	opts.Epoch = 1
+	opts.Revisions = aggregate.Block(1)
 	x, err := aggregate.New(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func testLostUpdate(t *testing.T) {
 	if n, err := x.Snapshot().Count(aggregate.Query{Kind: "Pod"}); err != nil || n != writers*commits {
 		t.Errorf("%d objects (%v), want %d", n, err, writers*commits)
 	}
-	changes, err := x.Changes(1 << 32)
+	changes, err := x.Changes(x.First())
 	if err != nil {
 		t.Fatal(err)
 	}

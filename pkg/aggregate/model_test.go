@@ -43,8 +43,8 @@ type history struct {
 	index    *aggregate.Index
 	state    *state
 	log      []modelChange
-	base     aggregate.Revision
-	exact    bool // the change log is long enough for all of the history
+	ranges   []aggregate.Range // of revisions, the last one untouched
+	exact    bool              // the change log is long enough for all of the history
 	nextRV   int
 	writers  map[scopeKey]*writer
 	cursors  []*follower
@@ -101,6 +101,9 @@ func TestModel(t *testing.T) {
 	}
 }
 
+// firstRevision of all histories.
+const firstRevision = 7 << 26
+
 func runHistory(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	logBytes := int64(0)
@@ -108,15 +111,16 @@ func runHistory(t *testing.T, seed uint64) {
 		logBytes = 1 + rng.Int64N(20_000)
 	}
 	x, err := aggregate.New(aggregate.Options{
-		Epoch: 7, LogBytes: logBytes,
+		Revisions: aggregate.Range{First: firstRevision, End: firstRevision + 50}, LogBytes: logBytes,
 		Fields: map[aggregate.Kind][]string{"Pod": {"spec.nodeName", "status.phase"}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &history{
-		t: t, rng: rng, index: x, base: 7 << 32, exact: logBytes == 0,
-		state:   &state{rev: 7 << 32, members: map[string]aggregate.Member{}, scopes: map[scopeKey]*modelScope{}},
+		t: t, rng: rng, index: x, exact: logBytes == 0,
+		ranges:  []aggregate.Range{{First: firstRevision, End: firstRevision + 50}},
+		state:   &state{rev: firstRevision, members: map[string]aggregate.Member{}, scopes: map[scopeKey]*modelScope{}},
 		writers: map[scopeKey]*writer{}, sessions: make(chan session, 64),
 	}
 	for range 3 {
@@ -153,6 +157,7 @@ func readSessions(t *testing.T, sessions <-chan session) {
 
 func (h *history) step() {
 	h.t.Helper()
+	h.extend()
 	switch n := h.rng.IntN(100); {
 	case n < 6:
 		h.putMember()
@@ -221,7 +226,7 @@ func (h *history) putMember() {
 	}
 	s := h.state.next()
 	s.members[m.Name] = m
-	h.record(s, s.rev+1)
+	h.record(s, h.take(1)+1)
 }
 
 // gone appends the changes that take away all of a scope.
@@ -244,7 +249,7 @@ func (h *history) removeMember() {
 	}
 	s := h.state.next()
 	delete(s.members, name)
-	rev := s.rev
+	rev := h.take(1 + h.objects(func(k scopeKey) bool { return k.member == name }))
 	var changes []modelChange
 	for _, k := range h.state.scopeKeys() {
 		if k.member != name {
@@ -300,7 +305,7 @@ func (h *history) open() {
 	s := h.state.next()
 	s.scopes[k] = &modelScope{version: version, objects: map[objKey]*obj{}}
 	w.pending = s.scopes[k].clone()
-	h.record(s, s.rev+1)
+	h.record(s, h.take(1)+1)
 }
 
 func (h *history) writer() (scopeKey, *writer) {
@@ -341,7 +346,7 @@ func (h *history) remove() {
 	w.scope.Remove() // again changes nothing
 	delete(h.writers, k)
 	s := h.state.next()
-	rev := s.rev
+	rev := h.take(1 + h.objects(func(other scopeKey) bool { return other == k }))
 	changes := gone(nil, &rev, s.scopes[k])
 	delete(s.scopes, k)
 	h.record(s, rev+1, changes...)

@@ -84,17 +84,20 @@ func (x *Index) register(s *Scope) (*scopeRoot, error) {
 	if x.writers[k] != nil {
 		return nil, s.fail(ErrScopeOpen)
 	}
-	x.writers[k] = s
 	if root, ok := x.scopes.Get(pivotScope(member, kind)); ok {
+		x.writers[k] = s
 		return root, nil
 	}
+	at, err := x.take(1)
+	if err != nil {
+		return nil, s.fail(err)
+	}
+	x.writers[k] = s
 	s.root = newRoot(s.id)
 	_, root := s.freeze()
 	x.setMember(m.with(kind))
 	x.scopes.Set(root)
-	old := x.current.Load()
-	at := old.snapshot.revision
-	x.publish(old, bulkRecord(at, at+1, []scopeChange{{after: root}}, 0))
+	x.publish(x.current.Load(), bulkRecord(at, at+1, []scopeChange{{after: root}}, 0))
 	return nil, nil
 }
 

@@ -11,6 +11,7 @@ import (
 // and keeps alive what it holds; any number of goroutines may use it.
 type Snapshot struct {
 	revision Revision
+	changes  uint64 // revisions taken since the index was made
 	fields   map[Kind][]fieldPath
 	scopes   *btree.BTreeG[*scopeRoot]  // by kind, then member
 	members  *btree.BTreeG[*memberRoot] // by name
@@ -91,6 +92,10 @@ func (o Object) Size() int64 {
 
 // Revision returns the snapshot's revision.
 func (s *Snapshot) Revision() Revision { return s.revision }
+
+// Changes returns how many revisions the index had taken: unlike the difference of two
+// revisions, that of two such numbers is how many changes are between them.
+func (s *Snapshot) Changes() uint64 { return s.changes }
 
 // Member returns what is known of a member. Its slices must not be changed.
 func (s *Snapshot) Member(name string) (Member, bool) {

@@ -42,7 +42,7 @@ func TestAccountIsEmptyWhenTheMemberHasLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

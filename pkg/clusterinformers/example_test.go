@@ -29,7 +29,7 @@ func Example() {
 	kubeconfig, err := cluster.Kubeconfig()
 	check(err)
 
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	check(err)
 	manager, err := clusterinformers.New(clusterinformers.Options{
 		Index:   index,

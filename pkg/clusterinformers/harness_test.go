@@ -170,7 +170,7 @@ func newRig(t *testing.T, fleet sim.Options, prepare func(*rig, *clusterinformer
 		t.Fatal(err)
 	}
 	t.Cleanup(r.fleet.Close)
-	if r.index, err = aggregate.New(aggregate.Options{Epoch: 1}); err != nil {
+	if r.index, err = aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)}); err != nil {
 		t.Fatal(err)
 	}
 	r.source = newFixed()

@@ -375,7 +375,7 @@ func TestConnLetsAllGoOnAtOnce(t *testing.T) {
 }
 
 func TestPagesAreChargedAsTheyCome(t *testing.T) {
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,6 @@ var ErrManifest = errors.New("invalid manifest")
 
 // OfflineOptions configure an Offline fleet. The zero value serves.
 type OfflineOptions struct {
-	Epoch            uint32 // of the index; 0 means 1
 	DefaultMember    string // of objects without MemberAnnotation; "" means manifests/default
 	DefaultNamespace string // of namespaced objects of the built-in kinds; "" means default
 	KeepSecretValues bool
@@ -54,7 +53,6 @@ type manifest struct {
 
 // NewOffline returns an empty fleet.
 func NewOffline(opts OfflineOptions) (*Offline, error) {
-	opts.Epoch = cmp.Or(opts.Epoch, 1)
 	opts.DefaultMember = cmp.Or(opts.DefaultMember, "manifests/default")
 	opts.DefaultNamespace = cmp.Or(opts.DefaultNamespace, "default")
 	o := &Offline{opts: opts, members: map[string]*offlineMember{}, scoped: map[aggregate.Kind]bool{}}
@@ -159,7 +157,7 @@ func (o *Offline) Index(kinds []aggregate.Kind) (*aggregate.Index, error) {
 	if err := o.settleNamespaces(); err != nil {
 		return nil, err
 	}
-	index, err := aggregate.New(aggregate.Options{Epoch: o.opts.Epoch})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		return nil, err
 	}

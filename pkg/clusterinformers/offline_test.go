@@ -217,7 +217,7 @@ func TestASnapshotIsLoadedAsItWasSaved(t *testing.T) {
 	if err := clusterinformers.SaveSnapshot(dir, index.Snapshot(), taken); err != nil {
 		t.Fatal(err)
 	}
-	saved, err := clusterinformers.LoadSnapshot(dir, 7)
+	saved, err := clusterinformers.LoadSnapshot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestABrokenSnapshotIsRefused(t *testing.T) {
 		if err := breakIt(dir); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := clusterinformers.LoadSnapshot(dir, 0); !errors.Is(err, clusterinformers.ErrSnapshot) {
+		if _, err := clusterinformers.LoadSnapshot(dir); !errors.Is(err, clusterinformers.ErrSnapshot) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

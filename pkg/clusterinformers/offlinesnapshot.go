@@ -137,9 +137,9 @@ func writeBodies(w io.Writer, s *aggregate.Snapshot, info aggregate.ScopeInfo) (
 	return n, z.Close()
 }
 
-// LoadSnapshot reads what SaveSnapshot wrote. epoch is that of the index; 0 means
-// 1. Scopes have the states that they had.
-func LoadSnapshot(dir string, epoch uint32) (*Saved, error) {
+// LoadSnapshot reads what SaveSnapshot wrote. Scopes have the states that they had,
+// and objects revisions of this index's own.
+func LoadSnapshot(dir string) (*Saved, error) {
 	f, err := os.Open(filepath.Join(dir, snapshotFile))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSnapshot, err)
@@ -156,7 +156,7 @@ func LoadSnapshot(dir string, epoch uint32) (*Saved, error) {
 	if fleet.Version != snapshotVersion {
 		return nil, fmt.Errorf("%w: %s: version %q is not %s", ErrSnapshot, snapshotFile, fleet.Version, snapshotVersion)
 	}
-	index, err := aggregate.New(aggregate.Options{Epoch: max(epoch, 1)})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		return nil, err
 	}

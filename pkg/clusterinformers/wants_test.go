@@ -122,7 +122,7 @@ spec:
   insecureSkipTLSVerify: true
   service: {namespace: default, name: nowhere}
 `)))
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	ok(t, err)
 	eventually(t, func() bool {
 		_, _, err := c.Client().Discovery().ServerGroupsAndResources()

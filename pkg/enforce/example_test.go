@@ -12,7 +12,7 @@ import (
 
 // A loop keeps the verdicts of policies at what the index holds.
 func Example() {
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func TestMetricsSayHowLateVerdictsAre(t *testing.T) {
 // keeps nothing alive of the fleet as it was when the version was made.
 func TestAQuietFleetIsNotKeptTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		index, err := aggregate.New(aggregate.Options{Epoch: 1, LogBytes: 1})
+		index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1), LogBytes: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

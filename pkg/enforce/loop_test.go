@@ -86,7 +86,7 @@ func started(t testing.TB, opts enforce.Options) *enforce.Loop {
 
 func newIndex(t testing.TB) *aggregate.Index {
 	t.Helper()
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

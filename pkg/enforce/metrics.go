@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"federator.dev/federator/pkg/aggregate"
 )
 
 // metrics reads one state per scrape.
@@ -42,7 +40,7 @@ var (
 	descQuarantined = prometheus.NewDesc("federator_policy_quarantined", "1 for a binding that is evaluated no more because it uses its time without an answer.", []string{"binding"}, nil)
 	descWide        = prometheus.NewDesc("federator_policy_wide_reads_total", "Reads of a whole view, kind or member, by binding.", []string{"binding"}, nil)
 	descSynced      = prometheus.NewDesc("federator_policy_synced", "1 once every scope that policies read has been listed or given up on.", nil, nil)
-	descRevision    = prometheus.NewDesc("federator_policy_revision", "Revision of the newest verdicts: the lower half.", nil, nil)
+	descRevision    = prometheus.NewDesc("federator_policy_revision", "Changes committed since the start that the newest verdicts know.", nil, nil)
 	descLag         = prometheus.NewDesc("federator_policy_lag_seconds", "How long the oldest change waits that is not judged, at most; 0 when there is none.", nil, nil)
 	descBehind      = prometheus.NewDesc("federator_policy_lag_revisions", "Revisions of the index that are not judged yet.", nil, nil)
 	descMemory      = prometheus.NewDesc("federator_policy_bytes", "Memory, by what for.", []string{"of"}, nil)
@@ -95,8 +93,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		send(descQuarantined, prometheus.GaugeValue, one(h.Quarantined != ""), b.Name)
 	}
 	send(descSynced, prometheus.GaugeValue, one(s.Synced))
-	// The whole number would exceed what a float64 holds exactly.
-	send(descRevision, prometheus.GaugeValue, float64(uint32(s.Snapshot.Revision()))) //nolint:gosec // the lower half is meant
+	send(descRevision, prometheus.GaugeValue, float64(s.Snapshot.Changes()))
 	stats := m.loop.Stats()
 	send(descMemory, prometheus.GaugeValue, float64(stats.DependencyBytes), "dependencies")
 	send(descMemory, prometheus.GaugeValue, float64(stats.ViewBytes), "views")
@@ -105,13 +102,13 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 // lag says how far verdicts are behind the index.
 func (m *metrics) lag(ch chan<- prometheus.Metric) {
 	behind := m.loop.behind.Load() // before what is judged is looked at: what it is about may be judged meanwhile
-	var judged aggregate.Revision
+	judged := uint64(0)
 	if s := m.loop.State(); s != nil {
-		judged = s.Snapshot.Revision()
+		judged = s.Snapshot.Changes()
 	}
 	revisions, lag := 0.0, 0.0
-	if newest := m.loop.opts.Index.Snapshot().Revision(); newest > judged {
-		revisions = float64(newest - max(judged, newest>>32<<32)) // of this process
+	if newest := m.loop.opts.Index.Snapshot().Changes(); newest > judged {
+		revisions = float64(newest - judged)
 		if behind > 0 {
 			lag = max(0, m.loop.opts.Clock().Sub(time.Unix(0, behind)).Seconds())
 		}

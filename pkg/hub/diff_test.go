@@ -19,7 +19,7 @@ import (
 // pods is an index of one member with Pods of one label each.
 func pods(t *testing.T, labels ...string) (*aggregate.Index, func(aggregate.State)) {
 	t.Helper()
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func TestHealthIsThatOfWhatTheIndexHolds(t *testing.T) {
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -180,7 +180,7 @@ func TestReportsTellOfKeysMembersAndErrors(t *testing.T) {
 	if err := h.InstallCRDs(t.Context(), "testdata/openreports"); err != nil {
 		t.Fatal(err)
 	}
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestReportsTellWhatPoliciesFind(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ violation contains {"msg": sprintf("%s is also served from %s", [host, claim.ref
 	if err != nil {
 		panic(err)
 	}
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		panic(err)
 	}
@@ -73,7 +73,7 @@ violation contains {"msg": sprintf("%s is also served from %s", [host, claim.ref
 
 // Ask which members have a namespace.
 func ExampleQuery() {
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		panic(err)
 	}

@@ -22,7 +22,7 @@ type world struct {
 }
 
 func newWorld() (*world, error) {
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		return nil, err
 	}

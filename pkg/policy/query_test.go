@@ -33,7 +33,7 @@ func (x thing) body() []byte {
 // fleetOf builds an index of members, their scopes and things.
 func fleetOf(t *testing.T, members []string, scopes map[string][]aggregate.Kind, things []thing) *aggregate.Snapshot {
 	t.Helper()
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

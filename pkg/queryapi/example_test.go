@@ -16,7 +16,7 @@ import (
 
 // A server on one's own machine, without a hub, and a question of our own.
 func Example() {
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		panic(err)
 	}

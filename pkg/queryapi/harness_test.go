@@ -93,7 +93,7 @@ var memberNames = []string{"blue/eu-1", "blue/us-1", "red/eu-1"}
 // newIndex holds a pod, a namespace and a Deployment in each of three members.
 func newIndex(t testing.TB) *aggregate.Index {
 	t.Helper()
-	x, err := aggregate.New(aggregate.Options{Epoch: 1})
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,8 +46,8 @@ func (s *Server) wire() error {
 // reader makes what answers get, list and watch.
 func (s *Server) reader() (*reading.Handler, error) {
 	key := make([]byte, 32)
-	_, _ = rand.Read(key)                                                                      // never fails
-	sealer, err := selection.NewSealer(key, uint32(s.options.Index.Snapshot().Revision()>>32)) //nolint:gosec // the upper half
+	_, _ = rand.Read(key) // never fails
+	sealer, err := selection.NewSealer(key, s.options.Index.First())
 	if err != nil {
 		return nil, fmt.Errorf("query API: %w", err)
 	}

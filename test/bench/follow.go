@@ -112,8 +112,8 @@ type follower struct {
 
 func follow(ctx context.Context, members contexts, kinds ...string) (*follower, error) {
 	index, err := aggregate.New(aggregate.Options{
-		Epoch:  uint32(time.Now().Unix()),
-		Fields: map[aggregate.Kind][]string{"Pod": {"spec.nodeName", "status.phase"}},
+		Revisions: aggregate.Range{First: 1, End: 1 << 53}, // whatever a run takes
+		Fields:    map[aggregate.Kind][]string{"Pod": {"spec.nodeName", "status.phase"}},
 	})
 	if err != nil {
 		return nil, err

@@ -103,7 +103,7 @@ func (s *podSet) record(rec *aggregate.Record, m, i, version int) {
 }
 
 func (s *podSet) fill(ctx context.Context) (*aggregate.Index, []*aggregate.Scope, error) {
-	x, err := aggregate.New(aggregate.Options{Epoch: 1})
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -173,8 +173,7 @@ func watchFederator(ctx context.Context, kubeconfig string, pods int) (figures, 
 	if err := errors.Join(f.synced(ctx, pods), f.trained(ctx)); err != nil {
 		return nil, err
 	}
-	base := f.index.Snapshot().Revision() // a revision itself is beyond a float's integers
-	return window(ctx, func() float64 { return float64(f.index.Snapshot().Revision() - base) })
+	return window(ctx, func() float64 { return float64(f.index.Snapshot().Changes()) })
 }
 
 func watchStock(ctx context.Context, kubeconfig string, pods int) (figures, error) {

@@ -44,7 +44,7 @@ var mixed = map[aggregate.Kind]int{pod: 80, deployment: 17, ingress: 3}
 // newAppSet fills an index with so many objects, by kind in percent. Kinds that
 // policies read beside them are there, and empty.
 func newAppSet(ctx context.Context, corpus string, objects int, shares map[aggregate.Kind]int, others []aggregate.Kind) (*appSet, error) {
-	x, err := aggregate.New(aggregate.Options{Epoch: 1, LogBytes: 8 << 20}) // which a run of seconds fills
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1), LogBytes: 8 << 20}) // which a run of seconds fills
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -57,22 +58,15 @@ type federator struct {
 	stop func() error // ends and joins it; later calls return the first result
 }
 
-// epochs of the federators of this process.
-var epochs = struct {
-	sync.Mutex
-	last uint32
-}{last: uint32(time.Now().Unix())}
+// blocks of revisions that federators of this process have taken.
+var blocks atomic.Uint64
 
 // finder makes the sources of a federator.
 type finder func(*slog.Logger) ([]clusterinformers.Source, error)
 
 // startFederator follows what find finds.
 func startFederator(cfg config, find finder) (*federator, error) {
-	epochs.Lock()
-	epochs.last++
-	epoch := epochs.last
-	epochs.Unlock()
-	index, err := aggregate.New(aggregate.Options{Epoch: epoch, LogBytes: cfg.LogBytes})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(blocks.Add(1)), LogBytes: cfg.LogBytes})
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ var bindings = []policy.Binding{{Name: "names", Package: "names"}, {Name: "repli
 
 func start(t testing.TB, change func(*queryapi.Options, *answers.Violations)) *judged {
 	t.Helper()
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ type writer struct {
 }
 
 func newWriter() (*writer, error) {
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	return &writer{index: index, scopes: map[*scope]*aggregate.Scope{}}, err
 }
 

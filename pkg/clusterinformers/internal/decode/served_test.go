@@ -48,7 +48,7 @@ var fuzzed = []struct {
 
 func newAnswered(t testing.TB) *answered {
 	t.Helper()
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ type fleet struct {
 
 func newFleet(t testing.TB) *fleet {
 	t.Helper()
-	x, err := aggregate.New(aggregate.Options{Epoch: 5})
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(5)})
 	ok(t, err)
 	return &fleet{t, x, map[string]*aggregate.Scope{}}
 }

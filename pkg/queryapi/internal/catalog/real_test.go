@@ -78,7 +78,7 @@ func startReal(t *testing.T) *real {
 	r.discover(t)
 	r.store(t)
 	var err error
-	if r.index, err = aggregate.New(aggregate.Options{Epoch: 3}); err != nil {
+	if r.index, err = aggregate.New(aggregate.Options{Revisions: aggregate.Block(3)}); err != nil {
 		t.Fatal(err)
 	}
 	manager, err := clusterinformers.New(clusterinformers.Options{

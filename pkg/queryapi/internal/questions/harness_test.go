@@ -96,7 +96,7 @@ type fleet struct {
 
 func newFleet(t testing.TB) *fleet {
 	t.Helper()
-	x, err := aggregate.New(aggregate.Options{Epoch: 7, Fields: map[aggregate.Kind][]string{"Pod": {"spec.nodeName", "status.phase"}}})
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(7), Fields: map[aggregate.Kind][]string{"Pod": {"spec.nodeName", "status.phase"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -209,13 +209,13 @@ func (q *request) at() (*aggregate.Snapshot, error) {
 		return q.resume(s)
 	case want == 0:
 		return s, nil
-	case want>>32 != s.Revision()>>32:
+	case !q.o.Index.Owns(want):
 		return nil, expired(want)
 	case q.params.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
 		if want == s.Revision() {
 			return s, nil
 		}
-		if pinned, ok := q.o.Pins.Snapshot(want, s.Revision(), q.o.Now()); ok {
+		if pinned, ok := q.o.Pins.Snapshot(want, s, q.o.Now()); ok {
 			return pinned, nil
 		}
 		if want > s.Revision() {

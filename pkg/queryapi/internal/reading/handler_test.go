@@ -19,9 +19,9 @@ import (
 )
 
 func TestOptionsAreValidated(t *testing.T) {
-	x, err := aggregate.New(aggregate.Options{Epoch: 7})
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(7)})
 	ok(t, err)
-	sealer, err := selection.NewSealer(bytes.Repeat([]byte{1}, 32), 7)
+	sealer, err := selection.NewSealer(bytes.Repeat([]byte{1}, 32), x.First())
 	ok(t, err)
 	pins, err := selection.NewPins(selection.PinOptions{})
 	ok(t, err)
@@ -239,7 +239,7 @@ func FuzzContinue(f *testing.F) {
 	f.Add(token[:len(token)/2])
 	f.Add("")
 	f.Add("garbage")
-	for _, i := range []int{0, 4, 12, 28, 29, len(raw) - 1} { // version, epoch, revision, binding, position, seal
+	for _, i := range []int{0, 4, 12, 28, 29, len(raw) - 1} { // version, process, revision, binding, position, seal
 		changed := bytes.Clone(raw)
 		changed[i] ^= 1
 		f.Add(base64.RawURLEncoding.EncodeToString(changed))

@@ -134,7 +134,7 @@ type fleet struct {
 
 // settings of a fleet beside the defaults.
 type settings struct {
-	epoch           uint32
+	block           uint64
 	logBytes        int64
 	stall, bookmark time.Duration
 	clock           func() time.Time // nil: the fleet's now
@@ -142,14 +142,14 @@ type settings struct {
 
 func newFleet(t testing.TB, o settings) *fleet {
 	t.Helper()
-	if o.epoch == 0 {
-		o.epoch = 7
+	if o.block == 0 {
+		o.block = 7
 	}
 	x, err := aggregate.New(aggregate.Options{
-		Epoch: o.epoch, LogBytes: o.logBytes, Fields: map[aggregate.Kind][]string{pods: {"spec.nodeName"}},
+		Revisions: aggregate.Block(o.block), LogBytes: o.logBytes, Fields: map[aggregate.Kind][]string{pods: {"spec.nodeName"}},
 	})
 	ok(t, err)
-	sealer, err := selection.NewSealer(bytes.Repeat([]byte{byte(o.epoch)}, 32), o.epoch)
+	sealer, err := selection.NewSealer(bytes.Repeat([]byte{byte(o.block)}, 32), x.First())
 	ok(t, err)
 	pins, err := selection.NewPins(selection.PinOptions{})
 	ok(t, err)

@@ -73,7 +73,7 @@ func (q *request) resume(newest *aggregate.Snapshot) (*aggregate.Snapshot, error
 	if token.Revision == 0 || token.Revision == newest.Revision() {
 		return newest, nil
 	}
-	pinned, ok := q.o.Pins.Snapshot(token.Revision, newest.Revision(), q.o.Now())
+	pinned, ok := q.o.Pins.Snapshot(token.Revision, newest, q.o.Now())
 	if !ok {
 		return nil, q.o.Sealer.Expired(binding, token.After)
 	}
@@ -96,7 +96,7 @@ func (q *request) page(find selection.Find, meta *listMeta) (iter.Seq2[aggregate
 	}
 	if more {
 		last := page[len(page)-1].Position()
-		q.o.Pins.Pin(q.snapshot, q.caller.User().GetName(), q.o.Index.Snapshot().Revision(), q.o.Now())
+		q.o.Pins.Pin(q.snapshot, q.caller.User().GetName(), q.o.Index.Snapshot(), q.o.Now())
 		meta.Continue = q.o.Sealer.Seal(q.binding(), selection.Token{Revision: q.snapshot.Revision(), After: last})
 		// As an API server, that knows it where nothing is selected.
 		if q.selector.Empty() {

@@ -146,12 +146,12 @@ func TestTokensAreForOneListOnly(t *testing.T) {
 	}
 }
 
-// TestTokensThatExpireContinueAtTheNewest: of another epoch, or older than
+// TestTokensThatExpireContinueAtTheNewest: of another process, or older than
 // snapshots are kept.
 func TestTokensThatExpireContinueAtTheNewest(t *testing.T) {
 	for name, expire := range map[string]func(f *fleet) *fleet{
-		"another epoch": func(*fleet) *fleet {
-			again := newFleet(t, settings{epoch: 8})
+		"another process": func(*fleet) *fleet {
+			again := newFleet(t, settings{block: 8})
 			for _, m := range memberNames[:2] {
 				again.join(m)
 				for _, name := range []string{"p1", "p3", "p5"} {
@@ -209,7 +209,7 @@ func TestListsAreAtTheRevisionThatIsAskedFor(t *testing.T) {
 	}
 	wantRefusal(t, "exactly one that is not kept", at(pinned-1, "Exact"), http.StatusGone, metav1.StatusReasonExpired)
 	for _, match := range []string{"Exact", "NotOlderThan"} {
-		wantRefusal(t, "another epoch's "+match, at(pinned+1<<32, match), http.StatusGone, metav1.StatusReasonExpired)
+		wantRefusal(t, "another process's "+match, at(pinned+aggregate.BlockSize, match), http.StatusGone, metav1.StatusReasonExpired)
 	}
 	wantRefusal(t, "words", f.ask(all, "/fleet/api/v1/pods", values("resourceVersion", "new"), ""), http.StatusBadRequest, metav1.StatusReasonBadRequest)
 }

@@ -326,7 +326,7 @@ func TestInitialEventsEndWithABookmark(t *testing.T) {
 	wantTold(t, "not older than", events, append(want[:7:7], "BOOKMARK", "BOOKMARK")...)
 }
 
-// TestWatchesOfLostRevisionsAreExpired: of another epoch, or before what the
+// TestWatchesOfLostRevisionsAreExpired: of another process, or before what the
 // log of changes holds.
 func TestWatchesOfLostRevisionsAreExpired(t *testing.T) {
 	f := newFleet(t, settings{logBytes: 4 << 10})
@@ -344,8 +344,8 @@ func TestWatchesOfLostRevisionsAreExpired(t *testing.T) {
 		f.watch(all, fleetPods, values("resourceVersion", text(revision)), "").wantExpired(what)
 	}
 	refused("passed by", start)
-	refused("an earlier epoch", start-1<<32)
-	refused("a later epoch", start+1<<32)
+	refused("an earlier process", start-aggregate.BlockSize)
+	refused("a later process", start+aggregate.BlockSize)
 	// One that was open and did not read is told, and ended.
 	behind.held.Unlock()
 	<-behind.done

@@ -87,7 +87,7 @@ type fleet struct {
 
 func newFleet(t testing.TB, fields map[aggregate.Kind][]string) *fleet {
 	t.Helper()
-	x, err := aggregate.New(aggregate.Options{Epoch: 7, Fields: fields})
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(7), Fields: fields})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func NewPins(o PinOptions) (*Pins, error) {
 }
 
 // Pin keeps a snapshot for a user. One that is kept already keeps its age.
-func (p *Pins) Pin(s *aggregate.Snapshot, user string, newest aggregate.Revision, now time.Time) {
+func (p *Pins) Pin(s *aggregate.Snapshot, user string, newest *aggregate.Snapshot, now time.Time) {
 	p.mu.Lock()
 	kept := p.share(s.Revision(), user)
 	p.mu.Unlock()
@@ -88,7 +88,7 @@ func (p *Pins) Pin(s *aggregate.Snapshot, user string, newest aggregate.Revision
 		snapshot: s, user: user, since: now, total: total, each: total/max(1, objects) + commitBytes,
 	})
 	p.of[user]++
-	p.sweep(max(newest, s.Revision()), now)
+	p.sweep(max(newest.Changes(), s.Changes()), now)
 }
 
 // share makes a pin that is kept the user's if he has fewer than whose it was. p.mu
@@ -113,10 +113,10 @@ func (p *Pins) less(user string) {
 }
 
 // Snapshot returns the snapshot of a revision, if it is kept.
-func (p *Pins) Snapshot(revision, newest aggregate.Revision, now time.Time) (*aggregate.Snapshot, bool) {
+func (p *Pins) Snapshot(revision aggregate.Revision, newest *aggregate.Snapshot, now time.Time) (*aggregate.Snapshot, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sweep(newest, now)
+	p.sweep(newest.Changes(), now)
 	e, ok := p.by[revision]
 	if !ok {
 		return nil, false
@@ -126,15 +126,15 @@ func (p *Pins) Snapshot(revision, newest aggregate.Revision, now time.Time) (*ag
 
 // Sweep drops what is beyond a bound, and returns how many snapshots are left
 // and the bytes that they keep alive beside the newest one, estimated.
-func (p *Pins) Sweep(newest aggregate.Revision, now time.Time) (snapshots int, bytes int64) {
+func (p *Pins) Sweep(newest *aggregate.Snapshot, now time.Time) (snapshots int, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	bytes = p.sweep(newest, now)
+	bytes = p.sweep(newest.Changes(), now)
 	return p.order.Len(), bytes
 }
 
-// sweep drops what is beyond a bound. p.mu must be held.
-func (p *Pins) sweep(newest aggregate.Revision, now time.Time) int64 {
+// sweep drops what is beyond a bound, at so many changes of the index. p.mu must be held.
+func (p *Pins) sweep(newest uint64, now time.Time) int64 {
 	bytes := int64(0)
 	for e := p.order.Front(); e != nil; e = e.Next() {
 		bytes += e.Value.(*pin).keeps(newest)
@@ -172,10 +172,10 @@ func (p *Pins) fair() *list.Element {
 // keeps estimates the bytes that a snapshot keeps alive and a newer one does
 // not: a former version for each change since, and no more than all it holds
 // with the nodes that hold it.
-func (p *pin) keeps(newest aggregate.Revision) int64 {
-	if newest <= p.snapshot.Revision() {
+func (p *pin) keeps(newest uint64) int64 {
+	if newest <= p.snapshot.Changes() {
 		return 0
 	}
-	changes := int64(min(newest-p.snapshot.Revision(), 1<<31))
+	changes := int64(min(newest-p.snapshot.Changes(), 1<<31))
 	return min(changes*p.each, 2*p.total)
 }

@@ -27,7 +27,7 @@ func revisions(t *testing.T, n int) []*aggregate.Snapshot {
 
 func TestPinsDropTheOldestBeyondABound(t *testing.T) {
 	snaps := revisions(t, 40)
-	newest := snaps[len(snaps)-1].Revision()
+	newest := snaps[len(snaps)-1]
 	kept := func(p *selection.Pins, now time.Time) (n int) {
 		for _, s := range snaps {
 			if got, ok := p.Snapshot(s.Revision(), newest, now); ok {
@@ -97,20 +97,20 @@ func TestPinsMayBeUsedByMany(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for i, s := range snaps {
-				p.Pin(s, "ann", s.Revision(), start.Add(time.Duration(i)))
-				p.Snapshot(snaps[i/2].Revision(), s.Revision(), start)
+				p.Pin(s, "ann", s, start.Add(time.Duration(i)))
+				p.Snapshot(snaps[i/2].Revision(), s, start)
 			}
 		})
 	}
 	wg.Wait()
-	if n, _ := p.Sweep(snaps[19].Revision(), start); n != 5 {
+	if n, _ := p.Sweep(snaps[19], start); n != 5 {
 		t.Errorf("%d are kept, want 5", n)
 	}
 }
 
 func TestPinsOfOneUserDoNotPushOutThoseOfAnother(t *testing.T) {
 	snaps := revisions(t, 40)
-	newest := snaps[39].Revision()
+	newest := snaps[39]
 	p, err := selection.NewPins(selection.PinOptions{Snapshots: 6})
 	if err != nil {
 		t.Fatal(err)

@@ -46,13 +46,14 @@ type Token struct {
 
 // Sealer writes and reads continue tokens of one process.
 //
-// A token is base64url of: a version byte; the epoch (4 bytes, big-endian); the
+// A token is base64url of: a version byte; the process (4 bytes, big-endian), which is
+// the number of the first block of revisions that it reserved, as no other did; the
 // revision (8); the Binding (16); the three strings of the position, each with
 // its length in two bytes; HMAC-SHA256 over all of it, cut to 16 bytes. Nothing
 // in it is secret: the position is that of an object that the client was sent.
 type Sealer struct {
-	key   []byte
-	epoch uint32
+	key     []byte
+	process uint32
 }
 
 const (
@@ -64,22 +65,22 @@ const (
 )
 
 // NewSealer returns a Sealer. key is this process's own, at least 32 random
-// bytes; epoch is that of its index.
-func NewSealer(key []byte, epoch uint32) (*Sealer, error) {
+// bytes; first is the first revision of its index.
+func NewSealer(key []byte, first aggregate.Revision) (*Sealer, error) {
 	if len(key) < minKey {
 		return nil, fmt.Errorf("selection: a key of %d bytes seals no tokens, at least %d", len(key), minKey)
 	}
-	if epoch == 0 {
-		return nil, fmt.Errorf("selection: the epoch of tokens must be above 0")
+	if first == 0 || first >= 1<<53 {
+		return nil, fmt.Errorf("selection: %d is no index's first revision", first)
 	}
-	return &Sealer{key: slices.Clone(key), epoch: epoch}, nil
+	return &Sealer{key: slices.Clone(key), process: uint32(first / aggregate.BlockSize)}, nil
 }
 
 // Seal writes a token.
 func (s *Sealer) Seal(b Binding, t Token) string {
 	raw := make([]byte, 0, tokenHeader+3*64+macSize)
 	raw = append(raw, tokenVersion)
-	raw = binary.BigEndian.AppendUint32(raw, s.epoch)
+	raw = binary.BigEndian.AppendUint32(raw, s.process)
 	raw = binary.BigEndian.AppendUint64(raw, uint64(t.Revision))
 	raw = append(raw, b[:]...)
 	for _, part := range []string{t.After.Member, t.After.Namespace, t.After.Name} {
@@ -96,7 +97,7 @@ func (s *Sealer) mac(raw []byte) []byte {
 
 // Open reads a token. Errors are *apierrors.StatusError: 400 for one that is
 // malformed, forged or of another caller or selection, 410 for one of another
-// epoch, with a token that continues at the newest snapshot.
+// process, with a token that continues at the newest snapshot.
 func (s *Sealer) Open(b Binding, token string) (Token, error) {
 	if len(token) > maxToken {
 		return Token{}, badToken("it is too long")
@@ -115,7 +116,7 @@ func (s *Sealer) Open(b Binding, token string) (Token, error) {
 	}
 	// Another process's MAC cannot be checked. What its token can lead to is no
 	// more than what the caller may list anyway, from a position that he names.
-	foreign := binary.BigEndian.Uint32(body[1:]) != s.epoch
+	foreign := binary.BigEndian.Uint32(body[1:]) != s.process
 	if !foreign && !hmac.Equal(mac, s.mac(body)) {
 		return Token{}, badToken("it was not issued by this server")
 	}

@@ -15,9 +15,9 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-func sealer(t testing.TB, key byte, epoch uint32) *selection.Sealer {
+func sealer(t testing.TB, key byte, block uint64) *selection.Sealer {
 	t.Helper()
-	s, err := selection.NewSealer(bytes.Repeat([]byte{key}, 32), epoch)
+	s, err := selection.NewSealer(bytes.Repeat([]byte{key}, 32), aggregate.Block(block).First)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func status(t testing.TB, err error) *apierrors.StatusError {
 var (
 	alice   = &user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"dev", "ops"}}
 	aliceB  = &user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"ops", "dev", "dev"}}
-	token   = selection.Token{Revision: 7<<32 + 5, After: selection.Token{}.After}
+	token   = selection.Token{Revision: aggregate.Block(7).First + 5, After: selection.Token{}.After}
 	binding = selection.Bind(alice, "/fleet", "pods", "", "app=x", "")
 )
 
@@ -73,7 +73,7 @@ func TestTokensAreGoodForTheirCallerAndSelectionOnly(t *testing.T) {
 
 func TestTokensOfAnotherProcessContinueAtTheNewest(t *testing.T) {
 	after := aggregate.Position{Member: "a/one", Namespace: "shop", Name: "web-1"}
-	old := sealer(t, 1, 7).Seal(binding, selection.Token{Revision: 7<<32 + 5, After: after})
+	old := sealer(t, 1, 7).Seal(binding, selection.Token{Revision: aggregate.Block(7).First + 5, After: after})
 	s := sealer(t, 2, 8)
 	_, err := s.Open(binding, old)
 	st := status(t, err).Status()
@@ -100,7 +100,7 @@ func TestEveryChangedByteOfATokenIsFound(t *testing.T) {
 		changed[i] ^= 0x10
 		_, err := s.Open(binding, base64.RawURLEncoding.EncodeToString(changed))
 		want := int32(http.StatusBadRequest)
-		if 1 <= i && i < 5 { // the epoch: who changes it gets what the owner of an old token would
+		if 1 <= i && i < 5 { // the process: who changes it gets what the owner of an old token would
 			want = http.StatusGone
 		}
 		if got := status(t, err).Status().Code; got != want {
@@ -119,7 +119,7 @@ func TestSealersRefuseWeakKeys(t *testing.T) {
 		t.Error("31 bytes are taken for a key")
 	}
 	if _, err := selection.NewSealer(make([]byte, 32), 0); err == nil {
-		t.Error("epoch 0 is taken")
+		t.Error("an index that begins at 0 is taken")
 	}
 }
 

@@ -1,0 +1,132 @@
+package aggregate
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// Revision numbers the states of the index, below 2^53. Every change of an object
+// takes one, so no two changes share theirs; a snapshot's is that of its last change.
+// Revisions of two processes never meet where their ranges do not (see Range).
+type Revision uint64
+
+// MarshalText implements encoding.TextMarshaler: in JSON a revision is a string, as a
+// resourceVersion is one.
+func (r Revision) MarshalText() ([]byte, error) { return strconv.AppendUint(nil, uint64(r), 10), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *Revision) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(string(text), 10, 64)
+	if err != nil {
+		return fmt.Errorf("revision: %w", err)
+	}
+	*r = Revision(n)
+	return nil
+}
+
+// BlockSize is how many revisions a block has, and MaxBlock the number of the last one:
+// many clients read revisions as JavaScript numbers, which are exact below 2^53.
+const (
+	BlockSize = 1 << 26
+	MaxBlock  = 1<<53/BlockSize - 1
+)
+
+// ErrExhausted is returned by whatever would commit once there are too few revisions
+// left: see Index.Exhausted.
+var ErrExhausted = errors.New("no revisions are left")
+
+// Range is revisions that an index may take: First and those above it, below End. No
+// other index whose revisions meet the same readers may have any of them, ever.
+type Range struct{ First, End Revision }
+
+// Block returns the revisions of a block, numbered from 1 to MaxBlock.
+func Block(number uint64) Range {
+	return Range{Revision(number * BlockSize), Revision((number + 1) * BlockSize)}
+}
+
+func (r Range) holds(rev Revision) bool { return r.First <= rev && rev < r.End }
+
+func (r Range) check() error {
+	if r.First == 0 || r.End <= r.First || r.End > 1<<53 {
+		return fmt.Errorf("aggregate: %d to %d are no range of revisions: they are above 0 and below 2^53", r.First, r.End)
+	}
+	return nil
+}
+
+// Extend gives the index a range to go on with when those that it has are used up. It
+// must be above them.
+func (x *Index) Extend(r Range) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	have := *x.ranges.Load()
+	if last := have[len(have)-1]; r.First < last.End {
+		return fmt.Errorf("aggregate: revisions from %d on are not above those that the index has, which go up to %d", r.First, last.End-1)
+	}
+	next := append(have[:len(have):len(have)], r)
+	x.ranges.Store(&next)
+	return nil
+}
+
+// First returns the first revision of the index, which is that of no other: it names
+// the process.
+func (x *Index) First() Revision { return (*x.ranges.Load())[0].First }
+
+// Owns reports whether a revision is one of this index's, be it past or yet to come.
+func (x *Index) Owns(rev Revision) bool {
+	ranges := *x.ranges.Load()
+	for i := len(ranges) - 1; i >= 0; i-- { // most ask for what is new
+		if ranges[i].First <= rev {
+			return rev < ranges[i].End
+		}
+	}
+	return false
+}
+
+// Unused returns how many revisions are left. It costs an atomic load or two.
+func (x *Index) Unused() uint64 {
+	at, n := x.Snapshot().revision, uint64(0)
+	for _, r := range *x.ranges.Load() {
+		n += r.after(at)
+	}
+	return n
+}
+
+// after returns how many of the range's revisions are above one.
+func (r Range) after(at Revision) uint64 {
+	switch {
+	case r.End-1 <= at:
+		return 0
+	case r.holds(at):
+		return uint64(r.End - 1 - at)
+	}
+	return uint64(r.End - r.First)
+}
+
+// Exhausted returns a channel that is closed once a commit needed more revisions than
+// were left. The index takes no change from then on, so that it falls behind what it
+// tells of: the process should end.
+func (x *Index) Exhausted() <-chan struct{} { return x.exhausted }
+
+// take returns the revision below the n that the next commit takes: what is left of a
+// range that is too small for all of them stays unused. x.mu must be held.
+func (x *Index) take(n uint64) (Revision, error) {
+	at := x.Snapshot().revision
+	for _, r := range *x.ranges.Load() {
+		switch {
+		case x.spent || r.after(at) < n:
+		case r.holds(at):
+			return at, nil
+		default:
+			return r.First - 1, nil
+		}
+	}
+	if !x.spent {
+		x.spent = true
+		close(x.exhausted)
+	}
+	return 0, ErrExhausted
+}
