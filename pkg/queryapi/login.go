@@ -17,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 )
@@ -72,12 +74,13 @@ func newToken() string {
 
 // newLocalLogin knows one token.
 func newLocalLogin(token string) authenticator.Request {
-	return bearertoken.New(authenticator.TokenFunc(func(_ context.Context, got string) (*authenticator.Response, bool, error) {
+	known := authenticator.TokenFunc(func(_ context.Context, got string) (*authenticator.Response, bool, error) {
 		if subtle.ConstantTimeCompare([]byte(got), []byte(token)) != 1 {
 			return nil, false, nil
 		}
 		return &authenticator.Response{User: &user.DefaultInfo{Name: LocalUser, Groups: []string{user.AllAuthenticated}}}, true, nil
-	}))
+	})
+	return union.New(bearertoken.New(known), websocket.NewProtocolAuthenticator(known))
 }
 
 type outageKey struct{}

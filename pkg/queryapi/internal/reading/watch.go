@@ -82,9 +82,7 @@ func (q *request) watch() error {
 	timeout = min(timeout, 2*watchFor)
 	ctx, cancel := context.WithTimeout(q.r.Context(), timeout)
 	defer cancel()
-	q.w.Header().Set("Content-Type", "application/json")
-	q.w.WriteHeader(http.StatusOK)
-	err := w.run(ctx, initial)
+	err := w.serve(ctx, initial)
 	if err == nil || errors.Is(err, errEnd) {
 		return nil
 	}

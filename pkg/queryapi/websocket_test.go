@@ -1,0 +1,157 @@
+package queryapi_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/websocket"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// dial opens a WebSocket as a browser does, which can send no headers: the token is
+// one of the protocols. It also returns the protocol that was chosen.
+func dial(t *testing.T, address, path, token string, roots *x509.CertPool) (*websocket.Conn, []string, error) {
+	t.Helper()
+	config := &websocket.Config{
+		Location: &url.URL{Scheme: "wss", Host: address}, Origin: &url.URL{Scheme: "https", Host: "headlamp.example"},
+		Version: websocket.ProtocolVersionHybi13, TlsConfig: &tls.Config{RootCAs: roots, NextProtos: []string{"http/1.1"}},
+		Protocol: []string{"base64.binary.k8s.io", "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token))},
+	}
+	config.Location.Path, config.Location.RawQuery, _ = strings.Cut(path, "?")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	conn, err := config.DialContext(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn, conn.Config().Protocol, conn.SetDeadline(time.Now().Add(patience))
+}
+
+type message struct {
+	Type   string
+	Object map[string]any
+}
+
+func receive(t *testing.T, conn *websocket.Conn) (m message) {
+	t.Helper()
+	var text string
+	if err := websocket.Message.Receive(conn, &text); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		t.Fatalf("%q is not one event: %v", text, err)
+	}
+	return m
+}
+
+// answered returns how many requests were answered with a code.
+func (s *server) answered(t *testing.T, code string) (n float64) {
+	t.Helper()
+	families, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if family.GetName() == "federator_query_requests_total" && l.GetName() == "code" && l.GetValue() == code {
+					n += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
+}
+
+func TestWatchesOverWebSocketsAreThoseOfAnAPIServer(t *testing.T) {
+	account := fresh("wanda")
+	allow(t, userOf(account), "", members("watch", "namespaces"))
+	allow(t, userOf(account), "", rbacv1.PolicyRule{APIGroups: []string{""}, Verbs: []string{"watch"}, Resources: []string{"namespaces"}})
+	token := tokenFor(t, account, "federator")
+	s := start(t, nil)
+	address, err := url.Parse(hub.RESTConfig().Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hubRoots := x509.NewCertPool()
+	hubRoots.AppendCertsFromPEM(hub.RESTConfig().CAData)
+	real, realProtocol, err := dial(t, address.Host, "/api/v1/namespaces?watch=true", tokenFor(t, account, ""), hubRoots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, protocol, err := dial(t, s.address, "/fleet/api/v1/namespaces?watch=true&allowWatchBookmarks=true&timeoutSeconds=2", token, s.roots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(protocol, realProtocol) {
+		t.Errorf("protocol %q, an API server chooses %q", protocol, realProtocol)
+	}
+	want := receive(t, real)
+	for range len(memberNames) {
+		got := receive(t, ours)
+		if got.Type != want.Type || got.Object["kind"] != want.Object["kind"] || got.Object["apiVersion"] != want.Object["apiVersion"] ||
+			got.Object["metadata"].(map[string]any)["name"] != "shop" {
+			t.Errorf("%v, an API server sends %v with %v", got, want.Type, slices.Collect(maps.Keys(want.Object)))
+		}
+	}
+	// Its time ends it as it ends every watch: with a bookmark.
+	if last := receive(t, ours); last.Type != "BOOKMARK" {
+		t.Errorf("%v is the last", last)
+	}
+	var text string
+	if err := websocket.Message.Receive(ours, &text); err == nil {
+		t.Errorf("%q after the end", text)
+	}
+	if _, _, err := dial(t, s.address, "/fleet/api/v1/namespaces?watch=true", "nobody", s.roots); err == nil {
+		t.Error("a stranger may watch")
+	}
+	if _, _, err := dial(t, s.address, "/fleet/api/v1/pods?watch=true", token, s.roots); err == nil {
+		t.Error("what is not granted may be watched")
+	}
+	until(t, "it is counted", func() bool { return s.answered(t, "101") > 0 })
+}
+
+func TestWebSocketsAreWatchesLikeOthers(t *testing.T) {
+	var index *aggregate.Index
+	s := start(t, func(o *queryapi.Options) {
+		local(o)
+		o.Fairness.MaxWatches = 1
+		index = o.Index
+	})
+	conn, _, err := dial(t, s.address, "/fleet/api/v1/pods?watch=1", s.Token(), s.roots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range len(memberNames) {
+		receive(t, conn)
+	}
+	if _, _, err := dial(t, s.address, "/fleet/api/v1/pods?watch=1", s.Token(), s.roots); err == nil {
+		t.Error("more watches than are allowed")
+	}
+	index.RemoveMember(memberNames[0])
+	if m := receive(t, conn); m.Type != "DELETED" {
+		t.Errorf("%v of a member that left", m)
+	}
+	// A client that goes makes room for the next.
+	conn.Close()
+	until(t, "there is room", func() bool {
+		next, _, err := dial(t, s.address, "/fleet/api/v1/pods?watch=1", s.Token(), s.roots)
+		return err == nil && next != nil
+	})
+	if err := s.end(); err != nil {
+		t.Errorf("with a WebSocket open: %v", err)
+	}
+}
