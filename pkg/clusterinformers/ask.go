@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"federator.dev/federator/pkg/aggregate"
 )
@@ -57,14 +58,16 @@ func (a *access) version(ctx context.Context) (string, error) {
 	return clip(info.GitVersion), nil
 }
 
-// clusterUID asks for the UID of kube-system, which tells clusters apart.
-func (a *access) clusterUID(ctx context.Context) (string, error) {
+// clusterUID asks for the UID of kube-system, which tells clusters apart. The answer
+// is not older than a resourceVersion, unless that is "".
+func (a *access) clusterUID(ctx context.Context, notOlder string) (string, error) {
 	c, err := a.rest(corev1.SchemeGroupVersion)
 	if err != nil {
 		return "", err
 	}
 	var ns corev1.Namespace
-	if err := c.Get().Resource("namespaces").Name(metav1.NamespaceSystem).MaxRetries(0).Do(ctx).Into(&ns); err != nil {
+	if err := c.Get().Resource("namespaces").Name(metav1.NamespaceSystem).
+		VersionedParams(&metav1.GetOptions{ResourceVersion: notOlder}, scheme.ParameterCodec).MaxRetries(0).Do(ctx).Into(&ns); err != nil {
 		return "", err
 	}
 	return string(ns.UID), nil

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -90,6 +91,9 @@ type conn struct {
 	reopen *rate.Limiter
 	onUp   func(ctx context.Context, a *access) error // checks who answers, before anything else is asked
 
+	dials    atomic.Int64
+	redialed chan struct{} // one slot: there is a new connection
+
 	mu      sync.Mutex
 	access  *access // nil: refused
 	up      bool
@@ -104,7 +108,7 @@ type conn struct {
 
 func newConn(onUp func(context.Context, *access) error) *conn {
 	return &conn{
-		reopen: rate.NewLimiter(reopenRate, reopenBurst), onUp: onUp,
+		reopen: rate.NewLimiter(reopenRate, reopenBurst), onUp: onUp, redialed: make(chan struct{}, 1),
 		contact: Disconnected, reason: Connecting, since: time.Now(), changed: make(chan struct{}),
 	}
 }
@@ -215,25 +219,47 @@ func (c *conn) noteError(err error) {
 	c.note(err)
 }
 
-// run probes whenever the member is not known to be up, until ctx is done.
+// dialed notes a new connection. What answers may be another than before, even where
+// the old one ended in good order.
+func (c *conn) dialed() {
+	c.dials.Add(1)
+	select {
+	case c.redialed <- struct{}{}:
+	default:
+	}
+}
+
+// recheckEvery is how often it is asked at most who answers while the member is up.
+const recheckEvery = 2 * time.Second
+
+// run probes whenever the member is not known to be up, and whenever new connections
+// to it were made, until ctx is done.
 func (c *conn) run(ctx context.Context) {
 	delay := probeFirst
+	checked, last := int64(0), time.Time{} // dials known at the last probe
 	for {
 		c.mu.Lock()
 		a, up, changed := c.access, c.up, c.changed
 		c.mu.Unlock()
 		if up || a == nil {
 			delay = probeFirst
-			select {
-			case <-changed:
+			if !c.redials(ctx, changed, up && c.dials.Load() != checked, last) {
+				if ctx.Err() != nil {
+					return
+				}
 				continue
-			case <-ctx.Done():
-				return
 			}
 		}
 		err := c.probe(ctx, a)
 		if ctx.Err() != nil {
 			return
+		}
+		checked, last = c.dials.Load(), time.Now()
+		if up {
+			if err != nil {
+				c.failed(a, err)
+			}
+			continue
 		}
 		most := c.judge(a, err)
 		if err == nil {
@@ -257,6 +283,25 @@ func (c *conn) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// redials waits until something changes, or until it is to be asked again who
+// answers, which it reports.
+func (c *conn) redials(ctx context.Context, changed <-chan struct{}, due bool, last time.Time) bool {
+	var at <-chan time.Time
+	if due {
+		t := time.NewTimer(time.Until(last.Add(recheckEvery)))
+		defer t.Stop()
+		at = t.C
+	}
+	select {
+	case <-at:
+		return true
+	case <-c.redialed:
+	case <-changed:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 func (c *conn) probe(ctx context.Context, a *access) error {

@@ -30,6 +30,7 @@ type transportOptions struct {
 	Network                   Network
 	Trusted                   bool // loopback addresses are allowed
 	PingInterval, PingTimeout time.Duration
+	Dialed                    func() // called at each new connection; may be nil
 }
 
 // newTransport returns a client for a judged configuration. Its connections are
@@ -57,6 +58,9 @@ func newTransport(cfg *rest.Config, o transportOptions) (*http.Client, error) {
 			c, err := dialer.DialContext(ctx, network, address)
 			if err != nil {
 				return nil, err
+			}
+			if o.Dialed != nil {
+				o.Dialed()
 			}
 			return t.track(c), nil
 		},

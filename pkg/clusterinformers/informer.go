@@ -29,6 +29,9 @@ type informer struct {
 	log     *slog.Logger
 	metrics *scopeMetrics
 
+	seen  int           // the member's resets when it was started
+	delay time.Duration // before the first list
+
 	encoding atomic.Int32 // decode.Encoding
 	restarts atomic.Int64
 	fallback atomic.Uint64
@@ -91,6 +94,9 @@ func (i *informer) run(ctx context.Context) {
 		i.objects, i.bytes = 0, 0
 	}()
 	i.publishState()
+	if pause(ctx, i.delay) != nil {
+		return
+	}
 	var wg sync.WaitGroup
 	for _, p := range i.parts {
 		wg.Go(func() { i.guard(ctx, p) })

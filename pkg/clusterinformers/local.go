@@ -217,7 +217,7 @@ func (l *local) clusterUID(ctx context.Context, kubeconfig []byte) (string, erro
 	defer client.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, identifyTime)
 	defer cancel()
-	uid, err := newAccess(config, client).clusterUID(ctx)
+	uid, err := newAccess(config, client).clusterUID(ctx, "")
 	if err == nil && uid == "" {
 		err = errors.New("namespace kube-system has no UID")
 	}

@@ -36,14 +36,16 @@ type member struct {
 	identity string                 // UID of kube-system; conn.run's goroutine only
 	rested   atomic.Bool            // discovered, and every scope has come to rest once
 
-	mu        sync.Mutex
-	spec      Spec
-	entry     *string // the UID that it joined the index with; nil before
-	used      []byte  // the kubeconfig in use
-	informers map[aggregate.Kind]*running
-	offer     offer
-	absent    map[aggregate.Kind]aggregate.Status // scopes without an informer, as published
-	resets    int                                 // times that another cluster answered
+	mu         sync.Mutex
+	spec       Spec
+	entry      *string // the UID that it joined the index with; nil before
+	used       []byte  // the kubeconfig in use
+	informers  map[aggregate.Kind]*running
+	offer      offer
+	absent     map[aggregate.Kind]aggregate.Status // scopes without an informer, as published
+	resets     int                                 // times that another cluster answered, or an earlier state of it
+	resetAt    time.Time                           // of the last startAnew
+	resetDelay time.Duration                       // of the first lists after it
 
 	// What discovery last said beside the offer; loop's goroutine only.
 	asked   time.Time                 // when it was asked; zero once that is not fresh
@@ -58,7 +60,6 @@ type running struct {
 	*informer
 	stop context.CancelFunc
 	done chan struct{}
-	seen int // the member's resets when it was started
 }
 
 func newMember(m *Manager, spec Spec) *member {
@@ -226,6 +227,7 @@ func (mb *member) takeSpec(context.Context) {
 	client, err := newTransport(cfg, transportOptions{
 		Network: mb.manager.opts.Network, Trusted: spec.Trusted,
 		PingInterval: mb.manager.opts.PingInterval, PingTimeout: mb.manager.opts.PingTimeout,
+		Dialed: mb.conn.dialed,
 	})
 	if err != nil {
 		mb.use(nil)
@@ -272,7 +274,7 @@ func (mb *member) greet(ctx context.Context, a *access) error {
 	if err != nil {
 		return err
 	}
-	uid, err := a.clusterUID(ctx)
+	uid, err := mb.whoAnswers(ctx, a)
 	switch {
 	case err == nil:
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):

@@ -31,6 +31,8 @@ type part struct {
 	ahead  size   // charged for items of a list under way, beyond what the scope holds
 	left   leftOut
 
+	reached string // the newest resourceVersion since the part started
+
 	stream *stream            // the Reflector's goroutine only
 	stop   context.CancelFunc // ends the Reflector
 	over   string             // why the budget is exceeded; the Reflector's goroutine only
@@ -103,6 +105,7 @@ func (p *part) run(ctx context.Context) error {
 	outer := ctx
 	ctx, p.stop = context.WithCancel(outer)
 	p.failed, p.over = nil, ""
+	p.listed("") // what was reached before counts no more: the first list may be answered from any cache
 	defer p.settle(size{})
 	defer p.join()
 	p.lists.open()
@@ -237,6 +240,7 @@ const maxBatch = 256
 func (p *part) applied(o *object) error {
 	i := p.informer
 	i.applied = o.rv
+	p.reach(o.rv)
 	i.waiting = append(i.waiting, o.read)
 	if isDefinition(i.kind) {
 		i.member.nudge()
@@ -298,6 +302,7 @@ func (p *part) Bookmark(rv string) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.applied = rv
+	p.reach(rv)
 	if p.stream == nil {
 		return p.committed(i.commit())
 	}
@@ -314,6 +319,7 @@ func (p *part) Bookmark(rv string) error {
 func (p *part) Replace(objs []any, rv string) error {
 	i := p.informer
 	p.settle(size{}) // the commit charges all of it
+	p.listed(rv)
 	items := make([]aggregate.Item, 0, len(objs))
 	var left leftOut
 	for _, obj := range objs {

@@ -70,7 +70,10 @@ func (mb *member) start(ctx context.Context, kind aggregate.Kind, res resource, 
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &running{informer: i, stop: cancel, done: make(chan struct{}), seen: resets}
+	mb.mu.Lock()
+	i.seen, i.delay = resets, time.Until(mb.resetAt.Add(mb.resetDelay))
+	mb.mu.Unlock()
+	r := &running{informer: i, stop: cancel, done: make(chan struct{})}
 	mb.mu.Lock()
 	mb.informers[kind] = r
 	delete(mb.absent, kind)

@@ -32,8 +32,9 @@ type stream struct {
 
 	// The goroutine's own:
 	rv      string
-	initial bool  // the initial events are not complete: there is no resuming yet
-	slot    *slot // while initial
+	floor   string // nothing older may come any more
+	initial bool   // the initial events are not complete: there is no resuming yet
+	slot    *slot  // while initial
 	listed  size
 	resumed int  // times reopened without an event since
 	suspect bool // what came last made no sense: the scope is Stale until something does
@@ -207,6 +208,9 @@ func (s *stream) resume(ctx context.Context, c *connection, end error) (*connect
 	case errors.As(end, &final):
 		s.send(ctx, watch.Event{Type: watch.Error, Object: final.status})
 		return nil, nil
+	case isRewound(end) != nil:
+		i.rewound(isRewound(end))
+		return nil, nil
 	case errors.Is(end, decode.ErrTooLarge) && i.toJSON(end.Error()):
 		// What answers may not speak protobuf at all, and then its text reads
 		// as a length. As JSON a size is what has come.
@@ -311,6 +315,7 @@ func (s *stream) send(ctx context.Context, e watch.Event) bool {
 // read decodes events until the connection ends.
 func (s *stream) read(ctx context.Context, c *connection) error {
 	i := s.part.informer
+	s.floor = s.rv
 	d, err := decode.New(i.res.gvk, decode.Encoding(i.encoding.Load()), i.rules)
 	if err != nil {
 		return fmt.Errorf("%w: %w", decode.ErrMalformed, err)
@@ -363,6 +368,7 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 		if ev.InitialEventsEnd {
 			o.first = true
 			s.initial = false
+			s.floor = o.rv
 			s.slot.release()
 			s.part.settle(size{})
 		}
@@ -388,6 +394,9 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 				return out, fmt.Errorf("first list: %w", errOverBudget)
 			}
 		}
+	}
+	if err := s.told(o.rv, ev.Type == watch.Bookmark); err != nil {
+		return out, err
 	}
 	switch {
 	case o.rv == "":

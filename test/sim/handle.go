@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -352,7 +353,11 @@ func (m *Member) handleMeta(w http.ResponseWriter, r *http.Request, c *call) {
 func (m *Member) serveGet(w http.ResponseWriter, r *http.Request, c *call) error {
 	m.mu.Lock()
 	it, ok := c.table.objects.Get(objectKey(c.namespace, c.name))
+	newest := m.rv
 	m.mu.Unlock()
+	if rv, err := strconv.ParseUint(r.URL.Query().Get("resourceVersion"), 10, 64); err == nil && rv > newest {
+		return tooLarge(rv, newest)
+	}
 	if !ok || (c.namespace != "") != c.table.kind.Namespaced {
 		return apierrors.NewNotFound(c.gr, c.name)
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -180,6 +181,29 @@ func (m *Member) Compact(kinds ...schema.GroupResource) {
 	for _, t := range m.chosen(kinds) {
 		t.compact(m.rv)
 	}
+}
+
+// Rewind takes the member back to how it was at an earlier resourceVersion, as an API
+// server is that is started on an older copy of its etcd: what came after never was,
+// and new changes get its resourceVersions. Watches end. The history must reach back
+// that far, and definitions of kinds are not taken back.
+func (m *Member) Rewind(resourceVersion string) error {
+	rv, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		return fmt.Errorf("sim: member %q: %w", m.name, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for gr, t := range m.tables {
+		if rv < t.compacted || rv > m.rv {
+			return fmt.Errorf("sim: member %q: %s is not known as of %d", m.name, gr, rv)
+		}
+	}
+	for _, t := range m.tables {
+		t.rewind(rv)
+	}
+	m.rv = rv
+	return nil
 }
 
 // chosen needs m.mu.

@@ -102,6 +102,19 @@ func (t *table) at(rv uint64) *btree.Map[string, *item] {
 	return m
 }
 
+// rewind makes the content that of rv, and forgets what came after. Watches end.
+func (t *table) rewind(rv uint64) {
+	t.objects = *t.at(rv)
+	kept := 0
+	for kept < len(t.events) && t.events[kept].rv <= rv {
+		kept++
+	}
+	t.events = t.events[:kept:kept]
+	close(t.changed)
+	t.changed = make(chan struct{})
+	t.dropWatches()
+}
+
 // scan walks the items of a namespace (all when empty) in key order from the given key on.
 func scan(m *btree.Map[string, *item], namespace, from string, yield func(*item) bool) {
 	prefix := ""

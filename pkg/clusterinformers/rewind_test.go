@@ -1,0 +1,168 @@
+package clusterinformers_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/test/sim"
+)
+
+const wentBack = "the server's resourceVersions went back: all scopes of the member list anew"
+
+func namespace(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// rewound is a member whose index is ahead of it: three changes of pods and one of
+// ConfigMaps are undone, and others were made since.
+func rewound(t *testing.T, m *sim.Member, r *rig) {
+	t.Helper()
+	at := m.ResourceVersion()
+	for i := range 3 {
+		touch(t, m, i, "lost")
+	}
+	ok(t, m.Create(configMap(100)))
+	r.touched(m, 2, "lost")
+	r.until("the ConfigMap is held", func() bool { return len(r.held(m, "ConfigMap")) == 11 })
+	ok(t, m.Rewind(at))
+}
+
+// TestServerThatStartsOnAnOlderCopyIsListedAnew: its watches would go on from a
+// resourceVersion that it has not reached, and hear nothing.
+func TestServerThatStartsOnAnOlderCopyIsListedAnew(t *testing.T) {
+	for _, graceful := range []bool{false, true} {
+		t.Run(fmt.Sprintf("graceful=%t", graceful), func(t *testing.T) {
+			opts := few()
+			r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
+			m := r.fleet.Members()[0]
+			restore := func(name string) {
+				at := m.ResourceVersion()
+				for i := range 3 {
+					touch(t, m, i, name)
+				}
+				ok(t, m.Create(namespace(name)))
+				r.until("all is held", func() bool { return len(r.held(m, "Namespace")) == len(r.listed(m, kindsOf("Namespace")[0], nil)) })
+				if graceful {
+					m.DropWatches()
+				}
+				m.Cut()
+				ok(t, m.Rewind(at))
+				ok(t, m.Mend())
+			}
+			restore("lost")
+			r.until("it is found out", func() bool { return r.log.count(wentBack) == 1 })
+			r.exact(m, opts.Kinds)
+			r.synced(m)
+			touch(t, m, 5, "after")
+			r.touched(m, 5, "after")
+			restore("lost-again")
+			r.until("it is found out again", func() bool { return r.log.count(wentBack) == 2 })
+			r.exact(m, opts.Kinds)
+			r.synced(m)
+		})
+	}
+}
+
+func TestListBelowWhatIsHeldRelistsTheMember(t *testing.T) {
+	opts := few()
+	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
+	m := r.fleet.Members()[0]
+	rewound(t, m, r)
+	// The watches ended in good order, so that the member is taken to be as it was;
+	// those that go on hear nothing. One of them is sent to list.
+	m.Compact(configMaps)
+	m.Faults().Add(sim.Fault{Verb: "watch", Kind: configMaps, Status: http.StatusGone, Times: 1})
+	m.DropWatches(configMaps)
+	r.until("it is found out", func() bool { return r.log.count(wentBack) == 1 })
+	r.exact(m, opts.Kinds)
+	r.synced(m)
+}
+
+// TestEventBelowWhereAWatchBeganRelistsTheMember: a server that does not know the
+// future of its watches sends what comes next, as Cluster API's in-memory one.
+func TestEventBelowWhereAWatchBeganRelistsTheMember(t *testing.T) {
+	for _, bookmark := range []bool{false, true} {
+		t.Run(fmt.Sprintf("bookmark=%t", bookmark), func(t *testing.T) {
+			opts := few()
+			opts.Version = "v1.99.0" // newer than our types: JSON, as the lie is
+			var lie atomic.Pointer[string]
+			r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) {
+				m := r.fleet.Members()[0]
+				fill(t, m, 10)
+				r.source.view[0] = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+					rv := lie.Load()
+					if rv == nil || req.URL.Path != "/api/v1/pods" || req.URL.Query().Get("watch") == "" || req.URL.Query().Get("sendInitialEvents") != "" {
+						return false
+					}
+					object := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"resourceVersion": *rv}}
+					kind := "BOOKMARK"
+					if !bookmark {
+						kind = "ADDED"
+						object["metadata"] = map[string]any{"namespace": "default", "name": "new", "uid": "u", "resourceVersion": *rv}
+					}
+					w.Header().Set("Content-Type", "application/json")
+					_ = json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": object}) //nolint:errcheck // the client is gone
+					_ = http.NewResponseController(w).Flush()                                     //nolint:errcheck // the client is gone
+					<-req.Context().Done()
+					return true
+				}).spec
+			})
+			m := r.fleet.Members()[0]
+			rewound(t, m, r)
+			now, err := strconv.Atoi(m.ResourceVersion())
+			ok(t, err)
+			rv := strconv.Itoa(now + 1)
+			lie.Store(&rv)
+			m.DropWatches(pods)
+			r.until("it is found out", func() bool { return r.log.count(wentBack) == 1 })
+			lie.Store(nil)
+			r.exact(m, opts.Kinds)
+			r.synced(m)
+		})
+	}
+}
+
+// TestEventsOutOfOrderAreNoProof: a server may send what came since a watch's
+// resourceVersion in any order.
+func TestEventsOutOfOrderAreNoProof(t *testing.T) {
+	var sent atomic.Bool
+	opts := few()
+	opts.Version = "v1.99.0"
+	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) {
+		m := r.fleet.Members()[0]
+		fill(t, m, 3)
+		r.source.view[0] = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+			q := req.URL.Query()
+			if req.URL.Path != "/api/v1/pods" || q.Get("watch") == "" || q.Get("sendInitialEvents") != "" || sent.Swap(true) {
+				return false
+			}
+			from, err := strconv.Atoi(q.Get("resourceVersion"))
+			if err != nil {
+				return false
+			}
+			w.Header().Set("Content-Type", "application/json")
+			for _, ahead := range []int{9, 7, 8} {
+				_ = json.NewEncoder(w).Encode(map[string]any{"type": "ADDED", "object": map[string]any{ //nolint:errcheck // the client is gone
+					"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": "default", "name": fmt.Sprint("p-", ahead), "uid": "u", "resourceVersion": strconv.Itoa(from + ahead)},
+				}})
+			}
+			_ = http.NewResponseController(w).Flush() //nolint:errcheck // the client is gone
+			<-req.Context().Done()
+			return true
+		}).spec
+	})
+	m := r.fleet.Members()[0]
+	m.DropWatches(pods)
+	r.until("the events are in the index", func() bool { return len(r.held(m, "Pod")) == 6 })
+	r.during(200*time.Millisecond, "nothing is listed anew", func() bool { return r.log.count(wentBack) == 0 && r.state(m, "Pod") == aggregate.Synced })
+}
