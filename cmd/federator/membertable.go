@@ -55,7 +55,7 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 		{"Access", access(m)},
 		{"Objects", fmt.Sprintf("%d in %s", m.Objects, size(m.Bytes))},
 		{"Freshness", freshness(m.Freshness)},
-		{"Last error", lastError(m, now)},
+		{"Last error", ago(m.LastError, m.LastAt, now)},
 	} {
 		if line[1] != "" {
 			head.row(cell{text: line[0] + ":"}, cell{text: line[1]})
@@ -132,7 +132,7 @@ func relists(causes map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// reason says why a member is not followed or, when it is, what went wrong last.
+// reason says why a member is not followed or, when it is, what is wrong at the moment.
 func reason(m clusterinformers.MemberStatus, now time.Time) string {
 	switch {
 	case m.Reason != "" && m.Message != "":
@@ -140,18 +140,16 @@ func reason(m clusterinformers.MemberStatus, now time.Time) string {
 	case m.Reason != "":
 		return string(m.Reason)
 	default:
-		return lastError(m, now)
+		return ago(m.Error, m.ErrorAt, now)
 	}
 }
 
-func lastError(m clusterinformers.MemberStatus, now time.Time) string {
-	if m.LastError == "" {
-		return ""
+// ago says since when there is an error.
+func ago(text string, at *time.Time, now time.Time) string {
+	if text == "" || at == nil {
+		return text
 	}
-	if m.LastAt == nil {
-		return m.LastError
-	}
-	return fmt.Sprintf("%s (%s ago)", m.LastError, age(now, m.LastAt))
+	return fmt.Sprintf("%s (%s ago)", text, age(now, at))
 }
 
 // age writes the time since t as kubectl does, "" when there is none.

@@ -16,8 +16,8 @@ func TestMembersTable(t *testing.T) {
 	answer := membersAnswer{Time: now, Members: []clusterinformers.MemberStatus{
 		{
 			Name: "fleet/eu-1", State: clusterinformers.Connected, Version: "v1.36.3", Objects: 12345, Bytes: 3 << 20, Freshness: &fresh,
-			Scopes:    map[aggregate.State]int{aggregate.Synced: 40, aggregate.Forbidden: 2, aggregate.NotServed: 0},
-			LastError: "watch broke", LastAt: &ago,
+			Scopes: map[aggregate.State]int{aggregate.Synced: 40, aggregate.Forbidden: 2, aggregate.NotServed: 0},
+			Error:  "watch broke", ErrorAt: &ago, LastError: "watch broke", LastAt: &ago,
 		},
 		{
 			Name: "fleet/us", State: clusterinformers.Refused, Reason: clusterinformers.ExecPlugin, Bytes: 0,

@@ -2,6 +2,7 @@ package clusterinformers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
@@ -39,21 +41,33 @@ func (b bound) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.base.RoundTrip(r.WithContext(b.ctx))
 }
 
-func (a *access) discovery(ctx context.Context) (*discovery.DiscoveryClient, error) {
+func (a *access) discovery(ctx context.Context) (*discovery.DiscoveryClient, *failures, error) {
 	client := *a.client
-	client.Transport = bound{ctx, client.Transport}
-	return discovery.NewDiscoveryClientForConfigAndClient(a.config, &client)
+	failed := &failures{base: bound{ctx, client.Transport}}
+	client.Transport = failed
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(a.config, &client)
+	return d, failed, err
 }
 
-// version asks for the API server's version.
+// version asks for the API server's version, "" where it does not tell.
 func (a *access) version(ctx context.Context) (string, error) {
-	d, err := a.discovery(ctx)
+	c, err := a.rest(corev1.SchemeGroupVersion)
 	if err != nil {
 		return "", err
 	}
-	info, err := d.ServerVersion()
-	if err != nil {
-		return "", err
+	const path = "/version"
+	body, err := c.Get().AbsPath(path).MaxRetries(0).Do(ctx).Raw()
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return "", nil // not every server has it, or tells everybody: all is JSON then
+	case err != nil:
+		return "", requestError(path, err)
+	}
+	var info struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	if err := json.Unmarshal(body, &info); err != nil {
+		return "", &answerError{fmt.Errorf("GET %s: the answer is not an API server's: %w", path, err)}
 	}
 	return clip(info.GitVersion), nil
 }
@@ -68,7 +82,7 @@ func (a *access) clusterUID(ctx context.Context, notOlder string) (string, error
 	var ns corev1.Namespace
 	if err := c.Get().Resource("namespaces").Name(metav1.NamespaceSystem).
 		VersionedParams(&metav1.GetOptions{ResourceVersion: notOlder}, scheme.ParameterCodec).MaxRetries(0).Do(ctx).Into(&ns); err != nil {
-		return "", err
+		return "", requestError("/api/v1/namespaces/"+metav1.NamespaceSystem, err)
 	}
 	return string(ns.UID), nil
 }
@@ -78,7 +92,7 @@ func (a *access) clusterUID(ctx context.Context, notOlder string) (string, error
 // kept, and the groups are returned: silence is not absence. Kinds that
 // contradict themselves or Kubernetes are not in the offer, but in refused.
 func (a *access) discover(ctx context.Context, last offer) (o offer, silent map[string]bool, refused map[aggregate.Kind]string, err error) {
-	d, err := a.discovery(ctx)
+	d, requests, err := a.discovery(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -92,7 +106,7 @@ func (a *access) discover(ctx context.Context, last offer) (o offer, silent map[
 			failed[gv], silent[gv.Group] = true, true
 		}
 	case err != nil:
-		return nil, nil, nil, fmt.Errorf("discovery: %w", err)
+		return nil, nil, nil, fmt.Errorf("discovery: %w", requests.name(err))
 	}
 	o = offer{}
 	for _, l := range lists {

@@ -3,6 +3,7 @@ package clusterinformers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/aggregate"
 )
 
 // access is one way to reach a member: its credentials and its transport.
@@ -104,11 +107,20 @@ type conn struct {
 	changed chan struct{} // closed and exchanged at every change of the above
 	lastErr string
 	lastAt  time.Time
+	// troubles are the errors that are not over, by what they are of: a kind, or "" for
+	// the member itself.
+	troubles map[string]trace
+}
+
+// trace is an error for people to see.
+type trace struct {
+	text string
+	at   time.Time
 }
 
 func newConn(onUp func(context.Context, *access) error) *conn {
 	return &conn{
-		reopen: rate.NewLimiter(reopenRate, reopenBurst), onUp: onUp, redialed: make(chan struct{}, 1),
+		reopen: rate.NewLimiter(reopenRate, reopenBurst), onUp: onUp, redialed: make(chan struct{}, 1), troubles: map[string]trace{},
 		contact: Disconnected, reason: Connecting, since: time.Now(), changed: make(chan struct{}),
 	}
 }
@@ -199,7 +211,9 @@ func (c *conn) admit(ctx context.Context, again bool) (*access, error) {
 func (c *conn) failed(a *access, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.note(err)
+	if c.access == a { // else nobody would find out that it is over
+		c.note("", err)
+	}
 	if c.access != a || !c.up {
 		return
 	}
@@ -208,15 +222,54 @@ func (c *conn) failed(a *access, err error) {
 	c.set(false, c.contact, c.reason, c.message)
 }
 
-// note remembers an error for people to see. c.mu must be held.
-func (c *conn) note(err error) {
+// note remembers an error for people to see, as one of a kind or, with "", of the
+// member itself. What we have ended ourselves is no error. c.mu must be held.
+func (c *conn) note(of string, err error) {
+	if ended(err) {
+		return
+	}
 	c.lastErr, c.lastAt = clip(err.Error()), time.Now()
+	c.troubles[of] = trace{c.lastErr, c.lastAt}
 }
 
+// noteError is note for the member itself.
 func (c *conn) noteError(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.note(err)
+	c.note("", err)
+}
+
+// noteOf is note for one kind.
+func (c *conn) noteOf(kind aggregate.Kind, err error) {
+	c.noteAs(string(kind), fmt.Errorf("%s: %w", kind, err))
+}
+
+func (c *conn) noteAs(of string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.note(of, err)
+}
+
+// over says that what was noted of a kind, say, is over.
+func (c *conn) over(of string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.troubles, of)
+}
+
+const discoveryTrouble = "discovery" // beside kinds
+
+// trouble returns the newest error that is not over.
+func (c *conn) trouble() trace {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var newest trace
+	for _, t := range c.troubles {
+		if t.at.After(newest.at) {
+			newest = t
+		}
+	}
+	return newest
 }
 
 // dialed notes a new connection. What answers may be another than before, even where
@@ -320,17 +373,18 @@ func (c *conn) judge(a *access, err error) time.Duration {
 	}
 	if err == nil {
 		c.set(true, Connected, "", "")
+		delete(c.troubles, "") // it is over
 		return probeMax
 	}
-	c.note(err)
-	contact, reason, most := Disconnected, Unreachable, probeMax
+	c.note("", err)
+	contact, reason, most := Disconnected, contactReason(err), probeMax
 	switch {
 	case asRefusal(err) != nil:
-		contact, reason, most = Refused, asRefusal(err).Reason, deniedMax
-	case apierrors.IsUnauthorized(err):
-		reason, most = Unauthorized, deniedMax
+		contact, most = Refused, deniedMax
+	case reason == Unauthorized:
+		most = deniedMax
 	}
-	if c.contact != contact || c.reason != reason {
+	if c.contact != contact || c.reason != reason || c.message != clip(err.Error()) {
 		c.set(false, contact, reason, err.Error())
 	}
 	return most
@@ -341,6 +395,15 @@ func (c *conn) state() (Contact, Reason, string, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.contact, c.reason, c.message, c.since
+}
+
+// why says why the member is not read, for the scopes that are not.
+func (c *conn) why() error {
+	_, reason, message, _ := c.state()
+	if reason == "" || reason == Connecting {
+		return ErrUnreachable
+	}
+	return &Refusal{reason, message}
 }
 
 // change returns a channel that is closed at the next change of state.

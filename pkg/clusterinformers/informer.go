@@ -87,6 +87,7 @@ func redacted(kind aggregate.Kind) bool { return kind == "Secret" || kind == "Co
 // run follows the member until ctx is done, and then gives the scope up.
 func (i *informer) run(ctx context.Context) {
 	defer i.scope.Close()
+	defer i.member.conn.over(string(i.kind))
 	defer func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
@@ -123,7 +124,7 @@ func (i *informer) guard(ctx context.Context, p *part) {
 		}
 		i.metrics.panics.Inc()
 		i.log.Error("scope failed and is started anew", "error", err)
-		i.member.conn.noteError(err)
+		i.member.conn.noteOf(i.kind, err)
 		i.setPart(p, aggregate.Unknown, string(Panicked))
 		if pause(ctx, delay) != nil {
 			return

@@ -38,6 +38,7 @@ func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (ru
 		list, err := p.listOnce(ctx, a, opts)
 		if err == nil {
 			if err = p.counted(list, opts.Continue == ""); err == nil {
+				i.member.conn.over(string(i.kind))
 				return list, nil
 			}
 		}
@@ -58,7 +59,7 @@ func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (ru
 		case broken, denied:
 			i.member.conn.failed(a, err)
 		case busy:
-			i.member.conn.noteError(err)
+			i.member.conn.noteOf(i.kind, err)
 		case unable:
 			if !i.toJSON(err.Error()) {
 				return nil, err

@@ -235,7 +235,7 @@ func unidentified(err error) *Refusal {
 	case apierrors.IsForbidden(err):
 		return refuse(Unauthorized, "namespace kube-system, whose UID tells the cluster, may not be read: %v", err)
 	}
-	return refuse(Unreachable, "%v", err)
+	return refuse(contactReason(err), "%v", err)
 }
 
 // view returns the specs by name.

@@ -90,6 +90,9 @@ func (mb *member) run(ctx context.Context) {
 		mb.manager.metrics.forget(mb.name, "")
 	}
 	mb.conn.swap(nil, &Refusal{Deleting, "the member has left"})
+	if mb.leaving.Load() {
+		mb.log.Info("member has left")
+	}
 }
 
 // guard is the panic boundary of the member's own goroutines: the member is
@@ -339,7 +342,7 @@ func (mb *member) discover(ctx context.Context) bool {
 	asked := time.Now()
 	o, silent, refused, err := a.discover(ctx, last)
 	if err != nil {
-		mb.conn.noteError(err)
+		mb.conn.noteAs(discoveryTrouble, err)
 		if classify(err) == broken && !errors.Is(err, context.Canceled) {
 			mb.conn.failed(a, err)
 		}
@@ -347,6 +350,7 @@ func (mb *member) discover(ctx context.Context) bool {
 	}
 	mb.asked, mb.askedOf, mb.silent, mb.full = asked, resets, silent, len(o) >= maxKinds
 	mb.refuse(refused)
+	mb.conn.over(discoveryTrouble)
 	mb.mu.Lock()
 	mb.offer = o
 	spec := mb.spec

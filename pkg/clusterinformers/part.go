@@ -163,7 +163,7 @@ func (p *part) watchError(ctx context.Context, err error) {
 		return
 	}
 	i := p.informer
-	i.member.conn.noteError(fmt.Errorf("%s: %w", i.kind, err))
+	i.member.conn.noteOf(i.kind, err)
 	switch classify(err) {
 	case forbidden:
 		i.setPart(p, aggregate.Forbidden, err.Error())

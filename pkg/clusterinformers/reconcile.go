@@ -232,6 +232,9 @@ func (mb *member) status(details bool) MemberStatus {
 	if v := mb.version.Load(); v != nil {
 		st.Version = *v
 	}
+	if t := mb.conn.trouble(); t.text != "" {
+		st.Error, st.ErrorAt = t.text, &t.at
+	}
 	mb.conn.mu.Lock()
 	if st.LastError = mb.conn.lastErr; st.LastError != "" {
 		at := mb.conn.lastAt

@@ -72,7 +72,7 @@ func (p *part) listed(rv string) {
 func (i *informer) rewound(err *rewoundError) {
 	if i.member.startAnew(i.seen) {
 		i.log.Warn("the server's resourceVersions went back: all scopes of the member list anew", "was", err.was, "is", err.is)
-		i.member.conn.noteError(fmt.Errorf("%s: %w", i.kind, err))
+		i.member.conn.noteOf(i.kind, err)
 	}
 }
 

@@ -86,7 +86,11 @@ const (
 	Connecting   Reason = "Connecting"
 	Unreachable  Reason = "Unreachable"
 	Unauthorized Reason = "Unauthorized" // the member does not accept the credentials
-	Panicked     Reason = "Panicked"     // a goroutine of this member failed; it was started anew
+	// ServerError is of a server that answers, and not as an API server does.
+	ServerError Reason = "ServerError"
+	// UntrustedServer is of one whose certificate is not of the kubeconfig's authority.
+	UntrustedServer Reason = "UntrustedServer"
+	Panicked        Reason = "Panicked" // a goroutine of this member failed; it was started anew
 )
 
 // Paused is the reason of a member that is Connected and not written to: its
@@ -95,7 +99,11 @@ const Paused Reason = "Paused"
 
 // passes reports whether a reason may pass without anybody changing anything.
 func (r Reason) passes() bool {
-	return r == Connecting || r == Unreachable || r == Unauthorized || r == Panicked
+	switch r {
+	case Connecting, Unreachable, Unauthorized, ServerError, UntrustedServer, Panicked:
+		return true
+	}
+	return false
 }
 
 // Source finds members. Run calls set with the whole current view, first as

@@ -27,8 +27,11 @@ type MemberStatus struct {
 	// Freshness is the age of the oldest of what its scopes last heard, nil
 	// while nothing has been heard.
 	Freshness *time.Duration `json:"freshness,omitempty"`
-	LastError string         `json:"lastError,omitempty"`
-	LastAt    *time.Time     `json:"lastErrorTime,omitempty"`
+	// Error is the newest error that is not over, LastError the newest of all.
+	Error     string     `json:"error,omitempty"`
+	ErrorAt   *time.Time `json:"errorTime,omitempty"`
+	LastError string     `json:"lastError,omitempty"`
+	LastAt    *time.Time `json:"lastErrorTime,omitempty"`
 
 	Details []ScopeStatus `json:"details,omitempty"`
 }

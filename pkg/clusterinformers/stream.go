@@ -142,7 +142,7 @@ func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 		case broken, denied, busy:
 			s.mark(ctx, err)
 			if kind == busy {
-				i.member.conn.noteError(err)
+				i.member.conn.noteOf(i.kind, err)
 			} else {
 				i.member.conn.failed(a, err)
 			}
@@ -214,14 +214,14 @@ func (s *stream) resume(ctx context.Context, c *connection, end error) (*connect
 	case errors.Is(end, decode.ErrTooLarge) && i.toJSON(end.Error()):
 		// What answers may not speak protobuf at all, and then its text reads
 		// as a length. As JSON a size is what has come.
-		i.member.conn.noteError(fmt.Errorf("%s: %w", i.kind, end))
+		i.member.conn.noteOf(i.kind, end)
 		s.resumed++
 	case errors.Is(end, decode.ErrTooLarge), errors.Is(end, errOverBudget):
 		s.part.over = end.Error()
 		s.part.stop()
 		return nil, nil
 	case errors.Is(end, decode.ErrUnknownField), errors.Is(end, decode.ErrMalformed):
-		i.member.conn.noteError(fmt.Errorf("%s: %w", i.kind, end))
+		i.member.conn.noteOf(i.kind, end)
 		if !i.toJSON(end.Error()) {
 			s.suspect = true
 			s.mark(ctx, end)
@@ -268,6 +268,9 @@ func (s *stream) mark(ctx context.Context, why error) {
 	if s.initial {
 		return // the scope is not Synced yet
 	}
+	if ended(why) || errors.Is(why, ErrUnreachable) {
+		why = s.part.informer.member.conn.why()
+	}
 	s.mu.Lock()
 	was := s.down
 	s.down, s.why = true, clip(why.Error())
@@ -293,6 +296,7 @@ func (p *part) stale(why error) {
 }
 
 func (s *stream) unmark(ctx context.Context) {
+	s.part.informer.member.conn.over(string(s.part.informer.kind))
 	s.mu.Lock()
 	was := s.down
 	s.down, s.why = false, ""
@@ -446,6 +450,7 @@ func statusOf(err error) *metav1.Status {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		s := status.Status()
+		s.Message = err.Error() // with what was asked
 		return &s
 	}
 	return tryAgain(err.Error())

@@ -1,0 +1,83 @@
+package clusterinformers
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// requestError names the request that an answer was given to: what a server says
+// often does not.
+func requestError(path string, err error) error {
+	var status apierrors.APIStatus
+	if err == nil || !errors.As(err, &status) {
+		return err // the network's errors name it
+	}
+	return fmt.Errorf("GET %s: %w", path, err)
+}
+
+// contactReason says why a member was not reached, from the error of a request.
+// Unreachable is only what has not answered.
+func contactReason(err error) Reason {
+	var status apierrors.APIStatus
+	var untrusted *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var record tls.RecordHeaderError
+	var answered *answerError
+	switch {
+	case asRefusal(err) != nil:
+		return asRefusal(err).Reason
+	case apierrors.IsUnauthorized(err):
+		return Unauthorized
+	case errors.As(err, &status), errors.As(err, &record), errors.As(err, &answered):
+		return ServerError
+	case errors.As(err, &untrusted), errors.As(err, &authority), errors.As(err, &host):
+		return UntrustedServer
+	}
+	return Unreachable
+}
+
+// answerError is of an answer that makes no sense.
+type answerError struct{ err error }
+
+func (e *answerError) Error() string { return e.err.Error() }
+func (e *answerError) Unwrap() error { return e.err }
+
+// failures remembers which path a call of the discovery client failed at, as its
+// errors do not say.
+type failures struct {
+	base http.RoundTripper
+
+	mu   sync.Mutex
+	path string
+}
+
+// RoundTrip notes a request that is answered with an error.
+func (f *failures) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := f.base.RoundTrip(r)
+	if err == nil && resp.StatusCode >= http.StatusBadRequest {
+		f.mu.Lock()
+		f.path = r.URL.Path
+		f.mu.Unlock()
+	}
+	return resp, err
+}
+
+func (f *failures) name(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.path == "" {
+		return err
+	}
+	return requestError(f.path, err)
+}
+
+// ended reports whether an error is of a request that we have given up ourselves.
+func ended(err error) bool { return errors.Is(err, context.Canceled) }

@@ -1,0 +1,139 @@
+package clusterinformers_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+)
+
+// TestServerWithoutVersionIsFollowed: Cluster API's in-memory clusters have no
+// /version.
+func TestServerWithoutVersionIsFollowed(t *testing.T) {
+	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			opts := few()
+			r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
+				m := r.fleet.Members()[0]
+				fill(t, m, 3)
+				r.source.view[0] = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+					if req.URL.Path != "/version" {
+						return false
+					}
+					http.Error(w, "404: Page Not Found", code)
+					return true
+				}).spec
+			}).start()
+			m := r.fleet.Members()[0]
+			r.synced(m)
+			r.exact(m, opts.Kinds)
+			if e := r.detail(m, "Pod").Encoding; e != "json" {
+				t.Errorf("pods come as %s, though nothing says that our types are new enough", e)
+			}
+		})
+	}
+}
+
+// TestServerThatAnswersIsNotUnreachable: and the failed request is named.
+func TestServerThatAnswersIsNotUnreachable(t *testing.T) {
+	for name, tt := range map[string]struct {
+		path   string
+		answer func(w http.ResponseWriter)
+		want   clusterinformers.Reason
+	}{
+		"errors":        {"/version", func(w http.ResponseWriter) { http.Error(w, "no", http.StatusInternalServerError) }, clusterinformers.ServerError},
+		"unavailable":   {"/api/v1/namespaces/kube-system", func(w http.ResponseWriter) { http.Error(w, "no", http.StatusServiceUnavailable) }, clusterinformers.ServerError},
+		"no API server": {"/version", func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html>")) }, clusterinformers.ServerError},
+		"unauthorized":  {"/version", func(w http.ResponseWriter) { http.Error(w, "no", http.StatusUnauthorized) }, clusterinformers.Unauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) {
+				r.source.view[0] = newLiar(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
+					if req.URL.Path != tt.path {
+						return false
+					}
+					tt.answer(w)
+					return true
+				}).spec
+			}).start()
+			m := r.fleet.Members()[0]
+			r.until("the reason is true and names the request", func() bool {
+				st := r.status(m)
+				return st.State == clusterinformers.Disconnected && st.Reason == tt.want && strings.Contains(st.Message, "GET "+tt.path)
+			})
+		})
+	}
+	t.Run("certificate", func(t *testing.T) {
+		opts := few()
+		opts.Members = 2
+		r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
+			a, b := r.fleet.Members()[0], r.fleet.Members()[1]
+			spec := specOf(t, a)
+			spec.Kubeconfig = []byte(strings.ReplaceAll(string(spec.Kubeconfig), a.Address(), b.Address()))
+			r.source.view = []clusterinformers.Spec{spec}
+		}).start()
+		r.until("the certificate is the reason", func() bool { return r.status(r.fleet.Members()[0]).Reason == clusterinformers.UntrustedServer })
+	})
+}
+
+// TestErrorsThatAreOverAreNotTold: neither those of kinds nor the member's.
+func TestErrorsThatAreOverAreNotTold(t *testing.T) {
+	var fail atomic.Bool
+	fail.Store(true)
+	r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) {
+		m := r.fleet.Members()[0]
+		fill(t, m, 3)
+		r.source.view[0] = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+			if !fail.Load() || req.URL.Path != "/api/v1/configmaps" {
+				return false
+			}
+			http.Error(w, "etcd is slow today", http.StatusInternalServerError)
+			return true
+		}).spec
+	}).start()
+	m := r.fleet.Members()[0]
+	r.until("the error is told, with its request", func() bool {
+		st := r.status(m)
+		return strings.Contains(st.Error, "GET /api/v1/configmaps") && st.ErrorAt != nil
+	})
+	fail.Store(false)
+	r.synced(m)
+	if st := r.status(m); st.Error != "" || st.LastError == "" {
+		t.Errorf("told %q though it is over; the last one was %q", st.Error, st.LastError)
+	}
+	m.Cut()
+	r.until("it is out of reach", func() bool { return r.status(m).Error != "" || r.all(m, aggregate.Stale) })
+	ok(t, m.Mend())
+	r.synced(m)
+	r.until("that is over", func() bool { return r.status(m).Error == "" })
+}
+
+// TestRefusedMembersScopesSayWhy: and not that a context was canceled.
+func TestRefusedMembersScopesSayWhy(t *testing.T) {
+	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 3) })
+	m := r.fleet.Members()[0]
+	deleting := specOf(t, m)
+	deleting.Refused = &clusterinformers.Refusal{Reason: clusterinformers.Deleting, Message: "the Cluster is being deleted"}
+	r.source.set(deleting)
+	r.until("all is stale", func() bool { return r.all(m, aggregate.Stale) })
+	for _, d := range r.status(m).Details {
+		if !strings.Contains(d.Reason, "the Cluster is being deleted") {
+			t.Errorf("%s is %s: %s", d.Kind, d.State, d.Reason)
+		}
+	}
+	if st := r.status(m); strings.Contains(st.LastError+st.Error, "context canceled") {
+		t.Errorf("the last error is %q", st.LastError)
+	}
+}
+
+func TestMemberThatLeavesIsLogged(t *testing.T) {
+	opts := few()
+	opts.Members = 2
+	r := follow(t, opts, nil)
+	r.source.set(specOf(t, r.fleet.Members()[0]))
+	r.until("it is logged", func() bool { return r.log.count("member has left") == 1 })
+}
