@@ -17,45 +17,49 @@ func (s *Set) Fingerprints() map[string]string {
 }
 
 func fingerprints(modules map[string]*ast.Module) map[string]string {
-	text, names := map[string]string{}, map[string]map[string]bool{}
+	text, names := map[string]string{}, map[string][]ast.Ref{}
+	paths := map[string]ast.Ref{}
 	for _, file := range slices.Sorted(maps.Keys(modules)) {
 		m := modules[file]
 		name := strings.TrimPrefix(m.Package.Path.String(), "data.")
 		text[name] += m.String()
-		if names[name] == nil {
-			names[name] = map[string]bool{}
-		}
-		ast.WalkRefs(m, func(r ast.Ref) bool {
+		paths[name] = m.Package.Path
+		take := func(r ast.Ref) bool {
 			if r[0].Equal(ast.DefaultRootDocument) {
-				names[name][r.ConstantPrefix().String()] = true
+				names[name] = append(names[name], r.ConstantPrefix())
 			}
 			return false
-		})
+		}
+		for _, i := range m.Imports {
+			ast.WalkRefs(i, take)
+		}
+		for _, r := range m.Rules {
+			ast.WalkRefs(r, take)
+		}
 	}
 	out := make(map[string]string, len(text))
 	for name := range text {
 		var b strings.Builder
 		seen := map[string]bool{}
-		fingerprint(&b, name, text, names, seen)
+		fingerprint(&b, name, text, paths, names, seen)
 		sum := sha256.Sum256([]byte(b.String()))
 		out[name] = string(sum[:])
 	}
 	return out
 }
 
-func fingerprint(b *strings.Builder, name string, text map[string]string, names map[string]map[string]bool, seen map[string]bool) {
+// fingerprint writes the texts of a package and of those that it may reach: a name
+// reaches what it is a part of, and what is below it, as the import of a parent does.
+func fingerprint(b *strings.Builder, name string, text map[string]string, paths map[string]ast.Ref, names map[string][]ast.Ref, seen map[string]bool) {
 	if seen[name] {
 		return
 	}
 	seen[name] = true
 	b.WriteString(text[name])
 	for _, other := range slices.Sorted(maps.Keys(text)) {
-		for ref := range names[name] {
-			path := "data." + other
-			if ref == path || strings.HasPrefix(ref, path+".") || strings.HasPrefix(ref, path+"[") {
-				fingerprint(b, other, text, names, seen)
-				break
-			}
+		path := paths[other]
+		if slices.ContainsFunc(names[name], func(r ast.Ref) bool { return r.HasPrefix(path) || path.HasPrefix(r) }) {
+			fingerprint(b, other, text, paths, names, seen)
 		}
 	}
 }

@@ -1,0 +1,49 @@
+package module_test
+
+import (
+	"testing"
+
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// TestAFingerprintFollowsEveryWayToALibrary changes a library that a policy reaches by
+// its parent, by its whole path, by a reference, and by another library; and a package
+// that it reaches in no way.
+func TestAFingerprintFollowsEveryWayToALibrary(t *testing.T) {
+	head := "# METADATA\n# title: x\n# custom: {severity: low, kinds: [\"Pod\"]}\npackage test.user\n\n"
+	for name, user := range map[string]string{
+		"its parent":      "import data.federator.lib\n\nviolation contains {\"msg\": \"x\"} if lib.sizes.large(input.object.spec.n)\n",
+		"parent's parent": "import data.federator\n\nviolation contains {\"msg\": \"x\"} if federator.lib.sizes.large(input.object.spec.n)\n",
+		"its path":        "import data.federator.lib.sizes\n\nviolation contains {\"msg\": \"x\"} if sizes.large(input.object.spec.n)\n",
+		"an alias":        "import data.federator.lib as l\n\nviolation contains {\"msg\": \"x\"} if l.sizes.large(input.object.spec.n)\n",
+		"a reference":     "violation contains {\"msg\": \"x\"} if data.federator.lib[\"sizes\"].large(input.object.spec.n)\n",
+		"another library": "import data.federator.lib.more\n\nviolation contains {\"msg\": \"x\"} if more.large(input.object.spec.n)\n",
+	} {
+		print := func(lib, other string) string {
+			t.Helper()
+			var src module.Source
+			for path, text := range map[string]string{
+				"user.rego":  head + user,
+				"lib.rego":   "package federator.lib.sizes\n\nlarge(n) if n > " + lib + "\n",
+				"more.rego":  "package federator.lib.more\n\nimport data.federator.lib\n\nlarge(n) if lib.sizes.large(n)\n",
+				"other.rego": "# METADATA\n# title: x\n# custom: {severity: low, kinds: [\"Pod\"]}\npackage test.other\n\nviolation contains {\"msg\": \"x\"} if input.object.spec.n == " + other + "\n",
+			} {
+				src.Files = append(src.Files, module.File{Path: path, Data: []byte(text)})
+			}
+			set, err := module.Load([]module.Source{src}, module.Options{})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			return set.Fingerprints()["test.user"]
+		}
+		if print("2", "1") == print("9", "1") {
+			t.Errorf("by %s: a change of the library is not noticed", name)
+		}
+		if print("2", "1") != print("2", "1") {
+			t.Errorf("by %s: nothing changed", name)
+		}
+		if print("2", "1") != print("2", "2") {
+			t.Errorf("by %s: a change of what it does not reach is noticed", name)
+		}
+	}
+}
