@@ -135,6 +135,11 @@ func (r *round) members(batch *aggregate.Batch) {
 			name = d.After.Name
 			r.joined[name] = true
 			r.changes.members = true
+			// One that left and is there again, all in one batch, is told of twice: its
+			// objects may be what they were.
+			if was, ok := r.before.Snapshot.Member(name); ok && !slices.Equal(was.Labels, d.After.Labels) {
+				r.changed[name] = true
+			}
 			r.fire(key(readNames))
 		case d.After == nil:
 			name = d.Before.Name

@@ -32,7 +32,7 @@ func newWorld() (*world, error) {
 // op is one thing that happens to a fleet. What cannot happen, because of the ops
 // that a shrunken history is without, does nothing.
 type op struct {
-	Do      string // put, delete, join, leave, relabel, status, reopen
+	Do      string // put, delete, join, leave, rejoin, relabel, status, reopen
 	Member  string
 	Kind    aggregate.Kind    `json:",omitempty"`
 	NS      string            `json:",omitempty"`
@@ -87,6 +87,8 @@ func (w *world) do(o op) error {
 		next := w.member(o)
 		next.UID = now.UID
 		return w.index.PutMember(next)
+	case "rejoin":
+		return w.rejoin(o)
 	case "leave":
 		w.index.RemoveMember(o.Member)
 		delete(w.members, o.Member)
@@ -128,6 +130,38 @@ func (w *world) do(o op) error {
 	}
 	_, err := scope.Commit()
 	return err
+}
+
+// rejoin has a member leave and join as another one of its name, with the objects that
+// it had.
+func (w *world) rejoin(o op) error {
+	if !w.members[o.Member] {
+		return nil
+	}
+	var opens []op
+	for info := range w.index.Snapshot().Scopes(o.Member) {
+		opens = append(opens, op{Do: "reopen", Member: o.Member, Kind: info.Kind, Version: info.Version, State: info.Status.State})
+	}
+	kept := maps.Clone(w.objects)
+	if err := w.do(op{Do: "leave", Member: o.Member}); err != nil {
+		return err
+	}
+	join := o
+	join.Do = "join"
+	if err := w.do(join); err != nil {
+		return err
+	}
+	for ref, object := range kept {
+		if ref.Member == o.Member {
+			w.objects[ref] = object
+		}
+	}
+	for _, open := range opens {
+		if err := w.do(open); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reopen opens a scope, or opens it again at another version.
@@ -233,7 +267,10 @@ func heldVersion(kind aggregate.Kind) string {
 // op returns something that may happen.
 func (l *land) op(r *rand.Rand) op {
 	o := op{Member: pick(r, worldMembers...), Kind: pick(r, l.kinds...)}
-	switch r.IntN(20) {
+	switch r.IntN(21) {
+	case 20:
+		o.Do, o.Kind, o.UID = "rejoin", "", r.IntN(1000)
+		l.member(r, &o)
 	case 0:
 		o.Do, o.Kind, o.UID = "join", "", r.IntN(1000)
 		l.member(r, &o)
