@@ -21,6 +21,9 @@ P ?= 2
 TIMEOUT ?= 14m
 FUZZTIME ?= 60s
 SOAK ?= 30m
+HOSTILE ?= 10m
+HOSTILE_SEED ?=
+HOSTILE_CLASSES ?=
 HISTORIES ?= 20000
 KILLS ?= 200
 FAILOVERS ?= 20
@@ -136,6 +139,10 @@ far: kube helm ## run every test with API servers LATENCY away, in each directio
 .PHONY: soak
 soak: kube ## run random joins, leaves, writes and faults for SOAK
 	SOAK=$(SOAK) go test ./test/e2e -run Soak -v -count 1 -timeout 0
+
+.PHONY: hostile
+hostile: kube ## attack it from lying members and readers for HOSTILE; HOSTILE_SEED repeats a run
+	HOSTILE=$(HOSTILE) HOSTILE_SEED=$(HOSTILE_SEED) HOSTILE_CLASSES=$(HOSTILE_CLASSES) go test ./test/hostile -run Hostile -v -count 1 -timeout 0
 
 .PHONY: crash
 crash: kube ## kill processes that correct KILLS times, and FAILOVERS leaders

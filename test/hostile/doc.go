@@ -27,7 +27,9 @@
 //   - goroutines and descriptors come back to where they were;
 //   - the process lives, answers in bounded time, and ends when it is told to.
 //
-// A failure prints the seed, the step, and what led there.
+// A failure prints the seed, the step, and what led there. A seed that has found
+// something becomes an entry of the table in found_test.go, which is played first,
+// always.
 //
 // # Determinism
 //

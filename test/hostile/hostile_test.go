@@ -1,0 +1,302 @@
+package hostile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"federator.dev/federator/test/kube"
+)
+
+// A run where the environment's HOSTILE does not say how long is of one seed, and ends
+// after so many steps or so long.
+const (
+	turn      = 25 * time.Second
+	turnSteps = 8
+	turnSeed  = 11
+)
+
+// TestHostile plays what has found something once, and then attacks for HOSTILE, a
+// duration, from HOSTILE_SEED. HOSTILE_CLASSES, with commas between, are the classes of
+// attacks; HOSTILE_EACH is how often each is played in its turn instead. HOSTILE_BINARY is
+// a federator that is built already, HOSTILE_SKIP names oracles that are not asked, and
+// with HOSTILE_ON a run goes on after a finding.
+func TestHostile(t *testing.T) {
+	lasts, seed, each, steps := turn, uint64(turnSeed), uint64(0), uint64(turnSteps)
+	var err error
+	byHand := os.Getenv("HOSTILE")
+	if byHand != "" {
+		lasts, err = time.ParseDuration(byHand)
+		must(t, err)
+		seed, steps = uint64(time.Now().UnixNano()), math.MaxUint64
+	}
+	for name, to := range map[string]*uint64{"HOSTILE_SEED": &seed, "HOSTILE_EACH": &each} {
+		if v := os.Getenv(name); v != "" {
+			*to, err = strconv.ParseUint(v, 10, 64)
+			must(t, err)
+		}
+	}
+	classes, err := Select(words("HOSTILE_CLASSES"))
+	must(t, err)
+	t.Logf("HOSTILE_SEED=%d", seed)
+	r := newRig(t)
+	run := &run{rig: r, seed: seed, found: map[string]int{}}
+	defer run.told()
+	ended := time.Now().Add(lasts)
+	switch {
+	case each > 0:
+		for _, c := range classes {
+			for n := range each {
+				if !run.step(n, []Class{c}) {
+					return
+				}
+			}
+		}
+	default:
+		for _, e := range found {
+			c, err := Select([]string{e.class})
+			must(t, err)
+			run.seed = e.seed
+			if !run.step(0, c) {
+				return
+			}
+		}
+		run.seed = seed
+		for n := uint64(0); n < steps && time.Now().Before(ended); n++ {
+			if !run.step(n, classes) {
+				return
+			}
+		}
+	}
+	must(t, r.unbroken())
+	must(t, kube.Until(t.Context(), patience, func() error { return r.backTo(t.Context()) }))
+	if byHand == "" {
+		return
+	}
+	for _, err := range skipped(r.restarted(t.Context(), r.binary)) {
+		t.Error(err)
+	}
+}
+
+func words(variable string) []string {
+	return strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' })
+}
+
+// run is what a test plays.
+type run struct {
+	*rig
+	seed  uint64
+	found map[string]int // by oracle and classes
+	steps int
+}
+
+// step plays one step and reports whether the run goes on.
+func (r *run) step(n uint64, classes []Class) bool {
+	s := draw(r.seed, n, classes)
+	err := r.play(r.t.Context(), s)
+	r.steps++
+	if err == nil {
+		return true
+	}
+	r.found[oraclesOf(err)+": "+s.names()]++
+	r.t.Errorf("HOSTILE_SEED=%d step %d, %s: %v\n%s", r.seed, n, s, err, strings.Join(r.trace[max(0, len(r.trace)-6):], "\n"))
+	return os.Getenv("HOSTILE_ON") != "" && r.unbroken() == nil
+}
+
+// told says what was played and found.
+func (r *run) told() {
+	var lines []string
+	for what, n := range r.found {
+		lines = append(lines, fmt.Sprintf("%d times %s", n, what))
+	}
+	slices.Sort(lines)
+	r.t.Logf("%d steps, %d requests of readers, %d with what may be seen; findings:\n%s", r.steps, r.asked.Load(), r.shown.Load(), strings.Join(lines, "\n"))
+}
+
+// step is one attack.
+type step struct {
+	seed    uint64
+	classes []Class // in force together
+	upon    string  // whose server the liar has
+	late    bool    // it is honest until it has been followed for a while
+	lasts   time.Duration
+	back    bool // it says the truth in the end, and what is held must come to equal it
+}
+
+func (s step) names() string {
+	var names []string
+	for _, c := range s.classes {
+		names = append(names, c.Name)
+	}
+	return strings.Join(names, "+")
+}
+
+func (s step) String() string {
+	return fmt.Sprintf("%s upon %s (late %v, back %v)", s.names(), s.upon, s.late, s.back)
+}
+
+// draw makes a step from a seed and its number alone.
+func draw(seed, n uint64, classes []Class) step {
+	rng := rand.New(rand.NewPCG(seed, n)) //nolint:gosec // a mix, not a secret
+	s := step{
+		seed: rng.Uint64() | 1, upon: honest[rng.IntN(len(honest))], late: rng.IntN(3) == 0,
+		lasts: time.Duration(1500+rng.IntN(2000)) * time.Millisecond, back: rng.IntN(8) == 0,
+	}
+	for range 1 + rng.IntN(8)/7 { // two at once, sometimes
+		total := 0
+		for _, c := range classes {
+			total += c.Weight
+		}
+		at := rng.IntN(total)
+		for _, c := range classes {
+			if at -= c.Weight; at < 0 {
+				s.classes = append(s.classes, c)
+				break
+			}
+		}
+	}
+	return s
+}
+
+var steps atomic.Uint64
+
+// play attacks, asks meanwhile, and checks what must hold.
+func (r *rig) play(ctx context.Context, s step) (err error) {
+	n := steps.Add(1)
+	r.note("step: %s", s)
+	rng := rand.New(rand.NewPCG(s.seed, 3)) //nolint:gosec // a mix, not a secret
+	var lies []*Lie
+	for _, c := range s.classes {
+		lies = append(lies, c.Lie(rng))
+	}
+	l, err := r.join(ctx, fmt.Sprintf("e%d", n), s.upon)
+	if err != nil {
+		return err
+	}
+	left := false
+	defer func() {
+		if !left {
+			err = errors.Join(err, r.leave(ctx, l))
+		}
+	}()
+	if !s.late {
+		l.proxy.Tell(s.seed, lies...)
+	}
+	x, err := r.newReader(ctx, fmt.Sprintf("reader-%d-%d", s.seed, n), rng)
+	if err != nil {
+		return err
+	}
+	if err := l.register(ctx, r.hub); err != nil {
+		return err
+	}
+	if s.late {
+		r.seen(ctx, l)
+		l.proxy.Tell(s.seed, lies...)
+	}
+	// Readers ask while it lies.
+	asking, end := context.WithTimeout(ctx, s.lasts)
+	defer end()
+	var readers sync.WaitGroup
+	errs := make([]error, 3)
+	for i := range 2 {
+		rng := rand.New(rand.NewPCG(s.seed, uint64(10+i))) //nolint:gosec // a mix, not a secret
+		y := *x
+		readers.Go(func() {
+			for asking.Err() == nil && errs[i] == nil {
+				errs[i] = y.ask(ctx, rng, []string{l.name})
+			}
+		})
+	}
+	h := drawHabit(rng)
+	r.note("habit: %s", h.name)
+	readers.Go(func() { errs[2] = h.do(r, ctx, rng, fmt.Sprintf("greedy-%d-%d", s.seed, n)) })
+	readers.Wait()
+	wrong := skipped(errs...)
+	checks := []struct {
+		name  string
+		check func(context.Context) error
+	}{
+		{"honest", r.honestEqual}, {"verdicts", r.verdictsEqual}, {"scopes", r.scopesEqual}, {"heap", r.heapWithin},
+	}
+	for _, c := range checks {
+		err := kube.Until(ctx, holdsWithin, func() error {
+			if r.unbroken() != nil {
+				return nil // it will not get better
+			}
+			return c.check(ctx)
+		})
+		if err != nil {
+			wrong = append(wrong, skipped(&Finding{c.name, err})...)
+			r.adopt(ctx)
+		}
+	}
+	wrong = append(wrong, skipped(r.unbroken(), l.takenWithin())...)
+	if s.back && len(wrong) == 0 {
+		l.proxy.Tell(s.seed ^ 2)
+		if err := r.comesBack(ctx, l); err != nil {
+			wrong = append(wrong, skipped(&Finding{"back", err})...)
+		}
+	}
+	left = true
+	if err := r.leave(ctx, l); err != nil {
+		wrong = append(wrong, skipped(&Finding{"leave", err})...)
+	}
+	return errors.Join(wrong...)
+}
+
+// adopt takes what has been found for what is, so that it is not found in each step.
+func (r *rig) adopt(ctx context.Context) {
+	members, err := r.fed.members(ctx)
+	if err != nil {
+		return
+	}
+	for _, name := range honest {
+		for _, s := range members[name].Details {
+			r.kinds[name][s.Kind] = true
+		}
+	}
+}
+
+// holdsWithin is how long what must hold may take to come about on a busy machine.
+const holdsWithin = 15 * time.Second
+
+// seen waits a moment for a liar to be followed.
+func (r *rig) seen(ctx context.Context, l *liar) {
+	_ = kube.Until(ctx, 5*time.Second, func() error { // whether it is decides nothing
+		members, err := r.fed.members(ctx)
+		if err == nil && !members[l.name].Synced {
+			err = fmt.Errorf("%s has not synced", l.name)
+		}
+		return err
+	})
+}
+
+// comesBack waits for what is held of a member to equal what it serves, if it is still
+// followed: what is beyond a budget is tried again only minutes later.
+func (r *rig) comesBack(ctx context.Context, l *liar) error {
+	return kube.Until(ctx, 40*time.Second, func() error {
+		members, err := r.fed.members(ctx)
+		if err != nil {
+			return err
+		}
+		for _, s := range members[l.name].Details {
+			if s.State.String() == "OverBudget" {
+				return nil
+			}
+		}
+		if members[l.name].State == "Refused" {
+			return nil
+		}
+		return r.equal(ctx, l.name, l.upon, disguise)
+	})
+}

@@ -1,0 +1,439 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/policy"
+)
+
+// What the process may hold beside what is accounted, in bytes: buffers of connections,
+// decoders, verdicts, caches of authorisation.
+const (
+	heapAllowance = 72 << 20
+	heapRatio     = 1.5
+	// How much of a body beyond its bound a client may have taken before it closes: what
+	// was under way in windows of HTTP/2.
+	windows = 8 << 20
+)
+
+// bounds are the most that may be read of one body.
+var bounds = map[Verb]int64{Version: 16<<20 + windows, Discovery: 16<<20 + windows, Get: 16<<20 + windows, List: 8<<20 + windows, Watch: 0, WatchList: 0}
+
+// get returns the JSON that a client gets.
+func get(ctx context.Context, client *http.Client, url, accept string) (int, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Accept", accept)
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 256<<20))
+	return resp.StatusCode, body, err
+}
+
+// list returns the objects of an answer by namespace and name.
+func list(ctx context.Context, client *http.Client, at string, keep func(map[string]any) bool) (map[string]map[string]any, error) {
+	code, body, err := get(ctx, client, at, "application/json")
+	if err != nil {
+		return nil, err
+	}
+	if code != http.StatusOK {
+		return nil, fmt.Errorf("%s: %d %.300s", at, code, body)
+	}
+	doc, err := unmarshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	out := map[string]map[string]any{}
+	items, _ := doc["items"].([]any)
+	for _, item := range items {
+		o, _ := item.(map[string]any)
+		if o == nil || keep != nil && !keep(o) {
+			continue
+		}
+		meta := metadata(o)
+		key := fmt.Sprintf("%v/%v", meta["namespace"], meta["name"])
+		if out[key] != nil {
+			return nil, fmt.Errorf("%s: %s comes twice", at, key)
+		}
+		shape(o)
+		out[key] = o
+	}
+	return out, nil
+}
+
+// shape leaves what is the same at the member and in federator's answers.
+func shape(o map[string]any) {
+	meta := metadata(o)
+	delete(meta, "managedFields")
+	delete(meta, "resourceVersion")
+	delete(o, "apiVersion")
+	delete(o, "kind")
+	if annotations, ok := meta["annotations"].(map[string]any); ok {
+		maps.DeleteFunc(annotations, func(k string, _ any) bool {
+			return strings.HasPrefix(k, "federator.dev/") || k == "kubectl.kubernetes.io/last-applied-configuration"
+		})
+		if len(annotations) == 0 {
+			delete(meta, "annotations")
+		}
+	}
+	for _, field := range []string{"data", "binaryData"} { // values are cut
+		if values, ok := o[field].(map[string]any); ok {
+			for k := range values {
+				values[k] = ""
+			}
+		}
+	}
+}
+
+func memberOf(o map[string]any) string {
+	annotations, _ := metadata(o)["annotations"].(map[string]any)
+	name, _ := annotations["federator.dev/member"].(string)
+	return name
+}
+
+// honestEqual compares what federator says of honest members with what they serve.
+func (r *rig) honestEqual(ctx context.Context) error {
+	for _, member := range honest {
+		if err := r.equal(ctx, member, member, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// equal compares what federator says of a member with what a server says.
+func (r *rig) equal(ctx context.Context, member, server string, rename func([]byte) []byte) error {
+	for _, k := range markedKinds {
+		want, err := list(ctx, r.asks[server], strings.TrimSuffix(r.upon[server].Host, "/")+k.path+"/"+k.resource, nil)
+		if err != nil {
+			return err
+		}
+		if rename != nil {
+			raw, err := json.Marshal(want)
+			if err != nil {
+				return err
+			}
+			want = nil
+			if err := json.Unmarshal(rename(raw), &want); err != nil {
+				return err
+			}
+		}
+		ours := func(o map[string]any) bool { return memberOf(o) == member }
+		for _, prefix := range []string{"/members/" + member, "/fleet"} {
+			got, err := list(ctx, r.admin, r.host+prefix+k.path+"/"+k.resource, ours)
+			if err != nil {
+				return err
+			}
+			if err := same(got, want); err != nil {
+				return fmt.Errorf("%s%s/%s of %s: %w", prefix, k.path, k.resource, member, err)
+			}
+		}
+		if err := r.counted(ctx, member, k, len(want)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counted holds the count of a member's objects to their number.
+func (r *rig) counted(ctx context.Context, member string, k markedKind, want int) error {
+	at := "/query/v1/count?" + url.Values{"resource": {k.grant()}, "groupBy": {"member"}}.Encode()
+	code, body, err := get(ctx, r.admin, r.host+at, "application/json")
+	if err != nil {
+		return err
+	}
+	if code != http.StatusOK || !bytes.Contains(bytes.ReplaceAll(body, []byte(" "), nil), []byte(fmt.Sprintf(`%q],"count":%d}`, member, want))) {
+		return fmt.Errorf("%s says of %s: %d %.400s, want %d", at, member, code, body, want)
+	}
+	return nil
+}
+
+func same(got, want map[string]map[string]any) error {
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		g, ok := got[key]
+		if !ok {
+			return fmt.Errorf("%s is missing, %d of %d are there", key, len(got), len(want))
+		}
+		gj, err1 := json.Marshal(g)
+		wj, err2 := json.Marshal(want[key])
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		if !bytes.Equal(gj, wj) {
+			return fmt.Errorf("%s is\n%.1500s\nwant\n%.1500s", key, gj, wj)
+		}
+	}
+	for key := range got {
+		if _, ok := want[key]; !ok {
+			return fmt.Errorf("%.200s is there, which is not served", key)
+		}
+	}
+	return nil
+}
+
+// verdicts are the messages of violations by binding and subject.
+type verdicts map[string][]string
+
+func (v verdicts) add(binding string, member string, kind aggregate.Kind, namespace, name, key string, violations []policy.Violation) {
+	at := fmt.Sprintf("%s of %s %s %s/%s%s", binding, member, kind, namespace, name, key)
+	for _, x := range violations {
+		v[at] = append(v[at], x.Msg)
+	}
+	slices.Sort(v[at])
+}
+
+// fullEvaluation judges what honest members serve, alone.
+func (r *rig) fullEvaluation(ctx context.Context) (verdicts, error) {
+	fleet, err := clusterinformers.NewOffline(clusterinformers.OfflineOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var kinds []aggregate.Kind
+	for _, k := range markedKinds {
+		kinds = append(kinds, k.kind)
+		for _, member := range honest {
+			code, body, err := get(ctx, r.asks[member], strings.TrimSuffix(r.upon[member].Host, "/")+k.path+"/"+k.resource, "application/json")
+			if err != nil || code != http.StatusOK {
+				return nil, fmt.Errorf("%s of %s: %d, %w", k.resource, member, code, err)
+			}
+			if err := fleet.Add(member, bytes.NewReader(body), member); err != nil {
+				return nil, err
+			}
+		}
+	}
+	index, err := fleet.Index(kinds)
+	if err != nil {
+		return nil, err
+	}
+	var files []policy.File
+	for name, text := range policyFiles {
+		files = append(files, policy.File{Path: name, Data: []byte(text)})
+	}
+	set, err := policy.Load([]policy.Source{{Files: files}}, policy.LoadOptions{})
+	if err != nil {
+		return nil, err
+	}
+	bound, err := policy.ParseBindings(set, "bindings.yaml", []byte(bindings))
+	if err != nil {
+		return nil, err
+	}
+	state, err := policy.Evaluate(ctx, policy.EngineOptions{Set: set, Bindings: bound}, index.Snapshot())
+	if err != nil {
+		return nil, err
+	}
+	out := verdicts{}
+	for b := range state.Bindings() {
+		members := honest
+		if b.Package == "keys" {
+			members = []string{""}
+		}
+		for _, member := range members {
+			for v := range state.Findings(b.Name, member) {
+				if v.State != policy.Known {
+					return nil, fmt.Errorf("%s is %s: %s", b.Name, v.State, v.Message)
+				}
+				out.add(b.Name, v.Subject.Ref.Member, v.Subject.Ref.Kind, v.Subject.Ref.Namespace, v.Subject.Ref.Name, v.Subject.Key, v.Violations)
+			}
+		}
+	}
+	if len(out) < 50 {
+		return nil, fmt.Errorf("only %d verdicts: the policies find too little", len(out))
+	}
+	return out, nil
+}
+
+// findings is a page of /query/v1/violations.
+type findings struct {
+	Items []struct {
+		Policy, State, Message string
+		Subject                struct {
+			Member, Kind, Namespace, Name, Key string
+		}
+		Violations []policy.Violation
+	}
+	Continue string
+}
+
+// verdictsEqual compares what is said of honest members with a full evaluation. Of the
+// strict binding the state may be Unknown while there are liars, never an Error.
+func (r *rig) verdictsEqual(ctx context.Context) error {
+	got := verdicts{}
+	for _, q := range []url.Values{{"member": {honest[0]}}, {"member": {honest[1]}}, {"policy": {"keys"}}} {
+		q.Set("limit", "500")
+		for page := 0; ; page++ {
+			code, body, err := get(ctx, r.admin, r.host+"/query/v1/violations?"+q.Encode(), "application/json")
+			if err != nil {
+				return err
+			}
+			var f findings
+			if err := json.Unmarshal(body, &f); err != nil || code != http.StatusOK {
+				return fmt.Errorf("violations: %d, %w, %.300s", code, err, body)
+			}
+			for _, x := range f.Items {
+				s := x.Subject
+				if q.Has("policy") && !strings.HasPrefix(s.Key, "goodshare") && !strings.Contains(s.Key, "-g") {
+					continue // a liar's keys
+				}
+				if x.State == "Error" || x.State != "Known" && x.Policy != "hosts-strict" {
+					return fmt.Errorf("%s of %+v is %s: %s", x.Policy, s, x.State, x.Message)
+				}
+				got.add(x.Policy, s.Member, aggregate.Kind(s.Kind), s.Namespace, s.Name, s.Key, x.Violations)
+			}
+			if f.Continue == "" {
+				break
+			}
+			q.Set("continue", f.Continue)
+		}
+	}
+	maps.DeleteFunc(got, func(_ string, m []string) bool { return len(m) == 0 })
+	for _, at := range slices.Sorted(maps.Keys(r.verdicts)) {
+		if !reflect.DeepEqual(got[at], r.verdicts[at]) {
+			return fmt.Errorf("%s is %.300q, a full evaluation says %.300q", at, got[at], r.verdicts[at])
+		}
+	}
+	for at, messages := range got {
+		if r.verdicts[at] == nil {
+			return fmt.Errorf("%s is %.300q, a full evaluation finds nothing", at, messages)
+		}
+	}
+	return nil
+}
+
+// scopesEqual holds the kinds of honest members to what they were without liars.
+func (r *rig) scopesEqual(ctx context.Context) error {
+	members, err := r.fed.members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range honest {
+		m := members[name]
+		if m.State != clusterinformers.Connected {
+			return fmt.Errorf("%s is %s %s: %s", name, m.State, m.Reason, m.Message)
+		}
+		for _, s := range m.Details {
+			if !r.kinds[name][s.Kind] {
+				return fmt.Errorf("%s has a scope of %.100s (%s), which it has not had without liars", name, s.Kind, s.State)
+			}
+			if s.State != aggregate.Synced && s.State != aggregate.NotServed && s.State != aggregate.Partial {
+				return fmt.Errorf("%s of %s is %s %s", s.Kind, name, s.State, s.Reason)
+			}
+		}
+		if len(m.Details) < r.scopes[name] {
+			return fmt.Errorf("%s has %d scopes, had %d", name, len(m.Details), r.scopes[name])
+		}
+	}
+	return nil
+}
+
+// heapWithin holds the heap to what is accounted.
+func (r *rig) heapWithin(ctx context.Context) error {
+	members, err := r.fed.members(ctx)
+	if err != nil {
+		return err
+	}
+	var accounted int64
+	for _, m := range members {
+		accounted += m.Bytes
+	}
+	u, err := r.fed.usage(ctx)
+	if err != nil {
+		return err
+	}
+	r.note("heap %d MiB, accounted %d MiB, peak %d MiB, %d goroutines, %d files", u.heap>>20, accounted>>20, u.peak>>20, u.goroutines, u.files)
+	if most := int64(heapRatio*float64(accounted)) + heapAllowance; u.heap > most {
+		return fmt.Errorf("the heap is %d MiB, and %d MiB are accounted: at most %d MiB", u.heap>>20, accounted>>20, most>>20)
+	}
+	return nil
+}
+
+// takenWithin holds bodies that a liar sends to their bounds.
+func (l *liar) takenWithin() error {
+	for verb, most := range bounds {
+		if n := l.proxy.Taken(verb); most > 0 && n > most {
+			return &Finding{"taken", fmt.Errorf("%d MiB were read of one answer to %s, at most %d MiB should be", n>>20, verb, most>>20)}
+		}
+	}
+	return nil
+}
+
+// backTo waits for goroutines and files to be as before.
+func (r *rig) backTo(ctx context.Context) error {
+	u, err := r.fed.usage(ctx)
+	if err != nil {
+		return err
+	}
+	if most := r.base.goroutines + r.base.goroutines/4 + 60; u.goroutines > most {
+		return fmt.Errorf("%d goroutines, %d before: at most %d", u.goroutines, r.base.goroutines, most)
+	}
+	if most := r.base.files + 40; u.files > most {
+		return fmt.Errorf("%d files, %d before: at most %d", u.files, r.base.files, most)
+	}
+	return nil
+}
+
+// unbroken reports a process that has ended or recovered from a panic.
+func (r *rig) unbroken() error {
+	if !r.fed.lives() {
+		return &Finding{"life", fmt.Errorf("the process has ended: %w\n%s", r.fed.err, r.fed.tail(60))}
+	}
+	if err := r.fed.logged("panic"); err != nil {
+		return &Finding{"panic", err}
+	}
+	return nil
+}
+
+// Finding is what an oracle has found.
+type Finding struct {
+	oracle string
+	err    error
+}
+
+func (f *Finding) Error() string { return f.oracle + ": " + f.err.Error() }
+
+func (f *Finding) Unwrap() error { return f.err }
+
+// skipped leaves out what HOSTILE_SKIP names, and what is none.
+func skipped(errs ...error) (out []error) {
+	for _, err := range errs {
+		var f *Finding
+		if err != nil && !(errors.As(err, &f) && slices.Contains(words("HOSTILE_SKIP"), f.oracle)) {
+			out = append(out, err)
+		}
+	}
+	return out
+}
+
+// oraclesOf names those that found something.
+func oraclesOf(err error) string {
+	var names []string
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range several.Unwrap() {
+			names = append(names, oraclesOf(e))
+		}
+		slices.Sort(names)
+		return strings.Join(slices.Compact(names), "+")
+	}
+	var f *Finding
+	if errors.As(err, &f) {
+		return f.oracle
+	}
+	return "other"
+}
