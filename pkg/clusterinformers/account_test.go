@@ -3,6 +3,7 @@ package clusterinformers
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,12 @@ func TestAccountIsEmptyWhenTheMemberHasLeft(t *testing.T) {
 		if err := member.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// What is charged while it comes is given back.
+	if err := member.Create(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "big"}, Data: map[string]string{"big": strings.Repeat("x", 500_000)},
+	}); err != nil {
+		t.Fatal(err)
 	}
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/test/sim"
@@ -87,6 +90,40 @@ func TestWatchEventOverBudgetGivesTheScopeUp(t *testing.T) {
 	r.untilState(m, "ConfigMap", aggregate.OverBudget)
 	touch(t, m, 1, "x")
 	r.touched(m, 1, "x")
+}
+
+// What is received counts while it comes, however small the object that is made of it:
+// values of ConfigMaps are cut.
+func TestResponsesUnderWayCount(t *testing.T) {
+	big := func(name string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"big": strings.Repeat("x", 600_000)},
+		}
+	}
+	for _, way := range []string{"watchlist", "list", "event"} {
+		t.Run(way, func(t *testing.T) {
+			opts := few()
+			r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
+				o.Budget.Bytes = 400_000
+				m := r.fleet.Members()[0]
+				fill(t, m, 5)
+				if way == "list" {
+					m.Faults().Add(sim.Fault{Verb: "watchlist", Status: 403})
+				}
+				if way != "event" {
+					ok(t, m.Create(big("big")))
+				}
+			}).start()
+			m := r.fleet.Members()[0]
+			if way == "event" {
+				r.synced(m)
+				ok(t, m.Create(big("big")))
+			}
+			r.untilState(m, "ConfigMap", aggregate.OverBudget)
+			touch(t, m, 1, "x")
+			r.touched(m, 1, "x")
+		})
+	}
 }
 
 func TestListAgainNeedsNoSecondBudget(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -90,6 +89,9 @@ func (p *part) counted(page *objectList, first bool) error {
 	return nil
 }
 
+// countEvery is after how many items of a page they are charged for.
+const countEvery = 256
+
 // listTimeout bounds one page of a list.
 const listTimeout = 2 * time.Minute
 
@@ -102,8 +104,12 @@ func (p *part) listOnce(ctx context.Context, a *access, opts metav1.ListOptions)
 		return nil, err
 	}
 	defer body.Close() //nolint:errcheck // it was read
+	if opts.Continue == "" {
+		p.pages = size{}
+	}
 	most := i.member.account.limit.ResponseBytes
-	raw, err := io.ReadAll(io.LimitReader(body, most+1))
+	raw, charged, err := p.readPage(body, most)
+	defer func() { _ = p.receiving(-charged) }() //nolint:errcheck // less is never refused
 	if err != nil {
 		return nil, err
 	}
@@ -123,10 +129,19 @@ func (p *part) decodeList(raw []byte, now time.Time) (*objectList, error) {
 		return nil, err
 	}
 	out := &objectList{}
+	so := p.pages
+	keep := func(o *object) error {
+		out.Items = append(out.Items, o)
+		so.objects++
+		so.bytes += o.size()
+		if len(out.Items)%countEvery == 0 && !p.settle(so) {
+			return fmt.Errorf("first list: %w", errOverBudget)
+		}
+		return nil
+	}
 	meta, err := d.List(raw, func(rec *aggregate.Record, unfit error) error {
 		if why := p.unfit(rec, unfit); why != "" {
-			out.Items = append(out.Items, p.unfitObject(rec, why))
-			return nil
+			return keep(p.unfitObject(rec, why))
 		}
 		i.items.Lock()
 		defer i.items.Unlock()
@@ -135,8 +150,7 @@ func (p *part) decodeList(raw []byte, now time.Time) (*objectList, error) {
 			item = i.scope.Item(rec)
 		}
 		ns, name := item.Key()
-		out.Items = append(out.Items, &object{item: item, namespace: ns, name: name, rv: item.ResourceVersion(), read: now})
-		return nil
+		return keep(&object{item: item, namespace: ns, name: name, rv: item.ResourceVersion(), read: now})
 	})
 	if n := d.Fallbacks(); n > 0 {
 		i.fallback.Add(n)

@@ -326,6 +326,8 @@ func (s *stream) read(ctx context.Context, c *connection) error {
 	}
 	body := &gatherer{ctx: ctx, r: c.body}
 	events := d.Events(body, int(i.member.account.limit.ResponseBytes))
+	events.Charge = s.part.receiving
+	defer events.Close()
 	counted := uint64(0)
 	var ev decode.Event
 	for {

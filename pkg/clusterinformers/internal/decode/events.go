@@ -32,6 +32,11 @@ type Event struct {
 
 // Events is a watch being read. It belongs to the Decoder's goroutine.
 type Events struct {
+	// Charge, if it is set, is told of memory that the reading of large events takes
+	// and, below 0, gives back; its error ends the watch.
+	Charge func(bytes int64) error
+
+	held int // charged
 	d    *Decoder
 	r    io.Reader
 	max  int
@@ -77,13 +82,21 @@ func (e *Events) more() error {
 		e.pos, e.end = 0, 0
 		if size := readSize(e.last); size < len(e.buf)/2 || size > len(e.buf) {
 			e.buf = make([]byte, size)
+			if err := e.hold(size + e.d.footprint()); err != nil {
+				return err
+			}
 		}
 	case e.end == len(e.buf) && e.pos > 0:
 		e.end = copy(e.buf, e.buf[e.pos:e.end])
 		e.pos = 0
 	}
 	if e.end == len(e.buf) {
-		buf := make([]byte, max(readLeast, 2*len(e.buf)))
+		// A frame that needs more is refused.
+		size := max(readLeast, min(2*len(e.buf), e.max+readMost))
+		if err := e.hold(len(e.buf) + size + e.d.footprint()); err != nil {
+			return err
+		}
+		buf := make([]byte, size)
 		copy(buf, e.buf[:e.end])
 		e.buf = buf
 	}
@@ -105,22 +118,22 @@ func (e *Events) more() error {
 // Next reads the next event. The end of the stream is io.EOF between events
 // and io.ErrUnexpectedEOF within one; the reader's errors come as they are.
 func (e *Events) Next(ev *Event) error {
-	*ev = Event{Record: aggregate.Record{Labels: ev.Record.Labels[:0], Owners: ev.Record.Owners[:0]}}
+	if err := e.rest(ev); err != nil {
+		return err
+	}
 	if e.d.enc == Protobuf {
 		frame, err := e.frame()
 		if err != nil {
 			return err
 		}
-		ev.Bytes = len(frame)
-		return e.d.protobufEvent(frame, ev)
+		return e.event(frame, ev, e.d.protobufEvent)
 	}
 	for e.slow == nil {
 		line, err := e.line()
 		if err != nil {
 			return err
 		}
-		ev.Bytes = len(line)
-		err = e.d.jsonEvent(line, ev)
+		err = e.event(line, ev, e.d.jsonEvent)
 		if !errors.Is(err, errFrame) {
 			return err
 		}
@@ -133,8 +146,16 @@ func (e *Events) Next(ev *Event) error {
 	if err != nil {
 		return err
 	}
-	ev.Bytes = len(raw)
-	return e.d.jsonEvent(raw, ev)
+	return e.event(raw, ev, e.d.jsonEvent)
+}
+
+// event decodes a frame, of which what is made is about as large again.
+func (e *Events) event(frame []byte, ev *Event, decode func([]byte, *Event) error) error {
+	ev.Bytes = len(frame)
+	if err := e.hold(len(e.buf) + len(frame) + e.d.footprint()); err != nil {
+		return err
+	}
+	return decode(frame, ev)
 }
 
 // frame returns the next frame of protobuf: its length in 4 bytes, big endian,
@@ -204,10 +225,11 @@ type framed struct {
 	rest   io.Reader
 	left   int // bytes that the next value may take
 	max    int
+	hold   func(int) error
 }
 
 func (e *Events) framed() *framed {
-	f := &framed{max: e.max}
+	f := &framed{max: e.max, hold: e.hold}
 	read := io.MultiReader(bytes.NewReader(bytes.Clone(e.buf[e.pos:e.end])), e.r)
 	if e.err != nil {
 		read = bytes.NewReader(bytes.Clone(e.buf[e.pos:e.end]))
@@ -225,6 +247,10 @@ func (f *framed) Read(b []byte) (int, error) {
 	}
 	n, err := f.rest.Read(b[:min(len(b), f.left)])
 	f.left -= n
+	// The values' own buffer grows by doubling, and the value is copied.
+	if over := f.hold(2 * (f.max + readMost - f.left)); over != nil {
+		return n, over
+	}
 	return n, err
 }
 
@@ -232,6 +258,14 @@ func (f *framed) next() ([]byte, error) {
 	f.left = f.max + readMost
 	var raw json.RawMessage
 	err := f.values.Decode(&raw)
+	if len(raw) > keepBytes { // its buffer would stay as large
+		var left bytes.Buffer
+		if _, err := left.ReadFrom(f.values.Buffered()); err != nil {
+			return nil, err
+		}
+		f.rest = io.MultiReader(&left, f.rest)
+		f.values = json.NewDecoder(f)
+	}
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &syntax):

@@ -1,0 +1,58 @@
+package clusterinformers
+
+import (
+	"fmt"
+	"io"
+)
+
+// receiving charges the member for bytes of responses that are under way or, below 0,
+// gives them back.
+func (p *part) receiving(bytes int64) error {
+	i := p.informer
+	if !i.member.account.charge(&i.stake, 0, bytes) {
+		return fmt.Errorf("a response under way: %w", errOverBudget)
+	}
+	return nil
+}
+
+// pageFirst is what reading a page begins with, for which nobody is charged.
+const pageFirst = 64 << 10
+
+// readPage reads a response of at most so many bytes; for a large one the member is
+// charged while it comes. It returns one byte more of a response that is larger. What it has
+// charged is the caller's to give back, with an error, too.
+func (p *part) readPage(body io.Reader, most int64) (page []byte, charged int64, err error) {
+	charge := func(bytes int64) error {
+		if err := p.receiving(bytes - charged); err != nil {
+			return err
+		}
+		charged = bytes
+		return nil
+	}
+	page = make([]byte, 0, pageFirst)
+	for {
+		if len(page) == cap(page) {
+			if int64(len(page)) > most {
+				return page, charged, nil
+			}
+			size := min(2*int64(cap(page)), most+1)
+			if err := charge(size + int64(cap(page))); err != nil {
+				return nil, charged, err
+			}
+			next := make([]byte, len(page), size)
+			copy(next, page)
+			page = next
+			if err := charge(size); err != nil {
+				return nil, charged, err
+			}
+		}
+		n, err := body.Read(page[len(page):cap(page)])
+		page = page[:len(page)+n]
+		switch {
+		case err == io.EOF:
+			return page, charged, nil
+		case err != nil:
+			return nil, charged, err
+		}
+	}
+}
