@@ -96,7 +96,7 @@ func (f *kubeconfigFlags) build(ctx context.Context) (*clientcmdapi.Config, erro
 	out.AuthInfos[localContext] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
 	out.CurrentContext = localContext
 	add := func(name, path string) {
-		out.Clusters[name] = &clientcmdapi.Cluster{Server: a.root + path, CertificateAuthorityData: config.CAData}
+		out.Clusters[name] = &clientcmdapi.Cluster{Server: a.root + path, CertificateAuthorityData: config.CAData, DisableCompression: config.DisableCompression}
 		out.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: localContext}
 	}
 	add(localContext, "/fleet")

@@ -52,7 +52,7 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loo
 	opts := queryapi.Options{
 		Questions: questions(f.index, loop, source.Resources),
 		Index:     f.index, Fleet: source, Logger: log, Metrics: metrics, Listener: listener,
-		Hub: hub, Local: hub == nil,
+		Hub: hub, Local: hub == nil, ValuesCut: !cfg.KeepSecretValues,
 		TLS:      queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: tlsVersions[q.TLS.MinVersion]},
 		Login:    queryapi.Login{Audiences: q.Audiences, ClientCAFile: q.ClientCAFile},
 		Fairness: queryapi.Fairness{Priority: q.Priority, MaxInFlight: q.MaxInFlight, MaxWatches: q.MaxWatches},
@@ -113,6 +113,7 @@ func writeLocalKubeconfig(path string, server *queryapi.Server, addr net.Addr, l
 	config := clientcmdapi.NewConfig()
 	config.Clusters[localContext] = &clientcmdapi.Cluster{
 		Server: "https://" + addr.String() + "/fleet", CertificateAuthorityData: server.CertificateAuthority(),
+		DisableCompression: true, // the way is short
 	}
 	config.AuthInfos[localContext] = &clientcmdapi.AuthInfo{Token: server.Token()}
 	config.Contexts[localContext] = &clientcmdapi.Context{Cluster: localContext, AuthInfo: localContext}

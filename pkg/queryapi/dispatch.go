@@ -86,8 +86,21 @@ func (s *Server) members() []string {
 	return names
 }
 
-// dispatch answers a request of an authenticated caller.
+// dispatch answers a request of an authenticated caller, compressed where that is
+// asked for.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
+	if coding := codingOf(r); coding != "" {
+		c := &compressor{ResponseWriter: w, encoders: s.encoders, coding: coding}
+		s.respond(c, r)
+		if err := c.finish(); err != nil {
+			s.log.Debug("answer was not read to its end", "path", r.URL.Path, "error", err)
+		}
+		return
+	}
+	s.respond(w, r)
+}
+
+func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	if err := s.answer(w, r); err != nil {
 		fail(w, r, s.log, err)
 	}
@@ -98,7 +111,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
 	info, _ := apirequest.RequestInfoFrom(r.Context())
 	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
-	case isReview(r, info):
+	case reviewed(r, info) != "":
 		return s.review(w, r, info)
 	case !reading:
 		w.Header().Set("Allow", "GET, HEAD")

@@ -26,6 +26,10 @@ type Options struct {
 	Metrics  prometheus.Registerer // nil: not exported
 	Listener net.Listener          // TCP, without TLS; the Server closes it
 
+	// ValuesCut says that values of Secrets and ConfigMaps are not in the index;
+	// who reads such objects whole is warned.
+	ValuesCut bool
+
 	// Hub reviews tokens and access. Its client-side rate limit is not used.
 	Hub *rest.Config
 	// Local serves without a hub: on a loopback address only, to the bearer of

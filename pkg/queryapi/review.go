@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync/atomic"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -26,18 +28,30 @@ import (
 const (
 	accessReviews = "selfsubjectaccessreviews"
 	rulesReviews  = "selfsubjectrulesreviews"
+	selfReviews   = "selfsubjectreviews"
 )
 
 // readVerbs are those that can be granted.
 var readVerbs = []string{"get", "list", "watch"}
 
-// isReview reports whether a caller asks what he may do.
-func isReview(r *http.Request, info *apirequest.RequestInfo) bool {
-	return r.Method == http.MethodPost && info.IsResourceRequest && info.APIGroup == authorizationv1.GroupName && info.APIVersion == "v1" &&
-		(info.Resource == accessReviews || info.Resource == rulesReviews) && info.Name == "" && info.Subresource == "" && info.Namespace == ""
+// reviewed returns the kind of the review by which a caller asks who they are and
+// what they may do, "" if it is none.
+func reviewed(r *http.Request, info *apirequest.RequestInfo) string {
+	if r.Method != http.MethodPost || !info.IsResourceRequest || info.APIVersion != "v1" || info.Name != "" || info.Subresource != "" || info.Namespace != "" {
+		return ""
+	}
+	switch (schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}) {
+	case schema.GroupResource{Group: authorizationv1.GroupName, Resource: accessReviews}:
+		return "SelfSubjectAccessReview"
+	case schema.GroupResource{Group: authorizationv1.GroupName, Resource: rulesReviews}:
+		return "SelfSubjectRulesReview"
+	case schema.GroupResource{Group: authenticationv1.GroupName, Resource: selfReviews}:
+		return "SelfSubjectReview"
+	}
+	return ""
 }
 
-// review answers what a caller may do.
+// review answers who a caller is, and what they may do.
 func (s *Server) review(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	if l := labelOf(r.Context()); l != nil {
 		l.resource = info.Resource
@@ -57,20 +71,31 @@ func (s *Server) review(w http.ResponseWriter, r *http.Request, info *apirequest
 	case *authorizationv1.SelfSubjectRulesReview:
 		err = s.reviewRules(r.Context(), review)
 		answer = review
+	case *authenticationv1.SelfSubjectReview:
+		review.Status.UserInfo = userInfo(s.callerOf(r.Context()).user)
+		answer = review
 	}
 	if err != nil {
 		return err
 	}
-	if (info.Resource == accessReviews) != isAccessReview(answer) {
+	gvk := schema.GroupVersionKind{Group: info.APIGroup, Version: info.APIVersion, Kind: reviewed(r, info)}
+	if answer.GetObjectKind().GroupVersionKind().Kind != gvk.Kind {
 		return apierrors.NewBadRequest(fmt.Sprintf("the body is no object of %s", info.Resource))
 	}
-	responsewriters.WriteObjectNegotiated(scheme.Codecs, negotiation.DefaultEndpointRestrictions, authorizationv1.SchemeGroupVersion, w, r, http.StatusCreated, answer, false)
+	responsewriters.WriteObjectNegotiated(scheme.Codecs, negotiation.DefaultEndpointRestrictions, gvk.GroupVersion(), w, r, http.StatusCreated, answer, false)
 	return nil
 }
 
-func isAccessReview(o runtime.Object) bool {
-	_, ok := o.(*authorizationv1.SelfSubjectAccessReview)
-	return ok
+// userInfo is what a caller is told of themselves.
+func userInfo(u user.Info) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
+	if len(u.GetExtra()) > 0 {
+		info.Extra = make(map[string]authenticationv1.ExtraValue, len(u.GetExtra()))
+	}
+	for key, values := range u.GetExtra() {
+		info.Extra[key] = values
+	}
+	return info
 }
 
 // decode reads a review, in JSON, YAML or protobuf. The body's size is bounded
@@ -84,12 +109,13 @@ func decode(r *http.Request) (runtime.Object, error) {
 	case err != nil:
 		return nil, apierrors.NewBadRequest("the body cannot be read")
 	}
-	o, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	o, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	if err != nil {
 		return nil, apierrors.NewBadRequest("the body is no review: " + clip(err.Error()))
 	}
+	o.GetObjectKind().SetGroupVersionKind(*gvk)
 	switch o.(type) {
-	case *authorizationv1.SelfSubjectAccessReview, *authorizationv1.SelfSubjectRulesReview:
+	case *authorizationv1.SelfSubjectAccessReview, *authorizationv1.SelfSubjectRulesReview, *authenticationv1.SelfSubjectReview:
 		return o, nil
 	}
 	return nil, apierrors.NewBadRequest("the body is no review")
@@ -173,7 +199,7 @@ func (s *Server) explain(c caller, g *Grants) (bool, string) {
 
 // discoverable are the paths that every caller may get, below a prefix.
 func discoverable(path string) bool {
-	for _, p := range []string{"/version", "/api", "/apis", "/openapi"} {
+	for _, p := range []string{"/version", "/api", "/apis", "/openapi", "/healthz", "/livez", "/readyz"} {
 		if path == p || strings.HasPrefix(path, p+"/") {
 			return true
 		}
@@ -196,7 +222,7 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 	c.namespace = review.Spec.Namespace
 	status := authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules:    []authorizationv1.ResourceRule{},
-		NonResourceRules: []authorizationv1.NonResourceRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/version", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"}}},
+		NonResourceRules: []authorizationv1.NonResourceRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/version", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/healthz", "/livez", "/readyz"}}},
 	}
 	resources := s.resources()
 	if len(resources) > mostRules {

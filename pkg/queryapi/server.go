@@ -36,6 +36,7 @@ type Server struct {
 	catalog   *catalog.Catalog
 	questions map[string]Question
 	openAPI   []byte // that describes them
+	encoders  *encoders
 	handler   http.Handler
 	inside    gate
 	began     atomic.Bool
@@ -48,7 +49,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, log: o.Logger}
+	s := &Server{options: o, log: o.Logger, encoders: newEncoders()}
 	if s.metrics, err = newMetrics(o.Metrics); err != nil {
 		return nil, fmt.Errorf("query API: %w", err)
 	}

@@ -56,7 +56,7 @@ func (s *Server) reader() (*reading.Handler, error) {
 		return nil, fmt.Errorf("query API: %w", err)
 	}
 	h, err := reading.New(reading.Options{
-		Index: s.options.Index, Heard: s.options.Fleet.Heard, Sealer: sealer, Pins: pins,
+		Index: s.options.Index, Heard: s.options.Fleet.Heard, Sealer: sealer, Pins: pins, ValuesCut: s.options.ValuesCut,
 		View: func(snapshot *aggregate.Snapshot, target route.Target) *catalog.View {
 			view := s.catalog.View(snapshot)
 			if target.Member != "" {

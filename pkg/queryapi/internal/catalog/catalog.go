@@ -59,7 +59,8 @@ type Catalog struct {
 	read    map[aggregate.Revision]*definition // by the revision of the object's last change
 	recent  []*made                            // the last to be asked for last
 
-	openapi openapiCache
+	openapi  openapiCache
+	swaggers swaggers
 
 	authorities atomic.Pointer[authorities]
 }

@@ -339,7 +339,7 @@ func TestBuiltInKindsHaveSchemas(t *testing.T) {
 			t.Errorf("%s: %d, without %s: %.300s", path, code, want, body)
 		}
 	}
-	for _, path := range []string{"/openapi/v2", "/openapi/v3/apis/none/v1", "/openapi/v3x", "/apis/none", "/apis/none/v1", "/api/v2", "/else"} {
+	for _, path := range []string{"/openapi/v1", "/openapi/v3/apis/none/v1", "/openapi/v3x", "/apis/none", "/apis/none/v1", "/api/v2", "/else"} {
 		if code, body := ask(t, v, f.index.Snapshot(), path); code != 404 {
 			t.Errorf("%s: %d %s", path, code, body)
 		}

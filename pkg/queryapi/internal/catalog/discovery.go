@@ -51,16 +51,27 @@ func aggregatedScheme() *runtime.Scheme {
 // readVerbs are those of every resource that is kept.
 var readVerbs = metav1.Verbs{"get", "list", "watch"}
 
-// reviews are the resources that are asked, not kept.
-var reviews = []metav1.APIResource{
-	{Name: "selfsubjectaccessreviews", SingularName: "selfsubjectaccessreview", Kind: "SelfSubjectAccessReview", Verbs: metav1.Verbs{"create"}},
-	{Name: "selfsubjectrulesreviews", SingularName: "selfsubjectrulesreview", Kind: "SelfSubjectRulesReview", Verbs: metav1.Verbs{"create"}},
+// review is a resource that is asked, not kept.
+type review struct {
+	version schema.GroupVersion
+	metav1.APIResource
 }
 
-var reviewsVersion = schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
+// reviews, by group.
+var reviews = []review{
+	{authenticationVersion, metav1.APIResource{Name: "selfsubjectreviews", SingularName: "selfsubjectreview", Kind: "SelfSubjectReview", Verbs: metav1.Verbs{"create"}}},
+	{authorizationVersion, metav1.APIResource{Name: "selfsubjectaccessreviews", SingularName: "selfsubjectaccessreview", Kind: "SelfSubjectAccessReview", Verbs: metav1.Verbs{"create"}}},
+	{authorizationVersion, metav1.APIResource{Name: "selfsubjectrulesreviews", SingularName: "selfsubjectrulesreview", Kind: "SelfSubjectRulesReview", Verbs: metav1.Verbs{"create"}}},
+}
+
+var (
+	authenticationVersion = schema.GroupVersion{Group: "authentication.k8s.io", Version: "v1"}
+	authorizationVersion  = schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
+)
 
 // ServeDiscovery answers what a client asks to learn what is here: /, /version,
-// /api and /apis with all below that names no resource, and /openapi. Documents
+// /api and /apis with all below that names no resource, /openapi, and /healthz,
+// /livez and /readyz. Documents
 // are those of kube-apiserver, discovery in JSON, YAML or protobuf, aggregated
 // or not, by the Accept header. Errors are *apierrors.StatusError, and nothing
 // is written then.
@@ -71,6 +82,10 @@ func (v *View) ServeDiscovery(w http.ResponseWriter, r *http.Request, snapshot *
 		return writeJSON(w, metav1.RootPaths{Paths: v.rootPaths()})
 	case target.Path == "/version":
 		return writeJSON(w, versionInfo(lowestVersion(snapshot, target.Member)))
+	case isHealth(parts):
+		return serveHealth(w, r, parts)
+	case target.Path == "/openapi/v2":
+		return v.serveOpenAPIv2(w, r)
 	case parts[0] == "openapi":
 		return v.serveOpenAPI(w, r, target)
 	case parts[0] == "api" && len(parts) == 1:
@@ -136,7 +151,7 @@ func (v *View) rootPaths() []string {
 			paths = append(paths, "/apis/"+g.group+"/"+version)
 		}
 	}
-	return append(paths, "/openapi/v3", "/version")
+	return append(paths, "/healthz", "/healthz/ping", "/livez", "/livez/ping", "/openapi/v2", "/openapi/v3", "/readyz", "/readyz/ping", "/version")
 }
 
 // groupVersions is a group and its versions, most stable first.
@@ -146,7 +161,7 @@ type groupVersions struct {
 }
 
 // groupVersions returns the groups in the order of discovery; the core group is
-// always there, and so is that of the reviews.
+// always there, and so are those of the reviews.
 func (v *View) groupVersions() []groupVersions {
 	out := []groupVersions{{"", []string{"v1"}}}
 	add := func(gv schema.GroupVersion) {
@@ -157,16 +172,16 @@ func (v *View) groupVersions() []groupVersions {
 			g.versions = append(g.versions, gv.Version)
 		}
 	}
-	reviewed := false
+	versions := []schema.GroupVersion{authenticationVersion, authorizationVersion}
 	for _, r := range v.sorted {
-		if !reviewed && compareGroups(r.Resource.Group, reviewsVersion.Group) >= 0 {
-			reviewed = true
-			add(reviewsVersion)
+		for len(versions) > 0 && compareGroups(r.Resource.Group, versions[0].Group) >= 0 {
+			add(versions[0])
+			versions = versions[1:]
 		}
 		add(r.Resource.GroupVersion())
 	}
-	if !reviewed {
-		add(reviewsVersion)
+	for _, gv := range versions {
+		add(gv)
 	}
 	return out
 }
@@ -264,8 +279,10 @@ func (v *View) serveVersion(w http.ResponseWriter, r *http.Request, target route
 			Verbs: readVerbs, ShortNames: r.ShortNames, Categories: r.Categories,
 		})
 	}
-	if gv == reviewsVersion {
-		list.APIResources = append(list.APIResources, reviews...)
+	for _, review := range reviews {
+		if review.version == gv {
+			list.APIResources = append(list.APIResources, review.APIResource)
+		}
 	}
 	if len(list.APIResources) == 0 && gv != (schema.GroupVersion{Version: "v1"}) {
 		return notFound(target)
@@ -318,10 +335,10 @@ func (v *View) aggregatedVersion(gv schema.GroupVersion) apidiscoveryv2.APIVersi
 			Verbs: readVerbs, ShortNames: r.ShortNames, Categories: r.Categories,
 		})
 	}
-	if gv != reviewsVersion {
-		return out
-	}
 	for _, review := range reviews {
+		if review.version != gv {
+			continue
+		}
 		out.Resources = append(out.Resources, apidiscoveryv2.APIResourceDiscovery{
 			Resource: review.Name, ResponseKind: &metav1.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: review.Kind},
 			Scope: apidiscoveryv2.ScopeCluster, SingularResource: review.SingularName, Verbs: review.Verbs,

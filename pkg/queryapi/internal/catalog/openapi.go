@@ -77,7 +77,7 @@ func (v *View) serveOpenAPI(w http.ResponseWriter, r *http.Request, target route
 		http.Redirect(w, r, documentURL(target, path, etag), http.StatusMovedPermanently)
 		return nil
 	}
-	proto, ok := acceptsProto(r.Header.Get("Accept"))
+	proto, ok := acceptsForm(r.Header.Get("Accept"), protoType, "com.github.proto-openapi.spec.v3@v1.0+protobuf")
 	if !ok {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
@@ -104,9 +104,9 @@ func (v *View) serveOpenAPI(w http.ResponseWriter, r *http.Request, target route
 
 const protoType = "com.github.proto-openapi.spec.v3.v1.0+protobuf"
 
-// acceptsProto reports which of the two forms an Accept header prefers; it is
-// not ok when it takes neither.
-func acceptsProto(accept string) (proto, ok bool) {
+// acceptsForm reports which of the two forms an Accept header prefers, JSON or
+// protobuf, which has these names; it is not ok when it takes neither.
+func acceptsForm(accept string, names ...string) (proto, ok bool) {
 	if accept == "" {
 		return false, true
 	}
@@ -115,7 +115,8 @@ func acceptsProto(accept string) (proto, ok bool) {
 		switch media {
 		case "application/json", "application/*", "*/*":
 			return false, true
-		case "application/" + protoType, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf":
+		}
+		if name, ok := strings.CutPrefix(media, "application/"); ok && slices.Contains(names, name) {
 			return true, true
 		}
 	}

@@ -52,7 +52,6 @@ func TestFormatsAgree(t *testing.T) {
 	f := many(t)
 	for _, path := range []string{
 		"/fleet/api/v1/pods", "/members/a/west/api/v1/pods", "/fleet/api/v1/nodes", "/members/a/west/api/v1/nodes",
-		"/fleet/api/v1/namespaces/blue/pods/p07", // of several members: a list
 		"/fleet/apis/autoscaling/v1/horizontalpodautoscalers", "/fleet/apis/autoscaling/v2/horizontalpodautoscalers",
 	} {
 		jsonList := f.mustAsk(all, path, nil, "")

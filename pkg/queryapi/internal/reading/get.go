@@ -1,11 +1,20 @@
 package reading
 
 import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// get answers a request for a name: the object or, where several members of the
-// fleet have it, a list of all.
+// get answers a request for a name: the object. Where several members of the fleet
+// have it a Table has a row for each; of the other formats, which have room for one
+// object, it is refused: clients decode a list as an object without fields.
 func (q *request) get() error {
 	var found []aggregate.Object
 	for o := range q.named() {
@@ -26,13 +35,16 @@ func (q *request) get() error {
 	switch {
 	case len(found) == 0:
 		return q.notFound()
-	case len(found) > 1 || q.format.shape == table:
+	case len(found) > 1 && q.format.shape != table:
+		return q.ambiguous(found)
+	case q.format.shape == table:
 		meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
 		if err := meta.say(fresh); err != nil {
 			return err
 		}
 		return q.write(meta, each(found))
 	}
+	q.warnOfCutValues()
 	e := q.encoder()
 	defer q.release(e)
 	text, err := e.append(nil, found[0], stampOf(found[0]))
@@ -40,6 +52,37 @@ func (q *request) get() error {
 		return err
 	}
 	return q.send(text)
+}
+
+// reasonAmbiguous says that a name is of several members.
+const reasonAmbiguous metav1.StatusReason = "AmbiguousName"
+
+// mostNamed bounds the members that a refusal names.
+const mostNamed = 20
+
+// ambiguous says which members have the name, and how to have one of them, or all.
+func (q *request) ambiguous(found []aggregate.Object) error {
+	gr := q.resource.Resource.GroupResource()
+	var members []string
+	var causes []metav1.StatusCause
+	for _, o := range found[:min(len(found), mostNamed)] {
+		members = append(members, o.Member())
+		causes = append(causes, metav1.StatusCause{Type: "Member", Field: o.Member(), Message: "/members/" + o.Member()})
+	}
+	names := strings.Join(members, ", ")
+	if more := len(found) - len(members); more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	list := "kubectl get " + gr.String()
+	if q.namespace != "" {
+		list += " -n " + q.namespace
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: reasonAmbiguous,
+		Message: fmt.Sprintf("%s %q is ambiguous, %d members have it: %s. Choose one with --context %s (contexts of members are made by federator kubeconfig), or below /members/%s. All of them: %s --field-selector metadata.name=%s -o yaml",
+			gr, q.info.Name, len(found), names, members[0], members[0], list, q.info.Name),
+		Details: &metav1.StatusDetails{Name: q.info.Name, Group: gr.Group, Kind: gr.Resource, Causes: causes},
+	}}
 }
 
 // named yields the objects of the name that is asked for.

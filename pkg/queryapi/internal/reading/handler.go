@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
@@ -36,6 +37,9 @@ type Options struct {
 	Sealer *selection.Sealer
 	Pins   *selection.Pins
 	Now    func() time.Time // nil means time.Now
+
+	// ValuesCut says that the index has no values of Secrets and ConfigMaps.
+	ValuesCut bool
 
 	// Stall is how long a client of a watch may take for a block of bytes; 0
 	// means 30 s. Bookmark is the time between bookmarks; 0 means 1 minute.
@@ -178,6 +182,16 @@ func (q *request) forbidden() error {
 	}
 	return apierrors.NewForbidden(gr, q.info.Name,
 		fmt.Errorf("User %q cannot %s resource %q in API group \"members.federator.dev\" %s", q.caller.User().GetName(), q.info.Verb, gr.String(), where)) //nolint:staticcheck // an API server's words
+}
+
+// warnOfCutValues tells clients that would take empty values for real ones, such as
+// Helm, which finds no release in them and says nothing.
+func (q *request) warnOfCutValues() {
+	kind := q.resource.Kind
+	if !q.o.ValuesCut || q.format.shape != whole || kind != "Secret" && kind != "ConfigMap" {
+		return
+	}
+	warning.AddWarning(q.r.Context(), "", fmt.Sprintf("values of %ss are cut, also those with Helm releases: federator keeps them where keepSecretValues is set", kind))
 }
 
 // members are those that the request is about; nil is all.

@@ -42,6 +42,7 @@ func (q *request) list() error {
 			return err
 		}
 	}
+	q.warnOfCutValues()
 	return q.write(meta, objects)
 }
 

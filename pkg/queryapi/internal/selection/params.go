@@ -199,7 +199,13 @@ func Parse(query url.Values, verb string) (*Params, error) {
 			}
 		}
 	}
-	return p, p.validate(verb)
+	if err := p.validate(verb); err != nil {
+		return p, err
+	}
+	if verb == List && p.Limit > 0 && p.Revision != 0 && p.ResourceVersionMatch == "" {
+		p.ResourceVersionMatch = metav1.ResourceVersionMatchExact // as API servers read a page of a revision
+	}
+	return p, nil
 }
 
 // BadParameter is the 400 for a parameter that cannot be used; it names it.

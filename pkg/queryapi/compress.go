@@ -1,0 +1,167 @@
+package queryapi
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// compressAbove is how long an answer must be to be compressed, in bytes, and
+// compressed at the least effort: as kube-apiserver has both.
+const compressAbove = 128 << 10
+
+// encoder is what compresses one answer after another.
+type encoder interface {
+	io.WriteCloser
+	Reset(io.Writer)
+}
+
+// encoders are kept for the answers to come.
+type encoders struct{ gzip, zstd sync.Pool }
+
+func newEncoders() *encoders {
+	return &encoders{
+		gzip: sync.Pool{New: func() any {
+			w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
+			if err != nil {
+				panic("queryapi: gzip: " + err.Error())
+			}
+			return w
+		}},
+		zstd: sync.Pool{New: func() any {
+			w, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+				zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(512<<10))
+			if err != nil {
+				panic("queryapi: zstd: " + err.Error())
+			}
+			return w
+		}},
+	}
+}
+
+func (e *encoders) pool(coding string) *sync.Pool {
+	if coding == "zstd" {
+		return &e.zstd
+	}
+	return &e.gzip
+}
+
+// codingOf returns the coding that an answer may have: zstd where it is asked for,
+// which costs less, else gzip, else none.
+func codingOf(r *http.Request) string {
+	if r.Method != http.MethodGet || isWatch(r) {
+		return ""
+	}
+	best := ""
+	for clause := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
+		name, params, _ := strings.Cut(clause, ";")
+		name = strings.ToLower(strings.TrimSpace(name))
+		if name != "gzip" && name != "zstd" || refusedCoding(params) {
+			continue
+		}
+		if best != "zstd" {
+			best = name
+		}
+	}
+	return best
+}
+
+// refusedCoding reports whether a quality is zero.
+func refusedCoding(params string) bool {
+	q, ok := strings.CutPrefix(strings.ReplaceAll(params, " ", ""), "q=")
+	if !ok {
+		return false
+	}
+	quality, err := strconv.ParseFloat(q, 64)
+	return err != nil || quality <= 0
+}
+
+// compressor compresses an answer that is long enough, and has no coding yet.
+type compressor struct {
+	http.ResponseWriter
+	encoders *encoders
+	coding   string
+
+	code   int
+	held   []byte  // until it is known how long the answer is
+	plain  bool    // it is sent as it is
+	writer encoder // it is compressed
+}
+
+// Unwrap is for http.ResponseController.
+func (c *compressor) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter. The header of an answer that may yet
+// be compressed is held back.
+func (c *compressor) WriteHeader(code int) {
+	if c.code != 0 || code < http.StatusOK {
+		if code < http.StatusOK {
+			c.ResponseWriter.WriteHeader(code)
+		}
+		return
+	}
+	c.code = code
+	if h := c.Header(); code != http.StatusOK || h.Get("Content-Encoding") != "" || h.Get("Content-Range") != "" {
+		c.plain = true
+		c.ResponseWriter.WriteHeader(code)
+	}
+}
+
+func (c *compressor) Write(p []byte) (int, error) {
+	if c.code == 0 {
+		c.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case c.plain:
+		return c.ResponseWriter.Write(p)
+	case c.writer != nil:
+		return c.writer.Write(p)
+	}
+	if len(c.held)+len(p) <= compressAbove {
+		c.held = append(c.held, p...)
+		return len(p), nil
+	}
+	h := c.Header()
+	h.Set("Content-Encoding", c.coding)
+	h.Add("Vary", "Accept-Encoding")
+	h.Del("Content-Length")
+	h.Del("Accept-Ranges")
+	if etag := h.Get("Etag"); strings.HasPrefix(etag, `"`) {
+		h.Set("Etag", "W/"+etag) // it is of what is not compressed
+	}
+	c.ResponseWriter.WriteHeader(c.code)
+	c.writer = c.encoders.pool(c.coding).Get().(encoder)
+	c.writer.Reset(c.ResponseWriter)
+	held := c.held
+	c.held = nil
+	if _, err := c.writer.Write(held); err != nil {
+		return 0, err
+	}
+	return c.writer.Write(p)
+}
+
+// finish sends what is left. It is not called for an answer that broke off: its end
+// must not look like one.
+func (c *compressor) finish() error {
+	switch {
+	case c.writer != nil:
+		err := c.writer.Close()
+		c.writer.Reset(nil)
+		c.encoders.pool(c.coding).Put(c.writer)
+		if err != nil {
+			return fmt.Errorf("query API: compress: %w", err)
+		}
+	case c.code != 0 && !c.plain:
+		c.ResponseWriter.WriteHeader(c.code)
+		if _, err := c.ResponseWriter.Write(c.held); err != nil {
+			return fmt.Errorf("query API: %w", err)
+		}
+	}
+	return nil
+}
