@@ -11,7 +11,7 @@ import (
 type Config struct {
 	Sources SourcesConfig `yaml:"sources" doc:"Where members are found. Without any, clusterAPI with in-cluster credentials."`
 
-	Kinds []clusterinformers.KindRule    `yaml:"kinds" doc:"What is kept: the first rule that matches a kind decides. Empty: every kind but Event and Lease.\nA rule has kind (\"Pod\", \"Deployment.apps\", \"*\", \"*.apps\") and optionally exclude, namespaces, labels, fields, drop."`
+	Kinds []clusterinformers.KindRule    `yaml:"kinds" doc:"What is kept: the first rule that matches a kind decides. Empty: every kind but Event and Lease.\nA rule has kind (\"Pod\", \"Deployment.apps\", \"*\", \"*.apps\") and optionally exclude, namespaces, labels, fields, drop, ttl (how long after its last change an object is kept)\nand share (percent of the member's budget). Of Event, which must be named, 1h and 10 unless set otherwise."`
 	Held  []clusterinformers.HeldVersion `yaml:"held" doc:"Versions that kinds are held at, as kind and version. Else the most preferred one that all members serve."`
 
 	Budget  BudgetConfig  `yaml:"budget" doc:"What one member may cost. A scope that would exceed it is given up on, OverBudget."`

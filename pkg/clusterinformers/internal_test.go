@@ -33,6 +33,8 @@ func TestOptionsSayAllThatIsWrong(t *testing.T) {
 			{Kind: "Pod", Drop: []string{"metadata"}},
 			{Kind: "Pod", Drop: []string{"spec..x"}},
 			{Kind: "Pod", Drop: []string{"metadata.uid"}},
+			{Kind: "Event", TTL: time.Millisecond},
+			{Kind: "Event", Share: 101},
 		},
 		Held: []HeldVersion{{Kind: "Pod"}, {Kind: "Pod", Version: "apps/v1"}},
 	})
@@ -42,7 +44,7 @@ func TestOptionsSayAllThatIsWrong(t *testing.T) {
 	for _, says := range []string{
 		"Index is required", "Logger is required", "at least one of Sources", "DiscoveryInterval", "GiveUpAfter", "PingInterval", "PingTimeout",
 		"ParallelSyncs and Budget", "kinds[0].kind is required", `kinds[1].kind "*.*"`, `kinds[2].kind "*apps"`, "kinds[3].labels", "kinds[4].fields",
-		"kinds[5].drop", "kinds[6].drop", "kinds[7].drop", "held[0]", "held[1]",
+		"kinds[5].drop", "kinds[6].drop", "kinds[7].drop", "kinds[8].ttl", "kinds[9].share", "held[0]", "held[1]",
 	} {
 		if !strings.Contains(err.Error(), says) {
 			t.Errorf("%q is missing in: %v", says, err)

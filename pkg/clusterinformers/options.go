@@ -1,6 +1,7 @@
 package clusterinformers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -61,6 +62,11 @@ type KindRule struct {
 	Labels     string   `json:"labels,omitempty"`
 	Fields     string   `json:"fields,omitempty"`
 	Drop       []string `json:"drop,omitempty"`
+	// TTL is how long an object is kept after it last changed, and Share how much
+	// of the member's budget the kind may have, in percent: what is older leaves.
+	// Each makes the scope Partial. 0 means no bound, of Events an hour and 10%.
+	TTL   time.Duration `json:"ttl,omitempty"`
+	Share int           `json:"share,omitempty"`
 }
 
 // HeldVersion fixes the version that a kind is held at.
@@ -180,6 +186,12 @@ func ValidateKinds(rules []KindRule, held []HeldVersion) error {
 		if _, err := fields.ParseSelector(r.Fields); err != nil {
 			errs = append(errs, fmt.Errorf("%s.fields: %w", at, err))
 		}
+		if r.TTL < 0 || r.TTL > 0 && r.TTL < time.Second {
+			errs = append(errs, fmt.Errorf("%s.ttl: %s is no time of a second or more", at, r.TTL))
+		}
+		if r.Share < 0 || r.Share > 100 {
+			errs = append(errs, fmt.Errorf("%s.share: %d is no percentage", at, r.Share))
+		}
 		for _, p := range r.Drop {
 			if p == "" || slices.Contains(strings.Split(p, "."), "") || p == "metadata" || p == "apiVersion" || p == "kind" ||
 				p == "metadata.name" || p == "metadata.namespace" || p == "metadata.uid" || p == "metadata.resourceVersion" {
@@ -201,10 +213,25 @@ func (o *Options) match(kind aggregate.Kind) (KindRule, bool) {
 	for _, r := range o.Kinds {
 		named := r.Kind == string(kind)
 		if named || r.Kind == "*" && !slices.Contains(quiet, kind) || r.Kind == "*."+group && group != "" && !slices.Contains(quiet, kind) {
-			return r, true
+			return r.bounded(kind), true
 		}
 	}
 	return KindRule{}, false
+}
+
+// Bounds of Events, which come without end, and which members forget after an hour
+// themselves unless they lie.
+const (
+	eventTTL   = time.Hour
+	eventShare = 10
+)
+
+// bounded fills in the bounds of kinds that have some by default.
+func (r KindRule) bounded(kind aggregate.Kind) KindRule {
+	if kind == "Event" || kind == "Event.events.k8s.io" {
+		r.TTL, r.Share = cmp.Or(r.TTL, eventTTL), cmp.Or(r.Share, eventShare)
+	}
+	return r
 }
 
 // keepsRest reports whether a kind is kept that no rule matches.
@@ -227,6 +254,9 @@ func (r KindRule) narrowed(namespaced bool) string {
 	}
 	if len(r.Drop) > 0 {
 		parts = append(parts, "without "+strings.Join(r.Drop, ","))
+	}
+	if bounds := r.recently(); bounds != "" {
+		parts = append(parts, bounds)
 	}
 	return strings.Join(parts, "; ")
 }

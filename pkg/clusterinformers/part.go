@@ -30,6 +30,7 @@ type part struct {
 	cause  string // of the next relist
 	ahead  size   // charged for items of a list under way, beyond what the scope holds
 	left   leftOut
+	recent *recent // nil where all is kept
 
 	reached string // the newest resourceVersion since the part started
 
@@ -78,7 +79,7 @@ var (
 )
 
 func newPart(i *informer, namespace string) *part {
-	p := &part{informer: i, namespace: namespace, cause: "initial", state: aggregate.Unknown}
+	p := &part{informer: i, namespace: namespace, cause: "initial", state: aggregate.Unknown, recent: newRecent(i.rule, i.member.account.limit)}
 	if st := i.scope.Status(); st.State == aggregate.Synced || st.State == aggregate.Partial || st.State == aggregate.Stale {
 		// Objects of an earlier informer are there: as of the last contact.
 		p.state, p.reason = aggregate.Stale, "listing again"
@@ -107,7 +108,12 @@ func (p *part) run(ctx context.Context) error {
 	p.failed, p.over = nil, ""
 	p.listed("") // what was reached before counts no more: the first list may be answered from any cache
 	defer p.settle(size{})
+	var sweeping sync.WaitGroup
+	defer sweeping.Wait()
 	defer p.join()
+	if p.recent != nil && p.recent.ttl > 0 {
+		sweeping.Go(func() { p.sweep(ctx) })
+	}
 	p.lists.open()
 	logger := logr.Discard()
 	lw := &cache.ListWatch{ListWithContextFunc: p.ListWithContext, WatchFuncWithContext: p.WatchWithContext}
@@ -203,10 +209,12 @@ func (p *part) put(obj any) error {
 	switch {
 	case o.unfit.why != "":
 		i.scope.Delete(o.namespace, o.name) // what was held is not what there is
+		p.recent.forget(recentKey{o.namespace, o.name})
 		p.left.add(o.key, o.unfit)
 		i.showLeftOut()
 	default:
 		i.scope.Upsert(o.item)
+		p.leave(p.recent.keep(o, time.Now()))
 		p.back(o)
 	}
 	return p.applied(o)
@@ -219,6 +227,7 @@ func (p *part) Delete(obj any) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.scope.Delete(o.namespace, o.name)
+	p.recent.forget(recentKey{o.namespace, o.name})
 	p.back(o)
 	return p.applied(o)
 }
@@ -320,17 +329,22 @@ func (p *part) Replace(objs []any, rv string) error {
 	i := p.informer
 	p.settle(size{}) // the commit charges all of it
 	p.listed(rv)
-	items := make([]aggregate.Item, 0, len(objs))
+	fit := make([]*object, 0, len(objs))
 	var left leftOut
 	for _, obj := range objs {
 		if o := obj.(*object); o.unfit.why != "" {
 			left.add(o.key, o.unfit)
 		} else {
-			items = append(items, o.item)
+			fit = append(fit, o)
 		}
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	fit = p.recent.replace(fit, time.Now())
+	items := make([]aggregate.Item, len(fit))
+	for n, o := range fit {
+		items[n] = o.item
+	}
 	p.state, p.reason, p.left = aggregate.Synced, "", left
 	i.countLeftOut()
 	i.relists[p.cause]++
@@ -360,6 +374,7 @@ func (i *informer) giveUp(p *part) {
 	p.state, p.reason, p.left = aggregate.OverBudget, clip(p.over), leftOut{}
 	i.countLeftOut()
 	p.cause = "budget"
+	p.recent.reset()
 	_, err := i.scope.ReplaceNamespace(p.namespace, nil, i.status())
 	if err == nil {
 		err = i.commit()
