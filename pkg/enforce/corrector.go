@@ -1,10 +1,9 @@
 package enforce
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -15,31 +14,30 @@ import (
 
 // Actor is who carries corrections out: a remediate.Dispatcher.
 type Actor interface {
+	// Want says all that a binding wants corrected, one intent for a target.
 	Want(binding string, c remediate.Contract, of remediate.Denominators, intents []remediate.Intent, ready bool) error
+	// Change says how that differs from what was wanted before: intents that are new or
+	// other ones, and targets of which nothing is wanted any more.
+	Change(binding string, c remediate.Contract, of remediate.Denominators, intents []remediate.Intent, gone []policy.Ref, ready bool) error
 	Drop(binding string)   // it wants nothing now
 	Forget(binding string) // it is gone
 }
 
-// Corrector makes corrections of verdicts: what of them a binding's Terms allow. Its
-// Changed is for Options.Changed of a Loop; SetTerms may be called at any time.
+// Corrector makes corrections of verdicts: what of them a binding's Terms allow. What a
+// batch costs follows what it changed, however many corrections are wanted. Its Changed
+// is for Options.Changed of a Loop; SetTerms and Standing may be called at any time.
 type Corrector struct {
 	actor Actor
 	log   *slog.Logger
 
-	mu       sync.Mutex
+	work     sync.Mutex // held by Changed and SetTerms, and over what follows
 	state    *policy.State
 	terms    map[string]*compiled
 	bindings map[string]*corrections
-}
+	targeted map[aggregate.Ref]int // bindings that have corrections of a target
 
-// corrections are what a binding's verdicts ask for now.
-type corrections struct {
-	generation string
-	counted    bool // of the generation: every scope was settled once
-	intents    map[policy.Subject][]remediate.Intent
-	beyond     map[policy.Subject]string // remedies that are beyond the ceiling
-	protected  map[string]int            // violations whose remedies are never carried out, by member
-	versions   map[aggregate.Ref]string  // of targets, as the actor knows them
+	mu    sync.Mutex // over what Standing tells, which waits for no batch
+	stand map[string]Standing
 }
 
 // Standing says what may come of a binding's violations now.
@@ -58,7 +56,10 @@ func NewCorrector(actor Actor, log *slog.Logger) *Corrector {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Corrector{actor: actor, log: log, terms: map[string]*compiled{}, bindings: map[string]*corrections{}}
+	return &Corrector{
+		actor: actor, log: log, terms: map[string]*compiled{}, bindings: map[string]*corrections{},
+		targeted: map[aggregate.Ref]int{}, stand: map[string]Standing{},
+	}
 }
 
 // SetTerms says what may come of violations, by binding; nothing comes of those of
@@ -72,43 +73,57 @@ func (c *Corrector) SetTerms(terms map[string]Terms) error {
 		}
 		next[name] = made
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name := range c.bindings {
+	c.work.Lock()
+	defer c.work.Unlock()
+	for name := range c.terms {
 		if next[name] == nil {
 			c.drop(name)
 		}
 	}
+	was := c.terms
 	c.terms = next
-	if c.state != nil {
-		for name := range next {
+	for name, t := range next {
+		switch old := was[name]; {
+		case old != nil && reflect.DeepEqual(old.Terms, t.Terms):
+			c.terms[name] = old // selectors that are compiled already
+		case c.state != nil:
 			c.renew(name)
 			c.want(name)
+		default:
+			c.publish(name)
 		}
 	}
 	return nil
 }
 
 func (c *Corrector) drop(name string) {
-	delete(c.bindings, name)
-	c.actor.Forget(name)
+	if b := c.bindings[name]; b != nil {
+		c.release(b)
+		delete(c.bindings, name)
+		c.actor.Forget(name)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.stand, name)
 }
 
 // Standing returns how it stands with a binding.
 func (c *Corrector) Standing(binding string) Standing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.terms[binding]
-	if t == nil {
+	s, ok := c.stand[binding]
+	if !ok {
 		return Standing{Mode: policy.Observe}
 	}
+	return s
+}
+
+// publish makes how it stands with a binding what Standing returns.
+func (c *Corrector) publish(name string) {
 	s := Standing{Protected: map[string]int{}}
-	s.Mode, s.Why = t.mode()
-	if b := c.bindings[binding]; b != nil {
-		s.Counted, s.Beyond = b.counted, len(b.beyond)
-		for _, list := range b.intents {
-			s.Wanted += len(list)
-		}
+	s.Mode, s.Why = c.terms[name].mode()
+	if b := c.bindings[name]; b != nil {
+		s.Counted, s.Wanted, s.Beyond = b.counted, b.wanted, len(b.beyond)
 		for _, why := range b.beyond {
 			s.BeyondWhy = why
 			break
@@ -117,202 +132,162 @@ func (c *Corrector) Standing(binding string) Standing {
 			s.Protected[m] = n
 		}
 	}
-	return s
-}
-
-// Changed takes in what a batch did to the verdicts.
-func (c *Corrector) Changed(changes *policy.Changes) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.stand[name] = s
+}
+
+// Changed takes in what a batch did to the verdicts. The batch is nil where policies or
+// bindings were exchanged, or all was evaluated anew.
+func (c *Corrector) Changed(changes *policy.Changes, batch *aggregate.Batch) {
+	if changes.After == nil {
+		return
+	}
+	c.work.Lock()
+	defer c.work.Unlock()
 	c.state = changes.After
-	touched := map[string]bool{}
+	if moved(changes, batch) {
+		for name := range c.terms {
+			c.renew(name)
+			c.want(name)
+		}
+		return
+	}
 	for change := range changes.All() {
 		v := change.After
 		if v == nil {
 			v = change.Before
 		}
 		if b := c.bindings[v.Binding]; b != nil {
-			c.take(b, c.terms[v.Binding], v.Binding, v.Subject)
-			touched[v.Binding] = true
+			c.take(b, c.terms[v.Binding], v.Subject, change.After)
 		}
 	}
-	moved := c.moved(changes)
+	c.refresh(changes, batch)
 	for name := range c.terms {
 		b := c.bindings[name]
 		switch {
 		case b == nil:
 			c.renew(name)
 			c.want(name)
-		case touched[name] || !b.counted || moved || c.outdated(b):
+		case len(b.changed) > 0 || b.other || !b.counted:
 			c.want(name)
 		}
 	}
 }
 
-// moved reports whether members have come, gone or changed: waves and denominators.
-func (c *Corrector) moved(changes *policy.Changes) bool {
+// refresh takes note of the targets that have changed, in what no policy reads, too: what
+// was judged is their present version.
+func (c *Corrector) refresh(changes *policy.Changes, batch *aggregate.Batch) {
+	note := func(target aggregate.Ref) {
+		if c.targeted[target] == 0 {
+			return
+		}
+		for _, b := range c.bindings {
+			if t := b.targets[target]; t != nil {
+				c.look(b, target, t)
+			}
+		}
+	}
+	switch {
+	case batch != nil:
+		if len(c.targeted) > 0 {
+			for d := range batch.Deltas() {
+				note(d.Ref)
+			}
+		}
+	case changes.Before == nil || changes.Before.Snapshot != changes.After.Snapshot:
+		for target := range c.targeted {
+			note(target)
+		}
+	}
+}
+
+// moved reports whether members have come, gone or changed: waves, ceilings and
+// denominators.
+func moved(changes *policy.Changes, batch *aggregate.Batch) bool {
 	if changes.Before == nil {
 		return true
 	}
-	var before, after []string
-	for m := range changes.Before.Snapshot.Members() {
-		before = append(before, m.Name+fmt.Sprint(m.Labels))
-	}
-	for m := range changes.After.Snapshot.Members() {
-		after = append(after, m.Name+fmt.Sprint(m.Labels))
-	}
-	return fmt.Sprint(before) != fmt.Sprint(after)
-}
-
-// outdated reports whether a target of the binding has another version than the actor
-// knows.
-func (c *Corrector) outdated(b *corrections) bool {
-	for target, known := range b.versions {
-		version := " "
-		if o, ok := c.state.Snapshot.Get(target); ok {
-			version = o.UID() + " " + o.ResourceVersion()
+	if batch != nil {
+		for d := range batch.Members() {
+			if d.Before == nil || d.After == nil || !slices.Equal(d.Before.Labels, d.After.Labels) {
+				return true
+			}
 		}
-		if version != known {
-			return true
-		}
+		return false
 	}
-	return false
+	if changes.Before.Snapshot == changes.After.Snapshot {
+		return false
+	}
+	before, after := slices.Collect(changes.Before.Snapshot.Members()), slices.Collect(changes.After.Snapshot.Members())
+	return !slices.EqualFunc(before, after, func(a, b aggregate.Member) bool {
+		return a.Name == b.Name && a.UID == b.UID && slices.Equal(a.Labels, b.Labels)
+	})
 }
 
-// renew makes the corrections of a binding from all its verdicts.
-func (c *Corrector) renew(name string) {
-	t := c.terms[name]
-	old := c.bindings[name]
-	b := &corrections{generation: t.Generation, intents: map[policy.Subject][]remediate.Intent{}, beyond: map[policy.Subject]string{}, protected: map[string]int{}}
-	b.counted = old != nil && old.counted && old.generation == t.Generation
-	c.bindings[name] = b
-	for v := range c.state.Findings(name, "") {
-		c.add(b, t, &v)
-	}
-}
-
-// take exchanges the corrections of one subject.
-func (c *Corrector) take(b *corrections, t *compiled, binding string, subject policy.Subject) {
-	delete(b.intents, subject)
-	delete(b.beyond, subject)
-	if v, ok := c.state.Get(binding, subject); ok {
-		c.add(b, t, &v)
-	}
-}
-
-// add makes the corrections of one verdict: none of one that is not Known.
-func (c *Corrector) add(b *corrections, t *compiled, v *policy.Verdict) {
-	if v.State != policy.Known {
-		return
-	}
-	for i := range v.Violations {
-		x := &v.Violations[i]
-		if x.Exempt != "" || x.Remedy == nil {
-			continue
-		}
-		member, ok := c.state.Snapshot.Member(x.Remedy.Target.Member)
-		if !ok {
-			continue // it names a member that is not there
-		}
-		if why := t.beyond(x.Remedy, member); why != "" {
-			b.beyond[v.Subject] = why
-			continue
-		}
-		b.intents[v.Subject] = append(b.intents[v.Subject], c.intent(t, v, x))
-	}
-}
-
-func (c *Corrector) intent(t *compiled, v *policy.Verdict, x *policy.Violation) remediate.Intent {
-	mode, _ := t.mode()
-	i := remediate.Intent{
-		Binding: v.Binding, Message: x.Msg, Source: t.Source, Commit: t.Commit, Path: t.Path,
-		Revision: c.state.Snapshot.Revision(), Subject: v.Subject, Remedy: *x.Remedy,
-		DryRun: mode == policy.DryRun, Force: t.Force, ActAs: t.ActAs,
-	}
-	if pkg := c.state.Package(v.Binding); pkg != nil {
-		i.Package = pkg.Name
-	}
-	if o, ok := c.state.Snapshot.Get(x.Remedy.Target); ok {
-		i.APIVersion, i.UID, i.ResourceVersion = o.APIVersion(), o.UID(), o.ResourceVersion()
-	}
-	return i
-}
-
-// want tells the actor what a binding wants.
+// want tells the actor what a binding wants, or how that has changed.
 func (c *Corrector) want(name string) {
 	t, b := c.terms[name], c.bindings[name]
+	defer c.publish(name)
 	if !b.counted && c.state.Synced && c.state.Settled(name) {
 		b.counted = true
 	}
 	mode, _ := t.mode()
-	c.countProtected(b)
+	changed := b.changed
+	b.changed, b.other = nil, false
 	if mode == policy.Observe {
-		b.versions = nil
-		c.actor.Drop(name)
+		if b.told != toldNothing {
+			c.actor.Drop(name)
+		}
+		b.told = toldNothing
 		return
 	}
-	var list []remediate.Intent
-	b.versions = map[aggregate.Ref]string{}
-	for _, of := range b.intents {
-		for _, i := range of {
-			// The target may have changed in what the policy does not read: what was
-			// judged is its present version.
-			if o, ok := c.state.Snapshot.Get(i.Remedy.Target); ok {
-				i.APIVersion, i.UID, i.ResourceVersion = o.APIVersion(), o.UID(), o.ResourceVersion()
-			} else {
-				i.UID, i.ResourceVersion = "", ""
-			}
-			b.versions[i.Remedy.Target] = i.UID + " " + i.ResourceVersion
-			i.DryRun = mode == policy.DryRun
-			list = append(list, i)
-		}
+	if b.contract == nil {
+		made := t.contract(c.state.Snapshot, mode == policy.DryRun)
+		b.contract = &made
 	}
-	// Of several for one target the first counts, always the same.
-	slices.SortFunc(list, func(x, y remediate.Intent) int {
-		return cmp.Or(cmp.Compare(x.Remedy.Target.String(), y.Remedy.Target.String()), cmp.Compare(x.Message, y.Message),
-			cmp.Compare(x.Remedy.Action, y.Remedy.Action), cmp.Compare(x.Subject.String(), y.Subject.String()),
-			cmp.Compare(string(x.Remedy.Patch)+string(x.Remedy.Object), string(y.Remedy.Patch)+string(y.Remedy.Object)))
-	})
 	of := remediate.Denominators{Members: map[string]int{}}
 	for member, n := range c.state.Counts(name) {
 		subjects := n.Known + n.Unknown + n.Errors
 		of.Total += subjects
 		of.Members[member] = subjects
 	}
-	if err := c.actor.Want(name, t.contract(c.state.Snapshot, mode == policy.DryRun), of, list, b.counted && !t.Pause); err != nil {
-		c.log.Error("corrections are not carried out", "policy", name, "err", err)
-	}
-}
-
-// countProtected counts violations of what is never written.
-func (c *Corrector) countProtected(b *corrections) {
-	b.protected = map[string]int{}
-	for _, list := range b.intents {
-		for _, i := range list {
-			if remediate.Protected(i.Remedy.Target, annotations(c.state.Snapshot, i.Remedy.Target)) != "" {
-				b.protected[i.Remedy.Target.Member]++
-			}
+	var list []remediate.Intent
+	var gone []policy.Ref
+	add := func(target aggregate.Ref) {
+		if of := b.targets[target]; of != nil {
+			list = append(list, c.present(of.intents[0]))
+		} else {
+			gone = append(gone, target)
 		}
 	}
+	var err error
+	if ready := b.counted && !t.Pause; b.told == toldAll {
+		for target := range changed {
+			add(target)
+		}
+		err = c.actor.Change(name, *b.contract, of, list, gone, ready)
+	} else {
+		for target := range b.targets {
+			add(target)
+		}
+		err = c.actor.Want(name, *b.contract, of, list, ready)
+	}
+	b.told = toldAll
+	if err != nil {
+		b.told = toldUnknown
+		c.log.Error("corrections are not carried out", "policy", name, "error", err)
+	}
 }
 
-// annotations returns an object's, as the index has them.
-func annotations(s *aggregate.Snapshot, target aggregate.Ref) map[string]string {
-	o, ok := s.Get(target)
-	if !ok {
-		return nil
+// present returns an intent of its target's present version: the target may have changed
+// in what the policy does not read.
+func (c *Corrector) present(i *remediate.Intent) remediate.Intent {
+	out := *i
+	if o, ok := c.state.Snapshot.Get(i.Remedy.Target); ok {
+		out.APIVersion, out.UID, out.ResourceVersion = o.APIVersion(), o.UID(), o.ResourceVersion()
+	} else {
+		out.UID, out.ResourceVersion = "", ""
 	}
-	body, err := o.AppendBody(nil)
-	if err != nil {
-		return nil
-	}
-	var object struct {
-		Metadata struct {
-			Annotations map[string]string `json:"annotations"`
-		} `json:"metadata"`
-	}
-	if json.Unmarshal(body, &object) != nil {
-		return nil // the member itself is asked before each write
-	}
-	return object.Metadata.Annotations
+	return out
 }

@@ -1,7 +1,9 @@
 package enforce_test
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,8 +19,10 @@ import (
 
 // asked is what an actor was last told, by binding.
 type asked struct {
-	mu    sync.Mutex
-	wants map[string]want
+	mu      sync.Mutex
+	wants   map[string]want
+	changes int // that were told
+	told    int // targets
 }
 
 type want struct {
@@ -32,6 +36,25 @@ func (a *asked) Want(binding string, c remediate.Contract, of remediate.Denomina
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.wants[binding] = want{c, of, intents, ready}
+	a.told += len(intents)
+	return nil
+}
+
+func (a *asked) Change(binding string, c remediate.Contract, of remediate.Denominators, intents []remediate.Intent, gone []policy.Ref, ready bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.changes++
+	a.told += len(intents) + len(gone)
+	w, ok := a.wants[binding]
+	if !ok {
+		return errors.New("a change of nothing")
+	}
+	w.contract, w.of, w.ready = c, of, ready
+	w.intents = slices.DeleteFunc(slices.Clone(w.intents), func(i remediate.Intent) bool {
+		return slices.Contains(gone, i.Remedy.Target) || slices.ContainsFunc(intents, func(x remediate.Intent) bool { return x.Remedy.Target == i.Remedy.Target })
+	})
+	w.intents = append(w.intents, intents...)
+	a.wants[binding] = w
 	return nil
 }
 
@@ -56,6 +79,7 @@ func (a *asked) of(binding string) string {
 	for _, i := range w.intents {
 		parts = append(parts, fmt.Sprintf("%s %s@%s", i.Remedy.Action, i.Remedy.Target.Name, i.ResourceVersion))
 	}
+	slices.Sort(parts)
 	text := strings.Join(parts, ", ")
 	if !w.ready {
 		text += " (not counted)"

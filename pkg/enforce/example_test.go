@@ -29,7 +29,7 @@ violation contains {"msg": "no region"} if not input.member.labels.region
 	ctx, cancel := context.WithCancel(context.Background())
 	loop, err := enforce.New(enforce.Options{
 		Index: index, Set: set, Bindings: []policy.Binding{{Name: "region", Package: "region"}},
-		Changed: func(c *policy.Changes) {
+		Changed: func(c *policy.Changes, _ *aggregate.Batch) {
 			for change := range c.All() {
 				fmt.Println(change.After.Subject, change.After.Violations[0].Msg)
 				cancel()

@@ -78,7 +78,7 @@ func TestMetricsSayHowLateVerdictsAre(t *testing.T) {
 		held := make(chan chan struct{}, 1)
 		loop := started(t, enforce.Options{
 			Index: index, Set: load(t, "input.object.spec.replicas < 2"), Bindings: []policy.Binding{{Name: "b", Package: "replicas"}}, Metrics: registry,
-			Changed: func(*policy.Changes) {
+			Changed: func(*policy.Changes, *aggregate.Batch) {
 				select {
 				case release := <-held:
 					<-release

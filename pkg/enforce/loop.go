@@ -27,8 +27,9 @@ type Options struct {
 	Limits   policy.Limits
 
 	// Changed is told what each batch did to the verdicts, in order, on the loop's
-	// goroutine, which waits for it. May be nil.
-	Changed func(*policy.Changes)
+	// goroutine, which waits for it. The batch is nil where policies or bindings were
+	// exchanged, or all was evaluated anew. May be nil.
+	Changed func(*policy.Changes, *aggregate.Batch)
 	Clock   func() time.Time      // of exemptions; nil means time.Now
 	Logger  *slog.Logger          // nil: none
 	Metrics prometheus.Registerer // nil: none
@@ -211,7 +212,7 @@ func (l *Loop) apply(ctx context.Context, batch *aggregate.Batch) bool {
 		l.failed(ctx, err)
 		return false
 	}
-	l.tell(changes, began)
+	l.tell(changes, batch, began)
 	return true
 }
 
@@ -236,11 +237,11 @@ func (l *Loop) reset(ctx context.Context) bool {
 		}
 		return false
 	}
-	l.tell(changes, began)
+	l.tell(changes, nil, began)
 	return true
 }
 
-func (l *Loop) tell(changes *policy.Changes, began time.Time) {
+func (l *Loop) tell(changes *policy.Changes, batch *aggregate.Batch, began time.Time) {
 	stats := l.engine.Stats()
 	l.stats.Store(&stats)
 	// What has not been judged now came after this batch.
@@ -248,7 +249,7 @@ func (l *Loop) tell(changes *policy.Changes, began time.Time) {
 	l.history.take(changes)
 	l.metrics.batches.Observe(l.opts.Clock().Sub(began).Seconds())
 	if l.opts.Changed != nil {
-		l.opts.Changed(changes)
+		l.opts.Changed(changes, batch)
 	}
 }
 
@@ -273,7 +274,7 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 		r.done <- err
 		return true
 	}
-	l.tell(changes, began)
+	l.tell(changes, nil, began)
 	r.done <- nil
 	return true
 }

@@ -104,7 +104,7 @@ func TestVerdictsFollowTheIndex(t *testing.T) {
 		var told []string
 		loop := started(t, enforce.Options{
 			Index: index, Set: set, Bindings: bindings, Metrics: registry,
-			Changed: func(c *policy.Changes) {
+			Changed: func(c *policy.Changes, _ *aggregate.Batch) {
 				for d := range c.All() {
 					told = append(told, fmt.Sprint(d.After.Subject.Ref.Name, len(d.After.Violations)))
 				}
@@ -196,7 +196,7 @@ func TestABusyIndexKeepsNobodyWaiting(t *testing.T) {
 	loop, err := enforce.New(enforce.Options{
 		Index: index, Set: load(t, "input.object.spec.replicas < 2"),
 		Bindings: []policy.Binding{{Name: "b", Package: "replicas", Exemptions: []policy.Exemption{{Reason: "soon over", Expires: expires}}}},
-		Changed: func(*policy.Changes) { // each batch leads to another
+		Changed: func(*policy.Changes, *aggregate.Batch) { // each batch leads to another
 			n++
 			put(t, scope, "busy", 10+n)
 		},

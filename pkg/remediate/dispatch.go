@@ -75,8 +75,12 @@ type wanted struct {
 	contract Contract
 	ready    bool
 	of       Denominators
-	intents  map[policy.Ref]*Intent
+	intents  map[policy.Ref]*wish
+	members  map[string]int      // of intents: how many
+	due      map[policy.Ref]bool // of intents: those that are not done, or have failed
+	failed   map[policy.Ref]bool // of these: those that have failed
 	outcomes map[policy.Ref]*outcome
+	left     map[policy.Ref]bool // targets of outcomes that are not wanted any more
 	halt     *Halt
 	acked    *acked
 	consent  *consent
@@ -198,12 +202,6 @@ func (d *Dispatcher) held(member string) error {
 	return nil
 }
 
-// wants reports whether an intent is among what the binding wants.
-func (w *wanted) wants(i *Intent) bool {
-	now := w.intents[i.Remedy.Target]
-	return now != nil && now.name() == i.name()
-}
-
 // errNotNow keeps a write from being done.
 var errNotNow = errors.New("nothing may be written")
 
@@ -227,29 +225,59 @@ func (d *Dispatcher) tell(bindings ...string) {
 // replaces what it wanted before. ready says that the whole verdict set has been
 // counted: before, nothing is written.
 func (d *Dispatcher) Want(binding string, c Contract, of Denominators, intents []Intent, ready bool) error {
+	wishes := make([]*wish, 0, len(intents))
+	for n := range intents {
+		wishes = append(wishes, &wish{&intents[n], intents[n].name()})
+	}
+	return d.wanted(binding, c, of, ready, func(w *wanted) {
+		w.clear()
+		for _, i := range wishes {
+			if w.intents[i.Remedy.Target] == nil {
+				w.wish(i)
+			}
+		}
+		for target := range w.outcomes {
+			w.leave(target)
+		}
+	})
+}
+
+// Change is Want for a binding that wants what it wanted before, but for these intents,
+// and without those for the targets that are gone: it costs what it changes.
+func (d *Dispatcher) Change(binding string, c Contract, of Denominators, intents []Intent, gone []policy.Ref, ready bool) error {
+	wishes := make([]*wish, 0, len(intents))
+	for n := range intents {
+		wishes = append(wishes, &wish{&intents[n], intents[n].name()})
+	}
+	return d.wanted(binding, c, of, ready, func(w *wanted) {
+		if w.intents == nil {
+			w.clear()
+		}
+		for _, target := range gone {
+			w.unwish(target)
+			w.leave(target)
+		}
+		for _, i := range wishes {
+			w.wish(i)
+		}
+	})
+}
+
+// wanted takes in what a binding wants.
+func (d *Dispatcher) wanted(binding string, c Contract, of Denominators, ready bool, take func(*wanted)) error {
 	if err := c.validate(); err != nil {
 		return fmt.Errorf("binding %q: %w", binding, err)
 	}
 	if c.Limits.Window == 0 {
 		c.Limits.Window = time.Hour
 	}
-	byTarget := make(map[policy.Ref]*Intent, len(intents))
-	for n := range intents {
-		if i := &intents[n]; byTarget[i.Remedy.Target] == nil {
-			byTarget[i.Remedy.Target] = i
-		}
-	}
 	d.mu.Lock()
 	w := d.binding(binding)
 	if w.progress.generation != c.Generation || w.progress.phase == "" || w.progress.wave >= max(len(c.Waves), 1) {
 		w.progress.restart(c.Generation, time.Now())
 	}
-	w.contract, w.of, w.intents, w.ready = c, of, byTarget, ready
-	for target := range w.outcomes {
-		if byTarget[target] == nil && len(recent(w.outcomes[target].writes, c.Limits.Window)) == 0 {
-			delete(w.outcomes, target)
-		}
-	}
+	w.contract, w.of, w.ready = c, of, ready
+	take(w)
 	d.mu.Unlock()
 	d.poke()
 	return nil
@@ -258,7 +286,7 @@ func (d *Dispatcher) Want(binding string, c Contract, of Denominators, intents [
 func (d *Dispatcher) binding(name string) *wanted {
 	w := d.bindings[name]
 	if w == nil {
-		w = &wanted{outcomes: map[policy.Ref]*outcome{}}
+		w = &wanted{outcomes: map[policy.Ref]*outcome{}, left: map[policy.Ref]bool{}}
 		d.bindings[name] = w
 	}
 	return w
@@ -274,7 +302,8 @@ func recent(times []time.Time, window time.Duration) []time.Time {
 func (d *Dispatcher) Drop(binding string) {
 	d.mu.Lock()
 	if w := d.bindings[binding]; w != nil {
-		w.intents, w.ready = nil, false
+		w.clear()
+		w.ready = false
 	}
 	d.mu.Unlock()
 	d.poke()

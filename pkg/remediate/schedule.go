@@ -112,8 +112,8 @@ func (d *Dispatcher) heldMembers() map[string]error {
 	held := map[string]error{}
 	d.mu.Lock()
 	for _, w := range d.bindings {
-		for target := range w.intents {
-			held[target.Member] = nil
+		for member := range w.members {
+			held[member] = nil
 		}
 	}
 	d.mu.Unlock()
@@ -125,14 +125,21 @@ func (d *Dispatcher) heldMembers() map[string]error {
 
 // planBinding is plan for one binding. The caller holds the lock.
 func (d *Dispatcher) planBinding(name string, w *wanted, health map[policy.Ref]Health, held map[string]error, now time.Time) (start []*Intent, next time.Time) {
-	targets, soonest := w.left(now, d.opts.Retry)
-	w.pending = len(targets)
-	next = soonest
+	for target := range w.left {
+		w.leave(target)
+	}
+	var targets []policy.Ref
 	why, until := d.mayNot(w, now)
-	if w.halt == nil && why == "" && !w.contract.DryRun && len(targets) > 0 {
-		if err := d.hold(name, w, targets, now); err != nil {
-			why = err.Error()
+	if w.halt == nil && why == "" {
+		targets, next = w.open(now, d.opts.Retry)
+		w.pending = len(targets)
+		if !w.contract.DryRun && len(targets) > 0 {
+			if err := d.hold(name, w, targets, now); err != nil {
+				why = err.Error()
+			}
 		}
+	} else {
+		w.pending, next = w.count(now, d.opts.Retry)
 	}
 	if w.waiting = why; why != "" {
 		return nil, earlier(next, until)
@@ -163,10 +170,10 @@ func (d *Dispatcher) planBinding(name string, w *wanted, health map[policy.Ref]H
 		if !i.DryRun {
 			d.ledger.started(name, target.Member, now)
 		}
-		start = append(start, w.consented(i, now))
+		start = append(start, w.consented(i.Intent, now))
 	}
-	for target := range w.intents {
-		if d.busy[target] && w.progress.reach(w.contract.Waves, target.Member) {
+	for target := range d.busy {
+		if w.intents[target] != nil && w.progress.reach(w.contract.Waves, target.Member) {
 			left++
 		}
 	}
@@ -201,16 +208,13 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// left are the targets that are wanted and not done, in order, and when the next of
+// open are the targets that are wanted and not done, in order, and when the next of
 // those that have failed is tried again.
-func (w *wanted) left(now time.Time, retry time.Duration) (targets []policy.Ref, next time.Time) {
-	for target, i := range w.intents {
-		o := w.outcomes[target]
-		if o != nil && o.name == i.name() {
-			if o.Phase != Failed {
-				continue
-			}
-			if at := o.At.Add(retry); at.After(now) {
+func (w *wanted) open(now time.Time, retry time.Duration) (targets []policy.Ref, next time.Time) {
+	targets = make([]policy.Ref, 0, len(w.due))
+	for target := range w.due {
+		if w.failed[target] {
+			if at := w.outcomes[target].At.Add(retry); at.After(now) {
 				next = earlier(next, at)
 				continue
 			}
@@ -219,6 +223,19 @@ func (w *wanted) left(now time.Time, retry time.Duration) (targets []policy.Ref,
 	}
 	slices.SortFunc(targets, func(a, b policy.Ref) int { return strings.Compare(a.String(), b.String()) })
 	return targets, next
+}
+
+// count is open where nothing is written: how many targets, at the cost of those that
+// have failed.
+func (w *wanted) count(now time.Time, retry time.Duration) (n int, next time.Time) {
+	n = len(w.due)
+	for target := range w.failed {
+		if at := w.outcomes[target].At.Add(retry); at.After(now) {
+			next = earlier(next, at)
+			n--
+		}
+	}
+	return n, next
 }
 
 // mayNot says why nothing is written for a binding now, and when that may differ.
@@ -320,6 +337,10 @@ func (w *wanted) take(i *Intent, a *Action, err error) {
 		o = &outcome{}
 		w.outcomes[target] = o
 	}
+	if w.intents[target] == nil {
+		w.left[target] = true
+	}
+	defer w.judge(target)
 	now := time.Now()
 	switch {
 	case errors.Is(err, errNotNow):

@@ -63,6 +63,7 @@ var benchmarks = []benchmark{
 	{"policy/delta_p99", deltaLatency},
 	{"policy/flat_cost,policy/flat_evaluations", flatCost},
 	{"policy/hostile", hostileNeighbours},
+	{"enforce/delta_cost", deltaCost},
 	{"remediate/drift_to_corrected", corrections},
 }
 

@@ -1,0 +1,148 @@
+package enforce_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+)
+
+// shared has remedies for targets that others have remedies for, too.
+const shared = `# METADATA
+# title: Replicas
+# custom: {severity: high, kinds: ["Deployment.apps"], remedies: [{action: patch, kind: Deployment.apps}]}
+package replicas
+
+violation contains {"msg": "too few", "remedy": {"action": "patch", "patch": {"spec": {"replicas": 2}}}} if input.object.spec.replicas < 2
+
+violation contains {"msg": sprintf("of %s", [input.ref.name]), "remedy": {
+	"action": "patch",
+	"target": object.union(input.ref, {"name": "web"}),
+	"patch": {"spec": {"replicas": input.object.spec.replicas}},
+}} if input.object.spec.replicas > 3
+`
+
+// TestCorrectionsFollowEveryHistory: whatever happens, what is wanted is what a
+// Corrector wants that begins with the newest verdicts.
+func TestCorrectionsFollowEveryHistory(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a mix, not a secret
+		set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(shared)}}}}, policy.LoadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		index := newIndex(t)
+		scope := scopeOf(t, index)
+		a := &asked{wants: map[string]want{}}
+		c := enforce.NewCorrector(a, nil)
+		loop := started(t, enforce.Options{Index: index, Set: set, Bindings: boundB, Changed: c.Changed})
+		synctest.Wait()
+		now := enforce.Terms{Mode: policy.Enforce}
+		terms(t, c, now)
+		for step := range 150 {
+			name := []string{"web", "db", "api", "job"}[rng.IntN(4)]
+			switch n := rng.IntN(20); {
+			case n == 0:
+				now.Mode = []policy.Mode{policy.Observe, policy.DryRun, policy.Enforce}[rng.IntN(3)]
+				terms(t, c, now)
+			case n == 1:
+				now.Ceiling = []*enforce.Ceiling{nil, {Mode: policy.Enforce, Actions: []enforce.Allowed{{Verbs: []string{"delete"}, Kinds: []string{"*"}}}}}[rng.IntN(2)]
+				terms(t, c, now)
+			case n == 2:
+				exempt := []policy.Binding{{Name: "b", Package: "replicas", Exemptions: []policy.Exemption{{Names: []string{name}, Reason: "agreed"}}}}
+				if err := loop.Configure(t.Context(), set, exempt[:]); err != nil {
+					t.Fatal(err)
+				}
+			case n == 3:
+				scope.SetStatus(aggregate.Status{State: []aggregate.State{aggregate.Synced, aggregate.Stale}[rng.IntN(2)]})
+			case n == 4:
+				if err := index.PutMember(aggregate.Member{Name: "fleet/b", UID: "b", Labels: []aggregate.Label{{Key: "n", Value: fmt.Sprint(rng.IntN(2))}}}); err != nil {
+					t.Fatal(err)
+				}
+			case n < 8:
+				scope.Delete("shop", name)
+			default:
+				mark := ""
+				if rng.IntN(3) == 0 {
+					mark = `"annotations":{"federator.dev/protect":""},`
+				}
+				scope.Upsert(scope.Item(&aggregate.Record{Namespace: "shop", Name: name, UID: name, ResourceVersion: fmt.Sprint(step), Body: fmt.Appendf(nil,
+					`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{%s"name":%q,"namespace":"shop"},"spec":{"replicas":%d}}`, mark, name, rng.IntN(6))}))
+			}
+			if _, err := scope.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			fresh := &asked{wants: map[string]want{}}
+			other := enforce.NewCorrector(fresh, nil)
+			other.Changed(&policy.Changes{After: loop.State()}, nil)
+			terms(t, other, now)
+			if got, want := details(a), details(fresh); got != want {
+				t.Fatalf("step %d: wants\n%s\nanew\n%s", step, got, want)
+			}
+			x, y := c.Standing("b"), other.Standing("b")
+			x.Counted, y.Counted, x.BeyondWhy, y.BeyondWhy = false, false, "", ""
+			if fmt.Sprint(x) != fmt.Sprint(y) {
+				t.Fatalf("step %d: stands at %+v, anew at %+v", step, x, y)
+			}
+		}
+		if a.changes == 0 {
+			t.Error("nothing was told as a change")
+		}
+	})
+}
+
+func details(a *asked) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w, ok := a.wants["b"]
+	if !ok {
+		return "nothing"
+	}
+	var lines []string
+	for _, i := range w.intents {
+		i.Revision = 0
+		lines = append(lines, fmt.Sprintf("%v %s %s %s %s %s %s %v", i.Remedy.Target, i.Message, i.Subject, i.UID, i.ResourceVersion, i.APIVersion, i.Remedy.Patch, i.DryRun))
+	}
+	slices.Sort(lines)
+	return fmt.Sprintf("%s\n%v", strings.Join(lines, "\n"), w.contract)
+}
+
+// TestABatchTellsWhatItChanged, however many corrections are wanted.
+func TestABatchTellsWhatItChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		scope := scopeOf(t, index)
+		for n := range 300 {
+			put(t, scope, fmt.Sprint("web-", n), 1)
+		}
+		a, c, _ := correcting(t, index, boundB)
+		terms(t, c, enforce.Terms{Mode: policy.Enforce})
+		a.of("b")
+		a.told = 0
+		put(t, scope, "web-7", 0)
+		put(t, scope, "web-8", 5)
+		a.of("b")
+		if got := len(a.wants["b"].intents); got != 299 {
+			t.Errorf("%d corrections are wanted, want 299", got)
+		}
+		if a.told != 2 {
+			t.Errorf("told of %d targets, want 2", a.told)
+		}
+		if err := c.SetTerms(map[string]enforce.Terms{"b": {Mode: policy.Enforce}}); err != nil {
+			t.Fatal(err)
+		}
+		if a.told != 2 {
+			t.Errorf("terms that are as they were tell of %d targets", a.told-2)
+		}
+	})
+}

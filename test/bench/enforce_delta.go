@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// fewRego corrects Deployments that have too few replicas.
+const fewRego = `# METADATA
+# title: Two replicas
+# custom: {severity: high, kinds: ["Deployment.apps"], remedies: [{action: patch, kind: Deployment.apps}]}
+package few
+
+violation contains {"msg": "too few", "remedy": {"action": "patch", "patch": {"spec": {"replicas": 2}}}} if input.object.spec.replicas < 2
+`
+
+// nobody is members and a journal of a dispatcher that writes nothing.
+type nobody struct{}
+
+func (nobody) Client(string, policy.Kind, string) (*remediate.Client, error) {
+	return nil, errors.New("nothing is written")
+}
+func (nobody) Create(context.Context, *remediate.Action) error { return nil }
+func (nobody) Get(context.Context, string) (*remediate.Action, error) {
+	return nil, remediate.ErrNoAction
+}
+func (nobody) Update(context.Context, *remediate.Action) error   { return nil }
+func (nobody) List(context.Context) ([]*remediate.Action, error) { return nil, nil }
+
+// deltaCost compares what a delta costs, from its commit until its correction is wanted,
+// beside a thousand and beside a hundred thousand corrections that wait.
+func deltaCost(ctx context.Context, b *bench) ([]row, error) {
+	var rows []row
+	for _, mode := range []policy.Mode{policy.Enforce, policy.Observe} {
+		var p50 [3]float64
+		sizes := []int{b.n(1_000), b.n(10_000), b.n(100_000)}
+		for i, n := range sizes {
+			var err error
+			if p50[i], err = deltasBeside(ctx, n, mode); err != nil {
+				return nil, err
+			}
+			b.progress("%s: %d wanted: %.0f µs", mode, n, p50[i])
+		}
+		name := "enforce/delta_cost"
+		if mode == policy.Observe {
+			name += "_observed"
+		}
+		rows = append(rows, lower(name, "µs p50", p50[2], p50[0],
+			fmt.Sprintf("of a delta beside %d wanted corrections and beside %d; %.0f at %d; goal at most 1.5 times as long", sizes[2], sizes[0], p50[1], sizes[1])))
+	}
+	return rows, nil
+}
+
+func deltasBeside(ctx context.Context, wanted int, mode policy.Mode) (float64, error) {
+	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	if err != nil {
+		return 0, err
+	}
+	const member = "bench/member-0"
+	if err := index.PutMember(aggregate.Member{Name: member, UID: member}); err != nil {
+		return 0, err
+	}
+	scope, err := index.OpenScope(member, deployment, "apps/v1")
+	if err != nil {
+		return 0, err
+	}
+	item := func(i, version, replicas int) aggregate.Item {
+		name := "app-" + strconv.Itoa(i)
+		return scope.Item(&aggregate.Record{
+			Namespace: namespaceOf(i), Name: name, UID: name, ResourceVersion: strconv.Itoa(version), Update: version > 1,
+			Body: fmt.Appendf(nil, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q,"namespace":%q},"spec":{"replicas":%d}}`, name, namespaceOf(i), replicas),
+		})
+	}
+	items := make([]aggregate.Item, 0, wanted)
+	for i := range wanted {
+		items = append(items, item(i, 1, 1))
+	}
+	if _, err := scope.Replace(items, aggregate.Status{State: aggregate.Synced}); err != nil {
+		return 0, err
+	}
+	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "few.rego", Data: []byte(fewRego)}}}}, policy.LoadOptions{})
+	if err != nil {
+		return 0, err
+	}
+	dispatcher, err := remediate.New(remediate.Options{Clients: nobody{}, Journal: nobody{}})
+	if err != nil {
+		return 0, err
+	}
+	corrector := enforce.NewCorrector(dispatcher, nil)
+	if err := corrector.SetTerms(map[string]enforce.Terms{"few": {Mode: mode, Suspend: true}}); err != nil {
+		return 0, err
+	}
+	told := make(chan aggregate.Revision, 16)
+	ctx, cancel := context.WithCancel(ctx)
+	loop, err := enforce.New(enforce.Options{
+		Index: index, Set: set, Bindings: []policy.Binding{{Name: "few", Package: "few"}},
+		Changed: func(c *policy.Changes, b *aggregate.Batch) {
+			corrector.Changed(c, b)
+			select {
+			case told <- c.After.Snapshot.Revision():
+			case <-ctx.Done():
+			}
+		},
+	})
+	if err != nil {
+		cancel()
+		return 0, err
+	}
+	ended := make(chan error, 2)
+	go func() { ended <- loop.Run(ctx) }()
+	go func() { ended <- dispatcher.Run(ctx) }()
+	defer func() {
+		cancel()
+		<-ended
+		<-ended
+	}()
+	const deltas, warmup = 300, 50
+	took := make([]time.Duration, 0, warmup+deltas)
+	for round := range warmup + deltas {
+		// A target changes in what counts; then it is well; then it is not again.
+		scope.Upsert(item(round%wanted, 2+round, []int{0, 5, 1}[round%3]))
+		started := time.Now()
+		if _, err := scope.Commit(); err != nil {
+			return 0, err
+		}
+		for newest := index.Snapshot().Revision(); ; {
+			var at aggregate.Revision
+			select {
+			case at = <-told:
+			case <-ctx.Done():
+				return 0, context.Cause(ctx)
+			}
+			if at >= newest {
+				break
+			}
+		}
+		took = append(took, time.Since(started))
+	}
+	s := corrector.Standing("few")
+	if s.Wanted < wanted*9/10 && wanted > 1000 {
+		return 0, fmt.Errorf("%d corrections are wanted of %d", s.Wanted, wanted)
+	}
+	took = took[warmup:]
+	slices.Sort(took)
+	return float64(took[len(took)/2].Nanoseconds()) / 1e3, nil
+}
