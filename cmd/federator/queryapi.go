@@ -80,7 +80,7 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loo
 
 // questions are those beside lists and watches.
 func questions(index *aggregate.Index, loop *enforce.Loop, resources func() ([]queryapi.Served, <-chan struct{})) map[string]queryapi.Question {
-	question := answers.Rego{Index: index, Resources: resources}
+	question := &answers.Rego{Index: index, Resources: resources}
 	if loop == nil {
 		return map[string]queryapi.Question{"rego": question}
 	}

@@ -64,8 +64,10 @@ type QueryOptions struct {
 	Views    Views         // nil: none
 	Reader   Reader        // required
 	Timeout  time.Duration // 0 means 5 s
-	MaxRead  int64         // bytes of JSON that may be read; 0 means 64 MiB
-	MaxRows  int           // 0 means 10,000
+	// MaxRead is how many bytes of JSON may be read; what of them is kept, and the answer,
+	// takes at most twice as many bytes of memory. 0 means 64 MiB.
+	MaxRead int64
+	MaxRows int // 0 means 10,000
 }
 
 // Answer is what a query gave.
@@ -105,9 +107,12 @@ func Query(ctx context.Context, opts QueryOptions, query string) (*Answer, error
 	limited, cancel := context.WithTimeout(ctx, opts.Timeout)
 	defer cancel()
 	store := &queryStore{opts: opts, mask: queryMask(body)}
-	a := &answering{store: store}
+	a, err := newAnswering(store, query)
+	if err != nil {
+		return nil, err
+	}
 	rs, err := rego.New(append(limits.Options(),
-		rego.Query(query), rego.Store(store), rego.GenerateJSON(a.generate))...).Eval(limited)
+		rego.ParsedQuery(a.body), rego.Store(store), rego.GenerateJSON(a.generate))...).Eval(limited)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -116,15 +121,11 @@ func Query(ctx context.Context, opts QueryOptions, query string) (*Answer, error
 	case err != nil:
 		return nil, queryError(err)
 	case len(rs) > opts.MaxRows:
-		return nil, fmt.Errorf("%w: more than %d rows", ErrQueryLimit, opts.MaxRows)
+		return nil, a.tooMany()
 	}
 	answer := &Answer{Revision: opts.Snapshot.Revision(), Rows: make([]Row, 0, len(rs)), Read: store.read}
 	for _, r := range rs {
-		row := Row{Bindings: r.Bindings, Values: make([]any, 0, len(r.Expressions))}
-		for _, e := range r.Expressions {
-			row.Values = append(row.Values, e.Value)
-		}
-		answer.Rows = append(answer.Rows, row)
+		answer.Rows = append(answer.Rows, a.row(r))
 	}
 	return answer, nil
 }
@@ -166,24 +167,6 @@ func queryable(r ast.Ref) bool {
 	}
 	s, ok := r[2].Value.(ast.String)
 	return ok && slices.Contains(sections, string(s))
-}
-
-// answering turns what a query gives into JSON, within bounds.
-type answering struct {
-	store *queryStore
-	bytes int
-}
-
-// maxAnswer is how many bytes of text and structure an answer may have, about.
-const maxAnswer = 64 << 20
-
-func (a *answering) generate(t *ast.Term, _ *rego.EvalContext) (any, error) {
-	n, ok := limits.Size(t.Value, maxAnswer-a.bytes)
-	a.bytes += n
-	if !ok {
-		return nil, fmt.Errorf("%w: its answer is larger than %d bytes", ErrQueryLimit, maxAnswer)
-	}
-	return ast.JSONWithOpt(t.Value, ast.JSONOpt{SortSets: true})
 }
 
 // queryError says which error an evaluation's is.

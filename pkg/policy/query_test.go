@@ -8,6 +8,7 @@ import (
 	"iter"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -330,6 +331,101 @@ func TestQueriesAreRefusedAndBounded(t *testing.T) {
 	if _, err := policy.Query(ctx, opts, `data.fleet.names`); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that left: %v", err)
 	}
+}
+
+// TestAQueryEndsAtItsRows, rather than when all of them are there.
+func TestAQueryEndsAtItsRows(t *testing.T) {
+	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), nil), Reader: policy.Everything{}, Timeout: 5 * time.Second, MaxRows: 100}
+	const many = "numbers.range(1, 90000)"
+	for _, query := range []string{ // thousands of millions of rows
+		many + "[_]; " + many + "[_]", "_ = " + many + "[_]; _ = " + many + "[_]", "_ = [" + many + "[_], " + many + "[_]]",
+		"[" + many + "[_], " + many + "[_]]", "x = [" + many + "[_], " + many + "[_]]", many + "[_] != " + many + "[_]",
+		"some _ in " + many + "; some _ in " + many, "walk(" + many + ", [_, _]); " + many + "[_]", "walk([" + many + "[_], " + many + "[_]], [_, _])",
+		"x := " + many + "[_]; not x < 0; y := " + many + "[_]",
+	} {
+		_, err := policy.Query(t.Context(), opts, query)
+		if !errors.Is(err, policy.ErrQueryLimit) || !strings.Contains(err.Error(), "more than 100 rows") {
+			t.Errorf("%s: %v", query, err)
+		}
+	}
+	for query, want := range map[string]string{
+		"numbers.range(1, 100)[_] > 50":    `{"values":[true]}`,
+		"1 == 2":                           `{"values":[false]}`,
+		"x := numbers.range(1, 100)[_]":    `{"values":[true],"bindings":{"x":1}}`,
+		"x := 1; y = 2; x < y; not x == y": `{"values":[true,true,true,true],"bindings":{"x":1,"y":2}}`,
+		"some i; [3, 4][i] == 4":           `{"values":[true],"bindings":{"i":1}}`,
+	} {
+		a, err := policy.Query(t.Context(), opts, query)
+		if err != nil || len(a.Rows) == 0 {
+			t.Errorf("%s: %+v, %v", query, a, err)
+			continue
+		}
+		if got, err := json.Marshal(a.Rows[0]); err != nil || string(got) != want {
+			t.Errorf("%s: %s, %v, want %s", query, got, err, want)
+		}
+	}
+}
+
+// TestAQueryTakesTwiceTheMemoryThatItMayRead at most, while it runs and in its answer.
+func TestAQueryTakesTwiceTheMemoryThatItMayRead(t *testing.T) {
+	const maxRead = 4 << 20
+	answered, refused := 0, 0
+	for _, pods := range []int{100, 400, 2500} {
+		var things []thing
+		for i := range pods {
+			things = append(things, thing{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: fmt.Sprint("web-", i)}, strings.Repeat("x,", 500)})
+		}
+		opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Reader: policy.Everything{}, Timeout: time.Minute, MaxRead: maxRead}
+		for _, query := range []string{
+			`x := [o | o := data.fleet.objects.Pod[_][_][_]]; y := count(x)`,
+			`o := data.fleet.objects.Pod[m][ns][name]`,
+			`split(data.fleet.objects.Pod[_][_][_].spec.host, ",")`,
+		} {
+			heap() // what is left of the query before
+			base := heap()
+			stop, sampled := make(chan struct{}), make(chan uint64)
+			go func() {
+				var peak uint64
+				for {
+					select {
+					case <-stop:
+						sampled <- peak
+						return
+					default:
+						peak = max(peak, heap())
+					}
+				}
+			}()
+			a, err := policy.Query(t.Context(), opts, query)
+			after := heap() // with the answer
+			close(stop)
+			peak := max(<-sampled, after)
+			took := int64(peak) - int64(base) //nolint:gosec // far less than half of what fits
+			t.Logf("%d pods: %s takes %d KiB, %v", pods, query, took>>10, err)
+			switch {
+			case err == nil && len(a.Rows) > 0:
+				answered++
+			case errors.Is(err, policy.ErrQueryLimit):
+				refused++
+			default:
+				t.Errorf("%d pods: %s: %+v, %v", pods, query, a, err)
+			}
+			if took > 2*maxRead+1<<20 { // and what the evaluator has of its own
+				t.Errorf("%d pods: %s takes %d bytes of memory where it may read %d", pods, query, took, maxRead)
+			}
+		}
+	}
+	if answered == 0 || refused == 0 {
+		t.Errorf("%d queries were answered, %d refused", answered, refused)
+	}
+}
+
+// heap is how much is alive.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 func TestAQueryReadsOnlyThePartsThatItNames(t *testing.T) {

@@ -26,6 +26,7 @@ type queryStore struct {
 	opts QueryOptions
 	mask *mask.Mask // of objects
 	read int64      // bytes of JSON read so far
+	held int64      // bytes of memory that what was read and answered takes, estimated from above
 	body []byte
 }
 
@@ -123,7 +124,11 @@ func (s *queryStore) object(o aggregate.Object) (ast.Value, error) {
 	if err := s.charge(len(s.body)); err != nil {
 		return nil, err
 	}
-	return document.Value(s.body, s.mask)
+	v, err := document.Value(s.body, s.mask)
+	if err != nil || v == nil {
+		return v, err
+	}
+	return v, s.hold(v)
 }
 
 // objects reads below objects[kind][member][namespace][name].
@@ -338,6 +343,9 @@ func (s *queryStore) entries(ctx context.Context, t *tree, pkg, view, key string
 			size = int(s.opts.MaxRead) + 1
 		}
 		if err := s.charge(n + size); err != nil {
+			return err
+		}
+		if err := s.hold(value); err != nil {
 			return err
 		}
 		entries = append(entries, ast.ObjectTerm(

@@ -61,7 +61,7 @@ func deltaCost(ctx context.Context, b *bench) ([]row, error) {
 }
 
 func deltasBeside(ctx context.Context, wanted int, mode policy.Mode) (float64, error) {
-	index, err := aggregate.New(aggregate.Options{Epoch: 1})
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		return 0, err
 	}

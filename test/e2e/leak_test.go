@@ -108,7 +108,7 @@ func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
 		}, func(o *queryapi.Options) {
 			judged := leakPolicies(t, o.Index)
 			o.Questions = map[string]queryapi.Question{
-				"rego":       answers.Rego{Index: o.Index, Resources: o.Fleet.Resources, State: judged.State},
+				"rego":       &answers.Rego{Index: o.Index, Resources: o.Fleet.Resources, State: judged.State},
 				"violations": answers.Violations{Resources: o.Fleet.Resources, Loop: judged},
 			}
 		})

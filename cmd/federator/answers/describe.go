@@ -14,7 +14,7 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-var _, _ queryapi.Describer = Rego{}, Violations{}
+var _, _ queryapi.Describer = &Rego{}, Violations{}
 
 // regoParameters are all that Rego accepts.
 var regoParameters = []queryapi.Parameter{
@@ -22,7 +22,7 @@ var regoParameters = []queryapi.Parameter{
 }
 
 // Describe implements queryapi.Describer.
-func (Rego) Describe() queryapi.Description {
+func (*Rego) Describe() queryapi.Description {
 	return queryapi.Description{
 		About:      "Evaluate Rego over what the caller may list of the fleet. Each row is one way in which the query holds.",
 		Parameters: regoParameters, Answer: policy.Answer{},

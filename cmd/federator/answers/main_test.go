@@ -108,7 +108,7 @@ func start(t testing.TB, change func(*queryapi.Options, *answers.Violations)) *j
 		change(&o, &question)
 	}
 	o.Questions = map[string]queryapi.Question{
-		"violations": question, "rego": answers.Rego{Index: index, Resources: served{}.Resources, State: j.loop.State},
+		"violations": question, "rego": &answers.Rego{Index: index, Resources: served{}.Resources, State: j.loop.State},
 	}
 	if j.server, err = queryapi.New(o); err != nil {
 		t.Fatal(err)

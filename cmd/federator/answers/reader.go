@@ -14,9 +14,9 @@ import (
 type grantedReader struct {
 	ctx     context.Context //nolint:containedctx // lives for one request, in methods that take none
 	caller  queryapi.Caller
-	visible []string // members, sorted
+	visible []string                // members, sorted
 	kinds   map[aggregate.Kind]bool // that members serve
-	changed <-chan struct{} // closed when there may be other kinds
+	changed <-chan struct{}         // closed when there may be other kinds
 	grants  map[aggregate.Kind]*queryapi.Grants
 	err     error // the first of asking
 }

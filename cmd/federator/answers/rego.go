@@ -1,8 +1,10 @@
 package answers
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -14,12 +16,15 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// Rego answers /query/v1/rego?query=…: over what the caller may list. It is safe for
-// concurrent use.
+// Rego answers /query/v1/rego?query=…: over what the caller may list. A bounded number
+// of queries runs at once, and of each caller a share of it. It is safe for concurrent
+// use, and not copied once used.
 type Rego struct {
 	Index     *aggregate.Index
 	Resources func() ([]queryapi.Served, <-chan struct{}) // of the query API's Fleet
 	State     func() *policy.State                        // of the policies; nil without
+
+	turns turns
 }
 
 // Bounds of one query: somebody else waits for the same processors.
@@ -27,10 +32,11 @@ const (
 	timeout = 5 * time.Second
 	maxRead = 64 << 20
 	maxRows = 10_000
+	readFor = 15 * time.Second // how long a client may take to read the answer
 )
 
 // Answer implements queryapi.Question.
-func (q Rego) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+func (q *Rego) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
 	values := r.URL.Query()
 	for name := range values {
 		if !slices.ContainsFunc(regoParameters, func(p queryapi.Parameter) bool { return p.Name == name }) {
@@ -40,6 +46,11 @@ func (q Rego) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 	if len(values["query"]) != 1 || values.Get("query") == "" {
 		return apierrors.NewBadRequest("parameter query is required, once: the Rego to evaluate")
 	}
+	user := caller.User().GetName()
+	if err := q.turns.take(r.Context(), user); err != nil {
+		return err
+	}
+	defer q.turns.leave(user) // once the answer is written: it is held until then
 	reader, err := newReader(r.Context(), caller, q.Resources)
 	if err != nil {
 		return err
@@ -58,18 +69,43 @@ func (q Rego) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 	case err != nil:
 		return err
 	}
-	body, err := json.Marshal(answer)
-	if err != nil {
-		return err
-	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // the caller may be gone
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readFor)) // where there is one
+	writeRows(w, answer)                                                        // the caller may be gone
 	return nil
+}
+
+// writeRows writes an answer as JSON, row by row: all of it is not there as text.
+func writeRows(w io.Writer, answer *policy.Answer) {
+	out := bufio.NewWriter(w)
+	part := func(v any) bool {
+		text, err := json.Marshal(v)
+		if err != nil {
+			panic(err) // it has been JSON
+		}
+		_, err = out.Write(text)
+		return err == nil
+	}
+	_, _ = out.WriteString(`{"revision":`)
+	part(answer.Revision)
+	_, _ = out.WriteString(`,"rows":[`)
+	for i, row := range answer.Rows {
+		if i > 0 {
+			_ = out.WriteByte(',')
+		}
+		if !part(row) {
+			return
+		}
+	}
+	_, _ = out.WriteString(`],"readBytes":`)
+	part(answer.Read)
+	_, _ = out.WriteString("}\n")
+	_ = out.Flush()
 }
 
 // of returns what is asked: the newest verdicts' snapshot and views, or the newest
 // snapshot where there are no policies.
-func (q Rego) of() (*aggregate.Snapshot, policy.Views) {
+func (q *Rego) of() (*aggregate.Snapshot, policy.Views) {
 	if q.State != nil {
 		if s := q.State(); s != nil {
 			return s.Snapshot, s.Views()
