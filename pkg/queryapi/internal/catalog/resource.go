@@ -116,6 +116,16 @@ func (r *Resource) AppendAt(dst, body []byte) ([]byte, error) {
 	return append(dst, out...), nil
 }
 
+// Converts reports whether objects that are held at an API version can be read
+// at the resource's.
+func (r *Resource) Converts(held string) bool {
+	if held == r.Resource.GroupVersion().String() {
+		return true
+	}
+	gv, err := schema.ParseGroupVersion(held)
+	return err == nil && r.builtin && convertible(gv.WithKind(r.GroupVersionKind().Kind))
+}
+
 // apiVersionOf reads the apiVersion of canonical JSON.
 func apiVersionOf(body []byte) (string, error) {
 	value := field(body, "apiVersion")

@@ -3,6 +3,7 @@ package reading
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"runtime"
 	"sync"
@@ -23,6 +24,7 @@ type encoder struct {
 	yaml     bool
 	cluster  bool // the first cell of a row names the member
 	include  metav1.IncludeObjectPolicy
+	strict   bool // what cannot be converted is an error
 
 	body, at []byte
 	item     []byte // one element in JSON, on its way to YAML
@@ -46,10 +48,16 @@ func (e *encoder) append(dst []byte, o aggregate.Object, st stamp) ([]byte, erro
 
 func (e *encoder) appendWhole(dst []byte, st stamp) ([]byte, error) {
 	var err error
-	if e.at, err = e.resource.AppendAt(e.at[:0], e.body); err != nil {
-		return dst, err
+	var conversion *catalog.ConversionError
+	switch e.at, err = e.resource.AppendAt(e.at[:0], e.body); {
+	case err == nil:
+		return e.appendObject(dst, e.at, st)
+	case !e.strict && errors.As(err, &conversion):
+		// One member's object takes the others from nobody: it comes as it is held,
+		// and says at which version.
+		return e.appendObject(dst, e.body, st)
 	}
-	return e.appendObject(dst, e.at, st)
+	return dst, err
 }
 
 func (e *encoder) appendRow(dst []byte, st stamp) ([]byte, error) {

@@ -46,6 +46,7 @@ func (q *request) get() error {
 	}
 	q.warnOfCutValues()
 	e := q.encoder()
+	e.strict = true
 	defer q.release(e)
 	text, err := e.append(nil, found[0], stampOf(found[0]))
 	if err != nil {

@@ -64,6 +64,8 @@ const (
 	pods  aggregate.Kind = "Pod"
 	nodes aggregate.Kind = "Node"
 	hpas  aggregate.Kind = "HorizontalPodAutoscaler.autoscaling"
+
+	widgets aggregate.Kind = "Widget.shop.example"
 )
 
 // versions are those that the kinds are held at.
@@ -84,6 +86,7 @@ func (source) Resources() ([]catalog.Served, <-chan struct{}) {
 	}
 	return []catalog.Served{
 		served(pods, "v1", "pods", true), served(nodes, "v1", "nodes", false), served("Namespace", "v1", "namespaces", false),
+		served(widgets, "v1", "widgets", true),
 		served(hpas, "v2", "horizontalpodautoscalers", true), served(hpas, "v1", "horizontalpodautoscalers", true),
 	}, never
 }

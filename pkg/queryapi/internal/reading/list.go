@@ -29,7 +29,9 @@ type listMeta struct {
 func (q *request) list() error {
 	find := q.find()
 	meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
-	fresh, err := q.freshness(find.Visible())
+	visible := find.Visible()
+	q.warnOfVersions(visible)
+	fresh, err := q.freshness(visible)
 	if err != nil {
 		return err
 	}

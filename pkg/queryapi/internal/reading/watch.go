@@ -65,7 +65,9 @@ func (q *request) watch() error {
 		}
 	}
 	find := w.find()
-	if _, err := q.freshness(find.Visible()); err != nil {
+	visible := find.Visible()
+	q.warnOfVersions(visible)
+	if _, err := q.freshness(visible); err != nil {
 		return err
 	}
 	if q.format.shape == table {
