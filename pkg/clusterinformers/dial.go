@@ -87,7 +87,7 @@ func newTransport(cfg *rest.Config, o transportOptions) (*http.Client, error) {
 // hubTransport returns a client for the hub, by the operator's own
 // configuration, which law 9 does not judge, and what ends its connections.
 func hubTransport(cfg *rest.Config) (client *http.Client, end func(), err error) {
-	t := &transport{conns: map[*conntrack]struct{}{}}
+	t := &transport{hub: true, conns: map[*conntrack]struct{}{}}
 	own := rest.CopyConfig(cfg)
 	dial := own.Dial
 	if dial == nil {
@@ -113,6 +113,7 @@ func hubTransport(cfg *rest.Config) (client *http.Client, end func(), err error)
 type transport struct {
 	base http.RoundTripper // whose connections they are
 	next http.RoundTripper
+	hub  bool // the operator's own, whose bodies are not bounded
 
 	mu      sync.Mutex
 	retired bool
@@ -131,7 +132,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.over()
 		return nil, err
 	}
-	resp.Body = &body{ReadCloser: resp.Body, over: sync.OnceFunc(t.over)}
+	resp.Body = &body{ReadCloser: resp.Body, over: sync.OnceFunc(t.over), left: t.bodyLimit(r, resp)}
 	if c := resp.StatusCode; c >= 300 && c < 400 && c != http.StatusNotModified {
 		_ = resp.Body.Close() // nothing of it is read
 		where := "nowhere"
@@ -203,9 +204,56 @@ func (c *conntrack) Close() error {
 	return c.Conn.Close()
 }
 
+// Bodies are read whole by client-go, but for those of lists and watches, which
+// count their bytes themselves.
+const (
+	maxBody      = 16 << 20
+	maxErrorBody = 64 << 10
+	unlimited    = -1
+)
+
+// errBodyTooLarge is the error of reading a body beyond its limit.
+var errBodyTooLarge = errors.New("the response is too large")
+
+// unbounded marks the requests whose bodies count for themselves.
+type unbounded struct{}
+
+// bodyLimit is how much of a response may be read.
+func (t *transport) bodyLimit(r *http.Request, resp *http.Response) int64 {
+	switch {
+	case t.hub:
+		return unlimited
+	case resp.StatusCode < 200 || resp.StatusCode > 299:
+		return maxErrorBody
+	case r.Context().Value(unbounded{}) != nil:
+		return unlimited
+	}
+	return maxBody
+}
+
+// body is what is left of a response.
 type body struct {
 	io.ReadCloser
 	over func()
+	left int64 // that may be read; unlimited: all
+}
+
+// Read implements io.Reader. A body that goes on beyond its limit is an error
+// after it.
+func (b *body) Read(p []byte) (int, error) {
+	if b.left == unlimited || len(p) == 0 {
+		return b.ReadCloser.Read(p)
+	}
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1] // one more, to know whether there is more
+	}
+	n, err := b.ReadCloser.Read(p)
+	if int64(n) <= b.left {
+		b.left -= int64(n)
+		return n, err
+	}
+	n, b.left = int(b.left), 0
+	return n, errBodyTooLarge
 }
 
 func (b *body) Close() error {

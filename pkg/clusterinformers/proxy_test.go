@@ -21,6 +21,7 @@ import (
 // test has it answer otherwise.
 type liar struct {
 	spec clusterinformers.Spec
+	cut  func() // breaks all connections
 
 	mu     sync.Mutex
 	answer func(w http.ResponseWriter, r *http.Request) bool
@@ -59,6 +60,7 @@ func newLiar(t *testing.T, m *sim.Member, answer func(w http.ResponseWriter, r *
 			c.CloseIdleConnections()
 		}
 	})
+	l.cut = server.CloseClientConnections
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{
 		Server:                   server.URL,

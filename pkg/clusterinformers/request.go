@@ -67,6 +67,6 @@ func (p *part) do(ctx context.Context, a *access, opts *metav1.ListOptions) (io.
 	if p.namespace != "" {
 		req = req.Namespace(p.namespace)
 	}
-	body, err := req.Stream(ctx) // only a 200 is no error
+	body, err := req.Stream(context.WithValue(ctx, unbounded{}, true)) // only a 200 is no error
 	return body, requestError(req.URL().Path, err)
 }
