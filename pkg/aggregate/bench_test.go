@@ -200,7 +200,7 @@ func BenchmarkReplace(b *testing.B) {
 	items := make([]aggregate.Item, n)
 	compare(b, func(int) {
 		for i, r := range records {
-			item, ok := s.Held(r.Namespace, r.Name, r.UID, r.ResourceVersion)
+			item, ok := s.Held(r)
 			if !ok {
 				b.Fatal("not held")
 			}

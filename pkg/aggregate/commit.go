@@ -102,7 +102,8 @@ func (s *Scope) publish(root *scopeRoot, revisions int, rec func(at Revision) *r
 }
 
 // Replace makes the scope hold exactly these objects: one commit, whatever
-// their number. Of items with one key the last counts. Changes not yet
+// their number. Objects whose version and content are those that are held do not
+// change. Of items with one key the last counts. Changes not yet
 // committed are part of it. Errors are those of Commit.
 func (s *Scope) Replace(items []Item, status Status) (Revision, error) {
 	return s.ReplaceNamespace("", items, status)

@@ -146,7 +146,7 @@ func TestIsolation(t *testing.T) {
 		s.Upsert(pod(s, "a", "1", 1))
 		first := mustCommit(t, s)
 		held := x.Snapshot()
-		item, ok := s.Held("n", "a", "00000000-0000-4000-8000-000000000001", "1")
+		item, ok := s.Held(heldRecord(t, held))
 		if !ok {
 			t.Fatal("not held")
 		}
@@ -395,4 +395,18 @@ func testLostWakeUp(t *testing.T) {
 	if _, err := cursor.Next(ctx); err == nil || err.Error() != "enough" {
 		t.Errorf("next of a context that ended: %v", err)
 	}
+}
+
+// heldRecord is the record of object n/a of a snapshot.
+func heldRecord(t *testing.T, s *aggregate.Snapshot) *aggregate.Record {
+	t.Helper()
+	o, ok := s.Get(aggregate.Ref{Member: "m", Kind: "Pod", Namespace: "n", Name: "a"})
+	if !ok {
+		t.Fatal("not held")
+	}
+	body, err := o.AppendBody(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &aggregate.Record{Namespace: "n", Name: "a", UID: o.UID(), ResourceVersion: o.ResourceVersion(), Body: body}
 }

@@ -63,6 +63,25 @@ type Member struct {
 	Labels  []Label // of its Cluster, sorted by key
 	Version string  // of its API server, e.g. "v1.36.3"; "" when never reached
 	APIs    []string
+
+	// Serves are the kinds that it serves, held or not, sorted, as fresh discovery
+	// says; nil when that is not known. Silent are the groups that discovery could
+	// not tell of.
+	Serves []Kind
+	Silent []string
+}
+
+// lacks reports whether a member is known not to serve a kind: such kinds need no
+// scope in it.
+func (m *memberRoot) lacks(kind Kind) bool {
+	if m.Serves == nil {
+		return false
+	}
+	if _, serves := slices.BinarySearch(m.Serves, kind); serves {
+		return false
+	}
+	_, group := kind.Split()
+	return !slices.Contains(m.Silent, group)
 }
 
 // Errors that callers branch on.
@@ -111,11 +130,12 @@ func (m *memberRoot) without(kind Kind) *memberRoot {
 
 func cloneMember(m Member) Member {
 	m.Labels = slices.Clone(m.Labels)
-	m.APIs = slices.Clone(m.APIs)
+	m.APIs, m.Serves, m.Silent = slices.Clone(m.APIs), slices.Clone(m.Serves), slices.Clone(m.Silent)
 	return m
 }
 
 func equalMembers(a, b Member) bool {
 	return a.Name == b.Name && a.UID == b.UID && a.Version == b.Version &&
-		slices.Equal(a.Labels, b.Labels) && slices.Equal(a.APIs, b.APIs)
+		slices.Equal(a.Labels, b.Labels) && slices.Equal(a.APIs, b.APIs) &&
+		(a.Serves == nil) == (b.Serves == nil) && slices.Equal(a.Serves, b.Serves) && slices.Equal(a.Silent, b.Silent)
 }

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"bytes"
 	"strings"
 	"sync"
 	"unique"
@@ -34,6 +35,8 @@ type Scope struct {
 	owned      tally[*ownerSet]
 	namespaces tally[unique.Handle[string]]
 	released   int64 // bytes of the sets that went since the scope was published
+
+	compared [2][]byte // bodies
 
 	scratch []byte // Item's
 	pairs   []Label
@@ -168,16 +171,40 @@ func (i Item) ResourceVersion() string { return i.e.rvString() }
 // fields and owners that another item of the scope has had before cost nothing more.
 func (i Item) Size() int64 { return i.e.size() + i.sets }
 
-// Held returns the item of an object that the scope holds at exactly this
-// version, so that a relist need not decode it again.
-func (s *Scope) Held(namespace, name, uid, resourceVersion string) (Item, bool) {
+// Held returns the item of an object that the scope holds at exactly the version
+// and with the content of a record, so that a relist need not encode it again. Of
+// the record it reads key, version and body.
+func (s *Scope) Held(rec *Record) (Item, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.root.objects.Get(s.pivot.at(namespace, name))
-	if !ok || s.stale || !e.sameVersion(uid, resourceVersion) {
+	e, ok := s.root.objects.Get(s.pivot.at(rec.Namespace, rec.Name))
+	if !ok || s.stale || !e.sameVersion(rec.UID, rec.ResourceVersion) || !bytes.Equal(s.decoded(e, 0), rec.Body) {
 		return Item{}, false
 	}
 	return Item{e: e}, true
+}
+
+// maxDecoded bounds the buffers that a scope keeps for comparing contents.
+const maxDecoded = 64 << 10
+
+// decoded returns the body of an entry until the next call with the same buffer;
+// nil where it cannot be decoded. s.mu must be held.
+func (s *Scope) decoded(e *entry, buffer int) []byte {
+	body, err := e.body.Load().decode(s.compared[buffer][:0])
+	if err != nil {
+		return nil
+	}
+	if s.compared[buffer] = body; cap(body) > maxDecoded {
+		s.compared[buffer] = nil
+	}
+	return body
+}
+
+// sameContent reports whether two versions of one object, which have the same
+// number, are the same. A member's defaults and conversions may change what it
+// serves of an object that nobody has written. s.mu must be held.
+func (s *Scope) sameContent(a, b *entry) bool {
+	return bytes.Equal(s.decoded(a, 0), s.decoded(b, 1))
 }
 
 // Size returns the number of objects that the scope holds and their heap bytes,
@@ -197,10 +224,11 @@ func (s *Scope) Upsert(item Item) {
 }
 
 // upsert puts an entry into the private trees. With note it becomes a change
-// of its own in the log; another UID is a delete and an add.
+// of its own in the log; another UID is a delete and an add. Without, as of a
+// list, other content of the version that is held is taken, too.
 func (s *Scope) upsert(e *entry, note bool) {
 	old, ok := s.root.objects.Get(e)
-	if ok && (old == e || !s.stale && old.rv != oddRV && old.rv == e.rv && sameUID(old.identity, e.identity)) {
+	if ok && (old == e || !s.stale && old.rv != oddRV && old.rv == e.rv && sameUID(old.identity, e.identity) && (note || s.sameContent(old, e))) {
 		return
 	}
 	if e.revision != 0 {

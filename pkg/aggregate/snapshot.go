@@ -130,14 +130,18 @@ func (r *scopeRoot) info() ScopeInfo {
 	}
 }
 
-// Scope returns one scope. One that nobody has opened is Unknown, and ok is
-// false.
+// Scope returns one scope. One that nobody has opened is NotServed where its member
+// is known not to serve the kind, else Unknown, and ok is false.
 func (s *Snapshot) Scope(member string, kind Kind) (info ScopeInfo, ok bool) {
 	r, ok := s.scopes.Get(pivotScope(member, kind))
-	if !ok {
-		return ScopeInfo{Member: member, Kind: kind}, false
+	if ok {
+		return r.info(), true
 	}
-	return r.info(), true
+	info = ScopeInfo{Member: member, Kind: kind}
+	if m, ok := s.members.Get(&memberRoot{Member: Member{Name: member}}); ok && m.lacks(kind) {
+		info.Status.State = NotServed
+	}
+	return info, false
 }
 
 // Scopes yields the scopes of one member by kind or, when member is "", all

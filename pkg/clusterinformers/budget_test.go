@@ -24,7 +24,6 @@ func TestScopeOverBudgetIsGivenUpAlone(t *testing.T) {
 		{"objects, listed", clusterinformers.Budget{Objects: 100}, "list"},
 		{"bytes, streamed", clusterinformers.Budget{Bytes: 50_000}, "watchlist"},
 		{"bytes, listed", clusterinformers.Budget{Bytes: 50_000}, "list"},
-		{"response, listed", clusterinformers.Budget{ResponseBytes: 60_000}, "list"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			opts := few()

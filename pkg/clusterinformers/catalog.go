@@ -150,16 +150,11 @@ func (c *catalog) change() <-chan struct{} {
 	return c.changed
 }
 
-// kinds returns every kind that some member serves.
-func (c *catalog) kinds() []aggregate.Kind {
+// serves reports whether some member serves a kind.
+func (c *catalog) serves(kind aggregate.Kind) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kinds := make([]aggregate.Kind, 0, len(c.tally))
-	for k := range c.tally {
-		kinds = append(kinds, k)
-	}
-	slices.Sort(kinds)
-	return kinds
+	return c.tally[kind] != nil
 }
 
 // pick returns the version that a member's scope of a kind is to be held at. A

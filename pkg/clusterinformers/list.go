@@ -14,8 +14,9 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 )
 
-// ListWithContext lists one page, for members that cannot stream a list. An
-// object that is held at the listed version is not encoded again.
+// ListWithContext lists one page, for members that cannot stream a list, or all
+// that is left where pages have been too large. An object that is held as it is
+// listed is not encoded again.
 func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	i := p.informer
 	if !p.lists.enter() {
@@ -28,13 +29,64 @@ func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (ru
 		return nil, err
 	}
 	defer slot.release()
+	list, err := p.page(ctx, opts)
+	if err != nil || p.pageLimit == 0 {
+		return list, err
+	}
+	// The Reflector's pager falls back to one list without pages when a page is
+	// too old to go on from, and takes it for the whole: it is given the whole.
+	for list.Continue != "" {
+		slot.progress()
+		next, err := p.page(ctx, metav1.ListOptions{Continue: list.Continue})
+		if err != nil {
+			return nil, err
+		}
+		list.Items, list.Continue = append(list.Items, next.Items...), next.Continue
+	}
+	list.RemainingItemCount = nil
+	return list, nil
+}
+
+// firstPageLimit is how many objects a page has once a list without pages was too
+// large, as client-go's pages have.
+const firstPageLimit = 500
+
+// shrink makes the pages of the part smaller. It reports false when they cannot
+// be.
+func (p *part) shrink(opts metav1.ListOptions) bool {
+	switch {
+	case p.pageLimit == 1:
+		return false
+	case p.pageLimit > 1:
+		p.pageLimit /= 2
+	case opts.Continue != "" && opts.Limit > 1: // the server has pages, and this is one
+		p.pageLimit = opts.Limit / 2
+	default:
+		p.pageLimit = firstPageLimit
+	}
+	p.informer.log.Info("list is read in smaller pages: one was larger than a response may be", "objects", p.pageLimit)
+	return true
+}
+
+// paged fits the options of a list to the part's pages. API servers answer a list
+// at any resourceVersion but the newest from a cache, without regard to a limit.
+func (p *part) paged(opts metav1.ListOptions) metav1.ListOptions {
+	if p.pageLimit > 0 {
+		opts.Limit, opts.ResourceVersion, opts.ResourceVersionMatch = p.pageLimit, "", ""
+	}
+	return opts
+}
+
+// page lists one page, again and again while what is in the way may pass.
+func (p *part) page(ctx context.Context, opts metav1.ListOptions) (*objectList, error) {
+	i := p.informer
 	delay := probeFirst
 	for again := false; ; again = true {
 		a, err := i.member.conn.admit(ctx, again)
 		if err != nil {
 			return nil, err
 		}
-		list, err := p.listOnce(ctx, a, opts)
+		list, err := p.listOnce(ctx, a, p.paged(opts))
 		if err == nil {
 			if err = p.counted(list, opts.Continue == ""); err == nil {
 				i.member.conn.over(string(i.kind))
@@ -45,6 +97,8 @@ func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (ru
 			return nil, context.Cause(ctx)
 		}
 		switch {
+		case errors.Is(err, decode.ErrTooLarge) && p.shrink(opts):
+			continue
 		case errors.Is(err, decode.ErrTooLarge), errors.Is(err, errOverBudget):
 			p.exceed(err.Error())
 			return nil, err
@@ -145,7 +199,7 @@ func (p *part) decodeList(raw []byte, now time.Time) (*objectList, error) {
 		}
 		i.items.Lock()
 		defer i.items.Unlock()
-		item, held := i.scope.Held(rec.Namespace, rec.Name, rec.UID, rec.ResourceVersion)
+		item, held := i.scope.Held(rec)
 		if !held {
 			item = i.scope.Item(rec)
 		}

@@ -48,11 +48,13 @@ type member struct {
 	resetDelay time.Duration                       // of the first lists after it
 
 	// What discovery last said beside the offer; loop's goroutine only.
-	asked   time.Time                 // when it was asked; zero once that is not fresh
-	askedOf int                       // resets at that time
-	silent  map[string]bool           // groups that it could not tell
-	full    bool                      // there may be more than the offer has
-	refused map[aggregate.Kind]string // kinds that it serves in a way that is not believed, and why
+	asked       time.Time       // when it was asked; zero once that is not fresh
+	askedOf     int             // resets at that time
+	silent      map[string]bool // groups that it could not tell
+	definitions definitions
+	relisted    map[aggregate.Kind]bool   // whose informers were ended to list again
+	full        bool                      // there may be more than the offer has
+	refused     map[aggregate.Kind]string // kinds that it serves in a way that is not believed, and why
 }
 
 // running is an informer and how to end it.
@@ -60,6 +62,9 @@ type running struct {
 	*informer
 	stop context.CancelFunc
 	done chan struct{}
+
+	served  served    // when it was started
+	changed time.Time // when served was seen to be another; zero when it is not
 }
 
 func newMember(m *Manager, spec Spec) *member {
@@ -67,7 +72,7 @@ func newMember(m *Manager, spec Spec) *member {
 		manager: m, name: spec.Name, log: m.opts.Logger.With("member", spec.Name), spec: spec,
 		account: account{limit: m.opts.Budget}, syncs: make(chan struct{}, slotsPerMember),
 		nudged: make(chan struct{}, 1), updated: make(chan struct{}, 1), done: make(chan struct{}),
-		joined: time.Now(), informers: map[aggregate.Kind]*running{}, absent: map[aggregate.Kind]aggregate.Status{},
+		joined: time.Now(), informers: map[aggregate.Kind]*running{}, absent: map[aggregate.Kind]aggregate.Status{}, relisted: map[aggregate.Kind]bool{},
 	}
 	mb.conn = newConn(mb.greet)
 	return mb
@@ -255,14 +260,21 @@ func (mb *member) putMember(spec Spec) {
 	if p := mb.version.Load(); p != nil {
 		v = *p
 	}
+	m := aggregate.Member{Name: spec.Name, Labels: spec.Labels, Version: v}
 	mb.mu.Lock()
-	apis := mb.offer.apis()
+	m.APIs = mb.offer.apis()
 	if mb.entry == nil {
 		mb.entry = &spec.UID
 	}
-	uid := *mb.entry
+	m.UID = *mb.entry
+	if !mb.asked.IsZero() && mb.askedOf == mb.resets && !mb.full {
+		m.Serves = slices.Concat(slices.Collect(maps.Keys(mb.offer)), slices.Collect(maps.Keys(mb.refused)))
+		slices.Sort(m.Serves)
+		m.Serves = slices.Compact(slices.Grow(m.Serves, 1)) // not nil
+		m.Silent = slices.Sorted(maps.Keys(mb.silent))
+	}
 	mb.mu.Unlock()
-	err := mb.manager.opts.Index.PutMember(aggregate.Member{Name: spec.Name, UID: uid, Labels: spec.Labels, Version: v, APIs: apis})
+	err := mb.manager.opts.Index.PutMember(m)
 	if err != nil {
 		mb.log.Error("member cannot join the index", "error", err)
 		mb.conn.noteError(err)
@@ -306,7 +318,7 @@ func (mb *member) contactChanged(ctx context.Context) bool {
 	g := mb.manager.metrics.memberConnected.WithLabelValues(mb.name)
 	if !up {
 		g.Set(0)
-		mb.asked = time.Time{}
+		mb.outdated()
 		if reason != Connecting {
 			mb.log.Info("member is not followed", "state", contact, "reason", reason, "detail", message)
 		}
@@ -315,6 +327,18 @@ func (mb *member) contactChanged(ctx context.Context) bool {
 	g.Set(1)
 	mb.log.Info("member is followed")
 	return mb.discover(ctx)
+}
+
+// outdated takes note that what discovery last said is not fresh any more.
+func (mb *member) outdated() {
+	if mb.asked.IsZero() {
+		return
+	}
+	mb.asked = time.Time{}
+	mb.mu.Lock()
+	spec := mb.spec
+	mb.mu.Unlock()
+	mb.putMember(spec)
 }
 
 // speaksProtobuf reports whether the member's API server is not newer than the
@@ -385,7 +409,7 @@ const (
 
 // isDefinition reports kinds whose changes change what is served.
 func isDefinition(kind aggregate.Kind) bool {
-	return kind == "CustomResourceDefinition.apiextensions.k8s.io" || kind == "APIService.apiregistration.k8s.io"
+	return kind == definitionKind || kind == "APIService.apiregistration.k8s.io"
 }
 
 // apis returns the groups and versions of an offer, sorted.

@@ -39,7 +39,10 @@ type part struct {
 	over   string             // why the budget is exceeded; the Reflector's goroutine only
 	failed *panicError        // of the stream's goroutine, which has ended
 	pages  size               // listed so far; the list's goroutine only
-	lists  gate               // lists under way: the Reflector does not wait for them when it is stopped
+
+	pageLimit int64 // objects of a page where pages have been too large, else 0; the list's goroutine only
+
+	lists gate // lists under way: the Reflector does not wait for them when it is stopped
 }
 
 // gate lets calls in until it is closed, and waits for those inside.
@@ -359,6 +362,9 @@ func (p *part) Replace(objs []any, rv string) error {
 	}
 	if err == nil {
 		err = i.commit() // takes the size into the account
+	}
+	if i.kind == definitionKind {
+		i.member.again() // so that it knows the definitions before they change
 	}
 	return p.committed(err)
 }

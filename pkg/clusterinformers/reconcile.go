@@ -19,7 +19,7 @@ func (mb *member) reconcile(ctx context.Context) {
 		return // not discovered yet
 	}
 	if resets != mb.askedOf {
-		mb.asked = time.Time{} // another cluster was asked
+		mb.outdated() // another cluster was asked
 	}
 	wanted := map[aggregate.Kind]resource{}
 	notes := map[aggregate.Kind]string{}
@@ -29,6 +29,7 @@ func (mb *member) reconcile(ctx context.Context) {
 		}
 	}
 	mb.stopUnwanted(wanted, resets)
+	mb.relistChanged()
 	mb.dropUnkept()
 	for _, kind := range slices.Sorted(maps.Keys(wanted)) {
 		mb.start(ctx, kind, wanted[kind], notes[kind], resets)
@@ -69,11 +70,17 @@ func (mb *member) start(ctx context.Context, kind aggregate.Kind, res resource, 
 		mb.log.Error("scope cannot be opened", "kind", kind, "error", err)
 		return
 	}
+	if mb.relisted[kind] {
+		delete(mb.relisted, kind)
+		for _, p := range i.parts {
+			p.cause = "served otherwise"
+		}
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	mb.mu.Lock()
 	i.seen, i.delay = resets, time.Until(mb.resetAt.Add(mb.resetDelay))
 	mb.mu.Unlock()
-	r := &running{informer: i, stop: cancel, done: make(chan struct{})}
+	r := &running{informer: i, stop: cancel, done: make(chan struct{}), served: mb.servedNow(kind)}
 	mb.mu.Lock()
 	mb.informers[kind] = r
 	delete(mb.absent, kind)
@@ -106,35 +113,57 @@ func (mb *member) dropUnkept() {
 		if _, kept := mb.manager.rule(info.Kind); kept {
 			continue
 		}
-		scope, err := x.OpenScope(mb.name, info.Kind, info.Version)
-		if err != nil {
-			mb.log.Error("scope cannot be opened", "kind", info.Kind, "error", err)
-			continue
-		}
-		scope.Remove()
-		mb.manager.metrics.forget(mb.name, info.Kind)
-		mb.mu.Lock()
-		delete(mb.absent, info.Kind)
-		mb.mu.Unlock()
+		mb.removeScope(info)
 	}
 }
 
-// markAbsent shows the kinds that the fleet keeps, or that are named, and this
-// member does not serve as NotServed, which means known to be empty, as long as
-// discovery is fresh.
+// removeScope takes a scope that nobody writes out of the index.
+func (mb *member) removeScope(info aggregate.ScopeInfo) {
+	scope, err := mb.manager.opts.Index.OpenScope(mb.name, info.Kind, info.Version)
+	if err != nil {
+		mb.log.Error("scope cannot be opened", "kind", info.Kind, "error", err)
+		return
+	}
+	scope.Remove()
+	mb.manager.metrics.forget(mb.name, info.Kind)
+	mb.mu.Lock()
+	delete(mb.absent, info.Kind)
+	mb.mu.Unlock()
+}
+
+// markAbsent shows the kinds that are named, and that this member does not serve,
+// as NotServed, which means known to be empty, as long as discovery is fresh. Kinds
+// that only discovery has found have scopes in the members that serve them, and in
+// no others: there the index knows from what the member serves that it has none.
 func (mb *member) markAbsent(wanted map[aggregate.Kind]resource) {
-	kinds := map[aggregate.Kind]bool{}
-	for _, list := range [][]aggregate.Kind{mb.manager.catalog.kinds(), mb.manager.named()} {
-		for _, kind := range list {
-			kinds[kind] = true
+	kinds := map[aggregate.Kind]bool{} // whether they are named
+	for kind := range mb.refused {
+		kinds[kind] = mb.manager.catalog.serves(kind)
+	}
+	var rest []aggregate.ScopeInfo
+	for scope := range mb.manager.opts.Index.Snapshot().Scopes(mb.name) {
+		if _, known := kinds[scope.Kind]; !known {
+			kinds[scope.Kind] = false
+		}
+		if _, served := wanted[scope.Kind]; !served {
+			rest = append(rest, scope)
 		}
 	}
-	for scope := range mb.manager.opts.Index.Snapshot().Scopes(mb.name) {
-		kinds[scope.Kind] = true
+	for _, kind := range mb.manager.named() {
+		kinds[kind] = true
+	}
+	for _, scope := range rest {
+		if !kinds[scope.Kind] && mb.absence(scope.Kind).State == aggregate.NotServed {
+			mb.removeScope(scope)
+			delete(kinds, scope.Kind)
+		}
 	}
 	contact, reason, _, _ := mb.conn.state()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if _, served := wanted[kind]; served {
+			continue
+		}
+		if _, known := mb.manager.opts.Index.Snapshot().Scope(mb.name, kind); !known && !kinds[kind] {
 			continue
 		}
 		if _, kept := mb.manager.rule(kind); !kept {

@@ -85,9 +85,10 @@ func TestDefinitionsComeChangeAndGo(t *testing.T) {
 		info := r.scope(m, widgetKind)
 		return info.Status.State == aggregate.NotServed && info.Objects == 0
 	})
-	if n := r.status(m).Scopes[aggregate.NotServed]; n != 1 {
-		t.Errorf("%d scopes NotServed, want 1", n)
-	}
+	r.until("their scope has gone", func() bool {
+		_, there := r.index.Snapshot().Scope(nameOf(m), widgetKind)
+		return !there
+	})
 
 	serve(t, m, "v1")
 	ok(t, m.Create(widget("c", "v1")))

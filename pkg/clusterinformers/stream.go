@@ -386,8 +386,14 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 			o.read, out.Object = read, o
 		} else {
 			ev.Record.Update = ev.Type == watch.Modified
+			held := false
 			i.items.Lock()
-			o.item = i.scope.Item(&ev.Record)
+			if s.initial { // a relist: most has not changed
+				o.item, held = i.scope.Held(&ev.Record)
+			}
+			if !held {
+				o.item = i.scope.Item(&ev.Record)
+			}
 			i.items.Unlock()
 			o.namespace, o.name = o.item.Key()
 			o.rv = o.item.ResourceVersion()

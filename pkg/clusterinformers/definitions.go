@@ -1,0 +1,125 @@
+package clusterinformers
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// definitionKind is the kind of what defines custom kinds.
+const definitionKind = aggregate.Kind("CustomResourceDefinition.apiextensions.k8s.io")
+
+// served is what decides on how a member serves the objects of a kind that nobody
+// writes: defaults and conversions, by its own version and by the kind's definition.
+type served struct{ server, definition string }
+
+// differs reports whether another is known than was known before.
+func (s served) differs(now served) bool {
+	other := func(before, after string) bool { return before != "" && after != "" && before != after }
+	return other(s.server, now.server) || other(s.definition, now.definition)
+}
+
+// learned returns what is known of both.
+func (s served) learned(now served) served {
+	if s.server == "" {
+		s.server = now.server
+	}
+	if s.definition == "" {
+		s.definition = now.definition
+	}
+	return s
+}
+
+// definitionDelay is how long an API server may take until it serves a kind as its
+// definition says, after it has told of the definition.
+const definitionDelay = time.Second
+
+// definitions knows the generations of a member's definitions. It belongs to the
+// goroutine of the member's loop.
+type definitions struct {
+	read map[aggregate.Revision]generation // by the revision of the definition's last change
+	now  map[aggregate.Kind]string         // the generations, as last looked at
+}
+
+type generation struct {
+	kind aggregate.Kind
+	text string // of UID and generation
+}
+
+// look reads the generation of each kind's definition that is held of a member.
+func (d *definitions) look(s *aggregate.Snapshot, member string) {
+	d.now = map[aggregate.Kind]string{}
+	objects, err := s.List(aggregate.Query{Kind: definitionKind, Members: []string{member}})
+	if err != nil {
+		return
+	}
+	read := map[aggregate.Revision]generation{}
+	var body []byte
+	for o := range objects {
+		g, known := d.read[o.Revision()]
+		if !known {
+			if body, err = o.AppendBody(body[:0]); err != nil {
+				continue
+			}
+			g = generationOf(o.UID(), body)
+		}
+		read[o.Revision()] = g
+		if g.kind != "" {
+			d.now[g.kind] = g.text
+		}
+	}
+	d.read = read
+}
+
+func generationOf(uid string, body []byte) generation {
+	var crd struct {
+		Metadata struct{ Generation int64 }
+		Spec     struct {
+			Group string
+			Names struct{ Kind string }
+		}
+	}
+	if err := json.Unmarshal(body, &crd); err != nil || crd.Spec.Names.Kind == "" {
+		return generation{}
+	}
+	return generation{aggregate.MakeKind(crd.Spec.Names.Kind, crd.Spec.Group), uid + "/" + strconv.FormatInt(crd.Metadata.Generation, 10)}
+}
+
+// servedNow is how the member serves a kind by what was looked at last.
+func (mb *member) servedNow(kind aggregate.Kind) served {
+	now := served{definition: mb.definitions.now[kind]}
+	if v := mb.version.Load(); v != nil {
+		now.server = *v
+	}
+	return now
+}
+
+// relistChanged ends the informers of kinds that the member serves otherwise than
+// when they were started, so that they are listed again: objects that nobody has
+// written since may have other content at the version that is held.
+func (mb *member) relistChanged() {
+	mb.definitions.look(mb.manager.opts.Index.Snapshot(), mb.name)
+	var ended []*running
+	mb.mu.Lock()
+	for kind, r := range mb.informers {
+		switch now := mb.servedNow(kind); {
+		case !r.served.differs(now):
+			r.served, r.changed = r.served.learned(now), time.Time{}
+		case r.changed.IsZero():
+			r.changed = time.Now()
+			mb.nudge() // to look again soon
+		case time.Since(r.changed) >= definitionDelay:
+			r.stop()
+			ended = append(ended, r)
+			delete(mb.informers, kind)
+			mb.relisted[kind] = true
+		}
+	}
+	mb.mu.Unlock()
+	for _, r := range ended {
+		mb.log.Info("kind is listed again: its definition or the server has changed", "kind", r.kind)
+		<-r.done
+	}
+}

@@ -1,0 +1,64 @@
+package clusterinformers_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/test/sim"
+)
+
+// invented are kinds that no other member has.
+func invented(n int) []sim.Kind {
+	var out []sim.Kind
+	for i := range n {
+		out = append(out, sim.Kind{Group: "evil.example", Kind: fmt.Sprint("Evil", i), Resource: fmt.Sprintf("evil%ds", i), Versions: []string{"v1"}, Namespaced: true})
+	}
+	return out
+}
+
+func TestAbsence_KindsOfOneMemberMakeScopesInNoOther(t *testing.T) {
+	fleet := few()
+	fleet.Members = 3
+	r := follow(t, fleet, func(_ *rig, o *clusterinformers.Options) { o.DiscoveryInterval = 50 * time.Millisecond })
+	members := r.fleet.Members()
+	evil, good := members[0], members[1]
+	scopes := func(m *sim.Member) (n int) {
+		for range r.index.Snapshot().Scopes(nameOf(m)) {
+			n++
+		}
+		return n
+	}
+	before := scopes(good)
+	kinds := invented(100)
+	for _, k := range kinds {
+		ok(t, evil.AddKind(k))
+	}
+	r.until("the kinds of one member are held there", func() bool { return scopes(evil) == before+len(kinds) && r.all(evil, aggregate.Synced) })
+	if got := scopes(good); got != before {
+		t.Errorf("%d scopes are in another member, want %d", got, before)
+	}
+	last := aggregate.MakeKind(kinds[99].Kind, kinds[99].Group)
+	if info, there := r.index.Snapshot().Scope(nameOf(good), last); there || info.Status.State != aggregate.NotServed {
+		t.Errorf("another member has a scope: %v, %s; it is known to be empty", there, info.Status.State)
+	}
+	// A kind that somebody reads has a scope everywhere.
+	r.manager.Want([]aggregate.Kind{last})
+	r.until("a kind that is read has a scope in every member", func() bool {
+		info, there := r.index.Snapshot().Scope(nameOf(good), last)
+		return there && info.Status.State == aggregate.NotServed
+	})
+	r.manager.Want(nil)
+	for _, k := range kinds {
+		evil.RemoveKind(k.GroupResource())
+	}
+	r.until("scopes of kinds that nobody serves have gone", func() bool { return scopes(evil) == before && scopes(good) == before })
+	// What a member that is out of reach serves is not known.
+	r.source.set(specOf(t, evil), clusterinformers.Spec{Name: nameOf(good), UID: "uid-" + good.Name(), Refused: &clusterinformers.Refusal{Reason: clusterinformers.Deleting}}, specOf(t, members[2]))
+	r.until("absence is not known while the member is out of reach", func() bool {
+		info, _ := r.index.Snapshot().Scope(nameOf(good), last)
+		return info.Status.State == aggregate.Unknown
+	})
+}
