@@ -51,6 +51,7 @@ type Loop struct {
 	set      *policy.Set
 	bindings []policy.Binding // with exemptions that have expired
 	expiry   *time.Timer
+	retry    time.Time // when a quarantine ends; zero: there is none
 }
 
 type request struct {
@@ -76,7 +77,7 @@ func New(opts Options) (*Loop, error) {
 		set: opts.Set, bindings: slices.Clone(opts.Bindings), history: history{index: opts.Index},
 	}
 	var err error
-	l.engine, err = policy.NewEngine(policy.EngineOptions{Set: opts.Set, Bindings: l.current(), Limits: opts.Limits})
+	l.engine, err = policy.NewEngine(policy.EngineOptions{Set: opts.Set, Bindings: l.current(), Limits: opts.Limits, Clock: opts.Clock})
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +200,8 @@ func (l *Loop) next(ctx context.Context, cursor *aggregate.Cursor) bool {
 	return true
 }
 
-// expire goes on without the exemptions that have expired.
+// expire goes on without the exemptions that have expired, and with what quarantines held
+// back that have ended.
 func (l *Loop) expire(ctx context.Context) bool {
 	return l.configure(ctx, request{set: l.set, bindings: l.bindings, done: make(chan error, 1)})
 }
@@ -244,6 +246,10 @@ func (l *Loop) reset(ctx context.Context) bool {
 func (l *Loop) tell(changes *policy.Changes, batch *aggregate.Batch, began time.Time) {
 	stats := l.engine.Stats()
 	l.stats.Store(&stats)
+	if at := l.engine.State().Retry; !at.Equal(l.retry) {
+		l.retry = at
+		l.arm()
+	}
 	// What has not been judged now came after this batch.
 	l.behind.Store(began.UnixNano())
 	l.history.take(changes)
@@ -279,10 +285,13 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 	return true
 }
 
-// arm sets the timer to when the next exemption expires.
+// arm sets the timer to when the next exemption expires, or quarantine ends.
 func (l *Loop) arm() {
 	now := l.opts.Clock()
 	next := now.Add(24 * time.Hour)
+	if !l.retry.IsZero() && l.retry.Before(next) {
+		next = l.retry
+	}
 	for _, b := range l.bindings {
 		for _, e := range b.Exemptions {
 			if !e.Expires.IsZero() && e.Expires.After(now) && e.Expires.Before(next) {

@@ -116,10 +116,7 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 		return p
 	}
 	health, _ := state.Health(b.Name)
-	broken := health.Quarantined
-	if broken == "" {
-		broken = health.Views
-	}
+	broken := health.Views
 	for member, n := range state.Counts(b.Name) {
 		of := all[member]
 		if of == nil {

@@ -110,7 +110,7 @@ const (
 func evaluated(h *policy.Health) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.Evaluated, Status: metav1.ConditionFalse, Message: h.Trouble()}
 	switch {
-	case h.Quarantined != "":
+	case len(h.Quarantines) > 0:
 		c.Reason = reasonQuarantined
 	case h.Views != "":
 		c.Reason = reasonViewTooLarge

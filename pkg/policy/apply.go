@@ -72,6 +72,9 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 	}
 	return r.finish(func() error {
 		notes, err := r.feed()
+		if err == nil {
+			err = r.release()
+		}
 		if err != nil {
 			return err
 		}
@@ -144,6 +147,12 @@ func (r *round) members(batch *aggregate.Batch) {
 		case d.After == nil:
 			name = d.Before.Name
 			r.left[name] = true
+			for _, v := range r.e.views {
+				v.score.forget(name)
+			}
+			for _, b := range r.e.bounds {
+				b.score.forget(name)
+			}
 			r.changes.members = true
 			r.fire(key(readNames))
 		default:
@@ -204,6 +213,8 @@ func (r *round) again() {
 		for s, tries := range b.overran {
 			switch {
 			case tries > maxTries:
+			case heldBack(b, s):
+				b.overran[s] = maxTries + 1 // it has been tried often enough
 			case b.pkg.Subject == module.ObjectSubject:
 				r.mark(b, s.Ref)
 			default:
@@ -211,6 +222,11 @@ func (r *round) again() {
 			}
 		}
 	}
+}
+
+func heldBack(b *bound, s Subject) bool {
+	_, why := b.held(s)
+	return why != ""
 }
 
 func memberTerm(m aggregate.Member) *ast.Term {

@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"federator.dev/federator/pkg/policy/internal/limits"
@@ -117,42 +116,6 @@ func (b *budget) wasted(err error) int64 {
 	}
 	used := int64((b.cpu() - b.most + b.limit) * overrun / b.limit)
 	return max(0, min(used, overrun))
-}
-
-// overruns notices what uses its time again and again without an answer: to exceed
-// the budget is one way to do so. A hundredth of an overrun is forgiven with every
-// answer.
-type overruns struct {
-	score atomic.Int64
-	why   atomic.Pointer[string] // of the quarantine
-}
-
-const overrun = 100 // of the score
-
-// count takes note of an evaluation that ended with err, and of what it has wasted.
-func (o *overruns) count(wasted int64, err error, most int) {
-	if err == nil && o.score.Add(-1) < 0 {
-		o.score.Add(1)
-	}
-	if wasted > 0 && o.score.Add(wasted) >= int64(most)*overrun {
-		why := waste(err)
-		o.why.CompareAndSwap(nil, &why)
-	}
-}
-
-func (o *overruns) quarantined() bool { return o.why.Load() != nil }
-
-// reason is why it is quarantined; "" if it is not.
-func (o *overruns) reason() string {
-	if why := o.why.Load(); why != nil {
-		return "it is quarantined: " + *why
-	}
-	return ""
-}
-
-func (o *overruns) forget() {
-	o.score.Store(0)
-	o.why.Store(nil)
 }
 
 // excess is a limit that an evaluation exceeds with what it gives.

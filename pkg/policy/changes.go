@@ -39,7 +39,7 @@ func (c *Changes) add(b *bound, s Subject, found ...*found) {
 // Quiet reports whether no verdict that has, or had, something to say was found anew,
 // so that All yields nothing, and no member joined or left. The converse need not hold.
 func (c *Changes) Quiet() bool {
-	return c.Before != nil && len(c.touched) == 0 && !c.flipped && !c.members && !c.quarantined()
+	return c.Before != nil && len(c.touched) == 0 && !c.flipped && !c.members
 }
 
 // All yields what differs, in state, violations or message, of the verdicts that
@@ -51,7 +51,7 @@ func (c *Changes) All() iter.Seq[Change] {
 		if c.After == nil {
 			return
 		}
-		if !c.flipped && !c.quarantined() {
+		if !c.flipped {
 			seen := make(map[touch]bool, len(c.touched))
 			for _, t := range c.touched {
 				if seen[t] {
@@ -95,13 +95,6 @@ func (c *Changes) names() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// quarantined reports whether a binding was quarantined.
-func (c *Changes) quarantined() bool {
-	return c.Before != nil && !slices.EqualFunc(c.Before.bindings, c.After.bindings, func(a, b *bindingState) bool {
-		return a.health.Quarantined == b.health.Quarantined
-	})
 }
 
 func (c *Changes) compare(t touch) (Change, bool) {

@@ -29,11 +29,11 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 	for _, v := range e.views {
 		v.clear()
 		v.over = ""
-		v.score.forget()
+		v.score.forgetAll()
 	}
 	for _, b := range e.bounds {
 		b.clear()
-		b.score.forget()
+		b.score.forgetAll()
 		b.look(s)
 	}
 	r.look()
@@ -41,8 +41,8 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 }
 
 // Configure exchanges policies and bindings at the engine's snapshot and evaluates
-// those of which something changed. On an error nothing has changed, unless it is
-// the context's.
+// those of which something changed; without any such, what quarantines have held back
+// whose time is over. On an error nothing has changed, unless it is the context's.
 func (e *Engine) Configure(ctx context.Context, set *Set, bindings []Binding) (*Changes, error) {
 	if !e.calls.TryLock() {
 		return nil, ErrBusy
@@ -83,7 +83,18 @@ func (e *Engine) Configure(ctx context.Context, set *Set, bindings []Binding) (*
 		}
 	}
 	r.look()
-	return r.finish(func() error { return r.build(newBounds, newViews) })
+	return r.finish(func() error {
+		if len(renewed) > 0 {
+			return r.build(newBounds, newViews)
+		}
+		if err := r.release(); err != nil {
+			return err
+		}
+		if err := r.others(); err != nil {
+			return err
+		}
+		return r.rest()
+	})
 }
 
 // recount finds anew how many verdicts have a class: bindings have gone.
@@ -244,13 +255,23 @@ func (r *round) finish(work func() error) (*Changes, error) {
 	e.classes.sweep()
 	e.synced = e.synced || e.gaps.settled()
 	s := &State{Snapshot: r.after, Synced: e.synced, gaps: e.gaps, prints: e.prints, byID: make(map[uint32]*view, len(e.views))}
+	wait := func(list []Quarantine) {
+		for _, q := range list {
+			if s.Retry.IsZero() || q.Until.Before(s.Retry) {
+				s.Retry = q.Until
+			}
+		}
+	}
 	for _, v := range e.views {
+		wait(v.score.quarantines())
 		f := v.freeze()
 		s.views = append(s.views, f)
 		s.byID[f.id] = f
 	}
 	for _, b := range e.bounds {
-		s.bindings = append(s.bindings, b.freeze())
+		one := b.freeze()
+		wait(one.health.Quarantines)
+		s.bindings = append(s.bindings, one)
 	}
 	r.changes.After = s
 	r.changes.flipped = r.changes.flipped || r.failures

@@ -43,8 +43,8 @@ func Measure(ctx context.Context, opts EngineOptions, s *State, binding string, 
 				return c, context.Cause(ctx)
 			}
 			for _, t := range part {
-				if b.score.quarantined() {
-					return c, fmt.Errorf("binding %q: %s", binding, b.score.reason())
+				if _, why := b.held(t.subject); why != "" {
+					return c, fmt.Errorf("binding %q: %s", binding, why)
 				}
 				c.Reads += int64(len(e.caller.again(ctx, b, t).keys))
 			}

@@ -34,8 +34,8 @@
 // Time, results, reads and views are bounded (Limits); builtins that could
 // amplify are limited inside, because OPA cannot be interrupted there. The time of
 // an evaluation is the CPU time that it uses, so that a machine with much else to do
-// is not held against a policy. One that overruns it again and again is quarantined,
-// and says so; so is one that uses as much time in failing otherwise, by giving more
+// is not held against a policy. One that overruns it again and again is quarantined
+// for the member whose subjects do, for a while, and says so; so is one that uses as much time in failing otherwise, by giving more
 // than it may or by an error, which harms others as much.
 //
 // # Concurrency

@@ -35,12 +35,14 @@ type EngineOptions struct {
 	// CPU tells how much CPU time the calling thread has used, by which evaluations
 	// are limited. nil means that the system tells.
 	CPU func() time.Duration
+	// Clock tells when quarantines end. nil means time.Now.
+	Clock func() time.Time
 }
 
 // Limits bound what policies may take. 0 means the default.
 type Limits struct {
 	Evaluation   time.Duration // CPU time of one evaluation: 100 ms
-	Overruns     int           // how often that time may be used without an answer until the binding is quarantined: 10
+	Overruns     int           // how often that time may be used without an answer until the binding is quarantined for the member: 10
 	Read         int64         // bytes of JSON that one evaluation reads of data.fleet: 64 MiB
 	Result       int           // bytes of the violations of one evaluation: 1 MiB
 	Violations   int           // of one evaluation: 1000
@@ -116,6 +118,9 @@ func NewEngine(opts EngineOptions) (*Engine, error) {
 	}
 	if err := opts.Limits.complete(); err != nil {
 		return nil, fmt.Errorf("policy engine: %w", err)
+	}
+	if opts.Clock == nil {
+		opts.Clock = time.Now
 	}
 	if opts.Parallelism == 0 {
 		opts.Parallelism = runtime.GOMAXPROCS(0)

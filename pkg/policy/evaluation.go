@@ -127,6 +127,7 @@ type result struct {
 type found struct {
 	violations []Violation
 	err        string
+	held       string // the member whose quarantine holds the evaluation back
 	revision   aggregate.Revision
 }
 
@@ -134,13 +135,13 @@ func sameFound(a, b *found) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.err == b.err && sameViolations(a.violations, b.violations)
+	return a.err == b.err && a.held == b.held && sameViolations(a.violations, b.violations)
 }
 
 // judge evaluates a binding for one subject.
 func (w *worker) judge(ctx context.Context, b *bound, t *task, object *ast.Term) result {
-	if b.score.quarantined() {
-		return result{}
+	if member, why := b.held(t.subject); why != "" {
+		return result{found: &found{err: fmt.Sprintf("member %q: %s", member, why), held: member}}
 	}
 	defer w.meter.hold()()
 	w.begin(b, t.subject.Ref.Member)
@@ -174,7 +175,9 @@ func (w *worker) judge(ctx context.Context, b *bound, t *task, object *ast.Term)
 			return err
 		})
 	}
-	b.score.count(w.eval.budget.wasted(err), err, w.e.opts.Limits.Overruns)
+	if wasted := w.eval.budget.wasted(err); wasted > 0 || b.score.some.Load() {
+		b.score.count(b.blamed(t.subject), wasted, err, w.e.opts.Limits.Overruns, w.e.opts.Clock)
+	}
 	switch {
 	case err != nil:
 		b.errors.Add(1)
@@ -270,8 +273,8 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 	fail := func(err error) contribution {
 		return contribution{contrib: &contrib{ref: ref, failed: err.Error()}}
 	}
-	if v.score.quarantined() {
-		return fail(errors.New(v.score.reason()))
+	if why := v.score.held(ref.Member); why != "" {
+		return contribution{contrib: &contrib{ref: ref, failed: why, held: true}}
 	}
 	if err := pinned(v.pins, o); err != nil {
 		return fail(err)
@@ -293,7 +296,7 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 			err = excess(fmt.Sprintf("it contributes more than %d bytes", w.e.opts.Limits.Contribution))
 		}
 	}
-	v.score.count(w.eval.budget.wasted(err), err, w.e.opts.Limits.Overruns)
+	v.score.count(ref.Member, w.eval.budget.wasted(err), err, w.e.opts.Limits.Overruns, w.e.opts.Clock)
 	if err != nil {
 		c := fail(err)
 		c.over = errors.Is(err, errBudget)

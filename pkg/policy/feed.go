@@ -56,6 +56,8 @@ func (r *round) feedAgain() error {
 			switch {
 			case !ok:
 				delete(v.overran, ref)
+			case v.score.held(ref.Member) != "":
+				v.overran[ref] = maxTries + 1 // it has been tried often enough
 			case tries <= maxTries && v.over == "":
 				list = append(list, o)
 			}
@@ -89,13 +91,8 @@ func (r *round) exchange(v *view, ref aggregate.Ref, c contribution) {
 		}
 	})
 	r.failures = r.failures || failed
-	limit := r.e.opts.Limits.View
-	switch {
-	case v.over != "":
-	case v.bytes > limit:
+	if limit := r.e.opts.Limits.View; v.over == "" && v.bytes > limit {
 		v.over = fmt.Sprintf("it holds more than %d bytes", limit)
-	default:
-		v.over = v.score.reason()
 	}
 	if v.over != "" && v.entries.Len()+v.contribs.Len() > 0 {
 		r.empty(v)

@@ -65,7 +65,7 @@ func (r *round) evaluate(w *worker, t *task) {
 		if !one.evaluate {
 			continue
 		}
-		alike := share && one.b.alike && !one.b.score.quarantined()
+		alike := share && one.b.alike && one.b.score.held(t.subject.Ref.Member) == ""
 		if alike {
 			if f, ok := w.twins.look(one.b, kind); ok {
 				one.b.evaluations.Add(1)

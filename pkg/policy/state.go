@@ -1,10 +1,10 @@
 package policy
 
 import (
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/tidwall/btree"
@@ -21,6 +21,9 @@ type State struct {
 	// Synced is true from the first state on in which no scope that a policy reads
 	// was Unknown or Syncing. Before, nothing counts as cleared.
 	Synced bool
+	// Retry is when the first quarantine ends: Apply, or Configure with what is
+	// configured, takes up then what it holds back. Zero: there is none.
+	Retry time.Time
 
 	bindings []*bindingState // by name
 	views    []*view         // frozen, by package, then name
@@ -63,9 +66,7 @@ func (b *bound) freeze() *bindingState {
 		Evaluations: b.evaluations.Load(), Nanoseconds: b.nanoseconds.Load(), Overruns: b.overruns.Load(),
 		Errors: b.errors.Load(), Wide: b.wide.Load(),
 	}
-	if why := b.score.reason(); why != "" {
-		s.health.Quarantined = fmt.Sprintf("binding %q: %s", b.Name, why)
-	}
+	s.health.Quarantines = b.score.quarantines()
 	return &s
 }
 
@@ -193,9 +194,6 @@ func (s *State) verdict(b *bindingState, subject Subject, c *class, f *found) Ve
 // completeness says what the scopes and views of a class make of its verdicts.
 // gap is called for each incomplete scope until it returns false.
 func (s *State) completeness(b *bindingState, c *class, member string, gap func(Gap) bool) (VerdictState, string) {
-	if q := b.health.Quarantined; q != "" {
-		return Error, q
-	}
 	if c == nil {
 		return Known, ""
 	}

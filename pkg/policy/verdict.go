@@ -142,13 +142,13 @@ func (c *Counts) add(o Counts) {
 
 // Health is how a binding's policy does.
 type Health struct {
-	Evaluations int64  `json:"evaluations"`
-	Nanoseconds int64  `json:"nanoseconds"`           // spent evaluating
-	Overruns    int64  `json:"overruns"`              // evaluations that exceeded their budget
-	Errors      int64  `json:"errors"`                // evaluations that failed, overruns included
-	Wide        int64  `json:"wide"`                  // reads of a whole view, kind or member, which every change of it repeats
-	Quarantined string `json:"quarantined,omitempty"` // why it is evaluated no more
-	Views       string `json:"views,omitempty"`       // a view that it reads and that holds too much: verdicts that read it are Errors
+	Evaluations int64        `json:"evaluations"`
+	Nanoseconds int64        `json:"nanoseconds"`           // spent evaluating
+	Overruns    int64        `json:"overruns"`              // evaluations that exceeded their budget
+	Errors      int64        `json:"errors"`                // evaluations that failed, overruns included
+	Wide        int64        `json:"wide"`                  // reads of a whole view, kind or member, which every change of it repeats
+	Quarantines []Quarantine `json:"quarantines,omitempty"` // members for which it is not evaluated for a while
+	Views       string       `json:"views,omitempty"`       // a view that it reads and that holds too much: verdicts that read it are Errors
 
 	// Failures are scopes of which an object could not contribute to a view that the
 	// policy reads, of members that it sees and does not tolerate: at most MaxGaps.
@@ -160,10 +160,15 @@ type Health struct {
 // and what ends it; "" is nothing.
 func (h *Health) Trouble() string {
 	var parts []string
-	for _, s := range []string{h.Quarantined, h.Views} {
-		if s != "" {
-			parts = append(parts, s)
+	for i, q := range h.Quarantines {
+		if i == MaxGaps {
+			parts = append(parts, fmt.Sprintf("and %d more members are quarantined", len(h.Quarantines)-i))
+			break
 		}
+		parts = append(parts, fmt.Sprintf("member %q is quarantined: %s", q.Member, q.Why))
+	}
+	if h.Views != "" {
+		parts = append(parts, h.Views)
 	}
 	for _, g := range h.Failures {
 		parts = append(parts, fmt.Sprintf("%s; verdicts that read the view are Unknown until the object contributes again: tolerating the gaps of member %q ends that", g, g.Member))

@@ -48,6 +48,7 @@ type contrib struct {
 	ref    aggregate.Ref
 	keys   []string // sorted
 	failed string   // why the object's contribution is not known
+	held   bool     // for a quarantine holds its evaluation back
 }
 
 // contribution is a contrib that has just been evaluated, with its values.

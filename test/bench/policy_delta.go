@@ -208,7 +208,7 @@ func policyDelta(ctx context.Context, corpus string, objects int) (figures, erro
 		out["evaluations"] = float64(after.Evaluations-before.Evaluations) / n
 		out["unchanged"] = float64(after.Unchanged-before.Unchanged) / n
 		for _, b := range bindings {
-			if h, _ := e.State().Health(b.Name); h.Quarantined != "" {
+			if h, _ := e.State().Health(b.Name); len(h.Quarantines) > 0 {
 				return fmt.Errorf("%s is quarantined: %+v", b.Name, h)
 			}
 		}

@@ -205,10 +205,10 @@ func hostileHealth(s *policy.State, bindings []policy.Binding, out figures) erro
 		h, _ := s.Health(b.Name)
 		switch {
 		case b.Name == good:
-			if t := s.Total(b.Name); t.Violations == 0 || h.Quarantined != "" {
+			if t := s.Total(b.Name); t.Violations == 0 || len(h.Quarantines) > 0 {
 				return fmt.Errorf("the good one: %+v, %+v", t, h)
 			}
-		case h.Quarantined != "":
+		case len(h.Quarantines) > 0:
 			out["quarantined"]++
 		case s.Total(b.Name).Known > 0:
 			return fmt.Errorf("%s is not bounded: %+v", b.Name, h)

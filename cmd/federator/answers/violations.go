@@ -228,7 +228,7 @@ func (s sight) of(binding string) []string {
 // failed reports whether a binding has no verdicts, or not all.
 func (s sight) failed(binding string) bool {
 	h, _ := s.state.Health(binding)
-	return h.Quarantined != "" || h.Views != ""
+	return len(h.Quarantines) > 0 || h.Views != ""
 }
 
 // full reports whether the page has ended.
