@@ -78,7 +78,7 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 		if err != nil {
 			return err
 		}
-		for _, step := range []func() error{r.feedAgain, func() error { return r.objects(notes) }, r.stay, r.others, r.rest} {
+		for _, step := range []func() error{r.feedAgain, r.recover, func() error { return r.objects(notes) }, r.stay, r.others, r.rest} {
 			if err := step(); err != nil {
 				return err
 			}

@@ -28,7 +28,6 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 	}
 	for _, v := range e.views {
 		v.clear()
-		v.over = ""
 		v.score.forgetAll()
 	}
 	for _, b := range e.bounds {
@@ -88,6 +87,9 @@ func (e *Engine) Configure(ctx context.Context, set *Set, bindings []Binding) (*
 			return r.build(newBounds, newViews)
 		}
 		if err := r.release(); err != nil {
+			return err
+		}
+		if err := r.recover(); err != nil {
 			return err
 		}
 		if err := r.others(); err != nil {

@@ -109,9 +109,15 @@ func (ev *evaluation) views(path []string) (ast.Value, []string, error) {
 	if len(path) == 2 {
 		ev.record(wholeView(v))
 		ev.wide++
+		if v.over != "" {
+			return nil, nil, errors.New(v.excess())
+		}
 		return ev.wholeView(v)
 	}
 	ev.record(viewKey(v, path[2]))
+	if v.over != "" {
+		return nil, nil, errors.New(v.excess())
+	}
 	doc, err := ev.cached(docKey{section: readViewKey, a: path[0], b: path[1], c: path[2]}, func() (ast.Value, error) {
 		return ev.entries(v, path[2])
 	})

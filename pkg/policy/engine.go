@@ -47,7 +47,7 @@ type Limits struct {
 	Result       int           // bytes of the violations of one evaluation: 1 MiB
 	Violations   int           // of one evaluation: 1000
 	Contribution int           // bytes that one object contributes to one view: 256 KiB
-	View         int64         // bytes that one view holds: 512 MiB
+	View         int64         // bytes that one view holds: 512 MiB; keys of what is beyond are held for as much again
 }
 
 func or[T int | int64 | time.Duration](x, def T) (T, error) {

@@ -227,6 +227,9 @@ func (w *worker) input(b *bound, t *task, object *ast.Term) (*ast.Term, error) {
 
 // entries are those of a key whose objects the binding selects.
 func (w *worker) entries(b *bound, key string) (*ast.Term, error) {
+	if b.view.over != "" {
+		return nil, errors.New(b.view.excess())
+	}
 	var list []*ast.Term
 	size := 0
 	for e := range b.view.under(key) {

@@ -58,7 +58,7 @@ func (r *round) feedAgain() error {
 				delete(v.overran, ref)
 			case v.score.held(ref.Member) != "":
 				v.overran[ref] = maxTries + 1 // it has been tried often enough
-			case tries <= maxTries && v.over == "":
+			case tries <= maxTries:
 				list = append(list, o)
 			}
 		}
@@ -77,7 +77,8 @@ func relabelled(d aggregate.Delta) bool {
 func (r *round) exchange(v *view, ref aggregate.Ref, c contribution) {
 	v.overran = tried(v.overran, ref, c.over)
 	changed := r.keys[v]
-	failed := v.apply(ref, c, func(k string) {
+	limit := r.e.opts.Limits.View
+	failed := v.apply(ref, c, limit, func(k string) {
 		if changed == nil {
 			changed = map[string]bool{}
 			r.keys[v] = changed
@@ -91,26 +92,52 @@ func (r *round) exchange(v *view, ref aggregate.Ref, c contribution) {
 		}
 	})
 	r.failures = r.failures || failed
-	if limit := r.e.opts.Limits.View; v.over == "" && v.bytes > limit {
-		v.over = fmt.Sprintf("it holds more than %d bytes", limit)
-	}
-	if v.over != "" && v.entries.Len()+v.contribs.Len() > 0 {
-		r.empty(v)
+	if v.over == "" && v.bytes > limit {
+		v.over = fmt.Sprintf("objects contribute %d bytes, more than %d", v.bytes, limit)
+		v.frozen, r.failures = nil, true
 	}
 }
 
-// empty takes all out of a view that is over.
-func (r *round) empty(v *view) {
-	if r.keys[v] == nil {
-		r.keys[v] = map[string]bool{}
+// recover takes up views that were over and fit again: what they did not hold, and all
+// that reads them.
+func (r *round) recover() error {
+	for _, v := range r.e.views {
+		if v.over == "" || v.bytes > r.e.opts.Limits.View {
+			continue
+		}
+		if r.keys[v] == nil {
+			r.keys[v] = map[string]bool{}
+		}
+		for k := range v.keys() {
+			r.keys[v][k] = true
+		}
+		v.over, v.frozen, r.failures = "", nil, true
+		if v.blind {
+			v.clear()
+			for kind := range kindsOf(v.pkg, r.after) {
+				if err := r.fillKind(v, kind); err != nil {
+					return err
+				}
+			}
+		} else {
+			var list []aggregate.Object
+			v.contribs.Scan(func(c *contrib) bool {
+				if o, ok := r.after.Get(c.ref); ok && c.cut {
+					list = append(list, o)
+				}
+				return true
+			})
+			if err := r.fill(v, list); err != nil {
+				return err
+			}
+		}
+		for _, b := range r.e.bounds {
+			if looks(b.pkg, v) {
+				r.seeAnew(b)
+			}
+		}
 	}
-	for k := range v.keys() {
-		r.keys[v][k] = true
-		r.fire(viewKey(v, k))
-	}
-	r.fire(wholeView(v))
-	v.clear()
-	r.failures = true
+	return nil
 }
 
 // rematch marks the keys of an object whose labels decide whether its entries count.
@@ -156,7 +183,7 @@ func (w *worker) note(ctx context.Context, d aggregate.Delta) note {
 			n.fed[i], n.contributions[i] = true, contribution{contrib: &contrib{ref: d.Ref, failed: err.Error()}}
 			continue
 		}
-		if !fresh && v.over == "" {
+		if !fresh {
 			if same, err := document.Equal(before, after, v.def.Mask); err == nil && same {
 				w.e.skipped.Add(1)
 				continue

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"time"
 
 	"federator.dev/federator/pkg/policy"
 )
@@ -13,7 +12,7 @@ import (
 // before to what comes of it.
 func (*history) configure(ctx context.Context, engine *policy.Engine, set *policy.Set, bindings []policy.Binding) (*policy.Changes, error) {
 	before, err := policy.Compare(ctx, engine.State(), policy.EngineOptions{
-		Set: set, Bindings: bindings, Parallelism: 1, Limits: policy.Limits{Evaluation: time.Hour},
+		Set: set, Bindings: bindings, Parallelism: 1, Limits: oracleLimits,
 	})
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/storage"
@@ -31,6 +32,9 @@ type oracle struct {
 	mu       sync.Mutex
 	queries  map[string]ast.Body
 }
+
+// oracleLimits are so that some views of a history come to hold more than they may.
+var oracleLimits = policy.Limits{Evaluation: time.Hour, View: 3000}
 
 func newOracle(s policySet) (*oracle, error) {
 	compiler, err := ast.CompileModulesWithOpt(s.texts, ast.CompileOpts{ParserOptions: ast.ParserOptions{RegoVersion: ast.RegoV1}})
@@ -128,6 +132,7 @@ type oracleView struct {
 	pkg     *policy.Package
 	entries []oracleEntry   // sorted
 	failed  []aggregate.Ref // objects whose contribution is an error
+	size    int64           // as Limits.View counts it
 }
 
 // full is one full evaluation of a snapshot.
@@ -256,6 +261,21 @@ func (f *full) view(pkg *policy.Package, name string) error {
 	v.entries = slices.CompactFunc(v.entries, func(a, b oracleEntry) bool {
 		return a.ref == b.ref && a.key == b.key && ast.Compare(a.value, b.value) == 0
 	})
+	type place struct {
+		ref aggregate.Ref
+		key string
+	}
+	values := map[place][]any{}
+	for _, e := range v.entries {
+		values[place{e.ref, e.key}] = append(values[place{e.ref, e.key}], jsonOf(e.value))
+	}
+	for at, list := range values {
+		text, err := canonical(list)
+		if err != nil {
+			return err
+		}
+		v.size += int64(len(at.key)+len(text)) + 120
+	}
 	return nil
 }
 
@@ -358,6 +378,9 @@ func (f *full) reads(x *oracleBinding, subject policy.Subject, o aggregate.Objec
 	view := func(v *oracleView) {
 		if slices.ContainsFunc(v.failed, func(ref aggregate.Ref) bool { return x.visible[ref.Member] && !x.tolerated[ref.Member] }) {
 			state = max(state, policy.Unknown)
+		}
+		if v.size > oracleLimits.View {
+			state = policy.Error
 		}
 		for _, k := range v.pkg.Kinds {
 			all(k.Kind)

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -174,7 +173,7 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 	first := h.Steps[0]
 	set, bindings := first.Set, first.Bindings
 	engine, err := policy.NewEngine(policy.EngineOptions{
-		Set: sets[set].set, Bindings: bindings, Parallelism: 1, Limits: policy.Limits{Evaluation: time.Hour},
+		Set: sets[set].set, Bindings: bindings, Parallelism: 1, Limits: oracleLimits,
 	})
 	if err != nil {
 		return err

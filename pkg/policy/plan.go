@@ -30,7 +30,8 @@ func (e *Engine) plan(set *Set, bindings []Binding) (bounds []*bound, views []*v
 			v := &view{pkg: pkg, def: def, query: q, pins: pins(pkg)}
 			if old != nil && e.prints[pkg.Name] == prints[pkg.Name] && sameSubjects(old.pkg, pkg) {
 				v.id, v.entries, v.failed, v.contribs = old.id, old.entries, old.failed, old.contribs
-				v.bytes, v.over, v.score, v.overran = old.bytes, old.over, old.score, old.overran
+				v.bytes, v.held, v.over, v.blind = old.bytes, old.held, old.over, old.blind
+				v.score, v.overran = old.score, old.overran
 			} else {
 				v.id = e.nextID
 				e.nextID++

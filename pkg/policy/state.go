@@ -444,6 +444,9 @@ func (v stateViews) Entries(pkg, name, key string) iter.Seq2[aggregate.Ref, ast.
 			return
 		}
 		for e := range w.under(key) {
+			if e.values == "" { // the view is over its limit
+				continue
+			}
 			values, err := e.parse()
 			if err != nil {
 				panic("policy: " + err.Error()) // the engine wrote it

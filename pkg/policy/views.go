@@ -29,8 +29,10 @@ type view struct {
 	entries  *btree.BTreeG[entry]    // by key, then ref
 	contribs *btree.BTreeG[*contrib] // by ref
 	failed   *btree.BTreeG[*contrib] // those that failed
-	bytes    int64                   // of keys, values and refs
-	over     string                  // why the view holds nothing
+	bytes    int64                   // of keys, values and refs, those that are not held included
+	held     int64                   // of those that are
+	over     string                  // why nothing is known of what the view shows
+	blind    bool                    // not all keys are held: none is taken out
 	score    *overruns
 	overran  map[aggregate.Ref]int // objects that overran the budget: how often
 	frozen   *view                 // nil when the view has changed since
@@ -48,6 +50,8 @@ type contrib struct {
 	ref    aggregate.Ref
 	keys   []string // sorted
 	failed string   // why the object's contribution is not known
+	size   int64    // of all that it contributes
+	cut    bool     // its values are not held
 	held   bool     // for a quarantine holds its evaluation back
 }
 
@@ -89,7 +93,7 @@ func (v *view) name() string { return v.pkg.Name + "." + v.def.Name }
 
 func (v *view) clear() {
 	v.entries, v.contribs, v.failed = newBTree(lessEntry), newBTree(lessContrib), newBTree(lessContrib)
-	v.bytes = 0
+	v.bytes, v.held, v.over, v.blind = 0, 0, "", false
 	v.frozen, v.overran = nil, nil
 }
 
@@ -105,12 +109,11 @@ func (v *view) contrib(ref aggregate.Ref) *contrib {
 }
 
 // apply exchanges what an object contributes and yields the keys that change.
-// failed says whether the view's failures have changed.
-func (v *view) apply(ref aggregate.Ref, next contribution, changed func(key string)) (failed bool) {
-	if v.over != "" {
-		return false
-	}
+// failed says whether the view's failures have changed. What would make the view hold
+// more than limit is kept as keys, for as much again.
+func (v *view) apply(ref aggregate.Ref, next contribution, limit int64, changed func(key string)) (failed bool) {
 	old := v.contrib(ref)
+	v.cut(old, &next, limit)
 	if next.contrib == nil && old == nil {
 		return false
 	}
@@ -125,23 +128,25 @@ func (v *view) apply(ref aggregate.Ref, next contribution, changed func(key stri
 	kept := next.contrib
 	if old != nil && next.contrib != nil && slices.Equal(old.keys, next.keys) {
 		kept = old // one contrib for all entries of an object
-		if failed {
+		if failed || old.size != next.size || old.cut != next.cut {
 			kept = next.contrib
 		}
 	}
 	for _, key := range oldKeys {
 		if next.contrib == nil || !contains(next.keys, key) {
-			e, _ := v.entries.Delete(entry{key: key, of: old})
-			v.bytes -= e.size()
+			if !v.blind {
+				e, _ := v.entries.Delete(entry{key: key, of: old})
+				v.held -= e.size()
+			}
 			changed(key)
 		}
 	}
 	if next.contrib != nil {
 		for i, key := range next.keys {
 			e, had := v.entries.Set(entry{key: key, of: kept, values: next.values[i]})
-			v.bytes += entry{key: key, values: next.values[i]}.size()
+			v.held += entry{key: key, values: next.values[i]}.size()
 			if had {
-				v.bytes -= e.size()
+				v.held -= e.size()
 			}
 			if !had || e.values != next.values[i] {
 				changed(key)
@@ -157,6 +162,41 @@ func (v *view) apply(ref aggregate.Ref, next contribution, changed func(key stri
 		v.failed.Delete(old)
 	}
 	return failed
+}
+
+// cut leaves out of a contribution what the view has no room for, and counts it.
+func (v *view) cut(old *contrib, next *contribution, limit int64) {
+	var before, size, keys int64
+	if old != nil {
+		v.bytes -= old.size
+		for _, key := range old.keys {
+			e, _ := v.entries.Get(entry{key: key, of: old})
+			before += e.size()
+		}
+	}
+	if next.contrib == nil {
+		return
+	}
+	for i, key := range next.keys {
+		e := entry{key: key, values: next.values[i]}
+		size += e.size()
+		e.values = ""
+		keys += e.size()
+	}
+	next.size = size
+	v.bytes += size
+	if v.held-before+size <= limit {
+		return
+	}
+	next.cut = true
+	if v.held-before+keys <= 2*limit {
+		next.values = make([]string, len(next.keys))
+		return
+	}
+	v.blind, next.keys, next.values = true, nil, nil
+	if old != nil {
+		next.keys, next.values = old.keys, make([]string, len(old.keys))
+	}
 }
 
 // entryOverhead is about what an entry costs beside its text, in bytes: its place in
