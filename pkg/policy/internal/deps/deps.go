@@ -11,7 +11,10 @@
 // A Table belongs to one goroutine.
 package deps
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // Table holds pairs of bindings and subjects and what they read.
 type Table[S any] struct {
@@ -117,6 +120,7 @@ func (t *Table[S]) Reads(binding uint32, subject S) iter.Seq[uint64] {
 }
 
 // RemoveBindings removes all pairs of bindings, at the cost of looking at all pairs.
+// It gives back the memory of what is gone when that is most of the table.
 func (t *Table[S]) RemoveBindings(gone func(binding uint32) bool) {
 	for id := range t.pairs.all() {
 		if p := t.pairs.at(id); p.edges != 0 && gone(p.binding) {
@@ -124,6 +128,29 @@ func (t *Table[S]) RemoveBindings(gone func(binding uint32) bool) {
 			t.drop(slot, id)
 		}
 	}
+	t.shrink()
+}
+
+// shrink makes the table anew when less than a quarter of it is in use.
+func (t *Table[S]) shrink() {
+	if t.edges.live() >= len(t.edges.chunks)*chunkLen/4 && t.pairs.live() >= len(t.pairs.chunks)*chunkLen/4 || len(t.edges.chunks)+len(t.pairs.chunks) <= 4 {
+		return
+	}
+	fresh := New(t.hash, t.equal)
+	var keys []uint64
+	for id := range t.pairs.all() {
+		p := t.pairs.at(id)
+		if p.edges == 0 {
+			continue
+		}
+		keys = keys[:0]
+		for at := p.edges; at != 0; at = t.edges.at(at).ofPair {
+			keys = append(keys, t.edges.at(at).key)
+		}
+		slices.Reverse(keys) // as Set had them
+		fresh.Set(p.binding, p.subject, keys)
+	}
+	*t = *fresh
 }
 
 // Size returns how many pairs and edges there are, and the heap bytes of the table.

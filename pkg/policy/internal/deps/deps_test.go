@@ -146,3 +146,31 @@ func TestEmptyTable(t *testing.T) {
 		t.Errorf("%d pairs, %d edges, %d bytes", p, e, b)
 	}
 }
+
+// TestMemoryOfBindingsThatAreGoneIsGivenBack removes one large binding beside a small
+// one, which keeps its reads.
+func TestMemoryOfBindingsThatAreGoneIsGivenBack(t *testing.T) {
+	const mix = 0x9E3779B97F4A7C15
+	table := New(func(b uint32, s subject) uint64 { return (uint64(b)<<32 + uint64(s.id) + 1) * mix >> 7 },
+		func(a, b subject) bool { return a.id == b.id })
+	for i := range 50_000 {
+		table.Set(1, subject{id: i}, []uint64{uint64(2*i+1) * mix, uint64(2*i+2) * mix, 7})
+	}
+	small := []uint64{3, 5, 7}
+	table.Set(2, subject{id: 4, payload: 9}, small)
+	_, _, before := table.Size()
+	table.RemoveBindings(func(b uint32) bool { return b == 1 })
+	pairs, edges, after := table.Size()
+	t.Logf("%d bytes before, %d after", before, after)
+	if pairs != 1 || edges != 3 || after > before/8 {
+		t.Errorf("%d pairs, %d edges, %d of %d bytes", pairs, edges, after, before)
+	}
+	if got := slices.Sorted(table.Reads(2, subject{id: 4})); !slices.Equal(got, small) {
+		t.Errorf("the other binding reads %v", got)
+	}
+	for b, s := range table.Readers(7) {
+		if b != 2 || s.payload != 9 {
+			t.Errorf("a reader %d %v", b, s)
+		}
+	}
+}
