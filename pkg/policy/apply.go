@@ -207,9 +207,10 @@ func (r *round) seeAnew(b *bound) {
 }
 
 // again marks what overran its budget a little while ago: a busy machine is no
-// reason for an Error that stays.
+// reason for an Error that stays. And it marks what there was no room for and now is.
 func (r *round) again() {
 	for _, b := range r.e.bounds {
+		r.readmit(b)
 		for s, tries := range b.overran {
 			switch {
 			case tries > maxTries:

@@ -37,6 +37,9 @@ type bound struct {
 	owned    map[*tally]bool       // those that no state has yet
 	overran  map[Subject]int       // those that overran the budget: how often
 	frozen   *bindingState         // nil when the verdicts are newer
+	sum      int64                 // bytes of what was found and read
+	sums     map[string]int64      // by member
+	refused  map[Subject]int64     // subjects whose verdicts there was no room for: what they take
 
 	*counters
 }
@@ -108,6 +111,7 @@ func (b *bound) clear() {
 	b.defaults = map[aggregate.Kind]*class{}
 	b.records, b.tallies, b.owned = newBTree(lessRecord), newBTree(lessTally), map[*tally]bool{}
 	b.frozen, b.overran = nil, nil
+	b.sum, b.sums, b.refused = 0, map[string]int64{}, nil
 }
 
 // get returns what is known of a subject that has a verdict.

@@ -48,6 +48,7 @@ type Limits struct {
 	Violations   int           // of one evaluation: 1000
 	Contribution int           // bytes that one object contributes to one view: 256 KiB
 	View         int64         // bytes that one view holds: 512 MiB; keys of what is beyond are held for as much again
+	Binding      int64         // bytes of the violations of one binding and of what its evaluations read, in sum: 512 MiB
 }
 
 func or[T int | int64 | time.Duration](x, def T) (T, error) {
@@ -61,7 +62,7 @@ func or[T int | int64 | time.Duration](x, def T) (T, error) {
 }
 
 func (l *Limits) complete() error {
-	var errs [7]error
+	var errs [8]error
 	l.Evaluation, errs[0] = or(l.Evaluation, 100*time.Millisecond)
 	l.Overruns, errs[1] = or(l.Overruns, 10)
 	l.Read, errs[2] = or(l.Read, 64<<20)
@@ -69,6 +70,7 @@ func (l *Limits) complete() error {
 	l.Violations, errs[4] = or(l.Violations, 1000)
 	l.Contribution, errs[5] = or(l.Contribution, 256<<10)
 	l.View, errs[6] = or(l.View, 512<<20)
+	l.Binding, errs[7] = or(l.Binding, 512<<20)
 	return errors.Join(errs[:]...)
 }
 

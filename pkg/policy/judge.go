@@ -151,7 +151,8 @@ func (r *round) take(t *task, one *run) {
 		delete(b.overran, s)
 		b.count(s.Ref.Member, oldClass, old, -1)
 		b.records.Delete(record{subject: s})
-		r.depend(b, t, nil)
+		b.hold(s, r.depend(b, t, nil)-old.size())
+		delete(b.refused, s)
 		r.changes.add(b, s, old)
 		return
 	}
@@ -160,7 +161,16 @@ func (r *round) take(t *task, one *run) {
 	if c == nil {
 		c = b.defaults[s.Ref.Kind] // it was not evaluated
 	}
-	r.depend(b, t, one.result.keys)
+	keys := one.result.keys
+	delete(b.refused, s)
+	if cost := next.size() + int64(len(keys))*edgeBytes; cost > 0 && b.refuses(s, cost, r.e.opts.Limits.Binding) {
+		next, c, keys = &found{err: errFull(r.e.opts.Limits.Binding)}, b.defaults[s.Ref.Kind], nil
+	}
+	more := r.depend(b, t, keys)
+	if one.before {
+		more -= old.size()
+	}
+	b.hold(s, more+next.size())
 	switch {
 	case one.before && sameFound(old, next):
 		if next = old; c == oldClass {
@@ -180,16 +190,16 @@ func (r *round) take(t *task, one *run) {
 	r.changes.add(b, s, old, next)
 }
 
-func (r *round) depend(b *bound, t *task, keys []uint64) {
+// depend takes note of what an evaluation read, and returns how many bytes more that is.
+func (r *round) depend(b *bound, t *task, keys []uint64) int64 {
 	if b.pkg.Subject != module.ObjectSubject {
-		r.e.bySubject.Set(b.id, t.subject, keys)
-		return
+		return edgeBytes * int64(r.e.bySubject.Set(b.id, t.subject, keys))
 	}
 	if o := t.object; !o.IsZero() {
-		r.e.byObject.Set(b.id, o, keys)
-		return
+		return edgeBytes * int64(r.e.byObject.Set(b.id, o, keys))
 	}
 	if o, ok := r.before.Snapshot.Get(t.subject.Ref); ok {
-		r.e.byObject.Set(b.id, o, keys)
+		return edgeBytes * int64(r.e.byObject.Set(b.id, o, keys))
 	}
+	return 0
 }

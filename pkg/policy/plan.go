@@ -84,6 +84,7 @@ func (e *Engine) bind(set *Set, binding Binding, prints map[string]string, chang
 	}
 	b.id, b.defaults, b.records, b.tallies = old.id, old.defaults, old.records, old.tallies
 	b.owned, b.overran = old.owned, old.overran
+	b.sum, b.sums, b.refused = old.sum, old.sums, old.refused
 	b.selected, b.visible, b.tolerated = old.selected, old.visible, old.tolerated
 	b.counters = old.counters
 	return b, false, nil

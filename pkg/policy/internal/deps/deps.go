@@ -47,27 +47,28 @@ func New[S any](hash func(binding uint32, subject S) uint64, equal func(a, b S) 
 	return &Table[S]{hash: hash, equal: equal}
 }
 
-// Set makes the pair's reads exactly these keys, which must not repeat.
-func (t *Table[S]) Set(binding uint32, subject S, keys []uint64) {
+// Set makes the pair's reads exactly these keys, which must not repeat. It returns how
+// many edges more there are.
+func (t *Table[S]) Set(binding uint32, subject S, keys []uint64) (more int) {
 	h := t.hash(binding, subject)
 	slot, id := t.find(h, binding, subject)
 	if id == 0 {
 		if len(keys) > 0 {
 			t.insert(h, binding, subject, keys)
 		}
-		return
+		return len(keys)
 	}
 	if len(keys) == 0 {
-		t.drop(slot, id)
-		return
+		return -t.drop(slot, id)
 	}
 	p := t.pairs.at(id)
 	p.subject = subject
 	if t.same(p.edges, keys) {
-		return
+		return 0
 	}
-	t.unlink(p)
+	was := t.unlink(p)
 	t.link(id, p, keys)
+	return len(keys) - was
 }
 
 // Touch exchanges the subject of a pair for one that is equal, if there is a pair.
@@ -172,15 +173,16 @@ func (t *Table[S]) insert(h uint64, binding uint32, subject S, keys []uint64) {
 	t.found.put(h, id)
 }
 
-func (t *Table[S]) drop(slot int, id uint32) {
+func (t *Table[S]) drop(slot int, id uint32) (edges int) {
 	p := t.pairs.at(id)
-	t.unlink(p)
+	edges = t.unlink(p)
 	t.found.remove(slot, func(id uint32) uint64 {
 		p := t.pairs.at(id)
 		return t.hash(p.binding, p.subject)
 	})
 	*p = pair[S]{}
 	t.pairs.give(id)
+	return edges
 }
 
 func (t *Table[S]) find(h uint64, binding uint32, subject S) (slot int, id uint32) {
@@ -223,8 +225,8 @@ func (t *Table[S]) link(id uint32, p *pair[S], keys []uint64) {
 	}
 }
 
-func (t *Table[S]) unlink(p *pair[S]) {
-	for id := p.edges; id != 0; {
+func (t *Table[S]) unlink(p *pair[S]) (edges int) {
+	for id := p.edges; id != 0; edges++ {
 		e := t.edges.at(id)
 		switch {
 		case e.ofKeyPrev != 0:
@@ -246,4 +248,5 @@ func (t *Table[S]) unlink(p *pair[S]) {
 		id = next
 	}
 	p.edges = 0
+	return edges
 }
