@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -98,7 +97,9 @@ func (f *askFlags) config() (*rest.Config, error) {
 		if _, err := os.Stat(local); err == nil {
 			return clientcmd.BuildConfigFromFlags("", local)
 		}
-		return nil, errors.New(`no context "fleet" is configured; federator kubeconfig writes one, or name one with --context`)
+		return nil, fmt.Errorf("no query API is found: there is no context %q in %s, and no kubeconfig of a server on this machine at %s; "+
+			"start one with `federator serve --contexts …`, have federator kubeconfig write a context, or name one with --context or --kubeconfig",
+			localContext, strings.Join(rules.GetLoadingPrecedence(), ", "), local)
 	}
 	return clientcmd.NewNonInteractiveClientConfig(*file, name, nil, rules).ClientConfig()
 }

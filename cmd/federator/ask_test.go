@@ -144,3 +144,41 @@ func TestKubeconfigHasAContextPerMember(t *testing.T) {
 		}
 	}
 }
+
+// TestWithoutAContextTheLocalServerIsFound: and where there is none, what was looked
+// for is said.
+func TestWithoutAContextTheLocalServerIsFound(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, ".config"))
+	other := filepath.Join(home, "own")
+	t.Setenv("KUBECONFIG", other)
+	local, err := localKubeconfig("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"count", "pods"}, {"tree", "pods", "a"}, {"violations"}, {"kubeconfig"}} {
+		_, err := command(t, args...)
+		if err == nil || !strings.Contains(err.Error(), local) || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), `context "fleet"`) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	_, kubeconfig := fleetOf(t, 1)
+	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap")
+	ready(t, r)
+	data, err := os.ReadFile(r.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(local), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(local, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"count", "configmaps"}, {"kubeconfig"}} {
+		if out, err := command(t, args...); err != nil || !strings.Contains(out, "fleet") && !strings.Contains(out, "1") {
+			t.Errorf("%v: %q, %v", args, out, err)
+		}
+	}
+}

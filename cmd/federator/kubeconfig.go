@@ -112,15 +112,7 @@ func (f *kubeconfigFlags) access(ctx context.Context) (*rest.Config, error) {
 		if f.account != "" || f.tokenFile != "" || f.ca != "" {
 			return nil, errors.New("--server is missing: where the query API is")
 		}
-		path, err := localKubeconfig("")
-		if err != nil {
-			return nil, err
-		}
-		config, err := clientcmd.BuildConfigFromFlags("", path)
-		if err != nil {
-			return nil, fmt.Errorf("no server without a hub runs here (%w); for another give --server", err)
-		}
-		return config, nil
+		return localAccess()
 	}
 	config := &rest.Config{Host: strings.TrimSuffix(f.server, "/")}
 	if !strings.HasPrefix(config.Host, "https://") {
@@ -149,6 +141,23 @@ func (f *kubeconfigFlags) access(ctx context.Context) (*rest.Config, error) {
 		err = errors.New("--service-account or --token-file is missing: as whom the fleet is read")
 	}
 	return config, err
+}
+
+// localAccess is how to reach a server on this machine or, without one, what the
+// context fleet leads to.
+func localAccess() (*rest.Config, error) {
+	path, err := localKubeconfig("")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path); err == nil {
+		return clientcmd.BuildConfigFromFlags("", path)
+	}
+	config, err := (&askFlags{}).config()
+	if err != nil {
+		return nil, fmt.Errorf("%w, or give --server", err)
+	}
+	return config, nil
 }
 
 // issue asks the hub for a token that only federator accepts.

@@ -94,8 +94,9 @@ type conn struct {
 	reopen *rate.Limiter
 	onUp   func(ctx context.Context, a *access) error // checks who answers, before anything else is asked
 
-	dials    atomic.Int64
-	redialed chan struct{} // one slot: there is a new connection
+	lastHeard atomic.Int64 // unix nanoseconds of the last that came over a connection
+	dials     atomic.Int64
+	redialed  chan struct{} // one slot: there is a new connection
 
 	mu      sync.Mutex
 	access  *access // nil: refused
@@ -281,6 +282,9 @@ func (c *conn) dialed() {
 	default:
 	}
 }
+
+// heard notes that the member lives.
+func (c *conn) heard() { c.lastHeard.Store(time.Now().UnixNano()) }
 
 // recheckEvery is how often it is asked at most who answers while the member is up.
 const recheckEvery = 2 * time.Second

@@ -31,6 +31,7 @@ type transportOptions struct {
 	Trusted                   bool // loopback addresses are allowed
 	PingInterval, PingTimeout time.Duration
 	Dialed                    func() // called at each new connection; may be nil
+	Heard                     func() // called whenever anything comes over one; may be nil
 }
 
 // newTransport returns a client for a judged configuration. Its connections are
@@ -51,7 +52,7 @@ func newTransport(cfg *rest.Config, o transportOptions) (*http.Client, error) {
 	dialer := o.Network.dialer(o.Trusted)
 	// For HTTP/1.1 servers, which know no pings.
 	dialer.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: o.PingInterval, Interval: max(o.PingTimeout/3, time.Second), Count: 3}
-	t := &transport{conns: map[*conntrack]struct{}{}}
+	t := &transport{conns: map[*conntrack]struct{}{}, heard: o.Heard}
 	base := &http.Transport{
 		Proxy: nil, // not the environment's either
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -114,6 +115,8 @@ type transport struct {
 	base http.RoundTripper // whose connections they are
 	next http.RoundTripper
 	hub  bool // the operator's own, whose bodies are not bounded
+
+	heard func() // may be nil
 
 	mu      sync.Mutex
 	retired bool
@@ -195,6 +198,15 @@ func (t *transport) track(c net.Conn) *conntrack {
 	t.mu.Unlock()
 	t.release() // the request that it was dialled for may be over
 	return out
+}
+
+// Read notes that the server lives: answers to pings are read, too.
+func (c *conntrack) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && c.transport.heard != nil {
+		c.transport.heard()
+	}
+	return n, err
 }
 
 func (c *conntrack) Close() error {
@@ -303,7 +315,7 @@ func (j addressJudge) judge(a netip.Addr) *Refusal {
 			continue
 		}
 		if what := special(x); what != "" && (!j.trusted || !x.IsLoopback()) {
-			return refuse(ForbiddenAddress, "%s is %s, which configuration does not allow", a, what)
+			return refuse(ForbiddenAddress, "%s is %s, which is not dialled unless network.allow of the configuration lists it, as %s", a, what, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
 	return nil

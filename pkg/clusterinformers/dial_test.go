@@ -158,7 +158,7 @@ func TestAddressJudge(t *testing.T) {
 					if r != nil {
 						t.Errorf("%s (trusted %t) is refused: %v", s, trusted, r)
 					}
-				case r == nil || r.Reason != ForbiddenAddress || !strings.Contains(r.Message, tc.says):
+				case r == nil || r.Reason != ForbiddenAddress || !strings.Contains(r.Message, tc.says) || !strings.Contains(r.Message, "network.allow"):
 					t.Errorf("%s (trusted %t): %v, want %q", s, trusted, r, tc.says)
 				}
 			}

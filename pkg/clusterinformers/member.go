@@ -235,7 +235,7 @@ func (mb *member) takeSpec(context.Context) {
 	client, err := newTransport(cfg, transportOptions{
 		Network: mb.manager.opts.Network, Trusted: spec.Trusted,
 		PingInterval: mb.manager.opts.PingInterval, PingTimeout: mb.manager.opts.PingTimeout,
-		Dialed: mb.conn.dialed,
+		Dialed: mb.conn.dialed, Heard: mb.conn.heard,
 	})
 	if err != nil {
 		mb.use(nil)

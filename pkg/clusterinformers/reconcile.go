@@ -270,6 +270,10 @@ func (mb *member) status(details bool) MemberStatus {
 		st.LastAt = &at
 	}
 	mb.conn.mu.Unlock()
-	st.collect(rs, absent, details)
+	var heard time.Time
+	if contact == Connected {
+		heard = time.Unix(0, mb.conn.lastHeard.Load())
+	}
+	st.collect(rs, absent, heard, details)
 	return st
 }

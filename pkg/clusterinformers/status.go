@@ -24,8 +24,9 @@ type MemberStatus struct {
 	Objects int                     `json:"objects"`
 	Bytes   int64                   `json:"bytes"`
 	Scopes  map[aggregate.State]int `json:"scopes"`
-	// Freshness is the age of the oldest of what its scopes last heard, nil
-	// while nothing has been heard.
+	// Freshness is the age of the oldest of what its scopes last heard, nil while
+	// nothing has been heard. What follows the member has heard of it when anything
+	// last came over a connection, be it the answer to a ping: a quiet member is fresh.
 	Freshness *time.Duration `json:"freshness,omitempty"`
 	// Error is the newest error that is not over, LastError the newest of all.
 	Error     string     `json:"error,omitempty"`
@@ -65,13 +66,16 @@ const (
 )
 
 // collect adds what the scopes say.
-func (st *MemberStatus) collect(informers []*running, absent map[aggregate.Kind]aggregate.Status, details bool) {
+func (st *MemberStatus) collect(informers []*running, absent map[aggregate.Kind]aggregate.Status, contact time.Time, details bool) {
 	var oldest time.Time
 	for _, r := range informers {
 		d := r.details()
 		st.Objects += d.Objects
 		st.Bytes += d.Bytes
 		st.Scopes[d.State]++
+		if d.Heard != nil && contact.After(*d.Heard) && (d.State == aggregate.Synced || d.State == aggregate.Partial) {
+			d.Heard = &contact
+		}
 		if d.Heard != nil && (oldest.IsZero() || d.Heard.Before(oldest)) {
 			oldest = *d.Heard
 		}

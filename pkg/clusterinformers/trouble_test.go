@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
@@ -128,6 +129,26 @@ func TestRefusedMembersScopesSayWhy(t *testing.T) {
 	if st := r.status(m); strings.Contains(st.LastError+st.Error, "context canceled") {
 		t.Errorf("the last error is %q", st.LastError)
 	}
+}
+
+// TestAQuietMemberIsFresh: what counts is the last contact, not the last change.
+func TestAQuietMemberIsFresh(t *testing.T) {
+	r := follow(t, few(), func(_ *rig, o *clusterinformers.Options) {
+		o.PingInterval, o.PingTimeout = 50*time.Millisecond, time.Second
+	})
+	m := r.fleet.Members()[0]
+	synced := time.Now()
+	r.until("it was heard of since", func() bool {
+		st := r.status(m)
+		return st.Freshness != nil && time.Now().Add(-*st.Freshness).After(synced.Add(200*time.Millisecond))
+	})
+	m.Cut()
+	r.until("it is out of reach", func() bool { return r.status(m).State == clusterinformers.Disconnected })
+	cut := time.Now()
+	r.during(200*time.Millisecond, "nothing is heard any more", func() bool {
+		st := r.status(m)
+		return time.Now().Add(-*st.Freshness).Before(cut)
+	})
 }
 
 func TestMemberThatLeavesIsLogged(t *testing.T) {

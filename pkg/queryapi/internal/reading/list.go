@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"sigs.k8s.io/yaml"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -37,6 +38,13 @@ func (q *request) list() error {
 	}
 	if err := meta.say(fresh); err != nil {
 		return err
+	}
+	if text := selection.Warning(fresh); text != "" {
+		header, err := utilnet.NewWarningHeader(299, "-", text)
+		if err != nil {
+			return err
+		}
+		q.w.Header().Add("Warning", header)
 	}
 	objects := find.List(q.r.Context())
 	if q.params.Limit > 0 {

@@ -386,6 +386,17 @@ func TestAnswersSayWhatIsNotFresh(t *testing.T) {
 		if got := a.header.Get("Federator-Not-Synced"); got != c.want {
 			t.Errorf("%s %q: %q, want %q", c.path, c.query, got, c.want)
 		}
+		warning := ""
+		if c.want != "" && strings.HasPrefix(c.path, list) {
+			warning = `299 - "Pod may be incomplete or old: a/west is Stale`
+			if strings.Contains(c.want, ",") {
+				warning += ", b/east is Stale"
+			}
+			warning += `"`
+		}
+		if got := a.header.Get("Warning"); got != warning {
+			t.Errorf("%s %q: warned %q, want %q", c.path, c.query, got, warning)
+		}
 		if said := a.list.Metadata.Annotations["federator.dev/freshness"]; (said == "") != (c.want == "") {
 			t.Errorf("%s %q: annotation %q", c.path, c.query, said)
 		}

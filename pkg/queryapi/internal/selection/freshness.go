@@ -71,6 +71,33 @@ func Freshness(s *aggregate.Snapshot, kind aggregate.Kind, members []string, hea
 	return out
 }
 
+// maxWarned bounds the members that a warning names.
+const maxWarned = 3
+
+// Warning says in a sentence what is not fresh, "" when all is. It is for the Warning
+// header of RFC 7234, which kubectl prints.
+func Warning(out []NotSynced) string {
+	if len(out) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s may be incomplete or old: ", out[0].Kind)
+	for i, n := range out {
+		if i == maxWarned {
+			fmt.Fprintf(&b, " and %d more", len(out)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s is %s", n.Member, n.State)
+		if n.Age != "" {
+			fmt.Fprintf(&b, " (last heard of %s ago)", n.Age)
+		}
+	}
+	return b.String()
+}
+
 // NotSyncedHeader is the name of the response header that Header makes.
 const NotSyncedHeader = "Federator-Not-Synced"
 
