@@ -163,9 +163,7 @@ func TestWithoutAContextTheLocalServerIsFound(t *testing.T) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
-	_, kubeconfig := fleetOf(t, 1)
-	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap")
-	ready(t, r)
+	r := asking(t)
 	data, err := os.ReadFile(r.kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -176,8 +174,8 @@ func TestWithoutAContextTheLocalServerIsFound(t *testing.T) {
 	if err := os.WriteFile(local, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"count", "configmaps"}, {"kubeconfig"}} {
-		if out, err := command(t, args...); err != nil || !strings.Contains(out, "fleet") && !strings.Contains(out, "1") {
+	for want, args := range map[string][]string{"4": {"count", "configmaps"}, "/members/context/member-0": {"kubeconfig"}} {
+		if out, err := command(t, args...); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%v: %q, %v", args, out, err)
 		}
 	}

@@ -45,8 +45,9 @@ type ClusterAPIConfig struct {
 
 // ContextsConfig is the source of kubeconfig contexts.
 type ContextsConfig struct {
-	Path  string   `yaml:"path" doc:"The kubeconfig. Empty: KUBECONFIG, else ~/.kube/config."`
-	Names []string `yaml:"names" doc:"The contexts."`
+	Path   string   `yaml:"path" doc:"The kubeconfig. Empty: KUBECONFIG, else ~/.kube/config."`
+	Names  []string `yaml:"names" doc:"The contexts. One * stands for all that there are at the start."`
+	NoExec bool     `yaml:"noExec" doc:"Refuse contexts that log in by exec plugins, rather than run them."`
 }
 
 // HubConfig makes the hub a member.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -21,6 +22,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == pluginCommand { // as the binary that it stands for
+		if err := execute(context.Background(), os.Stdout, os.Stderr, os.Args[1:]...); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(exitCode(err))
+		}
+		os.Exit(0)
+	}
 	// klog flushes files that it never opens from a goroutine of its own.
 	klog.StopFlushDaemon()
 	goleak.VerifyTestMain(m)

@@ -14,6 +14,7 @@ type memberFlags struct {
 	config        string
 	contexts      []string
 	kubeconfig    string
+	noExec        bool
 	hubKubeconfig string
 	namespaces    []string
 	kinds         []string
@@ -25,8 +26,9 @@ type memberFlags struct {
 
 func (f *memberFlags) register(fs *pflag.FlagSet) {
 	fs.StringVarP(&f.config, "config", "c", "", "configuration `file` (YAML); flags override it")
-	fs.StringSliceVar(&f.contexts, "contexts", nil, "follow these kubeconfig `contexts`; no hub is needed")
+	fs.StringSliceVar(&f.contexts, "contexts", nil, "follow these kubeconfig `contexts`, '*' for all; no hub is needed")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` with the contexts (default KUBECONFIG, else ~/.kube/config)")
+	fs.BoolVar(&f.noExec, "no-exec", false, "refuse contexts that log in by exec plugins, rather than run them")
 	fs.StringVar(&f.hubKubeconfig, "hub-kubeconfig", "", "`file` with the credentials of the Cluster API hub (default in-cluster)")
 	fs.StringSliceVar(&f.namespaces, "namespaces", nil, "`namespaces` of the hub to find Clusters in (default all)")
 	fs.StringSliceVar(&f.kinds, "kinds", nil, "keep these `kinds` only, such as Pod,Deployment.apps (default all but Event and Lease)")
@@ -47,12 +49,13 @@ func (f *memberFlags) load(fs *pflag.FlagSet, override func(*Config)) (Config, e
 			return cfg, err
 		}
 	}
-	if fs.Changed("contexts") || fs.Changed("kubeconfig") {
+	if fs.Changed("contexts") || fs.Changed("kubeconfig") || fs.Changed("no-exec") && cfg.Sources.Contexts != nil {
 		if cfg.Sources.Contexts == nil {
 			cfg.Sources.Contexts = &ContextsConfig{}
 		}
 		set(fs, "contexts", &cfg.Sources.Contexts.Names, f.contexts)
 		set(fs, "kubeconfig", &cfg.Sources.Contexts.Path, f.kubeconfig)
+		set(fs, "no-exec", &cfg.Sources.Contexts.NoExec, f.noExec)
 	}
 	if fs.Changed("hub-kubeconfig") || fs.Changed("namespaces") {
 		if cfg.Sources.ClusterAPI == nil {

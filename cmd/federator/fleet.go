@@ -86,7 +86,7 @@ func newSources(cfg SourcesConfig, network clusterinformers.Network, log *slog.L
 		sources = append(sources, src)
 	}
 	if c := cfg.Contexts; c != nil {
-		src, err := clusterinformers.NewContexts(clusterinformers.Contexts{Path: c.Path, Names: c.Names, Network: network, Logger: log})
+		src, err := c.source(clusterinformers.Contexts{Network: network, Logger: log})
 		if err != nil {
 			return nil, fmt.Errorf("sources.contexts: %w", err)
 		}

@@ -16,7 +16,7 @@ func newCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		newServeCommand(), newMembersCommand(), newQueryCommand(), newSnapshotCommand(), newVersionCommand(),
-		newKubeconfigCommand(), newCountCommand(), newTreeCommand(), newViolationsCommand(), newPolicyCommand(), newActionsCommand(),
+		newKubeconfigCommand(), newCountCommand(), newTreeCommand(), newViolationsCommand(), newPolicyCommand(), newActionsCommand(), newExecPluginCommand(),
 	)
 	return root
 }

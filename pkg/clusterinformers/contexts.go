@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -14,13 +17,18 @@ import (
 
 // Contexts is a source of members that are contexts of the operator's own
 // kubeconfig. A member is called context/<name>, with a name that is safe for
-// DNS. Files that the kubeconfig names are read; plugins are refused like
-// everything else that law 9 refuses. Names and Logger are required.
+// DNS. Files that the kubeconfig names are read, its exec plugins run, and
+// insecure-skip-tls-verify is honoured, each with a warning: a person's own contexts
+// are that person's. All else is refused that law 9 refuses. Names and Logger are
+// required.
 type Contexts struct {
-	Path    string // of the kubeconfig; "" means KUBECONFIG, else ~/.kube/config
-	Names   []string
-	Network Network // as in Options; loopback addresses are allowed anyway
-	Logger  *slog.Logger
+	Path  string   // of the kubeconfig; "" means KUBECONFIG, else ~/.kube/config
+	Names []string // one "*": all that there are now, but those of federator's own API
+	// PluginRunner is the command line that exec plugins are run by: theirs is
+	// appended. It must end them, as nothing else does. None: they are refused.
+	PluginRunner []string
+	Network      Network // as in Options; loopback addresses are allowed anyway
+	Logger       *slog.Logger
 }
 
 // contextNamespace is the first half of the names of such members.
@@ -46,8 +54,14 @@ func NewContexts(o Contexts) (Source, error) {
 	if o.Path != "" {
 		c.rules.ExplicitPath = o.Path
 	}
+	if slices.Equal(o.Names, []string{"*"}) {
+		var err error
+		if c.Names, err = c.all(); err != nil {
+			return nil, err
+		}
+	}
 	taken := map[string]string{}
-	for _, name := range o.Names {
+	for _, name := range c.Names {
 		s := slug(name)
 		if s == "" {
 			return nil, fmt.Errorf("contexts: context %q has no letter or digit to name a member by", name)
@@ -63,7 +77,7 @@ func NewContexts(o Contexts) (Source, error) {
 
 // Run implements Source.
 func (c *contexts) Run(ctx context.Context, set func([]Spec)) error {
-	l := &local{network: c.Network, log: c.Logger, load: c.load}
+	l := &local{network: c.Network, log: c.Logger, load: c.load, own: true}
 	return l.run(ctx, set)
 }
 
@@ -76,7 +90,7 @@ func (c *contexts) load() loaded {
 		if err != nil { // which may quote the file
 			m.refused = refuse(InvalidKubeconfig, "the kubeconfig cannot be read: %s", c.where())
 		} else {
-			m.kubeconfig, m.refused = standalone(config, name, &out.files)
+			m.kubeconfig, m.warnings, m.refused = c.standalone(config, name, &out.files)
 			if m.refused != nil && m.refused.Reason == InvalidKubeconfig {
 				m.refused.Message += ": " + c.where()
 			}
@@ -88,9 +102,40 @@ func (c *contexts) load() loaded {
 
 func (c *contexts) where() string { return strings.Join(c.rules.GetLoadingPrecedence(), ", ") }
 
-// standalone returns a kubeconfig with one context and no files. The files that
-// it read are added to files.
-func standalone(config *clientcmdapi.Config, name string, files *[]string) ([]byte, *Refusal) {
+// all returns the names of the contexts that there are.
+func (c *contexts) all() ([]string, error) {
+	config, err := c.rules.Load()
+	if err != nil { // which may quote the file
+		return nil, fmt.Errorf("contexts: the kubeconfig cannot be read: %s", c.where())
+	}
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(config.Contexts)) {
+		if cluster := config.Clusters[config.Contexts[name].Cluster]; cluster == nil || !ownAPI(cluster.Server) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("contexts: there is none in %s", c.where())
+	}
+	return names, nil
+}
+
+// ownAPI reports whether a server is one of federator's own, which would have it
+// follow itself.
+func ownAPI(server string) bool {
+	u, err := url.Parse(server)
+	return err == nil && (u.Path == "/fleet" || u.Path == "/flat" || strings.HasPrefix(u.Path, "/members/"))
+}
+
+// standalone returns a kubeconfig with one context and no files, and what of it is
+// worth a warning. The files that it read are added to files.
+func (c *contexts) standalone(config *clientcmdapi.Config, name string, files *[]string) (data []byte, warnings []string, refused *Refusal) {
+	data, refused = c.inlined(config, name, files, &warnings)
+	return data, warnings, refused
+}
+
+func (c *contexts) inlined(config *clientcmdapi.Config, name string, files, warnings *[]string) ([]byte, *Refusal) {
+	warn := func(format string, args ...any) { *warnings = append(*warnings, clip(fmt.Sprintf(format, args...))) }
 	one := config.DeepCopy()
 	one.CurrentContext = name
 	if err := clientcmdapi.MinifyConfig(one); err != nil {
@@ -98,11 +143,22 @@ func standalone(config *clientcmdapi.Config, name string, files *[]string) ([]by
 	}
 	one.Extensions, one.Preferences = nil, clientcmdapi.Preferences{}
 	for _, cluster := range one.Clusters {
+		if cluster.InsecureSkipTLSVerify {
+			warn("cluster.insecure-skip-tls-verify is set: whoever is in between can read and change everything, credentials included")
+		}
 		if err := inline(&cluster.CertificateAuthority, &cluster.CertificateAuthorityData, files); err != nil {
 			return nil, refuse(FilePath, "cluster.certificate-authority: %v", err)
 		}
 	}
 	for _, user := range one.AuthInfos {
+		if plugin := user.Exec; plugin != nil {
+			if len(c.PluginRunner) == 0 {
+				return nil, refuse(ExecPlugin, "user.exec runs a command, here %q, and exec plugins are not to be run", clip(plugin.Command))
+			}
+			warn("user.exec runs %q to log in, as kubectl does; --no-exec refuses it", clip(plugin.Command))
+			plugin.Args = slices.Concat(c.PluginRunner[1:], []string{plugin.Command}, plugin.Args)
+			plugin.Command = c.PluginRunner[0]
+		}
 		if err := inline(&user.ClientCertificate, &user.ClientCertificateData, files); err != nil {
 			return nil, refuse(FilePath, "user.client-certificate: %v", err)
 		}

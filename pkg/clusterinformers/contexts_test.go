@@ -66,7 +66,7 @@ func TestContextsFollowTheFile(t *testing.T) {
 	if s.UID != oneUID || !s.Trusted || s.ReadOnly {
 		t.Errorf("%+v, want UID %s", s, oneUID)
 	}
-	if _, refusal := parseKubeconfig(s.Kubeconfig); refusal != nil {
+	if _, refusal := parseKubeconfig(s.Kubeconfig, false); refusal != nil {
 		t.Errorf("files were not read: %v", refusal)
 	}
 	v.member("context/two", "followed", func(s Spec) bool { return s.Refused == nil && s.UID == twoUID })

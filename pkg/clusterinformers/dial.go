@@ -53,18 +53,29 @@ func newTransport(cfg *rest.Config, o transportOptions) (*http.Client, error) {
 	// For HTTP/1.1 servers, which know no pings.
 	dialer.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: o.PingInterval, Interval: max(o.PingTimeout/3, time.Second), Count: 3}
 	t := &transport{conns: map[*conntrack]struct{}{}, heard: o.Heard}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		if o.Dialed != nil {
+			o.Dialed()
+		}
+		return t.track(c), nil
+	}
+	if cfg.ExecProvider != nil {
+		// A plugin that gives another certificate ends the connections with the last.
+		cfg = rest.CopyConfig(cfg)
+		cfg.Dial = dial
+		with, err := cfg.TransportConfig()
+		if err != nil {
+			return nil, err
+		}
+		dial = with.DialHolder.Dial
+	}
 	base := &http.Transport{
-		Proxy: nil, // not the environment's either
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			c, err := dialer.DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			if o.Dialed != nil {
-				o.Dialed()
-			}
-			return t.track(c), nil
-		},
+		Proxy:                  nil, // not the environment's either
+		DialContext:            dial,
 		TLSClientConfig:        tlsConfig,
 		TLSHandshakeTimeout:    handshakeTimeout,
 		DisableCompression:     true,
@@ -79,8 +90,11 @@ func newTransport(cfg *rest.Config, o transportOptions) (*http.Client, error) {
 		},
 	}
 	t.base = base
-	if t.next, err = rest.HTTPWrappersForConfig(cfg, base); err != nil {
+	if t.next, err = rest.HTTPWrappersForConfig(cfg, sent{base}); err != nil {
 		return nil, err
+	}
+	if cfg.ExecProvider != nil {
+		t.next = pluginErrors{t.next}
 	}
 	return &http.Client{Transport: t}, nil
 }

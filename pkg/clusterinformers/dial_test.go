@@ -70,7 +70,7 @@ func clientOf(t *testing.T, url string, o transportOptions, change func(*clientc
 		if change != nil {
 			change(c, u)
 		}
-	}))
+	}), false)
 	if refusal != nil {
 		t.Fatal(refusal)
 	}

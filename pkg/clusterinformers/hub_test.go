@@ -34,7 +34,7 @@ func TestHubFollowsItself(t *testing.T) {
 	if s.UID != uid || !s.ReadOnly || !s.Trusted {
 		t.Errorf("%+v, want UID %s", s, uid)
 	}
-	parsed, refusal := parseKubeconfig(s.Kubeconfig)
+	parsed, refusal := parseKubeconfig(s.Kubeconfig, false)
 	if refusal != nil || parsed.BearerToken != first {
 		t.Errorf("%v, %v", parsed, refusal)
 	}

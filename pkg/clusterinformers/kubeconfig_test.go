@@ -177,7 +177,7 @@ func TestKubeconfigRefusals(t *testing.T) {
 
 func checkRefusal(t *testing.T, data []byte, reason Reason, says string) {
 	t.Helper()
-	cfg, refusal := parseKubeconfig(data)
+	cfg, refusal := parseKubeconfig(data, false)
 	switch {
 	case cfg != nil || refusal == nil:
 		t.Fatalf("accepted: %+v", cfg)
@@ -208,7 +208,7 @@ func TestKubeconfigAccepted(t *testing.T) {
 		c.AuthInfos["bad"] = &clientcmdapi.AuthInfo{TokenFile: "/etc/passwd", Impersonate: "root"}
 		c.Contexts["bad"] = &clientcmdapi.Context{Cluster: "bad", AuthInfo: "bad"}
 	})
-	cfg, refusal := parseKubeconfig(data)
+	cfg, refusal := parseKubeconfig(data, false)
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
@@ -227,7 +227,7 @@ func FuzzParseKubeconfig(f *testing.F) {
 		"clusters: [{name: c, cluster: {server: 'https://h', certificate-authority: /ca}}]\nusers: [{name: u, user: {exec: {command: x}}}]"))
 	f.Add([]byte("a: &a [*a]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		cfg, refusal := parseKubeconfig(data)
+		cfg, refusal := parseKubeconfig(data, false)
 		if (cfg == nil) == (refusal == nil) {
 			t.Fatalf("neither accepted nor refused: %v, %v", cfg, refusal)
 		}

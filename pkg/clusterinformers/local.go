@@ -31,6 +31,7 @@ type local struct {
 	network Network
 	log     *slog.Logger
 	load    func() loaded
+	own     bool // the kubeconfigs are a person's own
 
 	members map[string]*localMember
 	answers chan answer
@@ -48,6 +49,7 @@ type candidate struct {
 	name       string
 	kubeconfig []byte
 	refused    *Refusal // instead of a kubeconfig
+	warnings   []string // what is done for it that is done for no other kubeconfig
 }
 
 // localMember is a member and what is known of it.
@@ -122,7 +124,7 @@ func (l *local) take(ctx context.Context, now []candidate) (again bool) {
 	for _, c := range now {
 		m := l.members[c.name]
 		if m == nil {
-			m = &localMember{spec: Spec{Name: c.name, Trusted: true, Refused: refuse(Connecting, "the cluster has not said who it is yet")}}
+			m = &localMember{spec: Spec{Name: c.name, Trusted: true, Own: l.own, Refused: refuse(Connecting, "the cluster has not said who it is yet")}}
 			l.members[c.name] = m
 		} else if bytes.Equal(m.newest.kubeconfig, c.kubeconfig) && sameRefusal(m.newest.refused, c.refused) {
 			m.doubted = false
@@ -150,12 +152,15 @@ func (l *local) adopt(ctx context.Context, m *localMember, c candidate) {
 	m.asked++
 	refused := c.refused
 	if refused == nil {
-		_, refused = parseKubeconfig(c.kubeconfig)
+		_, refused = parseKubeconfig(c.kubeconfig, l.own)
 	}
 	if refused != nil {
 		m.spec.Refused = refused
 		l.log.Warn("member is refused", "member", c.name, "reason", refused.Reason, "detail", refused.Message)
 		return
+	}
+	for _, warning := range c.warnings {
+		l.log.Warn("a context is followed as its kubeconfig says", "member", c.name, "detail", warning)
 	}
 	ask, stop := context.WithCancel(ctx)
 	m.stop = stop
@@ -206,7 +211,7 @@ func (l *local) identify(ctx context.Context, c candidate, number int) {
 }
 
 func (l *local) clusterUID(ctx context.Context, kubeconfig []byte) (string, error) {
-	config, refusal := parseKubeconfig(kubeconfig)
+	config, refusal := parseKubeconfig(kubeconfig, l.own)
 	if refusal != nil {
 		return "", refusal
 	}

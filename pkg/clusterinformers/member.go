@@ -225,7 +225,7 @@ func (mb *member) takeSpec(context.Context) {
 	if used != nil && string(used) == string(spec.Kubeconfig) {
 		return
 	}
-	cfg, refusal := parseKubeconfig(spec.Kubeconfig)
+	cfg, refusal := parseKubeconfig(spec.Kubeconfig, spec.Own)
 	if refusal != nil {
 		mb.use(nil)
 		mb.conn.swap(nil, refusal)

@@ -21,6 +21,9 @@ type Spec struct {
 	// directly, such as its own service account's: loopback addresses are
 	// allowed for it. Everything else of law 9 holds all the same.
 	Trusted bool
+	// Own is set for contexts of a person's own kubeconfig, and never for a hub's
+	// Secret: its exec plugin runs, and insecure-skip-tls-verify is honoured.
+	Own bool
 
 	// Refused says why the member is not followed although it is known. A
 	// member that was followed keeps its objects, Stale.
@@ -90,7 +93,10 @@ const (
 	ServerError Reason = "ServerError"
 	// UntrustedServer is of one whose certificate is not of the kubeconfig's authority.
 	UntrustedServer Reason = "UntrustedServer"
-	Panicked        Reason = "Panicked" // a goroutine of this member failed; it was started anew
+	// ExecPluginFailed is of an exec plugin of a person's own context that gave no
+	// credentials.
+	ExecPluginFailed Reason = "ExecPluginFailed"
+	Panicked         Reason = "Panicked" // a goroutine of this member failed; it was started anew
 )
 
 // Paused is the reason of a member that is Connected and not written to: its
@@ -100,7 +106,7 @@ const Paused Reason = "Paused"
 // passes reports whether a reason may pass without anybody changing anything.
 func (r Reason) passes() bool {
 	switch r {
-	case Connecting, Unreachable, Unauthorized, ServerError, UntrustedServer, Panicked:
+	case Connecting, Unreachable, Unauthorized, ServerError, UntrustedServer, ExecPluginFailed, Panicked:
 		return true
 	}
 	return false

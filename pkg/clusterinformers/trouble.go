@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -31,11 +32,14 @@ func contactReason(err error) Reason {
 	var host x509.HostnameError
 	var record tls.RecordHeaderError
 	var answered *answerError
+	var plugin *pluginError
 	switch {
 	case asRefusal(err) != nil:
 		return asRefusal(err).Reason
 	case apierrors.IsUnauthorized(err):
 		return Unauthorized
+	case errors.As(err, &plugin):
+		return ExecPluginFailed
 	case errors.As(err, &status), errors.As(err, &record), errors.As(err, &answered):
 		return ServerError
 	case errors.As(err, &untrusted), errors.As(err, &authority), errors.As(err, &host):
@@ -49,6 +53,37 @@ type answerError struct{ err error }
 
 func (e *answerError) Error() string { return e.err.Error() }
 func (e *answerError) Unwrap() error { return e.err }
+
+// pluginError is of an exec plugin that gave no credentials: nothing was sent.
+type pluginError struct{ err error }
+
+func (e *pluginError) Error() string { return e.err.Error() }
+func (e *pluginError) Unwrap() error { return e.err }
+
+type sentKey struct{}
+
+// sent notes that a request has left for the network.
+type sent struct{ base http.RoundTripper }
+
+func (s sent) RoundTrip(r *http.Request) (*http.Response, error) {
+	if was, ok := r.Context().Value(sentKey{}).(*atomic.Bool); ok {
+		was.Store(true)
+	}
+	return s.base.RoundTrip(r)
+}
+
+// pluginErrors tells the errors of plugins, which client-go runs before it sends a
+// request, from those of servers.
+type pluginErrors struct{ next http.RoundTripper }
+
+func (p pluginErrors) RoundTrip(r *http.Request) (*http.Response, error) {
+	was := new(atomic.Bool)
+	resp, err := p.next.RoundTrip(r.WithContext(context.WithValue(r.Context(), sentKey{}, was)))
+	if err != nil && !was.Load() {
+		return nil, &pluginError{err}
+	}
+	return resp, err
+}
 
 // failures remembers which path a call of the discovery client failed at, as its
 // errors do not say.
