@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime/debug"
 	"time"
 
 	"federator.dev/federator/pkg/clusterinformers"
@@ -59,9 +60,10 @@ type HubConfig struct {
 
 // BudgetConfig bounds what one member may cost.
 type BudgetConfig struct {
-	Bytes         int64 `yaml:"bytes" doc:"Heap bytes of its objects."`
+	Bytes         int64 `yaml:"bytes" doc:"Heap bytes of its objects. Default: a quarter of GOMEMLIMIT, at most 4 GiB."`
 	Objects       int   `yaml:"objects" doc:"Number of its objects."`
-	ResponseBytes int64 `yaml:"responseBytes" doc:"Bytes of one list page or watch event."`
+	ResponseBytes int64 `yaml:"responseBytes" doc:"Bytes of one list page or watch event. Default: a sixteenth of GOMEMLIMIT, at most 256 MiB."`
+	FleetBytes    int64 `yaml:"fleetBytes" doc:"Heap bytes of the objects of all members; a member with more than its equal share gives way. 0: no bound.\nDefault: half of GOMEMLIMIT."`
 }
 
 // NetworkConfig says where members and repositories may be.
@@ -77,7 +79,7 @@ type PingConfig struct {
 
 // IndexConfig configures the index.
 type IndexConfig struct {
-	LogBytes int64               `yaml:"logBytes" doc:"Memory that the log of changes may keep alive."`
+	LogBytes int64               `yaml:"logBytes" doc:"Memory that the log of changes may keep alive, for single changes and, again, for lists.\nDefault: a 32nd of GOMEMLIMIT, at most 64 MiB."`
 	Fields   map[string][]string `yaml:"fields" doc:"Fields by which lists find objects, by kind. A kind named here replaces its default."`
 }
 
@@ -112,14 +114,15 @@ const (
 
 // defaultConfig returns the configuration of somebody who wrote none.
 func defaultConfig() Config {
+	budget, logBytes := memoryShares(debug.SetMemoryLimit(-1)) // of GOMEMLIMIT
 	return Config{
-		Budget:            BudgetConfig{Bytes: 4 << 30, Objects: 2_000_000, ResponseBytes: 256 << 20},
+		Budget:            budget,
 		DiscoveryInterval: time.Minute,
 		ParallelSyncs:     32,
 		GiveUpAfter:       2 * time.Minute,
 		Ping:              PingConfig{Interval: 3 * time.Second, Timeout: 3 * time.Second},
 		Index: IndexConfig{
-			LogBytes: 64 << 20,
+			LogBytes: logBytes,
 			Fields: map[string][]string{
 				"Pod":   {"spec.nodeName", "status.phase"},
 				"Event": {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid"},

@@ -108,6 +108,9 @@ func (c *Config) checkNumbers(p *problems) {
 			p.add(n.path, "is %d, must be above 0", n.value)
 		}
 	}
+	if n := c.Budget.FleetBytes; n < 0 {
+		p.add("budget.fleetBytes", "is %d, must not be negative", n)
+	}
 	for _, d := range []struct {
 		path  string
 		value time.Duration

@@ -50,6 +50,7 @@ func newFleet(cfg Config, revisions aggregate.Range, log *slog.Logger, metrics p
 		Held:    cfg.Held,
 		Budget: clusterinformers.Budget{
 			Bytes: cfg.Budget.Bytes, Objects: cfg.Budget.Objects, ResponseBytes: cfg.Budget.ResponseBytes,
+			FleetBytes: cfg.Budget.FleetBytes,
 		},
 		Network:           network,
 		DiscoveryInterval: cfg.DiscoveryInterval,

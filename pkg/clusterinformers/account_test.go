@@ -89,3 +89,38 @@ func TestAccountIsEmptyWhenTheMemberHasLeft(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestMembersShareOneBudget(t *testing.T) {
+	fleet := newFleetAccount(1000)
+	limit := Budget{Bytes: 900, Objects: 100}
+	var members [4]*account
+	var stakes [4]stake
+	for i := range members {
+		members[i] = &account{limit: limit, fleet: fleet}
+		members[i].open()
+	}
+	hog, small := members[0], members[1:]
+	if !hog.charge(&stakes[0], 1, 850) || hog.charge(&stakes[0], 1, 100) {
+		t.Error("a member alone has its own budget, and no more")
+	}
+	for i, m := range small {
+		if !m.charge(&stakes[i+1], 1, 250) {
+			t.Errorf("member %d has not its share while another has most", i+1)
+		}
+		if m.charge(&stakes[i+1], 1, 1) {
+			t.Errorf("member %d has more than its share while there is none", i+1)
+		}
+	}
+	if hog.charge(&stakes[0], 0, 1) || !hog.charge(&stakes[0], 0, -850) {
+		t.Error("a member above its share cannot grow, but can shrink")
+	}
+	if small[0].charge(&stakes[1], 0, 200) != true {
+		t.Error("what one has given back another may have")
+	}
+	for i, m := range members {
+		m.close(&stakes[i])
+	}
+	if fleet.bytes != 0 || fleet.members != 0 {
+		t.Errorf("%d bytes of %d members are left", fleet.bytes, fleet.members)
+	}
+}

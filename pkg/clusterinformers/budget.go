@@ -9,6 +9,7 @@ import (
 // account is what one member costs, against its budget.
 type account struct {
 	limit Budget
+	fleet *fleetAccount
 
 	mu             sync.Mutex
 	objects, bytes int64
@@ -22,14 +23,19 @@ type stake struct{ objects, bytes int64 }
 func (a *account) open() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stakes++
+	if a.stakes++; a.stakes == 1 {
+		a.fleet.join(1)
+	}
 }
 
 // close takes a scope out, with all that it has in the account.
 func (a *account) close(s *stake) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stakes--
+	a.fleet.charge(a.bytes, -s.bytes)
+	if a.stakes--; a.stakes == 0 {
+		a.fleet.join(-1)
+	}
 	a.objects, a.bytes = a.objects-s.objects, a.bytes-s.bytes
 	*s = stake{}
 }
@@ -48,6 +54,9 @@ func (a *account) charge(s *stake, objects, bytes int64) bool {
 	if over(objects, a.objects, s.objects, int64(a.limit.Objects)) || over(bytes, a.bytes, s.bytes, a.limit.Bytes) {
 		return false
 	}
+	if !a.fleet.charge(a.bytes, bytes) {
+		return false
+	}
 	a.objects, a.bytes = a.objects+objects, a.bytes+bytes
 	s.objects, s.bytes = s.objects+objects, s.bytes+bytes
 	return true
@@ -58,6 +67,49 @@ func (a *account) charged() (objects, bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.objects, a.bytes
+}
+
+// fleetAccount is what all members cost together, against Budget.FleetBytes. Its lock
+// comes after an account's. nil is one without a limit.
+type fleetAccount struct {
+	limit int64
+
+	mu      sync.Mutex
+	bytes   int64
+	members int64 // that have scopes
+}
+
+func newFleetAccount(limit int64) *fleetAccount {
+	if limit == 0 {
+		return nil
+	}
+	return &fleetAccount{limit: limit}
+}
+
+// join counts members in, or out.
+func (f *fleetAccount) join(n int64) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.members += n
+}
+
+// charge adds to what a member has, or takes from it. It reports false, and charges
+// nothing, when there is no more and the member has its equal share: a small one never
+// pays for a huge one.
+func (f *fleetAccount) charge(own, more int64) bool {
+	if f == nil {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if more > 0 && f.bytes+more > f.limit && own+more > f.limit/max(f.members, 1) {
+		return false
+	}
+	f.bytes += more
+	return true
 }
 
 // slots bounds the first lists under way over all members; each member may

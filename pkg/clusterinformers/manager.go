@@ -17,6 +17,7 @@ type Manager struct {
 	catalog *catalog
 	wants   wants
 	slots   *slots
+	account *fleetAccount
 	changed chan struct{} // one slot: a source's view is another
 	started time.Time
 
@@ -34,7 +35,7 @@ func New(opts Options) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		opts: opts, catalog: newCatalog(opts.Held), slots: newSlots(opts.ParallelSyncs),
+		opts: opts, catalog: newCatalog(opts.Held), slots: newSlots(opts.ParallelSyncs), account: newFleetAccount(opts.Budget.FleetBytes),
 		changed: make(chan struct{}, 1), views: make([][]Spec, len(opts.Sources)),
 		members: map[string]*member{}, leaving: map[string]*member{}, started: time.Now(),
 	}

@@ -70,7 +70,7 @@ type running struct {
 func newMember(m *Manager, spec Spec) *member {
 	mb := &member{
 		manager: m, name: spec.Name, log: m.opts.Logger.With("member", spec.Name), spec: spec,
-		account: account{limit: m.opts.Budget}, syncs: make(chan struct{}, slotsPerMember),
+		account: account{limit: m.opts.Budget, fleet: m.account}, syncs: make(chan struct{}, slotsPerMember),
 		nudged: make(chan struct{}, 1), updated: make(chan struct{}, 1), done: make(chan struct{}),
 		joined: time.Now(), informers: map[aggregate.Kind]*running{}, absent: map[aggregate.Kind]aggregate.Status{}, relisted: map[aggregate.Kind]bool{},
 	}

@@ -82,6 +82,10 @@ type Budget struct {
 	Bytes         int64 `json:"bytes,omitempty"`         // heap bytes of its objects; 0: 4 GiB
 	Objects       int   `json:"objects,omitempty"`       // 0: 2,000,000
 	ResponseBytes int64 `json:"responseBytes,omitempty"` // one list page or watch event; 0: 256 MiB
+
+	// FleetBytes bounds the heap bytes of all members together; 0: nothing does. What
+	// exceeds it is given up where a member holds more than its equal share.
+	FleetBytes int64 `json:"fleetBytes,omitempty"`
 }
 
 // Network says where members may be. Loopback, link-local, multicast,
@@ -147,7 +151,7 @@ func (o Options) validate() (Options, error) {
 			*d.at = d.def
 		}
 	}
-	if o.ParallelSyncs < 0 || o.Budget.Bytes < 0 || o.Budget.Objects < 0 || o.Budget.ResponseBytes < 0 {
+	if o.ParallelSyncs < 0 || o.Budget.Bytes < 0 || o.Budget.Objects < 0 || o.Budget.ResponseBytes < 0 || o.Budget.FleetBytes < 0 {
 		bad("ParallelSyncs and Budget must not be negative")
 	}
 	if o.ParallelSyncs == 0 {
