@@ -25,6 +25,7 @@ type figures map[string]float64
 
 var children = map[string]func(ctx context.Context, kubeconfig string, pods int) (figures, error){
 	"heap-federator":  heapFederator,
+	"heap-attacked":   heapAttacked,
 	"heap-stock":      heapStock,
 	"rss":             rss,
 	"sync-federator":  syncFederator,

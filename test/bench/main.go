@@ -50,7 +50,7 @@ type benchmark struct {
 }
 
 var benchmarks = []benchmark{
-	{"index/bytes_per_pod", bytesPerPod},
+	{"index/bytes_per_pod,index/accounted_ratio", bytesPerPod},
 	{"index/large_fleet_rss", largeFleet},
 	{"index/get,index/list10k,index/commit_p99_under_readers", indexReads},
 	{"ingest/sync_ratio", syncRatio},

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"strconv"
 	"time"
+
+	"federator.dev/federator/pkg/aggregate"
 )
 
 // bytesPerPod compares the heap per pod held and indexed with that of a stock
@@ -34,7 +36,56 @@ func bytesPerPod(ctx context.Context, b *bench) (rows []row, err error) {
 		return nil, err
 	}
 	note := fmt.Sprintf("%d pods, bodies %.0f B each; stock with %d; goal 1/40 and 1,200", pods, ours["body"], few)
-	return []row{lower("index/bytes_per_pod", "B", ours["heap"], theirs["heap"], note)}, nil
+	var attacked figures
+	if err := b.child(ctx, "heap-attacked", &attacked, "", strconv.Itoa(b.n(50_000))); err != nil {
+		return nil, err
+	}
+	return []row{
+		lower("index/bytes_per_pod", "B", ours["heap"], theirs["heap"], note),
+		{Name: "index/accounted_ratio", Unit: "x", Value: ours["ratio"], Note: "live heap by what is accounted; goal 1.5"},
+		{Name: "index/accounted_ratio labels", Unit: "x", Value: attacked["labels"], Note: "objects with ten labels of their own each; goal 1.5"},
+		{Name: "index/accounted_ratio churn", Unit: "x", Value: attacked["churn"], Note: "whose labels and owners all changed since, with the change log full; goal 1.5"},
+	}, nil
+}
+
+// heapAttacked compares the live heap of an index with what it accounts for, for objects
+// that share nothing.
+func heapAttacked(_ context.Context, _ string, objects int) (figures, error) {
+	before := heap()
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	if err != nil {
+		return nil, err
+	}
+	if err := index.PutMember(aggregate.Member{Name: "fleet/a", UID: "a"}); err != nil {
+		return nil, err
+	}
+	scope, err := index.OpenScope("fleet/a", "Pod", "v1")
+	if err != nil {
+		return nil, err
+	}
+	out := figures{}
+	for version, name := range []string{"labels", "churn"} {
+		for i := range objects {
+			rec := &aggregate.Record{
+				Namespace: fmt.Sprint("ns-", i%100), Name: fmt.Sprint("pod-", i), UID: fmt.Sprintf("00000000-0000-4000-8000-%012x", i),
+				ResourceVersion: strconv.Itoa(version*objects + i + 1), Update: true,
+				Owners: []aggregate.Owner{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: fmt.Sprint(version, "-", i), UID: fmt.Sprint("uid-", version, "-", i)}},
+				Body:   fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"pod-%d"}}`, i),
+			}
+			for l := range 10 {
+				rec.Labels = append(rec.Labels, aggregate.Label{Key: fmt.Sprint("example.org/label-", l), Value: fmt.Sprint("value-", version, "-", i)})
+			}
+			if scope.Upsert(scope.Item(rec)); i%100 == 99 || i == objects-1 {
+				if _, err := scope.Commit(); err != nil {
+					return nil, err
+				}
+			}
+		}
+		out[name] = (heap() - before) / float64(index.Account().Total())
+	}
+	scope.Close()
+	runtime.KeepAlive(index)
+	return out, nil
 }
 
 // heap returns the live heap after collecting what is garbage, and what only
@@ -67,7 +118,7 @@ func heapFederator(ctx context.Context, kubeconfig string, pods int) (figures, e
 	for s := range f.index.Snapshot().Scopes("") {
 		bytes += s.Bytes
 	}
-	return figures{"heap": (after - before) / float64(pods), "body": float64(bytes) / float64(pods)}, nil
+	return figures{"heap": (after - before) / float64(pods), "body": float64(bytes) / float64(pods), "ratio": (after - before) / float64(f.index.Account().Total())}, nil
 }
 
 func heapStock(ctx context.Context, kubeconfig string, pods int) (figures, error) {
