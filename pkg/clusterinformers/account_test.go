@@ -114,7 +114,7 @@ func TestMembersShareOneBudget(t *testing.T) {
 	if hog.charge(&stakes[0], 0, 1) || !hog.charge(&stakes[0], 0, -850) {
 		t.Error("a member above its share cannot grow, but can shrink")
 	}
-	if small[0].charge(&stakes[1], 0, 200) != true {
+	if !small[0].charge(&stakes[1], 0, 200) {
 		t.Error("what one has given back another may have")
 	}
 	for i, m := range members {

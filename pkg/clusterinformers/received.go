@@ -1,6 +1,7 @@
 package clusterinformers
 
 import (
+	"errors"
 	"fmt"
 	"io"
 )
@@ -49,7 +50,7 @@ func (p *part) readPage(body io.Reader, most int64) (page []byte, charged int64,
 		n, err := body.Read(page[len(page):cap(page)])
 		page = page[:len(page)+n]
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return page, charged, nil
 		case err != nil:
 			return nil, charged, err
