@@ -22,12 +22,14 @@ type encoder struct {
 	resource *catalog.Resource
 	shape    shape
 	yaml     bool
+	protobuf bool
 	cluster  bool // the first cell of a row names the member
 	include  metav1.IncludeObjectPolicy
 	strict   bool // what cannot be converted is an error
 
 	body, at []byte
-	item     []byte // one element in JSON, on its way to YAML
+	item     []byte // one element in JSON, on its way to YAML or protobuf
+	message  []byte // one element in protobuf
 	splicer
 }
 
@@ -107,7 +109,7 @@ func (q *request) columns() []metav1.TableColumnDefinition {
 
 func (q *request) encoder() *encoder {
 	return &encoder{
-		resource: q.resource, shape: q.format.shape, yaml: q.format.yaml, cluster: q.target.Member == "", include: q.params.IncludeObject,
+		resource: q.resource, shape: q.format.shape, yaml: q.format.yaml, protobuf: q.format.protobuf, cluster: q.target.Member == "", include: q.params.IncludeObject,
 		body: q.buffers.get(), at: q.buffers.get(),
 	}
 }
@@ -117,6 +119,7 @@ func (q *request) release(e *encoder) {
 	q.buffers.put(e.body)
 	q.buffers.put(e.at)
 	q.buffers.put(e.item)
+	q.buffers.put(e.message)
 }
 
 // buffers are byte slices that requests leave to those that come after them:
@@ -173,7 +176,7 @@ func (q *request) encode(ctx context.Context, objects iter.Seq2[aggregate.Object
 			return r.err
 		}
 		text := r.text
-		if first && !q.format.yaml && len(text) > 0 {
+		if first && !q.format.yaml && !q.format.protobuf && len(text) > 0 {
 			text, first = text[1:], false // the comma before the first
 		}
 		err := emit(text)
@@ -200,6 +203,12 @@ func (q *request) encode(ctx context.Context, objects iter.Seq2[aggregate.Object
 func (e *encoder) block(some []aggregate.Object, text []byte) (r result) {
 	r.text = text
 	for _, o := range some {
+		if e.protobuf {
+			if r.text, r.err = e.appendItem(r.text, o); r.err != nil {
+				return r
+			}
+			continue
+		}
 		if e.yaml {
 			if r.text, r.err = e.appendYAML(r.text, o); r.err != nil {
 				return r

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
 // shape is what is made of objects.
@@ -24,21 +25,22 @@ const (
 
 // format is how an answer is written.
 type format struct {
-	shape shape
-	yaml  bool
+	shape    shape
+	yaml     bool
+	protobuf bool
 }
 
-// negotiate chooses the first of what the client takes that can be given, by
-// quality and then as written. A list and a single object are asked for in the
-// same words but for the List of metadata.
-func negotiate(r *http.Request) (format, error) {
+// negotiate returns what the client takes and can be given, by quality and then as
+// written. A list and a single object are asked for in the same words but for the
+// List of metadata.
+func negotiate(r *http.Request) ([]format, error) {
 	type offer struct {
 		format
 		quality float64
 	}
 	header := strings.Join(r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(header) == "" {
-		return format{}, nil
+		return []format{{}}, nil
 	}
 	var offers []offer
 	for _, clause := range strings.Split(header, ",") {
@@ -56,6 +58,8 @@ func negotiate(r *http.Request) (format, error) {
 		case "application/json", "*/*", "application/*":
 		case "application/yaml":
 			o.yaml = true
+		case protobufType:
+			o.protobuf = true
 		default:
 			continue
 		}
@@ -67,10 +71,7 @@ func negotiate(r *http.Request) (format, error) {
 		offers = append(offers, o)
 	}
 	if len(offers) == 0 {
-		return format{}, &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
-			Message: "only application/json and application/yaml are given here, also as=Table and as=PartialObjectMetadata[List] of meta.k8s.io/v1",
-		}}
+		return nil, errNotAcceptable
 	}
 	slices.SortStableFunc(offers, func(a, b offer) int {
 		switch {
@@ -81,7 +82,38 @@ func negotiate(r *http.Request) (format, error) {
 		}
 		return 0
 	})
-	return offers[0].format, nil
+	formats := make([]format, len(offers))
+	for i, o := range offers {
+		formats[i] = o.format
+	}
+	return formats, nil
+}
+
+var errNotAcceptable = &apierrors.StatusError{ErrStatus: metav1.Status{
+	Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+	Message: "only application/json and application/yaml are given here, and " + protobufType + " of Kubernetes' own kinds, also as=PartialObjectMetadata[List] of meta.k8s.io/v1, and all but the last as=Table",
+}}
+
+// choose takes the first format that the resource can be had in, and the first that
+// is not protobuf for where that will not do.
+func (q *request) choose(formats []format) error {
+	chosen := false
+	for _, f := range formats {
+		if f.protobuf && (f.shape == table || f.shape == whole && !q.resource.Protobuf() || wsstream.IsWebSocketRequest(q.r)) {
+			continue
+		}
+		if !chosen {
+			q.format, chosen = f, true
+		}
+		if !f.protobuf {
+			q.second = &f
+			break
+		}
+	}
+	if !chosen {
+		return errNotAcceptable
+	}
+	return nil
 }
 
 func shapeOf(params map[string]string) (shape, bool) {
@@ -102,6 +134,9 @@ func shapeOf(params map[string]string) (shape, bool) {
 }
 
 func (f format) contentType() string {
+	if f.protobuf {
+		return protobufType
+	}
 	if f.yaml {
 		return "application/yaml"
 	}

@@ -28,6 +28,7 @@ type frameKey struct {
 	kind     watch.EventType
 	resource *catalog.Resource
 	shape    shape
+	protobuf bool
 	cluster  bool
 	include  metav1.IncludeObjectPolicy
 }

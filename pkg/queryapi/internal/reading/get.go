@@ -48,7 +48,7 @@ func (q *request) get() error {
 	e := q.encoder()
 	e.strict = true
 	defer q.release(e)
-	text, err := e.append(nil, found[0], stampOf(found[0]))
+	text, err := q.one(e, found[0])
 	if err != nil {
 		return err
 	}
@@ -84,6 +84,15 @@ func (q *request) ambiguous(found []aggregate.Object) error {
 			gr, q.info.Name, len(found), names, members[0], members[0], list, q.info.Name),
 		Details: &metav1.StatusDetails{Name: q.info.Name, Group: gr.Group, Kind: gr.Resource, Causes: causes},
 	}}
+}
+
+// one makes a single object's JSON, or its protobuf.
+func (q *request) one(e *encoder, o aggregate.Object) ([]byte, error) {
+	if !e.protobuf {
+		return e.append(nil, o, stampOf(o))
+	}
+	message, err := e.appendProtobuf(nil, o, stampOf(o))
+	return appendEnveloped(nil, e.typeMeta(), message), err
 }
 
 // named yields the objects of the name that is asked for.

@@ -41,6 +41,10 @@ type Options struct {
 	// ValuesCut says that the index has no values of Secrets and ConfigMaps.
 	ValuesCut bool
 
+	// ProtobufBytes bounds a list in protobuf, which has its length before it and so
+	// is made before any of it is sent; 0 means 64 MiB.
+	ProtobufBytes int
+
 	// Stall is how long a client of a watch may take for a block of bytes; 0
 	// means 30 s. Bookmark is the time between bookmarks; 0 means 1 minute.
 	Stall, Bookmark time.Duration
@@ -60,8 +64,11 @@ func New(o Options) (*Handler, error) {
 	if o.Index == nil || o.View == nil || o.Sealer == nil || o.Pins == nil {
 		return nil, errors.New("reading: an index, the resources, a sealer and pins are required")
 	}
-	if o.Stall < 0 || o.Bookmark < 0 {
-		return nil, errors.New("reading: times may not be negative")
+	if o.Stall < 0 || o.Bookmark < 0 || o.ProtobufBytes < 0 {
+		return nil, errors.New("reading: times and sizes may not be negative")
+	}
+	if o.ProtobufBytes == 0 {
+		o.ProtobufBytes = 64 << 20
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -87,6 +94,7 @@ type request struct {
 	caller    Caller
 	params    *selection.Params
 	format    format
+	second    *format // where the first is protobuf: what else the client takes; nil: nothing
 	selector  *selection.Selector
 	byLabels  bool // labels of members select
 	resource  *catalog.Resource
@@ -121,8 +129,8 @@ func (q *request) read() error {
 	if q.info.Subresource != "" {
 		return q.noSubresource()
 	}
-	var err error
-	if q.format, err = negotiate(q.r); err != nil {
+	formats, err := negotiate(q.r)
+	if err != nil {
 		return err
 	}
 	verb := q.info.Verb
@@ -133,6 +141,9 @@ func (q *request) read() error {
 		return err
 	}
 	if q.resource, err = q.o.View(q.snapshot, q.target).Resource(q.info.APIGroup, q.info.APIVersion, q.info.Resource); err != nil {
+		return err
+	}
+	if err := q.choose(formats); err != nil {
 		return err
 	}
 	q.namespace = q.info.Namespace

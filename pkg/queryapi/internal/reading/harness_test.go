@@ -141,6 +141,7 @@ type settings struct {
 	logBytes        int64
 	stall, bookmark time.Duration
 	clock           func() time.Time // nil: the fleet's now
+	protobuf        int              // bytes of a list
 }
 
 func newFleet(t testing.TB, o settings) *fleet {
@@ -165,7 +166,7 @@ func newFleet(t testing.TB, o settings) *fleet {
 	}
 	served := catalog.New(source{})
 	f.handler, err = reading.New(reading.Options{
-		Index: x, Sealer: sealer, Pins: pins, Stall: o.stall, Bookmark: o.bookmark, Now: o.clock,
+		Index: x, Sealer: sealer, Pins: pins, Stall: o.stall, Bookmark: o.bookmark, Now: o.clock, ProtobufBytes: o.protobuf,
 		Heard: func(string, aggregate.Kind) time.Time { return time.Time{} },
 		View: func(s *aggregate.Snapshot, target route.Target) *catalog.View {
 			view := served.View(s)

@@ -136,6 +136,9 @@ func each(objects []aggregate.Object) iter.Seq2[aggregate.Object, error] {
 // write sends a list. What fails once it has begun ends the connection, so that
 // a part is never taken for the whole.
 func (q *request) write(meta listMeta, objects iter.Seq2[aggregate.Object, error]) error {
+	if q.format.protobuf {
+		return q.writeProtobuf(meta, objects)
+	}
 	around, err := q.around(meta)
 	if err != nil {
 		return err
@@ -239,7 +242,7 @@ func (q *request) send(text []byte) error {
 		if text, err = yaml.JSONToYAML(escapeForYAML(text)); err != nil {
 			return err
 		}
-	} else {
+	} else if !q.format.protobuf {
 		text = append(text, '\n')
 	}
 	q.w.Header().Set("Content-Type", q.format.contentType())

@@ -296,6 +296,16 @@ func (w *watching) fallenBehind() error {
 // lastWord sends why the watch ends.
 func (w *watching) lastWord(status metav1.Status) error {
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"} // clients decode nothing without
+	if w.encoder.protobuf {
+		message, err := status.Marshal()
+		if err != nil {
+			return err
+		}
+		if w.out, err = appendFrame(w.out, watch.Error, status.TypeMeta, message); err != nil {
+			return err
+		}
+		return w.flush()
+	}
 	text, err := json.Marshal(status)
 	if err != nil {
 		return err
@@ -309,7 +319,7 @@ func (w *watching) shared(kind watch.EventType, o aggregate.Object, st stamp) er
 	if w.columns != nil {
 		return w.event(kind, o, st)
 	}
-	key := frameKey{st.revision, kind, w.resource, w.encoder.shape, w.encoder.cluster, w.encoder.include}
+	key := frameKey{st.revision, kind, w.resource, w.encoder.shape, w.encoder.protobuf, w.encoder.cluster, w.encoder.include}
 	if frame, ok := w.frames.get(key); ok {
 		w.out = append(w.out, frame...)
 		return w.full()
@@ -337,6 +347,13 @@ func (w *watching) append(kind watch.EventType, o aggregate.Object, st stamp) (e
 			w.out = w.out[:at]
 		}
 	}()
+	if w.encoder.protobuf {
+		if w.encoder.message, err = w.encoder.appendProtobuf(w.encoder.message[:0], o, st); err != nil {
+			return err
+		}
+		w.out, err = appendFrame(w.out, kind, w.encoder.typeMeta(), w.encoder.message)
+		return err
+	}
 	w.out = append(append(append(w.out, `{"type":"`...), kind...), `","object":`...)
 	if w.encoder.shape == table {
 		w.out = append(w.out, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"`...)
@@ -378,6 +395,19 @@ func (w *watching) bookmark(annotations map[string]string) error {
 	}
 	if w.encoder.shape == table {
 		object["rows"] = []any{}
+	}
+	if w.encoder.protobuf {
+		text, err := json.Marshal(object)
+		if err != nil {
+			return err
+		}
+		if text, err = w.encoder.protobufOf(nil, text); err != nil {
+			return err
+		}
+		if w.out, err = appendFrame(w.out, watch.Bookmark, w.encoder.typeMeta(), text); err != nil {
+			return err
+		}
+		return w.full()
 	}
 	text, err := json.Marshal(map[string]any{"type": watch.Bookmark, "object": object})
 	if err != nil {

@@ -16,6 +16,9 @@ import (
 func (w *watching) serve(ctx context.Context, initial bool) error {
 	if !wsstream.IsWebSocketRequest(w.r) {
 		w.w.Header().Set("Content-Type", "application/json")
+		if w.format.protobuf {
+			w.w.Header().Set("Content-Type", protobufWatchType)
+		}
 		w.w.WriteHeader(http.StatusOK)
 		return w.run(ctx, initial)
 	}
