@@ -79,16 +79,15 @@ func sameReach(a, b access.Reach) bool {
 }
 
 // turn tells of the objects of a member that come into sight or leave it with a
-// change of the member or of the grants, as of the last step.
+// change of the member or of the grants, as of the last step: of all of them, even
+// while the watch is ending. A client that has a part of them, and comes back to the
+// revision that it has, would never hear of the others.
 func (w *watching) turn(before, after aggregate.Member, was, is *access.Grants) error {
 	objects, err := w.behind.List(aggregate.Query{Kind: w.resource.Kind, Members: []string{after.Name}, Namespace: w.namespace})
 	if err != nil {
 		return err
 	}
 	for o := range objects {
-		if err := w.r.Context().Err(); err != nil {
-			return errors.Join(errEnd, err)
-		}
 		saw, err := w.sees(before, o, was)
 		if err != nil {
 			return err
