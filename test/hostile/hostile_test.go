@@ -203,6 +203,8 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 		r.seen(ctx, l)
 		l.proxy.Tell(s.seed, lies...)
 	}
+	l.asked(ctx)
+	r.seen(ctx, l) // what it says has come in, if ever it does
 	// Readers ask while it lies.
 	asking, end := context.WithTimeout(ctx, s.lasts)
 	defer end()
@@ -278,6 +280,17 @@ func (r *rig) seen(ctx context.Context, l *liar) {
 			err = fmt.Errorf("%s has not synced", l.name)
 		}
 		return err
+	})
+}
+
+// asked waits a moment for a liar to be asked for what it has, on a busy machine too.
+func (l *liar) asked(ctx context.Context) {
+	before := l.proxy.Asked(List) + l.proxy.Asked(WatchList)
+	_ = kube.Until(ctx, 6*time.Second, func() error { // some lies keep it from being asked at all
+		if n := l.proxy.Asked(List) + l.proxy.Asked(WatchList) - before; n < 20 {
+			return fmt.Errorf("asked for %d lists", n)
+		}
+		return nil
 	})
 }
 

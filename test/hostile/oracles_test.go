@@ -19,10 +19,10 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// What the process may hold beside what is accounted, in bytes: buffers of connections,
-// decoders, verdicts, caches of authorisation.
+// What the process may hold beside what is accounted and what it held without liars, in
+// bytes: buffers of connections, decoders, verdicts, caches of authorisation.
 const (
-	heapAllowance = 72 << 20
+	heapAllowance = 40 << 20
 	heapRatio     = 1.5
 	// How much of a body beyond its bound a client may have taken before it closes: what
 	// was under way in windows of HTTP/2.
@@ -358,7 +358,7 @@ func (r *rig) heapWithin(ctx context.Context) error {
 		return err
 	}
 	r.note("heap %d MiB, accounted %d MiB, peak %d MiB, %d goroutines, %d files", u.heap>>20, accounted>>20, u.peak>>20, u.goroutines, u.files)
-	if most := int64(heapRatio*float64(accounted)) + heapAllowance; u.heap > most {
+	if most := r.base.heap + int64(heapRatio*float64(accounted)) + heapAllowance; u.heap > most {
 		return fmt.Errorf("the heap is %d MiB, and %d MiB are accounted: at most %d MiB", u.heap>>20, accounted>>20, most>>20)
 	}
 	return nil
