@@ -28,8 +28,6 @@ func (p *Proxy) document(out io.Writer, body io.Reader, c *Call, t *told) {
 			l.Page(c, doc)
 		case (c.Verb == Version || c.Verb == Discovery) && l.Document != nil:
 			l.Document(c, doc)
-		case c.Verb == Get && l.Object != nil:
-			l.Object(c, doc)
 		}
 	}
 	if raw, err = json.Marshal(doc); err != nil {
