@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"federator.dev/federator/test/kube"
 )
 
 var metric = regexp.MustCompile(`\b(?:federator|process|go)_[a-z_]+\b`)
@@ -69,4 +71,18 @@ func expressions(t *testing.T, v any) []string {
 		}
 	}
 	return out
+}
+
+// scraper returns the token of an account that has the chart's role for metrics.
+func scraper(t *testing.T, hub *kube.Hub) string {
+	t.Helper()
+	caller(t, hub, "prometheus")
+	must(t, hub.Apply(t.Context(), []byte(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: scrape}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system-federator-metrics}
+subjects: [{kind: ServiceAccount, name: prometheus, namespace: default}]
+`)))
+	return tokenOf(t, hub, "prometheus", "")
 }

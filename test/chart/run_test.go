@@ -255,20 +255,6 @@ func tokenOf(t *testing.T, hub *kube.Hub, name, audience string) string {
 	return token.Status.Token
 }
 
-// scraper returns the token of an account that has the chart's role for metrics.
-func scraper(t *testing.T, hub *kube.Hub) string {
-	t.Helper()
-	caller(t, hub, "prometheus")
-	must(t, hub.Apply(t.Context(), []byte(`
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: scrape}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system-federator-metrics}
-subjects: [{kind: ServiceAccount, name: prometheus, namespace: default}]
-`)))
-	return tokenOf(t, hub, "prometheus", "")
-}
-
 // TestTheBinaryWorksWithWhatTheChartGives runs the binary with the chart's
 // ServiceAccount, permissions, arguments, environment and files: it becomes ready,
 // judges, and answers, and is refused nothing.
