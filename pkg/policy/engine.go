@@ -266,7 +266,7 @@ type Stats struct {
 	Unchanged       int64 // evaluations saved because nothing that a policy reads changed
 	Pairs, Edges    int   // of what evaluations read beside their own object
 	DependencyBytes int64
-	ViewBytes       int64 // of entries, estimated
+	ViewBytes       int64 // of entries that are held, estimated
 	Bindings, Views int
 	Classes         int // of what verdicts read, by completeness
 }
@@ -279,7 +279,7 @@ func (e *Engine) Stats() Stats {
 		s.Reads += b.reads.Load()
 	}
 	for _, v := range e.views {
-		s.ViewBytes += v.bytes
+		s.ViewBytes += v.held
 	}
 	p1, e1, b1 := e.byObject.Size()
 	p2, e2, b2 := e.bySubject.Size()
