@@ -22,7 +22,7 @@ type PoliciesConfig struct {
 	Bindings string   `yaml:"bindings" doc:"File of bindings. A policy without one is evaluated everywhere."`
 
 	Hub              bool     `yaml:"hub" doc:"FleetPolicies of the hub bind policies and say what may come of violations; PolicySources bring more policies from git."`
-	Namespace        string   `yaml:"namespace" doc:"Namespace of the hub with the Lease of the process that acts, and the ConfigMap that stops all actions."`
+	Namespace        string   `yaml:"namespace" doc:"Namespace of the hub with the Leases of the process that acts (federator) and of revisions (federator-revisions), and the ConfigMap that stops all actions."`
 	SecretNamespaces []string `yaml:"secretNamespaces" doc:"Namespaces of the hub with the Secrets that PolicySources may name."`
 	AllowFile        bool     `yaml:"allowFile" doc:"PolicySources may name repositories of this machine, as file:// URLs."`
 

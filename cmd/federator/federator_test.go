@@ -31,7 +31,19 @@ func TestMain(m *testing.M) {
 	}
 	// klog flushes files that it never opens from a goroutine of its own.
 	klog.StopFlushDaemon()
-	goleak.VerifyTestMain(m)
+	// Servers without a hub keep files there.
+	dir, err := os.MkdirTemp("", "federator")
+	if err == nil {
+		err = os.Setenv("XDG_CONFIG_HOME", dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
 }
 
 // command runs federator in this process and returns what it printed.

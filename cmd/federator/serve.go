@@ -10,13 +10,12 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
-	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/cmd/federator/revisions"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -75,12 +74,9 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-// revisionsSince is when blocks of revisions began.
-var revisionsSince = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-
 // serve runs until ctx is done or a part fails. Parts end in the reverse order
 // of their start, each joined before the next is told: the query API, the
-// policies, the manager, the trainer, the HTTP servers.
+// policies, the manager, the keeper of revisions, the trainer, the HTTP servers.
 func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	log, err := newLogger(stderr, cfg.Log)
 	if err != nil {
@@ -92,10 +88,15 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fleet, err := newFleet(cfg, aggregate.Block(uint64(time.Since(revisionsSince)/time.Minute)), log, registry)
+	keeper, err := reserveRevisions(ctx, &cfg, log)
 	if err != nil {
 		return err
 	}
+	fleet, err := newFleet(cfg, keeper.First(), log, registry)
+	if err != nil {
+		return err
+	}
+	registry.MustRegister(keeper.Metrics(fleet.index))
 	if policies != nil {
 		fleet.manager.Want(policies.wants().names())
 	}
@@ -167,12 +168,13 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return run(ctx, parts{fleet: fleet, judge: judge, query: query, servers: servers}, state, log)
+	return run(ctx, parts{fleet: fleet, keeper: keeper, judge: judge, query: query, servers: servers}, state, log)
 }
 
 // parts are what serve runs.
 type parts struct {
 	fleet   *fleet
+	keeper  *revisions.Keeper
 	judge   func(context.Context) error // the policies
 	query   *queryapi.Server            // nil where none is wanted
 	servers []*server
@@ -186,7 +188,7 @@ func idle(ctx context.Context) error {
 
 // run starts the parts, waits for the end and joins them.
 func run(ctx context.Context, p parts, state *health, log *slog.Logger) error {
-	failed := make(chan error, len(p.servers)+3)
+	failed := make(chan error, len(p.servers)+4)
 	for _, s := range p.servers {
 		s.start(failed)
 	}
@@ -197,6 +199,7 @@ func run(ctx context.Context, p parts, state *health, log *slog.Logger) error {
 	// The parts outlive ctx for the time of an orderly end.
 	outlive := context.WithoutCancel(ctx)
 	trainer := startPart(outlive, func(ctx context.Context) error { p.fleet.trainer.run(ctx); return nil }, nil)
+	keeper := startPart(outlive, func(ctx context.Context) error { return p.keeper.Run(ctx, p.fleet.index) }, failed)
 	manager := startPart(outlive, p.fleet.manager.Run, failed)
 	policies := startPart(outlive, p.judge, failed)
 	answers := startPart(outlive, answer, failed)
@@ -210,7 +213,7 @@ func run(ctx context.Context, p parts, state *health, log *slog.Logger) error {
 		log.Info("stopping", "cause", "a part ended")
 	}
 	state.stopping.Store(true)
-	errs := []error{err, answers.stop(), policies.stop(), manager.stop(), trainer.stop()}
+	errs := []error{err, answers.stop(), policies.stop(), manager.stop(), keeper.stop(), trainer.stop()}
 	for i := len(p.servers) - 1; i >= 0; i-- {
 		errs = append(errs, p.servers[i].close())
 	}

@@ -28,7 +28,7 @@ network: {allow: [127.0.0.0/8]}
 budget: {bytes: 33554432, objects: 30000, responseBytes: 8388608}
 discoveryInterval: 2s
 giveUpAfter: 3s
-index: {logBytes: 8388608}
+index: {logBytes: 8388608, revisionsFile: %[2]s/revisions}
 query:
   listen: 127.0.0.1:0
   tls: {certFile: %[2]s/tls.crt, keyFile: %[2]s/tls.key}

@@ -138,6 +138,7 @@ type fleet struct {
 // settings of a fleet beside the defaults.
 type settings struct {
 	block           uint64
+	revisions       aggregate.Revision // of the block that it has; 0: all
 	logBytes        int64
 	stall, bookmark time.Duration
 	clock           func() time.Time // nil: the fleet's now
@@ -149,8 +150,12 @@ func newFleet(t testing.TB, o settings) *fleet {
 	if o.block == 0 {
 		o.block = 7
 	}
+	revisions := aggregate.Block(o.block)
+	if o.revisions > 0 {
+		revisions.End = revisions.First + o.revisions
+	}
 	x, err := aggregate.New(aggregate.Options{
-		Revisions: aggregate.Block(o.block), LogBytes: o.logBytes, Fields: map[aggregate.Kind][]string{pods: {"spec.nodeName"}},
+		Revisions: revisions, LogBytes: o.logBytes, Fields: map[aggregate.Kind][]string{pods: {"spec.nodeName"}},
 	})
 	ok(t, err)
 	sealer, err := selection.NewSealer(bytes.Repeat([]byte{byte(o.block)}, 32), x.First())

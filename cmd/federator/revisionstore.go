@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"federator.dev/federator/cmd/federator/revisions"
+)
+
+// reserveRevisions reserves the first revisions of this process.
+func reserveRevisions(ctx context.Context, cfg *Config, log *slog.Logger) (*revisions.Keeper, error) {
+	store, err := cfg.revisionStore()
+	if err != nil {
+		return nil, err
+	}
+	keeper, err := revisions.Reserve(ctx, store, log)
+	if errors.Is(err, revisions.ErrForGood) {
+		return nil, fmt.Errorf("%w (policies.namespace names the namespace on the hub; index.revisionsFile, a file for where only this machine serves the fleet)", err)
+	}
+	return keeper, err
+}
+
+// revisionStore returns where all processes look that have the same readers as this one.
+func (c *Config) revisionStore() (revisions.Store, error) {
+	if c.Index.RevisionsFile != "" {
+		return revisions.InFile(c.Index.RevisionsFile), nil
+	}
+	hub, err := c.hubConfig()
+	if err != nil {
+		return nil, err
+	}
+	if hub == nil {
+		dir, err := os.UserConfigDir()
+		if err != nil {
+			return nil, fmt.Errorf("index.revisionsFile: %w", err)
+		}
+		return revisions.InFile(filepath.Join(dir, "federator", "revisions")), nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("revisions: %w", err)
+	}
+	return revisions.OnHub(hub, c.Policies.Namespace, fmt.Sprintf("%s_%d", host, os.Getpid()))
+}
