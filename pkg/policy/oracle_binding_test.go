@@ -3,12 +3,15 @@ package policy_test
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
@@ -186,4 +189,41 @@ func (f *full) verdict(x *oracleBinding, subject policy.Subject, o aggregate.Obj
 		text = ""
 	}
 	f.verdicts[x.Name+" | "+subject.String()] = judged{state, text}
+}
+
+func selects(m policy.MemberSelector, member aggregate.Member) bool {
+	ok := len(m.Names) == 0
+	for _, pattern := range m.Names {
+		matched, err := path.Match(pattern, member.Name)
+		ok = ok || err == nil && matched
+	}
+	return ok && labelled(m.Labels, member.Labels)
+}
+
+func labelled(selector *metav1.LabelSelector, list []aggregate.Label) bool {
+	if selector == nil {
+		return true
+	}
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		panic(err)
+	}
+	set := labels.Set{}
+	for _, l := range list {
+		set[l.Key] = l.Value
+	}
+	return s.Matches(set)
+}
+
+func fits(m policy.Match, x aggregate.Object) bool {
+	return (len(m.Kinds) == 0 || slices.Contains(m.Kinds, x.Ref().Kind)) && named(m.Namespaces, x.Namespace()) && labelled(m.Labels, x.Labels())
+}
+
+func named(patterns []string, s string) bool {
+	for _, p := range patterns {
+		if ok, _ := path.Match(p, s); ok {
+			return true
+		}
+	}
+	return len(patterns) == 0
 }

@@ -15,8 +15,6 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 	"github.com/open-policy-agent/opa/v1/topdown"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
@@ -309,43 +307,6 @@ func (f *full) contribution(rule string, x aggregate.Object, pin string) ([]orac
 		return ast.Compare(a.value, b.value)
 	})
 	return entries, err
-}
-
-func selects(m policy.MemberSelector, member aggregate.Member) bool {
-	ok := len(m.Names) == 0
-	for _, pattern := range m.Names {
-		matched, err := path.Match(pattern, member.Name)
-		ok = ok || err == nil && matched
-	}
-	return ok && labelled(m.Labels, member.Labels)
-}
-
-func labelled(selector *metav1.LabelSelector, list []aggregate.Label) bool {
-	if selector == nil {
-		return true
-	}
-	s, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		panic(err)
-	}
-	set := labels.Set{}
-	for _, l := range list {
-		set[l.Key] = l.Value
-	}
-	return s.Matches(set)
-}
-
-func fits(m policy.Match, x aggregate.Object) bool {
-	return (len(m.Kinds) == 0 || slices.Contains(m.Kinds, x.Ref().Kind)) && named(m.Namespaces, x.Namespace()) && labelled(m.Labels, x.Labels())
-}
-
-func named(patterns []string, s string) bool {
-	for _, p := range patterns {
-		if ok, _ := path.Match(p, s); ok {
-			return true
-		}
-	}
-	return len(patterns) == 0
 }
 
 func put(tree map[string]any, v any, at ...string) {

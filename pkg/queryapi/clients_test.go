@@ -137,8 +137,16 @@ func TestServer_LongAnswersAreCompressedWhereAsked(t *testing.T) {
 		plain[path] = body
 	}
 	for _, c := range []struct{ path, accept, want string }{
-		{long, "gzip", "gzip"}, {long, "zstd", "zstd"}, {long, "gzip, deflate, br, zstd", "zstd"}, {long, "zstd;q=0, gzip;q=0.5", "gzip"},
-		{long, "gzip;q=0", ""}, {long, "br", ""}, {long, "identity", ""}, {short, "gzip", ""}, {"/fleet/openapi/v2", "gzip", "gzip"}, {"/fleet/apis", "gzip", ""},
+		{long, "gzip", "gzip"},
+		{long, "zstd", "zstd"},
+		{long, "gzip, deflate, br, zstd", "zstd"},
+		{long, "zstd;q=0, gzip;q=0.5", "gzip"},
+		{long, "gzip;q=0", ""},
+		{long, "br", ""},
+		{long, "identity", ""},
+		{short, "gzip", ""},
+		{"/fleet/openapi/v2", "gzip", "gzip"},
+		{"/fleet/apis", "gzip", ""},
 	} {
 		resp, body := s.ask(t, client, "GET", c.path, s.Token(), http.Header{"Accept-Encoding": {c.accept}}, nil)
 		if got := resp.Header.Get("Content-Encoding"); got != c.want || resp.StatusCode != http.StatusOK {

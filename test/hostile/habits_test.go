@@ -248,8 +248,11 @@ func (r *rig) stranger(ctx context.Context, _ *rand.Rand, _ string) error {
 		url    string
 		header map[string]string
 	}{
-		{"http://" + serve + "/metrics", nil}, {r.host + "/fleet/api/v1/pods", nil}, {r.host + "/query/v1/members", nil},
-		{"http://" + admin + "/debug/pprof/heap", page}, {"http://" + admin + "/members", map[string]string{"Host": "page.example.org"}},
+		{"http://" + serve + "/metrics", nil},
+		{r.host + "/fleet/api/v1/pods", nil},
+		{r.host + "/query/v1/members", nil},
+		{"http://" + admin + "/debug/pprof/heap", page},
+		{"http://" + admin + "/members", map[string]string{"Host": "page.example.org"}},
 	} {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
 		if err != nil {

@@ -115,8 +115,12 @@ func TestFit_WhatNoAPIServerLetsInIsToldApart(t *testing.T) {
 func TestFit_ProtobufIsHeldToTheSameLimits(t *testing.T) {
 	d := mustNew(t, podKind, Protobuf, Rules{})
 	for _, meta := range []metav1.ObjectMeta{
-		{}, {Name: "a/b"}, {Name: strings.Repeat("x", 1<<20)}, {Name: "x", Namespace: "A"},
-		{Name: "x", Labels: map[string]string{"a": strings.Repeat("v", 64)}}, {Name: "x", ResourceVersion: strings.Repeat("1", 1000)},
+		{},
+		{Name: "a/b"},
+		{Name: strings.Repeat("x", 1<<20)},
+		{Name: "x", Namespace: "A"},
+		{Name: "x", Labels: map[string]string{"a": strings.Repeat("v", 64)}},
+		{Name: "x", ResourceVersion: strings.Repeat("1", 1000)},
 	} {
 		var rec aggregate.Record
 		if err := d.Object(encodeProtobuf(t, podKind, &corev1.Pod{ObjectMeta: meta}), &rec); !errors.Is(err, ErrUnfit) {

@@ -296,8 +296,14 @@ func TestGrants(t *testing.T) {
 		a, b *access.Grants
 		want bool
 	}{
-		{g, again, true}, {g, narrower, false}, {g, fewer, false}, {g, all, false}, {all, access.Everything(at.Add(time.Hour)), true},
-		{none, access.Some(nil, at), true}, {none, g, false}, {none, all, false},
+		{g, again, true},
+		{g, narrower, false},
+		{g, fewer, false},
+		{g, all, false},
+		{all, access.Everything(at.Add(time.Hour)), true},
+		{none, access.Some(nil, at), true},
+		{none, g, false},
+		{none, all, false},
 	} {
 		if x.a.Same(x.b) != x.want || x.b.Same(x.a) != x.want {
 			t.Errorf("%d: want the same: %v", i, x.want)
