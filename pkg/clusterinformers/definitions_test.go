@@ -67,6 +67,7 @@ func TestDefinitions_OtherContentAtOneVersionIsTaken(t *testing.T) {
 		})
 	}
 	is("red")
+	r.untilState(m, "Namespace", aggregate.Synced)
 	lists := r.detail(m, "Namespace").Relists["initial"]
 	color.Store("green")
 	ok(t, m.Modify(crds, "", "widgets.shop.example", func(o sim.Object) { o.SetGeneration(2) }))

@@ -123,7 +123,7 @@ func (i *informer) countLeftOut() {
 // unfit returns why an object cannot be kept, "" when it can: what the decoder
 // has found, or a place in the member where the part has none.
 func (p *part) unfit(rec *aggregate.Record, found error) string {
-	why := ""
+	var why string
 	switch res := p.informer.res; {
 	case found != nil:
 		why = found.Error()

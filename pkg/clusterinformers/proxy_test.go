@@ -35,13 +35,10 @@ func newLiar(t *testing.T, m *sim.Member, answer func(w http.ResponseWriter, r *
 	ok(t, err)
 	host, err := url.Parse(m.RESTConfig().Host)
 	ok(t, err)
-	proxy := httputil.NewSingleHostReverseProxy(host)
-	proxy.Transport, proxy.FlushInterval = transport, -1
-	direct := proxy.Director
-	proxy.Director = func(r *http.Request) {
-		direct(r)
-		r.Header.Del("Authorization") // the transport has the member's own
-	}
+	proxy := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(host)
+		r.Out.Header.Del("Authorization") // the transport has the member's own
+	}}
 	l := &liar{answer: answer}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.mu.Lock()

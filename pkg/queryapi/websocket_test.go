@@ -100,7 +100,7 @@ func TestWatchesOverWebSocketsAreThoseOfAnAPIServer(t *testing.T) {
 		t.Errorf("protocol %q, an API server chooses %q", protocol, realProtocol)
 	}
 	want := receive(t, real)
-	for range len(memberNames) {
+	for range memberNames {
 		got := receive(t, ours)
 		if got.Type != want.Type || got.Object["kind"] != want.Object["kind"] || got.Object["apiVersion"] != want.Object["apiVersion"] ||
 			got.Object["metadata"].(map[string]any)["name"] != "shop" {
@@ -135,7 +135,7 @@ func TestWebSocketsAreWatchesLikeOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range len(memberNames) {
+	for range memberNames {
 		receive(t, conn)
 	}
 	if _, _, err := dial(t, s.address, "/fleet/api/v1/pods?watch=1", s.Token(), s.roots); err == nil {

@@ -321,7 +321,7 @@ func (r *rig) atOnce(ctx context.Context, times int, accept string, paths ...str
 	if err == nil && u.peak > maxPeak {
 		err = &Finding{"peak", fmt.Errorf("%d MiB were resident, at most %d MiB should be", u.peak>>20, maxPeak>>20)}
 	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errors.Join(errs...), err)
 }
 
 // forgetPeak has the kernel measure the peak of resident memory anew.

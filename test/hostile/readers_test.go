@@ -241,8 +241,8 @@ func (x *reader) request(rng *rand.Rand, liars []string) string {
 
 // query draws a question in Rego.
 func (x *reader) query(rng *rand.Rand, member string) string {
-	k := string(one(rng, "Pod", "Secret", "ConfigMap", "Deployment.apps", "Ingress.networking.k8s.io", "Service", "ServiceAccount", "Zzz", "ClusterRole.rbac.authorization.k8s.io"))
-	of := string(one(rng, "Pod", "Secret", "ConfigMap"))
+	k := one(rng, "Pod", "Secret", "ConfigMap", "Deployment.apps", "Ingress.networking.k8s.io", "Service", "ServiceAccount", "Zzz", "ClusterRole.rbac.authorization.k8s.io")
+	of := one(rng, "Pod", "Secret", "ConfigMap")
 	return one(rng,
 		"x := data.fleet", "x := data", "x := data.fleet.objects", fmt.Sprintf("x := data.fleet.objects[%q]", k), fmt.Sprintf("data.fleet.objects[%q][m][ns][n]", k),
 		fmt.Sprintf("data.fleet.objects[%q][%q]", k, member), fmt.Sprintf("x := data.fleet.by_name[%q]", k), fmt.Sprintf("count(data.fleet.objects[%q][%q][ns], n)", k, member),
