@@ -224,8 +224,8 @@ func TestServer_WarnsOfValuesThatAreCut(t *testing.T) {
 			{"/fleet/api/v1/pods", "", false},
 		} {
 			resp, _ := s.ask(t, s.client(t), "GET", c.path, s.Token(), http.Header{"Accept": {c.accept}}, nil)
-			got := resp.Header.Get("Warning")
-			if resp.StatusCode != http.StatusOK || (got != "") != (c.warned && cut) || got != "" && !strings.Contains(got, "keepSecretValues") {
+			got := strings.Join(resp.Header.Values("Warning"), " ") // of members that are not fresh, too
+			if resp.StatusCode != http.StatusOK || strings.Contains(got, "keepSecretValues") != (c.warned && cut) {
 				t.Errorf("values cut %v: %s %s: %d, warning %q", cut, c.path, c.accept, resp.StatusCode, got)
 			}
 		}

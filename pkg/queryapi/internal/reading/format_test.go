@@ -164,7 +164,7 @@ func liveHeap() uint64 {
 func TestYAML_OfListsIsMadeWithoutTheList(t *testing.T) {
 	f := newFleet(t, settings{})
 	f.join("a/east")
-	for i := range 3000 {
+	for i := range 8000 {
 		o := pod("a/east", "blue", fmt.Sprintf("p%04d", i))
 		o.node = strings.Repeat("x", 4<<10)
 		f.put(o)
@@ -176,7 +176,7 @@ func TestYAML_OfListsIsMadeWithoutTheList(t *testing.T) {
 	if status := f.serve(w, f.request(t.Context(), "/fleet/api/v1/pods", nil, asYAML), all); status.Code != 0 {
 		t.Fatal(status)
 	}
-	const enough = 6 << 20
+	const enough = 12 << 20 // what is read ahead, of 35 MB
 	if held := int64(w.most) - int64(base); w.sent < 2*enough || held > enough {
 		t.Errorf("%d KiB were sent, and %d KiB lived meanwhile", w.sent>>10, held>>10)
 	}
