@@ -37,7 +37,7 @@ var (
 	descSeconds     = prometheus.NewDesc("federator_policy_evaluation_seconds_total", "Time spent evaluating, by binding.", []string{"binding"}, nil)
 	descErrors      = prometheus.NewDesc("federator_policy_evaluation_errors_total", "Evaluations that failed, by binding.", []string{"binding"}, nil)
 	descOverruns    = prometheus.NewDesc("federator_policy_overruns_total", "Evaluations that exceeded their time budget, by binding.", []string{"binding"}, nil)
-	descQuarantined = prometheus.NewDesc("federator_policy_quarantined", "1 for a binding and a member for which it is not evaluated for a while, because it uses its time without an answer.", []string{"binding", "member"}, nil)
+	descQuarantined = prometheus.NewDesc("federator_policy_quarantined", "1 for a binding and a member for which it is not evaluated for a while, because it uses its time without an answer; 0, of no member, where there is none.", []string{"binding", "member"}, nil)
 	descWide        = prometheus.NewDesc("federator_policy_wide_reads_total", "Reads of a whole view, kind or member, by binding.", []string{"binding"}, nil)
 	descSynced      = prometheus.NewDesc("federator_policy_synced", "1 once every scope that policies read has been listed or given up on.", nil, nil)
 	descRevision    = prometheus.NewDesc("federator_policy_revision", "Changes committed since the start that the newest verdicts know.", nil, nil)
@@ -90,6 +90,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		send(descErrors, prometheus.CounterValue, float64(h.Errors), b.Name)
 		send(descOverruns, prometheus.CounterValue, float64(h.Overruns), b.Name)
 		send(descWide, prometheus.CounterValue, float64(h.Wide), b.Name)
+		if len(h.Quarantines) == 0 {
+			send(descQuarantined, prometheus.GaugeValue, 0, b.Name, "") // what an alert asks for is there
+		}
 		for _, q := range h.Quarantines {
 			send(descQuarantined, prometheus.GaugeValue, 1, b.Name, q.Member)
 		}
