@@ -119,8 +119,8 @@ func TestMalformedRequestsGetAStatus(t *testing.T) {
 			}
 		})
 	}
-	if code, body, err := fetch(t.Context(), client, s.api.host+pods, "application/vnd.kubernetes.protobuf"); err != nil || code != http.StatusNotAcceptable {
-		t.Errorf("protobuf: %d, %v, %.300s", code, err, body)
+	if code, body, err := fetch(t.Context(), client, s.api.host+pods, "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"); err != nil || code != http.StatusNotAcceptable {
+		t.Errorf("a Table in protobuf: %d, %v, %.300s", code, err, body)
 	}
 }
 
