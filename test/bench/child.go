@@ -31,6 +31,7 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"sync-federator":  syncFederator,
 	"sync-stock":      syncStock,
 	"sync-typed":      syncTyped,
+	"sync-typed-json": syncTypedJSON,
 	"watch-federator": watchFederator,
 	"watch-stock":     watchStock,
 	"query-server":    queryServer,

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -59,11 +60,19 @@ func syncStock(ctx context.Context, kubeconfig string, pods int) (figures, error
 }
 
 func syncTyped(ctx context.Context, kubeconfig string, pods int) (figures, error) {
+	return syncInformer(ctx, kubeconfig, runtime.ContentTypeProtobuf, pods)
+}
+
+func syncTypedJSON(ctx context.Context, kubeconfig string, pods int) (figures, error) {
+	return syncInformer(ctx, kubeconfig, runtime.ContentTypeJSON, pods)
+}
+
+func syncInformer(ctx context.Context, kubeconfig, contentType string, pods int) (figures, error) {
 	config, err := restConfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	config.ContentType, config.QPS = "application/vnd.kubernetes.protobuf", -1
+	config.ContentType, config.QPS = contentType, -1
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err

@@ -57,6 +57,7 @@ var benchmarks = []benchmark{
 	{"ingest/watch_events", watchEvents},
 	{"ingest/latency_p99", latency},
 	{"query/first_page,query/list,query/count,query/related,query/authorization", queryAPI},
+	{"query/typed_informer_sync", typedInformerSync},
 	{"query/watch_fanout", watchFanout},
 	{"policy/reviews_per_core,policy/gain", reviews},
 	{"policy/full_reevaluation,policy/bytes", fullEvaluation},

@@ -123,7 +123,7 @@ func queryAPI(ctx context.Context, b *bench) (rows []row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	ours, stopServer, err := b.queryServer(ctx, control.Hub, kubeconfig, members*pods)
+	ours, _, stopServer, err := b.queryServer(ctx, control.Hub, kubeconfig, members*pods)
 	if err != nil {
 		return nil, err
 	}
@@ -302,20 +302,20 @@ func (b *bench) authorization(ctx context.Context, hub *kube.Hub, admin *rest.Co
 	return []row{lower("query/authorization_warm", "ms p99", ms(warm, 0.99), ms(cold, 0.99), fmt.Sprintf("a list of one pod; p50 %.2f, cold %.2f", ms(warm, 0.5), ms(cold, 0.5)))}, nil
 }
 
-// queryServer starts the child process that serves the fleet and returns how
-// an administrator of the hub asks it.
-func (b *bench) queryServer(ctx context.Context, hub *kube.Hub, kubeconfig string, pods int) (*rest.Config, func() error, error) {
+// queryServer starts the child process that serves the fleet, and returns how
+// an administrator of the hub asks it, and its process.
+func (b *bench) queryServer(ctx context.Context, hub *kube.Hub, kubeconfig string, pods int) (*rest.Config, *os.Process, func() error, error) {
 	hubConfig, err := kubeconfigOf(hub.DirectRESTConfig())
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	hubFile, ca := filepath.Join(b.dir, "hub.kubeconfig"), filepath.Join(b.dir, "hub-ca.pem")
 	if err := errors.Join(os.WriteFile(hubFile, hubConfig, 0o600), os.WriteFile(ca, hub.RESTConfig().CAData, 0o600)); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	cmd := exec.CommandContext(ctx, self, "-child", "query-server", "--", kubeconfig, strconv.Itoa(pods))
 	cmd.Env = append(os.Environ(), "BENCH_HUB="+hubFile, "BENCH_CA="+ca, "GOGC="+strconv.Itoa(gcPercent))
@@ -323,10 +323,10 @@ func (b *bench) queryServer(ctx context.Context, hub *kube.Hub, kubeconfig strin
 	cmd.Stderr = b.out
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	stop := func() error { return errors.Join(cmd.Process.Signal(os.Interrupt), cmd.Wait()) }
 	var ready struct {
@@ -334,11 +334,11 @@ func (b *bench) queryServer(ctx context.Context, hub *kube.Hub, kubeconfig strin
 		CA   []byte
 	}
 	if err := json.NewDecoder(out).Decode(&ready); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("query server: %w", err), stop())
+		return nil, nil, nil, errors.Join(fmt.Errorf("query server: %w", err), stop())
 	}
 	cred, err := hub.IssueCert("bench", 24*time.Hour, "system:masters")
 	if err != nil {
-		return nil, nil, errors.Join(err, stop())
+		return nil, nil, nil, errors.Join(err, stop())
 	}
-	return &rest.Config{Host: ready.Host, TLSClientConfig: rest.TLSClientConfig{CAData: ready.CA, CertData: cred.Cert, KeyData: cred.Key}}, stop, nil
+	return &rest.Config{Host: ready.Host, TLSClientConfig: rest.TLSClientConfig{CAData: ready.CA, CertData: cred.Cert, KeyData: cred.Key}}, cmd.Process, stop, nil
 }
