@@ -1,11 +1,14 @@
 package queryapi_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -153,5 +156,44 @@ func TestWebSocketsAreWatchesLikeOthers(t *testing.T) {
 	})
 	if err := s.end(); err != nil {
 		t.Errorf("with a WebSocket open: %v", err)
+	}
+}
+
+// A client that sends pings and reads nothing holds neither the watch nor the server.
+func TestWebSocketsOfClientsThatOnlySendEnd(t *testing.T) {
+	s := start(t, local)
+	conn, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, NextProtos: []string{"http/1.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET /fleet/api/v1/pods?watch=1&fieldSelector=metadata.name%%3Dnone HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nOrigin: https://x\r\n"+
+		"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n", s.address, s.Token())
+	if line, err := bufio.NewReaderSize(conn, 16).ReadString('\n'); err != nil || !strings.Contains(line, "101") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	ping := append([]byte{0x89, 0x80 | 125, 0, 0, 0, 0}, make([]byte, 125)...)
+	pings := bytes.Repeat(ping, 500)
+	for sent := 0; ; { // until the server cannot answer
+		if err := conn.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := conn.Write(pings)
+		if sent += n; err != nil {
+			break
+		}
+		if sent > 256<<20 {
+			t.Fatal("the server takes all pings")
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.end() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the client keeps the server from ending")
 	}
 }

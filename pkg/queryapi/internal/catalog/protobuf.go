@@ -43,7 +43,15 @@ func (r *Resource) AppendProtobuf(dst, object []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if err := unmarshal(object, typed); err != nil {
+	held, err := apiVersionOf(object)
+	if want := r.Resource.GroupVersion().String(); err == nil && held != want {
+		// Fields of another version would be taken for this one's, or vanish.
+		err = fmt.Errorf("it is held at %s, which cannot be read at %s", held, want)
+	}
+	if err == nil {
+		err = unmarshal(object, typed)
+	}
+	if err != nil {
 		if typed, err = r.metadataOnly(object, err); err != nil {
 			return dst, err
 		}

@@ -122,6 +122,18 @@ func (q *request) release(e *encoder) {
 	q.buffers.put(e.message)
 }
 
+// shrink lets go of the space of large objects, of an encoder that waits for more.
+func (e *encoder) shrink() {
+	for _, b := range []*[]byte{&e.body, &e.at, &e.item, &e.message} {
+		if cap(*b) > maxIdle {
+			*b = nil
+		}
+	}
+}
+
+// maxIdle is the capacity of a buffer that is kept while nothing is encoded.
+const maxIdle = 64 << 10
+
 // buffers are byte slices that requests leave to those that come after them:
 // a list makes little garbage, whatever its size.
 type buffers struct{ pool sync.Pool }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,6 +55,7 @@ type Options struct {
 type Handler struct {
 	o       Options
 	frames  *frames
+	lists   atomic.Int64 // bytes of lists in protobuf that are held
 	beacon  beacon
 	buffers buffers
 	roster  roster

@@ -112,18 +112,27 @@ func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Objec
 		return err
 	}
 	head = protowire.AppendBytes(protowire.AppendTag(nil, fieldListMeta, protowire.BytesType), head)
-	size, tooLarge := len(head), false
+	size := len(head)
 	var items [][]byte
+	var refused error
+	taken := int64(0)
+	defer func() { q.lists.Add(-taken) }()
 	err = q.encode(q.r.Context(), objects, func(text []byte) error {
-		if size += len(text); size > q.o.ProtobufBytes {
-			tooLarge = true
-			return errTooLarge
+		n := int64(len(text))
+		taken += n
+		switch all := q.lists.Add(n); {
+		case size+len(text) > q.o.ProtobufBytes:
+			refused = errTooLarge
+		case all > maxLists*int64(q.o.ProtobufBytes):
+			refused = errCrowded
+		default:
+			size += len(text)
+			items = append(items, bytes.Clone(text))
 		}
-		items = append(items, bytes.Clone(text))
-		return nil
+		return refused
 	})
 	switch {
-	case tooLarge && q.second != nil:
+	case refused != nil && q.second != nil:
 		q.format = *q.second
 		return q.write(meta, objects)
 	case err != nil:
@@ -139,6 +148,15 @@ func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Objec
 	}
 	return nil
 }
+
+// maxLists is how many of the largest lists may be held at a time by all requests.
+const maxLists = 4
+
+var errCrowded = &apierrors.StatusError{ErrStatus: metav1.Status{
+	Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
+	Message: "lists in protobuf are held whole, and there is no room for another: take application/json, too, or ask for pages with limit",
+	Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
+}}
 
 var errTooLarge = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Status: metav1.StatusFailure, Code: http.StatusRequestEntityTooLarge, Reason: metav1.StatusReasonRequestEntityTooLarge,

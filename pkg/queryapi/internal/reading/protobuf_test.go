@@ -1,11 +1,14 @@
 package reading_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -147,9 +150,13 @@ func TestProtobufOfWhatTheTypesCannotRead(t *testing.T) {
 		Namespace: "blue", Name: "odd", UID: "odd", ResourceVersion: "9",
 		Body: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"a":"b"},"name":"odd","namespace":"blue","uid":"odd"},"spec":{"containers":"none"}}`),
 	}))
+	f.scope("a/west", pods).Upsert(f.scope("a/west", pods).Item(&aggregate.Record{
+		Namespace: "blue", Name: "strange", UID: "strange", ResourceVersion: "9",
+		Body: []byte(`{"apiVersion":"v9","kind":"Pod","metadata":{"name":"strange","namespace":"blue","uid":"strange"},"spec":{"nodeName":"n"}}`),
+	}))
 	f.commit()
 	list := typed(t, f.mustAsk(all, "/fleet/api/v1/pods", nil, asProtobuf)).(*corev1.PodList)
-	if len(list.Items) != 2 {
+	if len(list.Items) != 3 {
 		t.Fatalf("%d items", len(list.Items))
 	}
 	if good := list.Items[0]; good.Name != "good" || len(good.Spec.Containers) != 1 || good.Annotations[catalog.UndecodableKey] != "" {
@@ -157,5 +164,58 @@ func TestProtobufOfWhatTheTypesCannotRead(t *testing.T) {
 	}
 	if odd := list.Items[1]; odd.Name != "odd" || odd.Labels["a"] != "b" || !strings.Contains(odd.Annotations[catalog.UndecodableKey], "containers") {
 		t.Errorf("the odd one: %+v", odd.ObjectMeta)
+	}
+	if strange := list.Items[2]; strange.Spec.NodeName != "" || !strings.Contains(strange.Annotations[catalog.UndecodableKey], "v9") {
+		t.Errorf("the one of another version: %+v", strange)
+	}
+}
+
+// stuck is a client that does not read.
+type stuck struct {
+	header http.Header
+	began  chan struct{}
+	read   chan struct{}
+	once   sync.Once
+}
+
+func (s *stuck) Header() http.Header { return s.header }
+func (s *stuck) WriteHeader(int)     {}
+
+func (s *stuck) Write(p []byte) (int, error) {
+	s.once.Do(func() { close(s.began) })
+	<-s.read
+	return len(p), nil
+}
+
+// Lists that are held until their clients have read them are bounded in sum.
+func TestProtobufListsOfManyAreBounded(t *testing.T) {
+	f := newFleet(t, settings{protobuf: 4 << 10})
+	f.join("a/west")
+	for i := range 16 {
+		f.put(pod("a/west", "blue", fmt.Sprintf("p%02d", i), "app", "x"))
+	}
+	f.commit()
+	const path = "/fleet/api/v1/pods"
+	size := len(f.mustAsk(all, path, nil, asProtobuf).body)
+	if size < 3<<10 || size > 4<<10 {
+		t.Fatalf("a list has %d bytes: the numbers below do not hold", size)
+	}
+	read := make(chan struct{})
+	var slow sync.WaitGroup
+	for range 4 {
+		s := &stuck{header: http.Header{}, began: make(chan struct{}), read: read}
+		slow.Go(func() { f.serve(s, f.request(context.Background(), path, nil, asProtobuf), all) })
+		<-s.began
+	}
+	if a := f.ask(all, path, nil, asProtobuf); a.code != http.StatusTooManyRequests {
+		t.Errorf("beside four that are not read: %d %.200s", a.code, a.body)
+	}
+	if a := f.ask(all, path, nil, asProtobuf+",application/json"); a.code != http.StatusOK || a.header.Get("Content-Type") != "application/json" {
+		t.Errorf("who takes JSON, too: %d as %s", a.code, a.header.Get("Content-Type"))
+	}
+	close(read)
+	slow.Wait()
+	if a := f.ask(all, path, nil, asProtobuf); a.code != http.StatusOK {
+		t.Errorf("once they are read: %d %.200s", a.code, a.body)
 	}
 }

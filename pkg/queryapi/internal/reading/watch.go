@@ -443,7 +443,10 @@ func (w *watching) flush() error {
 		if _, err := w.w.Write(w.out); err != nil {
 			return err
 		}
-		w.out = w.out[:0]
+		if w.out = w.out[:0]; cap(w.out) > 2*flushAt {
+			w.out = nil
+		}
+		w.encoder.shrink()
 	}
 	if err := w.wire.Flush(); err != nil {
 		return err

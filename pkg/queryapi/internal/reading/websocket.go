@@ -1,10 +1,14 @@
 package reading
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
+	"sync"
+	"time"
 
 	"golang.org/x/net/websocket"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
@@ -23,10 +27,11 @@ func (w *watching) serve(ctx context.Context, initial bool) error {
 		return w.run(ctx, initial)
 	}
 	var err error
+	socket := &socket{ResponseWriter: w.w, stall: w.o.Stall}
 	websocket.Server{Handshake: choose, Handler: func(conn *websocket.Conn) {
 		utilflowcontrol.WatchInitialized(ctx) // whose sign is the header otherwise, which is written by now
-		err = w.overWebSocket(ctx, conn, initial)
-	}}.ServeHTTP(w.w, w.r)
+		err = w.overWebSocket(ctx, socket, conn, initial)
+	}}.ServeHTTP(socket, w.r)
 	return err
 }
 
@@ -39,8 +44,9 @@ func choose(config *websocket.Config, _ *http.Request) error {
 }
 
 // overWebSocket runs the watch until it ends or the client closes the connection.
-func (w *watching) overWebSocket(ctx context.Context, conn *websocket.Conn, initial bool) error {
+func (w *watching) overWebSocket(ctx context.Context, socket *socket, conn *websocket.Conn, initial bool) error {
 	ctx, cancel := context.WithCancel(ctx)
+	defer context.AfterFunc(ctx, socket.end)()
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -48,6 +54,7 @@ func (w *watching) overWebSocket(ctx context.Context, conn *websocket.Conn, init
 		cancel()
 	}()
 	defer func() {
+		socket.end()
 		_ = conn.Close()
 		<-closed
 	}()
@@ -56,8 +63,67 @@ func (w *watching) overWebSocket(ctx context.Context, conn *websocket.Conn, init
 	return w.run(ctx, initial)
 }
 
+// socket hands out a connection whose every write is bounded in time, answers to pings
+// included: a client that sends these and reads nothing would hold it for ever.
+type socket struct {
+	http.ResponseWriter
+	stall time.Duration // that one write may take
+	conn  net.Conn      // once it is hijacked
+
+	mu   sync.Mutex
+	last time.Time // when all writing ends; zero while the watch goes on
+}
+
+// ending is how long a client may take for the rest of a watch that has ended.
+const ending = 5 * time.Second
+
+// Hijack implements http.Hijacker.
+func (s *socket) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(s.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	s.conn = conn
+	written := &bounded{conn, s}
+	return written, bufio.NewReadWriter(buffered.Reader, bufio.NewWriter(written)), nil
+}
+
+// end bounds all that is still to be written, what is being written included.
+func (s *socket) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last.IsZero() {
+		s.last = time.Now().Add(ending)
+		_ = s.conn.SetWriteDeadline(s.last)
+	}
+}
+
+// allow sets the deadline of the next write.
+func (s *socket) allow() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.last.IsZero() {
+		return nil // it is set, for good
+	}
+	return s.conn.SetWriteDeadline(time.Now().Add(s.stall))
+}
+
+// bounded is the connection of a socket.
+type bounded struct {
+	net.Conn
+	socket *socket
+}
+
+// Write implements net.Conn.
+func (b *bounded) Write(p []byte) (int, error) {
+	if err := b.socket.allow(); err != nil {
+		return 0, err
+	}
+	return b.Conn.Write(p)
+}
+
 // messages writes each line as a message of text.
-type messages struct{ *websocket.Conn }
+type messages struct{ conn *websocket.Conn }
 
 // Header implements http.ResponseWriter: it has been sent.
 func (messages) Header() http.Header { return http.Header{} }
@@ -68,10 +134,13 @@ func (messages) WriteHeader(int) {}
 // FlushError implements what http.ResponseController looks for: nothing is held back.
 func (messages) FlushError() error { return nil }
 
+// SetWriteDeadline implements what http.ResponseController looks for: each write has one.
+func (messages) SetWriteDeadline(time.Time) error { return nil }
+
 // Write implements http.ResponseWriter. It is given whole lines.
 func (m messages) Write(lines []byte) (int, error) {
 	for line := range bytes.Lines(lines) {
-		if err := websocket.Message.Send(m.Conn, string(line)); err != nil {
+		if err := websocket.Message.Send(m.conn, string(line)); err != nil {
 			return 0, err
 		}
 	}
