@@ -246,18 +246,11 @@ func (r *Resource) customSchemas() (schemas map[string]*spec.Schema) {
 			schemas = nil
 		}
 	}()
-	if r.definition == nil {
+	crd := r.customResourceDefinition()
+	if crd == nil {
 		return nil
 	}
-	body, err := r.definition.object.AppendBody(nil)
-	if err != nil || len(body) > maxSchemas {
-		return nil
-	}
-	var crd apiextensionsv1.CustomResourceDefinition
-	if err := kjson.Unmarshal(body, &crd); err != nil {
-		return nil
-	}
-	doc, err := builder.BuildOpenAPIV3(&crd, r.Resource.Version, builder.Options{V2: false})
+	doc, err := builder.BuildOpenAPIV3(crd, r.Resource.Version, builder.Options{V2: false})
 	if err != nil || doc.Components == nil {
 		return nil
 	}
@@ -303,4 +296,21 @@ func readPath(path, action string, gvk schema.GroupVersionKind, model string) *s
 		}
 	}
 	return p
+}
+
+// customResourceDefinition decodes a custom kind's definition; nil when there is none
+// that can be read.
+func (r *Resource) customResourceDefinition() *apiextensionsv1.CustomResourceDefinition {
+	if r.definition == nil {
+		return nil
+	}
+	body, err := r.definition.object.AppendBody(nil)
+	if err != nil || len(body) > maxSchemas {
+		return nil
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := kjson.Unmarshal(body, &crd); err != nil {
+		return nil
+	}
+	return &crd
 }

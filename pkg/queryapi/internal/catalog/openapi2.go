@@ -9,11 +9,9 @@ import (
 	"strings"
 	"sync"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "k8s.io/apimachinery/pkg/util/json"
 	openapibuilder "k8s.io/kube-openapi/pkg/builder"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/handler"
@@ -155,18 +153,11 @@ func (r *Resource) customDefinitions() (definitions spec.Definitions) {
 			definitions = nil
 		}
 	}()
-	if r.definition == nil {
+	crd := r.customResourceDefinition()
+	if crd == nil {
 		return nil
 	}
-	body, err := r.definition.object.AppendBody(nil)
-	if err != nil || len(body) > maxSchemas {
-		return nil
-	}
-	var crd apiextensionsv1.CustomResourceDefinition
-	if err := kjson.Unmarshal(body, &crd); err != nil {
-		return nil
-	}
-	doc, err := builder.BuildOpenAPIV2(&crd, r.Resource.Version, builder.Options{V2: true})
+	doc, err := builder.BuildOpenAPIV2(crd, r.Resource.Version, builder.Options{V2: true})
 	if err != nil {
 		return nil
 	}
