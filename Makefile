@@ -25,6 +25,7 @@ HOSTILE ?= 10m
 HOSTILE_SEED ?=
 HOSTILE_CLASSES ?=
 HISTORIES ?= 20000
+COUNT ?= 10
 KILLS ?= 200
 FAILOVERS ?= 20
 CORRECTIONS ?= 500
@@ -132,11 +133,16 @@ fuzz: ## run every fuzz target for FUZZTIME
 oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind
 	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'EqualsAFullEvaluation' -timeout 3h -count=1 -v ./pkg/policy
 
+.PHONY: explore
+explore: kube ## run the packages with tests of random input COUNT times, with other seeds
+	SEED=random go test -count $(COUNT) -timeout 3h -p $(P) $$(grep -rl --include='*_test.go' 'seed\.Of(t)' pkg cmd | xargs -n1 dirname | sort -u | sed 's,^,./,')
+
 .PHONY: far
 far: kube helm ## run every test with API servers LATENCY away, in each direction
 	FEDERATOR_TEST_LATENCY=$(LATENCY) go test -count 1 -p $(P) -timeout 60m ./...
 
 .PHONY: soak
+soak: export SEED ?= random
 soak: kube ## run random joins, leaves, writes and faults for SOAK
 	SOAK=$(SOAK) go test ./test/e2e -run Soak -v -count 1 -timeout 0
 
@@ -145,6 +151,7 @@ hostile: kube ## attack it from lying members and readers for HOSTILE; HOSTILE_S
 	HOSTILE=$(HOSTILE) HOSTILE_SEED=$(HOSTILE_SEED) HOSTILE_CLASSES=$(HOSTILE_CLASSES) go test ./test/hostile -run Hostile -v -count 1 -timeout 0
 
 .PHONY: crash
+crash: export SEED ?= random
 crash: kube ## kill processes that correct KILLS times, and FAILOVERS leaders
 	KILLS=$(KILLS) FAILOVERS=$(FAILOVERS) CORRECTIONS=$(CORRECTIONS) go test ./test/crash -run Crash -v -count 1 -timeout 0
 

@@ -4,18 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/test/seed"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "run one random history, of this seed")
 
 var (
 	memberNames = []string{"fleet\x00us", "fleet/ap-1", "fleet/eu", "fleet/eu-1"} // sorted
@@ -84,20 +81,12 @@ type session struct {
 // cursor and replay equals a plain map kept for its revision, also for
 // concurrent readers.
 func TestModel(t *testing.T) {
-	seeds := []uint64{*seedFlag}
-	if *seedFlag == 0 {
-		seeds = seeds[:0]
-		start := uint64(time.Now().UnixNano())
-		n := 10
-		if testing.Short() {
-			n = 4
-		}
-		for i := range uint64(n) {
-			seeds = append(seeds, start+i)
-		}
+	start, n := seed.Of(t), uint64(10)
+	if testing.Short() {
+		n = 4
 	}
-	for _, seed := range seeds {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { runHistory(t, seed) })
+	for i := range n {
+		t.Run(fmt.Sprintf("seed=%d", start+i), func(t *testing.T) { runHistory(t, start+i) })
 	}
 }
 

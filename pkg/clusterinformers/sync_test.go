@@ -8,6 +8,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/test/seed"
 	"federator.dev/federator/test/sim"
 )
 
@@ -84,9 +85,7 @@ func churn(t *testing.T, m *sim.Member, rng *rand.Rand, n int) {
 }
 
 func TestRandomWritesAreFollowedExactly(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 1))
+	rng := rand.New(rand.NewPCG(seed.Of(t), 1))
 	opts := few()
 	r := follow(t, opts, nil)
 	m := r.fleet.Members()[0]
@@ -101,9 +100,7 @@ func TestRandomWritesAreFollowedExactly(t *testing.T) {
 }
 
 func TestWatchesThatBreakResumeWithoutAList(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 1))
+	rng := rand.New(rand.NewPCG(seed.Of(t), 1))
 	for _, tt := range []struct {
 		name   string
 		broken func(*sim.Member) // ends or spoils the watches

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/test/seed"
 )
 
 // shared has remedies for targets that others have remedies for, too.
@@ -32,10 +32,9 @@ violation contains {"msg": sprintf("of %s", [input.ref.name]), "remedy": {
 // TestCorrectionsFollowEveryHistory: whatever happens, what is wanted is what a
 // Corrector wants that begins with the newest verdicts.
 func TestCorrectionsFollowEveryHistory(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	start := seed.Of(t)
 	synctest.Test(t, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a mix, not a secret
+		rng := rand.New(rand.NewPCG(start, 0)) //nolint:gosec // a mix, not a secret
 		set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(shared)}}}}, policy.LoadOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/test/seed"
 )
 
 // thing is one object of a test's fleet.
@@ -203,9 +204,7 @@ func outcome(t *testing.T, opts policy.QueryOptions, query string) string {
 // TestAQueryTellsNoMoreThanAFleetOfWhatMayBeRead compares answers, errors and what
 // was charged with those of a fleet that never had the rest.
 func TestAQueryTellsNoMoreThanAFleetOfWhatMayBeRead(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := rand.New(rand.NewPCG(seed.Of(t), 0))
 	answers, failures := 0, 0
 	for range 40 {
 		things := randomThings(r)

@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/test/seed"
 )
 
 // TestAChangeIsAsAllOfIt: whoever tells how what is wanted differs has corrected what
 // whoever tells all of it has.
 func TestAChangeIsAsAllOfIt(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	start := seed.Of(t)
 	synctest.Test(t, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a mix, not a secret
+		rng := rand.New(rand.NewPCG(start, 0)) //nolint:gosec // a mix, not a secret
 		all, changes := newSchedule(t, Options{}), newSchedule(t, Options{})
 		phase := func(i *Intent) (Phase, error) { // the same for both
 			switch i.Remedy.Target.Name {

@@ -16,6 +16,7 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/test/seed"
 )
 
 // scribe makes random actions.
@@ -123,7 +124,7 @@ func (r scribe) action(n int) *Action {
 // TestWhatIsRecordedIsReadAsItWas: for random actions, and on the hub too.
 func TestWhatIsRecordedIsReadAsItWas(t *testing.T) {
 	s := newSite(t)
-	r := scribe{rand.New(rand.NewPCG(seedOf(t), 2))} //nolint:gosec // A test's.
+	r := scribe{rand.New(rand.NewPCG(seed.Of(t), 2))} //nolint:gosec // A test's.
 	for n := range 2000 {
 		a := r.action(n)
 		in, err := toHub(a)

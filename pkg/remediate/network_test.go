@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +17,7 @@ import (
 
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/test/kube/tcpproxy"
+	"federator.dev/federator/test/seed"
 )
 
 var errLost = errors.New("the connection is lost")
@@ -215,24 +214,11 @@ func TestWithoutTheHubNothingIsWritten(t *testing.T) {
 	s.expectAudit(i, writes)
 }
 
-func seedOf(t *testing.T) uint64 {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // Any will do.
-	if text := os.Getenv("SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("SEED: %v", err)
-		}
-	}
-	t.Logf("SEED=%d", seed)
-	return seed
-}
-
 // TestABadNetworkWritesNothingTwice: connections to the member are cut, reset, delayed
 // and swallowed at random while corrections are under way.
 func TestABadNetworkWritesNothingTwice(t *testing.T) {
 	s := newSite(t)
-	seed := seedOf(t)
+	seed := seed.Of(t)
 	member := shared.Fleet.Members[0]
 	member.Proxy.Distance(0) // its faults are tuned to a near one
 	cfg := quiet(member.RESTConfig())

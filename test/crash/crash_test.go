@@ -21,6 +21,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/test/kube"
 	"federator.dev/federator/test/kube/tcpproxy"
+	"federator.dev/federator/test/seed"
 )
 
 // TestCrash kills processes while they correct. In the end every object is corrected,
@@ -30,12 +31,8 @@ func TestCrash(t *testing.T) {
 	if testing.Short() && os.Getenv("KILLS") == "" {
 		t.Skip("takes half a minute")
 	}
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // Any will do.
-	if os.Getenv("SEED") != "" {
-		seed = uint64(number(t, "SEED", 0)) //nolint:gosec // It is what was printed.
-	}
-	t.Logf("SEED=%d KILLS=%d FAILOVERS=%d CORRECTIONS=%d", int64(seed), kills, failovers, corrections) //nolint:gosec // As it is read.
-	r := newRun(t, seed)
+	t.Logf("KILLS=%d FAILOVERS=%d CORRECTIONS=%d", kills, failovers, corrections)
+	r := newRun(t, seed.Of(t))
 	started := time.Now()
 	for n := range kills {
 		r.kill(corrections * (n + 1) / (kills + failovers + 1))

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +29,7 @@ import (
 	"federator.dev/federator/client"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/kube/tcpproxy"
+	"federator.dev/federator/test/seed"
 )
 
 var configMapsGVR = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
@@ -198,9 +198,7 @@ func (r *queryRig) write(t *testing.T, rng *rand.Rand, times int) {
 // beneath informers: they end equal to the members without one forced relist.
 // After a restart, and on another replica, they list again and are equal again.
 func TestInformersFollowTheFleet(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a mix, not a secret
+	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) //nolint:gosec // a mix, not a secret
 	cert, key := ownCertificate(t)
 	r := newQueryRigWith(t, "informers", 2, func(o *queryapi.Options) { o.TLS.CertFile, o.TLS.KeyFile = cert, key })
 	r.exact(t)

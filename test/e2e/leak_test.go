@@ -9,12 +9,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -28,6 +25,7 @@ import (
 	"federator.dev/federator/cmd/federator/answers"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/seed"
 	"federator.dev/federator/test/sim"
 )
 
@@ -81,17 +79,9 @@ type right struct {
 
 // TestNothingOutsideTheGrantsIsVisible gives three users random grants, asks
 // every endpoint in random ways, and looks for what they may not read in all
-// that comes back. LEAK_SEED repeats a run.
+// that comes back.
 func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if v := os.Getenv("LEAK_SEED"); v != "" {
-		var err error
-		if seed, err = strconv.ParseUint(v, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("LEAK_SEED=%d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a mix, not a secret
+	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) //nolint:gosec // a mix, not a secret
 	s := newSimulated(t, leakMembers, leakMember,
 		func(i int) []aggregate.Label {
 			return []aggregate.Label{{Key: "hidden", Value: fmt.Sprintf("hidden%d", i)}}

@@ -22,6 +22,7 @@ import (
 
 	"federator.dev/federator/test/kube"
 	"federator.dev/federator/test/kube/tcpproxy"
+	"federator.dev/federator/test/seed"
 )
 
 const (
@@ -44,15 +45,7 @@ func TestSoak(t *testing.T) {
 	} else if testing.Short() {
 		t.Skip("takes 20 s")
 	}
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatalf("SEED: %v", err)
-		}
-	}
-	t.Logf("SEED=%d", seed)
-	s := newSoak(t, seed)
+	s := newSoak(t, seed.Of(t))
 	rough := min(max(lasts/5, 3*time.Second), time.Minute) // between two quiet points
 	var first, last footprint
 	for started, round := time.Now(), 0; round < 3 || time.Since(started) < lasts; round++ {

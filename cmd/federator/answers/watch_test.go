@@ -6,29 +6,19 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"federator.dev/federator/cmd/federator/answers"
 	"federator.dev/federator/pkg/queryapi"
+	"federator.dev/federator/test/seed"
 )
 
 // TestWatchesTellWhatListsHave: whatever happens to a fleet and its policies, and
-// wherever a watch goes on from, its client knows what a list has. WATCH_SEED repeats a
-// run.
+// wherever a watch goes on from, its client knows what a list has.
 func TestWatchesTellWhatListsHave(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if v := os.Getenv("WATCH_SEED"); v != "" {
-		var err error
-		if seed, err = strconv.ParseUint(v, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("WATCH_SEED=%d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a mix, not a secret
+	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) //nolint:gosec // a mix, not a secret
 	j := start(t, func(_ *queryapi.Options, q *answers.Violations) { q.Bookmark = 20 * time.Millisecond })
 	j.join("fleet/a")
 	j.join("fleet/b")

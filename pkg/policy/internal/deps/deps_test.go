@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"federator.dev/federator/test/seed"
 )
 
 type subject struct{ id, payload int }
@@ -17,14 +19,13 @@ func newTable(spread uint64) *Table[subject] {
 
 // TestTableIsAMap drives a table and a plain map with the same random calls.
 func TestTableIsAMap(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	start := seed.Of(t)
 	type name struct {
 		binding uint32
 		id      int
 	}
 	for _, spread := range []uint64{7, 1 << 40} {
-		rnd := rand.New(rand.NewPCG(seed, spread))
+		rnd := rand.New(rand.NewPCG(start, spread))
 		table, model := newTable(spread), map[name][]uint64{}
 		payload := map[name]int{}
 		for step := range 20_000 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"federator.dev/federator/pkg/policy/internal/mask"
+	"federator.dev/federator/test/seed"
 )
 
 func random(r *rand.Rand, depth int) *mask.Mask {
@@ -59,9 +60,7 @@ func paths() []string {
 }
 
 func TestAUnionReadsWhatEitherReadsAndNoMore(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := rand.New(rand.NewPCG(seed.Of(t), 0))
 	every := paths()
 	for range 500 {
 		a, b := random(r, 3), random(r, 3)

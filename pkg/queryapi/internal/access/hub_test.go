@@ -21,6 +21,7 @@ import (
 
 	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/seed"
 )
 
 // patience is how long a test waits for what must happen soon.
@@ -188,9 +189,7 @@ func TestOnARealHub(t *testing.T) {
 }
 
 func testModel(t *testing.T, client kubernetes.Interface) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 1))
+	random := rand.New(rand.NewPCG(seed.Of(t), 1))
 	ctx := t.Context()
 	var rules []rule
 	for i := range 40 {

@@ -11,9 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +29,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/reading"
 	"federator.dev/federator/pkg/queryapi/internal/route"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
+	"federator.dev/federator/test/seed"
 )
 
 func TestMain(m *testing.M) {
@@ -45,17 +44,10 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// random returns a source whose seed is printed; READING_SEED repeats a run.
+// random returns a source whose seed is printed.
 func random(t testing.TB) *rand.Rand {
 	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if v := os.Getenv("READING_SEED"); v != "" {
-		var err error
-		seed, err = strconv.ParseUint(v, 10, 64)
-		ok(t, err)
-	}
-	t.Logf("READING_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
+	return rand.New(rand.NewPCG(seed.Of(t), 0))
 }
 
 func pick[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
