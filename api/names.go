@@ -16,6 +16,12 @@ const (
 	// revision of the fleet.
 	ResourceVersionKey = GroupName + "/resource-version"
 
+	// OriginalNamespaceKey and OriginalNameKey are the annotations with the namespace,
+	// or the name of a cluster-scoped object, as its own cluster has it, on objects
+	// that are read under /flat.
+	OriginalNamespaceKey = GroupName + "/original-namespace"
+	OriginalNameKey      = GroupName + "/original-name"
+
 	// RedactedKey is the annotation, valued RedactedValue, on Secrets and
 	// ConfigMaps whose values were replaced by "". Their keys are kept.
 	RedactedKey = GroupName + "/redacted"

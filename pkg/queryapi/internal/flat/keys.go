@@ -1,0 +1,107 @@
+package flat
+
+import (
+	"sync"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Scope tells whether objects of a kind have namespaces, where somebody knows. It is
+// asked from any goroutine, about kinds that members name.
+type Scope func(kind aggregate.Kind) (namespaced, known bool)
+
+// Keys are the flat keys of one kind's objects. It is immutable, and safe from any
+// goroutine.
+type Keys struct {
+	namespaced bool
+	root       *node
+	scope      Scope
+}
+
+// Of returns the keys of a kind, whose objects have namespaces or not. The scope
+// tells of the kinds that owners and other references may be of: the name of one
+// that nobody knows, and which is none of Kubernetes' own, stays the member's.
+func Of(kind aggregate.Kind, namespaced bool, scope Scope) *Keys {
+	t := tries()
+	own := t.kinds[kind]
+	if own == nil {
+		own = t.others
+	}
+	return &Keys{namespaced: namespaced, root: own, scope: scope}
+}
+
+// tries has the table as trees.
+var tries = sync.OnceValue(func() (t struct {
+	kinds  map[aggregate.Kind]*node
+	others *node // of kinds that are not in the table
+},
+) {
+	t.others = &node{}
+	t.others.plant(common)
+	t.kinds = make(map[aggregate.Kind]*node, len(table))
+	for kind, fields := range table {
+		n := &node{}
+		n.plant(common)
+		n.plant(fields)
+		t.kinds[kind] = n
+	}
+	return t
+})
+
+// ClusterScoped reports whether objects of a kind are known to have no namespaces,
+// so that their names are flat.
+func (k *Keys) ClusterScoped(kind aggregate.Kind) bool {
+	if clusterScoped[string(kind)] {
+		return true
+	}
+	namespaced, known := k.scope(kind)
+	return known && !namespaced
+}
+
+// What is what a field holds.
+type What uint8
+
+// What fields hold, beside that which stays as it is (Plain): the name of a
+// namespace or of a cluster-scoped object, both flat; or (ByKind) a name that is
+// flat where the object beside it says a kind that has no namespaces.
+const (
+	Plain What = iota
+	Namespace
+	ClusterName
+	ByKind
+)
+
+// Field says what values a field has. The path is of keys, without the indices of
+// lists, as field selectors have it.
+func (k *Keys) Field(path ...string) What {
+	if len(path) == 2 && path[0] == "metadata" {
+		switch {
+		case path[1] == "namespace" && k.namespaced:
+			return Namespace
+		case path[1] == "name" && !k.namespaced:
+			return ClusterName
+		}
+	}
+	n := k.root
+	for i, key := range path {
+		if n = n.in[key]; n == nil {
+			return Plain
+		}
+		if n.leaf == objectReference {
+			switch rest := path[i+1:]; {
+			case len(rest) == 1 && rest[0] == "namespace":
+				return Namespace
+			case len(rest) == 1 && rest[0] == "name":
+				return ByKind
+			}
+			return Plain
+		}
+	}
+	switch n.leaf {
+	case namespaceName:
+		return Namespace
+	case clusterName:
+		return ClusterName
+	}
+	return Plain
+}
