@@ -5,8 +5,8 @@
 // first two dots end them, whatever the original has.
 //
 // Join and Split are the names. A Keys, made by Of for one kind, rewrites objects
-// to them and says which field labels hold them. Both follow one table (table.go,
-// Table), which docs/flat.md shows; fields that are not in it stay the member's.
+// to them and says which field labels hold them. Both follow one table (table.go),
+// which docs/flat.md shows; fields that are not in it stay the member's.
 //
 // Nothing here keeps state or talks to anybody; all is safe for concurrent use.
 package flat

@@ -1,8 +1,11 @@
 package flat_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"testing"
 
+	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/flat"
 )
@@ -90,4 +93,87 @@ func FuzzSplitIsTheInverseOfJoin(f *testing.F) {
 			t.Errorf("%q of fleet/eu.1 comes back as %q of %q", s, same, again)
 		}
 	})
+}
+
+// malformed are objects of kinds whose fields are not what they are called.
+var malformed = []string{
+	`{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":"boom","name":1,"namespace":[],"ownerReferences":{"kind":{},"name":"x"}},"spec":"none"}`,
+	`{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":[],"namespace":{"a":"b"},"ownerReferences":"x"},"spec":{"nodeName":{"nodeName":"x"},"volumes":[[[[]]],"x",null,{"ephemeral":[]}]},"status":null}`,
+	`{"apiVersion":"v1","kind":"Pod","metadata":"x","spec":{"nodeName":["a"],"priorityClassName":null}}`,
+	`{"apiVersion":"v1","kind":"Pod","metadata":{},"spec":{}}`,
+	`{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{}}}`,
+	`{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"federator.dev/original-name":"a","federator.dev/original-namespace":"b"},"namespace":"x"}}`,
+	`{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"federator.dev/original-name":{"x":"y"},"z":[]},"namespace":"x"}}`,
+	`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"\\\"\\u0041\\\\","ownerReferences":[{"apiVersion":"/","kind":"","name":""},{"apiVersion":"a/b/c","kind":"Node","name":"n"},{"kind":"\\u004eode","name":"n"}]}}`,
+	`{"a":{}}`, `{}`, `[]`, `""`, `null`, `{"metadata":`, `{"metadata":{"namespace":"x"`, `{"metadata":{"namespace":"x"}`, `{"metadata":{"annotations"}}`, `{"metadata":{"a":}}`,
+}
+
+// A body is never hidden, whatever is in it, and what is JSON stays JSON.
+func FuzzAppendHidesNothing(f *testing.F) {
+	for _, s := range malformed {
+		f.Add([]byte(s))
+	}
+	keys := []*flat.Keys{flat.Of("Pod", true, knows), flat.Of("Event", true, knows), flat.Of("PersistentVolume", false, knows), flat.Of("Widget.acme.io", false, nobody)}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		for _, k := range keys {
+			k.Append(nil, raw, member)
+		}
+		var v any
+		if json.Unmarshal(raw, &v) != nil {
+			return
+		}
+		body := canonical(t, v)
+		for _, k := range keys {
+			if bytes.Contains(body, []byte("federator.dev/original-")) || bytes.Contains(body, []byte(prefix)) {
+				continue // of these it takes something
+			}
+			out := k.Append(nil, body, member)
+			var back any
+			if err := json.Unmarshal(out, &back); err != nil {
+				t.Fatalf("%s becomes %s: %v", body, out, err)
+			}
+			if o, ok := back.(object); ok {
+				tidy(o)
+			}
+			want := v
+			if o, ok := want.(object); ok {
+				tidy(o)
+			}
+			if got := canonical(t, strip(back)); !bytes.Equal(got, canonical(t, want)) {
+				t.Fatalf("%s becomes %s, and back %s", body, out, got)
+			}
+		}
+	})
+}
+
+// tidy takes from an object the annotations that only we give, and annotations that
+// are none.
+func tidy(o object) {
+	meta := sub(o, "metadata")
+	if annotations, ok := meta["annotations"].(object); ok || meta["annotations"] == nil {
+		delete(annotations, api.OriginalNamespaceKey)
+		delete(annotations, api.OriginalNameKey)
+		if len(annotations) == 0 {
+			delete(meta, "annotations")
+		}
+	}
+}
+
+// Fields that are not shaped as their kind has them stay as they are.
+func TestMalformedReferencesStay(t *testing.T) {
+	pods := flat.Of("Pod", true, knows)
+	for _, body := range malformed[:5] {
+		got := decode(t, pods.Append(nil, []byte(body), member))
+		want := decode(t, []byte(body))
+		tidy(got)
+		tidy(want)
+		if !bytes.Equal(canonical(t, got), canonical(t, want)) {
+			t.Errorf("%s becomes %s", canonical(t, want), canonical(t, got))
+		}
+	}
+	for _, body := range malformed[len(malformed)-8:] {
+		if got := pods.Append([]byte("before"), []byte(body), member); string(got) != "before"+body {
+			t.Errorf("%s becomes %s", body, got)
+		}
+	}
 }

@@ -92,7 +92,10 @@ func (w *writer) value(n *node, i int) int {
 	if i >= len(w.in) {
 		return -1
 	}
-	if w.in[i] != '[' {
+	switch list := w.in[i] == '['; {
+	case list != n.list: // not what it is called
+		return scan.Value(w.in, i)
+	case !list:
 		return w.one(n, i)
 	}
 	i, more := scan.Open(w.in, i, '[')

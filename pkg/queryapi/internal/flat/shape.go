@@ -1,6 +1,10 @@
 package flat
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // A field of the table is a path and what is there. Keys have dots between them;
 // a list's elements are behind "[]".
@@ -46,6 +50,7 @@ func a(s *shape) is { return is{shape: s} }
 
 // node is a place in objects of a kind; a list's elements share their list's.
 type node struct {
+	list bool
 	leaf leaf
 	in   map[string]*node
 }
@@ -54,10 +59,11 @@ type node struct {
 func (n *node) plant(fields []field) {
 	for _, f := range fields {
 		at := n
-		for key := range strings.SplitSeq(strings.ReplaceAll(f.path, "[]", ""), ".") {
+		for key := range strings.SplitSeq(f.path, ".") {
+			key, list := strings.CutSuffix(key, "[]")
 			next := at.in[key]
 			if next == nil {
-				next = &node{}
+				next = &node{list: list}
 				if at.in == nil {
 					at.in = map[string]*node{}
 				}
@@ -68,6 +74,56 @@ func (n *node) plant(fields []field) {
 		at.leaf = f.is.leaf
 		if f.is.shape != nil {
 			at.plant(f.is.shape.fields)
+		}
+	}
+}
+
+// Row is one line of the table, as people read it.
+type Row struct {
+	Of    string // a kind, the name of a shape, or "" for every kind
+	Field string // a list's elements are behind "[]"
+	To    string // a kind whose names are flat, the name of a shape, or Kind
+	Shape bool   // To is the name of a shape
+}
+
+// Kind is the To of a reference that says the kind that it is of.
+const Kind = "its kind"
+
+// Table returns what follows: of every kind, of kinds, and then of the shapes that
+// several have.
+func Table() []Row {
+	rows := rowsOf("", common)
+	shapes := map[string]*shape{}
+	for _, kind := range slices.Sorted(maps.Keys(table)) {
+		rows = append(rows, rowsOf(string(kind), table[kind])...)
+		collect(shapes, table[kind])
+	}
+	for _, name := range slices.Sorted(maps.Keys(shapes)) {
+		rows = append(rows, rowsOf(name, shapes[name].fields)...)
+	}
+	return rows
+}
+
+func rowsOf(of string, fields []field) []Row {
+	rows := make([]Row, 0, len(fields))
+	for _, f := range fields {
+		to := f.is.target
+		switch {
+		case f.is.shape != nil:
+			to = f.is.shape.name
+		case f.is.leaf == objectReference:
+			to = Kind
+		}
+		rows = append(rows, Row{of, f.path, to, f.is.shape != nil})
+	}
+	return rows
+}
+
+func collect(into map[string]*shape, fields []field) {
+	for _, f := range fields {
+		if s := f.is.shape; s != nil && into[s.name] == nil {
+			into[s.name] = s
+			collect(into, s.fields)
 		}
 	}
 }

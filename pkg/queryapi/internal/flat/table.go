@@ -21,7 +21,8 @@ var table = map[aggregate.Kind][]field{
 	"ReplicaSet.apps":       {{"spec.template.spec", a(podSpec)}},
 	"StatefulSet.apps": {
 		{"spec.template.spec", a(podSpec)},
-		{"spec.volumeClaimTemplates[]", a(claim)},
+		{"spec.volumeClaimTemplates[].spec", a(claimSpec)},
+		{"spec.volumeClaimTemplates[].status", a(claimStatus)},
 	},
 	"DaemonSet.extensions":  {{"spec.template.spec", a(podSpec)}},
 	"Deployment.extensions": {{"spec.template.spec", a(podSpec)}},
@@ -54,12 +55,15 @@ var table = map[aggregate.Kind][]field{
 	"PodCertificateRequest.certificates.k8s.io": {{"spec.nodeName", name("Node")}},
 
 	// Storage.
-	"PersistentVolume":      {{"spec", a(volume)}},
-	"PersistentVolumeClaim": claim.fields,
+	"PersistentVolume": {{"spec", a(volumeSpec)}},
+	"PersistentVolumeClaim": {
+		{"spec", a(claimSpec)},
+		{"status", a(claimStatus)},
+	},
 	"VolumeAttachment.storage.k8s.io": {
 		{"spec.nodeName", name("Node")},
 		{"spec.source.persistentVolumeName", name("PersistentVolume")},
-		{"spec.source.inlineVolumeSpec", a(volume)},
+		{"spec.source.inlineVolumeSpec", a(volumeSpec)},
 	},
 	"CSIStorageCapacity.storage.k8s.io": {{"storageClassName", name("StorageClass.storage.k8s.io")}},
 	"VolumeSnapshot.snapshot.storage.k8s.io": {
@@ -73,8 +77,8 @@ var table = map[aggregate.Kind][]field{
 	},
 
 	// Devices.
-	"ResourceClaim.resource.k8s.io":         {{"spec", a(deviceRequests)}},
-	"ResourceClaimTemplate.resource.k8s.io": {{"spec.spec", a(deviceRequests)}},
+	"ResourceClaim.resource.k8s.io":         {{"spec", a(claimedDevices)}},
+	"ResourceClaimTemplate.resource.k8s.io": {{"spec.spec", a(claimedDevices)}},
 	"ResourceSlice.resource.k8s.io": {
 		{"spec.nodeName", name("Node")},
 		{"spec.devices[].nodeName", name("Node")},
@@ -84,10 +88,10 @@ var table = map[aggregate.Kind][]field{
 
 	// Network.
 	"Endpoints": {
-		{"subsets[].addresses[]", a(address)},
-		{"subsets[].notReadyAddresses[]", a(address)},
+		{"subsets[].addresses[]", a(endpoint)},
+		{"subsets[].notReadyAddresses[]", a(endpoint)},
 	},
-	"EndpointSlice.discovery.k8s.io": {{"endpoints[]", a(address)}},
+	"EndpointSlice.discovery.k8s.io": {{"endpoints[]", a(endpoint)}},
 	"Ingress.networking.k8s.io":      {{"spec.ingressClassName", name("IngressClass.networking.k8s.io")}},
 	"Ingress.extensions":             {{"spec.ingressClassName", name("IngressClass.networking.k8s.io")}},
 	"IngressClass.networking.k8s.io": {{"spec.parameters", reference}},
@@ -141,32 +145,39 @@ const gatewayGroup = "gateway.networking.k8s.io"
 
 // route is what Gateway API's routes have.
 var route = []field{
-	{"spec.parentRefs[].namespace", namespace},
-	{"spec.rules[].backendRefs[].namespace", namespace},
-	{"spec.rules[].backendRefs[].filters[].requestMirror.backendRef.namespace", namespace},
-	{"spec.rules[].filters[].requestMirror.backendRef.namespace", namespace},
+	{"spec", a(routeSpec)},
 	{"status.parents[].parentRef.namespace", namespace},
 }
+
+var routeSpec = &shape{"RouteSpec", []field{
+	{"parentRefs[].namespace", namespace},
+	{"rules[].backendRefs[].namespace", namespace},
+	{"rules[].backendRefs[].filters[].requestMirror.backendRef.namespace", namespace},
+	{"rules[].filters[].requestMirror.backendRef.namespace", namespace},
+}}
 
 var podSpec = &shape{"PodSpec", []field{
 	{"nodeName", name("Node")},
 	{"priorityClassName", name("PriorityClass.scheduling.k8s.io")},
 	{"runtimeClassName", name("RuntimeClass.node.k8s.io")},
-	{"volumes[].ephemeral.volumeClaimTemplate", a(claim)},
+	{"volumes[].ephemeral.volumeClaimTemplate.spec", a(claimSpec)},
 	{"volumes[].projected.sources[].clusterTrustBundle.name", name("ClusterTrustBundle.certificates.k8s.io")},
 }}
 
-var claim = &shape{"PersistentVolumeClaim", []field{
-	{"spec.storageClassName", name("StorageClass.storage.k8s.io")},
-	{"spec.volumeAttributesClassName", name("VolumeAttributesClass.storage.k8s.io")},
-	{"spec.volumeName", name("PersistentVolume")},
-	{"spec.dataSource", reference},
-	{"spec.dataSourceRef", reference},
-	{"status.currentVolumeAttributesClassName", name("VolumeAttributesClass.storage.k8s.io")},
-	{"status.modifyVolumeStatus.targetVolumeAttributesClassName", name("VolumeAttributesClass.storage.k8s.io")},
+var claimSpec = &shape{"PersistentVolumeClaimSpec", []field{
+	{"storageClassName", name("StorageClass.storage.k8s.io")},
+	{"volumeAttributesClassName", name("VolumeAttributesClass.storage.k8s.io")},
+	{"volumeName", name("PersistentVolume")},
+	{"dataSource", reference},
+	{"dataSourceRef", reference},
 }}
 
-var volume = &shape{"PersistentVolumeSpec", []field{
+var claimStatus = &shape{"PersistentVolumeClaimStatus", []field{
+	{"currentVolumeAttributesClassName", name("VolumeAttributesClass.storage.k8s.io")},
+	{"modifyVolumeStatus.targetVolumeAttributesClassName", name("VolumeAttributesClass.storage.k8s.io")},
+}}
+
+var volumeSpec = &shape{"PersistentVolumeSpec", []field{
 	{"storageClassName", name("StorageClass.storage.k8s.io")},
 	{"volumeAttributesClassName", name("VolumeAttributesClass.storage.k8s.io")},
 	{"claimRef", reference},
@@ -186,12 +197,12 @@ var volume = &shape{"PersistentVolumeSpec", []field{
 	{"storageos.secretRef.namespace", namespace},
 }}
 
-var address = &shape{"endpoint", []field{
+var endpoint = &shape{"Endpoint", []field{
 	{"nodeName", name("Node")},
 	{"targetRef", reference},
 }}
 
-var deviceRequests = &shape{"ResourceClaimSpec", []field{
+var claimedDevices = &shape{"ResourceClaimSpec", []field{
 	{"devices.requests[].deviceClassName", name("DeviceClass.resource.k8s.io")},
 	{"devices.requests[].exactly.deviceClassName", name("DeviceClass.resource.k8s.io")},
 	{"devices.requests[].firstAvailable[].deviceClassName", name("DeviceClass.resource.k8s.io")},
