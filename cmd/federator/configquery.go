@@ -11,7 +11,7 @@ import (
 // QueryConfig configures the query API.
 type QueryConfig struct {
 	Listen     string `yaml:"listen" doc:"Address, served with TLS. Empty: none. Without a hub it must be a loopback address.\nDefault: :8443, without a hub 127.0.0.1:8443."`
-	Kubeconfig string `yaml:"kubeconfig" doc:"Without a hub: the file that is written with address and token, for kubectl.\nEmpty: federator/kubeconfig in the user's configuration directory."`
+	Kubeconfig string `yaml:"kubeconfig" doc:"Without a hub: the file that is written with address and token, for kubectl.\nEmpty: federator/kubeconfig in the user's configuration directory. Beside it, with .ca.crt after its name and\nwith a hub, too, the authority of a certificate that the server makes itself."`
 
 	TLS          QueryTLSConfig    `yaml:"tls" doc:"How the server proves who it is."`
 	Audiences    []string          `yaml:"audiences" doc:"Tokens must be meant for one of these."`

@@ -21,8 +21,11 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
+// asBinary in the environment makes this binary the command.
+const asBinary = "FEDERATOR_TEST_AS_BINARY"
+
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == pluginCommand { // as the binary that it stands for
+	if len(os.Args) > 1 && (os.Args[1] == pluginCommand || os.Getenv(asBinary) != "") { // as the binary that it stands for
 		if err := execute(context.Background(), os.Stdout, os.Stderr, os.Args[1:]...); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(exitCode(err))

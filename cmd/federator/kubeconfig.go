@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,8 +27,16 @@ With --service-account the hub issues a token for it that only federator
 accepts (its audience is "federator"), good for --duration:
 
   federator kubeconfig --server https://federator.example.com:8443 \
-    --certificate-authority ca.pem --service-account teams/ann > fleet.yaml
+    --service-account teams/ann > fleet.yaml
   kubectl --kubeconfig fleet.yaml get pods -A
+
+Without --certificate-authority the server's certificate must be verified by the
+authorities of this system, else by ca.crt of a Secret that the chart made on the hub
+(type kubernetes.io/tls, label app.kubernetes.io/part-of=federator; in --namespace, else
+in any), else by what a server on this machine has written of the certificate that it
+made itself. The first that verifies certificate and name is written, and named on
+standard error: whoever may make such Secrets on the hub, in the namespaces that are
+looked at, can vouch for a server. The server is sent no token before.
 
 Without flags the server on this machine that runs without a hub is meant.`
 
@@ -36,6 +45,7 @@ type kubeconfigFlags struct {
 	server    string
 	ca        string
 	hub       string
+	namespace string
 	account   string
 	audience  string
 	tokenFile string
@@ -51,7 +61,7 @@ func newKubeconfigCommand() *cobra.Command {
 		Long:  kubeconfigHelp,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := f.build(cmd.Context())
+			config, err := f.build(cmd.Context(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -68,8 +78,9 @@ func newKubeconfigCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.server, "server", "", "`URL` of the query API")
-	fs.StringVar(&f.ca, "certificate-authority", "", "`file` with the authority of the server's certificate (default the system's)")
+	fs.StringVar(&f.ca, "certificate-authority", "", "`file` with the authority of the server's certificate (default what verifies it: the system's, that of the chart's Secret, that of a server on this machine)")
 	fs.StringVar(&f.hub, "hub-kubeconfig", "", "`file` with credentials for the hub (default KUBECONFIG, else ~/.kube/config)")
+	fs.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of the hub that federator runs in, to find its certificate's authority there (default all)")
 	fs.StringVar(&f.account, "service-account", "", "`namespace/name` of the ServiceAccount of the hub to ask as")
 	fs.StringVar(&f.tokenFile, "token-file", "", "`file` with a token to use instead")
 	fs.StringVar(&f.audience, "audience", "federator", "`audience` that the token is for")
@@ -78,9 +89,10 @@ func newKubeconfigCommand() *cobra.Command {
 	return cmd
 }
 
-// build makes the kubeconfig, with the members that the user may see.
-func (f *kubeconfigFlags) build(ctx context.Context) (*clientcmdapi.Config, error) {
-	config, err := f.access(ctx)
+// build makes the kubeconfig, with the members that the user may see. It tells where what
+// was not given comes from.
+func (f *kubeconfigFlags) build(ctx context.Context, messages io.Writer) (*clientcmdapi.Config, error) {
+	config, err := f.access(ctx, messages)
 	if err != nil {
 		return nil, err
 	}
@@ -107,40 +119,52 @@ func (f *kubeconfigFlags) build(ctx context.Context) (*clientcmdapi.Config, erro
 }
 
 // access finds out where the query API is and gets a token for it.
-func (f *kubeconfigFlags) access(ctx context.Context) (*rest.Config, error) {
+func (f *kubeconfigFlags) access(ctx context.Context, messages io.Writer) (*rest.Config, error) {
 	if f.server == "" {
-		if f.account != "" || f.tokenFile != "" || f.ca != "" {
+		if f.account != "" || f.tokenFile != "" || f.ca != "" || f.namespace != "" {
 			return nil, errors.New("--server is missing: where the query API is")
 		}
 		return localAccess()
 	}
 	config := &rest.Config{Host: strings.TrimSuffix(f.server, "/")}
-	if !strings.HasPrefix(config.Host, "https://") {
+	switch {
+	case !strings.HasPrefix(config.Host, "https://"):
 		return nil, fmt.Errorf("--server: %q does not begin with https://", f.server)
+	case f.account != "" && f.tokenFile != "":
+		return nil, errors.New("--service-account and --token-file exclude each other")
+	case f.account == "" && f.tokenFile == "":
+		return nil, errors.New("--service-account or --token-file is missing: as whom the fleet is read")
 	}
+	var err error
+	if config.CAData, err = f.authority(ctx, messages); err != nil {
+		return nil, err
+	}
+	if f.tokenFile != "" {
+		token, err := os.ReadFile(filepath.Clean(f.tokenFile))
+		if err != nil {
+			return nil, fmt.Errorf("--token-file: %w", err)
+		}
+		config.BearerToken = strings.TrimSpace(string(token))
+		return config, nil
+	}
+	config.BearerToken, err = f.issue(ctx)
+	return config, err
+}
+
+// authority returns the certificates (PEM) that verify the server's; nil are the system's.
+func (f *kubeconfigFlags) authority(ctx context.Context, messages io.Writer) ([]byte, error) {
 	if f.ca != "" {
 		pem, err := os.ReadFile(f.ca)
 		if err != nil {
 			return nil, fmt.Errorf("--certificate-authority: %w", err)
 		}
-		config.CAData = pem
+		return pem, nil
 	}
-	var err error
-	switch {
-	case f.account != "" && f.tokenFile != "":
-		return nil, errors.New("--service-account and --token-file exclude each other")
-	case f.tokenFile != "":
-		var token []byte
-		if token, err = os.ReadFile(filepath.Clean(f.tokenFile)); err != nil {
-			return nil, fmt.Errorf("--token-file: %w", err)
-		}
-		config.BearerToken = strings.TrimSpace(string(token))
-	case f.account != "":
-		config.BearerToken, err = f.issue(ctx)
-	default:
-		err = errors.New("--service-account or --token-file is missing: as whom the fleet is read")
+	found, err := f.findAuthority(ctx)
+	if err == nil && found.pem != nil {
+		_, err = fmt.Fprintf(messages, "The certificate of %s is verified by %s.\n", f.server, found.where)
 	}
-	return config, err
+	return found.pem, err
 }
 
 // localAccess is how to reach a server on this machine or, without one, what the
@@ -166,15 +190,9 @@ func (f *kubeconfigFlags) issue(ctx context.Context) (string, error) {
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 		return "", fmt.Errorf("--service-account: %q is not of the form <namespace>/<name>", f.account)
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.hub
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	hub, err := f.hubClient()
 	if err != nil {
-		return "", fmt.Errorf("hub: %w", err)
-	}
-	hub, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return "", fmt.Errorf("hub: %w", err)
+		return "", err
 	}
 	seconds := int64(f.duration.Seconds())
 	review, err := hub.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{
@@ -184,6 +202,21 @@ func (f *kubeconfigFlags) issue(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("token of %s: %w", f.account, err)
 	}
 	return review.Status.Token, nil
+}
+
+// hubClient returns a client of the hub, as the user.
+func (f *kubeconfigFlags) hubClient() (kubernetes.Interface, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.hub
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	hub, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	return hub, nil
 }
 
 // members returns the names of the members that the caller may see.

@@ -12,13 +12,23 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-func TestIssuedTokensAreForTheQueryAPIAlone(t *testing.T) {
+func TestKubeconfigWithAHub(t *testing.T) {
 	hub := kube.StartTest(t, kube.Options{}).Hub
-	if err := hub.Apply(t.Context(), []byte("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: ann, namespace: default}\n")); err != nil {
+	for name, test := range map[string]func(*testing.T, *kube.Hub){
+		"tokens are for the query API alone":        tokensAreForTheQueryAPIAlone,
+		"the authority of the chart is found":       authorityOfTheChart,
+		"the authority that a server made is found": authorityThatAServerHasMade,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, hub) })
+	}
+}
+
+func tokensAreForTheQueryAPIAlone(t *testing.T, hub *kube.Hub) {
+	if err := hub.Apply(t.Context(), []byte("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: bob, namespace: default}\n")); err != nil {
 		t.Fatal(err)
 	}
 	f := kubeconfigFlags{
-		account: "default/ann", audience: "federator", duration: 3600e9,
+		account: "default/bob", audience: "federator", duration: 3600e9,
 		hub: writeFile(t, "hub", string(hub.Kubeconfig())),
 	}
 	token, err := f.issue(t.Context())
@@ -28,7 +38,7 @@ func TestIssuedTokensAreForTheQueryAPIAlone(t *testing.T) {
 	review, err := hub.Client().AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{"federator"}},
 	}, metav1.CreateOptions{})
-	if err != nil || !review.Status.Authenticated || review.Status.User.Username != "system:serviceaccount:default:ann" {
+	if err != nil || !review.Status.Authenticated || review.Status.User.Username != "system:serviceaccount:default:bob" {
 		t.Errorf("reviewed for federator: %+v, %v", review, err)
 	}
 	config := rest.AnonymousClientConfig(hub.RESTConfig())

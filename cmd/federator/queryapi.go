@@ -70,10 +70,8 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loo
 		return nil, errors.Join(err, listener.Close())
 	}
 	log.Info("listening", "server", "query", "address", listener.Addr().String())
-	if hub == nil {
-		if err := writeLocalKubeconfig(q.Kubeconfig, server, listener.Addr(), log); err != nil {
-			return nil, errors.Join(err, listener.Close())
-		}
+	if err := writeLocal(q.Kubeconfig, server, listener.Addr(), hub == nil, log); err != nil {
+		return nil, errors.Join(err, listener.Close())
 	}
 	return server, nil
 }
@@ -103,13 +101,49 @@ func (c *Config) hubConfig() (*rest.Config, error) {
 // kubeconfig adds one for each member.
 const localContext = "fleet"
 
-// writeLocalKubeconfig writes how to reach a server without a hub, for its
-// owner's eyes only.
-func writeLocalKubeconfig(path string, server *queryapi.Server, addr net.Addr, log *slog.Logger) error {
+// authoritySuffix comes after the name of a server's kubeconfig: the file beside it with
+// the authority of a certificate that the server made itself.
+const authoritySuffix = ".ca.crt"
+
+// writeLocal writes what users of this machine need to reach a server: the authority of a
+// certificate that it made itself and, without a hub, address and token.
+func writeLocal(path string, server *queryapi.Server, addr net.Addr, withoutHub bool, log *slog.Logger) error {
 	path, err := localKubeconfig(path)
-	if err != nil {
+	if err == nil {
+		err = writeAuthority(path+authoritySuffix, server.CertificateAuthority())
+	}
+	switch {
+	case err != nil && withoutHub:
+		return fmt.Errorf("query.kubeconfig: %w", err)
+	case err != nil: // tokens and their owners are the hub's, who may be elsewhere
+		log.Warn("the authority of the server's certificate is not written; federator kubeconfig needs --certificate-authority", "error", err)
+	case !withoutHub && server.CertificateAuthority() != nil:
+		log.Info("federator kubeconfig finds the authority of the server's certificate", "file", path+authoritySuffix)
+	}
+	if !withoutHub {
+		return nil
+	}
+	if err := writeLocalKubeconfig(path, server, addr); err != nil {
+		return fmt.Errorf("query.kubeconfig: %w", err)
+	}
+	log.Info("kubectl can ask the fleet", "kubeconfig", path)
+	return nil
+}
+
+// writeAuthority writes an authority, unless there is none.
+func writeAuthority(path string, pem []byte) error {
+	if pem == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
+	return os.WriteFile(path, pem, 0o600)
+}
+
+// writeLocalKubeconfig writes how to reach a server without a hub, for its
+// owner's eyes only.
+func writeLocalKubeconfig(path string, server *queryapi.Server, addr net.Addr) error {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[localContext] = &clientcmdapi.Cluster{
 		Server: "https://" + addr.String() + "/fleet", CertificateAuthorityData: server.CertificateAuthority(),
@@ -119,13 +153,9 @@ func writeLocalKubeconfig(path string, server *queryapi.Server, addr net.Addr, l
 	config.Contexts[localContext] = &clientcmdapi.Context{Cluster: localContext, AuthInfo: localContext}
 	config.CurrentContext = localContext
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("query.kubeconfig: %w", err)
+		return err
 	}
-	if err := writeSecret(path, *config); err != nil {
-		return fmt.Errorf("query.kubeconfig: %w", err)
-	}
-	log.Info("kubectl can ask the fleet", "kubeconfig", path)
-	return nil
+	return writeSecret(path, *config)
 }
 
 // localKubeconfig returns the file that is meant by a setting.

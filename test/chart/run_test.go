@@ -149,6 +149,8 @@ func (l *lines) String() string {
 
 // process is the binary, running.
 type process struct {
+	binary                string
+	args, env             []string
 	serve, query, webhook string // addresses
 	log                   *lines
 	ended                 chan struct{}
@@ -164,15 +166,15 @@ func start(t *testing.T, binary string, container corev1.Container, root string)
 	for i, a := range container.Args {
 		args[i] = strings.Replace(a, "/etc/federator", root+"/etc/federator", 1)
 	}
-	p := &process{log: &lines{}, ended: make(chan struct{})}
-	cmd := exec.Command(binary, args...)
-	cmd.Stdout, cmd.Stderr = p.log, p.log
-	cmd.Env = []string{"HOME=" + filepath.Join(root, "tmp"), "TMPDIR=" + filepath.Join(root, "tmp"), "POD_NAME=federator-0", "POD_NAMESPACE=" + system}
+	p := &process{binary: binary, args: args, log: &lines{}, ended: make(chan struct{})}
+	p.env = []string{"HOME=" + filepath.Join(root, "tmp"), "TMPDIR=" + filepath.Join(root, "tmp"), "POD_NAME=federator-0", "POD_NAMESPACE=" + system}
 	for _, e := range container.Env {
 		if e.ValueFrom == nil {
-			cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+			p.env = append(p.env, e.Name+"="+e.Value)
 		}
 	}
+	cmd := exec.Command(binary, args...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, p.log, p.log
 	must(t, cmd.Start())
 	go func() {
 		p.err = cmd.Wait()
@@ -358,6 +360,8 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 		}
 		return nil
 	}))
+	t.Run("a kubeconfig is written for users", func(t *testing.T) { kubeconfigIsWritten(t, f.Hub, p) })
+	t.Run("budgets follow the chart's memory limit", func(t *testing.T) { budgetsFollowTheChart(t, p, metrics) })
 	t.Run("what is set to enforce is corrected", func(t *testing.T) { corrected(t, f) })
 	t.Run("what is found is reported", func(t *testing.T) { reported(t, f.Hub) })
 	t.Run("a push is heard", func(t *testing.T) { pushed(t, f.Hub, p.webhook) })
@@ -477,21 +481,4 @@ func reported(t *testing.T, hub *kube.Hub) {
 		}
 		return err
 	}))
-}
-
-// asDeployed runs what a Deployment says as its ServiceAccount, outside of a Pod.
-func asDeployed(t *testing.T, hub *kube.Hub, d *appsv1.Deployment) (p *process, root string) {
-	t.Helper()
-	pod := d.Spec.Template.Spec
-	root = t.TempDir()
-	mount(t, hub, pod, root)
-	// The account is there: of IssueToken that is not known.
-	_, err := hub.Client().CoreV1().ServiceAccounts(system).Get(t.Context(), pod.ServiceAccountName, metav1.GetOptions{})
-	must(t, err)
-	token, err := hub.IssueToken(t.Context(), system, pod.ServiceAccountName, time.Hour)
-	must(t, err)
-	kubeconfig := filepath.Join(root, "kubeconfig")
-	must(t, os.WriteFile(kubeconfig, hub.KubeconfigWith(token), 0o600))
-	relocate(t, root, kubeconfig)
-	return start(t, build(t, t.TempDir()), pod.Containers[0], root), root
 }
