@@ -15,6 +15,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/reading"
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
 
@@ -33,11 +34,11 @@ func (s *Server) callerOf(ctx context.Context) caller {
 		panic("queryapi: a request without a user")
 	}
 	c := caller{server: s, user: u}
-	if target, ok := route.From(ctx); ok {
-		c.member = target.Member
-	}
+	target, _ := route.From(ctx)
+	c.member = target.Member
 	if info, ok := apirequest.RequestInfoFrom(ctx); ok {
-		c.namespace = info.Namespace
+		place := route.PlaceOf(target, info)
+		c.member, c.namespace = place.Member, place.Namespace
 	}
 	return c
 }
@@ -143,8 +144,8 @@ func (c caller) mayRead(ctx context.Context, info *apirequest.RequestInfo) error
 	if err != nil || !grants.Member(c.member).None() {
 		return err
 	}
-	return apierrors.NewForbidden(gr, info.Name, fmt.Errorf("User %q cannot %s resource %q in API group %q in member %q", //nolint:staticcheck // an API server's words
-		c.user.GetName(), info.Verb, gr.String(), access.Group, c.member))
+	target, _ := route.From(ctx)
+	return reading.Forbidden(c.user, target, info, gr)
 }
 
 // count labels a request with its resource, if the fleet has it.
@@ -167,8 +168,8 @@ func forbiddenMember(u user.Info, member string) error {
 // notAllowed says where writes go.
 func notAllowed(target route.Target, info *apirequest.RequestInfo) error {
 	hint := "ask a member itself, as with kubectl --context"
-	if target.Member != "" {
-		hint = fmt.Sprintf("ask %s itself, as with kubectl --context", target.Member)
+	if member := route.PlaceOf(target, info).Member; member != "" {
+		hint = fmt.Sprintf("ask %s itself, as with kubectl --context", member)
 	}
 	if !info.IsResourceRequest {
 		return refusal(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "only GET is answered here: "+hint)
@@ -184,7 +185,7 @@ func (s *Server) question(w http.ResponseWriter, r *http.Request, target route.T
 	q := s.questions[name]
 	if !ok || q == nil {
 		return refusal(http.StatusNotFound, metav1.StatusReasonNotFound,
-			"nothing is here: the fleet is at /fleet, a member at /members/<namespace>/<name>, questions at "+route.Query)
+			"nothing is here: the fleet is at /fleet and, with unambiguous keys, at /flat, a member at /members/<namespace>/<name>, questions at "+route.Query)
 	}
 	if l := labelOf(r.Context()); l != nil {
 		l.resource = "query/" + name

@@ -10,6 +10,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/flat"
 )
 
 var (
@@ -105,11 +106,21 @@ func labelTerm(rng *rand.Rand) term {
 	return termOf(rng, "app", []string{"shop", "web"}, own("app"))
 }
 
-func fieldTerm(rng *rand.Rand) term {
+// fieldTerm selects by what is shown, which is flat below /flat.
+func fieldTerm(rng *rand.Rand, isFlat bool) term {
 	var key string
 	var options []string
 	var get func(o thing) string
-	switch rng.IntN(4) {
+	field := rng.IntN(4)
+	if isFlat && field%3 > 0 {
+		key, options, get = "metadata.namespace", flatNames(namespaces...), func(o thing) string { return flat.Join(o.member, o.namespace) }
+		if field == 2 {
+			key, options, get = "spec.nodeName", flatNames("n0", "n1"), func(o thing) string { return flat.Join(o.member, o.node) }
+		}
+		field = -1
+	}
+	switch field {
+	case -1:
 	case 0:
 		key, options, get = "metadata.name", []string{"p0", "p1"}, func(o thing) string { return o.name }
 	case 1:
@@ -126,21 +137,41 @@ func fieldTerm(rng *rand.Rand) term {
 	return term{key + "=" + v, func(_ *fleet, o thing) bool { return get(o) == v }}
 }
 
+// flatNames are flat names in all members, and one that is none.
+func flatNames(of ...string) []string {
+	out := slices.Clone(of[:1])
+	for _, m := range memberNames {
+		for _, name := range of {
+			out = append(out, flat.Join(m, name))
+		}
+	}
+	return out
+}
+
 // choose makes a random choice of pods.
 func choose(rng *rand.Rand) *choice {
 	c := &choice{path: "/fleet", query: url.Values{}, caller: all}
-	if rng.IntN(5) == 0 {
-		m := pick(rng, memberNames...)
+	isFlat := false
+	switch m := pick(rng, memberNames...); rng.IntN(6) {
+	case 0:
 		c.path = "/members/" + m
 		c.tests = append(c.tests, func(_ *fleet, o thing) bool { return o.member == m })
+	case 1, 2:
+		c.path, isFlat = "/flat", true
 	}
 	c.path += "/api/v1"
-	if rng.IntN(4) == 0 {
-		ns := pick(rng, namespaces...)
+	switch ns := pick(rng, namespaces...); {
+	case rng.IntN(4) > 0:
+	case isFlat:
+		ns = pick(rng, flatNames(namespaces...)...)
+		c.path += "/namespaces/" + ns
+		c.tests = append(c.tests, func(_ *fleet, o thing) bool { return flat.Join(o.member, o.namespace) == ns })
+	default:
 		c.path += "/namespaces/" + ns
 		c.tests = append(c.tests, func(_ *fleet, o thing) bool { return o.namespace == ns })
 	}
 	c.path += "/pods"
+	fieldTerm := func(rng *rand.Rand) term { return fieldTerm(rng, isFlat) }
 	for name, of := range map[string]func(*rand.Rand) term{"labelSelector": labelTerm, "fieldSelector": fieldTerm} {
 		var texts []string
 		for range max(0, rng.IntN(4)-1) {

@@ -13,6 +13,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/flat"
 	"federator.dev/federator/pkg/queryapi/internal/together"
 )
 
@@ -23,11 +24,13 @@ type encoder struct {
 	shape    shape
 	yaml     bool
 	protobuf bool
-	cluster  bool // the first cell of a row names the member
+	cluster  bool       // the first cell of a row names the member
+	flat     *flat.Keys // objects have keys that no two members share; nil: their own
 	include  metav1.IncludeObjectPolicy
 	strict   bool // what cannot be converted is an error
 
 	body, at []byte
+	own      []byte // one body as the index has it, on its way to flat keys
 	item     []byte // one element in JSON, on its way to YAML or protobuf
 	message  []byte // one element in protobuf
 	splicer
@@ -36,7 +39,7 @@ type encoder struct {
 // append appends one object, or one row of a table, as st says.
 func (e *encoder) append(dst []byte, o aggregate.Object, st stamp) ([]byte, error) {
 	var err error
-	if e.body, err = o.AppendBody(e.body[:0]); err != nil {
+	if err = e.take(o); err != nil {
 		return dst, err
 	}
 	switch e.shape {
@@ -46,6 +49,20 @@ func (e *encoder) append(dst []byte, o aggregate.Object, st stamp) ([]byte, erro
 		return e.appendRow(dst, st)
 	}
 	return e.appendWhole(dst, st)
+}
+
+// take reads an object's body as it is shown, before anything is made of it: what
+// is printed, converted and cut of it has the same keys.
+func (e *encoder) take(o aggregate.Object) (err error) {
+	if e.flat == nil {
+		e.body, err = o.AppendBody(e.body[:0])
+		return err
+	}
+	if e.own, err = o.AppendBody(e.own[:0]); err != nil {
+		return err
+	}
+	e.body = e.flat.Append(e.body[:0], e.own, o.Member())
+	return nil
 }
 
 func (e *encoder) appendWhole(dst []byte, st stamp) ([]byte, error) {
@@ -98,7 +115,7 @@ func (e *encoder) appendRow(dst []byte, st stamp) ([]byte, error) {
 // columns are those of the Table, with the cluster before them.
 func (q *request) columns() []metav1.TableColumnDefinition {
 	columns := q.resource.Columns()
-	if q.target.Member != "" {
+	if !q.column() {
 		return columns
 	}
 	cluster := metav1.TableColumnDefinition{
@@ -107,9 +124,14 @@ func (q *request) columns() []metav1.TableColumnDefinition {
 	return append([]metav1.TableColumnDefinition{cluster}, columns...)
 }
 
+// column reports whether a row says which member has the object; keys say so
+// themselves where they are flat.
+func (q *request) column() bool { return q.target.Member == "" && !q.target.Flat() }
+
 func (q *request) encoder() *encoder {
 	return &encoder{
-		resource: q.resource, shape: q.format.shape, yaml: q.format.yaml, protobuf: q.format.protobuf, cluster: q.target.Member == "", include: q.params.IncludeObject,
+		resource: q.resource, shape: q.format.shape, yaml: q.format.yaml, protobuf: q.format.protobuf,
+		cluster: q.column(), flat: q.keys, include: q.params.IncludeObject,
 		body: q.buffers.get(), at: q.buffers.get(),
 	}
 }
@@ -118,13 +140,14 @@ func (q *request) encoder() *encoder {
 func (q *request) release(e *encoder) {
 	q.buffers.put(e.body)
 	q.buffers.put(e.at)
+	q.buffers.put(e.own)
 	q.buffers.put(e.item)
 	q.buffers.put(e.message)
 }
 
 // shrink lets go of the space of large objects, of an encoder that waits for more.
 func (e *encoder) shrink() {
-	for _, b := range []*[]byte{&e.body, &e.at, &e.item, &e.message} {
+	for _, b := range []*[]byte{&e.body, &e.at, &e.own, &e.item, &e.message} {
 		if cap(*b) > maxIdle {
 			*b = nil
 		}

@@ -30,6 +30,7 @@ type frameKey struct {
 	shape    shape
 	protobuf bool
 	cluster  bool
+	flat     bool
 	include  metav1.IncludeObjectPolicy
 }
 

@@ -24,7 +24,7 @@ func (q *request) get() error {
 	}
 	var visible []string
 	for m := range q.snapshot.Members() {
-		if (q.target.Member == "" || m.Name == q.target.Member) && !q.grants.Member(m.Name).None() {
+		if q.concerns(m.Name) && !q.grants.Member(m.Name).None() {
 			visible = append(visible, m.Name)
 		}
 	}
@@ -97,11 +97,11 @@ func (q *request) one(e *encoder, o aggregate.Object) ([]byte, error) {
 
 // named yields the objects of the name that is asked for.
 func (q *request) named() func(func(aggregate.Object) bool) {
-	if q.target.Member == "" {
-		return q.snapshot.Named(q.resource.Kind, q.namespace, q.info.Name)
+	if q.place.Member == "" && !q.place.Nowhere {
+		return q.snapshot.Named(q.resource.Kind, q.namespace, q.place.Name)
 	}
 	return func(yield func(aggregate.Object) bool) {
-		o, ok := q.snapshot.Get(aggregate.Ref{Member: q.target.Member, Kind: q.resource.Kind, Namespace: q.namespace, Name: q.info.Name})
+		o, ok := q.snapshot.Get(aggregate.Ref{Member: q.place.Member, Kind: q.resource.Kind, Namespace: q.namespace, Name: q.place.Name})
 		if ok {
 			yield(o)
 		}

@@ -19,6 +19,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/flat"
 	"federator.dev/federator/pkg/queryapi/internal/route"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
@@ -91,6 +92,7 @@ type request struct {
 	r      *http.Request
 	target route.Target
 	info   *apirequest.RequestInfo
+	place  route.Place // to which its names lead
 	// namespace is that of the objects, "" for all and for cluster-scoped ones.
 	namespace string
 	caller    Caller
@@ -100,6 +102,7 @@ type request struct {
 	selector  *selection.Selector
 	byLabels  bool // labels of members select
 	resource  *catalog.Resource
+	keys      *flat.Keys // under which objects are shown; nil: their own
 	snapshot  *aggregate.Snapshot
 	after     aggregate.Position // of a list that is continued
 	grants    *access.Grants
@@ -128,6 +131,7 @@ func (q *request) read() error {
 		panic("reading: a request without request info")
 	}
 	q.target, _ = route.From(q.r.Context())
+	q.place = route.PlaceOf(q.target, q.info)
 	if q.info.Subresource != "" {
 		return q.noSubresource()
 	}
@@ -148,14 +152,15 @@ func (q *request) read() error {
 	if err := q.choose(formats); err != nil {
 		return err
 	}
-	q.namespace = q.info.Namespace
+	within := q.info.Namespace
+	q.namespace = q.place.Namespace
 	if q.resource.Kind == "Namespace" {
-		q.namespace = "" // request info has a Namespace be in itself
+		within, q.namespace = "", "" // request info has a Namespace be in itself
 	}
-	if q.namespace != "" != q.resource.Namespaced && (q.namespace != "" || verb == selection.Get) {
+	if within != "" != q.resource.Namespaced && (within != "" || verb == selection.Get) {
 		return q.notFound()
 	}
-	if q.selector, err = selection.Compile(q.params.LabelSelector, q.params.FieldSelector, q.resource.Kind); err != nil {
+	if err := q.compile(); err != nil {
 		return err
 	}
 	if q.byLabels = byMembersLabels(q.params.LabelSelector); q.byLabels {
@@ -171,12 +176,27 @@ func (q *request) read() error {
 	return nil
 }
 
+// compile reads the selectors, which speak of objects as they are shown.
+func (q *request) compile() (err error) {
+	if !q.target.Flat() {
+		q.selector, err = selection.Compile(q.params.LabelSelector, q.params.FieldSelector, q.resource.Kind)
+		return err
+	}
+	view := q.o.View(q.snapshot, q.target)
+	q.keys = flat.Of(q.resource.Kind, q.resource.Namespaced, func(kind aggregate.Kind) (namespaced, known bool) {
+		r, known := view.Kind(kind)
+		return known && r.Namespaced, known
+	})
+	q.selector, err = selection.CompileFlat(q.params.LabelSelector, q.params.FieldSelector, q.resource.Kind, q.keys)
+	return err
+}
+
 // noSubresource says where logs, shells and the like are to be had.
 func (q *request) noSubresource() error {
 	err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: q.info.APIGroup, Resource: q.info.Resource + "/" + q.info.Subresource}, q.info.Verb)
 	whom := "the member"
-	if q.target.Member != "" {
-		whom = q.target.Member
+	if q.place.Member != "" {
+		whom = q.place.Member
 	}
 	err.ErrStatus.Message += fmt.Sprintf(": the query API serves no subresources; ask %s itself, as with kubectl --context", whom)
 	return err
@@ -188,13 +208,23 @@ func (q *request) notFound() error {
 
 // forbidden is what an API server's RBAC says.
 func (q *request) forbidden() error {
-	gr := q.resource.Resource.GroupResource()
+	return Forbidden(q.caller.User(), q.target, q.info, q.resource.Resource.GroupResource())
+}
+
+// Forbidden is what an API server's RBAC says to whom it refuses a resource, with
+// names as the client wrote them.
+func Forbidden(u user.Info, target route.Target, info *apirequest.RequestInfo, gr schema.GroupResource) error {
 	where := "in any member"
-	if q.target.Member != "" {
-		where = fmt.Sprintf("in member %q", q.target.Member)
+	switch {
+	case target.Member != "":
+		where = fmt.Sprintf("in member %q", target.Member)
+	case target.Flat() && info.Namespace != "":
+		where = fmt.Sprintf("in the namespace %q", info.Namespace)
+	case target.Flat():
+		where = "at the cluster scope"
 	}
-	return apierrors.NewForbidden(gr, q.info.Name,
-		fmt.Errorf("User %q cannot %s resource %q in API group \"members.federator.dev\" %s", q.caller.User().GetName(), q.info.Verb, gr.String(), where)) //nolint:staticcheck // an API server's words
+	return apierrors.NewForbidden(gr, info.Name,
+		fmt.Errorf("User %q cannot %s resource %q in API group %q %s", u.GetName(), info.Verb, gr.String(), access.Group, where)) //nolint:staticcheck // an API server's words
 }
 
 // warnOfCutValues tells clients that would take empty values for real ones, such as
@@ -209,10 +239,32 @@ func (q *request) warnOfCutValues() {
 
 // members are those that the request is about; nil is all.
 func (q *request) members() []string {
-	if q.target.Member != "" {
-		return []string{q.target.Member}
+	switch {
+	case q.place.Nowhere:
+		return []string{}
+	case q.place.Member != "":
+		return []string{q.place.Member}
 	}
 	return nil
+}
+
+// concerns reports whether the request is about a member, if its selectors say
+// nothing else.
+func (q *request) concerns(member string) bool {
+	return !q.place.Nowhere && (q.place.Member == "" || q.place.Member == member)
+}
+
+// warnOfPlace tells clients whose names lead to no member what names look like: to
+// whom it looks as if the fleet were empty.
+func (q *request) warnOfPlace() {
+	if !q.target.Flat() || q.info.Namespace == "" {
+		return
+	}
+	if q.place.Nowhere {
+		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("no namespace is called %q here: they are <cluster namespace>.<cluster name>.<namespace>, with _ for dots of a cluster's name", q.info.Namespace))
+	} else if _, ok := q.snapshot.Member(q.place.Member); !ok {
+		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("namespace %q is of the member %s, and there is none of this name", q.info.Namespace, q.place.Member))
+	}
 }
 
 // find is what the request selects of its snapshot.

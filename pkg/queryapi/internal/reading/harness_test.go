@@ -26,6 +26,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/flat"
 	"federator.dev/federator/pkg/queryapi/internal/reading"
 	"federator.dev/federator/pkg/queryapi/internal/route"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
@@ -410,9 +411,17 @@ func field(o map[string]any, path ...string) string {
 	return s
 }
 
-// keyOf is thing.key of an object that was sent.
+// keyOf is thing.key of an object that was sent. What is said of a flat key that is
+// not its own object's is no key.
 func keyOf(o map[string]any) string {
-	return field(o, "metadata", "annotations", "federator.dev/member") + " " + field(o, "metadata", "namespace") + " " + field(o, "metadata", "name")
+	member, namespace := field(o, "metadata", "annotations", "federator.dev/member"), field(o, "metadata", "namespace")
+	if original := field(o, "metadata", "annotations", "federator.dev/original-namespace"); original != "" {
+		if m, n, _ := flat.Split(namespace); m != member || n != original {
+			return fmt.Sprintf("%s of %s in %s?", namespace, original, member)
+		}
+		namespace = original
+	}
+	return member + " " + namespace + " " + field(o, "metadata", "name")
 }
 
 // versionOf is thing.version of an object that was sent.

@@ -31,6 +31,7 @@ func (q *request) list() error {
 	find := q.find()
 	meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
 	visible := find.Visible()
+	q.warnOfPlace()
 	q.warnOfVersions(visible)
 	fresh, err := q.freshness(visible)
 	if err != nil {

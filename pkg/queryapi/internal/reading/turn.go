@@ -15,7 +15,7 @@ import (
 func (w *watching) watched(s *aggregate.Snapshot) map[string]aggregate.Member {
 	out := map[string]aggregate.Member{}
 	for m := range s.Members() {
-		if w.target.Member == "" || w.target.Member == m.Name {
+		if w.concerns(m.Name) {
 			out[m.Name] = m
 		}
 	}
@@ -31,7 +31,7 @@ func (w *watching) membersChanged(batch *aggregate.Batch) error {
 			w.roster.look(batch.After)
 			looked = true
 		}
-		if d.After == nil || w.target.Member != "" && w.target.Member != d.After.Name {
+		if d.After == nil || !w.concerns(d.After.Name) {
 			continue
 		}
 		if err := w.memberChanged(*d.After); err != nil {

@@ -66,6 +66,7 @@ func (q *request) watch() error {
 	}
 	find := w.find()
 	visible := find.Visible()
+	q.warnOfPlace()
 	q.warnOfVersions(visible)
 	if _, err := q.freshness(visible); err != nil {
 		return err
@@ -258,7 +259,7 @@ func (w *watching) change(c aggregate.Change) error {
 	}
 	m, ok := w.members[o.Member()]
 	if !ok {
-		if w.target.Member != "" && w.target.Member != o.Member() {
+		if !w.concerns(o.Member()) {
 			return nil
 		}
 		m = aggregate.Member{Name: o.Member()} // it has left since
@@ -319,7 +320,7 @@ func (w *watching) shared(kind watch.EventType, o aggregate.Object, st stamp) er
 	if w.columns != nil {
 		return w.event(kind, o, st)
 	}
-	key := frameKey{st.revision, kind, w.resource, w.encoder.shape, w.encoder.protobuf, w.encoder.cluster, w.encoder.include}
+	key := frameKey{st.revision, kind, w.resource, w.encoder.shape, w.encoder.protobuf, w.encoder.cluster, w.keys != nil, w.encoder.include}
 	if frame, ok := w.frames.get(key); ok {
 		w.out = append(w.out, frame...)
 		return w.full()

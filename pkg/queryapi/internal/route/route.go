@@ -22,16 +22,17 @@ import (
 // a name, each of at most 253 bytes, and a member.
 const maxPath = 4096
 
-// Prefixes of the three surfaces.
+// Prefixes of the surfaces.
 const (
 	Fleet   = "/fleet"
+	Flat    = "/flat"
 	Members = "/members"
 	Query   = "/query/v1"
 )
 
 // Target is whom a request is about.
 type Target struct {
-	// Prefix is what stands before the Kubernetes path: "/fleet" or
+	// Prefix is what stands before the Kubernetes path: "/fleet", "/flat" or
 	// "/members/<namespace>/<name>"; "" for every other path.
 	Prefix string
 	// Member is <namespace>/<name>, "" for the whole fleet.
@@ -42,6 +43,9 @@ type Target struct {
 }
 
 type contextKey struct{}
+
+// Flat reports whether objects are asked for by keys that no two members share.
+func (t Target) Flat() bool { return t.Prefix == Flat }
 
 // With returns a context that carries t.
 func With(ctx context.Context, t Target) context.Context {
@@ -64,8 +68,10 @@ func Parse(u *url.URL) (Target, error) {
 	if len(path) > 1 {
 		path = strings.TrimSuffix(path, "/")
 	}
-	if rest, ok := below(path, Fleet); ok {
-		return Target{Prefix: Fleet, Path: rest}, nil
+	for _, prefix := range []string{Fleet, Flat} {
+		if rest, ok := below(path, prefix); ok {
+			return Target{Prefix: prefix, Path: rest}, nil
+		}
 	}
 	rest, ok := below(path, Members)
 	if !ok {
@@ -150,8 +156,8 @@ var kubernetes = request.RequestInfoFactory{
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// NewRequestInfo implements request.RequestInfoResolver. Paths outside /fleet
-// and /members are no resource requests. Errors are *apierrors.StatusError.
+// NewRequestInfo implements request.RequestInfoResolver. Paths outside /fleet,
+// /flat and /members are no resource requests. Errors are *apierrors.StatusError.
 func (Resolver) NewRequestInfo(r *http.Request) (*request.RequestInfo, error) {
 	t, ok := From(r.Context())
 	if !ok {

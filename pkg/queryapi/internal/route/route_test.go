@@ -22,6 +22,9 @@ func TestTargets(t *testing.T) {
 		"/fleet/api/v1/pods":                {Prefix: "/fleet", Path: "/api/v1/pods"},
 		"/fleet/apis/":                      {Prefix: "/fleet", Path: "/apis"},
 		"/fleetx/api":                       {Path: "/fleetx/api"},
+		"/flat":                             {Prefix: "/flat", Path: "/"},
+		"/flat/api/v1/pods":                 {Prefix: "/flat", Path: "/api/v1/pods"},
+		"/flatter/api":                      {Path: "/flatter/api"},
 		"/members":                          {Path: "/members"},
 		"/members/a":                        {Path: "/members/a"},
 		"/members/a/b":                      {Prefix: "/members/a/b", Member: "a/b", Path: "/"},
@@ -112,6 +115,42 @@ func equal(a, b request.RequestInfo) bool {
 	return a.IsResourceRequest == b.IsResourceRequest && a.Path == b.Path && a.Verb == b.Verb && a.APIPrefix == b.APIPrefix &&
 		a.APIGroup == b.APIGroup && a.APIVersion == b.APIVersion && a.Namespace == b.Namespace && a.Resource == b.Resource &&
 		a.Subresource == b.Subresource && a.Name == b.Name
+}
+
+// TestPlaces: names below /flat lead to members, and what is none leads nowhere. The
+// request info has them as they were asked for.
+func TestPlaces(t *testing.T) {
+	for path, want := range map[string]route.Place{
+		"/fleet/api/v1/pods":                                                  {},
+		"/fleet/api/v1/namespaces/a.one.x/pods/p":                             {Namespace: "a.one.x", Name: "p"},
+		"/members/a/one/api/v1/namespaces/x/pods/p":                           {Member: "a/one", Namespace: "x", Name: "p"},
+		"/flat/api/v1/pods":                                                   {},
+		"/flat/api/v1/namespaces/a.one.x/pods":                                {Member: "a/one", Namespace: "x"},
+		"/flat/api/v1/namespaces/a.one_eu.x/pods/p.q.r":                       {Member: "a/one.eu", Namespace: "x", Name: "p.q.r"},
+		"/flat/api/v1/namespaces/a.one.x":                                     {Member: "a/one", Namespace: "x", Name: "x"},
+		"/flat/api/v1/nodes/a.one.node.of.dots":                               {Member: "a/one", Name: "node.of.dots"},
+		"/flat/apis/rbac.authorization.k8s.io/v1/clusterroles/a.one.system:x": {Member: "a/one", Name: "system:x"},
+		"/flat/api/v1/nodes?fieldSelector=metadata.name%3Da.one.n":            {},
+		"/flat/api/v1/pods?watch=1&fieldSelector=metadata.name%3Dp":           {},
+		"/flat/api/v1/namespaces/default/pods":                                {Nowhere: true},
+		"/flat/api/v1/namespaces/a.one/pods":                                  {Nowhere: true},
+		"/flat/api/v1/namespaces/a.One.x/pods/p":                              {Nowhere: true, Name: "p"},
+		"/flat/api/v1/nodes/node1":                                            {Nowhere: true, Name: "node1"},
+		"/flat/version":                                                       {},
+	} {
+		var got route.Place
+		route.Filter(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			target, _ := route.From(r.Context())
+			info, _ := request.RequestInfoFrom(r.Context())
+			got = route.PlaceOf(target, info)
+			if info.Namespace != "" && !strings.Contains(path, info.Namespace) {
+				t.Errorf("%s: the request info says namespace %q", path, info.Namespace)
+			}
+		}), func(_ http.ResponseWriter, _ *http.Request, err error) { t.Errorf("%s: %v", path, err) }).ServeHTTP(nil, httptest.NewRequest(http.MethodGet, path, nil))
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", path, got, want)
+		}
+	}
 }
 
 func TestVerbsInPathsAreNotFound(t *testing.T) {

@@ -166,7 +166,7 @@ func (f *Find) Cheap() bool {
 }
 
 // decodes reports whether a match needs the body.
-func (r *Residual) decodes() bool { return r != nil && len(r.terms) > 0 }
+func (r *Residual) decodes() bool { return r != nil && (len(r.terms) > 0 || r.shown != nil) }
 
 // Count returns the number of objects that List yields. Where only members,
 // namespaces and names select, its cost does not follow their number.

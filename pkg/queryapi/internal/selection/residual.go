@@ -6,6 +6,7 @@ import (
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/flat"
 )
 
 // Residual is what a query leaves to be matched one object at a time. It is
@@ -16,9 +17,22 @@ type Residual struct {
 	paths   []slot
 	values  []string // by slot
 	needles [][]byte // each is in every body that matches
+
+	keys  *flat.Keys // under which objects are shown; nil: their own
+	shown *Residual  // of the terms on bodies as they are shown; nil: none
 }
 
 func (r *Residual) add(t bodyTerm) {
+	if t.shown {
+		t.shown = false
+		shown := Residual{}
+		if r.shown != nil {
+			shown = *r.shown
+		}
+		shown.add(t)
+		r.shown = &shown
+		return
+	}
 	r.terms = append(r.terms, t)
 	for _, p := range t.paths {
 		r.paths = append(r.paths, slot{steps: p})
@@ -32,8 +46,9 @@ func (r *Residual) add(t bodyTerm) {
 // Scratch is the space that a Match needs. Its zero value is ready; it belongs
 // to one goroutine.
 type Scratch struct {
-	body []byte
-	walk walker
+	body  []byte
+	shown []byte
+	walk  walker
 
 	values  []string
 	seen    uint64 // slots with a value
@@ -58,18 +73,22 @@ func (r *Residual) Match(o aggregate.Object, scratch *Scratch) (bool, error) {
 	if !allHold(r.entries, o) {
 		return false, nil
 	}
-	if len(r.terms) == 0 {
+	if !r.decodes() {
 		return true, nil
 	}
 	body, err := scratch.Body(o)
-	if err != nil {
+	if err != nil || !r.matchBody(body, o.Member(), scratch) {
 		return false, err
 	}
-	return r.matchBody(body, scratch), nil
+	if r.shown == nil {
+		return true, nil
+	}
+	scratch.shown = r.keys.Append(scratch.shown[:0], body, o.Member())
+	return r.shown.matchBody(scratch.shown, o.Member(), scratch), nil
 }
 
-// matchBody matches canonical JSON.
-func (r *Residual) matchBody(body []byte, s *Scratch) bool {
+// matchBody matches canonical JSON of an object of a member.
+func (r *Residual) matchBody(body []byte, member string, s *Scratch) bool {
 	for _, n := range r.needles {
 		if !bytes.Contains(body, n) {
 			return false
@@ -80,7 +99,7 @@ func (r *Residual) matchBody(body []byte, s *Scratch) bool {
 	s.walk.walk()
 	at := 0
 	for _, t := range r.terms {
-		if s.holds(t, at) == t.negate {
+		if holds := (t.member == "" || t.member == member) && s.holds(t, at); holds == t.negate {
 			return false
 		}
 		at += len(t.paths)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/flat"
 )
 
 // Selector selects objects of one kind. It is immutable.
@@ -20,6 +21,7 @@ type Selector struct {
 	labels  labels.Selector // of the objects' own; nil: all
 	entries []test[aggregate.Object]
 	terms   []bodyTerm
+	keys    *flat.Keys // under which objects are shown; nil: their own
 
 	name, namespace string // that an object must have; "": any
 	nothing         bool   // the terms contradict each other
@@ -49,6 +51,8 @@ type bodyTerm struct {
 	value  string
 	absent string
 	negate bool
+	member string // of which alone an object has the value; "": of any
+	shown  bool   // it is on the object as it is shown
 }
 
 // Bounds of one label selector: matching it costs each of its requirements, and
@@ -65,32 +69,40 @@ const maxSlots = 64
 // 400 *apierrors.StatusError that name the parameter, what is wrong and where.
 func Compile(labelSelector, fieldSelector string, kind aggregate.Kind) (*Selector, error) {
 	sel := &Selector{kind: kind}
+	if err := sel.compile(labelSelector, fieldSelector, sel.compileField); err != nil {
+		return nil, err
+	}
+	return sel, nil
+}
+
+// compile reads the selectors, and each term on fields with a function.
+func (sel *Selector) compile(labelSelector, fieldSelector string, compileField func(requirement) error) error {
 	requirements, err := labels.ParseToRequirements(labelSelector)
 	if err != nil {
-		return nil, badSelector("labelSelector", err)
+		return badSelector("labelSelector", err)
 	}
 	if err := checkRequirements(requirements); err != nil {
-		return nil, badSelector("labelSelector", err)
+		return badSelector("labelSelector", err)
 	}
 	sel.compileLabels(requirements)
 	fields, err := parseFields(fieldSelector)
 	if err != nil {
-		return nil, badSelector("fieldSelector", err)
+		return badSelector("fieldSelector", err)
 	}
 	slots := 0
 	for _, q := range fields {
-		if err := sel.compileField(q); err != nil {
-			return nil, badSelector("fieldSelector", err)
+		if err := compileField(q); err != nil {
+			return badSelector("fieldSelector", err)
 		}
 	}
 	for _, t := range sel.terms {
 		slots += len(t.paths)
 	}
 	if slots > maxSlots {
-		return nil, badSelector("fieldSelector", fmt.Errorf("it has more than %d paths", maxSlots))
+		return badSelector("fieldSelector", fmt.Errorf("it has more than %d paths", maxSlots))
 	}
 	sel.empty = len(requirements) == 0 && len(fields) == 0
-	return sel, nil
+	return nil
 }
 
 func checkRequirements(requirements []labels.Requirement) error {
@@ -149,6 +161,12 @@ func (sel *Selector) compileField(q requirement) error {
 		sel.entries = append(sel.entries, test[aggregate.Object]{of, q.value, q.negate})
 		return nil
 	}
+	sel.terms = append(sel.terms, sel.bodyTerm(q))
+	return nil
+}
+
+// bodyTerm reads a term on the body.
+func (sel *Selector) bodyTerm(q requirement) bodyTerm {
 	t := bodyTerm{paths: [][]string{q.path}, value: q.value, negate: q.negate}
 	if known, ok := aliases[sel.kind][strings.Join(q.path, ".")]; ok {
 		t.absent = known.absent
@@ -156,8 +174,7 @@ func (sel *Selector) compileField(q requirement) error {
 			t.paths = known.paths
 		}
 	}
-	sel.terms = append(sel.terms, t)
-	return nil
+	return t
 }
 
 // key takes up a term that narrows the keys to look at.
@@ -203,7 +220,7 @@ func (sel *Selector) Query(s *aggregate.Snapshot, members []string, namespace st
 	if sel.nothing || namespace != "" && sel.namespace != "" && namespace != sel.namespace {
 		q.Members = []string{}
 	}
-	rest := &Residual{entries: sel.entries}
+	rest := &Residual{entries: sel.entries, keys: sel.keys}
 	for _, t := range sel.terms {
 		if name, ok := t.indexed(); ok && s.Indexed(sel.kind, name, q.Members) {
 			if held, ok := q.Fields[name]; !ok || held == t.value {
@@ -216,7 +233,7 @@ func (sel *Selector) Query(s *aggregate.Snapshot, members []string, namespace st
 		}
 		rest.add(t)
 	}
-	if len(rest.entries) == 0 && len(rest.terms) == 0 {
+	if len(rest.entries) == 0 && !rest.decodes() {
 		rest = nil
 	}
 	return q, rest
@@ -247,7 +264,7 @@ func (sel *Selector) narrow(s *aggregate.Snapshot, members []string) []string {
 // full returns a residual that holds every term on fields, for objects that no
 // query has found.
 func (sel *Selector) full() *Residual {
-	r := &Residual{entries: sel.entries}
+	r := &Residual{entries: sel.entries, keys: sel.keys}
 	for _, t := range sel.terms {
 		r.add(t)
 	}
@@ -282,7 +299,7 @@ func (m *Matcher) MatchObject(member aggregate.Member, o aggregate.Object, scrat
 // indexed returns the declared field that answers the term, if one can: the
 // index holds scalars whose JSON has no escapes, and nothing for those absent.
 func (t bodyTerm) indexed() (string, bool) {
-	if t.negate || len(t.paths) != 1 || t.value == t.absent || !plain(t.value) {
+	if t.negate || t.shown || len(t.paths) != 1 || t.value == t.absent || !plain(t.value) {
 		return "", false
 	}
 	for _, step := range t.paths[0] {

@@ -1,0 +1,95 @@
+package selection
+
+import (
+	"federator.dev/federator/api"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/flat"
+)
+
+// CompileFlat is Compile for objects that are shown under flat keys: terms on
+// fields select by what is shown.
+func CompileFlat(labelSelector, fieldSelector string, kind aggregate.Kind, keys *flat.Keys) (*Selector, error) {
+	sel := &Selector{kind: kind, keys: keys}
+	if err := sel.compile(labelSelector, fieldSelector, sel.compileFlatField); err != nil {
+		return nil, err
+	}
+	return sel, nil
+}
+
+// compileFlatField turns a term on a flat name into one on the name and one on the
+// member, which indexes answer. What is shown at some fields depends on the rest of
+// the object: terms on these are matched against the object as it is shown.
+func (sel *Selector) compileFlatField(q requirement) error {
+	what := sel.keys.Field(q.path...)
+	if entryField(q.path) != nil || memberField(q.path) != nil {
+		if what == flat.Plain {
+			return sel.compileField(q)
+		}
+		return sel.compileFlatKey(q)
+	}
+	t := sel.bodyTerm(q)
+	what = sel.keys.Field(t.paths[0]...) // another name of the field may have been given
+	for _, path := range t.paths[1:] {
+		if sel.keys.Field(path...) != what {
+			what = flat.ByKind
+		}
+	}
+	switch {
+	case original(q.path), what == flat.ByKind, what != flat.Plain && t.absent != "":
+		t.shown = true
+		sel.terms = append(sel.terms, t)
+		return nil
+	case what == flat.Plain, q.value == "":
+		sel.terms = append(sel.terms, t)
+		return nil
+	}
+	var ok bool
+	if t.member, t.value, ok = sel.within(q); ok {
+		sel.terms = append(sel.terms, t)
+	}
+	return nil
+}
+
+// original reports whether a path leads to what objects have only as they are shown.
+func original(path []string) bool {
+	return len(path) == 3 && path[0] == "metadata" && path[1] == "annotations" &&
+		(path[2] == api.OriginalNamespaceKey || path[2] == api.OriginalNameKey)
+}
+
+// compileFlatKey is for terms on keys, which the index has.
+func (sel *Selector) compileFlatKey(q requirement) error {
+	if q.value == "" {
+		return sel.compileField(q)
+	}
+	member, name, ok := sel.within(q)
+	if !ok {
+		return nil
+	}
+	of := entryField(q.path)
+	if !q.negate {
+		q.value = name
+		return sel.compileField(q)
+	}
+	sel.entries = append(sel.entries, test[aggregate.Object]{value: name, negate: true, of: func(o aggregate.Object) string {
+		if o.Member() != member {
+			return ""
+		}
+		return of(o)
+	}})
+	return nil
+}
+
+// within returns the member and the name of a term on a flat name. It takes up that
+// only this member's objects have it or, where the name is no flat one, that none
+// has: then nothing is left of the term, and it is not ok.
+func (sel *Selector) within(q requirement) (member, name string, ok bool) {
+	member, name, ok = flat.Split(q.value)
+	switch {
+	case q.negate:
+	case ok:
+		sel.byName = append(sel.byName, test[aggregate.Member]{of: func(m aggregate.Member) string { return m.Name }, value: member})
+	default:
+		sel.nothing = true
+	}
+	return member, name, ok
+}
