@@ -24,6 +24,7 @@ SOAK ?= 30m
 HOSTILE ?= 10m
 HOSTILE_SEED ?=
 HOSTILE_CLASSES ?=
+CLIENTS ?= print
 HISTORIES ?= 20000
 COUNT ?= 10
 KILLS ?= 200
@@ -149,6 +150,10 @@ soak: kube ## run random joins, leaves, writes and faults for SOAK
 .PHONY: hostile
 hostile: kube ## attack it from lying members and readers for HOSTILE; HOSTILE_SEED repeats a run
 	HOSTILE=$(HOSTILE) HOSTILE_SEED=$(HOSTILE_SEED) HOSTILE_CLASSES=$(HOSTILE_CLASSES) go test ./test/hostile -run Hostile -v -count 1 -timeout 0
+
+.PHONY: clients
+clients: kube helm ## print what clients get beside what a real API server answers; CLIENTS=write writes docs/clients.md
+	CLIENTS=$(CLIENTS) go test ./test/clients -run Clients -v -count 1 -timeout $(TIMEOUT)
 
 .PHONY: crash
 crash: export SEED ?= random
