@@ -48,12 +48,7 @@ func CheckBody(body ast.Body) error { return checkBody(body, &calls{}) }
 
 func checkBody(body ast.Body, calls *calls) error {
 	x := expand(body, calls)
-	for v := range x.values {
-		if x.of(v) > MaxExpansion {
-			return fmt.Errorf("%w: variables expand to more than %d terms", ErrLimit, MaxExpansion)
-		}
-	}
-	for v := range x.calls {
+	for _, v := range x.vars {
 		if x.of(v) > MaxExpansion {
 			return fmt.Errorf("%w: variables expand to more than %d terms", ErrLimit, MaxExpansion)
 		}
@@ -63,24 +58,31 @@ func checkBody(body ast.Body, calls *calls) error {
 
 // expand finds what the variables of a body stand for.
 func expand(body ast.Body, calls *calls) *expansion {
-	x := &expansion{values: map[ast.Var]*ast.Term{}, sizes: map[ast.Var]int{}, calls: map[ast.Var]*ast.Expr{}, within: calls}
+	x := &expansion{same: map[ast.Var]ast.Var{}, values: map[ast.Var][]ast.Value{}, calls: map[ast.Var][]*ast.Expr{}, sizes: map[ast.Var]int{}, within: calls}
 	ast.WalkExprs(body, func(e *ast.Expr) bool {
 		switch operands := e.Operands(); {
 		case e.IsEquality() || e.IsAssignment():
-			a, b := operands[0], operands[1]
-			if v, ok := a.Value.(ast.Var); ok {
-				x.values[v] = b
-			}
-			if v, ok := b.Value.(ast.Var); ok {
-				x.values[v] = a
-			}
-		case e.IsCall() && len(operands) > 0:
-			if v, ok := operands[len(operands)-1].Value.(ast.Var); ok && len(calls.functions[e.Operator().String()]) > 0 {
-				x.calls[v] = e
+			x.unify(operands[0].Value, operands[1].Value)
+		case e.IsCall() && len(operands) > 0 && len(calls.functions[e.Operator().String()]) > 0:
+			if v, ok := operands[len(operands)-1].Value.(ast.Var); ok {
+				x.vars = append(x.vars, v)
+				x.calls[v] = append(x.calls[v], e)
 			}
 		}
 		return false
 	})
+	for v, of := range x.values { // to what stands for all that are the same
+		if first := x.first(v); first != v {
+			x.values[first] = append(x.values[first], of...)
+			delete(x.values, v)
+		}
+	}
+	for v, of := range x.calls {
+		if first := x.first(v); first != v {
+			x.calls[first] = append(x.calls[first], of...)
+			delete(x.calls, v)
+		}
+	}
 	return x
 }
 
@@ -101,9 +103,13 @@ func (c *calls) size(name string, args []int) int {
 	for _, r := range c.functions[name] {
 		x := expand(r.Body, c)
 		for i, arg := range r.Head.Args {
-			if v, ok := arg.Value.(ast.Var); ok && i < len(args) {
-				x.sizes[v] = args[i]
+			if i >= len(args) {
+				break
 			}
+			ast.WalkVars(arg, func(v ast.Var) bool { // each may be all of a composite's
+				x.sizes[x.first(v)] = max(x.sizes[x.first(v)], args[i])
+				return false
+			})
 		}
 		if r.Head.Value != nil {
 			most = max(most, x.of(r.Head.Value.Value))
@@ -113,11 +119,62 @@ func (c *calls) size(name string, args []int) int {
 	return most
 }
 
+// expansion is what the variables of a body stand for. Variables that equal each other
+// are one, whichever of them a walk begins with.
 type expansion struct {
-	values map[ast.Var]*ast.Term // what equalities bind variables to
-	calls  map[ast.Var]*ast.Expr // of functions, by their output
-	sizes  map[ast.Var]int       // terms that they stand for; 1 while being found out
+	vars   []ast.Var               // in the order of the body
+	same   map[ast.Var]ast.Var     // what stands for a variable; itself where there is none
+	values map[ast.Var][]ast.Value // what equalities bind variables to
+	calls  map[ast.Var][]*ast.Expr // of functions, by their output
+	sizes  map[ast.Var]int         // terms that they stand for; 1 while being found out
 	within *calls
+}
+
+// first returns the variable that stands for all that equal one.
+func (x *expansion) first(v ast.Var) ast.Var {
+	for next, ok := x.same[v]; ok; next, ok = x.same[v] {
+		v = next
+	}
+	return v
+}
+
+// unify notes an equality, and those of the parts of composites.
+func (x *expansion) unify(a, b ast.Value) {
+	v, isVar := a.(ast.Var)
+	w, isVarToo := b.(ast.Var)
+	switch {
+	case isVar && isVarToo:
+		x.vars = append(x.vars, v, w)
+		if v, w = x.first(v), x.first(w); v != w {
+			x.same[v] = w
+		}
+	case isVar:
+		x.vars = append(x.vars, v)
+		x.values[v] = append(x.values[v], b)
+	case isVarToo:
+		x.unify(b, a)
+	default:
+		x.unifyParts(a, b)
+	}
+}
+
+func (x *expansion) unifyParts(a, b ast.Value) {
+	switch a := a.(type) {
+	case *ast.Array:
+		if b, ok := b.(*ast.Array); ok && a.Len() == b.Len() {
+			for i := range a.Len() {
+				x.unify(a.Elem(i).Value, b.Elem(i).Value)
+			}
+		}
+	case ast.Object:
+		if b, ok := b.(ast.Object); ok {
+			a.Foreach(func(k, t *ast.Term) {
+				if other := b.Get(k); other != nil {
+					x.unify(t.Value, other.Value)
+				}
+			})
+		}
+	}
 }
 
 // call returns how many terms the result of a call stands for.
@@ -133,17 +190,22 @@ func (x *expansion) call(e *ast.Expr) int {
 func (x *expansion) of(v ast.Value) int {
 	switch v := v.(type) {
 	case ast.Var:
+		v = x.first(v)
 		if n, ok := x.sizes[v]; ok {
 			return n
 		}
 		x.sizes[v] = 1
-		if t, ok := x.values[v]; ok {
-			x.sizes[v] = x.of(t.Value)
+		n := 1
+		for _, value := range x.values[v] {
+			n = max(n, x.of(value))
 		}
-		if e, ok := x.calls[v]; ok {
-			x.sizes[v] = max(x.sizes[v], x.call(e))
+		for _, e := range x.calls[v] {
+			n = max(n, x.call(e))
 		}
-		return x.sizes[v]
+		x.sizes[v] = n
+		return n
+	case ast.Ref: // a part of what its head stands for
+		return x.of(v[0].Value)
 	case *ast.Array:
 		n := 1
 		v.Foreach(func(t *ast.Term) { n = min(n+x.of(t.Value), 1<<40) })

@@ -184,27 +184,39 @@ func TestVariablesThatDoubleAreFoundBeforeTheyAreEvaluated(t *testing.T) {
 	}
 }
 
+// TestFunctionsThatDoubleAreFoundBeforeTheyAreEvaluated, however variables and functions
+// pass on what they hold, and whichever of them is looked at first.
 func TestFunctionsThatDoubleAreFoundBeforeTheyAreEvaluated(t *testing.T) {
-	compiler, err := ast.CompileModules(map[string]string{"p.rego": `package p
-
-pair(x) := [x, x]
-
-twice(x) := y if y := pair(pair(x))
-
-fine if count(twice(input.x)) == 2
-
-doubling if {
-	a := twice(twice(twice(twice(twice(input.x)))))
-	b := twice(twice(twice(twice(twice(a)))))
-	b != 1
-}
-`})
-	if err != nil {
-		t.Fatal(err)
+	const fine = "package p\n\npair(x) := [x, x]\n\ntwice(x) := y if y := pair(pair(x))\n\nfirst([x, _]) := x\n\nfine if count(twice(input.x)) == 2\n\n"
+	repeat := func(line string) string {
+		out := "v0 := {\"k\": [1, 1]}\n"
+		for i := range 30 {
+			out += strings.NewReplacer("NEXT", fmt.Sprintf("v%d", i+1), "LAST", fmt.Sprintf("v%d", i), "OTHER", fmt.Sprintf("w%d", i)).Replace(line) + "\n"
+		}
+		return out + "v30 != 1\n"
 	}
-	errs := limits.Check(compiler.Modules)
-	if len(errs) != 1 || errs[0].Location.Row != 9 {
-		t.Fatalf("got %v", errs)
+	for name, body := range map[string]string{
+		"calls":                                "a := twice(twice(twice(twice(twice(input.x)))))\nb := twice(twice(twice(twice(twice(a)))))\nb != 1\n",
+		"variables":                            repeat("NEXT := [LAST, LAST]"),
+		"variables of the same":                repeat("OTHER := [LAST, LAST]\nNEXT := OTHER"),
+		"a variable's name first":              repeat("[LAST, LAST] = NEXT"),
+		"parts of arrays":                      repeat("[NEXT, _] := [[LAST, LAST], 1]"),
+		"parts of objects":                     repeat("{\"a\": NEXT} := {\"a\": [LAST, LAST]}"),
+		"references":                           repeat("NEXT := {\"k\": [LAST.k, LAST.k]}"),
+		"calls, of the last one's":             repeat("NEXT := pair(LAST)"),
+		"calls, with parts of their arguments": repeat("NEXT := first([[LAST, LAST], 1])"),
+	} {
+		// Maps are walked in another order each time.
+		for range 20 {
+			compiler, err := ast.CompileModules(map[string]string{"p.rego": fine + "doubling if {\n" + body + "}\n"})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if errs := limits.Check(compiler.Modules); len(errs) != 1 || errs[0].Location.Row != 11 {
+				t.Errorf("%s: got %v", name, errs)
+				break
+			}
+		}
 	}
 }
 
