@@ -110,7 +110,7 @@ func markdown(all []*row, flat bool) string {
 		if !flat {
 			w.flat = says("not served")
 		}
-		cells := []string{w.act, w.real, w.fleet.cell(), w.flat.cell(), w.members.cell(), w.why}
+		cells := []string{w.act, w.real, w.fleet.cell(), w.flat.cell(), w.members.cell(), w.reason()}
 		for i, c := range cells {
 			cells[i] = strings.ReplaceAll(strings.ReplaceAll(c, "|", "\\|"), "\n", "<br>")
 		}

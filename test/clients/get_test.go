@@ -200,7 +200,7 @@ var getRows = []row{
 	},
 	{
 		act: "`get pods -n nowhere`", do: tables("get", "pods", "-n", "nowhere"),
-		real: "`No resources found in nowhere namespace.`", fleet: same, flat: same, members: same,
+		real: "`No resources found in nowhere namespace.`", fleet: same, flat: says("`Warning: no namespace is called \"nowhere\" here: they are <cluster namespace>.<cluster name>.<namespace>, with _ for dots of a cluster's name No resources found in nowhere namespace.`"), members: same,
 	},
 	{
 		act: "`get nothing`", do: tables("get", "nothing"),
@@ -216,10 +216,10 @@ var getRows = []row{
 	},
 	{
 		act: "`get deployment web -n shop --subresource=status -o yaml`", do: objects("get", "deployment", "web", "-n", "{shop}", "--subresource=status", "-o", "yaml"),
-		real: "one Deployment", fleet: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/status.apps\": the query API serves no subresources; ask the member itself, as with kubectl --context`"), flat: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/status.apps\": the query API serves no subresources; ask the member itself, as with kubectl --context`"), members: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/status.apps\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "one Deployment", fleet: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/status.apps\": the query API serves no subresources; ask the member itself, as with kubectl --context`"), flat: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/status.apps\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/status.apps\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"),
 	},
 	{
 		act: "`get deployment web -n shop --subresource=scale -o yaml`", do: objects("get", "deployment", "web", "-n", "{shop}", "--subresource=scale", "-o", "yaml"),
-		real: "one Scale", fleet: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; ask the member itself, as with kubectl --context`"), flat: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; ask the member itself, as with kubectl --context`"), members: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "one Scale", fleet: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; ask the member itself, as with kubectl --context`"), flat: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"),
 	},
 }

@@ -68,6 +68,7 @@ var readRows = []row{
 	{
 		act: "`api-resources -o name`", do: offers("api-resources", "-o", "name"),
 		real: "68 lines", fleet: says("63 lines without `bindings, componentstatuses, tokenreviews.authentication.k8s.io, localsubjectaccessreviews.authorization.k8s.io, subjectaccessreviews.authorization.k8s.io`"), flat: says("63 lines without `bindings, componentstatuses, tokenreviews.authentication.k8s.io, localsubjectaccessreviews.authorization.k8s.io, subjectaccessreviews.authorization.k8s.io`"), members: says("63 lines without `bindings, componentstatuses, tokenreviews.authentication.k8s.io, localsubjectaccessreviews.authorization.k8s.io, subjectaccessreviews.authorization.k8s.io`"),
+		why: "reviews of others, and what cannot be listed",
 	},
 	{
 		act: "`api-resources --verbs=list,get --namespaced -o name`", do: offers("api-resources", "--verbs=list,get", "--namespaced", "-o", "name"),
@@ -83,7 +84,8 @@ var readRows = []row{
 	},
 	{
 		act: "`cluster-info`", do: prints("cluster-info"),
-		real: "`Kubernetes control plane is running at https://… To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`", fleet: says("`Kubernetes control plane is running at https://…/fleet To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`"), flat: says("`Kubernetes control plane is running at https://…/members/acme/eu-1 To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`"), members: says("`Kubernetes control plane is running at https://…/members/acme/eu-1 To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`"),
+		real: "`Kubernetes control plane is running at https://… To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`", fleet: says("`Kubernetes control plane is running at https://…/fleet To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`"), flat: says("`Kubernetes control plane is running at https://…/flat To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`, `Warning: no namespace is called \"kube-system\" here: they are <cluster namespace>.<cluster name>.<namespace>, with _ for dots of a cluster's name`"), members: says("`Kubernetes control plane is running at https://…/members/acme/eu-1 To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`"),
+		why: "there are no Services of the control plane to be found",
 	},
 	{
 		act: "`events -n shop`", do: tables("events", "-n", "{shop}"),
@@ -95,23 +97,23 @@ var readRows = []row{
 	},
 	{
 		act: "`logs web-0 -n shop`", do: kubelet("the log", "logs", "web-0", "-n", "{shop}"),
-		real: "the log", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"pods/log\": the query API serves no subresources; ask the member itself, as with kubectl --context`"), members: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"pods/log\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "the log", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"pods/log\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"pods/log\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"),
 	},
 	{
 		act: "`exec web-0 -n shop -- ls`", do: kubelet("the output of the command", "exec", "web-0", "-n", "{shop}", "--", "ls"),
-		real: "the output of the command", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask the member itself, as with kubectl --context`"), members: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "the output of the command", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
 	},
 	{
 		act: "`attach web-0 -n shop`", do: kubelet("the output of the container", "attach", "web-0", "-n", "{shop}"),
-		real: "the output of the container", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt. If you don't see a command prompt, try pressing enter. error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask the member itself, as with kubectl --context`"), members: says("`All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt. If you don't see a command prompt, try pressing enter. error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "the output of the container", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt. If you don't see a command prompt, try pressing enter. error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt. If you don't see a command prompt, try pressing enter. error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
 	},
 	{
 		act: "`port-forward web-0 8080:80 -n shop`", do: kubelet("a tunnel", "port-forward", "web-0", "8080:80", "-n", "{shop}"),
-		real: "a tunnel", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: error upgrading connection: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask the member itself, as with kubectl --context`"), members: says("`error: error upgrading connection: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "a tunnel", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: error upgrading connection: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`error: error upgrading connection: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
 	},
 	{
 		act: "`cp web-0:/etc/hosts hosts -n shop`", do: kubelet("the file", "cp", "web-0:/etc/hosts", "hosts", "-n", "{shop}"),
-		real: "the file", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask the member itself, as with kubectl --context`"), members: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "the file", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
 	},
 	{
 		act: "`top pods -A`", do: prints("top", "pods", "-A"),
@@ -132,10 +134,12 @@ var readRows = []row{
 	{
 		act: "`auth can-i create pods -n shop`", do: prints("auth", "can-i", "create", "pods", "-n", "{shop}"),
 		real: "`yes`", fleet: says("`no - the query API only reads: nobody can \"create\" here`"), flat: says("`no - the query API only reads: nobody can \"create\" here`"), members: says("`no - the query API only reads: nobody can \"create\" here`"),
+		why: "nothing is written through federator",
 	},
 	{
 		act: "`auth can-i --list -n shop`", do: lists("auth", "can-i", "--list", "-n", "{shop}"),
 		real: "22 lines", fleet: says("12 lines"), flat: says("12 lines"), members: says("12 lines"),
+		why: "writing is granted to nobody",
 	},
 	{
 		act: "`auth whoami`", do: prints("auth", "whoami"),
