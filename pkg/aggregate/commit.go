@@ -94,7 +94,10 @@ func (s *Scope) publish(root *scopeRoot, revisions int, rec func(at Revision) *r
 	if err != nil {
 		return 0, s.fail(err)
 	}
-	x.scopes.Set(root)
+	if before, ok := x.scopes.Set(root); ok && before.resource != root.resource {
+		x.count(s.kind, before.resource, -1)
+		x.count(s.kind, root.resource, 1)
+	}
 	r := rec(at)
 	x.publish(x.current.Load(), r)
 	s.dirty = false
@@ -136,7 +139,7 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 	}
 	if s.stale {
 		s.stale, s.dirty = false, true
-		s.id = &scopeID{member: s.member, kind: s.kind, version: s.target}
+		s.id = &scopeID{member: s.member, kind: s.kind, version: s.target.version, resource: s.target.resource}
 		s.root.scopeID = s.id
 	}
 	s.interned.sweep(&s.sets, &s.owned)
@@ -264,6 +267,7 @@ func (s *Scope) Remove() {
 		return
 	}
 	x.scopes.Delete(root)
+	x.count(s.kind, root.resource, -1)
 	if m, ok := x.members.Get(&memberRoot{Member: Member{Name: s.member}}); ok {
 		x.setMember(m.without(s.kind))
 	}

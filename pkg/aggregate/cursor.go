@@ -15,8 +15,8 @@ type Delta struct {
 	Before, After Object
 }
 
-// ScopeDelta is the net change of one scope beside its objects: its status or
-// version. A scope that was or is not there is Unknown.
+// ScopeDelta is the net change of one scope beside its objects: its status,
+// version or resource. A scope that was or is not there is Unknown.
 type ScopeDelta struct{ Before, After ScopeInfo }
 
 // MemberDelta is the net change of what is known of one member: without Before
@@ -37,7 +37,7 @@ func (x *Index) Cursor(from *Snapshot) *Cursor {
 	if from == nil {
 		from = &Snapshot{
 			revision: x.First(), fields: x.fields, pivots: x.pivots,
-			scopes: newTree(lessScope), members: newTree(lessMember),
+			scopes: newTree(lessScope), members: newTree(lessMember), plurals: newTree(lessPlurals),
 		}
 	}
 	return &Cursor{index: x, last: from}
@@ -212,8 +212,8 @@ func yieldDelta(s scopeChange, c change, yield func(Delta) bool) bool {
 	return yield(d)
 }
 
-// Scopes yields the scopes whose status or version changed, by kind, then
-// member.
+// Scopes yields the scopes whose status, version or resource changed, by kind,
+// then member.
 func (b *Batch) Scopes() iter.Seq[ScopeDelta] {
 	return func(yield func(ScopeDelta) bool) {
 		for _, c := range b.roots() {
@@ -227,7 +227,7 @@ func (b *Batch) Scopes() iter.Seq[ScopeDelta] {
 				d.After = ScopeInfo{Member: d.Before.Member, Kind: d.Before.Kind}
 			default:
 				d = ScopeDelta{c.before.info(), c.after.info()}
-				if c.before.status == c.after.status && c.before.version == c.after.version {
+				if c.before.status == c.after.status && c.before.version == c.after.version && c.before.resource == c.after.resource {
 					continue
 				}
 			}

@@ -43,7 +43,10 @@ type Index struct {
 	scopes  *btree.BTreeG[*scopeRoot]
 	members *btree.BTreeG[*memberRoot]
 	joined  bool // members was written since it was published
-	spent   bool // exhausted is closed
+	plurals *btree.BTreeG[plurals]
+	renamed bool             // plurals was written since it was published
+	counts  map[pluralOf]int // of scopes
+	spent   bool             // exhausted is closed
 	writers map[scopeKey]*Scope
 }
 
@@ -80,6 +83,8 @@ func New(opts Options) (*Index, error) {
 		codecs:    codecs,
 		scopes:    newTree(lessScope),
 		members:   newTree(lessMember),
+		plurals:   newTree(lessPlurals),
+		counts:    map[pluralOf]int{},
 		pivots:    &sync.Pool{New: func() any { return newPivot() }},
 		writers:   map[scopeKey]*Scope{},
 		exhausted: make(chan struct{}),
@@ -97,7 +102,7 @@ func New(opts Options) (*Index, error) {
 		x.fields[kind] = splitFields(names)
 	}
 	x.current.Store(&published{
-		snapshot: &Snapshot{revision: opts.Revisions.First, fields: x.fields, pivots: x.pivots, scopes: x.scopes.Copy(), members: x.members.Copy()},
+		snapshot: &Snapshot{revision: opts.Revisions.First, fields: x.fields, pivots: x.pivots, scopes: x.scopes.Copy(), members: x.members.Copy(), plurals: x.plurals.Copy()},
 		next:     make(chan struct{}),
 	})
 	return x, nil
@@ -126,11 +131,15 @@ func (x *Index) publish(old *published, rec *record) {
 	if x.joined {
 		members, x.joined = x.members.Copy(), false
 	}
+	plurals := old.snapshot.plurals
+	if x.renamed {
+		plurals, x.renamed = x.plurals.Copy(), false
+	}
 	rec.since = old.snapshot.revision
 	x.current.Store(&published{
 		snapshot: &Snapshot{
 			revision: rec.to, changes: old.snapshot.changes + uint64(rec.to-rec.from), fields: x.fields, pivots: x.pivots,
-			scopes: x.scopes.Copy(), members: members,
+			scopes: x.scopes.Copy(), members: members, plurals: plurals,
 		},
 		log:  old.log.add(rec, x.log),
 		next: make(chan struct{}),
@@ -201,7 +210,9 @@ func (x *Index) RemoveMember(name string) bool {
 	x.members.Delete(m)
 	x.joined = true
 	for _, kind := range m.kinds {
-		x.scopes.Delete(pivotScope(name, kind))
+		if root, ok := x.scopes.Delete(pivotScope(name, kind)); ok {
+			x.count(kind, root.resource, -1)
+		}
 		delete(x.writers, scopeKey{name, kind})
 	}
 	x.publish(x.current.Load(), bulkRecord(at, at+revisions, bulk, pinned))

@@ -12,6 +12,8 @@ type scopeID struct {
 	member  string
 	kind    Kind
 	version string // API version that the objects are held at
+
+	resource string // plural that the objects were read under; "" when not known
 }
 
 // scopeRoot is a scope in a snapshot. Immutable, as are its trees.

@@ -20,9 +20,9 @@ type Scope struct {
 	// mu guards all below. Only Train and RemoveMember contend for it.
 	mu      sync.Mutex
 	closed  bool
-	stale   bool // the objects are of another API version, until Replace
+	stale   bool // the objects are of another API version or resource, until Replace
 	id      *scopeID
-	target  string     // API version that items are of
+	target  heldAs     // what items are of
 	root    scopeRoot  // the next root: its trees are private
 	last    *scopeRoot // as published last; trees not touched since are shared with it
 	touched touched
@@ -48,16 +48,25 @@ type Item struct {
 	sets int64 // bytes of the sets that it was the first to have
 }
 
-// OpenScope makes the caller the writer of a scope of a member that has
-// joined, with objects at an API version such as "apps/v1". A scope that was
-// closed is taken up as it is; where its objects are of another version, they
-// stay until the first Replace, which exchanges them all and comes before any
-// Upsert.
+// heldAs is what the objects of a scope are read as.
+type heldAs struct{ version, resource string }
+
+// OpenScope is OpenScopeAs where nobody asks under which resource the member
+// serves the kind.
 func (x *Index) OpenScope(member string, kind Kind, version string) (*Scope, error) {
+	return x.OpenScopeAs(member, kind, version, "")
+}
+
+// OpenScopeAs makes the caller the writer of a scope of a member that has
+// joined, with objects at an API version such as "apps/v1", read under a resource
+// such as "deployments". A scope that was closed is taken up as it is; where its
+// objects are of another version or resource, they stay until the first Replace,
+// which exchanges them all and comes before any Upsert.
+func (x *Index) OpenScopeAs(member string, kind Kind, version, resource string) (*Scope, error) {
 	s := &Scope{
 		index: x, member: member, kind: kind, codec: x.codecs.of(kind), declared: x.fields[kind], interned: newInterner(),
-		sets: newTally[*attrSet](), owned: newTally[*ownerSet](), namespaces: newTally[unique.Handle[string]](), target: version,
-		pivot: newPivot(), id: &scopeID{member: member, kind: kind, version: version},
+		sets: newTally[*attrSet](), owned: newTally[*ownerSet](), namespaces: newTally[unique.Handle[string]](),
+		target: heldAs{version, resource}, pivot: newPivot(), id: &scopeID{member: member, kind: kind, version: version, resource: resource},
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,6 +109,7 @@ func (x *Index) register(s *Scope) (*scopeRoot, error) {
 	_, root := s.freeze()
 	x.setMember(m.with(kind))
 	x.scopes.Set(root)
+	x.count(kind, s.id.resource, 1)
 	x.publish(x.current.Load(), bulkRecord(at, at+1, []scopeChange{{after: root}}, 0))
 	return nil, nil
 }
@@ -108,7 +118,7 @@ func (x *Index) register(s *Scope) (*scopeRoot, error) {
 // copied by walking them, never by Copy, which writes to its receiver.
 func (s *Scope) adopt(root *scopeRoot) {
 	s.id = root.scopeID
-	s.stale = s.id.version != s.target
+	s.stale = heldAs{s.id.version, s.id.resource} != s.target
 	s.root = newRoot(s.id)
 	s.root.status, s.root.recoded = root.status, root.recoded
 	root.objects.Scan(func(e *entry) bool {

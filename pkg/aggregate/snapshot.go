@@ -15,6 +15,7 @@ type Snapshot struct {
 	fields   map[Kind][]fieldPath
 	scopes   *btree.BTreeG[*scopeRoot]  // by kind, then member
 	members  *btree.BTreeG[*memberRoot] // by name
+	plurals  *btree.BTreeG[plurals]     // by kind
 	pivots   *sync.Pool                 // of the index
 }
 
@@ -52,6 +53,9 @@ func (o Object) Revision() Revision { return o.e.revision }
 
 // APIVersion returns the version that the object is held at, e.g. "apps/v1".
 func (o Object) APIVersion() string { return o.scope.version }
+
+// Resource returns the plural that the object was read under, as ScopeInfo has it.
+func (o Object) Resource() string { return o.scope.resource }
 
 // Labels returns the object's labels, sorted by key. The slice is shared and
 // must not be changed.
@@ -118,14 +122,17 @@ type ScopeInfo struct {
 	Member  string
 	Kind    Kind
 	Version string // API version that the scope is held at, e.g. "apps/v1"
-	Status  Status
-	Objects int
-	Bytes   int64 // heap bytes of the objects and of what finds them, estimated
+	// Resource is the plural that the member served the objects under when they were
+	// read, e.g. "deployments", which may be another by now; "" when not known.
+	Resource string
+	Status   Status
+	Objects  int
+	Bytes    int64 // heap bytes of the objects and of what finds them, estimated
 }
 
 func (r *scopeRoot) info() ScopeInfo {
 	return ScopeInfo{
-		Member: r.member, Kind: r.kind, Version: r.version, Status: r.status,
+		Member: r.member, Kind: r.kind, Version: r.version, Resource: r.resource, Status: r.status,
 		Objects: r.objects.Len(), Bytes: r.size(),
 	}
 }

@@ -54,7 +54,7 @@ type informer struct {
 }
 
 func newInformer(m *member, kind aggregate.Kind, res resource, rule KindRule, note string) (*informer, error) {
-	scope, err := m.manager.opts.Index.OpenScope(m.name, kind, res.gvk.GroupVersion().String())
+	scope, err := m.manager.opts.Index.OpenScopeAs(m.name, kind, res.gvk.GroupVersion().String(), res.gvr.Resource)
 	if err != nil {
 		return nil, err
 	}

@@ -119,7 +119,7 @@ func (mb *member) dropUnkept() {
 
 // removeScope takes a scope that nobody writes out of the index.
 func (mb *member) removeScope(info aggregate.ScopeInfo) {
-	scope, err := mb.manager.opts.Index.OpenScope(mb.name, info.Kind, info.Version)
+	scope, err := mb.manager.opts.Index.OpenScopeAs(mb.name, info.Kind, info.Version, info.Resource)
 	if err != nil {
 		mb.log.Error("scope cannot be opened", "kind", info.Kind, "error", err)
 		return
@@ -203,11 +203,8 @@ func (mb *member) setAbsent(kind aggregate.Kind, status aggregate.Status) {
 		return
 	}
 	x := mb.manager.opts.Index
-	version := ""
-	if info, ok := x.Snapshot().Scope(mb.name, kind); ok {
-		version = info.Version
-	}
-	scope, err := x.OpenScope(mb.name, kind, version)
+	info, _ := x.Snapshot().Scope(mb.name, kind) // none: neither is known
+	scope, err := x.OpenScopeAs(mb.name, kind, info.Version, info.Resource)
 	if err != nil {
 		mb.log.Error("scope cannot be opened", "kind", kind, "error", err)
 		return

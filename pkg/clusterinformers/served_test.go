@@ -94,7 +94,7 @@ func TestDefinitionsComeChangeAndGo(t *testing.T) {
 	ok(t, m.Create(widget("c", "v1")))
 	r.within(5*time.Second, "widgets are followed again", func() bool {
 		info := r.scope(m, widgetKind)
-		return info.Status.State == aggregate.Synced && info.Objects == 1
+		return info.Status.State == aggregate.Synced && info.Objects == 1 && info.Resource == widgets.Resource
 	})
 }
 

@@ -47,20 +47,21 @@ func (s *Server) callerOf(ctx context.Context) caller {
 func (c caller) User() user.Info { return c.user }
 
 // Grants implements Caller.
-func (c caller) Grants(ctx context.Context, verb string, kind aggregate.Kind) (*Grants, error) {
-	authorities := c.server.catalog.Authorities(kind)
-	if len(authorities) == 1 && authorities[0].Members == nil {
-		return c.granted(ctx, verb, authorities[0].Resource)
-	}
-	grants := make([]*Grants, len(authorities))
+func (c caller) Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*Grants, error) {
+	authorities := c.server.catalog.Authorities(at, kind)
+	_, group := kind.Split()
+	parts := make(access.Parts, len(authorities))
 	for i, a := range authorities {
-		g, err := c.granted(ctx, verb, a.Resource)
+		g, err := c.granted(ctx, verb, schema.GroupResource{Group: group, Resource: a.Resource})
 		if err != nil {
 			return nil, err
 		}
-		grants[i] = g.Within(a.Members)
+		if a.Members == nil && len(authorities) == 1 {
+			return g.Of(a.Resource), nil
+		}
+		parts[i] = access.Part{Resource: a.Resource, Members: a.Members, Grants: g}
 	}
-	return access.Join(time.Now().Add(maxAuthorityAge), grants...), nil
+	return parts.Join(time.Now().Add(maxAuthorityAge)), nil
 }
 
 // maxAuthorityAge is how long it is relied on by which resource a member serves a

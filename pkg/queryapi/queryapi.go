@@ -46,9 +46,9 @@ type Caller interface {
 	User() user.Info
 	// Grants returns what the caller may read of a kind with a verb (get, list or
 	// watch) in the members of the index: in each by the grants of the resource
-	// that this member serves the kind under. Errors are *apierrors.StatusError
-	// or the context's.
-	Grants(ctx context.Context, verb string, kind aggregate.Kind) (*Grants, error)
+	// that its objects in a snapshot were read under there. Errors are
+	// *apierrors.StatusError or the context's.
+	Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*Grants, error)
 	// Visible returns the members of the index, in order, of which he may list
 	// anything at all.
 	Visible(ctx context.Context) ([]string, error)

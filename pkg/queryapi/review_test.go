@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -182,10 +183,19 @@ func TestForbiddenAndUnknownMembersReadAlike(t *testing.T) {
 	}
 }
 
+// nowhere is a state of the fleet that holds nothing.
+var nowhere = func() *aggregate.Snapshot {
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	if err != nil {
+		panic(err)
+	}
+	return index.Snapshot()
+}()
+
 // granted answers with what the caller may list of pods, and which members he
 // sees.
 var granted = question(func(w http.ResponseWriter, r *http.Request, c queryapi.Caller) error {
-	g, err := c.Grants(r.Context(), "list", "Pod")
+	g, err := c.Grants(r.Context(), "list", "Pod", nowhere)
 	if err != nil {
 		return err
 	}

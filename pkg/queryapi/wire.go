@@ -140,15 +140,24 @@ func (s *Server) mayVisit(ctx context.Context, member string) error {
 }
 
 // resources are those that can be granted: what members serve of the kinds
-// that are kept.
+// that are kept, and what was read of them.
 func (s *Server) resources() []schema.GroupResource {
 	view, _ := s.view(route.Target{})
 	seen := make(map[schema.GroupResource]bool)
 	var out []schema.GroupResource
-	for r := range view.Resources() {
-		if gr := r.Resource.GroupResource(); !seen[gr] {
+	add := func(gr schema.GroupResource) {
+		if !seen[gr] {
 			seen[gr] = true
 			out = append(out, gr)
+		}
+	}
+	for r := range view.Resources() {
+		add(r.Resource.GroupResource())
+	}
+	for kind, resources := range s.options.Index.Snapshot().AllResources() {
+		_, group := kind.Split()
+		for _, resource := range resources {
+			add(schema.GroupResource{Group: group, Resource: resource})
 		}
 	}
 	return out

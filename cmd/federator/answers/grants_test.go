@@ -18,10 +18,12 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// reviews is a hub that knows everybody by the token, and allows all or nothing.
+// reviews is a hub that knows everybody by the token, and allows all or nothing, or
+// what may says.
 type reviews struct {
 	allows atomic.Bool
 	asked  atomic.Int64 // about access
+	may    func(user, resource string) bool
 }
 
 func (h *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -42,6 +44,9 @@ func (h *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	review.Status.Allowed = h.allows.Load()
+	if h.may != nil {
+		review.Status.Allowed = h.may(review.Spec.User, review.Spec.ResourceAttributes.Resource)
+	}
 	write(w, review)
 }
 

@@ -108,7 +108,7 @@ func start(t testing.TB, change func(*queryapi.Options, *answers.Violations)) *j
 		change(&o, &question)
 	}
 	o.Questions = map[string]queryapi.Question{
-		"violations": question, "rego": &answers.Rego{Index: index, Resources: served{}.Resources, State: j.loop.State},
+		"violations": question, "rego": &answers.Rego{Index: index, Resources: o.Fleet.Resources, State: j.loop.State},
 	}
 	if j.server, err = queryapi.New(o); err != nil {
 		t.Fatal(err)
@@ -169,7 +169,16 @@ func (j *judged) join(member string) {
 	if err := j.index.PutMember(aggregate.Member{Name: member, UID: member}); err != nil {
 		j.t.Fatal(err)
 	}
-	scope, err := j.index.OpenScope(member, "Deployment.apps", "apps/v1")
+	j.serve(member, "deployments")
+}
+
+// serve has a member's Deployments read anew, under a resource.
+func (j *judged) serve(member, resource string) {
+	j.t.Helper()
+	if before := j.scopes[member]; before != nil {
+		before.Close()
+	}
+	scope, err := j.index.OpenScopeAs(member, "Deployment.apps", "apps/v1", resource)
 	if err != nil {
 		j.t.Fatal(err)
 	}

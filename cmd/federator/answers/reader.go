@@ -2,6 +2,7 @@ package answers
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -9,8 +10,9 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// grantedReader is a policy.Reader of what a caller of the query API may list.
-// It asks for the grants of a kind when the kind is first read.
+// grantedReader knows what a caller of the query API may list. It asks for the grants
+// of a kind when the kind is first read. What is held of it in a member is read by the
+// resource that it was read under there, in the snapshot that is asked about.
 type grantedReader struct {
 	ctx     context.Context //nolint:containedctx // lives for one request, in methods that take none
 	caller  queryapi.Caller
@@ -44,35 +46,41 @@ func (r *grantedReader) Member(member string) bool {
 	return ok
 }
 
+// readerOf is a policy.Reader of one snapshot.
+type readerOf struct {
+	*grantedReader
+
+	snapshot *aggregate.Snapshot
+}
+
 // Scope implements policy.Reader.
-func (r *grantedReader) Scope(member string, kind aggregate.Kind) bool {
-	g := r.of(kind)
-	return g != nil && !g.Member(member).None()
+func (r readerOf) Scope(member string, kind aggregate.Kind) bool {
+	return !r.reach(r.snapshot, member, kind).None()
 }
 
 // Objects implements policy.Reader.
-func (r *grantedReader) Objects(member string, kind aggregate.Kind, namespace string) bool {
-	g := r.of(kind)
-	return g != nil && g.Member(member).Allows(namespace)
+func (r readerOf) Objects(member string, kind aggregate.Kind, namespace string) bool {
+	return r.reach(r.snapshot, member, kind).Allows(namespace)
 }
 
-// of returns the grants of a kind, nil when nobody can tell.
-func (r *grantedReader) of(kind aggregate.Kind) *queryapi.Grants {
-	if g, asked := r.grants[kind]; asked {
+// reach returns what may be read of a kind in a member, as a snapshot holds it.
+func (r *grantedReader) reach(snapshot *aggregate.Snapshot, member string, kind aggregate.Kind) queryapi.Reach {
+	resource := snapshot.Resource(member, kind)
+	return r.of(snapshot, kind, resource).For(resource).Member(member)
+}
+
+// of returns the grants of a kind as a snapshot holds it, nil when nobody can tell.
+func (r *grantedReader) of(snapshot *aggregate.Snapshot, kind aggregate.Kind, resource string) *queryapi.Grants {
+	g, asked := r.grants[kind]
+	if asked && g.Knows(resource) {
 		return g
 	}
-	var g *queryapi.Grants
-	if r.kinds[kind] && r.err == nil {
-		g, r.err = r.caller.Grants(r.ctx, "list", kind)
+	g = nil
+	if (r.kinds[kind] || resource != "") && r.err == nil {
+		g, r.err = r.caller.Grants(r.ctx, "list", kind, snapshot)
 	}
 	r.grants[kind] = g
 	return g
-}
-
-// everywhere reports whether all objects of a kind in a member may be read.
-func (r *grantedReader) everywhere(member string, kind aggregate.Kind) bool {
-	g := r.of(kind)
-	return g != nil && g.Member(member).All
 }
 
 // maxAge is how long grants are relied on, at most.
@@ -90,16 +98,39 @@ func (r *grantedReader) until(made time.Time) time.Time {
 	return until
 }
 
-// same reports whether a reader that was made later may read just what this one was asked
-// about.
-func (r *grantedReader) same(later *grantedReader) bool {
+// same reports whether a reader that was made later may read of a snapshot just what this
+// one was asked about.
+func (r *grantedReader) same(later *grantedReader, snapshot *aggregate.Snapshot) bool {
 	if !slices.Equal(r.visible, later.visible) {
 		return false
 	}
 	for kind, g := range r.grants {
-		if !g.Same(later.of(kind)) {
+		if !g.Same(later.of(snapshot, kind, "")) {
 			return false
 		}
 	}
 	return later.err == nil
+}
+
+// sameResources reports whether what was asked about was read under the same resources
+// in two snapshots.
+func (r *grantedReader) sameResources(a, b *aggregate.Snapshot) bool {
+	for kind := range r.grants {
+		if !slices.Equal(a.Resources(kind), b.Resources(kind)) {
+			return false
+		}
+		if len(a.Resources(kind)) > 1 && !maps.Equal(resourcesOf(a, kind), resourcesOf(b, kind)) {
+			return false
+		}
+	}
+	return true
+}
+
+// resourcesOf returns what a kind was read under, by member.
+func resourcesOf(s *aggregate.Snapshot, kind aggregate.Kind) map[string]string {
+	out := map[string]string{}
+	for scope := range s.ScopesOf(kind) {
+		out[scope.Member] = scope.Resource
+	}
+	return out
 }

@@ -57,7 +57,7 @@ func (q *Rego) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Ca
 	}
 	snapshot, views := q.of()
 	answer, err := policy.Query(r.Context(), policy.QueryOptions{
-		Snapshot: snapshot, Views: views, Reader: reader, Timeout: timeout, MaxRead: maxRead, MaxRows: maxRows,
+		Snapshot: snapshot, Views: views, Reader: readerOf{reader, snapshot}, Timeout: timeout, MaxRead: maxRead, MaxRows: maxRows,
 	}, values.Get("query"))
 	switch {
 	case reader.err != nil: // what was denied for want of an answer is no answer

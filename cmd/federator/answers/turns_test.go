@@ -24,7 +24,7 @@ type slow struct {
 
 func (s slow) User() user.Info { return &user.DefaultInfo{Name: s.name} }
 
-func (s slow) Grants(context.Context, string, aggregate.Kind) (*queryapi.Grants, error) {
+func (s slow) Grants(context.Context, string, aggregate.Kind, *aggregate.Snapshot) (*queryapi.Grants, error) {
 	return nil, nil
 }
 

@@ -186,7 +186,7 @@ func (s sight) mayRead(binding string) bool {
 			return false
 		}
 		for _, kind := range kinds {
-			if !s.reader.everywhere(member, kind) && !s.nothing(member, kind) {
+			if !s.reader.reach(s.state.Snapshot, member, kind).All && !s.nothing(member, kind) {
 				return false
 			}
 		}
@@ -213,7 +213,7 @@ func (s sight) subject(subject policy.Subject) bool {
 	case ref.Kind == "":
 		return s.reader.Member(ref.Member)
 	default:
-		return s.reader.Member(ref.Member) && s.reader.Objects(ref.Member, ref.Kind, ref.Namespace)
+		return s.reader.Member(ref.Member) && s.reader.reach(s.state.Snapshot, ref.Member, ref.Kind).Allows(ref.Namespace)
 	}
 }
 

@@ -191,7 +191,7 @@ func (s *watching) follow(ctx context.Context) error {
 		if c == nil {
 			return expired(s.point.Version())
 		}
-		if c.Before == nil || !sameFrame(c.Before, c.After) {
+		if c.Before == nil || !sameFrame(c.Before, c.After) || !s.saw.reader.sameResources(c.Before.Snapshot, c.After.Snapshot) {
 			break
 		}
 		if err := s.step(ctx, next, c); err != nil {
@@ -213,7 +213,7 @@ func (s *watching) renew(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err // nobody says any more what may be read
 	}
-	if !old.same(reader) || otherKinds(old) {
+	if !old.same(reader, s.saw.state.Snapshot) || otherKinds(old) {
 		return false, reader.err
 	}
 	s.saw.reader = reader

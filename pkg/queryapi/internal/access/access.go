@@ -32,6 +32,53 @@ type Grants struct {
 	members    map[string]Reach
 	names      []string // keys of members, sorted
 	until      time.Time
+
+	// parts are what is granted of each resource that members serve a kind under,
+	// in any member; nil where the grants are of any.
+	parts map[string]*Grants
+}
+
+// Of returns the grants as those of a kind that is served under this plural only.
+func (g *Grants) Of(resource string) *Grants {
+	of := &Grants{parts: map[string]*Grants{resource: g}}
+	if g != nil {
+		of.everything, of.members, of.names, of.until = g.everything, g.members, g.names, g.until
+	}
+	return of
+}
+
+// For returns what is granted of objects that were read under a plural: nothing
+// where the grants are of others. Of "", which is not known, each member's decide.
+func (g *Grants) For(resource string) *Grants {
+	if g == nil || g.parts == nil || resource == "" {
+		return g
+	}
+	return g.parts[resource]
+}
+
+// Beside returns the grants with those of earlier ones for those of the resources that
+// they are not of themselves.
+func (g *Grants) Beside(earlier *Grants, resources []string) *Grants {
+	if g == nil || g.parts == nil {
+		return g
+	}
+	out := *g
+	out.parts = maps.Clone(g.parts)
+	for _, name := range resources {
+		if _, ok := out.parts[name]; !ok {
+			out.parts[name] = earlier.For(name)
+		}
+	}
+	return &out
+}
+
+// Knows reports whether it has been asked what is granted of a resource.
+func (g *Grants) Knows(resource string) bool {
+	if g == nil || g.parts == nil || resource == "" {
+		return true
+	}
+	_, ok := g.parts[resource]
+	return ok
 }
 
 // Everything returns grants for every member, those to come included.
@@ -63,9 +110,18 @@ func (g *Grants) Same(other *Grants) bool {
 	if g.None() || other.None() {
 		return g.None() && other.None()
 	}
-	return g.everything == other.everything && maps.EqualFunc(g.members, other.members, func(a, b Reach) bool {
-		return a.All == b.All && slices.Equal(a.Namespaces, b.Namespaces)
-	})
+	return g.everything == other.everything && maps.EqualFunc(g.members, other.members, Reach.equal) &&
+		maps.EqualFunc(g.parts, other.parts, (*Grants).Same)
+}
+
+// SameIn reports whether grants give of objects that were read under a plural in a
+// member what others give.
+func (g *Grants) SameIn(member, resource string, other *Grants) bool {
+	return g.For(resource).Member(member).equal(other.For(resource).Member(member))
+}
+
+func (r Reach) equal(other Reach) bool {
+	return r.All == other.All && slices.Equal(r.Namespaces, other.Namespaces)
 }
 
 // Until is when the grants must be asked for again, at the latest.
@@ -99,36 +155,32 @@ func (g *Grants) Members() []string {
 // None reports whether nothing may be read.
 func (g *Grants) None() bool { return g == nil || !g.everything && len(g.members) == 0 }
 
-// Within returns the part of the grants that is of these members, which are sorted;
-// they may be none. A nil list is all members.
-func (g *Grants) Within(members []string) *Grants {
-	if members == nil || g == nil {
-		return g
-	}
-	within := make(map[string]Reach, len(members))
-	for _, name := range members {
-		within[name] = g.Member(name)
-	}
-	return Some(within, g.until)
-}
-
-// Join returns what one of the grants or another gives, good until the first of them
-// must be asked for again, and until latest at most.
-func Join(latest time.Time, grants ...*Grants) *Grants {
+// Join returns what each of the grants gives in the members that are its, good until
+// the first of them must be asked for again, and until latest at most. Of objects
+// that were read under a resource its grants decide, whatever the member.
+func (parts Parts) Join(latest time.Time) *Grants {
 	joined := map[string]Reach{}
-	for _, g := range grants {
-		if u := g.Until(); !u.IsZero() && u.Before(latest) {
+	of := map[string]*Grants{}
+	for _, p := range parts {
+		if u := p.Grants.Until(); !u.IsZero() && u.Before(latest) {
 			latest = u
 		}
-	}
-	for _, g := range grants {
-		if g.Everything() {
-			return Everything(latest)
-		}
-		for _, name := range g.Members() {
-			a, b := joined[name], g.Member(name)
-			joined[name] = Reach{All: a.All || b.All, Namespaces: slices.Concat(a.Namespaces, b.Namespaces)}
+		of[p.Resource] = p.Grants
+		for _, name := range p.Members {
+			joined[name] = p.Grants.Member(name)
 		}
 	}
-	return Some(joined, latest)
+	out := Some(joined, latest)
+	out.parts = of
+	return out
 }
+
+// Part is what is granted of a resource.
+type Part struct {
+	Resource string // plural
+	Members  []string
+	Grants   *Grants
+}
+
+// Parts are those of a kind.
+type Parts []Part

@@ -315,21 +315,27 @@ func TestGrantsOfResourcesJoinWithinTheirMembers(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(9, 0)
 	vaults := access.Some(map[string]access.Reach{"a/a": {All: true}, "b/b": {All: true}, "c/c": {Namespaces: []string{"x"}}}, late)
 	widgets := access.Everything(early)
-	g := access.Join(late, vaults.Within([]string{"b/b", "c/c", "n/n"}), widgets.Within([]string{"d/d"}))
+	g := access.Parts{{"vaults", []string{"b/b", "c/c", "n/n"}, vaults}, {"widgets", []string{"d/d"}, widgets}}.Join(late)
 	if got := strings.Join(g.Members(), " "); got != "b/b c/c d/d" || g.Everything() || !g.Until().Equal(early) {
 		t.Errorf("%s, everything %t, until %s", got, g.Everything(), g.Until())
 	}
 	if g.Member("c/c").All || !g.Member("c/c").Allows("x") || !g.Member("d/d").All || !g.Member("a/a").None() {
 		t.Errorf("%+v", g)
 	}
-	both := access.Join(late, access.Some(map[string]access.Reach{"a/a": {Namespaces: []string{"y"}}}, late), access.Some(map[string]access.Reach{"a/a": {Namespaces: []string{"x"}}}, late))
-	if r := both.Member("a/a"); !r.Allows("x") || !r.Allows("y") || r.All {
-		t.Errorf("%+v", r)
+	if !g.For("vaults").Member("d/d").None() || !g.For("vaults").Member("a/a").All || !g.For("widgets").Everything() || !g.For("pods").None() || g.For("") != g {
+		t.Error("each object is judged by its own resource, wherever it is")
 	}
-	if !access.Join(late, vaults, widgets).Everything() || access.Join(late, vaults.Within([]string{}), nil).None() != true || vaults.Within(nil) != vaults {
-		t.Error("everything, nothing and all members")
-	}
-	if g := access.Join(late); !g.None() || !g.Until().Equal(late) {
+	if g := (access.Parts{}).Join(late); !g.None() || !g.Until().Equal(late) {
 		t.Errorf("nothing is granted for ever: %+v", g)
+	}
+	one := vaults.Of("vaults")
+	if !one.For("vaults").Same(vaults) || !one.For("widgets").None() || one.Knows("widgets") || !one.Knows("vaults") || !one.Knows("") {
+		t.Error("grants of one resource are of no other")
+	}
+	if both := one.Beside(g, []string{"vaults", "widgets"}); !both.For("widgets").Everything() || !both.For("vaults").Same(vaults) || one.Knows("widgets") {
+		t.Error("what is held beside is judged by what was granted of it")
+	}
+	if !one.SameIn("a/a", "vaults", g) || one.SameIn("a/a", "widgets", g) || one.Same(widgets.Of("vaults")) || one.Same(vaults.Of("widgets")) {
+		t.Error("grants are the same where they give the same of the same resources")
 	}
 }

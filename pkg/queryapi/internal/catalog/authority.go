@@ -3,16 +3,14 @@ package catalog
 import (
 	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"federator.dev/federator/pkg/aggregate"
 )
 
 // Authority is a resource by whose grants objects of a kind are read, and in which
-// members.
+// members. Its group is the kind's.
 type Authority struct {
-	Resource schema.GroupResource
-	Members  []string // sorted; nil: all that serve the kind
+	Resource string   // plural
+	Members  []string // nil: all
 }
 
 // authorities are those of every kind, as members served them at a moment.
@@ -21,11 +19,54 @@ type authorities struct {
 	changed <-chan struct{} // closed when they are outdated
 }
 
-// Authorities returns by which resources' grants objects of a kind are read: in
-// each member by that which its own discovery names, so that what one member calls
-// a kind decides nothing about what others hold. Of a kind that no member serves
-// there are none. The slice is shared and must not be changed.
-func (c *Catalog) Authorities(kind aggregate.Kind) []Authority {
+// Authorities returns by which resources' grants the objects of a kind in a snapshot
+// are read: in each member by that which they were read under there, whatever it is
+// served as by now, so that what one member calls a kind decides nothing about what
+// others hold, or about what it has held. Where that is not known, as of members
+// that hold nothing of the kind, it is the one that the member's discovery names
+// now, else that of most. Of a kind that is neither held nor served there are none. The slice may be
+// shared and must not be changed.
+func (c *Catalog) Authorities(snapshot *aggregate.Snapshot, kind aggregate.Kind) []Authority {
+	names := snapshot.Resources(kind)
+	switch len(names) {
+	case 0:
+		return c.discovered(kind)
+	case 1:
+		return []Authority{{Resource: names[0]}}
+	}
+	held := make([]Authority, len(names))
+	for i, name := range names {
+		held[i] = Authority{name, []string{}}
+	}
+	var rest []string
+	offered := c.discovered(kind)
+	for m := range snapshot.Members() {
+		resource := snapshot.Resource(m.Name, kind)
+		if i := slices.IndexFunc(offered, func(o Authority) bool { return o.in(m.Name) }); resource == "" && i >= 0 {
+			resource = offered[i].Resource
+		}
+		if i, found := slices.BinarySearch(names, resource); found {
+			held[i].Members = append(held[i].Members, m.Name)
+		} else {
+			rest = append(rest, m.Name) // nothing of the kind: the answer says how fresh that is
+		}
+	}
+	most := slices.MaxFunc(held, func(a, b Authority) int { return len(a.Members) - len(b.Members) })
+	i, _ := slices.BinarySearch(names, most.Resource)
+	held[i].Members = append(held[i].Members, rest...)
+	return held
+}
+
+func (a *Authority) in(member string) bool {
+	if a.Members == nil {
+		return true
+	}
+	_, found := slices.BinarySearch(a.Members, member)
+	return found
+}
+
+// discovered returns the resources that members serve a kind under now.
+func (c *Catalog) discovered(kind aggregate.Kind) []Authority {
 	a := c.authorities.Load()
 	if a == nil || isClosed(a.changed) {
 		a = c.authorize()
@@ -37,9 +78,8 @@ func (c *Catalog) authorize() *authorities {
 	served, changed := c.source.Resources()
 	a := &authorities{map[aggregate.Kind][]Authority{}, changed}
 	for _, s := range served {
-		gr := s.Resource.GroupResource()
-		if !slices.ContainsFunc(a.kinds[s.Kind], func(have Authority) bool { return have.Resource == gr }) {
-			a.kinds[s.Kind] = append(a.kinds[s.Kind], Authority{gr, s.Members})
+		if !slices.ContainsFunc(a.kinds[s.Kind], func(have Authority) bool { return have.Resource == s.Resource.Resource }) {
+			a.kinds[s.Kind] = append(a.kinds[s.Kind], Authority{s.Resource.Resource, s.Members})
 		}
 	}
 	c.authorities.Store(a) // of two that are made at once either will do

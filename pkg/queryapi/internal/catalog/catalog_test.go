@@ -401,13 +401,69 @@ func TestMembersThatContradictEachOther(t *testing.T) {
 		t.Errorf("the other serves vaults as %q and widgets as %q", a, b)
 	}
 
-	got := c.Authorities(vault)
-	if len(got) != 2 || got[0].Resource.Resource != "vaults" || !slices.Equal(got[0].Members, []string{"a/a"}) ||
-		got[1].Resource.Resource != "widgets" || !slices.Equal(got[1].Members, []string{"e/vil"}) {
+	got := c.Authorities(f.index.Snapshot(), vault)
+	if len(got) != 2 || got[0].Resource != "vaults" || !slices.Equal(got[0].Members, []string{"a/a"}) ||
+		got[1].Resource != "widgets" || !slices.Equal(got[1].Members, []string{"e/vil"}) {
 		t.Errorf("%+v", got)
 	}
 	source.tell(served(vault, "vaults", false))
-	if got := c.Authorities(vault); len(got) != 1 || got[0].Members != nil || len(c.Authorities(widget)) != 0 {
+	if got := c.Authorities(f.index.Snapshot(), vault); len(got) != 1 || got[0].Members != nil || len(c.Authorities(f.index.Snapshot(), widget)) != 0 {
 		t.Errorf("%+v after they agree", got)
 	}
+}
+
+// TestAuthoritiesAreOfWhatWasRead: what members serve by now says nothing of what was
+// read before.
+func TestAuthoritiesAreOfWhatWasRead(t *testing.T) {
+	const kind = aggregate.Kind("Vault.acme.io")
+	as := func(plural string, members ...string) catalog.Served {
+		s := served("Vault", "acme.io", "v1", plural, true)
+		s.Members = members
+		return s
+	}
+	source := newTold(as("vaults"))
+	c := catalog.New(source)
+	f := newFleet(t)
+	scopes := map[string]*aggregate.Scope{}
+	read := func(member, plural string) {
+		if s := scopes[member]; s != nil {
+			s.Close()
+		}
+		s, err := f.index.OpenScopeAs(member, kind, "acme.io/v1", plural)
+		ok(t, err)
+		_, err = s.Replace(nil, aggregate.Status{State: aggregate.Synced})
+		ok(t, err)
+		scopes[member] = s
+	}
+	for _, m := range []string{"a/a", "b/b", "c/c", "d/d"} {
+		f.join(m, "v1.36.0", "acme.io/v1")
+	}
+	want := func(s *aggregate.Snapshot, want ...string) {
+		t.Helper()
+		var got []string
+		for _, a := range c.Authorities(s, kind) {
+			got = append(got, a.Resource+" "+strings.Join(a.Members, ","))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	want(f.index.Snapshot(), "vaults ")
+	read("a/a", "vaults")
+	read("b/b", "vaults")
+	before := f.index.Snapshot()
+	source.tell(as("chests", "a/a", "b/b"))
+	want(before, "vaults ")
+	read("a/a", "chests")
+	want(before, "vaults ")
+	read("c/c", "")
+	want(f.index.Snapshot(), "chests a/a,c/c,d/d", "vaults b/b") // what holds nothing is as most
+	source.tell(as("chests", "a/a"), as("vaults", "c/c"))
+	want(f.index.Snapshot(), "chests a/a", "vaults b/b,c/c,d/d")
+	read("b/b", "chests")
+	want(f.index.Snapshot(), "chests ")
+	scopes["a/a"].Remove()
+	f.index.RemoveMember("b/b")
+	want(f.index.Snapshot(), "chests a/a", "vaults c/c")
+	want(before, "vaults ")
 }

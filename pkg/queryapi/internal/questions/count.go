@@ -71,7 +71,7 @@ func (s *Server) Count(w http.ResponseWriter, r *http.Request, reader Reader) er
 		if err != nil {
 			return err
 		}
-		grants, err := reader.Grants(r.Context(), selection.List, resource.Kind)
+		grants, err := reader.Grants(r.Context(), selection.List, resource.Kind, snapshot)
 		if err != nil {
 			return err
 		}

@@ -76,7 +76,7 @@ type reader struct {
 
 func (r reader) User() user.Info { return &user.DefaultInfo{Name: "alice"} }
 
-func (r reader) Grants(_ context.Context, verb string, kind aggregate.Kind) (*access.Grants, error) {
+func (r reader) Grants(_ context.Context, verb string, kind aggregate.Kind, _ *aggregate.Snapshot) (*access.Grants, error) {
 	if r.grants == nil {
 		return access.Everything(time.Time{}), nil
 	}

@@ -89,7 +89,7 @@ func memberSelector(text string) (*selection.Selector, error) {
 func (s *Server) kindGrants(ctx context.Context, snapshot *aggregate.Snapshot, reader Reader) (map[aggregate.Kind]*access.Grants, error) {
 	out := map[aggregate.Kind]*access.Grants{}
 	for kind := range snapshot.Kinds() {
-		grants, err := reader.Grants(ctx, selection.List, kind)
+		grants, err := reader.Grants(ctx, selection.List, kind, snapshot)
 		if err != nil {
 			return nil, err
 		}

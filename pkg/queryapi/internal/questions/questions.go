@@ -30,8 +30,8 @@ const APIVersion = "query.federator.dev/v1"
 // Reader is who asks. Errors are *apierrors.StatusError or the context's.
 type Reader interface {
 	User() user.Info
-	// Grants returns what the caller may read of a kind with a verb.
-	Grants(ctx context.Context, verb string, kind aggregate.Kind) (*access.Grants, error)
+	// Grants returns what the caller may read of a kind in a snapshot with a verb.
+	Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*access.Grants, error)
 	// Visible returns the members of which he may read anything at all, sorted.
 	Visible(ctx context.Context) ([]string, error)
 }

@@ -27,8 +27,8 @@ import (
 // Caller is who asks.
 type Caller interface {
 	User() user.Info
-	// Grants returns what the caller may read of a kind now.
-	Grants(ctx context.Context, verb string, kind aggregate.Kind) (*access.Grants, error)
+	// Grants returns what the caller may read now of a kind in a snapshot.
+	Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*access.Grants, error)
 }
 
 // Options configure a Handler. All but Heard and Now are required.
@@ -166,7 +166,7 @@ func (q *request) read() error {
 	if q.byLabels = byMembersLabels(q.params.LabelSelector); q.byLabels {
 		q.roster.look(q.snapshot)
 	}
-	q.grants, err = q.caller.Grants(q.r.Context(), verb, q.resource.Kind)
+	q.grants, err = q.caller.Grants(q.r.Context(), verb, q.resource.Kind, q.snapshot)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ type caller struct {
 
 func (c caller) User() user.Info { return &user.DefaultInfo{Name: c.name} }
 
-func (c caller) Grants(_ context.Context, verb string, _ aggregate.Kind) (*access.Grants, error) {
+func (c caller) Grants(_ context.Context, verb string, _ aggregate.Kind, _ *aggregate.Snapshot) (*access.Grants, error) {
 	return c.grants(verb)
 }
 

@@ -25,6 +25,11 @@ func (w *watching) watched(s *aggregate.Snapshot) map[string]aggregate.Member {
 // membersChanged takes note of members that joined, changed or left, before
 // the changes of objects are told. Those that left stay known until then.
 func (w *watching) membersChanged(batch *aggregate.Batch) error {
+	if kind := w.resource.Kind; !slices.Equal(batch.Before.Resources(kind), batch.After.Resources(kind)) {
+		if err := w.regrant(batch.After); err != nil {
+			return err
+		}
+	}
 	looked := false
 	for d := range batch.Members() {
 		if w.byLabels && !looked {
@@ -34,14 +39,14 @@ func (w *watching) membersChanged(batch *aggregate.Batch) error {
 		if d.After == nil || !w.concerns(d.After.Name) {
 			continue
 		}
-		if err := w.memberChanged(*d.After); err != nil {
+		if err := w.memberChanged(*d.After, batch.After); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *watching) memberChanged(after aggregate.Member) error {
+func (w *watching) memberChanged(after aggregate.Member, at *aggregate.Snapshot) error {
 	before, known := w.members[after.Name]
 	w.members[after.Name] = after
 	if known && w.selector.MatchMember(before) != w.selector.MatchMember(after) {
@@ -52,18 +57,24 @@ func (w *watching) memberChanged(after aggregate.Member) error {
 	if known && before.UID == after.UID || w.grants.Everything() {
 		return nil
 	}
-	return w.regrant() // grants name the members that there were
+	return w.regrant(at) // grants name the members that there were
 }
 
-// regrant asks again what may be read, and tells of what that changes.
-func (w *watching) regrant() error {
-	grants, err := w.caller.Grants(w.r.Context(), selection.Watch, w.resource.Kind)
+// regrant asks again what may be read up to a snapshot, and tells of what that
+// changes. What is held by then may have been read under other resources than what
+// was held at the last step: both are judged by their own.
+func (w *watching) regrant(at *aggregate.Snapshot) error {
+	grants, err := w.caller.Grants(w.r.Context(), selection.Watch, w.resource.Kind, at)
 	if err != nil {
 		return errors.Join(errEnd, err) // nobody says any more that it may be read
 	}
-	before := w.grants
+	before, resources := w.grants, w.behind.Resources(w.resource.Kind)
+	grants = grants.Beside(before, resources)
+	if len(resources) == 0 {
+		resources = []string{""}
+	}
 	for name, m := range w.members {
-		if sameReach(before.Member(name), grants.Member(name)) {
+		if !slices.ContainsFunc(resources, func(of string) bool { return !before.SameIn(name, of, grants) }) {
 			continue
 		}
 		if err := w.turn(m, m, before, grants); err != nil {
@@ -72,10 +83,6 @@ func (w *watching) regrant() error {
 	}
 	w.grants = grants
 	return nil
-}
-
-func sameReach(a, b access.Reach) bool {
-	return a.All == b.All && slices.Equal(a.Namespaces, b.Namespaces)
 }
 
 // turn tells of the objects of a member that come into sight or leave it with a
@@ -123,7 +130,7 @@ func (w *watching) turnedAt() error {
 
 // sees reports whether an object is watched.
 func (w *watching) sees(m aggregate.Member, o aggregate.Object, grants *access.Grants) (bool, error) {
-	if o.IsZero() || w.namespace != "" && o.Namespace() != w.namespace || !grants.Member(m.Name).Allows(o.Namespace()) {
+	if o.IsZero() || w.namespace != "" && o.Namespace() != w.namespace || !grants.For(o.Resource()).Member(m.Name).Allows(o.Namespace()) {
 		return false, nil
 	}
 	return w.matcher.MatchObject(m, o, &w.scratch)

@@ -27,11 +27,12 @@ type watching struct {
 
 	// sent is the revision up to which everything has been sent; behind, the
 	// snapshot as of the last step; members, those of it that are watched.
-	sent    aggregate.Revision
-	behind  *aggregate.Snapshot
-	members map[string]aggregate.Member
-	turned  bool // events were sent that no revision stands for: a bookmark is due
-	matcher *selection.Matcher
+	sent     aggregate.Revision
+	behind   *aggregate.Snapshot
+	members  map[string]aggregate.Member
+	resuming bool // changes from before it began are told
+	turned   bool // events were sent that no revision stands for: a bookmark is due
+	matcher  *selection.Matcher
 
 	out     []byte
 	columns []byte // of a Table, until the first event has taken them
@@ -178,7 +179,7 @@ func (w *watching) wait(ctx context.Context, bookmark time.Time) error {
 	if u := w.grants.Until(); u.IsZero() || w.o.Now().Before(u) {
 		return nil
 	}
-	if err := w.regrant(); err != nil {
+	if err := w.regrant(w.behind); err != nil {
 		return err
 	}
 	return w.turnedAt()
@@ -207,9 +208,11 @@ func (w *watching) follow() error {
 	// A watch that resumes is told first what happened before it began: until
 	// then members are as they were when it began.
 	if w.sent != w.behind.Revision() {
+		w.resuming = true
 		if err := w.replay(w.behind); err != nil {
 			return err
 		}
+		w.resuming = false
 	}
 	batch, ok := w.cursor.Poll()
 	if !ok {
@@ -263,6 +266,9 @@ func (w *watching) change(c aggregate.Change) error {
 			return nil
 		}
 		m = aggregate.Member{Name: o.Member()} // it has left since
+	}
+	if w.resuming && !c.Before.IsZero() && !w.grants.Knows(c.Before.Resource()) {
+		return w.fallenBehind() // whether the client knows it cannot be told any more
 	}
 	saw, err := w.sees(m, c.Before, w.grants)
 	if err != nil {
