@@ -3,6 +3,7 @@ package flat
 import (
 	"bytes"
 	"strconv"
+	"sync"
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/aggregate"
@@ -14,15 +15,21 @@ import (
 // those of what it refers to. A reference that is not shaped as its kind has it
 // stays as it is, and so does what is no object.
 func (k *Keys) Append(dst, body []byte, member string) []byte {
-	start := len(dst)
-	w := writer{keys: k, in: body, out: dst}
-	w.prefix = appendPrefix(w.space[:0], member)
+	w, _ := writers.Get().(*writer)
+	w.keys, w.in, w.copied, w.out = k, body, 0, dst
+	w.prefix = appendPrefix(w.prefix[:0], member)
 	if !w.all() {
-		return append(w.out[:start], body...)
+		w.copied, w.out = 0, w.out[:len(dst)]
 	}
 	w.copy(len(body))
-	return w.out
+	out := w.out
+	w.keys, w.in, w.out = nil, nil, nil
+	writers.Put(w)
+	return out
 }
+
+// writers are kept for their space.
+var writers = sync.Pool{New: func() any { return new(writer) }}
 
 // writer copies in to out, with what it puts and cuts between.
 type writer struct {
@@ -31,8 +38,7 @@ type writer struct {
 	copied int // of in, to out
 	out    []byte
 	prefix []byte
-	space  [96]byte // for prefix
-	kind   [96]byte
+	kind   []byte // space for one
 }
 
 // copy copies what is before i.
@@ -177,14 +183,11 @@ func (w *writer) reference(i int) int {
 }
 
 func (w *writer) clusterScoped(kind, group []byte) bool {
-	full := append(w.kind[:0], kind...)
+	w.kind = append(w.kind[:0], kind...)
 	if len(group) > 0 {
-		full = append(append(full, '.'), group...)
+		w.kind = append(append(w.kind, '.'), group...)
 	}
-	if clusterScoped[string(full)] {
-		return true
-	}
-	return len(kind) > 0 && w.keys.ClusterScoped(aggregate.Kind(full))
+	return clusterScoped[string(w.kind)] || len(kind) > 0 && w.keys.ClusterScoped(aggregate.Kind(w.kind))
 }
 
 var (

@@ -7,6 +7,7 @@ import (
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/scan"
 )
 
 // errShape is for a body that is no object with metadata, which the index does
@@ -19,84 +20,21 @@ type member struct{ key, value []byte } // the key with its quotes
 // split calls f with the members of a JSON object without white space, such as
 // the index's bodies, and returns what follows it.
 func split(b []byte, f func(member)) ([]byte, error) {
-	if len(b) < 2 || b[0] != '{' {
+	i, more := scan.Open(b, 0, '{')
+	for more {
+		key, at := scan.Key(b, i)
+		if at < 0 {
+			return nil, errShape
+		}
+		end := scan.Value(b, at)
+		if i, more = scan.Next(b, end); i >= 0 {
+			f(member{key, b[at:end]})
+		}
+	}
+	if i < 0 {
 		return nil, errShape
 	}
-	if b[1] == '}' {
-		return b[2:], nil
-	}
-	for b = b[1:]; ; b = b[1:] {
-		n := skipString(b)
-		if n <= 0 || n >= len(b) || b[n] != ':' {
-			return nil, errShape
-		}
-		key := b[:n]
-		b = b[n+1:]
-		if n = skipValue(b); n <= 0 || n >= len(b) {
-			return nil, errShape
-		}
-		f(member{key, b[:n]})
-		b = b[n:]
-		switch b[0] {
-		case ',':
-		case '}':
-			return b[1:], nil
-		default:
-			return nil, errShape
-		}
-	}
-}
-
-// skipString returns the length of the string that b begins with, 0 if none.
-func skipString(b []byte) int {
-	if len(b) == 0 || b[0] != '"' {
-		return 0
-	}
-	for i := 1; ; i++ {
-		j := bytes.IndexAny(b[i:], `"\`)
-		if j < 0 {
-			return 0
-		}
-		if i += j; b[i] == '"' {
-			return i + 1
-		}
-		if i++; i >= len(b) {
-			return 0
-		}
-	}
-}
-
-// skipValue returns the length of the JSON value that b begins with.
-func skipValue(b []byte) int {
-	depth := 0
-	for i := 0; i < len(b); {
-		switch b[i] {
-		case '"':
-			n := skipString(b[i:])
-			if n == 0 {
-				return 0
-			}
-			i += n
-		case '{', '[':
-			depth++
-			i++
-			continue
-		case '}', ']':
-			depth--
-			i++
-		case ',', ':':
-			i++
-			continue
-		default:
-			for i < len(b) && b[i] != ',' && b[i] != '}' && b[i] != ']' {
-				i++
-			}
-		}
-		if depth == 0 {
-			return i
-		}
-	}
-	return 0
+	return b[i:], nil
 }
 
 // splicer makes of an object's canonical JSON what is sent of it.

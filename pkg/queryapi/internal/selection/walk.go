@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"math/bits"
+
+	"federator.dev/federator/pkg/queryapi/internal/scan"
 )
 
 // walker looks for the values of several paths in canonical JSON, in one pass.
@@ -34,7 +36,7 @@ func (w *walker) value(i, depth int, wanted uint64) int {
 		return -1
 	}
 	if wanted == 0 {
-		return skipValue(b, i)
+		return scan.Value(b, i)
 	}
 	switch b[i] {
 	case '{':
@@ -42,7 +44,7 @@ func (w *walker) value(i, depth int, wanted uint64) int {
 	case '[':
 		return w.list(i, depth, wanted)
 	}
-	end := skipValue(b, i)
+	end := scan.Value(b, i)
 	if end <= i {
 		return -1
 	}
@@ -85,14 +87,11 @@ func (w *walker) object(i, depth int, wanted uint64) int {
 		return i + 1
 	}
 	for {
-		if i >= len(b) || b[i] != '"' {
+		key, at := scan.Key(b, i)
+		if at < 0 {
 			return -1
 		}
-		end := skipString(b, i)
-		if end < 0 || end >= len(b) || b[end] != ':' {
-			return -1
-		}
-		if i = w.value(end+1, depth+1, w.having(b[i:end], depth, wanted)); i < 0 || i >= len(b) {
+		if i = w.value(at, depth+1, w.having(key, depth, wanted)); i < 0 || i >= len(b) {
 			return -1
 		}
 		switch b[i] {
@@ -140,57 +139,4 @@ func text(v []byte) []byte {
 		return v[1 : len(v)-1]
 	}
 	return []byte(s)
-}
-
-// skipString returns the index after the string that starts at i, -1 when it
-// does not end.
-func skipString(b []byte, i int) int {
-	for i++; i < len(b); i++ {
-		n := bytes.IndexByte(b[i:], '"')
-		if n < 0 {
-			return -1
-		}
-		i += n
-		slashes := 0
-		for j := i - 1; b[j] == '\\'; j-- {
-			slashes++
-		}
-		if slashes%2 == 0 {
-			return i + 1
-		}
-	}
-	return -1
-}
-
-// skipValue returns the index after the JSON value that starts at i, -1 when
-// it does not end. A scalar ends with the body, too.
-func skipValue(b []byte, i int) int {
-	depth := 0
-	for i < len(b) {
-		switch b[i] {
-		case '"':
-			if i = skipString(b, i); i < 0 || depth == 0 {
-				return i
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return i
-			}
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		case ',':
-			if depth == 0 {
-				return i
-			}
-		}
-		i++
-	}
-	if depth > 0 {
-		return -1
-	}
-	return i
 }
