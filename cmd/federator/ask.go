@@ -72,7 +72,11 @@ func newAsker(config *rest.Config) (*asker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &asker{client: client, root: u.Scheme + "://" + u.Host, target: strings.TrimSuffix(u.Path, "/")}, nil
+	target := strings.TrimSuffix(u.Path, "/")
+	if target == "/flat" { // our own commands know of members, and speak of objects by the names that these give
+		target = "/fleet"
+	}
+	return &asker{client: client, root: u.Scheme + "://" + u.Host, target: target}, nil
 }
 
 // config finds the configuration that leads to the query API.

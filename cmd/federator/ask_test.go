@@ -63,6 +63,11 @@ func TestCountTreeAndCompletionAskTheServer(t *testing.T) {
 		t.Errorf("count -o yaml:\n%s", out)
 	}
 
+	// The context for other programs leads to the same: our commands know of members.
+	if out := ask("count", "configmaps", "--context", "flat", "--by", "namespace", "-o", "json"); !strings.Contains(out, `"default"`) {
+		t.Errorf("count --context flat:\n%s", out)
+	}
+
 	object := []string{"--member", "context/member-0", "-n", "default"}
 	out := ask(append([]string{"tree", "configmaps", "a"}, object...)...)
 	if want := "ConfigMap/default/a context/member-0\n└─ ConfigMap/default/owned owns\n"; out != want {
@@ -78,6 +83,7 @@ func TestCountTreeAndCompletionAskTheServer(t *testing.T) {
 		want string
 	}{
 		{[]string{"__complete", "count", "--kubeconfig", r.kubeconfig, "co"}, "configmaps"},
+		{[]string{"__complete", "tree", "--kubeconfig", r.kubeconfig, "--context", "flat", "-n", "default", "configmaps", ""}, "owned"},
 		{[]string{"__complete", "tree", "--kubeconfig", r.kubeconfig, "--member", ""}, "context/member-1"},
 		{[]string{"__complete", "tree", "--kubeconfig", r.kubeconfig, "-n", "default", "configmaps", ""}, "owned"},
 		{[]string{"__complete", "tree", "--kubeconfig", r.kubeconfig, "configmaps", "a", "--kinds", ""}, "configmaps"},

@@ -156,7 +156,7 @@ func authorityOfTheChart(t *testing.T, hub *kube.Hub) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, context := range []string{"fleet", "fleet/one"} {
+			for _, context := range []string{"fleet", "flat", "fleet/one"} {
 				if cluster := config.Clusters[context]; cluster == nil || string(cluster.CertificateAuthorityData) != string(c.trust.pem()) {
 					t.Errorf("context %s: %+v", context, cluster)
 				}

@@ -20,8 +20,15 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-const kubeconfigHelp = `Write a kubeconfig for the query API: the context "fleet" over all members, and
-one per member that may be read, called <namespace>/<name>.
+const kubeconfigHelp = `Write a kubeconfig for the query API: the context "fleet" over all members,
+"flat" over the same with unambiguous keys, and one per member that may be read,
+called <namespace>/<name>.
+
+"fleet" is for kubectl and federator's own commands: names are the members', a
+column says whose. "flat" is for programs that key by namespace and name and would
+show one of the objects that share them, such as k9s, Headlamp, Lens, informers and
+controllers: a namespace there, and the name of what has none, is
+<cluster namespace>.<cluster name>.<its own>, with _ for dots of a cluster's name.
 
 With --service-account the hub issues a token for it that only federator
 accepts (its audience is "federator"), good for --duration:
@@ -112,6 +119,7 @@ func (f *kubeconfigFlags) build(ctx context.Context, messages io.Writer) (*clien
 		out.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: localContext}
 	}
 	add(localContext, "/fleet")
+	add(flatContext, "/flat")
 	for _, m := range members {
 		add(m, "/members/"+m)
 	}

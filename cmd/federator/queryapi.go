@@ -97,9 +97,12 @@ func (c *Config) hubConfig() (*rest.Config, error) {
 	return nil, nil
 }
 
-// localContext is the only context of a local server's kubeconfig; federator
-// kubeconfig adds one for each member.
-const localContext = "fleet"
+// localContext and flatContext are the contexts of a local server's kubeconfig, over
+// all members; federator kubeconfig adds one for each member, with a slash in its name.
+const (
+	localContext = "fleet"
+	flatContext  = "flat"
+)
 
 // authoritySuffix comes after the name of a server's kubeconfig: the file beside it with
 // the authority of a certificate that the server made itself.
@@ -145,12 +148,14 @@ func writeAuthority(path string, pem []byte) error {
 // owner's eyes only.
 func writeLocalKubeconfig(path string, server *queryapi.Server, addr net.Addr) error {
 	config := clientcmdapi.NewConfig()
-	config.Clusters[localContext] = &clientcmdapi.Cluster{
-		Server: "https://" + addr.String() + "/fleet", CertificateAuthorityData: server.CertificateAuthority(),
-		DisableCompression: true, // the way is short
+	for name, path := range map[string]string{localContext: "/fleet", flatContext: "/flat"} {
+		config.Clusters[name] = &clientcmdapi.Cluster{
+			Server: "https://" + addr.String() + path, CertificateAuthorityData: server.CertificateAuthority(),
+			DisableCompression: true, // the way is short
+		}
+		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: localContext}
 	}
 	config.AuthInfos[localContext] = &clientcmdapi.AuthInfo{Token: server.Token()}
-	config.Contexts[localContext] = &clientcmdapi.Context{Cluster: localContext, AuthInfo: localContext}
 	config.CurrentContext = localContext
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

@@ -22,6 +22,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/flat"
+	"federator.dev/federator/pkg/queryapi/internal/reading"
+	"federator.dev/federator/pkg/queryapi/internal/route"
 	"federator.dev/federator/pkg/queryapi/internal/together"
 )
 
@@ -147,13 +150,53 @@ func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SelfS
 		return nil
 	}
 	c := s.callerOf(ctx)
-	c.namespace = resource.Namespace
-	grants, err := c.granted(ctx, resource.Verb, groupResource(resource))
+	gr := groupResource(resource)
+	if unknown := s.place(ctx, &c, gr, resource.Namespace, resource.Name); unknown != "" {
+		review.Status.Reason = unknown
+		return nil
+	}
+	grants, err := c.granted(ctx, resource.Verb, gr)
 	if err != nil {
 		return err
 	}
 	review.Status.Allowed, review.Status.Reason = s.explain(c, grants)
 	return nil
+}
+
+// place has the caller ask of what names lead to. Flat ones lead to a member; of one
+// that leads to none it says why.
+func (s *Server) place(ctx context.Context, c *caller, gr schema.GroupResource, namespace, name string) (unknown string) {
+	target, _ := route.From(ctx)
+	if !target.Flat() {
+		c.namespace = namespace
+		return ""
+	}
+	asked, what := namespace, "namespace"
+	if s.clusterScoped(gr) { // kubectl sends the context's namespace all the same
+		asked, what = name, "object"
+	}
+	if asked == "" {
+		return ""
+	}
+	member, own, ok := flat.Split(asked)
+	if !ok {
+		return fmt.Sprintf("no %s is called %q here: %s", what, clip(asked), reading.FlatNames)
+	}
+	if c.member = member; what == "namespace" {
+		c.namespace = own
+	}
+	return ""
+}
+
+// clusterScoped reports whether members serve a resource without namespaces.
+func (s *Server) clusterScoped(gr schema.GroupResource) bool {
+	view, _ := s.view(route.Target{})
+	for r := range view.Resources() {
+		if r.Resource.GroupResource() == gr {
+			return !r.Namespaced
+		}
+	}
+	return false
 }
 
 // groupResource reads "*" as everything, as in a rule.
@@ -219,7 +262,7 @@ const (
 
 func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview) error {
 	c := s.callerOf(ctx)
-	c.namespace = review.Spec.Namespace
+	unknown := s.place(ctx, &c, schema.GroupResource{}, review.Spec.Namespace, "")
 	status := authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules:    []authorizationv1.ResourceRule{},
 		NonResourceRules: []authorizationv1.NonResourceRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/version", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/healthz", "/livez", "/readyz"}}},
@@ -270,6 +313,9 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 	}
 	if limited && c.member == "" {
 		incomplete("some rules hold in some members only")
+	}
+	if unknown != "" { // as of a namespace that is not there: what holds in all of them
+		incomplete(unknown)
 	}
 	review.Status = status
 	return nil

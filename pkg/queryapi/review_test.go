@@ -78,6 +78,8 @@ func TestCallersLearnWhatTheyMay(t *testing.T) {
 		{"/members/red/eu-1", "list", "", "pods", "", false, "not in this member"},
 		{"/members/red/eu-1", "list", "apps", "deployments", "", true, "in red/eu-1"},
 		{"/members/red/none", "list", "", "pods", "", false, "not in this member"},
+		{"/flat", "list", "", "pods", "", true, "in 2 members"},
+		{"/flat", "list", "", "secrets", "", false, "in no member"},
 	} {
 		allowed, reason := can(t, s.typed(t, c.prefix, token), c.verb, c.group, c.resource, c.sub)
 		if allowed != c.allowed || reason != c.reason {
@@ -96,6 +98,60 @@ func TestCallersLearnWhatTheyMay(t *testing.T) {
 	}
 	if fmt.Sprint(rules.Status.ResourceRules) != fmt.Sprint(want) || !rules.Status.Incomplete {
 		t.Errorf("rules %+v, want %+v, in some members only", rules.Status, want)
+	}
+}
+
+// TestFlatReviewsAreOfOneMember: names that are flat lead to a member, and the answer
+// is of what the caller may do there.
+func TestFlatReviewsAreOfOneMember(t *testing.T) {
+	s := start(t, nil)
+	account := fresh("rita")
+	rita := userOf(account)
+	token := tokenFor(t, account, "federator")
+	allow(t, rita, "blue", members("list", "pods"))
+	allow(t, rita, "blue", members("get", "namespaces"))
+	client := s.typed(t, "/flat", token).AuthorizationV1()
+	for _, c := range []struct {
+		verb, resource, namespace, name string
+		allowed                         bool
+		reason                          string
+	}{
+		{"list", "pods", "blue.eu-1.shop", "", true, "in blue/eu-1"},
+		{"list", "pods", "red.eu-1.shop", "", false, "not in this member"},
+		{"list", "pods", "red.none.shop", "", false, "not in this member"},
+		{"get", "pods", "blue.eu-1.shop", "web", false, "not in this member"},
+		{"list", "pods", "shop", "", false, `no namespace is called "shop" here`},
+		{"get", "namespaces", "default", "blue.eu-1.shop", true, "in blue/eu-1"},
+		{"get", "namespaces", "", "red.eu-1.shop", false, "not in this member"},
+		{"get", "namespaces", "", "shop", false, `no object is called "shop" here`},
+		{"get", "namespaces", "default", "", true, "in 2 members"},
+	} {
+		review, err := client.SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: c.verb, Resource: c.resource, Namespace: c.namespace, Name: c.name,
+			}},
+		}, metav1.CreateOptions{})
+		if err != nil || review.Status.Allowed != c.allowed || !strings.HasPrefix(review.Status.Reason, c.reason) {
+			t.Errorf("%s %s %q in %q: %+v, %v; want %v, %s", c.verb, c.resource, c.name, c.namespace, review.Status, err, c.allowed, c.reason)
+		}
+	}
+	pods := authorizationv1.ResourceRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}}
+	namespaces := authorizationv1.ResourceRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"namespaces"}}
+	for namespace, want := range map[string]struct {
+		rules      []authorizationv1.ResourceRule
+		incomplete bool
+	}{
+		"blue.eu-1.shop": {[]authorizationv1.ResourceRule{namespaces, pods}, false},
+		"red.eu-1.shop":  {nil, false},
+		"shop":           {[]authorizationv1.ResourceRule{namespaces, pods}, true},
+		"":               {[]authorizationv1.ResourceRule{namespaces, pods}, true},
+	} {
+		review, err := client.SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
+			Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
+		}, metav1.CreateOptions{})
+		if err != nil || fmt.Sprint(review.Status.ResourceRules) != fmt.Sprint(want.rules) || review.Status.Incomplete != want.incomplete {
+			t.Errorf("rules in %q: %+v, %v; want %+v", namespace, review.Status, err, want)
+		}
 	}
 }
 

@@ -254,6 +254,9 @@ func (q *request) concerns(member string) bool {
 	return !q.place.Nowhere && (q.place.Member == "" || q.place.Member == member)
 }
 
+// FlatNames says how names are written below /flat.
+const FlatNames = "names are <cluster namespace>.<cluster name>.<name>, with _ for dots of a cluster's name"
+
 // warnOfPlace tells clients whose names lead to no member what names look like: to
 // whom it looks as if the fleet were empty.
 func (q *request) warnOfPlace() {
@@ -261,7 +264,7 @@ func (q *request) warnOfPlace() {
 		return
 	}
 	if q.place.Nowhere {
-		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("no namespace is called %q here: they are <cluster namespace>.<cluster name>.<namespace>, with _ for dots of a cluster's name", q.info.Namespace))
+		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("no namespace is called %q here: %s", q.info.Namespace, FlatNames))
 	} else if _, ok := q.snapshot.Member(q.place.Member); !ok {
 		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("namespace %q is of the member %s, and there is none of this name", q.info.Namespace, q.place.Member))
 	}
