@@ -21,7 +21,7 @@ var costClasses = []Class{
 		})
 	}},
 	{"label-churn", 6, func(rng *rand.Rand) *Lie {
-		events, labels := 5_000+rng.IntN(15_000), 1+rng.IntN(20)
+		events, labels := 20_000+rng.IntN(10_000), 10+rng.IntN(20)
 		return &Lie{Flood: func(c *Call, yield func(map[string]any) bool) {
 			if c.Resource != "configmaps" {
 				return

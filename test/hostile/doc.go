@@ -13,7 +13,9 @@
 //	make hostile HOSTILE=10m HOSTILE_CLASSES=kind-with-dots,plural-of-another
 //
 // Readers with random grants ask at random, well-formed and malformed, while the
-// members lie.
+// members lie; one of them has a habit: it holds all watches it can get, goes on watching
+// when its grants are taken back, floods the hub with reviews, asks for YAML or Rego at
+// once. Others change policies, libraries and labels while the engine is kept busy.
 //
 // # What must hold
 //
@@ -24,12 +26,14 @@
 //   - the heap after a collection, less that of the process without members, stays within
 //     one and a half of what is accounted, and a fixed allowance;
 //   - a body that is no list and no watch is not read beyond its bound;
+//   - what is true but large, slow or old is held in the end, Events within their share;
+//   - changes of policies, and members that rejoin, are judged however busy the engine is;
 //   - goroutines and descriptors come back to where they were;
 //   - the process lives, answers in bounded time, and ends when it is told to.
 //
 // A failure prints the seed, the step, and what led there. A seed that has found
 // something becomes an entry of the table in found_test.go, which is played first,
-// always.
+// always, and is all that a run without HOSTILE plays.
 //
 // # Determinism
 //

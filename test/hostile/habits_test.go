@@ -28,25 +28,29 @@ import (
 type habit struct {
 	name   string
 	weight int
+	beside []string // classes of lies that it goes with
 	do     func(r *rig, ctx context.Context, rng *rand.Rand, user string) error
 }
 
 var habits = []habit{
-	{"none", 6, func(*rig, context.Context, *rand.Rand, string) error { return nil }},
-	{"watches", 2, (*rig).holdWatches},
-	{"revoked", 3, (*rig).outlive},
-	{"stranger", 1, (*rig).stranger},
-	{"yaml", 2, (*rig).manyYAML},
-	{"rego", 2, (*rig).manyRego},
-	{"selectors", 2, (*rig).manySelectors},
+	{"none", 20, nil, func(*rig, context.Context, *rand.Rand, string) error { return nil }},
+	{"watches", 2, nil, (*rig).holdWatches},
+	{"revoked", 3, nil, (*rig).outlive},
+	{"stranger", 1, nil, (*rig).stranger},
+	{"yaml", 2, []string{"many-objects"}, (*rig).manyYAML},
+	{"rego", 2, []string{"many-objects"}, (*rig).manyRego},
+	{"selectors", 2, nil, (*rig).manySelectors},
+	{"reviews", 2, nil, (*rig).manyReviews},
+	{"rules", 1, []string{"many-kinds"}, (*rig).manyRules},
+	{"policies", 2, []string{"slow-deployments"}, (*rig).bindWhileBusy},
+	{"libraries", 2, nil, (*rig).changeLibrary},
+	{"changes", 2, []string{"costly-deployments"}, (*rig).changeHonest},
+	{"rejoin", 2, []string{"slow-deployments"}, (*rig).rejoin},
 }
 
 // drawHabit draws one of those that are tried.
 func drawHabit(rng *rand.Rand) habit {
 	chosen := habits
-	if os.Getenv("HOSTILE") == "" { // what a busy machine makes of memory and time is for runs by hand
-		chosen = slices.DeleteFunc(slices.Clone(habits), func(h habit) bool { return h.name == "rego" })
-	}
 	if names := words("HOSTILE_HABITS"); len(names) > 0 {
 		chosen = slices.DeleteFunc(slices.Clone(habits), func(h habit) bool { return !slices.Contains(names, h.name) })
 	}
@@ -140,6 +144,15 @@ func (r *rig) holdWatches(ctx context.Context, _ *rand.Rand, user string) error 
 // outlive watches with a grant for everything that is then taken back: the watches end,
 // or say that all is gone.
 func (r *rig) outlive(ctx context.Context, _ *rand.Rand, user string) error {
+	for n := range 2 { // kinds that come and go have grants asked again, too
+		if err := r.outliveOnce(ctx, fmt.Sprintf("%s-%d", user, n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rig) outliveOnce(ctx context.Context, user string) error {
 	revoke, err := r.grantAll(ctx, user)
 	if err != nil {
 		return err
@@ -187,6 +200,7 @@ func (r *rig) outlive(ctx context.Context, _ *rand.Rand, user string) error {
 				switch {
 				case err != nil || e.Type == "ERROR":
 					w.over = true
+					r.note("%s ends: %v %s", w.path, err, e.Type)
 				case e.Type == "ADDED" || e.Type == "MODIFIED":
 					w.held[at] = true
 				case e.Type == "DELETED":
@@ -307,6 +321,9 @@ func (r *rig) atOnce(ctx context.Context, times int, accept string, paths ...str
 			defer resp.Body.Close()
 			if _, err := io.Copy(io.Discard, resp.Body); err != nil && ctx.Err() != nil {
 				errs[i] = &Finding{"time", fmt.Errorf("%.200s: %w", at, err)}
+			}
+			if strings.Contains(at, "labelSelector=") && resp.StatusCode != http.StatusBadRequest {
+				errs[i] = &Finding{"answers", fmt.Errorf("a selector of thousands of terms: %d, %.200s", resp.StatusCode, at)}
 			}
 			if resp.StatusCode == http.StatusInternalServerError {
 				errs[i] = &Finding{"answers", fmt.Errorf("%.200s: %d", at, resp.StatusCode)}

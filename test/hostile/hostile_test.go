@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -18,27 +17,18 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// A run where the environment's HOSTILE does not say how long is of one seed, and ends
-// after so many steps or so long.
-const (
-	turn      = 25 * time.Second
-	turnSteps = 8
-	turnSeed  = 11
-)
-
-// TestHostile plays what has found something once, and then attacks for HOSTILE, a
-// duration, from HOSTILE_SEED. HOSTILE_CLASSES, with commas between, are the classes of
+// TestHostile plays what has found something once and, where the environment's HOSTILE
+// is a duration, attacks for so long from HOSTILE_SEED: a run without it is the same each
+// time. HOSTILE_CLASSES, with commas between, are the classes of
 // attacks; HOSTILE_EACH is how often each is played in its turn instead. HOSTILE_BINARY is
 // a federator that is built already, HOSTILE_SKIP names oracles that are not asked, and
 // with HOSTILE_ON a run goes on after a finding.
 func TestHostile(t *testing.T) {
-	lasts, seed, each, steps := turn, uint64(turnSeed), uint64(0), uint64(turnSteps)
+	lasts, seed, each := time.Duration(0), uint64(time.Now().UnixNano()), uint64(0)
 	var err error
-	byHand := os.Getenv("HOSTILE")
-	if byHand != "" {
-		lasts, err = time.ParseDuration(byHand)
+	if v := os.Getenv("HOSTILE"); v != "" {
+		lasts, err = time.ParseDuration(v)
 		must(t, err)
-		seed, steps = uint64(time.Now().UnixNano()), math.MaxUint64
 	}
 	for name, to := range map[string]*uint64{"HOSTILE_SEED": &seed, "HOSTILE_EACH": &each} {
 		if v := os.Getenv(name); v != "" {
@@ -50,43 +40,44 @@ func TestHostile(t *testing.T) {
 	must(t, err)
 	t.Logf("HOSTILE_SEED=%d", seed)
 	r := newRig(t)
-	run := &run{rig: r, seed: seed, found: map[string]int{}}
+	run := &run{rig: r, found: map[string]int{}}
 	defer run.told()
 	ended := time.Now().Add(lasts)
 	switch {
 	case each > 0:
 		for _, c := range classes {
 			for n := range each {
-				if !run.step(n, []Class{c}) {
+				if !run.step(n, draw(seed, n, []Class{c})) {
 					return
 				}
 			}
 		}
 	default:
 		for _, e := range found {
-			c, err := Select([]string{e.class})
+			s, err := e.step()
 			must(t, err)
-			run.seed = e.seed
-			if !run.step(0, c) {
+			if !run.step(0, s) {
 				return
 			}
 		}
-		run.seed = seed
-		for n := uint64(0); n < steps && time.Now().Before(ended); n++ {
-			if !run.step(n, classes) {
+		for n := uint64(0); time.Now().Before(ended); n++ {
+			if !run.step(n, draw(seed, n, classes)) {
 				return
 			}
 		}
 	}
 	must(t, r.unbroken())
 	must(t, kube.Until(t.Context(), patience, func() error { return r.backTo(t.Context()) }))
-	if byHand == "" {
+	if !byHand() {
 		return
 	}
 	for _, err := range skipped(r.restarted(t.Context(), r.binary)) {
 		t.Error(err)
 	}
 }
+
+// byHand reports whether somebody looks for what nobody knows yet, and has time.
+func byHand() bool { return os.Getenv("HOSTILE") != "" }
 
 func words(variable string) []string {
 	return strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' })
@@ -95,21 +86,19 @@ func words(variable string) []string {
 // run is what a test plays.
 type run struct {
 	*rig
-	seed  uint64
 	found map[string]int // by oracle and classes
 	steps int
 }
 
 // step plays one step and reports whether the run goes on.
-func (r *run) step(n uint64, classes []Class) bool {
-	s := draw(r.seed, n, classes)
+func (r *run) step(n uint64, s step) bool {
 	err := r.play(r.t.Context(), s)
 	r.steps++
 	if err == nil {
 		return true
 	}
 	r.found[oraclesOf(err)+": "+s.names()]++
-	r.t.Errorf("HOSTILE_SEED=%d step %d, %s: %v\n%s", r.seed, n, s, err, strings.Join(r.trace[max(0, len(r.trace)-6):], "\n"))
+	r.t.Errorf("HOSTILE_SEED=%d step %d, %s: %v\n%s", s.of, n, s, err, strings.Join(r.trace[max(0, len(r.trace)-6):], "\n"))
 	return os.Getenv("HOSTILE_ON") != "" && r.unbroken() == nil
 }
 
@@ -125,8 +114,10 @@ func (r *run) told() {
 
 // step is one attack.
 type step struct {
+	of      uint64 // the seed that it was drawn from
 	seed    uint64
 	classes []Class // in force together
+	habit   habit   // of a reader meanwhile
 	upon    string  // whose server the liar has
 	late    bool    // it is honest until it has been followed for a while
 	lasts   time.Duration
@@ -142,14 +133,14 @@ func (s step) names() string {
 }
 
 func (s step) String() string {
-	return fmt.Sprintf("%s upon %s (late %v, back %v)", s.names(), s.upon, s.late, s.back)
+	return fmt.Sprintf("%s upon %s (late %v, back %v), habit %s", s.names(), s.upon, s.late, s.back, s.habit.name)
 }
 
 // draw makes a step from a seed and its number alone.
 func draw(seed, n uint64, classes []Class) step {
 	rng := rand.New(rand.NewPCG(seed, n)) //nolint:gosec // a mix, not a secret
 	s := step{
-		seed: rng.Uint64() | 1, upon: honest[rng.IntN(len(honest))], late: rng.IntN(3) == 0,
+		of: seed, seed: rng.Uint64() | 1, upon: honest[rng.IntN(len(honest))], late: rng.IntN(3) == 0,
 		lasts: time.Duration(1500+rng.IntN(2000)) * time.Millisecond, back: rng.IntN(8) == 0,
 	}
 	for range 1 + rng.IntN(8)/7 { // two at once, sometimes
@@ -165,7 +156,30 @@ func draw(seed, n uint64, classes []Class) step {
 			}
 		}
 	}
+	if s.habit = drawHabit(rng); len(s.habit.beside) > 0 {
+		beside, err := Select(s.habit.beside)
+		if err != nil {
+			panic(err) // a mistake in the table
+		}
+		s.classes, s.late, s.back = beside, false, false
+	}
 	return s
+}
+
+// step is that of an attack that has found something.
+func (e finding) step() (step, error) {
+	classes, err := Select([]string{e.class})
+	if err != nil {
+		return step{}, err
+	}
+	s := draw(e.seed, 0, classes)
+	s.classes = classes
+	i := slices.IndexFunc(habits, func(h habit) bool { return h.name == e.habit })
+	if i < 0 {
+		return s, fmt.Errorf("there is no habit %q", e.habit)
+	}
+	s.habit = habits[i]
+	return s, nil
 }
 
 var steps atomic.Uint64
@@ -176,8 +190,14 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 	r.note("step: %s", s)
 	rng := rand.New(rand.NewPCG(s.seed, 3)) //nolint:gosec // a mix, not a secret
 	var lies []*Lie
+	before := inJSON
 	for _, c := range s.classes {
-		lies = append(lies, c.Lie(rng))
+		l := c.Lie(rng)
+		s.back = s.back || l.Back
+		if l.Complete {
+			before = &Lie{}
+		}
+		lies = append(lies, l)
 	}
 	l, err := r.join(ctx, fmt.Sprintf("e%d", n), s.upon)
 	if err != nil {
@@ -190,7 +210,7 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 		}
 	}()
 	if s.late {
-		l.proxy.Tell(s.seed^4, inJSON)
+		l.proxy.Tell(s.seed^4, before)
 	} else {
 		l.proxy.Tell(s.seed, lies...)
 	}
@@ -221,9 +241,7 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 			}
 		})
 	}
-	h := drawHabit(rng)
-	r.note("habit: %s", h.name)
-	readers.Go(func() { errs[2] = h.do(r, ctx, rng, fmt.Sprintf("greedy-%d-%d", s.seed, n)) })
+	readers.Go(func() { errs[2] = s.habit.do(r, ctx, rng, fmt.Sprintf("greedy-%d-%d", s.seed, n)) })
 	readers.Wait()
 	wrong := skipped(errs...)
 	checks := []struct {
@@ -233,20 +251,31 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 		{"honest", r.honestEqual}, {"verdicts", r.verdictsEqual}, {"scopes", r.scopesEqual}, {"heap", r.heapWithin},
 	}
 	for _, c := range checks {
-		err := kube.Until(ctx, holdsWithin, func() error {
+		within := holdsWithin
+		if c.name == "heap" {
+			within = max(within, r.pagesGone())
+		}
+		err := kube.Until(ctx, within, func() error {
 			if r.unbroken() != nil {
 				return nil // it will not get better
 			}
 			return c.check(ctx)
 		})
 		if err != nil {
+			if c.name == "heap" {
+				r.keepHeap(ctx, n)
+			}
 			wrong = append(wrong, skipped(&Finding{c.name, err})...)
 			r.adopt(ctx)
 		}
 	}
-	wrong = append(wrong, skipped(r.unbroken(), l.takenWithin())...)
+	wrong = append(wrong, skipped(r.unbroken(), l.takenWithin(), r.holds(ctx, l, lies), r.eventsWithin(ctx))...)
 	if s.back && len(wrong) == 0 {
-		l.proxy.Tell(s.seed ^ 2)
+		if lies[0].Then != nil {
+			l.proxy.Tell(0, lies[0].Then)
+		} else {
+			l.proxy.Tell(s.seed ^ 2)
+		}
 		if err := r.comesBack(ctx, l); err != nil {
 			wrong = append(wrong, skipped(&Finding{"back", err})...)
 		}

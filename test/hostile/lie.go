@@ -35,8 +35,16 @@ type Lie struct {
 	// Exact is set where nothing false is said of the objects: what is held of the member
 	// must come to equal what it serves.
 	Exact bool
-	// Complete is set where all is true but sizes and times: the member must be usable.
+	// Complete is set where all is true but sizes and times: the member must be usable,
+	// though it has told no lie before.
 	Complete bool
+	// Holds is how many objects are to be held of a kind while it lies.
+	Holds map[string]int
+	// Back is set where what is held must come to equal the truth when the lies are over.
+	Back bool
+	// Then is told after it, as if nothing had happened: no watch is told that it is too
+	// old.
+	Then *Lie
 }
 
 // content reports whether the lie has to see JSON.

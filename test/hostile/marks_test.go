@@ -68,6 +68,8 @@ var markedKinds = []markedKind{
 	}},
 }
 
+var deployments = markedKinds[5]
+
 // Members that are honest, and how their objects are marked. What leads to the same
 // servers through a proxy has other marks.
 var honest = []string{"good/sim", "good/real"}

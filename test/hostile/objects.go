@@ -76,7 +76,7 @@ var objectClasses = []Class{
 	}},
 	{"other-body", 5, func(rng *rand.Rand) *Lie {
 		seed := rng.Uint64()
-		return someObjects(rng, func(_ *Call, o map[string]any) {
+		l := someObjects(rng, func(_ *Call, o map[string]any) {
 			annotations, _ := metadata(o)["annotations"].(map[string]any)
 			if annotations == nil {
 				annotations = map[string]any{}
@@ -84,6 +84,8 @@ var objectClasses = []Class{
 			}
 			annotations["hostile.test/defaulted"] = fmt.Sprint(seed)
 		})
+		l.Back = true
+		return l
 	}},
 }
 

@@ -10,20 +10,29 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/test/kube"
 )
 
 // What the process may hold beside what is accounted and what it held without liars, in
 // bytes: buffers of connections, decoders, verdicts, caches of authorisation.
 const (
 	heapAllowance = 40 << 20
-	heapRatio     = 1.5
+	// The index's log of changes keeps logBytes of what has changed, and as much of sets
+	// that have gone.
+	heapOfLog = 2 * 8 << 20
+	// How long the snapshots of lists in pages are kept for who reads on.
+	pagesKept = 5*time.Minute + 30*time.Second
+	heapRatio = 1.5
 	// How much of a body beyond its bound a client may have taken before it closes: what
 	// was under way in windows of HTTP/2.
 	windows = 8 << 20
@@ -160,6 +169,9 @@ func (r *rig) counted(ctx context.Context, member string, k markedKind, want int
 	if err != nil {
 		return err
 	}
+	if i := bytes.Index(body, []byte(RawError)); i >= 0 {
+		return fmt.Errorf("%s shows the words of a member: …%s…", at, body[max(0, i-300):min(len(body), i+300)])
+	}
 	if code != http.StatusOK || !bytes.Contains(bytes.ReplaceAll(body, []byte(" "), nil), []byte(fmt.Sprintf(`%q],"count":%d}`, member, want))) {
 		return fmt.Errorf("%s says of %s: %d %.400s, want %d", at, member, code, body, want)
 	}
@@ -289,6 +301,9 @@ func (r *rig) verdictsEqual(ctx context.Context) error {
 			}
 			for _, x := range f.Items {
 				s := x.Subject
+				if x.Policy == "imports" || strings.HasPrefix(x.Policy, "late-") {
+					continue // a habit looks at it
+				}
 				if q.Has("policy") && !strings.HasPrefix(s.Key, "goodshare") && !strings.Contains(s.Key, "-g") {
 					continue // a liar's keys
 				}
@@ -358,10 +373,79 @@ func (r *rig) heapWithin(ctx context.Context) error {
 		return err
 	}
 	r.note("heap %d MiB, accounted %d MiB, peak %d MiB, %d goroutines, %d files", u.heap>>20, accounted>>20, u.peak>>20, u.goroutines, u.files)
-	if most := r.base.heap + int64(heapRatio*float64(accounted)) + heapAllowance; u.heap > most {
+	if most := r.base.heap + int64(heapRatio*float64(accounted)) + heapAllowance + heapOfLog; u.heap > most {
 		return fmt.Errorf("the heap is %d MiB, and %d MiB are accounted: at most %d MiB", u.heap>>20, accounted>>20, most>>20)
 	}
 	return nil
+}
+
+// holds waits for what a member's lies leave to be held of it.
+func (r *rig) holds(ctx context.Context, l *liar, lies []*Lie) error {
+	if len(lies) > 1 { // the other may keep it from being so
+		return nil
+	}
+	err := kube.Until(ctx, patience, func() error {
+		members, err := r.fed.members(ctx)
+		if err != nil {
+			return err
+		}
+		m := members[l.name]
+		if lies[0].Complete && !m.Synced {
+			return fmt.Errorf("%s has not synced: %s %s %s", l.name, m.State, m.Reason, m.LastError)
+		}
+		for _, s := range m.Details {
+			if want, known := lies[0].Holds[string(s.Kind)]; known && s.Objects != want {
+				return fmt.Errorf("%d of %d %s are held of %s, which is %s %s", s.Objects, want, s.Kind, l.name, s.State, s.Reason)
+			}
+			if lies[0].Complete && s.State == aggregate.Stale {
+				return fmt.Errorf("%s of %s is %s: %s", s.Kind, l.name, s.State, s.Reason)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return &Finding{"holds", err}
+	}
+	return nil
+}
+
+// eventsWithin holds what is kept of Events to their share.
+func (r *rig) eventsWithin(ctx context.Context) error {
+	members, err := r.fed.members(ctx)
+	if err != nil {
+		return err
+	}
+	for name, m := range members {
+		for _, s := range m.Details {
+			if s.Kind == "Event" && s.Bytes > eventShare+eventShare/4 {
+				return &Finding{"events", fmt.Errorf("%d Events of %s take %d bytes, at most %d should be", s.Objects, name, s.Bytes, eventShare)}
+			}
+		}
+	}
+	return nil
+}
+
+// pagesGone is how long it takes until no page keeps alive what a liar has shown: what
+// readers make the process keep is bounded, and not accounted to members.
+func (r *rig) pagesGone() time.Duration {
+	at := r.paged.Load()
+	if at == nil {
+		return 0
+	}
+	return pagesKept - time.Since(*at)
+}
+
+// keepHeap writes a profile of the heap into the directory HOSTILE_HEAPS, where it is given.
+func (r *rig) keepHeap(ctx context.Context, step uint64) {
+	dir := os.Getenv("HOSTILE_HEAPS")
+	if dir == "" {
+		return
+	}
+	profile, err := r.fed.ask(ctx, "/debug/pprof/heap?gc=1")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, fmt.Sprintf("heap-%d.pb.gz", step)), profile, 0o600)
+	}
+	r.note("profile of the heap: %v", err)
 }
 
 // takenWithin holds bodies that a liar sends to their bounds.

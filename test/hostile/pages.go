@@ -12,7 +12,7 @@ import (
 var pageClasses = []Class{
 	{"no-streaming", 3, func(rng *rand.Rand) *Lie {
 		l := withoutStreaming(&Lie{})
-		l.Exact, l.Complete = true, true
+		l.Exact, l.Complete, l.Back = true, true, true
 		return l
 	}},
 	{"page-order", 3, func(rng *rand.Rand) *Lie {

@@ -1,5 +1,15 @@
 package hostile
 
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"federator.dev/federator/test/git"
+	"federator.dev/federator/test/kube"
+)
+
 // What judges the fleet. Verdicts on honest members follow from their objects alone: of a
 // lying member nothing is looked at but what it adds to a view, under keys of its own.
 var policyFiles = map[string]string{
@@ -44,6 +54,16 @@ violation contains {"msg": sprintf("%s has %d entries", [input.key, count(input.
 	startswith(input.key, "goodshare")
 }
 `,
+	"tiers.rego": `# METADATA
+# title: Members that come and go say where they are
+# custom: {severity: low, kinds: ["ConfigMap"]}
+package tiers
+
+violation contains {"msg": sprintf("%s is in tier %s", [input.ref.name, input.member.labels.tier])} if {
+	input.object.metadata.labels.bad == "true"
+	input.member.labels.tier in {"first", "second"}
+}
+`,
 	"costly.rego": `# METADATA
 # title: Containers differ in their images
 # custom: {severity: low, kinds: ["Deployment.apps"]}
@@ -65,4 +85,66 @@ const bindings = `bindings:
 - {name: hosts-strict, package: hosts}
 - {name: keys, package: keys, tolerate: {names: ["evil/*"]}}
 - {name: costly, package: costly, tolerate: {names: ["evil/*"]}}
+- {name: tiers, package: tiers, tolerate: {names: ["evil/*"]}}
 `
+
+// fleetPolicy is the same on the hub.
+const fleetPolicy = `apiVersion: federator.dev/v1alpha1
+kind: FleetPolicy
+metadata: {name: %s}
+spec: {package: %s, unknown: %s}
+---
+`
+
+const (
+	lenient = `{mode: Tolerate, members: {names: ["evil/*"]}}`
+	strict  = `{mode: Strict}`
+)
+
+// policySource brings a policy that imports the parent of a library.
+const policySource = `apiVersion: federator.dev/v1alpha1
+kind: PolicySource
+metadata: {name: git}
+spec: {url: "file://%s", interval: 10m}
+---
+apiVersion: federator.dev/v1alpha1
+kind: FleetPolicy
+metadata: {name: imports}
+spec: {package: imports, unknown: {mode: Tolerate, members: {names: ["evil/*"]}}}
+`
+
+const importing = `# METADATA
+# title: What is bad is called as a library has it
+# custom: {severity: low, kinds: ["ServiceAccount"]}
+package imports
+
+import data.federator.lib
+
+violation contains {"msg": sprintf("%s is %s", [input.ref.name, lib.words.bad])} if {
+	input.object.metadata.labels.bad == "true"
+}
+`
+
+func library(word string) map[string]string {
+	return map[string]string{"imports.rego": importing, "words.rego": fmt.Sprintf("package federator.lib.words\n\nbad := %q\n", word)}
+}
+
+// bind puts what binds policies on the hub.
+func (r *rig) bind(ctx context.Context) (err error) {
+	if err := r.hub.InstallCRDs(ctx, "../../charts/federator/crds"); err != nil {
+		return err
+	}
+	if r.repo, err = git.Init(filepath.Join(r.dir, "git")); err != nil {
+		return err
+	}
+	if _, err := r.repo.Commit(library("bad")); err != nil {
+		return err
+	}
+	var all strings.Builder
+	for _, name := range []string{"own", "hosts", "keys", "costly", "tiers"} {
+		fmt.Fprintf(&all, fleetPolicy, name, name, lenient)
+	}
+	fmt.Fprintf(&all, fleetPolicy, "hosts-strict", "hosts", strict)
+	fmt.Fprintf(&all, policySource, r.repo.Dir)
+	return kube.Until(ctx, patience, func() error { return r.hub.Apply(ctx, []byte(all.String())) })
+}

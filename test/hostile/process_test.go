@@ -23,24 +23,32 @@ import (
 // configuration has small budgets and short times, so that a short run comes to what is
 // beyond them.
 const configuration = `sources:
-  clusterAPI: {kubeconfig: %[1]s, namespaces: [good, evil]}
+  clusterAPI: {kubeconfig: %[1]s/hub.kubeconfig, namespaces: [good, evil]}
+kinds: [{kind: "*"}, {kind: Event}]
 network: {allow: [127.0.0.0/8]}
 budget: {bytes: 33554432, objects: 30000, responseBytes: 8388608}
 discoveryInterval: 2s
 giveUpAfter: 3s
-index: {logBytes: 8388608, revisionsFile: %[2]s/revisions}
+index: {logBytes: 8388608, revisionsFile: %[1]s/revisions}
 query:
   listen: 127.0.0.1:0
-  tls: {certFile: %[2]s/tls.crt, keyFile: %[2]s/tls.key}
-  clientCAFile: %[2]s/ca.crt
+  tls: {certFile: %[1]s/tls.crt, keyFile: %[1]s/tls.key}
+  clientCAFile: %[1]s/ca.crt
   allowTTL: 1s
   denyTTL: 1s
   maxWatches: 60
   timeout: 20s
-policies: {dirs: [%[2]s/policies], bindings: %[2]s/bindings.yaml}
+policies: {dirs: [%[1]s/policies], hub: true, allowFile: true, namespace: default}
 listen: {serve: 127.0.0.1:0, admin: 127.0.0.1:0, pprof: true}
 log: {format: text, level: info}
 `
+
+// budget is how many bytes of heap a member may have, and eventShare how many of them
+// Events, by default.
+const (
+	budget     = 32 << 20
+	eventShare = budget / 10
+)
 
 // maxWatches is that of the configuration.
 const maxWatches = 60

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/test/git"
 	"federator.dev/federator/test/kube"
 	"federator.dev/federator/test/sim"
 )
@@ -26,6 +27,8 @@ import (
 type rig struct {
 	t      testing.TB
 	hub    *kube.Hub
+	door   *door // between federator and it
+	repo   *git.Repo
 	dir    string
 	binary string
 	fed    *process
@@ -40,7 +43,8 @@ type rig struct {
 	verdicts verdicts                           // on honest members
 	base     usage
 
-	asked, shown atomic.Int64 // requests of readers; what was shown that may be
+	asked, shown atomic.Int64              // requests of readers; what was shown that may be
+	paged        atomic.Pointer[time.Time] // when one asked for a page last
 
 	mu    sync.Mutex
 	trace []string
@@ -49,17 +53,13 @@ type rig struct {
 // newRig builds and starts it all; the test's end ends it.
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	r := &rig{t: t, dir: t.TempDir(), upon: map[string]*rest.Config{}, asks: map[string]*http.Client{}}
+	built := make(chan error, 1)
+	go func() { built <- r.build(t.Context()) }()
 	fleet := shared.Start(t)
-	r := &rig{t: t, hub: fleet.Hub, dir: t.TempDir(), upon: map[string]*rest.Config{}, asks: map[string]*http.Client{}}
-	binary := os.Getenv("HOSTILE_BINARY")
-	if binary == "" {
-		binary = filepath.Join(r.dir, "federator")
-		build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "federator.dev/federator/cmd/federator")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build federator: %v\n%s", err, out)
-		}
-	}
-	var err error
+	r.hub = fleet.Hub
+	err := <-built
+	must(t, err)
 	if r.sims, err = sim.New(sim.Options{Members: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +76,26 @@ func newRig(t *testing.T) *rig {
 		t.Cleanup(client.CloseIdleConnections)
 		r.asks["good/"+name] = client
 	}
-	r.binary = binary
+	r.door, err = r.openDoor()
+	must(t, err)
+	t.Cleanup(func() { must(t, r.door.proxy.Close()) })
+	must(t, r.bind(t.Context()))
 	r.configure()
-	r.start(t.Context(), binary)
+	r.start(t.Context(), r.binary)
 	return r
+}
+
+// build makes the command, where none is given.
+func (r *rig) build(ctx context.Context) error {
+	if r.binary = os.Getenv("HOSTILE_BINARY"); r.binary != "" {
+		return nil
+	}
+	r.binary = filepath.Join(r.dir, "federator")
+	out, err := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", r.binary, "federator.dev/federator/cmd/federator").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build federator: %w\n%s", err, out)
+	}
+	return nil
 }
 
 func must(t testing.TB, err error) {
@@ -95,8 +111,8 @@ func (r *rig) configure() {
 	crt, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	must(r.t, err)
 	files := map[string]string{
-		"tls.crt": string(crt), "tls.key": string(key), "ca.crt": string(r.hub.RESTConfig().CAData), "bindings.yaml": bindings,
-		"federator.yaml": fmt.Sprintf(configuration, r.hub.KubeconfigFile(), r.dir),
+		"tls.crt": string(crt), "tls.key": string(key), "ca.crt": string(r.hub.RESTConfig().CAData),
+		"federator.yaml": fmt.Sprintf(configuration, r.dir),
 	}
 	must(r.t, os.MkdirAll(filepath.Join(r.dir, "policies"), 0o755))
 	for name, text := range policyFiles {

@@ -1,0 +1,136 @@
+package hostile
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+)
+
+// rewound is by how much resourceVersions go back.
+const rewound = 1 << 40
+
+// kindClasses are true of each object, and yet what a member serves of a kind is more
+// than it seems, or goes back.
+var kindClasses = []Class{
+	// A server of an older copy: what came since is gone, and resourceVersions are small
+	// again. Nobody is told that a watch is too old.
+	{"went-back", 5, func(*rand.Rand) *Lie {
+		ahead := func(o map[string]any) {
+			meta := metadata(o)
+			if version, ok := meta["resourceVersion"].(string); ok {
+				if n, err := strconv.ParseInt(version, 10, 64); err == nil {
+					meta["resourceVersion"] = strconv.FormatInt(n+rewound, 10)
+				}
+			}
+		}
+		lost := crowd("configmaps", "ConfigMap", 20, func(_ int, o map[string]any) { metadata(o)["resourceVersion"] = strconv.Itoa(1001) })
+		return &Lie{
+			Back: true,
+			Answer: func(_ http.ResponseWriter, r *http.Request, _ *Call) bool {
+				q := r.URL.Query()
+				if n, err := strconv.ParseInt(q.Get("resourceVersion"), 10, 64); err == nil && n >= rewound {
+					q.Set("resourceVersion", strconv.FormatInt(n-rewound, 10))
+					r.URL.RawQuery = q.Encode()
+				}
+				return false
+			},
+			Object: func(_ *Call, o map[string]any) { ahead(o) },
+			Page:   func(_ *Call, list map[string]any) { ahead(list) },
+			Event: func(_ *Call, e map[string]any) []map[string]any {
+				if o, ok := e["object"].(map[string]any); ok && e["type"] == "BOOKMARK" {
+					ahead(o)
+				}
+				return []map[string]any{e}
+			},
+			Extra: func(c *Call, yield func(map[string]any) bool) {
+				lost.Extra(c, func(o map[string]any) bool { ahead(o); return yield(o) })
+			},
+			Then: &Lie{Answer: func(_ http.ResponseWriter, r *http.Request, c *Call) bool {
+				q := r.URL.Query()
+				if n, err := strconv.ParseInt(q.Get("resourceVersion"), 10, 64); err == nil && n >= rewound && c.Objects() {
+					q.Del("resourceVersion") // it goes on from where it is
+					r.URL.RawQuery = q.Encode()
+				}
+				return false
+			}, Object: func(*Call, map[string]any) {}},
+		}
+	}},
+	// What is asked for in protobuf comes in JSON, and says so.
+	{"in-json", 4, func(*rand.Rand) *Lie {
+		return &Lie{Object: func(*Call, map[string]any) {}, Exact: true, Complete: true, Back: true}
+	}},
+	// A kind that is larger than a response may be, of a server without streaming lists.
+	{"large-kind", 5, func(*rand.Rand) *Lie {
+		const objects, size = 24, 400_000
+		return &Lie{Holds: map[string]int{"ConfigMap": objects}, Answer: func(w http.ResponseWriter, r *http.Request, c *Call) bool {
+			if c.Verb == WatchList {
+				answerStatus(w, 422, "Invalid", "sendInitialEvents is forbidden")
+				return true
+			}
+			if c.Resource != "configmaps" || c.Namespace != "" || !c.Objects() {
+				return false
+			}
+			if c.Verb == Watch {
+				return emptyList(c.Resource)(w, r, c)
+			}
+			q := r.URL.Query()
+			from, _ := strconv.Atoi(q.Get("continue")) //nolint:errcheck // none is 0
+			to := objects
+			// As API servers have it: a list at any resourceVersion but the newest is
+			// answered from a cache, without regard to a limit.
+			if limit, err := strconv.Atoi(q.Get("limit")); err == nil && limit > 0 && q.Get("resourceVersion") == "" {
+				to = min(objects, from+limit)
+			}
+			meta := map[string]any{"resourceVersion": "1001"}
+			if to < objects {
+				meta["continue"] = strconv.Itoa(to)
+			}
+			items := []any{}
+			for i := from; i < to; i++ {
+				o := object(c, "ConfigMap", "default", fmt.Sprintf("large-%d", i))
+				metadata(o)["annotations"] = map[string]any{"noise": noise(uint64(i), size)}
+				items = append(items, o)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			// The client may be gone, which is all that can fail.
+			_ = json.NewEncoder(w).Encode(map[string]any{"kind": "ConfigMapList", "apiVersion": "v1", "metadata": meta, "items": items})
+			return true
+		}}
+	}},
+	// Events come without end.
+	{"many-events", 5, func(rng *rand.Rand) *Lie {
+		n, long := 10_000+rng.IntN(5000), 300+rng.IntN(700)
+		return crowd("events", "Event", n, func(i int, o map[string]any) {
+			metadata(o)["resourceVersion"] = strconv.Itoa(1001 + i)
+			o["involvedObject"] = map[string]any{"kind": "Pod", "namespace": "default", "name": fmt.Sprintf("pod-%d", i)}
+			o["reason"], o["type"], o["message"] = "Hostile", "Normal", noise(uint64(i), long)
+		})
+	}},
+	// Each object costs some of its evaluation's time, within what it may, and all change
+	// all the time: there is always another batch.
+	{"slow-deployments", 4, func(*rand.Rand) *Lie {
+		const objects, containers = 300, 120
+		return &Lie{Flood: func(c *Call, yield func(map[string]any) bool) {
+			if c.Resource != "deployments" {
+				return
+			}
+			for turn := 0; ; turn++ {
+				o := object(c, "Deployment", "default", fmt.Sprintf("slow-%d", turn%objects))
+				all := make([]any, containers)
+				for n := range all {
+					all[n] = map[string]any{"name": fmt.Sprintf("c%d", n), "image": fmt.Sprintf("i%d-%d", n, turn)}
+				}
+				metadata(o)["resourceVersion"] = strconv.Itoa(2000 + turn)
+				o["spec"] = map[string]any{
+					"selector": map[string]any{"matchLabels": map[string]any{"a": "b"}},
+					"template": map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}, "spec": map[string]any{"containers": all}},
+				}
+				if !yield(map[string]any{"type": "MODIFIED", "object": o}) {
+					return
+				}
+			}
+		}}
+	}},
+}
