@@ -22,17 +22,17 @@ const (
 	firstWait = 30 * time.Second // for the first block
 )
 
-const (
-	reserveAt = aggregate.BlockSize / 2 // revisions left when the next block is reserved
-	alarmAt   = aggregate.BlockSize / 8 // revisions left when failures are errors
-)
+// alarmAt is how many revisions are left when failures are errors.
+const alarmAt = aggregate.BlockSize / 8
 
 // Keeper has reserved a block, and keeps an index in blocks while it runs.
 type Keeper struct {
 	store Store
 	log   *slog.Logger
 
-	first, last uint64 // blocks reserved
+	first aggregate.Range
+	last  uint64 // block reserved
+	next  uint64 // revisions left when the next is reserved: half of what was reserved last
 
 	reserved, failed prometheus.Counter
 }
@@ -54,7 +54,8 @@ func Reserve(ctx context.Context, store Store, log *slog.Logger) (*Keeper, error
 	for pause := firstTry; ; pause = min(2*pause, lastTry) {
 		err := k.reserve(ctx)
 		if err == nil {
-			k.first = k.last
+			k.first = from(k.last, time.Now())
+			k.next = uint64(k.first.End-k.first.First) / 2
 			return k, nil
 		}
 		if errors.Is(err, ErrForGood) || ctx.Err() != nil || sleep(ctx, pause) != nil {
@@ -64,8 +65,8 @@ func Reserve(ctx context.Context, store Store, log *slog.Logger) (*Keeper, error
 	}
 }
 
-// First is the block that the index begins with.
-func (k *Keeper) First() aggregate.Range { return aggregate.Block(k.first) }
+// First is what the index begins with.
+func (k *Keeper) First() aggregate.Range { return k.first }
 
 // reserve tries once.
 func (k *Keeper) reserve(ctx context.Context) error {
@@ -92,7 +93,7 @@ func (k *Keeper) Run(ctx context.Context, index *aggregate.Index) error {
 	var failure error
 	for pause := firstTry; ; {
 		wait := look
-		if left := index.Unused(); left <= reserveAt {
+		if left := index.Unused(); left <= k.next {
 			if failure = k.reserve(ctx); failure == nil {
 				failure = index.Extend(aggregate.Block(k.last))
 			}
@@ -100,7 +101,7 @@ func (k *Keeper) Run(ctx context.Context, index *aggregate.Index) error {
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
 			case failure == nil:
-				pause = firstTry
+				pause, k.next = firstTry, aggregate.BlockSize/2
 			default:
 				k.tell(ctx, left, failure)
 				wait = pause/2 + rand.N(pause)

@@ -228,9 +228,47 @@ func TestTheFirstBlockIsTriedForAWhile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := aggregate.Block(24 * 60); k.First() != want && k.First() != aggregate.Block(24*60+1) {
-			t.Errorf("it begins with %v, want %v", k.First(), want)
+		slots := uint64(time.Since(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) / (10 * time.Second))
+		if got, whole := k.First(), aggregate.Block(slots); got.End != whole.End || got.First < whole.First {
+			t.Errorf("it begins with %v, which is not of block %d", got, slots)
 		}
 		synctest.Wait()
+	})
+}
+
+// TestStartsThatLoseTheFileRepeatNoRevision, however soon they come after each other.
+func TestStartsThatLoseTheFileRepeatNoRevision(t *testing.T) {
+	top := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 11, 22, 4, 0, 0, 0, time.UTC)))
+		store := revisions.InFile(filepath.Join(top, "federator", "revisions"))
+		var last aggregate.Revision // that any process has used
+		for i, pause := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, time.Second, 8900 * time.Millisecond, 93 * time.Millisecond, time.Millisecond, time.Minute} {
+			time.Sleep(pause)
+			k, err := revisions.Reserve(t.Context(), store, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := k.First()
+			if n := first.End - first.First; n < aggregate.BlockSize/2 || n > aggregate.BlockSize {
+				t.Errorf("start %d has %d revisions", i, n)
+			}
+			index, err := aggregate.New(aggregate.Options{Revisions: first})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first.First <= last || index.Owns(last) {
+				t.Errorf("start %d begins with %d, and %d was used before", i, first.First, last)
+			}
+			for n := range 500 {
+				if err := index.PutMember(aggregate.Member{Name: "m", UID: "m", Version: fmt.Sprint(n)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			last = index.Snapshot().Revision()
+			if err := os.RemoveAll(filepath.Join(top, "federator")); err != nil {
+				t.Fatal(err)
+			}
+		}
 	})
 }

@@ -46,20 +46,19 @@ type Token struct {
 
 // Sealer writes and reads continue tokens of one process.
 //
-// A token is base64url of: a version byte; the process (4 bytes, big-endian), which is
-// the number of the first block of revisions that it reserved, as no other did; the
-// revision (8); the Binding (16); the three strings of the position, each with
+// A token is base64url of: a version byte; the process (8 bytes, big-endian), which is
+// the first revision of its index, as no other's is; the revision (8); the Binding (16); the three strings of the position, each with
 // its length in two bytes; HMAC-SHA256 over all of it, cut to 16 bytes. Nothing
 // in it is secret: the position is that of an object that the client was sent.
 type Sealer struct {
 	key     []byte
-	process uint32
+	process uint64
 }
 
 const (
-	tokenVersion = 1
+	tokenVersion = 2
 	macSize      = 16
-	tokenHeader  = 1 + 4 + 8 + len(Binding{})
+	tokenHeader  = 1 + 8 + 8 + len(Binding{})
 	maxToken     = 4096
 	minKey       = 32
 )
@@ -73,14 +72,14 @@ func NewSealer(key []byte, first aggregate.Revision) (*Sealer, error) {
 	if first == 0 || first >= 1<<53 {
 		return nil, fmt.Errorf("selection: %d is no index's first revision", first)
 	}
-	return &Sealer{key: slices.Clone(key), process: uint32(first / aggregate.BlockSize)}, nil
+	return &Sealer{key: slices.Clone(key), process: uint64(first)}, nil
 }
 
 // Seal writes a token.
 func (s *Sealer) Seal(b Binding, t Token) string {
 	raw := make([]byte, 0, tokenHeader+3*64+macSize)
 	raw = append(raw, tokenVersion)
-	raw = binary.BigEndian.AppendUint32(raw, s.process)
+	raw = binary.BigEndian.AppendUint64(raw, s.process)
 	raw = binary.BigEndian.AppendUint64(raw, uint64(t.Revision))
 	raw = append(raw, b[:]...)
 	for _, part := range []string{t.After.Member, t.After.Namespace, t.After.Name} {
@@ -116,11 +115,11 @@ func (s *Sealer) Open(b Binding, token string) (Token, error) {
 	}
 	// Another process's MAC cannot be checked. What its token can lead to is no
 	// more than what the caller may list anyway, from a position that he names.
-	foreign := binary.BigEndian.Uint32(body[1:]) != s.process
+	foreign := binary.BigEndian.Uint64(body[1:]) != s.process
 	if !foreign && !hmac.Equal(mac, s.mac(body)) {
 		return Token{}, badToken("it was not issued by this server")
 	}
-	if Binding(body[13:tokenHeader]) != b {
+	if Binding(body[17:tokenHeader]) != b {
 		return Token{}, badToken("it was issued to another caller, or for another resource, namespace or selector")
 	}
 	if foreign {
@@ -130,7 +129,7 @@ func (s *Sealer) Open(b Binding, token string) (Token, error) {
 }
 
 func readToken(body []byte) (t Token, ok bool) {
-	t.Revision = aggregate.Revision(binary.BigEndian.Uint64(body[5:]))
+	t.Revision = aggregate.Revision(binary.BigEndian.Uint64(body[9:]))
 	rest := body[tokenHeader:]
 	for _, part := range []*string{&t.After.Member, &t.After.Namespace, &t.After.Name} {
 		if len(rest) < 2 {

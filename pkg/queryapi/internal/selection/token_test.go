@@ -84,6 +84,14 @@ func TestTokensOfAnotherProcessContinueAtTheNewest(t *testing.T) {
 	if err != nil || got != (selection.Token{After: after}) {
 		t.Errorf("the token of the 410 is %+v, %v", got, err)
 	}
+	// Also where that one had lost its file, and reserved the same block.
+	within, err := selection.NewSealer(bytes.Repeat([]byte{3}, 32), aggregate.Block(8).First+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Open(binding, within.Seal(binding, selection.Token{After: after})); !apierrors.IsResourceExpired(err) {
+		t.Errorf("of a process of the same block: %v, want 410 Expired", err)
+	}
 	if _, err := s.Open(selection.Bind(alice, "else"), old); status(t, err).Status().Code != http.StatusBadRequest {
 		t.Errorf("for another selection: %v, want a 400", err)
 	}
@@ -100,7 +108,7 @@ func TestEveryChangedByteOfATokenIsFound(t *testing.T) {
 		changed[i] ^= 0x10
 		_, err := s.Open(binding, base64.RawURLEncoding.EncodeToString(changed))
 		want := int32(http.StatusBadRequest)
-		if 1 <= i && i < 5 { // the process: who changes it gets what the owner of an old token would
+		if 1 <= i && i < 9 { // the process: who changes it gets what the owner of an old token would
 			want = http.StatusGone
 		}
 		if got := status(t, err).Status().Code; got != want {
