@@ -129,8 +129,11 @@ func TestKubeconfigHasAContextPerMember(t *testing.T) {
 		t.Fatalf("%v, %v", info, err)
 	}
 	written, err := clientcmd.LoadFromFile(file)
-	if err != nil || written.CurrentContext != localContext || len(written.Contexts) != 3 {
+	if err != nil || written.CurrentContext != localContext || len(written.Contexts) != 4 {
 		t.Fatalf("%+v, %v", written, err)
+	}
+	if got := written.Clusters["flat"]; got == nil || got.Server != server+"/flat" {
+		t.Errorf("of unambiguous keys: %+v", got)
 	}
 	if got := written.Clusters["context/member-1"]; got == nil || got.Server != server+"/members/context/member-1" {
 		t.Errorf("the second member: %+v", got)
