@@ -19,13 +19,22 @@ type account struct {
 // stake is what one scope has in its member's account. account.mu guards it.
 type stake struct{ objects, bytes int64 }
 
-// open counts a scope in: budgets are shared equally while they are short.
-func (a *account) open() {
+// What an informer costs beside its objects, in bytes: goroutines, a request under way and
+// its buffers. So many of a member's are not charged: all kinds of Kubernetes, and some.
+const (
+	informerBytes = 96 << 10
+	freeInformers = 200
+)
+
+// open counts a scope in: budgets are shared equally while they are short. free reports
+// whether its informer is not charged.
+func (a *account) open() (free bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stakes++; a.stakes == 1 {
 		a.fleet.join(1)
 	}
+	return a.stakes <= freeInformers
 }
 
 // close takes a scope out, with all that it has in the account.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -29,6 +30,8 @@ type informer struct {
 	log     *slog.Logger
 	metrics *scopeMetrics
 
+	upkeep int64 // bytes that the member is charged while the informer runs
+
 	seen  int           // the member's resets when it was started
 	delay time.Duration // before the first list
 
@@ -47,6 +50,7 @@ type informer struct {
 	stake      stake // in the member's account: what follows, and what parts are ahead
 	objects    int64
 	bytes      int64
+	afforded   int64 // of upkeep, charged
 	relists    map[string]int
 	applied    string
 	leftBefore int         // objects left out when last told of
@@ -69,7 +73,9 @@ func newInformer(m *member, kind aggregate.Kind, res resource, rule KindRule, no
 	if m.speaksProtobuf() && decode.Supports(res.gvk) {
 		i.encoding.Store(int32(decode.Protobuf))
 	}
-	m.account.open()
+	if !m.account.open() {
+		i.upkeep = informerBytes
+	}
 	objects, bytes := scope.Size()
 	i.charge(objects, bytes)
 	namespaces := []string{""}
@@ -98,11 +104,33 @@ func (i *informer) run(ctx context.Context) {
 	if pause(ctx, i.delay) != nil {
 		return
 	}
+	if !i.afford(ctx) {
+		return
+	}
 	var wg sync.WaitGroup
 	for _, p := range i.parts {
 		wg.Go(func() { i.guard(ctx, p) })
 	}
 	wg.Wait()
+}
+
+// afford charges the member for the informer itself, and waits until its budget is good
+// for it: kinds without end cost, however little there is of each. It reports false when
+// ctx has ended.
+func (i *informer) afford(ctx context.Context) bool {
+	for i.upkeep > 0 && !i.member.account.charge(&i.stake, 0, i.upkeep) {
+		for _, p := range i.parts {
+			p.over = fmt.Sprintf("to follow one more kind takes %d bytes: %v", i.upkeep, errOverBudget)
+			i.giveUp(p)
+		}
+		if pause(ctx, overBudgetFirst+rand.N(overBudgetStir)) != nil {
+			return false
+		}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.afforded = i.upkeep
+	return true
 }
 
 const (
@@ -264,7 +292,7 @@ func (i *informer) details() ScopeStatus {
 	st := i.status()
 	out := ScopeStatus{
 		Kind: i.kind, Version: i.res.gvk.GroupVersion().String(), State: st.State, Reason: st.Reason,
-		Objects: objects, Bytes: bytes, LeftOut: i.leftOutCount(), LeftOutExample: i.leftOutExample().object, Applied: i.applied,
+		Objects: objects, Bytes: bytes + i.afforded, LeftOut: i.leftOutCount(), LeftOutExample: i.leftOutExample().object, Applied: i.applied,
 		Relists: map[string]int{}, Restarts: int(i.restarts.Load()),
 		Encoding: decode.Encoding(i.encoding.Load()).String(), Fallbacks: i.fallback.Load(),
 	}

@@ -62,3 +62,35 @@ func TestAbsence_KindsOfOneMemberMakeScopesInNoOther(t *testing.T) {
 		return info.Status.State == aggregate.Unknown
 	})
 }
+
+// TestBudget_KindsWithoutEndCost: a member that serves kinds without end has those followed
+// that its budget is good for, empty as they are, and says so of the rest.
+func TestBudget_KindsWithoutEndCost(t *testing.T) {
+	const kinds = 500
+	fleet := few()
+	fleet.Members = 2
+	r := follow(t, fleet, func(_ *rig, o *clusterinformers.Options) {
+		o.DiscoveryInterval, o.Budget.Bytes = 50*time.Millisecond, 10<<20
+	})
+	evil, good := r.fleet.Members()[0], r.fleet.Members()[1]
+	for _, k := range invented(kinds) {
+		ok(t, evil.AddKind(k))
+	}
+	r.until("what the budget is not good for is given up", func() bool {
+		states := map[aggregate.State]int{}
+		for info := range r.index.Snapshot().Scopes(nameOf(evil)) {
+			if kind, group := info.Kind.Split(); group == "evil.example" && kind != "" {
+				states[info.Status.State]++
+			}
+		}
+		return states[aggregate.OverBudget] > kinds/4 && states[aggregate.Synced] > kinds/4 && states[aggregate.OverBudget]+states[aggregate.Synced] == kinds
+	})
+	for _, m := range r.manager.Members() {
+		if m.Name == nameOf(evil) && (m.Bytes < 8<<20 || m.Bytes > 12<<20) {
+			t.Errorf("%d bytes are accounted to %s", m.Bytes, m.Name)
+		}
+	}
+	if !r.all(good, aggregate.Synced) {
+		t.Error("another member is not Synced")
+	}
+}

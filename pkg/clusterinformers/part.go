@@ -377,6 +377,7 @@ func (p *part) Resync() error { return nil }
 func (i *informer) giveUp(p *part) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	again := p.state == aggregate.OverBudget
 	p.state, p.reason, p.left = aggregate.OverBudget, clip(p.over), leftOut{}
 	i.countLeftOut()
 	p.cause = "budget"
@@ -384,6 +385,9 @@ func (i *informer) giveUp(p *part) {
 	_, err := i.scope.ReplaceNamespace(p.namespace, nil, i.status())
 	if err == nil {
 		err = i.commit()
+	}
+	if again && err == nil {
+		return // it was told when it was
 	}
 	i.log.Warn("scope is given up", "reason", "OverBudget", "detail", p.over, "error", err)
 }

@@ -193,7 +193,7 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 	before := inJSON
 	for _, c := range s.classes {
 		l := c.Lie(rng)
-		s.back = s.back || l.Back
+		s.back, s.late = s.back || l.Back, s.late || l.Late
 		if l.Complete {
 			before = &Lie{}
 		}

@@ -59,7 +59,7 @@ var kindClasses = []Class{
 	}},
 	// What is asked for in protobuf comes in JSON, and says so.
 	{"in-json", 4, func(*rand.Rand) *Lie {
-		return &Lie{Object: func(*Call, map[string]any) {}, Exact: true, Complete: true, Back: true}
+		return &Lie{Object: func(*Call, map[string]any) {}, Exact: true, Complete: true, Late: true, Back: true}
 	}},
 	// A kind that is larger than a response may be, of a server without streaming lists.
 	{"large-kind", 5, func(*rand.Rand) *Lie {

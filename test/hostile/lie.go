@@ -40,6 +40,8 @@ type Lie struct {
 	Complete bool
 	// Holds is how many objects are to be held of a kind while it lies.
 	Holds map[string]int
+	// Late is set where it begins only when the member has been followed for a while.
+	Late bool
 	// Back is set where what is held must come to equal the truth when the lies are over.
 	Back bool
 	// Then is told after it, as if nothing had happened: no watch is told that it is too
