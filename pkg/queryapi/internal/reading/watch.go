@@ -126,7 +126,7 @@ func (w *watching) run(ctx context.Context, initial bool) error {
 		return err
 	}
 	if initial {
-		if err := w.begin(); err != nil {
+		if err := w.begin(ctx); err != nil {
 			return err
 		}
 	}
@@ -185,17 +185,26 @@ func (w *watching) wait(ctx context.Context, bookmark time.Time) error {
 	return w.turnedAt()
 }
 
-// begin sends what there is, all of it: a watch that is ended meanwhile says where it
-// is, and a client that is gone is noticed by writing.
-func (w *watching) begin() error {
+// begin sends what there is: see beginning for a watch that is ended meanwhile.
+func (w *watching) begin(ctx context.Context) error {
 	find := w.find()
-	for o, err := range find.List(context.WithoutCancel(w.r.Context())) {
-		if err != nil {
+	b := newBeginning(ctx)
+	defer b.close()
+	for o, err := range find.List(b.ctx) {
+		switch {
+		case b.ctx.Err() != nil:
+			return w.cutShort(b)
+		case err != nil:
 			return err
+		case !b.tells():
+			return errEnd
 		}
 		if err := w.event(watch.Added, o, stampOf(o)); err != nil {
 			return err
 		}
+	}
+	if b.ctx.Err() != nil {
+		return w.cutShort(b)
 	}
 	if w.params.SendInitialEvents == nil {
 		return nil

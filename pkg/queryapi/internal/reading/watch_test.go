@@ -371,23 +371,3 @@ func TestAClientThatDoesNotReadIsGivenUp(t *testing.T) {
 		t.Errorf("%v, want the connection ended", s.panics)
 	}
 }
-
-// TestAWatchThatEndsAtItsBeginningTellsAllThatThereIs, found by a field that is looked
-// for in every object, and says good-bye: the client comes back to where it is.
-func TestAWatchThatEndsAtItsBeginningTellsAllThatThereIs(t *testing.T) {
-	f := newFleet(t, settings{})
-	f.join("a/east")
-	const pods = 2000 // more than are written, and looked through, at once
-	for i := range pods {
-		f.put(pod("a/east", "blue", fmt.Sprintf("p%04d", i)))
-	}
-	f.commit()
-	f.slow = true // nothing is written before the end
-	s := f.watch(all, fleetPods, values("fieldSelector", "spec.hostname!=x", "allowWatchBookmarks", "true"), "")
-	s.cancel()
-	s.held.Unlock()
-	events := s.end()
-	if n := len(events); n != pods+1 || events[n-2].told() != "ADDED a/east blue p1999" || events[n-1].Type != "BOOKMARK" {
-		t.Errorf("%d events, want %d and a bookmark; the last is %s", n, pods, events[n-1].told())
-	}
-}
