@@ -63,6 +63,48 @@ func (r readerOf) Objects(member string, kind aggregate.Kind, namespace string) 
 	return r.reach(r.snapshot, member, kind).Allows(namespace)
 }
 
+// asking is a readerOf for who may not wait: it asks nobody, but notes of which kinds
+// somebody has to be asked, and ends what reads them.
+type asking struct {
+	readerOf
+
+	end     context.CancelFunc
+	missing []aggregate.Kind
+}
+
+// mostMissing is how many kinds a query is tried for one after another: one that reads
+// more is asked about all that there are.
+const mostMissing = 4
+
+// Scope implements policy.Reader.
+func (r *asking) Scope(member string, kind aggregate.Kind) bool {
+	return r.knows(member, kind) && r.readerOf.Scope(member, kind)
+}
+
+// Objects implements policy.Reader.
+func (r *asking) Objects(member string, kind aggregate.Kind, namespace string) bool {
+	return r.knows(member, kind) && r.readerOf.Objects(member, kind, namespace)
+}
+
+func (r *asking) knows(member string, kind aggregate.Kind) bool {
+	g, asked := r.grants[kind]
+	if asked && g.Knows(r.snapshot.Resource(member, kind)) || !r.kinds[kind] && len(r.snapshot.Resources(kind)) == 0 {
+		return true
+	}
+	if r.missing == nil {
+		r.missing = []aggregate.Kind{kind}
+		if len(r.grants) >= mostMissing {
+			for other := range r.snapshot.Kinds() {
+				if _, asked := r.grants[other]; !asked && other != kind {
+					r.missing = append(r.missing, other)
+				}
+			}
+		}
+		r.end()
+	}
+	return false
+}
+
 // reach returns what may be read of a kind in a member, as a snapshot holds it.
 func (r *grantedReader) reach(snapshot *aggregate.Snapshot, member string, kind aggregate.Kind) queryapi.Reach {
 	resource := snapshot.Resource(member, kind)
@@ -76,7 +118,7 @@ func (r *grantedReader) of(snapshot *aggregate.Snapshot, kind aggregate.Kind, re
 		return g
 	}
 	g = nil
-	if (r.kinds[kind] || resource != "") && r.err == nil {
+	if (r.kinds[kind] || len(snapshot.Resources(kind)) > 0) && r.err == nil {
 		g, r.err = r.caller.Grants(r.ctx, "list", kind, snapshot)
 	}
 	r.grants[kind] = g

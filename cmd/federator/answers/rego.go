@@ -2,6 +2,7 @@ package answers
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -46,22 +47,49 @@ func (q *Rego) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Ca
 	if len(values["query"]) != 1 || values.Get("query") == "" {
 		return apierrors.NewBadRequest("parameter query is required, once: the Rego to evaluate")
 	}
-	user := caller.User().GetName()
-	if err := q.turns.take(r.Context(), user); err != nil {
-		return err
-	}
-	defer q.turns.leave(user) // once the answer is written: it is held until then
 	reader, err := newReader(r.Context(), caller, q.Resources)
 	if err != nil {
 		return err
 	}
 	snapshot, views := q.of()
-	answer, err := policy.Query(r.Context(), policy.QueryOptions{
-		Snapshot: snapshot, Views: views, Reader: readerOf{reader, snapshot}, Timeout: timeout, MaxRead: maxRead, MaxRows: maxRows,
-	}, values.Get("query"))
+	for {
+		missing, err := q.try(w, r, reader, policy.QueryOptions{
+			Snapshot: snapshot, Views: views, Timeout: timeout, MaxRead: maxRead, MaxRows: maxRows,
+		})
+		if err != nil || missing == nil {
+			return err
+		}
+		for _, kind := range missing { // without a turn: the hub may take its time
+			if reader.of(snapshot, kind, snapshot.Resource("", kind)); reader.err != nil {
+				return reader.err // what was denied for want of an answer is no answer
+			}
+		}
+	}
+}
+
+// try evaluates a query in the caller's turn, and writes the answer. A query that reads
+// kinds of which it is not known yet what may be read is ended: it is to be asked about
+// these, and tried again.
+func (q *Rego) try(w http.ResponseWriter, r *http.Request, reader *grantedReader, o policy.QueryOptions) (missing []aggregate.Kind, err error) {
+	user := reader.caller.User().GetName()
+	if err := q.turns.take(r.Context(), user); err != nil {
+		return nil, err
+	}
+	defer q.turns.leave(user) // once the answer is written: it is held until then
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	asking := &asking{readerOf{reader, o.Snapshot}, cancel, nil}
+	o.Reader = asking
+	answer, err := policy.Query(ctx, o, r.URL.Query().Get("query"))
+	if asking.missing != nil && r.Context().Err() == nil {
+		return asking.missing, nil
+	}
+	return nil, q.write(w, answer, err)
+}
+
+// write writes an answer, or returns what it failed for.
+func (*Rego) write(w http.ResponseWriter, answer *policy.Answer, err error) error {
 	switch {
-	case reader.err != nil: // what was denied for want of an answer is no answer
-		return reader.err
 	case errors.Is(err, policy.ErrQuery):
 		return apierrors.NewBadRequest(err.Error())
 	case errors.Is(err, policy.ErrQueryLimit):

@@ -3,8 +3,10 @@ package answers_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 	"testing/synctest"
 
@@ -16,7 +18,7 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// slow is a caller of whom it takes a while to find out what may be read.
+// slow is a caller who takes a while to read the answer.
 type slow struct {
 	name string
 	told chan struct{}
@@ -28,13 +30,89 @@ func (s slow) Grants(context.Context, string, aggregate.Kind, *aggregate.Snapsho
 	return nil, nil
 }
 
-func (s slow) Visible(ctx context.Context) ([]string, error) {
+func (slow) Visible(context.Context) ([]string, error) { return nil, nil }
+
+// slowly is where the answer goes.
+type slowly struct {
+	*httptest.ResponseRecorder
+	slow
+}
+
+// Write implements http.ResponseWriter.
+func (s slowly) Write(p []byte) (int, error) {
+	<-s.told
+	return s.ResponseRecorder.Write(p)
+}
+
+// unknown is a caller of whom it takes a while to find out what may be read: which
+// members, or what of a kind.
+type unknown struct {
+	slow
+	members bool
+}
+
+func (u unknown) wait(ctx context.Context) error {
 	select {
-	case <-s.told:
-		return nil, nil
+	case <-u.told:
+		return nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
+}
+
+func (u unknown) Grants(ctx context.Context, _ string, _ aggregate.Kind, _ *aggregate.Snapshot) (*queryapi.Grants, error) {
+	return nil, u.wait(ctx)
+}
+
+func (u unknown) Visible(ctx context.Context) ([]string, error) {
+	if u.members {
+		return nil, u.wait(ctx)
+	}
+	return nil, nil
+}
+
+// TestWhoWaitsForTheHubHoldsNoTurn: neither before a query is evaluated, nor while it is.
+func TestWhoWaitsForTheHubHoldsNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := index.PutMember(aggregate.Member{Name: "fleet/a", UID: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		scope, err := index.OpenScopeAs("fleet/a", "Deployment.apps", "apps/v1", "deployments")
+		if err != nil {
+			t.Fatal(err)
+		}
+		item := scope.Item(&aggregate.Record{Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "1", Body: []byte(`{"apiVersion":"apps/v1","kind":"Deployment"}`)})
+		if _, err := scope.Replace([]aggregate.Item{item}, aggregate.Status{State: aggregate.Synced}); err != nil {
+			t.Fatal(err)
+		}
+		q := &answers.Rego{Index: index, Resources: served{}.Resources}
+		query := "/query/v1/rego?query=" + url.QueryEscape(`x = data.fleet.objects["Deployment.apps"]["fleet/a"].shop.web`)
+		ask := func(c queryapi.Caller) chan error {
+			done := make(chan error, 1)
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, query, nil)
+			go func() { done <- q.Answer(httptest.NewRecorder(), r, c) }()
+			synctest.Wait()
+			return done
+		}
+		told := make(chan struct{})
+		var strangers []chan error
+		for i := range 8 {
+			strangers = append(strangers, ask(unknown{slow{fmt.Sprint("stranger", i/2), told}, i%2 == 0}))
+		}
+		if err := <-ask(slow{"known", nil}); err != nil {
+			t.Errorf("while others wait for the hub: %v", err)
+		}
+		close(told)
+		for _, s := range strangers {
+			if err := <-s; err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // TestQueriesOfOneLeaveTurnsToOthers, and wait for theirs a while.
@@ -48,7 +126,7 @@ func TestQueriesOfOneLeaveTurnsToOthers(t *testing.T) {
 		ask := func(ctx context.Context, c slow) chan error {
 			done := make(chan error, 1)
 			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/query/v1/rego?query=1", nil)
-			go func() { done <- q.Answer(httptest.NewRecorder(), r, c) }()
+			go func() { done <- q.Answer(slowly{httptest.NewRecorder(), c}, r, c) }()
 			synctest.Wait()
 			return done
 		}
