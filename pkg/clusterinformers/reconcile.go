@@ -267,10 +267,15 @@ func (mb *member) status(details bool) MemberStatus {
 		st.LastAt = &at
 	}
 	mb.conn.mu.Unlock()
-	var heard time.Time
-	if contact == Connected {
-		heard = time.Unix(0, mb.conn.lastHeard.Load())
-	}
-	st.collect(rs, absent, heard, details)
+	st.collect(rs, absent, mb.lastContact(), details)
 	return st
+}
+
+// lastContact returns when a member that is connected last said anything; the zero time
+// of one that is not.
+func (mb *member) lastContact() time.Time {
+	if contact, _, _, _ := mb.conn.state(); contact != Connected {
+		return time.Time{}
+	}
+	return time.Unix(0, mb.conn.lastHeard.Load())
 }

@@ -39,7 +39,8 @@ func (m *Manager) Resources() ([]Resource, <-chan struct{}) {
 	return m.catalog.resources()
 }
 
-// Heard returns when a member last said anything of a kind; the zero time when
+// Heard returns when a member last said anything of a kind, by which a member that is
+// connected says that nothing of a kind that is followed has changed; the zero time when
 // it has not, or is not asked.
 func (m *Manager) Heard(member string, kind aggregate.Kind) time.Time {
 	m.mu.Lock()
@@ -54,8 +55,8 @@ func (m *Manager) Heard(member string, kind aggregate.Kind) time.Time {
 	if r == nil {
 		return time.Time{}
 	}
-	if ns := r.heard.Load(); ns != 0 {
-		return time.Unix(0, ns)
+	if heard := r.details().since(mb.lastContact()); heard != nil {
+		return *heard
 	}
 	return time.Time{}
 }

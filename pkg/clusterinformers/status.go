@@ -65,6 +65,15 @@ const (
 	Refused      Contact = "Refused"      // known, and not followed
 )
 
+// since returns when the member last said anything of the scope, if contact is when it
+// last said anything: what is followed and has not changed is as it was then.
+func (d ScopeStatus) since(contact time.Time) *time.Time {
+	if d.Heard != nil && contact.After(*d.Heard) && (d.State == aggregate.Synced || d.State == aggregate.Partial) {
+		return &contact
+	}
+	return d.Heard
+}
+
 // collect adds what the scopes say.
 func (st *MemberStatus) collect(informers []*running, absent map[aggregate.Kind]aggregate.Status, contact time.Time, details bool) {
 	var oldest time.Time
@@ -73,9 +82,7 @@ func (st *MemberStatus) collect(informers []*running, absent map[aggregate.Kind]
 		st.Objects += d.Objects
 		st.Bytes += d.Bytes
 		st.Scopes[d.State]++
-		if d.Heard != nil && contact.After(*d.Heard) && (d.State == aggregate.Synced || d.State == aggregate.Partial) {
-			d.Heard = &contact
-		}
+		d.Heard = d.since(contact)
 		if d.Heard != nil && (oldest.IsZero() || d.Heard.Before(oldest)) {
 			oldest = *d.Heard
 		}
