@@ -138,7 +138,7 @@ require (
 	k8s.io/metrics v0.36.3 // indirect
 	k8s.io/streaming v0.36.3
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.34.0 // indirect
-	sigs.k8s.io/controller-runtime v0.24.1 // indirect
+	sigs.k8s.io/controller-runtime v0.24.1
 )
 
 require (

@@ -222,4 +222,20 @@ var getRows = []row{
 		act: "`get deployment web -n shop --subresource=scale -o yaml`", do: objects("get", "deployment", "web", "-n", "{shop}", "--subresource=scale", "-o", "yaml"),
 		real: "one Scale", fleet: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; ask the member itself, as with kubectl --context`"), flat: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"),
 	},
+	{
+		act: "`get -f settings.yaml -n shop`", do: tables("get", "-f", "{settings.yaml}", "-n", "{shop}"),
+		real: "`1 × NAME DATA AGE`", fleet: all("`3 × CLUSTER NAME DATA AGE`"), flat: same, members: same,
+	},
+	{
+		act: "`get configmaps -n depot -w`", do: follows("get", "configmaps", "-n", "{depot}", "-w"),
+		real: "`NAME DATA AGE` and what is created", fleet: says("`CLUSTER NAME DATA AGE` and what is created"), flat: same, members: same,
+	},
+	{
+		act: "`get configmaps -n depot --watch-only --output-watch-events`", do: follows("get", "configmaps", "-n", "{depot}", "--watch-only", "--output-watch-events"),
+		real: "`EVENT NAME DATA AGE` and ADDED what is created", fleet: says("`EVENT CLUSTER NAME DATA AGE` and ADDED what is created"), flat: same, members: same,
+	},
+	{
+		act: "`get configmaps -A -w -o name`", do: follows("get", "configmaps", "-A", "--watch-only", "-o", "name"),
+		real: "`configmap/created-…` and what is created", fleet: same, flat: same, members: same,
+	},
 }

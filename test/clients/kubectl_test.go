@@ -1,15 +1,18 @@
 package clients
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -35,6 +38,7 @@ var placeholder = regexp.MustCompile(`\{(shop|depot|nowhere|node-1|disk-1|fast|s
 func (t *target) named(args []string) []string {
 	out := make([]string, len(args))
 	for i, a := range args {
+		a = strings.ReplaceAll(a, "{settings.yaml}", filepath.Join(t.rig.dir, "settings.yaml"))
 		out[i] = placeholder.ReplaceAllStringFunc(a, func(s string) string { return t.key(home, s[1:len(s)-1]) })
 	}
 	return out
@@ -99,6 +103,9 @@ var changing = []struct {
 	{regexp.MustCompile(`Warning: Event may be incomplete or old: .*? ago\)( Warning|$)`), "$1"},
 	{regexp.MustCompile(`https://127\.0\.0\.1:\d+`), "https://…"},
 	{regexp.MustCompile(`X509SHA256=[0-9a-f]+`), "X509SHA256=…"},
+	{regexp.MustCompile(`"/[^" ]*/settings\.yaml"`), `"settings.yaml"`},
+	{regexp.MustCompile(`created-\w+-\d+`), "created-…"},
+	{regexp.MustCompile(`resource version \d{9,}`), "resource version …"},
 	{regexp.MustCompile(`\beyJ[\w.-]+`), "a token"},
 }
 
@@ -143,15 +150,78 @@ func prints(args ...string) act {
 	}
 }
 
-// kubelet is prints for what a real API server asks of the kubelet: the members of the
-// test have none, so that what comes of it there is told and not played.
-func kubelet(told string, args ...string) act {
-	ask := prints(args...)
+// told is an act that is not played at a real API server: what comes of it there needs
+// kubelets, which the members of the test have not, or changes what other rows read.
+func told(what string, do act) act {
 	return func(ctx context.Context, t *target) (answer, error) {
 		if t.at == real {
-			return answer{text: told}, nil
+			return answer{text: what}, nil
 		}
-		return ask(ctx, t)
+		return do(ctx, t)
+	}
+}
+
+// follows runs kubectl until it shows what is created meanwhile on the home site.
+func follows(args ...string) act {
+	return func(ctx context.Context, t *target) (answer, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		cmd := t.command(ctx, t.rig.bin, t.named(args)...)
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			return answer{}, err
+		}
+		if err := cmd.Start(); err != nil {
+			return answer{}, err
+		}
+		lines := make(chan string)
+		go func() {
+			defer close(lines)
+			for s := bufio.NewScanner(stdout); s.Scan(); {
+				lines <- s.Text()
+			}
+		}()
+		defer func() {
+			cancel()
+			for range lines { // until the command has ended
+			}
+			_ = cmd.Wait() // it was killed
+		}()
+		return t.seen(ctx, lines)
+	}
+}
+
+// seen creates objects until one of them is among the lines: what is created before the
+// watch has begun is not.
+func (t *target) seen(ctx context.Context, lines <-chan string) (answer, error) {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	var header string
+	for {
+		select {
+		case <-ctx.Done():
+			return answer{}, ctx.Err()
+		case line, more := <-lines:
+			if !more {
+				return answer{}, errors.New("kubectl has ended")
+			}
+			if header == "" {
+				header = brief(line)
+			}
+			if strings.Contains(line, "created-"+t.user+string(t.at)) {
+				kind := ""
+				if first, _, _ := strings.Cut(line, " "); first == "ADDED" || first == "DELETED" {
+					kind = first + " "
+				}
+				return answer{text: code(header) + " and " + kind + "what is created"}, nil
+			}
+		case <-tick.C:
+			_, remove, err := t.create(ctx)
+			if err != nil {
+				return answer{}, err
+			}
+			defer remove()
+		}
 	}
 }
 

@@ -102,6 +102,7 @@ func newRig(t *testing.T) *rig {
 
 	must(t, r.fleet.Hub.Apply(t.Context(), []byte(hubManifests)))
 	must(t, writeChart(filepath.Join(r.dir, "chart")))
+	must(t, os.WriteFile(filepath.Join(r.dir, "settings.yaml"), []byte(settings), 0o600))
 	var filling sync.WaitGroup
 	filled := make([]error, len(sites))
 	for i, site := range sites {
@@ -184,12 +185,17 @@ func (r *rig) target(at place, site, user string) (*target, error) {
 
 // run runs a command with the target's kubeconfig, and a home that no other target has.
 func (t *target) run(ctx context.Context, name string, args ...string) (stdout, stderr string, err error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = []string{"HOME=" + t.dir, "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + t.kubeconfig, "KUBECACHEDIR=" + filepath.Join(t.dir, "cache")}
+	cmd := t.command(ctx, name, args...)
 	var o, e bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &o, &e
 	err = cmd.Run()
 	return o.String(), e.String(), err
+}
+
+func (t *target) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = []string{"HOME=" + t.dir, "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + t.kubeconfig, "KUBECACHEDIR=" + filepath.Join(t.dir, "cache")}
+	return cmd
 }
 
 // tools builds Helm unless it is in the cache, and returns the directory that it is in.

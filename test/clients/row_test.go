@@ -10,10 +10,12 @@ import (
 
 // row is one act of a client, and what it gets.
 type row struct {
-	group string // of the table
-	act   string // in Markdown
-	user  string // administrator, unless set
-	do    act
+	group   string // of the table
+	command bool   // the client is one, as kubectl is
+	act     string // in Markdown
+	user    string // administrator, unless set
+	alone   bool   // no other row is played meanwhile
+	do      act
 
 	real                 string // what the client says it got at a real API server
 	fleet, flat, members expect

@@ -1,6 +1,9 @@
 package clients
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // rows is the table.
 func rows() []*row {
@@ -12,9 +15,13 @@ func rows() []*row {
 		{"kubectl get", getRows},
 		{"kubectl, other reading", readRows},
 		{"kubectl, writing", writeRows},
+		{"client-go", clientRows},
+		{"Informers and caches", informerRows},
+		{"Helm", helmRows},
+		{"Requests of k9s, Headlamp and others", wireRows},
 	} {
 		for _, w := range group.rows {
-			w.group = group.name
+			w.group, w.command = group.name, strings.HasPrefix(group.name, "kubectl") || group.name == "Helm"
 			out = append(out, &w)
 		}
 	}

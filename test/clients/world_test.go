@@ -146,6 +146,9 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sees-pod
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}]
 `
 
+// settings is an object as the home site has it.
+const settings = `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {level: info, site: ` + home + `}}`
+
 // chart is the smallest that Helm installs.
 var chart = map[string]string{
 	"Chart.yaml":              "apiVersion: v2\nname: greeting\nversion: 1.2.3\nappVersion: \"4.5\"\n",
