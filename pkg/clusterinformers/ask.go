@@ -13,10 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/aggregate"
 )
@@ -79,12 +81,36 @@ func (a *access) clusterUID(ctx context.Context, notOlder string) (string, error
 	if err != nil {
 		return "", err
 	}
-	var ns corev1.Namespace
-	if err := c.Get().Resource("namespaces").Name(metav1.NamespaceSystem).
-		VersionedParams(&metav1.GetOptions{ResourceVersion: notOlder}, scheme.ParameterCodec).MaxRetries(0).Do(ctx).Into(&ns); err != nil {
-		return "", requestError("/api/v1/namespaces/"+metav1.NamespaceSystem, err)
+	const path = "/api/v1/namespaces/" + metav1.NamespaceSystem
+	meta, err := metadataOf(ctx, c.Get().Resource("namespaces").Name(metav1.NamespaceSystem).
+		VersionedParams(&metav1.GetOptions{ResourceVersion: notOlder}, scheme.ParameterCodec), path)
+	return meta.UID, err
+}
+
+// identityMeta is what is asked of an answer. What else it says may be anything.
+type identityMeta struct {
+	UID             string `json:"uid"`
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+// metadataOf reads the metadata of an object or list. The error of an answer that has
+// none is an *answerError, which says what is malformed.
+func metadataOf(ctx context.Context, req *rest.Request, path string) (identityMeta, error) {
+	result := req.SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Do(ctx)
+	if err := result.Error(); err != nil { // with the causes that a Status names, which Raw's has not
+		return identityMeta{}, requestError(path, err)
 	}
-	return string(ns.UID), nil
+	body, err := result.Raw()
+	if err != nil {
+		return identityMeta{}, requestError(path, err)
+	}
+	var answer struct {
+		Metadata identityMeta `json:"metadata"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return identityMeta{}, &answerError{fmt.Errorf("GET %s: the answer is malformed: %w", path, err)}
+	}
+	return answer.Metadata, nil
 }
 
 // discover asks what is served. Of groups that cannot be told at the moment,

@@ -258,7 +258,10 @@ func (c *conn) over(of string) {
 	delete(c.troubles, of)
 }
 
-const discoveryTrouble = "discovery" // beside kinds
+const ( // beside kinds
+	discoveryTrouble = "discovery"
+	identityTrouble  = "identity"
+)
 
 // trouble returns the newest error that is not over.
 func (c *conn) trouble() trace {

@@ -149,6 +149,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.over()
 		return nil, err
 	}
+	if contentType, ok := r.Context().Value(unbounded{}).(*string); ok {
+		*contentType = resp.Header.Get("Content-Type")
+	}
 	resp.Body = &body{ReadCloser: resp.Body, over: sync.OnceFunc(t.over), left: t.bodyLimit(r, resp)}
 	if c := resp.StatusCode; c >= 300 && c < 400 && c != http.StatusNotModified {
 		_ = resp.Body.Close() // nothing of it is read
@@ -241,7 +244,8 @@ const (
 // errBodyTooLarge is the error of reading a body beyond its limit.
 var errBodyTooLarge = errors.New("the response is too large")
 
-// unbounded marks the requests whose bodies count for themselves.
+// unbounded marks the requests whose bodies count for themselves. Its value, a *string,
+// takes the Content-Type of the answer, which client-go does not return with a stream.
 type unbounded struct{}
 
 // bodyLimit is how much of a response may be read.

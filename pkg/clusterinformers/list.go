@@ -153,7 +153,7 @@ func (p *part) listOnce(ctx context.Context, a *access, opts metav1.ListOptions)
 	i := p.informer
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	body, err := p.do(ctx, a, &opts)
+	body, encoding, err := p.do(ctx, a, &opts)
 	if err != nil {
 		return nil, err
 	}
@@ -173,12 +173,12 @@ func (p *part) listOnce(ctx context.Context, a *access, opts metav1.ListOptions)
 	now := time.Now()
 	i.heard.Store(now.UnixNano())
 	i.metrics.heard(now)
-	return p.decodeList(raw, now)
+	return p.decodeList(raw, encoding, now)
 }
 
-func (p *part) decodeList(raw []byte, now time.Time) (*objectList, error) {
+func (p *part) decodeList(raw []byte, encoding decode.Encoding, now time.Time) (*objectList, error) {
 	i := p.informer
-	d, err := decode.New(i.res.gvk, decode.Encoding(i.encoding.Load()), i.rules)
+	d, err := decode.New(i.res.gvk, encoding, i.rules)
 	if err != nil {
 		return nil, err
 	}

@@ -290,8 +290,13 @@ func (mb *member) greet(ctx context.Context, a *access) error {
 		return err
 	}
 	uid, err := mb.whoAnswers(ctx, a)
+	var malformed *answerError
 	switch {
 	case err == nil:
+		mb.conn.over(identityTrouble)
+	case errors.As(err, &malformed): // what else is served is read all the same
+		mb.conn.noteAs(identityTrouble, err)
+		uid = mb.identity
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		uid = mb.identity // it may not be known: then it cannot be checked
 	default:

@@ -23,6 +23,8 @@ type liar struct {
 	spec clusterinformers.Spec
 	cut  func() // breaks all connections
 
+	forward http.HandlerFunc // answers as the member does
+
 	mu     sync.Mutex
 	answer func(w http.ResponseWriter, r *http.Request) bool
 }
@@ -39,7 +41,7 @@ func newLiar(t *testing.T, m *sim.Member, answer func(w http.ResponseWriter, r *
 		r.SetURL(host)
 		r.Out.Header.Del("Authorization") // the transport has the member's own
 	}}
-	l := &liar{answer: answer}
+	l := &liar{answer: answer, forward: proxy.ServeHTTP}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.mu.Lock()
 		answer := l.answer

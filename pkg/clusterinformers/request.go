@@ -3,6 +3,7 @@ package clusterinformers
 import (
 	"context"
 	"io"
+	"mime"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,9 +16,10 @@ import (
 
 // connection is one HTTP response that a stream reads.
 type connection struct {
-	access *access
-	body   io.ReadCloser
-	over   func()
+	access   *access
+	body     io.ReadCloser
+	encoding decode.Encoding // of the body
+	over     func()
 }
 
 func (c *connection) close() {
@@ -42,24 +44,25 @@ func (s *stream) request(ctx context.Context, a *access) (*connection, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	over := a.use(cancel)
-	body, err := s.part.do(ctx, a, &opts)
+	body, encoding, err := s.part.do(ctx, a, &opts)
 	if err != nil {
 		over()
 		return nil, err
 	}
-	return &connection{access: a, body: body, over: over}, nil
+	return &connection{access: a, body: body, encoding: encoding, over: over}, nil
 }
 
-// do sends a list or watch request.
-func (p *part) do(ctx context.Context, a *access, opts *metav1.ListOptions) (io.ReadCloser, error) {
+// do sends a list or watch request, and returns what the answer is encoded in. Who
+// answers a request for protobuf in JSON is asked for JSON from then on.
+func (p *part) do(ctx context.Context, a *access, opts *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
 	i := p.informer
 	client, err := a.rest(i.res.gvr.GroupVersion())
 	if err != nil {
-		return nil, err
+		return nil, decode.JSON, err
 	}
 	opts.LabelSelector, opts.FieldSelector = i.rule.Labels, i.rule.Fields
-	accept := runtime.ContentTypeJSON
-	if decode.Encoding(i.encoding.Load()) == decode.Protobuf {
+	accept, asked := runtime.ContentTypeJSON, decode.Encoding(i.encoding.Load())
+	if asked == decode.Protobuf {
 		accept = runtime.ContentTypeProtobuf
 	}
 	req := client.Get().Resource(i.res.gvr.Resource).SpecificallyVersionedParams(opts, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).
@@ -67,6 +70,14 @@ func (p *part) do(ctx context.Context, a *access, opts *metav1.ListOptions) (io.
 	if p.namespace != "" {
 		req = req.Namespace(p.namespace)
 	}
-	body, err := req.Stream(context.WithValue(ctx, unbounded{}, true)) // only a 200 is no error
-	return body, requestError(req.URL().Path, err)
+	contentType := ""
+	body, err := req.Stream(context.WithValue(ctx, unbounded{}, &contentType)) // only a 200 is no error
+	if err != nil {
+		return nil, asked, requestError(req.URL().Path, err)
+	}
+	if media, _, err := mime.ParseMediaType(contentType); err == nil && media == runtime.ContentTypeJSON && asked == decode.Protobuf {
+		i.toJSON("the member answers a request for protobuf in JSON")
+		asked = decode.JSON
+	}
+	return body, asked, nil
 }

@@ -141,9 +141,8 @@ func (a *access) newest(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var list corev1.NamespaceList
-	err = c.Get().Resource("namespaces").VersionedParams(&metav1.ListOptions{Limit: 1}, scheme.ParameterCodec).MaxRetries(0).Do(ctx).Into(&list)
-	return list.ResourceVersion, err
+	meta, err := metadataOf(ctx, c.Get().Resource("namespaces").VersionedParams(&metav1.ListOptions{Limit: 1}, scheme.ParameterCodec), "/api/v1/namespaces")
+	return meta.ResourceVersion, err
 }
 
 // reached is how far the informer has come, "" where that is not one

@@ -320,7 +320,7 @@ func (s *stream) send(ctx context.Context, e watch.Event) bool {
 func (s *stream) read(ctx context.Context, c *connection) error {
 	i := s.part.informer
 	s.floor = s.rv
-	d, err := decode.New(i.res.gvk, decode.Encoding(i.encoding.Load()), i.rules)
+	d, err := decode.New(i.res.gvk, c.encoding, i.rules)
 	if err != nil {
 		return fmt.Errorf("%w: %w", decode.ErrMalformed, err)
 	}
