@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -123,11 +124,14 @@ func deltasBeside(ctx context.Context, wanted int, mode policy.Mode) (float64, e
 		<-ended
 		<-ended
 	}()
-	const deltas, warmup = 300, 50
+	// Long enough that neither what filling left to collect nor a cycle of the
+	// collector is most of it, and of as many targets whatever waits beside them.
+	const deltas, warmup, targets = 3000, 500, 1000
+	runtime.GC()
 	took := make([]time.Duration, 0, warmup+deltas)
 	for round := range warmup + deltas {
 		// A target changes in what counts; then it is well; then it is not again.
-		scope.Upsert(item(round%wanted, 2+round, []int{0, 5, 1}[round%3]))
+		scope.Upsert(item(round%min(wanted, targets), 2+round, []int{0, 5, 1}[round%3]))
 		started := time.Now()
 		if _, err := scope.Commit(); err != nil {
 			return 0, err
