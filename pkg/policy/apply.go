@@ -257,7 +257,7 @@ func (r *round) scopes(batch *aggregate.Batch) {
 // look finds the gaps of the snapshot.
 func (r *round) look() {
 	e := r.e
-	found := findGaps(r.after, e.kinds)
+	found := findGaps(e.gaps, r.after, e.kinds)
 	if e.gaps == nil || !e.gaps.same(found) {
 		r.changes.flipped = true
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/tidwall/btree"
+
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -115,22 +117,45 @@ func (c *classes) sweep() {
 type gaps struct {
 	snapshot *aggregate.Snapshot
 	members  []string
-	kinds    []aggregate.Kind // that the snapshot has, for policies of every kind
-	byKind   map[aggregate.Kind][]Gap
+	kinds    []aggregate.Kind                  // that the snapshot has, for policies of every kind
+	byKind   *btree.Map[aggregate.Kind, []Gap] // shared with gaps before and after, but for what differs
 }
 
-// findGaps looks at the scopes of the kinds. With every, kinds that the snapshot
-// has are among them.
-func findGaps(s *aggregate.Snapshot, kinds []aggregate.Kind) *gaps {
-	g := &gaps{snapshot: s, byKind: make(map[aggregate.Kind][]Gap, len(kinds))}
+// findGaps looks at the scopes of the kinds, and of those that the snapshot has. Former
+// states are remembered, so that what has not changed since before, which may be nil, is
+// shared: a member may have kinds without end.
+func findGaps(before *gaps, s *aggregate.Snapshot, kinds []aggregate.Kind) *gaps {
+	g := &gaps{snapshot: s, byKind: &btree.Map[aggregate.Kind, []Gap]{}}
+	if before != nil {
+		g.byKind = before.byKind.Copy()
+	}
 	for m := range s.Members() {
 		g.members = append(g.members, m.Name)
 	}
 	g.kinds = slices.Collect(s.Kinds())
+	if before != nil && slices.Equal(before.kinds, g.kinds) {
+		g.kinds = before.kinds
+	}
+	if before != nil && slices.Equal(before.members, g.members) {
+		g.members = before.members
+	}
+	looked := make(map[aggregate.Kind]bool, len(kinds)+len(g.kinds))
 	for _, kinds := range [][]aggregate.Kind{kinds, g.kinds} {
 		for _, kind := range kinds {
-			if _, ok := g.byKind[kind]; !ok {
-				g.byKind[kind] = g.look(kind)
+			if looked[kind] {
+				continue
+			}
+			looked[kind] = true
+			found := g.look(kind)
+			if was, known := g.byKind.Get(kind); !known || !slices.Equal(was, found) {
+				g.byKind.Set(kind, found)
+			}
+		}
+	}
+	if g.byKind.Len() > len(looked) {
+		for _, kind := range g.byKind.Keys() {
+			if !looked[kind] {
+				g.byKind.Delete(kind)
 			}
 		}
 	}
@@ -149,7 +174,7 @@ func (g *gaps) look(kind aggregate.Kind) []Gap {
 
 // of returns the gaps of a kind, by member.
 func (g *gaps) of(kind aggregate.Kind) []Gap {
-	if found, ok := g.byKind[kind]; ok {
+	if found, ok := g.byKind.Get(kind); ok {
 		return found
 	}
 	return g.look(kind)
@@ -164,13 +189,14 @@ func (g *gaps) at(kind aggregate.Kind, member string) (Gap, bool) {
 }
 
 func (g *gaps) same(o *gaps) bool {
-	if !slices.Equal(g.members, o.members) || !slices.Equal(g.kinds, o.kinds) || len(g.byKind) != len(o.byKind) {
+	if !slices.Equal(g.members, o.members) || !slices.Equal(g.kinds, o.kinds) || g.byKind.Len() != o.byKind.Len() {
 		return false
 	}
-	for kind, found := range g.byKind {
-		if other, ok := o.byKind[kind]; !ok || !slices.Equal(found, other) {
-			return false
-		}
-	}
-	return true
+	same := true
+	g.byKind.Scan(func(kind aggregate.Kind, found []Gap) bool {
+		other, ok := o.byKind.Get(kind)
+		same = ok && slices.Equal(found, other)
+		return same
+	})
+	return same
 }

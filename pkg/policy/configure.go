@@ -284,10 +284,10 @@ func (r *round) finish(work func() error) (*Changes, error) {
 
 // settled reports whether it is known of every scope what becomes of it.
 func (g *gaps) settled() bool {
-	for _, found := range g.byKind {
-		if slices.ContainsFunc(found, func(g Gap) bool { return g.State == aggregate.Unknown || g.State == aggregate.Syncing }) {
-			return false
-		}
-	}
-	return len(g.members) > 0
+	settled := len(g.members) > 0
+	g.byKind.Scan(func(_ aggregate.Kind, found []Gap) bool {
+		settled = settled && !slices.ContainsFunc(found, func(g Gap) bool { return g.State == aggregate.Unknown || g.State == aggregate.Syncing })
+		return settled
+	})
+	return settled
 }

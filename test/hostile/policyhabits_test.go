@@ -154,7 +154,7 @@ func (r *rig) changeLibrary(ctx context.Context, rng *rand.Rand, _ string) error
 // rejoin lets a member leave and join under its name with another label, while the engine
 // judges one long batch.
 func (r *rig) rejoin(ctx context.Context, _ *rand.Rand, user string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*patience)
+	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	defer cancel()
 	p, err := Listen(r.upon[honest[0]], disguise)
 	if err != nil {
@@ -174,13 +174,21 @@ func (r *rig) rejoin(ctx context.Context, _ *rand.Rand, user string) (err error)
 	}
 	defer func() { err = errors.Join(err, r.hub.Unregister(context.WithoutCancel(ctx), "evil", plain)) }()
 	for _, tier := range []string{"first", "second", "first", "second"} {
-		err := kube.Until(ctx, servedWithin, func() error {
-			f, err := r.violations(ctx, url.Values{"policy": {"tiers"}, "member": {"evil/" + plain}})
-			if err != nil {
-				return err
+		var f findings
+		found := func() (err error) {
+			f, err = r.violations(ctx, url.Values{"policy": {"tiers"}, "member": {"evil/" + plain}})
+			if err == nil && len(f.Items) == 0 {
+				err = errors.New("nothing is found")
 			}
-			if len(f.Items) == 0 {
-				return errors.New("nothing is found")
+			return err
+		}
+		// How long it takes until it is there again, with as much to do, tells nothing.
+		if err := kube.Until(ctx, 2*patience, found); err != nil {
+			return err
+		}
+		err := kube.Until(ctx, servedWithin, func() error {
+			if err := found(); err != nil {
+				return err
 			}
 			for _, x := range f.Items {
 				if len(x.Violations) != 1 || !strings.HasSuffix(x.Violations[0].Msg, " is in tier "+tier) {
