@@ -202,13 +202,14 @@ var clientRows = []row{
 				return out, err
 			}
 			defer w.Stop()
-			for e := range w.ResultChan() {
-				if e.Type == watch.Error {
-					return out, apierrors.FromObject(e.Object)
-				}
-				return answer{text: "events"}, nil
+			e, more := <-w.ResultChan()
+			switch {
+			case !more:
+				return out, errors.New("the watch has ended")
+			case e.Type == watch.Error:
+				return out, apierrors.FromObject(e.Object)
 			}
-			return out, errors.New("the watch has ended")
+			return answer{text: "events"}, nil
 		}),
 		real: "events", fleet: says("`Expired: resource version 1 is too old, or of another replica or an earlier start of it`"), flat: says("`Expired: resource version 1 is too old, or of another replica or an earlier start of it`"), members: says("`Expired: resource version 1 is too old, or of another replica or an earlier start of it`"),
 		why: "an API server may still know what came after it; federator never gave that one out",
