@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/cache"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -25,7 +27,7 @@ import (
 const metricsPath = "/metrics"
 
 // reviewTime bounds one review by the hub, and reviewsPerSecond how many of them
-// strangers can cause.
+// strangers can cause, and, beside them, those who have been let in.
 const (
 	reviewTime       = 5 * time.Second
 	reviewsPerSecond = 50
@@ -38,6 +40,30 @@ func onlyScrapers(hub *rest.Config, next http.Handler, log *slog.Logger) (http.H
 	if hub == nil {
 		return localOnly(next), nil
 	}
+	strangers, err := newReviews(hub)
+	if err != nil {
+		return nil, err
+	}
+	known, err := newReviews(hub)
+	if err != nil {
+		return nil, err
+	}
+	return &scrapers{strangers: strangers, known: known, tokens: cache.NewLRUExpireCache(mostScrapers), next: next, log: log}, nil
+}
+
+// mostScrapers bounds the tokens that are remembered, each for a while after it was let in.
+const (
+	mostScrapers = 64
+	remembered   = time.Hour
+)
+
+// reviews asks the hub, within a rate of its own.
+type reviews struct {
+	login  authenticator.Request
+	grants authorizer.Authorizer
+}
+
+func newReviews(hub *rest.Config) (*reviews, error) {
 	config := rest.CopyConfig(hub)
 	config.QPS, config.Burst = reviewsPerSecond, reviewsPerSecond
 	config.UserAgent = "federator/metrics"
@@ -60,41 +86,55 @@ func onlyScrapers(hub *rest.Config, next http.Handler, log *slog.Logger) (http.H
 	if err != nil {
 		return nil, fmt.Errorf("listen.serve: authorization: %w", err)
 	}
-	return &scrapers{login: login, grants: grants, next: next, log: log}, nil
+	return &reviews{login: login, grants: grants}, nil
 }
 
-// scrapers is who may read metrics.
+// scrapers is who may read metrics. Tokens that were let in are remembered, as hashes:
+// they are reviewed beside those of strangers, however many these send.
 type scrapers struct {
-	login  authenticator.Request
-	grants authorizer.Authorizer
-	next   http.Handler
-	log    *slog.Logger
+	strangers, known *reviews
+	tokens           *cache.LRUExpireCache // hashes
+	next             http.Handler
+	log              *slog.Logger
+}
+
+// of returns who reviews a request, and the hash of its token.
+func (s *scrapers) of(r *http.Request) (*reviews, [sha256.Size]byte) {
+	hash := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+	if _, known := s.tokens.Get(hash); known {
+		return s.known, hash
+	}
+	return s.strangers, hash
 }
 
 func (s *scrapers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*reviewTime)
 	defer cancel()
-	caller, known, err := s.login.AuthenticateRequest(r.WithContext(ctx))
+	reviews, token := s.of(r)
+	caller, known, err := reviews.login.AuthenticateRequest(r.WithContext(ctx))
 	if !known {
 		if unanswered(err) {
 			s.log.Warn("token review failed", "path", metricsPath, "error", err)
 			http.Error(w, "the hub cannot be asked who you are", http.StatusServiceUnavailable)
 			return
 		}
+		s.tokens.Remove(token)
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		http.Error(w, "a bearer token is required that the hub knows", http.StatusUnauthorized)
 		return
 	}
-	decision, _, err := s.grants.Authorize(ctx, authorizer.AttributesRecord{User: caller.User, Verb: "get", Path: metricsPath})
+	decision, _, err := reviews.grants.Authorize(ctx, authorizer.AttributesRecord{User: caller.User, Verb: "get", Path: metricsPath})
 	if err != nil {
 		s.log.Warn("access review failed", "path", metricsPath, "error", err)
 		http.Error(w, "the hub cannot be asked what you may read", http.StatusServiceUnavailable)
 		return
 	}
 	if decision != authorizer.DecisionAllow {
+		s.tokens.Remove(token)
 		http.Error(w, forbiddenScrape(caller.User), http.StatusForbidden)
 		return
 	}
+	s.tokens.Add(token, nil, remembered)
 	s.next.ServeHTTP(w, r)
 }
 
