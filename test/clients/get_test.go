@@ -200,7 +200,7 @@ var getRows = []row{
 	},
 	{
 		act: "`get pods -n nowhere`", do: tables("get", "pods", "-n", "nowhere"),
-		real: "`No resources found in nowhere namespace.`", fleet: same, flat: says("`Warning: no namespace is called \"nowhere\" here: they are <cluster namespace>.<cluster name>.<namespace>, with _ for dots of a cluster's name No resources found in nowhere namespace.`"), members: same,
+		real: "`No resources found in nowhere namespace.`", fleet: same, flat: says("`Warning: no namespace is called \"nowhere\" here: names are <cluster namespace>.<cluster name>.<name>, with _ for dots of a cluster's name No resources found in nowhere namespace.`"), members: same,
 	},
 	{
 		act: "`get nothing`", do: tables("get", "nothing"),

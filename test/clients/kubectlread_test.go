@@ -84,7 +84,7 @@ var readRows = []row{
 	},
 	{
 		act: "`cluster-info`", do: prints("cluster-info"),
-		real: "`Kubernetes control plane is running at https://… To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`", fleet: says("`Kubernetes control plane is running at https://…/fleet To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`"), flat: says("`Kubernetes control plane is running at https://…/flat To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`, `Warning: no namespace is called \"kube-system\" here: they are <cluster namespace>.<cluster name>.<namespace>, with _ for dots of a cluster's name`"), members: says("`Kubernetes control plane is running at https://…/members/acme/eu-1 To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`"),
+		real: "`Kubernetes control plane is running at https://… To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`", fleet: says("`Kubernetes control plane is running at https://…/fleet To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`"), flat: says("`Kubernetes control plane is running at https://…/flat To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`, `Warning: no namespace is called \"kube-system\" here: names are <cluster namespace>.<cluster name>.<name>, with _ for dots of a cluster's name`"), members: says("`Kubernetes control plane is running at https://…/members/acme/eu-1 To further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.`"),
 		why: "there are no Services of the control plane to be found",
 	},
 	{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"federator.dev/federator/test/kube"
 )
@@ -21,5 +22,6 @@ var logged sink
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(logged.logger())
+	log.SetLogger(logged.logger())
 	os.Exit(shared.Main(m))
 }
