@@ -152,15 +152,15 @@ var vocabulary = map[string]command{
 		return s.writeKubeconfig(ts.MkAbs(args[0]), args[1:])
 	}},
 	// ask runs kubectl against the query API as an administrator of the hub or
-	// as USER, about the fleet or the member NAME.
-	"ask": {"[-as USER] fleet|NAME ARG...", ask},
+	// as USER, about the fleet, under its members' keys or flat ones, or the member NAME.
+	"ask": {"[-as USER] fleet|flat|NAME ARG...", ask},
 	// grant lets USER read resources of all members, of those of this story
 	// (here), or of the member NAME; revoke takes all of it back.
 	"grant":  {"USER VERBS RESOURCES [all|here|NAME]", grant},
 	"revoke": {"USER", revoke},
 	// watch runs kubectl against the query API, as ask does, until the story
 	// ends, and writes what it prints to FILE.
-	"watch": {"FILE [-as USER] fleet|NAME ARG...", watchQuery},
+	"watch": {"FILE [-as USER] fleet|flat|NAME ARG...", watchQuery},
 	// eventually waits for what a story expects: see eventually_test.go.
 	"eventually": {"[-within DURATION] WHAT ARG...", eventually},
 	// index-equals waits until the index holds what fresh lists around the

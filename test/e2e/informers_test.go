@@ -62,10 +62,11 @@ func counted(t *testing.T, config *rest.Config) (dynamic.Interface, *listCounter
 	return dyn, counter
 }
 
-// followers are informers of ConfigMaps: a stock one of each member, and ours
-// of the fleet.
+// followers are informers of ConfigMaps: a stock one of each member, ours of the
+// fleet, and a stock one of the fleet under flat keys.
 type followers struct {
 	stock  map[string]cache.SharedIndexInformer
+	flat   cache.SharedIndexInformer
 	ours   *client.Informer[*unstructured.Unstructured]
 	counts map[string]*listCounter
 	events atomic.Int64
@@ -80,7 +81,7 @@ func (r *queryRig) follow(t *testing.T) *followers {
 		cancel()
 		running.Wait()
 	})
-	for _, target := range append(slices.Clone(r.names), "fleet") {
+	for _, target := range append(slices.Clone(r.names), "fleet", "flat") {
 		config, err := r.api.config(target, "administrator", "system:masters")
 		if err != nil {
 			t.Fatal(err)
@@ -89,7 +90,11 @@ func (r *queryRig) follow(t *testing.T) *followers {
 		f.counts[target] = counter
 		if target != "fleet" {
 			informer := dynamicinformer.NewFilteredDynamicInformer(dyn, configMapsGVR, "", 0, cache.Indexers{}, nil).Informer()
-			f.stock[target] = informer
+			if target == "flat" {
+				f.flat = informer
+			} else {
+				f.stock[target] = informer
+			}
 			running.Go(func() { informer.RunWithContext(ctx) })
 			continue
 		}
@@ -135,7 +140,18 @@ func (r *queryRig) equal(t *testing.T, f *followers) {
 		if err != nil {
 			return err
 		}
-		stock, ours := map[string]string{}, map[string]string{}
+		stock, ours, flat := map[string]string{}, map[string]string{}, map[string]string{}
+		for _, obj := range f.flat.GetStore().List() {
+			o := obj.(*unstructured.Unstructured)
+			member, original := o.GetAnnotations()["federator.dev/member"], o.GetAnnotations()["federator.dev/original-namespace"]
+			if want := strings.Replace(member, "/", ".", 1) + "." + original; o.GetNamespace() != want {
+				return fmt.Errorf("namespace %s, want %s", o.GetNamespace(), want)
+			}
+			o = o.DeepCopy()
+			o.SetNamespace(original)
+			key, version := seenAt(member, o)
+			flat[key] = version
+		}
 		for name, informer := range f.stock {
 			for _, obj := range informer.GetStore().List() {
 				key, version := seenAt(name, obj.(*unstructured.Unstructured))
@@ -151,7 +167,7 @@ func (r *queryRig) equal(t *testing.T, f *followers) {
 			parts := strings.SplitN(key, "/", 3)
 			return f.stock[parts[0]+"/"+parts[1]] == nil
 		})
-		return errors.Join(same("stock informers", stock, alone), same("the fleet's informer", ours, want))
+		return errors.Join(same("stock informers", stock, alone), same("the fleet's informer", ours, want), same("a stock informer of flat keys", flat, want))
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -276,7 +276,11 @@ func (l *leakCheck) ask() {
 	rng := l.rng
 	k, i, ns := leakKinds[rng.IntN(len(leakKinds))], rng.IntN(leakMembers), rng.IntN(leakNamespaces)
 	plural, _, _ := strings.Cut(k.resource, ".")
-	prefix := []string{"/fleet", "/members/" + leakMember(i)}[rng.IntN(2)]
+	prefix := []string{"/fleet", "/members/" + leakMember(i), "/flat"}[rng.IntN(3)]
+	namespace, flat := fmt.Sprintf("ns%d", ns), strings.Replace(leakMember(i), "/", ".", 1)+"."
+	if prefix == "/flat" {
+		namespace = flat + namespace
+	}
 	q := url.Values{}
 	for _, p := range []struct {
 		name   string
@@ -288,7 +292,7 @@ func (l *leakCheck) ask() {
 			"l=" + marker(i, k), "l!=" + marker(i, k), "federator.dev/member=" + strings.Replace(leakMember(i), "/", ".", 1),
 			"federator.dev/member-name", "member.federator.dev/hidden", fmt.Sprintf("member.federator.dev/hidden notin (hidden%d)", i), "app=x",
 		}},
-		{"fieldSelector", []string{"metadata.namespace=ns1", "spec.nodeName=n", "metadata.name!=x", "spec.serviceAccountName!=y"}},
+		{"fieldSelector", []string{"metadata.namespace=ns1", "spec.nodeName=n", "metadata.name!=x", "spec.serviceAccountName!=y", "metadata.namespace=" + namespace, "metadata.namespace!=" + namespace, "spec.nodeName=" + flat + "n", "spec.nodeName!=" + flat + "n"}},
 		{"require", []string{"synced"}},
 	} {
 		if rng.IntN(4) == 0 {
@@ -297,8 +301,8 @@ func (l *leakCheck) ask() {
 	}
 	name := fmt.Sprintf("%s-%d", marker(i, k), ns)
 	paths := []string{
-		prefix + k.path + "/" + plural, prefix + k.path + "/" + plural, fmt.Sprintf("%s%s/namespaces/ns%d/%s", prefix, k.path, ns, plural),
-		fmt.Sprintf("%s%s/namespaces/ns%d/%s/%s", prefix, k.path, ns, plural, name),
+		prefix + k.path + "/" + plural, prefix + k.path + "/" + plural, fmt.Sprintf("%s%s/namespaces/%s/%s", prefix, k.path, namespace, plural),
+		fmt.Sprintf("%s%s/namespaces/%s/%s/%s", prefix, k.path, namespace, plural, name), prefix + "/api/v1/namespaces/" + namespace,
 		prefix + "/apis", prefix + "/api", prefix + k.path, prefix + "/version", prefix + "/openapi/v3", prefix + "/openapi/v3" + strings.Replace(k.path, "/api/", "/api/", 1),
 		"/query/v1/members", "/query/v1/count", "/query/v1/related", "/", "/metrics", "/healthz", "/query/v1", prefix + "/api/v1/namespaces/kube-system/secrets",
 	}
@@ -393,9 +397,10 @@ func (l *leakCheck) watch(takeBack func()) {
 		}
 	}
 	plural, _, _ := strings.Cut(kind.resource, ".")
+	prefix := []string{"/fleet", "/flat"}[l.rng.IntN(2)]
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.s.api.host+"/fleet"+kind.path+"/"+plural+"?watch=1&labelSelector=l", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.s.api.host+prefix+kind.path+"/"+plural+"?watch=1&labelSelector=l", nil)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -96,10 +96,11 @@ func serveQueriesAt(f *federator, hub *kube.Hub, dir, address string, change fun
 	}, nil
 }
 
-// path returns where a target is: the fleet, or a member <namespace>/<name>.
+// path returns where a target is: the fleet, the same with flat keys, or a member
+// <namespace>/<name>.
 func path(target string) string {
-	if target == "fleet" {
-		return "/fleet"
+	if target == "fleet" || target == "flat" {
+		return "/" + target
 	}
 	return "/members/" + target
 }
@@ -144,7 +145,7 @@ func (s *story) queries() (*queries, error) {
 func (s *story) user(name string) string { return s.namespace + "-" + name }
 
 // asker returns the kubeconfig by which a story asks, and the rest of its
-// arguments: [-as USER] fleet|NAME ARG...
+// arguments: [-as USER] fleet|flat|NAME ARG...
 func (s *story) asker(args []string) (string, []string, error) {
 	user, groups := "administrator", []string{"system:masters"}
 	if len(args) > 1 && args[0] == "-as" {
@@ -154,7 +155,7 @@ func (s *story) asker(args []string) (string, []string, error) {
 		return "", nil, errors.New("whom to ask is missing")
 	}
 	target := args[0]
-	if target != "fleet" {
+	if target != "fleet" && target != "flat" {
 		target = s.member(target)
 	}
 	api, err := s.queries()
@@ -277,7 +278,7 @@ func watchQuery(_ context.Context, s *story, ts *testscript.TestScript, args []s
 	return nil
 }
 
-// mayAsk says whether a user may do what args name: USER fleet|NAME VERB
+// mayAsk says whether a user may do what args name: USER fleet|flat|NAME VERB
 // RESOURCE. It tries: what is remembered of a review is so for both.
 func (s *story) mayAsk(args []string, want bool) error {
 	file, _, err := s.asker([]string{"-as", args[0], args[1]}) // by its credentials are reviews remembered

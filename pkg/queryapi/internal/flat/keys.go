@@ -91,7 +91,7 @@ func (k *Keys) Field(path ...string) What {
 			switch rest := path[i+1:]; {
 			case len(rest) == 1 && rest[0] == "namespace":
 				return Namespace
-			case len(rest) == 1 && rest[0] == "name":
+			case len(rest) == 1 && (rest[0] == "name" || rest[0] == "uid"):
 				return ByKind
 			}
 			return Plain

@@ -190,6 +190,9 @@ func names(kind aggregate.Kind, at []string, m object, scope flat.Scope) {
 		return
 	}
 	if flat.Of("", true, scope).ClusterScoped(of) {
+		if str(m["uid"]) == str(m["name"]) {
+			join("uid")
+		}
 		join("name")
 	}
 }

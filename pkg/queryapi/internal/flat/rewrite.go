@@ -2,6 +2,7 @@ package flat
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -142,7 +143,8 @@ func (w *writer) one(n *node, i int) int {
 // reference rewrites a reference, whose kind may come after its name.
 func (w *writer) reference(i int) int {
 	var kind, group []byte
-	var name, namespace int
+	var name, namespace, uid int
+	var named, own []byte
 	i, more := scan.Open(w.in, i, '{')
 	for more {
 		key, at := scan.Key(w.in, i)
@@ -161,9 +163,11 @@ func (w *writer) reference(i int) int {
 			case `"apiGroup"`, `"group"`:
 				group = text
 			case `"name"`:
-				name = at
+				name, named = at, text
 			case `"namespace"`:
 				namespace = at
+			case `"uid"`:
+				uid, own = at, text
 			}
 		}
 		i, more = scan.Next(w.in, end)
@@ -174,7 +178,12 @@ func (w *writer) reference(i int) int {
 	if name > 0 && !w.clusterScoped(kind, group) {
 		name = 0
 	}
-	for _, at := range []int{min(name, namespace), max(name, namespace)} {
+	if name == 0 || !bytes.Equal(named, own) { // kubelets write a Node's name as its uid, and kubectl looks for it
+		uid = 0
+	}
+	places := [...]int{name, namespace, uid}
+	slices.Sort(places[:])
+	for _, at := range places {
 		if at > 0 {
 			w.put(at)
 		}
