@@ -19,6 +19,7 @@ type connection struct {
 	access   *access
 	body     io.ReadCloser
 	encoding decode.Encoding // of the body
+	asked    decode.Encoding // what it was asked for in
 	over     func()
 }
 
@@ -44,12 +45,13 @@ func (s *stream) request(ctx context.Context, a *access) (*connection, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	over := a.use(cancel)
+	asked := decode.Encoding(s.part.informer.encoding.Load())
 	body, encoding, err := s.part.do(ctx, a, &opts)
 	if err != nil {
 		over()
 		return nil, err
 	}
-	return &connection{access: a, body: body, encoding: encoding, over: over}, nil
+	return &connection{access: a, body: body, encoding: encoding, asked: asked, over: over}, nil
 }
 
 // do sends a list or watch request, and returns what the answer is encoded in. Who

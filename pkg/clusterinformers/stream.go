@@ -222,7 +222,8 @@ func (s *stream) resume(ctx context.Context, c *connection, end error) (*connect
 		return nil, nil
 	case errors.Is(end, decode.ErrUnknownField), errors.Is(end, decode.ErrMalformed):
 		i.member.conn.noteOf(i.kind, end)
-		if !i.toJSON(end.Error()) {
+		// What was not asked for in JSON is asked for in it before it is suspect.
+		if !i.toJSON(end.Error()) && c.asked == decode.JSON {
 			s.suspect = true
 			s.mark(ctx, end)
 		}
