@@ -284,8 +284,9 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 	some := make([]bool, len(resources))
 	var unasked atomic.Int64 // resources that nobody was asked about, or not in full
 	g, ctx := together.WithContext(access.WithQuestions(ctx, mostQuestions), rulesAtOnce)
-	for i, gr := range resources {
+	for i, known := range resources {
 		g.Go(func() (err error) {
+			gr := known.GroupResource
 			rules[i] = authorizationv1.ResourceRule{APIGroups: []string{gr.Group}, Resources: []string{gr.Resource}}
 			rules[i].Verbs, some[i], err = c.verbs(ctx, gr)
 			if errors.Is(err, access.ErrTooManyQuestions) {

@@ -1,17 +1,20 @@
 package queryapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
 	"federator.dev/federator/pkg/queryapi/internal/questions"
 	"federator.dev/federator/pkg/queryapi/internal/reading"
@@ -140,25 +143,44 @@ func (s *Server) mayVisit(ctx context.Context, member string) error {
 }
 
 // resources are those that can be granted: what members serve of the kinds
-// that are kept, and what was read of them.
-func (s *Server) resources() []schema.GroupResource {
-	view, _ := s.view(route.Target{})
-	seen := make(map[schema.GroupResource]bool)
-	var out []schema.GroupResource
-	add := func(gr schema.GroupResource) {
-		if !seen[gr] {
-			seen[gr] = true
-			out = append(out, gr)
+// that are kept, and what was read of them. Those that several members have come
+// first: whoever looks at some only passes over what one member has invented.
+func (s *Server) resources() []access.Resource {
+	snapshot := s.options.Index.Snapshot()
+	var out []access.Resource
+	at := make(map[schema.GroupResource]int)
+	add := func(gr schema.GroupResource, only string) {
+		i, seen := at[gr]
+		if !seen {
+			at[gr] = len(out)
+			out = append(out, access.Resource{GroupResource: gr, Only: only})
+		} else if out[i].Only != only {
+			out[i].Only = ""
 		}
 	}
+	view, _ := s.view(route.Target{})
 	for r := range view.Resources() {
-		add(r.Resource.GroupResource())
+		add(r.Resource.GroupResource(), onlyIn(snapshot, r.Kind))
 	}
-	for kind, resources := range s.options.Index.Snapshot().AllResources() {
+	for kind, resources := range snapshot.AllResources() {
 		_, group := kind.Split()
 		for _, resource := range resources {
-			add(schema.GroupResource{Group: group, Resource: resource})
+			add(schema.GroupResource{Group: group, Resource: resource}, onlyIn(snapshot, kind))
 		}
 	}
+	slices.SortStableFunc(out, func(a, b access.Resource) int { return cmp.Compare(min(len(a.Only), 1), min(len(b.Only), 1)) })
 	return out
+}
+
+// onlyIn returns the one member that has a scope of a kind, "" where none or several
+// have.
+func onlyIn(snapshot *aggregate.Snapshot, kind aggregate.Kind) string {
+	only := ""
+	for scope := range snapshot.ScopesOf(kind) {
+		if only != "" {
+			return ""
+		}
+		only = scope.Member
+	}
+	return only
 }

@@ -3,6 +3,7 @@ package access_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,9 +33,20 @@ func (f hubFunc) Create(ctx context.Context, r *authorizationv1.SubjectAccessRev
 
 var ann = &user.DefaultInfo{Name: "ann"}
 
+// everywhere has resources that several members have.
+func everywhere(resources []schema.GroupResource) func() []access.Resource {
+	return func() []access.Resource {
+		out := make([]access.Resource, len(resources))
+		for i, r := range resources {
+			out[i].GroupResource = r
+		}
+		return out
+	}
+}
+
 func TestOptionsAreValidated(t *testing.T) {
 	hub := hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) { return false, nil })
-	kinds := func() []schema.GroupResource { return nil }
+	kinds := everywhere(nil)
 	namespaces := func(string) []string { return nil }
 	for name, o := range map[string]access.Options{
 		"without a hub":         {Resources: kinds},
@@ -253,6 +265,58 @@ func TestWhoeverMayReadSeesThat(t *testing.T) {
 		if !sees() {
 			t.Errorf("reads what is granted at %q/%q, and does not see the member", place.namespace, place.name)
 		}
+	}
+}
+
+// TestWhatOneMemberInventsMultipliesNoQuestions: a caller without grants is asked about
+// once for each resource that only one member has, and whoever is granted one of them
+// anywhere sees this member.
+func TestWhatOneMemberInventsMultipliesNoQuestions(t *testing.T) {
+	const invented = 1000
+	var asked atomic.Int64
+	var at atomic.Pointer[authorizationv1.ResourceAttributes] // what is granted, as RBAC grants it
+	at.Store(&authorizationv1.ResourceAttributes{})
+	hub := hubFunc(func(_ context.Context, s *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+		asked.Add(1)
+		g, r := at.Load(), s.ResourceAttributes
+		return r.Verb == "list" && r.Resource == g.Resource && (g.Namespace == "" || g.Namespace == r.Namespace) && (g.Name == "" || g.Name == r.Name), nil
+	})
+	members := []string{"blue/ap-1", "red/eu-1", "red/us-1"}
+	visible := func() []string {
+		t.Helper()
+		a := newAuthorizer(t, access.Options{Reviews: hub, Resources: func() []access.Resource {
+			out := everywhere(resources)()
+			for i := range invented {
+				out = append(out, access.Resource{GroupResource: schema.GroupResource{Resource: fmt.Sprint("things", i)}, Only: "red/eu-1"})
+			}
+			return out
+		}})
+		names, err := a.Visible(t.Context(), ann, members)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	if names := visible(); len(names) > 0 {
+		t.Errorf("%q are seen without grants", names)
+	}
+	// The fleet, two namespaces, three members; a wildcard beside the resources.
+	if most := int64(invented + 6*(len(resources)+1)); asked.Load() > most {
+		t.Errorf("%d questions, want %d at most", asked.Load(), most)
+	}
+	for _, granted := range []authorizationv1.ResourceAttributes{
+		{Resource: "things999"},
+		{Resource: "things999", Namespace: "red"},
+		{Resource: "things999", Namespace: "red", Name: "eu-1"},
+	} {
+		at.Store(&granted)
+		if names := visible(); len(names) != 1 || names[0] != "red/eu-1" {
+			t.Errorf("%+v: sees %q, want red/eu-1 alone", granted, names)
+		}
+	}
+	at.Store(&authorizationv1.ResourceAttributes{Resource: "things999", Namespace: "blue"})
+	if names := visible(); len(names) > 0 {
+		t.Errorf("sees %q by a grant for what is not there", names)
 	}
 }
 

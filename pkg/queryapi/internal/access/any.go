@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,7 +22,7 @@ func (a *Authorizer) AnyGrant(ctx context.Context, u user.Info, member string) (
 
 // Visible returns those of members of which the user may list anything, in
 // their order. A caller who may list nothing costs a question for every member
-// and resource; that he may not is therefore kept for AllowTTL.
+// and resource; that none is granted is therefore kept for AllowTTL.
 func (a *Authorizer) Visible(ctx context.Context, u user.Info, members []string) ([]string, error) {
 	return a.visible(ctx, u, members, verbs[:1])
 }
@@ -30,8 +31,8 @@ func (a *Authorizer) visible(ctx context.Context, u user.Info, members, verbs []
 	if a.open || len(members) == 0 {
 		return slices.Clone(members), nil
 	}
-	r := &search{round: a.round(u), verbs: verbs, resources: a.options.Resources()}
-	all, err := r.any(ctx, question{})
+	r := &search{round: a.round(u), verbs: verbs, resources: sync.OnceValue(a.options.Resources)}
+	all, err := r.any(ctx, question{}, "")
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func (a *Authorizer) visible(ctx context.Context, u user.Info, members, verbs []
 	}
 	inNamespace := make(map[string]bool)
 	for _, namespace := range hubNamespaces(members) {
-		if inNamespace[namespace], err = r.any(ctx, question{namespace: namespace}); err != nil {
+		if inNamespace[namespace], err = r.any(ctx, question{namespace: namespace}, ""); err != nil {
 			return nil, err
 		}
 	}
@@ -49,7 +50,7 @@ func (a *Authorizer) visible(ctx context.Context, u user.Info, members, verbs []
 		namespace, name := split(member)
 		ok := inNamespace[namespace]
 		if !ok {
-			if ok, err = r.any(ctx, question{namespace: namespace, name: name}); err != nil {
+			if ok, err = r.any(ctx, question{namespace: namespace, name: name}, member); err != nil {
 				return nil, err
 			}
 		}
@@ -71,7 +72,7 @@ func (r *search) anyInMember(ctx context.Context, member string) (bool, error) {
 		return false, nil
 	}
 	for _, namespace := range append([]string{""}, r.a.options.Namespaces(member)...) {
-		if ok, err := r.any(ctx, question{member: member, namespace: namespace}); ok || err != nil {
+		if ok, err := r.any(ctx, question{member: member, namespace: namespace}, member); ok || err != nil {
 			return ok, err
 		}
 	}
@@ -83,31 +84,35 @@ func (r *search) anyInMember(ctx context.Context, member string) (bool, error) {
 type search struct {
 	*round
 	verbs     []string
-	resources []schema.GroupResource
+	resources func() []Resource
 }
 
 // anything stands for every resource, in wildcard grants.
 const anything = "*"
 
 // any reports whether one of the resources is granted with one of the verbs,
-// within what q says. Wildcard grants are found first; the first grant ends it.
-func (r *search) any(ctx context.Context, q question) (bool, error) {
+// within what q says: of those that several members have and those that only one
+// has, if it is this one. Wildcard grants are found first; the first grant ends it.
+func (r *search) any(ctx context.Context, q question, member string) (bool, error) {
 	q.caller = r.caller
 	whole := q.whole(r.verbs)
 	if ans, ok := r.a.kept(whole); ok {
 		return r.use(ans), nil
 	}
 	began := r.a.options.Now()
-	questions := make([]question, 0, (len(r.resources)+1)*len(r.verbs))
+	resources := r.resources()
+	questions := make([]question, 0, (len(resources)+1)*len(r.verbs))
 	for _, verb := range r.verbs {
 		q.verb = verb
 		q.resource = schema.GroupResource{Resource: anything}
 		questions = append(questions, q)
 	}
 	for _, verb := range r.verbs {
-		for _, gr := range r.resources {
-			q.verb, q.resource = verb, gr
-			questions = append(questions, q)
+		for _, known := range resources {
+			if known.Only == "" || known.Only == member {
+				q.verb, q.resource = verb, known.GroupResource
+				questions = append(questions, q)
+			}
 		}
 	}
 	found, err := r.first(ctx, questions)

@@ -46,8 +46,8 @@ type Options struct {
 	// one where all are denied by the member. Required with Members.
 	Namespaces func(member string) []string
 
-	// Resources names the resources that AnyGrant asks about. Required.
-	Resources func() []schema.GroupResource
+	// Resources names the resources that AnyGrant and Visible ask about. Required.
+	Resources func() []Resource
 
 	// AllowTTL is how long an answer that allows is kept, at most 30 s; 0 means
 	// 20 s. DenyTTL is the same for one that denies; 0 means 10 s.
@@ -62,6 +62,17 @@ type Options struct {
 	// Now is the clock; nil means time.Now.
 	Now     func() time.Time
 	Metrics prometheus.Registerer // nil: not exported
+}
+
+// Resource is one that can be granted.
+type Resource struct {
+	schema.GroupResource
+
+	// Only is the one member that has it, "" where several do. What nobody else has
+	// is asked about for this member alone: a grant for all of a namespace or of the
+	// fleet allows it there, too, and resources without end that one member invents
+	// multiply nobody's questions.
+	Only string
 }
 
 // maxTTL is the longest that a revoked grant may be honoured.

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/queryapi/internal/access"
 )
@@ -25,7 +24,7 @@ func BenchmarkGrants(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			a, err := access.New(access.Options{
-				Resources: func() []schema.GroupResource { return resources },
+				Resources: everywhere(resources),
 				Now:       newClock().Now,
 				Reviews: hubFunc(func(_ context.Context, s *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 					return allow(s.ResourceAttributes), nil

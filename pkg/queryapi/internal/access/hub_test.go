@@ -162,7 +162,7 @@ func until(t *testing.T, what string, done func() bool) {
 func newAuthorizer(t *testing.T, o access.Options) *access.Authorizer {
 	t.Helper()
 	if o.Resources == nil {
-		o.Resources = func() []schema.GroupResource { return resources }
+		o.Resources = everywhere(resources)
 	}
 	a, err := access.New(o)
 	if err != nil {

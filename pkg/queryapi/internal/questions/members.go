@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -13,6 +14,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
+	"federator.dev/federator/pkg/queryapi/internal/together"
 )
 
 // MemberList is the answer of members.
@@ -52,7 +54,7 @@ func (s *Server) Members(w http.ResponseWriter, r *http.Request, reader Reader) 
 	if err != nil {
 		return err
 	}
-	grants, err := s.kindGrants(r.Context(), snapshot, reader)
+	grants, err := s.kindGrants(r.Context(), snapshot, reader, visible)
 	if err != nil {
 		return err
 	}
@@ -85,19 +87,31 @@ func memberSelector(text string) (*selection.Selector, error) {
 	return selector, nil
 }
 
-// kindGrants returns what may be listed of each kind in the snapshot.
-func (s *Server) kindGrants(ctx context.Context, snapshot *aggregate.Snapshot, reader Reader) (map[aggregate.Kind]*access.Grants, error) {
-	out := map[aggregate.Kind]*access.Grants{}
-	for kind := range snapshot.Kinds() {
-		grants, err := reader.Grants(ctx, selection.List, kind, snapshot)
-		if err != nil {
-			return nil, err
-		}
-		if !grants.None() {
-			out[kind] = grants
+// kindGrants returns what may be listed of each kind that one of the members has in
+// the snapshot. Many are asked for at once: a member may serve thousands of kinds.
+func (s *Server) kindGrants(ctx context.Context, snapshot *aggregate.Snapshot, reader Reader, members []string) (map[aggregate.Kind]*access.Grants, error) {
+	kinds := map[aggregate.Kind]bool{}
+	for _, m := range members {
+		for scope := range snapshot.Scopes(m) {
+			kinds[scope.Kind] = true
 		}
 	}
-	return out, nil
+	var mu sync.Mutex
+	out := make(map[aggregate.Kind]*access.Grants, len(kinds))
+	g, ctx := together.WithContext(ctx, 16)
+	for kind := range kinds {
+		g.Go(func() error {
+			grants, err := reader.Grants(ctx, selection.List, kind, snapshot)
+			if err != nil || grants.None() {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out[kind] = grants
+			return nil
+		})
+	}
+	return out, g.Wait()
 }
 
 func (s *Server) member(snapshot *aggregate.Snapshot, m aggregate.Member, grants map[aggregate.Kind]*access.Grants) MemberInfo {
