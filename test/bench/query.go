@@ -188,13 +188,21 @@ func (b *bench) questions(ctx context.Context, fleet, server *asker) ([]question
 		{"first_page_json", "/fleet" + pods + "?limit=500", pods + "?limit=500", asJSON, 200, "25"},
 		{"first_page_table", "/fleet" + pods + "?limit=500", pods + "?limit=500", asTable, 200, "60"},
 		{"list_10k", "/fleet" + pods + "?limit=10000", pods + "?limit=10000", asJSON, 20, "250, first byte 20"},
+		{"list_10k_flat", "/flat" + pods + "?limit=10000", pods + "?limit=10000", asJSON, 20, "below /flat"},
 		{"list_by_label", "/fleet" + labels(label), labels(theirs), asJSON, 20, fmt.Sprintf("250; %d objects, the kube-apiserver %d", n, m)},
 		{"list_by_indexed_field", "/fleet" + fields("spec.nodeName="+pod.node), fields("spec.nodeName=" + single.node), asJSON, 50, "its cost follows the answer"},
+		{"list_by_indexed_field_flat", "/flat" + fields("spec.nodeName="+flatName(pod.member, pod.node)), fields("spec.nodeName=" + single.node), asJSON, 50, "below /flat"},
 		{"list_by_field", "/fleet" + fields("spec.hostname=nobody"), "", asJSON, 3, "none: every body is read"},
 		{"count_by_member", "/query/v1/count?resource=pods&groupBy=member", "", asJSON, 100, "20"},
 		{"count_by_field", "/query/v1/count?resource=pods&groupBy=field:status.phase", "", asJSON, 5, "none"},
 		{"related_depth3", "/query/v1/related?" + related.Encode(), "", asJSON, 50, "its cost follows the answer"},
 	}, nil
+}
+
+// flatName is the name below /flat of what has no namespace in a member.
+func flatName(member, name string) string {
+	namespace, cluster, _ := strings.Cut(member, "/")
+	return namespace + "." + strings.ReplaceAll(cluster, ".", "_") + "." + name
 }
 
 // place is where a pod is.
