@@ -42,7 +42,7 @@ authorities of this system, else by ca.crt of a Secret that the chart made on th
 (type kubernetes.io/tls, label app.kubernetes.io/part-of=federator; in --namespace, else
 in any), else by what a server on this machine has written of the certificate that it
 made itself. The first that verifies certificate and name is written, and named on
-standard error: whoever may make such Secrets on the hub, in the namespaces that are
+standard error: anyone who may make such Secrets on the hub, in the namespaces that are
 looked at, can vouch for a server. The server is sent no token before.
 
 Without flags the server on this machine that runs without a hub is meant.`

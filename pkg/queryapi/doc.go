@@ -2,11 +2,12 @@
 // snapshots of an index, for kubectl and client-go.
 //
 //	/fleet/…                        all members
+//	/flat/…                         all members, under keys that no two of them share
 //	/members/<namespace>/<name>/…   one of them
 //	/query/v1/<name>                questions that Kubernetes has no words for
 //	/openapi/v3                     what may be asked, and how it is answered
 //
-// Below the first two it answers as an API server does: version, discovery and
+// Below the first three it answers as an API server does: version, discovery and
 // OpenAPI, get, list and watch, in JSON, YAML, as Table or as metadata alone.
 // Everything comes from memory and no request reaches a member. What is not
 // read gets 405, errors are Status objects.

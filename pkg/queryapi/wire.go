@@ -144,7 +144,7 @@ func (s *Server) mayVisit(ctx context.Context, member string) error {
 
 // resources are those that can be granted: what members serve of the kinds
 // that are kept, and what was read of them. Those that several members have come
-// first: whoever looks at some only passes over what one member has invented.
+// first: a review that looks at some only passes over what one member has invented.
 func (s *Server) resources() []access.Resource {
 	snapshot := s.options.Index.Snapshot()
 	var out []access.Resource

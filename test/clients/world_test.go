@@ -128,7 +128,7 @@ metadata: {name: gull, namespace: shop, labels: {site: "%[1]s"}}
 spec: {length: 7, berth: "%[1]s"}
 `
 
-// hubManifests let bob read pods of all members, as he may on each of them.
+// hubManifests let bob read pods of all members, as on each of them.
 const hubManifests = `
 apiVersion: v1
 kind: Namespace

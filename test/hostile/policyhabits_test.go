@@ -33,7 +33,7 @@ func (r *rig) violations(ctx context.Context, q url.Values) (f findings, err err
 	return f, err
 }
 
-// bindWhileBusy binds a policy anew while there is always another batch to judge.
+// bindWhileBusy binds a policy again while there is always another batch to judge.
 func (r *rig) bindWhileBusy(ctx context.Context, _ *rand.Rand, user string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()

@@ -172,7 +172,7 @@ func (j *judged) join(member string) {
 	j.serve(member, "deployments")
 }
 
-// serve has a member's Deployments read anew, under a resource.
+// serve has a member's Deployments read again, under a resource.
 func (j *judged) serve(member, resource string) {
 	j.t.Helper()
 	if before := j.scopes[member]; before != nil {

@@ -66,7 +66,7 @@ func (j *judged) text(path string) (int, string) {
 
 // TestObjectsAreJudgedByWhatTheyWereReadUnder: a member that serves a kind under another
 // resource gives nobody what it held under the first one, and takes it from nobody,
-// until it has been read anew; who holds an older state of the fleet goes on to be judged
+// until it has been read again; a reader that holds an older state of the fleet goes on to be judged
 // by that.
 func TestObjectsAreJudgedByWhatTheyWereReadUnder(t *testing.T) {
 	fleet := &told{}

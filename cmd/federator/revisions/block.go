@@ -42,7 +42,7 @@ func floor(now time.Time, last uint64) (uint64, error) {
 	return max(uint64(slots), last+1), nil
 }
 
-// from returns the revisions of a block that a process begins with now. Whoever comes
+// from returns the revisions of a block that a process begins with now. A process that comes
 // later in the same ten seconds, and finds that the kept number is lost, gets the same
 // block: it begins above all that was used before, because it begins further on the
 // later it is, faster than an index can take changes (3 million a second). At least half

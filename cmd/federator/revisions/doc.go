@@ -4,7 +4,7 @@
 // Revisions come in numbered blocks of aggregate.BlockSize. The number that was reserved
 // last is kept where all processes whose readers are the same look: in a Lease of the hub
 // or, without a hub, in a file. A reservation replaces it, by compare-and-swap, by one
-// above it that is at least the tens of seconds since 2026 began: whoever loses the
+// above it that is at least the tens of seconds since 2026 began: a store that loses the
 // number, or goes back to an older one, repeats no block once the clock has passed those
 // that were reserved. They are ahead of it where more than one each ten seconds was. The
 // block of the moment is begun as far on as the moment is, so that a process whose

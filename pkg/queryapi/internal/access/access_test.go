@@ -269,7 +269,7 @@ func TestWhoeverMayReadSeesThat(t *testing.T) {
 }
 
 // TestWhatOneMemberInventsMultipliesNoQuestions: a caller without grants is asked about
-// once for each resource that only one member has, and whoever is granted one of them
+// once for each resource that only one member has, and a caller who is granted one of them
 // anywhere sees this member.
 func TestWhatOneMemberInventsMultipliesNoQuestions(t *testing.T) {
 	const invented = 1000

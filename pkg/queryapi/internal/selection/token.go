@@ -47,8 +47,8 @@ type Token struct {
 // Sealer writes and reads continue tokens of one process.
 //
 // A token is base64url of: a version byte; the process (8 bytes, big-endian), which is
-// the first revision of its index, as no other's is; the revision (8); the Binding (16); the three strings of the position, each with
-// its length in two bytes; HMAC-SHA256 over all of it, cut to 16 bytes. Nothing
+// the first revision of its index, as no other's is; the revision (8); the Binding
+// (16); the three strings of the position, each with its length in two bytes; HMAC-SHA256 over all of it, cut to 16 bytes. Nothing
 // in it is secret: the position is that of an object that the client was sent.
 type Sealer struct {
 	key     []byte
