@@ -23,6 +23,7 @@ type record struct {
 	scope    *scopeID // of changes
 	changes  []change
 	bulk     []scopeChange
+	cut      bool // bulk names the scopes, and has what changed no more
 
 	// What the record keeps alive beyond what is held, as it was when it was
 	// made: former objects of changes, and of bulk.
@@ -56,15 +57,16 @@ type chunk [chunkLen]*record
 type changeLog struct {
 	chunks     []*chunk
 	start, end int // of the records, counted from chunks[0][0]
+	pinning    int // none before it pins anything
 	bytes      int64
 	pinned     int64
+	cuts       []*record // those that were cut, oldest first; immutable
 }
 
 func (l changeLog) at(i int) *record { return l.chunks[i/chunkLen][i%chunkLen] }
 
 // add returns the log with one more record, and without the oldest ones that
-// exceed the bound. Bulk changes have a budget of their own, so that a relist
-// does not push single changes out.
+// exceed the bound. Bulk changes have a budget of their own.
 func (l changeLog) add(r *record, bound int64) changeLog {
 	if l.end == len(l.chunks)*chunkLen {
 		l.chunks = append(l.chunks[:len(l.chunks):len(l.chunks)], new(chunk))
@@ -73,19 +75,58 @@ func (l changeLog) add(r *record, bound int64) changeLog {
 	l.end++
 	l.bytes += r.bytes
 	l.pinned += r.pinned
-	for l.start < l.end && (l.bytes > bound || l.pinned > bound) {
+	l = l.cutBulk(bound)
+	for l.start < l.end && (l.bytes > bound || len(l.cuts) > maxCuts) {
 		old := l.at(l.start)
 		l.bytes -= old.bytes
 		l.pinned -= old.pinned
 		if old.bytes+old.pinned > heavyRecord {
-			l = l.without(l.start)
+			l = l.with(l.start, nil)
 		}
 		l.start++
+		if old.cut {
+			l.cuts = l.cuts[1:]
+		}
 	}
+	l.pinning = max(l.pinning, l.start)
 	if drop := l.start / chunkLen; drop > 0 {
 		l.chunks = l.chunks[drop:]
 		l.start -= drop * chunkLen
 		l.end -= drop * chunkLen
+		l.pinning -= drop * chunkLen
+	}
+	return l
+}
+
+const (
+	maxCuts = 256
+
+	// The last bulk change may pin so much more than the bound, for so many commits:
+	// readers that follow come by, and need not list again because one member has left.
+	lastBulk  = 4
+	lastStays = 1024
+)
+
+// cutBulk takes from bulk records what they keep alive beyond the bound, the oldest
+// first. All other changes stay: what one member exchanges in bulk is no reason for
+// readers of other kinds to list again.
+func (l changeLog) cutBulk(bound int64) changeLog {
+	for l.pinned > bound {
+		r := l.at(l.pinning)
+		switch {
+		case r.pinned == 0:
+			l.pinning++
+			continue
+		case r.pinned == l.pinned && r.pinned <= lastBulk*bound && l.end-l.pinning <= lastStays:
+			return l
+		}
+		stub := &record{from: r.from, to: r.to, since: r.since, bytes: r.bytes, cut: true}
+		for _, b := range r.bulk {
+			stub.bulk = append(stub.bulk, scopeChange{before: &scopeRoot{scopeID: b.scope()}})
+		}
+		l.pinned -= r.pinned
+		l = l.with(l.pinning, stub)
+		l.cuts = append(l.cuts[:len(l.cuts):len(l.cuts)], stub)
 	}
 	return l
 }
@@ -94,10 +135,11 @@ func (l changeLog) add(r *record, bound int64) changeLog {
 // chunk goes, in bytes.
 const heavyRecord = 64 << 10
 
-// without returns the log with a chunk of its own that lacks a record.
-func (l changeLog) without(i int) changeLog {
+// with returns the log with a chunk of its own that has another record, or none, in
+// one place.
+func (l changeLog) with(i int, r *record) changeLog {
 	c := *l.chunks[i/chunkLen]
-	c[i%chunkLen] = nil
+	c[i%chunkLen] = r
 	l.chunks = slices.Clone(l.chunks)
 	l.chunks[i/chunkLen] = &c
 	return l
@@ -135,7 +177,11 @@ type Change struct {
 // Changes yields every change after a revision, in their order, up to the
 // newest. ErrExpired is returned when the log no longer reaches back that far
 // or the index does not own the revision, ErrFuture when it is yet to come.
-func (x *Index) Changes(after Revision) (iter.Seq[Change], error) {
+func (x *Index) Changes(after Revision) (iter.Seq[Change], error) { return x.ChangesOf("", after) }
+
+// ChangesOf is Changes for one kind. The log may reach back further for it than for all:
+// what large bulk changes did is forgotten first.
+func (x *Index) ChangesOf(kind Kind, after Revision) (iter.Seq[Change], error) {
 	p := x.current.Load()
 	switch {
 	case !x.Owns(after):
@@ -144,11 +190,11 @@ func (x *Index) Changes(after Revision) (iter.Seq[Change], error) {
 		return nil, ErrFuture
 	}
 	from, ok := p.log.since(after, p.snapshot.revision)
-	if !ok {
+	if !ok || p.log.cutSince(after, kind) {
 		return nil, ErrExpired
 	}
 	return func(yield func(Change) bool) {
-		skip := func(c Change) bool { return c.Revision <= after || yield(c) }
+		skip := func(c Change) bool { return c.Revision <= after || kind != "" && c.kind() != kind || yield(c) }
 		for i := from; i < p.log.end; i++ {
 			if !p.log.at(i).each(skip) {
 				return
@@ -157,7 +203,28 @@ func (x *Index) Changes(after Revision) (iter.Seq[Change], error) {
 	}, nil
 }
 
+func (c Change) kind() Kind {
+	if c.After.IsZero() {
+		return c.Before.scope.kind
+	}
+	return c.After.scope.kind
+}
+
+// cutSince reports whether something that happened to a kind after a revision is not
+// known any more; "" is any.
+func (l changeLog) cutSince(after Revision, kind Kind) bool {
+	for i := len(l.cuts) - 1; i >= 0 && l.cuts[i].to > after; i-- {
+		if kind == "" || slices.ContainsFunc(l.cuts[i].bulk, func(b scopeChange) bool { return b.scope().kind == kind }) {
+			return true
+		}
+	}
+	return false
+}
+
 func (r *record) each(yield func(Change) bool) bool {
+	if r.cut {
+		return true // of another kind than is asked for
+	}
 	rev := r.from
 	for _, c := range r.changes {
 		rev++
@@ -176,6 +243,14 @@ func (r *record) each(yield func(Change) bool) bool {
 		}
 	}
 	return true
+}
+
+// scope is that of a bulk change.
+func (b scopeChange) scope() *scopeID {
+	if b.before != nil {
+		return b.before.scopeID
+	}
+	return b.after.scopeID
 }
 
 type scopeIDs struct{ before, after *scopeID }

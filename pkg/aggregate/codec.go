@@ -138,6 +138,7 @@ type kindCodec struct {
 	// Bodies from before the first dictionary, the newest of each object, so
 	// that a first sync of many objects need not end to be trained from.
 	sampling atomic.Bool
+	sampled  *atomic.Int64 // bytes of all kinds' early samples
 	mu       sync.Mutex
 	early    map[Ref][]byte
 	earlyLen int
@@ -183,6 +184,14 @@ func (k *kindCodec) sample(ref Ref, raw []byte) {
 		return
 	}
 	old, again := k.early[ref]
+	more := int64(len(raw) - len(old))
+	if !again {
+		more += sampleBytes
+	}
+	if k.sampled.Load()+more > mostSampled {
+		return // kinds are many: this one is trained from what is held of it
+	}
+	k.sampled.Add(more)
 	if !again {
 		ref.Namespace, ref.Name = strings.Clone(ref.Namespace), strings.Clone(ref.Name)
 	}
@@ -201,8 +210,14 @@ func (k *kindCodec) takeSamples() [][]byte {
 	for _, ref := range slices.SortedFunc(maps.Keys(k.early), compareRefs) {
 		early = append(early, k.early[ref])
 	}
-	k.early, k.earlyLen = map[Ref][]byte{}, 0
+	k.dropSamples()
 	return early
+}
+
+// dropSamples lets the early samples go. k.mu must be held.
+func (k *kindCodec) dropSamples() {
+	k.sampled.Add(-int64(k.earlyLen) - int64(len(k.early))*sampleBytes)
+	k.early, k.earlyLen = map[Ref][]byte{}, 0
 }
 
 // enoughEarly reports whether the early samples are full and worth training
@@ -212,8 +227,7 @@ func (k *kindCodec) enoughEarly(objects int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if objects >= len(k.early) {
-		clear(k.early)
-		k.earlyLen = 0
+		k.dropSamples()
 		k.sampling.Store(true)
 	}
 	return len(k.early) >= trainMin/2 && !k.sampling.Load()
@@ -223,6 +237,7 @@ func (k *kindCodec) enoughEarly(objects int) bool {
 type codecs struct {
 	plain   *encoder
 	numbers atomic.Uint64
+	sampled atomic.Int64 // bytes of the early samples of all kinds
 
 	mu    sync.Mutex
 	kinds map[Kind]*kindCodec
@@ -243,7 +258,7 @@ func (c *codecs) of(kind Kind) *kindCodec {
 	defer c.mu.Unlock()
 	k, ok := c.kinds[kind]
 	if !ok {
-		k = &kindCodec{early: map[Ref][]byte{}}
+		k = &kindCodec{early: map[Ref][]byte{}, sampled: &c.sampled}
 		k.current.Store(c.plain)
 		k.sampling.Store(true)
 		c.kinds[kind] = k
@@ -251,28 +266,43 @@ func (c *codecs) of(kind Kind) *kindCodec {
 	return k
 }
 
+// forget drops the codec of a kind of which there is nothing any more. Bodies that
+// somebody still reads keep what decodes them.
+func (c *codecs) forget(kind Kind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := c.kinds[kind]; ok {
+		k.takeSamples() // and no more of them, from who has the codec still
+		delete(c.kinds, kind)
+	}
+}
+
 // size returns the heap bytes of all codecs, estimated.
-func (c *codecs) size() (n int64) {
-	for _, kind := range c.names() {
-		k := c.of(kind)
+func (c *codecs) size() int64 {
+	n := c.sampled.Load()
+	for _, k := range c.all() {
 		n += codecBytes
 		if k.current.Load() != c.plain {
 			n += encoderCost
 		}
-		k.mu.Lock()
-		n += int64(k.earlyLen) + int64(len(k.early))*sampleBytes
-		k.mu.Unlock()
 	}
 	return n
 }
 
-func (c *codecs) names() []Kind {
+// named is the codec of a kind.
+type named struct {
+	kind Kind
+	*kindCodec
+}
+
+// all returns the codecs of all kinds, by kind.
+func (c *codecs) all() []named {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	names := make([]Kind, 0, len(c.kinds))
-	for k := range c.kinds {
-		names = append(names, k)
+	list := make([]named, 0, len(c.kinds))
+	for kind, k := range c.kinds {
+		list = append(list, named{kind, k})
 	}
-	slices.Sort(names)
-	return names
+	slices.SortFunc(list, func(a, b named) int { return strings.Compare(string(a.kind), string(b.kind)) })
+	return list
 }

@@ -105,11 +105,7 @@ func touchedSince(p *published, rev Revision) ([]touchedScope, bool) {
 	for i := from; i < p.log.end; i++ {
 		r := p.log.at(i)
 		for _, b := range r.bulk {
-			if b.before != nil {
-				at(b.before.scopeID).all = true
-			} else {
-				at(b.after.scopeID).all = true
-			}
+			at(b.scope()).all = true
 		}
 		if r.scope == nil {
 			continue

@@ -50,6 +50,8 @@
 // tree that it touches, a few kilobytes of garbage; a version that changes no
 // label, owner or declared field touches one tree. A snapshot that is kept pins
 // what has gone since. The change log pins former versions up to
-// [Options.LogBytes], and as much again for bulk changes: a leave of a larger
-// member empties it, and readers that were behind list again.
+// [Options.LogBytes], and as much again for bulk changes; the last of these may be
+// four times as large for as long as readers need to come by. Of what is larger, such
+// as the leave of a huge member, the log keeps only which scopes it was of: readers of
+// their kinds list again, and no others.
 package aggregate

@@ -58,27 +58,77 @@ func TestReadsTakeNoLock(t *testing.T) {
 }
 
 // TestLogLetsGo shows that a record which left the window is not kept alive by
-// its chunk when it holds much.
+// its chunk when it holds much, and that bulk changes are cut and no others lost.
 func TestLogLetsGo(t *testing.T) {
+	const bound = 1 << 20
 	var l changeLog
 	for i := range Revision(10) {
-		l = l.add(&record{from: i, to: i + 1, bytes: 1}, 1<<20)
+		l = l.add(&record{from: i, to: i + 1, since: i, bytes: 1}, bound)
 	}
 	before := l
-	l = l.add(bulkRecord(10, 11, nil, 900<<10), 1<<20)
-	l = l.add(bulkRecord(11, 12, nil, 900<<10), 1<<20)
-	if l.end-l.start != 1 || l.pinned != 900<<10 || l.at(l.start).to != 12 {
-		t.Fatalf("log of %d records pins %d", l.end-l.start, l.pinned)
+	bulk := func(at Revision, kind Kind, pinned int64) {
+		root := &scopeRoot{scopeID: &scopeID{member: "m", kind: kind}}
+		l = l.add(bulkRecord(at, at+1, []scopeChange{{before: root}}, pinned), bound)
 	}
-	if l.chunks[0][10] != nil {
-		t.Error("the chunk still has a heavy record that left")
+	bulk(10, "Pod", 900<<10)
+	bulk(11, "Job.batch", 900<<10)
+	if l.end-l.start != 12 || l.pinned != 900<<10 || !l.at(10).cut || l.at(11).cut {
+		t.Fatalf("log of %d records pins %d: %+v, %+v", l.end-l.start, l.pinned, l.at(10), l.at(11))
+	}
+	if i, ok := l.since(3, 12); !ok || i != 3 {
+		t.Errorf("what came before the bulk changes is not answered: %d", i)
+	}
+	for _, tt := range []struct {
+		after Revision
+		kind  Kind
+		want  bool
+	}{{11, "", false}, {10, "", true}, {3, "", true}, {10, "Pod", true}, {11, "Pod", false}, {3, "Job.batch", false}} {
+		if got := l.cutSince(tt.after, tt.kind); got != tt.want {
+			t.Errorf("cut since %d of %q: %t", tt.after, tt.kind, got)
+		}
+	}
+	bulk(12, "Pod", 3<<20)
+	if l.pinned != 3<<20 || !l.at(11).cut || l.at(12).cut {
+		t.Errorf("the last bulk change is not there for those who follow: %d are pinned", l.pinned)
+	}
+	for i := range Revision(lastStays) {
+		l = l.add(&record{from: 13 + i, to: 14 + i, since: 13 + i, bytes: 1}, bound)
+	}
+	if l.pinned != 0 {
+		t.Errorf("%d bytes stay pinned", l.pinned)
+	}
+	bulk(2000, "Pod", 5<<20)
+	if l.pinned != 0 || !l.cutSince(1999, "Pod") || l.cutSince(1999, "Job.batch") {
+		t.Errorf("what is too large for the log is kept: %d", l.pinned)
+	}
+	at := Revision(2001)
+	for range maxCuts + 10 {
+		bulk(at, "Pod", 5<<20)
+		at++
+	}
+	if len(l.cuts) > maxCuts || l.at(l.start).to <= 11 {
+		t.Errorf("%d cut records are kept, from %d on", len(l.cuts), l.at(l.start).to)
+	}
+	heavy := &record{from: at, to: at + 1, since: at, bytes: 900 << 10}
+	l = l.add(heavy, bound)
+	chunk, place := l.chunks[(l.end-1)/chunkLen], (l.end-1)%chunkLen
+	l = l.add(&record{from: at + 1, to: at + 2, since: at + 1, bytes: 900 << 10}, bound)
+	if l.end-l.start != 1 || l.at(l.start).from != at+1 || chunk[place] != heavy {
+		t.Errorf("log of %d records from %d", l.end-l.start, l.at(l.start).from)
+	}
+	for _, c := range l.chunks {
+		for _, r := range c {
+			if r == heavy {
+				t.Error("the chunk still has a heavy record that left")
+			}
+		}
 	}
 	for i := before.start; i < before.end; i++ {
-		if before.at(i) == nil {
+		if before.at(i) == nil || before.at(i).cut {
 			t.Errorf("an older reader's record %d is gone", i)
 		}
 	}
-	if _, ok := l.since(10, 12); ok {
+	if _, ok := l.since(10, at+2); ok {
 		t.Error("a revision before the window is answered")
 	}
 }

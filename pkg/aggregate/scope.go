@@ -64,7 +64,7 @@ func (x *Index) OpenScope(member string, kind Kind, version string) (*Scope, err
 // which exchanges them all and comes before any Upsert.
 func (x *Index) OpenScopeAs(member string, kind Kind, version, resource string) (*Scope, error) {
 	s := &Scope{
-		index: x, member: member, kind: kind, codec: x.codecs.of(kind), declared: x.fields[kind], interned: newInterner(),
+		index: x, member: member, kind: kind, declared: x.fields[kind], interned: newInterner(),
 		sets: newTally[*attrSet](), owned: newTally[*ownerSet](), namespaces: newTally[unique.Handle[string]](),
 		target: heldAs{version, resource}, pivot: newPivot(), id: &scopeID{member: member, kind: kind, version: version, resource: resource},
 	}
@@ -96,6 +96,7 @@ func (x *Index) register(s *Scope) (*scopeRoot, error) {
 	if x.writers[k] != nil {
 		return nil, s.fail(ErrScopeOpen)
 	}
+	s.codec = x.codecs.of(kind) // under x.mu: Train forgets those of kinds without a scope
 	if root, ok := x.scopes.Get(pivotScope(member, kind)); ok {
 		x.writers[k] = s
 		return root, nil

@@ -17,6 +17,13 @@ const (
 	trainDecayOver = 512  // objects that the decay is judged by
 	trainGain      = 1.05 // by which a new dictionary must beat the old one
 
+	// Dictionaries may cost so much, and a fraction of what is held more: members do not
+	// pay for them. Then the kinds with least go without.
+	dictFree  = 64 << 20
+	dictShare = 4
+
+	mostSampled = 16 << 20 // bytes of samples that are kept before anything is held
+
 	dictHistory = 96 << 10 // bytes of samples that bodies may refer to
 	dictSamples = 256      // objects that the entropy tables are made from
 	sampleMax   = 16 << 10 // larger objects are no samples
@@ -30,41 +37,106 @@ type Training struct {
 }
 
 // Train gives one kind that needs it a new dictionary, made from what the
-// fleet holds, and encodes the kind's bodies anew with it. It reports false
-// when no kind needs that. It works on the caller's goroutine, stops early
-// when stop is closed, and is safe beside everything else: readers decode a
-// body with the dictionary that it was encoded with.
+// fleet holds, and encodes the kind's bodies anew with it; or it takes one from
+// the kind that has least, where they cost too much. It forgets kinds that have
+// no scope any more. It reports false when there is nothing to do. It works on the
+// caller's goroutine, stops early when stop is closed, and is safe beside
+// everything else: readers decode a body with the dictionary that it was encoded
+// with.
 func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
 	x.codecs.training.Lock()
 	defer x.codecs.training.Unlock()
+	x.forgetKinds()
 	snap := x.Snapshot()
-	for _, kind := range x.codecs.names() {
-		codec := x.codecs.of(kind)
-		objects := 0
-		for r := range snap.kindScopes(kind, "") {
-			objects += r.objects.Len()
-		}
+	kinds, room := x.weigh(snap)
+	for _, k := range kinds {
 		trained := false
-		if codec.needs(objects) {
+		switch {
+		case room < 0 && k.least:
+			k.untrain(x.codecs.plain, k.objects)
+			trained = true
+		case (room >= encoderCost || k.dictionary || k.large) && k.needs(k.objects):
 			var err error
-			if trained, err = codec.train(x.codecs, snap.samples(kind, objects), objects); err != nil {
-				return Training{Kind: kind}, false, fmt.Errorf("kind %s: %w", kind, err)
+			if trained, err = k.train(x.codecs, snap.samples(k.kind, k.objects), k.objects); err != nil {
+				return Training{Kind: k.kind}, false, fmt.Errorf("kind %s: %w", k.kind, err)
 			}
 		}
-		if codec.behind || codec.trainedAt > 0 && objects > codec.checkedAt+codec.checkedAt/8 {
-			t, _, done := x.reencode(snap, kind, codec, stop)
+		if k.behind || k.trainedAt > 0 && k.objects > k.checkedAt+k.checkedAt/8 {
+			t, _, done := x.reencode(snap, k.kind, k.kindCodec, stop)
 			// Items encoded before the change may have come since the snapshot,
 			// so it ends with a pass that finds none.
-			codec.behind, codec.checkedAt = !done || t.Objects > 0, objects
+			k.behind, k.checkedAt = !done || t.Objects > 0, k.objects
 			if trained || t.Objects > 0 {
 				return t, true, nil
 			}
 		}
 		if trained {
-			return Training{Kind: kind}, true, nil
+			return Training{Kind: k.kind}, true, nil
 		}
 	}
 	return Training{}, false, nil
+}
+
+// forgetKinds drops the codecs of kinds without a scope: a member may serve others
+// each time that it is asked.
+func (x *Index) forgetKinds() {
+	for _, k := range x.codecs.all() {
+		x.mu.Lock() // scopes are opened under it, and take their codec
+		some := false
+		x.scopes.Ascend(pivotScope("", k.kind), func(r *scopeRoot) bool {
+			some = r.kind == k.kind
+			return false
+		})
+		if !some {
+			x.codecs.forget(k.kind)
+		}
+		x.mu.Unlock()
+	}
+}
+
+// weighed is a kind with what is held of it.
+type weighed struct {
+	named
+	objects    int
+	bytes      int64
+	dictionary bool
+	least      bool // of those with a dictionary, and there are several
+	large      bool // it has more than twice as much as the least
+}
+
+// weigh returns all kinds, and what dictionaries may cost beyond those that there are.
+func (x *Index) weigh(snap *Snapshot) (kinds []weighed, room int64) {
+	room = dictFree
+	least, dictionaries := -1, 0
+	for i, k := range x.codecs.all() {
+		w := weighed{named: k, dictionary: k.current.Load() != x.codecs.plain}
+		for r := range snap.kindScopes(k.kind, "") {
+			w.objects += r.objects.Len()
+			w.bytes += r.size()
+		}
+		room += w.bytes / dictShare
+		if kinds = append(kinds, w); !w.dictionary {
+			continue
+		}
+		room -= encoderCost
+		if dictionaries++; least < 0 || w.bytes < kinds[least].bytes {
+			least = i
+		}
+	}
+	if dictionaries > 1 {
+		kinds[least].least = true
+		for i := range kinds {
+			kinds[i].large = kinds[i].bytes > 2*kinds[least].bytes
+		}
+	}
+	return kinds, room
+}
+
+// untrain has a kind go without a dictionary until it has grown.
+func (k *kindCodec) untrain(plain *encoder, objects int) {
+	k.restart()
+	k.current.Store(plain)
+	k.trainedAt, k.ratio, k.behind = max(objects, trainMin), 0, true
 }
 
 // needs reports whether a kind of so many objects is to be trained.
@@ -198,8 +270,8 @@ func (x *Index) Settle(stop <-chan struct{}) (settled int) {
 	x.codecs.training.Lock()
 	defer x.codecs.training.Unlock()
 	snap := x.Snapshot()
-	for _, kind := range x.codecs.names() {
-		codec := x.codecs.of(kind)
+	for _, k := range x.codecs.all() {
+		kind, codec := k.kind, k.kindCodec
 		// Those that come from here on count for the next time, as do those left, and
 		// items on their way that no snapshot has yet.
 		was := codec.unsettled.Swap(0)
