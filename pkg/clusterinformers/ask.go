@@ -46,6 +46,7 @@ func (b bound) RoundTrip(r *http.Request) (*http.Response, error) {
 func (a *access) discovery(ctx context.Context) (*discovery.DiscoveryClient, *failures, error) {
 	client := *a.client
 	failed := &failures{base: bound{ctx, client.Transport}}
+	failed.left.Store(maxDiscovery)
 	client.Transport = failed
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(a.config, &client)
 	return d, failed, err
@@ -146,8 +147,12 @@ func (a *access) discover(ctx context.Context, last offer) (o offer, silent map[
 	return o, silent, o.refuse(), nil
 }
 
-// maxKinds bounds what a member can make us follow.
-const maxKinds = 5000
+// maxKinds bounds what a member can make us follow, maxVersions what it can make all
+// look at: the least preferred versions of a kind are not seen.
+const (
+	maxKinds    = 5000
+	maxVersions = 16
+)
 
 // add takes in the resources of one group and version that can be listed and
 // watched. Names that no API server would give are left out.
@@ -160,6 +165,9 @@ func (o offer) add(gv schema.GroupVersion, resources []metav1.APIResource) {
 			continue
 		}
 		kind := aggregate.MakeKind(r.Kind, gv.Group)
+		if len(o[kind]) >= maxVersions {
+			continue
+		}
 		if slices.ContainsFunc(o[kind], func(have resource) bool { return have.gvr == gv.WithResource(r.Name) }) || len(o) >= maxKinds && o[kind] == nil {
 			continue
 		}
@@ -173,7 +181,7 @@ func (o offer) add(gv schema.GroupVersion, resources []metav1.APIResource) {
 func (o offer) keep(last offer, failed map[schema.GroupVersion]bool) {
 	for kind, versions := range last {
 		for _, r := range versions {
-			if failed[r.gvr.GroupVersion()] && !slices.ContainsFunc(o[kind], r.same) {
+			if failed[r.gvr.GroupVersion()] && len(o[kind]) < maxVersions && !slices.ContainsFunc(o[kind], r.same) {
 				o[kind] = append(o[kind], r)
 			}
 		}

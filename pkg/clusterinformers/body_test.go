@@ -1,10 +1,15 @@
 package clusterinformers_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/pkg/clusterinformers"
 )
@@ -55,5 +60,48 @@ func TestBodies_AreBounded(t *testing.T) {
 			m := r.fleet.Members()[0]
 			r.until("the reason is told", func() bool { return r.status(m).LastError != "" })
 		})
+	}
+}
+
+// TestDiscovery_IsBoundedInSum has a member answer for many groups, as a server that does
+// not aggregate, with a body for each that is within its limit.
+func TestDiscovery_IsBoundedInSum(t *testing.T) {
+	const groups, size = 64, 4 << 20
+	var sent, asked atomic.Int64
+	block := []byte(strings.Repeat(" ", 1<<16))
+	r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
+		o.DiscoveryInterval = 100 * time.Millisecond
+		l := newLiar(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
+			group, ofGroup := strings.CutPrefix(req.URL.Path, "/apis/g")
+			if req.URL.Path != "/apis" && !ofGroup {
+				return false
+			}
+			w.Header().Set("Content-Type", "application/json")
+			if !ofGroup {
+				asked.Add(1)
+				list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+				for i := range groups {
+					gv := metav1.GroupVersionForDiscovery{GroupVersion: fmt.Sprintf("g%d.example/v1", i), Version: "v1"}
+					list.Groups = append(list.Groups, metav1.APIGroup{Name: fmt.Sprintf("g%d.example", i), Versions: []metav1.GroupVersionForDiscovery{gv}, PreferredVersion: gv})
+				}
+				_ = json.NewEncoder(w).Encode(list) //nolint:errcheck // the client is gone
+				return true
+			}
+			for range size / len(block) {
+				n, err := w.Write(block)
+				sent.Add(int64(n))
+				if err != nil {
+					return true
+				}
+			}
+			fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"g%s","resources":[]}`, group)
+			return true
+		})
+		r.source.view = []clusterinformers.Spec{l.spec}
+	}).start()
+	r.until("a discovery has ended", func() bool { return asked.Load() > 1 })
+	// Flow control lets some more be sent than is read, of each.
+	if got, most := sent.Load(), asked.Load()*(16<<20+groups*(1<<20)); got > most {
+		t.Errorf("%d MiB were taken in %d discoveries", got>>20, asked.Load())
 	}
 }

@@ -1,6 +1,7 @@
 package clusterinformers
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -154,5 +155,33 @@ func TestMergeKeepsApartHowMembersServeAKind(t *testing.T) {
 	c.put("fleet/evil", nil)
 	if list, _ := c.resources(); len(list) != 2 || list[0].Members != nil || list[1].Members != nil {
 		t.Errorf("%+v when it has left", list)
+	}
+}
+
+// TestMembersSayForThemselvesWhetherTheirObjectsHaveNamespaces: what is merged names
+// those that differ.
+func TestMembersSayForThemselvesWhetherTheirObjectsHaveNamespaces(t *testing.T) {
+	offered := func(namespaced bool) offer {
+		o := offer{}
+		o.add(schema.GroupVersion{Group: "acme.io", Version: "v1"}, []metav1.APIResource{{Name: "fleets", Kind: "Fleet", Namespaced: namespaced, Verbs: []string{"list", "watch"}}})
+		return o
+	}
+	for _, tt := range []struct {
+		offers     map[string]offer
+		namespaced bool
+		otherwise  []string
+	}{
+		{map[string]offer{"a/a": offered(false), "a/b": offered(false)}, false, nil},
+		{map[string]offer{"a/a": offered(false), "a/b": offered(false), "e/vil": offered(true)}, false, []string{"e/vil"}},
+		{map[string]offer{"a/a": offered(false), "e/vil": offered(true)}, true, []string{"a/a"}},
+	} {
+		claims := claims{}
+		for _, o := range tt.offers {
+			claims.add(o, 1)
+		}
+		got := merge(tt.offers, claims)
+		if len(got) != 1 || got[0].Namespaced != tt.namespaced || !slices.Equal(got[0].Otherwise, tt.otherwise) {
+			t.Errorf("%v make %+v", tt.offers, got)
+		}
 	}
 }

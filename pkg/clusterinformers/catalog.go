@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/version"
 
 	"federator.dev/federator/pkg/aggregate"
 )
@@ -45,19 +45,17 @@ type catalog struct {
 	changed chan struct{} // closed and exchanged when a held version or the set of kinds changes
 	served  []Resource    // merged; nil: to be merged anew
 	told    chan struct{} // closed and exchanged when served may be another
-}
+	waits   chan struct{} // one slot: a change of a held version has to wait, or another one
 
-// tally counts, for one kind, the members that serve it, and at which versions.
-type tally struct {
-	members  int
-	versions map[string]int
-	held     string // "": no version is served by all
+	kinds map[aggregate.Kind]bool // of tally, shared; nil: to be made anew
+	other chan struct{}           // closed and exchanged when a kind is new or gone
 }
 
 func newCatalog(held []HeldVersion) *catalog {
 	c := &catalog{
-		fixed: map[aggregate.Kind]string{}, offers: map[string]offer{},
+		fixed: map[aggregate.Kind]string{}, offers: map[string]offer{}, waits: make(chan struct{}, 1),
 		tally: map[aggregate.Kind]*tally{}, claims: claims{}, changed: make(chan struct{}), told: make(chan struct{}),
+		other: make(chan struct{}),
 	}
 	for _, h := range held {
 		c.fixed[h.Kind] = h.Version
@@ -69,14 +67,20 @@ func newCatalog(held []HeldVersion) *catalog {
 func (c *catalog) put(member string, o offer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if before := c.offers[member]; !maps.EqualFunc(before, o, slices.Equal) {
-		c.served = nil
-		close(c.told)
-		c.told = make(chan struct{})
+	before, known := c.offers[member]
+	if known == (o != nil) && maps.EqualFunc(before, o, slices.Equal) {
+		return
 	}
-	touched := map[aggregate.Kind]bool{}
-	for kind, versions := range c.offers[member] {
-		touched[kind] = true
+	c.served = nil
+	close(c.told)
+	c.told = make(chan struct{})
+	if o != nil && known && maps.EqualFunc(before, o, followedAlike) {
+		c.offers[member] = o
+		return // at most called by other names, which a member may change as it likes
+	}
+	touched := map[aggregate.Kind]bool{} // whether they are new
+	for kind, versions := range before {
+		touched[kind] = false
 		t := c.tally[kind]
 		t.members--
 		for _, r := range versions {
@@ -84,18 +88,20 @@ func (c *catalog) put(member string, o offer) {
 		}
 	}
 	for kind, versions := range o {
-		touched[kind] = true
 		t := c.tally[kind]
 		if t == nil {
 			t = &tally{versions: map[string]int{}}
 			c.tally[kind] = t
+			touched[kind] = true
+		} else {
+			touched[kind] = false
 		}
 		t.members++
 		for _, r := range versions {
 			t.versions[r.gvr.Version]++
 		}
 	}
-	was := c.claims.add(c.offers[member], -1)
+	was := c.claims.add(before, -1)
 	is := c.claims.add(o, 1)
 	if o == nil {
 		delete(c.offers, member)
@@ -105,42 +111,56 @@ func (c *catalog) put(member string, o offer) {
 	c.settle(touched, was || is)
 }
 
-// settle computes the held versions of the kinds touched, and tells everybody
-// when one is another, or a kind is new or gone, or there is other news. c.mu must
-// be held.
+func followedAlike(a, b []resource) bool { return slices.EqualFunc(a, b, resource.same) }
+
+// settle computes the held versions of the kinds touched, of which some are new, and
+// tells everybody when one is another, or a kind is new or gone, or there is other news.
+// c.mu must be held.
 func (c *catalog) settle(touched map[aggregate.Kind]bool, news bool) {
-	for kind := range touched {
+	now, others := time.Now(), false
+	for kind, fresh := range touched {
+		others = others || fresh
 		t := c.tally[kind]
 		if t.members == 0 {
 			delete(c.tally, kind)
-			news = true
+			others = true
 			continue
 		}
-		held := c.fixed[kind]
-		if held == "" {
-			for v, n := range t.versions {
-				if n == t.members && (held == "" || version.CompareKubeAwareVersionStrings(v, held) > 0) {
-					held = v
-				}
+		if fixed := c.fixed[kind]; fixed != "" {
+			news = news || t.held != fixed
+			t.held = fixed
+			continue
+		}
+		t.wish(t.common(), fresh, now)
+		news = t.fulfil(now) || fresh || news
+		if t.waits {
+			select {
+			case c.waits <- struct{}{}:
+			default:
 			}
 		}
-		if held != t.held || t.members == 1 {
-			news = true
-		}
-		t.held = held
 	}
-	if news {
-		close(c.changed)
-		c.changed = make(chan struct{})
+	if others {
+		c.kinds = nil
+		close(c.other)
+		c.other = make(chan struct{})
 	}
+	if news || others {
+		c.tell()
+	}
+}
+
+// tell has everybody look again. c.mu must be held.
+func (c *catalog) tell() {
+	close(c.changed)
+	c.changed = make(chan struct{})
 }
 
 // wake tells everybody to look again.
 func (c *catalog) wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	close(c.changed)
-	c.changed = make(chan struct{})
+	c.tell()
 }
 
 // change returns a channel that is closed at the next change.
@@ -180,6 +200,9 @@ func (c *catalog) pick(kind aggregate.Kind, versions []resource) (r resource, co
 	r = versions[0]
 	if held == "" {
 		return r, both(condition, fmt.Sprintf("members serve no version in common: held at %s here", r.gvr.Version))
+	}
+	if c.fixed[kind] == "" {
+		return r, both(condition, fmt.Sprintf("%s is held elsewhere but not served: held at %s here", held, r.gvr.Version))
 	}
 	return r, both(condition, fmt.Sprintf("%s is configured but not served: held at %s here", held, r.gvr.Version))
 }

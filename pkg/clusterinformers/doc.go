@@ -31,7 +31,8 @@
 //
 //   - Discovery, asked now and then and soon after a CustomResourceDefinition or
 //     APIService has changed, says which kinds there are. A kind is held at one
-//     version in the whole fleet where all members serve one in common.
+//     version in the whole fleet where all members serve one in common; after it
+//     has changed, it changes again only once that has lasted for a while.
 //   - For every kind of a member one client-go Reflector lists and watches. Its
 //     store is the index: there is no second copy. Below it, the bytes that the
 //     member sent become index entries without an object in between, from

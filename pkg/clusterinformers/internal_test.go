@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -148,6 +149,57 @@ func TestCatalogTellsOfChangesOnly(t *testing.T) {
 	}
 }
 
+// TestCatalogTellsNobodyOfOtherNames: whoever compares all that they hold when kinds
+// come or go, and whoever follows kinds, does nothing for a member whose discovery
+// offers a short name and withdraws it, or says the same again of a kind of its own.
+func TestCatalogTellsNobodyOfOtherNames(t *testing.T) {
+	c := newCatalog(nil)
+	offers := [2]offer{offerOf("Widget", "v1"), offerOf("Widget", "v1")}
+	for kind := range offers[1] {
+		offers[1][kind][0].names.short = "wd"
+	}
+	c.put("a", offers[0])
+	counts := map[string]int{}
+	_, told := c.resources()
+	_, other := c.allKinds()
+	changed := c.change()
+	look := func() {
+		count := func(what string, ch <-chan struct{}) bool {
+			select {
+			case <-ch:
+				counts[what]++
+				return true
+			default:
+				return false
+			}
+		}
+		if count("resources", told) {
+			_, told = c.resources()
+		}
+		if count("kinds", other) {
+			_, other = c.allKinds()
+		}
+		if count("what is followed", changed) {
+			changed = c.change()
+		}
+	}
+	const flips = 10
+	for i := range flips {
+		c.put("a", offers[(i+1)%2])
+		look()
+	}
+	if want := (map[string]int{"resources": flips}); !maps.Equal(counts, want) {
+		t.Errorf("told of %v, want %v", counts, want)
+	}
+	c.put("b", offerOf("Gadget", "v1"))
+	look()
+	c.put("b", offerOf("Widget", "v1"))
+	look()
+	if kinds, _ := c.allKinds(); counts["kinds"] != 2 || len(kinds) != 1 || !kinds["Widget.shop.example"] {
+		t.Errorf("told %d times of kinds that come and go, there are %v", counts["kinds"], kinds)
+	}
+}
+
 func TestOfferTakesWhatCanBeFollowed(t *testing.T) {
 	o := offer{}
 	o.add(schema.GroupVersion{Version: "v1"}, []metav1.APIResource{
@@ -160,6 +212,13 @@ func TestOfferTakesWhatCanBeFollowed(t *testing.T) {
 	})
 	if len(o) != 1 || len(o["Pod"]) != 1 || !o["Pod"][0].namespaced {
 		t.Errorf("offer %v", o)
+	}
+	many := make([]string, 40)
+	for i := range many {
+		many[i] = fmt.Sprintf("v%d", len(many)-i)
+	}
+	if of := offerOf("Widget", many...)["Widget.shop.example"]; len(of) != maxVersions || of[0].gvr.Version != "v40" {
+		t.Errorf("of 40 versions %d are looked at, from %v on", len(of), of[0].gvr)
 	}
 	// What cannot be told at the moment stays, and only that.
 	last := offerOf("Widget", "v1", "v1beta1")

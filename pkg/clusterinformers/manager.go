@@ -54,6 +54,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	wg.Go(func() { m.catalog.run(ctx) })
 	for i, source := range m.opts.Sources {
 		wg.Go(func() {
 			err := safely(func() error { return source.Run(ctx, func(view []Spec) { m.setView(i, view) }) })

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -54,6 +55,8 @@ type member struct {
 	definitions definitions
 	relisted    map[aggregate.Kind]bool   // whose informers were ended to list again
 	full        bool                      // there may be more than the offer has
+	offers      *rate.Limiter             // of others than the one before
+	mayAsk      time.Time                 // when the limiter lets discovery be asked again
 	refused     map[aggregate.Kind]string // kinds that it serves in a way that is not believed, and why
 }
 
@@ -73,6 +76,7 @@ func newMember(m *Manager, spec Spec) *member {
 		account: account{limit: m.opts.Budget, fleet: m.account}, syncs: make(chan struct{}, slotsPerMember),
 		nudged: make(chan struct{}, 1), updated: make(chan struct{}, 1), done: make(chan struct{}),
 		joined: time.Now(), informers: map[aggregate.Kind]*running{}, absent: map[aggregate.Kind]aggregate.Status{}, relisted: map[aggregate.Kind]bool{},
+		offers: rate.NewLimiter(rate.Every(offerEvery), offerBurst),
 	}
 	mb.conn = newConn(mb.greet)
 	return mb
@@ -363,12 +367,15 @@ func (mb *member) discover(ctx context.Context) bool {
 	if a == nil {
 		return false
 	}
+	asked := time.Now()
+	if asked.Before(mb.mayAsk) {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
 	mb.mu.Lock()
 	last, resets := mb.offer, mb.resets
 	mb.mu.Unlock()
-	asked := time.Now()
 	o, silent, refused, err := a.discover(ctx, last)
 	if err != nil {
 		mb.conn.noteAs(discoveryTrouble, err)
@@ -376,6 +383,9 @@ func (mb *member) discover(ctx context.Context) bool {
 			mb.conn.failed(a, err)
 		}
 		return false
+	}
+	if last != nil && !maps.EqualFunc(last, o, slices.Equal) {
+		mb.mayAsk = asked.Add(mb.offers.ReserveN(asked, 1).DelayFrom(asked))
 	}
 	mb.asked, mb.askedOf, mb.silent, mb.full = asked, resets, silent, len(o) >= maxKinds
 	mb.refuse(refused)
@@ -410,6 +420,11 @@ const maxRefusalsLogged = 10
 const (
 	discoveryTimeout = 30 * time.Second
 	discoveryRetry   = 2 * time.Second
+
+	// What a member serves is looked at by all others, and by readers. One that serves
+	// something else each time is asked less often once it has done so for a while.
+	offerBurst = 30
+	offerEvery = 30 * time.Second
 )
 
 // isDefinition reports kinds whose changes change what is served.

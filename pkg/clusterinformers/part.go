@@ -118,13 +118,7 @@ func (p *part) run(ctx context.Context) error {
 		sweeping.Go(func() { p.sweep(ctx) })
 	}
 	p.lists.open()
-	logger := logr.Discard()
-	lw := &cache.ListWatch{ListWithContextFunc: p.ListWithContext, WatchFuncWithContext: p.WatchWithContext}
-	r := cache.NewReflectorWithOptions(lw, nil, p, cache.ReflectorOptions{
-		Logger: &logger, Name: i.member.name + "/" + string(i.kind), TypeDescription: string(i.kind),
-	})
-	r.MaxInternalErrorRetryDuration = time.Minute
-	p.follow(klog.NewContext(ctx, logger), r)
+	p.follow(klog.NewContext(ctx, logr.Discard()))
 	p.join()
 	p.flush()
 	if p.failed != nil {
@@ -147,14 +141,27 @@ func (p *part) join() {
 	p.lists.wait()
 }
 
+func (p *part) reflector() *cache.Reflector {
+	logger := logr.Discard()
+	lw := &cache.ListWatch{ListWithContextFunc: p.ListWithContext, WatchFuncWithContext: p.WatchWithContext}
+	r := cache.NewReflectorWithOptions(lw, nil, p, cache.ReflectorOptions{
+		Logger: &logger, Name: p.informer.member.name + "/" + string(p.informer.kind), TypeDescription: string(p.informer.kind),
+	})
+	r.MaxInternalErrorRetryDuration = time.Minute
+	return r
+}
+
 // follow lists and watches until ctx is done. It is the Reflector's own loop,
 // but that errors come to us: they make the scope's state.
-func (p *part) follow(ctx context.Context, r *cache.Reflector) {
-	delay := listFirst
+func (p *part) follow(ctx context.Context) {
+	r, delay := p.reflector(), listFirst
 	for {
 		started := time.Now()
 		if err := r.ListAndWatchWithContext(ctx); err != nil {
 			p.watchError(ctx, err)
+			if classify(err) == unable {
+				r = p.reflector() // the resourceVersion may be what is refused, and this one lists with no other
+			}
 		}
 		if time.Since(started) > listGood {
 			delay = listFirst

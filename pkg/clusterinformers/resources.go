@@ -30,6 +30,10 @@ type Resource struct {
 	// Shadowed says that most members serve the kind under another resource, or
 	// the resource as another kind.
 	Shadowed bool
+
+	// Otherwise are those of its members in which objects have namespaces where
+	// Namespaced is false, and none where it is true, sorted.
+	Otherwise []string
 }
 
 // Resources returns what members serve, kept or not, by kind and version, and a
@@ -37,6 +41,13 @@ type Resource struct {
 // not be changed.
 func (m *Manager) Resources() ([]Resource, <-chan struct{}) {
 	return m.catalog.resources()
+}
+
+// Kinds returns the kinds that members serve, kept or not, and a channel that is
+// closed when one is new or gone: not when it is only served otherwise, or called by
+// another name. The map is shared and must not be changed.
+func (m *Manager) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
+	return m.catalog.allKinds()
 }
 
 // Heard returns when a member last said anything of a kind, by which a member that is
@@ -68,6 +79,18 @@ func (c *catalog) resources() ([]Resource, <-chan struct{}) {
 		c.served = merge(c.offers, c.claims)
 	}
 	return c.served, c.told
+}
+
+func (c *catalog) allKinds() (map[aggregate.Kind]bool, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kinds == nil {
+		c.kinds = make(map[aggregate.Kind]bool, len(c.tally))
+		for kind := range c.tally {
+			c.kinds[kind] = true
+		}
+	}
+	return c.kinds, c.other
 }
 
 // merge returns one resource for each kind, version and plural of the offers.
@@ -104,12 +127,31 @@ func merge(offers map[string]offer, claims claims) []Resource {
 		out = append(out, Resource{
 			Kind: k.kind, Resource: k.resource, Namespaced: most.namespaced,
 			Singular: most.names.singular, ShortNames: apart(most.names.short), Categories: apart(most.names.categories),
-			Members: members, Shadowed: shadowed,
+			Members: members, Shadowed: shadowed, Otherwise: otherwise(offers, k.kind, k.resource, most.namespaced, ways),
 		})
 	}
 	slices.SortFunc(out, func(a, b Resource) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Resource.Version, b.Resource.Version), cmp.Compare(a.Resource.Resource, b.Resource.Resource))
 	})
+	return out
+}
+
+// otherwise returns the members that say something else than most do of whether a
+// kind's objects have namespaces, where any does.
+func otherwise(offers map[string]offer, kind aggregate.Kind, gvr schema.GroupVersionResource, most bool, ways map[resource]int) []string {
+	agreed := true
+	for r := range ways {
+		agreed = agreed && r.namespaced == most
+	}
+	if agreed {
+		return nil
+	}
+	var out []string
+	for _, member := range slices.Sorted(maps.Keys(offers)) {
+		if slices.ContainsFunc(offers[member][kind], func(r resource) bool { return r.gvr == gvr && r.namespaced != most }) {
+			out = append(out, member)
+		}
+	}
 	return out
 }
 

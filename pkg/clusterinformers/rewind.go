@@ -121,10 +121,11 @@ func (mb *member) whoAnswers(ctx context.Context, a *access) (string, error) {
 		was = r.reached()
 	}
 	uid, err := a.clusterUID(ctx, was)
-	if was == "" || err == nil || !tooLarge(err) {
+	if was == "" || err == nil || !tooLarge(err) && classify(err) != unable {
 		return uid, err
 	}
-	// A replica may only lag; a list of what is newest tells.
+	// A replica may only lag; a list of what is newest tells. What the server refuses
+	// as none of its own is above all that it has.
 	newest, err := a.newest(ctx)
 	if err != nil {
 		return "", err

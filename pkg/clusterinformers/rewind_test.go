@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
@@ -165,4 +166,57 @@ func TestEventsOutOfOrderAreNoProof(t *testing.T) {
 	m.DropWatches(pods)
 	r.until("the events are in the index", func() bool { return len(r.held(m, "Pod")) == 6 })
 	r.during(200*time.Millisecond, "nothing is listed anew", func() bool { return r.log.count(wentBack) == 0 && r.state(m, "Pod") == aggregate.Synced })
+}
+
+// TestResourceVersionsThatTheServerItselfRefusesAreForgotten: one that was told once, by
+// whatever stood before the server, must not keep the member out for good.
+func TestResourceVersionsThatTheServerItselfRefusesAreForgotten(t *testing.T) {
+	for _, absurd := range []string{"99999999999999999999", "18446744073709551615", "latest", "-5"} {
+		t.Run(absurd, func(t *testing.T) {
+			opts := few()
+			opts.Version = "v1.99.0" // JSON, as the lie is
+			var lie atomic.Bool
+			var told atomic.Int64
+			var l *liar
+			r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) {
+				m := r.fleet.Members()[0]
+				fill(t, m, 3)
+				l = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+					q := req.URL.Query()
+					if rv := q.Get("resourceVersion"); rv == "latest" || len(rv) == 20 && rv > "18446744073709551615" || rv == "-5" {
+						w.Header().Set("Content-Type", "application/json")
+						w.WriteHeader(http.StatusBadRequest) // as kube-apiserver does
+						fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","code":400,"message":"resourceVersion: Invalid value: %q"}`, rv)
+						return true
+					}
+					if !lie.Load() || q.Get("watch") == "" || q.Get("sendInitialEvents") != "" {
+						return false
+					}
+					kind := map[string]string{"/api/v1/pods": "Pod", "/api/v1/namespaces": "Namespace"}[req.URL.Path]
+					if kind == "" {
+						return false
+					}
+					w.Header().Set("Content-Type", "application/json")
+					fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":%q,"metadata":{"resourceVersion":%q}}}`+"\n", kind, absurd)
+					_ = http.NewResponseController(w).Flush() //nolint:errcheck // the client is gone
+					told.Add(1)
+					<-req.Context().Done()
+					return true
+				})
+				r.source.view[0] = l.spec
+			})
+			m := r.fleet.Members()[0]
+			lie.Store(true)
+			m.DropWatches(pods, schema.GroupResource{Resource: "namespaces"})
+			r.until("it is told", func() bool {
+				return told.Load() >= 2 && r.detail(m, "Pod").Applied == absurd && r.detail(m, "Namespace").Applied == absurd
+			})
+			lie.Store(false)
+			l.cut()
+			ok(t, m.Create(pod(9)))
+			ok(t, m.Create(namespace("new")))
+			r.exact(m, opts.Kinds)
+			r.synced(m)
+		})
+	}
 }
