@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -177,7 +178,8 @@ func (b *bundle) wants() wanted {
 
 // options are those of an evaluation at a time.
 func (b *bundle) options(at time.Time, budget time.Duration) policy.EngineOptions {
-	opts := policy.EngineOptions{Set: b.set, Limits: policy.Limits{Evaluation: budget}}
+	// Nobody waits for what is slow here.
+	opts := policy.EngineOptions{Set: b.set, Limits: policy.Limits{Evaluation: budget, Slow: math.MaxInt64}}
 	for _, binding := range b.bindings {
 		opts.Bindings = append(opts.Bindings, binding.At(at))
 	}

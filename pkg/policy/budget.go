@@ -118,10 +118,36 @@ func (b *budget) wasted(err error) int64 {
 	return max(0, min(used, overrun))
 }
 
+// slow is the CPU time of an evaluation that has used a tenth of its limit or more,
+// 0 otherwise. It belongs to the thread of the evaluation.
+func (b *budget) slow() time.Duration {
+	if b.meter == nil || !b.exact && time.Since(b.begun) < b.limit/10 {
+		return 0
+	}
+	if used := b.cpu() - b.most + b.limit; used >= b.limit/10 {
+		return used
+	}
+	return 0
+}
+
+// cost is what an evaluation has cost that ended with err.
+func (b *budget) cost(err error) cost {
+	return cost{wasted: b.wasted(err), slow: b.slow(), err: err}
+}
+
 // excess is a limit that an evaluation exceeds with what it gives.
 type excess string
 
 func (e excess) Error() string { return string(e) }
+
+// cost is what an evaluation is charged with.
+type cost struct {
+	wasted int64         // hundredths of its limit, used without an answer
+	slow   time.Duration // CPU time, where it is much
+	err    error         // that it ended with
+}
+
+func (c cost) none() bool { return c.wasted <= 0 && c.slow <= 0 }
 
 // waste says why evaluations that end with err are quarantined: by the limit that
 // they exceed. Other errors may quote objects, which not everybody may read who may

@@ -11,6 +11,7 @@ type Changes struct {
 	Before, After *State
 
 	touched []touch
+	dropped int64
 	flipped bool // verdicts may differ that no evaluation touched
 	members bool // some joined or left
 }
@@ -41,6 +42,10 @@ func (c *Changes) add(b *bound, s Subject, found ...*found) {
 func (c *Changes) Quiet() bool {
 	return c.Before != nil && len(c.touched) == 0 && !c.flipped && !c.members
 }
+
+// Dropped is about how many bytes Before takes, of what was found and of views, that
+// After has not.
+func (c *Changes) Dropped() int64 { return c.dropped }
 
 // All yields what differs, in state, violations or message, of the verdicts that
 // have violations or failed in either state. Clean verdicts that turn from Known to

@@ -31,6 +31,7 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 		v.score.forgetAll()
 	}
 	for _, b := range e.bounds {
+		r.changes.dropped += b.sum
 		b.clear()
 		b.score.forgetAll()
 		b.look(s)
@@ -63,6 +64,16 @@ func (e *Engine) Configure(ctx context.Context, set *Set, bindings []Binding) (*
 	}
 	r := e.begin(ctx, e.snapshot)
 	r.changes.flipped = true
+	for _, b := range e.bounds {
+		if !slices.Contains(bounds, b) {
+			r.changes.dropped += b.sum
+		}
+	}
+	for _, v := range e.views {
+		if !slices.Contains(views, v) {
+			r.changes.dropped += v.held
+		}
+	}
 	e.install(set, bounds, views)
 	gone := func(id uint32) bool { return e.byID[id] == nil }
 	e.byObject.RemoveBindings(gone)
@@ -266,6 +277,8 @@ func (r *round) finish(work func() error) (*Changes, error) {
 	}
 	for _, v := range e.views {
 		wait(v.score.quarantines())
+		r.changes.dropped += v.dropped
+		v.dropped = 0
 		f := v.freeze()
 		s.views = append(s.views, f)
 		s.byID[f.id] = f

@@ -35,8 +35,10 @@
 // amplify are limited inside, because OPA cannot be interrupted there. The time of
 // an evaluation is the CPU time that it uses, so that a machine with much else to do
 // is not held against a policy. One that overruns it again and again is quarantined
-// for the member whose subjects do, for a while, and says so; so is one that uses as much time in failing otherwise, by giving more
-// than it may or by an error, which harms others as much.
+// for the member whose subjects do, for a while, and says so; so is one that uses as
+// much time in failing otherwise, by giving more than it may or by an error, and one
+// whose slow evaluations for a member take twenty seconds more than a quarter of the
+// processors could do meanwhile: verdicts on other members wait for them.
 //
 // # Concurrency
 //

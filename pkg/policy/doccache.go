@@ -8,8 +8,9 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// docCache keeps the documents that several evaluations of one snapshot read. It
-// is below the recording: what is served from it has been recorded.
+// docCache keeps the documents that several evaluations of one snapshot read, for as
+// long as they go on: what is quiet holds none. It is below the recording: what is
+// served from it has been recorded.
 type docCache struct {
 	values map[docKey]cachedDoc
 	bytes  int64
@@ -34,7 +35,7 @@ const maxCached = 16 << 20 // bytes of text in one worker's cache
 func (ev *evaluation) cached(k docKey, build func() (ast.Value, error)) (ast.Value, error) {
 	k.visibility = ev.b.visible.id
 	c := &ev.w.docs
-	if ev.w.round != ev.w.e.round || c.bytes > maxCached {
+	if ev.w.round != ev.w.e.round || c.bytes > maxCached || c.values == nil {
 		ev.w.round = ev.w.e.round
 		*c = docCache{values: map[docKey]cachedDoc{}}
 	}
@@ -50,6 +51,9 @@ func (ev *evaluation) cached(k docKey, build func() (ast.Value, error)) (ast.Val
 	}
 	return v, err
 }
+
+// forget drops what is cached.
+func (w *worker) forget() { w.docs = docCache{} }
 
 func (ev *evaluation) charge(n int64) error {
 	if ev.bytes += n; ev.bytes > ev.w.e.opts.Limits.Read {

@@ -43,6 +43,7 @@ type EngineOptions struct {
 type Limits struct {
 	Evaluation   time.Duration // CPU time of one evaluation: 100 ms
 	Overruns     int           // how often that time may be used without an answer until the binding is quarantined for the member: 10
+	Slow         time.Duration // CPU time of the evaluations of one binding for one member that use a tenth of Evaluation or more, until it is quarantined; as much is forgiven as a quarter of the processors could do meanwhile: 20 s
 	Read         int64         // bytes of JSON that one evaluation reads of data.fleet: 64 MiB
 	Result       int           // bytes of the violations of one evaluation: 1 MiB
 	Violations   int           // of one evaluation: 1000
@@ -62,7 +63,7 @@ func or[T int | int64 | time.Duration](x, def T) (T, error) {
 }
 
 func (l *Limits) complete() error {
-	var errs [8]error
+	var errs [9]error
 	l.Evaluation, errs[0] = or(l.Evaluation, 100*time.Millisecond)
 	l.Overruns, errs[1] = or(l.Overruns, 10)
 	l.Read, errs[2] = or(l.Read, 64<<20)
@@ -71,6 +72,7 @@ func (l *Limits) complete() error {
 	l.Contribution, errs[5] = or(l.Contribution, 256<<10)
 	l.View, errs[6] = or(l.View, 512<<20)
 	l.Binding, errs[7] = or(l.Binding, 512<<20)
+	l.Slow, errs[8] = or(l.Slow, 20*time.Second)
 	return errors.Join(errs[:]...)
 }
 
@@ -215,6 +217,7 @@ type job struct {
 
 func (j *job) work(w *worker) {
 	defer w.meter.hold()()
+	defer w.forget()
 	for {
 		i := int(j.next.Add(1)) - 1
 		if i >= j.n {

@@ -175,8 +175,8 @@ func (w *worker) judge(ctx context.Context, b *bound, t *task, object *ast.Term)
 			return err
 		})
 	}
-	if wasted := w.eval.budget.wasted(err); wasted > 0 || b.score.some.Load() {
-		b.score.count(b.blamed(t.subject), wasted, err, w.e.opts.Limits.Overruns, w.e.opts.Clock)
+	if c := w.eval.budget.cost(err); !c.none() || b.score.some.Load() {
+		b.score.count(b.blamed(t.subject), c, &w.e.opts)
 	}
 	switch {
 	case err != nil:
@@ -299,7 +299,7 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 			err = excess(fmt.Sprintf("it contributes more than %d bytes", w.e.opts.Limits.Contribution))
 		}
 	}
-	v.score.count(ref.Member, w.eval.budget.wasted(err), err, w.e.opts.Limits.Overruns, w.e.opts.Clock)
+	v.score.count(ref.Member, w.eval.budget.cost(err), &w.e.opts)
 	if err != nil {
 		c := fail(err)
 		c.over = errors.Is(err, errBudget)

@@ -154,6 +154,7 @@ func (r *round) take(t *task, one *run) {
 		b.hold(s, r.depend(b, t, nil)-old.size())
 		delete(b.refused, s)
 		r.changes.add(b, s, old)
+		r.changes.dropped += old.size()
 		return
 	}
 	b.overran = tried(b.overran, s, one.result.over)
@@ -188,6 +189,9 @@ func (r *round) take(t *task, one *run) {
 		old = nil
 	}
 	r.changes.add(b, s, old, next)
+	if next != old {
+		r.changes.dropped += old.size()
+	}
 }
 
 // depend takes note of what an evaluation read, and returns how many bytes more that is.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -13,7 +14,8 @@ import (
 
 // overruns notices what uses its time again and again without an answer, by the member
 // that it is about: to exceed the budget is one way to do so. A hundredth of an overrun
-// is forgiven with every answer. A member in quarantine is evaluated no more until its
+// is forgiven with every answer. It also notices slow evaluations that together take so
+// long that those of other members wait for them. A member in quarantine is evaluated no more until its
 // time is over; each time that follows on another is twice as long.
 type overruns struct {
 	some atomic.Bool // there is a score
@@ -24,8 +26,10 @@ type overruns struct {
 // score is that of one member.
 type score struct {
 	points int64
-	why    string    // of the quarantine; "" when there is none
-	until  time.Time // when the quarantine ends, or ended
+	slow   time.Duration // of slow evaluations, not yet forgiven
+	seen   time.Time     // when it was last counted
+	why    string        // of the quarantine; "" when there is none
+	until  time.Time     // when the quarantine ends, or ended
 	last   time.Duration
 }
 
@@ -36,17 +40,16 @@ const (
 	longestQuarantine = time.Hour
 )
 
-// count takes note of an evaluation that ended with err, and of what it has wasted. now
-// is asked when a quarantine begins.
-func (o *overruns) count(member string, wasted int64, err error, most int, now func() time.Time) {
-	if wasted <= 0 && !o.some.Load() {
+// count takes note of what an evaluation has cost.
+func (o *overruns) count(member string, c cost, opts *EngineOptions) {
+	if c.none() && !o.some.Load() {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.by[member]
 	if s == nil {
-		if wasted <= 0 {
+		if c.none() {
 			return
 		}
 		if o.by == nil {
@@ -56,18 +59,39 @@ func (o *overruns) count(member string, wasted int64, err error, most int, now f
 		o.by[member] = s
 		o.some.Store(true)
 	}
-	if err == nil && s.points > 0 {
+	if c.err == nil && s.points > 0 {
 		s.points--
 	}
-	if s.points += max(wasted, 0); s.why == "" && s.points >= int64(most)*overrun {
-		at := now()
+	s.points += max(c.wasted, 0)
+	if c.slow > 0 {
+		s.charge(c.slow, opts.Clock(), opts.Parallelism)
+	}
+	why := ""
+	switch {
+	case s.why != "":
+	case s.points >= int64(opts.Limits.Overruns)*overrun:
+		why = waste(c.err)
+	case s.slow >= opts.Limits.Slow:
+		why = fmt.Sprintf("its evaluations are slow: they took %v of CPU time, which others waited for", s.slow.Round(time.Millisecond))
+	}
+	if why != "" {
+		at := opts.Clock()
 		if s.last == 0 || at.Sub(s.until) > s.last { // the one before is long over
 			s.last = firstQuarantine
 		} else {
 			s.last = min(2*s.last, longestQuarantine)
 		}
-		s.why, s.until = waste(err), at.Add(s.last)
+		s.why, s.until = why, at.Add(s.last)
 	}
+}
+
+// charge adds the time of a slow evaluation, and forgives what a quarter of the
+// processors could do since the last one: others have the rest.
+func (s *score) charge(slow time.Duration, at time.Time, processors int) {
+	if !s.seen.IsZero() {
+		s.slow = max(0, s.slow-max(0, at.Sub(s.seen))*time.Duration(processors)/4)
+	}
+	s.slow, s.seen = s.slow+slow, at
 }
 
 // held is why a member is in quarantine; "" if it is not.
@@ -93,7 +117,7 @@ func (o *overruns) due(now time.Time) []string {
 	var members []string
 	for member, s := range o.by {
 		if s.why != "" && !now.Before(s.until) {
-			s.why, s.points = "", 0
+			s.why, s.points, s.slow = "", 0, 0
 			members = append(members, member)
 		}
 	}
@@ -135,7 +159,8 @@ func (o *overruns) forgetAll() {
 }
 
 // Quarantine is a member for which a policy is not evaluated for a while: evaluations
-// use up their time and give no answer, again and again. Verdicts that nothing touches
+// use up their time and give no answer, again and again, or are slow for so long that
+// others wait for them. Verdicts that nothing touches
 // stay what they are; others of the member are Errors, and are evaluated when it ends.
 type Quarantine struct {
 	Member string    `json:"member"`

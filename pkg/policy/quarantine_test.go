@@ -165,3 +165,60 @@ func TestAQuarantineOfAViewIsAGapOfItsMember(t *testing.T) {
 		t.Errorf("after it: %+v", got)
 	}
 }
+
+// TestSlowEvaluationsOfAMemberKeepOthersWaitingForABoundedTime has one member whose
+// objects are slow to judge, each within its budget, and change all the time. What
+// passes meanwhile forgives, so that a little of it is no quarantine.
+func TestSlowEvaluationsOfAMemberKeepOthersWaitingForABoundedTime(t *testing.T) {
+	t.Parallel()
+	w, err := deployments(t, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "test.quadratic"
+	set := load(t, quadratic)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	e, cursor := engineOn(t, w, policy.EngineOptions{
+		Set: set, Bindings: bindingsOf(set), CPU: steps(), Clock: func() time.Time { return now }, Parallelism: 2,
+		// A step is a millisecond: each evaluation takes a tenth of its time or more.
+		Limits: policy.Limits{Evaluation: 10 * time.Millisecond, Slow: 300 * time.Millisecond},
+	})
+	different := func(object int) (list []any) { // what is alike is evaluated once
+		for i := range 10 {
+			list = append(list, fmt.Sprintf("%d of %d", i, object))
+		}
+		return list
+	}
+	change := func(member string, objects, replicas int) {
+		t.Helper()
+		for i := range objects {
+			mustDo(t, w, deployment(member, fmt.Sprintf("slow%d", i), map[string]any{"replicas": replicas, "list": different(i)}))
+		}
+		apply(t, e, cursor)
+	}
+	for i := range 40 {
+		change("fleet/a", 12, i)
+		now = now.Add(time.Second)
+	}
+	if h, _ := e.State().Health(name); len(h.Quarantines) > 0 || h.Evaluations < 480 {
+		t.Fatalf("a little at a time: %+v", h)
+	}
+	change("fleet/b", 200, 5)
+	h, _ := e.State().Health(name)
+	if len(h.Quarantines) != 1 || h.Quarantines[0].Member != "fleet/b" || !strings.Contains(h.Trouble(), "evaluations are slow: they took 3") {
+		t.Fatalf("much at once: %+v, %q", h.Quarantines, h.Trouble())
+	}
+	if h.Errors > 0 || h.Overruns > 0 {
+		t.Errorf("each has an answer: %+v", h)
+	}
+	change("fleet/a", 12, 5)
+	got := e.State().Total(name)
+	if got.Errors == 0 || got.Errors >= 200 || got.Known+got.Errors != 212 {
+		t.Errorf("in quarantine: %+v", got)
+	}
+	now = now.Add(time.Minute)
+	change("fleet/b", 1, 6)
+	if h, _ := e.State().Health(name); len(h.Quarantines) != 1 || !h.Quarantines[0].Until.After(now) {
+		t.Errorf("what is as slow as before is quarantined again when it is evaluated again: %+v", h.Quarantines)
+	}
+}

@@ -18,13 +18,18 @@ func (f *found) size() int64 {
 	}
 	n := len(f.err)
 	for i := range f.violations {
-		v := &f.violations[i]
-		n += violationBytes + len(v.Msg) + len(v.Details) + len(v.Exempt)
-		if r := v.Remedy; r != nil {
-			n += violationBytes + len(r.Object) + len(r.Patch)
-		}
+		n += f.violations[i].Size()
 	}
 	return int64(n)
+}
+
+// Size is about how many bytes a violation takes, in memory or as JSON.
+func (v *Violation) Size() int {
+	n := violationBytes + len(v.Msg) + len(v.Details) + len(v.Exempt)
+	if r := v.Remedy; r != nil {
+		n += violationBytes + len(r.Object) + len(r.Patch)
+	}
+	return n
 }
 
 func errFull(limit int64) string {

@@ -8,6 +8,29 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
+// TestChangesSayWhatTheyDrop counts what only the state before keeps of a view.
+func TestChangesSayWhatTheyDrop(t *testing.T) {
+	t.Parallel()
+	w, err := deployments(t, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const objects, least = 50, 120 // bytes of an entry
+	for i := range objects {
+		mustDo(t, w, deployment("fleet/b", fmt.Sprint(i), map[string]any{"app": fmt.Sprintf("app%d", i), "replicas": 1}))
+	}
+	set := load(t, oracleTexts("budget")...)
+	e, cursor := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindingsOf(set), Limits: policy.Limits{Evaluation: time.Hour}})
+	mustDo(t, w, deployment("fleet/a", "x", map[string]any{"app": "shop", "replicas": 9}))
+	if n := apply(t, e, cursor).Dropped(); n != 0 {
+		t.Errorf("what comes drops %d bytes", n)
+	}
+	mustDo(t, w, op{Do: "leave", Member: "fleet/b"})
+	if n := apply(t, e, cursor).Dropped(); n < objects*least {
+		t.Errorf("a member that leaves drops %d bytes, at least %d", n, objects*least)
+	}
+}
+
 // TestAViewOverItsLimitClearsNothingAndRecovers has a member contribute more than a view
 // may hold: the keys that there were, and those that came, are Errors. When the member
 // is gone, or contributes less, all is as it was.

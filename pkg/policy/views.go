@@ -31,6 +31,7 @@ type view struct {
 	failed   *btree.BTreeG[*contrib] // those that failed
 	bytes    int64                   // of keys, values and refs, those that are not held included
 	held     int64                   // of those that are
+	dropped  int64                   // of those that were, since the last state
 	over     string                  // why nothing is known of what the view shows
 	blind    bool                    // not all keys are held: none is taken out
 	score    *overruns
@@ -93,6 +94,7 @@ func (v *view) name() string { return v.pkg.Name + "." + v.def.Name }
 
 func (v *view) clear() {
 	v.entries, v.contribs, v.failed = newBTree(lessEntry), newBTree(lessContrib), newBTree(lessContrib)
+	v.dropped += v.held
 	v.bytes, v.held, v.over, v.blind = 0, 0, "", false
 	v.frozen, v.overran = nil, nil
 }
@@ -137,6 +139,7 @@ func (v *view) apply(ref aggregate.Ref, next contribution, limit int64, changed 
 			if !v.blind {
 				e, _ := v.entries.Delete(entry{key: key, of: old})
 				v.held -= e.size()
+				v.dropped += e.size()
 			}
 			changed(key)
 		}
@@ -147,6 +150,7 @@ func (v *view) apply(ref aggregate.Ref, next contribution, limit int64, changed 
 			v.held += entry{key: key, values: next.values[i]}.size()
 			if had {
 				v.held -= e.size()
+				v.dropped += e.size()
 			}
 			if !had || e.values != next.values[i] {
 				changed(key)

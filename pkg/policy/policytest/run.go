@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ import (
 func (f *fixture) run(ctx context.Context, set *policy.Set, opts Options) (Case, error) {
 	c := Case{ID: f.id(), Name: f.name, File: f.file, Line: f.line, Fleet: true, Outcome: Passed}
 	start := time.Now()
-	engine := policy.EngineOptions{Set: set, Bindings: f.bindings, Limits: policy.Limits{Evaluation: opts.Timeout}}
+	engine := policy.EngineOptions{Set: set, Bindings: f.bindings, Limits: policy.Limits{Evaluation: opts.Timeout, Slow: math.MaxInt64}}
 	whole, err := f.whole(ctx, engine)
 	if err != nil {
 		return c, err

@@ -1,0 +1,60 @@
+package policy_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+const wideView = `# METADATA
+# title: What there is
+# custom: {severity: low, kinds: ["Deployment.apps"]}
+package test.wide
+
+view.lines[input.ref.namespace] contains line if some line in input.object.spec.lines
+
+violation contains {"msg": "never"} if input.object.spec.never
+`
+
+const wideReader = `# METADATA
+# title: How much there is
+# custom: {severity: low, subject: member}
+package test.reader
+
+violation contains {"msg": sprintf("%d", [count(data.fleet.views["test.wide"].lines.shop)])}
+`
+
+// TestAnEngineThatRestsHoldsNoDocuments: what the last evaluations have read is let go of
+// with them, or a quiet fleet would hold it until something changes.
+func TestAnEngineThatRestsHoldsNoDocuments(t *testing.T) {
+	w, err := deployments(t, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const objects, lines = 1000, 20
+	for i := range objects {
+		var all []any
+		for l := range lines {
+			all = append(all, fmt.Sprintf("%d of %d %s", l, i, strings.Repeat("-", 40)))
+		}
+		mustDo(t, w, deployment("fleet/a", fmt.Sprint("d", i), map[string]any{"lines": all}))
+	}
+	set := load(t, wideView)
+	e, _ := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindingsOf(set)})
+	base := heap()
+	set = load(t, wideView, wideReader)
+	if _, err := e.Configure(t.Context(), set, bindingsOf(set)); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.State().Total("test.reader"); got != (policy.Counts{Known: 2, Violations: 2}) {
+		t.Fatalf("%+v", got)
+	}
+	heap()                                                   // what pools keep goes with the second collection
+	if grown := int64(heap()) - int64(base); grown > 4<<20 { //nolint:gosec // far less than half of what fits
+		t.Errorf("%d KiB are held of what the last evaluation has read", grown>>10)
+	}
+	runtime.KeepAlive(e)
+}
