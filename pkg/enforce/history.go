@@ -16,8 +16,13 @@ import (
 var ErrExpired = errors.New("the version of the verdicts is not known any more")
 
 // maxPoints bounds how many points are remembered. What they keep alive of the fleet
-// is bounded as the index's log of changes is, too.
-const maxPoints = 512
+// is bounded as the index's log of changes is, too, and of what was found, which may be
+// much larger than what it was found in, by a share of what one binding may hold.
+const (
+	maxPoints    = 512
+	shareDropped = 8
+	maxDropped   = 64 << 20
+)
 
 // Point is one version of the verdicts: each leads to the next. It is safe for
 // concurrent use.
@@ -25,6 +30,7 @@ type Point struct {
 	number  uint64
 	version string
 	made    aggregate.Revision
+	dropped int64                          // as Changes.Dropped
 	changes atomic.Pointer[policy.Changes] // nil once nobody can come from the point before
 	state   atomic.Pointer[policy.State]
 	newer   chan struct{} // closed once next is there
@@ -50,10 +56,20 @@ func (p *Point) Next() *Point { return p.next.Load() }
 // history remembers points, for who comes back to go on from one.
 type history struct {
 	index  *aggregate.Index
+	most   int64 // bytes of what was found and is not any more
 	newest atomic.Pointer[Point]
 
-	mu     sync.Mutex
-	points []*Point // the oldest first
+	mu      sync.Mutex
+	points  []*Point // the oldest first
+	dropped int64    // by all but the first
+}
+
+func newHistory(opts Options) history {
+	most := int64(maxDropped)
+	if limit := opts.Limits.Binding; limit > 0 {
+		most = min(most, limit/shareDropped)
+	}
+	return history{index: opts.Index, most: most}
 }
 
 // take takes in what a batch did to the verdicts.
@@ -68,7 +84,7 @@ func (h *history) take(changes *policy.Changes) {
 		return
 	}
 	revision := changes.After.Snapshot.Revision()
-	p := &Point{made: revision, version: fmt.Sprint(revision), newer: make(chan struct{})}
+	p := &Point{made: revision, dropped: changes.Dropped(), version: fmt.Sprint(revision), newer: make(chan struct{})}
 	p.changes.Store(changes)
 	p.state.Store(changes.After)
 	if last != nil {
@@ -91,13 +107,19 @@ func (h *history) trim(p *Point) {
 	defer h.mu.Unlock()
 	if p != nil {
 		h.points = append(h.points, p)
+		if len(h.points) > 1 {
+			h.dropped += p.dropped
+		}
 	}
-	old := max(0, len(h.points)-maxPoints)
+	old := 0
 	for old < len(h.points)-1 {
-		if _, err := h.index.Changes(h.points[old].State().Snapshot.Revision()); err == nil {
-			break
+		if len(h.points)-old <= maxPoints && h.dropped <= h.most {
+			if _, err := h.index.Changes(h.points[old].State().Snapshot.Revision()); err == nil {
+				break
+			}
 		}
 		old++
+		h.dropped -= h.points[old].dropped
 	}
 	h.points = slices.Delete(h.points, 0, old)
 	h.points[0].changes.Store(nil)

@@ -69,6 +69,42 @@ func TestVersionsOfVerdictsLeadOn(t *testing.T) {
 	})
 }
 
+// TestVersionsAreForgottenForWhatWasFound: a small object of which much is found, over
+// and over, keeps no more of it alive than a share of what a binding may hold.
+func TestVersionsAreForgottenForWhatWasFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		scope := scopeOf(t, index)
+		put(t, scope, "web", 1)
+		set := load(t, `false
+
+violation contains {"msg": "long", "details": {"text": concat("", ["0123456789" | some _ in numbers.range(1, 10000 + input.object.spec.replicas)])}}`)
+		const limit = 8 << 20
+		loop := started(t, enforce.Options{
+			Index: index, Set: set, Bindings: []policy.Binding{{Name: "b", Package: "replicas"}},
+			Limits: policy.Limits{Binding: limit, Evaluation: time.Hour},
+		})
+		synctest.Wait()
+		first := loop.Point()
+		for n := range 60 {
+			put(t, scope, "web", 2+n)
+			synctest.Wait()
+		}
+		kept := map[*policy.State]bool{}
+		for p := first; p != nil; p = p.Next() {
+			if loop.Kept(p) {
+				kept[p.State()] = true
+			}
+		}
+		if n := len(kept); n < 2 || int64(n-1)*100_000 > limit/8 {
+			t.Errorf("%d versions with 100 kB each are kept, of a binding that may hold %d bytes", n, limit)
+		}
+		if loop.Kept(first) || first.Next().Changes() != nil {
+			t.Error("the first version is kept")
+		}
+	})
+}
+
 // TestMetricsSayHowLateVerdictsAre, while a batch is judged.
 func TestMetricsSayHowLateVerdictsAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

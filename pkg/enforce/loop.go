@@ -74,7 +74,7 @@ func New(opts Options) (*Loop, error) {
 	}
 	l := &Loop{
 		opts: opts, requests: make(chan request), stopped: make(chan struct{}),
-		set: opts.Set, bindings: slices.Clone(opts.Bindings), history: history{index: opts.Index},
+		set: opts.Set, bindings: slices.Clone(opts.Bindings), history: newHistory(opts),
 	}
 	var err error
 	l.engine, err = policy.NewEngine(policy.EngineOptions{Set: opts.Set, Bindings: l.current(), Limits: opts.Limits, Clock: opts.Clock})
