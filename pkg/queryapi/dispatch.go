@@ -48,11 +48,16 @@ func (c caller) User() user.Info { return c.user }
 
 // Grants implements Caller.
 func (c caller) Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*Grants, error) {
+	return c.GrantsIn(ctx, verb, kind, at, membersOf(at))
+}
+
+// GrantsIn implements Caller.
+func (c caller) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, members []string) (*Grants, error) {
 	authorities := c.server.catalog.Authorities(at, kind)
 	_, group := kind.Split()
 	parts := make(access.Parts, len(authorities))
 	for i, a := range authorities {
-		g, err := c.granted(ctx, verb, schema.GroupResource{Group: group, Resource: a.Resource})
+		g, err := c.granted(ctx, verb, schema.GroupResource{Group: group, Resource: a.Resource}, members)
 		if err != nil {
 			return nil, err
 		}
@@ -70,19 +75,21 @@ const maxAuthorityAge = 30 * time.Second
 
 // granted returns what the caller may read of a resource, whatever kind members
 // serve under it.
-func (c caller) granted(ctx context.Context, verb string, resource schema.GroupResource) (*Grants, error) {
-	return c.server.authority.Grants(ctx, c.user, verb, resource, c.server.members(), c.member, c.namespace)
+func (c caller) granted(ctx context.Context, verb string, resource schema.GroupResource, members []string) (*Grants, error) {
+	return c.server.authority.Grants(ctx, c.user, verb, resource, members, c.member, c.namespace)
 }
 
 // Visible implements Caller.
-func (c caller) Visible(ctx context.Context) ([]string, error) {
-	return c.server.authority.Visible(ctx, c.user, c.server.members())
+func (c caller) Visible(ctx context.Context, at *aggregate.Snapshot) (members []string, until time.Time, err error) {
+	return c.server.authority.Visible(ctx, c.user, membersOf(at))
 }
 
 // members are the names of those in the index, in order.
-func (s *Server) members() []string {
+func (s *Server) members() []string { return membersOf(s.options.Index.Snapshot()) }
+
+func membersOf(at *aggregate.Snapshot) []string {
 	var names []string
-	for m := range s.options.Index.Snapshot().Members() {
+	for m := range at.Members() {
 		names = append(names, m.Name)
 	}
 	return names
@@ -141,7 +148,7 @@ func (c caller) mayRead(ctx context.Context, info *apirequest.RequestInfo) error
 		return nil
 	}
 	gr := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	grants, err := c.granted(ctx, info.Verb, gr)
+	grants, err := c.granted(ctx, info.Verb, gr, nil)
 	if err != nil || !grants.Member(c.member).None() {
 		return err
 	}

@@ -45,13 +45,16 @@ type Caller interface {
 	// User is who he is.
 	User() user.Info
 	// Grants returns what the caller may read of a kind with a verb (get, list or
-	// watch) in the members of the index: in each by the grants of the resource
-	// that its objects in a snapshot were read under there. Errors are
+	// watch) in the members of a snapshot, those that have left since, too: in each
+	// by the grants of the resource that its objects were read under there. Errors are
 	// *apierrors.StatusError or the context's.
 	Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*Grants, error)
-	// Visible returns the members of the index, in order, of which he may list
-	// anything at all.
-	Visible(ctx context.Context) ([]string, error)
+	// GrantsIn is Grants in some of the members alone, by name: nobody is asked about
+	// the others, unless there is a grant for all.
+	GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, members []string) (*Grants, error)
+	// Visible returns the members of a snapshot, in order, of which he may list
+	// anything at all, and when that must be asked again, at the latest.
+	Visible(ctx context.Context, at *aggregate.Snapshot) (members []string, until time.Time, err error)
 }
 
 // Question answers GET requests for /query/v1/<name>. The request is

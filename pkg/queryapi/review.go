@@ -155,7 +155,7 @@ func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SelfS
 		review.Status.Reason = unknown
 		return nil
 	}
-	grants, err := c.granted(ctx, resource.Verb, gr)
+	grants, err := c.granted(ctx, resource.Verb, gr, s.members())
 	if err != nil {
 		return err
 	}
@@ -326,7 +326,7 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 // whether one of them is not granted everywhere.
 func (c caller) verbs(ctx context.Context, gr schema.GroupResource) (verbs []string, limited bool, err error) {
 	for _, verb := range readVerbs {
-		g, err := c.granted(ctx, verb, gr)
+		g, err := c.granted(ctx, verb, gr, c.server.members())
 		if err != nil {
 			return nil, false, err
 		}

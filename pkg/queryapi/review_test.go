@@ -239,32 +239,26 @@ func TestForbiddenAndUnknownMembersReadAlike(t *testing.T) {
 	}
 }
 
-// nowhere is a state of the fleet that holds nothing.
-var nowhere = func() *aggregate.Snapshot {
-	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
-	if err != nil {
-		panic(err)
-	}
-	return index.Snapshot()
-}()
-
 // granted answers with what the caller may list of pods, and which members he
 // sees.
-var granted = question(func(w http.ResponseWriter, r *http.Request, c queryapi.Caller) error {
-	g, err := c.Grants(r.Context(), "list", "Pod", nowhere)
-	if err != nil {
-		return err
-	}
-	visible, err := c.Visible(r.Context())
-	if err != nil {
-		return err
-	}
-	reach := map[string]queryapi.Reach{}
-	for _, m := range g.Members() {
-		reach[m] = g.Member(m)
-	}
-	return json.NewEncoder(w).Encode(map[string]any{"reach": reach, "visible": visible})
-})
+func granted(index *aggregate.Index) queryapi.Question {
+	return question(func(w http.ResponseWriter, r *http.Request, c queryapi.Caller) error {
+		snapshot := index.Snapshot()
+		g, err := c.Grants(r.Context(), "list", "Pod", snapshot)
+		if err != nil {
+			return err
+		}
+		visible, _, err := c.Visible(r.Context(), snapshot)
+		if err != nil {
+			return err
+		}
+		reach := map[string]queryapi.Reach{}
+		for _, m := range g.Members() {
+			reach[m] = g.Member(m)
+		}
+		return json.NewEncoder(w).Encode(map[string]any{"reach": reach, "visible": visible})
+	})
+}
 
 type grantedAnswer struct {
 	Reach   map[string]queryapi.Reach
@@ -284,7 +278,7 @@ func TestQuestionsGetWhatTheCallerMayRead(t *testing.T) {
 	var now atomic.Int64
 	now.Store(time.Now().UnixNano())
 	s := start(t, func(o *queryapi.Options) {
-		o.Questions["granted"] = granted
+		o.Questions["granted"] = granted(o.Index)
 		o.Authority = queryapi.Authority{
 			AllowTTL: 5 * time.Second, DenyTTL: 2 * time.Second, Parallel: 2,
 			Now: func() time.Time { return time.Unix(0, now.Load()) },
@@ -308,7 +302,7 @@ func TestQuestionsGetWhatTheCallerMayRead(t *testing.T) {
 
 func TestMembersAreAskedWhereConfigured(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
-		o.Questions["granted"] = granted
+		o.Questions["granted"] = granted(o.Index)
 		o.Login.ClientCAFile = caFile(t, hub.RESTConfig().CAData)
 		o.Authority.UserPrefix = "fed:"
 		o.Authority.Members = reviewer(func(member string, review *authorizationv1.SubjectAccessReview) (bool, error) {

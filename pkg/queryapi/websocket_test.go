@@ -197,3 +197,37 @@ func TestWebSocketsOfClientsThatOnlySendEnd(t *testing.T) {
 		t.Fatal("the client keeps the server from ending")
 	}
 }
+
+// TestPagesOfOthersDoNotWatchByCertificate: a browser shows the client certificate of its
+// user for every page that opens a WebSocket, and the page may read what comes.
+func TestPagesOfOthersDoNotWatchByCertificate(t *testing.T) {
+	s := start(t, func(o *queryapi.Options) { o.Login.ClientCAFile = caFile(t, hub.RESTConfig().CAData) })
+	name := fresh("carla")
+	allow(t, name, "", members("watch", "pods"))
+	cert := clientCert(t, name, time.Hour)
+	open := func(origin string, protocols ...string) error {
+		config := &websocket.Config{
+			Location: &url.URL{Scheme: "wss", Host: s.address, Path: "/fleet/api/v1/pods", RawQuery: "watch=true"},
+			Origin:   &url.URL{Scheme: "https", Host: origin}, Version: websocket.ProtocolVersionHybi13, Protocol: protocols,
+			TlsConfig: &tls.Config{RootCAs: s.roots, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{cert}},
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		conn, err := config.DialContext(ctx)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	if err := open(s.address); err != nil {
+		t.Errorf("a page of the server itself: %v", err)
+	}
+	if err := open("evil.example"); err == nil {
+		t.Error("a page of another origin watches as whoever looks at it")
+	}
+	account := fresh("wanda")
+	allow(t, userOf(account), "", members("watch", "pods"))
+	if _, _, err := dial(t, s.address, "/fleet/api/v1/pods?watch=true", tokenFor(t, account, "federator"), s.roots); err != nil {
+		t.Errorf("a page of another origin with a token: %v", err)
+	}
+}

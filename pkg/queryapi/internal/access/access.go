@@ -57,7 +57,7 @@ func (g *Grants) For(resource string) *Grants {
 }
 
 // Beside returns the grants with those of earlier ones for those of the resources that
-// they are not of themselves.
+// they are not of themselves, which must be asked again when these had to be.
 func (g *Grants) Beside(earlier *Grants, resources []string) *Grants {
 	if g == nil || g.parts == nil {
 		return g
@@ -67,6 +67,9 @@ func (g *Grants) Beside(earlier *Grants, resources []string) *Grants {
 	for _, name := range resources {
 		if _, ok := out.parts[name]; !ok {
 			out.parts[name] = earlier.For(name)
+			if until := earlier.Until(); !until.IsZero() && until.Before(out.until) {
+				out.until = until
+			}
 		}
 	}
 	return &out
@@ -104,6 +107,23 @@ func Some(members map[string]Reach, until time.Time) *Grants {
 
 // Everything reports whether every member may be read, those to come included.
 func (g *Grants) Everything() bool { return g != nil && g.everything }
+
+// Size returns how many members and namespaces the grants name.
+func (g *Grants) Size() int {
+	if g == nil {
+		return 0
+	}
+	n := len(g.members)
+	for _, reach := range g.members {
+		n += len(reach.Namespaces)
+	}
+	for _, part := range g.parts {
+		if part != g {
+			n += part.Size()
+		}
+	}
+	return n
+}
 
 // Same reports whether grants give what others give, whenever they were asked for.
 func (g *Grants) Same(other *Grants) bool {

@@ -242,7 +242,7 @@ func TestWhoeverMayReadSeesThat(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			visible, err := a.Visible(t.Context(), ann, []string{"red/eu-1"})
+			visible, _, err := a.Visible(t.Context(), ann, []string{"red/eu-1"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -291,7 +291,7 @@ func TestWhatOneMemberInventsMultipliesNoQuestions(t *testing.T) {
 			}
 			return out
 		}})
-		names, err := a.Visible(t.Context(), ann, members)
+		names, _, err := a.Visible(t.Context(), ann, members)
 		if err != nil {
 			t.Fatal(err)
 		}

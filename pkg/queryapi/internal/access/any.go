@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -16,54 +17,54 @@ import (
 // AnyGrant reports whether the user may read anything at all in a member,
 // <namespace>/<name>, with any verb. Errors are as those of Grants.
 func (a *Authorizer) AnyGrant(ctx context.Context, u user.Info, member string) (bool, error) {
-	visible, err := a.visible(ctx, u, []string{member}, verbs[:])
+	visible, _, err := a.visible(ctx, u, []string{member}, verbs[:])
 	return len(visible) > 0, err
 }
 
 // Visible returns those of members of which the user may list anything, in
-// their order. A caller who may list nothing costs a question for every member
-// and resource; that none is granted is therefore kept for AllowTTL.
-func (a *Authorizer) Visible(ctx context.Context, u user.Info, members []string) ([]string, error) {
+// their order, and when that must be asked again, at the latest. A caller who may
+// list nothing costs a question for every member and resource; that none is granted
+// is therefore kept for AllowTTL.
+func (a *Authorizer) Visible(ctx context.Context, u user.Info, members []string) (visible []string, until time.Time, err error) {
 	return a.visible(ctx, u, members, verbs[:1])
 }
 
-func (a *Authorizer) visible(ctx context.Context, u user.Info, members, verbs []string) ([]string, error) {
+func (a *Authorizer) visible(ctx context.Context, u user.Info, members, verbs []string) (visible []string, until time.Time, err error) {
 	if a.open || len(members) == 0 {
-		return slices.Clone(members), nil
+		return slices.Clone(members), a.options.Now().Add(a.options.AllowTTL), nil
 	}
 	r := &search{round: a.round(u), verbs: verbs, resources: sync.OnceValue(a.options.Resources)}
 	all, err := r.any(ctx, question{}, "")
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
 	if all {
-		return slices.Clone(members), nil
+		return slices.Clone(members), r.until(), nil
 	}
 	inNamespace := make(map[string]bool)
 	for _, namespace := range hubNamespaces(members) {
 		if inNamespace[namespace], err = r.any(ctx, question{namespace: namespace}, ""); err != nil {
-			return nil, err
+			return nil, time.Time{}, err
 		}
 	}
-	var visible []string
 	for _, member := range members {
 		namespace, name := split(member)
 		ok := inNamespace[namespace]
 		if !ok {
 			if ok, err = r.any(ctx, question{namespace: namespace, name: name}, member); err != nil {
-				return nil, err
+				return nil, time.Time{}, err
 			}
 		}
 		if !ok {
 			if ok, err = r.anyInMember(ctx, member); err != nil {
-				return nil, err
+				return nil, time.Time{}, err
 			}
 		}
 		if ok {
 			visible = append(visible, member)
 		}
 	}
-	return visible, nil
+	return visible, r.until(), nil
 }
 
 // anyInMember asks the member itself: for all namespaces, then for each.
@@ -71,12 +72,16 @@ func (r *search) anyInMember(ctx context.Context, member string) (bool, error) {
 	if r.a.options.Members == nil || !r.mayAskMembers() {
 		return false, nil
 	}
-	for _, namespace := range append([]string{""}, r.a.options.Namespaces(member)...) {
-		if ok, err := r.any(ctx, question{member: member, namespace: namespace}, member); ok || err != nil {
-			return ok, err
+	found := false
+	err := r.patiently(ctx, func(ctx context.Context) (err error) {
+		for _, namespace := range append([]string{""}, r.a.options.Namespaces(member)...) {
+			if found, err = r.any(ctx, question{member: member, namespace: namespace}, member); found || err != nil {
+				return err
+			}
 		}
-	}
-	return false, nil
+		return nil
+	})
+	return found, err
 }
 
 // search is a round that looks for any grant with one of the verbs on one of the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash"
 	"maps"
@@ -30,6 +31,14 @@ type question struct {
 	verb            string
 	resource        schema.GroupResource
 	namespace, name string
+}
+
+// own returns the question with names that keep no more alive than themselves: those
+// that a client writes are parts of its request.
+func (q question) own() question {
+	q.member, q.namespace, q.name = strings.Clone(q.member), strings.Clone(q.namespace), strings.Clone(q.name)
+	q.resource.Group, q.resource.Resource = strings.Clone(q.resource.Group), strings.Clone(q.resource.Resource)
+	return q
 }
 
 // answer is what was said, and until when it counts.
@@ -126,10 +135,10 @@ func (r *round) ask(ctx context.Context, q question) (bool, error) {
 }
 
 // askAll asks n questions, those without a kept answer in parallel. The first
-// failure ends it.
-func (r *round) askAll(ctx context.Context, n int, at func(int) question) ([]bool, error) {
+// failure ends it; what was answered until then is returned, too.
+func (r *round) askAll(ctx context.Context, parallel, n int, at func(int) question) ([]bool, error) {
 	allowed := make([]bool, n)
-	g, ctx := together.WithContext(ctx, r.a.options.Parallel)
+	g, ctx := together.WithContext(ctx, parallel)
 	for i := range n {
 		q := at(i)
 		q.caller = r.caller
@@ -145,10 +154,7 @@ func (r *round) askAll(ctx context.Context, n int, at func(int) question) ([]boo
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-	return allowed, nil
+	return allowed, g.Wait()
 }
 
 // kept returns an answer that is still good.
@@ -185,7 +191,7 @@ func (a *Authorizer) find(ctx context.Context, u user.Info, q question) (answer,
 		}
 		// Counted from the question: the answer was true some time after it.
 		ans := answer{allowed: allowed, expires: asked.Add(ttl)}
-		a.answers.Add(q, ans, ans.expires.Sub(a.options.Now()))
+		a.answers.Add(q.own(), ans, ans.expires.Sub(a.options.Now()))
 		if allowed {
 			a.forgetNothing(q)
 		}
@@ -199,6 +205,9 @@ func (a *Authorizer) find(ctx context.Context, u user.Info, q question) (answer,
 
 // review asks the hub or a member, in the caller's lane.
 func (a *Authorizer) review(ctx context.Context, u user.Info, q question) (bool, error) {
+	if q.member != "" && a.aloof.is(q.member, a.options.Now()) {
+		return false, nil
+	}
 	leave, err := a.lanes.enter(ctx, u)
 	if err != nil {
 		return false, err
@@ -219,6 +228,9 @@ func (a *Authorizer) review(ctx context.Context, u user.Info, q question) (bool,
 	a.metrics.reviewed("member", allowed, err, time.Since(began))
 	if ctx.Err() != nil {
 		return false, ctx.Err()
+	}
+	if errors.Is(within.Err(), context.DeadlineExceeded) && err != nil {
+		a.aloof.note(q.member, a.options.Now().Add(a.options.DenyTTL))
 	}
 	// A member that cannot say grants nothing; the others still do.
 	return allowed && err == nil, nil

@@ -126,6 +126,7 @@ type Authorizer struct {
 	lanes   *lanes
 	answers *cache.LRUExpireCache // question -> answer
 	flights flights
+	aloof   aloof
 	metrics *metrics
 }
 
@@ -171,6 +172,9 @@ func (a *Authorizer) Grants(ctx context.Context, u user.Info, verb string, gr sc
 		members = []string{member}
 	}
 	r := a.round(u)
+	if tooLong(gr, member, namespace) {
+		return Some(nil, r.until()), nil
+	}
 	all, err := r.ask(ctx, question{verb: verb, resource: gr})
 	if err != nil {
 		return nil, err
@@ -201,10 +205,20 @@ func (a *Authorizer) Grants(ctx context.Context, u user.Info, verb string, gr sc
 	return Some(reaches, r.until()), nil
 }
 
+// maxName is how long a name of a group, resource or namespace can be, in bytes; that
+// of a member is two of them.
+const maxName = 253
+
+// tooLong reports whether nobody can be granted what is asked, since there is none of
+// such a name. It spares the hub, and what is kept of its answers is small.
+func tooLong(gr schema.GroupResource, member, namespace string) bool {
+	return max(len(gr.Group), len(gr.Resource), len(namespace), len(member)/2) > maxName
+}
+
 // byNamespace asks for the hub namespaces that hold the members.
 func (r *round) byNamespace(ctx context.Context, verb string, gr schema.GroupResource, members []string) (map[string]bool, error) {
 	namespaces := hubNamespaces(members)
-	allowed, err := r.askAll(ctx, len(namespaces), func(i int) question {
+	allowed, err := r.askAll(ctx, r.a.options.Parallel, len(namespaces), func(i int) question {
 		return question{verb: verb, resource: gr, namespace: namespaces[i]}
 	})
 	if err != nil {
@@ -221,7 +235,7 @@ func (r *round) byNamespace(ctx context.Context, verb string, gr schema.GroupRes
 
 // byName asks for members by name and returns those that are not granted.
 func (r *round) byName(ctx context.Context, verb string, gr schema.GroupResource, members []string, reaches map[string]Reach) ([]string, error) {
-	allowed, err := r.askAll(ctx, len(members), func(i int) question {
+	allowed, err := r.askAll(ctx, r.a.options.Parallel, len(members), func(i int) question {
 		namespace, name := split(members[i])
 		return question{verb: verb, resource: gr, namespace: namespace, name: name}
 	})
@@ -237,46 +251,6 @@ func (r *round) byName(ctx context.Context, verb string, gr schema.GroupResource
 		}
 	}
 	return rest, nil
-}
-
-// byMembers asks members themselves: for all namespaces, then for the one of
-// the request or for each that the member has.
-func (r *round) byMembers(ctx context.Context, verb string, gr schema.GroupResource, members []string, namespace string, reaches map[string]Reach) error {
-	if r.a.options.Members == nil || !r.mayAskMembers() || len(members) == 0 {
-		return nil
-	}
-	all, err := r.askAll(ctx, len(members), func(i int) question {
-		return question{member: members[i], verb: verb, resource: gr}
-	})
-	if err != nil {
-		return err
-	}
-	var narrow []question
-	for i, m := range members {
-		if all[i] {
-			reaches[m] = Reach{All: true}
-			continue
-		}
-		namespaces := []string{namespace}
-		if namespace == "" {
-			namespaces = r.a.options.Namespaces(m)
-		}
-		for _, ns := range namespaces {
-			narrow = append(narrow, question{member: m, verb: verb, resource: gr, namespace: ns})
-		}
-	}
-	allowed, err := r.askAll(ctx, len(narrow), func(i int) question { return narrow[i] })
-	if err != nil {
-		return err
-	}
-	for i, q := range narrow {
-		if allowed[i] {
-			reach := reaches[q.member]
-			reach.Namespaces = append(reach.Namespaces, q.namespace)
-			reaches[q.member] = reach
-		}
-	}
-	return nil
 }
 
 // hubNamespaces returns the namespaces of members, each once, in order.

@@ -251,7 +251,7 @@ func compare(ctx context.Context, t *testing.T, a *access.Authorizer, rules []ru
 			}
 		}
 	}
-	visible, err := a.Visible(ctx, u, hubMembers)
+	visible, _, err := a.Visible(ctx, u, hubMembers)
 	if err != nil {
 		t.Error(err)
 	}

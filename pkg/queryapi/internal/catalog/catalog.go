@@ -31,6 +31,20 @@ type Served struct {
 	// Shadowed says that most members serve the kind under another resource, or
 	// the resource as another kind: the fleet does not.
 	Shadowed bool
+
+	// Otherwise are those of its members in which objects have namespaces where
+	// Namespaced is false, and none where it is true, sorted.
+	Otherwise []string
+}
+
+// in returns what a member serves, which decides alone whether its objects have
+// namespaces.
+func (s Served) in(member string) Served {
+	if _, found := slices.BinarySearch(s.Otherwise, member); found {
+		s.Namespaced = !s.Namespaced
+	}
+	s.Otherwise = nil
+	return s
 }
 
 // by reports whether a member serves the kind this way, if it serves it.

@@ -412,6 +412,25 @@ func TestMembersThatContradictEachOther(t *testing.T) {
 	}
 }
 
+// TestAMemberAloneSaysWhetherItsObjectsHaveNamespaces, whatever others invent.
+func TestAMemberAloneSaysWhetherItsObjectsHaveNamespaces(t *testing.T) {
+	const fleets = aggregate.Kind("Fleet.acme.io")
+	gvr := schema.GroupVersionResource{Group: "acme.io", Version: "v1", Resource: "fleets"}
+	c := catalog.New(newTold(catalog.Served{Kind: fleets, Resource: gvr, Namespaced: true, Otherwise: []string{"a/a"}}))
+	f := newFleet(t)
+	for _, m := range []string{"a/a", "e/vil"} {
+		f.join(m, "v1.36.0", "acme.io/v1")
+		f.keep(m, fleets, "acme.io/v1")
+	}
+	for m, want := range map[string]bool{"a/a": false, "e/vil": true} {
+		r, err := c.View(f.index.Snapshot()).ForMember(f.index.Snapshot(), m).Resource("acme.io", "v1", "fleets")
+		ok(t, err)
+		if r.Namespaced != want {
+			t.Errorf("fleets of %s have namespaces: %t", m, r.Namespaced)
+		}
+	}
+}
+
 // TestAuthoritiesAreOfWhatWasRead: what members serve by now says nothing of what was
 // read before.
 func TestAuthoritiesAreOfWhatWasRead(t *testing.T) {

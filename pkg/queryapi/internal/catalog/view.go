@@ -190,7 +190,7 @@ func (v *View) ForMember(snapshot *aggregate.Snapshot, name string) *View {
 		if !served || !s.by(name) || !listed && s.Resource.GroupVersion().String() != version {
 			continue
 		}
-		if r := newResource(s, version, v.definitions.of(name, s.Kind)); r != nil {
+		if r := newResource(s.in(name), version, v.definitions.of(name, s.Kind)); r != nil {
 			mv.add(r)
 		}
 	}

@@ -30,6 +30,17 @@ func Of(kind aggregate.Kind, namespaced bool, scope Scope) *Keys {
 	return &Keys{namespaced: namespaced, root: own, scope: scope}
 }
 
+// In returns the keys of an object in a namespace, "" for none: where members differ
+// in whether a kind has namespaces, each object is as its own member has it.
+func (k *Keys) In(namespace string) *Keys {
+	if k.namespaced == (namespace != "") {
+		return k
+	}
+	other := *k
+	other.namespaced = !k.namespaced
+	return &other
+}
+
 // tries has the table as trees.
 var tries = sync.OnceValue(func() (t struct {
 	kinds  map[aggregate.Kind]*node

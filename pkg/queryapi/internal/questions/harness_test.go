@@ -83,7 +83,13 @@ func (r reader) Grants(_ context.Context, verb string, kind aggregate.Kind, _ *a
 	return r.grants[verb+" "+resources[kind].GroupResource.String()], nil
 }
 
-func (r reader) Visible(context.Context) ([]string, error) { return r.seen, nil }
+func (r reader) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, _ []string) (*access.Grants, error) {
+	return r.Grants(ctx, verb, kind, at)
+}
+
+func (r reader) Visible(context.Context, *aggregate.Snapshot) ([]string, time.Time, error) {
+	return r.seen, time.Time{}, nil
+}
 
 // fleet is an index with its writers.
 type fleet struct {

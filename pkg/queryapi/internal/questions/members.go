@@ -50,7 +50,7 @@ func (s *Server) Members(w http.ResponseWriter, r *http.Request, reader Reader) 
 		return err
 	}
 	snapshot := s.o.Index.Snapshot()
-	visible, err := reader.Visible(r.Context())
+	visible, _, err := reader.Visible(r.Context(), snapshot)
 	if err != nil {
 		return err
 	}
@@ -87,21 +87,22 @@ func memberSelector(text string) (*selection.Selector, error) {
 	return selector, nil
 }
 
-// kindGrants returns what may be listed of each kind that one of the members has in
-// the snapshot. Many are asked for at once: a member may serve thousands of kinds.
+// kindGrants returns what may be listed of each kind in those of the members that have
+// it in the snapshot. Many are asked for at once: a member may serve thousands of kinds,
+// which are nothing to ask about the others.
 func (s *Server) kindGrants(ctx context.Context, snapshot *aggregate.Snapshot, reader Reader, members []string) (map[aggregate.Kind]*access.Grants, error) {
-	kinds := map[aggregate.Kind]bool{}
+	kinds := map[aggregate.Kind][]string{}
 	for _, m := range members {
 		for scope := range snapshot.Scopes(m) {
-			kinds[scope.Kind] = true
+			kinds[scope.Kind] = append(kinds[scope.Kind], m)
 		}
 	}
 	var mu sync.Mutex
 	out := make(map[aggregate.Kind]*access.Grants, len(kinds))
 	g, ctx := together.WithContext(ctx, 16)
-	for kind := range kinds {
+	for kind, members := range kinds {
 		g.Go(func() error {
-			grants, err := reader.Grants(ctx, selection.List, kind, snapshot)
+			grants, err := reader.GrantsIn(ctx, selection.List, kind, snapshot, members)
 			if err != nil || grants.None() {
 				return err
 			}

@@ -32,8 +32,11 @@ type Reader interface {
 	User() user.Info
 	// Grants returns what the caller may read of a kind in a snapshot with a verb.
 	Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*access.Grants, error)
-	// Visible returns the members of which he may read anything at all, sorted.
-	Visible(ctx context.Context) ([]string, error)
+	// GrantsIn is Grants in some members alone, by name.
+	GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, members []string) (*access.Grants, error)
+	// Visible returns the members of which he may read anything at all, sorted, and
+	// until when that holds.
+	Visible(ctx context.Context, at *aggregate.Snapshot) (members []string, until time.Time, err error)
 }
 
 // Resource is a resource whose kind the index holds.

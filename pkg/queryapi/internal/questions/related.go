@@ -153,7 +153,7 @@ func (x *explorer) start(ctx context.Context, p parameters) (aggregate.Object, e
 			true: "is required for a namespaced resource", false: "does not go with a cluster-scoped resource",
 		}[resource.Namespaced])
 	}
-	grants, err := x.reader.Grants(ctx, selection.Get, resource.Kind, x.snapshot)
+	grants, err := x.reader.GrantsIn(ctx, selection.Get, resource.Kind, x.snapshot, []string{x.member})
 	if err != nil {
 		return aggregate.Object{}, err
 	}
@@ -220,7 +220,7 @@ func (x *explorer) reach(ctx context.Context, kind aggregate.Kind) (access.Reach
 	grants, ok := x.grants[kind]
 	if !ok {
 		var err error
-		if grants, err = x.reader.Grants(ctx, selection.List, kind, x.snapshot); err != nil {
+		if grants, err = x.reader.GrantsIn(ctx, selection.List, kind, x.snapshot, []string{x.member}); err != nil {
 			return access.Reach{}, err
 		}
 		x.grants[kind] = grants

@@ -18,8 +18,11 @@
 // where the client takes them, so that it resumes from the present.
 //
 // A watch cannot be resumed, and is answered with 410, across what the log does
-// not tell: a label of a member that changed where such labels select, and a
-// member that left where the caller may not read everything.
+// not tell: a label of a member that changed where such labels select, a
+// member that left where the caller may not read everything, and grants that
+// changed. These are remembered by user, kind and place (see histories): a client
+// that was cut off while it was told what a change of them brings and takes is
+// told so again, or to list.
 //
 // Events are encoded once for all watches that send them. A watch holds no
 // queue: it reads the log as fast as its client reads, which has a bounded time

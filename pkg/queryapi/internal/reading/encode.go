@@ -61,7 +61,7 @@ func (e *encoder) take(o aggregate.Object) (err error) {
 	if e.own, err = o.AppendBody(e.own[:0]); err != nil {
 		return err
 	}
-	e.body = e.flat.Append(e.body[:0], e.own, o.Member())
+	e.body = e.flat.In(o.Namespace()).Append(e.body[:0], e.own, o.Member())
 	return nil
 }
 

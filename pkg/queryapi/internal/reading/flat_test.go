@@ -171,3 +171,24 @@ func TestFlatRefusals(t *testing.T) {
 		}
 	}
 }
+
+// TestFlatKeysWhereMembersDifferInWhatHasNamespaces: each object is as its own member
+// has it, so that nobody else's discovery gives it another's key, or hides it.
+func TestFlatKeysWhereMembersDifferInWhatHasNamespaces(t *testing.T) {
+	f := newFleet(t, settings{})
+	for m, namespaces := range map[string][]string{"a/one": {""}, "e/vil": {"", "blue"}, "e/viler": {"", "blue"}} {
+		f.join(m)
+		for _, namespace := range namespaces {
+			f.put(thing{kind: fleets, member: m, namespace: namespace, name: "x"})
+		}
+	}
+	f.commit()
+	const base = "/apis/shop.example/v1"
+	want := []string{"/a.one.x", "/e.vil.x", "e.vil.blue/x", "/e.viler.x", "e.viler.blue/x"}
+	if got := keysOf(f.mustAsk(all, "/flat"+base+"/fleets", nil, "")); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, path := range []string{"/flat" + base + "/fleets/a.one.x", "/flat" + base + "/namespaces/e.vil.blue/fleets/x", "/members/a/one" + base + "/fleets/x"} {
+		f.mustAsk(all, path, nil, "")
+	}
+}

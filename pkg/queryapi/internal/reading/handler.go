@@ -60,6 +60,7 @@ type Handler struct {
 	beacon  beacon
 	buffers buffers
 	roster  roster
+	granted *histories
 }
 
 // New returns a Handler.
@@ -82,7 +83,7 @@ func New(o Options) (*Handler, error) {
 	if o.Bookmark == 0 {
 		o.Bookmark = time.Minute
 	}
-	return &Handler{o: o, frames: newFrames()}, nil
+	return &Handler{o: o, frames: newFrames(), granted: newHistories(o.Index.Snapshot, maxHistories)}, nil
 }
 
 // request is one request that is understood.
@@ -106,6 +107,8 @@ type request struct {
 	snapshot  *aggregate.Snapshot
 	after     aggregate.Position // of a list that is continued
 	grants    *access.Grants
+	history   *history // of the grants; nil: of a get
+	version   int64    // of the history, with these grants
 }
 
 // Serve answers a request whose target and request info are in its context. An
@@ -157,7 +160,7 @@ func (q *request) read() error {
 	if q.resource.Kind == "Namespace" {
 		within, q.namespace = "", "" // request info has a Namespace be in itself
 	}
-	if within != "" != q.resource.Namespaced && (within != "" || verb == selection.Get) {
+	if within != "" != q.resource.Namespaced && (within != "" || verb == selection.Get) && q.resource.Otherwise == nil {
 		return q.notFound()
 	}
 	if err := q.compile(); err != nil {
@@ -169,6 +172,10 @@ func (q *request) read() error {
 	q.grants, err = q.caller.Grants(q.r.Context(), verb, q.resource.Kind, q.snapshot)
 	if err != nil {
 		return err
+	}
+	key := q.historyKey(verb)
+	if verb != selection.Get && (!q.grants.None() || q.granted.have(key) != nil) {
+		q.history, q.version = q.granted.look(key, q.grants)
 	}
 	if q.grants.None() {
 		return q.forbidden()

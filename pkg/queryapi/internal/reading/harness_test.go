@@ -59,10 +59,11 @@ const (
 	hpas  aggregate.Kind = "HorizontalPodAutoscaler.autoscaling"
 
 	widgets aggregate.Kind = "Widget.shop.example"
+	fleets  aggregate.Kind = "Fleet.shop.example" // a/one is alone in that they have no namespaces
 )
 
 // versions are those that the kinds are held at.
-var versions = map[aggregate.Kind]string{pods: "v1", nodes: "v1", hpas: "autoscaling/v2", "Namespace": "v1"}
+var versions = map[aggregate.Kind]string{pods: "v1", nodes: "v1", hpas: "autoscaling/v2", "Namespace": "v1", fleets: "shop.example/v1"}
 
 // source is what members serve.
 type source struct{}
@@ -77,8 +78,10 @@ func (source) Resources() ([]catalog.Served, <-chan struct{}) {
 			Resource: schema.GroupVersionResource{Group: group, Version: version, Resource: plural},
 		}
 	}
+	contested := served(fleets, "v1", "fleets", true)
+	contested.Otherwise = []string{"a/one"}
 	return []catalog.Served{
-		served(pods, "v1", "pods", true), served(nodes, "v1", "nodes", false), served("Namespace", "v1", "namespaces", false),
+		contested, served(pods, "v1", "pods", true), served(nodes, "v1", "nodes", false), served("Namespace", "v1", "namespaces", false),
 		served(widgets, "v1", "widgets", true),
 		served(hpas, "v2", "horizontalpodautoscalers", true), served(hpas, "v1", "horizontalpodautoscalers", true),
 	}, never
@@ -96,9 +99,9 @@ func (c caller) Grants(_ context.Context, verb string, _ aggregate.Kind, _ *aggr
 	return c.grants(verb)
 }
 
-// granted always has the same grants.
+// granted is somebody who always has the same grants.
 func granted(g *access.Grants) caller {
-	return caller{"alice", func(string) (*access.Grants, error) { return g, nil }}
+	return caller{fmt.Sprintf("alice%p", g), func(string) (*access.Grants, error) { return g, nil }}
 }
 
 var all = granted(access.Everything(time.Time{}))
@@ -186,7 +189,7 @@ func (f *fleet) join(name string, labels ...string) {
 	}
 	m := aggregate.Member{
 		Name: name, UID: fmt.Sprint(name, f.uids[name]), Version: "v1.36.0",
-		APIs: []string{"autoscaling/v1", "autoscaling/v2", "v1"},
+		APIs: []string{"autoscaling/v1", "autoscaling/v2", "shop.example/v1", "v1"},
 	}
 	f.members[name] = map[string]string{}
 	for i := 0; i < len(labels); i += 2 {

@@ -1,7 +1,6 @@
 package reading_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -10,26 +9,29 @@ import (
 	"testing"
 )
 
-// discarding is a client of a watch that keeps nothing. told is closed once what holds
-// an event has been flushed.
+// discarding is a client of a watch that keeps nothing. told and again are closed once
+// what holds its first and its second event has been flushed.
 type discarding struct {
-	header http.Header
-	lines  int
-	told   chan struct{}
-	once   sync.Once
+	header      http.Header
+	writes      int // each event here is one
+	told, again chan struct{}
+	once, twice sync.Once
 }
 
 func (d *discarding) Header() http.Header { return d.header }
 func (d *discarding) WriteHeader(int)     {}
 
 func (d *discarding) Write(b []byte) (int, error) {
-	d.lines += bytes.Count(b, []byte("\n"))
+	d.writes++
 	return len(b), nil
 }
 
 func (d *discarding) Flush() {
-	if d.lines > 0 {
+	if d.writes > 0 {
 		d.once.Do(func() { close(d.told) })
+	}
+	if d.writes > 1 {
+		d.twice.Do(func() { close(d.again) })
 	}
 }
 
@@ -47,28 +49,53 @@ func TestWatches_LetGoOfTheSpaceOfLargeObjects(t *testing.T) {
 	o.node = hex.EncodeToString(random)
 	f.put(o)
 	f.commit()
-	open := func(accept string) {
+	open := func(path, selector, accept string) (again <-chan struct{}, end func()) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-		d, done := &discarding{header: http.Header{}, told: make(chan struct{})}, make(chan struct{})
+		d, done := &discarding{header: http.Header{}, told: make(chan struct{}), again: make(chan struct{})}, make(chan struct{})
 		go func() {
 			defer close(done)
-			f.serve(d, f.request(ctx, fleetPods, values("watch", "1"), accept), all)
+			f.serve(d, f.request(ctx, path, values("watch", "1", "fieldSelector", selector), accept), all)
 		}()
-		t.Cleanup(func() { cancel(); <-done })
+		end = func() { cancel(); <-done }
+		t.Cleanup(end)
 		select {
 		case <-d.told:
 		case <-done:
 			t.Fatal("the watch has ended")
 		}
+		return d.again, end
 	}
-	for _, accept := range []string{"", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/vnd.kubernetes.protobuf"} {
-		open(accept) // what is made once for all
+	const flatPods = "/flat/api/v1/pods"
+	for _, w := range [][3]string{
+		{fleetPods, "", ""},
+		{fleetPods, "", "application/json;as=Table;g=meta.k8s.io;v=v1"},
+		{fleetPods, "", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"},
+		{fleetPods, "", "application/vnd.kubernetes.protobuf"},
+		{fleetPods, "status.phase!=None", ""},
+		{flatPods, "metadata.annotations['federator.dev/original-namespace']=blue", ""},
+	} {
+		_, end := open(w[0], w[1], w[2]) // what is made once for all
+		end()
 		before := liveHeap()
+		var told []<-chan struct{}
+		var ends []func()
 		for range watches {
-			open(accept)
+			again, end := open(w[0], w[1], w[2])
+			told, ends = append(told, again), append(ends, end)
 		}
+		if w[1] != "" { // what has changed is looked into by the watch itself
+			f.put(o)
+			f.commit()
+			for _, again := range told {
+				<-again
+			}
+		}
+		_, _ = liveHeap(), liveHeap() // what pools keep goes at the second collection
 		if took := (int64(liveHeap()) - int64(before)) / watches; took > most {
-			t.Errorf("%q: a quiet watch holds %d bytes after an object of %d", accept, took, size)
+			t.Errorf("%q: a quiet watch holds %d bytes after an object of %d", w, took, size)
+		}
+		for _, end := range ends {
+			end()
 		}
 	}
 }

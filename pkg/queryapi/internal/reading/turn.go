@@ -68,6 +68,9 @@ func (w *watching) regrant(at *aggregate.Snapshot) error {
 	if err != nil {
 		return errors.Join(errEnd, err) // nobody says any more that it may be read
 	}
+	w.granted.release(w.history, w.grants)
+	w.history, w.version = w.granted.look(w.historyKey(selection.Watch), grants)
+	w.hold()
 	before, resources := w.grants, w.behind.Resources(w.resource.Kind)
 	grants = grants.Beside(before, resources)
 	if len(resources) == 0 {
@@ -83,6 +86,54 @@ func (w *watching) regrant(at *aggregate.Snapshot) error {
 	}
 	w.grants = grants
 	return nil
+}
+
+// sameGrants reports whether the client was told what it has by what is granted now, be
+// it by a list or a watch; or else notes what has to be told again. The error is that it
+// has to list.
+func (w *watching) sameGrants() error {
+	histories := []*history{w.history}
+	if listed := w.granted.have(w.historyKey(selection.List)); listed != nil {
+		if !listed.same(w.grants) { // lists are granted something else, or were
+			grants, err := w.caller.Grants(w.r.Context(), selection.List, w.resource.Kind, w.snapshot)
+			if err != nil {
+				return err
+			}
+			listed, _ = w.granted.look(w.historyKey(selection.List), grants)
+		}
+		histories = append(histories, listed)
+	}
+	for _, h := range histories {
+		was, ok := h.resume(w.sent, w.snapshot.Revision())
+		if !ok {
+			return expired(w.sent)
+		}
+		w.was = append(w.was, was...)
+	}
+	return nil
+}
+
+// hold keeps the history while the watch uses it. One that was forgotten is looked for
+// again before anything more is told.
+func (w *watching) hold() {
+	if !w.granted.hold(w.history) {
+		w.version = -1
+	}
+}
+
+// retell tells what changes of grants brought and took of what there is at the revision
+// that the client has, as it may have been told by those before: what it has already it
+// is told twice.
+func (w *watching) retell() error {
+	for _, was := range w.was {
+		for _, m := range w.members {
+			if err := w.turn(m, m, was, w.grants); err != nil {
+				return err
+			}
+		}
+	}
+	w.was = nil
+	return w.turnedAt()
 }
 
 // turn tells of the objects of a member that come into sight or leave it with a

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/access"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
@@ -30,8 +31,9 @@ type watching struct {
 	sent     aggregate.Revision
 	behind   *aggregate.Snapshot
 	members  map[string]aggregate.Member
-	resuming bool // changes from before it began are told
-	turned   bool // events were sent that no revision stands for: a bookmark is due
+	resuming bool             // changes from before it began are told
+	was      []*access.Grants // by which the client may have been told what there is
+	turned   bool             // events were sent that no revision stands for: a bookmark is due
 	matcher  *selection.Matcher
 
 	out     []byte
@@ -47,6 +49,9 @@ var errEnd = errors.New("the watch has ended")
 // watch answers a watch: what there is, where that is asked for, and then
 // changes until the client leaves, time is up, or the log has passed it by.
 func (q *request) watch() error {
+	if err := q.ofAnotherPage(); err != nil {
+		return err
+	}
 	if q.format.yaml {
 		q.format.yaml = false // a stream is JSON, whatever a list would be
 	}
@@ -54,6 +59,8 @@ func (q *request) watch() error {
 		request: q, encoder: q.encoder(), wire: http.NewResponseController(q.w),
 		sent: q.params.Revision, behind: q.snapshot, matcher: q.selector.Matcher(),
 	}
+	w.hold()
+	defer func() { w.granted.release(w.history, w.grants) }()
 	w.cursor = q.o.Index.Cursor(q.snapshot)
 	w.members = w.watched(q.snapshot)
 	initial := q.params.SendInitialEvents != nil && *q.params.SendInitialEvents || q.params.SendInitialEvents == nil && q.params.Revision == 0
@@ -99,13 +106,17 @@ func (q *request) watch() error {
 // resumable reports whether the log has all that happened since the revision
 // that the client has.
 func (w *watching) resumable() error {
-	changes, err := w.o.Index.Changes(w.sent)
+	changes, err := w.o.Index.ChangesOf(w.resource.Kind, w.sent)
 	switch {
 	case errors.Is(err, aggregate.ErrFuture):
 		return tooLarge(w.sent, w.snapshot.Revision())
 	case err != nil, w.byLabels && w.roster.changedSince(w.sent):
 		return expired(w.sent)
-	case w.grants.Everything():
+	}
+	if err := w.sameGrants(); err != nil {
+		return err
+	}
+	if w.grants.Everything() {
 		return nil
 	}
 	// What was granted of a member that has left is not known any more, so that
@@ -130,6 +141,9 @@ func (w *watching) run(ctx context.Context, initial bool) error {
 			return err
 		}
 	}
+	if err := w.retell(); err != nil {
+		return err
+	}
 	w.snapshot = nil // which a watch would keep alive for as long as it is open
 	bookmark := w.o.Now().Add(w.o.Bookmark)
 	for {
@@ -143,6 +157,7 @@ func (w *watching) run(ctx context.Context, initial bool) error {
 				return err
 			}
 		}
+		w.scratch.Shrink(maxIdle)
 		if err := w.flush(); err != nil {
 			return err
 		}
@@ -227,6 +242,11 @@ func (w *watching) follow() error {
 	if !ok {
 		return nil
 	}
+	if w.history.version.Load() != w.version { // another request has seen other grants
+		if err := w.regrant(w.behind); err != nil {
+			return err
+		}
+	}
 	if err := w.membersChanged(batch); err != nil {
 		return err
 	}
@@ -243,7 +263,7 @@ func (w *watching) follow() error {
 
 // replay sends the changes up to a snapshot.
 func (w *watching) replay(to *aggregate.Snapshot) error {
-	changes, err := w.o.Index.Changes(w.sent)
+	changes, err := w.o.Index.ChangesOf(w.resource.Kind, w.sent)
 	if err != nil {
 		return w.fallenBehind()
 	}

@@ -318,11 +318,15 @@ func TestInitialEventsEndWithABookmark(t *testing.T) {
 	for i := range want[:7] {
 		want[i] = "ADDED " + (&choice{}).expected(f)[i].key()
 	}
-	wantTold(t, "from any revision", f.watch(all, fleetPods, values("resourceVersion", "0"), "").end(), want[:7]...)
+	s = f.watch(all, fleetPods, values("resourceVersion", "0"), "")
+	s.wait(1) // one that ends before it has told anything is over at once
+	wantTold(t, "from any revision", s.end(), want[:7]...)
 	wantTold(t, "no initial events", f.watch(all, fleetPods, values("sendInitialEvents", "false", "resourceVersionMatch", "NotOlderThan"), "").end())
 	// Not older than a revision that has been: at the newest.
 	streaming.Set("resourceVersion", text(now))
-	events = f.watch(all, fleetPods, streaming, "").end()
+	s = f.watch(all, fleetPods, streaming, "")
+	s.wait(1)
+	events = s.end()
 	wantTold(t, "not older than", events, append(want[:7:7], "BOOKMARK", "BOOKMARK")...)
 }
 

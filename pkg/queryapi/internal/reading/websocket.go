@@ -4,13 +4,20 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/net/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
@@ -35,9 +42,31 @@ func (w *watching) serve(ctx context.Context, initial bool) error {
 	return err
 }
 
+// certificateID is what the credential of a user begins with who has shown a certificate.
+const certificateID = "X509SHA256="
+
+// ofAnotherPage refuses a WebSocket to a page of another origin where a client
+// certificate says who asks: a browser shows it for every page, and lets the page read
+// what a WebSocket brings. A token is the page's own.
+func (q *request) ofAnotherPage() error {
+	origin := q.r.Header.Get("Origin")
+	if origin == "" || !wsstream.IsWebSocketRequest(q.r) {
+		return nil
+	}
+	byCertificate := slices.ContainsFunc(q.caller.User().GetExtra()[user.CredentialIDKey], func(id string) bool {
+		return strings.HasPrefix(id, certificateID)
+	})
+	if u, err := url.Parse(origin); !byCertificate || err == nil && u.Host == q.r.Host {
+		return nil
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+		Message: fmt.Sprintf("a page of %.253q may not watch with the client certificate of its reader: it takes a token", origin),
+	}}
+}
+
 // choose answers with the first protocol that is offered: all say the same here. As
-// kube-apiserver does it lets pages of any origin in: nothing that a browser adds by
-// itself authenticates, but for a client certificate.
+// kube-apiserver does it lets pages of any origin in that have a token.
 func choose(config *websocket.Config, _ *http.Request) error {
 	config.Protocol = config.Protocol[:min(len(config.Protocol), 1)]
 	return nil

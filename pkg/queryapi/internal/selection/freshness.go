@@ -71,31 +71,69 @@ func Freshness(s *aggregate.Snapshot, kind aggregate.Kind, members []string, hea
 	return out
 }
 
-// maxWarned bounds the members that a warning names.
+// maxWarned bounds the members, and the reasons, that a warning names.
 const maxWarned = 3
 
 // Warning says in a sentence what is not fresh, "" when all is. It is for the Warning
-// header of RFC 7234, which kubectl prints.
+// header of RFC 7234, which kubectl prints. What members leave out for one reason, which
+// is mostly the configuration, is said once.
 func Warning(out []NotSynced) string {
 	if len(out) == 0 {
 		return ""
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s may be incomplete or old: ", out[0].Kind)
-	for i, n := range out {
-		if i == maxWarned {
-			fmt.Fprintf(&b, " and %d more", len(out)-i)
-			break
+	var stale, reasons []string
+	partial := map[string][]string{} // reason to members
+	for _, n := range out {
+		if n.State == aggregate.Partial {
+			if partial[n.Reason] == nil {
+				reasons = append(reasons, n.Reason)
+			}
+			partial[n.Reason] = append(partial[n.Reason], n.Member)
+			continue
 		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "%s is %s", n.Member, n.State)
+		is := n.Member + " is " + n.State.String()
 		if n.Age != "" {
-			fmt.Fprintf(&b, " (last heard of %s ago)", n.Age)
+			is += " (last heard of " + n.Age + " ago)"
 		}
+		stale = append(stale, is)
 	}
-	return b.String()
+	var parts []string
+	if len(stale) > 0 {
+		parts = append(parts, fmt.Sprintf("%s may be incomplete or old: %s", out[0].Kind, firstOf(stale)))
+	}
+	if len(reasons) > 0 {
+		what := "held in part: "
+		if len(stale) == 0 {
+			what = string(out[0].Kind) + " is " + what
+		}
+		parts = append(parts, what+heldInPart(reasons, partial))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// heldInPart writes reasons, each with its members.
+func heldInPart(reasons []string, members map[string][]string) string {
+	var parts []string
+	for _, reason := range reasons[:min(len(reasons), maxWarned)] {
+		parts = append(parts, fmt.Sprintf("%s (%s)", reason, firstOf(members[reason])))
+	}
+	more := 0
+	for _, reason := range reasons[len(parts):] {
+		more += len(members[reason])
+	}
+	if more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more members", more))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// firstOf writes the first of names, and how many more there are.
+func firstOf(names []string) string {
+	text := strings.Join(names[:min(len(names), maxWarned)], ", ")
+	if more := len(names) - maxWarned; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // NotSyncedHeader is the name of the response header that Header makes.

@@ -57,6 +57,13 @@ type Scratch struct {
 	collect *[]string
 }
 
+// Shrink lets go of space for bodies beyond so many bytes.
+func (s *Scratch) Shrink(most int) {
+	if cap(s.body) > most || cap(s.shown) > most {
+		*s = Scratch{}
+	}
+}
+
 // Body returns the object's canonical JSON, until the next use of the scratch.
 func (s *Scratch) Body(o aggregate.Object) ([]byte, error) {
 	var err error
@@ -83,7 +90,7 @@ func (r *Residual) Match(o aggregate.Object, scratch *Scratch) (bool, error) {
 	if r.shown == nil {
 		return true, nil
 	}
-	scratch.shown = r.keys.Append(scratch.shown[:0], body, o.Member())
+	scratch.shown = r.keys.In(o.Namespace()).Append(scratch.shown[:0], body, o.Member())
 	return r.shown.matchBody(scratch.shown, o.Member(), scratch), nil
 }
 
