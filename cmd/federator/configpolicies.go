@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -112,5 +113,5 @@ func (b *bundle) newLoop(index *aggregate.Index, log *slog.Logger, metrics prome
 		names = append(names, x.Name)
 	}
 	log.Info("policies judge the fleet", "policies", len(b.set.Packages), "bindings", strings.Join(names, " "))
-	return enforce.New(enforce.Options{Index: index, Set: b.set, Bindings: b.bindings, Logger: log, Metrics: metrics})
+	return enforce.New(enforce.Options{Index: index, Set: b.set, Bindings: b.bindings, Limits: policyShares(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics})
 }

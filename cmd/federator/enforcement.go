@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -96,7 +97,7 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 	corrector := enforce.NewCorrector(e.dispatcher, log)
 	set := e.git.State().Set
 	own, _ := policy.DefaultBindings(set, nil)
-	e.loop, err = enforce.New(enforce.Options{Index: f.index, Set: set, Bindings: own, Changed: corrector.Changed, Logger: log, Metrics: metrics})
+	e.loop, err = enforce.New(enforce.Options{Index: f.index, Set: set, Bindings: own, Limits: policyShares(debug.SetMemoryLimit(-1)), Changed: corrector.Changed, Logger: log, Metrics: metrics})
 	if err != nil {
 		return nil, err
 	}

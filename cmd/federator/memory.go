@@ -1,6 +1,10 @@
 package main
 
-import "math"
+import (
+	"math"
+
+	"federator.dev/federator/pkg/policy"
+)
 
 // memoryShares returns what members and the change log may cost by default, given the
 // limit of the Go runtime in bytes. What is held is within 1.5 times of what is counted,
@@ -17,4 +21,14 @@ func memoryShares(limit int64) (b BudgetConfig, logBytes int64) {
 	b.Bytes = min(b.Bytes, share(4))
 	b.ResponseBytes = min(b.ResponseBytes, share(16))
 	return b, min(logBytes, share(32))
+}
+
+// policyShares returns what one view and one binding of policies may hold, given the
+// same limit: little enough that they are refused before the runtime's limit is reached.
+func policyShares(limit int64) policy.Limits {
+	if limit == math.MaxInt64 {
+		return policy.Limits{} // as policy has it
+	}
+	share := min(512<<20, max(limit/16, 1<<20))
+	return policy.Limits{View: share, Binding: share}
 }

@@ -8,7 +8,21 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"federator.dev/federator/pkg/policy"
 )
+
+// TestPoliciesFollowTheMemoryLimit shows that what views and bindings hold is refused
+// before the runtime's limit is reached.
+func TestPoliciesFollowTheMemoryLimit(t *testing.T) {
+	for limit, want := range map[int64]policy.Limits{
+		math.MaxInt64: {}, 1800 << 20: {View: 1800 << 16, Binding: 1800 << 16}, 64 << 30: {View: 512 << 20, Binding: 512 << 20}, 1: {View: 1 << 20, Binding: 1 << 20},
+	} {
+		if got := policyShares(limit); got != want {
+			t.Errorf("a limit of %d gives %+v, want %+v", limit, got, want)
+		}
+	}
+}
 
 // TestBudgetsFollowTheMemoryLimit shows that budgets act before the runtime's limit does,
 // unless the configuration says otherwise.

@@ -50,7 +50,7 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loo
 	}
 	source := querySource{f.manager}
 	opts := queryapi.Options{
-		Questions: questions(f.index, loop, source.Resources),
+		Questions: questions(f.index, loop, f.manager.Kinds),
 		Index:     f.index, Fleet: source, Logger: log, Metrics: metrics, Listener: listener,
 		Hub: hub, Local: hub == nil, ValuesCut: !cfg.KeepSecretValues,
 		TLS:      queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: tlsVersions[q.TLS.MinVersion]},
@@ -77,13 +77,13 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loo
 }
 
 // questions are those beside lists and watches.
-func questions(index *aggregate.Index, loop *enforce.Loop, resources func() ([]queryapi.Served, <-chan struct{})) map[string]queryapi.Question {
-	question := &answers.Rego{Index: index, Resources: resources}
+func questions(index *aggregate.Index, loop *enforce.Loop, kinds answers.Kinds) map[string]queryapi.Question {
+	question := &answers.Rego{Index: index, Kinds: kinds}
 	if loop == nil {
 		return map[string]queryapi.Question{"rego": question}
 	}
 	question.State = loop.State
-	return map[string]queryapi.Question{"rego": question, "violations": answers.Violations{Resources: resources, Loop: loop}}
+	return map[string]queryapi.Question{"rego": question, "violations": answers.Violations{Kinds: kinds, Loop: loop}}
 }
 
 // hubConfig returns the credentials for the hub, nil where there is none.

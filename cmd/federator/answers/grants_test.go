@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/cmd/federator/answers"
+	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -24,6 +26,7 @@ type reviews struct {
 	allows atomic.Bool
 	asked  atomic.Int64 // about access
 	may    func(user, resource string) bool
+	where  func(*authorizationv1.ResourceAttributes) bool
 }
 
 func (h *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -46,6 +49,9 @@ func (h *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	review.Status.Allowed = h.allows.Load()
 	if h.may != nil {
 		review.Status.Allowed = h.may(review.Spec.User, review.Spec.ResourceAttributes.Resource)
+	}
+	if h.where != nil {
+		review.Status.Allowed = h.where(review.Spec.ResourceAttributes)
 	}
 	write(w, review)
 }
@@ -112,5 +118,85 @@ func TestAWatchEndsWithItsGrants(t *testing.T) {
 	reach()
 	if len(s.knows) > 0 {
 		t.Errorf("after the revocation the watch tells of %v", s.knows)
+	}
+}
+
+// TestRevocationsReachQuietWatches: a watch that has nothing else to tell asks again what
+// may be read when that has to be asked, be it of objects or of members, and not when it
+// sends its next bookmark.
+func TestRevocationsReachQuietWatches(t *testing.T) {
+	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "tiers.rego", Data: []byte(`# METADATA
+# title: Members have a tier
+# custom: {severity: low, subject: member}
+package tiers
+
+violation contains {"msg": "no tier"} if not input.member.labels.tier
+`)}, {Path: "replicas.rego", Data: []byte(`# METADATA
+# title: Replicas
+# custom: {severity: low, kinds: ["Deployment.apps"]}
+package replicas
+
+violation contains {"msg": "too few"} if input.object.spec.replicas < 3
+`)}}}}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"replicas", "tiers"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j, hub := hubbed(t, nil)
+			if err := j.loop.Configure(t.Context(), set, []policy.Binding{{Name: name, Package: name}}); err != nil {
+				t.Fatal(err)
+			}
+			j.join("fleet/a")
+			j.put("fleet/a", "web", 1, "")
+			j.judgedAll()
+			s := j.watch("", nil)
+			for !s.mark.InitialEnd {
+				if _, err := s.next(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(s.knows) != 1 {
+				t.Fatalf("the watch begins with %v", s.knows)
+			}
+			hub.allows.Store(false)
+			// Grants are kept for a second here; what is asked by other clocks takes 30 s and more.
+			late := time.AfterFunc(20*time.Second, s.stop)
+			defer late.Stop()
+			for len(s.knows) > 0 {
+				if _, err := s.next(); err != nil {
+					t.Fatalf("long after the revocation the watch still knows %v: %v", s.knows, err)
+				}
+			}
+		})
+	}
+}
+
+// TestVerdictsAreReadByTheGrantsOfTheirOwnFleet: a member that has left while policies
+// are evaluated is still part of what the verdicts are of. Who may read everything is
+// told all of them.
+func TestVerdictsAreReadByTheGrantsOfTheirOwnFleet(t *testing.T) {
+	j, _ := hubbed(t, nil)
+	for _, member := range []string{"fleet/a", "fleet/b", "fleet/c"} {
+		j.join(member)
+		j.put(member, "web", 1, "")
+	}
+	j.judgedAll()
+	before, _ := j.list("")
+	s := j.watch("", nil)
+	s.reach(before.ResourceVersion)
+	j.endLoop()
+	if !j.index.RemoveMember("fleet/c") {
+		t.Fatal("no such member")
+	}
+	after, _ := j.list("")
+	if len(before.Items) != 4 || len(before.Withheld) > 0 || !reflect.DeepEqual(before, after) {
+		t.Errorf("before:\n%+v\nafter:\n%+v", before, after)
+	}
+	again := j.watch("", nil)
+	again.reach(before.ResourceVersion)
+	if len(again.knows) != len(before.Items) {
+		t.Errorf("a watch knows %v", again.knows)
 	}
 }

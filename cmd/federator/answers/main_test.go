@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,10 @@ func (served) Resources() ([]queryapi.Served, <-chan struct{}) {
 	}}, nil
 }
 
+func (served) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
+	return map[aggregate.Kind]bool{"Deployment.apps": true}, nil
+}
+
 func (served) Heard(string, aggregate.Kind) time.Time { return time.Now() }
 
 // judged is a fleet that policies judge, and that is asked over HTTP.
@@ -56,7 +61,29 @@ type judged struct {
 	client   *http.Client
 	scopes   map[string]*aggregate.Scope
 	end      func() // of the server
+	endLoop  func() // verdicts stay what they are
 	token    string // of the caller; "": the server's own
+	watched  *counted
+}
+
+// counted counts how often watches of violations ask what may be read.
+type counted struct {
+	answers.Violations
+	asked atomic.Int64
+}
+
+type countedCaller struct {
+	queryapi.Caller
+	asked *atomic.Int64
+}
+
+func (c countedCaller) Visible(ctx context.Context, at *aggregate.Snapshot) ([]string, time.Time, error) {
+	c.asked.Add(1)
+	return c.Caller.Visible(ctx, at)
+}
+
+func (c *counted) Watch(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	return c.Violations.Watch(w, r, countedCaller{caller, &c.asked})
 }
 
 var errNotAsked = errors.New("the hub is not asked again")
@@ -102,13 +129,14 @@ func start(t testing.TB, change func(*queryapi.Options, *answers.Violations)) *j
 	if err != nil {
 		t.Fatal(err)
 	}
-	question := answers.Violations{Resources: served{}.Resources, Loop: j.loop}
+	question := answers.Violations{Kinds: served{}.Kinds, Loop: j.loop}
 	o := queryapi.Options{Index: index, Fleet: served{}, Logger: slog.New(slog.DiscardHandler), Metrics: j.registry, Listener: l, Local: true}
 	if change != nil {
 		change(&o, &question)
 	}
+	j.watched = &counted{Violations: question}
 	o.Questions = map[string]queryapi.Question{
-		"violations": question, "rego": &answers.Rego{Index: index, Resources: o.Fleet.Resources, State: j.loop.State},
+		"violations": j.watched, "rego": &answers.Rego{Index: index, Kinds: question.Kinds, State: j.loop.State},
 	}
 	if j.server, err = queryapi.New(o); err != nil {
 		t.Fatal(err)
@@ -124,6 +152,11 @@ func start(t testing.TB, change func(*queryapi.Options, *answers.Violations)) *j
 	go func() { looped <- j.loop.Run(judging) }()
 	go func() { served <- j.server.Run(serving) }()
 	ended := false
+	j.endLoop = func() {
+		endLoop()
+		err := <-looped
+		looped <- err
+	}
 	j.end = func() {
 		if ended {
 			return

@@ -16,28 +16,50 @@ import (
 type grantedReader struct {
 	ctx     context.Context //nolint:containedctx // lives for one request, in methods that take none
 	caller  queryapi.Caller
-	visible []string                // members, sorted
+	visible []string  // members, sorted
+	held    bool      // ask of a kind in members alone that have it
+	seen    time.Time // until when they are relied on
+	source  Kinds
 	kinds   map[aggregate.Kind]bool // that members serve
-	changed <-chan struct{}         // closed when there may be other kinds
+	changed <-chan struct{}         // closed when there are other kinds
 	grants  map[aggregate.Kind]*queryapi.Grants
 	err     error // the first of asking
 }
 
-func newReader(ctx context.Context, caller queryapi.Caller, resources func() ([]queryapi.Served, <-chan struct{})) (*grantedReader, error) {
-	visible, err := caller.Visible(ctx)
+// Kinds returns the kinds that members serve, and a channel that is closed when one is
+// new or gone. The map is shared.
+type Kinds func() (map[aggregate.Kind]bool, <-chan struct{})
+
+// newReader returns the reader of a snapshot, and of those with the same members.
+func newReader(ctx context.Context, caller queryapi.Caller, kinds Kinds, at *aggregate.Snapshot) (*grantedReader, error) {
+	visible, seen, err := caller.Visible(ctx, at)
 	if err != nil {
 		return nil, err
 	}
 	r := &grantedReader{
-		ctx: ctx, caller: caller, visible: visible,
-		kinds: map[aggregate.Kind]bool{}, grants: map[aggregate.Kind]*queryapi.Grants{},
+		ctx: ctx, caller: caller, visible: visible, seen: seen, source: kinds,
+		grants: map[aggregate.Kind]*queryapi.Grants{},
 	}
-	var served []queryapi.Served
-	served, r.changed = resources()
-	for _, s := range served {
-		r.kinds[s.Kind] = true
-	}
+	r.kinds, r.changed = kinds()
 	return r, nil
+}
+
+// otherKinds reports whether one that the reader was asked about is served now where
+// nobody did, or not any more: others are nothing to it, as a member invents them.
+func (r *grantedReader) otherKinds() bool {
+	select {
+	case <-r.changed:
+	default:
+		return false
+	}
+	kinds, changed := r.source()
+	for kind := range r.grants {
+		if kinds[kind] != r.kinds[kind] {
+			return true
+		}
+	}
+	r.kinds, r.changed = kinds, changed
+	return false
 }
 
 // Member implements policy.Reader.
@@ -119,19 +141,41 @@ func (r *grantedReader) of(snapshot *aggregate.Snapshot, kind aggregate.Kind, re
 	}
 	g = nil
 	if (r.kinds[kind] || len(snapshot.Resources(kind)) > 0) && r.err == nil {
-		g, r.err = r.caller.Grants(r.ctx, "list", kind, snapshot)
+		g, r.err = r.ask(snapshot, kind)
 	}
 	r.grants[kind] = g
 	return g
+}
+
+// ask asks what may be listed of a kind. Who looks only at what there is asks nobody
+// about members that have nothing of it, or that may not be seen.
+func (r *grantedReader) ask(snapshot *aggregate.Snapshot, kind aggregate.Kind) (*queryapi.Grants, error) {
+	if !r.held {
+		return r.caller.Grants(r.ctx, "list", kind, snapshot)
+	}
+	var members []string
+	for scope := range snapshot.ScopesOf(kind) {
+		if r.Member(scope.Member) {
+			members = append(members, scope.Member)
+		}
+	}
+	if members == nil {
+		return nil, nil
+	}
+	return r.caller.GrantsIn(r.ctx, "list", kind, snapshot, members)
 }
 
 // maxAge is how long grants are relied on, at most.
 const maxAge = 30 * time.Second
 
 // until returns when what may be read must be asked again, of a reader that was made at
-// a time: whoever may read everything now may be told otherwise, too.
+// a time: whoever may read everything now may be told otherwise, too. Which members may
+// be seen was found out before, maybe for somebody else.
 func (r *grantedReader) until(made time.Time) time.Time {
 	until := made.Add(maxAge)
+	if !r.seen.IsZero() && r.seen.Before(until) {
+		until = r.seen
+	}
 	for _, g := range r.grants {
 		if u := g.Until(); !u.IsZero() && u.Before(until) {
 			until = u

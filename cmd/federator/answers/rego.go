@@ -21,9 +21,9 @@ import (
 // of queries runs at once, and of each caller a share of it. It is safe for concurrent
 // use, and not copied once used.
 type Rego struct {
-	Index     *aggregate.Index
-	Resources func() ([]queryapi.Served, <-chan struct{}) // of the query API's Fleet
-	State     func() *policy.State                        // of the policies; nil without
+	Index *aggregate.Index
+	Kinds Kinds
+	State func() *policy.State // of the policies; nil without
 
 	turns turns
 }
@@ -47,11 +47,12 @@ func (q *Rego) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Ca
 	if len(values["query"]) != 1 || values.Get("query") == "" {
 		return apierrors.NewBadRequest("parameter query is required, once: the Rego to evaluate")
 	}
-	reader, err := newReader(r.Context(), caller, q.Resources)
+	snapshot, views := q.of()
+	reader, err := newReader(r.Context(), caller, q.Kinds, snapshot)
 	if err != nil {
 		return err
 	}
-	snapshot, views := q.of()
+	reader.held = true
 	for {
 		missing, err := q.try(w, r, reader, policy.QueryOptions{
 			Snapshot: snapshot, Views: views, Timeout: timeout, MaxRead: maxRead, MaxRows: maxRows,

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,17 @@ func (t *told) Resources() ([]queryapi.Served, <-chan struct{}) {
 	return t.served, t.changed
 }
 
+// Kinds says that there may be others each time that the test tells anything.
+func (t *told) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	kinds := map[aggregate.Kind]bool{}
+	for _, s := range t.served {
+		kinds[s.Kind] = true
+	}
+	return kinds, t.changed
+}
+
 func (*told) Heard(string, aggregate.Kind) time.Time { return time.Now() }
 
 // tell has members serve Deployments as such, or as something else.
@@ -38,6 +50,7 @@ func (t *told) tell(served map[string][]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.served = nil
+	defer t.tellChanged()
 	for _, plural := range []string{"deployments", "widgets"} {
 		if members, ok := served[plural]; ok {
 			t.served = append(t.served, queryapi.Served{
@@ -46,6 +59,18 @@ func (t *told) tell(served map[string][]string) {
 			})
 		}
 	}
+}
+
+// invent has members serve a kind beside the others.
+func (t *told) invent(kind aggregate.Kind, plural string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, group := kind.Split()
+	t.served = append(slices.Clone(t.served), queryapi.Served{Kind: kind, Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}})
+	t.tellChanged()
+}
+
+func (t *told) tellChanged() {
 	if t.changed != nil {
 		close(t.changed)
 	}
@@ -72,7 +97,7 @@ func TestObjectsAreJudgedByWhatTheyWereReadUnder(t *testing.T) {
 	fleet := &told{}
 	fleet.tell(map[string][]string{"deployments": nil})
 	j, hub := hubbed(t, func(o *queryapi.Options, q *answers.Violations) {
-		o.Fleet, q.Resources = fleet, fleet.Resources
+		o.Fleet, q.Kinds = fleet, fleet.Kinds
 		q.Bookmark = 20 * time.Millisecond
 	})
 	hub.may = func(user, resource string) bool { return resource == user+".apps" || user == "both" && resource != "*" }
@@ -177,4 +202,41 @@ func TestObjectsAreJudgedByWhatTheyWereReadUnder(t *testing.T) {
 	sees("read as before", "widgets")
 	has("fleet/a", "fleet/b")
 	event("ADDED fleet/b")
+}
+
+// TestKindsThatNobodyAskedForAreNothingToWatches: what members serve may change as fast as
+// they like, and no watch asks again what may be read, or compares all that it has told,
+// unless a policy of it looks at such a kind.
+func TestKindsThatNobodyAskedForAreNothingToWatches(t *testing.T) {
+	fleet := &told{}
+	fleet.tell(map[string][]string{"deployments": nil})
+	j := start(t, func(o *queryapi.Options, q *answers.Violations) { o.Fleet, q.Kinds = fleet, fleet.Kinds })
+	j.join("fleet/a")
+	s := j.watch("", nil)
+	replicas := 0
+	step := func() {
+		t.Helper()
+		replicas = replicas%2 + 1
+		j.put("fleet/a", "web", replicas, "")
+		j.judgedAll()
+		found, _ := j.list("")
+		s.reach(found.ResourceVersion)
+	}
+	step()
+	before := j.watched.asked.Load()
+	for i := range 10 {
+		fleet.invent(aggregate.MakeKind(fmt.Sprint("Thing", i), "acme.io"), fmt.Sprint("things", i))
+		step()
+	}
+	step()
+	if n := j.watched.asked.Load() - before; n > 3 { // every 30 s it asks anyway
+		t.Errorf("10 kinds that nobody asked for: a watch asks %d times what may be read", n)
+	}
+	before = j.watched.asked.Load()
+	fleet.tell(map[string][]string{})
+	step()
+	step()
+	if n := j.watched.asked.Load() - before; n == 0 {
+		t.Error("a kind that policies look at is served no more: the watch does not ask what may be read")
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -30,7 +31,13 @@ func (s slow) Grants(context.Context, string, aggregate.Kind, *aggregate.Snapsho
 	return nil, nil
 }
 
-func (slow) Visible(context.Context) ([]string, error) { return nil, nil }
+func (s slow) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, _ []string) (*queryapi.Grants, error) {
+	return s.Grants(ctx, verb, kind, at)
+}
+
+func (slow) Visible(context.Context, *aggregate.Snapshot) ([]string, time.Time, error) {
+	return nil, time.Time{}, nil
+}
 
 // slowly is where the answer goes.
 type slowly struct {
@@ -64,11 +71,15 @@ func (u unknown) Grants(ctx context.Context, _ string, _ aggregate.Kind, _ *aggr
 	return nil, u.wait(ctx)
 }
 
-func (u unknown) Visible(ctx context.Context) ([]string, error) {
+func (u unknown) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, _ []string) (*queryapi.Grants, error) {
+	return u.Grants(ctx, verb, kind, at)
+}
+
+func (u unknown) Visible(ctx context.Context, _ *aggregate.Snapshot) ([]string, time.Time, error) {
 	if u.members {
-		return nil, u.wait(ctx)
+		return nil, time.Time{}, u.wait(ctx)
 	}
-	return nil, nil
+	return nil, time.Time{}, nil
 }
 
 // TestWhoWaitsForTheHubHoldsNoTurn: neither before a query is evaluated, nor while it is.
@@ -89,7 +100,7 @@ func TestWhoWaitsForTheHubHoldsNoTurn(t *testing.T) {
 		if _, err := scope.Replace([]aggregate.Item{item}, aggregate.Status{State: aggregate.Synced}); err != nil {
 			t.Fatal(err)
 		}
-		q := &answers.Rego{Index: index, Resources: served{}.Resources}
+		q := &answers.Rego{Index: index, Kinds: served{}.Kinds}
 		query := "/query/v1/rego?query=" + url.QueryEscape(`x = data.fleet.objects["Deployment.apps"]["fleet/a"].shop.web`)
 		ask := func(c queryapi.Caller) chan error {
 			done := make(chan error, 1)
@@ -122,7 +133,7 @@ func TestQueriesOfOneLeaveTurnsToOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := &answers.Rego{Index: index, Resources: served{}.Resources}
+		q := &answers.Rego{Index: index, Kinds: served{}.Kinds}
 		ask := func(ctx context.Context, c slow) chan error {
 			done := make(chan error, 1)
 			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/query/v1/rego?query=1", nil)

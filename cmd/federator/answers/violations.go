@@ -21,8 +21,8 @@ import (
 // read all that it looks at; others are told that it is Withheld. It is safe for
 // concurrent use.
 type Violations struct {
-	Resources func() ([]queryapi.Served, <-chan struct{}) // of the query API's Fleet
-	Loop      *enforce.Loop                               // of the policies
+	Kinds Kinds
+	Loop  *enforce.Loop // of the policies
 
 	// Stall is how long a client of a watch may take for a block of bytes; 0 means
 	// 30 s. Bookmark is the time between bookmarks where nothing happens; 0 means
@@ -41,7 +41,7 @@ func (q Violations) Answer(w http.ResponseWriter, r *http.Request, caller querya
 		return errNothingYet
 	}
 	state := point.State()
-	reader, err := newReader(r.Context(), caller, q.Resources)
+	reader, err := newReader(r.Context(), caller, q.Kinds, state.Snapshot)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,12 @@ type search struct {
 	answer *Found
 	groups map[string]*FindingGroup
 	looked int
+	bytes  int // of the page, about
 }
+
+// maxPage is how many bytes the findings of a page take, about, unless a single one
+// takes more.
+const maxPage = 8 << 20
 
 // run looks at the bindings in order.
 func (s *search) run(ctx context.Context) error {
@@ -197,7 +202,7 @@ func (s sight) mayRead(binding string) bool {
 // nothing reports whether there is nothing to be read of a kind: no member serves it,
 // which discovery tells everybody, and none of it is held from when one did.
 func (s sight) nothing(member string, kind aggregate.Kind) bool {
-	if _, served := s.reader.kinds[kind]; served {
+	if s.reader.kinds[kind] {
 		return false
 	}
 	scope, _ := s.state.Snapshot.Scope(member, kind)
@@ -260,8 +265,11 @@ func (s *search) binding(ctx context.Context, b policy.Binding, severity string)
 				s.count(b, severity, &v)
 				continue
 			}
-			if len(s.answer.Items) == s.limit {
-				last := s.answer.Items[s.limit-1]
+			for i := range v.Violations {
+				s.bytes += v.Violations[i].Size()
+			}
+			if n := len(s.answer.Items); n == s.limit || n > 0 && s.bytes > maxPage {
+				last := s.answer.Items[n-1]
 				s.answer.Continue = cursorOf(last.Policy, last.Subject)
 				return nil
 			}

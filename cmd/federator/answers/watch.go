@@ -147,24 +147,25 @@ func (s *watching) run(ctx context.Context, newest *enforce.Point) error {
 
 // begin sends what there is, or what has changed since the client's point.
 func (s *watching) begin(ctx context.Context, newest *enforce.Point) error {
-	reader, err := s.regrant(ctx)
-	if err != nil {
-		return err
-	}
 	if s.point != nil {
-		s.saw = sight{s.point.State(), reader}
+		state := s.point.State()
+		reader, err := newReader(ctx, s.caller, s.q.Kinds, state.Snapshot)
+		if err != nil {
+			return err
+		}
+		s.saw = sight{state, reader}
 		for b := range s.saw.state.Bindings() {
 			s.told[b.Name] = s.saw.mayRead(b.Name)
 		}
 	}
-	return s.exchange(ctx, newest, reader)
+	return s.exchange(ctx, newest)
 }
 
-// regrant asks what may be read now.
-func (s *watching) regrant(ctx context.Context) (*grantedReader, error) {
+// regrant asks what may be read now of a state.
+func (s *watching) regrant(ctx context.Context, state *policy.State) (*grantedReader, error) {
 	s.made = time.Now()
 	var err error
-	s.asks, err = newReader(ctx, s.caller, s.q.Resources)
+	s.asks, err = newReader(ctx, s.caller, s.q.Kinds, state.Snapshot)
 	return s.asks, err
 }
 
@@ -173,14 +174,14 @@ func (s *watching) follow(ctx context.Context) error {
 	if !s.q.Loop.Kept(s.point) {
 		return expired(s.point.Version())
 	}
-	for !otherKinds(s.saw.reader) {
+	for !s.saw.reader.otherKinds() {
 		if !time.Now().Before(s.until) { // however many changes are left to tell
 			same, err := s.renew(ctx)
 			if err != nil {
 				return err
 			}
 			if !same {
-				return s.exchange(ctx, s.q.Loop.Point(), s.asks)
+				break
 			}
 		}
 		next := s.point.Next()
@@ -198,37 +199,23 @@ func (s *watching) follow(ctx context.Context) error {
 			return err
 		}
 	}
-	reader, err := s.regrant(ctx)
-	if err != nil {
-		return err // nobody says any more what may be read
-	}
-	return s.exchange(ctx, s.q.Loop.Point(), reader)
+	return s.exchange(ctx, s.q.Loop.Point())
 }
 
 // renew asks again what may be read, and reports whether that is what it was: then all
 // that has been sent stands.
 func (s *watching) renew(ctx context.Context) (bool, error) {
 	old := s.saw.reader
-	reader, err := s.regrant(ctx)
+	reader, err := s.regrant(ctx, s.saw.state)
 	if err != nil {
 		return false, err // nobody says any more what may be read
 	}
-	if !old.same(reader, s.saw.state.Snapshot) || otherKinds(old) {
+	if !old.same(reader, s.saw.state.Snapshot) || old.otherKinds() {
 		return false, reader.err
 	}
 	s.saw.reader = reader
 	s.until = reader.until(s.made)
 	return true, nil
-}
-
-// otherKinds reports whether members may serve other kinds than a reader knows.
-func otherKinds(r *grantedReader) bool {
-	select {
-	case <-r.changed:
-		return true
-	default:
-		return false
-	}
 }
 
 // sameFrame reports whether two states have the same members, and the same bindings of
@@ -285,7 +272,11 @@ func (s *watching) step(ctx context.Context, next *enforce.Point, changes *polic
 }
 
 // exchange sends what differs at a point, with other grants, members or bindings.
-func (s *watching) exchange(ctx context.Context, to *enforce.Point, reader *grantedReader) error {
+func (s *watching) exchange(ctx context.Context, to *enforce.Point) error {
+	reader, err := s.regrant(ctx, to.State())
+	if err != nil {
+		return err // nobody says any more what may be read
+	}
 	sees := sight{to.State(), reader}
 	if s.point == nil {
 		s.from = to
@@ -313,7 +304,7 @@ func (s *watching) exchange(ctx context.Context, to *enforce.Point, reader *gran
 
 // arrived takes note of what has been sent.
 func (s *watching) arrived(at *enforce.Point, sees sight) error {
-	if err := sees.reader.err; err != nil {
+	if err := s.unanswered(); err != nil {
 		return err // what was denied for want of an answer is no answer
 	}
 	s.point, s.from, s.saw = at, at, sees

@@ -20,11 +20,11 @@ func (s *watching) event(kind watch.EventType, object any) error {
 	}
 	s.out = append(append(s.out, text...), '\n')
 	s.events++
-	switch {
-	case len(s.out) < flushAt:
+	if len(s.out) < flushAt {
 		return nil
-	case s.asks.err != nil:
-		return s.asks.err
+	}
+	if err := s.unanswered(); err != nil {
+		return err
 	}
 	if err := s.flush(); err != nil {
 		return err
@@ -33,6 +33,15 @@ func (s *watching) event(kind watch.EventType, object any) error {
 		return expired(s.from.Version())
 	}
 	return nil
+}
+
+// unanswered is why it is not known what may be read now, or might be before: what was
+// denied for want of an answer is no answer, and nothing is sent that follows from it.
+func (s *watching) unanswered() error {
+	if old := s.saw.reader; old != nil && old.err != nil {
+		return old.err
+	}
+	return s.asks.err
 }
 
 // mark says how far the watch is, and sends all.
