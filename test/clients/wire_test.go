@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -283,9 +282,9 @@ var wireRows = []row{
 	},
 	{
 		act: "`Warning` of an answer, Events", do: asked(request{path: "/api/v1/events"}, func(r response) (answer, error) {
-			return answer{text: code(heard.ReplaceAllString(r.Header.Get("Warning"), "last heard of … ago"))}, nil
+			return answer{text: code(r.Header.Get("Warning"))}, nil
 		}),
-		real: "nothing", fleet: says("`299 - \"Event may be incomplete or old: acme/ap.1 is Partial (last heard of … ago), acme/eu-1 is Partial (last heard of … ago), acme/us-1 is Partial (last heard of … ago)\"`"), flat: says("`299 - \"Event may be incomplete or old: acme/ap.1 is Partial (last heard of … ago), acme/eu-1 is Partial (last heard of … ago), acme/us-1 is Partial (last heard of … ago)\"`"), members: says("`299 - \"Event may be incomplete or old: acme/eu-1 is Partial (last heard of … ago)\"`"), why: "Events are kept for an hour, which makes them Partial",
+		real: "nothing", fleet: says("`299 - \"Event is held in part: only what changed within 1h0m0s, at most 10% of the member's budget (acme/ap.1, acme/eu-1, acme/us-1)\"`"), flat: says("`299 - \"Event is held in part: only what changed within 1h0m0s, at most 10% of the member's budget (acme/ap.1, acme/eu-1, acme/us-1)\"`"), members: says("`299 - \"Event is held in part: only what changed within 1h0m0s, at most 10% of the member's budget (acme/eu-1)\"`"), why: "Events are kept for an hour, which makes them Partial",
 	},
 	{
 		act: "a parameter that nobody knows", do: asked(request{path: "/api/v1/pods?nonsense=1"}, status),
@@ -300,8 +299,6 @@ var wireRows = []row{
 		real: "400 `BadRequest: the name of the object (web-0 based on URL) was undeterminable: name must be provided`", fleet: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API only reads; ask a member itself, as with kubectl --context`"), flat: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"), members: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
 	},
 }
-
-var heard = regexp.MustCompile(`last heard of \S+ ago`)
 
 func groups(l metav1.APIGroupList) answer {
 	var names []string

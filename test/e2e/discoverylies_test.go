@@ -66,8 +66,8 @@ func TestDiscoveryOfOneMemberDecidesNothingForOthers(t *testing.T) {
 	}, func(o *queryapi.Options) {
 		judged := leakPolicies(t, o.Index)
 		o.Questions = map[string]queryapi.Question{
-			"rego":       &answers.Rego{Index: o.Index, Resources: o.Fleet.Resources, State: judged.State},
-			"violations": answers.Violations{Resources: o.Fleet.Resources, Loop: judged},
+			"rego":       &answers.Rego{Index: o.Index, Kinds: o.Fleet.(served).Kinds, State: judged.State},
+			"violations": answers.Violations{Kinds: o.Fleet.(served).Kinds, Loop: judged},
 		}
 	})
 	must(s.api.hub.Apply(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: lies}\n")))

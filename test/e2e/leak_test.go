@@ -98,8 +98,8 @@ func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
 		}, func(o *queryapi.Options) {
 			judged := leakPolicies(t, o.Index)
 			o.Questions = map[string]queryapi.Question{
-				"rego":       &answers.Rego{Index: o.Index, Resources: o.Fleet.Resources, State: judged.State},
-				"violations": answers.Violations{Resources: o.Fleet.Resources, Loop: judged},
+				"rego":       &answers.Rego{Index: o.Index, Kinds: o.Fleet.(served).Kinds, State: judged.State},
+				"violations": answers.Violations{Kinds: o.Fleet.(served).Kinds, Loop: judged},
 			}
 		})
 	st := &story{hub: s.api.hub, namespace: "leak"}

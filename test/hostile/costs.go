@@ -1,10 +1,15 @@
 package hostile
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 )
+
+// heldByBinding is how many bytes of violations a binding may hold, with the memory that
+// the process may have.
+const heldByBinding = 64 << 20
 
 // costClasses show objects that there are not, and that cost much.
 var costClasses = []Class{
@@ -21,14 +26,14 @@ var costClasses = []Class{
 		})
 	}},
 	{"label-churn", 6, func(rng *rand.Rand) *Lie {
-		events, labels := 20_000+rng.IntN(10_000), 10+rng.IntN(20)
+		events, labels := 20_000+rng.IntN(10_000), 40+rng.IntN(20)
 		return &Lie{Flood: func(c *Call, yield func(map[string]any) bool) {
 			if c.Resource != "configmaps" {
 				return
 			}
 			for i := range events {
 				o := object(c, "ConfigMap", "default", "churned")
-				metadata(o)["labels"] = numbered(fmt.Sprintf("churn%d-", i), labels, fmt.Sprint(i)+strings.Repeat("v", 40))
+				metadata(o)["labels"] = numbered(fmt.Sprintf("churn%d-", i), labels, fmt.Sprint(i)+strings.Repeat("v", 40)+"-")
 				metadata(o)["resourceVersion"] = fmt.Sprint(2000 + i)
 				if !yield(map[string]any{"type": []string{"ADDED", "MODIFIED"}[min(i, 1)], "object": o}) {
 					return
@@ -96,6 +101,21 @@ var costClasses = []Class{
 			}
 		}}
 	}},
+	// Small as JSON and in the index, and much of it as values of Rego.
+	{"wide-objects", 3, func(rng *rand.Rand) *Lie {
+		objects, fields := 10+rng.IntN(10), 3000+rng.IntN(3000)
+		return crowd("configmaps", "ConfigMap", objects, func(_ int, o map[string]any) {
+			metadata(o)["annotations"] = numbered("a", fields, "")
+		})
+	}},
+	// An event of each kind begins, as large as one may be, and does not end.
+	{"half-events", 5, func(rng *rand.Rand) *Lie {
+		size := 5<<20 + rng.IntN(2<<20)
+		return &Lie{Half: func(c *Call) []byte {
+			begun := fmt.Sprintf(`{"type":"ADDED","object":{"apiVersion":%q,"kind":"X","metadata":{"name":"half","annotations":{"x":"`, c.APIVersion())
+			return append([]byte(begun), bytes.Repeat([]byte("x"), size)...)
+		}}
+	}},
 	{"ingress-hosts", 6, func(rng *rand.Rand) *Lie {
 		hosts := 11_000 + rng.IntN(6000)
 		return crowd("ingresses", "Ingress", 1+rng.IntN(3), func(i int, o map[string]any) {
@@ -116,15 +136,34 @@ var costClasses = []Class{
 			o["spec"] = map[string]any{"rules": rules}
 		})
 	}},
-	{"costly-deployments", 6, func(rng *rand.Rand) *Lie {
-		objects, containers := 12+rng.IntN(20), 1500+rng.IntN(2000)
-		return crowd("deployments", "Deployment", objects, func(_ int, o map[string]any) {
-			var all []any
-			for n := range containers {
-				all = append(all, map[string]any{"name": fmt.Sprintf("c%d", n), "image": fmt.Sprintf("i%d", n)})
+	{"overfull-views", 3, func(rng *rand.Rand) *Lie {
+		objects, hosts, long := 450+rng.IntN(100), 20, 9000+rng.IntN(2000)
+		l := crowd("ingresses", "Ingress", objects, func(i int, o map[string]any) {
+			rules := make([]any, hosts)
+			for n := range rules {
+				rules[n] = map[string]any{"host": fmt.Sprintf("over-%d-%d-%s", i, n, strings.Repeat("x", long))}
 			}
-			o["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": all}}}
+			o["spec"] = map[string]any{"rules": rules}
 		})
+		// Two views, and the keys of what is beyond for as much again.
+		l.Overfull, l.Judged = true, 2*2*heldByBinding
+		return l
+	}},
+	{"costly-deployments", 6, costly},
+	// The same, until it is over: what was held back is judged.
+	{"costly-for-a-while", 2, func(rng *rand.Rand) *Lie {
+		l := costly(rng)
+		l.Back = true
+		return l
+	}},
+	{"wordy-services", 4, func(rng *rand.Rand) *Lie {
+		objects, long := 1500+rng.IntN(1000), 10_000+rng.IntN(10_000)
+		l := crowd("services", "Service", objects, func(i int, o map[string]any) {
+			metadata(o)["labels"] = map[string]any{"wordy": "true"}
+			o["spec"] = map[string]any{"externalName": fmt.Sprintf("%d-%s", i, strings.Repeat("x", long))}
+		})
+		l.Judged = heldByBinding
+		return l
 	}},
 	{"many-violations", 4, func(rng *rand.Rand) *Lie {
 		objects, long := 500+rng.IntN(1500), 1+rng.IntN(50_000)
@@ -172,4 +211,16 @@ func noise(seed uint64, size int) string {
 		}
 	}
 	return string(b)
+}
+
+// costly shows Deployments whose evaluation takes more than it may.
+func costly(rng *rand.Rand) *Lie {
+	objects, containers := 12+rng.IntN(20), 1500+rng.IntN(2000)
+	return crowd("deployments", "Deployment", objects, func(_ int, o map[string]any) {
+		var all []any
+		for n := range containers {
+			all = append(all, map[string]any{"name": fmt.Sprintf("c%d", n), "image": fmt.Sprintf("i%d", n)})
+		}
+		o["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": all}}}
+	})
 }

@@ -19,7 +19,9 @@ var discoveryClasses = []Class{
 	{"plural-of-another", 6, func(rng *rand.Rand) *Lie {
 		mine := one(rng, "pods", "configmaps", "services", "serviceaccounts")
 		theirs := one(rng, [2]string{"", "Secret"}, [2]string{"", "ConfigMap"}, [2]string{"apps", "Deployment"}, [2]string{"networking.k8s.io", "Ingress"}, [2]string{"", "Pod"}, [2]string{"", "Service"})
-		return serving(one(rng, "v9", "v1beta1", "v1"), theirs[0], mine, theirs[1])
+		l := serving(one(rng, "v9", "v1beta1", "v1"), theirs[0], mine, theirs[1])
+		l.Refused = mine != strings.ToLower(theirs[1])+"s"
+		return l
 	}},
 	{"kind-renamed", 4, func(rng *rand.Rand) *Lie {
 		resource, kind := one(rng, "pods", "secrets", "deployments", "ingresses", "configmaps"), one(rng, "Zzz", "Aaa", "Namespace", "")

@@ -24,9 +24,13 @@
 //     is marked by member, kind and namespace;
 //   - verdicts on honest members equal a full evaluation of what they serve alone;
 //   - the heap after a collection, less that of the process without members, stays within
-//     one and a half of what is accounted, and a fixed allowance;
+//     one and a half of what is accounted, a fixed allowance, and what policies may hold;
+//   - a list has objects of its own kind, and what a member serves under another kind's
+//     resource is named;
 //   - a body that is no list and no watch is not read beyond its bound;
 //   - what is true but large, slow or old is held in the end, Events within their share;
+//   - a member that lies no more is held as it is, and judged so: what a quarantine held
+//     back, too, and objects that nobody has written since the server was upgraded;
 //   - changes of policies, and members that rejoin, are judged however busy the engine is;
 //   - goroutines and descriptors come back to where they were;
 //   - the process lives, answers in bounded time, and ends when it is told to.

@@ -14,7 +14,7 @@ var found = []finding{
 	{"resource-renamed", 1, "reviews"},  // an honest member's deployments were not found; one caller had all questions to the hub
 	{"annotations-type", 32, "watches"}, // a kind was a 500 for everybody; one reader had all watches
 	{"ingress-hosts", 1, "libraries"},   // everybody's verdicts were Errors; a library's change was not noticed
-	{"went-back", 1, "none"},            // what a restored server had lost stayed
+	{"went-back", 1, "revoked"},         // what a restored server had lost stayed
 	{"large-kind", 1, "selectors"},      // a kind of more than a response may be stayed away
 	{"many-events", 1, "none"},          // Events took all of a budget
 }

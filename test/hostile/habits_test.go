@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,11 +35,12 @@ type habit struct {
 var habits = []habit{
 	{"none", 20, nil, func(*rig, context.Context, *rand.Rand, string) error { return nil }},
 	{"watches", 2, nil, (*rig).holdWatches},
-	{"revoked", 3, nil, (*rig).outlive},
+	{"revoked", 3, []string{"quiet"}, (*rig).outlive},
 	{"stranger", 1, nil, (*rig).stranger},
 	{"yaml", 2, []string{"many-objects"}, (*rig).manyYAML},
 	{"rego", 2, []string{"many-objects"}, (*rig).manyRego},
 	{"rego-large", 1, []string{"large-objects"}, (*rig).largeRego},
+	{"rego-wide", 2, []string{"wide-objects"}, (*rig).wideRego},
 	{"selectors", 2, nil, (*rig).manySelectors},
 	{"reviews", 2, nil, (*rig).manyReviews},
 	{"rules", 1, []string{"many-kinds"}, (*rig).manyRules},
@@ -360,47 +360,6 @@ func (r *rig) manySelectors(ctx context.Context, rng *rand.Rand, _ string) error
 	sets := "l in (" + strings.Join(terms, ",") + ")"
 	return r.atOnce(ctx, 4, "application/json", "/fleet/api/v1/configmaps?labelSelector="+url.QueryEscape(strings.Join(terms, ",")),
 		"/fleet/api/v1/configmaps?labelSelector="+url.QueryEscape("!"+strings.Join(terms, ",!")), "/fleet/api/v1/configmaps?labelSelector="+url.QueryEscape(sets))
-}
-
-// largeRego asks for large objects in many rows.
-func (r *rig) largeRego(ctx context.Context, _ *rand.Rand, _ string) error {
-	q := "a := data.fleet.objects.ConfigMap[m][ns][n]; i := numbers.range(1, 40)[_]"
-	return r.atOnce(ctx, 4, "application/json", "/query/v1/rego?query="+url.QueryEscape(q))
-}
-
-// mostRego is how many queries one caller may have running or waiting.
-const mostRego = 2 + 8
-
-// crowdRego asks more than one caller may, each for a while.
-func (r *rig) crowdRego(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	at := r.host + "/query/v1/rego?query=" + url.QueryEscape("count([1 | i := numbers.range(1, 2000)[_]; j := numbers.range(1, 1000)[_]; i < j], n)")
-	var asking sync.WaitGroup
-	var refused atomic.Int64
-	for range 3 * mostRego {
-		asking.Go(func() {
-			code, _, err := get(ctx, r.admin, at, "application/json")
-			if err == nil && code == http.StatusTooManyRequests {
-				refused.Add(1)
-			}
-		})
-	}
-	asking.Wait()
-	if refused.Load() == 0 {
-		return &Finding{"share", fmt.Errorf("of %d queries of one caller at once none is refused, more than %d should be", 3*mostRego, mostRego)}
-	}
-	return nil
-}
-
-func (r *rig) manyRego(ctx context.Context, _ *rand.Rand, _ string) error {
-	if err := r.crowdRego(ctx); err != nil {
-		return err
-	}
-	cross := "a := data.fleet.objects.ConfigMap[m][ns][n]; b := data.fleet.objects.ConfigMap[m2][ns2][n2]; c := data.fleet.objects.ConfigMap[m3][ns3][n3]"
-	wide := "i := numbers.range(1, 5000)[_]; j := numbers.range(1, 5000)[_]"
-	return r.atOnce(ctx, 6, "application/json", "/query/v1/rego?query="+url.QueryEscape(cross), "/query/v1/rego?query="+url.QueryEscape(wide),
-		"/query/v1/rego?query="+url.QueryEscape("x := [[a, b] | a := data.fleet.objects.ConfigMap[_][_][_]; b := data.fleet.objects.ConfigMap[_][_][_]]"))
 }
 
 // restarted starts two processes in the place of the one, at the same moment, and shows

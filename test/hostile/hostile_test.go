@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -190,13 +191,14 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 	r.note("step: %s", s)
 	rng := rand.New(rand.NewPCG(s.seed, 3)) //nolint:gosec // a mix, not a secret
 	var lies []*Lie
-	before := inJSON
+	before, overfull := inJSON, false
 	for _, c := range s.classes {
 		l := c.Lie(rng)
 		s.back, s.late = s.back || l.Back, s.late || l.Late
 		if l.Complete {
 			before = &Lie{}
 		}
+		overfull = overfull || l.Overfull
 		lies = append(lies, l)
 	}
 	l, err := r.join(ctx, fmt.Sprintf("e%d", n), s.upon)
@@ -243,12 +245,13 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 	}
 	readers.Go(func() { errs[2] = s.habit.do(r, ctx, rng, fmt.Sprintf("greedy-%d-%d", s.seed, n)) })
 	readers.Wait()
+	r.flooded(ctx, l)
 	wrong := skipped(errs...)
 	checks := []struct {
 		name  string
 		check func(context.Context) error
 	}{
-		{"honest", r.honestEqual}, {"verdicts", r.verdictsEqual}, {"scopes", r.scopesEqual}, {"heap", r.heapWithin},
+		{"honest", r.honestEqual}, {"verdicts", func(ctx context.Context) error { return r.verdictsEqual(ctx, overfull) }}, {"scopes", r.scopesEqual}, {"heap", func(ctx context.Context) error { return r.heapWithin(ctx, lies) }},
 	}
 	for _, c := range checks {
 		within := holdsWithin
@@ -269,7 +272,7 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 			r.adopt(ctx)
 		}
 	}
-	wrong = append(wrong, skipped(r.unbroken(), l.takenWithin(), r.holds(ctx, l, lies), r.eventsWithin(ctx))...)
+	wrong = append(wrong, skipped(r.unbroken(), l.takenWithin(), r.holds(ctx, l, lies), r.named(ctx, l, lies), r.eventsWithin(ctx))...)
 	if s.back && len(wrong) == 0 {
 		if lies[0].Then != nil {
 			l.proxy.Tell(0, lies[0].Then)
@@ -283,6 +286,11 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 	left = true
 	if err := r.leave(ctx, l); err != nil {
 		wrong = append(wrong, skipped(&Finding{"leave", err})...)
+	}
+	if overfull && r.unbroken() == nil {
+		if err := kube.Until(ctx, servedWithin, func() error { return r.verdictsEqual(ctx, false) }); err != nil {
+			wrong = append(wrong, skipped(&Finding{"verdicts", fmt.Errorf("after views that held too much: %w", err)})...)
+		}
 	}
 	return errors.Join(wrong...)
 }
@@ -301,7 +309,7 @@ func (r *rig) adopt(ctx context.Context) {
 }
 
 // holdsWithin is how long what must hold may take to come about on a busy machine.
-const holdsWithin = 15 * time.Second
+const holdsWithin = time.Minute
 
 // seen waits a moment for a liar to be followed.
 func (r *rig) seen(ctx context.Context, l *liar) {
@@ -329,10 +337,22 @@ func (l *liar) asked(ctx context.Context) {
 	})
 }
 
-// comesBack waits for what is held of a member to equal what it serves, if it is still
-// followed: what is beyond a budget is tried again only minutes later.
+// flooded waits a moment for what a liar sends to have been sent.
+func (r *rig) flooded(ctx context.Context, l *liar) {
+	_ = kube.Until(ctx, 2*holdsWithin, func() error { // who does not read it has nothing of it
+		if n := l.proxy.Flooding(); n > 0 {
+			return fmt.Errorf("%d floods are under way", n)
+		}
+		return nil
+	})
+}
+
+// comesBack waits for what is held of a member to equal what it serves, and then for the
+// verdicts on it, if it is still followed: what is beyond a budget is tried again only
+// minutes later.
 func (r *rig) comesBack(ctx context.Context, l *liar) error {
-	return kube.Until(ctx, 40*time.Second, func() error {
+	followed := false
+	err := kube.Until(ctx, 40*time.Second, func() error {
 		members, err := r.fed.members(ctx)
 		if err != nil {
 			return err
@@ -345,6 +365,17 @@ func (r *rig) comesBack(ctx context.Context, l *liar) error {
 		if members[l.name].State == "Refused" {
 			return nil
 		}
-		return r.equal(ctx, l.name, l.upon, disguise)
+		err = r.equal(ctx, l.name, l.upon, disguise)
+		followed = err == nil
+		return err
 	})
+	if !followed {
+		return err
+	}
+	want, err := r.fullEvaluation(ctx, l)
+	if err != nil {
+		return err
+	}
+	// A quarantine takes a minute.
+	return kube.Until(ctx, 2*patience, func() error { return r.judgedAs(ctx, want, nil, url.Values{"member": {l.name}}) })
 }

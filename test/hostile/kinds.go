@@ -14,6 +14,8 @@ const rewound = 1 << 40
 // kindClasses are true of each object, and yet what a member serves of a kind is more
 // than it seems, or goes back.
 var kindClasses = []Class{
+	// It says the truth, so that nothing but what a reader does makes anything happen.
+	{"quiet", 1, func(*rand.Rand) *Lie { return &Lie{Exact: true, Complete: true} }},
 	// A server of an older copy: what came since is gone, and resourceVersions are small
 	// again. Nobody is told that a watch is too old.
 	{"went-back", 5, func(*rand.Rand) *Lie {
@@ -55,6 +57,47 @@ var kindClasses = []Class{
 				}
 				return false
 			}, Object: func(*Call, map[string]any) {}},
+		}
+	}},
+	// A server of another version has other content of objects that nobody has written,
+	// and tells no watch of it.
+	{"upgraded", 4, func(*rand.Rand) *Lie {
+		return &Lie{
+			Back: true, Object: defaulted, Then: &Lie{Object: func(*Call, map[string]any) {}},
+			Document: func(c *Call, doc map[string]any) {
+				if c.Verb == Version {
+					doc["gitVersion"] = "v1.34.99"
+				}
+			},
+		}
+	}},
+	// So has a kind whose definition has changed. What defines it claims a kind that
+	// there is.
+	{"redefined", 4, func(*rand.Rand) *Lie {
+		definition := func(c *Call, generation int) map[string]any {
+			o := object(c, "CustomResourceDefinition", "", "configmaps.hostile")
+			metadata(o)["generation"], metadata(o)["resourceVersion"] = generation, strconv.Itoa(rewound+generation)
+			o["spec"] = map[string]any{"group": "", "scope": "Namespaced", "names": map[string]any{"kind": "ConfigMap", "plural": "configmaps"}, "versions": []any{}}
+			return o
+		}
+		of := func(c *Call) bool { return c.Resource == "customresourcedefinitions" }
+		return &Lie{
+			Back: true,
+			Object: func(c *Call, o map[string]any) {
+				if c.Resource == "configmaps" {
+					defaulted(c, o)
+				}
+			},
+			Extra: func(c *Call, yield func(map[string]any) bool) {
+				if of(c) {
+					yield(definition(c, 1))
+				}
+			},
+			Then: &Lie{Flood: func(c *Call, yield func(map[string]any) bool) {
+				if of(c) {
+					yield(map[string]any{"type": "MODIFIED", "object": definition(c, 2)})
+				}
+			}},
 		}
 	}},
 	// What is asked for in protobuf comes in JSON, and says so.
@@ -112,7 +155,7 @@ var kindClasses = []Class{
 	// all the time: there is always another batch.
 	{"slow-deployments", 4, func(*rand.Rand) *Lie {
 		const objects, containers = 300, 120
-		return &Lie{Flood: func(c *Call, yield func(map[string]any) bool) {
+		return &Lie{Endless: true, Flood: func(c *Call, yield func(map[string]any) bool) {
 			if c.Resource != "deployments" {
 				return
 			}
@@ -133,4 +176,14 @@ var kindClasses = []Class{
 			}
 		}}
 	}},
+}
+
+// defaulted shows an object with what its server has added.
+func defaulted(_ *Call, o map[string]any) {
+	annotations, ok := metadata(o)["annotations"].(map[string]any)
+	if !ok {
+		annotations = map[string]any{}
+		metadata(o)["annotations"] = annotations
+	}
+	annotations["hostile.test/defaulted"] = "before"
 }

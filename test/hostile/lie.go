@@ -27,6 +27,8 @@ type Lie struct {
 	// Flood yields events that nothing made, as fast as they are read, after what there
 	// is; a watch goes on as usual when it returns.
 	Flood func(c *Call, yield func(map[string]any) bool)
+	// Half is what is sent of an event that never comes to its end, after what there is.
+	Half func(c *Call) []byte
 	// Wire stands before everything that is written of a body.
 	Wire func(c *Call, w io.Writer) io.Writer
 	// Bytes lies below the encoding: the server is asked for what the client asked for.
@@ -44,6 +46,14 @@ type Lie struct {
 	Late bool
 	// Back is set where what is held must come to equal the truth when the lies are over.
 	Back bool
+	// Refused is set where a kind is not to be followed as it is served, and to be named.
+	Refused bool
+	// Judged is how many bytes policies may hold of what they find.
+	Judged int64
+	// Overfull is set where views hold more than they may.
+	Overfull bool
+	// Endless is set where a flood goes on until the lie is over.
+	Endless bool
 	// Then is told after it, as if nothing had happened: no watch is told that it is too
 	// old.
 	Then *Lie
@@ -51,7 +61,7 @@ type Lie struct {
 
 // content reports whether the lie has to see JSON.
 func (l *Lie) content() bool {
-	return l.Document != nil || l.Page != nil || l.Object != nil || l.Event != nil || l.Extra != nil || l.Flood != nil
+	return l.Document != nil || l.Page != nil || l.Object != nil || l.Event != nil || l.Extra != nil || l.Flood != nil || l.Half != nil
 }
 
 // A Class is a kind of attack.

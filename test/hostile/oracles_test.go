@@ -26,8 +26,8 @@ import (
 const (
 	heapAllowance = 40 << 20
 	// The index's log of changes keeps logBytes of what has changed, and as much of sets
-	// that have gone.
-	heapOfLog = 2 * 8 << 20
+	// that have gone; versions of the verdicts an eighth of what a binding may hold.
+	heapOfLog = 2*8<<20 + heldByBinding/8
 	// How long the snapshots of lists in pages are kept for who reads on.
 	pagesKept = 5*time.Minute + 30*time.Second
 	heapRatio = 1.5
@@ -72,6 +72,9 @@ func list(ctx context.Context, client *http.Client, at string, keep func(map[str
 	items, _ := doc["items"].([]any)
 	for _, item := range items {
 		o, _ := item.(map[string]any)
+		if kind, said := o["kind"]; said && doc["kind"] != fmt.Sprint(kind, "List") {
+			return nil, fmt.Errorf("%s is a %v and has a %v: %.300v", at, doc["kind"], kind, o["metadata"])
+		}
 		if o == nil || keep != nil && !keep(o) {
 			continue
 		}
@@ -226,7 +229,7 @@ func (r *rig) scopesEqual(ctx context.Context) error {
 }
 
 // heapWithin holds the heap to what is accounted.
-func (r *rig) heapWithin(ctx context.Context) error {
+func (r *rig) heapWithin(ctx context.Context, lies []*Lie) error {
 	members, err := r.fed.members(ctx)
 	if err != nil {
 		return err
@@ -240,7 +243,11 @@ func (r *rig) heapWithin(ctx context.Context) error {
 		return err
 	}
 	r.note("heap %d MiB, accounted %d MiB, peak %d MiB, %d goroutines, %d files", u.heap>>20, accounted>>20, u.peak>>20, u.goroutines, u.files)
-	if most := r.base.heap + int64(heapRatio*float64(accounted)) + heapAllowance + heapOfLog; u.heap > most {
+	most := r.base.heap + int64(heapRatio*float64(accounted)) + heapAllowance + heapOfLog
+	for _, l := range lies {
+		most += l.Judged
+	}
+	if u.heap > most {
 		return fmt.Errorf("the heap is %d MiB, and %d MiB are accounted: at most %d MiB", u.heap>>20, accounted>>20, most>>20)
 	}
 	return nil
@@ -272,6 +279,23 @@ func (r *rig) holds(ctx context.Context, l *liar, lies []*Lie) error {
 	})
 	if err != nil {
 		return &Finding{"holds", err}
+	}
+	return nil
+}
+
+// named waits for what is not followed as a liar serves it to be named.
+func (r *rig) named(ctx context.Context, l *liar, lies []*Lie) error {
+	if len(lies) > 1 || !lies[0].Refused {
+		return nil
+	}
+	err := kube.Until(ctx, holdsWithin, func() error {
+		if r.fed.logged("kind is not followed as it is served", l.name) == nil {
+			return fmt.Errorf("nothing is said of what %s serves under another kind's resource", l.name)
+		}
+		return nil
+	})
+	if err != nil {
+		return &Finding{"named", err}
 	}
 	return nil
 }

@@ -64,6 +64,15 @@ violation contains {"msg": sprintf("%s is in tier %s", [input.ref.name, input.me
 	input.member.labels.tier in {"first", "second"}
 }
 `,
+	"wordy.rego": `# METADATA
+# title: What is wordy is told of at length
+# custom: {severity: low, kinds: ["Service"]}
+package wordy
+
+violation contains {"msg": sprintf("%s is wordy", [input.ref.name]), "details": {"text": concat("", [input.object.spec.externalName | some _ in numbers.range(1, 20)])}} if {
+	input.object.metadata.labels.wordy == "true"
+}
+`,
 	"costly.rego": `# METADATA
 # title: Containers differ in their images
 # custom: {severity: low, kinds: ["Deployment.apps"]}
@@ -85,6 +94,7 @@ const bindings = `bindings:
 - {name: hosts-strict, package: hosts}
 - {name: keys, package: keys, tolerate: {names: ["evil/*"]}}
 - {name: costly, package: costly, tolerate: {names: ["evil/*"]}}
+- {name: wordy, package: wordy, tolerate: {names: ["evil/*"]}}
 - {name: tiers, package: tiers, tolerate: {names: ["evil/*"]}}
 `
 
@@ -141,7 +151,7 @@ func (r *rig) bind(ctx context.Context) (err error) {
 		return err
 	}
 	var all strings.Builder
-	for _, name := range []string{"own", "hosts", "keys", "costly", "tiers"} {
+	for _, name := range []string{"own", "hosts", "keys", "costly", "tiers", "wordy"} {
 		fmt.Fprintf(&all, fleetPolicy, name, name, lenient)
 	}
 	fmt.Fprintf(&all, fleetPolicy, "hosts-strict", "hosts", strict)

@@ -18,7 +18,7 @@ import (
 )
 
 // What a change of policies or members may take while the engine is busy all the time.
-const servedWithin = 30 * time.Second
+const servedWithin = 2 * time.Minute
 
 // violations returns a page of what is found.
 func (r *rig) violations(ctx context.Context, q url.Values) (f findings, err error) {
@@ -35,7 +35,7 @@ func (r *rig) violations(ctx context.Context, q url.Values) (f findings, err err
 
 // bindWhileBusy binds a policy again while there is always another batch to judge.
 func (r *rig) bindWhileBusy(ctx context.Context, _ *rand.Rand, user string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	defer cancel()
 	name := "late-" + user[strings.LastIndex(user, "-")+1:]
 	policy := fmt.Sprintf(fleetPolicy, name, "own", lenient)
@@ -70,7 +70,7 @@ func (r *rig) bindWhileBusy(ctx context.Context, _ *rand.Rand, user string) (err
 // changeHonest changes an object of an honest member while another wastes the time of the
 // policy that judges it: it is judged all the same.
 func (r *rig) changeHonest(ctx context.Context, _ *rand.Rand, _ string) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	defer cancel()
 	m, ns, name := r.sims.Members()[0], markedNamespaces[0], fmt.Sprintf("%s-%s-0", mark(honest[0], deployments), markedNamespaces[0])
 	// What the other member has is judged, or held back for what it costs.
@@ -115,7 +115,7 @@ func (r *rig) changeHonest(ctx context.Context, _ *rand.Rand, _ string) error {
 
 // changeLibrary changes what a policy imports by the name of its parent.
 func (r *rig) changeLibrary(ctx context.Context, rng *rand.Rand, _ string) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	defer cancel()
 	word := fmt.Sprintf("bad%d", rng.Uint32())
 	if _, err := r.repo.Commit(library(word)); err != nil {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -72,7 +73,7 @@ func startFederator(ctx context.Context, binary, dir string) (*process, error) {
 	defer log.Close()
 	p.cmd = exec.Command(binary, "serve", "--config", filepath.Join(dir, "federator.yaml"))
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
-	p.cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + os.TempDir(), "PATH=" + os.Getenv("PATH"), "GOTRACEBACK=all"}
+	p.cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + os.TempDir(), "PATH=" + os.Getenv("PATH"), "GOTRACEBACK=all", "GOMEMLIMIT=1GiB"}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -250,14 +251,14 @@ func number(at *regexp.Regexp, text []byte) int64 {
 	return n
 }
 
-// logged returns the first line of the log with a word, as an error.
-func (p *process) logged(word string) error {
+// logged returns the first line of the log with all of some words, as an error.
+func (p *process) logged(words ...string) error {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return err
 	}
 	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, word) {
+		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
 			return fmt.Errorf("logged: %.1500s", line)
 		}
 	}

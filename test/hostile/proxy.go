@@ -36,6 +36,7 @@ type Proxy struct {
 	lies  *told
 	taken map[Verb]int64 // most bytes of one body that a client took
 	asked map[Verb]int
+	flood int // floods under way that come to an end
 }
 
 // told are the lies that are in force at one time.
@@ -138,6 +139,19 @@ func (p *Proxy) Asked(v Verb) int {
 	return p.asked[v]
 }
 
+// Flooding counts the floods under way that come to an end.
+func (p *Proxy) Flooding() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.flood
+}
+
+func (p *Proxy) flooding(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.flood += n
+}
+
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	c := parse(r)
 	p.mu.Lock()
@@ -224,7 +238,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, c *Call, t *told
 	case resp.StatusCode != http.StatusOK || !asJSON || !strings.Contains(resp.Header.Get("Content-Type"), "json"):
 		p.copy(w, out, resp, c)
 	case c.Verb == Watch || c.Verb == WatchList:
-		p.stream(w, out, resp.Body, c, t)
+		p.stream(r.Context(), w, out, resp.Body, c, t)
 	default:
 		p.document(out, resp.Body, c, t)
 	}

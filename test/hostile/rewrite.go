@@ -3,6 +3,7 @@ package hostile
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -63,8 +64,8 @@ func (t *told) object(c *Call, o map[string]any) {
 }
 
 // stream passes watch events on as the lies make them.
-func (p *Proxy) stream(w http.ResponseWriter, out io.Writer, body io.Reader, c *Call, t *told) {
-	s := &stream{call: c, told: t, out: bufio.NewWriterSize(out, 64<<10), flush: http.NewResponseController(w)}
+func (p *Proxy) stream(ctx context.Context, w http.ResponseWriter, out io.Writer, body io.Reader, c *Call, t *told) {
+	s := &stream{proxy: p, call: c, told: t, out: bufio.NewWriterSize(out, 64<<10), flush: http.NewResponseController(w)}
 	if c.Verb == WatchList {
 		for _, l := range t.lies {
 			if l.Extra != nil {
@@ -73,7 +74,10 @@ func (p *Proxy) stream(w http.ResponseWriter, out io.Writer, body io.Reader, c *
 		}
 	}
 	s.flushed()
-	flooded := false
+	flooded := c.Verb == Watch // what there is has been sent
+	if flooded {
+		s.flood(ctx)
+	}
 	lines := bufio.NewReaderSize(body, 64<<10)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -86,9 +90,9 @@ func (p *Proxy) stream(w http.ResponseWriter, out io.Writer, body io.Reader, c *
 			if lines.Buffered() == 0 {
 				s.flushed()
 			}
-			if !flooded && (c.Verb == Watch || event["type"] == "BOOKMARK") {
+			if !flooded && event["type"] == "BOOKMARK" {
 				flooded = true
-				s.flood()
+				s.flood(ctx)
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -103,6 +107,7 @@ func (p *Proxy) stream(w http.ResponseWriter, out io.Writer, body io.Reader, c *
 
 // stream is a watch under way.
 type stream struct {
+	proxy *Proxy
 	call  *Call
 	told  *told
 	out   *bufio.Writer
@@ -130,13 +135,39 @@ func (s *stream) event(e map[string]any) {
 	}
 }
 
-func (s *stream) flood() {
+func (s *stream) flood(ctx context.Context) {
+	half := false
 	for _, l := range s.told.lies {
-		if l.Flood != nil {
-			l.Flood(s.call, s.send)
-			s.flushed()
-		}
+		s.ends(!l.Endless, func() {
+			if l.Flood != nil {
+				l.Flood(s.call, s.send)
+				s.flushed()
+			}
+			if l.Half == nil || half {
+				return
+			}
+			if b := l.Half(s.call); len(b) > 0 {
+				half = true
+				if _, err := s.out.Write(b); err != nil {
+					panic(http.ErrAbortHandler)
+				}
+				s.flushed()
+			}
+		})
 	}
+	if half {
+		<-ctx.Done()
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// ends sends what comes to an end, and counts it until it has.
+func (s *stream) ends(does bool, send func()) {
+	if does {
+		s.proxy.flooding(1)
+		defer s.proxy.flooding(-1)
+	}
+	send()
 }
 
 // send writes an event; a client that is gone ends the request.

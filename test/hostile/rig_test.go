@@ -152,9 +152,9 @@ func (r *rig) start(ctx context.Context, binary string) {
 		return nil
 	}))
 	must(r.t, kube.Until(ctx, patience, func() error { return r.honestEqual(ctx) }))
-	r.verdicts, err = r.fullEvaluation(ctx)
+	r.verdicts, err = r.fullEvaluation(ctx, nil)
 	must(r.t, err)
-	must(r.t, kube.Until(ctx, patience, func() error { return r.verdictsEqual(ctx) }))
+	must(r.t, kube.Until(ctx, patience, func() error { return r.verdictsEqual(ctx, false) }))
 	members, err := r.fed.members(ctx)
 	must(r.t, err)
 	r.kinds, r.scopes = map[string]map[aggregate.Kind]bool{}, map[string]int{}
