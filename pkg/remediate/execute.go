@@ -108,7 +108,15 @@ func (x *executor) begin(ctx context.Context, a *Action, before *seen) (*Action,
 				return a, err
 			}
 		default:
-			continue // the target is again as it was then
+			// The target is again as it was then, or another process has written it since it
+			// was read here.
+			switch err := x.lookAgain(ctx, a); {
+			case err != nil || a.Phase == Superseded:
+				return a, err
+			case a.Phase.Final():
+				return x.report(ctx, a)
+			}
+			continue
 		}
 		known.Remedy = a.Remedy // a Secret's is not recorded
 		known.follow(a)
@@ -118,6 +126,18 @@ func (x *executor) begin(ctx context.Context, a *Action, before *seen) (*Action,
 		return x.write(ctx, known, nil)
 	}
 	return x.end(a, Failed, fmt.Sprintf("the target was corrected %d times and is again as it was", mostAgain)), nil
+}
+
+// lookAgain reads the target again. The action has ended if it has moved, or cannot be
+// read.
+func (x *executor) lookAgain(ctx context.Context, a *Action) error {
+	return x.retry(ctx, a, func(c *Client) error {
+		_, unmoved, err := x.target(ctx, c, a)
+		if err == nil && !unmoved {
+			x.end(a, Superseded, "the target has changed since it was judged")
+		}
+		return err
+	})
 }
 
 // report records an action that has been tried and not written. There is one record of

@@ -66,6 +66,37 @@ func TestACorrectionThatAnotherProcessTakesUpIsTheirs(t *testing.T) {
 	}
 }
 
+// TestWhatAnotherProcessHasJustWrittenIsNotDoneAgain: another process, which leads no
+// more, does the write and records it between the moment that this one has read the
+// target and the moment that it records its own.
+func TestWhatAnotherProcessHasJustWrittenIsNotDoneAgain(t *testing.T) {
+	s := newSite(t)
+	other := *s
+	other.member, other.hub = wire{}, wire{}
+	other.start()
+	for n, v := range verbs {
+		i, writes := s.judgedVerb(n, v.name)
+		done := false
+		s.hub.before = func(r *http.Request) error {
+			if !done && r.Method == http.MethodPost {
+				done = true
+				if a, err := other.exec.do(t.Context(), i); err != nil || a.Phase != Succeeded {
+					t.Errorf("%s: the other: %+v %v", v.name, a, err)
+				}
+			}
+			return nil
+		}
+		if a, err := s.exec.do(t.Context(), i); err != nil || a.Phase != Superseded || !done {
+			t.Errorf("%s: %s %s %v", v.name, a.Phase, a.Message, err)
+		}
+		s.hub.before = nil
+		if again := s.recorded(i.again(1)); again != nil {
+			t.Errorf("%s: there is a second record: %s %s", v.name, again.Phase, again.Message)
+		}
+		s.expectAudit(i, writes)
+	}
+}
+
 // TestWhatComesBackIsCorrectedAgain: each time with a record of its own. A ConfigMap
 // has no generation, and one that is made anew has no version that tells it apart.
 func TestWhatComesBackIsCorrectedAgain(t *testing.T) {
