@@ -37,7 +37,7 @@ func (s *Server) chain() http.Handler {
 
 	h = s.nested(h)
 	h = genericapifilters.WithWarningRecorder(h)
-	h = genericfilters.WithTimeoutForNonLongRunningRequests(h, longRunning)
+	h = endsOnceAnswered(genericfilters.WithTimeoutForNonLongRunningRequests(h, longRunning))
 	h = genericapifilters.WithRequestDeadline(h, s.trail.sink, s.trail.rules, longRunning, scheme.Codecs, s.options.Limits.Request)
 	h = genericapifilters.WithCacheControl(h)
 	h = genericapifilters.WithLatencyTrackers(h)
@@ -137,13 +137,45 @@ func (b *beginning) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// overKey has the context that ends once a request has been answered.
+type overKey struct{}
+
+// endsOnceAnswered is around the timeout filter. What answers inside of it is told that
+// the time is over when the filter has answered, by nested: if both saw the same
+// deadline, one would begin an answer that the other cuts off.
+func endsOnceAnswered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, _ := apirequest.RequestInfoFrom(r.Context()); longRunning(r, info) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		over, end := context.WithCancelCause(context.Background())
+		defer func() { end(context.Cause(r.Context())) }()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), overKey{}, over)))
+	})
+}
+
 // nested counts the goroutine in which the timeout filter answers, which may
 // outlast the request.
 func (s *Server) nested(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.inside.again()
 		defer s.inside.leave()
-		next.ServeHTTP(w, r)
+		over, ok := r.Context().Value(overKey{}).(context.Context)
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
+		defer end(nil)
+		defer context.AfterFunc(over, func() { end(context.Cause(over)) })()
+		if deadline, ok := r.Context().Deadline(); ok {
+			// Later than the filter's, and there all the same: others take a share of it.
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, deadline.Add(grace))
+			defer cancel()
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 

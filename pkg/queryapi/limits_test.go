@@ -144,12 +144,33 @@ func (b *blocked) Answer(w http.ResponseWriter, r *http.Request, _ queryapi.Call
 	select {
 	case <-b.release:
 	case <-r.Context().Done():
-		b.left <- r.Context().Err()
+		b.left <- context.Cause(r.Context())
 		return r.Context().Err()
 	}
 	_, err := fmt.Fprint(w, "done")
 	b.left <- err
 	return nil
+}
+
+// hasty begins to answer when its time is over, and takes a while.
+type hasty struct{}
+
+func (hasty) Answer(w http.ResponseWriter, r *http.Request, _ queryapi.Caller) error {
+	<-r.Context().Done()
+	w.WriteHeader(http.StatusGatewayTimeout)
+	time.Sleep(time.Millisecond)
+	_, _ = fmt.Fprint(w, "late")
+	return nil
+}
+
+// TestWhatIsOverIsAnsweredOnce: whoever is late and the filter that bounds the time do
+// not cut one another's answer off.
+func TestWhatIsOverIsAnsweredOnce(t *testing.T) {
+	s := start(t, with("wait", hasty{}, func(o *queryapi.Options) { o.Limits.Request = 5 * time.Millisecond }))
+	for range 50 {
+		resp, body := s.get(t, "/query/v1/wait", s.Token())
+		wantStatus(t, "a late answer", resp, body, http.StatusGatewayTimeout)
+	}
 }
 
 func with(name string, q queryapi.Question, more func(*queryapi.Options)) func(*queryapi.Options) {
