@@ -64,6 +64,11 @@ func (l *Lie) content() bool {
 	return l.Document != nil || l.Page != nil || l.Object != nil || l.Event != nil || l.Extra != nil || l.Flood != nil || l.Half != nil
 }
 
+// truthful reports whether the lie changes nothing of what is said.
+func (l *Lie) truthful() bool {
+	return !l.content() && l.Answer == nil && l.Wire == nil && !l.Bytes
+}
+
 // A Class is a kind of attack.
 type Class struct {
 	Name   string
