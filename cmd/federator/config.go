@@ -79,7 +79,7 @@ type PingConfig struct {
 
 // IndexConfig configures the index.
 type IndexConfig struct {
-	LogBytes int64               `yaml:"logBytes" doc:"Memory that the log of changes may keep alive, for single changes and, again, for lists.\nDefault: a 32nd of GOMEMLIMIT, at most 64 MiB."`
+	LogBytes int64               `yaml:"logBytes" doc:"Memory that the log of changes may keep alive, for single changes and, again, for lists; for the last list up to four times as much.\nDefault: a 32nd of GOMEMLIMIT, at most 64 MiB."`
 	Fields   map[string][]string `yaml:"fields" doc:"Fields by which lists find objects, by kind. A kind named here replaces its default."`
 
 	RevisionsFile string `yaml:"revisionsFile" doc:"File from which the processes of this machine take the numbers of their revisions. Empty: with a hub its Lease\nfederator-revisions in policies.namespace; without one, revisions beside federator's kubeconfig."`

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/tidwall/btree"
-
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/mask"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -32,14 +30,14 @@ type bound struct {
 
 	// A subject without a record is clean and of its kind's default class.
 	defaults map[aggregate.Kind]*class
-	records  *btree.BTreeG[record]
-	tallies  *btree.BTreeG[*tally] // by member; "" for keys of views
-	owned    map[*tally]bool       // those that no state has yet
-	overran  map[Subject]int       // those that overran the budget: how often
-	frozen   *bindingState         // nil when the verdicts are newer
-	sum      int64                 // bytes of what was found and read
-	sums     map[string]int64      // by member
-	refused  map[Subject]int64     // subjects whose verdicts there was no room for: what they take
+	records  *sorted[record]
+	tallies  *sorted[*tally]   // by member; "" for keys of views
+	owned    map[*tally]bool   // those that no state has yet
+	overran  map[Subject]int   // those that overran the budget: how often
+	frozen   *bindingState     // nil when the verdicts are newer
+	sum      int64             // bytes of what was found and read
+	sums     map[string]int64  // by member
+	refused  map[Subject]int64 // subjects whose verdicts there was no room for: what they take
 
 	*counters
 }
@@ -109,7 +107,7 @@ func lessTally(a, b *tally) bool { return a.member < b.member }
 
 func (b *bound) clear() {
 	b.defaults = map[aggregate.Kind]*class{}
-	b.records, b.tallies, b.owned = newBTree(lessRecord), newBTree(lessTally), map[*tally]bool{}
+	b.records, b.tallies, b.owned = newSorted(lessRecord), newSorted(lessTally), map[*tally]bool{}
 	b.frozen, b.overran = nil, nil
 	b.sum, b.sums, b.refused = 0, map[string]int64{}, nil
 }

@@ -277,13 +277,14 @@ func (r *round) finish(work func() error) (*Changes, error) {
 	}
 	for _, v := range e.views {
 		wait(v.score.quarantines())
-		r.changes.dropped += v.dropped
+		r.changes.dropped += v.dropped + v.entries.replaced() + v.contribs.replaced()
 		v.dropped = 0
 		f := v.freeze()
 		s.views = append(s.views, f)
 		s.byID[f.id] = f
 	}
 	for _, b := range e.bounds {
+		r.changes.dropped += b.records.replaced()
 		one := b.freeze()
 		wait(one.health.Quarantines)
 		s.bindings = append(s.bindings, one)

@@ -332,7 +332,7 @@ view.names[name] contains input.ref.member if name := input.ref.name
 
 violation contains {"msg": "there"} if data.fleet.views["a.view"].names[input.ref.name]
 `, oraclePolicies["divide"])
-	e, cursor := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindingsOf(set), Limits: policy.Limits{Evaluation: time.Hour, View: 15_000}})
+	e, cursor := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindingsOf(set), Limits: policy.Limits{Evaluation: time.Hour, View: 25_000}})
 	if got := e.State().Total("a.view"); got.Violations != 80 {
 		h, _ := e.State().Health("a.view")
 		for v := range e.State().Findings("a.view", "") {
@@ -349,10 +349,10 @@ violation contains {"msg": "there"} if data.fleet.views["a.view"].names[input.re
 	if got := e.State().Total("a.view"); got.Errors != 120 || got.Violations != 0 {
 		t.Errorf("%+v, want Errors only", got)
 	}
-	if h, _ := e.State().Health("a.view"); !strings.Contains(h.Views, "more than 15000") {
+	if h, _ := e.State().Health("a.view"); !strings.Contains(h.Views, "more than 25000") {
 		t.Errorf("health %+v", h)
 	}
-	if stats := e.Stats(); stats.ViewBytes > 2*15_000 {
+	if stats := e.Stats(); stats.ViewBytes > 2*25_000 {
 		t.Errorf("the view holds %d bytes", stats.ViewBytes)
 	}
 	if got := e.State().Total("oracle.divide"); got.Known != divide.Known+40 {

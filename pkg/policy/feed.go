@@ -93,7 +93,8 @@ func (r *round) exchange(v *view, ref aggregate.Ref, c contribution) {
 	})
 	r.failures = r.failures || failed
 	if v.over == "" && v.bytes > limit {
-		v.over = fmt.Sprintf("objects contribute %d bytes, more than %d", v.bytes, limit)
+		// Not how many: that depends on when it was looked at.
+		v.over = fmt.Sprintf("objects contribute more than %d bytes", limit)
 		v.frozen, r.failures = nil, true
 	}
 }

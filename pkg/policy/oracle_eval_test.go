@@ -32,7 +32,13 @@ type oracle struct {
 }
 
 // oracleLimits are so that some views of a history come to hold more than they may.
-var oracleLimits = policy.Limits{Evaluation: time.Hour, View: 3000}
+var oracleLimits = policy.Limits{Evaluation: time.Hour, View: 4500}
+
+// What counts of a view beside its texts, in bytes.
+const (
+	oneEntry       = 130
+	oneContributor = 140
+)
 
 func newOracle(s policySet) (*oracle, error) {
 	compiler, err := ast.CompileModulesWithOpt(s.texts, ast.CompileOpts{ParserOptions: ast.ParserOptions{RegoVersion: ast.RegoV1}})
@@ -267,13 +273,19 @@ func (f *full) view(pkg *policy.Package, name string) error {
 	for _, e := range v.entries {
 		values[place{e.ref, e.key}] = append(values[place{e.ref, e.key}], jsonOf(e.value))
 	}
+	objects := map[aggregate.Ref]bool{}
+	for _, ref := range v.failed {
+		objects[ref] = true
+	}
 	for at, list := range values {
 		text, err := canonical(list)
 		if err != nil {
 			return err
 		}
-		v.size += int64(len(at.key)+len(text)) + 120
+		v.size += int64(len(at.key)+len(text)) + oneEntry
+		objects[at.ref] = true
 	}
+	v.size += int64(len(objects)) * oneContributor
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/tidwall/btree"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -41,8 +40,8 @@ type bindingState struct {
 	view                         uint32 // of a ViewSubject
 	selected, visible, tolerated members
 	defaults                     map[aggregate.Kind]*class
-	records                      *btree.BTreeG[record]
-	tallies                      *btree.BTreeG[*tally]
+	records                      *sorted[record]
+	tallies                      *sorted[*tally]
 	health                       Health
 }
 

@@ -15,15 +15,15 @@ func TestChangesSayWhatTheyDrop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const objects, least = 50, 120 // bytes of an entry
+	const objects, least, nodes = 50, oneEntry + oneContributor, 10 << 10
 	for i := range objects {
 		mustDo(t, w, deployment("fleet/b", fmt.Sprint(i), map[string]any{"app": fmt.Sprintf("app%d", i), "replicas": 1}))
 	}
 	set := load(t, oracleTexts("budget")...)
 	e, cursor := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindingsOf(set), Limits: policy.Limits{Evaluation: time.Hour}})
 	mustDo(t, w, deployment("fleet/a", "x", map[string]any{"app": "shop", "replicas": 9}))
-	if n := apply(t, e, cursor).Dropped(); n != 0 {
-		t.Errorf("what comes drops %d bytes", n)
+	if n := apply(t, e, cursor).Dropped(); n > nodes {
+		t.Errorf("what comes drops %d bytes, more than nodes of trees take", n)
 	}
 	mustDo(t, w, op{Do: "leave", Member: "fleet/b"})
 	if n := apply(t, e, cursor).Dropped(); n < objects*least {
@@ -36,7 +36,7 @@ func TestChangesSayWhatTheyDrop(t *testing.T) {
 // is gone, or contributes less, all is as it was.
 func TestAViewOverItsLimitClearsNothingAndRecovers(t *testing.T) {
 	t.Parallel()
-	for name, limit := range map[string]int64{"keys are held": 700, "nor all keys": 150} {
+	for name, limit := range map[string]int64{"keys are held": 1300, "nor all keys": 290} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, err := deployments(t, 0)
@@ -61,7 +61,7 @@ func TestAViewOverItsLimitClearsNothingAndRecovers(t *testing.T) {
 					}
 				}
 				got := e.State().Total("oracle.budget")
-				if want := (policy.Counts{Errors: 6}); limit == 700 && got != want || got.Errors == 0 || got.Errors != got.Known+got.Errors {
+				if want := (policy.Counts{Errors: 6}); limit == 1300 && got != want || got.Errors == 0 || got.Errors != got.Known+got.Errors {
 					t.Errorf("over: %+v", got)
 				}
 				if h, _ := e.State().Health("oracle.budget"); h.Views == "" {

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/tidwall/btree"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/document"
@@ -26,14 +25,14 @@ type view struct {
 	def      module.View
 	query    query
 	pins     map[aggregate.Kind]string
-	entries  *btree.BTreeG[entry]    // by key, then ref
-	contribs *btree.BTreeG[*contrib] // by ref
-	failed   *btree.BTreeG[*contrib] // those that failed
-	bytes    int64                   // of keys, values and refs, those that are not held included
-	held     int64                   // of those that are
-	dropped  int64                   // of those that were, since the last state
-	over     string                  // why nothing is known of what the view shows
-	blind    bool                    // not all keys are held: none is taken out
+	entries  *sorted[entry]    // by key, then ref
+	contribs *sorted[*contrib] // by ref
+	failed   *sorted[*contrib] // those that failed
+	bytes    int64             // of keys, values and contribs, those that are not held included
+	held     int64             // of those that are
+	dropped  int64             // of those that were, since the last state
+	over     string            // why nothing is known of what the view shows
+	blind    bool              // not all keys are held: none is taken out
 	score    *overruns
 	overran  map[aggregate.Ref]int // objects that overran the budget: how often
 	frozen   *view                 // nil when the view has changed since
@@ -82,18 +81,10 @@ func lessEntry(a, b entry) bool {
 
 func lessContrib(a, b *contrib) bool { return compareRefs(&a.ref, &b.ref) < 0 }
 
-// treeDegree keeps nodes small, as items are large and every state that is published
-// costs a copy of the path to what changed since.
-const treeDegree = 8
-
-func newBTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
-	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true, Degree: treeDegree})
-}
-
 func (v *view) name() string { return v.pkg.Name + "." + v.def.Name }
 
 func (v *view) clear() {
-	v.entries, v.contribs, v.failed = newBTree(lessEntry), newBTree(lessContrib), newBTree(lessContrib)
+	v.entries, v.contribs, v.failed = newSorted(lessEntry), newSorted(lessContrib), newSorted(lessContrib)
 	v.dropped += v.held
 	v.bytes, v.held, v.over, v.blind = 0, 0, "", false
 	v.frozen, v.overran = nil, nil
@@ -156,9 +147,16 @@ func (v *view) apply(ref aggregate.Ref, next contribution, limit int64, changed 
 				changed(key)
 			}
 		}
-		v.contribs.Set(kept)
+		if kept != old {
+			v.contribs.Set(kept)
+			v.held += contribBytes
+		}
 	} else {
 		v.contribs.Delete(old)
+	}
+	if old != nil && kept != old {
+		v.held -= contribBytes
+		v.dropped += contribBytes
 	}
 	if now {
 		v.failed.Set(kept)
@@ -173,6 +171,7 @@ func (v *view) cut(old *contrib, next *contribution, limit int64) {
 	var before, size, keys int64
 	if old != nil {
 		v.bytes -= old.size
+		before = contribBytes
 		for _, key := range old.keys {
 			e, _ := v.entries.Get(entry{key: key, of: old})
 			before += e.size()
@@ -181,6 +180,7 @@ func (v *view) cut(old *contrib, next *contribution, limit int64) {
 	if next.contrib == nil {
 		return
 	}
+	size, keys = contribBytes, contribBytes
 	for i, key := range next.keys {
 		e := entry{key: key, values: next.values[i]}
 		size += e.size()
@@ -203,11 +203,14 @@ func (v *view) cut(old *contrib, next *contribution, limit int64) {
 	}
 }
 
-// entryOverhead is about what an entry costs beside its text, in bytes: its place in
-// the tree, and its share of the contrib.
-const entryOverhead = 120
+// What an entry costs beside its text, and what an object that contributes costs beside
+// its entries, in bytes: their places in trees, and the contrib.
+const (
+	entryBytes   = 130
+	contribBytes = 140
+)
 
-func (e entry) size() int64 { return int64(len(e.key)+len(e.values)) + entryOverhead }
+func (e entry) size() int64 { return int64(len(e.key)+len(e.values)) + entryBytes }
 
 func contains(sorted []string, s string) bool {
 	_, ok := slices.BinarySearch(sorted, s)
@@ -309,6 +312,9 @@ func contributed(ref aggregate.Ref, v ast.Value, limit int) contribution {
 			c.keys = append(c.keys, string(key))
 			c.values = append(c.values, text)
 		}
+	}
+	if len(c.keys) == 0 {
+		return contribution{}
 	}
 	return c
 }

@@ -25,9 +25,10 @@ import (
 // bytes: buffers of connections, decoders, verdicts, caches of authorisation.
 const (
 	heapAllowance = 40 << 20
-	// The index's log of changes keeps logBytes of what has changed, and as much of sets
-	// that have gone; versions of the verdicts an eighth of what a binding may hold.
-	heapOfLog = 2*8<<20 + heldByBinding/8
+	// The index's log of changes keeps logBytes of what has changed, and four times as much
+	// of the last set that has gone; versions of the verdicts keep an eighth of what a
+	// binding may hold.
+	heapOfLog = (1+4)*8<<20 + heldByBinding/8
 	// How long the snapshots of lists in pages are kept for who reads on.
 	pagesKept = 5*time.Minute + 30*time.Second
 	heapRatio = 1.5

@@ -1,0 +1,48 @@
+package policy
+
+import (
+	"reflect"
+
+	"github.com/tidwall/btree"
+)
+
+// treeDegree keeps nodes small, as items are large and every state that is published
+// costs a copy of the path to what changed since.
+const treeDegree = 8
+
+// nodeBytes is about what a node takes beside its items.
+const nodeBytes = 64
+
+// sorted is a B-tree that counts what its next copy will keep alive of it.
+type sorted[T any] struct {
+	*btree.BTreeG[T]
+
+	written int // items since replaced was asked
+}
+
+func newSorted[T any](less func(a, b T) bool) *sorted[T] {
+	return &sorted[T]{BTreeG: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true, Degree: treeDegree})}
+}
+
+// Copy returns one that later changes do not touch.
+func (t *sorted[T]) Copy() *sorted[T] { return &sorted[T]{BTreeG: t.BTreeG.Copy()} }
+
+// Set writes an item in the place of its equal.
+func (t *sorted[T]) Set(item T) (old T, had bool) {
+	t.written++
+	return t.BTreeG.Set(item)
+}
+
+// Delete takes an item out.
+func (t *sorted[T]) Delete(item T) (old T, had bool) {
+	t.written++
+	return t.BTreeG.Delete(item)
+}
+
+// replaced is about how many bytes of nodes were replaced since it was last asked: a
+// copy from before keeps the old ones whole, however little of them has changed.
+func (t *sorted[T]) replaced() int64 {
+	nodes := min(t.written, t.Len()/treeDegree+1)
+	t.written = 0
+	return int64(nodes) * (nodeBytes + (2*treeDegree-1)*int64(reflect.TypeFor[T]().Size()))
+}
