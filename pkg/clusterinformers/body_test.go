@@ -3,6 +3,7 @@ package clusterinformers_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -103,5 +104,42 @@ func TestDiscovery_IsBoundedInSum(t *testing.T) {
 	// Flow control lets some more be sent than is read, of each.
 	if got, most := sent.Load(), asked.Load()*(16<<20+groups*(1<<20)); got > most {
 		t.Errorf("%d MiB were taken in %d discoveries", got>>20, asked.Load())
+	}
+}
+
+// TestDiscovery_IsBoundedByWhatItBecomes has a member answer with what is small as text
+// and large as structs, or in another format than it was asked for. What comes then is
+// no offer, and is not asked for on and on within one discovery.
+func TestDiscovery_IsBoundedByWhatItBecomes(t *testing.T) {
+	const head = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`
+	for name, c := range map[string]struct{ body, want string }{
+		"empty objects": {head + strings.Repeat("{},", 1_000_000) + "{}]}", "too large"},
+		"nulls":         {head + strings.Repeat("null,", 1_000_000) + "{}]}", "too large"},
+		"in a string":   {head + `{"metadata":{"name":"` + strings.Repeat(`{\"n{`, 100_000) + `"}}]}`, ""},
+		"YAML":          {"items: [" + strings.Repeat("~,", 1000) + "~]", "not JSON"},
+		"protobuf":      {"k8s\x00" + strings.Repeat("\x0a\x00", 1000), "not JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
+				l := newLiar(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
+					if req.URL.Path != "/apis" {
+						return false
+					}
+					w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+					_, _ = io.WriteString(w, c.body)
+					return true
+				})
+				r.source.view = []clusterinformers.Spec{l.spec}
+			}).start()
+			m := r.fleet.Members()[0]
+			if c.want == "" {
+				r.until("it has been asked", func() bool { s := r.status(m); return s.Synced || s.LastError != "" })
+				if got := r.status(m).LastError; strings.Contains(got, "too large") {
+					t.Error(got)
+				}
+				return
+			}
+			r.until("the reason is told", func() bool { return strings.Contains(r.status(m).LastError, c.want) })
+		})
 	}
 }

@@ -6,9 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"sync"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -84,61 +82,6 @@ func (p pluginErrors) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, &pluginError{err}
 	}
 	return resp, err
-}
-
-// maxDiscovery bounds all answers to one discovery together: servers that do not
-// aggregate are asked for each group and version, and all is kept until the last has come.
-const maxDiscovery = maxBody
-
-// failures remembers which path a call of the discovery client failed at, as its
-// errors do not say, and bounds what it reads.
-type failures struct {
-	base http.RoundTripper
-	left atomic.Int64 // bytes that may be read
-
-	mu   sync.Mutex
-	path string
-}
-
-// RoundTrip notes a request that is answered with an error.
-func (f *failures) RoundTrip(r *http.Request) (*http.Response, error) {
-	if f.left.Load() <= 0 {
-		return nil, errBodyTooLarge
-	}
-	resp, err := f.base.RoundTrip(r)
-	if err == nil {
-		resp.Body = &shared{resp.Body, &f.left}
-	}
-	if err == nil && resp.StatusCode >= http.StatusBadRequest {
-		f.mu.Lock()
-		f.path = r.URL.Path
-		f.mu.Unlock()
-	}
-	return resp, err
-}
-
-// shared is one of several bodies that have a limit in sum.
-type shared struct {
-	io.ReadCloser
-	left *atomic.Int64
-}
-
-// Read implements io.Reader.
-func (s *shared) Read(p []byte) (int, error) {
-	n, err := s.ReadCloser.Read(p)
-	if s.left.Add(-int64(n)) < 0 {
-		return n, errBodyTooLarge
-	}
-	return n, err
-}
-
-func (f *failures) name(err error) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.path == "" {
-		return err
-	}
-	return requestError(f.path, err)
 }
 
 // ended reports whether an error is of a request that we have given up ourselves.
