@@ -17,6 +17,7 @@ const (
 	namespaceBytes = 160 + mapSlot // beside its characters: the process has it once
 
 	scopeBytes  = 1300 // a scope without objects
+	treesBytes  = 700  // its trees
 	writerBytes = 1300 // one that is open
 	memberBytes = 200
 	codecBytes  = 400       // of a kind

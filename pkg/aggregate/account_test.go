@@ -75,6 +75,20 @@ func (a *attack) owners(n int) []aggregate.Owner {
 	return out
 }
 
+// list has a scope hold n objects and no others.
+func (a *attack) list(t *testing.T, s *aggregate.Scope, n int) {
+	t.Helper()
+	items := make([]aggregate.Item, n)
+	for i := range items {
+		r := a.record(i)
+		r.Body = body(a.noise(8 << 10))
+		items[i] = s.Item(r)
+	}
+	if _, err := s.Replace(items, aggregate.Status{State: aggregate.Synced}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // body is JSON that holds text.
 func body(text string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","spec":{"nodeName":%q}}`, text)
@@ -246,6 +260,52 @@ func TestAccountIsWhatIsHeld(t *testing.T) {
 				if _, err := s.Replace(items, aggregate.Status{State: aggregate.Synced}); err != nil {
 					t.Fatal(err)
 				}
+			}
+		}},
+		{name: "statuses that change without end", log: 1 << 20, do: func(t *testing.T, a *attack, s *aggregate.Scope) {
+			for i := range 10_000 {
+				s.SetStatus(aggregate.Status{State: []aggregate.State{aggregate.Synced, aggregate.Stale}[i%2]})
+				mustCommit(t, s)
+			}
+		}},
+		{name: "kinds that come and go", log: 1 << 20, do: func(t *testing.T, a *attack, s *aggregate.Scope) {
+			for i := range 5_000 {
+				openScope(t, a.index, "m", aggregate.MakeKind("K", fmt.Sprint("g", i))).Remove()
+			}
+			trainAll(t, a.index) // which forgets them
+		}},
+		{name: "a member that comes and goes", log: 1 << 20, do: func(t *testing.T, a *attack, s *aggregate.Scope) {
+			for range 20 {
+				for i := range 200 {
+					openScope(t, a.index, "n", aggregate.MakeKind("K", fmt.Sprint("g", i)))
+				}
+				a.index.RemoveMember("n")
+			}
+			trainAll(t, a.index)
+		}},
+		{name: "lists that come and go", log: 256 << 10, do: func(t *testing.T, a *attack, s *aggregate.Scope) {
+			for range 10 {
+				for _, n := range []int{50, 0} {
+					a.list(t, s, n)
+				}
+			}
+		}},
+		{name: "lists after statuses", log: 256 << 10, do: func(t *testing.T, a *attack, s *aggregate.Scope) {
+			for range 10 {
+				a.list(t, s, 50)
+				s.SetStatus(aggregate.Status{State: aggregate.Stale})
+				mustCommit(t, s)
+			}
+		}},
+		{name: "single objects that lists take", log: 256 << 10, do: func(t *testing.T, a *attack, s *aggregate.Scope) {
+			for range 10 {
+				for i := range 50 {
+					r := a.record(i)
+					r.Body = body(a.noise(8 << 10))
+					a.upsert(s, r)
+				}
+				mustCommit(t, s)
+				a.list(t, s, 0)
 			}
 		}},
 		{name: "a reader is behind", do: func(t *testing.T, a *attack, s *aggregate.Scope) {

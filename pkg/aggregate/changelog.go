@@ -14,8 +14,8 @@ type change struct{ before, after *entry }
 // asks.
 type scopeChange struct{ before, after *scopeRoot }
 
-// record is one commit in the change log: either the changes of one scope, or
-// bulk changes. It covers the revisions (from, to], and leads from the snapshot of
+// record is one commit in the change log: either the changes of one scope, of which
+// there are none where only its status is another, or bulk changes. It covers the revisions (from, to], and leads from the snapshot of
 // since, which is from unless a range of revisions ended between them.
 type record struct {
 	from, to Revision
@@ -23,7 +23,7 @@ type record struct {
 	scope    *scopeID // of changes
 	changes  []change
 	bulk     []scopeChange
-	cut      bool // bulk names the scopes, and has what changed no more
+	cut      bool // it names its scopes, and has what changed no more
 
 	// What the record keeps alive beyond what is held, as it was when it was
 	// made: former objects of changes, and of bulk.
@@ -33,10 +33,11 @@ type record struct {
 const (
 	recordOverhead = 128
 	changeOverhead = 16
+	bulkOverhead   = 240 // a scope's root without its trees
 )
 
 func bulkRecord(from, to Revision, bulk []scopeChange, pinned int64) *record {
-	return &record{from: from, to: to, since: from, bulk: bulk, bytes: recordOverhead, pinned: pinned}
+	return &record{from: from, to: to, since: from, bulk: bulk, bytes: recordOverhead + int64(len(bulk))*bulkOverhead, pinned: pinned}
 }
 
 func newRecord(from, to Revision, scope *scopeID, changes []change, released int64) *record {
@@ -45,6 +46,30 @@ func newRecord(from, to Revision, scope *scopeID, changes []change, released int
 		r.bytes += changeOverhead + c.keptBytes()
 	}
 	return r
+}
+
+// stub returns a record with nothing but the names of its scopes.
+func (r *record) stub() *record {
+	s := &record{from: r.from, to: r.to, since: r.since, scope: r.scope, bytes: recordOverhead, cut: true}
+	if len(r.bulk) == 1 {
+		s.scope = r.bulk[0].scope()
+		return s
+	}
+	for _, b := range r.bulk {
+		s.bulk = append(s.bulk, scopeChange{before: &scopeRoot{scopeID: b.scope()}})
+		s.bytes += bulkOverhead
+	}
+	return s
+}
+
+// touches reports whether the record is about a kind.
+func (r *record) touches(kind Kind) bool {
+	return r.scope != nil && r.scope.kind == kind || slices.ContainsFunc(r.bulk, func(b scopeChange) bool { return b.scope().kind == kind })
+}
+
+// within reports whether the record is about these kinds only.
+func (r *record) within(kinds map[Kind]bool) bool {
+	return (r.scope == nil || kinds[r.scope.kind]) && !slices.ContainsFunc(r.bulk, func(b scopeChange) bool { return !kinds[b.scope().kind] })
 }
 
 const chunkLen = 64
@@ -80,11 +105,11 @@ func (l changeLog) add(r *record, bound int64) changeLog {
 		old := l.at(l.start)
 		l.bytes -= old.bytes
 		l.pinned -= old.pinned
-		if old.bytes+old.pinned > heavyRecord {
-			l = l.with(l.start, nil)
+		if old.bytes+old.pinned > heavyRecord || old.bulk != nil {
+			l = l.with(l.start, nil) // a bulk record has what there is since, too
 		}
 		l.start++
-		if old.cut {
+		if len(l.cuts) > 0 && l.cuts[0] == old {
 			l.cuts = l.cuts[1:]
 		}
 	}
@@ -120,15 +145,59 @@ func (l changeLog) cutBulk(bound int64) changeLog {
 		case r.pinned == l.pinned && r.pinned <= lastBulk*bound && l.end-l.pinning <= lastStays:
 			return l
 		}
-		stub := &record{from: r.from, to: r.to, since: r.since, bytes: r.bytes, cut: true}
-		for _, b := range r.bulk {
-			stub.bulk = append(stub.bulk, scopeChange{before: &scopeRoot{scopeID: b.scope()}})
-		}
-		l.pinned -= r.pinned
-		l = l.with(l.pinning, stub)
-		l.cuts = append(l.cuts[:len(l.cuts):len(l.cuts)], stub)
+		l = l.cutAt(l.pinning)
 	}
 	return l
+}
+
+// cutAt cuts a bulk record, and all earlier ones of its kinds: they tell nobody anything
+// any more, and what they led to is what the bulk record keeps alive.
+func (l changeLog) cutAt(at int) changeLog {
+	kinds := map[Kind]bool{}
+	for _, b := range l.at(at).bulk {
+		kinds[b.scope().kind] = true
+	}
+	from := l.start
+	if len(kinds) == 1 {
+		for i := len(l.cuts) - 1; i >= 0; i-- {
+			if l.cuts[i].touches(l.at(at).bulk[0].scope().kind) {
+				from = l.beyond(l.cuts[i].to) // earlier ones were cut with it
+				break
+			}
+		}
+	}
+	l.chunks = slices.Clone(l.chunks)
+	own := -1
+	for i := from; i <= at; i++ {
+		old := l.at(i)
+		if old.cut || !old.within(kinds) {
+			continue
+		}
+		if n := i / chunkLen; n != own {
+			c := *l.chunks[n]
+			l.chunks[n], own = &c, n
+		}
+		stub := old.stub()
+		l.chunks[own][i%chunkLen] = stub
+		l.bytes += stub.bytes - old.bytes
+		l.pinned -= old.pinned
+	}
+	l.cuts = append(l.cuts[:len(l.cuts):len(l.cuts)], l.at(at))
+	return l
+}
+
+// beyond returns the index of the first record that goes beyond a revision.
+func (l changeLog) beyond(rev Revision) int {
+	lo, hi := l.start, l.end
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if l.at(mid).to > rev {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
 }
 
 // heavyRecord is what a record that left the window may keep alive until its
@@ -151,21 +220,13 @@ func (l changeLog) since(rev, current Revision) (int, bool) {
 	if rev == current {
 		return l.end, true
 	}
-	lo, hi := l.start, l.end
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if l.at(mid).to > rev {
-			hi = mid
-		} else {
-			lo = mid + 1
-		}
-	}
-	if lo == l.end {
-		return lo, false
+	i := l.beyond(rev)
+	if i == l.end {
+		return i, false
 	}
 	// Inside the oldest record is as good as before it: it holds every change
 	// that it covers.
-	return lo, l.at(lo).since <= rev
+	return i, l.at(i).since <= rev
 }
 
 // Change is one change of one object, as the change log has it.
@@ -214,7 +275,7 @@ func (c Change) kind() Kind {
 // known any more; "" is any.
 func (l changeLog) cutSince(after Revision, kind Kind) bool {
 	for i := len(l.cuts) - 1; i >= 0 && l.cuts[i].to > after; i-- {
-		if kind == "" || slices.ContainsFunc(l.cuts[i].bulk, func(b scopeChange) bool { return b.scope().kind == kind }) {
+		if kind == "" || l.cuts[i].touches(kind) {
 			return true
 		}
 	}
@@ -223,7 +284,7 @@ func (l changeLog) cutSince(after Revision, kind Kind) bool {
 
 func (r *record) each(yield func(Change) bool) bool {
 	if r.cut {
-		return true // of another kind than is asked for
+		return true // of another kind than is asked for, or older
 	}
 	rev := r.from
 	for _, c := range r.changes {

@@ -49,12 +49,12 @@ func (s *Scope) Commit() (Revision, error) {
 	changes := slices.Clone(s.changes)
 	s.noChanges()
 	released := s.takeReleased()
-	before, root := s.freeze()
+	_, root := s.freeze()
 	return s.publish(root, max(1, len(changes)), func(at Revision) *record {
-		if len(changes) == 0 {
-			return bulkRecord(at, at+1, []scopeChange{{before, root}}, released)
-		}
 		to := at
+		if len(changes) == 0 {
+			to++ // only the status changed
+		}
 		for _, c := range changes {
 			to++
 			if c.after != nil {
@@ -155,8 +155,8 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 			to++
 			e.revision = to
 		}
-		if to == at {
-			to++ // only the status changed
+		if to == at { // only the status changed
+			return newRecord(at, at+1, s.id, nil, pinned)
 		}
 		return bulkRecord(at, to, []scopeChange{{before, root}}, pinned)
 	})
@@ -271,7 +271,7 @@ func (s *Scope) Remove() {
 	if m, ok := x.members.Get(&memberRoot{Member: Member{Name: s.member}}); ok {
 		x.setMember(m.without(s.kind))
 	}
-	x.publish(x.current.Load(), bulkRecord(at, at+revisions, []scopeChange{{before: root}}, root.size()))
+	x.publish(x.current.Load(), bulkRecord(at, at+revisions, []scopeChange{{before: root}}, treesBytes+root.size()))
 }
 
 func (s *Scope) fail(err error) error {

@@ -111,6 +111,7 @@ func touchedSince(p *published, rev Revision) ([]touchedScope, bool) {
 			continue
 		}
 		t := at(r.scope)
+		t.all = t.all || r.cut
 		for _, c := range r.changes {
 			if c.after != nil {
 				t.keys = append(t.keys, c.after.identity)

@@ -200,7 +200,7 @@ func (x *Index) RemoveMember(name string) bool {
 		if root, ok := x.scopes.Get(pivotScope(name, kind)); ok {
 			bulk = append(bulk, scopeChange{before: root})
 			revisions += Revision(root.objects.Len())
-			pinned += root.size()
+			pinned += treesBytes + root.size()
 		}
 	}
 	at, err := x.take(uint64(revisions))

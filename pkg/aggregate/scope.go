@@ -111,7 +111,7 @@ func (x *Index) register(s *Scope) (*scopeRoot, error) {
 	x.setMember(m.with(kind))
 	x.scopes.Set(root)
 	x.count(kind, s.id.resource, 1)
-	x.publish(x.current.Load(), bulkRecord(at, at+1, []scopeChange{{after: root}}, 0))
+	x.publish(x.current.Load(), newRecord(at, at+1, s.id, nil, 0))
 	return nil, nil
 }
 
