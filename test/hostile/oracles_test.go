@@ -26,9 +26,9 @@ import (
 const (
 	heapAllowance = 40 << 20
 	// The index's log of changes keeps logBytes of what has changed, and four times as much
-	// of the last set that has gone; versions of the verdicts keep an eighth of what a
-	// binding may hold.
-	heapOfLog = (1+4)*8<<20 + heldByBinding/8
+	// of the last set that has gone, as the index accounts them; versions of the verdicts
+	// keep an eighth of what a binding may hold.
+	heapOfLog = (1+4)*8<<20*heapRatio + heldByBinding/8
 	// How long the snapshots of lists in pages are kept for who reads on.
 	pagesKept = 5*time.Minute + 30*time.Second
 	heapRatio = 1.5
