@@ -57,3 +57,40 @@ func TestHistoriesAreBoundedAndFair(t *testing.T) {
 		t.Errorf("%d after all are released", h.weight)
 	}
 }
+
+// TestWhoHasManyHistoriesHasNobodyElseList: another reader, of whom nothing is known yet,
+// lists and goes on from there.
+func TestWhoHasManyHistoriesHasNobodyElseList(t *testing.T) {
+	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 100
+	h := newHistories(x.Snapshot, most)
+	grants := access.Some(map[string]access.Reach{"a/a": {Namespaces: []string{"blue"}}}, time.Time{})
+	many := func() {
+		for i := range 2 * most {
+			h.look(historyKey{name: "mallory", namespace: strconv.Itoa(i)}, grants)
+		}
+	}
+	many()
+	h.look(historyKey{name: "bob", verb: "list"}, grants)
+	listed := x.Snapshot().Revision()
+	if err := x.PutMember(aggregate.Member{Name: "a/a", UID: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	many()
+	watch, _ := h.look(historyKey{name: "bob", verb: "watch"}, grants)
+	if _, ok := watch.resume(listed, x.Snapshot().Revision()); !ok {
+		t.Error("a watch from a list of a moment ago is told to list again, because of what another user has asked")
+	}
+	for i := range 10 * most {
+		h.look(historyKey{name: strconv.Itoa(i)}, grants)
+	}
+	if len(h.floors) > most {
+		t.Errorf("something is remembered of %d users, at most of %d", len(h.floors), most)
+	}
+	if again, _ := h.look(historyKey{name: "mallory", namespace: "0"}, grants); again.since <= listed {
+		t.Error("what is forgotten of a user is forgotten itself")
+	}
+}

@@ -16,8 +16,8 @@ import (
 // off anywhere; whoever resumes from before its end is told to list, or everything of
 // that change again.
 //
-// Beyond a bound the oldest go first of the user who has most. From before that nobody
-// resumes without a history.
+// Beyond a bound the oldest go first of the user who has most. From before that this user
+// does not resume without a history; others are not told to list because of him.
 type histories struct {
 	newest func() *aggregate.Snapshot
 	most   int // weight of those that no watch uses
@@ -26,7 +26,8 @@ type histories struct {
 	by     map[historyKey]*history
 	idle   map[string]*idle // by user, none of them empty
 	weight int
-	floor  aggregate.Revision // up to which something is forgotten
+	floors map[string]aggregate.Revision // by user, up to which something is forgotten
+	floor  aggregate.Revision            // of all users
 }
 
 // idle are the histories of a user that no watch uses.
@@ -71,7 +72,7 @@ const (
 )
 
 func newHistories(newest func() *aggregate.Snapshot, most int) *histories {
-	return &histories{newest: newest, most: most, by: map[historyKey]*history{}, idle: map[string]*idle{}}
+	return &histories{newest: newest, most: most, by: map[historyKey]*history{}, idle: map[string]*idle{}, floors: map[string]aggregate.Revision{}}
 }
 
 // historyKey is the key of what a request is granted.
@@ -92,7 +93,7 @@ func (h *histories) find(key historyKey, grants *access.Grants) *history {
 	defer h.mu.Unlock()
 	t := h.by[key]
 	if t == nil {
-		t = &history{key: key, grants: grants, since: h.floor}
+		t = &history{key: key, grants: grants, since: h.forgotten(key.name)}
 		h.by[key] = t
 	}
 	if t.watches == 0 {
@@ -117,7 +118,7 @@ func (h *histories) hold(t *history) bool {
 	h.wake(t)
 	if h.by[t.key] == nil {
 		h.by[t.key] = t
-		t.raise(h.floor)
+		t.raise(h.forgotten(t.key.name))
 	}
 	return h.by[t.key] == t
 }
@@ -176,8 +177,16 @@ func (h *histories) forget() {
 	t := most.order.Front().Value.(*history)
 	h.wake(t)
 	delete(h.by, t.key)
-	h.floor = h.newest().Revision()
+	now := h.newest().Revision()
+	if _, ok := h.floors[t.key.name]; !ok && len(h.floors) >= h.most {
+		clear(h.floors)
+		h.floor = now
+	}
+	h.floors[t.key.name] = now
 }
+
+// forgotten is up to which revision something is forgotten of a user. h.mu must be held.
+func (h *histories) forgotten(user string) aggregate.Revision { return max(h.floor, h.floors[user]) }
 
 // take notes grants. The newest revision is read once the version is another: watches
 // have told no more than that by the grants before.
