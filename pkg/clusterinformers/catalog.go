@@ -84,7 +84,9 @@ func (c *catalog) put(member string, o offer) {
 		t := c.tally[kind]
 		t.members--
 		for _, r := range versions {
-			t.versions[r.gvr.Version]--
+			if t.versions[r.gvr.Version]--; t.versions[r.gvr.Version] == 0 {
+				delete(t.versions, r.gvr.Version)
+			}
 		}
 	}
 	for kind, versions := range o {

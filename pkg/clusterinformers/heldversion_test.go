@@ -106,3 +106,16 @@ func TestTheFirstChangeOfAHeldVersionIsAtOnce(t *testing.T) {
 		is("v2", "v2 is held elsewhere but not served: held at v1 here")
 	})
 }
+
+// TestVersionsThatNobodyServesAreForgotten: a member may invent others each time that it
+// is asked.
+func TestVersionsThatNobodyServesAreForgotten(t *testing.T) {
+	c := newCatalog(nil)
+	c.put("good", offerOf("Widget", "v1"))
+	for i := range 100 {
+		c.put("evil", offerOf("Widget", "v1", fmt.Sprint("v", i+2)))
+	}
+	if versions := c.tally["Widget.shop.example"].versions; len(versions) != 2 {
+		t.Errorf("two versions are served, %d are counted: %v", len(versions), versions)
+	}
+}
