@@ -49,6 +49,8 @@ func (f *Fleet) startControllers(ctx context.Context, c *ControlPlane) error {
 			"--leader-elect=false", "--use-service-account-credentials=true",
 			"--service-account-private-key-file=" + c.pki.file("service-accounts.key"),
 			"--root-ca-file=" + c.pki.file("ca.crt"),
+			// The Ready of a pod does not come back when kwok was kept waiting by a busy machine.
+			"--node-monitor-grace-period=1h",
 			"--kube-api-qps=200", "--kube-api-burst=400", "--bind-address=127.0.0.1",
 			servingCert, servingKey,
 		}, "--secure-port=%d")
