@@ -33,6 +33,8 @@ type Grants struct {
 	names      []string // keys of members, sorted
 	until      time.Time
 
+	rest span
+
 	// parts are what is granted of each resource that members serve a kind under,
 	// in any member; nil where the grants are of any.
 	parts map[string]*Grants
@@ -43,6 +45,7 @@ func (g *Grants) Of(resource string) *Grants {
 	of := &Grants{parts: map[string]*Grants{resource: g}}
 	if g != nil {
 		of.everything, of.members, of.names, of.until = g.everything, g.members, g.names, g.until
+		of.rest = g.rest
 	}
 	return of
 }
@@ -152,6 +155,29 @@ func (g *Grants) Until() time.Time {
 	return g.until
 }
 
+// Asked returns when the first of the answers that the grants rest on was asked for,
+// and when the last of them was there. They are zero where nobody was asked.
+func (g *Grants) Asked() (first, answered time.Time) {
+	if g == nil {
+		return time.Time{}, time.Time{}
+	}
+	return g.rest.asked, g.rest.answered
+}
+
+// span is the time of several answers: when the first of them was asked for, and when
+// the last of them was there.
+type span struct{ asked, answered time.Time }
+
+// with has the span include an answer.
+func (s *span) with(asked, answered time.Time) {
+	if !asked.IsZero() && (s.asked.IsZero() || asked.Before(s.asked)) {
+		s.asked = asked
+	}
+	if answered.After(s.answered) {
+		s.answered = answered
+	}
+}
+
 // Member returns what may be read of a member.
 func (g *Grants) Member(name string) Reach {
 	if g == nil {
@@ -192,6 +218,9 @@ func (parts Parts) Join(latest time.Time) *Grants {
 	}
 	out := Some(joined, latest)
 	out.parts = of
+	for _, p := range parts {
+		out.rest.with(p.Grants.Asked())
+	}
 	return out
 }
 

@@ -101,7 +101,7 @@ const anything = "*"
 func (r *search) any(ctx context.Context, q question, member string) (bool, error) {
 	q.caller = r.caller
 	whole := q.whole(r.verbs)
-	if ans, ok := r.a.kept(whole); ok {
+	if ans, ok := r.a.kept(ctx, whole); ok {
 		return r.use(ans), nil
 	}
 	began := r.a.options.Now()
@@ -124,8 +124,9 @@ func (r *search) any(ctx context.Context, q question, member string) (bool, erro
 	if err != nil || found {
 		return found, err
 	}
-	ans := answer{expires: began.Add(r.a.options.AllowTTL)}
-	r.a.answers.Add(whole, ans, ans.expires.Sub(r.a.options.Now()))
+	now := r.a.options.Now()
+	ans := answer{asked: began, took: now.Sub(began), lasts: r.a.options.AllowTTL}
+	r.a.answers.Add(whole, ans, ans.expires().Sub(now))
 	return r.use(ans), nil
 }
 
@@ -147,7 +148,7 @@ func (a *Authorizer) forgetNothing(q question) {
 func (r *search) first(ctx context.Context, questions []question) (bool, error) {
 	var missing []question
 	for _, q := range questions {
-		ans, ok := r.a.kept(q)
+		ans, ok := r.a.kept(ctx, q)
 		if !ok {
 			missing = append(missing, q)
 		} else if ans.allowed {

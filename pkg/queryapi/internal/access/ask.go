@@ -41,10 +41,27 @@ func (q question) own() question {
 	return q
 }
 
-// answer is what was said, and until when it counts.
+// answer is what was said, when it was asked for, and for how long it counts since.
 type answer struct {
-	allowed bool
-	expires time.Time
+	allowed     bool
+	asked       time.Time
+	took, lasts time.Duration
+}
+
+func (ans answer) expires() time.Time { return ans.asked.Add(ans.lasts) }
+
+type sinceKey struct{}
+
+// AskedSince returns a context within which what was asked for before a time, which is
+// not to come, is asked again.
+func AskedSince(ctx context.Context, at time.Time) context.Context {
+	return context.WithValue(ctx, sinceKey{}, at)
+}
+
+// serves reports whether an answer is new enough within a context.
+func (ans answer) serves(ctx context.Context) bool {
+	since, _ := ctx.Value(sinceKey{}).(time.Time)
+	return !ans.asked.Before(since)
 }
 
 // identify returns a digest of everything that a review says of a user. The
@@ -91,6 +108,7 @@ type round struct {
 
 	mu     sync.Mutex
 	oldest time.Time // when the first of the answers used expires
+	rest   span      // of the answers used
 }
 
 func (a *Authorizer) round(u user.Info) *round {
@@ -116,15 +134,16 @@ func (r *round) until() time.Time {
 func (r *round) use(ans answer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.oldest.IsZero() || ans.expires.Before(r.oldest) {
-		r.oldest = ans.expires
+	if expires := ans.expires(); r.oldest.IsZero() || expires.Before(r.oldest) {
+		r.oldest = expires
 	}
+	r.rest.with(ans.asked, ans.asked.Add(ans.took))
 	return ans.allowed
 }
 
 func (r *round) ask(ctx context.Context, q question) (bool, error) {
 	q.caller = r.caller
-	if ans, ok := r.a.kept(q); ok {
+	if ans, ok := r.a.kept(ctx, q); ok {
 		return r.use(ans), nil
 	}
 	ans, err := r.a.find(ctx, r.user, q)
@@ -142,7 +161,7 @@ func (r *round) askAll(ctx context.Context, parallel, n int, at func(int) questi
 	for i := range n {
 		q := at(i)
 		q.caller = r.caller
-		if ans, ok := r.a.kept(q); ok {
+		if ans, ok := r.a.kept(ctx, q); ok {
 			allowed[i] = r.use(ans)
 			continue
 		}
@@ -158,13 +177,13 @@ func (r *round) askAll(ctx context.Context, parallel, n int, at func(int) questi
 }
 
 // kept returns an answer that is still good.
-func (a *Authorizer) kept(q question) (answer, bool) {
+func (a *Authorizer) kept(ctx context.Context, q question) (answer, bool) {
 	value, ok := a.answers.Get(q)
 	if !ok {
 		return answer{}, false
 	}
 	ans := value.(answer)
-	if !a.options.Now().Before(ans.expires) {
+	if !a.options.Now().Before(ans.expires()) || !ans.serves(ctx) {
 		return answer{}, false
 	}
 	a.metrics.kept.Inc()
@@ -176,8 +195,8 @@ func (a *Authorizer) find(ctx context.Context, u user.Info, q question) (answer,
 	if err := spend(ctx); err != nil {
 		return answer{}, err
 	}
-	ans, shared, err := a.flights.do(ctx, q, func() (answer, error) {
-		if ans, ok := a.kept(q); ok { // of a flight that has just landed
+	ask := func() (answer, error) {
+		if ans, ok := a.kept(ctx, q); ok { // of a flight that has just landed
 			return ans, nil
 		}
 		asked := a.options.Now()
@@ -190,17 +209,24 @@ func (a *Authorizer) find(ctx context.Context, u user.Info, q question) (answer,
 			ttl = a.options.AllowTTL
 		}
 		// Counted from the question: the answer was true some time after it.
-		ans := answer{allowed: allowed, expires: asked.Add(ttl)}
-		a.answers.Add(q.own(), ans, ans.expires.Sub(a.options.Now()))
+		now := a.options.Now()
+		ans := answer{allowed: allowed, asked: asked, took: now.Sub(asked), lasts: ttl}
+		a.answers.Add(q.own(), ans, ans.expires().Sub(now))
 		if allowed {
 			a.forgetNothing(q)
 		}
 		return ans, nil
-	})
-	if shared {
-		a.metrics.shared.Inc()
 	}
-	return ans, err
+	for {
+		ans, shared, err := a.flights.do(ctx, q, ask)
+		if shared && err == nil && !ans.serves(ctx) {
+			continue // it was asked for before somebody else knew that it had to be
+		}
+		if shared {
+			a.metrics.shared.Inc()
+		}
+		return ans, err
+	}
 }
 
 // review asks the hub or a member, in the caller's lane.

@@ -162,7 +162,7 @@ func Unrestricted() *Authorizer {
 // Grants returns what the user may read of a resource with a verb: in one
 // member, or, where member is "", in each of members, whose names are
 // <namespace>/<name>. A namespace other than "" spares questions to members
-// about others; the hub grants whole members. Errors are *apierrors.StatusError
+// about others; the hub grants whole members. See AskedSince. Errors are *apierrors.StatusError
 // or the context's: nothing is granted on an error.
 func (a *Authorizer) Grants(ctx context.Context, u user.Info, verb string, gr schema.GroupResource, members []string, member, namespace string) (*Grants, error) {
 	if a.open {
@@ -180,7 +180,7 @@ func (a *Authorizer) Grants(ctx context.Context, u user.Info, verb string, gr sc
 		return nil, err
 	}
 	if all {
-		return Everything(r.until()), nil
+		return r.granted(Everything(r.until())), nil
 	}
 	reaches := make(map[string]Reach, len(members))
 	granted, err := r.byNamespace(ctx, verb, gr, members)
@@ -202,7 +202,15 @@ func (a *Authorizer) Grants(ctx context.Context, u user.Info, verb string, gr sc
 	if err := r.byMembers(ctx, verb, gr, rest, namespace, reaches); err != nil {
 		return nil, err
 	}
-	return Some(reaches, r.until()), nil
+	return r.granted(Some(reaches, r.until())), nil
+}
+
+// granted has grants say which answers the round has used.
+func (r *round) granted(g *Grants) *Grants {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.rest = r.rest
+	return g
 }
 
 // maxName is how long a name of a group, resource or namespace can be, in bytes; that

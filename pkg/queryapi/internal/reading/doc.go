@@ -22,7 +22,8 @@
 // member that left where the caller may not read everything, and grants that
 // changed. These are remembered by user, kind and place (see histories): a client
 // that was cut off while it was told what a change of them brings and takes is
-// told so again, or to list.
+// told so again, or to list. What the hub says of lists and of watches is kept apart
+// and may be of different ages: where it differs, it is asked again what both are.
 //
 // Events are encoded once for all watches that send them. A watch holds no
 // queue: it reads the log as fast as its client reads, which has a bounded time

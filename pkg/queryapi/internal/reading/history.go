@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/access"
@@ -60,6 +61,8 @@ type history struct {
 	mu     sync.Mutex
 	grants *access.Grants // which have been the same since
 	since  aggregate.Revision
+	first  time.Time        // when answers of these grants were there, at the latest
+	last   time.Time        // when all of them were asked for again, and were the same
 	was    []*access.Grants // others by which something was told at this very revision
 	many   bool             // there were too many of them
 }
@@ -94,6 +97,7 @@ func (h *histories) find(key historyKey, grants *access.Grants) *history {
 	t := h.by[key]
 	if t == nil {
 		t = &history{key: key, grants: grants, since: h.forgotten(key.name)}
+		t.last, t.first = grants.Asked()
 		h.by[key] = t
 	}
 	if t.watches == 0 {
@@ -193,10 +197,15 @@ func (h *histories) forgotten(user string) aggregate.Revision { return max(h.flo
 func (t *history) take(grants *access.Grants, newest func() *aggregate.Snapshot) (version int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	asked, answered := grants.Asked()
 	if t.grants.Same(grants) {
 		t.grants = grants // held once, with a watch
+		if asked.After(t.last) {
+			t.last = asked
+		}
 		return t.version.Load()
 	}
+	t.first, t.last = answered, asked
 	version = t.version.Add(1)
 	now := newest().Revision()
 	if now > t.since {
@@ -217,6 +226,13 @@ func (t *history) raise(floor aggregate.Revision) {
 	if floor > t.since {
 		t.since, t.was, t.many = floor, nil, false
 	}
+}
+
+// span is the time over which nothing else was granted than last.
+func (t *history) span() (first, last time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.first, t.last
 }
 
 // same reports whether what was granted last is the same.

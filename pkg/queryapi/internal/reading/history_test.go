@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/reading"
 )
 
 // regranted is a caller whose grants are replaced under way; they hold for a minute.
@@ -34,7 +35,7 @@ type mirror struct {
 	revision string
 }
 
-func (f *fleet) mirror(c caller, path string) mirror {
+func (f *fleet) mirror(c reading.Caller, path string) mirror {
 	a := f.mustAsk(c, path, nil, "")
 	m := mirror{map[string]string{}, a.list.Metadata.ResourceVersion}
 	for _, o := range a.list.Items {
@@ -60,7 +61,7 @@ func (m mirror) with(events []event) mirror {
 
 // resumed is what the client knows after it has come back: by a watch, or by a list
 // where it is told to.
-func (m mirror) resumed(f *fleet, c caller, path string) mirror {
+func (m mirror) resumed(f *fleet, c reading.Caller, path string) mirror {
 	f.t.Helper()
 	s := f.watch(c, path, values("resourceVersion", m.revision, "allowWatchBookmarks", "1"), "")
 	select {

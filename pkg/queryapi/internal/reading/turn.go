@@ -92,15 +92,12 @@ func (w *watching) regrant(at *aggregate.Snapshot) error {
 // it by a list or a watch; or else notes what has to be told again. The error is that it
 // has to list.
 func (w *watching) sameGrants() error {
+	listed, err := w.listed()
+	if err != nil {
+		return err
+	}
 	histories := []*history{w.history}
-	if listed := w.granted.have(w.historyKey(selection.List)); listed != nil {
-		if !listed.same(w.grants) { // lists are granted something else, or were
-			grants, err := w.caller.Grants(w.r.Context(), selection.List, w.resource.Kind, w.snapshot)
-			if err != nil {
-				return err
-			}
-			listed, _ = w.granted.look(w.historyKey(selection.List), grants)
-		}
+	if listed != nil {
 		histories = append(histories, listed)
 	}
 	for _, h := range histories {
@@ -111,6 +108,53 @@ func (w *watching) sameGrants() error {
 		w.was = append(w.was, was...)
 	}
 	return nil
+}
+
+// listed is the history of what the caller's lists are granted, nil if there is none.
+//
+// Where that is something else than what the watch is granted, it may always be so, or a
+// grant has come or gone between the two answers, each of which is kept for a while. A
+// watch that takes the one for the other never tells what was there before. So the
+// watch's must have been asked for after lists were first granted what they are, and
+// these once more after it.
+func (w *watching) listed() (*history, error) {
+	key := w.historyKey(selection.List)
+	listed := w.granted.have(key)
+	if listed == nil || listed.same(w.grants) {
+		return listed, nil
+	}
+	first, last := listed.span()
+	if asked, _ := w.grants.Asked(); asked.Before(first) {
+		grants, err := w.caller.Grants(access.AskedSince(w.r.Context(), first), selection.Watch, w.resource.Kind, w.snapshot)
+		if err != nil {
+			return nil, err
+		}
+		w.take(grants)
+		switch {
+		case grants.None():
+			return nil, w.forbidden()
+		case listed.same(grants):
+			return listed, nil
+		}
+	}
+	_, answered := w.grants.Asked()
+	if !answered.IsZero() && !last.Before(answered) {
+		return listed, nil
+	}
+	grants, err := w.caller.Grants(access.AskedSince(w.r.Context(), answered), selection.List, w.resource.Kind, w.snapshot)
+	if err != nil {
+		return nil, err
+	}
+	listed, _ = w.granted.look(key, grants)
+	return listed, nil
+}
+
+// take has the watch go by these grants.
+func (w *watching) take(grants *access.Grants) {
+	w.granted.release(w.history, w.grants)
+	w.grants = grants
+	w.history, w.version = w.granted.look(w.historyKey(selection.Watch), grants)
+	w.hold()
 }
 
 // hold keeps the history while the watch uses it. One that was forgotten is looked for
