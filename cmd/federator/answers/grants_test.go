@@ -2,6 +2,8 @@ package answers_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -27,6 +29,7 @@ type reviews struct {
 	asked  atomic.Int64 // about access
 	may    func(user, resource string) bool
 	where  func(*authorizationv1.ResourceAttributes) bool
+	fails  func(*authorizationv1.SubjectAccessReviewSpec) bool // nil: it always answers
 }
 
 func (h *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -44,6 +47,10 @@ func (h *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var review authorizationv1.SubjectAccessReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if h.fails != nil && h.fails(&review.Spec) {
+		http.Error(w, "not now", http.StatusInternalServerError)
 		return
 	}
 	review.Status.Allowed = h.allows.Load()
@@ -198,5 +205,47 @@ func TestVerdictsAreReadByTheGrantsOfTheirOwnFleet(t *testing.T) {
 	again.reach(before.ResourceVersion)
 	if len(again.knows) != len(before.Items) {
 		t.Errorf("a watch knows %v", again.knows)
+	}
+}
+
+// TestAWatchGoesOnOnlyFromWhereGrantsAreKnown: a client whose hub fails once, as it is
+// asked what might be read of the verdicts that the client knows, is not told as if that
+// were nothing: of what is gone since it would never hear.
+func TestAWatchGoesOnOnlyFromWhereGrantsAreKnown(t *testing.T) {
+	for name, large := range map[string]bool{"small": false, "larger than what is sent at once": true} {
+		t.Run(name, func(t *testing.T) {
+			j, hub := hubbed(t, nil)
+			var fails, failed atomic.Int64
+			hub.fails = func(spec *authorizationv1.SubjectAccessReviewSpec) bool {
+				if spec.User != "bob" || spec.ResourceAttributes.Resource != "deployments.apps" || fails.Add(-1) < 0 {
+					return false
+				}
+				failed.Add(1)
+				return true
+			}
+			j.join("fleet/a")
+			j.put("fleet/a", "web", 1, "")
+			for n := range 3 {
+				if large {
+					j.put("fleet/a", fmt.Sprint("large-", n), 3, strings.Repeat("y", 100_000))
+				}
+			}
+			j.judgedAll()
+			before, knows := j.list("")
+			j.put("fleet/a", "web", 3, "") // enough
+			j.judgedAll()
+			after, want := j.list("")
+			j.token = "bob" // may read what ann may, of which no answer is kept
+			fails.Store(1)
+			j.refused("watch=true&resourceVersion="+before.ResourceVersion, http.StatusServiceUnavailable)
+			if failed.Load() != 1 {
+				t.Fatalf("the hub failed %d times", failed.Load())
+			}
+			s := j.watch("resourceVersion="+before.ResourceVersion, knows)
+			s.reach(after.ResourceVersion)
+			if !maps.Equal(s.knows, want) {
+				t.Errorf("a watch knows\n%v\nthe list has\n%v", s.knows, want)
+			}
+		})
 	}
 }
