@@ -61,14 +61,14 @@ var errWhole = errors.New("it is read whole")
 
 // read reads a path below data. A nil value does not exist.
 func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
-	if ev.b == nil {
-		return nil, fmt.Errorf("a view reads data.%s: it may read its object only", strings.Join(path, "."))
-	}
 	if ev.budget.Cancelled() {
 		return nil, errBudget
 	}
 	if len(path) == 0 || path[0] != "fleet" {
-		return nil, nil //nolint:nilnil // There is no other data.
+		return nil, nil //nolint:nilnil // There is no other data, which OPA looks for beside rules that are read by a part of their names.
+	}
+	if ev.b == nil {
+		return nil, fmt.Errorf("a view reads data.%s: it may read its object only", strings.Join(path, "."))
 	}
 	if len(path) < 2 {
 		return nil, fmt.Errorf("data.fleet: %w", errWhole)
