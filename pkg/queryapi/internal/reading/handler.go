@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,7 +55,7 @@ type Options struct {
 type Handler struct {
 	o       Options
 	frames  *frames
-	lists   atomic.Int64 // bytes of lists in protobuf that are held
+	room    *room // for lists in protobuf that are held
 	beacon  beacon
 	buffers buffers
 	roster  roster
@@ -83,7 +82,7 @@ func New(o Options) (*Handler, error) {
 	if o.Bookmark == 0 {
 		o.Bookmark = time.Minute
 	}
-	return &Handler{o: o, frames: newFrames(), granted: newHistories(o.Index.Snapshot, maxHistories)}, nil
+	return &Handler{o: o, frames: newFrames(), room: newRoom(o.ProtobufBytes), granted: newHistories(o.Index.Snapshot, maxHistories)}, nil
 }
 
 // request is one request that is understood.

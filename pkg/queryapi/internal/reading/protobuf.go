@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"net/http"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -115,18 +116,17 @@ func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Objec
 	size := len(head)
 	var items [][]byte
 	var refused error
-	taken := int64(0)
-	defer func() { q.lists.Add(-taken) }()
+	taken, name := 0, q.caller.User().GetName()
+	defer func() { q.room.give(name, taken) }()
 	err = q.encode(q.r.Context(), objects, func(text []byte) error {
-		n := int64(len(text))
-		taken += n
-		switch all := q.lists.Add(n); {
-		case size+len(text) > q.o.ProtobufBytes:
+		switch n := len(text); {
+		case size+n > q.o.ProtobufBytes:
 			refused = errTooLarge
-		case all > maxLists*int64(q.o.ProtobufBytes):
+		case !q.room.take(name, n):
 			refused = errCrowded
 		default:
-			size += len(text)
+			taken += n
+			size += n
 			items = append(items, bytes.Clone(text))
 		}
 		return refused
@@ -152,9 +152,45 @@ func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Objec
 // maxLists is how many of the largest lists may be held at a time by all requests.
 const maxLists = 4
 
+// room is for lists that are held until their clients have read them, shared among
+// callers: a caller holds one list while there is room, and more while that is not more
+// than is left. One caller alone gets half.
+type room struct {
+	list int // the largest
+
+	mu   sync.Mutex
+	free int
+	held map[string]int // by the caller's name
+}
+
+func newRoom(list int) *room {
+	return &room{list: list, free: maxLists * list, held: map[string]int{}}
+}
+
+// take reports whether a caller gets n bytes more.
+func (m *room) take(name string, n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left, holds := m.free-n, m.held[name]+n
+	if left < 0 || holds > m.list && holds > left {
+		return false
+	}
+	m.free, m.held[name] = left, holds
+	return true
+}
+
+func (m *room) give(name string, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.free += n
+	if m.held[name] -= n; m.held[name] == 0 {
+		delete(m.held, name)
+	}
+}
+
 var errCrowded = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
-	Message: "lists in protobuf are held whole, and there is no room for another: take application/json, too, or ask for pages with limit",
+	Message: "lists in protobuf are held whole, and there is no room for another of yours: take application/json, too, or ask for pages with limit",
 	Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
 }}
 

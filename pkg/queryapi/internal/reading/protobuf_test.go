@@ -187,7 +187,8 @@ func (s *stuck) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Lists that are held until their clients have read them are bounded in sum.
+// Lists that are held until their clients have read them are bounded in sum, and one
+// caller whose clients do not read leaves room to others.
 func TestProtobufListsOfManyAreBounded(t *testing.T) {
 	f := newFleet(t, settings{protobuf: 4 << 10})
 	f.join("a/west")
@@ -202,20 +203,36 @@ func TestProtobufListsOfManyAreBounded(t *testing.T) {
 	}
 	read := make(chan struct{})
 	var slow sync.WaitGroup
-	for range 4 {
+	defer slow.Wait()
+	done := sync.OnceFunc(func() { close(read) })
+	defer done()
+	stall := func(name string) {
 		s := &stuck{header: http.Header{}, began: make(chan struct{}), read: read}
-		slow.Go(func() { f.serve(s, f.request(context.Background(), path, nil, asProtobuf), all) })
+		slow.Go(func() {
+			f.serve(s, f.request(context.Background(), path, nil, asProtobuf), caller{name, all.grants})
+			s.once.Do(func() { close(s.began) })
+		})
 		<-s.began
 	}
-	if a := f.ask(all, path, nil, asProtobuf); a.code != http.StatusTooManyRequests {
-		t.Errorf("beside four that are not read: %d %.200s", a.code, a.body)
+	may := func(what, name string, code int) {
+		t.Helper()
+		if a := f.ask(caller{name, all.grants}, path, nil, asProtobuf); a.code != code {
+			t.Errorf("%s: %d %.200s, want %d", what, a.code, a.body, code)
+		}
 	}
+	for range 4 {
+		stall("greedy")
+	}
+	may("who does not read", "greedy", http.StatusTooManyRequests)
+	may("another beside", "modest", http.StatusOK)
+	stall("second")
+	may("a third beside two", "modest", http.StatusOK)
+	stall("third")
+	may("when there is no room", "modest", http.StatusTooManyRequests)
 	if a := f.ask(all, path, nil, asProtobuf+",application/json"); a.code != http.StatusOK || a.header.Get("Content-Type") != "application/json" {
 		t.Errorf("who takes JSON, too: %d as %s", a.code, a.header.Get("Content-Type"))
 	}
-	close(read)
+	done()
 	slow.Wait()
-	if a := f.ask(all, path, nil, asProtobuf); a.code != http.StatusOK {
-		t.Errorf("once they are read: %d %.200s", a.code, a.body)
-	}
+	may("once they are read", "greedy", http.StatusOK)
 }
