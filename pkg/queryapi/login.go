@@ -3,6 +3,7 @@ package queryapi
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
@@ -12,14 +13,19 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/cache"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	tokencache "k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -29,36 +35,77 @@ const LocalUser = "federator:local"
 // reviewTime bounds one review of a token by the hub.
 const reviewTime = 5 * time.Second
 
+// Tokens that the hub knew are remembered for a while after each review, as hashes, so
+// that they are reviewed beside those of strangers, however many these send.
+const (
+	mostKnown  = 10_000
+	remembered = time.Hour
+)
+
 // newLogin returns what authenticates requests: tokens by the hub's review,
 // client certificates by ca where it is not nil. Nobody is anonymous.
 func newLogin(hub kubernetes.Interface, l Login, ca *authorities) (authenticator.Request, error) {
-	config := authenticatorfactory.DelegatingAuthenticatorConfig{
-		TokenAccessReviewClient:  hub.AuthenticationV1(),
-		TokenAccessReviewTimeout: reviewTime,
-		WebhookRetryBackoff:      &wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 3},
-		CacheTTL:                 l.TokenTTL,
-		APIAudiences:             l.Audiences,
-	}
-	if ca != nil {
-		config.ClientCertificateCAContentProvider = ca
-	}
-	login, _, err := config.New()
+	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 3}
+	reviews, err := webhook.NewFromInterface(hub.AuthenticationV1(), l.Audiences, backoff, reviewTime, webhook.AuthenticatorMetrics{
+		RecordRequestTotal: authenticatorfactory.RecordRequestTotal, RecordRequestLatency: authenticatorfactory.RecordRequestLatency,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("query API: authentication: %w", err)
 	}
-	return outageTeller{login}, nil
+	tokens := tokencache.New(ranked{reviews, cache.NewLRUExpireCache(mostKnown)}, false, l.TokenTTL, l.TokenTTL)
+	var ways []authenticator.Request
+	if ca != nil {
+		ways = append(ways, x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion)) // first: it asks nobody
+	}
+	ways = append(ways, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
+	return outageTeller{group.NewAuthenticatedGroupAdder(union.New(ways...))}, nil
 }
 
-// narrow lets so many requests through at once as it has slots.
+// ranked has tokens reviewed, and tells narrow which of them the hub has known lately.
+type ranked struct {
+	reviews authenticator.Token
+	known   *cache.LRUExpireCache // hashes
+}
+
+// knownKey has the context of a review of a token that is known.
+type knownKey struct{}
+
+// AuthenticateToken implements authenticator.Token.
+func (k ranked) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	hash := sha256.Sum256([]byte(token))
+	if _, known := k.known.Get(hash); known {
+		ctx = context.WithValue(ctx, knownKey{}, true)
+	}
+	answer, ok, err := k.reviews.AuthenticateToken(ctx, token)
+	switch {
+	case ok:
+		k.known.Add(hash, nil, remembered)
+	case hubFailure(err) == nil:
+		k.known.Remove(hash)
+	}
+	return answer, ok, err
+}
+
+// narrow lets so many requests through at once as it has slots. Those about callers who
+// are known have slots of their own.
 type narrow struct {
 	http.RoundTripper
-	slots chan struct{}
+	strangers, known chan struct{}
 }
 
+func newNarrow(t http.RoundTripper, slots int) narrow {
+	return narrow{t, make(chan struct{}, slots), make(chan struct{}, slots)}
+}
+
+// RoundTrip implements http.RoundTripper.
 func (n narrow) RoundTrip(r *http.Request) (*http.Response, error) {
+	slots := n.strangers
+	if r.Context().Value(knownKey{}) != nil {
+		slots = n.known
+	}
 	select {
-	case n.slots <- struct{}{}:
-		defer func() { <-n.slots }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 		return n.RoundTripper.RoundTrip(r)
 	case <-r.Context().Done():
 		return nil, r.Context().Err()

@@ -2,6 +2,7 @@ package queryapi_test
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/queryapi"
@@ -221,5 +223,72 @@ func TestStrangersDoNotFloodTheHub(t *testing.T) {
 	wg.Wait()
 	if most.Load() != 2 || all.Load() != 8 {
 		t.Errorf("%d reviews at once, %d in all; want 2 and 8", most.Load(), all.Load())
+	}
+}
+
+// TestStrangersDoNotHoldUpWhoIsKnown has strangers wait for a slow hub, with as many
+// tokens as may be reviewed at once and more. Who has logged in before is let in.
+func TestStrangersDoNotHoldUpWhoIsKnown(t *testing.T) {
+	var guesses, known, most atomic.Int64
+	release, held := make(chan struct{}), make(chan struct{})
+	var hold atomic.Bool
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review authenticationv1.TokenReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasPrefix(review.Spec.Token, "guess-") {
+			guesses.Add(1)
+			defer guesses.Add(-1)
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+			io.WriteString(w, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":false}}`)
+			return
+		}
+		n := known.Add(1)
+		defer known.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		if hold.Load() {
+			select {
+			case <-held:
+			case <-r.Context().Done():
+			}
+		}
+		io.WriteString(w, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"user":{"username":"tess"},"audiences":["federator"]}}`)
+	}))
+	defer slow.Close()
+	s := start(t, func(o *queryapi.Options) {
+		o.Hub, o.Login.Parallel, o.Login.TokenTTL = &rest.Config{Host: slow.URL}, 2, time.Nanosecond
+	})
+	logIn := func(i int) {
+		if resp, body := s.get(t, "/query/v1/whoami", fmt.Sprint("known-", i)); resp.StatusCode != http.StatusOK {
+			t.Errorf("who is known: %d %s", resp.StatusCode, body)
+		}
+	}
+	for i := range 4 {
+		logIn(i)
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(release)
+	for i := range 8 {
+		wg.Go(func() { s.get(t, "/query/v1/whoami", fmt.Sprint("guess-", i)) })
+	}
+	until(t, "strangers take all their slots", func() bool { return guesses.Load() >= 2 })
+	logIn(0)
+	hold.Store(true)
+	var in sync.WaitGroup
+	for i := range 4 {
+		in.Go(func() { logIn(i) })
+	}
+	until(t, "two who are known are asked about", func() bool { return known.Load() == 2 })
+	close(held)
+	in.Wait()
+	if most.Load() != 2 {
+		t.Errorf("%d reviews of who is known at once, want 2", most.Load())
 	}
 }

@@ -71,7 +71,8 @@ type Login struct {
 	// TokenTTL is how long the hub's review of a token is kept, at most 10 s;
 	// 0 means 10 s.
 	TokenTTL time.Duration
-	// Parallel bounds reviews of tokens in flight, which strangers cause; 0
+	// Parallel bounds reviews of tokens in flight, which strangers cause, and
+	// beside them those of tokens that the hub has known within an hour; 0
 	// means 64.
 	Parallel int
 	// ClientCAFile holds the authorities, PEM, whose client certificates name

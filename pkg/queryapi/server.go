@@ -87,7 +87,7 @@ func (s *Server) connect() error {
 		return fmt.Errorf("query API: hub: %w", err)
 	}
 	reviews := *s.hub
-	reviews.Transport = narrow{s.hub.Transport, make(chan struct{}, o.Login.Parallel)}
+	reviews.Transport = newNarrow(s.hub.Transport, o.Login.Parallel)
 	reviewer, err := kubernetes.NewForConfigAndClient(config, &reviews)
 	if err != nil {
 		return fmt.Errorf("query API: hub: %w", err)
