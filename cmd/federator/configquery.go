@@ -42,8 +42,11 @@ type AskMembersConfig struct {
 
 // QueryAuditConfig says where requests are recorded.
 type QueryAuditConfig struct {
-	PolicyFile string `yaml:"policyFile" doc:"Policy (audit.k8s.io/v1) that says what is recorded."`
-	LogFile    string `yaml:"logFile" doc:"File that is appended to, an Event in JSON a line."`
+	PolicyFile string        `yaml:"policyFile" doc:"Policy (audit.k8s.io/v1) that says what is recorded."`
+	LogFile    string        `yaml:"logFile" doc:"File that is appended to, an Event in JSON a line."`
+	MaxBytes   int64         `yaml:"maxBytes" doc:"Size at which the file is set aside, under a name with the time, and another is begun."`
+	MaxBackups int           `yaml:"maxBackups" doc:"How many files set aside are kept."`
+	MaxAge     time.Duration `yaml:"maxAge" doc:"How long they are kept. 0: as long as there are not more."`
 }
 
 const (
@@ -57,6 +60,7 @@ func defaultQueryConfig() QueryConfig {
 		Listen: addressDefault, TLS: QueryTLSConfig{MinVersion: "1.2"}, Audiences: []string{"federator"},
 		AllowTTL: 20 * time.Second, DenyTTL: 10 * time.Second,
 		Priority: true, MaxInFlight: 400, MaxWatches: 10_000, Timeout: time.Minute,
+		Audit: QueryAuditConfig{MaxBytes: 100 << 20, MaxBackups: 10},
 	}
 }
 
@@ -118,7 +122,13 @@ func (c *Config) checkQuery(p *problems) {
 			p.add(d.path, "is %s, must be above 0 and at most %s", d.value, d.most)
 		}
 	}
-	for path, n := range map[string]int{"query.maxInFlight": q.MaxInFlight, "query.maxWatches": q.MaxWatches} {
+	if q.Audit.MaxAge < 0 {
+		p.add("query.audit.maxAge", "is %s, must be at least 0", q.Audit.MaxAge)
+	}
+	for path, n := range map[string]int64{
+		"query.maxInFlight": int64(q.MaxInFlight), "query.maxWatches": int64(q.MaxWatches),
+		"query.audit.maxBytes": q.Audit.MaxBytes, "query.audit.maxBackups": int64(q.Audit.MaxBackups),
+	} {
 		if n <= 0 {
 			p.add(path, "is %d, must be above 0", n)
 		}

@@ -29,6 +29,9 @@ func TestQueryConfigIsRefusedByLine(t *testing.T) {
 		{hub + "timeout: 2h", `FILE:4: query.timeout: is 2h0m0s, must be above 0 and at most 1h0m0s`},
 		{hub + "audit: {policyFile: a}", `FILE:4: query.audit`},
 		{hub + "audit: {logFile: a}", `FILE:4: query.audit`},
+		{hub + "audit: {maxBytes: 0}", `FILE:4: query.audit.maxBytes: is 0, must be above 0`},
+		{hub + "audit: {maxBackups: -1}", `FILE:4: query.audit.maxBackups: is -1, must be above 0`},
+		{hub + "audit: {maxAge: -1s}", `FILE:4: query.audit.maxAge: is -1s, must be at least 0`},
 		{hub + "colour: red", `FILE:4: unknown key "colour"`},
 	} {
 		path := writeFile(t, "config.yaml", test.yaml+"\n")
@@ -52,7 +55,7 @@ func TestPrintConfigShowsTheQueryAPI(t *testing.T) {
 	}
 	for _, want := range []string{
 		"query:\n", "listen: 127.0.0.1:8443\n", "allowTTL: 20s\n", "denyTTL: 10s\n", "maxInFlight: 400\n", "maxWatches: 10000\n",
-		"audiences:", "clientCAFile:", "certFile:", "keyFile:", "minVersion:", "policyFile:", "logFile:", "timeout: 1m0s\n", "priority: false\n",
+		"audiences:", "clientCAFile:", "certFile:", "keyFile:", "minVersion:", "policyFile:", "logFile:", "maxBytes: 104857600\n", "maxBackups: 10\n", "maxAge: 0s\n", "timeout: 1m0s\n", "priority: false\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

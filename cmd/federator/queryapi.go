@@ -57,7 +57,10 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loo
 		Login:    queryapi.Login{Audiences: q.Audiences, ClientCAFile: q.ClientCAFile},
 		Fairness: queryapi.Fairness{Priority: q.Priority, MaxInFlight: q.MaxInFlight, MaxWatches: q.MaxWatches},
 		Limits:   queryapi.Limits{Request: q.Timeout},
-		Audit:    queryapi.Audit{PolicyFile: q.Audit.PolicyFile, LogFile: q.Audit.LogFile},
+		Audit: queryapi.Audit{
+			PolicyFile: q.Audit.PolicyFile, LogFile: q.Audit.LogFile,
+			MaxBytes: q.Audit.MaxBytes, MaxBackups: q.Audit.MaxBackups, MaxAge: q.Audit.MaxAge,
+		},
 		Authority: queryapi.Authority{
 			AllowTTL: q.AllowTTL, DenyTTL: q.DenyTTL,
 		},

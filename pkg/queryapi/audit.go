@@ -2,7 +2,7 @@ package queryapi
 
 import (
 	"fmt"
-	"os"
+	"log/slog"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/audit"
@@ -14,10 +14,10 @@ import (
 type trail struct {
 	rules audit.PolicyRuleEvaluator
 	sink  audit.Backend
-	file  *os.File
+	file  *rotated
 }
 
-func newTrail(a Audit) (trail, error) {
+func newTrail(a Audit, log *slog.Logger) (trail, error) {
 	if a.PolicyFile == "" {
 		return trail{}, nil
 	}
@@ -25,7 +25,7 @@ func newTrail(a Audit) (trail, error) {
 	if err != nil {
 		return trail{}, fmt.Errorf("query API: audit policy: %w", err)
 	}
-	file, err := os.OpenFile(a.LogFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	file, err := openRotated(a, log)
 	if err != nil {
 		return trail{}, fmt.Errorf("query API: audit log: %w", err)
 	}

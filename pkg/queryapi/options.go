@@ -137,6 +137,14 @@ type Audit struct {
 	// LogFile is appended to, an audit.k8s.io/v1 Event in JSON per line; it is
 	// made with mode 0600 where it is missing.
 	LogFile string
+	// MaxBytes is how large LogFile may become before it is set aside, under a
+	// name with the time, and another is begun; 0 means 100 MiB. It goes on
+	// where it is no regular file.
+	MaxBytes int64
+	// MaxBackups is how many of those set aside are kept, 0 means 10; MaxAge
+	// how old they may become, 0 means any age.
+	MaxBackups int
+	MaxAge     time.Duration
 }
 
 const (
@@ -160,6 +168,8 @@ func (o Options) completed() (Options, error) {
 	fill(&o.Login.Parallel, 64)
 	fill(&o.Fairness.MaxInFlight, 400)
 	fill(&o.Fairness.MaxWatches, 10_000)
+	fill(&o.Audit.MaxBytes, 100<<20)
+	fill(&o.Audit.MaxBackups, 10)
 	fill(&o.Limits.Request, time.Minute)
 	fill(&o.Limits.Header, 10*time.Second)
 	fill(&o.Limits.Idle, 90*time.Second)
@@ -234,6 +244,7 @@ func (o Options) checkBounds() error {
 		"MaxInFlight": int64(o.Fairness.MaxInFlight), "MaxWatches": int64(o.Fairness.MaxWatches), "Parallel": int64(min(o.Authority.Parallel, o.Login.Parallel)),
 		"Request": int64(o.Limits.Request), "Header": int64(o.Limits.Header), "Idle": int64(o.Limits.Idle), "Drain": int64(o.Limits.Drain),
 		"HeaderBytes": int64(o.Limits.HeaderBytes), "BodyBytes": int64(o.Limits.BodyBytes), "Streams": int64(o.Limits.Streams),
+		"MaxBytes": o.Audit.MaxBytes, "MaxBackups": int64(o.Audit.MaxBackups), "MaxAge": int64(o.Audit.MaxAge),
 	} {
 		if n < 0 {
 			return fmt.Errorf("%s may not be negative", name)

@@ -62,7 +62,7 @@ func New(o Options) (*Server, error) {
 	} else if err := s.connect(); err != nil {
 		return nil, err
 	}
-	if s.trail, err = newTrail(o.Audit); err != nil {
+	if s.trail, err = newTrail(o.Audit, o.Logger); err != nil {
 		return nil, err
 	}
 	if err := s.wire(); err != nil {
