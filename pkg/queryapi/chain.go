@@ -149,7 +149,7 @@ func endsOnceAnswered(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		over, end := context.WithCancelCause(context.Background())
+		over, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 		defer func() { end(context.Cause(r.Context())) }()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), overKey{}, over)))
 	})
