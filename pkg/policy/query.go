@@ -64,8 +64,8 @@ type QueryOptions struct {
 	Views    Views         // nil: none
 	Reader   Reader        // required
 	Timeout  time.Duration // 0 means 5 s
-	// MaxRead is how many bytes of JSON may be read; what of them is kept, and the answer,
-	// takes at most twice as many bytes of memory. 0 means 64 MiB.
+	// MaxRead is how many bytes of JSON may be read; what of them is kept, what
+	// comprehensions keep, and the answer take at most twice as many bytes of memory. 0 means 64 MiB.
 	MaxRead int64
 	MaxRows int // 0 means 10,000
 }
@@ -111,13 +111,20 @@ func Query(ctx context.Context, opts QueryOptions, query string) (*Answer, error
 	if err != nil {
 		return nil, err
 	}
-	rs, err := rego.New(append(limits.Options(),
-		rego.ParsedQuery(a.body), rego.Store(store), rego.GenerateJSON(a.generate))...).Eval(limited)
+	options := append(limits.Options(), rego.Store(store), rego.GenerateJSON(a.generate))
+	kept := keepOf(a.body, store.keep)
+	if kept != nil {
+		store.known = known{}
+		options = append(options, kept.function())
+	}
+	rs, err := rego.New(append(options, rego.ParsedQuery(a.body))...).Eval(limited)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case limited.Err() != nil && err != nil:
 		return nil, fmt.Errorf("%w: it takes longer than %v", ErrQueryLimit, opts.Timeout)
+	case kept.err() != nil:
+		return nil, kept.err()
 	case err != nil:
 		return nil, queryError(err)
 	case len(rs) > opts.MaxRows:

@@ -33,7 +33,7 @@ func (x thing) body() []byte {
 }
 
 // fleetOf builds an index of members, their scopes and things.
-func fleetOf(t *testing.T, members []string, scopes map[string][]aggregate.Kind, things []thing) *aggregate.Snapshot {
+func fleetOf(t testing.TB, members []string, scopes map[string][]aggregate.Kind, things []thing) *aggregate.Snapshot {
 	t.Helper()
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
@@ -379,6 +379,11 @@ func TestAQueryTakesTwiceTheMemoryThatItMayRead(t *testing.T) {
 			`x := [o | o := data.fleet.objects.Pod[_][_][_]]; y := count(x)`,
 			`o := data.fleet.objects.Pod[m][ns][name]`,
 			`split(data.fleet.objects.Pod[_][_][_].spec.host, ",")`,
+			`count([[a, b] | a := data.fleet.objects.Pod[_][_][_]; b := data.fleet.objects.Pod[_][_][_]], n)`,
+			`count({[a, b] | data.fleet.objects.Pod[_][_][a]; data.fleet.objects.Pod[_][_][b]}, n)`,
+			`count({a: b | data.fleet.objects.Pod[_][_][x]; data.fleet.objects.Pod[_][_][y]; a := [x, y]; b := concat("/", a)}, n)`,
+			`count([s | data.fleet.objects.Pod[_][_][a]; data.fleet.objects.Pod[_][_][b]; s := sprintf("%s of %s", [a, b])], n)`,
+			`count([x | i := numbers.range(1, 500)[_]; x := [[i, j] | j := numbers.range(1, 500)[_]]], n)`,
 		} {
 			heap() // what is left of the query before
 			base := heap()

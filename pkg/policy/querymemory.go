@@ -9,53 +9,100 @@ import (
 // Sizes on the heap, in bytes, of what OPA's values are made of, rounded up to what is
 // allocated for them.
 const (
-	termBytes   = 24 + 16 // with the header of a string or number
-	arrayBytes  = 96
-	objectBytes = 96 + 48 + 144 // with a map of eight
-	fieldBytes  = 32 + 8        // an element, and its place among the sorted
-	slotBytes   = 48            // of a map of more than eight, half empty
+	termBytes    = 24 + 16 // with the header of a string or number
+	arrayBytes   = 96
+	elementBytes = 32            // of an array that grows: a pointer and as much room, and what it had before
+	objectBytes  = 96 + 48 + 144 // with a map of eight
+	fieldBytes   = 32 + 8        // an element, and its place among the sorted
+	slotBytes    = 48            // of a map of more than eight, half empty
 )
 
 // heapOf estimates from above what a value holds on the heap; ok is false once that is
 // more than a limit. What is there in many places counts in each, as it does when it
-// becomes JSON.
-func heapOf(v ast.Value, limit int64) (n int64, ok bool) {
-	var walk func(v ast.Value) bool
-	walk = func(v ast.Value) bool {
+// becomes JSON, but for what is known.
+func heapOf(t *ast.Term, known known, limit int64) (n int64, ok bool) {
+	var walk func(t *ast.Term) bool
+	walk = func(t *ast.Term) bool {
 		n += termBytes
-		switch v := v.(type) {
+		if known.has(t) {
+			return n <= limit
+		}
+		switch v := t.Value.(type) {
 		case ast.String:
 			n += rounded(len(v))
 		case ast.Number:
 			n += rounded(len(v))
 		case *ast.Array:
 			n += arrayBytes + 16*int64(v.Len())
-			return n <= limit && !v.Until(func(t *ast.Term) bool { return !walk(t.Value) })
+			return n <= limit && !v.Until(func(t *ast.Term) bool { return !walk(t) })
 		case ast.Set:
 			n += objectBytes + (fieldBytes+slotBytes)*int64(v.Len())
-			return n <= limit && !v.Until(func(t *ast.Term) bool { return !walk(t.Value) })
+			return n <= limit && !v.Until(func(t *ast.Term) bool { return !walk(t) })
 		case ast.Object:
 			n += objectBytes + fieldBytes*int64(v.Len())
 			if v.Len() > 8 {
 				n += slotBytes * int64(v.Len())
 			}
-			return n <= limit && !v.Until(func(k, t *ast.Term) bool { return !walk(k.Value) || !walk(t.Value) })
+			return n <= limit && !v.Until(func(k, t *ast.Term) bool { return !walk(k) || !walk(t) })
 		}
 		return n <= limit
 	}
-	ok = walk(v)
+	ok = walk(t)
 	return n, ok
 }
 
 // rounded is what is allocated for so many bytes of text, about.
 func rounded(n int) int64 { return int64(n+15) &^ 15 }
 
-// hold counts what a query holds in memory: what it has read, and its answer.
-func (s *queryStore) hold(v ast.Value) error {
+// known are arrays, objects and sets that have been counted, by what they point to. Nil
+// knows none.
+type known map[any]struct{}
+
+func (k known) has(t *ast.Term) (has bool) {
+	if k == nil {
+		return false
+	}
+	switch v := t.Value.(type) {
+	case *ast.Array, ast.Object, ast.Set:
+		_, has = k[v]
+	}
+	return has
+}
+
+// learn makes all that a value is made of known.
+func (k known) learn(t *ast.Term) {
+	if k == nil || k.has(t) {
+		return
+	}
+	switch v := t.Value.(type) {
+	case *ast.Array:
+		k[v] = struct{}{}
+		v.Foreach(k.learn)
+	case ast.Set:
+		k[v] = struct{}{}
+		v.Foreach(k.learn)
+	case ast.Object:
+		k[v] = struct{}{}
+		v.Foreach(func(key, t *ast.Term) {
+			k.learn(key)
+			k.learn(t)
+		})
+	}
+}
+
+// hold counts what a query holds in memory: what it has read, what its comprehensions
+// keep, and its answer.
+func (s *queryStore) hold(v ast.Value) error { return s.holdMore(ast.NewTerm(v), 0, nil) }
+
+// keep counts what a comprehension keeps, which may be made of what has been read, and
+// so many bytes for its place there.
+func (s *queryStore) keep(t *ast.Term, place int64) error { return s.holdMore(t, place, s.known) }
+
+func (s *queryStore) holdMore(t *ast.Term, more int64, known known) error {
 	most := 2 * s.opts.MaxRead
-	n, ok := heapOf(v, most-s.held)
-	if s.held += n; !ok || s.held > most {
-		return fmt.Errorf("%w: what it reads and answers takes more than %d bytes of memory", ErrQueryLimit, most)
+	n, ok := heapOf(t, known, most-s.held-more)
+	if s.held += n + more; !ok || s.held > most {
+		return fmt.Errorf("%w: what it reads, keeps and answers takes more than %d bytes of memory", ErrQueryLimit, most)
 	}
 	return nil
 }

@@ -23,11 +23,12 @@ type queryStore struct {
 	storage.TriggersNotSupported
 	storage.WritesNotSupported
 
-	opts QueryOptions
-	mask *mask.Mask // of objects
-	read int64      // bytes of JSON read so far
-	held int64      // bytes of memory that what was read and answered takes, estimated from above
-	body []byte
+	opts  QueryOptions
+	mask  *mask.Mask // of objects
+	read  int64      // bytes of JSON read so far
+	held  int64      // bytes of memory that what was read, kept and answered takes, estimated from above
+	known known      // what has been read, if comprehensions may keep it
+	body  []byte
 }
 
 // queryTransaction is the only transaction there is: nothing is written.
@@ -84,6 +85,7 @@ func (s *queryStore) Read(ctx context.Context, _ storage.Transaction, path stora
 	if v = find(v, rest); v == nil {
 		return nil, errNotFound
 	}
+	s.known.learn(ast.NewTerm(v))
 	return v, nil
 }
 
