@@ -39,6 +39,14 @@ func TestHistoriesAreBoundedAndFair(t *testing.T) {
 	if h.have(bob) == nil || h.have(watched.key) == nil || h.have(first.key) != nil {
 		t.Error("others than the oldest of who has most are forgotten")
 	}
+	if h.knows(first.key, told) {
+		t.Error("of a history that is forgotten it is said that there was none")
+	}
+	for _, key := range []historyKey{{name: "mallory", namespace: "never"}, {name: "carol"}} {
+		if !h.knows(key, x.Snapshot().Revision()+1) {
+			t.Error("what was told after anything was forgotten is not known")
+		}
+	}
 	again, _ := h.look(first.key, grants)
 	if _, ok := again.resume(told, x.Snapshot().Revision()); ok {
 		t.Error("a watch is resumed from before what is forgotten")

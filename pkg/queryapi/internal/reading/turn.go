@@ -120,7 +120,10 @@ func (w *watching) sameGrants() error {
 func (w *watching) listed() (*history, error) {
 	key := w.historyKey(selection.List)
 	listed := w.granted.have(key)
-	if listed == nil || listed.same(w.grants) {
+	switch {
+	case listed == nil && !w.granted.knows(key, w.sent):
+		return nil, expired(w.sent)
+	case listed == nil || listed.same(w.grants):
 		return listed, nil
 	}
 	first, last := listed.span()
