@@ -137,7 +137,7 @@ var costClasses = []Class{
 		})
 	}},
 	{"overfull-views", 3, func(rng *rand.Rand) *Lie {
-		objects, hosts, long := 450+rng.IntN(100), 20, 9000+rng.IntN(2000)
+		objects, hosts, long := 1100+rng.IntN(100), 20, 9000+rng.IntN(2000)
 		l := crowd("ingresses", "Ingress", objects, func(i int, o map[string]any) {
 			rules := make([]any, hosts)
 			for n := range rules {

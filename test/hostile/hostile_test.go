@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/test/kube"
 )
 
@@ -224,11 +225,15 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 		return err
 	}
 	if s.late {
-		r.seen(ctx, l)
+		r.seen(ctx, l, seenWithin)
 		l.proxy.Tell(s.seed, lies...)
 	}
 	l.asked(ctx)
-	r.seen(ctx, l) // what it says has come in, if ever it does
+	within := seenWithin
+	if overfull {
+		within *= 8 // hundreds of megabytes
+	}
+	r.seen(ctx, l, within) // what it says has come in, if ever it does
 	// Readers ask while it lies.
 	asking, end := context.WithTimeout(ctx, s.lasts)
 	defer end()
@@ -311,12 +316,20 @@ func (r *rig) adopt(ctx context.Context) {
 // holdsWithin is how long what must hold may take to come about on a busy machine.
 const holdsWithin = time.Minute
 
-// seen waits a moment for a liar to be followed.
-func (r *rig) seen(ctx context.Context, l *liar) {
-	_ = kube.Until(ctx, 5*time.Second, func() error { // whether it is decides nothing
+// seenWithin is how long a liar may take to be followed.
+const seenWithin = 5 * time.Second
+
+// seen waits for a liar to be followed.
+func (r *rig) seen(ctx context.Context, l *liar, within time.Duration) {
+	_ = kube.Until(ctx, within, func() error { // whether it is decides nothing
 		members, err := r.fed.members(ctx)
 		if err == nil && !members[l.name].Synced {
 			err = fmt.Errorf("%s has not synced", l.name)
+		}
+		for _, scope := range members[l.name].Details {
+			if scope.State == aggregate.Syncing || scope.State == aggregate.Stale {
+				err = fmt.Errorf("%s of %s is %s", scope.Kind, l.name, scope.State)
+			}
 		}
 		return err
 	})
