@@ -73,9 +73,16 @@ func (c caller) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, 
 // kind, where members differ, or none serves it.
 const maxAuthorityAge = 30 * time.Second
 
+var namespaces = schema.GroupResource{Resource: "namespaces"}
+
 // granted returns what the caller may read of a resource, whatever kind members
 // serve under it.
 func (c caller) granted(ctx context.Context, verb string, resource schema.GroupResource, members []string) (*Grants, error) {
+	view, _ := c.server.view(route.Target{})
+	// API servers authorise what is asked of a namespace by its name within it.
+	if view.Whole(resource) && (c.namespace == "" || resource != namespaces) {
+		return c.server.authority.WholeGrants(ctx, c.user, verb, resource, members, c.member)
+	}
 	return c.server.authority.Grants(ctx, c.user, verb, resource, members, c.member, c.namespace)
 }
 

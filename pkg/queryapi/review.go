@@ -172,7 +172,7 @@ func (s *Server) place(ctx context.Context, c *caller, gr schema.GroupResource, 
 		return ""
 	}
 	asked, what := namespace, "namespace"
-	if s.clusterScoped(gr) { // kubectl sends the context's namespace all the same
+	if view, _ := s.view(route.Target{}); view.Whole(gr) { // kubectl sends the context's namespace all the same
 		asked, what = name, "object"
 	}
 	if asked == "" {
@@ -186,17 +186,6 @@ func (s *Server) place(ctx context.Context, c *caller, gr schema.GroupResource, 
 		c.namespace = own
 	}
 	return ""
-}
-
-// clusterScoped reports whether members serve a resource without namespaces.
-func (s *Server) clusterScoped(gr schema.GroupResource) bool {
-	view, _ := s.view(route.Target{})
-	for r := range view.Resources() {
-		if r.Resource.GroupResource() == gr {
-			return !r.Namespaced
-		}
-	}
-	return false
 }
 
 // groupResource reads "*" as everything, as in a rule.

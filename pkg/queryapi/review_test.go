@@ -322,6 +322,38 @@ func TestMembersAreAskedWhereConfigured(t *testing.T) {
 	}
 }
 
+// TestGrantsInANamespaceAreNoneOfWhatHasNone: as of an API server.
+func TestGrantsInANamespaceAreNoneOfWhatHasNone(t *testing.T) {
+	var within atomic.Int64
+	s := start(t, func(o *queryapi.Options) {
+		o.Login.ClientCAFile = caFile(t, hub.RESTConfig().CAData)
+		o.Authority.UserPrefix = "fed:"
+		o.Authority.Members = reviewer(func(_ string, review *authorizationv1.SubjectAccessReview) (bool, error) {
+			a := review.Spec.ResourceAttributes
+			if a.Resource == "namespaces" && a.Namespace != "" {
+				within.Add(1)
+			}
+			return a.Namespace == "shop", nil // an administrator of this namespace
+		})
+	})
+	mia := s.client(t, clientCert(t, "mia", time.Hour, "ops"))
+	for path, code := range map[string]int{"pods": http.StatusOK, "namespaces": http.StatusForbidden} {
+		for _, prefix := range []string{"/fleet", "/members/red/eu-1"} {
+			if resp, body := s.ask(t, mia, "GET", prefix+"/api/v1/"+path, "", nil, nil); resp.StatusCode != code {
+				t.Errorf("%s of %s: %d, want %d: %s", path, prefix, resp.StatusCode, code, body)
+			}
+		}
+		review := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"list","resource":%q}}}`, path)
+		_, body := s.ask(t, mia, "POST", "/fleet/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "", http.Header{"Content-Type": {"application/json"}}, []byte(review))
+		if allowed := strings.Contains(body, `"allowed":true`); allowed != (code == http.StatusOK) {
+			t.Errorf("whether %s may be listed: %s", path, body)
+		}
+	}
+	if n := within.Load(); n > 0 {
+		t.Errorf("members were asked %d times about namespaces in a namespace", n)
+	}
+}
+
 func TestRequestsAreCounted(t *testing.T) {
 	s := start(t, local)
 	s.get(t, "/query/v1/whoami", s.Token())

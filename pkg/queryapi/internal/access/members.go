@@ -51,9 +51,9 @@ func (r *round) patiently(ctx context.Context, ask func(context.Context) error) 
 	return err
 }
 
-// byMembers asks members themselves: for all namespaces, then for the one of
-// the request or for each that the member has.
-func (r *round) byMembers(ctx context.Context, verb string, gr schema.GroupResource, members []string, namespace string, reaches map[string]Reach) error {
+// byMembers asks members themselves: for all namespaces, then, unless a resource has
+// none, for the one of the request or for each that the member has.
+func (r *round) byMembers(ctx context.Context, verb string, gr schema.GroupResource, members []string, namespace string, whole bool, reaches map[string]Reach) error {
 	if r.a.options.Members == nil || !r.mayAskMembers() || len(members) == 0 {
 		return nil
 	}
@@ -70,6 +70,9 @@ func (r *round) byMembers(ctx context.Context, verb string, gr schema.GroupResou
 		} else {
 			rest = append(rest, m)
 		}
+	}
+	if whole {
+		return nil
 	}
 	// A few members at a time, each in a part of the caller's lane.
 	at := min(share, max(1, len(rest)))

@@ -23,9 +23,10 @@ type View struct {
 	resources   map[schema.GroupVersionResource]*Resource
 	kinds       map[aggregate.Kind]*Resource // at the held version
 	sorted      []*Resource                  // in the order of discovery
-	offered     []Served                     // by members, kept or not
-	kept        map[aggregate.Kind]string    // the kinds that have a scope, and their held versions
-	member      string                       // "": the whole fleet
+	whole       map[schema.GroupResource]bool
+	offered     []Served                  // by members, kept or not
+	kept        map[aggregate.Kind]string // the kinds that have a scope, and their held versions
+	member      string                    // "": the whole fleet
 	definitions *definitionSet
 	mark        string // what a member's View was made from
 	catalog     *Catalog
@@ -41,6 +42,9 @@ func (v *View) add(r *Resource) {
 	}
 	v.resources[r.Resource] = r
 	v.sorted = append(v.sorted, r)
+	gr := r.Resource.GroupResource()
+	before, known := v.whole[gr]
+	v.whole[gr] = !r.Namespaced && len(r.Otherwise) == 0 && (before || !known)
 	if r.Resource.GroupVersion().String() == r.Held {
 		v.kinds[r.Kind] = r
 	}
@@ -119,6 +123,10 @@ func (v *View) Kind(kind aggregate.Kind) (*Resource, bool) {
 	return r, ok
 }
 
+// Whole reports whether in no member objects of a resource have namespaces: whoever may
+// read it may read all of a member's.
+func (v *View) Whole(gr schema.GroupResource) bool { return v.whole[gr] }
+
 // Resources yields everything that is served, by group as API servers order
 // them, version, most stable first, and plural.
 func (v *View) Resources() iter.Seq[*Resource] { return slices.Values(v.sorted) }
@@ -180,7 +188,7 @@ func (v *View) ForMember(snapshot *aggregate.Snapshot, name string) *View {
 		return mv
 	}
 	mv := &View{
-		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{},
+		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{}, whole: map[schema.GroupResource]bool{},
 		offered: v.offered, kept: v.kept, member: name, definitions: v.definitions,
 		mark: mark.String(), catalog: v.catalog,
 	}

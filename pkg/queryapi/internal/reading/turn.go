@@ -2,6 +2,7 @@ package reading
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -76,7 +77,8 @@ func (w *watching) regrant(at *aggregate.Snapshot) error {
 	if len(resources) == 0 {
 		resources = []string{""}
 	}
-	for name, m := range w.members {
+	for _, name := range slices.Sorted(maps.Keys(w.members)) { // the same each time
+		m := w.members[name]
 		if !slices.ContainsFunc(resources, func(of string) bool { return !before.SameIn(name, of, grants) }) {
 			continue
 		}
@@ -173,7 +175,8 @@ func (w *watching) hold() {
 // is told twice.
 func (w *watching) retell() error {
 	for _, was := range w.was {
-		for _, m := range w.members {
+		for _, name := range slices.Sorted(maps.Keys(w.members)) {
+			m := w.members[name]
 			if err := w.turn(m, m, was, w.grants); err != nil {
 				return err
 			}
