@@ -29,6 +29,7 @@ type rotated struct {
 	file *os.File
 	size int64
 	only bool // there is one: it is a pipe or a device
+	torn bool // its last line has no end
 }
 
 // backupTime is in names of files set aside, of one length, so that they sort by time.
@@ -36,19 +37,55 @@ const backupTime = "2006-01-02T15-04-05.000000000"
 
 func openRotated(a Audit, log *slog.Logger) (*rotated, error) {
 	r := &rotated{path: a.LogFile, most: a.MaxBytes, backups: a.MaxBackups, age: a.MaxAge, log: log}
-	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
+	if err := r.open(0o600); err != nil {
 		return nil, err
 	}
-	info, err := file.Stat()
+	if r.only {
+		return r, nil
+	}
+	// What is set aside is the file, not a link to it.
+	path, err := filepath.EvalSymlinks(r.path)
 	if err != nil {
-		return nil, errors.Join(err, file.Close())
+		return nil, errors.Join(err, r.file.Close())
+	}
+	r.path = path
+	r.tell(r.prune())
+	return r, nil
+}
+
+// open goes on with the file at the path, or begins it.
+func (r *rotated) open(mode fs.FileMode) error {
+	_, err := os.Lstat(r.path)
+	begun := errors.Is(err, fs.ErrNotExist)
+	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := file.Stat()
+	if err == nil && begun && info.Mode().Perm() != mode {
+		err = file.Chmod(mode) // whatever the umask is
+	}
+	if err != nil {
+		return errors.Join(err, file.Close())
 	}
 	r.file, r.size, r.only = file, info.Size(), !info.Mode().IsRegular()
-	if !r.only {
-		r.tell(r.prune())
+	r.torn = !r.only && r.endsTorn()
+	return nil
+}
+
+// endsTorn reports whether the file does not end with a line. One that may not be read
+// is taken for whole.
+func (r *rotated) endsTorn() bool {
+	if r.size == 0 {
+		return false
 	}
-	return r, nil
+	file, err := os.Open(r.path)
+	if err != nil {
+		return false
+	}
+	var last [1]byte
+	_, err = file.ReadAt(last[:], r.size-1)
+	return errors.Join(err, file.Close()) == nil && last[0] != '\n'
 }
 
 // Write implements io.Writer.
@@ -57,10 +94,17 @@ func (r *rotated) Write(p []byte) (int, error) {
 	defer r.mu.Unlock()
 	if !r.only && r.size > 0 && r.size+int64(len(p)) > r.most {
 		r.tell(r.rotate())
-		r.size = 0 // where it failed, it is tried again when as much has been written again
+	}
+	if r.torn { // or what is written now would be lost with it
+		if _, err := r.file.Write([]byte{'\n'}); err != nil {
+			return 0, err
+		}
+		r.size++
+		r.torn = false
 	}
 	n, err := r.file.Write(p)
 	r.size += int64(n)
+	r.torn = n > 0 && n < len(p) && !r.only
 	return n, err
 }
 
@@ -79,19 +123,31 @@ func (r *rotated) tell(err error) {
 
 // rotate begins another file, or goes on with the one that there is.
 func (r *rotated) rotate() error {
-	aside, err := r.aside()
+	r.size = 0 // where it fails, it is tried again when as much has been written again
+	mine, err := r.file.Stat()
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(r.path, aside); err != nil {
+	there, err := os.Stat(r.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return errors.Join(err, os.Rename(aside, r.path))
+	aside := "" // somebody else has taken it away, and may have put another in its place
+	if os.SameFile(mine, there) {
+		if aside, err = r.aside(); err != nil {
+			return err
+		}
+		if err := os.Rename(r.path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	old := r.file
-	r.file = file
+	if err := r.open(mine.Mode().Perm()); err != nil {
+		if aside != "" {
+			err = errors.Join(err, os.Rename(aside, r.path))
+		}
+		return err
+	}
 	return errors.Join(old.Close(), r.prune())
 }
 
@@ -132,7 +188,7 @@ func (r *rotated) prune() error {
 	for _, e := range entries {
 		name, ok := strings.CutPrefix(e.Name(), before)
 		name, ends := strings.CutSuffix(name, after)
-		if at, err := time.Parse(backupTime, name); err == nil && ok && ends {
+		if at, err := time.Parse(backupTime, name); err == nil && ok && ends && e.Type().IsRegular() {
 			list = append(list, backup{e.Name(), at})
 		}
 	}
@@ -142,7 +198,7 @@ func (r *rotated) prune() error {
 		if i < r.backups && (r.age == 0 || time.Since(b.at) <= r.age) {
 			continue
 		}
-		if err := os.Remove(filepath.Join(dir, b.name)); err != nil {
+		if err := os.Remove(filepath.Join(dir, b.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove: %w", err))
 		}
 	}

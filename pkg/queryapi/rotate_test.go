@@ -99,3 +99,144 @@ func TestAnAuditLogThatCannotBeSetAsideGoesOn(t *testing.T) {
 		t.Errorf("%s is %v, %v", os.DevNull, info.Mode(), err)
 	}
 }
+
+// audited is a server that writes an audit log of its own.
+func audited(t *testing.T, log string, most int64) *server {
+	t.Helper()
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return start(t, func(o *queryapi.Options) {
+		o.Hub, o.Local = nil, true
+		o.Audit = queryapi.Audit{PolicyFile: policy, LogFile: log, MaxBytes: most, MaxBackups: 100}
+	})
+}
+
+// logged waits until the last line of a log is of a request: it is written once that has
+// been answered.
+func logged(t *testing.T, path string, n int) {
+	t.Helper()
+	until(t, fmt.Sprint("request ", n, " is logged"), func() bool {
+		text, err := os.ReadFile(path)
+		return err == nil && strings.HasSuffix(string(text), "\n") && strings.Contains(string(text), fmt.Sprintf("whoami?n=%d\"", n))
+	})
+}
+
+// events returns the URIs of a log's events, and "?" for each line that is none.
+func events(t *testing.T, path string) (uris []string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Error(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var event auditv1.Event
+		if err := json.Unmarshal([]byte(line), &event); err != nil {
+			event.RequestURI = "?"
+		}
+		uris = append(uris, strings.TrimPrefix(event.RequestURI, "/query/v1/whoami?n="))
+	}
+	return uris
+}
+
+// TestAnAuditLogThatSomebodyTakesAwayIsBegunAnew, and what they have put in its place is
+// gone on with.
+func TestAnAuditLogThatSomebodyTakesAwayIsBegunAnew(t *testing.T) {
+	dir := t.TempDir()
+	log, moved := filepath.Join(dir, "audit.log"), filepath.Join(dir, "audit.log.1")
+	s := audited(t, log, 1)
+	ask := func(n int) {
+		s.get(t, fmt.Sprint("/query/v1/whoami?n=", n), s.Token())
+		logged(t, log, n)
+	}
+	ask(1)
+	if err := os.Remove(log); err != nil {
+		t.Fatal(err)
+	}
+	ask(2)
+	if err := os.Rename(log, moved); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(log, []byte("theirs\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask(3)
+	if err := s.end(); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(events(t, moved), events(t, log)); got != "[2] [? 3]" {
+		t.Errorf("what is logged: %s", got)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("files: %v, %v", entries, err)
+	}
+}
+
+// TestAnAuditLogStaysWhereItIs: a link to it is not set aside in its stead, and who may
+// read it may read the next.
+func TestAnAuditLogStaysWhereItIs(t *testing.T) {
+	dir, far := t.TempDir(), t.TempDir()
+	log := filepath.Join(far, "real.log")
+	if err := os.WriteFile(log, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(log, 0o664); err != nil { // whatever the umask is
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "audit.log")
+	if err := os.Symlink(log, link); err != nil {
+		t.Fatal(err)
+	}
+	s := audited(t, link, 1)
+	for n := range 3 {
+		s.get(t, fmt.Sprint("/query/v1/whoami?n=", n), s.Token())
+	}
+	if err := s.end(); err != nil {
+		t.Fatal(err)
+	}
+	if here, err := os.ReadDir(dir); err != nil || len(here) != 1 || here[0].Type() != os.ModeSymlink {
+		t.Errorf("beside the link: %v, %v", here, err)
+	}
+	there, err := os.ReadDir(far)
+	if err != nil || len(there) != 3 {
+		t.Errorf("beside the file: %v, %v", there, err)
+	}
+	for _, e := range there {
+		if info, err := e.Info(); err != nil || info.Mode() != 0o664 {
+			t.Errorf("%s: %v, %v", e.Name(), info.Mode(), err)
+		}
+	}
+}
+
+// TestALineThatWasCutOffHarmsNoOther: where a disk was full, or a machine went down.
+func TestALineThatWasCutOffHarmsNoOther(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(log, []byte(`{"kind":"Ev`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := audited(t, log, 1<<20)
+	ask := func(n int) {
+		s.get(t, fmt.Sprint("/query/v1/whoami?n=", n), s.Token())
+		logged(t, log, n)
+	}
+	ask(1)
+	info, err := os.Stat(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full(t, info.Size()+20, func() {
+		s.get(t, "/query/v1/whoami?n=2", s.Token())
+		until(t, "the disk is full", func() bool {
+			now, err := os.Stat(log)
+			return err == nil && now.Size() == info.Size()+20
+		})
+	})
+	ask(3)
+	if err := s.end(); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(events(t, log)); got != "[? 1 ? 3]" {
+		t.Errorf("what is logged: %s", got)
+	}
+}
