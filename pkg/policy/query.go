@@ -65,7 +65,8 @@ type QueryOptions struct {
 	Reader   Reader        // required
 	Timeout  time.Duration // 0 means 5 s
 	// MaxRead is how many bytes of JSON may be read; what of them is kept, what
-	// comprehensions keep, and the answer take at most twice as many bytes of memory. 0 means 64 MiB.
+	// comprehensions keep and builtins have made, and the answer take at most twice as
+	// many bytes of memory. 0 means 64 MiB.
 	MaxRead int64
 	MaxRows int // 0 means 10,000
 }
@@ -100,7 +101,7 @@ func Query(ctx context.Context, opts QueryOptions, query string) (*Answer, error
 	if opts.MaxRows == 0 {
 		opts.MaxRows = 10_000
 	}
-	body, err := compileQuery(query)
+	body, indexed, err := compileQuery(query)
 	if err != nil {
 		return nil, err
 	}
@@ -112,12 +113,14 @@ func Query(ctx context.Context, opts QueryOptions, query string) (*Answer, error
 		return nil, err
 	}
 	options := append(limits.Options(), rego.Store(store), rego.GenerateJSON(a.generate))
-	kept := keepOf(a.body, store.keep)
+	kept := keepOf(a.body, indexed, store.keep)
 	if kept != nil {
-		store.known = known{}
 		options = append(options, kept.function())
 	}
-	rs, err := rego.New(append(options, rego.ParsedQuery(a.body))...).Eval(limited)
+	if kept != nil || limits.Makes(body) {
+		store.known = known{}
+	}
+	rs, err := rego.New(append(options, rego.ParsedQuery(a.body))...).Eval(limits.WithHolder(limited, store))
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -137,23 +140,25 @@ func Query(ctx context.Context, opts QueryOptions, query string) (*Answer, error
 	return answer, nil
 }
 
-// compileQuery checks what rego would not.
-func compileQuery(query string) (ast.Body, error) {
+// compileQuery checks what rego would not. It returns also where there are comprehensions
+// that are evaluated for all values of what is outside of them at once.
+func compileQuery(query string) (ast.Body, map[spot]bool, error) {
 	if len(query) > 64<<10 {
-		return nil, fmt.Errorf("%w: it is longer than 64 KiB", ErrQuery)
+		return nil, nil, fmt.Errorf("%w: it is longer than 64 KiB", ErrQuery)
 	}
 	body, err := ast.ParseBody(query)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrQuery, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrQuery, err)
 	}
 	c := ast.NewCompiler().WithCapabilities(limits.Capabilities())
 	c.Compile(nil)
-	compiled, err := c.QueryCompiler().Compile(body)
+	qc := c.QueryCompiler()
+	compiled, err := qc.Compile(body)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrQuery, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrQuery, err)
 	}
 	if err := limits.CheckBody(compiled); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrQueryLimit, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrQueryLimit, err)
 	}
 	var wide error
 	ast.WalkRefs(compiled, func(r ast.Ref) bool {
@@ -162,7 +167,14 @@ func compileQuery(query string) (ast.Body, error) {
 		}
 		return false
 	})
-	return compiled, wide
+	indexed := map[spot]bool{}
+	ast.WalkTerms(compiled, func(t *ast.Term) bool {
+		if qc.ComprehensionIndex(t) != nil {
+			indexed[spotOf(t)] = true
+		}
+		return false
+	})
+	return compiled, indexed, wide
 }
 
 // sections are the documents of data.fleet.

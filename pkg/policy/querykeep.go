@@ -9,29 +9,52 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// keeper counts what comprehensions keep while a query runs: they are all that grows
-// there without being read or answered. Their heads go through a function that counts
-// them: [x | ...] becomes [y | ...; y = kept(0, x)]. An element costs two to three times
-// what it costs in OPA alone (BenchmarkQueryComprehension), since OPA asks nobody else.
+// keeper counts what comprehensions keep while a query runs: that grows there without
+// being read, made by a builtin, or answered. Their heads go through a function that
+// counts them: [x | ...] becomes [y | ...; y = kept(0, x)]. An element costs two to three
+// times what it costs in OPA alone (BenchmarkQueryComprehension), since OPA asks nobody
+// else.
 type keeper struct {
 	hold   func(*ast.Term, int64) error
 	name   string    // of the function, which no query can have
-	parts  []ast.Set // of each comprehension of a set or an object: what it has; nil of an array
+	parts  []keeping // of each comprehension
 	failed error     // why kept ended the query
 }
 
-// keepOf rewrites the comprehensions of a query, and returns nil if there are none.
-func keepOf(body ast.Body, hold func(*ast.Term, int64) error) *keeper {
+// keeping is what a comprehension has.
+type keeping struct {
+	has   ast.Set // nil: an array, or several sets or objects, each of which has its own
+	place int64   // bytes that an element takes there
+}
+
+// spot is where something stands in a query.
+type spot struct{ row, col int }
+
+func spotOf(t *ast.Term) spot {
+	if t.Location == nil {
+		return spot{}
+	}
+	return spot{t.Location.Row, t.Location.Col}
+}
+
+// keepOf rewrites the comprehensions of a query, and returns nil if there are none. OPA
+// makes one result of those that are indexed for each value of what is outside of them,
+// and keeps them all.
+func keepOf(body ast.Body, indexed map[spot]bool, hold func(*ast.Term, int64) error) *keeper {
 	k := &keeper{hold: hold, name: "federator_" + rand.Text()}
-	ast.WalkClosures(body, func(x any) bool {
-		switch c := x.(type) {
+	ast.WalkTerms(body, func(t *ast.Term) bool {
+		distinct := keeping{ast.NewSet(), 2 * (fieldBytes + slotBytes)}
+		if indexed[spotOf(t)] {
+			distinct.has = nil
+		}
+		switch c := t.Value.(type) {
 		case *ast.ArrayComprehension:
-			c.Term = k.kept(&c.Body, c.Term, nil)
+			c.Term = k.kept(&c.Body, c.Term, keeping{nil, elementBytes})
 		case *ast.SetComprehension:
-			c.Term = k.kept(&c.Body, c.Term, ast.NewSet())
+			c.Term = k.kept(&c.Body, c.Term, distinct)
 		case *ast.ObjectComprehension:
 			key, value := k.variable(), k.variable()
-			pair := k.kept(&c.Body, ast.ArrayTerm(c.Key, c.Value), ast.NewSet())
+			pair := k.kept(&c.Body, ast.ArrayTerm(c.Key, c.Value), distinct)
 			k.add(&c.Body, ast.Equality.Expr(ast.ArrayTerm(key, value), pair))
 			c.Key, c.Value = key, value
 		}
@@ -44,11 +67,11 @@ func keepOf(body ast.Body, hold func(*ast.Term, int64) error) *keeper {
 }
 
 // kept has a body count a head, and returns what stands for the head then.
-func (k *keeper) kept(body *ast.Body, head *ast.Term, parts ast.Set) *ast.Term {
+func (k *keeper) kept(body *ast.Body, head *ast.Term, p keeping) *ast.Term {
 	out := k.variable()
 	call := ast.NewTerm(ast.Ref{ast.VarTerm(k.name)})
 	k.add(body, &ast.Expr{Terms: []*ast.Term{call, ast.IntNumberTerm(len(k.parts)), head, out}})
-	k.parts = append(k.parts, parts)
+	k.parts = append(k.parts, p)
 	return out
 }
 
@@ -77,15 +100,14 @@ func (k *keeper) function() func(*rego.Rego) {
 }
 
 // count counts a head that its comprehension does not have yet.
-func (k *keeper) count(parts ast.Set, head *ast.Term) error {
-	if parts == nil {
-		return k.hold(head, elementBytes)
+func (k *keeper) count(p keeping, head *ast.Term) error {
+	if p.has != nil {
+		if p.has.Contains(head) {
+			return nil
+		}
+		p.has.Add(head)
 	}
-	if parts.Contains(head) {
-		return nil
-	}
-	parts.Add(head)
-	return k.hold(head, 2*(fieldBytes+slotBytes))
+	return k.hold(head, p.place)
 }
 
 // err is why the query ended, if what it keeps is too much. Nil keeps nothing.

@@ -91,18 +91,32 @@ func (k known) learn(t *ast.Term) {
 }
 
 // hold counts what a query holds in memory: what it has read, what its comprehensions
-// keep, and its answer.
+// keep and builtins have made, and its answer.
 func (s *queryStore) hold(v ast.Value) error { return s.holdMore(ast.NewTerm(v), 0, nil) }
 
 // keep counts what a comprehension keeps, which may be made of what has been read, and
 // so many bytes for its place there.
 func (s *queryStore) keep(t *ast.Term, place int64) error { return s.holdMore(t, place, s.known) }
 
+// Hold implements limits.Holder: what a builtin has made, but for what has been read.
+func (s *queryStore) Hold(t *ast.Term) (int64, error) {
+	switch t.Value.(type) {
+	case ast.Boolean, ast.Number, ast.Null:
+		return 0, nil
+	}
+	before := s.held
+	err := s.holdMore(t, 0, s.known)
+	return s.held - before, err
+}
+
+// Release implements limits.Holder.
+func (s *queryStore) Release(n int64) { s.held -= n }
+
 func (s *queryStore) holdMore(t *ast.Term, more int64, known known) error {
 	most := 2 * s.opts.MaxRead
 	n, ok := heapOf(t, known, most-s.held-more)
 	if s.held += n + more; !ok || s.held > most {
-		return fmt.Errorf("%w: what it reads, keeps and answers takes more than %d bytes of memory", ErrQueryLimit, most)
+		return fmt.Errorf("%w: what it reads, makes and answers takes more than %d bytes of memory", ErrQueryLimit, most)
 	}
 	return nil
 }

@@ -78,6 +78,10 @@ func init() { //nolint:gochecknoinits // OPA's table of builtins may only be cha
 		if f == nil {
 			panic("limits: no builtin " + name)
 		}
+		if b := ast.BuiltinMap[name]; makes(b) {
+			b.CanSkipBctx = false // it has the evaluation's context
+			f = held(f)
+		}
 		topdown.RegisterBuiltinFunc(name, limited(name, f, g))
 	}
 }

@@ -1,0 +1,71 @@
+package limits
+
+import (
+	"context"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+	"github.com/open-policy-agent/opa/v1/types"
+)
+
+// Holder is told what builtins make for as long as a variable may hold it: OPA goes on
+// with the rest of a query within each call.
+type Holder interface {
+	// Hold returns the size of a value, which Release is told, or an error that ends the
+	// query.
+	Hold(*ast.Term) (int64, error)
+	Release(int64)
+}
+
+type holderKey struct{}
+
+// WithHolder returns a context of an evaluation whose builtins tell a Holder.
+func WithHolder(ctx context.Context, h Holder) context.Context {
+	return context.WithValue(ctx, holderKey{}, h)
+}
+
+// Makes reports whether a compiled body has a call that tells a Holder.
+func Makes(body ast.Body) (found bool) {
+	ast.WalkExprs(body, func(e *ast.Expr) bool {
+		if e.IsCall() {
+			b := ast.BuiltinMap[e.Operator().String()]
+			found = found || b != nil && makes(b)
+		}
+		return found
+	})
+	return found
+}
+
+// makes reports whether a builtin gives what is neither small nor a part of its
+// arguments.
+func makes(b *ast.Builtin) bool {
+	if guards[b.Name] == nil || b.Relation || b.Decl.Result() == nil {
+		return false
+	}
+	switch b.Decl.Result().(type) {
+	case types.Boolean, types.Number, types.Null:
+		return false
+	}
+	return true
+}
+
+// held has a builtin tell the Holder of its evaluation.
+func held(f topdown.BuiltinFunc) topdown.BuiltinFunc {
+	return func(bctx topdown.BuiltinContext, args []*ast.Term, iter func(*ast.Term) error) error {
+		if bctx.Context == nil {
+			return f(bctx, args, iter)
+		}
+		h, ok := bctx.Context.Value(holderKey{}).(Holder)
+		if !ok {
+			return f(bctx, args, iter)
+		}
+		return f(bctx, args, func(out *ast.Term) error {
+			n, err := h.Hold(out)
+			defer h.Release(n)
+			if err != nil {
+				return topdown.Halt{Err: err}
+			}
+			return iter(out)
+		})
+	}
+}
