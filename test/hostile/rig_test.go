@@ -172,7 +172,7 @@ func (r *rig) start(ctx context.Context, binary string) {
 // as makes the client of a user of the hub.
 func (r *rig) as(user string, groups ...string) *http.Client {
 	r.t.Helper()
-	cred, err := r.hub.IssueCert(user, time.Hour, groups...)
+	cred, err := r.hub.IssueCert(user, 24*time.Hour, groups...)
 	must(r.t, err)
 	ca, err := os.ReadFile(filepath.Join(r.dir, "tls.crt"))
 	must(r.t, err)
