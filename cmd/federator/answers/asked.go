@@ -121,6 +121,11 @@ func bad(name, why string) error {
 // in reports whether a value is asked for: none given means any.
 func in(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
 
+// asksFor reports whether findings of a binding are asked for.
+func (a *asked) asksFor(b bound) bool {
+	return in(a.policies, b.Name) && in(a.packages, b.Package) && in(a.severities, b.severity)
+}
+
 // wants reports whether a verdict is asked for, its binding and member aside.
 func (a *asked) wants(v *policy.Verdict) bool {
 	ref := v.Subject.Ref

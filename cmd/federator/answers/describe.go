@@ -72,7 +72,7 @@ var accepted = []parameter{
 	once("limit", fmt.Sprintf("How many findings a page has, 1 to %d, by default %d.", maxLimit, defaultLimit), "integer", (*asked).setLimit),
 	once("continue", "The page after the one that had this as its continue.", "", (*asked).setContinue),
 	once("watch", "Go on with changes, as events. Neither groupBy nor continue go with it.", "boolean", (*asked).setWatch),
-	once("resourceVersion", "Of a watch: only what has changed since the answer or event that had it.", "", (*asked).setVersion),
+	once("resourceVersion", "Of a watch: only what has changed since the answer or event that had it, which was to the same parameters.", "", (*asked).setVersion),
 	once("timeoutSeconds", "Of a watch: when it ends, after an hour at the latest.", "integer", (*asked).setTimeout),
 }
 

@@ -15,6 +15,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/cmd/federator/answers"
@@ -98,7 +99,7 @@ func TestAWatchEndsWithItsGrants(t *testing.T) {
 	s := j.watch("policy=replicas", nil)
 	reach := func() {
 		j.judgedAll()
-		found, _ := j.list("")
+		found, _ := j.list("policy=replicas")
 		s.reach(found.ResourceVersion)
 	}
 	reach()
@@ -245,6 +246,60 @@ func TestAWatchGoesOnOnlyFromWhereGrantsAreKnown(t *testing.T) {
 			s.reach(after.ResourceVersion)
 			if !maps.Equal(s.knows, want) {
 				t.Errorf("a watch knows\n%v\nthe list has\n%v", s.knows, want)
+			}
+		})
+	}
+}
+
+// TestAWatchGoesOnOnlyByTheGrantsOfTheList: what is granted, or taken, between a list and
+// the watch that goes on from it changes no verdict, and no event would tell of it. The
+// client is told to list again, and not if grants are what they were, whatever else is new.
+func TestAWatchGoesOnOnlyByTheGrantsOfTheList(t *testing.T) {
+	for name, query := range map[string]string{"findings": "policy=replicas", "policies withheld": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j, hub := hubbed(t, nil)
+			var wide atomic.Bool
+			hub.where = func(a *authorizationv1.ResourceAttributes) bool {
+				return a.Namespace == "fleet" && (a.Name == "a" || wide.Load() && a.Name == "b")
+			}
+			for _, member := range []string{"fleet/a", "fleet/b"} {
+				j.join(member)
+				j.put(member, "web", 1, "")
+			}
+			j.judgedAll()
+			const visible = "fleet/b web"
+			sees := func(both bool) (*answers.Found, table) {
+				t.Helper()
+				wide.Store(both)
+				var found *answers.Found
+				var knows table
+				j.until(func() error { // answers are kept for a second
+					found, knows = j.list(query)
+					if got := knows["replicas "+visible] != ""; got != both {
+						return fmt.Errorf("%s is seen: %v", visible, got)
+					}
+					return nil
+				})
+				return found, knows
+			}
+			for _, both := range []bool{false, true} {
+				before, knows := sees(both)
+				j.put("fleet/a", fmt.Sprint("also-", both), 1, "")
+				j.judgedAll()
+				after, want := j.list(query)
+				s := j.watch(query+"&resourceVersion="+before.ResourceVersion, knows)
+				s.reach(after.ResourceVersion)
+				if !maps.Equal(s.knows, want) {
+					t.Errorf("with the same grants a watch knows\n%v\nthe list has\n%v", s.knows, want)
+				}
+				s.close()
+				sees(!both)
+				for _, version := range []string{before.ResourceVersion, after.ResourceVersion, s.mark.ResourceVersion} {
+					if status := j.refused("watch=true&"+query+"&resourceVersion="+version, http.StatusGone); status.Reason != metav1.StatusReasonExpired {
+						t.Errorf("with other grants than %s was told by: %+v", version, status)
+					}
+				}
 			}
 		})
 	}

@@ -133,6 +133,13 @@ func (r *grantedReader) reach(snapshot *aggregate.Snapshot, member string, kind 
 	return r.of(snapshot, kind, resource).For(resource).Member(member)
 }
 
+// everything reports whether all of a kind may be read in all members, whatever it was
+// read under in a snapshot.
+func (r *grantedReader) everything(snapshot *aggregate.Snapshot, kind aggregate.Kind) bool {
+	g := r.of(snapshot, kind, "")
+	return g.Everything() && !slices.ContainsFunc(snapshot.Resources(kind), func(resource string) bool { return !g.Knows(resource) })
+}
+
 // of returns the grants of a kind as a snapshot holds it, nil when nobody can tell.
 func (r *grantedReader) of(snapshot *aggregate.Snapshot, kind aggregate.Kind, resource string) *queryapi.Grants {
 	g, asked := r.grants[kind]

@@ -45,13 +45,13 @@ func (q Violations) Answer(w http.ResponseWriter, r *http.Request, caller querya
 	if err != nil {
 		return err
 	}
-	s := &search{asked: asked, sight: sight{state, reader}, answer: &Found{
+	s := &search{asked: asked, sight: sight{state, reader}, told: map[string]bool{}, answer: &Found{
 		APIVersion: "query.federator.dev/v1", Kind: "Violations", Revision: state.Snapshot.Revision(), Synced: state.Synced,
-		ResourceVersion: point.Version(),
 	}}
 	if err := s.run(r.Context()); err != nil {
 		return err
 	}
+	s.answer.ResourceVersion = versionOf(point.Version(), s.untold(asked, s.told))
 	if reader.err != nil { // what was denied for want of an answer is no answer
 		return reader.err
 	}
@@ -144,6 +144,7 @@ type search struct {
 	sight
 
 	answer *Found
+	told   map[string]bool // bindings whose findings may be read
 	groups map[string]*FindingGroup
 	looked int
 	bytes  int // of the page, about
@@ -156,10 +157,11 @@ const maxPage = 8 << 20
 // run looks at the bindings in order.
 func (s *search) run(ctx context.Context) error {
 	for b, severity := range s.state.Bindings() {
-		if !in(s.policies, b.Name) || !in(s.packages, b.Package) || !in(s.severities, severity) {
+		if !s.asksFor(bound{b, severity}) {
 			continue
 		}
-		if !s.mayRead(b.Name) {
+		s.told[b.Name] = s.mayRead(b.Name)
+		if !s.told[b.Name] {
 			s.answer.Withheld = append(s.answer.Withheld, b.Name)
 			continue
 		}

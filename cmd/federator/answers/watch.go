@@ -55,14 +55,15 @@ type watching struct {
 	wire   *http.ResponseController
 	caller queryapi.Caller
 
-	point *enforce.Point  // whose verdicts have been sent
-	from  *enforce.Point  // the oldest that is kept alive
-	told  map[string]bool // bindings whose findings may be read, as of the last look
-	saw   sight           // in which they have been sent
-	asks  *grantedReader  // newest
-	made  time.Time       // when grants were asked for
-	until time.Time       // when they must be asked for again
-	began bool            // the answer has
+	point  *enforce.Point  // whose verdicts have been sent
+	from   *enforce.Point  // the oldest that is kept alive
+	told   map[string]bool // bindings whose findings may be read, as of the last look
+	untold string          // as of the last look
+	saw    sight           // in which they have been sent
+	asks   *grantedReader  // newest
+	made   time.Time       // when grants were asked for
+	until  time.Time       // when they must be asked for again
+	began  bool            // the answer has
 
 	out    []byte
 	events int // since the last Mark
@@ -84,7 +85,9 @@ func (q Violations) Watch(w http.ResponseWriter, r *http.Request, caller queryap
 	q.Stall, q.Bookmark = cmp.Or(q.Stall, stall), cmp.Or(q.Bookmark, bookmark)
 	s := &watching{asked: asked, q: q, w: w, wire: http.NewResponseController(w), caller: caller, told: map[string]bool{}}
 	if asked.version != "" {
-		if s.point, err = q.Loop.At(asked.version); err != nil || membersLeft(s.point.State(), newest.State()) {
+		var at string
+		at, s.untold = splitVersion(asked.version)
+		if s.point, err = q.Loop.At(at); err != nil || membersLeft(s.point.State(), newest.State()) {
 			return expired(asked.version)
 		}
 		s.from = s.point
@@ -104,10 +107,6 @@ func (q Violations) Watch(w http.ResponseWriter, r *http.Request, caller queryap
 		return nil
 	}
 	panic(http.ErrAbortHandler) // the client is gone or does not read
-}
-
-func expired(version string) error {
-	return apierrors.NewResourceExpired("the verdicts of resourceVersion " + version + " are not known any more: list them again")
 }
 
 // membersLeft reports whether a member has left: what the caller might read of it is not
@@ -156,6 +155,13 @@ func (s *watching) begin(ctx context.Context, newest *enforce.Point) error {
 		s.saw = sight{state, reader}
 		for b := range s.saw.state.Bindings() {
 			s.told[b.Name] = s.saw.mayRead(b.Name)
+		}
+		untold := s.saw.untold(s.asked, s.told)
+		if reader.err != nil {
+			return reader.err // what was denied for want of an answer is no answer
+		}
+		if untold != s.untold {
+			return otherGrants(s.version)
 		}
 	}
 	return s.exchange(ctx, newest)
@@ -261,12 +267,17 @@ func (s *watching) step(ctx context.Context, next *enforce.Point, changes *polic
 			return err
 		}
 	}
+	other := false
 	for name, may := range fresh {
 		if may != s.told[name] {
+			other = true
 			if err := s.whole(ctx, name, s.saw, sees, may); err != nil {
 				return err
 			}
 		}
+	}
+	if other {
+		s.untold = sees.untold(s.asked, s.told)
 	}
 	return s.arrived(next, sees)
 }
@@ -299,6 +310,7 @@ func (s *watching) exchange(ctx context.Context, to *enforce.Point) error {
 			return err
 		}
 	}
+	s.untold = sees.untold(s.asked, s.told)
 	return s.arrived(to, sees)
 }
 
@@ -316,10 +328,6 @@ func (s *watching) arrived(at *enforce.Point, sees sight) error {
 type bound struct {
 	policy.Binding
 	severity string
-}
-
-func (s *watching) asksFor(b bound) bool {
-	return in(s.policies, b.Name) && in(s.packages, b.Package) && in(s.severities, b.severity)
 }
 
 func (s *watching) bound(of sight, name string) bound {

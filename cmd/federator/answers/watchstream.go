@@ -46,7 +46,7 @@ func (s *watching) unanswered() error {
 
 // mark says how far the watch is, and sends all.
 func (s *watching) mark(initial bool) error {
-	m := Mark{ResourceVersion: s.point.Version(), Revision: s.saw.state.Snapshot.Revision(), Synced: s.point.State().Synced, InitialEnd: initial}
+	m := Mark{ResourceVersion: versionOf(s.point.Version(), s.untold), Revision: s.saw.state.Snapshot.Revision(), Synced: s.point.State().Synced, InitialEnd: initial}
 	for b, severity := range s.saw.state.Bindings() {
 		switch {
 		case !s.asksFor(bound{b, severity}):

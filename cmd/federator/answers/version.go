@@ -1,0 +1,95 @@
+package answers
+
+import (
+	"fmt"
+	"hash/fnv"
+	"io"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// A resourceVersion names a point of the verdicts and, after a dot, what the caller was
+// not told of them: verdicts do not change with grants, so that no change would tell a
+// watch that goes on from there what has been granted or taken meanwhile. Whoever may
+// read all has the point alone.
+
+// versionOf returns the resourceVersion of a point.
+func versionOf(point, untold string) string {
+	if untold == "" {
+		return point
+	}
+	return point + "." + untold
+}
+
+// splitVersion is the inverse of versionOf.
+func splitVersion(version string) (point, untold string) {
+	point, untold, _ = strings.Cut(version, ".")
+	return point, untold
+}
+
+// untold sums up what the caller may not read of what is asked for: "" where that is
+// nothing. told are the bindings whose findings may be read.
+func (s sight) untold(a *asked, told map[string]bool) string {
+	sum, some := fnv.New64a(), false
+	add := func(what ...string) {
+		some = true
+		for _, w := range what {
+			_, _ = io.WriteString(sum, w+"\x00") // never fails
+		}
+	}
+	members := 0
+	for range s.state.Snapshot.Members() {
+		members++
+	}
+	if len(s.reader.visible) < members {
+		add("members")
+		add(s.reader.visible...)
+	}
+	var kinds []aggregate.Kind
+	for b, severity := range s.state.Bindings() {
+		if !a.asksFor(bound{b, severity}) {
+			continue
+		}
+		if !told[b.Name] {
+			add("policy", b.Name)
+			continue
+		}
+		for _, k := range s.state.Package(b.Name).Kinds {
+			if in(a.kinds, string(k.Kind)) {
+				kinds = append(kinds, k.Kind)
+			}
+		}
+	}
+	slices.Sort(kinds)
+	for _, kind := range slices.Compact(kinds) {
+		if s.reader.everything(s.state.Snapshot, kind) {
+			continue
+		}
+		for _, member := range s.reader.visible {
+			if !in(a.members, member) {
+				continue
+			}
+			if reach := s.reader.reach(s.state.Snapshot, member, kind); !reach.All {
+				add("kind", string(kind), member)
+				add(reach.Namespaces...)
+			}
+		}
+	}
+	if !some {
+		return ""
+	}
+	return fmt.Sprintf("%016x", sum.Sum64())
+}
+
+func expired(version string) error {
+	return apierrors.NewResourceExpired("the verdicts of resourceVersion " + version + " are not known any more: list them again")
+}
+
+// otherGrants refuses to go on from a version.
+func otherGrants(version string) error {
+	return apierrors.NewResourceExpired("what you may read is not what it was in the answer of resourceVersion " + version + ", or the answer was to other parameters: list again, with those of the watch")
+}
