@@ -126,7 +126,7 @@ func (r *search) any(ctx context.Context, q question, member string) (bool, erro
 	}
 	now := r.a.options.Now()
 	ans := answer{asked: began, took: now.Sub(began), lasts: r.a.options.AllowTTL}
-	r.a.answers.Add(whole, ans, ans.expires().Sub(now))
+	r.a.answers.add(whole, ans)
 	return r.use(ans), nil
 }
 
@@ -140,7 +140,7 @@ func (q question) whole(verbs []string) question {
 // seen to be there.
 func (a *Authorizer) forgetNothing(q question) {
 	for _, verbs := range [][]string{verbs[:], verbs[:1]} {
-		a.answers.Remove(q.whole(verbs))
+		a.answers.remove(q.whole(verbs))
 	}
 }
 

@@ -178,12 +178,8 @@ func (r *round) askAll(ctx context.Context, parallel, n int, at func(int) questi
 
 // kept returns an answer that is still good.
 func (a *Authorizer) kept(ctx context.Context, q question) (answer, bool) {
-	value, ok := a.answers.Get(q)
-	if !ok {
-		return answer{}, false
-	}
-	ans := value.(answer)
-	if !a.options.Now().Before(ans.expires()) || !ans.serves(ctx) {
+	ans, ok := a.answers.get(q)
+	if !ok || !ans.serves(ctx) {
 		return answer{}, false
 	}
 	a.metrics.kept.Inc()
@@ -211,7 +207,7 @@ func (a *Authorizer) find(ctx context.Context, u user.Info, q question) (answer,
 		// Counted from the question: the answer was true some time after it.
 		now := a.options.Now()
 		ans := answer{allowed: allowed, asked: asked, took: now.Sub(asked), lasts: ttl}
-		a.answers.Add(q.own(), ans, ans.expires().Sub(now))
+		a.answers.add(q.own(), ans)
 		if allowed {
 			a.forgetNothing(q)
 		}

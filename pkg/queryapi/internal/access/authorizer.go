@@ -12,7 +12,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
@@ -55,7 +54,8 @@ type Options struct {
 	// Parallel bounds the questions in flight, to the hub and to all members;
 	// a quarter of them may be one caller's. 0 means 64.
 	Parallel int
-	// Answers bounds the answers kept; 0 means 65,536, some 20 MB.
+	// Answers bounds the answers kept, at most half of which are of one time to live; 0
+	// means 65,536, some 20 MB.
 	Answers int
 	// Timeout bounds one question; 0 means 5 s.
 	Timeout time.Duration
@@ -124,16 +124,11 @@ type Authorizer struct {
 	open    bool // everybody may read everything
 	options Options
 	lanes   *lanes
-	answers *cache.LRUExpireCache // question -> answer
+	answers *answers
 	flights flights
 	aloof   aloof
 	metrics *metrics
 }
-
-// clock makes a function the cache's clock.
-type clock func() time.Time
-
-func (c clock) Now() time.Time { return c() }
 
 // New returns an Authorizer that asks.
 func New(o Options) (*Authorizer, error) {
@@ -148,7 +143,7 @@ func New(o Options) (*Authorizer, error) {
 	return &Authorizer{
 		options: o,
 		lanes:   newLanes(o.Parallel),
-		answers: cache.NewLRUExpireCacheWithClock(o.Answers, clock(o.Now)),
+		answers: newAnswers(o.Answers, max(o.AllowTTL, o.DenyTTL), o.Now),
 		metrics: m,
 	}, nil
 }

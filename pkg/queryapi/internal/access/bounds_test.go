@@ -15,16 +15,44 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/access"
 )
 
+// held is how many bytes of the heap are live.
+func held() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestAnswersThatAreOverAreLetGoOf, and not kept until as many others have come.
+func TestAnswersThatAreOverAreLetGoOf(t *testing.T) {
+	now := newClock()
+	hub := hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) { return false, nil })
+	a := newAuthorizer(t, access.Options{Reviews: hub, Now: now.Now})
+	ask := func(resource string) {
+		t.Helper()
+		if _, err := a.Grants(t.Context(), ann, "list", schema.GroupResource{Resource: resource}, nil, "", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask("first")
+	before := held()
+	const answers = 20_000
+	for i := range answers {
+		ask(fmt.Sprint("kind-", i))
+	}
+	most := held() - before
+	now.Advance(time.Hour)
+	ask("last")
+	if left := held() - before; most < answers*100 || left > most/8 {
+		t.Errorf("%d answers hold %d KiB, and %d KiB once they are over", answers, most>>10, left>>10)
+	}
+	runtime.KeepAlive(a)
+}
+
 // TestWhatIsKeptOfAnswersIsSmall: names that clients write are parts of requests, and may
 // be as long as these.
 func TestWhatIsKeptOfAnswersIsSmall(t *testing.T) {
 	hub := hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) { return false, nil })
-	held := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	const requests, size = 1000, 64 << 10
 	filler := strings.Repeat("x", size)
 	for name, of := range map[string]func(request string) (gr schema.GroupResource, member string){
