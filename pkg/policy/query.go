@@ -113,7 +113,7 @@ func Query(ctx context.Context, opts QueryOptions, query string) (*Answer, error
 		return nil, err
 	}
 	options := append(limits.Options(), rego.Store(store), rego.GenerateJSON(a.generate))
-	kept := keepOf(a.body, indexed, store.keep)
+	kept := keepOf(a.body, indexed, store)
 	if kept != nil {
 		options = append(options, kept.function())
 	}

@@ -15,7 +15,7 @@ import (
 // times what it costs in OPA alone (BenchmarkQueryComprehension), since OPA asks nobody
 // else.
 type keeper struct {
-	hold   func(*ast.Term, int64) error
+	store  *queryStore
 	name   string    // of the function, which no query can have
 	parts  []keeping // of each comprehension
 	failed error     // why kept ended the query
@@ -40,8 +40,8 @@ func spotOf(t *ast.Term) spot {
 // keepOf rewrites the comprehensions of a query, and returns nil if there are none. OPA
 // makes one result of those that are indexed for each value of what is outside of them,
 // and keeps them all.
-func keepOf(body ast.Body, indexed map[spot]bool, hold func(*ast.Term, int64) error) *keeper {
-	k := &keeper{hold: hold, name: "federator_" + rand.Text()}
+func keepOf(body ast.Body, indexed map[spot]bool, store *queryStore) *keeper {
+	k := &keeper{store: store, name: "federator_" + rand.Text()}
 	ast.WalkTerms(body, func(t *ast.Term) bool {
 		distinct := keeping{ast.NewSet(), 2 * (fieldBytes + slotBytes)}
 		if indexed[spotOf(t)] {
@@ -91,23 +91,29 @@ func (k *keeper) function() func(*rego.Rego) {
 			if !ok || !whole {
 				return nil, rego.NewHaltError(errors.New("kept of no comprehension"))
 			}
-			if err := k.count(k.parts[i], head); err != nil {
+			own, err := k.count(k.parts[i], head)
+			if err != nil {
 				k.failed = err
 				return nil, rego.NewHaltError(err)
 			}
-			return head, nil
+			return own, nil
 		})
 }
 
-// count counts a head that its comprehension does not have yet.
-func (k *keeper) count(p keeping, head *ast.Term) error {
+// count counts a head that its comprehension does not have yet, and returns what it may
+// keep of it.
+func (k *keeper) count(p keeping, head *ast.Term) (*ast.Term, error) {
+	if p.has != nil && p.has.Contains(head) {
+		return k.store.known.own(head), nil
+	}
+	if err := k.store.keep(head, p.place); err != nil {
+		return nil, err
+	}
+	head = k.store.known.own(head)
 	if p.has != nil {
-		if p.has.Contains(head) {
-			return nil
-		}
 		p.has.Add(head)
 	}
-	return k.hold(head, p.place)
+	return head, nil
 }
 
 // err is why the query ended, if what it keeps is too much. Nil keeps nothing.

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )
@@ -88,6 +90,54 @@ func (k known) learn(t *ast.Term) {
 			k.learn(t)
 		})
 	}
+}
+
+// own returns a value that keeps nothing but itself in memory, and what is known: builtins
+// give parts of texts and arrays, which share what all of it is made of.
+func (k known) own(t *ast.Term) *ast.Term {
+	if k.has(t) {
+		return t
+	}
+	switch v := t.Value.(type) {
+	case ast.String:
+		return ast.StringTerm(strings.Clone(string(v)))
+	case ast.Number:
+		return ast.NewTerm(ast.Number(strings.Clone(string(v))))
+	case *ast.Array:
+		list := make([]*ast.Term, 0, v.Len())
+		v.Foreach(func(t *ast.Term) { list = append(list, k.own(t)) })
+		return ast.ArrayTerm(list...)
+	case ast.Set:
+		list := make([]*ast.Term, 0, v.Len())
+		v.Foreach(func(t *ast.Term) { list = append(list, k.own(t)) })
+		return ast.SetTerm(list...)
+	case ast.Object:
+		list := make([][2]*ast.Term, 0, v.Len())
+		v.Foreach(func(key, t *ast.Term) { list = append(list, ast.Item(k.own(key), k.own(t))) })
+		return ast.ObjectTerm(list...)
+	}
+	return t
+}
+
+// ownJSON is own of what an answer has, which shares its texts with what it is made of.
+func ownJSON(v any) any {
+	switch v := v.(type) {
+	case string:
+		return strings.Clone(v)
+	case json.Number:
+		return json.Number(strings.Clone(string(v)))
+	case []any:
+		for i := range v {
+			v[i] = ownJSON(v[i])
+		}
+	case map[string]any:
+		own := make(map[string]any, len(v))
+		for key, x := range v {
+			own[strings.Clone(key)] = ownJSON(x)
+		}
+		return own
+	}
+	return v
 }
 
 // hold counts what a query holds in memory: what it has read, what its comprehensions

@@ -81,7 +81,8 @@ func (a *answering) generate(t *ast.Term, _ *rego.EvalContext) (any, error) {
 	if err := a.store.hold(t.Value); err != nil {
 		return nil, err
 	}
-	return ast.JSONWithOpt(t.Value, ast.JSONOpt{SortSets: true})
+	v, err := ast.JSONWithOpt(t.Value, ast.JSONOpt{SortSets: true})
+	return ownJSON(v), err
 }
 
 // row is one way in which the query holds, without what counts it.
