@@ -17,6 +17,7 @@ const (
 	objectBytes  = 96 + 48 + 144 // with a map of eight
 	fieldBytes   = 32 + 8        // an element, and its place among the sorted
 	slotBytes    = 48            // of a map of more than eight, half empty
+	shortNumber  = 64            // what a query has room for of those is small
 )
 
 // heapOf estimates from above what a value holds on the heap; ok is false once that is
@@ -150,9 +151,13 @@ func (s *queryStore) keep(t *ast.Term, place int64) error { return s.holdMore(t,
 
 // Hold implements limits.Holder: what a builtin has made, but for what has been read.
 func (s *queryStore) Hold(t *ast.Term) (int64, error) {
-	switch t.Value.(type) {
-	case ast.Boolean, ast.Number, ast.Null:
+	switch v := t.Value.(type) {
+	case ast.Boolean, ast.Null:
 		return 0, nil
+	case ast.Number:
+		if len(v) <= shortNumber {
+			return 0, nil
+		}
 	}
 	before := s.held
 	err := s.holdMore(t, 0, s.known)

@@ -1,7 +1,9 @@
 package policy_test
 
 import (
+	"errors"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,5 +62,14 @@ func TestPartsKeepNothingOfTheWhole(t *testing.T) {
 			t.Errorf("%s takes %d KiB of memory where it may read %d", query, took>>10, maxRead>>10)
 		}
 		runtime.KeepAlive(a)
+	}
+}
+
+// TestLongNumbersOfBuiltinsAreCharged as texts are.
+func TestLongNumbersOfBuiltinsAreCharged(t *testing.T) {
+	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), nil), Reader: policy.Everything{}, Timeout: time.Minute, MaxRead: 4 << 20}
+	query := `n := concat("", ["1", replace(sprintf("%0400d", [1]), "0", sprintf("%0500d", [1]))]); ` + strings.Repeat(`is_number(json.unmarshal(n)); `, 60) + `true`
+	if a, err := policy.Query(t.Context(), opts, query); !errors.Is(err, policy.ErrQueryLimit) {
+		t.Errorf("60 numbers of 200 kB: %d rows, %v", len(rows(a)), err)
 	}
 }
