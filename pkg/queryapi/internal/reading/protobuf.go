@@ -117,7 +117,11 @@ func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Objec
 	var items [][]byte
 	var refused error
 	taken, name := 0, q.caller.User().GetName()
-	defer func() { q.room.give(name, taken) }()
+	give := func() {
+		q.room.give(name, taken)
+		taken, items = 0, nil
+	}
+	defer give()
 	err = q.encode(q.r.Context(), objects, func(text []byte) error {
 		switch n := len(text); {
 		case size+n > q.o.ProtobufBytes:
@@ -133,6 +137,7 @@ func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Objec
 	})
 	switch {
 	case refused != nil && q.second != nil:
+		give() // before the client reads
 		q.format = *q.second
 		return q.write(meta, objects)
 	case err != nil:

@@ -236,3 +236,33 @@ func TestProtobufListsOfManyAreBounded(t *testing.T) {
 	slow.Wait()
 	may("once they are read", "greedy", http.StatusOK)
 }
+
+// A list that is too large for protobuf, and is sent as JSON for as long as its client
+// takes to read it, leaves the room to others.
+func TestListsThatAreSentAsJSONHoldNoRoom(t *testing.T) {
+	f := newFleet(t, settings{protobuf: 64 << 10})
+	f.join("a/west")
+	for i := range 320 {
+		f.put(pod("a/west", "blue", fmt.Sprintf("p%03d", i), "app", "x"))
+	}
+	f.commit()
+	const path = "/fleet/api/v1/pods"
+	read := make(chan struct{})
+	var slow sync.WaitGroup
+	defer slow.Wait()
+	defer close(read)
+	for _, name := range []string{"ann", "bob", "eve", "mia"} {
+		s := &stuck{header: http.Header{}, began: make(chan struct{}), read: read}
+		slow.Go(func() {
+			f.serve(s, f.request(context.Background(), path, nil, asProtobuf+",application/json"), caller{name, all.grants})
+			s.once.Do(func() { close(s.began) })
+		})
+		<-s.began
+		if kind := s.header.Get("Content-Type"); kind != "application/json" {
+			t.Fatalf("a list of 320 is sent as %q", kind)
+		}
+	}
+	if a := f.ask(caller{"zoe", all.grants}, path, url.Values{"limit": {"150"}}, asProtobuf); a.code != http.StatusOK {
+		t.Errorf("beside four lists that are sent as JSON: %d %.200s", a.code, a.body)
+	}
+}
