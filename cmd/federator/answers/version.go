@@ -10,12 +10,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
 )
 
 // A resourceVersion names a point of the verdicts and, after a dot, what the caller was
 // not told of them: verdicts do not change with grants, so that no change would tell a
 // watch that goes on from there what has been granted or taken meanwhile. Whoever may
-// read all has the point alone.
+// read all kinds that are judged, in all members, has the point alone.
 
 // versionOf returns the resourceVersion of a point.
 func versionOf(point, untold string) string {
@@ -41,14 +42,6 @@ func (s sight) untold(a *asked, told map[string]bool) string {
 			_, _ = io.WriteString(sum, w+"\x00") // never fails
 		}
 	}
-	members := 0
-	for range s.state.Snapshot.Members() {
-		members++
-	}
-	if len(s.reader.visible) < members {
-		add("members")
-		add(s.reader.visible...)
-	}
 	var kinds []aggregate.Kind
 	for b, severity := range s.state.Bindings() {
 		if !a.asksFor(bound{b, severity}) {
@@ -58,15 +51,16 @@ func (s sight) untold(a *asked, told map[string]bool) string {
 			add("policy", b.Name)
 			continue
 		}
-		for _, k := range s.state.Package(b.Name).Kinds {
-			if in(a.kinds, string(k.Kind)) {
-				kinds = append(kinds, k.Kind)
-			}
-		}
+		kinds = append(kinds, s.judged(b.Name)...)
 	}
 	slices.Sort(kinds)
+	wide := false
 	for _, kind := range slices.Compact(kinds) {
+		if !in(a.kinds, string(kind)) || !s.reader.kinds[kind] && len(s.state.Snapshot.Resources(kind)) == 0 {
+			continue // there is none of it
+		}
 		if s.reader.everything(s.state.Snapshot, kind) {
+			wide = true
 			continue
 		}
 		for _, member := range s.reader.visible {
@@ -79,10 +73,41 @@ func (s sight) untold(a *asked, told map[string]bool) string {
 			}
 		}
 	}
+	// Who may read all of a kind sees all members. Whether there are others, nobody else
+	// is told.
+	if !wide {
+		add("members")
+		add(s.reader.visible...)
+	}
 	if !some {
 		return ""
 	}
 	return fmt.Sprintf("%016x", sum.Sum64())
+}
+
+// judged returns the kinds of the objects that a binding judges; of one that judges any,
+// those that it has found something on, in members that the caller sees.
+func (s sight) judged(binding string) []aggregate.Kind {
+	p := s.state.Package(binding)
+	var kinds []aggregate.Kind
+	if p.AnyKind {
+		for _, member := range s.reader.visible {
+			after := policy.Subject{Ref: aggregate.Ref{Member: member}}
+			for more := true; more; {
+				more = false
+				for v := range s.state.FindingsAfter(binding, after) {
+					kinds = append(kinds, v.Subject.Ref.Kind)
+					// No namespace comes after this one.
+					after.Ref.Kind, after.Ref.Namespace, more = v.Subject.Ref.Kind, "\U0010ffff", true
+					break
+				}
+			}
+		}
+	}
+	for _, k := range p.Kinds {
+		kinds = append(kinds, k.Kind)
+	}
+	return kinds
 }
 
 func expired(version string) error {

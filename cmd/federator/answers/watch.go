@@ -245,6 +245,7 @@ func sameFrame(a, b *policy.State) bool {
 func (s *watching) step(ctx context.Context, next *enforce.Point, changes *policy.Changes) error {
 	sees := sight{next.State(), s.saw.reader}
 	fresh := map[string]bool{} // whether findings of a binding may be read now
+	other := false             // what is untold may be
 	of := map[string]bound{}
 	for b, severity := range sees.state.Bindings() {
 		of[b.Name] = bound{b, severity}
@@ -259,6 +260,8 @@ func (s *watching) step(ctx context.Context, next *enforce.Point, changes *polic
 		if !looked {
 			may = s.asksFor(b) && sees.mayRead(b.Name)
 			fresh[b.Name] = may
+			p := sees.state.Package(b.Name)
+			other = other || p != nil && p.AnyKind // there may be findings on others
 		}
 		if !may || !s.told[b.Name] { // if these differ, all of the binding is told below
 			continue
@@ -267,7 +270,6 @@ func (s *watching) step(ctx context.Context, next *enforce.Point, changes *polic
 			return err
 		}
 	}
-	other := false
 	for name, may := range fresh {
 		if may != s.told[name] {
 			other = true
