@@ -142,12 +142,22 @@ func (c *contexts) inlined(config *clientcmdapi.Config, name string, files, warn
 		return nil, refuse(InvalidKubeconfig, "context %q is not there or is incomplete", clip(name))
 	}
 	one.Extensions, one.Preferences = nil, clientcmdapi.Preferences{}
+	file := func(field string, path *string, contents *[]byte) *Refusal {
+		named := *path
+		if err := inline(path, contents, files); err != nil {
+			return refuse(FilePath, "%s: %v", field, err)
+		}
+		if named != "" {
+			warn("%s is read from file %q", field, named)
+		}
+		return nil
+	}
 	for _, cluster := range one.Clusters {
 		if cluster.InsecureSkipTLSVerify {
 			warn("cluster.insecure-skip-tls-verify is set: whoever is in between can read and change everything, credentials included")
 		}
-		if err := inline(&cluster.CertificateAuthority, &cluster.CertificateAuthorityData, files); err != nil {
-			return nil, refuse(FilePath, "cluster.certificate-authority: %v", err)
+		if refused := file("cluster.certificate-authority", &cluster.CertificateAuthority, &cluster.CertificateAuthorityData); refused != nil {
+			return nil, refused
 		}
 	}
 	for _, user := range one.AuthInfos {
@@ -159,15 +169,15 @@ func (c *contexts) inlined(config *clientcmdapi.Config, name string, files, warn
 			plugin.Args = slices.Concat(c.PluginRunner[1:], []string{plugin.Command}, plugin.Args)
 			plugin.Command = c.PluginRunner[0]
 		}
-		if err := inline(&user.ClientCertificate, &user.ClientCertificateData, files); err != nil {
-			return nil, refuse(FilePath, "user.client-certificate: %v", err)
+		if refused := file("user.client-certificate", &user.ClientCertificate, &user.ClientCertificateData); refused != nil {
+			return nil, refused
 		}
-		if err := inline(&user.ClientKey, &user.ClientKeyData, files); err != nil {
-			return nil, refuse(FilePath, "user.client-key: %v", err)
+		if refused := file("user.client-key", &user.ClientKey, &user.ClientKeyData); refused != nil {
+			return nil, refused
 		}
 		token := []byte(user.Token)
-		if err := inline(&user.TokenFile, &token, files); err != nil {
-			return nil, refuse(FilePath, "user.tokenFile: %v", err)
+		if refused := file("user.tokenFile", &user.TokenFile, &token); refused != nil {
+			return nil, refused
 		}
 		user.Token = string(bytes.TrimSpace(token))
 	}

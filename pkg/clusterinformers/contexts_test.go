@@ -1,6 +1,7 @@
 package clusterinformers
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -158,6 +159,53 @@ func TestContextsDoubtAFileThatIsBeingWritten(t *testing.T) {
 	if again := l.take(t.Context(), gone); again || l.view()[0].Refused == nil || l.view()[0].UID != "1" {
 		t.Errorf("not believed: again %t, %+v", again, l.view())
 	}
+}
+
+// TestContextsWarnOfFiles names each file when it comes into use, and not at each look
+// or rotation.
+func TestContextsWarnOfFiles(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := pair()
+	for name, data := range map[string][]byte{"ca": cert, "crt": cert, "key": key, "token": []byte("first"), "token-2": []byte("second")} {
+		writeFile(t, filepath.Join(dir, name), data)
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters["a"] = &clientcmdapi.Cluster{Server: goodServer, CertificateAuthority: "ca"}
+	config.AuthInfos["a"] = &clientcmdapi.AuthInfo{ClientCertificate: "crt", ClientKey: "key", TokenFile: "token"}
+	config.Contexts["a"] = &clientcmdapi.Context{Cluster: "a", AuthInfo: "a"}
+	path := filepath.Join(dir, "config")
+	save(t, path, config)
+	var log strings.Builder
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	src, err := NewContexts(Contexts{Path: path, Names: []string{"a"}, Logger: logger})
+	must(t, err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nobody is asked
+	l := &local{log: logger, own: true, members: map[string]*localMember{}, answers: make(chan answer)}
+	defer l.asking.Wait()
+	look := func(adopted int, files ...string) {
+		t.Helper()
+		log.Reset()
+		l.take(gone, src.(*contexts).load().members)
+		if got := l.members["context/a"].asked; got != adopted {
+			t.Errorf("adopted %d times, want %d", got, adopted)
+		}
+		if got := strings.Count(log.String(), "\n"); got != len(files) {
+			t.Errorf("%d warnings, want %d", got, len(files))
+		}
+		for _, f := range files {
+			if !strings.Contains(log.String(), filepath.Join(dir, f)+`\"`) {
+				t.Errorf("no warning names %s:\n%s", f, &log)
+			}
+		}
+	}
+	look(1, "ca", "crt", "key", "token")
+	look(1)
+	writeFile(t, filepath.Join(dir, "token"), []byte("second"))
+	look(2)
+	config.AuthInfos["a"].TokenFile = "token-2" // which holds the same
+	save(t, path, config)
+	look(3, "token-2")
 }
 
 func TestContextsOptions(t *testing.T) {

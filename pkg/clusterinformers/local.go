@@ -59,6 +59,7 @@ type localMember struct {
 	doubted bool // its credentials were missing at the last look, for the first time
 	stop    context.CancelFunc
 	asked   int // number of the kubeconfig that is being asked about
+	warned  []string
 }
 
 // answer is what came of asking a member who it is.
@@ -126,7 +127,7 @@ func (l *local) take(ctx context.Context, now []candidate) (again bool) {
 		if m == nil {
 			m = &localMember{spec: Spec{Name: c.name, Trusted: true, Own: l.own, Refused: refuse(Connecting, "the cluster has not said who it is yet")}}
 			l.members[c.name] = m
-		} else if bytes.Equal(m.newest.kubeconfig, c.kubeconfig) && sameRefusal(m.newest.refused, c.refused) {
+		} else if bytes.Equal(m.newest.kubeconfig, c.kubeconfig) && sameRefusal(m.newest.refused, c.refused) && slices.Equal(m.newest.warnings, c.warnings) {
 			m.doubted = false
 			continue
 		}
@@ -160,8 +161,11 @@ func (l *local) adopt(ctx context.Context, m *localMember, c candidate) {
 		return
 	}
 	for _, warning := range c.warnings {
-		l.log.Warn("a context is followed as its kubeconfig says", "member", c.name, "detail", warning)
+		if !slices.Contains(m.warned, warning) { // as it is after each rotation of a file
+			l.log.Warn("a context is followed as its kubeconfig says", "member", c.name, "detail", warning)
+		}
 	}
+	m.warned = c.warnings
 	ask, stop := context.WithCancel(ctx)
 	m.stop = stop
 	number := m.asked
