@@ -208,8 +208,13 @@ func TestABusyIndexKeepsNobodyWaiting(t *testing.T) {
 	go func() { done <- loop.Run(ctx) }()
 	defer func() {
 		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Error(err)
+		select {
+		case err := <-done:
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("the loop does not end")
 		}
 	}()
 	patient, enough := context.WithTimeout(ctx, 20*time.Second)

@@ -70,20 +70,24 @@ type judged struct {
 type counted struct {
 	answers.Violations
 	asked atomic.Int64
+	lasts atomic.Int64 // how long the watch that asked last may, at most
 }
 
 type countedCaller struct {
 	queryapi.Caller
-	asked *atomic.Int64
+	of *counted
 }
 
 func (c countedCaller) Visible(ctx context.Context, at *aggregate.Snapshot) ([]string, time.Time, error) {
-	c.asked.Add(1)
+	c.of.asked.Add(1)
+	if end, ok := ctx.Deadline(); ok {
+		c.of.lasts.Store(int64(time.Until(end)))
+	}
 	return c.Caller.Visible(ctx, at)
 }
 
 func (c *counted) Watch(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
-	return c.Violations.Watch(w, r, countedCaller{caller, &c.asked})
+	return c.Violations.Watch(w, r, countedCaller{caller, c})
 }
 
 var errNotAsked = errors.New("the hub is not asked again")

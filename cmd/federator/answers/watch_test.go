@@ -123,6 +123,18 @@ func TestAWatchBeginsWithWhatThereIs(t *testing.T) {
 	}
 }
 
+// TestWatchesLastAnHourAtMost, whatever their clients ask for.
+func TestWatchesLastAnHourAtMost(t *testing.T) {
+	j := start(t, nil)
+	for _, query := range []string{"", "timeoutSeconds=2147483647"} {
+		j.watched.lasts.Store(0)
+		j.watch(query, nil).close()
+		if lasts := time.Duration(j.watched.lasts.Load()); lasts <= 0 || lasts > time.Hour {
+			t.Errorf("%q: a watch may last %v", query, lasts)
+		}
+	}
+}
+
 func TestWatchesThatCannotBeAreRefused(t *testing.T) {
 	j := start(t, nil)
 	j.join("fleet/a")
