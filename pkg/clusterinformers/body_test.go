@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/test/sim"
 )
 
 // TestBodies_AreBounded has a member answer with bodies that do not end: what is not
@@ -21,21 +22,31 @@ import (
 func TestBodies_AreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		path  string
+		verb  string // of a list or watch
 		code  int
 		bytes int64 // that may be read, with what is under way
 	}{
-		"version":   {"/version", http.StatusOK, 16 << 20},
-		"discovery": {"/api", http.StatusOK, 16 << 20},
-		"error":     {"/api/v1/namespaces/kube-system", http.StatusInternalServerError, 64 << 10},
-		"refusal":   {"/version", http.StatusUnauthorized, 64 << 10},
+		"version":              {"/version", "", http.StatusOK, 16 << 20},
+		"discovery":            {"/api", "", http.StatusOK, 16 << 20},
+		"error":                {"/api/v1/namespaces/kube-system", "", http.StatusInternalServerError, 64 << 10},
+		"refusal":              {"/version", "", http.StatusUnauthorized, 64 << 10},
+		"error of a list":      {"/api/v1/pods", "list", http.StatusInternalServerError, 64 << 10},
+		"refusal of a list":    {"/api/v1/pods", "list", http.StatusForbidden, 64 << 10},
+		"error of a watch":     {"/api/v1/pods", "watch", http.StatusInternalServerError, 64 << 10},
+		"refusal of a watch":   {"/api/v1/pods", "watch", http.StatusForbidden, 64 << 10},
+		"error of the first":   {"/api/v1/pods", "watchlist", http.StatusInternalServerError, 64 << 10},
+		"refusal of the first": {"/api/v1/pods", "watchlist", http.StatusForbidden, 64 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var most, ended atomic.Int64
 			block := []byte(strings.Repeat(" ", 1<<16))
 			var l *liar
 			r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
+				if c.verb == "list" || c.verb == "watch" { // which is how members are read that cannot do both at once
+					r.fleet.Members()[0].Faults().Add(sim.Fault{Verb: "watchlist", Status: http.StatusForbidden})
+				}
 				l = newLiar(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
-					if !strings.HasPrefix(req.URL.Path, c.path) || c.path == "/api" && req.URL.Path != "/api" {
+					if !strings.HasPrefix(req.URL.Path, c.path) || c.path == "/api" && req.URL.Path != "/api" || c.verb != "" && c.verb != verbOf(req) {
 						return false
 					}
 					w.Header().Set("Content-Type", "application/json")
@@ -59,9 +70,20 @@ func TestBodies_AreBounded(t *testing.T) {
 				t.Errorf("%d MiB were taken of a body that may have %d", got>>20, c.bytes>>20)
 			}
 			m := r.fleet.Members()[0]
-			r.until("the reason is told", func() bool { return r.status(m).LastError != "" })
+			r.until("the reason is told", func() bool { return r.status(m).LastError != "" || r.detail(m, "Pod").Reason != "" })
 		})
 	}
+}
+
+// verbOf tells a list from a watch, and from a watch that begins with a list.
+func verbOf(req *http.Request) string {
+	switch q := req.URL.Query(); {
+	case q.Get("sendInitialEvents") == "true":
+		return "watchlist"
+	case q.Get("watch") != "":
+		return "watch"
+	}
+	return "list"
 }
 
 // TestDiscovery_IsBoundedInSum has a member answer for many groups, as a server that does
