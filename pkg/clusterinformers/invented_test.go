@@ -63,6 +63,43 @@ func TestAbsence_KindsOfOneMemberMakeScopesInNoOther(t *testing.T) {
 	})
 }
 
+// TestAbsence_KindsOfTheHubAddNoRowsToMembers: what is shown of a member is as many rows
+// as it has kinds, whatever CRDs the hub has.
+func TestAbsence_KindsOfTheHubAddNoRowsToMembers(t *testing.T) {
+	fleet := few()
+	fleet.Members = 2
+	r := newRig(t, fleet, func(r *rig, o *clusterinformers.Options) {
+		o.DiscoveryInterval = 50 * time.Millisecond
+		r.source.view[0].Name, r.source.view[0].ReadOnly = "hub/local", true
+	}).start()
+	hub, other := r.fleet.Members()[0], r.fleet.Members()[1]
+	r.synced(other)
+	rows := func(name string) (synced, all int) {
+		for _, st := range r.manager.Members() {
+			for _, d := range st.Details {
+				if _, group := d.Kind.Split(); st.Name == name && group == "evil.example" {
+					all++
+					if d.State == aggregate.Synced {
+						synced++
+					}
+				}
+			}
+		}
+		return synced, all
+	}
+	kinds := invented(20)
+	for _, k := range kinds {
+		ok(t, hub.AddKind(k))
+	}
+	r.until("the hub's kinds are followed", func() bool { synced, _ := rows("hub/local"); return synced == len(kinds) })
+	// A kind of its own tells that the other has looked since.
+	ok(t, other.AddKind(kinds[0]))
+	r.until("the other has looked", func() bool { synced, _ := rows(nameOf(other)); return synced == 1 })
+	if _, all := rows(nameOf(other)); all != 1 {
+		t.Errorf("%d rows of such kinds are shown of another member, want 1", all)
+	}
+}
+
 // TestBudget_KindsWithoutEndCost: a member that serves kinds without end has those followed
 // that its budget is good for, empty as they are, and says so of the rest.
 func TestBudget_KindsWithoutEndCost(t *testing.T) {
