@@ -3,14 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/term"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -90,6 +94,101 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	state("member-0", "Refused")
 	state("member-0", "ExecPlugin")
 	state("member-2", "Connected")
+}
+
+// TestContextsRunExecPluginsBoundedAndAlone has a context's plugin leave somebody behind
+// who holds its standard output and ours, and another want a terminal, where there is one.
+func TestContextsRunExecPluginsBoundedAndAlone(t *testing.T) {
+	members, path := fleetOf(t, 2)
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script(t, filepath.Join(filepath.Dir(path), "leaves"), fmt.Sprintf(`sleep 60 &
+case "$KUBERNETES_EXEC_INFO" in *'"interactive":false'*) ;; *) exit 3;; esac
+echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}'
+`, members[0].TokenConfig().BearerToken))
+	for i, mode := range []clientcmdapi.ExecInteractiveMode{clientcmdapi.IfAvailableExecInteractiveMode, clientcmdapi.AlwaysExecInteractiveMode} {
+		user := fmt.Sprint("user-", i)
+		config.AuthInfos[user] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+			Command: "./leaves", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: mode,
+		}}
+		config.Contexts[members[i].Name()].AuthInfo = user
+	}
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer terminal.Close()
+	if !term.IsTerminal(int(terminal.Fd())) {
+		t.Skip("this end of a terminal is none here")
+	}
+	out, log, err := binary(t, terminal, "members", "--kubeconfig", path, "--contexts", "*", "--give-up-after", "2s", "--kinds", "ConfigMap")
+	if err != nil {
+		t.Errorf("it does not end, or what a plugin has started lives on: %v", err)
+	}
+	if !regexp.MustCompile(`(?m)^context/member-0 +Connected `).MatchString(out) {
+		t.Errorf("the plugin has not logged in:\n%s", out)
+	}
+	if want := "federator has nobody to ask"; !strings.Contains(log, want) {
+		t.Errorf("want %q in:\n%s", want, log)
+	}
+}
+
+// binary runs the command in a process of its own until that, and whoever holds its
+// output, has ended.
+func binary(t *testing.T, stdin *os.File, args ...string) (out, log string, err error) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = append(os.Environ(), asBinary+"=1")
+	cmd.WaitDelay = time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
+	err = cmd.Run()
+	return stdout.String(), stderr.String(), err
+}
+
+// TestExecPluginsGetNoStandardInput, which may hold what is meant for us.
+func TestExecPluginsGetNoStandardInput(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_, err = w.WriteString("a manifest\n")
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "reads")
+	script(t, path, `read line; echo "got <$line>"`)
+	out, log, err := binary(t, r, pluginCommand, "--", path)
+	if err != nil || out != "got <>\n" {
+		t.Errorf("%v: %q, %s", err, out, log)
+	}
+}
+
+// TestExecPluginsAreRunByOurselves, with the time that the documentation tells.
+func TestExecPluginsAreRunByOurselves(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{self, pluginCommand, "--timeout=30s", "--"}
+	if got, err := pluginRunner(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if got := newExecPluginCommand().Flags().Lookup("timeout").DefValue; got != "30s" {
+		t.Errorf("%s without a flag", got)
+	}
 }
 
 // TestExecPluginsAreEndedWithWhatTheyStart: whoever holds standard output open is
