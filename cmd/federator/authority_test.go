@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,6 +28,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"federator.dev/federator/cmd/federator/revisions"
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/test/kube"
 )
 
@@ -278,6 +282,29 @@ func authorityThatAServerHasMade(t *testing.T, f *kube.Hub) {
 			if !strings.Contains(out, "certificate-authority-data: ") {
 				t.Errorf("there is no authority:\n%s", out)
 			}
+			if name == "with a hub" {
+				revisionsAreOfTheLease(t, f, r)
+			}
 		})
+	}
+}
+
+// revisionsAreOfTheLease, and not of a file, which other machines do not see.
+func revisionsAreOfTheLease(t *testing.T, f *kube.Hub, r *running) {
+	t.Helper()
+	lease, err := f.Client().CoordinationV1().Leases("federator").Get(t.Context(), revisions.LeaseName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.ParseUint(lease.Annotations[revisions.BlockAnnotation], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer membersAnswer
+	if err := json.Unmarshal([]byte(mustGet(t, r.admin+"/members", http.StatusOK)), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if block := aggregate.Block(number); answer.Revision < block.First || answer.Revision >= block.End {
+		t.Errorf("revision %d is not of block %d, from %d to %d", answer.Revision, number, block.First, block.End)
 	}
 }
