@@ -176,6 +176,49 @@ func TestFind_EndsWithItsContext(t *testing.T) {
 	}
 }
 
+// ending is a context that has ended once it has been asked a few times.
+type ending struct {
+	context.Context
+	asked int
+}
+
+func (e *ending) Err() error {
+	if e.asked++; e.asked > 3 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestFind_EndsWhileItLooksForLabels: before the first object is found, all sets of labels
+// are matched.
+func TestFind_EndsWhileItLooksForLabels(t *testing.T) {
+	f := newFleet(t, nil)
+	f.join("a/one")
+	for i := range 2000 { // each with labels of its own
+		f.put("a/one", object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": fmt.Sprint("p", i), "labels": object{"n": fmt.Sprint(i)}}})
+	}
+	f.commit()
+	selector, err := selection.Compile("n notin ("+numbers(900)+")", "", "Pod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := selection.Find{Snapshot: f.index.Snapshot(), Selector: selector, Grants: access.Everything(time.Time{})}
+	ctx := &ending{Context: t.Context()}
+	if n, err := find.Count(ctx); !errors.Is(err, context.Canceled) || ctx.asked > 10 {
+		t.Errorf("a count of a request that has gone: %d, %v, after it was looked %d times", n, err, ctx.asked)
+	}
+	ctx = &ending{Context: t.Context()}
+	found, last := 0, error(nil)
+	for _, err := range find.List(ctx) {
+		if last = err; err == nil {
+			found++
+		}
+	}
+	if !errors.Is(last, context.Canceled) || found > 0 || ctx.asked > 10 {
+		t.Errorf("a list of a request that has gone: %d objects, %v, after it was looked %d times", found, last, ctx.asked)
+	}
+}
+
 func FuzzParams(f *testing.F) {
 	for _, s := range []string{"", "limit=5", "watch=true&resourceVersion=1", "resourceVersionMatch=Exact&resourceVersion=0", "a=b", "timeout=1h&timeoutSeconds=1"} {
 		f.Add(s)
