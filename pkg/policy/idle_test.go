@@ -58,3 +58,40 @@ func TestAnEngineThatRestsHoldsNoDocuments(t *testing.T) {
 	}
 	runtime.KeepAlive(e)
 }
+
+const partsOfTexts = `# METADATA
+# title: Parts of long texts
+# custom: {severity: low, kinds: ["Deployment.apps"]}
+package test.parts
+
+view.parts[substring(input.object.spec.text, 0, 8)] contains true
+
+violation contains {"msg": substring(input.object.spec.text, 0, 8)}
+`
+
+// TestAnEngineKeepsNothingOfWhatTextsArePartsOf: builtins give parts that share the text
+// they are of, which may be as long as an object.
+func TestAnEngineKeepsNothingOfWhatTextsArePartsOf(t *testing.T) {
+	w, err := deployments(t, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		mustDo(t, w, deployment("fleet/a", fmt.Sprint("d", i), map[string]any{"text": fmt.Sprintf("%08d%s", i, strings.Repeat("-", 100_000))}))
+	}
+	set := load(t, wideView)
+	e, _ := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindingsOf(set)})
+	base := heap()
+	set = load(t, wideView, partsOfTexts)
+	if _, err := e.Configure(t.Context(), set, bindingsOf(set)); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.State().Total("test.parts").Violations; got < 200 {
+		t.Fatalf("%d violations", got)
+	}
+	heap()
+	if grown := int64(heap()) - int64(base); grown > 4<<20 { //nolint:gosec // far less than half of what fits
+		t.Errorf("200 messages and keys of 8 bytes hold %d KiB", grown>>10)
+	}
+	runtime.KeepAlive(e)
+}

@@ -309,7 +309,7 @@ func contributed(ref aggregate.Ref, v ast.Value, limit int) contribution {
 			return fail("it contributes more than %d bytes", limit)
 		}
 		if set.Len() > 0 {
-			c.keys = append(c.keys, string(key))
+			c.keys = append(c.keys, strings.Clone(string(key))) // it may be a part of a longer text
 			c.values = append(c.values, text)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
@@ -50,7 +51,7 @@ func (b *bound) violation(v ast.Value, t *task) (Violation, error) {
 	if !ok || msg == "" {
 		return Violation{}, errors.New(`a violation has no string "msg"`)
 	}
-	out := Violation{Msg: msg}
+	out := Violation{Msg: strings.Clone(msg)} // it may be a part of a longer text
 	var err error
 	if d := o.Get(ast.InternedTerm("details")); d != nil {
 		if out.Details, err = marshal(d.Value); err != nil {
