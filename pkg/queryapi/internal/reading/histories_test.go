@@ -39,11 +39,11 @@ func TestHistoriesAreBoundedAndFair(t *testing.T) {
 	if h.have(bob) == nil || h.have(watched.key) == nil || h.have(first.key) != nil {
 		t.Error("others than the oldest of who has most are forgotten")
 	}
-	if h.knows(first.key, told) {
+	if _, known := h.recall(first.key, told); known {
 		t.Error("of a history that is forgotten it is said that there was none")
 	}
 	for _, key := range []historyKey{{name: "mallory", namespace: "never"}, {name: "carol"}} {
-		if !h.knows(key, x.Snapshot().Revision()+1) {
+		if _, known := h.recall(key, x.Snapshot().Revision()+1); !known {
 			t.Error("what was told after anything was forgotten is not known")
 		}
 	}

@@ -113,11 +113,13 @@ func (h *histories) have(key historyKey) *history {
 	return h.by[key]
 }
 
-// knows reports whether a history that there was of a key at a revision is there still.
-func (h *histories) knows(key historyKey, told aggregate.Revision) bool {
+// recall is have, and reports whether a history that there was of the key at a revision
+// is there still.
+func (h *histories) recall(key historyKey, told aggregate.Revision) (*history, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.by[key] != nil || told > h.forgotten(key.name)
+	t := h.by[key]
+	return t, t != nil || told > h.forgotten(key.name)
 }
 
 // hold keeps a history for a watch, which holds its grants anyway. It reports false

@@ -121,9 +121,9 @@ func (w *watching) sameGrants() error {
 // these once more after it.
 func (w *watching) listed() (*history, error) {
 	key := w.historyKey(selection.List)
-	listed := w.granted.have(key)
+	listed, known := w.granted.recall(key, w.sent)
 	switch {
-	case listed == nil && !w.granted.knows(key, w.sent):
+	case !known:
 		return nil, expired(w.sent)
 	case listed == nil || listed.same(w.grants):
 		return listed, nil
