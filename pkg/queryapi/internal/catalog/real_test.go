@@ -75,6 +75,7 @@ func startReal(t *testing.T) *real {
 	r.config.QPS = -1
 	r.config.WarningHandler = rest.NoWarnings{}
 	ok(t, r.member.Apply(t.Context(), []byte(definitionsYAML)))
+	ok(t, r.member.Apply(t.Context(), []byte(scalerYAML)))
 	r.discover(t)
 	r.store(t)
 	var err error
@@ -106,6 +107,19 @@ func startReal(t *testing.T) *real {
 	r.catalog = catalog.New(source{manager})
 	return r
 }
+
+// scalerYAML is of a kind with two versions, also where the corpus is absent.
+const scalerYAML = `
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: default}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  maxReplicas: 3
+  metrics:
+  - type: Resource
+    resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}
+`
 
 func ok(t testing.TB, err error) {
 	t.Helper()
