@@ -119,13 +119,14 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 		t.Fatal(err)
 	}
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip(err)
+	if err != nil || !term.IsTerminal(int(terminal.Fd())) {
+		t.Logf("there is no terminal (%v): standard input is another file", err)
+		terminal.Close() // of nil, too
+		if terminal, err = os.Open(os.DevNull); err != nil {
+			t.Fatal(err)
+		}
 	}
 	defer terminal.Close()
-	if !term.IsTerminal(int(terminal.Fd())) {
-		t.Skip("this end of a terminal is none here")
-	}
 	out, log, err := binary(t, terminal, "members", "--kubeconfig", path, "--contexts", "*", "--give-up-after", "2s", "--kinds", "ConfigMap")
 	if err != nil {
 		t.Errorf("it does not end, or what a plugin has started lives on: %v", err)

@@ -27,6 +27,21 @@ package test.reader
 violation contains {"msg": sprintf("%d", [count(data.fleet.views["test.wide"].lines.shop)])}
 `
 
+// grownBy returns an engine with another policy, and how many bytes the heap has grown by
+// since it was without.
+func grownBy(t *testing.T, w *world, text string) (*policy.Engine, int64) {
+	t.Helper()
+	set := load(t, wideView)
+	e, _ := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindingsOf(set)})
+	base := heap()
+	set = load(t, wideView, text)
+	if _, err := e.Configure(t.Context(), set, bindingsOf(set)); err != nil {
+		t.Fatal(err)
+	}
+	heap()                                // what pools keep goes with the second collection
+	return e, int64(heap()) - int64(base) //nolint:gosec // far less than half of what fits
+}
+
 // TestAnEngineThatRestsHoldsNoDocuments: what the last evaluations have read is let go of
 // with them, or a quiet fleet would hold it until something changes.
 func TestAnEngineThatRestsHoldsNoDocuments(t *testing.T) {
@@ -42,18 +57,11 @@ func TestAnEngineThatRestsHoldsNoDocuments(t *testing.T) {
 		}
 		mustDo(t, w, deployment("fleet/a", fmt.Sprint("d", i), map[string]any{"lines": all}))
 	}
-	set := load(t, wideView)
-	e, _ := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindingsOf(set)})
-	base := heap()
-	set = load(t, wideView, wideReader)
-	if _, err := e.Configure(t.Context(), set, bindingsOf(set)); err != nil {
-		t.Fatal(err)
-	}
+	e, grown := grownBy(t, w, wideReader)
 	if got := e.State().Total("test.reader"); got != (policy.Counts{Known: 2, Violations: 2}) {
 		t.Fatalf("%+v", got)
 	}
-	heap()                                                   // what pools keep goes with the second collection
-	if grown := int64(heap()) - int64(base); grown > 4<<20 { //nolint:gosec // far less than half of what fits
+	if grown > 4<<20 {
 		t.Errorf("%d KiB are held of what the last evaluation has read", grown>>10)
 	}
 	runtime.KeepAlive(e)
@@ -79,18 +87,11 @@ func TestAnEngineKeepsNothingOfWhatTextsArePartsOf(t *testing.T) {
 	for i := range 200 {
 		mustDo(t, w, deployment("fleet/a", fmt.Sprint("d", i), map[string]any{"text": fmt.Sprintf("%08d%s", i, strings.Repeat("-", 100_000))}))
 	}
-	set := load(t, wideView)
-	e, _ := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindingsOf(set)})
-	base := heap()
-	set = load(t, wideView, partsOfTexts)
-	if _, err := e.Configure(t.Context(), set, bindingsOf(set)); err != nil {
-		t.Fatal(err)
-	}
+	e, grown := grownBy(t, w, partsOfTexts)
 	if got := e.State().Total("test.parts").Violations; got < 200 {
 		t.Fatalf("%d violations", got)
 	}
-	heap()
-	if grown := int64(heap()) - int64(base); grown > 4<<20 { //nolint:gosec // far less than half of what fits
+	if grown > 4<<20 {
 		t.Errorf("200 messages and keys of 8 bytes hold %d KiB", grown>>10)
 	}
 	runtime.KeepAlive(e)

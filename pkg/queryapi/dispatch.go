@@ -80,8 +80,8 @@ var namespaces = schema.GroupResource{Resource: "namespaces"}
 func (c caller) granted(ctx context.Context, verb string, resource schema.GroupResource, members []string) (*Grants, error) {
 	view, _ := c.server.view(route.Target{})
 	// API servers authorise what is asked of a namespace by its name within it.
-	if view.Whole(resource) && (c.namespace == "" || resource != namespaces) {
-		return c.server.authority.WholeGrants(ctx, c.user, verb, resource, members, c.member)
+	if view.ClusterScoped(resource) && (c.namespace == "" || resource != namespaces) {
+		return c.server.authority.ClusterScopedGrants(ctx, c.user, verb, resource, members, c.member)
 	}
 	return c.server.authority.Grants(ctx, c.user, verb, resource, members, c.member, c.namespace)
 }

@@ -172,7 +172,7 @@ func (s *Server) place(ctx context.Context, c *caller, gr schema.GroupResource, 
 		return ""
 	}
 	asked, what := namespace, "namespace"
-	if view, _ := s.view(route.Target{}); view.Whole(gr) { // kubectl sends the context's namespace all the same
+	if view, _ := s.view(route.Target{}); view.ClusterScoped(gr) { // kubectl sends the context's namespace all the same
 		asked, what = name, "object"
 	}
 	if asked == "" {

@@ -132,23 +132,19 @@ func TestAWatchEndsWithItsGrants(t *testing.T) {
 // tiersAndReplicas are a policy on members and one on Deployments.
 func tiersAndReplicas(t *testing.T) *policy.Set {
 	t.Helper()
-	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "tiers.rego", Data: []byte(`# METADATA
+	return loaded(t, `# METADATA
 # title: Members have a tier
 # custom: {severity: low, subject: member}
 package tiers
 
 violation contains {"msg": "no tier"} if not input.member.labels.tier
-`)}, {Path: "replicas.rego", Data: []byte(`# METADATA
+`, `# METADATA
 # title: Replicas
 # custom: {severity: low, kinds: ["Deployment.apps"]}
 package replicas
 
 violation contains {"msg": "too few"} if input.object.spec.replicas < 3
-`)}}}}, policy.LoadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
+`)
 }
 
 // TestRevocationsReachQuietWatches: a watch that has nothing else to tell asks again what

@@ -92,17 +92,31 @@ func (c *counted) Watch(w http.ResponseWriter, r *http.Request, caller queryapi.
 
 var errNotAsked = errors.New("the hub is not asked again")
 
+// loaded loads files of Rego.
+func loaded(t testing.TB, texts ...string) *policy.Set {
+	t.Helper()
+	var src policy.Source
+	for i, text := range texts {
+		src.Files = append(src.Files, policy.File{Path: fmt.Sprintf("%d.rego", i), Data: []byte(text)})
+	}
+	set, err := policy.Load([]policy.Source{src}, policy.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
 func load(t testing.TB, severity string) *policy.Set {
 	t.Helper()
-	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "replicas.rego", Data: []byte(`# METADATA
+	return loaded(t, `# METADATA
 # title: Replicas
-# custom: {severity: ` + severity + `, kinds: ["Deployment.apps"]}
+# custom: {severity: `+severity+`, kinds: ["Deployment.apps"]}
 package replicas
 
 violation contains {"msg": sprintf("%d replicas", [input.object.spec.replicas])} if input.object.spec.replicas < 3
 
 violation contains {"msg": input.object.spec.text} if input.object.spec.text
-`)}, {Path: "names.rego", Data: []byte(`# METADATA
+`, `# METADATA
 # title: Names are of one member
 # custom: {severity: low, kinds: ["Deployment.apps"], subject: view.names}
 package names
@@ -110,11 +124,7 @@ package names
 view.names[input.ref.name] contains input.ref.member
 
 violation contains {"msg": sprintf("%s is in %d members", [input.key, count(input.entries)])} if count(input.entries) > 1
-`)}}}}, policy.LoadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
+`)
 }
 
 var bindings = []policy.Binding{{Name: "names", Package: "names"}, {Name: "replicas", Package: "replicas"}}

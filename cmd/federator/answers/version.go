@@ -13,10 +13,10 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// A resourceVersion names a point of the verdicts and, after a dot, what the caller was
-// not told of them: verdicts do not change with grants, so that no change would tell a
-// watch that goes on from there what has been granted or taken meanwhile. Whoever may
-// read all kinds that are judged, in all members, has the point alone.
+// A resourceVersion names a point of the verdicts and, after a dot, a sum of what the
+// caller may not read of them. Verdicts do not change with grants, so a watch that resumes
+// from there would never be told what has been granted or revoked in between. Callers who
+// may read all judged kinds in all members get the point alone.
 
 // versionOf returns the resourceVersion of a point.
 func versionOf(point, untold string) string {
@@ -73,8 +73,8 @@ func (s sight) untold(a *asked, told map[string]bool) string {
 			}
 		}
 	}
-	// Who may read all of a kind sees all members. Whether there are others, nobody else
-	// is told.
+	// A caller who may read all of a kind sees all members. No other caller may learn
+	// whether there are members that it does not see.
 	if !wide {
 		add("members")
 		add(s.reader.visible...)
@@ -92,15 +92,8 @@ func (s sight) judged(binding string) []aggregate.Kind {
 	var kinds []aggregate.Kind
 	if p.AnyKind {
 		for _, member := range s.reader.visible {
-			after := policy.Subject{Ref: aggregate.Ref{Member: member}}
-			for more := true; more; {
-				more = false
-				for v := range s.state.FindingsAfter(binding, after) {
-					kinds = append(kinds, v.Subject.Ref.Kind)
-					// No namespace comes after this one.
-					after.Ref.Kind, after.Ref.Namespace, more = v.Subject.Ref.Kind, "\U0010ffff", true
-					break
-				}
+			for kind, found := s.kindAfter(binding, member, ""); found; kind, found = s.kindAfter(binding, member, kind) {
+				kinds = append(kinds, kind)
 			}
 		}
 	}
@@ -108,6 +101,16 @@ func (s sight) judged(binding string) []aggregate.Kind {
 		kinds = append(kinds, k.Kind)
 	}
 	return kinds
+}
+
+// kindAfter returns the first kind after another that a binding has findings on in a
+// member, without looking at the findings in between.
+func (s sight) kindAfter(binding, member string, kind aggregate.Kind) (aggregate.Kind, bool) {
+	after := policy.Subject{Ref: aggregate.Ref{Member: member, Kind: kind, Namespace: "\U0010ffff"}} // which no namespace comes after
+	for v := range s.state.FindingsAfter(binding, after) {
+		return v.Subject.Ref.Kind, true
+	}
+	return "", false
 }
 
 func expired(version string) error {

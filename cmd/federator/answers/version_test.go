@@ -15,16 +15,13 @@ import (
 // TestAWatchOfPoliciesOfAnyKindGoesOnOnlyByTheGrantsOfTheList, which are of the kinds
 // that there are: such a policy names none.
 func TestAWatchOfPoliciesOfAnyKindGoesOnOnlyByTheGrantsOfTheList(t *testing.T) {
-	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "any.rego", Data: []byte(`# METADATA
+	set := loaded(t, `# METADATA
 # title: Replicas
 # custom: {severity: low, kinds: ["*"]}
 package any
 
 violation contains {"msg": "too few"} if input.object.spec.replicas < 3
-`)}}}}, policy.LoadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+`)
 	j, hub := hubbed(t, nil)
 	if err := j.loop.Configure(t.Context(), set, []policy.Binding{{Name: "any", Package: "any"}}); err != nil {
 		t.Fatal(err)
@@ -55,16 +52,13 @@ violation contains {"msg": "too few"} if input.object.spec.replicas < 3
 
 // TestNothingIsUntoldToWhoMayReadAll, whatever kinds nobody serves.
 func TestNothingIsUntoldToWhoMayReadAll(t *testing.T) {
-	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "any.rego", Data: []byte(`# METADATA
+	set := loaded(t, `# METADATA
 # title: Replicas
 # custom: {severity: low, kinds: ["Deployment.apps", "Widget.example.com"]}
 package some
 
 violation contains {"msg": "too few"} if input.object.spec.replicas < 3
-`)}}}}, policy.LoadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+`)
 	j, _ := hubbed(t, nil)
 	if err := j.loop.Configure(t.Context(), set, []policy.Binding{{Name: "some", Package: "some"}}); err != nil {
 		t.Fatal(err)

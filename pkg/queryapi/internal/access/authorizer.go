@@ -163,13 +163,13 @@ func (a *Authorizer) Grants(ctx context.Context, u user.Info, verb string, gr sc
 	return a.grants(ctx, u, verb, gr, members, member, namespace, false)
 }
 
-// WholeGrants is Grants for a resource without namespaces: what is granted in one of a
+// ClusterScopedGrants is Grants for a resource without namespaces: what is granted in one of a
 // member's namespaces says nothing about it, and is not asked for.
-func (a *Authorizer) WholeGrants(ctx context.Context, u user.Info, verb string, gr schema.GroupResource, members []string, member string) (*Grants, error) {
+func (a *Authorizer) ClusterScopedGrants(ctx context.Context, u user.Info, verb string, gr schema.GroupResource, members []string, member string) (*Grants, error) {
 	return a.grants(ctx, u, verb, gr, members, member, "", true)
 }
 
-func (a *Authorizer) grants(ctx context.Context, u user.Info, verb string, gr schema.GroupResource, members []string, member, namespace string, whole bool) (*Grants, error) {
+func (a *Authorizer) grants(ctx context.Context, u user.Info, verb string, gr schema.GroupResource, members []string, member, namespace string, clusterScoped bool) (*Grants, error) {
 	if a.open {
 		return Everything(a.options.Now().Add(a.options.AllowTTL)), nil
 	}
@@ -204,7 +204,7 @@ func (a *Authorizer) grants(ctx context.Context, u user.Info, verb string, gr sc
 	if err != nil {
 		return nil, err
 	}
-	if err := r.byMembers(ctx, verb, gr, rest, namespace, whole, reaches); err != nil {
+	if err := r.byMembers(ctx, verb, gr, rest, namespace, clusterScoped, reaches); err != nil {
 		return nil, err
 	}
 	return r.granted(Some(reaches, r.until())), nil

@@ -53,7 +53,7 @@ func (r *round) patiently(ctx context.Context, ask func(context.Context) error) 
 
 // byMembers asks members themselves: for all namespaces, then, unless a resource has
 // none, for the one of the request or for each that the member has.
-func (r *round) byMembers(ctx context.Context, verb string, gr schema.GroupResource, members []string, namespace string, whole bool, reaches map[string]Reach) error {
+func (r *round) byMembers(ctx context.Context, verb string, gr schema.GroupResource, members []string, namespace string, clusterScoped bool, reaches map[string]Reach) error {
 	if r.a.options.Members == nil || !r.mayAskMembers() || len(members) == 0 {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (r *round) byMembers(ctx context.Context, verb string, gr schema.GroupResou
 			rest = append(rest, m)
 		}
 	}
-	if whole {
+	if clusterScoped {
 		return nil
 	}
 	// A few members at a time, each in a part of the caller's lane.

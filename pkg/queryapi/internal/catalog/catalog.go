@@ -166,7 +166,7 @@ func list(snapshot *aggregate.Snapshot, kind aggregate.Kind) func(func(aggregate
 // build makes a View. c.mu must be held.
 func (c *Catalog) build(snapshot *aggregate.Snapshot) *View {
 	v := &View{
-		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{}, whole: map[schema.GroupResource]bool{},
+		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{}, cluster: map[schema.GroupResource]bool{},
 		offered: c.served, members: map[string]*View{}, catalog: c,
 	}
 	held := heldVersions(snapshot)

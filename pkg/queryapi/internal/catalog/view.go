@@ -21,12 +21,12 @@ import (
 // member.
 type View struct {
 	resources   map[schema.GroupVersionResource]*Resource
-	kinds       map[aggregate.Kind]*Resource // at the held version
-	sorted      []*Resource                  // in the order of discovery
-	whole       map[schema.GroupResource]bool
-	offered     []Served                  // by members, kept or not
-	kept        map[aggregate.Kind]string // the kinds that have a scope, and their held versions
-	member      string                    // "": the whole fleet
+	kinds       map[aggregate.Kind]*Resource  // at the held version
+	sorted      []*Resource                   // in the order of discovery
+	cluster     map[schema.GroupResource]bool // no member serves it with namespaces
+	offered     []Served                      // by members, kept or not
+	kept        map[aggregate.Kind]string     // the kinds that have a scope, and their held versions
+	member      string                        // "": the whole fleet
 	definitions *definitionSet
 	mark        string // what a member's View was made from
 	catalog     *Catalog
@@ -43,8 +43,8 @@ func (v *View) add(r *Resource) {
 	v.resources[r.Resource] = r
 	v.sorted = append(v.sorted, r)
 	gr := r.Resource.GroupResource()
-	before, known := v.whole[gr]
-	v.whole[gr] = !r.Namespaced && len(r.Otherwise) == 0 && (before || !known)
+	before, known := v.cluster[gr]
+	v.cluster[gr] = !r.Namespaced && len(r.Otherwise) == 0 && (before || !known)
 	if r.Resource.GroupVersion().String() == r.Held {
 		v.kinds[r.Kind] = r
 	}
@@ -123,9 +123,8 @@ func (v *View) Kind(kind aggregate.Kind) (*Resource, bool) {
 	return r, ok
 }
 
-// Whole reports whether in no member objects of a resource have namespaces: whoever may
-// read it may read all of a member's.
-func (v *View) Whole(gr schema.GroupResource) bool { return v.whole[gr] }
+// ClusterScoped reports whether objects of a resource have no namespaces, in any member.
+func (v *View) ClusterScoped(gr schema.GroupResource) bool { return v.cluster[gr] }
 
 // Resources yields everything that is served, by group as API servers order
 // them, version, most stable first, and plural.
@@ -188,7 +187,7 @@ func (v *View) ForMember(snapshot *aggregate.Snapshot, name string) *View {
 		return mv
 	}
 	mv := &View{
-		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{}, whole: map[schema.GroupResource]bool{},
+		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{}, cluster: map[schema.GroupResource]bool{},
 		offered: v.offered, kept: v.kept, member: name, definitions: v.definitions,
 		mark: mark.String(), catalog: v.catalog,
 	}

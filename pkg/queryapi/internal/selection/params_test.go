@@ -145,13 +145,20 @@ func numbers(n int) string {
 }
 
 // TestFind_EndsWithItsContext, also while nothing is found.
-func TestFind_EndsWithItsContext(t *testing.T) {
+// manyLabels is a fleet of objects that have labels of their own each.
+func manyLabels(t *testing.T) *fleet {
+	t.Helper()
 	f := newFleet(t, nil)
 	f.join("a/one")
 	for i := range 2000 { // each with labels of its own
 		f.put("a/one", object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": fmt.Sprint("p", i), "labels": object{"n": fmt.Sprint(i)}}})
 	}
 	f.commit()
+	return f
+}
+
+func TestFind_EndsWithItsContext(t *testing.T) {
+	f := manyLabels(t)
 	for _, text := range []string{"", "!n", "n!=1", "n notin (" + numbers(900) + ")"} {
 		selector, err := selection.Compile(text, "", "Pod")
 		if err != nil {
@@ -192,12 +199,7 @@ func (e *ending) Err() error {
 // TestFind_EndsWhileItLooksForLabels: before the first object is found, all sets of labels
 // are matched.
 func TestFind_EndsWhileItLooksForLabels(t *testing.T) {
-	f := newFleet(t, nil)
-	f.join("a/one")
-	for i := range 2000 { // each with labels of its own
-		f.put("a/one", object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": fmt.Sprint("p", i), "labels": object{"n": fmt.Sprint(i)}}})
-	}
-	f.commit()
+	f := manyLabels(t)
 	selector, err := selection.Compile("n notin ("+numbers(900)+")", "", "Pod")
 	if err != nil {
 		t.Fatal(err)
