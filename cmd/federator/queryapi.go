@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"federator.dev/federator/cmd/federator/answers"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policyquery"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -80,13 +80,13 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loo
 }
 
 // questions are those beside lists and watches.
-func questions(index *aggregate.Index, loop *enforce.Loop, kinds answers.Kinds) map[string]queryapi.Question {
-	question := &answers.Rego{Index: index, Kinds: kinds}
+func questions(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds) map[string]queryapi.Question {
+	question := &policyquery.Rego{Index: index, Kinds: kinds}
 	if loop == nil {
 		return map[string]queryapi.Question{"rego": question}
 	}
 	question.State = loop.State
-	return map[string]queryapi.Question{"rego": question, "violations": answers.Violations{Kinds: kinds, Loop: loop}}
+	return map[string]queryapi.Question{"rego": question, "violations": policyquery.Violations{Kinds: kinds, Loop: loop}}
 }
 
 // hubConfig returns the credentials for the hub, nil where there is none.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"federator.dev/federator/cmd/federator/answers"
+	"federator.dev/federator/pkg/policyquery"
 )
 
 const violationsHelp = `Print what policies have found in the fleet, as far as you may read it. A policy
@@ -81,13 +81,13 @@ func (f *askFlags) printViolations(cmd *cobra.Command, query url.Values) error {
 	if err != nil {
 		return err
 	}
-	var all *answers.Found
+	var all *policyquery.Found
 	for {
 		body, err := a.get(cmd.Context(), "/query/v1/violations", query, "application/json")
 		if err != nil {
 			return err
 		}
-		page := &answers.Found{}
+		page := &policyquery.Found{}
 		if err := json.Unmarshal(body, page); err != nil {
 			return fmt.Errorf("the answer: %w", err)
 		}
@@ -113,7 +113,7 @@ func (f *askFlags) printViolations(cmd *cobra.Command, query url.Values) error {
 }
 
 // tellViolations prints for people.
-func (f *askFlags) tellViolations(cmd *cobra.Command, all *answers.Found) error {
+func (f *askFlags) tellViolations(cmd *cobra.Command, all *policyquery.Found) error {
 	for _, note := range []struct {
 		policies []string
 		why      string
@@ -137,7 +137,7 @@ func printTable(w io.Writer, table *metav1.Table, wide bool) error {
 }
 
 // tableOf makes a row of each violation, or of each group.
-func tableOf(found *answers.Found) *metav1.Table {
+func tableOf(found *policyquery.Found) *metav1.Table {
 	table := &metav1.Table{}
 	row := func(cells ...any) {
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells, Object: runtime.RawExtension{}})
@@ -176,7 +176,7 @@ func violationColumns() []metav1.TableColumnDefinition {
 }
 
 // violationRows are the cells of a finding: a row for each violation.
-func violationRows(i answers.Finding) (rows [][]any) {
+func violationRows(i policyquery.Finding) (rows [][]any) {
 	row := func(message, state string) {
 		rows = append(rows, []any{i.Policy, i.Severity, i.Subject.Member, subjectText(i.Subject), state, message, i.Package, uint64(i.Revision)})
 	}
@@ -194,7 +194,7 @@ func violationRows(i answers.Finding) (rows [][]any) {
 }
 
 // subjectText is a subject within its member, as kubectl writes it.
-func subjectText(s answers.Subject) string {
+func subjectText(s policyquery.Subject) string {
 	switch {
 	case s.Key != "":
 		return s.Key

@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"federator.dev/federator/cmd/federator/answers"
+	"federator.dev/federator/pkg/policyquery"
 	"federator.dev/federator/test/sim"
 )
 
@@ -75,7 +75,7 @@ func TestViolationsAreAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := func(query string) (*answers.Found, error) {
+	ask := func(query string) (*policyquery.Found, error) {
 		values, err := url.ParseQuery(query)
 		if err != nil {
 			t.Fatal(err)
@@ -84,10 +84,10 @@ func TestViolationsAreAskedFor(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		found := &answers.Found{}
+		found := &policyquery.Found{}
 		return found, json.Unmarshal(body, found)
 	}
-	told := func(found *answers.Found) string {
+	told := func(found *policyquery.Found) string {
 		var all []string
 		for _, i := range found.Items {
 			all = append(all, fmt.Sprintf("%s %s%s%s", i.Policy, strings.TrimPrefix(i.Subject.Member, "context/member-"), i.Subject.Name, i.Subject.Key))

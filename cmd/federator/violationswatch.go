@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"federator.dev/federator/cmd/federator/answers"
+	"federator.dev/federator/pkg/policyquery"
 )
 
 // watchViolations prints what there is and what changes, until the context ends. A watch
@@ -101,14 +101,14 @@ func (p *violationsPrinter) line(line json.RawMessage) error {
 	var err error
 	switch event.Type {
 	case watch.Added, watch.Modified, watch.Deleted:
-		var found answers.Finding
+		var found policyquery.Finding
 		if err = json.Unmarshal(event.Object, &found); err == nil {
 			for _, cells := range violationRows(found) {
 				p.rows = append(p.rows, metav1.TableRow{Cells: append([]any{string(event.Type)}, cells...)})
 			}
 		}
 	case watch.Bookmark:
-		var mark answers.Mark
+		var mark policyquery.Mark
 		if err = json.Unmarshal(event.Object, &mark); err == nil {
 			p.version = mark.ResourceVersion
 			p.marks++
@@ -132,7 +132,7 @@ func (p *violationsPrinter) line(line json.RawMessage) error {
 }
 
 // marked prints what has gathered.
-func (p *violationsPrinter) marked(mark answers.Mark) error {
+func (p *violationsPrinter) marked(mark policyquery.Mark) error {
 	for _, name := range mark.Withheld {
 		if !slices.Contains(p.withheld, name) {
 			fmt.Fprintf(p.stderr, "policy %s is withheld: it looks at more of the fleet than you may read\n", name)

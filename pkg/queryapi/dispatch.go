@@ -14,8 +14,8 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/access"
-	"federator.dev/federator/pkg/queryapi/internal/reading"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/resources"
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
 
@@ -55,7 +55,7 @@ func (c caller) Grants(ctx context.Context, verb string, kind aggregate.Kind, at
 func (c caller) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, members []string) (*Grants, error) {
 	authorities := c.server.catalog.Authorities(at, kind)
 	_, group := kind.Split()
-	parts := make(access.Parts, len(authorities))
+	parts := make(authz.Parts, len(authorities))
 	for i, a := range authorities {
 		g, err := c.granted(ctx, verb, schema.GroupResource{Group: group, Resource: a.Resource}, members)
 		if err != nil {
@@ -64,7 +64,7 @@ func (c caller) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, 
 		if a.Members == nil && len(authorities) == 1 {
 			return g.Of(a.Resource), nil
 		}
-		parts[i] = access.Part{Resource: a.Resource, Members: a.Members, Grants: g}
+		parts[i] = authz.Part{Resource: a.Resource, Members: a.Members, Grants: g}
 	}
 	return parts.Join(time.Now().Add(maxAuthorityAge)), nil
 }
@@ -160,7 +160,7 @@ func (c caller) mayRead(ctx context.Context, info *apirequest.RequestInfo) error
 		return err
 	}
 	target, _ := route.From(ctx)
-	return reading.Forbidden(c.user, target, info, gr)
+	return resources.Forbidden(c.user, target, info, gr)
 }
 
 // count labels a request with its resource, if the fleet has it.

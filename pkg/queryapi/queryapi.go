@@ -8,9 +8,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
-	"federator.dev/federator/pkg/queryapi/internal/questions"
+	"federator.dev/federator/pkg/queryapi/internal/queries"
 )
 
 // Served is one resource at one version as members serve it, merged over the
@@ -30,14 +30,14 @@ type Fleet interface {
 
 // MemberReviewer asks a member, named <namespace>/<name>, whether it would
 // allow what the review describes. It may be slow or fail: that grants nothing.
-type MemberReviewer = access.MemberReviewer
+type MemberReviewer = authz.MemberReviewer
 
 // Grants is what a caller may read of one resource: immutable, and good until
 // its Until.
-type Grants = access.Grants
+type Grants = authz.Grants
 
 // Reach is what a caller may read of one resource in one member.
-type Reach = access.Reach
+type Reach = authz.Reach
 
 // Caller is who asks a Question. What is not in his grants must not reach him:
 // not as object, count, name or error.
@@ -74,10 +74,10 @@ type Describer interface {
 }
 
 // Description is what OpenAPI says of a Question.
-type Description = questions.Description
+type Description = queries.Description
 
 // Parameter is one that a Question accepts in the query of a URL.
-type Parameter = questions.Parameter
+type Parameter = queries.Parameter
 
 // Watchable is a Question that can be watched: requests with watch=true go to Watch.
 // Others are refused them.

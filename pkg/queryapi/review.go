@@ -21,11 +21,11 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/flat"
-	"federator.dev/federator/pkg/queryapi/internal/reading"
+	"federator.dev/federator/pkg/queryapi/internal/panicgroup"
+	"federator.dev/federator/pkg/queryapi/internal/resources"
 	"federator.dev/federator/pkg/queryapi/internal/route"
-	"federator.dev/federator/pkg/queryapi/internal/together"
 )
 
 const (
@@ -180,7 +180,7 @@ func (s *Server) place(ctx context.Context, c *caller, gr schema.GroupResource, 
 	}
 	member, own, ok := flat.Split(asked)
 	if !ok {
-		return fmt.Sprintf("no %s is called %q here: %s", what, clip(asked), reading.FlatNames)
+		return fmt.Sprintf("no %s is called %q here: %s", what, clip(asked), resources.FlatNames)
 	}
 	if c.member = member; what == "namespace" {
 		c.namespace = own
@@ -261,8 +261,8 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 		resources, status.Incomplete = resources[:mostRules], true
 		status.EvaluationError = fmt.Sprintf("only the first %d resources were looked at", mostRules)
 	}
-	all, _, err := c.verbs(access.WithQuestions(ctx, mostQuestions/4), schema.GroupResource{Resource: "*"})
-	if err != nil && !errors.Is(err, access.ErrTooManyQuestions) {
+	all, _, err := c.verbs(authz.WithQuestions(ctx, mostQuestions/4), schema.GroupResource{Resource: "*"})
+	if err != nil && !errors.Is(err, authz.ErrTooManyQuestions) {
 		return err
 	}
 	if len(all) == len(readVerbs) {
@@ -272,13 +272,13 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 	rules := make([]authorizationv1.ResourceRule, len(resources))
 	some := make([]bool, len(resources))
 	var unasked atomic.Int64 // resources that nobody was asked about, or not in full
-	g, ctx := together.WithContext(access.WithQuestions(ctx, mostQuestions), rulesAtOnce)
+	g, ctx := panicgroup.WithContext(authz.WithQuestions(ctx, mostQuestions), rulesAtOnce)
 	for i, known := range resources {
 		g.Go(func() (err error) {
 			gr := known.GroupResource
 			rules[i] = authorizationv1.ResourceRule{APIGroups: []string{gr.Group}, Resources: []string{gr.Resource}}
 			rules[i].Verbs, some[i], err = c.verbs(ctx, gr)
-			if errors.Is(err, access.ErrTooManyQuestions) {
+			if errors.Is(err, authz.ErrTooManyQuestions) {
 				unasked.Add(1)
 				return nil
 			}

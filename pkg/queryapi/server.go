@@ -15,9 +15,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
-	"federator.dev/federator/pkg/queryapi/internal/reading"
+	"federator.dev/federator/pkg/queryapi/internal/resources"
 )
 
 // Server serves the query API. Its methods may be called from any goroutine.
@@ -29,10 +29,10 @@ type Server struct {
 	trail     trail
 	login     authenticator.Request
 	token     string // of a local server
-	authority *access.Authorizer
-	hub       *http.Client     // nil without a hub
-	fair      *fairness        // nil: requests are bounded in number only
-	objects   *reading.Handler // get, list and watch
+	authority *authz.Authorizer
+	hub       *http.Client       // nil without a hub
+	fair      *fairness          // nil: requests are bounded in number only
+	objects   *resources.Handler // get, list and watch
 	catalog   *catalog.Catalog
 	questions map[string]Question
 	openAPI   []byte // that describes them
@@ -58,7 +58,7 @@ func New(o Options) (*Server, error) {
 	}
 	if o.Local {
 		s.token = newToken()
-		s.login, s.authority = newLocalLogin(s.token), access.Unrestricted()
+		s.login, s.authority = newLocalLogin(s.token), authz.Unrestricted()
 	} else if err := s.connect(); err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (s *Server) connect() error {
 	if o.Fairness.Priority {
 		s.fair = &fairness{client: client, log: s.log, most: o.Fairness.MaxInFlight, timeout: o.Limits.Request}
 	}
-	s.authority, err = access.New(access.Options{
+	s.authority, err = authz.New(authz.Options{
 		Reviews: client.AuthorizationV1().SubjectAccessReviews(),
 		Members: o.Authority.Members, UserPrefix: o.Authority.UserPrefix, Namespaces: s.namespaces,
 		Resources: s.resources,

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
-	"federator.dev/federator/pkg/queryapi/internal/questions"
-	"federator.dev/federator/pkg/queryapi/internal/reading"
+	"federator.dev/federator/pkg/queryapi/internal/queries"
+	"federator.dev/federator/pkg/queryapi/internal/resources"
 	"federator.dev/federator/pkg/queryapi/internal/route"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
@@ -25,9 +25,9 @@ import (
 // wire puts the parts behind the chain.
 func (s *Server) wire() error {
 	s.catalog = catalog.New(s.options.Fleet)
-	asked, err := questions.New(questions.Options{
+	asked, err := queries.New(queries.Options{
 		Index: s.options.Index, Heard: s.options.Fleet.Heard,
-		View: func(snapshot *aggregate.Snapshot) questions.View { return named{s.catalog.View(snapshot)} },
+		View: func(snapshot *aggregate.Snapshot) queries.View { return named{s.catalog.View(snapshot)} },
 	})
 	if err != nil {
 		return fmt.Errorf("query API: %w", err)
@@ -47,7 +47,7 @@ func (s *Server) wire() error {
 }
 
 // reader makes what answers get, list and watch.
-func (s *Server) reader() (*reading.Handler, error) {
+func (s *Server) reader() (*resources.Handler, error) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	sealer, err := selection.NewSealer(key, s.options.Index.First())
@@ -58,7 +58,7 @@ func (s *Server) reader() (*reading.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("query API: %w", err)
 	}
-	h, err := reading.New(reading.Options{
+	h, err := resources.New(resources.Options{
 		Index: s.options.Index, Heard: s.options.Fleet.Heard, Sealer: sealer, Pins: pins, ValuesCut: s.options.ValuesCut,
 		View: func(snapshot *aggregate.Snapshot, target route.Target) *catalog.View {
 			view := s.catalog.View(snapshot)
@@ -77,7 +77,7 @@ func (s *Server) reader() (*reading.Handler, error) {
 // answering makes a function a Question.
 type answering struct {
 	name string
-	with func(http.ResponseWriter, *http.Request, questions.Reader) error
+	with func(http.ResponseWriter, *http.Request, queries.Reader) error
 }
 
 // Answer implements Question.
@@ -86,21 +86,21 @@ func (a answering) Answer(w http.ResponseWriter, r *http.Request, c Caller) erro
 }
 
 // Describe implements Describer.
-func (a answering) Describe() Description { return questions.Describe(a.name) }
+func (a answering) Describe() Description { return queries.Describe(a.name) }
 
 // named finds resources as questions name them.
 type named struct{ view *catalog.View }
 
-func (n named) ByName(name string) (questions.Resource, bool) {
+func (n named) ByName(name string) (queries.Resource, bool) {
 	r, ok := n.view.ByName(name)
 	if !ok {
-		return questions.Resource{}, false
+		return queries.Resource{}, false
 	}
 	return resourceOf(r), true
 }
 
-func resourceOf(r *catalog.Resource) questions.Resource {
-	return questions.Resource{GroupResource: r.Resource.GroupResource(), Kind: r.Kind, Namespaced: r.Namespaced}
+func resourceOf(r *catalog.Resource) queries.Resource {
+	return queries.Resource{GroupResource: r.Resource.GroupResource(), Kind: r.Kind, Namespaced: r.Namespaced}
 }
 
 // view returns what is served to a target, and the snapshot that it is of.
@@ -145,15 +145,15 @@ func (s *Server) mayVisit(ctx context.Context, member string) error {
 // resources are those that can be granted: what members serve of the kinds
 // that are kept, and what was read of them. Those that several members have come
 // first: a review that looks at some only passes over what one member has invented.
-func (s *Server) resources() []access.Resource {
+func (s *Server) resources() []authz.Resource {
 	snapshot := s.options.Index.Snapshot()
-	var out []access.Resource
+	var out []authz.Resource
 	at := make(map[schema.GroupResource]int)
 	add := func(gr schema.GroupResource, only string) {
 		i, seen := at[gr]
 		if !seen {
 			at[gr] = len(out)
-			out = append(out, access.Resource{GroupResource: gr, Only: only})
+			out = append(out, authz.Resource{GroupResource: gr, Only: only})
 		} else if out[i].Only != only {
 			out[i].Only = ""
 		}
@@ -168,7 +168,7 @@ func (s *Server) resources() []access.Resource {
 			add(schema.GroupResource{Group: group, Resource: resource}, onlyIn(snapshot, kind))
 		}
 	}
-	slices.SortStableFunc(out, func(a, b access.Resource) int { return cmp.Compare(min(len(a.Only), 1), min(len(b.Only), 1)) })
+	slices.SortStableFunc(out, func(a, b authz.Resource) int { return cmp.Compare(min(len(a.Only), 1), min(len(b.Only), 1)) })
 	return out
 }
 

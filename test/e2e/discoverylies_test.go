@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"federator.dev/federator/cmd/federator/answers"
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policyquery"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/sim"
 )
@@ -66,8 +66,8 @@ func TestDiscoveryOfOneMemberDecidesNothingForOthers(t *testing.T) {
 	}, func(o *queryapi.Options) {
 		judged := leakPolicies(t, o.Index)
 		o.Questions = map[string]queryapi.Question{
-			"rego":       &answers.Rego{Index: o.Index, Kinds: o.Fleet.(served).Kinds, State: judged.State},
-			"violations": answers.Violations{Kinds: o.Fleet.(served).Kinds, Loop: judged},
+			"rego":       &policyquery.Rego{Index: o.Index, Kinds: o.Fleet.(served).Kinds, State: judged.State},
+			"violations": policyquery.Violations{Kinds: o.Fleet.(served).Kinds, Loop: judged},
 		}
 	})
 	must(s.api.hub.Apply(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: lies}\n")))

@@ -22,8 +22,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"federator.dev/federator/cmd/federator/answers"
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policyquery"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/seed"
 	"federator.dev/federator/test/sim"
@@ -98,8 +98,8 @@ func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
 		}, func(o *queryapi.Options) {
 			judged := leakPolicies(t, o.Index)
 			o.Questions = map[string]queryapi.Question{
-				"rego":       &answers.Rego{Index: o.Index, Kinds: o.Fleet.(served).Kinds, State: judged.State},
-				"violations": answers.Violations{Kinds: o.Fleet.(served).Kinds, Loop: judged},
+				"rego":       &policyquery.Rego{Index: o.Index, Kinds: o.Fleet.(served).Kinds, State: judged.State},
+				"violations": policyquery.Violations{Kinds: o.Fleet.(served).Kinds, Loop: judged},
 			}
 		})
 	st := &story{hub: s.api.hub, namespace: "leak"}

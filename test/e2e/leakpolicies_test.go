@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"federator.dev/federator/cmd/federator/answers"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policyquery"
 )
 
 // leakPolicies judges the fleet by a policy whose views show everything: keys and
@@ -85,7 +85,7 @@ func (l *leakCheck) violations() {
 	for {
 		_, header, body := l.fetch(l.t.Context(), "/query/v1/violations?"+q.Encode(), "application/json")
 		l.look("violations", header, body)
-		var found answers.Found
+		var found policyquery.Found
 		if err := json.Unmarshal(body, &found); err != nil {
 			l.t.Fatalf("%v: %s", err, body)
 		}
@@ -131,8 +131,8 @@ func (l *leakCheck) watchViolations() (revoked func()) {
 		l.t.Fatal(err)
 	}
 	events := json.NewDecoder(resp.Body)
-	held := map[answers.Subject]bool{}
-	next := func() (kind string, mark answers.Mark) {
+	held := map[policyquery.Subject]bool{}
+	next := func() (kind string, mark policyquery.Mark) {
 		l.t.Helper()
 		var e struct {
 			Type   string
@@ -144,7 +144,7 @@ func (l *leakCheck) watchViolations() (revoked func()) {
 		if e.Type != "DELETED" { // which shows what was shown before
 			l.look("watch of violations", resp.Header, e.Object)
 		}
-		var f answers.Finding
+		var f policyquery.Finding
 		err := json.Unmarshal(e.Object, &f)
 		switch e.Type {
 		case "BOOKMARK":

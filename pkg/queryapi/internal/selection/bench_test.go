@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
@@ -37,7 +37,7 @@ func BenchmarkFind(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			find := selection.Find{Snapshot: snap, Selector: sel, Grants: access.Everything(time.Time{})}
+			find := selection.Find{Snapshot: snap, Selector: sel, Grants: authz.Everything(time.Time{})}
 			all, err := find.Count(b.Context())
 			if err != nil {
 				b.Fatal(err)

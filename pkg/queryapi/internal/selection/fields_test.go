@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
@@ -19,7 +19,7 @@ func names(t *testing.T, s *aggregate.Snapshot, kind aggregate.Kind, fieldSelect
 	if err != nil {
 		t.Fatalf("%s: %v", fieldSelector, err)
 	}
-	find := selection.Find{Snapshot: s, Selector: sel, Grants: access.Everything(time.Time{})}
+	find := selection.Find{Snapshot: s, Selector: sel, Grants: authz.Everything(time.Time{})}
 	var out []string
 	for o, err := range find.List(t.Context()) {
 		if err != nil {

@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
 )
 
 // Find is a selection of a snapshot's objects within what may be read.
 type Find struct {
 	Snapshot  *aggregate.Snapshot
 	Selector  *Selector
-	Grants    *access.Grants
+	Grants    *authz.Grants
 	Members   []string // sorted; nil: all that are granted
 	Namespace string   // "": all
 	After     aggregate.Position

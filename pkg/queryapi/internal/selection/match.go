@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/together"
+	"federator.dev/federator/pkg/queryapi/internal/panicgroup"
 )
 
 // Objects that are matched together, and the fewest that are worth a goroutine.
@@ -111,7 +111,7 @@ func (w *window) match(ctx context.Context) {
 			}
 		}
 	}
-	g, _ := together.WithContext(ctx, len(w.scratch))
+	g, _ := panicgroup.WithContext(ctx, len(w.scratch))
 	for i := 0; i < len(w.scratch) && i*share < len(w.objects); i++ {
 		g.Go(func() error {
 			some(&w.scratch[i])

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
@@ -37,7 +37,7 @@ func TestManyObjectsAreMatchedInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := selection.Find{Snapshot: snap, Selector: sel, Grants: access.Everything(time.Time{})}
+	find := selection.Find{Snapshot: snap, Selector: sel, Grants: authz.Everything(time.Time{})}
 	if n, err := find.Count(t.Context()); err != nil || n != len(want) {
 		t.Errorf("%d are counted (%v), want %d", n, err, len(want))
 	}

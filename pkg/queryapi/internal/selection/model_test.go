@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 	"federator.dev/federator/test/seed"
 )
@@ -304,24 +304,24 @@ func someLabels(rng *rand.Rand, objects []object) string {
 }
 
 // someGrants returns grants, and what they mean.
-func someGrants(rng *rand.Rand, members []string, objects []object) (*access.Grants, func(member, namespace string) bool) {
+func someGrants(rng *rand.Rand, members []string, objects []object) (*authz.Grants, func(member, namespace string) bool) {
 	if rng.IntN(3) == 0 {
-		return access.Everything(time.Time{}), func(string, string) bool { return true }
+		return authz.Everything(time.Time{}), func(string, string) bool { return true }
 	}
-	reaches := map[string]access.Reach{}
+	reaches := map[string]authz.Reach{}
 	for _, m := range members {
 		switch rng.IntN(3) {
 		case 0:
-			reaches[m] = access.Reach{All: true}
+			reaches[m] = authz.Reach{All: true}
 		case 1:
-			var r access.Reach
+			var r authz.Reach
 			for range rng.IntN(4) {
 				r.Namespaces = append(r.Namespaces, str(sub(objects[rng.IntN(len(objects))], "metadata")["namespace"]))
 			}
 			reaches[m] = r
 		}
 	}
-	return access.Some(reaches, time.Time{}), func(member, namespace string) bool {
+	return authz.Some(reaches, time.Time{}), func(member, namespace string) bool {
 		r := reaches[member]
 		return r.All || slices.Contains(r.Namespaces, namespace)
 	}

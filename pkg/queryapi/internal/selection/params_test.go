@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/access"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
@@ -164,7 +164,7 @@ func TestFind_EndsWithItsContext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		find := selection.Find{Snapshot: f.index.Snapshot(), Selector: selector, Grants: access.Everything(time.Time{})}
+		find := selection.Find{Snapshot: f.index.Snapshot(), Selector: selector, Grants: authz.Everything(time.Time{})}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		var last error
@@ -204,7 +204,7 @@ func TestFind_EndsWhileItLooksForLabels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := selection.Find{Snapshot: f.index.Snapshot(), Selector: selector, Grants: access.Everything(time.Time{})}
+	find := selection.Find{Snapshot: f.index.Snapshot(), Selector: selector, Grants: authz.Everything(time.Time{})}
 	ctx := &ending{Context: t.Context()}
 	if n, err := find.Count(ctx); !errors.Is(err, context.Canceled) || ctx.asked > 10 {
 		t.Errorf("a count of a request that has gone: %d, %v, after it was looked %d times", n, err, ctx.asked)

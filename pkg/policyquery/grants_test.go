@@ -1,0 +1,315 @@
+package policyquery_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policyquery"
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// reviews is a hub that knows everybody by the token, and allows all or nothing, or
+// what may says.
+type reviews struct {
+	allows atomic.Bool
+	asked  atomic.Int64 // about access
+	may    func(user, resource string) bool
+	where  func(*authorizationv1.ResourceAttributes) bool
+	fails  func(*authorizationv1.SubjectAccessReviewSpec) bool // nil: it always answers
+}
+
+func (h *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/tokenreviews") {
+		var review authenticationv1.TokenReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		review.Status.Authenticated, review.Status.User.Username, review.Status.Audiences = true, review.Spec.Token, review.Spec.Audiences
+		write(w, review)
+		return
+	}
+	h.asked.Add(1)
+	var review authorizationv1.SubjectAccessReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if h.fails != nil && h.fails(&review.Spec) {
+		http.Error(w, "not now", http.StatusInternalServerError)
+		return
+	}
+	review.Status.Allowed = h.allows.Load()
+	if h.may != nil {
+		review.Status.Allowed = h.may(review.Spec.User, review.Spec.ResourceAttributes.Resource)
+	}
+	if h.where != nil {
+		review.Status.Allowed = h.where(review.Spec.ResourceAttributes)
+	}
+	write(w, review)
+}
+
+func write(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// hubbed is a fleet whose callers are who their tokens say, and whose grants are asked
+// of a hub and kept for a second.
+func hubbed(t *testing.T, change func(*queryapi.Options, *policyquery.Violations)) (*judged, *reviews) {
+	t.Helper()
+	hub := &reviews{}
+	hub.allows.Store(true)
+	at := httptest.NewServer(hub)
+	t.Cleanup(at.Close)
+	j := start(t, func(o *queryapi.Options, q *policyquery.Violations) {
+		o.Local, o.Hub = false, &rest.Config{Host: at.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+		o.Authority.AllowTTL, o.Authority.DenyTTL = time.Second, time.Second
+		if change != nil {
+			change(o, q)
+		}
+	})
+	j.token = "ann"
+	return j, hub
+}
+
+// TestAWatchEndsWithItsGrants: of a caller who might read everything, too. As long as the
+// grants stay what they are, asking for them tells nothing anew.
+func TestAWatchEndsWithItsGrants(t *testing.T) {
+	j, hub := hubbed(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.Bookmark = 20 * time.Millisecond })
+	j.join("fleet/a")
+	j.put("fleet/a", "web", 1, "")
+	j.judgedAll()
+	s := j.watch("policy=replicas", nil)
+	reach := func() {
+		j.judgedAll()
+		found, _ := j.list("policy=replicas")
+		s.reach(found.ResourceVersion)
+	}
+	reach()
+	first := hub.asked.Load()
+	j.until(func() error {
+		if n := hub.asked.Load(); n < first+3 {
+			return errNotAsked
+		}
+		return nil
+	})
+	j.put("fleet/a", "db", 1, "")
+	reach()
+	told := slices.DeleteFunc(slices.Clone(s.told), func(kind string) bool { return kind == "BOOKMARK" })
+	if got := strings.Join(told, " "); got != "ADDED ADDED" {
+		t.Errorf("while the grants stay what they are: told %q", got)
+	}
+	hub.allows.Store(false)
+	for len(s.knows) > 0 {
+		if _, err := s.next(); err != nil {
+			t.Fatalf("after the revocation the watch still knows %v: %v", s.knows, err)
+		}
+	}
+	j.put("fleet/a", "later", 1, "")
+	reach()
+	if len(s.knows) > 0 {
+		t.Errorf("after the revocation the watch tells of %v", s.knows)
+	}
+}
+
+// tiersAndReplicas are a policy on members and one on Deployments.
+func tiersAndReplicas(t *testing.T) *policy.Set {
+	t.Helper()
+	return loaded(t, `# METADATA
+# title: Members have a tier
+# custom: {severity: low, subject: member}
+package tiers
+
+violation contains {"msg": "no tier"} if not input.member.labels.tier
+`, `# METADATA
+# title: Replicas
+# custom: {severity: low, kinds: ["Deployment.apps"]}
+package replicas
+
+violation contains {"msg": "too few"} if input.object.spec.replicas < 3
+`)
+}
+
+// TestRevocationsReachQuietWatches: a watch that has nothing else to tell asks again what
+// may be read when that has to be asked, be it of objects or of members, and not when it
+// sends its next bookmark.
+func TestRevocationsReachQuietWatches(t *testing.T) {
+	set := tiersAndReplicas(t)
+	for _, name := range []string{"replicas", "tiers"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j, hub := hubbed(t, nil)
+			if err := j.loop.Configure(t.Context(), set, []policy.Binding{{Name: name, Package: name}}); err != nil {
+				t.Fatal(err)
+			}
+			j.join("fleet/a")
+			j.put("fleet/a", "web", 1, "")
+			j.judgedAll()
+			s := j.watch("", nil)
+			for !s.mark.InitialEnd {
+				if _, err := s.next(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(s.knows) != 1 {
+				t.Fatalf("the watch begins with %v", s.knows)
+			}
+			hub.allows.Store(false)
+			// Grants are kept for a second here; what is asked by other clocks takes 30 s and more.
+			late := time.AfterFunc(20*time.Second, s.stop)
+			defer late.Stop()
+			for len(s.knows) > 0 {
+				if _, err := s.next(); err != nil {
+					t.Fatalf("long after the revocation the watch still knows %v: %v", s.knows, err)
+				}
+			}
+		})
+	}
+}
+
+// TestVerdictsAreReadByTheGrantsOfTheirOwnFleet: a member that has left while policies
+// are evaluated is still part of what the verdicts are of. Who may read everything is
+// told all of them.
+func TestVerdictsAreReadByTheGrantsOfTheirOwnFleet(t *testing.T) {
+	j, _ := hubbed(t, nil)
+	for _, member := range []string{"fleet/a", "fleet/b", "fleet/c"} {
+		j.join(member)
+		j.put(member, "web", 1, "")
+	}
+	j.judgedAll()
+	before, _ := j.list("")
+	s := j.watch("", nil)
+	s.reach(before.ResourceVersion)
+	j.endLoop()
+	if !j.index.RemoveMember("fleet/c") {
+		t.Fatal("no such member")
+	}
+	after, _ := j.list("")
+	if len(before.Items) != 4 || len(before.Withheld) > 0 || !reflect.DeepEqual(before, after) {
+		t.Errorf("before:\n%+v\nafter:\n%+v", before, after)
+	}
+	again := j.watch("", nil)
+	again.reach(before.ResourceVersion)
+	if len(again.knows) != len(before.Items) {
+		t.Errorf("a watch knows %v", again.knows)
+	}
+}
+
+// TestAWatchGoesOnOnlyFromWhereGrantsAreKnown: a client whose hub fails once, as it is
+// asked what might be read of the verdicts that the client knows, is not told as if that
+// were nothing: of what is gone since it would never hear.
+func TestAWatchGoesOnOnlyFromWhereGrantsAreKnown(t *testing.T) {
+	for name, large := range map[string]bool{"small": false, "larger than what is sent at once": true} {
+		t.Run(name, func(t *testing.T) {
+			j, hub := hubbed(t, nil)
+			var fails, failed atomic.Int64
+			hub.fails = func(spec *authorizationv1.SubjectAccessReviewSpec) bool {
+				if spec.User != "bob" || spec.ResourceAttributes.Resource != "deployments.apps" || fails.Add(-1) < 0 {
+					return false
+				}
+				failed.Add(1)
+				return true
+			}
+			j.join("fleet/a")
+			j.put("fleet/a", "web", 1, "")
+			for n := range 3 {
+				if large {
+					j.put("fleet/a", fmt.Sprint("large-", n), 3, strings.Repeat("y", 100_000))
+				}
+			}
+			j.judgedAll()
+			before, knows := j.list("")
+			j.put("fleet/a", "web", 3, "") // enough
+			j.judgedAll()
+			after, want := j.list("")
+			j.token = "bob" // may read what ann may, of which no answer is kept
+			fails.Store(1)
+			j.refused("watch=true&resourceVersion="+before.ResourceVersion, http.StatusServiceUnavailable)
+			if failed.Load() != 1 {
+				t.Fatalf("the hub failed %d times", failed.Load())
+			}
+			s := j.watch("resourceVersion="+before.ResourceVersion, knows)
+			s.reach(after.ResourceVersion)
+			if !maps.Equal(s.knows, want) {
+				t.Errorf("a watch knows\n%v\nthe list has\n%v", s.knows, want)
+			}
+		})
+	}
+}
+
+// TestAWatchGoesOnOnlyByTheGrantsOfTheList: what is granted, or taken, between a list and
+// the watch that goes on from it changes no verdict, and no event would tell of it. The
+// client is told to list again, and not if grants are what they were, whatever else is new.
+func TestAWatchGoesOnOnlyByTheGrantsOfTheList(t *testing.T) {
+	set := tiersAndReplicas(t)
+	for name, subject := range map[string]string{"replicas": "fleet/b web", "tiers": "fleet/b "} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j, hub := hubbed(t, nil)
+			if err := j.loop.Configure(t.Context(), set, []policy.Binding{{Name: name, Package: name}}); err != nil {
+				t.Fatal(err)
+			}
+			var wide atomic.Bool
+			hub.where = func(a *authorizationv1.ResourceAttributes) bool {
+				if name == "replicas" && a.Resource == "*" {
+					return true // members are seen: what is granted of Deployments alone is other
+				}
+				return a.Namespace == "fleet" && (a.Name == "a" || wide.Load() && a.Name == "b")
+			}
+			for _, member := range []string{"fleet/a", "fleet/b"} {
+				j.join(member)
+				j.put(member, "web", 1, "")
+			}
+			j.judgedAll()
+			sees := func(both bool) (*policyquery.Found, table) {
+				t.Helper()
+				wide.Store(both)
+				var found *policyquery.Found
+				var knows table
+				j.until(func() error { // answers are kept for a second
+					found, knows = j.list("")
+					if got := knows[name+" "+subject] != ""; got != both || len(knows) == 0 {
+						return fmt.Errorf("%s is seen: %v, of %v", subject, got, knows)
+					}
+					return nil
+				})
+				return found, knows
+			}
+			for _, both := range []bool{false, true} {
+				before, knows := sees(both)
+				j.put("fleet/a", fmt.Sprint("also-", both), 1, "")
+				j.judgedAll()
+				after, want := j.list("")
+				s := j.watch("resourceVersion="+before.ResourceVersion, knows)
+				s.reach(after.ResourceVersion)
+				if !maps.Equal(s.knows, want) {
+					t.Errorf("with the same grants a watch knows\n%v\nthe list has\n%v", s.knows, want)
+				}
+				s.close()
+				sees(!both)
+				for _, version := range []string{before.ResourceVersion, after.ResourceVersion, s.mark.ResourceVersion} {
+					if status := j.refused("watch=true&resourceVersion="+version, http.StatusGone); status.Reason != metav1.StatusReasonExpired {
+						t.Errorf("with other grants than %s was told by: %+v", version, status)
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,144 @@
+package policyquery
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/queryapi"
+)
+
+// Rego answers /query/v1/rego?query=…: over what the caller may list. A bounded number
+// of queries runs at once, and of each caller a share of it. It is safe for concurrent
+// use, and not copied once used.
+type Rego struct {
+	Index *aggregate.Index
+	Kinds Kinds
+	State func() *policy.State // of the policies; nil without
+
+	turns turns
+}
+
+// Bounds of one query: somebody else waits for the same processors.
+const (
+	timeout = 5 * time.Second
+	maxRead = 64 << 20
+	maxRows = 10_000
+	readFor = 15 * time.Second // how long a client may take to read the answer
+)
+
+// Answer implements queryapi.Question.
+func (q *Rego) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	values := r.URL.Query()
+	for name := range values {
+		if !slices.ContainsFunc(regoParameters, func(p queryapi.Parameter) bool { return p.Name == name }) {
+			return apierrors.NewBadRequest("parameter " + name + " is not supported")
+		}
+	}
+	if len(values["query"]) != 1 || values.Get("query") == "" {
+		return apierrors.NewBadRequest("parameter query is required, once: the Rego to evaluate")
+	}
+	snapshot, views := q.of()
+	reader, err := newReader(r.Context(), caller, q.Kinds, snapshot)
+	if err != nil {
+		return err
+	}
+	reader.held = true
+	for {
+		missing, err := q.try(w, r, reader, policy.QueryOptions{
+			Snapshot: snapshot, Views: views, Timeout: timeout, MaxRead: maxRead, MaxRows: maxRows,
+		})
+		if err != nil || missing == nil {
+			return err
+		}
+		for _, kind := range missing { // without a turn: the hub may take its time
+			if reader.of(snapshot, kind, snapshot.Resource("", kind)); reader.err != nil {
+				return reader.err // what was denied for want of an answer is no answer
+			}
+		}
+	}
+}
+
+// try evaluates a query in the caller's turn, and writes the answer. A query that reads
+// kinds of which it is not known yet what may be read is ended: it is to be asked about
+// these, and tried again.
+func (q *Rego) try(w http.ResponseWriter, r *http.Request, reader *grantedReader, o policy.QueryOptions) (missing []aggregate.Kind, err error) {
+	user := reader.caller.User().GetName()
+	if err := q.turns.take(r.Context(), user); err != nil {
+		return nil, err
+	}
+	defer q.turns.leave(user) // once the answer is written: it is held until then
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	asking := &asking{readerOf{reader, o.Snapshot}, cancel, nil}
+	o.Reader = asking
+	answer, err := policy.Query(ctx, o, r.URL.Query().Get("query"))
+	if asking.missing != nil && r.Context().Err() == nil {
+		return asking.missing, nil
+	}
+	return nil, q.write(w, answer, err)
+}
+
+// write writes an answer, or returns what it failed for.
+func (*Rego) write(w http.ResponseWriter, answer *policy.Answer, err error) error {
+	switch {
+	case errors.Is(err, policy.ErrQuery):
+		return apierrors.NewBadRequest(err.Error())
+	case errors.Is(err, policy.ErrQueryLimit):
+		return apierrors.NewRequestEntityTooLargeError(err.Error())
+	case err != nil:
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readFor)) // where there is one
+	writeRows(w, answer)                                                        // the caller may be gone
+	return nil
+}
+
+// writeRows writes an answer as JSON, row by row: all of it is not there as text.
+func writeRows(w io.Writer, answer *policy.Answer) {
+	out := bufio.NewWriter(w)
+	part := func(v any) bool {
+		text, err := json.Marshal(v)
+		if err != nil {
+			panic(err) // it has been JSON
+		}
+		_, err = out.Write(text)
+		return err == nil
+	}
+	_, _ = out.WriteString(`{"revision":`)
+	part(answer.Revision)
+	_, _ = out.WriteString(`,"rows":[`)
+	for i, row := range answer.Rows {
+		if i > 0 {
+			_ = out.WriteByte(',')
+		}
+		if !part(row) {
+			return
+		}
+	}
+	_, _ = out.WriteString(`],"readBytes":`)
+	part(answer.Read)
+	_, _ = out.WriteString("}\n")
+	_ = out.Flush()
+}
+
+// of returns what is asked: the newest verdicts' snapshot and views, or the newest
+// snapshot where there are no policies.
+func (q *Rego) of() (*aggregate.Snapshot, policy.Views) {
+	if q.State != nil {
+		if s := q.State(); s != nil {
+			return s.Snapshot, s.Views()
+		}
+	}
+	return q.Index.Snapshot(), nil
+}

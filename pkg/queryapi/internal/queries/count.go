@@ -1,0 +1,183 @@
+package queries
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// Counted is the answer of count.
+type Counted struct {
+	header
+	Total   int      `json:"total"` // objects
+	GroupBy []string `json:"groupBy,omitempty"`
+	// Groups are sorted by falling count, then by key. An object with several
+	// values of a field is in the group of each.
+	Groups []Group `json:"groups,omitempty"`
+	// Truncated says that there are more groups than may be answered with;
+	// Other counts what is in none of Groups.
+	Truncated bool                  `json:"truncated,omitempty"`
+	Other     int                   `json:"other,omitempty"`
+	NotSynced []selection.NotSynced `json:"notSynced"`
+}
+
+// Group is the objects of one key: a value for each of GroupBy, "" for a label
+// or field that is absent.
+type Group struct {
+	Key   []string `json:"key"`
+	Count int      `json:"count"`
+}
+
+// Bounds of what one count may ask.
+const (
+	maxResources = 64
+	maxGroupBy   = 4
+)
+
+// Count answers GET /query/v1/count.
+func (s *Server) Count(w http.ResponseWriter, r *http.Request, reader Reader) error {
+	p, err := parse(r, "count")
+	if err != nil {
+		return err
+	}
+	asTable, err := wantsTable(r)
+	if err != nil {
+		return err
+	}
+	namespace := p.one("namespace")
+	if problems := validation.IsDNS1123Label(namespace); namespace != "" && len(problems) > 0 {
+		return selection.BadParameter("namespace", problems[0])
+	}
+	snapshot := s.o.Index.Snapshot()
+	resources, err := s.resources(snapshot, p.values["resource"])
+	if err != nil {
+		return err
+	}
+	counted := &Counted{header: newHeader("Count", snapshot), GroupBy: p.values["groupBy"], NotSynced: []selection.NotSynced{}}
+	if len(counted.GroupBy) > maxGroupBy {
+		return selection.BadParameter("groupBy", fmt.Sprintf("is given %d times, %d at most", len(counted.GroupBy), maxGroupBy))
+	}
+	t := &tally{snapshot: snapshot, most: s.o.Groups, counts: map[string]int{}}
+	for _, resource := range resources {
+		c, err := newCount(resource.Kind, p.one("labelSelector"), p.one("fieldSelector"), counted.GroupBy)
+		if err != nil {
+			return err
+		}
+		grants, err := reader.Grants(r.Context(), selection.List, resource.Kind, snapshot)
+		if err != nil {
+			return err
+		}
+		if grants.None() {
+			return forbidden(reader.User(), selection.List, resource.GroupResource, "")
+		}
+		c.find = selection.Find{Snapshot: snapshot, Selector: c.selector, Grants: grants, Namespace: namespace}
+		if err := c.into(r.Context(), t); err != nil {
+			return err
+		}
+		counted.NotSynced = append(counted.NotSynced,
+			selection.Freshness(snapshot, resource.Kind, c.find.Visible(), s.o.Heard, s.o.Now())...)
+	}
+	counted.Total, counted.Truncated, counted.Other = t.total, t.truncated, t.other
+	if len(counted.GroupBy) > 0 {
+		counted.Groups = t.groups()
+	}
+	return p.write(w, asTable, counted)
+}
+
+// resources resolves names, each once.
+func (s *Server) resources(snapshot *aggregate.Snapshot, names []string) ([]Resource, error) {
+	if len(names) == 0 || slices.Contains(names, "") {
+		return nil, selection.BadParameter("resource", "is required, such as pods or deployments.apps")
+	}
+	if len(names) > maxResources {
+		return nil, selection.BadParameter("resource", fmt.Sprintf("is given %d times, %d at most", len(names), maxResources))
+	}
+	view := s.o.View(snapshot)
+	var out []Resource
+	for _, name := range names {
+		resource, err := byName(view, "resource", name)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(out, func(o Resource) bool { return o.Kind == resource.Kind }) {
+			out = append(out, resource)
+		}
+	}
+	return out, nil
+}
+
+// newCount reads what is counted and by what.
+func newCount(kind aggregate.Kind, labels, fields string, groupBy []string) (*count, error) {
+	selector, err := selection.Compile(labels, fields, kind)
+	if err != nil {
+		return nil, err
+	}
+	c := &count{kind: kind, selector: selector}
+	for _, by := range groupBy {
+		k, err := newKey(by, kind)
+		if err != nil {
+			return nil, selection.BadParameter("groupBy", fmt.Sprintf("is %.64q: %v", by, err))
+		}
+		c.keys = append(c.keys, k)
+	}
+	return c, nil
+}
+
+// newKey reads one groupBy.
+func newKey(by string, kind aggregate.Kind) (key, error) {
+	name, arg, ok := strings.Cut(by, ":")
+	if of := map[string]keyOf{"member": byMember, "namespace": byNamespace, "kind": byKind}[name]; of != 0 && !ok {
+		return key{of: of}, nil
+	}
+	switch name {
+	case "label", "memberLabel":
+		if problems := validation.IsQualifiedName(arg); len(problems) > 0 {
+			return key{}, fmt.Errorf("%q is no key of a label: %s", arg, problems[0])
+		}
+		if name == "label" {
+			return key{of: byLabel, label: arg}, nil
+		}
+		return key{of: byMemberLabel, label: arg}, nil
+	case "field":
+		field, err := selection.CompileField(arg, kind)
+		return key{of: byField, field: field}, err
+	}
+	return key{}, fmt.Errorf("member, memberLabel:<key>, namespace, kind, label:<key> and field:<path> can be grouped by")
+}
+
+func (c *Counted) notSynced() []selection.NotSynced { return c.NotSynced }
+
+func (c *Counted) table() *metav1.Table {
+	t := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: c.Revision}}
+	t.ColumnDefinitions = columns(append(slices.Clone(c.GroupBy), "#Count")...)
+	row := func(key []string, count int) {
+		var cells []any
+		for i := range c.GroupBy {
+			cells = append(cells, key[i])
+		}
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: append(cells, count)})
+	}
+	switch {
+	case len(c.GroupBy) == 0:
+		row(nil, c.Total)
+		return t
+	case c.Truncated:
+		defer func() { row(append([]string{"(others)"}, make([]string, len(c.GroupBy))...), c.Other) }()
+	}
+	for _, g := range c.Groups {
+		row(g.Key, g.Count)
+	}
+	return t
+}
+
+func compareGroups(a, b Group) int {
+	return cmp.Or(cmp.Compare(b.Count, a.Count), slices.Compare(a.Key, b.Key))
+}

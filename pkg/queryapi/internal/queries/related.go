@@ -1,0 +1,304 @@
+package queries
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// Graph is the answer of related.
+type Graph struct {
+	header
+	// Nodes are sorted by distance, then as they were found. The first is the
+	// object that was asked for.
+	Nodes []Node `json:"nodes"`
+	Edges []Edge `json:"edges"`
+	// Truncated says that a bound was met: there may be more.
+	Truncated bool                  `json:"truncated,omitempty"`
+	NotSynced []selection.NotSynced `json:"notSynced"`
+}
+
+// Node is one object.
+type Node struct {
+	Member     string         `json:"member"`
+	APIVersion string         `json:"apiVersion"`
+	Kind       aggregate.Kind `json:"kind"` // as "Deployment.apps"
+	Namespace  string         `json:"namespace,omitempty"`
+	Name       string         `json:"name"`
+	UID        string         `json:"uid,omitempty"`
+	Distance   int            `json:"distance"` // edges from the first
+}
+
+// Relation names what one object is to another.
+type Relation string
+
+// The relations: what From is to To.
+const (
+	Owns         Relation = "owns"      // an owner, the object that names it in ownerReferences
+	Selects      Relation = "selects"   // a Service, a Pod that its selector matches
+	Publishes    Relation = "publishes" // a Service, its EndpointSlice
+	Targets      Relation = "targets"   // an EndpointSlice, a Pod
+	RunsOn       Relation = "runsOn"    // a Pod, its Node
+	Mounts       Relation = "mounts"    // a Pod, a ConfigMap, Secret or PersistentVolumeClaim
+	ReadsEnv     Relation = "readsEnv"  // a Pod, a ConfigMap or Secret of its environment
+	PullsWith    Relation = "pullsWith" // a Pod, a Secret
+	RunsAs       Relation = "runsAs"    // a Pod, its ServiceAccount
+	maxDepth              = 10
+	defaultDepth          = 3
+)
+
+// Edge is a relation between two nodes, given by their places in Nodes.
+type Edge struct {
+	From     int      `json:"from"`
+	To       int      `json:"to"`
+	Relation Relation `json:"relation"`
+}
+
+// Related answers GET /query/v1/related: an object and what belongs to it in
+// its member. Kinds are those that may be in the answer, and that are followed;
+// direction down follows edges from From to To, up the other way, both either.
+func (s *Server) Related(w http.ResponseWriter, r *http.Request, reader Reader) error {
+	p, err := parse(r, "related")
+	if err != nil {
+		return err
+	}
+	asTable, err := wantsTable(r)
+	if err != nil {
+		return err
+	}
+	x := &explorer{
+		Server: s, snapshot: s.o.Index.Snapshot(), reader: reader,
+		grants: map[aggregate.Kind]*authz.Grants{}, at: map[aggregate.Ref]int{}, edges: map[Edge]bool{},
+	}
+	x.view = s.o.View(x.snapshot)
+	if err := x.read(p); err != nil {
+		return err
+	}
+	root, err := x.start(r.Context(), p)
+	if err != nil {
+		return err
+	}
+	if err := x.explore(r.Context(), root); err != nil {
+		return err
+	}
+	x.graph.header = newHeader("Related", x.snapshot)
+	if x.graph.NotSynced, err = x.freshness(r.Context()); err != nil {
+		return err
+	}
+	return p.write(w, asTable, &x.graph)
+}
+
+// read reads how far and where to look.
+func (x *explorer) read(p parameters) error {
+	x.depth, x.up, x.down = defaultDepth, true, true
+	if text := p.one("depth"); text != "" {
+		depth, err := strconv.Atoi(text)
+		if err != nil || depth < 1 || depth > maxDepth {
+			return selection.BadParameter("depth", fmt.Sprintf("is %.64q, must be from 1 to %d", text, maxDepth))
+		}
+		x.depth = depth
+	}
+	switch direction := p.one("direction"); direction {
+	case "", "both":
+	case "up":
+		x.down = false
+	case "down":
+		x.up = false
+	default:
+		return selection.BadParameter("direction", fmt.Sprintf("is %.64q, must be up, down or both", direction))
+	}
+	names := p.list("kinds")
+	if len(names) > maxResources {
+		return selection.BadParameter("kinds", fmt.Sprintf("has %d names, %d at most", len(names), maxResources))
+	}
+	for _, name := range names {
+		resource, err := byName(x.view, "kinds", name)
+		if err != nil {
+			return err
+		}
+		x.kinds = append(x.kinds, resource.Kind)
+	}
+	return nil
+}
+
+// start finds the object that was asked for. One that may not be read reads
+// the same whether it exists or not.
+func (x *explorer) start(ctx context.Context, p parameters) (aggregate.Object, error) {
+	for _, name := range []string{"member", "resource", "name"} {
+		if p.one(name) == "" {
+			return aggregate.Object{}, selection.BadParameter(name, "is required")
+		}
+	}
+	x.member = p.one("member")
+	if namespace, name, ok := strings.Cut(x.member, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return aggregate.Object{}, selection.BadParameter("member", fmt.Sprintf("is %.128q, must be <namespace>/<name>", x.member))
+	}
+	resource, err := byName(x.view, "resource", p.one("resource"))
+	if err != nil {
+		return aggregate.Object{}, err
+	}
+	ref := aggregate.Ref{Member: x.member, Kind: resource.Kind, Namespace: p.one("namespace"), Name: p.one("name")}
+	if resource.Namespaced != (ref.Namespace != "") {
+		return aggregate.Object{}, selection.BadParameter("namespace", map[bool]string{
+			true: "is required for a namespaced resource", false: "does not go with a cluster-scoped resource",
+		}[resource.Namespaced])
+	}
+	grants, err := x.reader.GrantsIn(ctx, selection.Get, resource.Kind, x.snapshot, []string{x.member})
+	if err != nil {
+		return aggregate.Object{}, err
+	}
+	if !grants.Member(ref.Member).Allows(ref.Namespace) {
+		return aggregate.Object{}, forbidden(x.reader.User(), selection.Get, resource.GroupResource, ref.Name)
+	}
+	o, ok := x.snapshot.Get(ref)
+	if !ok {
+		return aggregate.Object{}, apierrors.NewNotFound(resource.GroupResource, ref.Name)
+	}
+	return o, nil
+}
+
+// explorer walks the relations of one request, breadth first.
+type explorer struct {
+	*Server
+	snapshot *aggregate.Snapshot
+	view     View
+	reader   Reader
+	member   string
+	depth    int
+	up, down bool
+	kinds    []aggregate.Kind // empty: all
+
+	grants  map[aggregate.Kind]*authz.Grants // to list
+	objects []aggregate.Object               // of graph.Nodes
+	at      map[aggregate.Ref]int            // in graph.Nodes
+	edges   map[Edge]bool
+	reads   int // objects read in search of relations
+	scratch selection.Scratch
+	graph   Graph
+}
+
+// explore fills the graph. Objects at the last distance are not followed, but
+// edges among those found are complete as far as they were followed from
+// either end.
+func (x *explorer) explore(ctx context.Context, root aggregate.Object) error {
+	x.graph.Edges = []Edge{}
+	x.node(root, 0)
+	for i := 0; i < len(x.objects) && x.graph.Nodes[i].Distance < x.depth; i++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := x.follow(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *explorer) node(o aggregate.Object, distance int) int {
+	ref := o.Ref()
+	x.at[ref] = len(x.objects)
+	x.objects = append(x.objects, o)
+	x.graph.Nodes = append(x.graph.Nodes, Node{
+		Member: ref.Member, APIVersion: o.APIVersion(), Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name,
+		UID: o.UID(), Distance: distance,
+	})
+	return len(x.objects) - 1
+}
+
+// reach returns what may be listed of a kind in the member.
+func (x *explorer) reach(ctx context.Context, kind aggregate.Kind) (authz.Reach, error) {
+	grants, ok := x.grants[kind]
+	if !ok {
+		var err error
+		if grants, err = x.reader.GrantsIn(ctx, selection.List, kind, x.snapshot, []string{x.member}); err != nil {
+			return authz.Reach{}, err
+		}
+		x.grants[kind] = grants
+	}
+	return grants.Member(x.member), nil
+}
+
+// wanted reports whether objects of a kind may be in the answer.
+func (x *explorer) wanted(kind aggregate.Kind) bool {
+	return len(x.kinds) == 0 || slices.Contains(x.kinds, kind)
+}
+
+// join adds an edge between the node at i and an object, which becomes a node
+// if it may be read and there is room. outward: the object is To.
+func (x *explorer) join(ctx context.Context, i int, o aggregate.Object, relation Relation, outward bool) error {
+	j, ok := x.at[o.Ref()]
+	if !ok {
+		if !x.wanted(o.Ref().Kind) {
+			return nil
+		}
+		reach, err := x.reach(ctx, o.Ref().Kind)
+		if err != nil || !reach.Allows(o.Namespace()) {
+			return err
+		}
+		if len(x.objects) >= x.o.Nodes {
+			x.graph.Truncated = true
+			return nil
+		}
+		j = x.node(o, x.graph.Nodes[i].Distance+1)
+	}
+	e := Edge{From: i, To: j, Relation: relation}
+	if !outward {
+		e.From, e.To = j, i
+	}
+	switch {
+	case x.edges[e]:
+	case len(x.edges) >= edgesPerNode*x.o.Nodes:
+		x.graph.Truncated = true
+	default:
+		x.edges[e] = true
+		x.graph.Edges = append(x.graph.Edges, e)
+	}
+	return nil
+}
+
+// edgesPerNode bounds an answer's edges, as a multiple of its bound of nodes.
+const edgesPerNode = 10
+
+// freshness says for which of the kinds that may be in the answer the member is
+// not fresh, of those that may be listed.
+func (x *explorer) freshness(ctx context.Context) ([]selection.NotSynced, error) {
+	out := []selection.NotSynced{}
+	for scope := range x.snapshot.Scopes(x.member) {
+		if scope.Status.State.Complete() || !x.wanted(scope.Kind) && scope.Kind != x.graph.Nodes[0].Kind {
+			continue
+		}
+		reach, err := x.reach(ctx, scope.Kind)
+		if err != nil {
+			return nil, err
+		}
+		if !reach.None() {
+			out = append(out, selection.Freshness(x.snapshot, scope.Kind, []string{x.member}, x.o.Heard, x.o.Now())...)
+		}
+	}
+	return out, nil
+}
+
+func (g *Graph) notSynced() []selection.NotSynced { return g.NotSynced }
+
+func (g *Graph) table() *metav1.Table {
+	t := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: g.Revision}}
+	t.ColumnDefinitions = columns("Cluster", "Kind", "Namespace", "Name", "#Distance", "Relations")
+	relations := make([][]string, len(g.Nodes))
+	for _, e := range g.Edges {
+		relations[e.To] = append(relations[e.To], fmt.Sprintf("%s %s %s", g.Nodes[e.From].Kind, g.Nodes[e.From].Name, e.Relation))
+	}
+	for i, n := range g.Nodes {
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{n.Member, string(n.Kind), n.Namespace, n.Name, n.Distance, strings.Join(relations[i], ",")}})
+	}
+	return t
+}

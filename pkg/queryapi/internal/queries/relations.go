@@ -1,0 +1,339 @@
+package queries
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// Kinds whose bodies say what they relate to.
+const (
+	pod           aggregate.Kind = "Pod"
+	node          aggregate.Kind = "Node"
+	service       aggregate.Kind = "Service"
+	endpointSlice aggregate.Kind = "EndpointSlice.discovery.k8s.io"
+	configMap     aggregate.Kind = "ConfigMap"
+	secret        aggregate.Kind = "Secret"
+	claim         aggregate.Kind = "PersistentVolumeClaim"
+	account       aggregate.Kind = "ServiceAccount"
+)
+
+// serviceName is the label of an EndpointSlice with the name of its Service.
+const serviceName = "kubernetes.io/service-name"
+
+// follow finds what the node at i is related to.
+func (x *explorer) follow(ctx context.Context, i int) error {
+	if x.up {
+		if err := x.owners(ctx, i); err != nil {
+			return err
+		}
+	}
+	if x.down {
+		if err := x.owned(ctx, i); err != nil {
+			return err
+		}
+	}
+	type step struct {
+		wanted bool
+		do     func(context.Context, int) error
+	}
+	var steps []step
+	switch x.objects[i].Ref().Kind {
+	case pod:
+		steps = []step{{x.down, x.podDown}, {x.up, x.podUp}}
+	case service:
+		steps = []step{{x.down, x.serviceDown}}
+	case endpointSlice:
+		steps = []step{{x.down, x.sliceDown}, {x.up, x.sliceUp}}
+	case node:
+		steps = []step{{x.up, x.nodeUp}}
+	case configMap, secret, claim, account:
+		steps = []step{{x.up, x.usedUp}}
+	}
+	for _, s := range steps {
+		if !s.wanted {
+			continue
+		}
+		if err := s.do(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// owners joins the objects that the node names as its owners. An owner is in
+// the namespace of what it owns, or cluster-scoped.
+func (x *explorer) owners(ctx context.Context, i int) error {
+	o := x.objects[i]
+	for _, owner := range o.Owners() {
+		group, _, ok := strings.Cut(owner.APIVersion, "/")
+		if !ok {
+			group = ""
+		}
+		ref := aggregate.Ref{Member: x.member, Kind: aggregate.MakeKind(owner.Kind, group), Namespace: o.Namespace(), Name: owner.Name}
+		found, ok := x.snapshot.Get(ref)
+		if !ok && ref.Namespace != "" {
+			ref.Namespace = ""
+			found, ok = x.snapshot.Get(ref)
+		}
+		if !ok || found.UID() != owner.UID {
+			continue
+		}
+		if err := x.join(ctx, i, found, Owns, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// owned joins the objects of any kind that name the node as their owner.
+func (x *explorer) owned(ctx context.Context, i int) error {
+	uid := x.objects[i].UID()
+	if uid == "" {
+		return nil
+	}
+	for scope := range x.snapshot.Scopes(x.member) {
+		if !x.wanted(scope.Kind) {
+			continue
+		}
+		for o := range x.snapshot.Owned(scope.Kind, x.member, uid) {
+			if err := x.join(ctx, i, o, Owns, true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// named joins an object by its name, if it is there.
+func (x *explorer) named(ctx context.Context, i int, kind aggregate.Kind, namespace, name string, relation Relation) error {
+	if name == "" {
+		return nil
+	}
+	o, ok := x.snapshot.Get(aggregate.Ref{Member: x.member, Kind: kind, Namespace: namespace, Name: name})
+	if !ok {
+		return nil
+	}
+	return x.join(ctx, i, o, relation, true)
+}
+
+// search yields the objects of a kind that selectors find in a namespace ("":
+// all) of the member, of those that may be listed. It ends with the budget of
+// reads.
+func (x *explorer) search(ctx context.Context, kind aggregate.Kind, namespace, labelSelector, fieldSelector string) iter.Seq2[aggregate.Object, error] {
+	return func(yield func(aggregate.Object, error) bool) {
+		if !x.wanted(kind) {
+			return
+		}
+		reach, err := x.reach(ctx, kind)
+		if err != nil || reach.None() {
+			if err != nil {
+				yield(aggregate.Object{}, err)
+			}
+			return
+		}
+		selector, err := selection.Compile(labelSelector, fieldSelector, kind)
+		if err != nil {
+			return // a name that no selector can have: nothing has it
+		}
+		find := selection.Find{
+			Snapshot: x.snapshot, Selector: selector, Namespace: namespace, Members: []string{x.member},
+			Grants: authz.Some(map[string]authz.Reach{x.member: reach}, x.grants[kind].Until()),
+		}
+		for o, err := range find.List(ctx) {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if x.reads++; err == nil && x.reads > x.o.Reads {
+				x.graph.Truncated = true
+				return
+			}
+			if !yield(o, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// body decodes what to wants of an object's body. What is of another type than
+// expected is as if it were absent: members are not trusted to be sane.
+func (x *explorer) body(o aggregate.Object, to any) error {
+	b, err := x.scratch.Body(o)
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.Ref(), err)
+	}
+	var mismatch *json.UnmarshalTypeError
+	if err := json.Unmarshal(b, to); err != nil && !errors.As(err, &mismatch) {
+		return fmt.Errorf("%s: %w", o.Ref(), err)
+	}
+	return nil
+}
+
+func (x *explorer) podDown(ctx context.Context, i int) error {
+	o := x.objects[i]
+	var body podBody
+	if err := x.body(o, &body); err != nil {
+		return err
+	}
+	for _, u := range body.uses() {
+		namespace := o.Namespace()
+		if u.kind == node {
+			namespace = ""
+		}
+		if err := x.named(ctx, i, u.kind, namespace, u.name, u.relation); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// podUp joins the Services that select a Pod and the EndpointSlices that target
+// it.
+func (x *explorer) podUp(ctx context.Context, i int) error {
+	o := x.objects[i]
+	for s, err := range x.search(ctx, service, o.Namespace(), "", "") {
+		if err != nil {
+			return err
+		}
+		var body serviceBody
+		if err := x.body(s, &body); err != nil {
+			return err
+		}
+		if body.selects(o) {
+			if err := x.join(ctx, i, s, Selects, false); err != nil {
+				return err
+			}
+		}
+	}
+	for s, err := range x.search(ctx, endpointSlice, o.Namespace(), "", fieldEquals("endpoints.targetRef.name", o.Name())) {
+		if err != nil {
+			return err
+		}
+		var body sliceBody
+		if err := x.body(s, &body); err != nil {
+			return err
+		}
+		if body.targets(o.Name()) {
+			if err := x.join(ctx, i, s, Targets, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func fieldEquals(path, value string) string { return path + "=" + selection.EscapeValue(value) }
+
+func (x *explorer) serviceDown(ctx context.Context, i int) error {
+	o := x.objects[i]
+	var body serviceBody
+	if err := x.body(o, &body); err != nil {
+		return err
+	}
+	for s, err := range x.search(ctx, endpointSlice, o.Namespace(), serviceName+"="+o.Name(), "") {
+		if err != nil {
+			return err
+		}
+		if err := x.join(ctx, i, s, Publishes, true); err != nil {
+			return err
+		}
+	}
+	if len(body.Spec.Selector) == 0 {
+		return nil
+	}
+	for p, err := range x.search(ctx, pod, o.Namespace(), labels.Set(body.Spec.Selector).String(), "") {
+		if err != nil {
+			return err
+		}
+		if err := x.join(ctx, i, p, Selects, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *explorer) sliceDown(ctx context.Context, i int) error {
+	o := x.objects[i]
+	var body sliceBody
+	if err := x.body(o, &body); err != nil {
+		return err
+	}
+	for _, e := range body.Endpoints {
+		if e.TargetRef.Kind != string(pod) {
+			continue
+		}
+		if err := x.named(ctx, i, pod, o.Namespace(), e.TargetRef.Name, Targets); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *explorer) sliceUp(ctx context.Context, i int) error {
+	o := x.objects[i]
+	name, _ := o.Label(serviceName)
+	if name == "" {
+		return nil
+	}
+	s, ok := x.snapshot.Get(aggregate.Ref{Member: x.member, Kind: service, Namespace: o.Namespace(), Name: name})
+	if !ok {
+		return nil
+	}
+	return x.join(ctx, i, s, Publishes, false)
+}
+
+func (x *explorer) nodeUp(ctx context.Context, i int) error {
+	for p, err := range x.search(ctx, pod, "", "", fieldEquals("spec.nodeName", x.objects[i].Name())) {
+		if err != nil {
+			return err
+		}
+		if err := x.join(ctx, i, p, RunsOn, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// usedUp joins the Pods of the namespace that name an object.
+func (x *explorer) usedUp(ctx context.Context, i int) error {
+	o := x.objects[i]
+	name, err := json.Marshal(o.Name())
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.Ref(), err)
+	}
+	for p, err := range x.search(ctx, pod, o.Namespace(), "", "") {
+		if err != nil {
+			return err
+		}
+		raw, err := x.scratch.Body(p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Ref(), err)
+		}
+		if !bytes.Contains(raw, name) {
+			continue
+		}
+		var body podBody
+		if err := x.body(p, &body); err != nil {
+			return err
+		}
+		for _, u := range body.uses() {
+			if u.kind != o.Ref().Kind || u.name != o.Name() {
+				continue
+			}
+			if err := x.join(ctx, i, p, u.relation, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

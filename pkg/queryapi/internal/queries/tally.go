@@ -1,0 +1,300 @@
+package queries
+
+import (
+	"context"
+	"encoding/binary"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/panicgroup"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// keyOf is what a key is taken from. Those up to byNamespace need no objects.
+type keyOf int
+
+const (
+	_ keyOf = iota
+	byMember
+	byMemberLabel
+	byKind
+	byNamespace
+	byLabel
+	byField
+)
+
+// key is one part of a group's key.
+type key struct {
+	of    keyOf
+	label string
+	field *selection.Field
+}
+
+// tally holds the groups of an answer. A group's key is its parts, each with
+// its length before it.
+type tally struct {
+	snapshot *aggregate.Snapshot
+	most     int // groups
+
+	mu        sync.Mutex
+	total     int
+	other     int // in a group that is not kept
+	truncated bool
+	counts    map[string]int
+}
+
+// add counts objects of one member. rows are by group; total is that of the
+// objects, which may be in several groups each.
+func (t *tally) add(rows map[string]*int, total, other int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.total += total
+	t.other += other
+	t.truncated = t.truncated || other > 0
+	for k, n := range rows {
+		if _, ok := t.counts[k]; !ok && len(t.counts) >= t.most {
+			t.other += *n
+			t.truncated = true
+			continue
+		}
+		t.counts[k] += *n
+	}
+}
+
+func (t *tally) groups() []Group {
+	out := make([]Group, 0, len(t.counts))
+	for k, n := range t.counts {
+		g := Group{Count: n}
+		for rest := []byte(k); len(rest) > 0; {
+			size, width := binary.Uvarint(rest)
+			g.Key = append(g.Key, string(rest[width:width+int(size)]))
+			rest = rest[width+int(size):]
+		}
+		out = append(out, g)
+	}
+	slices.SortFunc(out, compareGroups)
+	return out
+}
+
+// count is one kind to be counted.
+type count struct {
+	kind     aggregate.Kind
+	selector *selection.Selector
+	keys     []key
+	find     selection.Find
+}
+
+// into counts into a tally, members beside each other.
+func (c *count) into(ctx context.Context, t *tally) error {
+	members := c.find.Visible()
+	g, ctx := panicgroup.WithContext(ctx, runtime.GOMAXPROCS(0))
+	var next atomic.Int64
+	for range min(runtime.GOMAXPROCS(0), len(members)) {
+		g.Go(func() error {
+			w := worker{count: c}
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(members) {
+					return nil
+				}
+				if err := w.run(ctx, members[i], t); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
+
+// worker counts one member after the other on one goroutine.
+type worker struct {
+	*count
+	scratch selection.Scratch
+	buf     []byte   // the group key of an object in one group
+	prefix  []string // the group keys of an object in several
+	longer  []string
+	values  []string
+
+	// Of the member at hand:
+	member aggregate.Member
+	most   int
+	rows   map[string]*int
+	total  int
+	other  int
+}
+
+func (w *worker) run(ctx context.Context, name string, t *tally) error {
+	w.member, _ = w.find.Snapshot.Member(name)
+	w.rows, w.total, w.other, w.most = map[string]*int{}, 0, 0, t.most
+	find := w.find
+	find.Members = []string{name}
+	if err := w.tally(ctx, &find); err != nil {
+		return err
+	}
+	t.add(w.rows, w.total, w.other)
+	return nil
+}
+
+func (w *worker) tally(ctx context.Context, find *selection.Find) error {
+	widest := keyOf(0)
+	for _, k := range w.keys {
+		widest = max(widest, k.of)
+	}
+	if widest < byNamespace {
+		n, err := find.Count(ctx)
+		if n > 0 {
+			w.group("", n)
+		}
+		return err
+	}
+	if widest == byNamespace {
+		if counts, ok := find.Namespaces(); ok {
+			for namespace, n := range counts {
+				w.group(namespace, n)
+			}
+			return nil
+		}
+	}
+	seen := 0
+	for o, err := range find.List(ctx) {
+		if err != nil {
+			return err
+		}
+		if seen++; seen%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := w.object(o); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// group counts n objects of a namespace whose group needs no more than that.
+func (w *worker) group(namespace string, n int) {
+	b := []byte{}
+	for _, k := range w.keys {
+		b = appendPart(b, w.known(k, namespace))
+	}
+	w.total += n
+	w.add(b, n)
+}
+
+// known returns a key's part that needs no object.
+func (w *worker) known(k key, namespace string) string {
+	switch k.of {
+	case byMember:
+		return w.member.Name
+	case byKind:
+		return string(w.kind)
+	case byNamespace:
+		return namespace
+	case byMemberLabel:
+		for _, l := range w.member.Labels {
+			if l.Key == k.label {
+				return l.Value
+			}
+		}
+	}
+	return ""
+}
+
+func appendPart(b []byte, part string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
+}
+
+func (w *worker) add(group []byte, n int) {
+	switch count := w.rows[string(group)]; {
+	case count != nil:
+		*count += n
+	case len(w.rows) >= w.most:
+		w.other += n
+	default:
+		w.rows[string(group)] = &n
+	}
+}
+
+// maxGroupsOfOne bounds the groups that one object may be in: two fields with
+// many values each would multiply.
+const maxGroupsOfOne = 1024
+
+// object counts one object in each of its groups.
+func (w *worker) object(o aggregate.Object) error {
+	w.total++
+	if w.one(o) {
+		return nil
+	}
+	w.prefix = append(w.prefix[:0], "")
+	for _, k := range w.keys {
+		values, err := w.parts(k, o)
+		if err != nil {
+			return err
+		}
+		if len(w.prefix)*len(values) > maxGroupsOfOne {
+			w.other++
+			return nil
+		}
+		w.longer = w.longer[:0]
+		for _, prefix := range w.prefix {
+			for _, v := range values {
+				w.longer = append(w.longer, string(appendPart([]byte(prefix), v)))
+			}
+		}
+		w.prefix, w.longer = w.longer, w.prefix
+	}
+	for _, group := range w.prefix {
+		w.add([]byte(group), 1)
+	}
+	return nil
+}
+
+// one counts an object whose values the index has, one for each key, and
+// reports whether it is such.
+func (w *worker) one(o aggregate.Object) bool {
+	w.buf = w.buf[:0]
+	for _, k := range w.keys {
+		var value string
+		switch k.of {
+		case byLabel:
+			value, _ = o.Label(k.label)
+		case byField:
+			name := k.field.Declared()
+			if name == "" {
+				return false
+			}
+			var ok bool
+			if value, ok = o.Field(name); !ok {
+				return false
+			}
+		default:
+			value = w.known(k, o.Namespace())
+		}
+		w.buf = appendPart(w.buf, value)
+	}
+	w.add(w.buf, 1)
+	return true
+}
+
+// parts returns the object's values for a key, each once.
+func (w *worker) parts(k key, o aggregate.Object) ([]string, error) {
+	w.values = w.values[:0]
+	switch k.of {
+	case byLabel:
+		v, _ := o.Label(k.label)
+		w.values = append(w.values, v)
+		return w.values, nil
+	case byField:
+		var err error
+		if w.values, err = k.field.Append(w.values, o, &w.scratch); err != nil {
+			return nil, err
+		}
+		slices.Sort(w.values)
+		w.values = slices.Compact(w.values)
+		return w.values, nil
+	}
+	w.values = append(w.values, w.known(k, o.Namespace()))
+	return w.values, nil
+}

@@ -1,0 +1,31 @@
+package resources
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// TestAPanicOfAnEncoderIsTheRequests encodes objects that are none.
+func TestAPanicOfAnEncoderIsTheRequests(t *testing.T) {
+	for _, objects := range []int{1, 100 * block} {
+		func() {
+			defer func() {
+				if cause := fmt.Sprint(recover()); !strings.Contains(cause, "nil pointer") {
+					t.Errorf("%d objects: the panic is %s", objects, cause)
+				}
+			}()
+			q := &request{Handler: &Handler{}}
+			err := q.encode(t.Context(), func(yield func(aggregate.Object, error) bool) {
+				for range objects {
+					if !yield(aggregate.Object{}, nil) {
+						return
+					}
+				}
+			}, func([]byte) error { return nil })
+			t.Errorf("%d objects: no panic, %v", objects, err)
+		}()
+	}
+}

@@ -1,0 +1,109 @@
+package resources
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// get answers a request for a name: the object. Where several members of the fleet
+// have it a Table has a row for each; of the other formats, which have room for one
+// object, it is refused: clients decode a list as an object without fields.
+func (q *request) get() error {
+	var found []aggregate.Object
+	for o := range q.named() {
+		if q.grants.Member(o.Member()).Allows(o.Namespace()) {
+			found = append(found, o)
+		}
+	}
+	var visible []string
+	for m := range q.snapshot.Members() {
+		if q.concerns(m.Name) && !q.grants.Member(m.Name).None() {
+			visible = append(visible, m.Name)
+		}
+	}
+	fresh, err := q.freshness(visible)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(found) == 0:
+		return q.notFound()
+	case len(found) > 1 && q.format.shape != table:
+		return q.ambiguous(found)
+	case q.format.shape == table:
+		meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
+		if err := meta.say(fresh); err != nil {
+			return err
+		}
+		return q.write(meta, each(found))
+	}
+	q.warnOfCutValues()
+	e := q.encoder()
+	e.strict = true
+	defer q.release(e)
+	text, err := q.one(e, found[0])
+	if err != nil {
+		return err
+	}
+	return q.send(text)
+}
+
+// reasonAmbiguous says that a name is of several members.
+const reasonAmbiguous metav1.StatusReason = "AmbiguousName"
+
+// mostNamed bounds the members that a refusal names.
+const mostNamed = 20
+
+// ambiguous says which members have the name, and how to have one of them, or all.
+func (q *request) ambiguous(found []aggregate.Object) error {
+	gr := q.resource.Resource.GroupResource()
+	var members []string
+	var causes []metav1.StatusCause
+	for _, o := range found[:min(len(found), mostNamed)] {
+		members = append(members, o.Member())
+		causes = append(causes, metav1.StatusCause{Type: "Member", Field: o.Member(), Message: "/members/" + o.Member()})
+	}
+	names := strings.Join(members, ", ")
+	if more := len(found) - len(members); more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	list := "kubectl get " + gr.String()
+	if q.namespace != "" {
+		list += " -n " + q.namespace
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: reasonAmbiguous,
+		Message: fmt.Sprintf("%s %q is ambiguous, %d members have it: %s. Choose one with --context %s (contexts of members are made by federator kubeconfig), or below /members/%s. All of them: %s --field-selector metadata.name=%s -o yaml",
+			gr, q.info.Name, len(found), names, members[0], members[0], list, q.info.Name),
+		Details: &metav1.StatusDetails{Name: q.info.Name, Group: gr.Group, Kind: gr.Resource, Causes: causes},
+	}}
+}
+
+// one makes a single object's JSON, or its protobuf.
+func (q *request) one(e *encoder, o aggregate.Object) ([]byte, error) {
+	if !e.protobuf {
+		return e.append(nil, o, stampOf(o))
+	}
+	message, err := e.appendProtobuf(nil, o, stampOf(o))
+	return appendEnveloped(nil, e.typeMeta(), message), err
+}
+
+// named yields the objects of the name that is asked for.
+func (q *request) named() func(func(aggregate.Object) bool) {
+	if q.place.Member == "" && !q.place.Nowhere {
+		return q.snapshot.Named(q.resource.Kind, q.namespace, q.place.Name)
+	}
+	return func(yield func(aggregate.Object) bool) {
+		o, ok := q.snapshot.Get(aggregate.Ref{Member: q.place.Member, Kind: q.resource.Kind, Namespace: q.namespace, Name: q.place.Name})
+		if ok {
+			yield(o)
+		}
+	}
+}

@@ -1,0 +1,382 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/flat"
+	"federator.dev/federator/pkg/queryapi/internal/route"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// Caller is who asks.
+type Caller interface {
+	User() user.Info
+	// Grants returns what the caller may read now of a kind in a snapshot.
+	Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*authz.Grants, error)
+}
+
+// Options configure a Handler. All but Heard and Now are required.
+type Options struct {
+	Index  *aggregate.Index
+	View   func(s *aggregate.Snapshot, target route.Target) *catalog.View
+	Heard  func(member string, kind aggregate.Kind) time.Time
+	Sealer *selection.Sealer
+	Pins   *selection.Pins
+	Now    func() time.Time // nil means time.Now
+
+	// ValuesCut says that the index has no values of Secrets and ConfigMaps.
+	ValuesCut bool
+
+	// ProtobufBytes bounds a list in protobuf, which has its length before it and so
+	// is made before any of it is sent; 0 means 64 MiB.
+	ProtobufBytes int
+
+	// Stall is how long a client of a watch may take for a block of bytes; 0
+	// means 30 s. Bookmark is the time between bookmarks; 0 means 1 minute.
+	Stall, Bookmark time.Duration
+}
+
+// Handler answers requests for resources.
+type Handler struct {
+	o       Options
+	frames  *frames
+	room    *room // for lists in protobuf that are held
+	beacon  beacon
+	buffers buffers
+	roster  roster
+	granted *histories
+}
+
+// New returns a Handler.
+func New(o Options) (*Handler, error) {
+	if o.Index == nil || o.View == nil || o.Sealer == nil || o.Pins == nil {
+		return nil, errors.New("reading: an index, the resources, a sealer and pins are required")
+	}
+	if o.Stall < 0 || o.Bookmark < 0 || o.ProtobufBytes < 0 {
+		return nil, errors.New("reading: times and sizes may not be negative")
+	}
+	if o.ProtobufBytes == 0 {
+		o.ProtobufBytes = 64 << 20
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Stall == 0 {
+		o.Stall = 30 * time.Second
+	}
+	if o.Bookmark == 0 {
+		o.Bookmark = time.Minute
+	}
+	return &Handler{o: o, frames: newFrames(), room: newRoom(o.ProtobufBytes), granted: newHistories(o.Index.Snapshot, maxHistories)}, nil
+}
+
+// request is one request that is understood.
+type request struct {
+	*Handler
+	w      http.ResponseWriter
+	r      *http.Request
+	target route.Target
+	info   *apirequest.RequestInfo
+	place  route.Place // to which its names lead
+	// namespace is that of the objects, "" for all and for cluster-scoped ones.
+	namespace string
+	caller    Caller
+	params    *selection.Params
+	format    format
+	second    *format // where the first is protobuf: what else the client takes; nil: nothing
+	selector  *selection.Selector
+	byLabels  bool // labels of members select
+	resource  *catalog.Resource
+	keys      *flat.Keys // under which objects are shown; nil: their own
+	snapshot  *aggregate.Snapshot
+	after     aggregate.Position // of a list that is continued
+	grants    *authz.Grants
+	history   *history // of the grants; nil: of a get
+	version   int64    // of the history, with these grants
+}
+
+// Serve answers a request whose target and request info are in its context. An
+// error is returned before anything is written.
+func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, caller Caller) error {
+	q := &request{Handler: h, w: w, r: r, caller: caller}
+	if err := q.read(); err != nil {
+		return err
+	}
+	switch q.info.Verb {
+	case selection.Watch:
+		return q.watch()
+	case selection.List:
+		return q.list()
+	}
+	return q.get()
+}
+
+// read understands the request, and finds out what its caller may read.
+func (q *request) read() error {
+	var ok bool
+	if q.info, ok = apirequest.RequestInfoFrom(q.r.Context()); !ok {
+		panic("reading: a request without request info")
+	}
+	q.target, _ = route.From(q.r.Context())
+	q.place = route.PlaceOf(q.target, q.info)
+	if q.info.Subresource != "" {
+		return q.noSubresource()
+	}
+	formats, err := negotiate(q.r)
+	if err != nil {
+		return err
+	}
+	verb := q.info.Verb
+	if q.params, err = selection.Parse(q.r.URL.Query(), verb); err != nil {
+		return err
+	}
+	if q.snapshot, err = q.at(); err != nil {
+		return err
+	}
+	if q.resource, err = q.o.View(q.snapshot, q.target).Resource(q.info.APIGroup, q.info.APIVersion, q.info.Resource); err != nil {
+		return err
+	}
+	if err := q.choose(formats); err != nil {
+		return err
+	}
+	within := q.info.Namespace
+	q.namespace = q.place.Namespace
+	if q.resource.Kind == "Namespace" {
+		within, q.namespace = "", "" // request info has a Namespace be in itself
+	}
+	if within != "" != q.resource.Namespaced && (within != "" || verb == selection.Get) && q.resource.Otherwise == nil {
+		return q.notFound()
+	}
+	if err := q.compile(); err != nil {
+		return err
+	}
+	if q.byLabels = byMembersLabels(q.params.LabelSelector); q.byLabels {
+		q.roster.look(q.snapshot)
+	}
+	q.grants, err = q.caller.Grants(q.r.Context(), verb, q.resource.Kind, q.snapshot)
+	if err != nil {
+		return err
+	}
+	key := q.historyKey(verb)
+	if verb != selection.Get && (!q.grants.None() || q.granted.have(key) != nil) {
+		q.history, q.version = q.granted.look(key, q.grants)
+	}
+	if q.grants.None() {
+		return q.forbidden()
+	}
+	return nil
+}
+
+// compile reads the selectors, which speak of objects as they are shown.
+func (q *request) compile() (err error) {
+	if !q.target.Flat() {
+		q.selector, err = selection.Compile(q.params.LabelSelector, q.params.FieldSelector, q.resource.Kind)
+		return err
+	}
+	view := q.o.View(q.snapshot, q.target)
+	q.keys = flat.Of(q.resource.Kind, q.resource.Namespaced, func(kind aggregate.Kind) (namespaced, known bool) {
+		r, known := view.Kind(kind)
+		return known && r.Namespaced, known
+	})
+	q.selector, err = selection.CompileFlat(q.params.LabelSelector, q.params.FieldSelector, q.resource.Kind, q.keys)
+	return err
+}
+
+// noSubresource says where logs, shells and the like are to be had.
+func (q *request) noSubresource() error {
+	err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: q.info.APIGroup, Resource: q.info.Resource + "/" + q.info.Subresource}, q.info.Verb)
+	whom := "the member"
+	if q.place.Member != "" {
+		whom = q.place.Member
+	}
+	err.ErrStatus.Message += fmt.Sprintf(": the query API serves no subresources; ask %s itself, as with kubectl --context", whom)
+	return err
+}
+
+func (q *request) notFound() error {
+	return apierrors.NewNotFound(q.resource.Resource.GroupResource(), q.info.Name)
+}
+
+// forbidden is what an API server's RBAC says.
+func (q *request) forbidden() error {
+	return Forbidden(q.caller.User(), q.target, q.info, q.resource.Resource.GroupResource())
+}
+
+// Forbidden is what an API server's RBAC says to whom it refuses a resource, with
+// names as the client wrote them.
+func Forbidden(u user.Info, target route.Target, info *apirequest.RequestInfo, gr schema.GroupResource) error {
+	where := "in any member"
+	switch {
+	case target.Member != "":
+		where = fmt.Sprintf("in member %q", target.Member)
+	case target.Flat() && info.Namespace != "":
+		where = fmt.Sprintf("in the namespace %q", info.Namespace)
+	case target.Flat():
+		where = "at the cluster scope"
+	}
+	return apierrors.NewForbidden(gr, info.Name,
+		fmt.Errorf("User %q cannot %s resource %q in API group %q %s", u.GetName(), info.Verb, gr.String(), authz.Group, where)) //nolint:staticcheck // an API server's words
+}
+
+// warnOfCutValues tells clients that would take empty values for real ones, such as
+// Helm, which finds no release in them and says nothing.
+func (q *request) warnOfCutValues() {
+	kind := q.resource.Kind
+	if !q.o.ValuesCut || q.format.shape != whole || kind != "Secret" && kind != "ConfigMap" {
+		return
+	}
+	warning.AddWarning(q.r.Context(), "", fmt.Sprintf("values of %ss are cut, also those with Helm releases: federator keeps them where keepSecretValues is set", kind))
+}
+
+// members are those that the request is about; nil is all.
+func (q *request) members() []string {
+	switch {
+	case q.place.Nowhere:
+		return []string{}
+	case q.place.Member != "":
+		return []string{q.place.Member}
+	}
+	return nil
+}
+
+// concerns reports whether the request is about a member, if its selectors say
+// nothing else.
+func (q *request) concerns(member string) bool {
+	return !q.place.Nowhere && (q.place.Member == "" || q.place.Member == member)
+}
+
+// FlatNames says how names are written below /flat.
+const FlatNames = "names are <cluster namespace>.<cluster name>.<name>, with _ for dots of a cluster's name"
+
+// warnOfPlace tells clients whose names lead to no member what names look like: to
+// whom it looks as if the fleet were empty.
+func (q *request) warnOfPlace() {
+	if !q.target.Flat() || q.info.Namespace == "" {
+		return
+	}
+	if q.place.Nowhere {
+		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("no namespace is called %q here: %s", q.info.Namespace, FlatNames))
+	} else if _, ok := q.snapshot.Member(q.place.Member); !ok {
+		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("namespace %q is of the member %s, and there is none of this name", q.info.Namespace, q.place.Member))
+	}
+}
+
+// find is what the request selects of its snapshot.
+func (q *request) find() selection.Find {
+	return selection.Find{
+		Snapshot: q.snapshot, Selector: q.selector, Grants: q.grants,
+		Members: q.members(), Namespace: q.namespace, After: q.after,
+	}
+}
+
+// patience is how long a request waits for a revision that is yet to come, as
+// an API server does.
+const patience = 3 * time.Second
+
+// at returns the snapshot that the request is answered from.
+func (q *request) at() (*aggregate.Snapshot, error) {
+	s := q.o.Index.Snapshot()
+	want := q.params.Revision
+	switch {
+	case q.params.Continue != "":
+		return q.resume(s)
+	case want == 0:
+		return s, nil
+	case !q.o.Index.Owns(want):
+		return nil, expired(want)
+	case q.params.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
+		if want == s.Revision() {
+			return s, nil
+		}
+		if pinned, ok := q.o.Pins.Snapshot(want, s, q.o.Now()); ok {
+			return pinned, nil
+		}
+		if want > s.Revision() {
+			return q.wait(want)
+		}
+		return nil, expired(want)
+	case q.params.Watch && (q.params.SendInitialEvents == nil || !*q.params.SendInitialEvents) && want <= s.Revision():
+		return s, nil
+	}
+	return q.wait(want)
+}
+
+func (q *request) wait(want aggregate.Revision) (*aggregate.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(q.r.Context(), patience)
+	defer cancel()
+	for {
+		s := q.o.Index.Snapshot()
+		if s.Revision() >= want {
+			return s, nil
+		}
+		select {
+		case <-q.o.Index.Newer(s):
+		case <-ctx.Done():
+			return nil, tooLarge(want, s.Revision())
+		}
+	}
+}
+
+// expired is 410, at which clients list again.
+func expired(r aggregate.Revision) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old, or of another replica or an earlier start of it", r))
+}
+
+func expiredStatus(r aggregate.Revision) metav1.Status {
+	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old: the change log has passed it by", r)).Status()
+}
+
+// tooLarge is what client-go takes for a server that lags
+// (storage.NewTooLargeResourceVersionError).
+func tooLarge(want, have aggregate.Revision) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", want, have), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	return err
+}
+
+// freshness says for which members the answer is not fresh, in the header; a
+// request that wants them all synced fails.
+func (q *request) freshness(members []string) ([]selection.NotSynced, error) {
+	out := selection.Freshness(q.snapshot, q.resource.Kind, members, q.o.Heard, q.o.Now())
+	if len(out) == 0 {
+		return nil, nil
+	}
+	if q.params.RequireSynced {
+		return nil, notSynced(out)
+	}
+	q.w.Header().Set(selection.NotSyncedHeader, selection.Header(out))
+	return out, nil
+}
+
+func notSynced(out []selection.NotSynced) error {
+	err := apierrors.NewServiceUnavailable("not synced: " + selection.Header(out))
+	err.ErrStatus.Details = &metav1.StatusDetails{}
+	for _, n := range out {
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: "NotSynced", Field: n.Member, Message: fmt.Sprintf("%s is %s %s", n.Kind, n.State, n.Reason),
+		})
+	}
+	return err
+}
+
+// stampOf is what is told of an object.
+func stampOf(o aggregate.Object) stamp {
+	return stamp{member: o.Member(), version: o.ResourceVersion(), revision: o.Revision()}
+}
+
+func revisionString(r aggregate.Revision) string { return strconv.FormatUint(uint64(r), 10) }

@@ -1,0 +1,252 @@
+package resources
+
+import (
+	"encoding/json"
+	"iter"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"sigs.k8s.io/yaml"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// freshnessKey is the annotation of a list that says which members it is not
+// fresh for.
+const freshnessKey = "federator.dev/freshness"
+
+// listMeta is the metadata of a list.
+type listMeta struct {
+	ResourceVersion    string            `json:"resourceVersion"`
+	Continue           string            `json:"continue,omitempty"`
+	RemainingItemCount *int64            `json:"remainingItemCount,omitempty"`
+	Annotations        map[string]string `json:"annotations,omitempty"`
+}
+
+// list answers a list of one snapshot.
+func (q *request) list() error {
+	find := q.find()
+	meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
+	visible := find.Visible()
+	q.warnOfPlace()
+	q.warnOfVersions(visible)
+	fresh, err := q.freshness(visible)
+	if err != nil {
+		return err
+	}
+	if err := meta.say(fresh); err != nil {
+		return err
+	}
+	if text := selection.Warning(fresh); text != "" {
+		header, err := utilnet.NewWarningHeader(299, "-", text)
+		if err != nil {
+			return err
+		}
+		q.w.Header().Add("Warning", header)
+	}
+	objects := find.List(q.r.Context())
+	if q.params.Limit > 0 {
+		if objects, err = q.page(find, &meta); err != nil {
+			return err
+		}
+	}
+	q.warnOfCutValues()
+	return q.write(meta, objects)
+}
+
+// say adds what is not fresh.
+func (m *listMeta) say(fresh []selection.NotSynced) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(fresh)
+	m.Annotations = map[string]string{freshnessKey: string(text)}
+	return err
+}
+
+// binding is what a continue token of this list is good for.
+func (q *request) binding() selection.Binding {
+	gvr := schema.GroupVersionResource{Group: q.info.APIGroup, Version: q.info.APIVersion, Resource: q.info.Resource}
+	return selection.Bind(q.caller.User(), q.target.Prefix, gvr.String(), q.info.Namespace, q.params.LabelSelector, q.params.FieldSelector)
+}
+
+// resume takes a list up where its token says, and returns the snapshot it
+// began with: what the resource and its members were then counts to its end.
+func (q *request) resume(newest *aggregate.Snapshot) (*aggregate.Snapshot, error) {
+	binding := q.binding()
+	token, err := q.o.Sealer.Open(binding, q.params.Continue)
+	if err != nil {
+		return nil, err
+	}
+	q.after = token.After
+	if token.Revision == 0 || token.Revision == newest.Revision() {
+		return newest, nil
+	}
+	pinned, ok := q.o.Pins.Snapshot(token.Revision, newest, q.o.Now())
+	if !ok {
+		return nil, q.o.Sealer.Expired(binding, token.After)
+	}
+	return pinned, nil
+}
+
+// page takes the first objects, and says in meta whether more follow.
+func (q *request) page(find selection.Find, meta *listMeta) (iter.Seq2[aggregate.Object, error], error) {
+	var page []aggregate.Object
+	more := false
+	for o, err := range find.List(q.r.Context()) {
+		if err != nil {
+			return nil, err
+		}
+		if int64(len(page)) == q.params.Limit {
+			more = true
+			break
+		}
+		page = append(page, o)
+	}
+	if more {
+		last := page[len(page)-1].Position()
+		q.o.Pins.Pin(q.snapshot, q.caller.User().GetName(), q.o.Index.Snapshot(), q.o.Now())
+		meta.Continue = q.o.Sealer.Seal(q.binding(), selection.Token{Revision: q.snapshot.Revision(), After: last})
+		// As an API server, that knows it where nothing is selected.
+		if q.selector.Empty() {
+			find.After = last
+			n, err := find.Count(q.r.Context())
+			if err != nil {
+				return nil, err
+			}
+			rest := int64(n)
+			meta.RemainingItemCount = &rest
+		}
+	}
+	return each(page), nil
+}
+
+func each(objects []aggregate.Object) iter.Seq2[aggregate.Object, error] {
+	return func(yield func(aggregate.Object, error) bool) {
+		for _, o := range objects {
+			if !yield(o, nil) {
+				return
+			}
+		}
+	}
+}
+
+// write sends a list. What fails once it has begun ends the connection, so that
+// a part is never taken for the whole.
+func (q *request) write(meta listMeta, objects iter.Seq2[aggregate.Object, error]) error {
+	if q.format.protobuf {
+		return q.writeProtobuf(meta, objects)
+	}
+	around, err := q.around(meta)
+	if err != nil {
+		return err
+	}
+	q.w.Header().Set("Content-Type", q.format.contentType())
+	out := append(q.buffers.get(), around.head...)
+	defer func() { q.buffers.put(out) }()
+	began, some := false, false
+	err = q.encode(q.r.Context(), objects, func(text []byte) error {
+		if !some {
+			out = append(out, around.first...)
+			some = true
+		}
+		out = append(out, text...)
+		if began && len(out) < flushAt {
+			return nil
+		}
+		began = true
+		_, err := q.w.Write(out)
+		out = out[:0]
+		return err
+	})
+	if err != nil && !began {
+		q.w.Header().Del("Content-Type")
+		return err
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if !some {
+		out = append(out, around.none...)
+	}
+	_, _ = q.w.Write(append(out, around.tail...)) // the client may be gone
+	return nil
+}
+
+// flushAt is the size of what is written at once.
+const flushAt = 64 << 10
+
+// around is a list but for its items.
+type around struct {
+	head  []byte // up to the items
+	first string // before the first item
+	none  string // in place of items
+	tail  []byte // after them
+}
+
+// around makes what is around the items. Of YAML the keys are sorted, as
+// kube-apiserver has them.
+func (q *request) around(meta listMeta) (*around, error) {
+	gvk := q.resource.GroupVersionKind()
+	kind, version, items := gvk.Kind+"List", gvk.GroupVersion().String(), "items"
+	switch q.format.shape {
+	case partial:
+		kind, version = "PartialObjectMetadataList", metav1.SchemeGroupVersion.String()
+	case table:
+		kind, version, items = "Table", metav1.SchemeGroupVersion.String(), "rows"
+	}
+	type field struct {
+		key   string
+		value any
+	}
+	fields := []field{{"kind", kind}, {"apiVersion", version}, {"metadata", meta}}
+	if q.format.shape == table {
+		fields = append(fields, field{"columnDefinitions", q.columns()})
+	}
+	if q.format.yaml {
+		before, after := map[string]any{}, map[string]any{}
+		for _, f := range fields {
+			if f.key < items {
+				before[f.key] = f.value
+			} else {
+				after[f.key] = f.value
+			}
+		}
+		head, err := yaml.Marshal(before)
+		if err != nil {
+			return nil, err
+		}
+		a := &around{head: append(head, items+":"...), first: "\n", none: " []\n"}
+		if len(after) > 0 {
+			a.tail, err = yaml.Marshal(after)
+		}
+		return a, err
+	}
+	head := []byte{'{'}
+	for _, f := range fields {
+		text, err := json.Marshal(f.value)
+		if err != nil {
+			return nil, err
+		}
+		head = append(append(append(appendString(head, f.key), ':'), text...), ',')
+	}
+	return &around{head: append(appendString(head, items), ":["...), tail: []byte("]}\n")}, nil
+}
+
+// send writes one JSON document in the format that is wanted.
+func (q *request) send(text []byte) error {
+	if q.format.yaml {
+		var err error
+		if text, err = yaml.JSONToYAML(escapeForYAML(text)); err != nil {
+			return err
+		}
+	} else if !q.format.protobuf {
+		text = append(text, '\n')
+	}
+	q.w.Header().Set("Content-Type", q.format.contentType())
+	_, _ = q.w.Write(text) // the client may be gone
+	return nil
+}

@@ -1,0 +1,205 @@
+package resources
+
+import (
+	"bytes"
+	"encoding/binary"
+	"iter"
+	"net/http"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/catalog"
+)
+
+// Kubernetes' protobuf is an envelope, runtime.Unknown behind four bytes, with the
+// message of a type in it. Lists have their metadata in field 1 and items in field 2.
+// A watch is a sequence of metav1.WatchEvent, each behind its length in four bytes.
+
+var protobufMagic = []byte("k8s\x00")
+
+const (
+	protobufType       = "application/vnd.kubernetes.protobuf"
+	protobufWatchType  = protobufType + ";stream=watch"
+	fieldListMeta      = 1
+	fieldItems         = 2
+	fieldUnknownType   = 1
+	fieldUnknownRaw    = 2
+	fieldTypeVersion   = 1
+	fieldTypeKind      = 2
+	fieldUnknownCoding = 3
+	fieldUnknownMedia  = 4
+)
+
+// appendProtobuf appends an object as a message without envelope.
+func (e *encoder) appendProtobuf(dst []byte, o aggregate.Object, st stamp) ([]byte, error) {
+	var err error
+	if e.item, err = e.append(e.item[:0], o, st); err != nil {
+		return dst, err
+	}
+	return e.protobufOf(dst, e.item)
+}
+
+func (e *encoder) protobufOf(dst, object []byte) ([]byte, error) {
+	if e.shape == partial {
+		return catalog.AppendMetadataProtobuf(dst, object)
+	}
+	return e.resource.AppendProtobuf(dst, object)
+}
+
+// typeMeta is what objects of the encoder are.
+func (e *encoder) typeMeta() metav1.TypeMeta {
+	if e.shape == partial {
+		return metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "PartialObjectMetadata"}
+	}
+	gvk := e.resource.GroupVersionKind()
+	return metav1.TypeMeta{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind}
+}
+
+// appendEnvelope appends what comes before a message of so many bytes.
+func appendEnvelope(dst []byte, t metav1.TypeMeta, size int) []byte {
+	dst = append(dst, protobufMagic...)
+	dst = protowire.AppendTag(dst, fieldUnknownType, protowire.BytesType)
+	dst = protowire.AppendVarint(dst, uint64(protowire.SizeTag(fieldTypeVersion)+protowire.SizeBytes(len(t.APIVersion))+ //nolint:gosec // sizes
+		protowire.SizeTag(fieldTypeKind)+protowire.SizeBytes(len(t.Kind))))
+	dst = protowire.AppendTag(dst, fieldTypeVersion, protowire.BytesType)
+	dst = protowire.AppendString(dst, t.APIVersion)
+	dst = protowire.AppendTag(dst, fieldTypeKind, protowire.BytesType)
+	dst = protowire.AppendString(dst, t.Kind)
+	dst = protowire.AppendTag(dst, fieldUnknownRaw, protowire.BytesType)
+	return protowire.AppendVarint(dst, uint64(size)) //nolint:gosec // a size
+}
+
+// envelopeEnd comes after the message: no coding and no media type of it.
+var envelopeEnd = func() []byte {
+	end := protowire.AppendBytes(protowire.AppendTag(nil, fieldUnknownCoding, protowire.BytesType), nil)
+	return protowire.AppendBytes(protowire.AppendTag(end, fieldUnknownMedia, protowire.BytesType), nil)
+}()
+
+func appendEnveloped(dst []byte, t metav1.TypeMeta, message []byte) []byte {
+	return append(append(appendEnvelope(dst, t, len(message)), message...), envelopeEnd...)
+}
+
+// appendItem appends an object as an element of a list.
+func (e *encoder) appendItem(dst []byte, o aggregate.Object) ([]byte, error) {
+	var err error
+	if e.message, err = e.appendProtobuf(e.message[:0], o, stampOf(o)); err != nil {
+		return dst, err
+	}
+	return protowire.AppendBytes(protowire.AppendTag(dst, fieldItems, protowire.BytesType), e.message), nil
+}
+
+// appendFrame appends an event of a watch, of an object's message.
+func appendFrame(dst []byte, kind watch.EventType, t metav1.TypeMeta, message []byte) ([]byte, error) {
+	event := metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: appendEnveloped(nil, t, message)}}
+	text, err := event.Marshal()
+	if err != nil {
+		return dst, err
+	}
+	return append(binary.BigEndian.AppendUint32(dst, uint32(len(text))), text...), nil //nolint:gosec // below a gigabyte
+}
+
+// writeProtobuf sends a list. One that is too large is sent as the client likes it
+// next best.
+func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Object, error]) error {
+	m := metav1.ListMeta{ResourceVersion: meta.ResourceVersion, Continue: meta.Continue, RemainingItemCount: meta.RemainingItemCount}
+	head, err := m.Marshal()
+	if err != nil {
+		return err
+	}
+	head = protowire.AppendBytes(protowire.AppendTag(nil, fieldListMeta, protowire.BytesType), head)
+	size := len(head)
+	var items [][]byte
+	var refused error
+	taken, name := 0, q.caller.User().GetName()
+	give := func() {
+		q.room.give(name, taken)
+		taken, items = 0, nil
+	}
+	defer give()
+	err = q.encode(q.r.Context(), objects, func(text []byte) error {
+		switch n := len(text); {
+		case size+n > q.o.ProtobufBytes:
+			refused = errTooLarge
+		case !q.room.take(name, n):
+			refused = errCrowded
+		default:
+			taken += n
+			size += n
+			items = append(items, bytes.Clone(text))
+		}
+		return refused
+	})
+	switch {
+	case refused != nil && q.second != nil:
+		give() // before the client reads
+		q.format = *q.second
+		return q.write(meta, objects)
+	case err != nil:
+		return err
+	}
+	t := (&encoder{resource: q.resource, shape: q.format.shape}).typeMeta()
+	t.Kind += "List"
+	q.w.Header().Set("Content-Type", protobufType)
+	for _, part := range append([][]byte{append(appendEnvelope(nil, t, size), head...)}, append(items, envelopeEnd)...) {
+		if _, err := q.w.Write(part); err != nil {
+			return nil // the client is gone
+		}
+	}
+	return nil
+}
+
+// maxLists is how many of the largest lists may be held at a time by all requests.
+const maxLists = 4
+
+// room is for lists that are held until their clients have read them, shared among
+// callers: a caller holds one list while there is room, and more while that is not more
+// than is left. One caller alone gets half.
+type room struct {
+	list int // the largest
+
+	mu   sync.Mutex
+	free int
+	held map[string]int // by the caller's name
+}
+
+func newRoom(list int) *room {
+	return &room{list: list, free: maxLists * list, held: map[string]int{}}
+}
+
+// take reports whether a caller gets n bytes more.
+func (m *room) take(name string, n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left, holds := m.free-n, m.held[name]+n
+	if left < 0 || holds > m.list && holds > left {
+		return false
+	}
+	m.free, m.held[name] = left, holds
+	return true
+}
+
+func (m *room) give(name string, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.free += n
+	if m.held[name] -= n; m.held[name] == 0 {
+		delete(m.held, name)
+	}
+}
+
+var errCrowded = &apierrors.StatusError{ErrStatus: metav1.Status{
+	Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
+	Message: "lists in protobuf are held whole, and there is no room for another of yours: take application/json, too, or ask for pages with limit",
+	Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
+}}
+
+var errTooLarge = &apierrors.StatusError{ErrStatus: metav1.Status{
+	Status: metav1.StatusFailure, Code: http.StatusRequestEntityTooLarge, Reason: metav1.StatusReasonRequestEntityTooLarge,
+	Message: "the list is too large for protobuf: ask for pages with limit, or take application/json, too",
+}}
