@@ -2,7 +2,6 @@
 // federator.dev, and the labels and annotations that federator writes.
 //
 // Package v1alpha1 has the kinds: FleetPolicy, PolicySource and Action. This
-// package has no dependencies, so that a program that only wants the names pays
-// nothing for them; v1alpha1 needs k8s.io/apimachinery. The module has no replace
-// directives.
+// package has no dependencies, for programs that only need the names; v1alpha1 needs
+// k8s.io/apimachinery. The module has no replace directives.
 package api

@@ -6,9 +6,8 @@ const GroupName = "federator.dev"
 // Labels and annotations, each key in the group. Which of them is set where is
 // part of the API: programs may rely on it.
 const (
-	// MemberKey names the member that an object was read from, as
-	// <namespace>/<name> of its Cluster. It is an annotation, since a label's
-	// value must not hold a slash.
+	// MemberKey is the annotation with the member that an object was read from, as
+	// <namespace>/<name> of its Cluster. A label could not contain the slash.
 	MemberKey = GroupName + "/member"
 
 	// ResourceVersionKey is the annotation with the object's resourceVersion in
@@ -30,37 +29,37 @@ const (
 	// the name of the Action that recorded the intent.
 	ActionKey = GroupName + "/action"
 
-	// ProtectKey is the annotation, valued ProtectValue, with which the owner of
-	// an object asks federator never to write it.
+	// ProtectKey is the annotation, valued ProtectValue, that protects an object on a
+	// member: federator never writes to it.
 	ProtectKey = GroupName + "/protect"
 
-	// AcknowledgeKey is the annotation on a FleetPolicy that lets it go on after
-	// a halt. Its value is the status.halted.id that somebody has looked at, so
-	// that it says nothing about later halts.
+	// AcknowledgeKey is the annotation on a FleetPolicy that acknowledges a halt, so
+	// that corrections continue. Its value is the status.halted.id of that halt; it
+	// does not acknowledge later halts.
 	AcknowledgeKey = GroupName + "/acknowledge"
 
-	// SyncKey is the annotation on a PolicySource that asks for a look at the
-	// repository now, whenever its value changes; a time serves. The status
-	// repeats the value that was last seen.
+	// SyncKey is the annotation on a PolicySource that triggers a check of the
+	// repository whenever its value changes; use the current time, for example.
+	// status.lastSync is the last observed value.
 	SyncKey = GroupName + "/sync"
 
 	// PruneKey is the annotation on a PolicySource that allows one commit, whose
 	// full hash is the value, to delete more FleetPolicies than spec.maxPrune.
 	PruneKey = GroupName + "/allow-prune"
 
-	// RollbackKey is the label on an Action that asks whoever acts to take it back:
-	// RollbackValue, or RollbackForce to do so where the target has changed since. It
-	// is a label, so that requests can be watched without all other Actions. It is
-	// removed with the answer.
+	// RollbackKey is the label on an Action that requests its rollback: RollbackValue,
+	// or RollbackForce to roll back even if the target has changed since. It is a
+	// label, so that requests can be watched without all other Actions. It is removed
+	// when the request has been handled.
 	RollbackKey = GroupName + "/rollback"
 
-	// RollbackReasonKey is the annotation on an Action that says why it is to be
-	// taken back.
+	// RollbackReasonKey is the annotation on an Action with the reason for the
+	// requested rollback.
 	RollbackReasonKey = GroupName + "/rollback-reason"
 
-	// RollbackOutcomeKey is the annotation on an Action with what came of the last
-	// request to take it back: "Succeeded" and the name of the Action that did, or
-	// another word and why not.
+	// RollbackOutcomeKey is the annotation on an Action with the outcome of the last
+	// rollback request: "Succeeded" and the name of the Action that rolled it back, or
+	// another phase and the reason.
 	RollbackOutcomeKey = GroupName + "/rollback-outcome"
 
 	// PolicyKey is the label on an Action with the name of its FleetPolicy.
@@ -71,7 +70,7 @@ const (
 	SourceKey = GroupName + "/source"
 )
 
-// Values of annotations that are switches.
+// Values of the labels and annotations above that are switches.
 const (
 	RedactedValue = "true"
 	ProtectValue  = "true"

@@ -14,7 +14,7 @@ import (
 // annotation key.
 var qualifiedName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
-func TestKeysAreValidAndDistinct(t *testing.T) {
+func TestKeys_AreValidAndDistinct(t *testing.T) {
 	seen := map[string]bool{}
 	for _, key := range []string{
 		api.MemberKey, api.ResourceVersionKey, api.OriginalNamespaceKey, api.OriginalNameKey, api.RedactedKey, api.ActionKey, api.ProtectKey,

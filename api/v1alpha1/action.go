@@ -2,12 +2,13 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Action is a correction on its way to a member, or done there. It is recorded
-// before the write, with what takes it back. Its name is a function of the
-// correction and of the version of the target that was judged, so that creating it
-// twice fails: nothing is done twice.
+// Action is the record of one correction of an object on a member. It is
+// created before the object is written and contains what is needed to roll the
+// correction back. The name of an Action is derived from the correction and
+// from the resourceVersion of the target that was evaluated, so that a
+// correction is never carried out twice.
 //
-// The target carries the annotation federator.dev/action with the name of the
+// The target has the annotation federator.dev/action with the name of the
 // Action that wrote it last. Values of Secrets are not recorded.
 //
 // +kubebuilder:object:root=true
@@ -30,26 +31,28 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:selectablefield:JSONPath=`.spec.target.member`
 // +kubebuilder:selectablefield:JSONPath=`.spec.target.kind`
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
-// +kubebuilder:validation:XValidation:rule="has(oldSelf.inverse) == has(self.inverse) && (!has(self.inverse) || self.inverse == oldSelf.inverse)",message="the inverse of an Action cannot be changed"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || has(self.status)",message="the status of an Action cannot be removed"
-// +kubebuilder:validation:XValidation:rule="!has(self.status) || !has(self.status.phase) || self.spec.mode != 'DryRun' || !(self.status.phase in ['Writing', 'Succeeded', 'RolledBack'])",message="an Action of mode DryRun is never written"
-// +kubebuilder:validation:XValidation:rule="self.spec.target.kind != 'Secret' || (!has(self.spec.patch) || !self.spec.patch.matches('\"(string)?[dD]ata\"|/(string)?[dD]ata')) && (!has(self.inverse) || !has(self.inverse.patch) || !self.inverse.patch.matches('\"(string)?[dD]ata\"|/(string)?[dD]ata'))",message="values of Secrets are not recorded: leave the patch out, patchHash says what it was"
+// +kubebuilder:validation:XValidation:rule="has(oldSelf.inverse) == has(self.inverse) && (!has(self.inverse) || self.inverse == oldSelf.inverse)",message="inverse is immutable"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || has(self.status)",message="status cannot be removed"
+// +kubebuilder:validation:XValidation:rule="!has(self.status) || !has(self.status.phase) || self.spec.mode != 'DryRun' || !(self.status.phase in ['Writing', 'Succeeded', 'RolledBack'])",message="an Action in mode DryRun cannot be in phase Writing, Succeeded or RolledBack"
+// +kubebuilder:validation:XValidation:rule="self.spec.target.kind != 'Secret' || (!has(self.spec.patch) || !self.spec.patch.matches('\"(string)?[dD]ata\"|/(string)?[dD]ata')) && (!has(self.inverse) || !has(self.inverse.patch) || !self.inverse.patch.matches('\"(string)?[dD]ata\"|/(string)?[dD]ata'))",message="values of Secrets must not be recorded: omit patch and set patchHash only"
 type Action struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is what is to be done, and why.
+	// spec defines what is written, and why. It is immutable.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of an Action cannot be changed: it is a record"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable: an Action is a record"
 	Spec ActionSpec `json:"spec"`
 
-	// Inverse brings the target back to what it was. It is known before the write.
+	// inverse restores the target to its previous content. It is determined before
+	// the write and is immutable.
 	// +optional
 	Inverse *Inverse `json:"inverse,omitempty"`
 
-	// Status is what has come of it; federator writes it. An Action without one has
-	// not been written yet.
+	// status is the most recently observed status of the Action. It is written by
+	// federator and is read-only for users. An Action without a status has not
+	// been written yet.
 	// +optional
 	Status ActionStatus `json:"status,omitzero"`
 }
@@ -65,261 +68,300 @@ type ActionList struct {
 	Items []Action `json:"items"`
 }
 
-// ActionMode is whether an Action may be written.
+// ActionMode defines whether an Action is written or only tried as a dry run.
 // +kubebuilder:validation:Enum=DryRun;Enforce
 type ActionMode string
 
-// Digest is the SHA-256 of some bytes, in hexadecimal.
+// Digest is a SHA-256 digest in hexadecimal.
 // +kubebuilder:validation:MaxLength=64
 // +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 type Digest string
 
-// JSONText is JSON, at most 256 KiB of it.
+// JSONText is JSON in a string, at most 256 KiB.
 // +kubebuilder:validation:MinLength=2
 // +kubebuilder:validation:MaxLength=262144
 type JSONText string
 
-// ActionSpec is what is to be done, and why. It cannot be changed.
-// +kubebuilder:validation:XValidation:rule="self.verb == 'delete' ? !has(self.patch) && !has(self.patchHash) : has(self.patchHash)",message="apply and patch have a patchHash; delete has neither patch nor patchHash"
-// +kubebuilder:validation:XValidation:rule="self.verb == 'delete' || has(self.patch) || self.target.kind == 'Secret'",message="apply and patch have a patch, which only a Secret may leave out"
-// +kubebuilder:validation:XValidation:rule="self.verb == 'patch' ? has(self.patchType) : !has(self.patchType)",message="a patch has a patchType, and nothing else has"
-// +kubebuilder:validation:XValidation:rule="self.verb == 'delete' || !has(self.propagationPolicy)",message="propagationPolicy is for delete"
-// +kubebuilder:validation:XValidation:rule="self.verb == 'apply' || has(self.target.uid)",message="patch and delete have a target with uid and resourceVersion"
+// ActionSpec defines what is written, and why. It is immutable.
+// +kubebuilder:validation:XValidation:rule="self.verb == 'delete' ? !has(self.patch) && !has(self.patchHash) : has(self.patchHash)",message="patchHash must be set if verb is apply or patch; patch and patchHash must not be set if verb is delete"
+// +kubebuilder:validation:XValidation:rule="self.verb == 'delete' || has(self.patch) || self.target.kind == 'Secret'",message="patch must be set if verb is apply or patch; it may be omitted only for a Secret"
+// +kubebuilder:validation:XValidation:rule="self.verb == 'patch' ? has(self.patchType) : !has(self.patchType)",message="patchType must be set if verb is patch, and must not be set otherwise"
+// +kubebuilder:validation:XValidation:rule="self.verb == 'delete' || !has(self.propagationPolicy)",message="propagationPolicy may be set only if verb is delete"
+// +kubebuilder:validation:XValidation:rule="self.verb == 'apply' || has(self.target.uid)",message="target.uid and target.resourceVersion must be set if verb is patch or delete"
 type ActionSpec struct {
-	// Binding is the name of the FleetPolicy.
+	// binding is the name of the FleetPolicy.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Binding string `json:"binding"`
 
-	// Package of the policy.
+	// package is the name of the Rego package that reported the violation.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Package string `json:"package"`
 
-	// Violation is the message that asked for it.
+	// violation is the message of the violation that this Action corrects.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Violation string `json:"violation,omitempty"`
 
-	// Origin is where the policy was read.
+	// origin is where the Rego package was read from.
 	// +optional
 	Origin Origin `json:"origin,omitzero"`
 
-	// Revision of the index that was judged.
+	// revision is the revision of the index at which the violation was found.
 	// +required
 	// +kubebuilder:validation:MaxLength=20
 	// +kubebuilder:validation:Pattern=`^[0-9]+$`
 	Revision string `json:"revision"`
 
-	// Subject is what was judged, where that is not the target: "member kind
-	// namespace/name", a member, or a key of a view.
+	// subject is what violates the policy, if that is not the target: an object as
+	// "member kind namespace/name", a member, or a key of a view.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Subject string `json:"subject,omitempty"`
 
-	// Target is what is written.
+	// target is the object to write.
 	// +required
 	Target Target `json:"target"`
 
-	// Mode is DryRun or Enforce.
+	// mode defines whether the Action is written. Valid values are:
+	//
+	// - DryRun: the Action is only tried as a server-side dry run.
+	// - Enforce (default): the Action is written.
 	// +optional
 	// +kubebuilder:default=Enforce
 	Mode ActionMode `json:"mode,omitempty"`
 
-	// Verb is apply (create, if there is no target), patch or delete.
+	// verb is how the target is changed. Valid values are:
+	//
+	// - apply: server-side apply; the target is created if it does not exist.
+	// - patch: the target is patched.
+	// - delete: the target is deleted.
 	// +required
 	Verb Verb `json:"verb"`
 
-	// Patch is the object of apply, or the patch.
+	// patch is the object to apply or the patch to send, as JSON. It is not set if
+	// verb is delete, and may be omitted for a Secret.
 	// +optional
 	Patch JSONText `json:"patch,omitempty"`
 
-	// PatchType of patch.
+	// patchType is the format of the patch: JSON for a JSON patch (RFC 6902) or
+	// Merge for a JSON merge patch (RFC 7386). It is set only if verb is patch.
 	// +optional
 	// +kubebuilder:validation:Enum=JSON;Merge
 	PatchType PatchType `json:"patchType,omitempty"`
 
-	// PatchHash is the digest of the patch as it is sent, even where it is not
-	// recorded.
+	// patchHash is the SHA-256 digest of the patch as it is sent, also if the
+	// patch is not recorded.
 	// +optional
 	PatchHash Digest `json:"patchHash,omitempty"`
 
-	// PropagationPolicy of delete; the kind's own by default.
+	// propagationPolicy defines how dependents of the target are deleted:
+	// Background, Foreground or Orphan. It may be set only if verb is delete.
+	// Defaults to the default of the target's kind.
 	// +optional
 	// +kubebuilder:validation:Enum=Background;Foreground;Orphan
 	PropagationPolicy metav1.DeletionPropagation `json:"propagationPolicy,omitempty"`
 
-	// Force takes over fields of other managers.
+	// force allows the write to take over fields that are owned by other field
+	// managers.
 	// +optional
 	Force bool `json:"force,omitempty"`
 
-	// ActAs is the user who is impersonated on the member.
+	// actAs is the user that is impersonated on the member.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ActAs string `json:"actAs,omitempty"`
 
-	// BeforeHash is the digest of the target's content as it was judged; there is
-	// none where there was no target.
+	// beforeHash is the SHA-256 digest of the target's content when it was
+	// evaluated. It is not set if the target did not exist.
 	// +optional
 	BeforeHash Digest `json:"beforeHash,omitempty"`
 
-	// AfterHash is the digest of the target's content as the dry run left it; there is
-	// none where it is deleted.
+	// afterHash is the SHA-256 digest of the target's content as returned by the
+	// dry run. It is not set if the target is deleted.
 	// +optional
 	AfterHash Digest `json:"afterHash,omitempty"`
 
-	// Reason is why somebody asked for it, where it was no policy.
+	// reason is why a person requested the Action. It is not set for corrections
+	// of policies.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason,omitempty"`
 
-	// RollbackOf is the name of the Action that this one takes back.
+	// rollbackOf is the name of the Action that this Action rolls back.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	RollbackOf string `json:"rollbackOf,omitempty"`
 }
 
-// PatchType is the kind of a patch.
+// PatchType is the format of a patch.
 type PatchType string
 
-// The kinds of patches.
+// The formats of patches.
 const (
 	JSONPatch  PatchType = "JSON"  // RFC 6902
 	MergePatch PatchType = "Merge" // RFC 7386
 )
 
-// Target is an object of a member, in the version that was judged.
-// +kubebuilder:validation:XValidation:rule="has(self.uid) == has(self.resourceVersion)",message="a target has uid and resourceVersion, or, where it does not exist yet, neither"
+// Target is an object on a member, at the version that was evaluated.
+// +kubebuilder:validation:XValidation:rule="has(self.uid) == has(self.resourceVersion)",message="uid and resourceVersion must be set together; neither is set if the target does not exist yet"
 type Target struct {
-	// Member is <namespace>/<name> of the Cluster.
+	// member is the name of the member, which is the <namespace>/<name> of its
+	// Cluster object.
 	// +required
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^[^/]+/[^/]+$`
 	Member string `json:"member"`
 
-	// APIVersion that it is written in.
+	// apiVersion is the API version that the object is written in.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	APIVersion string `json:"apiVersion"`
 
+	// kind is the kind of the object without a version, such as Deployment.apps.
 	// +required
 	Kind Kind `json:"kind"`
 
+	// namespace is the namespace of the object. It is empty for a cluster-scoped
+	// object.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
 
+	// name is the name of the object.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// UID is a precondition of the write.
+	// uid is the UID of the object, a precondition of the write. It is not set if
+	// the object does not exist yet.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	UID string `json:"uid,omitempty"`
 
-	// ResourceVersion on the member is a precondition of the write.
+	// resourceVersion is the object's resourceVersion on the member, a
+	// precondition of the write. It is not set if the object does not exist yet.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// Inverse brings a target back to what it was, or says why nothing does.
-// +kubebuilder:validation:XValidation:rule="has(self.verb) != has(self.irreversible)",message="an inverse has a verb, or says why it is irreversible"
-// +kubebuilder:validation:XValidation:rule="has(self.patch) == (has(self.verb) && self.verb != 'delete')",message="the inverses apply and patch have a patch, and nothing else has"
+// Inverse restores a target to its previous content, or explains why that is
+// not possible.
+// +kubebuilder:validation:XValidation:rule="has(self.verb) != has(self.irreversible)",message="exactly one of verb and irreversible must be set"
+// +kubebuilder:validation:XValidation:rule="has(self.patch) == (has(self.verb) && self.verb != 'delete')",message="patch must be set if verb is apply or patch, and must not be set otherwise"
 type Inverse struct {
-	// Verb is apply, patch or delete.
+	// verb is how the target is restored: apply, patch or delete. It is not set if
+	// the Action is irreversible.
 	// +optional
 	Verb Verb `json:"verb,omitempty"`
 
-	// Patch is the object of apply, or a merge patch.
+	// patch is the object to apply or the JSON merge patch to send. It is set only
+	// if verb is apply or patch.
 	// +optional
 	Patch JSONText `json:"patch,omitempty"`
 
-	// Irreversible says why the action cannot be taken back.
+	// irreversible explains why the Action cannot be rolled back.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Irreversible string `json:"irreversible,omitempty"`
 }
 
-// ActionPhase is where an Action stands.
+// ActionPhase is the phase of an Action.
 // +kubebuilder:validation:Enum=Pending;DryRunPassed;Writing;Succeeded;NoOp;Failed;Superseded;Contended;Protected;RolledBack
 type ActionPhase string
 
 // The phases of Actions.
 const (
 	PhasePending      ActionPhase = "Pending"      // recorded
-	PhaseDryRunPassed ActionPhase = "DryRunPassed" // it would succeed; the end in mode DryRun
-	PhaseWriting      ActionPhase = "Writing"      // perhaps written
+	PhaseDryRunPassed ActionPhase = "DryRunPassed" // the dry run succeeded; final in mode DryRun
+	PhaseWriting      ActionPhase = "Writing"      // the write was started, its outcome is unknown
 	PhaseSucceeded    ActionPhase = "Succeeded"    // written
-	PhaseNoOp         ActionPhase = "NoOp"         // it would change nothing
-	PhaseFailed       ActionPhase = "Failed"       // refused, or tried too often
-	PhaseSuperseded   ActionPhase = "Superseded"   // the target has moved
-	PhaseContended    ActionPhase = "Contended"    // another field manager owns what it would write
-	PhaseProtected    ActionPhase = "Protected"    // the target is never written
-	PhaseRolledBack   ActionPhase = "RolledBack"   // written, and taken back
+	PhaseNoOp         ActionPhase = "NoOp"         // the write would have changed nothing
+	PhaseFailed       ActionPhase = "Failed"       // rejected, or out of attempts
+	PhaseSuperseded   ActionPhase = "Superseded"   // the target changed after it was evaluated
+	PhaseContended    ActionPhase = "Contended"    // another field manager owns a field to be written
+	PhaseProtected    ActionPhase = "Protected"    // the target is protected
+	PhaseRolledBack   ActionPhase = "RolledBack"   // written, and rolled back since
 )
 
-// ActionStatus is what has come of an Action.
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.phase) || has(self.phase)",message="the phase of an Action cannot be removed"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.phase) || !has(self.phase) || !(oldSelf.phase in ['Succeeded', 'NoOp', 'Superseded', 'Protected', 'RolledBack']) || self.phase == oldSelf.phase || oldSelf.phase == 'Succeeded' && self.phase == 'RolledBack'",message="the phase is final: a Succeeded Action can only become RolledBack, and one that is NoOp, Superseded, Protected or RolledBack stays so"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.resourceVersion) || has(self.resourceVersion) && self.resourceVersion == oldSelf.resourceVersion",message="the resourceVersion that was written cannot be changed"
-// +kubebuilder:validation:XValidation:rule="!has(self.manager) || has(self.phase) && self.phase == 'Contended'",message="manager is of a Contended Action"
+// ActionStatus is the observed status of an Action.
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.phase) || has(self.phase)",message="phase cannot be removed"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.phase) || !has(self.phase) || !(oldSelf.phase in ['Succeeded', 'NoOp', 'Superseded', 'Protected', 'RolledBack']) || self.phase == oldSelf.phase || oldSelf.phase == 'Succeeded' && self.phase == 'RolledBack'",message="phase is final: Succeeded can only change to RolledBack; NoOp, Superseded, Protected and RolledBack cannot change"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.resourceVersion) || has(self.resourceVersion) && self.resourceVersion == oldSelf.resourceVersion",message="resourceVersion is immutable once it is set"
+// +kubebuilder:validation:XValidation:rule="!has(self.manager) || has(self.phase) && self.phase == 'Contended'",message="manager may be set only if phase is Contended"
 type ActionStatus struct {
+	// phase is the phase of the Action. Valid values are:
+	//
+	// - Pending: recorded, not yet written.
+	// - DryRunPassed: the dry run succeeded. This is the last phase in mode
+	//   DryRun.
+	// - Writing: the write has been started; its outcome is not known yet.
+	// - Succeeded: written.
+	// - NoOp: the write would have changed nothing.
+	// - Failed: rejected, or out of attempts.
+	// - Superseded: the target changed after it was evaluated.
+	// - Contended: another field manager owns a field to be written.
+	// - Protected: the target is protected and never written.
+	// - RolledBack: written, and rolled back since.
 	// +optional
 	Phase ActionPhase `json:"phase,omitempty"`
 
-	// Message says why it stands there.
+	// message is a human-readable explanation of the phase.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
-	// Manager is the field manager that a Contended Action met.
+	// manager is the field manager that the Action conflicts with. It is set only
+	// if the phase is Contended.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Manager string `json:"manager,omitempty"`
 
-	// Attempts is how many requests have failed.
+	// attempts is the number of requests that have failed.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Attempts int32 `json:"attempts,omitempty"`
 
-	// ResourceVersion is what the write has given the target.
+	// resourceVersion is the resourceVersion of the target after the write.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 
-	// AcknowledgedBy is who has acknowledged the halt that it follows.
+	// acknowledgedBy is who acknowledged the halt that preceded this Action.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	AcknowledgedBy string `json:"acknowledgedBy,omitempty"`
 
-	// AcknowledgedHalt is that halt's ID.
+	// acknowledgedHalt is the id of the acknowledged halt that preceded this
+	// Action.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	AcknowledgedHalt string `json:"acknowledgedHalt,omitempty"`
 
-	// AcknowledgedAt is when.
+	// acknowledgedAt is the time at which that halt was acknowledged.
 	// +optional
 	AcknowledgedAt *metav1.Time `json:"acknowledgedAt,omitempty"`
 
-	// StartedAt is when it was first tried.
+	// startedAt is the time of the first attempt.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 
-	// EndedAt is when it came to Phase, where that is an end.
+	// endedAt is the time at which the Action reached its last phase.
 	// +optional
 	EndedAt *metav1.MicroTime `json:"endedAt,omitempty"`
 }
 
-// Ended reports whether nothing more comes of the Action by itself.
+// Ended reports whether the Action has reached a phase that federator does not leave
+// without a request.
 func (a *Action) Ended() bool {
 	switch a.Status.Phase {
 	case "", PhasePending, PhaseWriting:

@@ -2,26 +2,26 @@
 // version may change without notice.
 //
 // All kinds are cluster-scoped and live on the hub. A [PolicySource] is a git
-// repository with Rego packages, and a ceiling on what may come of them. A
-// [FleetPolicy] binds a package to members and objects, and says whether, where
-// and how fast what it finds is corrected. An [Action] is one correction on its
-// way to a member, or done: the record without which nothing is written.
+// repository with Rego packages, and a ceiling on what they are allowed to do. A
+// [FleetPolicy] applies a package to members and objects, and defines whether, where
+// and how fast its violations are corrected. An [Action] is the record of one
+// correction; nothing is written to a member without it.
 //
-// What objects must be like is checked by the API server, by the schemas and CEL
-// rules of the CustomResourceDefinitions that controller-gen makes of these types
-// (`make generate`). An object that was admitted can be decoded into them. What
-// needs the policies or the fleet for an answer, such as parameters of a package's
-// schema, is said in status.
+// Objects are validated by the API server, with the schemas and CEL rules of the
+// CustomResourceDefinitions that controller-gen generates from these types
+// (`make generate`). Every admitted object can be decoded into them. What can only be
+// validated against the policies or the fleet, such as the parameters of a package,
+// is reported in status.
 //
 // # Concurrency
 //
-// Values are plain data: to be read by many or changed by one. DeepCopy makes
-// copies.
+// Values are plain data: safe for concurrent reads, but not for a write concurrent
+// with other uses. DeepCopy returns a copy.
 //
 // # Trade-offs
 //
-// Patches are JSON in a string, so that their hash is that of what was written,
-// to the byte. Percentages are whole numbers: counts bound what is smaller.
+// Patches are JSON in a string, so that their hash is that of the bytes that were
+// written. Percentages are whole numbers; use counts for smaller limits.
 //
 // +kubebuilder:object:generate=true
 // +groupName=federator.dev

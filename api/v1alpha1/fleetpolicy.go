@@ -5,8 +5,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// FleetPolicy binds a Rego package to members and objects, and says what may come
-// of its violations. Deleting it ends its enforcement at once and reverts nothing.
+// FleetPolicy applies a Rego package to the clusters of the fleet and defines
+// what federator does with the violations that the package reports. Deleting a
+// FleetPolicy stops its enforcement immediately; changes that it has already
+// made are not reverted.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -26,17 +28,18 @@ import (
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:selectablefield:JSONPath=`.spec.package`
 // +kubebuilder:selectablefield:JSONPath=`.spec.mode`
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name of a FleetPolicy has at most 63 characters: it is a label of its Actions"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name must be at most 63 characters: it is used as a label value of Actions"
 type FleetPolicy struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is what is wanted.
+	// spec defines where the policy applies and what happens with its violations.
 	// +required
 	Spec FleetPolicySpec `json:"spec"`
 
-	// Status is what has come of it; federator writes it.
+	// status is the most recently observed status of the policy. It is written by
+	// federator and is read-only for users.
 	// +optional
 	Status FleetPolicyStatus `json:"status,omitzero"`
 }
@@ -52,149 +55,185 @@ type FleetPolicyList struct {
 	Items []FleetPolicy `json:"items"`
 }
 
-// FleetPolicySpec says where a package applies and what may come of it.
+// FleetPolicySpec defines where a Rego package applies and what happens with
+// its violations.
 type FleetPolicySpec struct {
-	// Package is the Rego package, as it follows "package": what fields a policy
-	// owns on members hangs on it, so that another package takes another FleetPolicy.
+	// package is the name of the Rego package to evaluate, as it is written after
+	// "package" in its file, such as federator.network.unique_host. It is
+	// immutable: the fields that a policy manages on members are owned in the name
+	// of this FleetPolicy, so another package needs another FleetPolicy.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the package of a FleetPolicy cannot be changed: make another FleetPolicy"
-	// +kubebuilder:validation:XValidation:rule="self != 'fleet' && !self.startsWith('fleet.')",message="data.fleet holds the documents of the fleet, and no policies"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="package is immutable: create another FleetPolicy"
+	// +kubebuilder:validation:XValidation:rule="self != 'fleet' && !self.startsWith('fleet.')",message="package fleet is reserved: data.fleet holds the documents of the fleet"
 	Package string `json:"package"`
 
-	// Source is the PolicySource that the package must come from. Without it, it may
-	// come from any of them, or with federator.
+	// source is the name of the PolicySource that must provide the package. If
+	// empty, the package may come from any PolicySource or from the policies built
+	// into federator.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Source string `json:"source,omitempty"`
 
-	// Members are those whose objects are judged; all by default.
+	// members selects the members whose objects the policy evaluates. Defaults to
+	// all members.
 	// +optional
 	Members MemberSelector `json:"members,omitzero"`
 
-	// Match narrows the objects that are judged.
+	// match selects the objects that the policy evaluates. Defaults to all objects
+	// of the kinds that the package declares.
 	// +optional
 	Match Match `json:"match,omitzero"`
 
-	// Parameters are the package's input.parameters, by the schema in its METADATA.
+	// parameters is passed to the package as input.parameters. It must be valid
+	// against the schema in the package's METADATA.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
 
-	// Visibility are the members that data.fleet shows to the policy; all by default.
+	// visibility selects the members that the policy can read through data.fleet.
+	// Defaults to all members.
 	// +optional
 	Visibility MemberSelector `json:"visibility,omitzero"`
 
-	// Unknown says what becomes of verdicts that rest on members which are not
-	// completely known.
+	// unknown defines how incomplete data about members affects verdicts.
 	// +optional
 	// +kubebuilder:default={}
 	Unknown Unknown `json:"unknown,omitzero"`
 
-	// Exemptions are violations that are expected. They stay visible.
+	// exemptions lists violations that are expected. Exempt violations are
+	// reported as such and are not corrected. At most 100 exemptions are allowed.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Exemptions []Exemption `json:"exemptions,omitempty"`
 
-	// Mode is what may come of violations. The ceiling of the package's PolicySource
-	// holds, too.
+	// mode defines what federator does with violations. It is capped by
+	// spec.ceiling.maxMode of the PolicySource that provides the package. Valid
+	// values are:
+	//
+	// - Observe (default): violations are reported.
+	// - DryRun: in addition, corrections are tried as server-side dry runs and
+	//   recorded as Actions; nothing is changed.
+	// - Enforce: corrections are written to the members.
 	// +optional
 	// +kubebuilder:default=Observe
 	Mode Mode `json:"mode,omitempty"`
 
-	// Force lets corrections take over fields that other field managers own. Without
-	// it such an Action is Contended.
+	// force allows corrections to take over fields that are owned by other field
+	// managers. If false, a correction that conflicts with another field manager
+	// is not written and its Action becomes Contended. Defaults to false.
 	// +optional
 	Force bool `json:"force,omitempty"`
 
-	// Limits bound what corrections may affect. Over one of them nothing more is
-	// written, and the policy is halted until somebody acknowledges.
+	// limits restricts how many objects corrections may change. If a limit would
+	// be exceeded, the policy is halted: no more corrections are written until the
+	// halt is acknowledged with the annotation federator.dev/acknowledge, whose
+	// value is status.halted.id.
 	// +optional
 	// +kubebuilder:default={}
 	Limits Limits `json:"limits,omitzero"`
 
-	// Waves are written to in order, each after the one before has soaked. Members
-	// that no wave selects are not written to. Without waves all are, at once.
+	// waves divides the members into groups that are corrected in order. A wave
+	// starts when the wave before it has passed its health gate and its soak time.
+	// Members that no wave selects are not corrected. If empty, all members are
+	// corrected at the same time. At most 20 waves are allowed.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=20
 	Waves []Wave `json:"waves,omitempty"`
 
-	// Window is when corrections may be written; always by default.
+	// window is the recurring maintenance window in which corrections may be
+	// written. If unset, corrections may be written at any time.
 	// +optional
 	Window *Window `json:"window,omitempty"`
 
-	// Suspend keeps corrections from being written. Violations are still reported.
+	// suspend stops corrections from being written. Violations are still reported.
+	// Defaults to false.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 
-	// ActAs is the user whom federator impersonates on members for the policy's
-	// corrections, such as system:serviceaccount:platform:fixer. It must be allowed to.
+	// actAs is the user that federator impersonates on members when it writes
+	// corrections of this policy, such as system:serviceaccount:platform:fixer.
+	// Federator needs the permission to impersonate this user on each member. If
+	// empty, federator writes as itself.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('system:') || self.matches('^system:serviceaccount:[a-z0-9]([-a-z0-9]*[a-z0-9])?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="of the users of the system only a service account can be impersonated: system:serviceaccount:<namespace>:<name>"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('system:') || self.matches('^system:serviceaccount:[a-z0-9]([-a-z0-9]*[a-z0-9])?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="the only system: users that can be impersonated are service accounts: system:serviceaccount:<namespace>:<name>"
 	ActAs string `json:"actAs,omitempty"`
 }
 
-// UnknownMode says whether gaps count.
+// UnknownMode defines whether incomplete data makes a verdict Unknown.
 // +kubebuilder:validation:Enum=Strict;Tolerate
 type UnknownMode string
 
 // The modes of Unknown.
 const (
-	Strict   UnknownMode = "Strict"   // any gap makes a verdict Unknown
-	Tolerate UnknownMode = "Tolerate" // those of some members do not
+	Strict   UnknownMode = "Strict"   // any incomplete data makes a verdict Unknown
+	Tolerate UnknownMode = "Tolerate" // incomplete data of the selected members is ignored
 )
 
-// Unknown says what becomes of verdicts that rest on members which are not
-// completely known. Nothing is corrected because of an Unknown verdict.
-// +kubebuilder:validation:XValidation:rule="!has(self.members) || has(self.mode) && self.mode == 'Tolerate'",message="members are for mode Tolerate: Strict tolerates none"
+// Unknown defines how incomplete data about members affects verdicts.
+// Violations of an Unknown verdict are not corrected.
+// +kubebuilder:validation:XValidation:rule="!has(self.members) || has(self.mode) && self.mode == 'Tolerate'",message="members may be set only if mode is Tolerate"
 type Unknown struct {
+	// mode defines whether incomplete data makes a verdict Unknown. Valid values
+	// are:
+	//
+	// - Strict (default): a verdict is Unknown if any data that it depends on is
+	//   incomplete.
+	// - Tolerate: incomplete data of the selected members is ignored; a verdict is
+	//   computed from what is known of them.
 	// +optional
 	// +kubebuilder:default=Strict
 	Mode UnknownMode `json:"mode,omitempty"`
 
-	// Members are those whose gaps are tolerated; all by default.
+	// members selects the members whose incomplete data is tolerated. It may be
+	// set only if mode is Tolerate. Defaults to all members.
 	// +optional
 	Members *MemberSelector `json:"members,omitempty"`
 }
 
-// Exemption says which subjects' violations are expected: those that fit all that
-// it has.
-// +kubebuilder:validation:XValidation:rule="has(self.members) && (has(self.members.names) && size(self.members.names) > 0 || has(self.members.labels) && (has(self.members.labels.matchLabels) && size(self.members.labels.matchLabels) > 0 || has(self.members.labels.matchExpressions) && size(self.members.labels.matchExpressions) > 0)) || has(self.namespaces) && size(self.namespaces) > 0 || has(self.names) && size(self.names) > 0 || has(self.labels) && (has(self.labels.matchLabels) && size(self.labels.matchLabels) > 0 || has(self.labels.matchExpressions) && size(self.labels.matchExpressions) > 0)",message="an exemption selects something: members, namespaces, names or labels"
+// Exemption selects violations that are expected. A violation is exempt if it
+// matches all the fields that are set; at least one of members, namespaces,
+// names and labels must be set.
+// +kubebuilder:validation:XValidation:rule="has(self.members) && (has(self.members.names) && size(self.members.names) > 0 || has(self.members.labels) && (has(self.members.labels.matchLabels) && size(self.members.labels.matchLabels) > 0 || has(self.members.labels.matchExpressions) && size(self.members.labels.matchExpressions) > 0)) || has(self.namespaces) && size(self.namespaces) > 0 || has(self.names) && size(self.names) > 0 || has(self.labels) && (has(self.labels.matchLabels) && size(self.labels.matchLabels) > 0 || has(self.labels.matchExpressions) && size(self.labels.matchExpressions) > 0)",message="an exemption must set members, namespaces, names or labels"
 type Exemption struct {
-	// Members by name and labels.
+	// members selects members by name and labels.
 	// +optional
 	Members MemberSelector `json:"members,omitzero"`
 
-	// Namespaces are patterns.
+	// namespaces is a list of patterns for namespaces. The pattern "" matches
+	// objects that have no namespace. At most 50 patterns are allowed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=50
 	Namespaces []NamespacePattern `json:"namespaces,omitempty"`
 
-	// Names are patterns for names of objects or members, or for keys of a view.
+	// names is a list of patterns for the names of objects or members, or for the
+	// keys of a view, depending on the subject of the package. At most 50 patterns
+	// are allowed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=50
 	Names []NamePattern `json:"names,omitempty"`
 
-	// Labels selects by the labels of objects.
+	// labels selects objects by their labels.
 	// +optional
 	Labels *LabelSelector `json:"labels,omitempty"`
 
-	// Reason is for those who read the reports.
+	// reason explains why the violation is expected. It is shown in reports.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('[^[:space:]]')",message="say why this is expected"
+	// +kubebuilder:validation:XValidation:rule="self.matches('[^[:space:]]')",message="reason must not be blank"
 	Reason string `json:"reason"`
 
-	// Expires is when the exemption ends; never by default.
+	// expires is the time at which the exemption ends, in RFC 3339 format. If
+	// unset, the exemption does not end.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Format=date-time
@@ -202,147 +241,174 @@ type Exemption struct {
 	Expires *metav1.Time `json:"expires,omitempty"`
 }
 
-// Limits bound how many distinct targets, pending and written, are affected within
-// a sliding window, and how fast.
+// Limits restricts how many distinct objects a policy may change within a
+// sliding time window, and how fast. Pending corrections count as well as
+// written ones.
 type Limits struct {
-	// Window is how long a written target counts.
+	// window is the length of the sliding time window: a written object counts
+	// against the limits for this long. It is a duration between 1m and 720h.
+	// Defaults to 1h.
 	// +optional
 	// +kubebuilder:default="1h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('720h')",message="the window is from 1m to 720h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('720h')",message="window must be between 1m and 720h"
 	Window *metav1.Duration `json:"window,omitempty"`
 
-	// MaxAffected are the limits.
+	// maxAffected is the maximum number of objects that may be changed within the
+	// window.
 	// +optional
 	// +kubebuilder:default={}
 	MaxAffected MaxAffected `json:"maxAffected,omitzero"`
 
-	// ActionsPerMinute is how many corrections one member gets per minute; those
-	// beyond wait. Any number by default.
+	// actionsPerMinute is the maximum number of corrections that are written to
+	// one member per minute. Corrections over this rate are delayed and do not
+	// halt the policy. If unset, the rate is not limited.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=60000
 	ActionsPerMinute *int32 `json:"actionsPerMinute,omitempty"`
 }
 
-// MaxAffected are limits on what is counted separately.
+// MaxAffected is the maximum number of objects that may be changed, counted
+// for the policy, for each member and for the whole fleet. Each limit that is
+// set must hold.
 type MaxAffected struct {
-	// Policy bounds the targets of this policy on all members, by default a tenth of
-	// what it judges. An unbounded policy says percent: 100.
+	// policy limits the number of objects that this policy changes on all members
+	// together. Defaults to 10 percent of the subjects that the policy evaluates;
+	// set percent to 100 to remove the limit.
 	// +optional
 	// +kubebuilder:default={percent: 10}
 	Policy *Limit `json:"policy,omitempty"`
 
-	// Member bounds the targets of this policy on each member.
+	// member limits the number of objects that this policy changes on each member.
+	// If unset, there is no limit per member.
 	// +optional
 	Member *Limit `json:"member,omitempty"`
 
-	// Fleet bounds the targets of all policies together: this one writes nothing that
-	// would exceed it. The limit that the hub is configured with holds, too.
+	// fleet limits the number of objects that all policies together change on all
+	// members: this policy is halted if it would exceed it. The fleet limit in
+	// federator's configuration applies as well. If unset, only that one applies.
 	// +optional
 	Fleet *Limit `json:"fleet,omitempty"`
 }
 
-// Limit bounds a number of targets. With both, the smaller holds.
-// +kubebuilder:validation:XValidation:rule="has(self.count) || has(self.percent)",message="a limit has a count, a percent or both"
+// Limit is a maximum number of objects, as a count, a percentage or both. If
+// both are set, the smaller one applies.
+// +kubebuilder:validation:XValidation:rule="has(self.count) || has(self.percent)",message="a limit must set count, percent or both"
 type Limit struct {
-	// Count of targets.
+	// count is the maximum number of objects.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Count *int32 `json:"count,omitempty"`
 
-	// Percent of what the policy judges there, at least one target.
+	// percent is the maximum number of objects as a percentage of the subjects
+	// that the policy evaluates in the same scope, between 1 and 100. At least one
+	// object is always allowed.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Percent *int32 `json:"percent,omitempty"`
 }
 
-// Wave is a group of members that is written to after others.
+// Wave is a group of members that are corrected together.
 type Wave struct {
-	// Name of the wave.
+	// name is the name of the wave. It must be unique within the policy.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// Members that are not in an earlier wave; all of the rest by default.
+	// members selects the members of the wave from those that are in no earlier
+	// wave. Defaults to all remaining members.
 	// +optional
 	Members MemberSelector `json:"members,omitzero"`
 
-	// Soak is how long what was written must stay healthy before the next wave.
+	// soak is how long the objects that were written must pass the health gate
+	// before the next wave starts. It is a duration of up to 720h. Defaults to 0s.
 	// +optional
 	// +kubebuilder:default="0s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('720h')",message="the soak time is at most 720h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('720h')",message="soak must be at most 720h"
 	Soak *metav1.Duration `json:"soak,omitempty"`
 
-	// Health is what what was written must be like before the next wave.
+	// health is the health that written objects must reach before the next wave
+	// starts.
 	// +optional
 	// +kubebuilder:default={}
 	Health HealthGate `json:"health,omitzero"`
 }
 
-// HealthRequirement is what the health of written objects must be. Health is that
-// of Argo CD.
+// HealthRequirement is the health that is required of written objects. Health
+// is assessed as Argo CD does.
 // +kubebuilder:validation:Enum=Healthy;NotDegraded;Any
 type HealthRequirement string
 
-// What a HealthGate can require.
+// Requirements of a HealthGate.
 const (
-	RequireHealthy     HealthRequirement = "Healthy"     // all are Healthy, or have no health
-	RequireNotDegraded HealthRequirement = "NotDegraded" // none is Degraded or Missing
-	RequireNothing     HealthRequirement = "Any"
+	RequireHealthy     HealthRequirement = "Healthy"     // all objects are Healthy, or their kind has no health
+	RequireNotDegraded HealthRequirement = "NotDegraded" // no object is Degraded or Missing
+	RequireNothing     HealthRequirement = "Any"         // health is not checked
 )
 
-// HealthGate halts a policy when what a wave has written does not get well.
+// HealthGate defines the health that the objects written in a wave must reach.
+// If they do not, the policy is halted.
 type HealthGate struct {
-	// Require is what objects must be like.
+	// require is the health that is required. Health is assessed as Argo CD does.
+	// Valid values are:
+	//
+	// - Healthy (default): every object is Healthy, or its kind has no health.
+	// - NotDegraded: no object is Degraded or Missing.
+	// - Any: health is not checked.
 	// +optional
 	// +kubebuilder:default=Healthy
 	Require HealthRequirement `json:"require,omitempty"`
 
-	// Timeout is how long they may take. A Degraded one halts the policy at once.
+	// timeout is how long written objects may take to reach the required health
+	// before the policy is halted. A Degraded object halts the policy immediately.
+	// It is a duration between 1s and 24h. Defaults to 10m.
 	// +optional
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="the timeout is from 1s to 24h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="timeout must be between 1s and 24h"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 }
 
-// Window is when corrections may be written.
+// Window is a recurring maintenance window in which corrections may be
+// written.
 type Window struct {
-	// Schedule is when a window opens: minute, hour, day of month, month and day of
-	// week, as in crontab(5).
+	// schedule is when the window opens, in cron format: minute, hour, day of
+	// month, month and day of week, as in crontab(5). For example, "0 2 * *
+	// MON-FRI" opens the window at 02:00 on weekdays.
 	// +required
 	// +kubebuilder:validation:MaxLength=128
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[^ ]+( [^ ]+){4}$')",message="a schedule has five fields: minute, hour, day of month, month and day of week, such as '0 2 * * MON-FRI'"
-	// +kubebuilder:validation:XValidation:rule="self.split(' ').size() != 5 || self.split(' ')[0].upperAscii().matches('^([*]|([0-5]?[0-9])(-([0-5]?[0-9]))?)(/[1-9][0-9]?)?(,([*]|([0-5]?[0-9])(-([0-5]?[0-9]))?)(/[1-9][0-9]?)?)*$')",message="the minute is 0-59"
-	// +kubebuilder:validation:XValidation:rule="self.split(' ').size() != 5 || self.split(' ')[1].upperAscii().matches('^([*]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]?)?(,([*]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]?)?)*$')",message="the hour is 0-23"
-	// +kubebuilder:validation:XValidation:rule="self.split(' ').size() != 5 || self.split(' ')[2].upperAscii().matches('^([*]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]?)?(,([*]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]?)?)*$')",message="the day of the month is 1-31"
-	// +kubebuilder:validation:XValidation:rule="self.split(' ').size() != 5 || self.split(' ')[3].upperAscii().matches('^([*]|(0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)(-(0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC))?)(/[1-9][0-9]?)?(,([*]|(0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)(-(0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC))?)(/[1-9][0-9]?)?)*$')",message="the month is 1-12 or JAN-DEC"
-	// +kubebuilder:validation:XValidation:rule="self.split(' ').size() != 5 || self.split(' ')[4].upperAscii().matches('^([*]|([0-6]|SUN|MON|TUE|WED|THU|FRI|SAT)(-([0-6]|SUN|MON|TUE|WED|THU|FRI|SAT))?)(/[1-9][0-9]?)?(,([*]|([0-6]|SUN|MON|TUE|WED|THU|FRI|SAT)(-([0-6]|SUN|MON|TUE|WED|THU|FRI|SAT))?)(/[1-9][0-9]?)?)*$')",message="the day of the week is 0-6, from Sunday, or SUN-SAT"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^ ]+( [^ ]+){4}$')",message="schedule must have five fields: minute, hour, day of month, month and day of week, such as '0 2 * * MON-FRI'"
+	// +kubebuilder:validation:XValidation:rule="self.split(' ').size() != 5 || self.split(' ')[0].upperAscii().matches('^([*]|([0-5]?[0-9])(-([0-5]?[0-9]))?)(/[1-9][0-9]?)?(,([*]|([0-5]?[0-9])(-([0-5]?[0-9]))?)(/[1-9][0-9]?)?)*$')",message="the minute must be 0-59"
+	// +kubebuilder:validation:XValidation:rule="self.split(' ').size() != 5 || self.split(' ')[1].upperAscii().matches('^([*]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]?)?(,([*]|([01]?[0-9]|2[0-3])(-([01]?[0-9]|2[0-3]))?)(/[1-9][0-9]?)?)*$')",message="the hour must be 0-23"
+	// +kubebuilder:validation:XValidation:rule="self.split(' ').size() != 5 || self.split(' ')[2].upperAscii().matches('^([*]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]?)?(,([*]|(0?[1-9]|[12][0-9]|3[01])(-(0?[1-9]|[12][0-9]|3[01]))?)(/[1-9][0-9]?)?)*$')",message="the day of the month must be 1-31"
+	// +kubebuilder:validation:XValidation:rule="self.split(' ').size() != 5 || self.split(' ')[3].upperAscii().matches('^([*]|(0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)(-(0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC))?)(/[1-9][0-9]?)?(,([*]|(0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)(-(0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC))?)(/[1-9][0-9]?)?)*$')",message="the month must be 1-12 or JAN-DEC"
+	// +kubebuilder:validation:XValidation:rule="self.split(' ').size() != 5 || self.split(' ')[4].upperAscii().matches('^([*]|([0-6]|SUN|MON|TUE|WED|THU|FRI|SAT)(-([0-6]|SUN|MON|TUE|WED|THU|FRI|SAT))?)(/[1-9][0-9]?)?(,([*]|([0-6]|SUN|MON|TUE|WED|THU|FRI|SAT)(-([0-6]|SUN|MON|TUE|WED|THU|FRI|SAT))?)(/[1-9][0-9]?)?)*$')",message="the day of the week must be 0-6, where 0 is Sunday, or SUN-SAT"
 	Schedule string `json:"schedule"`
 
-	// Duration is how long it stays open.
+	// duration is how long the window stays open, between 1m and 168h.
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="a window stays open from 1m to 168h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration must be between 1m and 168h"
 	Duration metav1.Duration `json:"duration"`
 
-	// TimeZone of the schedule, of the IANA database, such as Europe/Berlin.
+	// timeZone is the time zone of the schedule, a name from the IANA time zone
+	// database such as Europe/Berlin. Defaults to UTC.
 	// +optional
 	// +kubebuilder:default=UTC
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self != 'Local' && self.matches('^[A-Za-z][-+_A-Za-z0-9]*(/[-+_A-Za-z0-9]+)*$') && timestamp('2020-01-01T00:00:00Z').getFullYear(self) > 0",message="a time zone is a name of the IANA database, such as Europe/Berlin"
+	// +kubebuilder:validation:XValidation:rule="self != 'Local' && self.matches('^[A-Za-z][-+_A-Za-z0-9]*(/[-+_A-Za-z0-9]+)*$') && timestamp('2020-01-01T00:00:00Z').getFullYear(self) > 0",message="timeZone must be a name from the IANA time zone database, such as Europe/Berlin"
 	TimeZone string `json:"timeZone,omitempty"`
 }

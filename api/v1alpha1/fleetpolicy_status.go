@@ -2,99 +2,118 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// FleetPolicyStatus is what has come of a FleetPolicy. It is bounded; all results
-// are in the query API. It is written only when something in it changes.
+// FleetPolicyStatus is the observed status of a FleetPolicy. Its size is
+// bounded: lists are cut, and complete results are available from the query
+// API.
 type FleetPolicyStatus struct {
-	// ObservedGeneration is the metadata.generation that the rest is about.
+	// observedGeneration is the metadata.generation that this status was computed
+	// from.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready, Evaluated and Enforcing.
+	// conditions are the latest observations of the policy's state. Known
+	// condition types are:
+	//
+	// - Ready: the policy is in effect as specified.
+	// - Evaluated: all evaluations of the policy completed without an error.
+	// - Enforcing: corrections may be written now; if not, the reason says why.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Origin is where the package was read.
+	// origin is where the Rego package was read from. It is not set for a package
+	// that is built into federator.
 	// +optional
 	Origin *Origin `json:"origin,omitempty"`
 
-	// Totals are over all members.
+	// totals are the verdict counts over all members.
 	// +optional
 	Totals *Verdicts `json:"totals,omitempty"`
 
-	// Members are those with something to say, the worst first.
+	// members are the verdict counts of the members that have violations,
+	// exemptions, errors or Unknown verdicts, most violations first. At most 100
+	// members are listed.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	Members []MemberVerdicts `json:"members,omitempty"`
 
-	// MembersOmitted is how many members with something to say are not listed.
+	// membersOmitted is the number of members that are not listed in members
+	// because the list is full.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MembersOmitted int32 `json:"membersOmitted,omitempty"`
 
-	// Actions are counted by where they stand.
+	// actions are the numbers of existing Actions of this policy by phase.
 	// +optional
 	Actions *ActionCounts `json:"actions,omitempty"`
 
-	// Wave is the one that is written to, or soaks.
+	// wave is the wave in progress: the one whose members are being corrected, or
+	// which is soaking.
 	// +optional
 	Wave *WaveStatus `json:"wave,omitempty"`
 
-	// Budget is where the limits stand, the one with the least left first.
+	// budget is the usage of each limit, the limit with the least remaining first.
+	// At most 20 limits are listed.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Budget []Budget `json:"budget,omitempty"`
 
-	// Halted says why nothing more is written until somebody acknowledges.
+	// halted is set while the policy is halted: no corrections are written until
+	// the halt is acknowledged.
 	// +optional
 	Halted *Halt `json:"halted,omitempty"`
 
-	// Acknowledged is the last halt that was acknowledged.
+	// acknowledged is the most recent halt that was acknowledged.
 	// +optional
 	Acknowledged *Acknowledgement `json:"acknowledged,omitempty"`
 }
 
-// Verdicts counts them.
+// Verdicts are verdict counts.
 type Verdicts struct {
-	// Subjects that were judged: what percentages are of.
+	// subjects is the number of objects, members or view keys that were evaluated.
+	// Percentages in limits are relative to it.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Subjects int64 `json:"subjects"`
 
-	// Violations, exempt ones not included.
+	// violations is the number of violations, not including exempt ones.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Violations int64 `json:"violations"`
 
-	// Unknown verdicts: they rest on something that is not completely known.
+	// unknown is the number of verdicts that are Unknown because they depend on
+	// incomplete data.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Unknown int64 `json:"unknown"`
 
-	// Exempt violations.
+	// exempt is the number of exempt violations.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Exempt int64 `json:"exempt"`
 
-	// Protected violations: those of objects that are never written.
+	// protected is the number of violations by protected objects, which federator
+	// never changes.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Protected int64 `json:"protected"`
 
-	// Errors are evaluations that failed.
+	// errors is the number of evaluations that failed.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Errors int64 `json:"errors"`
 }
 
-// MemberVerdicts counts the verdicts of one member.
+// MemberVerdicts are the verdict counts of one member.
 type MemberVerdicts struct {
-	// Name is <namespace>/<name> of the Cluster. Keys of views have none.
+	// name is the name of the member, which is the <namespace>/<name> of its
+	// Cluster object. Verdicts about the keys of a view belong to no member and
+	// are counted in totals only.
 	// +required
 	// +kubebuilder:validation:MaxLength=317
 	Name string `json:"name"`
@@ -102,79 +121,104 @@ type MemberVerdicts struct {
 	Verdicts `json:",inline"`
 }
 
-// ActionCounts counts Actions by phase: those that exist still.
+// ActionCounts are the numbers of existing Actions by phase.
 type ActionCounts struct {
+	// pending is the number of Actions that have not ended. It includes the phases
+	// Writing and, unless the mode is DryRun, DryRunPassed.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	Pending int64 `json:"pending"` // DryRunPassed and Writing included, unless in mode DryRun
+	Pending int64 `json:"pending"`
+
+	// dryRunPassed is the number of Actions in mode DryRun whose dry run
+	// succeeded.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	DryRunPassed int64 `json:"dryRunPassed"` // in mode DryRun
+	DryRunPassed int64 `json:"dryRunPassed"`
+
+	// succeeded is the number of Actions that were written.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Succeeded int64 `json:"succeeded"`
+
+	// noOp is the number of Actions that would have changed nothing.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	NoOp int64 `json:"noOp"`
+
+	// failed is the number of Actions that were rejected or have run out of
+	// attempts.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Failed int64 `json:"failed"`
+
+	// superseded is the number of Actions whose target changed after it was
+	// evaluated.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Superseded int64 `json:"superseded"`
+
+	// contended is the number of Actions that conflicted with another field
+	// manager.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Contended int64 `json:"contended"`
+
+	// protected is the number of Actions whose target is protected.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Protected int64 `json:"protected"`
+
+	// rolledBack is the number of Actions that were written and rolled back.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	RolledBack int64 `json:"rolledBack"`
 }
 
-// WavePhase is where a wave stands.
+// WavePhase is the phase of a wave.
 // +kubebuilder:validation:Enum=Writing;Soaking;Done
 type WavePhase string
 
 // The phases of a wave.
 const (
-	WaveWriting WavePhase = "Writing" // its members are written to
-	WaveSoaking WavePhase = "Soaking" // nothing is left to write, the health gate and soak time run
-	WaveDone    WavePhase = "Done"    // the last wave is through
+	WaveWriting WavePhase = "Writing" // corrections are being written
+	WaveSoaking WavePhase = "Soaking" // nothing is left to write; the health gate and the soak time run
+	WaveDone    WavePhase = "Done"    // the last wave has completed
 )
 
-// WaveStatus is where the waves stand.
+// WaveStatus is the progress of the waves.
 type WaveStatus struct {
-	// Name of the wave.
+	// name is the name of the wave in progress.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 
-	// Number of the wave, from 1.
+	// number is the position of the wave in spec.waves, starting at 1.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Number int32 `json:"number"`
 
-	// Of is how many waves there are.
+	// of is the total number of waves.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Of int32 `json:"of"`
 
+	// phase is the phase of the wave: Writing while corrections are being written,
+	// Soaking while the health gate and the soak time run, and Done after the last
+	// wave has completed.
 	// +required
 	Phase WavePhase `json:"phase"`
 
-	// Since is when Phase began.
+	// since is the time at which the wave entered the phase.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 
-	// Unhealthy is how many of the written objects do not pass the gate.
+	// unhealthy is the number of written objects that do not pass the health gate.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Unhealthy int32 `json:"unhealthy,omitempty"`
 }
 
-// LimitScope is what a limit counts over.
+// LimitScope is what a limit applies to: the policy, one member or the fleet.
 // +kubebuilder:validation:Enum=Policy;Member;Fleet
 type LimitScope string
 
@@ -185,27 +229,30 @@ const (
 	FleetScope  LimitScope = "Fleet"
 )
 
-// Budget is where a limit stands.
+// Budget is the usage of one limit.
 type Budget struct {
+	// scope is what the limit applies to: Policy, Member or Fleet.
 	// +required
 	Scope LimitScope `json:"scope"`
 
-	// Member is the name of a limit's member.
+	// member is the name of the member that the limit applies to. It is set only
+	// if the scope is Member.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	Member string `json:"member,omitempty"`
 
-	// Targets are those pending and, within the window, written.
+	// targets is the number of objects that count against the limit: those to be
+	// corrected, and those written within the limit's window.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Targets int64 `json:"targets"`
 
-	// Allowed is how many there may be.
+	// allowed is the maximum number of targets.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Allowed int64 `json:"allowed"`
 
-	// Denominator is what a percentage is of.
+	// denominator is the number of subjects that a percentage is relative to.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Denominator int64 `json:"denominator"`
@@ -214,51 +261,61 @@ type Budget struct {
 // HaltReason is why a policy is halted.
 type HaltReason string
 
-// Why a policy is halted.
+// Reasons of halts.
 const (
-	OverLimit HaltReason = "OverLimit" // more targets than a limit allows
-	Unhealthy HaltReason = "Unhealthy" // a wave did not pass its gate
-	Fighting  HaltReason = "Fighting"  // corrections do not clear their violations
+	OverLimit HaltReason = "OverLimit" // more objects would be changed than a limit allows
+	Unhealthy HaltReason = "Unhealthy" // a wave did not pass its health gate
+	Fighting  HaltReason = "Fighting"  // objects violate again after repeated corrections
 )
 
-// Halt says why nothing more is written.
+// Halt describes why no more corrections are written.
 type Halt struct {
-	// ID is what an acknowledgement names: the annotation federator.dev/acknowledge.
+	// id identifies this halt. To acknowledge the halt, set the annotation
+	// federator.dev/acknowledge of the FleetPolicy to this value.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	ID string `json:"id"`
 
-	// Reason is a word in camel case: OverLimit, Unhealthy, Fighting.
+	// reason is why the policy is halted, in CamelCase. Known reasons are:
+	//
+	// - OverLimit: more objects would be changed than a limit allows.
+	// - Unhealthy: the objects written in a wave did not pass its health gate.
+	// - Fighting: an object was corrected repeatedly and violates the policy
+	//   again.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Reason HaltReason `json:"reason"`
 
+	// message is a human-readable explanation of the halt.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
-	// Since is when it began.
+	// since is the time at which the policy was halted.
 	// +required
 	Since metav1.Time `json:"since"`
 
-	// Over is the limit that was exceeded.
+	// over is the limit that was exceeded, if the reason is OverLimit.
 	// +optional
 	Over *Budget `json:"over,omitempty"`
 }
 
-// Acknowledgement says that somebody has looked at a halt, so that writing goes on
-// and what was written before counts no more.
+// Acknowledgement records that somebody has reviewed a halt. Corrections
+// continue after it: if a limit was exceeded, the number of objects that
+// exceeded it is accepted for one window.
 type Acknowledgement struct {
-	// ID of the halt.
+	// id is the id of the halt that was acknowledged.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	ID string `json:"id"`
 
-	// By is who it was, as far as the hub's API server tells.
+	// by is who acknowledged the halt: the field manager of the annotation, as
+	// recorded in managedFields.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	By string `json:"by,omitempty"`
 
+	// at is the time at which federator observed the acknowledgement.
 	// +required
 	At metav1.Time `json:"at"`
 }

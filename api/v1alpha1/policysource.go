@@ -2,10 +2,10 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PolicySource is a git repository with Rego packages, and FleetPolicies that use
-// them. A commit becomes active when it passes all gates; until then the last good
-// one stays, observed and not enforced. An emptied repository is an error, never a
-// deletion.
+// PolicySource is a git repository with Rego packages and the FleetPolicies
+// that use them. A new commit becomes active when it has passed all checks.
+// Until then the last good commit stays active, but its policies are only
+// observed, not enforced. An empty repository is an error and deletes nothing.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -21,17 +21,18 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Path",type=string,priority=1,JSONPath=`.spec.path`
 // +kubebuilder:printcolumn:name="Newest",type=string,priority=1,JSONPath=`.status.observedCommit.hash`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="the name of a PolicySource is a DNS label: at most 63 of a-z, 0-9 and -"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name must be a DNS label: at most 63 characters of a-z, 0-9 and -"
 type PolicySource struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is what is wanted.
+	// spec defines where policies are read from and what they are allowed to do.
 	// +required
 	Spec PolicySourceSpec `json:"spec"`
 
-	// Status is what has come of it; federator writes it.
+	// status is the most recently observed status of the source. It is written by
+	// federator and is read-only for users.
 	// +optional
 	Status PolicySourceStatus `json:"status,omitzero"`
 }
@@ -47,71 +48,84 @@ type PolicySourceList struct {
 	Items []PolicySource `json:"items"`
 }
 
-// PolicySourceSpec says where policies are read, and what may come of them.
-// +kubebuilder:validation:XValidation:rule="has(self.secretRef) || !self.url.matches('^(ssh://|[^/:]+@)')",message="ssh takes a secretRef, with identity and known_hosts"
+// PolicySourceSpec defines where policies are read from and what they are
+// allowed to do.
+// +kubebuilder:validation:XValidation:rule="has(self.secretRef) || !self.url.matches('^(ssh://|[^/:]+@)')",message="secretRef must be set if url uses SSH: a Secret with identity and known_hosts"
 type PolicySourceSpec struct {
-	// URL is https://, ssh://, user@host:path or, where federator allows it, file://.
+	// url is the URL of the git repository: https://host/path,
+	// ssh://user@host/path, user@host:path or, if federator is configured to allow
+	// it, file:///path. Credentials belong in secretRef.
 	// +required
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^(https|ssh)://[^/]*:[^/]*@') && !self.matches('^https://[^/]*@')",message="credentials belong into secretRef, not into the url"
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('http://') && !self.startsWith('git://')",message="http and git are neither private nor authentic: use https or ssh"
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(https|ssh)://[^/[:space:]?#]+(/[^[:space:]?#]*)?$') || self.matches('^file:///[^[:space:]?#]+$') || self.matches('^[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:[^[:space:]]+$') || self.startsWith('http://') || self.startsWith('git://')",message="a url is https://host/path, ssh://user@host/path, user@host:path or file:///path"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(https|ssh)://[^/]*:[^/]*@') && !self.matches('^https://[^/]*@')",message="url must not contain credentials: use secretRef"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('http://') && !self.startsWith('git://')",message="http and git URLs are not supported because they are neither private nor authenticated: use https or ssh"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(https|ssh)://[^/[:space:]?#]+(/[^[:space:]?#]*)?$') || self.matches('^file:///[^[:space:]?#]+$') || self.matches('^[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:[^[:space:]]+$') || self.startsWith('http://') || self.startsWith('git://')",message="url must be https://host/path, ssh://user@host/path, user@host:path or file:///path"
 	URL string `json:"url"`
 
-	// Ref is which commit to read; the remote's HEAD by default.
+	// ref selects the commit to read. Defaults to the HEAD of the repository.
 	// +optional
 	Ref *GitRef `json:"ref,omitempty"`
 
-	// Path of the directory with policies; the root by default.
+	// path is the directory in the repository that contains the policies, relative
+	// to its root. Defaults to the root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(p, p == '..') && !self.contains('\\\\')",message="a path is relative to the repository's root, without '..'"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(p, p == '..') && !self.contains('\\\\')",message="path must be relative to the root of the repository and must not contain '..' or backslashes"
 	Path string `json:"path,omitempty"`
 
-	// Interval between looks at the repository.
+	// interval is how often the repository is checked for new commits, between 10s
+	// and 24h. Defaults to 5m.
 	// +optional
 	// +kubebuilder:default="5m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('24h')",message="the interval is from 10s to 24h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('24h')",message="interval must be between 10s and 24h"
 	Interval *metav1.Duration `json:"interval,omitempty"`
 
-	// Timeout of one fetch.
+	// timeout is the maximum duration of one fetch, between 1s and 10m. Defaults
+	// to 1m.
 	// +optional
 	// +kubebuilder:default="1m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('10m')",message="the timeout is from 1s to 10m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('10m')",message="timeout must be between 1s and 10m"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
-	// SecretRef is a Secret to log in with. Its keys: username and password, where
-	// GitHub, GitLab and Gitea take tokens as the password; or token, a bearer token;
-	// or identity, an SSH private key, with known_hosts and, if it has one,
-	// passphrase. ca.crt has further certificates to trust.
+	// secretRef names a Secret with the credentials for the repository. It is
+	// required for SSH. Keys of the Secret:
+	//
+	// - username and password: basic authentication. GitHub, GitLab and Gitea
+	//   accept a token as the password.
+	// - token: a bearer token.
+	// - identity and known_hosts: an SSH private key and the known host keys;
+	//   passphrase, if the key is encrypted.
+	// - ca.crt: additional CA certificates to trust.
 	// +optional
 	SecretRef *SecretReference `json:"secretRef,omitempty"`
 
-	// Verification demands signatures of commits, or of annotated tags. Nobody's
-	// signature is asked for by default.
+	// verification requires commits or annotated tags to be signed. If unset,
+	// signatures are not checked.
 	// +optional
 	Verification *Verification `json:"verification,omitempty"`
 
-	// Ceiling is the most that may come of these policies, whatever FleetPolicies say.
-	// By default they may only be observed.
+	// ceiling limits what the policies of this source are allowed to do, whatever
+	// their FleetPolicies specify. By default they may only observe.
 	// +optional
 	// +kubebuilder:default={}
 	Ceiling Ceiling `json:"ceiling,omitzero"`
 
-	// MaxDiff is how many verdicts on the live fleet a commit may change to become
-	// active; any number by default.
+	// maxDiff is the maximum number of verdicts on the live fleet that a new
+	// commit may change in order to become active. If unset, the number is not
+	// limited.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxDiff *int32 `json:"maxDiff,omitempty"`
 
-	// MaxPrune is how many FleetPolicies one commit may delete, of those that this
-	// source has applied. The annotation federator.dev/allow-prune lifts it.
+	// maxPrune is the maximum number of FleetPolicies applied by this source that
+	// one commit may delete. To allow a commit to delete more, set the annotation
+	// federator.dev/allow-prune to its full hash. Defaults to 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
@@ -119,40 +133,43 @@ type PolicySourceSpec struct {
 	MaxPrune *int32 `json:"maxPrune,omitempty"`
 }
 
-// GitRef is which commit to read: one of its fields.
-// +kubebuilder:validation:XValidation:rule="[has(self.branch), has(self.tag), has(self.commit), has(self.name)].filter(x, x).size() == 1",message="a ref is one of branch, tag, commit and name"
+// GitRef selects a commit. Exactly one of its fields must be set.
+// +kubebuilder:validation:XValidation:rule="[has(self.branch), has(self.tag), has(self.commit), has(self.name)].filter(x, x).size() == 1",message="exactly one of branch, tag, commit and name must be set"
 type GitRef struct {
-	// Branch is the name below refs/heads/.
+	// branch is the name of a branch, without refs/heads/.
 	// +optional
 	// +kubebuilder:validation:MaxLength=244
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[^-/.~^:?*[:cntrl:] \\\\\\\\\\\\[][^~^:?*[:cntrl:] \\\\\\\\\\\\[]*$') && !self.contains('..') && !self.contains('@{') && !self.contains('//') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock')",message="this cannot be the name of a branch: see git-check-ref-format(1)"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^-/.~^:?*[:cntrl:] \\\\\\\\\\\\[][^~^:?*[:cntrl:] \\\\\\\\\\\\[]*$') && !self.contains('..') && !self.contains('@{') && !self.contains('//') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock')",message="invalid branch name: see git-check-ref-format(1)"
 	Branch string `json:"branch,omitempty"`
 
-	// Tag is the name below refs/tags/.
+	// tag is the name of a tag, without refs/tags/.
 	// +optional
 	// +kubebuilder:validation:MaxLength=244
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[^-/.~^:?*[:cntrl:] \\\\\\\\\\\\[][^~^:?*[:cntrl:] \\\\\\\\\\\\[]*$') && !self.contains('..') && !self.contains('@{') && !self.contains('//') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock')",message="this cannot be the name of a tag: see git-check-ref-format(1)"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^-/.~^:?*[:cntrl:] \\\\\\\\\\\\[][^~^:?*[:cntrl:] \\\\\\\\\\\\[]*$') && !self.contains('..') && !self.contains('@{') && !self.contains('//') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock')",message="invalid tag name: see git-check-ref-format(1)"
 	Tag string `json:"tag,omitempty"`
 
-	// Commit is the full hash. Not every server serves one that no name leads to.
+	// commit is the full hash of a commit. Some servers only serve commits that a
+	// branch or tag points to.
 	// +optional
 	Commit CommitHash `json:"commit,omitempty"`
 
-	// Name is any other full name, such as refs/pull/7/head.
+	// name is the full name of any other ref, such as refs/pull/7/head.
 	// +optional
 	// +kubebuilder:validation:MaxLength=255
-	// +kubebuilder:validation:XValidation:rule="self.matches('^refs/[^~^:?*[:cntrl:] \\\\\\\\\\\\[]+$') && !self.contains('..') && !self.contains('@{') && !self.contains('//') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock')",message="a name is a full one below refs/"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^refs/[^~^:?*[:cntrl:] \\\\\\\\\\\\[]+$') && !self.contains('..') && !self.contains('@{') && !self.contains('//') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock')",message="name must be a full ref name, starting with refs/"
 	Name string `json:"name,omitempty"`
 }
 
-// SecretReference names a Secret on the hub, in a namespace that federator may read
-// Secrets of.
+// SecretReference names a Secret on the hub. It must be in a namespace in
+// which federator is allowed to read Secrets.
 type SecretReference struct {
+	// namespace is the namespace of the Secret.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Namespace string `json:"namespace"`
 
+	// name is the name of the Secret.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
@@ -173,7 +190,7 @@ const (
 	KeyringKey        = "keyring.asc"     // of PGP signatures: armored public keys
 )
 
-// VerificationMode is which signatures are trusted.
+// VerificationMode defines which kinds of signatures are accepted.
 // +kubebuilder:validation:Enum=SSH;PGP;Any
 type VerificationMode string
 
@@ -184,20 +201,25 @@ const (
 	VerifyAny VerificationMode = "Any"
 )
 
-// Verification says whose signatures are trusted.
+// Verification defines whose signatures are trusted.
 type Verification struct {
-	// Mode is SSH, PGP or, by default, Any of them.
+	// mode defines which kinds of signatures are accepted. Valid values are:
+	//
+	// - SSH: SSH signatures.
+	// - PGP: PGP signatures.
+	// - Any (default): either.
 	// +optional
 	// +kubebuilder:default=Any
 	Mode VerificationMode `json:"mode,omitempty"`
 
-	// SecretRef is a Secret with public keys: allowed_signers, as ssh-keygen(1)
-	// describes it, and keyring.asc, armored PGP keys.
+	// secretRef names a Secret with the trusted public keys: SSH keys in
+	// allowed_signers, in the format of ssh-keygen(1), and PGP keys in
+	// keyring.asc, ASCII-armored.
 	// +required
 	SecretRef SecretReference `json:"secretRef"`
 }
 
-// Verb is a way to correct something, as remedies have it.
+// Verb is how a remedy changes an object.
 // +kubebuilder:validation:Enum=apply;patch;delete
 type Verb string
 
@@ -208,54 +230,61 @@ const (
 	Delete Verb = "delete"
 )
 
-// Ceiling is the most that may come of a source's policies. It is set on the hub,
-// never by the repository.
-// +kubebuilder:validation:XValidation:rule="!has(self.maxMode) || self.maxMode == 'Observe' || has(self.actions) && size(self.actions) > 0",message="a ceiling above Observe says which actions it allows: verbs and kinds"
+// Ceiling limits what the policies of a source are allowed to do. It is set on
+// the hub, never by the repository.
+// +kubebuilder:validation:XValidation:rule="!has(self.maxMode) || self.maxMode == 'Observe' || has(self.actions) && size(self.actions) > 0",message="actions must be set if maxMode is DryRun or Enforce"
 type Ceiling struct {
-	// MaxMode is the highest mode.
+	// maxMode is the highest mode that is allowed: Observe, DryRun or Enforce.
+	// Defaults to Observe.
 	// +optional
 	// +kubebuilder:default=Observe
 	MaxMode Mode `json:"maxMode,omitempty"`
 
-	// Members that may be written to; all by default.
+	// members selects the members that the policies may write to. Defaults to all
+	// members.
 	// +optional
 	Members MemberSelector `json:"members,omitzero"`
 
-	// Namespaces that may be written to, patterns, where "" is whatever has no
-	// namespace; all by default.
+	// namespaces is a list of patterns for the namespaces that the policies may
+	// write to. The pattern "" matches objects that have no namespace. Defaults to
+	// all namespaces. At most 100 patterns are allowed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100
 	Namespaces []NamespacePattern `json:"namespaces,omitempty"`
 
-	// Actions that are allowed; none by default.
+	// actions lists the verbs and kinds that the policies may use to change
+	// objects. If empty, no changes are allowed. It is required if maxMode is not
+	// Observe.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Actions []AllowedAction `json:"actions,omitempty"`
 }
 
-// AllowedAction allows all its verbs on all its kinds.
+// AllowedAction allows each of its verbs on each of its kinds.
 type AllowedAction struct {
+	// verbs are the allowed verbs: apply, patch and delete.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
 	Verbs []Verb `json:"verbs"`
 
-	// Kinds, such as Deployment.apps, or "*" for all that are not protected.
+	// kinds are the allowed kinds, such as Deployment.apps, or "*" for all kinds
+	// that are not protected.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=50
-	// +kubebuilder:validation:XValidation:rule="size(self) == 1 || !('*' in self)",message="'*' stands alone: it is all kinds"
+	// +kubebuilder:validation:XValidation:rule="size(self) == 1 || !('*' in self)",message="'*' must be the only item: it matches all kinds"
 	Kinds []KindOrAll `json:"kinds"`
 }
 
-// KindOrAll is a Kind, or "*".
+// KindOrAll is a Kind, or "*" for all kinds.
 // +kubebuilder:validation:MaxLength=317
 // +kubebuilder:validation:Pattern=`^(\*|[A-Za-z][A-Za-z0-9]{0,62}(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)$`
-// +kubebuilder:validation:XValidation:rule="!self.matches('^[A-Za-z0-9]+[.]v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?([.]|$)')",message="a kind is written without its version, such as Deployment.apps"
+// +kubebuilder:validation:XValidation:rule="!self.matches('^[A-Za-z0-9]+[.]v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?([.]|$)')",message="a kind must be written without its version, such as Deployment.apps"
 type KindOrAll string
 
 // AllKinds is "*".

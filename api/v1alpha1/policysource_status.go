@@ -2,125 +2,142 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PolicySourceStatus is where a PolicySource stands.
+// PolicySourceStatus is the observed status of a PolicySource.
 type PolicySourceStatus struct {
-	// ObservedGeneration is the metadata.generation that the rest is about.
+	// observedGeneration is the metadata.generation that this status was computed
+	// from.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready, the gates in order (Fetched, Verified, Compiled, Tested,
-	// Bounded), and Applied.
+	// conditions are the latest observations of the source's state. Known
+	// condition types are:
+	//
+	// - Ready: the newest commit is active.
+	// - Fetched: the repository was fetched.
+	// - Verified: the commit has a trusted signature, if one is required.
+	// - Compiled: the commit contains policies that compile without lint errors.
+	// - Tested: the tests in the commit pass.
+	// - Bounded: the commit changes no more verdicts than spec.maxDiff allows.
+	// - Applied: the FleetPolicies in the commit are applied to the hub.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// ActiveCommit is the one whose policies are in effect. They may be enforced only
-	// while it is also the observed one.
+	// activeCommit is the commit whose policies are in effect. Its policies are
+	// enforced only while it is also the observed commit.
 	// +optional
 	ActiveCommit *Commit `json:"activeCommit,omitempty"`
 
-	// ObservedCommit is the newest that was read.
+	// observedCommit is the newest commit that was read.
 	// +optional
 	ObservedCommit *Commit `json:"observedCommit,omitempty"`
 
-	// LastDiff is what the observed commit changes in the verdicts on the live fleet.
+	// lastDiff is how the observed commit changes verdicts on the live fleet.
 	// +optional
 	LastDiff *Diff `json:"lastDiff,omitempty"`
 
-	// Findings are those of the observed commit, errors first.
+	// findings are errors and warnings about files of the observed commit, errors
+	// first. At most 50 findings are listed.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Findings []Finding `json:"findings,omitempty"`
 
-	// FleetPolicies are what was applied to the hub.
+	// fleetPolicies are the numbers of FleetPolicies from the repository by
+	// outcome.
 	// +optional
 	FleetPolicies *AppliedPolicies `json:"fleetPolicies,omitempty"`
 
-	// LastContact is when the remote last said which commit is the newest, to the
-	// minute while nothing else changes.
+	// lastContact is the time at which the repository was last checked
+	// successfully. It is updated at most once a minute while nothing else
+	// changes.
 	// +optional
 	LastContact *metav1.Time `json:"lastContact,omitempty"`
 
-	// LastSync is the value of the annotation federator.dev/sync that was last seen.
+	// lastSync is the last observed value of the annotation federator.dev/sync.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	LastSync string `json:"lastSync,omitempty"`
 
-	// LastPush is when a webhook last told of a push. Each process looks at the
-	// repository then.
+	// lastPush is the time of the last push that a webhook reported. Every
+	// federator process then checks the repository.
 	// +optional
 	LastPush *metav1.MicroTime `json:"lastPush,omitempty"`
 }
 
-// Commit is a commit of a repository.
+// Commit describes a git commit.
 type Commit struct {
+	// hash is the full hash of the commit.
 	// +required
 	Hash CommitHash `json:"hash"`
 
-	// Ref is the full name that led to it, or a hash.
+	// ref is the full name of the ref that the commit was resolved from, or a
+	// hash.
 	// +optional
 	// +kubebuilder:validation:MaxLength=255
 	Ref string `json:"ref,omitempty"`
 
-	// Path in the repository; "." is the root.
+	// path is the directory with policies in the repository; "." is the root.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Path string `json:"path,omitempty"`
 
+	// author is the author of the commit.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Author string `json:"author,omitempty"`
 
-	// Time is the author's.
+	// time is the author date of the commit.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
 
-	// Signer is whose trusted key has signed it.
+	// signer is the owner of the trusted key that signed the commit.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Signer string `json:"signer,omitempty"`
 
-	// Since is when it became active, or was first read.
+	// since is the time at which the commit became active or, for the observed
+	// commit, was first read.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
-// Diff counts verdicts that a commit changes.
+// Diff is how many verdicts a commit changes.
 type Diff struct {
-	// Commit that changes them.
+	// commit is the full hash of the commit that changes the verdicts.
 	// +required
 	Commit CommitHash `json:"commit"`
 
-	// Appeared are new violations.
+	// appeared is the number of new violations.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Appeared int64 `json:"appeared"`
 
-	// Cleared are violations that are gone.
+	// cleared is the number of violations that no longer exist.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Cleared int64 `json:"cleared"`
 
-	// Changed are violations with another text, severity or remedy.
+	// changed is the number of violations whose message, severity or remedy is
+	// different.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Changed int64 `json:"changed"`
 
-	// Unknown are verdicts that are no longer Known.
+	// unknown is the number of verdicts that become Unknown or fail.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Unknown int64 `json:"unknown"`
 
-	// Allowed is the bound, spec.maxDiff.
+	// allowed is the maximum number of changes, from spec.maxDiff.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Allowed int64 `json:"allowed,omitempty"`
 }
 
-// Severity of a finding.
+// Severity is the severity of a finding.
 // +kubebuilder:validation:Enum=error;warning
 type Severity string
 
@@ -130,58 +147,65 @@ const (
 	SeverityWarning Severity = "warning"
 )
 
-// Finding is something about a file in the repository.
+// Finding is an error or a warning about a file in the repository.
 type Finding struct {
-	// File is the path in the repository.
+	// file is the path of the file in the repository.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	File string `json:"file,omitempty"`
 
-	// Line in the file, from 1; 0 is the whole file.
+	// line is the line in the file, starting at 1. It is 0 if the finding is about
+	// the whole file.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Line int32 `json:"line,omitempty"`
 
-	// Column in the line, from 1.
+	// column is the column in the line, starting at 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Column int32 `json:"column,omitempty"`
 
+	// severity is the severity of the finding. Errors prevent the commit from
+	// becoming active; warnings do not.
 	// +required
 	Severity Severity `json:"severity"`
 
-	// Code names the rule.
+	// code is the identifier of the rule that reported the finding.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Code string `json:"code,omitempty"`
 
+	// message is a human-readable description of the finding.
 	// +required
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message"`
 }
 
-// AppliedPolicies counts the FleetPolicies of a repository.
+// AppliedPolicies are the numbers of FleetPolicies from a repository by
+// outcome.
 type AppliedPolicies struct {
-	// Commit that was applied.
+	// commit is the full hash of the commit that was applied.
 	// +required
 	Commit CommitHash `json:"commit"`
 
-	// Synced are on the hub as they are in the repository.
+	// synced is the number of FleetPolicies that are on the hub as they are in the
+	// repository.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Synced int32 `json:"synced"`
 
-	// Failed could not be applied.
+	// failed is the number of FleetPolicies that could not be applied.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Failed int32 `json:"failed"`
 
-	// Pruned were deleted with this commit.
+	// pruned is the number of FleetPolicies that were deleted with this commit.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Pruned int32 `json:"pruned"`
 
-	// Kept are in the repository no longer, and more than spec.maxPrune allows.
+	// kept is the number of FleetPolicies that are no longer in the repository but
+	// were not deleted, because spec.maxPrune does not allow it.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Kept int32 `json:"kept"`

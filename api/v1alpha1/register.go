@@ -8,7 +8,7 @@ import (
 	"federator.dev/federator/api"
 )
 
-// Resources of the group, as they are in URLs.
+// Resource names of the group, as used in URLs.
 const (
 	FleetPolicies = "fleetpolicies"
 	PolicySources = "policysources"
@@ -25,7 +25,7 @@ func Resource(name string) schema.GroupVersionResource {
 	return SchemeGroupVersion().WithResource(name)
 }
 
-// AddToScheme makes a scheme know the kinds. It never fails; the error is for
+// AddToScheme registers the kinds with a scheme. It never fails; the error is for
 // runtime.SchemeBuilder.
 func AddToScheme(s *runtime.Scheme) error {
 	gv := SchemeGroupVersion()

@@ -6,71 +6,82 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Mode is what may come of a policy's violations.
+// Mode defines what federator does with the violations of a policy.
 // +kubebuilder:validation:Enum=Observe;DryRun;Enforce
 type Mode string
 
 // The modes, each of which includes what those before it do.
 const (
 	Observe Mode = "Observe" // violations are reported
-	DryRun  Mode = "DryRun"  // corrections are tried out, without effect
+	DryRun  Mode = "DryRun"  // corrections are tried as server-side dry runs
 	Enforce Mode = "Enforce" // corrections are written
 )
 
-// Kind is a kind as kubectl writes it, without a version: Pod, Deployment.apps.
+// Kind is a kind as kubectl writes it, without its version, such as Pod or
+// Deployment.apps.
 // +kubebuilder:validation:MaxLength=317
 // +kubebuilder:validation:Pattern=`^[A-Za-z][A-Za-z0-9]{0,62}(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
-// +kubebuilder:validation:XValidation:rule="!self.matches('^[A-Za-z0-9]+[.]v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?([.]|$)')",message="a kind is written without its version, such as Deployment.apps"
+// +kubebuilder:validation:XValidation:rule="!self.matches('^[A-Za-z0-9]+[.]v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?([.]|$)')",message="a kind must be written without its version, such as Deployment.apps"
 type Kind string
 
-// MemberPattern selects members by <namespace>/<name> of their Clusters: * is any
-// text, ? any character and [a-z] one of some; none of them fits a slash.
+// MemberPattern is a pattern for the names of members, which are the
+// <namespace>/<name> of their Cluster objects: * matches any text, ? matches
+// any character and [a-z] matches a character of a range. None of them matches
+// a slash.
 // +kubebuilder:validation:MaxLength=317
 // +kubebuilder:validation:Pattern=`^([-a-z0-9.*?]|\[\^?([a-z0-9.](-[a-z0-9.])?)+\])+/([-a-z0-9.*?]|\[\^?([a-z0-9.](-[a-z0-9.])?)+\])+$`
 type MemberPattern string
 
-// NamespacePattern selects namespaces, as MemberPattern does members. "" is
-// whatever has no namespace.
+// NamespacePattern is a pattern for namespaces, with the same syntax as
+// MemberPattern. The pattern "" matches objects that have no namespace.
 // +kubebuilder:validation:MaxLength=253
 // +kubebuilder:validation:Pattern=`^([-a-z0-9.*?]|\[\^?([a-z0-9.](-[a-z0-9.])?)+\])*$`
 type NamespacePattern string
 
-// NamePattern selects objects by name, or keys of a view: * is any text without
-// a slash, ? any character, [a-z] one of some, and \ takes their meaning away.
+// NamePattern is a pattern for the names of objects or members, or for the
+// keys of a view: * matches any text without a slash, ? matches any character,
+// [a-z] matches a character of a range, and a backslash escapes the next
+// character.
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=512
 // +kubebuilder:validation:Pattern=`^([^\\\[]|\\.|\[\^?([^-\^\\\]]|\\.)(-([^-\\\]]|\\.))?(([^-\\\]]|\\.)(-([^-\\\]]|\\.))?)*\])+$`
 type NamePattern string
 
-// MemberSelector selects members: those that fit one of the names and the labels.
-// An empty one selects all.
+// MemberSelector selects members that match one of the names, if any are set,
+// and the labels, if they are set. An empty selector matches all members.
 type MemberSelector struct {
-	// Names are patterns for <namespace>/<name> of Clusters.
+	// names is a list of patterns for the names of members, which are the
+	// <namespace>/<name> of their Cluster objects. A member must match at least
+	// one of them. At most 100 patterns are allowed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100
 	Names []MemberPattern `json:"names,omitempty"`
 
-	// Labels selects by the labels of Clusters.
+	// labels selects members by the labels of their Cluster objects.
 	// +optional
 	Labels *LabelSelector `json:"labels,omitempty"`
 }
 
-// Match selects objects. What it leaves out selects everything.
+// Match selects the objects that a policy evaluates. An object must match all
+// the fields that are set; an empty Match selects all objects.
 type Match struct {
-	// Kinds narrows the kinds that the package judges.
+	// kinds restricts the kinds that are evaluated to these, of the kinds that the
+	// package declares. Kinds are written as kubectl does, without a version, such
+	// as Pod or Deployment.apps. At most 50 kinds are allowed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=50
 	Kinds []Kind `json:"kinds,omitempty"`
 
-	// Namespaces are patterns; "" is whatever has no namespace.
+	// namespaces is a list of patterns for namespaces. The pattern "" matches
+	// objects that have no namespace. At most 100 patterns are allowed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100
 	Namespaces []NamespacePattern `json:"namespaces,omitempty"`
 
-	// Labels selects by the labels of objects.
+	// labels selects objects by their labels.
 	// +optional
 	Labels *LabelSelector `json:"labels,omitempty"`
 }
@@ -85,41 +96,44 @@ type LabelKey string
 // +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
 type LabelValue string
 
-// LabelSelector is metav1.LabelSelector with bounds and rules, so that one that
-// cannot be used is refused. All of it must fit.
+// LabelSelector is a label selector like metav1.LabelSelector, but the API
+// server rejects one that could not be used. All its requirements must be met.
 type LabelSelector struct {
-	// MatchLabels are labels with these values.
+	// matchLabels is a map of label keys to the values that they must have.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=20
 	MatchLabels map[string]LabelValue `json:"matchLabels,omitempty"`
 
-	// MatchExpressions are requirements on labels.
+	// matchExpressions is a list of label selector requirements, all of which must
+	// be met.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	MatchExpressions []LabelSelectorRequirement `json:"matchExpressions,omitempty"`
 }
 
-// LabelSelectorRequirement says what a label must be like.
-// +kubebuilder:validation:XValidation:rule="(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",message="In and NotIn take values; Exists and DoesNotExist take none"
+// LabelSelectorRequirement is a requirement on one label.
+// +kubebuilder:validation:XValidation:rule="(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",message="values must be set if operator is In or NotIn, and must not be set if it is Exists or DoesNotExist"
 type LabelSelectorRequirement struct {
-	// Key of the label.
+	// key is the label key that the requirement applies to.
 	// +required
 	Key LabelKey `json:"key"`
 
-	// Operator relates the label to the values.
+	// operator is the relation of the label to the values. Valid values are In,
+	// NotIn, Exists and DoesNotExist.
 	// +required
 	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
 	Operator metav1.LabelSelectorOperator `json:"operator"`
 
-	// Values are what the label may, or may not, be.
+	// values is a list of label values. It must not be empty if the operator is In
+	// or NotIn, and must be empty if the operator is Exists or DoesNotExist.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Values []LabelValue `json:"values,omitempty"`
 }
 
-// Meta returns the selector as the rest of Kubernetes has it; nil stays nil.
+// Meta returns the selector as a metav1.LabelSelector; nil stays nil.
 func (s *LabelSelector) Meta() *metav1.LabelSelector {
 	if s == nil {
 		return nil
@@ -140,19 +154,19 @@ func (s *LabelSelector) Meta() *metav1.LabelSelector {
 	return out
 }
 
-// Origin is where a policy was read. A package that comes with federator has no
-// commit.
+// Origin is where a Rego package was read from. It is empty for a package that
+// is built into federator.
 type Origin struct {
-	// Source is the name of the PolicySource.
+	// source is the name of the PolicySource.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Source string `json:"source,omitempty"`
 
-	// Commit is the full hash.
+	// commit is the full hash of the git commit.
 	// +optional
 	Commit CommitHash `json:"commit,omitempty"`
 
-	// Path is the file of the package in the repository.
+	// path is the path of the package's file in the repository.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Path string `json:"path,omitempty"`
@@ -163,29 +177,29 @@ type Origin struct {
 // +kubebuilder:validation:Pattern=`^([0-9a-f]{40}|[0-9a-f]{64})$`
 type CommitHash string
 
-// Conditions of the kinds. Their reasons are words in camel case.
+// Condition types. Their reasons are in CamelCase.
 const (
-	// Ready says whether a FleetPolicy is in effect as it is written, and whether
-	// the newest commit of a PolicySource is active.
+	// Ready is True if a FleetPolicy is in effect as specified, or if the newest
+	// commit of a PolicySource is active.
 	Ready = "Ready"
 
-	// Evaluated says whether all evaluations of a FleetPolicy's policy gave an answer.
+	// Evaluated is True if all evaluations of a FleetPolicy completed without an error.
 	// If not, the reason is Quarantined, ViewTooLarge or ContributionFailed, and the
-	// message says of which members and objects. Other verdicts are not concerned.
+	// message names the members and objects. Other verdicts are not affected.
 	Evaluated = "Evaluated"
 
-	// Enforcing says whether a FleetPolicy may write now. If not, the reason is
-	// why: Observing, DryRunning, Suspended, Halted, WindowClosed, and more.
+	// Enforcing is True if corrections of a FleetPolicy may be written now. If not, the
+	// reason says why: Observing, DryRunning, Suspended, Halted, WindowClosed and others.
 	Enforcing = "Enforcing"
 
-	// Fetched, Verified, Compiled, Tested and Bounded are the gates of a
-	// PolicySource: what its newest commit has passed.
+	// Fetched, Verified, Compiled, Tested and Bounded are the checks that the newest
+	// commit of a PolicySource has to pass, in order.
 	Fetched  = "Fetched"
 	Verified = "Verified"
-	Compiled = "Compiled" // it has policies, they compile, and lint has no error
+	Compiled = "Compiled" // it contains policies that compile without lint errors
 	Tested   = "Tested"   // its own tests pass
-	Bounded  = "Bounded"  // it changes no more than spec.maxDiff
+	Bounded  = "Bounded"  // it changes no more verdicts than spec.maxDiff
 
-	// Applied says whether the FleetPolicies in the repository are those on the hub.
+	// Applied is True if the FleetPolicies in the repository are applied to the hub.
 	Applied = "Applied"
 )

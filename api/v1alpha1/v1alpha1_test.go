@@ -58,7 +58,7 @@ func Example() {
 	// } <nil>
 }
 
-func TestTheSchemeKnowsTheKinds(t *testing.T) {
+func TestAddToScheme_RegistersAllKinds(t *testing.T) {
 	s := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(s); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestTheSchemeKnowsTheKinds(t *testing.T) {
 	}
 }
 
-func TestLabelSelectorsMeanTheSameElsewhere(t *testing.T) {
+func TestLabelSelector_MetaSelectsTheSame(t *testing.T) {
 	var none *v1alpha1.LabelSelector
 	if none.Meta() != nil {
 		t.Error("no selector has become one")
@@ -117,7 +117,7 @@ func TestLabelSelectorsMeanTheSameElsewhere(t *testing.T) {
 	}
 }
 
-func TestEnded(t *testing.T) {
+func TestAction_Ended(t *testing.T) {
 	for phase, want := range map[v1alpha1.ActionPhase]bool{
 		"": false, v1alpha1.PhasePending: false, v1alpha1.PhaseDryRunPassed: false, v1alpha1.PhaseWriting: false,
 		v1alpha1.PhaseSucceeded: true, v1alpha1.PhaseNoOp: true, v1alpha1.PhaseFailed: true, v1alpha1.PhaseSuperseded: true,

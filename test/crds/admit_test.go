@@ -25,7 +25,7 @@ var (
 	strict = metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
 )
 
-func TestTheCRDsAreEstablished(t *testing.T) {
+func TestCRDs_AreEstablished(t *testing.T) {
 	hub(t)
 	for _, name := range resources() {
 		u, err := shared.client.Resource(crdResource).Get(t.Context(), name+".federator.dev", metav1.GetOptions{})
@@ -64,9 +64,9 @@ func decode(t *testing.T, u *unstructured.Unstructured) (runtime.Object, error) 
 	return out, err
 }
 
-// TestObjectsWithEveryFieldAreKeptAsTheyAre: the schema prunes nothing that the types
+// TestSchema_PrunesNoField: the schema prunes nothing that the types
 // have, and the types lose nothing that the schema has.
-func TestObjectsWithEveryFieldAreKeptAsTheyAre(t *testing.T) {
+func TestSchema_PrunesNoField(t *testing.T) {
 	for _, resource := range resources() {
 		t.Run(resource, func(t *testing.T) {
 			c := client(t, resource)
@@ -158,7 +158,7 @@ func optionalIn(path string) bool {
 	return false
 }
 
-func TestDefaults(t *testing.T) {
+func TestSchema_Defaults(t *testing.T) {
 	for resource, c := range map[string]struct{ minimal, want string }{
 		v1alpha1.FleetPolicies: {`
 apiVersion: federator.dev/v1alpha1
@@ -227,10 +227,10 @@ spec: {package: a.b, limits: {maxAffected: {policy: {count: 3}}}}
 	})
 }
 
-// TestWhatIsAdmittedCanBeRead offers values that some parsers take and others do
+// TestSchema_AdmittedObjectsCanBeDecoded offers values that some parsers take and others do
 // not. What the API server admits, the types and those who use them can read: one
 // object that they cannot would stop every list.
-func TestWhatIsAdmittedCanBeRead(t *testing.T) {
+func TestSchema_AdmittedObjectsCanBeDecoded(t *testing.T) {
 	offers := map[string]struct{ good, bad []string }{
 		"durations": {
 			good: []string{"1h", "90m", "1h30m", "1.5h", "3600s", "5m0.000000001s", "600000ms", "1h1h"},

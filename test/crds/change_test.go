@@ -23,10 +23,10 @@ type change struct {
 }
 
 const (
-	final    = "the phase is final: a Succeeded Action can only become RolledBack, and one that is NoOp, Superseded, Protected or RolledBack stays so"
-	record   = "the spec of an Action cannot be changed: it is a record"
-	inverse  = "the inverse of an Action cannot be changed"
-	dryWrite = "an Action of mode DryRun is never written"
+	final    = "phase is final: Succeeded can only change to RolledBack; NoOp, Superseded, Protected and RolledBack cannot change"
+	record   = "spec is immutable: an Action is a record"
+	inverse  = "inverse is immutable"
+	dryWrite = "an Action in mode DryRun cannot be in phase Writing, Succeeded or RolledBack"
 )
 
 func changes() map[string][]change {
@@ -46,11 +46,11 @@ func changes() map[string][]change {
 		{patch: `metadata: {labels: {a: b}}`},
 		{patch: `status: {attempts: 3}`, status: true},
 		{patch: `status: {acknowledgedBy: joe}`, status: true},
-		{patch: `status: null`, status: true, want: "the status of an Action cannot be removed"},
-		{patch: `status: {phase: null, manager: null}`, status: true, field: "status", want: "the phase of an Action cannot be removed"},
-		{patch: `status: {phase: Failed}`, status: true, field: "status", want: "manager is of a Contended Action"},
-		{patch: `status: {resourceVersion: "1"}`, status: true, field: "status", want: "the resourceVersion that was written cannot be changed"},
-		{patch: `status: {resourceVersion: null}`, status: true, field: "status", want: "the resourceVersion that was written cannot be changed"},
+		{patch: `status: null`, status: true, want: "status cannot be removed"},
+		{patch: `status: {phase: null, manager: null}`, status: true, field: "status", want: "phase cannot be removed"},
+		{patch: `status: {phase: Failed}`, status: true, field: "status", want: "manager may be set only if phase is Contended"},
+		{patch: `status: {resourceVersion: "1"}`, status: true, field: "status", want: "resourceVersion is immutable once it is set"},
+		{patch: `status: {resourceVersion: null}`, status: true, field: "status", want: "resourceVersion is immutable once it is set"},
 		toPhase("Succeeded", "RolledBack", ""),
 		toPhase("Succeeded", "Succeeded", ""),
 		toPhase("Pending", "Writing", ""),
@@ -73,7 +73,7 @@ func changes() map[string][]change {
 	})
 	return map[string][]change{
 		v1alpha1.FleetPolicies: {
-			{patch: `spec: {package: another}`, field: "spec.package", want: "the package of a FleetPolicy cannot be changed: make another FleetPolicy"},
+			{patch: `spec: {package: another}`, field: "spec.package", want: "package is immutable: create another FleetPolicy"},
 			{patch: `spec: {mode: Observe, parameters: null, window: null}`},
 			{patch: `status: {halted: null}`, status: true},
 			{patch: `status: {halted: {id: null}}`, status: true, field: "status.halted.id", want: "Required value"},
@@ -89,7 +89,7 @@ func changes() map[string][]change {
 	}
 }
 
-func TestChanges(t *testing.T) {
+func TestSchema_Changes(t *testing.T) {
 	for resource, list := range changes() {
 		for i, c := range list {
 			t.Run(fmt.Sprintf("%s/%s to %s", resource, c.was, c.patch), func(t *testing.T) {
@@ -139,8 +139,8 @@ func added(t *testing.T, r dynamic.ResourceInterface, want *unstructured.Unstruc
 	return got
 }
 
-// TestStatusIsWrittenApart: who may write specs writes no status, and the reverse.
-func TestStatusIsWrittenApart(t *testing.T) {
+// TestStatus_IsASubresource: the main resource does not change the status, nor the status subresource the spec.
+func TestStatus_IsASubresource(t *testing.T) {
 	for _, resource := range resources() {
 		t.Run(resource, func(t *testing.T) {
 			r := client(t, resource)
@@ -176,9 +176,9 @@ func TestStatusIsWrittenApart(t *testing.T) {
 	}
 }
 
-// TestAnActionIsRecordedOnce: the second of two processes that record the same
+// TestAction_IsCreatedOnce: the second of two processes that record the same
 // correction is told so.
-func TestAnActionIsRecordedOnce(t *testing.T) {
+func TestAction_IsCreatedOnce(t *testing.T) {
 	r := client(t, v1alpha1.Actions)
 	create(t, r, full(t, v1alpha1.Actions, "once"))
 	if _, err := r.Create(t.Context(), full(t, v1alpha1.Actions, "once"), strict); !apierrors.IsAlreadyExists(err) {
@@ -186,8 +186,8 @@ func TestAnActionIsRecordedOnce(t *testing.T) {
 	}
 }
 
-// TestActionsThatAreAdmitted are the kinds of corrections that there are.
-func TestActionsThatAreAdmitted(t *testing.T) {
+// TestAction_AllVerbsAreAdmitted are the kinds of corrections that there are.
+func TestAction_AllVerbsAreAdmitted(t *testing.T) {
 	for what, patch := range map[string]string{
 		"a patch":                       ``,
 		"a merge patch":                 `spec: {patchType: Merge, patch: '{}'}`,

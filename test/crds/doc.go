@@ -1,4 +1,4 @@
 // Package crds holds tests of the CustomResourceDefinitions in charts/federator on
-// a real kube-apiserver: what they admit, what they refuse and in which words, and
+// a real kube-apiserver: what they admit, what they reject and with which messages, and
 // what kubectl shows.
 package crds

@@ -40,7 +40,7 @@ func table(out string) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestKubectlShowsWhatMatters(t *testing.T) {
+func TestKubectl_GetAndExplain(t *testing.T) {
 	for _, resource := range resources() {
 		create(t, client(t, resource), full(t, resource, "shown"))
 	}
@@ -79,12 +79,12 @@ shown unique-host fleet/eu-1 patch Ingress.networking.k8s.io shop web Contended 
 			t.Errorf("the category has no %s:\n%s", name, all)
 		}
 	}
-	if text := kubectl(t, "explain", "fleetpolicy.spec.limits.maxAffected"); !strings.Contains(text, "Policy bounds the targets of this policy on all members") {
+	if text := kubectl(t, "explain", "fleetpolicy.spec.limits.maxAffected"); !strings.Contains(text, "policy limits the number of objects that this policy changes on all members") {
 		t.Errorf("kubectl explain says:\n%s", text)
 	}
 }
 
-func TestActionsAreFoundByFields(t *testing.T) {
+func TestAction_FieldSelectors(t *testing.T) {
 	r := client(t, v1alpha1.Actions)
 	create(t, r, with(t, full(t, v1alpha1.Actions, "found"), `spec: {binding: found-by-fields, target: {member: fleet/found}}`))
 	create(t, r, with(t, full(t, v1alpha1.Actions, "found-not"), `{spec: {binding: found-by-fields}, status: {phase: Succeeded, manager: null}}`))

@@ -25,7 +25,7 @@ type refusal struct {
 }
 
 const (
-	noVersion   = "a kind is written without its version, such as Deployment.apps"
+	noVersion   = "a kind must be written without its version, such as Deployment.apps"
 	noMatch     = "should match '"
 	unsupported = "Unsupported value"
 )
@@ -33,9 +33,9 @@ const (
 func refusals() map[string][]refusal {
 	return map[string][]refusal{
 		v1alpha1.FleetPolicies: {
-			{"metadata: {name: " + strings.Repeat("a", 64) + "}", "", "the name of a FleetPolicy has at most 63 characters: it is a label of its Actions"},
-			{`spec: {package: fleet}`, "spec.package", "data.fleet holds the documents of the fleet, and no policies"},
-			{`spec: {package: fleet.views}`, "spec.package", "data.fleet holds the documents of the fleet, and no policies"},
+			{"metadata: {name: " + strings.Repeat("a", 64) + "}", "", "metadata.name must be at most 63 characters: it is used as a label value of Actions"},
+			{`spec: {package: fleet}`, "spec.package", "package fleet is reserved: data.fleet holds the documents of the fleet"},
+			{`spec: {package: fleet.views}`, "spec.package", "package fleet is reserved: data.fleet holds the documents of the fleet"},
 			{`spec: {package: a-b}`, "spec.package", noMatch},
 			{`spec: {package: null}`, "spec.package", "Required value"},
 			{`spec: {source: A}`, "spec.source", noMatch},
@@ -43,115 +43,115 @@ func refusals() map[string][]refusal {
 			{`spec: {members: {names: [eu-1]}}`, "spec.members.names[0]", noMatch},
 			{`spec: {members: {names: ["a/["]}}`, "spec.members.names[0]", noMatch},
 			{`spec: {members: {names: [a/b, a/b]}}`, "spec.members.names[1]", "Duplicate value"},
-			{`spec: {members: {labels: {matchExpressions: [{key: a, operator: In}]}}}`, "spec.members.labels.matchExpressions[0]", "In and NotIn take values; Exists and DoesNotExist take none"},
-			{`spec: {match: {labels: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}}`, "spec.match.labels.matchExpressions[0]", "In and NotIn take values; Exists and DoesNotExist take none"},
+			{`spec: {members: {labels: {matchExpressions: [{key: a, operator: In}]}}}`, "spec.members.labels.matchExpressions[0]", "values must be set if operator is In or NotIn, and must not be set if it is Exists or DoesNotExist"},
+			{`spec: {match: {labels: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}}`, "spec.match.labels.matchExpressions[0]", "values must be set if operator is In or NotIn, and must not be set if it is Exists or DoesNotExist"},
 			{`spec: {match: {labels: {matchExpressions: [{key: "a b", operator: Exists}]}}}`, "spec.match.labels.matchExpressions[0].key", noMatch},
 			{`spec: {match: {labels: {matchLabels: {a: "b c"}}}}`, "spec.match.labels.matchLabels.a", noMatch},
 			{`spec: {match: {kinds: [Deployment.v1.apps]}}`, "spec.match.kinds[0]", noVersion},
 			{`spec: {match: {kinds: [Pod.v1]}}`, "spec.match.kinds[0]", noVersion},
 			{`spec: {match: {kinds: [pods/log]}}`, "spec.match.kinds[0]", noMatch},
 			{`spec: {match: {namespaces: ["[b-]"]}}`, "spec.match.namespaces[0]", noMatch},
-			{`spec: {unknown: {mode: Strict}}`, "spec.unknown", "members are for mode Tolerate: Strict tolerates none"},
-			{`spec: {unknown: {mode: null}}`, "spec.unknown", "members are for mode Tolerate: Strict tolerates none"},
-			{`spec: {exemptions: [{reason: a}]}`, "spec.exemptions[0]", "an exemption selects something: members, namespaces, names or labels"},
-			{`spec: {exemptions: [{reason: a, members: {}, namespaces: [], names: []}]}`, "spec.exemptions[0]", "an exemption selects something: members, namespaces, names or labels"},
-			{`spec: {exemptions: [{reason: a, members: {names: [], labels: {matchLabels: {}}}, labels: {}}]}`, "spec.exemptions[0]", "an exemption selects something: members, namespaces, names or labels"},
-			{`spec: {exemptions: [{reason: " ", names: [a]}]}`, "spec.exemptions[0].reason", "say why this is expected"},
+			{`spec: {unknown: {mode: Strict}}`, "spec.unknown", "members may be set only if mode is Tolerate"},
+			{`spec: {unknown: {mode: null}}`, "spec.unknown", "members may be set only if mode is Tolerate"},
+			{`spec: {exemptions: [{reason: a}]}`, "spec.exemptions[0]", "an exemption must set members, namespaces, names or labels"},
+			{`spec: {exemptions: [{reason: a, members: {}, namespaces: [], names: []}]}`, "spec.exemptions[0]", "an exemption must set members, namespaces, names or labels"},
+			{`spec: {exemptions: [{reason: a, members: {names: [], labels: {matchLabels: {}}}, labels: {}}]}`, "spec.exemptions[0]", "an exemption must set members, namespaces, names or labels"},
+			{`spec: {exemptions: [{reason: " ", names: [a]}]}`, "spec.exemptions[0].reason", "reason must not be blank"},
 			{`spec: {exemptions: [{names: [a]}]}`, "spec.exemptions[0].reason", "Required value"},
 			{`spec: {exemptions: [{reason: a, names: ['a[']}]}`, "spec.exemptions[0].names[0]", noMatch},
 			{`spec: {exemptions: [{reason: a, names: ['a\']}]}`, "spec.exemptions[0].names[0]", noMatch},
-			{`spec: {limits: {window: 59s}}`, "spec.limits.window", "the window is from 1m to 720h"},
-			{`spec: {limits: {window: 721h}}`, "spec.limits.window", "the window is from 1m to 720h"},
-			{`spec: {limits: {maxAffected: {member: {count: null}}}}`, "spec.limits.maxAffected.member", "a limit has a count, a percent or both"},
+			{`spec: {limits: {window: 59s}}`, "spec.limits.window", "window must be between 1m and 720h"},
+			{`spec: {limits: {window: 721h}}`, "spec.limits.window", "window must be between 1m and 720h"},
+			{`spec: {limits: {maxAffected: {member: {count: null}}}}`, "spec.limits.maxAffected.member", "a limit must set count, percent or both"},
 			{`spec: {limits: {maxAffected: {policy: {count: 0}}}}`, "spec.limits.maxAffected.policy.count", "greater than or equal to 1"},
 			{`spec: {limits: {maxAffected: {policy: {percent: 101}}}}`, "spec.limits.maxAffected.policy.percent", "less than or equal to 100"},
 			{`spec: {limits: {maxAffected: {policy: {percent: 0.5}}}}`, "spec.limits.maxAffected.policy.percent", "must be of type integer"},
 			{`spec: {limits: {actionsPerMinute: 0}}`, "spec.limits.actionsPerMinute", "greater than or equal to 1"},
 			{`spec: {waves: [{name: a}, {name: a}]}`, "spec.waves[1]", "Duplicate value"},
-			{`spec: {waves: [{name: a, soak: 721h}]}`, "spec.waves[0].soak", "the soak time is at most 720h"},
+			{`spec: {waves: [{name: a, soak: 721h}]}`, "spec.waves[0].soak", "soak must be at most 720h"},
 			{`spec: {waves: [{name: a, soak: -1h}]}`, "spec.waves[0].soak", noMatch},
-			{`spec: {waves: [{name: a, health: {timeout: 0s}}]}`, "spec.waves[0].health.timeout", "the timeout is from 1s to 24h"},
-			{`spec: {window: {schedule: "@daily"}}`, "spec.window.schedule", "a schedule has five fields: minute, hour, day of month, month and day of week, such as '0 2 * * MON-FRI'"},
-			{`spec: {window: {schedule: "60 * * * *"}}`, "spec.window.schedule", "the minute is 0-59"},
-			{`spec: {window: {schedule: "* 24 * * *"}}`, "spec.window.schedule", "the hour is 0-23"},
-			{`spec: {window: {schedule: "* * 0 * *"}}`, "spec.window.schedule", "the day of the month is 1-31"},
-			{`spec: {window: {schedule: "* * * FOO *"}}`, "spec.window.schedule", "the month is 1-12 or JAN-DEC"},
-			{`spec: {window: {schedule: "* * * * 7"}}`, "spec.window.schedule", "the day of the week is 0-6, from Sunday, or SUN-SAT"},
-			{`spec: {window: {duration: 30s}}`, "spec.window.duration", "a window stays open from 1m to 168h"},
-			{`spec: {window: {duration: 169h}}`, "spec.window.duration", "a window stays open from 1m to 168h"},
-			{`spec: {window: {timeZone: Local}}`, "spec.window.timeZone", "a time zone is a name of the IANA database, such as Europe/Berlin"},
-			{`spec: {window: {timeZone: ../etc}}`, "spec.window.timeZone", "a time zone is a name of the IANA database, such as Europe/Berlin"},
+			{`spec: {waves: [{name: a, health: {timeout: 0s}}]}`, "spec.waves[0].health.timeout", "timeout must be between 1s and 24h"},
+			{`spec: {window: {schedule: "@daily"}}`, "spec.window.schedule", "schedule must have five fields: minute, hour, day of month, month and day of week, such as '0 2 * * MON-FRI'"},
+			{`spec: {window: {schedule: "60 * * * *"}}`, "spec.window.schedule", "the minute must be 0-59"},
+			{`spec: {window: {schedule: "* 24 * * *"}}`, "spec.window.schedule", "the hour must be 0-23"},
+			{`spec: {window: {schedule: "* * 0 * *"}}`, "spec.window.schedule", "the day of the month must be 1-31"},
+			{`spec: {window: {schedule: "* * * FOO *"}}`, "spec.window.schedule", "the month must be 1-12 or JAN-DEC"},
+			{`spec: {window: {schedule: "* * * * 7"}}`, "spec.window.schedule", "the day of the week must be 0-6, where 0 is Sunday, or SUN-SAT"},
+			{`spec: {window: {duration: 30s}}`, "spec.window.duration", "duration must be between 1m and 168h"},
+			{`spec: {window: {duration: 169h}}`, "spec.window.duration", "duration must be between 1m and 168h"},
+			{`spec: {window: {timeZone: Local}}`, "spec.window.timeZone", "timeZone must be a name from the IANA time zone database, such as Europe/Berlin"},
+			{`spec: {window: {timeZone: ../etc}}`, "spec.window.timeZone", "timeZone must be a name from the IANA time zone database, such as Europe/Berlin"},
 			{`spec: {window: {timeZone: Mars/Olympus}}`, "spec.window.timeZone", "unknown time zone Mars/Olympus"},
-			{`spec: {actAs: "system:admin"}`, "spec.actAs", "of the users of the system only a service account can be impersonated: system:serviceaccount:<namespace>:<name>"},
-			{`spec: {actAs: "system:serviceaccount:a"}`, "spec.actAs", "of the users of the system only a service account can be impersonated: system:serviceaccount:<namespace>:<name>"},
+			{`spec: {actAs: "system:admin"}`, "spec.actAs", "the only system: users that can be impersonated are service accounts: system:serviceaccount:<namespace>:<name>"},
+			{`spec: {actAs: "system:serviceaccount:a"}`, "spec.actAs", "the only system: users that can be impersonated are service accounts: system:serviceaccount:<namespace>:<name>"},
 			{`spec: {nonsense: true}`, "", `unknown field "spec.nonsense"`},
 		},
 		v1alpha1.PolicySources: {
-			{`metadata: {name: a.b}`, "", "the name of a PolicySource is a DNS label: at most 63 of a-z, 0-9 and -"},
-			{`spec: {secretRef: null}`, "spec", "ssh takes a secretRef, with identity and known_hosts"},
-			{`spec: {secretRef: null, url: "git@git.example:a/b"}`, "spec", "ssh takes a secretRef, with identity and known_hosts"},
-			{`spec: {url: "https://jane:secret@git.example/a"}`, "spec.url", "credentials belong into secretRef, not into the url"},
-			{`spec: {url: "https://token@git.example/a"}`, "spec.url", "credentials belong into secretRef, not into the url"},
-			{`spec: {url: "ssh://git:secret@git.example/a"}`, "spec.url", "credentials belong into secretRef, not into the url"},
-			{`spec: {url: "http://git.example/a"}`, "spec.url", "http and git are neither private nor authentic: use https or ssh"},
-			{`spec: {url: "git://git.example/a"}`, "spec.url", "http and git are neither private nor authentic: use https or ssh"},
-			{`spec: {url: "git.example/a"}`, "spec.url", "a url is https://host/path, ssh://user@host/path, user@host:path or file:///path"},
-			{`spec: {url: "ext::sh -c id"}`, "spec.url", "a url is https://host/path, ssh://user@host/path, user@host:path or file:///path"},
-			{`spec: {url: "https://git.example/a?b=c"}`, "spec.url", "a url is https://host/path, ssh://user@host/path, user@host:path or file:///path"},
-			{`spec: {ref: {branch: null}}`, "spec.ref", "a ref is one of branch, tag, commit and name"},
-			{`spec: {ref: {tag: v1}}`, "spec.ref", "a ref is one of branch, tag, commit and name"},
-			{`spec: {ref: {branch: "a..b"}}`, "spec.ref.branch", "this cannot be the name of a branch: see git-check-ref-format(1)"},
-			{`spec: {ref: {branch: "-a"}}`, "spec.ref.branch", "this cannot be the name of a branch: see git-check-ref-format(1)"},
-			{`spec: {ref: {branch: "a b"}}`, "spec.ref.branch", "this cannot be the name of a branch: see git-check-ref-format(1)"},
-			{`spec: {ref: {branch: 'a\b'}}`, "spec.ref.branch", "this cannot be the name of a branch: see git-check-ref-format(1)"},
-			{`spec: {ref: {branch: 'a[b'}}`, "spec.ref.branch", "this cannot be the name of a branch: see git-check-ref-format(1)"},
-			{`spec: {ref: {branch: null, tag: "v1.lock"}}`, "spec.ref.tag", "this cannot be the name of a tag: see git-check-ref-format(1)"},
+			{`metadata: {name: a.b}`, "", "metadata.name must be a DNS label: at most 63 characters of a-z, 0-9 and -"},
+			{`spec: {secretRef: null}`, "spec", "secretRef must be set if url uses SSH: a Secret with identity and known_hosts"},
+			{`spec: {secretRef: null, url: "git@git.example:a/b"}`, "spec", "secretRef must be set if url uses SSH: a Secret with identity and known_hosts"},
+			{`spec: {url: "https://jane:secret@git.example/a"}`, "spec.url", "url must not contain credentials: use secretRef"},
+			{`spec: {url: "https://token@git.example/a"}`, "spec.url", "url must not contain credentials: use secretRef"},
+			{`spec: {url: "ssh://git:secret@git.example/a"}`, "spec.url", "url must not contain credentials: use secretRef"},
+			{`spec: {url: "http://git.example/a"}`, "spec.url", "http and git URLs are not supported because they are neither private nor authenticated: use https or ssh"},
+			{`spec: {url: "git://git.example/a"}`, "spec.url", "http and git URLs are not supported because they are neither private nor authenticated: use https or ssh"},
+			{`spec: {url: "git.example/a"}`, "spec.url", "url must be https://host/path, ssh://user@host/path, user@host:path or file:///path"},
+			{`spec: {url: "ext::sh -c id"}`, "spec.url", "url must be https://host/path, ssh://user@host/path, user@host:path or file:///path"},
+			{`spec: {url: "https://git.example/a?b=c"}`, "spec.url", "url must be https://host/path, ssh://user@host/path, user@host:path or file:///path"},
+			{`spec: {ref: {branch: null}}`, "spec.ref", "exactly one of branch, tag, commit and name must be set"},
+			{`spec: {ref: {tag: v1}}`, "spec.ref", "exactly one of branch, tag, commit and name must be set"},
+			{`spec: {ref: {branch: "a..b"}}`, "spec.ref.branch", "invalid branch name: see git-check-ref-format(1)"},
+			{`spec: {ref: {branch: "-a"}}`, "spec.ref.branch", "invalid branch name: see git-check-ref-format(1)"},
+			{`spec: {ref: {branch: "a b"}}`, "spec.ref.branch", "invalid branch name: see git-check-ref-format(1)"},
+			{`spec: {ref: {branch: 'a\b'}}`, "spec.ref.branch", "invalid branch name: see git-check-ref-format(1)"},
+			{`spec: {ref: {branch: 'a[b'}}`, "spec.ref.branch", "invalid branch name: see git-check-ref-format(1)"},
+			{`spec: {ref: {branch: null, tag: "v1.lock"}}`, "spec.ref.tag", "invalid tag name: see git-check-ref-format(1)"},
 			{`spec: {ref: {branch: null, commit: abc}}`, "spec.ref.commit", noMatch},
-			{`spec: {ref: {branch: null, name: main}}`, "spec.ref.name", "a name is a full one below refs/"},
-			{`spec: {path: /a}`, "spec.path", "a path is relative to the repository's root, without '..'"},
-			{`spec: {path: a/../../b}`, "spec.path", "a path is relative to the repository's root, without '..'"},
-			{`spec: {path: 'a\b'}`, "spec.path", "a path is relative to the repository's root, without '..'"},
-			{`spec: {interval: 9s}`, "spec.interval", "the interval is from 10s to 24h"},
-			{`spec: {timeout: 11m}`, "spec.timeout", "the timeout is from 1s to 10m"},
+			{`spec: {ref: {branch: null, name: main}}`, "spec.ref.name", "name must be a full ref name, starting with refs/"},
+			{`spec: {path: /a}`, "spec.path", "path must be relative to the root of the repository and must not contain '..' or backslashes"},
+			{`spec: {path: a/../../b}`, "spec.path", "path must be relative to the root of the repository and must not contain '..' or backslashes"},
+			{`spec: {path: 'a\b'}`, "spec.path", "path must be relative to the root of the repository and must not contain '..' or backslashes"},
+			{`spec: {interval: 9s}`, "spec.interval", "interval must be between 10s and 24h"},
+			{`spec: {timeout: 11m}`, "spec.timeout", "timeout must be between 1s and 10m"},
 			{`spec: {secretRef: {namespace: null}}`, "spec.secretRef.namespace", "Required value"},
 			{`spec: {verification: {secretRef: null}}`, "spec.verification.secretRef", "Required value"},
-			{`spec: {ceiling: {actions: null}}`, "spec.ceiling", "a ceiling above Observe says which actions it allows: verbs and kinds"},
-			{`spec: {ceiling: {maxMode: DryRun, actions: []}}`, "spec.ceiling", "a ceiling above Observe says which actions it allows: verbs and kinds"},
+			{`spec: {ceiling: {actions: null}}`, "spec.ceiling", "actions must be set if maxMode is DryRun or Enforce"},
+			{`spec: {ceiling: {maxMode: DryRun, actions: []}}`, "spec.ceiling", "actions must be set if maxMode is DryRun or Enforce"},
 			{`spec: {ceiling: {actions: [{verbs: [], kinds: [Pod]}]}}`, "spec.ceiling.actions[0].verbs", "at least 1 items"},
-			{`spec: {ceiling: {actions: [{verbs: [patch], kinds: [Pod, "*"]}]}}`, "spec.ceiling.actions[0].kinds", "'*' stands alone: it is all kinds"},
+			{`spec: {ceiling: {actions: [{verbs: [patch], kinds: [Pod, "*"]}]}}`, "spec.ceiling.actions[0].kinds", "'*' must be the only item: it matches all kinds"},
 			{`spec: {ceiling: {actions: [{verbs: [patch], kinds: [Pod.v1]}]}}`, "spec.ceiling.actions[0].kinds[0]", noVersion},
-			{`spec: {ceiling: {members: {labels: {matchExpressions: [{key: a, operator: NotIn, values: []}]}}}}`, "spec.ceiling.members.labels.matchExpressions[0]", "In and NotIn take values; Exists and DoesNotExist take none"},
+			{`spec: {ceiling: {members: {labels: {matchExpressions: [{key: a, operator: NotIn, values: []}]}}}}`, "spec.ceiling.members.labels.matchExpressions[0]", "values must be set if operator is In or NotIn, and must not be set if it is Exists or DoesNotExist"},
 			{`spec: {maxDiff: 0}`, "spec.maxDiff", "greater than or equal to 1"},
 			{`spec: {maxPrune: -1}`, "spec.maxPrune", "greater than or equal to 0"},
 		},
 		v1alpha1.Actions: {
-			{`spec: {target: {kind: Secret}, patch: '[{"op":"replace","path":"/data/a","value":"eA=="}]'}`, "", "values of Secrets are not recorded: leave the patch out, patchHash says what it was"},
-			{`spec: {target: {kind: Secret}, patchType: Merge, patch: '{"stringData":{"a":"x"}}'}`, "", "values of Secrets are not recorded: leave the patch out, patchHash says what it was"},
-			{`{spec: {target: {kind: Secret}}, inverse: {patch: '{"data":{"a":"eA=="}}'}}`, "", "values of Secrets are not recorded: leave the patch out, patchHash says what it was"},
-			{`spec: {verb: delete, patchType: null}`, "spec", "apply and patch have a patchHash; delete has neither patch nor patchHash"},
-			{`spec: {patchHash: null}`, "spec", "apply and patch have a patchHash; delete has neither patch nor patchHash"},
+			{`spec: {target: {kind: Secret}, patch: '[{"op":"replace","path":"/data/a","value":"eA=="}]'}`, "", "values of Secrets must not be recorded: omit patch and set patchHash only"},
+			{`spec: {target: {kind: Secret}, patchType: Merge, patch: '{"stringData":{"a":"x"}}'}`, "", "values of Secrets must not be recorded: omit patch and set patchHash only"},
+			{`{spec: {target: {kind: Secret}}, inverse: {patch: '{"data":{"a":"eA=="}}'}}`, "", "values of Secrets must not be recorded: omit patch and set patchHash only"},
+			{`spec: {verb: delete, patchType: null}`, "spec", "patchHash must be set if verb is apply or patch; patch and patchHash must not be set if verb is delete"},
+			{`spec: {patchHash: null}`, "spec", "patchHash must be set if verb is apply or patch; patch and patchHash must not be set if verb is delete"},
 			{`spec: {patchHash: abc}`, "spec.patchHash", noMatch},
-			{`spec: {patch: null}`, "spec", "apply and patch have a patch, which only a Secret may leave out"},
-			{`spec: {patchType: null}`, "spec", "a patch has a patchType, and nothing else has"},
-			{`spec: {verb: apply}`, "spec", "a patch has a patchType, and nothing else has"},
-			{`spec: {propagationPolicy: Orphan}`, "spec", "propagationPolicy is for delete"},
-			{`spec: {target: {uid: null, resourceVersion: null}}`, "spec", "patch and delete have a target with uid and resourceVersion"},
-			{`spec: {target: {uid: null}}`, "spec.target", "a target has uid and resourceVersion, or, where it does not exist yet, neither"},
-			{`spec: {target: {resourceVersion: null}}`, "spec.target", "a target has uid and resourceVersion, or, where it does not exist yet, neither"},
+			{`spec: {patch: null}`, "spec", "patch must be set if verb is apply or patch; it may be omitted only for a Secret"},
+			{`spec: {patchType: null}`, "spec", "patchType must be set if verb is patch, and must not be set otherwise"},
+			{`spec: {verb: apply}`, "spec", "patchType must be set if verb is patch, and must not be set otherwise"},
+			{`spec: {propagationPolicy: Orphan}`, "spec", "propagationPolicy may be set only if verb is delete"},
+			{`spec: {target: {uid: null, resourceVersion: null}}`, "spec", "target.uid and target.resourceVersion must be set if verb is patch or delete"},
+			{`spec: {target: {uid: null}}`, "spec.target", "uid and resourceVersion must be set together; neither is set if the target does not exist yet"},
+			{`spec: {target: {resourceVersion: null}}`, "spec.target", "uid and resourceVersion must be set together; neither is set if the target does not exist yet"},
 			{`spec: {target: {kind: Pod.v1}}`, "spec.target.kind", noVersion},
 			{`spec: {target: {member: eu-1}}`, "spec.target.member", noMatch},
 			{`spec: {revision: r1}`, "spec.revision", noMatch},
 			{`spec: {binding: null}`, "spec.binding", "Required value"},
 			{`inverse: {irreversible: no}`, "inverse.irreversible", "must be of type string"},
-			{`inverse: {irreversible: "no"}`, "inverse", "an inverse has a verb, or says why it is irreversible"},
-			{`inverse: {verb: null, patch: null}`, "inverse", "an inverse has a verb, or says why it is irreversible"},
-			{`inverse: {verb: delete}`, "inverse", "the inverses apply and patch have a patch, and nothing else has"},
-			{`inverse: {patch: null}`, "inverse", "the inverses apply and patch have a patch, and nothing else has"},
+			{`inverse: {irreversible: "no"}`, "inverse", "exactly one of verb and irreversible must be set"},
+			{`inverse: {verb: null, patch: null}`, "inverse", "exactly one of verb and irreversible must be set"},
+			{`inverse: {verb: delete}`, "inverse", "patch must be set if verb is apply or patch, and must not be set otherwise"},
+			{`inverse: {patch: null}`, "inverse", "patch must be set if verb is apply or patch, and must not be set otherwise"},
 		},
 	}
 }
 
-func TestWhatMakesNoSenseIsRefused(t *testing.T) {
+func TestSchema_RejectsInvalidObjects(t *testing.T) {
 	for resource, list := range refusals() {
 		for _, r := range list {
 			t.Run(resource+"/"+r.patch, func(t *testing.T) { refused(t, resource, with(t, full(t, resource, "refused"), r.patch), r) })
@@ -163,12 +163,12 @@ func refused(t *testing.T, resource string, u *unstructured.Unstructured, r refu
 	t.Helper()
 	_, err := client(t, resource).Create(t.Context(), u, dryRun)
 	if err == nil {
-		t.Fatal("it is admitted")
+		t.Fatal("the object was admitted")
 	}
 	blamed(t, err, r)
 }
 
-// blamed checks that an error names the field, in the words wanted.
+// blamed checks that an error names the field, with the message wanted.
 func blamed(t *testing.T, err error, r refusal) {
 	t.Helper()
 	if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
@@ -198,9 +198,9 @@ func eachSchema(s *apiextensionsv1.JSONSchemaProps, at []string, f func(*apiexte
 	}
 }
 
-// TestEachRuleIsTried: no rule is without a message of ours, and none without an
-// object that it refuses.
-func TestEachRuleIsTried(t *testing.T) {
+// TestRules_AreAllCovered: every rule has a message of ours and a test with an
+// object that it rejects.
+func TestRules_AreAllCovered(t *testing.T) {
 	for _, resource := range resources() {
 		tried := map[string]bool{}
 		for _, r := range refusals()[resource] {
@@ -213,7 +213,7 @@ func TestEachRuleIsTried(t *testing.T) {
 		eachSchema(schemaOf(t, resource), nil, func(s *apiextensionsv1.JSONSchemaProps, at []string) {
 			for _, v := range s.XValidations {
 				if rules++; !tried[v.Message] {
-					t.Errorf("%s: %s: nothing tries the rule with message %q", resource, strings.Join(at, "."), v.Message)
+					t.Errorf("%s: %s: no test covers the rule with message %q", resource, strings.Join(at, "."), v.Message)
 				}
 			}
 		})
@@ -223,9 +223,9 @@ func TestEachRuleIsTried(t *testing.T) {
 	}
 }
 
-// TestEnumsAreClosed puts a word that is none of them at each enumeration of an
+// TestSchema_EnumsAreClosed puts an unknown value at each enumeration of an
 // object that has every field.
-func TestEnumsAreClosed(t *testing.T) {
+func TestSchema_EnumsAreClosed(t *testing.T) {
 	enums := 0
 	for _, resource := range resources() {
 		eachSchema(schemaOf(t, resource), nil, func(s *apiextensionsv1.JSONSchemaProps, at []string) {
@@ -285,9 +285,9 @@ func set(v any, at []string, to string) (field string, ok bool) {
 	return "", false
 }
 
-// TestPatternsThatAreAdmittedCanBeMatched: what the schema takes for a pattern,
-// path.Match does, too.
-func TestPatternsThatAreAdmittedCanBeMatched(t *testing.T) {
+// TestSchema_AdmittedPatternsCanBeMatched: what the schema accepts as a pattern,
+// path.Match accepts, too.
+func TestSchema_AdmittedPatternsCanBeMatched(t *testing.T) {
 	patterns := map[string]string{} // of the schema, where it is
 	eachSchema(schemaOf(t, v1alpha1.FleetPolicies), nil, func(s *apiextensionsv1.JSONSchemaProps, at []string) {
 		if len(at) > 2 && at[0] == "spec" && slices.Contains([]string{"names", "namespaces"}, at[len(at)-2]) {
