@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestLint(t *testing.T) {
+func TestChart_Lint(t *testing.T) {
 	for name, args := range map[string][]string{
 		"defaults": nil, "least": least(), "full": {"--values", "testdata/full.yaml"}, "run": least("--values", "testdata/run.yaml"),
 	} {
@@ -25,11 +25,11 @@ func TestLint(t *testing.T) {
 	}
 }
 
-func TestBadValuesAreRefused(t *testing.T) {
+func TestValues_InvalidOnesAreRejected(t *testing.T) {
 	for values, want := range map[string]string{
 		"image.repository=":              "image.repository is required",
 		"clusters.namespaces=null":       "clusters.namespaces is required",
-		"clusters.allNamespaces=true":    "exclude each other",
+		"clusters.allNamespaces=true":    "mutually exclusive",
 		"replica=3":                      "additional properties 'replica' not allowed",
 		"image.digest=sha256:abc":        "image/digest",
 		"replicas=-1":                    "replicas",
@@ -44,8 +44,8 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"policySources.secrets[0].namespace=a,policySources.secrets[0].names={}":                                   "policySources/secrets/0/names",
 		"config.policies.webhook.listen=:1":                     "config/policies/webhook",
 		"policySources.webhook.enabled=true":                    "policySources.webhook.secretName is required",
-		"policies.hub=false,policySources.webhook.enabled=true": "there are no PolicySources",
-		"policies.hub=false,policies.reports=true":              "nothing is written to the hub",
+		"policies.hub=false,policySources.webhook.enabled=true": "policySources.webhook requires policies.hub=true",
+		"policies.hub=false,policies.reports=true":              "policies.reports requires policies.hub=true",
 		"config.policies.reports=true":                          "config/policies/reports",
 		"query.tls.certManager.enabled=true":                    "query.tls.certManager.issuerName is required",
 		"serviceAccount.create=false":                           "serviceAccount.name is required",
@@ -66,9 +66,9 @@ func TestBadValuesAreRefused(t *testing.T) {
 	}
 }
 
-// TestSchemaSaysWhatValuesThereAre: every value has a schema, objects admit no other,
-// and the schema has none that values.yaml does not explain.
-func TestSchemaSaysWhatValuesThereAre(t *testing.T) {
+// TestSchema_DescribesEveryValue: every value has a schema, objects allow no others,
+// and the schema has no value that values.yaml does not document.
+func TestSchema_DescribesEveryValue(t *testing.T) {
 	var schema, values map[string]any
 	for file, into := range map[string]*map[string]any{"values.schema.json": &schema, "values.yaml": &values} {
 		text, err := os.ReadFile(filepath.Join(chartDir, file))
@@ -79,7 +79,7 @@ func TestSchemaSaysWhatValuesThereAre(t *testing.T) {
 	compare = func(path string, schema, values map[string]any) {
 		properties, _ := schema["properties"].(map[string]any)
 		if schema["additionalProperties"] != false {
-			t.Errorf("%s: the schema admits others", path)
+			t.Errorf("%s: the schema allows other properties", path)
 		}
 		names := slices.Sorted(maps.Keys(values))
 		if path == "" {
@@ -98,16 +98,16 @@ func TestSchemaSaysWhatValuesThereAre(t *testing.T) {
 			if value, isMap := values[name].(map[string]any); ok && isMap && child["additionalProperties"] == false {
 				compare(path+"."+name, child, value)
 			} else if isMap && len(value) > 0 && child["additionalProperties"] == nil && name != "resources" {
-				t.Errorf("%s.%s admits anything", path, name)
+				t.Errorf("%s.%s allows anything", path, name)
 			}
 		}
 	}
 	compare("", schema, values)
 }
 
-// TestPermissionsAreTheLeast reads the rendered rules: nothing for all, no escalation,
-// Secrets only where they were asked for.
-func TestPermissionsAreTheLeast(t *testing.T) {
+// TestRBAC_IsMinimal reads the rendered rules: nothing for all, no escalation,
+// access to Secrets only where values say so.
+func TestRBAC_IsMinimal(t *testing.T) {
 	for name, args := range map[string][]string{"least": least(), "full": {"--values", "testdata/full.yaml"}} {
 		t.Run(name, func(t *testing.T) {
 			all := render(t, args...)
@@ -217,7 +217,7 @@ func checkRule(t *testing.T, kind string, role *rbacv1.Role, r rbacv1.PolicyRule
 	}
 }
 
-func TestPodsAreConfined(t *testing.T) {
+func TestDeployment_PodsAreConfined(t *testing.T) {
 	for name, args := range map[string][]string{"least": least(), "full": {"--values", "testdata/full.yaml"}} {
 		t.Run(name, func(t *testing.T) {
 			d := into[appsv1.Deployment](t, find(t, render(t, args...), "Deployment", "federator"))
@@ -247,8 +247,8 @@ func TestPodsAreConfined(t *testing.T) {
 	}
 }
 
-// TestConfigurationRollsOut: what is read at the start changes the Pods when it changes.
-func TestConfigurationRollsOut(t *testing.T) {
+// TestDeployment_RollsWhenConfigurationChanges: what is read at the start changes the Pods when it changes.
+func TestDeployment_RollsWhenConfigurationChanges(t *testing.T) {
 	sum := func(args ...string) string {
 		d := into[appsv1.Deployment](t, find(t, render(t, least(args...)...), "Deployment", "federator"))
 		return d.Spec.Template.Annotations["checksum/config"]

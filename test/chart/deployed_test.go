@@ -74,9 +74,9 @@ func kubeconfigIsWritten(t *testing.T, hub *kube.Hub, p *process) {
 	}
 }
 
-// TestTheAuthorityIsFoundWhateverTheChartIsCalled: Secrets have the label that federator
+// TestKubeconfig_FindsTheCAWhateverTheRelease: Secrets have the label that federator
 // kubeconfig looks for.
-func TestTheAuthorityIsFoundWhateverTheChartIsCalled(t *testing.T) {
+func TestKubeconfig_FindsTheCAWhateverTheRelease(t *testing.T) {
 	const label = "app.kubernetes.io/part-of"
 	renamed := least("--set", "nameOverride=fleet,fullnameOverride=edge")
 	if got := find(t, render(t, renamed...), "Secret", "edge-tls").GetLabels()[label]; got != "federator" {

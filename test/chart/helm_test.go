@@ -30,9 +30,9 @@ func (secrets) Resources() ([]queryapi.Served, <-chan struct{}) {
 
 func (secrets) Heard(string, aggregate.Kind) time.Time { return time.Time{} }
 
-// TestHelmListsReleasesOfAMember where values of Secrets are kept, and says why it
+// TestHelm_ListsReleasesOfAMember where values of Secrets are kept, and says why it
 // lists none where they are not.
-func TestHelmListsReleasesOfAMember(t *testing.T) {
+func TestHelm_ListsReleasesOfAMember(t *testing.T) {
 	var release bytes.Buffer
 	zip := gzip.NewWriter(&release)
 	_, err := zip.Write([]byte(`{"name":"web","namespace":"shop","version":1,"info":{"status":"deployed","first_deployed":"2026-01-01T00:00:00Z","last_deployed":"2026-01-01T00:00:00Z"},"chart":{"metadata":{"name":"shop","version":"1.2.3","apiVersion":"v2"}}}`))

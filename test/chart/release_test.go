@@ -30,9 +30,9 @@ func uninstall(t *testing.T, release, namespace string) {
 	}
 }
 
-// TestAReleaseIsInstalledUpgradedAndUninstalled does so with everything that is
+// TestRelease_InstallUpgradeUninstall does so with everything that is
 // optional: the API server validates all of it.
-func TestAReleaseIsInstalledUpgradedAndUninstalled(t *testing.T) {
+func TestRelease_InstallUpgradeUninstall(t *testing.T) {
 	f := fleet(t)
 	const release, namespace = "edge-federator", "release"
 	helm(t, append([]string{"install", release, chartDir, "--namespace", namespace, "--create-namespace"}, least()...)...)
@@ -193,9 +193,9 @@ func permissions(t *testing.T, namespace, account string) {
 	}
 }
 
-// TestManifestsConformToTheSchemas has kubeconform check everything against the
+// TestManifests_ConformToSchemas has kubeconform check everything against the
 // schemas that the hub publishes, foreign kinds and our own included.
-func TestManifestsConformToTheSchemas(t *testing.T) {
+func TestManifests_ConformToSchemas(t *testing.T) {
 	f := fleet(t)
 	text := helm(t, "template", "federator", chartDir, "--include-crds", "--values", "testdata/full.yaml")
 	dir := t.TempDir()

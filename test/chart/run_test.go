@@ -48,10 +48,10 @@ func build(t *testing.T, dir string) string {
 	return binary
 }
 
-// TestTheImageNeedsNoCgo: every package of the binary builds without cgo, which is what
+// TestImage_NeedsNoCgo: every package of the binary builds without cgo, which is what
 // makes it static; `make static` builds it so. Of those that have a part in C, the
 // standard library's have another in Go.
-func TestTheImageNeedsNoCgo(t *testing.T) {
+func TestImage_NeedsNoCgo(t *testing.T) {
 	for cgo, format := range map[string]string{"0": "{{if .Error}}{{.Error}}{{end}}", "1": "{{if and .CgoFiles (not .Standard)}}{{.ImportPath}} is in C{{end}}"} {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps", "-f", format, "./cmd/federator")
 		cmd.Dir = "../.."
@@ -257,10 +257,10 @@ func tokenOf(t *testing.T, hub *kube.Hub, name, audience string) string {
 	return token.Status.Token
 }
 
-// TestTheBinaryWorksWithWhatTheChartGives runs the binary with the chart's
+// TestBinary_RunsWithTheChartsPermissions runs the binary with the chart's
 // ServiceAccount, permissions, arguments, environment and files: it becomes ready,
 // judges, and answers, and is refused nothing.
-func TestTheBinaryWorksWithWhatTheChartGives(t *testing.T) {
+func TestBinary_RunsWithTheChartsPermissions(t *testing.T) {
 	f := fleet(t)
 	must(t, f.Hub.InstallCRDs(t.Context(), "../../pkg/hub/testdata/openreports"))
 	helm(t, append([]string{

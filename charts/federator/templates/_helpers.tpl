@@ -33,7 +33,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "federator.image" -}}
-{{- $repository := required "image.repository is required: no registry is assumed" .Values.image.repository -}}
+{{- $repository := required "image.repository is required: the chart assumes no registry" .Values.image.repository -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" $repository .Values.image.digest -}}
 {{- else -}}
@@ -45,38 +45,38 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (printf "%s-tls" (include "federator.fullname" .)) .Values.query.tls.secretName -}}
 {{- end -}}
 
-{{/* The names of the query API's Service. */}}
+{{/* DNS names of the query API's Service. */}}
 {{- define "federator.hosts" -}}
 {{- $name := include "federator.fullname" . -}}
 {{- $ns := .Release.Namespace -}}
 {{- concat (list $name (printf "%s.%s" $name $ns) (printf "%s.%s.svc" $name $ns) (printf "%s.%s.svc.cluster.local" $name $ns) "localhost") .Values.query.tls.hosts | uniq | toJson -}}
 {{- end -}}
 
-{{/* The namespaces to find Clusters in; empty means all. */}}
+{{/* Namespaces to watch for Clusters; empty means all. */}}
 {{- define "federator.namespaces" -}}
 {{- if and .Values.clusters.allNamespaces .Values.clusters.namespaces -}}
-{{- fail "clusters.namespaces and clusters.allNamespaces exclude each other" -}}
+{{- fail "clusters.namespaces and clusters.allNamespaces are mutually exclusive" -}}
 {{- else if not (or .Values.clusters.allNamespaces .Values.clusters.namespaces) -}}
-{{- fail "clusters.namespaces is required; clusters.allNamespaces=true finds Clusters everywhere, and grants reading every Secret of the hub" -}}
+{{- fail "clusters.namespaces is required, or clusters.allNamespaces=true, which grants read access to every Secret on the hub" -}}
 {{- end -}}
 {{- .Values.clusters.namespaces | toJson -}}
 {{- end -}}
 
-{{/* The configuration file: what is passed through, and what other values decide. */}}
+{{/* The configuration file: .Values.config, overridden by the settings that other values control. */}}
 {{- define "federator.config" -}}
 {{- $dirs := list -}}
 {{- if .Values.policies.files }}{{ $dirs = append $dirs "/etc/federator/policies" }}{{ end -}}
 {{- $policies := dict "library" .Values.policies.library "dirs" $dirs "namespace" .Release.Namespace -}}
 {{- if .Values.policies.hub }}
-{{- if .Values.policies.bindings }}{{ fail "policies.bindings: FleetPolicies bind where policies.hub is true" }}{{ end -}}
+{{- if .Values.policies.bindings }}{{ fail "policies.bindings requires policies.hub=false: FleetPolicies are the bindings otherwise" }}{{ end -}}
 {{- $namespaces := list -}}
 {{- range .Values.policySources.secrets }}{{ $namespaces = append $namespaces .namespace }}{{ end -}}
 {{- $_ := set $policies "hub" true -}}
 {{- if $namespaces }}{{ $_ := set $policies "secretNamespaces" ($namespaces | uniq | sortAlpha) }}{{ end -}}
 {{- if .Values.policySources.webhook.enabled }}{{ $_ := set $policies "webhook" (dict "listen" ":9292" "secretFile" "/etc/federator/webhook/secret") }}{{ end -}}
 {{- if .Values.policies.reports }}{{ $_ := set $policies "reports" true }}{{ end -}}
-{{- else if .Values.policySources.webhook.enabled }}{{ fail "policySources.webhook: there are no PolicySources where policies.hub is false" }}
-{{- else if .Values.policies.reports }}{{ fail "policies.reports: nothing is written to the hub where policies.hub is false" }}
+{{- else if .Values.policySources.webhook.enabled }}{{ fail "policySources.webhook requires policies.hub=true" }}
+{{- else if .Values.policies.reports }}{{ fail "policies.reports requires policies.hub=true" }}
 {{- end -}}
 {{- if .Values.policies.bindings }}{{ $_ := set $policies "bindings" "/etc/federator/bindings.yaml" }}{{ end -}}
 {{- $ours := dict

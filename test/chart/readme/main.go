@@ -51,13 +51,13 @@ const head = `# %[1]s
 
 %[2]s
 
-Generated of Chart.yaml and values.yaml by ` + "`make fmt`" + `; do not edit.
+Generated from Chart.yaml and values.yaml by ` + "`make fmt`" + `; do not edit.
 
 ## Install
 
-No registry is assumed: build the image with the Dockerfile of the repository, and
-name it. Say in which namespaces of the hub the Clusters are: their kubeconfig
-Secrets become readable there, and nowhere else.
+The chart assumes no registry: build the image with the Dockerfile of the repository
+and set image.repository. Set clusters.namespaces to the namespaces on the hub that
+contain the Clusters: federator can read Secrets in these namespaces only.
 
 ` + "```" + `
 docker build -t registry.example/federator:%[3]s . && docker push registry.example/federator:%[3]s
@@ -65,24 +65,25 @@ helm install federator charts/federator --namespace federator-system --create-na
   --set image.repository=registry.example/federator --set 'clusters.namespaces={fleet}'
 ` + "```" + `
 
-Kubernetes %[4]s is needed.
+Requires Kubernetes %[4]s.
 
 ## Upgrade
 
-Helm installs CRDs, and upgrades and deletes none. Apply those of the new version first:
+Helm installs CRDs but neither upgrades nor deletes them. Apply the CRDs of the new
+version first:
 
 ` + "```" + `
 helm show crds charts/federator | kubectl apply --server-side --force-conflicts -f -
 helm upgrade federator charts/federator --namespace federator-system --reuse-values
 ` + "```" + `
 
-Without a certificate of yours, Helm makes one at the first install and keeps it. A
-tool that only renders the chart would make another each time: give it
-` + "`query.tls.secretName` or `query.tls.certManager`" + `.
+If you provide no certificate, Helm generates one at the first install and keeps it. A
+tool that only renders the chart would generate a new one each time: with such a tool,
+set ` + "`query.tls.secretName` or `query.tls.certManager.enabled`" + `.
 
 ## Values
 
-| value | default | what it is |
+| Value | Default | Description |
 |---|---|---|
 `
 
@@ -102,7 +103,7 @@ func generate(dir string) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, head, chart.Name, chart.Description, chart.AppVersion, strings.TrimSuffix(chart.KubeVersion, "-0"))
 	if len(values.Content) != 1 || values.Content[0].Kind != yaml.MappingNode {
-		return nil, errors.New("values.yaml is no mapping")
+		return nil, errors.New("values.yaml is not a mapping")
 	}
 	err := rows(&b, "", values.Content[0])
 	return b.Bytes(), err
