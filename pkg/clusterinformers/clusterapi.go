@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
 // ClusterAPI is a source of members that are Clusters of a Cluster API
@@ -68,12 +69,21 @@ func NewClusterAPI(o ClusterAPI) (Source, error) {
 }
 
 const (
-	clusterGroup = "cluster.x-k8s.io"
-	coalesce     = 20 * time.Millisecond // changes that come within it are one view
-	retryFirst   = time.Second
-	retryMost    = 15 * time.Second
-	hubTimeout   = 10 * time.Second // for one request that is not a list or watch
+	coalesce   = 20 * time.Millisecond // changes that come within it are one view
+	retryFirst = time.Second
+	retryMost  = 15 * time.Second
+	hubTimeout = 10 * time.Second // for one request that is not a list or watch
 )
+
+const clustersResource = "clusters"
+
+// v1beta1 is the older version, whose own package is deprecated.
+var v1beta1 = schema.GroupVersion{Group: clusterv1.GroupVersion.Group, Version: "v1beta1"}
+
+// clusterVersions are the versions of Cluster that are understood, the preferred one
+// first. Each is also a contract of Cluster API: it says in its own way that a control
+// plane is initialized.
+var clusterVersions = []schema.GroupVersion{clusterv1.GroupVersion, v1beta1}
 
 // errNotServed ends the informers when the version of Cluster that they follow
 // is served no more.
@@ -111,7 +121,7 @@ func (s *clusterAPI) Run(ctx context.Context, set func([]Spec)) error {
 			break // ctx is done
 		}
 		if err := s.follow(ctx, version, dyn, typed, tell); errors.Is(err, errNotServed) {
-			s.Logger.Info("Cluster API's version is not served any more", "version", version)
+			s.Logger.Info("Cluster API's version is not served any more", "version", version.Version)
 			_ = pause(ctx, retryFirst) // the loop sees that ctx is done
 		}
 	}
@@ -120,7 +130,7 @@ func (s *clusterAPI) Run(ctx context.Context, set func([]Spec)) error {
 
 // version returns the version of Cluster to follow once the hub serves one. Its
 // error is the context's.
-func (s *clusterAPI) version(ctx context.Context, client *http.Client) (string, error) {
+func (s *clusterAPI) version(ctx context.Context, client *http.Client) (schema.GroupVersion, error) {
 	complaint := ""
 	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
 		version, err := s.askVersion(ctx, client)
@@ -128,47 +138,47 @@ func (s *clusterAPI) version(ctx context.Context, client *http.Client) (string, 
 			return version, nil
 		}
 		if ctx.Err() != nil {
-			return "", ctx.Err()
+			return schema.GroupVersion{}, ctx.Err()
 		}
 		if m := clip(err.Error()); m != complaint {
 			complaint = m
 			s.Logger.Warn("Cluster API cannot be found on the hub yet", "error", m)
 		}
 		if err := pause(ctx, delay); err != nil {
-			return "", err
+			return schema.GroupVersion{}, err
 		}
 	}
 }
 
-func (s *clusterAPI) askVersion(ctx context.Context, client *http.Client) (string, error) {
+func (s *clusterAPI) askVersion(ctx context.Context, client *http.Client) (schema.GroupVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
 	asking := *client
 	asking.Transport = bound{ctx, client.Transport}
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(s.Config, &asking)
 	if err != nil {
-		return "", err
+		return schema.GroupVersion{}, err
 	}
-	for _, version := range []string{"v1beta2", "v1beta1"} {
-		list, err := d.ServerResourcesForGroupVersion(clusterGroup + "/" + version)
+	for _, version := range clusterVersions {
+		list, err := d.ServerResourcesForGroupVersion(version.String())
 		if apierrors.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
-			return "", err
+			return schema.GroupVersion{}, err
 		}
 		for _, r := range list.APIResources {
-			if r.Name == "clusters" {
+			if r.Name == clustersResource {
 				return version, nil
 			}
 		}
 	}
-	return "", fmt.Errorf("the hub serves clusters.%s neither at v1beta2 nor at v1beta1", clusterGroup)
+	return schema.GroupVersion{}, fmt.Errorf("the hub serves %s.%s neither at %s nor at %s", clustersResource, clusterv1.GroupVersion.Group, clusterv1.GroupVersion.Version, v1beta1.Version)
 }
 
 // follow runs informers on Clusters of one version and their Secrets until ctx
 // is done or the version is served no more.
-func (s *clusterAPI) follow(ctx context.Context, version string, dyn dynamic.Interface, typed kubernetes.Interface, tell func([]Spec)) error {
+func (s *clusterAPI) follow(ctx context.Context, version schema.GroupVersion, dyn dynamic.Interface, typed kubernetes.Interface, tell func([]Spec)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -180,11 +190,10 @@ func (s *clusterAPI) follow(ctx context.Context, version string, dyn dynamic.Int
 		default:
 		}
 	}
-	gvr := schema.GroupVersionResource{Group: clusterGroup, Version: version, Resource: "clusters"}
 	places := make([]*place, len(s.Namespaces))
 	for i, namespace := range s.Namespaces {
 		p, err := newPlace(namespace, placeOptions{
-			clusters: dyn.Resource(gvr).Namespace(namespace), secrets: typed.CoreV1().Secrets(namespace), client: dyn,
+			clusters: dyn.Resource(version.WithResource(clustersResource)).Namespace(namespace), secrets: typed.CoreV1().Secrets(namespace), client: dyn,
 			log: s.Logger, touch: touch, gone: func() { cancel(errNotServed) },
 		})
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/test/kube"
@@ -56,7 +57,7 @@ func patchCluster(t *testing.T, cfg *rest.Config, version, namespace, name, patc
 	t.Helper()
 	d, err := dynamic.NewForConfigAndClient(cfg, passing(t, cfg))
 	must(t, err)
-	gvr := schema.GroupVersionResource{Group: clusterGroup, Version: version, Resource: "clusters"}
+	gvr := schema.GroupVersionResource{Group: clusterv1.GroupVersion.Group, Version: version, Resource: "clusters"}
 	_, err = d.Resource(gvr).Namespace(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	must(t, err)
 }
@@ -114,7 +115,7 @@ func TestClusterAPIFollowsClusters(t *testing.T) {
 			patchCluster(t, hub.DirectRESTConfig(), version, "other", "b", `{"metadata":{"finalizers":["test.federator.dev/hold"]}}`)
 			d, err := dynamic.NewForConfigAndClient(hub.DirectRESTConfig(), passing(t, hub.DirectRESTConfig()))
 			must(t, err)
-			must(t, d.Resource(schema.GroupVersionResource{Group: clusterGroup, Version: version, Resource: "clusters"}).
+			must(t, d.Resource(schema.GroupVersionResource{Group: clusterv1.GroupVersion.Group, Version: version, Resource: "clusters"}).
 				Namespace("other").Delete(t.Context(), "b", metav1.DeleteOptions{}))
 			v.member("other/b", "deleting", refusedAs(Deleting))
 			patchCluster(t, hub.DirectRESTConfig(), version, "other", "b", `{"metadata":{"finalizers":null}}`)
@@ -164,7 +165,7 @@ func TestClusterAPIForbiddenNamespaceDoesNotSilenceOthers(t *testing.T) {
 		must(t, err)
 	}
 	verbs := []string{"get", "list", "watch"}
-	clusters := rbacv1.PolicyRule{APIGroups: []string{clusterGroup}, Resources: []string{"clusters"}, Verbs: verbs}
+	clusters := rbacv1.PolicyRule{APIGroups: []string{clusterv1.GroupVersion.Group}, Resources: []string{"clusters"}, Verbs: verbs}
 	secrets := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: verbs}
 	allow("open", clusters, secrets)
 	allow("half", clusters)
@@ -200,7 +201,7 @@ func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 	fleet := kube.StartTest(t, kube.Options{Members: 1})
 	like, err := apiextensions.NewForConfigAndClient(fleet.Hub.DirectRESTConfig(), passing(t, fleet.Hub.DirectRESTConfig()))
 	must(t, err)
-	crd, err := like.CustomResourceDefinitions().Get(t.Context(), "clusters."+clusterGroup, getOptions)
+	crd, err := like.CustomResourceDefinitions().Get(t.Context(), "clusters."+clusterv1.GroupVersion.Group, getOptions)
 	must(t, err)
 	bare := fleet.Members[0] // a hub before Cluster API is installed
 	lines := newLogs(t)
@@ -222,9 +223,9 @@ func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 
 	d, err := dynamic.NewForConfigAndClient(bare.DirectRESTConfig(), passing(t, bare.DirectRESTConfig()))
 	must(t, err)
-	gvr := schema.GroupVersionResource{Group: clusterGroup, Version: "v1beta2", Resource: "clusters"}
+	gvr := clusterv1.GroupVersion.WithResource("clusters")
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": clusterGroup + "/v1beta2", "kind": "Cluster", "metadata": map[string]any{"name": "a", "namespace": "default"},
+		"apiVersion": clusterv1.GroupVersion.String(), "kind": clusterv1.ClusterKind, "metadata": map[string]any{"name": "a", "namespace": "default"},
 		"spec": map[string]any{"paused": true, "clusterNetwork": map[string]any{"services": map[string]any{"cidrBlocks": []any{"10.0.0.0/16"}}}},
 	}}
 	_, err = d.Resource(gvr).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{})

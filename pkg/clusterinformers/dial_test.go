@@ -117,7 +117,7 @@ func TestDialRefusesLoopbackUnlessAllowedOrTrusted(t *testing.T) {
 		}
 		data, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if want := "HTTP/2.0 Bearer " + secret + " " + userAgent; err != nil || string(data) != want {
+		if want := "HTTP/2.0 Bearer " + secretToken + " " + userAgent; err != nil || string(data) != want {
 			t.Errorf("server saw %q, %v, want %q", data, err, want)
 		}
 	}
@@ -184,7 +184,7 @@ func TestRedirectIsRefused(t *testing.T) {
 	var visited atomic.Int32
 	target := newServer(t, func(http.ResponseWriter, *http.Request) { visited.Add(1) })
 	for _, status := range []int{300, 301, 302, 303, 307, 308} {
-		for _, location := range []string{target.URL + "/?" + secret, "/elsewhere", ":bad", ""} {
+		for _, location := range []string{target.URL + "/?" + secretToken, "/elsewhere", ":bad", ""} {
 			s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/start" {
 					visited.Add(1)
@@ -199,7 +199,7 @@ func TestRedirectIsRefused(t *testing.T) {
 				resp.Body.Close()
 			}
 			wantRefused(t, err, Redirect)
-			if err != nil && strings.Contains(asRefusal(err).Message, secret) {
+			if err != nil && strings.Contains(asRefusal(err).Message, secretToken) {
 				t.Errorf("message repeats what may be secret: %v", err)
 			}
 		}

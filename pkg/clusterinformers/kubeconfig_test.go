@@ -15,7 +15,7 @@ import (
 )
 
 // secret stands in every place of the bad kubeconfigs where a secret may stand.
-const secret = "s3cr3t"
+const secretToken = "s3cr3t"
 
 // pair returns a certificate for 127.0.0.1 and example.com that is its own
 // authority, and its key, as PEM.
@@ -36,7 +36,7 @@ func kubeconfigOf(tb testing.TB, server string, change func(*clientcmdapi.Config
 	ca, _ := pair()
 	c := clientcmdapi.NewConfig()
 	cluster := &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
-	user := &clientcmdapi.AuthInfo{Token: secret}
+	user := &clientcmdapi.AuthInfo{Token: secretToken}
 	c.Clusters["c"], c.AuthInfos["u"] = cluster, user
 	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	c.CurrentContext = "x"
@@ -60,10 +60,10 @@ func TestKubeconfigRefusals(t *testing.T) {
 		says   string
 	}{
 		"exec": {func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
-			u.Exec = &clientcmdapi.ExecConfig{Command: "/bin/evil", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never", Env: []clientcmdapi.ExecEnvVar{{Name: "A", Value: secret}}}
+			u.Exec = &clientcmdapi.ExecConfig{Command: "/bin/evil", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never", Env: []clientcmdapi.ExecEnvVar{{Name: "A", Value: secretToken}}}
 		}, ExecPlugin, "/bin/evil"},
 		"auth provider": {func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
-			u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "oidc", Config: map[string]string{"id-token": secret}}
+			u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "oidc", Config: map[string]string{"id-token": secretToken}}
 		}, AuthProvider, "oidc"},
 		"certificate-authority": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.CertificateAuthority = "/etc/ca"
@@ -78,7 +78,7 @@ func TestKubeconfigRefusals(t *testing.T) {
 			u.TokenFile = "/etc/token"
 		}, FilePath, "tokenFile"},
 		"proxy-url": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-			c.ProxyURL = "http://u:" + secret + "@proxy:3128"
+			c.ProxyURL = "http://u:" + secretToken + "@proxy:3128"
 		}, ProxyURL, "proxy-url"},
 		"as": {func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			u.Impersonate = "root"
@@ -108,16 +108,16 @@ func TestKubeconfigRefusals(t *testing.T) {
 			c.InsecureSkipTLSVerify = true
 		}, InsecureTLS, "insecure-skip-tls-verify"},
 		"userinfo": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-			c.Server = "https://admin:" + secret + "@api.example.com"
+			c.Server = "https://admin:" + secretToken + "@api.example.com"
 		}, InvalidKubeconfig, "user name"},
 		"query": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-			c.Server = "https://api.example.com/?k=" + secret
+			c.Server = "https://api.example.com/?k=" + secretToken
 		}, InvalidKubeconfig, "query"},
 		"empty query": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.Server = "https://api.example.com/?"
 		}, InvalidKubeconfig, "query"},
 		"fragment": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-			c.Server = "https://api.example.com/#" + secret
+			c.Server = "https://api.example.com/#" + secretToken
 		}, InvalidKubeconfig, "fragment"},
 		"no server": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.Server = ""
@@ -132,7 +132,7 @@ func TestKubeconfigRefusals(t *testing.T) {
 			c.Server = "ftp://api.example.com"
 		}, InvalidKubeconfig, "not a URL"},
 		"server that does not parse": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-			c.Server = "https://" + secret + "%zz"
+			c.Server = "https://" + secretToken + "%zz"
 		}, InvalidKubeconfig, "not a URL"},
 		"no current context": {func(c *clientcmdapi.Config, _ *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.CurrentContext = ""
@@ -150,13 +150,13 @@ func TestKubeconfigRefusals(t *testing.T) {
 			u.ClientCertificateData = ca
 		}, InvalidKubeconfig, "both are needed"},
 		"certificate and key that do not parse": {func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
-			u.ClientCertificateData, u.ClientKeyData = ca, []byte(secret)
+			u.ClientCertificateData, u.ClientKeyData = ca, []byte(secretToken)
 		}, InvalidKubeconfig, "not a pair"},
 		"token and password": {func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
-			u.Username, u.Password = "admin", secret
+			u.Username, u.Password = "admin", secretToken
 		}, InvalidKubeconfig, "only one"},
 		"token with a line break": {func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
-			u.Token = "a\r\nImpersonate-User: " + secret
+			u.Token = "a\r\nImpersonate-User: " + secretToken
 		}, InvalidKubeconfig, "header"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,9 +165,9 @@ func TestKubeconfigRefusals(t *testing.T) {
 	}
 	for name, tc := range map[string]struct{ data, says string }{
 		"empty":          {" \n", "empty"},
-		"not YAML":       {"apiVersion: v1\nkind: Config\nusers: [" + secret, "line 3"},
-		"not base64":     {"apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {certificate-authority-data: " + secret + "}}]", "does not parse"},
-		"a map as a key": {"{{token: " + secret + "}: 1}", "does not parse"},
+		"not YAML":       {"apiVersion: v1\nkind: Config\nusers: [" + secretToken, "line 3"},
+		"not base64":     {"apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {certificate-authority-data: " + secretToken + "}}]", "does not parse"},
+		"a map as a key": {"{{token: " + secretToken + "}: 1}", "does not parse"},
 		"another kind":   {"apiVersion: v1\nkind: Secret", "does not parse"},
 		"too large":      {strings.Repeat("#\n", maxKubeconfig), "more than 1048576"},
 	} {
@@ -183,7 +183,7 @@ func checkRefusal(t *testing.T, data []byte, reason Reason, says string) {
 		t.Fatalf("accepted: %+v", cfg)
 	case refusal.Reason != reason || !strings.Contains(refusal.Message, says):
 		t.Errorf("refused as %v, want %s with %q", refusal, reason, says)
-	case strings.Contains(refusal.Message, secret):
+	case strings.Contains(refusal.Message, secretToken):
 		t.Errorf("message repeats a secret: %q", refusal.Message)
 	case len([]rune(refusal.Message)) > maxMessage:
 		t.Errorf("message has %d characters", len(refusal.Message))
@@ -212,7 +212,7 @@ func TestKubeconfigAccepted(t *testing.T) {
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
-	if cfg.Host != goodServer || cfg.ServerName != "example.com" || cfg.BearerToken != secret ||
+	if cfg.Host != goodServer || cfg.ServerName != "example.com" || cfg.BearerToken != secretToken ||
 		!bytes.Equal(cfg.CAData, ca) || !bytes.Equal(cfg.CertData, ca) || !bytes.Equal(cfg.KeyData, key) {
 		t.Errorf("lost something: %+v", cfg)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
@@ -91,7 +92,7 @@ func (o *Offline) add(m manifest, member string) error {
 		return m.refuse("apiVersion and kind are required")
 	}
 	annotated := m.object.GetAnnotations()[MemberAnnotation]
-	if gvk.Group == clusterGroup && gvk.Kind == "Cluster" && annotated == "" {
+	if gvk.GroupKind() == clusterv1.GroupVersion.WithKind(clusterv1.ClusterKind).GroupKind() && annotated == "" {
 		return o.addCluster(m)
 	}
 	kind := aggregate.MakeKind(gvk.Kind, gvk.Group)

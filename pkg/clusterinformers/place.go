@@ -13,21 +13,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/annotations"
+	"sigs.k8s.io/cluster-api/util/secret"
 
 	"federator.dev/federator/pkg/aggregate"
 )
 
-const (
-	secretSelector   = "type=" + clusterGroup + "/secret"
-	secretSuffix     = "-kubeconfig"
-	secretKey        = "value"
-	pausedAnnotation = clusterGroup + "/paused"
-)
+var secretSelector = fields.OneTermEqualSelector("type", string(clusterv1.ClusterSecretType)).String()
 
 // place is one namespace of the hub, or all of them, with an informer on its
 // Clusters and one on their Secrets. What is said of one place does not wait
@@ -178,9 +177,9 @@ func (p *place) specs() ([]Spec, placeState) {
 			continue
 		}
 		var kubeconfig []byte
-		if s, exists, err := p.secrets.GetStore().GetByKey(c.Namespace + "/" + c.Name + secretSuffix); err == nil && exists {
-			if secret, ok := s.(*corev1.Secret); ok {
-				kubeconfig = secret.Data[secretKey]
+		if s, exists, err := p.secrets.GetStore().GetByKey(c.Namespace + "/" + secret.Name(c.Name, secret.Kubeconfig)); err == nil && exists {
+			if s, ok := s.(*corev1.Secret); ok {
+				kubeconfig = s.Data[secret.KubeconfigDataName]
 			}
 		}
 		specs = append(specs, c.spec(kubeconfig, forbidden))
@@ -209,7 +208,7 @@ func (c *cluster) spec(kubeconfig []byte, unreadable bool) Spec {
 	case len(kubeconfig) == 0 && unreadable:
 		s.Refused = refuse(NoKubeconfig, "Secrets of namespace %s may not be read", c.Namespace)
 	case len(kubeconfig) == 0:
-		s.Refused = refuse(NoKubeconfig, "there is no Secret %s%s with key %q and type %s/secret", c.Name, secretSuffix, secretKey, clusterGroup)
+		s.Refused = refuse(NoKubeconfig, "there is no Secret %s with key %q and type %s", secret.Name(c.Name, secret.Kubeconfig), secret.KubeconfigDataName, clusterv1.ClusterSecretType)
 	}
 	return s
 }
@@ -221,20 +220,19 @@ func trimCluster(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	_, annotated := u.GetAnnotations()[pausedAnnotation]
 	paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
 	return &cluster{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
 			Labels: u.GetLabels(), DeletionTimestamp: u.GetDeletionTimestamp(),
 		},
-		paused: paused || annotated, initialized: initialized(u),
+		paused: paused || annotations.HasPaused(u), initialized: initialized(u),
 	}, nil
 }
 
 // initialized reads a Cluster's status by the contract of its version.
 func initialized(u *unstructured.Unstructured) bool {
-	if u.GroupVersionKind().Version != "v1beta1" {
+	if u.GroupVersionKind().GroupVersion() != v1beta1 {
 		yes, _, _ := unstructured.NestedBool(u.Object, "status", "initialization", "controlPlaneInitialized")
 		return yes
 	}
@@ -244,7 +242,7 @@ func initialized(u *unstructured.Unstructured) bool {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	return slices.ContainsFunc(conditions, func(c any) bool {
 		m, _ := c.(map[string]any)
-		return m["type"] == "ControlPlaneInitialized" && m["status"] == "True"
+		return m["type"] == string(clusterv1.ControlPlaneInitializedV1Beta1Condition) && m["status"] == string(corev1.ConditionTrue)
 	})
 }
 
@@ -258,8 +256,8 @@ func trimSecret(obj any) (any, error) {
 	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 		Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
 	}}
-	if strings.HasSuffix(s.Name, secretSuffix) {
-		kept.Data = map[string][]byte{secretKey: bytes.Clone(s.Data[secretKey])}
+	if strings.HasSuffix(s.Name, secret.Name("", secret.Kubeconfig)) {
+		kept.Data = map[string][]byte{secret.KubeconfigDataName: bytes.Clone(s.Data[secret.KubeconfigDataName])}
 	}
 	return kept, nil
 }

@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/secret"
 )
 
 // Each contract says in its own way that a control plane is initialised, the
@@ -37,7 +39,7 @@ func TestInitializedByContract(t *testing.T) {
 		"v1beta2 of an unexpected type":    {"v1beta2", map[string]any{"initialization": "yes"}, false},
 		"v1beta1 conditions not in a list": {"v1beta1", map[string]any{"conditions": "yes"}, false},
 	} {
-		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": clusterGroup + "/" + tc.version, "kind": "Cluster"}}
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": clusterv1.GroupVersion.Group + "/" + tc.version, "kind": clusterv1.ClusterKind}}
 		if tc.status != nil {
 			u.Object["status"] = tc.status
 		}
@@ -51,19 +53,19 @@ func TestInitializedByContract(t *testing.T) {
 func TestOnlyKubeconfigsOfSecretsAreKept(t *testing.T) {
 	for name, want := range map[string]int{"a-kubeconfig": 1, "a-ca": 0, "a-etcd": 0, "kubeconfig-a": 0} {
 		obj, err := trimSecret(&corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, Annotations: map[string]string{"a": secret}},
-			Data:       map[string][]byte{secretKey: []byte("value"), "tls.key": []byte(secret)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, Annotations: map[string]string{"a": secretToken}},
+			Data:       map[string][]byte{secret.KubeconfigDataName: []byte("value"), "tls.key": []byte(secretToken)},
 		})
 		must(t, err)
 		kept := obj.(*corev1.Secret)
 		if len(kept.Data) != want || kept.Data["tls.key"] != nil || kept.Annotations != nil || kept.Namespace != "n" || kept.Name != name {
 			t.Errorf("%s: kept %+v", name, kept)
 		}
-		if want == 1 && string(kept.Data[secretKey]) != "value" {
-			t.Errorf("%s: kept %q", name, kept.Data[secretKey])
+		if want == 1 && string(kept.Data[secret.KubeconfigDataName]) != "value" {
+			t.Errorf("%s: kept %q", name, kept.Data[secret.KubeconfigDataName])
 		}
 		again, err := trimSecret(kept)
-		if err != nil || string(again.(*corev1.Secret).Data[secretKey]) != string(kept.Data[secretKey]) {
+		if err != nil || string(again.(*corev1.Secret).Data[secret.KubeconfigDataName]) != string(kept.Data[secret.KubeconfigDataName]) {
 			t.Errorf("%s: trimmed twice: %+v, %v", name, again, err)
 		}
 	}

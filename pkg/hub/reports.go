@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
@@ -45,8 +46,8 @@ var (
 	reportKind        = schema.GroupVersionResource{Group: reportsGroup, Version: reportsVersion, Resource: "reports"}
 	clusterReportKind = schema.GroupVersionResource{Group: reportsGroup, Version: reportsVersion, Resource: "clusterreports"}
 	clusterKinds      = []schema.GroupVersionResource{
-		{Group: "cluster.x-k8s.io", Version: "v1beta2", Resource: "clusters"},
-		{Group: "cluster.x-k8s.io", Version: "v1beta1", Resource: "clusters"},
+		clusterv1.GroupVersion.WithResource("clusters"),
+		{Group: clusterv1.GroupVersion.Group, Version: "v1beta1", Resource: "clusters"},
 	}
 )
 

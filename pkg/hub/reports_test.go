@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
@@ -233,7 +234,7 @@ func TestReportsTellOfKeysMembersAndErrors(t *testing.T) {
 // them again.
 func TestReportsTellWhatPoliciesFind(t *testing.T) {
 	h := realHub(t)
-	clusters := schema.GroupVersionResource{Group: "cluster.x-k8s.io", Version: "v1beta2", Resource: "clusters"}
+	clusters := clusterv1.GroupVersion.WithResource("clusters")
 	t.Cleanup(func() { forget(t, clusters, "reported", "eu-1") })
 	withoutReports(t)
 	if err := h.Register(t.Context(), kube.Cluster{Namespace: "reported", Name: "eu-1"}); err != nil {

@@ -3,6 +3,8 @@ package remediate
 import (
 	"strings"
 
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
 	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/policy"
 )
@@ -38,7 +40,7 @@ func Protected(target policy.Ref, annotations map[string]string) string {
 	}
 	_, marked := annotations[protectAnnotation]
 	switch {
-	case group == "cluster.x-k8s.io" || strings.HasSuffix(group, ".cluster.x-k8s.io"):
+	case group == clusterv1.GroupVersion.Group || strings.HasSuffix(group, "."+clusterv1.GroupVersion.Group):
 		return "Cluster API's objects are protected"
 	case kind == "Namespace" && group == "":
 		return "Namespaces are protected"
