@@ -1,0 +1,242 @@
+package adhoc
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/document"
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/limits"
+)
+
+// object returns an object that may be read.
+func (s *store) object(o aggregate.Object) (ast.Value, error) {
+	var err error
+	if s.body, err = o.AppendBody(s.body[:0]); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Ref(), err)
+	}
+	if err := s.charge(len(s.body)); err != nil {
+		return nil, err
+	}
+	v, err := document.Value(s.body, s.mask)
+	if err != nil || v == nil {
+		return v, err
+	}
+	return v, s.hold(v)
+}
+
+// objects reads below objects[kind][member][namespace][name].
+func (s *store) objects(ctx context.Context, path []string) (ast.Value, []string, error) {
+	if len(path) >= 4 {
+		ref := aggregate.Ref{Kind: aggregate.Kind(path[0]), Member: path[1], Namespace: path[2], Name: path[3]}
+		o, ok := s.opts.Snapshot.Get(ref)
+		if !ok || !s.opts.Reader.Objects(ref.Member, ref.Kind, ref.Namespace) {
+			return nil, path[4:], nil
+		}
+		v, err := s.object(o)
+		return v, path[4:], err
+	}
+	t := fleetdoc.NewTree(path)
+	for kind := range s.opts.Snapshot.Kinds() {
+		if len(path) > 0 && path[0] != string(kind) {
+			continue
+		}
+		q := aggregate.Query{Kind: kind}
+		if len(path) > 1 {
+			q.Members = path[1:2]
+		}
+		if len(path) > 2 {
+			q.Namespace = path[2]
+		}
+		list, err := s.opts.Snapshot.List(q)
+		if err != nil {
+			return nil, nil, err
+		}
+		for o := range list {
+			if len(path) > 2 && o.Namespace() != path[2] {
+				continue // "" is all namespaces to List
+			}
+			err := s.put(ctx, t, o, string(kind), o.Member(), o.Namespace(), o.Name())
+			if err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return t.Value(), nil, nil
+}
+
+// byName reads below by_name[kind][namespace][name], which has the member last.
+func (s *store) byName(ctx context.Context, path []string) (ast.Value, []string, error) {
+	t := fleetdoc.NewTree(path[:min(len(path), 3)])
+	rest := path[min(len(path), 3):]
+	if len(path) >= 3 {
+		kind := aggregate.Kind(path[0])
+		for o := range s.opts.Snapshot.Named(kind, path[1], path[2]) {
+			if len(rest) > 0 && o.Member() != rest[0] {
+				continue
+			}
+			if err := s.put(ctx, t, o, path[0], path[1], path[2], o.Member()); err != nil {
+				return nil, nil, err
+			}
+		}
+		return t.Value(), rest, nil
+	}
+	for kind := range s.opts.Snapshot.Kinds() {
+		if len(path) > 0 && path[0] != string(kind) {
+			continue
+		}
+		q := aggregate.Query{Kind: kind}
+		if len(path) > 1 {
+			q.Namespace = path[1]
+		}
+		list, err := s.opts.Snapshot.List(q)
+		if err != nil {
+			return nil, nil, err
+		}
+		for o := range list {
+			if len(path) > 1 && o.Namespace() != path[1] {
+				continue
+			}
+			if err := s.put(ctx, t, o, string(kind), o.Namespace(), o.Name(), o.Member()); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return t.Value(), rest, nil
+}
+
+// put adds an object at a place of a tree, if it may be read.
+func (s *store) put(ctx context.Context, t *fleetdoc.Tree, o aggregate.Object, at ...string) error {
+	if !s.opts.Reader.Objects(o.Member(), o.Ref().Kind, o.Namespace()) {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: it takes longer than %v", ErrLimit, s.opts.Timeout)
+	}
+	v, err := s.object(o)
+	if err != nil {
+		return err
+	}
+	t.Put(v, at)
+	return nil
+}
+
+func (s *store) visible() iter.Seq[aggregate.Member] {
+	return func(yield func(aggregate.Member) bool) {
+		for m := range s.opts.Snapshot.Members() {
+			if s.opts.Reader.Member(m.Name) && !yield(m) {
+				return
+			}
+		}
+	}
+}
+
+// names is the sorted names of members.
+func (s *store) names() ast.Value {
+	var names []*ast.Term
+	for m := range s.visible() {
+		names = append(names, ast.StringTerm(m.Name))
+	}
+	return ast.NewArray(names...)
+}
+
+// members reads below members[name].
+func (s *store) members(path []string) (ast.Value, []string, error) {
+	t := fleetdoc.NewTree(path[:min(len(path), 1)])
+	for m := range s.visible() {
+		if len(path) > 0 && path[0] != m.Name {
+			continue
+		}
+		n := len(m.Name)
+		for _, l := range m.Labels {
+			n += len(l.Key) + len(l.Value)
+		}
+		for _, a := range m.APIs {
+			n += len(a)
+		}
+		if err := s.charge(n); err != nil {
+			return nil, nil, err
+		}
+		t.Put(fleetdoc.MemberDocument(m), []string{m.Name})
+	}
+	return t.Value(), path[min(len(path), 1):], nil
+}
+
+// scopes reads below scopes[name][kind], which is the state's name.
+func (s *store) scopes(path []string) (ast.Value, []string, error) {
+	t := fleetdoc.NewTree(path[:min(len(path), 2)])
+	for m := range s.visible() {
+		if len(path) > 0 && path[0] != m.Name {
+			continue
+		}
+		for info := range s.opts.Snapshot.Scopes(m.Name) {
+			if len(path) > 1 && path[1] != string(info.Kind) || !s.opts.Reader.Scope(m.Name, info.Kind) {
+				continue
+			}
+			if err := s.charge(len(info.Kind)); err != nil {
+				return nil, nil, err
+			}
+			t.Put(ast.String(info.Status.State.String()), []string{m.Name, string(info.Kind)})
+		}
+	}
+	return t.Value(), path[min(len(path), 2):], nil
+}
+
+// views reads below views[package][view][key]. A key without an entry that may be
+// read does not exist.
+func (s *store) views(ctx context.Context, path []string) (ast.Value, []string, error) {
+	t := fleetdoc.NewTree(path[:min(len(path), 3)])
+	rest := path[min(len(path), 3):]
+	if s.opts.Views == nil {
+		return t.Value(), rest, nil
+	}
+	for pkg, view := range s.opts.Views.Names() {
+		if len(path) > 0 && path[0] != pkg || len(path) > 1 && path[1] != view {
+			continue
+		}
+		if len(path) > 2 {
+			if err := s.entries(ctx, t, pkg, view, path[2]); err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
+		for key := range s.opts.Views.Keys(pkg, view) {
+			if err := s.entries(ctx, t, pkg, view, key); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return t.Value(), rest, nil
+}
+
+func (s *store) entries(ctx context.Context, t *fleetdoc.Tree, pkg, view, key string) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: it takes longer than %v", ErrLimit, s.opts.Timeout)
+	}
+	var entries []*ast.Term
+	for ref, value := range s.opts.Views.Entries(pkg, view, key) {
+		if !s.opts.Reader.Objects(ref.Member, ref.Kind, ref.Namespace) {
+			continue
+		}
+		n := len(ref.Member) + len(ref.Kind) + len(ref.Namespace) + len(ref.Name)
+		size, ok := limits.Size(value, int(s.opts.MaxRead))
+		if !ok {
+			size = int(s.opts.MaxRead) + 1
+		}
+		if err := s.charge(n + size); err != nil {
+			return err
+		}
+		if err := s.hold(value); err != nil {
+			return err
+		}
+		entries = append(entries, fleetdoc.EntryTerm(fleetdoc.RefTerm(&ref), ast.NewTerm(value)))
+	}
+	if len(entries) > 0 {
+		t.Put(ast.NewArray(entries...), []string{pkg, view, key})
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+// Package adhoc answers ad-hoc Rego queries over data.fleet of one snapshot, as far as
+// a Reader may read: what is outside is not in the documents, so that no answer, error,
+// order or bound tells of it.
+package adhoc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/limits"
+)
+
+// Errors of queries that callers branch on.
+var (
+	// ErrQuery is a query that cannot be evaluated as it is written.
+	ErrQuery = errors.New("invalid query")
+	// ErrQueryLimit is a query that takes more than it may.
+	ErrLimit = errors.New("query exceeds a limit")
+)
+
+// Options say what a query is asked of and what it may take.
+type Options struct {
+	Snapshot *aggregate.Snapshot
+	Views    Views         // nil: none
+	Reader   Reader        // required
+	Timeout  time.Duration // 0 means 5 s
+	// MaxRead is how many bytes of JSON may be read; what of them is kept, what
+	// comprehensions keep and builtins have made, and the answer take at most twice as
+	// many bytes of memory. 0 means 64 MiB.
+	MaxRead int64
+	MaxRows int // 0 means 10,000
+}
+
+// Answer is what a query gave.
+type Answer struct {
+	Revision aggregate.Revision `json:"revision"`
+	Rows     []Row              `json:"rows"`
+	Read     int64              `json:"readBytes"`
+}
+
+// Row is one way in which the query holds.
+type Row struct {
+	Values   []any          `json:"values"`             // of the query's expressions
+	Bindings map[string]any `json:"bindings,omitempty"` // of its variables
+}
+
+// Query evaluates a Rego query over data.fleet of one snapshot, which holds what
+// the Reader may read and nothing else: answers, errors and the order of rows are
+// those of a fleet without the rest. Wrong queries are ErrQuery, queries that take
+// too much ErrQueryLimit; a context that ends is its own error.
+func Query(ctx context.Context, opts Options, query string) (*Answer, error) {
+	if opts.Snapshot == nil || opts.Reader == nil {
+		return nil, errors.New("query: Snapshot and Reader are required")
+	}
+	if opts.Timeout == 0 {
+		opts.Timeout = 5 * time.Second
+	}
+	if opts.MaxRead == 0 {
+		opts.MaxRead = 64 << 20
+	}
+	if opts.MaxRows == 0 {
+		opts.MaxRows = 10_000
+	}
+	body, indexed, err := compileQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, opts.Timeout)
+	defer cancel()
+	store := &store{opts: opts, mask: queryMask(body)}
+	a, err := newAnswering(store, query)
+	if err != nil {
+		return nil, err
+	}
+	options := append(limits.Options(), rego.Store(store), rego.GenerateJSON(a.generate))
+	kept := keepOf(a.body, indexed, store)
+	if kept != nil {
+		options = append(options, kept.function())
+	}
+	if kept != nil || limits.Makes(body) {
+		store.known = known{}
+	}
+	rs, err := rego.New(append(options, rego.ParsedQuery(a.body))...).Eval(limits.WithHolder(limited, store))
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case limited.Err() != nil && err != nil:
+		return nil, fmt.Errorf("%w: it takes longer than %v", ErrLimit, opts.Timeout)
+	case kept.err() != nil:
+		return nil, kept.err()
+	case err != nil:
+		return nil, queryError(err)
+	case len(rs) > opts.MaxRows:
+		return nil, a.tooMany()
+	}
+	answer := &Answer{Revision: opts.Snapshot.Revision(), Rows: make([]Row, 0, len(rs)), Read: store.read}
+	for _, r := range rs {
+		answer.Rows = append(answer.Rows, a.row(r))
+	}
+	return answer, nil
+}
+
+// queryError says which error an evaluation's is.
+func queryError(err error) error {
+	switch {
+	case errors.Is(err, ErrLimit):
+		return err
+	case errors.Is(err, limits.ErrLimit):
+		return fmt.Errorf("%w: %w", ErrLimit, err)
+	case topdown.IsCancel(err):
+		return fmt.Errorf("%w: it was cancelled", ErrLimit)
+	}
+	return fmt.Errorf("%w: %w", ErrQuery, err)
+}

@@ -1,0 +1,92 @@
+package adhoc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage"
+
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/mask"
+)
+
+// store is data of a query: what its Reader may read, made as it is read. It
+// belongs to one evaluation.
+type store struct {
+	storage.PolicyNotSupported
+	storage.TriggersNotSupported
+	storage.WritesNotSupported
+
+	opts  Options
+	mask  *mask.Mask // of objects
+	read  int64      // bytes of JSON read so far
+	held  int64      // bytes of memory that what was read, kept and answered takes, estimated from above
+	known known      // what has been read, if comprehensions may keep it
+	body  []byte
+}
+
+// queryTransaction is the only transaction there is: nothing is written.
+type queryTransaction struct{}
+
+func (queryTransaction) ID() uint64 { return 1 }
+
+// NewTransaction implements storage.Store.
+func (s *store) NewTransaction(_ context.Context, params ...storage.TransactionParams) (storage.Transaction, error) {
+	if slices.ContainsFunc(params, func(p storage.TransactionParams) bool { return p.Write }) {
+		return nil, &storage.Error{Code: storage.WritesNotSupportedErr}
+	}
+	return queryTransaction{}, nil
+}
+
+// Commit implements storage.Store.
+func (s *store) Commit(context.Context, storage.Transaction) error { return nil }
+
+// Abort implements storage.Store.
+func (s *store) Abort(context.Context, storage.Transaction) {}
+
+// Truncate implements storage.Store.
+func (s *store) Truncate(context.Context, storage.Transaction, storage.TransactionParams, storage.Iterator) error {
+	return &storage.Error{Code: storage.WritesNotSupportedErr}
+}
+
+// Read implements storage.Store. What may not be read does not exist.
+func (s *store) Read(ctx context.Context, _ storage.Transaction, path storage.Path) (any, error) {
+	if len(path) < 2 || path[0] != "fleet" {
+		return nil, fleetdoc.ErrNotFound // compileQuery has refused whole documents
+	}
+	var v ast.Value
+	var err error
+	rest := path[2:]
+	switch path[1] {
+	case "objects":
+		v, rest, err = s.objects(ctx, rest)
+	case "by_name":
+		v, rest, err = s.byName(ctx, rest)
+	case "members":
+		v, rest, err = s.members(rest)
+	case "names":
+		v = s.names()
+	case "scopes":
+		v, rest, err = s.scopes(rest)
+	case "views":
+		v, rest, err = s.views(ctx, rest)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if v = fleetdoc.Find(v, rest); v == nil {
+		return nil, fleetdoc.ErrNotFound
+	}
+	s.known.learn(ast.NewTerm(v))
+	return v, nil
+}
+
+// charge counts what is read.
+func (s *store) charge(n int) error {
+	if s.read += int64(n); s.read > s.opts.MaxRead {
+		return fmt.Errorf("%w: it reads more than %d bytes", ErrLimit, s.opts.MaxRead)
+	}
+	return nil
+}

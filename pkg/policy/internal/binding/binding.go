@@ -1,0 +1,82 @@
+// Package binding says where policies apply: bindings as they are written, held to the
+// packages that they bind, and compiled to what they select.
+package binding
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// ErrInvalid is a binding that cannot be used as it is written.
+var ErrInvalid = errors.New("invalid binding")
+
+// Mode is what may come of a binding's violations. The engine only reports it.
+type Mode string
+
+// The modes of a binding.
+const (
+	Observe Mode = "Observe"
+	DryRun  Mode = "DryRun"
+	Enforce Mode = "Enforce"
+)
+
+// Binding says where a policy applies, and with which parameters. Verdicts belong
+// to bindings.
+type Binding struct {
+	Name       string         `json:"name"`
+	Package    string         `json:"package"`
+	Members    MemberSelector `json:"members,omitzero"` // whose subjects are judged
+	Match      Match          `json:"match,omitzero"`
+	Parameters map[string]any `json:"parameters,omitempty"`
+	Mode       Mode           `json:"mode,omitempty"` // "" is Observe
+
+	// Visibility selects the members that data.fleet shows to the policy.
+	Visibility MemberSelector `json:"visibility,omitzero"`
+	// Tolerate selects the members whose gaps leave verdicts Known; nil is none.
+	Tolerate *MemberSelector `json:"tolerate,omitempty"`
+
+	Exemptions []Exemption `json:"exemptions,omitempty"`
+}
+
+// MemberSelector selects members by name and by the labels of their Clusters. The
+// zero value selects all of them.
+type MemberSelector struct {
+	Names  []string              `json:"names,omitempty"` // <namespace>/<name>, as path.Match has patterns
+	Labels *metav1.LabelSelector `json:"labels,omitempty"`
+}
+
+// Match selects objects; of what it leaves out it selects everything. Patterns are
+// those of path.Match. For a package that judges the keys of a view it selects the
+// objects whose entries count; one that judges members takes none.
+type Match struct {
+	Kinds      []aggregate.Kind      `json:"kinds,omitempty"`
+	Namespaces []string              `json:"namespaces,omitempty"` // patterns; "" is what has no namespace
+	Labels     *metav1.LabelSelector `json:"labels,omitempty"`
+}
+
+// Exemption says which subjects' violations are expected. They stay visible. Names is
+// all that exempts the keys of a view; members have no namespace, and no labels but
+// those of Members.
+type Exemption struct {
+	Members    MemberSelector        `json:"members,omitzero"`
+	Namespaces []string              `json:"namespaces,omitempty"` // patterns
+	Names      []string              `json:"names,omitempty"`      // patterns; of a view's key, the key
+	Labels     *metav1.LabelSelector `json:"labels,omitempty"`     // of the object
+	Reason     string                `json:"reason"`
+	Expires    time.Time             `json:"expires,omitzero"` // see Binding.At
+}
+
+// At returns the binding without the exemptions that have expired at a time. The
+// engine reads no clock for them: who configures it calls At, and again when the
+// next one expires.
+func (b Binding) At(now time.Time) Binding {
+	b.Exemptions = slices.DeleteFunc(slices.Clone(b.Exemptions), func(e Exemption) bool {
+		return !e.Expires.IsZero() && !now.Before(e.Expires)
+	})
+	return b
+}

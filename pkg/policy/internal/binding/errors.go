@@ -1,0 +1,40 @@
+package binding
+
+import (
+	"cmp"
+	"slices"
+
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// badBinding is a finding about one of several bindings.
+type badBinding struct {
+	module.Finding
+	binding int
+	path    string // of what is wrong, within the binding
+}
+
+type badBindings []badBinding
+
+func (b badBindings) findings() []module.Finding {
+	var out []module.Finding
+	for _, x := range b {
+		out = append(out, x.Finding)
+	}
+	return out
+}
+
+// bindingError is LoadErrors that are ErrBinding.
+type bindingError struct{ module.Errors }
+
+func (bindingError) Is(target error) bool { return target == ErrInvalid }
+
+func (e bindingError) Unwrap() error { return e.Errors }
+
+func bindingErrors(list []module.Finding) error {
+	if len(list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(list, func(a, b module.Finding) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col)) })
+	return bindingError{list}
+}

@@ -1,0 +1,132 @@
+package binding
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// Validate holds bindings to the packages of a set: names are unique,
+// packages are there, parameters are of their schemas, and nothing is said that means
+// nothing for what a package judges. It returns copies with
+// the defaults of parameters that are not given, or LoadErrors that are ErrBinding.
+func Validate(set *module.Set, bindings []Binding) ([]Binding, error) {
+	out, bad := resolve(set, bindings)
+	for i := range bad {
+		b := bindings[bad[i].binding]
+		bad[i].Message = fmt.Sprintf("binding %q: %s", b.Name, bad[i].Message)
+	}
+	return out, bindingErrors(bad.findings())
+}
+
+// resolve checks bindings and gives their parameters defaults.
+func resolve(set *module.Set, bindings []Binding) ([]Binding, badBindings) {
+	out := slices.Clone(bindings)
+	var bad badBindings
+	names := make(map[string]bool, len(bindings))
+	for i := range out {
+		b := &out[i]
+		report := func(path, format string, args ...any) {
+			bad = append(bad, badBinding{module.Finding{Code: "binding", Severity: module.SeverityError, Message: fmt.Sprintf(format, args...)}, i, path})
+		}
+		if names[b.Name] && b.Name != "" {
+			report("name", "another binding is named %q", b.Name)
+		}
+		names[b.Name] = true
+		if p := set.Package(b.Package); p == nil {
+			report("package", "there is no package %q", b.Package)
+		} else {
+			b.fit(p, report)
+		}
+		if _, misfits := b.check(); len(misfits) > 0 {
+			for _, m := range misfits {
+				report(m.path, "%s: %v", m.path, m.err)
+			}
+		}
+		if b.Mode == "" {
+			b.Mode = Observe
+		}
+	}
+	if len(bad) > 0 {
+		return nil, bad
+	}
+	return out, nil
+}
+
+// fit holds a binding to its package, and gives its parameters defaults.
+func (b *Binding) fit(p *module.Package, report func(path, format string, args ...any)) {
+	for _, m := range b.idle(p) {
+		report(m.path, "%s: %v", m.path, m.err)
+	}
+	for j, k := range b.Match.Kinds {
+		at := fmt.Sprintf("match.kinds[%d]", j)
+		if ref, err := module.ParseKind(string(k)); err != nil || ref != (module.KindRef{Kind: k}) {
+			report(at, "match.kinds: %q is no kind, or has a version", k)
+		} else if p.Subject != module.MemberSubject && !p.AnyKind && !slices.ContainsFunc(p.Kinds, func(of module.KindRef) bool { return of.Kind == k }) {
+			report(at, "match.kinds has %s, which package %s does not judge", k, p.Name)
+		}
+	}
+	parameters, problems := p.Parameters.Resolve(b.Parameters)
+	for _, problem := range problems {
+		report("parameters"+parameterPath(problem), "parameters: %s", problem)
+	}
+	if len(problems) == 0 {
+		b.Parameters = parameters
+	}
+}
+
+// idle returns what a binding says that means nothing for what its package judges:
+// somebody relies on it.
+func (b *Binding) idle(p *module.Package) []misfit {
+	var bad []misfit
+	refuse := func(set bool, path string, err error) {
+		if set {
+			bad = append(bad, misfit{path, err})
+		}
+	}
+	if p.Subject == module.MemberSubject {
+		err := fmt.Errorf("package %s judges members, and no objects", p.Name)
+		refuse(len(b.Match.Kinds) > 0, "match.kinds", err)
+		refuse(len(b.Match.Namespaces) > 0, "match.namespaces", err)
+		refuse(b.Match.Labels != nil, "match.labels", err)
+	}
+	for i, e := range b.Exemptions {
+		at := fmt.Sprintf("exemptions[%d].", i)
+		switch p.Subject {
+		case module.MemberSubject:
+			refuse(len(e.Namespaces) > 0, at+"namespaces", fmt.Errorf("package %s judges members, which no namespace exempts", p.Name))
+			refuse(e.Labels != nil, at+"labels", fmt.Errorf("package %s judges members; their labels are %smembers.labels", p.Name, at))
+		case module.ViewSubject:
+			err := fmt.Errorf("package %s judges the keys of view %s, which only names exempt", p.Name, p.SubjectView)
+			refuse(len(e.Members.Names) > 0 || e.Members.Labels != nil, at+"members", err)
+			refuse(len(e.Namespaces) > 0, at+"namespaces", err)
+			refuse(e.Labels != nil, at+"labels", err)
+		}
+	}
+	return bad
+}
+
+// parameterPath is the path, below the parameters, of what a validator of JSON
+// schemas found, such as "names.1: Invalid type"; where it cannot be told, of what
+// it belongs to.
+func parameterPath(problem string) string {
+	field, rest, ok := strings.Cut(problem, ": ")
+	if !ok {
+		field, rest = "", problem
+	}
+	path := ""
+	for step := range strings.SplitSeq(field, ".") {
+		if _, err := strconv.Atoi(step); err == nil {
+			path += "[" + step + "]"
+		} else if step != "" {
+			path += "." + step
+		}
+	}
+	if name, ok := strings.CutPrefix(rest, "Additional property "); ok {
+		path += "." + strings.TrimSuffix(name, " is not allowed")
+	}
+	return path
+}

@@ -1,0 +1,70 @@
+package budget
+
+import (
+	"errors"
+	"time"
+
+	"federator.dev/federator/pkg/policy/internal/limits"
+)
+
+// wasted is how much of its limit an evaluation has used that ends with err, in full
+// hundredths: nothing where it has an answer. It belongs to the thread of the
+// evaluation.
+func (b *Budget) wasted(err error) int64 {
+	switch {
+	case b.Meter == nil: // it was not begun
+		return 0
+	case errors.Is(err, ErrExceeded):
+		return Overrun
+	case err == nil || b.stopped || !b.exact && time.Since(b.begun) < b.limit/Overrun:
+		return 0
+	}
+	used := int64((b.cpu() - b.most + b.limit) * Overrun / b.limit)
+	return max(0, min(used, Overrun))
+}
+
+// slow is the CPU time of an evaluation that has used a tenth of its limit or more,
+// 0 otherwise. It belongs to the thread of the evaluation.
+func (b *Budget) slow() time.Duration {
+	if b.Meter == nil || !b.exact && time.Since(b.begun) < b.limit/10 {
+		return 0
+	}
+	if used := b.cpu() - b.most + b.limit; used >= b.limit/10 {
+		return used
+	}
+	return 0
+}
+
+// Cost is what an evaluation has cost that ended with err.
+func (b *Budget) Cost(err error) Cost {
+	return Cost{Wasted: b.wasted(err), Slow: b.slow(), Err: err}
+}
+
+// Excess is a limit that an evaluation exceeds with what it gives.
+type Excess string
+
+func (e Excess) Error() string { return string(e) }
+
+// Overrun is an evaluation that uses all of its time without an answer, in hundredths.
+const Overrun = 100
+
+// Cost is what an evaluation is charged with.
+type Cost struct {
+	Wasted int64         // hundredths of its limit, used without an answer
+	Slow   time.Duration // CPU time, where it is much
+	Err    error         // that it ended with
+}
+
+func (c Cost) None() bool { return c.Wasted <= 0 && c.Slow <= 0 }
+
+// Waste says why evaluations that end with err are quarantined: by the limit that
+// they exceed. Other errors may quote objects, which not everybody may read who may
+// know of the quarantine.
+func Waste(err error) string {
+	why := "its evaluations use up their time budget and give no answer, again and again"
+	var e Excess
+	if errors.As(err, &e) || errors.Is(err, ErrExceeded) || errors.Is(err, limits.ErrLimit) {
+		return why + ": " + err.Error()
+	}
+	return why
+}

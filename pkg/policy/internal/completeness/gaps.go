@@ -1,0 +1,110 @@
+package completeness
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tidwall/btree"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// Gaps are the incomplete scopes of a snapshot: of members that are there and the
+// kinds that policies read. Immutable.
+type Gaps struct {
+	snapshot *aggregate.Snapshot
+	members  []string
+	Kinds    []aggregate.Kind                          // that the snapshot has, for policies of every kind
+	byKind   *btree.Map[aggregate.Kind, []verdict.Gap] // shared with gaps before and after, but for what differs
+}
+
+// FindGaps looks at the scopes of the kinds, and of those that the snapshot has. Former
+// states are remembered, so that what has not changed since before, which may be nil, is
+// shared: a member may have kinds without end.
+func FindGaps(before *Gaps, s *aggregate.Snapshot, kinds []aggregate.Kind) *Gaps {
+	g := &Gaps{snapshot: s, byKind: &btree.Map[aggregate.Kind, []verdict.Gap]{}}
+	if before != nil {
+		g.byKind = before.byKind.Copy()
+	}
+	for m := range s.Members() {
+		g.members = append(g.members, m.Name)
+	}
+	g.Kinds = slices.Collect(s.Kinds())
+	if before != nil && slices.Equal(before.Kinds, g.Kinds) {
+		g.Kinds = before.Kinds
+	}
+	if before != nil && slices.Equal(before.members, g.members) {
+		g.members = before.members
+	}
+	looked := make(map[aggregate.Kind]bool, len(kinds)+len(g.Kinds))
+	for _, kinds := range [][]aggregate.Kind{kinds, g.Kinds} {
+		for _, kind := range kinds {
+			if looked[kind] {
+				continue
+			}
+			looked[kind] = true
+			found := g.look(kind)
+			if was, known := g.byKind.Get(kind); !known || !slices.Equal(was, found) {
+				g.byKind.Set(kind, found)
+			}
+		}
+	}
+	if g.byKind.Len() > len(looked) {
+		for _, kind := range g.byKind.Keys() {
+			if !looked[kind] {
+				g.byKind.Delete(kind)
+			}
+		}
+	}
+	return g
+}
+
+func (g *Gaps) look(kind aggregate.Kind) []verdict.Gap {
+	var found []verdict.Gap
+	for _, m := range g.members {
+		if info, _ := g.snapshot.Scope(m, kind); !info.Status.State.Complete() {
+			found = append(found, verdict.Gap{Member: m, Kind: kind, State: info.Status.State})
+		}
+	}
+	return found
+}
+
+// Of returns the gaps of a kind, by member.
+func (g *Gaps) Of(kind aggregate.Kind) []verdict.Gap {
+	if found, ok := g.byKind.Get(kind); ok {
+		return found
+	}
+	return g.look(kind)
+}
+
+func (g *Gaps) At(kind aggregate.Kind, member string) (verdict.Gap, bool) {
+	i, ok := slices.BinarySearchFunc(g.Of(kind), member, func(gap verdict.Gap, m string) int { return strings.Compare(gap.Member, m) })
+	if !ok {
+		return verdict.Gap{}, false
+	}
+	return g.Of(kind)[i], true
+}
+
+func (g *Gaps) Same(o *Gaps) bool {
+	if !slices.Equal(g.members, o.members) || !slices.Equal(g.Kinds, o.Kinds) || g.byKind.Len() != o.byKind.Len() {
+		return false
+	}
+	same := true
+	g.byKind.Scan(func(kind aggregate.Kind, found []verdict.Gap) bool {
+		other, ok := o.byKind.Get(kind)
+		same = ok && slices.Equal(found, other)
+		return same
+	})
+	return same
+}
+
+// Settled reports whether it is known of every scope what becomes of it.
+func (g *Gaps) Settled() bool {
+	settled := len(g.members) > 0
+	g.byKind.Scan(func(_ aggregate.Kind, found []verdict.Gap) bool {
+		settled = settled && !slices.ContainsFunc(found, func(g verdict.Gap) bool { return g.State == aggregate.Unknown || g.State == aggregate.Syncing })
+		return settled
+	})
+	return settled
+}

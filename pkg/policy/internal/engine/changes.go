@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"iter"
+	"slices"
+
+	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// Changes is what a call did to the verdicts.
+type Changes struct {
+	// Before and After are the states; Before is nil when there was none.
+	Before, After *state.State
+
+	touched []touch
+	dropped int64
+	flipped bool // verdicts may differ that no evaluation touched
+	members bool // some joined or left
+}
+
+type touch struct {
+	binding string
+	subject verdict.Subject
+}
+
+// Change is a verdict that differs. Without Before or After the binding did not, or
+// does not any more, judge the subject.
+type Change struct {
+	Before, After *verdict.Verdict
+}
+
+// add takes note of a subject of which something was found.
+func (c *Changes) add(b *bound, s verdict.Subject, found ...*state.Outcome) {
+	for _, f := range found {
+		if f != nil {
+			c.touched = append(c.touched, touch{b.Name, s})
+			return
+		}
+	}
+}
+
+// Quiet reports whether no verdict that has, or had, something to say was found anew,
+// so that All yields nothing, and no member joined or left. The converse need not hold.
+func (c *Changes) Quiet() bool {
+	return c.Before != nil && len(c.touched) == 0 && !c.flipped && !c.members
+}
+
+// Dropped is about how many bytes Before takes, of what was found and of views, that
+// After has not.
+func (c *Changes) Dropped() int64 { return c.dropped }
+
+// All yields what differs, in state, violations or message, of the verdicts that
+// have violations or failed in either state. Clean verdicts that turn from Known to
+// Unknown or back are not among them: State.Counts has their number. The order is
+// not defined.
+func (c *Changes) All() iter.Seq[Change] {
+	return func(yield func(Change) bool) {
+		if c.After == nil {
+			return
+		}
+		if !c.flipped {
+			seen := make(map[touch]bool, len(c.touched))
+			for _, t := range c.touched {
+				if seen[t] {
+					continue
+				}
+				seen[t] = true
+				if d, ok := c.compare(t); ok && !yield(d) {
+					return
+				}
+			}
+			return
+		}
+		for _, name := range c.names() {
+			seen := map[verdict.Subject]bool{}
+			for _, s := range []*state.State{c.Before, c.After} {
+				if s == nil {
+					continue
+				}
+				for v := range s.Findings(name, "") {
+					if seen[v.Subject] {
+						continue
+					}
+					seen[v.Subject] = true
+					if d, ok := c.compare(touch{name, v.Subject}); ok && !yield(d) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+func (c *Changes) names() []string {
+	var names []string
+	for _, s := range []*state.State{c.Before, c.After} {
+		if s != nil {
+			for b := range s.Bindings() {
+				names = append(names, b.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (c *Changes) compare(t touch) (Change, bool) {
+	var d Change
+	if c.Before != nil {
+		if v, ok := c.Before.Get(t.binding, t.subject); ok {
+			d.Before = &v
+		}
+	}
+	if v, ok := c.After.Get(t.binding, t.subject); ok {
+		d.After = &v
+	}
+	switch {
+	case d.Before == nil || d.After == nil:
+		return d, d.Before != d.After
+	default:
+		return d, d.Before.State != d.After.State || d.Before.Message != d.After.Message || !verdict.SameViolations(d.Before.Violations, d.After.Violations)
+	}
+}

@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/state"
+)
+
+// Compare returns what other policies and bindings would change in the verdicts of a
+// state, on its snapshot. It evaluates the bindings of which something differs, and
+// costs what Configure does; Changes.After has these only, and Changes.Before has
+// these and those that opts.Bindings have no more.
+func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error) {
+	bindings, err := binding.Validate(opts.Set, opts.Bindings)
+	if err != nil {
+		return nil, err
+	}
+	prints := opts.Set.Fingerprints()
+	changed := map[module.ViewRef]bool{}
+	for _, pkg := range opts.Set.Packages {
+		for _, def := range pkg.Views {
+			ref := module.ViewRef{Package: pkg.Name, View: def.Name}
+			old := state.PartsOf(s).View(ref)
+			changed[ref] = old == nil || state.PartsOf(s).Fingerprints[pkg.Name] != prints[pkg.Name] || !sameSubjects(old.Pkg, pkg)
+		}
+	}
+	same := map[string]bool{}
+	bindings = slices.DeleteFunc(bindings, func(b binding.Binding) bool {
+		old, pkg := state.PartsOf(s).Binding(b.Name), opts.Set.Package(b.Package)
+		same[b.Name] = old != nil && state.PartsOf(s).Fingerprints[b.Package] == prints[b.Package] && samePackage(old.Pkg, pkg) && old.Pkg.Severity == pkg.Severity &&
+			sameBinding(old.Binding, b) && !reads(pkg, changed)
+		return same[b.Name]
+	})
+	before := state.Without(s, same)
+	opts.Bindings = bindings
+	after, err := Evaluate(ctx, opts, s.Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	return &Changes{Before: before, After: after, flipped: true}, nil
+}

@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// Reset evaluates everything on a snapshot: the first, or one that no batch leads to.
+// Quarantined bindings get another chance.
+func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, error) {
+	if !e.calls.TryLock() {
+		return nil, ErrBusy
+	}
+	defer e.calls.Unlock()
+	r := e.begin(ctx, s)
+	r.changes.flipped = true
+	e.clear()
+	e.classes.Clear()
+	e.memberTerms = map[string]*ast.Term{}
+	for m := range s.Members() {
+		e.memberTerms[m.Name] = memberTerm(m)
+	}
+	for _, v := range e.views {
+		v.clear()
+		v.score.ForgetAll()
+	}
+	for _, b := range e.bounds {
+		r.changes.dropped += b.sum
+		b.clear()
+		b.score.ForgetAll()
+		b.look(s)
+	}
+	r.look()
+	return r.finish(func() error { return r.build(e.bounds, e.views) })
+}
+
+// Configure exchanges policies and bindings at the engine's snapshot and evaluates
+// those of which something changed; without any such, what quarantines have held back
+// whose time is over. On an error nothing has changed, unless it is the context's.
+func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []binding.Binding) (*Changes, error) {
+	if !e.calls.TryLock() {
+		return nil, ErrBusy
+	}
+	defer e.calls.Unlock()
+	if set == nil {
+		return nil, fmt.Errorf("%w: no set of policies", binding.ErrInvalid)
+	}
+	bounds, views, renewed, err := e.plan(set, bindings)
+	if err != nil {
+		return nil, err
+	}
+	if e.broken && e.snapshot != nil {
+		return nil, ErrReset
+	}
+	if e.snapshot == nil {
+		e.install(set, bounds, views)
+		return &Changes{}, nil
+	}
+	r := e.begin(ctx, e.snapshot)
+	r.changes.flipped = true
+	for _, b := range e.bounds {
+		if !slices.Contains(bounds, b) {
+			r.changes.dropped += b.sum
+		}
+	}
+	for _, v := range e.views {
+		if !slices.Contains(views, v) {
+			r.changes.dropped += v.Held
+		}
+	}
+	e.install(set, bounds, views)
+	gone := func(id uint32) bool { return e.byID[id] == nil }
+	e.byObject.RemoveBindings(gone)
+	e.bySubject.RemoveBindings(gone)
+	e.recount()
+	var newBounds []*bound
+	var newViews []*view
+	for _, b := range bounds {
+		if renewed[b] {
+			b.look(e.snapshot)
+			newBounds = append(newBounds, b)
+		}
+	}
+	for _, v := range views {
+		if renewed[v] {
+			newViews = append(newViews, v)
+		}
+	}
+	r.look()
+	return r.finish(func() error {
+		if len(renewed) > 0 {
+			return r.build(newBounds, newViews)
+		}
+		if err := r.release(); err != nil {
+			return err
+		}
+		if err := r.recover(); err != nil {
+			return err
+		}
+		if err := r.others(); err != nil {
+			return err
+		}
+		return r.rest()
+	})
+}
+
+// recount finds anew how many verdicts have a class: bindings have gone.
+func (e *Engine) recount() {
+	e.classes.ClearCounts()
+	for _, b := range e.bounds {
+		b.Recount()
+	}
+}
+
+// install makes a plan the engine's.
+func (e *Engine) install(set *module.Set, bounds []*bound, views []*view) {
+	e.set, e.prints, e.bounds, e.views = set, set.Fingerprints(), bounds, views
+	e.plans, e.byID = map[aggregate.Kind]*plan{}, map[uint32]*bound{}
+	e.kinds = nil
+	for _, b := range bounds {
+		e.byID[b.id] = b
+		b.frozen = nil
+		if b.pkg.Subject == module.ViewSubject {
+			b.view = e.viewOf(b.pkg.Name, b.pkg.SubjectView)
+		}
+		for _, kinds := range [][]module.KindRef{b.pkg.Kinds, b.pkg.Reads.ByName, b.pkg.Reads.Objects} {
+			for _, k := range kinds {
+				e.kinds = appendNew(e.kinds, k.Kind)
+			}
+		}
+	}
+	for _, v := range views {
+		for _, k := range v.Pkg.Kinds {
+			e.kinds = appendNew(e.kinds, k.Kind)
+		}
+	}
+}
+
+func appendNew(kinds []aggregate.Kind, kind aggregate.Kind) []aggregate.Kind {
+	if slices.Contains(kinds, kind) {
+		return kinds
+	}
+	return append(kinds, kind)
+}

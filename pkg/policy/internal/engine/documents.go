@@ -1,0 +1,405 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/budget"
+	"federator.dev/federator/pkg/policy/internal/document"
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/mask"
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// engineStore is data of policies: what each transaction, which is an evaluation,
+// may see of the engine's snapshot and views.
+type engineStore struct {
+	storage.PolicyNotSupported
+	storage.TriggersNotSupported
+	storage.WritesNotSupported
+}
+
+var errNoTransactions = &storage.Error{Code: storage.InternalErr, Message: "evaluations are their own transactions"}
+
+// NewTransaction implements storage.Store.
+func (engineStore) NewTransaction(context.Context, ...storage.TransactionParams) (storage.Transaction, error) {
+	return nil, errNoTransactions
+}
+
+// Commit implements storage.Store.
+func (engineStore) Commit(context.Context, storage.Transaction) error { return errNoTransactions }
+
+// Abort implements storage.Store.
+func (engineStore) Abort(context.Context, storage.Transaction) {}
+
+// Truncate implements storage.Store.
+func (engineStore) Truncate(context.Context, storage.Transaction, storage.TransactionParams, storage.Iterator) error {
+	return errNoTransactions
+}
+
+// Read implements storage.Store.
+func (engineStore) Read(_ context.Context, txn storage.Transaction, path storage.Path) (any, error) {
+	ev, ok := txn.(*evaluation)
+	if !ok {
+		return nil, errNoTransactions
+	}
+	v, err := ev.read(path)
+	if err != nil {
+		return nil, err
+	}
+	if v == nil {
+		return nil, fleetdoc.ErrNotFound
+	}
+	return v, nil
+}
+
+var errWhole = errors.New("it is read whole")
+
+// read reads a path below data. A nil value does not exist.
+func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
+	if ev.budget.Cancelled() {
+		return nil, budget.ErrExceeded
+	}
+	if len(path) == 0 || path[0] != "fleet" {
+		return nil, nil //nolint:nilnil // There is no other data, which OPA looks for beside rules that are read by a part of their names.
+	}
+	if ev.b == nil {
+		return nil, fmt.Errorf("a view reads data.%s: it may read its object only", strings.Join(path, "."))
+	}
+	if len(path) < 2 {
+		return nil, fmt.Errorf("data.fleet: %w", errWhole)
+	}
+	var v ast.Value
+	var err error
+	rest := path[2:]
+	switch path[1] {
+	case "views":
+		v, rest, err = ev.views(rest)
+	case "by_name":
+		v, rest, err = ev.named(rest)
+	case "objects":
+		v, rest, err = ev.objects(rest)
+	case "members":
+		v, rest = ev.members(rest)
+	case "names":
+		ev.record(key(readNames))
+		v = ev.names()
+	case "scopes":
+		v, rest = ev.scopes(rest)
+	}
+	if err != nil || v == nil {
+		return nil, err
+	}
+	return fleetdoc.Find(v, rest), nil
+}
+
+func (ev *evaluation) views(path []string) (ast.Value, []string, error) {
+	if len(path) < 2 {
+		return nil, nil, fmt.Errorf("data.fleet.views: %w: name a package and a view", errWhole)
+	}
+	v := ev.w.e.viewOf(path[0], path[1])
+	if v == nil {
+		return nil, nil, nil // Load refuses it
+	}
+	ev.reading.AddView(v.ID)
+	if len(path) == 2 {
+		ev.record(wholeView(v))
+		ev.wide++
+		if v.Over != "" {
+			return nil, nil, errors.New(v.Excess())
+		}
+		return ev.wholeView(v)
+	}
+	ev.record(viewKey(v, path[2]))
+	if v.Over != "" {
+		return nil, nil, errors.New(v.Excess())
+	}
+	doc, err := ev.cached(docKey{section: readViewKey, a: path[0], b: path[1], c: path[2]}, func() (ast.Value, error) {
+		return ev.entries(v, path[2])
+	})
+	return doc, path[3:], err
+}
+
+// entries is the document of a key, nil when no entry is visible.
+func (ev *evaluation) entries(v *view, key string) (ast.Value, error) {
+	var list []*ast.Term
+	for e := range v.Under(key) {
+		if !ev.b.visible.Has(e.Of.Ref.Member) {
+			continue
+		}
+		if err := ev.charge(int64(len(e.Values))); err != nil {
+			return nil, err
+		}
+		if ev.budget.Cancelled() {
+			return nil, budget.ErrExceeded
+		}
+		var err error
+		if list, err = appendEntry(list, e); err != nil {
+			return nil, err
+		}
+	}
+	if list == nil {
+		return nil, nil //nolint:nilnil // The key does not exist.
+	}
+	return ast.NewArray(list...), nil
+}
+
+func (ev *evaluation) wholeView(v *view) (ast.Value, []string, error) {
+	t := fleetdoc.NewTree([]string{v.Pkg.Name, v.Def.Name})
+	for k := range v.Keys() {
+		doc, err := ev.entries(v, k)
+		if err != nil {
+			return nil, nil, err
+		}
+		if doc != nil {
+			t.Put(doc, []string{v.Pkg.Name, v.Def.Name, k})
+		}
+	}
+	if t.Empty() {
+		return ast.NewObject(), nil, nil
+	}
+	return t.Value(), nil, nil
+}
+
+// kind reads a kind as policies write it: Load has refused what is none.
+func (w *worker) kind(s string) (aggregate.Kind, string) {
+	k, ok := w.kinds[s]
+	if !ok {
+		var err error
+		if k, err = module.ParseKind(s); err != nil {
+			k = module.KindRef{Kind: aggregate.Kind(s)}
+		}
+		if w.kinds == nil || len(w.kinds) > 1000 {
+			w.kinds = map[string]module.KindRef{}
+		}
+		w.kinds[s] = k
+	}
+	return k.Kind, k.Version
+}
+
+// version returns the version of an apiVersion.
+func version(apiVersion string) string {
+	if _, v, ok := strings.Cut(apiVersion, "/"); ok {
+		return v
+	}
+	return apiVersion
+}
+
+// document returns what the binding's package reads of an object.
+func (ev *evaluation) document(o aggregate.Object, pin string) (ast.Value, error) {
+	if pin != "" && pin != version(o.APIVersion()) {
+		return nil, fmt.Errorf("%s is held at %s, the policy pins %s", o.Ref(), o.APIVersion(), pin)
+	}
+	if ev.budget.Cancelled() {
+		return nil, budget.ErrExceeded
+	}
+	var err error
+	if ev.w.other, err = o.AppendBody(ev.w.other[:0]); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Ref(), err)
+	}
+	if err := ev.charge(int64(len(ev.w.other))); err != nil {
+		return nil, err
+	}
+	m := ev.b.pkg.Reads.Fleet[module.KindRef{Kind: o.Ref().Kind, Version: pin}]
+	if m == nil {
+		m = mask.Whole() // the analysis has not seen the read
+	}
+	return document.Value(ev.w.other, m)
+}
+
+func (ev *evaluation) named(path []string) (ast.Value, []string, error) {
+	if len(path) == 0 {
+		return nil, nil, fmt.Errorf("data.fleet.by_name: %w: name a kind", errWhole)
+	}
+	kind, pin := ev.w.kind(path[0])
+	if len(path) >= 4 {
+		v, err := ev.object(path[0], aggregate.Ref{Kind: kind, Member: path[3], Namespace: path[1], Name: path[2]}, pin)
+		return v, path[4:], err
+	}
+	ev.record(key(readNamed, append([]string{string(kind)}, path[1:]...)...))
+	ev.reading.AddWide(kind)
+	if len(path) < 3 {
+		ev.wide++
+		q := aggregate.Query{Kind: kind}
+		if len(path) > 1 {
+			q.Namespace = path[1]
+		}
+		v, err := ev.list(q, pin, path, func(o aggregate.Object) []string { return []string{o.Namespace(), o.Name(), o.Member()} })
+		return v, nil, err
+	}
+	doc, err := ev.cached(docKey{section: readNamed, pkg: ev.b.pkg, a: path[0], b: path[1], c: path[2]}, func() (ast.Value, error) {
+		t := fleetdoc.NewTree(nil)
+		for o := range ev.w.e.snapshot.Named(kind, path[1], path[2]) {
+			if !ev.b.visible.Has(o.Member()) {
+				continue
+			}
+			v, err := ev.document(o, pin)
+			if err != nil {
+				return nil, err
+			}
+			t.Put(v, []string{o.Member()})
+		}
+		if t.Empty() {
+			return nil, nil //nolint:nilnil // Nobody has the name.
+		}
+		return t.Value(), nil
+	})
+	return doc, path[3:], err
+}
+
+// point takes note of reading one scope. A member that is not there may join, and be
+// visible then.
+func (ev *evaluation) point(kind aggregate.Kind, member string) {
+	switch {
+	case !ev.b.visible.Has(member) && ev.w.e.member(member).Name != "":
+	case member == ev.subject:
+		ev.reading.AddOwn(kind)
+	default:
+		ev.reading.AddPoint(member, kind)
+	}
+}
+
+func (ev *evaluation) objects(path []string) (ast.Value, []string, error) {
+	if len(path) == 0 {
+		return nil, nil, fmt.Errorf("data.fleet.objects: %w: name a kind", errWhole)
+	}
+	kind, pin := ev.w.kind(path[0])
+	if len(path) >= 4 {
+		v, err := ev.object(path[0], aggregate.Ref{Kind: kind, Member: path[1], Namespace: path[2], Name: path[3]}, pin)
+		return v, path[4:], err
+	}
+	ev.record(key(readObject, append([]string{string(kind)}, path[1:]...)...))
+	if len(path) >= 2 {
+		ev.point(kind, path[1])
+	} else {
+		ev.reading.AddWide(kind)
+	}
+	ev.wide++
+	q := aggregate.Query{Kind: kind}
+	if len(path) > 1 {
+		q.Members = path[1:2]
+	}
+	if len(path) > 2 {
+		q.Namespace = path[2]
+	}
+	v, err := ev.list(q, pin, path, func(o aggregate.Object) []string { return []string{o.Member(), o.Namespace(), o.Name()} })
+	return v, nil, err
+}
+
+// object is the document of one object, read by either way. as is its kind as the
+// policy writes it.
+func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (ast.Value, error) {
+	ev.record(key(readObject, string(ref.Kind), ref.Member, ref.Namespace, ref.Name))
+	ev.point(ref.Kind, ref.Member)
+	o, ok := ev.w.e.snapshot.Get(ref)
+	if !ok || !ev.b.visible.Has(ref.Member) {
+		return nil, nil //nolint:nilnil // It does not exist.
+	}
+	k := docKey{section: readObject, pkg: ev.b.pkg, a: as + "\x00" + ref.Member, b: ref.Namespace, c: ref.Name}
+	return ev.cached(k, func() (ast.Value, error) { return ev.document(o, pin) })
+}
+
+// list is the document of the objects below a path, of which q selects those and
+// perhaps more.
+func (ev *evaluation) list(q aggregate.Query, pin string, path []string, place func(aggregate.Object) []string) (ast.Value, error) {
+	list, err := ev.w.e.snapshot.List(q)
+	if err != nil {
+		return nil, err
+	}
+	t := fleetdoc.NewTree(path)
+	for o := range list {
+		at := append([]string{path[0]}, place(o)...)
+		if !ev.b.visible.Has(o.Member()) || !hasPrefix(at, path) {
+			continue
+		}
+		v, err := ev.document(o, pin)
+		if err != nil {
+			return nil, err
+		}
+		t.Put(v, at)
+	}
+	if t.Empty() {
+		return nil, nil //nolint:nilnil // There are none.
+	}
+	return t.Value(), nil
+}
+
+func hasPrefix(path, prefix []string) bool {
+	for i, p := range prefix {
+		if path[i] != p {
+			return false
+		}
+	}
+	return true
+}
+
+func (ev *evaluation) names() ast.Value {
+	var names []*ast.Term
+	for m := range ev.w.e.snapshot.Members() {
+		if ev.b.visible.Has(m.Name) {
+			names = append(names, ast.StringTerm(m.Name))
+		}
+	}
+	return ast.NewArray(names...)
+}
+
+func (ev *evaluation) members(path []string) (ast.Value, []string) {
+	if len(path) > 0 {
+		part, known := readMember, false
+		if len(path) > 1 {
+			part, known = memberParts[path[1]]
+		}
+		if !known {
+			part = readMember
+		}
+		ev.record(key(part, path[0]))
+		m, ok := ev.w.e.snapshot.Member(path[0])
+		if !ok || !ev.b.visible.Has(path[0]) {
+			return nil, nil
+		}
+		return fleetdoc.MemberDocument(m), path[1:]
+	}
+	ev.record(key(readMembers))
+	ev.wide++
+	t := fleetdoc.NewTree(nil)
+	for m := range ev.w.e.snapshot.Members() {
+		if ev.b.visible.Has(m.Name) {
+			t.Put(fleetdoc.MemberDocument(m), []string{m.Name})
+		}
+	}
+	return t.Value(), nil
+}
+
+func (ev *evaluation) scopes(path []string) (ast.Value, []string) {
+	switch len(path) {
+	case 0:
+		ev.record(key(readAllScopes))
+		ev.wide++
+	case 1:
+		ev.record(key(readScopes, path[0]))
+	default:
+		kind, _ := ev.w.kind(path[1])
+		ev.record(key(readScope, path[0], string(kind)))
+		info, ok := ev.w.e.snapshot.Scope(path[0], kind)
+		if !ok || !ev.b.visible.Has(path[0]) {
+			return nil, nil
+		}
+		return ast.String(info.Status.State.String()), path[2:]
+	}
+	t := fleetdoc.NewTree(path)
+	for m := range ev.w.e.snapshot.Members() {
+		if len(path) > 0 && path[0] != m.Name || !ev.b.visible.Has(m.Name) {
+			continue
+		}
+		for info := range ev.w.e.snapshot.Scopes(m.Name) {
+			t.Put(ast.String(info.Status.State.String()), []string{m.Name, string(info.Kind)})
+		}
+	}
+	return t.Value(), nil
+}

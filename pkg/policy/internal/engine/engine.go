@@ -1,0 +1,155 @@
+// Package engine keeps the verdicts of bindings on a fleet, incrementally. A call
+// (Reset, Apply, Configure) is one pass from a state to the next:
+//
+//   - materialised views take in what the changed objects contribute now;
+//   - the reverse table of reads says which subjects read what changed;
+//   - workers evaluate these in parallel against the pass's snapshot, and record what
+//     they read;
+//   - the results are taken in, in order, and one State is published.
+//
+// A pass belongs to its caller's goroutine; workers only read the engine.
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/budget"
+	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/deps"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/quarantine"
+	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// Errors of the engine that callers branch on.
+var (
+	// ErrReset is returned after a call that was interrupted, and for batches that
+	// do not follow on the engine's state: Reset brings it back.
+	ErrReset = errors.New("policy engine must be reset")
+	// ErrBusy is returned for a call beside another one.
+	ErrBusy = errors.New("policy engine is busy")
+)
+
+// Engine keeps the verdicts of bindings on a fleet, exact, at a cost that follows
+// what changes.
+//
+// Reset, Apply and Configure belong to one goroutine; State is for any. Run owns the
+// goroutines that evaluate beside the caller's; without it the caller's does it all.
+type Engine struct {
+	opts       Options
+	quarantine quarantine.Rules
+
+	calls sync.Mutex // held by Reset, Apply and Configure
+	state atomic.Pointer[state.State]
+	jobs  chan *job
+
+	// What follows belongs to the call. While it evaluates, workers read it.
+	set         *module.Set
+	prints      map[string]string // of its packages
+	bounds      []*bound          // by name
+	byID        map[uint32]*bound
+	kinds       []aggregate.Kind // that policies name
+	views       []*view          // by package, then name
+	plans       map[aggregate.Kind]*plan
+	nextID      uint32
+	caller      *worker
+	snapshot    *aggregate.Snapshot
+	round       int64 // of documents that workers cache
+	gaps        *completeness.Gaps
+	classes     completeness.ReadSets
+	byObject    *deps.Table[aggregate.Object]
+	bySubject   *deps.Table[verdict.Subject] // of members and keys
+	memberTerms map[string]*ast.Term
+	synced      bool
+	broken      bool
+
+	viewEvaluations atomic.Int64
+	skipped         atomic.Int64
+	shared          atomic.Int64
+}
+
+// New returns an engine without a snapshot: Reset gives it one.
+func New(opts Options) (*Engine, error) {
+	if opts.Set == nil {
+		return nil, errors.New("policy engine: Set is required")
+	}
+	if opts.Parallelism < 0 {
+		return nil, errors.New("policy engine: Parallelism is negative")
+	}
+	if err := opts.Limits.complete(); err != nil {
+		return nil, fmt.Errorf("policy engine: %w", err)
+	}
+	if opts.Clock == nil {
+		opts.Clock = time.Now
+	}
+	if opts.Parallelism == 0 {
+		opts.Parallelism = runtime.GOMAXPROCS(0)
+	}
+	e := &Engine{opts: opts, jobs: make(chan *job), memberTerms: map[string]*ast.Term{}}
+	e.quarantine = quarantine.Rules{Overruns: opts.Limits.Overruns, Slow: opts.Limits.Slow, Processors: opts.Parallelism, Clock: opts.Clock}
+	e.classes.Clear()
+	e.caller = e.worker()
+	e.clear()
+	bounds, views, _, err := e.plan(opts.Set, opts.Bindings)
+	if err != nil {
+		return nil, err
+	}
+	e.install(opts.Set, bounds, views)
+	return e, nil
+}
+
+func (e *Engine) worker() *worker {
+	return &worker{e: e, meter: budget.NewMeter(e.opts.CPU)}
+}
+
+func (e *Engine) clear() {
+	e.byObject = deps.New(func(b uint32, o aggregate.Object) uint64 {
+		r := o.Ref()
+		return key(byte(b), r.Member, string(r.Kind), r.Namespace, r.Name, string(rune(b>>8)))
+	}, func(a, b aggregate.Object) bool { return a.Ref() == b.Ref() })
+	e.bySubject = deps.New(func(b uint32, s verdict.Subject) uint64 {
+		return key(byte(b), s.Ref.Member, s.Key, string(rune(b>>8)))
+	}, func(a, b verdict.Subject) bool { return a == b })
+}
+
+// State returns the newest state, nil before the first Reset: one atomic load.
+func (e *Engine) State() *state.State { return e.state.Load() }
+
+// Stats are counters of an engine's work since it was made, and its present size.
+type Stats struct {
+	Evaluations     int64 // of bindings
+	Shared          int64 // of these, those that took over what was found for an object that is alike
+	ViewEvaluations int64
+	Reads           int64 // that evaluations made beside their own object, the same once for each
+	Unchanged       int64 // evaluations saved because nothing that a policy reads changed
+	Pairs, Edges    int   // of what evaluations read beside their own object
+	DependencyBytes int64
+	ViewBytes       int64 // of entries that are held, estimated
+	Bindings, Views int
+	Classes         int // of what verdicts read, by completeness
+}
+
+// Stats returns the engine's counters. It belongs to the goroutine of Apply.
+func (e *Engine) Stats() Stats {
+	s := Stats{Shared: e.shared.Load(), ViewEvaluations: e.viewEvaluations.Load(), Unchanged: e.skipped.Load(), Bindings: len(e.bounds), Views: len(e.views), Classes: e.classes.Len()}
+	for _, b := range e.bounds {
+		s.Evaluations += b.evaluations.Load()
+		s.Reads += b.reads.Load()
+	}
+	for _, v := range e.views {
+		s.ViewBytes += v.Held
+	}
+	p1, e1, b1 := e.byObject.Size()
+	p2, e2, b2 := e.bySubject.Size()
+	s.Pairs, s.Edges, s.DependencyBytes = p1+p2, e1+e2, b1+b2
+	return s
+}

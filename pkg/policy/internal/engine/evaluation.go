@@ -1,0 +1,227 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/budget"
+	"federator.dev/federator/pkg/policy/internal/document"
+	"federator.dev/federator/pkg/policy/internal/fleetdoc"
+	"federator.dev/federator/pkg/policy/internal/limits"
+	"federator.dev/federator/pkg/policy/internal/mask"
+	"federator.dev/federator/pkg/policy/internal/matview"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// judge evaluates a binding for one subject.
+func (w *worker) judge(ctx context.Context, b *bound, t *task, object *ast.Term) result {
+	if member, why := b.held(t.subject); why != "" {
+		return result{found: &state.Outcome{Err: fmt.Sprintf("member %q: %s", member, why), Held: member}}
+	}
+	defer w.meter.Hold()()
+	w.begin(b, t.subject.Ref.Member)
+	input, err := w.input(b, t, object)
+	var v ast.Value
+	var took time.Duration
+	if err == nil {
+		v, took, err = w.run(ctx, b.query, input)
+	}
+	r := &w.eval.reading
+	if b.pkg.Subject == module.ObjectSubject {
+		r.AddOwn(t.subject.Ref.Kind)
+	}
+	b.evaluations.Add(1)
+	b.nanoseconds.Add(int64(took))
+	b.wide.Add(w.eval.wide)
+	over := errors.Is(err, budget.ErrExceeded)
+	if over {
+		b.overruns.Add(1)
+	}
+	out := result{class: w.e.classes.Intern(r), over: over}
+	slices.Sort(w.eval.keys)
+	if keys := slices.Compact(w.eval.keys); len(keys) > 0 {
+		out.keys = slices.Clone(keys)
+		b.reads.Add(int64(len(keys)))
+	}
+	var violations []verdict.Violation
+	if err == nil {
+		err = guard(func() (err error) {
+			violations, err = b.violations(v, t, &w.e.opts.Limits)
+			return err
+		})
+	}
+	if c := w.eval.budget.Cost(err); !c.None() || b.score.Any() {
+		b.score.Count(b.blamed(t.subject), c, &w.e.quarantine)
+	}
+	switch {
+	case err != nil:
+		b.errors.Add(1)
+		out.found = &state.Outcome{Err: err.Error()}
+	case len(violations) > 0:
+		if reason := b.sel.Exempt(b.pkg.Subject, t.subject, t.object, w.e.member(t.subject.Ref.Member)); reason != "" {
+			for i := range violations {
+				violations[i].Exempt = reason
+			}
+		}
+		out.found = &state.Outcome{Violations: violations}
+	}
+	return out
+}
+
+var inputKeys = struct{ ref, object, member, parameters, key, entries, name, labels *ast.Term }{
+	ast.InternedTerm("ref"), ast.InternedTerm("object"), ast.InternedTerm("member"), ast.InternedTerm("parameters"),
+	ast.InternedTerm("key"), ast.InternedTerm("entries"), ast.InternedTerm("name"), ast.InternedTerm("labels"),
+}
+
+// input makes the input document of a binding and a subject.
+func (w *worker) input(b *bound, t *task, object *ast.Term) (*ast.Term, error) {
+	items := make([][2]*ast.Term, 0, 4)
+	items = append(items, ast.Item(inputKeys.parameters, b.sel.Params))
+	switch b.pkg.Subject {
+	case module.ObjectSubject:
+		if err := pinned(b.pins, t.object); err != nil {
+			return nil, err
+		}
+		items = append(items, ast.Item(inputKeys.ref, fleetdoc.RefTerm(&t.subject.Ref)))
+		if object != nil {
+			items = append(items, ast.Item(inputKeys.object, object))
+		}
+		items = append(items, ast.Item(inputKeys.member, w.e.memberTerms[t.subject.Ref.Member]))
+	case module.MemberSubject:
+		items = append(items, ast.Item(inputKeys.member, w.e.memberTerms[t.subject.Ref.Member]))
+	case module.ViewSubject:
+		w.eval.reading.AddView(b.view.ID)
+		entries, err := w.entries(b, t.subject.Key)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, ast.Item(inputKeys.key, ast.StringTerm(t.subject.Key)), ast.Item(inputKeys.entries, entries))
+	}
+	return ast.NewTerm(ast.NewObject(items...)), nil
+}
+
+// entries are those of a key whose objects the binding selects.
+func (w *worker) entries(b *bound, key string) (*ast.Term, error) {
+	if b.view.Over != "" {
+		return nil, errors.New(b.view.Excess())
+	}
+	var list []*ast.Term
+	size := 0
+	for e := range b.view.Under(key) {
+		if !b.counts(e, w.e.snapshot) {
+			continue
+		}
+		if size += len(e.Values); int64(size) > w.e.opts.Limits.Read {
+			return nil, fmt.Errorf("key %q has entries of more than %d bytes", verdict.Clip(key), w.e.opts.Limits.Read)
+		}
+		var err error
+		if list, err = appendEntry(list, e); err != nil {
+			return nil, err
+		}
+	}
+	return ast.ArrayTerm(list...), nil
+}
+
+func appendEntry(list []*ast.Term, e matview.Entry) ([]*ast.Term, error) {
+	values, err := e.Parse()
+	if err != nil {
+		return nil, err
+	}
+	ref := fleetdoc.RefTerm(&e.Of.Ref)
+	values.Foreach(func(v *ast.Term) {
+		list = append(list, fleetdoc.EntryTerm(ref, v))
+	})
+	return list, nil
+}
+
+// pinned says whether an object is held at another version than policies pin.
+func pinned(pins map[aggregate.Kind]string, o aggregate.Object) error {
+	if len(pins) == 0 {
+		return nil
+	}
+	if pin := pins[o.Ref().Kind]; pin != "" && pin != version(o.APIVersion()) {
+		return fmt.Errorf("%s is held at %s, the policy pins %s", o.Ref().Kind, o.APIVersion(), pin)
+	}
+	return nil
+}
+
+// contribute evaluates a view for one object.
+func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, body []byte) matview.Contribution {
+	ref := o.Ref()
+	fail := func(err error) matview.Contribution {
+		return matview.FailedContribution(ref, err.Error())
+	}
+	if why := v.score.Held(ref.Member); why != "" {
+		return matview.HeldContribution(ref, why)
+	}
+	if err := pinned(v.pins, o); err != nil {
+		return fail(err)
+	}
+	items := [][2]*ast.Term{ast.Item(inputKeys.ref, fleetdoc.RefTerm(&ref))}
+	object, err := document.Value(body, v.Def.Mask)
+	if err != nil {
+		return fail(err)
+	}
+	if object != nil {
+		items = append(items, ast.Item(inputKeys.object, ast.NewTerm(object)))
+	}
+	defer w.meter.Hold()()
+	w.begin(nil, ref.Member)
+	value, _, err := w.run(ctx, v.query, ast.NewTerm(ast.NewObject(items...)))
+	w.e.viewEvaluations.Add(1)
+	if err == nil && value != nil {
+		if _, ok := limits.Size(value, w.e.opts.Limits.Contribution); !ok {
+			err = budget.Excess(fmt.Sprintf("it contributes more than %d bytes", w.e.opts.Limits.Contribution))
+		}
+	}
+	v.score.Count(ref.Member, w.eval.budget.Cost(err), &w.e.quarantine)
+	if err != nil {
+		c := fail(err)
+		c.Over = errors.Is(err, budget.ErrExceeded)
+		return c
+	}
+	return matview.Contributed(ref, value, w.e.opts.Limits.Contribution)
+}
+
+// object decodes what a mask reads of an object.
+func (w *worker) object(o aggregate.Object, m *mask.Mask) (*ast.Term, error) {
+	if err := w.read(o, m); err != nil {
+		return nil, err
+	}
+	return w.decode(o, m, false)
+}
+
+// read takes an object's body, if a mask reads anything of it.
+func (w *worker) read(o aggregate.Object, m *mask.Mask) (err error) {
+	w.body = w.body[:0]
+	if m != nil && !o.IsZero() {
+		w.body, err = o.AppendBody(w.body)
+	}
+	return err
+}
+
+// decode decodes what a mask reads of the object whose body was taken. pruned says
+// that its twins know the body's parts already.
+func (w *worker) decode(o aggregate.Object, m *mask.Mask, pruned bool) (*ast.Term, error) {
+	if m == nil || o.IsZero() {
+		return nil, nil //nolint:nilnil // A mask that reads nothing has no value.
+	}
+	if pruned {
+		if v, err := document.Value(w.twins.read, m); err == nil {
+			return ast.NewTerm(v), nil
+		}
+	}
+	v, err := document.Value(w.body, m)
+	if err != nil {
+		return nil, err
+	}
+	return ast.NewTerm(v), nil
+}

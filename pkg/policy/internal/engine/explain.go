@@ -1,0 +1,333 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage"
+	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/document"
+	"federator.dev/federator/pkg/policy/internal/linetrace"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/state"
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// ErrSubject is a subject that a binding does not judge.
+var ErrSubject = errors.New("not a subject of the binding")
+
+// Explanation is how a verdict came about.
+type Explanation struct {
+	Package string          `json:"package"`
+	Verdict verdict.Verdict `json:"verdict"` // the state's
+	// Repeated is what evaluating again gave, where that is not the verdict: time
+	// was short then, or the binding is quarantined.
+	Repeated *verdict.Verdict `json:"repeated,omitempty"`
+
+	Lines []linetrace.Line `json:"lines"`           // of the policies' files, that were evaluated
+	Reads []Read           `json:"reads"`           // in order, each once
+	Input json.RawMessage  `json:"input,omitempty"` // what the policy sees of the subject
+}
+
+// Read is one document that an evaluation read.
+type Read struct {
+	Path    string       `json:"path"`
+	Found   bool         `json:"found"`
+	Times   int          `json:"times"`
+	Bytes   int64        `json:"bytes"` // of JSON, for documents of objects and views
+	Objects []ReadObject `json:"objects,omitempty"`
+	More    int          `json:"moreObjects,omitempty"`
+	Scopes  []ReadScope  `json:"scopes,omitempty"` // incomplete ones first
+	Others  int          `json:"moreScopes,omitempty"`
+}
+
+// ReadObject is an object that a document shows.
+type ReadObject struct {
+	Ref             aggregate.Ref      `json:"ref"`
+	ResourceVersion string             `json:"resourceVersion"` // of the member
+	Revision        aggregate.Revision `json:"revision"`        // of its last change
+}
+
+// ReadScope is a scope that a document shows objects of, or would.
+type ReadScope struct {
+	Member string          `json:"member"`
+	Kind   aggregate.Kind  `json:"kind"`
+	State  aggregate.State `json:"state"`
+	Reason string          `json:"reason,omitempty"`
+}
+
+// Bounds of what is said of one read.
+const (
+	maxReadObjects = 100
+	maxReadScopes  = 200
+)
+
+// tracedBudget is how much longer than others a traced evaluation may take.
+const tracedBudget = 20
+
+// Explain evaluates a binding for one subject again, on the state's snapshot and
+// views, and says what was read and what became of each line. opts.Set is that of
+// the state; of other options only Limits count. A subject that the binding does not
+// judge is ErrSubject, a binding that is not there ErrBinding.
+func Explain(ctx context.Context, opts Options, s *state.State, binding string, subject verdict.Subject) (*Explanation, error) {
+	e, err := standIn(opts, s, binding)
+	if err != nil {
+		return nil, err
+	}
+	held, ok := s.Get(binding, subject)
+	if !ok {
+		return nil, fmt.Errorf("%w: binding %q does not judge %s", ErrSubject, binding, subject)
+	}
+	e.opts.Limits.Evaluation *= tracedBudget
+	b, w := e.bounds[0], e.caller
+	w.trace = &trace{e: e, b: b}
+	w.trace.subject(subject)
+	r := w.again(ctx, b, taskOf(s, b, subject))
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	x := &Explanation{Package: b.pkg.Name, Verdict: held, Lines: w.trace.lines.Lines(), Reads: w.trace.reads}
+	if w.trace.input != nil {
+		if x.Input, err = document.JSON(w.trace.input.Value); err != nil {
+			return nil, err
+		}
+	}
+	repeated := state.PartsOf(s).Binding(binding).Verdict(s, subject, r.class, r.found)
+	repeated.Revision = held.Revision
+	if repeated.State != held.State || repeated.Message != held.Message || !verdict.SameViolations(repeated.Violations, held.Violations) {
+		x.Repeated = &repeated
+	}
+	return x, nil
+}
+
+// standIn returns an engine that stands where a state does, for one of its bindings.
+func standIn(opts Options, s *state.State, name string) (*Engine, error) {
+	of := state.PartsOf(s).Binding(name)
+	if of == nil {
+		return nil, fmt.Errorf("%w: there is no binding %q", binding.ErrInvalid, name)
+	}
+	opts.Bindings = []binding.Binding{of.Binding}
+	e, err := New(opts)
+	if err != nil {
+		return nil, err
+	}
+	if e.bounds[0].pkg != of.Pkg {
+		return nil, fmt.Errorf("%w: the set is not that of the state", binding.ErrInvalid)
+	}
+	e.snapshot, e.gaps = s.Snapshot, state.PartsOf(s).Gaps
+	e.round++
+	for m := range s.Snapshot.Members() {
+		e.memberTerms[m.Name] = memberTerm(m)
+	}
+	for _, held := range state.PartsOf(s).Views {
+		v := e.viewOf(held.Pkg.Name, held.Def.Name)
+		v.StandAs(held)
+	}
+	e.bounds[0].look(s.Snapshot)
+	return e, nil
+}
+
+// task returns what a binding evaluates for a subject that it judges.
+func taskOf(s *state.State, b *bound, subject verdict.Subject) *task {
+	t := &task{subject: subject}
+	if b.pkg.Subject == module.ObjectSubject {
+		t.object, _ = s.Snapshot.Get(subject.Ref)
+	}
+	return t
+}
+
+// again judges one subject as a round does.
+func (w *worker) again(ctx context.Context, b *bound, t *task) result {
+	var object *ast.Term
+	if !t.object.IsZero() {
+		var err error
+		if object, err = w.object(t.object, b.mask); err != nil {
+			return result{found: &state.Outcome{Err: err.Error()}, class: w.own(t.subject.Ref.Kind)}
+		}
+	}
+	return w.judge(ctx, b, t, object)
+}
+
+// trace is what one evaluation does. It belongs to the worker's goroutine.
+type trace struct {
+	e     *Engine
+	b     *bound
+	lines linetrace.Lines
+	input *ast.Term
+	reads []Read
+	seen  map[aggregate.Ref]bool // objects of the last read
+}
+
+// attach has a query tell the trace.
+func (t *trace) attach(q *topdown.Query, input *ast.Term) {
+	t.input = input
+	q.WithQueryTracer(&t.lines).WithStore(tracedStore{t: t})
+}
+
+// tracedStore is an engineStore that takes note of what is read.
+type tracedStore struct {
+	engineStore
+
+	t *trace
+}
+
+// Read implements storage.Store.
+func (s tracedStore) Read(ctx context.Context, txn storage.Transaction, path storage.Path) (any, error) {
+	ev, ok := txn.(*evaluation)
+	if !ok {
+		return nil, errNoTransactions
+	}
+	before := ev.bytes
+	v, err := s.engineStore.Read(ctx, txn, path)
+	s.t.read(path, err == nil, ev.bytes-before)
+	return v, err
+}
+
+func (t *trace) read(path storage.Path, ok bool, bytes int64) {
+	name := path.Ref(ast.DefaultRootDocument).String()
+	if i := slices.IndexFunc(t.reads, func(r Read) bool { return r.Path == name }); i >= 0 {
+		t.reads[i].Times++
+		return
+	}
+	r := t.begin(name)
+	r.Found, r.Bytes = ok, bytes
+	if len(path) > 2 && path[0] == "fleet" {
+		t.describe(&r, path[1], path[2:])
+	}
+	t.reads = append(t.reads, r)
+}
+
+func (t *trace) begin(path string) Read {
+	t.seen = map[aggregate.Ref]bool{}
+	return Read{Path: path, Found: true, Times: 1}
+}
+
+// subject takes note of what is read of the subject itself.
+func (t *trace) subject(s verdict.Subject) {
+	switch t.b.pkg.Subject {
+	case module.ObjectSubject:
+		r := t.begin("input.object")
+		t.ref(&r, s.Ref)
+		r.Scopes = append(r.Scopes, t.scope(s.Ref.Kind, s.Ref.Member)) // visible or not
+		t.reads = append(t.reads, r)
+	case module.ViewSubject:
+		r := t.begin("input.entries")
+		for e := range t.b.view.Under(s.Key) {
+			if t.b.counts(e, t.e.snapshot) {
+				r.Bytes += int64(len(e.Values))
+				t.ref(&r, e.Of.Ref)
+			}
+		}
+		t.scopes(&r, t.feeding(t.b.view.Pkg), "")
+		t.reads = append(t.reads, r)
+	}
+}
+
+// describe finds the objects and scopes of a document below data.fleet.
+func (t *trace) describe(r *Read, section string, path []string) {
+	q := aggregate.Query{}
+	var member, name string
+	at := func(i int) string {
+		if i < len(path) {
+			return path[i]
+		}
+		return ""
+	}
+	switch section {
+	case "views":
+		if v := t.e.viewOf(at(0), at(1)); v != nil {
+			t.view(r, v, path[2:])
+		}
+		return
+	case "by_name":
+		q.Namespace, name, member = at(1), at(2), at(3)
+	case "objects":
+		member, q.Namespace, name = at(1), at(2), at(3)
+	default:
+		return
+	}
+	q.Kind, _ = t.e.caller.kind(path[0])
+	q.Name = name
+	if member != "" {
+		q.Members = []string{member}
+	}
+	t.scopes(r, []aggregate.Kind{q.Kind}, member)
+	if objects, err := t.e.snapshot.List(q); err == nil {
+		for o := range objects {
+			if t.b.visible.Has(o.Member()) {
+				t.object(r, o)
+			}
+		}
+	}
+}
+
+func (t *trace) view(r *Read, v *view, path []string) {
+	t.scopes(r, t.feeding(v.Pkg), "")
+	keys := v.Keys()
+	if len(path) > 0 {
+		keys = slices.Values(path[:1])
+	}
+	for k := range keys {
+		for e := range v.Under(k) {
+			if t.b.visible.Has(e.Of.Ref.Member) {
+				t.ref(r, e.Of.Ref)
+			}
+		}
+	}
+}
+
+// feeding are the kinds that feed a view.
+func (t *trace) feeding(p *module.Package) []aggregate.Kind {
+	return slices.Collect(state.KindsOf(p, t.e.snapshot))
+}
+
+func (t *trace) ref(r *Read, ref aggregate.Ref) {
+	if o, ok := t.e.snapshot.Get(ref); ok {
+		t.object(r, o)
+	}
+}
+
+func (t *trace) object(r *Read, o aggregate.Object) {
+	if t.seen[o.Ref()] {
+		return
+	}
+	t.seen[o.Ref()] = true
+	if len(r.Objects) == maxReadObjects {
+		r.More++
+		return
+	}
+	r.Objects = append(r.Objects, ReadObject{Ref: o.Ref(), ResourceVersion: o.ResourceVersion(), Revision: o.Revision()})
+}
+
+// scopes adds those of some kinds in one member, or in all that are visible.
+func (t *trace) scopes(r *Read, kinds []aggregate.Kind, member string) {
+	var complete []ReadScope
+	for _, kind := range kinds {
+		for m := range t.e.snapshot.Members() {
+			if member != "" && m.Name != member || !t.b.visible.Has(m.Name) {
+				continue
+			}
+			if s := t.scope(kind, m.Name); s.State.Complete() {
+				complete = append(complete, s)
+			} else {
+				r.Scopes = append(r.Scopes, s)
+			}
+		}
+	}
+	r.Scopes = append(r.Scopes, complete...)
+	if n := len(r.Scopes); n > maxReadScopes {
+		r.Scopes, r.Others = r.Scopes[:maxReadScopes], n-maxReadScopes
+	}
+}
+
+func (t *trace) scope(kind aggregate.Kind, member string) ReadScope {
+	info, _ := t.e.snapshot.Scope(member, kind)
+	return ReadScope{Member: member, Kind: kind, State: info.Status.State, Reason: info.Status.Reason}
+}

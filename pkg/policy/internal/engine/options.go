@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// Options configure an Engine.
+type Options struct {
+	Set      *module.Set // required
+	Bindings []binding.Binding
+	Limits   Limits
+	// Parallelism is how many goroutines evaluate while Run runs, the caller's
+	// included. 0 means GOMAXPROCS.
+	Parallelism int
+	// CPU tells how much CPU time the calling thread has used, by which evaluations
+	// are limited. nil means that the system tells.
+	CPU func() time.Duration
+	// Clock tells when quarantines end. nil means time.Now.
+	Clock func() time.Time
+}
+
+// Limits bound what policies may take. 0 means the default.
+type Limits struct {
+	Evaluation   time.Duration // CPU time of one evaluation: 100 ms
+	Overruns     int           // how often that time may be used without an answer until the binding is quarantined for the member: 10
+	Slow         time.Duration // CPU time of the evaluations of one binding for one member that use a tenth of Evaluation or more, until it is quarantined; as much is forgiven as a quarter of the processors could do meanwhile: 20 s
+	Read         int64         // bytes of JSON that one evaluation reads of data.fleet: 64 MiB
+	Result       int           // bytes of the violations of one evaluation: 1 MiB
+	Violations   int           // of one evaluation: 1000
+	Contribution int           // bytes that one object contributes to one view: 256 KiB
+	View         int64         // bytes that one view holds: 512 MiB; keys of what is beyond are held for as much again
+	Binding      int64         // bytes of the violations of one binding and of what its evaluations read, in sum: 512 MiB
+}
+
+func or[T int | int64 | time.Duration](x, def T) (T, error) {
+	if x < 0 {
+		return 0, fmt.Errorf("limit %v is negative", x)
+	}
+	if x == 0 {
+		return def, nil
+	}
+	return x, nil
+}
+
+func (l *Limits) complete() error {
+	var errs [9]error
+	l.Evaluation, errs[0] = or(l.Evaluation, 100*time.Millisecond)
+	l.Overruns, errs[1] = or(l.Overruns, 10)
+	l.Read, errs[2] = or(l.Read, 64<<20)
+	l.Result, errs[3] = or(l.Result, 1<<20)
+	l.Violations, errs[4] = or(l.Violations, 1000)
+	l.Contribution, errs[5] = or(l.Contribution, 256<<10)
+	l.View, errs[6] = or(l.View, 512<<20)
+	l.Binding, errs[7] = or(l.Binding, 512<<20)
+	l.Slow, errs[8] = or(l.Slow, 20*time.Second)
+	return errors.Join(errs[:]...)
+}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/state"
+)
+
+// Run runs the goroutines that evaluate beside the caller of Reset, Apply and
+// Configure, until the context ends, and returns when all of them are gone.
+func (e *Engine) Run(ctx context.Context) error {
+	return e.run(ctx, func() error {
+		<-ctx.Done()
+		return nil
+	})
+}
+
+func (e *Engine) run(ctx context.Context, body func() error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for range e.opts.Parallelism - 1 {
+		wg.Go(func() {
+			w := e.worker()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case j := <-e.jobs:
+					j.work(w)
+					j.done.Done()
+				}
+			}
+		})
+	}
+	defer wg.Wait()
+	defer cancel()
+	return body()
+}
+
+// Evaluate returns the verdicts of bindings on one snapshot.
+func Evaluate(ctx context.Context, opts Options, s *aggregate.Snapshot) (*state.State, error) {
+	e, err := New(opts)
+	if err != nil {
+		return nil, err
+	}
+	err = e.run(ctx, func() error {
+		_, err := e.Reset(ctx, s)
+		return err
+	})
+	return e.State(), err
+}
+
+// job is work that goroutines share: f of 0 to n-1.
+type job struct {
+	n    int
+	next atomic.Int64
+	stop <-chan struct{}
+	f    func(w *worker, i int)
+	done sync.WaitGroup
+	bad  atomic.Pointer[error] // a panic
+}
+
+func (j *job) work(w *worker) {
+	defer w.meter.Hold()()
+	defer w.forget()
+	for {
+		i := int(j.next.Add(1)) - 1
+		if i >= j.n {
+			return
+		}
+		select {
+		case <-j.stop:
+			return
+		default:
+		}
+		if err := guard(func() error { j.f(w, i); return nil }); err != nil {
+			j.bad.Store(&err)
+			return
+		}
+	}
+}
+
+// each calls f for 0 to n-1 on the caller's goroutine and on those of Run that are
+// idle. It returns when all calls have, or an error when the context has ended.
+func (e *Engine) each(ctx context.Context, n int, f func(w *worker, i int)) error {
+	j := &job{n: n, stop: ctx.Done(), f: f}
+	for range min(e.opts.Parallelism, n) - 1 {
+		j.done.Add(1)
+		select {
+		case e.jobs <- j:
+			continue
+		default:
+			j.done.Done()
+		}
+		break
+	}
+	j.work(e.caller)
+	j.done.Wait()
+	if err := j.bad.Load(); err != nil {
+		return fmt.Errorf("%w: %w", ErrReset, *err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}

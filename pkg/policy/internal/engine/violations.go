@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/budget"
+	"federator.dev/federator/pkg/policy/internal/document"
+	"federator.dev/federator/pkg/policy/internal/limits"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// violations reads what the violation rules of a package gave, in Rego's order.
+func (b *bound) violations(v ast.Value, t *task, l *Limits) ([]verdict.Violation, error) {
+	if v == nil {
+		return nil, nil
+	}
+	set, ok := v.(ast.Set)
+	if !ok {
+		return nil, errors.New("violation is not a set: it is written violation contains {…}")
+	}
+	if set.Len() == 0 {
+		return nil, nil
+	}
+	if set.Len() > l.Violations {
+		return nil, budget.Excess(fmt.Sprintf("it finds %d violations, more than %d", set.Len(), l.Violations))
+	}
+	if _, ok := limits.Size(set, l.Result); !ok {
+		return nil, budget.Excess(fmt.Sprintf("its violations are larger than %d bytes", l.Result))
+	}
+	out := make([]verdict.Violation, 0, set.Len())
+	for _, t1 := range set.Slice() {
+		violation, err := b.violation(t1.Value, t)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, violation)
+	}
+	return out, nil
+}
+
+func (b *bound) violation(v ast.Value, t *task) (verdict.Violation, error) {
+	o, ok := v.(ast.Object)
+	if !ok {
+		return verdict.Violation{}, errors.New("a violation is not an object")
+	}
+	msg, ok := text(o, "msg")
+	if !ok || msg == "" {
+		return verdict.Violation{}, errors.New(`a violation has no string "msg"`)
+	}
+	out := verdict.Violation{Msg: strings.Clone(msg)} // it may be a part of a longer text
+	var err error
+	if d := o.Get(ast.InternedTerm("details")); d != nil {
+		if out.Details, err = document.JSON(d.Value); err != nil {
+			return verdict.Violation{}, err
+		}
+	}
+	if r := o.Get(ast.InternedTerm("remedy")); r != nil {
+		if out.Remedy, err = b.remedy(r.Value, t); err != nil {
+			return verdict.Violation{}, fmt.Errorf("remedy of %q: %w", verdict.Clip(msg), err)
+		}
+	}
+	return out, nil
+}
+
+func text(o ast.Object, key string) (string, bool) {
+	t := o.Get(ast.StringTerm(key))
+	if t == nil {
+		return "", false
+	}
+	s, ok := t.Value.(ast.String)
+	return string(s), ok
+}
+
+func (b *bound) remedy(v ast.Value, t *task) (*verdict.Remedy, error) {
+	o, ok := v.(ast.Object)
+	if !ok {
+		return nil, errors.New("not an object")
+	}
+	r := &verdict.Remedy{Target: t.subject.Ref}
+	r.Action, _ = text(o, "action")
+	target := o.Get(ast.InternedTerm("target"))
+	switch {
+	case target != nil:
+		if err := readRef(target.Value, &r.Target); err != nil {
+			return nil, err
+		}
+	case b.pkg.Subject != module.ObjectSubject:
+		return nil, errors.New("no target: one that is not about an object must name it")
+	}
+	if !slices.Contains(b.pkg.Remedies, module.Remedy{Action: r.Action, Kind: r.Target.Kind}) {
+		return nil, fmt.Errorf("the package does not declare %q of %s", verdict.Clip(r.Action), verdict.Clip(string(r.Target.Kind)))
+	}
+	var err error
+	switch r.Action {
+	case "apply":
+		r.Object, err = part(o, "object")
+	case "patch":
+		r.Patch, err = part(o, "patch")
+	case "delete":
+		r.Propagation, err = propagation(o)
+	default:
+		err = fmt.Errorf("action %q is none of apply, patch and delete", verdict.Clip(r.Action))
+	}
+	return r, err
+}
+
+func propagation(o ast.Object) (string, error) {
+	t := o.Get(ast.StringTerm("propagationPolicy"))
+	if t == nil {
+		return "", nil
+	}
+	s, _ := t.Value.(ast.String)
+	switch s {
+	case "Background", "Foreground", "Orphan":
+		return string(s), nil
+	}
+	return "", fmt.Errorf("propagationPolicy %s is none of Background, Foreground and Orphan", verdict.Clip(t.String()))
+}
+
+func part(o ast.Object, key string) ([]byte, error) {
+	t := o.Get(ast.StringTerm(key))
+	if t == nil {
+		return nil, fmt.Errorf("no %s", key)
+	}
+	return document.JSON(t.Value)
+}
+
+func readRef(v ast.Value, r *aggregate.Ref) error {
+	o, ok := v.(ast.Object)
+	if !ok {
+		return errors.New("target is not a ref")
+	}
+	member, m := text(o, "member")
+	kind, k := text(o, "kind")
+	name, n := text(o, "name")
+	namespace, _ := text(o, "namespace")
+	if !m || !k || !n || member == "" || kind == "" || name == "" {
+		return errors.New("target is not a ref: it needs member, kind and name")
+	}
+	*r = aggregate.Ref{Member: member, Kind: aggregate.Kind(kind), Namespace: namespace, Name: name}
+	return nil
+}

@@ -1,0 +1,121 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/metrics"
+	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"federator.dev/federator/pkg/policy/internal/budget"
+	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/state"
+)
+
+// query is a compiled query of one document, for any number of goroutines.
+type query struct {
+	body     ast.Body
+	compiler *ast.Compiler
+	// OPA's rule index reads documents of data whole to choose among rules: it is for
+	// queries that read none.
+	indexing bool
+}
+
+const answer = ast.Var("answer")
+
+func prepare(c *ast.Compiler, path string, indexing bool) (query, error) {
+	body, err := ast.ParseBody(string(answer) + " = data." + path)
+	if err != nil {
+		return query{}, err
+	}
+	compiled, err := c.QueryCompiler().Compile(body)
+	return query{body: compiled, compiler: c, indexing: indexing}, err
+}
+
+// worker evaluates, one thing at a time. Each goroutine that evaluates has its own.
+type worker struct {
+	e     *Engine
+	round int64 // of docs
+	docs  docCache
+	twins twins
+	body  []byte
+	other []byte
+	parts [2][]byte                 // of both
+	kinds map[string]module.KindRef // as policies write them
+	eval  evaluation
+	meter budget.Meter
+	trace *trace // nil but in Explain
+}
+
+// evaluation is one evaluation: its own transaction, which records what it reads.
+type evaluation struct {
+	w       *worker
+	b       *bound // nil for a view, which reads no data
+	subject string // the member of the subject
+	budget  budget.Budget
+	keys    []uint64
+	reading completeness.Reads
+	wide    int64
+	bytes   int64
+}
+
+// ID implements storage.Transaction.
+func (*evaluation) ID() uint64 { return 1 }
+
+// begin forgets the last evaluation.
+func (w *worker) begin(b *bound, member string) {
+	ev := &w.eval
+	ev.w, ev.b, ev.subject, ev.wide, ev.bytes = w, b, member, 0, 0
+	ev.budget = budget.Budget{}
+	ev.keys = ev.keys[:0]
+	ev.reading.Reset()
+}
+
+// run evaluates a query within the budget and returns its document, or nil when it
+// is undefined. What is returned keeps nothing of the worker.
+func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value, took time.Duration, err error) {
+	defer w.meter.Hold()()
+	ev := &w.eval
+	ev.budget = w.meter.Begin(w.e.opts.Limits.Evaluation, ctx.Done())
+	err = guard(func() error {
+		query := topdown.NewQuery(q.body).WithIndexing(q.indexing).WithCompiler(q.compiler).
+			WithStore(engineStore{}).WithTransaction(ev).WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(true).
+			WithMetrics(metrics.NoOp()).WithTime(epoch)
+		if w.trace != nil {
+			w.trace.attach(query, input)
+		}
+		return query.Iter(ctx, func(r topdown.QueryResult) error {
+			v = r[answer].Value
+			return nil
+		})
+	})
+	took, err = ev.budget.Elapsed(), ev.budget.Err(err)
+	if err != nil {
+		v = nil
+	}
+	return v, took, err
+}
+
+// guard turns a panic into an error: of one evaluation, not of all.
+func guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("evaluation panicked: %v", p)
+		}
+	}()
+	return f()
+}
+
+// epoch is the time of all evaluations: no policy may read the clock.
+var epoch = time.Unix(0, 1)
+
+// result is what an evaluation found.
+type result struct {
+	found *state.Outcome // nil: nothing to say
+	class *completeness.ReadSet
+	keys  []uint64
+	over  bool // the budget
+}

@@ -1,0 +1,139 @@
+// Package linetrace counts what becomes of each line of a policy in an evaluation.
+package linetrace
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// Line is one line of a policy and what became of it in an evaluation.
+type Line struct {
+	File      string `json:"file"`
+	Row       int    `json:"row"` // from 1
+	Text      string `json:"text"`
+	Evaluated int    `json:"evaluated"` // times that an expression of the line was evaluated
+	Held      int    `json:"held"`      // times that one was true or defined
+	Rule      bool   `json:"rule"`      // the line begins a rule; Held says how often it fired
+}
+
+// Lines traces an evaluation by lines: it is a topdown.QueryTracer, for one
+// evaluation after the other. It keeps counts, not events, so that an evaluation
+// of any length can be traced. OPA does not evaluate rules that its index excludes;
+// rego.EvalRuleIndexing(false) shows them too.
+type Lines struct {
+	mu    sync.Mutex
+	lines map[place]*line
+}
+
+type place struct {
+	file string
+	row  int
+}
+
+// line counts by node: OPA splits an expression into several of one line, and what
+// one of them fails, the line fails.
+type line struct {
+	text    string
+	rule    bool
+	fired   int // of a rule
+	entered map[ast.Node]int
+	failed  map[ast.Node]int
+	negated ast.Node // what it negates fails for it to hold, and does not count
+}
+
+var _ topdown.QueryTracer = (*Lines)(nil)
+
+// Enabled implements topdown.QueryTracer.
+func (l *Lines) Enabled() bool { return true }
+
+// Config implements topdown.QueryTracer.
+func (l *Lines) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
+
+// TraceEvent implements topdown.QueryTracer.
+func (l *Lines) TraceEvent(e topdown.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch node := e.Node.(type) {
+	case *ast.Rule:
+		at := l.at(node.Location, true)
+		switch {
+		case at == nil:
+		case e.Op == topdown.EnterOp:
+			at.entered[node]++
+		case e.Op == topdown.ExitOp:
+			at.fired++
+		}
+	case *ast.Expr:
+		at := l.at(node.Location, false)
+		switch {
+		case at == nil:
+		case e.Op == topdown.EvalOp:
+			at.entered[node]++
+			if node.Negated {
+				at.negated = node
+			}
+		case e.Op == topdown.FailOp:
+			at.failed[node]++
+		}
+	}
+}
+
+// at returns the line of a location; nil for one of the query, or for what is on
+// the line where a rule begins. l.mu is held.
+func (l *Lines) at(loc *ast.Location, rule bool) *line {
+	if loc == nil || loc.File == "" {
+		return nil
+	}
+	p := place{loc.File, loc.Row}
+	at := l.lines[p]
+	if at == nil || rule && !at.rule {
+		if l.lines == nil {
+			l.lines = map[place]*line{}
+		}
+		at = &line{rule: rule, entered: map[ast.Node]int{}, failed: map[ast.Node]int{}}
+		l.lines[p] = at
+	}
+	if at.rule != rule {
+		return nil
+	}
+	if text, _, _ := strings.Cut(string(loc.Text), "\n"); len(text) > len(at.text) {
+		at.text = text
+	}
+	return at
+}
+
+// Lines returns the lines that were evaluated, by file and row.
+func (l *Lines) Lines() []Line {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]Line, 0, len(l.lines))
+	for p, at := range l.lines {
+		evaluated, held := at.counts()
+		out = append(out, Line{File: p.file, Row: p.row, Text: strings.TrimSpace(at.text), Rule: at.rule, Evaluated: evaluated, Held: held})
+	}
+	slices.SortFunc(out, func(a, b Line) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Row, b.Row))
+	})
+	return out
+}
+
+// counts returns how often the line was evaluated, and how often it held.
+func (l *line) counts() (evaluated, held int) {
+	failed := 0
+	for node, n := range l.entered {
+		evaluated = max(evaluated, n)
+		failed += l.failed[node]
+	}
+	switch {
+	case l.rule:
+		return evaluated, l.fired
+	case l.negated != nil:
+		return evaluated, l.entered[l.negated] - l.failed[l.negated]
+	}
+	return evaluated, max(evaluated-failed, 0)
+}

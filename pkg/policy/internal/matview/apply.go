@@ -1,0 +1,114 @@
+package matview
+
+import (
+	"slices"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Apply exchanges what an object contributes and yields the keys that change.
+// failed says whether the view's failures have changed. What would make the view hold
+// more than limit is kept as keys, for as much again.
+func (v *View) Apply(ref aggregate.Ref, next Contribution, limit int64, changed func(key string)) (failed bool) {
+	old := v.contrib(ref)
+	v.cut(old, &next, limit)
+	if next.contrib == nil && old == nil {
+		return false
+	}
+	v.frozen = nil
+	var oldKeys []string
+	if old != nil {
+		oldKeys = old.keys
+		failed = old.failed != ""
+	}
+	now := next.contrib != nil && next.failed != ""
+	failed = failed != now || now && old.failed != next.failed
+	kept := next.contrib
+	if old != nil && next.contrib != nil && slices.Equal(old.keys, next.keys) {
+		kept = old // one contrib for all entries of an object
+		if failed || old.size != next.size || old.cut != next.cut {
+			kept = next.contrib
+		}
+	}
+	for _, key := range oldKeys {
+		if next.contrib == nil || !contains(next.keys, key) {
+			if !v.Blind {
+				e, _ := v.entries.Delete(Entry{key: key, Of: old})
+				v.Held -= e.Size()
+				v.dropped += e.Size()
+			}
+			changed(key)
+		}
+	}
+	if next.contrib != nil {
+		for i, key := range next.keys {
+			e, had := v.entries.Set(Entry{key: key, Of: kept, Values: next.values[i]})
+			v.Held += Entry{key: key, Values: next.values[i]}.Size()
+			if had {
+				v.Held -= e.Size()
+				v.dropped += e.Size()
+			}
+			if !had || e.Values != next.values[i] {
+				changed(key)
+			}
+		}
+		if kept != old {
+			v.contribs.Set(kept)
+			v.Held += contribBytes
+		}
+	} else {
+		v.contribs.Delete(old)
+	}
+	if old != nil && kept != old {
+		v.Held -= contribBytes
+		v.dropped += contribBytes
+	}
+	if now {
+		v.failed.Set(kept)
+	} else if old != nil && old.failed != "" {
+		v.failed.Delete(old)
+	}
+	return failed
+}
+
+// cut leaves out of a contribution what the view has no room for, and counts it.
+func (v *View) cut(old *contrib, next *Contribution, limit int64) {
+	var before, size, keys int64
+	if old != nil {
+		v.bytes -= old.size
+		before = contribBytes
+		for _, key := range old.keys {
+			e, _ := v.entries.Get(Entry{key: key, Of: old})
+			before += e.Size()
+		}
+	}
+	if next.contrib == nil {
+		return
+	}
+	size, keys = contribBytes, contribBytes
+	for i, key := range next.keys {
+		e := Entry{key: key, Values: next.values[i]}
+		size += e.Size()
+		e.Values = ""
+		keys += e.Size()
+	}
+	next.size = size
+	v.bytes += size
+	if v.Held-before+size <= limit {
+		return
+	}
+	next.cut = true
+	if v.Held-before+keys <= 2*limit {
+		next.values = make([]string, len(next.keys))
+		return
+	}
+	v.Blind, next.keys, next.values = true, nil, nil
+	if old != nil {
+		next.keys, next.values = old.keys, make([]string, len(old.keys))
+	}
+}
+
+func contains(sorted []string, s string) bool {
+	_, ok := slices.BinarySearch(sorted, s)
+	return ok
+}

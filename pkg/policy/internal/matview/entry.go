@@ -1,0 +1,130 @@
+package matview
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/document"
+	"federator.dev/federator/pkg/policy/internal/mask"
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// Entry is what one object contributes to one key.
+type Entry struct {
+	key    string
+	Of     *contrib
+	Values string // a JSON array, sorted as Rego sorts, no value twice
+}
+
+// contrib is what one object contributes. Immutable.
+type contrib struct {
+	Ref    aggregate.Ref
+	keys   []string // sorted
+	failed string   // why the object's contribution is not known
+	size   int64    // of all that it contributes
+	cut    bool     // its values are not held
+	held   bool     // for a quarantine holds its evaluation back
+}
+
+// Contribution is a contrib that has just been evaluated, with its values.
+type Contribution struct {
+	*contrib
+	values []string // by key
+	Over   bool     // the budget
+}
+
+// FailedContribution is that of an object of which it is not known, and why.
+func FailedContribution(ref aggregate.Ref, why string) Contribution {
+	return Contribution{contrib: &contrib{Ref: ref, failed: why}}
+}
+
+// HeldContribution is one that is not known for a quarantine holds its evaluation back.
+func HeldContribution(ref aggregate.Ref, why string) Contribution {
+	return Contribution{contrib: &contrib{Ref: ref, failed: why, held: true}}
+}
+
+// compareRefs orders refs as Rego orders {kind, member, name, namespace}.
+func compareRefs(a, b *aggregate.Ref) int {
+	return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Member, b.Member),
+		strings.Compare(a.Name, b.Name), strings.Compare(a.Namespace, b.Namespace))
+}
+
+func lessEntry(a, b Entry) bool {
+	if n := strings.Compare(a.key, b.key); n != 0 {
+		return n < 0
+	}
+	// A pivot without a contrib is before all of its key.
+	if a.Of == nil || b.Of == nil {
+		return a.Of == nil && b.Of != nil
+	}
+	return compareRefs(&a.Of.Ref, &b.Of.Ref) < 0
+}
+
+func lessContrib(a, b *contrib) bool { return compareRefs(&a.Ref, &b.Ref) < 0 }
+
+// What an entry costs beside its text, and what an object that contributes costs beside
+// its entries, in bytes: their places in trees, and the contrib.
+const (
+	entryBytes   = 130
+	contribBytes = 140
+)
+
+func (e Entry) Size() int64 { return int64(len(e.key)+len(e.Values)) + entryBytes }
+
+// Contributed turns what a view's rules gave for one object into what is kept.
+func Contributed(ref aggregate.Ref, v ast.Value, limit int) Contribution {
+	fail := func(format string, args ...any) Contribution {
+		return Contribution{contrib: &contrib{Ref: ref, failed: fmt.Sprintf(format, args...)}}
+	}
+	if v == nil {
+		return Contribution{}
+	}
+	o, ok := v.(ast.Object)
+	if !ok {
+		return fail("a view is written view.%s[key] contains value", "name")
+	}
+	if o.Len() == 0 {
+		return Contribution{}
+	}
+	c := Contribution{contrib: &contrib{Ref: ref}}
+	size := 0
+	ki := o.KeysIterator()
+	for k, more := ki.Next(); more; k, more = ki.Next() {
+		key, ok := k.Value.(ast.String)
+		if !ok {
+			return fail("key %s is not a string", verdict.Clip(k.String()))
+		}
+		set, ok := o.Get(k).Value.(ast.Set)
+		if !ok {
+			return fail("key %q: not a set of values", verdict.Clip(string(key)))
+		}
+		text, err := document.SetJSON(set)
+		if err != nil {
+			return fail("key %q: %v", verdict.Clip(string(key)), err)
+		}
+		if size += len(key) + len(text); size > limit {
+			return fail("it contributes more than %d bytes", limit)
+		}
+		if set.Len() > 0 {
+			c.keys = append(c.keys, strings.Clone(string(key))) // it may be a part of a longer text
+			c.values = append(c.values, text)
+		}
+	}
+	if len(c.keys) == 0 {
+		return Contribution{}
+	}
+	return c
+}
+
+// Parse reads the values of an entry.
+func (e Entry) Parse() (*ast.Array, error) {
+	v, err := document.Value([]byte(e.Values), mask.Whole())
+	if err != nil {
+		return nil, fmt.Errorf("view entry %q of %s: %w", e.key, e.Of.Ref, err)
+	}
+	return v.(*ast.Array), nil //nolint:forcetypeassert // setJSON wrote it.
+}

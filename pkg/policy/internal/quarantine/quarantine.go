@@ -1,0 +1,170 @@
+// Package quarantine holds back a policy's evaluations for a member for which they use
+// up their time again and again.
+package quarantine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"federator.dev/federator/pkg/policy/internal/budget"
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// Scores notices what uses its time again and again without an answer, by the member
+// that it is about: to exceed the budget is one way to do so. A hundredth of an overrun
+// is forgiven with every answer. It also notices slow evaluations that together take so
+// long that those of other members wait for them. A member in quarantine is evaluated no more until its
+// time is over; each time that follows on another is twice as long.
+type Scores struct {
+	some atomic.Bool // there is a score
+	mu   sync.Mutex
+	by   map[string]*score
+}
+
+// score is that of one member.
+type score struct {
+	points int64
+	slow   time.Duration // of slow evaluations, not yet forgiven
+	seen   time.Time     // when it was last counted
+	why    string        // of the quarantine; "" when there is none
+	until  time.Time     // when the quarantine ends, or ended
+	last   time.Duration
+}
+
+const (
+	firstQuarantine   = time.Minute
+	longestQuarantine = time.Hour
+)
+
+// Rules say when a member is quarantined.
+type Rules struct {
+	Overruns   int           // how often the time may be used without an answer
+	Slow       time.Duration // CPU time of slow evaluations that is not forgiven
+	Processors int
+	Clock      func() time.Time
+}
+
+// Count takes note of what an evaluation has cost.
+func (o *Scores) Count(member string, c budget.Cost, rules *Rules) {
+	if c.None() && !o.some.Load() {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.by[member]
+	if s == nil {
+		if c.None() {
+			return
+		}
+		if o.by == nil {
+			o.by = map[string]*score{}
+		}
+		s = &score{}
+		o.by[member] = s
+		o.some.Store(true)
+	}
+	if c.Err == nil && s.points > 0 {
+		s.points--
+	}
+	s.points += max(c.Wasted, 0)
+	if c.Slow > 0 {
+		s.charge(c.Slow, rules.Clock(), rules.Processors)
+	}
+	why := ""
+	switch {
+	case s.why != "":
+	case s.points >= int64(rules.Overruns)*budget.Overrun:
+		why = budget.Waste(c.Err)
+	case s.slow >= rules.Slow:
+		why = fmt.Sprintf("its evaluations are slow: they took %v of CPU time, which others waited for", s.slow.Round(time.Millisecond))
+	}
+	if why != "" {
+		at := rules.Clock()
+		if s.last == 0 || at.Sub(s.until) > s.last { // the one before is long over
+			s.last = firstQuarantine
+		} else {
+			s.last = min(2*s.last, longestQuarantine)
+		}
+		s.why, s.until = why, at.Add(s.last)
+	}
+}
+
+// charge adds the time of a slow evaluation, and forgives what a quarter of the
+// processors could do since the last one: others have the rest.
+func (s *score) charge(slow time.Duration, at time.Time, processors int) {
+	if !s.seen.IsZero() {
+		s.slow = max(0, s.slow-max(0, at.Sub(s.seen))*time.Duration(processors)/4)
+	}
+	s.slow, s.seen = s.slow+slow, at
+}
+
+// Any reports whether there is a score.
+func (o *Scores) Any() bool { return o.some.Load() }
+
+// Held is why a member is in quarantine; "" if it is not.
+func (o *Scores) Held(member string) string {
+	if !o.some.Load() {
+		return ""
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s := o.by[member]; s != nil && s.why != "" {
+		return "it is quarantined: " + s.why
+	}
+	return ""
+}
+
+// Due ends the quarantines whose time is over, and returns their members.
+func (o *Scores) Due(now time.Time) []string {
+	if !o.some.Load() {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var members []string
+	for member, s := range o.by {
+		if s.why != "" && !now.Before(s.until) {
+			s.why, s.points, s.slow = "", 0, 0
+			members = append(members, member)
+		}
+	}
+	return members
+}
+
+// Quarantines yields the members in quarantine, in order.
+func (o *Scores) Quarantines() (list []verdict.Quarantine) {
+	if !o.some.Load() {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, member := range slices.Sorted(maps.Keys(o.by)) {
+		if s := o.by[member]; s.why != "" {
+			list = append(list, verdict.Quarantine{Member: member, Why: s.why, Until: s.until})
+		}
+	}
+	return list
+}
+
+// Forget forgets a member that is gone.
+func (o *Scores) Forget(member string) {
+	if !o.some.Load() {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.by, member)
+	o.some.Store(len(o.by) > 0)
+}
+
+// ForgetAll forgets all members.
+func (o *Scores) ForgetAll() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.by = nil
+	o.some.Store(false)
+}

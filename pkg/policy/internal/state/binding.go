@@ -1,0 +1,181 @@
+package state
+
+import (
+	"iter"
+	"slices"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// Binding is a bound, frozen.
+type Binding struct {
+	binding.Binding
+
+	Pkg                          *module.Package
+	Selection                    *binding.Selection
+	View                         uint32 // of a ViewSubject
+	Selected, Visible, Tolerated binding.MemberSet
+	Health                       verdict.Health
+
+	Verdicts
+}
+
+// judges reports whether a binding judges a subject.
+func (b *Binding) judges(s *State, subject verdict.Subject) bool {
+	switch b.Pkg.Subject {
+	case module.MemberSubject:
+		_, ok := s.Snapshot.Member(subject.Ref.Member)
+		return ok && subject == verdict.Subject{Ref: aggregate.Ref{Member: subject.Ref.Member}} && b.Selected.Has(subject.Ref.Member)
+	case module.ViewSubject:
+		return subject.Ref == aggregate.Ref{} && b.KeyExists(s, subject.Key)
+	}
+	o, ok := s.Snapshot.Get(subject.Ref)
+	return ok && subject.Key == "" && Feeds(b.Pkg, subject.Ref.Kind) && b.Selected.Has(subject.Ref.Member) && b.Selection.Object(o)
+}
+
+// KeyExists reports whether an entry of a key counts.
+func (b *Binding) KeyExists(s *State, key string) bool {
+	v := s.parts.ByID[b.View]
+	if v == nil {
+		return false
+	}
+	for e := range v.Under(key) {
+		if b.Selection.Entry(&e.Of.Ref, s.Snapshot, &b.Selected, &b.Visible) {
+			return true
+		}
+	}
+	return false
+}
+
+// Verdict puts together what is known of a subject.
+func (b *Binding) Verdict(s *State, subject verdict.Subject, c *completeness.ReadSet, f *Outcome) verdict.Verdict {
+	v := verdict.Verdict{Binding: b.Name, Subject: subject}
+	var found []verdict.Gap
+	v.State, v.Message = b.completeness(s, c, subject.Ref.Member, func(g verdict.Gap) bool {
+		if !slices.Contains(found, g) {
+			found = append(found, g)
+		}
+		return len(found) < verdict.MaxGaps
+	})
+	if f != nil {
+		v.Revision = f.Revision
+	}
+	switch {
+	case v.State == verdict.Error:
+	case f != nil && f.Err != "":
+		v.State, v.Message = verdict.Error, f.Err
+	default:
+		v.Gaps = found
+		if f != nil {
+			v.Violations = f.Violations
+		}
+	}
+	return v
+}
+
+// completeness says what the scopes and views of a class make of its verdicts.
+// gap is called for each incomplete scope until it returns false.
+func (b *Binding) completeness(s *State, c *completeness.ReadSet, member string, gap func(verdict.Gap) bool) (verdict.State, string) {
+	if c == nil {
+		return verdict.Known, ""
+	}
+	for _, id := range c.Views {
+		if why := s.parts.ByID[id].Excess(); why != "" {
+			return verdict.Error, why
+		}
+	}
+	state, more := verdict.Known, true
+	found := func(g verdict.Gap) {
+		if more && !b.Tolerated.Has(g.Member) {
+			state = verdict.Unknown
+			more = gap(g)
+		}
+	}
+	for _, kind := range c.Own {
+		if g, ok := s.parts.Gaps.At(kind, member); ok {
+			found(g)
+		}
+	}
+	for _, p := range c.Points {
+		if g, ok := s.parts.Gaps.At(p.Kind, p.Member); ok && b.Visible.Has(p.Member) {
+			found(g)
+		}
+	}
+	wide := func(kind aggregate.Kind) {
+		for _, g := range s.parts.Gaps.Of(kind) {
+			if !more {
+				return
+			}
+			if b.Visible.Has(g.Member) {
+				found(g)
+			}
+		}
+	}
+	for _, kind := range c.Wide {
+		wide(kind)
+	}
+	for _, id := range c.Views {
+		v := s.parts.ByID[id]
+		if v.Pkg.AnyKind {
+			for _, kind := range s.parts.Gaps.Kinds {
+				wide(kind)
+			}
+		}
+		for _, k := range v.Pkg.Kinds {
+			wide(k.Kind)
+		}
+		for g := range v.Gaps() {
+			if !more {
+				break
+			}
+			if b.Visible.Has(g.Member) {
+				found(g)
+			}
+		}
+	}
+	return state, ""
+}
+
+func (b *Binding) from(member string) iter.Seq[record] {
+	return func(yield func(record) bool) {
+		pivot := record{subject: verdict.Subject{Ref: aggregate.Ref{Member: member}}}
+		b.records.Ascend(pivot, func(r record) bool {
+			return (member == "" || r.subject.Ref.Member == member) && yield(r)
+		})
+	}
+}
+
+func (b *Binding) Subjects(s *State, member string) iter.Seq[verdict.Subject] {
+	return func(yield func(verdict.Subject) bool) {
+		switch b.Pkg.Subject {
+		case module.MemberSubject:
+			for m := range s.Snapshot.Members() {
+				if (member == "" || m.Name == member) && b.Selected.Has(m.Name) && !yield(verdict.Subject{Ref: aggregate.Ref{Member: m.Name}}) {
+					return
+				}
+			}
+		case module.ViewSubject:
+			v := s.parts.ByID[b.View]
+			if v == nil || member != "" {
+				return
+			}
+			for key := range v.Keys() {
+				if b.KeyExists(s, key) && !yield(verdict.Subject{Key: key}) {
+					return
+				}
+			}
+		default:
+			for kind := range KindsOf(b.Pkg, s.Snapshot) {
+				for o := range Objects(s.Snapshot, kind, member) {
+					if b.Selected.Has(o.Member()) && b.Selection.Object(o) && !yield(verdict.Subject{Ref: o.Ref()}) {
+						return
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package state
+
+import (
+	"iter"
+
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// FindingsAfter yields those of Findings of a subject's member that come after it,
+// without looking at those before.
+func (s *State) FindingsAfter(binding string, after verdict.Subject) iter.Seq[verdict.Verdict] {
+	return func(yield func(verdict.Verdict) bool) {
+		b := s.parts.Binding(binding)
+		if b == nil {
+			return
+		}
+		b.records.Ascend(record{subject: after}, func(r record) bool {
+			if r.subject.Ref.Member != after.Ref.Member {
+				return false
+			}
+			return r.found == nil || r.subject == after || yield(b.Verdict(s, r.subject, r.class, r.found))
+		})
+	}
+}
+
+// Findings yields the verdicts of a binding that have violations or failed
+// themselves, by member, kind, namespace and name, or by key. member "" means all.
+// What makes all of a binding's verdicts Errors is in its Health, once.
+func (s *State) Findings(binding, member string) iter.Seq[verdict.Verdict] {
+	return func(yield func(verdict.Verdict) bool) {
+		b := s.parts.Binding(binding)
+		if b == nil {
+			return
+		}
+		for r := range b.from(member) {
+			if r.found != nil && !yield(b.Verdict(s, r.subject, r.class, r.found)) {
+				return
+			}
+		}
+	}
+}
+
+// Verdicts yields all verdicts of a binding, clean ones too, at the cost of looking
+// at all subjects. member "" means all.
+func (s *State) Verdicts(binding, member string) iter.Seq[verdict.Verdict] {
+	return func(yield func(verdict.Verdict) bool) {
+		b := s.parts.Binding(binding)
+		if b == nil {
+			return
+		}
+		for subject := range b.Subjects(s, member) {
+			c, f := b.Get(subject)
+			if !yield(b.Verdict(s, subject, c, f)) {
+				return
+			}
+		}
+	}
+}
+
+// About yields the verdicts on a subject, by binding.
+func (s *State) About(subject verdict.Subject) iter.Seq[verdict.Verdict] {
+	return func(yield func(verdict.Verdict) bool) {
+		for _, b := range s.parts.Bindings {
+			if v, ok := s.Get(b.Name, subject); ok && !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+// Counts yields the verdicts of a binding by member, in order; "" are those on keys
+// of views, which are of no member. It decodes nothing.
+func (s *State) Counts(binding string) iter.Seq2[string, verdict.Counts] {
+	return func(yield func(string, verdict.Counts) bool) {
+		b := s.parts.Binding(binding)
+		if b == nil {
+			return
+		}
+		b.tallies.Scan(func(t *tally) bool {
+			var c verdict.Counts
+			for _, of := range t.classes {
+				state, _ := b.completeness(s, of.class, t.member, func(verdict.Gap) bool { return false })
+				one := verdict.Counts{Errors: of.failed, Violations: of.violations, Exempt: of.waved}
+				switch state {
+				case verdict.Known:
+					one.Known = of.good
+				case verdict.Unknown:
+					one.Unknown = of.good
+				case verdict.Error:
+					one = verdict.Counts{Errors: of.good + of.failed}
+				}
+				c.Add(one)
+			}
+			return yield(t.member, c)
+		})
+	}
+}
+
+// Total sums up the counts of a binding.
+func (s *State) Total(binding string) verdict.Counts {
+	var total verdict.Counts
+	for _, c := range s.Counts(binding) {
+		total.Add(c)
+	}
+	return total
+}

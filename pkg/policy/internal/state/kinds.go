@@ -1,0 +1,89 @@
+package state
+
+import (
+	"iter"
+	"slices"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/matview"
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// fed are the kinds that a package reads of the fleet, those that feed its views
+// included, sorted.
+func (s *Parts) fed(p *module.Package) (kinds []aggregate.Kind, anyKind bool) {
+	seen := map[module.ViewRef]bool{}
+	var follow func(p *module.Package)
+	follow = func(p *module.Package) {
+		for _, refs := range [][]module.KindRef{p.Reads.ByName, p.Reads.Objects} {
+			for _, k := range refs {
+				kinds = append(kinds, k.Kind)
+			}
+		}
+		views := p.Reads.Views
+		if p.Subject == module.ViewSubject {
+			views = append(slices.Clone(views), module.ViewRef{Package: p.Name, View: p.SubjectView})
+		}
+		for _, ref := range views {
+			v := s.View(ref)
+			if v == nil || seen[ref] {
+				continue
+			}
+			seen[ref] = true
+			anyKind = anyKind || v.Pkg.AnyKind
+			for _, k := range v.Pkg.Kinds {
+				kinds = append(kinds, k.Kind)
+			}
+			follow(v.Pkg)
+		}
+	}
+	follow(p)
+	slices.Sort(kinds)
+	return slices.Compact(kinds), anyKind
+}
+
+func (s *Parts) View(ref module.ViewRef) *matview.View {
+	for _, v := range s.Views {
+		if v.Pkg.Name == ref.Package && v.Def.Name == ref.View {
+			return v
+		}
+	}
+	return nil
+}
+
+// Looks reports whether a package has or reads a view.
+func Looks(p *module.Package, v *matview.View) bool {
+	return v.Pkg.Name == p.Name || slices.Contains(p.Reads.Views, module.ViewRef{Package: v.Pkg.Name, View: v.Def.Name})
+}
+
+// KindsOf yields the kinds that a package names.
+func KindsOf(pkg *module.Package, s *aggregate.Snapshot) iter.Seq[aggregate.Kind] {
+	if pkg.AnyKind {
+		return s.Kinds()
+	}
+	return func(yield func(aggregate.Kind) bool) {
+		for _, k := range pkg.Kinds {
+			if !yield(k.Kind) {
+				return
+			}
+		}
+	}
+}
+
+// Objects yields the objects of a kind; member "" means all.
+func Objects(s *aggregate.Snapshot, kind aggregate.Kind, member string) iter.Seq[aggregate.Object] {
+	q := aggregate.Query{Kind: kind}
+	if member != "" {
+		q.Members = []string{member}
+	}
+	list, err := s.List(q)
+	if err != nil {
+		panic("policy: a query without fields fails: " + err.Error())
+	}
+	return list
+}
+
+// Feeds reports whether objects of a kind contribute to the view.
+func Feeds(pkg *module.Package, kind aggregate.Kind) bool {
+	return pkg.AnyKind || slices.ContainsFunc(pkg.Kinds, func(k module.KindRef) bool { return k.Kind == kind })
+}

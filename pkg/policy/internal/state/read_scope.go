@@ -1,0 +1,32 @@
+package state
+
+import (
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/module"
+)
+
+// ReadScope is what the verdicts of a binding may tell of beside their own subjects:
+// who may not read all of it may not read them.
+type ReadScope struct {
+	Fleet   bool             // false: subjects alone, and their members
+	Kinds   []aggregate.Kind // sorted; of objects of Members
+	Any     bool             // any kind
+	Members []string         // that data.fleet shows to the policy, in order
+}
+
+// Sight returns what verdicts of a binding may tell of. It follows from the policy, its
+// binding and the members of the snapshot, never from objects.
+func (s *State) Sight(binding string) ReadScope {
+	b := s.parts.Binding(binding)
+	if b == nil || !b.Pkg.Reads.OfFleet() && b.Pkg.Subject != module.ViewSubject {
+		return ReadScope{}
+	}
+	kinds, anyKind := s.parts.fed(b.Pkg)
+	sight := ReadScope{Fleet: true, Kinds: kinds, Any: anyKind || b.Pkg.Reads.Scopes || b.Pkg.Reads.Names}
+	for m := range s.Snapshot.Members() {
+		if b.Visible.Has(m.Name) {
+			sight.Members = append(sight.Members, m.Name)
+		}
+	}
+	return sight
+}

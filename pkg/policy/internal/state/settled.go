@@ -1,0 +1,34 @@
+package state
+
+import (
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Settled reports whether it is known of every scope that a binding judges or reads
+// what has become of it: none is Unknown or Syncing. Before, its verdicts have not
+// all been counted.
+func (s *State) Settled(binding string) bool {
+	b := s.parts.Binding(binding)
+	if b == nil {
+		return false
+	}
+	kinds, anyKind := s.parts.fed(b.Pkg)
+	if anyKind || b.Pkg.AnyKind {
+		kinds = s.parts.Gaps.Kinds
+	}
+	settled := true
+	look := func(kind aggregate.Kind) {
+		for _, g := range s.parts.Gaps.Of(kind) {
+			if (b.Selected.Has(g.Member) || b.Visible.Has(g.Member)) && (g.State == aggregate.Unknown || g.State == aggregate.Syncing) {
+				settled = false
+			}
+		}
+	}
+	for _, k := range kinds {
+		look(k)
+	}
+	for _, k := range b.Pkg.Kinds {
+		look(k.Kind)
+	}
+	return settled
+}

@@ -1,0 +1,125 @@
+// Package state is what the engine publishes: the verdicts of all bindings on one
+// snapshot, immutable, with what follows from them at no cost but looking.
+package state
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/matview"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/verdict"
+)
+
+// State is the verdicts of all bindings on one snapshot. It is immutable; any number
+// of goroutines may use it. Keeping it keeps the snapshot.
+type State struct {
+	// Snapshot is what the verdicts are of.
+	Snapshot *aggregate.Snapshot
+	// Synced is true from the first state on in which no scope that a policy reads
+	// was Unknown or Syncing. Before, nothing counts as cleared.
+	Synced bool
+	// Retry is when the first quarantine ends: Apply, or Configure with what is
+	// configured, takes up then what it holds back. Zero: there is none.
+	Retry time.Time
+
+	parts Parts
+}
+
+// Parts are what a state is made of.
+type Parts struct {
+	Bindings     []*Binding      // by name
+	Views        []*matview.View // frozen, by package, then name
+	ByID         map[uint32]*matview.View
+	Gaps         *completeness.Gaps
+	Fingerprints map[string]string // fingerprints of the packages
+}
+
+// PartsOf returns what a state is made of.
+func PartsOf(s *State) *Parts { return &s.parts }
+
+// New returns the state of a snapshot.
+func New(snapshot *aggregate.Snapshot, synced bool, retry time.Time, p Parts) *State {
+	p.ByID = make(map[uint32]*matview.View, len(p.Views))
+	for _, v := range p.Views {
+		p.ByID[v.ID] = v
+	}
+	return &State{Snapshot: snapshot, Synced: synced, Retry: retry, parts: p}
+}
+
+// Without returns a state without some bindings.
+func Without(s *State, names map[string]bool) *State {
+	out := *s
+	out.parts.Bindings = slices.DeleteFunc(slices.Clone(s.parts.Bindings), func(b *Binding) bool { return names[b.Name] })
+	return &out
+}
+
+// Bindings yields the bindings with their packages' severities, by name.
+func (s *State) Bindings() iter.Seq2[binding.Binding, string] {
+	return func(yield func(binding.Binding, string) bool) {
+		for _, b := range s.parts.Bindings {
+			if !yield(b.Binding, b.Pkg.Severity) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Parts) Binding(name string) *Binding {
+	i, ok := slices.BinarySearchFunc(s.Bindings, name, func(b *Binding, name string) int { return strings.Compare(b.Name, name) })
+	if !ok {
+		return nil
+	}
+	return s.Bindings[i]
+}
+
+// Health returns how a binding's policy does; ok is false for one that is not there.
+func (s *State) Health(binding string) (h verdict.Health, ok bool) {
+	b := s.parts.Binding(binding)
+	if b == nil {
+		return verdict.Health{}, false
+	}
+	h = b.Health
+	for _, v := range s.parts.Views {
+		if !Looks(b.Pkg, v) {
+			continue
+		}
+		if h.Views == "" {
+			h.Views = v.Excess()
+		}
+		for g := range v.Gaps() {
+			if len(h.Failures) == verdict.MaxGaps {
+				break
+			}
+			if b.Visible.Has(g.Member) && !b.Tolerated.Has(g.Member) {
+				h.Failures = append(h.Failures, g)
+			}
+		}
+	}
+	return h, true
+}
+
+// Get returns the verdict of a binding on a subject; ok is false when the binding
+// does not judge it.
+func (s *State) Get(binding string, subject verdict.Subject) (v verdict.Verdict, ok bool) {
+	b := s.parts.Binding(binding)
+	if b == nil || !b.judges(s, subject) {
+		return verdict.Verdict{}, false
+	}
+	c, f := b.Get(subject)
+	return b.Verdict(s, subject, c, f), true
+}
+
+// Package returns what was loaded of the package that a binding binds, nil for a
+// binding that is not there.
+func (s *State) Package(binding string) *module.Package {
+	if b := s.parts.Binding(binding); b != nil {
+		return b.Pkg
+	}
+	return nil
+}

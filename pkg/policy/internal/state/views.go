@@ -1,0 +1,68 @@
+package state
+
+import (
+	"iter"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/matview"
+)
+
+// Views returns the views of the state, for queries.
+func (s *State) Views() Views { return Views{s} }
+
+// Views are the views of a state, for queries.
+type Views struct{ s *State }
+
+// Names implements Views.
+func (v Views) Names() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, w := range v.s.parts.Views {
+			if !yield(w.Pkg.Name, w.Def.Name) {
+				return
+			}
+		}
+	}
+}
+
+func (v Views) find(pkg, name string) *matview.View {
+	for _, w := range v.s.parts.Views {
+		if w.Pkg.Name == pkg && w.Def.Name == name {
+			return w
+		}
+	}
+	return nil
+}
+
+// Keys implements Views.
+func (v Views) Keys(pkg, name string) iter.Seq[string] {
+	if w := v.find(pkg, name); w != nil {
+		return w.Keys()
+	}
+	return func(func(string) bool) {}
+}
+
+// Entries implements Views.
+func (v Views) Entries(pkg, name, key string) iter.Seq2[aggregate.Ref, ast.Value] {
+	return func(yield func(aggregate.Ref, ast.Value) bool) {
+		w := v.find(pkg, name)
+		if w == nil {
+			return
+		}
+		for e := range w.Under(key) {
+			if e.Values == "" { // the view is over its limit
+				continue
+			}
+			values, err := e.Parse()
+			if err != nil {
+				panic("policy: " + err.Error()) // the engine wrote it
+			}
+			for i := range values.Len() {
+				if !yield(e.Of.Ref, values.Elem(i).Value) {
+					return
+				}
+			}
+		}
+	}
+}
