@@ -34,7 +34,6 @@ type enforcement struct {
 	stop       *hub.Stop
 	rollbacks  *hub.Rollbacks
 	elector    *elector
-	records    records
 	manager    *clusterinformers.Manager
 }
 
@@ -68,18 +67,14 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	journal, err := remediate.NewHubJournal(remediate.JournalOptions{Hub: client.CoreV1().RESTClient(), Window: cfg.Policies.ActionRetention})
-	if err != nil {
-		return nil, err
-	}
-	e.records = records{journal: journal, retention: cfg.Policies.ActionRetention, keep: cfg.Policies.ActionsKept, lead: leads, log: log}
 	poke := func() {
 		if e.policies != nil {
 			e.policies.Poke()
 		}
 	}
 	e.dispatcher, err = remediate.New(remediate.Options{
-		Clients: writers{f.manager}, Journal: journal, Lead: e.elector.lead, Held: f.manager.Held, Health: hub.Health(f.index),
+		Clients: writers{f.manager}, Hub: client.CoreV1().RESTClient(), CheckLeader: e.elector.lead, Held: f.manager.Held, Health: hub.Health(f.index),
+		Retention: cfg.Policies.ActionRetention, Keep: cfg.Policies.ActionsKept,
 		Changed: func(string) { poke() }, Corrected: func(a *remediate.Action) { e.policies.Corrected(a) }, Logger: log, Metrics: metrics,
 	})
 	if err != nil {
@@ -136,7 +131,7 @@ func (e *enforcement) run(ctx context.Context) error {
 		}
 	})
 	for _, part := range []func(context.Context) error{
-		e.git.Run, e.stop.Run, e.loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.sources.Run, e.policies.Run, e.events.Run, e.reports.Run, e.records.run, e.follow,
+		e.git.Run, e.stop.Run, e.loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.sources.Run, e.policies.Run, e.events.Run, e.reports.Run, e.follow,
 	} {
 		wg.Go(func() {
 			if err := part(ctx); ctx.Err() == nil {

@@ -14,27 +14,27 @@ import (
 
 // corrections are what a binding's verdicts ask for now.
 type corrections struct {
-	generation string
-	counted    bool // of the generation: every scope was settled once
-	subjects   map[policy.Subject][]*remediate.Intent
-	targets    map[aggregate.Ref]*target
-	wanted     int                       // corrections, of all subjects
-	beyond     map[policy.Subject]string // remedies that are beyond the ceiling
-	protected  map[string]int            // violations whose remedies are never carried out, by member
-	contract   *remediate.Contract       // of the terms and members; nil: to be made
+	generation  string
+	complete    bool // of the generation: every scope was settled once
+	subjects    map[policy.Subject][]*remediate.Intent
+	targets     map[aggregate.Ref]*target
+	count       int                       // corrections, of all subjects
+	overCeiling map[policy.Subject]string // remedies that are beyond the ceiling
+	protected   map[string]int            // violations whose remedies are never carried out, by member
+	rollout     *remediate.RolloutSpec    // of the terms and members; nil: to be made
 
-	told    told
-	changed map[aggregate.Ref]bool // targets, since the actor was told
-	other   bool                   // what Standing tells, beside them
+	reported      reported
+	changed       map[aggregate.Ref]bool // targets, since the actor was told
+	statusChanged bool                   // what Standing tells, beside them
 }
 
-// told is what the actor knows of a binding.
-type told uint8
+// reported is what the actor knows of a binding.
+type reported uint8
 
 const (
-	toldUnknown told = iota // of this generation of corrections, or of none
-	toldNothing             // that it wants nothing
-	toldAll
+	reportedUnknown reported = iota // of this generation of corrections, or of none
+	reportedNone                    // that it wants nothing
+	reportedAll
 )
 
 // target is what may be corrected: by the first of its intents.
@@ -43,67 +43,67 @@ type target struct {
 	protected bool
 }
 
-// precedence is the order of intents for one target: of several the first counts, always
+// compareIntents is the order of intents for one target: of several the first counts, always
 // the same.
-func precedence(x, y *remediate.Intent) int {
+func compareIntents(x, y *remediate.Intent) int {
 	return cmp.Or(
 		cmp.Compare(x.Message, y.Message), cmp.Compare(x.Remedy.Action, y.Remedy.Action), cmp.Compare(x.Subject.String(), y.Subject.String()),
 		bytes.Compare(x.Remedy.Patch, y.Remedy.Patch), bytes.Compare(x.Remedy.Object, y.Remedy.Object),
 	)
 }
 
-// renew makes the corrections of a binding from all its verdicts.
-func (c *Corrector) renew(name string) {
-	t := c.terms[name]
+// rebuildLocked makes the corrections of a binding from all its verdicts.
+func (c *Corrector) rebuildLocked(name string) {
+	t := c.specs[name]
 	old := c.bindings[name]
 	b := &corrections{
 		generation: t.Generation, subjects: map[policy.Subject][]*remediate.Intent{}, targets: map[aggregate.Ref]*target{},
-		beyond: map[policy.Subject]string{}, protected: map[string]int{},
+		overCeiling: map[policy.Subject]string{}, protected: map[string]int{},
 	}
 	if old != nil {
-		b.counted = old.counted && old.generation == t.Generation
-		if old.told == toldNothing {
-			b.told = toldNothing
+		b.complete = old.complete && old.generation == t.Generation
+		if old.reported == reportedNone {
+			b.reported = reportedNone
 		}
-		c.release(old)
+		c.releaseTargets(old)
 	}
 	c.bindings[name] = b
 	for v := range c.state.Findings(name, "") {
-		c.add(b, t, &v)
+		c.addVerdict(b, t, &v)
 	}
 }
 
-// release takes leave of a binding's targets.
-func (c *Corrector) release(b *corrections) {
+// releaseTargets takes leave of a binding's targets.
+func (c *Corrector) releaseTargets(b *corrections) {
 	for ref := range b.targets {
-		c.untarget(ref)
+		c.releaseTarget(ref)
 	}
 }
 
-func (c *Corrector) untarget(ref aggregate.Ref) {
-	if c.targeted[ref]--; c.targeted[ref] == 0 {
-		delete(c.targeted, ref)
+func (c *Corrector) releaseTarget(ref aggregate.Ref) {
+	if c.targetCounts[ref]--; c.targetCounts[ref] == 0 {
+		delete(c.targetCounts, ref)
 	}
 }
 
-// take exchanges the corrections of one subject for those of its verdict now, nil for
+// replaceSubject exchanges the corrections of one subject for those of its verdict now, nil for
 // none.
-func (c *Corrector) take(b *corrections, t *compiled, subject policy.Subject, now *policy.Verdict) {
+func (c *Corrector) replaceSubject(b *corrections, t *compiledSpec, subject policy.Subject, now *policy.Verdict) {
 	for _, i := range b.subjects[subject] {
-		c.remove(b, i)
+		c.removeIntent(b, i)
 	}
 	delete(b.subjects, subject)
-	if _, was := b.beyond[subject]; was {
-		delete(b.beyond, subject)
-		b.other = true
+	if _, was := b.overCeiling[subject]; was {
+		delete(b.overCeiling, subject)
+		b.statusChanged = true
 	}
 	if now != nil {
-		c.add(b, t, now)
+		c.addVerdict(b, t, now)
 	}
 }
 
-// add makes the corrections of one verdict: none of one that is not Known.
-func (c *Corrector) add(b *corrections, t *compiled, v *policy.Verdict) {
+// addVerdict makes the corrections of one verdict: none of one that is not Known.
+func (c *Corrector) addVerdict(b *corrections, t *compiledSpec, v *policy.Verdict) {
 	if v.State != policy.Known {
 		return
 	}
@@ -116,19 +116,19 @@ func (c *Corrector) add(b *corrections, t *compiled, v *policy.Verdict) {
 		if !ok {
 			continue // it names a member that is not there
 		}
-		if why := t.beyond(x.Remedy, member); why != "" {
-			b.beyond[v.Subject] = why
-			b.other = true
+		if why := t.overCeiling(x.Remedy, member); why != "" {
+			b.overCeiling[v.Subject] = why
+			b.statusChanged = true
 			continue
 		}
-		made := c.intent(t, v, x)
+		made := c.newIntent(t, v, x)
 		b.subjects[v.Subject] = append(b.subjects[v.Subject], made)
-		c.insert(b, made)
+		c.insertIntent(b, made)
 	}
 }
 
-func (c *Corrector) intent(t *compiled, v *policy.Verdict, x *policy.Violation) *remediate.Intent {
-	mode, _ := t.mode()
+func (c *Corrector) newIntent(t *compiledSpec, v *policy.Verdict, x *policy.Violation) *remediate.Intent {
+	mode, _ := t.effectiveMode()
 	i := &remediate.Intent{
 		Binding: v.Binding, Message: x.Msg, Source: t.Source, Commit: t.Commit, Path: t.Path,
 		Revision: c.state.Snapshot.Revision(), Subject: v.Subject, Remedy: *x.Remedy,
@@ -140,57 +140,57 @@ func (c *Corrector) intent(t *compiled, v *policy.Verdict, x *policy.Violation) 
 	return i
 }
 
-// insert puts an intent in its place among those for its target.
-func (c *Corrector) insert(b *corrections, i *remediate.Intent) {
+// insertIntent puts an intent in its place among those for its target.
+func (c *Corrector) insertIntent(b *corrections, i *remediate.Intent) {
 	ref := i.Remedy.Target
 	t := b.targets[ref]
 	if t == nil {
 		t = &target{protected: c.isProtected(ref)}
 		b.targets[ref] = t
-		c.targeted[ref]++
+		c.targetCounts[ref]++
 	}
-	at, _ := slices.BinarySearchFunc(t.intents, i, precedence)
+	at, _ := slices.BinarySearchFunc(t.intents, i, compareIntents)
 	t.intents = slices.Insert(t.intents, at, i)
-	b.wanted++
-	b.protect(ref, t, 1)
-	b.change(ref)
+	b.count++
+	b.countProtected(ref, t, 1)
+	b.markChanged(ref)
 }
 
-// remove takes an intent out from among those for its target.
-func (c *Corrector) remove(b *corrections, i *remediate.Intent) {
+// removeIntent takes an intent out from among those for its target.
+func (c *Corrector) removeIntent(b *corrections, i *remediate.Intent) {
 	ref := i.Remedy.Target
 	t := b.targets[ref]
-	at, found := slices.BinarySearchFunc(t.intents, i, precedence)
+	at, found := slices.BinarySearchFunc(t.intents, i, compareIntents)
 	if !found {
 		panic("enforce: an intent is not among those for its target")
 	}
 	t.intents = slices.Delete(t.intents, at, at+1)
-	b.wanted--
-	b.protect(ref, t, -1)
-	b.change(ref)
+	b.count--
+	b.countProtected(ref, t, -1)
+	b.markChanged(ref)
 	if len(t.intents) == 0 {
 		delete(b.targets, ref)
-		c.untarget(ref)
+		c.releaseTarget(ref)
 	}
 }
 
-// look takes in that a target is another object than before.
-func (c *Corrector) look(b *corrections, ref aggregate.Ref, t *target) {
-	b.protect(ref, t, -len(t.intents))
+// recheckTarget takes in that a target is another object than before.
+func (c *Corrector) recheckTarget(b *corrections, ref aggregate.Ref, t *target) {
+	b.countProtected(ref, t, -len(t.intents))
 	t.protected = c.isProtected(ref)
-	b.protect(ref, t, len(t.intents))
-	b.change(ref)
+	b.countProtected(ref, t, len(t.intents))
+	b.markChanged(ref)
 }
 
-func (b *corrections) change(ref aggregate.Ref) {
+func (b *corrections) markChanged(ref aggregate.Ref) {
 	if b.changed == nil {
 		b.changed = map[aggregate.Ref]bool{}
 	}
 	b.changed[ref] = true
 }
 
-// protect counts so many more intents for a target that is protected.
-func (b *corrections) protect(ref aggregate.Ref, t *target, n int) {
+// countProtected counts so many more intents for a target that is protected.
+func (b *corrections) countProtected(ref aggregate.Ref, t *target, n int) {
 	if !t.protected {
 		return
 	}

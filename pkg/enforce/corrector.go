@@ -14,13 +14,13 @@ import (
 
 // Actor is who carries corrections out: a remediate.Dispatcher.
 type Actor interface {
-	// Want says all that a binding wants corrected, one intent for a target.
-	Want(binding string, c remediate.Contract, of remediate.Denominators, intents []remediate.Intent, ready bool) error
-	// Change says how that differs from what was wanted before: intents that are new or
+	// SetIntents says all that a binding wants corrected, one intent for a target.
+	SetIntents(binding string, c remediate.RolloutSpec, of remediate.Totals, intents []remediate.Intent, ready bool) error
+	// UpdateIntents says how that differs from what was wanted before: intents that are new or
 	// other ones, and targets of which nothing is wanted any more.
-	Change(binding string, c remediate.Contract, of remediate.Denominators, intents []remediate.Intent, gone []policy.Ref, ready bool) error
-	Drop(binding string)   // it wants nothing now
-	Forget(binding string) // it is gone
+	UpdateIntents(binding string, c remediate.RolloutSpec, of remediate.Totals, intents []remediate.Intent, gone []policy.Ref, ready bool) error
+	ClearIntents(binding string) // it wants nothing now
+	RemovePolicy(binding string) // it is gone
 }
 
 // Corrector makes corrections of verdicts: what of them a binding's Terms allow. What a
@@ -30,25 +30,25 @@ type Corrector struct {
 	actor Actor
 	log   *slog.Logger
 
-	work     sync.Mutex // held by Changed and SetTerms, and over what follows
-	state    *policy.State
-	terms    map[string]*compiled
-	bindings map[string]*corrections
-	targeted map[aggregate.Ref]int // bindings that have corrections of a target
+	mu           sync.Mutex // held by Changed and SetTerms, and over what follows
+	state        *policy.State
+	specs        map[string]*compiledSpec
+	bindings     map[string]*corrections
+	targetCounts map[aggregate.Ref]int // bindings that have corrections of a target
 
-	mu    sync.Mutex // over what Standing tells, which waits for no batch
-	stand map[string]Standing
+	statusMu sync.Mutex // over what Standing tells, which waits for no batch
+	statuses map[string]EnforcementStatus
 }
 
-// Standing says what may come of a binding's violations now.
-type Standing struct {
-	Mode      policy.Mode
-	Why       string         // Mode is less than is wanted
-	Counted   bool           // the whole verdict set has been counted since the policy or its binding changed
-	Wanted    int            // corrections
-	Beyond    int            // remedies that are beyond the source's ceiling
-	BeyondWhy string         // one of them
-	Protected map[string]int // violations of what is never written, by member
+// EnforcementStatus says what may come of a binding's violations now.
+type EnforcementStatus struct {
+	Mode              policy.Mode
+	ModeReason        string         // Mode is less than is wanted
+	Complete          bool           // the whole verdict set has been counted since the policy or its binding changed
+	Corrections       int            // corrections
+	OverCeiling       int            // remedies that are beyond the source's ceiling
+	OverCeilingReason string         // one of them
+	Protected         map[string]int // violations of what is never written, by member
 }
 
 // NewCorrector returns a corrector without terms: nothing comes of violations.
@@ -57,15 +57,15 @@ func NewCorrector(actor Actor, log *slog.Logger) *Corrector {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Corrector{
-		actor: actor, log: log, terms: map[string]*compiled{}, bindings: map[string]*corrections{},
-		targeted: map[aggregate.Ref]int{}, stand: map[string]Standing{},
+		actor: actor, log: log, specs: map[string]*compiledSpec{}, bindings: map[string]*corrections{},
+		targetCounts: map[aggregate.Ref]int{}, statuses: map[string]EnforcementStatus{},
 	}
 }
 
-// SetTerms says what may come of violations, by binding; nothing comes of those of
+// SetSpecs says what may come of violations, by binding; nothing comes of those of
 // others. On an error nothing has changed.
-func (c *Corrector) SetTerms(terms map[string]Terms) error {
-	next := make(map[string]*compiled, len(terms))
+func (c *Corrector) SetSpecs(terms map[string]EnforcementSpec) error {
+	next := make(map[string]*compiledSpec, len(terms))
 	for name, t := range terms {
 		made, err := t.compile()
 		if err != nil {
@@ -73,68 +73,68 @@ func (c *Corrector) SetTerms(terms map[string]Terms) error {
 		}
 		next[name] = made
 	}
-	c.work.Lock()
-	defer c.work.Unlock()
-	for name := range c.terms {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.specs {
 		if next[name] == nil {
-			c.drop(name)
+			c.removeLocked(name)
 		}
 	}
-	was := c.terms
-	c.terms = next
+	was := c.specs
+	c.specs = next
 	for name, t := range next {
 		switch old := was[name]; {
-		case old != nil && reflect.DeepEqual(old.Terms, t.Terms):
-			c.terms[name] = old // selectors that are compiled already
+		case old != nil && reflect.DeepEqual(old.EnforcementSpec, t.EnforcementSpec):
+			c.specs[name] = old // selectors that are compiled already
 		case c.state != nil:
-			c.renew(name)
-			c.want(name)
+			c.rebuildLocked(name)
+			c.dispatchLocked(name)
 		default:
-			c.publish(name)
+			c.publishLocked(name)
 		}
 	}
 	return nil
 }
 
-func (c *Corrector) drop(name string) {
+func (c *Corrector) removeLocked(name string) {
 	if b := c.bindings[name]; b != nil {
-		c.release(b)
+		c.releaseTargets(b)
 		delete(c.bindings, name)
-		c.actor.Forget(name)
+		c.actor.RemovePolicy(name)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.stand, name)
+	c.statusMu.Lock()
+	defer c.statusMu.Unlock()
+	delete(c.statuses, name)
 }
 
-// Standing returns how it stands with a binding.
-func (c *Corrector) Standing(binding string) Standing {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s, ok := c.stand[binding]
+// Status returns how it stands with a binding.
+func (c *Corrector) Status(binding string) EnforcementStatus {
+	c.statusMu.Lock()
+	defer c.statusMu.Unlock()
+	s, ok := c.statuses[binding]
 	if !ok {
-		return Standing{Mode: policy.Observe}
+		return EnforcementStatus{Mode: policy.Observe}
 	}
 	return s
 }
 
-// publish makes how it stands with a binding what Standing returns.
-func (c *Corrector) publish(name string) {
-	s := Standing{Protected: map[string]int{}}
-	s.Mode, s.Why = c.terms[name].mode()
+// publishLocked makes how it stands with a binding what Standing returns.
+func (c *Corrector) publishLocked(name string) {
+	s := EnforcementStatus{Protected: map[string]int{}}
+	s.Mode, s.ModeReason = c.specs[name].effectiveMode()
 	if b := c.bindings[name]; b != nil {
-		s.Counted, s.Wanted, s.Beyond = b.counted, b.wanted, len(b.beyond)
-		for _, why := range b.beyond {
-			s.BeyondWhy = why
+		s.Complete, s.Corrections, s.OverCeiling = b.complete, b.count, len(b.overCeiling)
+		for _, why := range b.overCeiling {
+			s.OverCeilingReason = why
 			break
 		}
 		for m, n := range b.protected {
 			s.Protected[m] = n
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stand[name] = s
+	c.statusMu.Lock()
+	defer c.statusMu.Unlock()
+	c.statuses[name] = s
 }
 
 // Changed takes in what a batch did to the verdicts. The batch is nil where policies or
@@ -143,13 +143,13 @@ func (c *Corrector) Changed(changes *policy.Changes, batch *aggregate.Batch) {
 	if changes.After == nil {
 		return
 	}
-	c.work.Lock()
-	defer c.work.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.state = changes.After
-	if moved(changes, batch) {
-		for name := range c.terms {
-			c.renew(name)
-			c.want(name)
+	if membersChanged(changes, batch) {
+		for name := range c.specs {
+			c.rebuildLocked(name)
+			c.dispatchLocked(name)
 		}
 		return
 	}
@@ -159,52 +159,52 @@ func (c *Corrector) Changed(changes *policy.Changes, batch *aggregate.Batch) {
 			v = change.Before
 		}
 		if b := c.bindings[v.Binding]; b != nil {
-			c.take(b, c.terms[v.Binding], v.Subject, change.After)
+			c.replaceSubject(b, c.specs[v.Binding], v.Subject, change.After)
 		}
 	}
-	c.refresh(changes, batch)
-	for name := range c.terms {
+	c.refreshTargetsLocked(changes, batch)
+	for name := range c.specs {
 		b := c.bindings[name]
 		switch {
 		case b == nil:
-			c.renew(name)
-			c.want(name)
-		case len(b.changed) > 0 || b.other || !b.counted:
-			c.want(name)
+			c.rebuildLocked(name)
+			c.dispatchLocked(name)
+		case len(b.changed) > 0 || b.statusChanged || !b.complete:
+			c.dispatchLocked(name)
 		}
 	}
 }
 
-// refresh takes note of the targets that have changed, in what no policy reads, too: what
+// refreshTargetsLocked takes note of the targets that have changed, in what no policy reads, too: what
 // was judged is their present version.
-func (c *Corrector) refresh(changes *policy.Changes, batch *aggregate.Batch) {
+func (c *Corrector) refreshTargetsLocked(changes *policy.Changes, batch *aggregate.Batch) {
 	note := func(target aggregate.Ref) {
-		if c.targeted[target] == 0 {
+		if c.targetCounts[target] == 0 {
 			return
 		}
 		for _, b := range c.bindings {
 			if t := b.targets[target]; t != nil {
-				c.look(b, target, t)
+				c.recheckTarget(b, target, t)
 			}
 		}
 	}
 	switch {
 	case batch != nil:
-		if len(c.targeted) > 0 {
+		if len(c.targetCounts) > 0 {
 			for d := range batch.Deltas() {
 				note(d.Ref)
 			}
 		}
 	case changes.Before == nil || changes.Before.Snapshot != changes.After.Snapshot:
-		for target := range c.targeted {
+		for target := range c.targetCounts {
 			note(target)
 		}
 	}
 }
 
-// moved reports whether members have come, gone or changed: waves, ceilings and
+// membersChanged reports whether members have come, gone or changed: waves, ceilings and
 // denominators.
-func moved(changes *policy.Changes, batch *aggregate.Batch) bool {
+func membersChanged(changes *policy.Changes, batch *aggregate.Batch) bool {
 	if changes.Before == nil {
 		return true
 	}
@@ -225,64 +225,64 @@ func moved(changes *policy.Changes, batch *aggregate.Batch) bool {
 	})
 }
 
-// want tells the actor what a binding wants, or how that has changed.
-func (c *Corrector) want(name string) {
-	t, b := c.terms[name], c.bindings[name]
-	defer c.publish(name)
-	if !b.counted && c.state.Synced && c.state.Settled(name) {
-		b.counted = true
+// dispatchLocked tells the actor what a binding wants, or how that has changed.
+func (c *Corrector) dispatchLocked(name string) {
+	t, b := c.specs[name], c.bindings[name]
+	defer c.publishLocked(name)
+	if !b.complete && c.state.Synced && c.state.Settled(name) {
+		b.complete = true
 	}
-	mode, _ := t.mode()
+	mode, _ := t.effectiveMode()
 	changed := b.changed
-	b.changed, b.other = nil, false
+	b.changed, b.statusChanged = nil, false
 	if mode == policy.Observe {
-		if b.told != toldNothing {
-			c.actor.Drop(name)
+		if b.reported != reportedNone {
+			c.actor.ClearIntents(name)
 		}
-		b.told = toldNothing
+		b.reported = reportedNone
 		return
 	}
-	if b.contract == nil {
-		made := t.contract(c.state.Snapshot, mode == policy.DryRun)
-		b.contract = &made
+	if b.rollout == nil {
+		made := t.rolloutSpec(c.state.Snapshot, mode == policy.DryRun)
+		b.rollout = &made
 	}
-	of := remediate.Denominators{Members: map[string]int{}}
+	of := remediate.Totals{Members: map[string]int{}}
 	for member, n := range c.state.Counts(name) {
 		subjects := n.Known + n.Unknown + n.Errors
-		of.Total += subjects
+		of.Fleet += subjects
 		of.Members[member] = subjects
 	}
 	var list []remediate.Intent
 	var gone []policy.Ref
 	add := func(target aggregate.Ref) {
 		if of := b.targets[target]; of != nil {
-			list = append(list, c.present(of.intents[0]))
+			list = append(list, c.currentIntent(of.intents[0]))
 		} else {
 			gone = append(gone, target)
 		}
 	}
 	var err error
-	if ready := b.counted && !t.Pause; b.told == toldAll {
+	if ready := b.complete && !t.Pause; b.reported == reportedAll {
 		for target := range changed {
 			add(target)
 		}
-		err = c.actor.Change(name, *b.contract, of, list, gone, ready)
+		err = c.actor.UpdateIntents(name, *b.rollout, of, list, gone, ready)
 	} else {
 		for target := range b.targets {
 			add(target)
 		}
-		err = c.actor.Want(name, *b.contract, of, list, ready)
+		err = c.actor.SetIntents(name, *b.rollout, of, list, ready)
 	}
-	b.told = toldAll
+	b.reported = reportedAll
 	if err != nil {
-		b.told = toldUnknown
+		b.reported = reportedUnknown
 		c.log.Error("corrections are not carried out", "policy", name, "error", err)
 	}
 }
 
-// present returns an intent of its target's present version: the target may have changed
+// currentIntent returns an intent of its target's present version: the target may have changed
 // in what the policy does not read.
-func (c *Corrector) present(i *remediate.Intent) remediate.Intent {
+func (c *Corrector) currentIntent(i *remediate.Intent) remediate.Intent {
 	out := *i
 	if o, ok := c.state.Snapshot.Get(i.Remedy.Target); ok {
 		out.APIVersion, out.UID, out.ResourceVersion = o.APIVersion(), o.UID(), o.ResourceVersion()

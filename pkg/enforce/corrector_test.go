@@ -26,13 +26,13 @@ type asked struct {
 }
 
 type want struct {
-	contract remediate.Contract
-	of       remediate.Denominators
+	contract remediate.RolloutSpec
+	of       remediate.Totals
 	intents  []remediate.Intent
 	ready    bool
 }
 
-func (a *asked) Want(binding string, c remediate.Contract, of remediate.Denominators, intents []remediate.Intent, ready bool) error {
+func (a *asked) SetIntents(binding string, c remediate.RolloutSpec, of remediate.Totals, intents []remediate.Intent, ready bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.wants[binding] = want{c, of, intents, ready}
@@ -40,7 +40,7 @@ func (a *asked) Want(binding string, c remediate.Contract, of remediate.Denomina
 	return nil
 }
 
-func (a *asked) Change(binding string, c remediate.Contract, of remediate.Denominators, intents []remediate.Intent, gone []policy.Ref, ready bool) error {
+func (a *asked) UpdateIntents(binding string, c remediate.RolloutSpec, of remediate.Totals, intents []remediate.Intent, gone []policy.Ref, ready bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.changes++
@@ -58,13 +58,13 @@ func (a *asked) Change(binding string, c remediate.Contract, of remediate.Denomi
 	return nil
 }
 
-func (a *asked) Drop(binding string) {
+func (a *asked) ClearIntents(binding string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.wants, binding)
 }
 
-func (a *asked) Forget(binding string) { a.Drop(binding) }
+func (a *asked) RemovePolicy(binding string) { a.ClearIntents(binding) }
 
 // of says what a binding wants: target, resourceVersion and more.
 func (a *asked) of(binding string) string {
@@ -111,9 +111,9 @@ func correcting(t *testing.T, index *aggregate.Index, bindings []policy.Binding)
 	return a, c, loop
 }
 
-func terms(t *testing.T, c *enforce.Corrector, x enforce.Terms) {
+func terms(t *testing.T, c *enforce.Corrector, x enforce.EnforcementSpec) {
 	t.Helper()
-	if err := c.SetTerms(map[string]enforce.Terms{"b": x}); err != nil {
+	if err := c.SetSpecs(map[string]enforce.EnforcementSpec{"b": x}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -134,17 +134,17 @@ func TestCorrectionsFollowVerdicts(t *testing.T) {
 		put(t, scope, "web", 1)
 		a, c, loop := correcting(t, index, boundB)
 		expect(t, a, "without terms", "nothing")
-		terms(t, c, enforce.Terms{Mode: policy.Observe})
+		terms(t, c, enforce.EnforcementSpec{Mode: policy.Observe})
 		expect(t, a, "observing", "nothing")
-		terms(t, c, enforce.Terms{Mode: policy.DryRun})
+		terms(t, c, enforce.EnforcementSpec{Mode: policy.DryRun})
 		expect(t, a, "trying", "patch web@1 (dry run)")
-		terms(t, c, enforce.Terms{Mode: policy.Enforce, Source: "git", Commit: "abc", Path: "p.rego", ActAs: "fixer", Force: true})
+		terms(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Source: "git", Commit: "abc", Path: "p.rego", ActAs: "fixer", Force: true})
 		expect(t, a, "enforcing", "patch web@1")
 		i := a.wants["b"].intents[0]
 		if i.Source != "git" || i.Commit != "abc" || i.ActAs != "fixer" || !i.Force || i.Package != "replicas" || i.Message != "too few" || i.UID != "web" || i.APIVersion != "apps/v1" || i.Revision == 0 {
 			t.Errorf("intent %+v", i)
 		}
-		if of := a.wants["b"].of; of.Total != 1 || of.Members["fleet/a"] != 1 {
+		if of := a.wants["b"].of; of.Fleet != 1 || of.Members["fleet/a"] != 1 {
 			t.Errorf("of %+v", of)
 		}
 		put(t, scope, "db", 0)
@@ -179,7 +179,7 @@ func TestCorrectionsFollowVerdicts(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect(t, a, "exempt", "")
-		if err := c.SetTerms(nil); err != nil {
+		if err := c.SetSpecs(nil); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, a, "the terms are gone", "nothing")
@@ -203,7 +203,7 @@ func TestNothingIsCountedBeforeEveryScopeIsSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		a, c, _ := correcting(t, index, boundB)
-		terms(t, c, enforce.Terms{Mode: policy.Enforce, Generation: "1"})
+		terms(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Generation: "1"})
 		expect(t, a, "a member has no scope yet", "patch web@1 (not counted)")
 		scope, err := index.OpenScope("fleet/b", "Deployment.apps", "apps/v1")
 		if err != nil {
@@ -218,9 +218,9 @@ func TestNothingIsCountedBeforeEveryScopeIsSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect(t, a, "another member joins", "patch web@1")
-		terms(t, c, enforce.Terms{Mode: policy.Enforce, Generation: "2"})
+		terms(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Generation: "2"})
 		expect(t, a, "a new commit", "patch web@1 (not counted)")
-		if s := c.Standing("b"); s.Counted || s.Wanted != 1 || s.Mode != policy.Enforce {
+		if s := c.Status("b"); s.Complete || s.Corrections != 1 || s.Mode != policy.Enforce {
 			t.Errorf("standing %+v", s)
 		}
 	})
@@ -231,7 +231,7 @@ func TestACeilingIsNotExceeded(t *testing.T) {
 		index := newIndex(t)
 		put(t, scopeOf(t, index), "web", 1)
 		a, c, _ := correcting(t, index, boundB)
-		all := []enforce.Allowed{{Verbs: []string{"patch"}, Kinds: []string{"*"}}}
+		all := []enforce.AllowedAction{{Verbs: []string{"patch"}, Kinds: []string{"*"}}}
 		for _, x := range []struct {
 			name    string
 			ceiling enforce.Ceiling
@@ -240,22 +240,22 @@ func TestACeilingIsNotExceeded(t *testing.T) {
 			why     string
 		}{
 			{"allowed", enforce.Ceiling{Mode: policy.Enforce, Actions: all}, "", "patch web@1", ""},
-			{"by name", enforce.Ceiling{Mode: policy.Enforce, Actions: []enforce.Allowed{{Verbs: []string{"patch"}, Kinds: []string{"Deployment.apps"}}}}, "", "patch web@1", ""},
+			{"by name", enforce.Ceiling{Mode: policy.Enforce, Actions: []enforce.AllowedAction{{Verbs: []string{"patch"}, Kinds: []string{"Deployment.apps"}}}}, "", "patch web@1", ""},
 			{"mode", enforce.Ceiling{Mode: policy.DryRun, Actions: all}, "", "patch web@1 (dry run)", "ceiling"},
 			{"no mode", enforce.Ceiling{Actions: all}, "", "nothing", "ceiling"},
-			{"verb", enforce.Ceiling{Mode: policy.Enforce, Actions: []enforce.Allowed{{Verbs: []string{"delete"}, Kinds: []string{"*"}}}}, "", "", "may not patch"},
-			{"kind", enforce.Ceiling{Mode: policy.Enforce, Actions: []enforce.Allowed{{Verbs: []string{"patch"}, Kinds: []string{"Pod"}}}}, "", "", "may not patch"},
+			{"verb", enforce.Ceiling{Mode: policy.Enforce, Actions: []enforce.AllowedAction{{Verbs: []string{"delete"}, Kinds: []string{"*"}}}}, "", "", "may not patch"},
+			{"kind", enforce.Ceiling{Mode: policy.Enforce, Actions: []enforce.AllowedAction{{Verbs: []string{"patch"}, Kinds: []string{"Pod"}}}}, "", "", "may not patch"},
 			{"namespace", enforce.Ceiling{Mode: policy.Enforce, Actions: all, Namespaces: []string{"pay", "x*"}}, "", "", "namespace"},
 			{"member", enforce.Ceiling{Mode: policy.Enforce, Actions: all, Members: policy.MemberSelector{Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}}, "", "", "fleet/a"},
 			{"hold", enforce.Ceiling{Mode: policy.Enforce, Actions: all}, "the newest commit is broken", "nothing", "broken"},
 		} {
-			terms(t, c, enforce.Terms{Mode: policy.Enforce, Source: "git", Ceiling: &x.ceiling, Hold: x.hold})
+			terms(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Source: "git", Ceiling: &x.ceiling, Hold: x.hold})
 			expect(t, a, x.name, x.want)
-			if s := c.Standing("b"); !strings.Contains(s.Why+s.BeyondWhy, x.why) || (x.why == "") != (s.Why+s.BeyondWhy == "") {
+			if s := c.Status("b"); !strings.Contains(s.ModeReason+s.OverCeilingReason, x.why) || (x.why == "") != (s.ModeReason+s.OverCeilingReason == "") {
 				t.Errorf("%s: standing %+v", x.name, s)
 			}
 		}
-		if err := c.SetTerms(map[string]enforce.Terms{"b": {Mode: "Force"}}); err == nil {
+		if err := c.SetSpecs(map[string]enforce.EnforcementSpec{"b": {Mode: "Force"}}); err == nil {
 			t.Error("a mode that is none")
 		}
 		expect(t, a, "after a mistake", "nothing")
@@ -267,7 +267,7 @@ func TestWavesAreOfTheMembersThatAreThere(t *testing.T) {
 		index := newIndex(t)
 		put(t, scopeOf(t, index), "web", 1)
 		a, c, _ := correcting(t, index, boundB)
-		terms(t, c, enforce.Terms{Mode: policy.Enforce, Waves: []enforce.Wave{
+		terms(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Waves: []enforce.Wave{
 			{Name: "canary", Members: policy.MemberSelector{Names: []string{"fleet/a"}}}, {Name: "rest"},
 		}})
 		if err := index.PutMember(aggregate.Member{Name: "fleet/b", UID: "b"}); err != nil {
@@ -291,9 +291,9 @@ func TestProtectedTargetsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		a, c, _ := correcting(t, index, boundB)
-		terms(t, c, enforce.Terms{Mode: policy.Observe})
+		terms(t, c, enforce.EnforcementSpec{Mode: policy.Observe})
 		a.of("b")
-		if s := c.Standing("b"); s.Protected["fleet/a"] != 1 {
+		if s := c.Status("b"); s.Protected["fleet/a"] != 1 {
 			t.Errorf("standing %+v", s)
 		}
 	})

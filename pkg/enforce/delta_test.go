@@ -45,7 +45,7 @@ func TestCorrectionsFollowEveryHistory(t *testing.T) {
 		c := enforce.NewCorrector(a, nil)
 		loop := started(t, enforce.Options{Index: index, Set: set, Bindings: boundB, Changed: c.Changed})
 		synctest.Wait()
-		now := enforce.Terms{Mode: policy.Enforce}
+		now := enforce.EnforcementSpec{Mode: policy.Enforce}
 		terms(t, c, now)
 		for step := range 150 {
 			name := []string{"web", "db", "api", "job"}[rng.IntN(4)]
@@ -54,7 +54,7 @@ func TestCorrectionsFollowEveryHistory(t *testing.T) {
 				now.Mode = []policy.Mode{policy.Observe, policy.DryRun, policy.Enforce}[rng.IntN(3)]
 				terms(t, c, now)
 			case n == 1:
-				now.Ceiling = []*enforce.Ceiling{nil, {Mode: policy.Enforce, Actions: []enforce.Allowed{{Verbs: []string{"delete"}, Kinds: []string{"*"}}}}}[rng.IntN(2)]
+				now.Ceiling = []*enforce.Ceiling{nil, {Mode: policy.Enforce, Actions: []enforce.AllowedAction{{Verbs: []string{"delete"}, Kinds: []string{"*"}}}}}[rng.IntN(2)]
 				terms(t, c, now)
 			case n == 2:
 				exempt := []policy.Binding{{Name: "b", Package: "replicas", Exemptions: []policy.Exemption{{Names: []string{name}, Reason: "agreed"}}}}
@@ -88,8 +88,8 @@ func TestCorrectionsFollowEveryHistory(t *testing.T) {
 			if got, want := details(a), details(fresh); got != want {
 				t.Fatalf("step %d: wants\n%s\nanew\n%s", step, got, want)
 			}
-			x, y := c.Standing("b"), other.Standing("b")
-			x.Counted, y.Counted, x.BeyondWhy, y.BeyondWhy = false, false, "", ""
+			x, y := c.Status("b"), other.Status("b")
+			x.Complete, y.Complete, x.OverCeilingReason, y.OverCeilingReason = false, false, "", ""
 			if fmt.Sprint(x) != fmt.Sprint(y) {
 				t.Fatalf("step %d: stands at %+v, anew at %+v", step, x, y)
 			}
@@ -125,7 +125,7 @@ func TestABatchTellsWhatItChanged(t *testing.T) {
 			put(t, scope, fmt.Sprint("web-", n), 1)
 		}
 		a, c, _ := correcting(t, index, boundB)
-		terms(t, c, enforce.Terms{Mode: policy.Enforce})
+		terms(t, c, enforce.EnforcementSpec{Mode: policy.Enforce})
 		a.of("b")
 		a.told = 0
 		put(t, scope, "web-7", 0)
@@ -137,7 +137,7 @@ func TestABatchTellsWhatItChanged(t *testing.T) {
 		if a.told != 2 {
 			t.Errorf("told of %d targets, want 2", a.told)
 		}
-		if err := c.SetTerms(map[string]enforce.Terms{"b": {Mode: policy.Enforce}}); err != nil {
+		if err := c.SetSpecs(map[string]enforce.EnforcementSpec{"b": {Mode: policy.Enforce}}); err != nil {
 			t.Fatal(err)
 		}
 		if a.told != 2 {

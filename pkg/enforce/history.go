@@ -27,14 +27,14 @@ const (
 // Point is one version of the verdicts: each leads to the next. It is safe for
 // concurrent use.
 type Point struct {
-	number  uint64
-	version string
-	made    aggregate.Revision
-	dropped int64                          // as Changes.Dropped
-	changes atomic.Pointer[policy.Changes] // nil once nobody can come from the point before
-	state   atomic.Pointer[policy.State]
-	newer   chan struct{} // closed once next is there
-	next    atomic.Pointer[Point]
+	number       uint64
+	version      string
+	revision     aggregate.Revision
+	droppedBytes int64                          // as Changes.Dropped
+	changes      atomic.Pointer[policy.Changes] // nil once nobody can come from the point before
+	state        atomic.Pointer[policy.State]
+	newer        chan struct{} // closed once next is there
+	next         atomic.Pointer[Point]
 }
 
 // Version names the point. It is of this process and never given twice.
@@ -55,13 +55,13 @@ func (p *Point) Next() *Point { return p.next.Load() }
 
 // history remembers points, for who comes back to go on from one.
 type history struct {
-	index  *aggregate.Index
-	most   int64 // bytes of what was found and is not any more
-	newest atomic.Pointer[Point]
+	index    *aggregate.Index
+	maxBytes int64 // bytes of what was found and is not any more
+	newest   atomic.Pointer[Point]
 
-	mu      sync.Mutex
-	points  []*Point // the oldest first
-	dropped int64    // by all but the first
+	mu           sync.Mutex
+	points       []*Point // the oldest first
+	droppedBytes int64    // by all but the first
 }
 
 func newHistory(opts Options) history {
@@ -69,11 +69,11 @@ func newHistory(opts Options) history {
 	if limit := opts.Limits.Binding; limit > 0 {
 		most = min(most, limit/shareDropped)
 	}
-	return history{index: opts.Index, most: most}
+	return history{index: opts.Index, maxBytes: most}
 }
 
-// take takes in what a batch did to the verdicts.
-func (h *history) take(changes *policy.Changes) {
+// record takes in what a batch did to the verdicts.
+func (h *history) record(changes *policy.Changes) {
 	if changes.After == nil {
 		return
 	}
@@ -84,12 +84,12 @@ func (h *history) take(changes *policy.Changes) {
 		return
 	}
 	revision := changes.After.Snapshot.Revision()
-	p := &Point{made: revision, dropped: changes.Dropped(), version: fmt.Sprint(revision), newer: make(chan struct{})}
+	p := &Point{revision: revision, droppedBytes: changes.Dropped(), version: fmt.Sprint(revision), newer: make(chan struct{})}
 	p.changes.Store(changes)
 	p.state.Store(changes.After)
 	if last != nil {
 		p.number = last.number + 1
-		if revision == last.made { // policies were exchanged
+		if revision == last.revision { // policies were exchanged
 			p.version = fmt.Sprintf("%d-%d", revision, p.number)
 		}
 	}
@@ -108,18 +108,18 @@ func (h *history) trim(p *Point) {
 	if p != nil {
 		h.points = append(h.points, p)
 		if len(h.points) > 1 {
-			h.dropped += p.dropped
+			h.droppedBytes += p.droppedBytes
 		}
 	}
 	old := 0
 	for old < len(h.points)-1 {
-		if len(h.points)-old <= maxPoints && h.dropped <= h.most {
+		if len(h.points)-old <= maxPoints && h.droppedBytes <= h.maxBytes {
 			if _, err := h.index.Changes(h.points[old].State().Snapshot.Revision()); err == nil {
 				break
 			}
 		}
 		old++
-		h.dropped -= h.points[old].dropped
+		h.droppedBytes -= h.points[old].droppedBytes
 	}
 	h.points = slices.Delete(h.points, 0, old)
 	h.points[0].changes.Store(nil)

@@ -37,15 +37,15 @@ type Options struct {
 
 // Loop keeps a policy engine at the newest snapshot of an index.
 type Loop struct {
-	opts     Options
-	engine   *policy.Engine
-	requests chan request
-	stopped  chan struct{}
-	running  atomic.Bool
-	metrics  *metrics
-	stats    atomic.Pointer[policy.Stats]
-	history  history
-	behind   atomic.Int64 // since when the oldest change waits that is not judged, as UnixNano at the latest; 0: there is none
+	opts          Options
+	engine        *policy.Engine
+	requests      chan request
+	stopped       chan struct{}
+	running       atomic.Bool
+	metrics       *metrics
+	stats         atomic.Pointer[policy.Stats]
+	history       history
+	oldestPending atomic.Int64 // since when the oldest change waits that is not judged, as UnixNano at the latest; 0: there is none
 
 	// What follows belongs to Run.
 	set      *policy.Set
@@ -144,14 +144,14 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer cancel()
 	l.expiry = time.NewTimer(0)
 	defer l.expiry.Stop()
-	l.follow(ctx)
+	l.watchIndex(ctx)
 	return context.Cause(ctx)
 }
 
-// again is how long the loop waits after an evaluation of everything has failed.
-const again = time.Second
+// resetBackoff is how long the loop waits after an evaluation of everything has failed.
+const resetBackoff = time.Second
 
-func (l *Loop) follow(ctx context.Context) {
+func (l *Loop) watchIndex(ctx context.Context) {
 	var cursor *aggregate.Cursor
 	for ctx.Err() == nil {
 		if cursor == nil { // nothing can be gone on from
@@ -159,7 +159,7 @@ func (l *Loop) follow(ctx context.Context) {
 				continue
 			}
 			cursor = l.opts.Index.Cursor(l.engine.State().Snapshot)
-			l.arm()
+			l.resetTimer()
 		}
 		ok := true
 		select { // whoever waits comes before the next batch: there may always be one
@@ -187,11 +187,11 @@ func (l *Loop) next(ctx context.Context, cursor *aggregate.Cursor) bool {
 	if batch, some := cursor.Poll(); some {
 		return l.apply(ctx, batch)
 	}
-	l.behind.Store(0)
+	l.oldestPending.Store(0)
 	select {
 	case <-ctx.Done():
 	case <-l.opts.Index.Newer(l.engine.State().Snapshot):
-		l.behind.Store(l.opts.Clock().UnixNano())
+		l.oldestPending.Store(l.opts.Clock().UnixNano())
 	case r := <-l.requests:
 		return l.configure(ctx, r)
 	case <-l.expiry.C:
@@ -214,7 +214,7 @@ func (l *Loop) apply(ctx context.Context, batch *aggregate.Batch) bool {
 		l.failed(ctx, err)
 		return false
 	}
-	l.tell(changes, batch, began)
+	l.publish(changes, batch, began)
 	return true
 }
 
@@ -229,30 +229,30 @@ func (l *Loop) failed(ctx context.Context, err error) {
 // reset evaluates everything. When that fails, the last state stays for a while.
 func (l *Loop) reset(ctx context.Context) bool {
 	began := l.opts.Clock()
-	l.behind.CompareAndSwap(0, began.UnixNano())
+	l.oldestPending.CompareAndSwap(0, began.UnixNano())
 	changes, err := l.engine.Reset(ctx, l.opts.Index.Snapshot())
 	if err != nil {
 		l.failed(ctx, err)
 		select {
 		case <-ctx.Done():
-		case <-time.After(again):
+		case <-time.After(resetBackoff):
 		}
 		return false
 	}
-	l.tell(changes, nil, began)
+	l.publish(changes, nil, began)
 	return true
 }
 
-func (l *Loop) tell(changes *policy.Changes, batch *aggregate.Batch, began time.Time) {
+func (l *Loop) publish(changes *policy.Changes, batch *aggregate.Batch, began time.Time) {
 	stats := l.engine.Stats()
 	l.stats.Store(&stats)
 	if at := l.engine.State().Retry; !at.Equal(l.retry) {
 		l.retry = at
-		l.arm()
+		l.resetTimer()
 	}
 	// What has not been judged now came after this batch.
-	l.behind.Store(began.UnixNano())
-	l.history.take(changes)
+	l.oldestPending.Store(began.UnixNano())
+	l.history.record(changes)
 	l.metrics.batches.Observe(l.opts.Clock().Sub(began).Seconds())
 	if l.opts.Changed != nil {
 		l.opts.Changed(changes, batch)
@@ -265,7 +265,7 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 	was, wasBindings := l.set, l.bindings
 	l.set, l.bindings = r.set, r.bindings
 	changes, err := l.engine.Configure(ctx, r.set, l.current())
-	l.arm()
+	l.resetTimer()
 	switch {
 	case ctx.Err() != nil:
 		r.done <- context.Cause(ctx)
@@ -276,17 +276,17 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 		return false
 	case err != nil: // nothing has changed
 		l.set, l.bindings = was, wasBindings
-		l.arm()
+		l.resetTimer()
 		r.done <- err
 		return true
 	}
-	l.tell(changes, nil, began)
+	l.publish(changes, nil, began)
 	r.done <- nil
 	return true
 }
 
-// arm sets the timer to when the next exemption expires, or quarantine ends.
-func (l *Loop) arm() {
+// resetTimer sets the timer to when the next exemption expires, or quarantine ends.
+func (l *Loop) resetTimer() {
 	now := l.opts.Clock()
 	next := now.Add(24 * time.Hour)
 	if !l.retry.IsZero() && l.retry.Before(next) {

@@ -33,24 +33,24 @@ var (
 		[]string{"binding", "member", "severity"}, nil)
 	descExempt = prometheus.NewDesc("federator_policy_exempt_violations", "Violations that are exempt, by binding and member.",
 		[]string{"binding", "member"}, nil)
-	descEvaluations = prometheus.NewDesc("federator_policy_evaluations_total", "Evaluations, by binding.", []string{"binding"}, nil)
-	descSeconds     = prometheus.NewDesc("federator_policy_evaluation_seconds_total", "Time spent evaluating, by binding.", []string{"binding"}, nil)
-	descErrors      = prometheus.NewDesc("federator_policy_evaluation_errors_total", "Evaluations that failed, by binding.", []string{"binding"}, nil)
-	descOverruns    = prometheus.NewDesc("federator_policy_overruns_total", "Evaluations that exceeded their time budget, by binding.", []string{"binding"}, nil)
-	descQuarantined = prometheus.NewDesc("federator_policy_quarantined", "1 for a binding and a member for which it is not evaluated for a while, because it uses its time without an answer; 0, of no member, where there is none.", []string{"binding", "member"}, nil)
-	descWide        = prometheus.NewDesc("federator_policy_wide_reads_total", "Reads of a whole view, kind or member, by binding.", []string{"binding"}, nil)
-	descSynced      = prometheus.NewDesc("federator_policy_synced", "1 once every scope that policies read has been listed or given up on.", nil, nil)
-	descRevision    = prometheus.NewDesc("federator_policy_revision", "Changes committed since the start that the newest verdicts know.", nil, nil)
-	descLag         = prometheus.NewDesc("federator_policy_lag_seconds", "How long the oldest change waits that is not judged, at most; 0 when there is none.", nil, nil)
-	descBehind      = prometheus.NewDesc("federator_policy_lag_revisions", "Revisions of the index that are not judged yet.", nil, nil)
-	descMemory      = prometheus.NewDesc("federator_policy_bytes", "Memory, by what for.", []string{"of"}, nil)
+	descEvaluations  = prometheus.NewDesc("federator_policy_evaluations_total", "Evaluations, by binding.", []string{"binding"}, nil)
+	descSeconds      = prometheus.NewDesc("federator_policy_evaluation_seconds_total", "Time spent evaluating, by binding.", []string{"binding"}, nil)
+	descErrors       = prometheus.NewDesc("federator_policy_evaluation_errors_total", "Evaluations that failed, by binding.", []string{"binding"}, nil)
+	descOverruns     = prometheus.NewDesc("federator_policy_overruns_total", "Evaluations that exceeded their time budget, by binding.", []string{"binding"}, nil)
+	descQuarantined  = prometheus.NewDesc("federator_policy_quarantined", "1 for a binding and a member for which it is not evaluated for a while, because it uses its time without an answer; 0, of no member, where there is none.", []string{"binding", "member"}, nil)
+	descWide         = prometheus.NewDesc("federator_policy_wide_reads_total", "Reads of a whole view, kind or member, by binding.", []string{"binding"}, nil)
+	descSynced       = prometheus.NewDesc("federator_policy_synced", "1 once every scope that policies read has been listed or given up on.", nil, nil)
+	descRevision     = prometheus.NewDesc("federator_policy_revision", "Changes committed since the start that the newest verdicts know.", nil, nil)
+	descLag          = prometheus.NewDesc("federator_policy_lag_seconds", "How long the oldest change waits that is not judged, at most; 0 when there is none.", nil, nil)
+	descLagRevisions = prometheus.NewDesc("federator_policy_lag_revisions", "Revisions of the index that are not judged yet.", nil, nil)
+	descMemory       = prometheus.NewDesc("federator_policy_bytes", "Memory, by what for.", []string{"of"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descVerdicts, descViolations, descExempt, descEvaluations, descSeconds, descErrors, descOverruns, descQuarantined,
-		descWide, descSynced, descRevision, descMemory, descLag, descBehind,
+		descWide, descSynced, descRevision, descMemory, descLag, descLagRevisions,
 	} {
 		ch <- d
 	}
@@ -97,7 +97,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			send(descQuarantined, prometheus.GaugeValue, 1, b.Name, q.Member)
 		}
 	}
-	send(descSynced, prometheus.GaugeValue, one(s.Synced))
+	send(descSynced, prometheus.GaugeValue, boolGauge(s.Synced))
 	send(descRevision, prometheus.GaugeValue, float64(s.Snapshot.Changes()))
 	stats := m.loop.Stats()
 	send(descMemory, prometheus.GaugeValue, float64(stats.DependencyBytes), "dependencies")
@@ -106,7 +106,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 
 // lag says how far verdicts are behind the index.
 func (m *metrics) lag(ch chan<- prometheus.Metric) {
-	behind := m.loop.behind.Load() // before what is judged is looked at: what it is about may be judged meanwhile
+	behind := m.loop.oldestPending.Load() // before what is judged is looked at: what it is about may be judged meanwhile
 	judged := uint64(0)
 	if s := m.loop.State(); s != nil {
 		judged = s.Snapshot.Changes()
@@ -118,11 +118,11 @@ func (m *metrics) lag(ch chan<- prometheus.Metric) {
 			lag = max(0, m.loop.opts.Clock().Sub(time.Unix(0, behind)).Seconds())
 		}
 	}
-	ch <- prometheus.MustNewConstMetric(descBehind, prometheus.GaugeValue, revisions)
+	ch <- prometheus.MustNewConstMetric(descLagRevisions, prometheus.GaugeValue, revisions)
 	ch <- prometheus.MustNewConstMetric(descLag, prometheus.GaugeValue, lag)
 }
 
-func one(yes bool) float64 {
+func boolGauge(yes bool) float64 {
 	if yes {
 		return 1
 	}

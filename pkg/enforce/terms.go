@@ -7,13 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
 
-// Terms are what may come of a binding's violations.
-type Terms struct {
+// EnforcementSpec are what may come of a binding's violations.
+type EnforcementSpec struct {
 	Mode    policy.Mode // Observe: nothing
 	Force   bool
 	ActAs   string
@@ -38,7 +39,7 @@ type Wave struct {
 	Name    string
 	Members policy.MemberSelector // of those that no earlier wave has
 	Soak    time.Duration
-	Require remediate.Requirement
+	Require v1alpha1.HealthRequirement
 	Timeout time.Duration
 }
 
@@ -47,28 +48,28 @@ type Ceiling struct {
 	Mode       policy.Mode
 	Members    policy.MemberSelector
 	Namespaces []string // patterns; none: all
-	Actions    []Allowed
+	Actions    []AllowedAction
 }
 
-// Allowed are verbs on kinds. "*" is every kind that is not protected.
-type Allowed struct {
+// AllowedAction are verbs on kinds. "*" is every kind that is not protected.
+type AllowedAction struct {
 	Verbs []string
 	Kinds []string
 }
 
-var ranks = map[policy.Mode]int{"": 0, policy.Observe: 0, policy.DryRun: 1, policy.Enforce: 2}
+var modeRanks = map[policy.Mode]int{"": 0, policy.Observe: 0, policy.DryRun: 1, policy.Enforce: 2}
 
-// compiled are Terms whose selectors are compiled.
-type compiled struct {
-	Terms
+// compiledSpec are Terms whose selectors are compiled.
+type compiledSpec struct {
+	EnforcementSpec
 
 	waves   []func(aggregate.Member) bool
 	ceiling func(aggregate.Member) bool
 }
 
-func (t *Terms) compile() (*compiled, error) {
-	c := &compiled{Terms: *t}
-	if _, ok := ranks[t.Mode]; !ok {
+func (t *EnforcementSpec) compile() (*compiledSpec, error) {
+	c := &compiledSpec{EnforcementSpec: *t}
+	if _, ok := modeRanks[t.Mode]; !ok {
 		return nil, fmt.Errorf("mode %q is none of Observe, DryRun and Enforce", t.Mode)
 	}
 	var errs []error
@@ -93,32 +94,32 @@ func (t *Terms) compile() (*compiled, error) {
 	return c, errors.Join(errs...)
 }
 
-// mode is what may come of violations, and why it is less than is wanted.
-func (c *compiled) mode() (policy.Mode, string) {
+// effectiveMode is what may come of violations, and why it is less than is wanted.
+func (c *compiledSpec) effectiveMode() (policy.Mode, string) {
 	switch {
-	case ranks[c.Mode] == 0:
+	case modeRanks[c.Mode] == 0:
 		return policy.Observe, ""
 	case c.Hold != "":
 		return policy.Observe, c.Hold
-	case c.Ceiling != nil && ranks[c.Ceiling.Mode] < ranks[c.Mode]:
-		return max2(c.Ceiling.Mode), fmt.Sprintf("the ceiling of source %q is %s", c.Source, max2(c.Ceiling.Mode))
+	case c.Ceiling != nil && modeRanks[c.Ceiling.Mode] < modeRanks[c.Mode]:
+		return orObserve(c.Ceiling.Mode), fmt.Sprintf("the ceiling of source %q is %s", c.Source, orObserve(c.Ceiling.Mode))
 	}
 	return c.Mode, ""
 }
 
-func max2(m policy.Mode) policy.Mode {
+func orObserve(m policy.Mode) policy.Mode {
 	if m == "" {
 		return policy.Observe
 	}
 	return m
 }
 
-// beyond says why a remedy is beyond the ceiling of its source, or "".
-func (c *compiled) beyond(r *policy.Remedy, member aggregate.Member) string {
+// overCeiling says why a remedy is beyond the ceiling of its source, or "".
+func (c *compiledSpec) overCeiling(r *policy.Remedy, member aggregate.Member) string {
 	if c.Ceiling == nil {
 		return ""
 	}
-	allowed := slices.ContainsFunc(c.Ceiling.Actions, func(a Allowed) bool {
+	allowed := slices.ContainsFunc(c.Ceiling.Actions, func(a AllowedAction) bool {
 		return slices.Contains(a.Verbs, r.Action) && (slices.Contains(a.Kinds, "*") || slices.Contains(a.Kinds, string(r.Target.Kind)))
 	})
 	in := len(c.Ceiling.Namespaces) == 0 || slices.ContainsFunc(c.Ceiling.Namespaces, func(p string) bool {
@@ -136,13 +137,13 @@ func (c *compiled) beyond(r *policy.Remedy, member aggregate.Member) string {
 	return ""
 }
 
-// contract is what the dispatcher holds corrections to, for the members of a snapshot.
-func (c *compiled) contract(s *aggregate.Snapshot, dryRun bool) remediate.Contract {
-	out := remediate.Contract{
+// rolloutSpec is what the dispatcher holds corrections to, for the members of a snapshot.
+func (c *compiledSpec) rolloutSpec(s *aggregate.Snapshot, dryRun bool) remediate.RolloutSpec {
+	out := remediate.RolloutSpec{
 		DryRun: dryRun, Limits: c.Limits, Window: c.Window, Suspend: c.Suspend, Generation: c.Generation,
 	}
 	taken := map[string]bool{}
-	for i, w := range c.Terms.Waves {
+	for i, w := range c.EnforcementSpec.Waves {
 		members := map[string]bool{}
 		for m := range s.Members() {
 			if !taken[m.Name] && c.waves[i](m) {

@@ -149,7 +149,7 @@ func TestEventsTellWhatComesOfAFleetPolicy(t *testing.T) {
 	fp := bind(t, "events", "events", "Enforce")
 	expectTold(t, fp.UID, "Normal VerdictsChanged: fleet/a: 3 violations (were 0)")
 
-	j.dispatcher.Restore("events", &remediate.Halt{ID: "abc", Reason: remediate.Fighting, Message: "fleet/a Pod shop/pod-0 violates again", Since: time.Now()})
+	j.dispatcher.RestoreHalt("events", &remediate.Halt{ID: "abc", Reason: v1alpha1.Fighting, Message: "fleet/a Pod shop/pod-0 violates again", Since: time.Now()})
 	j.Poke()
 	expectTold(t, fp.UID, "Warning Halted: Fighting: see status.halted; halt abc holds until somebody acknowledges it")
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"abc"}}}`, api.AcknowledgeKey)
@@ -163,12 +163,12 @@ func TestEventsTellWhatComesOfAFleetPolicy(t *testing.T) {
 	j.dispatcher.Resume()
 	expectTold(t, fp.UID, "Normal Resumed")
 
-	for phase, want := range map[remediate.Phase]string{
-		remediate.Succeeded: "Normal Corrected", remediate.Failed: "Warning CorrectionFailed", remediate.Contended: "Warning Contended",
+	for phase, want := range map[v1alpha1.ActionPhase]string{
+		v1alpha1.PhaseSucceeded: "Normal Corrected", v1alpha1.PhaseFailed: "Warning CorrectionFailed", v1alpha1.PhaseContended: "Warning Contended",
 	} {
 		for i := range 3 {
 			a := &remediate.Action{Name: fmt.Sprintf("%s-%d", strings.ToLower(string(phase)), i), Phase: phase, Message: "a secret value"}
-			if a.Binding, a.Remedy.Target = "events", (policy.Ref{Member: "fleet/a", Kind: "Secret", Namespace: "shop", Name: "s"}); phase == remediate.Contended {
+			if a.Binding, a.Remedy.Target = "events", (policy.Ref{Member: "fleet/a", Kind: "Secret", Namespace: "shop", Name: "s"}); phase == v1alpha1.PhaseContended {
 				a.Manager = "helm"
 			}
 			j.Corrected(a)
@@ -241,13 +241,13 @@ func TestEventsAreBounded(t *testing.T) {
 	fp := bind(t, "many", "many", "Observe")
 	// Of one member, there is one.
 	for range 10_000 {
-		a := &remediate.Action{Name: "a", Phase: remediate.Succeeded}
+		a := &remediate.Action{Name: "a", Phase: v1alpha1.PhaseSucceeded}
 		a.Binding, a.Remedy.Target.Member = "many", "fleet/one"
 		j.Corrected(a)
 	}
 	expectTold(t, fp.UID, "Normal Corrected: ")
 	for i := range 2000 {
-		a := &remediate.Action{Name: "a", Phase: remediate.Succeeded}
+		a := &remediate.Action{Name: "a", Phase: v1alpha1.PhaseSucceeded}
 		a.Binding, a.Remedy.Target.Member = "many", fmt.Sprintf("fleet/m-%d", i)
 		j.Corrected(a)
 	}

@@ -129,7 +129,7 @@ func observes(s *v1alpha1.FleetPolicyStatus) bool {
 }
 
 func done(w *v1alpha1.WaveStatus) bool {
-	return w != nil && w.Phase == v1alpha1.WavePhase(remediate.WaveDone)
+	return w != nil && w.Phase == v1alpha1.WaveDone
 }
 
 func begins(was, now *v1alpha1.WaveStatus) bool {
@@ -242,12 +242,12 @@ func (e *Events) corrected(fp *v1alpha1.FleetPolicy, a *remediate.Action) {
 		count: 1, text: "Action " + a.Name,
 	}
 	switch {
-	case a.Phase == remediate.Succeeded && a.RollbackOf != "":
+	case a.Phase == v1alpha1.PhaseSucceeded && a.RollbackOf != "":
 		n.reason, n.text = "RolledBack", fmt.Sprintf("Action %s takes %s back", a.Name, a.RollbackOf)
-	case a.Phase == remediate.Succeeded:
-	case a.Phase == remediate.Failed:
+	case a.Phase == v1alpha1.PhaseSucceeded:
+	case a.Phase == v1alpha1.PhaseFailed:
 		n.reason, n.warning = "CorrectionFailed", true
-	case a.Phase == remediate.Contended:
+	case a.Phase == v1alpha1.PhaseContended:
 		n.reason, n.warning = "Contended", true
 		n.text += ", with " + cmp.Or(a.Manager, "another field manager")
 	default:

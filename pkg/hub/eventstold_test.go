@@ -24,11 +24,11 @@ func TestAStopIsToldOnce(t *testing.T) {
 		settled: map[types.UID]*v1alpha1.FleetPolicyStatus{},
 	}
 	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "tier", UID: "u1"}, Spec: v1alpha1.FleetPolicySpec{Mode: v1alpha1.Enforce}}
-	held, free := enforce.Standing{Mode: policy.Observe, Why: "the commit is not active"}, enforce.Standing{Mode: policy.Enforce, Counted: true}
+	held, free := enforce.EnforcementStatus{Mode: policy.Observe, ModeReason: "the commit is not active"}, enforce.EnforcementStatus{Mode: policy.Enforce, Complete: true}
 	for _, step := range []struct {
 		name     string
 		mode     v1alpha1.Mode
-		standing enforce.Standing
+		standing enforce.EnforcementStatus
 		ready    bool
 		stopped  string
 		reason   string // of condition Enforcing

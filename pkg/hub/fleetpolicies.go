@@ -160,7 +160,7 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 	if mark == f.applied {
 		return
 	}
-	unfit, terms := map[string]unfit{}, map[string]enforce.Terms{}
+	unfit, terms := map[string]unfit{}, map[string]enforce.EnforcementSpec{}
 	var bindings []policy.Binding
 	for _, fp := range policies {
 		b, t, why := f.fit(set, fp, origins)
@@ -173,17 +173,17 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 	}
 	own, _ := policy.DefaultBindings(set, bindings)
 	// Nothing is written from before the policies change until all is counted after.
-	before := map[string]enforce.Terms{}
+	before := map[string]enforce.EnforcementSpec{}
 	for name, t := range terms {
 		t.Pause = true
 		before[name] = t
 	}
-	err := f.opts.Corrector.SetTerms(before)
+	err := f.opts.Corrector.SetSpecs(before)
 	if err == nil {
 		err = f.opts.Loop.Configure(ctx, set, append(bindings, own...))
 	}
 	if err == nil {
-		err = f.opts.Corrector.SetTerms(terms)
+		err = f.opts.Corrector.SetSpecs(terms)
 	}
 	if ctx.Err() != nil {
 		return
@@ -209,13 +209,13 @@ func markOf(set *policy.Set, policies []*v1alpha1.FleetPolicy, origins map[strin
 }
 
 // fit makes the binding and the terms of a FleetPolicy, or says why it has none.
-func (f *FleetPolicies) fit(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string]Origin) (policy.Binding, enforce.Terms, unfit) {
+func (f *FleetPolicies) fit(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string]Origin) (policy.Binding, enforce.EnforcementSpec, unfit) {
 	from, ok := origins[fp.Spec.Package]
 	switch {
 	case !ok:
-		return policy.Binding{}, enforce.Terms{}, unfit{"NoPackage", fmt.Sprintf("no active policy is named %q", fp.Spec.Package)}
+		return policy.Binding{}, enforce.EnforcementSpec{}, unfit{"NoPackage", fmt.Sprintf("no active policy is named %q", fp.Spec.Package)}
 	case fp.Spec.Source != "" && fp.Spec.Source != from.Source:
-		return policy.Binding{}, enforce.Terms{}, unfit{"OtherSource", fmt.Sprintf("package %q comes from source %q", fp.Spec.Package, from.Source)}
+		return policy.Binding{}, enforce.EnforcementSpec{}, unfit{"OtherSource", fmt.Sprintf("package %q comes from source %q", fp.Spec.Package, from.Source)}
 	}
 	b, err := bindingOf(fp)
 	if err == nil {
@@ -224,7 +224,7 @@ func (f *FleetPolicies) fit(set *policy.Set, fp *v1alpha1.FleetPolicy, origins m
 			b = resolved[0]
 		}
 	}
-	var t enforce.Terms
+	var t enforce.EnforcementSpec
 	if err == nil {
 		t, err = termsOf(fp, from)
 	}
@@ -245,11 +245,11 @@ func (f *FleetPolicies) restore(fp *v1alpha1.FleetPolicy) {
 	if h == nil {
 		return
 	}
-	halt := &remediate.Halt{ID: h.ID, Reason: remediate.HaltReason(h.Reason), Message: h.Message, Since: h.Since.Time}
+	halt := &remediate.Halt{ID: h.ID, Reason: h.Reason, Message: h.Message, Since: h.Since.Time}
 	if h.Over != nil {
-		halt.Over = &remediate.Spent{Of: overOf(h.Over), Targets: int(h.Over.Targets), Most: int(h.Over.Allowed), Denominator: int(h.Over.Denominator)}
+		halt.Over = &remediate.BudgetUsage{Scope: overOf(h.Over), Targets: int(h.Over.Targets), Max: int(h.Over.Allowed), Denominator: int(h.Over.Denominator)}
 	}
-	f.opts.Dispatcher.Restore(fp.Name, halt)
+	f.opts.Dispatcher.RestoreHalt(fp.Name, halt)
 }
 
 // acknowledge takes in what people have said of halts.

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -62,14 +63,10 @@ func texts[T ~string](list []T) []string {
 	return out
 }
 
-var requirements = map[v1alpha1.HealthRequirement]remediate.Requirement{
-	v1alpha1.RequireHealthy: remediate.RequireHealthy, v1alpha1.RequireNotDegraded: remediate.RequireNotDegraded, v1alpha1.RequireNothing: remediate.RequireNothing,
-}
-
 // termsOf are what may come of a FleetPolicy's violations. Errors name a field.
-func termsOf(fp *v1alpha1.FleetPolicy, from Origin) (enforce.Terms, error) {
+func termsOf(fp *v1alpha1.FleetPolicy, from Origin) (enforce.EnforcementSpec, error) {
 	spec := &fp.Spec
-	t := enforce.Terms{
+	t := enforce.EnforcementSpec{
 		Mode: policy.Mode(spec.Mode), Force: spec.Force, ActAs: spec.ActAs, Suspend: spec.Suspend,
 		Limits: limits(spec.Limits), Source: from.Source, Commit: from.Commit, Path: from.Path, Hold: from.Hold, Ceiling: from.Ceiling,
 		Generation: fmt.Sprintf("%s/%d/%s", fp.UID, fp.Generation, from.Commit),
@@ -77,7 +74,7 @@ func termsOf(fp *v1alpha1.FleetPolicy, from Origin) (enforce.Terms, error) {
 	for _, w := range spec.Waves {
 		t.Waves = append(t.Waves, enforce.Wave{
 			Name: w.Name, Members: members(w.Members), Soak: duration(w.Soak, 0),
-			Require: requirements[w.Health.Require], Timeout: duration(w.Health.Timeout, 10*time.Minute),
+			Require: cmp.Or(w.Health.Require, v1alpha1.RequireHealthy), Timeout: duration(w.Health.Timeout, 10*time.Minute),
 		})
 	}
 	if w := spec.Window; w != nil {

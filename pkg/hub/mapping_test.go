@@ -97,14 +97,14 @@ func TestAFleetPolicyHasTerms(t *testing.T) {
 		t.Error("no window")
 	}
 	got.Window = nil
-	want := enforce.Terms{
+	want := enforce.EnforcementSpec{
 		Mode: policy.Enforce, Force: true, ActAs: "system:serviceaccount:platform:fixer", Suspend: true,
 		Limits: remediate.Limits{
 			Window: 2 * time.Hour, Policy: remediate.Limit{Count: 5, Percent: 10}, Member: remediate.Limit{Count: 2}, Fleet: remediate.Limit{Count: 50}, PerMinute: 7,
 		},
 		Waves: []enforce.Wave{
-			{Name: "canary", Members: policy.MemberSelector{Names: []string{"fleet/eu-1"}}, Soak: 10 * time.Minute, Require: remediate.RequireNotDegraded, Timeout: 5 * time.Minute},
-			{Name: "rest", Soak: time.Minute, Require: remediate.RequireHealthy, Timeout: 10 * time.Minute},
+			{Name: "canary", Members: policy.MemberSelector{Names: []string{"fleet/eu-1"}}, Soak: 10 * time.Minute, Require: v1alpha1.RequireNotDegraded, Timeout: 5 * time.Minute},
+			{Name: "rest", Soak: time.Minute, Require: v1alpha1.RequireHealthy, Timeout: 10 * time.Minute},
 		},
 		Source: "git", Commit: "abc", Path: "p.rego", Hold: "held", Ceiling: ceiling, Generation: "u1/3/abc",
 	}

@@ -187,7 +187,7 @@ func (r *Rollbacks) answer(ctx context.Context, name string) error {
 		return r.refuse(ctx, a, RollbackRefused, err.Error())
 	case err != nil:
 		return r.refuse(ctx, a, RollbackFailed, err.Error())
-	case made.Phase != remediate.Succeeded:
+	case made.Phase != v1alpha1.PhaseSucceeded:
 		return r.refuse(ctx, a, string(made.Phase), made.Message)
 	}
 	r.opts.Logger.Info("an action is taken back", "action", name, "by", made.Name, "reason", made.Reason)

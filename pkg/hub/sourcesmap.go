@@ -130,7 +130,7 @@ func ceilingOf(ps *v1alpha1.PolicySource) enforce.Ceiling {
 		out.Mode = policy.Observe
 	}
 	for _, a := range c.Actions {
-		out.Actions = append(out.Actions, enforce.Allowed{Verbs: texts(a.Verbs), Kinds: texts(a.Kinds)})
+		out.Actions = append(out.Actions, enforce.AllowedAction{Verbs: texts(a.Verbs), Kinds: texts(a.Kinds)})
 	}
 	return out
 }

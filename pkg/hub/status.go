@@ -54,7 +54,7 @@ func untimed(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {
 // that it has, where they say the same.
 func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) *v1alpha1.FleetPolicyStatus {
 	s := &v1alpha1.FleetPolicyStatus{ObservedGeneration: fp.Generation, Conditions: fp.DeepCopy().Status.Conditions, Acknowledged: fp.Status.Acknowledged}
-	standing := f.opts.Corrector.Standing(fp.Name)
+	standing := f.opts.Corrector.Status(fp.Name)
 	actions, acting := f.opts.Dispatcher.Status(fp.Name)
 	why, bad := f.unfit[fp.Name]
 	health, bound := state.Health(fp.Name)
@@ -123,7 +123,7 @@ func evaluated(h *policy.Health) metav1.Condition {
 }
 
 // enforcing says whether a FleetPolicy writes now, and if not, why.
-func enforcing(fp *v1alpha1.FleetPolicy, standing enforce.Standing, actions remediate.Status, acting, ready bool, stopped string) metav1.Condition {
+func enforcing(fp *v1alpha1.FleetPolicy, standing enforce.EnforcementStatus, actions remediate.Status, acting, ready bool, stopped string) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.Enforcing, Status: metav1.ConditionFalse}
 	no := func(reason, message string) metav1.Condition {
 		c.Reason, c.Message = reason, message
@@ -137,30 +137,30 @@ func enforcing(fp *v1alpha1.FleetPolicy, standing enforce.Standing, actions reme
 	case stopped != "":
 		return no("Stopped", "all actions are stopped: "+stopped)
 	case standing.Mode == policy.Observe:
-		return no("Held", cmp.Or(standing.Why, "nothing may come of violations"))
+		return no("Held", cmp.Or(standing.ModeReason, "nothing may come of violations"))
 	case actions.Halted != nil:
 		return no("Halted", fmt.Sprintf("%s: acknowledge %s", actions.Halted.Message, actions.Halted.ID))
 	case fp.Spec.Suspend:
 		return no("Suspended", "spec.suspend is true")
-	case !standing.Counted:
+	case !standing.Complete:
 		return no("Counting", "not all verdicts have been counted")
 	case acting && actions.Waiting == "the window is closed":
 		return no("WindowClosed", actions.Waiting)
 	case acting && actions.Waiting != "":
 		return no("Waiting", actions.Waiting)
 	case standing.Mode == policy.DryRun:
-		return no("DryRunning", cmp.Or(standing.Why, "corrections are tried, without effect"))
+		return no("DryRunning", cmp.Or(standing.ModeReason, "corrections are tried, without effect"))
 	}
 	c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Enforcing", "violations are corrected"
-	if standing.Beyond > 0 {
-		c.Message = fmt.Sprintf("%d remedies are beyond the ceiling: %s", standing.Beyond, standing.BeyondWhy)
+	if standing.OverCeiling > 0 {
+		c.Message = fmt.Sprintf("%d remedies are beyond the ceiling: %s", standing.OverCeiling, standing.OverCeilingReason)
 		c.Reason = "BeyondCeiling"
 	}
 	return c
 }
 
 // verdicts are counted over all members, and by member, the worst first.
-func verdicts(name string, state *policy.State, standing enforce.Standing) (*v1alpha1.Verdicts, []v1alpha1.MemberVerdicts, int32) {
+func verdicts(name string, state *policy.State, standing enforce.EnforcementStatus) (*v1alpha1.Verdicts, []v1alpha1.MemberVerdicts, int32) {
 	total := &v1alpha1.Verdicts{}
 	var list []v1alpha1.MemberVerdicts
 	for member, n := range state.Counts(name) {
@@ -186,10 +186,10 @@ func verdicts(name string, state *policy.State, standing enforce.Standing) (*v1a
 }
 
 func counts(s remediate.Status) *v1alpha1.ActionCounts {
-	n := func(p remediate.Phase) int64 { return int64(s.Phases[p]) }
+	n := func(p v1alpha1.ActionPhase) int64 { return int64(s.Phases[p]) }
 	return &v1alpha1.ActionCounts{
-		Pending: int64(s.Pending), DryRunPassed: n(remediate.DryRun), Succeeded: n(remediate.Succeeded), NoOp: n(remediate.NoOp), Failed: n(remediate.Failed),
-		Superseded: n(remediate.Superseded), Contended: n(remediate.Contended), Protected: n(remediate.IsGuarded), RolledBack: n(remediate.RolledBack),
+		Pending: int64(s.Pending), DryRunPassed: n(v1alpha1.PhaseDryRunPassed), Succeeded: n(v1alpha1.PhaseSucceeded), NoOp: n(v1alpha1.PhaseNoOp), Failed: n(v1alpha1.PhaseFailed),
+		Superseded: n(v1alpha1.PhaseSuperseded), Contended: n(v1alpha1.PhaseContended), Protected: n(v1alpha1.PhaseProtected), RolledBack: n(v1alpha1.PhaseRolledBack),
 	}
 }
 
@@ -199,15 +199,15 @@ func wave(w *remediate.WaveStatus) *v1alpha1.WaveStatus {
 	}
 	since := metav1.NewTime(w.Since)
 	return &v1alpha1.WaveStatus{
-		Name: w.Name, Number: int32(w.Number), Of: int32(w.Of), Phase: v1alpha1.WavePhase(w.Phase), Since: &since, Unhealthy: int32(w.Unhealthy), //nolint:gosec // Small numbers.
+		Name: w.Name, Number: int32(w.Number), Of: int32(w.Of), Phase: w.Phase, Since: &since, Unhealthy: int32(w.Unhealthy), //nolint:gosec // Small numbers.
 	}
 }
 
 // budgets are those with the least left first.
-func budgets(list []remediate.Spent) []v1alpha1.Budget {
+func budgets(list []remediate.BudgetUsage) []v1alpha1.Budget {
 	list = slices.Clone(list)
-	slices.SortStableFunc(list, func(a, b remediate.Spent) int {
-		return cmp.Or(cmp.Compare(a.Most-a.Targets, b.Most-b.Targets), cmp.Compare(a.Of, b.Of))
+	slices.SortStableFunc(list, func(a, b remediate.BudgetUsage) int {
+		return cmp.Or(cmp.Compare(a.Max-a.Targets, b.Max-b.Targets), cmp.Compare(a.Scope, b.Scope))
 	})
 	var out []v1alpha1.Budget
 	for _, s := range list[:min(len(list), maxBudgets)] {
@@ -216,9 +216,9 @@ func budgets(list []remediate.Spent) []v1alpha1.Budget {
 	return out
 }
 
-func budget(s remediate.Spent) v1alpha1.Budget {
-	b := v1alpha1.Budget{Scope: v1alpha1.MemberScope, Member: s.Of, Targets: int64(s.Targets), Allowed: int64(s.Most), Denominator: int64(s.Denominator)}
-	switch s.Of {
+func budget(s remediate.BudgetUsage) v1alpha1.Budget {
+	b := v1alpha1.Budget{Scope: v1alpha1.MemberScope, Member: s.Scope, Targets: int64(s.Targets), Allowed: int64(s.Max), Denominator: int64(s.Denominator)}
+	switch s.Scope {
 	case "policy":
 		b.Scope, b.Member = v1alpha1.PolicyScope, ""
 	case "fleet":
@@ -241,7 +241,7 @@ func halted(h *remediate.Halt) *v1alpha1.Halt {
 	if h == nil {
 		return nil
 	}
-	out := &v1alpha1.Halt{ID: h.ID, Reason: v1alpha1.HaltReason(h.Reason), Message: clip(h.Message, maxText), Since: metav1.NewTime(h.Since)}
+	out := &v1alpha1.Halt{ID: h.ID, Reason: h.Reason, Message: clip(h.Message, maxText), Since: metav1.NewTime(h.Since)}
 	if h.Over != nil {
 		over := budget(*h.Over)
 		out.Over = &over

@@ -32,11 +32,7 @@ func newDispatcher(t *testing.T) *remediate.Dispatcher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	journal, err := remediate.NewHubJournal(remediate.JournalOptions{Hub: client.CoreV1().RESTClient()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := remediate.New(remediate.Options{Clients: nowhere{}, Journal: journal})
+	d, err := remediate.New(remediate.Options{Clients: nowhere{}, Hub: client.CoreV1().RESTClient()})
 	if err != nil {
 		t.Fatal(err)
 	}

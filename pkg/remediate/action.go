@@ -5,67 +5,58 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
+
+	"federator.dev/federator/api/v1alpha1"
 )
-
-// Phase is where an Action stands.
-type Phase string
-
-// The phases of an Action. All but Writing are final.
-const (
-	Writing    Phase = "Writing"    // recorded, and perhaps written
-	Succeeded  Phase = "Succeeded"  // written
-	DryRun     Phase = "DryRun"     // it would succeed; nothing was written
-	NoOp       Phase = "NoOp"       // it would change nothing
-	Superseded Phase = "Superseded" // the target has moved: a newer verdict is on its way
-	Contended  Phase = "Contended"  // another field manager owns what it would write
-	IsGuarded  Phase = "Protected"  // the target is never written
-	Failed     Phase = "Failed"     // refused, or tried too often
-	RolledBack Phase = "RolledBack" // written, and taken back
-)
-
-// Final reports whether nothing more comes of the action by itself.
-func (p Phase) Final() bool { return p != Writing }
 
 // Action is an intent on its way to a member, or done there.
 type Action struct {
 	Name string
 	Intent
 
-	Phase          Phase
-	Message        string // why it stands there
-	Manager        string // of a Contended one: who owns the fields
-	Attempts       int
-	Before, After  string // digests of the target's content; "" where there is none
-	InverseVerb    string // apply, patch or delete; "" when it cannot be taken back
-	Inverse        json.RawMessage
-	Irreversible   string // why it cannot be taken back
-	Written        string // resourceVersion that the write gave
-	Started, Ended time.Time
+	Phase                 v1alpha1.ActionPhase
+	Message               string // why it is in its phase
+	Manager               string // of a Contended one: who owns the fields
+	Attempts              int
+	BeforeHash, AfterHash string // of the target's content; "" where there is none
+	InverseVerb           string // apply, patch or delete; "" when it is irreversible
+	Inverse               json.RawMessage
+	Irreversible          string // why it is
+	WrittenVersion        string // resourceVersion that the write gave
+	Started, Ended        time.Time
 
-	tried    bool   // nothing was written, whatever comes of the target
-	recorded string // version of the record, where the journal keeps versions
+	tried         bool   // nothing was written, whatever happens to the target
+	recordVersion string // resourceVersion of the record, where the journal keeps versions
 }
 
-// Errors of journals.
+// isFinal reports whether an action in this phase has ended. All phases but Writing are
+// final: an Action without a phase, or Pending, is read as Writing.
+func isFinal(phase v1alpha1.ActionPhase) bool { return phase != v1alpha1.PhaseWriting }
+
+// ErrNoAction is returned for an action that is not recorded.
+var ErrNoAction = errors.New("no such action")
+
 var (
-	ErrExists   = errors.New("the action is recorded already")
-	ErrNoAction = errors.New("there is no such action")
-	// ErrEnded is of an action that somebody else has ended in another way.
-	ErrEnded = errors.New("the action has ended otherwise")
+	errExists = errors.New("the action is recorded already")
+	// errEnded is returned for an action that another process has ended in another phase.
+	errEnded = errors.New("the action has ended in another phase")
 )
 
-// Journal records actions where every process that may act sees them: nothing is
+// journal records actions where every process that may act reads them: nothing is
 // written to a member without its record. Its methods are safe for concurrent use.
-type Journal interface {
-	// Create records a new action, or returns ErrExists, or an ErrIntent where it can
-	// never be recorded.
-	Create(ctx context.Context, a *Action) error
-	// Get returns an action, or ErrNoAction.
-	Get(ctx context.Context, name string) (*Action, error)
-	// Update records where an action stands: ErrNoAction where there is no record of
-	// it any more, ErrEnded where it says that the action ended otherwise.
-	Update(ctx context.Context, a *Action) error
-	// List returns the actions that have not ended, and those that were written within
+type journal interface {
+	// create records a new action. It returns errExists, or errInvalidIntent for an
+	// action that can never be recorded.
+	create(ctx context.Context, a *Action) error
+	// get returns an action, or ErrNoAction.
+	get(ctx context.Context, name string) (*Action, error)
+	// update records an action's phase: ErrNoAction where the record is gone, errEnded
+	// where it has ended in another phase.
+	update(ctx context.Context, a *Action) error
+	// list returns the actions that have not ended, and those that were written within
 	// the longest window of a limit.
-	List(ctx context.Context) ([]*Action, error)
+	list(ctx context.Context) ([]*Action, error)
+	// deleteEnded deletes the actions that ended longer ago than the retention, except the
+	// newest as many as keep says, and returns how many it deleted.
+	deleteEnded(ctx context.Context, retention time.Duration, keep int) (int, error)
 }

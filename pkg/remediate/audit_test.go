@@ -50,7 +50,7 @@ func changes(events []kube.AuditEvent, resource, namespace, name string) []audit
 			continue
 		}
 		w := auditedWrite{
-			verb: e.Verb, action: answer.Metadata.Annotations[ActionAnnotation], version: answer.Metadata.ResourceVersion,
+			verb: e.Verb, action: answer.Metadata.Annotations[actionAnnotation], version: answer.Metadata.ResourceVersion,
 			manager: strings.Contains(e.RequestURI, "fieldManager=federator"),
 		}
 		if e.Verb != "delete" && slices.ContainsFunc(found, func(o auditedWrite) bool { return o.version == w.version }) {

@@ -9,18 +9,20 @@ import (
 	"slices"
 	"testing"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/objects"
 )
 
 // ownJournal is the hub's, as if nobody else used it.
 type ownJournal struct {
-	*HubJournal
+	*hubJournal
 
 	binding string
 }
 
 func (j ownJournal) List(ctx context.Context) ([]*Action, error) {
-	all, err := j.HubJournal.List(ctx)
+	all, err := j.hubJournal.list(ctx)
 	return slices.DeleteFunc(all, func(a *Action) bool { return a.Binding != j.binding }), err
 }
 
@@ -54,7 +56,7 @@ func TestAProcessThatEndsAnywhereIsSucceeded(t *testing.T) {
 					ended := make(chan struct{})
 					go func() {
 						defer close(ended)
-						_, _ = s.exec.do(t.Context(), i)
+						_, _ = s.exec.execute(t.Context(), i)
 					}()
 					<-ended
 					s.hub, s.member = wire{}, wire{}
@@ -66,8 +68,8 @@ func TestAProcessThatEndsAnywhereIsSucceeded(t *testing.T) {
 						return
 					}
 					s.succeed(i, verdict == "old")
-					known := s.recorded(i.name())
-					if known == nil || known.Phase != Succeeded {
+					known := s.recorded(i.actionName())
+					if known == nil || known.Phase != v1alpha1.PhaseSucceeded {
 						t.Fatalf("step %d: recorded %+v", step, known)
 					}
 					s.expectAudit(i, writes)
@@ -83,16 +85,16 @@ func TestAProcessThatEndsAnywhereIsSucceeded(t *testing.T) {
 // succeed has another process take over.
 func (s *site) succeed(i *Intent, stale bool) {
 	s.Helper()
-	d, err := New(Options{Clients: s.access(), Journal: ownJournal{s.journal, s.binding}})
+	d, err := newDispatcher(Options{Clients: s.access()}, ownJournal{s.journal, s.binding})
 	if err != nil {
 		s.Fatal(err)
 	}
 	target := i.Remedy.Target
 	var wanted []Intent
-	if _, version := identity(s.get(target.Kind, target.Name)); stale || version == i.ResourceVersion {
+	if _, version := objects.Identity(s.get(target.Kind, target.Name)); stale || version == i.ResourceVersion {
 		wanted = []Intent{*i}
 	}
-	if err := d.Want(s.binding, Contract{}, Denominators{Total: 1}, wanted, true); err != nil {
+	if err := d.SetIntents(s.binding, RolloutSpec{}, Totals{Fleet: 1}, wanted, true); err != nil {
 		s.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(s.Context())
@@ -103,8 +105,8 @@ func (s *site) succeed(i *Intent, stale bool) {
 		if _, tried := st.Targets[target]; tried != (len(wanted) > 0) {
 			return fmt.Errorf("status %+v", st)
 		}
-		known, err := s.journal.Get(ctx, i.name())
-		if err == nil && !known.Phase.Final() {
+		known, err := s.journal.get(ctx, i.actionName())
+		if err == nil && !isFinal(known.Phase) {
 			err = fmt.Errorf("%s %s", known.Phase, known.Message)
 		}
 		return err
@@ -122,7 +124,7 @@ func (s *site) succeed(i *Intent, stale bool) {
 // write, and its successor wants something else of the same target.
 func TestANewerCorrectionWaitsForWhatAnOlderOneHasDone(t *testing.T) {
 	s := newSite(t)
-	for name, phase := range map[string]Phase{"before": Failed, "after": Succeeded} {
+	for name, phase := range map[string]v1alpha1.ActionPhase{"before": v1alpha1.PhaseFailed, "after": v1alpha1.PhaseSucceeded} {
 		older := s.judged(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), patch(`{"data":{"a":"2"}}`))
 		die := func(r *http.Request) error {
 			if r.Method == http.MethodPatch && isWrite(r, new(int)) {
@@ -130,31 +132,31 @@ func TestANewerCorrectionWaitsForWhatAnOlderOneHasDone(t *testing.T) {
 			}
 			return nil
 		}
-		if s.member.before = die; phase == Succeeded {
+		if s.member.before = die; phase == v1alpha1.PhaseSucceeded {
 			s.member.before, s.member.after = nil, die
 		}
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_, _ = s.exec.do(t.Context(), older)
+			_, _ = s.exec.execute(t.Context(), older)
 		}()
 		<-ended
 		s.hub, s.member = wire{}, wire{}
 		s.start()
-		s.exec.leave(s.recorded(older.name())) // as whoever takes over does
+		s.exec.addInDoubt(s.recorded(older.actionName())) // as whoever takes over does
 		object, err := s.objects("ConfigMap").Get(t.Context(), name, getOptions)
 		if err != nil {
 			t.Fatal(err)
 		}
 		newer := s.judged(object, policy.Remedy{Action: "patch", Patch: []byte(`{"data":{"a":"3"}}`)})
-		if a := s.do(newer); a.Phase != Succeeded {
+		if a := s.do(newer); a.Phase != v1alpha1.PhaseSucceeded {
 			t.Errorf("%s: %s %s", name, a.Phase, a.Message)
 		}
-		if known := s.recorded(older.name()); known.Phase != phase {
+		if known := s.recorded(older.actionName()); known.Phase != phase {
 			t.Errorf("%s: recorded %s %s, want %s", name, known.Phase, known.Message, phase)
 		}
 		want := []string{"create by others", "patch by us", "patch by us"}
-		if phase == Failed {
+		if phase == v1alpha1.PhaseFailed {
 			want = want[:2]
 		}
 		s.expectWrites("configmaps", name, want...)

@@ -1,4 +1,4 @@
-package remediate
+package remediate_test
 
 import (
 	"errors"
@@ -7,65 +7,93 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/remediate"
 )
 
-// TestAMemberThatIsHeldIsNotWrittenTo: its corrections wait, those of others do not, and
-// no wave goes on past it.
-func TestAMemberThatIsHeldIsNotWrittenTo(t *testing.T) {
+// TestDispatcher_HeldMemberIsNotWritten: its corrections wait, those of other members do
+// not, and waves wait for it.
+func TestDispatcher_HeldMemberIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var paused atomic.Bool
 		paused.Store(true)
-		s := newSchedule(t, Options{Held: func(member string) error {
+		d := run(t, newFleet(), remediate.Options{Held: func(member string) error {
 			if member == "m1" && paused.Load() {
 				return errors.New("m1 is paused")
 			}
 			return nil
 		}})
-		c := Contract{Limits: Limits{Policy: Limit{Count: 100}}}
-		s.want(t, c, 10, intents("1", "m1 a", "m2 a"))
-		s.expect(t, "with m1 paused", "m2 a@0s")
-		if st, _ := s.Status("b"); st.Pending != 1 || st.Waiting != "m1 is paused" {
+		spec := remediate.RolloutSpec{Limits: remediate.Limits{Policy: remediate.Limit{Count: 100}}}
+		d.set(t, spec, 10, intents("1", "m1 a", "m2 a"))
+		d.expect(t, "with m1 paused", "m2 a@0s")
+		if st, _ := d.Status("b"); st.Pending != 1 || st.Waiting != "m1 is paused" {
 			t.Errorf("%d pending, waiting: %q", st.Pending, st.Waiting)
 		}
 		time.Sleep(10 * time.Second)
-		s.expect(t, "ten seconds later", "")
+		d.expect(t, "ten seconds later", "")
 		paused.Store(false)
 		time.Sleep(2 * time.Second)
-		s.expect(t, "resumed", "m1 a@11s")
-		if st, _ := s.Status("b"); st.Waiting != "" {
+		d.expect(t, "resumed", "m1 a@11s")
+		if st, _ := d.Status("b"); st.Waiting != "" {
 			t.Errorf("waiting: %q", st.Waiting)
 		}
 
 		paused.Store(true)
-		c.Generation, c.Waves = "2", []Wave{{Name: "first", Members: map[string]bool{"m1": true}}, {Name: "second", Members: map[string]bool{"m2": true}}}
-		s.want(t, c, 10, intents("2", "m1 b", "m2 b"))
+		spec.Generation, spec.Waves = "2", []remediate.Wave{{Name: "first", Members: map[string]bool{"m1": true}}, {Name: "second", Members: map[string]bool{"m2": true}}}
+		d.set(t, spec, 10, intents("2", "m1 b", "m2 b"))
 		time.Sleep(time.Minute)
-		s.expect(t, "the first wave is paused", "")
+		d.expect(t, "the first wave is paused", "")
 		paused.Store(false)
 		time.Sleep(2 * time.Second)
-		if got := s.written(); !strings.Contains(got, "m1 b@") || !strings.Contains(got, "m2 b@") {
+		if got := d.written(); !strings.Contains(got, "m1 b@") || !strings.Contains(got, "m2 b@") {
 			t.Errorf("after both waves: %q", got)
 		}
 	})
 }
 
-// TestAPauseBetweenPlanAndWriteHolds: it is asked right before the write, and what is
-// held is not taken for failed.
-func TestAPauseBetweenPlanAndWriteHolds(t *testing.T) {
-	d, err := New(Options{Clients: noClients{}, Journal: noJournal{}, Held: func(string) error { return errors.New("m1 is paused") }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := &intents("1", "m1 a")[0]
-	if err := d.gate(i); !errors.Is(err, errNotNow) {
-		t.Errorf("the gate of a correction: %v", err)
-	}
-	rollback := *i
-	rollback.RollbackOf = "a-1"
-	if err := d.gate(&rollback); !errors.Is(err, errNotNow) {
-		t.Errorf("the gate of a rollback: %v", err)
-	}
-	if a, err := d.do(t.Context(), i); !errors.Is(err, errNotNow) || a.Attempts != 0 {
-		t.Errorf("%v after %d attempts", err, a.Attempts)
-	}
+// TestDispatcher_PauseBetweenPlanAndWriteHolds: the hold is checked right before the write,
+// of corrections and rollbacks, and what is held has not failed.
+func TestDispatcher_PauseBetweenPlanAndWriteHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var paused atomic.Bool
+		f := newFleet()
+		f.onDryRun = func(string) { paused.Store(true) } // right before the write
+		d := run(t, f, remediate.Options{Held: func(string) error {
+			if paused.Load() {
+				return errors.New("m1 is paused")
+			}
+			return nil
+		}})
+		d.set(t, remediate.RolloutSpec{}, 10, intents("1", "m1 a"))
+		time.Sleep(10 * time.Second)
+		d.expect(t, "paused after the dry run", "")
+		if st, _ := d.Status("b"); st.Pending != 1 || len(st.Phases) != 0 {
+			t.Errorf("status %+v", st)
+		}
+		recorded := d.actions()
+		if len(recorded) != 1 || recorded[0].Status.Attempts != 0 || recorded[0].Ended() {
+			t.Errorf("recorded %+v", recorded)
+		}
+		f.onDryRun = nil
+		paused.Store(false)
+		time.Sleep(2 * time.Second)
+		if got := d.written(); !strings.HasPrefix(got, "m1 a@") {
+			t.Errorf("resumed: %q", got)
+		}
+
+		f.onDryRun = func(string) { paused.Store(true) }
+		if _, err := d.RollBack(t.Context(), recorded[0].Name, false, "a test"); !errors.Is(err, remediate.ErrNotNow) {
+			t.Errorf("a rollback that is paused after its dry run: %v", err)
+		}
+		if _, err := d.RollBack(t.Context(), recorded[0].Name, false, "a test"); !errors.Is(err, remediate.ErrNotNow) {
+			t.Errorf("a rollback in a paused member: %v", err)
+		}
+		d.expect(t, "rollbacks", "")
+		f.onDryRun = nil
+		paused.Store(false)
+		if a, err := d.RollBack(t.Context(), recorded[0].Name, false, "a test"); err != nil || a.Phase != v1alpha1.PhaseSucceeded {
+			t.Errorf("resumed: %+v, %v", a, err)
+		}
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/objects"
 )
 
 // Intent is a correction that a verdict asks for.
@@ -39,15 +40,15 @@ type Intent struct {
 	Acknowledged *Acknowledgement // of the halt that it follows, nil for none
 }
 
-// name is the name of the intent's Action. The same correction of the same version
+// actionName is the name of the intent's Action. The same correction of the same version
 // of the same target has the same name, in every process: it is never done twice.
-func (i *Intent) name() string { return i.nameAt(i.ResourceVersion) }
+func (i *Intent) actionName() string { return i.nameForVersion(i.ResourceVersion) }
 
 // triedName is the name of the Action that says that the intent cannot be written, or
 // may not be. It is one for all versions of its target.
-func (i *Intent) triedName() string { return i.nameAt("any") }
+func (i *Intent) triedName() string { return i.nameForVersion("any") }
 
-func (i *Intent) nameAt(version string) string {
+func (i *Intent) nameForVersion(version string) string {
 	h := sha256.New()
 	for _, part := range []string{
 		i.Binding, i.Remedy.Target.String(), i.UID, version, i.Remedy.Action, string(i.Remedy.Object), string(i.Remedy.Patch), i.Remedy.Propagation,
@@ -56,23 +57,23 @@ func (i *Intent) nameAt(version string) string {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	sum := hex.EncodeToString(h.Sum(nil))[:20]
-	return dns(i.Binding) + "-" + sum
+	return dnsLabel(i.Binding) + "-" + sum
 }
 
-// again is the name of the intent's nth Action, from 0: those before have ended, and
+// repeatName is the name of the intent's nth Action, from 0: those before have ended, and
 // the target is again as it was judged then. It was created and has been deleted, or
 // its cluster was restored from a backup.
-func (i *Intent) again(n int) string {
+func (i *Intent) repeatName(n int) string {
 	if n == 0 {
-		return i.name()
+		return i.actionName()
 	}
-	return fmt.Sprintf("%s-%d", i.name(), n+1)
+	return fmt.Sprintf("%s-%d", i.actionName(), n+1)
 }
 
 var notDNS = regexp.MustCompile(`[^a-z0-9]+`)
 
-// dns makes a text the beginning of a name, at most 40 bytes.
-func dns(s string) string {
+// dnsLabel makes a text the beginning of a name, at most 40 bytes.
+func dnsLabel(s string) string {
 	s = strings.Trim(notDNS.ReplaceAllString(strings.ToLower(s), "-"), "-")
 	if len(s) > 40 {
 		s = strings.Trim(s[:40], "-")
@@ -87,13 +88,13 @@ func dns(s string) string {
 func (i *Intent) fieldManager() string {
 	name := "federator/" + i.Binding
 	if len(name) > 128 {
-		name = name[:115] + "-" + sha([]byte(name))[:12]
+		name = name[:115] + "-" + objects.Hash([]byte(name))[:12]
 	}
 	return name
 }
 
-// ErrIntent is an intent that can never be carried out as it is.
-var ErrIntent = errors.New("the remedy cannot be carried out")
+// errInvalidIntent is an intent that can never be carried out as it is.
+var errInvalidIntent = errors.New("the remedy cannot be carried out")
 
 // Content types of patches.
 const (
@@ -103,14 +104,14 @@ const (
 	plainJSON  = "application/json"
 )
 
-// write is a request to a member.
-type write struct {
-	verb        string // POST, PATCH or DELETE
-	contentType string
-	body        []byte
-	delete      *metav1.DeleteOptions // the body of a DELETE
-	manager     bool                  // it takes a field manager
-	force       bool
+// memberRequest is a request to a member.
+type memberRequest struct {
+	verb         string // POST, PATCH or DELETE
+	contentType  string
+	body         []byte
+	delete       *metav1.DeleteOptions // the body of a DELETE
+	fieldManager bool                  // it takes a field manager
+	force        bool
 }
 
 // decode reads JSON and keeps its numbers as they are written.
@@ -126,26 +127,26 @@ func decode(text []byte, into any) error {
 	return nil
 }
 
-// compose makes the request of an intent. before is the target as it is, nil where
+// buildRequest makes the request of an intent. before is the target as it is, nil where
 // there is none. Preconditions are part of the request: UID and resourceVersion, or
 // that the target does not exist.
-func (i *Intent) compose(before map[string]any, action string) (*write, error) {
+func (i *Intent) buildRequest(before map[string]any, action string) (*memberRequest, error) {
 	switch i.Remedy.Action {
 	case "apply":
-		return i.composeApply(before, action)
+		return i.buildApply(before, action)
 	case "patch":
 		if before == nil {
-			return nil, fmt.Errorf("%w: there is nothing to patch", ErrIntent)
+			return nil, fmt.Errorf("%w: there is nothing to patch", errInvalidIntent)
 		}
-		return i.composePatch(before, action)
+		return i.buildPatch(before, action)
 	case "delete":
-		return i.composeDelete(before)
+		return i.buildDelete(before)
 	}
-	return nil, fmt.Errorf("%w: action %q", ErrIntent, i.Remedy.Action)
+	return nil, fmt.Errorf("%w: action %q", errInvalidIntent, i.Remedy.Action)
 }
 
-// version is the apiVersion that an intent is written in, "" where that is not known.
-func (i *Intent) version() string {
+// apiVersion is the apiVersion that an intent is written in, "" where that is not known.
+func (i *Intent) apiVersion() string {
 	var object struct {
 		APIVersion string `json:"apiVersion"`
 	}
@@ -155,30 +156,30 @@ func (i *Intent) version() string {
 	return i.APIVersion
 }
 
-func (i *Intent) composeApply(before map[string]any, action string) (*write, error) {
+func (i *Intent) buildApply(before map[string]any, action string) (*memberRequest, error) {
 	var object map[string]any
 	if err := decode(i.Remedy.Object, &object); err != nil {
-		return nil, fmt.Errorf("%w: object: %w", ErrIntent, err)
+		return nil, fmt.Errorf("%w: object: %w", errInvalidIntent, err)
 	}
 	if object == nil {
-		return nil, fmt.Errorf("%w: there is no object", ErrIntent)
+		return nil, fmt.Errorf("%w: there is no object", errInvalidIntent)
 	}
 	kind, group := i.Remedy.Target.Kind.Split()
-	version := i.version()
+	version := i.apiVersion()
 	if g, _, ok := strings.Cut(version, "/"); version == "" || ok != (group != "") || ok && g != group {
-		return nil, fmt.Errorf("%w: object: apiVersion %q is none of %s", ErrIntent, version, i.Remedy.Target.Kind)
+		return nil, fmt.Errorf("%w: object: apiVersion %q is none of %s", errInvalidIntent, version, i.Remedy.Target.Kind)
 	}
 	object["apiVersion"], object["kind"] = version, kind
-	meta, err := mapOf(object, "metadata")
+	meta, err := objectField(object, "metadata")
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := mapOf(meta, "annotations")
+	annotations, err := objectField(meta, "annotations")
 	if err != nil {
 		return nil, err
 	}
 	if annotations[redactedAnnotation] != nil {
-		return nil, fmt.Errorf("%w: object: its values are those of the index, which have been cut", ErrIntent)
+		return nil, fmt.Errorf("%w: object: its values are those of the index, which have been cut", errInvalidIntent)
 	}
 	meta["name"] = i.Remedy.Target.Name
 	if i.Remedy.Target.Namespace != "" {
@@ -188,18 +189,18 @@ func (i *Intent) composeApply(before map[string]any, action string) (*write, err
 		delete(meta, field)
 	}
 	delete(object, "status")
-	annotations[ActionAnnotation] = action
-	w := &write{verb: "POST", contentType: plainJSON, manager: true}
+	annotations[actionAnnotation] = action
+	w := &memberRequest{verb: "POST", contentType: plainJSON, fieldManager: true}
 	if before != nil {
 		meta["uid"], meta["resourceVersion"] = i.UID, i.ResourceVersion
-		w = &write{verb: "PATCH", contentType: applyPatch, manager: true, force: i.Force}
+		w = &memberRequest{verb: "PATCH", contentType: applyPatch, fieldManager: true, force: i.Force}
 	}
 	w.body, err = json.Marshal(object)
 	return w, err
 }
 
-// mapOf returns an object's field that is an object, made if absent.
-func mapOf(object map[string]any, field string) (map[string]any, error) {
+// objectField returns an object's field that is an object, made if absent.
+func objectField(object map[string]any, field string) (map[string]any, error) {
 	if object[field] == nil {
 		made := map[string]any{}
 		object[field] = made
@@ -207,45 +208,45 @@ func mapOf(object map[string]any, field string) (map[string]any, error) {
 	}
 	m, ok := object[field].(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("%w: %s is no object", ErrIntent, field)
+		return nil, fmt.Errorf("%w: %s is no object", errInvalidIntent, field)
 	}
 	return m, nil
 }
 
 func isJSONPatch(patch []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(patch), []byte("[")) }
 
-func (i *Intent) composePatch(before map[string]any, action string) (*write, error) {
+func (i *Intent) buildPatch(before map[string]any, action string) (*memberRequest, error) {
 	if isJSONPatch(i.Remedy.Patch) {
-		return i.composeJSONPatch(before, action)
+		return i.buildJSONPatch(before, action)
 	}
 	var patch map[string]any
 	if err := decode(i.Remedy.Patch, &patch); err != nil {
-		return nil, fmt.Errorf("%w: patch: %w", ErrIntent, err)
+		return nil, fmt.Errorf("%w: patch: %w", errInvalidIntent, err)
 	}
-	meta, err := patched(patch, "metadata")
+	meta, err := patchField(patch, "metadata")
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := patched(meta, "annotations")
+	annotations, err := patchField(meta, "annotations")
 	if err != nil {
 		return nil, err
 	}
-	annotations[ActionAnnotation] = action
+	annotations[actionAnnotation] = action
 	meta["uid"], meta["resourceVersion"] = i.UID, i.ResourceVersion
 	body, err := json.Marshal(patch)
-	return &write{verb: "PATCH", contentType: mergePatch, body: body, manager: true}, err
+	return &memberRequest{verb: "PATCH", contentType: mergePatch, body: body, fieldManager: true}, err
 }
 
-// patched is mapOf of a merge patch, where null is a change.
-func patched(patch map[string]any, field string) (map[string]any, error) {
+// patchField is mapOf of a merge patch, where null is a change.
+func patchField(patch map[string]any, field string) (map[string]any, error) {
 	if value, has := patch[field]; has && value == nil {
-		return nil, fmt.Errorf("%w: patch: %s cannot be removed whole", ErrIntent, field)
+		return nil, fmt.Errorf("%w: patch: %s cannot be removed whole", errInvalidIntent, field)
 	}
-	return mapOf(patch, field)
+	return objectField(patch, field)
 }
 
-// operation is one of a JSON patch, RFC 6902.
-type operation struct {
+// jsonPatchOp is one of a JSON patch, RFC 6902.
+type jsonPatchOp struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	From  string `json:"from,omitempty"`
@@ -254,24 +255,24 @@ type operation struct {
 
 const annotationsPath = "/metadata/annotations"
 
-// composeJSONPatch lets the API server find a moved object: setting the
+// buildJSONPatch lets the API server find a moved object: setting the
 // resourceVersion to the one that was judged is its optimistic lock. What is added
 // comes after the remedy's own operations, which cannot undo it.
-func (i *Intent) composeJSONPatch(before map[string]any, action string) (*write, error) {
-	var ops []operation
+func (i *Intent) buildJSONPatch(before map[string]any, action string) (*memberRequest, error) {
+	var ops []jsonPatchOp
 	if err := decode(i.Remedy.Patch, &ops); err != nil {
-		return nil, fmt.Errorf("%w: patch: %w", ErrIntent, err)
+		return nil, fmt.Errorf("%w: patch: %w", errInvalidIntent, err)
 	}
 	meta, _ := before["metadata"].(map[string]any)
 	_, has := meta["annotations"].(map[string]any)
 	var all []any
 	if !has { // the remedy's own operations may count on them
-		all = append(all, operation{Op: "add", Path: annotationsPath, Value: map[string]any{}})
+		all = append(all, jsonPatchOp{Op: "add", Path: annotationsPath, Value: map[string]any{}})
 		has = true
 	}
 	var own []json.RawMessage // as they are: a value may be null, or absent
 	if err := json.Unmarshal(i.Remedy.Patch, &own); err != nil {
-		return nil, fmt.Errorf("%w: patch: %w", ErrIntent, err)
+		return nil, fmt.Errorf("%w: patch: %w", errInvalidIntent, err)
 	}
 	for n, op := range ops {
 		switch all = append(all, own[n]); {
@@ -282,18 +283,18 @@ func (i *Intent) composeJSONPatch(before map[string]any, action string) (*write,
 		}
 	}
 	if !has {
-		all = append(all, operation{Op: "add", Path: annotationsPath, Value: map[string]any{}})
+		all = append(all, jsonPatchOp{Op: "add", Path: annotationsPath, Value: map[string]any{}})
 	}
 	all = append(all,
-		operation{Op: "add", Path: annotationsPath + "/" + strings.ReplaceAll(ActionAnnotation, "/", "~1"), Value: action},
-		operation{Op: "add", Path: "/metadata/uid", Value: i.UID},
-		operation{Op: "add", Path: "/metadata/resourceVersion", Value: i.ResourceVersion})
+		jsonPatchOp{Op: "add", Path: annotationsPath + "/" + strings.ReplaceAll(actionAnnotation, "/", "~1"), Value: action},
+		jsonPatchOp{Op: "add", Path: "/metadata/uid", Value: i.UID},
+		jsonPatchOp{Op: "add", Path: "/metadata/resourceVersion", Value: i.ResourceVersion})
 	body, err := json.Marshal(all)
-	return &write{verb: "PATCH", contentType: jsonPatch, body: body, manager: true}, err
+	return &memberRequest{verb: "PATCH", contentType: jsonPatch, body: body, fieldManager: true}, err
 }
 
-func (i *Intent) composeDelete(before map[string]any) (*write, error) {
-	if before == nil || terminating(before) {
+func (i *Intent) buildDelete(before map[string]any) (*memberRequest, error) {
+	if before == nil || objects.Terminating(before) {
 		return nil, nil //nolint:nilnil // It is gone already, or about to be.
 	}
 	uid := types.UID(i.UID)
@@ -304,11 +305,5 @@ func (i *Intent) composeDelete(before map[string]any) (*write, error) {
 	if p := metav1.DeletionPropagation(i.Remedy.Propagation); p != "" {
 		options.PropagationPolicy = &p
 	}
-	return &write{verb: "DELETE", contentType: plainJSON, delete: options}, nil
-}
-
-// terminating reports whether an object is being deleted.
-func terminating(object map[string]any) bool {
-	meta, _ := object["metadata"].(map[string]any)
-	return meta["deletionTimestamp"] != nil
+	return &memberRequest{verb: "DELETE", contentType: plainJSON, delete: options}, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/objects"
 	"federator.dev/federator/test/seed"
 )
 
@@ -30,10 +31,10 @@ func (r scribe) words(most int) string {
 	for range r.IntN(8) {
 		b.WriteString(r.pick("a", "Zürich ", "no tier", "\"quoted\"", "{}", "日本", "line\nnext", "\\", " ", "/", "e\u0301", "🙂"))
 	}
-	return cut(b.String(), most)
+	return truncate(b.String(), most)
 }
 
-func (r scribe) hash() string { return sha([]byte(fmt.Sprint(r.Uint64()))) }
+func (r scribe) hash() string { return objects.Hash([]byte(fmt.Sprint(r.Uint64()))) }
 
 func (r scribe) object() json.RawMessage {
 	text, err := json.Marshal(map[string]any{r.words(20) + "x": r.words(200), "n": 1 << 60, "null": nil, "list": []any{1.5, "<&>", map[string]any{}}})
@@ -59,7 +60,7 @@ func (r scribe) ref() policy.Ref {
 func (r scribe) action(n int) *Action {
 	target := r.ref()
 	a := &Action{
-		Name: fmt.Sprintf("%s-%d", strings.Trim(dns(r.words(100)), "-"), n),
+		Name: fmt.Sprintf("%s-%d", strings.Trim(dnsLabel(r.words(100)), "-"), n),
 		Intent: Intent{
 			Binding: r.words(100) + "b", Package: "acme." + r.pick("x", "y"), Message: r.words(400),
 			Source: r.pick("", "git"), Commit: r.pick("", r.hash()[:40]), Path: r.pick("", "a/b.rego"),
@@ -69,7 +70,7 @@ func (r scribe) action(n int) *Action {
 			DryRun: r.IntN(3) == 0, Force: r.IntN(3) == 0, ActAs: r.pick("", "alice", "system:serviceaccount:a:b"),
 			Reason: r.words(300), RollbackOf: r.pick("", "other-1"),
 		},
-		Message: r.words(300), Attempts: r.IntN(7), Before: r.hash(), After: r.pick("", r.hash()), Started: r.time(),
+		Message: r.words(300), Attempts: r.IntN(7), BeforeHash: r.hash(), AfterHash: r.pick("", r.hash()), Started: r.time(),
 	}
 	switch r.IntN(4) {
 	case 0:
@@ -83,7 +84,7 @@ func (r scribe) action(n int) *Action {
 	switch a.Remedy.Action {
 	case "apply":
 		if a.Remedy.Object = r.object(); r.IntN(2) == 0 {
-			a.UID, a.ResourceVersion, a.Before = "", "", ""
+			a.UID, a.ResourceVersion, a.BeforeHash = "", "", ""
 		}
 	case "patch":
 		if a.Remedy.Patch = r.object(); r.IntN(2) == 0 {
@@ -103,19 +104,19 @@ func (r scribe) action(n int) *Action {
 	case 2:
 		a.InverseVerb, a.Inverse = r.pick("apply", "patch"), r.object()
 	}
-	phases := []Phase{Writing, Succeeded, NoOp, Superseded, Contended, IsGuarded, Failed, RolledBack}
+	phases := []v1alpha1.ActionPhase{v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseFailed, v1alpha1.PhaseRolledBack}
 	if a.DryRun {
-		phases = []Phase{DryRun, NoOp, Superseded, Contended, IsGuarded, Failed}
+		phases = []v1alpha1.ActionPhase{v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseFailed}
 	}
 	a.Phase = phases[r.IntN(len(phases))]
-	a.tried = a.DryRun || a.Phase == Failed && r.IntN(2) == 0
+	a.tried = a.DryRun || a.Phase == v1alpha1.PhaseFailed && r.IntN(2) == 0
 	switch a.Phase {
-	case Contended:
+	case v1alpha1.PhaseContended:
 		a.Manager = r.pick("kubectl", "helm, argo")
-	case Succeeded, RolledBack:
-		a.Written = fmt.Sprint(r.IntN(1e9))
+	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseRolledBack:
+		a.WrittenVersion = fmt.Sprint(r.IntN(1e9))
 	}
-	if a.Phase.Final() {
+	if isFinal(a.Phase) {
 		a.Ended = r.time()
 	}
 	return a
@@ -127,7 +128,7 @@ func TestWhatIsRecordedIsReadAsItWas(t *testing.T) {
 	r := scribe{rand.New(rand.NewPCG(seed.Of(t), 2))} //nolint:gosec // A test's.
 	for n := range 2000 {
 		a := r.action(n)
-		in, err := toHub(a)
+		in, err := encodeAction(a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +140,7 @@ func TestWhatIsRecordedIsReadAsItWas(t *testing.T) {
 		if err := json.Unmarshal(text, &out); err != nil {
 			t.Fatal(err)
 		}
-		expectSame(t, fromHub(&out), a)
+		expectSame(t, decodeAction(&out), a)
 		if t.Failed() {
 			return
 		}
@@ -155,15 +156,15 @@ func TestWhatIsRecordedIsReadAsItWas(t *testing.T) {
 			continue
 		}
 		wanted := *a // Create and Update may not change it
-		if err := s.journal.Create(t.Context(), a); err != nil {
+		if err := s.journal.create(t.Context(), a); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
 		t.Cleanup(func() { s.erase(a.Name) })
-		got, err := s.journal.Get(t.Context(), a.Name)
+		got, err := s.journal.get(t.Context(), a.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a.Phase == Writing { // it has no status yet
+		if a.Phase == v1alpha1.PhaseWriting { // it has no status yet
 			wanted.Message, wanted.Attempts, wanted.Started = "", 0, time.Time{}
 		}
 		expectSame(t, got, &wanted)
@@ -173,7 +174,7 @@ func TestWhatIsRecordedIsReadAsItWas(t *testing.T) {
 func expectSame(t *testing.T, got, want *Action) {
 	t.Helper()
 	g, w := *got, *want
-	g.recorded, w.recorded = "", ""
+	g.recordVersion, w.recordVersion = "", ""
 	if !reflect.DeepEqual(g, w) {
 		t.Errorf("read     %+v\nrecorded %+v", g, w)
 	}
@@ -187,15 +188,15 @@ func (s *site) erase(name string) {
 }
 
 // plain is an action that can be recorded, of a target that nobody has.
-func (s *site) plain(name string, phase Phase) *Action {
+func (s *site) plain(name string, phase v1alpha1.ActionPhase) *Action {
 	a := &Action{
 		Name: s.ns + "-" + name, Phase: phase, Started: time.Now(),
 		Intent: *s.judged(nil, patch(`{"a":"b"}`)),
 	}
 	a.UID, a.ResourceVersion, a.APIVersion = "u", "1", "v1"
 	a.Remedy.Target = policy.Ref{Member: "nobody/nowhere", Kind: "ConfigMap", Namespace: "x", Name: "y"}
-	a.DryRun = phase == DryRun
-	if phase.Final() {
+	a.DryRun = phase == v1alpha1.PhaseDryRunPassed
+	if isFinal(phase) {
 		a.Ended = time.Now()
 	}
 	return a
@@ -203,7 +204,7 @@ func (s *site) plain(name string, phase Phase) *Action {
 
 func (s *site) record(a *Action) *Action {
 	s.Helper()
-	if err := s.journal.Create(s.Context(), a); err != nil {
+	if err := s.journal.create(s.Context(), a); err != nil {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() {
@@ -215,7 +216,7 @@ func (s *site) record(a *Action) *Action {
 }
 
 func (s *site) known(name string) bool {
-	_, err := s.journal.Get(s.context(), name)
+	_, err := s.journal.get(s.context(), name)
 	return err == nil
 }
 
@@ -223,19 +224,19 @@ func (s *site) known(name string) bool {
 func TestWhoTakesOverIsToldWhatIsOpen(t *testing.T) {
 	s := newSite(t)
 	var want []string
-	for _, phase := range []Phase{Writing, Succeeded, DryRun, NoOp, Superseded, Contended, IsGuarded, Failed} {
+	for _, phase := range []v1alpha1.ActionPhase{v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseFailed} {
 		a := s.record(s.plain(strings.ToLower(string(phase)), phase))
-		if phase == Writing || phase == Succeeded {
+		if phase == v1alpha1.PhaseWriting || phase == v1alpha1.PhaseSucceeded {
 			want = append(want, a.Name)
 		}
 	}
-	old := s.plain("old", Succeeded)
+	old := s.plain("old", v1alpha1.PhaseSucceeded)
 	old.Ended = time.Now().Add(-2 * time.Hour)
 	s.record(old)
-	for n := range hubPage { // more than a page
-		want = append(want, s.record(s.plain(fmt.Sprint(n), Writing)).Name)
+	for n := range hubPageSize { // more than a page
+		want = append(want, s.record(s.plain(fmt.Sprint(n), v1alpha1.PhaseWriting)).Name)
 	}
-	all, err := s.journal.List(t.Context())
+	all, err := s.journal.list(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,20 +256,20 @@ func TestWhoTakesOverIsToldWhatIsOpen(t *testing.T) {
 // TestEndedActionsAreCollected: those that are open, young or among the newest stay.
 func TestEndedActionsAreCollected(t *testing.T) {
 	s := newSite(t)
-	at := func(name string, phase Phase, age time.Duration) string {
+	at := func(name string, phase v1alpha1.ActionPhase, age time.Duration) string {
 		a := s.plain(name, phase)
-		if a.Started = time.Now().Add(-age); phase.Final() {
+		if a.Started = time.Now().Add(-age); isFinal(phase) {
 			a.Ended = a.Started
 		}
 		return s.record(a).Name
 	}
 	// Older than all that other tests have recorded, so that keep is about these.
-	open, young := at("open", Writing, 1000*time.Hour), at("young", Failed, time.Minute)
-	old, older := at("old", Succeeded, 100*time.Hour), at("older", Superseded, 200*time.Hour)
-	if n, err := s.journal.Collect(t.Context(), 10*time.Hour, 1_000_000); n != 0 || err != nil {
+	open, young := at("open", v1alpha1.PhaseWriting, 1000*time.Hour), at("young", v1alpha1.PhaseFailed, time.Minute)
+	old, older := at("old", v1alpha1.PhaseSucceeded, 100*time.Hour), at("older", v1alpha1.PhaseSuperseded, 200*time.Hour)
+	if n, err := s.journal.deleteEnded(t.Context(), 10*time.Hour, 1_000_000); n != 0 || err != nil {
 		t.Errorf("collected %d, %v: all are among the newest", n, err)
 	}
-	if n, err := s.journal.Collect(t.Context(), 150*time.Hour, 0); n != 1 || err != nil {
+	if n, err := s.journal.deleteEnded(t.Context(), 150*time.Hour, 0); n != 1 || err != nil {
 		t.Errorf("collected %d, %v, want 1", n, err)
 	}
 	for name, stays := range map[string]bool{open: true, young: true, old: true, older: false} {
@@ -276,10 +277,10 @@ func TestEndedActionsAreCollected(t *testing.T) {
 			t.Errorf("%s: it stays: %v, want %v", name, !stays, stays)
 		}
 	}
-	if n, err := s.journal.Collect(t.Context(), 10*time.Hour, 0); n != 1 || err != nil || s.known(old) {
+	if n, err := s.journal.deleteEnded(t.Context(), 10*time.Hour, 0); n != 1 || err != nil || s.known(old) {
 		t.Errorf("collected %d, %v, want 1", n, err)
 	}
-	if _, err := s.journal.Collect(t.Context(), -1, 0); err == nil {
+	if _, err := s.journal.deleteEnded(t.Context(), -1, 0); err == nil {
 		t.Error("a negative retention")
 	}
 }
@@ -287,17 +288,17 @@ func TestEndedActionsAreCollected(t *testing.T) {
 // TestARecordIsMadeOnce: by whoever comes first, also where nobody hears of it.
 func TestARecordIsMadeOnce(t *testing.T) {
 	s := newSite(t)
-	first := s.record(s.plain("one", Writing))
-	if err := s.journal.Create(t.Context(), s.plain("one", Writing)); !errors.Is(err, ErrExists) {
+	first := s.record(s.plain("one", v1alpha1.PhaseWriting))
+	if err := s.journal.create(t.Context(), s.plain("one", v1alpha1.PhaseWriting)); !errors.Is(err, errExists) {
 		t.Errorf("%v, want ErrExists", err)
 	}
-	if _, err := s.journal.Get(t.Context(), "none"); !errors.Is(err, ErrNoAction) {
+	if _, err := s.journal.get(t.Context(), "none"); !errors.Is(err, ErrNoAction) {
 		t.Errorf("%v, want ErrNoAction", err)
 	}
-	if err := s.journal.Update(t.Context(), s.plain("none", Failed)); !errors.Is(err, ErrNoAction) {
+	if err := s.journal.update(t.Context(), s.plain("none", v1alpha1.PhaseFailed)); !errors.Is(err, ErrNoAction) {
 		t.Errorf("%v, want ErrNoAction", err)
 	}
-	if err := s.journal.Update(t.Context(), first); err != nil {
+	if err := s.journal.update(t.Context(), first); err != nil {
 		t.Error(err)
 	}
 
@@ -305,25 +306,25 @@ func TestARecordIsMadeOnce(t *testing.T) {
 	// correction under the name, or the same one and has ended it.
 	for name, other := range map[string]func(*Action){
 		"other": func(a *Action) { a.Remedy.Patch = json.RawMessage(`{"c":"d"}`) },
-		"ended": func(a *Action) { a.Phase, a.Ended = Failed, time.Now() },
+		"ended": func(a *Action) { a.Phase, a.Ended = v1alpha1.PhaseFailed, time.Now() },
 	} {
 		lost := false
 		s.hub.before = func(r *http.Request) error {
 			if r.Method == http.MethodPost && !lost {
 				lost = true
-				a := s.plain(name, Writing)
+				a := s.plain(name, v1alpha1.PhaseWriting)
 				other(a)
 				s.record(a)
 				return errLost
 			}
 			return nil
 		}
-		if err := s.journal.Create(t.Context(), s.plain(name, Writing)); !errors.Is(err, ErrExists) {
+		if err := s.journal.create(t.Context(), s.plain(name, v1alpha1.PhaseWriting)); !errors.Is(err, errExists) {
 			t.Errorf("%s: %v, want ErrExists", name, err)
 		}
 		s.hub.before = nil
 	}
-	if err := s.journal.Create(t.Context(), s.plain("UPPER", Writing)); !errors.Is(err, ErrIntent) {
+	if err := s.journal.create(t.Context(), s.plain("UPPER", v1alpha1.PhaseWriting)); !errors.Is(err, errInvalidIntent) {
 		t.Errorf("a name that cannot be: %v, want ErrIntent", err)
 	}
 }
@@ -333,26 +334,26 @@ func TestARecordThatHasChangedIsReadAgain(t *testing.T) {
 	s := newSite(t)
 	for _, c := range []struct {
 		name        string
-		there, ours Phase
+		there, ours v1alpha1.ActionPhase
 		want        error
 	}{
-		{"ended alike", Succeeded, Succeeded, nil},
-		{"ended otherwise", Superseded, Succeeded, ErrEnded},
-		{"still open", Writing, Succeeded, nil},
-		{"failed before", Failed, Succeeded, nil},
+		{"ended alike", v1alpha1.PhaseSucceeded, v1alpha1.PhaseSucceeded, nil},
+		{"ended otherwise", v1alpha1.PhaseSuperseded, v1alpha1.PhaseSucceeded, errEnded},
+		{"still open", v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded, nil},
+		{"failed before", v1alpha1.PhaseFailed, v1alpha1.PhaseSucceeded, nil},
 	} {
 		name := strings.ReplaceAll(c.name, " ", "-")
-		mine := s.record(s.plain(name, Writing))
+		mine := s.record(s.plain(name, v1alpha1.PhaseWriting))
 		theirs := *mine
 		theirs.Phase, theirs.Message = c.there, "theirs"
-		if err := s.journal.Update(t.Context(), &theirs); err != nil {
+		if err := s.journal.update(t.Context(), &theirs); err != nil {
 			t.Fatal(err)
 		}
 		mine.Phase, mine.Message, mine.Ended = c.ours, "ours", time.Now()
-		if err := s.journal.Update(t.Context(), mine); !errors.Is(err, c.want) {
+		if err := s.journal.update(t.Context(), mine); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
-		got, err := s.journal.Get(t.Context(), mine.Name)
+		got, err := s.journal.get(t.Context(), mine.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,38 +367,29 @@ func TestARecordThatHasChangedIsReadAgain(t *testing.T) {
 	}
 
 	// Whoever has acknowledged it is not forgotten.
-	a := s.record(s.plain("seen", Failed))
+	a := s.record(s.plain("seen", v1alpha1.PhaseFailed))
 	err := shared.Fleet.Hub.Client().CoreV1().RESTClient().Patch("application/merge-patch+json").
 		AbsPath("/apis/federator.dev/v1alpha1/actions", a.Name, "status").Body([]byte(`{"status":{"acknowledgedBy":"alice"}}`)).Do(t.Context()).Error()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Phase, a.Message, a.Ended = Writing, "", time.Time{}
-	if err := s.journal.Update(t.Context(), a); err != nil {
+	a.Phase, a.Message, a.Ended = v1alpha1.PhaseWriting, "", time.Time{}
+	if err := s.journal.update(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	if text := s.raw(a.Name); !strings.Contains(text, `"acknowledgedBy":"alice"`) || !strings.Contains(text, `"phase":"Writing"`) || strings.Contains(text, "endedAt") {
 		t.Errorf("recorded %s", text)
 	}
 	by := Acknowledgement{Halt: "0123456789ab", By: "bob", At: time.Unix(1_800_000_000, 0)}
-	a.Phase, a.Message, a.Ended, a.Acknowledged = Failed, "refused", time.Now(), &by
-	if err := s.journal.Update(t.Context(), a); err != nil {
+	a.Phase, a.Message, a.Ended, a.Acknowledged = v1alpha1.PhaseFailed, "refused", time.Now(), &by
+	if err := s.journal.update(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	known, err := s.journal.Get(t.Context(), a.Name)
+	known, err := s.journal.get(t.Context(), a.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := known.Acknowledged; got == nil || got.Halt != by.Halt || got.By != by.By || !got.At.Equal(by.At) {
 		t.Errorf("acknowledged %+v, want %+v", got, by)
-	}
-}
-
-func TestOptionsOfAJournal(t *testing.T) {
-	newSite(t)
-	for _, opts := range []JournalOptions{{}, {Hub: shared.Fleet.Hub.Client().CoreV1().RESTClient(), Window: -1}} {
-		if _, err := NewHubJournal(opts); err == nil {
-			t.Errorf("%+v is taken", opts)
-		}
 	}
 }

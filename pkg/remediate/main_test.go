@@ -23,6 +23,7 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/objects"
 	"federator.dev/federator/test/kube"
 )
 
@@ -153,7 +154,7 @@ type site struct {
 	binding       string
 	hub, member   wire // what the process sends
 	exec          *executor
-	journal       *HubJournal
+	journal       *hubJournal
 	gate          func(*Intent) error
 	settledByExec []*Action
 }
@@ -166,7 +167,7 @@ func newSite(t *testing.T) *site {
 	shared.Start(t)
 	name := strings.Trim(notName.ReplaceAllString(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "-"), "-")
 	if len(name) > 50 {
-		name = name[:40] + "-" + sha([]byte(name))[:8]
+		name = name[:40] + "-" + objects.Hash([]byte(name))[:8]
 	}
 	name = fmt.Sprintf("%s-%d", name, shared.sites.Add(1)) // with -count too
 	s := &site{T: t, ns: name, binding: name}
@@ -183,18 +184,16 @@ func (s *site) start() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	if s.journal, err = NewHubJournal(JournalOptions{Hub: hub}); err != nil {
-		s.Fatal(err)
-	}
+	s.journal = newHubJournal(hub, 0)
 	s.exec = &executor{
 		clients: s.access(), journal: s.journal, clock: time.Now,
-		gate: func(i *Intent) error {
+		checkWrite: func(i *Intent) error {
 			if s.gate != nil {
 				return s.gate(i)
 			}
 			return nil
 		},
-		settled: func(a *Action) { s.settledByExec = append(s.settledByExec, a) },
+		onResolved: func(a *Action) { s.settledByExec = append(s.settledByExec, a) },
 	}
 }
 
@@ -274,7 +273,7 @@ func (s *site) judged(object *unstructured.Unstructured, remedy policy.Remedy) *
 // do carries a correction out.
 func (s *site) do(i *Intent) *Action {
 	s.Helper()
-	a, err := s.exec.do(s.Context(), i)
+	a, err := s.exec.execute(s.Context(), i)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -284,7 +283,7 @@ func (s *site) do(i *Intent) *Action {
 // recorded is what the hub says of an action, nil if nothing.
 func (s *site) recorded(name string) *Action {
 	s.Helper()
-	a, err := s.journal.Get(s.Context(), name)
+	a, err := s.journal.get(s.Context(), name)
 	if err != nil {
 		if errors.Is(err, ErrNoAction) {
 			return nil

@@ -2,11 +2,12 @@ package remediate
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"federator.dev/federator/api/v1alpha1"
 )
 
-// metrics counts what has been done, and reads the rest when it is scraped. What has a
-// binding's name has it for as long as there is the binding; members are those that have
-// been written to.
+// metrics counts what has been done, and reads the rest when it is scraped. The series of
+// a policy exist as long as the policy; members are those that have been written to.
 type metrics struct {
 	d       *Dispatcher
 	actions *prometheus.CounterVec
@@ -17,34 +18,43 @@ func newMetrics(d *Dispatcher) *metrics {
 	return &metrics{
 		d: d,
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "federator_actions_total", Help: "Corrections and rollbacks that have ended, by binding, member and outcome: the phase of an Action.",
-		}, []string{"binding", "member", "outcome"}),
+			Name: "federator_actions_total", Help: "Corrections and rollbacks that have ended, by policy, member and outcome: the phase of the Action." + bindingHelp,
+		}, policyLabels("member", "outcome")),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "federator_actions_writes_total", Help: "Writes that were sent to a member, dry runs not included.",
+			Name: "federator_actions_writes_total", Help: "Writes sent to a member, dry runs not included.",
 		}, []string{"member"}),
 	}
 }
 
+// bindingHelp ends the help of every metric of a policy.
+const bindingHelp = " Label binding is deprecated: use policy, which has the same value."
+
+// policyLabels are the labels of a metric of a policy, and more.
+func policyLabels(more ...string) []string { return append([]string{"binding", "policy"}, more...) }
+
+func policyDesc(name, help string, more ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help+bindingHelp, policyLabels(more...), nil)
+}
+
 var (
-	descPending = prometheus.NewDesc("federator_actions_pending", "Corrections that a binding wants and that are not done.", []string{"binding"}, nil)
-	descHalted  = prometheus.NewDesc("federator_actions_halted", "1 while nothing is written of a binding until somebody acknowledges.", []string{"binding"}, nil)
-	descLimit   = prometheus.NewDesc("federator_actions_budget_limit", "Targets that a limit allows within its window; scope is policy, member or fleet.",
-		[]string{"binding", "scope", "member"}, nil)
-	descSpent = prometheus.NewDesc("federator_actions_budget_spent", "Targets that count in a limit: those written within its window, and those wanted.",
-		[]string{"binding", "scope", "member"}, nil)
-	descLeft = prometheus.NewDesc("federator_actions_budget_left", "Targets that a limit still allows; negative when it is exceeded.",
-		[]string{"binding", "scope", "member"}, nil)
-	descWave      = prometheus.NewDesc("federator_actions_wave", "The wave that a binding is at, from 1, by its phase.", []string{"binding", "phase"}, nil)
-	descWaves     = prometheus.NewDesc("federator_actions_waves", "How many waves a binding has.", []string{"binding"}, nil)
-	descUnhealthy = prometheus.NewDesc("federator_actions_wave_unhealthy", "Objects that the present wave has written and that are not healthy.", []string{"binding"}, nil)
+	descPending   = policyDesc("federator_actions_pending", "Corrections of a policy that are not done.")
+	descHalted    = policyDesc("federator_actions_halted", "1 while a policy is halted: nothing is written until the halt is acknowledged.")
+	descLimit     = policyDesc("federator_actions_budget_limit", "Targets that a limit allows within its window; scope is policy, member or fleet.", "scope", "member")
+	descUsed      = policyDesc("federator_actions_budget_used", "Targets that count towards a limit: those written within its window, and those to be written.", "scope", "member")
+	descSpent     = policyDesc("federator_actions_budget_spent", "Deprecated: use federator_actions_budget_used.", "scope", "member")
+	descRemaining = policyDesc("federator_actions_budget_remaining", "Targets that a limit still allows; negative when it is exceeded.", "scope", "member")
+	descLeft      = policyDesc("federator_actions_budget_left", "Deprecated: use federator_actions_budget_remaining.", "scope", "member")
+	descWave      = policyDesc("federator_actions_wave", "The number of a policy's present wave, from 1, by its phase.", "phase")
+	descWaves     = policyDesc("federator_actions_waves", "How many waves a policy has.")
+	descUnhealthy = policyDesc("federator_actions_wave_unhealthy", "Objects written by the present wave that are not healthy.")
 	descStopped   = prometheus.NewDesc("federator_actions_stopped", "1 while all actions are stopped.", nil, nil)
-	descLeader    = prometheus.NewDesc("federator_actions_leader", "1 where this process is the one that acts.", nil, nil)
+	descLeader    = prometheus.NewDesc("federator_actions_leader", "1 where this process is the leader, the only one that writes.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descPending, descHalted, descLimit, descSpent, descLeft, descWave, descWaves, descUnhealthy, descStopped, descLeader,
+		descPending, descHalted, descLimit, descUsed, descSpent, descRemaining, descLeft, descWave, descWaves, descUnhealthy, descStopped, descLeader,
 	} {
 		ch <- d
 	}
@@ -56,61 +66,69 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.actions.Collect(ch)
 	m.writes.Collect(ch)
-	send := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	send(descLeader, one(m.d.opts.Lead == nil || m.d.opts.Lead() == nil))
-	send(descStopped, one(m.d.Stopped() != ""))
+	ch <- prometheus.MustNewConstMetric(descLeader, prometheus.GaugeValue, boolGauge(m.d.checkLeader() == nil))
+	ch <- prometheus.MustNewConstMetric(descStopped, prometheus.GaugeValue, boolGauge(m.d.Stopped() != ""))
 	m.d.mu.Lock()
-	names := sortedKeys(m.d.bindings)
+	names := sortedKeys(m.d.policies)
 	m.d.mu.Unlock()
 	for _, name := range names {
-		s, ok := m.d.Status(name)
-		if !ok {
-			continue
-		}
-		send(descPending, float64(s.Pending), name)
-		send(descHalted, one(s.Halted != nil), name)
-		for _, b := range tightest(s.Budget) {
-			scope, member := "member", b.Of
-			if b.Of == "policy" || b.Of == "fleet" {
-				scope, member = b.Of, ""
-			}
-			send(descLimit, float64(b.Most), name, scope, member)
-			send(descSpent, float64(b.Targets), name, scope, member)
-			send(descLeft, float64(b.Most-b.Targets), name, scope, member)
-		}
-		if w := s.Wave; w != nil {
-			send(descWave, float64(w.Number), name, string(w.Phase))
-			send(descWaves, float64(w.Of), name)
-			send(descUnhealthy, float64(w.Unhealthy), name)
+		if s, ok := m.d.Status(name); ok {
+			collectPolicy(ch, name, &s)
 		}
 	}
 }
 
-// tightest keeps one limit of each scope, the one with the least left: the fleet has one
-// of its own, and one of the binding.
-func tightest(list []Spent) map[string]Spent {
-	out := map[string]Spent{}
-	for _, s := range list {
-		if had, ok := out[s.Of]; !ok || s.Most-s.Targets < had.Most-had.Targets {
-			out[s.Of] = s
+func collectPolicy(ch chan<- prometheus.Metric, name string, s *Status) {
+	send := func(d *prometheus.Desc, v float64, more ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{name, name}, more...)...)
+	}
+	send(descPending, float64(s.Pending))
+	send(descHalted, boolGauge(s.Halted != nil))
+	for _, u := range tightest(s.Budget) {
+		scope, member := "member", u.Scope
+		if u.Scope == "policy" || u.Scope == "fleet" {
+			scope, member = u.Scope, ""
+		}
+		send(descLimit, float64(u.Max), scope, member)
+		send(descUsed, float64(u.Targets), scope, member)
+		send(descSpent, float64(u.Targets), scope, member)
+		send(descRemaining, float64(u.Max-u.Targets), scope, member)
+		send(descLeft, float64(u.Max-u.Targets), scope, member)
+	}
+	if w := s.Wave; w != nil {
+		send(descWave, float64(w.Number), string(w.Phase))
+		send(descWaves, float64(w.Of))
+		send(descUnhealthy, float64(w.Unhealthy))
+	}
+}
+
+// tightest keeps one limit of each scope, the one with the least remaining: the fleet has
+// one of its own, and one of the policy.
+func tightest(list []BudgetUsage) map[string]BudgetUsage {
+	out := map[string]BudgetUsage{}
+	for _, u := range list {
+		if had, ok := out[u.Scope]; !ok || u.Max-u.Targets < had.Max-had.Targets {
+			out[u.Scope] = u
 		}
 	}
 	return out
 }
 
-// ended counts an action.
-func (m *metrics) ended(a *Action) {
-	m.actions.WithLabelValues(a.Binding, a.Remedy.Target.Member, string(a.Phase)).Inc()
+// countEnded counts an action.
+func (m *metrics) countEnded(a *Action) {
+	outcome := string(a.Phase)
+	if a.Phase == v1alpha1.PhaseDryRunPassed {
+		outcome = "DryRun"
+	}
+	m.actions.WithLabelValues(a.Binding, a.Binding, a.Remedy.Target.Member, outcome).Inc()
 }
 
-// forget drops what is counted of a binding.
-func (m *metrics) forget(binding string) {
+// removePolicy drops the counters of a policy.
+func (m *metrics) removePolicy(binding string) {
 	m.actions.DeletePartialMatch(prometheus.Labels{"binding": binding})
 }
 
-func one(yes bool) float64 {
+func boolGauge(yes bool) float64 {
 	if yes {
 		return 1
 	}

@@ -1,4 +1,4 @@
-package remediate
+package remediate_test
 
 import (
 	"fmt"
@@ -9,18 +9,22 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"federator.dev/federator/pkg/remediate"
 )
 
-func TestMetricsSayWhatIsDone(t *testing.T) {
+func TestDispatcher_Metrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewPedanticRegistry()
-		s := newSchedule(t, Options{Metrics: registry, Fleet: Limit{Count: 50}})
-		s.phase = func(i *Intent) (Phase, error) {
-			if i.Remedy.Target.Name == "c" {
-				return Failed, nil
+		f := newFleet()
+		f.onWrite = func(target string) *metav1.Status {
+			if target == "m2 c" {
+				return forbidden()
 			}
-			return Succeeded, nil
+			return nil
 		}
+		d := run(t, f, remediate.Options{Metrics: registry, Fleet: remediate.Limit{Count: 50}})
 		expect := func(what, want string) {
 			t.Helper()
 			synctest.Wait()
@@ -31,41 +35,46 @@ func TestMetricsSayWhatIsDone(t *testing.T) {
 				}
 			}
 		}
-		contract := Contract{
-			Limits: Limits{Policy: Limit{Count: 3}, Member: Limit{Count: 3}, Fleet: Limit{Count: 20}},
-			Waves:  []Wave{{Name: "first", Members: map[string]bool{"m1": true}}, {Name: "rest", Members: map[string]bool{"m2": true}}},
+		spec := remediate.RolloutSpec{
+			Limits: remediate.Limits{Policy: remediate.Limit{Count: 3}, Member: remediate.Limit{Count: 3}, Fleet: remediate.Limit{Count: 20}},
+			Waves:  []remediate.Wave{{Name: "first", Members: map[string]bool{"m1": true}}, {Name: "rest", Members: map[string]bool{"m2": true}}},
 		}
-		s.want(t, contract, 10, intents("1", "m1 a", "m1 b", "m2 c"))
+		d.set(t, spec, 10, intents("1", "m1 a", "m1 b", "m2 c"))
 		time.Sleep(10 * time.Second) // of the bubble: the second wave follows the first
-		expect("after a pass", `federator_actions_total{binding="b",member="m1",outcome="Succeeded"} 2
-federator_actions_total{binding="b",member="m2",outcome="Failed"} 1
+		expect("after both waves", `federator_actions_total{binding="b",member="m1",outcome="Succeeded",policy="b"} 2
+federator_actions_total{binding="b",member="m2",outcome="Failed",policy="b"} 1
 federator_actions_writes_total{member="m1"} 2
 federator_actions_writes_total{member="m2"} 1
-federator_actions_pending{binding="b"} 0
-federator_actions_halted{binding="b"} 0
-federator_actions_budget_limit{binding="b",member="",scope="policy"} 3
-federator_actions_budget_left{binding="b",member="",scope="fleet"} 17
-federator_actions_budget_limit{binding="b",member="",scope="fleet"} 20
-federator_actions_wave{binding="b",phase="Done"} 2
-federator_actions_waves{binding="b"} 2
-federator_actions_wave_unhealthy{binding="b"} 0
+federator_actions_pending{binding="b",policy="b"} 0
+federator_actions_halted{binding="b",policy="b"} 0
+federator_actions_budget_limit{binding="b",member="",policy="b",scope="policy"} 3
+federator_actions_budget_remaining{binding="b",member="",policy="b",scope="fleet"} 17
+federator_actions_budget_limit{binding="b",member="",policy="b",scope="fleet"} 20
+federator_actions_wave{binding="b",phase="Done",policy="b"} 2
+federator_actions_waves{binding="b",policy="b"} 2
+federator_actions_wave_unhealthy{binding="b",policy="b"} 0
 federator_actions_stopped 0
 federator_actions_leader 1
 `)
-		s.Stop("for a reason")
+		d.Stop("for a reason")
 		expect("stopped", "federator_actions_stopped 1\n")
-		s.Resume()
-		s.want(t, contract, 10, intents("2", "m1 a", "m1 b", "m2 d", "m2 e"))
-		expect("over a limit", `federator_actions_halted{binding="b"} 1
-federator_actions_pending{binding="b"} 4
-federator_actions_budget_left{binding="b",member="",scope="policy"} -1
-federator_actions_budget_spent{binding="b",member="",scope="policy"} 4
-federator_actions_budget_spent{binding="b",member="m1",scope="member"} 2
-federator_actions_budget_left{binding="b",member="m2",scope="member"} 1
+		d.Resume()
+		d.set(t, spec, 10, intents("2", "m1 a", "m1 b", "m2 d", "m2 e"))
+		expect("over a limit", `federator_actions_halted{binding="b",policy="b"} 1
+federator_actions_pending{binding="b",policy="b"} 4
+federator_actions_budget_remaining{binding="b",member="",policy="b",scope="policy"} -1
+federator_actions_budget_used{binding="b",member="",policy="b",scope="policy"} 4
+federator_actions_budget_used{binding="b",member="m1",policy="b",scope="member"} 2
+federator_actions_budget_remaining{binding="b",member="m2",policy="b",scope="member"} 1
 `)
-		s.Forget("b")
-		if n, err := testutil.GatherAndCount(registry, "federator_actions_total", "federator_actions_halted", "federator_actions_budget_left"); err != nil || n != 0 {
-			t.Errorf("%d series of a binding that is gone, %v", n, err)
+		expect("under deprecated names", `federator_actions_budget_left{binding="b",member="",policy="b",scope="policy"} -1
+federator_actions_budget_spent{binding="b",member="",policy="b",scope="policy"} 4
+federator_actions_budget_spent{binding="b",member="m1",policy="b",scope="member"} 2
+federator_actions_budget_left{binding="b",member="m2",policy="b",scope="member"} 1
+`)
+		d.RemovePolicy("b")
+		if n, err := testutil.GatherAndCount(registry, "federator_actions_total", "federator_actions_halted", "federator_actions_budget_remaining", "federator_actions_budget_left"); err != nil || n != 0 {
+			t.Errorf("%d series of a policy that is gone, %v", n, err)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/test/kube/tcpproxy"
 	"federator.dev/federator/test/seed"
@@ -87,10 +88,10 @@ func TestAnAnswerThatIsLostIsFoundOnTheTarget(t *testing.T) {
 			}
 			a := s.do(i)
 			s.member.after = nil
-			if lost != 1 || a.Phase != Succeeded || a.Attempts != 1 {
+			if lost != 1 || a.Phase != v1alpha1.PhaseSucceeded || a.Attempts != 1 {
 				t.Errorf("lost %d answers: %s %s after %d attempts", lost, a.Phase, a.Message, a.Attempts)
 			}
-			if known := s.recorded(a.Name); known == nil || known.Phase != Succeeded {
+			if known := s.recorded(a.Name); known == nil || known.Phase != v1alpha1.PhaseSucceeded {
 				t.Errorf("recorded %+v", known)
 			}
 			s.expectAudit(i, writes)
@@ -119,23 +120,23 @@ func TestWhatNobodyAnswersIsNotSaidToHaveFailed(t *testing.T) {
 				}
 				return nil
 			}
-			a, err := s.exec.do(t.Context(), i)
-			if !errors.Is(err, errUnknown) || a.Phase != Writing {
+			a, err := s.exec.execute(t.Context(), i)
+			if !errors.Is(err, errInDoubt) || a.Phase != v1alpha1.PhaseWriting {
 				t.Fatalf("%v: %s %s", err, a.Phase, a.Message)
 			}
-			if known := s.recorded(a.Name); known.Phase != Writing || known.Attempts != maxAttempts || known.Message == "" {
+			if known := s.recorded(a.Name); known.Phase != v1alpha1.PhaseWriting || known.Attempts != maxAttempts || known.Message == "" {
 				t.Errorf("recorded %+v", known)
 			}
-			s.exec.settleLeft(t.Context())
-			if known := s.recorded(a.Name); known.Phase != Writing {
+			s.exec.resolveAll(t.Context())
+			if known := s.recorded(a.Name); known.Phase != v1alpha1.PhaseWriting {
 				t.Errorf("recorded while the member is away: %+v", known)
 			}
 			away, s.member.after = false, nil
-			s.exec.settleLeft(t.Context())
-			if known := s.recorded(a.Name); known.Phase != Succeeded {
+			s.exec.resolveAll(t.Context())
+			if known := s.recorded(a.Name); known.Phase != v1alpha1.PhaseSucceeded {
 				t.Errorf("recorded %+v", known)
 			}
-			if len(s.settledByExec) != 1 || s.settledByExec[0].Phase != Succeeded || len(s.exec.leftovers()) != 0 {
+			if len(s.settledByExec) != 1 || s.settledByExec[0].Phase != v1alpha1.PhaseSucceeded || len(s.exec.listInDoubt()) != 0 {
 				t.Errorf("settled %+v", s.settledByExec)
 			}
 			s.expectAudit(i, writes)
@@ -161,7 +162,7 @@ func TestWhatNeverArrivedIsWrittenLater(t *testing.T) {
 			}
 			a := s.do(i)
 			s.member.before = nil
-			if a.Phase != Succeeded || a.Attempts != 2 {
+			if a.Phase != v1alpha1.PhaseSucceeded || a.Attempts != 2 {
 				t.Errorf("%s %s after %d attempts", a.Phase, a.Message, a.Attempts)
 			}
 			s.expectAudit(i, writes)
@@ -185,10 +186,10 @@ func TestTheHubsAnswersMayBeLost(t *testing.T) {
 		}
 		a := s.do(i)
 		s.hub.after = nil
-		if lost != 1 || a.Phase != Succeeded {
+		if lost != 1 || a.Phase != v1alpha1.PhaseSucceeded {
 			t.Errorf("%s: lost %d, %s %s", method, lost, a.Phase, a.Message)
 		}
-		if known := s.recorded(a.Name); known == nil || known.Phase != Succeeded || known.Written != a.Written {
+		if known := s.recorded(a.Name); known == nil || known.Phase != v1alpha1.PhaseSucceeded || known.WrittenVersion != a.WrittenVersion {
 			t.Errorf("%s: recorded %+v", method, known)
 		}
 		s.expectAudit(i, writes)
@@ -201,14 +202,14 @@ func TestWithoutTheHubNothingIsWritten(t *testing.T) {
 	s := newSite(t)
 	i, writes := s.judgedVerb(2, "one")
 	s.hub.before = func(*http.Request) error { return errLost }
-	if a, err := s.exec.do(t.Context(), i); err == nil {
+	if a, err := s.exec.execute(t.Context(), i); err == nil {
 		t.Errorf("%s %s", a.Phase, a.Message)
 	}
 	s.hub.before = nil
 	if got := s.audited("configmaps", "one"); len(got) != 1 {
 		t.Errorf("written without a record: %+v", got)
 	}
-	if a := s.do(i); a.Phase != Succeeded {
+	if a := s.do(i); a.Phase != v1alpha1.PhaseSucceeded {
 		t.Errorf("%s %s", a.Phase, a.Message)
 	}
 	s.expectAudit(i, writes)
@@ -247,8 +248,8 @@ func TestABadNetworkWritesNothingTwice(t *testing.T) {
 		work.Go(func() {
 			for n := range queue {
 				err := until(func() error {
-					a, err := s.exec.do(t.Context(), intents[n])
-					if err == nil && a.Phase != Succeeded {
+					a, err := s.exec.execute(t.Context(), intents[n])
+					if err == nil && a.Phase != v1alpha1.PhaseSucceeded {
 						err = fmt.Errorf("%s %s", a.Phase, a.Message)
 					}
 					mu.Lock()
@@ -269,7 +270,7 @@ func TestABadNetworkWritesNothingTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range targets {
-		if known := s.recorded(names[n]); known == nil || known.Phase != Succeeded {
+		if known := s.recorded(names[n]); known == nil || known.Phase != v1alpha1.PhaseSucceeded {
 			t.Errorf("target %d: recorded %+v", n, known)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 const (
 	// protectAnnotation keeps federator from writing an object, whatever its value.
 	protectAnnotation = api.ProtectKey
-	// ActionAnnotation names the Action that wrote an object last.
-	ActionAnnotation = api.ActionKey
+	// actionAnnotation names the Action that wrote an object last.
+	actionAnnotation = api.ActionKey
 	// redactedAnnotation marks objects in the index whose values have been cut.
 	redactedAnnotation = api.RedactedKey
 )

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -24,7 +25,7 @@ func TestWhatTheMemberRefusesFailsAtOnce(t *testing.T) {
 	if err := until(func() error { // it takes effect a moment later
 		i := s.judged(object, patch(`{"data":{"bad":"1"}}`))
 		i.DryRun = true
-		if a := s.do(i); a.Phase != Failed {
+		if a := s.do(i); a.Phase != v1alpha1.PhaseFailed {
 			return fmt.Errorf("%s, want Failed", a.Phase)
 		}
 		return nil
@@ -32,13 +33,13 @@ func TestWhatTheMemberRefusesFailsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := s.do(s.judged(object, patch(`{"data":{"bad":"1"}}`)))
-	if a.Phase != Failed || !strings.Contains(a.Message, "denied request: no never") || len(a.Message) != mostMessage || a.Attempts != 1 {
+	if a.Phase != v1alpha1.PhaseFailed || !strings.Contains(a.Message, "denied request: no never") || len(a.Message) != maxMessage || a.Attempts != 1 {
 		t.Errorf("%s after %d attempts, a message of %d bytes: %s", a.Phase, a.Attempts, len(a.Message), a.Message)
 	}
-	if known := s.recorded(a.Name); known == nil || known.Phase != Failed || known.Message != a.Message {
+	if known := s.recorded(a.Name); known == nil || known.Phase != v1alpha1.PhaseFailed || known.Message != a.Message {
 		t.Errorf("recorded %+v", known)
 	}
-	if a := s.do(s.judged(object, patch(`{"data":{"good":"1"}}`))); a.Phase != Succeeded {
+	if a := s.do(s.judged(object, patch(`{"data":{"good":"1"}}`))); a.Phase != v1alpha1.PhaseSucceeded {
 		t.Errorf("what it lets through: %s %s", a.Phase, a.Message)
 	}
 	s.expectWrites("configmaps", "one", "create by others", "patch by us")
@@ -65,7 +66,7 @@ func TestWhatCanPassIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := s.do(i)
-	if a.Phase != Failed || a.Attempts != maxAttempts || !strings.Contains(a.Message, "tried 6 times") || !strings.Contains(a.Message, "away.example.com") {
+	if a.Phase != v1alpha1.PhaseFailed || a.Attempts != maxAttempts || !strings.Contains(a.Message, "tried 6 times") || !strings.Contains(a.Message, "away.example.com") {
 		t.Errorf("%s after %d attempts: %s", a.Phase, a.Attempts, a.Message)
 	}
 
@@ -78,13 +79,13 @@ func TestWhatCanPassIsTriedAgain(t *testing.T) {
 		return nil
 	}
 	a = s.do(i)
-	for n := 0; n < 5 && a.Phase == Failed; n++ { // the API server asks it for a moment yet
+	for n := 0; n < 5 && a.Phase == v1alpha1.PhaseFailed; n++ { // the API server asks it for a moment yet
 		a = s.do(i)
 	}
-	if a.Phase != Succeeded || a.Name != i.name() {
+	if a.Phase != v1alpha1.PhaseSucceeded || a.Name != i.actionName() {
 		t.Errorf("%s: %s", a.Phase, a.Message)
 	}
-	if known := s.recorded(a.Name); known.Phase != Succeeded || known.Message != "" {
+	if known := s.recorded(a.Name); known.Phase != v1alpha1.PhaseSucceeded || known.Message != "" {
 		t.Errorf("recorded %+v", known)
 	}
 	s.expectWrites("configmaps", "one", "create by others", "patch by us")
@@ -101,11 +102,11 @@ func TestACorrectionActsAsTheUserThatItNames(t *testing.T) {
 	for _, c := range []struct {
 		user   string
 		remedy policy.Remedy
-		phase  Phase
+		phase  v1alpha1.ActionPhase
 	}{
-		{"bob", patch(`{"data":{"a":"2"}}`), Failed},
-		{"alice", policy.Remedy{Action: "delete"}, Failed},
-		{"alice", patch(`{"data":{"a":"2"}}`), Succeeded},
+		{"bob", patch(`{"data":{"a":"2"}}`), v1alpha1.PhaseFailed},
+		{"alice", policy.Remedy{Action: "delete"}, v1alpha1.PhaseFailed},
+		{"alice", patch(`{"data":{"a":"2"}}`), v1alpha1.PhaseSucceeded},
 	} {
 		i := s.judged(object, c.remedy)
 		i.ActAs = c.user
@@ -118,7 +119,7 @@ func TestACorrectionActsAsTheUserThatItNames(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if c.phase == Failed && !strings.Contains(a.Message, fmt.Sprintf("User %q cannot", c.user)) {
+		if c.phase == v1alpha1.PhaseFailed && !strings.Contains(a.Message, fmt.Sprintf("User %q cannot", c.user)) {
 			t.Errorf("%s: %s", c.user, a.Message)
 		}
 		if known := s.recorded(a.Name); known == nil || known.ActAs != c.user || known.Phase != c.phase {
@@ -187,10 +188,10 @@ func TestSomebodyComesInBetween(t *testing.T) {
 				if !came {
 					t.Fatalf("no request %s was sent", c.at)
 				}
-				if a.Phase != Superseded {
+				if a.Phase != v1alpha1.PhaseSuperseded {
 					t.Errorf("%s %s", a.Phase, a.Message)
 				}
-				if known := s.recorded(a.Name); (known != nil) != c.recorded || known != nil && known.Phase != Superseded {
+				if known := s.recorded(a.Name); (known != nil) != c.recorded || known != nil && known.Phase != v1alpha1.PhaseSuperseded {
 					t.Errorf("recorded %+v", known)
 				}
 				if now := s.get("ConfigMap", name); !reflect.DeepEqual(now["data"].(map[string]any)["a"], "1") {
@@ -211,12 +212,12 @@ func TestValuesOfSecretsAreNotRecorded(t *testing.T) {
 	s := newSite(t)
 	object := s.create("Secret", `{"metadata":{"name":"one"},"type":"kubernetes.io/basic-auth","stringData":{"username":"admin","password":"hunter2"}}`)
 	a := s.do(s.judged(object, patch(`{"stringData":{"password":"correct-horse"}}`)))
-	if a.Phase != Succeeded || a.Irreversible == "" || a.InverseVerb != "" {
+	if a.Phase != v1alpha1.PhaseSucceeded || a.Irreversible == "" || a.InverseVerb != "" {
 		t.Fatalf("%s %s, inverse %q %q", a.Phase, a.Message, a.InverseVerb, a.Irreversible)
 	}
 	object = s.merge("Secret", "one", `{"metadata":{"labels":{"x":"y"}}}`)
 	refused := s.do(s.judged(object, patch(`{"type":"Opaque","stringData":{"password":"battery-staple"}}`)))
-	if refused.Phase != Failed || !strings.Contains(refused.Message, "refused (422") {
+	if refused.Phase != v1alpha1.PhaseFailed || !strings.Contains(refused.Message, "refused (422") {
 		t.Errorf("%s %s", refused.Phase, refused.Message)
 	}
 	for _, name := range []string{a.Name, refused.Name} {
@@ -229,7 +230,7 @@ func TestValuesOfSecretsAreNotRecorded(t *testing.T) {
 	}
 	// A label is no value, and can be taken back.
 	object = s.merge("Secret", "one", `{"metadata":{"labels":{"x":"z"}}}`)
-	if a := s.do(s.judged(object, patch(`{"metadata":{"labels":{"x":"w"}}}`))); a.Phase != Succeeded || a.InverseVerb != "patch" {
+	if a := s.do(s.judged(object, patch(`{"metadata":{"labels":{"x":"w"}}}`))); a.Phase != v1alpha1.PhaseSucceeded || a.InverseVerb != "patch" {
 		t.Errorf("%s %s, inverse %q", a.Phase, a.Message, a.InverseVerb)
 	}
 	s.expectWrites("secrets", "one", "create by others", "patch by us", "patch by others", "patch by others", "patch by us")
@@ -243,15 +244,15 @@ func TestWhatMayNotBeWrittenNowIsNotWritten(t *testing.T) {
 	i := s.judged(object, patch(`{"data":{"a":"3"}}`))
 	stopped := errors.New("stopped")
 	s.gate = func(*Intent) error { return stopped }
-	a, err := s.exec.do(t.Context(), i)
+	a, err := s.exec.execute(t.Context(), i)
 	if !errors.Is(err, stopped) {
 		t.Fatal(a, err)
 	}
-	if known := s.recorded(a.Name); known == nil || known.Phase != Writing {
+	if known := s.recorded(a.Name); known == nil || known.Phase != v1alpha1.PhaseWriting {
 		t.Errorf("recorded %+v", known)
 	}
 	s.gate = nil
-	if again := s.do(i); again.Phase != Succeeded || again.Name != a.Name {
+	if again := s.do(i); again.Phase != v1alpha1.PhaseSucceeded || again.Name != a.Name {
 		t.Errorf("%s %s", again.Phase, again.Message)
 	}
 	s.expectWrites("configmaps", "one", "create by others", "patch by us")

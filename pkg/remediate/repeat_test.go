@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -26,13 +27,13 @@ func TestTheSameCorrectionAtOnceIsWrittenOnce(t *testing.T) {
 		for k := range 6 {
 			wg.Go(func() {
 				x := []*executor{s.exec, other.exec}[k%2]
-				if a, err := x.do(t.Context(), i); err != nil || a.Phase != Succeeded && a.Phase != Superseded {
+				if a, err := x.execute(t.Context(), i); err != nil || a.Phase != v1alpha1.PhaseSucceeded && a.Phase != v1alpha1.PhaseSuperseded {
 					t.Errorf("%s: %+v %v", v.name, a, err)
 				}
 			})
 		}
 		wg.Wait()
-		if known := s.recorded(i.name()); known == nil || known.Phase != Succeeded {
+		if known := s.recorded(i.actionName()); known == nil || known.Phase != v1alpha1.PhaseSucceeded {
 			t.Errorf("%s: recorded %+v", v.name, known)
 		}
 		s.expectAudit(i, writes)
@@ -52,13 +53,13 @@ func TestACorrectionThatAnotherProcessTakesUpIsTheirs(t *testing.T) {
 		s.member.before = func(r *http.Request) error {
 			if !taken && isWrite(r, &deletes) {
 				taken = true
-				if a, err := other.exec.do(t.Context(), i); err != nil || a.Phase != Succeeded {
+				if a, err := other.exec.execute(t.Context(), i); err != nil || a.Phase != v1alpha1.PhaseSucceeded {
 					t.Errorf("%s: taken up: %+v %v", v.name, a, err)
 				}
 			}
 			return nil
 		}
-		if a, err := s.exec.do(t.Context(), i); err != nil || a.Phase != Succeeded || !taken {
+		if a, err := s.exec.execute(t.Context(), i); err != nil || a.Phase != v1alpha1.PhaseSucceeded || !taken {
 			t.Errorf("%s: %s %s %v", v.name, a.Phase, a.Message, err)
 		}
 		s.member.before = nil
@@ -80,17 +81,17 @@ func TestWhatAnotherProcessHasJustWrittenIsNotDoneAgain(t *testing.T) {
 		s.hub.before = func(r *http.Request) error {
 			if !done && r.Method == http.MethodPost {
 				done = true
-				if a, err := other.exec.do(t.Context(), i); err != nil || a.Phase != Succeeded {
+				if a, err := other.exec.execute(t.Context(), i); err != nil || a.Phase != v1alpha1.PhaseSucceeded {
 					t.Errorf("%s: the other: %+v %v", v.name, a, err)
 				}
 			}
 			return nil
 		}
-		if a, err := s.exec.do(t.Context(), i); err != nil || a.Phase != Superseded || !done {
+		if a, err := s.exec.execute(t.Context(), i); err != nil || a.Phase != v1alpha1.PhaseSuperseded || !done {
 			t.Errorf("%s: %s %s %v", v.name, a.Phase, a.Message, err)
 		}
 		s.hub.before = nil
-		if again := s.recorded(i.again(1)); again != nil {
+		if again := s.recorded(i.repeatName(1)); again != nil {
 			t.Errorf("%s: there is a second record: %s %s", v.name, again.Phase, again.Message)
 		}
 		s.expectAudit(i, writes)
@@ -107,13 +108,13 @@ func TestWhatComesBackIsCorrectedAgain(t *testing.T) {
 	create.Target = policy.Ref{Kind: "ConfigMap", Namespace: s.ns, Name: "one"}
 	for n := range 3 {
 		a := s.do(s.judged(nil, create))
-		if a.Phase != Succeeded || names[a.Name] {
+		if a.Phase != v1alpha1.PhaseSucceeded || names[a.Name] {
 			t.Fatalf("%d: created: %s %s by %s", n, a.Phase, a.Message, a.Name)
 		}
 		names[a.Name] = true
 		object := s.merge("ConfigMap", "one", `{"data":{"a":"bad"}}`)
 		a = s.do(s.judged(object, patch(`{"data":{"a":"good"}}`)))
-		if a.Phase != Succeeded || names[a.Name] {
+		if a.Phase != v1alpha1.PhaseSucceeded || names[a.Name] {
 			t.Fatalf("%d: corrected: %s %s by %s", n, a.Phase, a.Message, a.Name)
 		}
 		names[a.Name] = true
@@ -121,7 +122,7 @@ func TestWhatComesBackIsCorrectedAgain(t *testing.T) {
 		writes = append(writes, "create by us", "patch by others", "patch by us", "delete by others")
 	}
 	for name := range names {
-		if known := s.recorded(name); known == nil || known.Phase != Succeeded {
+		if known := s.recorded(name); known == nil || known.Phase != v1alpha1.PhaseSucceeded {
 			t.Errorf("%s: recorded %+v", name, known)
 		}
 	}
@@ -138,24 +139,24 @@ func TestWhatIsRecordedAndNeverWrittenEnds(t *testing.T) {
 		i, writes := s.judgedVerb(n, v.name)
 		stopped := errors.New("stopped")
 		s.gate = func(*Intent) error { return stopped }
-		a, err := s.exec.do(t.Context(), i)
+		a, err := s.exec.execute(t.Context(), i)
 		if !errors.Is(err, stopped) {
 			t.Fatal(a, err)
 		}
-		s.exec.settleLeft(t.Context())
-		if known := s.recorded(a.Name); known.Phase != Writing {
+		s.exec.resolveAll(t.Context())
+		if known := s.recorded(a.Name); known.Phase != v1alpha1.PhaseWriting {
 			t.Errorf("%s: recorded %s at once", v.name, known.Phase)
 		}
-		now = now.Add(lastWord)
-		s.exec.settleLeft(t.Context())
-		if known := s.recorded(a.Name); known.Phase != Failed || known.Message == "" || known.Ended.IsZero() {
+		now = now.Add(inFlightTimeout)
+		s.exec.resolveAll(t.Context())
+		if known := s.recorded(a.Name); known.Phase != v1alpha1.PhaseFailed || known.Message == "" || known.Ended.IsZero() {
 			t.Errorf("%s: recorded %+v", v.name, known)
 		}
 		s.expectAudit(i, writes[:len(writes)-1])
 
 		// It may be wanted again, as it was.
 		s.gate = nil
-		if a := s.do(i); a.Phase != Succeeded || a.Name != i.name() {
+		if a := s.do(i); a.Phase != v1alpha1.PhaseSucceeded || a.Name != i.actionName() {
 			t.Errorf("%s: %s %s", v.name, a.Phase, a.Message)
 		}
 		s.expectAudit(i, writes)
@@ -169,16 +170,16 @@ func TestARecordThatIsGoneKeepsNothingFromEnding(t *testing.T) {
 	i, writes := s.judgedVerb(2, "one")
 	s.member.after = func(r *http.Request) error {
 		if isWrite(r, new(int)) {
-			s.erase(i.name())
+			s.erase(i.actionName())
 		}
 		return nil
 	}
-	a, err := s.exec.do(t.Context(), i)
-	if !errors.Is(err, ErrNoAction) || a.Phase != Succeeded {
+	a, err := s.exec.execute(t.Context(), i)
+	if !errors.Is(err, ErrNoAction) || a.Phase != v1alpha1.PhaseSucceeded {
 		t.Errorf("%+v %v", a, err)
 	}
-	s.exec.settleLeft(t.Context())
-	if left := s.exec.leftovers(); len(left) != 0 {
+	s.exec.resolveAll(t.Context())
+	if left := s.exec.listInDoubt(); len(left) != 0 {
 		t.Errorf("left: %+v", left[0].action)
 	}
 	if len(s.settledByExec) != 1 {
@@ -195,15 +196,15 @@ func TestWhatCannotBeWrittenIsRecordedOnce(t *testing.T) {
 	contended := apply(`{"apiVersion":"v1","data":{"a":"3"}}`)
 	for name, c := range map[string]struct {
 		intent func(*unstructured.Unstructured) *Intent
-		phase  Phase
+		phase  v1alpha1.ActionPhase
 	}{
 		"dry run": {func(o *unstructured.Unstructured) *Intent {
 			i := s.judged(o, patch(`{"data":{"a":"3"}}`))
 			i.DryRun = true
 			return i
-		}, DryRun},
-		"contended": {func(o *unstructured.Unstructured) *Intent { return s.judged(o, contended) }, Contended},
-		"failed":    {func(o *unstructured.Unstructured) *Intent { return s.judged(o, patch(`{"dota":{}}`)) }, Failed},
+		}, v1alpha1.PhaseDryRunPassed},
+		"contended": {func(o *unstructured.Unstructured) *Intent { return s.judged(o, contended) }, v1alpha1.PhaseContended},
+		"failed":    {func(o *unstructured.Unstructured) *Intent { return s.judged(o, patch(`{"dota":{}}`)) }, v1alpha1.PhaseFailed},
 	} {
 		var first *Action
 		for n := range 3 {
@@ -231,12 +232,12 @@ func TestWhatCannotBeWrittenIsRecordedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := s.do(s.judged(object, contended)); a.Name != first.Name || a.Phase != Contended || a.Manager != "anybody" || s.recorded(a.Name).Manager != "anybody" {
+	if a := s.do(s.judged(object, contended)); a.Name != first.Name || a.Phase != v1alpha1.PhaseContended || a.Manager != "anybody" || s.recorded(a.Name).Manager != "anybody" {
 		t.Errorf("%s by %s", a.Phase, a.Manager)
 	}
 	i := s.judged(object, contended)
 	i.Force = true
-	if a := s.do(i); a.Phase != Succeeded || a.Name == first.Name || s.recorded(a.Name).tried {
+	if a := s.do(i); a.Phase != v1alpha1.PhaseSucceeded || a.Name == first.Name || s.recorded(a.Name).tried {
 		t.Errorf("%s %s", a.Phase, a.Message)
 	}
 }
@@ -253,17 +254,17 @@ func TestAProcessThatEndsWhileItReports(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_, _ = s.exec.do(t.Context(), i)
+			_, _ = s.exec.execute(t.Context(), i)
 		}()
 		<-ended
 		s.hub, s.member = wire{}, wire{}
 		s.start()
 		s.remove("ConfigMap", name)
-		if known := s.recorded(i.triedName()); known != nil && !known.Phase.Final() {
-			s.exec.leave(known) // as whoever takes over does
-			s.exec.settleLeft(t.Context())
+		if known := s.recorded(i.triedName()); known != nil && !isFinal(known.Phase) {
+			s.exec.addInDoubt(known) // as whoever takes over does
+			s.exec.resolveAll(t.Context())
 		}
-		if known := s.recorded(i.triedName()); known != nil && known.Phase != Failed && known.Phase != DryRun {
+		if known := s.recorded(i.triedName()); known != nil && known.Phase != v1alpha1.PhaseFailed && known.Phase != v1alpha1.PhaseDryRunPassed {
 			t.Errorf("step %d: recorded %+v", step, known)
 		}
 		if !died() {

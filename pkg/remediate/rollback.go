@@ -4,57 +4,138 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/objects"
 )
 
-// Errors of taking actions back.
+// Errors of rollbacks.
 var (
-	// ErrIrreversible is of an action that cannot be taken back.
-	ErrIrreversible = errors.New("the action cannot be taken back")
-	// ErrChanged is of an action whose target is not any more as the action left it.
+	// ErrIrreversible is returned for an action that cannot be rolled back.
+	ErrIrreversible = errors.New("the action cannot be rolled back")
+	// ErrChanged is returned for an action whose target has changed since.
 	ErrChanged = errors.New("the target has changed since the action")
 )
 
-// present is an object of a member as it is now.
-type present struct {
-	APIVersion, UID, ResourceVersion string // "" where there is none
-	Digest                           string // of its content, as in Action.Before and After; "" where there is none
+// maxReads is how often a target is read again that others change meanwhile.
+const maxReads = 3
+
+// RollBack rolls back an action that was written, for a reason that is recorded. It is a
+// correction like any other, guarded by the lease, Stop and what is protected; but it is a
+// request of a person, so halts, suspension, windows and limits of the policy do not
+// prevent it. It counts towards the limits as a target affected.
+//
+// It returns the Action that does it: Succeeded when done, else its Phase and Message say
+// what prevented it. Errors are ErrNotNow, ErrNoAction, ErrIrreversible, ErrChanged where
+// the target has changed and force is not set, or an error of the journal or the member,
+// after which the outcome is not known.
+func (d *Dispatcher) RollBack(ctx context.Context, name string, force bool, reason string) (*Action, error) {
+	of, err := d.journal.get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.acquireTarget(of); err != nil {
+		return nil, fmt.Errorf("action %q: %w", name, err)
+	}
+	defer d.releaseTarget(of)
+	for read := 1; ; read++ {
+		now, err := readTargetState(ctx, d.opts.Clients, of)
+		if err != nil {
+			return nil, fmt.Errorf("action %q: %w", name, err)
+		}
+		i, err := inverseIntent(of, now, force)
+		if err != nil {
+			return nil, err
+		}
+		i.Reason = reason
+		a, err := d.executeSafely(ctx, i)
+		if err == nil && a.Phase == v1alpha1.PhaseSuperseded && read < maxReads {
+			continue // the target's new state says whether that matters
+		}
+		if mayHaveWritten(a, err) {
+			d.mu.Lock()
+			d.ledger.RecordWrite(i.Binding, i.Remedy.Target, time.Now())
+			d.mu.Unlock()
+		}
+		if err != nil {
+			return a, fmt.Errorf("action %q: %w", name, err)
+		}
+		d.corrected(a)
+		return a, nil
+	}
 }
 
-// lookAt asks the member for an action's target.
-func lookAt(ctx context.Context, clients Clients, a *Action) (present, error) {
+// acquireTarget keeps a target from being corrected until releaseTarget.
+func (d *Dispatcher) acquireTarget(a *Action) error {
+	if err := d.checkMember(a.Remedy.Target.Member); err != nil {
+		return err
+	}
+	if err := d.checkLeader(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotNow, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.stopped != "":
+		return fmt.Errorf("%w: all actions are stopped: %s", ErrNotNow, d.stopped)
+	case !d.recovered:
+		return fmt.Errorf("%w: %s", ErrNotNow, resolving)
+	case d.busy[a.Remedy.Target]:
+		return fmt.Errorf("%w: the target is being written", ErrNotNow)
+	}
+	d.busy[a.Remedy.Target] = true
+	return nil
+}
+
+func (d *Dispatcher) releaseTarget(a *Action) {
+	d.mu.Lock()
+	delete(d.busy, a.Remedy.Target)
+	d.ledger.EndWrite(a.Remedy.Target)
+	d.mu.Unlock()
+	d.trigger()
+}
+
+// targetState is the present state of an action's target on its member.
+type targetState struct {
+	APIVersion, UID, ResourceVersion string // "" where there is none
+	Hash                             string // of its content, like Action.BeforeHash and AfterHash; "" where there is none
+}
+
+// readTargetState reads an action's target from its member.
+func readTargetState(ctx context.Context, clients Clients, a *Action) (targetState, error) {
 	c, err := clients.Client(a.Remedy.Target.Member, a.Remedy.Target.Kind, a.APIVersion)
 	if err != nil {
-		return present{}, err
+		return targetState{}, err
 	}
 	object, err := c.get(ctx, &a.Intent)
 	if err != nil {
-		return present{}, fmt.Errorf("%s: %s", a.Remedy.Target, explain(err, a.Remedy.Target)) //nolint:errorlint // Bounded.
+		return targetState{}, fmt.Errorf("%s: %s", a.Remedy.Target, describeError(err, a.Remedy.Target)) //nolint:errorlint // Bounded.
 	}
-	t := present{Digest: digest(object, isSecret(a.Remedy.Target.Kind))}
+	t := targetState{Hash: objects.Digest(object, isSecret(a.Remedy.Target.Kind))}
 	t.APIVersion, _ = object["apiVersion"].(string)
-	t.UID, t.ResourceVersion = identity(object)
+	t.UID, t.ResourceVersion = objects.Identity(object)
 	return t, nil
 }
 
-// takeBack returns the intent that takes an action back: it goes the way of every
-// other, with the target as it is now for its precondition. Where the target is not
-// as the action left it, it is ErrChanged unless forced, which also takes over the
-// fields of others.
-func takeBack(a *Action, now present, force bool) (*Intent, error) {
+// inverseIntent returns the intent that rolls an action back: it is executed like any
+// other, with the target's present version as its precondition. Where the target is not as
+// the action left it, it is ErrChanged unless forced, which also takes over the fields of
+// other managers.
+func inverseIntent(a *Action, now targetState, force bool) (*Intent, error) {
 	switch {
-	case a.Phase != Succeeded:
+	case a.Phase != v1alpha1.PhaseSucceeded:
 		return nil, fmt.Errorf("action %q: %w: it is %s", a.Name, ErrIrreversible, a.Phase)
 	case a.InverseVerb == "":
 		return nil, fmt.Errorf("action %q: %w: %s", a.Name, ErrIrreversible, a.Irreversible)
 	case now.UID == "" && a.InverseVerb != "apply":
 		return nil, fmt.Errorf("action %q: %w: the target is gone", a.Name, ErrIrreversible)
-	case now.Digest != a.After && !force:
+	case now.Hash != a.AfterHash && !force:
 		return nil, fmt.Errorf("action %q: %w", a.Name, ErrChanged)
 	}
 	i := a.Intent
-	i.Message, i.RollbackOf, i.DryRun, i.Force = "takes back "+a.Name, a.Name, false, force
+	i.Message, i.RollbackOf, i.DryRun, i.Force = "rolls back "+a.Name, a.Name, false, force
 	i.APIVersion, i.UID, i.ResourceVersion = a.APIVersion, now.UID, now.ResourceVersion
 	i.Remedy = policy.Remedy{Action: a.InverseVerb, Target: a.Remedy.Target}
 	switch body := a.Inverse; a.InverseVerb {

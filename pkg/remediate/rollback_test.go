@@ -10,7 +10,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/objects"
 )
 
 const (
@@ -56,31 +58,31 @@ func TestAnActionIsTakenBackExactly(t *testing.T) {
 			}
 			before := s.get(c.kind, name)
 			a := s.do(s.judged(object, c.remedy))
-			if a.Phase != Succeeded {
+			if a.Phase != v1alpha1.PhaseSucceeded {
 				t.Fatalf("%s %s", a.Phase, a.Message)
 			}
-			if same(before, s.get(c.kind, name)) {
+			if objects.Same(before, s.get(c.kind, name)) {
 				t.Fatal("it has changed nothing")
 			}
 			known := s.recorded(a.Name)
 			back := s.do(s.rollback(known, false))
-			if back.Phase != Succeeded {
+			if back.Phase != v1alpha1.PhaseSucceeded {
 				t.Fatalf("back: %s %s", back.Phase, back.Message)
 			}
 			after := s.get(c.kind, name)
-			b, a2 := content(before), content(after)
+			b, a2 := objects.Content(before), objects.Content(after)
 			delete(b, "status")
 			delete(a2, "status")
 			if !reflect.DeepEqual(b, a2) {
 				t.Errorf("before %s\nafter  %s", text(b), text(a2))
 			}
-			if got := s.recorded(a.Name); got.Phase != RolledBack || !strings.Contains(got.Message, back.Name) || !got.Ended.After(known.Ended) {
+			if got := s.recorded(a.Name); got.Phase != v1alpha1.PhaseRolledBack || !strings.Contains(got.Message, back.Name) || !got.Ended.After(known.Ended) {
 				t.Errorf("recorded: %+v", got)
 			}
-			if got := s.recorded(back.Name); got.RollbackOf != a.Name || got.Phase != Succeeded {
+			if got := s.recorded(back.Name); got.RollbackOf != a.Name || got.Phase != v1alpha1.PhaseSucceeded {
 				t.Errorf("recorded: %+v", got)
 			}
-			if _, err := takeBack(s.recorded(a.Name), present{}, true); !errors.Is(err, ErrIrreversible) {
+			if _, err := inverseIntent(s.recorded(a.Name), targetState{}, true); !errors.Is(err, ErrIrreversible) {
 				t.Errorf("back a second time: %v", err)
 			}
 		})
@@ -98,11 +100,11 @@ func text(object any) string {
 // rollback is the intent that takes an action back, as its target is now.
 func (s *site) rollback(a *Action, force bool) *Intent {
 	s.Helper()
-	now, err := lookAt(s.Context(), s.access(), a)
+	now, err := readTargetState(s.Context(), s.access(), a)
 	if err != nil {
 		s.Fatal(err)
 	}
-	i, err := takeBack(a, now, force)
+	i, err := inverseIntent(a, now, force)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -116,23 +118,23 @@ func TestWhatHasChangedSinceIsNotTakenBack(t *testing.T) {
 	object := s.create("ConfigMap", fmt.Sprintf(oneMap, "one"))
 	a := s.do(s.judged(object, patch(`{"data":{"a":"3"}}`)))
 	s.merge("ConfigMap", "one", `{"data":{"z":"9"}}`)
-	now, err := lookAt(t.Context(), s.access(), a)
+	now, err := readTargetState(t.Context(), s.access(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := takeBack(a, now, false); !errors.Is(err, ErrChanged) {
+	if _, err := inverseIntent(a, now, false); !errors.Is(err, ErrChanged) {
 		t.Errorf("%v, want ErrChanged", err)
 	}
-	i, err := takeBack(a, now, true)
+	i, err := inverseIntent(a, now, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// It goes the way of every other: what moves in between is not overwritten.
 	s.merge("ConfigMap", "one", `{"data":{"y":"8"}}`)
-	if back := s.do(i); back.Phase != Superseded || s.recorded(a.Name).Phase != Succeeded {
+	if back := s.do(i); back.Phase != v1alpha1.PhaseSuperseded || s.recorded(a.Name).Phase != v1alpha1.PhaseSucceeded {
 		t.Errorf("%s %s", back.Phase, back.Message)
 	}
-	if back := s.do(s.rollback(a, true)); back.Phase != Succeeded {
+	if back := s.do(s.rollback(a, true)); back.Phase != v1alpha1.PhaseSucceeded {
 		t.Errorf("%s %s", back.Phase, back.Message)
 	}
 	if data := s.get("ConfigMap", "one")["data"]; !reflect.DeepEqual(data, map[string]any{"a": "1", "b": "2", "y": "8", "z": "9"}) {
@@ -143,7 +145,7 @@ func TestWhatHasChangedSinceIsNotTakenBack(t *testing.T) {
 	object = s.create("Deployment.apps", fmt.Sprintf(aDeployment, "two"))
 	a = s.do(s.judged(object, patch(`{"spec":{"replicas":1}}`)))
 	s.merge("Deployment.apps", "two", `{"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"}}}`)
-	if back := s.do(s.rollback(a, false)); back.Phase != Succeeded {
+	if back := s.do(s.rollback(a, false)); back.Phase != v1alpha1.PhaseSucceeded {
 		t.Errorf("%s %s", back.Phase, back.Message)
 	}
 
@@ -151,14 +153,14 @@ func TestWhatHasChangedSinceIsNotTakenBack(t *testing.T) {
 	object = s.create("ConfigMap", fmt.Sprintf(oneMap, "three"))
 	a = s.do(s.judged(object, patch(`{"data":{"a":"3"}}`)))
 	s.remove("ConfigMap", "three")
-	if now, err = lookAt(t.Context(), s.access(), a); err != nil || now != (present{}) {
+	if now, err = readTargetState(t.Context(), s.access(), a); err != nil || now != (targetState{}) {
 		t.Fatal(now, err)
 	}
-	if _, err := takeBack(a, now, true); !errors.Is(err, ErrIrreversible) {
+	if _, err := inverseIntent(a, now, true); !errors.Is(err, ErrIrreversible) {
 		t.Errorf("%v, want ErrIrreversible", err)
 	}
-	a.Phase = Failed
-	if _, err := takeBack(a, now, true); !errors.Is(err, ErrIrreversible) {
+	a.Phase = v1alpha1.PhaseFailed
+	if _, err := inverseIntent(a, now, true); !errors.Is(err, ErrIrreversible) {
 		t.Errorf("%v, want ErrIrreversible", err)
 	}
 }

@@ -4,26 +4,27 @@ import (
 	"fmt"
 	"time"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
 )
 
-// progress is how far the waves of a binding have come.
-type progress struct {
+// waveProgress is the progress of a policy's waves.
+type waveProgress struct {
 	generation string
 	wave       int
-	phase      WavePhase
+	phase      v1alpha1.WavePhase
 	since      time.Time
-	touched    map[policy.Ref]bool // written in the wave
+	written    map[policy.Ref]bool // targets, by the present wave
 	unhealthy  int
 }
 
-func (p *progress) restart(generation string, now time.Time) {
-	*p = progress{generation: generation, phase: WaveWriting, since: now, touched: map[policy.Ref]bool{}}
+func (p *waveProgress) restart(generation string, now time.Time) {
+	*p = waveProgress{generation: generation, phase: v1alpha1.WaveWriting, since: now, written: map[policy.Ref]bool{}}
 }
 
-// reach reports whether a member may be written to: it is in this wave or an earlier
-// one.
-func (p *progress) reach(waves []Wave, member string) bool {
+// reaches reports whether a member may be written to: it is in the present wave or an
+// earlier one.
+func (p *waveProgress) reaches(waves []Wave, member string) bool {
 	if len(waves) == 0 {
 		return true
 	}
@@ -35,53 +36,60 @@ func (p *progress) reach(waves []Wave, member string) bool {
 	return false
 }
 
-// advance goes on from a wave of which nothing is left to write. It returns why the
-// binding must be halted, or when to look again.
-func (p *progress) advance(waves []Wave, left int, health func(policy.Ref) Health, now time.Time) (halt string, again time.Time) {
-	if len(waves) == 0 || p.phase == WaveDone {
+// advance goes on from a wave whose corrections are done. It returns why the policy must
+// be halted, or when to advance again.
+func (p *waveProgress) advance(waves []Wave, remaining int, health func(policy.Ref) Health, now time.Time) (halt string, again time.Time) {
+	if len(waves) == 0 || p.phase == v1alpha1.WaveDone {
 		return "", time.Time{}
 	}
-	if left > 0 {
-		if p.phase != WaveWriting {
-			p.phase, p.since = WaveWriting, now
+	if remaining > 0 {
+		if p.phase != v1alpha1.WaveWriting {
+			p.phase, p.since = v1alpha1.WaveWriting, now
 		}
 		return "", time.Time{}
 	}
-	if p.phase == WaveWriting {
-		p.phase, p.since = WaveSoaking, now
+	if p.phase == v1alpha1.WaveWriting {
+		p.phase, p.since = v1alpha1.WaveSoaking, now
 	}
 	w := &waves[p.wave]
-	degraded := policy.Ref{}
-	p.unhealthy = 0
-	for target := range p.touched {
-		switch h := health(target); {
-		case h == Degraded && w.Require != RequireNothing:
-			degraded = target
-			p.unhealthy++
-		case h == Progressing && w.Require == RequireHealthy:
-			p.unhealthy++
-		}
-	}
-	soaked, late := p.since.Add(w.Soak), p.since.Add(max(w.Timeout, w.Soak))
+	degraded := p.checkHealth(w.Require, health)
+	soaked, timeout := p.since.Add(w.Soak), p.since.Add(max(w.Timeout, w.Soak))
 	switch {
 	case degraded.Name != "":
 		return fmt.Sprintf("wave %q: %s is Degraded", w.Name, degraded), time.Time{}
-	case p.unhealthy > 0 && !now.Before(late):
-		return fmt.Sprintf("wave %q: %d objects are not healthy after %v", w.Name, p.unhealthy, late.Sub(p.since)), time.Time{}
+	case p.unhealthy > 0 && !now.Before(timeout):
+		return fmt.Sprintf("wave %q: %d objects are not healthy after %v", w.Name, p.unhealthy, timeout.Sub(p.since)), time.Time{}
 	case p.unhealthy > 0:
 		return "", now.Add(time.Second)
 	case now.Before(soaked):
 		return "", soaked
 	case p.wave == len(waves)-1:
-		p.phase, p.since = WaveDone, now
+		p.phase, p.since = v1alpha1.WaveDone, now
 		return "", time.Time{}
 	}
 	p.wave++
-	p.phase, p.since, p.touched, p.unhealthy = WaveWriting, now, map[policy.Ref]bool{}, 0
+	p.phase, p.since, p.written, p.unhealthy = v1alpha1.WaveWriting, now, map[policy.Ref]bool{}, 0
 	return "", now
 }
 
-func (p *progress) status(waves []Wave) *WaveStatus {
+// checkHealth counts the written objects that do not have the required health, and returns
+// one that is Degraded, if any.
+func (p *waveProgress) checkHealth(require v1alpha1.HealthRequirement, health func(policy.Ref) Health) (degraded policy.Ref) {
+	p.unhealthy = 0
+	for target := range p.written {
+		switch h := health(target); {
+		case require == v1alpha1.RequireNothing:
+		case h == Degraded:
+			degraded = target
+			p.unhealthy++
+		case h == Progressing && require != v1alpha1.RequireNotDegraded:
+			p.unhealthy++
+		}
+	}
+	return degraded
+}
+
+func (p *waveProgress) status(waves []Wave) *WaveStatus {
 	if len(waves) == 0 {
 		return nil
 	}

@@ -31,9 +31,9 @@ func NewWindow(schedule string, duration time.Duration, zone string) (*Window, e
 	return &Window{schedule: s, duration: duration, zone: at}, nil
 }
 
-// open reports whether the window is open at a time, and until when, or else when it
+// isOpen reports whether the window is open at a time, and until when, or else when it
 // opens next. A nil window is always open.
-func (w *Window) open(now time.Time) (yes bool, until time.Time) {
+func (w *Window) isOpen(now time.Time) (yes bool, until time.Time) {
 	if w == nil {
 		return true, time.Time{}
 	}

@@ -4,10 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/enforce"
@@ -24,18 +30,20 @@ package few
 violation contains {"msg": "too few", "remedy": {"action": "patch", "patch": {"spec": {"replicas": 2}}}} if input.object.spec.replicas < 2
 `
 
-// nobody is members and a journal of a dispatcher that writes nothing.
+// nobody is the members and the hub of a dispatcher that writes nothing.
 type nobody struct{}
 
 func (nobody) Client(string, policy.Kind, string) (*remediate.Client, error) {
 	return nil, errors.New("nothing is written")
 }
-func (nobody) Create(context.Context, *remediate.Action) error { return nil }
-func (nobody) Get(context.Context, string) (*remediate.Action, error) {
-	return nil, remediate.ErrNoAction
+
+// RoundTrip answers every list of Actions: there are none.
+func (nobody) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+		Body: io.NopCloser(strings.NewReader(`{"kind":"ActionList","apiVersion":"federator.dev/v1alpha1","items":[]}`)),
+	}, nil
 }
-func (nobody) Update(context.Context, *remediate.Action) error   { return nil }
-func (nobody) List(context.Context) ([]*remediate.Action, error) { return nil, nil }
 
 // deltaCost compares what a delta costs, from its commit until its correction is wanted,
 // beside a thousand and beside a hundred thousand corrections that wait.
@@ -92,12 +100,16 @@ func deltasBeside(ctx context.Context, wanted int, mode policy.Mode) (float64, e
 	if err != nil {
 		return 0, err
 	}
-	dispatcher, err := remediate.New(remediate.Options{Clients: nobody{}, Journal: nobody{}})
+	hub, err := kubernetes.NewForConfigAndClient(&rest.Config{Host: "http://hub"}, &http.Client{Transport: nobody{}})
+	if err != nil {
+		return 0, err
+	}
+	dispatcher, err := remediate.New(remediate.Options{Clients: nobody{}, Hub: hub.CoreV1().RESTClient()})
 	if err != nil {
 		return 0, err
 	}
 	corrector := enforce.NewCorrector(dispatcher, nil)
-	if err := corrector.SetTerms(map[string]enforce.Terms{"few": {Mode: mode, Suspend: true}}); err != nil {
+	if err := corrector.SetSpecs(map[string]enforce.EnforcementSpec{"few": {Mode: mode, Suspend: true}}); err != nil {
 		return 0, err
 	}
 	told := make(chan aggregate.Revision, 16)
@@ -149,9 +161,9 @@ func deltasBeside(ctx context.Context, wanted int, mode policy.Mode) (float64, e
 		}
 		took = append(took, time.Since(started))
 	}
-	s := corrector.Standing("few")
-	if s.Wanted < wanted*9/10 && wanted > 1000 {
-		return 0, fmt.Errorf("%d corrections are wanted of %d", s.Wanted, wanted)
+	s := corrector.Status("few")
+	if s.Corrections < wanted*9/10 && wanted > 1000 {
+		return 0, fmt.Errorf("%d corrections are wanted of %d", s.Corrections, wanted)
 	}
 	took = took[warmup:]
 	slices.Sort(took)

@@ -74,12 +74,8 @@ func child(text string) error {
 		LeaseMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: "federator"}, Client: hub.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprint(os.Getpid(), " ", time.Now().UnixNano())},
 	}
-	journal, err := remediate.NewHubJournal(remediate.JournalOptions{Hub: hub.CoreV1().RESTClient()})
-	if err != nil {
-		return err
-	}
 	p.dispatcher, err = remediate.New(remediate.Options{
-		Clients: p, Journal: journal, Lead: p.lead, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Clients: p, Hub: hub.CoreV1().RESTClient(), CheckLeader: p.lead, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		return err
@@ -173,7 +169,7 @@ func (p *process) run(ctx context.Context, of kubernetes.Interface) error {
 		if err != nil {
 			return err
 		}
-		if err := p.dispatcher.Want(binding, remediate.Contract{}, remediate.Denominators{Total: len(all)}, judge(p.namespace, all), true); err != nil {
+		if err := p.dispatcher.SetIntents(binding, remediate.RolloutSpec{}, remediate.Totals{Fleet: len(all)}, judge(p.namespace, all), true); err != nil {
 			return err
 		}
 		select {

@@ -8,13 +8,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"federator.dev/federator/api/v1alpha1"
 )
 
 // dispatcher runs a dispatcher on a site's member and hub.
 func (s *site) dispatcher(opts Options) *Dispatcher {
 	s.Helper()
-	opts.Clients, opts.Journal = s.access(), s.journal
-	d, err := New(opts)
+	opts.Clients = s.access()
+	d, err := newDispatcher(opts, s.journal)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -37,12 +40,12 @@ func (s *site) dispatcher(opts Options) *Dispatcher {
 func TestWhatSomebodyAsksForIsTakenBackUnlessItMustNot(t *testing.T) {
 	s := newSite(t)
 	a := s.do(s.judged(s.create("ConfigMap", fmt.Sprintf(oneMap, "one")), patch(`{"data":{"a":"3"}}`)))
-	if a.Phase != Succeeded {
+	if a.Phase != v1alpha1.PhaseSucceeded {
 		t.Fatal(a.Phase, a.Message)
 	}
 	var follows atomic.Bool
 	follows.Store(true)
-	d := s.dispatcher(Options{Lead: func() error {
+	d := s.dispatcher(Options{CheckLeader: func() error {
 		if follows.Load() {
 			return errors.New("another process acts")
 		}
@@ -82,23 +85,25 @@ func TestWhatSomebodyAsksForIsTakenBackUnlessItMustNot(t *testing.T) {
 	refused("changed", ErrChanged, false)
 
 	s.merge("ConfigMap", "one", `{"metadata":{"annotations":{"federator.dev/protect":"true"}}}`)
-	if made, err := d.RollBack(t.Context(), a.Name, true, "a test"); err != nil || made.Phase != IsGuarded {
+	if made, err := d.RollBack(t.Context(), a.Name, true, "a test"); err != nil || made.Phase != v1alpha1.PhaseProtected {
 		t.Errorf("protected: %+v, %v", made, err)
 	}
 	s.merge("ConfigMap", "one", `{"metadata":{"annotations":{"federator.dev/protect":null}}}`)
 
 	made, err := d.RollBack(t.Context(), a.Name, true, "ann: it was wrong")
-	if err != nil || made.Phase != Succeeded {
+	if err != nil || made.Phase != v1alpha1.PhaseSucceeded {
 		t.Fatalf("%+v, %v", made, err)
 	}
 	if known := s.recorded(made.Name); known.RollbackOf != a.Name || known.Reason != "ann: it was wrong" {
 		t.Errorf("recorded %+v", known)
 	}
-	if known := s.recorded(a.Name); known.Phase != RolledBack || !strings.Contains(known.Message, made.Name) {
+	if known := s.recorded(a.Name); known.Phase != v1alpha1.PhaseRolledBack || !strings.Contains(known.Message, made.Name) {
 		t.Errorf("recorded %+v", known)
 	}
-	if d.mu.Lock(); len(d.busy) > 0 || len(d.ledger.writing) > 0 || len(d.ledger.written[s.binding]) != 1 {
-		t.Errorf("busy %v, ledger %+v", d.busy, d.ledger)
+	d.mu.Lock()
+	inFlight, counted := d.ledger.Affected(s.binding, 0, nil, time.Now()), d.ledger.Affected(s.binding, time.Hour, nil, time.Now())
+	if len(d.busy) > 0 || len(inFlight.Targets) > 0 || len(counted.Targets) != 1 {
+		t.Errorf("busy %v, in flight %v, counted %v", d.busy, inFlight, counted)
 	}
 	d.mu.Unlock()
 	refused("twice", ErrIrreversible, true)

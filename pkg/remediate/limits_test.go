@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/remediate/internal/ledger"
 )
 
 type noted struct {
@@ -22,9 +23,9 @@ func TestLedgerModel(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		fleet := Limit{Count: r.IntN(12)}
-		l := newLedger(fleet, 2*time.Hour)
+		l := ledger.New(2 * time.Hour)
 		limits := Limits{Window: time.Hour, Policy: Limit{Count: r.IntN(6), Percent: float64(r.IntN(3) * 20)}, Member: Limit{Count: r.IntN(4), Percent: float64(r.IntN(2) * 30)}, PerMinute: r.IntN(4)}
-		of := Denominators{Total: 10, Members: map[string]int{"m0": 4, "m1": 6}}
+		of := Totals{Fleet: 10, Members: map[string]int{"m0": 4, "m1": 6}}
 		var list []noted
 		writing := map[aggregate.Ref]string{}
 		now := time.Unix(0, 0)
@@ -32,42 +33,34 @@ func TestLedgerModel(t *testing.T) {
 			now = now.Add(time.Duration(r.IntN(900)) * time.Second)
 			binding := fmt.Sprint("b", r.IntN(2))
 			target := aggregate.Ref{Member: fmt.Sprint("m", r.IntN(2)), Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(5))}
-			switch r.IntN(8) {
+			switch r.IntN(7) {
 			case 0:
-				l.forget(binding)
-				kept := list[:0:0]
-				for _, w := range list {
-					if w.binding != binding {
-						kept = append(kept, w)
-					}
-				}
-				list = kept
+				l.Prune(now, func(string) time.Duration { return limits.Window })
 			case 1:
-				l.prune(now, func(string) time.Duration { return limits.Window })
-			case 2:
-				l.begin(binding, target)
+				l.BeginWrite(binding, target)
 				writing[target] = binding
-			case 3:
-				l.end(target)
+			case 2:
+				l.EndWrite(target)
 				delete(writing, target)
 			default:
-				l.note(binding, target, now)
+				l.RecordWrite(binding, target, now)
 				list = append(list, noted{binding, target, now})
 			}
 			pending := []aggregate.Ref{{Member: "m0", Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(8))}, {Member: "m1", Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(8))}}[:r.IntN(3)]
-			_, err := l.check(binding, limits, of, pending, now)
+			check := limitCheck{policy: binding, limits: limits, fleet: fleet, totals: of}
+			_, err := check.check(l, pending, now)
 			if want := overByHand(list, writing, binding, fleet, limits, of, pending, now); (err != nil) != want {
 				t.Fatalf("seed %d: %v, want over a limit: %v", seed, err, want)
 			}
-			var over *OverLimitError
-			if err != nil && (!errors.As(err, &over) || over.Targets <= over.Most) {
+			var over *overLimitError
+			if err != nil && (!errors.As(err, &over) || over.Targets <= over.Max) {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 		}
 	}
 }
 
-func overByHand(list []noted, writing map[aggregate.Ref]string, binding string, fleet Limit, limits Limits, of Denominators, pending []aggregate.Ref, now time.Time) bool {
+func overByHand(list []noted, writing map[aggregate.Ref]string, binding string, fleet Limit, limits Limits, of Totals, pending []aggregate.Ref, now time.Time) bool {
 	policy, all := map[aggregate.Ref]bool{}, map[aggregate.Ref]bool{}
 	for _, w := range list {
 		if w.binding == binding && now.Sub(w.at) < limits.Window {
@@ -86,7 +79,7 @@ func overByHand(list []noted, writing map[aggregate.Ref]string, binding string, 
 	for _, target := range pending {
 		policy[target], all[target] = true, true
 	}
-	over := !limits.Policy.unlimited() && len(policy) > limits.Policy.most(of.Total)
+	over := !limits.Policy.unlimited() && len(policy) > limits.Policy.allowed(of.Fleet)
 	for member, n := range of.Members {
 		affected := 0
 		for target := range policy {
@@ -94,9 +87,9 @@ func overByHand(list []noted, writing map[aggregate.Ref]string, binding string, 
 				affected++
 			}
 		}
-		over = over || affected > 0 && !limits.Member.unlimited() && affected > limits.Member.most(n)
+		over = over || affected > 0 && !limits.Member.unlimited() && affected > limits.Member.allowed(n)
 	}
-	return over || !fleet.unlimited() && len(all) > fleet.most(of.Total)
+	return over || !fleet.unlimited() && len(all) > fleet.allowed(of.Fleet)
 }
 
 func TestLimitsOfCountAndPercent(t *testing.T) {
@@ -113,7 +106,7 @@ func TestLimitsOfCountAndPercent(t *testing.T) {
 		{Limit{Count: 50, Percent: 10}, 100, 10},
 		{Limit{Percent: 100}, 7, 7},
 	} {
-		if got := c.limit.most(c.of); got != c.want {
+		if got := c.limit.allowed(c.of); got != c.want {
 			t.Errorf("%+v of %d allows %d, want %d", c.limit, c.of, got, c.want)
 		}
 	}
@@ -121,25 +114,6 @@ func TestLimitsOfCountAndPercent(t *testing.T) {
 		if l.validate() == nil {
 			t.Errorf("%+v is accepted", l)
 		}
-	}
-}
-
-func TestWritesToAMemberAreSpacedOut(t *testing.T) {
-	t.Parallel()
-	l := newLedger(Limit{}, time.Hour)
-	start := time.Unix(1000, 0)
-	for i := range 3 {
-		at := start.Add(time.Duration(i) * 10 * time.Second)
-		if soon := l.soon("b", "m", 3, at); !soon.Equal(at) {
-			t.Errorf("write %d must wait until %v", i, soon)
-		}
-		l.started("b", "m", at)
-	}
-	if soon := l.soon("b", "m", 3, start.Add(30*time.Second)); !soon.Equal(start.Add(time.Minute)) {
-		t.Errorf("the fourth may write at %v, want a minute after the first", soon)
-	}
-	if now := start.Add(30 * time.Second); !l.soon("b", "other", 3, now).Equal(now) || !l.soon("c", "m", 3, now).Equal(now) {
-		t.Error("another member or binding waits as well")
 	}
 }
 

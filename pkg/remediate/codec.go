@@ -1,8 +1,6 @@
 package remediate
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -16,33 +14,34 @@ import (
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/objects"
 )
 
 // Labels of Actions on the hub, for listing them; see LabelValue.
 const (
 	bindingLabel = "federator.dev/binding"
 	memberLabel  = "federator.dev/member"
-	// TriedLabel is of Actions that have been tried, and never written.
-	TriedLabel = "federator.dev/tried"
+	// triedLabel is of Actions that have been tried, and never written.
+	triedLabel = "federator.dev/tried"
 )
 
 // Bounds of what is recorded, as the CRD has them.
 const (
-	mostPatch     = 256 << 10 // bytes
-	mostMessage   = 1024      // of a phase, and of a reason
-	mostManager   = 128
-	mostViolation = 4096
-	mostSubject   = 1024
+	maxPatch     = 256 << 10 // bytes
+	maxMessage   = 1024      // of a phase, and of a reason
+	maxManager   = 128
+	maxViolation = 4096
+	maxSubject   = 1024
 
-	mostAcknowledger = 253
-	mostHalt         = 64
+	maxAcknowledger = 253
+	maxHaltID       = 64
 )
 
 // phases are those of the CRD, which has some more.
-var phases = map[Phase]v1alpha1.ActionPhase{
-	Writing: v1alpha1.PhaseWriting, Succeeded: v1alpha1.PhaseSucceeded, DryRun: v1alpha1.PhaseDryRunPassed, NoOp: v1alpha1.PhaseNoOp,
-	Superseded: v1alpha1.PhaseSuperseded, Contended: v1alpha1.PhaseContended, IsGuarded: v1alpha1.PhaseProtected,
-	Failed: v1alpha1.PhaseFailed, RolledBack: v1alpha1.PhaseRolledBack,
+var phases = map[v1alpha1.ActionPhase]v1alpha1.ActionPhase{
+	v1alpha1.PhaseWriting: v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded: v1alpha1.PhaseSucceeded, v1alpha1.PhaseDryRunPassed: v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseNoOp: v1alpha1.PhaseNoOp,
+	v1alpha1.PhaseSuperseded: v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended: v1alpha1.PhaseContended, v1alpha1.PhaseProtected: v1alpha1.PhaseProtected,
+	v1alpha1.PhaseFailed: v1alpha1.PhaseFailed, v1alpha1.PhaseRolledBack: v1alpha1.PhaseRolledBack,
 }
 
 // LabelValue makes the name of a binding the value of its label. A member's has a dot
@@ -52,20 +51,15 @@ func LabelValue(name string) string {
 	if v != "" && len(validation.IsValidLabelValue(v)) == 0 {
 		return v
 	}
-	return dns(name) + "-" + sha([]byte(name))[:12]
-}
-
-func sha(text []byte) string {
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+	return dnsLabel(name) + "-" + objects.Hash([]byte(name))[:12]
 }
 
 func isSecret(kind policy.Kind) bool { return kind == "Secret" }
 
-// toHub returns what the hub records of an action. Messages are cut to the CRD's
+// encodeAction returns what the hub records of an action. Messages are cut to the CRD's
 // bounds; a patch that is too large cannot be, and is an ErrIntent. Of a Secret the
 // patch is left out.
-func toHub(a *Action) (*v1alpha1.Action, error) {
+func encodeAction(a *Action) (*v1alpha1.Action, error) {
 	t := a.Remedy.Target
 	out := &v1alpha1.Action{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion().String(), Kind: "Action"},
@@ -73,40 +67,40 @@ func toHub(a *Action) (*v1alpha1.Action, error) {
 			bindingLabel: LabelValue(a.Binding), memberLabel: LabelValue(t.Member),
 		}},
 		Spec: v1alpha1.ActionSpec{
-			Binding: a.Binding, Package: a.Package, Violation: cut(a.Intent.Message, mostViolation),
+			Binding: a.Binding, Package: a.Package, Violation: truncate(a.Intent.Message, maxViolation),
 			Origin:   v1alpha1.Origin{Source: a.Source, Commit: v1alpha1.CommitHash(a.Commit), Path: a.Path},
-			Revision: strconv.FormatUint(uint64(a.Revision), 10), Subject: subjectText(a),
+			Revision: strconv.FormatUint(uint64(a.Revision), 10), Subject: encodeSubject(a),
 			Target: v1alpha1.Target{
 				Member: t.Member, APIVersion: a.APIVersion, Kind: v1alpha1.Kind(t.Kind), Namespace: t.Namespace, Name: t.Name,
 				UID: a.UID, ResourceVersion: a.ResourceVersion,
 			},
 			Mode: v1alpha1.ActionMode(v1alpha1.Enforce), Verb: v1alpha1.Verb(a.Remedy.Action),
-			Force: a.Force, ActAs: a.ActAs, BeforeHash: v1alpha1.Digest(a.Before), AfterHash: v1alpha1.Digest(a.After),
-			Reason: cut(a.Reason, mostMessage), RollbackOf: a.RollbackOf,
+			Force: a.Force, ActAs: a.ActAs, BeforeHash: v1alpha1.Digest(a.BeforeHash), AfterHash: v1alpha1.Digest(a.AfterHash),
+			Reason: truncate(a.Reason, maxMessage), RollbackOf: a.RollbackOf,
 		},
 	}
 	if a.tried {
-		out.Labels[TriedLabel] = "true"
+		out.Labels[triedLabel] = "true"
 	}
 	if a.DryRun {
 		out.Spec.Mode = v1alpha1.ActionMode(v1alpha1.DryRun)
 	}
-	if err := patchToHub(&out.Spec, a); err != nil {
+	if err := encodePatch(&out.Spec, a); err != nil {
 		return nil, err
 	}
 	if a.InverseVerb != "" || a.Irreversible != "" {
-		if err := fits("the inverse", a.Inverse); err != nil {
+		if err := checkRecordable("the inverse", a.Inverse); err != nil {
 			return nil, err
 		}
 		out.Inverse = &v1alpha1.Inverse{
-			Verb: v1alpha1.Verb(a.InverseVerb), Patch: v1alpha1.JSONText(a.Inverse), Irreversible: cut(a.Irreversible, mostMessage),
+			Verb: v1alpha1.Verb(a.InverseVerb), Patch: v1alpha1.JSONText(a.Inverse), Irreversible: truncate(a.Irreversible, maxMessage),
 		}
 	}
-	out.Status = statusToHub(a)
+	out.Status = encodeStatus(a)
 	return out, nil
 }
 
-func patchToHub(spec *v1alpha1.ActionSpec, a *Action) error {
+func encodePatch(spec *v1alpha1.ActionSpec, a *Action) error {
 	var text json.RawMessage
 	switch a.Remedy.Action {
 	case "apply":
@@ -120,35 +114,35 @@ func patchToHub(spec *v1alpha1.ActionSpec, a *Action) error {
 		spec.PropagationPolicy = metav1.DeletionPropagation(a.Remedy.Propagation)
 		return nil
 	}
-	spec.PatchHash = v1alpha1.Digest(sha(text))
+	spec.PatchHash = v1alpha1.Digest(objects.Hash(text))
 	if isSecret(a.Remedy.Target.Kind) {
 		return nil
 	}
 	spec.Patch = v1alpha1.JSONText(text)
-	return fits("the patch", text)
+	return checkRecordable("the patch", text)
 }
 
-// fits reports whether a text can be recorded as it is.
-func fits(what string, text []byte) error {
+// checkRecordable reports whether a text can be recorded as it is.
+func checkRecordable(what string, text []byte) error {
 	switch {
-	case len(text) > mostPatch:
-		return fmt.Errorf("%w: %s has %d bytes, at most %d are recorded", ErrIntent, what, len(text), mostPatch)
+	case len(text) > maxPatch:
+		return fmt.Errorf("%w: %s has %d bytes, at most %d are recorded", errInvalidIntent, what, len(text), maxPatch)
 	case !utf8.Valid(text):
-		return fmt.Errorf("%w: %s is not UTF-8", ErrIntent, what)
+		return fmt.Errorf("%w: %s is not UTF-8", errInvalidIntent, what)
 	}
 	return nil
 }
 
-// subjectText is what was judged where that is not the target: a ref, a member, or
+// encodeSubject is what was judged where that is not the target: a ref, a member, or
 // the key of a view in quotes.
-func subjectText(a *Action) string {
+func encodeSubject(a *Action) string {
 	if a.Subject == (policy.Subject{Ref: a.Remedy.Target}) || a.Subject == (policy.Subject{}) {
 		return ""
 	}
-	return cut(a.Subject.String(), mostSubject)
+	return truncate(a.Subject.String(), maxSubject)
 }
 
-func subjectOf(text string, target policy.Ref) policy.Subject {
+func decodeSubject(text string, target policy.Ref) policy.Subject {
 	if text == "" {
 		return policy.Subject{Ref: target}
 	}
@@ -164,14 +158,14 @@ func subjectOf(text string, target policy.Ref) policy.Subject {
 	return policy.Subject{Ref: policy.Ref{Member: member, Kind: policy.Kind(kind), Namespace: namespace, Name: name}}
 }
 
-func statusToHub(a *Action) v1alpha1.ActionStatus {
+func encodeStatus(a *Action) v1alpha1.ActionStatus {
 	s := v1alpha1.ActionStatus{
-		Phase: phases[a.Phase], Message: cut(a.Message, mostMessage), Manager: cut(a.Manager, mostManager),
-		Attempts: int32(min(max(a.Attempts, 0), math.MaxInt32)), ResourceVersion: a.Written, //nolint:gosec // Bounded.
+		Phase: phases[a.Phase], Message: truncate(a.Message, maxMessage), Manager: truncate(a.Manager, maxManager),
+		Attempts: int32(min(max(a.Attempts, 0), math.MaxInt32)), ResourceVersion: a.WrittenVersion, //nolint:gosec // Bounded.
 		StartedAt: microTime(a.Started), EndedAt: microTime(a.Ended),
 	}
 	if by := a.Acknowledged; by != nil {
-		s.AcknowledgedBy, s.AcknowledgedHalt = cut(by.By, mostAcknowledger), cut(by.Halt, mostHalt)
+		s.AcknowledgedBy, s.AcknowledgedHalt = truncate(by.By, maxAcknowledger), truncate(by.Halt, maxHaltID)
 		if !by.At.IsZero() {
 			at := metav1.NewTime(by.At)
 			s.AcknowledgedAt = &at
@@ -180,8 +174,8 @@ func statusToHub(a *Action) v1alpha1.ActionStatus {
 	return s
 }
 
-// acknowledgedBy is what a status says of an acknowledgement, nil for none.
-func acknowledgedBy(s *v1alpha1.ActionStatus) *Acknowledgement {
+// decodeAcknowledgement is what a status says of an acknowledgement, nil for none.
+func decodeAcknowledgement(s *v1alpha1.ActionStatus) *Acknowledgement {
 	if s.AcknowledgedBy == "" && s.AcknowledgedHalt == "" {
 		return nil
 	}
@@ -207,24 +201,24 @@ func timeOf(m *metav1.MicroTime) time.Time {
 	return m.UTC()
 }
 
-// fromHub returns the action that the hub has recorded. One without a phase was
+// decodeAction returns the action that the hub has recorded. One without a phase was
 // recorded and is perhaps written.
-func fromHub(in *v1alpha1.Action) *Action {
+func decodeAction(in *v1alpha1.Action) *Action {
 	s, target := &in.Spec, in.Spec.Target
 	ref := policy.Ref{Member: target.Member, Kind: policy.Kind(target.Kind), Namespace: target.Namespace, Name: target.Name}
 	a := &Action{
-		Name: in.Name, recorded: in.ResourceVersion, tried: in.Labels[TriedLabel] != "",
+		Name: in.Name, recordVersion: in.ResourceVersion, tried: in.Labels[triedLabel] != "",
 		Intent: Intent{
 			Binding: s.Binding, Package: s.Package, Message: s.Violation,
 			Source: s.Origin.Source, Commit: string(s.Origin.Commit), Path: s.Origin.Path,
-			Subject:    subjectOf(s.Subject, ref),
+			Subject:    decodeSubject(s.Subject, ref),
 			Remedy:     policy.Remedy{Action: string(s.Verb), Target: ref, Propagation: string(s.PropagationPolicy)},
 			APIVersion: target.APIVersion, UID: target.UID, ResourceVersion: target.ResourceVersion,
 			DryRun: s.Mode == v1alpha1.ActionMode(v1alpha1.DryRun), Force: s.Force, ActAs: s.ActAs,
-			Reason: s.Reason, RollbackOf: s.RollbackOf, Acknowledged: acknowledgedBy(&in.Status),
+			Reason: s.Reason, RollbackOf: s.RollbackOf, Acknowledged: decodeAcknowledgement(&in.Status),
 		},
-		Phase: phaseOf(in), Message: in.Status.Message, Manager: in.Status.Manager, Attempts: int(in.Status.Attempts),
-		Before: string(s.BeforeHash), After: string(s.AfterHash), Written: in.Status.ResourceVersion,
+		Phase: decodePhase(in), Message: in.Status.Message, Manager: in.Status.Manager, Attempts: int(in.Status.Attempts),
+		BeforeHash: string(s.BeforeHash), AfterHash: string(s.AfterHash), WrittenVersion: in.Status.ResourceVersion,
 		Started: timeOf(in.Status.StartedAt), Ended: timeOf(in.Status.EndedAt),
 	}
 	revision, _ := strconv.ParseUint(s.Revision, 10, 64) // the CRD lets numbers in only
@@ -245,14 +239,14 @@ func fromHub(in *v1alpha1.Action) *Action {
 	return a
 }
 
-func phaseOf(in *v1alpha1.Action) Phase {
+func decodePhase(in *v1alpha1.Action) v1alpha1.ActionPhase {
 	if !in.Ended() {
-		return Writing
+		return v1alpha1.PhaseWriting
 	}
 	for phase, recorded := range phases {
 		if recorded == in.Status.Phase {
 			return phase
 		}
 	}
-	return Failed // of a later version, which has ended it
+	return v1alpha1.PhaseFailed // of a later version, which has ended it
 }

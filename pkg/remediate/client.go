@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -35,40 +36,40 @@ const requestTimeout = 30 * time.Second
 
 // get returns the target as it is, nil where there is none.
 func (c *Client) get(ctx context.Context, i *Intent) (map[string]any, error) {
-	object, err := c.do(ctx, i, &write{verb: "GET"}, false)
+	object, err := c.do(ctx, i, &memberRequest{verb: "GET"}, false)
 	var status apierrors.APIStatus
-	if apierrors.IsNotFound(err) && errors.As(err, &status) && named(status.Status(), i.Remedy.Target.Name) {
+	if apierrors.IsNotFound(err) && errors.As(err, &status) && namesObject(status.Status(), i.Remedy.Target.Name) {
 		return nil, nil //nolint:nilnil // It does not exist. A kind that is not served is not found either, and not named.
 	}
 	return object, err
 }
 
-// check refuses what no request can be made of.
-func (c *Client) check(target policy.Ref) error {
+// validateTarget refuses what no request can be made of.
+func (c *Client) validateTarget(target policy.Ref) error {
 	switch {
 	case c.Namespaced && target.Namespace == "":
-		return fmt.Errorf("%w: %s has no namespace", ErrIntent, target)
+		return fmt.Errorf("%w: %s has no namespace", errInvalidIntent, target)
 	case !c.Namespaced && target.Namespace != "":
-		return fmt.Errorf("%w: %s has a namespace, which its kind has not", ErrIntent, target)
+		return fmt.Errorf("%w: %s has a namespace, which its kind has not", errInvalidIntent, target)
 	}
 	for _, name := range []string{target.Name, target.Namespace} {
 		if why := rest.IsValidPathSegmentName(name); len(why) > 0 {
-			return fmt.Errorf("%w: name %q: %s", ErrIntent, clip(name, 128), strings.Join(why, ", "))
+			return fmt.Errorf("%w: name %q: %s", errInvalidIntent, truncateLine(name, 128), strings.Join(why, ", "))
 		}
 	}
 	if target.Name == "" {
-		return fmt.Errorf("%w: the target has no name", ErrIntent)
+		return fmt.Errorf("%w: the target has no name", errInvalidIntent)
 	}
 	return nil
 }
 
 // do sends a request and returns the object of its answer. A DELETE's answer may be
 // a Status, which is no object.
-func (c *Client) do(ctx context.Context, i *Intent, w *write, dryRun bool) (map[string]any, error) {
+func (c *Client) do(ctx context.Context, i *Intent, w *memberRequest, dryRun bool) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	target := i.Remedy.Target
-	if err := c.check(target); err != nil {
+	if err := c.validateTarget(target); err != nil {
 		return nil, err
 	}
 	r := c.REST.Verb(w.verb).NamespaceIfScoped(target.Namespace, c.Namespaced).Resource(c.Resource).
@@ -97,7 +98,7 @@ func (c *Client) do(ctx context.Context, i *Intent, w *write, dryRun bool) (map[
 	if dryRun {
 		r = r.Param("dryRun", metav1.DryRunAll)
 	}
-	if w.manager {
+	if w.fieldManager {
 		// Unknown fields are a mistake of the policy, not to be dropped silently.
 		r = r.Param("fieldManager", i.fieldManager()).Param("fieldValidation", metav1.FieldValidationStrict)
 	}
@@ -122,69 +123,71 @@ func (c *Client) do(ctx context.Context, i *Intent, w *write, dryRun bool) (map[
 	return object, nil
 }
 
-// refusal is what an error of a request means.
-type refusal struct {
-	phase   Phase // "" when it may pass
-	manager string
-	after   time.Duration // to wait at least, as the server says
+// errorClass is what an error of a request means.
+type errorClass struct {
+	phase      v1alpha1.ActionPhase // "" when it may pass
+	manager    string
+	retryAfter time.Duration // to wait at least, as the server says
 }
 
-// judge says what becomes of an intent after an error of a request. Superseded is for
+// classify says what becomes of an intent after an error of a request. Superseded is for
 // the target to confirm.
-func judge(err error, i *Intent) refusal {
-	if errors.Is(err, ErrIntent) {
-		return refusal{phase: Failed}
+func classify(err error, i *Intent) errorClass {
+	if errors.Is(err, errInvalidIntent) {
+		return errorClass{phase: v1alpha1.PhaseFailed}
 	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return refusal{} // the network, or a time-out
+		return errorClass{} // the network, or a time-out
 	}
-	if strings.HasPrefix(status.Status().Message, untyped) {
-		return refusal{phase: Failed}
+	if strings.HasPrefix(status.Status().Message, typedPatchError) {
+		return errorClass{phase: v1alpha1.PhaseFailed}
 	}
 	seconds, _ := apierrors.SuggestsClientDelay(err)
-	wait := min(time.Duration(seconds)*time.Second, lastBackoff)
+	wait := min(time.Duration(seconds)*time.Second, maxBackoff)
 	switch {
 	case apierrors.IsConflict(err):
-		if m := managers(status.Status(), i.fieldManager()); m != "" {
-			return refusal{phase: Contended, manager: m}
+		if m := conflictingManagers(status.Status(), i.fieldManager()); m != "" {
+			return errorClass{phase: v1alpha1.PhaseContended, manager: m}
 		}
-		return refusal{phase: Superseded}
-	case apierrors.IsNotFound(err) && i.UID != "" && named(status.Status(), i.Remedy.Target.Name), apierrors.IsAlreadyExists(err), apierrors.IsGone(err):
-		return refusal{phase: Superseded}
+		return errorClass{phase: v1alpha1.PhaseSuperseded}
+	case apierrors.IsNotFound(err) && i.UID != "" && namesObject(status.Status(), i.Remedy.Target.Name), apierrors.IsAlreadyExists(err), apierrors.IsGone(err):
+		return errorClass{phase: v1alpha1.PhaseSuperseded}
 	case apierrors.IsTooManyRequests(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsServiceUnavailable(err),
 		apierrors.IsInternalError(err), apierrors.IsUnauthorized(err), status.Status().Code >= 500: // credentials are rotated
-		return refusal{after: wait}
-	case status.Status().Code == 422 && moved(status.Status()):
-		return refusal{phase: Superseded}
+		return errorClass{retryAfter: wait}
+	case status.Status().Code == 422 && uidConflict(status.Status()):
+		return errorClass{phase: v1alpha1.PhaseSuperseded}
 	}
-	return refusal{phase: Failed}
+	return errorClass{phase: v1alpha1.PhaseFailed}
 }
 
-// untyped begins what an API server says of an apply that is not of its schema. It
+// typedPatchError begins what an API server says of an apply that is not of its schema. It
 // answers that with a 500, as if it could pass.
-const untyped = "failed to create typed patch object"
+const typedPatchError = "failed to create typed patch object"
 
-func named(s metav1.Status, name string) bool { return s.Details != nil && s.Details.Name == name }
+func namesObject(s metav1.Status, name string) bool {
+	return s.Details != nil && s.Details.Name == name
+}
 
-// unsent reports whether an error of a request says that it has not been done, nor
+// notExecuted reports whether an error of a request says that it has not been done, nor
 // will be.
-func unsent(err error) bool {
+func notExecuted(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		code := status.Status().Code
 		return code >= 400 && code < 500 && !apierrors.IsTimeout(err)
 	}
 	var op *net.OpError
-	return errors.Is(err, ErrIntent) || errors.As(err, &op) && op.Op == "dial"
+	return errors.Is(err, errInvalidIntent) || errors.As(err, &op) && op.Op == "dial"
 }
 
-// explain is what is recorded of an error. What a member says of a Secret may have
+// describeError is what is recorded of an error. What a member says of a Secret may have
 // its values in it.
-func explain(err error, target policy.Ref) string {
+func describeError(err error, target policy.Ref) string {
 	var status apierrors.APIStatus
 	if !isSecret(target.Kind) || !errors.As(err, &status) {
-		return clip(err.Error(), mostMessage)
+		return truncateLine(err.Error(), maxMessage)
 	}
 	s := status.Status()
 	text := fmt.Sprintf("refused (%d %s)", s.Code, s.Reason)
@@ -193,11 +196,11 @@ func explain(err error, target policy.Ref) string {
 			text += fmt.Sprintf(", %s: %s", c.Field, c.Type)
 		}
 	}
-	return clip(text, mostMessage)
+	return truncateLine(text, maxMessage)
 }
 
-// moved reports whether an object was refused because its UID is another one.
-func moved(s metav1.Status) bool {
+// uidConflict reports whether an object was refused because its UID is another one.
+func uidConflict(s metav1.Status) bool {
 	if s.Details == nil {
 		return false
 	}
@@ -209,22 +212,22 @@ func moved(s metav1.Status) bool {
 	return false
 }
 
-// managers are who else owns the fields that a server-side apply may not take, "" if
+// conflictingManagers are who else owns the fields that a server-side apply may not take, "" if
 // nobody.
-func managers(s metav1.Status, own string) string {
+func conflictingManagers(s metav1.Status, own string) string {
 	if s.Details == nil {
 		return ""
 	}
 	var found []string
 	for _, c := range s.Details.Causes {
-		if c.Type != metav1.CauseTypeFieldManagerConflict || mine(c, own) {
+		if c.Type != metav1.CauseTypeFieldManagerConflict || ownConflict(c, own) {
 			continue
 		}
-		if name := clip(managerOf(c), mostManager); len(found) < 4 && !slices.Contains(found, name) {
+		if name := truncateLine(managerOf(c), maxManager); len(found) < 4 && !slices.Contains(found, name) {
 			found = append(found, name)
 		}
 	}
-	return clip(strings.Join(found, ", "), mostManager)
+	return truncateLine(strings.Join(found, ", "), maxManager)
 }
 
 // managerOf reads: conflict with "manager" using apps/v1.
@@ -236,23 +239,23 @@ func managerOf(c metav1.StatusCause) string {
 	return name
 }
 
-// mine reports whether a conflict is about what federator's own writes left: the
+// ownConflict reports whether a conflict is about what federator's own writes left: the
 // annotation, which every write sets anew, or fields that the same binding created or
 // patched, which are not those that it has applied.
-func mine(c metav1.StatusCause, own string) bool {
-	return c.Field == ".metadata.annotations."+ActionAnnotation || managerOf(c) == own
+func ownConflict(c metav1.StatusCause, own string) bool {
+	return c.Field == ".metadata.annotations."+actionAnnotation || managerOf(c) == own
 }
 
-// onlyMine reports whether an apply was refused for nothing but its own binding's
+// onlyOwnConflicts reports whether an apply was refused for nothing but its own binding's
 // earlier writes.
-func onlyMine(err error, own string) bool {
+func onlyOwnConflicts(err error, own string) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return false
 	}
 	causes := status.Status().Details.Causes
 	for _, c := range causes {
-		if c.Type != metav1.CauseTypeFieldManagerConflict || !mine(c, own) {
+		if c.Type != metav1.CauseTypeFieldManagerConflict || !ownConflict(c, own) {
 			return false
 		}
 	}
@@ -261,9 +264,9 @@ func onlyMine(err error, own string) bool {
 
 // send does a write. An apply takes over what is its own binding's: that the target
 // has not moved in between is a precondition of both requests.
-func (c *Client) send(ctx context.Context, i *Intent, w *write, dryRun bool) (map[string]any, error) {
+func (c *Client) send(ctx context.Context, i *Intent, w *memberRequest, dryRun bool) (map[string]any, error) {
 	object, err := c.do(ctx, i, w, dryRun)
-	if err != nil && w.contentType == applyPatch && !w.force && onlyMine(err, i.fieldManager()) {
+	if err != nil && w.contentType == applyPatch && !w.force && onlyOwnConflicts(err, i.fieldManager()) {
 		forced := *w
 		forced.force = true
 		return c.do(ctx, i, &forced, dryRun)
@@ -271,9 +274,9 @@ func (c *Client) send(ctx context.Context, i *Intent, w *write, dryRun bool) (ma
 	return object, err
 }
 
-// clip bounds what a member says, in bytes, on one line.
-func clip(s string, most int) string {
-	return cut(strings.Map(func(r rune) rune {
+// truncateLine bounds what a member says, in bytes, on one line.
+func truncateLine(s string, most int) string {
+	return truncate(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
 		}
@@ -281,8 +284,8 @@ func clip(s string, most int) string {
 	}, s), most)
 }
 
-// cut bounds a text, in bytes.
-func cut(s string, most int) string {
+// truncate bounds a text, in bytes.
+func truncate(s string, most int) string {
 	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= most {
 		return s
 	}

@@ -1,0 +1,107 @@
+package remediate
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"federator.dev/federator/api/v1alpha1"
+)
+
+const (
+	deleteInterval     = time.Hour
+	leaderPollInterval = time.Second
+)
+
+// deleteLoop deletes Actions that ended long ago: when this process comes to lead, and
+// every hour from then on.
+func (d *Dispatcher) deleteLoop(ctx context.Context) {
+	var last time.Time
+	for sleep(ctx, leaderPollInterval) == nil {
+		if d.checkLeader() != nil {
+			last = time.Time{}
+			continue
+		}
+		if time.Since(last) < deleteInterval {
+			continue
+		}
+		last = time.Now()
+		n, err := d.journal.deleteEnded(ctx, d.opts.Retention, d.opts.Keep)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			d.opts.Logger.Error("deleting old Actions failed", "deleted", n, "error", err)
+		case n > 0:
+			d.opts.Logger.Info("old Actions deleted", "deleted", n, "retention", d.opts.Retention)
+		}
+	}
+}
+
+// endedAction is an Action that may be deleted.
+type endedAction struct {
+	name, version string
+	uid           types.UID
+	at            time.Time
+}
+
+// deleteEnded implements journal.
+func (j *hubJournal) deleteEnded(ctx context.Context, retention time.Duration, keep int) (int, error) {
+	var all []endedAction
+	err := j.forEach(ctx, "", func() { all = nil }, func(in *v1alpha1.Action) {
+		if !in.Ended() {
+			return
+		}
+		at := timeOf(in.Status.EndedAt)
+		if at.IsZero() {
+			at = in.CreationTimestamp.Time
+		}
+		all = append(all, endedAction{in.Name, in.ResourceVersion, in.UID, at})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("actions: %w", err)
+	}
+	slices.SortFunc(all, func(a, b endedAction) int { return cmp.Or(b.at.Compare(a.at), strings.Compare(a.name, b.name)) })
+	deleted, before := 0, time.Now().Add(-retention)
+	for _, a := range all[min(keep, len(all)):] {
+		if a.at.After(before) {
+			continue
+		}
+		done, err := j.delete(ctx, a)
+		if done {
+			deleted++
+		}
+		if err != nil {
+			return deleted, fmt.Errorf("action %q: %w", a.name, err)
+		}
+	}
+	return deleted, nil
+}
+
+// delete deletes an Action that is as it was read: it may be retried meanwhile.
+func (j *hubJournal) delete(ctx context.Context, a endedAction) (deleted bool, err error) {
+	body, err := json.Marshal(metav1.DeleteOptions{
+		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions: &metav1.Preconditions{UID: &a.uid, ResourceVersion: &a.version},
+	})
+	if err != nil {
+		return false, err
+	}
+	err = j.retry(ctx, func(ctx context.Context) error {
+		err := j.do(ctx, j.request(http.MethodDelete, a.name).SetHeader("Content-Type", plainJSON).Body(body), nil)
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil // gone, or in use again
+		}
+		deleted = err == nil
+		return err
+	})
+	return deleted, err
+}

@@ -1,0 +1,366 @@
+package remediate
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/ledger"
+)
+
+// ErrNoHalt is returned for the acknowledgement of a halt that does not exist.
+var ErrNoHalt = errors.New("no such halt")
+
+// ErrNotNow is returned for a write or a rollback that may be done later: another process
+// is the leader, its actions in doubt are being resolved, the member is held, the target is
+// being written, or all actions are stopped.
+var ErrNotNow = errors.New("not written now")
+
+// Options configure a Dispatcher.
+type Options struct {
+	Clients Clients // required
+	// Hub is any REST client of the hub, where Actions are recorded: its paths are not
+	// used. Required.
+	Hub rest.Interface
+	// CheckLeader is called right before each write: its error prevents the write. nil:
+	// this process is the only one that acts.
+	CheckLeader func() error
+	// Held returns why nothing may be written to a member now, nil when it may be: its
+	// Cluster is paused, for example. It is called right before each write. Corrections and
+	// waves wait until the member is no longer held. nil: no member is held.
+	Held func(member string) error
+	// Health returns the health of an object; nil: all are Healthy.
+	Health func(policy.Ref) Health
+	// Fleet bounds the targets of all policies together, within FleetWindow (an hour
+	// by default).
+	Fleet       Limit
+	FleetWindow time.Duration
+	// MemberConcurrency is how many corrections of one member run at once. 0 means 4.
+	MemberConcurrency int
+	// MaxReversions is how often a target may be corrected within the policy's window, and
+	// violate the policy again, before the policy is halted. 0 means 5.
+	MaxReversions int
+	// RetryAfter is when a Failed correction is retried. 0 means 5 minutes.
+	RetryAfter time.Duration
+	// Retention is how long Actions that have ended are kept, and how far back writes count
+	// when the process comes to lead: the longest window of a limit. The newest, as many as
+	// Keep says, are never deleted. 0 deletes none and counts the last hour.
+	Retention time.Duration
+	Keep      int
+	// Changed is called when a policy's Status may have changed. It must not call back. May
+	// be nil.
+	Changed func(binding string)
+	// Corrected is called with each correction and rollback that has ended. It must not
+	// block, call back, or change the Action. May be nil.
+	Corrected func(*Action)
+	Logger    *slog.Logger          // nil: none
+	Metrics   prometheus.Registerer // nil: none
+}
+
+// Dispatcher carries out the intents of policies, each within its RolloutSpec. Policies
+// have the names of their bindings. Its methods are safe for concurrent use.
+type Dispatcher struct {
+	opts      Options
+	journal   journal
+	exec      *executor
+	metrics   *metrics
+	triggered chan struct{} // has room for one
+
+	mu        sync.Mutex
+	stopped   string // why nothing is written for any policy; "" when it is
+	policies  map[string]*policyState
+	ledger    *ledger.Ledger
+	busy      map[policy.Ref]bool // targets that are being written
+	inflight  map[string]int      // corrections that run, by member
+	recovered bool                // the actions that an earlier leader left in doubt are resolved
+}
+
+// New returns a Dispatcher that does nothing before Run.
+func New(opts Options) (*Dispatcher, error) {
+	if opts.Hub == nil {
+		return nil, errors.New("remediate: Hub is required")
+	}
+	if opts.Retention < 0 || opts.Keep < 0 {
+		return nil, fmt.Errorf("remediate: negative retention %v or keep %d", opts.Retention, opts.Keep)
+	}
+	return newDispatcher(opts, newHubJournal(opts.Hub, opts.Retention))
+}
+
+func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
+	if opts.Clients == nil {
+		return nil, errors.New("remediate: Clients is required")
+	}
+	if opts.Fleet.Count < 0 || opts.Fleet.Percent < 0 || opts.FleetWindow < 0 || opts.MemberConcurrency < 0 || opts.MaxReversions < 0 || opts.RetryAfter < 0 {
+		return nil, errors.New("remediate: negative limit")
+	}
+	opts.FleetWindow = cmp.Or(opts.FleetWindow, time.Hour)
+	opts.MemberConcurrency = cmp.Or(opts.MemberConcurrency, 4)
+	opts.MaxReversions = cmp.Or(opts.MaxReversions, 5)
+	opts.RetryAfter = cmp.Or(opts.RetryAfter, 5*time.Minute)
+	if opts.Held == nil {
+		opts.Held = func(string) error { return nil }
+	}
+	if opts.Health == nil {
+		opts.Health = func(policy.Ref) Health { return Healthy }
+	}
+	if opts.Changed == nil {
+		opts.Changed = func(string) {}
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := &Dispatcher{
+		opts: opts, journal: j, triggered: make(chan struct{}, 1), policies: map[string]*policyState{},
+		ledger: ledger.New(opts.FleetWindow), busy: map[policy.Ref]bool{}, inflight: map[string]int{},
+	}
+	d.metrics = newMetrics(d)
+	if opts.Metrics != nil {
+		if err := opts.Metrics.Register(d.metrics); err != nil {
+			return nil, fmt.Errorf("remediate: metrics: %w", err)
+		}
+	}
+	d.exec = &executor{clients: opts.Clients, journal: j, clock: time.Now, checkWrite: d.admitWrite, checkMember: d.checkMember, onResolved: d.resolved}
+	return d, nil
+}
+
+// corrected reports an action that has ended.
+func (d *Dispatcher) corrected(a *Action) {
+	d.metrics.countEnded(a)
+	if d.opts.Corrected != nil {
+		d.opts.Corrected(a)
+	}
+}
+
+// admitWrite is checkWrite for a write that follows at once.
+func (d *Dispatcher) admitWrite(i *Intent) error {
+	err := d.checkWrite(i)
+	if err == nil {
+		d.metrics.writes.WithLabelValues(i.Remedy.Target.Member).Inc()
+	}
+	return err
+}
+
+// checkWrite is called right before each write, which counts from then on.
+func (d *Dispatcher) checkWrite(i *Intent) error {
+	if err := d.checkLeader(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotNow, err)
+	}
+	if err := d.checkMember(i.Remedy.Target.Member); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.policies[i.Binding]
+	switch {
+	case d.stopped != "":
+		return fmt.Errorf("%w: all actions are stopped", ErrNotNow)
+	case i.RollbackOf != "": // a request of a person, not of a policy
+	case s == nil || s.halt != nil || s.spec.Suspend || !s.ready || !s.isDesired(i):
+		return fmt.Errorf("%w: the policy does not require it any more", ErrNotNow)
+	}
+	d.ledger.BeginWrite(i.Binding, i.Remedy.Target)
+	return nil
+}
+
+// checkMember returns why a member may not be written to now, as ErrNotNow.
+func (d *Dispatcher) checkMember(member string) error {
+	if err := d.opts.Held(member); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotNow, err)
+	}
+	return nil
+}
+
+// trigger starts a plan.
+func (d *Dispatcher) trigger() {
+	select {
+	case d.triggered <- struct{}{}:
+	default:
+	}
+}
+
+// SetIntents sets all intents of a policy, one for each target, instead of those it had.
+// ready says that all verdicts of the policy have been counted: nothing is written before.
+func (d *Dispatcher) SetIntents(binding string, spec RolloutSpec, totals Totals, intents []Intent, ready bool) error {
+	named := nameIntents(intents)
+	return d.update(binding, spec, totals, ready, func(s *policyState) {
+		s.clear()
+		for _, i := range named {
+			if s.intents[i.Remedy.Target] == nil {
+				s.set(i)
+			}
+		}
+		for target := range s.outcomes {
+			s.dropOutcome(target)
+		}
+	})
+}
+
+// UpdateIntents changes the intents of a policy: it adds or replaces these, and removes
+// those for the targets that are gone. Its cost follows what it changes.
+func (d *Dispatcher) UpdateIntents(binding string, spec RolloutSpec, totals Totals, intents []Intent, gone []policy.Ref, ready bool) error {
+	named := nameIntents(intents)
+	return d.update(binding, spec, totals, ready, func(s *policyState) {
+		if s.intents == nil {
+			s.clear()
+		}
+		for _, target := range gone {
+			s.unset(target)
+			s.dropOutcome(target)
+		}
+		for _, i := range named {
+			s.set(i)
+		}
+	})
+}
+
+// nameIntents hashes the names of intents, which is not done under the lock.
+func nameIntents(intents []Intent) []*desiredIntent {
+	named := make([]*desiredIntent, 0, len(intents))
+	for n := range intents {
+		named = append(named, &desiredIntent{&intents[n], intents[n].actionName()})
+	}
+	return named
+}
+
+func (d *Dispatcher) update(binding string, spec RolloutSpec, totals Totals, ready bool, change func(*policyState)) error {
+	if err := spec.validate(); err != nil {
+		return fmt.Errorf("policy %q: %w", binding, err)
+	}
+	spec.Limits.Window = cmp.Or(spec.Limits.Window, time.Hour)
+	d.mu.Lock()
+	s := d.policyLocked(binding)
+	if s.progress.generation != spec.Generation || s.progress.phase == "" || s.progress.wave >= max(len(spec.Waves), 1) {
+		s.progress.restart(spec.Generation, time.Now())
+	}
+	s.spec, s.totals, s.ready = spec, totals, ready
+	change(s)
+	d.mu.Unlock()
+	d.trigger()
+	return nil
+}
+
+func (d *Dispatcher) policyLocked(binding string) *policyState {
+	s := d.policies[binding]
+	if s == nil {
+		s = newPolicyState()
+		d.policies[binding] = s
+	}
+	return s
+}
+
+// ClearIntents removes the intents of a policy at once. What it has written stays counted,
+// and a halt stays, for when it has intents again.
+func (d *Dispatcher) ClearIntents(binding string) {
+	d.mu.Lock()
+	if s := d.policies[binding]; s != nil {
+		s.clear()
+		s.ready = false
+	}
+	d.mu.Unlock()
+	d.trigger()
+}
+
+// RemovePolicy removes a policy. What it has written stays counted in the fleet's limit.
+func (d *Dispatcher) RemovePolicy(binding string) {
+	d.mu.Lock()
+	delete(d.policies, binding)
+	d.mu.Unlock()
+	d.metrics.removePolicy(binding)
+}
+
+// RestoreHalt restores a halt that an earlier process has reported.
+func (d *Dispatcher) RestoreHalt(binding string, h *Halt) {
+	d.mu.Lock()
+	d.policyLocked(binding).halt = h
+	d.mu.Unlock()
+}
+
+// Stop prevents all writes until Resume. It does not undo a write that is under way.
+func (d *Dispatcher) Stop(why string) {
+	d.mu.Lock()
+	d.stopped = cmp.Or(why, "stopped")
+	d.mu.Unlock()
+	d.trigger()
+}
+
+// Resume ends a Stop.
+func (d *Dispatcher) Resume() {
+	d.mu.Lock()
+	d.stopped = ""
+	d.mu.Unlock()
+	d.trigger()
+}
+
+// Stopped returns why nothing is written for any policy, "" when writes may be done.
+func (d *Dispatcher) Stopped() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stopped
+}
+
+// Acknowledge ends a halt on behalf of a user. As many targets as were over a limit are
+// allowed for one window; the Actions of that window name the acknowledgement.
+func (d *Dispatcher) Acknowledge(binding, id, by string) error {
+	d.mu.Lock()
+	s := d.policies[binding]
+	if s == nil || s.halt == nil || s.halt.ID != id {
+		d.mu.Unlock()
+		return fmt.Errorf("policy %q: halt %q: %w", binding, id, ErrNoHalt)
+	}
+	now := time.Now()
+	until := now.Add(s.spec.Limits.Window)
+	s.consent = &consent{Acknowledgement{Halt: id, By: by, At: now}, until}
+	switch s.halt.Reason {
+	case v1alpha1.OverLimit:
+		s.allowance = &allowance{targets: s.halt.Over.Targets, until: until}
+	case v1alpha1.Unhealthy:
+		s.progress.written = map[policy.Ref]bool{}
+	case v1alpha1.Fighting:
+		for _, o := range s.outcomes {
+			o.writes = nil
+		}
+	}
+	s.halt = nil
+	d.mu.Unlock()
+	d.trigger()
+	return nil
+}
+
+func (d *Dispatcher) haltLocked(binding string, s *policyState, reason v1alpha1.HaltReason, message string, over *BudgetUsage) {
+	now := time.Now()
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d", binding, reason, message, now.UnixNano()))
+	s.halt = &Halt{ID: hex.EncodeToString(sum[:])[:12], Reason: reason, Message: message, Since: now, Over: over}
+	d.opts.Logger.Warn("policy halted", "policy", binding, "reason", string(reason), "message", message, "halt", s.halt.ID)
+}
+
+// Status returns the status of a policy's corrections.
+func (d *Dispatcher) Status(binding string) (st Status, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.policies[binding]
+	if s == nil {
+		return Status{}, false
+	}
+	st = Status{
+		Halted: s.halt, Waiting: s.waiting, Budget: slices.Clone(s.usage), Wave: s.progress.status(s.spec.Waves), Pending: s.pending,
+		Phases: map[v1alpha1.ActionPhase]int{}, Targets: map[policy.Ref]Outcome{},
+	}
+	for target, o := range s.outcomes {
+		if o.Phase != "" {
+			st.Phases[o.Phase]++
+			st.Targets[target] = o.Outcome
+		}
+	}
+	return st, true
+}

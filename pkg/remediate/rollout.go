@@ -1,0 +1,95 @@
+package remediate
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/policy"
+)
+
+// RolloutSpec is how the corrections of a policy are rolled out.
+type RolloutSpec struct {
+	DryRun  bool // corrections are tried, never written
+	Limits  Limits
+	Waves   []Wave  // nil: all members at once
+	Window  *Window // nil: always
+	Suspend bool    // nothing is written
+	// Generation changes with the policy and its package: the waves then restart.
+	Generation string
+}
+
+// Wave is a group of members that is written to after the groups before it.
+type Wave struct {
+	Name    string
+	Members map[string]bool // those that are in no earlier wave
+	Soak    time.Duration   // how long written objects must stay healthy
+	Require v1alpha1.HealthRequirement
+	Timeout time.Duration // how long written objects may take to get healthy
+}
+
+// Health is the health of an object.
+type Health uint8
+
+// The health of an object.
+const (
+	Healthy Health = iota // or of a kind that has no health
+	Progressing
+	Degraded
+)
+
+func (s *RolloutSpec) validate() error {
+	errs := []error{s.Limits.validate()}
+	for _, w := range s.Waves {
+		if w.Soak < 0 || w.Timeout < 0 {
+			errs = append(errs, fmt.Errorf("wave %q: negative soak %v or timeout %v", w.Name, w.Soak, w.Timeout))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Halt says why nothing more is written for a policy until it is acknowledged.
+type Halt struct {
+	ID      string // to be named by the acknowledgement
+	Reason  v1alpha1.HaltReason
+	Message string
+	Since   time.Time
+	Over    *BudgetUsage // the limit that was exceeded
+}
+
+// Acknowledgement says who acknowledged a halt, so that writing goes on.
+type Acknowledgement struct {
+	Halt string // its ID
+	By   string // "" when not known
+	At   time.Time
+}
+
+// WaveStatus is the wave that is written to, or soaks.
+type WaveStatus struct {
+	Name      string
+	Number    int // from 1
+	Of        int
+	Phase     v1alpha1.WavePhase
+	Since     time.Time
+	Unhealthy int
+}
+
+// Status is the status of a policy's corrections.
+type Status struct {
+	Halted  *Halt
+	Waiting string // why nothing is written now, apart from a halt; "" when writing
+	Budget  []BudgetUsage
+	Wave    *WaveStatus // nil without waves
+	Pending int         // corrections that are not done
+	Phases  map[v1alpha1.ActionPhase]int
+	Targets map[policy.Ref]Outcome // of the policy's intents
+}
+
+// Outcome is the result of the last attempt to correct a target.
+type Outcome struct {
+	Action  string // its name; an action with nothing to write may have no record
+	Phase   v1alpha1.ActionPhase
+	Message string
+	At      time.Time
+}
