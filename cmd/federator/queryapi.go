@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -24,13 +25,18 @@ import (
 type querySource struct{ *clusterinformers.Manager }
 
 // Resources implements queryapi.Fleet.
-func (s querySource) Resources() ([]queryapi.Served, <-chan struct{}) {
+func (s querySource) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 	resources, changed := s.Manager.Resources()
-	served := make([]queryapi.Served, len(resources))
+	served := make([]queryapi.ServedResource, len(resources))
 	for i, r := range resources {
-		served[i] = queryapi.Served(r)
+		served[i] = queryapi.ServedResource(r)
 	}
 	return served, changed
+}
+
+// LastContact implements queryapi.Fleet.
+func (s querySource) LastContact(member string, kind aggregate.Kind) time.Time {
+	return s.Heard(member, kind)
 }
 
 // newQueryServer opens the query API's listener and returns its server; nil
@@ -50,23 +56,23 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loo
 	}
 	source := querySource{f.manager}
 	opts := queryapi.Options{
-		Questions: questions(f.index, loop, f.manager.Kinds),
-		Index:     f.index, Fleet: source, Logger: log, Metrics: metrics, Listener: listener,
-		Hub: hub, Local: hub == nil, ValuesCut: !cfg.KeepSecretValues,
-		TLS:      queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: tlsVersions[q.TLS.MinVersion]},
-		Login:    queryapi.Login{Audiences: q.Audiences, ClientCAFile: q.ClientCAFile},
-		Fairness: queryapi.Fairness{Priority: q.Priority, MaxInFlight: q.MaxInFlight, MaxWatches: q.MaxWatches},
-		Limits:   queryapi.Limits{Request: q.Timeout},
+		Queries: queries(f.index, loop, f.manager.Kinds),
+		Index:   f.index, Fleet: source, Logger: log, Metrics: metrics, Listener: listener,
+		Hub: hub, Local: hub == nil, ValuesRedacted: !cfg.KeepSecretValues,
+		TLS:            queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: tlsVersions[q.TLS.MinVersion]},
+		Authentication: queryapi.Authentication{Audiences: q.Audiences, ClientCAFile: q.ClientCAFile},
+		Fairness:       queryapi.Fairness{Priority: q.Priority, MaxInFlight: q.MaxInFlight, MaxWatches: q.MaxWatches},
+		Limits:         queryapi.Limits{Request: q.Timeout},
 		Audit: queryapi.Audit{
 			PolicyFile: q.Audit.PolicyFile, LogFile: q.Audit.LogFile,
 			MaxBytes: q.Audit.MaxBytes, MaxBackups: q.Audit.MaxBackups, MaxAge: q.Audit.MaxAge,
 		},
-		Authority: queryapi.Authority{
+		Authorization: queryapi.Authorization{
 			AllowTTL: q.AllowTTL, DenyTTL: q.DenyTTL,
 		},
 	}
 	if q.AskMembers != nil {
-		opts.Authority.Members, opts.Authority.UserPrefix = f.manager, q.AskMembers.UserPrefix
+		opts.Authorization.Members, opts.Authorization.UserPrefix = f.manager, q.AskMembers.UserPrefix
 	}
 	server, err := queryapi.New(opts)
 	if err != nil {
@@ -79,14 +85,14 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loo
 	return server, nil
 }
 
-// questions are those beside lists and watches.
-func questions(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds) map[string]queryapi.Question {
-	question := &policyquery.Rego{Index: index, Kinds: kinds}
+// queries returns the queries about policies: Rego and violations.
+func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds) map[string]queryapi.Query {
+	rego := &policyquery.Rego{Index: index, Kinds: kinds}
 	if loop == nil {
-		return map[string]queryapi.Question{"rego": question}
+		return map[string]queryapi.Query{"rego": rego}
 	}
-	question.State = loop.State
-	return map[string]queryapi.Question{"rego": question, "violations": policyquery.Violations{Kinds: kinds, Loop: loop}}
+	rego.State = loop.State
+	return map[string]queryapi.Query{"rego": rego, "violations": policyquery.Violations{Kinds: kinds, Loop: loop}}
 }
 
 // hubConfig returns the credentials for the hub, nil where there is none.

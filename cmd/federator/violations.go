@@ -81,13 +81,13 @@ func (f *askFlags) printViolations(cmd *cobra.Command, query url.Values) error {
 	if err != nil {
 		return err
 	}
-	var all *policyquery.Found
+	var all *policyquery.ViolationList
 	for {
 		body, err := a.get(cmd.Context(), "/query/v1/violations", query, "application/json")
 		if err != nil {
 			return err
 		}
-		page := &policyquery.Found{}
+		page := &policyquery.ViolationList{}
 		if err := json.Unmarshal(body, page); err != nil {
 			return fmt.Errorf("the answer: %w", err)
 		}
@@ -113,7 +113,7 @@ func (f *askFlags) printViolations(cmd *cobra.Command, query url.Values) error {
 }
 
 // tellViolations prints for people.
-func (f *askFlags) tellViolations(cmd *cobra.Command, all *policyquery.Found) error {
+func (f *askFlags) tellViolations(cmd *cobra.Command, all *policyquery.ViolationList) error {
 	for _, note := range []struct {
 		policies []string
 		why      string
@@ -137,7 +137,7 @@ func printTable(w io.Writer, table *metav1.Table, wide bool) error {
 }
 
 // tableOf makes a row of each violation, or of each group.
-func tableOf(found *policyquery.Found) *metav1.Table {
+func tableOf(found *policyquery.ViolationList) *metav1.Table {
 	table := &metav1.Table{}
 	row := func(cells ...any) {
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells, Object: runtime.RawExtension{}})

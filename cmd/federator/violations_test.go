@@ -75,7 +75,7 @@ func TestViolationsAreAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := func(query string) (*policyquery.Found, error) {
+	ask := func(query string) (*policyquery.ViolationList, error) {
 		values, err := url.ParseQuery(query)
 		if err != nil {
 			t.Fatal(err)
@@ -84,10 +84,10 @@ func TestViolationsAreAskedFor(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		found := &policyquery.Found{}
+		found := &policyquery.ViolationList{}
 		return found, json.Unmarshal(body, found)
 	}
-	told := func(found *policyquery.Found) string {
+	told := func(found *policyquery.ViolationList) string {
 		var all []string
 		for _, i := range found.Items {
 			all = append(all, fmt.Sprintf("%s %s%s%s", i.Policy, strings.TrimPrefix(i.Subject.Member, "context/member-"), i.Subject.Name, i.Subject.Key))

@@ -108,7 +108,7 @@ func (p *violationsPrinter) line(line json.RawMessage) error {
 			}
 		}
 	case watch.Bookmark:
-		var mark policyquery.Mark
+		var mark policyquery.Bookmark
 		if err = json.Unmarshal(event.Object, &mark); err == nil {
 			p.version = mark.ResourceVersion
 			p.marks++
@@ -132,7 +132,7 @@ func (p *violationsPrinter) line(line json.RawMessage) error {
 }
 
 // marked prints what has gathered.
-func (p *violationsPrinter) marked(mark policyquery.Mark) error {
+func (p *violationsPrinter) marked(mark policyquery.Bookmark) error {
 	for _, name := range mark.Withheld {
 		if !slices.Contains(p.withheld, name) {
 			fmt.Fprintf(p.stderr, "policy %s is withheld: it looks at more of the fleet than you may read\n", name)

@@ -80,7 +80,7 @@ func hubbed(t *testing.T, change func(*queryapi.Options, *policyquery.Violations
 	t.Cleanup(at.Close)
 	j := start(t, func(o *queryapi.Options, q *policyquery.Violations) {
 		o.Local, o.Hub = false, &rest.Config{Host: at.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
-		o.Authority.AllowTTL, o.Authority.DenyTTL = time.Second, time.Second
+		o.Authorization.AllowTTL, o.Authorization.DenyTTL = time.Second, time.Second
 		if change != nil {
 			change(o, q)
 		}
@@ -92,7 +92,7 @@ func hubbed(t *testing.T, change func(*queryapi.Options, *policyquery.Violations
 // TestAWatchEndsWithItsGrants: of a caller who might read everything, too. As long as the
 // grants stay what they are, asking for them tells nothing anew.
 func TestAWatchEndsWithItsGrants(t *testing.T) {
-	j, hub := hubbed(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.Bookmark = 20 * time.Millisecond })
+	j, hub := hubbed(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.BookmarkInterval = 20 * time.Millisecond })
 	j.join("fleet/a")
 	j.put("fleet/a", "web", 1, "")
 	j.judgedAll()
@@ -278,10 +278,10 @@ func TestAWatchGoesOnOnlyByTheGrantsOfTheList(t *testing.T) {
 				j.put(member, "web", 1, "")
 			}
 			j.judgedAll()
-			sees := func(both bool) (*policyquery.Found, table) {
+			sees := func(both bool) (*policyquery.ViolationList, table) {
 				t.Helper()
 				wide.Store(both)
-				var found *policyquery.Found
+				var found *policyquery.ViolationList
 				var knows table
 				j.until(func() error { // answers are kept for a second
 					found, knows = j.list("")

@@ -25,19 +25,19 @@ type Rego struct {
 	Kinds Kinds
 	State func() *policy.State // of the policies; nil without
 
-	turns turns
+	limiter limiter
 }
 
 // Bounds of one query: somebody else waits for the same processors.
 const (
-	timeout = 5 * time.Second
-	maxRead = 64 << 20
-	maxRows = 10_000
-	readFor = 15 * time.Second // how long a client may take to read the answer
+	queryTimeout = 5 * time.Second
+	maxReadBytes = 64 << 20
+	maxRows      = 10_000
+	readTimeout  = 15 * time.Second // how long a client may take to read the answer
 )
 
-// Answer implements queryapi.Question.
-func (q *Rego) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+// Serve implements queryapi.Question.
+func (q *Rego) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
 	values := r.URL.Query()
 	for name := range values {
 		if !slices.ContainsFunc(regoParameters, func(p queryapi.Parameter) bool { return p.Name == name }) {
@@ -47,21 +47,21 @@ func (q *Rego) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Ca
 	if len(values["query"]) != 1 || values.Get("query") == "" {
 		return apierrors.NewBadRequest("parameter query is required, once: the Rego to evaluate")
 	}
-	snapshot, views := q.of()
-	reader, err := newReader(r.Context(), caller, q.Kinds, snapshot)
+	snapshot, views := q.source()
+	reader, err := newCallerReader(r.Context(), caller, q.Kinds, snapshot)
 	if err != nil {
 		return err
 	}
-	reader.held = true
+	reader.onlyHolders = true
 	for {
 		missing, err := q.try(w, r, reader, policy.QueryOptions{
-			Snapshot: snapshot, Views: views, Timeout: timeout, MaxRead: maxRead, MaxRows: maxRows,
+			Snapshot: snapshot, Views: views, Timeout: queryTimeout, MaxRead: maxReadBytes, MaxRows: maxRows,
 		})
 		if err != nil || missing == nil {
 			return err
 		}
 		for _, kind := range missing { // without a turn: the hub may take its time
-			if reader.of(snapshot, kind, snapshot.Resource("", kind)); reader.err != nil {
+			if reader.grantsOf(snapshot, kind, snapshot.Resource("", kind)); reader.err != nil {
 				return reader.err // what was denied for want of an answer is no answer
 			}
 		}
@@ -71,15 +71,15 @@ func (q *Rego) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Ca
 // try evaluates a query in the caller's turn, and writes the answer. A query that reads
 // kinds of which it is not known yet what may be read is ended: it is to be asked about
 // these, and tried again.
-func (q *Rego) try(w http.ResponseWriter, r *http.Request, reader *grantedReader, o policy.QueryOptions) (missing []aggregate.Kind, err error) {
+func (q *Rego) try(w http.ResponseWriter, r *http.Request, reader *callerReader, o policy.QueryOptions) (missing []aggregate.Kind, err error) {
 	user := reader.caller.User().GetName()
-	if err := q.turns.take(r.Context(), user); err != nil {
+	if err := q.limiter.acquire(r.Context(), user); err != nil {
 		return nil, err
 	}
-	defer q.turns.leave(user) // once the answer is written: it is held until then
+	defer q.limiter.release(user) // once the answer is written: it is held until then
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	asking := &asking{readerOf{reader, o.Snapshot}, cancel, nil}
+	asking := &probingReader{snapshotReader{reader, o.Snapshot}, cancel, nil}
 	o.Reader = asking
 	answer, err := policy.Query(ctx, o, r.URL.Query().Get("query"))
 	if asking.missing != nil && r.Context().Err() == nil {
@@ -99,8 +99,8 @@ func (*Rego) write(w http.ResponseWriter, answer *policy.Answer, err error) erro
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readFor)) // where there is one
-	writeRows(w, answer)                                                        // the caller may be gone
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // where there is one
+	writeRows(w, answer)                                                            // the caller may be gone
 	return nil
 }
 
@@ -132,9 +132,9 @@ func writeRows(w io.Writer, answer *policy.Answer) {
 	_ = out.Flush()
 }
 
-// of returns what is asked: the newest verdicts' snapshot and views, or the newest
+// source returns what is asked: the newest verdicts' snapshot and views, or the newest
 // snapshot where there are no policies.
-func (q *Rego) of() (*aggregate.Snapshot, policy.Views) {
+func (q *Rego) source() (*aggregate.Snapshot, policy.Views) {
 	if q.State != nil {
 		if s := q.State(); s != nil {
 			return s.Snapshot, s.Views()

@@ -22,11 +22,11 @@ import (
 // told is what members serve, which a test may change.
 type told struct {
 	mu      sync.Mutex
-	served  []queryapi.Served
+	served  []queryapi.ServedResource
 	changed chan struct{}
 }
 
-func (t *told) Resources() ([]queryapi.Served, <-chan struct{}) {
+func (t *told) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.served, t.changed
@@ -43,7 +43,7 @@ func (t *told) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
 	return kinds, t.changed
 }
 
-func (*told) Heard(string, aggregate.Kind) time.Time { return time.Now() }
+func (*told) LastContact(string, aggregate.Kind) time.Time { return time.Now() }
 
 // tell has members serve Deployments as such, or as something else.
 func (t *told) tell(served map[string][]string) {
@@ -53,7 +53,7 @@ func (t *told) tell(served map[string][]string) {
 	defer t.tellChanged()
 	for _, plural := range []string{"deployments", "widgets"} {
 		if members, ok := served[plural]; ok {
-			t.served = append(t.served, queryapi.Served{
+			t.served = append(t.served, queryapi.ServedResource{
 				Kind: "Deployment.apps", Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: plural},
 				Namespaced: true, Members: members, Shadowed: plural == "widgets",
 			})
@@ -66,7 +66,7 @@ func (t *told) invent(kind aggregate.Kind, plural string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, group := kind.Split()
-	t.served = append(slices.Clone(t.served), queryapi.Served{Kind: kind, Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}})
+	t.served = append(slices.Clone(t.served), queryapi.ServedResource{Kind: kind, Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}})
 	t.tellChanged()
 }
 
@@ -98,7 +98,7 @@ func TestObjectsAreJudgedByWhatTheyWereReadUnder(t *testing.T) {
 	fleet.tell(map[string][]string{"deployments": nil})
 	j, hub := hubbed(t, func(o *queryapi.Options, q *policyquery.Violations) {
 		o.Fleet, q.Kinds = fleet, fleet.Kinds
-		q.Bookmark = 20 * time.Millisecond
+		q.BookmarkInterval = 20 * time.Millisecond
 	})
 	hub.may = func(user, resource string) bool { return resource == user+".apps" || user == "both" && resource != "*" }
 	for _, m := range []string{"fleet/a", "fleet/b"} {

@@ -24,38 +24,38 @@ type Violations struct {
 	Kinds Kinds
 	Loop  *enforce.Loop // of the policies
 
-	// Stall is how long a client of a watch may take for a block of bytes; 0 means
+	// WriteTimeout is how long a client of a watch may take for a block of bytes; 0 means
 	// 30 s. Bookmark is the time between bookmarks where nothing happens; 0 means
 	// 1 minute.
-	Stall, Bookmark time.Duration
+	WriteTimeout, BookmarkInterval time.Duration
 }
 
-// Answer implements queryapi.Question.
-func (q Violations) Answer(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
-	asked, err := parseAsked(r.URL.Query())
+// Serve implements queryapi.Question.
+func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
+	asked, err := parseParams(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	point := q.Loop.Point()
 	if point == nil {
-		return errNothingYet
+		return errNotEvaluated
 	}
 	state := point.State()
-	reader, err := newReader(r.Context(), caller, q.Kinds, state.Snapshot)
+	reader, err := newCallerReader(r.Context(), caller, q.Kinds, state.Snapshot)
 	if err != nil {
 		return err
 	}
-	s := &search{asked: asked, sight: sight{state, reader}, told: map[string]bool{}, answer: &Found{
+	s := &listing{params: asked, readScope: readScope{state, reader}, readable: map[string]bool{}, result: &ViolationList{
 		APIVersion: "query.federator.dev/v1", Kind: "Violations", Revision: state.Snapshot.Revision(), Synced: state.Synced,
 	}}
 	if err := s.run(r.Context()); err != nil {
 		return err
 	}
-	s.answer.ResourceVersion = versionOf(point.Version(), s.untold(asked, s.told))
+	s.result.ResourceVersion = joinVersion(point.Version(), s.hiddenDigest(asked, s.readable))
 	if reader.err != nil { // what was denied for want of an answer is no answer
 		return reader.err
 	}
-	body, err := json.Marshal(s.answer)
+	body, err := json.Marshal(s.result)
 	if err != nil {
 		return err
 	}
@@ -64,10 +64,10 @@ func (q Violations) Answer(w http.ResponseWriter, r *http.Request, caller querya
 	return nil
 }
 
-var errNothingYet = apierrors.NewServiceUnavailable("no policy has been evaluated yet")
+var errNotEvaluated = apierrors.NewServiceUnavailable("no policy has been evaluated yet")
 
-// Found is the answer of Violations.
-type Found struct {
+// ViolationList is the answer of Violations.
+type ViolationList struct {
 	APIVersion string             `json:"apiVersion"`
 	Kind       string             `json:"kind"`
 	Revision   aggregate.Revision `json:"revision"`
@@ -86,6 +86,9 @@ type Found struct {
 	// Failed are policies of which there are no verdicts, or not all.
 	Failed []string `json:"failed,omitempty"`
 }
+
+// OpenAPIModelName is the name of the component in OpenAPI.
+func (ViolationList) OpenAPIModelName() string { return "Found" }
 
 // Finding is what one policy has found on one subject.
 type Finding struct {
@@ -132,22 +135,22 @@ type FindingGroup struct {
 	Exempt     int      `json:"exempt"`
 }
 
-// sight is what somebody may read of a state.
-type sight struct {
+// readScope is what somebody may read of a state.
+type readScope struct {
 	state  *policy.State
-	reader *grantedReader
+	reader *callerReader
 }
 
-// search is one question being answered.
-type search struct {
-	*asked
-	sight
+// listing is one question being answered.
+type listing struct {
+	*params
+	readScope
 
-	answer *Found
-	told   map[string]bool // bindings whose findings may be read
-	groups map[string]*FindingGroup
-	looked int
-	bytes  int // of the page, about
+	result   *ViolationList
+	readable map[string]bool // bindings whose findings may be read
+	groups   map[string]*FindingGroup
+	examined int
+	bytes    int // of the page, about
 }
 
 // maxPage is how many bytes the findings of a page take, about, unless a single one
@@ -155,34 +158,34 @@ type search struct {
 const maxPage = 8 << 20
 
 // run looks at the bindings in order.
-func (s *search) run(ctx context.Context) error {
+func (s *listing) run(ctx context.Context) error {
 	for b, severity := range s.state.Bindings() {
-		if !s.asksFor(bound{b, severity}) {
+		if !s.matchesBinding(boundBinding{b, severity}) {
 			continue
 		}
-		s.told[b.Name] = s.mayRead(b.Name)
-		if !s.told[b.Name] {
-			s.answer.Withheld = append(s.answer.Withheld, b.Name)
+		s.readable[b.Name] = s.mayRead(b.Name)
+		if !s.readable[b.Name] {
+			s.result.Withheld = append(s.result.Withheld, b.Name)
 			continue
 		}
 		if s.failed(b.Name) {
-			s.answer.Failed = append(s.answer.Failed, b.Name)
+			s.result.Failed = append(s.result.Failed, b.Name)
 		}
-		if s.after != nil && b.Name < s.after.Policy || s.full() {
+		if s.after != nil && b.Name < s.after.Policy || s.pageFull() {
 			continue
 		}
-		if err := s.binding(ctx, b, severity); err != nil {
+		if err := s.addFindings(ctx, b, severity); err != nil {
 			return err
 		}
 	}
-	s.answer.GroupBy = s.groupBy
-	s.answer.Groups = s.grouped()
+	s.result.GroupBy = s.groupBy
+	s.result.Groups = s.sortedGroups()
 	return nil
 }
 
 // mayRead reports whether the caller may read all that a binding looks at beside its
 // subjects.
-func (s sight) mayRead(binding string) bool {
+func (s readScope) mayRead(binding string) bool {
 	sight := s.state.Sight(binding)
 	kinds := sight.Kinds
 	if sight.Any {
@@ -193,7 +196,7 @@ func (s sight) mayRead(binding string) bool {
 			return false
 		}
 		for _, kind := range kinds {
-			if !s.reader.reach(s.state.Snapshot, member, kind).All && !s.nothing(member, kind) {
+			if !s.reader.grant(s.state.Snapshot, member, kind).All && !s.nothingHeld(member, kind) {
 				return false
 			}
 		}
@@ -201,9 +204,9 @@ func (s sight) mayRead(binding string) bool {
 	return true
 }
 
-// nothing reports whether there is nothing to be read of a kind: no member serves it,
+// nothingHeld reports whether there is nothing to be read of a kind: no member serves it,
 // which discovery tells everybody, and none of it is held from when one did.
-func (s sight) nothing(member string, kind aggregate.Kind) bool {
+func (s readScope) nothingHeld(member string, kind aggregate.Kind) bool {
 	if s.reader.kinds[kind] {
 		return false
 	}
@@ -211,21 +214,21 @@ func (s sight) nothing(member string, kind aggregate.Kind) bool {
 	return scope.Objects == 0
 }
 
-// subject reports whether the caller may read a subject. Keys of views belong to who
+// mayReadSubject reports whether the caller may read a subject. Keys of views belong to who
 // may read all that feeds them.
-func (s sight) subject(subject policy.Subject) bool {
+func (s readScope) mayReadSubject(subject policy.Subject) bool {
 	switch ref := subject.Ref; {
 	case ref.Member == "":
 		return true
 	case ref.Kind == "":
 		return s.reader.Member(ref.Member)
 	default:
-		return s.reader.Member(ref.Member) && s.reader.reach(s.state.Snapshot, ref.Member, ref.Kind).Allows(ref.Namespace)
+		return s.reader.Member(ref.Member) && s.reader.grant(s.state.Snapshot, ref.Member, ref.Kind).Allows(ref.Namespace)
 	}
 }
 
-// of returns the members that a binding's findings are looked for in.
-func (s sight) of(binding string) []string {
+// membersOf returns the members that a binding's findings are looked for in.
+func (s readScope) membersOf(binding string) []string {
 	if p := s.state.Package(binding); p != nil && p.SubjectView != "" {
 		return []string{""} // keys are of no member
 	}
@@ -233,23 +236,23 @@ func (s sight) of(binding string) []string {
 }
 
 // failed reports whether a binding has no verdicts, or not all.
-func (s sight) failed(binding string) bool {
+func (s readScope) failed(binding string) bool {
 	h, _ := s.state.Health(binding)
 	return len(h.Quarantines) > 0 || h.Views != ""
 }
 
-// full reports whether the page has ended.
-func (s *search) full() bool { return s.answer.Continue != "" }
+// pageFull reports whether the page has ended.
+func (s *listing) pageFull() bool { return s.result.Continue != "" }
 
-// binding takes in what one binding has found, member by member: what is of members
+// addFindings takes in what one binding has found, member by member: what is of members
 // that the caller may not see is not looked at.
-func (s *search) binding(ctx context.Context, b policy.Binding, severity string) error {
+func (s *listing) addFindings(ctx context.Context, b policy.Binding, severity string) error {
 	cursor := s.after
 	if cursor != nil && cursor.Policy != b.Name {
 		cursor = nil
 	}
-	for _, member := range s.of(b.Name) {
-		if !in(s.members, member) || cursor != nil && member < cursor.Subject.Member {
+	for _, member := range s.membersOf(b.Name) {
+		if !matches(s.members, member) || cursor != nil && member < cursor.Subject.Member {
 			continue
 		}
 		found := s.state.Findings(b.Name, member)
@@ -257,25 +260,25 @@ func (s *search) binding(ctx context.Context, b policy.Binding, severity string)
 			found = s.state.FindingsAfter(b.Name, cursor.Subject.subject())
 		}
 		for v := range found {
-			if s.looked++; s.looked%1024 == 0 && ctx.Err() != nil {
+			if s.examined++; s.examined%1024 == 0 && ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if !s.wants(&v) || !s.subject(v.Subject) {
+			if !s.matchesVerdict(&v) || !s.mayReadSubject(v.Subject) {
 				continue
 			}
 			if s.groupBy != nil {
-				s.count(b, severity, &v)
+				s.addToGroup(b, severity, &v)
 				continue
 			}
 			for i := range v.Violations {
 				s.bytes += v.Violations[i].Size()
 			}
-			if n := len(s.answer.Items); n == s.limit || n > 0 && s.bytes > maxPage {
-				last := s.answer.Items[n-1]
-				s.answer.Continue = cursorOf(last.Policy, last.Subject)
+			if n := len(s.result.Items); n == s.limit || n > 0 && s.bytes > maxPage {
+				last := s.result.Items[n-1]
+				s.result.Continue = encodeCursor(last.Policy, last.Subject)
 				return nil
 			}
-			s.answer.Items = append(s.answer.Items, findingOf(b, severity, &v))
+			s.result.Items = append(s.result.Items, findingOf(b, severity, &v))
 		}
 	}
 	return nil

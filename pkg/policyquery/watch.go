@@ -21,10 +21,10 @@ import (
 
 // Times and sizes of watches.
 const (
-	watchFor = 30 * time.Minute // and up to twice it, where no timeout is asked for; never longer
-	bookmark = time.Minute
-	stall    = 30 * time.Second
-	flushAt  = 64 << 10 // bytes
+	defaultWatchTimeout     = 30 * time.Minute // and up to twice it, where no timeout is asked for; never longer
+	defaultBookmarkInterval = time.Minute
+	defaultWriteTimeout     = 30 * time.Second
+	flushAt                 = 64 << 10 // bytes
 )
 
 var _ queryapi.Watchable = Violations{}
@@ -36,8 +36,8 @@ type Event struct {
 	Object any             `json:"object"`
 }
 
-// Mark says how far a watch is: it comes after the events that lead there.
-type Mark struct {
+// Bookmark says how far a watch is: it comes after the events that lead there.
+type Bookmark struct {
 	ResourceVersion string             `json:"resourceVersion"` // a watch goes on from here
 	Revision        aggregate.Revision `json:"revision"`
 	Synced          bool               `json:"synced"`
@@ -46,72 +46,75 @@ type Mark struct {
 	InitialEnd      bool               `json:"initialEventsEnd,omitempty"` // all that there was has been sent
 }
 
-// watching is one watch under way. One goroutine runs it.
-type watching struct {
-	*asked
+// OpenAPIModelName is the name of the component in OpenAPI.
+func (Bookmark) OpenAPIModelName() string { return "Mark" }
 
-	q      Violations
-	w      http.ResponseWriter
-	wire   *http.ResponseController
-	caller queryapi.Caller
+// watchStream is one watch under way. One goroutine runs it.
+type watchStream struct {
+	*params
 
-	point  *enforce.Point  // whose verdicts have been sent
-	from   *enforce.Point  // the oldest that is kept alive
-	told   map[string]bool // bindings whose findings may be read, as of the last look
-	untold string          // as of the last look
-	saw    sight           // in which they have been sent
-	asks   *grantedReader  // newest
-	made   time.Time       // when grants were asked for
-	until  time.Time       // when they must be asked for again
-	began  bool            // the answer has
+	q          Violations
+	w          http.ResponseWriter
+	controller *http.ResponseController
+	caller     queryapi.Caller
 
-	out    []byte
-	events int // since the last Mark
-	looked int
+	point           *enforce.Point  // whose verdicts have been sent
+	from            *enforce.Point  // the oldest that is kept alive
+	readable        map[string]bool // bindings whose findings may be read, as of the last look
+	hidden          string          // as of the last look
+	last            readScope       // in which they have been sent
+	newest          *callerReader   // newest
+	grantsRequested time.Time       // when grants were asked for
+	grantsExpire    time.Time       // when they must be asked for again
+	headerSent      bool            // the answer has
+
+	out      []byte
+	events   int // since the last Mark
+	examined int
 }
 
 // Watch implements queryapi.Watchable: it sends what there is, unless the client says
 // from where it goes on, and then every change of it, until the client leaves, does not
 // read, or time is up.
 func (q Violations) Watch(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
-	asked, err := parseAsked(r.URL.Query())
+	asked, err := parseParams(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	newest := q.Loop.Point()
 	if newest == nil {
-		return errNothingYet
+		return errNotEvaluated
 	}
-	q.Stall, q.Bookmark = cmp.Or(q.Stall, stall), cmp.Or(q.Bookmark, bookmark)
-	s := &watching{asked: asked, q: q, w: w, wire: http.NewResponseController(w), caller: caller, told: map[string]bool{}}
-	if asked.version != "" {
+	q.WriteTimeout, q.BookmarkInterval = cmp.Or(q.WriteTimeout, defaultWriteTimeout), cmp.Or(q.BookmarkInterval, defaultBookmarkInterval)
+	s := &watchStream{params: asked, q: q, w: w, controller: http.NewResponseController(w), caller: caller, readable: map[string]bool{}}
+	if asked.resourceVersion != "" {
 		var at string
-		at, s.untold = splitVersion(asked.version)
-		if s.point, err = q.Loop.At(at); err != nil || membersLeft(s.point.State(), newest.State()) {
-			return expired(asked.version)
+		at, s.hidden = splitVersion(asked.resourceVersion)
+		if s.point, err = q.Loop.At(at); err != nil || memberLeft(s.point.State(), newest.State()) {
+			return expiredError(asked.resourceVersion)
 		}
 		s.from = s.point
 	}
 	timeout := asked.timeout
 	if timeout == 0 {
-		timeout = watchFor + rand.N(watchFor)
+		timeout = defaultWatchTimeout + rand.N(defaultWatchTimeout)
 	}
-	timeout = min(timeout, 2*watchFor)
+	timeout = min(timeout, 2*defaultWatchTimeout)
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	err = s.run(ctx, newest)
-	if err == nil || !s.began {
+	if err == nil || !s.headerSent {
 		return err
 	}
-	if told := apierrors.APIStatus(nil); errors.As(err, &told) && s.lastWord(told.Status()) == nil {
+	if told := apierrors.APIStatus(nil); errors.As(err, &told) && s.sendError(told.Status()) == nil {
 		return nil
 	}
 	panic(http.ErrAbortHandler) // the client is gone or does not read
 }
 
-// membersLeft reports whether a member has left: what the caller might read of it is not
+// memberLeft reports whether a member has left: what the caller might read of it is not
 // known any more, so that its deletions cannot be told.
-func membersLeft(before, after *policy.State) bool {
+func memberLeft(before, after *policy.State) bool {
 	for m := range before.Snapshot.Members() {
 		if _, ok := after.Snapshot.Member(m.Name); !ok {
 			return true
@@ -120,68 +123,68 @@ func membersLeft(before, after *policy.State) bool {
 	return false
 }
 
-func (s *watching) run(ctx context.Context, newest *enforce.Point) error {
+func (s *watchStream) run(ctx context.Context, newest *enforce.Point) error {
 	initial := s.point == nil
-	if err := s.begin(ctx, newest); err != nil {
+	if err := s.start(ctx, newest); err != nil {
 		return err
 	}
-	if err := s.mark(initial); err != nil {
+	if err := s.sendBookmark(initial); err != nil {
 		return err
 	}
-	due := time.Now().Add(s.q.Bookmark)
+	due := time.Now().Add(s.q.BookmarkInterval)
 	for ctx.Err() == nil {
-		if err := s.follow(ctx); err != nil {
+		if err := s.sendChanges(ctx); err != nil {
 			return err
 		}
 		if now := time.Now(); s.events > 0 || !now.Before(due) {
-			due = now.Add(s.q.Bookmark)
-			if err := s.mark(false); err != nil {
+			due = now.Add(s.q.BookmarkInterval)
+			if err := s.sendBookmark(false); err != nil {
 				return err
 			}
 		}
 		s.wait(ctx, due)
 	}
-	return s.mark(false) // good-bye, so that the client comes back to where it is
+	return s.sendBookmark(false) // good-bye, so that the client comes back to where it is
 }
 
-// begin sends what there is, or what has changed since the client's point.
-func (s *watching) begin(ctx context.Context, newest *enforce.Point) error {
+// start sends what there is, or what has changed since the client's point.
+func (s *watchStream) start(ctx context.Context, newest *enforce.Point) error {
 	if s.point != nil {
 		state := s.point.State()
-		reader, err := newReader(ctx, s.caller, s.q.Kinds, state.Snapshot)
+		reader, err := newCallerReader(ctx, s.caller, s.q.Kinds, state.Snapshot)
 		if err != nil {
 			return err
 		}
-		s.saw = sight{state, reader}
-		for b := range s.saw.state.Bindings() {
-			s.told[b.Name] = s.saw.mayRead(b.Name)
+		s.last = readScope{state, reader}
+		for b := range s.last.state.Bindings() {
+			s.readable[b.Name] = s.last.mayRead(b.Name)
 		}
-		untold := s.saw.untold(s.asked, s.told)
+		untold := s.last.hiddenDigest(s.params, s.readable)
 		if reader.err != nil {
 			return reader.err // what was denied for want of an answer is no answer
 		}
-		if untold != s.untold {
-			return otherGrants(s.version)
+		if untold != s.hidden {
+			return grantsChanged(s.resourceVersion)
 		}
 	}
-	return s.exchange(ctx, newest)
+	return s.resync(ctx, newest)
 }
 
 // regrant asks what may be read now of a state.
-func (s *watching) regrant(ctx context.Context, state *policy.State) (*grantedReader, error) {
-	s.made = time.Now()
+func (s *watchStream) regrant(ctx context.Context, state *policy.State) (*callerReader, error) {
+	s.grantsRequested = time.Now()
 	var err error
-	s.asks, err = newReader(ctx, s.caller, s.q.Kinds, state.Snapshot)
-	return s.asks, err
+	s.newest, err = newCallerReader(ctx, s.caller, s.q.Kinds, state.Snapshot)
+	return s.newest, err
 }
 
-// follow sends what has changed since the last step.
-func (s *watching) follow(ctx context.Context) error {
+// sendChanges sends what has changed since the last step.
+func (s *watchStream) sendChanges(ctx context.Context) error {
 	if !s.q.Loop.Kept(s.point) {
-		return expired(s.point.Version())
+		return expiredError(s.point.Version())
 	}
-	for !s.saw.reader.otherKinds() {
-		if !time.Now().Before(s.until) { // however many changes are left to tell
+	for !s.last.reader.kindsChanged() {
+		if !time.Now().Before(s.grantsExpire) { // however many changes are left to tell
 			same, err := s.renew(ctx)
 			if err != nil {
 				return err
@@ -196,37 +199,37 @@ func (s *watching) follow(ctx context.Context) error {
 		}
 		c := next.Changes()
 		if c == nil {
-			return expired(s.point.Version())
+			return expiredError(s.point.Version())
 		}
-		if c.Before == nil || !sameFrame(c.Before, c.After) || !s.saw.reader.sameResources(c.Before.Snapshot, c.After.Snapshot) {
+		if c.Before == nil || !sameMembersAndBindings(c.Before, c.After) || !s.last.reader.sameResources(c.Before.Snapshot, c.After.Snapshot) {
 			break
 		}
-		if err := s.step(ctx, next, c); err != nil {
+		if err := s.sendPoint(ctx, next, c); err != nil {
 			return err
 		}
 	}
-	return s.exchange(ctx, s.q.Loop.Point())
+	return s.resync(ctx, s.q.Loop.Point())
 }
 
 // renew asks again what may be read, and reports whether that is what it was: then all
 // that has been sent stands.
-func (s *watching) renew(ctx context.Context) (bool, error) {
-	old := s.saw.reader
-	reader, err := s.regrant(ctx, s.saw.state)
+func (s *watchStream) renew(ctx context.Context) (bool, error) {
+	old := s.last.reader
+	reader, err := s.regrant(ctx, s.last.state)
 	if err != nil {
 		return false, err // nobody says any more what may be read
 	}
-	if !old.same(reader, s.saw.state.Snapshot) || old.otherKinds() {
+	if !old.equal(reader, s.last.state.Snapshot) || old.kindsChanged() {
 		return false, reader.err
 	}
-	s.saw.reader = reader
-	s.until = reader.until(s.made)
+	s.last.reader = reader
+	s.grantsExpire = reader.expires(s.grantsRequested)
 	return true, nil
 }
 
-// sameFrame reports whether two states have the same members, and the same bindings of
+// sameMembersAndBindings reports whether two states have the same members, and the same bindings of
 // the same packages.
-func sameFrame(a, b *policy.State) bool {
+func sameMembersAndBindings(a, b *policy.State) bool {
 	frame := func(s *policy.State) (out []string) {
 		for m := range s.Snapshot.Members() {
 			out = append(out, m.Name)
@@ -240,15 +243,15 @@ func sameFrame(a, b *policy.State) bool {
 	return slices.Equal(frame(a), frame(b))
 }
 
-// step sends what differs at the next point. What is judged, and what may be read, is as
+// sendPoint sends what differs at the next point. What is judged, and what may be read, is as
 // it was.
-func (s *watching) step(ctx context.Context, next *enforce.Point, changes *policy.Changes) error {
-	sees := sight{next.State(), s.saw.reader}
+func (s *watchStream) sendPoint(ctx context.Context, next *enforce.Point, changes *policy.Changes) error {
+	sees := readScope{next.State(), s.last.reader}
 	fresh := map[string]bool{} // whether findings of a binding may be read now
 	other := false             // what is untold may be
-	of := map[string]bound{}
+	of := map[string]boundBinding{}
 	for b, severity := range sees.state.Bindings() {
-		of[b.Name] = bound{b, severity}
+		of[b.Name] = boundBinding{b, severity}
 	}
 	for change := range changes.All() {
 		v := change.After
@@ -258,49 +261,49 @@ func (s *watching) step(ctx context.Context, next *enforce.Point, changes *polic
 		b := of[v.Binding]
 		may, looked := fresh[b.Name]
 		if !looked {
-			may = s.asksFor(b) && sees.mayRead(b.Name)
+			may = s.matchesBinding(b) && sees.mayRead(b.Name)
 			fresh[b.Name] = may
 			p := sees.state.Package(b.Name)
 			other = other || p != nil && p.AnyKind // there may be findings on others
 		}
-		if !may || !s.told[b.Name] { // if these differ, all of the binding is told below
+		if !may || !s.readable[b.Name] { // if these differ, all of the binding is told below
 			continue
 		}
-		if err := s.tell(ctx, s.finding(s.saw, b, change.Before), s.finding(sees, b, change.After)); err != nil {
+		if err := s.sendChange(ctx, s.finding(s.last, b, change.Before), s.finding(sees, b, change.After)); err != nil {
 			return err
 		}
 	}
 	for name, may := range fresh {
-		if may != s.told[name] {
+		if may != s.readable[name] {
 			other = true
-			if err := s.whole(ctx, name, s.saw, sees, may); err != nil {
+			if err := s.sendBinding(ctx, name, s.last, sees, may); err != nil {
 				return err
 			}
 		}
 	}
 	if other {
-		s.untold = sees.untold(s.asked, s.told)
+		s.hidden = sees.hiddenDigest(s.params, s.readable)
 	}
-	return s.arrived(next, sees)
+	return s.record(next, sees)
 }
 
-// exchange sends what differs at a point, with other grants, members or bindings.
-func (s *watching) exchange(ctx context.Context, to *enforce.Point) error {
+// resync sends what differs at a point, with other grants, members or bindings.
+func (s *watchStream) resync(ctx context.Context, to *enforce.Point) error {
 	reader, err := s.regrant(ctx, to.State())
 	if err != nil {
 		return err // nobody says any more what may be read
 	}
-	sees := sight{to.State(), reader}
+	sees := readScope{to.State(), reader}
 	if s.point == nil {
 		s.from = to
 	}
 	var names []string
-	for _, of := range []sight{s.saw, sees} {
+	for _, of := range []readScope{s.last, sees} {
 		if of.state == nil {
 			continue
 		}
 		for b, severity := range of.state.Bindings() {
-			if s.asksFor(bound{b, severity}) {
+			if s.matchesBinding(boundBinding{b, severity}) {
 				names = append(names, b.Name)
 			}
 		}
@@ -308,49 +311,49 @@ func (s *watching) exchange(ctx context.Context, to *enforce.Point) error {
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		may := sees.state.Package(name) != nil && sees.mayRead(name)
-		if err := s.whole(ctx, name, s.saw, sees, may); err != nil {
+		if err := s.sendBinding(ctx, name, s.last, sees, may); err != nil {
 			return err
 		}
 	}
-	s.untold = sees.untold(s.asked, s.told)
-	return s.arrived(to, sees)
+	s.hidden = sees.hiddenDigest(s.params, s.readable)
+	return s.record(to, sees)
 }
 
-// arrived takes note of what has been sent.
-func (s *watching) arrived(at *enforce.Point, sees sight) error {
-	if err := s.unanswered(); err != nil {
+// record takes note of what has been sent.
+func (s *watchStream) record(at *enforce.Point, sees readScope) error {
+	if err := s.grantsError(); err != nil {
 		return err // what was denied for want of an answer is no answer
 	}
-	s.point, s.from, s.saw = at, at, sees
-	s.until = sees.reader.until(s.made)
+	s.point, s.from, s.last = at, at, sees
+	s.grantsExpire = sees.reader.expires(s.grantsRequested)
 	return nil
 }
 
-// bound is a binding with the severity of its package.
-type bound struct {
+// boundBinding is a binding with the severity of its package.
+type boundBinding struct {
 	policy.Binding
 	severity string
 }
 
-func (s *watching) bound(of sight, name string) bound {
+func (s *watchStream) binding(of readScope, name string) boundBinding {
 	if of.state != nil {
 		for b, severity := range of.state.Bindings() {
 			if b.Name == name {
-				return bound{b, severity}
+				return boundBinding{b, severity}
 			}
 		}
 	}
-	return bound{}
+	return boundBinding{}
 }
 
-// whole sends all that differs of a binding.
-func (s *watching) whole(ctx context.Context, name string, saw, sees sight, may bool) error {
-	was, is := s.bound(saw, name), s.bound(sees, name)
-	told := s.told[name] && s.asksFor(was)
-	may = may && s.asksFor(is)
-	s.told[name] = may
+// sendBinding sends all that differs of a binding.
+func (s *watchStream) sendBinding(ctx context.Context, name string, saw, sees readScope, may bool) error {
+	was, is := s.binding(saw, name), s.binding(sees, name)
+	told := s.readable[name] && s.matchesBinding(was)
+	may = may && s.matchesBinding(is)
+	s.readable[name] = may
 	if told {
-		for _, member := range saw.of(name) {
+		for _, member := range saw.membersOf(name) {
 			for v := range saw.state.Findings(name, member) {
 				before := s.finding(saw, was, &v)
 				if before == nil {
@@ -358,12 +361,12 @@ func (s *watching) whole(ctx context.Context, name string, saw, sees sight, may 
 				}
 				var after *Finding
 				if may {
-					after = s.at(sees, is, v.Subject)
+					after = s.findingOn(sees, is, v.Subject)
 				}
 				if after != nil {
 					continue
 				}
-				if err := s.tell(ctx, before, nil); err != nil {
+				if err := s.sendChange(ctx, before, nil); err != nil {
 					return err
 				}
 			}
@@ -372,14 +375,14 @@ func (s *watching) whole(ctx context.Context, name string, saw, sees sight, may 
 	if !may {
 		return nil
 	}
-	for _, member := range sees.of(name) {
+	for _, member := range sees.membersOf(name) {
 		for v := range sees.state.Findings(name, member) {
 			after := s.finding(sees, is, &v)
 			var before *Finding
 			if after != nil && told {
-				before = s.at(saw, was, v.Subject)
+				before = s.findingOn(saw, was, v.Subject)
 			}
-			if err := s.tell(ctx, before, after); err != nil {
+			if err := s.sendChange(ctx, before, after); err != nil {
 				return err
 			}
 		}
@@ -387,8 +390,8 @@ func (s *watching) whole(ctx context.Context, name string, saw, sees sight, may 
 	return nil
 }
 
-// at returns what may be read of a binding's verdict on a subject.
-func (s *watching) at(of sight, b bound, subject policy.Subject) *Finding {
+// findingOn returns what may be read of a binding's verdict on a subject.
+func (s *watchStream) findingOn(of readScope, b boundBinding, subject policy.Subject) *Finding {
 	v, ok := of.state.Get(b.Name, subject)
 	if !ok {
 		return nil
@@ -397,33 +400,33 @@ func (s *watching) at(of sight, b bound, subject policy.Subject) *Finding {
 }
 
 // finding returns a verdict as a list has it, nil where a list would not.
-func (s *watching) finding(of sight, b bound, v *policy.Verdict) *Finding {
-	if v == nil || v.Revision == 0 || !in(s.members, v.Subject.Ref.Member) || !s.wants(v) || !of.subject(v.Subject) {
+func (s *watchStream) finding(of readScope, b boundBinding, v *policy.Verdict) *Finding {
+	if v == nil || v.Revision == 0 || !matches(s.members, v.Subject.Ref.Member) || !s.matchesVerdict(v) || !of.mayReadSubject(v.Subject) {
 		return nil
 	}
 	f := findingOf(b.Binding, b.severity, v)
 	return &f
 }
 
-// tell sends the event that leads from one finding to another.
-func (s *watching) tell(ctx context.Context, before, after *Finding) error {
-	if s.looked++; s.looked%1024 == 0 && ctx.Err() != nil {
+// sendChange sends the event that leads from one finding to another.
+func (s *watchStream) sendChange(ctx context.Context, before, after *Finding) error {
+	if s.examined++; s.examined%1024 == 0 && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	switch {
-	case before == nil && after == nil, before != nil && after != nil && before.same(after):
+	case before == nil && after == nil, before != nil && after != nil && before.equal(after):
 		return nil
 	case after == nil:
-		return s.event(watch.Deleted, before)
+		return s.send(watch.Deleted, before)
 	case before == nil:
-		return s.event(watch.Added, after)
+		return s.send(watch.Added, after)
 	}
-	return s.event(watch.Modified, after)
+	return s.send(watch.Modified, after)
 }
 
-// same reports whether nothing differs but which scopes are incomplete, and when it was
+// equal reports whether nothing differs but which scopes are incomplete, and when it was
 // found.
-func (f *Finding) same(g *Finding) bool {
+func (f *Finding) equal(g *Finding) bool {
 	a, b := *f, *g
 	a.Gaps, b.Gaps, a.Revision, b.Revision = nil, nil, 0, 0
 	return reflect.DeepEqual(a, b)

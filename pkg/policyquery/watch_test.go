@@ -19,7 +19,7 @@ import (
 // wherever a watch goes on from, its client knows what a list has.
 func TestWatchesTellWhatListsHave(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) //nolint:gosec // a mix, not a secret
-	j := start(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.Bookmark = 20 * time.Millisecond })
+	j := start(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.BookmarkInterval = 20 * time.Millisecond })
 	j.join("fleet/a")
 	j.join("fleet/b")
 	queries := []string{"", "policy=replicas", "member=fleet/a", "severity=high", "severity=low&severity=medium", "state=Known", "namespace=other"}
@@ -195,7 +195,7 @@ func (j *judged) open(want float64) func() error {
 func TestAClientThatDoesNotReadIsGivenUp(t *testing.T) {
 	j := start(t, func(o *queryapi.Options, q *policyquery.Violations) {
 		o.Fairness.MaxWatches = 2
-		q.Stall = time.Second
+		q.WriteTimeout = time.Second
 	})
 	j.join("fleet/a")
 	j.large("y")
@@ -227,7 +227,7 @@ func TestAClientThatDoesNotReadIsGivenUp(t *testing.T) {
 
 // TestAClientThatIsPassedByIsTold, however long it might take to read.
 func TestAClientThatIsPassedByIsTold(t *testing.T) {
-	j := start(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.Stall = time.Hour })
+	j := start(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.WriteTimeout = time.Hour })
 	j.join("fleet/a")
 	j.judgedAll()
 	s := j.watch("", nil)

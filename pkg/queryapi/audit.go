@@ -10,32 +10,32 @@ import (
 	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
 )
 
-// trail is the audit log; its parts are nil without one.
-type trail struct {
+// auditLog is the audit log; its parts are nil without one.
+type auditLog struct {
 	rules audit.PolicyRuleEvaluator
 	sink  audit.Backend
-	file  *rotated
+	file  *rotatingFile
 }
 
-func newTrail(a Audit, log *slog.Logger) (trail, error) {
+func newAuditLog(a Audit, log *slog.Logger) (auditLog, error) {
 	if a.PolicyFile == "" {
-		return trail{}, nil
+		return auditLog{}, nil
 	}
 	rules, err := policy.LoadPolicyFromFile(a.PolicyFile)
 	if err != nil {
-		return trail{}, fmt.Errorf("query API: audit policy: %w", err)
+		return auditLog{}, fmt.Errorf("query API: audit policy: %w", err)
 	}
-	file, err := openRotated(a, log)
+	file, err := openRotatingFile(a, log)
 	if err != nil {
-		return trail{}, fmt.Errorf("query API: audit log: %w", err)
+		return auditLog{}, fmt.Errorf("query API: audit log: %w", err)
 	}
-	return trail{
+	return auditLog{
 		rules: policy.NewPolicyRuleEvaluator(rules), file: file,
 		sink: auditlog.NewBackend(file, auditlog.FormatJson, auditv1.SchemeGroupVersion),
 	}, nil
 }
 
-func (t trail) close() error {
+func (t auditLog) close() error {
 	if t.file == nil {
 		return nil
 	}

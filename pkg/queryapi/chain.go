@@ -26,26 +26,26 @@ import (
 // function to the first, as in k8s.io/apiserver's own chain.
 func (s *Server) chain() http.Handler {
 	h := http.Handler(http.HandlerFunc(s.dispatch))
-	h = s.withEnding(h)
-	h = s.admitted(h)
+	h = s.withWatchEnd(h)
+	h = s.withLimits(h)
 	h = s.withoutImpersonation(h)
-	h = genericapifilters.WithAudit(h, s.trail.sink, s.trail.rules, longRunning)
+	h = genericapifilters.WithAudit(h, s.audit.sink, s.audit.rules, longRunning)
 
-	stranger := genericapifilters.WithFailedAuthenticationAudit(http.HandlerFunc(s.unauthenticated), s.trail.sink, s.trail.rules)
-	h = genericapifilters.WithAuthentication(h, s.login, stranger, s.audiences(), nil)
-	h = withOutage(h)
+	stranger := genericapifilters.WithFailedAuthenticationAudit(http.HandlerFunc(s.unauthenticated), s.audit.sink, s.audit.rules)
+	h = genericapifilters.WithAuthentication(h, s.authenticator, stranger, s.audiences(), nil)
+	h = withHubError(h)
 
-	h = s.nested(h)
+	h = s.withTracking(h)
 	h = genericapifilters.WithWarningRecorder(h)
-	h = endsOnceAnswered(genericfilters.WithTimeoutForNonLongRunningRequests(h, longRunning))
-	h = genericapifilters.WithRequestDeadline(h, s.trail.sink, s.trail.rules, longRunning, scheme.Codecs, s.options.Limits.Request)
+	h = withAnswerDone(genericfilters.WithTimeoutForNonLongRunningRequests(h, longRunning))
+	h = genericapifilters.WithRequestDeadline(h, s.audit.sink, s.audit.rules, longRunning, scheme.Codecs, s.options.Limits.Request)
 	h = genericapifilters.WithCacheControl(h)
 	h = genericapifilters.WithLatencyTrackers(h)
-	h = s.timed(h)
-	h = route.Filter(h, func(w http.ResponseWriter, r *http.Request, err error) { fail(w, r, s.log, err) })
+	h = s.withWriteDeadline(h)
+	h = route.Filter(h, func(w http.ResponseWriter, r *http.Request, err error) { writeError(w, r, s.log, err) })
 	h = genericapifilters.WithRequestReceivedTimestamp(h)
 	h = genericapifilters.WithAuditInit(h)
-	return s.observed(h)
+	return s.withObservation(h)
 }
 
 // audiences are nil for a local server, whose token is its own.
@@ -53,7 +53,7 @@ func (s *Server) audiences() []string {
 	if s.options.Local {
 		return nil
 	}
-	return s.options.Login.Audiences
+	return s.options.Authentication.Audiences
 }
 
 func longRunning(r *http.Request, info *apirequest.RequestInfo) bool {
@@ -65,15 +65,15 @@ func isWatch(r *http.Request) bool {
 	return ok && longRunning(r, info)
 }
 
-// admitted lets requests in, by the hub's priorities or by number, and watches
+// withLimits lets requests in, by the hub's priorities or by number, and watches
 // by number: the hub's priorities bound how fast they begin, not how many stay.
-func (s *Server) admitted(next http.Handler) http.Handler {
-	next = s.bound(next, s.options.Fairness.MaxWatches, isWatch, "watches")
-	plain := s.bound(next, s.options.Fairness.MaxInFlight, func(r *http.Request) bool { return !isWatch(r) }, "requests")
-	if s.fair == nil {
+func (s *Server) withLimits(next http.Handler) http.Handler {
+	next = s.withShare(next, s.options.Fairness.MaxWatches, isWatch, "watches")
+	plain := s.withShare(next, s.options.Fairness.MaxInFlight, func(r *http.Request) bool { return !isWatch(r) }, "requests")
+	if s.fairness == nil {
 		return plain
 	}
-	return s.fair.filter(next, plain)
+	return s.fairness.filter(next, plain)
 }
 
 // withoutImpersonation refuses who speaks for another: whoever may impersonate
@@ -82,7 +82,7 @@ func (s *Server) withoutImpersonation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {
 			if strings.HasPrefix(name, "Impersonate-") {
-				writeStatus(w, refusal(http.StatusForbidden, metav1.StatusReasonForbidden,
+				writeStatus(w, newStatusError(http.StatusForbidden, metav1.StatusReasonForbidden,
 					"impersonation is not supported: ask with the credentials of whom it concerns").ErrStatus)
 				return
 			}
@@ -91,16 +91,16 @@ func (s *Server) withoutImpersonation(next http.Handler) http.Handler {
 	})
 }
 
-type endingKey struct{}
+type shutdownKey struct{}
 
 // baseContext makes a context that of every request.
 func baseContext(ctx context.Context) func(net.Listener) context.Context {
 	return func(net.Listener) context.Context { return ctx }
 }
 
-// withEnding counts watches, ends them when the server is told to end, and
+// withWatchEnd counts watches, ends them when the server is told to end, and
 // tells the hub's priorities when one has begun.
-func (s *Server) withEnding(next http.Handler) http.Handler {
+func (s *Server) withWatchEnd(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isWatch(r) {
 			next.ServeHTTP(w, r)
@@ -110,40 +110,40 @@ func (s *Server) withEnding(next http.Handler) http.Handler {
 		defer s.metrics.watches.Dec()
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		if ending, ok := ctx.Value(endingKey{}).(context.Context); ok {
+		if ending, ok := ctx.Value(shutdownKey{}).(context.Context); ok {
 			defer context.AfterFunc(ending, cancel)()
 		}
-		w = responsewriter.WrapForHTTP1Or2(&beginning{ResponseWriter: w, begun: func() { utilflowcontrol.WatchInitialized(ctx) }})
+		w = responsewriter.WrapForHTTP1Or2(&firstWriteNotifier{ResponseWriter: w, onWrite: func() { utilflowcontrol.WatchInitialized(ctx) }})
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
-// beginning calls begun when the header is written.
-type beginning struct {
+// firstWriteNotifier calls begun when the header is written.
+type firstWriteNotifier struct {
 	http.ResponseWriter
-	begun func()
+	onWrite func()
 }
 
-func (b *beginning) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+func (b *firstWriteNotifier) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
-func (b *beginning) WriteHeader(code int) {
+func (b *firstWriteNotifier) WriteHeader(code int) {
 	b.ResponseWriter.WriteHeader(code)
-	b.begun()
+	b.onWrite()
 }
 
-func (b *beginning) Write(p []byte) (int, error) {
+func (b *firstWriteNotifier) Write(p []byte) (int, error) {
 	n, err := b.ResponseWriter.Write(p)
-	b.begun()
+	b.onWrite()
 	return n, err
 }
 
-// overKey has the context that ends once a request has been answered.
-type overKey struct{}
+// answeredKey has the context that ends once a request has been answered.
+type answeredKey struct{}
 
-// endsOnceAnswered is around the timeout filter. What answers inside of it is told that
+// withAnswerDone is around the timeout filter. What answers inside of it is told that
 // the time is over when the filter has answered, by nested: if both saw the same
 // deadline, one would begin an answer that the other cuts off.
-func endsOnceAnswered(next http.Handler) http.Handler {
+func withAnswerDone(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, _ := apirequest.RequestInfoFrom(r.Context()); longRunning(r, info) {
 			next.ServeHTTP(w, r)
@@ -151,17 +151,17 @@ func endsOnceAnswered(next http.Handler) http.Handler {
 		}
 		over, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 		defer func() { end(context.Cause(r.Context())) }()
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), overKey{}, over)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answeredKey{}, over)))
 	})
 }
 
-// nested counts the goroutine in which the timeout filter answers, which may
+// withTracking counts the goroutine in which the timeout filter answers, which may
 // outlast the request.
-func (s *Server) nested(next http.Handler) http.Handler {
+func (s *Server) withTracking(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.inside.again()
-		defer s.inside.leave()
-		over, ok := r.Context().Value(overKey{}).(context.Context)
+		s.inflight.add()
+		defer s.inflight.done()
+		over, ok := r.Context().Value(answeredKey{}).(context.Context)
 		if !ok {
 			next.ServeHTTP(w, r)
 			return
@@ -172,31 +172,31 @@ func (s *Server) nested(next http.Handler) http.Handler {
 		if deadline, ok := r.Context().Deadline(); ok {
 			// Later than the filter's, and there all the same: others take a share of it.
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadline(ctx, deadline.Add(grace))
+			ctx, cancel = context.WithDeadline(ctx, deadline.Add(writeGrace))
 			defer cancel()
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
-// grace is how much longer than its time a request may take to write.
-const grace = time.Second
+// writeGrace is how much longer than its time a request may take to write.
+const writeGrace = time.Second
 
-// timed bounds how long the client may take to read the answer, and labels the
+// withWriteDeadline bounds how long the client may take to read the answer, and labels the
 // request. A watch sets deadlines of its own.
-func (s *Server) timed(next http.Handler) http.Handler {
+func (s *Server) withWriteDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := apirequest.RequestInfoFrom(r.Context())
 		watch := longRunning(r, info)
 		var deadline time.Time // none
 		if !watch {
-			deadline = time.Now().Add(s.options.Limits.Request + grace)
+			deadline = time.Now().Add(s.options.Limits.Request + writeGrace)
 		}
 		if err := http.NewResponseController(w).SetWriteDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			fail(w, r, s.log, err)
+			writeError(w, r, s.log, err)
 			return
 		}
-		if label := labelOf(r.Context()); label != nil {
+		if label := labelsOf(r.Context()); label != nil {
 			label.watch = watch
 			label.verb = knownVerb(info.Verb)
 		}
@@ -212,33 +212,33 @@ func knownVerb(verb string) string {
 	return "other"
 }
 
-// label is how a request is counted.
-type label struct {
+// requestLabels is how a request is counted.
+type requestLabels struct {
 	verb, resource string
 	watch          bool
 }
 
-type labelKey struct{}
+type labelsKey struct{}
 
-func labelOf(ctx context.Context) *label {
-	l, _ := ctx.Value(labelKey{}).(*label)
+func labelsOf(ctx context.Context) *requestLabels {
+	l, _ := ctx.Value(labelsKey{}).(*requestLabels)
 	return l
 }
 
-// observed is the outermost filter: it counts and logs requests, survives
+// withObservation is the outermost filter: it counts and logs requests, survives
 // panics, and bounds what a client may send.
-func (s *Server) observed(next http.Handler) http.Handler {
+func (s *Server) withObservation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.inside.enter() {
+		if !s.inflight.start() {
 			w.Header().Set("Connection", "close")
 			writeStatus(w, apierrors.NewServiceUnavailable("the server is ending").Status())
 			return
 		}
-		defer s.inside.leave()
+		defer s.inflight.done()
 		began := time.Now()
-		answer := &reply{ResponseWriter: w}
-		counted := &label{verb: "other"}
-		r = r.WithContext(context.WithValue(r.Context(), labelKey{}, counted))
+		answer := &statusWriter{ResponseWriter: w}
+		counted := &requestLabels{verb: "other"}
+		r = r.WithContext(context.WithValue(r.Context(), labelsKey{}, counted))
 		s.metrics.inFlight.Inc()
 		defer s.metrics.inFlight.Dec()
 		defer func() {
@@ -249,30 +249,30 @@ func (s *Server) observed(next http.Handler) http.Handler {
 			}
 			s.log.Debug("answered", "method", r.Method, "path", r.URL.Path, "code", code, "took", time.Since(began))
 		}()
-		defer s.recovered(answer, r)
-		s.serve(next, answer, r)
+		defer s.recoverPanic(answer, r)
+		s.serveBounded(next, answer, r)
 		answer.finish()
 	})
 }
 
-// serve hands on what a client may send.
-func (s *Server) serve(next http.Handler, answer *reply, r *http.Request) {
+// serveBounded hands on what a client may send.
+func (s *Server) serveBounded(next http.Handler, answer *statusWriter, r *http.Request) {
 	w := responsewriter.WrapForHTTP1Or2(answer)
 	if r.ContentLength != 0 {
 		most := int64(s.options.Limits.BodyBytes)
 		err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.options.Limits.Header))
 		if err != nil && !errors.Is(err, http.ErrNotSupported) {
-			fail(w, r, s.log, err)
+			writeError(w, r, s.log, err)
 			return
 		}
 		switch {
 		case r.Method == http.MethodGet || r.Method == http.MethodHead:
 			w.Header().Set("Connection", "close") // rather than read it
-			fail(w, r, s.log, apierrors.NewBadRequest("a request to read has no body"))
+			writeError(w, r, s.log, apierrors.NewBadRequest("a request to read has no body"))
 			return
 		case r.ContentLength > most:
 			w.Header().Set("Connection", "close")
-			fail(w, r, s.log, apierrors.NewRequestEntityTooLargeError("the limit is "+strconv.FormatInt(most, 10)+" bytes"))
+			writeError(w, r, s.log, apierrors.NewRequestEntityTooLargeError("the limit is "+strconv.FormatInt(most, 10)+" bytes"))
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, most)
@@ -280,9 +280,9 @@ func (s *Server) serve(next http.Handler, answer *reply, r *http.Request) {
 	next.ServeHTTP(w, r)
 }
 
-// recovered turns a panic into a 500, or ends the connection when an answer has
+// recoverPanic turns a panic into a 500, or ends the connection when an answer has
 // begun.
-func (s *Server) recovered(answer *reply, r *http.Request) {
+func (s *Server) recoverPanic(answer *statusWriter, r *http.Request) {
 	cause := recover()
 	if cause == nil {
 		return

@@ -202,7 +202,7 @@ func TestServer_WarnsOfValuesThatAreCut(t *testing.T) {
 	for _, cut := range []bool{true, false} {
 		s := start(t, func(o *queryapi.Options) {
 			local(o)
-			o.Fleet, o.ValuesCut = secretive{}, cut
+			o.Fleet, o.ValuesRedacted = secretive{}, cut
 			scope, err := o.Index.OpenScope("blue/eu-1", "Secret", "v1")
 			if err != nil {
 				t.Fatal(err)
@@ -235,9 +235,9 @@ func TestServer_WarnsOfValuesThatAreCut(t *testing.T) {
 // secretive is a fleet whose members serve Secrets, too.
 type secretive struct{ fleet }
 
-func (f secretive) Resources() ([]queryapi.Served, <-chan struct{}) {
+func (f secretive) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 	served, changed := f.fleet.Resources()
-	return append(served, queryapi.Served{
+	return append(served, queryapi.ServedResource{
 		Kind: "Secret", Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Singular: "secret", Namespaced: true,
 	}), changed
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// compressAbove is how long an answer must be to be compressed, in bytes, and
+// minCompressed is how long an answer must be to be compressed, in bytes, and
 // compressed at the least effort: as kube-apiserver has both.
-const compressAbove = 128 << 10
+const minCompressed = 128 << 10
 
 // encoder is what compresses one answer after another.
 type encoder interface {
@@ -52,9 +52,9 @@ func (e *encoders) pool(coding string) *sync.Pool {
 	return &e.gzip
 }
 
-// codingOf returns the coding that an answer may have: zstd where it is asked for,
+// negotiateCoding returns the coding that an answer may have: zstd where it is asked for,
 // which costs less, else gzip, else none.
-func codingOf(r *http.Request) string {
+func negotiateCoding(r *http.Request) string {
 	if r.Method != http.MethodGet || isWatch(r) {
 		return ""
 	}
@@ -62,7 +62,7 @@ func codingOf(r *http.Request) string {
 	for clause := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
 		name, params, _ := strings.Cut(clause, ";")
 		name = strings.ToLower(strings.TrimSpace(name))
-		if name != "gzip" && name != "zstd" || refusedCoding(params) {
+		if name != "gzip" && name != "zstd" || codingRefused(params) {
 			continue
 		}
 		if best != "zstd" {
@@ -72,8 +72,8 @@ func codingOf(r *http.Request) string {
 	return best
 }
 
-// refusedCoding reports whether a quality is zero.
-func refusedCoding(params string) bool {
+// codingRefused reports whether a quality is zero.
+func codingRefused(params string) bool {
 	q, ok := strings.CutPrefix(strings.ReplaceAll(params, " ", ""), "q=")
 	if !ok {
 		return false
@@ -88,10 +88,10 @@ type compressor struct {
 	encoders *encoders
 	coding   string
 
-	code   int
-	held   []byte  // until it is known how long the answer is
-	plain  bool    // it is sent as it is
-	writer encoder // it is compressed
+	code        int
+	buffered    []byte  // until it is known how long the answer is
+	passThrough bool    // it is sent as it is
+	writer      encoder // it is compressed
 }
 
 // Unwrap is for http.ResponseController.
@@ -108,7 +108,7 @@ func (c *compressor) WriteHeader(code int) {
 	}
 	c.code = code
 	if h := c.Header(); code != http.StatusOK || h.Get("Content-Encoding") != "" || h.Get("Content-Range") != "" {
-		c.plain = true
+		c.passThrough = true
 		c.ResponseWriter.WriteHeader(code)
 	}
 }
@@ -118,13 +118,13 @@ func (c *compressor) Write(p []byte) (int, error) {
 		c.WriteHeader(http.StatusOK)
 	}
 	switch {
-	case c.plain:
+	case c.passThrough:
 		return c.ResponseWriter.Write(p)
 	case c.writer != nil:
 		return c.writer.Write(p)
 	}
-	if len(c.held)+len(p) <= compressAbove {
-		c.held = append(c.held, p...)
+	if len(c.buffered)+len(p) <= minCompressed {
+		c.buffered = append(c.buffered, p...)
 		return len(p), nil
 	}
 	h := c.Header()
@@ -138,8 +138,8 @@ func (c *compressor) Write(p []byte) (int, error) {
 	c.ResponseWriter.WriteHeader(c.code)
 	c.writer = c.encoders.pool(c.coding).Get().(encoder)
 	c.writer.Reset(c.ResponseWriter)
-	held := c.held
-	c.held = nil
+	held := c.buffered
+	c.buffered = nil
 	if _, err := c.writer.Write(held); err != nil {
 		return 0, err
 	}
@@ -157,9 +157,9 @@ func (c *compressor) finish() error {
 		if err != nil {
 			return fmt.Errorf("query API: compress: %w", err)
 		}
-	case c.code != 0 && !c.plain:
+	case c.code != 0 && !c.passThrough:
 		c.ResponseWriter.WriteHeader(c.code)
-		if _, err := c.ResponseWriter.Write(c.held); err != nil {
+		if _, err := c.ResponseWriter.Write(c.buffered); err != nil {
 			return fmt.Errorf("query API: %w", err)
 		}
 	}

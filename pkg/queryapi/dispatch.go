@@ -34,10 +34,10 @@ func (s *Server) callerOf(ctx context.Context) caller {
 		panic("queryapi: a request without a user")
 	}
 	c := caller{server: s, user: u}
-	target, _ := route.From(ctx)
+	target, _ := route.TargetFrom(ctx)
 	c.member = target.Member
 	if info, ok := apirequest.RequestInfoFrom(ctx); ok {
-		place := route.PlaceOf(target, info)
+		place := route.LocationOf(target, info)
 		c.member, c.namespace = place.Member, place.Namespace
 	}
 	return c
@@ -53,42 +53,42 @@ func (c caller) Grants(ctx context.Context, verb string, kind aggregate.Kind, at
 
 // GrantsIn implements Caller.
 func (c caller) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, members []string) (*Grants, error) {
-	authorities := c.server.catalog.Authorities(at, kind)
+	resources := c.server.catalog.AuthorizationResources(at, kind)
 	_, group := kind.Split()
-	parts := make(authz.Parts, len(authorities))
-	for i, a := range authorities {
-		g, err := c.granted(ctx, verb, schema.GroupResource{Group: group, Resource: a.Resource}, members)
+	grants := make([]authz.ResourceGrants, len(resources))
+	for i, r := range resources {
+		g, err := c.grants(ctx, verb, schema.GroupResource{Group: group, Resource: r.Resource}, members)
 		if err != nil {
 			return nil, err
 		}
-		if a.Members == nil && len(authorities) == 1 {
-			return g.Of(a.Resource), nil
+		if r.Members == nil && len(resources) == 1 {
+			return g.ServedAs(r.Resource), nil
 		}
-		parts[i] = authz.Part{Resource: a.Resource, Members: a.Members, Grants: g}
+		grants[i] = authz.ResourceGrants{Resource: r.Resource, Members: r.Members, Grants: g}
 	}
-	return parts.Join(time.Now().Add(maxAuthorityAge)), nil
+	return authz.Join(grants, time.Now().Add(maxResourceAge)), nil
 }
 
-// maxAuthorityAge is how long it is relied on by which resource a member serves a
+// maxResourceAge is how long it is relied on by which resource a member serves a
 // kind, where members differ, or none serves it.
-const maxAuthorityAge = 30 * time.Second
+const maxResourceAge = 30 * time.Second
 
 var namespaces = schema.GroupResource{Resource: "namespaces"}
 
-// granted returns what the caller may read of a resource, whatever kind members
+// grants returns what the caller may read of a resource, whatever kind members
 // serve under it.
-func (c caller) granted(ctx context.Context, verb string, resource schema.GroupResource, members []string) (*Grants, error) {
+func (c caller) grants(ctx context.Context, verb string, resource schema.GroupResource, members []string) (*Grants, error) {
 	view, _ := c.server.view(route.Target{})
 	// API servers authorise what is asked of a namespace by its name within it.
 	if view.ClusterScoped(resource) && (c.namespace == "" || resource != namespaces) {
-		return c.server.authority.ClusterScopedGrants(ctx, c.user, verb, resource, members, c.member)
+		return c.server.authorizer.ClusterScopedGrants(ctx, c.user, verb, resource, members, c.member)
 	}
-	return c.server.authority.Grants(ctx, c.user, verb, resource, members, c.member, c.namespace)
+	return c.server.authorizer.Grants(ctx, c.user, verb, resource, members, c.member, c.namespace)
 }
 
 // Visible implements Caller.
 func (c caller) Visible(ctx context.Context, at *aggregate.Snapshot) (members []string, until time.Time, err error) {
-	return c.server.authority.Visible(ctx, c.user, membersOf(at))
+	return c.server.authorizer.Visible(ctx, c.user, membersOf(at))
 }
 
 // members are the names of those in the index, in order.
@@ -105,108 +105,108 @@ func membersOf(at *aggregate.Snapshot) []string {
 // dispatch answers a request of an authenticated caller, compressed where that is
 // asked for.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
-	if coding := codingOf(r); coding != "" {
+	if coding := negotiateCoding(r); coding != "" {
 		c := &compressor{ResponseWriter: w, encoders: s.encoders, coding: coding}
-		s.respond(c, r)
+		s.serveOrFail(c, r)
 		if err := c.finish(); err != nil {
 			s.log.Debug("answer was not read to its end", "path", r.URL.Path, "error", err)
 		}
 		return
 	}
-	s.respond(w, r)
+	s.serveOrFail(w, r)
 }
 
-func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
-	if err := s.answer(w, r); err != nil {
-		fail(w, r, s.log, err)
+func (s *Server) serveOrFail(w http.ResponseWriter, r *http.Request) {
+	if err := s.serveRequest(w, r); err != nil {
+		writeError(w, r, s.log, err)
 	}
 }
 
-func (s *Server) answer(w http.ResponseWriter, r *http.Request) error {
-	target, _ := route.From(r.Context())
+func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) error {
+	target, _ := route.TargetFrom(r.Context())
 	info, _ := apirequest.RequestInfoFrom(r.Context())
 	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
-	case reviewed(r, info) != "":
-		return s.review(w, r, info)
+	case reviewKind(r, info) != "":
+		return s.serveReview(w, r, info)
 	case !reading:
 		w.Header().Set("Allow", "GET, HEAD")
-		return notAllowed(target, info)
+		return methodNotAllowed(target, info)
 	case target.Prefix == "" && (target.Path == openAPIRoot || target.Path == openAPIQuery):
 		return s.serveOpenAPI(w, target.Path)
 	case target.Prefix == "", target.Member == "" && strings.HasPrefix(target.Path, route.Query+"/"):
-		return s.question(w, r, target) // kubectl get --raw stays below its context's prefix
+		return s.serveQuery(w, r, target) // kubectl get --raw stays below its context's prefix
 	}
 	if info.IsResourceRequest {
 		c := s.callerOf(r.Context())
-		if err := c.mayRead(r.Context(), info); err != nil {
+		if err := c.checkAccess(r.Context(), info); err != nil {
 			return err
 		}
-		s.count(r, info)
+		s.labelResource(r, info)
 		return s.objects.Serve(w, r, c)
 	}
-	return s.discover(w, r, target)
+	return s.serveDiscovery(w, r, target)
 }
 
-// mayRead refuses what the caller may not read of the one member that he asks,
+// checkAccess refuses what the caller may not read of the one member that he asks,
 // before anything of it is looked up: one that does not exist reads the same.
-func (c caller) mayRead(ctx context.Context, info *apirequest.RequestInfo) error {
+func (c caller) checkAccess(ctx context.Context, info *apirequest.RequestInfo) error {
 	if c.member == "" {
 		return nil
 	}
 	gr := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	grants, err := c.granted(ctx, info.Verb, gr, nil)
-	if err != nil || !grants.Member(c.member).None() {
+	grants, err := c.grants(ctx, info.Verb, gr, nil)
+	if err != nil || !grants.Member(c.member).Empty() {
 		return err
 	}
-	target, _ := route.From(ctx)
+	target, _ := route.TargetFrom(ctx)
 	return resources.Forbidden(c.user, target, info, gr)
 }
 
-// count labels a request with its resource, if the fleet has it.
-func (s *Server) count(r *http.Request, info *apirequest.RequestInfo) {
+// labelResource labels a request with its resource, if the fleet has it.
+func (s *Server) labelResource(r *http.Request, info *apirequest.RequestInfo) {
 	view, _ := s.view(route.Target{})
 	if known, err := view.Resource(info.APIGroup, info.APIVersion, info.Resource); err == nil {
-		if l := labelOf(r.Context()); l != nil {
+		if l := labelsOf(r.Context()); l != nil {
 			l.resource = known.Resource.GroupResource().String()
 		}
 	}
 }
 
-// forbiddenMember is what is said of a member that the caller may read nothing
+// memberForbidden is what is said of a member that the caller may read nothing
 // of, whether it exists or not.
-func forbiddenMember(u user.Info, member string) error {
-	return refusal(http.StatusForbidden, metav1.StatusReasonForbidden,
+func memberForbidden(u user.Info, member string) error {
+	return newStatusError(http.StatusForbidden, metav1.StatusReasonForbidden,
 		fmt.Sprintf("member %q is forbidden: User %q cannot read anything in it, or there is none of this name", member, u.GetName()))
 }
 
-// notAllowed says where writes go.
-func notAllowed(target route.Target, info *apirequest.RequestInfo) error {
+// methodNotAllowed says where writes go.
+func methodNotAllowed(target route.Target, info *apirequest.RequestInfo) error {
 	hint := "ask a member itself, as with kubectl --context"
-	if member := route.PlaceOf(target, info).Member; member != "" {
+	if member := route.LocationOf(target, info).Member; member != "" {
 		hint = fmt.Sprintf("ask %s itself, as with kubectl --context", member)
 	}
 	if !info.IsResourceRequest {
-		return refusal(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "only GET is answered here: "+hint)
+		return newStatusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "only GET is answered here: "+hint)
 	}
 	err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb)
 	err.ErrStatus.Message += ": the query API only reads; " + hint
 	return err
 }
 
-// question answers what is no Kubernetes path.
-func (s *Server) question(w http.ResponseWriter, r *http.Request, target route.Target) error {
+// serveQuery answers what is no Kubernetes path.
+func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request, target route.Target) error {
 	name, ok := strings.CutPrefix(target.Path, route.Query+"/")
-	q := s.questions[name]
+	q := s.queries[name]
 	if !ok || q == nil {
-		return refusal(http.StatusNotFound, metav1.StatusReasonNotFound,
+		return newStatusError(http.StatusNotFound, metav1.StatusReasonNotFound,
 			"nothing is here: the fleet is at /fleet and, with unambiguous keys, at /flat, a member at /members/<namespace>/<name>, questions at "+route.Query)
 	}
-	if l := labelOf(r.Context()); l != nil {
+	if l := labelsOf(r.Context()); l != nil {
 		l.resource = "query/" + name
 	}
 	if !isWatch(r) {
-		return q.Answer(w, r, s.callerOf(r.Context()))
+		return q.Serve(w, r, s.callerOf(r.Context()))
 	}
 	watched, ok := q.(Watchable)
 	if !ok {

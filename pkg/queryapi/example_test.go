@@ -27,7 +27,7 @@ func Example() {
 	server, err := queryapi.New(queryapi.Options{
 		Index: index, Fleet: fleet{}, Logger: slog.New(slog.DiscardHandler),
 		Listener: listener, Local: true,
-		Questions: map[string]queryapi.Question{"whoami": whoami},
+		Queries: map[string]queryapi.Query{"whoami": whoami},
 	})
 	if err != nil {
 		panic(err)

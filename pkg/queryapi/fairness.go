@@ -25,10 +25,10 @@ import (
 // fairness shares the server among callers by the hub's FlowSchemas and
 // PriorityLevelConfigurations.
 type fairness struct {
-	client  kubernetes.Interface
-	log     *slog.Logger
-	most    int           // requests at once
-	timeout time.Duration // of a request
+	client      kubernetes.Interface
+	log         *slog.Logger
+	maxInFlight int           // requests at once
+	timeout     time.Duration // of a request
 
 	next   http.Handler                 // set by filter
 	active atomic.Pointer[http.Handler] // before next; nil while the configuration is not known
@@ -37,7 +37,7 @@ type fairness struct {
 // run follows the hub's configuration until ctx ends. Where federator may not
 // read it, requests stay merely bounded in number.
 func (f *fairness) run(ctx context.Context) {
-	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 1 << 30, Cap: 30 * time.Second}, f.permitted)
+	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 1 << 30, Cap: 30 * time.Second}, f.mayReadConfig)
 	if err != nil {
 		if ctx.Err() == nil {
 			f.log.Warn("requests are bounded in number only: the hub's priorities cannot be read", "error", err)
@@ -45,7 +45,7 @@ func (f *fairness) run(ctx context.Context) {
 		return
 	}
 	factory := informers.NewSharedInformerFactory(f.client, 0)
-	control := utilflowcontrol.New(factory, readOnly{f.client.FlowcontrolV1()}, f.most)
+	control := utilflowcontrol.New(factory, readOnly{f.client.FlowcontrolV1()}, f.maxInFlight)
 	// Answers come from memory, and what they cost follows their size, which
 	// nobody knows before: each takes one seat.
 	one := flowcontrolrequest.WorkEstimatorFunc(func(*http.Request, string, string) flowcontrolrequest.WorkEstimate {
@@ -67,9 +67,9 @@ func (f *fairness) run(ctx context.Context) {
 	f.active.Store(nil)
 }
 
-// permitted reports whether the hub lets federator read its configuration; it
+// mayReadConfig reports whether the hub lets federator read its configuration; it
 // is asked again while the hub does not say.
-func (f *fairness) permitted(ctx context.Context) (bool, error) {
+func (f *fairness) mayReadConfig(ctx context.Context) (bool, error) {
 	one := metav1.ListOptions{Limit: 1}
 	_, err := f.client.FlowcontrolV1().FlowSchemas().List(ctx, one)
 	if err == nil {
@@ -111,10 +111,10 @@ func (readOnlySchemas) ApplyStatus(context.Context, *applyconfiguration.FlowSche
 	return &flowcontrolv1.FlowSchema{}, nil
 }
 
-// shares are what requests hold, shared among callers: a caller gets another
+// callerShares are what requests hold, shared among callers: a caller gets another
 // while fewer are theirs than are free. One caller alone gets half, a second
 // half of the rest, and there is always one for who has none yet.
-type shares struct {
+type callerShares struct {
 	single bool // there is one caller only
 
 	mu   sync.Mutex
@@ -122,12 +122,12 @@ type shares struct {
 	held map[string]int // by the caller's name
 }
 
-func newShares(most int, single bool) *shares {
-	return &shares{single: single, free: most, held: map[string]int{}}
+func newCallerShares(most int, single bool) *callerShares {
+	return &callerShares{single: single, free: most, held: map[string]int{}}
 }
 
-// take reports whether the caller gets one, and if not, how many they hold.
-func (s *shares) take(name string) (ok bool, holds int) {
+// acquire reports whether the caller gets one, and if not, how many they hold.
+func (s *callerShares) acquire(name string) (ok bool, holds int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holds = s.held[name]
@@ -139,7 +139,7 @@ func (s *shares) take(name string) (ok bool, holds int) {
 	return true, holds
 }
 
-func (s *shares) give(name string) {
+func (s *callerShares) release(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free++
@@ -148,22 +148,22 @@ func (s *shares) give(name string) {
 	}
 }
 
-// bound lets callers in within their share, of the requests that pick names.
-func (s *Server) bound(next http.Handler, most int, pick func(*http.Request) bool, what string) http.Handler {
-	slots := newShares(most, s.options.Local)
+// withShare lets callers in within their share, of the requests that pick names.
+func (s *Server) withShare(next http.Handler, most int, pick func(*http.Request) bool, what string) http.Handler {
+	slots := newCallerShares(most, s.options.Local)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !pick(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		name := s.callerOf(r.Context()).user.GetName()
-		ok, holds := slots.take(name)
+		ok, holds := slots.acquire(name)
 		if !ok {
 			s.metrics.refused.WithLabelValues(what).Inc()
 			writeStatus(w, apierrors.NewTooManyRequests(fmt.Sprintf("too many %s at once (%d of them are yours), please try again later", what, holds), 1).Status())
 			return
 		}
-		defer slots.give(name)
+		defer slots.release(name)
 		next.ServeHTTP(w, r)
 	})
 }

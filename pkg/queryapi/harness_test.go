@@ -78,15 +78,15 @@ type fleet struct{}
 
 var never = make(chan struct{})
 
-func (fleet) Resources() ([]queryapi.Served, <-chan struct{}) {
-	return []queryapi.Served{
+func (fleet) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
+	return []queryapi.ServedResource{
 		{Kind: "Deployment.apps", Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Singular: "deployment", Namespaced: true},
 		{Kind: "Namespace", Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Singular: "namespace"},
 		{Kind: "Pod", Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Singular: "pod", ShortNames: []string{"po"}, Namespaced: true},
 	}, never
 }
 
-func (fleet) Heard(string, aggregate.Kind) time.Time { return time.Time{} }
+func (fleet) LastContact(string, aggregate.Kind) time.Time { return time.Time{} }
 
 var memberNames = []string{"blue/eu-1", "blue/us-1", "red/eu-1"}
 
@@ -127,7 +127,7 @@ func newIndex(t testing.TB) *aggregate.Index {
 // question answers as a function does.
 type question func(http.ResponseWriter, *http.Request, queryapi.Caller) error
 
-func (q question) Answer(w http.ResponseWriter, r *http.Request, c queryapi.Caller) error {
+func (q question) Serve(w http.ResponseWriter, r *http.Request, c queryapi.Caller) error {
 	return q(w, r, c)
 }
 
@@ -156,7 +156,7 @@ func start(t *testing.T, change func(*queryapi.Options)) *server {
 	s := &server{address: l.Addr().String(), registry: prometheus.NewRegistry()}
 	o := queryapi.Options{
 		Index: newIndex(t), Fleet: fleet{}, Logger: slog.New(slog.DiscardHandler), Metrics: s.registry, Listener: l,
-		Hub: hub.RESTConfig(), Questions: map[string]queryapi.Question{"whoami": whoami},
+		Hub: hub.RESTConfig(), Queries: map[string]queryapi.Query{"whoami": whoami},
 	}
 	if change != nil {
 		change(&o)

@@ -139,7 +139,7 @@ func newBlocked() *blocked {
 	return &blocked{entered: make(chan struct{}, 100), release: make(chan struct{}), left: make(chan error, 100)}
 }
 
-func (b *blocked) Answer(w http.ResponseWriter, r *http.Request, _ queryapi.Caller) error {
+func (b *blocked) Serve(w http.ResponseWriter, r *http.Request, _ queryapi.Caller) error {
 	b.entered <- struct{}{}
 	select {
 	case <-b.release:
@@ -155,7 +155,7 @@ func (b *blocked) Answer(w http.ResponseWriter, r *http.Request, _ queryapi.Call
 // hasty begins to answer when its time is over, and takes a while.
 type hasty struct{}
 
-func (hasty) Answer(w http.ResponseWriter, r *http.Request, _ queryapi.Caller) error {
+func (hasty) Serve(w http.ResponseWriter, r *http.Request, _ queryapi.Caller) error {
 	<-r.Context().Done()
 	w.WriteHeader(http.StatusGatewayTimeout)
 	time.Sleep(time.Millisecond)
@@ -173,10 +173,10 @@ func TestWhatIsOverIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-func with(name string, q queryapi.Question, more func(*queryapi.Options)) func(*queryapi.Options) {
+func with(name string, q queryapi.Query, more func(*queryapi.Options)) func(*queryapi.Options) {
 	return func(o *queryapi.Options) {
 		local(o)
-		o.Questions[name] = q
+		o.Queries[name] = q
 		if more != nil {
 			more(o)
 		}
@@ -265,13 +265,13 @@ func TestRequestsAreBoundedInNumber(t *testing.T) {
 func TestPanicsAreToldAndCounted(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
-		o.Questions["early"] = question(func(http.ResponseWriter, *http.Request, queryapi.Caller) error { panic("early secret") })
-		o.Questions["late"] = question(func(w http.ResponseWriter, _ *http.Request, _ queryapi.Caller) error {
+		o.Queries["early"] = question(func(http.ResponseWriter, *http.Request, queryapi.Caller) error { panic("early secret") })
+		o.Queries["late"] = question(func(w http.ResponseWriter, _ *http.Request, _ queryapi.Caller) error {
 			w.Header().Set("Content-Length", "100")
 			fmt.Fprint(w, "half")
 			panic("late secret")
 		})
-		o.Questions["error"] = question(func(http.ResponseWriter, *http.Request, queryapi.Caller) error { return errors.New("a secret") })
+		o.Queries["error"] = question(func(http.ResponseWriter, *http.Request, queryapi.Caller) error { return errors.New("a secret") })
 	})
 	for _, name := range []string{"early", "error"} {
 		resp, body := s.get(t, "/query/v1/"+name, s.Token())

@@ -33,13 +33,13 @@ const (
 	asWatch = asJSON + ";stream=watch"
 )
 
-// describe describes questions. Of those that do not describe themselves it says
+// openAPIDocument describes questions. Of those that do not describe themselves it says
 // where they are.
-func describe(questions map[string]Question) *spec3.OpenAPI {
+func openAPIDocument(questions map[string]Query) *spec3.OpenAPI {
 	types := newSchemas()
 	paths := make(map[string]*spec3.Path)
 	for _, name := range slices.Sorted(maps.Keys(questions)) {
-		var d Description
+		var d Operation
 		if q, ok := questions[name].(Describer); ok {
 			d = q.Describe()
 		}
@@ -53,10 +53,10 @@ func describe(questions map[string]Question) *spec3.OpenAPI {
 	}
 }
 
-func (s *schemas) operation(name string, d Description) *spec3.Operation {
+func (s *schemas) operation(name string, d Operation) *spec3.Operation {
 	ok := map[string]*spec.Schema{}
-	if d.Answer != nil {
-		ok[asJSON] = s.of(reflect.TypeOf(d.Answer))
+	if d.Response != nil {
+		ok[asJSON] = s.of(reflect.TypeOf(d.Response))
 	}
 	if d.Table {
 		ok[asTable] = s.of(reflect.TypeFor[metav1.Table]())
@@ -66,14 +66,14 @@ func (s *schemas) operation(name string, d Description) *spec3.Operation {
 	}
 	failed := map[string]*spec.Schema{asJSON: s.of(reflect.TypeFor[metav1.Status]())}
 	operation := &spec3.Operation{OperationProps: spec3.OperationProps{
-		OperationId: "query-" + name, Description: d.About,
+		OperationId: "query-" + name, Description: d.Description,
 		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{
-			Default:             response("The request cannot be answered.", failed),
-			StatusCodeResponses: map[int]*spec3.Response{http.StatusOK: response("OK", ok)},
+			Default:             openAPIResponse("The request cannot be answered.", failed),
+			StatusCodeResponses: map[int]*spec3.Response{http.StatusOK: openAPIResponse("OK", ok)},
 		}},
 	}}
 	for _, p := range d.Parameters {
-		operation.Parameters = append(operation.Parameters, described(p))
+		operation.Parameters = append(operation.Parameters, openAPIParameter(p))
 	}
 	return operation
 }
@@ -92,23 +92,23 @@ func (s *schemas) event(objects []any) *spec.Schema {
 	return event.SetProperty("type", *kind).SetProperty("object", object)
 }
 
-func described(p Parameter) *spec3.Parameter {
+func openAPIParameter(p Parameter) *spec3.Parameter {
 	schema := spec.StringProperty()
 	if p.Type != "" {
 		schema = new(spec.Schema).Typed(p.Type, "")
 	}
-	for _, v := range p.Values {
+	for _, v := range p.Enum {
 		schema.Enum = append(schema.Enum, v)
 	}
-	if p.Many {
+	if p.Repeated {
 		schema = spec.ArrayProperty(schema)
 	}
 	return &spec3.Parameter{ParameterProps: spec3.ParameterProps{
-		Name: p.Name, In: "query", Description: p.About, Required: p.Required, Schema: schema, Explode: p.Many,
+		Name: p.Name, In: "query", Description: p.Description, Required: p.Required, Schema: schema, Explode: p.Repeated,
 	}}
 }
 
-func response(about string, schemas map[string]*spec.Schema) *spec3.Response {
+func openAPIResponse(about string, schemas map[string]*spec.Schema) *spec3.Response {
 	r := &spec3.Response{ResponseProps: spec3.ResponseProps{Description: about}}
 	for mediaType, schema := range schemas {
 		if r.Content == nil {

@@ -26,9 +26,9 @@ type Options struct {
 	Metrics  prometheus.Registerer // nil: not exported
 	Listener net.Listener          // TCP, without TLS; the Server closes it
 
-	// ValuesCut says that values of Secrets and ConfigMaps are not in the index;
+	// ValuesRedacted says that values of Secrets and ConfigMaps are not in the index;
 	// who reads such objects whole is warned.
-	ValuesCut bool
+	ValuesRedacted bool
 
 	// Hub reviews tokens and access. Its client-side rate limit is not used.
 	Hub *rest.Config
@@ -36,17 +36,17 @@ type Options struct {
 	// Server.Token, who may read everything.
 	Local bool
 
-	TLS       TLS
-	Login     Login
-	Authority Authority
-	Fairness  Fairness
-	Limits    Limits
-	Audit     Audit
+	TLS            TLS
+	Authentication Authentication
+	Authorization  Authorization
+	Fairness       Fairness
+	Limits         Limits
+	Audit          Audit
 
-	// Questions answer GET /query/v1/<name>, beside count, related and
+	// Queries answer GET /query/v1/<name>, beside count, related and
 	// members. Names are lower-case letters, digits and dashes. See Describer and
 	// Watchable.
-	Questions map[string]Question
+	Queries map[string]Query
 }
 
 // TLS is how the server proves who it is. Without files it makes a certificate
@@ -62,9 +62,9 @@ type TLS struct {
 	MinVersion uint16
 }
 
-// Login is how callers prove who they are. Tokens are always reviewed by the
+// Authentication is how callers prove who they are. Tokens are always reviewed by the
 // hub.
-type Login struct {
+type Authentication struct {
 	// Audiences are those that a token must be meant for, one of them; empty
 	// means "federator".
 	Audiences []string
@@ -82,8 +82,8 @@ type Login struct {
 	ClientCAFile string
 }
 
-// Authority is who decides what callers may read.
-type Authority struct {
+// Authorization is who decides what callers may read.
+type Authorization struct {
 	// AllowTTL and DenyTTL are how long an answer is kept, at most 30 s; 0
 	// means 20 s and 10 s.
 	AllowTTL, DenyTTL time.Duration
@@ -148,42 +148,42 @@ type Audit struct {
 }
 
 const (
-	mostTokenTTL = 10 * time.Second
-	mostGrantTTL = 30 * time.Second
+	maxTokenTTL = 10 * time.Second
+	maxGrantTTL = 30 * time.Second
 )
 
-var questionName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+var queryName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
-// own are the questions that the server answers itself.
-var own = []string{"count", "related", "members"}
+// builtinQueries are the questions that the server answers itself.
+var builtinQueries = []string{"count", "related", "members"}
 
-// completed returns the options with what was left open filled in, or what is
+// withDefaults returns the options with what was left open filled in, or what is
 // wrong with them, all of it.
-func (o Options) completed() (Options, error) {
-	fill(&o.TLS.MinVersion, tls.VersionTLS12)
-	if len(o.Login.Audiences) == 0 {
-		o.Login.Audiences = []string{"federator"}
+func (o Options) withDefaults() (Options, error) {
+	setDefault(&o.TLS.MinVersion, tls.VersionTLS12)
+	if len(o.Authentication.Audiences) == 0 {
+		o.Authentication.Audiences = []string{"federator"}
 	}
-	fill(&o.Login.TokenTTL, mostTokenTTL)
-	fill(&o.Login.Parallel, 64)
-	fill(&o.Fairness.MaxInFlight, 400)
-	fill(&o.Fairness.MaxWatches, 10_000)
-	fill(&o.Audit.MaxBytes, 100<<20)
-	fill(&o.Audit.MaxBackups, 10)
-	fill(&o.Limits.Request, time.Minute)
-	fill(&o.Limits.Header, 10*time.Second)
-	fill(&o.Limits.Idle, 90*time.Second)
-	fill(&o.Limits.HeaderBytes, 64<<10)
-	fill(&o.Limits.BodyBytes, 64<<10)
-	fill(&o.Limits.Streams, 100)
-	fill(&o.Limits.Drain, 5*time.Second)
-	if err := errors.Join(o.checkRequired(), o.checkLogin(), o.checkBounds(), o.checkQuestions()); err != nil {
+	setDefault(&o.Authentication.TokenTTL, maxTokenTTL)
+	setDefault(&o.Authentication.Parallel, 64)
+	setDefault(&o.Fairness.MaxInFlight, 400)
+	setDefault(&o.Fairness.MaxWatches, 10_000)
+	setDefault(&o.Audit.MaxBytes, 100<<20)
+	setDefault(&o.Audit.MaxBackups, 10)
+	setDefault(&o.Limits.Request, time.Minute)
+	setDefault(&o.Limits.Header, 10*time.Second)
+	setDefault(&o.Limits.Idle, 90*time.Second)
+	setDefault(&o.Limits.HeaderBytes, 64<<10)
+	setDefault(&o.Limits.BodyBytes, 64<<10)
+	setDefault(&o.Limits.Streams, 100)
+	setDefault(&o.Limits.Drain, 5*time.Second)
+	if err := errors.Join(o.checkRequired(), o.checkAuth(), o.checkBounds(), o.checkQueries()); err != nil {
 		return Options{}, fmt.Errorf("query API: %w", err)
 	}
 	return o, nil
 }
 
-func fill[T comparable](value *T, standard T) {
+func setDefault[T comparable](value *T, standard T) {
 	var zero T
 	if *value == zero {
 		*value = standard
@@ -198,7 +198,7 @@ func (o Options) checkRequired() error {
 	if (o.Hub == nil) != o.Local {
 		errs = append(errs, errors.New("either a hub is needed, or Local"))
 	}
-	if o.Local && o.Listener != nil && !loopback(o.Listener.Addr()) {
+	if o.Local && o.Listener != nil && !isLoopback(o.Listener.Addr()) {
 		errs = append(errs, fmt.Errorf("without a hub only a loopback address may be served, not %s", o.Listener.Addr()))
 	}
 	if (o.TLS.CertFile == "") != (o.TLS.KeyFile == "") {
@@ -213,27 +213,27 @@ func (o Options) checkRequired() error {
 	return errors.Join(errs...)
 }
 
-// checkLogin refuses, beside bad values, what would be ignored without a hub.
-func (o Options) checkLogin() error {
+// checkAuth refuses, beside bad values, what would be ignored without a hub.
+func (o Options) checkAuth() error {
 	var errs []error
-	if slices.Contains(o.Login.Audiences, "") {
+	if slices.Contains(o.Authentication.Audiences, "") {
 		errs = append(errs, errors.New("an audience is empty"))
 	}
-	if t := o.Login.TokenTTL; t < 0 || t > mostTokenTTL {
-		errs = append(errs, fmt.Errorf("reviews of tokens may be kept for %v at most, not %v", mostTokenTTL, t))
+	if t := o.Authentication.TokenTTL; t < 0 || t > maxTokenTTL {
+		errs = append(errs, fmt.Errorf("reviews of tokens may be kept for %v at most, not %v", maxTokenTTL, t))
 	}
-	for _, t := range []time.Duration{o.Authority.AllowTTL, o.Authority.DenyTTL} {
-		if t < 0 || t > mostGrantTTL {
-			errs = append(errs, fmt.Errorf("reviews of access may be kept for %v at most, not %v", mostGrantTTL, t))
+	for _, t := range []time.Duration{o.Authorization.AllowTTL, o.Authorization.DenyTTL} {
+		if t < 0 || t > maxGrantTTL {
+			errs = append(errs, fmt.Errorf("reviews of access may be kept for %v at most, not %v", maxGrantTTL, t))
 		}
 	}
-	if (o.Authority.Members == nil) != (o.Authority.UserPrefix == "") {
+	if (o.Authorization.Members == nil) != (o.Authorization.UserPrefix == "") {
 		errs = append(errs, errors.New("asking members and a prefix for users go together"))
 	}
-	if strings.HasPrefix(o.Authority.UserPrefix, "system:") {
-		errs = append(errs, fmt.Errorf("prefix %q would make callers part of the members' own system", o.Authority.UserPrefix))
+	if strings.HasPrefix(o.Authorization.UserPrefix, "system:") {
+		errs = append(errs, fmt.Errorf("prefix %q would make callers part of the members' own system", o.Authorization.UserPrefix))
 	}
-	if o.Local && (o.Login.ClientCAFile != "" || o.Authority.Members != nil || o.Fairness.Priority) {
+	if o.Local && (o.Authentication.ClientCAFile != "" || o.Authorization.Members != nil || o.Fairness.Priority) {
 		errs = append(errs, errors.New("client certificates, asking members and the hub's priorities need a hub"))
 	}
 	return errors.Join(errs...)
@@ -241,7 +241,7 @@ func (o Options) checkLogin() error {
 
 func (o Options) checkBounds() error {
 	for name, n := range map[string]int64{
-		"MaxInFlight": int64(o.Fairness.MaxInFlight), "MaxWatches": int64(o.Fairness.MaxWatches), "Parallel": int64(min(o.Authority.Parallel, o.Login.Parallel)),
+		"MaxInFlight": int64(o.Fairness.MaxInFlight), "MaxWatches": int64(o.Fairness.MaxWatches), "Parallel": int64(min(o.Authorization.Parallel, o.Authentication.Parallel)),
 		"Request": int64(o.Limits.Request), "Header": int64(o.Limits.Header), "Idle": int64(o.Limits.Idle), "Drain": int64(o.Limits.Drain),
 		"HeaderBytes": int64(o.Limits.HeaderBytes), "BodyBytes": int64(o.Limits.BodyBytes), "Streams": int64(o.Limits.Streams),
 		"MaxBytes": o.Audit.MaxBytes, "MaxBackups": int64(o.Audit.MaxBackups), "MaxAge": int64(o.Audit.MaxAge),
@@ -253,12 +253,12 @@ func (o Options) checkBounds() error {
 	return nil
 }
 
-func (o Options) checkQuestions() error {
-	for name, q := range o.Questions {
+func (o Options) checkQueries() error {
+	for name, q := range o.Queries {
 		switch {
-		case !questionName.MatchString(name):
+		case !queryName.MatchString(name):
 			return fmt.Errorf("%q is no name of a question", name)
-		case slices.Contains(own, name):
+		case slices.Contains(builtinQueries, name):
 			return fmt.Errorf("the server answers %q itself", name)
 		case q == nil:
 			return fmt.Errorf("question %q is nil", name)
@@ -267,7 +267,7 @@ func (o Options) checkQuestions() error {
 	return nil
 }
 
-func loopback(a net.Addr) bool {
+func isLoopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
 }

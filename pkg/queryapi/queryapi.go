@@ -13,19 +13,19 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/queries"
 )
 
-// Served is one resource at one version as members serve it, merged over the
+// ServedResource is one resource at one version as members serve it, merged over the
 // fleet.
-type Served = catalog.Served
+type ServedResource = catalog.ServedResource
 
 // Fleet tells of the members what the index does not hold. Its methods are
 // called on every request, from many goroutines.
 type Fleet interface {
 	// Resources returns what members serve, and a channel that is closed when
 	// that changes.
-	Resources() ([]Served, <-chan struct{})
-	// Heard returns when a member was last heard of a kind; the zero time when
+	Resources() ([]ServedResource, <-chan struct{})
+	// LastContact returns when a member was last heard of a kind; the zero time when
 	// it never was.
-	Heard(member string, kind aggregate.Kind) time.Time
+	LastContact(member string, kind aggregate.Kind) time.Time
 }
 
 // MemberReviewer asks a member, named <namespace>/<name>, whether it would
@@ -36,8 +36,8 @@ type MemberReviewer = authz.MemberReviewer
 // its Until.
 type Grants = authz.Grants
 
-// Reach is what a caller may read of one resource in one member.
-type Reach = authz.Reach
+// MemberGrant is what a caller may read of one resource in one member.
+type MemberGrant = authz.MemberGrant
 
 // Caller is who asks a Question. What is not in his grants must not reach him:
 // not as object, count, name or error.
@@ -57,24 +57,24 @@ type Caller interface {
 	Visible(ctx context.Context, at *aggregate.Snapshot) (members []string, until time.Time, err error)
 }
 
-// Question answers GET requests for /query/v1/<name>. The request is
+// Query answers GET requests for /query/v1/<name>. The request is
 // authenticated, audited and bounded in time by its context.
-type Question interface {
-	// Answer writes the answer, or returns an error before it has written
+type Query interface {
+	// Serve writes the answer, or returns an error before it has written
 	// anything; one that is no *apierrors.StatusError becomes a 500 without
 	// its text.
-	Answer(w http.ResponseWriter, r *http.Request, caller Caller) error
+	Serve(w http.ResponseWriter, r *http.Request, caller Caller) error
 }
 
 // Describer is a Question that OpenAPI tells about, beside that there is one. It is
 // asked once, when a Server is made.
 type Describer interface {
-	Question
-	Describe() Description
+	Query
+	Describe() Operation
 }
 
-// Description is what OpenAPI says of a Question.
-type Description = queries.Description
+// Operation is what OpenAPI says of a Question.
+type Operation = queries.Operation
 
 // Parameter is one that a Question accepts in the query of a URL.
 type Parameter = queries.Parameter
@@ -82,7 +82,7 @@ type Parameter = queries.Parameter
 // Watchable is a Question that can be watched: requests with watch=true go to Watch.
 // Others are refused them.
 type Watchable interface {
-	Question
+	Query
 	// Watch answers as long as it likes, until the request's context ends. It sets
 	// deadlines for what it writes. It is Answer otherwise.
 	Watch(w http.ResponseWriter, r *http.Request, caller Caller) error

@@ -31,8 +31,8 @@ func statusOf(err error) (metav1.Status, bool) {
 	return status, false
 }
 
-// fail answers with an error.
-func fail(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
+// writeError answers with an error.
+func writeError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
 	status, told := statusOf(err)
 	if !told {
 		log.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
@@ -63,27 +63,27 @@ func writeStatus(w http.ResponseWriter, status metav1.Status) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// refusal makes a Status of a code that has no constructor.
-func refusal(code int, reason metav1.StatusReason, message string) *apierrors.StatusError {
+// newStatusError makes a Status of a code that has no constructor.
+func newStatusError(code int, reason metav1.StatusReason, message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
 	}}
 }
 
-// reply records how a request is answered, and turns errors in plain text,
+// statusWriter records how a request is answered, and turns errors in plain text,
 // as some filters of the machinery write them, into Statuses.
-type reply struct {
+type statusWriter struct {
 	http.ResponseWriter
-	code  int
-	plain bool // the body to come is text to replace
-	told  bool // it was
+	code     int
+	plain    bool // the body to come is text to replace
+	replaced bool // it was
 }
 
 // Unwrap is for http.ResponseController.
-func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Hijack implements http.Hijacker where the connection can be had, for WebSockets.
-func (w *reply) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *statusWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
 		w.code = http.StatusSwitchingProtocols
@@ -91,7 +91,7 @@ func (w *reply) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-func (w *reply) WriteHeader(code int) {
+func (w *statusWriter) WriteHeader(code int) {
 	if w.code != 0 {
 		return
 	}
@@ -109,38 +109,38 @@ func (w *reply) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
-func (w *reply) Write(b []byte) (int, error) {
+func (w *statusWriter) Write(b []byte) (int, error) {
 	if w.code == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
 	if !w.plain {
 		return w.ResponseWriter.Write(b)
 	}
-	w.tell(b)
+	w.replaceText(b)
 	return len(b), nil
 }
 
 // finish sends what has been held back.
-func (w *reply) finish() {
+func (w *statusWriter) finish() {
 	if w.plain {
-		w.tell(nil)
+		w.replaceText(nil)
 	}
 }
 
-// tell answers with a Status instead of text, once. Text may be a Status
+// replaceText answers with a Status instead of text, once. Text may be a Status
 // already, without its type, as the machinery's timeouts are.
-func (w *reply) tell(text []byte) {
-	if w.told {
+func (w *statusWriter) replaceText(text []byte) {
+	if w.replaced {
 		return
 	}
-	w.told = true
+	w.replaced = true
 	var status metav1.Status
 	if json.Unmarshal(text, &status) == nil && int(status.Code) == w.code {
 		writeStatus(w.ResponseWriter, status)
 		return
 	}
 	status = metav1.Status{
-		Status: metav1.StatusFailure, Code: int32(w.code), Reason: reasons[w.code],
+		Status: metav1.StatusFailure, Code: int32(w.code), Reason: statusReasons[w.code],
 		Message: cmp.Or(strings.TrimSpace(string(text)), http.StatusText(w.code)),
 	}
 	if s := w.Header().Get("Retry-After"); s != "" {
@@ -151,8 +151,8 @@ func (w *reply) tell(text []byte) {
 	writeStatus(w.ResponseWriter, status)
 }
 
-// reasons are those of codes that filters of the machinery answer with.
-var reasons = map[int]metav1.StatusReason{
+// statusReasons are those of codes that filters of the machinery answer with.
+var statusReasons = map[int]metav1.StatusReason{
 	http.StatusBadRequest:          metav1.StatusReasonBadRequest,
 	http.StatusForbidden:           metav1.StatusReasonForbidden,
 	http.StatusNotFound:            metav1.StatusReasonNotFound,

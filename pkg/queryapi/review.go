@@ -37,9 +37,9 @@ const (
 // readVerbs are those that can be granted.
 var readVerbs = []string{"get", "list", "watch"}
 
-// reviewed returns the kind of the review by which a caller asks who they are and
+// reviewKind returns the kind of the review by which a caller asks who they are and
 // what they may do, "" if it is none.
-func reviewed(r *http.Request, info *apirequest.RequestInfo) string {
+func reviewKind(r *http.Request, info *apirequest.RequestInfo) string {
 	if r.Method != http.MethodPost || !info.IsResourceRequest || info.APIVersion != "v1" || info.Name != "" || info.Subresource != "" || info.Namespace != "" {
 		return ""
 	}
@@ -54,15 +54,15 @@ func reviewed(r *http.Request, info *apirequest.RequestInfo) string {
 	return ""
 }
 
-// review answers who a caller is, and what they may do.
-func (s *Server) review(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
-	if l := labelOf(r.Context()); l != nil {
+// serveReview answers who a caller is, and what they may do.
+func (s *Server) serveReview(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
+	if l := labelsOf(r.Context()); l != nil {
 		l.resource = info.Resource
 	}
 	if dry := r.URL.Query()["dryRun"]; len(dry) > 0 && !slices.Equal(dry, []string{"All"}) {
 		return apierrors.NewBadRequest("dryRun may only be All")
 	}
-	asked, err := decode(r)
+	asked, err := decodeReview(r)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (s *Server) review(w http.ResponseWriter, r *http.Request, info *apirequest
 	if err != nil {
 		return err
 	}
-	gvk := schema.GroupVersionKind{Group: info.APIGroup, Version: info.APIVersion, Kind: reviewed(r, info)}
+	gvk := schema.GroupVersionKind{Group: info.APIGroup, Version: info.APIVersion, Kind: reviewKind(r, info)}
 	if answer.GetObjectKind().GroupVersionKind().Kind != gvk.Kind {
 		return apierrors.NewBadRequest(fmt.Sprintf("the body is no object of %s", info.Resource))
 	}
@@ -101,9 +101,9 @@ func userInfo(u user.Info) authenticationv1.UserInfo {
 	return info
 }
 
-// decode reads a review, in JSON, YAML or protobuf. The body's size is bounded
+// decodeReview reads a review, in JSON, YAML or protobuf. The body's size is bounded
 // by the chain.
-func decode(r *http.Request) (runtime.Object, error) {
+func decodeReview(r *http.Request) (runtime.Object, error) {
 	body, err := io.ReadAll(r.Body)
 	var large *http.MaxBytesError
 	switch {
@@ -114,7 +114,7 @@ func decode(r *http.Request) (runtime.Object, error) {
 	}
 	o, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	if err != nil {
-		return nil, apierrors.NewBadRequest("the body is no review: " + clip(err.Error()))
+		return nil, apierrors.NewBadRequest("the body is no review: " + truncate(err.Error()))
 	}
 	o.GetObjectKind().SetGroupVersionKind(*gvk)
 	switch o.(type) {
@@ -124,8 +124,8 @@ func decode(r *http.Request) (runtime.Object, error) {
 	return nil, apierrors.NewBadRequest("the body is no review")
 }
 
-// clip bounds what is said back of a body.
-func clip(s string) string {
+// truncate bounds what is said back of a body.
+func truncate(s string) string {
 	const most = 200
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
@@ -140,10 +140,10 @@ func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SelfS
 	case (resource == nil) == (path == nil):
 		return apierrors.NewBadRequest("exactly one of spec.resourceAttributes and spec.nonResourceAttributes is needed")
 	case path != nil:
-		review.Status.Allowed = path.Verb == "get" && discoverable(path.Path)
+		review.Status.Allowed = path.Verb == "get" && isDiscoveryPath(path.Path)
 		return nil
 	case !slices.Contains(readVerbs, resource.Verb):
-		review.Status.Reason = fmt.Sprintf("the query API only reads: nobody can %q here", clip(resource.Verb))
+		review.Status.Reason = fmt.Sprintf("the query API only reads: nobody can %q here", truncate(resource.Verb))
 		return nil
 	case resource.Subresource != "":
 		review.Status.Reason = "subresources are not served: ask the member itself"
@@ -151,11 +151,11 @@ func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SelfS
 	}
 	c := s.callerOf(ctx)
 	gr := groupResource(resource)
-	if unknown := s.place(ctx, &c, gr, resource.Namespace, resource.Name); unknown != "" {
+	if unknown := s.locate(ctx, &c, gr, resource.Namespace, resource.Name); unknown != "" {
 		review.Status.Reason = unknown
 		return nil
 	}
-	grants, err := c.granted(ctx, resource.Verb, gr, s.members())
+	grants, err := c.grants(ctx, resource.Verb, gr, s.members())
 	if err != nil {
 		return err
 	}
@@ -163,10 +163,10 @@ func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SelfS
 	return nil
 }
 
-// place has the caller ask of what names lead to. Flat ones lead to a member; of one
+// locate has the caller ask of what names lead to. Flat ones lead to a member; of one
 // that leads to none it says why.
-func (s *Server) place(ctx context.Context, c *caller, gr schema.GroupResource, namespace, name string) (unknown string) {
-	target, _ := route.From(ctx)
+func (s *Server) locate(ctx context.Context, c *caller, gr schema.GroupResource, namespace, name string) (unknown string) {
+	target, _ := route.TargetFrom(ctx)
 	if !target.Flat() {
 		c.namespace = namespace
 		return ""
@@ -180,7 +180,7 @@ func (s *Server) place(ctx context.Context, c *caller, gr schema.GroupResource, 
 	}
 	member, own, ok := flat.Split(asked)
 	if !ok {
-		return fmt.Sprintf("no %s is called %q here: %s", what, clip(asked), resources.FlatNames)
+		return fmt.Sprintf("no %s is called %q here: %s", what, truncate(asked), resources.FlatNamesHint)
 	}
 	if c.member = member; what == "namespace" {
 		c.namespace = own
@@ -229,8 +229,8 @@ func (s *Server) explain(c caller, g *Grants) (bool, string) {
 	return true, fmt.Sprintf("in %d members, and in some namespaces of %d more", whole, partly)
 }
 
-// discoverable are the paths that every caller may get, below a prefix.
-func discoverable(path string) bool {
+// isDiscoveryPath are the paths that every caller may get, below a prefix.
+func isDiscoveryPath(path string) bool {
 	for _, p := range []string{"/version", "/api", "/apis", "/openapi", "/healthz", "/livez", "/readyz"} {
 		if path == p || strings.HasPrefix(path, p+"/") {
 			return true
@@ -239,30 +239,30 @@ func discoverable(path string) bool {
 	return false
 }
 
-// mostRules bounds the resources that a rules review looks at, rulesAtOnce how many
+// maxRules bounds the resources that a rules review looks at, rulesAtOnce how many
 // of them side by side: each waits for the hub several times. mostQuestions bounds
 // what it asks in all, which without grants follows the number of members, too; a
 // quarter more goes to whether all resources are granted at once.
 const (
-	mostRules     = 500
-	rulesAtOnce   = 16
-	mostQuestions = 2000
+	maxRules      = 500
+	parallelRules = 16
+	maxReviews    = 2000
 )
 
 func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview) error {
 	c := s.callerOf(ctx)
-	unknown := s.place(ctx, &c, schema.GroupResource{}, review.Spec.Namespace, "")
+	unknown := s.locate(ctx, &c, schema.GroupResource{}, review.Spec.Namespace, "")
 	status := authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules:    []authorizationv1.ResourceRule{},
 		NonResourceRules: []authorizationv1.NonResourceRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/version", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/healthz", "/livez", "/readyz"}}},
 	}
 	resources := s.resources()
-	if len(resources) > mostRules {
-		resources, status.Incomplete = resources[:mostRules], true
-		status.EvaluationError = fmt.Sprintf("only the first %d resources were looked at", mostRules)
+	if len(resources) > maxRules {
+		resources, status.Incomplete = resources[:maxRules], true
+		status.EvaluationError = fmt.Sprintf("only the first %d resources were looked at", maxRules)
 	}
-	all, _, err := c.verbs(authz.WithQuestions(ctx, mostQuestions/4), schema.GroupResource{Resource: "*"})
-	if err != nil && !errors.Is(err, authz.ErrTooManyQuestions) {
+	all, _, err := c.allowedVerbs(authz.WithReviewLimit(ctx, maxReviews/4), schema.GroupResource{Resource: "*"})
+	if err != nil && !errors.Is(err, authz.ErrTooManyReviews) {
 		return err
 	}
 	if len(all) == len(readVerbs) {
@@ -272,13 +272,13 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 	rules := make([]authorizationv1.ResourceRule, len(resources))
 	some := make([]bool, len(resources))
 	var unasked atomic.Int64 // resources that nobody was asked about, or not in full
-	g, ctx := panicgroup.WithContext(authz.WithQuestions(ctx, mostQuestions), rulesAtOnce)
+	g, ctx := panicgroup.WithContext(authz.WithReviewLimit(ctx, maxReviews), parallelRules)
 	for i, known := range resources {
 		g.Go(func() (err error) {
 			gr := known.GroupResource
 			rules[i] = authorizationv1.ResourceRule{APIGroups: []string{gr.Group}, Resources: []string{gr.Resource}}
-			rules[i].Verbs, some[i], err = c.verbs(ctx, gr)
-			if errors.Is(err, authz.ErrTooManyQuestions) {
+			rules[i].Verbs, some[i], err = c.allowedVerbs(ctx, gr)
+			if errors.Is(err, authz.ErrTooManyReviews) {
 				unasked.Add(1)
 				return nil
 			}
@@ -311,15 +311,15 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 	return nil
 }
 
-// verbs returns those that the caller is granted anywhere of where he asks, and
+// allowedVerbs returns those that the caller is granted anywhere of where he asks, and
 // whether one of them is not granted everywhere.
-func (c caller) verbs(ctx context.Context, gr schema.GroupResource) (verbs []string, limited bool, err error) {
+func (c caller) allowedVerbs(ctx context.Context, gr schema.GroupResource) (verbs []string, limited bool, err error) {
 	for _, verb := range readVerbs {
-		g, err := c.granted(ctx, verb, gr, c.server.members())
+		g, err := c.grants(ctx, verb, gr, c.server.members())
 		if err != nil {
 			return nil, false, err
 		}
-		if !g.None() {
+		if !g.Empty() {
 			verbs = append(verbs, verb)
 			limited = limited || !g.Everything()
 		}

@@ -241,7 +241,7 @@ func TestForbiddenAndUnknownMembersReadAlike(t *testing.T) {
 
 // granted answers with what the caller may list of pods, and which members he
 // sees.
-func granted(index *aggregate.Index) queryapi.Question {
+func granted(index *aggregate.Index) queryapi.Query {
 	return question(func(w http.ResponseWriter, r *http.Request, c queryapi.Caller) error {
 		snapshot := index.Snapshot()
 		g, err := c.Grants(r.Context(), "list", "Pod", snapshot)
@@ -252,7 +252,7 @@ func granted(index *aggregate.Index) queryapi.Question {
 		if err != nil {
 			return err
 		}
-		reach := map[string]queryapi.Reach{}
+		reach := map[string]queryapi.MemberGrant{}
 		for _, m := range g.Members() {
 			reach[m] = g.Member(m)
 		}
@@ -261,7 +261,7 @@ func granted(index *aggregate.Index) queryapi.Question {
 }
 
 type grantedAnswer struct {
-	Reach   map[string]queryapi.Reach
+	Reach   map[string]queryapi.MemberGrant
 	Visible []string
 }
 
@@ -278,8 +278,8 @@ func TestQuestionsGetWhatTheCallerMayRead(t *testing.T) {
 	var now atomic.Int64
 	now.Store(time.Now().UnixNano())
 	s := start(t, func(o *queryapi.Options) {
-		o.Questions["granted"] = granted(o.Index)
-		o.Authority = queryapi.Authority{
+		o.Queries["granted"] = granted(o.Index)
+		o.Authorization = queryapi.Authorization{
 			AllowTTL: 5 * time.Second, DenyTTL: 2 * time.Second, Parallel: 2,
 			Now: func() time.Time { return time.Unix(0, now.Load()) },
 		}
@@ -302,10 +302,10 @@ func TestQuestionsGetWhatTheCallerMayRead(t *testing.T) {
 
 func TestMembersAreAskedWhereConfigured(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
-		o.Questions["granted"] = granted(o.Index)
-		o.Login.ClientCAFile = caFile(t, hub.RESTConfig().CAData)
-		o.Authority.UserPrefix = "fed:"
-		o.Authority.Members = reviewer(func(member string, review *authorizationv1.SubjectAccessReview) (bool, error) {
+		o.Queries["granted"] = granted(o.Index)
+		o.Authentication.ClientCAFile = caFile(t, hub.RESTConfig().CAData)
+		o.Authorization.UserPrefix = "fed:"
+		o.Authorization.Members = reviewer(func(member string, review *authorizationv1.SubjectAccessReview) (bool, error) {
 			a := review.Spec.ResourceAttributes
 			ok := member == "red/eu-1" && a.Resource == "pods" && a.Namespace == "shop" && review.Spec.User == "fed:mia" && slices.Equal(review.Spec.Groups, []string{"fed:ops"})
 			return ok, nil
@@ -326,9 +326,9 @@ func TestMembersAreAskedWhereConfigured(t *testing.T) {
 func TestGrantsInANamespaceAreNoneOfWhatHasNone(t *testing.T) {
 	var within atomic.Int64
 	s := start(t, func(o *queryapi.Options) {
-		o.Login.ClientCAFile = caFile(t, hub.RESTConfig().CAData)
-		o.Authority.UserPrefix = "fed:"
-		o.Authority.Members = reviewer(func(_ string, review *authorizationv1.SubjectAccessReview) (bool, error) {
+		o.Authentication.ClientCAFile = caFile(t, hub.RESTConfig().CAData)
+		o.Authorization.UserPrefix = "fed:"
+		o.Authorization.Members = reviewer(func(_ string, review *authorizationv1.SubjectAccessReview) (bool, error) {
 			a := review.Spec.ResourceAttributes
 			if a.Resource == "namespaces" && a.Namespace != "" {
 				within.Add(1)

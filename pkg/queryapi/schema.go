@@ -39,11 +39,11 @@ func (s *schemas) of(t reflect.Type) *spec.Schema {
 	case t.Kind() == reflect.Pointer:
 		return s.of(t.Elem())
 	case pointer.Implements(jsonMarshaler):
-		panic(undescribed(t, "writes JSON of its own"))
+		panic(noSchema(t, "writes JSON of its own"))
 	case t.Implements(textMarshaler):
 		return spec.StringProperty()
 	case pointer.Implements(textMarshaler):
-		panic(undescribed(t, "is text where it has an address only"))
+		panic(noSchema(t, "is text where it has an address only"))
 	}
 	switch t.Kind() {
 	case reflect.Struct:
@@ -55,7 +55,7 @@ func (s *schemas) of(t reflect.Type) *spec.Schema {
 		return spec.ArrayProperty(s.of(t.Elem()))
 	case reflect.Map:
 		if t.Key().Kind() != reflect.String && !t.Key().Implements(textMarshaler) {
-			panic(undescribed(t, "has keys that are no text"))
+			panic(noSchema(t, "has keys that are no text"))
 		}
 		return spec.MapProperty(s.of(t.Elem()))
 	}
@@ -81,23 +81,32 @@ func scalar(t reflect.Type) *spec.Schema {
 	case reflect.Float64:
 		return spec.Float64Property()
 	}
-	panic(undescribed(t, "has no schema"))
+	panic(noSchema(t, "has no schema"))
 }
 
 // component returns a reference to a struct, which it describes at first sight.
 func (s *schemas) component(t reflect.Type) *spec.Schema {
-	name := t.Name()
+	name := modelName(t)
 	switch known := s.types[name]; {
 	case name == "":
-		panic(undescribed(t, "has no name"))
+		panic(noSchema(t, "has no name"))
 	case known == nil:
 		described := new(spec.Schema).Typed("object", "")
 		s.types[name], s.components[name] = t, described // before its fields, which may have it
 		s.fields(t, described)
 	case known != t:
-		panic(undescribed(t, fmt.Sprintf("has the name of %s.%s", known.PkgPath(), name)))
+		panic(noSchema(t, fmt.Sprintf("has the name of %s.%s", known.PkgPath(), name)))
 	}
 	return spec.RefSchema(componentsPath + name)
+}
+
+// modelName is the name of a struct's component: that which it gives itself, as types of
+// Kubernetes do, or that of the type. Clients generate code from it.
+func modelName(t reflect.Type) string {
+	if m, ok := reflect.Zero(t).Interface().(interface{ OpenAPIModelName() string }); ok {
+		return m.OpenAPIModelName()
+	}
+	return t.Name()
 }
 
 // fields adds a struct's fields, and those of structs that it embeds.
@@ -120,11 +129,11 @@ func (s *schemas) fields(t reflect.Type, into *spec.Schema) {
 		_, twice := into.Properties[name]
 		switch {
 		case twice:
-			panic(undescribed(t, "has "+name+" twice"))
+			panic(noSchema(t, "has "+name+" twice"))
 		case slices.Contains(options, "string"):
-			panic(undescribed(t, "has "+name+" in quotes"))
+			panic(noSchema(t, "has "+name+" in quotes"))
 		case f.Type.Kind() == reflect.Pointer && (!optional || f.Anonymous):
-			panic(undescribed(t, "has "+name+", which may be null or embedded"))
+			panic(noSchema(t, "has "+name+", which may be null or embedded"))
 		}
 		into.SetProperty(name, *s.of(f.Type))
 		if !optional {
@@ -133,6 +142,6 @@ func (s *schemas) fields(t reflect.Type, into *spec.Schema) {
 	}
 }
 
-func undescribed(t reflect.Type, why string) string {
+func noSchema(t reflect.Type, why string) string {
 	return fmt.Sprintf("queryapi: an answer cannot be described: %s.%s (%s) %s", t.PkgPath(), t.Name(), t, why)
 }

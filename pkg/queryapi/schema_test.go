@@ -52,7 +52,7 @@ func conforms(t *testing.T, what string, doc *spec3.OpenAPI, response *spec3.Res
 // away hears of members a while ago.
 type away struct{ fleet }
 
-func (away) Heard(string, aggregate.Kind) time.Time { return time.Now().Add(-time.Minute) }
+func (away) LastContact(string, aggregate.Kind) time.Time { return time.Now().Add(-time.Minute) }
 
 func TestAnswersAreAsOpenAPISays(t *testing.T) {
 	index := newIndex(t)
@@ -152,10 +152,10 @@ type Part struct {
 // telling is a question that describes itself.
 type telling struct {
 	question
-	description queryapi.Description
+	description queryapi.Operation
 }
 
-func (q telling) Describe() queryapi.Description { return q.description }
+func (q telling) Describe() queryapi.Operation { return q.description }
 
 func answering(values ...Everything) telling {
 	return telling{
@@ -163,7 +163,7 @@ func answering(values ...Everything) telling {
 			w.Header().Set("Content-Type", "application/json")
 			return json.NewEncoder(w).Encode(values[len(r.URL.RawQuery)])
 		},
-		queryapi.Description{About: "Everything.", Answer: Everything{}, Parameters: []queryapi.Parameter{{Name: "n", About: "Which."}}},
+		queryapi.Operation{Description: "Everything.", Response: Everything{}, Parameters: []queryapi.Parameter{{Name: "n", Description: "Which."}}},
 	}
 }
 
@@ -176,7 +176,7 @@ func TestTypesAreDescribedAsTheyAreEncoded(t *testing.T) {
 	})
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
-		o.Questions["everything"] = question
+		o.Queries["everything"] = question
 	})
 	doc, _ := described(t, s)
 	text, err := json.Marshal(doc.Components.Schemas["Everything"])
@@ -253,7 +253,7 @@ func TestWhatCannotBeDescribedIsOurMistake(t *testing.T) {
 			}()
 			_, err = queryapi.New(queryapi.Options{
 				Index: newIndex(t), Fleet: fleet{}, Logger: slog.New(slog.DiscardHandler), Listener: l, Local: true,
-				Questions: map[string]queryapi.Question{"wrong": telling{description: queryapi.Description{Answer: answer}}},
+				Queries: map[string]queryapi.Query{"wrong": telling{description: queryapi.Operation{Response: answer}}},
 			})
 			t.Errorf("%T: %v", answer, err)
 		}()
@@ -263,8 +263,8 @@ func TestWhatCannotBeDescribedIsOurMistake(t *testing.T) {
 func TestTheDescriptionIsValid(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
-		watched := telling{description: queryapi.Description{Events: []any{Part{}}, Parameters: []queryapi.Parameter{{Name: "watch", Type: "boolean"}}}}
-		o.Questions["everything"], o.Questions["watched"] = answering(), watched
+		watched := telling{description: queryapi.Operation{Events: []any{Part{}}, Parameters: []queryapi.Parameter{{Name: "watch", Type: "boolean"}}}}
+		o.Queries["everything"], o.Queries["watched"] = answering(), watched
 	})
 	doc, text := described(t, s)
 	if _, err := handler3.ToV3ProtoBinary([]byte(text)); err != nil {

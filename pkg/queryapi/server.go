@@ -22,30 +22,30 @@ import (
 
 // Server serves the query API. Its methods may be called from any goroutine.
 type Server struct {
-	options   Options
-	log       *slog.Logger
-	metrics   *metrics
-	certs     *certificates
-	trail     trail
-	login     authenticator.Request
-	token     string // of a local server
-	authority *authz.Authorizer
-	hub       *http.Client       // nil without a hub
-	fair      *fairness          // nil: requests are bounded in number only
-	objects   *resources.Handler // get, list and watch
-	catalog   *catalog.Catalog
-	questions map[string]Question
-	openAPI   []byte // that describes them
-	encoders  *encoders
-	handler   http.Handler
-	inside    gate
-	began     atomic.Bool
+	options       Options
+	log           *slog.Logger
+	metrics       *metrics
+	certs         *certificates
+	audit         auditLog
+	authenticator authenticator.Request
+	token         string // of a local server
+	authorizer    *authz.Authorizer
+	hub           *http.Client       // nil without a hub
+	fairness      *fairness          // nil: requests are bounded in number only
+	objects       *resources.Handler // get, list and watch
+	catalog       *catalog.Catalog
+	queries       map[string]Query
+	openAPI       []byte // that describes them
+	encoders      *encoders
+	handler       http.Handler
+	inflight      tracker
+	started       atomic.Bool
 }
 
 // New returns a server that is ready to Run. It reads files and reaches no
 // network; Options.Listener becomes its own.
 func New(o Options) (*Server, error) {
-	o, err := o.completed()
+	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -58,22 +58,22 @@ func New(o Options) (*Server, error) {
 	}
 	if o.Local {
 		s.token = newToken()
-		s.login, s.authority = newLocalLogin(s.token), authz.Unrestricted()
-	} else if err := s.connect(); err != nil {
+		s.authenticator, s.authorizer = newLocalAuthenticator(s.token), authz.Unrestricted()
+	} else if err := s.connectHub(); err != nil {
 		return nil, err
 	}
-	if s.trail, err = newTrail(o.Audit, o.Logger); err != nil {
+	if s.audit, err = newAuditLog(o.Audit, o.Logger); err != nil {
 		return nil, err
 	}
-	if err := s.wire(); err != nil {
+	if err := s.assemble(); err != nil {
 		return nil, err
 	}
 	s.handler = s.chain()
 	return s, nil
 }
 
-// connect makes what asks the hub.
-func (s *Server) connect() error {
+// connectHub makes what asks the hub.
+func (s *Server) connectHub() error {
 	o := s.options
 	config := rest.CopyConfig(o.Hub)
 	config.QPS = -1 // the hub's own fairness decides
@@ -87,23 +87,23 @@ func (s *Server) connect() error {
 		return fmt.Errorf("query API: hub: %w", err)
 	}
 	reviews := *s.hub
-	reviews.Transport = newNarrow(s.hub.Transport, o.Login.Parallel)
+	reviews.Transport = newReviewLimiter(s.hub.Transport, o.Authentication.Parallel)
 	reviewer, err := kubernetes.NewForConfigAndClient(config, &reviews)
 	if err != nil {
 		return fmt.Errorf("query API: hub: %w", err)
 	}
-	if s.login, err = newLogin(reviewer, o.Login, s.certs.clients); err != nil {
+	if s.authenticator, err = newAuthenticator(reviewer, o.Authentication, s.certs.clients); err != nil {
 		return err
 	}
 	if o.Fairness.Priority {
-		s.fair = &fairness{client: client, log: s.log, most: o.Fairness.MaxInFlight, timeout: o.Limits.Request}
+		s.fairness = &fairness{client: client, log: s.log, maxInFlight: o.Fairness.MaxInFlight, timeout: o.Limits.Request}
 	}
-	s.authority, err = authz.New(authz.Options{
-		Reviews: client.AuthorizationV1().SubjectAccessReviews(),
-		Members: o.Authority.Members, UserPrefix: o.Authority.UserPrefix, Namespaces: s.namespaces,
+	s.authorizer, err = authz.New(authz.Options{
+		Reviewer:       client.AuthorizationV1().SubjectAccessReviews(),
+		MemberReviewer: o.Authorization.Members, UserPrefix: o.Authorization.UserPrefix, Namespaces: s.namespaces,
 		Resources: s.resources,
-		AllowTTL:  o.Authority.AllowTTL, DenyTTL: o.Authority.DenyTTL,
-		Parallel: o.Authority.Parallel, Now: o.Authority.Now, Metrics: o.Metrics,
+		AllowTTL:  o.Authorization.AllowTTL, DenyTTL: o.Authorization.DenyTTL,
+		Parallel: o.Authorization.Parallel, Now: o.Authorization.Now, Metrics: o.Metrics,
 	})
 	if err != nil {
 		return fmt.Errorf("query API: %w", err)
@@ -125,11 +125,11 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // Limits.Drain. It returns when everything that it started is gone, with an
 // error if the server failed. It can be called once.
 func (s *Server) Run(ctx context.Context) error {
-	if !s.began.CompareAndSwap(false, true) {
+	if !s.started.CompareAndSwap(false, true) {
 		return errors.New("query API: the server ran already")
 	}
 	// Requests outlive ctx by the time of draining; watches look at ctx itself.
-	requests, abandon := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), endingKey{}, ctx))
+	requests, abandon := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), shutdownKey{}, ctx))
 	defer abandon()
 	server := s.httpServer(requests)
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -137,8 +137,8 @@ func (s *Server) Run(ctx context.Context) error {
 	var followers sync.WaitGroup
 	followers.Go(func() { s.certs.run(following) })
 	followers.Go(func() { s.objects.Run(following) })
-	if s.fair != nil {
-		followers.Go(func() { s.fair.run(following) })
+	if s.fairness != nil {
+		followers.Go(func() { s.fairness.run(following) })
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(tls.NewListener(s.options.Listener, server.TLSConfig)) }()
@@ -155,10 +155,10 @@ func (s *Server) Run(ctx context.Context) error {
 		_ = server.Close() // the listener is closed already
 	}
 	abandon()
-	<-s.inside.close()
+	<-s.inflight.drain()
 	stop()
 	followers.Wait()
-	return errors.Join(failure, s.finish())
+	return errors.Join(failure, s.closeResources())
 }
 
 // drain lets requests under way finish, for a while.
@@ -179,15 +179,15 @@ func (s *Server) drain(ctx context.Context, server *http.Server) error {
 
 // Close gives up a server that does not Run.
 func (s *Server) Close() error {
-	s.began.Store(true)
-	return errors.Join(s.options.Listener.Close(), s.finish())
+	s.started.Store(true)
+	return errors.Join(s.options.Listener.Close(), s.closeResources())
 }
 
-func (s *Server) finish() error {
+func (s *Server) closeResources() error {
 	if s.hub != nil {
 		s.hub.CloseIdleConnections()
 	}
-	return s.trail.close()
+	return s.audit.close()
 }
 
 func (s *Server) httpServer(requests context.Context) *http.Server {

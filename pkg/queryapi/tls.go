@@ -23,8 +23,8 @@ import (
 // logged, and what was good before stays.
 type certificates struct {
 	files     TLS
-	clients   *authorities // nil: certificates are not asked for
-	authority []byte       // PEM, of a certificate of our own
+	clients   *clientCAs // nil: certificates are not asked for
+	authority []byte     // PEM, of a certificate of our own
 	config    *tls.Config
 	log       *slog.Logger
 
@@ -32,9 +32,9 @@ type certificates struct {
 	serving   atomic.Pointer[tls.Certificate]
 }
 
-// rereadEvery is how often files are looked at. Secrets are mounted by links
+// reloadInterval is how often files are looked at. Secrets are mounted by links
 // that change all at once, which file notifications miss.
-const rereadEvery = time.Second
+const reloadInterval = time.Second
 
 func newCertificates(o Options) (*certificates, error) {
 	c := &certificates{files: o.TLS, log: o.Logger}
@@ -42,16 +42,16 @@ func newCertificates(o Options) (*certificates, error) {
 		MinVersion: o.TLS.MinVersion, NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.serving.Load(), nil },
 	}
-	load := c.makeOwn
+	load := c.selfSign
 	if o.TLS.CertFile != "" {
-		load = func(Options) error { return c.read() }
+		load = func(Options) error { return c.reload() }
 	}
 	if err := load(o); err != nil {
 		return nil, fmt.Errorf("query API: serving certificate: %w", err)
 	}
-	if o.Login.ClientCAFile != "" {
-		c.clients = &authorities{file: o.Login.ClientCAFile}
-		if err := c.clients.read(); err != nil {
+	if o.Authentication.ClientCAFile != "" {
+		c.clients = &clientCAs{file: o.Authentication.ClientCAFile}
+		if err := c.clients.reload(); err != nil {
 			return nil, fmt.Errorf("query API: authorities of clients: %w", err)
 		}
 		// Whether the certificate is good is for authentication to say: other
@@ -61,8 +61,8 @@ func newCertificates(o Options) (*certificates, error) {
 	return c, nil
 }
 
-// makeOwn makes a certificate and its authority, for a year.
-func (c *certificates) makeOwn(o Options) error {
+// selfSign makes a certificate and its authority, for a year.
+func (c *certificates) selfSign(o Options) error {
 	addresses := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	if tcp, ok := o.Listener.Addr().(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
 		addresses = append(addresses, tcp.IP)
@@ -86,11 +86,11 @@ func (c *certificates) makeOwn(o Options) error {
 	if c.authority, err = certutil.EncodeCertificates(chain[len(chain)-1]); err != nil {
 		return err
 	}
-	return c.use(cert, key)
+	return c.load(cert, key)
 }
 
-// read takes up the files if they have changed.
-func (c *certificates) read() error {
+// reload takes up the files if they have changed.
+func (c *certificates) reload() error {
 	cert, err := os.ReadFile(c.files.CertFile)
 	if err != nil {
 		return err
@@ -102,10 +102,10 @@ func (c *certificates) read() error {
 	if bytes.Equal(cert, c.cert) && bytes.Equal(key, c.key) {
 		return nil
 	}
-	return c.use(cert, key)
+	return c.load(cert, key)
 }
 
-func (c *certificates) use(cert, key []byte) error {
+func (c *certificates) load(cert, key []byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (c *certificates) use(cert, key []byte) error {
 
 // run follows the files until ctx ends.
 func (c *certificates) run(ctx context.Context) {
-	tick := time.NewTicker(rereadEvery)
+	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
 	var serving, clients string // what was wrong at the last look
 	for {
@@ -127,16 +127,16 @@ func (c *certificates) run(ctx context.Context) {
 		case <-tick.C:
 		}
 		if c.files.CertFile != "" {
-			serving = c.tell("serving certificate", c.read(), serving)
+			serving = c.logOnce("serving certificate", c.reload(), serving)
 		}
 		if c.clients != nil {
-			clients = c.tell("authorities of clients", c.clients.read(), clients)
+			clients = c.logOnce("authorities of clients", c.clients.reload(), clients)
 		}
 	}
 }
 
-// tell logs what is wrong with a file once, and returns it.
-func (c *certificates) tell(what string, err error, before string) string {
+// logOnce logs what is wrong with a file once, and returns it.
+func (c *certificates) logOnce(what string, err error, before string) string {
 	if err == nil {
 		return ""
 	}
@@ -146,19 +146,19 @@ func (c *certificates) tell(what string, err error, before string) string {
 	return err.Error()
 }
 
-// authorities verify client certificates. They are the machinery's
+// clientCAs verify client certificates. They are the machinery's
 // CAContentProvider; nobody listens to them, since every verification asks.
-type authorities struct {
+type clientCAs struct {
 	file    string
-	current atomic.Pointer[bundle]
+	current atomic.Pointer[caBundle]
 }
 
-type bundle struct {
+type caBundle struct {
 	pem  []byte
 	pool *x509.CertPool
 }
 
-func (a *authorities) read() error {
+func (a *clientCAs) reload() error {
 	pem, err := os.ReadFile(a.file)
 	if err != nil {
 		return err
@@ -177,14 +177,14 @@ func (a *authorities) read() error {
 		}
 		pool.AddCert(cert)
 	}
-	a.current.Store(&bundle{pem: pem, pool: pool})
+	a.current.Store(&caBundle{pem: pem, pool: pool})
 	return nil
 }
 
-func (a *authorities) Name() string                             { return "clients" }
-func (a *authorities) CurrentCABundleContent() []byte           { return a.current.Load().pem }
-func (a *authorities) AddListener(dynamiccertificates.Listener) {}
+func (a *clientCAs) Name() string                             { return "clients" }
+func (a *clientCAs) CurrentCABundleContent() []byte           { return a.current.Load().pem }
+func (a *clientCAs) AddListener(dynamiccertificates.Listener) {}
 
-func (a *authorities) VerifyOptions() (x509.VerifyOptions, bool) {
+func (a *clientCAs) VerifyOptions() (x509.VerifyOptions, bool) {
 	return x509.VerifyOptions{Roots: a.current.Load().pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 }

@@ -201,7 +201,7 @@ func TestWebSocketsOfClientsThatOnlySendEnd(t *testing.T) {
 // TestPagesOfOthersDoNotWatchByCertificate: a browser shows the client certificate of its
 // user for every page that opens a WebSocket, and the page may read what comes.
 func TestPagesOfOthersDoNotWatchByCertificate(t *testing.T) {
-	s := start(t, func(o *queryapi.Options) { o.Login.ClientCAFile = caFile(t, hub.RESTConfig().CAData) })
+	s := start(t, func(o *queryapi.Options) { o.Authentication.ClientCAFile = caFile(t, hub.RESTConfig().CAData) })
 	name := fresh("carla")
 	allow(t, name, "", members("watch", "pods"))
 	cert := clientCert(t, name, time.Hour)

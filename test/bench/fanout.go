@@ -23,13 +23,13 @@ import (
 // onlyPods is a fleet whose members serve pods.
 type onlyPods struct{ never chan struct{} }
 
-func (f onlyPods) Resources() ([]queryapi.Served, <-chan struct{}) {
-	return []queryapi.Served{{
+func (f onlyPods) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
+	return []queryapi.ServedResource{{
 		Kind: "Pod", Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Singular: "pod", Namespaced: true,
 	}}, f.never
 }
 
-func (f onlyPods) Heard(string, aggregate.Kind) time.Time { return time.Now() }
+func (f onlyPods) LastContact(string, aggregate.Kind) time.Time { return time.Now() }
 
 const fanoutWatchers = 200
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -19,13 +20,17 @@ import (
 // served gives the query API what members say.
 type served struct{ *clusterinformers.Manager }
 
-func (s served) Resources() ([]queryapi.Served, <-chan struct{}) {
+func (s served) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 	resources, changed := s.Manager.Resources()
-	out := make([]queryapi.Served, len(resources))
+	out := make([]queryapi.ServedResource, len(resources))
 	for i, r := range resources {
-		out[i] = queryapi.Served(r)
+		out[i] = queryapi.ServedResource(r)
 	}
 	return out, changed
+}
+
+func (s served) LastContact(member string, kind aggregate.Kind) time.Time {
+	return s.Heard(member, kind)
 }
 
 // queryServer follows the members of a kubeconfig, says where it serves once it
@@ -61,7 +66,7 @@ func serveQueries(ctx context.Context, index *aggregate.Index, fleet queryapi.Fl
 	}
 	server, err := queryapi.New(queryapi.Options{
 		Index: index, Fleet: fleet, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
-		Listener: listener, Hub: hub, Login: queryapi.Login{ClientCAFile: os.Getenv("BENCH_CA")},
+		Listener: listener, Hub: hub, Authentication: queryapi.Authentication{ClientCAFile: os.Getenv("BENCH_CA")},
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())

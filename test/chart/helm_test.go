@@ -24,11 +24,11 @@ import (
 // secrets are all that the members of the test serve.
 type secrets struct{}
 
-func (secrets) Resources() ([]queryapi.Served, <-chan struct{}) {
-	return []queryapi.Served{{Kind: "Secret", Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Singular: "secret", Namespaced: true}}, nil
+func (secrets) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
+	return []queryapi.ServedResource{{Kind: "Secret", Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Singular: "secret", Namespaced: true}}, nil
 }
 
-func (secrets) Heard(string, aggregate.Kind) time.Time { return time.Time{} }
+func (secrets) LastContact(string, aggregate.Kind) time.Time { return time.Time{} }
 
 // TestHelm_ListsReleasesOfAMember where values of Secrets are kept, and says why it
 // lists none where they are not.
@@ -71,7 +71,7 @@ func serveSecret(t *testing.T, cut bool, body string) (kubeconfig string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	server, err := queryapi.New(queryapi.Options{
-		Index: index, Fleet: secrets{}, Logger: slog.New(slog.DiscardHandler), Listener: l, Local: true, ValuesCut: cut,
+		Index: index, Fleet: secrets{}, Logger: slog.New(slog.DiscardHandler), Listener: l, Local: true, ValuesRedacted: cut,
 	})
 	must(t, err)
 	ctx, end := context.WithCancel(context.Background())

@@ -53,7 +53,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "hub:ann"}]
 	}
 	r.exact(t)
 	api, err := serveQueries(r.story.fed, r.story.hub, t.TempDir(), func(o *queryapi.Options) {
-		o.Authority.Members, o.Authority.UserPrefix = r.story.fed.manager, "hub:"
+		o.Authorization.Members, o.Authorization.UserPrefix = r.story.fed.manager, "hub:"
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -97,7 +97,7 @@ func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
 			}
 		}, func(o *queryapi.Options) {
 			judged := leakPolicies(t, o.Index)
-			o.Questions = map[string]queryapi.Question{
+			o.Queries = map[string]queryapi.Query{
 				"rego":       &policyquery.Rego{Index: o.Index, Kinds: o.Fleet.(served).Kinds, State: judged.State},
 				"violations": policyquery.Violations{Kinds: o.Fleet.(served).Kinds, Loop: judged},
 			}

@@ -85,7 +85,7 @@ func (l *leakCheck) violations() {
 	for {
 		_, header, body := l.fetch(l.t.Context(), "/query/v1/violations?"+q.Encode(), "application/json")
 		l.look("violations", header, body)
-		var found policyquery.Found
+		var found policyquery.ViolationList
 		if err := json.Unmarshal(body, &found); err != nil {
 			l.t.Fatalf("%v: %s", err, body)
 		}
@@ -132,7 +132,7 @@ func (l *leakCheck) watchViolations() (revoked func()) {
 	}
 	events := json.NewDecoder(resp.Body)
 	held := map[policyquery.Subject]bool{}
-	next := func() (kind string, mark policyquery.Mark) {
+	next := func() (kind string, mark policyquery.Bookmark) {
 		l.t.Helper()
 		var e struct {
 			Type   string

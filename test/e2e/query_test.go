@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/kube"
@@ -32,13 +33,17 @@ import (
 // served gives the query API what members say, as the command does.
 type served struct{ *clusterinformers.Manager }
 
-func (s served) Resources() ([]queryapi.Served, <-chan struct{}) {
+func (s served) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 	resources, changed := s.Manager.Resources()
-	out := make([]queryapi.Served, len(resources))
+	out := make([]queryapi.ServedResource, len(resources))
 	for i, r := range resources {
-		out[i] = queryapi.Served(r)
+		out[i] = queryapi.ServedResource(r)
 	}
 	return out, changed
+}
+
+func (s served) LastContact(member string, kind aggregate.Kind) time.Time {
+	return s.Heard(member, kind)
 }
 
 // queries is a query API under way over a federator, with a hub's users.
@@ -66,8 +71,8 @@ func serveQueriesAt(f *federator, hub *kube.Hub, dir, address string, change fun
 	}
 	opts := queryapi.Options{
 		Index: f.index, Fleet: served{f.manager}, Logger: slog.New(slog.NewTextHandler(f.log, nil)), Listener: listener,
-		Hub: hub.RESTConfig(), Login: queryapi.Login{ClientCAFile: ca},
-		Authority: queryapi.Authority{AllowTTL: time.Second, DenyTTL: time.Second},
+		Hub: hub.RESTConfig(), Authentication: queryapi.Authentication{ClientCAFile: ca},
+		Authorization: queryapi.Authorization{AllowTTL: time.Second, DenyTTL: time.Second},
 	}
 	if change != nil {
 		change(&opts)

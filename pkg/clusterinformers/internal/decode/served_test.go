@@ -20,10 +20,10 @@ import (
 )
 
 // offered is what the members of the fuzzer serve.
-type offered []queryapi.Served
+type offered []queryapi.ServedResource
 
-func (o offered) Resources() ([]queryapi.Served, <-chan struct{}) { return o, nil }
-func (offered) Heard(string, aggregate.Kind) time.Time            { return time.Time{} }
+func (o offered) Resources() ([]queryapi.ServedResource, <-chan struct{}) { return o, nil }
+func (offered) LastContact(string, aggregate.Kind) time.Time              { return time.Time{} }
 
 // answered is a query API over an index that two members write to.
 type answered struct {
@@ -59,7 +59,7 @@ func newAnswered(t testing.TB) *answered {
 		for _, p := range k.paths {
 			parts := strings.Split(p, "/")
 			n := len(parts)
-			all = append(all, queryapi.Served{Kind: kind, Namespaced: true, Resource: schema.GroupVersionResource{Group: k.held.Group, Version: parts[n-2], Resource: parts[n-1]}})
+			all = append(all, queryapi.ServedResource{Kind: kind, Namespaced: true, Resource: schema.GroupVersionResource{Group: k.held.Group, Version: parts[n-2], Resource: parts[n-1]}})
 		}
 		for _, m := range []string{"fleet/good", "fleet/odd"} {
 			if err := index.PutMember(aggregate.Member{Name: m, UID: m}); err != nil {

@@ -34,10 +34,10 @@ type MemberReviewer interface {
 
 // Options configure an Authorizer. Reviews is required.
 type Options struct {
-	Reviews Reviewer
+	Reviewer Reviewer
 
-	// Members, where set, is asked for what the hub does not grant.
-	Members MemberReviewer
+	// MemberReviewer, where set, is asked for what the hub does not grant.
+	MemberReviewer MemberReviewer
 	// UserPrefix comes before names of users and groups in what members are
 	// asked. Required with Members; it may not begin with "system:".
 	UserPrefix string
@@ -54,9 +54,9 @@ type Options struct {
 	// Parallel bounds the questions in flight, to the hub and to all members;
 	// a quarter of them may be one caller's. 0 means 64.
 	Parallel int
-	// Answers bounds the answers kept, at most half of which are of one time to live; 0
+	// CacheSize bounds the answers kept, at most half of which are of one time to live; 0
 	// means 65,536, some 20 MB.
-	Answers int
+	CacheSize int
 	// Timeout bounds one question; 0 means 5 s.
 	Timeout time.Duration
 	// Now is the clock; nil means time.Now.
@@ -68,34 +68,34 @@ type Options struct {
 type Resource struct {
 	schema.GroupResource
 
-	// Only is the one member that has it, "" where several do. What nobody else has
+	// OnlyMember is the one member that has it, "" where several do. What nobody else has
 	// is asked about for this member alone: a grant for all of a namespace or of the
 	// fleet allows it there, too, and resources without end that one member invents
 	// multiply nobody's questions.
-	Only string
+	OnlyMember string
 }
 
 // maxTTL is the longest that a revoked grant may be honoured.
 const maxTTL = 30 * time.Second
 
 func (o Options) validated() (Options, error) {
-	if o.Reviews == nil {
+	if o.Reviewer == nil {
 		return o, errors.New("access: a hub to ask is required")
 	}
 	if o.Resources == nil {
 		return o, errors.New("access: the resources that can be granted are required")
 	}
-	if o.Members != nil && (o.UserPrefix == "" || o.Namespaces == nil) {
+	if o.MemberReviewer != nil && (o.UserPrefix == "" || o.Namespaces == nil) {
 		return o, errors.New("access: asking members takes a prefix for users, and their namespaces")
 	}
 	if strings.HasPrefix(o.UserPrefix, "system:") {
 		return o, fmt.Errorf("access: prefix %q would make callers part of the members' own system", o.UserPrefix)
 	}
-	o.AllowTTL = defaulted(o.AllowTTL, 20*time.Second)
-	o.DenyTTL = defaulted(o.DenyTTL, 10*time.Second)
-	o.Timeout = defaulted(o.Timeout, 5*time.Second)
-	o.Parallel = defaulted(o.Parallel, 64)
-	o.Answers = defaulted(o.Answers, 1<<16)
+	o.AllowTTL = orDefault(o.AllowTTL, 20*time.Second)
+	o.DenyTTL = orDefault(o.DenyTTL, 10*time.Second)
+	o.Timeout = orDefault(o.Timeout, 5*time.Second)
+	o.Parallel = orDefault(o.Parallel, 64)
+	o.CacheSize = orDefault(o.CacheSize, 1<<16)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -104,13 +104,13 @@ func (o Options) validated() (Options, error) {
 			return o, fmt.Errorf("access: %s is %v; it must be between 0 and %v", name, ttl, maxTTL)
 		}
 	}
-	if o.Timeout < 0 || o.Parallel < 0 || o.Answers < 0 {
+	if o.Timeout < 0 || o.Parallel < 0 || o.CacheSize < 0 {
 		return o, errors.New("access: bounds may not be negative")
 	}
 	return o, nil
 }
 
-func defaulted[T comparable](value, standard T) T {
+func orDefault[T comparable](value, standard T) T {
 	var zero T
 	if value == zero {
 		return standard
@@ -121,13 +121,13 @@ func defaulted[T comparable](value, standard T) T {
 // Authorizer answers what callers may read. Its methods are safe for
 // concurrent use.
 type Authorizer struct {
-	open    bool // everybody may read everything
-	options Options
-	lanes   *lanes
-	answers *answers
-	flights flights
-	aloof   aloof
-	metrics *metrics
+	unrestricted bool // everybody may read everything
+	options      Options
+	limiter      *limiter
+	cache        *decisionCache
+	inflight     inflightReviews
+	unresponsive unresponsiveMembers
+	metrics      *metrics
 }
 
 // New returns an Authorizer that asks.
@@ -142,8 +142,8 @@ func New(o Options) (*Authorizer, error) {
 	}
 	return &Authorizer{
 		options: o,
-		lanes:   newLanes(o.Parallel),
-		answers: newAnswers(o.Answers, max(o.AllowTTL, o.DenyTTL), o.Now),
+		limiter: newLimiter(o.Parallel),
+		cache:   newDecisionCache(o.CacheSize, max(o.AllowTTL, o.DenyTTL), o.Now),
 		metrics: m,
 	}, nil
 }
@@ -151,7 +151,7 @@ func New(o Options) (*Authorizer, error) {
 // Unrestricted returns an Authorizer that grants everything to everybody and
 // asks nobody: for a server of one user on his own machine.
 func Unrestricted() *Authorizer {
-	return &Authorizer{open: true, options: Options{AllowTTL: maxTTL, Now: time.Now}}
+	return &Authorizer{unrestricted: true, options: Options{AllowTTL: maxTTL, Now: time.Now}}
 }
 
 // Grants returns what the user may read of a resource with a verb: in one
@@ -170,69 +170,69 @@ func (a *Authorizer) ClusterScopedGrants(ctx context.Context, u user.Info, verb 
 }
 
 func (a *Authorizer) grants(ctx context.Context, u user.Info, verb string, gr schema.GroupResource, members []string, member, namespace string, clusterScoped bool) (*Grants, error) {
-	if a.open {
+	if a.unrestricted {
 		return Everything(a.options.Now().Add(a.options.AllowTTL)), nil
 	}
 	if member != "" {
 		members = []string{member}
 	}
-	r := a.round(u)
+	r := a.newEvaluation(u)
 	if tooLong(gr, member, namespace) {
-		return Some(nil, r.until()), nil
+		return NewGrants(nil, r.validUntil()), nil
 	}
-	all, err := r.ask(ctx, question{verb: verb, resource: gr})
+	all, err := r.allowed(ctx, attributes{verb: verb, resource: gr})
 	if err != nil {
 		return nil, err
 	}
 	if all {
-		return r.granted(Everything(r.until())), nil
+		return r.withReviewTimes(Everything(r.validUntil())), nil
 	}
-	reaches := make(map[string]Reach, len(members))
-	granted, err := r.byNamespace(ctx, verb, gr, members)
+	reaches := make(map[string]MemberGrant, len(members))
+	granted, err := r.reviewHubNamespaces(ctx, verb, gr, members)
 	if err != nil {
 		return nil, err
 	}
 	rest := make([]string, 0, len(members))
 	for _, m := range members {
-		if ns, _ := split(m); granted[ns] {
-			reaches[m] = Reach{All: true}
+		if ns, _ := splitMember(m); granted[ns] {
+			reaches[m] = MemberGrant{All: true}
 		} else {
 			rest = append(rest, m)
 		}
 	}
-	rest, err = r.byName(ctx, verb, gr, rest, reaches)
+	rest, err = r.reviewMemberNames(ctx, verb, gr, rest, reaches)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.byMembers(ctx, verb, gr, rest, namespace, clusterScoped, reaches); err != nil {
+	if err := r.reviewOnMembers(ctx, verb, gr, rest, namespace, clusterScoped, reaches); err != nil {
 		return nil, err
 	}
-	return r.granted(Some(reaches, r.until())), nil
+	return r.withReviewTimes(NewGrants(reaches, r.validUntil())), nil
 }
 
-// granted has grants say which answers the round has used.
-func (r *round) granted(g *Grants) *Grants {
+// withReviewTimes has grants say which answers the round has used.
+func (r *evaluation) withReviewTimes(g *Grants) *Grants {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g.rest = r.rest
+	g.reviewed = r.reviewed
 	return g
 }
 
-// maxName is how long a name of a group, resource or namespace can be, in bytes; that
+// maxNameLength is how long a name of a group, resource or namespace can be, in bytes; that
 // of a member is two of them.
-const maxName = 253
+const maxNameLength = 253
 
 // tooLong reports whether nobody can be granted what is asked, since there is none of
 // such a name. It spares the hub, and what is kept of its answers is small.
 func tooLong(gr schema.GroupResource, member, namespace string) bool {
-	return max(len(gr.Group), len(gr.Resource), len(namespace), len(member)/2) > maxName
+	return max(len(gr.Group), len(gr.Resource), len(namespace), len(member)/2) > maxNameLength
 }
 
-// byNamespace asks for the hub namespaces that hold the members.
-func (r *round) byNamespace(ctx context.Context, verb string, gr schema.GroupResource, members []string) (map[string]bool, error) {
+// reviewHubNamespaces asks for the hub namespaces that hold the members.
+func (r *evaluation) reviewHubNamespaces(ctx context.Context, verb string, gr schema.GroupResource, members []string) (map[string]bool, error) {
 	namespaces := hubNamespaces(members)
-	allowed, err := r.askAll(ctx, r.a.options.Parallel, len(namespaces), func(i int) question {
-		return question{verb: verb, resource: gr, namespace: namespaces[i]}
+	allowed, err := r.allowedAll(ctx, r.a.options.Parallel, len(namespaces), func(i int) attributes {
+		return attributes{verb: verb, resource: gr, namespace: namespaces[i]}
 	})
 	if err != nil {
 		return nil, err
@@ -246,11 +246,11 @@ func (r *round) byNamespace(ctx context.Context, verb string, gr schema.GroupRes
 	return granted, nil
 }
 
-// byName asks for members by name and returns those that are not granted.
-func (r *round) byName(ctx context.Context, verb string, gr schema.GroupResource, members []string, reaches map[string]Reach) ([]string, error) {
-	allowed, err := r.askAll(ctx, r.a.options.Parallel, len(members), func(i int) question {
-		namespace, name := split(members[i])
-		return question{verb: verb, resource: gr, namespace: namespace, name: name}
+// reviewMemberNames asks for members by name and returns those that are not granted.
+func (r *evaluation) reviewMemberNames(ctx context.Context, verb string, gr schema.GroupResource, members []string, reaches map[string]MemberGrant) ([]string, error) {
+	allowed, err := r.allowedAll(ctx, r.a.options.Parallel, len(members), func(i int) attributes {
+		namespace, name := splitMember(members[i])
+		return attributes{verb: verb, resource: gr, namespace: namespace, name: name}
 	})
 	if err != nil {
 		return nil, err
@@ -258,7 +258,7 @@ func (r *round) byName(ctx context.Context, verb string, gr schema.GroupResource
 	var rest []string
 	for i, m := range members {
 		if allowed[i] {
-			reaches[m] = Reach{All: true}
+			reaches[m] = MemberGrant{All: true}
 		} else {
 			rest = append(rest, m)
 		}
@@ -270,15 +270,15 @@ func (r *round) byName(ctx context.Context, verb string, gr schema.GroupResource
 func hubNamespaces(members []string) []string {
 	namespaces := make([]string, 0, len(members))
 	for _, m := range members {
-		ns, _ := split(m)
+		ns, _ := splitMember(m)
 		namespaces = append(namespaces, ns)
 	}
 	slices.Sort(namespaces)
 	return slices.Compact(namespaces)
 }
 
-// split returns the namespace and the name of a member's Cluster.
-func split(member string) (namespace, name string) {
+// splitMember returns the namespace and the name of a member's Cluster.
+func splitMember(member string) (namespace, name string) {
 	namespace, name, _ = strings.Cut(member, "/")
 	return namespace, name
 }

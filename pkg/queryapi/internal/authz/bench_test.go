@@ -26,7 +26,7 @@ func BenchmarkGrants(b *testing.B) {
 			a, err := authz.New(authz.Options{
 				Resources: everywhere(resources),
 				Now:       newClock().Now,
-				Reviews: hubFunc(func(_ context.Context, s *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+				Reviewer: hubFunc(func(_ context.Context, s *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 					return allow(s.ResourceAttributes), nil
 				}),
 			})
@@ -36,7 +36,7 @@ func BenchmarkGrants(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				g, err := a.Grants(b.Context(), ann, "list", resources[0], members, "", "")
-				if err != nil || g.None() {
+				if err != nil || g.Empty() {
 					b.Fatalf("%+v, %v", g, err)
 				}
 			}

@@ -27,7 +27,7 @@ func held() int64 {
 func TestAnswersThatAreOverAreLetGoOf(t *testing.T) {
 	now := newClock()
 	hub := hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) { return false, nil })
-	a := newAuthorizer(t, authz.Options{Reviews: hub, Now: now.Now})
+	a := newAuthorizer(t, authz.Options{Reviewer: hub, Now: now.Now})
 	ask := func(resource string) {
 		t.Helper()
 		if _, err := a.Grants(t.Context(), ann, "list", schema.GroupResource{Resource: resource}, nil, "", ""); err != nil {
@@ -64,12 +64,12 @@ func TestWhatIsKeptOfAnswersIsSmall(t *testing.T) {
 		"parts of a path": func(r string) (schema.GroupResource, string) { return schema.GroupResource{Resource: r[:8]}, "" },
 		"parts of a name": func(r string) (schema.GroupResource, string) { return resources[0], r[:8] },
 	} {
-		a := newAuthorizer(t, authz.Options{Reviews: hub})
+		a := newAuthorizer(t, authz.Options{Reviewer: hub})
 		before := held()
 		for i := range requests {
 			gr, member := of(fmt.Sprintf("%08d", i) + filler)
 			g, err := a.Grants(t.Context(), ann, "list", gr, hubMembers, member, "")
-			if err != nil || !g.None() {
+			if err != nil || !g.Empty() {
 				t.Fatalf("%s: %v, %v", name, g, err)
 			}
 		}
@@ -83,12 +83,12 @@ func TestWhatIsKeptOfAnswersIsSmall(t *testing.T) {
 // TestEarlierGrantsAreNotKeptLonger than they might have been by themselves.
 func TestEarlierGrantsAreNotKeptLonger(t *testing.T) {
 	now := time.Now()
-	earlier, later := authz.Everything(now.Add(time.Second)).Of("pods"), authz.Everything(now.Add(time.Minute)).Of("widgets")
-	if until := later.Beside(earlier, []string{"pods", "widgets"}).Until(); !until.Equal(earlier.Until()) {
-		t.Errorf("grants of pods that count until %v count until %v beside others", earlier.Until(), until)
+	earlier, later := authz.Everything(now.Add(time.Second)).ServedAs("pods"), authz.Everything(now.Add(time.Minute)).ServedAs("widgets")
+	if until := later.FillFrom(earlier, []string{"pods", "widgets"}).Expires(); !until.Equal(earlier.Expires()) {
+		t.Errorf("grants of pods that count until %v count until %v beside others", earlier.Expires(), until)
 	}
-	if until := later.Beside(earlier, []string{"widgets"}).Until(); !until.Equal(later.Until()) {
-		t.Errorf("grants that count until %v count until %v beside none", later.Until(), until)
+	if until := later.FillFrom(earlier, []string{"widgets"}).Expires(); !until.Equal(later.Expires()) {
+		t.Errorf("grants that count until %v count until %v beside none", later.Expires(), until)
 	}
 }
 
@@ -126,8 +126,8 @@ func TestASlowMemberIsNotWaitedForManyTimes(t *testing.T) {
 			t.Parallel()
 			members := &slowMembers{slow: "red/eu-1", takes: takes}
 			a := newAuthorizer(t, authz.Options{
-				Reviews: hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) { return false, nil }),
-				Members: members, UserPrefix: "fed:", Timeout: timeout, DenyTTL: 30 * time.Second,
+				Reviewer:       hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) { return false, nil }),
+				MemberReviewer: members, UserPrefix: "fed:", Timeout: timeout, DenyTTL: 30 * time.Second,
 				Namespaces: func(member string) []string {
 					if member != members.slow {
 						return []string{"mine", "yours"}
@@ -140,7 +140,7 @@ func TestASlowMemberIsNotWaitedForManyTimes(t *testing.T) {
 				},
 			})
 			g, err := a.Grants(t.Context(), ann, "list", resources[0], []string{"red/eu-1", "red/us-1"}, "", "")
-			if err != nil || !g.Member("red/us-1").Allows("mine") || !g.Member("red/eu-1").None() {
+			if err != nil || !g.Member("red/us-1").Allows("mine") || !g.Member("red/eu-1").Empty() {
 				t.Errorf("%+v, %v", g, err)
 			}
 			visible, _, err := a.Visible(t.Context(), ann, []string{"red/eu-1", "red/us-1"})

@@ -205,7 +205,7 @@ func testModel(t *testing.T, client kubernetes.Interface) {
 	waitFor(ctx, t, client, "last-red", authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: "red"}, true)
 
 	hub := &counted{Reviewer: client.AuthorizationV1().SubjectAccessReviews()}
-	a := newAuthorizer(t, authz.Options{Reviews: hub, Now: newClock().Now})
+	a := newAuthorizer(t, authz.Options{Reviewer: hub, Now: newClock().Now})
 	var wg sync.WaitGroup
 	for _, u := range users {
 		wg.Go(func() { compare(ctx, t, a, rules, u) })
@@ -245,7 +245,7 @@ func compare(ctx context.Context, t *testing.T, a *authz.Authorizer, rules []rul
 					t.Error(err)
 					return
 				}
-				if one.Member(member).All != want || one.None() == want {
+				if one.Member(member).All != want || one.Empty() == want {
 					t.Errorf("%s %s %s in %s alone: %+v, the rules say %v", u.GetName(), verb, gr, member, one, want)
 				}
 			}
@@ -266,7 +266,7 @@ func compare(ctx context.Context, t *testing.T, a *authz.Authorizer, rules []rul
 func testRevocation(t *testing.T, client kubernetes.Interface) {
 	ctx := t.Context()
 	clock := newClock()
-	a := newAuthorizer(t, authz.Options{Reviews: client.AuthorizationV1().SubjectAccessReviews(), Now: clock.Now})
+	a := newAuthorizer(t, authz.Options{Reviewer: client.AuthorizationV1().SubjectAccessReviews(), Now: clock.Now})
 	eve := &user.DefaultInfo{Name: "eve"}
 	pods := resources[0]
 	may := func() (bool, time.Time) {
@@ -276,10 +276,10 @@ func testRevocation(t *testing.T, client kubernetes.Interface) {
 			t.Fatal(err)
 		}
 		any, err := a.AnyGrant(ctx, eve, "red/eu-1")
-		if err != nil || any == g.None() {
+		if err != nil || any == g.Empty() {
 			t.Fatalf("sees the member: %v, %v; grants %+v", any, err, g)
 		}
-		return g.Member("red/eu-1").All, g.Until()
+		return g.Member("red/eu-1").All, g.Expires()
 	}
 	if ok, _ := may(); ok {
 		t.Fatal("granted before anybody granted it")
@@ -365,18 +365,18 @@ func testMembers(t *testing.T, client kubernetes.Interface) {
 
 	server := &memberServer{client: client, down: "blue/us-1"}
 	a := newAuthorizer(t, authz.Options{
-		Reviews: client.AuthorizationV1().SubjectAccessReviews(), Members: server, UserPrefix: "fed:",
+		Reviewer: client.AuthorizationV1().SubjectAccessReviews(), MemberReviewer: server, UserPrefix: "fed:",
 		Namespaces: func(string) []string { return []string{"blue", "green"} },
 	})
 	members := []string{"blue/eu-1", "blue/us-1"}
-	reach := func(u user.Info, member, namespace string) authz.Reach {
+	reach := func(u user.Info, member, namespace string) authz.MemberGrant {
 		t.Helper()
 		g, err := a.Grants(ctx, u, "list", resources[0], members, "", namespace)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := g.Member(member)
-		if any, err := a.AnyGrant(ctx, u, member); err != nil || any == r.None() && namespace == "" {
+		if any, err := a.AnyGrant(ctx, u, member); err != nil || any == r.Empty() && namespace == "" {
 			t.Errorf("%s sees %s: %v, %v; reach %+v", u.GetName(), member, any, err, r)
 		}
 		return r
@@ -385,22 +385,22 @@ func testMembers(t *testing.T, client kubernetes.Interface) {
 	if r := reach(frank, "blue/eu-1", ""); !r.All {
 		t.Errorf("frank, granted by the member itself: %+v", r)
 	}
-	if r := reach(frank, "blue/us-1", ""); !r.None() {
+	if r := reach(frank, "blue/us-1", ""); !r.Empty() {
 		t.Errorf("frank on a member that does not answer: %+v", r)
 	}
 	gil := &user.DefaultInfo{Name: "gil", Groups: []string{"web", "system:authenticated"}}
 	if r := reach(gil, "blue/eu-1", ""); r.All || !slices.Equal(r.Namespaces, []string{"green"}) {
 		t.Errorf("gil may read one namespace, got %+v", r)
 	}
-	if r := reach(gil, "blue/eu-1", "blue"); !r.None() {
+	if r := reach(gil, "blue/eu-1", "blue"); !r.Empty() {
 		t.Errorf("gil may not read namespace blue, got %+v", r)
 	}
 	hal := &user.DefaultInfo{Name: "hal", Groups: []string{"system:masters-not", "system:authenticated"}}
-	if r := reach(hal, "blue/eu-1", ""); !r.None() {
+	if r := reach(hal, "blue/eu-1", ""); !r.Empty() {
 		t.Errorf("hal was granted nothing, got %+v", r)
 	}
 	account := &user.DefaultInfo{Name: "system:serviceaccount:a:b"}
-	if r := reach(account, "blue/eu-1", ""); !r.None() {
+	if r := reach(account, "blue/eu-1", ""); !r.Empty() {
 		t.Errorf("a service account was granted nothing, got %+v", r)
 	}
 	server.asked.Range(func(key, _ any) bool {
@@ -413,7 +413,7 @@ func testMembers(t *testing.T, client kubernetes.Interface) {
 
 func testOutage(t *testing.T, hub *kube.Hub) {
 	clock := newClock()
-	a := newAuthorizer(t, authz.Options{Reviews: hub.Client().AuthorizationV1().SubjectAccessReviews(), Now: clock.Now})
+	a := newAuthorizer(t, authz.Options{Reviewer: hub.Client().AuthorizationV1().SubjectAccessReviews(), Now: clock.Now})
 	root := &user.DefaultInfo{Name: "root", Groups: []string{"system:masters"}}
 	g, err := a.Grants(t.Context(), root, "get", resources[0], hubMembers, "", "")
 	if err != nil || !g.Everything() {
@@ -425,7 +425,7 @@ func testOutage(t *testing.T, hub *kube.Hub) {
 	}
 	clock.Advance(20 * time.Second)
 	g, err = a.Grants(t.Context(), root, "get", resources[0], hubMembers, "", "")
-	if !apierrors.IsServiceUnavailable(err) || !g.None() {
+	if !apierrors.IsServiceUnavailable(err) || !g.Empty() {
 		t.Errorf("without a hub: %+v, %v; want 503 and nothing granted", g, err)
 	}
 	if _, err := a.AnyGrant(t.Context(), root, "red/eu-1"); !apierrors.IsServiceUnavailable(err) {

@@ -8,8 +8,8 @@ import (
 
 // metrics say nothing of who asked or for what.
 type metrics struct {
-	reviews      *prometheus.HistogramVec
-	kept, shared prometheus.Counter
+	reviews        *prometheus.HistogramVec
+	cached, shared prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -23,7 +23,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help:    "Reviews of access by the hub and by members, by result.",
 			Buckets: []float64{1e-3, 5e-3, 2.5e-2, .1, .5, 2.5},
 		}, []string{"at", "result"}),
-		kept:   answers.WithLabelValues("kept"),
+		cached: answers.WithLabelValues("kept"),
 		shared: answers.WithLabelValues("shared"),
 	}
 	if r == nil {
@@ -37,7 +37,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) reviewed(at string, allowed bool, err error, took time.Duration) {
+func (m *metrics) observe(at string, allowed bool, err error, took time.Duration) {
 	result := "denied"
 	switch {
 	case err != nil:

@@ -36,7 +36,7 @@ func BenchmarkPodRows(b *testing.B) {
 // kinds and 30 definitions each, in which something changes all the time.
 func BenchmarkViewAfterChange(b *testing.B) {
 	f := newFleet(b)
-	var list []catalog.Served
+	var list []catalog.ServedResource
 	for m := range 100 {
 		member := fmt.Sprintf("fleet/m%d", m)
 		f.join(member, "v1.36.0")

@@ -12,12 +12,12 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// definitions is the kind of CustomResourceDefinitions.
-const definitions = aggregate.Kind("CustomResourceDefinition.apiextensions.k8s.io")
+// crdKind is the kind of CustomResourceDefinitions.
+const crdKind = aggregate.Kind("CustomResourceDefinition.apiextensions.k8s.io")
 
-// Served is one kind at one version under one resource as members serve it,
+// ServedResource is one kind at one version under one resource as members serve it,
 // merged over the fleet.
-type Served struct {
+type ServedResource struct {
 	Kind       aggregate.Kind
 	Resource   schema.GroupVersionResource
 	Singular   string
@@ -37,9 +37,9 @@ type Served struct {
 	Otherwise []string
 }
 
-// in returns what a member serves, which decides alone whether its objects have
+// forMember returns what a member serves, which decides alone whether its objects have
 // namespaces.
-func (s Served) in(member string) Served {
+func (s ServedResource) forMember(member string) ServedResource {
 	if _, found := slices.BinarySearch(s.Otherwise, member); found {
 		s.Namespaced = !s.Namespaced
 	}
@@ -47,8 +47,8 @@ func (s Served) in(member string) Served {
 	return s
 }
 
-// by reports whether a member serves the kind this way, if it serves it.
-func (s *Served) by(member string) bool {
+// servedBy reports whether a member serves the kind this way, if it serves it.
+func (s *ServedResource) servedBy(member string) bool {
 	if s.Members == nil {
 		return true
 	}
@@ -58,33 +58,33 @@ func (s *Served) by(member string) bool {
 
 // Source tells what members serve, and closes the channel when that changes.
 type Source interface {
-	Resources() ([]Served, <-chan struct{})
+	Resources() ([]ServedResource, <-chan struct{})
 }
 
 // Catalog makes Views. See New.
 type Catalog struct {
-	source Source
-	seed   maphash.Seed
-	made   atomic.Pointer[made]
+	source  Source
+	seed    maphash.Seed
+	current atomic.Pointer[builtView]
 
 	mu      sync.Mutex // held while a View is made; source.Resources is called under it
-	served  []Served
+	served  []ServedResource
 	changed <-chan struct{}                    // closed when served is outdated
-	read    map[aggregate.Revision]*definition // by the revision of the object's last change
-	recent  []*made                            // the last to be asked for last
+	parsed  map[aggregate.Revision]*definition // by the revision of the object's last change
+	recent  []*builtView                       // the last to be asked for last
 
-	openapi  openapiCache
-	swaggers swaggers
+	openAPI  openAPICache
+	swaggers swaggerCache
 
-	authorities atomic.Pointer[authorities]
+	discovered atomic.Pointer[discoveredResources]
 }
 
-// made is a View and what it was made from.
-type made struct {
-	view     *View
-	revision aggregate.Revision
-	mark     uint64          // of the snapshot, see fingerprint
-	changed  <-chan struct{} // of the source
+// builtView is a View and what it was made from.
+type builtView struct {
+	view        *View
+	revision    aggregate.Revision
+	fingerprint uint64          // of the snapshot, see fingerprint
+	changed     <-chan struct{} // of the source
 }
 
 // New returns a catalog of what the source tells.
@@ -96,25 +96,25 @@ func New(source Source) *Catalog {
 // members serve something else by now, or the kinds that are kept, their held
 // versions or any CustomResourceDefinition are others.
 func (c *Catalog) View(snapshot *aggregate.Snapshot) *View {
-	if m := c.made.Load(); m.current() && m.revision == snapshot.Revision() {
+	if m := c.current.Load(); m.upToDate() && m.revision == snapshot.Revision() {
 		return m.view
 	}
 	mark := c.fingerprint(snapshot)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m := c.made.Load(); !m.current() {
+	if m := c.current.Load(); !m.upToDate() {
 		c.served, c.changed = c.source.Resources()
 		c.recent = nil
 	}
-	m := &made{mark: mark, changed: c.changed, revision: snapshot.Revision()}
-	if i := slices.IndexFunc(c.recent, func(r *made) bool { return r.mark == mark }); i >= 0 {
+	m := &builtView{fingerprint: mark, changed: c.changed, revision: snapshot.Revision()}
+	if i := slices.IndexFunc(c.recent, func(r *builtView) bool { return r.fingerprint == mark }); i >= 0 {
 		m.view = c.recent[i].view
 		c.recent = slices.Delete(c.recent, i, i+1)
 	} else {
-		m.view = c.build(snapshot)
+		m.view = c.buildLocked(snapshot)
 	}
 	c.recent = append(c.recent[max(0, len(c.recent)-maxRecent+1):], m)
-	c.made.Store(m)
+	c.current.Store(m)
 	return m.view
 }
 
@@ -122,8 +122,8 @@ func (c *Catalog) View(snapshot *aggregate.Snapshot) *View {
 // older snapshots beside the newest.
 const maxRecent = 4
 
-// current reports whether members serve what they did.
-func (m *made) current() bool {
+// upToDate reports whether members serve what they did.
+func (m *builtView) upToDate() bool {
 	return m != nil && !isClosed(m.changed)
 }
 
@@ -136,26 +136,26 @@ func (c *Catalog) fingerprint(snapshot *aggregate.Snapshot) uint64 {
 		_, _ = h.WriteString(string(scope.Kind))
 		_ = h.WriteByte(0)
 		_, _ = h.WriteString(scope.Version)
-		if present(scope) {
+		if isServed(scope) {
 			_ = h.WriteByte(1)
 		} else {
 			_ = h.WriteByte(0)
 		}
 	}
-	for object := range list(snapshot, definitions) {
+	for object := range listAll(snapshot, crdKind) {
 		maphash.WriteComparable(&h, object.Revision())
 	}
 	return h.Sum64()
 }
 
-// present reports whether a scope's kind is served by its member as far as is
+// isServed reports whether a scope's kind is served by its member as far as is
 // known.
-func present(scope aggregate.ScopeInfo) bool {
+func isServed(scope aggregate.ScopeInfo) bool {
 	return scope.Status.State != aggregate.NotServed && scope.Status.State != aggregate.Unknown
 }
 
-// list yields all objects of a kind.
-func list(snapshot *aggregate.Snapshot, kind aggregate.Kind) func(func(aggregate.Object) bool) {
+// listAll yields all objects of a kind.
+func listAll(snapshot *aggregate.Snapshot, kind aggregate.Kind) func(func(aggregate.Object) bool) {
 	objects, err := snapshot.List(aggregate.Query{Kind: kind})
 	if err != nil {
 		panic("catalog: a query without selectors cannot be wrong: " + err.Error())
@@ -163,15 +163,15 @@ func list(snapshot *aggregate.Snapshot, kind aggregate.Kind) func(func(aggregate
 	return objects
 }
 
-// build makes a View. c.mu must be held.
-func (c *Catalog) build(snapshot *aggregate.Snapshot) *View {
+// buildLocked makes a View. c.mu must be held.
+func (c *Catalog) buildLocked(snapshot *aggregate.Snapshot) *View {
 	v := &View{
-		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{}, cluster: map[schema.GroupResource]bool{},
-		offered: c.served, members: map[string]*View{}, catalog: c,
+		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{}, clusterScoped: map[schema.GroupResource]bool{},
+		served: c.served, members: map[string]*View{}, catalog: c,
 	}
 	held := heldVersions(snapshot)
-	v.kept = held
-	v.definitions = c.define(snapshot)
+	v.heldVersions = held
+	v.definitions = c.definitions(snapshot)
 	for _, s := range c.served {
 		version, kept := held[s.Kind]
 		if !kept || s.Shadowed {
@@ -195,7 +195,7 @@ func heldVersions(snapshot *aggregate.Snapshot) map[aggregate.Kind]string {
 			versions = map[string]int{}
 			counts[scope.Kind] = versions
 		}
-		if present(scope) || scope.Status.State == aggregate.Unknown && scope.Version != "" {
+		if isServed(scope) || scope.Status.State == aggregate.Unknown && scope.Version != "" {
 			versions[scope.Version]++
 		}
 	}

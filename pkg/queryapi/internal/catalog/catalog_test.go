@@ -26,7 +26,7 @@ func widgetDefinition(column, jsonPath string) string {
 
 const widget aggregate.Kind = "Widget.shop.example"
 
-func widgets(version string) catalog.Served {
+func widgets(version string) catalog.ServedResource {
 	s := served("Widget", "shop.example", version, "widgets", true)
 	s.ShortNames = []string{"wd"}
 	return s
@@ -62,17 +62,17 @@ func TestWhatIsMissingSaysWhy(t *testing.T) {
 	v := catalog.New(newTold(widgets("v1"), widgets("v1beta1"), served("Secret", "", "v1", "secrets", true))).View(f.index.Snapshot())
 	for _, tt := range []struct {
 		group, version, resource string
-		why                      catalog.Why
+		why                      catalog.MissingReason
 		versions                 []string
 		says                     string
 	}{
 		{"shop.example", "v1beta1", "widgets", catalog.OtherVersion, []string{"shop.example/v1"}, "shop.example/v1"},
-		{"", "v1", "secrets", catalog.NotKept, nil, "not kept"},
+		{"", "v1", "secrets", catalog.NotCollected, nil, "not kept"},
 		{"shop.example", "v1", "gadgets", catalog.NoMember, nil, "no member"},
 	} {
 		_, err := v.Resource(tt.group, tt.version, tt.resource)
-		var missing *catalog.MissingError
-		if !errors.As(err, &missing) || missing.Why != tt.why || !slices.Equal(missing.Versions, tt.versions) || !strings.Contains(err.Error(), tt.says) {
+		var missing *catalog.NotServedError
+		if !errors.As(err, &missing) || missing.Reason != tt.why || !slices.Equal(missing.Versions, tt.versions) || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v", tt.resource, err)
 		}
 		if !apierrors.IsNotFound(err) {
@@ -92,7 +92,7 @@ func TestBuiltInKindsAreServedAtEveryVersionThatConverts(t *testing.T) {
 	f.keep("fleet/a", hpa, "autoscaling/v2")
 	f.keep("fleet/b", hpa, "autoscaling/v2")
 	f.keep("fleet/a", widget, "shop.example/v1")
-	at := func(version string) catalog.Served {
+	at := func(version string) catalog.ServedResource {
 		return served("HorizontalPodAutoscaler", "autoscaling", version, "horizontalpodautoscalers", true)
 	}
 	v := catalog.New(newTold(at("v1"), at("v2"), at("v99"), widgets("v1"), widgets("v2"))).View(f.index.Snapshot())
@@ -138,8 +138,8 @@ func TestCustomKindsAreNotConverted(t *testing.T) {
 func TestNamesMeanWhatKubectlMeans(t *testing.T) {
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.0")
-	var list []catalog.Served
-	add := func(s catalog.Served) {
+	var list []catalog.ServedResource
+	add := func(s catalog.ServedResource) {
 		list = append(list, s)
 		f.keep("fleet/a", s.Kind, s.Resource.GroupVersion().String())
 	}
@@ -315,10 +315,10 @@ func TestVersionIsTheLowestOfTheMembers(t *testing.T) {
 }
 
 func TestBuiltInKindsHaveSchemas(t *testing.T) {
-	var list []catalog.Served
+	var list []catalog.ServedResource
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.0")
-	for _, s := range []catalog.Served{
+	for _, s := range []catalog.ServedResource{
 		served("Pod", "", "v1", "pods", true), served("Event", "events.k8s.io", "v1", "events", true),
 		served("APIService", "apiregistration.k8s.io", "v1", "apiservices", false),
 		served("StorageVersionMigration", "storagemigration.k8s.io", "v1beta1", "storageversionmigrations", false),
@@ -349,8 +349,8 @@ func TestBuiltInKindsHaveSchemas(t *testing.T) {
 func TestOrderOfResourcesIsTheServers(t *testing.T) {
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.0")
-	var list []catalog.Served
-	for _, s := range []catalog.Served{
+	var list []catalog.ServedResource
+	for _, s := range []catalog.ServedResource{
 		served("Z", "a.example", "v1", "zs", true), served("Deployment", "apps", "v1", "deployments", true),
 		served("Pod", "", "v1", "pods", true), served("Ingress", "networking.k8s.io", "v1", "ingresses", true),
 	} {
@@ -367,8 +367,8 @@ func TestOrderOfResourcesIsTheServers(t *testing.T) {
 }
 
 func TestMembersThatContradictEachOther(t *testing.T) {
-	served := func(kind aggregate.Kind, plural string, shadowed bool, members ...string) catalog.Served {
-		s := catalog.Served{Kind: kind, Resource: schema.GroupVersionResource{Group: "acme.io", Version: "v1", Resource: plural}, Namespaced: true}
+	served := func(kind aggregate.Kind, plural string, shadowed bool, members ...string) catalog.ServedResource {
+		s := catalog.ServedResource{Kind: kind, Resource: schema.GroupVersionResource{Group: "acme.io", Version: "v1", Resource: plural}, Namespaced: true}
 		s.Shadowed, s.Members = shadowed, members
 		return s
 	}
@@ -401,13 +401,13 @@ func TestMembersThatContradictEachOther(t *testing.T) {
 		t.Errorf("the other serves vaults as %q and widgets as %q", a, b)
 	}
 
-	got := c.Authorities(f.index.Snapshot(), vault)
+	got := c.AuthorizationResources(f.index.Snapshot(), vault)
 	if len(got) != 2 || got[0].Resource != "vaults" || !slices.Equal(got[0].Members, []string{"a/a"}) ||
 		got[1].Resource != "widgets" || !slices.Equal(got[1].Members, []string{"e/vil"}) {
 		t.Errorf("%+v", got)
 	}
 	source.tell(served(vault, "vaults", false))
-	if got := c.Authorities(f.index.Snapshot(), vault); len(got) != 1 || got[0].Members != nil || len(c.Authorities(f.index.Snapshot(), widget)) != 0 {
+	if got := c.AuthorizationResources(f.index.Snapshot(), vault); len(got) != 1 || got[0].Members != nil || len(c.AuthorizationResources(f.index.Snapshot(), widget)) != 0 {
 		t.Errorf("%+v after they agree", got)
 	}
 }
@@ -416,7 +416,7 @@ func TestMembersThatContradictEachOther(t *testing.T) {
 func TestAMemberAloneSaysWhetherItsObjectsHaveNamespaces(t *testing.T) {
 	const fleets = aggregate.Kind("Fleet.acme.io")
 	gvr := schema.GroupVersionResource{Group: "acme.io", Version: "v1", Resource: "fleets"}
-	c := catalog.New(newTold(catalog.Served{Kind: fleets, Resource: gvr, Namespaced: true, Otherwise: []string{"a/a"}}))
+	c := catalog.New(newTold(catalog.ServedResource{Kind: fleets, Resource: gvr, Namespaced: true, Otherwise: []string{"a/a"}}))
 	f := newFleet(t)
 	for _, m := range []string{"a/a", "e/vil"} {
 		f.join(m, "v1.36.0", "acme.io/v1")
@@ -435,7 +435,7 @@ func TestAMemberAloneSaysWhetherItsObjectsHaveNamespaces(t *testing.T) {
 // read before.
 func TestAuthoritiesAreOfWhatWasRead(t *testing.T) {
 	const kind = aggregate.Kind("Vault.acme.io")
-	as := func(plural string, members ...string) catalog.Served {
+	as := func(plural string, members ...string) catalog.ServedResource {
 		s := served("Vault", "acme.io", "v1", plural, true)
 		s.Members = members
 		return s
@@ -460,7 +460,7 @@ func TestAuthoritiesAreOfWhatWasRead(t *testing.T) {
 	want := func(s *aggregate.Snapshot, want ...string) {
 		t.Helper()
 		var got []string
-		for _, a := range c.Authorities(s, kind) {
+		for _, a := range c.AuthorizationResources(s, kind) {
 			got = append(got, a.Resource+" "+strings.Join(a.Members, ","))
 		}
 		if !slices.Equal(got, want) {

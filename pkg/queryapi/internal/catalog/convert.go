@@ -36,8 +36,8 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/storagemigration/install"
 )
 
-// errCustom is why a custom kind is not converted: only its member can.
-var errCustom = errors.New("custom kinds are converted by their member only")
+// errCustomKind is why a custom kind is not converted: only its member can.
+var errCustomKind = errors.New("custom kinds are converted by their member only")
 
 // convertible reports whether the library's scheme has types of a kind.
 func convertible(gvk schema.GroupVersionKind) bool {
@@ -58,7 +58,7 @@ func internalOf(gvk schema.GroupVersionKind) schema.GroupVersionKind {
 func decode(body []byte, gvk schema.GroupVersionKind) (runtime.Object, error) {
 	scheme := legacyscheme.Scheme
 	if !convertible(gvk) {
-		return nil, errCustom
+		return nil, errCustomKind
 	}
 	external, err := scheme.New(gvk)
 	if err != nil {
@@ -89,7 +89,7 @@ func convert(body []byte, from string, to schema.GroupVersionKind) (out []byte, 
 		return nil, err
 	}
 	if !convertible(to) {
-		return nil, errCustom
+		return nil, errCustomKind
 	}
 	internal, err := decode(body, gv.WithKind(to.Kind))
 	if err != nil {

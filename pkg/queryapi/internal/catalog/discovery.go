@@ -26,13 +26,13 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
 
-// legacy encodes the unaggregated documents, aggregates the aggregated ones.
+// unaggregatedCodecs encodes the unaggregated documents, aggregates the aggregated ones.
 var (
-	legacy     = serializer.NewCodecFactory(legacyScheme())
-	aggregates = serializer.NewCodecFactory(aggregatedScheme())
+	unaggregatedCodecs = serializer.NewCodecFactory(unaggregatedScheme())
+	aggregatedCodecs   = serializer.NewCodecFactory(aggregatedScheme())
 )
 
-func legacyScheme() *runtime.Scheme {
+func unaggregatedScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"},
@@ -51,14 +51,14 @@ func aggregatedScheme() *runtime.Scheme {
 // readVerbs are those of every resource that is kept.
 var readVerbs = metav1.Verbs{"get", "list", "watch"}
 
-// review is a resource that is asked, not kept.
-type review struct {
+// reviewResource is a resource that is asked, not kept.
+type reviewResource struct {
 	version schema.GroupVersion
 	metav1.APIResource
 }
 
 // reviews, by group.
-var reviews = []review{
+var reviews = []reviewResource{
 	{authenticationVersion, metav1.APIResource{Name: "selfsubjectreviews", SingularName: "selfsubjectreview", Kind: "SelfSubjectReview", Verbs: metav1.Verbs{"create"}}},
 	{authorizationVersion, metav1.APIResource{Name: "selfsubjectaccessreviews", SingularName: "selfsubjectaccessreview", Kind: "SelfSubjectAccessReview", Verbs: metav1.Verbs{"create"}}},
 	{authorizationVersion, metav1.APIResource{Name: "selfsubjectrulesreviews", SingularName: "selfsubjectrulesreview", Kind: "SelfSubjectRulesReview", Verbs: metav1.Verbs{"create"}}},
@@ -189,12 +189,12 @@ func (v *View) groupVersions() []groupVersions {
 // serveRoot answers /api and /apis.
 func (v *View) serveRoot(w http.ResponseWriter, r *http.Request, core bool) error {
 	w.Header().Add("Vary", "Accept")
-	media, _ := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), aggregates.SupportedMediaTypes(), eitherVersion{})
-	if (eitherVersion{}).AllowsMediaTypeTransform("", "", media.Convert) {
+	media, _ := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), aggregatedCodecs.SupportedMediaTypes(), discoveryRestrictions{})
+	if (discoveryRestrictions{}).AllowsMediaTypeTransform("", "", media.Convert) {
 		return v.writeAggregated(w, r, core, media.Convert.GroupVersion())
 	}
 	if core {
-		write(w, r, &metav1.APIVersions{
+		writeNegotiated(w, r, &metav1.APIVersions{
 			TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: v.groupVersions()[0].versions,
 			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: r.Host}},
 		})
@@ -202,27 +202,27 @@ func (v *View) serveRoot(w http.ResponseWriter, r *http.Request, core bool) erro
 	}
 	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
 	for _, g := range v.groupVersions()[1:] {
-		list.Groups = append(list.Groups, g.legacy())
+		list.Groups = append(list.Groups, g.apiGroup())
 	}
-	write(w, r, list)
+	writeNegotiated(w, r, list)
 	return nil
 }
 
-// eitherVersion lets clients have aggregated discovery at its beta version, too,
+// discoveryRestrictions lets clients have aggregated discovery at its beta version, too,
 // which kube-apiserver has given up: the list does not differ.
-type eitherVersion struct{}
+type discoveryRestrictions struct{}
 
 // AllowsMediaTypeTransform implements negotiation.EndpointRestrictions.
-func (eitherVersion) AllowsMediaTypeTransform(_, _ string, gvk *schema.GroupVersionKind) bool {
+func (discoveryRestrictions) AllowsMediaTypeTransform(_, _ string, gvk *schema.GroupVersionKind) bool {
 	return gvk != nil && gvk.Kind == "APIGroupDiscoveryList" &&
 		(gvk.GroupVersion() == apidiscoveryv2.SchemeGroupVersion || gvk.GroupVersion() == apidiscoveryv2beta1.SchemeGroupVersion)
 }
 
 // AllowsServerVersion implements negotiation.EndpointRestrictions.
-func (eitherVersion) AllowsServerVersion(string) bool { return false }
+func (discoveryRestrictions) AllowsServerVersion(string) bool { return false }
 
 // AllowsStreamSchema implements negotiation.EndpointRestrictions.
-func (eitherVersion) AllowsStreamSchema(s string) bool { return s == "watch" }
+func (discoveryRestrictions) AllowsStreamSchema(s string) bool { return s == "watch" }
 
 func (v *View) writeAggregated(w http.ResponseWriter, r *http.Request, core bool, version schema.GroupVersion) error {
 	list := v.aggregated(core)
@@ -236,15 +236,15 @@ func (v *View) writeAggregated(w http.ResponseWriter, r *http.Request, core bool
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	responsewriters.WriteObjectNegotiated(aggregates, eitherVersion{}, version, w, r, http.StatusOK, list, true)
+	responsewriters.WriteObjectNegotiated(aggregatedCodecs, discoveryRestrictions{}, version, w, r, http.StatusOK, list, true)
 	return nil
 }
 
-func write(w http.ResponseWriter, r *http.Request, object runtime.Object) {
-	responsewriters.WriteObjectNegotiated(legacy, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK, object, false)
+func writeNegotiated(w http.ResponseWriter, r *http.Request, object runtime.Object) {
+	responsewriters.WriteObjectNegotiated(unaggregatedCodecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK, object, false)
 }
 
-func (g groupVersions) legacy() metav1.APIGroup {
+func (g groupVersions) apiGroup() metav1.APIGroup {
 	out := metav1.APIGroup{Name: g.group}
 	for _, version := range g.versions {
 		out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: g.group + "/" + version, Version: version})
@@ -256,9 +256,9 @@ func (g groupVersions) legacy() metav1.APIGroup {
 func (v *View) serveGroup(w http.ResponseWriter, r *http.Request, target route.Target, name string) error {
 	for _, g := range v.groupVersions()[1:] {
 		if g.group == name {
-			group := g.legacy()
+			group := g.apiGroup()
 			group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
-			write(w, r, &group)
+			writeNegotiated(w, r, &group)
 			return nil
 		}
 	}
@@ -287,7 +287,7 @@ func (v *View) serveVersion(w http.ResponseWriter, r *http.Request, target route
 	if len(list.APIResources) == 0 && gv != (schema.GroupVersion{Version: "v1"}) {
 		return notFound(target)
 	}
-	write(w, r, list)
+	writeNegotiated(w, r, list)
 	return nil
 }
 

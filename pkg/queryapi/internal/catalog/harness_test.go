@@ -50,8 +50,8 @@ func realObjects(t testing.TB, file string) [][]byte {
 	return out
 }
 
-func served(kind, group, version, plural string, namespaced bool) catalog.Served {
-	return catalog.Served{
+func served(kind, group, version, plural string, namespaced bool) catalog.ServedResource {
+	return catalog.ServedResource{
 		Kind: aggregate.MakeKind(kind, group), Namespaced: namespaced, Singular: strings.ToLower(kind),
 		Resource: schema.GroupVersionResource{Group: group, Version: version, Resource: plural},
 	}
@@ -60,19 +60,21 @@ func served(kind, group, version, plural string, namespaced bool) catalog.Served
 // told is a source that a test tells what members serve.
 type told struct {
 	mu      sync.Mutex
-	list    []catalog.Served
+	list    []catalog.ServedResource
 	changed chan struct{}
 }
 
-func newTold(list ...catalog.Served) *told { return &told{list: list, changed: make(chan struct{})} }
+func newTold(list ...catalog.ServedResource) *told {
+	return &told{list: list, changed: make(chan struct{})}
+}
 
-func (s *told) Resources() ([]catalog.Served, <-chan struct{}) {
+func (s *told) Resources() ([]catalog.ServedResource, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.list, s.changed
 }
 
-func (s *told) tell(list ...catalog.Served) {
+func (s *told) tell(list ...catalog.ServedResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = list
@@ -133,7 +135,7 @@ func (f *fleet) state(member string, kind aggregate.Kind, state aggregate.State)
 }
 
 // viewOf is the view of a fleet of one member that has one resource.
-func viewOf(t testing.TB, s catalog.Served, held string) *catalog.View {
+func viewOf(t testing.TB, s catalog.ServedResource, held string) *catalog.View {
 	t.Helper()
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.0", held)

@@ -31,18 +31,18 @@ import (
 // times what an API server can store.
 const maxSchemas = 6 << 20
 
-// openapiCache keeps documents by what they are made of, so that those that a
+// openAPICache keeps documents by what they are made of, so that those that a
 // new View shares with the last are not made anew.
-type openapiCache struct {
+type openAPICache struct {
 	mu   sync.Mutex // held while a document is made
-	docs map[string]*openapiDoc
+	docs map[string]*openAPIDoc
 }
 
 // maxDocs bounds the documents that are kept, of some 500 kB each.
 const maxDocs = 100
 
-// openapiDoc is one group and version's document.
-type openapiDoc struct {
+// openAPIDoc is one group and version's document.
+type openAPIDoc struct {
 	json, proto []byte
 }
 
@@ -77,7 +77,7 @@ func (v *View) serveOpenAPI(w http.ResponseWriter, r *http.Request, target route
 		http.Redirect(w, r, documentURL(target, path, etag), http.StatusMovedPermanently)
 		return nil
 	}
-	proto, ok := acceptsForm(r.Header.Get("Accept"), protoType, "com.github.proto-openapi.spec.v3@v1.0+protobuf")
+	proto, ok := negotiateProto(r.Header.Get("Accept"), protoType, "com.github.proto-openapi.spec.v3@v1.0+protobuf")
 	if !ok {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
@@ -104,9 +104,9 @@ func (v *View) serveOpenAPI(w http.ResponseWriter, r *http.Request, target route
 
 const protoType = "com.github.proto-openapi.spec.v3.v1.0+protobuf"
 
-// acceptsForm reports which of the two forms an Accept header prefers, JSON or
+// negotiateProto reports which of the two forms an Accept header prefers, JSON or
 // protobuf, which has these names; it is not ok when it takes neither.
-func acceptsForm(accept string, names ...string) (proto, ok bool) {
+func negotiateProto(accept string, names ...string) (proto, ok bool) {
 	if accept == "" {
 		return false, true
 	}
@@ -139,7 +139,7 @@ func (v *View) documentKeys() map[string]string {
 	keys := map[string]string{}
 	for _, r := range v.sorted {
 		gv := r.Resource.GroupVersion()
-		key := fmt.Sprintf("%s %s %s %t", r.GroupVersionKind(), r.Resource.Resource, newestLibrary, r.Namespaced)
+		key := fmt.Sprintf("%s %s %s %t", r.GroupVersionKind(), r.Resource.Resource, libraryVersion, r.Namespaced)
 		if r.definition != nil {
 			key += fmt.Sprintf(" %x", r.definition.content)
 		}
@@ -157,7 +157,7 @@ func documentPath(gv schema.GroupVersion) string {
 
 // document makes the document at a path, or takes it from the cache.
 func (v *View) document(path, key string, proto bool) ([]byte, error) {
-	c := &v.catalog.openapi
+	c := &v.catalog.openAPI
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doc := c.docs[key]
@@ -166,8 +166,8 @@ func (v *View) document(path, key string, proto bool) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("OpenAPI of %s: %w", path, err)
 		}
-		if doc = (&openapiDoc{json: body}); len(c.docs) >= maxDocs || c.docs == nil {
-			c.docs = map[string]*openapiDoc{}
+		if doc = (&openAPIDoc{json: body}); len(c.docs) >= maxDocs || c.docs == nil {
+			c.docs = map[string]*openAPIDoc{}
 		}
 		c.docs[key] = doc
 	}
@@ -190,7 +190,7 @@ func (v *View) document(path, key string, proto bool) ([]byte, error) {
 func (v *View) buildDocument(path string) *spec3.OpenAPI {
 	doc := &spec3.OpenAPI{
 		Version:    "3.0.0",
-		Info:       &spec.Info{InfoProps: spec.InfoProps{Title: "federator", Version: newestLibrary}},
+		Info:       &spec.Info{InfoProps: spec.InfoProps{Title: "federator", Version: libraryVersion}},
 		Paths:      &spec3.Paths{Paths: map[string]*spec3.Path{}},
 		Components: &spec3.Components{Schemas: map[string]*spec.Schema{}},
 	}
@@ -201,11 +201,11 @@ func (v *View) buildDocument(path string) *spec3.OpenAPI {
 		}
 		model, list := modelNames(r.GroupVersionKind())
 		if model == "" {
-			model = fmt.Sprintf("%s.%s", reversed(r.Resource.Group), r.Resource.Version+"."+r.GroupVersionKind().Kind)
+			model = fmt.Sprintf("%s.%s", reverseGroup(r.Resource.Group), r.Resource.Version+"."+r.GroupVersionKind().Kind)
 			schemas := r.customSchemas()
 			maps.Copy(doc.Components.Schemas, schemas)
 			if schemas[model] == nil {
-				doc.Components.Schemas[model] = opaque(r.GroupVersionKind())
+				doc.Components.Schemas[model] = unknownSchema(r.GroupVersionKind())
 			}
 			if list = model + "List"; schemas[list] == nil {
 				list = model
@@ -219,8 +219,8 @@ func (v *View) buildDocument(path string) *spec3.OpenAPI {
 	return doc
 }
 
-// opaque is the schema of a kind that nothing is known of.
-func opaque(gvk schema.GroupVersionKind) *spec.Schema {
+// unknownSchema is the schema of a kind that nothing is known of.
+func unknownSchema(gvk schema.GroupVersionKind) *spec.Schema {
 	s := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
 	s.AddExtension("x-kubernetes-group-version-kind", []any{gvkExtension(gvk)})
 	s.AddExtension("x-kubernetes-preserve-unknown-fields", true)
@@ -231,8 +231,8 @@ func gvkExtension(gvk schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
 }
 
-// reversed turns a group's parts around, as the names of schemas have it.
-func reversed(group string) string {
+// reverseGroup turns a group's parts around, as the names of schemas have it.
+func reverseGroup(group string) string {
 	parts := strings.Split(group, ".")
 	slices.Reverse(parts)
 	return strings.Join(parts, ".")

@@ -12,12 +12,12 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-// UndecodableKey is the annotation of an object in protobuf of which the types of
+// undecodableKey is the annotation of an object in protobuf of which the types of
 // Kubernetes could not read more than the metadata. It says why.
-const UndecodableKey = "federator.dev/undecodable"
+const undecodableKey = "federator.dev/undecodable"
 
-// message is what the types that are generated for protobuf have.
-type message interface {
+// protoMessage is what the types that are generated for protobuf have.
+type protoMessage interface {
 	Size() int
 	MarshalToSizedBuffer(b []byte) (int, error)
 }
@@ -29,7 +29,7 @@ func (r *Resource) Protobuf() bool {
 		return false
 	}
 	object, err := legacyscheme.Scheme.New(r.GroupVersionKind())
-	_, ok := object.(message)
+	_, ok := object.(protoMessage)
 	return err == nil && ok
 }
 
@@ -74,7 +74,7 @@ func (r *Resource) metadataOnly(object []byte, cause error) (runtime.Object, err
 	if err := unmarshal(object, &partial); err != nil {
 		return nil, fmt.Errorf("metadata of a %s: %w", r.Kind, err)
 	}
-	metav1.SetMetaDataAnnotation(&partial.ObjectMeta, UndecodableKey, cause.Error())
+	metav1.SetMetaDataAnnotation(&partial.ObjectMeta, undecodableKey, cause.Error())
 	rest, err := json.Marshal(map[string]any{"metadata": partial.ObjectMeta})
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func unmarshal(text []byte, into any) (err error) {
 }
 
 func appendMessage(dst []byte, object runtime.Object) ([]byte, error) {
-	m, ok := object.(message)
+	m, ok := object.(protoMessage)
 	if !ok {
 		return dst, errors.New("the kind has no protobuf")
 	}

@@ -18,7 +18,7 @@ type prune struct {
 	in   map[string]*prune // keys whose values are pruned
 }
 
-func keys(names ...string) map[string]bool {
+func keySet(names ...string) map[string]bool {
 	set := map[string]bool{}
 	for _, n := range names {
 		set[n] = true
@@ -27,21 +27,21 @@ func keys(names ...string) map[string]bool {
 }
 
 var (
-	metadata  = &prune{drop: keys("annotations", "labels", "ownerReferences", "finalizers")}
-	container = &prune{drop: keys("args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "ports", "readinessProbe",
+	metadata  = &prune{drop: keySet("annotations", "labels", "ownerReferences", "finalizers")}
+	container = &prune{drop: keySet("args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "ports", "readinessProbe",
 		"resources", "securityContext", "startupProbe", "volumeDevices", "volumeMounts")}
 	podSpec = &prune{
-		drop: keys("affinity", "dnsConfig", "hostAliases", "imagePullSecrets", "securityContext", "tolerations", "topologySpreadConstraints", "volumes"),
+		drop: keySet("affinity", "dnsConfig", "hostAliases", "imagePullSecrets", "securityContext", "tolerations", "topologySpreadConstraints", "volumes"),
 		in:   map[string]*prune{"containers": container, "initContainers": container, "ephemeralContainers": container},
 	}
 	// Of a template the containers' names and images are printed.
 	workload = &prune{in: map[string]*prune{
 		"metadata": metadata,
-		"spec":     {in: map[string]*prune{"template": {drop: keys("metadata"), in: map[string]*prune{"spec": podSpec}}}},
-		"status":   {drop: keys("uncountedTerminatedPods")},
+		"spec":     {in: map[string]*prune{"template": {drop: keySet("metadata"), in: map[string]*prune{"spec": podSpec}}}},
+		"status":   {drop: keySet("uncountedTerminatedPods")},
 	}}
-	values = &prune{void: keys("data", "binaryData"), in: map[string]*prune{"metadata": metadata}}
-	status = &prune{drop: keys("allocatedResources", "allocatedResourcesStatus", "containerID", "image", "imageID", "resources", "user", "volumeMounts")}
+	values = &prune{void: keySet("data", "binaryData"), in: map[string]*prune{"metadata": metadata}}
+	status = &prune{drop: keySet("allocatedResources", "allocatedResourcesStatus", "containerID", "image", "imageID", "resources", "user", "volumeMounts")}
 )
 
 // prunes has the kinds that fleets have most of. The tests hold that rows do not
@@ -51,7 +51,7 @@ var prunes = map[schema.GroupKind]*prune{
 		"metadata": metadata, "spec": podSpec,
 		"status": {in: map[string]*prune{"containerStatuses": status, "initContainerStatuses": status, "ephemeralContainerStatuses": status}},
 	}},
-	{Kind: "Node"}:                          {in: map[string]*prune{"metadata": {drop: keys("annotations")}, "status": {drop: keys("images", "allocatable", "capacity", "volumesInUse", "volumesAttached")}}},
+	{Kind: "Node"}:                          {in: map[string]*prune{"metadata": {drop: keySet("annotations")}, "status": {drop: keySet("images", "allocatable", "capacity", "volumesInUse", "volumesAttached")}}},
 	{Kind: "ConfigMap"}:                     values,
 	{Kind: "Secret"}:                        values,
 	{Group: "apps", Kind: "Deployment"}:     workload,

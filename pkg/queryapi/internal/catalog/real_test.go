@@ -46,11 +46,11 @@ type real struct {
 // source adapts the manager as main does.
 type source struct{ manager *clusterinformers.Manager }
 
-func (s source) Resources() ([]catalog.Served, <-chan struct{}) {
+func (s source) Resources() ([]catalog.ServedResource, <-chan struct{}) {
 	list, changed := s.manager.Resources()
-	out := make([]catalog.Served, len(list))
+	out := make([]catalog.ServedResource, len(list))
 	for i, r := range list {
-		out[i] = catalog.Served(r)
+		out[i] = catalog.ServedResource(r)
 	}
 	return out, changed
 }

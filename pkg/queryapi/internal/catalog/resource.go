@@ -14,7 +14,7 @@ import (
 // Resource is a resource at one version that the query API answers for. It is
 // immutable, and safe from any goroutine.
 type Resource struct {
-	Served
+	ServedResource
 	Held string // API version that the index holds the kind at, e.g. "apps/v1"
 
 	builtin    bool // a kind that the library's scheme knows at this version
@@ -29,8 +29,8 @@ type printer interface {
 }
 
 // newResource returns nil for a version that the query API cannot answer for.
-func newResource(s Served, held string, d *definition) *Resource {
-	r := &Resource{Served: s, Held: held}
+func newResource(s ServedResource, held string, d *definition) *Resource {
+	r := &Resource{ServedResource: s, Held: held}
 	gvk := r.GroupVersionKind()
 	heldVersion, err := schema.ParseGroupVersion(held)
 	if err != nil {
@@ -44,7 +44,7 @@ func newResource(s Served, held string, d *definition) *Resource {
 		r.printer = builtinPrinter(gvk)
 	}
 	if r.printer == nil {
-		r.printer = nativePrinter(gvk.GroupKind())
+		r.printer = aggregatedPrinter(gvk.GroupKind())
 	}
 	if r.printer == nil {
 		r.definition = d

@@ -20,16 +20,16 @@ import (
 // View is what the query API serves at a moment, of the whole fleet or of one
 // member.
 type View struct {
-	resources   map[schema.GroupVersionResource]*Resource
-	kinds       map[aggregate.Kind]*Resource  // at the held version
-	sorted      []*Resource                   // in the order of discovery
-	cluster     map[schema.GroupResource]bool // no member serves it with namespaces
-	offered     []Served                      // by members, kept or not
-	kept        map[aggregate.Kind]string     // the kinds that have a scope, and their held versions
-	member      string                        // "": the whole fleet
-	definitions *definitionSet
-	mark        string // what a member's View was made from
-	catalog     *Catalog
+	resources     map[schema.GroupVersionResource]*Resource
+	kinds         map[aggregate.Kind]*Resource  // at the held version
+	sorted        []*Resource                   // in the order of discovery
+	clusterScoped map[schema.GroupResource]bool // no member serves it with namespaces
+	served        []ServedResource              // by members, kept or not
+	heldVersions  map[aggregate.Kind]string     // the kinds that have a scope, and their held versions
+	member        string                        // "": the whole fleet
+	definitions   *definitionSet
+	fingerprint   string // what a member's View was made from
+	catalog       *Catalog
 
 	mu      sync.Mutex
 	members map[string]*View // by name; of the fleet's View only
@@ -43,41 +43,41 @@ func (v *View) add(r *Resource) {
 	v.resources[r.Resource] = r
 	v.sorted = append(v.sorted, r)
 	gr := r.Resource.GroupResource()
-	before, known := v.cluster[gr]
-	v.cluster[gr] = !r.Namespaced && len(r.Otherwise) == 0 && (before || !known)
+	before, known := v.clusterScoped[gr]
+	v.clusterScoped[gr] = !r.Namespaced && len(r.Otherwise) == 0 && (before || !known)
 	if r.Resource.GroupVersion().String() == r.Held {
 		v.kinds[r.Kind] = r
 	}
 }
 
-// Why says why a resource is not served.
-type Why int
+// MissingReason says why a resource is not served.
+type MissingReason int
 
 // The reasons.
 const (
-	NoMember     Why = iota // no member serves it, or the one that was asked of does not
-	NotKept                 // members serve it, but configuration does not keep its kind
-	OtherVersion            // the kind is served, at other versions
+	NoMember     MissingReason = iota // no member serves it, or the one that was asked of does not
+	NotCollected                      // members serve it, but configuration does not keep its kind
+	OtherVersion                      // the kind is served, at other versions
 )
 
-// MissingError is returned for a resource that is not served. It is an
+// NotServedError is returned for a resource that is not served. It is an
 // apierrors.APIStatus: 404.
-type MissingError struct {
+type NotServedError struct {
 	Resource schema.GroupVersionResource
 	Member   string // "": asked of the whole fleet
-	Why      Why
+	Reason   MissingReason
 	Versions []string // with OtherVersion: those that are served, e.g. "apps/v1", best first
 }
 
 // Error says what is missing and why.
-func (e *MissingError) Error() string {
+func (e *NotServedError) Error() string {
 	what := e.Resource.GroupResource().String() + " at " + e.Resource.GroupVersion().String()
 	who := "no member serves it"
 	if e.Member != "" {
 		who = fmt.Sprintf("member %q does not serve it", e.Member)
 	}
-	switch e.Why {
-	case NotKept:
+	switch e.Reason {
+	case NotCollected:
 		return what + " is not served: members have it, but its kind is not kept by configuration"
 	case OtherVersion:
 		return what + " is not served: it is at " + strings.Join(e.Versions, ", ")
@@ -86,7 +86,7 @@ func (e *MissingError) Error() string {
 }
 
 // Status implements apierrors.APIStatus.
-func (e *MissingError) Status() metav1.Status {
+func (e *NotServedError) Status() metav1.Status {
 	return metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: e.Error(),
 		Details: &metav1.StatusDetails{Group: e.Resource.Group, Kind: e.Resource.Resource},
@@ -100,18 +100,18 @@ func (v *View) Resource(group, version, resource string) (*Resource, error) {
 	if r, ok := v.resources[gvr]; ok {
 		return r, nil
 	}
-	e := &MissingError{Resource: gvr, Member: v.member}
+	e := &NotServedError{Resource: gvr, Member: v.member}
 	for _, r := range v.sorted {
 		if r.Resource.GroupResource() == gvr.GroupResource() {
-			e.Why, e.Versions = OtherVersion, append(e.Versions, r.Resource.GroupVersion().String())
+			e.Reason, e.Versions = OtherVersion, append(e.Versions, r.Resource.GroupVersion().String())
 		}
 	}
-	if e.Why == OtherVersion {
+	if e.Reason == OtherVersion {
 		return nil, e
 	}
-	for _, s := range v.offered {
-		if _, kept := v.kept[s.Kind]; !kept && s.Resource.GroupResource() == gvr.GroupResource() {
-			e.Why = NotKept
+	for _, s := range v.served {
+		if _, kept := v.heldVersions[s.Kind]; !kept && s.Resource.GroupResource() == gvr.GroupResource() {
+			e.Reason = NotCollected
 		}
 	}
 	return nil, e
@@ -124,7 +124,7 @@ func (v *View) Kind(kind aggregate.Kind) (*Resource, bool) {
 }
 
 // ClusterScoped reports whether objects of a resource have no namespaces, in any member.
-func (v *View) ClusterScoped(gr schema.GroupResource) bool { return v.cluster[gr] }
+func (v *View) ClusterScoped(gr schema.GroupResource) bool { return v.clusterScoped[gr] }
 
 // Resources yields everything that is served, by group as API servers order
 // them, version, most stable first, and plural.
@@ -142,15 +142,15 @@ func (v *View) ByName(name string) (*Resource, bool) {
 		if v.kinds[r.Kind] != r {
 			continue
 		}
-		if n := r.called(name); n > rank {
+		if n := r.nameRank(name); n > rank {
 			best, rank = r, n
 		}
 	}
 	return best, best != nil
 }
 
-// called ranks how a name, in lower case, means the resource; 0: it does not.
-func (r *Resource) called(name string) int {
+// nameRank ranks how a name, in lower case, means the resource; 0: it does not.
+func (r *Resource) nameRank(name string) int {
 	kind, _ := r.Kind.Split()
 	for i, own := range [...]string{r.Resource.Resource, r.Singular, kind} {
 		own = strings.ToLower(own)
@@ -175,7 +175,7 @@ func (v *View) ForMember(snapshot *aggregate.Snapshot, name string) *View {
 	has := map[aggregate.Kind]string{}
 	var mark strings.Builder
 	for scope := range snapshot.Scopes(name) {
-		if present(scope) {
+		if isServed(scope) {
 			has[scope.Kind] = scope.Version
 			mark.WriteString(string(scope.Kind) + "=" + scope.Version + " ")
 		}
@@ -183,21 +183,21 @@ func (v *View) ForMember(snapshot *aggregate.Snapshot, name string) *View {
 	mark.WriteString(strings.Join(m.APIs, " "))
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if mv := v.members[name]; mv != nil && mv.mark == mark.String() {
+	if mv := v.members[name]; mv != nil && mv.fingerprint == mark.String() {
 		return mv
 	}
 	mv := &View{
-		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{}, cluster: map[schema.GroupResource]bool{},
-		offered: v.offered, kept: v.kept, member: name, definitions: v.definitions,
-		mark: mark.String(), catalog: v.catalog,
+		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{}, clusterScoped: map[schema.GroupResource]bool{},
+		served: v.served, heldVersions: v.heldVersions, member: name, definitions: v.definitions,
+		fingerprint: mark.String(), catalog: v.catalog,
 	}
-	for _, s := range v.offered {
+	for _, s := range v.served {
 		version, served := has[s.Kind]
 		_, listed := slices.BinarySearch(m.APIs, s.Resource.GroupVersion().String())
-		if !served || !s.by(name) || !listed && s.Resource.GroupVersion().String() != version {
+		if !served || !s.servedBy(name) || !listed && s.Resource.GroupVersion().String() != version {
 			continue
 		}
-		if r := newResource(s.in(name), version, v.definitions.of(name, s.Kind)); r != nil {
+		if r := newResource(s.forMember(name), version, v.definitions.of(name, s.Kind)); r != nil {
 			mv.add(r)
 		}
 	}
@@ -208,9 +208,9 @@ func (v *View) ForMember(snapshot *aggregate.Snapshot, name string) *View {
 	return mv
 }
 
-// groups are those that come first in discovery, in kube-apiserver's order; the
+// groupOrder are those that come first in discovery, in kube-apiserver's order; the
 // others follow by name.
-var groups = []string{
+var groupOrder = []string{
 	"", "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
 	"autoscaling", "batch", "certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io",
 	"storage.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io",
@@ -219,10 +219,10 @@ var groups = []string{
 
 func compareGroups(a, b string) int {
 	place := func(g string) int {
-		if i := slices.Index(groups, g); i >= 0 {
+		if i := slices.Index(groupOrder, g); i >= 0 {
 			return i
 		}
-		return len(groups)
+		return len(groupOrder)
 	}
 	return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a, b))
 }
@@ -230,19 +230,19 @@ func compareGroups(a, b string) int {
 // compareVersions orders versions, or API versions of one group, from the most
 // stable on.
 func compareVersions(a, b string) int {
-	return apiversion.CompareKubeAwareVersionStrings(lastPart(b), lastPart(a))
+	return apiversion.CompareKubeAwareVersionStrings(afterSlash(b), afterSlash(a))
 }
 
-func lastPart(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
+func afterSlash(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
 
-// newestLibrary is what is claimed while no member's version is known: that of
+// libraryVersion is what is claimed while no member's version is known: that of
 // the library that prints and converts.
-const newestLibrary = "v1.36.0"
+const libraryVersion = "v1.36.0"
 
 // lowestVersion returns the lowest version among the members' API servers, so
 // that clients that look at the skew see the largest.
 func lowestVersion(snapshot *aggregate.Snapshot, member string) string {
-	lowest, text := (*version.Version)(nil), newestLibrary
+	lowest, text := (*version.Version)(nil), libraryVersion
 	for m := range snapshot.Members() {
 		if member != "" && m.Name != member {
 			continue

@@ -117,7 +117,7 @@ func TestTableHasEveryReferenceOfKubernetes(t *testing.T) {
 	used := map[string]bool{}
 	missing := map[string]bool{}
 	for kind, types := range builtin(t) {
-		keys := flat.Of(kind, true, nobody)
+		keys := flat.NewKeys(kind, true, nobody)
 		for _, typ := range types {
 			places(typ, nil, nil, func(p place) {
 				if !refers(p) || follows(keys, p.path) {

@@ -9,7 +9,7 @@ import (
 
 func Example() {
 	nobody := func(aggregate.Kind) (namespaced, known bool) { return false, false }
-	keys := flat.Of("Pod", true, nobody)
+	keys := flat.NewKeys("Pod", true, nobody)
 	body := []byte(`{"metadata":{"name":"web-0","namespace":"shop"},"spec":{"nodeName":"n1"}}`)
 	fmt.Printf("%s\n", keys.Append(nil, body, "fleet/eu.1"))
 	fmt.Println(flat.Split("fleet.eu_1.shop"))

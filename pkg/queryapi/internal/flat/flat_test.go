@@ -45,7 +45,7 @@ func TestAppendWritesFlatKeys(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := flat.Of(aggregate.Kind(tt.kind), tt.namespaced, knows).Append([]byte("before"), []byte(tt.body), "fleet/eu.1")
+			got := flat.NewKeys(aggregate.Kind(tt.kind), tt.namespaced, knows).Append([]byte("before"), []byte(tt.body), "fleet/eu.1")
 			if string(got) != "before"+tt.want {
 				t.Errorf("got  %s\nwant before%s", got, tt.want)
 			}
@@ -54,11 +54,11 @@ func TestAppendWritesFlatKeys(t *testing.T) {
 }
 
 func TestFieldsOfFlatNames(t *testing.T) {
-	pods, nodes, events := flat.Of("Pod", true, nobody), flat.Of("Node", false, nobody), flat.Of("Event", true, nobody)
+	pods, nodes, events := flat.NewKeys("Pod", true, nobody), flat.NewKeys("Node", false, nobody), flat.NewKeys("Event", true, nobody)
 	for _, tt := range []struct {
 		keys *flat.Keys
 		path []string
-		want flat.What
+		want flat.FieldType
 	}{
 		{pods, []string{"spec", "nodeName"}, flat.ClusterName},
 		{pods, []string{"spec"}, flat.Plain},
@@ -113,7 +113,7 @@ func FuzzAppendHidesNothing(f *testing.F) {
 	for _, s := range malformed {
 		f.Add([]byte(s))
 	}
-	keys := []*flat.Keys{flat.Of("Pod", true, knows), flat.Of("Event", true, knows), flat.Of("PersistentVolume", false, knows), flat.Of("Widget.acme.io", false, nobody)}
+	keys := []*flat.Keys{flat.NewKeys("Pod", true, knows), flat.NewKeys("Event", true, knows), flat.NewKeys("PersistentVolume", false, knows), flat.NewKeys("Widget.acme.io", false, nobody)}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		for _, k := range keys {
 			k.Append(nil, raw, member)
@@ -161,7 +161,7 @@ func tidy(o object) {
 
 // Fields that are not shaped as their kind has them stay as they are.
 func TestMalformedReferencesStay(t *testing.T) {
-	pods := flat.Of("Pod", true, knows)
+	pods := flat.NewKeys("Pod", true, knows)
 	for _, body := range malformed[:5] {
 		got := decode(t, pods.Append(nil, []byte(body), member))
 		want := decode(t, []byte(body))

@@ -6,23 +6,23 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// Scope tells whether objects of a kind have namespaces, where somebody knows. It is
+// ScopeFunc tells whether objects of a kind have namespaces, where somebody knows. It is
 // asked from any goroutine, about kinds that members name.
-type Scope func(kind aggregate.Kind) (namespaced, known bool)
+type ScopeFunc func(kind aggregate.Kind) (namespaced, known bool)
 
 // Keys are the flat keys of one kind's objects. It is immutable, and safe from any
 // goroutine.
 type Keys struct {
 	namespaced bool
 	root       *node
-	scope      Scope
+	scope      ScopeFunc
 }
 
-// Of returns the keys of a kind, whose objects have namespaces or not. The scope
+// NewKeys returns the keys of a kind, whose objects have namespaces or not. The scope
 // tells of the kinds that owners and other references may be of: the name of one
 // that nobody knows, and which is none of Kubernetes' own, stays the member's.
-func Of(kind aggregate.Kind, namespaced bool, scope Scope) *Keys {
-	t := tries()
+func NewKeys(kind aggregate.Kind, namespaced bool, scope ScopeFunc) *Keys {
+	t := compiledTable()
 	own := t.kinds[kind]
 	if own == nil {
 		own = t.others
@@ -30,9 +30,9 @@ func Of(kind aggregate.Kind, namespaced bool, scope Scope) *Keys {
 	return &Keys{namespaced: namespaced, root: own, scope: scope}
 }
 
-// In returns the keys of an object in a namespace, "" for none: where members differ
+// ForNamespace returns the keys of an object in a namespace, "" for none: where members differ
 // in whether a kind has namespaces, each object is as its own member has it.
-func (k *Keys) In(namespace string) *Keys {
+func (k *Keys) ForNamespace(namespace string) *Keys {
 	if k.namespaced == (namespace != "") {
 		return k
 	}
@@ -41,19 +41,19 @@ func (k *Keys) In(namespace string) *Keys {
 	return &other
 }
 
-// tries has the table as trees.
-var tries = sync.OnceValue(func() (t struct {
+// compiledTable has the table as trees.
+var compiledTable = sync.OnceValue(func() (t struct {
 	kinds  map[aggregate.Kind]*node
 	others *node // of kinds that are not in the table
 },
 ) {
 	t.others = &node{}
-	t.others.plant(common)
+	t.others.add(common)
 	t.kinds = make(map[aggregate.Kind]*node, len(table))
 	for kind, fields := range table {
 		n := &node{}
-		n.plant(common)
-		n.plant(fields)
+		n.add(common)
+		n.add(fields)
 		t.kinds[kind] = n
 	}
 	return t
@@ -69,14 +69,14 @@ func (k *Keys) ClusterScoped(kind aggregate.Kind) bool {
 	return known && !namespaced
 }
 
-// What is what a field holds.
-type What uint8
+// FieldType is what a field holds.
+type FieldType uint8
 
 // What fields hold, beside that which stays as it is (Plain): the name of a
 // namespace or of a cluster-scoped object, both flat; or (ByKind) a name that is
 // flat where the object beside it says a kind that has no namespaces.
 const (
-	Plain What = iota
+	Plain FieldType = iota
 	Namespace
 	ClusterName
 	ByKind
@@ -84,7 +84,7 @@ const (
 
 // Field says what values a field has. The path is of keys, without the indices of
 // lists, as field selectors have it.
-func (k *Keys) Field(path ...string) What {
+func (k *Keys) Field(path ...string) FieldType {
 	if len(path) == 2 && path[0] == "metadata" {
 		switch {
 		case path[1] == "namespace" && k.namespaced:

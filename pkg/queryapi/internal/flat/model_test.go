@@ -66,7 +66,7 @@ const member, prefix = "fleet/eu.1", "fleet.eu_1."
 
 // model makes an object's keys flat in another way than the table does: by what
 // fields are called, wherever they are.
-func model(o object, namespaced bool, scope flat.Scope) {
+func model(o object, namespaced bool, scope flat.ScopeFunc) {
 	kind := kindOf(o)
 	meta := sub(o, "metadata")
 	own, annotation, other := "namespace", api.OriginalNamespaceKey, api.OriginalNameKey
@@ -138,7 +138,7 @@ var references = []string{
 	"parameters", "secrets", "volumeSnapshotRef", "parametersRef",
 }
 
-func names(kind aggregate.Kind, at []string, m object, scope flat.Scope) {
+func names(kind aggregate.Kind, at []string, m object, scope flat.ScopeFunc) {
 	join := func(key string) {
 		if s := str(m[key]); s != "" {
 			m[key] = prefix + s
@@ -189,7 +189,7 @@ func names(kind aggregate.Kind, at []string, m object, scope flat.Scope) {
 	if of == "" {
 		return
 	}
-	if flat.Of("", true, scope).ClusterScoped(of) {
+	if flat.NewKeys("", true, scope).ClusterScoped(of) {
 		if str(m["uid"]) == str(m["name"]) {
 			join("uid")
 		}
@@ -199,11 +199,11 @@ func names(kind aggregate.Kind, at []string, m object, scope flat.Scope) {
 
 // equal compares what Keys make of an object with what the model makes, and takes
 // it back.
-func equal(t *testing.T, body []byte, namespaced bool, scope flat.Scope) {
+func equal(t *testing.T, body []byte, namespaced bool, scope flat.ScopeFunc) {
 	t.Helper()
 	o := decode(t, body)
 	kind := kindOf(o)
-	got := flat.Of(kind, namespaced, scope).Append(nil, body, member)
+	got := flat.NewKeys(kind, namespaced, scope).Append(nil, body, member)
 	model(o, namespaced, scope)
 	if have := decode(t, got); !reflect.DeepEqual(have, o) {
 		t.Errorf("a %s is not what the model makes of it:\n%s", kind, difference("", have, o))
@@ -312,7 +312,7 @@ func TestFullObjectsAreAsTheModelHasThem(t *testing.T) {
 	n := 0
 	for kind, types := range builtin(t) {
 		name, group := kind.Split()
-		namespaced := !flat.Of(kind, true, nobody).ClusterScoped(kind)
+		namespaced := !flat.NewKeys(kind, true, nobody).ClusterScoped(kind)
 		for _, typ := range types {
 			for _, of := range []struct{ apiVersion, kind string }{{"v1", "Node"}, {"acme.io/v1", "Fleet"}, {"acme.io/v1", "Widget"}} {
 				o, ok := fill(typ, of.apiVersion, of.kind, nil).(object)

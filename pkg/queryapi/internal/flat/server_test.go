@@ -18,7 +18,7 @@ func TestClusterScopedKindsAreThoseOfAnAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := flat.Of("", true, nobody)
+	keys := flat.NewKeys("", true, nobody)
 	seen := 0
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)

@@ -9,13 +9,13 @@ import (
 // A field of the table is a path and what is there. Keys have dots between them;
 // a list's elements are behind "[]".
 type field struct {
-	path string
-	is   is
+	path  string
+	holds fieldType
 }
 
-// is says what is at a field: one of the leaves, or a shape of which several kinds
+// fieldType says what is at a field: one of the leaves, or a shape of which several kinds
 // have one.
-type is struct {
+type fieldType struct {
 	leaf   leaf
 	target string // what a name is of
 	shape  *shape
@@ -31,14 +31,14 @@ const (
 )
 
 // namespace is the name of a namespace.
-var namespace = is{leaf: namespaceName, target: "Namespace"}
+var namespace = fieldType{leaf: namespaceName, target: "Namespace"}
 
-// name is the name of a cluster-scoped object of a kind.
-func name(of string) is { return is{leaf: clusterName, target: of} }
+// clusterNameOf is the name of a cluster-scoped object of a kind.
+func clusterNameOf(of string) fieldType { return fieldType{leaf: clusterName, target: of} }
 
 // reference is an object with kind, perhaps apiVersion, apiGroup or group, name
 // and perhaps namespace: the namespace follows, and the name of what has none.
-var reference = is{leaf: objectReference}
+var reference = fieldType{leaf: objectReference}
 
 // shape is a type that several kinds have fields of.
 type shape struct {
@@ -46,7 +46,7 @@ type shape struct {
 	fields []field
 }
 
-func a(s *shape) is { return is{shape: s} }
+func shaped(s *shape) fieldType { return fieldType{shape: s} }
 
 // node is a place in objects of a kind; a list's elements share their list's.
 type node struct {
@@ -55,8 +55,8 @@ type node struct {
 	in   map[string]*node
 }
 
-// plant puts fields below n.
-func (n *node) plant(fields []field) {
+// add puts fields below n.
+func (n *node) add(fields []field) {
 	for _, f := range fields {
 		at := n
 		for key := range strings.SplitSeq(f.path, ".") {
@@ -71,19 +71,19 @@ func (n *node) plant(fields []field) {
 			}
 			at = next
 		}
-		at.leaf = f.is.leaf
-		if f.is.shape != nil {
-			at.plant(f.is.shape.fields)
+		at.leaf = f.holds.leaf
+		if f.holds.shape != nil {
+			at.add(f.holds.shape.fields)
 		}
 	}
 }
 
 // Row is one line of the table, as people read it.
 type Row struct {
-	Of    string // a kind, the name of a shape, or "" for every kind
-	Field string // a list's elements are behind "[]"
-	To    string // a kind whose names are flat, the name of a shape, or Kind
-	Shape bool   // To is the name of a shape
+	Subject string // a kind, the name of a shape, or "" for every kind
+	Field   string // a list's elements are behind "[]"
+	Target  string // a kind whose names are flat, the name of a shape, or Kind
+	Shape   bool   // To is the name of a shape
 }
 
 // Kind is the To of a reference that says the kind that it is of.
@@ -107,21 +107,21 @@ func Table() []Row {
 func rowsOf(of string, fields []field) []Row {
 	rows := make([]Row, 0, len(fields))
 	for _, f := range fields {
-		to := f.is.target
+		to := f.holds.target
 		switch {
-		case f.is.shape != nil:
-			to = f.is.shape.name
-		case f.is.leaf == objectReference:
+		case f.holds.shape != nil:
+			to = f.holds.shape.name
+		case f.holds.leaf == objectReference:
 			to = Kind
 		}
-		rows = append(rows, Row{of, f.path, to, f.is.shape != nil})
+		rows = append(rows, Row{of, f.path, to, f.holds.shape != nil})
 	}
 	return rows
 }
 
 func collect(into map[string]*shape, fields []field) {
 	for _, f := range fields {
-		if s := f.is.shape; s != nil && into[s.name] == nil {
+		if s := f.holds.shape; s != nil && into[s.name] == nil {
 			into[s.name] = s
 			collect(into, s.fields)
 		}

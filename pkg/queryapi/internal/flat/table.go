@@ -11,29 +11,29 @@ var common = []field{
 var table = map[aggregate.Kind][]field{
 	// Workloads.
 	"Pod": {
-		{"spec", a(podSpec)},
-		{"status.nominatedNodeName", name("Node")},
+		{"spec", shaped(podSpec)},
+		{"status.nominatedNodeName", clusterNameOf("Node")},
 	},
-	"PodTemplate":           {{"template.spec", a(podSpec)}},
-	"ReplicationController": {{"spec.template.spec", a(podSpec)}},
-	"DaemonSet.apps":        {{"spec.template.spec", a(podSpec)}},
-	"Deployment.apps":       {{"spec.template.spec", a(podSpec)}},
-	"ReplicaSet.apps":       {{"spec.template.spec", a(podSpec)}},
+	"PodTemplate":           {{"template.spec", shaped(podSpec)}},
+	"ReplicationController": {{"spec.template.spec", shaped(podSpec)}},
+	"DaemonSet.apps":        {{"spec.template.spec", shaped(podSpec)}},
+	"Deployment.apps":       {{"spec.template.spec", shaped(podSpec)}},
+	"ReplicaSet.apps":       {{"spec.template.spec", shaped(podSpec)}},
 	"StatefulSet.apps": {
-		{"spec.template.spec", a(podSpec)},
-		{"spec.volumeClaimTemplates[].spec", a(claimSpec)},
-		{"spec.volumeClaimTemplates[].status", a(claimStatus)},
+		{"spec.template.spec", shaped(podSpec)},
+		{"spec.volumeClaimTemplates[].spec", shaped(claimSpec)},
+		{"spec.volumeClaimTemplates[].status", shaped(claimStatus)},
 	},
-	"DaemonSet.extensions":  {{"spec.template.spec", a(podSpec)}},
-	"Deployment.extensions": {{"spec.template.spec", a(podSpec)}},
-	"ReplicaSet.extensions": {{"spec.template.spec", a(podSpec)}},
-	"Job.batch":             {{"spec.template.spec", a(podSpec)}},
+	"DaemonSet.extensions":  {{"spec.template.spec", shaped(podSpec)}},
+	"Deployment.extensions": {{"spec.template.spec", shaped(podSpec)}},
+	"ReplicaSet.extensions": {{"spec.template.spec", shaped(podSpec)}},
+	"Job.batch":             {{"spec.template.spec", shaped(podSpec)}},
 	"CronJob.batch": {
-		{"spec.jobTemplate.spec.template.spec", a(podSpec)},
+		{"spec.jobTemplate.spec.template.spec", shaped(podSpec)},
 		{"status.active[]", reference},
 	},
-	"PodGroup.scheduling.k8s.io": {{"spec.priorityClassName", name("PriorityClass.scheduling.k8s.io")}},
-	"Workload.scheduling.k8s.io": {{"spec.podGroupTemplates[].priorityClassName", name("PriorityClass.scheduling.k8s.io")}},
+	"PodGroup.scheduling.k8s.io": {{"spec.priorityClassName", clusterNameOf("PriorityClass.scheduling.k8s.io")}},
+	"Workload.scheduling.k8s.io": {{"spec.podGroupTemplates[].priorityClassName", clusterNameOf("PriorityClass.scheduling.k8s.io")}},
 
 	// Events.
 	"Event": {
@@ -52,59 +52,59 @@ var table = map[aggregate.Kind][]field{
 		{"status.config.assigned.configMap.namespace", namespace},
 		{"status.config.lastKnownGood.configMap.namespace", namespace},
 	},
-	"PodCertificateRequest.certificates.k8s.io": {{"spec.nodeName", name("Node")}},
+	"PodCertificateRequest.certificates.k8s.io": {{"spec.nodeName", clusterNameOf("Node")}},
 
 	// Storage.
-	"PersistentVolume": {{"spec", a(volumeSpec)}},
+	"PersistentVolume": {{"spec", shaped(volumeSpec)}},
 	"PersistentVolumeClaim": {
-		{"spec", a(claimSpec)},
-		{"status", a(claimStatus)},
+		{"spec", shaped(claimSpec)},
+		{"status", shaped(claimStatus)},
 	},
 	"VolumeAttachment.storage.k8s.io": {
-		{"spec.nodeName", name("Node")},
-		{"spec.source.persistentVolumeName", name("PersistentVolume")},
-		{"spec.source.inlineVolumeSpec", a(volumeSpec)},
+		{"spec.nodeName", clusterNameOf("Node")},
+		{"spec.source.persistentVolumeName", clusterNameOf("PersistentVolume")},
+		{"spec.source.inlineVolumeSpec", shaped(volumeSpec)},
 	},
-	"CSIStorageCapacity.storage.k8s.io": {{"storageClassName", name("StorageClass.storage.k8s.io")}},
+	"CSIStorageCapacity.storage.k8s.io": {{"storageClassName", clusterNameOf("StorageClass.storage.k8s.io")}},
 	"VolumeSnapshot.snapshot.storage.k8s.io": {
-		{"spec.volumeSnapshotClassName", name("VolumeSnapshotClass.snapshot.storage.k8s.io")},
-		{"spec.source.volumeSnapshotContentName", name("VolumeSnapshotContent.snapshot.storage.k8s.io")},
-		{"status.boundVolumeSnapshotContentName", name("VolumeSnapshotContent.snapshot.storage.k8s.io")},
+		{"spec.volumeSnapshotClassName", clusterNameOf("VolumeSnapshotClass.snapshot.storage.k8s.io")},
+		{"spec.source.volumeSnapshotContentName", clusterNameOf("VolumeSnapshotContent.snapshot.storage.k8s.io")},
+		{"status.boundVolumeSnapshotContentName", clusterNameOf("VolumeSnapshotContent.snapshot.storage.k8s.io")},
 	},
 	"VolumeSnapshotContent.snapshot.storage.k8s.io": {
-		{"spec.volumeSnapshotClassName", name("VolumeSnapshotClass.snapshot.storage.k8s.io")},
+		{"spec.volumeSnapshotClassName", clusterNameOf("VolumeSnapshotClass.snapshot.storage.k8s.io")},
 		{"spec.volumeSnapshotRef", reference},
 	},
 
 	// Devices.
-	"ResourceClaim.resource.k8s.io":         {{"spec", a(claimedDevices)}},
-	"ResourceClaimTemplate.resource.k8s.io": {{"spec.spec", a(claimedDevices)}},
+	"ResourceClaim.resource.k8s.io":         {{"spec", shaped(claimedDevices)}},
+	"ResourceClaimTemplate.resource.k8s.io": {{"spec.spec", shaped(claimedDevices)}},
 	"ResourceSlice.resource.k8s.io": {
-		{"spec.nodeName", name("Node")},
-		{"spec.devices[].nodeName", name("Node")},
-		{"spec.devices[].basic.nodeName", name("Node")},
+		{"spec.nodeName", clusterNameOf("Node")},
+		{"spec.devices[].nodeName", clusterNameOf("Node")},
+		{"spec.devices[].basic.nodeName", clusterNameOf("Node")},
 	},
-	"ResourcePoolStatusRequest.resource.k8s.io": {{"status.pools[].nodeName", name("Node")}},
+	"ResourcePoolStatusRequest.resource.k8s.io": {{"status.pools[].nodeName", clusterNameOf("Node")}},
 
 	// Network.
 	"Endpoints": {
-		{"subsets[].addresses[]", a(endpoint)},
-		{"subsets[].notReadyAddresses[]", a(endpoint)},
+		{"subsets[].addresses[]", shaped(endpoint)},
+		{"subsets[].notReadyAddresses[]", shaped(endpoint)},
 	},
-	"EndpointSlice.discovery.k8s.io": {{"endpoints[]", a(endpoint)}},
-	"Ingress.networking.k8s.io":      {{"spec.ingressClassName", name("IngressClass.networking.k8s.io")}},
-	"Ingress.extensions":             {{"spec.ingressClassName", name("IngressClass.networking.k8s.io")}},
+	"EndpointSlice.discovery.k8s.io": {{"endpoints[]", shaped(endpoint)}},
+	"Ingress.networking.k8s.io":      {{"spec.ingressClassName", clusterNameOf("IngressClass.networking.k8s.io")}},
+	"Ingress.extensions":             {{"spec.ingressClassName", clusterNameOf("IngressClass.networking.k8s.io")}},
 	"IngressClass.networking.k8s.io": {{"spec.parameters", reference}},
 	"IPAddress.networking.k8s.io":    {{"spec.parentRef.namespace", namespace}},
 	"GatewayClass." + gatewayGroup:   {{"spec.parametersRef", reference}},
 	"ReferenceGrant." + gatewayGroup: {{"spec.from[].namespace", namespace}},
-	"GRPCRoute." + gatewayGroup:      route,
-	"HTTPRoute." + gatewayGroup:      route,
-	"TCPRoute." + gatewayGroup:       route,
-	"TLSRoute." + gatewayGroup:       route,
-	"UDPRoute." + gatewayGroup:       route,
+	"GRPCRoute." + gatewayGroup:      routeFields,
+	"HTTPRoute." + gatewayGroup:      routeFields,
+	"TCPRoute." + gatewayGroup:       routeFields,
+	"TLSRoute." + gatewayGroup:       routeFields,
+	"UDPRoute." + gatewayGroup:       routeFields,
 	"Gateway." + gatewayGroup: {
-		{"spec.gatewayClassName", name("GatewayClass." + gatewayGroup)},
+		{"spec.gatewayClassName", clusterNameOf("GatewayClass." + gatewayGroup)},
 		{"spec.listeners[].tls.certificateRefs[].namespace", namespace},
 	},
 
@@ -128,24 +128,24 @@ var table = map[aggregate.Kind][]field{
 	"MutatingWebhookConfiguration.admissionregistration.k8s.io":   {{"webhooks[].clientConfig.service.namespace", namespace}},
 	"ValidatingWebhookConfiguration.admissionregistration.k8s.io": {{"webhooks[].clientConfig.service.namespace", namespace}},
 	"MutatingAdmissionPolicyBinding.admissionregistration.k8s.io": {
-		{"spec.policyName", name("MutatingAdmissionPolicy.admissionregistration.k8s.io")},
+		{"spec.policyName", clusterNameOf("MutatingAdmissionPolicy.admissionregistration.k8s.io")},
 		{"spec.paramRef.namespace", namespace},
 	},
 	"ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io": {
-		{"spec.policyName", name("ValidatingAdmissionPolicy.admissionregistration.k8s.io")},
+		{"spec.policyName", clusterNameOf("ValidatingAdmissionPolicy.admissionregistration.k8s.io")},
 		{"spec.paramRef.namespace", namespace},
 	},
 	"FlowSchema.flowcontrol.apiserver.k8s.io": {
-		{"spec.priorityLevelConfiguration.name", name("PriorityLevelConfiguration.flowcontrol.apiserver.k8s.io")},
+		{"spec.priorityLevelConfiguration.name", clusterNameOf("PriorityLevelConfiguration.flowcontrol.apiserver.k8s.io")},
 		{"spec.rules[].subjects[].serviceAccount.namespace", namespace},
 	},
 }
 
 const gatewayGroup = "gateway.networking.k8s.io"
 
-// route is what Gateway API's routes have.
-var route = []field{
-	{"spec", a(routeSpec)},
+// routeFields is what Gateway API's routes have.
+var routeFields = []field{
+	{"spec", shaped(routeSpec)},
 	{"status.parents[].parentRef.namespace", namespace},
 }
 
@@ -157,29 +157,29 @@ var routeSpec = &shape{"RouteSpec", []field{
 }}
 
 var podSpec = &shape{"PodSpec", []field{
-	{"nodeName", name("Node")},
-	{"priorityClassName", name("PriorityClass.scheduling.k8s.io")},
-	{"runtimeClassName", name("RuntimeClass.node.k8s.io")},
-	{"volumes[].ephemeral.volumeClaimTemplate.spec", a(claimSpec)},
-	{"volumes[].projected.sources[].clusterTrustBundle.name", name("ClusterTrustBundle.certificates.k8s.io")},
+	{"nodeName", clusterNameOf("Node")},
+	{"priorityClassName", clusterNameOf("PriorityClass.scheduling.k8s.io")},
+	{"runtimeClassName", clusterNameOf("RuntimeClass.node.k8s.io")},
+	{"volumes[].ephemeral.volumeClaimTemplate.spec", shaped(claimSpec)},
+	{"volumes[].projected.sources[].clusterTrustBundle.name", clusterNameOf("ClusterTrustBundle.certificates.k8s.io")},
 }}
 
 var claimSpec = &shape{"PersistentVolumeClaimSpec", []field{
-	{"storageClassName", name("StorageClass.storage.k8s.io")},
-	{"volumeAttributesClassName", name("VolumeAttributesClass.storage.k8s.io")},
-	{"volumeName", name("PersistentVolume")},
+	{"storageClassName", clusterNameOf("StorageClass.storage.k8s.io")},
+	{"volumeAttributesClassName", clusterNameOf("VolumeAttributesClass.storage.k8s.io")},
+	{"volumeName", clusterNameOf("PersistentVolume")},
 	{"dataSource", reference},
 	{"dataSourceRef", reference},
 }}
 
 var claimStatus = &shape{"PersistentVolumeClaimStatus", []field{
-	{"currentVolumeAttributesClassName", name("VolumeAttributesClass.storage.k8s.io")},
-	{"modifyVolumeStatus.targetVolumeAttributesClassName", name("VolumeAttributesClass.storage.k8s.io")},
+	{"currentVolumeAttributesClassName", clusterNameOf("VolumeAttributesClass.storage.k8s.io")},
+	{"modifyVolumeStatus.targetVolumeAttributesClassName", clusterNameOf("VolumeAttributesClass.storage.k8s.io")},
 }}
 
 var volumeSpec = &shape{"PersistentVolumeSpec", []field{
-	{"storageClassName", name("StorageClass.storage.k8s.io")},
-	{"volumeAttributesClassName", name("VolumeAttributesClass.storage.k8s.io")},
+	{"storageClassName", clusterNameOf("StorageClass.storage.k8s.io")},
+	{"volumeAttributesClassName", clusterNameOf("VolumeAttributesClass.storage.k8s.io")},
 	{"claimRef", reference},
 	{"azureFile.secretNamespace", namespace},
 	{"cephfs.secretRef.namespace", namespace},
@@ -198,19 +198,19 @@ var volumeSpec = &shape{"PersistentVolumeSpec", []field{
 }}
 
 var endpoint = &shape{"Endpoint", []field{
-	{"nodeName", name("Node")},
+	{"nodeName", clusterNameOf("Node")},
 	{"targetRef", reference},
 }}
 
 var claimedDevices = &shape{"ResourceClaimSpec", []field{
-	{"devices.requests[].deviceClassName", name("DeviceClass.resource.k8s.io")},
-	{"devices.requests[].exactly.deviceClassName", name("DeviceClass.resource.k8s.io")},
-	{"devices.requests[].firstAvailable[].deviceClassName", name("DeviceClass.resource.k8s.io")},
+	{"devices.requests[].deviceClassName", clusterNameOf("DeviceClass.resource.k8s.io")},
+	{"devices.requests[].exactly.deviceClassName", clusterNameOf("DeviceClass.resource.k8s.io")},
+	{"devices.requests[].firstAvailable[].deviceClassName", clusterNameOf("DeviceClass.resource.k8s.io")},
 }}
 
 // clusterScoped are the kinds of Kubernetes itself that have no namespaces, which
 // nobody need be asked about.
-var clusterScoped = set(
+var clusterScoped = kindSet(
 	"Namespace", "Node", "PersistentVolume", "ComponentStatus",
 	"ClusterRole.rbac.authorization.k8s.io", "ClusterRoleBinding.rbac.authorization.k8s.io",
 	"MutatingAdmissionPolicy.admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding.admissionregistration.k8s.io",
@@ -227,7 +227,7 @@ var clusterScoped = set(
 	"StorageVersion.internal.apiserver.k8s.io", "StorageVersionMigration.storagemigration.k8s.io",
 )
 
-func set(kinds ...string) map[string]bool {
+func kindSet(kinds ...string) map[string]bool {
 	out := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {
 		out[kind] = true

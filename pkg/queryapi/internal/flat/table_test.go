@@ -19,32 +19,32 @@ var custom = []string{".gateway.networking.k8s.io", ".snapshot.storage.k8s.io"}
 func TestTableIsOfFieldsThatAre(t *testing.T) {
 	rows := map[string][]flat.Row{}
 	for _, row := range flat.Table() {
-		rows[row.Of] = append(rows[row.Of], row)
+		rows[row.Subject] = append(rows[row.Subject], row)
 	}
 	types := builtin(t)
 	var check func(kind aggregate.Kind, path []string, row flat.Row) int
 	check = func(kind aggregate.Kind, path []string, row flat.Row) int {
 		path = append(slices.Clip(path), strings.Split(strings.ReplaceAll(row.Field, "[]", ""), ".")...)
-		keys := flat.Of(kind, true, nobody)
+		keys := flat.NewKeys(kind, true, nobody)
 		switch {
 		case row.Shape:
 			n := 0
-			for _, r := range rows[row.To] {
+			for _, r := range rows[row.Target] {
 				n += check(kind, path, r)
 			}
 			return n
-		case row.To == flat.Kind:
+		case row.Target == flat.Kind:
 			if keys.Field(append(slices.Clip(path), "name")...) != flat.ByKind || keys.Field(append(slices.Clip(path), "namespace")...) != flat.Namespace {
 				t.Errorf("%s %v is no reference for its keys", kind, path)
 			}
-		case row.To == "Namespace":
+		case row.Target == "Namespace":
 			if keys.Field(path...) != flat.Namespace {
 				t.Errorf("%s %v is no namespace for its keys", kind, path)
 			}
 		case keys.Field(path...) != flat.ClusterName:
 			t.Errorf("%s %v is no name for its keys", kind, path)
-		case !isCustom(row.To) && !keys.ClusterScoped(aggregate.Kind(row.To)):
-			t.Errorf("%s %v is the name of a %s, which has namespaces", kind, path, row.To)
+		case !isCustom(row.Target) && !keys.ClusterScoped(aggregate.Kind(row.Target)):
+			t.Errorf("%s %v is the name of a %s, which has namespaces", kind, path, row.Target)
 		}
 		if isCustom(string(kind)) {
 			return 1
@@ -113,14 +113,14 @@ func markdown() string {
 	last := "-"
 	for _, row := range flat.Table() {
 		of := ""
-		if row.Of != last {
-			if of, last = "`"+row.Of+"`", row.Of; row.Of == "" {
+		if row.Subject != last {
+			if of, last = "`"+row.Subject+"`", row.Subject; row.Subject == "" {
 				of = "every kind"
 			}
 		}
-		to := "`" + row.To + "`"
+		to := "`" + row.Target + "`"
 		switch {
-		case row.To == flat.Kind:
+		case row.Target == flat.Kind:
 			to = "the namespace and, where the kind has no namespaces, the name"
 		case row.Shape:
 			to = "as in " + to

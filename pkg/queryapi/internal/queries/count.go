@@ -14,8 +14,8 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// Counted is the answer of count.
-type Counted struct {
+// CountResult is the answer of count.
+type CountResult struct {
 	header
 	Total   int      `json:"total"` // objects
 	GroupBy []string `json:"groupBy,omitempty"`
@@ -28,6 +28,9 @@ type Counted struct {
 	Other     int                   `json:"other,omitempty"`
 	NotSynced []selection.NotSynced `json:"notSynced"`
 }
+
+// OpenAPIModelName is the name of the component in OpenAPI.
+func (CountResult) OpenAPIModelName() string { return "Counted" }
 
 // Group is the objects of one key: a value for each of GroupBy, "" for a label
 // or field that is absent.
@@ -43,7 +46,7 @@ const (
 )
 
 // Count answers GET /query/v1/count.
-func (s *Server) Count(w http.ResponseWriter, r *http.Request, reader Reader) error {
+func (s *Handler) Count(w http.ResponseWriter, r *http.Request, reader Caller) error {
 	p, err := parse(r, "count")
 	if err != nil {
 		return err
@@ -52,22 +55,22 @@ func (s *Server) Count(w http.ResponseWriter, r *http.Request, reader Reader) er
 	if err != nil {
 		return err
 	}
-	namespace := p.one("namespace")
+	namespace := p.get("namespace")
 	if problems := validation.IsDNS1123Label(namespace); namespace != "" && len(problems) > 0 {
-		return selection.BadParameter("namespace", problems[0])
+		return selection.NewBadParameter("namespace", problems[0])
 	}
-	snapshot := s.o.Index.Snapshot()
+	snapshot := s.options.Index.Snapshot()
 	resources, err := s.resources(snapshot, p.values["resource"])
 	if err != nil {
 		return err
 	}
-	counted := &Counted{header: newHeader("Count", snapshot), GroupBy: p.values["groupBy"], NotSynced: []selection.NotSynced{}}
+	counted := &CountResult{header: newHeader("Count", snapshot), GroupBy: p.values["groupBy"], NotSynced: []selection.NotSynced{}}
 	if len(counted.GroupBy) > maxGroupBy {
-		return selection.BadParameter("groupBy", fmt.Sprintf("is given %d times, %d at most", len(counted.GroupBy), maxGroupBy))
+		return selection.NewBadParameter("groupBy", fmt.Sprintf("is given %d times, %d at most", len(counted.GroupBy), maxGroupBy))
 	}
-	t := &tally{snapshot: snapshot, most: s.o.Groups, counts: map[string]int{}}
+	t := &tally{snapshot: snapshot, maxGroups: s.options.MaxGroups, counts: map[string]int{}}
 	for _, resource := range resources {
-		c, err := newCount(resource.Kind, p.one("labelSelector"), p.one("fieldSelector"), counted.GroupBy)
+		c, err := newCountPlan(resource.Kind, p.get("labelSelector"), p.get("fieldSelector"), counted.GroupBy)
 		if err != nil {
 			return err
 		}
@@ -75,15 +78,15 @@ func (s *Server) Count(w http.ResponseWriter, r *http.Request, reader Reader) er
 		if err != nil {
 			return err
 		}
-		if grants.None() {
+		if grants.Empty() {
 			return forbidden(reader.User(), selection.List, resource.GroupResource, "")
 		}
-		c.find = selection.Find{Snapshot: snapshot, Selector: c.selector, Grants: grants, Namespace: namespace}
-		if err := c.into(r.Context(), t); err != nil {
+		c.find = selection.Listing{Snapshot: snapshot, Selector: c.selector, Grants: grants, Namespace: namespace}
+		if err := c.addTo(r.Context(), t); err != nil {
 			return err
 		}
 		counted.NotSynced = append(counted.NotSynced,
-			selection.Freshness(snapshot, resource.Kind, c.find.Visible(), s.o.Heard, s.o.Now())...)
+			selection.Freshness(snapshot, resource.Kind, c.find.Visible(), s.options.LastContact, s.options.Now())...)
 	}
 	counted.Total, counted.Truncated, counted.Other = t.total, t.truncated, t.other
 	if len(counted.GroupBy) > 0 {
@@ -93,14 +96,14 @@ func (s *Server) Count(w http.ResponseWriter, r *http.Request, reader Reader) er
 }
 
 // resources resolves names, each once.
-func (s *Server) resources(snapshot *aggregate.Snapshot, names []string) ([]Resource, error) {
+func (s *Handler) resources(snapshot *aggregate.Snapshot, names []string) ([]Resource, error) {
 	if len(names) == 0 || slices.Contains(names, "") {
-		return nil, selection.BadParameter("resource", "is required, such as pods or deployments.apps")
+		return nil, selection.NewBadParameter("resource", "is required, such as pods or deployments.apps")
 	}
 	if len(names) > maxResources {
-		return nil, selection.BadParameter("resource", fmt.Sprintf("is given %d times, %d at most", len(names), maxResources))
+		return nil, selection.NewBadParameter("resource", fmt.Sprintf("is given %d times, %d at most", len(names), maxResources))
 	}
-	view := s.o.View(snapshot)
+	view := s.options.View(snapshot)
 	var out []Resource
 	for _, name := range names {
 		resource, err := byName(view, "resource", name)
@@ -114,48 +117,48 @@ func (s *Server) resources(snapshot *aggregate.Snapshot, names []string) ([]Reso
 	return out, nil
 }
 
-// newCount reads what is counted and by what.
-func newCount(kind aggregate.Kind, labels, fields string, groupBy []string) (*count, error) {
+// newCountPlan reads what is counted and by what.
+func newCountPlan(kind aggregate.Kind, labels, fields string, groupBy []string) (*countPlan, error) {
 	selector, err := selection.Compile(labels, fields, kind)
 	if err != nil {
 		return nil, err
 	}
-	c := &count{kind: kind, selector: selector}
+	c := &countPlan{kind: kind, selector: selector}
 	for _, by := range groupBy {
-		k, err := newKey(by, kind)
+		k, err := newGroupKey(by, kind)
 		if err != nil {
-			return nil, selection.BadParameter("groupBy", fmt.Sprintf("is %.64q: %v", by, err))
+			return nil, selection.NewBadParameter("groupBy", fmt.Sprintf("is %.64q: %v", by, err))
 		}
 		c.keys = append(c.keys, k)
 	}
 	return c, nil
 }
 
-// newKey reads one groupBy.
-func newKey(by string, kind aggregate.Kind) (key, error) {
+// newGroupKey reads one groupBy.
+func newGroupKey(by string, kind aggregate.Kind) (groupKey, error) {
 	name, arg, ok := strings.Cut(by, ":")
-	if of := map[string]keyOf{"member": byMember, "namespace": byNamespace, "kind": byKind}[name]; of != 0 && !ok {
-		return key{of: of}, nil
+	if of := map[string]keySource{"member": byMember, "namespace": byNamespace, "kind": byKind}[name]; of != 0 && !ok {
+		return groupKey{source: of}, nil
 	}
 	switch name {
 	case "label", "memberLabel":
 		if problems := validation.IsQualifiedName(arg); len(problems) > 0 {
-			return key{}, fmt.Errorf("%q is no key of a label: %s", arg, problems[0])
+			return groupKey{}, fmt.Errorf("%q is no key of a label: %s", arg, problems[0])
 		}
 		if name == "label" {
-			return key{of: byLabel, label: arg}, nil
+			return groupKey{source: byLabel, label: arg}, nil
 		}
-		return key{of: byMemberLabel, label: arg}, nil
+		return groupKey{source: byMemberLabel, label: arg}, nil
 	case "field":
 		field, err := selection.CompileField(arg, kind)
-		return key{of: byField, field: field}, err
+		return groupKey{source: byField, field: field}, err
 	}
-	return key{}, fmt.Errorf("member, memberLabel:<key>, namespace, kind, label:<key> and field:<path> can be grouped by")
+	return groupKey{}, fmt.Errorf("member, memberLabel:<key>, namespace, kind, label:<key> and field:<path> can be grouped by")
 }
 
-func (c *Counted) notSynced() []selection.NotSynced { return c.NotSynced }
+func (c *CountResult) notSynced() []selection.NotSynced { return c.NotSynced }
 
-func (c *Counted) table() *metav1.Table {
+func (c *CountResult) table() *metav1.Table {
 	t := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: c.Revision}}
 	t.ColumnDefinitions = columns(append(slices.Clone(c.GroupBy), "#Count")...)
 	row := func(key []string, count int) {

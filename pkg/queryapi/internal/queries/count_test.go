@@ -70,7 +70,7 @@ func TestCountsByEveryKey(t *testing.T) {
 		{"resource=pods&groupBy=member&labelSelector=federator.dev/member%3Da.two", 1, "a/two 1"},
 		{"resource=pods&namespace=nowhere&groupBy=member", 0, ""},
 	} {
-		got, err := ask[queries.Counted](t, s, "count", c.query, reader{})
+		got, err := ask[queries.CountResult](t, s, "count", c.query, reader{})
 		if err != nil {
 			t.Errorf("%s: %v", c.query, err)
 			continue
@@ -86,8 +86,8 @@ func TestCountsByEveryKey(t *testing.T) {
 }
 
 func TestCountsAreBounded(t *testing.T) {
-	s := smallFleet(t).server(queries.Options{Groups: 2})
-	got, err := ask[queries.Counted](t, s, "count", "resource=pods&groupBy=field:spec.containers.image", reader{})
+	s := smallFleet(t).server(queries.Options{MaxGroups: 2})
+	got, err := ask[queries.CountResult](t, s, "count", "resource=pods&groupBy=field:spec.containers.image", reader{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestCountsSayWhatIsNotSynced(t *testing.T) {
 	f := smallFleet(t)
 	f.scope("a/two", "Pod").SetStatus(aggregate.Status{State: aggregate.Stale, Reason: `namespace hr: Get "https://10.1.2.3:6443/api": connection refused`})
 	f.commit()
-	s := f.server(queries.Options{Heard: func(member string, _ aggregate.Kind) time.Time {
+	s := f.server(queries.Options{LastContact: func(member string, _ aggregate.Kind) time.Time {
 		if member == "a/two" {
 			return f.now.Add(-90 * time.Second)
 		}

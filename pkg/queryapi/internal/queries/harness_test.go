@@ -187,7 +187,7 @@ func (f *fleet) commit() {
 	}
 }
 
-func (f *fleet) server(o queries.Options) *queries.Server {
+func (f *fleet) server(o queries.Options) *queries.Handler {
 	f.t.Helper()
 	o.Index = f.index
 	o.View = func(*aggregate.Snapshot) queries.View { return view{} }
@@ -200,7 +200,7 @@ func (f *fleet) server(o queries.Options) *queries.Server {
 }
 
 // ask answers a question, as JSON into an answer.
-func ask[T any](t testing.TB, s *queries.Server, question, query string, r reader) (T, error) {
+func ask[T any](t testing.TB, s *queries.Handler, question, query string, r reader) (T, error) {
 	t.Helper()
 	var out T
 	w, err := send(s, question, query, "application/json", r)
@@ -213,10 +213,10 @@ func ask[T any](t testing.TB, s *queries.Server, question, query string, r reade
 	return out, nil
 }
 
-func send(s *queries.Server, question, query, accept string, r reader) (*httptest.ResponseRecorder, error) {
+func send(s *queries.Handler, question, query, accept string, r reader) (*httptest.ResponseRecorder, error) {
 	w := httptest.NewRecorder()
 	req := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/query/v1/" + question, RawQuery: query}, Header: http.Header{"Accept": {accept}}}
-	answer := map[string]func(http.ResponseWriter, *http.Request, queries.Reader) error{"count": s.Count, "related": s.Related, "members": s.Members}[question]
+	answer := map[string]func(http.ResponseWriter, *http.Request, queries.Caller) error{"count": s.Count, "related": s.Related, "members": s.Members}[question]
 	return w, answer(w, req, r)
 }
 
@@ -228,7 +228,7 @@ func code(err error) int32 {
 	return s.Status().Code
 }
 
-func table(t testing.TB, s *queries.Server, question, query string) *metav1.Table {
+func table(t testing.TB, s *queries.Handler, question, query string) *metav1.Table {
 	t.Helper()
 	w, err := send(s, question, query, "application/json;as=Table;g=meta.k8s.io;v=v1, application/json", reader{seen: []string{"a/one", "a/two"}})
 	if err != nil {

@@ -87,16 +87,16 @@ func randomGrants(rng *rand.Rand) map[string]*authz.Grants {
 				out[verb+" "+r.GroupResource.String()] = authz.Everything(time.Time{})
 				continue
 			}
-			reaches := map[string]authz.Reach{}
+			reaches := map[string]authz.MemberGrant{}
 			for _, m := range leakMembers {
 				switch rng.IntN(6) {
 				case 0, 1, 2:
-					reaches[m] = authz.Reach{All: true}
+					reaches[m] = authz.MemberGrant{All: true}
 				case 3, 4:
-					reaches[m] = authz.Reach{Namespaces: []string{pick(rng, leakNamespaces...), pick(rng, leakNamespaces...)}}
+					reaches[m] = authz.MemberGrant{Namespaces: []string{pick(rng, leakNamespaces...), pick(rng, leakNamespaces...)}}
 				}
 			}
-			out[verb+" "+r.GroupResource.String()] = authz.Some(reaches, time.Time{})
+			out[verb+" "+r.GroupResource.String()] = authz.NewGrants(reaches, time.Time{})
 		}
 	}
 	return out
@@ -125,7 +125,7 @@ func TestWhatMayNotBeReadMakesNoDifference(t *testing.T) {
 				}
 			}
 			kept.commit()
-			bound := queries.Options{Nodes: pick(rng, 3, 1000, 1000, 1000), Reads: pick(rng, 5, 50_000, 50_000)}
+			bound := queries.Options{MaxNodes: pick(rng, 3, 1000, 1000, 1000), MaxReads: pick(rng, 5, 50_000, 50_000)}
 			query := url.Values{"member": {root.Member}, "resource": {resources[root.Kind].GroupResource.String()}, "name": {root.Name}, "depth": {fmt.Sprint(2 + rng.IntN(6))}}
 			if root.Namespace != "" {
 				query.Set("namespace", root.Namespace)
@@ -208,8 +208,8 @@ func sameCounts(t *testing.T, rng *rand.Rand, whole *fleet, things []thing) {
 		case 2:
 			query.Set("namespace", pick(rng, leakNamespaces...))
 		}
-		got, err := ask[queries.Counted](t, whole.server(queries.Options{}), "count", query.Encode(), reader{grants: grants})
-		if grants["list "+resources[kind].GroupResource.String()].None() {
+		got, err := ask[queries.CountResult](t, whole.server(queries.Options{}), "count", query.Encode(), reader{grants: grants})
+		if grants["list "+resources[kind].GroupResource.String()].Empty() {
 			if code(err) != 403 {
 				t.Fatalf("count without a grant: %v, want a 403", err)
 			}
@@ -218,7 +218,7 @@ func sameCounts(t *testing.T, rng *rand.Rand, whole *fleet, things []thing) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := ask[queries.Counted](t, kept.server(queries.Options{}), "count", query.Encode(), reader{})
+		want, err := ask[queries.CountResult](t, kept.server(queries.Options{}), "count", query.Encode(), reader{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +247,7 @@ func TestMembersShowWhatMayBeListed(t *testing.T) {
 	f.commit()
 	s := f.server(queries.Options{})
 	grants := map[string]*authz.Grants{
-		"list pods": authz.Some(map[string]authz.Reach{"a/one": {Namespaces: []string{"shop"}}, "b/one": {All: true}}, time.Time{}),
+		"list pods": authz.NewGrants(map[string]authz.MemberGrant{"a/one": {Namespaces: []string{"shop"}}, "b/one": {All: true}}, time.Time{}),
 	}
 	got, err := ask[queries.MemberList](t, s, "members", "", reader{grants: grants, seen: []string{"a/one", "b/one", "c/gone"}})
 	if err != nil {

@@ -36,7 +36,7 @@ type MemberInfo struct {
 
 // Members answers GET /query/v1/members: those of which the caller may read
 // anything.
-func (s *Server) Members(w http.ResponseWriter, r *http.Request, reader Reader) error {
+func (s *Handler) Members(w http.ResponseWriter, r *http.Request, reader Caller) error {
 	p, err := parse(r, "members")
 	if err != nil {
 		return err
@@ -45,11 +45,11 @@ func (s *Server) Members(w http.ResponseWriter, r *http.Request, reader Reader) 
 	if err != nil {
 		return err
 	}
-	selector, err := memberSelector(p.one("labelSelector"))
+	selector, err := memberSelector(p.get("labelSelector"))
 	if err != nil {
 		return err
 	}
-	snapshot := s.o.Index.Snapshot()
+	snapshot := s.options.Index.Snapshot()
 	visible, _, err := reader.Visible(r.Context(), snapshot)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (s *Server) Members(w http.ResponseWriter, r *http.Request, reader Reader) 
 	}
 	list := &MemberList{header: newHeader("MemberList", snapshot), Items: []MemberInfo{}}
 	for _, name := range visible {
-		if m, ok := snapshot.Member(name); ok && selector.MatchMember(m) {
+		if m, ok := snapshot.Member(name); ok && selector.MatchesMember(m) {
 			list.Items = append(list.Items, s.member(snapshot, m, grants))
 		}
 	}
@@ -78,8 +78,8 @@ func memberSelector(text string) (*selection.Selector, error) {
 		return nil, err
 	}
 	for _, q := range requirements {
-		if !selection.Virtual(q.Key()) {
-			return nil, selection.BadParameter("labelSelector", fmt.Sprintf(
+		if !selection.IsMemberLabel(q.Key()) {
+			return nil, selection.NewBadParameter("labelSelector", fmt.Sprintf(
 				"has %q: members are selected by %s, %s, %s, <prefix>.member.federator.dev/<name> and member.federator.dev/<name>",
 				q.Key(), selection.MemberKey, selection.MemberNamespaceKey, selection.MemberNameKey))
 		}
@@ -90,7 +90,7 @@ func memberSelector(text string) (*selection.Selector, error) {
 // kindGrants returns what may be listed of each kind in those of the members that have
 // it in the snapshot. Many are asked for at once: a member may serve thousands of kinds,
 // which are nothing to ask about the others.
-func (s *Server) kindGrants(ctx context.Context, snapshot *aggregate.Snapshot, reader Reader, members []string) (map[aggregate.Kind]*authz.Grants, error) {
+func (s *Handler) kindGrants(ctx context.Context, snapshot *aggregate.Snapshot, reader Caller, members []string) (map[aggregate.Kind]*authz.Grants, error) {
 	kinds := map[aggregate.Kind][]string{}
 	for _, m := range members {
 		for scope := range snapshot.Scopes(m) {
@@ -103,7 +103,7 @@ func (s *Server) kindGrants(ctx context.Context, snapshot *aggregate.Snapshot, r
 	for kind, members := range kinds {
 		g.Go(func() error {
 			grants, err := reader.GrantsIn(ctx, selection.List, kind, snapshot, members)
-			if err != nil || grants.None() {
+			if err != nil || grants.Empty() {
 				return err
 			}
 			mu.Lock()
@@ -115,7 +115,7 @@ func (s *Server) kindGrants(ctx context.Context, snapshot *aggregate.Snapshot, r
 	return out, g.Wait()
 }
 
-func (s *Server) member(snapshot *aggregate.Snapshot, m aggregate.Member, grants map[aggregate.Kind]*authz.Grants) MemberInfo {
+func (s *Handler) member(snapshot *aggregate.Snapshot, m aggregate.Member, grants map[aggregate.Kind]*authz.Grants) MemberInfo {
 	info := MemberInfo{
 		Name: m.Name, Version: m.Version, Labels: map[string]string{},
 		Scopes: map[aggregate.State]int{}, NotSynced: []selection.NotSynced{},
@@ -125,7 +125,7 @@ func (s *Server) member(snapshot *aggregate.Snapshot, m aggregate.Member, grants
 	}
 	for scope := range snapshot.Scopes(m.Name) {
 		reach := grants[scope.Kind].Member(m.Name)
-		if reach.None() {
+		if reach.Empty() {
 			continue
 		}
 		info.Scopes[scope.Status.State]++
@@ -139,7 +139,7 @@ func (s *Server) member(snapshot *aggregate.Snapshot, m aggregate.Member, grants
 			}
 		}
 		info.NotSynced = append(info.NotSynced,
-			selection.Freshness(snapshot, scope.Kind, []string{m.Name}, s.o.Heard, s.o.Now())...)
+			selection.Freshness(snapshot, scope.Kind, []string{m.Name}, s.options.LastContact, s.options.Now())...)
 	}
 	return info
 }

@@ -44,15 +44,15 @@ type Relation string
 
 // The relations: what From is to To.
 const (
-	Owns         Relation = "owns"      // an owner, the object that names it in ownerReferences
-	Selects      Relation = "selects"   // a Service, a Pod that its selector matches
-	Publishes    Relation = "publishes" // a Service, its EndpointSlice
-	Targets      Relation = "targets"   // an EndpointSlice, a Pod
-	RunsOn       Relation = "runsOn"    // a Pod, its Node
-	Mounts       Relation = "mounts"    // a Pod, a ConfigMap, Secret or PersistentVolumeClaim
-	ReadsEnv     Relation = "readsEnv"  // a Pod, a ConfigMap or Secret of its environment
-	PullsWith    Relation = "pullsWith" // a Pod, a Secret
-	RunsAs       Relation = "runsAs"    // a Pod, its ServiceAccount
+	owns         Relation = "owns"      // an owner, the object that names it in ownerReferences
+	selects      Relation = "selects"   // a Service, a Pod that its selector matches
+	publishes    Relation = "publishes" // a Service, its EndpointSlice
+	targets      Relation = "targets"   // an EndpointSlice, a Pod
+	runsOn       Relation = "runsOn"    // a Pod, its Node
+	mounts       Relation = "mounts"    // a Pod, a ConfigMap, Secret or PersistentVolumeClaim
+	readsEnv     Relation = "readsEnv"  // a Pod, a ConfigMap or Secret of its environment
+	pullsWith    Relation = "pullsWith" // a Pod, a Secret
+	runsAs       Relation = "runsAs"    // a Pod, its ServiceAccount
 	maxDepth              = 10
 	defaultDepth          = 3
 )
@@ -67,7 +67,7 @@ type Edge struct {
 // Related answers GET /query/v1/related: an object and what belongs to it in
 // its member. Kinds are those that may be in the answer, and that are followed;
 // direction down follows edges from From to To, up the other way, both either.
-func (s *Server) Related(w http.ResponseWriter, r *http.Request, reader Reader) error {
+func (s *Handler) Related(w http.ResponseWriter, r *http.Request, reader Caller) error {
 	p, err := parse(r, "related")
 	if err != nil {
 		return err
@@ -76,15 +76,15 @@ func (s *Server) Related(w http.ResponseWriter, r *http.Request, reader Reader) 
 	if err != nil {
 		return err
 	}
-	x := &explorer{
-		Server: s, snapshot: s.o.Index.Snapshot(), reader: reader,
-		grants: map[aggregate.Kind]*authz.Grants{}, at: map[aggregate.Ref]int{}, edges: map[Edge]bool{},
+	x := &traversal{
+		Handler: s, snapshot: s.options.Index.Snapshot(), reader: reader,
+		grants: map[aggregate.Kind]*authz.Grants{}, index: map[aggregate.Ref]int{}, edges: map[Edge]bool{},
 	}
-	x.view = s.o.View(x.snapshot)
-	if err := x.read(p); err != nil {
+	x.view = s.options.View(x.snapshot)
+	if err := x.parse(p); err != nil {
 		return err
 	}
-	root, err := x.start(r.Context(), p)
+	root, err := x.root(r.Context(), p)
 	if err != nil {
 		return err
 	}
@@ -98,28 +98,28 @@ func (s *Server) Related(w http.ResponseWriter, r *http.Request, reader Reader) 
 	return p.write(w, asTable, &x.graph)
 }
 
-// read reads how far and where to look.
-func (x *explorer) read(p parameters) error {
+// parse reads how far and where to look.
+func (x *traversal) parse(p params) error {
 	x.depth, x.up, x.down = defaultDepth, true, true
-	if text := p.one("depth"); text != "" {
+	if text := p.get("depth"); text != "" {
 		depth, err := strconv.Atoi(text)
 		if err != nil || depth < 1 || depth > maxDepth {
-			return selection.BadParameter("depth", fmt.Sprintf("is %.64q, must be from 1 to %d", text, maxDepth))
+			return selection.NewBadParameter("depth", fmt.Sprintf("is %.64q, must be from 1 to %d", text, maxDepth))
 		}
 		x.depth = depth
 	}
-	switch direction := p.one("direction"); direction {
+	switch direction := p.get("direction"); direction {
 	case "", "both":
 	case "up":
 		x.down = false
 	case "down":
 		x.up = false
 	default:
-		return selection.BadParameter("direction", fmt.Sprintf("is %.64q, must be up, down or both", direction))
+		return selection.NewBadParameter("direction", fmt.Sprintf("is %.64q, must be up, down or both", direction))
 	}
 	names := p.list("kinds")
 	if len(names) > maxResources {
-		return selection.BadParameter("kinds", fmt.Sprintf("has %d names, %d at most", len(names), maxResources))
+		return selection.NewBadParameter("kinds", fmt.Sprintf("has %d names, %d at most", len(names), maxResources))
 	}
 	for _, name := range names {
 		resource, err := byName(x.view, "kinds", name)
@@ -131,25 +131,25 @@ func (x *explorer) read(p parameters) error {
 	return nil
 }
 
-// start finds the object that was asked for. One that may not be read reads
+// root finds the object that was asked for. One that may not be read reads
 // the same whether it exists or not.
-func (x *explorer) start(ctx context.Context, p parameters) (aggregate.Object, error) {
+func (x *traversal) root(ctx context.Context, p params) (aggregate.Object, error) {
 	for _, name := range []string{"member", "resource", "name"} {
-		if p.one(name) == "" {
-			return aggregate.Object{}, selection.BadParameter(name, "is required")
+		if p.get(name) == "" {
+			return aggregate.Object{}, selection.NewBadParameter(name, "is required")
 		}
 	}
-	x.member = p.one("member")
+	x.member = p.get("member")
 	if namespace, name, ok := strings.Cut(x.member, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return aggregate.Object{}, selection.BadParameter("member", fmt.Sprintf("is %.128q, must be <namespace>/<name>", x.member))
+		return aggregate.Object{}, selection.NewBadParameter("member", fmt.Sprintf("is %.128q, must be <namespace>/<name>", x.member))
 	}
-	resource, err := byName(x.view, "resource", p.one("resource"))
+	resource, err := byName(x.view, "resource", p.get("resource"))
 	if err != nil {
 		return aggregate.Object{}, err
 	}
-	ref := aggregate.Ref{Member: x.member, Kind: resource.Kind, Namespace: p.one("namespace"), Name: p.one("name")}
+	ref := aggregate.Ref{Member: x.member, Kind: resource.Kind, Namespace: p.get("namespace"), Name: p.get("name")}
 	if resource.Namespaced != (ref.Namespace != "") {
-		return aggregate.Object{}, selection.BadParameter("namespace", map[bool]string{
+		return aggregate.Object{}, selection.NewBadParameter("namespace", map[bool]string{
 			true: "is required for a namespaced resource", false: "does not go with a cluster-scoped resource",
 		}[resource.Namespaced])
 	}
@@ -167,12 +167,12 @@ func (x *explorer) start(ctx context.Context, p parameters) (aggregate.Object, e
 	return o, nil
 }
 
-// explorer walks the relations of one request, breadth first.
-type explorer struct {
-	*Server
+// traversal walks the relations of one request, breadth first.
+type traversal struct {
+	*Handler
 	snapshot *aggregate.Snapshot
 	view     View
-	reader   Reader
+	reader   Caller
 	member   string
 	depth    int
 	up, down bool
@@ -180,7 +180,7 @@ type explorer struct {
 
 	grants  map[aggregate.Kind]*authz.Grants // to list
 	objects []aggregate.Object               // of graph.Nodes
-	at      map[aggregate.Ref]int            // in graph.Nodes
+	index   map[aggregate.Ref]int            // in graph.Nodes
 	edges   map[Edge]bool
 	reads   int // objects read in search of relations
 	scratch selection.Scratch
@@ -190,23 +190,23 @@ type explorer struct {
 // explore fills the graph. Objects at the last distance are not followed, but
 // edges among those found are complete as far as they were followed from
 // either end.
-func (x *explorer) explore(ctx context.Context, root aggregate.Object) error {
+func (x *traversal) explore(ctx context.Context, root aggregate.Object) error {
 	x.graph.Edges = []Edge{}
-	x.node(root, 0)
+	x.addNode(root, 0)
 	for i := 0; i < len(x.objects) && x.graph.Nodes[i].Distance < x.depth; i++ {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := x.follow(ctx, i); err != nil {
+		if err := x.expand(ctx, i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (x *explorer) node(o aggregate.Object, distance int) int {
+func (x *traversal) addNode(o aggregate.Object, distance int) int {
 	ref := o.Ref()
-	x.at[ref] = len(x.objects)
+	x.index[ref] = len(x.objects)
 	x.objects = append(x.objects, o)
 	x.graph.Nodes = append(x.graph.Nodes, Node{
 		Member: ref.Member, APIVersion: o.APIVersion(), Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name,
@@ -215,41 +215,41 @@ func (x *explorer) node(o aggregate.Object, distance int) int {
 	return len(x.objects) - 1
 }
 
-// reach returns what may be listed of a kind in the member.
-func (x *explorer) reach(ctx context.Context, kind aggregate.Kind) (authz.Reach, error) {
+// grant returns what may be listed of a kind in the member.
+func (x *traversal) grant(ctx context.Context, kind aggregate.Kind) (authz.MemberGrant, error) {
 	grants, ok := x.grants[kind]
 	if !ok {
 		var err error
 		if grants, err = x.reader.GrantsIn(ctx, selection.List, kind, x.snapshot, []string{x.member}); err != nil {
-			return authz.Reach{}, err
+			return authz.MemberGrant{}, err
 		}
 		x.grants[kind] = grants
 	}
 	return grants.Member(x.member), nil
 }
 
-// wanted reports whether objects of a kind may be in the answer.
-func (x *explorer) wanted(kind aggregate.Kind) bool {
+// included reports whether objects of a kind may be in the answer.
+func (x *traversal) included(kind aggregate.Kind) bool {
 	return len(x.kinds) == 0 || slices.Contains(x.kinds, kind)
 }
 
-// join adds an edge between the node at i and an object, which becomes a node
+// link adds an edge between the node at i and an object, which becomes a node
 // if it may be read and there is room. outward: the object is To.
-func (x *explorer) join(ctx context.Context, i int, o aggregate.Object, relation Relation, outward bool) error {
-	j, ok := x.at[o.Ref()]
+func (x *traversal) link(ctx context.Context, i int, o aggregate.Object, relation Relation, outward bool) error {
+	j, ok := x.index[o.Ref()]
 	if !ok {
-		if !x.wanted(o.Ref().Kind) {
+		if !x.included(o.Ref().Kind) {
 			return nil
 		}
-		reach, err := x.reach(ctx, o.Ref().Kind)
+		reach, err := x.grant(ctx, o.Ref().Kind)
 		if err != nil || !reach.Allows(o.Namespace()) {
 			return err
 		}
-		if len(x.objects) >= x.o.Nodes {
+		if len(x.objects) >= x.options.MaxNodes {
 			x.graph.Truncated = true
 			return nil
 		}
-		j = x.node(o, x.graph.Nodes[i].Distance+1)
+		j = x.addNode(o, x.graph.Nodes[i].Distance+1)
 	}
 	e := Edge{From: i, To: j, Relation: relation}
 	if !outward {
@@ -257,7 +257,7 @@ func (x *explorer) join(ctx context.Context, i int, o aggregate.Object, relation
 	}
 	switch {
 	case x.edges[e]:
-	case len(x.edges) >= edgesPerNode*x.o.Nodes:
+	case len(x.edges) >= edgesPerNode*x.options.MaxNodes:
 		x.graph.Truncated = true
 	default:
 		x.edges[e] = true
@@ -271,18 +271,18 @@ const edgesPerNode = 10
 
 // freshness says for which of the kinds that may be in the answer the member is
 // not fresh, of those that may be listed.
-func (x *explorer) freshness(ctx context.Context) ([]selection.NotSynced, error) {
+func (x *traversal) freshness(ctx context.Context) ([]selection.NotSynced, error) {
 	out := []selection.NotSynced{}
 	for scope := range x.snapshot.Scopes(x.member) {
-		if scope.Status.State.Complete() || !x.wanted(scope.Kind) && scope.Kind != x.graph.Nodes[0].Kind {
+		if scope.Status.State.Complete() || !x.included(scope.Kind) && scope.Kind != x.graph.Nodes[0].Kind {
 			continue
 		}
-		reach, err := x.reach(ctx, scope.Kind)
+		reach, err := x.grant(ctx, scope.Kind)
 		if err != nil {
 			return nil, err
 		}
-		if !reach.None() {
-			out = append(out, selection.Freshness(x.snapshot, scope.Kind, []string{x.member}, x.o.Heard, x.o.Now())...)
+		if !reach.Empty() {
+			out = append(out, selection.Freshness(x.snapshot, scope.Kind, []string{x.member}, x.options.LastContact, x.options.Now())...)
 		}
 	}
 	return out, nil

@@ -122,11 +122,11 @@ func TestCirclesEnd(t *testing.T) {
 
 func TestGraphsAreBounded(t *testing.T) {
 	f := webFleet(t, 40)
-	got, err := ask[queries.Graph](t, f.server(queries.Options{Nodes: 10}), "related", "member=a/one&resource=deployments.apps&namespace=shop&name=web", reader{})
+	got, err := ask[queries.Graph](t, f.server(queries.Options{MaxNodes: 10}), "related", "member=a/one&resource=deployments.apps&namespace=shop&name=web", reader{})
 	if err != nil || !got.Truncated || len(got.Nodes) != 10 {
 		t.Errorf("%d nodes, truncated %t, %v", len(got.Nodes), got.Truncated, err)
 	}
-	got, err = ask[queries.Graph](t, f.server(queries.Options{Reads: 5}), "related", "member=a/one&resource=configmaps&namespace=shop&name=conf&depth=1", reader{})
+	got, err = ask[queries.Graph](t, f.server(queries.Options{MaxReads: 5}), "related", "member=a/one&resource=configmaps&namespace=shop&name=conf&depth=1", reader{})
 	if err != nil || !got.Truncated || len(got.Nodes) > 6 {
 		t.Errorf("%d nodes, truncated %t, %v", len(got.Nodes), got.Truncated, err)
 	}

@@ -28,18 +28,18 @@ const (
 	account       aggregate.Kind = "ServiceAccount"
 )
 
-// serviceName is the label of an EndpointSlice with the name of its Service.
-const serviceName = "kubernetes.io/service-name"
+// serviceNameLabel is the label of an EndpointSlice with the name of its Service.
+const serviceNameLabel = "kubernetes.io/service-name"
 
-// follow finds what the node at i is related to.
-func (x *explorer) follow(ctx context.Context, i int) error {
+// expand finds what the node at i is related to.
+func (x *traversal) expand(ctx context.Context, i int) error {
 	if x.up {
-		if err := x.owners(ctx, i); err != nil {
+		if err := x.linkOwners(ctx, i); err != nil {
 			return err
 		}
 	}
 	if x.down {
-		if err := x.owned(ctx, i); err != nil {
+		if err := x.linkOwned(ctx, i); err != nil {
 			return err
 		}
 	}
@@ -50,15 +50,15 @@ func (x *explorer) follow(ctx context.Context, i int) error {
 	var steps []step
 	switch x.objects[i].Ref().Kind {
 	case pod:
-		steps = []step{{x.down, x.podDown}, {x.up, x.podUp}}
+		steps = []step{{x.down, x.podReferences}, {x.up, x.podReferrers}}
 	case service:
-		steps = []step{{x.down, x.serviceDown}}
+		steps = []step{{x.down, x.serviceTargets}}
 	case endpointSlice:
-		steps = []step{{x.down, x.sliceDown}, {x.up, x.sliceUp}}
+		steps = []step{{x.down, x.sliceTargets}, {x.up, x.sliceService}}
 	case node:
-		steps = []step{{x.up, x.nodeUp}}
+		steps = []step{{x.up, x.podsOnNode}}
 	case configMap, secret, claim, account:
-		steps = []step{{x.up, x.usedUp}}
+		steps = []step{{x.up, x.podsUsing}}
 	}
 	for _, s := range steps {
 		if !s.wanted {
@@ -71,9 +71,9 @@ func (x *explorer) follow(ctx context.Context, i int) error {
 	return nil
 }
 
-// owners joins the objects that the node names as its owners. An owner is in
+// linkOwners joins the objects that the node names as its owners. An owner is in
 // the namespace of what it owns, or cluster-scoped.
-func (x *explorer) owners(ctx context.Context, i int) error {
+func (x *traversal) linkOwners(ctx context.Context, i int) error {
 	o := x.objects[i]
 	for _, owner := range o.Owners() {
 		group, _, ok := strings.Cut(owner.APIVersion, "/")
@@ -89,25 +89,25 @@ func (x *explorer) owners(ctx context.Context, i int) error {
 		if !ok || found.UID() != owner.UID {
 			continue
 		}
-		if err := x.join(ctx, i, found, Owns, false); err != nil {
+		if err := x.link(ctx, i, found, owns, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// owned joins the objects of any kind that name the node as their owner.
-func (x *explorer) owned(ctx context.Context, i int) error {
+// linkOwned joins the objects of any kind that name the node as their owner.
+func (x *traversal) linkOwned(ctx context.Context, i int) error {
 	uid := x.objects[i].UID()
 	if uid == "" {
 		return nil
 	}
 	for scope := range x.snapshot.Scopes(x.member) {
-		if !x.wanted(scope.Kind) {
+		if !x.included(scope.Kind) {
 			continue
 		}
 		for o := range x.snapshot.Owned(scope.Kind, x.member, uid) {
-			if err := x.join(ctx, i, o, Owns, true); err != nil {
+			if err := x.link(ctx, i, o, owns, true); err != nil {
 				return err
 			}
 		}
@@ -115,8 +115,8 @@ func (x *explorer) owned(ctx context.Context, i int) error {
 	return nil
 }
 
-// named joins an object by its name, if it is there.
-func (x *explorer) named(ctx context.Context, i int, kind aggregate.Kind, namespace, name string, relation Relation) error {
+// linkNamed joins an object by its name, if it is there.
+func (x *traversal) linkNamed(ctx context.Context, i int, kind aggregate.Kind, namespace, name string, relation Relation) error {
 	if name == "" {
 		return nil
 	}
@@ -124,19 +124,19 @@ func (x *explorer) named(ctx context.Context, i int, kind aggregate.Kind, namesp
 	if !ok {
 		return nil
 	}
-	return x.join(ctx, i, o, relation, true)
+	return x.link(ctx, i, o, relation, true)
 }
 
 // search yields the objects of a kind that selectors find in a namespace ("":
 // all) of the member, of those that may be listed. It ends with the budget of
 // reads.
-func (x *explorer) search(ctx context.Context, kind aggregate.Kind, namespace, labelSelector, fieldSelector string) iter.Seq2[aggregate.Object, error] {
+func (x *traversal) search(ctx context.Context, kind aggregate.Kind, namespace, labelSelector, fieldSelector string) iter.Seq2[aggregate.Object, error] {
 	return func(yield func(aggregate.Object, error) bool) {
-		if !x.wanted(kind) {
+		if !x.included(kind) {
 			return
 		}
-		reach, err := x.reach(ctx, kind)
-		if err != nil || reach.None() {
+		reach, err := x.grant(ctx, kind)
+		if err != nil || reach.Empty() {
 			if err != nil {
 				yield(aggregate.Object{}, err)
 			}
@@ -146,15 +146,15 @@ func (x *explorer) search(ctx context.Context, kind aggregate.Kind, namespace, l
 		if err != nil {
 			return // a name that no selector can have: nothing has it
 		}
-		find := selection.Find{
+		find := selection.Listing{
 			Snapshot: x.snapshot, Selector: selector, Namespace: namespace, Members: []string{x.member},
-			Grants: authz.Some(map[string]authz.Reach{x.member: reach}, x.grants[kind].Until()),
+			Grants: authz.NewGrants(map[string]authz.MemberGrant{x.member: reach}, x.grants[kind].Expires()),
 		}
 		for o, err := range find.List(ctx) {
 			if err == nil {
 				err = ctx.Err()
 			}
-			if x.reads++; err == nil && x.reads > x.o.Reads {
+			if x.reads++; err == nil && x.reads > x.options.MaxReads {
 				x.graph.Truncated = true
 				return
 			}
@@ -165,9 +165,9 @@ func (x *explorer) search(ctx context.Context, kind aggregate.Kind, namespace, l
 	}
 }
 
-// body decodes what to wants of an object's body. What is of another type than
+// decode decodes what to wants of an object's body. What is of another type than
 // expected is as if it were absent: members are not trusted to be sane.
-func (x *explorer) body(o aggregate.Object, to any) error {
+func (x *traversal) decode(o aggregate.Object, to any) error {
 	b, err := x.scratch.Body(o)
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.Ref(), err)
@@ -179,38 +179,38 @@ func (x *explorer) body(o aggregate.Object, to any) error {
 	return nil
 }
 
-func (x *explorer) podDown(ctx context.Context, i int) error {
+func (x *traversal) podReferences(ctx context.Context, i int) error {
 	o := x.objects[i]
-	var body podBody
-	if err := x.body(o, &body); err != nil {
+	var body podSpec
+	if err := x.decode(o, &body); err != nil {
 		return err
 	}
-	for _, u := range body.uses() {
+	for _, u := range body.references() {
 		namespace := o.Namespace()
 		if u.kind == node {
 			namespace = ""
 		}
-		if err := x.named(ctx, i, u.kind, namespace, u.name, u.relation); err != nil {
+		if err := x.linkNamed(ctx, i, u.kind, namespace, u.name, u.relation); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// podUp joins the Services that select a Pod and the EndpointSlices that target
+// podReferrers joins the Services that select a Pod and the EndpointSlices that target
 // it.
-func (x *explorer) podUp(ctx context.Context, i int) error {
+func (x *traversal) podReferrers(ctx context.Context, i int) error {
 	o := x.objects[i]
 	for s, err := range x.search(ctx, service, o.Namespace(), "", "") {
 		if err != nil {
 			return err
 		}
-		var body serviceBody
-		if err := x.body(s, &body); err != nil {
+		var body serviceSpec
+		if err := x.decode(s, &body); err != nil {
 			return err
 		}
 		if body.selects(o) {
-			if err := x.join(ctx, i, s, Selects, false); err != nil {
+			if err := x.link(ctx, i, s, selects, false); err != nil {
 				return err
 			}
 		}
@@ -219,12 +219,12 @@ func (x *explorer) podUp(ctx context.Context, i int) error {
 		if err != nil {
 			return err
 		}
-		var body sliceBody
-		if err := x.body(s, &body); err != nil {
+		var body endpointSliceSpec
+		if err := x.decode(s, &body); err != nil {
 			return err
 		}
 		if body.targets(o.Name()) {
-			if err := x.join(ctx, i, s, Targets, false); err != nil {
+			if err := x.link(ctx, i, s, targets, false); err != nil {
 				return err
 			}
 		}
@@ -234,17 +234,17 @@ func (x *explorer) podUp(ctx context.Context, i int) error {
 
 func fieldEquals(path, value string) string { return path + "=" + selection.EscapeValue(value) }
 
-func (x *explorer) serviceDown(ctx context.Context, i int) error {
+func (x *traversal) serviceTargets(ctx context.Context, i int) error {
 	o := x.objects[i]
-	var body serviceBody
-	if err := x.body(o, &body); err != nil {
+	var body serviceSpec
+	if err := x.decode(o, &body); err != nil {
 		return err
 	}
-	for s, err := range x.search(ctx, endpointSlice, o.Namespace(), serviceName+"="+o.Name(), "") {
+	for s, err := range x.search(ctx, endpointSlice, o.Namespace(), serviceNameLabel+"="+o.Name(), "") {
 		if err != nil {
 			return err
 		}
-		if err := x.join(ctx, i, s, Publishes, true); err != nil {
+		if err := x.link(ctx, i, s, publishes, true); err != nil {
 			return err
 		}
 	}
@@ -255,33 +255,33 @@ func (x *explorer) serviceDown(ctx context.Context, i int) error {
 		if err != nil {
 			return err
 		}
-		if err := x.join(ctx, i, p, Selects, true); err != nil {
+		if err := x.link(ctx, i, p, selects, true); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (x *explorer) sliceDown(ctx context.Context, i int) error {
+func (x *traversal) sliceTargets(ctx context.Context, i int) error {
 	o := x.objects[i]
-	var body sliceBody
-	if err := x.body(o, &body); err != nil {
+	var body endpointSliceSpec
+	if err := x.decode(o, &body); err != nil {
 		return err
 	}
 	for _, e := range body.Endpoints {
 		if e.TargetRef.Kind != string(pod) {
 			continue
 		}
-		if err := x.named(ctx, i, pod, o.Namespace(), e.TargetRef.Name, Targets); err != nil {
+		if err := x.linkNamed(ctx, i, pod, o.Namespace(), e.TargetRef.Name, targets); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (x *explorer) sliceUp(ctx context.Context, i int) error {
+func (x *traversal) sliceService(ctx context.Context, i int) error {
 	o := x.objects[i]
-	name, _ := o.Label(serviceName)
+	name, _ := o.Label(serviceNameLabel)
 	if name == "" {
 		return nil
 	}
@@ -289,23 +289,23 @@ func (x *explorer) sliceUp(ctx context.Context, i int) error {
 	if !ok {
 		return nil
 	}
-	return x.join(ctx, i, s, Publishes, false)
+	return x.link(ctx, i, s, publishes, false)
 }
 
-func (x *explorer) nodeUp(ctx context.Context, i int) error {
+func (x *traversal) podsOnNode(ctx context.Context, i int) error {
 	for p, err := range x.search(ctx, pod, "", "", fieldEquals("spec.nodeName", x.objects[i].Name())) {
 		if err != nil {
 			return err
 		}
-		if err := x.join(ctx, i, p, RunsOn, false); err != nil {
+		if err := x.link(ctx, i, p, runsOn, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// usedUp joins the Pods of the namespace that name an object.
-func (x *explorer) usedUp(ctx context.Context, i int) error {
+// podsUsing joins the Pods of the namespace that name an object.
+func (x *traversal) podsUsing(ctx context.Context, i int) error {
 	o := x.objects[i]
 	name, err := json.Marshal(o.Name())
 	if err != nil {
@@ -322,15 +322,15 @@ func (x *explorer) usedUp(ctx context.Context, i int) error {
 		if !bytes.Contains(raw, name) {
 			continue
 		}
-		var body podBody
-		if err := x.body(p, &body); err != nil {
+		var body podSpec
+		if err := x.decode(p, &body); err != nil {
 			return err
 		}
-		for _, u := range body.uses() {
+		for _, u := range body.references() {
 			if u.kind != o.Ref().Kind || u.name != o.Name() {
 				continue
 			}
-			if err := x.join(ctx, i, p, u.relation, false); err != nil {
+			if err := x.link(ctx, i, p, u.relation, false); err != nil {
 				return err
 			}
 		}

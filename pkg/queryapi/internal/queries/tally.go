@@ -13,11 +13,11 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// keyOf is what a key is taken from. Those up to byNamespace need no objects.
-type keyOf int
+// keySource is what a key is taken from. Those up to byNamespace need no objects.
+type keySource int
 
 const (
-	_ keyOf = iota
+	_ keySource = iota
 	byMember
 	byMemberLabel
 	byKind
@@ -26,18 +26,18 @@ const (
 	byField
 )
 
-// key is one part of a group's key.
-type key struct {
-	of    keyOf
-	label string
-	field *selection.Field
+// groupKey is one part of a group's key.
+type groupKey struct {
+	source keySource
+	label  string
+	field  *selection.Field
 }
 
 // tally holds the groups of an answer. A group's key is its parts, each with
 // its length before it.
 type tally struct {
-	snapshot *aggregate.Snapshot
-	most     int // groups
+	snapshot  *aggregate.Snapshot
+	maxGroups int // groups
 
 	mu        sync.Mutex
 	total     int
@@ -55,7 +55,7 @@ func (t *tally) add(rows map[string]*int, total, other int) {
 	t.other += other
 	t.truncated = t.truncated || other > 0
 	for k, n := range rows {
-		if _, ok := t.counts[k]; !ok && len(t.counts) >= t.most {
+		if _, ok := t.counts[k]; !ok && len(t.counts) >= t.maxGroups {
 			t.other += *n
 			t.truncated = true
 			continue
@@ -79,28 +79,28 @@ func (t *tally) groups() []Group {
 	return out
 }
 
-// count is one kind to be counted.
-type count struct {
+// countPlan is one kind to be counted.
+type countPlan struct {
 	kind     aggregate.Kind
 	selector *selection.Selector
-	keys     []key
-	find     selection.Find
+	keys     []groupKey
+	find     selection.Listing
 }
 
-// into counts into a tally, members beside each other.
-func (c *count) into(ctx context.Context, t *tally) error {
+// addTo counts into a tally, members beside each other.
+func (c *countPlan) addTo(ctx context.Context, t *tally) error {
 	members := c.find.Visible()
 	g, ctx := panicgroup.WithContext(ctx, runtime.GOMAXPROCS(0))
 	var next atomic.Int64
 	for range min(runtime.GOMAXPROCS(0), len(members)) {
 		g.Go(func() error {
-			w := worker{count: c}
+			w := worker{countPlan: c}
 			for {
 				i := int(next.Add(1)) - 1
 				if i >= len(members) {
 					return nil
 				}
-				if err := w.run(ctx, members[i], t); err != nil {
+				if err := w.countMember(ctx, members[i], t); err != nil {
 					return err
 				}
 			}
@@ -111,49 +111,49 @@ func (c *count) into(ctx context.Context, t *tally) error {
 
 // worker counts one member after the other on one goroutine.
 type worker struct {
-	*count
-	scratch selection.Scratch
-	buf     []byte   // the group key of an object in one group
-	prefix  []string // the group keys of an object in several
-	longer  []string
-	values  []string
+	*countPlan
+	scratch    selection.Scratch
+	buf        []byte   // the group key of an object in one group
+	prefix     []string // the group keys of an object in several
+	nextPrefix []string
+	valueBuf   []string
 
 	// Of the member at hand:
-	member aggregate.Member
-	most   int
-	rows   map[string]*int
-	total  int
-	other  int
+	member    aggregate.Member
+	maxGroups int
+	rows      map[string]*int
+	total     int
+	other     int
 }
 
-func (w *worker) run(ctx context.Context, name string, t *tally) error {
+func (w *worker) countMember(ctx context.Context, name string, t *tally) error {
 	w.member, _ = w.find.Snapshot.Member(name)
-	w.rows, w.total, w.other, w.most = map[string]*int{}, 0, 0, t.most
+	w.rows, w.total, w.other, w.maxGroups = map[string]*int{}, 0, 0, t.maxGroups
 	find := w.find
 	find.Members = []string{name}
-	if err := w.tally(ctx, &find); err != nil {
+	if err := w.count(ctx, &find); err != nil {
 		return err
 	}
 	t.add(w.rows, w.total, w.other)
 	return nil
 }
 
-func (w *worker) tally(ctx context.Context, find *selection.Find) error {
-	widest := keyOf(0)
+func (w *worker) count(ctx context.Context, find *selection.Listing) error {
+	widest := keySource(0)
 	for _, k := range w.keys {
-		widest = max(widest, k.of)
+		widest = max(widest, k.source)
 	}
 	if widest < byNamespace {
 		n, err := find.Count(ctx)
 		if n > 0 {
-			w.group("", n)
+			w.addNamespace("", n)
 		}
 		return err
 	}
 	if widest == byNamespace {
 		if counts, ok := find.Namespaces(); ok {
 			for namespace, n := range counts {
-				w.group(namespace, n)
+				w.addNamespace(namespace, n)
 			}
 			return nil
 		}
@@ -166,26 +166,26 @@ func (w *worker) tally(ctx context.Context, find *selection.Find) error {
 		if seen++; seen%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := w.object(o); err != nil {
+		if err := w.addObject(o); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-// group counts n objects of a namespace whose group needs no more than that.
-func (w *worker) group(namespace string, n int) {
+// addNamespace counts n objects of a namespace whose group needs no more than that.
+func (w *worker) addNamespace(namespace string, n int) {
 	b := []byte{}
 	for _, k := range w.keys {
-		b = appendPart(b, w.known(k, namespace))
+		b = appendKeyPart(b, w.memberValue(k, namespace))
 	}
 	w.total += n
 	w.add(b, n)
 }
 
-// known returns a key's part that needs no object.
-func (w *worker) known(k key, namespace string) string {
-	switch k.of {
+// memberValue returns a key's part that needs no object.
+func (w *worker) memberValue(k groupKey, namespace string) string {
+	switch k.source {
 	case byMember:
 		return w.member.Name
 	case byKind:
@@ -202,7 +202,7 @@ func (w *worker) known(k key, namespace string) string {
 	return ""
 }
 
-func appendPart(b []byte, part string) []byte {
+func appendKeyPart(b []byte, part string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
 }
 
@@ -210,40 +210,40 @@ func (w *worker) add(group []byte, n int) {
 	switch count := w.rows[string(group)]; {
 	case count != nil:
 		*count += n
-	case len(w.rows) >= w.most:
+	case len(w.rows) >= w.maxGroups:
 		w.other += n
 	default:
 		w.rows[string(group)] = &n
 	}
 }
 
-// maxGroupsOfOne bounds the groups that one object may be in: two fields with
+// maxGroupsPerObject bounds the groups that one object may be in: two fields with
 // many values each would multiply.
-const maxGroupsOfOne = 1024
+const maxGroupsPerObject = 1024
 
-// object counts one object in each of its groups.
-func (w *worker) object(o aggregate.Object) error {
+// addObject counts one object in each of its groups.
+func (w *worker) addObject(o aggregate.Object) error {
 	w.total++
-	if w.one(o) {
+	if w.addIndexed(o) {
 		return nil
 	}
 	w.prefix = append(w.prefix[:0], "")
 	for _, k := range w.keys {
-		values, err := w.parts(k, o)
+		values, err := w.values(k, o)
 		if err != nil {
 			return err
 		}
-		if len(w.prefix)*len(values) > maxGroupsOfOne {
+		if len(w.prefix)*len(values) > maxGroupsPerObject {
 			w.other++
 			return nil
 		}
-		w.longer = w.longer[:0]
+		w.nextPrefix = w.nextPrefix[:0]
 		for _, prefix := range w.prefix {
 			for _, v := range values {
-				w.longer = append(w.longer, string(appendPart([]byte(prefix), v)))
+				w.nextPrefix = append(w.nextPrefix, string(appendKeyPart([]byte(prefix), v)))
 			}
 		}
-		w.prefix, w.longer = w.longer, w.prefix
+		w.prefix, w.nextPrefix = w.nextPrefix, w.prefix
 	}
 	for _, group := range w.prefix {
 		w.add([]byte(group), 1)
@@ -251,17 +251,17 @@ func (w *worker) object(o aggregate.Object) error {
 	return nil
 }
 
-// one counts an object whose values the index has, one for each key, and
+// addIndexed counts an object whose values the index has, one for each key, and
 // reports whether it is such.
-func (w *worker) one(o aggregate.Object) bool {
+func (w *worker) addIndexed(o aggregate.Object) bool {
 	w.buf = w.buf[:0]
 	for _, k := range w.keys {
 		var value string
-		switch k.of {
+		switch k.source {
 		case byLabel:
 			value, _ = o.Label(k.label)
 		case byField:
-			name := k.field.Declared()
+			name := k.field.IndexedField()
 			if name == "" {
 				return false
 			}
@@ -270,31 +270,31 @@ func (w *worker) one(o aggregate.Object) bool {
 				return false
 			}
 		default:
-			value = w.known(k, o.Namespace())
+			value = w.memberValue(k, o.Namespace())
 		}
-		w.buf = appendPart(w.buf, value)
+		w.buf = appendKeyPart(w.buf, value)
 	}
 	w.add(w.buf, 1)
 	return true
 }
 
-// parts returns the object's values for a key, each once.
-func (w *worker) parts(k key, o aggregate.Object) ([]string, error) {
-	w.values = w.values[:0]
-	switch k.of {
+// values returns the object's values for a key, each once.
+func (w *worker) values(k groupKey, o aggregate.Object) ([]string, error) {
+	w.valueBuf = w.valueBuf[:0]
+	switch k.source {
 	case byLabel:
 		v, _ := o.Label(k.label)
-		w.values = append(w.values, v)
-		return w.values, nil
+		w.valueBuf = append(w.valueBuf, v)
+		return w.valueBuf, nil
 	case byField:
 		var err error
-		if w.values, err = k.field.Append(w.values, o, &w.scratch); err != nil {
+		if w.valueBuf, err = k.field.Append(w.valueBuf, o, &w.scratch); err != nil {
 			return nil, err
 		}
-		slices.Sort(w.values)
-		w.values = slices.Compact(w.values)
-		return w.values, nil
+		slices.Sort(w.valueBuf)
+		w.valueBuf = slices.Compact(w.valueBuf)
+		return w.valueBuf, nil
 	}
-	w.values = append(w.values, w.known(k, o.Namespace()))
-	return w.values, nil
+	w.valueBuf = append(w.valueBuf, w.memberValue(k, o.Namespace()))
+	return w.valueBuf, nil
 }

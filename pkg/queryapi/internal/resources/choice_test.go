@@ -24,7 +24,7 @@ type choice struct {
 	path    string
 	query   url.Values
 	caller  caller
-	reaches map[string]authz.Reach // nil: everything
+	reaches map[string]authz.MemberGrant // nil: everything
 	tests   []func(f *fleet, o thing) bool
 }
 
@@ -185,21 +185,21 @@ func choose(rng *rand.Rand) *choice {
 	}
 	if rng.IntN(2) == 0 {
 		c.reaches = reaches(rng)
-		c.caller = granted(authz.Some(c.reaches, time.Time{}))
+		c.caller = granted(authz.NewGrants(c.reaches, time.Time{}))
 	}
 	return c
 }
 
 // reaches are random grants, of something at least.
-func reaches(rng *rand.Rand) map[string]authz.Reach {
-	out := map[string]authz.Reach{}
+func reaches(rng *rand.Rand) map[string]authz.MemberGrant {
+	out := map[string]authz.MemberGrant{}
 	for len(out) == 0 {
 		for _, m := range memberNames {
 			switch rng.IntN(3) {
 			case 0:
-				out[m] = authz.Reach{All: true}
+				out[m] = authz.MemberGrant{All: true}
 			case 1:
-				out[m] = authz.Reach{Namespaces: slices.Compact(slices.Sorted(slices.Values([]string{pick(rng, namespaces...), pick(rng, namespaces...)})))}
+				out[m] = authz.MemberGrant{Namespaces: slices.Compact(slices.Sorted(slices.Values([]string{pick(rng, namespaces...), pick(rng, namespaces...)})))}
 			}
 		}
 	}

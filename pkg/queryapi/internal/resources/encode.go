@@ -20,57 +20,57 @@ import (
 // encoder writes objects of one resource in one format. It belongs to one
 // goroutine.
 type encoder struct {
-	resource *catalog.Resource
-	shape    shape
-	yaml     bool
-	protobuf bool
-	cluster  bool       // the first cell of a row names the member
-	flat     *flat.Keys // objects have keys that no two members share; nil: their own
-	include  metav1.IncludeObjectPolicy
-	strict   bool // what cannot be converted is an error
+	resource      *catalog.Resource
+	shape         shape
+	yaml          bool
+	protobuf      bool
+	clusterColumn bool       // the first cell of a row names the member
+	flat          *flat.Keys // objects have keys that no two members share; nil: their own
+	include       metav1.IncludeObjectPolicy
+	strict        bool // what cannot be converted is an error
 
-	body, at []byte
-	own      []byte // one body as the index has it, on its way to flat keys
-	item     []byte // one element in JSON, on its way to YAML or protobuf
-	message  []byte // one element in protobuf
+	body, converted []byte
+	indexed         []byte // one body as the index has it, on its way to flat keys
+	item            []byte // one element in JSON, on its way to YAML or protobuf
+	message         []byte // one element in protobuf
 	splicer
 }
 
 // append appends one object, or one row of a table, as st says.
 func (e *encoder) append(dst []byte, o aggregate.Object, st stamp) ([]byte, error) {
 	var err error
-	if err = e.take(o); err != nil {
+	if err = e.load(o); err != nil {
 		return dst, err
 	}
 	switch e.shape {
-	case partial:
+	case metadataOnly:
 		return e.appendPartial(dst, e.body, st)
 	case table:
 		return e.appendRow(dst, st)
 	}
-	return e.appendWhole(dst, st)
+	return e.appendFull(dst, st)
 }
 
-// take reads an object's body as it is shown, before anything is made of it: what
+// load reads an object's body as it is shown, before anything is made of it: what
 // is printed, converted and cut of it has the same keys.
-func (e *encoder) take(o aggregate.Object) (err error) {
+func (e *encoder) load(o aggregate.Object) (err error) {
 	if e.flat == nil {
 		e.body, err = o.AppendBody(e.body[:0])
 		return err
 	}
-	if e.own, err = o.AppendBody(e.own[:0]); err != nil {
+	if e.indexed, err = o.AppendBody(e.indexed[:0]); err != nil {
 		return err
 	}
-	e.body = e.flat.In(o.Namespace()).Append(e.body[:0], e.own, o.Member())
+	e.body = e.flat.ForNamespace(o.Namespace()).Append(e.body[:0], e.indexed, o.Member())
 	return nil
 }
 
-func (e *encoder) appendWhole(dst []byte, st stamp) ([]byte, error) {
+func (e *encoder) appendFull(dst []byte, st stamp) ([]byte, error) {
 	var err error
 	var conversion *catalog.ConversionError
-	switch e.at, err = e.resource.AppendAt(e.at[:0], e.body); {
+	switch e.converted, err = e.resource.AppendAt(e.converted[:0], e.body); {
 	case err == nil:
-		return e.appendObject(dst, e.at, st)
+		return e.appendObject(dst, e.converted, st)
 	case !e.strict && errors.As(err, &conversion):
 		// One member's object takes the others from nobody: it comes as it is held,
 		// and says at which version.
@@ -85,7 +85,7 @@ func (e *encoder) appendRow(dst []byte, st stamp) ([]byte, error) {
 		return dst, err
 	}
 	cells := row.Cells
-	if e.cluster {
+	if e.clusterColumn {
 		cells = append([]any{st.member}, cells...)
 	}
 	dst = append(dst, `{"cells":`...)
@@ -105,7 +105,7 @@ func (e *encoder) appendRow(dst []byte, st stamp) ([]byte, error) {
 	case metav1.IncludeNone:
 		dst = append(dst, "null"...)
 	case metav1.IncludeObject:
-		dst, err = e.appendWhole(dst, st)
+		dst, err = e.appendFull(dst, st)
 	default:
 		dst, err = e.appendPartial(dst, e.body, st)
 	}
@@ -115,7 +115,7 @@ func (e *encoder) appendRow(dst []byte, st stamp) ([]byte, error) {
 // columns are those of the Table, with the cluster before them.
 func (q *request) columns() []metav1.TableColumnDefinition {
 	columns := q.resource.Columns()
-	if !q.column() {
+	if !q.hasClusterColumn() {
 		return columns
 	}
 	cluster := metav1.TableColumnDefinition{
@@ -124,78 +124,78 @@ func (q *request) columns() []metav1.TableColumnDefinition {
 	return append([]metav1.TableColumnDefinition{cluster}, columns...)
 }
 
-// column reports whether a row says which member has the object; keys say so
+// hasClusterColumn reports whether a row says which member has the object; keys say so
 // themselves where they are flat.
-func (q *request) column() bool { return q.target.Member == "" && !q.target.Flat() }
+func (q *request) hasClusterColumn() bool { return q.target.Member == "" && !q.target.Flat() }
 
 func (q *request) encoder() *encoder {
 	return &encoder{
 		resource: q.resource, shape: q.format.shape, yaml: q.format.yaml, protobuf: q.format.protobuf,
-		cluster: q.column(), flat: q.keys, include: q.params.IncludeObject,
-		body: q.buffers.get(), at: q.buffers.get(),
+		clusterColumn: q.hasClusterColumn(), flat: q.keys, include: q.params.IncludeObject,
+		body: q.buffers.get(), converted: q.buffers.get(),
 	}
 }
 
 // release gives an encoder's space back. It is not used again.
 func (q *request) release(e *encoder) {
 	q.buffers.put(e.body)
-	q.buffers.put(e.at)
-	q.buffers.put(e.own)
+	q.buffers.put(e.converted)
+	q.buffers.put(e.indexed)
 	q.buffers.put(e.item)
 	q.buffers.put(e.message)
 }
 
 // shrink lets go of the space of large objects, of an encoder that waits for more.
 func (e *encoder) shrink() {
-	for _, b := range []*[]byte{&e.body, &e.at, &e.own, &e.item, &e.message} {
-		if cap(*b) > maxIdle {
+	for _, b := range []*[]byte{&e.body, &e.converted, &e.indexed, &e.item, &e.message} {
+		if cap(*b) > maxIdleBuffer {
 			*b = nil
 		}
 	}
 }
 
-// maxIdle is the capacity of a buffer that is kept while nothing is encoded.
-const maxIdle = 64 << 10
+// maxIdleBuffer is the capacity of a buffer that is kept while nothing is encoded.
+const maxIdleBuffer = 64 << 10
 
-// buffers are byte slices that requests leave to those that come after them:
+// bufferPool are byte slices that requests leave to those that come after them:
 // a list makes little garbage, whatever its size.
-type buffers struct{ pool sync.Pool }
+type bufferPool struct{ pool sync.Pool }
 
 // maxBuffer is the capacity beyond which a buffer is left to the collector.
 const maxBuffer = 1 << 20
 
-func (b *buffers) get() []byte {
+func (b *bufferPool) get() []byte {
 	if p, ok := b.pool.Get().(*[]byte); ok {
 		return (*p)[:0]
 	}
 	return nil
 }
 
-func (b *buffers) put(buf []byte) {
+func (b *bufferPool) put(buf []byte) {
 	if c := cap(buf); c > 0 && c <= maxBuffer {
 		b.pool.Put(&buf)
 	}
 }
 
-// block is how many objects one goroutine encodes at a time.
-const block = 32
+// blockSize is how many objects one goroutine encodes at a time.
+const blockSize = 32
 
-// result is an encoded block.
-type result struct {
+// encodedBlock is an encoded block.
+type encodedBlock struct {
 	text []byte
 	err  error
 }
 
-// encode encodes objects in their order, in JSON with commas between, and gives the
+// encodeAll encodes objects in their order, in JSON with commas between, and gives the
 // text to emit in blocks; on all processors, if there are many.
-func (q *request) encode(ctx context.Context, objects iter.Seq2[aggregate.Object, error], emit func([]byte) error) error {
+func (q *request) encodeAll(ctx context.Context, objects iter.Seq2[aggregate.Object, error], emit func([]byte) error) error {
 	next, stop := iter.Pull2(objects)
 	defer stop()
 	var failed error
 	first := true
 	take := func() []aggregate.Object {
 		var some []aggregate.Object
-		for len(some) < block && failed == nil {
+		for len(some) < blockSize && failed == nil {
 			o, err, ok := next()
 			if !ok {
 				break
@@ -206,7 +206,7 @@ func (q *request) encode(ctx context.Context, objects iter.Seq2[aggregate.Object
 		}
 		return some
 	}
-	send := func(r result) error {
+	send := func(r encodedBlock) error {
 		if r.err != nil {
 			return r.err
 		}
@@ -219,23 +219,23 @@ func (q *request) encode(ctx context.Context, objects iter.Seq2[aggregate.Object
 		return err
 	}
 	some := take()
-	if len(some) < block || runtime.GOMAXPROCS(0) == 1 {
+	if len(some) < blockSize || runtime.GOMAXPROCS(0) == 1 {
 		e := q.encoder()
 		defer q.release(e)
 		for ; len(some) > 0; some = take() {
-			if err := send(e.block(some, q.buffers.get())); err != nil {
+			if err := send(e.encodeBlock(some, q.buffers.get())); err != nil {
 				return err
 			}
 		}
 		return failed
 	}
-	return q.parallel(ctx, some, take, send, func() error { return failed })
+	return q.encodeParallel(ctx, some, take, send, func() error { return failed })
 }
 
-// block appends some objects to text, each with a comma before it or, in YAML, as an
+// encodeBlock appends some objects to text, each with a comma before it or, in YAML, as an
 // element of a sequence. Objects become YAML one by one: as YAML makes maps of them,
 // they take some fifty times the memory that they have in JSON.
-func (e *encoder) block(some []aggregate.Object, text []byte) (r result) {
+func (e *encoder) encodeBlock(some []aggregate.Object, text []byte) (r encodedBlock) {
 	r.text = text
 	for _, o := range some {
 		if e.protobuf {
@@ -267,12 +267,12 @@ func (e *encoder) appendYAML(dst []byte, o aggregate.Object) ([]byte, error) {
 	return append(dst, text...), err
 }
 
-// parallel has goroutines encode blocks ahead of what is sent. They are joined
+// encodeParallel has goroutines encode blocks ahead of what is sent. They are joined
 // before it returns.
-func (q *request) parallel(ctx context.Context, some []aggregate.Object, take func() []aggregate.Object, send func(result) error, failed func() error) error {
+func (q *request) encodeParallel(ctx context.Context, some []aggregate.Object, take func() []aggregate.Object, send func(encodedBlock) error, failed func() error) error {
 	type job struct {
 		objects []aggregate.Object
-		done    chan result
+		done    chan encodedBlock
 	}
 	workers := runtime.GOMAXPROCS(0)
 	jobs := make(chan job)
@@ -286,26 +286,26 @@ func (q *request) parallel(ctx context.Context, some []aggregate.Object, take fu
 			e := q.encoder()
 			defer q.release(e)
 			for j := range jobs {
-				j.done <- e.block(j.objects, q.buffers.get())
+				j.done <- e.encodeBlock(j.objects, q.buffers.get())
 			}
 			return nil
 		})
 	}
-	var pending []chan result
-	j := job{some, make(chan result, 1)}
+	var pending []chan encodedBlock
+	j := job{some, make(chan encodedBlock, 1)}
 	for len(j.objects) > 0 || len(pending) > 0 {
 		var to chan job
 		if len(j.objects) > 0 && len(pending) < 2*workers {
 			to = jobs
 		}
-		var from chan result
+		var from chan encodedBlock
 		if len(pending) > 0 {
 			from = pending[0]
 		}
 		select {
 		case to <- j:
 			pending = append(pending, j.done)
-			j = job{take(), make(chan result, 1)}
+			j = job{take(), make(chan encodedBlock, 1)}
 		case r := <-from:
 			if err := send(r); err != nil {
 				return err

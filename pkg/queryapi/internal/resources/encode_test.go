@@ -10,7 +10,7 @@ import (
 
 // TestAPanicOfAnEncoderIsTheRequests encodes objects that are none.
 func TestAPanicOfAnEncoderIsTheRequests(t *testing.T) {
-	for _, objects := range []int{1, 100 * block} {
+	for _, objects := range []int{1, 100 * blockSize} {
 		func() {
 			defer func() {
 				if cause := fmt.Sprint(recover()); !strings.Contains(cause, "nil pointer") {
@@ -18,7 +18,7 @@ func TestAPanicOfAnEncoderIsTheRequests(t *testing.T) {
 				}
 			}()
 			q := &request{Handler: &Handler{}}
-			err := q.encode(t.Context(), func(yield func(aggregate.Object, error) bool) {
+			err := q.encodeAll(t.Context(), func(yield func(aggregate.Object, error) bool) {
 				for range objects {
 					if !yield(aggregate.Object{}, nil) {
 						return

@@ -26,7 +26,7 @@ func BenchmarkFlatKeys(b *testing.B) {
 			size += len(body)
 		}
 	}
-	keys := flat.Of("Pod", true, func(aggregate.Kind) (namespaced, known bool) { return true, true })
+	keys := flat.NewKeys("Pod", true, func(aggregate.Kind) (namespaced, known bool) { return true, true })
 	for name, flatten := range map[string]bool{"fleet": false, "flat": true} {
 		b.Run(name, func(b *testing.B) {
 			var s splicer

@@ -157,7 +157,7 @@ func TestFlatSelectors(t *testing.T) {
 // TestFlatRefusals speak of names as the client wrote them.
 func TestFlatRefusals(t *testing.T) {
 	f := collision(t)
-	nobody := granted(authz.Some(map[string]authz.Reach{}, time.Time{}))
+	nobody := granted(authz.NewGrants(map[string]authz.MemberGrant{}, time.Time{}))
 	for path, where := range map[string]string{
 		"/flat/api/v1/namespaces/a.one.blue/pods":   `in the namespace "a.one.blue"`,
 		"/flat/api/v1/namespaces/a.three.blue/pods": `in the namespace "a.three.blue"`,

@@ -18,8 +18,8 @@ import (
 type shape uint8
 
 const (
-	whole shape = iota
-	partial
+	fullObject shape = iota
+	metadataOnly
 	table
 )
 
@@ -94,19 +94,19 @@ var errNotAcceptable = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Message: "only application/json and application/yaml are given here, and " + protobufType + " of Kubernetes' own kinds, also as=PartialObjectMetadata[List] of meta.k8s.io/v1, and all but the last as=Table",
 }}
 
-// choose takes the first format that the resource can be had in, and the first that
+// chooseFormat takes the first format that the resource can be had in, and the first that
 // is not protobuf for where that will not do.
-func (q *request) choose(formats []format) error {
+func (q *request) chooseFormat(formats []format) error {
 	chosen := false
 	for _, f := range formats {
-		if f.protobuf && (f.shape == table || f.shape == whole && !q.resource.Protobuf() || wsstream.IsWebSocketRequest(q.r)) {
+		if f.protobuf && (f.shape == table || f.shape == fullObject && !q.resource.Protobuf() || wsstream.IsWebSocketRequest(q.r)) {
 			continue
 		}
 		if !chosen {
 			q.format, chosen = f, true
 		}
 		if !f.protobuf {
-			q.second = &f
+			q.fallback = &f
 			break
 		}
 	}
@@ -119,18 +119,18 @@ func (q *request) choose(formats []format) error {
 func shapeOf(params map[string]string) (shape, bool) {
 	as := params["as"]
 	if as == "" {
-		return whole, true
+		return fullObject, true
 	}
 	if params["g"] != "meta.k8s.io" || params["v"] != "v1" {
-		return whole, false
+		return fullObject, false
 	}
 	switch as {
 	case "Table":
 		return table, true
 	case "PartialObjectMetadata", "PartialObjectMetadataList":
-		return partial, true
+		return metadataOnly, true
 	}
-	return whole, false
+	return fullObject, false
 }
 
 func (f format) contentType() string {

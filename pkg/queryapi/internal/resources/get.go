@@ -17,14 +17,14 @@ import (
 // object, it is refused: clients decode a list as an object without fields.
 func (q *request) get() error {
 	var found []aggregate.Object
-	for o := range q.named() {
+	for o := range q.namedObjects() {
 		if q.grants.Member(o.Member()).Allows(o.Namespace()) {
 			found = append(found, o)
 		}
 	}
 	var visible []string
 	for m := range q.snapshot.Members() {
-		if q.concerns(m.Name) && !q.grants.Member(m.Name).None() {
+		if q.targets(m.Name) && !q.grants.Member(m.Name).Empty() {
 			visible = append(visible, m.Name)
 		}
 	}
@@ -39,34 +39,34 @@ func (q *request) get() error {
 		return q.ambiguous(found)
 	case q.format.shape == table:
 		meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
-		if err := meta.say(fresh); err != nil {
+		if err := meta.setFreshness(fresh); err != nil {
 			return err
 		}
-		return q.write(meta, each(found))
+		return q.writeList(meta, values(found))
 	}
-	q.warnOfCutValues()
+	q.warnOfRedaction()
 	e := q.encoder()
 	e.strict = true
 	defer q.release(e)
-	text, err := q.one(e, found[0])
+	text, err := q.encodeObject(e, found[0])
 	if err != nil {
 		return err
 	}
-	return q.send(text)
+	return q.writeObject(text)
 }
 
 // reasonAmbiguous says that a name is of several members.
 const reasonAmbiguous metav1.StatusReason = "AmbiguousName"
 
-// mostNamed bounds the members that a refusal names.
-const mostNamed = 20
+// maxAmbiguousMembers bounds the members that a refusal names.
+const maxAmbiguousMembers = 20
 
 // ambiguous says which members have the name, and how to have one of them, or all.
 func (q *request) ambiguous(found []aggregate.Object) error {
 	gr := q.resource.Resource.GroupResource()
 	var members []string
 	var causes []metav1.StatusCause
-	for _, o := range found[:min(len(found), mostNamed)] {
+	for _, o := range found[:min(len(found), maxAmbiguousMembers)] {
 		members = append(members, o.Member())
 		causes = append(causes, metav1.StatusCause{Type: "Member", Field: o.Member(), Message: "/members/" + o.Member()})
 	}
@@ -86,8 +86,8 @@ func (q *request) ambiguous(found []aggregate.Object) error {
 	}}
 }
 
-// one makes a single object's JSON, or its protobuf.
-func (q *request) one(e *encoder, o aggregate.Object) ([]byte, error) {
+// encodeObject makes a single object's JSON, or its protobuf.
+func (q *request) encodeObject(e *encoder, o aggregate.Object) ([]byte, error) {
 	if !e.protobuf {
 		return e.append(nil, o, stampOf(o))
 	}
@@ -95,13 +95,13 @@ func (q *request) one(e *encoder, o aggregate.Object) ([]byte, error) {
 	return appendEnveloped(nil, e.typeMeta(), message), err
 }
 
-// named yields the objects of the name that is asked for.
-func (q *request) named() func(func(aggregate.Object) bool) {
-	if q.place.Member == "" && !q.place.Nowhere {
-		return q.snapshot.Named(q.resource.Kind, q.namespace, q.place.Name)
+// namedObjects yields the objects of the name that is asked for.
+func (q *request) namedObjects() func(func(aggregate.Object) bool) {
+	if q.location.Member == "" && !q.location.NoMember {
+		return q.snapshot.Named(q.resource.Kind, q.namespace, q.location.Name)
 	}
 	return func(yield func(aggregate.Object) bool) {
-		o, ok := q.snapshot.Get(aggregate.Ref{Member: q.place.Member, Kind: q.resource.Kind, Namespace: q.namespace, Name: q.place.Name})
+		o, ok := q.snapshot.Get(aggregate.Ref{Member: q.location.Member, Kind: q.resource.Kind, Namespace: q.namespace, Name: q.location.Name})
 		if ok {
 			yield(o)
 		}

@@ -32,89 +32,89 @@ type Caller interface {
 
 // Options configure a Handler. All but Heard and Now are required.
 type Options struct {
-	Index  *aggregate.Index
-	View   func(s *aggregate.Snapshot, target route.Target) *catalog.View
-	Heard  func(member string, kind aggregate.Kind) time.Time
-	Sealer *selection.Sealer
-	Pins   *selection.Pins
-	Now    func() time.Time // nil means time.Now
+	Index       *aggregate.Index
+	View        func(s *aggregate.Snapshot, target route.Target) *catalog.View
+	LastContact func(member string, kind aggregate.Kind) time.Time
+	Tokens      *selection.TokenCodec
+	Pins        *selection.Pins
+	Now         func() time.Time // nil means time.Now
 
-	// ValuesCut says that the index has no values of Secrets and ConfigMaps.
-	ValuesCut bool
+	// ValuesRedacted says that the index has no values of Secrets and ConfigMaps.
+	ValuesRedacted bool
 
-	// ProtobufBytes bounds a list in protobuf, which has its length before it and so
+	// MaxProtobufBytes bounds a list in protobuf, which has its length before it and so
 	// is made before any of it is sent; 0 means 64 MiB.
-	ProtobufBytes int
+	MaxProtobufBytes int
 
-	// Stall is how long a client of a watch may take for a block of bytes; 0
+	// WriteTimeout is how long a client of a watch may take for a block of bytes; 0
 	// means 30 s. Bookmark is the time between bookmarks; 0 means 1 minute.
-	Stall, Bookmark time.Duration
+	WriteTimeout, BookmarkInterval time.Duration
 }
 
 // Handler answers requests for resources.
 type Handler struct {
-	o       Options
-	frames  *frames
-	room    *room // for lists in protobuf that are held
-	beacon  beacon
-	buffers buffers
-	roster  roster
-	granted *histories
+	options        Options
+	events         *eventCache
+	protobufBudget *byteBudget // for lists in protobuf that are held
+	broadcast      broadcaster
+	buffers        bufferPool
+	memberLabels   memberLabels
+	histories      *grantHistories
 }
 
 // New returns a Handler.
 func New(o Options) (*Handler, error) {
-	if o.Index == nil || o.View == nil || o.Sealer == nil || o.Pins == nil {
+	if o.Index == nil || o.View == nil || o.Tokens == nil || o.Pins == nil {
 		return nil, errors.New("reading: an index, the resources, a sealer and pins are required")
 	}
-	if o.Stall < 0 || o.Bookmark < 0 || o.ProtobufBytes < 0 {
+	if o.WriteTimeout < 0 || o.BookmarkInterval < 0 || o.MaxProtobufBytes < 0 {
 		return nil, errors.New("reading: times and sizes may not be negative")
 	}
-	if o.ProtobufBytes == 0 {
-		o.ProtobufBytes = 64 << 20
+	if o.MaxProtobufBytes == 0 {
+		o.MaxProtobufBytes = 64 << 20
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Stall == 0 {
-		o.Stall = 30 * time.Second
+	if o.WriteTimeout == 0 {
+		o.WriteTimeout = 30 * time.Second
 	}
-	if o.Bookmark == 0 {
-		o.Bookmark = time.Minute
+	if o.BookmarkInterval == 0 {
+		o.BookmarkInterval = time.Minute
 	}
-	return &Handler{o: o, frames: newFrames(), room: newRoom(o.ProtobufBytes), granted: newHistories(o.Index.Snapshot, maxHistories)}, nil
+	return &Handler{options: o, events: newEventCache(), protobufBudget: newByteBudget(o.MaxProtobufBytes), histories: newGrantHistories(o.Index.Snapshot, maxHistories)}, nil
 }
 
 // request is one request that is understood.
 type request struct {
 	*Handler
-	w      http.ResponseWriter
-	r      *http.Request
-	target route.Target
-	info   *apirequest.RequestInfo
-	place  route.Place // to which its names lead
+	w        http.ResponseWriter
+	r        *http.Request
+	target   route.Target
+	info     *apirequest.RequestInfo
+	location route.Location // to which its names lead
 	// namespace is that of the objects, "" for all and for cluster-scoped ones.
-	namespace string
-	caller    Caller
-	params    *selection.Params
-	format    format
-	second    *format // where the first is protobuf: what else the client takes; nil: nothing
-	selector  *selection.Selector
-	byLabels  bool // labels of members select
-	resource  *catalog.Resource
-	keys      *flat.Keys // under which objects are shown; nil: their own
-	snapshot  *aggregate.Snapshot
-	after     aggregate.Position // of a list that is continued
-	grants    *authz.Grants
-	history   *history // of the grants; nil: of a get
-	version   int64    // of the history, with these grants
+	namespace              string
+	caller                 Caller
+	params                 *selection.Params
+	format                 format
+	fallback               *format // where the first is protobuf: what else the client takes; nil: nothing
+	selector               *selection.Selector
+	selectsByClusterLabels bool // labels of members select
+	resource               *catalog.Resource
+	keys                   *flat.Keys // under which objects are shown; nil: their own
+	snapshot               *aggregate.Snapshot
+	after                  aggregate.Position // of a list that is continued
+	grants                 *authz.Grants
+	history                *grantHistory // of the grants; nil: of a get
+	version                int64         // of the history, with these grants
 }
 
 // Serve answers a request whose target and request info are in its context. An
 // error is returned before anything is written.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, caller Caller) error {
 	q := &request{Handler: h, w: w, r: r, caller: caller}
-	if err := q.read(); err != nil {
+	if err := q.parse(); err != nil {
 		return err
 	}
 	switch q.info.Verb {
@@ -126,16 +126,16 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, caller Caller) e
 	return q.get()
 }
 
-// read understands the request, and finds out what its caller may read.
-func (q *request) read() error {
+// parse understands the request, and finds out what its caller may read.
+func (q *request) parse() error {
 	var ok bool
 	if q.info, ok = apirequest.RequestInfoFrom(q.r.Context()); !ok {
 		panic("reading: a request without request info")
 	}
-	q.target, _ = route.From(q.r.Context())
-	q.place = route.PlaceOf(q.target, q.info)
+	q.target, _ = route.TargetFrom(q.r.Context())
+	q.location = route.LocationOf(q.target, q.info)
 	if q.info.Subresource != "" {
-		return q.noSubresource()
+		return q.subresourceError()
 	}
 	formats, err := negotiate(q.r)
 	if err != nil {
@@ -145,17 +145,17 @@ func (q *request) read() error {
 	if q.params, err = selection.Parse(q.r.URL.Query(), verb); err != nil {
 		return err
 	}
-	if q.snapshot, err = q.at(); err != nil {
+	if q.snapshot, err = q.snapshotAt(); err != nil {
 		return err
 	}
-	if q.resource, err = q.o.View(q.snapshot, q.target).Resource(q.info.APIGroup, q.info.APIVersion, q.info.Resource); err != nil {
+	if q.resource, err = q.options.View(q.snapshot, q.target).Resource(q.info.APIGroup, q.info.APIVersion, q.info.Resource); err != nil {
 		return err
 	}
-	if err := q.choose(formats); err != nil {
+	if err := q.chooseFormat(formats); err != nil {
 		return err
 	}
 	within := q.info.Namespace
-	q.namespace = q.place.Namespace
+	q.namespace = q.location.Namespace
 	if q.resource.Kind == "Namespace" {
 		within, q.namespace = "", "" // request info has a Namespace be in itself
 	}
@@ -165,18 +165,18 @@ func (q *request) read() error {
 	if err := q.compile(); err != nil {
 		return err
 	}
-	if q.byLabels = byMembersLabels(q.params.LabelSelector); q.byLabels {
-		q.roster.look(q.snapshot)
+	if q.selectsByClusterLabels = selectsByClusterLabels(q.params.LabelSelector); q.selectsByClusterLabels {
+		q.memberLabels.record(q.snapshot)
 	}
 	q.grants, err = q.caller.Grants(q.r.Context(), verb, q.resource.Kind, q.snapshot)
 	if err != nil {
 		return err
 	}
 	key := q.historyKey(verb)
-	if verb != selection.Get && (!q.grants.None() || q.granted.have(key) != nil) {
-		q.history, q.version = q.granted.look(key, q.grants)
+	if verb != selection.Get && (!q.grants.Empty() || q.histories.get(key) != nil) {
+		q.history, q.version = q.histories.record(key, q.grants)
 	}
-	if q.grants.None() {
+	if q.grants.Empty() {
 		return q.forbidden()
 	}
 	return nil
@@ -188,8 +188,8 @@ func (q *request) compile() (err error) {
 		q.selector, err = selection.Compile(q.params.LabelSelector, q.params.FieldSelector, q.resource.Kind)
 		return err
 	}
-	view := q.o.View(q.snapshot, q.target)
-	q.keys = flat.Of(q.resource.Kind, q.resource.Namespaced, func(kind aggregate.Kind) (namespaced, known bool) {
+	view := q.options.View(q.snapshot, q.target)
+	q.keys = flat.NewKeys(q.resource.Kind, q.resource.Namespaced, func(kind aggregate.Kind) (namespaced, known bool) {
 		r, known := view.Kind(kind)
 		return known && r.Namespaced, known
 	})
@@ -197,12 +197,12 @@ func (q *request) compile() (err error) {
 	return err
 }
 
-// noSubresource says where logs, shells and the like are to be had.
-func (q *request) noSubresource() error {
+// subresourceError says where logs, shells and the like are to be had.
+func (q *request) subresourceError() error {
 	err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: q.info.APIGroup, Resource: q.info.Resource + "/" + q.info.Subresource}, q.info.Verb)
 	whom := "the member"
-	if q.place.Member != "" {
-		whom = q.place.Member
+	if q.location.Member != "" {
+		whom = q.location.Member
 	}
 	err.ErrStatus.Message += fmt.Sprintf(": the query API serves no subresources; ask %s itself, as with kubectl --context", whom)
 	return err
@@ -233,11 +233,11 @@ func Forbidden(u user.Info, target route.Target, info *apirequest.RequestInfo, g
 		fmt.Errorf("User %q cannot %s resource %q in API group %q %s", u.GetName(), info.Verb, gr.String(), authz.Group, where)) //nolint:staticcheck // an API server's words
 }
 
-// warnOfCutValues tells clients that would take empty values for real ones, such as
+// warnOfRedaction tells clients that would take empty values for real ones, such as
 // Helm, which finds no release in them and says nothing.
-func (q *request) warnOfCutValues() {
+func (q *request) warnOfRedaction() {
 	kind := q.resource.Kind
-	if !q.o.ValuesCut || q.format.shape != whole || kind != "Secret" && kind != "ConfigMap" {
+	if !q.options.ValuesRedacted || q.format.shape != fullObject || kind != "Secret" && kind != "ConfigMap" {
 		return
 	}
 	warning.AddWarning(q.r.Context(), "", fmt.Sprintf("values of %ss are cut, also those with Helm releases: federator keeps them where keepSecretValues is set", kind))
@@ -246,94 +246,94 @@ func (q *request) warnOfCutValues() {
 // members are those that the request is about; nil is all.
 func (q *request) members() []string {
 	switch {
-	case q.place.Nowhere:
+	case q.location.NoMember:
 		return []string{}
-	case q.place.Member != "":
-		return []string{q.place.Member}
+	case q.location.Member != "":
+		return []string{q.location.Member}
 	}
 	return nil
 }
 
-// concerns reports whether the request is about a member, if its selectors say
+// targets reports whether the request is about a member, if its selectors say
 // nothing else.
-func (q *request) concerns(member string) bool {
-	return !q.place.Nowhere && (q.place.Member == "" || q.place.Member == member)
+func (q *request) targets(member string) bool {
+	return !q.location.NoMember && (q.location.Member == "" || q.location.Member == member)
 }
 
-// FlatNames says how names are written below /flat.
-const FlatNames = "names are <cluster namespace>.<cluster name>.<name>, with _ for dots of a cluster's name"
+// FlatNamesHint says how names are written below /flat.
+const FlatNamesHint = "names are <cluster namespace>.<cluster name>.<name>, with _ for dots of a cluster's name"
 
-// warnOfPlace tells clients whose names lead to no member what names look like: to
+// warnOfUnknownNamespace tells clients whose names lead to no member what names look like: to
 // whom it looks as if the fleet were empty.
-func (q *request) warnOfPlace() {
+func (q *request) warnOfUnknownNamespace() {
 	if !q.target.Flat() || q.info.Namespace == "" {
 		return
 	}
-	if q.place.Nowhere {
-		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("no namespace is called %q here: %s", q.info.Namespace, FlatNames))
-	} else if _, ok := q.snapshot.Member(q.place.Member); !ok {
-		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("namespace %q is of the member %s, and there is none of this name", q.info.Namespace, q.place.Member))
+	if q.location.NoMember {
+		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("no namespace is called %q here: %s", q.info.Namespace, FlatNamesHint))
+	} else if _, ok := q.snapshot.Member(q.location.Member); !ok {
+		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("namespace %q is of the member %s, and there is none of this name", q.info.Namespace, q.location.Member))
 	}
 }
 
-// find is what the request selects of its snapshot.
-func (q *request) find() selection.Find {
-	return selection.Find{
+// listing is what the request selects of its snapshot.
+func (q *request) listing() selection.Listing {
+	return selection.Listing{
 		Snapshot: q.snapshot, Selector: q.selector, Grants: q.grants,
 		Members: q.members(), Namespace: q.namespace, After: q.after,
 	}
 }
 
-// patience is how long a request waits for a revision that is yet to come, as
+// revisionTimeout is how long a request waits for a revision that is yet to come, as
 // an API server does.
-const patience = 3 * time.Second
+const revisionTimeout = 3 * time.Second
 
-// at returns the snapshot that the request is answered from.
-func (q *request) at() (*aggregate.Snapshot, error) {
-	s := q.o.Index.Snapshot()
+// snapshotAt returns the snapshot that the request is answered from.
+func (q *request) snapshotAt() (*aggregate.Snapshot, error) {
+	s := q.options.Index.Snapshot()
 	want := q.params.Revision
 	switch {
 	case q.params.Continue != "":
-		return q.resume(s)
+		return q.continueFrom(s)
 	case want == 0:
 		return s, nil
-	case !q.o.Index.Owns(want):
-		return nil, expired(want)
+	case !q.options.Index.Owns(want):
+		return nil, expiredError(want)
 	case q.params.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
 		if want == s.Revision() {
 			return s, nil
 		}
-		if pinned, ok := q.o.Pins.Snapshot(want, s, q.o.Now()); ok {
+		if pinned, ok := q.options.Pins.Snapshot(want, s, q.options.Now()); ok {
 			return pinned, nil
 		}
 		if want > s.Revision() {
-			return q.wait(want)
+			return q.waitForRevision(want)
 		}
-		return nil, expired(want)
+		return nil, expiredError(want)
 	case q.params.Watch && (q.params.SendInitialEvents == nil || !*q.params.SendInitialEvents) && want <= s.Revision():
 		return s, nil
 	}
-	return q.wait(want)
+	return q.waitForRevision(want)
 }
 
-func (q *request) wait(want aggregate.Revision) (*aggregate.Snapshot, error) {
-	ctx, cancel := context.WithTimeout(q.r.Context(), patience)
+func (q *request) waitForRevision(want aggregate.Revision) (*aggregate.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(q.r.Context(), revisionTimeout)
 	defer cancel()
 	for {
-		s := q.o.Index.Snapshot()
+		s := q.options.Index.Snapshot()
 		if s.Revision() >= want {
 			return s, nil
 		}
 		select {
-		case <-q.o.Index.Newer(s):
+		case <-q.options.Index.Newer(s):
 		case <-ctx.Done():
-			return nil, tooLarge(want, s.Revision())
+			return nil, tooLargeError(want, s.Revision())
 		}
 	}
 }
 
-// expired is 410, at which clients list again.
-func expired(r aggregate.Revision) error {
+// expiredError is 410, at which clients list again.
+func expiredError(r aggregate.Revision) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old, or of another replica or an earlier start of it", r))
 }
 
@@ -341,9 +341,9 @@ func expiredStatus(r aggregate.Revision) metav1.Status {
 	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old: the change log has passed it by", r)).Status()
 }
 
-// tooLarge is what client-go takes for a server that lags
+// tooLargeError is what client-go takes for a server that lags
 // (storage.NewTooLargeResourceVersionError).
-func tooLarge(want, have aggregate.Revision) error {
+func tooLargeError(want, have aggregate.Revision) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", want, have), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
 	return err
@@ -352,18 +352,18 @@ func tooLarge(want, have aggregate.Revision) error {
 // freshness says for which members the answer is not fresh, in the header; a
 // request that wants them all synced fails.
 func (q *request) freshness(members []string) ([]selection.NotSynced, error) {
-	out := selection.Freshness(q.snapshot, q.resource.Kind, members, q.o.Heard, q.o.Now())
+	out := selection.Freshness(q.snapshot, q.resource.Kind, members, q.options.LastContact, q.options.Now())
 	if len(out) == 0 {
 		return nil, nil
 	}
 	if q.params.RequireSynced {
-		return nil, notSynced(out)
+		return nil, notSyncedError(out)
 	}
 	q.w.Header().Set(selection.NotSyncedHeader, selection.Header(out))
 	return out, nil
 }
 
-func notSynced(out []selection.NotSynced) error {
+func notSyncedError(out []selection.NotSynced) error {
 	err := apierrors.NewServiceUnavailable("not synced: " + selection.Header(out))
 	err.ErrStatus.Details = &metav1.StatusDetails{}
 	for _, n := range out {

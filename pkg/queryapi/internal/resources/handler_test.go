@@ -21,12 +21,12 @@ import (
 func TestOptionsAreValidated(t *testing.T) {
 	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(7)})
 	ok(t, err)
-	sealer, err := selection.NewSealer(bytes.Repeat([]byte{1}, 32), x.First())
+	sealer, err := selection.NewTokenCodec(bytes.Repeat([]byte{1}, 32), x.First())
 	ok(t, err)
 	pins, err := selection.NewPins(selection.PinOptions{})
 	ok(t, err)
 	good := resources.Options{
-		Index: x, Sealer: sealer, Pins: pins,
+		Index: x, Tokens: sealer, Pins: pins,
 		View: func(s *aggregate.Snapshot, _ route.Target) *catalog.View { return catalog.New(source{}).View(s) },
 	}
 	if _, err := resources.New(good); err != nil {
@@ -35,10 +35,10 @@ func TestOptionsAreValidated(t *testing.T) {
 	for name, spoil := range map[string]func(*resources.Options){
 		"no index":     func(o *resources.Options) { o.Index = nil },
 		"no view":      func(o *resources.Options) { o.View = nil },
-		"no sealer":    func(o *resources.Options) { o.Sealer = nil },
+		"no sealer":    func(o *resources.Options) { o.Tokens = nil },
 		"no pins":      func(o *resources.Options) { o.Pins = nil },
-		"stall -1":     func(o *resources.Options) { o.Stall = -1 },
-		"bookmark -1 ": func(o *resources.Options) { o.Bookmark = -1 },
+		"stall -1":     func(o *resources.Options) { o.WriteTimeout = -1 },
+		"bookmark -1 ": func(o *resources.Options) { o.BookmarkInterval = -1 },
 	} {
 		bad := good
 		spoil(&bad)

@@ -70,17 +70,17 @@ type source struct{}
 
 var never = make(chan struct{})
 
-func (source) Resources() ([]catalog.Served, <-chan struct{}) {
-	served := func(kind aggregate.Kind, version, plural string, namespaced bool) catalog.Served {
+func (source) Resources() ([]catalog.ServedResource, <-chan struct{}) {
+	served := func(kind aggregate.Kind, version, plural string, namespaced bool) catalog.ServedResource {
 		name, group := kind.Split()
-		return catalog.Served{
+		return catalog.ServedResource{
 			Kind: kind, Namespaced: namespaced, Singular: strings.ToLower(name),
 			Resource: schema.GroupVersionResource{Group: group, Version: version, Resource: plural},
 		}
 	}
 	contested := served(fleets, "v1", "fleets", true)
 	contested.Otherwise = []string{"a/one"}
-	return []catalog.Served{
+	return []catalog.ServedResource{
 		contested, served(pods, "v1", "pods", true), served(nodes, "v1", "nodes", false), served("Namespace", "v1", "namespaces", false),
 		served(widgets, "v1", "widgets", true),
 		served(hpas, "v2", "horizontalpodautoscalers", true), served(hpas, "v1", "horizontalpodautoscalers", true),
@@ -154,7 +154,7 @@ func newFleet(t testing.TB, o settings) *fleet {
 		Revisions: revisions, LogBytes: o.logBytes, Fields: map[aggregate.Kind][]string{pods: {"spec.nodeName"}},
 	})
 	ok(t, err)
-	sealer, err := selection.NewSealer(bytes.Repeat([]byte{byte(o.block)}, 32), x.First())
+	sealer, err := selection.NewTokenCodec(bytes.Repeat([]byte{byte(o.block)}, 32), x.First())
 	ok(t, err)
 	pins, err := selection.NewPins(selection.PinOptions{})
 	ok(t, err)
@@ -167,8 +167,8 @@ func newFleet(t testing.TB, o settings) *fleet {
 	}
 	served := catalog.New(source{})
 	f.handler, err = resources.New(resources.Options{
-		Index: x, Sealer: sealer, Pins: pins, Stall: o.stall, Bookmark: o.bookmark, Now: o.clock, ProtobufBytes: o.protobuf,
-		Heard: func(string, aggregate.Kind) time.Time { return time.Time{} },
+		Index: x, Tokens: sealer, Pins: pins, WriteTimeout: o.stall, BookmarkInterval: o.bookmark, Now: o.clock, MaxProtobufBytes: o.protobuf,
+		LastContact: func(string, aggregate.Kind) time.Time { return time.Time{} },
 		View: func(s *aggregate.Snapshot, target route.Target) *catalog.View {
 			view := served.View(s)
 			if target.Member != "" {

@@ -28,16 +28,16 @@ type listMeta struct {
 
 // list answers a list of one snapshot.
 func (q *request) list() error {
-	find := q.find()
+	find := q.listing()
 	meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
 	visible := find.Visible()
-	q.warnOfPlace()
-	q.warnOfVersions(visible)
+	q.warnOfUnknownNamespace()
+	q.warnOfOtherVersions(visible)
 	fresh, err := q.freshness(visible)
 	if err != nil {
 		return err
 	}
-	if err := meta.say(fresh); err != nil {
+	if err := meta.setFreshness(fresh); err != nil {
 		return err
 	}
 	if text := selection.Warning(fresh); text != "" {
@@ -53,12 +53,12 @@ func (q *request) list() error {
 			return err
 		}
 	}
-	q.warnOfCutValues()
-	return q.write(meta, objects)
+	q.warnOfRedaction()
+	return q.writeList(meta, objects)
 }
 
-// say adds what is not fresh.
-func (m *listMeta) say(fresh []selection.NotSynced) error {
+// setFreshness adds what is not fresh.
+func (m *listMeta) setFreshness(fresh []selection.NotSynced) error {
 	if len(fresh) == 0 {
 		return nil
 	}
@@ -67,17 +67,17 @@ func (m *listMeta) say(fresh []selection.NotSynced) error {
 	return err
 }
 
-// binding is what a continue token of this list is good for.
-func (q *request) binding() selection.Binding {
+// tokenScope is what a continue token of this list is good for.
+func (q *request) tokenScope() selection.TokenScope {
 	gvr := schema.GroupVersionResource{Group: q.info.APIGroup, Version: q.info.APIVersion, Resource: q.info.Resource}
-	return selection.Bind(q.caller.User(), q.target.Prefix, gvr.String(), q.info.Namespace, q.params.LabelSelector, q.params.FieldSelector)
+	return selection.NewTokenScope(q.caller.User(), q.target.Prefix, gvr.String(), q.info.Namespace, q.params.LabelSelector, q.params.FieldSelector)
 }
 
-// resume takes a list up where its token says, and returns the snapshot it
+// continueFrom takes a list up where its token says, and returns the snapshot it
 // began with: what the resource and its members were then counts to its end.
-func (q *request) resume(newest *aggregate.Snapshot) (*aggregate.Snapshot, error) {
-	binding := q.binding()
-	token, err := q.o.Sealer.Open(binding, q.params.Continue)
+func (q *request) continueFrom(newest *aggregate.Snapshot) (*aggregate.Snapshot, error) {
+	binding := q.tokenScope()
+	token, err := q.options.Tokens.Decode(binding, q.params.Continue)
 	if err != nil {
 		return nil, err
 	}
@@ -85,15 +85,15 @@ func (q *request) resume(newest *aggregate.Snapshot) (*aggregate.Snapshot, error
 	if token.Revision == 0 || token.Revision == newest.Revision() {
 		return newest, nil
 	}
-	pinned, ok := q.o.Pins.Snapshot(token.Revision, newest, q.o.Now())
+	pinned, ok := q.options.Pins.Snapshot(token.Revision, newest, q.options.Now())
 	if !ok {
-		return nil, q.o.Sealer.Expired(binding, token.After)
+		return nil, q.options.Tokens.Expired(binding, token.After)
 	}
 	return pinned, nil
 }
 
 // page takes the first objects, and says in meta whether more follow.
-func (q *request) page(find selection.Find, meta *listMeta) (iter.Seq2[aggregate.Object, error], error) {
+func (q *request) page(find selection.Listing, meta *listMeta) (iter.Seq2[aggregate.Object, error], error) {
 	var page []aggregate.Object
 	more := false
 	for o, err := range find.List(q.r.Context()) {
@@ -108,8 +108,8 @@ func (q *request) page(find selection.Find, meta *listMeta) (iter.Seq2[aggregate
 	}
 	if more {
 		last := page[len(page)-1].Position()
-		q.o.Pins.Pin(q.snapshot, q.caller.User().GetName(), q.o.Index.Snapshot(), q.o.Now())
-		meta.Continue = q.o.Sealer.Seal(q.binding(), selection.Token{Revision: q.snapshot.Revision(), After: last})
+		q.options.Pins.Pin(q.snapshot, q.caller.User().GetName(), q.options.Index.Snapshot(), q.options.Now())
+		meta.Continue = q.options.Tokens.Encode(q.tokenScope(), selection.Token{Revision: q.snapshot.Revision(), After: last})
 		// As an API server, that knows it where nothing is selected.
 		if q.selector.Empty() {
 			find.After = last
@@ -121,10 +121,10 @@ func (q *request) page(find selection.Find, meta *listMeta) (iter.Seq2[aggregate
 			meta.RemainingItemCount = &rest
 		}
 	}
-	return each(page), nil
+	return values(page), nil
 }
 
-func each(objects []aggregate.Object) iter.Seq2[aggregate.Object, error] {
+func values(objects []aggregate.Object) iter.Seq2[aggregate.Object, error] {
 	return func(yield func(aggregate.Object, error) bool) {
 		for _, o := range objects {
 			if !yield(o, nil) {
@@ -134,13 +134,13 @@ func each(objects []aggregate.Object) iter.Seq2[aggregate.Object, error] {
 	}
 }
 
-// write sends a list. What fails once it has begun ends the connection, so that
+// writeList sends a list. What fails once it has begun ends the connection, so that
 // a part is never taken for the whole.
-func (q *request) write(meta listMeta, objects iter.Seq2[aggregate.Object, error]) error {
+func (q *request) writeList(meta listMeta, objects iter.Seq2[aggregate.Object, error]) error {
 	if q.format.protobuf {
 		return q.writeProtobuf(meta, objects)
 	}
-	around, err := q.around(meta)
+	around, err := q.envelope(meta)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (q *request) write(meta listMeta, objects iter.Seq2[aggregate.Object, error
 	out := append(q.buffers.get(), around.head...)
 	defer func() { q.buffers.put(out) }()
 	began, some := false, false
-	err = q.encode(q.r.Context(), objects, func(text []byte) error {
+	err = q.encodeAll(q.r.Context(), objects, func(text []byte) error {
 		if !some {
 			out = append(out, around.first...)
 			some = true
@@ -170,7 +170,7 @@ func (q *request) write(meta listMeta, objects iter.Seq2[aggregate.Object, error
 		panic(http.ErrAbortHandler)
 	}
 	if !some {
-		out = append(out, around.none...)
+		out = append(out, around.empty...)
 	}
 	_, _ = q.w.Write(append(out, around.tail...)) // the client may be gone
 	return nil
@@ -179,21 +179,21 @@ func (q *request) write(meta listMeta, objects iter.Seq2[aggregate.Object, error
 // flushAt is the size of what is written at once.
 const flushAt = 64 << 10
 
-// around is a list but for its items.
-type around struct {
+// listEnvelope is a list but for its items.
+type listEnvelope struct {
 	head  []byte // up to the items
 	first string // before the first item
-	none  string // in place of items
+	empty string // in place of items
 	tail  []byte // after them
 }
 
-// around makes what is around the items. Of YAML the keys are sorted, as
+// envelope makes what is around the items. Of YAML the keys are sorted, as
 // kube-apiserver has them.
-func (q *request) around(meta listMeta) (*around, error) {
+func (q *request) envelope(meta listMeta) (*listEnvelope, error) {
 	gvk := q.resource.GroupVersionKind()
 	kind, version, items := gvk.Kind+"List", gvk.GroupVersion().String(), "items"
 	switch q.format.shape {
-	case partial:
+	case metadataOnly:
 		kind, version = "PartialObjectMetadataList", metav1.SchemeGroupVersion.String()
 	case table:
 		kind, version, items = "Table", metav1.SchemeGroupVersion.String(), "rows"
@@ -219,7 +219,7 @@ func (q *request) around(meta listMeta) (*around, error) {
 		if err != nil {
 			return nil, err
 		}
-		a := &around{head: append(head, items+":"...), first: "\n", none: " []\n"}
+		a := &listEnvelope{head: append(head, items+":"...), first: "\n", empty: " []\n"}
 		if len(after) > 0 {
 			a.tail, err = yaml.Marshal(after)
 		}
@@ -233,11 +233,11 @@ func (q *request) around(meta listMeta) (*around, error) {
 		}
 		head = append(append(append(appendString(head, f.key), ':'), text...), ',')
 	}
-	return &around{head: append(appendString(head, items), ":["...), tail: []byte("]}\n")}, nil
+	return &listEnvelope{head: append(appendString(head, items), ":["...), tail: []byte("]}\n")}, nil
 }
 
-// send writes one JSON document in the format that is wanted.
-func (q *request) send(text []byte) error {
+// writeObject writes one JSON document in the format that is wanted.
+func (q *request) writeObject(text []byte) error {
 	if q.format.yaml {
 		var err error
 		if text, err = yaml.JSONToYAML(escapeForYAML(text)); err != nil {

@@ -363,7 +363,7 @@ func TestAnswersSayWhatIsNotFresh(t *testing.T) {
 		f.scope(m, pods).SetStatus(aggregate.Status{State: aggregate.Stale, Reason: "out of reach"})
 	}
 	f.commit()
-	some := granted(authz.Some(map[string]authz.Reach{"a/east": {All: true}, "a/west": {Namespaces: []string{"blue"}}}, time.Time{}))
+	some := granted(authz.NewGrants(map[string]authz.MemberGrant{"a/east": {All: true}, "a/west": {Namespaces: []string{"blue"}}}, time.Time{}))
 	const list, get = "/fleet/api/v1/pods", "/fleet/api/v1/namespaces/blue/pods/p0"
 	for _, c := range []struct {
 		path, query string

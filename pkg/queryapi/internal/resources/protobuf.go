@@ -42,11 +42,11 @@ func (e *encoder) appendProtobuf(dst []byte, o aggregate.Object, st stamp) ([]by
 	if e.item, err = e.append(e.item[:0], o, st); err != nil {
 		return dst, err
 	}
-	return e.protobufOf(dst, e.item)
+	return e.toProtobuf(dst, e.item)
 }
 
-func (e *encoder) protobufOf(dst, object []byte) ([]byte, error) {
-	if e.shape == partial {
+func (e *encoder) toProtobuf(dst, object []byte) ([]byte, error) {
+	if e.shape == metadataOnly {
 		return catalog.AppendMetadataProtobuf(dst, object)
 	}
 	return e.resource.AppendProtobuf(dst, object)
@@ -54,7 +54,7 @@ func (e *encoder) protobufOf(dst, object []byte) ([]byte, error) {
 
 // typeMeta is what objects of the encoder are.
 func (e *encoder) typeMeta() metav1.TypeMeta {
-	if e.shape == partial {
+	if e.shape == metadataOnly {
 		return metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "PartialObjectMetadata"}
 	}
 	gvk := e.resource.GroupVersionKind()
@@ -94,8 +94,8 @@ func (e *encoder) appendItem(dst []byte, o aggregate.Object) ([]byte, error) {
 	return protowire.AppendBytes(protowire.AppendTag(dst, fieldItems, protowire.BytesType), e.message), nil
 }
 
-// appendFrame appends an event of a watch, of an object's message.
-func appendFrame(dst []byte, kind watch.EventType, t metav1.TypeMeta, message []byte) ([]byte, error) {
+// appendProtobufEvent appends an event of a watch, of an object's message.
+func appendProtobufEvent(dst []byte, kind watch.EventType, t metav1.TypeMeta, message []byte) ([]byte, error) {
 	event := metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: appendEnveloped(nil, t, message)}}
 	text, err := event.Marshal()
 	if err != nil {
@@ -118,16 +118,16 @@ func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Objec
 	var refused error
 	taken, name := 0, q.caller.User().GetName()
 	give := func() {
-		q.room.give(name, taken)
+		q.protobufBudget.release(name, taken)
 		taken, items = 0, nil
 	}
 	defer give()
-	err = q.encode(q.r.Context(), objects, func(text []byte) error {
+	err = q.encodeAll(q.r.Context(), objects, func(text []byte) error {
 		switch n := len(text); {
-		case size+n > q.o.ProtobufBytes:
+		case size+n > q.options.MaxProtobufBytes:
 			refused = errTooLarge
-		case !q.room.take(name, n):
-			refused = errCrowded
+		case !q.protobufBudget.acquire(name, n):
+			refused = errNoBudget
 		default:
 			taken += n
 			size += n
@@ -136,10 +136,10 @@ func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Objec
 		return refused
 	})
 	switch {
-	case refused != nil && q.second != nil:
+	case refused != nil && q.fallback != nil:
 		give() // before the client reads
-		q.format = *q.second
-		return q.write(meta, objects)
+		q.format = *q.fallback
+		return q.writeList(meta, objects)
 	case err != nil:
 		return err
 	}
@@ -157,34 +157,34 @@ func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Objec
 // maxLists is how many of the largest lists may be held at a time by all requests.
 const maxLists = 4
 
-// room is for lists that are held until their clients have read them, shared among
+// byteBudget is for lists that are held until their clients have read them, shared among
 // callers: a caller holds one list while there is room, and more while that is not more
 // than is left. One caller alone gets half.
-type room struct {
-	list int // the largest
+type byteBudget struct {
+	maxList int // the largest
 
 	mu   sync.Mutex
 	free int
 	held map[string]int // by the caller's name
 }
 
-func newRoom(list int) *room {
-	return &room{list: list, free: maxLists * list, held: map[string]int{}}
+func newByteBudget(list int) *byteBudget {
+	return &byteBudget{maxList: list, free: maxLists * list, held: map[string]int{}}
 }
 
-// take reports whether a caller gets n bytes more.
-func (m *room) take(name string, n int) bool {
+// acquire reports whether a caller gets n bytes more.
+func (m *byteBudget) acquire(name string, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	left, holds := m.free-n, m.held[name]+n
-	if left < 0 || holds > m.list && holds > left {
+	if left < 0 || holds > m.maxList && holds > left {
 		return false
 	}
 	m.free, m.held[name] = left, holds
 	return true
 }
 
-func (m *room) give(name string, n int) {
+func (m *byteBudget) release(name string, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.free += n
@@ -193,7 +193,7 @@ func (m *room) give(name string, n int) {
 	}
 }
 
-var errCrowded = &apierrors.StatusError{ErrStatus: metav1.Status{
+var errNoBudget = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
 	Message: "lists in protobuf are held whole, and there is no room for another of yours: take application/json, too, or ask for pages with limit",
 	Details: &metav1.StatusDetails{RetryAfterSeconds: 1},

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/catalog"
 )
 
 const (
@@ -159,13 +158,13 @@ func TestProtobufOfWhatTheTypesCannotRead(t *testing.T) {
 	if len(list.Items) != 3 {
 		t.Fatalf("%d items", len(list.Items))
 	}
-	if good := list.Items[0]; good.Name != "good" || len(good.Spec.Containers) != 1 || good.Annotations[catalog.UndecodableKey] != "" {
+	if good := list.Items[0]; good.Name != "good" || len(good.Spec.Containers) != 1 || good.Annotations["federator.dev/undecodable"] != "" {
 		t.Errorf("the good one: %+v", good)
 	}
-	if odd := list.Items[1]; odd.Name != "odd" || odd.Labels["a"] != "b" || !strings.Contains(odd.Annotations[catalog.UndecodableKey], "containers") {
+	if odd := list.Items[1]; odd.Name != "odd" || odd.Labels["a"] != "b" || !strings.Contains(odd.Annotations["federator.dev/undecodable"], "containers") {
 		t.Errorf("the odd one: %+v", odd.ObjectMeta)
 	}
-	if strange := list.Items[2]; strange.Spec.NodeName != "" || !strings.Contains(strange.Annotations[catalog.UndecodableKey], "v9") {
+	if strange := list.Items[2]; strange.Spec.NodeName != "" || !strings.Contains(strange.Annotations["federator.dev/undecodable"], "v9") {
 		t.Errorf("the one of another version: %+v", strange)
 	}
 }

@@ -32,7 +32,7 @@ func TestAWatchIsResumedWithinItsGrants(t *testing.T) {
 	f, start := pair(t)
 	f.put(pod("a/east", "blue", "p1"), pod("a/west", "blue", "p1"))
 	f.commit()
-	some := granted(authz.Some(map[string]authz.Reach{"a/east": {All: true}}, time.Time{}))
+	some := granted(authz.NewGrants(map[string]authz.MemberGrant{"a/east": {All: true}}, time.Time{}))
 	from := values("resourceVersion", text(start))
 	wantTold(t, "some", f.watch(some, fleetPods, from, "").end(), "ADDED a/east blue p1")
 	wantTold(t, "all", f.watch(all, fleetPods, from, "").end(), "ADDED a/east blue p1", "ADDED a/west blue p1")
@@ -48,7 +48,7 @@ func TestWatchesSayWhatIsNotFreshWithinTheGrants(t *testing.T) {
 		f.scope(m, pods).SetStatus(aggregate.Status{State: aggregate.Stale})
 	}
 	f.commit()
-	some := granted(authz.Some(map[string]authz.Reach{"a/east": {Namespaces: []string{"blue"}}}, time.Time{}))
+	some := granted(authz.NewGrants(map[string]authz.MemberGrant{"a/east": {Namespaces: []string{"blue"}}}, time.Time{}))
 	for _, c := range []struct {
 		caller         caller
 		selector, want string
@@ -147,7 +147,7 @@ func TestGrantsAreAskedAgain(t *testing.T) {
 			f.put(pod(m, "blue", "p0"), pod(m, "red", "p0"))
 		}
 		now := f.commit()
-		may := []map[string]authz.Reach{
+		may := []map[string]authz.MemberGrant{
 			{"a/east": {All: true}, "a/west": {Namespaces: []string{"blue"}}},
 			{"a/east": {All: true}, "a/west": {Namespaces: []string{"red"}}},
 			{"a/east": {All: true}, "a/west": {Namespaces: []string{"red"}}},
@@ -159,7 +159,7 @@ func TestGrantsAreAskedAgain(t *testing.T) {
 			if i == len(may) {
 				return nil, errors.New("the hub is away")
 			}
-			return authz.Some(may[i], time.Now().Add(time.Minute)), nil
+			return authz.NewGrants(may[i], time.Now().Add(time.Minute)), nil
 		}}
 		began := time.Now()
 		s := f.watch(c, fleetPods, values("allowWatchBookmarks", "1"), "")

@@ -18,51 +18,51 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// watching is one watch under way. One goroutine runs it.
-type watching struct {
+// watchStream is one watch under way. One goroutine runs it.
+type watchStream struct {
 	*request
-	encoder *encoder
-	cursor  *aggregate.Cursor
-	wire    *http.ResponseController
-	scratch selection.Scratch
+	encoder    *encoder
+	cursor     *aggregate.Cursor
+	controller *http.ResponseController
+	scratch    selection.Scratch
 
 	// sent is the revision up to which everything has been sent; behind, the
 	// snapshot as of the last step; members, those of it that are watched.
-	sent     aggregate.Revision
-	behind   *aggregate.Snapshot
-	members  map[string]aggregate.Member
-	resuming bool            // changes from before it began are told
-	was      []*authz.Grants // by which the client may have been told what there is
-	turned   bool            // events were sent that no revision stands for: a bookmark is due
-	matcher  *selection.Matcher
+	sent        aggregate.Revision
+	last        *aggregate.Snapshot
+	members     map[string]aggregate.Member
+	resuming    bool            // changes from before it began are told
+	priorGrants []*authz.Grants // by which the client may have been told what there is
+	bookmarkDue bool            // events were sent that no revision stands for: a bookmark is due
+	matcher     *selection.Matcher
 
 	out     []byte
 	columns []byte // of a Table, until the first event has taken them
 }
 
 // Watches without a timeout of their own end after this, and up to twice it.
-const watchFor = 30 * time.Minute
+const defaultWatchTimeout = 30 * time.Minute
 
-// errEnd ends a watch in order.
-var errEnd = errors.New("the watch has ended")
+// errWatchEnded ends a watch in order.
+var errWatchEnded = errors.New("the watch has ended")
 
 // watch answers a watch: what there is, where that is asked for, and then
 // changes until the client leaves, time is up, or the log has passed it by.
 func (q *request) watch() error {
-	if err := q.ofAnotherPage(); err != nil {
+	if err := q.checkOrigin(); err != nil {
 		return err
 	}
 	if q.format.yaml {
 		q.format.yaml = false // a stream is JSON, whatever a list would be
 	}
-	w := &watching{
-		request: q, encoder: q.encoder(), wire: http.NewResponseController(q.w),
-		sent: q.params.Revision, behind: q.snapshot, matcher: q.selector.Matcher(),
+	w := &watchStream{
+		request: q, encoder: q.encoder(), controller: http.NewResponseController(q.w),
+		sent: q.params.Revision, last: q.snapshot, matcher: q.selector.Matcher(),
 	}
-	w.hold()
-	defer func() { w.granted.release(w.history, w.grants) }()
-	w.cursor = q.o.Index.Cursor(q.snapshot)
-	w.members = w.watched(q.snapshot)
+	w.retainHistory()
+	defer func() { w.histories.release(w.history, w.grants) }()
+	w.cursor = q.options.Index.Cursor(q.snapshot)
+	w.members = w.targetMembers(q.snapshot)
 	initial := q.params.SendInitialEvents != nil && *q.params.SendInitialEvents || q.params.SendInitialEvents == nil && q.params.Revision == 0
 	switch {
 	case initial || q.params.Revision == 0:
@@ -72,10 +72,10 @@ func (q *request) watch() error {
 			return err
 		}
 	}
-	find := w.find()
+	find := w.listing()
 	visible := find.Visible()
-	q.warnOfPlace()
-	q.warnOfVersions(visible)
+	q.warnOfUnknownNamespace()
+	q.warnOfOtherVersions(visible)
 	if _, err := q.freshness(visible); err != nil {
 		return err
 	}
@@ -88,16 +88,16 @@ func (q *request) watch() error {
 	}
 	timeout := q.params.Timeout
 	if timeout == 0 {
-		timeout = watchFor + rand.N(watchFor)
+		timeout = defaultWatchTimeout + rand.N(defaultWatchTimeout)
 	}
-	timeout = min(timeout, 2*watchFor)
+	timeout = min(timeout, 2*defaultWatchTimeout)
 	ctx, cancel := context.WithTimeout(q.r.Context(), timeout)
 	defer cancel()
 	err := w.serve(ctx, initial)
-	if err == nil || errors.Is(err, errEnd) {
+	if err == nil || errors.Is(err, errWatchEnded) {
 		return nil
 	}
-	if told := apierrors.APIStatus(nil); errors.As(err, &told) && w.lastWord(told.Status()) == nil {
+	if told := apierrors.APIStatus(nil); errors.As(err, &told) && w.sendError(told.Status()) == nil {
 		return nil // such as an object that cannot be converted
 	}
 	panic(http.ErrAbortHandler) // the client is gone or does not read
@@ -105,15 +105,15 @@ func (q *request) watch() error {
 
 // resumable reports whether the log has all that happened since the revision
 // that the client has.
-func (w *watching) resumable() error {
-	changes, err := w.o.Index.ChangesOf(w.resource.Kind, w.sent)
+func (w *watchStream) resumable() error {
+	changes, err := w.options.Index.ChangesOf(w.resource.Kind, w.sent)
 	switch {
 	case errors.Is(err, aggregate.ErrFuture):
-		return tooLarge(w.sent, w.snapshot.Revision())
-	case err != nil, w.byLabels && w.roster.changedSince(w.sent):
-		return expired(w.sent)
+		return tooLargeError(w.sent, w.snapshot.Revision())
+	case err != nil, w.selectsByClusterLabels && w.memberLabels.changedSince(w.sent):
+		return expiredError(w.sent)
 	}
-	if err := w.sameGrants(); err != nil {
+	if err := w.checkGrantHistory(); err != nil {
 		return err
 	}
 	if w.grants.Everything() {
@@ -126,43 +126,43 @@ func (w *watching) resumable() error {
 			continue
 		}
 		if _, ok := w.snapshot.Member(c.Before.Member()); !ok {
-			return expired(w.sent)
+			return expiredError(w.sent)
 		}
 	}
 	return nil
 }
 
-func (w *watching) run(ctx context.Context, initial bool) error {
+func (w *watchStream) stream(ctx context.Context, initial bool) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
 	if initial {
-		if err := w.begin(ctx); err != nil {
+		if err := w.sendInitialEvents(ctx); err != nil {
 			return err
 		}
 	}
-	if err := w.retell(); err != nil {
+	if err := w.resendGrantChanges(); err != nil {
 		return err
 	}
 	w.snapshot = nil // which a watch would keep alive for as long as it is open
-	bookmark := w.o.Now().Add(w.o.Bookmark)
+	bookmark := w.options.Now().Add(w.options.BookmarkInterval)
 	for {
 		ended := ctx.Err() != nil // its last step tells what happened until then
-		if err := w.follow(); err != nil {
+		if err := w.sendChanges(); err != nil {
 			return err
 		}
-		if now := w.o.Now(); !now.Before(bookmark) {
-			bookmark = now.Add(w.o.Bookmark)
-			if err := w.bookmark(nil); err != nil {
+		if now := w.options.Now(); !now.Before(bookmark) {
+			bookmark = now.Add(w.options.BookmarkInterval)
+			if err := w.sendBookmark(nil); err != nil {
 				return err
 			}
 		}
-		w.scratch.Shrink(maxIdle)
+		w.scratch.Shrink(maxIdleBuffer)
 		if err := w.flush(); err != nil {
 			return err
 		}
 		if ended {
-			return w.finish()
+			return w.sendFinalBookmark()
 		}
 		if err := w.wait(ctx, bookmark); err != nil {
 			return err
@@ -170,70 +170,70 @@ func (w *watching) run(ctx context.Context, initial bool) error {
 	}
 }
 
-// finish says good-bye with a bookmark, so that the client comes back to where
+// sendFinalBookmark says good-bye with a bookmark, so that the client comes back to where
 // it is.
-func (w *watching) finish() error {
-	if err := w.bookmark(nil); err != nil {
+func (w *watchStream) sendFinalBookmark() error {
+	if err := w.sendBookmark(nil); err != nil {
 		return err
 	}
 	return w.flush()
 }
 
 // wait returns when there may be something to send.
-func (w *watching) wait(ctx context.Context, bookmark time.Time) error {
+func (w *watchStream) wait(ctx context.Context, bookmark time.Time) error {
 	until := bookmark
-	if u := w.grants.Until(); !u.IsZero() && u.Before(until) {
+	if u := w.grants.Expires(); !u.IsZero() && u.Before(until) {
 		until = u
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(until.Sub(w.o.Now()), 0))
+	ctx, cancel := context.WithTimeout(ctx, max(until.Sub(w.options.Now()), 0))
 	defer cancel()
 	select {
-	case <-w.newer(w.behind):
+	case <-w.newer(w.last):
 	case <-ctx.Done():
 	}
-	if u := w.grants.Until(); u.IsZero() || w.o.Now().Before(u) {
+	if u := w.grants.Expires(); u.IsZero() || w.options.Now().Before(u) {
 		return nil
 	}
-	if err := w.regrant(w.behind); err != nil {
+	if err := w.regrant(w.last); err != nil {
 		return err
 	}
-	return w.turnedAt()
+	return w.sendDueBookmark()
 }
 
-// begin sends what there is: see beginning for a watch that is ended meanwhile.
-func (w *watching) begin(ctx context.Context) error {
-	find := w.find()
-	b := newBeginning(ctx)
+// sendInitialEvents sends what there is: see beginning for a watch that is ended meanwhile.
+func (w *watchStream) sendInitialEvents(ctx context.Context) error {
+	find := w.listing()
+	b := newInitialEvents(ctx)
 	defer b.close()
 	for o, err := range find.List(b.ctx) {
 		switch {
 		case b.ctx.Err() != nil:
-			return w.cutShort(b)
+			return w.endIncomplete(b)
 		case err != nil:
 			return err
-		case !b.tells():
-			return errEnd
+		case !b.mayStart():
+			return errWatchEnded
 		}
-		if err := w.event(watch.Added, o, stampOf(o)); err != nil {
+		if err := w.send(watch.Added, o, stampOf(o)); err != nil {
 			return err
 		}
 	}
 	if b.ctx.Err() != nil {
-		return w.cutShort(b)
+		return w.endIncomplete(b)
 	}
 	if w.params.SendInitialEvents == nil {
 		return nil
 	}
-	return w.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	return w.sendBookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 }
 
-// follow sends what has changed since the last step.
-func (w *watching) follow() error {
+// sendChanges sends what has changed since the last step.
+func (w *watchStream) sendChanges() error {
 	// A watch that resumes is told first what happened before it began: until
 	// then members are as they were when it began.
-	if w.sent != w.behind.Revision() {
+	if w.sent != w.last.Revision() {
 		w.resuming = true
-		if err := w.replay(w.behind); err != nil {
+		if err := w.sendLog(w.last); err != nil {
 			return err
 		}
 		w.resuming = false
@@ -243,14 +243,14 @@ func (w *watching) follow() error {
 		return nil
 	}
 	if w.history.version.Load() != w.version { // another request has seen other grants
-		if err := w.regrant(w.behind); err != nil {
+		if err := w.regrant(w.last); err != nil {
 			return err
 		}
 	}
-	if err := w.membersChanged(batch); err != nil {
+	if err := w.sendMemberChanges(batch); err != nil {
 		return err
 	}
-	if err := w.replay(batch.After); err != nil {
+	if err := w.sendLog(batch.After); err != nil {
 		return err
 	}
 	for name := range w.members {
@@ -258,21 +258,21 @@ func (w *watching) follow() error {
 			delete(w.members, name) // remembered until its objects were told of
 		}
 	}
-	return w.turnedAt()
+	return w.sendDueBookmark()
 }
 
-// replay sends the changes up to a snapshot.
-func (w *watching) replay(to *aggregate.Snapshot) error {
-	changes, err := w.o.Index.ChangesOf(w.resource.Kind, w.sent)
+// sendLog sends the changes up to a snapshot.
+func (w *watchStream) sendLog(to *aggregate.Snapshot) error {
+	changes, err := w.options.Index.ChangesOf(w.resource.Kind, w.sent)
 	if err != nil {
-		return w.fallenBehind()
+		return w.endExpired()
 	}
-	w.behind = to
+	w.last = to
 	for c := range changes {
 		if c.Revision > to.Revision() {
 			break
 		}
-		if err := w.change(c); err != nil {
+		if err := w.sendChange(c); err != nil {
 			return err
 		}
 	}
@@ -280,8 +280,8 @@ func (w *watching) replay(to *aggregate.Snapshot) error {
 	return nil
 }
 
-// change sends the event of one change, if it is watched.
-func (w *watching) change(c aggregate.Change) error {
+// sendChange sends the event of one change, if it is watched.
+func (w *watchStream) sendChange(c aggregate.Change) error {
 	o := c.After
 	if o.IsZero() {
 		o = c.Before
@@ -291,19 +291,19 @@ func (w *watching) change(c aggregate.Change) error {
 	}
 	m, ok := w.members[o.Member()]
 	if !ok {
-		if !w.concerns(o.Member()) {
+		if !w.targets(o.Member()) {
 			return nil
 		}
 		m = aggregate.Member{Name: o.Member()} // it has left since
 	}
-	if w.resuming && !c.Before.IsZero() && !w.grants.Knows(c.Before.Resource()) {
-		return w.fallenBehind() // whether the client knows it cannot be told any more
+	if w.resuming && !c.Before.IsZero() && !w.grants.Covers(c.Before.Resource()) {
+		return w.endExpired() // whether the client knows it cannot be told any more
 	}
-	saw, err := w.sees(m, c.Before, w.grants)
+	saw, err := w.isVisible(m, c.Before, w.grants)
 	if err != nil {
 		return err
 	}
-	sees, err := w.sees(m, c.After, w.grants)
+	sees, err := w.isVisible(m, c.After, w.grants)
 	if err != nil {
 		return err
 	}
@@ -311,33 +311,33 @@ func (w *watching) change(c aggregate.Change) error {
 	if saw && (!sees || another) {
 		st := stampOf(c.Before)
 		st.revision = c.Revision
-		if err := w.shared(watch.Deleted, c.Before, st); err != nil {
+		if err := w.sendCached(watch.Deleted, c.Before, st); err != nil {
 			return err
 		}
 	}
 	switch {
 	case sees && (!saw || another):
-		return w.shared(watch.Added, c.After, stampOf(c.After))
+		return w.sendCached(watch.Added, c.After, stampOf(c.After))
 	case sees:
-		return w.shared(watch.Modified, c.After, stampOf(c.After))
+		return w.sendCached(watch.Modified, c.After, stampOf(c.After))
 	}
 	return nil
 }
 
-// fallenBehind ends the watch of a client that has to list again.
-func (w *watching) fallenBehind() error {
-	return errors.Join(errEnd, w.lastWord(expiredStatus(w.sent)))
+// endExpired ends the watch of a client that has to list again.
+func (w *watchStream) endExpired() error {
+	return errors.Join(errWatchEnded, w.sendError(expiredStatus(w.sent)))
 }
 
-// lastWord sends why the watch ends.
-func (w *watching) lastWord(status metav1.Status) error {
+// sendError sends why the watch ends.
+func (w *watchStream) sendError(status metav1.Status) error {
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"} // clients decode nothing without
 	if w.encoder.protobuf {
 		message, err := status.Marshal()
 		if err != nil {
 			return err
 		}
-		if w.out, err = appendFrame(w.out, watch.Error, status.TypeMeta, message); err != nil {
+		if w.out, err = appendProtobufEvent(w.out, watch.Error, status.TypeMeta, message); err != nil {
 			return err
 		}
 		return w.flush()
@@ -350,33 +350,33 @@ func (w *watching) lastWord(status metav1.Status) error {
 	return w.flush()
 }
 
-// shared sends an event whose bytes other watches may have made already.
-func (w *watching) shared(kind watch.EventType, o aggregate.Object, st stamp) error {
+// sendCached sends an event whose bytes other watches may have made already.
+func (w *watchStream) sendCached(kind watch.EventType, o aggregate.Object, st stamp) error {
 	if w.columns != nil {
-		return w.event(kind, o, st)
+		return w.send(kind, o, st)
 	}
-	key := frameKey{st.revision, kind, w.resource, w.encoder.shape, w.encoder.protobuf, w.encoder.cluster, w.keys != nil, w.encoder.include}
-	if frame, ok := w.frames.get(key); ok {
+	key := eventKey{st.revision, kind, w.resource, w.encoder.shape, w.encoder.protobuf, w.encoder.clusterColumn, w.keys != nil, w.encoder.include}
+	if frame, ok := w.events.get(key); ok {
 		w.out = append(w.out, frame...)
-		return w.full()
+		return w.flushIfFull()
 	}
 	at := len(w.out)
-	if err := w.append(kind, o, st); err != nil {
+	if err := w.appendEvent(kind, o, st); err != nil {
 		return err
 	}
-	w.frames.put(key, bytes.Clone(w.out[at:]))
-	return w.full()
+	w.events.put(key, bytes.Clone(w.out[at:]))
+	return w.flushIfFull()
 }
 
-// event sends an event.
-func (w *watching) event(kind watch.EventType, o aggregate.Object, st stamp) error {
-	if err := w.append(kind, o, st); err != nil {
+// send sends an event.
+func (w *watchStream) send(kind watch.EventType, o aggregate.Object, st stamp) error {
+	if err := w.appendEvent(kind, o, st); err != nil {
 		return err
 	}
-	return w.full()
+	return w.flushIfFull()
 }
 
-func (w *watching) append(kind watch.EventType, o aggregate.Object, st stamp) (err error) {
+func (w *watchStream) appendEvent(kind watch.EventType, o aggregate.Object, st stamp) (err error) {
 	at := len(w.out)
 	defer func() {
 		if err != nil {
@@ -387,7 +387,7 @@ func (w *watching) append(kind watch.EventType, o aggregate.Object, st stamp) (e
 		if w.encoder.message, err = w.encoder.appendProtobuf(w.encoder.message[:0], o, st); err != nil {
 			return err
 		}
-		w.out, err = appendFrame(w.out, kind, w.encoder.typeMeta(), w.encoder.message)
+		w.out, err = appendProtobufEvent(w.out, kind, w.encoder.typeMeta(), w.encoder.message)
 		return err
 	}
 	w.out = append(append(append(w.out, `{"type":"`...), kind...), `","object":`...)
@@ -411,20 +411,20 @@ func (w *watching) append(kind watch.EventType, o aggregate.Object, st stamp) (e
 	return nil
 }
 
-// bookmark tells how far the watch is, to a client that wants to know.
-func (w *watching) bookmark(annotations map[string]string) error {
+// sendBookmark tells how far the watch is, to a client that wants to know.
+func (w *watchStream) sendBookmark(annotations map[string]string) error {
 	if !w.params.AllowWatchBookmarks && annotations == nil {
 		return nil
 	}
 	gvk := w.resource.GroupVersionKind()
 	kind, version := gvk.Kind, gvk.GroupVersion().String()
 	switch w.encoder.shape {
-	case partial:
+	case metadataOnly:
 		kind, version = "PartialObjectMetadata", metav1.SchemeGroupVersion.String()
 	case table:
 		kind, version = "Table", metav1.SchemeGroupVersion.String()
 	}
-	revision := max(w.sent, w.behind.Revision())
+	revision := max(w.sent, w.last.Revision())
 	object := map[string]any{
 		"kind": kind, "apiVersion": version,
 		"metadata": map[string]any{"resourceVersion": revisionString(revision), "annotations": annotations},
@@ -437,42 +437,42 @@ func (w *watching) bookmark(annotations map[string]string) error {
 		if err != nil {
 			return err
 		}
-		if text, err = w.encoder.protobufOf(nil, text); err != nil {
+		if text, err = w.encoder.toProtobuf(nil, text); err != nil {
 			return err
 		}
-		if w.out, err = appendFrame(w.out, watch.Bookmark, w.encoder.typeMeta(), text); err != nil {
+		if w.out, err = appendProtobufEvent(w.out, watch.Bookmark, w.encoder.typeMeta(), text); err != nil {
 			return err
 		}
-		return w.full()
+		return w.flushIfFull()
 	}
 	text, err := json.Marshal(map[string]any{"type": watch.Bookmark, "object": object})
 	if err != nil {
 		return err
 	}
 	w.out = append(append(w.out, text...), '\n')
-	return w.full()
+	return w.flushIfFull()
 }
 
-// full sends what has gathered, if it is much. What a slow client keeps alive
+// flushIfFull sends what has gathered, if it is much. What a slow client keeps alive
 // is bounded as the log is: a watch that the log has passed by would have to
 // end after this step, and ends within it.
-func (w *watching) full() error {
+func (w *watchStream) flushIfFull() error {
 	if len(w.out) < flushAt {
 		return nil
 	}
 	if err := w.flush(); err != nil {
 		return err
 	}
-	if _, err := w.o.Index.Changes(w.behind.Revision()); err != nil {
-		return w.fallenBehind()
+	if _, err := w.options.Index.Changes(w.last.Revision()); err != nil {
+		return w.endExpired()
 	}
 	return nil
 }
 
 // flush sends what has gathered. A client that does not take it in time is
 // given up.
-func (w *watching) flush() error {
-	if err := w.wire.SetWriteDeadline(time.Now().Add(w.o.Stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+func (w *watchStream) flush() error {
+	if err := w.controller.SetWriteDeadline(time.Now().Add(w.options.WriteTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
 	if len(w.out) > 0 {
@@ -484,11 +484,11 @@ func (w *watching) flush() error {
 		}
 		w.encoder.shrink()
 	}
-	if err := w.wire.Flush(); err != nil {
+	if err := w.controller.Flush(); err != nil {
 		return err
 	}
 	// HTTP/2 ends a stream whose deadline passes, even while there is nothing to write.
-	if err := w.wire.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := w.controller.SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
 	return nil

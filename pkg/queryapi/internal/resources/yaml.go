@@ -16,7 +16,7 @@ func escapeForYAML(text []byte) []byte {
 		if r >= utf8.RuneSelf {
 			r, size = utf8.DecodeRune(text[i:])
 		}
-		if !inYAML(r) {
+		if !allowedInYAML(r) {
 			out = append(out, text[copied:i]...)
 			out = fmt.Appendf(out, `\u%04x`, r)
 			copied = i + size
@@ -29,9 +29,9 @@ func escapeForYAML(text []byte) []byte {
 	return append(out, text[copied:]...)
 }
 
-// inYAML reports whether a YAML stream may hold a character, as YAML 1.2 has it in
+// allowedInYAML reports whether a YAML stream may hold a character, as YAML 1.2 has it in
 // section 5.1; all that it may not are of four hexadecimal digits.
-func inYAML(r rune) bool {
+func allowedInYAML(r rune) bool {
 	switch {
 	case r == '\t', r == '\n', r == '\r', r == 0x85:
 		return true

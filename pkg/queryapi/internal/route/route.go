@@ -47,13 +47,13 @@ type contextKey struct{}
 // Flat reports whether objects are asked for by keys that no two members share.
 func (t Target) Flat() bool { return t.Prefix == Flat }
 
-// With returns a context that carries t.
-func With(ctx context.Context, t Target) context.Context {
+// WithTarget returns a context that carries t.
+func WithTarget(ctx context.Context, t Target) context.Context {
 	return context.WithValue(ctx, contextKey{}, t)
 }
 
-// From returns the target that With put into ctx.
-func From(ctx context.Context) (Target, bool) {
+// TargetFrom returns the target that With put into ctx.
+func TargetFrom(ctx context.Context) (Target, bool) {
 	t, ok := ctx.Value(contextKey{}).(Target)
 	return t, ok
 }
@@ -61,7 +61,7 @@ func From(ctx context.Context) (Target, bool) {
 // Parse reads a URL's path. Errors are *apierrors.StatusError: 400 for what is
 // malformed, 414 for what is too long.
 func Parse(u *url.URL) (Target, error) {
-	if err := check(u); err != nil {
+	if err := checkPath(u); err != nil {
 		return Target{}, err
 	}
 	path := u.Path
@@ -69,11 +69,11 @@ func Parse(u *url.URL) (Target, error) {
 		path = strings.TrimSuffix(path, "/")
 	}
 	for _, prefix := range []string{Fleet, Flat} {
-		if rest, ok := below(path, prefix); ok {
+		if rest, ok := trimPrefix(path, prefix); ok {
 			return Target{Prefix: prefix, Path: rest}, nil
 		}
 	}
-	rest, ok := below(path, Members)
+	rest, ok := trimPrefix(path, Members)
 	if !ok {
 		return Target{Path: path}, nil
 	}
@@ -83,10 +83,10 @@ func Parse(u *url.URL) (Target, error) {
 	}
 	namespace, name := parts[1], parts[2]
 	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
-		return Target{}, malformed("%q is no namespace of a member: %s", namespace, problems[0])
+		return Target{}, badRequest("%q is no namespace of a member: %s", namespace, problems[0])
 	}
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return Target{}, malformed("%q is no name of a member: %s", name, problems[0])
+		return Target{}, badRequest("%q is no name of a member: %s", name, problems[0])
 	}
 	member := namespace + "/" + name
 	t := Target{Prefix: Members + "/" + member, Member: member, Path: "/"}
@@ -96,8 +96,8 @@ func Parse(u *url.URL) (Target, error) {
 	return t, nil
 }
 
-// below returns the part of path after prefix, "/" when there is none.
-func below(path, prefix string) (string, bool) {
+// trimPrefix returns the part of path after prefix, "/" when there is none.
+func trimPrefix(path, prefix string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, prefix)
 	switch {
 	case !ok:
@@ -108,8 +108,8 @@ func below(path, prefix string) (string, bool) {
 	return rest, rest[0] == '/'
 }
 
-// check refuses what two readers of a path could understand differently.
-func check(u *url.URL) error {
+// checkPath refuses what two readers of a path could understand differently.
+func checkPath(u *url.URL) error {
 	escaped := u.EscapedPath()
 	if len(escaped) > maxPath {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -118,60 +118,46 @@ func check(u *url.URL) error {
 		}}
 	}
 	if !strings.HasPrefix(u.Path, "/") {
-		return malformed("the path does not begin with a slash")
+		return badRequest("the path does not begin with a slash")
 	}
 	lower := strings.ToLower(escaped)
 	if strings.Contains(lower, "%2f") || strings.Contains(lower, "%5c") {
-		return malformed("the path has an encoded slash or a backslash")
+		return badRequest("the path has an encoded slash or a backslash")
 	}
 	if !utf8.ValidString(u.Path) || strings.ContainsFunc(u.Path, func(r rune) bool { return r == '%' || unicode.IsControl(r) }) {
-		return malformed("the path has a percent sign, a control character or bytes that are not UTF-8")
+		return badRequest("the path has a percent sign, a control character or bytes that are not UTF-8")
 	}
 	for segment := range strings.SplitSeq(strings.TrimSuffix(u.Path[1:], "/"), "/") {
 		switch segment {
 		case "":
 			if u.Path != "/" {
-				return malformed("the path has an empty segment")
+				return badRequest("the path has an empty segment")
 			}
 		case ".", "..":
-			return malformed("the path has a segment %q", segment)
+			return badRequest("the path has a segment %q", segment)
 		}
 	}
 	if _, err := url.ParseQuery(u.RawQuery); err != nil {
-		return malformed("the query cannot be read: %v", err)
+		return badRequest("the query cannot be read: %v", err)
 	}
 	return nil
 }
 
-func malformed(format string, args ...any) error {
+func badRequest(format string, args ...any) error {
 	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
 }
 
-// Resolver makes RequestInfo from the Kubernetes path of a request. It is a
-// request.RequestInfoResolver.
-type Resolver struct{}
-
-var kubernetes = request.RequestInfoFactory{
+var requestInfoFactory = request.RequestInfoFactory{
 	APIPrefixes:          sets.NewString("api", "apis"),
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// NewRequestInfo implements request.RequestInfoResolver. Paths outside /fleet,
-// /flat and /members are no resource requests. Errors are *apierrors.StatusError.
-func (Resolver) NewRequestInfo(r *http.Request) (*request.RequestInfo, error) {
-	t, ok := From(r.Context())
-	if !ok {
-		var err error
-		if t, err = Parse(r.URL); err != nil {
-			return nil, err
-		}
-	}
-	return resolve(r, t)
-}
-
+// resolve returns the RequestInfo of the Kubernetes path of a request. Paths outside
+// /fleet, /flat and /members are not resource requests. Errors are
+// *apierrors.StatusError.
 func resolve(r *http.Request, t Target) (*request.RequestInfo, error) {
 	if t.Prefix == "" {
-		return &request.RequestInfo{Path: r.URL.Path, Verb: verb(r, t, strings.ToLower(r.Method))}, nil
+		return &request.RequestInfo{Path: r.URL.Path, Verb: nonResourceVerb(r, t, strings.ToLower(r.Method))}, nil
 	}
 	if verb := pathVerb(t.Path); verb != "" {
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -183,19 +169,19 @@ func resolve(r *http.Request, t Target) (*request.RequestInfo, error) {
 	u := *r.URL
 	u.Path, u.RawPath = t.Path, ""
 	stripped.URL = &u
-	info, err := kubernetes.NewRequestInfo(&stripped)
+	info, err := requestInfoFactory.NewRequestInfo(&stripped)
 	if err != nil {
-		return nil, malformed("%v", err)
+		return nil, badRequest("%v", err)
 	}
 	info.Path = r.URL.Path
 	if !info.IsResourceRequest {
-		info.Verb = verb(r, t, info.Verb)
+		info.Verb = nonResourceVerb(r, t, info.Verb)
 	}
 	return info, nil
 }
 
-// verb is that of a request that is for no resource: a question may be watched.
-func verb(r *http.Request, t Target, otherwise string) string {
+// nonResourceVerb is that of a request that is for no resource: a question may be watched.
+func nonResourceVerb(r *http.Request, t Target, otherwise string) string {
 	if r.Method == http.MethodGet && t.Member == "" && strings.HasPrefix(t.Path, Query+"/") {
 		if yes, err := strconv.ParseBool(r.URL.Query().Get("watch")); err == nil && yes {
 			return "watch"
@@ -232,6 +218,6 @@ func Filter(next http.Handler, fail func(http.ResponseWriter, *http.Request, err
 			fail(w, r, err)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(request.WithRequestInfo(With(r.Context(), t), info)))
+		next.ServeHTTP(w, r.WithContext(request.WithRequestInfo(WithTarget(r.Context(), t), info)))
 	})
 }

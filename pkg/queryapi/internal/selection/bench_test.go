@@ -37,7 +37,7 @@ func BenchmarkFind(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			find := selection.Find{Snapshot: snap, Selector: sel, Grants: authz.Everything(time.Time{})}
+			find := selection.Listing{Snapshot: snap, Selector: sel, Grants: authz.Everything(time.Time{})}
 			all, err := find.Count(b.Context())
 			if err != nil {
 				b.Fatal(err)

@@ -85,9 +85,9 @@ func (r *fieldReader) term() (q requirement, err error) {
 	return q, err
 }
 
-// ParsePath reads the path of a field: keys with dots between them, or in
+// parsePath reads the path of a field: keys with dots between them, or in
 // brackets and quotes.
-func ParsePath(s string) ([]string, error) {
+func parsePath(s string) ([]string, error) {
 	r := &fieldReader{s: s}
 	if !utf8.ValidString(s) {
 		return nil, r.fail("it is not valid UTF-8")

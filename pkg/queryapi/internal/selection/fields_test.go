@@ -19,7 +19,7 @@ func names(t *testing.T, s *aggregate.Snapshot, kind aggregate.Kind, fieldSelect
 	if err != nil {
 		t.Fatalf("%s: %v", fieldSelector, err)
 	}
-	find := selection.Find{Snapshot: s, Selector: sel, Grants: authz.Everything(time.Time{})}
+	find := selection.Listing{Snapshot: s, Selector: sel, Grants: authz.Everything(time.Time{})}
 	var out []string
 	for o, err := range find.List(t.Context()) {
 		if err != nil {

@@ -35,8 +35,8 @@ func (sel *Selector) compileFlatField(q requirement) error {
 		}
 	}
 	switch {
-	case original(q.path), what == flat.ByKind, what != flat.Plain && t.absent != "":
-		t.shown = true
+	case isOriginalKey(q.path), what == flat.ByKind, what != flat.Plain && t.absent != "":
+		t.flat = true
 		sel.terms = append(sel.terms, t)
 		return nil
 	case what == flat.Plain, q.value == "":
@@ -44,14 +44,14 @@ func (sel *Selector) compileFlatField(q requirement) error {
 		return nil
 	}
 	var ok bool
-	if t.member, t.value, ok = sel.within(q); ok {
+	if t.member, t.value, ok = sel.splitFlatTerm(q); ok {
 		sel.terms = append(sel.terms, t)
 	}
 	return nil
 }
 
-// original reports whether a path leads to what objects have only as they are shown.
-func original(path []string) bool {
+// isOriginalKey reports whether a path leads to what objects have only as they are shown.
+func isOriginalKey(path []string) bool {
 	return len(path) == 3 && path[0] == "metadata" && path[1] == "annotations" &&
 		(path[2] == api.OriginalNamespaceKey || path[2] == api.OriginalNameKey)
 }
@@ -61,7 +61,7 @@ func (sel *Selector) compileFlatKey(q requirement) error {
 	if q.value == "" {
 		return sel.compileField(q)
 	}
-	member, name, ok := sel.within(q)
+	member, name, ok := sel.splitFlatTerm(q)
 	if !ok {
 		return nil
 	}
@@ -79,17 +79,17 @@ func (sel *Selector) compileFlatKey(q requirement) error {
 	return nil
 }
 
-// within returns the member and the name of a term on a flat name. It takes up that
+// splitFlatTerm returns the member and the name of a term on a flat name. It takes up that
 // only this member's objects have it or, where the name is no flat one, that none
 // has: then nothing is left of the term, and it is not ok.
-func (sel *Selector) within(q requirement) (member, name string, ok bool) {
+func (sel *Selector) splitFlatTerm(q requirement) (member, name string, ok bool) {
 	member, name, ok = flat.Split(q.value)
 	switch {
 	case q.negate:
 	case ok:
 		sel.byName = append(sel.byName, test[aggregate.Member]{of: func(m aggregate.Member) string { return m.Name }, value: member})
 	default:
-		sel.nothing = true
+		sel.contradicts = true
 	}
 	return member, name, ok
 }

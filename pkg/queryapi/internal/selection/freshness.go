@@ -31,8 +31,8 @@ var reasons = map[aggregate.State]string{
 	aggregate.OverBudget: "it exceeds what federator keeps of a member",
 }
 
-// reason is what readers are told. Partial is of federator's own configuration.
-func reason(s aggregate.Status) string {
+// reasonFor is what readers are told. Partial is of federator's own configuration.
+func reasonFor(s aggregate.Status) string {
 	if s.State == aggregate.Partial {
 		return s.Reason
 	}
@@ -49,7 +49,7 @@ func Freshness(s *aggregate.Snapshot, kind aggregate.Kind, members []string, hea
 		if info.Status.State.Complete() {
 			return
 		}
-		n := NotSynced{Member: member, Kind: kind, State: info.Status.State, Reason: reason(info.Status)}
+		n := NotSynced{Member: member, Kind: kind, State: info.Status.State, Reason: reasonFor(info.Status)}
 		if heard != nil {
 			if at := heard(member, kind); !at.IsZero() {
 				n.Age = max(0, now.Sub(at)).Round(time.Second).String()
@@ -71,8 +71,8 @@ func Freshness(s *aggregate.Snapshot, kind aggregate.Kind, members []string, hea
 	return out
 }
 
-// maxWarned bounds the members, and the reasons, that a warning names.
-const maxWarned = 3
+// maxInWarning bounds the members, and the reasons, that a warning names.
+const maxInWarning = 3
 
 // Warning says in a sentence what is not fresh, "" when all is. It is for the Warning
 // header of RFC 7234, which kubectl prints. What members leave out for one reason, which
@@ -99,23 +99,23 @@ func Warning(out []NotSynced) string {
 	}
 	var parts []string
 	if len(stale) > 0 {
-		parts = append(parts, fmt.Sprintf("%s may be incomplete or old: %s", out[0].Kind, firstOf(stale)))
+		parts = append(parts, fmt.Sprintf("%s may be incomplete or old: %s", out[0].Kind, joinFirst(stale)))
 	}
 	if len(reasons) > 0 {
 		what := "held in part: "
 		if len(stale) == 0 {
 			what = string(out[0].Kind) + " is " + what
 		}
-		parts = append(parts, what+heldInPart(reasons, partial))
+		parts = append(parts, what+partialReasons(reasons, partial))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// heldInPart writes reasons, each with its members.
-func heldInPart(reasons []string, members map[string][]string) string {
+// partialReasons writes reasons, each with its members.
+func partialReasons(reasons []string, members map[string][]string) string {
 	var parts []string
-	for _, reason := range reasons[:min(len(reasons), maxWarned)] {
-		parts = append(parts, fmt.Sprintf("%s (%s)", reason, firstOf(members[reason])))
+	for _, reason := range reasons[:min(len(reasons), maxInWarning)] {
+		parts = append(parts, fmt.Sprintf("%s (%s)", reason, joinFirst(members[reason])))
 	}
 	more := 0
 	for _, reason := range reasons[len(parts):] {
@@ -127,10 +127,10 @@ func heldInPart(reasons []string, members map[string][]string) string {
 	return strings.Join(parts, "; ")
 }
 
-// firstOf writes the first of names, and how many more there are.
-func firstOf(names []string) string {
-	text := strings.Join(names[:min(len(names), maxWarned)], ", ")
-	if more := len(names) - maxWarned; more > 0 {
+// joinFirst writes the first of names, and how many more there are.
+func joinFirst(names []string) string {
+	text := strings.Join(names[:min(len(names), maxInWarning)], ", ")
+	if more := len(names) - maxInWarning; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

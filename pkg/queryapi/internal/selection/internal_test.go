@@ -18,11 +18,11 @@ func TestAPanicComesToTheCaller(t *testing.T) {
 			t.Errorf("panic: %v", p)
 		}
 	}()
-	rest := &Residual{terms: []bodyTerm{{value: "x"}}}
+	rest := &residual{terms: []bodyTerm{{value: "x"}}}
 	none := func(yield func(aggregate.Object) bool) {
 		for yield(aggregate.Object{}) {
 		}
 	}
-	for range matching(t.Context(), none, rest) {
+	for range matchParallel(t.Context(), none, rest) {
 	}
 }

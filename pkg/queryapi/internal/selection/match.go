@@ -16,14 +16,14 @@ import (
 const (
 	firstWindow = 64
 	lastWindow  = 4096
-	share       = 32
+	batchSize   = 32
 )
 
-// matching yields the objects that match, in order, until the context ends. Where
+// matchParallel yields the objects that match, in order, until the context ends. Where
 // bodies have to be decoded all processors do. An error is the last that is yielded.
-func matching(ctx context.Context, objects iter.Seq[aggregate.Object], rest *Residual) iter.Seq2[aggregate.Object, error] {
-	if !rest.decodes() {
-		return matchingOne(ctx, objects, rest)
+func matchParallel(ctx context.Context, objects iter.Seq[aggregate.Object], rest *residual) iter.Seq2[aggregate.Object, error] {
+	if !rest.needsBody() {
+		return matchSerial(ctx, objects, rest)
 	}
 	return func(yield func(aggregate.Object, error) bool) {
 		w := window{rest: rest, scratch: make([]Scratch, runtime.GOMAXPROCS(0))}
@@ -41,8 +41,8 @@ func matching(ctx context.Context, objects iter.Seq[aggregate.Object], rest *Res
 	}
 }
 
-// matchingOne matches one object at a time.
-func matchingOne(ctx context.Context, objects iter.Seq[aggregate.Object], rest *Residual) iter.Seq2[aggregate.Object, error] {
+// matchSerial matches one object at a time.
+func matchSerial(ctx context.Context, objects iter.Seq[aggregate.Object], rest *residual) iter.Seq2[aggregate.Object, error] {
 	return func(yield func(aggregate.Object, error) bool) {
 		var scratch Scratch
 		n := 0
@@ -65,13 +65,13 @@ func matchingOne(ctx context.Context, objects iter.Seq[aggregate.Object], rest *
 
 // window is objects that are matched together.
 type window struct {
-	rest    *Residual
+	rest    *residual
 	scratch []Scratch // of a goroutine each
 	objects []aggregate.Object
-	results []matched
+	results []matchResult
 }
 
-type matched struct {
+type matchResult struct {
 	ok  bool
 	err error
 }
@@ -83,7 +83,7 @@ func (w *window) yield(ctx context.Context, yield func(aggregate.Object, error) 
 		yield(aggregate.Object{}, err)
 		return false
 	}
-	w.results = append(w.results[:0], make([]matched, len(w.objects))...)
+	w.results = append(w.results[:0], make([]matchResult, len(w.objects))...)
 	w.match(ctx)
 	for i, r := range w.results {
 		if r.err != nil {
@@ -102,8 +102,8 @@ func (w *window) match(ctx context.Context) {
 	var next atomic.Int64
 	some := func(scratch *Scratch) {
 		for {
-			to := int(next.Add(share))
-			for i := to - share; i < min(to, len(w.objects)); i++ {
+			to := int(next.Add(batchSize))
+			for i := to - batchSize; i < min(to, len(w.objects)); i++ {
 				w.results[i].ok, w.results[i].err = w.rest.Match(w.objects[i], scratch)
 			}
 			if to >= len(w.objects) {
@@ -112,7 +112,7 @@ func (w *window) match(ctx context.Context) {
 		}
 	}
 	g, _ := panicgroup.WithContext(ctx, len(w.scratch))
-	for i := 0; i < len(w.scratch) && i*share < len(w.objects); i++ {
+	for i := 0; i < len(w.scratch) && i*batchSize < len(w.objects); i++ {
 		g.Go(func() error {
 			some(&w.scratch[i])
 			return nil

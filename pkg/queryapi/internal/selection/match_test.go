@@ -37,7 +37,7 @@ func TestManyObjectsAreMatchedInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := selection.Find{Snapshot: snap, Selector: sel, Grants: authz.Everything(time.Time{})}
+	find := selection.Listing{Snapshot: snap, Selector: sel, Grants: authz.Everything(time.Time{})}
 	if n, err := find.Count(t.Context()); err != nil || n != len(want) {
 		t.Errorf("%d are counted (%v), want %d", n, err, len(want))
 	}

@@ -250,7 +250,7 @@ func matchesAsAnEvaluationOverMaps(t *testing.T, all map[aggregate.Kind][][]byte
 				want = append(want, h.member+" "+ns+"/"+str(meta["name"]))
 			}
 		}
-		find := &selection.Find{Snapshot: snap, Selector: sel, Grants: grants, Namespace: namespace}
+		find := &selection.Listing{Snapshot: snap, Selector: sel, Grants: grants, Namespace: namespace}
 		got := []string{}
 		matcher := sel.Matcher()
 		var scratch selection.Scratch
@@ -260,7 +260,7 @@ func matchesAsAnEvaluationOverMaps(t *testing.T, all map[aggregate.Kind][][]byte
 			}
 			got = append(got, o.Member()+" "+o.Namespace()+"/"+o.Name())
 			m, _ := snap.Member(o.Member())
-			if ok, err := matcher.MatchObject(m, o, &scratch); err != nil || !ok {
+			if ok, err := matcher.Matches(m, o, &scratch); err != nil || !ok {
 				t.Fatalf("%s -l %q --field-selector %q lists %s, which a watch would not show (%v)", kind, labelSelector, fieldSelector, o.Ref(), err)
 			}
 		}
@@ -308,20 +308,20 @@ func someGrants(rng *rand.Rand, members []string, objects []object) (*authz.Gran
 	if rng.IntN(3) == 0 {
 		return authz.Everything(time.Time{}), func(string, string) bool { return true }
 	}
-	reaches := map[string]authz.Reach{}
+	reaches := map[string]authz.MemberGrant{}
 	for _, m := range members {
 		switch rng.IntN(3) {
 		case 0:
-			reaches[m] = authz.Reach{All: true}
+			reaches[m] = authz.MemberGrant{All: true}
 		case 1:
-			var r authz.Reach
+			var r authz.MemberGrant
 			for range rng.IntN(4) {
 				r.Namespaces = append(r.Namespaces, str(sub(objects[rng.IntN(len(objects))], "metadata")["namespace"]))
 			}
 			reaches[m] = r
 		}
 	}
-	return authz.Some(reaches, time.Time{}), func(member, namespace string) bool {
+	return authz.NewGrants(reaches, time.Time{}), func(member, namespace string) bool {
 		r := reaches[member]
 		return r.All || slices.Contains(r.Namespaces, namespace)
 	}

@@ -56,7 +56,7 @@ type parameter struct {
 
 var parameters = map[string]parameter{
 	"limit": {"list", func(p *Params, v string) (err error) {
-		p.Limit, err = count(v)
+		p.Limit, err = parseCount(v)
 		return err
 	}},
 	"continue": {"list", func(p *Params, v string) error {
@@ -66,7 +66,7 @@ var parameters = map[string]parameter{
 	"resourceVersion": {"get,list,watch", func(p *Params, v string) error {
 		revision, err := strconv.ParseUint(v, 10, 64)
 		if v != "" && err != nil {
-			return errNumber
+			return errNotNumber
 		}
 		p.ResourceVersion, p.Revision = v, aggregate.Revision(revision)
 		return nil
@@ -84,24 +84,24 @@ var parameters = map[string]parameter{
 		return nil
 	}},
 	"watch": {"list,watch", func(p *Params, v string) (err error) {
-		p.Watch, err = boolean(v)
+		p.Watch, err = parseBool(v)
 		return err
 	}},
 	"allowWatchBookmarks": {"list,watch", func(p *Params, v string) (err error) {
-		p.AllowWatchBookmarks, err = boolean(v)
+		p.AllowWatchBookmarks, err = parseBool(v)
 		return err
 	}},
 	"sendInitialEvents": {"list,watch", func(p *Params, v string) error {
-		b, err := boolean(v)
+		b, err := parseBool(v)
 		p.SendInitialEvents = &b
 		return err
 	}},
 	"timeoutSeconds": {"list,watch", func(p *Params, v string) error {
-		seconds, err := count(v)
+		seconds, err := parseCount(v)
 		if err != nil {
 			return err
 		}
-		return p.within(float64(seconds) * float64(time.Second))
+		return p.setTimeout(float64(seconds) * float64(time.Second))
 	}},
 	// Clients write the timeout that they have themselves: client-go's "32s",
 	// kubectl's --request-timeout.
@@ -113,10 +113,10 @@ var parameters = map[string]parameter{
 		if err != nil || d < 0 {
 			return fmt.Errorf(`must be a duration such as "30s"`)
 		}
-		return p.within(float64(d))
+		return p.setTimeout(float64(d))
 	}},
 	"pretty": {"get,list,watch", func(p *Params, v string) (err error) {
-		p.Pretty, err = boolean(v)
+		p.Pretty, err = parseBool(v)
 		return err
 	}},
 	"includeObject": {"get,list,watch", func(p *Params, v string) error {
@@ -136,23 +136,23 @@ var parameters = map[string]parameter{
 	}},
 }
 
-var errNumber = fmt.Errorf("must be a decimal number from 0 on")
+var errNotNumber = fmt.Errorf("must be a decimal number from 0 on")
 
-// count reads a number that is not negative; "" is 0.
-func count(v string) (int64, error) {
+// parseCount reads a number that is not negative; "" is 0.
+func parseCount(v string) (int64, error) {
 	if v == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseUint(v, 10, 63)
 	if err != nil {
-		return 0, errNumber
+		return 0, errNotNumber
 	}
 	return int64(n), nil
 }
 
-// boolean reads true and false; a parameter without a value is true, as for an
+// parseBool reads true and false; a parameter without a value is true, as for an
 // API server.
-func boolean(v string) (bool, error) {
+func parseBool(v string) (bool, error) {
 	switch strings.ToLower(v) {
 	case "", "1", "true":
 		return true, nil
@@ -162,8 +162,8 @@ func boolean(v string) (bool, error) {
 	return false, fmt.Errorf("must be true or false")
 }
 
-// within notes a timeout in nanoseconds. Of two the shorter counts; 0 is none.
-func (p *Params) within(ns float64) error {
+// setTimeout notes a timeout in nanoseconds. Of two the shorter counts; 0 is none.
+func (p *Params) setTimeout(ns float64) error {
 	if ns > math.MaxInt64/2 {
 		return fmt.Errorf("is longer than a hundred years")
 	}
@@ -186,16 +186,16 @@ func Parse(query url.Values, verb string) (*Params, error) {
 		known, ok := parameters[name]
 		switch values := query[name]; {
 		case !ok:
-			return nil, BadParameter(name, "is not supported")
+			return nil, NewBadParameter(name, "is not supported")
 		case !slices.Contains(strings.Split(known.verbs, ","), verb):
-			return nil, BadParameter(name, fmt.Sprintf("is not supported for %s", verb))
+			return nil, NewBadParameter(name, fmt.Sprintf("is not supported for %s", verb))
 		case len(values) != 1:
-			return nil, BadParameter(name, fmt.Sprintf("is given %d times", len(values)))
+			return nil, NewBadParameter(name, fmt.Sprintf("is given %d times", len(values)))
 		case len(values[0]) > maxValue:
-			return nil, BadParameter(name, fmt.Sprintf("is longer than %d bytes", maxValue))
+			return nil, NewBadParameter(name, fmt.Sprintf("is longer than %d bytes", maxValue))
 		default:
 			if err := known.read(p, values[0]); err != nil {
-				return nil, BadParameter(name, fmt.Sprintf("is %.64q, %v", values[0], err))
+				return nil, NewBadParameter(name, fmt.Sprintf("is %.64q, %v", values[0], err))
 			}
 		}
 	}
@@ -208,8 +208,8 @@ func Parse(query url.Values, verb string) (*Params, error) {
 	return p, nil
 }
 
-// BadParameter is the 400 for a parameter that cannot be used; it names it.
-func BadParameter(name, problem string) error {
+// NewBadParameter is the 400 for a parameter that cannot be used; it names it.
+func NewBadParameter(name, problem string) error {
 	if len(name) > 64 {
 		name = name[:64]
 	}
@@ -219,7 +219,7 @@ func BadParameter(name, problem string) error {
 // validate holds the parameters to the rules of API servers.
 func (p *Params) validate(verb string) error {
 	if p.Watch != (verb == Watch) && verb != Get {
-		return BadParameter("watch", fmt.Sprintf("does not go with %s", verb))
+		return NewBadParameter("watch", fmt.Sprintf("does not go with %s", verb))
 	}
 	errs := validation.ValidateListOptions(&internalversion.ListOptions{
 		Watch: p.Watch, ResourceVersion: p.ResourceVersion, ResourceVersionMatch: p.ResourceVersionMatch,

@@ -164,7 +164,7 @@ func TestFind_EndsWithItsContext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		find := selection.Find{Snapshot: f.index.Snapshot(), Selector: selector, Grants: authz.Everything(time.Time{})}
+		find := selection.Listing{Snapshot: f.index.Snapshot(), Selector: selector, Grants: authz.Everything(time.Time{})}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		var last error
@@ -204,7 +204,7 @@ func TestFind_EndsWhileItLooksForLabels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := selection.Find{Snapshot: f.index.Snapshot(), Selector: selector, Grants: authz.Everything(time.Time{})}
+	find := selection.Listing{Snapshot: f.index.Snapshot(), Selector: selector, Grants: authz.Everything(time.Time{})}
 	ctx := &ending{Context: t.Context()}
 	if n, err := find.Count(ctx); !errors.Is(err, context.Canceled) || ctx.asked > 10 {
 		t.Errorf("a count of a request that has gone: %d, %v, after it was looked %d times", n, err, ctx.asked)
@@ -296,7 +296,7 @@ func FuzzSelectors(f *testing.F) {
 		}
 		m, _ := snap.Member("a/one")
 		for o := range snap.Named("Event", "n", "e") {
-			if ok, err := sel.Matcher().MatchObject(m, o, &scratch); err != nil || ok != found {
+			if ok, err := sel.Matcher().Matches(m, o, &scratch); err != nil || ok != found {
 				t.Errorf("%q %q: found %t, matched %t (%v)", labelSelector, fieldSelector, found, ok, err)
 			}
 		}

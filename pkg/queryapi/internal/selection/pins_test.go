@@ -47,7 +47,7 @@ func TestPinsDropTheOldestBeyondABound(t *testing.T) {
 		return p
 	}
 
-	byCount := pins(selection.PinOptions{Snapshots: 3})
+	byCount := pins(selection.PinOptions{MaxSnapshots: 3})
 	for i, s := range snaps {
 		byCount.Pin(s, "ann", newest, start.Add(time.Duration(i)))
 		byCount.Pin(s, "ann", newest, start.Add(time.Duration(i)))
@@ -59,7 +59,7 @@ func TestPinsDropTheOldestBeyondABound(t *testing.T) {
 		t.Error("an older one is kept")
 	}
 
-	byAge := pins(selection.PinOptions{Age: time.Minute})
+	byAge := pins(selection.PinOptions{MaxAge: time.Minute})
 	byAge.Pin(snaps[0], "ann", newest, start)
 	byAge.Pin(snaps[1], "bob", newest, start.Add(40*time.Second))
 	byAge.Pin(snaps[0], "ann", newest, start.Add(50*time.Second)) // does not make it younger
@@ -73,7 +73,7 @@ func TestPinsDropTheOldestBeyondABound(t *testing.T) {
 		t.Errorf("%d are kept for ever, %d bytes", n, bytes)
 	}
 
-	byBytes := pins(selection.PinOptions{Bytes: 1})
+	byBytes := pins(selection.PinOptions{MaxBytes: 1})
 	byBytes.Pin(snaps[39], "ann", newest, start)
 	if n := kept(byBytes, start); n != 1 {
 		t.Errorf("the newest is not kept though it costs nothing")
@@ -82,14 +82,14 @@ func TestPinsDropTheOldestBeyondABound(t *testing.T) {
 	if n := kept(byBytes, start); n != 0 {
 		t.Errorf("%d are kept beyond the bound in bytes", n)
 	}
-	if _, err := selection.NewPins(selection.PinOptions{Bytes: -1}); err == nil {
+	if _, err := selection.NewPins(selection.PinOptions{MaxBytes: -1}); err == nil {
 		t.Error("a negative bound is taken")
 	}
 }
 
 func TestPinsMayBeUsedByMany(t *testing.T) {
 	snaps := revisions(t, 20)
-	p, err := selection.NewPins(selection.PinOptions{Snapshots: 5})
+	p, err := selection.NewPins(selection.PinOptions{MaxSnapshots: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestPinsMayBeUsedByMany(t *testing.T) {
 func TestPinsOfOneUserDoNotPushOutThoseOfAnother(t *testing.T) {
 	snaps := revisions(t, 40)
 	newest := snaps[39]
-	p, err := selection.NewPins(selection.PinOptions{Snapshots: 6})
+	p, err := selection.NewPins(selection.PinOptions{MaxSnapshots: 6})
 	if err != nil {
 		t.Fatal(err)
 	}

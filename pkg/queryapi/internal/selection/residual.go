@@ -9,28 +9,28 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/flat"
 )
 
-// Residual is what a query leaves to be matched one object at a time. It is
+// residual is what a query leaves to be matched one object at a time. It is
 // immutable; nil matches everything.
-type Residual struct {
-	entries []test[aggregate.Object]
-	terms   []bodyTerm
-	paths   []slot
-	values  []string // by slot
-	needles [][]byte // each is in every body that matches
+type residual struct {
+	entries    []test[aggregate.Object]
+	terms      []bodyTerm
+	paths      []slot
+	values     []string // by slot
+	substrings [][]byte // each is in every body that matches
 
-	keys  *flat.Keys // under which objects are shown; nil: their own
-	shown *Residual  // of the terms on bodies as they are shown; nil: none
+	keys      *flat.Keys // under which objects are shown; nil: their own
+	flatTerms *residual  // of the terms on bodies as they are shown; nil: none
 }
 
-func (r *Residual) add(t bodyTerm) {
-	if t.shown {
-		t.shown = false
-		shown := Residual{}
-		if r.shown != nil {
-			shown = *r.shown
+func (r *residual) add(t bodyTerm) {
+	if t.flat {
+		t.flat = false
+		shown := residual{}
+		if r.flatTerms != nil {
+			shown = *r.flatTerms
 		}
 		shown.add(t)
-		r.shown = &shown
+		r.flatTerms = &shown
 		return
 	}
 	r.terms = append(r.terms, t)
@@ -38,17 +38,17 @@ func (r *Residual) add(t bodyTerm) {
 		r.paths = append(r.paths, slot{steps: p})
 		r.values = append(r.values, t.value)
 	}
-	if !t.negate && t.value != t.absent && plain(t.value) {
-		r.needles = append(r.needles, []byte(t.value))
+	if !t.negate && t.value != t.absent && verbatim(t.value) {
+		r.substrings = append(r.substrings, []byte(t.value))
 	}
 }
 
 // Scratch is the space that a Match needs. Its zero value is ready; it belongs
 // to one goroutine.
 type Scratch struct {
-	body  []byte
-	shown []byte
-	walk  walker
+	body     []byte
+	flatBody []byte
+	walk     walker
 
 	values  []string
 	seen    uint64 // slots with a value
@@ -59,7 +59,7 @@ type Scratch struct {
 
 // Shrink lets go of space for bodies beyond so many bytes.
 func (s *Scratch) Shrink(most int) {
-	if cap(s.body) > most || cap(s.shown) > most {
+	if cap(s.body) > most || cap(s.flatBody) > most {
 		*s = Scratch{}
 	}
 }
@@ -73,30 +73,30 @@ func (s *Scratch) Body(o aggregate.Object) ([]byte, error) {
 
 // Match reports whether an object matches. Its errors are those of decoding a
 // body.
-func (r *Residual) Match(o aggregate.Object, scratch *Scratch) (bool, error) {
+func (r *residual) Match(o aggregate.Object, scratch *Scratch) (bool, error) {
 	if r == nil {
 		return true, nil
 	}
 	if !allHold(r.entries, o) {
 		return false, nil
 	}
-	if !r.decodes() {
+	if !r.needsBody() {
 		return true, nil
 	}
 	body, err := scratch.Body(o)
 	if err != nil || !r.matchBody(body, o.Member(), scratch) {
 		return false, err
 	}
-	if r.shown == nil {
+	if r.flatTerms == nil {
 		return true, nil
 	}
-	scratch.shown = r.keys.In(o.Namespace()).Append(scratch.shown[:0], body, o.Member())
-	return r.shown.matchBody(scratch.shown, o.Member(), scratch), nil
+	scratch.flatBody = r.keys.ForNamespace(o.Namespace()).Append(scratch.flatBody[:0], body, o.Member())
+	return r.flatTerms.matchBody(scratch.flatBody, o.Member(), scratch), nil
 }
 
 // matchBody matches canonical JSON of an object of a member.
-func (r *Residual) matchBody(body []byte, member string, s *Scratch) bool {
-	for _, n := range r.needles {
+func (r *residual) matchBody(body []byte, member string, s *Scratch) bool {
+	for _, n := range r.substrings {
 		if !bytes.Contains(body, n) {
 			return false
 		}
@@ -192,7 +192,7 @@ type Field struct {
 // CompileField reads the path of a field of a kind. Errors say where the path
 // is wrong.
 func CompileField(path string, kind aggregate.Kind) (*Field, error) {
-	steps, err := ParsePath(path)
+	steps, err := parsePath(path)
 	if err != nil {
 		return nil, err
 	}
@@ -218,12 +218,12 @@ func CompileField(path string, kind aggregate.Kind) (*Field, error) {
 	return f, nil
 }
 
-// Declared returns the name of the index's field that holds the same values,
+// IndexedField returns the name of the index's field that holds the same values,
 // "" when none can.
-func (f *Field) Declared() string { return f.index }
+func (f *Field) IndexedField() string { return f.index }
 
-// Absent returns the value of objects that have none.
-func (f *Field) Absent() string { return f.absent }
+// absentValue returns the value of objects that have none.
+func (f *Field) absentValue() string { return f.absent }
 
 // Append appends the object's values of the field: at least one, that of an
 // absent field if there is none.

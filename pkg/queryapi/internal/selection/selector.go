@@ -24,7 +24,7 @@ type Selector struct {
 	keys    *flat.Keys // under which objects are shown; nil: their own
 
 	name, namespace string // that an object must have; "": any
-	nothing         bool   // the terms contradict each other
+	contradicts     bool   // the terms contradict each other
 }
 
 // test is a term on what is known without the body.
@@ -52,7 +52,7 @@ type bodyTerm struct {
 	absent string
 	negate bool
 	member string // of which alone an object has the value; "": of any
-	shown  bool   // it is on the object as it is shown
+	flat   bool   // it is on the object as it is shown
 }
 
 // Bounds of one label selector: matching it costs each of its requirements, and
@@ -132,7 +132,7 @@ func badSelector(name string, err error) error {
 func (sel *Selector) compileLabels(requirements []labels.Requirement) {
 	var member, own []labels.Requirement
 	for _, r := range requirements {
-		if Virtual(r.Key()) {
+		if IsMemberLabel(r.Key()) {
 			member = append(member, r)
 		} else {
 			own = append(own, r)
@@ -155,7 +155,7 @@ func (sel *Selector) compileField(q requirement) error {
 		return nil
 	}
 	if of := entryField(q.path); of != nil {
-		if !q.negate && q.value != "" && sel.key(q) {
+		if !q.negate && q.value != "" && sel.narrowKey(q) {
 			return nil
 		}
 		sel.entries = append(sel.entries, test[aggregate.Object]{of, q.value, q.negate})
@@ -177,8 +177,8 @@ func (sel *Selector) bodyTerm(q requirement) bodyTerm {
 	return t
 }
 
-// key takes up a term that narrows the keys to look at.
-func (sel *Selector) key(q requirement) bool {
+// narrowKey takes up a term that narrows the keys to look at.
+func (sel *Selector) narrowKey(q requirement) bool {
 	var to *string
 	switch q.path[1] {
 	case "name":
@@ -189,7 +189,7 @@ func (sel *Selector) key(q requirement) bool {
 		return false
 	}
 	if *to != "" && *to != q.value {
-		sel.nothing = true
+		sel.contradicts = true
 	}
 	*to = q.value
 	return true
@@ -201,26 +201,26 @@ func (sel *Selector) Empty() bool { return sel.empty }
 // Name returns the name that every selected object has, "" when there is none.
 func (sel *Selector) Name() string { return sel.name }
 
-// MatchMember reports whether objects of a member can be selected.
-func (sel *Selector) MatchMember(m aggregate.Member) bool {
+// MatchesMember reports whether objects of a member can be selected.
+func (sel *Selector) MatchesMember(m aggregate.Member) bool {
 	return (sel.members == nil || sel.members.Matches(memberLabels{&m})) && allHold(sel.byName, m)
 }
 
 // Query returns how a snapshot finds the selected objects: a query, and what
 // remains to be matched of the objects that it yields. members are those that
 // may be looked at, sorted; nil is all. namespace "" is all.
-func (sel *Selector) Query(s *aggregate.Snapshot, members []string, namespace string) (aggregate.Query, *Residual) {
+func (sel *Selector) Query(s *aggregate.Snapshot, members []string, namespace string) (aggregate.Query, *residual) {
 	q := aggregate.Query{
-		Kind: sel.kind, Members: sel.narrow(s, members),
+		Kind: sel.kind, Members: sel.narrowMembers(s, members),
 		Namespace: namespace, Name: sel.name, Labels: sel.labels,
 	}
 	if sel.namespace != "" {
 		q.Namespace = sel.namespace
 	}
-	if sel.nothing || namespace != "" && sel.namespace != "" && namespace != sel.namespace {
+	if sel.contradicts || namespace != "" && sel.namespace != "" && namespace != sel.namespace {
 		q.Members = []string{}
 	}
-	rest := &Residual{entries: sel.entries, keys: sel.keys}
+	rest := &residual{entries: sel.entries, keys: sel.keys}
 	for _, t := range sel.terms {
 		if name, ok := t.indexed(); ok && s.Indexed(sel.kind, name, q.Members) {
 			if held, ok := q.Fields[name]; !ok || held == t.value {
@@ -233,38 +233,38 @@ func (sel *Selector) Query(s *aggregate.Snapshot, members []string, namespace st
 		}
 		rest.add(t)
 	}
-	if len(rest.entries) == 0 && !rest.decodes() {
+	if len(rest.entries) == 0 && !rest.needsBody() {
 		rest = nil
 	}
 	return q, rest
 }
 
-// narrow returns those of members that the selector admits, nil when all.
-func (sel *Selector) narrow(s *aggregate.Snapshot, members []string) []string {
+// narrowMembers returns those of members that the selector admits, nil when all.
+func (sel *Selector) narrowMembers(s *aggregate.Snapshot, members []string) []string {
 	if sel.members == nil && len(sel.byName) == 0 {
 		return members
 	}
 	out := []string{}
 	if members == nil {
 		for m := range s.Members() {
-			if sel.MatchMember(m) {
+			if sel.MatchesMember(m) {
 				out = append(out, m.Name)
 			}
 		}
 		return out
 	}
 	for _, name := range members {
-		if m, ok := s.Member(name); ok && sel.MatchMember(m) {
+		if m, ok := s.Member(name); ok && sel.MatchesMember(m) {
 			out = append(out, name)
 		}
 	}
 	return out
 }
 
-// full returns a residual that holds every term on fields, for objects that no
+// fullResidual returns a residual that holds every term on fields, for objects that no
 // query has found.
-func (sel *Selector) full() *Residual {
-	r := &Residual{entries: sel.entries, keys: sel.keys}
+func (sel *Selector) fullResidual() *residual {
+	r := &residual{entries: sel.entries, keys: sel.keys}
 	for _, t := range sel.terms {
 		r.add(t)
 	}
@@ -275,22 +275,22 @@ func (sel *Selector) full() *Residual {
 // It is immutable.
 type Matcher struct {
 	sel  *Selector
-	rest *Residual
+	rest *residual
 }
 
 // Matcher returns the selector's matcher.
-func (sel *Selector) Matcher() *Matcher { return &Matcher{sel, sel.full()} }
+func (sel *Selector) Matcher() *Matcher { return &Matcher{sel, sel.fullResidual()} }
 
-// MatchObject reports whether an object of a member is selected, with
+// Matches reports whether an object of a member is selected, with
 // everything that the selector says.
-func (m *Matcher) MatchObject(member aggregate.Member, o aggregate.Object, scratch *Scratch) (bool, error) {
+func (m *Matcher) Matches(member aggregate.Member, o aggregate.Object, scratch *Scratch) (bool, error) {
 	sel := m.sel
 	switch {
-	case sel.nothing,
+	case sel.contradicts,
 		sel.name != "" && o.Name() != sel.name,
 		sel.namespace != "" && o.Namespace() != sel.namespace,
 		sel.labels != nil && !sel.labels.Matches(objectLabels{o}),
-		!sel.MatchMember(member):
+		!sel.MatchesMember(member):
 		return false, nil
 	}
 	return m.rest.Match(o, scratch)
@@ -299,7 +299,7 @@ func (m *Matcher) MatchObject(member aggregate.Member, o aggregate.Object, scrat
 // indexed returns the declared field that answers the term, if one can: the
 // index holds scalars whose JSON has no escapes, and nothing for those absent.
 func (t bodyTerm) indexed() (string, bool) {
-	if t.negate || t.shown || len(t.paths) != 1 || t.value == t.absent || !plain(t.value) {
+	if t.negate || t.flat || len(t.paths) != 1 || t.value == t.absent || !verbatim(t.value) {
 		return "", false
 	}
 	for _, step := range t.paths[0] {
@@ -310,8 +310,8 @@ func (t bodyTerm) indexed() (string, bool) {
 	return strings.Join(t.paths[0], "."), true
 }
 
-// plain reports whether a text is not empty and stands in JSON as it is.
-func plain(s string) bool {
+// verbatim reports whether a text is not empty and stands in JSON as it is.
+func verbatim(s string) bool {
 	return s != "" && !slices.ContainsFunc([]byte(s), func(c byte) bool {
 		return c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&'
 	})

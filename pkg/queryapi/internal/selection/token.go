@@ -16,12 +16,12 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// Binding is what a token is good for: a caller and what he selects.
-type Binding [16]byte
+// TokenScope is what a token is good for: a caller and what he selects.
+type TokenScope [16]byte
 
-// Bind makes a Binding of a caller (name, UID and groups, in any order) and of
+// NewTokenScope makes a Binding of a caller (name, UID and groups, in any order) and of
 // what he asks for: target, resource, namespace and selectors.
-func Bind(u user.Info, selection ...string) Binding {
+func NewTokenScope(u user.Info, selection ...string) TokenScope {
 	h := sha256.New()
 	put := func(parts ...string) {
 		b := binary.AppendUvarint(nil, uint64(len(parts)))
@@ -33,7 +33,7 @@ func Bind(u user.Info, selection ...string) Binding {
 	put(u.GetName(), u.GetUID())
 	put(slices.Compact(slices.Sorted(slices.Values(u.GetGroups())))...)
 	put(selection...)
-	return Binding(h.Sum(nil)[:len(Binding{})])
+	return TokenScope(h.Sum(nil)[:len(TokenScope{})])
 }
 
 // Token is where a list goes on.
@@ -44,13 +44,13 @@ type Token struct {
 	After    aggregate.Position // the last object that was sent
 }
 
-// Sealer writes and reads continue tokens of one process.
+// TokenCodec writes and reads continue tokens of one process.
 //
 // A token is base64url of: a version byte; the process (8 bytes, big-endian), which is
 // the first revision of its index, as no other's is; the revision (8); the Binding
 // (16); the three strings of the position, each with its length in two bytes; HMAC-SHA256 over all of it, cut to 16 bytes. Nothing
 // in it is secret: the position is that of an object that the client was sent.
-type Sealer struct {
+type TokenCodec struct {
 	key     []byte
 	process uint64
 }
@@ -58,25 +58,25 @@ type Sealer struct {
 const (
 	tokenVersion = 2
 	macSize      = 16
-	tokenHeader  = 1 + 8 + 8 + len(Binding{})
+	tokenHeader  = 1 + 8 + 8 + len(TokenScope{})
 	maxToken     = 4096
 	minKey       = 32
 )
 
-// NewSealer returns a Sealer. key is this process's own, at least 32 random
+// NewTokenCodec returns a Sealer. key is this process's own, at least 32 random
 // bytes; first is the first revision of its index.
-func NewSealer(key []byte, first aggregate.Revision) (*Sealer, error) {
+func NewTokenCodec(key []byte, first aggregate.Revision) (*TokenCodec, error) {
 	if len(key) < minKey {
 		return nil, fmt.Errorf("selection: a key of %d bytes seals no tokens, at least %d", len(key), minKey)
 	}
 	if first == 0 || first >= 1<<53 {
 		return nil, fmt.Errorf("selection: %d is no index's first revision", first)
 	}
-	return &Sealer{key: slices.Clone(key), process: uint64(first)}, nil
+	return &TokenCodec{key: slices.Clone(key), process: uint64(first)}, nil
 }
 
-// Seal writes a token.
-func (s *Sealer) Seal(b Binding, t Token) string {
+// Encode writes a token.
+func (s *TokenCodec) Encode(b TokenScope, t Token) string {
 	raw := make([]byte, 0, tokenHeader+3*64+macSize)
 	raw = append(raw, tokenVersion)
 	raw = binary.BigEndian.AppendUint64(raw, s.process)
@@ -85,19 +85,19 @@ func (s *Sealer) Seal(b Binding, t Token) string {
 	for _, part := range []string{t.After.Member, t.After.Namespace, t.After.Name} {
 		raw = append(binary.BigEndian.AppendUint16(raw, uint16(len(part))), part...)
 	}
-	return base64.RawURLEncoding.EncodeToString(append(raw, s.mac(raw)...))
+	return base64.RawURLEncoding.EncodeToString(append(raw, s.sign(raw)...))
 }
 
-func (s *Sealer) mac(raw []byte) []byte {
+func (s *TokenCodec) sign(raw []byte) []byte {
 	h := hmac.New(sha256.New, s.key)
 	h.Write(raw)
 	return h.Sum(nil)[:macSize]
 }
 
-// Open reads a token. Errors are *apierrors.StatusError: 400 for one that is
+// Decode reads a token. Errors are *apierrors.StatusError: 400 for one that is
 // malformed, forged or of another caller or selection, 410 for one of another
 // process, with a token that continues at the newest snapshot.
-func (s *Sealer) Open(b Binding, token string) (Token, error) {
+func (s *TokenCodec) Decode(b TokenScope, token string) (Token, error) {
 	if len(token) > maxToken {
 		return Token{}, badToken("it is too long")
 	}
@@ -116,10 +116,10 @@ func (s *Sealer) Open(b Binding, token string) (Token, error) {
 	// Another process's MAC cannot be checked. What its token can lead to is no
 	// more than what the caller may list anyway, from a position that he names.
 	foreign := binary.BigEndian.Uint64(body[1:]) != s.process
-	if !foreign && !hmac.Equal(mac, s.mac(body)) {
+	if !foreign && !hmac.Equal(mac, s.sign(body)) {
 		return Token{}, badToken("it was not issued by this server")
 	}
-	if Binding(body[17:tokenHeader]) != b {
+	if TokenScope(body[17:tokenHeader]) != b {
 		return Token{}, badToken("it was issued to another caller, or for another resource, namespace or selector")
 	}
 	if foreign {
@@ -160,12 +160,12 @@ const inconsistentContinue = "The provided continue parameter is too old " +
 
 // Expired is the 410 for a token whose snapshot is gone. It carries a token
 // that continues after the same position at the newest snapshot.
-func (s *Sealer) Expired(b Binding, after aggregate.Position) error {
+func (s *TokenCodec) Expired(b TokenScope, after aggregate.Position) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:   metav1.StatusFailure,
 		Code:     http.StatusGone,
 		Reason:   metav1.StatusReasonExpired,
 		Message:  inconsistentContinue,
-		ListMeta: metav1.ListMeta{Continue: s.Seal(b, Token{After: after})},
+		ListMeta: metav1.ListMeta{Continue: s.Encode(b, Token{After: after})},
 	}}
 }

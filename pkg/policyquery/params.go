@@ -1,0 +1,180 @@
+package policyquery
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"federator.dev/federator/pkg/policy"
+)
+
+// Bounds of one question about violations.
+const (
+	defaultLimit = 500
+	maxLimit     = 5000
+	maxGroupBy   = 4
+	maxGroups    = 10_000
+)
+
+// params are the parameters of Violations. What is given more than once may be any of
+// them.
+type params struct {
+	policies, packages, severities, members, namespaces, kinds, states []string
+
+	exempt  string // "true": only subjects with exempt violations; "false": only with others
+	groupBy []string
+	limit   int
+	after   *cursor
+
+	watch           bool
+	resourceVersion string        // to watch from; "": from what there is now
+	timeout         time.Duration // of a watch; 0: none given
+}
+
+// cursor is where a page ended.
+type cursor struct {
+	Policy  string  `json:"p"`
+	Subject Subject `json:"s"`
+}
+
+func encodeCursor(name string, subject Subject) string {
+	text, err := json.Marshal(cursor{name, subject})
+	if err != nil {
+		panic(err) // strings only
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// groupKeys are what findings are grouped by.
+var groupKeys = map[string]func(b policy.Binding, severity string, v *policy.Verdict) string{
+	"policy":    func(b policy.Binding, _ string, _ *policy.Verdict) string { return b.Name },
+	"package":   func(b policy.Binding, _ string, _ *policy.Verdict) string { return b.Package },
+	"severity":  func(_ policy.Binding, severity string, _ *policy.Verdict) string { return severity },
+	"member":    func(_ policy.Binding, _ string, v *policy.Verdict) string { return v.Subject.Ref.Member },
+	"namespace": func(_ policy.Binding, _ string, v *policy.Verdict) string { return v.Subject.Ref.Namespace },
+	"kind":      func(_ policy.Binding, _ string, v *policy.Verdict) string { return string(v.Subject.Ref.Kind) },
+	"state":     func(_ policy.Binding, _ string, v *policy.Verdict) string { return v.State.String() },
+}
+
+// parseParams reads parameters: those that are accepted. Errors are 400.
+func parseParams(values url.Values) (*params, error) {
+	a := &params{limit: defaultLimit}
+	for name, given := range values {
+		i := slices.IndexFunc(parameters, func(p parameter) bool { return p.Name == name })
+		switch {
+		case i < 0:
+			return nil, badParameter(name, "is not supported")
+		case parameters[i].Repeated:
+			*parameters[i].list(a) = given
+		case len(given) > 1:
+			return nil, badParameter(name, "is given more than once")
+		default:
+			if err := parameters[i].set(a, given[0]); err != nil {
+				return nil, badParameter(name, err.Error())
+			}
+		}
+	}
+	return a, a.check()
+}
+
+func (a *params) check() error {
+	switch {
+	case a.watch && a.groupBy != nil:
+		return badParameter("groupBy", "is not for watches")
+	case a.watch && a.after != nil:
+		return badParameter("continue", "is not for watches")
+	case !a.watch && a.resourceVersion != "":
+		return badParameter("resourceVersion", "is for watches: a list is of the newest verdicts")
+	case !a.watch && a.timeout != 0:
+		return badParameter("timeoutSeconds", "is for watches")
+	}
+	if len(a.groupBy) > maxGroupBy {
+		return badParameter("groupBy", fmt.Sprintf("is given %d times, %d at most", len(a.groupBy), maxGroupBy))
+	}
+	if a.groupBy != nil && a.after != nil {
+		return badParameter("continue", "is not for groups")
+	}
+	for _, p := range parameters {
+		if !p.Repeated || p.Enum == nil {
+			continue
+		}
+		for _, v := range *p.list(a) {
+			if !slices.Contains(p.Enum, v) {
+				return badParameter(p.Name, fmt.Sprintf("%q is none of %s", v, strings.Join(p.Enum, ", ")))
+			}
+		}
+	}
+	return nil
+}
+
+func badParameter(name, why string) error {
+	return apierrors.NewBadRequest("parameter " + name + " " + why)
+}
+
+// matches reports whether a value is asked for: none given means any.
+func matches(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
+
+// matchesBinding reports whether findings of a binding are asked for.
+func (a *params) matchesBinding(b boundBinding) bool {
+	return matches(a.policies, b.Name) && matches(a.packages, b.Package) && matches(a.severities, b.severity)
+}
+
+// matchesVerdict reports whether a verdict is asked for, its binding and member aside.
+func (a *params) matchesVerdict(v *policy.Verdict) bool {
+	ref := v.Subject.Ref
+	if !matches(a.namespaces, ref.Namespace) || !matches(a.kinds, string(ref.Kind)) || !matches(a.states, v.State.String()) {
+		return false
+	}
+	if a.exempt == "" {
+		return true
+	}
+	return slices.ContainsFunc(v.Violations, func(f policy.Violation) bool { return (f.Exempt != "") == (a.exempt == "true") })
+}
+
+// addToGroup puts a verdict into its group.
+func (s *listing) addToGroup(b policy.Binding, severity string, v *policy.Verdict) {
+	key := make([]string, len(s.groupBy))
+	for i, by := range s.groupBy {
+		key[i] = groupKeys[by](b, severity, v)
+	}
+	joined := strings.Join(key, "\x00")
+	g := s.groups[joined]
+	if g == nil {
+		if len(s.groups) == maxGroups {
+			s.result.Truncated = true
+			return
+		}
+		if s.groups == nil {
+			s.groups = map[string]*FindingGroup{}
+		}
+		g = &FindingGroup{Key: key}
+		s.groups[joined] = g
+	}
+	g.Subjects++
+	for _, f := range v.Violations {
+		if f.Exempt != "" {
+			g.Exempt++
+		} else {
+			g.Violations++
+		}
+	}
+}
+
+// sortedGroups returns the groups by falling count of violations, then by key.
+func (s *listing) sortedGroups() []FindingGroup {
+	var groups []FindingGroup
+	for _, g := range s.groups {
+		groups = append(groups, *g)
+	}
+	slices.SortFunc(groups, func(a, b FindingGroup) int {
+		return cmp.Or(cmp.Compare(b.Violations, a.Violations), cmp.Compare(b.Subjects, a.Subjects), slices.Compare(a.Key, b.Key))
+	})
+	return groups
+}

@@ -1,0 +1,188 @@
+package queryapi
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/catalog"
+	"federator.dev/federator/pkg/queryapi/internal/queries"
+	"federator.dev/federator/pkg/queryapi/internal/resources"
+	"federator.dev/federator/pkg/queryapi/internal/route"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// assemble puts the parts behind the chain.
+func (s *Server) assemble() error {
+	s.catalog = catalog.New(s.options.Fleet)
+	asked, err := queries.New(queries.Options{
+		Index: s.options.Index, LastContact: s.options.Fleet.LastContact,
+		View: func(snapshot *aggregate.Snapshot) queries.View { return queryView{s.catalog.View(snapshot)} },
+	})
+	if err != nil {
+		return fmt.Errorf("query API: %w", err)
+	}
+	s.queries = maps.Clone(s.options.Queries)
+	if s.queries == nil {
+		s.queries = make(map[string]Query)
+	}
+	s.queries["count"] = builtinQuery{"count", asked.Count}
+	s.queries["related"] = builtinQuery{"related", asked.Related}
+	s.queries["members"] = builtinQuery{"members", asked.Members}
+	if s.openAPI, err = json.Marshal(openAPIDocument(s.queries)); err != nil {
+		return fmt.Errorf("query API: describe: %w", err)
+	}
+	s.objects, err = s.newResourceHandler()
+	return err
+}
+
+// newResourceHandler makes what answers get, list and watch.
+func (s *Server) newResourceHandler() (*resources.Handler, error) {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	sealer, err := selection.NewTokenCodec(key, s.options.Index.First())
+	if err != nil {
+		return nil, fmt.Errorf("query API: %w", err)
+	}
+	pins, err := selection.NewPins(selection.PinOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("query API: %w", err)
+	}
+	h, err := resources.New(resources.Options{
+		Index: s.options.Index, LastContact: s.options.Fleet.LastContact, Tokens: sealer, Pins: pins, ValuesRedacted: s.options.ValuesRedacted,
+		View: func(snapshot *aggregate.Snapshot, target route.Target) *catalog.View {
+			view := s.catalog.View(snapshot)
+			if target.Member != "" {
+				view = view.ForMember(snapshot, target.Member)
+			}
+			return view
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("query API: %w", err)
+	}
+	return h, nil
+}
+
+// builtinQuery makes a function a Question.
+type builtinQuery struct {
+	name  string
+	serve func(http.ResponseWriter, *http.Request, queries.Caller) error
+}
+
+// Serve implements Question.
+func (a builtinQuery) Serve(w http.ResponseWriter, r *http.Request, c Caller) error {
+	return a.serve(w, r, c)
+}
+
+// Describe implements Describer.
+func (a builtinQuery) Describe() Operation { return queries.Describe(a.name) }
+
+// queryView finds resources as questions name them.
+type queryView struct{ view *catalog.View }
+
+func (n queryView) ByName(name string) (queries.Resource, bool) {
+	r, ok := n.view.ByName(name)
+	if !ok {
+		return queries.Resource{}, false
+	}
+	return resourceOf(r), true
+}
+
+func resourceOf(r *catalog.Resource) queries.Resource {
+	return queries.Resource{GroupResource: r.Resource.GroupResource(), Kind: r.Kind, Namespaced: r.Namespaced}
+}
+
+// view returns what is served to a target, and the snapshot that it is of.
+func (s *Server) view(target route.Target) (*catalog.View, *aggregate.Snapshot) {
+	snapshot := s.options.Index.Snapshot()
+	view := s.catalog.View(snapshot)
+	if target.Member != "" {
+		view = view.ForMember(snapshot, target.Member)
+	}
+	return view, snapshot
+}
+
+// serveDiscovery answers what is served. Of a member it tells whoever may read
+// anything in it, of the fleet every caller.
+func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request, target route.Target) error {
+	if target.Member != "" {
+		if err := s.checkMember(r.Context(), target.Member); err != nil {
+			return err
+		}
+	}
+	view, snapshot := s.view(target)
+	return view.ServeDiscovery(w, r, snapshot, target)
+}
+
+// checkMember refuses members that the caller may read nothing of. One that does
+// not exist reads the same unless he may read all of those that do.
+func (s *Server) checkMember(ctx context.Context, member string) error {
+	c := s.callerOf(ctx)
+	any, err := s.authorizer.AnyGrant(ctx, c.user, member)
+	if err != nil {
+		return err
+	}
+	if !any {
+		return memberForbidden(c.user, member)
+	}
+	if _, ok := s.options.Index.Snapshot().Member(member); !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "members"}, member)
+	}
+	return nil
+}
+
+// resources are those that can be granted: what members serve of the kinds
+// that are kept, and what was read of them. Those that several members have come
+// first: a review that looks at some only passes over what one member has invented.
+func (s *Server) resources() []authz.Resource {
+	snapshot := s.options.Index.Snapshot()
+	var out []authz.Resource
+	at := make(map[schema.GroupResource]int)
+	add := func(gr schema.GroupResource, only string) {
+		i, seen := at[gr]
+		if !seen {
+			at[gr] = len(out)
+			out = append(out, authz.Resource{GroupResource: gr, OnlyMember: only})
+		} else if out[i].OnlyMember != only {
+			out[i].OnlyMember = ""
+		}
+	}
+	view, _ := s.view(route.Target{})
+	for r := range view.Resources() {
+		add(r.Resource.GroupResource(), onlyMember(snapshot, r.Kind))
+	}
+	for kind, resources := range snapshot.AllResources() {
+		_, group := kind.Split()
+		for _, resource := range resources {
+			add(schema.GroupResource{Group: group, Resource: resource}, onlyMember(snapshot, kind))
+		}
+	}
+	slices.SortStableFunc(out, func(a, b authz.Resource) int {
+		return cmp.Compare(min(len(a.OnlyMember), 1), min(len(b.OnlyMember), 1))
+	})
+	return out
+}
+
+// onlyMember returns the one member that has a scope of a kind, "" where none or several
+// have.
+func onlyMember(snapshot *aggregate.Snapshot, kind aggregate.Kind) string {
+	only := ""
+	for scope := range snapshot.ScopesOf(kind) {
+		if only != "" {
+			return ""
+		}
+		only = scope.Member
+	}
+	return only
+}

@@ -1,0 +1,195 @@
+package queryapi
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/cache"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	tokencache "k8s.io/apiserver/pkg/authentication/token/cache"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+	"k8s.io/client-go/kubernetes"
+)
+
+// LocalUser is who the bearer of the token of a local server is.
+const LocalUser = "federator:local"
+
+// tokenReviewTimeout bounds one review of a token by the hub.
+const tokenReviewTimeout = 5 * time.Second
+
+// Tokens that the hub knew are remembered for a while after each review, as hashes, so
+// that they are reviewed beside those of strangers, however many these send.
+const (
+	maxKnownTokens = 10_000
+	knownTokenTTL  = time.Hour
+)
+
+// newAuthenticator returns what authenticates requests: tokens by the hub's review,
+// client certificates by ca where it is not nil. Nobody is anonymous.
+func newAuthenticator(hub kubernetes.Interface, l Authentication, ca *clientCAs) (authenticator.Request, error) {
+	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 3}
+	reviews, err := webhook.NewFromInterface(hub.AuthenticationV1(), l.Audiences, backoff, tokenReviewTimeout, webhook.AuthenticatorMetrics{
+		RecordRequestTotal: authenticatorfactory.RecordRequestTotal, RecordRequestLatency: authenticatorfactory.RecordRequestLatency,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("query API: authentication: %w", err)
+	}
+	tokens := tokencache.New(knownTokens{reviews, cache.NewLRUExpireCache(maxKnownTokens)}, false, l.TokenTTL, l.TokenTTL)
+	var ways []authenticator.Request
+	if ca != nil {
+		ways = append(ways, x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion)) // first: it asks nobody
+	}
+	ways = append(ways, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
+	return hubErrorRecorder{group.NewAuthenticatedGroupAdder(union.New(ways...))}, nil
+}
+
+// knownTokens has tokens reviewed, and tells narrow which of them the hub has known lately.
+type knownTokens struct {
+	reviews authenticator.Token
+	known   *cache.LRUExpireCache // hashes
+}
+
+// knownTokenKey has the context of a review of a token that is known.
+type knownTokenKey struct{}
+
+// AuthenticateToken implements authenticator.Token.
+func (k knownTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	hash := sha256.Sum256([]byte(token))
+	if _, known := k.known.Get(hash); known {
+		ctx = context.WithValue(ctx, knownTokenKey{}, true)
+	}
+	answer, ok, err := k.reviews.AuthenticateToken(ctx, token)
+	switch {
+	case ok:
+		k.known.Add(hash, nil, knownTokenTTL)
+	case hubFailure(err) == nil:
+		k.known.Remove(hash)
+	}
+	return answer, ok, err
+}
+
+// reviewLimiter lets so many requests through at once as it has slots. Those about callers who
+// are known have slots of their own.
+type reviewLimiter struct {
+	http.RoundTripper
+	unknown, known chan struct{}
+}
+
+func newReviewLimiter(t http.RoundTripper, slots int) reviewLimiter {
+	return reviewLimiter{t, make(chan struct{}, slots), make(chan struct{}, slots)}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (n reviewLimiter) RoundTrip(r *http.Request) (*http.Response, error) {
+	slots := n.unknown
+	if r.Context().Value(knownTokenKey{}) != nil {
+		slots = n.known
+	}
+	select {
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
+		return n.RoundTripper.RoundTrip(r)
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// newToken returns a token that nobody can guess.
+func newToken() string {
+	var b [32]byte
+	rand.Read(b[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// newLocalAuthenticator knows one token.
+func newLocalAuthenticator(token string) authenticator.Request {
+	known := authenticator.TokenFunc(func(_ context.Context, got string) (*authenticator.Response, bool, error) {
+		if subtle.ConstantTimeCompare([]byte(got), []byte(token)) != 1 {
+			return nil, false, nil
+		}
+		return &authenticator.Response{User: &user.DefaultInfo{Name: LocalUser, Groups: []string{user.AllAuthenticated}}}, true, nil
+	})
+	return union.New(bearertoken.New(known), websocket.NewProtocolAuthenticator(known))
+}
+
+type hubErrorKey struct{}
+
+// hubError is where outageTeller leaves word that the hub could not be asked.
+type hubError struct{ err error }
+
+// hubErrorRecorder tells a hub that does not answer from a caller that nobody
+// knows: the first is no reason to log in again.
+type hubErrorRecorder struct{ authenticator.Request }
+
+func (t hubErrorRecorder) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	answer, ok, err := t.Request.AuthenticateRequest(r)
+	if o, told := r.Context().Value(hubErrorKey{}).(*hubError); told && !ok {
+		o.err = hubFailure(err)
+	}
+	return answer, ok, err
+}
+
+// hubFailure returns the failure of the hub among err, nil if there is none.
+func hubFailure(err error) error {
+	var several utilerrors.Aggregate
+	if errors.As(err, &several) {
+		for _, one := range several.Errors() {
+			if failure := hubFailure(one); failure != nil {
+				return failure
+			}
+		}
+		return nil
+	}
+	var status apierrors.APIStatus
+	var network net.Error
+	if errors.As(err, &status) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// withHubError makes room for word of an outage.
+func withHubError(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), hubErrorKey{}, &hubError{})))
+	})
+}
+
+// unauthenticated answers who could not be authenticated.
+func (s *Server) unauthenticated(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 {
+		w.Header().Set("Connection", "close") // no HTTP/2 connection for strangers
+	}
+	o, _ := r.Context().Value(hubErrorKey{}).(*hubError)
+	if o == nil || o.err == nil {
+		s.metrics.refused.WithLabelValues("unauthenticated").Inc()
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		writeStatus(w, apierrors.NewUnauthorized("Unauthorized").Status())
+		return
+	}
+	s.metrics.refused.WithLabelValues("hub").Inc()
+	s.log.Warn("cannot review a token", "error", o.err)
+	status := apierrors.NewServiceUnavailable("the hub cannot be asked who you are").Status()
+	if apierrors.IsForbidden(o.err) {
+		status = apierrors.NewInternalError(errors.New("the hub does not let federator review tokens")).Status()
+	}
+	writeStatus(w, status)
+}

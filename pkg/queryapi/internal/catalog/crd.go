@@ -1,0 +1,199 @@
+package catalog
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kjson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+type digest = [sha256.Size]byte
+
+// definition is what is kept of a CustomResourceDefinition. Its schemas stay in
+// the index, and are read when OpenAPI is asked for.
+type definition struct {
+	kind    aggregate.Kind
+	content digest // hash of its spec: equal in members that have the same one
+	object  aggregate.Object
+	tables  map[string]*customPrinter // by version
+}
+
+// definitionSet are the definitions of a snapshot.
+type definitionSet struct {
+	byKind map[aggregate.Kind]*kindDefinitions
+}
+
+// kindDefinitions are those of one kind.
+type kindDefinitions struct {
+	common   *definition            // that of most members
+	byMember map[string]*definition // by name
+}
+
+// of returns a kind's definition in a member or, when member is "" or has none,
+// that of most; nil when there is none.
+func (s *definitionSet) of(member string, kind aggregate.Kind) *definition {
+	d := s.byKind[kind]
+	if d == nil {
+		return nil
+	}
+	if own := d.byMember[member]; own != nil {
+		return own
+	}
+	return d.common
+}
+
+// definitions reads the definitions that are in a snapshot. Those that it has read
+// before it keeps. c.mu must be held.
+func (c *Catalog) definitions(snapshot *aggregate.Snapshot) *definitionSet {
+	set := &definitionSet{byKind: map[aggregate.Kind]*kindDefinitions{}}
+	read := map[aggregate.Revision]*definition{}
+	counts := map[*kindDefinitions]map[digest]int{}
+	var buffer []byte
+	for object := range listAll(snapshot, crdKind) {
+		d := c.parsed[object.Revision()]
+		if d == nil {
+			d = &definition{object: object}
+			var err error
+			if buffer, err = object.AppendBody(buffer[:0]); err == nil {
+				d.parse(buffer)
+			}
+		}
+		read[object.Revision()] = d
+		if d.kind == "" {
+			continue // it defines nothing that can be told
+		}
+		kind := set.byKind[d.kind]
+		if kind == nil {
+			kind = &kindDefinitions{byMember: map[string]*definition{}}
+			set.byKind[d.kind] = kind
+			counts[kind] = map[digest]int{}
+		}
+		kind.byMember[object.Member()] = d
+		counts[kind][d.content]++
+		if kind.common == nil || counts[kind][d.content] > counts[kind][kind.common.content] {
+			kind.common = d
+		}
+	}
+	c.parsed = read
+	return set
+}
+
+// maxColumns bounds what a definition can make us do for every row: real API
+// servers let in what is given, and members may be none.
+const (
+	maxColumns = 64
+	maxPath    = 1024
+)
+
+// parse takes from a definition's JSON what tables need. What cannot be read
+// leaves the kind empty.
+func (d *definition) parse(body []byte) {
+	var crd struct {
+		Spec struct {
+			Group string `json:"group"`
+			Names struct {
+				Kind string `json:"kind"`
+			} `json:"names"`
+			Versions []struct {
+				Name    string                                           `json:"name"`
+				Columns []apiextensionsv1.CustomResourceColumnDefinition `json:"additionalPrinterColumns"`
+			} `json:"versions"`
+		} `json:"spec"`
+	}
+	if err := kjson.Unmarshal(body, &crd); err != nil || crd.Spec.Group == "" || crd.Spec.Names.Kind == "" {
+		return
+	}
+	d.kind = aggregate.MakeKind(crd.Spec.Names.Kind, crd.Spec.Group)
+	d.content = sha256.Sum256(field(body, "spec"))
+	d.tables = map[string]*customPrinter{}
+	for _, v := range crd.Spec.Versions {
+		d.tables[v.Name] = newCustomPrinter(v.Columns)
+	}
+}
+
+// printer returns that of a version; of name and age where nothing is defined.
+func (d *definition) printer(version string) printer {
+	if d != nil && d.tables[version] != nil {
+		return d.tables[version]
+	}
+	return nameAndAge
+}
+
+// nameAndAge is the printer of kinds that nothing is known of.
+var nameAndAge = newCustomPrinter(nil)
+
+// ageColumn is the one that API servers add where none is defined.
+var ageColumn = apiextensionsv1.CustomResourceColumnDefinition{
+	Name: "Age", Type: "date", Description: metadataDocs["creationTimestamp"], JSONPath: ".metadata.creationTimestamp",
+}
+
+// customPrinter prints rows by additionalPrinterColumns, as API servers do.
+type customPrinter struct {
+	headers []metav1.TableColumnDefinition
+	pool    sync.Pool // of rest.TableConvertor: their JSONPaths are for one goroutine
+}
+
+func newCustomPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) *customPrinter {
+	if len(columns) == 0 {
+		columns = []apiextensionsv1.CustomResourceColumnDefinition{ageColumn}
+	}
+	columns = columns[:min(len(columns), maxColumns)]
+	for i, c := range columns {
+		if err := checkCost(c.JSONPath); err != nil {
+			columns = columns[:i] // as API servers do with what they cannot parse
+			break
+		}
+	}
+	p := &customPrinter{}
+	p.pool.New = func() any {
+		// With an error comes a convertor of the columns before it.
+		c, _ := tableconvertor.New(columns)
+		return c
+	}
+	c := p.pool.Get().(rest.TableConvertor)
+	defer p.pool.Put(c)
+	if t, err := c.ConvertToTable(noContext, &unstructured.UnstructuredList{}, nil); err == nil {
+		p.headers = t.ColumnDefinitions
+	}
+	return p
+}
+
+// noContext is for convertors, which do not look at it.
+var noContext context.Context
+
+var errCostly = errors.New("the path is too costly")
+
+// checkCost refuses paths whose cost is not about the size of the object.
+func checkCost(path string) error {
+	if len(path) > maxPath || strings.Count(path, "..") > 1 || strings.Count(path, "?") > 8 {
+		return fmt.Errorf("%.100q: %w", path, errCostly)
+	}
+	return nil
+}
+
+func (p *customPrinter) columns() []metav1.TableColumnDefinition { return p.headers }
+
+func (p *customPrinter) row(body []byte) (metav1.TableRow, error) {
+	var object unstructured.Unstructured
+	if err := kjson.Unmarshal(body, &object.Object); err != nil {
+		return metav1.TableRow{}, err
+	}
+	c := p.pool.Get().(rest.TableConvertor)
+	defer p.pool.Put(c)
+	t, err := c.ConvertToTable(noContext, &object, nil)
+	if err != nil {
+		return metav1.TableRow{}, err
+	}
+	return singleRow(t.Rows)
+}

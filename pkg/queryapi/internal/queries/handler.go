@@ -1,0 +1,259 @@
+package queries
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/munnerz/goautoneg"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// apiVersion is that of every answer in JSON.
+const apiVersion = "query.federator.dev/v1"
+
+// Caller is who asks. Errors are *apierrors.StatusError or the context's.
+type Caller interface {
+	User() user.Info
+	// Grants returns what the caller may read of a kind in a snapshot with a verb.
+	Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*authz.Grants, error)
+	// GrantsIn is Grants in some members alone, by name.
+	GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, members []string) (*authz.Grants, error)
+	// Visible returns the members of which he may read anything at all, sorted, and
+	// until when that holds.
+	Visible(ctx context.Context, at *aggregate.Snapshot) (members []string, until time.Time, err error)
+}
+
+// Resource is a resource whose kind the index holds.
+type Resource struct {
+	schema.GroupResource
+	Kind       aggregate.Kind
+	Namespaced bool
+}
+
+// View finds resources.
+type View interface {
+	// ByName returns the resource of a name such as "pods", "deployments.apps"
+	// or "po".
+	ByName(name string) (Resource, bool)
+}
+
+// Options configure a Server. Index and View are required.
+type Options struct {
+	Index *aggregate.Index
+	// View returns the resources as of a snapshot.
+	View func(*aggregate.Snapshot) View
+	// LastContact returns when a member was last heard of a kind; the zero time when
+	// it never was. Nil: never.
+	LastContact func(member string, kind aggregate.Kind) time.Time
+	Now         func() time.Time // nil: time.Now
+
+	MaxGroups int // that a count may have; 0 means 10,000
+	MaxNodes  int // that related may find; 0 means 1,000
+	// MaxReads bounds the objects that related may read in search of relations; 0
+	// means 50,000.
+	MaxReads int
+}
+
+// Handler answers questions.
+type Handler struct{ options Options }
+
+// New returns a Server.
+func New(o Options) (*Handler, error) {
+	if o.Index == nil || o.View == nil {
+		return nil, errors.New("questions: an index and the resources are required")
+	}
+	if o.MaxGroups < 0 || o.MaxNodes < 0 || o.MaxReads < 0 {
+		return nil, errors.New("questions: bounds may not be negative")
+	}
+	for bound, standard := range map[*int]int{&o.MaxGroups: 10_000, &o.MaxNodes: 1_000, &o.MaxReads: 50_000} {
+		if *bound == 0 {
+			*bound = standard
+		}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Handler{o}, nil
+}
+
+// header is what every answer begins with.
+type header struct {
+	Kind       string `json:"kind"`
+	APIVersion string `json:"apiVersion"`
+	// Revision is that of the snapshot, as resourceVersions are.
+	Revision string `json:"revision"`
+}
+
+func newHeader(kind string, s *aggregate.Snapshot) header {
+	return header{Kind: kind, APIVersion: apiVersion, Revision: strconv.FormatUint(uint64(s.Revision()), 10)}
+}
+
+// result is what can be written both ways.
+type result interface {
+	table() *metav1.Table
+	notSynced() []selection.NotSynced
+}
+
+// params are a question's, each known by name.
+type params struct {
+	values        url.Values
+	pretty        bool
+	requireSynced bool // only an answer for which all members are Synced will do
+}
+
+// parse refuses parameters that are not in a question's description, and those given
+// twice that are for once.
+func parse(r *http.Request, question string) (params, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return params{}, apierrors.NewBadRequest("the query cannot be read: " + err.Error())
+	}
+	common := url.Values{}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		switch known, ok := operations[question].parameter(name); {
+		case !ok:
+			return params{}, selection.NewBadParameter(name, "is not supported")
+		case isCommon(name):
+			common[name] = values[name]
+		case len(values[name]) > 1 && !known.Repeated:
+			return params{}, selection.NewBadParameter(name, fmt.Sprintf("is given %d times", len(values[name])))
+		}
+	}
+	p, err := selection.Parse(common, selection.Get)
+	if err != nil {
+		return params{}, err
+	}
+	return params{values: values, pretty: p.Pretty, requireSynced: p.RequireSynced}, nil
+}
+
+func (p params) get(name string) string { return p.values.Get(name) }
+
+// list returns the values of a parameter that may be given several times, or
+// with commas between them.
+func (p params) list(name string) []string {
+	var out []string
+	for _, v := range p.values[name] {
+		for one := range strings.SplitSeq(v, ",") {
+			if one != "" {
+				out = append(out, one)
+			}
+		}
+	}
+	return out
+}
+
+// wantsTable reports whether the client prefers a Table. An error is 406.
+func wantsTable(r *http.Request) (bool, error) {
+	accept := r.Header.Get("Accept")
+	if accept == "" {
+		return false, nil
+	}
+	for _, clause := range goautoneg.ParseAccept(accept) {
+		if clause.Q == 0 {
+			continue
+		}
+		if clause.Type != "*" && clause.Type != "application" || clause.SubType != "*" && clause.SubType != "json" {
+			continue
+		}
+		switch as := clause.Params["as"]; {
+		case as == "":
+			return false, nil
+		case as == "Table" && clause.Params["g"] == metav1.GroupName && clause.Params["v"] == "v1":
+			return true, nil
+		}
+	}
+	return false, &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+		Message: "only application/json is served, and that with as=Table;g=meta.k8s.io;v=v1",
+	}}
+}
+
+// write sends an answer, unless it must be fresh and is not.
+func (p params) write(w http.ResponseWriter, asTable bool, a result) error {
+	stale := a.notSynced()
+	if p.requireSynced && len(stale) > 0 {
+		return notSyncedError(stale)
+	}
+	var v any = a
+	contentType := "application/json"
+	if asTable {
+		table := a.table()
+		table.TypeMeta = metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}
+		if table.Rows == nil {
+			table.Rows = []metav1.TableRow{} // null is no list
+		}
+		v = table
+		contentType += ";as=Table;g=meta.k8s.io;v=v1"
+	}
+	var body []byte
+	var err error
+	if p.pretty {
+		body, err = json.MarshalIndent(v, "", "  ")
+	} else {
+		body, err = json.Marshal(v)
+	}
+	if err != nil {
+		return fmt.Errorf("questions: encode: %w", err)
+	}
+	if stale := selection.Header(stale); stale != "" {
+		w.Header().Set(selection.NotSyncedHeader, stale)
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "no-cache, private")
+	_, _ = w.Write(append(body, '\n')) // the client may be gone; nobody else cares
+	return nil
+}
+
+func notSyncedError(stale []selection.NotSynced) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
+		Message: "not synced: " + selection.Header(stale),
+		Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
+	}}
+}
+
+// forbidden is the 403 of an API server.
+func forbidden(u user.Info, verb string, resource schema.GroupResource, name string) error {
+	return apierrors.NewForbidden(resource, name, fmt.Errorf("User %q cannot %s resource %q in API group %q in any member, or in the one that is asked for",
+		u.GetName(), verb, resource.Resource, resource.Group))
+}
+
+// byName resolves a resource's name, or says that there is none.
+func byName(v View, parameter, name string) (Resource, error) {
+	resource, ok := v.ByName(name)
+	if !ok {
+		return Resource{}, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+			Message: fmt.Sprintf("parameter %q is %.64q: no resource of this name is kept", parameter, name),
+		}}
+	}
+	return resource, nil
+}
+
+// columns makes a Table's columns of names; "#" before one marks a number.
+func columns(names ...string) []metav1.TableColumnDefinition {
+	out := make([]metav1.TableColumnDefinition, len(names))
+	for i, name := range names {
+		out[i] = metav1.TableColumnDefinition{Name: name, Type: "string"}
+		if number, ok := strings.CutPrefix(name, "#"); ok {
+			out[i].Name, out[i].Type = number, "integer"
+		}
+	}
+	return out
+}

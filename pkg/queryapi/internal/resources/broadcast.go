@@ -1,0 +1,66 @@
+package resources
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// broadcaster tells watches of news, in the commits' stead: a commit wakes one
+// goroutine, however many watches there are, and news that come within a
+// moment are told together.
+type broadcaster struct {
+	mu      sync.Mutex
+	newest  *aggregate.Snapshot
+	changed chan struct{} // closed when there is a newer one; nil while nobody runs
+}
+
+// minBroadcastInterval is the least time between two tellings.
+const minBroadcastInterval = 2 * time.Millisecond
+
+// Run tells watches of news until ctx is done. Without it each watch waits at
+// the index by itself.
+func (h *Handler) Run(ctx context.Context) {
+	b := &h.broadcast
+	defer b.publish(nil, nil)
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		s := h.options.Index.Snapshot()
+		b.publish(s, make(chan struct{}))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-h.options.Index.Newer(s):
+		case <-ctx.Done():
+			return
+		}
+		pause.Reset(minBroadcastInterval)
+	}
+}
+
+// publish wakes who waits, and says what they will wait for next.
+func (b *broadcaster) publish(newest *aggregate.Snapshot, next chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.changed != nil {
+		close(b.changed)
+	}
+	b.newest, b.changed = newest, next
+}
+
+// newer returns a channel that is closed once a state newer than s is there.
+func (h *Handler) newer(s *aggregate.Snapshot) <-chan struct{} {
+	b := &h.broadcast
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.changed == nil || b.newest.Revision() > s.Revision() {
+		return h.options.Index.Newer(s)
+	}
+	return b.changed
+}

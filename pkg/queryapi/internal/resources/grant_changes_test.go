@@ -1,0 +1,180 @@
+package resources_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/resources"
+)
+
+// regranted is a caller whose grants are replaced under way; they hold for a minute.
+type regranted struct {
+	caller
+	may atomic.Pointer[map[string]authz.MemberGrant]
+}
+
+func newRegranted(name string, may map[string]authz.MemberGrant) *regranted {
+	c := &regranted{}
+	c.may.Store(&may)
+	c.caller = caller{name, func(string) (*authz.Grants, error) {
+		return authz.NewGrants(*c.may.Load(), time.Now().Add(time.Minute)), nil
+	}}
+	return c
+}
+
+// mirror is what a client knows: it applies a list, and events.
+type mirror struct {
+	keys     map[string]string // and their own version
+	revision string
+}
+
+func (f *fleet) mirror(c resources.Caller, path string) mirror {
+	a := f.mustAsk(c, path, nil, "")
+	m := mirror{map[string]string{}, a.list.Metadata.ResourceVersion}
+	for _, o := range a.list.Items {
+		m.keys[keyOf(o)] = versionOf(o)
+	}
+	return m
+}
+
+func (m mirror) with(events []event) mirror {
+	m.keys = maps.Clone(m.keys)
+	for _, e := range events {
+		m.revision = e.revision()
+		switch e.Type {
+		case "BOOKMARK":
+		case "DELETED":
+			delete(m.keys, keyOf(e.Object))
+		default:
+			m.keys[keyOf(e.Object)] = versionOf(e.Object)
+		}
+	}
+	return m
+}
+
+// resumed is what the client knows after it has come back: by a watch, or by a list
+// where it is told to.
+func (m mirror) resumed(f *fleet, c resources.Caller, path string) mirror {
+	f.t.Helper()
+	s := f.watch(c, path, values("resourceVersion", m.revision, "allowWatchBookmarks", "1"), "")
+	select {
+	case <-s.open:
+		return m.with(s.end())
+	case <-s.done:
+	}
+	if s.status.Code != http.StatusGone {
+		f.t.Fatalf("resumed at %s: %+v", m.revision, s.status)
+	}
+	m = f.mirror(c, path)
+	return m.with(f.watch(c, path, values("resourceVersion", m.revision), "").end()) // or it would list for ever
+}
+
+// TestGrantsThatChangeAreNotLostWhereverAWatchIsCut: a client that has got a part of
+// what a change of its grants brings and takes, or nothing of it, knows what is there
+// once it is back.
+func TestGrantsThatChangeAreNotLostWhereverAWatchIsCut(t *testing.T) {
+	for name, quiet := range map[string]bool{"quiet": true, "busy": false} {
+		for _, path := range []string{fleetPods, "/flat/api/v1/pods"} {
+			for _, bookmarks := range []string{"0", "1"} {
+				t.Run(fmt.Sprint(name, path, bookmarks), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { cutAnywhere(t, path, bookmarks, quiet) })
+				})
+			}
+		}
+	}
+}
+
+func cutAnywhere(t *testing.T, path, bookmarks string, quiet bool) {
+	for cut := 0; ; cut++ {
+		f := newFleet(t, settings{clock: time.Now, bookmark: time.Hour})
+		for _, m := range memberNames[:3] {
+			f.join(m)
+			for i := range 3 {
+				f.put(pod(m, "blue", fmt.Sprint("p", i)))
+				f.commit()
+			}
+		}
+		c := newRegranted("bob", map[string]authz.MemberGrant{"a/east": {All: true}, "a/west": {All: true}})
+		client := f.mirror(c.caller, path)
+		s := f.watch(c, path, values("resourceVersion", client.revision, "allowWatchBookmarks", bookmarks), "")
+		if !quiet {
+			f.put(pod("a/west", "blue", "p1"))
+			f.commit()
+			s.wait(1)
+		}
+		c.may.Store(&map[string]authz.MemberGrant{"a/west": {All: true}, "b/east": {All: true}})
+		time.Sleep(2 * time.Minute) // of a bubble
+		if !quiet {
+			f.put(pod("b/east", "blue", "p1"))
+			f.commit()
+		}
+		events := s.end()
+		if cut > len(events) {
+			if cut < 7 {
+				t.Errorf("only %d events", len(events))
+			}
+			return
+		}
+		other := f.mirror(c.caller, path) // another client of the caller has listed since
+		client = client.with(events[:cut])
+		if cut%2 == 0 {
+			f.put(pod("a/west", "blue", "p2"))
+			f.commit()
+			other = f.mirror(c.caller, path)
+		}
+		if got := client.resumed(f, c.caller, path); !maps.Equal(got.keys, other.keys) {
+			t.Fatalf("cut after %d events at %s: %q is known, want %q", cut, client.revision, slices.Sorted(maps.Keys(got.keys)), slices.Sorted(maps.Keys(other.keys)))
+		}
+	}
+}
+
+// TestGrantsThatChangeBetweenWatchesAreNotLost: nobody is there to be told.
+func TestGrantsThatChangeBetweenWatchesAreNotLost(t *testing.T) {
+	few, more := map[string]authz.MemberGrant{"a/east": {All: true}}, map[string]authz.MemberGrant{"a/east": {All: true}, "a/west": {Namespaces: []string{"blue"}}}
+	for name, may := range map[string][2]map[string]authz.MemberGrant{"given": {few, more}, "taken": {more, few}} {
+		f, _ := pair(t)
+		c := newRegranted("bob", may[0])
+		client := f.mirror(c.caller, fleetPods)
+		c.may.Store(&may[1])
+		want := f.mirror(c.caller, fleetPods)
+		if got := client.resumed(f, c.caller, fleetPods); !maps.Equal(got.keys, want.keys) {
+			t.Errorf("%s: %q is known, want %q", name, got.keys, want.keys)
+		}
+	}
+}
+
+// TestAnotherRequestThatSeesOtherGrantsTellsWatches, before they tell anything more by
+// those that they have: nobody could say later by which it was told.
+func TestAnotherRequestThatSeesOtherGrantsTellsWatches(t *testing.T) {
+	f, _ := pair(t)
+	c := newRegranted("bob", map[string]authz.MemberGrant{"a/east": {All: true}})
+	s := f.watch(c, fleetPods, values("resourceVersion", f.mirror(c.caller, fleetPods).revision), "")
+	c.may.Store(&map[string]authz.MemberGrant{"a/west": {All: true}})
+	f.watch(c, fleetPods, nil, "").end()
+	f.put(pod("a/east", "blue", "p1"), pod("a/west", "blue", "p1"))
+	f.commit()
+	wantTold(t, "a watch of other grants", s.end(), "DELETED a/east blue p0", "ADDED a/west blue p0", "ADDED a/west blue p1")
+}
+
+// TestListsAndWatchesThatAreGrantedDifferentThings go on: only a change is one.
+func TestListsAndWatchesThatAreGrantedDifferentThings(t *testing.T) {
+	f, start := pair(t)
+	c := caller{"bob", func(verb string) (*authz.Grants, error) {
+		may := map[string]authz.MemberGrant{"a/east": {All: true}}
+		if verb == "list" {
+			may["a/west"] = authz.MemberGrant{All: true}
+		}
+		return authz.NewGrants(may, time.Time{}), nil
+	}}
+	f.mirror(c, fleetPods)
+	f.put(pod("a/east", "blue", "p1"), pod("a/west", "blue", "p1"))
+	f.commit()
+	wantTold(t, "a watch of less than a list", f.watch(c, fleetPods, values("resourceVersion", text(start)), "").end(), "ADDED a/east blue p1")
+}

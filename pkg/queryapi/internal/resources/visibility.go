@@ -1,0 +1,238 @@
+package resources
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/authz"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
+)
+
+// targetMembers returns the members of a snapshot that may be seen.
+func (w *watchStream) targetMembers(s *aggregate.Snapshot) map[string]aggregate.Member {
+	out := map[string]aggregate.Member{}
+	for m := range s.Members() {
+		if w.targets(m.Name) {
+			out[m.Name] = m
+		}
+	}
+	return out
+}
+
+// sendMemberChanges takes note of members that joined, changed or left, before
+// the changes of objects are told. Those that left stay known until then.
+func (w *watchStream) sendMemberChanges(batch *aggregate.Batch) error {
+	if kind := w.resource.Kind; !slices.Equal(batch.Before.Resources(kind), batch.After.Resources(kind)) {
+		if err := w.regrant(batch.After); err != nil {
+			return err
+		}
+	}
+	looked := false
+	for d := range batch.Members() {
+		if w.selectsByClusterLabels && !looked {
+			w.memberLabels.record(batch.After)
+			looked = true
+		}
+		if d.After == nil || !w.targets(d.After.Name) {
+			continue
+		}
+		if err := w.sendMemberChange(*d.After, batch.After); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watchStream) sendMemberChange(after aggregate.Member, at *aggregate.Snapshot) error {
+	before, known := w.members[after.Name]
+	w.members[after.Name] = after
+	if known && w.selector.MatchesMember(before) != w.selector.MatchesMember(after) {
+		if err := w.sendVisibilityChange(before, after, w.grants, w.grants); err != nil {
+			return err
+		}
+	}
+	if known && before.UID == after.UID || w.grants.Everything() {
+		return nil
+	}
+	return w.regrant(at) // grants name the members that there were
+}
+
+// regrant asks again what may be read up to a snapshot, and tells of what that
+// changes. What is held by then may have been read under other resources than what
+// was held at the last step: both are judged by their own.
+func (w *watchStream) regrant(at *aggregate.Snapshot) error {
+	grants, err := w.caller.Grants(w.r.Context(), selection.Watch, w.resource.Kind, at)
+	if err != nil {
+		return errors.Join(errWatchEnded, err) // nobody says any more that it may be read
+	}
+	w.histories.release(w.history, w.grants)
+	w.history, w.version = w.histories.record(w.historyKey(selection.Watch), grants)
+	w.retainHistory()
+	before, resources := w.grants, w.last.Resources(w.resource.Kind)
+	grants = grants.FillFrom(before, resources)
+	if len(resources) == 0 {
+		resources = []string{""}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.members)) { // the same each time
+		m := w.members[name]
+		if !slices.ContainsFunc(resources, func(of string) bool { return !before.EqualIn(name, of, grants) }) {
+			continue
+		}
+		if err := w.sendVisibilityChange(m, m, before, grants); err != nil {
+			return err
+		}
+	}
+	w.grants = grants
+	return nil
+}
+
+// checkGrantHistory reports whether the client was told what it has by what is granted now, be
+// it by a list or a watch; or else notes what has to be told again. The error is that it
+// has to list.
+func (w *watchStream) checkGrantHistory() error {
+	listed, err := w.listHistory()
+	if err != nil {
+		return err
+	}
+	histories := []*grantHistory{w.history}
+	if listed != nil {
+		histories = append(histories, listed)
+	}
+	for _, h := range histories {
+		was, ok := h.resume(w.sent, w.snapshot.Revision())
+		if !ok {
+			return expiredError(w.sent)
+		}
+		w.priorGrants = append(w.priorGrants, was...)
+	}
+	return nil
+}
+
+// listHistory is the history of what the caller's lists are granted, nil if there is none.
+//
+// Where that is something else than what the watch is granted, it may always be so, or a
+// grant has come or gone between the two answers, each of which is kept for a while. A
+// watch that takes the one for the other never tells what was there before. So the
+// watch's must have been asked for after lists were first granted what they are, and
+// these once more after it.
+func (w *watchStream) listHistory() (*grantHistory, error) {
+	key := w.historyKey(selection.List)
+	listed, known := w.histories.getSince(key, w.sent)
+	switch {
+	case !known:
+		return nil, expiredError(w.sent)
+	case listed == nil || listed.equal(w.grants):
+		return listed, nil
+	}
+	first, last := listed.reviewTimes()
+	if asked, _ := w.grants.ReviewTimes(); asked.Before(first) {
+		grants, err := w.caller.Grants(authz.WithDecisionsSince(w.r.Context(), first), selection.Watch, w.resource.Kind, w.snapshot)
+		if err != nil {
+			return nil, err
+		}
+		w.setGrants(grants)
+		switch {
+		case grants.Empty():
+			return nil, w.forbidden()
+		case listed.equal(grants):
+			return listed, nil
+		}
+	}
+	_, answered := w.grants.ReviewTimes()
+	if !answered.IsZero() && !last.Before(answered) {
+		return listed, nil
+	}
+	grants, err := w.caller.Grants(authz.WithDecisionsSince(w.r.Context(), answered), selection.List, w.resource.Kind, w.snapshot)
+	if err != nil {
+		return nil, err
+	}
+	listed, _ = w.histories.record(key, grants)
+	return listed, nil
+}
+
+// setGrants has the watch go by these grants.
+func (w *watchStream) setGrants(grants *authz.Grants) {
+	w.histories.release(w.history, w.grants)
+	w.grants = grants
+	w.history, w.version = w.histories.record(w.historyKey(selection.Watch), grants)
+	w.retainHistory()
+}
+
+// retainHistory keeps the history while the watch uses it. One that was forgotten is looked for
+// again before anything more is told.
+func (w *watchStream) retainHistory() {
+	if !w.histories.retain(w.history) {
+		w.version = -1
+	}
+}
+
+// resendGrantChanges tells what changes of grants brought and took of what there is at the revision
+// that the client has, as it may have been told by those before: what it has already it
+// is told twice.
+func (w *watchStream) resendGrantChanges() error {
+	for _, was := range w.priorGrants {
+		for _, name := range slices.Sorted(maps.Keys(w.members)) {
+			m := w.members[name]
+			if err := w.sendVisibilityChange(m, m, was, w.grants); err != nil {
+				return err
+			}
+		}
+	}
+	w.priorGrants = nil
+	return w.sendDueBookmark()
+}
+
+// sendVisibilityChange tells of the objects of a member that come into sight or leave it with a
+// change of the member or of the grants, as of the last step: of all of them, even
+// while the watch is ending. A client that has a part of them, and comes back to the
+// revision that it has, would never hear of the others.
+func (w *watchStream) sendVisibilityChange(before, after aggregate.Member, was, is *authz.Grants) error {
+	objects, err := w.last.List(aggregate.Query{Kind: w.resource.Kind, Members: []string{after.Name}, Namespace: w.namespace})
+	if err != nil {
+		return err
+	}
+	for o := range objects {
+		saw, err := w.isVisible(before, o, was)
+		if err != nil {
+			return err
+		}
+		sees, err := w.isVisible(after, o, is)
+		if err != nil {
+			return err
+		}
+		if saw == sees {
+			continue
+		}
+		w.bookmarkDue = true
+		st, kind := stampOf(o), watch.Added
+		if saw {
+			st.revision, kind = w.last.Revision(), watch.Deleted
+		}
+		if err := w.send(kind, o, st); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendDueBookmark says with a bookmark that all turns up to here have been told; one
+// between them would let a client that is cut off miss the others.
+func (w *watchStream) sendDueBookmark() error {
+	if !w.bookmarkDue {
+		return nil
+	}
+	w.bookmarkDue = false
+	return w.sendBookmark(nil)
+}
+
+// isVisible reports whether an object is watched.
+func (w *watchStream) isVisible(m aggregate.Member, o aggregate.Object, grants *authz.Grants) (bool, error) {
+	if o.IsZero() || w.namespace != "" && o.Namespace() != w.namespace || !grants.ForResource(o.Resource()).Member(m.Name).Allows(o.Namespace()) {
+		return false, nil
+	}
+	return w.matcher.Matches(m, o, &w.scratch)
+}

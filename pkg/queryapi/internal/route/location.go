@@ -1,0 +1,42 @@
+package route
+
+import (
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"federator.dev/federator/pkg/queryapi/internal/flat"
+)
+
+// Location is where in the fleet the names of a request lead.
+type Location struct {
+	Member    string // <namespace>/<name>, "" for all
+	Namespace string // in its members, "" for all and for cluster-scoped objects
+	Name      string // in its members, "" for none in particular
+	// NoMember says that the names lead to no member: none of them is flat where
+	// flat ones are asked for.
+	NoMember bool
+}
+
+// LocationOf returns where a request for a resource leads. A namespace as an object is
+// in itself, as request info has it.
+func LocationOf(t Target, info *request.RequestInfo) Location {
+	if !t.Flat() {
+		return Location{Member: t.Member, Namespace: info.Namespace, Name: info.Name}
+	}
+	var p Location
+	var ok bool
+	switch {
+	case info.Namespace != "":
+		p.Member, p.Namespace, ok = flat.Split(info.Namespace)
+		if p.Name = info.Name; info.APIGroup == "" && info.Resource == "namespaces" && info.Name == info.Namespace {
+			p.Name = p.Namespace
+		}
+	case info.Name != "" && info.Verb == "get": // of a list it is that of a field selector
+		p.Member, p.Name, ok = flat.Split(info.Name)
+	default:
+		return p
+	}
+	if !ok {
+		return Location{Name: info.Name, NoMember: true}
+	}
+	return p
+}
