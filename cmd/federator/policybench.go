@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/explain"
 )
 
 const policyBenchHelp = `Measure what the evaluation of one subject costs, for each policy: time, documents
@@ -115,7 +116,7 @@ func (b *bundle) measure(ctx context.Context, fleet *opened, budget time.Duratio
 		m.Objects += scope.Objects
 	}
 	for binding := range state.Bindings() {
-		c, err := policy.Measure(ctx, opts, state, binding.Name, times)
+		c, err := explain.Measure(ctx, opts, state, binding.Name, times)
 		if err != nil {
 			return nil, err
 		}

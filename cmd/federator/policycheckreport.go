@@ -56,7 +56,7 @@ type vague struct {
 
 func (g *gatherer) gather() error {
 	g.vague = map[place]*vague{}
-	for gap := range g.state.Unseen(g.binding) {
+	for gap := range g.state.Incomplete(g.binding) {
 		g.at(place{state: unknown, member: gap.Member}).gap(gap)
 	}
 	verdicts := g.state.Findings(g.binding, "")

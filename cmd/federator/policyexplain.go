@@ -12,6 +12,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/explain"
 )
 
 const policyExplainHelp = `Say how a verdict on one subject comes about: which rules fired, line by line, what
@@ -95,11 +96,11 @@ func parseSubject(s string) (policy.Subject, error) {
 
 // explanations are those of one subject.
 type explanations struct {
-	Subject  policy.Subject       `json:"subject"`
-	Revision aggregate.Revision   `json:"revision"`
-	AsOf     time.Time            `json:"asOf"`
-	Verdicts []policy.Explanation `json:"verdicts"` // by binding
-	Heard    []heard              `json:"heard,omitempty"`
+	Subject  policy.Subject        `json:"subject"`
+	Revision aggregate.Revision    `json:"revision"`
+	AsOf     time.Time             `json:"asOf"`
+	Verdicts []explain.Explanation `json:"verdicts"` // by binding
+	Heard    []heard               `json:"heard,omitempty"`
 
 	titles map[string]string // of packages
 }
@@ -119,8 +120,8 @@ func (b *bundle) explain(ctx context.Context, fleet *opened, of policy.Subject, 
 		return nil, err
 	}
 	x := &explanations{Subject: of, Revision: fleet.revision, AsOf: fleet.asOf, titles: map[string]string{}}
-	for v := range state.About(of) {
-		one, err := policy.Explain(ctx, opts, state, v.Binding, of)
+	for v := range state.VerdictsOn(of) {
+		one, err := explain.Explain(ctx, opts, state, v.Binding, of)
 		if err != nil {
 			return nil, err
 		}
@@ -150,7 +151,7 @@ func (b *bundle) unjudged(fleet *opened, of policy.Subject) error {
 	return fmt.Errorf("none of the policies judges %s", of)
 }
 
-func (x *explanations) hear(fleet *opened, one *policy.Explanation) {
+func (x *explanations) hear(fleet *opened, one *explain.Explanation) {
 	for _, r := range one.Reads {
 		for _, s := range r.Scopes {
 			h := heard{s.Member, s.Kind, fleet.heard(s.Member, s.Kind)}
@@ -162,7 +163,7 @@ func (x *explanations) hear(fleet *opened, one *policy.Explanation) {
 }
 
 // freshness says how old what is known of a scope is, "" when nobody knows.
-func (x *explanations) freshness(s policy.ReadScope) string {
+func (x *explanations) freshness(s explain.Scope) string {
 	for _, h := range x.Heard {
 		if h.Member == s.Member && h.Kind == s.Kind {
 			return fmt.Sprintf("heard of %s before", x.AsOf.Sub(h.At).Round(time.Millisecond))

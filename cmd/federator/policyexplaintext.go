@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/explain"
 )
 
 // page is text for people. What members say in it steers no terminal.
@@ -18,7 +18,7 @@ func (p *page) line(format string, args ...any) {
 	p.WriteString(strings.TrimRight(text[:indent]+printable(text), " ") + "\n")
 }
 
-func (x *explanations) verdict(p *page, one *policy.Explanation, color bool) {
+func (x *explanations) verdict(p *page, one *explain.Explanation, color bool) {
 	v := &one.Verdict
 	p.line("")
 	name := one.Package
@@ -45,8 +45,8 @@ func (x *explanations) verdict(p *page, one *policy.Explanation, color bool) {
 	for _, g := range v.Gaps {
 		p.line("    not known: %s", g)
 	}
-	if one.Repeated != nil {
-		p.line("  evaluated again: %s, %s", one.Repeated.State, because(plural(len(one.Repeated.Violations), "violation", "violations"), one.Repeated.Message))
+	if one.Reevaluated != nil {
+		p.line("  evaluated again: %s, %s", one.Reevaluated.State, because(plural(len(one.Reevaluated.Violations), "violation", "violations"), one.Reevaluated.Message))
 	}
 	p.line("  input: %d bytes", len(one.Input))
 	x.lines(p, one, color)
@@ -54,7 +54,7 @@ func (x *explanations) verdict(p *page, one *policy.Explanation, color bool) {
 }
 
 // lines writes what became of each line that was evaluated.
-func (x *explanations) lines(p *page, one *policy.Explanation, color bool) {
+func (x *explanations) lines(p *page, one *explain.Explanation, color bool) {
 	p.line("")
 	file := ""
 	var t *table
@@ -93,7 +93,7 @@ func (p *page) indented(text []byte) {
 const maxShown = 20
 
 // reads writes what was read, from where, and how fresh.
-func (x *explanations) reads(p *page, one *policy.Explanation) {
+func (x *explanations) reads(p *page, one *explain.Explanation) {
 	p.line("")
 	p.line("  read")
 	for _, r := range one.Reads {
@@ -107,14 +107,14 @@ func (x *explanations) reads(p *page, one *policy.Explanation) {
 		p.line("    %s%s", r.Path, found)
 		for i, o := range r.Objects {
 			if i == maxShown {
-				p.line("      and %d more objects", len(r.Objects)+r.More-i)
+				p.line("      and %d more objects", len(r.Objects)+r.MoreObjects-i)
 				break
 			}
 			p.line("      %s  resourceVersion %s, revision %d", o.Ref, o.ResourceVersion, o.Revision)
 		}
 		for i, s := range r.Scopes {
 			if i >= maxShown && s.State.Complete() {
-				p.line("      and %d more scopes", len(r.Scopes)+r.Others-i)
+				p.line("      and %d more scopes", len(r.Scopes)+r.MoreScopes-i)
 				break
 			}
 			text := because(fmt.Sprintf("%s of %s is %s", s.Kind, s.Member, s.State), s.Reason)

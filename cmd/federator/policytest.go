@@ -122,7 +122,7 @@ func (r *testReport) add(cmd *cobra.Command, dir string, options policytest.Opti
 		}
 		return err
 	}
-	r.found += one.Found
+	r.found += one.Total
 	r.Cases = append(r.Cases, one.Cases...)
 	if c := one.Coverage; c != nil {
 		if r.Coverage == nil {

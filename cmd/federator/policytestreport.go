@@ -76,7 +76,7 @@ func failureLines(c *policytest.Case) []string {
 		}
 		out = append(out, line)
 		if f.Expected != "" {
-			out = append(out, "expected: "+f.Expected, "found:    "+f.Found)
+			out = append(out, "expected: "+f.Expected, "found:    "+f.Actual)
 		}
 	}
 	return out

@@ -229,7 +229,7 @@ func membersChanged(changes *policy.Changes, batch *aggregate.Batch) bool {
 func (c *Corrector) dispatchLocked(name string) {
 	t, b := c.specs[name], c.bindings[name]
 	defer c.publishLocked(name)
-	if !b.complete && c.state.Synced && c.state.Settled(name) {
+	if !b.complete && c.state.Synced && c.state.BindingSynced(name) {
 		b.complete = true
 	}
 	mode, _ := t.effectiveMode()

@@ -78,13 +78,13 @@ func (h *history) record(changes *policy.Changes) {
 		return
 	}
 	last := h.newest.Load()
-	if last != nil && changes.Before == last.state.Load() && changes.Quiet() {
+	if last != nil && changes.Before == last.state.Load() && changes.Empty() {
 		last.state.Store(changes.After)
 		h.trim(nil)
 		return
 	}
 	revision := changes.After.Snapshot.Revision()
-	p := &Point{revision: revision, droppedBytes: changes.Dropped(), version: fmt.Sprint(revision), newer: make(chan struct{})}
+	p := &Point{revision: revision, droppedBytes: changes.SupersededBytes(), version: fmt.Sprint(revision), newer: make(chan struct{})}
 	p.changes.Store(changes)
 	p.state.Store(changes.After)
 	if last != nil {

@@ -89,7 +89,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		send(descSeconds, prometheus.CounterValue, float64(h.Nanoseconds)/1e9, b.Name)
 		send(descErrors, prometheus.CounterValue, float64(h.Errors), b.Name)
 		send(descOverruns, prometheus.CounterValue, float64(h.Overruns), b.Name)
-		send(descWide, prometheus.CounterValue, float64(h.Wide), b.Name)
+		send(descWide, prometheus.CounterValue, float64(h.WideReads), b.Name)
 		if len(h.Quarantines) == 0 {
 			send(descQuarantined, prometheus.GaugeValue, 0, b.Name, "") // what an alert asks for is there
 		}

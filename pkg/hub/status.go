@@ -108,7 +108,7 @@ const (
 // evaluated says whether all evaluations gave an answer, and if not, why and what ends
 // that.
 func evaluated(h *policy.Health) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.Evaluated, Status: metav1.ConditionFalse, Message: h.Trouble()}
+	c := metav1.Condition{Type: v1alpha1.Evaluated, Status: metav1.ConditionFalse, Message: h.Problem()}
 	switch {
 	case len(h.Quarantines) > 0:
 		c.Reason = reasonQuarantined

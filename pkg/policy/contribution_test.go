@@ -85,13 +85,13 @@ func TestAContributionThatFailsIsAGap(t *testing.T) {
 	if !slices.Equal(h.Failures, v.Gaps) {
 		t.Errorf("the health names %+v", h.Failures)
 	}
-	for _, text := range []string{v.Gaps[0].String(), h.Trouble()} {
+	for _, text := range []string{v.Gaps[0].String(), h.Problem()} {
 		if !strings.Contains(text, "fleet/b Ingress.networking.k8s.io tenant/big: ") || !strings.Contains(text, "more than 262144 bytes") {
 			t.Errorf("%q names no object and no reason", text)
 		}
 	}
-	if want := `tolerating the gaps of member "fleet/b"`; !strings.Contains(h.Trouble(), want) {
-		t.Errorf("%q does not say what ends it", h.Trouble())
+	if want := `tolerating the gaps of member "fleet/b"`; !strings.Contains(h.Problem(), want) {
+		t.Errorf("%q does not say what ends it", h.Problem())
 	}
 
 	tolerant := slices.Clone(strict)
@@ -102,8 +102,8 @@ func TestAContributionThatFailsIsAGap(t *testing.T) {
 	if got := e.State().Total(name); got != (policy.Counts{Known: 4, Violations: 2}) {
 		t.Errorf("tolerating the member: %+v", got)
 	}
-	if h, _ := e.State().Health(name); h.Trouble() != "" || len(h.Failures) > 0 {
-		t.Errorf("tolerating the member: %q", h.Trouble())
+	if h, _ := e.State().Health(name); h.Problem() != "" || len(h.Failures) > 0 {
+		t.Errorf("tolerating the member: %q", h.Problem())
 	}
 	blind := slices.Clone(strict)
 	blind[0].Visibility = policy.MemberSelector{Names: []string{"fleet/a"}}

@@ -205,7 +205,7 @@ violation contains {"msg": "two"} if input.object.spec.replicas == 2
 `)
 	e, _ := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: []policy.Binding{{Name: "d", Package: "some"}}})
 	stats := e.Stats()
-	if stats.Evaluations != 6000 || stats.Pairs != 0 || stats.Edges != 0 || stats.Classes != 1 {
+	if stats.Evaluations != 6000 || stats.Pairs != 0 || stats.Edges != 0 || stats.ReadSets != 1 {
 		t.Errorf("6000 pairs are held as %+v", stats)
 	}
 	if stats.DependencyBytes > 8*6000 {

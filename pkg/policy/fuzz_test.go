@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/policies"
 )
 
@@ -123,7 +124,7 @@ func FuzzParseKind(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		k, err := policy.ParseKind(s)
+		k, err := module.ParseKind(s)
 		if err != nil {
 			if k != (policy.KindRef{}) || len(err.Error()) > 1000 {
 				t.Fatalf("%q: %+v, %v", s, k, err)

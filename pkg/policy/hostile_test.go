@@ -175,7 +175,7 @@ func TestHostilePoliciesAreBoundedAndNamed(t *testing.T) {
 				t.Errorf("verdicts: %+v, want %+v", total, want)
 			}
 			health, _ := s.Health(name)
-			said := health.Trouble()
+			said := health.Problem()
 			for v := range s.Findings(name, "") {
 				said += "\n" + v.Message
 			}
@@ -222,7 +222,7 @@ func TestTimeWithoutAnAnswerIsHeldAgainstAPolicy(t *testing.T) {
 	}
 	limits := policy.Limits{Evaluation: 2 * time.Second, Overruns: 2}
 	h := health("hostile.result", limits)
-	if h.Evaluations < 3 || h.Evaluations > 24 || len(h.Quarantines) != 2 || !strings.Contains(h.Trouble(), "larger than 1048576 bytes") {
+	if h.Evaluations < 3 || h.Evaluations > 24 || len(h.Quarantines) != 2 || !strings.Contains(h.Problem(), "larger than 1048576 bytes") {
 		t.Errorf("what is too large each time: %+v, want a quarantine after some evaluations", h)
 	}
 	if h := health("hostile.oneerror", limits); len(h.Quarantines) > 0 || h.Errors != 24 {

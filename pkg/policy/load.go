@@ -26,8 +26,6 @@ type (
 	Package = module.Package
 	// KindRef is a kind that a package names, at the version that it pins.
 	KindRef = module.KindRef
-	// Schema is the JSON schema of a package's parameters.
-	Schema = module.Schema
 	// Finding is one thing that is wrong, or better not so, at a place in a file.
 	Finding = module.Finding
 	// LoadErrors are all findings for which nothing was loaded.
@@ -50,10 +48,6 @@ func Load(sources []Source, opts LoadOptions) (*Set, error) { return module.Load
 // Lint returns what is better not so in a set that loads, by file, line and column:
 // warnings, and errors where the engine would refuse what a rule says.
 func Lint(set *Set) []Finding { return module.Lint(set) }
-
-// ParseKind reads a kind as policies write it: "Pod", "Deployment.apps", or pinned
-// to a version: "HTTPRoute.v1.gateway.networking.k8s.io".
-func ParseKind(s string) (KindRef, error) { return module.ParseKind(s) }
 
 // Bounds on what ReadSource reads: more than Load takes by default.
 const (

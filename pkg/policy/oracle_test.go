@@ -178,7 +178,7 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 	if err != nil {
 		return err
 	}
-	defer func() { seen.shared.Add(engine.Stats().Shared) }()
+	defer func() { seen.shared.Add(engine.Stats().Memoized) }()
 	cursor := w.index.Cursor(nil)
 	told := map[string]judged{}
 	for i, s := range h.Steps {

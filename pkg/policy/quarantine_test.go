@@ -82,7 +82,7 @@ func TestAQuarantineIsOfOneMemberAndEnds(t *testing.T) {
 	if len(h.Quarantines) != 1 || h.Quarantines[0].Member != "fleet/b" || h.Quarantines[0].Until != now.Add(time.Minute) || !e.State().Retry.Equal(now.Add(time.Minute)) {
 		t.Fatalf("quarantines %+v, retry at %v", h.Quarantines, e.State().Retry)
 	}
-	if text := h.Trouble(); !strings.Contains(text, `member "fleet/b" is quarantined`) || !strings.Contains(text, "time budget") {
+	if text := h.Problem(); !strings.Contains(text, `member "fleet/b" is quarantined`) || !strings.Contains(text, "time budget") {
 		t.Errorf("it says %q", text)
 	}
 	mustDo(t, w, deployment("fleet/a", "good", map[string]any{"replicas": 6}), deployment("fleet/b", "good", map[string]any{"replicas": 6}))
@@ -205,8 +205,8 @@ func TestSlowEvaluationsOfAMemberKeepOthersWaitingForABoundedTime(t *testing.T) 
 	}
 	change("fleet/b", 200, 5)
 	h, _ := e.State().Health(name)
-	if len(h.Quarantines) != 1 || h.Quarantines[0].Member != "fleet/b" || !strings.Contains(h.Trouble(), "evaluations are slow: they took 3") {
-		t.Fatalf("much at once: %+v, %q", h.Quarantines, h.Trouble())
+	if len(h.Quarantines) != 1 || h.Quarantines[0].Member != "fleet/b" || !strings.Contains(h.Problem(), "evaluations are slow: they took 3") {
+		t.Fatalf("much at once: %+v, %q", h.Quarantines, h.Problem())
 	}
 	if h.Errors > 0 || h.Overruns > 0 {
 		t.Errorf("each has an answer: %+v", h)

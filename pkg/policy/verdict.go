@@ -11,6 +11,8 @@ type (
 	// State is the verdicts of all bindings on one snapshot: immutable, for any number
 	// of goroutines. Keeping it keeps the snapshot.
 	State = state.State
+	// ReadScope is what the verdicts of a binding may reveal beside their own subjects.
+	ReadScope = state.ReadScope
 	// Verdict is all violations of one binding on one subject at one revision.
 	Verdict = verdict.Verdict
 	// VerdictState says how far a verdict can be relied on.

@@ -45,7 +45,7 @@ violation contains {"msg": key} if {
 			apply(t, e, cursor)
 			if got, want := e.State().Total("p"), (policy.Counts{Known: 1, Violations: len(c.keys)}); got != want {
 				h, _ := e.State().Health("p")
-				t.Fatalf("%+v, not %+v: %s", got, want, h.Trouble())
+				t.Fatalf("%+v, not %+v: %s", got, want, h.Problem())
 			}
 			put.Do = "delete"
 			mustDo(t, w, put)

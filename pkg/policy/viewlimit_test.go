@@ -22,11 +22,11 @@ func TestChangesSayWhatTheyDrop(t *testing.T) {
 	set := load(t, oracleTexts("budget")...)
 	e, cursor := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: bindingsOf(set), Limits: policy.Limits{Evaluation: time.Hour}})
 	mustDo(t, w, deployment("fleet/a", "x", map[string]any{"app": "shop", "replicas": 9}))
-	if n := apply(t, e, cursor).Dropped(); n > nodes {
+	if n := apply(t, e, cursor).SupersededBytes(); n > nodes {
 		t.Errorf("what comes drops %d bytes, more than nodes of trees take", n)
 	}
 	mustDo(t, w, op{Do: "leave", Member: "fleet/b"})
-	if n := apply(t, e, cursor).Dropped(); n < objects*least {
+	if n := apply(t, e, cursor).SupersededBytes(); n < objects*least {
 		t.Errorf("a member that leaves drops %d bytes, at least %d", n, objects*least)
 	}
 }

@@ -186,12 +186,12 @@ func (s *listing) run(ctx context.Context) error {
 // mayRead reports whether the caller may read all that a binding looks at beside its
 // subjects.
 func (s readScope) mayRead(binding string) bool {
-	sight := s.state.Sight(binding)
-	kinds := sight.Kinds
-	if sight.Any {
+	scope := s.state.ReadScope(binding)
+	kinds := scope.Kinds
+	if scope.AnyKind {
 		kinds = slices.Collect(s.state.Snapshot.Kinds())
 	}
-	for _, member := range sight.Members {
+	for _, member := range scope.Members {
 		if !s.reader.Member(member) {
 			return false
 		}

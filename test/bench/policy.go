@@ -98,7 +98,7 @@ func policyReviews(ctx context.Context, corpus string, pods int) (figures, error
 		return nil, err
 	}
 	stats := engine.Stats()
-	out["shared"] = float64(stats.Shared) / float64(stats.Evaluations)
+	out["shared"] = float64(stats.Memoized) / float64(stats.Evaluations)
 	if err := p.alone(ctx, s, out, set, bindings); err != nil {
 		return nil, err
 	}
@@ -179,8 +179,8 @@ func (s *podSet) alone(ctx context.Context, at *aggregate.Snapshot, out figures,
 		if out[name], err = fastest(float64(s.perMember), func() error { return reset(ctx, at, e) }); err != nil {
 			return err
 		}
-		if stats := e.Stats(); stats.Shared > 0 {
-			return fmt.Errorf("%s: %d evaluations were shared", name, stats.Shared)
+		if stats := e.Stats(); stats.Memoized > 0 {
+			return fmt.Errorf("%s: %d evaluations were shared", name, stats.Memoized)
 		}
 	}
 	return nil

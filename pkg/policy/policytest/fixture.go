@@ -13,6 +13,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/strict"
 )
 
@@ -82,15 +83,15 @@ func (v verdictID) String() string {
 
 func (f *fixture) id() string { return f.file + ": " + f.name }
 
-// reader reads the fixtures of one tree and collects what is wrong with them.
-type reader struct {
-	set *policy.Set
-	bad policy.LoadErrors
+// fixtureReader reads the fixtures of one tree and collects what is wrong with them.
+type fixtureReader struct {
+	set    *policy.Set
+	errors policy.LoadErrors
 }
 
 // readFixtures reads all fixtures of a tree, which are files that the source names.
 func readFixtures(set *policy.Set, source policy.Source, tree fs.FS) ([]*fixture, error) {
-	r := &reader{set: set}
+	r := &fixtureReader{set: set}
 	var out []*fixture
 	for _, f := range source.Files {
 		name := f.Path
@@ -108,11 +109,11 @@ func readFixtures(set *policy.Set, source policy.Source, tree fs.FS) ([]*fixture
 			out = append(out, r.file(name, data)...)
 		}
 	}
-	if len(r.bad) > 0 {
-		slices.SortStableFunc(r.bad, func(a, b policy.Finding) int {
+	if len(r.errors) > 0 {
+		slices.SortStableFunc(r.errors, func(a, b policy.Finding) int {
 			return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 		})
-		return nil, r.bad
+		return nil, r.errors
 	}
 	return out, nil
 }
@@ -127,14 +128,14 @@ func readFile(tree fs.FS, name string) (data []byte, err error) {
 	return io.ReadAll(io.LimitReader(f, maxFixture+1))
 }
 
-func (r *reader) add(file string, line, col int, format string, args ...any) {
-	r.bad = append(r.bad, policy.Finding{
+func (r *fixtureReader) add(file string, line, col int, format string, args ...any) {
+	r.errors = append(r.errors, policy.Finding{
 		Code: "fixture", Severity: policy.SeverityError, File: file, Line: line, Col: col, Message: fmt.Sprintf(format, args...),
 	})
 }
 
 // file reads the cases of one file.
-func (r *reader) file(name string, data []byte) []*fixture {
+func (r *fixtureReader) file(name string, data []byte) []*fixture {
 	if len(data) > maxFixture {
 		r.add(name, 0, 0, "the file has more than %d bytes", maxFixture)
 		return nil
@@ -145,12 +146,12 @@ func (r *reader) file(name string, data []byte) []*fixture {
 		var d document
 		lines, problems := strict.Decode(c.text, &d)
 		for _, p := range problems {
-			r.add(name, p.Line+c.skipped, p.Col, "%s", p.Message)
+			r.add(name, p.Line+c.firstLine, p.Col, "%s", p.Message)
 		}
 		if len(problems) > 0 || len(lines) == 0 {
 			continue // nothing, or nothing to go on with
 		}
-		cr := &caseReader{reader: r, file: name, skipped: c.skipped, lines: lines}
+		cr := &caseReader{fixtureReader: r, file: name, skipped: c.firstLine, lines: lines}
 		f := cr.read(&d)
 		if seen[d.Name] {
 			cr.at("name", "another case is named %q", d.Name)
@@ -158,27 +159,27 @@ func (r *reader) file(name string, data []byte) []*fixture {
 		seen[d.Name] = true
 		out = append(out, f)
 	}
-	if len(out) == 0 && len(r.bad) == 0 {
+	if len(out) == 0 && len(r.errors) == 0 {
 		r.add(name, 0, 0, "the file has no case")
 	}
 	return out
 }
 
-// chunk is the text of one document and how many lines come before it.
-type chunk struct {
-	text    []byte
-	skipped int
+// documentText is the text of one document and how many lines come before it.
+type documentText struct {
+	text      []byte
+	firstLine int
 }
 
 // split splits a file into documents. YAML takes a line that begins with --- for
 // the mark between two of them wherever it is, within strings even.
-func split(data []byte) []chunk {
-	out := []chunk{{}}
+func split(data []byte) []documentText {
+	out := []documentText{{}}
 	row := 0
 	for line := range bytes.Lines(data) {
 		last := &out[len(out)-1]
 		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && (len(rest) == 0 || bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0]))) && row > 0 {
-			out = append(out, chunk{skipped: row})
+			out = append(out, documentText{firstLine: row})
 			last = &out[len(out)-1]
 		}
 		last.text = append(last.text, line...)
@@ -189,15 +190,15 @@ func split(data []byte) []chunk {
 
 // caseReader checks one case.
 type caseReader struct {
-	*reader
+	*fixtureReader
 	file    string
 	skipped int
 	lines   strict.Lines
 	bound   []*policy.Package // of the bindings
 }
 
-// place is where something is, or what it belongs to.
-func (c *caseReader) place(at string) (line, col int) {
+// position is where something is, or what it belongs to.
+func (c *caseReader) position(at string) (line, col int) {
 	for ; at != ""; at = at[:max(strings.LastIndexAny(at, ".["), 0)] {
 		if p, ok := c.lines[at]; ok {
 			return p.Line + c.skipped, p.Col
@@ -208,13 +209,13 @@ func (c *caseReader) place(at string) (line, col int) {
 }
 
 func (c *caseReader) at(at, format string, args ...any) {
-	line, col := c.place(at)
+	line, col := c.position(at)
 	c.add(c.file, line, col, format, args...)
 }
 
 func (c *caseReader) read(d *document) *fixture {
 	f := &fixture{file: c.file, name: d.Name}
-	f.line, _ = c.place("name")
+	f.line, _ = c.position("name")
 	if d.Name == "" {
 		c.at("name", "a case has a name")
 	}
@@ -306,7 +307,7 @@ var verdictStates = []string{policy.Known.String(), policy.Unknown.String(), pol
 
 func (c *caseReader) expectation(at string, e *expectation, bindings []policy.Binding) expected {
 	x := expected{state: cmp.Or(e.State, verdictStates[0]), exempt: e.Exempt, violations: slices.Sorted(slices.Values(e.Violations))}
-	x.line, _ = c.place(at)
+	x.line, _ = c.position(at)
 	x.binding = e.Binding
 	switch {
 	case e.Binding == "" && len(bindings) == 1:
@@ -346,7 +347,7 @@ func (c *caseReader) subject(at, s string) string {
 	case 1:
 		return parts[0]
 	case 3:
-		kind, err := policy.ParseKind(parts[1])
+		kind, err := module.ParseKind(parts[1])
 		if err != nil || kind.Version != "" {
 			c.at(at+".subject", "%q is no kind without a version", parts[1])
 		}

@@ -147,8 +147,8 @@ func labelList(m map[string]string) []aggregate.Label {
 	return out
 }
 
-// canonical writes JSON as the index holds it.
-func canonical(v any) ([]byte, error) {
+// canonicalJSON writes JSON as the index holds it.
+func canonicalJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policy/internal/module"
 )
 
 // encoder makes a record of an object of a fixture.
@@ -23,7 +23,7 @@ type encoder struct {
 // record returns the record of the object, its kind and its API version. uid and
 // resourceVersion are what it gets where it has none.
 func (e *encoder) record(uid string) (*aggregate.Record, aggregate.Kind, string, error) {
-	e.object, _ = numbers(e.object).(map[string]any) // a copy
+	e.object, _ = normalizeNumbers(e.object).(map[string]any) // a copy
 	version, kind := e.text(e.object, "apiVersion"), e.text(e.object, "kind")
 	meta, ok := e.object["metadata"].(map[string]any)
 	if !ok {
@@ -43,7 +43,7 @@ func (e *encoder) record(uid string) (*aggregate.Record, aggregate.Kind, string,
 		e.fail("apiVersion %q is not GROUP/VERSION, or v1", version)
 	}
 	fleetKind := aggregate.MakeKind(kind, gv.Group)
-	if ref, err := policy.ParseKind(string(fleetKind)); e.err == nil && (err != nil || ref.Version != "") {
+	if ref, err := module.ParseKind(string(fleetKind)); e.err == nil && (err != nil || ref.Version != "") {
 		e.fail("%q is no kind", fleetKind)
 	}
 	if fleetKind == "Secret" || fleetKind == "ConfigMap" {
@@ -52,7 +52,7 @@ func (e *encoder) record(uid string) (*aggregate.Record, aggregate.Kind, string,
 	if e.err != nil {
 		return nil, "", "", e.err
 	}
-	rec.Body, err = canonical(e.object)
+	rec.Body, err = canonicalJSON(e.object)
 	return rec, fleetKind, version, err
 }
 
@@ -142,19 +142,19 @@ func (e *encoder) redact() {
 	e.meta["annotations"] = annotations
 }
 
-// numbers copies a value of YAML with its numbers as a member would send them.
-func numbers(v any) any {
+// normalizeNumbers copies a value of YAML with its numbers as a member would send them.
+func normalizeNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for k, x := range v {
-			out[k] = numbers(x)
+			out[k] = normalizeNumbers(x)
 		}
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i, x := range v {
-			out[i] = numbers(x)
+			out[i] = normalizeNumbers(x)
 		}
 		return out
 	case json.Number:

@@ -23,7 +23,7 @@ violation contains {"msg": "no owner"} if not input.object.metadata.labels.owner
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reader{set: set}
+	r := &fixtureReader{set: set}
 	fleets := r.file("a/a_fleet.yaml", []byte(`name: one
 members: [{name: fleet/a, labels: {a: b}, objects: [{apiVersion: v1, kind: Namespace, metadata: {name: shop}}]}]
 expect: []
@@ -32,8 +32,8 @@ name: two
 members: [{name: fleet/a, objects: [{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {owner: x}}}, {apiVersion: v1, kind: Namespace, metadata: {name: pay, labels: {owner: x}}}]}]
 expect: []
 `))
-	if len(r.bad) > 0 || len(fleets) != 2 {
-		t.Fatal(r.bad)
+	if len(r.errors) > 0 || len(fleets) != 2 {
+		t.Fatal(r.errors)
 	}
 	return set, fleets
 }
@@ -41,19 +41,19 @@ expect: []
 func TestVerdictsOfTheTwoWaysAreCompared(t *testing.T) {
 	set, fleets := twoFleets(t)
 	opts := policy.EngineOptions{Set: set, Bindings: fleets[0].bindings}
-	one, err := fleets[0].whole(t.Context(), opts)
+	one, err := fleets[0].evaluateWhole(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := fleets[1].follow(t.Context(), opts, rand.New(rand.NewPCG(1, 0)))
+	two, err := fleets[1].replay(t.Context(), opts, rand.New(rand.NewPCG(1, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fleets[0].differ(one, one, 1); len(got) > 0 {
+	if got := fleets[0].diff(one, one, 1); len(got) > 0 {
 		t.Errorf("a state differs from itself: %v", got)
 	}
 	var lines []string
-	for _, f := range fleets[0].differ(one, two, 7) {
+	for _, f := range fleets[0].diff(one, two, 7) {
 		lines = append(lines, f.String())
 	}
 	got, want := strings.Join(lines, "\n"), `a/a_fleet.yaml:1: following the fleet (seed 7) gives another verdict than the whole of it: fleet/a Namespace /pay of federator.a: expected no verdict, found Known and clean
@@ -82,7 +82,7 @@ func TestDetoursEndAtTheSameFleet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, s := range shuffle(f.fleet.detour(w, r), r) {
+			for _, s := range shuffle(f.fleet.shuffledSteps(w, r), r) {
 				if err := s.do(); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
@@ -99,7 +99,7 @@ func contents(t *testing.T, s *aggregate.Snapshot) string {
 	t.Helper()
 	var b strings.Builder
 	for m := range s.Members() {
-		text, err := canonical(m)
+		text, err := canonicalJSON(m)
 		if err != nil {
 			t.Fatal(err)
 		}

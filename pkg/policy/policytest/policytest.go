@@ -59,7 +59,7 @@ type Failure struct {
 	Subject  string `json:"subject,omitempty"` // of a fixture
 	Message  string `json:"message"`
 	Expected string `json:"expected,omitempty"`
-	Found    string `json:"found,omitempty"`
+	Actual   string `json:"found,omitempty"`
 }
 
 // String returns the failure in one line, with its place.
@@ -69,7 +69,7 @@ func (f Failure) String() string {
 		s += fmt.Sprintf(": %s of %s", f.Subject, f.Binding)
 	}
 	if f.Expected != "" {
-		s += fmt.Sprintf(": expected %s, found %s", f.Expected, f.Found)
+		s += fmt.Sprintf(": expected %s, found %s", f.Expected, f.Actual)
 	}
 	return s
 }
@@ -78,7 +78,7 @@ func (f Failure) String() string {
 type Result struct {
 	Set      *policy.Set
 	Cases    []Case
-	Found    int       // cases, those that Options.Run leaves out included
+	Total    int       // cases, those that Options.Run leaves out included
 	Seed     uint64    // of the replays
 	Coverage *Coverage // nil unless asked for
 }
@@ -123,7 +123,7 @@ func Run(ctx context.Context, tree fs.FS, opts Options) (*Result, error) {
 		return nil, err
 	}
 	for _, f := range fleets {
-		r.Found++
+		r.Total++
 		if opts.Run != nil && !opts.Run.MatchString(f.id()) {
 			continue
 		}
@@ -136,7 +136,7 @@ func Run(ctx context.Context, tree fs.FS, opts Options) (*Result, error) {
 	slices.SortStableFunc(r.Cases, func(a, b Case) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Name, b.Name))
 	})
-	if r.Found == 0 {
+	if r.Total == 0 {
 		return r, ErrNoTests
 	}
 	return r, nil

@@ -22,7 +22,7 @@ import (
 
 // rego runs the Rego tests.
 func (r *Result) rego(ctx context.Context, opts Options) error {
-	r.Found += regoTests(r.Set)
+	r.Total += regoTests(r.Set)
 	var lines *cover.Cover
 	if opts.Coverage {
 		lines = cover.New()

@@ -55,8 +55,8 @@ func TestRegoOutcomes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := run(t, with(tests(c.rules)), policytest.Options{Print: true, Timeout: c.timeout})
-			if len(r.Cases) != 1 || r.Found != 1 {
-				t.Fatalf("cases %+v of %d, want one", r.Cases, r.Found)
+			if len(r.Cases) != 1 || r.Total != 1 {
+				t.Fatalf("cases %+v of %d, want one", r.Cases, r.Total)
 			}
 			got := r.Cases[0]
 			if got.Outcome != c.outcome || got.Output != c.output || r.OK() != (c.outcome == policytest.Passed || c.outcome == policytest.Skipped) {
@@ -109,7 +109,7 @@ func TestPoliciesThatDoNotLoadAreAllNamed(t *testing.T) {
 
 func TestAnEmptyTreeHasNoTests(t *testing.T) {
 	r, err := policytest.Run(t.Context(), with(map[string]string{hostTestFile: "", hostFleetFile: ""}), policytest.Options{Coverage: true})
-	if !errors.Is(err, policytest.ErrNoTests) || r == nil || r.Found != 0 || r.Coverage.Covered != 0 || r.Coverage.Percent != 0 {
+	if !errors.Is(err, policytest.ErrNoTests) || r == nil || r.Total != 0 || r.Coverage.Covered != 0 || r.Coverage.Percent != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

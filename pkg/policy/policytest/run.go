@@ -20,16 +20,16 @@ func (f *fixture) run(ctx context.Context, set *policy.Set, opts Options) (Case,
 	c := Case{ID: f.id(), Name: f.name, File: f.file, Line: f.line, Fleet: true, Outcome: Passed}
 	start := time.Now()
 	engine := policy.EngineOptions{Set: set, Bindings: f.bindings, Limits: policy.Limits{Evaluation: opts.Timeout, Slow: math.MaxInt64}}
-	whole, err := f.whole(ctx, engine)
+	whole, err := f.evaluateWhole(ctx, engine)
 	if err != nil {
 		return c, err
 	}
 	c.Failures = f.compare(whole)
-	followed, err := f.follow(ctx, engine, rand.New(rand.NewPCG(opts.Seed, 0)))
+	followed, err := f.replay(ctx, engine, rand.New(rand.NewPCG(opts.Seed, 0)))
 	if err != nil {
 		return c, err
 	}
-	c.Failures = append(c.Failures, f.differ(whole, followed, opts.Seed)...)
+	c.Failures = append(c.Failures, f.diff(whole, followed, opts.Seed)...)
 	if len(c.Failures) > 0 {
 		c.Outcome = Failed
 	}
@@ -52,8 +52,8 @@ func (f *fixture) verdicts(s *policy.State) map[verdictID]policy.Verdict {
 	return out
 }
 
-// whole evaluates the fleet as it is.
-func (f *fixture) whole(ctx context.Context, opts policy.EngineOptions) (*policy.State, error) {
+// evaluateWhole evaluates the fleet as it is.
+func (f *fixture) evaluateWhole(ctx context.Context, opts policy.EngineOptions) (*policy.State, error) {
 	w, err := newWriter()
 	if err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func (f *fixture) whole(ctx context.Context, opts policy.EngineOptions) (*policy
 	return policy.Evaluate(ctx, opts, w.index.Snapshot())
 }
 
-// follow lets an engine follow the fleet from nothing.
-func (f *fixture) follow(ctx context.Context, opts policy.EngineOptions, r *rand.Rand) (*policy.State, error) {
+// replay lets an engine follow the fleet from nothing.
+func (f *fixture) replay(ctx context.Context, opts policy.EngineOptions, r *rand.Rand) (*policy.State, error) {
 	w, err := newWriter()
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (f *fixture) follow(ctx context.Context, opts policy.EngineOptions, r *rand
 		_, err := e.Apply(ctx, batch)
 		return err
 	}
-	for _, s := range shuffle(f.fleet.detour(w, r), r) {
+	for _, s := range shuffle(f.fleet.shuffledSteps(w, r), r) {
 		if err := s.do(); err != nil {
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func (f *fixture) compare(s *policy.State) []Failure {
 	var out []Failure
 	fail := func(line int, id verdictID, message, expected, found string) {
 		out = append(out, Failure{
-			File: f.file, Line: line, Binding: id.binding, Subject: id.String(), Message: message, Expected: expected, Found: found,
+			File: f.file, Line: line, Binding: id.binding, Subject: id.String(), Message: message, Expected: expected, Actual: found,
 		})
 	}
 	found := f.verdicts(s)
@@ -119,7 +119,7 @@ func (f *fixture) compare(s *policy.State) []Failure {
 		switch {
 		case !ok:
 			fail(e.line, e.verdictID, "a verdict is missing", e.describe(), "no verdict: the binding does not judge the subject")
-		case !e.met(&v):
+		case !e.matches(&v):
 			fail(e.line, e.verdictID, "a verdict is not as expected", e.describe(), describe(&v))
 		}
 		delete(found, e.verdictID)
@@ -130,8 +130,8 @@ func (f *fixture) compare(s *policy.State) []Failure {
 		}
 	}
 	for _, b := range f.bindings {
-		if h, ok := s.Health(b.Name); ok && h.Trouble() != "" {
-			out = append(out, Failure{File: f.file, Line: f.line, Message: fmt.Sprintf("binding %s does not work: %s", b.Name, h.Trouble())})
+		if h, ok := s.Health(b.Name); ok && h.Problem() != "" {
+			out = append(out, Failure{File: f.file, Line: f.line, Message: fmt.Sprintf("binding %s does not work: %s", b.Name, h.Problem())})
 		}
 	}
 	return out
@@ -141,9 +141,9 @@ func compareIDs(a, b verdictID) int {
 	return slices.Compare([]string{a.binding, a.subject, a.key}, []string{b.binding, b.subject, b.key})
 }
 
-// differ compares the verdicts of the whole fleet with those of an engine that
+// diff compares the verdicts of the whole fleet with those of an engine that
 // followed it.
-func (f *fixture) differ(whole, followed *policy.State, seed uint64) []Failure {
+func (f *fixture) diff(whole, followed *policy.State, seed uint64) []Failure {
 	var out []Failure
 	want, got := f.verdicts(whole), f.verdicts(followed)
 	ids := slices.Collect(maps.Keys(want))
@@ -160,14 +160,14 @@ func (f *fixture) differ(whole, followed *policy.State, seed uint64) []Failure {
 			continue
 		}
 		x := Failure{
-			File: f.file, Line: f.line, Binding: id.binding, Subject: id.String(), Expected: "no verdict", Found: "no verdict",
+			File: f.file, Line: f.line, Binding: id.binding, Subject: id.String(), Expected: "no verdict", Actual: "no verdict",
 			Message: fmt.Sprintf("following the fleet (seed %d) gives another verdict than the whole of it", seed),
 		}
 		if inWhole {
 			x.Expected = describe(&a)
 		}
 		if inFollowed {
-			x.Found = describe(&b)
+			x.Actual = describe(&b)
 		}
 		out = append(out, x)
 	}
@@ -183,8 +183,8 @@ func same(a, b *policy.Verdict) bool {
 	return err == nil && err2 == nil && string(s) == string(t)
 }
 
-// met reports whether a verdict is the expected one.
-func (e *expected) met(v *policy.Verdict) bool {
+// matches reports whether a verdict is the expected one.
+func (e *expected) matches(v *policy.Verdict) bool {
 	msgs, exempt := messages(v)
 	return v.State.String() == e.state && slices.Equal(msgs, e.violations) && exempt == e.exempt
 }
@@ -200,7 +200,7 @@ func messages(v *policy.Verdict) (msgs []string, exempt bool) {
 	return msgs, exempt
 }
 
-func (e *expected) describe() string { return words(e.state, "", e.violations, e.exempt) }
+func (e *expected) describe() string { return formatVerdict(e.state, "", e.violations, e.exempt) }
 
 func describe(v *policy.Verdict) string {
 	msgs, exempt := messages(v)
@@ -212,10 +212,10 @@ func describe(v *policy.Verdict) string {
 		}
 		reason = strings.Join(gaps, ", ")
 	}
-	return words(v.State.String(), reason, msgs, exempt)
+	return formatVerdict(v.State.String(), reason, msgs, exempt)
 }
 
-func words(state, reason string, msgs []string, exempt bool) string {
+func formatVerdict(state, reason string, msgs []string, exempt bool) string {
 	s := state
 	if reason != "" {
 		s += " (" + reason + ")"

@@ -23,11 +23,11 @@ type step struct {
 	after *step
 }
 
-func (w *writer) put(m aggregate.Member) func() error {
+func (w *writer) putMember(m aggregate.Member) func() error {
 	return func() error { return w.index.PutMember(m) }
 }
 
-func (w *writer) open(s *scope) func() error {
+func (w *writer) openScope(s *scope) func() error {
 	return func() error {
 		opened, err := w.index.OpenScope(s.member, s.kind, s.version)
 		if err != nil {
@@ -55,7 +55,7 @@ func (w *writer) remove(s *scope, rec *aggregate.Record) func() error {
 	}
 }
 
-func (w *writer) settle(s *scope) func() error {
+func (w *writer) setState(s *scope) func() error {
 	return func() error {
 		return w.commit(s, func(x *aggregate.Scope) { x.SetStatus(aggregate.Status{State: s.state, Reason: "the fixture says so"}) })
 	}
@@ -65,22 +65,22 @@ func (w *writer) settle(s *scope) func() error {
 func (f *fleet) steps(w *writer) []*step {
 	var out []*step
 	for _, m := range f.members {
-		out = append(out, &step{do: w.put(m)})
+		out = append(out, &step{do: w.putMember(m)})
 	}
 	for i := range f.scopes {
 		s := &f.scopes[i]
-		out = append(out, &step{do: w.open(s)})
+		out = append(out, &step{do: w.openScope(s)})
 		for _, rec := range s.records {
 			out = append(out, &step{do: w.upsert(s, rec)})
 		}
-		out = append(out, &step{do: w.settle(s)})
+		out = append(out, &step{do: w.setState(s)})
 	}
 	return out
 }
 
-// detour are steps that make the same fleet by another way: members are known by
+// shuffledSteps are steps that make the same fleet by another way: members are known by
 // name before their labels, and some objects go and come back.
-func (f *fleet) detour(w *writer, r *rand.Rand) []*step {
+func (f *fleet) shuffledSteps(w *writer, r *rand.Rand) []*step {
 	var out []*step
 	add := func(after *step, do func() error) *step {
 		s := &step{do: do, after: after}
@@ -89,13 +89,13 @@ func (f *fleet) detour(w *writer, r *rand.Rand) []*step {
 	}
 	joined := map[string]*step{}
 	for _, m := range f.members {
-		joined[m.Name] = add(nil, w.put(aggregate.Member{Name: m.Name, UID: m.UID}))
-		add(joined[m.Name], w.put(m))
+		joined[m.Name] = add(nil, w.putMember(aggregate.Member{Name: m.Name, UID: m.UID}))
+		add(joined[m.Name], w.putMember(m))
 	}
 	for i := range f.scopes {
 		s := &f.scopes[i]
-		opened := add(joined[s.member], w.open(s))
-		add(opened, w.settle(s))
+		opened := add(joined[s.member], w.openScope(s))
+		add(opened, w.setState(s))
 		for _, rec := range s.records {
 			last := add(opened, w.upsert(s, rec))
 			if r.IntN(3) == 0 {

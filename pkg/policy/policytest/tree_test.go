@@ -133,7 +133,7 @@ func failures(r *policytest.Result) string {
 
 func TestATreeThatPasses(t *testing.T) {
 	r := run(t, with(nil), policytest.Options{Name: "lib", Coverage: true})
-	if !r.OK() || r.Count(policytest.Passed) != 5 || r.Found != 5 || r.Seed != 1 {
+	if !r.OK() || r.Count(policytest.Passed) != 5 || r.Total != 5 || r.Seed != 1 {
 		t.Fatalf("%+v\n%s", r.Cases, failures(r))
 	}
 	for _, c := range r.Cases {
@@ -161,8 +161,8 @@ func TestRunSelectsCases(t *testing.T) {
 		for _, c := range r.Cases {
 			got = append(got, c.Name)
 		}
-		if !slices.Equal(got, want) || r.Found != 5 {
-			t.Errorf("%s runs %q of %d, want %q of 5", expr, got, r.Found, want)
+		if !slices.Equal(got, want) || r.Total != 5 {
+			t.Errorf("%s runs %q of %d, want %q of 5", expr, got, r.Total, want)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // compileQuery checks what rego would not. It returns also where there are comprehensions
 // that are evaluated for all values of what is outside of them at once.
-func compileQuery(query string) (ast.Body, map[spot]bool, error) {
+func compileQuery(query string) (ast.Body, map[position]bool, error) {
 	if len(query) > 64<<10 {
 		return nil, nil, fmt.Errorf("%w: it is longer than 64 KiB", ErrQuery)
 	}
@@ -36,10 +36,10 @@ func compileQuery(query string) (ast.Body, map[spot]bool, error) {
 		}
 		return false
 	})
-	indexed := map[spot]bool{}
+	indexed := map[position]bool{}
 	ast.WalkTerms(compiled, func(t *ast.Term) bool {
 		if qc.ComprehensionIndex(t) != nil {
-			indexed[spotOf(t)] = true
+			indexed[positionOf(t)] = true
 		}
 		return false
 	})

@@ -19,14 +19,14 @@ func (s *store) object(o aggregate.Object) (ast.Value, error) {
 	if s.body, err = o.AppendBody(s.body[:0]); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Ref(), err)
 	}
-	if err := s.charge(len(s.body)); err != nil {
+	if err := s.chargeRead(len(s.body)); err != nil {
 		return nil, err
 	}
 	v, err := document.Value(s.body, s.mask)
 	if err != nil || v == nil {
 		return v, err
 	}
-	return v, s.hold(v)
+	return v, s.chargeMemory(v)
 }
 
 // objects reads below objects[kind][member][namespace][name].
@@ -125,7 +125,7 @@ func (s *store) put(ctx context.Context, t *fleetdoc.Tree, o aggregate.Object, a
 	return nil
 }
 
-func (s *store) visible() iter.Seq[aggregate.Member] {
+func (s *store) visibleMembers() iter.Seq[aggregate.Member] {
 	return func(yield func(aggregate.Member) bool) {
 		for m := range s.opts.Snapshot.Members() {
 			if s.opts.Reader.Member(m.Name) && !yield(m) {
@@ -138,7 +138,7 @@ func (s *store) visible() iter.Seq[aggregate.Member] {
 // names is the sorted names of members.
 func (s *store) names() ast.Value {
 	var names []*ast.Term
-	for m := range s.visible() {
+	for m := range s.visibleMembers() {
 		names = append(names, ast.StringTerm(m.Name))
 	}
 	return ast.NewArray(names...)
@@ -147,7 +147,7 @@ func (s *store) names() ast.Value {
 // members reads below members[name].
 func (s *store) members(path []string) (ast.Value, []string, error) {
 	t := fleetdoc.NewTree(path[:min(len(path), 1)])
-	for m := range s.visible() {
+	for m := range s.visibleMembers() {
 		if len(path) > 0 && path[0] != m.Name {
 			continue
 		}
@@ -158,7 +158,7 @@ func (s *store) members(path []string) (ast.Value, []string, error) {
 		for _, a := range m.APIs {
 			n += len(a)
 		}
-		if err := s.charge(n); err != nil {
+		if err := s.chargeRead(n); err != nil {
 			return nil, nil, err
 		}
 		t.Put(fleetdoc.MemberDocument(m), []string{m.Name})
@@ -169,7 +169,7 @@ func (s *store) members(path []string) (ast.Value, []string, error) {
 // scopes reads below scopes[name][kind], which is the state's name.
 func (s *store) scopes(path []string) (ast.Value, []string, error) {
 	t := fleetdoc.NewTree(path[:min(len(path), 2)])
-	for m := range s.visible() {
+	for m := range s.visibleMembers() {
 		if len(path) > 0 && path[0] != m.Name {
 			continue
 		}
@@ -177,7 +177,7 @@ func (s *store) scopes(path []string) (ast.Value, []string, error) {
 			if len(path) > 1 && path[1] != string(info.Kind) || !s.opts.Reader.Scope(m.Name, info.Kind) {
 				continue
 			}
-			if err := s.charge(len(info.Kind)); err != nil {
+			if err := s.chargeRead(len(info.Kind)); err != nil {
 				return nil, nil, err
 			}
 			t.Put(ast.String(info.Status.State.String()), []string{m.Name, string(info.Kind)})
@@ -227,10 +227,10 @@ func (s *store) entries(ctx context.Context, t *fleetdoc.Tree, pkg, view, key st
 		if !ok {
 			size = int(s.opts.MaxRead) + 1
 		}
-		if err := s.charge(n + size); err != nil {
+		if err := s.chargeRead(n + size); err != nil {
 			return err
 		}
-		if err := s.hold(value); err != nil {
+		if err := s.chargeMemory(value); err != nil {
 			return err
 		}
 		entries = append(entries, fleetdoc.EntryTerm(fleetdoc.RefTerm(&ref), ast.NewTerm(value)))

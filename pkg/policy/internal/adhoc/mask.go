@@ -6,10 +6,10 @@ import (
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
-// queryMask is what a compiled query can read of objects: what its refs into
+// readMask is what a compiled query can read of objects: what its refs into
 // objects and by_name name below an object, or all of it where a ref ends above
 // or at one.
-func queryMask(body ast.Body) *mask.Mask {
+func readMask(body ast.Body) *mask.Mask {
 	var m *mask.Mask
 	ast.WalkRefs(body, func(r ast.Ref) bool {
 		if !r[0].Equal(ast.DefaultRootDocument) || len(r) < 3 {

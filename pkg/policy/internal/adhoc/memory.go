@@ -20,10 +20,10 @@ const (
 	shortNumber  = 64            // what a query has room for of those is small
 )
 
-// heapOf estimates from above what a value holds on the heap; ok is false once that is
+// heapSize estimates from above what a value holds on the heap; ok is false once that is
 // more than a limit. What is there in many places counts in each, as it does when it
 // becomes JSON, but for what is known.
-func heapOf(t *ast.Term, known known, limit int64) (n int64, ok bool) {
+func heapSize(t *ast.Term, known knownValues, limit int64) (n int64, ok bool) {
 	var walk func(t *ast.Term) bool
 	walk = func(t *ast.Term) bool {
 		n += termBytes
@@ -32,9 +32,9 @@ func heapOf(t *ast.Term, known known, limit int64) (n int64, ok bool) {
 		}
 		switch v := t.Value.(type) {
 		case ast.String:
-			n += rounded(len(v))
+			n += roundUp(len(v))
 		case ast.Number:
-			n += rounded(len(v))
+			n += roundUp(len(v))
 		case *ast.Array:
 			n += arrayBytes + 16*int64(v.Len())
 			return n <= limit && !v.Until(func(t *ast.Term) bool { return !walk(t) })
@@ -54,14 +54,14 @@ func heapOf(t *ast.Term, known known, limit int64) (n int64, ok bool) {
 	return n, ok
 }
 
-// rounded is what is allocated for so many bytes of text, about.
-func rounded(n int) int64 { return int64(n+15) &^ 15 }
+// roundUp is what is allocated for so many bytes of text, about.
+func roundUp(n int) int64 { return int64(n+15) &^ 15 }
 
-// known are arrays, objects and sets that have been counted, by what they point to. Nil
+// knownValues are arrays, objects and sets that have been counted, by what they point to. Nil
 // knows none.
-type known map[any]struct{}
+type knownValues map[any]struct{}
 
-func (k known) has(t *ast.Term) (has bool) {
+func (k knownValues) has(t *ast.Term) (has bool) {
 	if k == nil {
 		return false
 	}
@@ -72,30 +72,30 @@ func (k known) has(t *ast.Term) (has bool) {
 	return has
 }
 
-// learn makes all that a value is made of known.
-func (k known) learn(t *ast.Term) {
+// add makes all that a value is made of known.
+func (k knownValues) add(t *ast.Term) {
 	if k == nil || k.has(t) {
 		return
 	}
 	switch v := t.Value.(type) {
 	case *ast.Array:
 		k[v] = struct{}{}
-		v.Foreach(k.learn)
+		v.Foreach(k.add)
 	case ast.Set:
 		k[v] = struct{}{}
-		v.Foreach(k.learn)
+		v.Foreach(k.add)
 	case ast.Object:
 		k[v] = struct{}{}
 		v.Foreach(func(key, t *ast.Term) {
-			k.learn(key)
-			k.learn(t)
+			k.add(key)
+			k.add(t)
 		})
 	}
 }
 
-// own returns a value that keeps nothing but itself in memory, and what is known: builtins
+// clone returns a value that keeps nothing but itself in memory, and what is known: builtins
 // give parts of texts and arrays, which share what all of it is made of.
-func (k known) own(t *ast.Term) *ast.Term {
+func (k knownValues) clone(t *ast.Term) *ast.Term {
 	if k.has(t) {
 		return t
 	}
@@ -106,22 +106,22 @@ func (k known) own(t *ast.Term) *ast.Term {
 		return ast.NewTerm(ast.Number(strings.Clone(string(v))))
 	case *ast.Array:
 		list := make([]*ast.Term, 0, v.Len())
-		v.Foreach(func(t *ast.Term) { list = append(list, k.own(t)) })
+		v.Foreach(func(t *ast.Term) { list = append(list, k.clone(t)) })
 		return ast.ArrayTerm(list...)
 	case ast.Set:
 		list := make([]*ast.Term, 0, v.Len())
-		v.Foreach(func(t *ast.Term) { list = append(list, k.own(t)) })
+		v.Foreach(func(t *ast.Term) { list = append(list, k.clone(t)) })
 		return ast.SetTerm(list...)
 	case ast.Object:
 		list := make([][2]*ast.Term, 0, v.Len())
-		v.Foreach(func(key, t *ast.Term) { list = append(list, ast.Item(k.own(key), k.own(t))) })
+		v.Foreach(func(key, t *ast.Term) { list = append(list, ast.Item(k.clone(key), k.clone(t))) })
 		return ast.ObjectTerm(list...)
 	}
 	return t
 }
 
-// ownJSON is own of what an answer has, which shares its texts with what it is made of.
-func ownJSON(v any) any {
+// cloneJSON is own of what an answer has, which shares its texts with what it is made of.
+func cloneJSON(v any) any {
 	switch v := v.(type) {
 	case string:
 		return strings.Clone(v)
@@ -129,25 +129,25 @@ func ownJSON(v any) any {
 		return json.Number(strings.Clone(string(v)))
 	case []any:
 		for i := range v {
-			v[i] = ownJSON(v[i])
+			v[i] = cloneJSON(v[i])
 		}
 	case map[string]any:
 		own := make(map[string]any, len(v))
 		for key, x := range v {
-			own[strings.Clone(key)] = ownJSON(x)
+			own[strings.Clone(key)] = cloneJSON(x)
 		}
 		return own
 	}
 	return v
 }
 
-// hold counts what a query holds in memory: what it has read, what its comprehensions
+// chargeMemory counts what a query holds in memory: what it has read, what its comprehensions
 // keep and builtins have made, and its answer.
-func (s *store) hold(v ast.Value) error { return s.holdMore(ast.NewTerm(v), 0, nil) }
+func (s *store) chargeMemory(v ast.Value) error { return s.charge(ast.NewTerm(v), 0, nil) }
 
-// keep counts what a comprehension keeps, which may be made of what has been read, and
+// chargeElement counts what a comprehension keeps, which may be made of what has been read, and
 // so many bytes for its place there.
-func (s *store) keep(t *ast.Term, place int64) error { return s.holdMore(t, place, s.known) }
+func (s *store) chargeElement(t *ast.Term, place int64) error { return s.charge(t, place, s.known) }
 
 // Hold implements limits.Holder: what a builtin has made, but for what has been read.
 func (s *store) Hold(t *ast.Term) (int64, error) {
@@ -159,18 +159,18 @@ func (s *store) Hold(t *ast.Term) (int64, error) {
 			return 0, nil
 		}
 	}
-	before := s.held
-	err := s.holdMore(t, 0, s.known)
-	return s.held - before, err
+	before := s.bytesHeld
+	err := s.charge(t, 0, s.known)
+	return s.bytesHeld - before, err
 }
 
 // Release implements limits.Holder.
-func (s *store) Release(n int64) { s.held -= n }
+func (s *store) Release(n int64) { s.bytesHeld -= n }
 
-func (s *store) holdMore(t *ast.Term, more int64, known known) error {
+func (s *store) charge(t *ast.Term, more int64, known knownValues) error {
 	most := 2 * s.opts.MaxRead
-	n, ok := heapOf(t, known, most-s.held-more)
-	if s.held += n + more; !ok || s.held > most {
+	n, ok := heapSize(t, known, most-s.bytesHeld-more)
+	if s.bytesHeld += n + more; !ok || s.bytesHeld > most {
 		return fmt.Errorf("%w: what it reads, makes and answers takes more than %d bytes of memory", ErrLimit, most)
 	}
 	return nil

@@ -73,20 +73,20 @@ func Query(ctx context.Context, opts Options, query string) (*Answer, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, opts.Timeout)
 	defer cancel()
-	store := &store{opts: opts, mask: queryMask(body)}
-	a, err := newAnswering(store, query)
+	store := &store{opts: opts, mask: readMask(body)}
+	a, err := newRowReader(store, query)
 	if err != nil {
 		return nil, err
 	}
 	options := append(limits.Options(), rego.Store(store), rego.GenerateJSON(a.generate))
-	kept := keepOf(a.body, indexed, store)
+	kept := countComprehensions(a.body, indexed, store)
 	if kept != nil {
 		options = append(options, kept.function())
 	}
-	if kept != nil || limits.Makes(body) {
-		store.known = known{}
+	if kept != nil || limits.MakesValues(body) {
+		store.known = knownValues{}
 	}
-	rs, err := rego.New(append(options, rego.ParsedQuery(a.body))...).Eval(limits.WithHolder(limited, store))
+	rs, err := rego.New(append(options, rego.ParsedQuery(a.body))...).Eval(limits.WithMemoryCounter(limited, store))
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -99,7 +99,7 @@ func Query(ctx context.Context, opts Options, query string) (*Answer, error) {
 	case len(rs) > opts.MaxRows:
 		return nil, a.tooMany()
 	}
-	answer := &Answer{Revision: opts.Snapshot.Revision(), Rows: make([]Row, 0, len(rs)), Read: store.read}
+	answer := &Answer{Revision: opts.Snapshot.Revision(), Rows: make([]Row, 0, len(rs)), Read: store.bytesRead}
 	for _, r := range rs {
 		answer.Rows = append(answer.Rows, a.row(r))
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/rego"
 )
 
-// answering turns what a query gives into values of an answer, within bounds, as it
+// rowReader turns what a query gives into values of an answer, within bounds, as it
 // gives it: a query that has too many rows ends there.
-type answering struct {
+type rowReader struct {
 	store *store
 	body  ast.Body
 
@@ -18,19 +18,19 @@ type answering struct {
 	// can have. What is a single expression that gives a value is left alone, since more
 	// expressions would drop the rows in which it is false: its values are counted, of
 	// which each row has one, and one for each variable.
-	mark   string
+	marker string
 	perRow int
 	rows   int
 	values int
 }
 
-// newAnswering reads a query that has been checked.
-func newAnswering(store *store, query string) (*answering, error) {
+// newRowReader reads a query that has been checked.
+func newRowReader(store *store, query string) (*rowReader, error) {
 	body, err := ast.ParseBody(query)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrQuery, err)
 	}
-	a := &answering{store: store, body: body, perRow: 1}
+	a := &rowReader{store: store, body: body, perRow: 1}
 	if len(body) == 1 && givesValue(body[0]) {
 		vars := body.Vars(ast.VarVisitorParams{SkipClosures: true, SkipRefCallHead: true})
 		for v := range vars {
@@ -40,9 +40,9 @@ func newAnswering(store *store, query string) (*answering, error) {
 		}
 		return a, nil
 	}
-	a.mark = "federator_" + rand.Text()
-	more := ast.Assign.Expr(ast.VarTerm(a.mark), ast.StringTerm(a.mark))
-	more.Location = &ast.Location{Text: []byte(a.mark)}
+	a.marker = "federator_" + rand.Text()
+	more := ast.Assign.Expr(ast.VarTerm(a.marker), ast.StringTerm(a.marker))
+	more.Location = &ast.Location{Text: []byte(a.marker)}
 	a.body.Append(more)
 	return a, nil
 }
@@ -62,35 +62,35 @@ func givesValue(e *ast.Expr) bool {
 	return false
 }
 
-func (a *answering) tooMany() error {
+func (a *rowReader) tooMany() error {
 	return fmt.Errorf("%w: more than %d rows", ErrLimit, a.store.opts.MaxRows)
 }
 
-func (a *answering) generate(t *ast.Term, _ *rego.EvalContext) (any, error) {
-	if a.mark == "" {
+func (a *rowReader) generate(t *ast.Term, _ *rego.EvalContext) (any, error) {
+	if a.marker == "" {
 		if a.values++; a.values > a.store.opts.MaxRows*a.perRow {
 			return nil, a.tooMany()
 		}
-	} else if s, ok := t.Value.(ast.String); ok && string(s) == a.mark {
+	} else if s, ok := t.Value.(ast.String); ok && string(s) == a.marker {
 		if a.rows++; a.rows > a.store.opts.MaxRows {
 			return nil, a.tooMany()
 		}
 		return nil, nil
 	}
 	// It is held as it is until the answer has been written, beside what it is made of.
-	if err := a.store.hold(t.Value); err != nil {
+	if err := a.store.chargeMemory(t.Value); err != nil {
 		return nil, err
 	}
 	v, err := ast.JSONWithOpt(t.Value, ast.JSONOpt{SortSets: true})
-	return ownJSON(v), err
+	return cloneJSON(v), err
 }
 
 // row is one way in which the query holds, without what counts it.
-func (a *answering) row(r rego.Result) Row {
-	delete(r.Bindings, a.mark)
+func (a *rowReader) row(r rego.Result) Row {
+	delete(r.Bindings, a.marker)
 	row := Row{Bindings: r.Bindings, Values: make([]any, 0, len(r.Expressions))}
 	for _, e := range r.Expressions {
-		if a.mark == "" || e.Text != a.mark {
+		if a.marker == "" || e.Text != a.marker {
 			row.Values = append(row.Values, e.Value)
 		}
 	}

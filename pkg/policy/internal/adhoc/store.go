@@ -19,25 +19,25 @@ type store struct {
 	storage.TriggersNotSupported
 	storage.WritesNotSupported
 
-	opts  Options
-	mask  *mask.Mask // of objects
-	read  int64      // bytes of JSON read so far
-	held  int64      // bytes of memory that what was read, kept and answered takes, estimated from above
-	known known      // what has been read, if comprehensions may keep it
-	body  []byte
+	opts      Options
+	mask      *mask.Mask  // of objects
+	bytesRead int64       // bytes of JSON read so far
+	bytesHeld int64       // bytes of memory that what was read, kept and answered takes, estimated from above
+	known     knownValues // what has been read, if comprehensions may keep it
+	body      []byte
 }
 
-// queryTransaction is the only transaction there is: nothing is written.
-type queryTransaction struct{}
+// transaction is the only transaction there is: nothing is written.
+type transaction struct{}
 
-func (queryTransaction) ID() uint64 { return 1 }
+func (transaction) ID() uint64 { return 1 }
 
 // NewTransaction implements storage.Store.
 func (s *store) NewTransaction(_ context.Context, params ...storage.TransactionParams) (storage.Transaction, error) {
 	if slices.ContainsFunc(params, func(p storage.TransactionParams) bool { return p.Write }) {
 		return nil, &storage.Error{Code: storage.WritesNotSupportedErr}
 	}
-	return queryTransaction{}, nil
+	return transaction{}, nil
 }
 
 // Commit implements storage.Store.
@@ -79,13 +79,13 @@ func (s *store) Read(ctx context.Context, _ storage.Transaction, path storage.Pa
 	if v = fleetdoc.Find(v, rest); v == nil {
 		return nil, fleetdoc.ErrNotFound
 	}
-	s.known.learn(ast.NewTerm(v))
+	s.known.add(ast.NewTerm(v))
 	return v, nil
 }
 
-// charge counts what is read.
-func (s *store) charge(n int) error {
-	if s.read += int64(n); s.read > s.opts.MaxRead {
+// chargeRead counts what is read.
+func (s *store) chargeRead(n int) error {
+	if s.bytesRead += int64(n); s.bytesRead > s.opts.MaxRead {
 		return fmt.Errorf("%w: it reads more than %d bytes", ErrLimit, s.opts.MaxRead)
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// misfit is one thing that is wrong with a binding, at a path within it.
-type misfit struct {
+// problem is one thing that is wrong with a binding, at a path within it.
+type problem struct {
 	path string
 	err  error
 }
@@ -31,7 +31,7 @@ func Compile(b *Binding) (*Selection, error) {
 }
 
 // check compiles a binding, and returns all that is wrong with it.
-func (b *Binding) check() (*Selection, []misfit) {
+func (b *Binding) check() (*Selection, []problem) {
 	c := &checker{}
 	s := &Selection{Kinds: b.Match.Kinds, namespaces: b.Match.Namespaces}
 	if b.Name == "" {
@@ -57,21 +57,21 @@ func (b *Binding) check() (*Selection, []misfit) {
 	if s.Params, err = parameters(b.Parameters); err != nil {
 		c.report("parameters", err)
 	}
-	return s, c.bad
+	return s, c.problems
 }
 
 var errRequired = errors.New("required")
 
 // checker compiles the parts of a binding.
-type checker struct{ bad []misfit }
+type checker struct{ problems []problem }
 
-func (c *checker) report(path string, err error) { c.bad = append(c.bad, misfit{path, err}) }
+func (c *checker) report(path string, err error) { c.problems = append(c.problems, problem{path, err}) }
 
 // Compile returns whether the selector selects a member.
 func (m MemberSelector) Compile() (func(aggregate.Member) bool, error) {
 	var c checker
 	s := c.members("members", &m)
-	for _, x := range c.bad {
+	for _, x := range c.problems {
 		return nil, fmt.Errorf("%s: %w", x.path, x.err)
 	}
 	return s.has, nil

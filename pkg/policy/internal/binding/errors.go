@@ -7,16 +7,16 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// badBinding is a finding about one of several bindings.
-type badBinding struct {
+// bindingFinding is a finding about one of several bindings.
+type bindingFinding struct {
 	module.Finding
 	binding int
 	path    string // of what is wrong, within the binding
 }
 
-type badBindings []badBinding
+type bindingFindings []bindingFinding
 
-func (b badBindings) findings() []module.Finding {
+func (b bindingFindings) findings() []module.Finding {
 	var out []module.Finding
 	for _, x := range b {
 		out = append(out, x.Finding)
@@ -31,7 +31,7 @@ func (bindingError) Is(target error) bool { return target == ErrInvalid }
 
 func (e bindingError) Unwrap() error { return e.Errors }
 
-func bindingErrors(list []module.Finding) error {
+func asError(list []module.Finding) error {
 	if len(list) == 0 {
 		return nil
 	}

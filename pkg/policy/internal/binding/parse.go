@@ -32,7 +32,7 @@ func Parse(set *module.Set, file string, data []byte) ([]Binding, error) {
 		})
 	}
 	if len(bad) > 0 {
-		return nil, bindingErrors(bad)
+		return nil, asError(bad)
 	}
 	at := func(i int, path string) (line, col int) {
 		// A key that is not there is reported where what it belongs to begins.
@@ -49,7 +49,7 @@ func Parse(set *module.Set, file string, data []byte) ([]Binding, error) {
 		f.File = file
 		f.Line, f.Col = at(unfit[i].binding, unfit[i].path)
 	}
-	return out, bindingErrors(unfit.findings())
+	return out, asError(unfit.findings())
 }
 
 // Defaults returns a binding for each package that none of the bindings
@@ -63,7 +63,7 @@ func Defaults(set *module.Set, bindings []Binding) ([]Binding, []module.Finding)
 	var out []Binding
 	var warnings []module.Finding
 	for _, p := range set.Packages {
-		if bound[p.Name] || !p.Judges {
+		if bound[p.Name] || !p.HasViolationRules {
 			continue
 		}
 		parameters, problems := p.Parameters.Resolve(nil)

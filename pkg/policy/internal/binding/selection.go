@@ -35,8 +35,8 @@ type exemption struct {
 	reason            string
 }
 
-// matches reports whether one of the patterns fits; none fits everything.
-func matches(patterns []string, s string) bool {
+// matchesAny reports whether one of the patterns fits; none fits everything.
+func matchesAny(patterns []string, s string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
 		ok, _ := path.Match(p, s) // compile has checked the pattern
 		return ok
@@ -46,7 +46,7 @@ func matches(patterns []string, s string) bool {
 func (m *memberSelection) all() bool { return len(m.names) == 0 && m.labels == nil }
 
 func (m *memberSelection) has(member aggregate.Member) bool {
-	return matches(m.names, member.Name) && (m.labels == nil || m.labels.Matches(labelList(member.Labels)))
+	return matchesAny(m.names, member.Name) && (m.labels == nil || m.labels.Matches(labelList(member.Labels)))
 }
 
 // labelList is a labels.Labels.
@@ -65,14 +65,14 @@ func (l labelList) Has(key string) bool { _, ok := l.Lookup(key); return ok }
 
 func (l labelList) Get(key string) string { v, _ := l.Lookup(key); return v }
 
-// ref reports whether the match selects a ref, whatever its labels.
-func (s *Selection) ref(kind aggregate.Kind, namespace string) bool {
-	return (len(s.Kinds) == 0 || slices.Contains(s.Kinds, kind)) && matches(s.namespaces, namespace)
+// selectsRef reports whether the match selects a ref, whatever its labels.
+func (s *Selection) selectsRef(kind aggregate.Kind, namespace string) bool {
+	return (len(s.Kinds) == 0 || slices.Contains(s.Kinds, kind)) && matchesAny(s.namespaces, namespace)
 }
 
-// Object reports whether the match selects an object.
-func (s *Selection) Object(o aggregate.Object) bool {
-	return s.ref(o.Ref().Kind, o.Namespace()) && (s.Labels == nil || s.Labels.Matches(labelList(o.Labels())))
+// Selects reports whether the match selects an object.
+func (s *Selection) Selects(o aggregate.Object) bool {
+	return s.selectsRef(o.Ref().Kind, o.Namespace()) && (s.Labels == nil || s.Labels.Matches(labelList(o.Labels())))
 }
 
 // ByLabels reports whether labels of objects decide anything.
@@ -96,9 +96,9 @@ func (s *Selection) Exempt(kind module.SubjectKind, subject verdict.Subject, o a
 	}
 	for _, e := range s.exemptions {
 		of := e.members.all() || member.Name != "" && e.members.has(member)
-		in := len(e.namespaces) == 0 || !o.IsZero() && matches(e.namespaces, subject.Ref.Namespace)
+		in := len(e.namespaces) == 0 || !o.IsZero() && matchesAny(e.namespaces, subject.Ref.Namespace)
 		labelled := e.labels == nil || !o.IsZero() && e.labels.Matches(labelList(o.Labels()))
-		if of && in && labelled && matches(e.names, name) {
+		if of && in && labelled && matchesAny(e.names, name) {
 			return e.reason
 		}
 	}
@@ -127,8 +127,8 @@ func (m *memberSelection) of(s *aggregate.Snapshot, id uint32) MemberSet {
 	return MemberSet{ID: id, names: names}
 }
 
-// Sets returns the members of a snapshot that a binding selects, sees and tolerates.
-func (s *Selection) Sets(snapshot *aggregate.Snapshot, id uint32) (selected, visible, tolerated MemberSet) {
+// MemberSets returns the members of a snapshot that a binding selects, sees and tolerates.
+func (s *Selection) MemberSets(snapshot *aggregate.Snapshot, id uint32) (selected, visible, tolerated MemberSet) {
 	tolerated = MemberSet{names: map[string]bool{}}
 	if s.tolerate != nil {
 		tolerated = s.tolerate.of(snapshot, id)
@@ -136,9 +136,9 @@ func (s *Selection) Sets(snapshot *aggregate.Snapshot, id uint32) (selected, vis
 	return s.members.of(snapshot, id), s.visibility.of(snapshot, id), tolerated
 }
 
-// Entry reports whether what an object contributes to a view counts.
-func (s *Selection) Entry(ref *aggregate.Ref, snapshot *aggregate.Snapshot, selected, visible *MemberSet) bool {
-	if !selected.Has(ref.Member) || !visible.Has(ref.Member) || !s.ref(ref.Kind, ref.Namespace) {
+// EntryCounts reports whether what an object contributes to a view counts.
+func (s *Selection) EntryCounts(ref *aggregate.Ref, snapshot *aggregate.Snapshot, selected, visible *MemberSet) bool {
+	if !selected.Has(ref.Member) || !visible.Has(ref.Member) || !s.selectsRef(ref.Kind, ref.Namespace) {
 		return false
 	}
 	if s.Labels == nil {

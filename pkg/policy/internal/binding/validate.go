@@ -19,18 +19,18 @@ func Validate(set *module.Set, bindings []Binding) ([]Binding, error) {
 		b := bindings[bad[i].binding]
 		bad[i].Message = fmt.Sprintf("binding %q: %s", b.Name, bad[i].Message)
 	}
-	return out, bindingErrors(bad.findings())
+	return out, asError(bad.findings())
 }
 
 // resolve checks bindings and gives their parameters defaults.
-func resolve(set *module.Set, bindings []Binding) ([]Binding, badBindings) {
+func resolve(set *module.Set, bindings []Binding) ([]Binding, bindingFindings) {
 	out := slices.Clone(bindings)
-	var bad badBindings
+	var bad bindingFindings
 	names := make(map[string]bool, len(bindings))
 	for i := range out {
 		b := &out[i]
 		report := func(path, format string, args ...any) {
-			bad = append(bad, badBinding{module.Finding{Code: "binding", Severity: module.SeverityError, Message: fmt.Sprintf(format, args...)}, i, path})
+			bad = append(bad, bindingFinding{module.Finding{Code: "binding", Severity: module.SeverityError, Message: fmt.Sprintf(format, args...)}, i, path})
 		}
 		if names[b.Name] && b.Name != "" {
 			report("name", "another binding is named %q", b.Name)
@@ -39,7 +39,7 @@ func resolve(set *module.Set, bindings []Binding) ([]Binding, badBindings) {
 		if p := set.Package(b.Package); p == nil {
 			report("package", "there is no package %q", b.Package)
 		} else {
-			b.fit(p, report)
+			b.checkPackage(p, report)
 		}
 		if _, misfits := b.check(); len(misfits) > 0 {
 			for _, m := range misfits {
@@ -56,9 +56,9 @@ func resolve(set *module.Set, bindings []Binding) ([]Binding, badBindings) {
 	return out, nil
 }
 
-// fit holds a binding to its package, and gives its parameters defaults.
-func (b *Binding) fit(p *module.Package, report func(path, format string, args ...any)) {
-	for _, m := range b.idle(p) {
+// checkPackage holds a binding to its package, and gives its parameters defaults.
+func (b *Binding) checkPackage(p *module.Package, report func(path, format string, args ...any)) {
+	for _, m := range b.withoutEffect(p) {
 		report(m.path, "%s: %v", m.path, m.err)
 	}
 	for j, k := range b.Match.Kinds {
@@ -78,13 +78,13 @@ func (b *Binding) fit(p *module.Package, report func(path, format string, args .
 	}
 }
 
-// idle returns what a binding says that means nothing for what its package judges:
+// withoutEffect returns what a binding says that means nothing for what its package judges:
 // somebody relies on it.
-func (b *Binding) idle(p *module.Package) []misfit {
-	var bad []misfit
+func (b *Binding) withoutEffect(p *module.Package) []problem {
+	var bad []problem
 	refuse := func(set bool, path string, err error) {
 		if set {
-			bad = append(bad, misfit{path, err})
+			bad = append(bad, problem{path, err})
 		}
 	}
 	if p.Subject == module.MemberSubject {

@@ -18,16 +18,16 @@ type Budget struct {
 	*Meter
 
 	calls   uint
-	begun   time.Time
+	started time.Time
 	limit   time.Duration
-	most    time.Duration // of the thread's CPU time
+	maxCPU  time.Duration // of the thread's CPU time
 	done    <-chan struct{}
 	over    bool // the time was used
 	stopped bool // the caller's context ended
 }
 
 // Elapsed is how long ago the evaluation began.
-func (b *Budget) Elapsed() time.Duration { return time.Since(b.begun) }
+func (b *Budget) Elapsed() time.Duration { return time.Since(b.started) }
 
 // Cancel implements topdown.Cancel.
 func (b *Budget) Cancel() { b.stopped = true }
@@ -39,19 +39,19 @@ func (b *Budget) Cancelled() bool {
 		case <-b.done:
 			b.stopped = true
 		default:
-			b.over = b.spent()
+			b.over = b.exceeded()
 		}
 	}
 	return b.over || b.stopped
 }
 
-// spent reports whether the evaluation has used more than its limit. A thread uses
+// exceeded reports whether the evaluation has used more than its limit. A thread uses
 // no more CPU time than time passes.
-func (b *Budget) spent() bool {
-	if !b.exact && time.Since(b.begun) <= b.limit {
+func (b *Budget) exceeded() bool {
+	if !b.exact && time.Since(b.started) <= b.limit {
 		return false
 	}
-	return b.cpu() > b.most
+	return b.cpu() > b.maxCPU
 }
 
 // Err is why an evaluation ended that has no answer to give.
@@ -61,7 +61,7 @@ func (b *Budget) Err(otherwise error) error {
 		return ErrExceeded
 	case b.stopped:
 		return ErrStopped
-	case b.spent(): // in one step, within which nobody asks
+	case b.exceeded(): // in one step, within which nobody asks
 		return ErrExceeded
 	}
 	return otherwise

@@ -15,21 +15,21 @@ func (b *Budget) wasted(err error) int64 {
 	case b.Meter == nil: // it was not begun
 		return 0
 	case errors.Is(err, ErrExceeded):
-		return Overrun
-	case err == nil || b.stopped || !b.exact && time.Since(b.begun) < b.limit/Overrun:
+		return OverrunPoints
+	case err == nil || b.stopped || !b.exact && time.Since(b.started) < b.limit/OverrunPoints:
 		return 0
 	}
-	used := int64((b.cpu() - b.most + b.limit) * Overrun / b.limit)
-	return max(0, min(used, Overrun))
+	used := int64((b.cpu() - b.maxCPU + b.limit) * OverrunPoints / b.limit)
+	return max(0, min(used, OverrunPoints))
 }
 
 // slow is the CPU time of an evaluation that has used a tenth of its limit or more,
 // 0 otherwise. It belongs to the thread of the evaluation.
 func (b *Budget) slow() time.Duration {
-	if b.Meter == nil || !b.exact && time.Since(b.begun) < b.limit/10 {
+	if b.Meter == nil || !b.exact && time.Since(b.started) < b.limit/10 {
 		return 0
 	}
-	if used := b.cpu() - b.most + b.limit; used >= b.limit/10 {
+	if used := b.cpu() - b.maxCPU + b.limit; used >= b.limit/10 {
 		return used
 	}
 	return 0
@@ -40,13 +40,13 @@ func (b *Budget) Cost(err error) Cost {
 	return Cost{Wasted: b.wasted(err), Slow: b.slow(), Err: err}
 }
 
-// Excess is a limit that an evaluation exceeds with what it gives.
-type Excess string
+// ResultError is a limit that an evaluation exceeds with what it gives.
+type ResultError string
 
-func (e Excess) Error() string { return string(e) }
+func (e ResultError) Error() string { return string(e) }
 
-// Overrun is an evaluation that uses all of its time without an answer, in hundredths.
-const Overrun = 100
+// OverrunPoints is an evaluation that uses all of its time without an answer, in hundredths.
+const OverrunPoints = 100
 
 // Cost is what an evaluation is charged with.
 type Cost struct {
@@ -57,12 +57,12 @@ type Cost struct {
 
 func (c Cost) None() bool { return c.Wasted <= 0 && c.Slow <= 0 }
 
-// Waste says why evaluations that end with err are quarantined: by the limit that
+// QuarantineReason says why evaluations that end with err are quarantined: by the limit that
 // they exceed. Other errors may quote objects, which not everybody may read who may
 // know of the quarantine.
-func Waste(err error) string {
+func QuarantineReason(err error) string {
 	why := "its evaluations use up their time budget and give no answer, again and again"
-	var e Excess
+	var e ResultError
 	if errors.As(err, &e) || errors.Is(err, ErrExceeded) || errors.Is(err, limits.ErrLimit) {
 		return why + ": " + err.Error()
 	}

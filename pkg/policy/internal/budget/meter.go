@@ -13,9 +13,9 @@ type Meter struct {
 	cpu   func() time.Duration // of the calling thread
 	exact bool                 // cpu is a test's: it is asked each time
 
-	held bool          // the goroutine keeps its thread
-	used time.Duration // by the thread, at
-	at   time.Time
+	locked bool          // the goroutine keeps its thread
+	used   time.Duration // by the thread, at
+	at     time.Time
 }
 
 // NewMeter returns a meter; a cpu that is not nil is a test's.
@@ -26,28 +26,28 @@ func NewMeter(cpu func() time.Duration) Meter {
 	return Meter{cpu: cpu, exact: true}
 }
 
-// Hold keeps the goroutine on its thread until the returned function is called.
-func (m *Meter) Hold() (release func()) {
-	if m.held {
+// LockThread keeps the goroutine on its thread until the returned function is called.
+func (m *Meter) LockThread() (release func()) {
+	if m.locked {
 		return func() {}
 	}
 	runtime.LockOSThread()
-	m.held, m.at = true, time.Time{}
+	m.locked, m.at = true, time.Time{}
 	return func() {
-		m.held = false
+		m.locked = false
 		runtime.UnlockOSThread()
 	}
 }
 
-// Begin returns the budget of an evaluation that begins now.
-func (m *Meter) Begin(limit time.Duration, done <-chan struct{}) Budget {
+// Start returns the budget of an evaluation that begins now.
+func (m *Meter) Start(limit time.Duration, done <-chan struct{}) Budget {
 	now := time.Now()
 	if m.exact || m.at.IsZero() || now.Sub(m.at) > limit/16 {
 		m.used, m.at = m.cpu(), now
 	}
 	// What the thread used between at and now is not the evaluation's. It is no more
 	// than the time that passed, which is forgiven.
-	return Budget{Meter: m, begun: now, limit: limit, most: m.used + now.Sub(m.at) + limit, done: done}
+	return Budget{Meter: m, started: now, limit: limit, maxCPU: m.used + now.Sub(m.at) + limit, done: done}
 }
 
 // started is when the process did, about.

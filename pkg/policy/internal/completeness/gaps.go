@@ -44,7 +44,7 @@ func FindGaps(before *Gaps, s *aggregate.Snapshot, kinds []aggregate.Kind) *Gaps
 				continue
 			}
 			looked[kind] = true
-			found := g.look(kind)
+			found := g.find(kind)
 			if was, known := g.byKind.Get(kind); !known || !slices.Equal(was, found) {
 				g.byKind.Set(kind, found)
 			}
@@ -60,7 +60,7 @@ func FindGaps(before *Gaps, s *aggregate.Snapshot, kinds []aggregate.Kind) *Gaps
 	return g
 }
 
-func (g *Gaps) look(kind aggregate.Kind) []verdict.Gap {
+func (g *Gaps) find(kind aggregate.Kind) []verdict.Gap {
 	var found []verdict.Gap
 	for _, m := range g.members {
 		if info, _ := g.snapshot.Scope(m, kind); !info.Status.State.Complete() {
@@ -75,7 +75,7 @@ func (g *Gaps) Of(kind aggregate.Kind) []verdict.Gap {
 	if found, ok := g.byKind.Get(kind); ok {
 		return found
 	}
-	return g.look(kind)
+	return g.find(kind)
 }
 
 func (g *Gaps) At(kind aggregate.Kind, member string) (verdict.Gap, bool) {
@@ -86,7 +86,7 @@ func (g *Gaps) At(kind aggregate.Kind, member string) (verdict.Gap, bool) {
 	return g.Of(kind)[i], true
 }
 
-func (g *Gaps) Same(o *Gaps) bool {
+func (g *Gaps) Equal(o *Gaps) bool {
 	if !slices.Equal(g.members, o.members) || !slices.Equal(g.Kinds, o.Kinds) || g.byKind.Len() != o.byKind.Len() {
 		return false
 	}
@@ -99,8 +99,8 @@ func (g *Gaps) Same(o *Gaps) bool {
 	return same
 }
 
-// Settled reports whether it is known of every scope what becomes of it.
-func (g *Gaps) Settled() bool {
+// Synced reports whether it is known of every scope what becomes of it.
+func (g *Gaps) Synced() bool {
 	settled := len(g.members) > 0
 	g.byKind.Scan(func(_ aggregate.Kind, found []verdict.Gap) bool {
 		settled = settled && !slices.ContainsFunc(found, func(g verdict.Gap) bool { return g.State == aggregate.Unknown || g.State == aggregate.Syncing })

@@ -17,14 +17,14 @@ import (
 type ReadSet struct {
 	Key    string
 	Own    []aggregate.Kind // of the subject's member
-	Wide   []aggregate.Kind // of all members that are visible
-	Points []point
+	All    []aggregate.Kind // of all members that are visible
+	Scopes []scopeKey
 	Views  []uint32 // all kinds that feed them, of all members that are visible
 
 	Refs int // verdicts that have it; of the engine's goroutine
 }
 
-type point struct {
+type scopeKey struct {
 	Member string
 	Kind   aggregate.Kind
 }
@@ -35,16 +35,16 @@ type ReadSets struct {
 	byKey map[string]*ReadSet
 }
 
-// Reads collects what an evaluation reads of which completeness matters.
-type Reads struct {
-	own, wide []aggregate.Kind
-	points    []point
-	views     []uint32
-	key       []byte
+// Builder collects what an evaluation reads of which completeness matters.
+type Builder struct {
+	own, all []aggregate.Kind
+	scopes   []scopeKey
+	views    []uint32
+	key      []byte
 }
 
-func (r *Reads) Reset() {
-	r.own, r.wide, r.points, r.views = r.own[:0], r.wide[:0], r.points[:0], r.views[:0]
+func (r *Builder) Reset() {
+	r.own, r.all, r.scopes, r.views = r.own[:0], r.all[:0], r.scopes[:0], r.views[:0]
 }
 
 func add[T comparable](list []T, x T) []T {
@@ -55,21 +55,21 @@ func add[T comparable](list []T, x T) []T {
 }
 
 // AddOwn, addWide, addPoint and addView take note of scopes that were read.
-func (r *Reads) AddOwn(kind aggregate.Kind) { r.own = add(r.own, kind) }
+func (r *Builder) AddOwn(kind aggregate.Kind) { r.own = add(r.own, kind) }
 
-func (r *Reads) AddWide(kind aggregate.Kind) { r.wide = add(r.wide, kind) }
+func (r *Builder) AddAll(kind aggregate.Kind) { r.all = add(r.all, kind) }
 
-func (r *Reads) AddView(id uint32) { r.views = add(r.views, id) }
+func (r *Builder) AddView(id uint32) { r.views = add(r.views, id) }
 
-func (r *Reads) AddPoint(member string, kind aggregate.Kind) {
-	r.points = add(r.points, point{Member: member, Kind: kind})
+func (r *Builder) AddScope(member string, kind aggregate.Kind) {
+	r.scopes = add(r.scopes, scopeKey{Member: member, Kind: kind})
 }
 
 // Intern returns the class of a reading.
-func (c *ReadSets) Intern(r *Reads) *ReadSet {
+func (c *ReadSets) Intern(r *Builder) *ReadSet {
 	slices.Sort(r.own)
-	slices.Sort(r.wide)
-	slices.SortFunc(r.points, func(a, b point) int {
+	slices.Sort(r.all)
+	slices.SortFunc(r.scopes, func(a, b scopeKey) int {
 		if n := strings.Compare(a.Member, b.Member); n != 0 {
 			return n
 		}
@@ -81,11 +81,11 @@ func (c *ReadSets) Intern(r *Reads) *ReadSet {
 		k = append(append(k, 'o'), kind...)
 		k = append(k, 0)
 	}
-	for _, kind := range r.wide {
+	for _, kind := range r.all {
 		k = append(append(k, 'w'), kind...)
 		k = append(k, 0)
 	}
-	for _, p := range r.points {
+	for _, p := range r.scopes {
 		k = append(append(append(append(k, 'p'), p.Member...), ' '), p.Kind...)
 		k = append(k, 0)
 	}
@@ -105,8 +105,8 @@ func (c *ReadSets) Intern(r *Reads) *ReadSet {
 		return found
 	}
 	made := &ReadSet{
-		Key: string(k), Own: slices.Clone(r.own), Wide: slices.Clone(r.wide),
-		Points: slices.Clone(r.points), Views: slices.Clone(r.views),
+		Key: string(k), Own: slices.Clone(r.own), All: slices.Clone(r.all),
+		Scopes: slices.Clone(r.scopes), Views: slices.Clone(r.views),
 	}
 	c.byKey[made.Key] = made
 	return made
@@ -118,8 +118,8 @@ func (c *ReadSets) Clear() { c.byKey = map[string]*ReadSet{} }
 // Len returns how many classes there are.
 func (c *ReadSets) Len() int { return len(c.byKey) }
 
-// ClearCounts has no verdict have any class.
-func (c *ReadSets) ClearCounts() {
+// ResetRefs has no verdict have any class.
+func (c *ReadSets) ResetRefs() {
 	for _, made := range c.byKey {
 		made.Refs = 0
 	}

@@ -14,15 +14,15 @@ const (
 type arena[T any] struct {
 	chunks []*[chunkLen]T
 	next   uint32 // the first place that was never handed out
-	free   []uint32
+	freed  []uint32
 }
 
 func (a *arena[T]) at(id uint32) *T { return &a.chunks[id>>chunkBits][id&(chunkLen-1)] }
 
-func (a *arena[T]) take() uint32 {
-	if n := len(a.free); n > 0 {
-		id := a.free[n-1]
-		a.free = a.free[:n-1]
+func (a *arena[T]) alloc() uint32 {
+	if n := len(a.freed); n > 0 {
+		id := a.freed[n-1]
+		a.freed = a.freed[:n-1]
 		return id
 	}
 	if a.next == 0 {
@@ -36,7 +36,7 @@ func (a *arena[T]) take() uint32 {
 	return id
 }
 
-func (a *arena[T]) give(id uint32) { a.free = append(a.free, id) }
+func (a *arena[T]) free(id uint32) { a.freed = append(a.freed, id) }
 
 func (a *arena[T]) all() iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
@@ -52,28 +52,28 @@ func (a *arena[T]) live() int {
 	if a.next == 0 {
 		return 0
 	}
-	return int(a.next) - 1 - len(a.free)
+	return int(a.next) - 1 - len(a.freed)
 }
 
 func (a *arena[T]) bytes() int64 {
 	var t T
-	return int64(len(a.chunks))*chunkLen*int64(unsafe.Sizeof(t)) + int64(cap(a.free))*4 + int64(cap(a.chunks))*8
+	return int64(len(a.chunks))*chunkLen*int64(unsafe.Sizeof(t)) + int64(cap(a.freed))*4 + int64(cap(a.chunks))*8
 }
 
-// heads is an open hash table of numbers other than 0, which are found by the hash
+// hashIndex is an open hash table of numbers other than 0, which are found by the hash
 // of what they stand for.
-type heads struct {
+type hashIndex struct {
 	slots []uint32 // a power of two, or none
 	used  int
 }
 
-func (h *heads) bytes() int64 { return int64(cap(h.slots)) * 4 }
+func (h *hashIndex) bytes() int64 { return int64(cap(h.slots)) * 4 }
 
 // full reports whether one more would make the table slow.
-func (h *heads) full() bool { return (h.used+1)*4 > len(h.slots)*3 }
+func (h *hashIndex) full() bool { return (h.used+1)*4 > len(h.slots)*3 }
 
 // find returns the place of the number that has the hash and fits, or 0.
-func (h *heads) find(hash uint64, fits func(uint32) bool) (slot int, id uint32) {
+func (h *hashIndex) find(hash uint64, fits func(uint32) bool) (slot int, id uint32) {
 	if len(h.slots) == 0 {
 		return 0, 0
 	}
@@ -85,12 +85,12 @@ func (h *heads) find(hash uint64, fits func(uint32) bool) (slot int, id uint32) 
 	}
 }
 
-func (h *heads) start(hash uint64) int { return int(hash & uint64(len(h.slots)-1)) } //nolint:gosec // Below len.
+func (h *hashIndex) start(hash uint64) int { return int(hash & uint64(len(h.slots)-1)) } //nolint:gosec // Below len.
 
-func (h *heads) after(i int) int { return (i + 1) & (len(h.slots) - 1) }
+func (h *hashIndex) after(i int) int { return (i + 1) & (len(h.slots) - 1) }
 
 // put adds a number that is not there.
-func (h *heads) put(hash uint64, id uint32) {
+func (h *hashIndex) put(hash uint64, id uint32) {
 	i := h.start(hash)
 	for h.slots[i] != 0 {
 		i = h.after(i)
@@ -100,7 +100,7 @@ func (h *heads) put(hash uint64, id uint32) {
 }
 
 // remove empties a slot and moves back what had to give way to it.
-func (h *heads) remove(slot int, hash func(uint32) uint64) {
+func (h *hashIndex) remove(slot int, hash func(uint32) uint64) {
 	h.used--
 	for i := h.after(slot); h.slots[i] != 0; i = h.after(i) {
 		// The number at i may move to slot unless its start lies cyclically
@@ -114,7 +114,7 @@ func (h *heads) remove(slot int, hash func(uint32) uint64) {
 	h.slots[slot] = 0
 }
 
-func (h *heads) grow(hash func(uint32) uint64) {
+func (h *hashIndex) grow(hash func(uint32) uint64) {
 	old := h.slots
 	h.slots = make([]uint32, max(16, 2*len(old)))
 	h.used = 0

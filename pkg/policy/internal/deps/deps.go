@@ -21,10 +21,10 @@ type Table[S any] struct {
 	hash  func(binding uint32, subject S) uint64
 	equal func(a, b S) bool
 
-	pairs arena[pair[S]]
-	edges arena[edge]
-	found heads // of pairs, by what hash gives
-	read  heads // of the lists of edges, by key
+	pairs     arena[pair[S]]
+	edges     arena[edge]
+	pairIndex hashIndex // of pairs, by what hash gives
+	keyIndex  hashIndex // of the lists of edges, by key
 }
 
 type pair[S any] struct {
@@ -35,10 +35,10 @@ type pair[S any] struct {
 
 // edge is 24 bytes.
 type edge struct {
-	key              uint64
-	pair             uint32
-	ofPair           uint32 // next in the pair's list
-	ofKey, ofKeyPrev uint32 // in the key's list
+	key                  uint64
+	pair                 uint32
+	nextOfPair           uint32 // next in the pair's list
+	nextOfKey, prevOfKey uint32 // in the key's list
 }
 
 // New returns an empty table. hash and equal are of subjects; subjects that are
@@ -59,7 +59,7 @@ func (t *Table[S]) Set(binding uint32, subject S, keys []uint64) (more int) {
 		return len(keys)
 	}
 	if len(keys) == 0 {
-		return -t.drop(slot, id)
+		return -t.remove(slot, id)
 	}
 	p := t.pairs.at(id)
 	p.subject = subject
@@ -71,8 +71,8 @@ func (t *Table[S]) Set(binding uint32, subject S, keys []uint64) (more int) {
 	return len(keys) - was
 }
 
-// Touch exchanges the subject of a pair for one that is equal, if there is a pair.
-func (t *Table[S]) Touch(binding uint32, subject S) {
+// ReplaceSubject exchanges the subject of a pair for one that is equal, if there is a pair.
+func (t *Table[S]) ReplaceSubject(binding uint32, subject S) {
 	if _, id := t.find(t.hash(binding, subject), binding, subject); id != 0 {
 		t.pairs.at(id).subject = subject
 	}
@@ -88,7 +88,7 @@ func (t *Table[S]) Readers(key uint64) iter.Seq2[uint32, S] {
 			if !yield(p.binding, p.subject) {
 				return
 			}
-			id = e.ofKey
+			id = e.nextOfKey
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (t *Table[S]) Reads(binding uint32, subject S) iter.Seq[uint64] {
 		if id == 0 {
 			return
 		}
-		for at := t.pairs.at(id).edges; at != 0; at = t.edges.at(at).ofPair {
+		for at := t.pairs.at(id).edges; at != 0; at = t.edges.at(at).nextOfPair {
 			if !yield(t.edges.at(at).key) {
 				return
 			}
@@ -126,7 +126,7 @@ func (t *Table[S]) RemoveBindings(gone func(binding uint32) bool) {
 	for id := range t.pairs.all() {
 		if p := t.pairs.at(id); p.edges != 0 && gone(p.binding) {
 			slot, id := t.find(t.hash(p.binding, p.subject), p.binding, p.subject)
-			t.drop(slot, id)
+			t.remove(slot, id)
 		}
 	}
 	t.shrink()
@@ -145,7 +145,7 @@ func (t *Table[S]) shrink() {
 			continue
 		}
 		keys = keys[:0]
-		for at := p.edges; at != 0; at = t.edges.at(at).ofPair {
+		for at := p.edges; at != 0; at = t.edges.at(at).nextOfPair {
 			keys = append(keys, t.edges.at(at).key)
 		}
 		slices.Reverse(keys) // as Set had them
@@ -156,44 +156,44 @@ func (t *Table[S]) shrink() {
 
 // Size returns how many pairs and edges there are, and the heap bytes of the table.
 func (t *Table[S]) Size() (pairs, edges int, bytes int64) {
-	return t.pairs.live(), t.edges.live(), t.pairs.bytes() + t.edges.bytes() + t.found.bytes() + t.read.bytes()
+	return t.pairs.live(), t.edges.live(), t.pairs.bytes() + t.edges.bytes() + t.pairIndex.bytes() + t.keyIndex.bytes()
 }
 
 func (t *Table[S]) insert(h uint64, binding uint32, subject S, keys []uint64) {
-	id := t.pairs.take()
+	id := t.pairs.alloc()
 	p := t.pairs.at(id)
 	*p = pair[S]{subject: subject, binding: binding}
 	t.link(id, p, keys)
-	if t.found.full() {
-		t.found.grow(func(id uint32) uint64 {
+	if t.pairIndex.full() {
+		t.pairIndex.grow(func(id uint32) uint64 {
 			p := t.pairs.at(id)
 			return t.hash(p.binding, p.subject)
 		})
 	}
-	t.found.put(h, id)
+	t.pairIndex.put(h, id)
 }
 
-func (t *Table[S]) drop(slot int, id uint32) (edges int) {
+func (t *Table[S]) remove(slot int, id uint32) (edges int) {
 	p := t.pairs.at(id)
 	edges = t.unlink(p)
-	t.found.remove(slot, func(id uint32) uint64 {
+	t.pairIndex.remove(slot, func(id uint32) uint64 {
 		p := t.pairs.at(id)
 		return t.hash(p.binding, p.subject)
 	})
 	*p = pair[S]{}
-	t.pairs.give(id)
+	t.pairs.free(id)
 	return edges
 }
 
 func (t *Table[S]) find(h uint64, binding uint32, subject S) (slot int, id uint32) {
-	return t.found.find(h, func(id uint32) bool {
+	return t.pairIndex.find(h, func(id uint32) bool {
 		p := t.pairs.at(id)
 		return p.binding == binding && t.equal(p.subject, subject)
 	})
 }
 
 func (t *Table[S]) head(key uint64) (slot int, id uint32) {
-	return t.read.find(key, func(id uint32) bool { return t.edges.at(id).key == key })
+	return t.keyIndex.find(key, func(id uint32) bool { return t.edges.at(id).key == key })
 }
 
 // same reports whether a pair's list is of these keys, in the order of link.
@@ -202,26 +202,26 @@ func (t *Table[S]) same(id uint32, keys []uint64) bool {
 		if id == 0 || t.edges.at(id).key != keys[i] {
 			return false
 		}
-		id = t.edges.at(id).ofPair
+		id = t.edges.at(id).nextOfPair
 	}
 	return id == 0
 }
 
 func (t *Table[S]) link(id uint32, p *pair[S], keys []uint64) {
 	for _, key := range keys {
-		at := t.edges.take()
+		at := t.edges.alloc()
 		slot, head := t.head(key)
-		*t.edges.at(at) = edge{key: key, pair: id, ofPair: p.edges, ofKey: head}
+		*t.edges.at(at) = edge{key: key, pair: id, nextOfPair: p.edges, nextOfKey: head}
 		p.edges = at
 		if head != 0 {
-			t.edges.at(head).ofKeyPrev = at
-			t.read.slots[slot] = at
+			t.edges.at(head).prevOfKey = at
+			t.keyIndex.slots[slot] = at
 			continue
 		}
-		if t.read.full() {
-			t.read.grow(func(id uint32) uint64 { return t.edges.at(id).key })
+		if t.keyIndex.full() {
+			t.keyIndex.grow(func(id uint32) uint64 { return t.edges.at(id).key })
 		}
-		t.read.put(key, at)
+		t.keyIndex.put(key, at)
 	}
 }
 
@@ -229,22 +229,22 @@ func (t *Table[S]) unlink(p *pair[S]) (edges int) {
 	for id := p.edges; id != 0; edges++ {
 		e := t.edges.at(id)
 		switch {
-		case e.ofKeyPrev != 0:
-			t.edges.at(e.ofKeyPrev).ofKey = e.ofKey
+		case e.prevOfKey != 0:
+			t.edges.at(e.prevOfKey).nextOfKey = e.nextOfKey
 		default:
 			slot, _ := t.head(e.key)
-			if e.ofKey != 0 {
-				t.read.slots[slot] = e.ofKey
+			if e.nextOfKey != 0 {
+				t.keyIndex.slots[slot] = e.nextOfKey
 			} else {
-				t.read.remove(slot, func(id uint32) uint64 { return t.edges.at(id).key })
+				t.keyIndex.remove(slot, func(id uint32) uint64 { return t.edges.at(id).key })
 			}
 		}
-		if e.ofKey != 0 {
-			t.edges.at(e.ofKey).ofKeyPrev = e.ofKeyPrev
+		if e.nextOfKey != 0 {
+			t.edges.at(e.nextOfKey).prevOfKey = e.prevOfKey
 		}
-		next := e.ofPair
+		next := e.nextOfPair
 		*e = edge{}
-		t.edges.give(id)
+		t.edges.free(id)
 		id = next
 	}
 	p.edges = 0

@@ -36,7 +36,7 @@ func TestTableIsAMap(t *testing.T) {
 				table.RemoveBindings(func(b uint32) bool { return b == at.binding })
 				maps.DeleteFunc(model, func(n name, _ []uint64) bool { return n.binding == at.binding })
 			case 1, 2, 3:
-				table.Touch(at.binding, s)
+				table.ReplaceSubject(at.binding, s)
 				if model[at] != nil {
 					payload[at] = step
 				}
@@ -141,7 +141,7 @@ func TestEmptyTable(t *testing.T) {
 		t.Error("a reader")
 	}
 	table.Set(0, subject{}, nil)
-	table.Touch(0, subject{})
+	table.ReplaceSubject(0, subject{})
 	table.RemoveBindings(func(uint32) bool { return true })
 	if p, e, b := table.Size(); p != 0 || e != 0 || b != 0 {
 		t.Errorf("%d pairs, %d edges, %d bytes", p, e, b)

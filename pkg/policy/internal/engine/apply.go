@@ -20,29 +20,29 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 		return nil, ErrBusy
 	}
 	defer e.calls.Unlock()
-	if e.broken || e.snapshot == nil {
+	if e.needsReset || e.snapshot == nil {
 		return nil, ErrReset
 	}
 	if batch.Before.Revision() != e.snapshot.Revision() {
 		return nil, fmt.Errorf("%w: the batch begins at revision %d, the engine is at %d", ErrReset, batch.Before.Revision(), e.snapshot.Revision())
 	}
-	r := e.begin(ctx, batch.After)
+	r := e.startPass(ctx, batch.After)
 	r.deltas = slices.Collect(batch.Deltas())
-	r.members(batch)
-	r.scopes(batch)
-	r.again()
+	r.applyMembers(batch)
+	r.applyScopes(batch)
+	r.markRetries()
 	if r.gapsChanged {
-		r.look()
+		r.updateGaps()
 	}
 	return r.finish(func() error {
-		notes, err := r.feed()
+		notes, err := r.applyDeltas()
 		if err == nil {
-			err = r.release()
+			err = r.endQuarantines()
 		}
 		if err != nil {
 			return err
 		}
-		for _, step := range []func() error{r.feedAgain, r.recover, func() error { return r.objects(notes) }, r.stay, r.others, r.rest} {
+		for _, step := range []func() error{r.retryContributions, r.restoreViews, func() error { return r.evaluateChangedObjects(notes) }, r.evaluateChangedMembersObjects, r.evaluateMembersAndKeys, r.evaluateReaders} {
 			if err := step(); err != nil {
 				return err
 			}
@@ -51,8 +51,8 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 	})
 }
 
-// members takes in members that joined, left or changed.
-func (r *round) members(batch *aggregate.Batch) {
+// applyMembers takes in members that joined, left or changed.
+func (r *pass) applyMembers(batch *aggregate.Batch) {
 	some := false
 	for d := range batch.Members() {
 		some = true
@@ -61,40 +61,40 @@ func (r *round) members(batch *aggregate.Batch) {
 		case d.Before == nil:
 			name = d.After.Name
 			r.joined[name] = true
-			r.changes.members = true
+			r.changes.membersChanged = true
 			// One that left and is there again, all in one batch, is told of twice: its
 			// objects may be what they were.
 			if was, ok := r.before.Snapshot.Member(name); ok && !slices.Equal(was.Labels, d.After.Labels) {
 				r.changed[name] = true
 			}
-			r.fire(key(readNames))
+			r.invalidate(readKey(readNames))
 		case d.After == nil:
 			name = d.Before.Name
 			r.left[name] = true
 			for _, v := range r.e.views {
-				v.score.Forget(name)
+				v.scores.Remove(name)
 			}
-			for _, b := range r.e.bounds {
-				b.score.Forget(name)
+			for _, b := range r.e.bindings {
+				b.scores.Remove(name)
 			}
-			r.changes.members = true
-			r.fire(key(readNames))
+			r.changes.membersChanged = true
+			r.invalidate(readKey(readNames))
 		default:
 			name = d.After.Name
 			if !slices.Equal(d.Before.Labels, d.After.Labels) {
 				r.changed[name] = true
 			}
 		}
-		r.fire(key(readMembers))
-		r.fire(key(readMember, name))
+		r.invalidate(readKey(readMembers))
+		r.invalidate(readKey(readMember, name))
 		if d.Before == nil || d.After == nil || !slices.Equal(d.Before.Labels, d.After.Labels) {
-			r.fire(key(readPartLabels, name))
+			r.invalidate(readKey(readMemberLabels, name))
 		}
 		if d.Before == nil || d.After == nil || d.Before.Version != d.After.Version {
-			r.fire(key(readPartVersion, name))
+			r.invalidate(readKey(readMemberVersion, name))
 		}
 		if d.Before == nil || d.After == nil || !slices.Equal(d.Before.APIs, d.After.APIs) {
-			r.fire(key(readPartAPIs, name))
+			r.invalidate(readKey(readMemberAPIs, name))
 		}
 		if d.After == nil {
 			delete(r.e.memberTerms, name)
@@ -106,14 +106,14 @@ func (r *round) members(batch *aggregate.Batch) {
 		return
 	}
 	r.gapsChanged = true
-	r.changes.flipped = r.changes.flipped || len(r.changed) > 0 // who sees and tolerates whom
-	for _, b := range r.e.bounds {
-		was := &sight{b.selected, b.visible}
-		r.was[b] = was
-		b.look(r.after)
+	r.changes.compareAll = r.changes.compareAll || len(r.changed) > 0 // who sees and tolerates whom
+	for _, b := range r.e.bindings {
+		was := &memberSets{b.selected, b.visible}
+		r.previous[b] = was
+		b.updateMembers(r.after)
 		for m := range r.changed {
 			if was.visible.Has(m) != b.visible.Has(m) {
-				r.seeAnew(b)
+				r.markReaders(b)
 				break
 			}
 		}
@@ -130,26 +130,26 @@ func (e *Engine) member(name string) aggregate.Member {
 	return m
 }
 
-// scopes takes in scopes whose state changed, or that came or went.
-func (r *round) scopes(batch *aggregate.Batch) {
+// applyScopes takes in scopes whose state changed, or that came or went.
+func (r *pass) applyScopes(batch *aggregate.Batch) {
 	for d := range batch.Scopes() {
 		member, kind := d.After.Member, d.After.Kind
 		if kind == "" {
 			member, kind = d.Before.Member, d.Before.Kind
 		}
 		r.gapsChanged = true
-		r.fire(key(readScope, member, string(kind)))
-		r.fire(key(readScopes, member))
-		r.fire(key(readAllScopes))
+		r.invalidate(readKey(readScope, member, string(kind)))
+		r.invalidate(readKey(readScopes, member))
+		r.invalidate(readKey(readAllScopes))
 	}
 }
 
-// look finds the gaps of the snapshot.
-func (r *round) look() {
+// updateGaps finds the gaps of the snapshot.
+func (r *pass) updateGaps() {
 	e := r.e
 	found := completeness.FindGaps(e.gaps, r.after, e.kinds)
-	if e.gaps == nil || !e.gaps.Same(found) {
-		r.changes.flipped = true
+	if e.gaps == nil || !e.gaps.Equal(found) {
+		r.changes.compareAll = true
 	}
 	e.gaps = found
 }

@@ -14,67 +14,67 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// bound is a binding in an engine, with its verdicts. All but the counters belong
+// boundBinding is a binding in an engine, with its verdicts. All but the counters belong
 // to the engine's goroutine; workers read what evaluations need.
-type bound struct {
+type boundBinding struct {
 	binding.Binding
 
-	id    uint32 // never used again
-	pkg   *module.Package
-	sel   *binding.Selection
-	query query
-	mask  *mask.Mask // of the object
-	pins  map[aggregate.Kind]string
-	alike bool   // see the function
-	view  *view  // of a ViewSubject
-	hash  string // of the package: what changes when the policy does
+	id          uint32 // never used again
+	pkg         *module.Package
+	sel         *binding.Selection
+	query       query
+	mask        *mask.Mask // of the object
+	pins        map[aggregate.Kind]string
+	memoizable  bool   // see the function
+	view        *view  // of a ViewSubject
+	fingerprint string // of the package: what changes when the policy does
 
 	selected, visible, tolerated binding.MemberSet // of the engine's snapshot
 
 	state.Verdicts
 
-	overran map[verdict.Subject]int   // those that overran the budget: how often
-	frozen  *state.Binding            // nil when the verdicts are newer
-	sum     int64                     // bytes of what was found and read
-	sums    map[string]int64          // by member
-	refused map[verdict.Subject]int64 // subjects whose verdicts there was no room for: what they take
+	retries      map[verdict.Subject]int   // those that overran the budget: how often
+	frozen       *state.Binding            // nil when the verdicts are newer
+	heldBytes    int64                     // bytes of what was found and read
+	heldByMember map[string]int64          // by member
+	refused      map[verdict.Subject]int64 // subjects whose verdicts there was no room for: what they take
 
 	*counters
 }
 
 // counters are how a binding's policy does. Workers count.
 type counters struct {
-	evaluations, nanoseconds, overruns, errors, wide, reads atomic.Int64
+	evaluations, nanoseconds, overruns, errors, wideReads, reads atomic.Int64
 
-	score quarantine.Scores
+	scores quarantine.Scores
 }
 
-// look finds the members that the binding selects, sees and tolerates.
-func (b *bound) look(s *aggregate.Snapshot) {
-	b.selected, b.visible, b.tolerated = b.sel.Sets(s, b.id+1)
+// updateMembers finds the members that the binding selects, sees and tolerates.
+func (b *boundBinding) updateMembers(s *aggregate.Snapshot) {
+	b.selected, b.visible, b.tolerated = b.sel.MemberSets(s, b.id+1)
 	b.frozen = nil
 }
 
-func (b *bound) clear() {
+func (b *boundBinding) clear() {
 	b.Verdicts = state.NewVerdicts()
-	b.frozen, b.overran = nil, nil
-	b.sum, b.sums, b.refused = 0, map[string]int64{}, nil
+	b.frozen, b.retries = nil, nil
+	b.heldBytes, b.heldByMember, b.refused = 0, map[string]int64{}, nil
 }
 
 // count counts n verdicts of a class as the binding's: its frozen ones are older then.
-func (b *bound) count(member string, c *completeness.ReadSet, f *state.Outcome, n int) {
+func (b *boundBinding) count(member string, c *completeness.ReadSet, f *state.Outcome, n int) {
 	b.frozen = nil
 	b.Verdicts.Count(member, c, f, n)
 }
 
-// matches reports whether an object is a subject.
-func (b *bound) matches(selected *binding.MemberSet, o aggregate.Object) bool {
-	return !o.IsZero() && selected.Has(o.Member()) && b.sel.Object(o)
+// isSubject reports whether an object is a subject.
+func (b *boundBinding) isSubject(selected *binding.MemberSet, o aggregate.Object) bool {
+	return !o.IsZero() && selected.Has(o.Member()) && b.sel.Selects(o)
 }
 
-// counts reports whether an entry of the binding's view counts.
-func (b *bound) counts(e matview.Entry, s *aggregate.Snapshot) bool {
-	return b.sel.Entry(&e.Of.Ref, s, &b.selected, &b.visible)
+// entryCounts reports whether an entry of the binding's view counts.
+func (b *boundBinding) entryCounts(e matview.Entry, s *aggregate.Snapshot) bool {
+	return b.sel.EntryCounts(&e.Object.Ref, s, &b.selected, &b.visible)
 }
 
 // view is a view of a package in an engine, with how it is evaluated.
@@ -83,17 +83,17 @@ type view struct {
 
 	query   query
 	pins    map[aggregate.Kind]string
-	score   *quarantine.Scores
-	overran map[aggregate.Ref]int // objects that overran the budget: how often
+	scores  *quarantine.Scores
+	retries map[aggregate.Ref]int // objects that overran the budget: how often
 }
 
 func (v *view) clear() {
 	v.View.Clear()
-	v.overran = nil
+	v.retries = nil
 }
 
 // freeze returns the binding as it is now.
-func (b *bound) freeze() *state.Binding {
+func (b *boundBinding) freeze() *state.Binding {
 	if b.frozen == nil {
 		b.frozen = &state.Binding{
 			Binding: b.Binding, Pkg: b.pkg, Selection: b.sel, Selected: b.selected, Visible: b.visible, Tolerated: b.tolerated,
@@ -106,8 +106,8 @@ func (b *bound) freeze() *state.Binding {
 	s := *b.frozen
 	s.Health = verdict.Health{
 		Evaluations: b.evaluations.Load(), Nanoseconds: b.nanoseconds.Load(), Overruns: b.overruns.Load(),
-		Errors: b.errors.Load(), Wide: b.wide.Load(),
+		Errors: b.errors.Load(), WideReads: b.wideReads.Load(),
 	}
-	s.Health.Quarantines = b.score.Quarantines()
+	s.Health.Quarantines = b.scores.List()
 	return &s
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // build fills views and judges all subjects of bindings that are new.
-func (r *round) build(bounds []*bound, views []*view) error {
+func (r *pass) build(bounds []*boundBinding, views []*view) error {
 	for _, v := range views {
 		for kind := range state.KindsOf(v.Pkg, r.after) {
 			if err := r.fillKind(v, kind); err != nil {
@@ -29,40 +29,40 @@ func (r *round) build(bounds []*bound, views []*view) error {
 		}
 	}
 	for _, kind := range kinds {
-		if err := r.judgeKind(kind, bounds); err != nil {
+		if err := r.evaluateKind(kind, bounds); err != nil {
 			return err
 		}
 	}
 	var tasks []task
 	for _, b := range bounds {
-		one := run{b: b, after: true, evaluate: true}
+		one := bindingTask{b: b, after: true, evaluate: true}
 		switch b.pkg.Subject {
 		case module.ObjectSubject:
 		case module.MemberSubject:
 			for m := range r.after.Members() {
 				if b.selected.Has(m.Name) {
-					tasks = append(tasks, task{subject: verdict.Subject{Ref: aggregate.Ref{Member: m.Name}}, runs: []run{one}})
+					tasks = append(tasks, task{subject: verdict.Subject{Ref: aggregate.Ref{Member: m.Name}}, bindings: []bindingTask{one}})
 				}
 			}
 		case module.ViewSubject:
 			for k := range b.view.Keys() {
-				for e := range b.view.Under(k) {
-					if b.counts(e, r.after) {
-						tasks = append(tasks, task{subject: verdict.Subject{Key: k}, runs: []run{one}})
+				for e := range b.view.Entries(k) {
+					if b.entryCounts(e, r.after) {
+						tasks = append(tasks, task{subject: verdict.Subject{Key: k}, bindings: []bindingTask{one}})
 						break
 					}
 				}
 			}
 		}
 	}
-	return r.judgeAll(tasks)
+	return r.evaluateAll(tasks)
 }
 
 // fillKind puts what the objects of a kind contribute into a view.
-func (r *round) fillKind(v *view, kind aggregate.Kind) error {
-	batch := make([]aggregate.Object, 0, chunk)
-	for o := range state.Objects(r.after, kind, "") {
-		if batch = append(batch, o); len(batch) == chunk {
+func (r *pass) fillKind(v *view, kind aggregate.Kind) error {
+	batch := make([]aggregate.Object, 0, chunkSize)
+	for o := range state.ObjectsOf(r.after, kind, "") {
+		if batch = append(batch, o); len(batch) == chunkSize {
 			if err := r.fill(v, batch); err != nil {
 				return err
 			}
@@ -73,9 +73,9 @@ func (r *round) fillKind(v *view, kind aggregate.Kind) error {
 }
 
 // fill evaluates a view for objects in parallel, and takes in what they contribute.
-func (r *round) fill(v *view, batch []aggregate.Object) error {
+func (r *pass) fill(v *view, batch []aggregate.Object) error {
 	found := make([]matview.Contribution, len(batch))
-	err := r.e.each(r.ctx, len(batch), func(w *worker, i int) {
+	err := r.e.parallel(r.ctx, len(batch), func(w *worker, i int) {
 		var err error
 		if w.body, err = batch[i].AppendBody(w.body[:0]); err != nil {
 			found[i] = matview.FailedContribution(batch[i].Ref(), err.Error())
@@ -87,44 +87,44 @@ func (r *round) fill(v *view, batch []aggregate.Object) error {
 		return err
 	}
 	for i, o := range batch {
-		r.exchange(v, o.Ref(), found[i])
+		r.setContribution(v, o.Ref(), found[i])
 	}
 	return nil
 }
 
-// judgeKind judges the objects of a kind by those of the bindings that judge it.
-func (r *round) judgeKind(kind aggregate.Kind, bounds []*bound) error {
-	p := r.e.planOf(kind)
-	tasks := make([]task, 0, chunk)
-	for o := range state.Objects(r.after, kind, "") {
+// evaluateKind judges the objects of a kind by those of the bindings that judge it.
+func (r *pass) evaluateKind(kind aggregate.Kind, bounds []*boundBinding) error {
+	p := r.e.kindPlan(kind)
+	tasks := make([]task, 0, chunkSize)
+	for o := range state.ObjectsOf(r.after, kind, "") {
 		t := task{subject: verdict.Subject{Ref: o.Ref()}, object: o}
-		for _, b := range p.bounds {
-			if slices.Contains(bounds, b) && b.matches(&b.selected, o) {
-				t.runs = append(t.runs, run{b: b, after: true, evaluate: true})
+		for _, b := range p.bindings {
+			if slices.Contains(bounds, b) && b.isSubject(&b.selected, o) {
+				t.bindings = append(t.bindings, bindingTask{b: b, after: true, evaluate: true})
 			}
 		}
-		if len(t.runs) == 0 {
+		if len(t.bindings) == 0 {
 			continue
 		}
-		if tasks = append(tasks, t); len(tasks) == chunk {
-			if err := r.judge(tasks); err != nil {
+		if tasks = append(tasks, t); len(tasks) == chunkSize {
+			if err := r.evaluateChunk(tasks); err != nil {
 				return err
 			}
 			tasks = tasks[:0]
 		}
 	}
-	return r.judge(tasks)
+	return r.evaluateChunk(tasks)
 }
 
 // finish does the work and publishes the state.
-func (r *round) finish(work func() error) (*Changes, error) {
+func (r *pass) finish(work func() error) (*Changes, error) {
 	e := r.e
 	if err := work(); err != nil {
 		return nil, err
 	}
-	e.classes.Sweep()
-	e.synced = e.synced || e.gaps.Settled()
-	parts := state.Parts{Gaps: e.gaps, Fingerprints: e.prints}
+	e.readSets.Sweep()
+	e.synced = e.synced || e.gaps.Synced()
+	parts := state.Parts{Gaps: e.gaps, Fingerprints: e.fingerprints}
 	var retry time.Time
 	wait := func(list []verdict.Quarantine) {
 		for _, q := range list {
@@ -134,20 +134,20 @@ func (r *round) finish(work func() error) (*Changes, error) {
 		}
 	}
 	for _, v := range e.views {
-		wait(v.score.Quarantines())
-		r.changes.dropped += v.TakeDropped()
+		wait(v.scores.List())
+		r.changes.supersededBytes += v.TakeSuperseded()
 		parts.Views = append(parts.Views, v.Freeze())
 	}
-	for _, b := range e.bounds {
-		r.changes.dropped += b.Replaced()
+	for _, b := range e.bindings {
+		r.changes.supersededBytes += b.Replaced()
 		one := b.freeze()
 		wait(one.Health.Quarantines)
 		parts.Bindings = append(parts.Bindings, one)
 	}
 	s := state.New(r.after, e.synced, retry, parts)
 	r.changes.After = s
-	r.changes.flipped = r.changes.flipped || r.failures
+	r.changes.compareAll = r.changes.compareAll || r.viewFailuresChanged
 	e.state.Store(s)
-	e.broken = false
+	e.needsReset = false
 	return r.changes, nil
 }

@@ -13,10 +13,10 @@ type Changes struct {
 	// Before and After are the states; Before is nil when there was none.
 	Before, After *state.State
 
-	touched []touch
-	dropped int64
-	flipped bool // verdicts may differ that no evaluation touched
-	members bool // some joined or left
+	touched         []touch
+	supersededBytes int64
+	compareAll      bool // verdicts may differ that no evaluation touched
+	membersChanged  bool // some joined or left
 }
 
 type touch struct {
@@ -31,7 +31,7 @@ type Change struct {
 }
 
 // add takes note of a subject of which something was found.
-func (c *Changes) add(b *bound, s verdict.Subject, found ...*state.Outcome) {
+func (c *Changes) add(b *boundBinding, s verdict.Subject, found ...*state.Outcome) {
 	for _, f := range found {
 		if f != nil {
 			c.touched = append(c.touched, touch{b.Name, s})
@@ -40,15 +40,15 @@ func (c *Changes) add(b *bound, s verdict.Subject, found ...*state.Outcome) {
 	}
 }
 
-// Quiet reports whether no verdict that has, or had, something to say was found anew,
+// Empty reports whether no verdict that has, or had, something to say was found anew,
 // so that All yields nothing, and no member joined or left. The converse need not hold.
-func (c *Changes) Quiet() bool {
-	return c.Before != nil && len(c.touched) == 0 && !c.flipped && !c.members
+func (c *Changes) Empty() bool {
+	return c.Before != nil && len(c.touched) == 0 && !c.compareAll && !c.membersChanged
 }
 
-// Dropped is about how many bytes Before takes, of what was found and of views, that
+// SupersededBytes is about how many bytes Before takes, of what was found and of views, that
 // After has not.
-func (c *Changes) Dropped() int64 { return c.dropped }
+func (c *Changes) SupersededBytes() int64 { return c.supersededBytes }
 
 // All yields what differs, in state, violations or message, of the verdicts that
 // have violations or failed in either state. Clean verdicts that turn from Known to
@@ -59,7 +59,7 @@ func (c *Changes) All() iter.Seq[Change] {
 		if c.After == nil {
 			return
 		}
-		if !c.flipped {
+		if !c.compareAll {
 			seen := make(map[touch]bool, len(c.touched))
 			for _, t := range c.touched {
 				if seen[t] {

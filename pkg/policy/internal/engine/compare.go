@@ -31,7 +31,7 @@ func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error
 	bindings = slices.DeleteFunc(bindings, func(b binding.Binding) bool {
 		old, pkg := state.PartsOf(s).Binding(b.Name), opts.Set.Package(b.Package)
 		same[b.Name] = old != nil && state.PartsOf(s).Fingerprints[b.Package] == prints[b.Package] && samePackage(old.Pkg, pkg) && old.Pkg.Severity == pkg.Severity &&
-			sameBinding(old.Binding, b) && !reads(pkg, changed)
+			sameBinding(old.Binding, b) && !readsAny(pkg, changed)
 		return same[b.Name]
 	})
 	before := state.Without(s, same)
@@ -40,5 +40,5 @@ func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error
 	if err != nil {
 		return nil, err
 	}
-	return &Changes{Before: before, After: after, flipped: true}, nil
+	return &Changes{Before: before, After: after, compareAll: true}, nil
 }

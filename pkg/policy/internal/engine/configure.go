@@ -19,26 +19,26 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 		return nil, ErrBusy
 	}
 	defer e.calls.Unlock()
-	r := e.begin(ctx, s)
-	r.changes.flipped = true
-	e.clear()
-	e.classes.Clear()
+	r := e.startPass(ctx, s)
+	r.changes.compareAll = true
+	e.clearReads()
+	e.readSets.Clear()
 	e.memberTerms = map[string]*ast.Term{}
 	for m := range s.Members() {
 		e.memberTerms[m.Name] = memberTerm(m)
 	}
 	for _, v := range e.views {
 		v.clear()
-		v.score.ForgetAll()
+		v.scores.Reset()
 	}
-	for _, b := range e.bounds {
-		r.changes.dropped += b.sum
+	for _, b := range e.bindings {
+		r.changes.supersededBytes += b.heldBytes
 		b.clear()
-		b.score.ForgetAll()
-		b.look(s)
+		b.scores.Reset()
+		b.updateMembers(s)
 	}
-	r.look()
-	return r.finish(func() error { return r.build(e.bounds, e.views) })
+	r.updateGaps()
+	return r.finish(func() error { return r.build(e.bindings, e.views) })
 }
 
 // Configure exchanges policies and bindings at the engine's snapshot and evaluates
@@ -56,35 +56,35 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 	if err != nil {
 		return nil, err
 	}
-	if e.broken && e.snapshot != nil {
+	if e.needsReset && e.snapshot != nil {
 		return nil, ErrReset
 	}
 	if e.snapshot == nil {
 		e.install(set, bounds, views)
 		return &Changes{}, nil
 	}
-	r := e.begin(ctx, e.snapshot)
-	r.changes.flipped = true
-	for _, b := range e.bounds {
+	r := e.startPass(ctx, e.snapshot)
+	r.changes.compareAll = true
+	for _, b := range e.bindings {
 		if !slices.Contains(bounds, b) {
-			r.changes.dropped += b.sum
+			r.changes.supersededBytes += b.heldBytes
 		}
 	}
 	for _, v := range e.views {
 		if !slices.Contains(views, v) {
-			r.changes.dropped += v.Held
+			r.changes.supersededBytes += v.Held
 		}
 	}
 	e.install(set, bounds, views)
 	gone := func(id uint32) bool { return e.byID[id] == nil }
 	e.byObject.RemoveBindings(gone)
 	e.bySubject.RemoveBindings(gone)
-	e.recount()
-	var newBounds []*bound
+	e.recountReadSets()
+	var newBounds []*boundBinding
 	var newViews []*view
 	for _, b := range bounds {
 		if renewed[b] {
-			b.look(e.snapshot)
+			b.updateMembers(e.snapshot)
 			newBounds = append(newBounds, b)
 		}
 	}
@@ -93,42 +93,42 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 			newViews = append(newViews, v)
 		}
 	}
-	r.look()
+	r.updateGaps()
 	return r.finish(func() error {
 		if len(renewed) > 0 {
 			return r.build(newBounds, newViews)
 		}
-		if err := r.release(); err != nil {
+		if err := r.endQuarantines(); err != nil {
 			return err
 		}
-		if err := r.recover(); err != nil {
+		if err := r.restoreViews(); err != nil {
 			return err
 		}
-		if err := r.others(); err != nil {
+		if err := r.evaluateMembersAndKeys(); err != nil {
 			return err
 		}
-		return r.rest()
+		return r.evaluateReaders()
 	})
 }
 
-// recount finds anew how many verdicts have a class: bindings have gone.
-func (e *Engine) recount() {
-	e.classes.ClearCounts()
-	for _, b := range e.bounds {
+// recountReadSets finds anew how many verdicts have a class: bindings have gone.
+func (e *Engine) recountReadSets() {
+	e.readSets.ResetRefs()
+	for _, b := range e.bindings {
 		b.Recount()
 	}
 }
 
 // install makes a plan the engine's.
-func (e *Engine) install(set *module.Set, bounds []*bound, views []*view) {
-	e.set, e.prints, e.bounds, e.views = set, set.Fingerprints(), bounds, views
-	e.plans, e.byID = map[aggregate.Kind]*plan{}, map[uint32]*bound{}
+func (e *Engine) install(set *module.Set, bounds []*boundBinding, views []*view) {
+	e.set, e.fingerprints, e.bindings, e.views = set, set.Fingerprints(), bounds, views
+	e.kindPlans, e.byID = map[aggregate.Kind]*kindPlan{}, map[uint32]*boundBinding{}
 	e.kinds = nil
 	for _, b := range bounds {
 		e.byID[b.id] = b
 		b.frozen = nil
 		if b.pkg.Subject == module.ViewSubject {
-			b.view = e.viewOf(b.pkg.Name, b.pkg.SubjectView)
+			b.view = e.view(b.pkg.Name, b.pkg.SubjectView)
 		}
 		for _, kinds := range [][]module.KindRef{b.pkg.Kinds, b.pkg.Reads.ByName, b.pkg.Reads.Objects} {
 			for _, k := range kinds {

@@ -8,55 +8,55 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// docCache keeps the documents that several evaluations of one snapshot read, for as
+// documentCache keeps the documents that several evaluations of one snapshot read, for as
 // long as they go on: what is quiet holds none. It is below the recording: what is
 // served from it has been recorded.
-type docCache struct {
-	values map[docKey]cachedDoc
+type documentCache struct {
+	values map[documentKey]cachedDocument
 	bytes  int64
 }
 
-type docKey struct {
+type documentKey struct {
 	section    byte
 	visibility uint32
 	pkg        *module.Package // of objects, which are pruned to what it reads
 	a, b, c    string
 }
 
-type cachedDoc struct {
+type cachedDocument struct {
 	value ast.Value
 	bytes int64
 }
 
-const maxCached = 16 << 20 // bytes of text in one worker's cache
+const maxCachedBytes = 16 << 20 // bytes of text in one worker's cache
 
 // cached returns a document, made once while the snapshot stays and the cache has
 // room, and charges the evaluation for it.
-func (ev *evaluation) cached(k docKey, build func() (ast.Value, error)) (ast.Value, error) {
-	k.visibility = ev.b.visible.ID
-	c := &ev.w.docs
-	if ev.w.round != ev.w.e.round || c.bytes > maxCached || c.values == nil {
-		ev.w.round = ev.w.e.round
-		*c = docCache{values: map[docKey]cachedDoc{}}
+func (ev *evaluation) cached(k documentKey, build func() (ast.Value, error)) (ast.Value, error) {
+	k.visibility = ev.binding.visible.ID
+	c := &ev.w.documents
+	if ev.w.passID != ev.w.e.passID || c.bytes > maxCachedBytes || c.values == nil {
+		ev.w.passID = ev.w.e.passID
+		*c = documentCache{values: map[documentKey]cachedDocument{}}
 	}
 	if d, ok := c.values[k]; ok {
 		return d.value, ev.charge(d.bytes)
 	}
-	before := ev.bytes
+	before := ev.bytesRead
 	v, err := build()
 	if err == nil {
-		d := cachedDoc{value: v, bytes: ev.bytes - before}
+		d := cachedDocument{value: v, bytes: ev.bytesRead - before}
 		c.values[k] = d
 		c.bytes += d.bytes + 64
 	}
 	return v, err
 }
 
-// forget drops what is cached.
-func (w *worker) forget() { w.docs = docCache{} }
+// dropDocuments drops what is cached.
+func (w *worker) dropDocuments() { w.documents = documentCache{} }
 
 func (ev *evaluation) charge(n int64) error {
-	if ev.bytes += n; ev.bytes > ev.w.e.opts.Limits.Read {
+	if ev.bytesRead += n; ev.bytesRead > ev.w.e.opts.Limits.Read {
 		return fmt.Errorf("it reads more than %d bytes", ev.w.e.opts.Limits.Read)
 	}
 	return nil

@@ -69,7 +69,7 @@ func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
 	if len(path) == 0 || path[0] != "fleet" {
 		return nil, nil //nolint:nilnil // There is no other data, which OPA looks for beside rules that are read by a part of their names.
 	}
-	if ev.b == nil {
+	if ev.binding == nil {
 		return nil, fmt.Errorf("a view reads data.%s: it may read its object only", strings.Join(path, "."))
 	}
 	if len(path) < 2 {
@@ -82,13 +82,13 @@ func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
 	case "views":
 		v, rest, err = ev.views(rest)
 	case "by_name":
-		v, rest, err = ev.named(rest)
+		v, rest, err = ev.byName(rest)
 	case "objects":
 		v, rest, err = ev.objects(rest)
 	case "members":
 		v, rest = ev.members(rest)
 	case "names":
-		ev.record(key(readNames))
+		ev.record(readKey(readNames))
 		v = ev.names()
 	case "scopes":
 		v, rest = ev.scopes(rest)
@@ -103,24 +103,24 @@ func (ev *evaluation) views(path []string) (ast.Value, []string, error) {
 	if len(path) < 2 {
 		return nil, nil, fmt.Errorf("data.fleet.views: %w: name a package and a view", errWhole)
 	}
-	v := ev.w.e.viewOf(path[0], path[1])
+	v := ev.w.e.view(path[0], path[1])
 	if v == nil {
 		return nil, nil, nil // Load refuses it
 	}
-	ev.reading.AddView(v.ID)
+	ev.reads.AddView(v.ID)
 	if len(path) == 2 {
-		ev.record(wholeView(v))
-		ev.wide++
-		if v.Over != "" {
-			return nil, nil, errors.New(v.Excess())
+		ev.record(wholeViewKey(v))
+		ev.wideReads++
+		if v.OverLimit != "" {
+			return nil, nil, errors.New(v.LimitMessage())
 		}
 		return ev.wholeView(v)
 	}
 	ev.record(viewKey(v, path[2]))
-	if v.Over != "" {
-		return nil, nil, errors.New(v.Excess())
+	if v.OverLimit != "" {
+		return nil, nil, errors.New(v.LimitMessage())
 	}
-	doc, err := ev.cached(docKey{section: readViewKey, a: path[0], b: path[1], c: path[2]}, func() (ast.Value, error) {
+	doc, err := ev.cached(documentKey{section: readViewKey, a: path[0], b: path[1], c: path[2]}, func() (ast.Value, error) {
 		return ev.entries(v, path[2])
 	})
 	return doc, path[3:], err
@@ -129,8 +129,8 @@ func (ev *evaluation) views(path []string) (ast.Value, []string, error) {
 // entries is the document of a key, nil when no entry is visible.
 func (ev *evaluation) entries(v *view, key string) (ast.Value, error) {
 	var list []*ast.Term
-	for e := range v.Under(key) {
-		if !ev.b.visible.Has(e.Of.Ref.Member) {
+	for e := range v.Entries(key) {
+		if !ev.binding.visible.Has(e.Object.Ref.Member) {
 			continue
 		}
 		if err := ev.charge(int64(len(e.Values))); err != nil {
@@ -200,20 +200,20 @@ func (ev *evaluation) document(o aggregate.Object, pin string) (ast.Value, error
 		return nil, budget.ErrExceeded
 	}
 	var err error
-	if ev.w.other, err = o.AppendBody(ev.w.other[:0]); err != nil {
+	if ev.w.otherBody, err = o.AppendBody(ev.w.otherBody[:0]); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Ref(), err)
 	}
-	if err := ev.charge(int64(len(ev.w.other))); err != nil {
+	if err := ev.charge(int64(len(ev.w.otherBody))); err != nil {
 		return nil, err
 	}
-	m := ev.b.pkg.Reads.Fleet[module.KindRef{Kind: o.Ref().Kind, Version: pin}]
+	m := ev.binding.pkg.Reads.Fleet[module.KindRef{Kind: o.Ref().Kind, Version: pin}]
 	if m == nil {
 		m = mask.Whole() // the analysis has not seen the read
 	}
-	return document.Value(ev.w.other, m)
+	return document.Value(ev.w.otherBody, m)
 }
 
-func (ev *evaluation) named(path []string) (ast.Value, []string, error) {
+func (ev *evaluation) byName(path []string) (ast.Value, []string, error) {
 	if len(path) == 0 {
 		return nil, nil, fmt.Errorf("data.fleet.by_name: %w: name a kind", errWhole)
 	}
@@ -222,10 +222,10 @@ func (ev *evaluation) named(path []string) (ast.Value, []string, error) {
 		v, err := ev.object(path[0], aggregate.Ref{Kind: kind, Member: path[3], Namespace: path[1], Name: path[2]}, pin)
 		return v, path[4:], err
 	}
-	ev.record(key(readNamed, append([]string{string(kind)}, path[1:]...)...))
-	ev.reading.AddWide(kind)
+	ev.record(readKey(readNamed, append([]string{string(kind)}, path[1:]...)...))
+	ev.reads.AddAll(kind)
 	if len(path) < 3 {
-		ev.wide++
+		ev.wideReads++
 		q := aggregate.Query{Kind: kind}
 		if len(path) > 1 {
 			q.Namespace = path[1]
@@ -233,10 +233,10 @@ func (ev *evaluation) named(path []string) (ast.Value, []string, error) {
 		v, err := ev.list(q, pin, path, func(o aggregate.Object) []string { return []string{o.Namespace(), o.Name(), o.Member()} })
 		return v, nil, err
 	}
-	doc, err := ev.cached(docKey{section: readNamed, pkg: ev.b.pkg, a: path[0], b: path[1], c: path[2]}, func() (ast.Value, error) {
+	doc, err := ev.cached(documentKey{section: readNamed, pkg: ev.binding.pkg, a: path[0], b: path[1], c: path[2]}, func() (ast.Value, error) {
 		t := fleetdoc.NewTree(nil)
 		for o := range ev.w.e.snapshot.Named(kind, path[1], path[2]) {
-			if !ev.b.visible.Has(o.Member()) {
+			if !ev.binding.visible.Has(o.Member()) {
 				continue
 			}
 			v, err := ev.document(o, pin)
@@ -253,15 +253,15 @@ func (ev *evaluation) named(path []string) (ast.Value, []string, error) {
 	return doc, path[3:], err
 }
 
-// point takes note of reading one scope. A member that is not there may join, and be
+// recordScope takes note of reading one scope. A member that is not there may join, and be
 // visible then.
-func (ev *evaluation) point(kind aggregate.Kind, member string) {
+func (ev *evaluation) recordScope(kind aggregate.Kind, member string) {
 	switch {
-	case !ev.b.visible.Has(member) && ev.w.e.member(member).Name != "":
-	case member == ev.subject:
-		ev.reading.AddOwn(kind)
+	case !ev.binding.visible.Has(member) && ev.w.e.member(member).Name != "":
+	case member == ev.member:
+		ev.reads.AddOwn(kind)
 	default:
-		ev.reading.AddPoint(member, kind)
+		ev.reads.AddScope(member, kind)
 	}
 }
 
@@ -274,13 +274,13 @@ func (ev *evaluation) objects(path []string) (ast.Value, []string, error) {
 		v, err := ev.object(path[0], aggregate.Ref{Kind: kind, Member: path[1], Namespace: path[2], Name: path[3]}, pin)
 		return v, path[4:], err
 	}
-	ev.record(key(readObject, append([]string{string(kind)}, path[1:]...)...))
+	ev.record(readKey(readObject, append([]string{string(kind)}, path[1:]...)...))
 	if len(path) >= 2 {
-		ev.point(kind, path[1])
+		ev.recordScope(kind, path[1])
 	} else {
-		ev.reading.AddWide(kind)
+		ev.reads.AddAll(kind)
 	}
-	ev.wide++
+	ev.wideReads++
 	q := aggregate.Query{Kind: kind}
 	if len(path) > 1 {
 		q.Members = path[1:2]
@@ -295,13 +295,13 @@ func (ev *evaluation) objects(path []string) (ast.Value, []string, error) {
 // object is the document of one object, read by either way. as is its kind as the
 // policy writes it.
 func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (ast.Value, error) {
-	ev.record(key(readObject, string(ref.Kind), ref.Member, ref.Namespace, ref.Name))
-	ev.point(ref.Kind, ref.Member)
+	ev.record(readKey(readObject, string(ref.Kind), ref.Member, ref.Namespace, ref.Name))
+	ev.recordScope(ref.Kind, ref.Member)
 	o, ok := ev.w.e.snapshot.Get(ref)
-	if !ok || !ev.b.visible.Has(ref.Member) {
+	if !ok || !ev.binding.visible.Has(ref.Member) {
 		return nil, nil //nolint:nilnil // It does not exist.
 	}
-	k := docKey{section: readObject, pkg: ev.b.pkg, a: as + "\x00" + ref.Member, b: ref.Namespace, c: ref.Name}
+	k := documentKey{section: readObject, pkg: ev.binding.pkg, a: as + "\x00" + ref.Member, b: ref.Namespace, c: ref.Name}
 	return ev.cached(k, func() (ast.Value, error) { return ev.document(o, pin) })
 }
 
@@ -315,7 +315,7 @@ func (ev *evaluation) list(q aggregate.Query, pin string, path []string, place f
 	t := fleetdoc.NewTree(path)
 	for o := range list {
 		at := append([]string{path[0]}, place(o)...)
-		if !ev.b.visible.Has(o.Member()) || !hasPrefix(at, path) {
+		if !ev.binding.visible.Has(o.Member()) || !hasPrefix(at, path) {
 			continue
 		}
 		v, err := ev.document(o, pin)
@@ -342,7 +342,7 @@ func hasPrefix(path, prefix []string) bool {
 func (ev *evaluation) names() ast.Value {
 	var names []*ast.Term
 	for m := range ev.w.e.snapshot.Members() {
-		if ev.b.visible.Has(m.Name) {
+		if ev.binding.visible.Has(m.Name) {
 			names = append(names, ast.StringTerm(m.Name))
 		}
 	}
@@ -353,23 +353,23 @@ func (ev *evaluation) members(path []string) (ast.Value, []string) {
 	if len(path) > 0 {
 		part, known := readMember, false
 		if len(path) > 1 {
-			part, known = memberParts[path[1]]
+			part, known = memberFields[path[1]]
 		}
 		if !known {
 			part = readMember
 		}
-		ev.record(key(part, path[0]))
+		ev.record(readKey(part, path[0]))
 		m, ok := ev.w.e.snapshot.Member(path[0])
-		if !ok || !ev.b.visible.Has(path[0]) {
+		if !ok || !ev.binding.visible.Has(path[0]) {
 			return nil, nil
 		}
 		return fleetdoc.MemberDocument(m), path[1:]
 	}
-	ev.record(key(readMembers))
-	ev.wide++
+	ev.record(readKey(readMembers))
+	ev.wideReads++
 	t := fleetdoc.NewTree(nil)
 	for m := range ev.w.e.snapshot.Members() {
-		if ev.b.visible.Has(m.Name) {
+		if ev.binding.visible.Has(m.Name) {
 			t.Put(fleetdoc.MemberDocument(m), []string{m.Name})
 		}
 	}
@@ -379,22 +379,22 @@ func (ev *evaluation) members(path []string) (ast.Value, []string) {
 func (ev *evaluation) scopes(path []string) (ast.Value, []string) {
 	switch len(path) {
 	case 0:
-		ev.record(key(readAllScopes))
-		ev.wide++
+		ev.record(readKey(readAllScopes))
+		ev.wideReads++
 	case 1:
-		ev.record(key(readScopes, path[0]))
+		ev.record(readKey(readScopes, path[0]))
 	default:
 		kind, _ := ev.w.kind(path[1])
-		ev.record(key(readScope, path[0], string(kind)))
+		ev.record(readKey(readScope, path[0], string(kind)))
 		info, ok := ev.w.e.snapshot.Scope(path[0], kind)
-		if !ok || !ev.b.visible.Has(path[0]) {
+		if !ok || !ev.binding.visible.Has(path[0]) {
 			return nil, nil
 		}
 		return ast.String(info.Status.State.String()), path[2:]
 	}
 	t := fleetdoc.NewTree(path)
 	for m := range ev.w.e.snapshot.Members() {
-		if len(path) > 0 && path[0] != m.Name || !ev.b.visible.Has(m.Name) {
+		if len(path) > 0 && path[0] != m.Name || !ev.binding.visible.Has(m.Name) {
 			continue
 		}
 		for info := range ev.w.e.snapshot.Scopes(m.Name) {

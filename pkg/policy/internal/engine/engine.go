@@ -53,28 +53,28 @@ type Engine struct {
 	jobs  chan *job
 
 	// What follows belongs to the call. While it evaluates, workers read it.
-	set         *module.Set
-	prints      map[string]string // of its packages
-	bounds      []*bound          // by name
-	byID        map[uint32]*bound
-	kinds       []aggregate.Kind // that policies name
-	views       []*view          // by package, then name
-	plans       map[aggregate.Kind]*plan
-	nextID      uint32
-	caller      *worker
-	snapshot    *aggregate.Snapshot
-	round       int64 // of documents that workers cache
-	gaps        *completeness.Gaps
-	classes     completeness.ReadSets
-	byObject    *deps.Table[aggregate.Object]
-	bySubject   *deps.Table[verdict.Subject] // of members and keys
-	memberTerms map[string]*ast.Term
-	synced      bool
-	broken      bool
+	set          *module.Set
+	fingerprints map[string]string // of its packages
+	bindings     []*boundBinding   // by name
+	byID         map[uint32]*boundBinding
+	kinds        []aggregate.Kind // that policies name
+	views        []*view          // by package, then name
+	kindPlans    map[aggregate.Kind]*kindPlan
+	nextID       uint32
+	callerWorker *worker
+	snapshot     *aggregate.Snapshot
+	passID       int64 // of documents that workers cache
+	gaps         *completeness.Gaps
+	readSets     completeness.ReadSets
+	byObject     *deps.Table[aggregate.Object]
+	bySubject    *deps.Table[verdict.Subject] // of members and keys
+	memberTerms  map[string]*ast.Term
+	synced       bool
+	needsReset   bool
 
 	viewEvaluations atomic.Int64
-	skipped         atomic.Int64
-	shared          atomic.Int64
+	unchanged       atomic.Int64
+	memoized        atomic.Int64
 }
 
 // New returns an engine without a snapshot: Reset gives it one.
@@ -85,7 +85,7 @@ func New(opts Options) (*Engine, error) {
 	if opts.Parallelism < 0 {
 		return nil, errors.New("policy engine: Parallelism is negative")
 	}
-	if err := opts.Limits.complete(); err != nil {
+	if err := opts.Limits.setDefaults(); err != nil {
 		return nil, fmt.Errorf("policy engine: %w", err)
 	}
 	if opts.Clock == nil {
@@ -96,9 +96,9 @@ func New(opts Options) (*Engine, error) {
 	}
 	e := &Engine{opts: opts, jobs: make(chan *job), memberTerms: map[string]*ast.Term{}}
 	e.quarantine = quarantine.Rules{Overruns: opts.Limits.Overruns, Slow: opts.Limits.Slow, Processors: opts.Parallelism, Clock: opts.Clock}
-	e.classes.Clear()
-	e.caller = e.worker()
-	e.clear()
+	e.readSets.Clear()
+	e.callerWorker = e.newWorker()
+	e.clearReads()
 	bounds, views, _, err := e.plan(opts.Set, opts.Bindings)
 	if err != nil {
 		return nil, err
@@ -107,17 +107,17 @@ func New(opts Options) (*Engine, error) {
 	return e, nil
 }
 
-func (e *Engine) worker() *worker {
+func (e *Engine) newWorker() *worker {
 	return &worker{e: e, meter: budget.NewMeter(e.opts.CPU)}
 }
 
-func (e *Engine) clear() {
+func (e *Engine) clearReads() {
 	e.byObject = deps.New(func(b uint32, o aggregate.Object) uint64 {
 		r := o.Ref()
-		return key(byte(b), r.Member, string(r.Kind), r.Namespace, r.Name, string(rune(b>>8)))
+		return readKey(byte(b), r.Member, string(r.Kind), r.Namespace, r.Name, string(rune(b>>8)))
 	}, func(a, b aggregate.Object) bool { return a.Ref() == b.Ref() })
 	e.bySubject = deps.New(func(b uint32, s verdict.Subject) uint64 {
-		return key(byte(b), s.Ref.Member, s.Key, string(rune(b>>8)))
+		return readKey(byte(b), s.Ref.Member, s.Key, string(rune(b>>8)))
 	}, func(a, b verdict.Subject) bool { return a == b })
 }
 
@@ -127,7 +127,7 @@ func (e *Engine) State() *state.State { return e.state.Load() }
 // Stats are counters of an engine's work since it was made, and its present size.
 type Stats struct {
 	Evaluations     int64 // of bindings
-	Shared          int64 // of these, those that took over what was found for an object that is alike
+	Memoized        int64 // of these, those that took over what was found for an object that is alike
 	ViewEvaluations int64
 	Reads           int64 // that evaluations made beside their own object, the same once for each
 	Unchanged       int64 // evaluations saved because nothing that a policy reads changed
@@ -135,13 +135,13 @@ type Stats struct {
 	DependencyBytes int64
 	ViewBytes       int64 // of entries that are held, estimated
 	Bindings, Views int
-	Classes         int // of what verdicts read, by completeness
+	ReadSets        int // of what verdicts read, by completeness
 }
 
 // Stats returns the engine's counters. It belongs to the goroutine of Apply.
 func (e *Engine) Stats() Stats {
-	s := Stats{Shared: e.shared.Load(), ViewEvaluations: e.viewEvaluations.Load(), Unchanged: e.skipped.Load(), Bindings: len(e.bounds), Views: len(e.views), Classes: e.classes.Len()}
-	for _, b := range e.bounds {
+	s := Stats{Memoized: e.memoized.Load(), ViewEvaluations: e.viewEvaluations.Load(), Unchanged: e.unchanged.Load(), Bindings: len(e.bindings), Views: len(e.views), ReadSets: e.readSets.Len()}
+	for _, b := range e.bindings {
 		s.Evaluations += b.evaluations.Load()
 		s.Reads += b.reads.Load()
 	}

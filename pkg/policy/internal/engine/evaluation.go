@@ -21,33 +21,33 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// judge evaluates a binding for one subject.
-func (w *worker) judge(ctx context.Context, b *bound, t *task, object *ast.Term) result {
-	if member, why := b.held(t.subject); why != "" {
-		return result{found: &state.Outcome{Err: fmt.Sprintf("member %q: %s", member, why), Held: member}}
+// evaluate evaluates a binding for one subject.
+func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object *ast.Term) result {
+	if member, why := b.quarantined(t.subject); why != "" {
+		return result{outcome: &state.Outcome{Err: fmt.Sprintf("member %q: %s", member, why), QuarantinedFor: member}}
 	}
-	defer w.meter.Hold()()
-	w.begin(b, t.subject.Ref.Member)
+	defer w.meter.LockThread()()
+	w.reset(b, t.subject.Ref.Member)
 	input, err := w.input(b, t, object)
 	var v ast.Value
 	var took time.Duration
 	if err == nil {
 		v, took, err = w.run(ctx, b.query, input)
 	}
-	r := &w.eval.reading
+	r := &w.evaluation.reads
 	if b.pkg.Subject == module.ObjectSubject {
 		r.AddOwn(t.subject.Ref.Kind)
 	}
 	b.evaluations.Add(1)
 	b.nanoseconds.Add(int64(took))
-	b.wide.Add(w.eval.wide)
+	b.wideReads.Add(w.evaluation.wideReads)
 	over := errors.Is(err, budget.ErrExceeded)
 	if over {
 		b.overruns.Add(1)
 	}
-	out := result{class: w.e.classes.Intern(r), over: over}
-	slices.Sort(w.eval.keys)
-	if keys := slices.Compact(w.eval.keys); len(keys) > 0 {
+	out := result{readSet: w.e.readSets.Intern(r), overBudget: over}
+	slices.Sort(w.evaluation.keys)
+	if keys := slices.Compact(w.evaluation.keys); len(keys) > 0 {
 		out.keys = slices.Clone(keys)
 		b.reads.Add(int64(len(keys)))
 	}
@@ -58,20 +58,20 @@ func (w *worker) judge(ctx context.Context, b *bound, t *task, object *ast.Term)
 			return err
 		})
 	}
-	if c := w.eval.budget.Cost(err); !c.None() || b.score.Any() {
-		b.score.Count(b.blamed(t.subject), c, &w.e.quarantine)
+	if c := w.evaluation.budget.Cost(err); !c.None() || b.scores.NonEmpty() {
+		b.scores.Count(b.blamed(t.subject), c, &w.e.quarantine)
 	}
 	switch {
 	case err != nil:
 		b.errors.Add(1)
-		out.found = &state.Outcome{Err: err.Error()}
+		out.outcome = &state.Outcome{Err: err.Error()}
 	case len(violations) > 0:
 		if reason := b.sel.Exempt(b.pkg.Subject, t.subject, t.object, w.e.member(t.subject.Ref.Member)); reason != "" {
 			for i := range violations {
 				violations[i].Exempt = reason
 			}
 		}
-		out.found = &state.Outcome{Violations: violations}
+		out.outcome = &state.Outcome{Violations: violations}
 	}
 	return out
 }
@@ -82,12 +82,12 @@ var inputKeys = struct{ ref, object, member, parameters, key, entries, name, lab
 }
 
 // input makes the input document of a binding and a subject.
-func (w *worker) input(b *bound, t *task, object *ast.Term) (*ast.Term, error) {
+func (w *worker) input(b *boundBinding, t *task, object *ast.Term) (*ast.Term, error) {
 	items := make([][2]*ast.Term, 0, 4)
 	items = append(items, ast.Item(inputKeys.parameters, b.sel.Params))
 	switch b.pkg.Subject {
 	case module.ObjectSubject:
-		if err := pinned(b.pins, t.object); err != nil {
+		if err := checkPinned(b.pins, t.object); err != nil {
 			return nil, err
 		}
 		items = append(items, ast.Item(inputKeys.ref, fleetdoc.RefTerm(&t.subject.Ref)))
@@ -98,7 +98,7 @@ func (w *worker) input(b *bound, t *task, object *ast.Term) (*ast.Term, error) {
 	case module.MemberSubject:
 		items = append(items, ast.Item(inputKeys.member, w.e.memberTerms[t.subject.Ref.Member]))
 	case module.ViewSubject:
-		w.eval.reading.AddView(b.view.ID)
+		w.evaluation.reads.AddView(b.view.ID)
 		entries, err := w.entries(b, t.subject.Key)
 		if err != nil {
 			return nil, err
@@ -109,14 +109,14 @@ func (w *worker) input(b *bound, t *task, object *ast.Term) (*ast.Term, error) {
 }
 
 // entries are those of a key whose objects the binding selects.
-func (w *worker) entries(b *bound, key string) (*ast.Term, error) {
-	if b.view.Over != "" {
-		return nil, errors.New(b.view.Excess())
+func (w *worker) entries(b *boundBinding, key string) (*ast.Term, error) {
+	if b.view.OverLimit != "" {
+		return nil, errors.New(b.view.LimitMessage())
 	}
 	var list []*ast.Term
 	size := 0
-	for e := range b.view.Under(key) {
-		if !b.counts(e, w.e.snapshot) {
+	for e := range b.view.Entries(key) {
+		if !b.entryCounts(e, w.e.snapshot) {
 			continue
 		}
 		if size += len(e.Values); int64(size) > w.e.opts.Limits.Read {
@@ -135,15 +135,15 @@ func appendEntry(list []*ast.Term, e matview.Entry) ([]*ast.Term, error) {
 	if err != nil {
 		return nil, err
 	}
-	ref := fleetdoc.RefTerm(&e.Of.Ref)
+	ref := fleetdoc.RefTerm(&e.Object.Ref)
 	values.Foreach(func(v *ast.Term) {
 		list = append(list, fleetdoc.EntryTerm(ref, v))
 	})
 	return list, nil
 }
 
-// pinned says whether an object is held at another version than policies pin.
-func pinned(pins map[aggregate.Kind]string, o aggregate.Object) error {
+// checkPinned says whether an object is held at another version than policies pin.
+func checkPinned(pins map[aggregate.Kind]string, o aggregate.Object) error {
 	if len(pins) == 0 {
 		return nil
 	}
@@ -159,10 +159,10 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 	fail := func(err error) matview.Contribution {
 		return matview.FailedContribution(ref, err.Error())
 	}
-	if why := v.score.Held(ref.Member); why != "" {
-		return matview.HeldContribution(ref, why)
+	if why := v.scores.Reason(ref.Member); why != "" {
+		return matview.WithheldContribution(ref, why)
 	}
-	if err := pinned(v.pins, o); err != nil {
+	if err := checkPinned(v.pins, o); err != nil {
 		return fail(err)
 	}
 	items := [][2]*ast.Term{ast.Item(inputKeys.ref, fleetdoc.RefTerm(&ref))}
@@ -173,34 +173,34 @@ func (w *worker) contribute(ctx context.Context, v *view, o aggregate.Object, bo
 	if object != nil {
 		items = append(items, ast.Item(inputKeys.object, ast.NewTerm(object)))
 	}
-	defer w.meter.Hold()()
-	w.begin(nil, ref.Member)
+	defer w.meter.LockThread()()
+	w.reset(nil, ref.Member)
 	value, _, err := w.run(ctx, v.query, ast.NewTerm(ast.NewObject(items...)))
 	w.e.viewEvaluations.Add(1)
 	if err == nil && value != nil {
 		if _, ok := limits.Size(value, w.e.opts.Limits.Contribution); !ok {
-			err = budget.Excess(fmt.Sprintf("it contributes more than %d bytes", w.e.opts.Limits.Contribution))
+			err = budget.ResultError(fmt.Sprintf("it contributes more than %d bytes", w.e.opts.Limits.Contribution))
 		}
 	}
-	v.score.Count(ref.Member, w.eval.budget.Cost(err), &w.e.quarantine)
+	v.scores.Count(ref.Member, w.evaluation.budget.Cost(err), &w.e.quarantine)
 	if err != nil {
 		c := fail(err)
-		c.Over = errors.Is(err, budget.ErrExceeded)
+		c.OverBudget = errors.Is(err, budget.ErrExceeded)
 		return c
 	}
-	return matview.Contributed(ref, value, w.e.opts.Limits.Contribution)
+	return matview.NewContribution(ref, value, w.e.opts.Limits.Contribution)
 }
 
-// object decodes what a mask reads of an object.
-func (w *worker) object(o aggregate.Object, m *mask.Mask) (*ast.Term, error) {
-	if err := w.read(o, m); err != nil {
+// decodeObject decodes what a mask reads of an object.
+func (w *worker) decodeObject(o aggregate.Object, m *mask.Mask) (*ast.Term, error) {
+	if err := w.loadBody(o, m); err != nil {
 		return nil, err
 	}
 	return w.decode(o, m, false)
 }
 
-// read takes an object's body, if a mask reads anything of it.
-func (w *worker) read(o aggregate.Object, m *mask.Mask) (err error) {
+// loadBody takes an object's body, if a mask reads anything of it.
+func (w *worker) loadBody(o aggregate.Object, m *mask.Mask) (err error) {
 	w.body = w.body[:0]
 	if m != nil && !o.IsZero() {
 		w.body, err = o.AppendBody(w.body)
@@ -215,7 +215,7 @@ func (w *worker) decode(o aggregate.Object, m *mask.Mask, pruned bool) (*ast.Ter
 		return nil, nil //nolint:nilnil // A mask that reads nothing has no value.
 	}
 	if pruned {
-		if v, err := document.Value(w.twins.read, m); err == nil {
+		if v, err := document.Value(w.memo.pruned, m); err == nil {
 			return ast.NewTerm(v), nil
 		}
 	}

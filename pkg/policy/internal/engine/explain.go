@@ -27,9 +27,9 @@ var ErrSubject = errors.New("not a subject of the binding")
 type Explanation struct {
 	Package string          `json:"package"`
 	Verdict verdict.Verdict `json:"verdict"` // the state's
-	// Repeated is what evaluating again gave, where that is not the verdict: time
+	// Reevaluated is what evaluating again gave, where that is not the verdict: time
 	// was short then, or the binding is quarantined.
-	Repeated *verdict.Verdict `json:"repeated,omitempty"`
+	Reevaluated *verdict.Verdict `json:"repeated,omitempty"`
 
 	Lines []linetrace.Line `json:"lines"`           // of the policies' files, that were evaluated
 	Reads []Read           `json:"reads"`           // in order, each once
@@ -38,14 +38,14 @@ type Explanation struct {
 
 // Read is one document that an evaluation read.
 type Read struct {
-	Path    string       `json:"path"`
-	Found   bool         `json:"found"`
-	Times   int          `json:"times"`
-	Bytes   int64        `json:"bytes"` // of JSON, for documents of objects and views
-	Objects []ReadObject `json:"objects,omitempty"`
-	More    int          `json:"moreObjects,omitempty"`
-	Scopes  []ReadScope  `json:"scopes,omitempty"` // incomplete ones first
-	Others  int          `json:"moreScopes,omitempty"`
+	Path        string       `json:"path"`
+	Found       bool         `json:"found"`
+	Times       int          `json:"times"`
+	Bytes       int64        `json:"bytes"` // of JSON, for documents of objects and views
+	Objects     []ReadObject `json:"objects,omitempty"`
+	MoreObjects int          `json:"moreObjects,omitempty"`
+	Scopes      []ReadScope  `json:"scopes,omitempty"` // incomplete ones first
+	MoreScopes  int          `json:"moreScopes,omitempty"`
 }
 
 // ReadObject is an object that a document shows.
@@ -77,7 +77,7 @@ const tracedBudget = 20
 // the state; of other options only Limits count. A subject that the binding does not
 // judge is ErrSubject, a binding that is not there ErrBinding.
 func Explain(ctx context.Context, opts Options, s *state.State, binding string, subject verdict.Subject) (*Explanation, error) {
-	e, err := standIn(opts, s, binding)
+	e, err := engineAt(opts, s, binding)
 	if err != nil {
 		return nil, err
 	}
@@ -86,10 +86,10 @@ func Explain(ctx context.Context, opts Options, s *state.State, binding string, 
 		return nil, fmt.Errorf("%w: binding %q does not judge %s", ErrSubject, binding, subject)
 	}
 	e.opts.Limits.Evaluation *= tracedBudget
-	b, w := e.bounds[0], e.caller
-	w.trace = &trace{e: e, b: b}
+	b, w := e.bindings[0], e.callerWorker
+	w.trace = &trace{engine: e, binding: b}
 	w.trace.subject(subject)
-	r := w.again(ctx, b, taskOf(s, b, subject))
+	r := w.evaluateOne(ctx, b, taskOf(s, b, subject))
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -99,16 +99,16 @@ func Explain(ctx context.Context, opts Options, s *state.State, binding string, 
 			return nil, err
 		}
 	}
-	repeated := state.PartsOf(s).Binding(binding).Verdict(s, subject, r.class, r.found)
+	repeated := state.PartsOf(s).Binding(binding).Verdict(s, subject, r.readSet, r.outcome)
 	repeated.Revision = held.Revision
 	if repeated.State != held.State || repeated.Message != held.Message || !verdict.SameViolations(repeated.Violations, held.Violations) {
-		x.Repeated = &repeated
+		x.Reevaluated = &repeated
 	}
 	return x, nil
 }
 
-// standIn returns an engine that stands where a state does, for one of its bindings.
-func standIn(opts Options, s *state.State, name string) (*Engine, error) {
+// engineAt returns an engine that stands where a state does, for one of its bindings.
+func engineAt(opts Options, s *state.State, name string) (*Engine, error) {
 	of := state.PartsOf(s).Binding(name)
 	if of == nil {
 		return nil, fmt.Errorf("%w: there is no binding %q", binding.ErrInvalid, name)
@@ -118,24 +118,24 @@ func standIn(opts Options, s *state.State, name string) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.bounds[0].pkg != of.Pkg {
+	if e.bindings[0].pkg != of.Pkg {
 		return nil, fmt.Errorf("%w: the set is not that of the state", binding.ErrInvalid)
 	}
 	e.snapshot, e.gaps = s.Snapshot, state.PartsOf(s).Gaps
-	e.round++
+	e.passID++
 	for m := range s.Snapshot.Members() {
 		e.memberTerms[m.Name] = memberTerm(m)
 	}
 	for _, held := range state.PartsOf(s).Views {
-		v := e.viewOf(held.Pkg.Name, held.Def.Name)
-		v.StandAs(held)
+		v := e.view(held.Pkg.Name, held.Def.Name)
+		v.Adopt(held)
 	}
-	e.bounds[0].look(s.Snapshot)
+	e.bindings[0].updateMembers(s.Snapshot)
 	return e, nil
 }
 
 // task returns what a binding evaluates for a subject that it judges.
-func taskOf(s *state.State, b *bound, subject verdict.Subject) *task {
+func taskOf(s *state.State, b *boundBinding, subject verdict.Subject) *task {
 	t := &task{subject: subject}
 	if b.pkg.Subject == module.ObjectSubject {
 		t.object, _ = s.Snapshot.Get(subject.Ref)
@@ -143,26 +143,26 @@ func taskOf(s *state.State, b *bound, subject verdict.Subject) *task {
 	return t
 }
 
-// again judges one subject as a round does.
-func (w *worker) again(ctx context.Context, b *bound, t *task) result {
+// evaluateOne judges one subject as a round does.
+func (w *worker) evaluateOne(ctx context.Context, b *boundBinding, t *task) result {
 	var object *ast.Term
 	if !t.object.IsZero() {
 		var err error
-		if object, err = w.object(t.object, b.mask); err != nil {
-			return result{found: &state.Outcome{Err: err.Error()}, class: w.own(t.subject.Ref.Kind)}
+		if object, err = w.decodeObject(t.object, b.mask); err != nil {
+			return result{outcome: &state.Outcome{Err: err.Error()}, readSet: w.ownReadSet(t.subject.Ref.Kind)}
 		}
 	}
-	return w.judge(ctx, b, t, object)
+	return w.evaluate(ctx, b, t, object)
 }
 
 // trace is what one evaluation does. It belongs to the worker's goroutine.
 type trace struct {
-	e     *Engine
-	b     *bound
-	lines linetrace.Lines
-	input *ast.Term
-	reads []Read
-	seen  map[aggregate.Ref]bool // objects of the last read
+	engine  *Engine
+	binding *boundBinding
+	lines   linetrace.Tracer
+	input   *ast.Term
+	reads   []Read
+	seen    map[aggregate.Ref]bool // objects of the last read
 }
 
 // attach has a query tell the trace.
@@ -184,9 +184,9 @@ func (s tracedStore) Read(ctx context.Context, txn storage.Transaction, path sto
 	if !ok {
 		return nil, errNoTransactions
 	}
-	before := ev.bytes
+	before := ev.bytesRead
 	v, err := s.engineStore.Read(ctx, txn, path)
-	s.t.read(path, err == nil, ev.bytes-before)
+	s.t.read(path, err == nil, ev.bytesRead-before)
 	return v, err
 }
 
@@ -211,7 +211,7 @@ func (t *trace) begin(path string) Read {
 
 // subject takes note of what is read of the subject itself.
 func (t *trace) subject(s verdict.Subject) {
-	switch t.b.pkg.Subject {
+	switch t.binding.pkg.Subject {
 	case module.ObjectSubject:
 		r := t.begin("input.object")
 		t.ref(&r, s.Ref)
@@ -219,13 +219,13 @@ func (t *trace) subject(s verdict.Subject) {
 		t.reads = append(t.reads, r)
 	case module.ViewSubject:
 		r := t.begin("input.entries")
-		for e := range t.b.view.Under(s.Key) {
-			if t.b.counts(e, t.e.snapshot) {
+		for e := range t.binding.view.Entries(s.Key) {
+			if t.binding.entryCounts(e, t.engine.snapshot) {
 				r.Bytes += int64(len(e.Values))
-				t.ref(&r, e.Of.Ref)
+				t.ref(&r, e.Object.Ref)
 			}
 		}
-		t.scopes(&r, t.feeding(t.b.view.Pkg), "")
+		t.scopes(&r, t.contributingKinds(t.binding.view.Pkg), "")
 		t.reads = append(t.reads, r)
 	}
 }
@@ -242,7 +242,7 @@ func (t *trace) describe(r *Read, section string, path []string) {
 	}
 	switch section {
 	case "views":
-		if v := t.e.viewOf(at(0), at(1)); v != nil {
+		if v := t.engine.view(at(0), at(1)); v != nil {
 			t.view(r, v, path[2:])
 		}
 		return
@@ -253,15 +253,15 @@ func (t *trace) describe(r *Read, section string, path []string) {
 	default:
 		return
 	}
-	q.Kind, _ = t.e.caller.kind(path[0])
+	q.Kind, _ = t.engine.callerWorker.kind(path[0])
 	q.Name = name
 	if member != "" {
 		q.Members = []string{member}
 	}
 	t.scopes(r, []aggregate.Kind{q.Kind}, member)
-	if objects, err := t.e.snapshot.List(q); err == nil {
+	if objects, err := t.engine.snapshot.List(q); err == nil {
 		for o := range objects {
-			if t.b.visible.Has(o.Member()) {
+			if t.binding.visible.Has(o.Member()) {
 				t.object(r, o)
 			}
 		}
@@ -269,27 +269,27 @@ func (t *trace) describe(r *Read, section string, path []string) {
 }
 
 func (t *trace) view(r *Read, v *view, path []string) {
-	t.scopes(r, t.feeding(v.Pkg), "")
+	t.scopes(r, t.contributingKinds(v.Pkg), "")
 	keys := v.Keys()
 	if len(path) > 0 {
 		keys = slices.Values(path[:1])
 	}
 	for k := range keys {
-		for e := range v.Under(k) {
-			if t.b.visible.Has(e.Of.Ref.Member) {
-				t.ref(r, e.Of.Ref)
+		for e := range v.Entries(k) {
+			if t.binding.visible.Has(e.Object.Ref.Member) {
+				t.ref(r, e.Object.Ref)
 			}
 		}
 	}
 }
 
-// feeding are the kinds that feed a view.
-func (t *trace) feeding(p *module.Package) []aggregate.Kind {
-	return slices.Collect(state.KindsOf(p, t.e.snapshot))
+// contributingKinds are the kinds that feed a view.
+func (t *trace) contributingKinds(p *module.Package) []aggregate.Kind {
+	return slices.Collect(state.KindsOf(p, t.engine.snapshot))
 }
 
 func (t *trace) ref(r *Read, ref aggregate.Ref) {
-	if o, ok := t.e.snapshot.Get(ref); ok {
+	if o, ok := t.engine.snapshot.Get(ref); ok {
 		t.object(r, o)
 	}
 }
@@ -300,7 +300,7 @@ func (t *trace) object(r *Read, o aggregate.Object) {
 	}
 	t.seen[o.Ref()] = true
 	if len(r.Objects) == maxReadObjects {
-		r.More++
+		r.MoreObjects++
 		return
 	}
 	r.Objects = append(r.Objects, ReadObject{Ref: o.Ref(), ResourceVersion: o.ResourceVersion(), Revision: o.Revision()})
@@ -310,8 +310,8 @@ func (t *trace) object(r *Read, o aggregate.Object) {
 func (t *trace) scopes(r *Read, kinds []aggregate.Kind, member string) {
 	var complete []ReadScope
 	for _, kind := range kinds {
-		for m := range t.e.snapshot.Members() {
-			if member != "" && m.Name != member || !t.b.visible.Has(m.Name) {
+		for m := range t.engine.snapshot.Members() {
+			if member != "" && m.Name != member || !t.binding.visible.Has(m.Name) {
 				continue
 			}
 			if s := t.scope(kind, m.Name); s.State.Complete() {
@@ -323,11 +323,11 @@ func (t *trace) scopes(r *Read, kinds []aggregate.Kind, member string) {
 	}
 	r.Scopes = append(r.Scopes, complete...)
 	if n := len(r.Scopes); n > maxReadScopes {
-		r.Scopes, r.Others = r.Scopes[:maxReadScopes], n-maxReadScopes
+		r.Scopes, r.MoreScopes = r.Scopes[:maxReadScopes], n-maxReadScopes
 	}
 }
 
 func (t *trace) scope(kind aggregate.Kind, member string) ReadScope {
-	info, _ := t.e.snapshot.Scope(member, kind)
+	info, _ := t.engine.snapshot.Scope(member, kind)
 	return ReadScope{Member: member, Kind: kind, State: info.Status.State, Reason: info.Status.Reason}
 }

@@ -25,11 +25,11 @@ type Cost struct {
 // evaluation that fails counts like others, until the binding is quarantined,
 // which is an error.
 func Measure(ctx context.Context, opts Options, s *state.State, binding string, times int) (Cost, error) {
-	e, err := standIn(opts, s, binding)
+	e, err := engineAt(opts, s, binding)
 	if err != nil {
 		return Cost{}, err
 	}
-	b := e.bounds[0]
+	b := e.bindings[0]
 	var tasks []*task
 	for subject := range state.PartsOf(s).Binding(binding).Subjects(s, "") {
 		tasks = append(tasks, taskOf(s, b, subject))
@@ -37,18 +37,18 @@ func Measure(ctx context.Context, opts Options, s *state.State, binding string, 
 	var c Cost
 	var before, after runtime.MemStats
 	for range times {
-		e.round++ // documents of the last time are not to be had for nothing
+		e.passID++ // documents of the last time are not to be had for nothing
 		runtime.ReadMemStats(&before)
 		start := time.Now()
-		for part := range slices.Chunk(tasks, chunk) {
+		for part := range slices.Chunk(tasks, chunkSize) {
 			if ctx.Err() != nil {
 				return c, context.Cause(ctx)
 			}
 			for _, t := range part {
-				if _, why := b.held(t.subject); why != "" {
+				if _, why := b.quarantined(t.subject); why != "" {
 					return c, fmt.Errorf("binding %q: %s", binding, why)
 				}
-				c.Reads += int64(len(e.caller.again(ctx, b, t).keys))
+				c.Reads += int64(len(e.callerWorker.evaluateOne(ctx, b, t).keys))
 			}
 		}
 		c.Nanoseconds += int64(time.Since(start))

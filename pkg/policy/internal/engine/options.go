@@ -37,7 +37,7 @@ type Limits struct {
 	Binding      int64         // bytes of the violations of one binding and of what its evaluations read, in sum: 512 MiB
 }
 
-func or[T int | int64 | time.Duration](x, def T) (T, error) {
+func withDefault[T int | int64 | time.Duration](x, def T) (T, error) {
 	if x < 0 {
 		return 0, fmt.Errorf("limit %v is negative", x)
 	}
@@ -47,16 +47,16 @@ func or[T int | int64 | time.Duration](x, def T) (T, error) {
 	return x, nil
 }
 
-func (l *Limits) complete() error {
+func (l *Limits) setDefaults() error {
 	var errs [9]error
-	l.Evaluation, errs[0] = or(l.Evaluation, 100*time.Millisecond)
-	l.Overruns, errs[1] = or(l.Overruns, 10)
-	l.Read, errs[2] = or(l.Read, 64<<20)
-	l.Result, errs[3] = or(l.Result, 1<<20)
-	l.Violations, errs[4] = or(l.Violations, 1000)
-	l.Contribution, errs[5] = or(l.Contribution, 256<<10)
-	l.View, errs[6] = or(l.View, 512<<20)
-	l.Binding, errs[7] = or(l.Binding, 512<<20)
-	l.Slow, errs[8] = or(l.Slow, 20*time.Second)
+	l.Evaluation, errs[0] = withDefault(l.Evaluation, 100*time.Millisecond)
+	l.Overruns, errs[1] = withDefault(l.Overruns, 10)
+	l.Read, errs[2] = withDefault(l.Read, 64<<20)
+	l.Result, errs[3] = withDefault(l.Result, 1<<20)
+	l.Violations, errs[4] = withDefault(l.Violations, 1000)
+	l.Contribution, errs[5] = withDefault(l.Contribution, 256<<10)
+	l.View, errs[6] = withDefault(l.View, 512<<20)
+	l.Binding, errs[7] = withDefault(l.Binding, 512<<20)
+	l.Slow, errs[8] = withDefault(l.Slow, 20*time.Second)
 	return errors.Join(errs[:]...)
 }

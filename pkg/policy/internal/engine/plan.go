@@ -16,50 +16,50 @@ import (
 	"federator.dev/federator/pkg/policy/internal/state"
 )
 
-// plan is what concerns the objects of one kind.
-type plan struct {
-	bounds []*bound   // that judge them
-	keyed  []*bound   // that judge keys of views, with matching by labels
-	views  []*view    // that they feed
-	mask   *mask.Mask // what any of bounds reads of the object
-	fleet  *mask.Mask // what is read of it through data.fleet
-	read   *mask.Mask // what is read of it at all: by bounds, views and through data.fleet
+// kindPlan is what concerns the objects of one kind.
+type kindPlan struct {
+	bindings        []*boundBinding // that judge them
+	matchedByLabels []*boundBinding // that judge keys of views, with matching by labels
+	views           []*view         // that they feed
+	objectMask      *mask.Mask      // what any of bounds reads of the object
+	fleetMask       *mask.Mask      // what is read of it through data.fleet
+	readMask        *mask.Mask      // what is read of it at all: by bounds, views and through data.fleet
 }
 
-func (e *Engine) planOf(kind aggregate.Kind) *plan {
-	if p, ok := e.plans[kind]; ok {
+func (e *Engine) kindPlan(kind aggregate.Kind) *kindPlan {
+	if p, ok := e.kindPlans[kind]; ok {
 		return p
 	}
-	p := &plan{}
-	for _, b := range e.bounds {
+	p := &kindPlan{}
+	for _, b := range e.bindings {
 		for k, m := range b.pkg.Reads.Fleet {
 			if k.Kind == kind {
-				p.fleet = mask.Union(p.fleet, m)
+				p.fleetMask = mask.Union(p.fleetMask, m)
 			}
 		}
 		switch {
-		case !state.Feeds(b.pkg, kind):
+		case !state.HasKind(b.pkg, kind):
 		case b.pkg.Subject == module.ObjectSubject:
-			p.bounds = append(p.bounds, b)
-			p.mask = mask.Union(p.mask, b.mask)
+			p.bindings = append(p.bindings, b)
+			p.objectMask = mask.Union(p.objectMask, b.mask)
 		case b.pkg.Subject == module.ViewSubject && b.sel.Labels != nil:
-			p.keyed = append(p.keyed, b)
+			p.matchedByLabels = append(p.matchedByLabels, b)
 		}
 	}
 	for _, v := range e.views {
-		if state.Feeds(v.Pkg, kind) {
+		if state.HasKind(v.Pkg, kind) {
 			p.views = append(p.views, v)
 		}
 	}
-	p.read = mask.Union(p.mask, p.fleet)
+	p.readMask = mask.Union(p.objectMask, p.fleetMask)
 	for _, v := range p.views {
-		p.read = mask.Union(p.read, v.Def.Mask)
+		p.readMask = mask.Union(p.readMask, v.Def.Mask)
 	}
-	e.plans[kind] = p
+	e.kindPlans[kind] = p
 	return p
 }
 
-func (e *Engine) viewOf(pkg, name string) *view {
+func (e *Engine) view(pkg, name string) *view {
 	i, ok := slices.BinarySearchFunc(e.views, [2]string{pkg, name}, func(v *view, at [2]string) int {
 		return cmp.Or(strings.Compare(v.Pkg.Name, at[0]), strings.Compare(v.Def.Name, at[1]))
 	})
@@ -71,7 +71,7 @@ func (e *Engine) viewOf(pkg, name string) *view {
 
 // plan makes what a set and bindings need, taking what stays the same from the
 // engine. renewed are those that must be evaluated anew.
-func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bounds []*bound, views []*view, renewed map[any]bool, err error) {
+func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bounds []*boundBinding, views []*view, renewed map[any]bool, err error) {
 	if bindings, err = binding.Validate(set, bindings); err != nil {
 		return nil, nil, nil, err
 	}
@@ -80,16 +80,16 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bounds []*bo
 	changed := map[module.ViewRef]bool{}
 	for _, pkg := range set.Packages {
 		for _, def := range pkg.Views {
-			old := e.viewOf(pkg.Name, def.Name)
+			old := e.view(pkg.Name, def.Name)
 			q, err := prepare(set.Compiler, pkg.Name+".view."+def.Name, true)
 			if err != nil {
 				return nil, nil, nil, fmt.Errorf("view %s.%s: %w", pkg.Name, def.Name, err)
 			}
 			v := &view{query: q, pins: pins(pkg)}
-			if old != nil && e.prints[pkg.Name] == prints[pkg.Name] && sameSubjects(old.Pkg, pkg) {
-				v.View, v.score, v.overran = old.Of(pkg, def), old.score, old.overran
+			if old != nil && e.fingerprints[pkg.Name] == prints[pkg.Name] && sameSubjects(old.Pkg, pkg) {
+				v.View, v.scores, v.retries = old.WithPackage(pkg, def), old.scores, old.retries
 			} else {
-				v.View, v.score = matview.New(e.nextID, pkg, def), &quarantine.Scores{}
+				v.View, v.scores = matview.New(e.nextID, pkg, def), &quarantine.Scores{}
 				e.nextID++
 				renewed[v] = true
 				changed[module.ViewRef{Package: pkg.Name, View: def.Name}] = true
@@ -110,12 +110,12 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bounds []*bo
 		}
 		bounds = append(bounds, b)
 	}
-	slices.SortFunc(bounds, func(a, b *bound) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(bounds, func(a, b *boundBinding) int { return strings.Compare(a.Name, b.Name) })
 	return bounds, views, renewed, nil
 }
 
 // bind makes a bound, or takes over the one whose verdicts stay what they are.
-func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]string, changed map[module.ViewRef]bool) (*bound, bool, error) {
+func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]string, changed map[module.ViewRef]bool) (*boundBinding, bool, error) {
 	pkg := set.Package(spec.Package)
 	sel, err := binding.Compile(&spec)
 	if err != nil {
@@ -125,10 +125,10 @@ func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]s
 	if err != nil {
 		return nil, false, fmt.Errorf("%w %q: %w", binding.ErrInvalid, spec.Name, err)
 	}
-	b := &bound{Binding: spec, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pins(pkg), hash: prints[pkg.Name]}
-	b.alike = alike(b)
-	old := e.boundOf(spec.Name)
-	same := old != nil && old.hash == b.hash && samePackage(old.pkg, pkg) && sameBinding(old.Binding, spec) && !reads(pkg, changed)
+	b := &boundBinding{Binding: spec, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pins(pkg), fingerprint: prints[pkg.Name]}
+	b.memoizable = memoizable(b)
+	old := e.binding(spec.Name)
+	same := old != nil && old.fingerprint == b.fingerprint && samePackage(old.pkg, pkg) && sameBinding(old.Binding, spec) && !readsAny(pkg, changed)
 	if !same {
 		b.id = e.nextID
 		e.nextID++
@@ -136,19 +136,19 @@ func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]s
 		b.clear()
 		return b, true, nil
 	}
-	b.id, b.Verdicts, b.overran = old.id, old.Verdicts, old.overran
-	b.sum, b.sums, b.refused = old.sum, old.sums, old.refused
+	b.id, b.Verdicts, b.retries = old.id, old.Verdicts, old.retries
+	b.heldBytes, b.heldByMember, b.refused = old.heldBytes, old.heldByMember, old.refused
 	b.selected, b.visible, b.tolerated = old.selected, old.visible, old.tolerated
 	b.counters = old.counters
 	return b, false, nil
 }
 
-func (e *Engine) boundOf(name string) *bound {
-	i, ok := slices.BinarySearchFunc(e.bounds, name, func(b *bound, name string) int { return strings.Compare(b.Name, name) })
+func (e *Engine) binding(name string) *boundBinding {
+	i, ok := slices.BinarySearchFunc(e.bindings, name, func(b *boundBinding, name string) int { return strings.Compare(b.Name, name) })
 	if !ok {
 		return nil
 	}
-	return e.bounds[i]
+	return e.bindings[i]
 }
 
 // sameSubjects reports whether two packages whose rules are the same are of the same
@@ -157,8 +157,8 @@ func sameSubjects(a, b *module.Package) bool {
 	return a.AnyKind == b.AnyKind && slices.Equal(a.Kinds, b.Kinds)
 }
 
-// reads reports whether a package reads one of some views, its own included.
-func reads(pkg *module.Package, views map[module.ViewRef]bool) bool {
+// readsAny reports whether a package reads one of some views, its own included.
+func readsAny(pkg *module.Package, views map[module.ViewRef]bool) bool {
 	for v, is := range views {
 		if is && (v.Package == pkg.Name || slices.Contains(pkg.Reads.Views, v)) {
 			return true

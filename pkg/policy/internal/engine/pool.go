@@ -13,18 +13,18 @@ import (
 // Run runs the goroutines that evaluate beside the caller of Reset, Apply and
 // Configure, until the context ends, and returns when all of them are gone.
 func (e *Engine) Run(ctx context.Context) error {
-	return e.run(ctx, func() error {
+	return e.runWorkers(ctx, func() error {
 		<-ctx.Done()
 		return nil
 	})
 }
 
-func (e *Engine) run(ctx context.Context, body func() error) error {
+func (e *Engine) runWorkers(ctx context.Context, body func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for range e.opts.Parallelism - 1 {
 		wg.Go(func() {
-			w := e.worker()
+			w := e.newWorker()
 			for {
 				select {
 				case <-ctx.Done():
@@ -47,7 +47,7 @@ func Evaluate(ctx context.Context, opts Options, s *aggregate.Snapshot) (*state.
 	if err != nil {
 		return nil, err
 	}
-	err = e.run(ctx, func() error {
+	err = e.runWorkers(ctx, func() error {
 		_, err := e.Reset(ctx, s)
 		return err
 	})
@@ -56,17 +56,17 @@ func Evaluate(ctx context.Context, opts Options, s *aggregate.Snapshot) (*state.
 
 // job is work that goroutines share: f of 0 to n-1.
 type job struct {
-	n    int
-	next atomic.Int64
-	stop <-chan struct{}
-	f    func(w *worker, i int)
-	done sync.WaitGroup
-	bad  atomic.Pointer[error] // a panic
+	n        int
+	next     atomic.Int64
+	stop     <-chan struct{}
+	f        func(w *worker, i int)
+	done     sync.WaitGroup
+	panicked atomic.Pointer[error] // a panic
 }
 
 func (j *job) work(w *worker) {
-	defer w.meter.Hold()()
-	defer w.forget()
+	defer w.meter.LockThread()()
+	defer w.dropDocuments()
 	for {
 		i := int(j.next.Add(1)) - 1
 		if i >= j.n {
@@ -78,15 +78,15 @@ func (j *job) work(w *worker) {
 		default:
 		}
 		if err := guard(func() error { j.f(w, i); return nil }); err != nil {
-			j.bad.Store(&err)
+			j.panicked.Store(&err)
 			return
 		}
 	}
 }
 
-// each calls f for 0 to n-1 on the caller's goroutine and on those of Run that are
+// parallel calls f for 0 to n-1 on the caller's goroutine and on those of Run that are
 // idle. It returns when all calls have, or an error when the context has ended.
-func (e *Engine) each(ctx context.Context, n int, f func(w *worker, i int)) error {
+func (e *Engine) parallel(ctx context.Context, n int, f func(w *worker, i int)) error {
 	j := &job{n: n, stop: ctx.Done(), f: f}
 	for range min(e.opts.Parallelism, n) - 1 {
 		j.done.Add(1)
@@ -98,9 +98,9 @@ func (e *Engine) each(ctx context.Context, n int, f func(w *worker, i int)) erro
 		}
 		break
 	}
-	j.work(e.caller)
+	j.work(e.callerWorker)
 	j.done.Wait()
-	if err := j.bad.Load(); err != nil {
+	if err := j.panicked.Load(); err != nil {
 		return fmt.Errorf("%w: %w", ErrReset, *err)
 	}
 	if ctx.Err() != nil {

@@ -6,16 +6,16 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-func heldBack(b *bound, s verdict.Subject) bool {
-	_, why := b.held(s)
+func isQuarantined(b *boundBinding, s verdict.Subject) bool {
+	_, why := b.quarantined(s)
 	return why != ""
 }
 
-// maxTries is how often what overran the budget is evaluated again by itself.
-const maxTries = 3
+// maxRetries is how often what overran the budget is evaluated again by itself.
+const maxRetries = 3
 
-// tried takes note of whether x overran the budget.
-func tried[T comparable](overran map[T]int, x T, over bool) map[T]int {
+// countRetry takes note of whether x overran the budget.
+func countRetry[T comparable](overran map[T]int, x T, over bool) map[T]int {
 	if over {
 		if overran == nil {
 			overran = map[T]int{}
@@ -29,13 +29,13 @@ func tried[T comparable](overran map[T]int, x T, over bool) map[T]int {
 
 // blamed is the member of which an evaluation's waste is held against: the subject's,
 // or the one that has contributed most to a key.
-func (b *bound) blamed(s verdict.Subject) string {
+func (b *boundBinding) blamed(s verdict.Subject) string {
 	if b.pkg.Subject != module.ViewSubject {
 		return s.Ref.Member
 	}
 	sizes, worst := map[string]int64{}, ""
-	for e := range b.view.Under(s.Key) {
-		m := e.Of.Ref.Member
+	for e := range b.view.Entries(s.Key) {
+		m := e.Object.Ref.Member
 		if sizes[m] += e.Size(); worst == "" || sizes[m] > sizes[worst] {
 			worst = m
 		}
@@ -43,26 +43,26 @@ func (b *bound) blamed(s verdict.Subject) string {
 	return worst
 }
 
-// held is why an evaluation is held back, and the member for which; "" if it is not.
-func (b *bound) held(s verdict.Subject) (member, why string) {
-	if !b.score.Any() {
+// quarantined is why an evaluation is held back, and the member for which; "" if it is not.
+func (b *boundBinding) quarantined(s verdict.Subject) (member, why string) {
+	if !b.scores.NonEmpty() {
 		return "", ""
 	}
 	member = b.blamed(s)
-	return member, b.score.Held(member)
+	return member, b.scores.Reason(member)
 }
 
-// release marks what quarantines have held back whose time is over. Contributions are
+// endQuarantines marks what quarantines have held back whose time is over. Contributions are
 // evaluated at once.
-func (r *round) release() error {
+func (r *pass) endQuarantines() error {
 	now := r.e.opts.Clock()
 	for _, v := range r.e.views {
-		members := v.score.Due(now)
+		members := v.scores.Expire(now)
 		if len(members) == 0 {
 			continue
 		}
 		var list []aggregate.Object
-		for ref := range v.HeldBack(members) {
+		for ref := range v.Withheld(members) {
 			if o, ok := r.after.Get(ref); ok {
 				list = append(list, o)
 			}
@@ -71,14 +71,14 @@ func (r *round) release() error {
 			return err
 		}
 	}
-	for _, b := range r.e.bounds {
-		members := b.score.Due(now)
+	for _, b := range r.e.bindings {
+		members := b.scores.Expire(now)
 		if len(members) == 0 {
 			continue
 		}
-		for s := range b.HeldBack(members) {
+		for s := range b.Quarantined(members) {
 			if b.pkg.Subject == module.ObjectSubject {
-				r.mark(b, s.Ref)
+				r.markObject(b, s.Ref)
 			} else {
 				r.markSubject(b, s)
 			}

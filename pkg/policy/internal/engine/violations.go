@@ -17,7 +17,7 @@ import (
 )
 
 // violations reads what the violation rules of a package gave, in Rego's order.
-func (b *bound) violations(v ast.Value, t *task, l *Limits) ([]verdict.Violation, error) {
+func (b *boundBinding) violations(v ast.Value, t *task, l *Limits) ([]verdict.Violation, error) {
 	if v == nil {
 		return nil, nil
 	}
@@ -29,10 +29,10 @@ func (b *bound) violations(v ast.Value, t *task, l *Limits) ([]verdict.Violation
 		return nil, nil
 	}
 	if set.Len() > l.Violations {
-		return nil, budget.Excess(fmt.Sprintf("it finds %d violations, more than %d", set.Len(), l.Violations))
+		return nil, budget.ResultError(fmt.Sprintf("it finds %d violations, more than %d", set.Len(), l.Violations))
 	}
 	if _, ok := limits.Size(set, l.Result); !ok {
-		return nil, budget.Excess(fmt.Sprintf("its violations are larger than %d bytes", l.Result))
+		return nil, budget.ResultError(fmt.Sprintf("its violations are larger than %d bytes", l.Result))
 	}
 	out := make([]verdict.Violation, 0, set.Len())
 	for _, t1 := range set.Slice() {
@@ -45,12 +45,12 @@ func (b *bound) violations(v ast.Value, t *task, l *Limits) ([]verdict.Violation
 	return out, nil
 }
 
-func (b *bound) violation(v ast.Value, t *task) (verdict.Violation, error) {
+func (b *boundBinding) violation(v ast.Value, t *task) (verdict.Violation, error) {
 	o, ok := v.(ast.Object)
 	if !ok {
 		return verdict.Violation{}, errors.New("a violation is not an object")
 	}
-	msg, ok := text(o, "msg")
+	msg, ok := stringField(o, "msg")
 	if !ok || msg == "" {
 		return verdict.Violation{}, errors.New(`a violation has no string "msg"`)
 	}
@@ -69,7 +69,7 @@ func (b *bound) violation(v ast.Value, t *task) (verdict.Violation, error) {
 	return out, nil
 }
 
-func text(o ast.Object, key string) (string, bool) {
+func stringField(o ast.Object, key string) (string, bool) {
 	t := o.Get(ast.StringTerm(key))
 	if t == nil {
 		return "", false
@@ -78,13 +78,13 @@ func text(o ast.Object, key string) (string, bool) {
 	return string(s), ok
 }
 
-func (b *bound) remedy(v ast.Value, t *task) (*verdict.Remedy, error) {
+func (b *boundBinding) remedy(v ast.Value, t *task) (*verdict.Remedy, error) {
 	o, ok := v.(ast.Object)
 	if !ok {
 		return nil, errors.New("not an object")
 	}
 	r := &verdict.Remedy{Target: t.subject.Ref}
-	r.Action, _ = text(o, "action")
+	r.Action, _ = stringField(o, "action")
 	target := o.Get(ast.InternedTerm("target"))
 	switch {
 	case target != nil:
@@ -100,9 +100,9 @@ func (b *bound) remedy(v ast.Value, t *task) (*verdict.Remedy, error) {
 	var err error
 	switch r.Action {
 	case "apply":
-		r.Object, err = part(o, "object")
+		r.Object, err = jsonField(o, "object")
 	case "patch":
-		r.Patch, err = part(o, "patch")
+		r.Patch, err = jsonField(o, "patch")
 	case "delete":
 		r.Propagation, err = propagation(o)
 	default:
@@ -124,7 +124,7 @@ func propagation(o ast.Object) (string, error) {
 	return "", fmt.Errorf("propagationPolicy %s is none of Background, Foreground and Orphan", verdict.Clip(t.String()))
 }
 
-func part(o ast.Object, key string) ([]byte, error) {
+func jsonField(o ast.Object, key string) ([]byte, error) {
 	t := o.Get(ast.StringTerm(key))
 	if t == nil {
 		return nil, fmt.Errorf("no %s", key)
@@ -137,10 +137,10 @@ func readRef(v ast.Value, r *aggregate.Ref) error {
 	if !ok {
 		return errors.New("target is not a ref")
 	}
-	member, m := text(o, "member")
-	kind, k := text(o, "kind")
-	name, n := text(o, "name")
-	namespace, _ := text(o, "namespace")
+	member, m := stringField(o, "member")
+	kind, k := stringField(o, "kind")
+	name, n := stringField(o, "name")
+	namespace, _ := stringField(o, "namespace")
 	if !m || !k || !n || member == "" || kind == "" || name == "" {
 		return errors.New("target is not a ref: it needs member, kind and name")
 	}

@@ -37,49 +37,49 @@ func prepare(c *ast.Compiler, path string, indexing bool) (query, error) {
 
 // worker evaluates, one thing at a time. Each goroutine that evaluates has its own.
 type worker struct {
-	e     *Engine
-	round int64 // of docs
-	docs  docCache
-	twins twins
-	body  []byte
-	other []byte
-	parts [2][]byte                 // of both
-	kinds map[string]module.KindRef // as policies write them
-	eval  evaluation
-	meter budget.Meter
-	trace *trace // nil but in Explain
+	e          *Engine
+	passID     int64 // of docs
+	documents  documentCache
+	memo       memo
+	body       []byte
+	otherBody  []byte
+	pruned     [2][]byte                 // of both
+	kinds      map[string]module.KindRef // as policies write them
+	evaluation evaluation
+	meter      budget.Meter
+	trace      *trace // nil but in Explain
 }
 
 // evaluation is one evaluation: its own transaction, which records what it reads.
 type evaluation struct {
-	w       *worker
-	b       *bound // nil for a view, which reads no data
-	subject string // the member of the subject
-	budget  budget.Budget
-	keys    []uint64
-	reading completeness.Reads
-	wide    int64
-	bytes   int64
+	w         *worker
+	binding   *boundBinding // nil for a view, which reads no data
+	member    string        // the member of the subject
+	budget    budget.Budget
+	keys      []uint64
+	reads     completeness.Builder
+	wideReads int64
+	bytesRead int64
 }
 
 // ID implements storage.Transaction.
 func (*evaluation) ID() uint64 { return 1 }
 
-// begin forgets the last evaluation.
-func (w *worker) begin(b *bound, member string) {
-	ev := &w.eval
-	ev.w, ev.b, ev.subject, ev.wide, ev.bytes = w, b, member, 0, 0
+// reset forgets the last evaluation.
+func (w *worker) reset(b *boundBinding, member string) {
+	ev := &w.evaluation
+	ev.w, ev.binding, ev.member, ev.wideReads, ev.bytesRead = w, b, member, 0, 0
 	ev.budget = budget.Budget{}
 	ev.keys = ev.keys[:0]
-	ev.reading.Reset()
+	ev.reads.Reset()
 }
 
 // run evaluates a query within the budget and returns its document, or nil when it
 // is undefined. What is returned keeps nothing of the worker.
 func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value, took time.Duration, err error) {
-	defer w.meter.Hold()()
-	ev := &w.eval
-	ev.budget = w.meter.Begin(w.e.opts.Limits.Evaluation, ctx.Done())
+	defer w.meter.LockThread()()
+	ev := &w.evaluation
+	ev.budget = w.meter.Start(w.e.opts.Limits.Evaluation, ctx.Done())
 	err = guard(func() error {
 		query := topdown.NewQuery(q.body).WithIndexing(q.indexing).WithCompiler(q.compiler).
 			WithStore(engineStore{}).WithTransaction(ev).WithInput(input).WithCancel(&ev.budget).WithStrictBuiltinErrors(true).
@@ -114,8 +114,8 @@ var epoch = time.Unix(0, 1)
 
 // result is what an evaluation found.
 type result struct {
-	found *state.Outcome // nil: nothing to say
-	class *completeness.ReadSet
-	keys  []uint64
-	over  bool // the budget
+	outcome    *state.Outcome // nil: nothing to say
+	readSet    *completeness.ReadSet
+	keys       []uint64
+	overBudget bool // the budget
 }

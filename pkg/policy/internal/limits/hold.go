@@ -8,9 +8,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// Holder is told what builtins make for as long as a variable may hold it: OPA goes on
+// MemoryCounter is told what builtins make for as long as a variable may hold it: OPA goes on
 // with the rest of a query within each call.
-type Holder interface {
+type MemoryCounter interface {
 	// Hold returns the size of a value, which Release is told, or an error that ends the
 	// query.
 	Hold(*ast.Term) (int64, error)
@@ -19,13 +19,13 @@ type Holder interface {
 
 type holderKey struct{}
 
-// WithHolder returns a context of an evaluation whose builtins tell a Holder.
-func WithHolder(ctx context.Context, h Holder) context.Context {
+// WithMemoryCounter returns a context of an evaluation whose builtins tell a Holder.
+func WithMemoryCounter(ctx context.Context, h MemoryCounter) context.Context {
 	return context.WithValue(ctx, holderKey{}, h)
 }
 
-// Makes reports whether a compiled body has a call that tells a Holder.
-func Makes(body ast.Body) (found bool) {
+// MakesValues reports whether a compiled body has a call that tells a Holder.
+func MakesValues(body ast.Body) (found bool) {
 	ast.WalkExprs(body, func(e *ast.Expr) bool {
 		if e.IsCall() {
 			b := ast.BuiltinMap[e.Operator().String()]
@@ -55,7 +55,7 @@ func held(f topdown.BuiltinFunc) topdown.BuiltinFunc {
 		if bctx.Context == nil {
 			return f(bctx, args, iter)
 		}
-		h, ok := bctx.Context.Value(holderKey{}).(Holder)
+		h, ok := bctx.Context.Value(holderKey{}).(MemoryCounter)
 		if !ok {
 			return f(bctx, args, iter)
 		}

@@ -21,16 +21,16 @@ type Line struct {
 	Rule      bool   `json:"rule"`      // the line begins a rule; Held says how often it fired
 }
 
-// Lines traces an evaluation by lines: it is a topdown.QueryTracer, for one
+// Tracer traces an evaluation by lines: it is a topdown.QueryTracer, for one
 // evaluation after the other. It keeps counts, not events, so that an evaluation
 // of any length can be traced. OPA does not evaluate rules that its index excludes;
 // rego.EvalRuleIndexing(false) shows them too.
-type Lines struct {
+type Tracer struct {
 	mu    sync.Mutex
-	lines map[place]*line
+	lines map[position]*line
 }
 
-type place struct {
+type position struct {
 	file string
 	row  int
 }
@@ -46,16 +46,16 @@ type line struct {
 	negated ast.Node // what it negates fails for it to hold, and does not count
 }
 
-var _ topdown.QueryTracer = (*Lines)(nil)
+var _ topdown.QueryTracer = (*Tracer)(nil)
 
 // Enabled implements topdown.QueryTracer.
-func (l *Lines) Enabled() bool { return true }
+func (l *Tracer) Enabled() bool { return true }
 
 // Config implements topdown.QueryTracer.
-func (l *Lines) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
+func (l *Tracer) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
 
 // TraceEvent implements topdown.QueryTracer.
-func (l *Lines) TraceEvent(e topdown.Event) {
+func (l *Tracer) TraceEvent(e topdown.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch node := e.Node.(type) {
@@ -85,15 +85,15 @@ func (l *Lines) TraceEvent(e topdown.Event) {
 
 // at returns the line of a location; nil for one of the query, or for what is on
 // the line where a rule begins. l.mu is held.
-func (l *Lines) at(loc *ast.Location, rule bool) *line {
+func (l *Tracer) at(loc *ast.Location, rule bool) *line {
 	if loc == nil || loc.File == "" {
 		return nil
 	}
-	p := place{loc.File, loc.Row}
+	p := position{loc.File, loc.Row}
 	at := l.lines[p]
 	if at == nil || rule && !at.rule {
 		if l.lines == nil {
-			l.lines = map[place]*line{}
+			l.lines = map[position]*line{}
 		}
 		at = &line{rule: rule, entered: map[ast.Node]int{}, failed: map[ast.Node]int{}}
 		l.lines[p] = at
@@ -108,7 +108,7 @@ func (l *Lines) at(loc *ast.Location, rule bool) *line {
 }
 
 // Lines returns the lines that were evaluated, by file and row.
-func (l *Lines) Lines() []Line {
+func (l *Tracer) Lines() []Line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := make([]Line, 0, len(l.lines))

@@ -10,9 +10,9 @@ import (
 // failed says whether the view's failures have changed. What would make the view hold
 // more than limit is kept as keys, for as much again.
 func (v *View) Apply(ref aggregate.Ref, next Contribution, limit int64, changed func(key string)) (failed bool) {
-	old := v.contrib(ref)
-	v.cut(old, &next, limit)
-	if next.contrib == nil && old == nil {
+	old := v.objectEntries(ref)
+	v.truncate(old, &next, limit)
+	if next.objectEntries == nil && old == nil {
 		return false
 	}
 	v.frozen = nil
@@ -21,47 +21,47 @@ func (v *View) Apply(ref aggregate.Ref, next Contribution, limit int64, changed 
 		oldKeys = old.keys
 		failed = old.failed != ""
 	}
-	now := next.contrib != nil && next.failed != ""
+	now := next.objectEntries != nil && next.failed != ""
 	failed = failed != now || now && old.failed != next.failed
-	kept := next.contrib
-	if old != nil && next.contrib != nil && slices.Equal(old.keys, next.keys) {
+	kept := next.objectEntries
+	if old != nil && next.objectEntries != nil && slices.Equal(old.keys, next.keys) {
 		kept = old // one contrib for all entries of an object
-		if failed || old.size != next.size || old.cut != next.cut {
-			kept = next.contrib
+		if failed || old.size != next.size || old.truncated != next.truncated {
+			kept = next.objectEntries
 		}
 	}
 	for _, key := range oldKeys {
-		if next.contrib == nil || !contains(next.keys, key) {
-			if !v.Blind {
-				e, _ := v.entries.Delete(Entry{key: key, Of: old})
+		if next.objectEntries == nil || !contains(next.keys, key) {
+			if !v.KeysDropped {
+				e, _ := v.entries.Delete(Entry{key: key, Object: old})
 				v.Held -= e.Size()
-				v.dropped += e.Size()
+				v.superseded += e.Size()
 			}
 			changed(key)
 		}
 	}
-	if next.contrib != nil {
+	if next.objectEntries != nil {
 		for i, key := range next.keys {
-			e, had := v.entries.Set(Entry{key: key, Of: kept, Values: next.values[i]})
+			e, had := v.entries.Set(Entry{key: key, Object: kept, Values: next.values[i]})
 			v.Held += Entry{key: key, Values: next.values[i]}.Size()
 			if had {
 				v.Held -= e.Size()
-				v.dropped += e.Size()
+				v.superseded += e.Size()
 			}
 			if !had || e.Values != next.values[i] {
 				changed(key)
 			}
 		}
 		if kept != old {
-			v.contribs.Set(kept)
-			v.Held += contribBytes
+			v.objects.Set(kept)
+			v.Held += objectBytes
 		}
 	} else {
-		v.contribs.Delete(old)
+		v.objects.Delete(old)
 	}
 	if old != nil && kept != old {
-		v.Held -= contribBytes
-		v.dropped += contribBytes
+		v.Held -= objectBytes
+		v.superseded += objectBytes
 	}
 	if now {
 		v.failed.Set(kept)
@@ -71,21 +71,21 @@ func (v *View) Apply(ref aggregate.Ref, next Contribution, limit int64, changed 
 	return failed
 }
 
-// cut leaves out of a contribution what the view has no room for, and counts it.
-func (v *View) cut(old *contrib, next *Contribution, limit int64) {
+// truncate leaves out of a contribution what the view has no room for, and counts it.
+func (v *View) truncate(old *objectEntries, next *Contribution, limit int64) {
 	var before, size, keys int64
 	if old != nil {
 		v.bytes -= old.size
-		before = contribBytes
+		before = objectBytes
 		for _, key := range old.keys {
-			e, _ := v.entries.Get(Entry{key: key, Of: old})
+			e, _ := v.entries.Get(Entry{key: key, Object: old})
 			before += e.Size()
 		}
 	}
-	if next.contrib == nil {
+	if next.objectEntries == nil {
 		return
 	}
-	size, keys = contribBytes, contribBytes
+	size, keys = objectBytes, objectBytes
 	for i, key := range next.keys {
 		e := Entry{key: key, Values: next.values[i]}
 		size += e.Size()
@@ -97,12 +97,12 @@ func (v *View) cut(old *contrib, next *Contribution, limit int64) {
 	if v.Held-before+size <= limit {
 		return
 	}
-	next.cut = true
+	next.truncated = true
 	if v.Held-before+keys <= 2*limit {
 		next.values = make([]string, len(next.keys))
 		return
 	}
-	v.Blind, next.keys, next.values = true, nil, nil
+	v.KeysDropped, next.keys, next.values = true, nil, nil
 	if old != nil {
 		next.keys, next.values = old.keys, make([]string, len(old.keys))
 	}

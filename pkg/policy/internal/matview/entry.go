@@ -16,35 +16,35 @@ import (
 // Entry is what one object contributes to one key.
 type Entry struct {
 	key    string
-	Of     *contrib
+	Object *objectEntries
 	Values string // a JSON array, sorted as Rego sorts, no value twice
 }
 
-// contrib is what one object contributes. Immutable.
-type contrib struct {
-	Ref    aggregate.Ref
-	keys   []string // sorted
-	failed string   // why the object's contribution is not known
-	size   int64    // of all that it contributes
-	cut    bool     // its values are not held
-	held   bool     // for a quarantine holds its evaluation back
+// objectEntries is what one object contributes. Immutable.
+type objectEntries struct {
+	Ref       aggregate.Ref
+	keys      []string // sorted
+	failed    string   // why the object's contribution is not known
+	size      int64    // of all that it contributes
+	truncated bool     // its values are not held
+	withheld  bool     // for a quarantine holds its evaluation back
 }
 
 // Contribution is a contrib that has just been evaluated, with its values.
 type Contribution struct {
-	*contrib
-	values []string // by key
-	Over   bool     // the budget
+	*objectEntries
+	values     []string // by key
+	OverBudget bool     // the budget
 }
 
 // FailedContribution is that of an object of which it is not known, and why.
 func FailedContribution(ref aggregate.Ref, why string) Contribution {
-	return Contribution{contrib: &contrib{Ref: ref, failed: why}}
+	return Contribution{objectEntries: &objectEntries{Ref: ref, failed: why}}
 }
 
-// HeldContribution is one that is not known for a quarantine holds its evaluation back.
-func HeldContribution(ref aggregate.Ref, why string) Contribution {
-	return Contribution{contrib: &contrib{Ref: ref, failed: why, held: true}}
+// WithheldContribution is one that is not known for a quarantine holds its evaluation back.
+func WithheldContribution(ref aggregate.Ref, why string) Contribution {
+	return Contribution{objectEntries: &objectEntries{Ref: ref, failed: why, withheld: true}}
 }
 
 // compareRefs orders refs as Rego orders {kind, member, name, namespace}.
@@ -58,27 +58,27 @@ func lessEntry(a, b Entry) bool {
 		return n < 0
 	}
 	// A pivot without a contrib is before all of its key.
-	if a.Of == nil || b.Of == nil {
-		return a.Of == nil && b.Of != nil
+	if a.Object == nil || b.Object == nil {
+		return a.Object == nil && b.Object != nil
 	}
-	return compareRefs(&a.Of.Ref, &b.Of.Ref) < 0
+	return compareRefs(&a.Object.Ref, &b.Object.Ref) < 0
 }
 
-func lessContrib(a, b *contrib) bool { return compareRefs(&a.Ref, &b.Ref) < 0 }
+func lessObject(a, b *objectEntries) bool { return compareRefs(&a.Ref, &b.Ref) < 0 }
 
 // What an entry costs beside its text, and what an object that contributes costs beside
 // its entries, in bytes: their places in trees, and the contrib.
 const (
-	entryBytes   = 130
-	contribBytes = 140
+	entryBytes  = 130
+	objectBytes = 140
 )
 
 func (e Entry) Size() int64 { return int64(len(e.key)+len(e.Values)) + entryBytes }
 
-// Contributed turns what a view's rules gave for one object into what is kept.
-func Contributed(ref aggregate.Ref, v ast.Value, limit int) Contribution {
+// NewContribution turns what a view's rules gave for one object into what is kept.
+func NewContribution(ref aggregate.Ref, v ast.Value, limit int) Contribution {
 	fail := func(format string, args ...any) Contribution {
-		return Contribution{contrib: &contrib{Ref: ref, failed: fmt.Sprintf(format, args...)}}
+		return Contribution{objectEntries: &objectEntries{Ref: ref, failed: fmt.Sprintf(format, args...)}}
 	}
 	if v == nil {
 		return Contribution{}
@@ -90,7 +90,7 @@ func Contributed(ref aggregate.Ref, v ast.Value, limit int) Contribution {
 	if o.Len() == 0 {
 		return Contribution{}
 	}
-	c := Contribution{contrib: &contrib{Ref: ref}}
+	c := Contribution{objectEntries: &objectEntries{Ref: ref}}
 	size := 0
 	ki := o.KeysIterator()
 	for k, more := ki.Next(); more; k, more = ki.Next() {
@@ -124,7 +124,7 @@ func Contributed(ref aggregate.Ref, v ast.Value, limit int) Contribution {
 func (e Entry) Parse() (*ast.Array, error) {
 	v, err := document.Value([]byte(e.Values), mask.Whole())
 	if err != nil {
-		return nil, fmt.Errorf("view entry %q of %s: %w", e.key, e.Of.Ref, err)
+		return nil, fmt.Errorf("view entry %q of %s: %w", e.key, e.Object.Ref, err)
 	}
 	return v.(*ast.Array), nil //nolint:forcetypeassert // setJSON wrote it.
 }

@@ -16,18 +16,18 @@ import (
 // View is a view of a package, materialised: what each object contributes. The
 // engine's goroutine writes it; states hold frozen ones.
 type View struct {
-	ID       uint32 // never used again
-	Pkg      *module.Package
-	Def      module.View
-	entries  *sorted.Tree[Entry]    // by key, then ref
-	contribs *sorted.Tree[*contrib] // by ref
-	failed   *sorted.Tree[*contrib] // those that failed
-	bytes    int64                  // of keys, values and contribs, those that are not held included
-	Held     int64                  // of those that are
-	dropped  int64                  // of those that were, since the last state
-	Over     string                 // why nothing is known of what the view shows
-	Blind    bool                   // not all keys are held: none is taken out
-	frozen   *View                  // nil when the view has changed since
+	ID          uint32 // never used again
+	Pkg         *module.Package
+	Def         module.View
+	entries     *sorted.Tree[Entry]          // by key, then ref
+	objects     *sorted.Tree[*objectEntries] // by ref
+	failed      *sorted.Tree[*objectEntries] // those that failed
+	bytes       int64                        // of keys, values and contribs, those that are not held included
+	Held        int64                        // of those that are
+	superseded  int64                        // of those that were, since the last state
+	OverLimit   string                       // why nothing is known of what the view shows
+	KeysDropped bool                         // not all keys are held: none is taken out
+	frozen      *View                        // nil when the view has changed since
 }
 
 // New returns an empty view.
@@ -37,26 +37,26 @@ func New(id uint32, pkg *module.Package, def module.View) View {
 	return v
 }
 
-// Of returns the view as one of another package, which contributes the same.
-func (v *View) Of(pkg *module.Package, def module.View) View {
+// WithPackage returns the view as one of another package, which contributes the same.
+func (v *View) WithPackage(pkg *module.Package, def module.View) View {
 	return View{
-		ID: v.ID, Pkg: pkg, Def: def, entries: v.entries, failed: v.failed, contribs: v.contribs,
-		bytes: v.bytes, Held: v.Held, Over: v.Over, Blind: v.Blind,
+		ID: v.ID, Pkg: pkg, Def: def, entries: v.entries, failed: v.failed, objects: v.objects,
+		bytes: v.bytes, Held: v.Held, OverLimit: v.OverLimit, KeysDropped: v.KeysDropped,
 	}
 }
 
 func (v *View) name() string { return v.Pkg.Name + "." + v.Def.Name }
 
 func (v *View) Clear() {
-	v.entries, v.contribs, v.failed = sorted.New(lessEntry), sorted.New(lessContrib), sorted.New(lessContrib)
-	v.dropped += v.Held
-	v.bytes, v.Held, v.Over, v.Blind = 0, 0, "", false
+	v.entries, v.objects, v.failed = sorted.New(lessEntry), sorted.New(lessObject), sorted.New(lessObject)
+	v.superseded += v.Held
+	v.bytes, v.Held, v.OverLimit, v.KeysDropped = 0, 0, "", false
 	v.frozen = nil
 }
 
-// contrib returns what an object contributes, nil when it is nothing.
-func (v *View) contrib(ref aggregate.Ref) *contrib {
-	c, _ := v.contribs.Get(&contrib{Ref: ref})
+// objectEntries returns what an object contributes, nil when it is nothing.
+func (v *View) objectEntries(ref aggregate.Ref) *objectEntries {
+	c, _ := v.objects.Get(&objectEntries{Ref: ref})
 	return c
 }
 
@@ -64,68 +64,68 @@ func (v *View) contrib(ref aggregate.Ref) *contrib {
 func (v *View) Freeze() *View {
 	if v.frozen == nil {
 		v.frozen = &View{
-			ID: v.ID, Pkg: v.Pkg, Def: v.Def, bytes: v.bytes, Over: v.Over,
+			ID: v.ID, Pkg: v.Pkg, Def: v.Def, bytes: v.bytes, OverLimit: v.OverLimit,
 			entries: v.entries.Copy(), failed: v.failed.Copy(),
 		}
 	}
 	return v.frozen
 }
 
-// Exceeded reports whether the view holds more than limit for the first time: nothing is
+// CheckLimit reports whether the view holds more than limit for the first time: nothing is
 // known of it then.
-func (v *View) Exceeded(limit int64) bool {
-	if v.Over != "" || v.bytes <= limit {
+func (v *View) CheckLimit(limit int64) bool {
+	if v.OverLimit != "" || v.bytes <= limit {
 		return false
 	}
 	// Not how many: that depends on when it was looked at.
-	v.Over, v.frozen = fmt.Sprintf("objects contribute more than %d bytes", limit), nil
+	v.OverLimit, v.frozen = fmt.Sprintf("objects contribute more than %d bytes", limit), nil
 	return true
 }
 
-// Fits reports whether the view held more than limit and does not any more.
-func (v *View) Fits(limit int64) bool { return v.Over != "" && v.bytes <= limit }
+// FitsAgain reports whether the view held more than limit and does not any more.
+func (v *View) FitsAgain(limit int64) bool { return v.OverLimit != "" && v.bytes <= limit }
 
-// Readmit has what the view shows be known again.
-func (v *View) Readmit() { v.Over, v.frozen = "", nil }
+// Restore has what the view shows be known again.
+func (v *View) Restore() { v.OverLimit, v.frozen = "", nil }
 
-// TakeDropped is about how many bytes were replaced or taken out since it was last asked.
-func (v *View) TakeDropped() int64 {
-	n := v.dropped + v.entries.Replaced() + v.contribs.Replaced()
-	v.dropped = 0
+// TakeSuperseded is about how many bytes were replaced or taken out since it was last asked.
+func (v *View) TakeSuperseded() int64 {
+	n := v.superseded + v.entries.ReplacedBytes() + v.objects.ReplacedBytes()
+	v.superseded = 0
 	return n
 }
 
-// StandAs makes the view the one of a state.
-func (v *View) StandAs(held *View) {
-	v.ID, v.entries, v.failed, v.Over = held.ID, held.entries, held.failed, held.Over
+// Adopt makes the view the one of a state.
+func (v *View) Adopt(held *View) {
+	v.ID, v.entries, v.failed, v.OverLimit = held.ID, held.entries, held.failed, held.OverLimit
 }
 
-// CutRefs yields the objects whose values are not held.
-func (v *View) CutRefs() iter.Seq[aggregate.Ref] {
+// Truncated yields the objects whose values are not held.
+func (v *View) Truncated() iter.Seq[aggregate.Ref] {
 	return func(yield func(aggregate.Ref) bool) {
-		v.contribs.Scan(func(c *contrib) bool { return !c.cut || yield(c.Ref) })
+		v.objects.Scan(func(c *objectEntries) bool { return !c.truncated || yield(c.Ref) })
 	}
 }
 
-// HeldBack yields the objects whose evaluation the quarantine of a member holds back.
-func (v *View) HeldBack(members []string) iter.Seq[aggregate.Ref] {
+// Withheld yields the objects whose evaluation the quarantine of a member holds back.
+func (v *View) Withheld(members []string) iter.Seq[aggregate.Ref] {
 	return func(yield func(aggregate.Ref) bool) {
-		v.failed.Scan(func(c *contrib) bool {
-			return !c.held || !slices.Contains(members, c.Ref.Member) || yield(c.Ref)
+		v.failed.Scan(func(c *objectEntries) bool {
+			return !c.withheld || !slices.Contains(members, c.Ref.Member) || yield(c.Ref)
 		})
 	}
 }
 
 // KeysOf returns the keys to which an object contributes.
 func (v *View) KeysOf(ref aggregate.Ref) []string {
-	if c := v.contrib(ref); c != nil {
+	if c := v.objectEntries(ref); c != nil {
 		return c.keys
 	}
 	return nil
 }
 
-// Under yields the entries of a key, by ref.
-func (v *View) Under(key string) iter.Seq[Entry] {
+// Entries yields the entries of a key, by ref.
+func (v *View) Entries(key string) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		v.entries.Ascend(Entry{key: key}, func(e Entry) bool { return e.key == key && yield(e) })
 	}
@@ -145,24 +145,24 @@ func (v *View) Keys() iter.Seq[string] {
 	}
 }
 
-// Excess returns why nothing is known of what the view shows, or "".
-func (v *View) Excess() string {
-	if v.Over == "" {
+// LimitMessage returns why nothing is known of what the view shows, or "".
+func (v *View) LimitMessage() string {
+	if v.OverLimit == "" {
 		return ""
 	}
-	return fmt.Sprintf("view %s: %s", v.name(), v.Over)
+	return fmt.Sprintf("view %s: %s", v.name(), v.OverLimit)
 }
 
 // Gaps yields the scopes of which an object could not contribute, by kind and member:
 // each with the first of its objects.
 func (v *View) Gaps() iter.Seq[verdict.Gap] {
 	return func(yield func(verdict.Gap) bool) {
-		for pivot := (&contrib{}); pivot != nil; {
+		for pivot := (&objectEntries{}); pivot != nil; {
 			from := pivot
 			pivot = nil
-			v.failed.Ascend(from, func(c *contrib) bool {
+			v.failed.Ascend(from, func(c *objectEntries) bool {
 				if yield(verdict.Gap{Member: c.Ref.Member, Kind: c.Ref.Kind, State: aggregate.Partial, Failure: fmt.Sprintf("view %s: %s: %s", v.name(), c.Ref, c.failed)}) {
-					pivot = &contrib{Ref: aggregate.Ref{Kind: c.Ref.Kind, Member: c.Ref.Member + "\x00"}} // after all of the member's
+					pivot = &objectEntries{Ref: aggregate.Ref{Kind: c.Ref.Kind, Member: c.Ref.Member + "\x00"}} // after all of the member's
 				}
 				return false
 			})

@@ -27,8 +27,8 @@ func TestAViewCountsWhatItHolds(t *testing.T) {
 			objects := entries / keys
 			v := New(1, &module.Package{}, module.View{})
 			set := func(i, generation int) {
-				c := &contrib{Ref: aggregate.Ref{Kind: "Ingress.networking.k8s.io", Member: "fleet/eu-1", Namespace: "default", Name: fmt.Sprint("ingress-", i)}}
-				next := Contribution{contrib: c}
+				c := &objectEntries{Ref: aggregate.Ref{Kind: "Ingress.networking.k8s.io", Member: "fleet/eu-1", Namespace: "default", Name: fmt.Sprint("ingress-", i)}}
+				next := Contribution{objectEntries: c}
 				for k := range keys {
 					c.keys = append(c.keys, fmt.Sprintf("host-%06d-%04d.example.com", i, k))
 					next.values = append(next.values, fmt.Sprintf(`["ingress-%d-%d"]`, i, generation))
@@ -42,7 +42,7 @@ func TestAViewCountsWhatItHolds(t *testing.T) {
 			if holds := heap() - before; v.Held < holds*3/4 || v.Held > holds*3/2 {
 				t.Errorf("it says %d KiB, and holds %d", v.Held>>10, holds>>10)
 			}
-			v.TakeDropped()
+			v.TakeSuperseded()
 			var states []*View
 			var dropped int64
 			before = heap()
@@ -51,7 +51,7 @@ func TestAViewCountsWhatItHolds(t *testing.T) {
 				for i := n; i < objects; i += 50 {
 					set(i, n+1)
 				}
-				dropped += v.TakeDropped()
+				dropped += v.TakeSuperseded()
 			}
 			if keeps := heap() - before; dropped < keeps*3/4 {
 				t.Errorf("it says that states keep %d KiB, and they keep %d", dropped>>10, keeps>>10)

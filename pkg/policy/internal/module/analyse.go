@@ -9,30 +9,30 @@ import (
 // analysis is the abstract evaluation of some rules of a package, and of what they
 // call. It repeats until no source and no read is new.
 type analysis struct {
-	l      *loader
-	p      *Package
-	view   bool   // of a view: sees its object only
-	what   string // for messages
-	report *findings
-	wide   findings
+	l         *loader
+	p         *Package
+	view      bool   // of a view: sees its object only
+	what      string // for messages
+	report    *findings
+	wideReads findings
 
-	input, members *node
-	fleet          map[KindRef]*node // an object of a kind
+	input, members *source
+	fleet          map[KindRef]*source // an object of a kind
 	fleetReads     fleetReads
 
-	rules   map[*ast.Rule]bool // that are reached; an else belongs to its rule
-	order   []*ast.Rule
-	vars    map[variable]set
-	results map[*ast.Rule]set // values of rules that have one
-	made    map[any]*node     // by term
-	bound   map[variable]int  // in how many places a variable is given a value
-	given   map[variable]bool // it is, patterns included, by more than a reference's step
-	guards  map[string]bool   // what the subject's kind is compared with
-	guarded bool              // it is compared with something
+	rules       map[*ast.Rule]bool // that are reached; an else belongs to its rule
+	order       []*ast.Rule
+	vars        map[variable]sources
+	results     map[*ast.Rule]sources // values of rules that have one
+	made        map[any]*source       // by term
+	assignments map[variable]int      // in how many places a variable is given a value
+	assigned    map[variable]bool     // it is, patterns included, by more than a reference's step
+	guards      map[string]bool       // what the subject's kind is compared with
+	guarded     bool                  // it is compared with something
 
-	now           *ast.Location // of the expression that is evaluated
-	changed, lost bool
-	nodes         int
+	location        *ast.Location // of the expression that is evaluated
+	changed, gaveUp bool
+	nodes           int
 }
 
 // variable is a variable of a rule, its else branches included.
@@ -45,11 +45,11 @@ type variable struct {
 func (l *loader) analyse(p *Package, view string, wanted func(*ast.Rule) bool) *analysis {
 	a := &analysis{
 		l: l, p: p, view: view != "", what: view, report: &findings{},
-		fleet: map[KindRef]*node{}, rules: map[*ast.Rule]bool{}, vars: map[variable]set{}, results: map[*ast.Rule]set{},
-		made: map[any]*node{}, bound: map[variable]int{}, given: map[variable]bool{}, guards: map[string]bool{},
+		fleet: map[KindRef]*source{}, rules: map[*ast.Rule]bool{}, vars: map[variable]sources{}, results: map[*ast.Rule]sources{},
+		made: map[any]*source{}, assignments: map[variable]int{}, assigned: map[variable]bool{}, guards: map[string]bool{},
 	}
 	a.fleetReads.init()
-	a.input, a.members = a.place(nil, nil), a.place(nil, nil)
+	a.input, a.members = a.newPlace(nil, nil), a.newPlace(nil, nil)
 	for _, r := range p.rules {
 		if wanted(r) {
 			a.reach(r)
@@ -58,21 +58,21 @@ func (l *loader) analyse(p *Package, view string, wanted func(*ast.Rule) bool) *
 	for round := 0; ; round++ {
 		a.changed = false
 		// What one round reports, the next does again: the last one counts.
-		a.report.list, a.wide.list = nil, nil
+		a.report.list, a.wideReads.list = nil, nil
 		for i := 0; i < len(a.order); i++ { //nolint:intrange // it grows
 			a.rule(a.order[i])
 		}
 		if l.work > maxWork {
-			l.bad.at("too-complex", p.modules[0].Package.Location, "what package %s reads takes too long to find out", p.Name)
+			l.findings.at("too-complex", p.modules[0].Package.Location, "what package %s reads takes too long to find out", p.Name)
 			return a
 		}
-		if a.lost = a.lost || round == maxRounds; a.lost || !a.changed {
+		if a.gaveUp = a.gaveUp || round == maxPasses; a.gaveUp || !a.changed {
 			break
 		}
 	}
 	a.checkInput()
 	for _, f := range a.report.sorted() {
-		l.bad.add(f)
+		l.findings.add(f)
 	}
 	return a
 }
@@ -84,35 +84,35 @@ func (a *analysis) reach(r *ast.Rule) {
 	}
 	a.rules[r], a.changed = true, true
 	a.order = append(a.order, r)
-	a.results[r] = set{}
-	a.count(r)
+	a.results[r] = sources{}
+	a.countAssignments(r)
 }
 
 // rule evaluates a rule and its else branches.
 func (a *analysis) rule(r *ast.Rule) {
 	for b := r; b != nil; b = b.Else {
-		s := scope{a, r}
-		a.now = b.Location
+		s := ruleScope{a, r}
+		a.location = b.Location
 		s.body(b.Body)
-		a.now = b.Location
+		a.location = b.Location
 		s.head(b)
 	}
 }
 
-// scope evaluates within one rule.
-type scope struct {
+// ruleScope evaluates within one rule.
+type ruleScope struct {
 	*analysis
 	rule *ast.Rule
 }
 
 // head takes what a rule gives.
-func (s scope) head(b *ast.Rule) {
+func (s ruleScope) head(b *ast.Rule) {
 	h := b.Head
 	for _, t := range h.Ref()[1:] {
-		s.use(s.term(t))
+		s.markAllWhole(s.term(t))
 	}
 	if h.Key != nil {
-		s.use(s.term(h.Key))
+		s.markAllWhole(s.term(h.Key))
 	}
 	if h.Value == nil {
 		return
@@ -120,17 +120,17 @@ func (s scope) head(b *ast.Rule) {
 	v := s.term(h.Value)
 	if h.Key != nil || !constantRef(h.Ref()) {
 		// Two values of one key contradict each other when they differ anywhere.
-		s.use(v)
+		s.markAllWhole(v)
 		return
 	}
 	if !s.consistent(s.rule) {
-		s.use(v)
+		s.markAllWhole(v)
 	}
 	s.join(s.results[s.rule], v)
 }
 
 // body evaluates expressions.
-func (s scope) body(b ast.Body) {
+func (s ruleScope) body(b ast.Body) {
 	for _, e := range b {
 		if s.l.work++; s.l.work > maxWork {
 			return
@@ -139,9 +139,9 @@ func (s scope) body(b ast.Body) {
 	}
 }
 
-func (s scope) expr(e *ast.Expr) {
+func (s ruleScope) expr(e *ast.Expr) {
 	if e.Location != nil && e.Location.File != "" {
-		s.now = e.Location
+		s.location = e.Location
 	}
 	if len(e.With) > 0 {
 		s.report.at("with", e.Location, "with is for tests: it would hide what a policy reads")
@@ -152,7 +152,7 @@ func (s scope) expr(e *ast.Expr) {
 	case *ast.Every:
 		d := s.step(s.term(t.Domain), "", false, t.Domain.Location)
 		if t.Key != nil {
-			s.assign(t.Key, set{})
+			s.assign(t.Key, sources{})
 		}
 		s.assign(t.Value, d)
 		s.body(t.Body)
@@ -169,7 +169,7 @@ func (s scope) expr(e *ast.Expr) {
 }
 
 // unify evaluates a = b.
-func (s scope) unify(x, y *ast.Term) {
+func (s ruleScope) unify(x, y *ast.Term) {
 	from, to := s.term(x), s.term(y)
 	_, xVar := x.Value.(ast.Var)
 	_, yVar := y.Value.(ast.Var)
@@ -183,38 +183,38 @@ func (s scope) unify(x, y *ast.Term) {
 		s.assign(y, from)
 	default:
 		// A comparison, or a pattern, whose variables get parts of what is whole.
-		s.use(from)
-		s.use(to)
+		s.markAllWhole(from)
+		s.markAllWhole(to)
 	}
 }
 
 // assign gives a variable sources; where it has several values, these are compared.
-func (s scope) assign(t *ast.Term, from set) {
+func (s ruleScope) assign(t *ast.Term, from sources) {
 	v, ok := t.Value.(ast.Var)
 	if !ok {
-		s.use(from)
-		s.use(s.term(t))
+		s.markAllWhole(from)
+		s.markAllWhole(s.term(t))
 		return
 	}
 	key := variable{s.rule, v}
 	have := s.vars[key]
 	if have == nil {
-		have = set{}
+		have = sources{}
 		s.vars[key] = have
 	}
 	s.join(have, from)
-	if s.bound[key] > 1 {
-		s.use(have)
+	if s.assignments[key] > 1 {
+		s.markAllWhole(have)
 	}
 }
 
 // term returns the sources of a term, and marks what evaluating it reads.
-func (s scope) term(t *ast.Term) set {
+func (s ruleScope) term(t *ast.Term) sources {
 	switch v := t.Value.(type) {
 	case ast.Var:
 		switch {
 		case v.Equal(ast.InputRootDocument.Value):
-			return set{s.input: true}
+			return sources{s.input: true}
 		case v.Equal(ast.DefaultRootDocument.Value):
 			return s.data(ast.Ref{t}, t.Location)
 		}
@@ -224,64 +224,64 @@ func (s scope) term(t *ast.Term) set {
 	case ast.Call:
 		return s.call(v, t.Location)
 	case *ast.Array:
-		n := s.maker(t)
+		n := s.valueSource(t)
 		for i := range v.Len() {
-			s.give(n, s.term(v.Elem(i)))
+			s.addMembers(n, s.term(v.Elem(i)))
 		}
-		return set{n: true}
+		return sources{n: true}
 	case ast.Object:
-		n := s.maker(t)
+		n := s.valueSource(t)
 		v.Foreach(func(key, value *ast.Term) {
-			s.use(s.term(key))
-			s.give(n, s.term(value))
+			s.markAllWhole(s.term(key))
+			s.addMembers(n, s.term(value))
 		})
-		return set{n: true}
+		return sources{n: true}
 	case ast.Set:
 		// Equal members are one: all of them is compared.
-		v.Foreach(func(m *ast.Term) { s.use(s.term(m)) })
+		v.Foreach(func(m *ast.Term) { s.markAllWhole(s.term(m)) })
 	case *ast.ArrayComprehension:
 		s.body(v.Body)
-		n := s.maker(t)
-		s.give(n, s.term(v.Term))
-		return set{n: true}
+		n := s.valueSource(t)
+		s.addMembers(n, s.term(v.Term))
+		return sources{n: true}
 	case *ast.SetComprehension:
 		s.body(v.Body)
-		s.use(s.term(v.Term))
+		s.markAllWhole(s.term(v.Term))
 	case *ast.ObjectComprehension:
 		s.body(v.Body)
-		s.use(s.term(v.Key))
-		s.use(s.term(v.Value))
+		s.markAllWhole(s.term(v.Key))
+		s.markAllWhole(s.term(v.Value))
 	case *ast.TemplateString:
 		for _, p := range v.Parts {
 			switch p := p.(type) {
 			case *ast.Term:
-				s.use(s.term(p))
+				s.markAllWhole(s.term(p))
 			case *ast.Expr:
 				s.expr(p)
 			}
 		}
 	}
-	return set{}
+	return sources{}
 }
 
-// maker returns the source that a term is.
-func (s scope) maker(t *ast.Term) *node {
+// valueSource returns the source that a term is.
+func (s ruleScope) valueSource(t *ast.Term) *source {
 	n := s.made[t]
 	if n == nil {
-		n = &node{made: true, of: set{}, loc: t.Location}
+		n = &source{made: true, members: sources{}, loc: t.Location}
 		s.made[t] = n
 		s.changed = true
 		if s.nodes++; s.nodes > maxNodes {
-			s.lost = true
+			s.gaveUp = true
 		}
 	}
 	return n
 }
 
 // ref evaluates a reference.
-func (s scope) ref(r ast.Ref, loc *ast.Location) set {
+func (s ruleScope) ref(r ast.Ref, loc *ast.Location) sources {
 	if loc == nil || loc.File == "" {
-		loc = s.now // OPA made the term
+		loc = s.location // OPA made the term
 	}
 	head := r[0]
 	if head.Equal(ast.DefaultRootDocument) {
@@ -291,11 +291,11 @@ func (s scope) ref(r ast.Ref, loc *ast.Location) set {
 }
 
 // steps follows the steps of a reference from sources.
-func (s scope) steps(from set, path []*ast.Term, loc *ast.Location) set {
+func (s ruleScope) steps(from sources, path []*ast.Term, loc *ast.Location) sources {
 	for _, t := range path {
 		key, constant := t.Value.(ast.String)
 		if !constant {
-			s.use(s.term(t)) // as a key it is compared
+			s.markAllWhole(s.term(t)) // as a key it is compared
 			s.guardKey(t)
 		}
 		from = s.step(from, string(key), constant, loc)
@@ -306,7 +306,7 @@ func (s scope) steps(from set, path []*ast.Term, loc *ast.Location) set {
 // checkInput reports what was read of the input that the subject has not.
 func (a *analysis) checkInput() {
 	allowed, subject := inputOf(a.p, a.view)
-	if a.input.all || a.input.elem != nil {
+	if a.input.whole || a.input.elem != nil {
 		if a.view {
 			a.report.at("view-reads", a.where(a.input), "%s reads the whole input; a view sees input.ref and input.object only", a.what)
 		}
@@ -323,7 +323,7 @@ func (a *analysis) checkInput() {
 }
 
 // where is the place of a whole read: that of the first read below, or the package.
-func (a *analysis) where(n *node) *ast.Location {
+func (a *analysis) where(n *source) *ast.Location {
 	if n.elem != nil && n.elem.loc != nil {
 		return n.elem.loc
 	}

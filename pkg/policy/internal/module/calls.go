@@ -14,21 +14,21 @@ var typeTests = map[string]bool{
 
 // call evaluates a call: its operator, its arguments and perhaps, last, what its
 // result is unified with. It returns the sources of the result.
-func (s scope) call(terms []*ast.Term, loc *ast.Location) set {
+func (s ruleScope) call(terms []*ast.Term, loc *ast.Location) sources {
 	if loc == nil || loc.File == "" {
-		loc = s.now
+		loc = s.location
 	}
 	operator, ok := terms[0].Value.(ast.Ref)
 	if !ok {
 		for _, t := range terms[1:] {
-			s.use(s.term(t))
+			s.markAllWhole(s.term(t))
 		}
-		return set{}
+		return sources{}
 	}
 	args := terms[1:]
 	var arity int
 	name := operator.String()
-	var result set
+	var result sources
 	if b := ast.BuiltinMap[name]; b != nil {
 		arity = b.Decl.Arity()
 		result = s.builtin(name, args[:min(arity, len(args))], loc)
@@ -42,30 +42,30 @@ func (s scope) call(terms []*ast.Term, loc *ast.Location) set {
 }
 
 // builtin evaluates a call of a builtin with its arguments alone.
-func (s scope) builtin(name string, args []*ast.Term, loc *ast.Location) set {
-	from := make([]set, len(args))
+func (s ruleScope) builtin(name string, args []*ast.Term, loc *ast.Location) sources {
+	from := make([]sources, len(args))
 	for i, t := range args {
 		from[i] = s.term(t)
 	}
 	switch {
 	case typeTests[name]:
-		return set{}
+		return sources{}
 	case name == ast.Count.Name || name == ast.ObjectKeys.Name:
 		for n := range from[0] {
 			if n.made {
 				continue // how many it has, its own making reads
 			}
-			s.touchMembers(set{n: true}, loc)
+			s.readKeys(sources{n: true}, loc)
 		}
-		return set{}
+		return sources{}
 	case name == ast.ArrayConcat.Name || name == ast.ArraySlice.Name || name == ast.ArrayReverse.Name:
-		out := set{}
+		out := sources{}
 		for i, f := range from {
 			if name == ast.ArraySlice.Name && i > 0 {
-				s.use(f)
+				s.markAllWhole(f)
 				continue
 			}
-			s.touchMembers(f, loc)
+			s.readKeys(f, loc)
 			for n := range f {
 				out[n] = true
 			}
@@ -85,9 +85,9 @@ func (s scope) builtin(name string, args []*ast.Term, loc *ast.Location) set {
 		s.guardSet(args[0], args[1])
 	}
 	for _, f := range from {
-		s.use(f)
+		s.markAllWhole(f)
 	}
-	return set{}
+	return sources{}
 }
 
 // constantPath returns the steps that object.get takes for a key or a path, where
@@ -114,8 +114,8 @@ func constantPath(t *ast.Term) ([]*ast.Term, bool) {
 
 // function evaluates a call of a function of a package. It returns the number of
 // the function's parameters, -1 when there is no such function.
-func (s scope) function(operator ast.Ref, args []*ast.Term, loc *ast.Location) (int, set) {
-	result, arity := set{}, -1
+func (s ruleScope) function(operator ast.Ref, args []*ast.Term, loc *ast.Location) (int, sources) {
+	result, arity := sources{}, -1
 	p, rest := s.owner(operator, loc)
 	if p != nil {
 		for _, r := range p.byName[name(rest[0])] {
@@ -125,7 +125,7 @@ func (s scope) function(operator ast.Ref, args []*ast.Term, loc *ast.Location) (
 			s.reach(r)
 			arity = len(r.Head.Args)
 			for b := r; b != nil; b = b.Else {
-				callee := scope{s.analysis, r}
+				callee := ruleScope{s.analysis, r}
 				for i, param := range b.Head.Args {
 					if i < len(args) {
 						callee.assign(param, s.term(args[i]))
@@ -139,7 +139,7 @@ func (s scope) function(operator ast.Ref, args []*ast.Term, loc *ast.Location) (
 	}
 	if arity < 0 {
 		for _, t := range args {
-			s.use(s.term(t))
+			s.markAllWhole(s.term(t))
 		}
 	}
 	return arity, result
@@ -171,7 +171,7 @@ func name(t *ast.Term) string {
 
 // owner returns the package that a reference to data reaches, and the reference
 // within it; nil after it has reported one that may not be reached.
-func (s scope) owner(r ast.Ref, loc *ast.Location) (*Package, ast.Ref) {
+func (s ruleScope) owner(r ast.Ref, loc *ast.Location) (*Package, ast.Ref) {
 	var found *Package
 	at := 0
 	var path strings.Builder
@@ -201,8 +201,8 @@ func (s scope) owner(r ast.Ref, loc *ast.Location) (*Package, ast.Ref) {
 }
 
 // ownPackages tells the packages that may be reached.
-func (s scope) ownPackages() func(*Package) bool {
+func (s ruleScope) ownPackages() func(*Package) bool {
 	return func(p *Package) bool {
-		return p == s.p || library(p.Name) && p.Source == s.p.Source
+		return p == s.p || isLibrary(p.Name) && p.Source == s.p.Source
 	}
 }

@@ -32,10 +32,10 @@ func (l *loader) collect() {
 		name, ok := packageName(m.Package)
 		switch {
 		case !ok:
-			l.bad.at("package", m.Package.Location, "a part of the package's name is no identifier")
+			l.findings.at("package", m.Package.Location, "a part of the package's name is no identifier")
 			continue
 		case name == "fleet" || strings.HasPrefix(name, "fleet."):
-			l.bad.at("package", m.Package.Location, "data.fleet holds the documents of the fleet")
+			l.findings.at("package", m.Package.Location, "data.fleet holds the documents of the fleet")
 			continue
 		}
 		p := l.packages[name]
@@ -44,50 +44,50 @@ func (l *loader) collect() {
 			l.packages[name] = p
 		}
 		if p.Source != l.source[file] {
-			l.bad.at("package", m.Package.Location, "package %s is already that of source %q", name, p.Source)
+			l.findings.at("package", m.Package.Location, "package %s is already that of source %q", name, p.Source)
 			continue
 		}
 		p.modules = append(p.modules, m)
 		for _, a := range m.Annotations {
 			if a.Scope == "package" {
-				l.annotated(p, file, a)
+				l.readMetadata(p, file, a)
 			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.packages)) {
 		p := l.packages[name]
-		if p.annotations == nil && !library(name) {
-			l.bad.at("metadata", p.modules[0].Package.Location, "package %s has no METADATA with custom.severity and custom.kinds", name)
+		if p.annotations == nil && !isLibrary(name) {
+			l.findings.at("metadata", p.modules[0].Package.Location, "package %s has no METADATA with custom.severity and custom.kinds", name)
 		}
-		if !library(name) {
+		if !isLibrary(name) {
 			l.set.Packages = append(l.set.Packages, p)
 		}
 	}
 }
 
-func (l *loader) annotated(p *Package, file string, a *ast.Annotations) {
-	if library(p.Name) {
+func (l *loader) readMetadata(p *Package, file string, a *ast.Annotations) {
+	if isLibrary(p.Name) {
 		return
 	}
 	if p.annotations != nil {
-		l.bad.at("metadata", a.Location, "the package has METADATA in %s already", p.File)
+		l.findings.at("metadata", a.Location, "the package has METADATA in %s already", p.File)
 		return
 	}
 	p.File = file
-	(&metadata{bad: &l.bad, text: l.text[file], a: a, p: p}).read()
+	(&metadata{findings: &l.findings, text: l.text[file], annotations: a, pkg: p}).read()
 }
 
 // compile compiles the running set, and then it with the tests, so that these are
 // known to be good as well.
 func (l *loader) compile() {
-	defer recovered("", &l.bad, func() {})
+	defer recoverPanic("", &l.findings, func() {})
 	c := ast.NewCompiler().WithCapabilities(capabilities()).WithStrict(true).SetErrorLimit(0)
 	if c.Compile(l.set.Modules); c.Failed() {
-		l.bad.opa("compile", "", c.Errors)
+		l.findings.opa("compile", "", c.Errors)
 		return
 	}
 	if errs := limits.Check(c.Modules); len(errs) > 0 {
-		l.bad.opa("expansion", "", errs)
+		l.findings.opa("expansion", "", errs)
 	}
 	l.set.Compiler = c
 	for _, m := range c.Modules {
@@ -110,11 +110,11 @@ func (l *loader) compile() {
 	maps.Copy(all, l.set.Tests)
 	t := ast.NewCompiler().WithCapabilities(capabilities()).WithStrict(true).SetErrorLimit(0)
 	if t.Compile(all); t.Failed() {
-		l.bad.opa("compile", "", t.Errors)
+		l.findings.opa("compile", "", t.Errors)
 		return
 	}
-	if errs := limits.Check(t.Modules); len(errs) > 0 && len(l.bad.list) == 0 {
-		l.bad.opa("expansion", "", errs)
+	if errs := limits.Check(t.Modules); len(errs) > 0 && len(l.findings.list) == 0 {
+		l.findings.opa("expansion", "", errs)
 	}
 }
 
@@ -144,7 +144,7 @@ func (l *loader) views(p *Package) {
 			name, _ = ref[1].Value.(ast.String)
 		}
 		if len(ref) != 3 || name == "" || r.Head.RuleKind() != ast.MultiValue || r.Default || len(r.Head.Args) > 0 || r.Else != nil {
-			l.bad.at("view", r.Location, "a view is written view.NAME[key] contains value, with one key")
+			l.findings.at("view", r.Location, "a view is written view.NAME[key] contains value, with one key")
 			continue
 		}
 		if p.View(string(name)) == nil {
@@ -164,18 +164,18 @@ func (l *loader) check(p *Package) {
 		}
 		violations++
 		if len(r.Head.Ref()) != 1 || r.Head.RuleKind() != ast.MultiValue || len(r.Head.Args) > 0 {
-			l.bad.at("violation", r.Location, "violation is written violation contains {…}")
+			l.findings.at("violation", r.Location, "violation is written violation contains {…}")
 		}
 	}
-	p.Judges = violations > 0
+	p.HasViolationRules = violations > 0
 	meta := p.annotations.Location
 	switch {
 	case violations == 0 && len(p.Views) == 0:
-		l.bad.at("violation", loc, "package %s has neither violation nor views; helpers for others belong in federator.lib.*", p.Name)
+		l.findings.at("violation", loc, "package %s has neither violation nor views; helpers for others belong in federator.lib.*", p.Name)
 	case p.Subject == ViewSubject && p.View(p.SubjectView) == nil:
-		l.bad.at("subject", meta, "custom.subject: the package has no view %q", p.SubjectView)
+		l.findings.at("subject", meta, "custom.subject: the package has no view %q", p.SubjectView)
 	case len(p.Kinds) == 0 && !p.AnyKind && (p.Subject == ObjectSubject || len(p.Views) > 0):
-		l.bad.at("kinds", meta, `METADATA has no custom.kinds: which kinds are judged or feed views; "*" is all`)
+		l.findings.at("kinds", meta, `METADATA has no custom.kinds: which kinds are judged or feed views; "*" is all`)
 	}
 	for i := range p.Views {
 		v := &p.Views[i]
@@ -183,18 +183,18 @@ func (l *loader) check(p *Package) {
 		v.Mask = a.object()
 	}
 	a := l.analyse(p, "", func(r *ast.Rule) bool { return r.Head.Ref()[0].Value.Compare(ast.Var("violation")) == 0 })
-	p.Reads, p.Wide = a.reads(), a.wide.sorted()
-	if len(l.bad.list) == 0 {
+	p.Reads, p.WideReads = a.reads(), a.wideReads.sorted()
+	if len(l.findings.list) == 0 {
 		l.guards(p)
 	}
 }
 
 // guard is what one rule compares the kind of its object with.
 type guard struct {
-	loc     *ast.Location
-	guarded bool
-	kinds   map[string]bool // as the rule writes them; "*" for what is not constant
-	beyond  bool            // it reads more of the object than all kinds have
+	loc          *ast.Location
+	guarded      bool
+	kinds        map[string]bool // as the rule writes them; "*" for what is not constant
+	kindSpecific bool            // it reads more of the object than all kinds have
 }
 
 // guards looks at the rules that objects are given to.
@@ -211,9 +211,9 @@ func (l *loader) guards(p *Package) {
 		a := l.analyse(p, what, func(x *ast.Rule) bool { return x == r })
 		g := guard{loc: r.Location, guarded: a.guarded, kinds: a.guards}
 		if m := a.object(); m != nil {
-			g.beyond = m.All || m.Elem != nil
+			g.kindSpecific = m.All || m.Elem != nil
 			for key := range m.Fields {
-				g.beyond = g.beyond || key != "metadata" && key != "apiVersion" && key != "kind"
+				g.kindSpecific = g.kindSpecific || key != "metadata" && key != "apiVersion" && key != "kind"
 			}
 		}
 		p.guards = append(p.guards, g)

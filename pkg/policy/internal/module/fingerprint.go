@@ -12,8 +12,8 @@ import (
 // Fingerprints are hashes that tell whether the rules of packages are the same: of
 // each package and of those that it names. The map is the set's own, to be read only.
 func (s *Set) Fingerprints() map[string]string {
-	s.once.Do(func() { s.prints = fingerprints(s.Modules) })
-	return s.prints
+	s.once.Do(func() { s.fingerprints = fingerprints(s.Modules) })
+	return s.fingerprints
 }
 
 func fingerprints(modules map[string]*ast.Module) map[string]string {

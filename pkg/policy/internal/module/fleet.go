@@ -23,17 +23,17 @@ func (f *fleetReads) init() {
 }
 
 // data evaluates a reference into data.
-func (s scope) data(r ast.Ref, loc *ast.Location) set {
+func (s ruleScope) data(r ast.Ref, loc *ast.Location) sources {
 	if len(r) < 2 || name(r[1]) == "" {
 		s.report.at("data", loc, "%s is all there is, as one value", r)
-		return set{}
+		return sources{}
 	}
 	if r[1].Value.Compare(ast.String("fleet")) != 0 {
-		return s.own(r, loc)
+		return s.ruleRef(r, loc)
 	}
 	if s.view {
 		s.report.at("view-reads", loc, "%s reads %s; a view sees input.ref and input.object only", s.what, shorten(r.String()))
-		return set{}
+		return sources{}
 	}
 	section := ast.String("")
 	if len(r) > 2 {
@@ -41,7 +41,7 @@ func (s scope) data(r ast.Ref, loc *ast.Location) set {
 	}
 	for _, t := range r[min(3, len(r)):] {
 		if _, constant := t.Value.(ast.String); !constant {
-			s.use(s.term(t))
+			s.markAllWhole(s.term(t))
 		}
 	}
 	switch section {
@@ -49,29 +49,29 @@ func (s scope) data(r ast.Ref, loc *ast.Location) set {
 		return s.objects(r, loc, section == "objects")
 	case "views":
 		s.views(r, loc)
-		return set{}
+		return sources{}
 	case "members":
 		s.fleetReads.members = true
 		if len(r) == 3 {
-			return set{s.membersDocument(): true}
+			return sources{s.membersDocument(): true}
 		}
-		return s.steps(set{s.members: true}, r[4:], loc)
+		return s.steps(sources{s.members: true}, r[4:], loc)
 	case "scopes":
 		s.fleetReads.scopes = true
-		return set{}
+		return sources{}
 	case "names":
 		s.fleetReads.names = true
-		return set{}
+		return sources{}
 	}
 	s.report.at("data", loc, "%s: a policy reads views, by_name, objects, members, names or scopes of data.fleet", shorten(r.String()))
-	return set{}
+	return sources{}
 }
 
 // membersDocument is the source of data.fleet.members.
-func (s scope) membersDocument() *node {
+func (s ruleScope) membersDocument() *source {
 	n := s.made["members"]
 	if n == nil {
-		n = &node{made: true, of: set{s.members: true}}
+		n = &source{made: true, members: sources{s.members: true}}
 		s.made["members"] = n
 		s.changed = true
 	}
@@ -80,7 +80,7 @@ func (s scope) membersDocument() *node {
 
 // objects evaluates data.fleet.objects[kind][member][namespace][name] and
 // data.fleet.by_name[kind][namespace][name][member], whole or in part.
-func (s scope) objects(r ast.Ref, loc *ast.Location, byMember bool) set {
+func (s ruleScope) objects(r ast.Ref, loc *ast.Location, byMember bool) sources {
 	text, constant := ast.String(""), false
 	if len(r) > 3 {
 		text, constant = r[3].Value.(ast.String)
@@ -88,46 +88,46 @@ func (s scope) objects(r ast.Ref, loc *ast.Location, byMember bool) set {
 	switch {
 	case len(r) > 3 && !constant:
 		s.report.at("kind", loc, "%s: the kind is no constant string", shorten(r.String()))
-		return set{}
+		return sources{}
 	case len(r) < 5:
 		s.report.at("data", loc, "%s is the whole fleet's, as one value; step into it", shorten(r.String()))
-		return set{}
+		return sources{}
 	}
 	k, err := ParseKind(string(text))
 	if err != nil {
 		s.report.at("kind", loc, "%v", err)
-		return set{}
+		return sources{}
 	}
 	reads := s.fleetReads.byName
 	if byMember {
 		reads = s.fleetReads.objects
 		if s.unbound(r[4]) {
-			s.wide.add(located(SeverityWarning, "unbound-member", loc, "%s is read of every member; by_name finds one name in all of them", text))
+			s.wideReads.add(located(SeverityWarning, "unbound-member", loc, "%s is read of every member; by_name finds one name in all of them", text))
 		}
 	} else if s.unbound(r[4]) || len(r) < 6 || s.unbound(r[5]) {
-		s.wide.add(located(SeverityWarning, "unbound-name", loc, "%s of every name is read; bind namespace and name", text))
+		s.wideReads.add(located(SeverityWarning, "unbound-name", loc, "%s of every name is read; bind namespace and name", text))
 	}
 	if !reads[k] {
 		reads[k], s.changed = true, true
 	}
 	object := s.fleet[k]
 	if object == nil {
-		object = s.place(nil, loc)
+		object = s.newPlace(nil, loc)
 		s.fleet[k] = object
 	}
 	if len(r) >= 7 {
-		return s.steps(set{object: true}, r[7:], loc)
+		return s.steps(sources{object: true}, r[7:], loc)
 	}
 	// A document of objects: as many levels as the reference leaves out.
-	document := set{object: true}
+	document := sources{object: true}
 	for missing := range 7 - len(r) {
-		document = set{s.level(k, byMember, missing, document): true}
+		document = sources{s.level(k, byMember, missing, document): true}
 	}
 	return document
 }
 
 // level returns the source of a document whose members have the given sources.
-func (s scope) level(k KindRef, byMember bool, height int, members set) *node {
+func (s ruleScope) level(k KindRef, byMember bool, height int, members sources) *source {
 	key := struct {
 		k        KindRef
 		byMember bool
@@ -135,16 +135,16 @@ func (s scope) level(k KindRef, byMember bool, height int, members set) *node {
 	}{k, byMember, height}
 	n := s.made[key]
 	if n == nil {
-		n = &node{made: true, of: set{}}
+		n = &source{made: true, members: sources{}}
 		s.made[key] = n
 		s.changed = true
 	}
-	s.give(n, members)
+	s.addMembers(n, members)
 	return n
 }
 
 // views evaluates data.fleet.views[package].view[key].
-func (s scope) views(r ast.Ref, loc *ast.Location) {
+func (s ruleScope) views(r ast.Ref, loc *ast.Location) {
 	if len(r) < 5 {
 		s.report.at("data", loc, "%s is all views, as one value; name package and view", shorten(r.String()))
 		return
@@ -162,14 +162,14 @@ func (s scope) views(r ast.Ref, loc *ast.Location) {
 	}
 	s.fleetReads.views[ViewRef{string(pkg), string(view)}] = true
 	if len(r) == 5 || s.unbound(r[5]) {
-		s.wide.add(located(SeverityWarning, "view-scan", loc, "every key of view %s is read; look one up", view))
+		s.wideReads.add(located(SeverityWarning, "view-scan", loc, "every key of view %s is read; look one up", view))
 	}
 }
 
 // unbound reports whether nothing but references give a variable its values.
-func (s scope) unbound(t *ast.Term) bool {
+func (s ruleScope) unbound(t *ast.Term) bool {
 	v, ok := t.Value.(ast.Var)
-	return ok && !s.given[variable{s.rule, v}]
+	return ok && !s.assigned[variable{s.rule, v}]
 }
 
 // constantRef reports whether a rule's reference has constant steps only.
@@ -182,13 +182,13 @@ func constantRef(r ast.Ref) bool {
 	return true
 }
 
-// own evaluates a reference to rules of the package or of a library.
-func (s scope) own(r ast.Ref, loc *ast.Location) set {
+// ruleRef evaluates a reference to rules of the package or of a library.
+func (s ruleScope) ruleRef(r ast.Ref, loc *ast.Location) sources {
 	p, rest := s.owner(r, loc)
 	if p == nil {
-		return set{}
+		return sources{}
 	}
-	out, found := set{}, false
+	out, found := sources{}, false
 	for _, rule := range p.byName[name(rest[0])] {
 		shared, covers := overlap(rule.Head.Ref(), rest)
 		if !shared || len(rule.Head.Args) > 0 {
@@ -199,7 +199,7 @@ func (s scope) own(r ast.Ref, loc *ast.Location) set {
 		h := rule.Head
 		switch {
 		case !covers:
-			s.use(s.results[rule]) // a part of the tree of rules, as one value
+			s.markAllWhole(s.results[rule]) // a part of the tree of rules, as one value
 		case h.RuleKind() == ast.MultiValue || len(rest) < len(h.Ref()) || !constantRef(h.Ref()):
 			// Read whole where it was made.
 		default:
@@ -210,7 +210,7 @@ func (s scope) own(r ast.Ref, loc *ast.Location) set {
 	}
 	for _, t := range rest {
 		if _, constant := t.Value.(ast.String); !constant {
-			s.use(s.term(t))
+			s.markAllWhole(s.term(t))
 		}
 	}
 	if !found {
@@ -244,7 +244,7 @@ func overlap(rule, rest ast.Ref) (shared, covers bool) {
 
 // object is what was read of input.object.
 func (a *analysis) object() *mask.Mask {
-	if a.lost {
+	if a.gaveUp {
 		return mask.Whole()
 	}
 	return a.input.below("object")
@@ -271,7 +271,7 @@ func (a *analysis) reads() Reads {
 	for k, n := range a.fleet {
 		r.Fleet[k] = n.mask()
 	}
-	if a.lost {
+	if a.gaveUp {
 		r.Member, r.Ref = mask.Whole(), mask.Whole()
 		if f.members {
 			r.Members = mask.Whole()

@@ -17,8 +17,8 @@ func (l *linter) hoisted(p *Package) {
 			if base == e || !base.Negated || e.Negated {
 				return false
 			}
-			operator, ok := called(e)
-			if !ok || total(l.set.Compiler, operator, 0) {
+			operator, ok := calledFunction(e)
+			if !ok || alwaysDefined(l.set.Compiler, operator, 0) {
 				return false
 			}
 			f := name(operator[len(operator)-1])
@@ -111,9 +111,9 @@ func present(p *Package, ref ast.Ref) bool {
 	return slices.Equal(path, []string{"object", "metadata", "name"})
 }
 
-// called returns the function, one of policies, that an expression calls for its
+// calledFunction returns the function, one of policies, that an expression calls for its
 // value.
-func called(e *ast.Expr) (ast.Ref, bool) {
+func calledFunction(e *ast.Expr) (ast.Ref, bool) {
 	terms, ok := e.Terms.([]*ast.Term)
 	if !ok {
 		return nil, false
@@ -122,16 +122,16 @@ func called(e *ast.Expr) (ast.Ref, bool) {
 	return operator, ok && operator.HasPrefix(ast.DefaultRootRef)
 }
 
-// maxTotal is how deep calls are followed to find out whether they have a value.
-const maxTotal = 8
+// maxCallDepth is how deep calls are followed to find out whether they have a value.
+const maxCallDepth = 8
 
-// partial are builtins that are undefined for arguments of the right type.
-var partial = []string{ast.Max.Name, ast.Min.Name}
+// partialBuiltins are builtins that are undefined for arguments of the right type.
+var partialBuiltins = []string{ast.Max.Name, ast.Min.Name}
 
-// total reports whether rules certainly give a value, whatever the arguments.
-func total(c *ast.Compiler, ref ast.Ref, depth int) bool {
+// alwaysDefined reports whether rules certainly give a value, whatever the arguments.
+func alwaysDefined(c *ast.Compiler, ref ast.Ref, depth int) bool {
 	rules := c.GetRulesExact(ref)
-	return depth < maxTotal && slices.ContainsFunc(rules, func(r *ast.Rule) bool {
+	return depth < maxCallDepth && slices.ContainsFunc(rules, func(r *ast.Rule) bool {
 		if r.Default || r.Head.RuleKind() == ast.MultiValue {
 			return true
 		}
@@ -139,7 +139,7 @@ func total(c *ast.Compiler, ref ast.Ref, depth int) bool {
 			return false
 		}
 		for b := r; b != nil; b = b.Else {
-			if !slices.ContainsFunc(b.Body, func(e *ast.Expr) bool { return !holds(c, e, depth) }) {
+			if !slices.ContainsFunc(b.Body, func(e *ast.Expr) bool { return !alwaysHolds(c, e, depth) }) {
 				return true
 			}
 		}
@@ -147,8 +147,8 @@ func total(c *ast.Compiler, ref ast.Ref, depth int) bool {
 	})
 }
 
-// holds reports whether an expression certainly holds.
-func holds(c *ast.Compiler, e *ast.Expr, depth int) bool {
+// alwaysHolds reports whether an expression certainly holds.
+func alwaysHolds(c *ast.Compiler, e *ast.Expr, depth int) bool {
 	if e.Negated {
 		return false
 	}
@@ -164,11 +164,11 @@ func holds(c *ast.Compiler, e *ast.Expr, depth int) bool {
 			_, x := t[1].Value.(ast.Var)
 			return x && defined(c, t[2], depth)
 		}
-		if f, ok := called(e); ok {
-			return len(t)-1 > c.GetArity(f) && total(c, f, depth+1)
+		if f, ok := calledFunction(e); ok {
+			return len(t)-1 > c.GetArity(f) && alwaysDefined(c, f, depth+1)
 		}
 		b := ast.BuiltinMap[operator.String()]
-		return b != nil && !b.Relation && len(t)-1 > b.Decl.Arity() && !slices.Contains(partial, b.Name)
+		return b != nil && !b.Relation && len(t)-1 > b.Decl.Arity() && !slices.Contains(partialBuiltins, b.Name)
 	}
 	return false
 }
@@ -177,7 +177,7 @@ func holds(c *ast.Compiler, e *ast.Expr, depth int) bool {
 func defined(c *ast.Compiler, t *ast.Term, depth int) bool {
 	switch v := t.Value.(type) {
 	case ast.Ref:
-		return v.HasPrefix(ast.DefaultRootRef) && v.IsGround() && total(c, v, depth+1)
+		return v.HasPrefix(ast.DefaultRootRef) && v.IsGround() && alwaysDefined(c, v, depth+1)
 	case *ast.ArrayComprehension, *ast.SetComprehension, *ast.ObjectComprehension:
 		return true
 	}

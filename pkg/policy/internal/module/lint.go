@@ -32,7 +32,7 @@ func Lint(set *Set) []Finding {
 		l.remedies(p)
 		l.parameters(p)
 		l.hoisted(p)
-		for _, f := range p.Wide {
+		for _, f := range p.WideReads {
 			l.out.add(f)
 		}
 		if !l.tested[p.Name] {
@@ -105,7 +105,7 @@ func (l *linter) kinds(p *Package) {
 	open := false
 	for _, g := range p.guards {
 		open = open || !g.guarded || g.kinds["*"]
-		if len(p.Kinds) > 1 && !g.guarded && g.beyond {
+		if len(p.Kinds) > 1 && !g.guarded && g.kindSpecific {
 			l.warn("no-kind-guard", g.loc, "the rule is given %d kinds and reads more than metadata, but does not look at input.ref.kind", len(p.Kinds))
 		}
 		for _, name := range slices.Sorted(maps.Keys(g.kinds)) {

@@ -42,7 +42,7 @@ func Load(sources []Source, opts Options) (*Set, error) {
 	}
 	l := &loader{
 		opts: opts, set: &Set{Modules: map[string]*ast.Module{}, Tests: map[string]*ast.Module{}},
-		packages: map[string]*Package{}, source: map[string]string{}, text: map[string][]byte{}, agrees: map[*ast.Rule]bool{},
+		packages: map[string]*Package{}, source: map[string]string{}, text: map[string][]byte{}, consistent: map[*ast.Rule]bool{},
 	}
 	for _, stage := range []func(){
 		func() { l.readAll(sources) },
@@ -51,8 +51,8 @@ func Load(sources []Source, opts Options) (*Set, error) {
 		l.checkAll,
 	} {
 		stage()
-		if len(l.bad.list) > 0 {
-			return nil, Errors(l.bad.sorted())
+		if len(l.findings.list) > 0 {
+			return nil, Errors(l.findings.sorted())
 		}
 	}
 	return l.set, nil
@@ -60,16 +60,16 @@ func Load(sources []Source, opts Options) (*Set, error) {
 
 // loader is one Load.
 type loader struct {
-	opts     Options
-	bad      findings
-	set      *Set
-	packages map[string]*Package
-	source   map[string]string  // of a file's name
-	text     map[string][]byte  // of a file's name
-	agrees   map[*ast.Rule]bool // whether rules of one value cannot contradict each other
-	work     int                // of analysis, in expressions
-	files    int
-	total    int
+	opts       Options
+	findings   findings
+	set        *Set
+	packages   map[string]*Package
+	source     map[string]string  // of a file's name
+	text       map[string][]byte  // of a file's name
+	consistent map[*ast.Rule]bool // whether rules of one value cannot contradict each other
+	work       int                // of analysis, in expressions
+	files      int
+	total      int
 }
 
 // readAll reads the files of all sources.
@@ -77,7 +77,7 @@ func (l *loader) readAll(sources []Source) {
 	names := map[string]bool{}
 	for _, s := range sources {
 		if names[s.Name] {
-			l.bad.file("source", "", "two sources are named %q", s.Name)
+			l.findings.file("source", "", "two sources are named %q", s.Name)
 			continue
 		}
 		names[s.Name] = true
@@ -97,20 +97,20 @@ func (l *loader) read(source string, f File) {
 	base := path.Base(f.Path)
 	switch {
 	case f.Path == "" || path.Clean(f.Path) != f.Path || path.IsAbs(f.Path) || strings.HasPrefix(f.Path, "../") || base == "..":
-		l.bad.file("path", name, "%q is not a clean relative path", shorten(f.Path))
+		l.findings.file("path", name, "%q is not a clean relative path", shorten(f.Path))
 		return
 	case l.text[name] != nil:
-		l.bad.file("path", name, "the file is there twice")
+		l.findings.file("path", name, "the file is there twice")
 		return
 	case !strings.HasSuffix(base, ".rego"):
 		if reason := dataFile(base); reason != "" {
-			l.bad.file("data-file", name, "%s", reason)
+			l.findings.file("data-file", name, "%s", reason)
 			return
 		}
 		l.set.Skipped = append(l.set.Skipped, name)
 		return
 	case len(f.Data) > l.opts.MaxFile:
-		l.bad.file("too-large", name, "the file has %d bytes; at most %d are taken", len(f.Data), l.opts.MaxFile)
+		l.findings.file("too-large", name, "the file has %d bytes; at most %d are taken", len(f.Data), l.opts.MaxFile)
 		return
 	}
 	l.files++
@@ -118,18 +118,18 @@ func (l *loader) read(source string, f File) {
 	switch {
 	case l.files > l.opts.MaxFiles:
 		if l.files == l.opts.MaxFiles+1 {
-			l.bad.file("too-many", name, "there are more than %d Rego files", l.opts.MaxFiles)
+			l.findings.file("too-many", name, "there are more than %d Rego files", l.opts.MaxFiles)
 		}
 		return
 	case l.total > l.opts.MaxTotal:
 		if l.total-len(f.Data) <= l.opts.MaxTotal {
-			l.bad.file("too-large", name, "the Rego files have more than %d bytes together", l.opts.MaxTotal)
+			l.findings.file("too-large", name, "the Rego files have more than %d bytes together", l.opts.MaxTotal)
 		}
 		return
 	}
 	l.text[name] = slices.Clip(append([]byte{}, f.Data...))
 	l.source[name] = source
-	m := parse(name, l.text[name], &l.bad)
+	m := parse(name, l.text[name], &l.findings)
 	switch {
 	case m == nil:
 	case strings.HasSuffix(base, "_test.rego"):

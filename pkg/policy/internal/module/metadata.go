@@ -24,35 +24,35 @@ const maxKinds = 200
 
 // metadata reads a package's METADATA, which is at a in the file's text.
 type metadata struct {
-	bad  *findings
-	text []byte
-	a    *ast.Annotations
-	p    *Package
+	findings    *findings
+	text        []byte
+	annotations *ast.Annotations
+	pkg         *Package
 }
 
-// library reports whether a package is one of helpers for others.
-func library(name string) bool { return strings.HasPrefix(name, "federator.lib.") }
+// isLibrary reports whether a package is one of helpers for others.
+func isLibrary(name string) bool { return strings.HasPrefix(name, "federator.lib.") }
 
 // read fills the package in.
 func (m *metadata) read() {
-	m.p.Title, m.p.Description = m.a.Title, m.a.Description
-	m.p.Row = m.a.Location.Row
-	m.p.annotations = m.a
+	m.pkg.Title, m.pkg.Description = m.annotations.Title, m.annotations.Description
+	m.pkg.Row = m.annotations.Location.Row
+	m.pkg.annotations = m.annotations
 	m.severity()
 	m.kinds()
 	m.subject()
 	m.remedies()
-	if raw, ok := m.a.Custom["parameters"]; ok {
+	if raw, ok := m.annotations.Custom["parameters"]; ok {
 		s, err := newSchema(raw)
 		if err != nil {
 			m.errorf("parameters", "parameters", "custom.parameters: %v", err)
 		}
-		m.p.Parameters = s
+		m.pkg.Parameters = s
 	}
 }
 
 func (m *metadata) severity() {
-	raw, ok := m.a.Custom["severity"]
+	raw, ok := m.annotations.Custom["severity"]
 	s, isString := raw.(string)
 	switch {
 	case !ok:
@@ -60,11 +60,11 @@ func (m *metadata) severity() {
 	case !isString || !slices.Contains(Severities, s):
 		m.errorf("severity", "severity", "custom.severity is %s; it is one of %s", quote(raw), strings.Join(Severities, ", "))
 	}
-	m.p.Severity = s
+	m.pkg.Severity = s
 }
 
 func (m *metadata) kinds() {
-	raw, ok := m.a.Custom["kinds"]
+	raw, ok := m.annotations.Custom["kinds"]
 	if !ok {
 		return // whether it needs any depends on its subject and views
 	}
@@ -76,7 +76,7 @@ func (m *metadata) kinds() {
 	for _, x := range list {
 		s, ok := x.(string)
 		if ok && s == "*" {
-			m.p.AnyKind = true
+			m.pkg.AnyKind = true
 			continue
 		}
 		k, err := ParseKind(s)
@@ -85,20 +85,20 @@ func (m *metadata) kinds() {
 			m.errorf("kinds", "kinds", "custom.kinds has %s, which is no string", quote(x))
 		case err != nil:
 			m.errorf("kinds", "kinds", "custom.kinds: %v", err)
-		case slices.ContainsFunc(m.p.Kinds, func(o KindRef) bool { return o.Kind == k.Kind }):
+		case slices.ContainsFunc(m.pkg.Kinds, func(o KindRef) bool { return o.Kind == k.Kind }):
 			m.errorf("kinds", "kinds", "custom.kinds has %s twice", k.Kind)
 		default:
-			m.p.Kinds = append(m.p.Kinds, k)
+			m.pkg.Kinds = append(m.pkg.Kinds, k)
 		}
 	}
-	if m.p.AnyKind && len(list) > 1 {
+	if m.pkg.AnyKind && len(list) > 1 {
 		m.errorf("kinds", "kinds", `custom.kinds has "*" and other kinds`)
 	}
-	sortKinds(m.p.Kinds)
+	sortKinds(m.pkg.Kinds)
 }
 
 func (m *metadata) subject() {
-	raw, ok := m.a.Custom["subject"]
+	raw, ok := m.annotations.Custom["subject"]
 	if !ok {
 		return
 	}
@@ -107,16 +107,16 @@ func (m *metadata) subject() {
 	switch {
 	case s == "object":
 	case s == "member":
-		m.p.Subject = MemberSubject
+		m.pkg.Subject = MemberSubject
 	case isView && ast.IsVarCompatibleString(view):
-		m.p.Subject, m.p.SubjectView = ViewSubject, view
+		m.pkg.Subject, m.pkg.SubjectView = ViewSubject, view
 	default:
 		m.errorf("subject", "subject", "custom.subject is %s; it is object, member or view.NAME", quote(raw))
 	}
 }
 
 func (m *metadata) remedies() {
-	raw, ok := m.a.Custom["remedies"]
+	raw, ok := m.annotations.Custom["remedies"]
 	if !ok {
 		return
 	}
@@ -130,10 +130,10 @@ func (m *metadata) remedies() {
 		switch {
 		case err != nil:
 			m.errorf("remedies", "remedies", "custom.remedies: %v", err)
-		case slices.Contains(m.p.Remedies, r):
+		case slices.Contains(m.pkg.Remedies, r):
 			m.errorf("remedies", "remedies", "custom.remedies has %s %s twice", r.Action, r.Kind)
 		default:
-			m.p.Remedies = append(m.p.Remedies, r)
+			m.pkg.Remedies = append(m.pkg.Remedies, r)
 		}
 	}
 }
@@ -180,9 +180,9 @@ func unknownCustom(a *ast.Annotations) []string {
 
 // errorf adds an error at the line of a key of the METADATA.
 func (m *metadata) errorf(code, key, format string, args ...any) {
-	x := located(SeverityError, code, m.a.Location, format, args...)
-	x.Line, x.Col = keyLine(m.text, m.a.Location.Row, key), 1
-	m.bad.add(x)
+	x := located(SeverityError, code, m.annotations.Location, format, args...)
+	x.Line, x.Col = keyLine(m.text, m.annotations.Location.Row, key), 1
+	m.findings.add(x)
 }
 
 var comment = regexp.MustCompile(`^\s*#`)

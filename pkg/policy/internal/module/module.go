@@ -81,22 +81,22 @@ func (r *Reads) OfFleet() bool {
 
 // Package is one policy.
 type Package struct {
-	Name         string // as after data., e.g. "federator.network.unique_ingress_host"
-	Source, File string // File is the one with its METADATA, as findings name it
-	Row          int    // of its METADATA
-	Title        string
-	Description  string
-	Severity     string // low, medium, high or critical
-	AnyKind      bool   // kinds: ["*"]
-	Kinds        []KindRef
-	Judges       bool // it has violation rules, not views only
-	Subject      SubjectKind
-	SubjectView  string // of a ViewSubject
-	Remedies     []Remedy
-	Parameters   *Schema // nil: the package takes none
-	Views        []View  // by name
-	Reads        Reads
-	Wide         []Finding // reads that every member, or every key of a view, answers
+	Name              string // as after data., e.g. "federator.network.unique_ingress_host"
+	Source, File      string // File is the one with its METADATA, as findings name it
+	Row               int    // of its METADATA
+	Title             string
+	Description       string
+	Severity          string // low, medium, high or critical
+	AnyKind           bool   // kinds: ["*"]
+	Kinds             []KindRef
+	HasViolationRules bool // it has violation rules, not views only
+	Subject           SubjectKind
+	SubjectView       string // of a ViewSubject
+	Remedies          []Remedy
+	Parameters        *Schema // nil: the package takes none
+	Views             []View  // by name
+	Reads             Reads
+	WideReads         []Finding // reads that every member, or every key of a view, answers
 
 	guards      []guard // of violation and views, rule by rule
 	annotations *ast.Annotations
@@ -115,8 +115,8 @@ type Set struct {
 	// Skipped are the files that say nothing to the running set.
 	Skipped []string
 
-	once   sync.Once // prints are made when they are first asked for
-	prints map[string]string
+	once         sync.Once // prints are made when they are first asked for
+	fingerprints map[string]string
 }
 
 // Package returns the package of a name, nil when there is none.

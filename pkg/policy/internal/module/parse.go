@@ -18,7 +18,7 @@ const (
 
 // parse parses a file; nil after it has added an error.
 func parse(name string, data []byte, bad *findings) (m *ast.Module) {
-	defer recovered(name, bad, func() { m = nil })
+	defer recoverPanic(name, bad, func() { m = nil })
 	if bytes.IndexByte(data, 0) >= 0 {
 		bad.file("parse", name, "the file has NUL bytes")
 		return nil
@@ -47,12 +47,12 @@ func parse(name string, data []byte, bad *findings) (m *ast.Module) {
 		return nil
 	}
 	before := len(bad.list)
-	hidden(m, bad)
+	checkReservedNames(m, bad)
 	if len(m.Rules) > maxRules {
 		bad.file("too-many", name, "the file has %d rules; at most %d are taken", len(m.Rules), maxRules)
 	}
 	for _, r := range m.Rules {
-		if err := shape(r); err != nil {
+		if err := checkShape(r); err != nil {
 			bad.at("too-deep", r.Location, "%v", err)
 		}
 	}
@@ -62,9 +62,9 @@ func parse(name string, data []byte, bad *findings) (m *ast.Module) {
 	return m
 }
 
-// hidden refuses what would hide OPA's own functions, which "in" and template
+// checkReservedNames refuses what would hide OPA's own functions, which "in" and template
 // strings are compiled to.
-func hidden(m *ast.Module, bad *findings) {
+func checkReservedNames(m *ast.Module, bad *findings) {
 	const message = "%s named internal hides what \"in\" is compiled to: name it otherwise"
 	for _, i := range m.Imports {
 		if i.Name() == "internal" {
@@ -78,18 +78,18 @@ func hidden(m *ast.Module, bad *findings) {
 	}
 }
 
-// recovered turns a panic of OPA's into an error about the file: policies come
+// recoverPanic turns a panic of OPA's into an error about the file: policies come
 // from strangers' repositories, and one must not end the process.
-func recovered(name string, bad *findings, then func()) {
+func recoverPanic(name string, bad *findings, then func()) {
 	if p := recover(); p != nil {
 		bad.file("internal", name, "OPA fails on it: %v", p)
 		then()
 	}
 }
 
-// shape checks the bounds of a rule.
-func shape(r *ast.Rule) error {
-	s := &shaper{}
+// checkShape checks the bounds of a rule.
+func checkShape(r *ast.Rule) error {
+	s := &shapeChecker{}
 	s.rule(r, 0)
 	switch {
 	case s.deep:
@@ -100,13 +100,13 @@ func shape(r *ast.Rule) error {
 	return nil
 }
 
-// shaper measures a rule. It stops at its bounds.
-type shaper struct {
+// shapeChecker measures a rule. It stops at its bounds.
+type shapeChecker struct {
 	expressions int
 	deep        bool
 }
 
-func (s *shaper) rule(r *ast.Rule, depth int) {
+func (s *shapeChecker) rule(r *ast.Rule, depth int) {
 	for ; r != nil && !s.stop(depth); r, depth = r.Else, depth+1 {
 		s.terms(depth, r.Head.Args...)
 		s.terms(depth, r.Head.Reference...)
@@ -115,12 +115,12 @@ func (s *shaper) rule(r *ast.Rule, depth int) {
 	}
 }
 
-func (s *shaper) stop(depth int) bool {
+func (s *shapeChecker) stop(depth int) bool {
 	s.deep = s.deep || depth > maxDepth
 	return s.deep || s.expressions > maxExpressions
 }
 
-func (s *shaper) body(b ast.Body, depth int) {
+func (s *shapeChecker) body(b ast.Body, depth int) {
 	for _, e := range b {
 		s.expressions++
 		if s.stop(depth) {
@@ -143,7 +143,7 @@ func (s *shaper) body(b ast.Body, depth int) {
 	}
 }
 
-func (s *shaper) terms(depth int, list ...*ast.Term) {
+func (s *shapeChecker) terms(depth int, list ...*ast.Term) {
 	for _, t := range list {
 		if t == nil {
 			continue
@@ -155,7 +155,7 @@ func (s *shaper) terms(depth int, list ...*ast.Term) {
 	}
 }
 
-func (s *shaper) value(v ast.Value, depth int) {
+func (s *shapeChecker) value(v ast.Value, depth int) {
 	switch v := v.(type) {
 	case ast.Ref:
 		s.terms(depth, v...)

@@ -6,14 +6,14 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// count counts the places where a rule's variables are given values. A variable
+// countAssignments counts the places where a rule's variables are given values. A variable
 // with two is compared; one that equals another and has no place else is an alias.
-func (a *analysis) count(r *ast.Rule) {
+func (a *analysis) countAssignments(r *ast.Rule) {
 	give := func(t *ast.Term) {
 		if v, ok := t.Value.(ast.Var); ok {
-			a.bound[variable{r, v}]++
+			a.assignments[variable{r, v}]++
 		}
-		a.giveAll(r, t)
+		a.assignPattern(r, t)
 	}
 	var aliases [][2]ast.Var
 	for b := r; b != nil; b = b.Else {
@@ -21,7 +21,7 @@ func (a *analysis) count(r *ast.Rule) {
 			if b == r {
 				give(arg)
 			} else {
-				a.giveAll(r, arg)
+				a.assignPattern(r, arg)
 			}
 		}
 		visit := ast.NewGenericVisitor(func(x any) bool {
@@ -44,15 +44,15 @@ func (a *analysis) count(r *ast.Rule) {
 	}
 	for _, pair := range aliases {
 		x, y := variable{r, pair[0]}, variable{r, pair[1]}
-		a.given[x], a.given[y] = true, true
+		a.assigned[x], a.assigned[y] = true, true
 		switch {
-		case a.bound[x] == 0:
-			a.bound[x] = 1
-		case a.bound[y] == 0:
-			a.bound[y] = 1
+		case a.assignments[x] == 0:
+			a.assignments[x] = 1
+		case a.assignments[y] == 0:
+			a.assignments[y] = 1
 		default:
-			a.bound[x]++
-			a.bound[y]++
+			a.assignments[x]++
+			a.assignments[y]++
 		}
 	}
 }
@@ -95,10 +95,10 @@ func (a *analysis) countCall(terms []*ast.Term, give func(*ast.Term)) {
 	}
 }
 
-// giveAll notes the variables of a pattern.
-func (a *analysis) giveAll(r *ast.Rule, t *ast.Term) {
+// assignPattern notes the variables of a pattern.
+func (a *analysis) assignPattern(r *ast.Rule, t *ast.Term) {
 	ast.WalkVars(t, func(v ast.Var) bool {
-		a.given[variable{r, v}] = true
+		a.assigned[variable{r, v}] = true
 		return false
 	})
 }
@@ -106,8 +106,8 @@ func (a *analysis) giveAll(r *ast.Rule, t *ast.Term) {
 // consistent reports whether the rules that give the value of r cannot contradict
 // each other, whatever they read: each gives one value at most, and no two hold for
 // the same input and arguments. Of others the values are compared.
-func (s scope) consistent(r *ast.Rule) bool {
-	if known, ok := s.l.agrees[r]; ok {
+func (s ruleScope) consistent(r *ast.Rule) bool {
+	if known, ok := s.l.consistent[r]; ok {
 		return known
 	}
 	group := s.group(r)
@@ -122,7 +122,7 @@ func (s scope) consistent(r *ast.Rule) bool {
 		}
 	}
 	for _, x := range group {
-		s.l.agrees[x] = ok
+		s.l.consistent[x] = ok
 	}
 	return ok
 }
@@ -131,7 +131,7 @@ func (s scope) consistent(r *ast.Rule) bool {
 const maxGroup = 32
 
 // group returns the rules, but defaults, that give the value which r does.
-func (s scope) group(r *ast.Rule) []*ast.Rule {
+func (s ruleScope) group(r *ast.Rule) []*ast.Rule {
 	var group []*ast.Rule
 	pkg, _ := packageName(r.Module.Package)
 	for _, x := range s.l.packages[pkg].byName[name(r.Head.Ref()[0])] {
@@ -190,8 +190,8 @@ func exclusive(x, y *ast.Rule) bool {
 	if x.Else != nil || y.Else != nil {
 		return false
 	}
-	constants := compared(x)
-	for subject, c := range compared(y) {
+	constants := comparedConstants(x)
+	for subject, c := range comparedConstants(y) {
 		if other, ok := constants[subject]; ok && other.Compare(c) != 0 {
 			return true
 		}
@@ -199,9 +199,9 @@ func exclusive(x, y *ast.Rule) bool {
 	return false
 }
 
-// compared returns what a rule compares with scalar constants, parameters by their
+// comparedConstants returns what a rule compares with scalar constants, parameters by their
 // place.
-func compared(r *ast.Rule) map[string]ast.Value {
+func comparedConstants(r *ast.Rule) map[string]ast.Value {
 	out := map[string]ast.Value{}
 	params := map[ast.Var]ast.Var{}
 	for i, arg := range r.Head.Args {
@@ -257,9 +257,9 @@ func subjectOf(t *ast.Term, params map[ast.Var]ast.Var) (string, bool) {
 }
 
 // guard notes what the subject's kind is compared with, or only that it is.
-func (s scope) guard(x, y *ast.Term, equal bool) {
+func (s ruleScope) guard(x, y *ast.Term, equal bool) {
 	for _, pair := range [][2]*ast.Term{{x, y}, {y, x}} {
-		if v, alias := pair[1].Value.(ast.Var); alias && s.bound[variable{s.rule, v}] == 1 || !s.ofKind(pair[0]) {
+		if v, alias := pair[1].Value.(ast.Var); alias && s.assignments[variable{s.rule, v}] == 1 || !s.ofKind(pair[0]) {
 			continue
 		}
 		s.guarded = true
@@ -272,14 +272,14 @@ func (s scope) guard(x, y *ast.Term, equal bool) {
 }
 
 // guardKey notes that the subject's kind is looked up.
-func (s scope) guardKey(t *ast.Term) {
+func (s ruleScope) guardKey(t *ast.Term) {
 	if s.ofKind(t) {
 		s.guards["*"], s.guarded = true, true
 	}
 }
 
 // guardSet notes the same of a collection.
-func (s scope) guardSet(x, of *ast.Term) {
+func (s ruleScope) guardSet(x, of *ast.Term) {
 	if !s.ofKind(x) {
 		return
 	}
@@ -302,7 +302,7 @@ func (s scope) guardSet(x, of *ast.Term) {
 }
 
 // ofKind reports whether a term is the kind of the subject.
-func (s scope) ofKind(t *ast.Term) bool {
+func (s ruleScope) ofKind(t *ast.Term) bool {
 	if r, ok := t.Value.(ast.Ref); ok && r[0].Equal(ast.DefaultRootDocument) {
 		return false
 	}

@@ -36,7 +36,7 @@ func newSchema(raw any) (*Schema, error) {
 		return nil, fmt.Errorf("type is %s; parameters are an object", quote(t))
 	}
 	nodes := 0
-	if err := plain(top, 0, &nodes); err != nil {
+	if err := checkPlain(top, 0, &nodes); err != nil {
 		return nil, err
 	}
 	closed, err := ast.InterfaceToValue(closeSchema(top, true))
@@ -50,8 +50,8 @@ func newSchema(raw any) (*Schema, error) {
 	return s, checkDefaults(top, "")
 }
 
-// plain checks that a schema refers to nothing, and is small.
-func plain(x any, depth int, nodes *int) error {
+// checkPlain checks that a schema refers to nothing, and is small.
+func checkPlain(x any, depth int, nodes *int) error {
 	if *nodes++; depth > maxSchemaDepth || *nodes > maxSchemaNodes {
 		return errors.New("the schema is too large")
 	}
@@ -61,13 +61,13 @@ func plain(x any, depth int, nodes *int) error {
 			if key == "$ref" || key == "$schema" || key == "$id" || key == "id" && depth == 0 {
 				return fmt.Errorf("%s is not taken: the schema says it all itself", key)
 			}
-			if err := plain(v, depth+1, nodes); err != nil {
+			if err := checkPlain(v, depth+1, nodes); err != nil {
 				return err
 			}
 		}
 	case []any:
 		for _, v := range x {
-			if err := plain(v, depth+1, nodes); err != nil {
+			if err := checkPlain(v, depth+1, nodes); err != nil {
 				return err
 			}
 		}
@@ -169,7 +169,7 @@ func (s *Schema) Resolve(parameters map[string]any) (map[string]any, []string) {
 		return map[string]any{}, nil
 	}
 	nodes := 0
-	if !small(parameters, 0, &nodes) {
+	if !isSmall(parameters, 0, &nodes) {
 		return nil, []string{"the parameters are too large"}
 	}
 	out, _ := withDefaults(parameters, s.Raw).(map[string]any)
@@ -183,20 +183,20 @@ func (s *Schema) Resolve(parameters map[string]any) (map[string]any, []string) {
 	return out, nil
 }
 
-func small(x any, depth int, nodes *int) bool {
+func isSmall(x any, depth int, nodes *int) bool {
 	if *nodes++; depth > maxSchemaDepth || *nodes > maxSchemaNodes {
 		return false
 	}
 	switch x := x.(type) {
 	case map[string]any:
 		for _, v := range x {
-			if !small(v, depth+1, nodes) {
+			if !isSmall(v, depth+1, nodes) {
 				return false
 			}
 		}
 	case []any:
 		for _, v := range x {
-			if !small(v, depth+1, nodes) {
+			if !isSmall(v, depth+1, nodes) {
 				return false
 			}
 		}

@@ -6,89 +6,89 @@ import (
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
-// node is where a value can come from: a place in a document, or a term or rule
+// source is where a value can come from: a place in a document, or a term or rule
 // that makes a value. Values made have their members' sources as elem.
-type node struct {
-	up     *node
-	depth  int
-	loc    *ast.Location    // of the first read
-	fields map[string]*node // of a place
-	elem   *node            // of a place: any member
-	all    bool             // it is read whole
-	made   bool
-	of     set // of a made value: the sources of its members
+type source struct {
+	parent  *source
+	depth   int
+	loc     *ast.Location      // of the first read
+	fields  map[string]*source // of a place
+	elem    *source            // of a place: any member
+	whole   bool               // it is read whole
+	made    bool
+	members sources // of a made value: the sources of its members
 }
 
-// set is the sources of a value. A value without any is one that was read whole
+// sources is the sources of a value. A value without any is one that was read whole
 // where it was made, or a constant.
-type set map[*node]bool
+type sources map[*source]bool
 
 // Bounds of an analysis, beyond which everything counts as read.
 const (
 	maxPath   = 64
 	maxNodes  = 20_000
-	maxRounds = 50
+	maxPasses = 50
 	maxWork   = 2_000_000 // expressions looked at in one load; more is refused. The shipped policies take 18,000.
 )
 
 // child returns a place below one: of a key, or of any member when key is "".
-func (a *analysis) child(n *node, key string, constant bool, loc *ast.Location) *node {
-	if n.all {
+func (a *analysis) child(n *source, key string, constant bool, loc *ast.Location) *source {
+	if n.whole {
 		return n
 	}
 	if n.depth >= maxPath {
-		a.whole(n)
+		a.markWhole(n)
 		return n
 	}
 	if constant {
 		c := n.fields[key]
 		if c == nil {
 			if n.fields == nil {
-				n.fields = map[string]*node{}
+				n.fields = map[string]*source{}
 			}
-			c = a.place(n, loc)
+			c = a.newPlace(n, loc)
 			n.fields[key] = c
 		}
 		return c
 	}
 	if n.elem == nil {
-		n.elem = a.place(n, loc)
+		n.elem = a.newPlace(n, loc)
 	}
 	return n.elem
 }
 
-func (a *analysis) place(up *node, loc *ast.Location) *node {
+func (a *analysis) newPlace(up *source, loc *ast.Location) *source {
 	a.changed = true
 	if a.nodes++; a.nodes > maxNodes {
-		a.lost = true
+		a.gaveUp = true
 	}
-	n := &node{up: up, loc: loc}
+	n := &source{parent: up, loc: loc}
 	if up != nil {
 		n.depth = up.depth + 1
 	}
 	return n
 }
 
-// whole marks a source as read whole.
-func (a *analysis) whole(n *node) {
-	if n.all {
+// markWhole marks a source as read whole.
+func (a *analysis) markWhole(n *source) {
+	if n.whole {
 		return
 	}
-	n.all, a.changed = true, true
-	for m := range n.of {
-		a.whole(m)
+	n.whole, a.changed = true, true
+	for m := range n.members {
+		a.markWhole(m)
 	}
 }
 
-// use marks all sources as read whole.
-func (a *analysis) use(s set) {
+// markAllWhole marks all sources as read whole.
+func (a *analysis) markAllWhole(s sources) {
 	for n := range s {
-		a.whole(n)
+		a.markWhole(n)
 	}
 }
 
-// touchMembers marks that the number and the keys of members are read.
-func (a *analysis) touchMembers(s set, loc *ast.Location) {
+// readKeys marks that the number and the keys of members are read.
+func (a *analysis) readKeys(s sources, loc *ast.Location) {
 	for n := range s {
 		if !n.made {
 			a.child(n, "", false, loc)
@@ -97,7 +97,7 @@ func (a *analysis) touchMembers(s set, loc *ast.Location) {
 }
 
 // join adds sources to a set that lasts.
-func (a *analysis) join(to set, from set) {
+func (a *analysis) join(to sources, from sources) {
 	for n := range from {
 		if !to[n] {
 			to[n], a.changed = true, true
@@ -105,23 +105,23 @@ func (a *analysis) join(to set, from set) {
 	}
 }
 
-// give adds the sources of members to a made value.
-func (a *analysis) give(n *node, members set) {
-	a.join(n.of, members)
-	if n.all {
-		a.use(members)
+// addMembers adds the sources of members to a made value.
+func (a *analysis) addMembers(n *source, members sources) {
+	a.join(n.members, members)
+	if n.whole {
+		a.markAllWhole(members)
 	}
 }
 
 // step returns the sources below others.
-func (a *analysis) step(s set, key string, constant bool, loc *ast.Location) set {
-	out := set{}
+func (a *analysis) step(s sources, key string, constant bool, loc *ast.Location) sources {
+	out := sources{}
 	for n := range s {
 		if !n.made {
 			out[a.child(n, key, constant, loc)] = true
 			continue
 		}
-		for m := range n.of {
+		for m := range n.members {
 			out[m] = true
 		}
 	}
@@ -133,11 +133,11 @@ func (a *analysis) step(s set, key string, constant bool, loc *ast.Location) set
 const maxMask = 512
 
 // mask is what was read of a place.
-func (n *node) mask() *mask.Mask {
+func (n *source) mask() *mask.Mask {
 	if n == nil {
 		return nil
 	}
-	if n.all {
+	if n.whole {
 		return mask.Whole()
 	}
 	m := &mask.Mask{Elem: n.elem.mask()}
@@ -172,4 +172,4 @@ func size(m *mask.Mask, budget int) int {
 }
 
 // below returns what was read under a key, as such or as any member.
-func (n *node) below(key string) *mask.Mask { return n.mask().Child(key) }
+func (n *source) below(key string) *mask.Mask { return n.mask().Child(key) }

@@ -20,19 +20,19 @@ import (
 // long that those of other members wait for them. A member in quarantine is evaluated no more until its
 // time is over; each time that follows on another is twice as long.
 type Scores struct {
-	some atomic.Bool // there is a score
-	mu   sync.Mutex
-	by   map[string]*score
+	nonEmpty atomic.Bool // there is a score
+	mu       sync.Mutex
+	byMember map[string]*score
 }
 
 // score is that of one member.
 type score struct {
-	points int64
-	slow   time.Duration // of slow evaluations, not yet forgiven
-	seen   time.Time     // when it was last counted
-	why    string        // of the quarantine; "" when there is none
-	until  time.Time     // when the quarantine ends, or ended
-	last   time.Duration
+	points  int64
+	slow    time.Duration // of slow evaluations, not yet forgiven
+	counted time.Time     // when it was last counted
+	reason  string        // of the quarantine; "" when there is none
+	until   time.Time     // when the quarantine ends, or ended
+	last    time.Duration
 }
 
 const (
@@ -50,22 +50,22 @@ type Rules struct {
 
 // Count takes note of what an evaluation has cost.
 func (o *Scores) Count(member string, c budget.Cost, rules *Rules) {
-	if c.None() && !o.some.Load() {
+	if c.None() && !o.nonEmpty.Load() {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := o.by[member]
+	s := o.byMember[member]
 	if s == nil {
 		if c.None() {
 			return
 		}
-		if o.by == nil {
-			o.by = map[string]*score{}
+		if o.byMember == nil {
+			o.byMember = map[string]*score{}
 		}
 		s = &score{}
-		o.by[member] = s
-		o.some.Store(true)
+		o.byMember[member] = s
+		o.nonEmpty.Store(true)
 	}
 	if c.Err == nil && s.points > 0 {
 		s.points--
@@ -76,9 +76,9 @@ func (o *Scores) Count(member string, c budget.Cost, rules *Rules) {
 	}
 	why := ""
 	switch {
-	case s.why != "":
-	case s.points >= int64(rules.Overruns)*budget.Overrun:
-		why = budget.Waste(c.Err)
+	case s.reason != "":
+	case s.points >= int64(rules.Overruns)*budget.OverrunPoints:
+		why = budget.QuarantineReason(c.Err)
 	case s.slow >= rules.Slow:
 		why = fmt.Sprintf("its evaluations are slow: they took %v of CPU time, which others waited for", s.slow.Round(time.Millisecond))
 	}
@@ -89,82 +89,82 @@ func (o *Scores) Count(member string, c budget.Cost, rules *Rules) {
 		} else {
 			s.last = min(2*s.last, longestQuarantine)
 		}
-		s.why, s.until = why, at.Add(s.last)
+		s.reason, s.until = why, at.Add(s.last)
 	}
 }
 
 // charge adds the time of a slow evaluation, and forgives what a quarter of the
 // processors could do since the last one: others have the rest.
 func (s *score) charge(slow time.Duration, at time.Time, processors int) {
-	if !s.seen.IsZero() {
-		s.slow = max(0, s.slow-max(0, at.Sub(s.seen))*time.Duration(processors)/4)
+	if !s.counted.IsZero() {
+		s.slow = max(0, s.slow-max(0, at.Sub(s.counted))*time.Duration(processors)/4)
 	}
-	s.slow, s.seen = s.slow+slow, at
+	s.slow, s.counted = s.slow+slow, at
 }
 
-// Any reports whether there is a score.
-func (o *Scores) Any() bool { return o.some.Load() }
+// NonEmpty reports whether there is a score.
+func (o *Scores) NonEmpty() bool { return o.nonEmpty.Load() }
 
-// Held is why a member is in quarantine; "" if it is not.
-func (o *Scores) Held(member string) string {
-	if !o.some.Load() {
+// Reason is why a member is in quarantine; "" if it is not.
+func (o *Scores) Reason(member string) string {
+	if !o.nonEmpty.Load() {
 		return ""
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s := o.by[member]; s != nil && s.why != "" {
-		return "it is quarantined: " + s.why
+	if s := o.byMember[member]; s != nil && s.reason != "" {
+		return "it is quarantined: " + s.reason
 	}
 	return ""
 }
 
-// Due ends the quarantines whose time is over, and returns their members.
-func (o *Scores) Due(now time.Time) []string {
-	if !o.some.Load() {
+// Expire ends the quarantines whose time is over, and returns their members.
+func (o *Scores) Expire(now time.Time) []string {
+	if !o.nonEmpty.Load() {
 		return nil
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var members []string
-	for member, s := range o.by {
-		if s.why != "" && !now.Before(s.until) {
-			s.why, s.points, s.slow = "", 0, 0
+	for member, s := range o.byMember {
+		if s.reason != "" && !now.Before(s.until) {
+			s.reason, s.points, s.slow = "", 0, 0
 			members = append(members, member)
 		}
 	}
 	return members
 }
 
-// Quarantines yields the members in quarantine, in order.
-func (o *Scores) Quarantines() (list []verdict.Quarantine) {
-	if !o.some.Load() {
+// List yields the members in quarantine, in order.
+func (o *Scores) List() (list []verdict.Quarantine) {
+	if !o.nonEmpty.Load() {
 		return nil
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, member := range slices.Sorted(maps.Keys(o.by)) {
-		if s := o.by[member]; s.why != "" {
-			list = append(list, verdict.Quarantine{Member: member, Why: s.why, Until: s.until})
+	for _, member := range slices.Sorted(maps.Keys(o.byMember)) {
+		if s := o.byMember[member]; s.reason != "" {
+			list = append(list, verdict.Quarantine{Member: member, Why: s.reason, Until: s.until})
 		}
 	}
 	return list
 }
 
-// Forget forgets a member that is gone.
-func (o *Scores) Forget(member string) {
-	if !o.some.Load() {
+// Remove forgets a member that is gone.
+func (o *Scores) Remove(member string) {
+	if !o.nonEmpty.Load() {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.by, member)
-	o.some.Store(len(o.by) > 0)
+	delete(o.byMember, member)
+	o.nonEmpty.Store(len(o.byMember) > 0)
 }
 
-// ForgetAll forgets all members.
-func (o *Scores) ForgetAll() {
+// Reset forgets all members.
+func (o *Scores) Reset() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.by = nil
-	o.some.Store(false)
+	o.byMember = nil
+	o.nonEmpty.Store(false)
 }

@@ -40,9 +40,9 @@ func (t *Tree[T]) Delete(item T) (old T, had bool) {
 	return t.BTreeG.Delete(item)
 }
 
-// Replaced is about how many bytes of nodes were replaced since it was last asked: a
+// ReplacedBytes is about how many bytes of nodes were replaced since it was last asked: a
 // copy from before keeps the old ones whole, however little of them has changed.
-func (t *Tree[T]) Replaced() int64 {
+func (t *Tree[T]) ReplacedBytes() int64 {
 	nodes := min(t.written, t.Len()/treeDegree+1)
 	t.written = 0
 	return int64(nodes) * (nodeBytes + (2*treeDegree-1)*int64(reflect.TypeFor[T]().Size()))

@@ -24,8 +24,8 @@ type Binding struct {
 	Verdicts
 }
 
-// judges reports whether a binding judges a subject.
-func (b *Binding) judges(s *State, subject verdict.Subject) bool {
+// hasSubject reports whether a binding judges a subject.
+func (b *Binding) hasSubject(s *State, subject verdict.Subject) bool {
 	switch b.Pkg.Subject {
 	case module.MemberSubject:
 		_, ok := s.Snapshot.Member(subject.Ref.Member)
@@ -34,7 +34,7 @@ func (b *Binding) judges(s *State, subject verdict.Subject) bool {
 		return subject.Ref == aggregate.Ref{} && b.KeyExists(s, subject.Key)
 	}
 	o, ok := s.Snapshot.Get(subject.Ref)
-	return ok && subject.Key == "" && Feeds(b.Pkg, subject.Ref.Kind) && b.Selected.Has(subject.Ref.Member) && b.Selection.Object(o)
+	return ok && subject.Key == "" && HasKind(b.Pkg, subject.Ref.Kind) && b.Selected.Has(subject.Ref.Member) && b.Selection.Selects(o)
 }
 
 // KeyExists reports whether an entry of a key counts.
@@ -43,8 +43,8 @@ func (b *Binding) KeyExists(s *State, key string) bool {
 	if v == nil {
 		return false
 	}
-	for e := range v.Under(key) {
-		if b.Selection.Entry(&e.Of.Ref, s.Snapshot, &b.Selected, &b.Visible) {
+	for e := range v.Entries(key) {
+		if b.Selection.EntryCounts(&e.Object.Ref, s.Snapshot, &b.Selected, &b.Visible) {
 			return true
 		}
 	}
@@ -84,7 +84,7 @@ func (b *Binding) completeness(s *State, c *completeness.ReadSet, member string,
 		return verdict.Known, ""
 	}
 	for _, id := range c.Views {
-		if why := s.parts.ByID[id].Excess(); why != "" {
+		if why := s.parts.ByID[id].LimitMessage(); why != "" {
 			return verdict.Error, why
 		}
 	}
@@ -100,7 +100,7 @@ func (b *Binding) completeness(s *State, c *completeness.ReadSet, member string,
 			found(g)
 		}
 	}
-	for _, p := range c.Points {
+	for _, p := range c.Scopes {
 		if g, ok := s.parts.Gaps.At(p.Kind, p.Member); ok && b.Visible.Has(p.Member) {
 			found(g)
 		}
@@ -115,7 +115,7 @@ func (b *Binding) completeness(s *State, c *completeness.ReadSet, member string,
 			}
 		}
 	}
-	for _, kind := range c.Wide {
+	for _, kind := range c.All {
 		wide(kind)
 	}
 	for _, id := range c.Views {
@@ -140,7 +140,7 @@ func (b *Binding) completeness(s *State, c *completeness.ReadSet, member string,
 	return state, ""
 }
 
-func (b *Binding) from(member string) iter.Seq[record] {
+func (b *Binding) recordsOf(member string) iter.Seq[record] {
 	return func(yield func(record) bool) {
 		pivot := record{subject: verdict.Subject{Ref: aggregate.Ref{Member: member}}}
 		b.records.Ascend(pivot, func(r record) bool {
@@ -170,8 +170,8 @@ func (b *Binding) Subjects(s *State, member string) iter.Seq[verdict.Subject] {
 			}
 		default:
 			for kind := range KindsOf(b.Pkg, s.Snapshot) {
-				for o := range Objects(s.Snapshot, kind, member) {
-					if b.Selected.Has(o.Member()) && b.Selection.Object(o) && !yield(verdict.Subject{Ref: o.Ref()}) {
+				for o := range ObjectsOf(s.Snapshot, kind, member) {
+					if b.Selected.Has(o.Member()) && b.Selection.Selects(o) && !yield(verdict.Subject{Ref: o.Ref()}) {
 						return
 					}
 				}

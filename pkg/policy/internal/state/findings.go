@@ -18,7 +18,7 @@ func (s *State) FindingsAfter(binding string, after verdict.Subject) iter.Seq[ve
 			if r.subject.Ref.Member != after.Ref.Member {
 				return false
 			}
-			return r.found == nil || r.subject == after || yield(b.Verdict(s, r.subject, r.class, r.found))
+			return r.outcome == nil || r.subject == after || yield(b.Verdict(s, r.subject, r.readSet, r.outcome))
 		})
 	}
 }
@@ -32,8 +32,8 @@ func (s *State) Findings(binding, member string) iter.Seq[verdict.Verdict] {
 		if b == nil {
 			return
 		}
-		for r := range b.from(member) {
-			if r.found != nil && !yield(b.Verdict(s, r.subject, r.class, r.found)) {
+		for r := range b.recordsOf(member) {
+			if r.outcome != nil && !yield(b.Verdict(s, r.subject, r.readSet, r.outcome)) {
 				return
 			}
 		}
@@ -57,8 +57,8 @@ func (s *State) Verdicts(binding, member string) iter.Seq[verdict.Verdict] {
 	}
 }
 
-// About yields the verdicts on a subject, by binding.
-func (s *State) About(subject verdict.Subject) iter.Seq[verdict.Verdict] {
+// VerdictsOn yields the verdicts on a subject, by binding.
+func (s *State) VerdictsOn(subject verdict.Subject) iter.Seq[verdict.Verdict] {
 	return func(yield func(verdict.Verdict) bool) {
 		for _, b := range s.parts.Bindings {
 			if v, ok := s.Get(b.Name, subject); ok && !yield(v) {
@@ -78,16 +78,16 @@ func (s *State) Counts(binding string) iter.Seq2[string, verdict.Counts] {
 		}
 		b.tallies.Scan(func(t *tally) bool {
 			var c verdict.Counts
-			for _, of := range t.classes {
-				state, _ := b.completeness(s, of.class, t.member, func(verdict.Gap) bool { return false })
-				one := verdict.Counts{Errors: of.failed, Violations: of.violations, Exempt: of.waved}
+			for _, of := range t.byReadSet {
+				state, _ := b.completeness(s, of.readSet, t.member, func(verdict.Gap) bool { return false })
+				one := verdict.Counts{Errors: of.failed, Violations: of.violations, Exempt: of.exempt}
 				switch state {
 				case verdict.Known:
-					one.Known = of.good
+					one.Known = of.ok
 				case verdict.Unknown:
-					one.Unknown = of.good
+					one.Unknown = of.ok
 				case verdict.Error:
-					one = verdict.Counts{Errors: of.good + of.failed}
+					one = verdict.Counts{Errors: of.ok + of.failed}
 				}
 				c.Add(one)
 			}

@@ -9,17 +9,17 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// Unseen yields the incomplete scopes of what a binding judges, in the members that
+// Incomplete yields the incomplete scopes of what a binding judges, in the members that
 // it selects and does not tolerate; for one about the keys of a view, of what feeds
 // the view, and those of which an object could not contribute to it. Objects that are
 // there and not seen have no verdict, not even an Unknown one.
-func (s *State) Unseen(binding string) iter.Seq[verdict.Gap] {
+func (s *State) Incomplete(binding string) iter.Seq[verdict.Gap] {
 	return func(yield func(verdict.Gap) bool) {
 		b := s.parts.Binding(binding)
 		if b == nil || b.Pkg.Subject == module.MemberSubject {
 			return
 		}
-		for _, kind := range b.judged(s) {
+		for _, kind := range b.evaluatedKinds(s) {
 			for _, g := range s.parts.Gaps.Of(kind) {
 				seen := b.Pkg.Subject == module.ObjectSubject || b.Visible.Has(g.Member)
 				if seen && b.Selected.Has(g.Member) && !b.Tolerated.Has(g.Member) && !yield(g) {
@@ -39,8 +39,8 @@ func (s *State) Unseen(binding string) iter.Seq[verdict.Gap] {
 	}
 }
 
-// judged are the kinds that a binding judges or counts, sorted.
-func (b *Binding) judged(s *State) []aggregate.Kind {
+// evaluatedKinds are the kinds that a binding judges or counts, sorted.
+func (b *Binding) evaluatedKinds(s *State) []aggregate.Kind {
 	var kinds []aggregate.Kind
 	if b.Pkg.AnyKind {
 		kinds = slices.Clone(s.parts.Gaps.Kinds)

@@ -9,9 +9,9 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// fed are the kinds that a package reads of the fleet, those that feed its views
+// kindsRead are the kinds that a package reads of the fleet, those that feed its views
 // included, sorted.
-func (s *Parts) fed(p *module.Package) (kinds []aggregate.Kind, anyKind bool) {
+func (s *Parts) kindsRead(p *module.Package) (kinds []aggregate.Kind, anyKind bool) {
 	seen := map[module.ViewRef]bool{}
 	var follow func(p *module.Package)
 	follow = func(p *module.Package) {
@@ -51,8 +51,8 @@ func (s *Parts) View(ref module.ViewRef) *matview.View {
 	return nil
 }
 
-// Looks reports whether a package has or reads a view.
-func Looks(p *module.Package, v *matview.View) bool {
+// ReadsView reports whether a package has or reads a view.
+func ReadsView(p *module.Package, v *matview.View) bool {
 	return v.Pkg.Name == p.Name || slices.Contains(p.Reads.Views, module.ViewRef{Package: v.Pkg.Name, View: v.Def.Name})
 }
 
@@ -70,8 +70,8 @@ func KindsOf(pkg *module.Package, s *aggregate.Snapshot) iter.Seq[aggregate.Kind
 	}
 }
 
-// Objects yields the objects of a kind; member "" means all.
-func Objects(s *aggregate.Snapshot, kind aggregate.Kind, member string) iter.Seq[aggregate.Object] {
+// ObjectsOf yields the objects of a kind; member "" means all.
+func ObjectsOf(s *aggregate.Snapshot, kind aggregate.Kind, member string) iter.Seq[aggregate.Object] {
 	q := aggregate.Query{Kind: kind}
 	if member != "" {
 		q.Members = []string{member}
@@ -83,7 +83,7 @@ func Objects(s *aggregate.Snapshot, kind aggregate.Kind, member string) iter.Seq
 	return list
 }
 
-// Feeds reports whether objects of a kind contribute to the view.
-func Feeds(pkg *module.Package, kind aggregate.Kind) bool {
+// HasKind reports whether objects of a kind contribute to the view.
+func HasKind(pkg *module.Package, kind aggregate.Kind) bool {
 	return pkg.AnyKind || slices.ContainsFunc(pkg.Kinds, func(k module.KindRef) bool { return k.Kind == kind })
 }

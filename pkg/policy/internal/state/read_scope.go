@@ -10,19 +10,19 @@ import (
 type ReadScope struct {
 	Fleet   bool             // false: subjects alone, and their members
 	Kinds   []aggregate.Kind // sorted; of objects of Members
-	Any     bool             // any kind
+	AnyKind bool             // any kind
 	Members []string         // that data.fleet shows to the policy, in order
 }
 
-// Sight returns what verdicts of a binding may tell of. It follows from the policy, its
+// ReadScope returns what verdicts of a binding may tell of. It follows from the policy, its
 // binding and the members of the snapshot, never from objects.
-func (s *State) Sight(binding string) ReadScope {
+func (s *State) ReadScope(binding string) ReadScope {
 	b := s.parts.Binding(binding)
 	if b == nil || !b.Pkg.Reads.OfFleet() && b.Pkg.Subject != module.ViewSubject {
 		return ReadScope{}
 	}
-	kinds, anyKind := s.parts.fed(b.Pkg)
-	sight := ReadScope{Fleet: true, Kinds: kinds, Any: anyKind || b.Pkg.Reads.Scopes || b.Pkg.Reads.Names}
+	kinds, anyKind := s.parts.kindsRead(b.Pkg)
+	sight := ReadScope{Fleet: true, Kinds: kinds, AnyKind: anyKind || b.Pkg.Reads.Scopes || b.Pkg.Reads.Names}
 	for m := range s.Snapshot.Members() {
 		if b.Visible.Has(m.Name) {
 			sight.Members = append(sight.Members, m.Name)

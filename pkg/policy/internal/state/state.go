@@ -86,11 +86,11 @@ func (s *State) Health(binding string) (h verdict.Health, ok bool) {
 	}
 	h = b.Health
 	for _, v := range s.parts.Views {
-		if !Looks(b.Pkg, v) {
+		if !ReadsView(b.Pkg, v) {
 			continue
 		}
 		if h.Views == "" {
-			h.Views = v.Excess()
+			h.Views = v.LimitMessage()
 		}
 		for g := range v.Gaps() {
 			if len(h.Failures) == verdict.MaxGaps {
@@ -108,7 +108,7 @@ func (s *State) Health(binding string) (h verdict.Health, ok bool) {
 // does not judge it.
 func (s *State) Get(binding string, subject verdict.Subject) (v verdict.Verdict, ok bool) {
 	b := s.parts.Binding(binding)
-	if b == nil || !b.judges(s, subject) {
+	if b == nil || !b.hasSubject(s, subject) {
 		return verdict.Verdict{}, false
 	}
 	c, f := b.Get(subject)

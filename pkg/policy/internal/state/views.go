@@ -50,7 +50,7 @@ func (v Views) Entries(pkg, name, key string) iter.Seq2[aggregate.Ref, ast.Value
 		if w == nil {
 			return
 		}
-		for e := range w.Under(key) {
+		for e := range w.Entries(key) {
 			if e.Values == "" { // the view is over its limit
 				continue
 			}
@@ -59,7 +59,7 @@ func (v Views) Entries(pkg, name, key string) iter.Seq2[aggregate.Ref, ast.Value
 				panic("policy: " + err.Error()) // the engine wrote it
 			}
 			for i := range values.Len() {
-				if !yield(e.Of.Ref, values.Elem(i).Value) {
+				if !yield(e.Object.Ref, values.Elem(i).Value) {
 					return
 				}
 			}

@@ -41,7 +41,7 @@ type Health struct {
 	Nanoseconds int64        `json:"nanoseconds"`           // spent evaluating
 	Overruns    int64        `json:"overruns"`              // evaluations that exceeded their budget
 	Errors      int64        `json:"errors"`                // evaluations that failed, overruns included
-	Wide        int64        `json:"wide"`                  // reads of a whole view, kind or member, which every change of it repeats
+	WideReads   int64        `json:"wide"`                  // reads of a whole view, kind or member, which every change of it repeats
 	Quarantines []Quarantine `json:"quarantines,omitempty"` // members for which it is not evaluated for a while
 	Views       string       `json:"views,omitempty"`       // a view that it reads and that holds too much: verdicts that read it are Errors
 
@@ -51,9 +51,9 @@ type Health struct {
 	Failures []Gap `json:"failures,omitempty"`
 }
 
-// Trouble says what keeps verdicts from being Known that is no fault of their scopes,
+// Problem says what keeps verdicts from being Known that is no fault of their scopes,
 // and what ends it; "" is nothing.
-func (h *Health) Trouble() string {
+func (h *Health) Problem() string {
 	var parts []string
 	for i, q := range h.Quarantines {
 		if i == MaxGaps {

@@ -4,15 +4,15 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// Settled reports whether it is known of every scope that a binding judges or reads
+// BindingSynced reports whether it is known of every scope that a binding judges or reads
 // what has become of it: none is Unknown or Syncing. Before, its verdicts have not
 // all been counted.
-func (s *State) Settled(binding string) bool {
+func (s *State) BindingSynced(binding string) bool {
 	b := s.parts.Binding(binding)
 	if b == nil {
 		return false
 	}
-	kinds, anyKind := s.parts.fed(b.Pkg)
+	kinds, anyKind := s.parts.kindsRead(b.Pkg)
 	if anyKind || b.Pkg.AnyKind {
 		kinds = s.parts.Gaps.Kinds
 	}

@@ -85,13 +85,13 @@ violation contains {"msg": "d1"} if data.fleet.objects["Deployment.apps"]["fleet
 			c.binding.Name, c.binding.Package = "twins", "twins"
 			set := load(t, twinText(c.kinds, c.custom, c.rules))
 			e, _ := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: []policy.Binding{c.binding}, Parallelism: 1})
-			if s := e.Stats(); s.Evaluations != 24 || s.Shared != c.shared {
-				t.Errorf("%d of %d evaluations were shared, want %d of 24", s.Shared, s.Evaluations, c.shared)
+			if s := e.Stats(); s.Evaluations != 24 || s.Memoized != c.shared {
+				t.Errorf("%d of %d evaluations were shared, want %d of 24", s.Memoized, s.Evaluations, c.shared)
 			}
 			set = load(t, twinText(c.kinds, c.custom, c.rules+"\n"+unnamed))
 			each, _ := engineOn(t, w, policy.EngineOptions{Set: set, Bindings: []policy.Binding{c.binding}, Parallelism: 1})
-			if s := each.Stats(); s.Shared != 0 {
-				t.Fatalf("%d evaluations were shared by a policy that reads the name", s.Shared)
+			if s := each.Stats(); s.Memoized != 0 {
+				t.Fatalf("%d evaluations were shared by a policy that reads the name", s.Memoized)
 			}
 			said := sameVerdicts(t, e.State(), each.State(), "twins")
 			if said == 0 {
@@ -153,8 +153,8 @@ violation contains {"msg": sprintf("more than %d of %s", [input.parameters.max, 
 	}
 	apply(t, e, cursor)
 	// Of each of two kinds and three bindings the first is evaluated.
-	if s := e.Stats(); s.Evaluations != 18 || s.Shared != 18-6 {
-		t.Errorf("%d of %d evaluations were shared, want 12 of 18", s.Shared, s.Evaluations)
+	if s := e.Stats(); s.Evaluations != 18 || s.Memoized != 18-6 {
+		t.Errorf("%d of %d evaluations were shared, want 12 of 18", s.Memoized, s.Evaluations)
 	}
 	for name, n := range map[string]int{"none": 0, "one": 6, "two": 6} {
 		found := 0
@@ -188,7 +188,7 @@ func TestTwinsAreOfOneRound(t *testing.T) {
 		}
 		changes := apply(t, e, cursor)
 		after := e.Stats()
-		if n, shared := after.Evaluations-before.Evaluations, after.Shared-before.Shared; n != int64(batch.objects) || shared != int64(batch.shared) {
+		if n, shared := after.Evaluations-before.Evaluations, after.Memoized-before.Memoized; n != int64(batch.objects) || shared != int64(batch.shared) {
 			t.Errorf("batch %d: %d of %d evaluations were shared, want %d of %d", i, shared, n, batch.shared, batch.objects)
 		}
 		told := map[string]bool{}

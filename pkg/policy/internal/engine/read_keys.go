@@ -1,0 +1,48 @@
+package engine
+
+import (
+	"hash/maphash"
+)
+
+// Sections of what evaluations read, in keys of dependencies.
+const (
+	readViewKey byte = iota
+	readView
+	readNamed        // by_name[kind][namespace][name], and less
+	readObject       // objects[kind][member][namespace][name], and less
+	readNames        // names
+	readMembers      // members, whole
+	readMember       // members[name], or one of its fields
+	readAllScopes    // scopes, whole
+	readScopes       // scopes[name]
+	readScope        // scopes[name][kind]
+	readMemberLabels // members[name].labels, and so on
+	readMemberVersion
+	readMemberAPIs
+)
+
+var keySeed = maphash.MakeSeed()
+
+// readKey hashes what was read.
+func readKey(section byte, parts ...string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(keySeed)
+	_ = h.WriteByte(section)
+	for _, p := range parts {
+		_, _ = h.WriteString(p)
+		_ = h.WriteByte(0)
+	}
+	return h.Sum64()
+}
+
+func viewKey(v *view, k string) uint64 { return readKey(readViewKey, viewName(v.ID), k) }
+
+func wholeViewKey(v *view) uint64 { return readKey(readView, viewName(v.ID)) }
+
+func viewName(id uint32) string {
+	return string([]byte{byte(id), byte(id >> 8), byte(id >> 16), byte(id >> 24)}) //nolint:gosec // Its bytes.
+}
+
+var memberFields = map[string]byte{"labels": readMemberLabels, "version": readMemberVersion, "apis": readMemberAPIs}
+
+func (ev *evaluation) record(k uint64) { ev.keys = append(ev.keys, k) }

@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy/internal/completeness"
+	"federator.dev/federator/pkg/policy/internal/mask"
+	"federator.dev/federator/pkg/policy/internal/module"
+	"federator.dev/federator/pkg/policy/internal/state"
+)
+
+// chunkSize is how many subjects are evaluated before their results are taken in.
+const chunkSize = 4096
+
+// evaluateAll judges tasks in chunks.
+func (r *pass) evaluateAll(tasks []task) error {
+	for part := range slices.Chunk(tasks, chunkSize) {
+		if err := r.evaluateChunk(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// evaluateChunk evaluates tasks in parallel and takes the results in, in order.
+func (r *pass) evaluateChunk(tasks []task) error {
+	r.useMemo = len(tasks) >= minMemoTasks
+	if err := r.e.parallel(r.ctx, len(tasks), func(w *worker, i int) { r.evaluateTask(w, &tasks[i]) }); err != nil {
+		return err
+	}
+	r.chooseDefaults(tasks)
+	for i := range tasks {
+		for j := range tasks[i].bindings {
+			r.accept(&tasks[i], &tasks[i].bindings[j])
+		}
+	}
+	return nil
+}
+
+// evaluateTask evaluates the runs of a task; those of an object share one document, and
+// what was found for a twin of it.
+func (r *pass) evaluateTask(w *worker, t *task) {
+	var m *mask.Mask
+	n := 0
+	for i := range t.bindings {
+		if one := &t.bindings[i]; one.evaluate {
+			n++
+			m = one.b.mask
+		}
+	}
+	if n == 0 {
+		return
+	}
+	kind := t.subject.Ref.Kind
+	if n > 1 && !t.object.IsZero() {
+		m = r.e.kindPlans[kind].objectMask
+	}
+	err := w.loadBody(t.object, m)
+	share := r.useMemo && err == nil && !t.object.IsZero() && w.memo.start(r.e.passID, w.body, m)
+	var object *ast.Term
+	decoded := false
+	for i := range t.bindings {
+		one := &t.bindings[i]
+		if !one.evaluate {
+			continue
+		}
+		alike := share && one.b.memoizable && one.b.scores.Reason(t.subject.Ref.Member) == ""
+		if alike {
+			if f, ok := w.memo.get(one.b, kind); ok {
+				one.b.evaluations.Add(1)
+				r.e.memoized.Add(1)
+				one.result = result{outcome: f, readSet: w.ownReadSet(kind)}
+				continue
+			}
+		}
+		if !decoded && err == nil {
+			object, err = w.decode(t.object, m, share)
+			decoded = true
+		}
+		if err != nil {
+			one.result = result{outcome: &state.Outcome{Err: err.Error()}, readSet: w.ownReadSet(kind)}
+			continue
+		}
+		one.result = w.evaluate(r.ctx, one.b, t, object)
+		if alike && one.result.readSet != nil { // it was evaluated
+			w.memo.put(one.result.outcome)
+		}
+	}
+}
+
+// ownReadSet is the class of what reads its own object only.
+func (w *worker) ownReadSet(kind aggregate.Kind) *completeness.ReadSet {
+	w.reset(nil, "")
+	w.evaluation.reads.AddOwn(kind)
+	return w.e.readSets.Intern(&w.evaluation.reads)
+}
+
+// chooseDefaults gives bindings the default classes of kinds that are new to them: the most
+// frequent of the tasks.
+func (r *pass) chooseDefaults(tasks []task) {
+	type place struct {
+		b    *boundBinding
+		kind aggregate.Kind
+	}
+	var seen map[place]map[*completeness.ReadSet]int
+	for i := range tasks {
+		kind := tasks[i].subject.Ref.Kind
+		for j := range tasks[i].bindings {
+			one := &tasks[i].bindings[j]
+			if one.result.readSet == nil || one.b.Defaults[kind] != nil {
+				continue
+			}
+			if seen == nil {
+				seen = map[place]map[*completeness.ReadSet]int{}
+			}
+			at := place{one.b, kind}
+			if seen[at] == nil {
+				seen[at] = map[*completeness.ReadSet]int{}
+			}
+			seen[at][one.result.readSet]++
+		}
+	}
+	for at, counts := range seen {
+		var best *completeness.ReadSet
+		for c, n := range counts {
+			if best == nil || n > counts[best] || n == counts[best] && c.Key < best.Key {
+				best = c
+			}
+		}
+		best.Refs++ // as long as the binding is there
+		at.b.Defaults[at.kind] = best
+	}
+}
+
+// accept takes in one result.
+func (r *pass) accept(t *task, one *bindingTask) {
+	b, s := one.b, t.subject
+	if one.after && !one.evaluate { // most of what changes is nothing that a policy reads
+		if b.pkg.Subject == module.ObjectSubject {
+			r.e.byObject.ReplaceSubject(b.id, t.object)
+		}
+		return
+	}
+	var oldClass *completeness.ReadSet
+	var old *state.Outcome
+	if one.before {
+		oldClass, old = b.Get(s)
+	}
+	if !one.after {
+		delete(b.retries, s)
+		b.count(s.Ref.Member, oldClass, old, -1)
+		b.Delete(s)
+		b.addHeld(s, r.recordReads(b, t, nil)-old.Size())
+		delete(b.refused, s)
+		r.changes.add(b, s, old)
+		r.changes.supersededBytes += old.Size()
+		return
+	}
+	b.retries = countRetry(b.retries, s, one.result.overBudget)
+	next, c := one.result.outcome, one.result.readSet
+	if c == nil {
+		c = b.Defaults[s.Ref.Kind] // it was not evaluated
+	}
+	keys := one.result.keys
+	delete(b.refused, s)
+	if cost := next.Size() + int64(len(keys))*readBytes; cost > 0 && b.refuse(s, cost, r.e.opts.Limits.Binding) {
+		next, c, keys = &state.Outcome{Err: bindingFull(r.e.opts.Limits.Binding)}, b.Defaults[s.Ref.Kind], nil
+	}
+	more := r.recordReads(b, t, keys)
+	if one.before {
+		more -= old.Size()
+	}
+	b.addHeld(s, more+next.Size())
+	switch {
+	case one.before && state.SameOutcome(old, next):
+		if next = old; c == oldClass {
+			return
+		}
+	case next != nil:
+		next.Revision = r.after.Revision()
+	}
+	if one.before {
+		b.count(s.Ref.Member, oldClass, old, -1)
+	}
+	b.count(s.Ref.Member, c, next, 1)
+	b.Put(s, c, next)
+	if !one.before {
+		old = nil
+	}
+	r.changes.add(b, s, old, next)
+	if next != old {
+		r.changes.supersededBytes += old.Size()
+	}
+}
+
+// recordReads takes note of what an evaluation read, and returns how many bytes more that is.
+func (r *pass) recordReads(b *boundBinding, t *task, keys []uint64) int64 {
+	if b.pkg.Subject != module.ObjectSubject {
+		return readBytes * int64(r.e.bySubject.Set(b.id, t.subject, keys))
+	}
+	if o := t.object; !o.IsZero() {
+		return readBytes * int64(r.e.byObject.Set(b.id, o, keys))
+	}
+	if o, ok := r.before.Snapshot.Get(t.subject.Ref); ok {
+		return readBytes * int64(r.e.byObject.Set(b.id, o, keys))
+	}
+	return 0
+}
