@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"math/bits"
 	"strings"
+
+	"federator.dev/federator/internal/canonjson"
 )
 
 // fieldPath is a declared field, split: spec.nodeName is ["spec" "nodeName"].
@@ -28,8 +30,8 @@ const maxFields = 64
 // true and false are as they stand. Anything else (null, lists, objects) is
 // not indexed, but that there was a list is (see listed).
 func fieldValues(dst []Label, body []byte, fields []fieldPath) []Label {
-	w := fieldWalk{body: body, fields: fields, missing: 1<<len(fields) - 1}
-	w.object(0, 0, w.missing)
+	w := fieldWalk{Reader: canonjson.NewReader(body), fields: fields, missing: 1<<len(fields) - 1}
+	w.object(0, w.missing)
 	for i := range fields {
 		if s, ok := scalar(w.found[i]); ok {
 			dst = append(dst, Label{Key: fields[i].name, Value: s})
@@ -46,37 +48,20 @@ const listed = "\x00"
 
 // fieldWalk looks for several fields at once. Sets of fields are bit masks.
 type fieldWalk struct {
-	body    []byte
+	canonjson.Reader
 	fields  []fieldPath
 	missing uint64 // not found yet
 	found   [maxFields][]byte
 	lists   uint64 // end at a list, or lead into one
 }
 
-// object walks the object that starts at i, whose path is the first depth steps
-// of the wanted fields. It returns the index after it, -1 when there is no
-// object, it does not end, or nothing is missing any more.
-func (w *fieldWalk) object(i, depth int, wanted uint64) int {
-	b := w.body
-	if i >= len(b) || b[i] != '{' {
-		return -1
+// object walks the object that is next, whose path is the first depth steps of the
+// wanted fields, until nothing is missing any more.
+func (w *fieldWalk) object(depth int, wanted uint64) {
+	for more := w.Open('{'); more; more = w.missing != 0 && w.Next('}') {
+		key, _ := w.Key()
+		w.value(depth+1, w.having(key, depth, wanted))
 	}
-	for i++; i < len(b) && b[i] == '"'; i++ {
-		end := skipString(b, i)
-		if end < 0 || end >= len(b) || b[end] != ':' {
-			return -1
-		}
-		if i = w.value(end+1, depth+1, w.having(b[i+1:end-1], depth, wanted)); i < 0 || w.missing == 0 {
-			return -1
-		}
-		if i >= len(b) || b[i] != ',' {
-			break
-		}
-	}
-	if i >= len(b) || b[i] != '}' {
-		return -1
-	}
-	return i + 1
 }
 
 // having returns the wanted fields that have a key as their step at depth.
@@ -90,11 +75,11 @@ func (w *fieldWalk) having(key []byte, depth int, wanted uint64) uint64 {
 	return wanted & w.missing
 }
 
-// value walks the value that starts at i and notes the wanted fields that end
-// there. It returns the index after it, or -1.
-func (w *fieldWalk) value(i, depth int, wanted uint64) int {
+// value walks the value that is next and notes the wanted fields that end there.
+func (w *fieldWalk) value(depth int, wanted uint64) {
 	if wanted == 0 {
-		return skipValue(w.body, i)
+		w.Skip()
+		return
 	}
 	var here uint64
 	for m := wanted; m != 0; m &= m - 1 {
@@ -102,22 +87,20 @@ func (w *fieldWalk) value(i, depth int, wanted uint64) int {
 			here |= 1 << f
 		}
 	}
-	if i < len(w.body) && w.body[i] == '[' {
+	first := w.Peek()
+	if first == '[' {
 		w.lists |= wanted
 	}
-	var end int
-	if deeper := wanted &^ here; deeper != 0 && i < len(w.body) && w.body[i] == '{' {
-		if end = w.object(i, depth, deeper); end < 0 {
-			return -1
-		}
-	} else if end = skipValue(w.body, i); end < 0 {
-		return -1
+	var value []byte
+	if deeper := wanted &^ here; deeper != 0 && first == '{' {
+		w.object(depth, deeper)
+	} else {
+		value = w.Value()
 	}
 	for m := here; m != 0; m &= m - 1 {
-		w.found[bits.TrailingZeros64(m)] = w.body[i:end]
+		w.found[bits.TrailingZeros64(m)] = value
 	}
 	w.missing &^= wanted
-	return end
 }
 
 func scalar(v []byte) (string, bool) {
@@ -134,56 +117,4 @@ func scalar(v []byte) (string, bool) {
 		return "", false
 	}
 	return string(v), true
-}
-
-// skipString returns the index after the string that starts at i, -1 when it
-// does not end.
-func skipString(b []byte, i int) int {
-	for i++; ; i++ {
-		n := bytes.IndexByte(b[i:], '"')
-		if n < 0 {
-			return -1
-		}
-		i += n
-		slashes := 0
-		for j := i - 1; b[j] == '\\'; j-- {
-			slashes++
-		}
-		if slashes%2 == 0 {
-			return i + 1
-		}
-	}
-}
-
-// skipValue returns the index after the JSON value that starts at i, -1 when
-// it does not end.
-func skipValue(b []byte, i int) int {
-	depth := 0
-	for i < len(b) {
-		switch b[i] {
-		case '"':
-			if i = skipString(b, i); i < 0 {
-				return -1
-			}
-			if depth == 0 {
-				return i
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return i
-			}
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		case ',':
-			if depth == 0 {
-				return i
-			}
-		}
-		i++
-	}
-	return -1
 }

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"bytes"
 	"encoding/base64"
 	"strconv"
 	"time"
@@ -24,23 +25,22 @@ func join(object, field string) string {
 // message checks an object. It returns the path of the first field that is not
 // of its type, "" for the object itself.
 func (c checker) message(r *reader, p *program) (path string, ok bool) {
-	switch r.in[r.pos] {
+	switch r.Peek() {
 	case '{':
 	case 'n':
-		r.skip()
+		r.Skip()
 		return "", true
 	default:
 		return "", false
 	}
 	i := 0
-	for r.member() { // in the order of the fields
-		key := r.quoted()
-		name := unquote(key)
+	for more := r.Open('{'); more; more = r.Next('}') { // in the order of the fields
+		_, name := r.key()
 		for i < len(p.fields) && p.fields[i].name < name {
 			i++
 		}
 		if i == len(p.fields) || p.fields[i].name != name {
-			r.skip()
+			r.Skip()
 			continue
 		}
 		if path, ok := c.field(r, &p.fields[i]); !ok {
@@ -51,10 +51,10 @@ func (c checker) message(r *reader, p *program) (path string, ok bool) {
 }
 
 func (c checker) field(r *reader, f *field) (path string, ok bool) {
-	first := r.in[r.pos]
+	first := r.Peek()
 	switch {
 	case f.untyped, first == 'n' && (f.pointer || f.mapped || f.repeated):
-		r.skip()
+		r.Skip()
 		return "", true
 	case f.mapped:
 		return c.elements(r, '{', &f.value)
@@ -66,12 +66,13 @@ func (c checker) field(r *reader, f *field) (path string, ok bool) {
 
 // elements checks the values of a map or list.
 func (c checker) elements(r *reader, open byte, v *value) (path string, ok bool) {
-	if r.in[r.pos] != open {
+	if r.Peek() != open {
 		return "", false
 	}
-	for r.member() {
+	end := open + 2 // } and ] are two after { and [
+	for more := r.Open(open); more; more = r.Next(end) {
 		if open == '{' {
-			r.key()
+			r.Key()
 		}
 		if path, ok := c.value(r, v); !ok {
 			return path, false
@@ -81,7 +82,7 @@ func (c checker) elements(r *reader, open byte, v *value) (path string, ok bool)
 }
 
 func (c checker) value(r *reader, v *value) (path string, ok bool) {
-	first := r.in[r.pos]
+	first := r.Peek()
 	switch v.codec {
 	case codecMessage:
 		return c.message(r, v.sub)
@@ -93,14 +94,12 @@ func (c checker) value(r *reader, v *value) (path string, ok bool) {
 		}
 		return c.elements(r, '[', &value{codec: codecString})
 	}
-	from := r.pos
-	r.skip()
-	return "", c.scalar(v.codec, r.in[from:r.pos])
+	return "", c.scalar(v.codec, r.Value())
 }
 
 // union checks one of the unions of JSON schemas.
 func (c checker) union(r *reader, v *value) (path string, ok bool) {
-	first := r.in[r.pos]
+	first := r.Peek()
 	schema, others := v.sub.numbers[1].field, v.sub.numbers[2].field
 	if v.codec == codecOrBool {
 		schema = others
@@ -111,7 +110,7 @@ func (c checker) union(r *reader, v *value) (path string, ok bool) {
 	case first == '[' && v.codec != codecOrBool:
 		return c.elements(r, '[', &others.value)
 	}
-	r.skip()
+	r.Skip()
 	return "", v.codec != codecOrBool || first == 't' || first == 'f'
 }
 
@@ -144,14 +143,14 @@ func (c checker) scalar(as codec, text []byte) bool {
 			return false
 		}
 		var err error
-		c.t.sorted, err = base64.StdEncoding.AppendDecode(c.t.sorted[:0], []byte(unquote(text)))
+		c.t.sorted, err = base64.StdEncoding.AppendDecode(c.t.sorted[:0], []byte(unquoteValue(text)))
 		return err == nil
 	case codecIntOrString:
 		return isString || c.scalar(codecInt32, text)
 	case codecTime:
-		return isString && isTime(time.RFC3339, unquote(text))
+		return isString && isTime(time.RFC3339, unquoteValue(text))
 	case codecMicroTime:
-		return isString && isTime(metav1.RFC3339Micro, unquote(text))
+		return isString && isTime(metav1.RFC3339Micro, unquoteValue(text))
 	case codecDuration:
 		return isString && new(metav1.Duration).UnmarshalJSON(text) == nil
 	case codecQuantity:
@@ -159,6 +158,12 @@ func (c checker) scalar(as codec, text []byte) bool {
 	default: // JSON as it is
 		return true
 	}
+}
+
+// unquoteValue is unquote of a string in its quotes.
+func unquoteValue(text []byte) string {
+	raw := text[1 : len(text)-1]
+	return unquote(raw, bytes.IndexByte(raw, '\\') >= 0)
 }
 
 func isTime(layout, text string) bool {

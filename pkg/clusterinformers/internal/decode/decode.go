@@ -190,12 +190,12 @@ func (d *Decoder) fallBack(rec *aggregate.Record, stock func() (map[string]any, 
 // find returns where the value of a member of a canonical object begins; -1 if
 // it has none.
 func find(object []byte, name string) int {
-	r := reader{in: object}
-	for r.member() {
-		if string(r.key()) == name {
-			return r.pos
+	r := readerOf(object)
+	for more := r.Open('{'); more; more = r.Next('}') {
+		if key, _ := r.Key(); string(key) == name {
+			return r.Pos()
 		}
-		r.skip()
+		r.Skip()
 	}
 	return -1
 }

@@ -383,23 +383,23 @@ func (d *Decoder) initialEventsEnd() bool {
 	if d.t.meta < 0 || d.t.out[d.t.meta] != '{' {
 		return false
 	}
-	r := reader{d.t.out, d.t.meta}
+	r := readerOf(d.t.out[d.t.meta:])
 	end, valid := false, true
-	for r.member() {
-		if string(r.key()) != "annotations" || r.in[r.pos] != '{' {
-			r.skip()
+	for more := r.Open('{'); more; more = r.Next('}') {
+		if key, _ := r.Key(); string(key) != "annotations" || r.Peek() != '{' {
+			r.Skip()
 			continue
 		}
-		for r.member() {
-			key := r.key()
-			switch c := r.in[r.pos]; {
+		for more := r.Open('{'); more; more = r.Next('}') {
+			key, _ := r.Key()
+			switch c := r.Peek(); {
 			case c != '"' && c != 'n':
 				valid = false
-				r.skip()
+				r.Skip()
 			case string(key) == metav1.InitialEventsAnnotationKey:
 				end = r.text() == "true"
 			default:
-				r.skip()
+				r.Skip()
 			}
 		}
 	}

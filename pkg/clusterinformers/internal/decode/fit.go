@@ -70,11 +70,15 @@ func (d *Decoder) fit(rec *aggregate.Record) error {
 	if d.enc == JSON { // protobuf has types of its own
 		c := checker{t: t}
 		if d.program != nil {
-			if path, ok := c.message(&reader{in: t.out}, d.program); !ok {
+			r := readerOf(t.out)
+			if path, ok := c.message(&r, d.program); !ok {
 				return unfit("%s is not of its type", path)
 			}
-		} else if path, ok := c.message(&reader{t.out, t.meta}, objectMeta()); !ok {
-			return unfit("%s is not of its type", join("metadata", path))
+		} else {
+			r := readerOf(t.out[t.meta:])
+			if path, ok := c.message(&r, objectMeta()); !ok {
+				return unfit("%s is not of its type", join("metadata", path))
+			}
 		}
 	}
 	return fitIdentity(rec)
@@ -130,20 +134,28 @@ func isLabel(s string) bool {
 
 // deeper reports whether canonical JSON is nested more than maxNesting deep.
 func deeper(b []byte) bool {
-	depth := 0
-	for i := 0; i < len(b); {
-		switch b[i] {
-		case '"':
-			i = endOfString(b, i)
-			continue
-		case '{', '[':
-			if depth++; depth > maxNesting {
+	r := readerOf(b)
+	return r.deeper(maxNesting)
+}
+
+// deeper reports whether the value that is next is nested more than so deep.
+func (r *reader) deeper(most int) bool {
+	switch open := r.Peek(); open {
+	case '{', '[':
+		if most == 0 {
+			return true
+		}
+		end := open + 2 // } and ] are two after { and [
+		for more := r.Open(open); more; more = r.Next(end) {
+			if open == '{' {
+				r.Key()
+			}
+			if r.deeper(most - 1) {
 				return true
 			}
-		case '}', ']':
-			depth--
 		}
-		i++
+	default:
+		r.Skip()
 	}
 	return false
 }

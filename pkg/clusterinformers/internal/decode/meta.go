@@ -1,20 +1,19 @@
 package decode
 
 import (
-	"bytes"
-	"encoding/json"
 	"slices"
 	"strings"
 	"unsafe"
 
+	"federator.dev/federator/internal/canonjson"
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// reader walks canonical JSON, which it trusts to be well formed.
-type reader struct {
-	in  []byte
-	pos int
-}
+// reader walks canonical JSON, which it trusts to be well formed: the decoder wrote
+// it.
+type reader struct{ canonjson.Reader }
+
+func readerOf(b []byte) reader { return reader{canonjson.NewReader(b)} }
 
 // identity fills rec with what the metadata that begins at b[at] says. Its
 // strings alias b. A field of the wrong type counts as absent.
@@ -24,9 +23,10 @@ func identity(b []byte, at int, rec *aggregate.Record) {
 	if at < 0 || b[at] != '{' {
 		return
 	}
-	r := reader{b, at}
-	for r.member() {
-		switch key := r.key(); string(key) {
+	r := readerOf(b[at:])
+	for more := r.Open('{'); more; more = r.Next('}') {
+		// The keys of the fall-back may hold escapes: such a key equals none.
+		switch key, _ := r.Key(); string(key) {
 		case "name":
 			rec.Name = r.text()
 		case "namespace":
@@ -40,91 +40,56 @@ func identity(b []byte, at int, rec *aggregate.Record) {
 		case "ownerReferences":
 			rec.Owners = r.owners(rec.Owners)
 		default:
-			r.skip()
+			r.Skip()
 		}
 	}
 }
 
-// member enters an object or array, or goes on to its next element; it reports
-// false at its end, behind which it then stands.
-func (r *reader) member() bool {
-	switch c := r.in[r.pos]; c {
-	case '{', '[':
-		r.pos++
-		if r.in[r.pos] == c+2 {
-			r.pos++
-			return false
-		}
-		return true
-	case ',':
-		r.pos++
-		return true
-	default:
-		r.pos++
-		return false
-	}
-}
-
-// key reads a member's key, which canon lets through only without escapes, and
-// the colon. The keys of the fall-back may hold them: such a key equals none
-// that is looked for.
-func (r *reader) key() []byte {
-	key := r.quoted()
-	return key[1 : len(key)-1]
-}
-
-// quoted is key with its quotes.
-func (r *reader) quoted() []byte {
-	start := r.pos
-	r.skip()
-	key := r.in[start:r.pos]
-	r.pos++
-	return key
+// key reads a key, as it is written and as it reads.
+func (r *reader) key() (raw []byte, name string) {
+	raw, escaped := r.Key()
+	return raw, unquote(raw, escaped)
 }
 
 // text reads a string; "" for any other value.
 func (r *reader) text() string {
-	start := r.pos
-	r.skip()
-	if r.in[start] != '"' {
+	if r.Peek() != '"' {
+		r.Skip()
 		return ""
 	}
-	return unquote(r.in[start:r.pos])
+	return unquote(r.Text())
 }
 
-// unquote returns the string that canonical JSON b stands for. It aliases b,
-// and lives as long as the decoder's buffer holds it, unless b has escapes.
-func unquote(b []byte) string {
-	if bytes.IndexByte(b, '\\') >= 0 {
-		var s string
-		if err := json.Unmarshal(b, &s); err != nil {
+// unquote returns the string that is written as raw between its quotes. It aliases
+// raw, and lives as long as the decoder's buffer holds it, unless it has escapes.
+func unquote(raw []byte, escaped bool) string {
+	if escaped {
+		s, err := canonjson.Unquote(raw)
+		if err != nil {
 			panic("decode: invalid string in canonical JSON: " + err.Error())
 		}
 		return s
 	}
-	b = b[1 : len(b)-1]
-	return unsafe.String(unsafe.SliceData(b), len(b))
+	return unsafe.String(unsafe.SliceData(raw), len(raw))
 }
 
 func (r *reader) labels(into []aggregate.Label) []aggregate.Label {
-	if r.in[r.pos] != '{' {
-		r.skip()
+	if r.Peek() != '{' {
+		r.Skip()
 		return into
 	}
 	valid, sorted := true, true
-	for r.member() {
-		start := r.pos
-		r.skip()
-		l := aggregate.Label{Key: unquote(r.in[start:r.pos])}
-		r.pos++
-		switch r.in[r.pos] {
+	for more := r.Open('{'); more; more = r.Next('}') {
+		_, name := r.key()
+		l := aggregate.Label{Key: name}
+		switch r.Peek() {
 		case '"':
 			l.Value = r.text()
 		case 'n': // null counts as ""
-			r.skip()
+			r.Skip()
 		default:
 			valid = false
-			r.skip()
+			r.Skip()
 		}
 		sorted = sorted && (len(into) == 0 || into[len(into)-1].Key < l.Key)
 		into = append(into, l)
@@ -139,36 +104,18 @@ func (r *reader) labels(into []aggregate.Label) []aggregate.Label {
 }
 
 func (r *reader) owners(into []aggregate.Owner) []aggregate.Owner {
-	if r.in[r.pos] != '[' {
-		r.skip()
+	if r.Peek() != '[' {
+		r.Skip()
 		return into
 	}
 	valid := true
-	for r.member() {
-		if r.in[r.pos] != '{' {
+	for more := r.Open('['); more; more = r.Next(']') {
+		if r.Peek() != '{' {
 			valid = false
-			r.skip()
+			r.Skip()
 			continue
 		}
-		var o aggregate.Owner
-		for r.member() {
-			switch string(r.key()) {
-			case "apiVersion":
-				o.APIVersion = r.text()
-			case "kind":
-				o.Kind = r.text()
-			case "name":
-				o.Name = r.text()
-			case "uid":
-				o.UID = r.text()
-			case "controller":
-				o.Controller = r.in[r.pos] == 't'
-				r.skip()
-			default:
-				r.skip()
-			}
-		}
-		into = append(into, o)
+		into = append(into, r.owner())
 	}
 	if !valid {
 		return into[:0]
@@ -176,45 +123,23 @@ func (r *reader) owners(into []aggregate.Owner) []aggregate.Owner {
 	return into
 }
 
-// skip passes one value.
-func (r *reader) skip() {
-	in, i := r.in, r.pos
-	depth := 0
-	for {
-		switch in[i] {
-		case '"':
-			i = endOfString(in, i)
-		case '{', '[':
-			depth++
-			i++
-		case '}', ']':
-			depth--
-			i++
-		case ',', ':':
-			i++
+func (r *reader) owner() (o aggregate.Owner) {
+	for more := r.Open('{'); more; more = r.Next('}') {
+		switch key, _ := r.Key(); string(key) {
+		case "apiVersion":
+			o.APIVersion = r.text()
+		case "kind":
+			o.Kind = r.text()
+		case "name":
+			o.Name = r.text()
+		case "uid":
+			o.UID = r.text()
+		case "controller":
+			o.Controller = r.Peek() == 't'
+			r.Skip()
 		default:
-			for i < len(in) && in[i] != ',' && in[i] != '}' && in[i] != ']' {
-				i++
-			}
-		}
-		if depth == 0 {
-			r.pos = i
-			return
+			r.Skip()
 		}
 	}
-}
-
-// endOfString returns the index behind the string that begins at in[i].
-func endOfString(in []byte, i int) int {
-	for i++; ; {
-		i = plain(in, i)
-		switch c := in[i]; c {
-		case '"':
-			return i + 1
-		case '\\':
-			i += 2
-		default:
-			i++
-		}
-	}
+	return o
 }

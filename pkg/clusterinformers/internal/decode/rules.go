@@ -80,7 +80,8 @@ func (s *shaper) shape(body []byte) []byte {
 	if s.redact {
 		at = atRoot
 	}
-	s.object(&reader{in: body}, s.drop, at)
+	r := readerOf(body)
+	s.object(&r, s.drop, at)
 	return s.out
 }
 
@@ -90,34 +91,39 @@ func (s *shaper) object(r *reader, drop dropped, at place) {
 	s.out = append(s.out, '{')
 	start := len(s.out)
 	added := s.added[at]
-	for r.member() {
-		key := r.quoted()
-		name := unquote(key)
+	for more := r.Open('{'); more; more = r.Next('}') {
+		key, name := r.key()
 		if added != "" && added <= name {
 			if added < name {
-				s.member(start, &reader{in: emptyObject}, []byte(`"`+added+`"`), added, drop[added], at)
+				s.add(start, added, drop[added], at)
 			}
 			added = ""
 		}
 		s.member(start, r, key, name, drop[name], at)
 	}
 	if added != "" {
-		s.member(start, &reader{in: emptyObject}, []byte(`"`+added+`"`), added, drop[added], at)
+		s.add(start, added, drop[added], at)
 	}
 	s.out = append(s.out, '}')
+}
+
+// add writes a member whose value is an empty object, which rules then shape.
+func (s *shaper) add(start int, name string, d *drop, at place) {
+	r := readerOf(emptyObject)
+	s.member(start, &r, []byte(name), name, d, at)
 }
 
 // member writes a member, whose value r reads, of an object that begins at
 // start.
 func (s *shaper) member(start int, r *reader, key []byte, name string, d *drop, at place) {
 	if d != nil && d.whole || at == inAnnotations && name == lastApplied {
-		r.skip()
+		r.Skip()
 		return
 	}
 	if len(s.out) > start {
 		s.out = append(s.out, ',')
 	}
-	s.out = append(append(s.out, key...), ':')
+	s.out = append(append(append(s.out, '"'), key...), '"', ':')
 	var below dropped
 	if d != nil {
 		below = d.below
@@ -126,7 +132,7 @@ func (s *shaper) member(start int, r *reader, key []byte, name string, d *drop, 
 }
 
 func (s *shaper) value(r *reader, name string, below dropped, at place) {
-	c := r.in[r.pos]
+	c := r.Peek()
 	within := elsewhere
 	switch at {
 	case atRoot:
@@ -135,13 +141,13 @@ func (s *shaper) value(r *reader, name string, below dropped, at place) {
 			within = inMetadata
 		case "data", "binaryData", "stringData":
 			if within = inValues; c != '{' && c != 'n' {
-				r.skip()
+				r.Skip()
 				s.out = append(s.out, `""`...) // whatever it is, it is not kept
 				return
 			}
 		}
 	case inValues:
-		r.skip()
+		r.Skip()
 		s.out = append(s.out, `""`...)
 		return
 	case inMetadata:
@@ -152,11 +158,11 @@ func (s *shaper) value(r *reader, name string, below dropped, at place) {
 	case inAnnotations:
 		switch {
 		case name == redactedKey:
-			r.skip()
+			r.Skip()
 			s.out = append(s.out, `"true"`...)
 			return
 		case c == 'n':
-			r.skip()
+			r.Skip()
 			s.out = append(s.out, `""`...)
 			return
 		}
@@ -165,25 +171,33 @@ func (s *shaper) value(r *reader, name string, below dropped, at place) {
 		s.object(r, below, within)
 		return
 	}
-	from := r.pos
-	r.skip()
-	s.out = append(s.out, r.in[from:r.pos]...)
+	s.out = append(s.out, r.Value()...)
 }
 
 // annotations writes annotations; those that are no map of strings count as
 // none.
 func (s *shaper) annotations(r *reader, below dropped) {
+	if r.stringMap() {
+		s.object(r, below, inAnnotations)
+		return
+	}
+	r.Skip()
+	empty := readerOf(emptyObject)
+	s.object(&empty, below, inAnnotations)
+}
+
+// stringMap reports whether a map of strings, or nulls, is next. It reads nothing.
+func (r *reader) stringMap() bool {
 	ahead := *r
-	valid := r.in[r.pos] == '{'
-	for valid && ahead.member() {
-		ahead.quoted()
-		c := ahead.in[ahead.pos]
-		valid = c == '"' || c == 'n'
-		ahead.skip()
+	if ahead.Peek() != '{' {
+		return false
 	}
-	if !valid {
-		r.skip()
-		r = &reader{in: emptyObject}
+	for more := ahead.Open('{'); more; more = ahead.Next('}') {
+		ahead.Key()
+		if c := ahead.Peek(); c != '"' && c != 'n' {
+			return false
+		}
+		ahead.Skip()
 	}
-	s.object(r, below, inAnnotations)
+	return true
 }

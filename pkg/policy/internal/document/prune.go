@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"sync"
 
+	"federator.dev/federator/internal/canonjson"
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
@@ -20,12 +21,12 @@ func Prune(dst, body []byte, m *mask.Mask) ([]byte, error) {
 	case m.All:
 		return append(dst, body...), nil
 	}
-	p := pruner{scanner: scanner{body: body}, out: dst}
+	p := pruner{Reader: canonjson.NewReader(body), out: dst}
 	if err := p.value(m, 0); err != nil {
 		return dst, err
 	}
-	if p.pos != len(body) {
-		return dst, p.syntax()
+	if err := p.End(); err != nil {
+		return dst, err
 	}
 	return p.out, nil
 }
@@ -74,23 +75,17 @@ func Hash(body []byte, m *mask.Mask) (uint64, error) {
 
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// pruner copies what a mask reads.
+// pruner copies what a mask reads. Its methods leave malformed JSON to the Reader's
+// own error.
 type pruner struct {
-	scanner
+	canonjson.Reader
 	out []byte
 }
 
 func (p *pruner) value(m *mask.Mask, depth int) error {
-	if p.pos >= len(p.body) {
-		return p.syntax()
-	}
-	c := p.body[p.pos]
+	c := p.Peek()
 	if m.All || c != '{' && c != '[' {
-		start := p.pos
-		if err := p.skip(); err != nil {
-			return err
-		}
-		p.out = append(p.out, p.body[start:p.pos]...)
+		p.out = append(p.out, p.Value()...)
 		return nil
 	}
 	if depth++; depth > MaxDepth {
@@ -106,68 +101,48 @@ func (p *pruner) object(m *mask.Mask, depth int) error {
 	p.out = append(p.out, '{')
 	if m.Elem == nil && len(m.Fields) == 0 {
 		p.out = append(p.out, '}')
-		return p.skip()
+		p.Skip()
+		return nil
 	}
 	kept := false
-	for first := true; ; first = false {
-		more, err := p.more('}', first)
-		if err != nil {
-			return err
-		}
-		if !more {
-			p.out = append(p.out, '}')
-			return nil
-		}
-		start := p.pos
-		raw, escaped, err := p.string()
-		if err != nil {
-			return err
-		}
-		if p.pos >= len(p.body) || p.body[p.pos] != ':' {
-			return p.syntax()
-		}
-		p.pos++
+	for more := p.Open('{'); more; more = p.Next('}') {
+		raw, escaped := p.Key()
 		child, err := below(m, raw, escaped)
 		if err != nil {
 			return err
 		}
 		if child == nil {
-			if err := p.skip(); err != nil {
-				return err
-			}
+			p.Skip()
 			continue
 		}
 		if kept {
 			p.out = append(p.out, ',')
 		}
 		kept = true
-		p.out = append(p.out, p.body[start:p.pos]...)
+		p.out = append(append(append(p.out, '"'), raw...), '"', ':')
 		if err := p.value(child, depth); err != nil {
 			return err
 		}
 	}
+	p.out = append(p.out, '}')
+	return nil
 }
 
 func (p *pruner) array(m *mask.Mask, depth int) error {
 	p.out = append(p.out, '[')
 	if m.Elem == nil {
 		p.out = append(p.out, ']')
-		return p.skip()
+		p.Skip()
+		return nil
 	}
-	for first := true; ; first = false {
-		more, err := p.more(']', first)
-		if err != nil {
-			return err
-		}
-		if !more {
-			p.out = append(p.out, ']')
-			return nil
-		}
-		if !first {
-			p.out = append(p.out, ',')
-		}
+	for more := p.Open('['); more; {
 		if err := p.value(m.Elem, depth); err != nil {
 			return err
 		}
+		if more = p.Next(']'); more {
+			p.out = append(p.out, ',')
+		}
 	}
+	p.out = append(p.out, ']')
+	return nil
 }

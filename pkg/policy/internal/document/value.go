@@ -1,7 +1,6 @@
 package document
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"federator.dev/federator/internal/canonjson"
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
@@ -22,7 +22,7 @@ const (
 
 // Errors that callers branch on.
 var (
-	ErrSyntax = errors.New("not canonical JSON")
+	ErrSyntax = canonjson.ErrSyntax
 	ErrDepth  = errors.New("nested too deep")
 	ErrSize   = errors.New("too large")
 )
@@ -38,13 +38,13 @@ func Value(body []byte, m *mask.Mask) (ast.Value, error) {
 	}
 	d := decoders.Get().(*decoder) //nolint:forcetypeassert // The pool holds nothing else.
 	defer d.release()
-	d.body = body
+	d.Reader, d.size = canonjson.NewReader(body), len(body)
 	t, err := d.value(m, 0)
 	if err != nil {
 		return nil, err
 	}
-	if d.pos != len(body) {
-		return nil, d.syntax()
+	if err := d.End(); err != nil {
+		return nil, err
 	}
 	return t.Value, nil
 }
@@ -62,7 +62,8 @@ var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
 // decoder turns one body at a time into terms.
 type decoder struct {
-	scanner
+	canonjson.Reader
+	size  int                // of the body
 	slab  []ast.Term         // terms not yet handed out
 	next  int                // size of the next slab
 	text  strings.Builder    // the bytes of strings, many to an allocation
@@ -78,7 +79,7 @@ type cached struct {
 
 // release gives d back, without what belongs to its last value.
 func (d *decoder) release() {
-	d.scanner = scanner{}
+	d.Reader = canonjson.Reader{}
 	d.slab, d.next = nil, 0
 	d.text = strings.Builder{}
 	clear(d.pairs[:cap(d.pairs)])
@@ -93,28 +94,28 @@ func (d *decoder) release() {
 	decoders.Put(d)
 }
 
-// value reads the value at pos. m is not nil.
+// value reads the value that is next. m is not nil.
 func (d *decoder) value(m *mask.Mask, depth int) (*ast.Term, error) {
-	if d.pos >= len(d.body) {
-		return nil, d.syntax()
-	}
-	switch c := d.body[d.pos]; c {
+	switch d.Peek() {
 	case '{':
 		return d.object(m, depth+1)
 	case '[':
 		return d.array(m, depth+1)
 	case '"':
-		raw, escaped, err := d.string()
-		if err != nil {
-			return nil, err
+		raw, escaped := d.Text()
+		if raw == nil {
+			return nil, d.Err()
 		}
 		return d.stringTerm(raw, escaped)
 	case 't':
-		return ast.InternedBooleanTrue, d.literal("true")
+		d.Literal("true")
+		return ast.InternedBooleanTrue, d.Err()
 	case 'f':
-		return ast.InternedBooleanFalse, d.literal("false")
+		d.Literal("false")
+		return ast.InternedBooleanFalse, d.Err()
 	case 'n':
-		return ast.InternedNullTerm, d.literal("null")
+		d.Literal("null")
+		return ast.InternedNullTerm, d.Err()
 	default:
 		return d.number()
 	}
@@ -125,31 +126,23 @@ func (d *decoder) object(m *mask.Mask, depth int) (*ast.Term, error) {
 		return nil, ErrDepth
 	}
 	if !m.All && m.Elem == nil && len(m.Fields) == 0 {
-		return ast.InternedEmptyObject, d.skip()
+		d.Skip()
+		return ast.InternedEmptyObject, d.Err()
 	}
 	base := len(d.pairs)
 	var last string
-	for first := true; ; first = false {
-		more, err := d.more('}', first)
-		if err != nil {
-			return nil, err
-		}
-		if !more {
-			break
-		}
+	for more := d.Open('{'); more; more = d.Next('}') {
 		key, child, err := d.field(m)
 		if err != nil {
 			return nil, err
 		}
 		if child == nil {
-			if err := d.skip(); err != nil {
-				return nil, err
-			}
+			d.Skip()
 			continue
 		}
 		name := string(key.Value.(ast.String)) //nolint:forcetypeassert // Keys are strings.
 		if len(d.pairs) > base && name <= last {
-			return nil, d.syntax()
+			return nil, fmt.Errorf("%w: its keys are not in order", ErrSyntax)
 		}
 		last = name
 		v, err := d.value(child, depth)
@@ -157,6 +150,9 @@ func (d *decoder) object(m *mask.Mask, depth int) (*ast.Term, error) {
 			return nil, err
 		}
 		d.pairs = append(d.pairs, [2]*ast.Term{key, v})
+	}
+	if err := d.Err(); err != nil {
+		return nil, err
 	}
 	t := ast.InternedEmptyObject
 	if len(d.pairs) > base {
@@ -166,16 +162,12 @@ func (d *decoder) object(m *mask.Mask, depth int) (*ast.Term, error) {
 	return t, nil
 }
 
-// field reads a key and the colon. The key is nil when m does not read its value.
+// field reads a key. It is nil when m does not read its value.
 func (d *decoder) field(m *mask.Mask) (key *ast.Term, child *mask.Mask, err error) {
-	raw, escaped, err := d.string()
-	if err != nil {
-		return nil, nil, err
+	raw, escaped := d.Key()
+	if raw == nil {
+		return nil, nil, d.Err()
 	}
-	if d.pos >= len(d.body) || d.body[d.pos] != ':' {
-		return nil, nil, d.syntax()
-	}
-	d.pos++
 	child, err = below(m, raw, escaped)
 	if child == nil || err != nil {
 		return nil, nil, err
@@ -190,7 +182,7 @@ func below(m *mask.Mask, raw []byte, escaped bool) (*mask.Mask, error) {
 		return m, nil
 	}
 	if escaped {
-		s, err := unquote(raw)
+		s, err := canonjson.Unquote(raw)
 		if err != nil {
 			return nil, err
 		}
@@ -208,22 +200,19 @@ func (d *decoder) array(m *mask.Mask, depth int) (*ast.Term, error) {
 	}
 	child := m.Element()
 	if child == nil {
-		return ast.InternedEmptyArray, d.skip()
+		d.Skip()
+		return ast.InternedEmptyArray, d.Err()
 	}
 	base := len(d.elems)
-	for first := true; ; first = false {
-		more, err := d.more(']', first)
-		if err != nil {
-			return nil, err
-		}
-		if !more {
-			break
-		}
+	for more := d.Open('['); more; more = d.Next(']') {
 		v, err := d.value(child, depth)
 		if err != nil {
 			return nil, err
 		}
 		d.elems = append(d.elems, v)
+	}
+	if err := d.Err(); err != nil {
+		return nil, err
 	}
 	t := ast.InternedEmptyArray
 	if len(d.elems) > base {
@@ -236,7 +225,7 @@ func (d *decoder) array(m *mask.Mask, depth int) (*ast.Term, error) {
 // stringTerm returns the term of a string as it is written, without its quotes.
 func (d *decoder) stringTerm(raw []byte, escaped bool) (*ast.Term, error) {
 	if escaped {
-		s, err := unquote(raw)
+		s, err := canonjson.Unquote(raw)
 		if err != nil {
 			return nil, err
 		}
@@ -260,7 +249,7 @@ func (d *decoder) stringTerm(raw []byte, escaped bool) (*ast.Term, error) {
 func (d *decoder) keep(raw []byte) string {
 	if d.text.Cap()-d.text.Len() < len(raw) {
 		d.text = strings.Builder{}
-		d.text.Grow(max(len(raw), min(1024, len(d.body)-d.pos+len(raw))))
+		d.text.Grow(max(len(raw), min(1024, d.size-d.Pos()+len(raw))))
 	}
 	start := d.text.Len()
 	d.text.Write(raw)
@@ -268,11 +257,10 @@ func (d *decoder) keep(raw []byte) string {
 }
 
 func (d *decoder) number() (*ast.Term, error) {
-	start := d.pos
-	if err := d.skipNumber(); err != nil {
-		return nil, err
+	raw := d.Number()
+	if raw == nil {
+		return nil, d.Err()
 	}
-	raw := d.body[start:d.pos]
 	if t := ast.InternedIntNumberTermFromString(string(raw)); t != nil {
 		return t, nil
 	}
@@ -293,15 +281,4 @@ func (d *decoder) term(v ast.Value) *ast.Term {
 	d.slab = d.slab[1:]
 	t.Value = v
 	return t
-}
-
-// unquote decodes a string that has escapes.
-func unquote(raw []byte) (string, error) {
-	quoted := make([]byte, 0, len(raw)+2)
-	quoted = append(append(append(quoted, '"'), raw...), '"')
-	var s string
-	if err := json.Unmarshal(quoted, &s); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrSyntax, err)
-	}
-	return s, nil
 }

@@ -15,6 +15,7 @@ import (
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"federator.dev/federator/internal/canonjson"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -115,7 +116,7 @@ func (d *definition) parse(body []byte) {
 		return
 	}
 	d.kind = aggregate.MakeKind(crd.Spec.Names.Kind, crd.Spec.Group)
-	d.content = sha256.Sum256(field(body, "spec"))
+	d.content = sha256.Sum256(canonjson.Get(body, "spec"))
 	d.tables = map[string]*customPrinter{}
 	for _, v := range crd.Spec.Versions {
 		d.tables[v.Name] = newCustomPrinter(v.Columns)

@@ -1,10 +1,11 @@
 package catalog
 
 import (
-	"bytes"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"federator.dev/federator/internal/canonjson"
 )
 
 // buffers are for pruned bodies.
@@ -63,29 +64,27 @@ var prunes = map[schema.GroupKind]*prune{
 	{Group: "events.k8s.io", Kind: "Event"}: {in: map[string]*prune{"metadata": metadata}},
 }
 
-// append appends canonical JSON without what p drops. JSON that is not canonical
-// is copied as far as it can be told, which the decoder after it judges.
+// append appends canonical JSON without what p drops. What is not canonical is
+// copied as it is: the decoder after it judges.
 func (p *prune) append(dst, body []byte) []byte {
-	s := &pruner{in: body, out: dst}
+	s := &pruner{Reader: canonjson.NewReader(body), out: dst}
 	s.value(p)
-	return append(s.out, s.in[s.at:]...)
+	if s.End() != nil {
+		return append(dst, body...)
+	}
+	return s.out
 }
 
-// pruner copies JSON from in to out.
+// pruner copies JSON to out.
 type pruner struct {
-	in  []byte
-	at  int
+	canonjson.Reader
 	out []byte
 }
 
 // value copies one value.
 func (s *pruner) value(p *prune) {
-	start := s.at
-	if s.at >= len(s.in) {
-		return
-	}
 	if p != nil {
-		switch s.in[s.at] {
+		switch s.Peek() {
 		case '{':
 			s.object(p)
 			return
@@ -94,170 +93,62 @@ func (s *pruner) value(p *prune) {
 			return
 		}
 	}
-	s.skip()
-	s.out = append(s.out, s.in[start:s.at]...)
+	s.out = append(s.out, s.Value()...)
 }
 
 func (s *pruner) object(p *prune) {
-	s.at++
 	s.out = append(s.out, '{')
 	first := true
-	for s.at < len(s.in) && s.in[s.at] != '}' {
-		start := s.at
-		s.skip() // the key
-		if s.at >= len(s.in) || s.in[s.at] != ':' || s.at-start < 2 {
-			s.out = append(s.out, s.in[start:s.at]...)
-			return
-		}
-		key := s.in[start+1 : s.at-1]
-		s.at++
+	for more := s.Open('{'); more; more = s.Next('}') {
+		key, _ := s.Key()
 		if p.drop[string(key)] {
-			s.skip()
-		} else {
-			if !first {
-				s.out = append(s.out, ',')
-			}
-			first = false
-			s.out = append(s.out, s.in[start:s.at]...)
-			if p.void[string(key)] {
-				s.void()
-			} else {
-				s.value(p.in[string(key)])
-			}
+			s.Skip()
+			continue
 		}
-		if s.at < len(s.in) && s.in[s.at] == ',' {
-			s.at++
+		if !first {
+			s.out = append(s.out, ',')
+		}
+		first = false
+		s.key(key)
+		if p.void[string(key)] {
+			s.void()
+		} else {
+			s.value(p.in[string(key)])
 		}
 	}
-	s.close('}')
+	s.out = append(s.out, '}')
 }
 
 func (s *pruner) list(p *prune) {
-	s.at++
 	s.out = append(s.out, '[')
-	for s.at < len(s.in) && s.in[s.at] != ']' {
-		start := s.at
+	for more := s.Open('['); more; {
 		s.value(p)
-		if s.at < len(s.in) && s.in[s.at] == ',' {
-			s.at++
+		if more = s.Next(']'); more {
 			s.out = append(s.out, ',')
 		}
-		if s.at == start {
-			return
-		}
 	}
-	s.close(']')
+	s.out = append(s.out, ']')
 }
 
 // void copies a map with "" for every value.
 func (s *pruner) void() {
-	if s.at >= len(s.in) || s.in[s.at] != '{' {
+	if s.Peek() != '{' {
 		s.value(nil)
 		return
 	}
-	s.at++
 	s.out = append(s.out, '{')
-	for s.at < len(s.in) && s.in[s.at] != '}' {
-		start := s.at
-		s.skip()
-		if s.at >= len(s.in) || s.in[s.at] != ':' {
-			return
-		}
-		s.at++
-		s.out = append(append(s.out, s.in[start:s.at]...), '"', '"')
-		s.skip()
-		if s.at < len(s.in) && s.in[s.at] == ',' {
-			s.at++
+	for more := s.Open('{'); more; {
+		key, _ := s.Key()
+		s.key(key)
+		s.out = append(s.out, '"', '"')
+		s.Skip()
+		if more = s.Next('}'); more {
 			s.out = append(s.out, ',')
 		}
 	}
-	s.close('}')
+	s.out = append(s.out, '}')
 }
 
-func (s *pruner) close(c byte) {
-	if s.at < len(s.in) && s.in[s.at] == c {
-		s.at++
-		s.out = append(s.out, c)
-	}
-}
-
-// skip moves behind one value, or behind a key.
-func (s *pruner) skip() {
-	depth := 0
-	for s.at < len(s.in) {
-		switch c := s.in[s.at]; c {
-		case '"':
-			s.str()
-			if depth == 0 {
-				return
-			}
-		case '{', '[':
-			depth++
-			s.at++
-		case '}', ']':
-			if depth == 0 {
-				return
-			}
-			depth--
-			s.at++
-			if depth == 0 {
-				return
-			}
-		case ',', ':':
-			if depth == 0 {
-				return
-			}
-			s.at++
-		default:
-			s.at++
-		}
-	}
-}
-
-// str moves behind a string.
-func (s *pruner) str() {
-	s.at++
-	for {
-		end := bytes.IndexByte(s.in[s.at:], '"')
-		if end < 0 {
-			s.at = len(s.in)
-			return
-		}
-		s.at += end
-		escapes := 0
-		for s.in[s.at-1-escapes] == '\\' {
-			escapes++
-		}
-		s.at++
-		if escapes%2 == 0 {
-			return
-		}
-	}
-}
-
-// field returns the value of a key of canonical JSON, without decoding it; nil
-// when there is none.
-func field(body []byte, name string) []byte {
-	if len(body) == 0 {
-		return nil
-	}
-	s := &pruner{in: body}
-	for s.at = 1; s.at < len(body) && body[s.at] == '"'; s.at++ {
-		start := s.at
-		s.skip()
-		key := body[start:s.at]
-		if s.at >= len(body) || body[s.at] != ':' {
-			return nil
-		}
-		s.at++
-		start = s.at
-		s.skip()
-		if len(key) == len(name)+2 && string(key[1:len(key)-1]) == name {
-			return body[start:s.at]
-		}
-		if s.at >= len(body) || body[s.at] != ',' {
-			return nil
-		}
-	}
-	return nil
+func (s *pruner) key(raw []byte) {
+	s.out = append(append(append(s.out, '"'), raw...), '"', ':')
 }

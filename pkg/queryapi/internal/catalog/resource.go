@@ -9,6 +9,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"federator.dev/federator/internal/canonjson"
 )
 
 // Resource is a resource at one version that the query API answers for. It is
@@ -75,7 +77,7 @@ func (r *Resource) Row(body []byte) (metav1.TableRow, error) {
 		return row, nil
 	}
 	var name string
-	if json.Unmarshal(field(field(body, "metadata"), "name"), &name) != nil {
+	if json.Unmarshal(canonjson.Get(body, "metadata", "name"), &name) != nil {
 		return metav1.TableRow{}, fmt.Errorf("row of a %s without a name: %w", r.Kind, err)
 	}
 	row = metav1.TableRow{Cells: make([]any, len(r.Columns()))}
@@ -128,7 +130,7 @@ func (r *Resource) Converts(held string) bool {
 
 // apiVersionOf reads the apiVersion of canonical JSON.
 func apiVersionOf(body []byte) (string, error) {
-	value := field(body, "apiVersion")
+	value := canonjson.Get(body, "apiVersion")
 	if len(value) < 3 || value[0] != '"' || bytes.IndexByte(value, '\\') >= 0 {
 		return "", errors.New("its body has no apiVersion")
 	}

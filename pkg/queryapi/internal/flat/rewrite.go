@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	"federator.dev/federator/api"
+	"federator.dev/federator/internal/canonjson"
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/scan"
 )
 
 // Append appends an object of a member, given as canonical JSON at any version of
@@ -17,14 +17,14 @@ import (
 // stays as it is, and so does what is no object.
 func (k *Keys) Append(dst, body []byte, member string) []byte {
 	w, _ := writers.Get().(*writer)
-	w.keys, w.in, w.copied, w.out = k, body, 0, dst
+	w.keys, w.Reader, w.in, w.copied, w.out = k, canonjson.NewReader(body), body, 0, dst
 	w.prefix = appendPrefix(w.prefix[:0], member)
 	if !w.all() {
 		w.copied, w.out = 0, w.out[:len(dst)]
 	}
 	w.copy(len(body))
 	out := w.out
-	w.keys, w.in, w.out = nil, nil, nil
+	w.keys, w.Reader, w.in, w.out = nil, canonjson.Reader{}, nil, nil
 	writers.Put(w)
 	return out
 }
@@ -34,6 +34,8 @@ var writers = sync.Pool{New: func() any { return new(writer) }}
 
 // writer copies in to out, with what it puts and cuts between.
 type writer struct {
+	canonjson.Reader // of in
+
 	keys   *Keys
 	in     []byte
 	copied int // of in, to out
@@ -66,114 +68,92 @@ func (w *writer) put(i int) {
 func (w *writer) all() bool {
 	root := w.keys.root
 	found := 0
-	i, more := scan.Open(w.in, 0, '{')
-	for more && found < len(root.in) { // what follows has no keys
-		key, at := scan.Key(w.in, i)
-		if at < 0 {
-			return false
-		}
-		n := root.at(key)
+	for more := w.Open('{'); more && found < len(root.in); more = w.Next('}') { // what follows has no keys
+		key, _ := w.Key()
+		n := root.in[string(key)]
 		switch {
 		case n == nil:
-			i = scan.Value(w.in, at)
-		case string(key) == `"metadata"` && at < len(w.in) && w.in[at] == '{':
+			w.Skip()
+		case string(key) == "metadata" && w.Peek() == '{':
 			found++
-			i = w.metadata(n, at)
+			if !w.metadata(n) {
+				return false
+			}
 		default:
 			found++
-			i = w.value(n, at)
+			w.value(n)
 		}
-		i, more = scan.Next(w.in, i)
 	}
-	return i >= 0
+	return w.Err() == nil
 }
 
-// at returns what is at a key with its quotes.
-func (n *node) at(key []byte) *node {
-	return n.in[string(key[1:len(key)-1])]
-}
-
-// value rewrites the value that starts at i, or the elements of a list there, and
-// returns the index after it, -1 when it is malformed.
-func (w *writer) value(n *node, i int) int {
-	if i >= len(w.in) {
-		return -1
-	}
-	switch list := w.in[i] == '['; {
+// value rewrites the value that is next, or the elements of a list there.
+func (w *writer) value(n *node) {
+	switch list := w.Peek() == '['; {
 	case list != n.list: // not what it is called
-		return scan.Value(w.in, i)
+		w.Skip()
 	case !list:
-		return w.one(n, i)
+		w.one(n)
+	default:
+		for more := w.Open('['); more; more = w.Next(']') {
+			w.one(n)
+		}
 	}
-	i, more := scan.Open(w.in, i, '[')
-	for more {
-		i, more = scan.Next(w.in, w.one(n, i))
-	}
-	return i
 }
 
 // one rewrites a value that is no list.
-func (w *writer) one(n *node, i int) int {
-	switch {
-	case i >= len(w.in):
-		return -1
-	case w.in[i] == '{' && n.leaf == objectReference:
-		return w.reference(i)
-	case w.in[i] == '{' && n.in != nil:
-		i, more := scan.Open(w.in, i, '{')
-		for more {
-			key, at := scan.Key(w.in, i)
-			if at < 0 {
-				return -1
-			}
-			if next := n.at(key); next != nil {
-				i = w.value(next, at)
+func (w *writer) one(n *node) {
+	switch object := w.Peek() == '{'; {
+	case object && n.leaf == objectReference:
+		w.reference()
+		return
+	case object && n.in != nil:
+		for more := w.Open('{'); more; more = w.Next('}') {
+			key, _ := w.Key()
+			if next := n.in[string(key)]; next != nil {
+				w.value(next)
 			} else {
-				i = scan.Value(w.in, at)
+				w.Skip()
 			}
-			i, more = scan.Next(w.in, i)
 		}
-		return i
+		return
 	case n.leaf == namespaceName || n.leaf == clusterName:
-		w.put(i)
+		w.put(w.Pos())
 	}
-	return scan.Value(w.in, i)
+	w.Skip()
 }
 
 // reference rewrites a reference, whose kind may come after its name.
-func (w *writer) reference(i int) int {
+func (w *writer) reference() {
 	var kind, group []byte
 	var name, namespace, uid int
 	var named, own []byte
-	i, more := scan.Open(w.in, i, '{')
-	for more {
-		key, at := scan.Key(w.in, i)
-		end := scan.Value(w.in, max(at, 0))
-		if at < 0 || end < 0 {
-			return -1
+	for more := w.Open('{'); more; more = w.Next('}') {
+		key, _ := w.Key()
+		at := w.Pos()
+		value := w.Value()
+		if value == nil || !w.text(at) {
+			continue
 		}
-		if w.text(at) {
-			switch text := w.in[at+1 : end-1]; string(key) {
-			case `"kind"`:
-				kind = text
-			case `"apiVersion"`:
-				if slash := bytes.IndexByte(text, '/'); slash >= 0 {
-					group = text[:slash]
-				}
-			case `"apiGroup"`, `"group"`:
-				group = text
-			case `"name"`:
-				name, named = at, text
-			case `"namespace"`:
-				namespace = at
-			case `"uid"`:
-				uid, own = at, text
+		switch text := value[1 : len(value)-1]; string(key) {
+		case "kind":
+			kind = text
+		case "apiVersion":
+			if slash := bytes.IndexByte(text, '/'); slash >= 0 {
+				group = text[:slash]
 			}
+		case "apiGroup", "group":
+			group = text
+		case "name":
+			name, named = at, text
+		case "namespace":
+			namespace = at
+		case "uid":
+			uid, own = at, text
 		}
-		i, more = scan.Next(w.in, end)
 	}
-	if i < 0 {
-		return -1
+	if w.Err() != nil {
+		return
 	}
 	if name > 0 && !w.clusterScoped(kind, group) {
 		name = 0
@@ -188,7 +168,6 @@ func (w *writer) reference(i int) int {
 			w.put(at)
 		}
 	}
-	return i
 }
 
 func (w *writer) clusterScoped(kind, group []byte) bool {
@@ -205,60 +184,58 @@ var (
 	originalName      = []byte(strconv.Quote(api.OriginalNameKey))
 )
 
-// metadata rewrites metadata. The annotations come last, as the original name is
-// known then.
-func (w *writer) metadata(n *node, i int) int {
+// metadata rewrites metadata, and reports false where it is malformed. The
+// annotations come last, as the original name is known then.
+func (w *writer) metadata(n *node) bool {
 	var original, annotations []byte
-	own, annotation := `"namespace"`, originalNamespace
+	own, annotation := "namespace", originalNamespace
 	if !w.keys.namespaced {
-		own, annotation = `"name"`, originalName
+		own, annotation = "name", originalName
 	}
-	start := i + 1
-	empty, cut := true, false // whether nothing is left before i, and there were annotations
-	i, more := scan.Open(w.in, i, '{')
-	for more {
-		key, at := scan.Key(w.in, i)
-		if at < 0 {
-			return -1
-		}
-		member := i
-		next := n.at(key)
-		switch {
+	start := w.Pos() + 1
+	empty, cut := true, false // whether nothing is left before the next member, and there were annotations
+	for more := w.Open('{'); more; more = w.Next('}') {
+		member := w.Pos()
+		key, _ := w.Key()
+		at := w.Pos()
+		switch next := n.in[string(key)]; {
 		case string(key) == own:
-			i = scan.Value(w.in, at)
-			if i > 0 && w.text(at) {
-				original = w.in[at:i]
+			if value := w.Value(); value != nil && w.text(at) {
+				original = value
 				w.put(at)
 			}
 		case next != nil:
-			i = w.value(next, at)
+			w.value(next)
 		default:
-			i = scan.Value(w.in, at)
+			w.Skip()
 		}
-		if i < 0 {
-			return -1
+		if w.Err() != nil {
+			return false
 		}
-		if string(key) == `"annotations"` && !cut && (w.in[at] == '{' || w.in[at] == 'n') {
+		if string(key) == "annotations" && !cut && (w.in[at] == '{' || w.in[at] == 'n') {
 			cut = true
-			annotations = w.in[at:i]
+			end := w.Pos()
+			annotations = w.in[at:end]
 			if member > start {
 				w.copy(member - 1) // the comma goes with it
 			} else {
 				w.copy(member)
 			}
-			w.copied = i
-			if member == start && i < len(w.in) && w.in[i] == ',' {
+			w.copied = end
+			if member == start && w.Peek() == ',' {
 				w.copied++
 			}
 		} else {
 			empty = false
 		}
-		i, more = scan.Next(w.in, i)
 	}
-	if i < 0 || !cut && original == nil {
-		return i
+	if w.Err() != nil {
+		return false
 	}
-	w.copy(i - 1)
+	if !cut && original == nil {
+		return true
+	}
+	w.copy(w.Pos() - 1)
 	if !empty {
 		w.out = append(w.out, ',')
 	}
@@ -268,10 +245,10 @@ func (w *writer) metadata(n *node, i int) int {
 		w.out = append(append(append(w.out, annotation...), ':'), original...)
 	}
 	if !w.annotations(annotations, comma) {
-		return -1
+		return false
 	}
 	w.out = append(w.out, '}')
-	return i
+	return true
 }
 
 // annotations appends a member's annotations without those that only we give.
@@ -286,21 +263,19 @@ func (w *writer) annotations(of []byte, comma bool) bool {
 		w.out = append(w.out, of[1:len(of)-1]...)
 		return true
 	}
-	i, more := scan.Open(of, 0, '{')
-	for more {
-		key, at := scan.Key(of, i)
-		end := scan.Value(of, max(at, 0))
-		if at < 0 || end < 0 {
-			return false
+	r := canonjson.NewReader(of)
+	for more := r.Open('{'); more; more = r.Next('}') {
+		start := r.Pos()
+		key, _ := r.Key()
+		r.Skip()
+		if string(key) == api.OriginalNamespaceKey || string(key) == api.OriginalNameKey {
+			continue
 		}
-		if !bytes.Equal(key, originalNamespace) && !bytes.Equal(key, originalName) {
-			if comma {
-				w.out = append(w.out, ',')
-			}
-			comma = true
-			w.out = append(w.out, of[i:end]...)
+		if comma {
+			w.out = append(w.out, ',')
 		}
-		i, more = scan.Next(of, end)
+		comma = true
+		w.out = append(w.out, of[start:r.Pos()]...)
 	}
-	return i >= 0
+	return r.Err() == nil
 }

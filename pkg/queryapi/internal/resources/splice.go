@@ -1,54 +1,45 @@
 package resources
 
 import (
-	"bytes"
 	"errors"
 	"strconv"
 
 	"federator.dev/federator/api"
+	"federator.dev/federator/internal/canonjson"
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/queryapi/internal/scan"
 )
 
 // errShape is for a body that is no object with metadata, which the index does
 // not hold.
 var errShape = errors.New("body is not an object with metadata")
 
-// member is one key of a JSON object with its value, as they stand in its bytes.
-type member struct{ key, value []byte } // the key with its quotes
+// split calls f with the keys and values of a JSON object without white space, such
+// as the index's bodies, as they stand in its bytes. What follows the object is an
+// error.
+func split(b []byte, f func(key, value []byte)) error {
+	r := canonjson.NewReader(b)
+	for more := r.Open('{'); more; more = r.Next('}') {
+		key, _ := r.Key()
+		if value := r.Value(); value != nil {
+			f(key, value)
+		}
+	}
+	if r.End() != nil {
+		return errShape
+	}
+	return nil
+}
 
-// split calls f with the members of a JSON object without white space, such as
-// the index's bodies, and returns what follows it.
-func split(b []byte, f func(member)) ([]byte, error) {
-	i, more := scan.Open(b, 0, '{')
-	for more {
-		key, at := scan.Key(b, i)
-		if at < 0 {
-			return nil, errShape
-		}
-		end := scan.Value(b, at)
-		if i, more = scan.Next(b, end); i >= 0 {
-			f(member{key, b[at:end]})
-		}
-	}
-	if i < 0 {
-		return nil, errShape
-	}
-	return b[i:], nil
+// appendMember appends a member of an object.
+func appendMember(dst, key, value []byte) []byte {
+	dst = append(append(append(dst, '"'), key...), '"', ':')
+	return append(dst, value...)
 }
 
 // splicer makes of an object's canonical JSON what is sent of it.
 type splicer struct {
 	meta []byte
 }
-
-var (
-	keyMetadata        = []byte(`"metadata"`)
-	keyAnnotations     = []byte(`"annotations"`)
-	keyResourceVersion = []byte(`"resourceVersion"`)
-	keyMember          = []byte(strconv.Quote(api.MemberKey))
-	keyOwnVersion      = []byte(strconv.Quote(api.ResourceVersionKey))
-)
 
 // stamp is what is told of an object beside its body.
 type stamp struct {
@@ -61,23 +52,23 @@ func (s *splicer) appendObject(dst, body []byte, st stamp) ([]byte, error) {
 	first, found := true, false
 	dst = append(dst, '{')
 	var failed error
-	rest, err := split(body, func(m member) {
+	err := split(body, func(key, value []byte) {
 		if !first {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = append(append(dst, m.key...), ':')
-		if !bytes.Equal(m.key, keyMetadata) {
-			dst = append(dst, m.value...)
+		if string(key) != "metadata" {
+			dst = appendMember(dst, key, value)
 			return
 		}
 		found = true
-		dst, failed = appendMetadata(dst, m.value, st)
+		dst = append(dst, `"metadata":`...)
+		dst, failed = appendMetadata(dst, value, st)
 	})
 	if err = errors.Join(err, failed); err != nil {
 		return dst, err
 	}
-	if !found || len(rest) != 0 {
+	if !found {
 		return dst, errShape
 	}
 	return append(dst, '}'), nil
@@ -86,9 +77,9 @@ func (s *splicer) appendObject(dst, body []byte, st stamp) ([]byte, error) {
 // appendPartial appends the object as PartialObjectMetadata.
 func (s *splicer) appendPartial(dst, body []byte, st stamp) ([]byte, error) {
 	s.meta = s.meta[:0]
-	_, err := split(body, func(m member) {
-		if bytes.Equal(m.key, keyMetadata) {
-			s.meta = append(s.meta, m.value...)
+	err := split(body, func(key, value []byte) {
+		if string(key) == "metadata" {
+			s.meta = append(s.meta, value...)
 		}
 	})
 	if err != nil {
@@ -104,36 +95,34 @@ func (s *splicer) appendPartial(dst, body []byte, st stamp) ([]byte, error) {
 // appendMetadata appends metadata with the stamp. What the member says under
 // our own annotations goes: only we say who has the object.
 func appendMetadata(dst, meta []byte, st stamp) ([]byte, error) {
-	dst = append(dst, `{"annotations":{`...)
-	dst = append(append(dst, keyMember...), ':')
+	dst = append(dst, `{"annotations":{"`+api.MemberKey+`":`...)
 	dst = appendString(dst, st.member)
-	dst = append(append(append(dst, ','), keyOwnVersion...), ':')
+	dst = append(dst, `,"`+api.ResourceVersionKey+`":`...)
 	dst = appendString(dst, st.version)
 	var failed error
-	_, err := split(meta, func(m member) {
-		if !bytes.Equal(m.key, keyAnnotations) || bytes.Equal(m.value, []byte("null")) {
+	err := split(meta, func(key, value []byte) {
+		if string(key) != "annotations" || string(value) == "null" {
 			return
 		}
-		_, failed = split(m.value, func(a member) {
-			if bytes.Equal(a.key, keyMember) || bytes.Equal(a.key, keyOwnVersion) {
-				return
+		failed = split(value, func(key, value []byte) {
+			if string(key) != api.MemberKey && string(key) != api.ResourceVersionKey {
+				dst = appendMember(append(dst, ','), key, value)
 			}
-			dst = append(append(append(append(dst, ','), a.key...), ':'), a.value...)
 		})
 	})
 	if err = errors.Join(err, failed); err != nil {
 		return dst, err
 	}
 	dst = append(dst, '}')
-	_, err = split(meta, func(m member) {
-		if !bytes.Equal(m.key, keyAnnotations) && !bytes.Equal(m.key, keyResourceVersion) {
-			dst = append(append(append(append(dst, ','), m.key...), ':'), m.value...)
+	err = split(meta, func(key, value []byte) {
+		if string(key) != "annotations" && string(key) != "resourceVersion" {
+			dst = appendMember(append(dst, ','), key, value)
 		}
 	})
 	if err != nil {
 		return dst, err
 	}
-	dst = append(append(append(dst, ','), keyResourceVersion...), ':', '"')
+	dst = append(dst, `,"resourceVersion":"`...)
 	dst = strconv.AppendUint(dst, uint64(st.revision), 10)
 	return append(dst, '"', '}'), nil
 }

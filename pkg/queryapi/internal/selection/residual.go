@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"federator.dev/federator/api"
+	"federator.dev/federator/internal/canonjson"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/flat"
 )
@@ -102,7 +103,7 @@ func (r *residual) matchBody(body []byte, member string, s *Scratch) bool {
 		}
 	}
 	s.values, s.seen, s.full, s.matched = r.values, 0, 0, 0
-	s.walk = walker{body: body, paths: r.paths, found: s}
+	s.walk = walker{Reader: canonjson.NewReader(body), paths: r.paths, found: s}
 	s.walk.walk()
 	at := 0
 	for _, t := range r.terms {
@@ -239,7 +240,7 @@ func (f *Field) Append(dst []string, o aggregate.Object, scratch *Scratch) ([]st
 	scratch.collect = &dst
 	defer func() { scratch.collect = nil }()
 	for _, p := range f.paths {
-		scratch.walk = walker{body: body, paths: []slot{p}, found: scratch}
+		scratch.walk = walker{Reader: canonjson.NewReader(body), paths: []slot{p}, found: scratch}
 		scratch.walk.walk()
 		for _, v := range dst[from:] {
 			if v != "" || len(f.paths) == 1 {
