@@ -50,7 +50,7 @@ func registerNamespace(cmd *cobra.Command, namespace *string) {
 }
 
 func (c *hubClient) stop(ctx context.Context, namespace, reason string, out, stderr io.Writer) error {
-	m, made, err := hub.StopAll(ctx, c, namespace, c.me(ctx), reason)
+	who, made, err := hub.StopAll(ctx, c, namespace, c.me(ctx), reason)
 	if err != nil {
 		return fmt.Errorf("actions are not stopped: %w", err)
 	}
@@ -58,7 +58,7 @@ func (c *hubClient) stop(ctx context.Context, namespace, reason string, out, std
 	if !made {
 		text = "all actions have been stopped already"
 	}
-	if _, err := fmt.Fprintf(out, "%s %s\n", text, printable(hub.StopText(m))); err != nil {
+	if _, err := fmt.Fprintf(out, "%s %s\n", text, printable(who)); err != nil {
 		return err
 	}
 	// A stop where nobody looks stops nobody.
@@ -81,14 +81,14 @@ func newActionsResumeCommand(f *hubFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			m, err := hub.ResumeAll(cmd.Context(), c, namespace)
+			who, err := hub.ResumeAll(cmd.Context(), c, namespace)
 			if err != nil {
 				return fmt.Errorf("actions are not resumed: %w", err)
 			}
-			if m == nil {
+			if who == "" {
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), "actions are not stopped")
 			} else {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "actions go on; they were stopped %s\n", printable(hub.StopText(m)))
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "actions go on; they were stopped %s\n", printable(who))
 			}
 			return err
 		},
@@ -227,7 +227,7 @@ func (r *rollback) run(ctx context.Context, c *hubClient, name string, out io.Wr
 		return err
 	}
 	word, message, _ := strings.Cut(outcome, " ")
-	if word != hub.RollbackDone {
+	if word != hub.RollbackSucceeded {
 		return fmt.Errorf("action %q is not taken back: %s: %s", name, word, printable(message))
 	}
 	if _, err := fmt.Fprintf(out, "%s is taken back %s\n", name, printable(message)); err != nil {

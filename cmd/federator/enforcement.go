@@ -25,7 +25,7 @@ import (
 // policies find, and what corrects it.
 type enforcement struct {
 	git        *policysource.Manager
-	sources    *hub.Sources
+	sources    *hub.PolicySources
 	policies   *hub.FleetPolicies
 	events     *hub.Events
 	reports    *hub.Reports
@@ -69,24 +69,24 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 	}
 	poke := func() {
 		if e.policies != nil {
-			e.policies.Poke()
+			e.policies.Trigger()
 		}
 	}
 	e.dispatcher, err = remediate.New(remediate.Options{
 		Clients: writers{f.manager}, Hub: client.CoreV1().RESTClient(), CheckLeader: e.elector.lead, Held: f.manager.Held, Health: hub.Health(f.index),
 		Retention: cfg.Policies.ActionRetention, Keep: cfg.Policies.ActionsKept,
-		Changed: func(string) { poke() }, Corrected: func(a *remediate.Action) { e.policies.Corrected(a) }, Logger: log, Metrics: metrics,
+		Changed: func(string) { poke() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: metrics,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if e.stop, err = hub.NewStop(hub.StopOptions{Config: config, Namespace: cfg.Policies.Namespace, Dispatcher: e.dispatcher, Changed: poke, Logger: log}); err != nil {
+	if e.stop, err = hub.NewStop(hub.StopOptions{Config: config, Namespace: cfg.Policies.Namespace, Dispatcher: e.dispatcher, OnChange: poke, Logger: log}); err != nil {
 		return nil, err
 	}
-	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: config, Dispatcher: e.dispatcher, Stop: e.stop, Lead: leads, Logger: log}); err != nil {
+	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: config, Dispatcher: e.dispatcher, Stop: e.stop, IsLeader: leads, Logger: log}); err != nil {
 		return nil, err
 	}
-	if e.events, err = hub.NewEvents(hub.EventsOptions{Config: config, Lead: leads, Instance: e.elector.host, Logger: log}); err != nil {
+	if e.events, err = hub.NewEvents(hub.EventsOptions{Config: config, IsLeader: leads, Instance: e.elector.host, Logger: log}); err != nil {
 		return nil, err
 	}
 	corrector := enforce.NewCorrector(e.dispatcher, log)
@@ -96,8 +96,8 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 	if err != nil {
 		return nil, err
 	}
-	e.sources, err = hub.NewSources(hub.SourcesOptions{
-		Config: config, Manager: e.git, SecretNamespaces: cfg.Policies.SecretNamespaces, Reserved: reserved, Lead: leads, Changed: poke, Events: e.events, Logger: log,
+	e.sources, err = hub.NewPolicySources(hub.PolicySourcesOptions{
+		Config: config, Manager: e.git, SecretNamespaces: cfg.Policies.SecretNamespaces, ReservedNames: reserved, IsLeader: leads, OnChange: poke, Events: e.events, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -106,14 +106,14 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 		return nil, fmt.Errorf("policy sources: metrics: %w", err)
 	}
 	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
-		Config: config, Library: e.sources, Loop: e.loop, Corrector: corrector, Dispatcher: e.dispatcher, Lead: leads, Events: e.events, Logger: log,
+		Config: config, Library: e.sources, Loop: e.loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: leads, Events: e.events, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	e.reports, err = hub.NewReports(hub.ReportsOptions{
-		Config: config, Loop: e.loop, Library: e.sources, Lead: leads, Off: !cfg.Policies.Reports,
-		Namespaces: cfg.clusterNamespaces(), Every: cfg.Policies.ReportInterval, Logger: log,
+		Config: config, Loop: e.loop, Library: e.sources, IsLeader: leads, Disabled: !cfg.Policies.Reports,
+		Namespaces: cfg.clusterNamespaces(), Interval: cfg.Policies.ReportInterval, Logger: log,
 	})
 	return e, err
 }

@@ -30,7 +30,7 @@ type pushHook struct {
 
 // newPushHook returns the handler. The file must have a secret now already.
 func newPushHook(cfg WebhookConfig, e *enforcement, log *slog.Logger) (http.Handler, error) {
-	h := &pushHook{manager: e.git, pushed: e.sources.Pushed, file: cfg.SecretFile, log: log}
+	h := &pushHook{manager: e.git, pushed: e.sources.RecordPush, file: cfg.SecretFile, log: log}
 	if _, err := h.current(); err != nil {
 		return nil, fmt.Errorf("policies.webhook.secretFile: %w", err)
 	}

@@ -36,7 +36,7 @@ func newClient(config *rest.Config) (*client, error) {
 	return &client{rest: r, codec: runtime.NewParameterCodec(scheme)}, nil
 }
 
-// informer follows all objects of a resource.
+// informer returns an informer of all objects of a resource.
 func (c *client) informer(resource string, list, example runtime.Object) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {

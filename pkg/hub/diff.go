@@ -15,25 +15,25 @@ import (
 	"federator.dev/federator/pkg/policysource"
 )
 
-// errNotYet is why a commit's difference cannot be told now.
-var errNotYet = errors.New("not all that policies read has been listed yet")
+// errNotSynced says that a commit cannot be compared yet.
+var errNotSynced = errors.New("the objects that policies read are still being listed")
 
-// Diff says what a commit would change in the verdicts on the fleet: its policies, and
-// its FleetPolicies in place of those that its source brought before. It evaluates on
-// one goroutine of the caller, on the newest snapshot that has verdicts.
+// Diff computes how a commit would change the verdicts on the fleet: with its packages,
+// and with its FleetPolicies in place of those that its source has applied before. It
+// evaluates on the caller's goroutine, on the newest snapshot that has verdicts.
 func (f *FleetPolicies) Diff(ctx context.Context, c policysource.Candidate) (policysource.Difference, error) {
 	var out policysource.Difference
 	state := f.opts.Loop.State()
 	if state == nil || !state.Synced || !f.informer.HasSynced() {
-		return out, errNotYet
+		return out, errNotSynced
 	}
-	bindings := f.bindingsWith(c)
+	bindings := f.candidateBindings(c)
 	changes, err := policy.Compare(ctx, state, policy.EngineOptions{Set: c.Set, Bindings: bindings, Parallelism: 1})
 	if err != nil {
 		return out, err
 	}
 	for change := range changes.All() {
-		d := differenceOf(change)
+		d := countDifference(change)
 		out.Appeared += d.Appeared
 		out.Cleared += d.Cleared
 		out.Changed += d.Changed
@@ -44,19 +44,19 @@ func (f *FleetPolicies) Diff(ctx context.Context, c policysource.Candidate) (pol
 		if p := changes.Before.Package(b.Name); p != nil && p.Severity != severity {
 			for v := range changes.After.Findings(b.Name, "") {
 				was, _ := changes.Before.Get(b.Name, v.Subject)
-				out.Changed += common(was.Violations, v.Violations)
+				out.Changed += countCommon(was.Violations, v.Violations)
 			}
 		}
 	}
 	return out, nil
 }
 
-// bindingsWith are the bindings with a commit in effect.
-func (f *FleetPolicies) bindingsWith(c policysource.Candidate) []policy.Binding {
-	plan := planOf(c.Source, policysource.Policies{Commit: c.Commit, Tree: c.Tree})
+// candidateBindings returns the bindings that would be in effect with a commit.
+func (f *FleetPolicies) candidateBindings(c policysource.Candidate) []policy.Binding {
+	plan := parseManifests(c.Source, policysource.Policies{Commit: c.Commit, Tree: c.Tree})
 	all := map[string]*v1alpha1.FleetPolicy{}
 	for _, fp := range f.list() {
-		// Manifests with a mistake are not applied, and prune nothing.
+		// Invalid manifests are not applied and prune nothing.
 		if fp.Labels[api.SourceKey] != c.Source || len(plan.findings) > 0 {
 			all[fp.Name] = fp
 		}
@@ -64,7 +64,7 @@ func (f *FleetPolicies) bindingsWith(c policysource.Candidate) []policy.Binding 
 	if len(plan.findings) == 0 {
 		for _, m := range plan.manifests {
 			fp := &v1alpha1.FleetPolicy{}
-			if err := json.Unmarshal(m.body, fp); err == nil && all[m.name] == nil { // a name that is taken stays taken
+			if err := json.Unmarshal(m.body, fp); err == nil && all[m.name] == nil { // an existing name is not taken over
 				all[m.name] = fp
 			}
 		}
@@ -81,7 +81,7 @@ func (f *FleetPolicies) bindingsWith(c policysource.Candidate) []policy.Binding 
 	now := time.Now()
 	var bindings []policy.Binding
 	for _, fp := range all {
-		if b, _, why := f.fit(c.Set, fp, origins); why.reason == "" {
+		if b, _, why := f.bindingFor(c.Set, fp, origins); why.reason == "" {
 			bindings = append(bindings, b.At(now))
 		}
 	}
@@ -90,9 +90,9 @@ func (f *FleetPolicies) bindingsWith(c policysource.Candidate) []policy.Binding 
 	return append(bindings, own...)
 }
 
-// differenceOf counts the violations of a verdict that differs, except those that are
-// exempt. One that has another text or remedy is one that changed.
-func differenceOf(c policy.Change) policysource.Difference {
+// countDifference counts the differing violations of a verdict, except exempt ones. A
+// violation with another message or remedy counts as changed.
+func countDifference(c policy.Change) policysource.Difference {
 	var before, after []policy.Violation
 	if c.Before != nil {
 		before = c.Before.Violations
@@ -100,13 +100,13 @@ func differenceOf(c policy.Change) policysource.Difference {
 	if c.After != nil {
 		after = c.After.Violations
 	}
-	n := common(before, after)
-	gone, come := counting(before)-n, counting(after)-n
+	n := countCommon(before, after)
+	gone, come := countViolations(before)-n, countViolations(after)-n
 	changed := min(gone, come)
 	return policysource.Difference{Appeared: come - changed, Cleared: gone - changed, Changed: changed}
 }
 
-func counting(list []policy.Violation) int {
+func countViolations(list []policy.Violation) int {
 	n := 0
 	for _, v := range list {
 		if v.Exempt == "" {
@@ -116,17 +116,17 @@ func counting(list []policy.Violation) int {
 	return n
 }
 
-// common counts the violations that two verdicts have, except those that are exempt.
-func common(a, b []policy.Violation) int {
+// countCommon counts the violations that two verdicts have in common, except exempt ones.
+func countCommon(a, b []policy.Violation) int {
 	had := map[string]int{}
 	for _, v := range a {
 		if v.Exempt == "" {
-			had[identity(v)]++
+			had[violationKey(v)]++
 		}
 	}
 	n := 0
 	for _, v := range b {
-		if k := identity(v); v.Exempt == "" && had[k] > 0 {
+		if k := violationKey(v); v.Exempt == "" && had[k] > 0 {
 			had[k]--
 			n++
 		}
@@ -134,7 +134,7 @@ func common(a, b []policy.Violation) int {
 	return n
 }
 
-func identity(v policy.Violation) string {
+func violationKey(v policy.Violation) string {
 	remedy, err := json.Marshal(v.Remedy)
 	if err != nil {
 		panic(err) // references and JSON only

@@ -69,7 +69,7 @@ func TestACommitThatChangesTooMuchIsNotInEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	f, err := hub.NewFleetPolicies(hub.FleetPoliciesOptions{
-		Config: hubConfig(), Library: r.sources, Loop: loop, Corrector: corrector, Dispatcher: dispatcher, Lead: r.lead.Load, Logger: log,
+		Config: hubConfig(), Library: r.sources, Loop: loop, Corrector: corrector, Dispatcher: dispatcher, IsLeader: r.lead.Load, Logger: log,
 	})
 	if err != nil {
 		t.Fatal(err)

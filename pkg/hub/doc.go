@@ -1,47 +1,46 @@
-// Package hub reads and writes the hub's own objects, those of the group
-// federator.dev: what people want there, and what has come of it.
+// Package hub reconciles the hub's own objects, those of the group federator.dev.
 //
-// Sources makes PolicySources what package policysource follows, applies the
-// FleetPolicies that their repositories bring, and writes their status.
-// FleetPolicies makes FleetPolicies bindings of the policy engine and terms of
-// corrections, and writes their status. Sources is the Library of FleetPolicies.
-// Stop stops all corrections while a ConfigMap says so, and Rollbacks takes Actions
-// back whose label asks for it. Events tells in Events what comes of FleetPolicies and
-// PolicySources, and Reports writes what policies find as OpenReports.
+// PolicySources configures package policysource from the PolicySources on the hub,
+// applies the FleetPolicies in their repositories, and writes their statuses.
+// FleetPolicies configures the policy engine and the corrector from the FleetPolicies on
+// the hub, with PolicySources as its Library, and writes their statuses. Stop stops all
+// corrections while a ConfigMap exists, and Rollbacks rolls back Actions on request.
+// Events records Events about FleetPolicies and PolicySources, and Reports writes
+// violations as OpenReports.
 //
 // # What git may do
 //
-// A repository brings FleetPolicies, for its own packages, and nothing else: a
-// manifest of another kind, of a FleetPolicy for another source, or with labels and
-// annotations of federator.dev refuses all manifests of its commit. So does one that
-// the hub does not admit. What was applied before stays then, observed and not
-// enforced, and Current says why. Nothing may come of a commit's policies before its
-// FleetPolicies are on the hub.
+// A repository may contain FleetPolicies for its own packages, and no other objects: all
+// manifests of a commit are rejected if one is of another kind, is a FleetPolicy for
+// another source, has labels or annotations of federator.dev, or is not admitted by the
+// hub. What was applied before then stays, is observed but not enforced, and Origin.Hold
+// says why. A commit's policies are not enforced before its FleetPolicies are applied.
 //
-// FleetPolicies are applied without force: a field that somebody else has set stays
-// theirs, and a name that is taken stays taken. Those that a commit no longer has are
-// deleted, if the source applied them, and if they are no more than spec.maxPrune.
-// Deleting a PolicySource deletes none: they stay, without a package and without
-// effect.
+// FleetPolicies are applied without force: fields that somebody else has set, and
+// existing FleetPolicies of the same name, are not taken over. FleetPolicies that are no
+// longer in a commit are deleted if the source has applied them and if they are no more
+// than spec.maxPrune. Deleting a PolicySource deletes no FleetPolicies: they stay, without
+// a package and without effect.
 //
 // # The stop
 //
-// Each process follows ConfigMap federator-stop: as long as it exists, or as long as it
-// cannot be read, the Dispatcher of this process writes nothing. Reading it anew after a
-// watch has ended changes nothing that is known. A connection that has gone silent
-// without an error delays a stop; it keeps the lease from being renewed, too, and
-// without the lease nothing is written.
+// Each process watches ConfigMap federator-stop: while it exists, or while it cannot be
+// read, the Dispatcher of the process writes nothing. Listing it again after a watch has
+// ended does not change the state. A connection that hangs without an error delays a
+// stop; but it also keeps the Lease from being renewed, and without the Lease nothing is
+// written.
 //
 // # Concurrency
 //
 // Run of each type owns its goroutines and joins them. All other methods are safe for
-// concurrent use and do not block. Only the process that leads writes to the hub, but
-// for status.lastPush of a PolicySource: a webhook tells one process, which so tells all.
+// concurrent use and do not block. Only the leader writes to the hub, except for
+// status.lastPush of a PolicySource, by which the process that a webhook has called
+// informs all others.
 //
 // # Trade-offs
 //
-// All requests of Run are made one after another: a hub that is slow delays what it is
-// told, and nothing else. Secrets are read by name, with get and watch: list is not
-// needed. FleetPolicies are compared by a dry run of each, which costs a request for
-// each of them whenever the commit, the PolicySource or one of them changes.
+// Each Run makes its requests one after another: a slow hub delays only those. Secrets
+// are read by name, with get and watch; permission to list them is not needed.
+// FleetPolicies are compared by a dry run of each, which costs a request for each of them
+// whenever the commit, the PolicySource or one of them changes.
 package hub

@@ -24,94 +24,96 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 )
 
-// Bounds of Events.
+// Limits of Events.
 const (
-	eventsPerMinute = 60
-	eventsEvery     = 30 * time.Second
-	eventsPending   = 1000            // notes
-	eventsGather    = time.Second     // how long what is said in sum is gathered
-	eventsRetry     = 5 * time.Second // after a failure
+	eventsPerMinute  = 60
+	eventsInterval   = 30 * time.Second
+	eventsPending    = 1000
+	eventsBatchDelay = time.Second     // how long events that are aggregated wait for others
+	eventsRetry      = 5 * time.Second // after a failure
 )
 
-// eventController is who Events are from.
+// eventController is the reportingController of Events.
 const eventController = "federator.dev/federator"
 
 // EventsOptions configure Events. Config and Lead are required.
 type EventsOptions struct {
-	Config *rest.Config // of the hub
-	Lead   func() bool  // whether this process writes
-	// Instance is who Events are from, beside federator: a Pod's name. "" is federator.
+	Config   *rest.Config // of the hub
+	IsLeader func() bool  // whether this process writes Events
+	// Instance is the reportingInstance of Events, such as a Pod's name. Defaults to
+	// federator.
 	Instance string
-	// PerMinute is how many Events are written in any minute at most. 0 means 60.
+	// PerMinute is the maximum number of Events written in any minute. 0 means 60.
 	PerMinute int
-	// Every is how often it is told of one FleetPolicy and member that verdicts have
-	// changed, or what came of corrections. 0 means 30 seconds.
-	Every  time.Duration
-	Logger *slog.Logger // nil: none
+	// Interval is the minimum time between Events with the same reason about the same
+	// FleetPolicy and member, for changed verdicts and corrections. 0 means 30 seconds.
+	Interval time.Duration
+	Logger   *slog.Logger // nil: none
 }
 
-// Events writes Events (events.k8s.io/v1) of FleetPolicies and PolicySources. They are
-// in namespace default, as those of all cluster-scoped objects, where more people read
-// than may read members: they name members and Actions, never members' objects.
+// Events records Events (events.k8s.io/v1) about FleetPolicies and PolicySources. They
+// are in namespace default, as those of all cluster-scoped objects, where more people may
+// read them than may read members: they name members and Actions, never objects of
+// members.
 //
-// What is told is gathered by object, member and reason, so that there are as many
-// Events for 10,000 violations as for one. A hub that is slow delays nobody but Events.
-// All methods may be called of a nil *Events, which tells nothing.
+// Events are aggregated by object, member and reason, so that there are as many Events
+// for 10,000 violations as for one. A slow hub delays only Events. All methods may be
+// called on a nil *Events, which does nothing.
 type Events struct {
-	opts   EventsOptions
-	client typedeventsv1.EventsV1Interface
-	wake   chan struct{} // has room for one
+	opts      EventsOptions
+	client    typedeventsv1.EventsV1Interface
+	triggered chan struct{} // has room for one
 
 	// What follows belongs to Run.
-	limiter *rate.Limiter
-	mute    bool // that the hub refuses them has been logged
+	limiter         *rate.Limiter
+	rejectionLogged bool // that the hub rejects Events has been logged
 
-	mu    sync.Mutex
-	seq   uint64
-	notes map[noteKey]*note
-	last  map[noteKey]time.Time // when it was last written
-	left  map[types.UID]int     // what was not told of an object, for there was too much
+	mu          sync.Mutex
+	seq         uint64
+	pending     map[eventKey]*pendingEvent
+	lastWritten map[eventKey]time.Time // until Interval is over
+	dropped     map[types.UID]int      // Events about an object that were dropped because there were too many
 }
 
-// noteKey is what one note tells of.
-type noteKey struct {
-	about  types.UID
-	reason string
-	of     string // a member, or what happens once
+// eventKey identifies what an Event is about.
+type eventKey struct {
+	uid     types.UID
+	reason  string
+	subject string // a member, or what distinguishes an immediate Event
 }
 
-// note is an Event to come. Notes of one key become one.
-type note struct {
-	noteKey
+// pendingEvent is an Event to be written. Events with the same key are merged.
+type pendingEvent struct {
+	eventKey
 	regarding corev1.ObjectReference
 	warning   bool
 	action    string
-	once      bool // it does not wait for others
-	passing   bool // it may pass by itself: it is told when nobody takes it back meanwhile
+	immediate bool // not aggregated
+	transient bool // the state may resolve itself: written unless it is canceled meanwhile
 	text      string
 
-	count    int // of what Action does; 0: text says all
+	count    int // of corrections; 0: text is the message
 	from, to *v1alpha1.Verdicts
 
 	seq uint64
 	at  time.Time
 }
 
-// NewEvents returns Events that are not written before Run.
+// NewEvents returns Events; nothing is written before Run.
 func NewEvents(opts EventsOptions) (*Events, error) {
-	if opts.Config == nil || opts.Lead == nil {
+	if opts.Config == nil || opts.IsLeader == nil {
 		return nil, errors.New("Events: Config and Lead are required")
 	}
-	if opts.PerMinute < 0 || opts.Every < 0 {
+	if opts.PerMinute < 0 || opts.Interval < 0 {
 		return nil, errors.New("Events: PerMinute and Every must not be negative")
 	}
 	if opts.PerMinute == 0 {
 		opts.PerMinute = eventsPerMinute
 	}
-	if opts.Every == 0 {
-		opts.Every = eventsEvery
+	if opts.Interval == 0 {
+		opts.Interval = eventsInterval
 	}
-	if opts.Instance = clip(opts.Instance, 128); opts.Instance == "" {
+	if opts.Instance = truncate(opts.Instance, 128); opts.Instance == "" {
 		opts.Instance = "federator"
 	}
 	if opts.Logger == nil {
@@ -121,46 +123,46 @@ func NewEvents(opts EventsOptions) (*Events, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	// A bucket that is full gives a burst, and in a minute as much as fills it again.
+	// A full bucket allows a burst, and within a minute as many as refill it.
 	burst := (opts.PerMinute + 1) / 2
 	return &Events{
 		opts: opts, client: client, limiter: rate.NewLimiter(rate.Limit(float64(opts.PerMinute-burst)/time.Minute.Seconds()), burst),
-		wake: make(chan struct{}, 1), notes: map[noteKey]*note{}, last: map[noteKey]time.Time{}, left: map[types.UID]int{},
+		triggered: make(chan struct{}, 1), pending: map[eventKey]*pendingEvent{}, lastWritten: map[eventKey]time.Time{}, dropped: map[types.UID]int{},
 	}, nil
 }
 
-// add takes a note; one of the same key is told with it.
-func (e *Events) add(n *note) {
+// add queues an Event, merged with a pending one of the same key.
+func (e *Events) add(n *pendingEvent) {
 	if e == nil {
 		return
 	}
-	n.about = n.regarding.UID
+	n.uid = n.regarding.UID
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.seq++
 	n.seq, n.at = e.seq, time.Now()
-	switch was := e.notes[n.noteKey]; {
+	switch was := e.pending[n.eventKey]; {
 	case was != nil:
 		n.seq, n.at, n.from = was.seq, was.at, was.from
 		n.count += was.count
-	case len(e.notes) >= eventsPending:
-		e.left[n.about]++
+	case len(e.pending) >= eventsPending:
+		e.dropped[n.uid]++
 		return
 	}
-	e.notes[n.noteKey] = n
+	e.pending[n.eventKey] = n
 	select {
-	case e.wake <- struct{}{}:
+	case e.triggered <- struct{}{}:
 	default:
 	}
 }
 
-// withdraw takes a note back that has not been told.
-func (e *Events) withdraw(k noteKey) {
+// cancel drops an Event that has not been written.
+func (e *Events) cancel(k eventKey) {
 	if e == nil {
 		return
 	}
 	e.mu.Lock()
-	delete(e.notes, k)
+	delete(e.pending, k)
 	e.mu.Unlock()
 }
 
@@ -173,21 +175,21 @@ func (e *Events) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-e.wake:
+		case <-e.triggered:
 		case <-timer.C:
 		}
 	}
 }
 
-// flush writes what is due, and returns when to look again.
+// flush writes the Events that are due, and returns the time until the next one is.
 func (e *Events) flush(ctx context.Context) time.Duration {
-	if !e.opts.Lead() {
+	if !e.opts.IsLeader() {
 		e.mu.Lock()
-		clear(e.notes)
-		clear(e.last)
-		clear(e.left)
+		clear(e.pending)
+		clear(e.lastWritten)
+		clear(e.dropped)
 		e.mu.Unlock()
-		return time.Hour // who does not lead has nothing to tell
+		return time.Hour // only the leader writes Events
 	}
 	for ctx.Err() == nil {
 		n, wait := e.next(time.Now())
@@ -197,57 +199,57 @@ func (e *Events) flush(ctx context.Context) time.Duration {
 		r := e.limiter.ReserveN(time.Now(), 1)
 		if delay := r.Delay(); delay > 0 || !r.OK() {
 			r.Cancel()
-			e.giveBack(n)
+			e.requeue(n)
 			return max(delay, time.Second)
 		}
 		if err := e.write(ctx, n); err != nil {
-			if refused(err) {
-				if !e.mute {
-					e.mute = true
-					e.opts.Logger.Warn("an Event is refused", "reason", n.reason, "regarding", n.regarding.Name, "err", err)
+			if isPermanent(err) {
+				if !e.rejectionLogged {
+					e.rejectionLogged = true
+					e.opts.Logger.Warn("Event rejected by the hub", "reason", n.reason, "regarding", n.regarding.Name, "error", err)
 				}
 				continue
 			}
-			e.giveBack(n)
-			e.opts.Logger.Debug("an Event is not written yet", "reason", n.reason, "regarding", n.regarding.Name, "err", err)
+			e.requeue(n)
+			e.opts.Logger.Debug("writing an Event failed, retrying", "reason", n.reason, "regarding", n.regarding.Name, "error", err)
 			return eventsRetry
 		}
-		e.mute = false
+		e.rejectionLogged = false
 	}
 	return time.Hour
 }
 
-// refused reports whether an answer of the hub is final.
-func refused(err error) bool {
+// isPermanent reports whether a request that failed with err is not worth retrying.
+func isPermanent(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) ||
 		apierrors.IsAlreadyExists(err)
 }
 
-// next takes the note that is due, what happens once before what is said in sum; or
-// says when one will be.
-func (e *Events) next(now time.Time) (*note, time.Duration) {
+// next removes and returns the Event that is due, immediate ones first; or nil and the
+// time until one will be.
+func (e *Events) next(now time.Time) (*pendingEvent, time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for k, at := range e.last {
-		if now.Sub(at) >= e.opts.Every {
-			delete(e.last, k)
+	for k, at := range e.lastWritten {
+		if now.Sub(at) >= e.opts.Interval {
+			delete(e.lastWritten, k)
 		}
 	}
-	var due []*note
+	var due []*pendingEvent
 	soonest := time.Hour
-	for k, n := range e.notes {
+	for k, n := range e.pending {
 		if n.from != nil && *n.from == *n.to {
-			delete(e.notes, k) // it is as it was told last
+			delete(e.pending, k) // verdicts are as in the last Event
 			continue
 		}
 		at := n.at
 		switch {
-		case n.passing:
-			at = at.Add(e.opts.Every / 2)
-		case !n.once:
-			at = n.at.Add(min(eventsGather, e.opts.Every))
-			if last, ok := e.last[k]; ok && last.Add(e.opts.Every).After(at) {
-				at = last.Add(e.opts.Every)
+		case n.transient:
+			at = at.Add(e.opts.Interval / 2)
+		case !n.immediate:
+			at = n.at.Add(min(eventsBatchDelay, e.opts.Interval))
+			if last, ok := e.lastWritten[k]; ok && last.Add(e.opts.Interval).After(at) {
+				at = last.Add(e.opts.Interval)
 			}
 		}
 		if wait := at.Sub(now); wait > 0 {
@@ -259,41 +261,41 @@ func (e *Events) next(now time.Time) (*note, time.Duration) {
 	if len(due) == 0 {
 		return nil, soonest
 	}
-	n := slices.MinFunc(due, func(a, b *note) int {
-		if a.once != b.once {
-			return map[bool]int{true: -1, false: 1}[a.once]
+	n := slices.MinFunc(due, func(a, b *pendingEvent) int {
+		if a.immediate != b.immediate {
+			return map[bool]int{true: -1, false: 1}[a.immediate]
 		}
 		return cmp.Compare(a.seq, b.seq)
 	})
-	delete(e.notes, n.noteKey)
+	delete(e.pending, n.eventKey)
 	return n, 0
 }
 
-// giveBack keeps a note for later, with what came meanwhile.
-func (e *Events) giveBack(n *note) {
+// requeue keeps an Event for later, merged with one that was added meanwhile.
+func (e *Events) requeue(n *pendingEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if now := e.notes[n.noteKey]; now != nil {
+	if now := e.pending[n.eventKey]; now != nil {
 		now.seq, now.at, now.from = n.seq, n.at, n.from
 		now.count += n.count
 		return
 	}
-	e.notes[n.noteKey] = n
+	e.pending[n.eventKey] = n
 }
 
-func (e *Events) write(ctx context.Context, n *note) error {
+func (e *Events) write(ctx context.Context, n *pendingEvent) error {
 	e.mu.Lock()
-	left := e.left[n.about]
+	left := e.dropped[n.uid]
 	e.mu.Unlock()
-	text := n.say()
+	text := n.message()
 	if left > 0 {
-		text = fmt.Sprintf("%s (%d more were too many to tell)", clip(text, maxText-64), left)
+		text = fmt.Sprintf("%s (%d more Events were dropped)", truncate(text, maxText-64), left)
 	}
 	namespace := cmp.Or(n.regarding.Namespace, metav1.NamespaceDefault)
 	event := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", clip(n.regarding.Name, 200), time.Now().UnixNano())},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", truncate(n.regarding.Name, 200), time.Now().UnixNano())},
 		EventTime:  metav1.NewMicroTime(n.at), ReportingController: eventController, ReportingInstance: e.opts.Instance,
-		Action: n.action, Reason: n.reason, Regarding: n.regarding, Note: strings.ToValidUTF8(clip(text, maxText), ""), Type: corev1.EventTypeNormal,
+		Action: n.action, Reason: n.reason, Regarding: n.regarding, Note: strings.ToValidUTF8(truncate(text, maxText), ""), Type: corev1.EventTypeNormal,
 	}
 	if n.warning {
 		event.Type = corev1.EventTypeWarning
@@ -305,30 +307,30 @@ func (e *Events) write(ctx context.Context, n *note) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.left[n.about] -= left; e.left[n.about] <= 0 {
-		delete(e.left, n.about)
+	if e.dropped[n.uid] -= left; e.dropped[n.uid] <= 0 {
+		delete(e.dropped, n.uid)
 	}
-	if !n.once {
-		e.last[n.noteKey] = time.Now()
+	if !n.immediate {
+		e.lastWritten[n.eventKey] = time.Now()
 	}
 	return nil
 }
 
-// say is the text of a note.
-func (n *note) say() string {
+// message returns the note of the Event.
+func (n *pendingEvent) message() string {
 	switch {
 	case n.from != nil:
-		return changeText(n.of, n.from, n.to)
+		return verdictsMessage(n.subject, n.from, n.to)
 	case n.count > 1:
-		return fmt.Sprintf("%d corrections on %s; the last: %s", n.count, n.of, n.text)
+		return fmt.Sprintf("%d corrections on %s, the last one: %s", n.count, n.subject, n.text)
 	case n.count == 1:
-		return fmt.Sprintf("a correction on %s: %s", n.of, n.text)
+		return fmt.Sprintf("1 correction on %s: %s", n.subject, n.text)
 	}
 	return n.text
 }
 
-// changeText says how verdicts of a policy have changed.
-func changeText(member string, from, to *v1alpha1.Verdicts) string {
+// verdictsMessage describes how verdicts of a policy have changed.
+func verdictsMessage(member string, from, to *v1alpha1.Verdicts) string {
 	text := fmt.Sprintf("%s: %d violations (were %d)", member, to.Violations, from.Violations)
 	for _, more := range []struct {
 		name    string

@@ -63,7 +63,7 @@ func newJudge(t *testing.T, index *aggregate.Index, library hub.Library, opts hu
 	j := &judge{dispatcher: newDispatcher(t)}
 	j.lead.Store(true)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	opts.Config, opts.Lead, opts.Logger = hubConfig(), j.lead.Load, log
+	opts.Config, opts.IsLeader, opts.Logger = hubConfig(), j.lead.Load, log
 	events, err := hub.NewEvents(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func newJudge(t *testing.T, index *aggregate.Index, library hub.Library, opts hu
 		t.Fatal(err)
 	}
 	j.FleetPolicies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
-		Config: hubConfig(), Library: library, Loop: j.loop, Corrector: corrector, Dispatcher: j.dispatcher, Lead: j.lead.Load, Events: events, Logger: log,
+		Config: hubConfig(), Library: library, Loop: j.loop, Corrector: corrector, Dispatcher: j.dispatcher, IsLeader: j.lead.Load, Events: events, Logger: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -144,19 +144,19 @@ func expectTold(t *testing.T, uid types.UID, want string) {
 // TestEventsTellWhatComesOfAFleetPolicy: what kubectl describe shows, in sum.
 func TestEventsTellWhatComesOfAFleetPolicy(t *testing.T) {
 	index, become := pods(t, "bad", "bad", "bad", "good")
-	j := newJudge(t, index, newShelf(t, "events"), hub.EventsOptions{Instance: "federator-0", Every: 100 * time.Millisecond})
+	j := newJudge(t, index, newShelf(t, "events"), hub.EventsOptions{Instance: "federator-0", Interval: 100 * time.Millisecond})
 	become(aggregate.Synced)
 	fp := bind(t, "events", "events", "Enforce")
 	expectTold(t, fp.UID, "Normal VerdictsChanged: fleet/a: 3 violations (were 0)")
 
 	j.dispatcher.RestoreHalt("events", &remediate.Halt{ID: "abc", Reason: v1alpha1.Fighting, Message: "fleet/a Pod shop/pod-0 violates again", Since: time.Now()})
-	j.Poke()
-	expectTold(t, fp.UID, "Warning Halted: Fighting: see status.halted; halt abc holds until somebody acknowledges it")
+	j.Trigger()
+	expectTold(t, fp.UID, "Warning Halted: Fighting: see status.halted; halted until halt abc is acknowledged")
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"abc"}}}`, api.AcknowledgeKey)
 	if _, err := shared.client.Resource(v1alpha1.Resource(v1alpha1.FleetPolicies)).Patch(t.Context(), "events", types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "ann"}); err != nil {
 		t.Fatal(err)
 	}
-	expectTold(t, fp.UID, "Normal Acknowledged: halt abc is acknowledged by ann")
+	expectTold(t, fp.UID, "Normal Acknowledged: halt abc was acknowledged by ann")
 
 	j.dispatcher.Stop("by ann: an outage")
 	expectTold(t, fp.UID, "Warning Stopped: all actions are stopped: by ann: an outage")
@@ -171,7 +171,7 @@ func TestEventsTellWhatComesOfAFleetPolicy(t *testing.T) {
 			if a.Binding, a.Remedy.Target = "events", (policy.Ref{Member: "fleet/a", Kind: "Secret", Namespace: "shop", Name: "s"}); phase == v1alpha1.PhaseContended {
 				a.Manager = "helm"
 			}
-			j.Corrected(a)
+			j.RecordAction(a)
 		}
 		if err := until(func() error {
 			if n, all := correctionsTold(told(t, fp.UID), want); n != 3 {
@@ -183,7 +183,7 @@ func TestEventsTellWhatComesOfAFleetPolicy(t *testing.T) {
 		}
 	}
 	bad := bind(t, "nowhere", "no.such.package", "Observe")
-	expectTold(t, bad.UID, `Warning NotInEffect: NoPackage: no active policy is named "no.such.package"`)
+	expectTold(t, bad.UID, `Warning NotInEffect: NoPackage: no active package is named "no.such.package"`)
 	for _, text := range append(told(t, fp.UID), told(t, bad.UID)...) {
 		if strings.Contains(text, "pod-0") || strings.Contains(text, "secret value") {
 			t.Errorf("%s: an object of a member", text)
@@ -202,7 +202,7 @@ func TestEventsTellWhatComesOfAFleetPolicy(t *testing.T) {
 
 	// Whoever comes to lead tells of what it finds changed, and of nothing twice.
 	j.lead.Store(false)
-	again := newJudge(t, index, newShelf(t, "events"), hub.EventsOptions{Every: 100 * time.Millisecond})
+	again := newJudge(t, index, newShelf(t, "events"), hub.EventsOptions{Interval: 100 * time.Millisecond})
 	if err := shared.Fleet.Hub.Apply(t.Context(), []byte(fleetPolicy("events", "events", "Enforce")+"  match: {namespaces: [other]}\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -223,8 +223,8 @@ func correctionsTold(all []string, reason string) (int, []string) {
 		}
 		of = append(of, text)
 		n := 1
-		if !strings.HasPrefix(rest, "a correction on fleet/a: Action ") {
-			if _, err := fmt.Sscanf(rest, "%d corrections on fleet/a; the last: Action", &n); err != nil {
+		if !strings.HasPrefix(rest, "1 correction on fleet/a: Action ") {
+			if _, err := fmt.Sscanf(rest, "%d corrections on fleet/a, the last one: Action", &n); err != nil {
 				return -1, of
 			}
 		}
@@ -237,21 +237,21 @@ func correctionsTold(all []string, reason string) (int, []string) {
 func TestEventsAreBounded(t *testing.T) {
 	index, _ := pods(t)
 	begin := time.Now()
-	j := newJudge(t, index, newShelf(t, "many"), hub.EventsOptions{PerMinute: 10, Every: time.Hour})
+	j := newJudge(t, index, newShelf(t, "many"), hub.EventsOptions{PerMinute: 10, Interval: time.Hour})
 	fp := bind(t, "many", "many", "Observe")
 	// Of one member, there is one.
 	for range 10_000 {
 		a := &remediate.Action{Name: "a", Phase: v1alpha1.PhaseSucceeded}
 		a.Binding, a.Remedy.Target.Member = "many", "fleet/one"
-		j.Corrected(a)
+		j.RecordAction(a)
 	}
 	expectTold(t, fp.UID, "Normal Corrected: ")
 	for i := range 2000 {
 		a := &remediate.Action{Name: "a", Phase: v1alpha1.PhaseSucceeded}
 		a.Binding, a.Remedy.Target.Member = "many", fmt.Sprintf("fleet/m-%d", i)
-		j.Corrected(a)
+		j.RecordAction(a)
 	}
-	left := regexp.MustCompile(`\(\d+ more were too many to tell\)$`)
+	left := regexp.MustCompile(`\(\d+ more Events were dropped\)$`)
 	if err := until(func() error {
 		all := told(t, fp.UID)
 		if len(all) < 5 || !slices.ContainsFunc(all, left.MatchString) {
@@ -272,7 +272,7 @@ func TestEventsAreBounded(t *testing.T) {
 func TestOptionsOfEventsAreHeldToTheirBounds(t *testing.T) {
 	lead := func() bool { return true }
 	for _, opts := range []hub.EventsOptions{
-		{Lead: lead}, {Config: &rest.Config{}}, {Config: &rest.Config{}, Lead: lead, PerMinute: -1}, {Config: &rest.Config{}, Lead: lead, Every: -1},
+		{IsLeader: lead}, {Config: &rest.Config{}}, {Config: &rest.Config{}, IsLeader: lead, PerMinute: -1}, {Config: &rest.Config{}, IsLeader: lead, Interval: -1},
 	} {
 		if _, err := hub.NewEvents(opts); err == nil {
 			t.Errorf("%+v is taken", opts)

@@ -23,20 +23,20 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// Origin says where a package came from, and what its source allows.
+// Origin is where a package was read from, and what its source allows.
 type Origin struct {
-	Source, Commit, Path string // "" for a package that comes with federator
-	// Hold says why nothing may come of its violations now, such as a newer commit
-	// that is broken; "" when something may.
+	Source, Commit, Path string // empty for a package that is built into federator
+	// Hold says why violations may not be corrected now, such as a newer commit that
+	// does not compile; "" if they may.
 	Hold    string
 	Ceiling *enforce.Ceiling // nil: none
 }
 
-// Library gives the policies that are active. Its methods are safe for concurrent use.
+// Library provides the active packages. Its methods are safe for concurrent use.
 type Library interface {
-	// Policies returns the policies, and a channel that is closed when others are active.
+	// Policies returns the packages, and a channel that is closed when they are replaced.
 	Policies() (*policy.Set, <-chan struct{})
-	// Origin says where a package came from.
+	// Origin returns where a package was read from.
 	Origin(pkg string) Origin
 }
 
@@ -47,33 +47,33 @@ type FleetPoliciesOptions struct {
 	Loop       *enforce.Loop
 	Corrector  *enforce.Corrector
 	Dispatcher *remediate.Dispatcher
-	Lead       func() bool // whether this process writes status
+	IsLeader   func() bool // whether this process writes statuses
 	Events     *Events     // nil: none
 	Logger     *slog.Logger
 }
 
-// FleetPolicies binds the FleetPolicies of the hub to policies, and reports what has
-// come of them. Packages without one are observed everywhere.
+// FleetPolicies configures the policy engine and the corrector from the FleetPolicies on
+// the hub, and writes their statuses. Packages without a FleetPolicy observe all members.
 type FleetPolicies struct {
-	opts     FleetPoliciesOptions
-	client   *client
-	informer cache.SharedIndexInformer
-	wake     chan struct{} // has room for one
+	opts      FleetPoliciesOptions
+	client    *client
+	informer  cache.SharedIndexInformer
+	triggered chan struct{} // buffered
 
-	// What follows belongs to Run.
-	applied string            // what was configured last
-	unfit   map[string]unfit  // FleetPolicies that are not in effect, by name
-	acked   map[string]string // halts whose acknowledgements have been taken in
-	seen    map[string]bool   // FleetPolicies whose halts have been restored
-	tell    teller
+	// The following fields are used by Run only.
+	configured   string                   // fingerprint of the last configuration
+	problems     map[string]policyProblem // of FleetPolicies that are not in effect, by name
+	acknowledged map[string]string        // ids of acknowledged halts, by name
+	restored     map[string]bool          // UIDs of FleetPolicies whose halts have been restored
+	recorder     statusRecorder
 }
 
-// unfit says why a FleetPolicy is not in effect.
-type unfit struct{ reason, message string }
+// policyProblem is why a FleetPolicy is not in effect.
+type policyProblem struct{ reason, message string }
 
-// NewFleetPolicies returns FleetPolicies that do nothing before Run.
+// NewFleetPolicies returns FleetPolicies; nothing happens before Run.
 func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
-	if opts.Config == nil || opts.Library == nil || opts.Loop == nil || opts.Corrector == nil || opts.Dispatcher == nil || opts.Lead == nil {
+	if opts.Config == nil || opts.Library == nil || opts.Loop == nil || opts.Corrector == nil || opts.Dispatcher == nil || opts.IsLeader == nil {
 		return nil, errors.New("FleetPolicies: Config, Library, Loop, Corrector, Dispatcher and Lead are required")
 	}
 	if opts.Logger == nil {
@@ -84,53 +84,53 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 		return nil, err
 	}
 	f := &FleetPolicies{
-		opts: opts, client: c, wake: make(chan struct{}, 1), unfit: map[string]unfit{}, acked: map[string]string{}, seen: map[string]bool{},
-		tell: teller{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}},
+		opts: opts, client: c, triggered: make(chan struct{}, 1), problems: map[string]policyProblem{}, acknowledged: map[string]string{}, restored: map[string]bool{},
+		recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}},
 	}
 	f.informer = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
-	poke := func(any) { f.Poke() }
+	trigger := func(any) { f.Trigger() }
 	_, err = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: poke, UpdateFunc: func(_, now any) { poke(now) }, DeleteFunc: poke,
+		AddFunc: trigger, UpdateFunc: func(_, now any) { trigger(now) }, DeleteFunc: trigger,
 	})
 	return f, err
 }
 
-// Poke says that something may have changed that statuses tell.
-func (f *FleetPolicies) Poke() {
+// Trigger has Run update the statuses soon. It does not block.
+func (f *FleetPolicies) Trigger() {
 	select {
-	case f.wake <- struct{}{}:
+	case f.triggered <- struct{}{}:
 	default:
 	}
 }
 
-// statusEvery is how often statuses are looked at beside changes.
-const statusEvery = time.Second
+// statusInterval is how often statuses are updated without a trigger.
+const statusInterval = time.Second
 
-// Run follows the hub until the context ends, and returns when all that it started has
-// ended.
+// Run watches the hub until the context ends, and returns when all goroutines that it
+// started have ended.
 func (f *FleetPolicies) Run(ctx context.Context) error {
-	var informing sync.WaitGroup
+	var informers sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
-	informing.Go(func() { f.informer.RunWithContext(ctx) })
-	defer informing.Wait()
+	informers.Go(func() { f.informer.RunWithContext(ctx) })
+	defer informers.Wait()
 	defer cancel()
 	if !cache.WaitForCacheSync(ctx.Done(), f.informer.HasSynced) {
 		return context.Cause(ctx)
 	}
-	tick := time.NewTicker(statusEvery)
+	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
 	for {
 		set, replaced := f.opts.Library.Policies()
-		policies := f.list() // once: a status tells of what has been bound
+		policies := f.list() // once: statuses are about what is bound
 		f.bind(ctx, set, policies)
-		f.acknowledge(policies)
-		if f.opts.Lead() {
-			f.report(ctx, policies)
+		f.acknowledgeHalts(policies)
+		if f.opts.IsLeader() {
+			f.writeStatuses(ctx, policies)
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-f.wake:
+		case <-f.triggered:
 		case <-replaced:
 		case <-tick.C:
 		}
@@ -149,32 +149,32 @@ func (f *FleetPolicies) list() []*v1alpha1.FleetPolicy {
 	return out
 }
 
-// bind configures the loop and the corrector by what is on the hub, if it differs from
-// what they have. What is wrong with one FleetPolicy concerns no other.
+// bind configures the loop and the corrector from the FleetPolicies, if anything has
+// changed. An invalid FleetPolicy does not affect others.
 func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v1alpha1.FleetPolicy) {
 	origins := map[string]Origin{}
 	for _, p := range set.Packages {
 		origins[p.Name] = f.opts.Library.Origin(p.Name)
 	}
-	mark := markOf(set, policies, origins)
-	if mark == f.applied {
+	mark := fingerprint(set, policies, origins)
+	if mark == f.configured {
 		return
 	}
-	unfit, terms := map[string]unfit{}, map[string]enforce.EnforcementSpec{}
+	problems, specs := map[string]policyProblem{}, map[string]enforce.EnforcementSpec{}
 	var bindings []policy.Binding
 	for _, fp := range policies {
-		b, t, why := f.fit(set, fp, origins)
+		b, t, why := f.bindingFor(set, fp, origins)
 		if why.reason != "" {
-			unfit[fp.Name] = why
+			problems[fp.Name] = why
 			continue
 		}
-		bindings, terms[fp.Name] = append(bindings, b), t
-		f.restore(fp)
+		bindings, specs[fp.Name] = append(bindings, b), t
+		f.restoreHalt(fp)
 	}
 	own, _ := policy.DefaultBindings(set, bindings)
-	// Nothing is written from before the policies change until all is counted after.
+	// Corrections pause until verdicts have been counted with the new policies.
 	before := map[string]enforce.EnforcementSpec{}
-	for name, t := range terms {
+	for name, t := range specs {
 		t.Pause = true
 		before[name] = t
 	}
@@ -183,23 +183,23 @@ func (f *FleetPolicies) bind(ctx context.Context, set *policy.Set, policies []*v
 		err = f.opts.Loop.Configure(ctx, set, append(bindings, own...))
 	}
 	if err == nil {
-		err = f.opts.Corrector.SetSpecs(terms)
+		err = f.opts.Corrector.SetSpecs(specs)
 	}
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		f.opts.Logger.Error("FleetPolicies are not in effect", "err", err)
+		f.opts.Logger.Error("configuring the policies failed", "error", err)
 		return
 	}
-	f.applied, f.unfit = mark, unfit
+	f.configured, f.problems = mark, problems
 }
 
-// markOf is the same for what binds the same.
-func markOf(set *policy.Set, policies []*v1alpha1.FleetPolicy, origins map[string]Origin) string {
+// fingerprint returns a text that changes whenever the bindings may.
+func fingerprint(set *policy.Set, policies []*v1alpha1.FleetPolicy, origins map[string]Origin) string {
 	mark := fmt.Sprintf("%p", set)
 	for _, fp := range policies {
-		origin, err := json.Marshal(origins[fp.Spec.Package]) // what pointers lead to, not where they are
+		origin, err := json.Marshal(origins[fp.Spec.Package]) // pointees, not addresses
 		if err != nil {
 			panic(err) // strings only
 		}
@@ -208,16 +208,16 @@ func markOf(set *policy.Set, policies []*v1alpha1.FleetPolicy, origins map[strin
 	return mark
 }
 
-// fit makes the binding and the terms of a FleetPolicy, or says why it has none.
-func (f *FleetPolicies) fit(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string]Origin) (policy.Binding, enforce.EnforcementSpec, unfit) {
+// bindingFor returns the binding of a FleetPolicy and how it is enforced, or why it has none.
+func (f *FleetPolicies) bindingFor(set *policy.Set, fp *v1alpha1.FleetPolicy, origins map[string]Origin) (policy.Binding, enforce.EnforcementSpec, policyProblem) {
 	from, ok := origins[fp.Spec.Package]
 	switch {
 	case !ok:
-		return policy.Binding{}, enforce.EnforcementSpec{}, unfit{"NoPackage", fmt.Sprintf("no active policy is named %q", fp.Spec.Package)}
+		return policy.Binding{}, enforce.EnforcementSpec{}, policyProblem{"NoPackage", fmt.Sprintf("no active package is named %q", fp.Spec.Package)}
 	case fp.Spec.Source != "" && fp.Spec.Source != from.Source:
-		return policy.Binding{}, enforce.EnforcementSpec{}, unfit{"OtherSource", fmt.Sprintf("package %q comes from source %q", fp.Spec.Package, from.Source)}
+		return policy.Binding{}, enforce.EnforcementSpec{}, policyProblem{"OtherSource", fmt.Sprintf("package %q comes from source %q, not from %q", fp.Spec.Package, from.Source, fp.Spec.Source)}
 	}
-	b, err := bindingOf(fp)
+	b, err := toBinding(fp)
 	if err == nil {
 		var resolved []policy.Binding
 		if resolved, err = policy.ValidateBindings(set, []policy.Binding{b}); err == nil {
@@ -226,57 +226,57 @@ func (f *FleetPolicies) fit(set *policy.Set, fp *v1alpha1.FleetPolicy, origins m
 	}
 	var t enforce.EnforcementSpec
 	if err == nil {
-		t, err = termsOf(fp, from)
+		t, err = toEnforcementSpec(fp, from)
 	}
 	if err != nil {
-		return b, t, unfit{"Invalid", err.Error()}
+		return b, t, policyProblem{"Invalid", err.Error()}
 	}
-	return b, t, unfit{}
+	return b, t, policyProblem{}
 }
 
-// restore brings a halt back that an earlier process has reported.
-func (f *FleetPolicies) restore(fp *v1alpha1.FleetPolicy) {
+// restoreHalt restores a halt from the status that an earlier process has written.
+func (f *FleetPolicies) restoreHalt(fp *v1alpha1.FleetPolicy) {
 	key := string(fp.UID)
-	if f.seen[key] {
+	if f.restored[key] {
 		return
 	}
-	f.seen[key] = true
+	f.restored[key] = true
 	h := fp.Status.Halted
 	if h == nil {
 		return
 	}
 	halt := &remediate.Halt{ID: h.ID, Reason: h.Reason, Message: h.Message, Since: h.Since.Time}
 	if h.Over != nil {
-		halt.Over = &remediate.BudgetUsage{Scope: overOf(h.Over), Targets: int(h.Over.Targets), Max: int(h.Over.Allowed), Denominator: int(h.Over.Denominator)}
+		halt.Over = &remediate.BudgetUsage{Scope: usageScope(h.Over), Targets: int(h.Over.Targets), Max: int(h.Over.Allowed), Denominator: int(h.Over.Denominator)}
 	}
 	f.opts.Dispatcher.RestoreHalt(fp.Name, halt)
 }
 
-// acknowledge takes in what people have said of halts.
-func (f *FleetPolicies) acknowledge(policies []*v1alpha1.FleetPolicy) {
+// acknowledgeHalts passes acknowledgements of halts to the Dispatcher.
+func (f *FleetPolicies) acknowledgeHalts(policies []*v1alpha1.FleetPolicy) {
 	for _, fp := range policies {
 		id := fp.Annotations[api.AcknowledgeKey]
-		if id == "" || f.acked[fp.Name] == id {
+		if id == "" || f.acknowledged[fp.Name] == id {
 			continue
 		}
 		st, ok := f.opts.Dispatcher.Status(fp.Name)
 		if !ok || st.Halted == nil || st.Halted.ID != id {
 			continue
 		}
-		if err := f.opts.Dispatcher.Acknowledge(fp.Name, id, clip(acknowledger(fp), 253)); err == nil {
-			f.acked[fp.Name] = id
-			f.opts.Logger.Info("a halt is acknowledged", "policy", fp.Name, "halt", id, "by", acknowledger(fp))
+		if err := f.opts.Dispatcher.Acknowledge(fp.Name, id, truncate(acknowledgedBy(fp), 253)); err == nil {
+			f.acknowledged[fp.Name] = id
+			f.opts.Logger.Info("halt acknowledged", "policy", fp.Name, "halt", id, "by", acknowledgedBy(fp))
 		}
 	}
 }
 
-// acknowledger is who wrote the annotation, as far as managedFields tell.
-func acknowledger(fp *v1alpha1.FleetPolicy) string {
-	return managerOf(fp.ManagedFields, api.AcknowledgeKey)
+// acknowledgedBy returns who set the annotation, according to managedFields.
+func acknowledgedBy(fp *v1alpha1.FleetPolicy) string {
+	return fieldManagerOf(fp.ManagedFields, api.AcknowledgeKey)
 }
 
-// report writes the statuses that differ from those on the hub.
-func (f *FleetPolicies) report(ctx context.Context, policies []*v1alpha1.FleetPolicy) {
+// writeStatuses writes the statuses that have changed.
+func (f *FleetPolicies) writeStatuses(ctx context.Context, policies []*v1alpha1.FleetPolicy) {
 	state := f.opts.Loop.State()
 	if state == nil {
 		return
@@ -295,18 +295,18 @@ func (f *FleetPolicies) report(ctx context.Context, policies []*v1alpha1.FleetPo
 		cancel()
 		switch {
 		case err == nil:
-			f.tell.fleetPolicy(fp, next)
+			f.recorder.record(fp, next)
 		case ctx.Err() == nil:
-			f.opts.Logger.Debug("a status is not written", "policy", fp.Name, "err", err) // the next tick tries again
+			f.opts.Logger.Debug("writing a status failed", "policy", fp.Name, "error", err) // retried at the next tick
 		}
 	}
-	f.tell.keep(policies)
+	f.recorder.prune(policies)
 }
 
-// Corrected takes note of a correction that has ended, for Events. It does not block.
-func (f *FleetPolicies) Corrected(a *remediate.Action) {
+// RecordAction records an Event about an Action that has ended. It does not block.
+func (f *FleetPolicies) RecordAction(a *remediate.Action) {
 	o, ok, err := f.informer.GetStore().GetByKey(a.Binding)
 	if fp, is := o.(*v1alpha1.FleetPolicy); ok && is && err == nil {
-		f.opts.Events.corrected(fp, a)
+		f.opts.Events.recordAction(fp, a)
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// Health is how objects do, as Argo CD sees it: of what the index holds now.
+// Health assesses the health of objects as Argo CD does, as they are in the index now.
 func Health(index *aggregate.Index) func(aggregate.Ref) remediate.Health {
 	return func(ref aggregate.Ref) remediate.Health {
 		o, ok := index.Snapshot().Get(ref)
 		if !ok {
-			return remediate.Healthy // it is gone, as corrections may want
+			return remediate.Healthy // deleted, as corrections may require
 		}
 		body, err := o.AppendBody(nil)
 		if err != nil {
@@ -26,9 +26,9 @@ func Health(index *aggregate.Index) func(aggregate.Ref) remediate.Health {
 		status, err := health.GetResourceHealth(&u, nil)
 		switch {
 		case err != nil:
-			return remediate.Degraded // what it says of itself makes no sense
+			return remediate.Degraded // its status is invalid
 		case status == nil:
-			return remediate.Healthy // its kind has no health
+			return remediate.Healthy // its kind has no health check
 		}
 		switch status.Status {
 		case health.HealthStatusDegraded, health.HealthStatusMissing:
@@ -36,6 +36,6 @@ func Health(index *aggregate.Index) func(aggregate.Ref) remediate.Health {
 		case health.HealthStatusProgressing, health.HealthStatusUnknown:
 			return remediate.Progressing
 		}
-		return remediate.Healthy // Suspended is as its owner wants it
+		return remediate.Healthy // its owner has suspended it
 	}
 }

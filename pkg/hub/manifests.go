@@ -21,26 +21,26 @@ import (
 	"federator.dev/federator/pkg/policysource"
 )
 
-// maxManifests is how many FleetPolicies a source may bring.
+// maxManifests is the maximum number of FleetPolicies of a source.
 const maxManifests = 500
 
-// manifest is a FleetPolicy as a repository has it.
+// manifest is a FleetPolicy in a repository.
 type manifest struct {
 	name string
 	file string // path in the repository
 	line int
-	body []byte // JSON, with the label and the source
+	body []byte // JSON, with label and spec.source set
 }
 
-// plan is what a commit wants on the hub: all of it, or nothing if there are findings.
+// plan is what to apply for a commit: all manifests, or none if there are findings.
 type plan struct {
 	commit    string
 	manifests []manifest // by name
 	findings  []policy.Finding
 }
 
-// planOf reads the manifests of a commit.
-func planOf(source string, p policysource.Policies) *plan {
+// parseManifests reads the manifests in a commit.
+func parseManifests(source string, p policysource.Policies) *plan {
 	out := &plan{commit: p.Commit.Hash}
 	seen := map[string]string{}
 	err := fs.WalkDir(p.Tree, ".", func(name string, d fs.DirEntry, err error) error {
@@ -50,15 +50,15 @@ func planOf(source string, p policysource.Policies) *plan {
 		case d.IsDir() && name != "." && strings.HasPrefix(d.Name(), "."):
 			return fs.SkipDir
 		case d.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)) || strings.HasSuffix(name, "_fleet.yaml"):
-			return nil // a fleet is a test's
+			return nil // a test fixture
 		}
 		data, err := fs.ReadFile(p.Tree, name)
 		if err != nil {
 			return err
 		}
 		file := path.Join(p.Commit.Path, name)
-		for _, d := range documents(data) {
-			m, why := readManifest(source, d.text)
+		for _, d := range splitDocuments(data) {
+			m, why := parseManifest(source, d.text)
 			switch {
 			case why == "" && m == nil:
 				continue
@@ -68,7 +68,7 @@ func planOf(source string, p policysource.Policies) *plan {
 				why = fmt.Sprintf("there are more than %d FleetPolicies", maxManifests)
 			}
 			if why != "" {
-				out.refuse(file, d.line, why)
+				out.addFinding(file, d.line, why)
 				continue
 			}
 			m.file, m.line = file, d.line
@@ -78,24 +78,24 @@ func planOf(source string, p policysource.Policies) *plan {
 		return nil
 	})
 	if err != nil {
-		out.refuse("", 0, err.Error())
+		out.addFinding("", 0, err.Error())
 	}
 	slices.SortFunc(out.manifests, func(a, b manifest) int { return strings.Compare(a.name, b.name) })
 	return out
 }
 
-func (p *plan) refuse(file string, line int, why string) {
+func (p *plan) addFinding(file string, line int, why string) {
 	p.findings = append(p.findings, policy.Finding{Code: "manifest", Severity: policy.SeverityError, File: file, Line: line, Message: why})
 }
 
-// document is one of a YAML stream, and the line that it begins at.
+// document is a document of a YAML stream, and its first line.
 type document struct {
 	line int
 	text []byte
 }
 
-// documents splits a stream at its markers. No other line of YAML can begin like one.
-func documents(data []byte) []document {
+// splitDocuments splits a stream at its document markers; no other line can start with one.
+func splitDocuments(data []byte) []document {
 	var out []document
 	current := document{line: 1}
 	blank := true
@@ -117,7 +117,7 @@ func documents(data []byte) []document {
 		text := bytes.TrimSpace(line)
 		if empty := len(text) == 0 || text[0] == '#'; blank && !empty {
 			current.line, blank = n, false
-			if len(current.text) > len(line)+3 { // comments before it are no part
+			if len(current.text) > len(line)+3 { // drop comments before it
 				current.text = slices.Clone(line)
 			}
 		}
@@ -126,16 +126,16 @@ func documents(data []byte) []document {
 	return out
 }
 
-// readManifest returns the FleetPolicy that a document is, nil when it is no manifest at
-// all, or says what a source must not bring.
-func readManifest(source string, text []byte) (*manifest, string) {
+// parseManifest returns the FleetPolicy in a document, nil if the document is not a
+// Kubernetes object, or the reason why the document is not allowed.
+func parseManifest(source string, text []byte) (*manifest, string) {
 	data, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		return nil, "this is not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")
+		return nil, "invalid YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")
 	}
 	var value any
 	if err := json.Unmarshal(data, &value); err != nil {
-		return nil, "this is not YAML: " + err.Error()
+		return nil, "invalid YAML: " + err.Error()
 	}
 	object, ok := value.(map[string]any)
 	if !ok {
@@ -147,22 +147,22 @@ func readManifest(source string, text []byte) (*manifest, string) {
 	case !hasKind && !hasVersion:
 		return nil, ""
 	case kind != "FleetPolicy" || version != v1alpha1.SchemeGroupVersion().String():
-		return nil, fmt.Sprintf("a repository brings FleetPolicies of %s, and nothing else: this is a %s of %s",
-			v1alpha1.SchemeGroupVersion(), say(kind, hasKind), say(version, hasVersion))
+		return nil, fmt.Sprintf("only FleetPolicies of %s are allowed in a repository: this is a %s of %s",
+			v1alpha1.SchemeGroupVersion(), quoteValue(kind, hasKind), quoteValue(version, hasVersion))
 	}
-	if k := other(object, "apiVersion", "kind", "metadata", "spec"); k != "" {
-		return nil, fmt.Sprintf("%s is not for a repository to say", k)
+	if k := unexpectedKey(object, "apiVersion", "kind", "metadata", "spec"); k != "" {
+		return nil, fmt.Sprintf("%s is not allowed in a repository", k)
 	}
 	metadata, _ := object["metadata"].(map[string]any)
-	if k := other(metadata, "name", "labels", "annotations"); k != "" {
-		return nil, fmt.Sprintf("metadata.%s is not for a repository to say", k)
+	if k := unexpectedKey(metadata, "name", "labels", "annotations"); k != "" {
+		return nil, fmt.Sprintf("metadata.%s is not allowed in a repository", k)
 	}
 	name, _ := metadata["name"].(string)
 	if wrong := metav1validation.NameIsDNSSubdomain(name, false); len(wrong) > 0 || len(name) > 63 {
-		return nil, fmt.Sprintf("metadata.name %.80q is not a name of at most 63 of a-z, 0-9, - and .", name)
+		return nil, fmt.Sprintf("metadata.name %.80q is invalid: it must be at most 63 characters of a-z, 0-9, - and .", name)
 	}
 	for _, field := range []string{"labels", "annotations"} {
-		if why := foreign(metadata, field); why != "" {
+		if why := reservedKey(metadata, field); why != "" {
 			return nil, why
 		}
 	}
@@ -171,10 +171,10 @@ func readManifest(source string, text []byte) (*manifest, string) {
 		return nil, "spec is missing"
 	}
 	if from, given := spec["source"]; given && from != source {
-		return nil, fmt.Sprintf("spec.source is %s: a repository binds its own packages, those of source %q", say(from, true), source)
+		return nil, fmt.Sprintf("spec.source is %s: a repository can only use its own packages, those of source %q", quoteValue(from, true), source)
 	}
 	spec["source"] = source
-	if why := strictly(object); why != "" {
+	if why := validateStrict(object); why != "" {
 		return nil, why
 	}
 	labels, _ := metadata["labels"].(map[string]any)
@@ -191,9 +191,9 @@ func readManifest(source string, text []byte) (*manifest, string) {
 	return &manifest{name: name, body: body}, ""
 }
 
-// strictly says what in a FleetPolicy is no field of it, or has another type. The hub
-// would call some of that its own error.
-func strictly(object map[string]any) string {
+// validateStrict reports unknown fields and wrong types in a FleetPolicy. The hub would
+// report some of them as an internal error.
+func validateStrict(object map[string]any) string {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return err.Error()
@@ -209,8 +209,8 @@ func strictly(object map[string]any) string {
 	return ""
 }
 
-// foreign says which label or annotation is the hub's to set: those of federator.
-func foreign(metadata map[string]any, field string) string {
+// reservedKey reports labels and annotations of federator, which are set on the hub only.
+func reservedKey(metadata map[string]any, field string) string {
 	given, ok := metadata[field]
 	if !ok {
 		return ""
@@ -222,14 +222,14 @@ func foreign(metadata map[string]any, field string) string {
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		domain, _, _ := strings.Cut(k, "/")
 		if domain == api.GroupName || strings.HasSuffix(domain, "."+api.GroupName) {
-			return fmt.Sprintf("metadata.%s: %s is set on the hub, not in a repository", field, k)
+			return fmt.Sprintf("metadata.%s: %s can only be set on the hub, not in a repository", field, k)
 		}
 	}
 	return ""
 }
 
-// other returns a key that is none of some, "" when there is none.
-func other(object map[string]any, of ...string) string {
+// unexpectedKey returns a key that is not in a list, "" if there is none.
+func unexpectedKey(object map[string]any, of ...string) string {
 	for _, k := range slices.Sorted(maps.Keys(object)) {
 		if !slices.Contains(of, k) {
 			return fmt.Sprintf("%.80s", k)
@@ -238,7 +238,7 @@ func other(object map[string]any, of ...string) string {
 	return ""
 }
 
-func say(v any, given bool) string {
+func quoteValue(v any, given bool) string {
 	if !given {
 		return "nothing"
 	}

@@ -139,7 +139,7 @@ func TestTheFirstSourceKeepsAName(t *testing.T) {
 	for _, f := range ps.Status.Findings {
 		said = append(said, fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Message))
 	}
-	if all := strings.Join(said, "\n"); !strings.Contains(all, `policies/a.yaml:1 FleetPolicy "shared": it is on the hub already, applied by source "first"`) || !strings.Contains(all, `policies/c.yaml:1 FleetPolicy "byhand": it is on the hub already`) {
+	if all := strings.Join(said, "\n"); !strings.Contains(all, `policies/a.yaml:1 FleetPolicy "shared": it already exists on the hub, applied by source "first"`) || !strings.Contains(all, `policies/c.yaml:1 FleetPolicy "byhand": it is on the hub already`) {
 		t.Error(all)
 	}
 	if fp := awaitPolicy(t, "shared", func(*v1alpha1.FleetPolicy) bool { return true }); fp.Spec.Package != "a" || fp.Labels["federator.dev/source"] != "first" {
@@ -196,7 +196,7 @@ func TestWhatARepositoryMustNotBringRefusesAllItsManifests(t *testing.T) {
 		"final.yaml":    {strings.Replace(fleetPolicy("f", "team", "Observe"), "labels: {team: shop}", "finalizers: [a/b]", 1), "1", "metadata.finalizers"},
 		"status.yaml":   {fleetPolicy("s", "team", "Observe") + "status: {}\n", "1", "status is not"},
 		"twice.yaml":    {good + "---\n" + fleetPolicy("t", "team", "Observe") + "---\n" + fleetPolicy("t", "team", "Observe"), "19", `FleetPolicy "t" is also in policies/twice.yaml:10`},
-		"notyaml.yaml":  {"a: [\n", "1", "this is not YAML"},
+		"notyaml.yaml":  {"a: [\n", "1", "invalid YAML"},
 		"noname.yaml":   {fleetPolicy(`""`, "team", "Observe"), "1", "metadata.name"},
 		"field.yaml":    {fleetPolicy("w", "team", "Observe") + "  nosuch: 1\n", "1", `unknown field "spec.nosuch"`},
 		"type.yaml":     {fleetPolicy("w", "team", "Observe") + "  force: 1\n", "1", "spec.force"},

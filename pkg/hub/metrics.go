@@ -7,25 +7,25 @@ import (
 )
 
 var (
-	descSourceActive  = prometheus.NewDesc("federator_policy_source_active", "1 for a PolicySource of which a commit is active.", []string{"source"}, nil)
+	descSourceActive  = prometheus.NewDesc("federator_policy_source_active", "1 if a commit of the PolicySource is active, else 0.", []string{"source"}, nil)
 	descSourceCurrent = prometheus.NewDesc("federator_policy_source_current",
-		"1 for a PolicySource whose newest commit is active, and may be enforced.", []string{"source"}, nil)
+		"1 if the newest commit of the PolicySource is active and may be enforced, else 0.", []string{"source"}, nil)
 	descSourceContact = prometheus.NewDesc("federator_policy_source_contact_age_seconds",
-		"Time since a PolicySource's repository last said which commit is newest; before it has, since this process began.", []string{"source"}, nil)
+		"Seconds since the repository of the PolicySource was last checked successfully, or since the process started if it has not been.", []string{"source"}, nil)
 	descSourceSync = prometheus.NewDesc("federator_policy_source_last_sync_timestamp_seconds",
-		"When the active commit of a PolicySource became active in this process, in seconds since 1970.", []string{"source"}, nil)
+		"Unix time at which the active commit of the PolicySource became active in this process.", []string{"source"}, nil)
 	descSourceFailures = prometheus.NewDesc("federator_policy_source_failures",
-		"How often in a row a PolicySource's repository could not be read.", []string{"source"}, nil)
+		"Number of consecutive failures to read the repository of the PolicySource.", []string{"source"}, nil)
 )
 
-// sourceMetrics read one state of the Manager per scrape.
+// sourceMetrics collects metrics from one state of the Manager per scrape.
 type sourceMetrics struct {
-	s     *Sources
-	began time.Time
+	s       *PolicySources
+	started time.Time
 }
 
-// Metrics returns what is to be known of each PolicySource.
-func (s *Sources) Metrics() prometheus.Collector { return sourceMetrics{s, time.Now()} }
+// Metrics returns a collector of metrics of each PolicySource.
+func (s *PolicySources) Metrics() prometheus.Collector { return sourceMetrics{s, time.Now()} }
 
 // Describe implements prometheus.Collector.
 func (m sourceMetrics) Describe(ch chan<- *prometheus.Desc) {
@@ -49,7 +49,7 @@ func (m sourceMetrics) Collect(ch chan<- prometheus.Metric) {
 		send(descSourceFailures, float64(status.Failures), name)
 		contact := status.Contact
 		if contact.IsZero() {
-			contact = m.began
+			contact = m.started
 		}
 		send(descSourceContact, time.Since(contact).Seconds(), name)
 		if active {

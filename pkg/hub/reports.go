@@ -23,9 +23,9 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// Bounds of Reports.
+// Limits of Reports.
 const (
-	reportsEvery     = 30 * time.Second
+	reportsInterval  = 30 * time.Second
 	reportResults    = 500       // of one Report
 	reportBytes      = 512 << 10 // of one Report's results
 	reportsPerMember = 2000      // results
@@ -41,7 +41,7 @@ const (
 	reportsGroup   = "openreports.io"
 )
 
-// Kinds of reports, and of what they belong to.
+// Kinds of reports and of their owners.
 var (
 	reportKind        = schema.GroupVersionResource{Group: reportsGroup, Version: reportsVersion, Resource: "reports"}
 	clusterReportKind = schema.GroupVersionResource{Group: reportsGroup, Version: reportsVersion, Resource: "clusterreports"}
@@ -53,41 +53,41 @@ var (
 
 // ReportsOptions configure Reports. Config, Loop, Library and Lead are required.
 type ReportsOptions struct {
-	Config  *rest.Config // of the hub
-	Loop    *enforce.Loop
-	Library Library
-	Lead    func() bool // whether this process writes
-	// Off removes the Reports that there are, as far as that is granted.
-	Off bool
-	// Namespaces are those of the Clusters; none means all.
+	Config   *rest.Config // of the hub
+	Loop     *enforce.Loop
+	Library  Library
+	IsLeader func() bool // whether this process writes Reports
+	// Disabled deletes existing Reports, as far as permissions allow it.
+	Disabled bool
+	// Namespaces are the namespaces of the Clusters; empty means all.
 	Namespaces []string
-	// Every is how often Reports are written at most. 0 means 30 seconds.
-	Every time.Duration
-	// PerReport and PerMember bound the results of one Report and of all Reports of one
-	// member. 0 means 500 and 2000.
+	// Interval is the minimum time between updates of Reports. 0 means 30 seconds.
+	Interval time.Duration
+	// PerReport and PerMember limit the number of results in one Report and in all Reports
+	// of one member. 0 means 500 and 2000.
 	PerReport, PerMember int
 	Logger               *slog.Logger // nil: none
 }
 
-// Reports writes what policies find as OpenReports (openreports.io/v1alpha1) on the hub,
-// by member: Reports in the namespace of its Cluster, ClusterReports for members that
-// have none and for what is found on no single member. Whoever may read them there reads
-// what policies find, whatever they may read of members.
+// Reports writes violations as OpenReports (openreports.io/v1alpha1) on the hub, by member:
+// Reports in the namespace of its Cluster, ClusterReports for members without a Cluster
+// and for violations that belong to no member. Anyone who can read them sees the
+// violations, whatever they may read of the members.
 //
-// The CRDs are not federator's: it waits for them. Results beyond the bounds are left
-// out; the summaries of all Reports of a member add up to what there is.
+// The CRDs are not part of federator; it waits until they are installed. Results over the
+// limits are omitted; the summaries of all Reports of a member add up to all results.
 type Reports struct {
 	opts   ReportsOptions
 	client metadata.Interface
 
-	// What follows belongs to Run.
-	known  map[reportKey]knownReport // on the hub; nil: to be listed
-	listed time.Time
-	done   *policy.State // what the hub has; nil: perhaps not all
-	fault  string        // what was logged last
+	// The following fields are used by Run only.
+	known     map[reportKey]knownReport // on the hub; nil: not listed yet
+	listed    time.Time
+	written   *policy.State // the state that the Reports are of; nil: some may not be
+	lastError string        // logged last
 }
 
-// reportKey is the place of a report; namespace "" is of a ClusterReport.
+// reportKey is the namespace and name of a report; a ClusterReport has no namespace.
 type reportKey struct{ namespace, name string }
 
 func (k reportKey) kind() schema.GroupVersionResource {
@@ -104,19 +104,19 @@ func (k reportKey) compare(o reportKey) int {
 	return strings.Compare(k.name, o.name)
 }
 
-// knownReport is what a report on the hub says, and the version that has it.
+// knownReport is the content's hash and the resourceVersion of a report on the hub.
 type knownReport struct{ hash, version string }
 
-// NewReports returns Reports that are not written before Run.
+// NewReports returns Reports; nothing is written before Run.
 func NewReports(opts ReportsOptions) (*Reports, error) {
-	if opts.Config == nil || opts.Loop == nil || opts.Library == nil || opts.Lead == nil {
+	if opts.Config == nil || opts.Loop == nil || opts.Library == nil || opts.IsLeader == nil {
 		return nil, errors.New("Reports: Config, Loop, Library and Lead are required")
 	}
-	if opts.Every < 0 || opts.PerReport < 0 || opts.PerMember < 0 {
+	if opts.Interval < 0 || opts.PerReport < 0 || opts.PerMember < 0 {
 		return nil, errors.New("Reports: Every, PerReport and PerMember must not be negative")
 	}
-	if opts.Every == 0 {
-		opts.Every = reportsEvery
+	if opts.Interval == 0 {
+		opts.Interval = reportsInterval
 	}
 	if opts.PerReport == 0 {
 		opts.PerReport = reportResults
@@ -131,7 +131,7 @@ func NewReports(opts ReportsOptions) (*Reports, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	config := rest.CopyConfig(opts.Config)
-	config.WarningHandler = rest.NoWarnings{} // that a version of Cluster is deprecated is known
+	config.WarningHandler = rest.NoWarnings{} // about deprecated versions of Cluster
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -139,20 +139,20 @@ func NewReports(opts ReportsOptions) (*Reports, error) {
 	return &Reports{opts: opts, client: client}, nil
 }
 
-// Run keeps the reports until the context ends.
+// Run keeps the reports up to date until the context ends.
 func (r *Reports) Run(ctx context.Context) error {
-	tick := time.NewTicker(r.opts.Every)
+	tick := time.NewTicker(r.opts.Interval)
 	defer tick.Stop()
 	for {
 		switch {
-		case !r.opts.Lead():
-			r.known, r.done = nil, nil // who leads meanwhile changes them
-		case r.opts.Off:
+		case !r.opts.IsLeader():
+			r.known, r.written = nil, nil // another leader changes them
+		case r.opts.Disabled:
 			if r.removeAll(ctx) {
 				<-ctx.Done()
 			}
 		default:
-			r.tell(ctx, r.round(ctx))
+			r.logOutcome(ctx, r.reconcile(ctx))
 		}
 		select {
 		case <-ctx.Done():
@@ -162,8 +162,8 @@ func (r *Reports) Run(ctx context.Context) error {
 	}
 }
 
-// tell logs what keeps reports from being written, once.
-func (r *Reports) tell(ctx context.Context, err error) {
+// logOutcome logs an error once, and when it has ended.
+func (r *Reports) logOutcome(ctx context.Context, err error) {
 	text := ""
 	switch {
 	case ctx.Err() != nil:
@@ -174,63 +174,62 @@ func (r *Reports) tell(ctx context.Context, err error) {
 		text = err.Error()
 	}
 	if err != nil {
-		r.done = nil
+		r.written = nil
 	}
-	if text == r.fault {
+	if text == r.lastError {
 		return
 	}
-	if r.fault = text; text == "" {
-		r.opts.Logger.Info("reports are written")
+	if r.lastError = text; text == "" {
+		r.opts.Logger.Info("reports are being written")
 	} else {
-		r.opts.Logger.Warn("reports are not written, or not all", "err", text)
+		r.opts.Logger.Warn("writing reports failed", "error", text)
 	}
 }
 
-// removeAll removes what there is, and reports whether nothing more is to be done.
+// removeAll deletes all reports, and reports whether it is finished.
 func (r *Reports) removeAll(ctx context.Context) bool {
 	err := r.list(ctx)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return true // there are none, or they are not ours to remove
+		return true // there are none, or no permission to delete them
 	}
 	if err == nil {
 		err = r.write(ctx, nil)
 	}
 	if err != nil && ctx.Err() == nil {
-		r.opts.Logger.Debug("reports are not removed yet", "err", err)
+		r.opts.Logger.Debug("deleting reports failed, retrying", "error", err)
 	}
 	return err == nil
 }
 
-// round writes what differs from what the hub has.
-func (r *Reports) round(ctx context.Context) error {
+// reconcile writes the reports that have changed.
+func (r *Reports) reconcile(ctx context.Context) error {
 	if r.known == nil || time.Since(r.listed) >= reportsRelist {
 		if err := r.list(ctx); err != nil {
 			return err
 		}
 	}
 	state := r.opts.Loop.State()
-	if state == nil || !state.Synced || state == r.done {
-		return nil // what the hub has is better than what is not known
+	if state == nil || !state.Synced || state == r.written {
+		return nil // keep the reports until there is a complete state
 	}
 	clusters, err := r.clusters(ctx)
 	if err != nil {
 		return err
 	}
-	if err := r.write(ctx, r.compose(state, clusters)); err != nil {
+	if err := r.write(ctx, r.build(state, clusters)); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.known = nil // a namespace is gone, or the CRDs
+			r.known = nil // a namespace or the CRDs were deleted
 		}
 		return err
 	}
-	r.done = state
+	r.written = state
 	return nil
 }
 
-// list reads which reports there are. One that has changed since it was written is
-// written again.
+// list reads the existing reports. One that somebody else has changed is written again.
 func (r *Reports) list(ctx context.Context) error {
 	known := map[reportKey]knownReport{}
-	take := func(m *metav1.PartialObjectMetadata) {
+	add := func(m *metav1.PartialObjectMetadata) {
 		key := reportKey{m.Namespace, m.Name}
 		now := knownReport{m.Annotations[reportHash], m.ResourceVersion}
 		if was, ok := r.known[key]; ok && was.version != now.version {
@@ -239,10 +238,10 @@ func (r *Reports) list(ctx context.Context) error {
 		known[key] = now
 	}
 	ours := metav1.ListOptions{LabelSelector: managedBy + "=federator"}
-	err := r.each(ctx, clusterReportKind, "", ours, take)
+	err := r.forEach(ctx, clusterReportKind, "", ours, add)
 	for _, namespace := range r.opts.Namespaces {
 		if err == nil {
-			err = r.each(ctx, reportKind, namespace, ours, take)
+			err = r.forEach(ctx, reportKind, namespace, ours, add)
 		}
 	}
 	if err != nil {
@@ -251,15 +250,15 @@ func (r *Reports) list(ctx context.Context) error {
 	}
 	for key, was := range r.known {
 		if now, ok := known[key]; !ok || now.hash != was.hash {
-			r.done = nil
+			r.written = nil
 		}
 	}
 	r.known, r.listed = known, time.Now()
 	return nil
 }
 
-// each yields the metadata of objects, page by page.
-func (r *Reports) each(ctx context.Context, kind schema.GroupVersionResource, namespace string, opts metav1.ListOptions, yield func(*metav1.PartialObjectMetadata)) error {
+// forEach calls yield with the metadata of all objects of a kind, listed in pages.
+func (r *Reports) forEach(ctx context.Context, kind schema.GroupVersionResource, namespace string, opts metav1.ListOptions, yield func(*metav1.PartialObjectMetadata)) error {
 	opts.Limit = reportsPage
 	for {
 		page, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -277,13 +276,13 @@ func (r *Reports) each(ctx context.Context, kind schema.GroupVersionResource, na
 	}
 }
 
-// clusters returns the Clusters of the hub, by member, as owners of reports.
+// clusters returns the Clusters on the hub, by member, as owner references.
 func (r *Reports) clusters(ctx context.Context) (map[string]metav1.OwnerReference, error) {
 	var err error
 	for _, kind := range clusterKinds {
 		found := map[string]metav1.OwnerReference{}
 		for _, namespace := range r.opts.Namespaces {
-			if err = r.each(ctx, kind, namespace, metav1.ListOptions{}, func(m *metav1.PartialObjectMetadata) {
+			if err = r.forEach(ctx, kind, namespace, metav1.ListOptions{}, func(m *metav1.PartialObjectMetadata) {
 				found[m.Namespace+"/"+m.Name] = metav1.OwnerReference{APIVersion: kind.GroupVersion().String(), Kind: "Cluster", Name: m.Name, UID: m.UID}
 			}); err != nil {
 				break
@@ -296,22 +295,22 @@ func (r *Reports) clusters(ctx context.Context) (map[string]metav1.OwnerReferenc
 			return nil, fmt.Errorf("clusters: %w", err)
 		}
 	}
-	return map[string]metav1.OwnerReference{}, nil // there is no Cluster API
+	return map[string]metav1.OwnerReference{}, nil // Cluster API is not installed
 }
 
-// write makes the hub have these reports, and no other. What fails for one does not keep
-// others from being written.
-func (r *Reports) write(ctx context.Context, want map[reportKey]*report) error {
+// write creates, updates and deletes reports so that there are exactly these. A failure
+// does not keep other reports from being written.
+func (r *Reports) write(ctx context.Context, desired map[reportKey]*report) error {
 	var failed error
-	for _, key := range slices.SortedFunc(maps.Keys(want), reportKey.compare) {
-		body, hash, err := want[key].encode()
+	for _, key := range slices.SortedFunc(maps.Keys(desired), reportKey.compare) {
+		body, hash, err := desired[key].encode()
 		if err != nil {
 			return err
 		}
 		if r.known[key].hash == hash {
 			continue
 		}
-		if !r.opts.Lead() || ctx.Err() != nil {
+		if !r.opts.IsLeader() || ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err := r.apply(ctx, key, body, hash); err != nil {
@@ -319,10 +318,10 @@ func (r *Reports) write(ctx context.Context, want map[reportKey]*report) error {
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(r.known), reportKey.compare) {
-		if want[key] != nil {
+		if desired[key] != nil {
 			continue
 		}
-		if !r.opts.Lead() || ctx.Err() != nil {
+		if !r.opts.IsLeader() || ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		request, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -351,7 +350,7 @@ func (r *Reports) apply(ctx context.Context, key reportKey, body []byte, hash st
 	return nil
 }
 
-// encode returns a report with the hash of what it says.
+// encode returns a report with the annotation of its content's hash.
 func (p *report) encode() (body []byte, hash string, err error) {
 	delete(p.Annotations, reportHash)
 	if body, err = json.Marshal(p); err != nil {

@@ -204,7 +204,7 @@ func TestReportsTellOfKeysMembersAndErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	reports, err := hub.NewReports(hub.ReportsOptions{
-		Config: hubConfig(), Loop: loop, Library: shelf{set}, Lead: func() bool { return true }, Every: 50 * time.Millisecond,
+		Config: hubConfig(), Loop: loop, Library: shelf{set}, IsLeader: func() bool { return true }, Interval: 50 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -269,8 +269,8 @@ func TestReportsTellWhatPoliciesFind(t *testing.T) {
 	}
 	var lead atomic.Bool
 	opts := hub.ReportsOptions{
-		Config: hubConfig(), Loop: loop, Library: library, Lead: lead.Load, Namespaces: []string{"reported"},
-		Every: 50 * time.Millisecond, PerReport: 4, PerMember: 10, Logger: log,
+		Config: hubConfig(), Loop: loop, Library: library, IsLeader: lead.Load, Namespaces: []string{"reported"},
+		Interval: 50 * time.Millisecond, PerReport: 4, PerMember: 10, Logger: log,
 	}
 	reports, err := hub.NewReports(opts)
 	if err != nil {
@@ -377,7 +377,7 @@ func TestReportsTellWhatPoliciesFind(t *testing.T) {
 		Create(t.Context(), foreign, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	opts.Off = true
+	opts.Disabled = true
 	off, err := hub.NewReports(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -417,14 +417,14 @@ func TestOptionsOfReportsAreHeldToTheirBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := hub.ReportsOptions{Config: &rest.Config{}, Loop: loop, Library: library, Lead: func() bool { return true }}
+	good := hub.ReportsOptions{Config: &rest.Config{}, Loop: loop, Library: library, IsLeader: func() bool { return true }}
 	if _, err := hub.NewReports(good); err != nil {
 		t.Fatal(err)
 	}
 	for name, spoil := range map[string]func(*hub.ReportsOptions){
 		"Config": func(o *hub.ReportsOptions) { o.Config = nil }, "Loop": func(o *hub.ReportsOptions) { o.Loop = nil },
-		"Library": func(o *hub.ReportsOptions) { o.Library = nil }, "Lead": func(o *hub.ReportsOptions) { o.Lead = nil },
-		"Every": func(o *hub.ReportsOptions) { o.Every = -1 }, "PerReport": func(o *hub.ReportsOptions) { o.PerReport = -1 },
+		"Library": func(o *hub.ReportsOptions) { o.Library = nil }, "Lead": func(o *hub.ReportsOptions) { o.IsLeader = nil },
+		"Every": func(o *hub.ReportsOptions) { o.Interval = -1 }, "PerReport": func(o *hub.ReportsOptions) { o.PerReport = -1 },
 		"PerMember": func(o *hub.ReportsOptions) { o.PerMember = -1 },
 	} {
 		opts := good

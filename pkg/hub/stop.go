@@ -21,38 +21,37 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// StopName is the ConfigMap whose existence keeps all processes from writing to members.
-// It is an object of its own, and not an annotation of the Lease, because whoever may
-// stop everything need not be able to take the lease away, because the leader rewrites
-// the Lease every other second, and because kubectl create and delete do, should there be
-// no federator at hand.
-const StopName = "federator-stop"
+// stopName is the ConfigMap that stops all corrections while it exists. It is not an
+// annotation on the Lease because permission to stop should not include permission to
+// take the Lease, because the leader rewrites the Lease every other second, and because
+// kubectl create and delete suffice if the federator command is not available.
+const stopName = "federator-stop"
 
-// stopReason is the key of the ConfigMap that says why.
-const stopReason = "reason"
+// stopReasonKey is the key of the reason in the ConfigMap.
+const stopReasonKey = "reason"
 
-// stopUnread says that nothing is known of a stop yet.
-const stopUnread = "whether somebody has stopped them has not been read yet"
+// stopUnknown is the state before the ConfigMap has been read.
+const stopUnknown = "it is not known yet whether somebody has stopped them"
 
-// Times of following the stop.
+// Timing of the watch, and a limit.
 const (
-	stopTimeout  = 10 * time.Second       // of a request
-	stopRetry    = 250 * time.Millisecond // after a failure
-	stopRewatch  = 5 * time.Minute        // watches end by themselves
-	mostStopText = 512                    // bytes of a reason
+	stopTimeout   = 10 * time.Second       // of a request
+	stopRetry     = 250 * time.Millisecond // after a failure
+	stopRewatch   = 5 * time.Minute        // timeout of a watch
+	maxStopReason = 512                    // bytes
 )
 
 // StopOptions configure a Stop. All but Changed and Logger are required.
 type StopOptions struct {
 	Config     *rest.Config // of the hub
-	Namespace  string       // where the ConfigMap is
+	Namespace  string       // of the ConfigMap
 	Dispatcher *remediate.Dispatcher
-	Changed    func() // told when it may be another; must not block
+	OnChange   func() // called when the state may have changed; must not block
 	Logger     *slog.Logger
 }
 
-// Stop stops a Dispatcher as long as the hub says so, and as long as it is not known
-// whether the hub says so.
+// Stop keeps a Dispatcher stopped while the ConfigMap exists, and while it is unknown
+// whether it does.
 type Stop struct {
 	opts   StopOptions
 	client kubernetes.Interface
@@ -62,14 +61,13 @@ type Stop struct {
 	text  string
 }
 
-// NewStop returns a Stop that has stopped the Dispatcher, and looks at the hub when it
-// runs.
+// NewStop stops the Dispatcher and returns a Stop, which reads the hub when it runs.
 func NewStop(opts StopOptions) (*Stop, error) {
 	if opts.Config == nil || opts.Namespace == "" || opts.Dispatcher == nil {
 		return nil, errors.New("Stop: Config, Namespace and Dispatcher are required")
 	}
-	if opts.Changed == nil {
-		opts.Changed = func() {}
+	if opts.OnChange == nil {
+		opts.OnChange = func() {}
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -78,30 +76,30 @@ func NewStop(opts StopOptions) (*Stop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	s := &Stop{opts: opts, client: client, text: stopUnread}
+	s := &Stop{opts: opts, client: client, text: stopUnknown}
 	opts.Dispatcher.Stop(s.text)
 	return s, nil
 }
 
-// State returns who has stopped all actions, since when and why, "" when nobody has, and
+// state returns who has stopped all actions, since when and why, "" if nobody has, and
 // whether that is known.
-func (s *Stop) State() (text string, known bool) {
+func (s *Stop) state() (text string, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text, s.known
 }
 
-// Run follows the hub until the context ends.
+// Run watches the hub until the context ends.
 func (s *Stop) Run(ctx context.Context) error {
 	for {
-		err := s.follow(ctx)
+		err := s.listAndWatch(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err == nil {
-			continue // the watch has run out
+			continue // the watch timed out
 		}
-		s.unknown(err)
+		s.setUnknown(err)
 		t := time.NewTimer(stopRetry)
 		select {
 		case <-ctx.Done():
@@ -112,10 +110,10 @@ func (s *Stop) Run(ctx context.Context) error {
 	}
 }
 
-// follow reads the stop and follows it until the watch ends.
-func (s *Stop) follow(ctx context.Context) error {
+// listAndWatch reads the ConfigMap and watches it until the watch ends.
+func (s *Stop) listAndWatch(ctx context.Context) error {
 	maps := s.client.CoreV1().ConfigMaps(s.opts.Namespace)
-	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", StopName).String()}
+	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", stopName).String()}
 	listing, cancel := context.WithTimeout(ctx, stopTimeout)
 	list, err := maps.List(listing, only)
 	cancel()
@@ -123,7 +121,7 @@ func (s *Stop) follow(ctx context.Context) error {
 		return err
 	}
 	if len(list.Items) > 0 {
-		s.set(StopText(&list.Items[0]), true)
+		s.set(describeStop(&list.Items[0]), true)
 	} else {
 		s.set("", true)
 	}
@@ -138,14 +136,14 @@ func (s *Stop) follow(ctx context.Context) error {
 		switch e.Type {
 		case watch.Added, watch.Modified:
 			if m, ok := e.Object.(*corev1.ConfigMap); ok {
-				s.set(StopText(m), true)
+				s.set(describeStop(m), true)
 			}
 		case watch.Deleted:
 			s.set("", true)
 		case watch.Error:
 			err := apierrors.FromObject(e.Object)
 			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-				return nil // it is read anew
+				return nil // list again
 			}
 			return err
 		}
@@ -153,12 +151,12 @@ func (s *Stop) follow(ctx context.Context) error {
 	return nil
 }
 
-// unknown stops for as long as the hub does not say.
-func (s *Stop) unknown(err error) {
-	s.set(fmt.Sprintf("whether somebody has stopped them cannot be read (ConfigMap %s/%s): %s", s.opts.Namespace, StopName, clip(err.Error(), mostStopText)), false)
+// setUnknown stops the Dispatcher while the ConfigMap cannot be read.
+func (s *Stop) setUnknown(err error) {
+	s.set(fmt.Sprintf("it is not known whether somebody has stopped them (reading ConfigMap %s/%s failed): %s", s.opts.Namespace, stopName, truncate(err.Error(), maxStopReason)), false)
 }
 
-// set takes over what is known; Run calls it, and nobody else.
+// set applies a new state. Only Run calls it.
 func (s *Stop) set(text string, known bool) {
 	s.mu.Lock()
 	was, wasKnown := s.text, s.known
@@ -176,58 +174,61 @@ func (s *Stop) set(text string, known bool) {
 	case text != "":
 		s.opts.Logger.Warn("all actions are stopped", "stop", text)
 	case wasKnown:
-		s.opts.Logger.Info("actions are not stopped any more", "stop", was)
+		s.opts.Logger.Info("actions are resumed", "stop", was)
 	}
-	s.opts.Changed()
+	s.opts.OnChange()
 }
 
-// StopText says who has stopped all actions, since when and why.
-func StopText(m *corev1.ConfigMap) string {
+// describeStop returns who has stopped all actions, since when and why.
+func describeStop(m *corev1.ConfigMap) string {
 	text := "since " + m.CreationTimestamp.UTC().Format(time.RFC3339)
-	if by := managerOf(m.ManagedFields, ""); by != "" {
+	if by := fieldManagerOf(m.ManagedFields, ""); by != "" {
 		text = "by " + by + " " + text
 	}
-	if why := oneLine(m.Data[stopReason]); why != "" {
+	if why := oneLine(m.Data[stopReasonKey]); why != "" {
 		text += ": " + why
 	}
 	return text
 }
 
-// StopAll makes the ConfigMap that stops all actions, in the name of somebody, and
-// returns it; or the one that is there, with false.
-func StopAll(ctx context.Context, client kubernetes.Interface, namespace, by, reason string) (*corev1.ConfigMap, bool, error) {
+// StopAll creates the ConfigMap that stops all actions, with by as its field manager. It
+// returns who has stopped them, since when and why, and whether they had not been stopped
+// before.
+func StopAll(ctx context.Context, client kubernetes.Interface, namespace, by, reason string) (text string, created bool, err error) {
 	maps := client.CoreV1().ConfigMaps(namespace)
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: StopName}}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: stopName}}
 	if reason = oneLine(reason); reason != "" {
-		m.Data = map[string]string{stopReason: reason}
+		m.Data = map[string]string{stopReasonKey: reason}
 	}
-	m.Labels = map[string]string{"app.kubernetes.io/managed-by": "federator"} // managedFields are of some field
+	m.Labels = map[string]string{"app.kubernetes.io/managed-by": "federator"} // managedFields need a field
 	made, err := maps.Create(ctx, m, metav1.CreateOptions{FieldManager: by})
-	if !apierrors.IsAlreadyExists(err) {
-		return made, true, err
-	}
-	made, err = maps.Get(ctx, StopName, metav1.GetOptions{})
-	return made, false, err
-}
-
-// ResumeAll removes the ConfigMap that stops all actions, and returns it; nil if there
-// is none.
-func ResumeAll(ctx context.Context, client kubernetes.Interface, namespace string) (*corev1.ConfigMap, error) {
-	maps := client.CoreV1().ConfigMaps(namespace)
-	m, err := maps.Get(ctx, StopName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // No stop is no error.
+	if created = !apierrors.IsAlreadyExists(err); !created {
+		made, err = maps.Get(ctx, stopName, metav1.GetOptions{})
 	}
 	if err != nil {
-		return nil, err
+		return "", false, err
 	}
-	// Not one that somebody else makes meanwhile.
-	err = maps.Delete(ctx, StopName, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID}})
-	return m, err
+	return describeStop(made), created, nil
 }
 
-// managerOf is who wrote a field, as far as managedFields tell; any field for "".
-func managerOf(entries []metav1.ManagedFieldsEntry, field string) string {
+// ResumeAll deletes the ConfigMap that stops all actions, and returns who had stopped
+// them, since when and why; "" if they were not stopped.
+func ResumeAll(ctx context.Context, client kubernetes.Interface, namespace string) (string, error) {
+	maps := client.CoreV1().ConfigMaps(namespace)
+	m, err := maps.Get(ctx, stopName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	// Not one that was created meanwhile.
+	err = maps.Delete(ctx, stopName, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID}})
+	return describeStop(m), err
+}
+
+// fieldManagerOf returns who wrote a field according to managedFields; any field for "".
+func fieldManagerOf(entries []metav1.ManagedFieldsEntry, field string) string {
 	for _, m := range entries {
 		if m.FieldsV1 != nil && strings.Contains(m.FieldsV1.GetRawString(), field) {
 			return m.Manager
@@ -236,7 +237,7 @@ func managerOf(entries []metav1.ManagedFieldsEntry, field string) string {
 	return ""
 }
 
-// oneLine makes a text printable, and bounds it.
+// oneLine returns a printable text of limited length.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -244,5 +245,5 @@ func oneLine(s string) string {
 		}
 		return r
 	}, s)
-	return clip(strings.TrimSpace(s), mostStopText)
+	return truncate(strings.TrimSpace(s), maxStopReason)
 }

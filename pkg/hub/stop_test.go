@@ -66,7 +66,7 @@ func TestNothingIsWrittenUntilTheStopCanBeRead(t *testing.T) {
 	d := newDispatcher(t)
 	var mu sync.Mutex
 	changes := 0
-	s, err := hub.NewStop(hub.StopOptions{Config: cfg, Namespace: ns, Dispatcher: d, Changed: func() {
+	s, err := hub.NewStop(hub.StopOptions{Config: cfg, Namespace: ns, Dispatcher: d, OnChange: func() {
 		mu.Lock()
 		changes++
 		mu.Unlock()
@@ -74,7 +74,7 @@ func TestNothingIsWrittenUntilTheStopCanBeRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expectStopped(t, d, "has not been read yet")
+	expectStopped(t, d, "it is not known yet")
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -103,15 +103,15 @@ func TestNothingIsWrittenUntilTheStopCanBeRead(t *testing.T) {
 	}
 	expectStopped(t, d, "")
 
-	m, made, err := hub.StopAll(t.Context(), client, ns, "ann", "first\nline")
+	text, made, err := hub.StopAll(t.Context(), client, ns, "ann", "first\nline")
 	if err != nil || !made {
 		t.Fatal(made, err)
 	}
-	if text := hub.StopText(m); !strings.HasPrefix(text, "by ann since 2") || !strings.HasSuffix(text, ": first line") {
+	if !strings.HasPrefix(text, "by ann since 2") || !strings.HasSuffix(text, ": first line") {
 		t.Errorf("text %q", text)
 	}
-	expectStopped(t, d, hub.StopText(m))
-	if again, made, err := hub.StopAll(t.Context(), client, ns, "bob", "second"); err != nil || made || again.UID != m.UID {
+	expectStopped(t, d, text)
+	if again, made, err := hub.StopAll(t.Context(), client, ns, "bob", "second"); err != nil || made || again != text {
 		t.Errorf("stopped twice: %v, %v", made, err)
 	}
 
@@ -119,12 +119,12 @@ func TestNothingIsWrittenUntilTheStopCanBeRead(t *testing.T) {
 	if _, err := client.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if was, err := hub.ResumeAll(t.Context(), client, ns); err != nil || was == nil || was.UID != m.UID {
-		t.Errorf("resumed %v, %v", was, err)
+	if was, err := hub.ResumeAll(t.Context(), client, ns); err != nil || was != text {
+		t.Errorf("resumed %q, %v", was, err)
 	}
 	expectStopped(t, d, "")
-	if was, err := hub.ResumeAll(t.Context(), client, ns); err != nil || was != nil {
-		t.Errorf("resumed twice: %v, %v", was, err)
+	if was, err := hub.ResumeAll(t.Context(), client, ns); err != nil || was != "" {
+		t.Errorf("resumed twice: %q, %v", was, err)
 	}
 
 	// With kubectl, which says nothing.

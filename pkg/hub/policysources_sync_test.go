@@ -16,7 +16,7 @@ func TestAPushReachesEveryProcess(t *testing.T) {
 	awaitActive(t, "team", first)
 	for _, label := range []string{"b", "c"} {
 		next := commit(t, repo, tree("team", label))
-		follower.sources.Pushed([]string{"team", "of nobody"})
+		follower.sources.RecordPush([]string{"team", "of nobody"})
 		ps := awaitActive(t, "team", next)
 		if ps.Status.LastPush == nil || ps.Status.LastSync != "" {
 			t.Errorf("%+v", ps.Status)

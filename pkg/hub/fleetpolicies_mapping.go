@@ -15,13 +15,13 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// bindingOf is a FleetPolicy as the policy engine takes it. Errors name a field.
-func bindingOf(fp *v1alpha1.FleetPolicy) (policy.Binding, error) {
+// toBinding converts a FleetPolicy to a binding of the policy engine. Errors name a field.
+func toBinding(fp *v1alpha1.FleetPolicy) (policy.Binding, error) {
 	spec := &fp.Spec
 	b := policy.Binding{
 		Name: fp.Name, Package: spec.Package, Mode: policy.Mode(spec.Mode),
-		Members: members(spec.Members), Visibility: members(spec.Visibility),
-		Match: policy.Match{Namespaces: texts(spec.Match.Namespaces), Labels: spec.Match.Labels.Meta()},
+		Members: toMemberSelector(spec.Members), Visibility: toMemberSelector(spec.Visibility),
+		Match: policy.Match{Namespaces: toStrings(spec.Match.Namespaces), Labels: spec.Match.Labels.Meta()},
 	}
 	for _, k := range spec.Match.Kinds {
 		b.Match.Kinds = append(b.Match.Kinds, aggregate.Kind(k))
@@ -34,14 +34,14 @@ func bindingOf(fp *v1alpha1.FleetPolicy) (policy.Binding, error) {
 	if spec.Unknown.Mode == v1alpha1.Tolerate {
 		tolerate := policy.MemberSelector{}
 		if spec.Unknown.Members != nil {
-			tolerate = members(*spec.Unknown.Members)
+			tolerate = toMemberSelector(*spec.Unknown.Members)
 		}
 		b.Tolerate = &tolerate
 	}
 	for i := range spec.Exemptions {
 		e := &spec.Exemptions[i]
 		x := policy.Exemption{
-			Members: members(e.Members), Namespaces: texts(e.Namespaces), Names: texts(e.Names), Labels: e.Labels.Meta(), Reason: e.Reason,
+			Members: toMemberSelector(e.Members), Namespaces: toStrings(e.Namespaces), Names: toStrings(e.Names), Labels: e.Labels.Meta(), Reason: e.Reason,
 		}
 		if e.Expires != nil {
 			x.Expires = e.Expires.Time
@@ -51,11 +51,11 @@ func bindingOf(fp *v1alpha1.FleetPolicy) (policy.Binding, error) {
 	return b, nil
 }
 
-func members(m v1alpha1.MemberSelector) policy.MemberSelector {
-	return policy.MemberSelector{Names: texts(m.Names), Labels: m.Labels.Meta()}
+func toMemberSelector(m v1alpha1.MemberSelector) policy.MemberSelector {
+	return policy.MemberSelector{Names: toStrings(m.Names), Labels: m.Labels.Meta()}
 }
 
-func texts[T ~string](list []T) []string {
+func toStrings[T ~string](list []T) []string {
 	var out []string
 	for _, x := range list {
 		out = append(out, string(x))
@@ -63,18 +63,18 @@ func texts[T ~string](list []T) []string {
 	return out
 }
 
-// termsOf are what may come of a FleetPolicy's violations. Errors name a field.
-func termsOf(fp *v1alpha1.FleetPolicy, from Origin) (enforce.EnforcementSpec, error) {
+// toEnforcementSpec returns how violations of a FleetPolicy are corrected. Errors name a field.
+func toEnforcementSpec(fp *v1alpha1.FleetPolicy, from Origin) (enforce.EnforcementSpec, error) {
 	spec := &fp.Spec
 	t := enforce.EnforcementSpec{
 		Mode: policy.Mode(spec.Mode), Force: spec.Force, ActAs: spec.ActAs, Suspend: spec.Suspend,
-		Limits: limits(spec.Limits), Source: from.Source, Commit: from.Commit, Path: from.Path, Hold: from.Hold, Ceiling: from.Ceiling,
+		Limits: toLimits(spec.Limits), Source: from.Source, Commit: from.Commit, Path: from.Path, Hold: from.Hold, Ceiling: from.Ceiling,
 		Generation: fmt.Sprintf("%s/%d/%s", fp.UID, fp.Generation, from.Commit),
 	}
 	for _, w := range spec.Waves {
 		t.Waves = append(t.Waves, enforce.Wave{
-			Name: w.Name, Members: members(w.Members), Soak: duration(w.Soak, 0),
-			Require: cmp.Or(w.Health.Require, v1alpha1.RequireHealthy), Timeout: duration(w.Health.Timeout, 10*time.Minute),
+			Name: w.Name, Members: toMemberSelector(w.Members), Soak: durationOr(w.Soak, 0),
+			Require: cmp.Or(w.Health.Require, v1alpha1.RequireHealthy), Timeout: durationOr(w.Health.Timeout, 10*time.Minute),
 		})
 	}
 	if w := spec.Window; w != nil {
@@ -90,10 +90,10 @@ func termsOf(fp *v1alpha1.FleetPolicy, from Origin) (enforce.EnforcementSpec, er
 	return t, nil
 }
 
-func limits(l v1alpha1.Limits) remediate.Limits {
+func toLimits(l v1alpha1.Limits) remediate.Limits {
 	out := remediate.Limits{
-		Window: duration(l.Window, time.Hour),
-		Policy: limit(l.MaxAffected.Policy), Member: limit(l.MaxAffected.Member), Fleet: limit(l.MaxAffected.Fleet),
+		Window: durationOr(l.Window, time.Hour),
+		Policy: toLimit(l.MaxAffected.Policy), Member: toLimit(l.MaxAffected.Member), Fleet: toLimit(l.MaxAffected.Fleet),
 	}
 	if l.ActionsPerMinute != nil {
 		out.PerMinute = int(*l.ActionsPerMinute)
@@ -101,7 +101,7 @@ func limits(l v1alpha1.Limits) remediate.Limits {
 	return out
 }
 
-func limit(l *v1alpha1.Limit) remediate.Limit {
+func toLimit(l *v1alpha1.Limit) remediate.Limit {
 	var out remediate.Limit
 	if l != nil && l.Count != nil {
 		out.Count = int(*l.Count)
@@ -112,7 +112,7 @@ func limit(l *v1alpha1.Limit) remediate.Limit {
 	return out
 }
 
-func duration(d *metav1.Duration, def time.Duration) time.Duration {
+func durationOr(d *metav1.Duration, def time.Duration) time.Duration {
 	if d == nil {
 		return def
 	}

@@ -19,25 +19,25 @@ import (
 // just started takes the commit up, or only observes, is no end of the stop.
 func TestAStopIsToldOnce(t *testing.T) {
 	const stop = "by ann: an outage"
-	told := &teller{
-		events:  &Events{notes: map[noteKey]*note{}, left: map[types.UID]int{}, wake: make(chan struct{}, 1)},
-		settled: map[types.UID]*v1alpha1.FleetPolicyStatus{},
+	told := &statusRecorder{
+		events:       &Events{pending: map[eventKey]*pendingEvent{}, dropped: map[types.UID]int{}, triggered: make(chan struct{}, 1)},
+		lastComplete: map[types.UID]*v1alpha1.FleetPolicyStatus{},
 	}
 	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "tier", UID: "u1"}, Spec: v1alpha1.FleetPolicySpec{Mode: v1alpha1.Enforce}}
 	held, free := enforce.EnforcementStatus{Mode: policy.Observe, ModeReason: "the commit is not active"}, enforce.EnforcementStatus{Mode: policy.Enforce, Complete: true}
 	for _, step := range []struct {
-		name     string
-		mode     v1alpha1.Mode
-		standing enforce.EnforcementStatus
-		ready    bool
-		stopped  string
-		reason   string // of condition Enforcing
-		told     []string
+		name        string
+		mode        v1alpha1.Mode
+		enforcement enforce.EnforcementStatus
+		ready       bool
+		stopped     string
+		reason      string // of condition Enforcing
+		told        []string
 	}{
 		{"enforcing", v1alpha1.Enforce, free, true, "", "Enforcing", nil},
 		{"stopped", v1alpha1.Enforce, free, true, stop, "Stopped", []string{"Stopped"}},
-		{"another process has not read it", v1alpha1.Enforce, held, false, stopUnread, "NotReady", nil},
-		{"nor that", v1alpha1.Enforce, held, true, stopUnread, "Stopped", nil},
+		{"another process has not read it", v1alpha1.Enforce, held, false, stopUnknown, "NotReady", nil},
+		{"nor that", v1alpha1.Enforce, held, true, stopUnknown, "Stopped", nil},
 		{"held", v1alpha1.Enforce, held, true, stop, "Stopped", nil},
 		{"still stopped", v1alpha1.Enforce, free, true, stop, "Stopped", nil},
 		{"observing", v1alpha1.Observe, free, true, stop, "Observing", nil},
@@ -52,21 +52,21 @@ func TestAStopIsToldOnce(t *testing.T) {
 			ready.Status, ready.Reason = metav1.ConditionTrue, "Bound"
 		}
 		fp.Spec.Mode = step.mode
-		c := enforcing(fp, step.standing, remediate.Status{}, false, step.ready, step.stopped)
+		c := enforcingCondition(fp, step.enforcement, remediate.Status{}, false, step.ready, step.stopped)
 		if c.Reason != step.reason {
 			t.Errorf("%s: %s, want %s", step.name, c.Reason, step.reason)
 		}
 		setCondition(next, fp, ready)
 		setCondition(next, fp, c)
-		told.fleetPolicy(fp, next)
+		told.record(fp, next)
 		var reasons []string
-		for key := range told.events.notes {
+		for key := range told.events.pending {
 			reasons = append(reasons, key.reason)
 		}
 		if !slices.Equal(reasons, step.told) {
 			t.Errorf("%s: it is told of %q, want %q", step.name, reasons, step.told)
 		}
-		clear(told.events.notes)
+		clear(told.events.pending)
 		fp.Status = *next
 	}
 }
@@ -74,19 +74,19 @@ func TestAStopIsToldOnce(t *testing.T) {
 // TestEvaluationsWithoutAnAnswerAreToldOnceForEachReason has a policy whose evaluations
 // come to give no answer: of which objects, an Event does not say.
 func TestEvaluationsWithoutAnAnswerAreToldOnceForEachReason(t *testing.T) {
-	events := &Events{notes: map[noteKey]*note{}, left: map[types.UID]int{}, wake: make(chan struct{}, 1)}
-	told := &teller{events: events, settled: map[types.UID]*v1alpha1.FleetPolicyStatus{}}
+	events := &Events{pending: map[eventKey]*pendingEvent{}, dropped: map[types.UID]int{}, triggered: make(chan struct{}, 1)}
+	told := &statusRecorder{events: events, lastComplete: map[types.UID]*v1alpha1.FleetPolicyStatus{}}
 	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "hosts", UID: "1"}}
 	tell := func(h policy.Health) {
-		next := &v1alpha1.FleetPolicyStatus{Conditions: []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionTrue}, evaluated(&h)}}
-		told.fleetPolicy(fp, next)
+		next := &v1alpha1.FleetPolicyStatus{Conditions: []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionTrue}, evaluatedCondition(&h)}}
+		told.record(fp, next)
 		fp.Status = *next
 	}
 	texts := func() (out []string) {
-		for _, n := range events.notes {
+		for _, n := range events.pending {
 			out = append(out, n.text)
 		}
-		events.notes = map[noteKey]*note{}
+		events.pending = map[eventKey]*pendingEvent{}
 		return out
 	}
 	gap := policy.Gap{Member: "fleet/b", Failure: "view v: fleet/b Ingress.networking.k8s.io tenant/secret: it contributes more than 262144 bytes"}
@@ -106,7 +106,7 @@ func TestEvaluationsWithoutAnAnswerAreToldOnceForEachReason(t *testing.T) {
 			t.Errorf("health %+v: told %q, want %q", step.health, got, step.want)
 		}
 	}
-	if c := evaluated(&policy.Health{Failures: []policy.Gap{gap}}); !strings.Contains(c.Message, "tenant/secret") || !strings.Contains(c.Message, `member "fleet/b"`) {
+	if c := evaluatedCondition(&policy.Health{Failures: []policy.Gap{gap}}); !strings.Contains(c.Message, "tenant/secret") || !strings.Contains(c.Message, `member "fleet/b"`) {
 		t.Errorf("the condition names no object and no member: %q", c.Message)
 	}
 }

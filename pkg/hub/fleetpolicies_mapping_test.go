@@ -54,7 +54,7 @@ func full(t *testing.T) *v1alpha1.FleetPolicy {
 }
 
 func TestAFleetPolicyIsABinding(t *testing.T) {
-	got, err := bindingOf(full(t))
+	got, err := toBinding(full(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func asJSON(t *testing.T, v any) string {
 
 func TestAFleetPolicyHasTerms(t *testing.T) {
 	ceiling := &enforce.Ceiling{Mode: policy.DryRun}
-	got, err := termsOf(full(t), Origin{Source: "git", Commit: "abc", Path: "p.rego", Hold: "held", Ceiling: ceiling})
+	got, err := toEnforcementSpec(full(t), Origin{Source: "git", Commit: "abc", Path: "p.rego", Hold: "held", Ceiling: ceiling})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestAFleetPolicyHasTerms(t *testing.T) {
 	}
 	wrong := full(t)
 	wrong.Spec.Window.Schedule = "0 2 5-2 * *" // the CRD does not see that it runs backwards
-	if _, err := termsOf(wrong, Origin{}); err == nil {
+	if _, err := toEnforcementSpec(wrong, Origin{}); err == nil {
 		t.Error("a schedule that runs backwards")
 	}
 }
@@ -121,14 +121,14 @@ func TestAFleetPolicyHasTerms(t *testing.T) {
 func TestAnEmptyFleetPolicyObservesEverywhere(t *testing.T) {
 	fp := &v1alpha1.FleetPolicy{Spec: v1alpha1.FleetPolicySpec{Package: "p"}}
 	fp.Name = "p"
-	b, err := bindingOf(fp)
+	b, err := toBinding(fp)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := asJSON(t, b); got != `{"name":"p","package":"p"}` {
 		t.Errorf("binding %s", got)
 	}
-	terms, err := termsOf(fp, Origin{})
+	terms, err := toEnforcementSpec(fp, Origin{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,11 +147,11 @@ func TestEqualOriginsBindTheSame(t *testing.T) {
 	}
 	set := &policy.Set{}
 	policies := []*v1alpha1.FleetPolicy{{Spec: v1alpha1.FleetPolicySpec{Package: "acme"}}}
-	first := markOf(set, policies, origin(policy.Enforce))
-	if again := markOf(set, policies, origin(policy.Enforce)); again != first {
+	first := fingerprint(set, policies, origin(policy.Enforce))
+	if again := fingerprint(set, policies, origin(policy.Enforce)); again != first {
 		t.Errorf("%s\nis not\n%s", again, first)
 	}
-	if other := markOf(set, policies, origin(policy.Observe)); other == first {
+	if other := fingerprint(set, policies, origin(policy.Observe)); other == first {
 		t.Errorf("another ceiling is the same: %s", other)
 	}
 }
@@ -174,11 +174,11 @@ violation contains {"msg": "old"} if input.member.labels.old
 	fp := &v1alpha1.FleetPolicy{Spec: v1alpha1.FleetPolicySpec{Package: "acme.old"}}
 	fp.Name = "old"
 	var f FleetPolicies
-	if _, _, why := f.fit(set, fp, origins); why.reason != "" {
+	if _, _, why := f.bindingFor(set, fp, origins); why.reason != "" {
 		t.Fatal(why)
 	}
 	fp.Spec.Match.Namespaces = []v1alpha1.NamespacePattern{"shop"}
-	if _, _, why := f.fit(set, fp, origins); why.reason != "Invalid" || !strings.Contains(why.message, "match.namespaces: package acme.old judges members") {
+	if _, _, why := f.bindingFor(set, fp, origins); why.reason != "Invalid" || !strings.Contains(why.message, "match.namespaces: package acme.old judges members") {
 		t.Errorf("%+v", why)
 	}
 }

@@ -17,52 +17,52 @@ import (
 	"federator.dev/federator/pkg/policysource"
 )
 
-// asked is what asks for a look at a repository by having changed.
-type asked struct {
+// syncRequest is what triggers a check of a repository when it changes.
+type syncRequest struct {
 	sync string    // the annotation
 	push time.Time // status.lastPush
 }
 
-// sync asks for a look at the repositories of sources that somebody has asked for. A
-// source that has just come is looked at anyway.
-func (s *Sources) sync(list []*v1alpha1.PolicySource) {
-	all := map[string]asked{}
+// syncRequested checks the repositories of sources whose sync was requested. New sources
+// are checked anyway.
+func (s *PolicySources) syncRequested(list []*v1alpha1.PolicySource) {
+	all := map[string]syncRequest{}
 	for _, ps := range list {
-		uid, now := string(ps.UID), asked{sync: ps.Annotations[api.SyncKey]}
+		uid, now := string(ps.UID), syncRequest{sync: ps.Annotations[api.SyncKey]}
 		if ps.Status.LastPush != nil {
 			now.push = ps.Status.LastPush.Time
 		}
-		before, known := s.asked[uid]
+		before, known := s.syncRequests[uid]
 		all[uid] = now
 		if !known || (before.sync == now.sync || now.sync == "") && before.push.Equal(now.push) {
 			continue
 		}
-		s.look(ps.Name)
+		s.syncSource(ps.Name)
 	}
-	s.asked = all
+	s.syncRequests = all
 }
 
-func (s *Sources) look(name string) {
+func (s *PolicySources) syncSource(name string) {
 	if err := s.opts.Manager.Sync(name); err != nil && !errors.Is(err, policysource.ErrSource) {
-		s.opts.Logger.Warn("a PolicySource is not synced", "source", name, "err", err)
+		s.opts.Logger.Warn("syncing a policy source failed", "source", name, "error", err)
 	}
 }
 
-// Pushed takes note that somebody pushed to the repositories of some sources. It says
-// so on the hub, so that each process looks at them: the one that leads is often not
-// the one that a webhook has told. It does not block.
-func (s *Sources) Pushed(sources []string) {
+// RecordPush records a push to the repositories of some sources in their statuses, so that
+// each process checks them: the leader is often not the process that a webhook has called.
+// It does not block.
+func (s *PolicySources) RecordPush(sources []string) {
 	s.mu.Lock()
 	for _, name := range sources {
 		s.pushed[name] = true
 	}
 	s.mu.Unlock()
-	s.poke()
+	s.trigger()
 }
 
-// announce says on the hub what webhooks have told this process. If it cannot, this
-// process looks at least.
-func (s *Sources) announce(ctx context.Context) {
+// announcePushes writes pushes that webhooks have reported to this process to the hub. If
+// that fails, only this process checks the repositories.
+func (s *PolicySources) announcePushes(ctx context.Context) {
 	s.mu.Lock()
 	names := slices.Sorted(maps.Keys(s.pushed))
 	clear(s.pushed)
@@ -74,8 +74,8 @@ func (s *Sources) announce(ctx context.Context) {
 			VersionedParams(&metav1.PatchOptions{FieldManager: "federator"}, s.client.codec).Body(patch).Do(ctx).Error()
 		cancel()
 		if err != nil && !apierrors.IsNotFound(err) {
-			s.opts.Logger.Warn("a push is not announced to other processes", "source", name, "err", err)
-			s.look(name)
+			s.opts.Logger.Warn("recording a push on the hub failed", "source", name, "error", err)
+			s.syncSource(name)
 		}
 	}
 }

@@ -16,39 +16,38 @@ import (
 	"federator.dev/federator/pkg/policysource"
 )
 
-// Bounds of a PolicySource's status, as the CRD has them.
+// Limits of a PolicySource's status, as in the CRD.
 const (
-	maxFindings  = 50
-	maxName      = 256 // of an author, a signer, an annotation
-	maxCode      = 63
-	contactEvery = time.Minute // how often a status is written that says nothing else
-	conflicts    = 3           // tries of one write
+	maxFindings      = 50
+	maxName          = 256 // of an author, a signer, an annotation
+	maxCode          = 63
+	contactInterval  = time.Minute // minimum time between updates of nothing but lastContact
+	maxWriteAttempts = 3           // of one write
 )
 
-// writtenStatus is a PolicySource as it was written, and what it was written over.
+// writtenStatus is a PolicySource as it was written, and the version that it replaced.
 type writtenStatus struct {
 	over   string // resourceVersion
 	result *v1alpha1.PolicySource
 	at     time.Time
 }
 
-// report writes the statuses that differ from those on the hub, each at most once a
-// second.
-func (s *Sources) report(ctx context.Context, list []*v1alpha1.PolicySource, state *policysource.State) {
+// writeStatuses writes the statuses that have changed, each at most once a second.
+func (s *PolicySources) writeStatuses(ctx context.Context, list []*v1alpha1.PolicySource, state *policysource.State) {
 	here := map[string]bool{}
 	for _, ps := range list {
 		here[ps.Name] = true
 		w := s.written[ps.Name]
-		if time.Since(w.at) < statusEvery {
+		if time.Since(w.at) < statusInterval {
 			continue
 		}
 		base := ps
 		if w.result != nil && w.over == ps.ResourceVersion && w.result.UID == ps.UID {
-			base = w.result // the informer has not seen it yet
+			base = w.result // the informer has not received it yet
 		}
 		if err := s.write(ctx, base, state); err != nil && ctx.Err() == nil {
-			s.opts.Logger.Warn("the status of a PolicySource is not written", "source", ps.Name, "err", err)
-			s.written[ps.Name] = writtenStatus{at: time.Now()} // the next tick tries again
+			s.opts.Logger.Warn("writing the status of a PolicySource failed", "source", ps.Name, "error", err)
+			s.written[ps.Name] = writtenStatus{at: time.Now()} // retried at the next tick
 		}
 	}
 	for name := range s.written {
@@ -58,8 +57,8 @@ func (s *Sources) report(ctx context.Context, list []*v1alpha1.PolicySource, sta
 	}
 }
 
-// write writes a status if it differs from what there is.
-func (s *Sources) write(ctx context.Context, base *v1alpha1.PolicySource, state *policysource.State) error {
+// write writes a status if it has changed.
+func (s *PolicySources) write(ctx context.Context, base *v1alpha1.PolicySource, state *policysource.State) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	uid := base.UID
@@ -76,11 +75,11 @@ func (s *Sources) write(ctx context.Context, base *v1alpha1.PolicySource, state 
 		switch {
 		case err == nil:
 			s.written[base.Name] = writtenStatus{over: base.ResourceVersion, result: result, at: time.Now()}
-			s.opts.Events.source(base, next)
+			s.opts.Events.recordSource(base, next)
 			return nil
 		case apierrors.IsNotFound(err):
 			return nil
-		case !apierrors.IsConflict(err) || try == conflicts:
+		case !apierrors.IsConflict(err) || try == maxWriteAttempts:
 			return err
 		}
 		base = &v1alpha1.PolicySource{}
@@ -94,11 +93,11 @@ func (s *Sources) write(ctx context.Context, base *v1alpha1.PolicySource, state 
 	}
 }
 
-// sameSourceStatus reports whether two statuses say the same, but for when the remote
-// was last heard of, if that is not long ago.
+// sameSourceStatus reports whether two statuses are equal except for transition times and
+// a recent lastContact.
 func sameSourceStatus(a, b *v1alpha1.PolicySourceStatus) bool {
 	x, y := a.DeepCopy(), b.DeepCopy()
-	if x.LastContact != nil && y.LastContact != nil && y.LastContact.Sub(x.LastContact.Time) < contactEvery {
+	if x.LastContact != nil && y.LastContact != nil && y.LastContact.Sub(x.LastContact.Time) < contactInterval {
 		x.LastContact, y.LastContact = nil, nil
 	}
 	for _, st := range []*v1alpha1.PolicySourceStatus{x, y} {
@@ -107,16 +106,16 @@ func sameSourceStatus(a, b *v1alpha1.PolicySourceStatus) bool {
 		}
 		for _, c := range []*v1alpha1.Commit{st.ActiveCommit, st.ObservedCommit} {
 			if c != nil {
-				c.Time, c.Since = seconds(c.Time), seconds(c.Since)
+				c.Time, c.Since = toSeconds(c.Time), toSeconds(c.Since)
 			}
 		}
-		st.LastContact = seconds(st.LastContact)
+		st.LastContact = toSeconds(st.LastContact)
 	}
 	return reflect.DeepEqual(x, y)
 }
 
-// seconds is a time as the hub keeps it.
-func seconds(t *metav1.Time) *metav1.Time {
+// toSeconds truncates a time to seconds, as the hub stores it.
+func toSeconds(t *metav1.Time) *metav1.Time {
 	if t == nil {
 		return nil
 	}
@@ -124,16 +123,16 @@ func seconds(t *metav1.Time) *metav1.Time {
 	return &out
 }
 
-// statusOf is the status of a PolicySource now, nil when there is nothing to say yet.
-func (s *Sources) statusOf(ps *v1alpha1.PolicySource, state *policysource.State) *v1alpha1.PolicySourceStatus {
+// statusOf returns the current status of a PolicySource, nil if nothing is known yet.
+func (s *PolicySources) statusOf(ps *v1alpha1.PolicySource, state *policysource.State) *v1alpha1.PolicySourceStatus {
 	old := ps.Status.DeepCopy()
 	st, known := state.Status[ps.Name]
-	bad := s.faults[ps.Name]
+	bad := s.problems[ps.Name]
 	switch {
 	case bad.reason != "":
 	case !known, st.Generation != ps.Generation, st.Phase == policysource.Pending, st.Phase == policysource.Active && !st.Current:
 		if old.ObservedGeneration != 0 {
-			return s.synced(ps, old) // what it says holds until more is known
+			return s.withLastSync(ps, old) // keep it until more is known
 		}
 		return nil
 	}
@@ -142,15 +141,15 @@ func (s *Sources) statusOf(ps *v1alpha1.PolicySource, state *policysource.State)
 		LastDiff: old.LastDiff, FleetPolicies: old.FleetPolicies, LastContact: old.LastContact, LastSync: old.LastSync, LastPush: old.LastPush,
 	}
 	if p, ok := state.Policies[ps.Name]; ok {
-		next.ActiveCommit = commitOf(p.Commit, p.Since, old.ActiveCommit)
+		next.ActiveCommit = toCommit(p.Commit, p.Since, old.ActiveCommit)
 	}
 	if st.Newest != nil {
-		next.ObservedCommit = commitOf(*st.Newest, time.Now(), old.ObservedCommit)
+		next.ObservedCommit = toCommit(*st.Newest, time.Now(), old.ObservedCommit)
 	}
 	if !st.Contact.IsZero() {
-		next.LastContact = seconds(&metav1.Time{Time: st.Contact})
+		next.LastContact = toSeconds(&metav1.Time{Time: st.Contact})
 	}
-	next.LastDiff = diffOf(ps, st, old)
+	next.LastDiff = toDiff(ps, st, old)
 	done := s.results[ps.Name]
 	if done != nil && (next.ActiveCommit == nil || string(next.ActiveCommit.Hash) != done.commit) {
 		done = nil
@@ -164,38 +163,38 @@ func (s *Sources) statusOf(ps *v1alpha1.PolicySource, state *policysource.State)
 			findings = append(slices.Clone(done.findings), findings...)
 		}
 	}
-	next.Findings = findingsOf(findings)
-	for _, c := range conditionsOf(ps, st, bad) {
+	next.Findings = toFindings(findings)
+	for _, c := range newGateConditions(ps, st, bad) {
 		setSourceCondition(next, ps, c)
 	}
-	setSourceCondition(next, ps, s.ready(ps, st, bad, state))
+	setSourceCondition(next, ps, s.readyCondition(ps, st, bad, state))
 	if c, ok := appliedCondition(done, next, st); ok {
 		setSourceCondition(next, ps, c)
 	}
-	return s.synced(ps, next)
+	return s.withLastSync(ps, next)
 }
 
-// synced notes the annotation that asked for a look at the repository.
-func (s *Sources) synced(ps *v1alpha1.PolicySource, next *v1alpha1.PolicySourceStatus) *v1alpha1.PolicySourceStatus {
-	if value, ok := s.asked[string(ps.UID)]; ok {
-		next.LastSync = strings.ToValidUTF8(clip(value.sync, maxName), "")
+// withLastSync sets lastSync to the annotation that was last observed.
+func (s *PolicySources) withLastSync(ps *v1alpha1.PolicySource, next *v1alpha1.PolicySourceStatus) *v1alpha1.PolicySourceStatus {
+	if value, ok := s.syncRequests[string(ps.UID)]; ok {
+		next.LastSync = strings.ToValidUTF8(truncate(value.sync, maxName), "")
 	}
 	return next
 }
 
 func setSourceCondition(s *v1alpha1.PolicySourceStatus, ps *v1alpha1.PolicySource, c metav1.Condition) {
-	c.ObservedGeneration, c.Message = ps.Generation, strings.ToValidUTF8(clip(c.Message, maxText), "")
+	c.ObservedGeneration, c.Message = ps.Generation, strings.ToValidUTF8(truncate(c.Message, maxText), "")
 	meta.SetStatusCondition(&s.Conditions, c)
 }
 
-// commitOf is a commit. One that is not new keeps its time.
-func commitOf(c policysource.Commit, since time.Time, old *v1alpha1.Commit) *v1alpha1.Commit {
+// toCommit converts a commit. If it is the old one, it keeps its time.
+func toCommit(c policysource.Commit, since time.Time, old *v1alpha1.Commit) *v1alpha1.Commit {
 	out := &v1alpha1.Commit{
-		Hash: v1alpha1.CommitHash(c.Hash), Ref: clip(c.Ref, 255), Path: clip(c.Path, maxText), Since: seconds(&metav1.Time{Time: since}),
-		Author: strings.ToValidUTF8(clip(c.Author, maxName), ""), Signer: strings.ToValidUTF8(clip(c.Signer, maxName), ""),
+		Hash: v1alpha1.CommitHash(c.Hash), Ref: truncate(c.Ref, 255), Path: truncate(c.Path, maxText), Since: toSeconds(&metav1.Time{Time: since}),
+		Author: strings.ToValidUTF8(truncate(c.Author, maxName), ""), Signer: strings.ToValidUTF8(truncate(c.Signer, maxName), ""),
 	}
-	if y := c.Time.UTC().Year(); !c.Time.IsZero() && y > 0 && y < 10_000 { // git takes any number, JSON does not
-		out.Time = seconds(&metav1.Time{Time: c.Time})
+	if y := c.Time.UTC().Year(); !c.Time.IsZero() && y > 0 && y < 10_000 { // git allows any number, RFC 3339 does not
+		out.Time = toSeconds(&metav1.Time{Time: c.Time})
 	}
 	if old != nil && old.Hash == out.Hash && old.Since != nil {
 		out.Since = old.Since
@@ -203,16 +202,16 @@ func commitOf(c policysource.Commit, since time.Time, old *v1alpha1.Commit) *v1a
 	return out
 }
 
-// diffOf is what the newest commit changes. That of a commit which was active before a
-// restart is what it was then.
-func diffOf(ps *v1alpha1.PolicySource, st policysource.Status, old *v1alpha1.PolicySourceStatus) *v1alpha1.Diff {
+// toDiff returns what the newest commit changes. A commit that was active before a
+// restart keeps its diff of that time.
+func toDiff(ps *v1alpha1.PolicySource, st policysource.Status, old *v1alpha1.PolicySourceStatus) *v1alpha1.Diff {
 	if st.Newest == nil {
 		return old.LastDiff
 	}
 	hash := v1alpha1.CommitHash(st.Newest.Hash)
-	told := old.LastDiff != nil && old.LastDiff.Commit == hash
+	recorded := old.LastDiff != nil && old.LastDiff.Commit == hash
 	switch {
-	case told && (st.Diff == nil || old.ActiveCommit != nil && old.ActiveCommit.Hash == hash):
+	case recorded && (st.Diff == nil || old.ActiveCommit != nil && old.ActiveCommit.Hash == hash):
 		return old.LastDiff
 	case st.Diff == nil:
 		return nil
@@ -226,13 +225,13 @@ func diffOf(ps *v1alpha1.PolicySource, st policysource.Status, old *v1alpha1.Pol
 	return out
 }
 
-// findingsOf are findings within the bounds of a status, errors first.
-func findingsOf(list []policy.Finding) []v1alpha1.Finding {
+// toFindings converts findings within the limits of a status, errors first.
+func toFindings(list []policy.Finding) []v1alpha1.Finding {
 	var errs, rest []v1alpha1.Finding
 	for _, f := range list {
 		out := v1alpha1.Finding{
-			File: strings.ToValidUTF8(clip(f.File, maxText), ""), Line: int32(max(f.Line, 0)), Column: int32(max(f.Col, 0)), Severity: v1alpha1.SeverityWarning,
-			Code: clip(f.Code, maxCode), Message: strings.ToValidUTF8(clip(f.Message, maxText), ""),
+			File: strings.ToValidUTF8(truncate(f.File, maxText), ""), Line: int32(max(f.Line, 0)), Column: int32(max(f.Col, 0)), Severity: v1alpha1.SeverityWarning,
+			Code: truncate(f.Code, maxCode), Message: strings.ToValidUTF8(truncate(f.Message, maxText), ""),
 		}
 		if f.Severity == policy.SeverityError {
 			out.Severity = v1alpha1.SeverityError
@@ -245,29 +244,29 @@ func findingsOf(list []policy.Finding) []v1alpha1.Finding {
 	return out[:min(len(out), maxFindings)]
 }
 
-// gates are the conditions that tell how far the newest commit has come, in their order,
-// with the phases that each is about.
-var gates = []struct {
+// gateConditions are the conditions for the checks of the newest commit, in order, with the
+// phases in which each of them fails.
+var gateConditions = []struct {
 	condition string
 	phases    []policysource.Phase
 	passed    metav1.Condition
 }{
-	{v1alpha1.Fetched, []policysource.Phase{policysource.Invalid, policysource.Fetch}, metav1.Condition{Reason: "Fetched", Message: "the newest commit was read"}},
-	{v1alpha1.Verified, []policysource.Phase{policysource.Verify}, metav1.Condition{Reason: "Signed", Message: "a trusted key has signed it"}},
-	{v1alpha1.Compiled, []policysource.Phase{policysource.Content, policysource.Compile, policysource.Lint}, metav1.Condition{Reason: "Compiled", Message: "its policies compile, and lint has no error"}},
-	{v1alpha1.Tested, []policysource.Phase{policysource.Test}, metav1.Condition{Reason: "Passed", Message: "its tests pass, or it has none"}},
-	{v1alpha1.Bounded, []policysource.Phase{policysource.Diff}, metav1.Condition{Reason: "WithinBound", Message: "it changes no more verdicts than spec.maxDiff"}},
+	{v1alpha1.Fetched, []policysource.Phase{policysource.Invalid, policysource.Fetch}, metav1.Condition{Reason: "Fetched", Message: "the newest commit was fetched"}},
+	{v1alpha1.Verified, []policysource.Phase{policysource.Verify}, metav1.Condition{Reason: "Signed", Message: "the commit is signed by a trusted key"}},
+	{v1alpha1.Compiled, []policysource.Phase{policysource.Content, policysource.Compile, policysource.Lint}, metav1.Condition{Reason: "Compiled", Message: "the policies compile without lint errors"}},
+	{v1alpha1.Tested, []policysource.Phase{policysource.Test}, metav1.Condition{Reason: "Passed", Message: "the tests pass, or there are none"}},
+	{v1alpha1.Bounded, []policysource.Phase{policysource.Diff}, metav1.Condition{Reason: "WithinBound", Message: "the commit changes no more verdicts than spec.maxDiff allows"}},
 }
 
-// conditionsOf are the gates' conditions.
-func conditionsOf(ps *v1alpha1.PolicySource, st policysource.Status, bad fault) []metav1.Condition {
+// newGateConditions returns the conditions for the checks of the newest commit.
+func newGateConditions(ps *v1alpha1.PolicySource, st policysource.Status, bad problem) []metav1.Condition {
 	var out []metav1.Condition
 	phase, reason, message := st.Phase, st.Reason, st.Message
 	if bad.reason != "" {
 		phase, reason, message = policysource.Invalid, bad.reason, bad.message
 	}
 	reached := true
-	for _, g := range gates {
+	for _, g := range gateConditions {
 		c := g.passed
 		c.Type, c.Status = g.condition, metav1.ConditionTrue
 		switch {
@@ -275,22 +274,22 @@ func conditionsOf(ps *v1alpha1.PolicySource, st policysource.Status, bad fault) 
 			c.Status, c.Reason, c.Message = metav1.ConditionFalse, reason, message
 			reached = false
 		case !reached:
-			c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "NotReached", "an earlier gate was not passed"
+			c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "NotReached", "an earlier check failed"
 		case g.condition == v1alpha1.Verified && ps.Spec.Verification == nil:
-			c.Reason, c.Message = "NotAskedFor", "spec.verification asks for no signature"
+			c.Reason, c.Message = "NotAskedFor", "spec.verification is not set"
 		case g.condition == v1alpha1.Verified && phase == policysource.Content:
-			// What cannot be read at all is told before signatures are looked at.
+			// Content is read before signatures are verified.
 			c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "NotReached", "the commit has no policies"
 		case g.condition == v1alpha1.Bounded && ps.Spec.MaxDiff == nil:
-			c.Reason, c.Message = "NoBound", "spec.maxDiff bounds nothing"
+			c.Reason, c.Message = "NoBound", "spec.maxDiff is not set"
 		}
 		out = append(out, c)
 	}
 	return out
 }
 
-// ready says whether the newest commit is in effect.
-func (s *Sources) ready(ps *v1alpha1.PolicySource, st policysource.Status, bad fault, state *policysource.State) metav1.Condition {
+// readyCondition returns the condition Ready.
+func (s *PolicySources) readyCondition(ps *v1alpha1.PolicySource, st policysource.Status, bad problem, state *policysource.State) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionFalse, Reason: st.Reason, Message: st.Message}
 	current, why := s.current(state, ps.Name)
 	done := s.results[ps.Name]
@@ -310,9 +309,9 @@ func (s *Sources) ready(ps *v1alpha1.PolicySource, st policysource.Status, bad f
 	return c
 }
 
-// appliedCondition says whether the hub has the FleetPolicies of the active commit. What
-// was said before holds until something else is known.
-func appliedCondition(done *applied, next *v1alpha1.PolicySourceStatus, st policysource.Status) (metav1.Condition, bool) {
+// appliedCondition returns the condition Applied, and false if an existing one is to be
+// kept until more is known.
+func appliedCondition(done *applyResult, next *v1alpha1.PolicySourceStatus, st policysource.Status) (metav1.Condition, bool) {
 	c := metav1.Condition{Type: v1alpha1.Applied, Status: metav1.ConditionFalse}
 	switch {
 	case done == nil && meta.FindStatusCondition(next.Conditions, v1alpha1.Applied) != nil:
@@ -322,7 +321,7 @@ func appliedCondition(done *applied, next *v1alpha1.PolicySourceStatus, st polic
 	case done.reason != "":
 		c.Reason, c.Message = done.reason, done.message
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Applied", "the hub has the FleetPolicies of commit "+done.commit
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Applied", "the FleetPolicies of commit "+done.commit+" are applied"
 	}
 	return c, true
 }

@@ -18,9 +18,9 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// report is a Report or ClusterReport as far as federator writes it, by the CRDs of
-// github.com/openreports/reports-api v0.2.1. That module's types write a timestamp of
-// 1970 where none is known.
+// report is a Report or ClusterReport with the fields that federator writes, as in the
+// CRDs of github.com/openreports/reports-api v0.2.1. That module's types would write a
+// timestamp of 1970 where there is none.
 type report struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -70,15 +70,15 @@ func (s *reportSummary) count(result string) {
 	}
 }
 
-// memberResults are the results of one member, as many as are told, and what there is.
+// memberResults are the results of one member within the limit, and the counts of all.
 type memberResults struct {
 	results []reportResult
 	total   reportSummary
 }
 
-// compose makes the reports of a state. Where not all results are told, those of the
-// worst policies are.
-func (r *Reports) compose(state *policy.State, clusters map[string]metav1.OwnerReference) map[reportKey]*report {
+// build returns the reports of a state. Over the limit, results of the most severe policies
+// are kept.
+func (r *Reports) build(state *policy.State, clusters map[string]metav1.OwnerReference) map[reportKey]*report {
 	all := map[string]*memberResults{"": {}}
 	for m := range state.Snapshot.Members() {
 		all[m.Name] = &memberResults{}
@@ -93,24 +93,24 @@ func (r *Reports) compose(state *policy.State, clusters map[string]metav1.OwnerR
 	out := map[reportKey]*report{}
 	for member, found := range all {
 		if member == "" && found.total == (reportSummary{}) {
-			continue // no policy is about keys of views
+			continue // no policy has keys of views as subjects
 		}
-		r.shard(out, state, member, found, clusters)
+		r.split(out, state, member, found, clusters)
 	}
 	return out
 }
 
-// collect takes in what one binding has found.
+// collect adds the results of one binding.
 func (r *Reports) collect(state *policy.State, b policy.Binding, severity string, all map[string]*memberResults) {
 	from := r.opts.Library.Origin(b.Package)
 	properties := func(more ...string) map[string]string {
 		p := map[string]string{}
 		for i := 0; i < len(more); i += 2 {
-			p[more[i]] = clip(more[i+1], maxText)
+			p[more[i]] = truncate(more[i+1], maxText)
 		}
 		for name, value := range map[string]string{"source": from.Source, "commit": from.Commit, "path": from.Path} {
 			if value != "" {
-				p[name] = clip(value, maxText)
+				p[name] = truncate(value, maxText)
 			}
 		}
 		return p
@@ -128,7 +128,7 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 		of.total.Error += n.Errors
 		if broken != "" && n.Errors > 0 {
 			of.add(r.opts.PerMember, func() reportResult {
-				return reportResult{Policy: b.Name, Rule: b.Package, Severity: severity, Result: resultError, Description: clip(broken, maxText), Properties: properties()}
+				return reportResult{Policy: b.Name, Rule: b.Package, Severity: severity, Result: resultError, Description: truncate(broken, maxText), Properties: properties()}
 			})
 		}
 	}
@@ -148,7 +148,7 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 				}
 				return reportResult{
 					Policy: b.Name, Rule: b.Package, Severity: severity, Result: result, Scored: result == resultFail,
-					Subjects: subjectsOf(state, v.Subject), Description: strings.ToValidUTF8(clip(message, maxText), ""), Properties: properties(more...),
+					Subjects: subjectsOf(state, v.Subject), Description: strings.ToValidUTF8(truncate(message, maxText), ""), Properties: properties(more...),
 				}
 			}
 		}
@@ -171,13 +171,13 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 	}
 }
 
-func (m *memberResults) add(most int, make func() reportResult) {
-	if len(m.results) < most {
+func (m *memberResults) add(limit int, make func() reportResult) {
+	if len(m.results) < limit {
 		m.results = append(m.results, make())
 	}
 }
 
-// subjectsOf refers to an object; a member, or a key of a view, is no object there.
+// subjectsOf returns a reference to an object; members and keys of views have none.
 func subjectsOf(state *policy.State, s policy.Subject) []corev1.ObjectReference {
 	if s.Ref.Kind == "" {
 		return nil
@@ -190,10 +190,10 @@ func subjectsOf(state *policy.State, s policy.Subject) []corev1.ObjectReference 
 	return []corev1.ObjectReference{ref}
 }
 
-// shard spreads the results of a member over reports. The first one's summary counts
-// what no report tells: the summaries add up to what there is.
-func (r *Reports) shard(out map[reportKey]*report, state *policy.State, member string, found *memberResults, clusters map[string]metav1.OwnerReference) {
-	at, blank := r.place(state, member, clusters)
+// split distributes the results of a member over reports. The summary of the first one
+// includes the omitted results, so that the summaries add up to all results.
+func (r *Reports) split(out map[reportKey]*report, state *policy.State, member string, found *memberResults, clusters map[string]metav1.OwnerReference) {
+	at, blank := r.location(state, member, clusters)
 	if blank == nil {
 		return
 	}
@@ -202,7 +202,7 @@ func (r *Reports) shard(out map[reportKey]*report, state *policy.State, member s
 	add := func(x reportResult) {
 		text, err := json.Marshal(x)
 		if err != nil {
-			panic(err) // texts
+			panic(err) // strings only
 		}
 		if last := len(shards) - 1; last < 0 || len(shards[last].Results) >= r.opts.PerReport || size+len(text) > reportBytes {
 			next := *blank
@@ -214,19 +214,19 @@ func (r *Reports) shard(out map[reportKey]*report, state *policy.State, member s
 		p.Summary.count(x.Result)
 		size += len(text)
 	}
-	var told reportSummary
+	var reported reportSummary
 	for _, x := range found.results {
-		told.count(x.Result)
+		reported.count(x.Result)
 		add(x)
 	}
 	rest := reportSummary{
-		Pass: found.total.Pass, Fail: found.total.Fail - told.Fail, Error: max(0, found.total.Error-told.Error), Skip: found.total.Skip - told.Skip,
+		Pass: found.total.Pass, Fail: found.total.Fail - reported.Fail, Error: max(0, found.total.Error-reported.Error), Skip: found.total.Skip - reported.Skip,
 	}
 	if left := rest.Fail + rest.Error + rest.Skip; left > 0 {
 		query := "/query/v1/violations?member=" + url.QueryEscape(member)
 		add(reportResult{
 			Policy: "federator", Rule: "left-out", Result: resultWarn, Properties: map[string]string{"leftOut": fmt.Sprint(left), "query": query},
-			Description: fmt.Sprintf("%d results are in no report: GET %s has all", left, query),
+			Description: fmt.Sprintf("%d results are omitted from the reports: GET %s returns all results", left, query),
 		})
 	}
 	if len(shards) == 0 {
@@ -240,9 +240,9 @@ func (r *Reports) shard(out map[reportKey]*report, state *policy.State, member s
 	}
 }
 
-// place says where the reports of a member are, and makes an empty one; nil where there
-// are none, because the Cluster is being deleted.
-func (r *Reports) place(state *policy.State, member string, clusters map[string]metav1.OwnerReference) (reportKey, *report) {
+// location returns the namespace and name prefix of a member's reports, and an empty one;
+// nil if there are none because the Cluster is being deleted.
+func (r *Reports) location(state *policy.State, member string, clusters map[string]metav1.OwnerReference) (reportKey, *report) {
 	p := &report{
 		TypeMeta:   metav1.TypeMeta{APIVersion: reportsGroup + "/" + reportsVersion, Kind: "ClusterReport"},
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{managedBy: "federator"}, Annotations: map[string]string{}},
@@ -269,8 +269,8 @@ func (r *Reports) place(state *policy.State, member string, clusters map[string]
 
 var notInNames = regexp.MustCompile(`[^a-z0-9.-]+`)
 
-// objectName makes a text part of an object's name. What does not fit is cut, and told
-// apart by a digest.
+// objectName makes a text usable in an object's name: invalid characters are replaced, long
+// names are cut, and a digest keeps the result unique.
 func objectName(s string) string {
 	name := notInNames.ReplaceAllString(strings.ToLower(s), "-")
 	if name == s && len(name) <= 200 {

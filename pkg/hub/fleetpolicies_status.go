@@ -15,27 +15,26 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// Bounds of a status, as the CRD has them.
+// Limits of a status, as in the CRD.
 const (
 	maxMembers = 100
 	maxBudgets = 20
 	maxText    = 1024
 )
 
-// sameStatus reports whether two statuses say the same, whatever the times of
-// conditions.
+// sameStatus reports whether two statuses are equal except for times of conditions.
 func sameStatus(a, b *v1alpha1.FleetPolicyStatus) bool {
-	return reflect.DeepEqual(untimed(a), untimed(b))
+	return reflect.DeepEqual(withoutTimes(a), withoutTimes(b))
 }
 
-func untimed(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {
+func withoutTimes(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {
 	out := s.DeepCopy()
 	for i := range out.Conditions {
 		out.Conditions[i].LastTransitionTime = metav1.Time{}
 	}
 	seconds := func(t *metav1.Time) {
 		if t != nil {
-			*t = metav1.Unix(t.Unix(), 0) // as the hub keeps it
+			*t = metav1.Unix(t.Unix(), 0) // the hub stores seconds
 		}
 	}
 	if out.Halted != nil {
@@ -50,64 +49,63 @@ func untimed(s *v1alpha1.FleetPolicyStatus) *v1alpha1.FleetPolicyStatus {
 	return out
 }
 
-// statusOf is the status of a FleetPolicy now. Conditions keep the times of those
-// that it has, where they say the same.
+// statusOf returns the current status of a FleetPolicy. Unchanged conditions keep their
+// transition times.
 func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) *v1alpha1.FleetPolicyStatus {
 	s := &v1alpha1.FleetPolicyStatus{ObservedGeneration: fp.Generation, Conditions: fp.DeepCopy().Status.Conditions, Acknowledged: fp.Status.Acknowledged}
-	standing := f.opts.Corrector.Status(fp.Name)
+	enforcement := f.opts.Corrector.Status(fp.Name)
 	actions, acting := f.opts.Dispatcher.Status(fp.Name)
-	why, bad := f.unfit[fp.Name]
+	why, bad := f.problems[fp.Name]
 	health, bound := state.Health(fp.Name)
-	ready := metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: "Bound", Message: "its verdicts are those of the newest policies"}
+	ready := metav1.Condition{Type: v1alpha1.Ready, Status: metav1.ConditionTrue, Reason: "Bound", Message: "the policy is in effect"}
 	switch {
 	case bad:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, why.reason, why.message
 	case !bound:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Pending", "it is not bound yet"
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Pending", "the policy is not in effect yet"
 	case !state.Synced:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Syncing", "not all that it reads has been listed yet"
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "Syncing", "the objects that the policy reads are still being listed"
 	}
 	setCondition(s, fp, ready)
 	if bound && !bad {
-		setCondition(s, fp, evaluated(&health))
+		setCondition(s, fp, evaluatedCondition(&health))
 	} else {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.Evaluated)
 	}
-	setCondition(s, fp, enforcing(fp, standing, actions, acting, ready.Status == metav1.ConditionTrue, f.opts.Dispatcher.Stopped()))
+	setCondition(s, fp, enforcingCondition(fp, enforcement, actions, acting, ready.Status == metav1.ConditionTrue, f.opts.Dispatcher.Stopped()))
 	if !bound || bad {
 		return s
 	}
 	if from := f.opts.Library.Origin(fp.Spec.Package); from.Source != "" {
-		s.Origin = &v1alpha1.Origin{Source: from.Source, Commit: v1alpha1.CommitHash(from.Commit), Path: clip(from.Path, maxText)}
+		s.Origin = &v1alpha1.Origin{Source: from.Source, Commit: v1alpha1.CommitHash(from.Commit), Path: truncate(from.Path, maxText)}
 	}
-	s.Totals, s.Members, s.MembersOmitted = verdicts(fp.Name, state, standing)
+	s.Totals, s.Members, s.MembersOmitted = countVerdicts(fp.Name, state, enforcement)
 	if acting {
-		s.Actions = counts(actions)
-		s.Wave = wave(actions.Wave)
-		s.Budget = budgets(actions.Budget)
-		s.Halted = halted(actions.Halted)
-		if id := f.acked[fp.Name]; id != "" && (s.Acknowledged == nil || s.Acknowledged.ID != id) {
-			s.Acknowledged = &v1alpha1.Acknowledgement{ID: id, By: clip(acknowledger(fp), 253), At: metav1.Now()}
+		s.Actions = toActionCounts(actions)
+		s.Wave = toWaveStatus(actions.Wave)
+		s.Budget = toBudgets(actions.Budget)
+		s.Halted = toHalt(actions.Halted)
+		if id := f.acknowledged[fp.Name]; id != "" && (s.Acknowledged == nil || s.Acknowledged.ID != id) {
+			s.Acknowledged = &v1alpha1.Acknowledgement{ID: id, By: truncate(acknowledgedBy(fp), 253), At: metav1.Now()}
 		}
 	}
 	return s
 }
 
 func setCondition(s *v1alpha1.FleetPolicyStatus, fp *v1alpha1.FleetPolicy, c metav1.Condition) {
-	c.ObservedGeneration, c.Message = fp.Generation, clip(c.Message, maxText)
+	c.ObservedGeneration, c.Message = fp.Generation, truncate(c.Message, maxText)
 	meta.SetStatusCondition(&s.Conditions, c)
 }
 
-// Reasons of condition Evaluated.
+// Reasons of the condition Evaluated.
 const (
 	reasonQuarantined  = "Quarantined"
 	reasonViewTooLarge = "ViewTooLarge"
 	reasonContribution = "ContributionFailed"
 )
 
-// evaluated says whether all evaluations gave an answer, and if not, why and what ends
-// that.
-func evaluated(h *policy.Health) metav1.Condition {
+// evaluatedCondition returns the condition Evaluated; its message says what ends a failure.
+func evaluatedCondition(h *policy.Health) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.Evaluated, Status: metav1.ConditionFalse, Message: h.Problem()}
 	switch {
 	case len(h.Quarantines) > 0:
@@ -117,13 +115,13 @@ func evaluated(h *policy.Health) metav1.Condition {
 	case len(h.Failures) > 0:
 		c.Reason = reasonContribution
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Evaluated", "all evaluations gave an answer"
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Evaluated", "all evaluations completed"
 	}
 	return c
 }
 
-// enforcing says whether a FleetPolicy writes now, and if not, why.
-func enforcing(fp *v1alpha1.FleetPolicy, standing enforce.EnforcementStatus, actions remediate.Status, acting, ready bool, stopped string) metav1.Condition {
+// enforcingCondition returns the condition Enforcing.
+func enforcingCondition(fp *v1alpha1.FleetPolicy, enforcement enforce.EnforcementStatus, actions remediate.Status, acting, ready bool, stopped string) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.Enforcing, Status: metav1.ConditionFalse}
 	no := func(reason, message string) metav1.Condition {
 		c.Reason, c.Message = reason, message
@@ -133,40 +131,40 @@ func enforcing(fp *v1alpha1.FleetPolicy, standing enforce.EnforcementStatus, act
 	case !ready:
 		return no("NotReady", "see condition Ready")
 	case fp.Spec.Mode != v1alpha1.Enforce && fp.Spec.Mode != v1alpha1.DryRun:
-		return no("Observing", "violations are reported")
+		return no("Observing", "violations are reported, not corrected")
 	case stopped != "":
 		return no("Stopped", "all actions are stopped: "+stopped)
-	case standing.Mode == policy.Observe:
-		return no("Held", cmp.Or(standing.ModeReason, "nothing may come of violations"))
+	case enforcement.Mode == policy.Observe:
+		return no("Held", cmp.Or(enforcement.ModeReason, "violations may not be corrected"))
 	case actions.Halted != nil:
-		return no("Halted", fmt.Sprintf("%s: acknowledge %s", actions.Halted.Message, actions.Halted.ID))
+		return no("Halted", fmt.Sprintf("%s; acknowledge halt %s to continue", actions.Halted.Message, actions.Halted.ID))
 	case fp.Spec.Suspend:
 		return no("Suspended", "spec.suspend is true")
-	case !standing.Complete:
-		return no("Counting", "not all verdicts have been counted")
+	case !enforcement.Complete:
+		return no("Counting", "verdicts are still being counted")
 	case acting && actions.Waiting == "the window is closed":
 		return no("WindowClosed", actions.Waiting)
 	case acting && actions.Waiting != "":
 		return no("Waiting", actions.Waiting)
-	case standing.Mode == policy.DryRun:
-		return no("DryRunning", cmp.Or(standing.ModeReason, "corrections are tried, without effect"))
+	case enforcement.Mode == policy.DryRun:
+		return no("DryRunning", cmp.Or(enforcement.ModeReason, "corrections are tried as server-side dry runs"))
 	}
 	c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Enforcing", "violations are corrected"
-	if standing.OverCeiling > 0 {
-		c.Message = fmt.Sprintf("%d remedies are beyond the ceiling: %s", standing.OverCeiling, standing.OverCeilingReason)
+	if enforcement.OverCeiling > 0 {
+		c.Message = fmt.Sprintf("%d remedies exceed the ceiling: %s", enforcement.OverCeiling, enforcement.OverCeilingReason)
 		c.Reason = "BeyondCeiling"
 	}
 	return c
 }
 
-// verdicts are counted over all members, and by member, the worst first.
-func verdicts(name string, state *policy.State, standing enforce.EnforcementStatus) (*v1alpha1.Verdicts, []v1alpha1.MemberVerdicts, int32) {
+// countVerdicts returns the counts over all members, and by member, most violations first.
+func countVerdicts(name string, state *policy.State, enforcement enforce.EnforcementStatus) (*v1alpha1.Verdicts, []v1alpha1.MemberVerdicts, int32) {
 	total := &v1alpha1.Verdicts{}
 	var list []v1alpha1.MemberVerdicts
 	for member, n := range state.Counts(name) {
 		v := v1alpha1.Verdicts{
 			Subjects: int64(n.Known + n.Unknown + n.Errors), Violations: int64(n.Violations), Unknown: int64(n.Unknown),
-			Exempt: int64(n.Exempt), Errors: int64(n.Errors), Protected: int64(standing.Protected[member]),
+			Exempt: int64(n.Exempt), Errors: int64(n.Errors), Protected: int64(enforcement.Protected[member]),
 		}
 		total.Subjects += v.Subjects
 		total.Violations += v.Violations
@@ -185,7 +183,7 @@ func verdicts(name string, state *policy.State, standing enforce.EnforcementStat
 	return total, list[:len(list)-omitted], int32(omitted) //nolint:gosec // There are no 2³¹ members.
 }
 
-func counts(s remediate.Status) *v1alpha1.ActionCounts {
+func toActionCounts(s remediate.Status) *v1alpha1.ActionCounts {
 	n := func(p v1alpha1.ActionPhase) int64 { return int64(s.Phases[p]) }
 	return &v1alpha1.ActionCounts{
 		Pending: int64(s.Pending), DryRunPassed: n(v1alpha1.PhaseDryRunPassed), Succeeded: n(v1alpha1.PhaseSucceeded), NoOp: n(v1alpha1.PhaseNoOp), Failed: n(v1alpha1.PhaseFailed),
@@ -193,7 +191,7 @@ func counts(s remediate.Status) *v1alpha1.ActionCounts {
 	}
 }
 
-func wave(w *remediate.WaveStatus) *v1alpha1.WaveStatus {
+func toWaveStatus(w *remediate.WaveStatus) *v1alpha1.WaveStatus {
 	if w == nil {
 		return nil
 	}
@@ -203,20 +201,20 @@ func wave(w *remediate.WaveStatus) *v1alpha1.WaveStatus {
 	}
 }
 
-// budgets are those with the least left first.
-func budgets(list []remediate.BudgetUsage) []v1alpha1.Budget {
+// toBudgets converts the usage of limits, those with the least remaining first.
+func toBudgets(list []remediate.BudgetUsage) []v1alpha1.Budget {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b remediate.BudgetUsage) int {
 		return cmp.Or(cmp.Compare(a.Max-a.Targets, b.Max-b.Targets), cmp.Compare(a.Scope, b.Scope))
 	})
 	var out []v1alpha1.Budget
 	for _, s := range list[:min(len(list), maxBudgets)] {
-		out = append(out, budget(s))
+		out = append(out, toBudget(s))
 	}
 	return out
 }
 
-func budget(s remediate.BudgetUsage) v1alpha1.Budget {
+func toBudget(s remediate.BudgetUsage) v1alpha1.Budget {
 	b := v1alpha1.Budget{Scope: v1alpha1.MemberScope, Member: s.Scope, Targets: int64(s.Targets), Allowed: int64(s.Max), Denominator: int64(s.Denominator)}
 	switch s.Scope {
 	case "policy":
@@ -227,7 +225,7 @@ func budget(s remediate.BudgetUsage) v1alpha1.Budget {
 	return b
 }
 
-func overOf(b *v1alpha1.Budget) string {
+func usageScope(b *v1alpha1.Budget) string {
 	switch b.Scope {
 	case v1alpha1.PolicyScope:
 		return "policy"
@@ -237,21 +235,21 @@ func overOf(b *v1alpha1.Budget) string {
 	return b.Member
 }
 
-func halted(h *remediate.Halt) *v1alpha1.Halt {
+func toHalt(h *remediate.Halt) *v1alpha1.Halt {
 	if h == nil {
 		return nil
 	}
-	out := &v1alpha1.Halt{ID: h.ID, Reason: h.Reason, Message: clip(h.Message, maxText), Since: metav1.NewTime(h.Since)}
+	out := &v1alpha1.Halt{ID: h.ID, Reason: h.Reason, Message: truncate(h.Message, maxText), Since: metav1.NewTime(h.Since)}
 	if h.Over != nil {
-		over := budget(*h.Over)
+		over := toBudget(*h.Over)
 		out.Over = &over
 	}
 	return out
 }
 
-func clip(s string, most int) string {
-	if len(s) > most {
-		return s[:most-3] + "..."
+func truncate(s string, limit int) string {
+	if len(s) > limit {
+		return s[:limit-3] + "..."
 	}
 	return s
 }

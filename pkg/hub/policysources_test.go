@@ -32,7 +32,7 @@ import (
 // rig is a process that follows the hub's PolicySources.
 type rig struct {
 	manager *policysource.Manager
-	sources *hub.Sources
+	sources *hub.PolicySources
 	lead    atomic.Bool
 	stop    func()
 }
@@ -61,12 +61,12 @@ func newDiffingRig(t *testing.T, leads bool, config *rest.Config, diff func(cont
 	}
 	r := &rig{manager: m}
 	r.lead.Store(leads)
-	events, err := hub.NewEvents(hub.EventsOptions{Config: hubConfig(), Lead: r.lead.Load, Logger: log})
+	events, err := hub.NewEvents(hub.EventsOptions{Config: hubConfig(), IsLeader: r.lead.Load, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.sources, err = hub.NewSources(hub.SourcesOptions{
-		Config: config, Manager: m, SecretNamespaces: []string{"git"}, Reserved: []string{"shipped"}, Lead: r.lead.Load, Events: events, Logger: log,
+	r.sources, err = hub.NewPolicySources(hub.PolicySourcesOptions{
+		Config: config, Manager: m, SecretNamespaces: []string{"git"}, ReservedNames: []string{"shipped"}, IsLeader: r.lead.Load, Events: events, Logger: log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,284 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policysource"
+)
+
+// PolicySourcesOptions configure Sources. Config, Manager and Lead are required.
+type PolicySourcesOptions struct {
+	Config *rest.Config // of the hub
+	// Manager fetches the repositories. The caller runs it.
+	Manager *policysource.Manager
+	// SecretNamespaces are the namespaces in which PolicySources may refer to Secrets. If
+	// empty, they may not refer to any.
+	SecretNamespaces []string
+	// ReservedNames are not allowed for PolicySources: those of the Manager's Base.
+	ReservedNames []string
+	IsLeader      func() bool // whether this process writes to the hub
+	// OnChange is called when the results of Origin may have changed other than by a new
+	// state of the Manager. It must not block. May be nil.
+	OnChange func()
+	Events   *Events      // nil: none
+	Logger   *slog.Logger // nil is none
+}
+
+// PolicySources configures the Manager from the PolicySources on the hub, applies the
+// FleetPolicies in their repositories, and writes their statuses. It implements Library.
+type PolicySources struct {
+	opts      PolicySourcesOptions
+	client    *client
+	secrets   *secretWatcher
+	sources   cache.SharedIndexInformer
+	policies  cache.SharedIndexInformer
+	triggered chan struct{} // buffered
+
+	// The following fields are used by Run only.
+	configured      []policysource.Source    // last, to the Manager
+	syncRequests    map[string]syncRequest   // by UID
+	written         map[string]writtenStatus // by name
+	plans           map[string]*plan         // of active commits, by source
+	appliedVersions map[string]string        // resourceVersions of FleetPolicies as applied, by name
+	results         map[string]*applyResult  // by source
+	problems        map[string]problem       // by source
+
+	mu      sync.Mutex
+	pushed  map[string]bool          // sources that a webhook reported a push to, by name
+	changed map[string]bool          // FleetPolicies that have changed since they were applied, by name
+	applied map[string]appliedCommit // outcome for the FleetPolicies of active commits, by source
+}
+
+// appliedCommit is the commit whose FleetPolicies were applied, and why its policies may
+// not be enforced anyway, if so.
+type appliedCommit struct{ commit, hold string }
+
+var _ Library = (*PolicySources)(nil)
+
+// NewPolicySources returns PolicySources; nothing happens before Run.
+func NewPolicySources(opts PolicySourcesOptions) (*PolicySources, error) {
+	if opts.Config == nil || opts.Manager == nil || opts.IsLeader == nil {
+		return nil, errors.New("Sources: Config, Manager and Lead are required")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.OnChange == nil {
+		opts.OnChange = func() {}
+	}
+	c, err := newClient(opts.Config)
+	if err != nil {
+		return nil, err
+	}
+	core, err := corev1.NewForConfig(opts.Config)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	s := &PolicySources{
+		opts: opts, client: c, triggered: make(chan struct{}, 1),
+		syncRequests: map[string]syncRequest{}, written: map[string]writtenStatus{}, plans: map[string]*plan{}, appliedVersions: map[string]string{},
+		results: map[string]*applyResult{}, problems: map[string]problem{}, pushed: map[string]bool{}, changed: map[string]bool{}, applied: map[string]appliedCommit{},
+	}
+	s.secrets = newSecretWatcher(core, opts.SecretNamespaces, s.trigger)
+	s.sources = c.informer(v1alpha1.PolicySources, &v1alpha1.PolicySourceList{}, &v1alpha1.PolicySource{})
+	s.policies = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
+	trigger := func(any) { s.trigger() }
+	if _, err = s.sources.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: trigger, UpdateFunc: func(_, now any) { trigger(now) }, DeleteFunc: trigger,
+	}); err != nil {
+		return nil, err
+	}
+	_, err = s.policies.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: s.policyChanged, UpdateFunc: s.policyUpdated, DeleteFunc: s.policyChanged})
+	return s, err
+}
+
+func (s *PolicySources) trigger() {
+	select {
+	case s.triggered <- struct{}{}:
+	default:
+	}
+}
+
+// policyUpdated handles a changed FleetPolicy; changes of the status are ignored.
+func (s *PolicySources) policyUpdated(was, now any) {
+	a, _ := was.(*v1alpha1.FleetPolicy)
+	b, _ := now.(*v1alpha1.FleetPolicy)
+	if a == nil || b == nil || a.UID == b.UID && a.Generation == b.Generation &&
+		reflect.DeepEqual(a.Labels, b.Labels) && reflect.DeepEqual(a.Annotations, b.Annotations) {
+		return
+	}
+	s.policyChanged(was)
+	s.policyChanged(now)
+}
+
+func (s *PolicySources) policyChanged(o any) {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	fp, ok := o.(*v1alpha1.FleetPolicy)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	s.changed[fp.Name] = true
+	s.mu.Unlock()
+	s.trigger()
+}
+
+// Run watches the hub until the context ends, and returns when all goroutines that it
+// started have ended.
+func (s *PolicySources) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var informers sync.WaitGroup
+	informers.Go(func() { s.sources.RunWithContext(ctx) })
+	informers.Go(func() { s.policies.RunWithContext(ctx) })
+	defer informers.Wait()
+	defer s.secrets.stop()
+	defer cancel()
+	if !cache.WaitForCacheSync(ctx.Done(), s.sources.HasSynced, s.policies.HasSynced) {
+		return context.Cause(ctx)
+	}
+	tick := time.NewTicker(statusInterval / 5) // statuses whose write was deferred are written soon after
+	defer tick.Stop()
+	for {
+		state := s.opts.Manager.State()
+		list := s.list()
+		s.configure(ctx, list)
+		s.announcePushes(ctx)
+		s.syncRequested(list)
+		if s.opts.IsLeader() {
+			s.applyAll(ctx, list, state)
+			s.writeStatuses(ctx, list, state)
+		} else {
+			s.resetApplied()
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.triggered:
+		case <-state.Replaced():
+		case <-tick.C:
+		}
+	}
+}
+
+// list returns the PolicySources, by name.
+func (s *PolicySources) list() []*v1alpha1.PolicySource {
+	var out []*v1alpha1.PolicySource
+	for _, o := range s.sources.GetStore().List() {
+		if ps, ok := o.(*v1alpha1.PolicySource); ok {
+			out = append(out, ps)
+		}
+	}
+	slices.SortFunc(out, func(a, b *v1alpha1.PolicySource) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// configure passes the PolicySources to the Manager, if they have changed.
+func (s *PolicySources) configure(ctx context.Context, list []*v1alpha1.PolicySource) {
+	named := map[secretName]bool{}
+	for _, ps := range list {
+		for _, ref := range secretsOf(ps) {
+			named[ref] = true
+		}
+	}
+	s.secrets.watchOnly(ctx, named)
+	var sources []policysource.Source
+	s.problems = map[string]problem{}
+	for _, ps := range list {
+		if slices.Contains(s.opts.ReservedNames, ps.Name) {
+			s.problems[ps.Name] = problem{"NameReserved", fmt.Sprintf("the name %q is reserved for policies of federator's configuration: rename the PolicySource", ps.Name)}
+			continue
+		}
+		src, bad := toSource(ps, s.secrets.get)
+		if bad.reason != "" {
+			s.problems[ps.Name] = bad
+			src.Fault = bad.message
+		}
+		sources = append(sources, src)
+	}
+	if s.configured != nil && reflect.DeepEqual(s.configured, sources) {
+		return
+	}
+	if err := s.opts.Manager.SetSources(sources); err != nil {
+		s.opts.Logger.Error("configuring the policy sources failed", "error", err)
+		return
+	}
+	s.configured = append([]policysource.Source{}, sources...)
+}
+
+// Policies returns the active packages of all sources, and a channel that is closed when
+// anything about them has changed.
+func (s *PolicySources) Policies() (*policy.Set, <-chan struct{}) {
+	st := s.opts.Manager.State()
+	return st.Set, st.Replaced()
+}
+
+// current reports whether a source's policies may be enforced: its newest known commit is
+// active and, if this process leads, the commit's FleetPolicies are applied. If not, the
+// text says why.
+func (s *PolicySources) current(st *policysource.State, source string) (bool, string) {
+	p, ok := st.Policies[source]
+	if !ok {
+		return false, fmt.Sprintf("no commit of source %q is active", source)
+	}
+	if !p.Current {
+		return false, fmt.Sprintf("the newest commit of source %q is not active: %s", source, st.Status[source].Reason)
+	}
+	if !s.opts.IsLeader() {
+		return true, ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch done := s.applied[source]; {
+	case done.commit != p.Commit.Hash:
+		return false, fmt.Sprintf("the FleetPolicies of source %q are not applied yet", source)
+	case done.hold != "":
+		return false, done.hold
+	}
+	return true, ""
+}
+
+// Origin returns where an active package was read from. A package that is built into
+// federator, or is not active, has no source.
+func (s *PolicySources) Origin(pkg string) Origin {
+	st := s.opts.Manager.State()
+	p := st.Set.Package(pkg)
+	if p == nil {
+		return Origin{}
+	}
+	from, ok := st.Policies[p.Source]
+	if !ok {
+		return Origin{}
+	}
+	out := Origin{
+		Source: p.Source, Commit: from.Commit.Hash, Path: path.Join(from.Commit.Path, strings.TrimPrefix(p.File, p.Source+"/")),
+		Ceiling: &enforce.Ceiling{Mode: policy.Observe},
+	}
+	_, out.Hold = s.current(st, p.Source)
+	o, exists, err := s.sources.GetStore().GetByKey(p.Source)
+	ps, _ := o.(*v1alpha1.PolicySource)
+	if err != nil || !exists || ps == nil {
+		out.Hold = fmt.Sprintf("PolicySource %q does not exist", p.Source)
+		return out
+	}
+	ceiling := toCeiling(ps)
+	out.Ceiling = &ceiling
+	return out
+}

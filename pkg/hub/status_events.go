@@ -1,0 +1,295 @@
+package hub
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// Reasons of Events.
+const (
+	eventVerdicts      = "VerdictsChanged"
+	eventNotInEffect   = "NotInEffect"
+	eventHalted        = "Halted"
+	eventAcknowledged  = "Acknowledged"
+	eventWaveBegins    = "WaveBegins"
+	eventWavesDone     = "WavesDone"
+	eventStopped       = "Stopped"
+	eventResumed       = "Resumed"
+	eventCommitActive  = "CommitActive"
+	eventCommitRefused = "CommitRefused"
+)
+
+// statusRecorder records Events about what changes from one status to the next. It
+// compares with the status on the hub, so that a new leader does not repeat Events.
+type statusRecorder struct {
+	events *Events
+	// lastComplete are the last statuses of FleetPolicies that covered all verdicts, while
+	// those on the hub do not: while a new leader lists the fleet, for example.
+	lastComplete map[types.UID]*v1alpha1.FleetPolicyStatus
+}
+
+// prune forgets FleetPolicies that no longer exist.
+func (t *statusRecorder) prune(policies []*v1alpha1.FleetPolicy) {
+	if len(t.lastComplete) <= len(policies) {
+		return
+	}
+	here := map[types.UID]bool{}
+	for _, fp := range policies {
+		here[fp.UID] = true
+	}
+	maps.DeleteFunc(t.lastComplete, func(uid types.UID, _ *v1alpha1.FleetPolicyStatus) bool { return !here[uid] })
+}
+
+func objectReference(kind string, o *metav1.ObjectMeta) corev1.ObjectReference {
+	return corev1.ObjectReference{
+		APIVersion: v1alpha1.SchemeGroupVersion().String(), Kind: kind, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+	}
+}
+
+// record records Events about a FleetPolicy whose status becomes next.
+func (t *statusRecorder) record(fp *v1alpha1.FleetPolicy, next *v1alpha1.FleetPolicyStatus) {
+	if t.events == nil {
+		return
+	}
+	about := objectReference("FleetPolicy", &fp.ObjectMeta)
+	once := func(warning bool, reason, of, action, text string) {
+		t.events.add(&pendingEvent{eventKey: eventKey{reason: reason, subject: of}, regarding: about, warning: warning, immediate: true, action: action, text: text})
+	}
+	was := &fp.Status
+	if h := next.Halted; h != nil && (was.Halted == nil || was.Halted.ID != h.ID) {
+		once(true, eventHalted, h.ID, "Enforce", haltMessage(fp.Name, h))
+	}
+	if a := next.Acknowledged; a != nil && (was.Acknowledged == nil || was.Acknowledged.ID != a.ID) {
+		once(false, eventAcknowledged, a.ID, "Enforce", fmt.Sprintf("halt %s was acknowledged by %s", a.ID, cmp.Or(a.By, "an unknown user")))
+	}
+	t.recordNotInEffect(about, was, next)
+	t.recordEvaluation(about, was, next)
+	base := t.previous(fp)
+	if !isComplete(next) {
+		t.lastComplete[fp.UID] = base
+		return
+	}
+	delete(t.lastComplete, fp.UID)
+	switch w := next.Wave; {
+	case waveStarted(base.Wave, w):
+		once(false, eventWaveBegins, fmt.Sprint(w.Number), "Enforce", fmt.Sprintf("wave %d of %d started: %s", w.Number, w.Of, w.Name))
+	case isDone(w) && base.Wave != nil && !isDone(base.Wave):
+		once(false, eventWavesDone, "", "Enforce", fmt.Sprintf("all %d waves are completed", w.Of))
+	}
+	switch before, now := stopMessage(base), stopMessage(next); {
+	case before == "" && now != "":
+		once(true, eventStopped, now, "Enforce", now)
+	case before != "" && now == "" && !isObserving(next): // whose status does not show a stop
+		once(false, eventResumed, before, "Enforce", "actions are resumed")
+	}
+	for of, c := range verdictChanges(base, next) {
+		t.events.add(&pendingEvent{eventKey: eventKey{reason: eventVerdicts, subject: of}, regarding: about, action: "Evaluate", from: &c.from, to: &c.to})
+	}
+}
+
+// previous returns the status that the next one is compared with; it is empty for a policy
+// that has had none.
+func (t *statusRecorder) previous(fp *v1alpha1.FleetPolicy) *v1alpha1.FleetPolicyStatus {
+	if isComplete(&fp.Status) {
+		return fp.Status.DeepCopy()
+	}
+	if s := t.lastComplete[fp.UID]; s != nil {
+		return s
+	}
+	return &v1alpha1.FleetPolicyStatus{}
+}
+
+// isComplete reports whether a status covers all verdicts, and whether there is a stop.
+func isComplete(s *v1alpha1.FleetPolicyStatus) bool {
+	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.Ready) && !strings.HasSuffix(stopMessage(s), stopUnknown)
+}
+
+// stopMessage returns who has stopped all actions, "" if nobody has.
+func stopMessage(s *v1alpha1.FleetPolicyStatus) string {
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.Enforcing); c != nil && c.Reason == "Stopped" {
+		return c.Message
+	}
+	return ""
+}
+
+func isObserving(s *v1alpha1.FleetPolicyStatus) bool {
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.Enforcing)
+	return c != nil && c.Reason == "Observing"
+}
+
+func isDone(w *v1alpha1.WaveStatus) bool {
+	return w != nil && w.Phase == v1alpha1.WaveDone
+}
+
+func waveStarted(was, now *v1alpha1.WaveStatus) bool {
+	return now != nil && !isDone(now) && (was == nil || was.Number != now.Number || isDone(was))
+}
+
+// recordNotInEffect records that a FleetPolicy is not in effect. That may resolve itself:
+// packages become active one after another when a process starts.
+func (t *statusRecorder) recordNotInEffect(about corev1.ObjectReference, was, next *v1alpha1.FleetPolicyStatus) {
+	before, now := meta.FindStatusCondition(was.Conditions, v1alpha1.Ready), meta.FindStatusCondition(next.Conditions, v1alpha1.Ready)
+	n := &pendingEvent{
+		eventKey: eventKey{uid: about.UID, reason: eventNotInEffect}, regarding: about, warning: true, immediate: true, transient: true, action: "Bind",
+	}
+	switch now.Reason {
+	case "NoPackage", "OtherSource", "Invalid":
+	default:
+		t.events.cancel(n.eventKey)
+		return
+	}
+	if before == nil || before.Reason != now.Reason || before.Message != now.Message {
+		n.text = now.Reason + ": " + now.Message
+		t.events.add(n)
+	}
+}
+
+// recordEvaluation records that evaluations fail, once for each reason: the members and
+// objects may change often.
+func (t *statusRecorder) recordEvaluation(about corev1.ObjectReference, was, next *v1alpha1.FleetPolicyStatus) {
+	before, now := meta.FindStatusCondition(was.Conditions, v1alpha1.Evaluated), meta.FindStatusCondition(next.Conditions, v1alpha1.Evaluated)
+	if now == nil || now.Status != metav1.ConditionFalse || before != nil && before.Reason == now.Reason {
+		return
+	}
+	text := "see condition " + v1alpha1.Evaluated // which may name objects of members
+	if now.Reason == reasonQuarantined {
+		text = now.Message
+	}
+	t.events.add(&pendingEvent{
+		eventKey: eventKey{uid: about.UID, reason: now.Reason}, regarding: about, warning: true, immediate: true, action: "Evaluate",
+		text: now.Reason + ": " + text,
+	})
+}
+
+// haltMessage says why a policy is halted. Objects of members are named in the status of
+// the FleetPolicy only.
+func haltMessage(name string, h *v1alpha1.Halt) string {
+	why := string(h.Reason) + ": see status.halted"
+	if h.Reason == v1alpha1.OverLimit {
+		why = string(h.Reason) + ": " + h.Message
+	}
+	return fmt.Sprintf("%s; halted until halt %s is acknowledged: federator actions ack %s %s", truncate(why, maxText/2), h.ID, name, h.ID)
+}
+
+// verdictChange is the verdict counts before and after.
+type verdictChange struct{ from, to v1alpha1.Verdicts }
+
+// verdictChanges returns the counts whose violations or errors differ, by member; verdicts
+// that become Unknown are not reported, as the cause is the member. If a status does not
+// list all members, the others are reported as a sum.
+func verdictChanges(was, now *v1alpha1.FleetPolicyStatus) map[string]verdictChange {
+	whole := was.MembersOmitted == 0 && now.MembersOmitted == 0
+	all := map[string]verdictChange{}
+	for _, m := range was.Members {
+		all[m.Name] = verdictChange{from: m.Verdicts}
+	}
+	for _, m := range now.Members {
+		c, both := all[m.Name]
+		if c.to = m.Verdicts; both || whole {
+			all[m.Name] = c
+		}
+	}
+	if !whole {
+		here := map[string]bool{}
+		for _, m := range now.Members {
+			here[m.Name] = true
+		}
+		maps.DeleteFunc(all, func(name string, _ verdictChange) bool { return !here[name] }) // it may be one of the omitted ones
+	}
+	left := verdictChange{totals(was), totals(now)}
+	for _, c := range all {
+		left.from.Violations -= c.from.Violations
+		left.to.Violations -= c.to.Violations
+		left.from.Errors -= c.from.Errors
+		left.to.Errors -= c.to.Errors
+	}
+	left.from.Unknown, left.to.Unknown, left.from.Exempt, left.to.Exempt = 0, 0, 0, 0
+	if whole {
+		all["the fleet"] = left // keys of views belong to no member
+	} else {
+		all["other members"] = left
+	}
+	for of, c := range all {
+		if c.from.Violations == c.to.Violations && c.from.Errors == c.to.Errors {
+			delete(all, of)
+		}
+	}
+	return all
+}
+
+func totals(s *v1alpha1.FleetPolicyStatus) v1alpha1.Verdicts {
+	if s.Totals == nil {
+		return v1alpha1.Verdicts{}
+	}
+	return *s.Totals
+}
+
+// recordAction records the outcome of a correction.
+func (e *Events) recordAction(fp *v1alpha1.FleetPolicy, a *remediate.Action) {
+	n := &pendingEvent{
+		eventKey: eventKey{reason: "Corrected", subject: a.Remedy.Target.Member}, regarding: objectReference("FleetPolicy", &fp.ObjectMeta), action: "Correct",
+		count: 1, text: "Action " + a.Name,
+	}
+	switch {
+	case a.Phase == v1alpha1.PhaseSucceeded && a.RollbackOf != "":
+		n.reason, n.text = "RolledBack", fmt.Sprintf("Action %s rolled back %s", a.Name, a.RollbackOf)
+	case a.Phase == v1alpha1.PhaseSucceeded:
+	case a.Phase == v1alpha1.PhaseFailed:
+		n.reason, n.warning = "CorrectionFailed", true
+	case a.Phase == v1alpha1.PhaseContended:
+		n.reason, n.warning = "Contended", true
+		n.text += ", conflicting with " + cmp.Or(a.Manager, "another field manager")
+	default:
+		return
+	}
+	e.add(n)
+}
+
+// recordSource records Events about a PolicySource whose status becomes next.
+func (e *Events) recordSource(ps *v1alpha1.PolicySource, next *v1alpha1.PolicySourceStatus) {
+	if e == nil {
+		return
+	}
+	about, was := objectReference("PolicySource", &ps.ObjectMeta), &ps.Status
+	if c := next.ActiveCommit; c != nil && (was.ActiveCommit == nil || was.ActiveCommit.Hash != c.Hash) {
+		e.add(&pendingEvent{
+			eventKey: eventKey{reason: eventCommitActive, subject: string(c.Hash)}, regarding: about, immediate: true, action: "Activate",
+			text: fmt.Sprintf("the policies of commit %s are in effect", c.Hash),
+		})
+	}
+	fresh := hashOf(was.ObservedCommit) != hashOf(next.ObservedCommit)
+	for _, kind := range []string{v1alpha1.Fetched, v1alpha1.Verified, v1alpha1.Compiled, v1alpha1.Tested, v1alpha1.Bounded, v1alpha1.Applied} {
+		before, now := meta.FindStatusCondition(was.Conditions, kind), meta.FindStatusCondition(next.Conditions, kind)
+		if now == nil || now.Status != metav1.ConditionFalse || before != nil && before.Status == now.Status && before.Reason == now.Reason && !fresh {
+			continue
+		}
+		n := &pendingEvent{
+			eventKey: eventKey{reason: eventCommitRefused, subject: hashOf(next.ObservedCommit) + " " + now.Reason}, regarding: about, warning: true, immediate: true, action: "Judge",
+			text: fmt.Sprintf("commit %s: %s: %s", hashOf(next.ObservedCommit), now.Reason, now.Message),
+		}
+		switch kind {
+		case v1alpha1.Fetched: // about no commit
+			n.reason, n.action, n.text = "NotFetched", "Fetch", now.Reason+": "+now.Message
+		case v1alpha1.Applied:
+			n.reason, n.action = "NotApplied", "Apply"
+		}
+		e.add(n)
+	}
+}
+
+func hashOf(c *v1alpha1.Commit) string {
+	if c == nil {
+		return ""
+	}
+	return string(c.Hash)
+}
