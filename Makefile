@@ -61,6 +61,10 @@ test: kube helm ## run every test, real control planes included
 race: kube ## run the tests of pkg/ and cmd/ with the race detector and invariants checked
 	go test -race -tags invariants -p $(P) -timeout 30m ./pkg/... ./cmd/...
 
+.PHONY: race-short
+race-short: ## the same for a few minutes: no control planes, few histories, and internal/, too
+	go test -race -short -tags invariants -p $(P) -timeout 12m ./pkg/... ./cmd/... ./internal/...
+
 .PHONY: verify
 verify: $(TOOLS)/golangci-lint ## check format, lint, layering, policies and module files
 	$(TOOLS)/golangci-lint fmt --diff
@@ -88,8 +92,13 @@ fmt: $(TOOLS)/golangci-lint ## format the tree, and write what is generated of t
 	go run ./test/chart/readme --write charts/federator
 
 .PHONY: generate
-generate: $(TOOLS)/golangci-lint ## write what is generated: DeepCopy of the API's types, and the CRDs
+generate: $(TOOLS)/golangci-lint ## write what is generated: DeepCopy of the API's types, CRDs, docs/reference
 	cd api && $(TOOLS)/controller-gen object crd paths=./... output:crd:dir=../charts/federator/crds
+	$(MAKE) docs
+
+.PHONY: docs
+docs: ## write docs/reference, from commands, configuration, metrics and CRDs
+	DOCS=write go test -count 1 -run TestReference_IsUpToDate ./test/docs
 
 .PHONY: tools
 tools: $(TOOLS)/golangci-lint ## build the pinned tools into the cache

@@ -405,6 +405,9 @@ func number(t *testing.T, name string, def int) int {
 // FEDERATOR_SEED one.
 func (l *land) playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySet, []*oracle)) {
 	t.Helper()
+	if testing.Short() {
+		n = max(1, n/50)
+	}
 	many := n >= 1000 // enough to show every kind of verdict
 	base := uint64(1)
 	if others := number(t, "FEDERATOR_HISTORIES", 0); others > 0 {

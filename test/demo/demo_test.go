@@ -53,8 +53,8 @@ func in(t *testing.T) (left func() []string) {
 	}
 }
 
-// TestTheDemoShowsWhatItSays runs it as DEMO=ci does.
-func TestTheDemoShowsWhatItSays(t *testing.T) {
+// TestDemo_ShowsWhatItSays runs it as DEMO=ci does.
+func TestDemo_ShowsWhatItSays(t *testing.T) {
 	left := in(t)
 	out := &heard{}
 	d := &demo{out: out}
@@ -74,8 +74,8 @@ func TestTheDemoShowsWhatItSays(t *testing.T) {
 	}
 }
 
-// TestAnInterruptLeavesNothingBehind interrupts the demo in the middle of a step.
-func TestAnInterruptLeavesNothingBehind(t *testing.T) {
+// TestDemo_InterruptedLeavesNothingBehind interrupts the demo in the middle of a step.
+func TestDemo_InterruptedLeavesNothingBehind(t *testing.T) {
 	left := in(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()

@@ -11,9 +11,9 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// TestMembersMayGrantWhatTheHubDoesNot has a member's own RBAC let a caller
+// TestAskMembers_GrantsWhatTheHubDoesNot has a member's own RBAC let a caller
 // read one namespace of it, by a name that only federator gives out.
-func TestMembersMayGrantWhatTheHubDoesNot(t *testing.T) {
+func TestAskMembers_GrantsWhatTheHubDoesNot(t *testing.T) {
 	r := newQueryRig(t, "ask-members", 2)
 	if err := r.api.stop(); err != nil {
 		t.Fatal(err)

@@ -32,10 +32,10 @@ func acme(kind, name string) *unstructured.Unstructured {
 	}}
 }
 
-// TestDiscoveryOfOneMemberDecidesNothingForOthers has the third of three members
+// TestDiscovery_OneMemberDecidesNothingForOthers has the third of three members
 // call its vaults widgets, its secrets pods and its pods something else, and looks
 // at what a user who may read pods and widgets gets of the others.
-func TestDiscoveryOfOneMemberDecidesNothingForOthers(t *testing.T) {
+func TestDiscovery_OneMemberDecidesNothingForOthers(t *testing.T) {
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

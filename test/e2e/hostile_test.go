@@ -28,9 +28,9 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-// TestMalformedRequestsGetAStatus sends what no client should, and wants a
+// TestQueries_MalformedRequestsGetAStatus sends what no client should, and wants a
 // Status with the right code for each.
-func TestMalformedRequestsGetAStatus(t *testing.T) {
+func TestQueries_MalformedRequestsGetAStatus(t *testing.T) {
 	s := newSimulated(t, 1, func(int) string { return "fleet/one" }, nil, func(_ int, m *sim.Member) {
 		if err := m.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}); err != nil {
 			t.Fatal(err)
@@ -124,10 +124,10 @@ func TestMalformedRequestsGetAStatus(t *testing.T) {
 	}
 }
 
-// TestClientsThatStopReadingSlowNobody has 100 clients ask for much and read
+// TestWatches_ClientsThatStopReadingSlowNobody has 100 clients ask for much and read
 // nothing, and others that never finish their request: lists and watches of
 // others go on, and the server ends in order.
-func TestClientsThatStopReadingSlowNobody(t *testing.T) {
+func TestWatches_ClientsThatStopReadingSlowNobody(t *testing.T) {
 	s := newSimulated(t, 1, func(int) string { return "fleet/one" }, nil, func(_ int, m *sim.Member) {
 		for i := range 2000 {
 			if err := m.Create(&corev1.ConfigMap{
@@ -197,9 +197,9 @@ func TestClientsThatStopReadingSlowNobody(t *testing.T) {
 	t.Logf("a write was seen after %s in the median, %s at most, beside 100 clients that do not read", took[len(took)/2], took[len(took)-1])
 }
 
-// TestChunksAreOneSnapshot pages with real kubectl while objects come and go:
+// TestLists_ChunksAreOneSnapshot pages with real kubectl while objects come and go:
 // every object that was there throughout, and none twice.
-func TestChunksAreOneSnapshot(t *testing.T) {
+func TestLists_ChunksAreOneSnapshot(t *testing.T) {
 	built, err := assets.Ensure(t.Context(), assets.Options{Progress: os.Stderr}, assets.Kubectl)
 	if err != nil {
 		t.Fatal(err)

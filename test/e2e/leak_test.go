@@ -77,10 +77,10 @@ type right struct {
 	resource string
 }
 
-// TestNothingOutsideTheGrantsIsVisible gives three users random grants, asks
+// TestGrants_NothingElseIsVisible gives three users random grants, asks
 // every endpoint in random ways, and looks for what they may not read in all
 // that comes back.
-func TestNothingOutsideTheGrantsIsVisible(t *testing.T) {
+func TestGrants_NothingElseIsVisible(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) //nolint:gosec // a mix, not a secret
 	s := newSimulated(t, leakMembers, leakMember,
 		func(i int) []aggregate.Label {

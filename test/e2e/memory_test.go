@@ -21,9 +21,9 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-// TestListsAskNoMember makes 1,000 lists as kubectl does and counts what the
+// TestQueries_ReachNoMember makes 1,000 lists as kubectl does and counts what the
 // members were asked meanwhile.
-func TestListsAskNoMember(t *testing.T) {
+func TestQueries_ReachNoMember(t *testing.T) {
 	const members, pods = 5, 60
 	s := newSimulated(t, members,
 		func(i int) string { return fmt.Sprintf("fleet/m%d", i) },
@@ -113,9 +113,9 @@ func fetch(ctx context.Context, client *http.Client, url, accept string) (int, [
 	return resp.StatusCode, body, err
 }
 
-// TestABlackHoleChangesNoAnswer lists the same before and while one of two
+// TestQueries_ABlackHoleChangesNoAnswer lists the same before and while one of two
 // members does not answer: the same objects, and as fast.
-func TestABlackHoleChangesNoAnswer(t *testing.T) {
+func TestQueries_ABlackHoleChangesNoAnswer(t *testing.T) {
 	r := newQueryRig(t, "blackhole-lists", 2)
 	r.exact(t)
 	config, err := r.api.config("fleet", "administrator", "system:masters")

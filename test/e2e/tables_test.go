@@ -20,10 +20,10 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// TestTablesAreThoseOfTheMember compares, for every kind that a member with
+// TestTables_AreThoseOfTheMember compares, for every kind that a member with
 // workloads serves, the Table of the member's own API server with that of the
 // query API: under /members the same, under /fleet with CLUSTER before it.
-func TestTablesAreThoseOfTheMember(t *testing.T) {
+func TestTables_AreThoseOfTheMember(t *testing.T) {
 	ctx := t.Context()
 	r := newQueryRig(t, "tables", 1)
 	member := r.members[0]

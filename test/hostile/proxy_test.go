@@ -139,10 +139,10 @@ func teller(t *testing.T, m *sim.Member) (p *Proxy, client *http.Client, host st
 	return p, client, config.Host
 }
 
-// TestEveryClassLies holds each class but the one that lies of nothing to changing
+// TestHostile_EveryClassLies holds each class but the one that lies of nothing to changing
 // something of what a member says, and a proxy that has been told no more lies to the
 // truth.
-func TestEveryClassLies(t *testing.T) {
+func TestHostile_EveryClassLies(t *testing.T) {
 	m, version := member(t)
 	truth := func() heard {
 		p, client, host := teller(t, m)
@@ -189,9 +189,9 @@ func TestEveryClassLies(t *testing.T) {
 	checking.Wait()
 }
 
-// TestNewLiesMakeWatchesListAgain shows that a watch ends when other lies come into
+// TestHostile_NewLiesMakeWatchesListAgain shows that a watch ends when other lies come into
 // force, and that the next from a version is told once that it is too old.
-func TestNewLiesMakeWatchesListAgain(t *testing.T) {
+func TestHostile_NewLiesMakeWatchesListAgain(t *testing.T) {
 	m, version := member(t)
 	p, client, host := teller(t, m)
 	watch := func() (*http.Response, error) {
@@ -219,9 +219,9 @@ func TestNewLiesMakeWatchesListAgain(t *testing.T) {
 	}
 }
 
-// TestMarksAreRenamedInEveryEncoding shows that a member that shares a server with
+// TestHostile_MarksAreRenamedInEveryEncoding shows that a member that shares a server with
 // another is told apart in JSON and protobuf, lists and watches.
-func TestMarksAreRenamedInEveryEncoding(t *testing.T) {
+func TestHostile_MarksAreRenamedInEveryEncoding(t *testing.T) {
 	fleet, err := sim.New(sim.Options{Members: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func get(t *testing.T, r dynamic.ResourceInterface, name string) *unstructured.U
 	return u
 }
 
-func TestHubActsAsClusterAPI(t *testing.T) {
+func TestHub_ActsAsClusterAPI(t *testing.T) {
 	h := kube.StartTest(t, kube.Options{HubCRDs: []string{"cluster.x-k8s.io_machines"}}).Hub
 	t.Run("through a Cluster's life", func(t *testing.T) { clusterLife(t, h) })
 	t.Run("a Cluster without kubeconfig gets one later", func(t *testing.T) { lateKubeconfig(t, h) })
@@ -124,7 +124,7 @@ func lateKubeconfig(t *testing.T, h *kube.Hub) {
 	}
 }
 
-func TestHubCanServeTheOldContractOnly(t *testing.T) {
+func TestHub_ServesTheOldContractOnly(t *testing.T) {
 	ctx := t.Context()
 	h := kube.StartTest(t, kube.Options{ClusterAPI: kube.V1Beta1, HubControllers: true}).Hub
 	if err := h.Register(ctx, kube.Cluster{Namespace: "fleet", Name: "old", Kubeconfig: []byte("k")}); err != nil {

@@ -85,7 +85,7 @@ func pids(f *kube.Fleet) []int {
 	return all
 }
 
-func TestFourControlPlanesBootInTwentySecondsAndStopWithoutATrace(t *testing.T) {
+func TestStart_BootsFourControlPlanesInTwentySeconds(t *testing.T) {
 	var progress bytes.Buffer
 	start := time.Now()
 	f, err := kube.Start(t.Context(), kube.Options{Members: 3, Progress: &progress})
@@ -129,7 +129,7 @@ func TestFourControlPlanesBootInTwentySecondsAndStopWithoutATrace(t *testing.T) 
 	}
 }
 
-func TestContextEndStopsTheFleet(t *testing.T) {
+func TestStart_StopsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	f, err := kube.Start(ctx, kube.Options{NoHub: true, Members: 1})
@@ -151,7 +151,7 @@ func TestContextEndStopsTheFleet(t *testing.T) {
 	}
 }
 
-func TestContextEndDuringBootLeavesNothing(t *testing.T) {
+func TestStart_CanceledLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
@@ -164,7 +164,7 @@ func TestContextEndDuringBootLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestFailedStartReportsTheLogAndLeavesNothing(t *testing.T) {
+func TestStart_ReportsTheLogOfAFailure(t *testing.T) {
 	dir := t.TempDir()
 	_, err := kube.Start(t.Context(), kube.Options{Members: 1, Dir: dir, APIServerArgs: []string{"--no-such-flag"}})
 	if err == nil || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") {
@@ -175,7 +175,7 @@ func TestFailedStartReportsTheLogAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestKilledParentLeavesNoOrphans(t *testing.T) {
+func TestStart_KilledParentLeavesNoOrphans(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux kills the children of a killed parent")
 	}
@@ -220,7 +220,7 @@ func processesNaming(t *testing.T, s string) []string {
 	return found
 }
 
-func TestSharedEtcdKeepsMembersApart(t *testing.T) {
+func TestOptions_SharedEtcdKeepsMembersApart(t *testing.T) {
 	f := kube.StartTest(t, kube.Options{NoHub: true, Members: 2, SharedEtcd: true})
 	if f.Members[0].Etcd != f.Members[1].Etcd || len(f.Processes()) != 3 {
 		t.Errorf("%d processes, want one etcd for two API servers", len(f.Processes()))
@@ -235,7 +235,7 @@ func TestSharedEtcdKeepsMembersApart(t *testing.T) {
 	}
 }
 
-func TestInvalidOptionsAreRefused(t *testing.T) {
+func TestOptions_InvalidAreRejected(t *testing.T) {
 	for _, o := range []kube.Options{{Members: -1}, {Nodes: -1}, {ClusterAPI: "v1alpha4"}, {HubLatency: -1}, {MemberLatency: -1}} {
 		if f, err := kube.Start(t.Context(), o); err == nil {
 			_ = f.Stop()
@@ -251,7 +251,7 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 	}
 }
 
-func TestControlPlanesAreAsFarAwayAsIsSaid(t *testing.T) {
+func TestOptions_LatencyIsAddedToRequests(t *testing.T) {
 	t.Setenv(kube.LatencyVariable, "20ms,150ms")
 	f := kube.StartTest(t, kube.Options{Members: 1})
 	for _, way := range []struct {
@@ -272,7 +272,7 @@ func TestControlPlanesAreAsFarAwayAsIsSaid(t *testing.T) {
 	}
 }
 
-func TestNoHubAndAddMember(t *testing.T) {
+func TestFleet_AddMemberWithoutHub(t *testing.T) {
 	f := kube.StartTest(t, kube.Options{NoHub: true})
 	if f.Hub != nil || len(f.Members) != 0 {
 		t.Fatalf("hub %v, %d members", f.Hub, len(f.Members))

@@ -23,9 +23,10 @@ type Shared struct {
 	err   error
 }
 
-// Start returns the fleet.
+// Start returns the fleet. With -short it skips the test.
 func (s *Shared) Start(tb TB) *Fleet {
 	tb.Helper()
+	skipShort(tb)
 	s.once.Do(func() {
 		ctx := context.WithoutCancel(tb.Context()) // it outlives the test that starts it
 		if s.Fleet, s.err = Start(ctx, s.Options); s.err == nil && s.Prepare != nil {

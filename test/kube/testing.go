@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"strings"
+	"testing"
 )
 
 // TB is what [StartTest] needs of a test or benchmark: *testing.T and
@@ -12,14 +13,16 @@ type TB interface {
 	Context() context.Context
 	Cleanup(func())
 	Failed() bool
+	Skip(args ...any)
 	Logf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 
 // StartTest starts a fleet that lives as long as the test, and logs the end of
-// every process's log if the test fails.
+// every process's log if the test fails. With -short it skips the test.
 func StartTest(tb TB, opts Options) *Fleet {
 	tb.Helper()
+	skipShort(tb)
 	// The test's context ends before its cleanups run, which read the logs.
 	f, err := Start(context.WithoutCancel(tb.Context()), opts)
 	if err != nil {
@@ -36,4 +39,12 @@ func StartTest(tb TB, opts Options) *Fleet {
 		}
 	})
 	return f
+}
+
+// skipShort skips a test that needs control planes where only quick ones are to run.
+func skipShort(tb TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("no control planes with -short")
+	}
 }

@@ -14,7 +14,7 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-func TestControllersMakeWorkloadsReal(t *testing.T) {
+func TestWorkloads_AreRealWithControllers(t *testing.T) {
 	ctx := t.Context()
 	m := kube.StartTest(t, kube.Options{NoHub: true, Members: 1, Controllers: true, Nodes: 2}).Members[0]
 	if err := kube.Workloads(ctx, m, 2); err != nil {
@@ -86,7 +86,7 @@ func kindsIn(t *testing.T, m *kube.ControlPlane, namespaces ...string) []string 
 	return slices.Sorted(maps.Keys(found))
 }
 
-func TestBulkPodsAreAsTheAPIWritesThem(t *testing.T) {
+func TestBulkPods_AreAsTheAPIWritesThem(t *testing.T) {
 	ctx := t.Context()
 	m := kube.StartTest(t, kube.Options{NoHub: true, Members: 1}).Members[0]
 	if err := kube.BulkPods(ctx, m, 100, kube.BulkOptions{Prefix: "api", Namespaces: 2}); err != nil {

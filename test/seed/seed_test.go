@@ -6,7 +6,7 @@ import (
 	"federator.dev/federator/test/seed"
 )
 
-func TestASeedIsTheSameUnlessAskedOtherwise(t *testing.T) {
+func TestOf_IsTheSameUnlessAskedOtherwise(t *testing.T) {
 	t.Setenv("SEED", "")
 	if a, b := seed.Of(t), seed.Of(t); a != b {
 		t.Errorf("seeds %d and %d of one test", a, b)

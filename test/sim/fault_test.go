@@ -44,7 +44,7 @@ func bare(t *testing.T, m *sim.Member) *http.Client {
 	return client
 }
 
-func TestFaults(t *testing.T) {
+func TestFault_EndsAsDescribed(t *testing.T) {
 	list := sim.Fault{Verb: "list", Kind: cmResource, Times: 1}
 	for _, test := range []struct {
 		name  string
@@ -100,7 +100,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestHangEndsWithTheClientOrTheFault(t *testing.T) {
+func TestFault_HangEndsWithTheClientOrTheFault(t *testing.T) {
 	m, _ := member(t, sim.Options{})
 	client := bare(t, m)
 	clear := m.Faults().Add(sim.Fault{Hang: true})
@@ -129,7 +129,7 @@ func TestHangEndsWithTheClientOrTheFault(t *testing.T) {
 	}
 }
 
-func TestTooManyRequestsSaysWhenToRetry(t *testing.T) {
+func TestFault_TooManyRequestsSaysWhenToRetry(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	m.Faults().Add(sim.Fault{Verb: "list", Status: 429, RetryAfter: 7, Times: 1})
 	err := client.CoreV1().RESTClient().Get().Resource("configmaps").MaxRetries(0).Do(t.Context()).Error()
@@ -138,7 +138,7 @@ func TestTooManyRequestsSaysWhenToRetry(t *testing.T) {
 	}
 }
 
-func TestAWatchCanBeRefusedWith410(t *testing.T) {
+func TestFault_RefusesWatchesWith410(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	m.Faults().Add(sim.Fault{Verb: "watch", Kind: cmResource, Status: 410, Times: 1})
 	_, err := client.CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{ResourceVersion: m.ResourceVersion()})
@@ -147,7 +147,7 @@ func TestAWatchCanBeRefusedWith410(t *testing.T) {
 	}
 }
 
-func TestATruncatedWatchBreaksInTheMiddleOfAnEvent(t *testing.T) {
+func TestFault_TruncatesWatchesWithinAnEvent(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	rv := m.ResourceVersion()
 	big := configMap("b")

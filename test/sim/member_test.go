@@ -84,7 +84,7 @@ func watchConfigMaps(t *testing.T, c kubernetes.Interface, rv string) watch.Inte
 	return w
 }
 
-func TestWritesFromTheTestReachWatches(t *testing.T) {
+func TestMember_WritesReachWatches(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	w := watchConfigMaps(t, client, m.ResourceVersion())
 	cm := configMap("a")
@@ -114,7 +114,7 @@ func TestWritesFromTheTestReachWatches(t *testing.T) {
 	}
 }
 
-func TestCompactMakesOldWatchesExpire(t *testing.T) {
+func TestMember_CompactExpiresOldWatches(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	before := m.ResourceVersion()
 	running := watchConfigMaps(t, client, before)
@@ -133,7 +133,7 @@ func TestCompactMakesOldWatchesExpire(t *testing.T) {
 	expect(t, running, "ADDED b")
 }
 
-func TestHistoryIsAWindow(t *testing.T) {
+func TestMember_HistoryIsAWindow(t *testing.T) {
 	m, client := member(t, sim.Options{History: 8})
 	before := m.ResourceVersion()
 	for i := range 20 {
@@ -149,7 +149,7 @@ func TestHistoryIsAWindow(t *testing.T) {
 	expect(t, watchConfigMaps(t, client, rv), "ADDED y")
 }
 
-func TestDroppedWatchesEndCleanlyAndMayResume(t *testing.T) {
+func TestMember_DroppedWatchesMayResume(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	w := watchConfigMaps(t, client, m.ResourceVersion())
 	mustCreate(t, m, configMap("a"))
@@ -162,7 +162,7 @@ func TestDroppedWatchesEndCleanlyAndMayResume(t *testing.T) {
 	expect(t, watchConfigMaps(t, client, rv), "ADDED b")
 }
 
-func TestBookmarksComeAtTheirInterval(t *testing.T) {
+func TestMember_BookmarksComeAtTheirInterval(t *testing.T) {
 	m, client := member(t, sim.Options{Bookmark: 20 * time.Millisecond})
 	w := watchConfigMaps(t, client, m.ResourceVersion())
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}} // of another kind: only a bookmark tells
@@ -173,7 +173,7 @@ func TestBookmarksComeAtTheirInterval(t *testing.T) {
 	}
 }
 
-func TestForbidAndAllow(t *testing.T) {
+func TestMember_ForbidAndAllow(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	m.Forbid(cmResource)
 	_, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
@@ -189,7 +189,7 @@ func TestForbidAndAllow(t *testing.T) {
 	}
 }
 
-func TestRotatedCredentialsAreRefused(t *testing.T) {
+func TestMember_RotatedCredentialsAreRefused(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	token := clientFor(t, m.TokenConfig())
 	list := func(c kubernetes.Interface) error {
@@ -221,7 +221,7 @@ func TestRotatedCredentialsAreRefused(t *testing.T) {
 	}
 }
 
-func TestMembersDoNotKnowEachOthersCredentials(t *testing.T) {
+func TestMember_RefusesCredentialsOfOthers(t *testing.T) {
 	fleet := start(t, sim.Options{Members: 2})
 	a, b := fleet.Members()[0], fleet.Members()[1]
 	config := a.RESTConfig()
@@ -235,7 +235,7 @@ func TestMembersDoNotKnowEachOthersCredentials(t *testing.T) {
 	}
 }
 
-func TestCutResetsAndMendKeepsTheAddress(t *testing.T) {
+func TestMember_MendKeepsTheAddress(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	mustCreate(t, m, configMap("a"))
 	w := watchConfigMaps(t, client, m.ResourceVersion())
@@ -257,7 +257,7 @@ func TestCutResetsAndMendKeepsTheAddress(t *testing.T) {
 	})
 }
 
-func TestMembersComeAndGo(t *testing.T) {
+func TestFleet_MembersComeAndGo(t *testing.T) {
 	fleet := start(t, sim.Options{Members: 2})
 	m, err := fleet.Add("late")
 	if err != nil {
@@ -282,7 +282,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	}
 }
 
-func TestOptionsTakeEffect(t *testing.T) {
+func TestOptions_TakeEffect(t *testing.T) {
 	for _, bad := range []sim.Options{{Members: -1}, {History: -1}, {Bookmark: -1}, {Kinds: []sim.Kind{{Kind: "X"}}}} {
 		if fleet, err := sim.New(bad); err == nil {
 			fleet.Close()
@@ -327,7 +327,7 @@ func (l *lockedBuilder) String() string {
 	return l.b.String()
 }
 
-func TestKindsComeAndGoWithoutACRD(t *testing.T) {
+func TestMember_KindsComeAndGo(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	kind := sim.Kind{Group: "e.example", Kind: "Gadget", Resource: "gadgets", Versions: []string{"v1"}}
 	if err := m.AddKind(kind); err != nil {
@@ -345,7 +345,7 @@ func TestKindsComeAndGoWithoutACRD(t *testing.T) {
 	}
 }
 
-func TestLoadedSiblingsReadAsTheyWereMade(t *testing.T) {
+func TestMember_LoadedSiblingsReadAsTheyWereMade(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	pods, err := siblings.Open("").Pods(1200, 20, 9)
 	if err != nil {
@@ -429,7 +429,7 @@ func watchPods(t *testing.T, c kubernetes.Interface, rv string) watch.Interface 
 	return w
 }
 
-func TestRequestsAreCounted(t *testing.T) {
+func TestMember_CountsRequests(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	m.Requests().Reset()
 	reflector := cache.NewReflectorWithOptions(

@@ -7,7 +7,7 @@ import (
 )
 
 // What the contract asserts of the simulation must be what a real server does.
-func TestKubeAPIServerKeepsTheContract(t *testing.T) {
+func TestContract_OfKubeAPIServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: starts a real control plane")
 	}

@@ -22,7 +22,7 @@ func heap() int64 {
 	return int64(s.HeapAlloc)
 }
 
-func TestManyMembersAndPodsAreCheapAndAllAnswer(t *testing.T) {
+func TestFleet_ManyMembersAndPodsAreCheap(t *testing.T) {
 	const members, pods = 100, 500
 	corpus := siblings.Open("")
 	before := heap()

@@ -20,6 +20,6 @@ func start(t *testing.T, opts sim.Options) *sim.Fleet {
 	return fleet
 }
 
-func TestSimKeepsTheContract(t *testing.T) {
+func TestContract_OfTheSimulation(t *testing.T) {
 	contract(t, start(t, sim.Options{Members: 1}).Members()[0].RESTConfig())
 }

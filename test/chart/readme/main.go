@@ -59,9 +59,10 @@ The chart assumes no registry: build the image with the Dockerfile of the reposi
 and set image.repository. Set clusters.namespaces to the namespaces on the hub that
 contain the Clusters: federator can read Secrets in these namespaces only.
 
-` + "```" + `
-docker build -t registry.example/federator:%[3]s . && docker push registry.example/federator:%[3]s
-helm install federator charts/federator --namespace federator-system --create-namespace \
+` + "```sh" + `
+docker build -t registry.example/federator:%[3]s .
+docker push registry.example/federator:%[3]s
+helm install federator charts/federator --namespace federator --create-namespace \
   --set image.repository=registry.example/federator --set 'clusters.namespaces={fleet}'
 ` + "```" + `
 
@@ -72,9 +73,9 @@ Requires Kubernetes %[4]s.
 Helm installs CRDs but neither upgrades nor deletes them. Apply the CRDs of the new
 version first:
 
-` + "```" + `
+` + "```sh" + `
 helm show crds charts/federator | kubectl apply --server-side --force-conflicts -f -
-helm upgrade federator charts/federator --namespace federator-system --reuse-values
+helm upgrade federator charts/federator --namespace federator --reuse-values
 ` + "```" + `
 
 If you provide no certificate, Helm generates one at the first install and keeps it. A

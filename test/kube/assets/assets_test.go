@@ -36,7 +36,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-func TestParallelCallersBuildOnceAndTheBinaryRuns(t *testing.T) {
+func TestEnsure_BuildsOnceForConcurrentCallers(t *testing.T) {
 	t.Setenv("KUBEBUILDER_ASSETS", "")
 	dir := t.TempDir()
 	// What an interrupted build left goes.
@@ -76,7 +76,7 @@ func TestParallelCallersBuildOnceAndTheBinaryRuns(t *testing.T) {
 	}
 }
 
-func TestBinariesUnderKubebuilderAssetsAreUsed(t *testing.T) {
+func TestEnsure_UsesKubebuilderAssets(t *testing.T) {
 	given := t.TempDir()
 	etcd := filepath.Join(given, "etcd")
 	if err := os.WriteFile(etcd, []byte("#!/bin/sh\n"), 0o755); err != nil {
@@ -93,13 +93,13 @@ func TestBinariesUnderKubebuilderAssetsAreUsed(t *testing.T) {
 	}
 }
 
-func TestUnknownBinaryIsRefused(t *testing.T) {
+func TestEnsure_RejectsUnknownBinaries(t *testing.T) {
 	if _, err := assets.Ensure(t.Context(), assets.Options{Dir: t.TempDir()}, "kubelet"); err == nil {
 		t.Error("Ensure built a kubelet")
 	}
 }
 
-func TestEndOfContextEndsTheBuild(t *testing.T) {
+func TestEnsure_StopsWithContext(t *testing.T) {
 	t.Setenv("KUBEBUILDER_ASSETS", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -134,7 +134,7 @@ func ended(t *testing.T, c net.Conn) error {
 	return err
 }
 
-func TestPassForwardsBothWaysAndCounts(t *testing.T) {
+func TestProxy_PassForwardsBothWaysAndCounts(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
 	client := dial(t, p)
@@ -148,7 +148,7 @@ func TestPassForwardsBothWaysAndCounts(t *testing.T) {
 	}
 }
 
-func TestHalfClosedConnectionStillDeliversTheAnswer(t *testing.T) {
+func TestProxy_HalfClosedConnectionDeliversTheAnswer(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
 	client := dial(t, p)
@@ -168,7 +168,7 @@ func TestHalfClosedConnectionStillDeliversTheAnswer(t *testing.T) {
 	}
 }
 
-func TestCutClosesAndRefusesUntilPass(t *testing.T) {
+func TestProxy_CutClosesAndRefusesUntilPass(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
 	client := dial(t, p)
@@ -185,7 +185,7 @@ func TestCutClosesAndRefusesUntilPass(t *testing.T) {
 	receive(t, s.next(t), "back")
 }
 
-func TestCutAndPassInTurnAlwaysLeaveTheLastMode(t *testing.T) {
+func TestProxy_LastModeHolds(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
 	for range 50 {
@@ -197,7 +197,7 @@ func TestCutAndPassInTurnAlwaysLeaveTheLastMode(t *testing.T) {
 	receive(t, s.next(t), "x")
 }
 
-func TestBlackHoleHoldsBytesAndConnectionsAndDeliversThemLater(t *testing.T) {
+func TestProxy_BlackHoleDeliversLater(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
 	client := dial(t, p)
@@ -220,7 +220,7 @@ func TestBlackHoleHoldsBytesAndConnectionsAndDeliversThemLater(t *testing.T) {
 	receive(t, s.next(t), "late")
 }
 
-func TestBlackHoleHidesThatTheServerHasClosed(t *testing.T) {
+func TestProxy_BlackHoleHidesThatTheServerHasClosed(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
 	client := dial(t, p)
@@ -235,7 +235,7 @@ func TestBlackHoleHidesThatTheServerHasClosed(t *testing.T) {
 	}
 }
 
-func TestLatencyIsAddedEachWayAndDoesNotBoundThroughput(t *testing.T) {
+func TestProxy_LatencyDoesNotLimitThroughput(t *testing.T) {
 	const latency = 100 * time.Millisecond
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
@@ -280,7 +280,7 @@ func TestLatencyIsAddedEachWayAndDoesNotBoundThroughput(t *testing.T) {
 	}
 }
 
-func TestShorterLatencyReleasesWhatIsHeld(t *testing.T) {
+func TestProxy_ShorterLatencyReleasesWhatIsHeld(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
 	client := dial(t, p)
@@ -292,7 +292,7 @@ func TestShorterLatencyReleasesWhatIsHeld(t *testing.T) {
 	receive(t, remote, "soon")
 }
 
-func TestThrottleBoundsBytesPerSecondAcrossConnections(t *testing.T) {
+func TestProxy_ThrottleLimitsAllConnectionsTogether(t *testing.T) {
 	const rate, each = 256 << 10, 96 << 10
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
@@ -321,7 +321,7 @@ func TestThrottleBoundsBytesPerSecondAcrossConnections(t *testing.T) {
 	}
 }
 
-func TestLiftedThrottleFreesAWaitingTransfer(t *testing.T) {
+func TestProxy_LiftedThrottleFreesAWaitingTransfer(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
 	client := dial(t, p)
@@ -333,7 +333,7 @@ func TestLiftedThrottleFreesAWaitingTransfer(t *testing.T) {
 	receive(t, remote, payload)
 }
 
-func TestResetEndsOpenConnectionsAndLetsNewOnesPass(t *testing.T) {
+func TestProxy_ResetEndsOpenConnectionsOnly(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
 	client := dial(t, p)
@@ -349,7 +349,7 @@ func TestResetEndsOpenConnectionsAndLetsNewOnesPass(t *testing.T) {
 	receive(t, s.next(t), "on")
 }
 
-func TestMissingServerLooksLikeAReset(t *testing.T) {
+func TestProxy_MissingServerLooksLikeAReset(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s.Addr().String())
 	_ = s.Close()
@@ -363,7 +363,7 @@ func TestMissingServerLooksLikeAReset(t *testing.T) {
 	}
 }
 
-func TestContextEndsTheProxyInEveryMode(t *testing.T) {
+func TestProxy_StopsWithContextInEveryMode(t *testing.T) {
 	for _, m := range []tcpproxy.Mode{{}, {State: tcpproxy.Cut}, {State: tcpproxy.BlackHole}, {Latency: time.Hour}, {BytesPerSecond: 1}} {
 		t.Run(m.State.String(), func(t *testing.T) {
 			s := newServer(t)
@@ -392,7 +392,7 @@ func TestContextEndsTheProxyInEveryMode(t *testing.T) {
 	}
 }
 
-func TestInvalidModesAreRefused(t *testing.T) {
+func TestProxy_InvalidModesAreRejected(t *testing.T) {
 	p := newProxy(t, "127.0.0.1:1")
 	for _, m := range []tcpproxy.Mode{{State: 7}, {State: -1}, {Latency: -1}, {BytesPerSecond: -1}} {
 		if err := p.Set(m); err == nil {

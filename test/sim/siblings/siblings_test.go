@@ -38,7 +38,7 @@ func makePods(t *testing.T, c *siblings.Corpus, n, nodes int, seed uint64) *sibl
 	return pods
 }
 
-func TestPodsDifferAsSiblingsDo(t *testing.T) {
+func TestSiblings_PodsDifferAsSiblingsDo(t *testing.T) {
 	corpora(t, func(t *testing.T, c *siblings.Corpus) {
 		pods := makePods(t, c, 5000, 50, 7)
 		nodes, err := c.Nodes(50, 7)
@@ -79,7 +79,7 @@ func TestPodsDifferAsSiblingsDo(t *testing.T) {
 	})
 }
 
-func TestPodsOfOneReplicaSetShareIt(t *testing.T) {
+func TestSiblings_PodsOfOneReplicaSetShareIt(t *testing.T) {
 	corpora(t, func(t *testing.T, c *siblings.Corpus) {
 		pods := makePods(t, c, 2000, 50, 7)
 		owners := map[string][]*corev1.Pod{}
@@ -111,7 +111,7 @@ func TestPodsOfOneReplicaSetShareIt(t *testing.T) {
 	})
 }
 
-func TestSeedDecidesEverything(t *testing.T) {
+func TestSiblings_SeedDecidesEverything(t *testing.T) {
 	corpora(t, func(t *testing.T, c *siblings.Corpus) {
 		sets := []*siblings.Pods{makePods(t, c, 100, 10, 1), makePods(t, c, 100, 10, 1), makePods(t, c, 100, 10, 2)}
 		for i := range 100 {
@@ -130,7 +130,7 @@ func TestSeedDecidesEverything(t *testing.T) {
 }
 
 // The identities of a template must be gone, also from managedFields.
-func TestNothingOfTheTemplatesIdentityStays(t *testing.T) {
+func TestSiblings_IdentityIsReplaced(t *testing.T) {
 	c := siblings.Open("")
 	lines, err := c.Lines("core_Pod")
 	if err != nil {
@@ -163,7 +163,7 @@ func TestNothingOfTheTemplatesIdentityStays(t *testing.T) {
 	}
 }
 
-func TestObjectsOfEveryKind(t *testing.T) {
+func TestSiblings_ObjectsOfEveryKind(t *testing.T) {
 	corpora(t, func(t *testing.T, c *siblings.Corpus) {
 		files, err := c.Files()
 		if err != nil {
@@ -193,7 +193,7 @@ func TestObjectsOfEveryKind(t *testing.T) {
 	})
 }
 
-func TestTouchChangesAPodAgainAndAgain(t *testing.T) {
+func TestSiblings_TouchChangesAPodEachTime(t *testing.T) {
 	pod := makePods(t, siblings.Open(""), 1, 1, 1).Pod(0)
 	before := pod.DeepCopy()
 	siblings.Touch(pod, 5)

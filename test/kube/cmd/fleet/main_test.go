@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestFleetPrintsUsableKubeconfigsAndCleansUp(t *testing.T) {
+func TestRun_PrintsUsableKubeconfigsAndCleansUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r, w := io.Pipe()

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestTheFleetIsReadyWhenItSaysSoAndChurns(t *testing.T) {
+func TestRun_FleetIsReadyAndChurns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -64,7 +64,7 @@ func TestTheFleetIsReadyWhenItSaysSoAndChurns(t *testing.T) {
 	}
 }
 
-func TestWrongNumbersAreRefused(t *testing.T) {
+func TestRun_RejectsInvalidNumbers(t *testing.T) {
 	for _, o := range []options{{members: 0}, {members: 1, pods: -1}, {members: 1, churn: -1}} {
 		if err := run(t.Context(), o, io.Discard); err == nil {
 			t.Errorf("%+v was taken", o)

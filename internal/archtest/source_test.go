@@ -62,7 +62,7 @@ func goroutines(t *testing.T, path string, src []byte) []token.Position {
 	return at
 }
 
-func TestTheIndexStartsNoGoroutine(t *testing.T) {
+func TestAggregate_StartsNoGoroutine(t *testing.T) {
 	goFiles(t, "pkg/aggregate", func(path string, src []byte) {
 		if strings.HasSuffix(path, "_test.go") {
 			return
@@ -73,7 +73,7 @@ func TestTheIndexStartsNoGoroutine(t *testing.T) {
 	})
 }
 
-func TestGoroutinesAreFoundInEachForm(t *testing.T) {
+func TestGoroutines_AreFoundInEachForm(t *testing.T) {
 	src := []byte("package p\nimport \"sync\"\nfunc f() { go f(); var wg sync.WaitGroup; wg.Go(f); wg.Wait() }\n")
 	if n := len(goroutines(t, "p.go", src)); n != 2 {
 		t.Errorf("found %d, want 2", n)
@@ -83,8 +83,8 @@ func TestGoroutinesAreFoundInEachForm(t *testing.T) {
 // generated is the line that https://go.dev/s/generatedcode asks for.
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
-func TestFilesAreShort(t *testing.T) {
-	for _, dir := range []string{"cmd", "pkg", "api", "client", "test"} {
+func TestFiles_AreShort(t *testing.T) {
+	for _, dir := range []string{"cmd", "internal", "pkg", "api", "client", "policies", "test"} {
 		goFiles(t, dir, func(path string, src []byte) {
 			if n := bytes.Count(src, []byte("\n")); n > 500 && !generated.Match(src) {
 				t.Errorf("%s has %d lines; split it by what its parts are for", path, n)
@@ -93,7 +93,7 @@ func TestFilesAreShort(t *testing.T) {
 	}
 }
 
-func TestModulesForOthersHaveNoReplaces(t *testing.T) {
+func TestModules_HaveNoReplaces(t *testing.T) {
 	for _, module := range []string{"api", "client"} {
 		data, err := os.ReadFile(filepath.Join(root, module, "go.mod"))
 		if err != nil {
@@ -108,7 +108,7 @@ func TestModulesForOthersHaveNoReplaces(t *testing.T) {
 // direct are the requirements of a go.mod that are not marked as indirect.
 var direct = regexp.MustCompile(`(?m)^(?:require )?\t?([a-z0-9.-]+\.[a-z]+/\S+) v\S+$`)
 
-func TestTheAPIsModuleNeedsOnlyKubernetesTypes(t *testing.T) {
+func TestModules_APIRequiresOnlyKubernetesTypes(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "api", "go.mod"))
 	if err != nil {
 		t.Fatal(err)
