@@ -40,7 +40,7 @@ func TestServeJudgesTheFleet(t *testing.T) {
 	ready(t, r)
 	eventually(t, "both are judged", func() error {
 		metrics := mustGet(t, r.public+"/metrics", 200)
-		if !strings.Contains(metrics, `federator_policy_violations{binding="once",member="context/member-1",severity="high"} 1`) ||
+		if !strings.Contains(metrics, `federator_policy_violations{binding="once",member="context/member-1",policy="once",severity="high"} 1`) ||
 			strings.Contains(metrics, `federator_policy_violations{binding="twice"`) {
 			return errNotYet
 		}

@@ -12,39 +12,38 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// corrections are what a binding's verdicts ask for now.
+// corrections are the corrections that a policy's verdicts require now.
 type corrections struct {
 	generation  string
-	complete    bool // of the generation: every scope was settled once
+	complete    bool // in this generation every scope has been listed once, or given up on
 	subjects    map[policy.Subject][]*remediate.Intent
 	targets     map[aggregate.Ref]*target
-	count       int                       // corrections, of all subjects
-	overCeiling map[policy.Subject]string // remedies that are beyond the ceiling
-	protected   map[string]int            // violations whose remedies are never carried out, by member
-	rollout     *remediate.RolloutSpec    // of the terms and members; nil: to be made
+	count       int                       // of corrections of all subjects
+	overCeiling map[policy.Subject]string // subjects with remedies above the ceiling, and why
+	protected   map[string]int            // number of corrections of protected targets, by member
+	rollout     *remediate.RolloutSpec    // nil: to be made from the spec and the members
 
 	reported      reported
-	changed       map[aggregate.Ref]bool // targets, since the actor was told
-	statusChanged bool                   // what Standing tells, beside them
+	changed       map[aggregate.Ref]bool // targets, since the last report to the actor
+	statusChanged bool                   // EnforcementStatus has changed otherwise
 }
 
-// reported is what the actor knows of a binding.
+// reported is what the actor knows of a policy.
 type reported uint8
 
 const (
-	reportedUnknown reported = iota // of this generation of corrections, or of none
-	reportedNone                    // that it wants nothing
-	reportedAll
+	reportedUnknown reported = iota // nothing is certain
+	reportedNone                    // it has no intents
+	reportedAll                     // it has all intents but those changed since
 )
 
-// target is what may be corrected: by the first of its intents.
+// target is corrected by the first of its intents.
 type target struct {
-	intents   []*remediate.Intent // sorted by precedence
+	intents   []*remediate.Intent // in the order of compareIntents
 	protected bool
 }
 
-// compareIntents is the order of intents for one target: of several the first counts, always
-// the same.
+// compareIntents orders the intents for one target, so that always the same is the first.
 func compareIntents(x, y *remediate.Intent) int {
 	return cmp.Or(
 		cmp.Compare(x.Message, y.Message), cmp.Compare(x.Remedy.Action, y.Remedy.Action), cmp.Compare(x.Subject.String(), y.Subject.String()),
@@ -52,16 +51,16 @@ func compareIntents(x, y *remediate.Intent) int {
 	)
 }
 
-// rebuildLocked makes the corrections of a binding from all its verdicts.
+// rebuildLocked makes the corrections of a policy from all its verdicts.
 func (c *Corrector) rebuildLocked(name string) {
-	t := c.specs[name]
+	spec := c.specs[name]
 	old := c.bindings[name]
 	b := &corrections{
-		generation: t.Generation, subjects: map[policy.Subject][]*remediate.Intent{}, targets: map[aggregate.Ref]*target{},
+		generation: spec.Generation, subjects: map[policy.Subject][]*remediate.Intent{}, targets: map[aggregate.Ref]*target{},
 		overCeiling: map[policy.Subject]string{}, protected: map[string]int{},
 	}
 	if old != nil {
-		b.complete = old.complete && old.generation == t.Generation
+		b.complete = old.complete && old.generation == spec.Generation
 		if old.reported == reportedNone {
 			b.reported = reportedNone
 		}
@@ -69,11 +68,11 @@ func (c *Corrector) rebuildLocked(name string) {
 	}
 	c.bindings[name] = b
 	for v := range c.state.Findings(name, "") {
-		c.addVerdict(b, t, &v)
+		c.addVerdict(b, spec, &v)
 	}
 }
 
-// releaseTargets takes leave of a binding's targets.
+// releaseTargets releases the targets of a policy.
 func (c *Corrector) releaseTargets(b *corrections) {
 	for ref := range b.targets {
 		c.releaseTarget(ref)
@@ -86,9 +85,9 @@ func (c *Corrector) releaseTarget(ref aggregate.Ref) {
 	}
 }
 
-// replaceSubject exchanges the corrections of one subject for those of its verdict now, nil for
-// none.
-func (c *Corrector) replaceSubject(b *corrections, t *compiledSpec, subject policy.Subject, now *policy.Verdict) {
+// replaceSubject replaces the corrections of one subject by those of its present verdict,
+// nil for none.
+func (c *Corrector) replaceSubject(b *corrections, spec *compiledSpec, subject policy.Subject, now *policy.Verdict) {
 	for _, i := range b.subjects[subject] {
 		c.removeIntent(b, i)
 	}
@@ -98,12 +97,12 @@ func (c *Corrector) replaceSubject(b *corrections, t *compiledSpec, subject poli
 		b.statusChanged = true
 	}
 	if now != nil {
-		c.addVerdict(b, t, now)
+		c.addVerdict(b, spec, now)
 	}
 }
 
-// addVerdict makes the corrections of one verdict: none of one that is not Known.
-func (c *Corrector) addVerdict(b *corrections, t *compiledSpec, v *policy.Verdict) {
+// addVerdict adds the corrections of one verdict: none unless it is Known.
+func (c *Corrector) addVerdict(b *corrections, spec *compiledSpec, v *policy.Verdict) {
 	if v.State != policy.Known {
 		return
 	}
@@ -114,25 +113,25 @@ func (c *Corrector) addVerdict(b *corrections, t *compiledSpec, v *policy.Verdic
 		}
 		member, ok := c.state.Snapshot.Member(x.Remedy.Target.Member)
 		if !ok {
-			continue // it names a member that is not there
+			continue // the member does not exist
 		}
-		if why := t.overCeiling(x.Remedy, member); why != "" {
+		if why := spec.overCeiling(x.Remedy, member); why != "" {
 			b.overCeiling[v.Subject] = why
 			b.statusChanged = true
 			continue
 		}
-		made := c.newIntent(t, v, x)
-		b.subjects[v.Subject] = append(b.subjects[v.Subject], made)
-		c.insertIntent(b, made)
+		intent := c.newIntent(spec, v, x)
+		b.subjects[v.Subject] = append(b.subjects[v.Subject], intent)
+		c.insertIntent(b, intent)
 	}
 }
 
-func (c *Corrector) newIntent(t *compiledSpec, v *policy.Verdict, x *policy.Violation) *remediate.Intent {
-	mode, _ := t.effectiveMode()
+func (c *Corrector) newIntent(spec *compiledSpec, v *policy.Verdict, x *policy.Violation) *remediate.Intent {
+	mode, _ := spec.effectiveMode()
 	i := &remediate.Intent{
-		Binding: v.Binding, Message: x.Msg, Source: t.Source, Commit: t.Commit, Path: t.Path,
+		Binding: v.Binding, Message: x.Msg, Source: spec.Source, Commit: spec.Commit, Path: spec.Path,
 		Revision: c.state.Snapshot.Revision(), Subject: v.Subject, Remedy: *x.Remedy,
-		DryRun: mode == policy.DryRun, Force: t.Force, ActAs: t.ActAs,
+		DryRun: mode == policy.DryRun, Force: spec.Force, ActAs: spec.ActAs,
 	}
 	if pkg := c.state.Package(v.Binding); pkg != nil {
 		i.Package = pkg.Name
@@ -140,7 +139,7 @@ func (c *Corrector) newIntent(t *compiledSpec, v *policy.Verdict, x *policy.Viol
 	return i
 }
 
-// insertIntent puts an intent in its place among those for its target.
+// insertIntent inserts an intent among those for its target.
 func (c *Corrector) insertIntent(b *corrections, i *remediate.Intent) {
 	ref := i.Remedy.Target
 	t := b.targets[ref]
@@ -156,13 +155,13 @@ func (c *Corrector) insertIntent(b *corrections, i *remediate.Intent) {
 	b.markChanged(ref)
 }
 
-// removeIntent takes an intent out from among those for its target.
+// removeIntent removes an intent from those for its target.
 func (c *Corrector) removeIntent(b *corrections, i *remediate.Intent) {
 	ref := i.Remedy.Target
 	t := b.targets[ref]
 	at, found := slices.BinarySearchFunc(t.intents, i, compareIntents)
 	if !found {
-		panic("enforce: an intent is not among those for its target")
+		panic("enforce: removed an intent that its target does not have")
 	}
 	t.intents = slices.Delete(t.intents, at, at+1)
 	b.count--
@@ -174,7 +173,7 @@ func (c *Corrector) removeIntent(b *corrections, i *remediate.Intent) {
 	}
 }
 
-// recheckTarget takes in that a target is another object than before.
+// recheckTarget updates a target whose object has changed.
 func (c *Corrector) recheckTarget(b *corrections, ref aggregate.Ref, t *target) {
 	b.countProtected(ref, t, -len(t.intents))
 	t.protected = c.isProtected(ref)
@@ -189,7 +188,7 @@ func (b *corrections) markChanged(ref aggregate.Ref) {
 	b.changed[ref] = true
 }
 
-// countProtected counts so many more intents for a target that is protected.
+// countProtected counts n more intents for a target, if it is protected.
 func (b *corrections) countProtected(ref aggregate.Ref, t *target, n int) {
 	if !t.protected {
 		return
@@ -199,8 +198,8 @@ func (b *corrections) countProtected(ref aggregate.Ref, t *target, n int) {
 	}
 }
 
-// isProtected reports whether a target is never written, as far as the index knows: the
-// member itself is asked before each write.
+// isProtected reports whether a target is never written, as far as the index knows. Before
+// each write the object is read from the member itself.
 func (c *Corrector) isProtected(target aggregate.Ref) bool {
 	if remediate.Protected(target, nil) != "" {
 		return true
@@ -211,7 +210,7 @@ func (c *Corrector) isProtected(target aggregate.Ref) bool {
 	}
 	body, err := o.AppendBody(nil)
 	if err != nil || !bytes.Contains(body, []byte(api.ProtectKey)) && !bytes.ContainsRune(body, '\\') {
-		return false // most are not decoded: the key could only be written with escapes
+		return false // without decoding most: the key is absent unless written with escapes
 	}
 	var object struct {
 		Metadata struct {

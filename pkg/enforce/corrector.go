@@ -12,46 +12,46 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// Actor is who carries corrections out: a remediate.Dispatcher.
+// Actor carries out corrections: a remediate.Dispatcher.
 type Actor interface {
-	// SetIntents says all that a binding wants corrected, one intent for a target.
-	SetIntents(binding string, c remediate.RolloutSpec, of remediate.Totals, intents []remediate.Intent, ready bool) error
-	// UpdateIntents says how that differs from what was wanted before: intents that are new or
-	// other ones, and targets of which nothing is wanted any more.
-	UpdateIntents(binding string, c remediate.RolloutSpec, of remediate.Totals, intents []remediate.Intent, gone []policy.Ref, ready bool) error
-	ClearIntents(binding string) // it wants nothing now
-	RemovePolicy(binding string) // it is gone
+	// SetIntents sets all intents of a policy, one for each target.
+	SetIntents(binding string, spec remediate.RolloutSpec, totals remediate.Totals, intents []remediate.Intent, ready bool) error
+	// UpdateIntents changes them: intents that are new or different, and targets that have
+	// none any more.
+	UpdateIntents(binding string, spec remediate.RolloutSpec, totals remediate.Totals, intents []remediate.Intent, gone []policy.Ref, ready bool) error
+	ClearIntents(binding string) // the policy has none now
+	RemovePolicy(binding string) // the policy is gone
 }
 
-// Corrector makes corrections of verdicts: what of them a binding's Terms allow. What a
-// batch costs follows what it changed, however many corrections are wanted. Its Changed
-// is for Options.Changed of a Loop; SetTerms and Standing may be called at any time.
+// Corrector makes corrections of verdicts, as far as the EnforcementSpec of a policy allows.
+// The cost of a batch follows what it changed, however many corrections there are. Its
+// Changed is for Options.Changed of a Loop; SetSpecs and Status may be called at any time.
 type Corrector struct {
 	actor Actor
 	log   *slog.Logger
 
-	mu           sync.Mutex // held by Changed and SetTerms, and over what follows
+	mu           sync.Mutex
 	state        *policy.State
 	specs        map[string]*compiledSpec
 	bindings     map[string]*corrections
-	targetCounts map[aggregate.Ref]int // bindings that have corrections of a target
+	targetCounts map[aggregate.Ref]int // policies that have corrections of a target
 
-	statusMu sync.Mutex // over what Standing tells, which waits for no batch
+	statusMu sync.Mutex // separate, so that Status does not wait for a batch
 	statuses map[string]EnforcementStatus
 }
 
-// EnforcementStatus says what may come of a binding's violations now.
+// EnforcementStatus says what is done about the violations of a policy now.
 type EnforcementStatus struct {
 	Mode              policy.Mode
-	ModeReason        string         // Mode is less than is wanted
-	Complete          bool           // the whole verdict set has been counted since the policy or its binding changed
-	Corrections       int            // corrections
-	OverCeiling       int            // remedies that are beyond the source's ceiling
-	OverCeilingReason string         // one of them
-	Protected         map[string]int // violations of what is never written, by member
+	ModeReason        string         // why Mode is lower than that of the spec
+	Complete          bool           // all verdicts have been counted since the policy or its package changed
+	Corrections       int            // how many the verdicts require
+	OverCeiling       int            // remedies above the source's ceiling
+	OverCeilingReason string         // of one of them
+	Protected         map[string]int // corrections of protected targets, by member
 }
 
-// NewCorrector returns a corrector without terms: nothing comes of violations.
+// NewCorrector returns a corrector without specs: violations are only reported.
 func NewCorrector(actor Actor, log *slog.Logger) *Corrector {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -62,16 +62,16 @@ func NewCorrector(actor Actor, log *slog.Logger) *Corrector {
 	}
 }
 
-// SetSpecs says what may come of violations, by binding; nothing comes of those of
-// others. On an error nothing has changed.
-func (c *Corrector) SetSpecs(terms map[string]EnforcementSpec) error {
-	next := make(map[string]*compiledSpec, len(terms))
-	for name, t := range terms {
-		made, err := t.compile()
+// SetSpecs sets the specs of all policies, by binding; violations of bindings without a
+// spec are only reported. After an error nothing has changed.
+func (c *Corrector) SetSpecs(specs map[string]EnforcementSpec) error {
+	next := make(map[string]*compiledSpec, len(specs))
+	for name, spec := range specs {
+		compiled, err := spec.compile()
 		if err != nil {
-			return fmt.Errorf("binding %q: %w", name, err)
+			return fmt.Errorf("policy %q: %w", name, err)
 		}
-		next[name] = made
+		next[name] = compiled
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,10 +82,10 @@ func (c *Corrector) SetSpecs(terms map[string]EnforcementSpec) error {
 	}
 	was := c.specs
 	c.specs = next
-	for name, t := range next {
+	for name, spec := range next {
 		switch old := was[name]; {
-		case old != nil && reflect.DeepEqual(old.EnforcementSpec, t.EnforcementSpec):
-			c.specs[name] = old // selectors that are compiled already
+		case old != nil && reflect.DeepEqual(old.EnforcementSpec, spec.EnforcementSpec):
+			c.specs[name] = old // whose selectors are compiled already
 		case c.state != nil:
 			c.rebuildLocked(name)
 			c.dispatchLocked(name)
@@ -107,7 +107,7 @@ func (c *Corrector) removeLocked(name string) {
 	delete(c.statuses, name)
 }
 
-// Status returns how it stands with a binding.
+// Status returns the status of a policy.
 func (c *Corrector) Status(binding string) EnforcementStatus {
 	c.statusMu.Lock()
 	defer c.statusMu.Unlock()
@@ -118,7 +118,7 @@ func (c *Corrector) Status(binding string) EnforcementStatus {
 	return s
 }
 
-// publishLocked makes how it stands with a binding what Standing returns.
+// publishLocked updates what Status returns.
 func (c *Corrector) publishLocked(name string) {
 	s := EnforcementStatus{Protected: map[string]int{}}
 	s.Mode, s.ModeReason = c.specs[name].effectiveMode()
@@ -137,8 +137,8 @@ func (c *Corrector) publishLocked(name string) {
 	c.statuses[name] = s
 }
 
-// Changed takes in what a batch did to the verdicts. The batch is nil where policies or
-// bindings were exchanged, or all was evaluated anew.
+// Changed applies the changes of the verdicts by a batch. The batch is nil where policies
+// or bindings were replaced, or everything was re-evaluated.
 func (c *Corrector) Changed(changes *policy.Changes, batch *aggregate.Batch) {
 	if changes.After == nil {
 		return
@@ -175,10 +175,10 @@ func (c *Corrector) Changed(changes *policy.Changes, batch *aggregate.Batch) {
 	}
 }
 
-// refreshTargetsLocked takes note of the targets that have changed, in what no policy reads, too: what
-// was judged is their present version.
+// refreshTargetsLocked updates the targets that have changed, also in what no policy reads:
+// intents name the present version.
 func (c *Corrector) refreshTargetsLocked(changes *policy.Changes, batch *aggregate.Batch) {
-	note := func(target aggregate.Ref) {
+	refresh := func(target aggregate.Ref) {
 		if c.targetCounts[target] == 0 {
 			return
 		}
@@ -192,18 +192,18 @@ func (c *Corrector) refreshTargetsLocked(changes *policy.Changes, batch *aggrega
 	case batch != nil:
 		if len(c.targetCounts) > 0 {
 			for d := range batch.Deltas() {
-				note(d.Ref)
+				refresh(d.Ref)
 			}
 		}
 	case changes.Before == nil || changes.Before.Snapshot != changes.After.Snapshot:
 		for target := range c.targetCounts {
-			note(target)
+			refresh(target)
 		}
 	}
 }
 
-// membersChanged reports whether members have come, gone or changed: waves, ceilings and
-// denominators.
+// membersChanged reports whether members have joined, left or changed: waves, ceilings and
+// totals depend on them.
 func membersChanged(changes *policy.Changes, batch *aggregate.Batch) bool {
 	if changes.Before == nil {
 		return true
@@ -225,14 +225,14 @@ func membersChanged(changes *policy.Changes, batch *aggregate.Batch) bool {
 	})
 }
 
-// dispatchLocked tells the actor what a binding wants, or how that has changed.
+// dispatchLocked gives the actor the intents of a policy, or what has changed of them.
 func (c *Corrector) dispatchLocked(name string) {
-	t, b := c.specs[name], c.bindings[name]
+	spec, b := c.specs[name], c.bindings[name]
 	defer c.publishLocked(name)
 	if !b.complete && c.state.Synced && c.state.BindingSynced(name) {
 		b.complete = true
 	}
-	mode, _ := t.effectiveMode()
+	mode, _ := spec.effectiveMode()
 	changed := b.changed
 	b.changed, b.statusChanged = nil, false
 	if mode == policy.Observe {
@@ -243,45 +243,45 @@ func (c *Corrector) dispatchLocked(name string) {
 		return
 	}
 	if b.rollout == nil {
-		made := t.rolloutSpec(c.state.Snapshot, mode == policy.DryRun)
-		b.rollout = &made
+		rollout := spec.rolloutSpec(c.state.Snapshot, mode == policy.DryRun)
+		b.rollout = &rollout
 	}
-	of := remediate.Totals{Members: map[string]int{}}
+	totals := remediate.Totals{Members: map[string]int{}}
 	for member, n := range c.state.Counts(name) {
 		subjects := n.Known + n.Unknown + n.Errors
-		of.Fleet += subjects
-		of.Members[member] = subjects
+		totals.Fleet += subjects
+		totals.Members[member] = subjects
 	}
-	var list []remediate.Intent
+	var intents []remediate.Intent
 	var gone []policy.Ref
 	add := func(target aggregate.Ref) {
-		if of := b.targets[target]; of != nil {
-			list = append(list, c.currentIntent(of.intents[0]))
+		if t := b.targets[target]; t != nil {
+			intents = append(intents, c.currentIntent(t.intents[0]))
 		} else {
 			gone = append(gone, target)
 		}
 	}
 	var err error
-	if ready := b.complete && !t.Pause; b.reported == reportedAll {
+	if ready := b.complete && !spec.Pause; b.reported == reportedAll {
 		for target := range changed {
 			add(target)
 		}
-		err = c.actor.UpdateIntents(name, *b.rollout, of, list, gone, ready)
+		err = c.actor.UpdateIntents(name, *b.rollout, totals, intents, gone, ready)
 	} else {
 		for target := range b.targets {
 			add(target)
 		}
-		err = c.actor.SetIntents(name, *b.rollout, of, list, ready)
+		err = c.actor.SetIntents(name, *b.rollout, totals, intents, ready)
 	}
 	b.reported = reportedAll
 	if err != nil {
 		b.reported = reportedUnknown
-		c.log.Error("corrections are not carried out", "policy", name, "error", err)
+		c.log.Error("setting intents failed", "policy", name, "error", err)
 	}
 }
 
-// currentIntent returns an intent of its target's present version: the target may have changed
-// in what the policy does not read.
+// currentIntent returns an intent with the present version of its target, which may have
+// changed in what the policy does not read.
 func (c *Corrector) currentIntent(i *remediate.Intent) remediate.Intent {
 	out := *i
 	if o, ok := c.state.Snapshot.Get(i.Remedy.Target); ok {

@@ -11,13 +11,13 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// ErrExpired is returned for a version of the verdicts that is not known: not any more,
-// or of another process.
-var ErrExpired = errors.New("the version of the verdicts is not known any more")
+// ErrExpired is returned for a version of the verdicts that is no longer known, or belongs
+// to another process.
+var ErrExpired = errors.New("the version of the verdicts is no longer known")
 
-// maxPoints bounds how many points are remembered. What they keep alive of the fleet
-// is bounded as the index's log of changes is, too, and of what was found, which may be
-// much larger than what it was found in, by a share of what one binding may hold.
+// maxPoints bounds how many points are kept. The objects that they keep alive are bounded
+// like the index's change log, and dropped violations, which may be much larger than the
+// objects, by a share of the memory of one binding.
 const (
 	maxPoints    = 512
 	shareDropped = 8
@@ -31,37 +31,37 @@ type Point struct {
 	version      string
 	revision     aggregate.Revision
 	droppedBytes int64                          // as Changes.Dropped
-	changes      atomic.Pointer[policy.Changes] // nil once nobody can come from the point before
+	changes      atomic.Pointer[policy.Changes] // nil once the point before is not kept
 	state        atomic.Pointer[policy.State]
 	newer        chan struct{} // closed once next is there
 	next         atomic.Pointer[Point]
 }
 
-// Version names the point. It is of this process and never given twice.
+// Version identifies the point. It is valid in this process only and never reused.
 func (p *Point) Version() string { return p.version }
 
 // State returns the newest state that has the point's verdicts.
 func (p *Point) State() *policy.State { return p.state.Load() }
 
-// Changes is how the verdicts differ from those of the point before, nil once that one is
-// not kept any more: changes keep both states alive.
+// Changes returns how the verdicts differ from those of the point before, nil once that one
+// is no longer kept: changes keep both states alive.
 func (p *Point) Changes() *policy.Changes { return p.changes.Load() }
 
-// Newer is closed once there is a Next.
+// Newer returns a channel that is closed once there is a Next.
 func (p *Point) Newer() <-chan struct{} { return p.newer }
 
 // Next returns the point after this one, nil while there is none.
 func (p *Point) Next() *Point { return p.next.Load() }
 
-// history remembers points, for who comes back to go on from one.
+// history keeps points, so that clients can continue from one.
 type history struct {
 	index    *aggregate.Index
-	maxBytes int64 // bytes of what was found and is not any more
+	maxBytes int64 // of dropped violations
 	newest   atomic.Pointer[Point]
 
 	mu           sync.Mutex
 	points       []*Point // the oldest first
-	droppedBytes int64    // by all but the first
+	droppedBytes int64    // of all but the first
 }
 
 func newHistory(opts Options) history {
@@ -72,7 +72,7 @@ func newHistory(opts Options) history {
 	return history{index: opts.Index, maxBytes: most}
 }
 
-// record takes in what a batch did to the verdicts.
+// record records the changes of the verdicts by a batch.
 func (h *history) record(changes *policy.Changes) {
 	if changes.After == nil {
 		return
@@ -89,7 +89,7 @@ func (h *history) record(changes *policy.Changes) {
 	p.state.Store(changes.After)
 	if last != nil {
 		p.number = last.number + 1
-		if revision == last.revision { // policies were exchanged
+		if revision == last.revision { // policies were replaced
 			p.version = fmt.Sprintf("%d-%d", revision, p.number)
 		}
 	}
@@ -101,7 +101,7 @@ func (h *history) record(changes *policy.Changes) {
 	}
 }
 
-// trim adds a point and forgets those that are too old.
+// trim adds a point and drops those that are too old.
 func (h *history) trim(p *Point) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,8 +140,8 @@ func (l *Loop) At(version string) (*Point, error) {
 	return h.points[i], nil
 }
 
-// Kept reports whether a point is still remembered. Whoever is at one that is not keeps
-// alive what nobody else needs.
+// Kept reports whether a point is still kept. A caller that uses an older one keeps memory
+// alive that nobody else needs.
 func (l *Loop) Kept(p *Point) bool {
 	h := &l.history
 	h.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// ErrStopped is returned by Configure when the loop does not run any more.
+// ErrStopped is returned by Configure when the loop has stopped.
 var ErrStopped = errors.New("the policy loop has stopped")
 
 // Options configure a Loop.
@@ -26,9 +26,9 @@ type Options struct {
 	Bindings []policy.Binding
 	Limits   policy.Limits
 
-	// Changed is told what each batch did to the verdicts, in order, on the loop's
-	// goroutine, which waits for it. The batch is nil where policies or bindings were
-	// exchanged, or all was evaluated anew. May be nil.
+	// Changed is called with the changes of the verdicts by each batch, in order, on the
+	// loop's goroutine. The batch is nil where policies or bindings were replaced, or
+	// everything was re-evaluated. May be nil.
 	Changed func(*policy.Changes, *aggregate.Batch)
 	Clock   func() time.Time      // of exemptions; nil means time.Now
 	Logger  *slog.Logger          // nil: none
@@ -45,23 +45,23 @@ type Loop struct {
 	metrics       *metrics
 	stats         atomic.Pointer[policy.Stats]
 	history       history
-	oldestPending atomic.Int64 // since when the oldest change waits that is not judged, as UnixNano at the latest; 0: there is none
+	oldestPending atomic.Int64 // an upper bound, as UnixNano, of when the oldest change was committed that is not evaluated; 0: none
 
-	// What follows belongs to Run.
+	// Only Run uses the following.
 	set      *policy.Set
-	bindings []policy.Binding // with exemptions that have expired
+	bindings []policy.Binding // including expired exemptions
 	expiry   *time.Timer
-	retry    time.Time // when a quarantine ends; zero: there is none
+	retry    time.Time // when a quarantine ends; zero: none
 }
 
 type request struct {
 	set      *policy.Set
 	bindings []policy.Binding
-	done     chan error // has room
+	done     chan error // buffered
 }
 
-// New returns a loop that does not run yet. Policies and bindings are held to each
-// other here already.
+// New returns a loop that does not run yet. It returns an error if policies and bindings do
+// not fit each other.
 func New(opts Options) (*Loop, error) {
 	if opts.Index == nil {
 		return nil, errors.New("policy loop: Index is required")
@@ -111,8 +111,8 @@ func (l *Loop) current() []policy.Binding {
 	return out
 }
 
-// Configure exchanges policies and bindings and returns when there are verdicts of
-// them, or with the error for which the former ones stay.
+// Configure replaces policies and bindings and returns when their verdicts are there. After
+// an error the former ones stay.
 func (l *Loop) Configure(ctx context.Context, set *policy.Set, bindings []policy.Binding) error {
 	r := request{set: set, bindings: slices.Clone(bindings), done: make(chan error, 1)}
 	select {
@@ -130,11 +130,11 @@ func (l *Loop) Configure(ctx context.Context, set *policy.Set, bindings []policy
 	}
 }
 
-// Run follows the index until the context ends, and returns when all that it
-// started has ended. A loop runs once.
+// Run evaluates the changes of the index until the context ends, and returns when all that
+// it started has ended. A loop runs once.
 func (l *Loop) Run(ctx context.Context) error {
 	if !l.running.CompareAndSwap(false, true) {
-		return errors.New("policy loop: it has run already")
+		return errors.New("policy loop: Run was called already")
 	}
 	defer close(l.stopped)
 	ctx, cancel := context.WithCancel(ctx)
@@ -148,13 +148,13 @@ func (l *Loop) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// resetBackoff is how long the loop waits after an evaluation of everything has failed.
+// resetBackoff is how long the loop waits after a failed evaluation of everything.
 const resetBackoff = time.Second
 
 func (l *Loop) watchIndex(ctx context.Context) {
 	var cursor *aggregate.Cursor
 	for ctx.Err() == nil {
-		if cursor == nil { // nothing can be gone on from
+		if cursor == nil { // there is no state to continue from
 			if !l.reset(ctx) {
 				continue
 			}
@@ -162,7 +162,7 @@ func (l *Loop) watchIndex(ctx context.Context) {
 			l.resetTimer()
 		}
 		ok := true
-		select { // whoever waits comes before the next batch: there may always be one
+		select { // requests come before the next batch: there may always be one
 		case r := <-l.requests:
 			ok = l.configure(ctx, r)
 		case <-l.expiry.C:
@@ -178,8 +178,8 @@ func (l *Loop) watchIndex(ctx context.Context) {
 	}
 }
 
-// next takes in the next batch, or waits until there may be one. It reports whether the
-// engine can go on.
+// next applies the next batch, or waits until there may be one. It reports whether the
+// engine can continue.
 func (l *Loop) next(ctx context.Context, cursor *aggregate.Cursor) bool {
 	if ctx.Err() != nil {
 		return true
@@ -200,36 +200,36 @@ func (l *Loop) next(ctx context.Context, cursor *aggregate.Cursor) bool {
 	return true
 }
 
-// expire goes on without the exemptions that have expired, and with what quarantines held
-// back that have ended.
+// expire re-evaluates without the exemptions that have expired, and with the members whose
+// quarantine has ended.
 func (l *Loop) expire(ctx context.Context) bool {
 	return l.configure(ctx, request{set: l.set, bindings: l.bindings, done: make(chan error, 1)})
 }
 
-// apply takes in one batch and reports whether the engine can go on.
+// apply applies one batch and reports whether the engine can continue.
 func (l *Loop) apply(ctx context.Context, batch *aggregate.Batch) bool {
-	began := l.opts.Clock()
+	start := l.opts.Clock()
 	changes, err := l.engine.Apply(ctx, batch)
 	if err != nil {
 		l.failed(ctx, err)
 		return false
 	}
-	l.publish(changes, batch, began)
+	l.publish(changes, batch, start)
 	return true
 }
 
-// failed takes note of what the engine cannot go on from, unless the loop ends.
+// failed counts and logs an error that the engine cannot continue from, unless the loop ends.
 func (l *Loop) failed(ctx context.Context, err error) {
 	if ctx.Err() == nil {
 		l.metrics.resets.Inc()
-		l.opts.Logger.Error("policies are evaluated anew", "err", err)
+		l.opts.Logger.Error("re-evaluating all policies", "error", err)
 	}
 }
 
-// reset evaluates everything. When that fails, the last state stays for a while.
+// reset evaluates everything. If that fails, the last state stays until the next attempt.
 func (l *Loop) reset(ctx context.Context) bool {
-	began := l.opts.Clock()
-	l.oldestPending.CompareAndSwap(0, began.UnixNano())
+	start := l.opts.Clock()
+	l.oldestPending.CompareAndSwap(0, start.UnixNano())
 	changes, err := l.engine.Reset(ctx, l.opts.Index.Snapshot())
 	if err != nil {
 		l.failed(ctx, err)
@@ -239,29 +239,29 @@ func (l *Loop) reset(ctx context.Context) bool {
 		}
 		return false
 	}
-	l.publish(changes, nil, began)
+	l.publish(changes, nil, start)
 	return true
 }
 
-func (l *Loop) publish(changes *policy.Changes, batch *aggregate.Batch, began time.Time) {
+func (l *Loop) publish(changes *policy.Changes, batch *aggregate.Batch, start time.Time) {
 	stats := l.engine.Stats()
 	l.stats.Store(&stats)
 	if at := l.engine.State().Retry; !at.Equal(l.retry) {
 		l.retry = at
 		l.resetTimer()
 	}
-	// What has not been judged now came after this batch.
-	l.oldestPending.Store(began.UnixNano())
+	// What is not evaluated yet was committed after this batch started.
+	l.oldestPending.Store(start.UnixNano())
 	l.history.record(changes)
-	l.metrics.batches.Observe(l.opts.Clock().Sub(began).Seconds())
+	l.metrics.batches.Observe(l.opts.Clock().Sub(start).Seconds())
 	if l.opts.Changed != nil {
 		l.opts.Changed(changes, batch)
 	}
 }
 
-// configure exchanges policies and bindings and reports whether the engine can go on.
+// configure replaces policies and bindings and reports whether the engine can continue.
 func (l *Loop) configure(ctx context.Context, r request) bool {
-	began := l.opts.Clock()
+	start := l.opts.Clock()
 	was, wasBindings := l.set, l.bindings
 	l.set, l.bindings = r.set, r.bindings
 	changes, err := l.engine.Configure(ctx, r.set, l.current())
@@ -270,7 +270,7 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 	case ctx.Err() != nil:
 		r.done <- context.Cause(ctx)
 		return false
-	case errors.Is(err, policy.ErrReset): // the new ones are in place, and all is evaluated
+	case errors.Is(err, policy.ErrReset): // the new ones are in place, and everything is re-evaluated
 		r.done <- nil
 		l.failed(ctx, err)
 		return false
@@ -280,7 +280,7 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 		r.done <- err
 		return true
 	}
-	l.publish(changes, nil, began)
+	l.publish(changes, nil, start)
 	r.done <- nil
 	return true
 }

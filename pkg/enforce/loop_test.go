@@ -129,9 +129,9 @@ func TestVerdictsFollowTheIndex(t *testing.T) {
 			t.Errorf("told %q", got)
 		}
 		err := testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP federator_policy_violations Violations, by binding, member and severity; exempt ones not included.
+# HELP federator_policy_violations Violations, by policy, member and severity; exempt ones not included. Label binding is deprecated: use policy, which has the same value.
 # TYPE federator_policy_violations gauge
-federator_policy_violations{binding="b",member="fleet/a",severity="high"} 1
+federator_policy_violations{binding="b",member="fleet/a",policy="b",severity="high"} 1
 # HELP federator_policy_synced 1 once every scope that policies read has been listed or given up on.
 # TYPE federator_policy_synced gauge
 federator_policy_synced 1

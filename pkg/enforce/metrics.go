@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"federator.dev/federator/pkg/policy"
 )
 
 // metrics reads one state per scrape.
@@ -17,33 +19,39 @@ func newMetrics(l *Loop) *metrics {
 	return &metrics{
 		loop: l,
 		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "federator_policy_batch_seconds", Help: "Time from a batch of changes to the verdicts of it.",
+			Name: "federator_policy_batch_seconds", Help: "Time from a batch of changes to its verdicts.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 		}),
 		resets: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "federator_policy_resets_total", Help: "Times that all policies were evaluated anew because a batch failed.",
+			Name: "federator_policy_resets_total", Help: "Re-evaluations of all policies because a batch failed.",
 		}),
 	}
 }
 
+// bindingHelp ends the help of every metric of a policy.
+const bindingHelp = " Label binding is deprecated: use policy, which has the same value."
+
+// policyDesc describes a metric of a policy, with more labels.
+func policyDesc(name, help string, more ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help+bindingHelp, append([]string{"binding", "policy"}, more...), nil)
+}
+
 var (
-	descVerdicts = prometheus.NewDesc("federator_policy_verdicts", "Verdicts, by binding, member and state; member is empty for keys of views.",
-		[]string{"binding", "member", "state"}, nil)
-	descViolations = prometheus.NewDesc("federator_policy_violations", "Violations, by binding, member and severity; exempt ones not included.",
-		[]string{"binding", "member", "severity"}, nil)
-	descExempt = prometheus.NewDesc("federator_policy_exempt_violations", "Violations that are exempt, by binding and member.",
-		[]string{"binding", "member"}, nil)
-	descEvaluations  = prometheus.NewDesc("federator_policy_evaluations_total", "Evaluations, by binding.", []string{"binding"}, nil)
-	descSeconds      = prometheus.NewDesc("federator_policy_evaluation_seconds_total", "Time spent evaluating, by binding.", []string{"binding"}, nil)
-	descErrors       = prometheus.NewDesc("federator_policy_evaluation_errors_total", "Evaluations that failed, by binding.", []string{"binding"}, nil)
-	descOverruns     = prometheus.NewDesc("federator_policy_overruns_total", "Evaluations that exceeded their time budget, by binding.", []string{"binding"}, nil)
-	descQuarantined  = prometheus.NewDesc("federator_policy_quarantined", "1 for a binding and a member for which it is not evaluated for a while, because it uses its time without an answer; 0, of no member, where there is none.", []string{"binding", "member"}, nil)
-	descWide         = prometheus.NewDesc("federator_policy_wide_reads_total", "Reads of a whole view, kind or member, by binding.", []string{"binding"}, nil)
+	descVerdicts    = policyDesc("federator_policy_verdicts", "Verdicts, by policy, member and state; member is empty for keys of views.", "member", "state")
+	descViolations  = policyDesc("federator_policy_violations", "Violations, by policy, member and severity; exempt ones not included.", "member", "severity")
+	descExempt      = policyDesc("federator_policy_exempt_violations", "Exempt violations, by policy and member.", "member")
+	descEvaluations = policyDesc("federator_policy_evaluations_total", "Evaluations, by policy.")
+	descSeconds     = policyDesc("federator_policy_evaluation_seconds_total", "Time spent evaluating, by policy.")
+	descErrors      = policyDesc("federator_policy_evaluation_errors_total", "Failed evaluations, by policy.")
+	descOverruns    = policyDesc("federator_policy_overruns_total", "Evaluations that exceeded their time budget, by policy.")
+	descQuarantined = policyDesc("federator_policy_quarantined", "1 for a policy and a member where it is not evaluated for a while, because it used up its time without a result; 0, without a member, where there is none.", "member")
+	descWide        = policyDesc("federator_policy_wide_reads_total", "Reads of an entire view, kind or member, by policy.")
+
 	descSynced       = prometheus.NewDesc("federator_policy_synced", "1 once every scope that policies read has been listed or given up on.", nil, nil)
-	descRevision     = prometheus.NewDesc("federator_policy_revision", "Changes committed since the start that the newest verdicts know.", nil, nil)
-	descLag          = prometheus.NewDesc("federator_policy_lag_seconds", "How long the oldest change waits that is not judged, at most; 0 when there is none.", nil, nil)
-	descLagRevisions = prometheus.NewDesc("federator_policy_lag_revisions", "Revisions of the index that are not judged yet.", nil, nil)
-	descMemory       = prometheus.NewDesc("federator_policy_bytes", "Memory, by what for.", []string{"of"}, nil)
+	descRevision     = prometheus.NewDesc("federator_policy_revision", "Changes committed since the start that the newest verdicts include.", nil, nil)
+	descLag          = prometheus.NewDesc("federator_policy_lag_seconds", "Upper bound of the age of the oldest change that is not evaluated; 0 when there is none.", nil, nil)
+	descLagRevisions = prometheus.NewDesc("federator_policy_lag_revisions", "Revisions of the index that are not evaluated yet.", nil, nil)
+	descMemory       = prometheus.NewDesc("federator_policy_bytes", "Memory, by use.", []string{"of"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -58,8 +66,8 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.resets.Describe(ch)
 }
 
-// Collect implements prometheus.Collector. Members that have nothing of a kind have
-// no series of it.
+// Collect implements prometheus.Collector. Members without verdicts of a kind have no series
+// of it.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.batches.Collect(ch)
 	m.resets.Collect(ch)
@@ -68,54 +76,61 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	if s == nil {
 		return
 	}
-	send := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, t, v, labels...)
-	}
-	some := func(d *prometheus.Desc, n int, labels ...string) {
-		if n > 0 {
-			send(d, prometheus.GaugeValue, float64(n), labels...)
-		}
-	}
 	for b, severity := range s.Bindings() {
-		for member, c := range s.Counts(b.Name) {
-			some(descVerdicts, c.Known, b.Name, member, "Known")
-			some(descVerdicts, c.Unknown, b.Name, member, "Unknown")
-			some(descVerdicts, c.Errors, b.Name, member, "Error")
-			some(descViolations, c.Violations, b.Name, member, severity)
-			some(descExempt, c.Exempt, b.Name, member)
-		}
-		h, _ := s.Health(b.Name)
-		send(descEvaluations, prometheus.CounterValue, float64(h.Evaluations), b.Name)
-		send(descSeconds, prometheus.CounterValue, float64(h.Nanoseconds)/1e9, b.Name)
-		send(descErrors, prometheus.CounterValue, float64(h.Errors), b.Name)
-		send(descOverruns, prometheus.CounterValue, float64(h.Overruns), b.Name)
-		send(descWide, prometheus.CounterValue, float64(h.WideReads), b.Name)
-		if len(h.Quarantines) == 0 {
-			send(descQuarantined, prometheus.GaugeValue, 0, b.Name, "") // what an alert asks for is there
-		}
-		for _, q := range h.Quarantines {
-			send(descQuarantined, prometheus.GaugeValue, 1, b.Name, q.Member)
-		}
+		collectPolicy(ch, s, b.Name, severity)
 	}
-	send(descSynced, prometheus.GaugeValue, boolGauge(s.Synced))
-	send(descRevision, prometheus.GaugeValue, float64(s.Snapshot.Changes()))
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(descSynced, boolGauge(s.Synced))
+	gauge(descRevision, float64(s.Snapshot.Changes()))
 	stats := m.loop.Stats()
-	send(descMemory, prometheus.GaugeValue, float64(stats.DependencyBytes), "dependencies")
-	send(descMemory, prometheus.GaugeValue, float64(stats.ViewBytes), "views")
+	gauge(descMemory, float64(stats.DependencyBytes), "dependencies")
+	gauge(descMemory, float64(stats.ViewBytes), "views")
 }
 
-// lag says how far verdicts are behind the index.
+func collectPolicy(ch chan<- prometheus.Metric, s *policy.State, name, severity string) {
+	send := func(d *prometheus.Desc, t prometheus.ValueType, v float64, more ...string) {
+		ch <- prometheus.MustNewConstMetric(d, t, v, append([]string{name, name}, more...)...)
+	}
+	some := func(d *prometheus.Desc, n int, more ...string) {
+		if n > 0 {
+			send(d, prometheus.GaugeValue, float64(n), more...)
+		}
+	}
+	for member, c := range s.Counts(name) {
+		some(descVerdicts, c.Known, member, "Known")
+		some(descVerdicts, c.Unknown, member, "Unknown")
+		some(descVerdicts, c.Errors, member, "Error")
+		some(descViolations, c.Violations, member, severity)
+		some(descExempt, c.Exempt, member)
+	}
+	h, _ := s.Health(name)
+	send(descEvaluations, prometheus.CounterValue, float64(h.Evaluations))
+	send(descSeconds, prometheus.CounterValue, float64(h.Nanoseconds)/1e9)
+	send(descErrors, prometheus.CounterValue, float64(h.Errors))
+	send(descOverruns, prometheus.CounterValue, float64(h.Overruns))
+	send(descWide, prometheus.CounterValue, float64(h.WideReads))
+	if len(h.Quarantines) == 0 {
+		send(descQuarantined, prometheus.GaugeValue, 0, "") // so that alerts find the series
+	}
+	for _, q := range h.Quarantines {
+		send(descQuarantined, prometheus.GaugeValue, 1, q.Member)
+	}
+}
+
+// lag reports how far verdicts are behind the index.
 func (m *metrics) lag(ch chan<- prometheus.Metric) {
-	behind := m.loop.oldestPending.Load() // before what is judged is looked at: what it is about may be judged meanwhile
-	judged := uint64(0)
+	oldest := m.loop.oldestPending.Load() // before the state: that change may be evaluated meanwhile
+	evaluated := uint64(0)
 	if s := m.loop.State(); s != nil {
-		judged = s.Snapshot.Changes()
+		evaluated = s.Snapshot.Changes()
 	}
 	revisions, lag := 0.0, 0.0
-	if newest := m.loop.opts.Index.Snapshot().Changes(); newest > judged {
-		revisions = float64(newest - judged)
-		if behind > 0 {
-			lag = max(0, m.loop.opts.Clock().Sub(time.Unix(0, behind)).Seconds())
+	if newest := m.loop.opts.Index.Snapshot().Changes(); newest > evaluated {
+		revisions = float64(newest - evaluated)
+		if oldest > 0 {
+			lag = max(0, m.loop.opts.Clock().Sub(time.Unix(0, oldest)).Seconds())
 		}
 	}
 	ch <- prometheus.MustNewConstMetric(descLagRevisions, prometheus.GaugeValue, revisions)

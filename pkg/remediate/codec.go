@@ -21,11 +21,11 @@ import (
 const (
 	bindingLabel = "federator.dev/binding"
 	memberLabel  = "federator.dev/member"
-	// triedLabel is of Actions that have been tried, and never written.
+	// triedLabel is on Actions that were tried and never written.
 	triedLabel = "federator.dev/tried"
 )
 
-// Bounds of what is recorded, as the CRD has them.
+// Limits of the CRD.
 const (
 	maxPatch     = 256 << 10 // bytes
 	maxMessage   = 1024      // of a phase, and of a reason
@@ -37,15 +37,8 @@ const (
 	maxHaltID       = 64
 )
 
-// phases are those of the CRD, which has some more.
-var phases = map[v1alpha1.ActionPhase]v1alpha1.ActionPhase{
-	v1alpha1.PhaseWriting: v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded: v1alpha1.PhaseSucceeded, v1alpha1.PhaseDryRunPassed: v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseNoOp: v1alpha1.PhaseNoOp,
-	v1alpha1.PhaseSuperseded: v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended: v1alpha1.PhaseContended, v1alpha1.PhaseProtected: v1alpha1.PhaseProtected,
-	v1alpha1.PhaseFailed: v1alpha1.PhaseFailed, v1alpha1.PhaseRolledBack: v1alpha1.PhaseRolledBack,
-}
-
-// LabelValue makes the name of a binding the value of its label. A member's has a dot
-// for its slash. What does not fit is cut, and told apart by a digest.
+// LabelValue returns the label value for the name of a policy or a member: the slash of a
+// member's name becomes a dot. Names that do not fit are truncated, with a hash appended.
 func LabelValue(name string) string {
 	v := strings.Replace(name, "/", ".", 1)
 	if v != "" && len(validation.IsValidLabelValue(v)) == 0 {
@@ -56,9 +49,9 @@ func LabelValue(name string) string {
 
 func isSecret(kind policy.Kind) bool { return kind == "Secret" }
 
-// encodeAction returns what the hub records of an action. Messages are cut to the CRD's
-// bounds; a patch that is too large cannot be, and is an ErrIntent. Of a Secret the
-// patch is left out.
+// encodeAction returns the record of an action on the hub. Messages are truncated to the
+// CRD's limits; a patch cannot be, so that one which is too large is an errInvalidIntent.
+// The patch of a Secret is left out.
 func encodeAction(a *Action) (*v1alpha1.Action, error) {
 	t := a.Remedy.Target
 	out := &v1alpha1.Action{
@@ -122,7 +115,7 @@ func encodePatch(spec *v1alpha1.ActionSpec, a *Action) error {
 	return checkRecordable("the patch", text)
 }
 
-// checkRecordable reports whether a text can be recorded as it is.
+// checkRecordable returns why a patch cannot be recorded as it is, as errInvalidIntent.
 func checkRecordable(what string, text []byte) error {
 	switch {
 	case len(text) > maxPatch:
@@ -133,8 +126,8 @@ func checkRecordable(what string, text []byte) error {
 	return nil
 }
 
-// encodeSubject is what was judged where that is not the target: a ref, a member, or
-// the key of a view in quotes.
+// encodeSubject returns what was evaluated, "" where that is the target: a ref, a member,
+// or the quoted key of a view.
 func encodeSubject(a *Action) string {
 	if a.Subject == (policy.Subject{Ref: a.Remedy.Target}) || a.Subject == (policy.Subject{}) {
 		return ""
@@ -160,7 +153,7 @@ func decodeSubject(text string, target policy.Ref) policy.Subject {
 
 func encodeStatus(a *Action) v1alpha1.ActionStatus {
 	s := v1alpha1.ActionStatus{
-		Phase: phases[a.Phase], Message: truncate(a.Message, maxMessage), Manager: truncate(a.Manager, maxManager),
+		Phase: a.Phase, Message: truncate(a.Message, maxMessage), Manager: truncate(a.Manager, maxManager),
 		Attempts: int32(min(max(a.Attempts, 0), math.MaxInt32)), ResourceVersion: a.WrittenVersion, //nolint:gosec // Bounded.
 		StartedAt: microTime(a.Started), EndedAt: microTime(a.Ended),
 	}
@@ -174,7 +167,7 @@ func encodeStatus(a *Action) v1alpha1.ActionStatus {
 	return s
 }
 
-// decodeAcknowledgement is what a status says of an acknowledgement, nil for none.
+// decodeAcknowledgement returns the acknowledgement in a status, nil for none.
 func decodeAcknowledgement(s *v1alpha1.ActionStatus) *Acknowledgement {
 	if s.AcknowledgedBy == "" && s.AcknowledgedHalt == "" {
 		return nil
@@ -201,8 +194,7 @@ func timeOf(m *metav1.MicroTime) time.Time {
 	return m.UTC()
 }
 
-// decodeAction returns the action that the hub has recorded. One without a phase was
-// recorded and is perhaps written.
+// decodeAction returns the action of a record. One without a phase may have been written.
 func decodeAction(in *v1alpha1.Action) *Action {
 	s, target := &in.Spec, in.Spec.Target
 	ref := policy.Ref{Member: target.Member, Kind: policy.Kind(target.Kind), Namespace: target.Namespace, Name: target.Name}
@@ -243,10 +235,29 @@ func decodePhase(in *v1alpha1.Action) v1alpha1.ActionPhase {
 	if !in.Ended() {
 		return v1alpha1.PhaseWriting
 	}
-	for phase, recorded := range phases {
-		if recorded == in.Status.Phase {
-			return phase
-		}
+	switch in.Status.Phase {
+	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended,
+		v1alpha1.PhaseProtected, v1alpha1.PhaseFailed, v1alpha1.PhaseRolledBack:
+		return in.Status.Phase
 	}
-	return v1alpha1.PhaseFailed // of a later version, which has ended it
+	return v1alpha1.PhaseFailed // a final phase of a later version
+}
+
+// truncateLine bounds a text of a member, in bytes, and puts it on one line.
+func truncateLine(s string, maxBytes int) string {
+	return truncate(strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s), maxBytes)
+}
+
+// truncate bounds a text, in bytes.
+func truncate(s string, maxBytes int) string {
+	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= maxBytes {
+		return s
+	}
+	const dots = "…"
+	return strings.ToValidUTF8(s[:maxBytes-len(dots)], "") + dots
 }

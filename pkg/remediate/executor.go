@@ -13,42 +13,42 @@ import (
 	"federator.dev/federator/pkg/remediate/internal/objects"
 )
 
-// Retries of what can pass.
+// Retries of temporary failures.
 const (
 	initialBackoff = 100 * time.Millisecond
 	maxBackoff     = 30 * time.Second
 	maxAttempts    = 6
-	maxRepeats     = 1000 // actions of one intent, each of which has ended
+	maxRepeats     = 1000 // ended actions of one intent
 )
 
-// errInDoubt is of a write that may have been done: nobody has answered.
-var errInDoubt = errors.New("it is not known whether it was written")
+// errInDoubt is returned for a write that may have been done: the member did not answer.
+var errInDoubt = errors.New("it is not known whether the target was written")
 
-// executor carries intents out, one at a time for each target.
+// executor carries out intents, one at a time for each target.
 type executor struct {
 	clients Clients
 	journal journal
 	clock   func() time.Time
-	// checkWrite is asked right before each write. Its error keeps the write from being
-	// done now: the lease has ended, or somebody has stopped all actions.
+	// checkWrite is called right before each write. Its error prevents the write for now:
+	// the lease has ended, or all actions are stopped.
 	checkWrite func(*Intent) error
-	// checkMember is asked before a member is: its error keeps everything from being tried
-	// there. nil: no member is held.
+	// checkMember is called before each request to a member. Its error prevents the request.
+	// nil: no member is held.
 	checkMember func(member string) error
-	// onResolved is told what has become of what was left; may be nil.
+	// onResolved is called with each action that was in doubt and has ended; may be nil.
 	onResolved func(*Action)
 
 	mu      sync.Mutex
-	locks   map[policy.Ref]chan struct{} // targets at work; closed when let go
-	inDoubt map[string]*inDoubtAction    // by name: what is recorded and perhaps written
+	locks   map[policy.Ref]chan struct{} // closed when the target is unlocked
+	inDoubt map[string]*inDoubtAction    // by name
 }
 
-// observed is a target as it was a moment ago.
+// observed is a target that has just been read; its object is nil where there is none.
 type observed struct{ object map[string]any }
 
-// execute carries an intent out and returns what has become of it. Its error is one for
-// which nothing is known: of the journal, of the gate, of the context, or of a member
-// that does not answer. The intent may be tried again, which writes nothing twice.
+// execute carries out an intent and returns its Action. After an error the outcome is not
+// known: of the journal, of checkWrite, of the context, or of a member that does not
+// answer. The intent may be retried, which writes nothing twice.
 func (x *executor) execute(ctx context.Context, i *Intent) (*Action, error) {
 	a := &Action{Name: i.actionName(), Intent: *i, Phase: v1alpha1.PhaseWriting, Started: x.clock()}
 	a.APIVersion = i.apiVersion()
@@ -83,8 +83,8 @@ func (x *executor) execute(ctx context.Context, i *Intent) (*Action, error) {
 	return x.startWrite(ctx, a, before)
 }
 
-// startWrite records an action that is ready, and goes on with the write. If it is recorded
-// already it goes on from there.
+// startWrite records an action that passed its dry run, and continues with the write. If it
+// is recorded already, startWrite continues from the record.
 func (x *executor) startWrite(ctx context.Context, a *Action, before *observed) (*Action, error) {
 	for n := range maxRepeats {
 		a.Name = a.repeatName(n)
@@ -95,7 +95,7 @@ func (x *executor) startWrite(ctx context.Context, a *Action, before *observed) 
 		case errors.Is(err, errInvalidIntent):
 			return x.finish(a, v1alpha1.PhaseFailed, err.Error()), nil
 		case !errors.Is(err, errExists):
-			x.addInDoubt(a) // it may have been recorded
+			x.addInDoubt(a) // it may be recorded
 			return a, fmt.Errorf("record: %w", err)
 		}
 		known, err := x.journal.get(ctx, a.Name)
@@ -104,14 +104,14 @@ func (x *executor) startWrite(ctx context.Context, a *Action, before *observed) 
 		}
 		switch known.Phase {
 		case v1alpha1.PhaseWriting:
-		case v1alpha1.PhaseFailed, v1alpha1.PhaseContended: // nothing was written, or it shows
+		case v1alpha1.PhaseFailed, v1alpha1.PhaseContended: // not written, or the target shows that it was
 			known.Phase, known.Message, known.Manager, known.Attempts, known.Ended = v1alpha1.PhaseWriting, "", "", 0, time.Time{}
 			if err := x.record(ctx, known); err != nil {
 				return a, err
 			}
 		default:
-			// The target is again as it was then, or another process has written it since it
-			// was read here.
+			// The target has reverted to that version, or another process has written it since
+			// it was read here.
 			switch err := x.recheck(ctx, a); {
 			case err != nil || a.Phase == v1alpha1.PhaseSuperseded:
 				return a, err
@@ -120,31 +120,30 @@ func (x *executor) startWrite(ctx context.Context, a *Action, before *observed) 
 			}
 			continue
 		}
-		known.Remedy = a.Remedy // a Secret's is not recorded
+		known.Remedy = a.Remedy // which is not recorded for Secrets
 		known.copyAcknowledgement(a)
 		if known.Started.IsZero() {
 			known.Started = a.Started
 		}
 		return x.write(ctx, known, nil)
 	}
-	return x.finish(a, v1alpha1.PhaseFailed, fmt.Sprintf("the target was corrected %d times and is again as it was", maxRepeats)), nil
+	return x.finish(a, v1alpha1.PhaseFailed, fmt.Sprintf("the target was corrected %d times and has reverted each time", maxRepeats)), nil
 }
 
-// recheck reads the target again. The action has ended if it has moved, or cannot be
+// recheck reads the target again. The action ends if the target has changed, or cannot be
 // read.
 func (x *executor) recheck(ctx context.Context, a *Action) error {
 	return x.retry(ctx, a, func(c *Client) error {
-		_, unmoved, err := x.readTarget(ctx, c, a)
-		if err == nil && !unmoved {
-			x.finish(a, v1alpha1.PhaseSuperseded, "the target has changed since it was judged")
+		_, unchanged, err := x.readTarget(ctx, c, a)
+		if err == nil && !unchanged {
+			x.finish(a, v1alpha1.PhaseSuperseded, "the target has changed since it was evaluated")
 		}
 		return err
 	})
 }
 
-// recordTried records an action that has been tried and not written. There is one record of
-// the correction for all versions of its target: what cannot be written stays so while
-// others change the target.
+// recordTried records an action that was tried and not written. All versions of its target
+// share one record: what cannot be written stays so while others change the target.
 func (x *executor) recordTried(ctx context.Context, a *Action) (*Action, error) {
 	a.Name, a.tried = a.triedName(), true
 	err := x.journal.create(ctx, a)
@@ -152,7 +151,7 @@ func (x *executor) recordTried(ctx context.Context, a *Action) (*Action, error) 
 	case err == nil:
 		return a, nil
 	case errors.Is(err, errInvalidIntent):
-		// Its status says so; the record that it cannot have would be one more place.
+		// It cannot be recorded: the policy's status says why.
 		return x.finish(a, v1alpha1.PhaseFailed, fmt.Sprintf("%s (%v)", a.Message, err)), nil
 	case !errors.Is(err, errExists):
 		return a, fmt.Errorf("record: %w", err)
@@ -169,15 +168,15 @@ func (x *executor) recordTried(ctx context.Context, a *Action) (*Action, error) 
 	return known, x.record(ctx, known)
 }
 
-// copyAcknowledgement takes over the acknowledgement that another try follows.
+// copyAcknowledgement copies the acknowledgement that another attempt follows.
 func (a *Action) copyAcknowledgement(now *Action) {
 	if now.Acknowledged != nil {
 		a.Acknowledged = now.Acknowledged
 	}
 }
 
-// resolveEarlier looks whether a target that has moved was written by this very action, which
-// another process, or this one, does not know.
+// resolveEarlier checks whether a target that has changed was written by this very action:
+// an earlier attempt, here or in another process, may not know its outcome.
 func (x *executor) resolveEarlier(ctx context.Context, a *Action, now *observed) (*Action, error) {
 	if now == nil {
 		return a, nil
@@ -198,14 +197,14 @@ func (x *executor) resolveEarlier(ctx context.Context, a *Action, now *observed)
 	return known, x.record(ctx, known)
 }
 
-// finish gives an action its last phase.
+// finish ends an action in a phase.
 func (x *executor) finish(a *Action, phase v1alpha1.ActionPhase, message string) *Action {
 	a.Phase, a.Message, a.Ended = phase, truncateLine(message, maxMessage), x.clock()
 	return a
 }
 
-// readTarget returns the target as it is, and whether it is as it was judged.
-func (x *executor) readTarget(ctx context.Context, c *Client, a *Action) (object map[string]any, unmoved bool, err error) {
+// readTarget returns the target, and whether it is in the version that was evaluated.
+func (x *executor) readTarget(ctx context.Context, c *Client, a *Action) (object map[string]any, unchanged bool, err error) {
 	if object, err = c.get(ctx, &a.Intent); err != nil {
 		return nil, false, err
 	}
@@ -213,36 +212,35 @@ func (x *executor) readTarget(ctx context.Context, c *Client, a *Action) (object
 	return object, uid == a.UID && version == a.ResourceVersion, nil
 }
 
-// prepare looks at the target, tries the write and finds its inverse. The action has
-// ended if nothing is to be written. Beside an error it returns the target if that has
-// not moved.
+// prepare reads the target, dry-runs the write and finds its inverse. The action ends if
+// nothing is to be written. With an error it returns the target if that has not changed.
 func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed, error) {
-	before, unmoved, err := x.readTarget(ctx, c, a)
+	before, unchanged, err := x.readTarget(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}
 	now := &observed{before}
-	if !unmoved {
-		x.finish(a, v1alpha1.PhaseSuperseded, "the target has changed since it was judged")
+	if !unchanged {
+		x.finish(a, v1alpha1.PhaseSuperseded, "the target has changed since it was evaluated")
 		return now, nil
 	}
 	if why := Protected(a.Remedy.Target, objects.Annotations(before)); why != "" {
 		x.finish(a, v1alpha1.PhaseProtected, why)
 		return now, nil
 	}
-	w, err := a.buildRequest(before, a.Name)
+	req, err := a.buildRequest(before, a.Name)
 	if err != nil {
 		return now, err
 	}
-	if w == nil {
+	if req == nil {
 		x.finish(a, v1alpha1.PhaseNoOp, "the target is gone")
 		return now, nil
 	}
-	after, err := c.send(ctx, &a.Intent, w, true)
+	after, err := c.send(ctx, &a.Intent, req, true)
 	if err != nil {
 		return now, err
 	}
-	if w.verb == "DELETE" {
+	if req.verb == "DELETE" {
 		after = nil
 	} else if objects.Same(before, after) {
 		x.finish(a, v1alpha1.PhaseNoOp, "nothing would change")
@@ -258,8 +256,8 @@ func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed
 	return now, nil
 }
 
-// resolveOutcome ends an action whose target shows its write, or has moved otherwise.
-func (x *executor) resolveOutcome(a *Action, object map[string]any, unmoved bool) {
+// resolveOutcome ends an action whose target shows its write, or another change.
+func (x *executor) resolveOutcome(a *Action, object map[string]any, unchanged bool) {
 	uid, version := objects.Identity(object)
 	switch {
 	case a.Remedy.Action == "delete" && (uid != a.UID || objects.Terminating(object)):
@@ -267,50 +265,50 @@ func (x *executor) resolveOutcome(a *Action, object map[string]any, unmoved bool
 	case object != nil && objects.Annotations(object)[actionAnnotation] == a.Name:
 		a.WrittenVersion = version
 		x.finish(a, v1alpha1.PhaseSucceeded, "")
-	case !unmoved:
-		x.finish(a, v1alpha1.PhaseSuperseded, "the target has changed before it was written")
+	case !unchanged:
+		x.finish(a, v1alpha1.PhaseSuperseded, "the target changed before it was written")
 	}
 }
 
-// write does the write that is recorded. before is the target if it was just seen.
+// write does the recorded write. before is the target if it has just been read.
 func (x *executor) write(ctx context.Context, a *Action, before *observed) (*Action, error) {
 	x.removeInDoubt(a.Name)
-	resumed := before == nil // somebody may have sent a request before
-	unsure := false          // a request may have been done though it failed
-	shown := false           // the target says what came of it
+	resumed := before == nil // an earlier attempt may have sent a request
+	maybeWritten := false    // a request may have been executed although it failed
+	shown := false           // the target shows the outcome
 	err := x.retry(ctx, a, func(c *Client) error {
 		if before == nil {
-			object, unmoved, err := x.readTarget(ctx, c, a)
+			object, unchanged, err := x.readTarget(ctx, c, a)
 			if err != nil {
 				return err
 			}
-			if x.resolveOutcome(a, object, unmoved); isFinal(a.Phase) {
+			if x.resolveOutcome(a, object, unchanged); isFinal(a.Phase) {
 				shown = true
-				if a.Remedy.Action == "delete" && a.Phase == v1alpha1.PhaseSucceeded && !resumed && !unsure {
-					x.finish(a, v1alpha1.PhaseSuperseded, "somebody else has deleted the target")
+				if a.Remedy.Action == "delete" && a.Phase == v1alpha1.PhaseSucceeded && !resumed && !maybeWritten {
+					x.finish(a, v1alpha1.PhaseSuperseded, "the target was deleted by another client")
 				}
 				return nil
 			}
 			before = &observed{object}
 		}
-		w, err := a.buildRequest(before.object, a.Name)
+		req, err := a.buildRequest(before.object, a.Name)
 		if err != nil {
 			return err
 		}
-		before = nil // look again, next time
+		before = nil // the next attempt reads it again
 		if err := x.checkWrite(&a.Intent); err != nil {
-			return &gateError{err}
+			return &checkError{err}
 		}
-		object, err := c.send(ctx, &a.Intent, w, false)
+		object, err := c.send(ctx, &a.Intent, req, false)
 		if err != nil {
-			unsure = unsure || !notExecuted(err)
+			maybeWritten = maybeWritten || !notExecuted(err)
 			return err
 		}
 		_, a.WrittenVersion = objects.Identity(object)
 		x.finish(a, v1alpha1.PhaseSucceeded, "")
 		return nil
 	})
-	if err == nil && !shown && a.Phase != v1alpha1.PhaseSucceeded && (unsure || resumed && a.Phase == v1alpha1.PhaseSuperseded) {
+	if err == nil && !shown && a.Phase != v1alpha1.PhaseSucceeded && (maybeWritten || resumed && a.Phase == v1alpha1.PhaseSuperseded) {
 		err = fmt.Errorf("%w: %s", errInDoubt, a.Message)
 		a.Phase, a.Manager, a.Ended = v1alpha1.PhaseWriting, "", time.Time{}
 		a.Message = truncateLine(err.Error(), maxMessage)
@@ -321,7 +319,7 @@ func (x *executor) write(ctx context.Context, a *Action, before *observed) (*Act
 		err = errors.Join(err, x.record(ctx, a))
 	}
 	if a.Phase == v1alpha1.PhaseSuperseded && errors.Is(err, errEnded) {
-		// Another process has taken it up, and knows what has come of it.
+		// Another process has continued it, and knows its outcome.
 		known, unread := x.journal.get(ctx, a.Name)
 		if unread == nil {
 			return known, nil
@@ -334,8 +332,8 @@ func (x *executor) write(ctx context.Context, a *Action, before *observed) (*Act
 	return a, err
 }
 
-// record writes down where an action stands; what a member has been told must be
-// known even where the process is about to end. What is taken back is marked first.
+// record records an action's phase, even while the process ends: a member may have executed
+// the request. An action that is rolled back is marked first.
 func (x *executor) record(ctx context.Context, a *Action) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
@@ -345,7 +343,7 @@ func (x *executor) record(ctx context.Context, a *Action) error {
 			err = x.journal.update(ctx, x.finish(of, v1alpha1.PhaseRolledBack, "by "+a.Name))
 		}
 		if err != nil && !errors.Is(err, ErrNoAction) {
-			return fmt.Errorf("record what is taken back: %w", err)
+			return fmt.Errorf("record the rollback: %w", err)
 		}
 	}
 	if err := x.journal.update(ctx, a); err != nil {
@@ -354,12 +352,13 @@ func (x *executor) record(ctx context.Context, a *Action) error {
 	return nil
 }
 
-type gateError struct{ error }
+// checkError is an error of checkWrite, which is not one of a request.
+type checkError struct{ error }
 
-func (e *gateError) Unwrap() error { return e.error }
+func (e *checkError) Unwrap() error { return e.error }
 
-// retry does something with the target's client until it succeeds, or is refused for
-// good, which ends the action. Its error is the context's or the gate's.
+// retry calls f with the target's client until it succeeds, or is refused for good, which
+// ends the action. Its error is that of the context, checkMember or checkWrite.
 func (x *executor) retry(ctx context.Context, a *Action, f func(*Client) error) error {
 	for try, wait := 1, initialBackoff; ; try++ {
 		if x.checkMember != nil {
@@ -371,31 +370,31 @@ func (x *executor) retry(ctx context.Context, a *Action, f func(*Client) error) 
 		if err == nil {
 			err = f(c)
 		}
-		var gate *gateError
+		var check *checkError
 		switch {
 		case err == nil:
 			return nil
-		case errors.As(err, &gate):
-			return gate.error
+		case errors.As(err, &check):
+			return check.error
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
 		a.Attempts++
-		r := classify(err, &a.Intent)
+		class := classify(err, &a.Intent)
 		why := describeError(err, a.Remedy.Target)
 		switch {
-		case r.phase == v1alpha1.PhaseSuperseded && try < maxAttempts:
-			// The target says whether it has moved, and by whom.
-		case r.phase != "":
-			a.Manager = r.manager
-			x.finish(a, r.phase, why)
+		case class.phase == v1alpha1.PhaseSuperseded && try < maxAttempts:
+			// The target shows whether it has changed, and by whose write.
+		case class.phase != "":
+			a.Manager = class.manager
+			x.finish(a, class.phase, why)
 			return nil
 		case try >= maxAttempts:
 			x.finish(a, v1alpha1.PhaseFailed, fmt.Sprintf("tried %d times: %s", try, why))
 			return nil
 		}
 		jittered := time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // Jitter.
-		if err := sleep(ctx, max(r.retryAfter, jittered)); err != nil {
+		if err := sleep(ctx, max(class.retryAfter, jittered)); err != nil {
 			return err
 		}
 		wait = min(2*wait, maxBackoff)

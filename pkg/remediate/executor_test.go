@@ -71,7 +71,7 @@ var corrections = []correction{
 		gives: map[string]any{"data.a": "1"},
 	},
 	{
-		name: "apply of what the index has cut", object: oneMap, phase: v1alpha1.PhaseFailed, message: "have been cut", same: true,
+		name: "apply of what the index has cut", object: oneMap, phase: v1alpha1.PhaseFailed, message: "are redacted", same: true,
 		remedy: apply(`{"apiVersion":"v1","metadata":{"annotations":{"federator.dev/redacted":"true"}},"data":{"a":""}}`), gives: map[string]any{"data.a": "1"},
 	},
 	{
@@ -98,7 +98,7 @@ var corrections = []correction{
 		gives: map[string]any{"data.a": "1"},
 	},
 	{
-		name: "merge patch that removes the metadata", object: oneMap, remedy: patch(`{"metadata":null}`), phase: v1alpha1.PhaseFailed, message: "cannot be removed whole", same: true,
+		name: "merge patch that removes the metadata", object: oneMap, remedy: patch(`{"metadata":null}`), phase: v1alpha1.PhaseFailed, message: "cannot be removed entirely", same: true,
 		gives: map[string]any{"data.a": "1"},
 	},
 	{
@@ -165,7 +165,7 @@ var corrections = []correction{
 		remedy: patch(`{"data":{"a":"` + strings.Repeat("x", maxPatch) + `"}}`), gives: map[string]any{"data.a": "1"},
 	},
 	{
-		name: "an apiVersion of another group", object: oneMap, remedy: apply(`{"apiVersion":"apps/v1","data":{"a":"3"}}`), phase: v1alpha1.PhaseFailed, message: "is none of", same: true,
+		name: "an apiVersion of another group", object: oneMap, remedy: apply(`{"apiVersion":"apps/v1","data":{"a":"3"}}`), phase: v1alpha1.PhaseFailed, message: "does not serve", same: true,
 		gives: map[string]any{"data.a": "1"},
 	},
 	{

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// resolveInterval is how often what is left is looked at, and settleTimeout how long
-	// one look may take.
+	// resolveInterval is how often actions in doubt are inspected, and resolveTimeout how
+	// long one inspection may take.
 	resolveInterval = 15 * time.Second
 	resolveTimeout  = 5 * time.Second
-	// inFlightTimeout is how long a request may still be on its way to a target that does not
-	// show it: API servers end requests before.
+	// inFlightTimeout is how long a request may still be executed that its target does not
+	// show: API servers end requests earlier.
 	inFlightTimeout = time.Minute
 )
 
-// inDoubtAction is an action that is recorded, and of which this process does not know
-// whether it was written.
+// inDoubtAction is a recorded action of which this process does not know whether it was
+// written.
 type inDoubtAction struct {
 	action *Action
 	since  time.Time
 }
 
-// lockTarget waits until nobody else is at work on a target.
+// lockTarget waits until no other goroutine works on a target.
 func (x *executor) lockTarget(ctx context.Context, target policy.Ref) (release func(), err error) {
 	for {
 		x.mu.Lock()
@@ -58,7 +58,7 @@ func (x *executor) lockTarget(ctx context.Context, target policy.Ref) (release f
 	}
 }
 
-// addInDoubt notes an action that is to be settled.
+// addInDoubt adds an action that is to be resolved.
 func (x *executor) addInDoubt(a *Action) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -66,7 +66,7 @@ func (x *executor) addInDoubt(a *Action) {
 		x.inDoubt = map[string]*inDoubtAction{}
 	}
 	if x.inDoubt[a.Name] == nil {
-		copied := *a // who asked for it reads the other
+		copied := *a // the caller reads the other
 		x.inDoubt[a.Name] = &inDoubtAction{&copied, x.clock()}
 	}
 }
@@ -77,7 +77,7 @@ func (x *executor) removeInDoubt(name string) {
 	x.mu.Unlock()
 }
 
-// listInDoubt are what is to be settled, in order.
+// listInDoubt returns the actions in doubt, ordered by name.
 func (x *executor) listInDoubt() []*inDoubtAction {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -89,27 +89,27 @@ func (x *executor) listInDoubt() []*inDoubtAction {
 	return all
 }
 
-// resolveOthers finds out what became of what was left for the target of an action: after
-// the next write nobody can tell. The caller holds the target.
+// resolveOthers resolves other actions in doubt of an action's target: the next write would
+// hide their outcome. The caller has locked the target.
 func (x *executor) resolveOthers(ctx context.Context, a *Action) error {
 	for _, l := range x.listInDoubt() {
 		if l.action.Remedy.Target != a.Remedy.Target || l.action.Name == a.Name {
 			continue
 		}
 		if err := x.resolve(ctx, l.action, true); err != nil {
-			return fmt.Errorf("what was left for its target: %w", err)
+			return fmt.Errorf("resolve earlier actions of its target: %w", err)
 		}
 	}
 	return nil
 }
 
-// resolve finds out whether an action that is left was written. What cannot be known
-// yet stays left: the last look takes what does not show for not written. The caller
-// holds the target.
+// resolve finds out whether an action in doubt was written. It stays in doubt while that
+// cannot be known; the last inspection takes it for not written if the target does not show
+// it. The caller has locked the target.
 func (x *executor) resolve(ctx context.Context, a *Action, last bool) error {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	if !isFinal(a.Phase) { // else only the record is missing
+	if !isFinal(a.Phase) { // otherwise only the record is missing
 		if err := x.inspect(ctx, a, last); err != nil {
 			return fmt.Errorf("action %q: %w", a.Name, err)
 		}
@@ -129,25 +129,25 @@ func (x *executor) resolve(ctx context.Context, a *Action, last bool) error {
 
 func (x *executor) inspect(ctx context.Context, a *Action, last bool) error {
 	if a.tried {
-		x.finish(a, v1alpha1.PhaseFailed, "the process that has tried it ended before it could say what came of it; nothing was written")
+		x.finish(a, v1alpha1.PhaseFailed, "the process that tried it ended before it recorded the outcome; nothing was written")
 		return nil
 	}
 	c, err := x.clients.Client(a.Remedy.Target.Member, a.Remedy.Target.Kind, a.APIVersion)
 	if err != nil {
 		return err
 	}
-	object, unmoved, err := x.readTarget(ctx, c, a)
+	object, unchanged, err := x.readTarget(ctx, c, a)
 	if err != nil {
 		return err
 	}
-	if x.resolveOutcome(a, object, unmoved); !isFinal(a.Phase) && last {
-		x.finish(a, v1alpha1.PhaseFailed, "it was recorded, and not written")
+	if x.resolveOutcome(a, object, unchanged); !isFinal(a.Phase) && last {
+		x.finish(a, v1alpha1.PhaseFailed, "it was recorded and never written")
 	}
 	return nil
 }
 
-// resolveAll looks once at all that is left. A member that does not answer is asked
-// once; what is left there stays so, which its record says: it is still Writing.
+// resolveAll inspects all actions in doubt once. Those of a member that does not answer stay
+// in doubt, and their records in phase Writing.
 func (x *executor) resolveAll(ctx context.Context) {
 	byMember := map[string][]*inDoubtAction{}
 	for _, l := range x.listInDoubt() {
@@ -177,12 +177,12 @@ func (x *executor) resolveOne(ctx context.Context, l *inDoubtAction) error {
 	still := x.inDoubt[l.action.Name] == l
 	x.mu.Unlock()
 	if !still {
-		return nil // somebody has taken it up
+		return nil // resolved meanwhile
 	}
 	return x.resolve(ctx, l.action, x.clock().Sub(l.since) >= inFlightTimeout)
 }
 
-// clearInDoubt forgets what is left.
+// clearInDoubt forgets all actions in doubt.
 func (x *executor) clearInDoubt() {
 	x.mu.Lock()
 	clear(x.inDoubt)

@@ -21,7 +21,7 @@ import (
 const (
 	hubTimeout     = 10 * time.Second // of one request
 	hubAttempts    = 6
-	hubPageSize    = 100 // actions, which may have half a megabyte each
+	hubPageSize    = 100 // Actions of up to half a megabyte each
 	defaultHistory = time.Hour
 )
 
@@ -36,36 +36,36 @@ func newHubJournal(hub rest.Interface, history time.Duration) *hubJournal {
 	return &hubJournal{hub: hub, history: cmp.Or(history, defaultHistory)}
 }
 
-// create implements Journal. The status of an action that has ended is a request of
-// its own: a reader may see the action without.
+// create implements journal. The status of an action that has ended is a second request: a
+// reader may see the action without it.
 func (j *hubJournal) create(ctx context.Context, a *Action) error {
-	want, err := encodeAction(a)
+	record, err := encodeAction(a)
 	if err != nil {
 		return err
 	}
-	want.Status = v1alpha1.ActionStatus{}
-	body, err := json.Marshal(want)
+	record.Status = v1alpha1.ActionStatus{}
+	body, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("action %q: %w", a.Name, err)
 	}
-	unsure := false // an attempt may have been done though it failed
+	maybeCreated := false // a failed attempt may have been executed
 	err = j.retry(ctx, func(ctx context.Context) error {
-		made := &v1alpha1.Action{}
-		err := j.do(ctx, j.request(http.MethodPost).SetHeader("Content-Type", plainJSON).Body(body), made)
-		if apierrors.IsAlreadyExists(err) && unsure {
-			if err := j.do(ctx, j.request(http.MethodGet, a.Name), made); err != nil {
+		created := &v1alpha1.Action{}
+		err := j.do(ctx, j.request(http.MethodPost).SetHeader("Content-Type", plainJSON).Body(body), created)
+		if apierrors.IsAlreadyExists(err) && maybeCreated {
+			if err := j.do(ctx, j.request(http.MethodGet, a.Name), created); err != nil {
 				return err
 			}
-			if made.Status.Phase != "" || !reflect.DeepEqual(made.Spec, want.Spec) {
-				return errExists // somebody else's
+			if created.Status.Phase != "" || !reflect.DeepEqual(created.Spec, record.Spec) {
+				return errExists // of another process
 			}
 			err = nil
 		}
 		if err == nil {
-			a.recordVersion = made.ResourceVersion
+			a.recordVersion = created.ResourceVersion
 			return nil
 		}
-		unsure = true
+		maybeCreated = true
 		return err
 	})
 	switch {
@@ -77,17 +77,17 @@ func (j *hubJournal) create(ctx context.Context, a *Action) error {
 		return fmt.Errorf("action %q: %w", a.Name, err)
 	}
 	if a.Phase == v1alpha1.PhaseWriting {
-		return nil // that it has no phase says so
+		return nil // without a phase it is read as Writing
 	}
 	return j.update(ctx, a)
 }
 
-// get implements Journal.
+// get implements journal.
 func (j *hubJournal) get(ctx context.Context, name string) (*Action, error) {
-	found := &v1alpha1.Action{}
+	record := &v1alpha1.Action{}
 	err := j.retry(ctx, func(ctx context.Context) error {
-		*found = v1alpha1.Action{}
-		return j.do(ctx, j.request(http.MethodGet, name), found)
+		*record = v1alpha1.Action{}
+		return j.do(ctx, j.request(http.MethodGet, name), record)
 	})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -95,11 +95,11 @@ func (j *hubJournal) get(ctx context.Context, name string) (*Action, error) {
 	case err != nil:
 		return nil, fmt.Errorf("action %q: %w", name, err)
 	}
-	return decodeAction(found), nil
+	return decodeAction(record), nil
 }
 
-// update implements Journal. Where the record has changed since it was read, what it
-// says now decides.
+// update implements journal. Where the record has changed since it was read, its present
+// phase decides.
 func (j *hubJournal) update(ctx context.Context, a *Action) error {
 	version := a.recordVersion
 	err := j.retry(ctx, func(ctx context.Context) error {
@@ -110,7 +110,7 @@ func (j *hubJournal) update(ctx context.Context, a *Action) error {
 			}
 			if known := decodeAction(now); !validTransition(known.Phase, a.Phase) {
 				if a.recordVersion = known.recordVersion; known.Phase == a.Phase {
-					return nil // it is known, from us or from another process
+					return nil // recorded by an earlier attempt, or another process
 				}
 				return fmt.Errorf("%w: %s, not %s", errEnded, known.Phase, a.Phase)
 			}
@@ -120,13 +120,13 @@ func (j *hubJournal) update(ctx context.Context, a *Action) error {
 		if err != nil {
 			return err
 		}
-		made := &v1alpha1.Action{}
-		err = j.do(ctx, j.request(http.MethodPatch, a.Name, "status").SetHeader("Content-Type", mergePatch).Body(body), made)
+		updated := &v1alpha1.Action{}
+		err = j.do(ctx, j.request(http.MethodPatch, a.Name, "status").SetHeader("Content-Type", mergePatch).Body(body), updated)
 		if err != nil {
-			version = "" // look first, next time
+			version = "" // the next attempt reads it first
 			return err
 		}
-		a.recordVersion = made.ResourceVersion
+		a.recordVersion = updated.ResourceVersion
 		return nil
 	})
 	switch {
@@ -138,8 +138,8 @@ func (j *hubJournal) update(ctx context.Context, a *Action) error {
 	return nil
 }
 
-// validTransition reports whether an action may go from one phase to another; some are
-// where it ends for good.
+// validTransition reports whether an action may go from one phase to another: some phases
+// have no successor.
 func validTransition(from, to v1alpha1.ActionPhase) bool {
 	switch from {
 	case v1alpha1.PhaseSucceeded:
@@ -150,8 +150,8 @@ func validTransition(from, to v1alpha1.ActionPhase) bool {
 	return true
 }
 
-// statusPatch is a merge patch that replaces what is federator's own in a status. Who
-// has acknowledged it stays unless there is a newer acknowledgement.
+// statusPatch returns a merge patch that replaces the fields of a status that the
+// dispatcher sets. An acknowledgement stays unless there is a newer one.
 func statusPatch(a *Action, version string) ([]byte, error) {
 	text, err := json.Marshal(encodeStatus(a))
 	if err != nil {
@@ -166,26 +166,26 @@ func statusPatch(a *Action, version string) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": version}, "status": status})
 }
 
-// recoverySelector selects the actions of which nothing is to be known at a start.
+// recoverySelector selects the actions that a new leader needs.
 const recoverySelector = "status.phase!=NoOp,status.phase!=Failed,status.phase!=Superseded,status.phase!=Contended," +
 	"status.phase!=Protected,status.phase!=DryRunPassed"
 
-// list implements Journal.
+// list implements journal.
 func (j *hubJournal) list(ctx context.Context) ([]*Action, error) {
-	var found []*Action
+	var actions []*Action
 	since := time.Now().Add(-j.history)
-	err := j.forEach(ctx, recoverySelector, func() { found = nil }, func(in *v1alpha1.Action) {
+	err := j.forEach(ctx, recoverySelector, func() { actions = nil }, func(in *v1alpha1.Action) {
 		if a := decodeAction(in); !isFinal(a.Phase) || a.Ended.After(since) {
-			found = append(found, a)
+			actions = append(actions, a)
 		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("actions: %w", err)
 	}
-	return found, nil
+	return actions, nil
 }
 
-// forEach reads all actions that a selector lets through, page by page; restart is called
+// forEach calls f with all actions that a selector keeps, page by page; restart is called
 // before the first.
 func (j *hubJournal) forEach(ctx context.Context, selector string, restart func(), f func(*v1alpha1.Action)) error {
 	restart()
@@ -204,7 +204,7 @@ func (j *hubJournal) forEach(ctx context.Context, selector string, restart func(
 			return j.do(ctx, r, page)
 		})
 		if apierrors.IsResourceExpired(err) && restarts < 3 {
-			restarts++ // the pages have become too old
+			restarts++ // the continue token has expired
 			restart()
 			next = ""
 			continue
@@ -234,12 +234,12 @@ func (j *hubJournal) do(ctx context.Context, r *rest.Request, into any) error {
 	if err := result.Error(); err != nil || into == nil {
 		return err
 	}
-	body, err := result.Raw() // whose own error does not say what the hub answered
+	body, err := result.Raw() // whose own error does not have the hub's message
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("the hub's answer: %w", err)
+		return fmt.Errorf("hub response: %w", err)
 	}
 	return nil
 }
@@ -258,8 +258,8 @@ func (j *hubJournal) retry(ctx context.Context, f func(context.Context) error) e
 	}
 }
 
-// retryable reports whether what the hub answered may pass. A conflict does: what has
-// changed is read again.
+// retryable reports whether an error of the hub is temporary. A conflict is: the changed
+// record is read again.
 func retryable(err error) bool {
 	if errors.Is(err, errEnded) || errors.Is(err, errExists) {
 		return false

@@ -11,16 +11,16 @@ import (
 
 // Annotations that federator reads and writes on members' objects.
 const (
-	// protectAnnotation keeps federator from writing an object, whatever its value.
+	// protectAnnotation, with any value, prevents federator from writing an object.
 	protectAnnotation = api.ProtectKey
 	// actionAnnotation names the Action that wrote an object last.
 	actionAnnotation = api.ActionKey
-	// redactedAnnotation marks objects in the index whose values have been cut.
+	// redactedAnnotation marks objects in the index whose values are redacted.
 	redactedAnnotation = api.RedactedKey
 )
 
-// protectedGroups are API groups of which nothing is ever written: what decides who
-// may do what, what members' API servers serve, and what manages the fleet.
+// protectedGroups are API groups that are never written: they decide who may do what, what
+// members' API servers serve, and how the fleet is managed.
 var protectedGroups = map[string]string{
 	"rbac.authorization.k8s.io":    "RBAC",
 	"admissionregistration.k8s.io": "admission webhooks and policies",

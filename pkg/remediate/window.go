@@ -14,15 +14,15 @@ type Window struct {
 	zone     *time.Location
 }
 
-// NewWindow returns a window that opens by a schedule (five fields, as crontab(5)
-// has them) in a time zone of the IANA database, for a duration.
+// NewWindow returns a window that opens by a schedule (five fields, as in crontab(5)) in a
+// time zone of the IANA database, for a duration.
 func NewWindow(schedule string, duration time.Duration, zone string) (*Window, error) {
 	s, err := cron.ParseStandard(schedule)
 	if err != nil {
 		return nil, fmt.Errorf("window: schedule %q: %w", schedule, err)
 	}
 	if duration <= 0 {
-		return nil, fmt.Errorf("window: duration %v is not above 0", duration)
+		return nil, fmt.Errorf("window: duration %v is not positive", duration)
 	}
 	at, err := time.LoadLocation(zone)
 	if err != nil {
@@ -31,14 +31,14 @@ func NewWindow(schedule string, duration time.Duration, zone string) (*Window, e
 	return &Window{schedule: s, duration: duration, zone: at}, nil
 }
 
-// isOpen reports whether the window is open at a time, and until when, or else when it
+// isOpen reports whether the window is open at a time, and when it closes, or else when it
 // opens next. A nil window is always open.
 func (w *Window) isOpen(now time.Time) (yes bool, until time.Time) {
 	if w == nil {
 		return true, time.Time{}
 	}
 	now = now.In(w.zone)
-	// Next is exclusive: a window that opens just now is open.
+	// Next is exclusive: a window that opens exactly now is open.
 	start := w.schedule.Next(now.Add(-w.duration))
 	if start.IsZero() {
 		return false, time.Time{} // a day that never comes, such as 30 February
@@ -46,7 +46,7 @@ func (w *Window) isOpen(now time.Time) (yes bool, until time.Time) {
 	if start.After(now) {
 		return false, start
 	}
-	// Windows may overlap: what counts is the last that has opened.
+	// Windows may overlap: the last one to open counts.
 	for {
 		next := w.schedule.Next(start)
 		if next.IsZero() || next.After(now) {

@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -13,37 +14,37 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// EnforcementSpec are what may come of a binding's violations.
+// EnforcementSpec says what is done about the violations of a policy.
 type EnforcementSpec struct {
-	Mode    policy.Mode // Observe: nothing
+	Mode    policy.Mode // Observe: violations are only reported
 	Force   bool
 	ActAs   string
 	Limits  remediate.Limits
 	Waves   []Wave
 	Window  *remediate.Window
 	Suspend bool
-	Pause   bool // nothing is written while policies are exchanged
+	Pause   bool // nothing is written while policies are replaced
 
-	Source, Commit, Path string // where the package came from
-	// Generation changes with the policy and its binding: everything is counted again
-	// before anything is written, and waves begin anew.
+	Source, Commit, Path string // of the package
+	// Generation changes with the policy and its package: all verdicts are counted again
+	// before anything is written, and waves restart.
 	Generation string
-	// Hold says why nothing may come of violations now, whatever Mode says: the newest
-	// commit of the source is not the one that is active, for example.
+	// Hold is why violations are only reported now, whatever Mode says: the newest commit of
+	// the source is not the active one, for example.
 	Hold    string
-	Ceiling *Ceiling // of the source; nil: none
+	Ceiling *Ceiling // of the source; nil: unlimited
 }
 
-// Wave is a group of members that is written to after others.
+// Wave is a group of members that is written to after the groups before it.
 type Wave struct {
 	Name    string
-	Members policy.MemberSelector // of those that no earlier wave has
+	Members policy.MemberSelector // those that are in no earlier wave
 	Soak    time.Duration
 	Require v1alpha1.HealthRequirement
 	Timeout time.Duration
 }
 
-// Ceiling is what the policies of a source may do at most. The hub sets it.
+// Ceiling limits what the policies of a source may do. It is set on the hub.
 type Ceiling struct {
 	Mode       policy.Mode
 	Members    policy.MemberSelector
@@ -51,7 +52,7 @@ type Ceiling struct {
 	Actions    []AllowedAction
 }
 
-// AllowedAction are verbs on kinds. "*" is every kind that is not protected.
+// AllowedAction allows verbs on kinds. "*" is every kind that is not protected.
 type AllowedAction struct {
 	Verbs []string
 	Kinds []string
@@ -59,7 +60,7 @@ type AllowedAction struct {
 
 var modeRanks = map[policy.Mode]int{"": 0, policy.Observe: 0, policy.DryRun: 1, policy.Enforce: 2}
 
-// compiledSpec are Terms whose selectors are compiled.
+// compiledSpec is an EnforcementSpec with compiled selectors.
 type compiledSpec struct {
 	EnforcementSpec
 
@@ -67,25 +68,25 @@ type compiledSpec struct {
 	ceiling func(aggregate.Member) bool
 }
 
-func (t *EnforcementSpec) compile() (*compiledSpec, error) {
-	c := &compiledSpec{EnforcementSpec: *t}
-	if _, ok := modeRanks[t.Mode]; !ok {
-		return nil, fmt.Errorf("mode %q is none of Observe, DryRun and Enforce", t.Mode)
+func (s *EnforcementSpec) compile() (*compiledSpec, error) {
+	c := &compiledSpec{EnforcementSpec: *s}
+	if _, ok := modeRanks[s.Mode]; !ok {
+		return nil, fmt.Errorf("mode %q is not Observe, DryRun or Enforce", s.Mode)
 	}
 	var errs []error
-	for _, w := range t.Waves {
+	for _, w := range s.Waves {
 		has, err := w.Members.Compile()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("wave %q: %w", w.Name, err))
 		}
 		c.waves = append(c.waves, has)
 	}
-	if t.Ceiling != nil {
+	if s.Ceiling != nil {
 		var err error
-		if c.ceiling, err = t.Ceiling.Members.Compile(); err != nil {
+		if c.ceiling, err = s.Ceiling.Members.Compile(); err != nil {
 			errs = append(errs, fmt.Errorf("ceiling: %w", err))
 		}
-		for _, p := range t.Ceiling.Namespaces {
+		for _, p := range s.Ceiling.Namespaces {
 			if _, err := path.Match(p, ""); err != nil {
 				errs = append(errs, fmt.Errorf("ceiling: namespace %q: %w", p, err))
 			}
@@ -94,7 +95,7 @@ func (t *EnforcementSpec) compile() (*compiledSpec, error) {
 	return c, errors.Join(errs...)
 }
 
-// effectiveMode is what may come of violations, and why it is less than is wanted.
+// effectiveMode returns the mode in effect, and why it is lower than Mode.
 func (c *compiledSpec) effectiveMode() (policy.Mode, string) {
 	switch {
 	case modeRanks[c.Mode] == 0:
@@ -102,19 +103,13 @@ func (c *compiledSpec) effectiveMode() (policy.Mode, string) {
 	case c.Hold != "":
 		return policy.Observe, c.Hold
 	case c.Ceiling != nil && modeRanks[c.Ceiling.Mode] < modeRanks[c.Mode]:
-		return orObserve(c.Ceiling.Mode), fmt.Sprintf("the ceiling of source %q is %s", c.Source, orObserve(c.Ceiling.Mode))
+		mode := cmp.Or(c.Ceiling.Mode, policy.Observe)
+		return mode, fmt.Sprintf("the ceiling of source %q is %s", c.Source, mode)
 	}
 	return c.Mode, ""
 }
 
-func orObserve(m policy.Mode) policy.Mode {
-	if m == "" {
-		return policy.Observe
-	}
-	return m
-}
-
-// overCeiling says why a remedy is beyond the ceiling of its source, or "".
+// overCeiling returns why a remedy exceeds the ceiling of its source, or "".
 func (c *compiledSpec) overCeiling(r *policy.Remedy, member aggregate.Member) string {
 	if c.Ceiling == nil {
 		return ""
@@ -123,7 +118,7 @@ func (c *compiledSpec) overCeiling(r *policy.Remedy, member aggregate.Member) st
 		return slices.Contains(a.Verbs, r.Action) && (slices.Contains(a.Kinds, "*") || slices.Contains(a.Kinds, string(r.Target.Kind)))
 	})
 	in := len(c.Ceiling.Namespaces) == 0 || slices.ContainsFunc(c.Ceiling.Namespaces, func(p string) bool {
-		ok, _ := path.Match(p, r.Target.Namespace) // compile has checked the pattern
+		ok, _ := path.Match(p, r.Target.Namespace) // compile validates the pattern
 		return ok
 	})
 	switch {
@@ -137,7 +132,7 @@ func (c *compiledSpec) overCeiling(r *policy.Remedy, member aggregate.Member) st
 	return ""
 }
 
-// rolloutSpec is what the dispatcher holds corrections to, for the members of a snapshot.
+// rolloutSpec returns how corrections are rolled out to the members of a snapshot.
 func (c *compiledSpec) rolloutSpec(s *aggregate.Snapshot, dryRun bool) remediate.RolloutSpec {
 	out := remediate.RolloutSpec{
 		DryRun: dryRun, Limits: c.Limits, Window: c.Window, Suspend: c.Suspend, Generation: c.Generation,
