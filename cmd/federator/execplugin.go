@@ -73,7 +73,7 @@ func pluginRunner() ([]string, error) {
 }
 
 // source returns the source that is configured.
-func (c *ContextsConfig) source(o clusterinformers.Contexts) (clusterinformers.Source, error) {
+func (c *ContextsConfig) source(o clusterinformers.ContextsOptions) (clusterinformers.Source, error) {
 	o.Path, o.Names = c.Path, c.Names
 	if !c.NoExec {
 		var err error

@@ -78,7 +78,7 @@ func newSources(cfg SourcesConfig, network clusterinformers.Network, log *slog.L
 		if err != nil {
 			return nil, fmt.Errorf("sources.clusterAPI: %w", err)
 		}
-		src, err := clusterinformers.NewClusterAPI(clusterinformers.ClusterAPI{
+		src, err := clusterinformers.NewClusterAPI(clusterinformers.ClusterAPIOptions{
 			Config: config, Namespaces: c.Namespaces, Logger: log,
 		})
 		if err != nil {
@@ -87,7 +87,7 @@ func newSources(cfg SourcesConfig, network clusterinformers.Network, log *slog.L
 		sources = append(sources, src)
 	}
 	if c := cfg.Contexts; c != nil {
-		src, err := c.source(clusterinformers.Contexts{Network: network, Logger: log})
+		src, err := c.source(clusterinformers.ContextsOptions{Network: network, Logger: log})
 		if err != nil {
 			return nil, fmt.Errorf("sources.contexts: %w", err)
 		}
@@ -102,7 +102,7 @@ func newSources(cfg SourcesConfig, network clusterinformers.Network, log *slog.L
 		if err != nil {
 			return nil, fmt.Errorf("sources.hub: %w", err)
 		}
-		src, err := clusterinformers.NewHub(clusterinformers.Hub{Config: config, Name: c.Name, Network: network, Logger: log})
+		src, err := clusterinformers.NewHub(clusterinformers.HubOptions{Config: config, Name: c.Name, Network: network, Logger: log})
 		if err != nil {
 			return nil, fmt.Errorf("sources.hub: %w", err)
 		}

@@ -82,7 +82,7 @@ func access(m clusterinformers.MemberStatus) string {
 	return ""
 }
 
-func stateCell(c clusterinformers.Contact) cell {
+func stateCell(c clusterinformers.State) cell {
 	cl := cell{text: string(c)}
 	switch c {
 	case clusterinformers.Connected:

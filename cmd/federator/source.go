@@ -90,7 +90,7 @@ func (f *sourceFlags) open(ctx context.Context, fs *pflag.FlagSet, want wanted, 
 
 // read reads manifests.
 func (f *sourceFlags) read(kinds []aggregate.Kind, in io.Reader) (*opened, error) {
-	offline, err := clusterinformers.NewOffline(clusterinformers.OfflineOptions{DefaultMember: f.member})
+	offline, err := clusterinformers.New_Offline(clusterinformers.Options_Offline{DefaultMember: f.member})
 	if err != nil {
 		return nil, err
 	}

@@ -66,22 +66,22 @@ func TestAccountIsEmptyWhenTheMemberHasLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	views <- []Spec{{Name: "fleet/a", UID: "a", Kubeconfig: kubeconfig, Trusted: true}}
-	eventually(t, "the member is synced", 20*time.Second, func() bool { ready, _ := m.Ready(); return ready })
+	await(t, "the member is synced", 20*time.Second, func() bool { ready, _ := m.Ready(); return ready })
 	mb := m.list()[0]
 	var wantObjects, wantBytes int64
 	for info := range index.Snapshot().Scopes("fleet/a") {
 		wantObjects += int64(info.Objects)
 		wantBytes += info.Bytes
 	}
-	if o, b := mb.account.charged(); o != wantObjects || b != wantBytes || o < 7 {
+	if o, b := mb.account.Used(); o != wantObjects || b != wantBytes || o < 7 {
 		t.Errorf("%d objects and %d bytes are charged, %d and %d are held", o, b, wantObjects, wantBytes)
 	}
 	views <- []Spec{}
 	<-mb.done
-	if o, b := mb.account.charged(); o != 0 || b != 0 {
+	if o, b := mb.account.Used(); o != 0 || b != 0 {
 		t.Errorf("%d objects and %d bytes are charged to a member that has left", o, b)
 	}
-	if n := len(m.slots.fleet) + len(mb.syncs); n != 0 {
+	if n := m.slots.InUse() + len(mb.syncs); n != 0 {
 		t.Errorf("%d slots are held", n)
 	}
 	cancel()
@@ -90,37 +90,16 @@ func TestAccountIsEmptyWhenTheMemberHasLeft(t *testing.T) {
 	}
 }
 
-func TestMembersShareOneBudget(t *testing.T) {
-	fleet := newFleetAccount(1000)
-	limit := Budget{Bytes: 900, Objects: 100}
-	var members [4]*account
-	var stakes [4]stake
-	for i := range members {
-		members[i] = &account{limit: limit, fleet: fleet}
-		members[i].open()
-	}
-	hog, small := members[0], members[1:]
-	if !hog.charge(&stakes[0], 1, 850) || hog.charge(&stakes[0], 1, 100) {
-		t.Error("a member alone has its own budget, and no more")
-	}
-	for i, m := range small {
-		if !m.charge(&stakes[i+1], 1, 250) {
-			t.Errorf("member %d has not its share while another has most", i+1)
+func await(t *testing.T, what string, limit time.Duration, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(limit)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited %s in vain: %s", limit, what)
 		}
-		if m.charge(&stakes[i+1], 1, 1) {
-			t.Errorf("member %d has more than its share while there is none", i+1)
-		}
-	}
-	if hog.charge(&stakes[0], 0, 1) || !hog.charge(&stakes[0], 0, -850) {
-		t.Error("a member above its share cannot grow, but can shrink")
-	}
-	if !small[0].charge(&stakes[1], 0, 200) {
-		t.Error("what one has given back another may have")
-	}
-	for i, m := range members {
-		m.close(&stakes[i])
-	}
-	if fleet.bytes != 0 || fleet.members != 0 {
-		t.Errorf("%d bytes of %d members are left", fleet.bytes, fleet.members)
 	}
 }

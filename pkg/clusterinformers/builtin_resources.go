@@ -2,12 +2,10 @@ package clusterinformers
 
 import (
 	"reflect"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -46,22 +44,11 @@ func invert(resources map[aggregate.Kind]schema.GroupResource) map[schema.GroupR
 	return out
 }
 
-// namespacedBuiltin reports whether a kind is one of Kubernetes's own that have
+// NamespacedBuiltin reports whether a kind is one of Kubernetes's own that have
 // namespaces.
-func namespacedBuiltin(kind aggregate.Kind) bool {
+func NamespacedBuiltin(kind aggregate.Kind) bool {
 	_, builtin := builtinResources[kind]
 	return builtin && !clusterScoped[kind]
-}
-
-// validGroupVersion and validNames tell what an API server would let be served:
-// anything else is meant to be taken for something that it is not, such as kind
-// "ClusterRole.rbac.authorization.k8s.io" of the core group.
-func validGroupVersion(gv schema.GroupVersion) bool {
-	return (gv.Group == "" || len(validation.IsDNS1123Subdomain(gv.Group)) == 0) && len(validation.IsDNS1035Label(gv.Version)) == 0
-}
-
-func validNames(r metav1.APIResource) bool {
-	return len(validation.IsDNS1035Label(r.Name)) == 0 && len(validation.IsDNS1035Label(strings.ToLower(r.Kind))) == 0
 }
 
 // clusterScoped are the kinds of Kubernetes itself that have no namespaces.

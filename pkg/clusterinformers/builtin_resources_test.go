@@ -34,8 +34,8 @@ func TestBuiltinResourcesAreThoseOfAnAPIServer(t *testing.T) {
 			if !validNames(r) || !validGroupVersion(gv) {
 				t.Errorf("%s of %s would be refused for its names", kind, gv)
 			}
-			if got := builtinResources[kind]; got != gr || builtinKinds[gr] != kind || namespacedBuiltin(kind) != r.Namespaced {
-				t.Errorf("%s is %s here (of %s, namespaced %t), and %s on the server (namespaced %t)", kind, got, builtinKinds[gr], namespacedBuiltin(kind), gr, r.Namespaced)
+			if got := builtinResources[kind]; got != gr || builtinKinds[gr] != kind || NamespacedBuiltin(kind) != r.Namespaced {
+				t.Errorf("%s is %s here (of %s, namespaced %t), and %s on the server (namespaced %t)", kind, got, builtinKinds[gr], NamespacedBuiltin(kind), gr, r.Namespaced)
 			}
 			seen++
 		}
@@ -47,7 +47,7 @@ func TestBuiltinResourcesAreThoseOfAnAPIServer(t *testing.T) {
 
 func TestOfferRefusesWhatContradictsItself(t *testing.T) {
 	lw := metav1.Verbs{"list", "watch"}
-	add := func(o offer, group, version string, resources ...metav1.APIResource) {
+	add := func(o APIResources, group, version string, resources ...metav1.APIResource) {
 		for i := range resources {
 			resources[i].Verbs, resources[i].Namespaced = lw, true
 		}
@@ -56,44 +56,44 @@ func TestOfferRefusesWhatContradictsItself(t *testing.T) {
 	res := func(plural, kind string) metav1.APIResource { return metav1.APIResource{Name: plural, Kind: kind} }
 	for _, tt := range []struct {
 		name    string
-		fill    func(offer)
+		fill    func(APIResources)
 		want    []string // "kind=resource", of what is believed
 		refused []aggregate.Kind
 	}{
-		{"honest", func(o offer) {
+		{"honest", func(o APIResources) {
 			add(o, "", "v1", res("pods", "Pod"), res("nodes", "Node"))
 			add(o, "acme.io", "v1", res("foos", "Foo"))
 			add(o, "acme.io", "v2", res("foos", "Foo"))
 		}, []string{"Pod=pods", "Node=nodes", "Foo.acme.io=foos.acme.io"}, nil},
-		{"another kind as pods", func(o offer) {
+		{"another kind as pods", func(o APIResources) {
 			add(o, "", "v1", res("pods", "Pod"), res("pods", "Zzz"), res("secrets", "Secret"))
 			add(o, "", "v9", res("pods", "Secret"))
 		}, []string{"Pod=pods", "Secret=secrets"}, []aggregate.Kind{"Zzz", "Secret"}},
-		{"pods under no Pod", func(o offer) { add(o, "", "v1", res("pods", "Zzz")) }, nil, []aggregate.Kind{"Zzz", "Pod"}},
-		{"a kind with a group in it", func(o offer) {
+		{"pods under no Pod", func(o APIResources) { add(o, "", "v1", res("pods", "Zzz")) }, nil, []aggregate.Kind{"Zzz", "Pod"}},
+		{"a kind with a group in it", func(o APIResources) {
 			add(o, "", "v1beta1", res("pods", "ClusterRole.rbac.authorization.k8s.io"), res("podz", "Cluster.Role"))
 			add(o, "Acme.io", "v1", res("foos", "Foo"))
 			add(o, "acme.io", "v1/x", res("foos", "Foo"))
 			add(o, "acme.io", "v1", res("fo os", "Foo"), res("foos", ""))
 		}, nil, nil},
-		{"one kind under two resources", func(o offer) {
+		{"one kind under two resources", func(o APIResources) {
 			add(o, "acme.io", "v1", res("foos", "Foo"), res("bars", "Bar"))
 			add(o, "acme.io", "v2", res("fooz", "Foo"))
 		}, []string{"Bar.acme.io=bars.acme.io"}, []aggregate.Kind{"Foo.acme.io"}},
-		{"two kinds under one resource", func(o offer) {
+		{"two kinds under one resource", func(o APIResources) {
 			add(o, "acme.io", "v1", res("foos", "Foo"))
 			add(o, "acme.io", "v2", res("foos", "Bar"))
 		}, nil, []aggregate.Kind{"Foo.acme.io", "Bar.acme.io"}},
 	} {
-		o := offer{}
+		o := APIResources{}
 		tt.fill(o)
-		refused := o.refuse()
+		refused := o.rejectContradictions()
 		got := map[string]bool{}
 		for kind, versions := range o {
 			for _, r := range versions {
-				got[string(kind)+"="+r.gvr.GroupResource().String()] = true
+				got[string(kind)+"="+r.GVR.GroupResource().String()] = true
 			}
-			if kind == "Node" && versions[0].namespaced {
+			if kind == "Node" && versions[0].Namespaced {
 				t.Errorf("%s: nodes have namespaces because a member says so", tt.name)
 			}
 		}
@@ -115,17 +115,17 @@ func TestOfferRefusesWhatContradictsItself(t *testing.T) {
 
 func TestMergeKeepsApartHowMembersServeAKind(t *testing.T) {
 	lw := metav1.Verbs{"list", "watch"}
-	c := newCatalog(nil)
+	c := New_Catalog(nil)
 	put := func(member string, pairs ...[2]string) {
-		o := offer{}
+		o := APIResources{}
 		for _, p := range pairs {
 			o.add(schema.GroupVersion{Group: "acme.io", Version: "v1"}, []metav1.APIResource{{Name: p[0], Kind: p[1], Verbs: lw}})
 		}
-		c.put(member, o)
+		c.Set(member, o)
 	}
 	put("fleet/a", [2]string{"vaults", "Vault"}, [2]string{"widgets", "Widget"})
 	put("fleet/b", [2]string{"vaults", "Vault"}, [2]string{"widgets", "Widget"})
-	agreed := c.change()
+	agreed := c.Changed()
 	put("fleet/evil", [2]string{"widgets", "Vault"})
 	select {
 	case <-agreed:
@@ -141,7 +141,7 @@ func TestMergeKeepsApartHowMembersServeAKind(t *testing.T) {
 		"Vault.acme.io widgets":  {true, "fleet/evil"},
 		"Widget.acme.io widgets": {false, ""},
 	}
-	list, _ := c.resources()
+	list, _ := c.Resources()
 	for _, r := range list {
 		key := string(r.Kind) + " " + r.Resource.Resource
 		if got := (entry{r.Shadowed, strings.Join(r.Members, " ")}); got != want[key] {
@@ -152,8 +152,8 @@ func TestMergeKeepsApartHowMembersServeAKind(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("%v are missing", want)
 	}
-	c.put("fleet/evil", nil)
-	if list, _ := c.resources(); len(list) != 2 || list[0].Members != nil || list[1].Members != nil {
+	c.Set("fleet/evil", nil)
+	if list, _ := c.Resources(); len(list) != 2 || list[0].Members != nil || list[1].Members != nil {
 		t.Errorf("%+v when it has left", list)
 	}
 }
@@ -161,19 +161,19 @@ func TestMergeKeepsApartHowMembersServeAKind(t *testing.T) {
 // TestMembersSayForThemselvesWhetherTheirObjectsHaveNamespaces: what is merged names
 // those that differ.
 func TestMembersSayForThemselvesWhetherTheirObjectsHaveNamespaces(t *testing.T) {
-	offered := func(namespaced bool) offer {
-		o := offer{}
+	offered := func(namespaced bool) APIResources {
+		o := APIResources{}
 		o.add(schema.GroupVersion{Group: "acme.io", Version: "v1"}, []metav1.APIResource{{Name: "fleets", Kind: "Fleet", Namespaced: namespaced, Verbs: []string{"list", "watch"}}})
 		return o
 	}
 	for _, tt := range []struct {
-		offers     map[string]offer
+		offers     map[string]APIResources
 		namespaced bool
 		otherwise  []string
 	}{
-		{map[string]offer{"a/a": offered(false), "a/b": offered(false)}, false, nil},
-		{map[string]offer{"a/a": offered(false), "a/b": offered(false), "e/vil": offered(true)}, false, []string{"e/vil"}},
-		{map[string]offer{"a/a": offered(false), "e/vil": offered(true)}, true, []string{"a/a"}},
+		{map[string]APIResources{"a/a": offered(false), "a/b": offered(false)}, false, nil},
+		{map[string]APIResources{"a/a": offered(false), "a/b": offered(false), "e/vil": offered(true)}, false, []string{"e/vil"}},
+		{map[string]APIResources{"a/a": offered(false), "e/vil": offered(true)}, true, []string{"a/a"}},
 	} {
 		claims := claims{}
 		for _, o := range tt.offers {

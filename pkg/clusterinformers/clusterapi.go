@@ -21,25 +21,25 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// ClusterAPI is a source of members that are Clusters of a Cluster API
+// ClusterAPIOptions is a source of members that are Clusters of a Cluster API
 // management cluster. A member's kubeconfig is the value of the Secret
 // <name>-kubeconfig beside its Cluster. Config and Logger are required.
-type ClusterAPI struct {
+type ClusterAPIOptions struct {
 	Config     *rest.Config
 	Namespaces []string // to look in; none means all
 	Logger     *slog.Logger
 }
 
 type clusterAPI struct {
-	ClusterAPI
+	ClusterAPIOptions
 
-	// held is what was last known of each namespace. It outlives the informers,
+	// lastKnown is what was last known of each namespace. It outlives the informers,
 	// so that members do not leave while these start anew. One goroutine uses it.
-	held map[string][]Spec
+	lastKnown map[string][]Spec
 }
 
 // NewClusterAPI returns the source, or what is wrong with the options.
-func NewClusterAPI(o ClusterAPI) (Source, error) {
+func NewClusterAPI(o ClusterAPIOptions) (Source, error) {
 	if o.Logger == nil {
 		return nil, errors.New("cluster API: Logger is required")
 	}
@@ -63,16 +63,16 @@ func NewClusterAPI(o ClusterAPI) (Source, error) {
 	o.Config.QPS = -1
 	o.Config.WarningHandler = rest.NoWarnings{} // that a version of Cluster is deprecated is known
 	if o.Config.UserAgent == "" {
-		o.Config.UserAgent = userAgent
+		o.Config.UserAgent = UserAgent
 	}
-	return &clusterAPI{ClusterAPI: o}, nil
+	return &clusterAPI{ClusterAPIOptions: o}, nil
 }
 
 const (
-	coalesce   = 20 * time.Millisecond // changes that come within it are one view
-	retryFirst = time.Second
-	retryMost  = 15 * time.Second
-	hubTimeout = 10 * time.Second // for one request that is not a list or watch
+	coalescePeriod = 20 * time.Millisecond // changes that come within it are one view
+	minRetryDelay  = time.Second
+	maxRetryDelay  = 15 * time.Second
+	hubTimeout     = 10 * time.Second // for one request that is not a list or watch
 )
 
 const clustersResource = "clusters"
@@ -85,15 +85,15 @@ var v1beta1 = schema.GroupVersion{Group: clusterv1.GroupVersion.Group, Version: 
 // plane is initialized.
 var clusterVersions = []schema.GroupVersion{clusterv1.GroupVersion, v1beta1}
 
-// errNotServed ends the informers when the version of Cluster that they follow
+// errVersionNotServed ends the informers when the version of Cluster that they follow
 // is served no more.
-var errNotServed = errors.New("this version of Cluster is not served any more")
+var errVersionNotServed = errors.New("this version of Cluster is not served any more")
 
 // Run implements Source. It waits for Cluster API to be installed, and follows
 // the hub to another version of Cluster when it no longer serves the one in
 // use.
 func (s *clusterAPI) Run(ctx context.Context, set func([]Spec)) error {
-	client, end, err := hubTransport(s.Config)
+	client, end, err := NewHubHTTPClient(s.Config)
 	if err != nil {
 		return fmt.Errorf("cluster API: %w", err)
 	}
@@ -106,7 +106,7 @@ func (s *clusterAPI) Run(ctx context.Context, set func([]Spec)) error {
 	if err != nil {
 		return fmt.Errorf("cluster API: %w", err)
 	}
-	s.held = map[string][]Spec{}
+	s.lastKnown = map[string][]Spec{}
 	var last []Spec
 	said := false
 	tell := func(view []Spec) {
@@ -116,45 +116,45 @@ func (s *clusterAPI) Run(ctx context.Context, set func([]Spec)) error {
 		}
 	}
 	for ctx.Err() == nil {
-		version, err := s.version(ctx, client)
+		version, err := s.awaitVersion(ctx, client)
 		if err != nil {
 			break // ctx is done
 		}
-		if err := s.follow(ctx, version, dyn, typed, tell); errors.Is(err, errNotServed) {
+		if err := s.watchClusters(ctx, version, dyn, typed, tell); errors.Is(err, errVersionNotServed) {
 			s.Logger.Info("Cluster API's version is not served any more", "version", version.Version)
-			_ = pause(ctx, retryFirst) // the loop sees that ctx is done
+			_ = Sleep(ctx, minRetryDelay) // the loop sees that ctx is done
 		}
 	}
 	return nil
 }
 
-// version returns the version of Cluster to follow once the hub serves one. Its
+// awaitVersion returns the version of Cluster to follow once the hub serves one. Its
 // error is the context's.
-func (s *clusterAPI) version(ctx context.Context, client *http.Client) (schema.GroupVersion, error) {
+func (s *clusterAPI) awaitVersion(ctx context.Context, client *http.Client) (schema.GroupVersion, error) {
 	complaint := ""
-	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
-		version, err := s.askVersion(ctx, client)
+	for delay := minRetryDelay; ; delay = min(2*delay, maxRetryDelay) {
+		version, err := s.servedVersion(ctx, client)
 		if err == nil {
 			return version, nil
 		}
 		if ctx.Err() != nil {
 			return schema.GroupVersion{}, ctx.Err()
 		}
-		if m := clip(err.Error()); m != complaint {
+		if m := Clip(err.Error()); m != complaint {
 			complaint = m
 			s.Logger.Warn("Cluster API cannot be found on the hub yet", "error", m)
 		}
-		if err := pause(ctx, delay); err != nil {
+		if err := Sleep(ctx, delay); err != nil {
 			return schema.GroupVersion{}, err
 		}
 	}
 }
 
-func (s *clusterAPI) askVersion(ctx context.Context, client *http.Client) (schema.GroupVersion, error) {
+func (s *clusterAPI) servedVersion(ctx context.Context, client *http.Client) (schema.GroupVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
 	asking := *client
-	asking.Transport = bound{ctx, client.Transport}
+	asking.Transport = ContextTransport{Context: ctx, Base: client.Transport}
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(s.Config, &asking)
 	if err != nil {
 		return schema.GroupVersion{}, err
@@ -176,9 +176,9 @@ func (s *clusterAPI) askVersion(ctx context.Context, client *http.Client) (schem
 	return schema.GroupVersion{}, fmt.Errorf("the hub serves %s.%s neither at %s nor at %s", clustersResource, clusterv1.GroupVersion.Group, clusterv1.GroupVersion.Version, v1beta1.Version)
 }
 
-// follow runs informers on Clusters of one version and their Secrets until ctx
+// watchClusters runs informers on Clusters of one version and their Secrets until ctx
 // is done or the version is served no more.
-func (s *clusterAPI) follow(ctx context.Context, version schema.GroupVersion, dyn dynamic.Interface, typed kubernetes.Interface, tell func([]Spec)) error {
+func (s *clusterAPI) watchClusters(ctx context.Context, version schema.GroupVersion, dyn dynamic.Interface, typed kubernetes.Interface, tell func([]Spec)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -190,11 +190,11 @@ func (s *clusterAPI) follow(ctx context.Context, version schema.GroupVersion, dy
 		default:
 		}
 	}
-	places := make([]*place, len(s.Namespaces))
+	places := make([]*namespaceInformers, len(s.Namespaces))
 	for i, namespace := range s.Namespaces {
-		p, err := newPlace(namespace, placeOptions{
+		p, err := newNamespaceInformers(namespace, namespaceOptions{
 			clusters: dyn.Resource(version.WithResource(clustersResource)).Namespace(namespace), secrets: typed.CoreV1().Secrets(namespace), client: dyn,
-			log: s.Logger, touch: touch, gone: func() { cancel(errNotServed) },
+			log: s.Logger, trigger: touch, notServed: func() { cancel(errVersionNotServed) },
 		})
 		if err != nil {
 			return err
@@ -210,7 +210,7 @@ func (s *clusterAPI) follow(ctx context.Context, version schema.GroupVersion, dy
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if pause(ctx, coalesce) != nil {
+		if Sleep(ctx, coalescePeriod) != nil {
 			return context.Cause(ctx)
 		}
 		select {
@@ -225,18 +225,18 @@ func (s *clusterAPI) follow(ctx context.Context, version schema.GroupVersion, dy
 
 // view merges the namespaces, sorted by name. It is not known before every
 // namespace is, or is refused to us.
-func (s *clusterAPI) view(places []*place) ([]Spec, bool) {
+func (s *clusterAPI) view(places []*namespaceInformers) ([]Spec, bool) {
 	view := []Spec{}
 	for _, p := range places {
 		specs, state := p.specs()
 		switch state {
-		case placeUnknown:
+		case namespaceUnknown:
 			return nil, false
-		case placeKnown:
-			s.held[p.namespace] = specs
-		case placeForbidden: // what was known of it holds
+		case namespaceKnown:
+			s.lastKnown[p.namespace] = specs
+		case namespaceForbidden: // what was known of it holds
 		}
-		view = append(view, s.held[p.namespace]...)
+		view = append(view, s.lastKnown[p.namespace]...)
 	}
 	slices.SortFunc(view, func(a, b Spec) int { return strings.Compare(a.Name, b.Name) })
 	return view, true

@@ -76,7 +76,7 @@ func TestClusterAPIFollowsClusters(t *testing.T) {
 			must(t, err)
 			register(t, hub, kube.Cluster{Namespace: "fleet", Name: "c"})
 
-			src, err := NewClusterAPI(ClusterAPI{Config: hub.RESTConfig(), Logger: slog.New(newLogs(t))})
+			src, err := NewClusterAPI(ClusterAPIOptions{Config: hub.RESTConfig(), Logger: slog.New(newLogs(t))})
 			v := watchSource(t, src, err)
 			first := v.await("all Clusters", func(view []Spec) bool { return len(view) == 3 })
 			if len(v.all()) != 1 {
@@ -133,7 +133,7 @@ func TestClusterAPIFollowsClusters(t *testing.T) {
 func TestClusterAPIIgnoresWhatChangesNothing(t *testing.T) {
 	hub := kube.StartTest(t, kube.Options{}).Hub
 	register(t, hub, kube.Cluster{Namespace: "fleet", Name: "a", Kubeconfig: []byte("a")})
-	src, err := NewClusterAPI(ClusterAPI{Config: hub.RESTConfig(), Logger: slog.New(newLogs(t))})
+	src, err := NewClusterAPI(ClusterAPIOptions{Config: hub.RESTConfig(), Logger: slog.New(newLogs(t))})
 	v := watchSource(t, src, err)
 	v.member("fleet/a", "followed", followed)
 	seen := len(v.all())
@@ -172,7 +172,7 @@ func TestClusterAPIForbiddenNamespaceDoesNotSilenceOthers(t *testing.T) {
 	cred, err := hub.IssueCert("viewer", time.Hour)
 	must(t, err)
 	lines := newLogs(t)
-	src, err := NewClusterAPI(ClusterAPI{
+	src, err := NewClusterAPI(ClusterAPIOptions{
 		Config: hub.RESTConfigWith(cred), Namespaces: []string{"open", "half", "closed"}, Logger: slog.New(lines),
 	})
 	v := watchSource(t, src, err)
@@ -182,7 +182,7 @@ func TestClusterAPIForbiddenNamespaceDoesNotSilenceOthers(t *testing.T) {
 		t.Errorf("message %q", s.Refused.Message)
 	}
 	const complaint = "The hub does not let us list or watch; trying again"
-	eventually(t, "three complaints", 30*time.Second, func() bool { return lines.count(complaint) == 3 })
+	await_Source(t, "three complaints", 30*time.Second, func() bool { return lines.count(complaint) == 3 })
 	allow("closed", clusters, secrets)
 	v.member("closed/a", "followed once allowed", followed)
 	allow("half", secrets, secrets)
@@ -205,9 +205,9 @@ func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 	must(t, err)
 	bare := fleet.Members[0] // a hub before Cluster API is installed
 	lines := newLogs(t)
-	src, err := NewClusterAPI(ClusterAPI{Config: bare.RESTConfig(), Logger: slog.New(lines)})
+	src, err := NewClusterAPI(ClusterAPIOptions{Config: bare.RESTConfig(), Logger: slog.New(lines)})
 	v := watchSource(t, src, err)
-	eventually(t, "the source says that Cluster API is missing", 20*time.Second, func() bool {
+	await_Source(t, "the source says that Cluster API is missing", 20*time.Second, func() bool {
 		return lines.count("Cluster API cannot be found on the hub yet") == 1
 	})
 	if len(v.all()) != 0 {
@@ -239,9 +239,9 @@ func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == "v1beta2" })
 	_, err = crds.CustomResourceDefinitions().Patch(t.Context(), crd.Name, types.JSONPatchType, fmt.Appendf(nil, unserve, i, i), metav1.PatchOptions{})
 	must(t, err)
-	eventually(t, "v1beta1 is followed", 60*time.Second, func() bool { return lines.count("Cluster API's version is not served any more") > 0 })
+	await_Source(t, "v1beta1 is followed", 60*time.Second, func() bool { return lines.count("Cluster API's version is not served any more") > 0 })
 	gvr.Version = "v1beta1"
-	eventually(t, "v1beta1 is writable", 20*time.Second, func() bool {
+	await_Source(t, "v1beta1 is writable", 20*time.Second, func() bool {
 		_, err := d.Resource(gvr).Namespace("default").Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"paused":false}}`), metav1.PatchOptions{})
 		return err == nil
 	})
@@ -255,7 +255,7 @@ func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 
 func TestClusterAPIOptions(t *testing.T) {
 	cfg, log := &rest.Config{Host: "https://h"}, slog.New(slog.DiscardHandler)
-	for want, o := range map[string]ClusterAPI{
+	for want, o := range map[string]ClusterAPIOptions{
 		"Logger is required": {Config: cfg},
 		"Config is required": {Logger: log},
 		"must have a name":   {Config: cfg, Logger: log, Namespaces: []string{"a", ""}},

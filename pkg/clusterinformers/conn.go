@@ -2,77 +2,16 @@ package clusterinformers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/aggregate"
 )
-
-// access is one way to reach a member: its credentials and its transport.
-type access struct {
-	config *rest.Config
-	client *http.Client
-
-	mu    sync.Mutex
-	users map[*context.CancelFunc]struct{} // nil once ended
-}
-
-func newAccess(config *rest.Config, client *http.Client) *access {
-	return &access{config: config, client: client, users: map[*context.CancelFunc]struct{}{}}
-}
-
-// use registers a request that end cancels. It returns what to call when the
-// request is over.
-func (a *access) use(cancel context.CancelFunc) (over func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.users == nil {
-		cancel()
-		return cancel
-	}
-	a.users[&cancel] = struct{}{}
-	return func() {
-		cancel()
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.users, &cancel)
-	}
-}
-
-// end cancels what still uses an access that is not to be used any more. A
-// rotated one is not ended: its streams go on until they end by themselves.
-func (a *access) end() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for cancel := range a.users {
-		(*cancel)()
-	}
-	a.users = nil
-}
-
-// rest returns a client for one group and version.
-func (a *access) rest(gv schema.GroupVersion) (rest.Interface, error) {
-	cfg := rest.CopyConfig(a.config)
-	cfg.GroupVersion = &gv
-	cfg.APIPath = "/apis"
-	if gv.Group == "" {
-		cfg.APIPath = "/api"
-	}
-	cfg.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	return rest.RESTClientForConfigAndClient(cfg, a.client)
-}
 
 // Delays between attempts to reach a member that is out of reach, and the
 // bucket that its scopes draw from when it is back.
@@ -92,16 +31,16 @@ const (
 // and lets all scopes go on at once.
 type conn struct {
 	reopen *rate.Limiter
-	onUp   func(ctx context.Context, a *access) error // checks who answers, before anything else is asked
+	onUp   func(ctx context.Context, a *Client) error // checks who answers, before anything else is asked
 
 	lastHeard atomic.Int64 // unix nanoseconds of the last that came over a connection
 	dials     atomic.Int64
 	redialed  chan struct{} // one slot: there is a new connection
 
 	mu      sync.Mutex
-	access  *access // nil: refused
+	access  *Client // nil: refused
 	up      bool
-	contact Contact
+	contact State
 	reason  Reason
 	message string
 	since   time.Time
@@ -119,7 +58,7 @@ type trace struct {
 	at   time.Time
 }
 
-func newConn(onUp func(context.Context, *access) error) *conn {
+func newConn(onUp func(context.Context, *Client) error) *conn {
 	return &conn{
 		reopen: rate.NewLimiter(reopenRate, reopenBurst), onUp: onUp, redialed: make(chan struct{}, 1), troubles: map[string]trace{},
 		contact: Disconnected, reason: Connecting, since: time.Now(), changed: make(chan struct{}),
@@ -128,11 +67,11 @@ func newConn(onUp func(context.Context, *access) error) *conn {
 
 // set changes the state and wakes whoever waits for a change. c.mu must be
 // held.
-func (c *conn) set(up bool, contact Contact, reason Reason, message string) {
+func (c *conn) set(up bool, contact State, reason Reason, message string) {
 	if c.contact != contact || c.reason != reason {
 		c.since = time.Now()
 	}
-	c.up, c.contact, c.reason, c.message = up, contact, reason, clip(message)
+	c.up, c.contact, c.reason, c.message = up, contact, reason, Clip(message)
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -140,17 +79,17 @@ func (c *conn) set(up bool, contact Contact, reason Reason, message string) {
 // swap exchanges the access. With a nil one the member is refused: what uses
 // the old one is ended. Otherwise old streams go on, and new ones use the new
 // access.
-func (c *conn) swap(a *access, refused *Refusal) {
+func (c *conn) swap(a *Client, refused *Refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.access
 	c.access = a
 	if old != nil {
-		defer old.client.CloseIdleConnections()
+		defer old.CloseIdleConnections()
 	}
 	if a == nil {
 		if old != nil {
-			old.end()
+			old.Cancel()
 		}
 		c.set(false, Refused, refused.Reason, refused.Message)
 		return
@@ -164,7 +103,7 @@ func (c *conn) swap(a *access, refused *Refusal) {
 }
 
 // wait returns the access once the member can be reached.
-func (c *conn) wait(ctx context.Context) (*access, error) {
+func (c *conn) wait(ctx context.Context) (*Client, error) {
 	for {
 		c.mu.Lock()
 		a, up, changed := c.access, c.up, c.changed
@@ -181,7 +120,7 @@ func (c *conn) wait(ctx context.Context) (*access, error) {
 }
 
 // current returns the access, nil while the member cannot be reached.
-func (c *conn) current() *access {
+func (c *conn) current() *Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.up {
@@ -191,13 +130,13 @@ func (c *conn) current() *access {
 }
 
 // admit waits for the member to be reachable and for the scope's turn.
-func (c *conn) admit(ctx context.Context, again bool) (*access, error) {
+func (c *conn) admit(ctx context.Context, again bool) (*Client, error) {
 	a, err := c.wait(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if again {
-		if err := pause(ctx, rand.N(reopenStir)); err != nil {
+		if err := Sleep(ctx, rand.N(reopenStir)); err != nil {
 			return nil, err
 		}
 	}
@@ -209,7 +148,7 @@ func (c *conn) admit(ctx context.Context, again bool) (*access, error) {
 
 // failed reports that a request over an access broke down. Reports about an
 // access that has been exchanged say nothing about the new one.
-func (c *conn) failed(a *access, err error) {
+func (c *conn) failed(a *Client, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.access == a { // else nobody would find out that it is over
@@ -229,7 +168,7 @@ func (c *conn) note(of string, err error) {
 	if ended(err) {
 		return
 	}
-	c.lastErr, c.lastAt = clip(err.Error()), time.Now()
+	c.lastErr, c.lastAt = Clip(err.Error()), time.Now()
 	c.troubles[of] = trace{c.lastErr, c.lastAt}
 }
 
@@ -364,7 +303,7 @@ func (c *conn) redials(ctx context.Context, changed <-chan struct{}, due bool, l
 	return false
 }
 
-func (c *conn) probe(ctx context.Context, a *access) error {
+func (c *conn) probe(ctx context.Context, a *Client) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return c.onUp(ctx, a)
@@ -372,7 +311,7 @@ func (c *conn) probe(ctx context.Context, a *access) error {
 
 // judge takes the outcome of a probe into the state, and returns the longest
 // delay before the next one.
-func (c *conn) judge(a *access, err error) time.Duration {
+func (c *conn) judge(a *Client, err error) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.access != a {
@@ -384,21 +323,21 @@ func (c *conn) judge(a *access, err error) time.Duration {
 		return probeMax
 	}
 	c.note("", err)
-	contact, reason, most := Disconnected, contactReason(err), probeMax
+	contact, reason, most := Disconnected, ReasonFor(err), probeMax
 	switch {
-	case asRefusal(err) != nil:
+	case AsRefusal(err) != nil:
 		contact, most = Refused, deniedMax
 	case reason == Unauthorized:
 		most = deniedMax
 	}
-	if c.contact != contact || c.reason != reason || c.message != clip(err.Error()) {
+	if c.contact != contact || c.reason != reason || c.message != Clip(err.Error()) {
 		c.set(false, contact, reason, err.Error())
 	}
 	return most
 }
 
 // state returns contact, reason, message and since when.
-func (c *conn) state() (Contact, Reason, string, time.Time) {
+func (c *conn) state() (State, Reason, string, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.contact, c.reason, c.message, c.since
@@ -410,7 +349,7 @@ func (c *conn) why() error {
 	if reason == "" || reason == Connecting {
 		return ErrUnreachable
 	}
-	return &Refusal{reason, message}
+	return &Refusal{Reason: reason, Message: message}
 }
 
 // change returns a channel that is closed at the next change of state.
@@ -420,78 +359,8 @@ func (c *conn) change() <-chan struct{} {
 	return c.changed
 }
 
-// maxMessage bounds what is kept of a message: members write them.
-const maxMessage = 512
-
-// clip bounds a message that came from outside and takes control characters
-// out.
-func clip(s string) string {
-	out := make([]rune, 0, min(len(s), maxMessage))
-	for _, r := range s {
-		if len(out) == maxMessage {
-			out[maxMessage-1] = '…'
-			break
-		}
-		if r < ' ' || r == 0x7f {
-			r = ' '
-		}
-		out = append(out, r)
-	}
-	return string(out)
-}
-
 // longer returns the pause after one that was in vain: up to three times as
 // long, and never shorter, so that what keeps failing is asked less and less.
 func longer(d time.Duration) time.Duration {
 	return min(probeMax, d+rand.N(2*d))
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// trouble is what an error of a request to a member means for who made it.
-type trouble int
-
-const (
-	broken    trouble = iota // the connection failed: report it, wait, go on
-	busy                     // the member cannot at the moment: back off, go on
-	denied                   // the credentials are not accepted: report it, wait
-	forbidden                // this kind is not allowed
-	absent                   // this kind is not served
-	expired                  // the resourceVersion is too old: list again
-	unable                   // the member does not understand this way of asking
-)
-
-func classify(err error) trouble {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return broken
-	}
-	switch {
-	case apierrors.IsUnauthorized(err):
-		return denied
-	case apierrors.IsForbidden(err):
-		return forbidden
-	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
-		return absent
-	case apierrors.IsResourceExpired(err), apierrors.IsGone(err), tooLarge(err):
-		return expired
-	case apierrors.IsNotAcceptable(err), apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
-		return unable
-	}
-	return busy
-}
-
-// tooLarge reports the answer of a server that has not reached the
-// resourceVersion yet, as after a restore.
-func tooLarge(err error) bool {
-	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }

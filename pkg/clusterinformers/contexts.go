@@ -15,13 +15,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Contexts is a source of members that are contexts of the operator's own
+// ContextsOptions is a source of members that are contexts of the operator's own
 // kubeconfig. A member is called context/<name>, with a name that is safe for
 // DNS. Files that the kubeconfig names are read, its exec plugins run, and
 // insecure-skip-tls-verify is honoured, each with a warning: a person's own contexts
 // are that person's. All else is refused that law 9 refuses. Names and Logger are
 // required.
-type Contexts struct {
+type ContextsOptions struct {
 	Path  string   // of the kubeconfig; "" means KUBECONFIG, else ~/.kube/config
 	Names []string // one "*": all that there are now, but those of federator's own API
 	// PluginRunner is the command line that exec plugins are run by: theirs is
@@ -35,20 +35,20 @@ type Contexts struct {
 const contextNamespace = "context"
 
 type contexts struct {
-	Contexts
+	ContextsOptions
 	rules   *clientcmd.ClientConfigLoadingRules
 	members []string // by index of Names
 }
 
 // NewContexts returns the source, or what is wrong with the options.
-func NewContexts(o Contexts) (Source, error) {
+func NewContexts(o ContextsOptions) (Source, error) {
 	if o.Logger == nil {
 		return nil, errors.New("contexts: Logger is required")
 	}
 	if len(o.Names) == 0 {
 		return nil, errors.New("contexts: at least one of Names is required")
 	}
-	c := &contexts{Contexts: o, rules: clientcmd.NewDefaultClientConfigLoadingRules()}
+	c := &contexts{ContextsOptions: o, rules: clientcmd.NewDefaultClientConfigLoadingRules()}
 	c.rules.MigrationRules = nil // they write
 	c.rules.WarnIfAllMissing = false
 	if o.Path != "" {
@@ -62,7 +62,7 @@ func NewContexts(o Contexts) (Source, error) {
 	}
 	taken := map[string]string{}
 	for _, name := range c.Names {
-		s := slug(name)
+		s := dnsLabel(name)
 		if s == "" {
 			return nil, fmt.Errorf("contexts: context %q has no letter or digit to name a member by", name)
 		}
@@ -77,22 +77,22 @@ func NewContexts(o Contexts) (Source, error) {
 
 // Run implements Source.
 func (c *contexts) Run(ctx context.Context, set func([]Spec)) error {
-	l := &local{network: c.Network, log: c.Logger, load: c.load, own: true}
+	l := &kubeconfigSource{network: c.Network, log: c.Logger, load: c.load, own: true}
 	return l.run(ctx, set)
 }
 
 // load reads the kubeconfig and makes each context one that stands alone.
-func (c *contexts) load() loaded {
-	out := loaded{files: c.rules.GetLoadingPrecedence()}
+func (c *contexts) load() loadResult {
+	out := loadResult{files: c.rules.GetLoadingPrecedence()}
 	config, err := c.rules.Load()
 	for i, name := range c.Names {
-		m := candidate{name: c.members[i]}
+		m := credentials{name: c.members[i]}
 		if err != nil { // which may quote the file
-			m.refused = refuse(InvalidKubeconfig, "the kubeconfig cannot be read: %s", c.where())
+			m.refused = Refuse(InvalidKubeconfig, "the kubeconfig cannot be read: %s", c.paths())
 		} else {
 			m.kubeconfig, m.warnings, m.refused = c.standalone(config, name, &out.files)
 			if m.refused != nil && m.refused.Reason == InvalidKubeconfig {
-				m.refused.Message += ": " + c.where()
+				m.refused.Message += ": " + c.paths()
 			}
 		}
 		out.members = append(out.members, m)
@@ -100,29 +100,29 @@ func (c *contexts) load() loaded {
 	return out
 }
 
-func (c *contexts) where() string { return strings.Join(c.rules.GetLoadingPrecedence(), ", ") }
+func (c *contexts) paths() string { return strings.Join(c.rules.GetLoadingPrecedence(), ", ") }
 
 // all returns the names of the contexts that there are.
 func (c *contexts) all() ([]string, error) {
 	config, err := c.rules.Load()
 	if err != nil { // which may quote the file
-		return nil, fmt.Errorf("contexts: the kubeconfig cannot be read: %s", c.where())
+		return nil, fmt.Errorf("contexts: the kubeconfig cannot be read: %s", c.paths())
 	}
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(config.Contexts)) {
-		if cluster := config.Clusters[config.Contexts[name].Cluster]; cluster == nil || !ownAPI(cluster.Server) {
+		if cluster := config.Clusters[config.Contexts[name].Cluster]; cluster == nil || !servedByFederator(cluster.Server) {
 			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("contexts: there is none in %s", c.where())
+		return nil, fmt.Errorf("contexts: there is none in %s", c.paths())
 	}
 	return names, nil
 }
 
-// ownAPI reports whether a server is one of federator's own, which would have it
+// servedByFederator reports whether a server is one of federator's own, which would have it
 // follow itself.
-func ownAPI(server string) bool {
+func servedByFederator(server string) bool {
 	u, err := url.Parse(server)
 	return err == nil && (u.Path == "/fleet" || u.Path == "/flat" || strings.HasPrefix(u.Path, "/members/"))
 }
@@ -130,22 +130,22 @@ func ownAPI(server string) bool {
 // standalone returns a kubeconfig with one context and no files, and what of it is
 // worth a warning. The files that it read are added to files.
 func (c *contexts) standalone(config *clientcmdapi.Config, name string, files *[]string) (data []byte, warnings []string, refused *Refusal) {
-	data, refused = c.inlined(config, name, files, &warnings)
+	data, refused = c.inlineContext(config, name, files, &warnings)
 	return data, warnings, refused
 }
 
-func (c *contexts) inlined(config *clientcmdapi.Config, name string, files, warnings *[]string) ([]byte, *Refusal) {
-	warn := func(format string, args ...any) { *warnings = append(*warnings, clip(fmt.Sprintf(format, args...))) }
+func (c *contexts) inlineContext(config *clientcmdapi.Config, name string, files, warnings *[]string) ([]byte, *Refusal) {
+	warn := func(format string, args ...any) { *warnings = append(*warnings, Clip(fmt.Sprintf(format, args...))) }
 	one := config.DeepCopy()
 	one.CurrentContext = name
 	if err := clientcmdapi.MinifyConfig(one); err != nil {
-		return nil, refuse(InvalidKubeconfig, "context %q is not there or is incomplete", clip(name))
+		return nil, Refuse(InvalidKubeconfig, "context %q is not there or is incomplete", Clip(name))
 	}
 	one.Extensions, one.Preferences = nil, clientcmdapi.Preferences{}
 	file := func(field string, path *string, contents *[]byte) *Refusal {
 		named := *path
-		if err := inline(path, contents, files); err != nil {
-			return refuse(FilePath, "%s: %v", field, err)
+		if err := inlineFile(path, contents, files); err != nil {
+			return Refuse(FilePath, "%s: %v", field, err)
 		}
 		if named != "" {
 			warn("%s is read from file %q", field, named)
@@ -163,9 +163,9 @@ func (c *contexts) inlined(config *clientcmdapi.Config, name string, files, warn
 	for _, user := range one.AuthInfos {
 		if plugin := user.Exec; plugin != nil {
 			if len(c.PluginRunner) == 0 {
-				return nil, refuse(ExecPlugin, "user.exec runs a command, here %q, and exec plugins are not to be run", clip(plugin.Command))
+				return nil, Refuse(ExecPlugin, "user.exec runs a command, here %q, and exec plugins are not to be run", Clip(plugin.Command))
 			}
-			warn("user.exec runs %q to log in, as kubectl does; --no-exec refuses it", clip(plugin.Command))
+			warn("user.exec runs %q to log in, as kubectl does; --no-exec refuses it", Clip(plugin.Command))
 			plugin.Args = slices.Concat(c.PluginRunner[1:], []string{plugin.Command}, plugin.Args)
 			plugin.Command = c.PluginRunner[0]
 		}
@@ -183,14 +183,14 @@ func (c *contexts) inlined(config *clientcmdapi.Config, name string, files, warn
 	}
 	data, err := clientcmd.Write(*one)
 	if err != nil {
-		return nil, refuse(InvalidKubeconfig, "context %q cannot be written down", clip(name))
+		return nil, Refuse(InvalidKubeconfig, "context %q cannot be written down", Clip(name))
 	}
 	return data, nil
 }
 
-// slug makes a DNS label of a context's name: lower case, with one - for every
+// dnsLabel makes a DNS label of a context's name: lower case, with one - for every
 // run of other characters.
-func slug(name string) string {
+func dnsLabel(name string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(name) {
 		switch {

@@ -60,14 +60,14 @@ func TestContextsFollowTheFile(t *testing.T) {
 		Command: "/bin/false", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never",
 	}}
 	save(t, path, good)
-	src, err := NewContexts(Contexts{Path: path, Names: []string{arn, "two", "plugin", "missing"}, Logger: slog.New(newLogs(t))})
+	src, err := NewContexts(ContextsOptions{Path: path, Names: []string{arn, "two", "plugin", "missing"}, Logger: slog.New(newLogs(t))})
 	v := watchSource(t, src, err)
 	const prod = "context/arn-aws-eks-eu-west-1-1-cluster-prod"
 	s := v.member(prod, "followed", followed)
 	if s.UID != oneUID || !s.Trusted || s.ReadOnly {
 		t.Errorf("%+v, want UID %s", s, oneUID)
 	}
-	if _, refusal := parseKubeconfig(s.Kubeconfig, false); refusal != nil {
+	if _, refusal := ParseKubeconfig(s.Kubeconfig, false); refusal != nil {
 		t.Errorf("files were not read: %v", refusal)
 	}
 	v.member("context/two", "followed", func(s Spec) bool { return s.Refused == nil && s.UID == twoUID })
@@ -131,7 +131,7 @@ func TestContextsSayWhyAMemberIsUnknown(t *testing.T) {
 	save(t, path, config)
 	must(t, m.Proxy.Set(tcpproxy.Mode{State: tcpproxy.Cut}))
 	t.Setenv("KUBECONFIG", path)
-	src, err := NewContexts(Contexts{Names: []string{"dead", "expired", "nobody", "metadata"}, Logger: slog.New(newLogs(t))})
+	src, err := NewContexts(ContextsOptions{Names: []string{"dead", "expired", "nobody", "metadata"}, Logger: slog.New(newLogs(t))})
 	v := watchSource(t, src, err)
 	v.member("context/dead", "unreachable", refusedAs(Unreachable))
 	v.member("context/expired", "unauthorized", refusedAs(Unauthorized))
@@ -145,18 +145,18 @@ func TestContextsSayWhyAMemberIsUnknown(t *testing.T) {
 }
 
 func TestContextsDoubtAFileThatIsBeingWritten(t *testing.T) {
-	now := []candidate{{name: "context/a", kubeconfig: kubeconfigOf(t, goodServer, nil)}}
-	gone := []candidate{{name: "context/a", refused: refuse(InvalidKubeconfig, "not there")}}
-	l := &local{log: slog.New(slog.DiscardHandler), members: map[string]*localMember{}, answers: make(chan answer)}
-	l.members["context/a"] = &localMember{newest: now[0], spec: Spec{Name: "context/a", UID: "1", Kubeconfig: now[0].kubeconfig}}
-	if again := l.take(t.Context(), gone); !again || l.view()[0].Refused != nil {
+	now := []credentials{{name: "context/a", kubeconfig: New_Kubeconfig(t, Server, nil)}}
+	gone := []credentials{{name: "context/a", refused: Refuse(InvalidKubeconfig, "not there")}}
+	l := &kubeconfigSource{log: slog.New(slog.DiscardHandler), members: map[string]*fileMember{}, results: make(chan identification)}
+	l.members["context/a"] = &fileMember{newest: now[0], spec: Spec{Name: "context/a", UID: "1", Kubeconfig: now[0].kubeconfig}}
+	if again := l.update(t.Context(), gone); !again || l.view()[0].Refused != nil {
 		t.Errorf("believed at once: again %t, %+v", again, l.view())
 	}
-	if again := l.take(t.Context(), now); again || l.view()[0].Refused != nil {
+	if again := l.update(t.Context(), now); again || l.view()[0].Refused != nil {
 		t.Errorf("not forgotten: again %t, %+v", again, l.view())
 	}
-	l.take(t.Context(), gone)
-	if again := l.take(t.Context(), gone); again || l.view()[0].Refused == nil || l.view()[0].UID != "1" {
+	l.update(t.Context(), gone)
+	if again := l.update(t.Context(), gone); again || l.view()[0].Refused == nil || l.view()[0].UID != "1" {
 		t.Errorf("not believed: again %t, %+v", again, l.view())
 	}
 }
@@ -165,29 +165,29 @@ func TestContextsDoubtAFileThatIsBeingWritten(t *testing.T) {
 // or rotation.
 func TestContextsWarnOfFiles(t *testing.T) {
 	dir := t.TempDir()
-	cert, key := pair()
+	cert, key := KeyPair()
 	for name, data := range map[string][]byte{"ca": cert, "crt": cert, "key": key, "token": []byte("first"), "token-2": []byte("second")} {
 		writeFile(t, filepath.Join(dir, name), data)
 	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters["a"] = &clientcmdapi.Cluster{Server: goodServer, CertificateAuthority: "ca"}
+	config.Clusters["a"] = &clientcmdapi.Cluster{Server: Server, CertificateAuthority: "ca"}
 	config.AuthInfos["a"] = &clientcmdapi.AuthInfo{ClientCertificate: "crt", ClientKey: "key", TokenFile: "token"}
 	config.Contexts["a"] = &clientcmdapi.Context{Cluster: "a", AuthInfo: "a"}
 	path := filepath.Join(dir, "config")
 	save(t, path, config)
 	var log strings.Builder
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	src, err := NewContexts(Contexts{Path: path, Names: []string{"a"}, Logger: logger})
+	src, err := NewContexts(ContextsOptions{Path: path, Names: []string{"a"}, Logger: logger})
 	must(t, err)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel() // nobody is asked
-	l := &local{log: logger, own: true, members: map[string]*localMember{}, answers: make(chan answer)}
-	defer l.asking.Wait()
+	l := &kubeconfigSource{log: logger, own: true, members: map[string]*fileMember{}, results: make(chan identification)}
+	defer l.identifying.Wait()
 	look := func(adopted int, files ...string) {
 		t.Helper()
 		log.Reset()
-		l.take(gone, src.(*contexts).load().members)
-		if got := l.members["context/a"].asked; got != adopted {
+		l.update(gone, src.(*contexts).load().members)
+		if got := l.members["context/a"].attempt; got != adopted {
 			t.Errorf("adopted %d times, want %d", got, adopted)
 		}
 		if got := strings.Count(log.String(), "\n"); got != len(files) {
@@ -210,7 +210,7 @@ func TestContextsWarnOfFiles(t *testing.T) {
 
 func TestContextsOptions(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	for want, o := range map[string]Contexts{
+	for want, o := range map[string]ContextsOptions{
 		"Logger is required":       {Names: []string{"a"}},
 		"at least one":             {Logger: log},
 		"no letter or digit":       {Logger: log, Names: []string{"//"}},
@@ -228,7 +228,7 @@ func TestSlug(t *testing.T) {
 		"kind-eu_1": "kind-eu-1", "admin@Prod.example.com": "admin-prod-example-com", "--x--": "x", "é": "",
 		strings.Repeat("a", 62) + "/b": strings.Repeat("a", 62), strings.Repeat("a", 99): strings.Repeat("a", 63),
 	} {
-		if got := slug(in); got != want {
+		if got := dnsLabel(in); got != want {
 			t.Errorf("slug(%q) = %q, want %q", in, got, want)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -64,9 +63,9 @@ func newServer(t *testing.T, h http.HandlerFunc) *server {
 }
 
 // clientOf returns a client for a server by way of a kubeconfig.
-func clientOf(t *testing.T, url string, o transportOptions, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) *http.Client {
+func clientOf(t *testing.T, url string, o TransportOptions, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) *http.Client {
 	t.Helper()
-	cfg, refusal := parseKubeconfig(kubeconfigOf(t, url, func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+	cfg, refusal := ParseKubeconfig(New_Kubeconfig(t, url, func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 		if change != nil {
 			change(c, u)
 		}
@@ -74,7 +73,7 @@ func clientOf(t *testing.T, url string, o transportOptions, change func(*clientc
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
-	client, err := newTransport(cfg, o)
+	client, err := NewHTTPClient(cfg, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +91,7 @@ func get(ctx context.Context, client *http.Client, url string) (*http.Response, 
 
 func wantRefused(t *testing.T, err error, reason Reason) {
 	t.Helper()
-	if r := asRefusal(err); r == nil || r.Reason != reason {
+	if r := AsRefusal(err); r == nil || r.Reason != reason {
 		t.Errorf("got error %v, want a refusal: %s", err, reason)
 	}
 }
@@ -104,20 +103,20 @@ func TestDialRefusesLoopbackUnlessAllowedOrTrusted(t *testing.T) {
 		_, _ = io.WriteString(w, r.Proto+" "+r.Header.Get("Authorization")+" "+r.UserAgent())
 	})
 	for _, url := range []string{s.URL, "https://localhost:" + port(s.URL)} {
-		_, err := get(t.Context(), clientOf(t, url, transportOptions{}, nil), url)
+		_, err := get(t.Context(), clientOf(t, url, TransportOptions{}, nil), url)
 		wantRefused(t, err, ForbiddenAddress)
 	}
 	if n := s.opened.Load(); n != 0 {
 		t.Errorf("%d connections were made", n)
 	}
-	for _, o := range []transportOptions{{Network: loopback}, {Trusted: true}} {
+	for _, o := range []TransportOptions{{Network: loopback}, {Trusted: true}} {
 		resp, err := get(t.Context(), clientOf(t, s.URL, o, nil), s.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
 		data, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if want := "HTTP/2.0 Bearer " + secretToken + " " + userAgent; err != nil || string(data) != want {
+		if want := "HTTP/2.0 Bearer " + Token + " " + UserAgent; err != nil || string(data) != want {
 			t.Errorf("server saw %q, %v, want %q", data, err, want)
 		}
 	}
@@ -140,51 +139,11 @@ func TestADialerForOthersRefusesTheSame(t *testing.T) {
 
 func port(url string) string { return url[strings.LastIndex(url, ":")+1:] }
 
-func TestAddressJudge(t *testing.T) {
-	for _, tc := range []struct{ addresses, says string }{
-		{"10.0.0.1 192.168.1.1 172.16.0.1 8.8.8.8 2001:db8::1 fd00::1 100.64.0.1 ::ffff:10.0.0.1 64:ff9b::808:808", ""},
-		{"127.0.0.1 127.9.9.9 ::1 ::ffff:127.0.0.1 ::127.0.0.1 64:ff9b::7f00:1 2002:7f00:1::1 ::ffff:0:7f00:1", "loopback"},
-		{"169.254.1.1 fe80::1 fe80::1%eth0 ::ffff:169.254.1.1 64:ff9b::a9fe:101", "link-local"},
-		{"0.0.0.0 0.1.2.3 :: ::ffff:0.0.0.0", "unspecified"},
-		{"224.0.0.1 239.1.1.1 ff02::1 ff0e::1 255.255.255.255", "multicast or broadcast"},
-		{"169.254.169.254 ::ffff:169.254.169.254 64:ff9b::a9fe:a9fe fd00:ec2::254 fd00:ec2::23 fd20:ce::254 100.100.100.200 168.63.129.16 192.0.0.192", "metadata"},
-	} {
-		for _, s := range strings.Fields(tc.addresses) {
-			a := netip.MustParseAddr(s)
-			for _, trusted := range []bool{false, true} {
-				r := addressJudge{trusted: trusted}.judge(a)
-				switch {
-				case tc.says == "" || trusted && tc.says == "loopback":
-					if r != nil {
-						t.Errorf("%s (trusted %t) is refused: %v", s, trusted, r)
-					}
-				case r == nil || r.Reason != ForbiddenAddress || !strings.Contains(r.Message, tc.says) || !strings.Contains(r.Message, "network.allow"):
-					t.Errorf("%s (trusted %t): %v, want %q", s, trusted, r, tc.says)
-				}
-			}
-			bits := a.WithZone("").BitLen()
-			allow := Network{Allow: []netip.Prefix{netip.PrefixFrom(a.WithZone(""), bits)}}
-			if r := (addressJudge{network: allow.normalize()}).judge(a); r != nil {
-				t.Errorf("%s is refused although allowed: %v", s, r)
-			}
-		}
-	}
-	other := Network{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
-	if (addressJudge{network: other}).judge(netip.MustParseAddr("169.254.169.254")) == nil {
-		t.Error("allowing one range allows another")
-	}
-	for _, s := range []string{"64:ff9b::7f00:1", "2002:7f00:1::1", "::ffff:127.0.0.1"} {
-		if r := (addressJudge{network: other}).judge(netip.MustParseAddr(s)); r != nil {
-			t.Errorf("%s leads to an allowed address and is refused: %v", s, r)
-		}
-	}
-}
-
 func TestRedirectIsRefused(t *testing.T) {
 	var visited atomic.Int32
 	target := newServer(t, func(http.ResponseWriter, *http.Request) { visited.Add(1) })
 	for _, status := range []int{300, 301, 302, 303, 307, 308} {
-		for _, location := range []string{target.URL + "/?" + secretToken, "/elsewhere", ":bad", ""} {
+		for _, location := range []string{target.URL + "/?" + Token, "/elsewhere", ":bad", ""} {
 			s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/start" {
 					visited.Add(1)
@@ -194,12 +153,12 @@ func TestRedirectIsRefused(t *testing.T) {
 				}
 				w.WriteHeader(status)
 			})
-			resp, err := get(t.Context(), clientOf(t, s.URL, transportOptions{Trusted: true}, nil), s.URL+"/start")
+			resp, err := get(t.Context(), clientOf(t, s.URL, TransportOptions{Trusted: true}, nil), s.URL+"/start")
 			if err == nil {
 				resp.Body.Close()
 			}
 			wantRefused(t, err, Redirect)
-			if err != nil && strings.Contains(asRefusal(err).Message, secretToken) {
+			if err != nil && strings.Contains(AsRefusal(err).Message, Token) {
 				t.Errorf("message repeats what may be secret: %v", err)
 			}
 		}
@@ -220,11 +179,11 @@ func TestTLSIsVerified(t *testing.T) {
 		"another CA":  {func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.CertificateAuthorityData = otherCA }, false},
 		"address SAN": {nil, true},
 	} {
-		resp, err := get(t.Context(), clientOf(t, s.URL, transportOptions{Trusted: true}, tc.change), s.URL)
+		resp, err := get(t.Context(), clientOf(t, s.URL, TransportOptions{Trusted: true}, tc.change), s.URL)
 		if err == nil {
 			resp.Body.Close()
 		}
-		if (err == nil) != tc.ok || asRefusal(err) != nil {
+		if (err == nil) != tc.ok || AsRefusal(err) != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -251,7 +210,7 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Large", strings.Repeat("x", 2*maxHeaderBytes))
 	})
-	resp, err := get(t.Context(), clientOf(t, s.URL, transportOptions{Trusted: true}, nil), s.URL)
+	resp, err := get(t.Context(), clientOf(t, s.URL, TransportOptions{Trusted: true}, nil), s.URL)
 	if err == nil {
 		resp.Body.Close()
 		t.Error("accepted")
@@ -259,7 +218,7 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 }
 
 func TestNoProxyIsUsed(t *testing.T) {
-	client := clientOf(t, "https://192.0.2.1", transportOptions{}, nil)
+	client := clientOf(t, "https://192.0.2.1", TransportOptions{}, nil)
 	if tr := client.Transport.(*transport); tr.base.(*http.Transport).Proxy != nil {
 		t.Error("the transport has a proxy function")
 	}
@@ -291,7 +250,7 @@ func TestBlackHoleEndsStreamsWithinEightSeconds(t *testing.T) {
 	}
 	defer proxy.Close()
 	url := "https://" + proxy.Addr()
-	client := clientOf(t, url, transportOptions{Trusted: true}, nil) // the defaults
+	client := clientOf(t, url, TransportOptions{Trusted: true}, nil) // the defaults
 	// Several scopes' streams, which all have to end.
 	const streams = 5
 	var readers sync.WaitGroup
@@ -317,7 +276,7 @@ func TestBlackHoleEndsStreamsWithinEightSeconds(t *testing.T) {
 		}
 	}
 	readers.Wait()
-	if took := time.Since(begin); took > 8*time.Second || took < defaultPingTimeout {
+	if took := time.Since(begin); took > 8*time.Second || took < DefaultPingTimeout {
 		t.Errorf("noticed after %s", took)
 	}
 }
@@ -325,7 +284,7 @@ func TestBlackHoleEndsStreamsWithinEightSeconds(t *testing.T) {
 func TestRetiredTransportLetsItsConnectionsGo(t *testing.T) {
 	s := newServer(t, ticks)
 	before := goleak.IgnoreCurrent()
-	client := clientOf(t, s.URL, transportOptions{Trusted: true}, nil)
+	client := clientOf(t, s.URL, TransportOptions{Trusted: true}, nil)
 	resp, err := get(t.Context(), client, s.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -348,7 +307,7 @@ func TestRetiredTransportLetsItsConnectionsGo(t *testing.T) {
 func TestTransportsShareNoConnection(t *testing.T) {
 	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
 	for range 2 {
-		resp, err := get(t.Context(), clientOf(t, s.URL, transportOptions{Trusted: true}, nil), s.URL)
+		resp, err := get(t.Context(), clientOf(t, s.URL, TransportOptions{Trusted: true}, nil), s.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -360,14 +319,14 @@ func TestTransportsShareNoConnection(t *testing.T) {
 }
 
 func TestClientCertificateIsPresented(t *testing.T) {
-	ca, key := pair()
+	ca, key := KeyPair()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, len(r.TLS.PeerCertificates))
 	}))
 	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	s.StartTLS()
 	defer s.Close()
-	client := clientOf(t, s.URL, transportOptions{Trusted: true}, func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+	client := clientOf(t, s.URL, TransportOptions{Trusted: true}, func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 		u.Token, u.ClientCertificateData, u.ClientKeyData = "", ca, key
 	})
 	resp, err := get(t.Context(), client, s.URL)
@@ -377,15 +336,5 @@ func TestClientCertificateIsPresented(t *testing.T) {
 	defer resp.Body.Close()
 	if data, err := io.ReadAll(resp.Body); err != nil || string(data) != "1" {
 		t.Errorf("server saw %q certificates, %v", data, err)
-	}
-}
-
-func TestAsRefusalFindsWrappedOnes(t *testing.T) {
-	r := refuse(Redirect, "x")
-	if got := asRefusal(fmt.Errorf("a: %w", errors.Join(errors.New("b"), r))); got != r {
-		t.Errorf("got %v", got)
-	}
-	if got := asRefusal(errors.New("x")); got != nil {
-		t.Errorf("got %v", got)
 	}
 }

@@ -1,30 +1,36 @@
 package clusterinformers
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 )
 
 // maxDiscovery bounds all answers to one discovery together: servers that do not
 // aggregate are asked for each group and version, and all is kept until the last has come.
 const maxDiscovery = maxBody
 
-// failures remembers which path a call of the discovery client failed at, as its
+// discoveryTransport remembers which path a call of the discovery client failed at, as its
 // errors do not say, and bounds what it reads.
-type failures struct {
-	base http.RoundTripper
-	left atomic.Int64 // bytes that may be read
+type discoveryTransport struct {
+	base      http.RoundTripper
+	remaining atomic.Int64 // bytes that may be read
 
-	mu   sync.Mutex
-	path string
+	mu         sync.Mutex
+	failedPath string
 }
 
 // RoundTrip notes a request that is answered with an error.
-func (f *failures) RoundTrip(r *http.Request) (*http.Response, error) {
-	if f.left.Load() <= 0 {
+func (f *discoveryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if f.remaining.Load() <= 0 {
 		return nil, errBodyTooLarge
 	}
 	resp, err := f.base.RoundTrip(r)
@@ -32,41 +38,41 @@ func (f *failures) RoundTrip(r *http.Request) (*http.Response, error) {
 	case err != nil:
 	case resp.StatusCode >= http.StatusBadRequest: // in any format, and small
 		f.mu.Lock()
-		f.path = r.URL.Path
+		f.failedPath = r.URL.Path
 		f.mu.Unlock()
 	default:
-		resp.Body = &shared{ReadCloser: resp.Body, left: &f.left}
+		resp.Body = &sharedBody{ReadCloser: resp.Body, remaining: &f.remaining}
 	}
 	return resp, err
 }
 
-// shared is one of several JSON bodies that have a limit in sum, which is of what they
+// sharedBody is one of several JSON bodies that have a limit in sum, which is of what they
 // become in memory: a struct is made of each object and null, however little it says.
-type shared struct {
+type sharedBody struct {
 	io.ReadCloser
-	left *atomic.Int64
+	remaining *atomic.Int64
 
-	begun, quoted, escaped bool
+	started, quoted, escaped bool
 }
 
-// madeBytes is about what is made of an object or null beside its text.
-const madeBytes = 128
+// decodedObjectBytes is about what is made of an object or null beside its text.
+const decodedObjectBytes = 128
 
 // errNotJSON is the error of a discovery in what nobody asked for: the client decodes
 // what comes by how it looks.
 var errNotJSON = errors.New("the answer is not JSON")
 
 // Read implements io.Reader.
-func (s *shared) Read(p []byte) (int, error) {
+func (s *sharedBody) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
 	cost := int64(n)
 	for _, c := range p[:n] {
 		switch {
-		case !s.begun && c != ' ' && c != '\n' && c != '\r' && c != '\t':
+		case !s.started && c != ' ' && c != '\n' && c != '\r' && c != '\t':
 			if c != '{' {
 				return 0, errNotJSON
 			}
-			s.begun = true
+			s.started = true
 		case s.escaped:
 			s.escaped = false
 		case s.quoted:
@@ -74,20 +80,61 @@ func (s *shared) Read(p []byte) (int, error) {
 		case c == '"':
 			s.quoted = true
 		case c == '{' || c == 'n': // only null has an n
-			cost += madeBytes
+			cost += decodedObjectBytes
 		}
 	}
-	if s.left.Add(-cost) < 0 {
+	if s.remaining.Add(-cost) < 0 {
 		return n, errBodyTooLarge
 	}
 	return n, err
 }
 
-func (f *failures) name(err error) error {
+func (f *discoveryTransport) wrap(err error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.path == "" {
+	if f.failedPath == "" {
 		return err
 	}
-	return requestError(f.path, err)
+	return WrapRequest(f.failedPath, err)
+}
+
+// ContextTransport carries a context into the discovery client, which takes none.
+type ContextTransport struct {
+	Context context.Context //nolint:containedctx // lives for one call of the discovery client
+	Base    http.RoundTripper
+}
+
+// RoundTrip sends a request under the bound context.
+func (b ContextTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	return b.Base.RoundTrip(r.WithContext(b.Context))
+}
+
+func (a *Client) discovery(ctx context.Context) (*discovery.DiscoveryClient, *discoveryTransport, error) {
+	client := *a.http
+	failed := &discoveryTransport{base: ContextTransport{Context: ctx, Base: client.Transport}}
+	failed.remaining.Store(maxDiscovery)
+	client.Transport = failed
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(a.config, &client)
+	return d, failed, err
+}
+
+// ServerResources asks what is served. failed are the groups and versions that could not
+// be told at the moment, such as those of an aggregated API server that is down.
+func (a *Client) ServerResources(ctx context.Context) (lists []*metav1.APIResourceList, failed map[schema.GroupVersion]bool, err error) {
+	d, requests, err := a.discovery(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, lists, err = d.ServerGroupsAndResources()
+	failed = map[schema.GroupVersion]bool{}
+	var partial *discovery.ErrGroupDiscoveryFailed
+	switch {
+	case errors.As(err, &partial):
+		for gv := range partial.Groups {
+			failed[gv] = true
+		}
+	case err != nil:
+		return nil, nil, fmt.Errorf("discovery: %w", requests.wrap(err))
+	}
+	return lists, failed, nil
 }

@@ -42,7 +42,7 @@ func (g *gatherer) count(now time.Time) {
 // Read implements io.Reader.
 func (g *gatherer) Read(b []byte) (int, error) {
 	if g.busy && !g.more {
-		if err := pause(g.ctx, gatherFor); err != nil {
+		if err := Sleep(g.ctx, gatherFor); err != nil {
 			return 0, err
 		}
 	}

@@ -12,9 +12,9 @@ import (
 // others read again and again: after each change the next one waits longer, until what
 // members serve has been the same for as long.
 const (
-	heldFirst  = time.Second // after the first change, which is at once
-	heldMax    = time.Hour
-	heldForget = 6 * time.Hour // after which the first change is again the first
+	heldDelay      = time.Second // after the first change, which is at once
+	maxHeldDelay   = time.Hour
+	heldDelayReset = 6 * time.Hour // after which the first change is again the first
 )
 
 // tally counts, for one kind, the members that serve it, and at which versions.
@@ -23,11 +23,11 @@ type tally struct {
 	versions map[string]int
 	held     string // "": no version is served by all
 
-	waits bool // for held to become next
-	next  string
-	since time.Time     // when next became what all serve
-	delay time.Duration // from then on
-	last  time.Time     // when held changed, or was to or not any more
+	pending    bool // for held to become next
+	next       string
+	since      time.Time     // when next became what all serve
+	delay      time.Duration // from then on
+	lastChange time.Time     // when held changed, or was to or not any more
 }
 
 // common returns the most preferred version that all members serve, "" where there is
@@ -41,42 +41,42 @@ func (t *tally) common() (common string) {
 	return common
 }
 
-// wish says which version all serve now. What nobody holds yet is held at it.
-func (t *tally) wish(common string, fresh bool, now time.Time) {
+// propose says which version all serve now. What nobody holds yet is held at it.
+func (t *tally) propose(common string, fresh bool, now time.Time) {
 	switch {
 	case fresh:
 		t.held = common
 		return
-	case t.waits && t.next == common, !t.waits && t.held == common:
+	case t.pending && t.next == common, !t.pending && t.held == common:
 		return
 	}
-	if now.Sub(t.last) > heldForget {
+	if now.Sub(t.lastChange) > heldDelayReset {
 		t.delay = 0
 	}
-	t.waits, t.next, t.since, t.last = common != t.held, common, now, now
+	t.pending, t.next, t.since, t.lastChange = common != t.held, common, now, now
 }
 
 func (t *tally) due() time.Time { return t.since.Add(t.delay) }
 
-// fulfil has the version held that all serve, if it is time, and reports whether it is
+// apply has the version held that all serve, if it is time, and reports whether it is
 // another.
-func (t *tally) fulfil(now time.Time) bool {
-	if !t.waits || now.Before(t.due()) {
+func (t *tally) apply(now time.Time) bool {
+	if !t.pending || now.Before(t.due()) {
 		return false
 	}
-	t.delay = min(heldMax, max(heldFirst, 2*t.delay))
-	t.held, t.waits, t.last = t.next, false, now
+	t.delay = min(maxHeldDelay, max(heldDelay, 2*t.delay))
+	t.held, t.pending, t.lastChange = t.next, false, now
 	return true
 }
 
-// run changes held versions when it is time, until ctx is done.
-func (c *catalog) run(ctx context.Context) {
-	timer := time.NewTimer(heldMax)
+// Run changes held versions when it is time, until ctx is done.
+func (c *Catalog) Run(ctx context.Context) {
+	timer := time.NewTimer(maxHeldDelay)
 	defer timer.Stop()
 	for {
-		timer.Reset(c.fulfil(time.Now()))
+		timer.Reset(c.applyDue(time.Now()))
 		select {
-		case <-c.waits:
+		case <-c.pending:
 		case <-timer.C:
 		case <-ctx.Done():
 			return
@@ -84,22 +84,22 @@ func (c *catalog) run(ctx context.Context) {
 	}
 }
 
-// fulfil changes the held versions for which it is time, and returns how long it is
+// applyDue changes the held versions for which it is time, and returns how long it is
 // until there may be more.
-func (c *catalog) fulfil(now time.Time) (wait time.Duration) {
+func (c *Catalog) applyDue(now time.Time) (wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	news, wait := false, heldMax
-	for _, t := range c.tally {
+	news, wait := false, maxHeldDelay
+	for _, t := range c.tallies {
 		switch {
-		case t.fulfil(now):
+		case t.apply(now):
 			news = true
-		case t.waits:
+		case t.pending:
 			wait = min(wait, t.due().Sub(now))
 		}
 	}
 	if news {
-		c.tell()
+		c.notifyLocked()
 	}
 	return wait
 }

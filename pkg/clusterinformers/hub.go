@@ -13,10 +13,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Hub is a source with one member: the cluster that a configuration leads to,
+// HubOptions is a source with one member: the cluster that a configuration leads to,
 // followed with the same credentials and never written to. Config and Logger
 // are required.
-type Hub struct {
+type HubOptions struct {
 	Config  *rest.Config
 	Name    string  // <namespace>/<name>; "" means hub/local
 	Network Network // as in Options; loopback addresses are allowed anyway
@@ -26,14 +26,14 @@ type Hub struct {
 const defaultHubName = "hub/local"
 
 type hub struct {
-	Hub
+	HubOptions
 	server string
 }
 
 // NewHub returns the source, or what is wrong with the options. A configuration
 // that only code can describe, with a transport or dialer of its own, is
 // refused here; one that breaks law 9 makes a member that is refused.
-func NewHub(o Hub) (Source, error) {
+func NewHub(o HubOptions) (Source, error) {
 	if o.Logger == nil {
 		return nil, errors.New("hub: Logger is required")
 	}
@@ -54,12 +54,12 @@ func NewHub(o Hub) (Source, error) {
 	if err != nil {
 		return nil, errors.New("hub: Config.Host is not a URL or host") // the error repeats it
 	}
-	return &hub{Hub: o, server: server.String()}, nil
+	return &hub{HubOptions: o, server: server.String()}, nil
 }
 
 // Run implements Source.
 func (h *hub) Run(ctx context.Context, set func([]Spec)) error {
-	l := &local{network: h.Network, log: h.Logger, load: h.load}
+	l := &kubeconfigSource{network: h.Network, log: h.Logger, load: h.load}
 	return l.run(ctx, func(view []Spec) {
 		for i := range view {
 			view[i].ReadOnly = true
@@ -70,18 +70,18 @@ func (h *hub) Run(ctx context.Context, set func([]Spec)) error {
 
 // load writes the configuration down as a kubeconfig without files. What law 9
 // refuses goes along, for the judge to see.
-func (h *hub) load() loaded {
-	var out loaded
-	m := candidate{name: h.Name}
+func (h *hub) load() loadResult {
+	var out loadResult
+	m := credentials{name: h.Name}
 	m.kubeconfig, m.refused = h.kubeconfig(&out.files)
-	out.members = []candidate{m}
+	out.members = []credentials{m}
 	return out
 }
 
 func (h *hub) kubeconfig(files *[]string) ([]byte, *Refusal) {
 	c := rest.CopyConfig(h.Config)
 	if c.Proxy != nil {
-		return nil, refuse(ProxyURL, "the hub's configuration has a proxy")
+		return nil, Refuse(ProxyURL, "the hub's configuration has a proxy")
 	}
 	token := []byte(c.BearerToken)
 	for _, f := range []struct {
@@ -94,8 +94,8 @@ func (h *hub) kubeconfig(files *[]string) ([]byte, *Refusal) {
 		{"client key", &c.KeyFile, &c.KeyData},
 		{"token", &c.BearerTokenFile, &token},
 	} {
-		if err := inline(f.path, f.contents, files); err != nil {
-			return nil, refuse(FilePath, "%s: %v", f.field, err)
+		if err := inlineFile(f.path, f.contents, files); err != nil {
+			return nil, Refuse(FilePath, "%s: %v", f.field, err)
 		}
 	}
 	const name = "hub"
@@ -113,7 +113,7 @@ func (h *hub) kubeconfig(files *[]string) ([]byte, *Refusal) {
 	config.CurrentContext = name
 	data, err := clientcmd.Write(*config)
 	if err != nil {
-		return nil, refuse(InvalidKubeconfig, "the hub's configuration cannot be written as a kubeconfig")
+		return nil, Refuse(InvalidKubeconfig, "the hub's configuration cannot be written as a kubeconfig")
 	}
 	return data, nil
 }

@@ -28,13 +28,13 @@ func TestHubFollowsItself(t *testing.T) {
 	first := token("first")
 	writeFile(t, cfg.CAFile, hub.DirectRESTConfig().CAData)
 	writeFile(t, cfg.BearerTokenFile, []byte(first+"\n"))
-	src, err := NewHub(Hub{Config: cfg, Logger: slog.New(newLogs(t))})
+	src, err := NewHub(HubOptions{Config: cfg, Logger: slog.New(newLogs(t))})
 	v := watchSource(t, src, err)
 	s := v.member("hub/local", "followed", followed)
 	if s.UID != uid || !s.ReadOnly || !s.Trusted {
 		t.Errorf("%+v, want UID %s", s, uid)
 	}
-	parsed, refusal := parseKubeconfig(s.Kubeconfig, false)
+	parsed, refusal := ParseKubeconfig(s.Kubeconfig, false)
 	if refusal != nil || parsed.BearerToken != first {
 		t.Errorf("%v, %v", parsed, refusal)
 	}
@@ -49,7 +49,7 @@ func TestHubFollowsItself(t *testing.T) {
 }
 
 func TestHubConfigurationIsJudged(t *testing.T) {
-	ca, _ := pair()
+	ca, _ := KeyPair()
 	good := rest.Config{Host: "https://127.0.0.1:1", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 	for reason, change := range map[Reason]func(*rest.Config){
 		ExecPlugin: func(c *rest.Config) {
@@ -66,12 +66,12 @@ func TestHubConfigurationIsJudged(t *testing.T) {
 	} {
 		c := rest.CopyConfig(&good)
 		change(c)
-		src, err := NewHub(Hub{Config: c, Name: "a/b", Logger: slog.New(slog.DiscardHandler)})
+		src, err := NewHub(HubOptions{Config: c, Name: "a/b", Logger: slog.New(slog.DiscardHandler)})
 		v := watchSource(t, src, err)
 		v.member("a/b", string(reason), refusedAs(reason))
 		v.stop()
 	}
-	for want, o := range map[string]Hub{
+	for want, o := range map[string]HubOptions{
 		"Logger is required":       {Config: &good},
 		"Config is required":       {Logger: slog.New(slog.DiscardHandler)},
 		"is not <namespace>/<name": {Config: &good, Logger: slog.New(slog.DiscardHandler), Name: "x"},

@@ -14,6 +14,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 )
 
 // informer keeps one scope of the index equal to what a member has of a kind.
@@ -22,7 +23,7 @@ import (
 type informer struct {
 	member  *member
 	kind    aggregate.Kind
-	res     resource
+	res     APIResource
 	rule    KindRule
 	rules   decode.Rules
 	note    string // condition of the held version, "" when it is the fleet's
@@ -47,7 +48,7 @@ type informer struct {
 	// mu makes the parts one writer. Under it: what follows.
 	mu         sync.Mutex
 	parts      []*part
-	stake      stake // in the member's account: what follows, and what parts are ahead
+	stake      Usage // in the member's account: what follows, and what parts are ahead
 	objects    int64
 	bytes      int64
 	afforded   int64 // of upkeep, charged
@@ -57,29 +58,29 @@ type informer struct {
 	waiting    []time.Time // when the events were read that are not committed yet
 }
 
-func newInformer(m *member, kind aggregate.Kind, res resource, rule KindRule, note string) (*informer, error) {
-	scope, err := m.manager.opts.Index.OpenScopeAs(m.name, kind, res.gvk.GroupVersion().String(), res.gvr.Resource)
+func newInformer(m *member, kind aggregate.Kind, res APIResource, rule KindRule, note string) (*informer, error) {
+	scope, err := m.manager.opts.Index.OpenScopeAs(m.name, kind, res.GVK.GroupVersion().String(), res.GVR.Resource)
 	if err != nil {
 		return nil, err
 	}
 	i := &informer{
 		member: m, kind: kind, res: res, rule: rule, note: note, scope: scope,
-		rules:   decode.Rules{Drop: splitPaths(rule.Drop), Redact: !m.manager.opts.KeepSecretValues && redacted(kind)},
+		rules:   decode.Rules{Drop: splitPaths(rule.Drop), Redact: !m.manager.opts.KeepSecretValues && decode.Sensitive(kind)},
 		log:     m.log.With("kind", kind),
 		metrics: m.manager.metrics.scope(m.name, kind),
 		relists: map[string]int{},
 	}
 	i.encoding.Store(int32(decode.JSON))
-	if m.speaksProtobuf() && decode.Supports(res.gvk) {
+	if m.speaksProtobuf() && decode.Supports(res.GVK) {
 		i.encoding.Store(int32(decode.Protobuf))
 	}
-	if !m.account.open() {
+	if !m.account.AddScope() {
 		i.upkeep = informerBytes
 	}
 	objects, bytes := scope.Size()
 	i.charge(objects, bytes)
 	namespaces := []string{""}
-	if res.namespaced && len(rule.Namespaces) > 0 {
+	if res.Namespaced && len(rule.Namespaces) > 0 {
 		namespaces = rule.Namespaces
 	}
 	for _, ns := range namespaces {
@@ -88,8 +89,6 @@ func newInformer(m *member, kind aggregate.Kind, res resource, rule KindRule, no
 	return i, nil
 }
 
-func redacted(kind aggregate.Kind) bool { return kind == "Secret" || kind == "ConfigMap" }
-
 // run follows the member until ctx is done, and then gives the scope up.
 func (i *informer) run(ctx context.Context) {
 	defer i.scope.Close()
@@ -97,11 +96,11 @@ func (i *informer) run(ctx context.Context) {
 	defer func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		i.member.account.close(&i.stake)
+		i.member.account.RemoveScope(&i.stake)
 		i.objects, i.bytes = 0, 0
 	}()
 	i.publishState()
-	if pause(ctx, i.delay) != nil {
+	if Sleep(ctx, i.delay) != nil {
 		return
 	}
 	if !i.afford(ctx) {
@@ -118,12 +117,12 @@ func (i *informer) run(ctx context.Context) {
 // for it: kinds without end cost, however little there is of each. It reports false when
 // ctx has ended.
 func (i *informer) afford(ctx context.Context) bool {
-	for i.upkeep > 0 && !i.member.account.charge(&i.stake, 0, i.upkeep) {
+	for i.upkeep > 0 && !i.member.account.Charge(&i.stake, 0, i.upkeep) {
 		for _, p := range i.parts {
 			p.over = fmt.Sprintf("to follow one more kind takes %d bytes: %v", i.upkeep, errOverBudget)
 			i.giveUp(p)
 		}
-		if pause(ctx, overBudgetFirst+rand.N(overBudgetStir)) != nil {
+		if Sleep(ctx, overBudgetFirst+rand.N(overBudgetStir)) != nil {
 			return false
 		}
 	}
@@ -132,6 +131,10 @@ func (i *informer) afford(ctx context.Context) bool {
 	i.afforded = i.upkeep
 	return true
 }
+
+// informerBytes is what an informer costs beside its objects, in bytes: goroutines, a
+// request under way and its buffers.
+const informerBytes = 96 << 10
 
 const (
 	panicFirst = time.Second
@@ -154,7 +157,7 @@ func (i *informer) guard(ctx context.Context, p *part) {
 		i.log.Error("scope failed and is started anew", "error", err)
 		i.member.conn.noteOf(i.kind, err)
 		i.setPart(p, aggregate.Unknown, string(Panicked))
-		if pause(ctx, delay) != nil {
+		if Sleep(ctx, delay) != nil {
 			return
 		}
 	}
@@ -183,7 +186,7 @@ func safely(f func() error) (err error) {
 func (i *informer) charge(objects int, bytes int64) bool {
 	i.metrics.objects.Set(float64(objects))
 	i.metrics.bytes.Set(float64(bytes))
-	if !i.member.account.charge(&i.stake, int64(objects)-i.objects, bytes-i.bytes) {
+	if !i.member.account.Charge(&i.stake, int64(objects)-i.objects, bytes-i.bytes) {
 		return false
 	}
 	i.objects, i.bytes = int64(objects), bytes
@@ -220,7 +223,7 @@ func (i *informer) setPart(p *part, state aggregate.State, reason string) {
 }
 
 func (i *informer) setPartLocked(p *part, state aggregate.State, reason string) {
-	p.state, p.reason = state, clip(reason)
+	p.state, p.reason = state, Clip(reason)
 	i.scope.SetStatus(i.status())
 }
 
@@ -272,7 +275,7 @@ func (i *informer) status() aggregate.Status {
 		return s
 	}
 	var reasons []string
-	for _, gap := range []string{i.rule.narrowed(i.res.namespaced), i.leftOutNote()} {
+	for _, gap := range []string{i.rule.narrowed(i.res.Namespaced), i.leftOutNote()} {
 		if gap != "" {
 			s.State, reasons = aggregate.Partial, append(reasons, gap)
 		}
@@ -291,7 +294,7 @@ func (i *informer) details() ScopeStatus {
 	defer i.mu.Unlock()
 	st := i.status()
 	out := ScopeStatus{
-		Kind: i.kind, Version: i.res.gvk.GroupVersion().String(), State: st.State, Reason: st.Reason,
+		Kind: i.kind, Version: i.res.GVK.GroupVersion().String(), State: st.State, Reason: st.Reason,
 		Objects: objects, Bytes: bytes + i.afforded, LeftOut: i.leftOutCount(), LeftOutExample: i.leftOutExample().object, Applied: i.applied,
 		Relists: map[string]int{}, Restarts: int(i.restarts.Load()),
 		Encoding: decode.Encoding(i.encoding.Load()).String(), Fallbacks: i.fallback.Load(),
@@ -304,4 +307,13 @@ func (i *informer) details() ScopeStatus {
 		out.Heard = &t
 	}
 	return out
+}
+
+// libraryMinor is the minor version of the Kubernetes types that protobuf is
+// decoded by: that of k8s.io/api in go.mod.
+const libraryMinor = 36
+
+func newerThanLibrary(v string) bool {
+	parsed, err := utilversion.ParseGeneric(v)
+	return err != nil || parsed.Major() != 1 || parsed.Minor() > libraryMinor
 }

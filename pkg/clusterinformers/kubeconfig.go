@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"net/url"
 	"regexp"
 
@@ -14,20 +13,20 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// maxKubeconfig bounds a kubeconfig in bytes: that of a Secret.
-const maxKubeconfig = 1 << 20
+// MaxKubeconfig bounds a kubeconfig in bytes: that of a Secret.
+const MaxKubeconfig = 1 << 20
 
-// userAgent is what members see in their audit logs.
-const userAgent = "federator/0.1"
+// UserAgent is what members see in their audit logs.
+const UserAgent = "federator/0.1"
 
-// parseKubeconfig judges a kubeconfig by law 9 and returns how to reach its
+// ParseKubeconfig judges a kubeconfig by law 9 and returns how to reach its
 // current context's cluster, or why that is refused. Other contexts, clusters
 // and users are not looked at. Messages name what is wrong and where, and never
 // repeat a value that may be secret. Nobody is trusted with more here: what a
 // trusted kubeconfig may do besides is decided when its address is dialled.
 //
 // A person's own context may run an exec plugin, and skip the verification of TLS.
-func parseKubeconfig(data []byte, own bool) (*rest.Config, *Refusal) {
+func ParseKubeconfig(data []byte, own bool) (*rest.Config, *Refusal) {
 	cluster, user, refusal := currentContext(data)
 	if refusal != nil {
 		return nil, refusal
@@ -41,10 +40,10 @@ func parseKubeconfig(data []byte, own bool) (*rest.Config, *Refusal) {
 		}
 	}
 	judges := []func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) *Refusal{
-		judgePlugins, judgePaths, judgeDetours, judgeServer, judgeCredentials,
+		checkPlugins, checkPaths, checkRouting, checkServer, checkCredentials,
 	}
 	if !insecure {
-		judges = append(judges, judgeTrust)
+		judges = append(judges, checkCA)
 	}
 	for _, judge := range judges {
 		if refusal := judge(cluster, user); refusal != nil {
@@ -70,35 +69,31 @@ func parseKubeconfig(data []byte, own bool) (*rest.Config, *Refusal) {
 			CertData:   user.ClientCertificateData,
 			KeyData:    user.ClientKeyData,
 		},
-		UserAgent:          userAgent,
+		UserAgent:          UserAgent,
 		DisableCompression: true,
 		QPS:                -1, // who calls bounds itself
 	}, nil
 }
 
-func refuse(reason Reason, format string, args ...any) *Refusal {
-	return &Refusal{reason, clip(fmt.Sprintf(format, args...))}
-}
-
-// atLine finds the one part of a parser's message that cannot hold a secret.
-var atLine = regexp.MustCompile(`\bline \d{1,9}\b`)
+// lineNumber finds the one part of a parser's message that cannot hold a secret.
+var lineNumber = regexp.MustCompile(`\bline \d{1,9}\b`)
 
 // currentContext returns the cluster and the user that a kubeconfig's current
 // context names.
 func currentContext(data []byte) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, *Refusal) {
 	fail := func(format string, args ...any) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, *Refusal) {
-		return nil, nil, refuse(InvalidKubeconfig, format, args...)
+		return nil, nil, Refuse(InvalidKubeconfig, format, args...)
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
 		return fail("the kubeconfig is empty")
 	}
-	if len(data) > maxKubeconfig {
-		return fail("the kubeconfig has %d bytes, more than %d", len(data), maxKubeconfig)
+	if len(data) > MaxKubeconfig {
+		return fail("the kubeconfig has %d bytes, more than %d", len(data), MaxKubeconfig)
 	}
 	config, err := clientcmd.Load(data)
 	if err != nil {
 		at := ""
-		if line := atLine.FindString(err.Error()); line != "" {
+		if line := lineNumber.FindString(err.Error()); line != "" {
 			at = " (" + line + ")"
 		}
 		return fail("it does not parse as a kubeconfig%s", at)
@@ -108,30 +103,30 @@ func currentContext(data []byte) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo,
 	}
 	context := config.Contexts[config.CurrentContext]
 	if context == nil {
-		return fail("there is no context %q, which current-context names", clip(config.CurrentContext))
+		return fail("there is no context %q, which current-context names", Clip(config.CurrentContext))
 	}
 	cluster := config.Clusters[context.Cluster]
 	if cluster == nil {
-		return fail("there is no cluster %q, which the current context names", clip(context.Cluster))
+		return fail("there is no cluster %q, which the current context names", Clip(context.Cluster))
 	}
 	user := config.AuthInfos[context.AuthInfo]
 	if user == nil {
-		return fail("there is no user %q, which the current context names", clip(context.AuthInfo))
+		return fail("there is no user %q, which the current context names", Clip(context.AuthInfo))
 	}
 	return cluster, user, nil
 }
 
-func judgePlugins(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *Refusal {
+func checkPlugins(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *Refusal {
 	if user.Exec != nil {
-		return refuse(ExecPlugin, "user.exec runs a command, here %q", clip(user.Exec.Command))
+		return Refuse(ExecPlugin, "user.exec runs a command, here %q", Clip(user.Exec.Command))
 	}
 	if user.AuthProvider != nil {
-		return refuse(AuthProvider, "user.auth-provider asks for plugin %q", clip(user.AuthProvider.Name))
+		return Refuse(AuthProvider, "user.auth-provider asks for plugin %q", Clip(user.AuthProvider.Name))
 	}
 	return nil
 }
 
-func judgePaths(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *Refusal {
+func checkPaths(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *Refusal {
 	for _, f := range []struct{ field, path, instead string }{
 		{"cluster.certificate-authority", cluster.CertificateAuthority, "certificate-authority-data"},
 		{"user.client-certificate", user.ClientCertificate, "client-certificate-data"},
@@ -139,16 +134,16 @@ func judgePaths(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *Ref
 		{"user.tokenFile", user.TokenFile, "token"},
 	} {
 		if f.path != "" {
-			return refuse(FilePath, "%s names a file; only %s is accepted", f.field, f.instead)
+			return Refuse(FilePath, "%s names a file; only %s is accepted", f.field, f.instead)
 		}
 	}
 	return nil
 }
 
-// judgeDetours refuses what would send requests elsewhere or as somebody else.
-func judgeDetours(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *Refusal {
+// checkRouting refuses what would send requests elsewhere or as somebody else.
+func checkRouting(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *Refusal {
 	if cluster.ProxyURL != "" {
-		return refuse(ProxyURL, "cluster.proxy-url is set") // it may hold a password
+		return Refuse(ProxyURL, "cluster.proxy-url is set") // it may hold a password
 	}
 	for _, f := range []struct {
 		field string
@@ -160,60 +155,60 @@ func judgeDetours(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *R
 		{"as-user-extra", len(user.ImpersonateUserExtra) > 0},
 	} {
 		if f.set {
-			return refuse(Impersonation, "user.%s is set", f.field)
+			return Refuse(Impersonation, "user.%s is set", f.field)
 		}
 	}
 	return nil
 }
 
-func judgeServer(cluster *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) *Refusal {
+func checkServer(cluster *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) *Refusal {
 	u, err := url.Parse(cluster.Server)
 	switch {
 	case cluster.Server == "":
-		return refuse(InvalidKubeconfig, "cluster.server is not set")
+		return Refuse(InvalidKubeconfig, "cluster.server is not set")
 	case err != nil: // which repeats the URL
-		return refuse(InvalidKubeconfig, "cluster.server is not a URL such as https://host:6443")
+		return Refuse(InvalidKubeconfig, "cluster.server is not a URL such as https://host:6443")
 	case u.User != nil:
-		return refuse(InvalidKubeconfig, "cluster.server holds a user name or password")
+		return Refuse(InvalidKubeconfig, "cluster.server holds a user name or password")
 	case u.Scheme == "http":
-		return refuse(PlainHTTP, "cluster.server is http://%s; only https is accepted", clip(u.Host))
+		return Refuse(PlainHTTP, "cluster.server is http://%s; only https is accepted", Clip(u.Host))
 	case u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
-		return refuse(InvalidKubeconfig, "cluster.server is not a URL such as https://host:6443")
+		return Refuse(InvalidKubeconfig, "cluster.server is not a URL such as https://host:6443")
 	case u.RawQuery != "" || u.ForceQuery:
-		return refuse(InvalidKubeconfig, "cluster.server has a query")
+		return Refuse(InvalidKubeconfig, "cluster.server has a query")
 	case u.Fragment != "":
-		return refuse(InvalidKubeconfig, "cluster.server has a fragment")
+		return Refuse(InvalidKubeconfig, "cluster.server has a fragment")
 	}
 	return nil
 }
 
-func judgeTrust(cluster *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) *Refusal {
+func checkCA(cluster *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) *Refusal {
 	if cluster.InsecureSkipTLSVerify {
-		return refuse(InsecureTLS, "cluster.insecure-skip-tls-verify is set")
+		return Refuse(InsecureTLS, "cluster.insecure-skip-tls-verify is set")
 	}
 	if len(cluster.CertificateAuthorityData) == 0 {
-		return refuse(NoCA, "cluster.certificate-authority-data is not set")
+		return Refuse(NoCA, "cluster.certificate-authority-data is not set")
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(cluster.CertificateAuthorityData) {
-		return refuse(NoCA, "cluster.certificate-authority-data holds no certificate")
+		return Refuse(NoCA, "cluster.certificate-authority-data holds no certificate")
 	}
 	return nil
 }
 
-func judgeCredentials(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *Refusal {
+func checkCredentials(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *Refusal {
 	cert, key := len(user.ClientCertificateData) > 0, len(user.ClientKeyData) > 0
 	basic := user.Username != "" || user.Password != ""
 	switch {
 	case cert != key:
-		return refuse(InvalidKubeconfig, "user has one of client-certificate-data and client-key-data; both are needed")
+		return Refuse(InvalidKubeconfig, "user has one of client-certificate-data and client-key-data; both are needed")
 	case user.Token != "" && basic:
-		return refuse(InvalidKubeconfig, "user has a token and a username or password; only one is accepted")
+		return Refuse(InvalidKubeconfig, "user has a token and a username or password; only one is accepted")
 	case !httpguts.ValidHeaderFieldValue(user.Token):
-		return refuse(InvalidKubeconfig, "user.token holds characters that a header cannot carry")
+		return Refuse(InvalidKubeconfig, "user.token holds characters that a header cannot carry")
 	}
 	if cert {
 		if _, err := tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData); err != nil {
-			return refuse(InvalidKubeconfig, "user.client-certificate-data and client-key-data are not a pair of certificate and key")
+			return Refuse(InvalidKubeconfig, "user.client-certificate-data and client-key-data are not a pair of certificate and key")
 		}
 	}
 	return nil

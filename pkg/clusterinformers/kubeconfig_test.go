@@ -2,68 +2,25 @@ package clusterinformers
 
 import (
 	"bytes"
-	"crypto/x509"
-	"encoding/pem"
-	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// secret stands in every place of the bad kubeconfigs where a secret may stand.
-const secretToken = "s3cr3t"
-
-// pair returns a certificate for 127.0.0.1 and example.com that is its own
-// authority, and its key, as PEM.
-var pair = sync.OnceValues(func() (cert, key []byte) {
-	srv := httptest.NewTLSServer(nil)
-	defer srv.Close()
-	der, err := x509.MarshalPKCS8PrivateKey(srv.TLS.Certificates[0].PrivateKey)
-	if err != nil {
-		panic(err)
-	}
-	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
-	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-})
-
-// kubeconfigOf returns a good kubeconfig for a server, as changed.
-func kubeconfigOf(tb testing.TB, server string, change func(*clientcmdapi.Config, *clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) []byte {
-	tb.Helper()
-	ca, _ := pair()
-	c := clientcmdapi.NewConfig()
-	cluster := &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
-	user := &clientcmdapi.AuthInfo{Token: secretToken}
-	c.Clusters["c"], c.AuthInfos["u"] = cluster, user
-	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	c.CurrentContext = "x"
-	if change != nil {
-		change(c, cluster, user)
-	}
-	data, err := clientcmd.Write(*c)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
-}
-
-const goodServer = "https://api.example.com:6443/k8s/clusters/c-1"
-
 func TestKubeconfigRefusals(t *testing.T) {
-	ca, key := pair()
+	ca, key := KeyPair()
 	for name, tc := range map[string]struct {
 		change func(*clientcmdapi.Config, *clientcmdapi.Cluster, *clientcmdapi.AuthInfo)
 		reason Reason
 		says   string
 	}{
 		"exec": {func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
-			u.Exec = &clientcmdapi.ExecConfig{Command: "/bin/evil", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never", Env: []clientcmdapi.ExecEnvVar{{Name: "A", Value: secretToken}}}
+			u.Exec = &clientcmdapi.ExecConfig{Command: "/bin/evil", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never", Env: []clientcmdapi.ExecEnvVar{{Name: "A", Value: Token}}}
 		}, ExecPlugin, "/bin/evil"},
 		"auth provider": {func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
-			u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "oidc", Config: map[string]string{"id-token": secretToken}}
+			u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "oidc", Config: map[string]string{"id-token": Token}}
 		}, AuthProvider, "oidc"},
 		"certificate-authority": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.CertificateAuthority = "/etc/ca"
@@ -78,7 +35,7 @@ func TestKubeconfigRefusals(t *testing.T) {
 			u.TokenFile = "/etc/token"
 		}, FilePath, "tokenFile"},
 		"proxy-url": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-			c.ProxyURL = "http://u:" + secretToken + "@proxy:3128"
+			c.ProxyURL = "http://u:" + Token + "@proxy:3128"
 		}, ProxyURL, "proxy-url"},
 		"as": {func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			u.Impersonate = "root"
@@ -108,16 +65,16 @@ func TestKubeconfigRefusals(t *testing.T) {
 			c.InsecureSkipTLSVerify = true
 		}, InsecureTLS, "insecure-skip-tls-verify"},
 		"userinfo": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-			c.Server = "https://admin:" + secretToken + "@api.example.com"
+			c.Server = "https://admin:" + Token + "@api.example.com"
 		}, InvalidKubeconfig, "user name"},
 		"query": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-			c.Server = "https://api.example.com/?k=" + secretToken
+			c.Server = "https://api.example.com/?k=" + Token
 		}, InvalidKubeconfig, "query"},
 		"empty query": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.Server = "https://api.example.com/?"
 		}, InvalidKubeconfig, "query"},
 		"fragment": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-			c.Server = "https://api.example.com/#" + secretToken
+			c.Server = "https://api.example.com/#" + Token
 		}, InvalidKubeconfig, "fragment"},
 		"no server": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.Server = ""
@@ -132,7 +89,7 @@ func TestKubeconfigRefusals(t *testing.T) {
 			c.Server = "ftp://api.example.com"
 		}, InvalidKubeconfig, "not a URL"},
 		"server that does not parse": {func(_ *clientcmdapi.Config, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
-			c.Server = "https://" + secretToken + "%zz"
+			c.Server = "https://" + Token + "%zz"
 		}, InvalidKubeconfig, "not a URL"},
 		"no current context": {func(c *clientcmdapi.Config, _ *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.CurrentContext = ""
@@ -150,26 +107,26 @@ func TestKubeconfigRefusals(t *testing.T) {
 			u.ClientCertificateData = ca
 		}, InvalidKubeconfig, "both are needed"},
 		"certificate and key that do not parse": {func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
-			u.ClientCertificateData, u.ClientKeyData = ca, []byte(secretToken)
+			u.ClientCertificateData, u.ClientKeyData = ca, []byte(Token)
 		}, InvalidKubeconfig, "not a pair"},
 		"token and password": {func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
-			u.Username, u.Password = "admin", secretToken
+			u.Username, u.Password = "admin", Token
 		}, InvalidKubeconfig, "only one"},
 		"token with a line break": {func(_ *clientcmdapi.Config, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
-			u.Token = "a\r\nImpersonate-User: " + secretToken
+			u.Token = "a\r\nImpersonate-User: " + Token
 		}, InvalidKubeconfig, "header"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			checkRefusal(t, kubeconfigOf(t, goodServer, tc.change), tc.reason, tc.says)
+			checkRefusal(t, New_Kubeconfig(t, Server, tc.change), tc.reason, tc.says)
 		})
 	}
 	for name, tc := range map[string]struct{ data, says string }{
 		"empty":          {" \n", "empty"},
-		"not YAML":       {"apiVersion: v1\nkind: Config\nusers: [" + secretToken, "line 3"},
-		"not base64":     {"apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {certificate-authority-data: " + secretToken + "}}]", "does not parse"},
-		"a map as a key": {"{{token: " + secretToken + "}: 1}", "does not parse"},
+		"not YAML":       {"apiVersion: v1\nkind: Config\nusers: [" + Token, "line 3"},
+		"not base64":     {"apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {certificate-authority-data: " + Token + "}}]", "does not parse"},
+		"a map as a key": {"{{token: " + Token + "}: 1}", "does not parse"},
 		"another kind":   {"apiVersion: v1\nkind: Secret", "does not parse"},
-		"too large":      {strings.Repeat("#\n", maxKubeconfig), "more than 1048576"},
+		"too large":      {strings.Repeat("#\n", MaxKubeconfig), "more than 1048576"},
 	} {
 		t.Run(name, func(t *testing.T) { checkRefusal(t, []byte(tc.data), InvalidKubeconfig, tc.says) })
 	}
@@ -177,62 +134,62 @@ func TestKubeconfigRefusals(t *testing.T) {
 
 func checkRefusal(t *testing.T, data []byte, reason Reason, says string) {
 	t.Helper()
-	cfg, refusal := parseKubeconfig(data, false)
+	cfg, refusal := ParseKubeconfig(data, false)
 	switch {
 	case cfg != nil || refusal == nil:
 		t.Fatalf("accepted: %+v", cfg)
 	case refusal.Reason != reason || !strings.Contains(refusal.Message, says):
 		t.Errorf("refused as %v, want %s with %q", refusal, reason, says)
-	case strings.Contains(refusal.Message, secretToken):
+	case strings.Contains(refusal.Message, Token):
 		t.Errorf("message repeats a secret: %q", refusal.Message)
-	case len([]rune(refusal.Message)) > maxMessage:
+	case len([]rune(refusal.Message)) > MaxLength:
 		t.Errorf("message has %d characters", len(refusal.Message))
 	}
 }
 
 func TestKubeconfigMessagesAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
-	checkRefusal(t, kubeconfigOf(t, goodServer, func(c *clientcmdapi.Config, _ *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+	checkRefusal(t, New_Kubeconfig(t, Server, func(c *clientcmdapi.Config, _ *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 		c.CurrentContext = long
 	}), InvalidKubeconfig, "xxx")
-	checkRefusal(t, kubeconfigOf(t, "http://"+long, nil), PlainHTTP, "xxx")
+	checkRefusal(t, New_Kubeconfig(t, "http://"+long, nil), PlainHTTP, "xxx")
 }
 
 func TestKubeconfigAccepted(t *testing.T) {
-	ca, key := pair()
+	ca, key := KeyPair()
 	// What other contexts hold does not matter.
-	data := kubeconfigOf(t, goodServer, func(c *clientcmdapi.Config, cluster *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+	data := New_Kubeconfig(t, Server, func(c *clientcmdapi.Config, cluster *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 		cluster.TLSServerName = "example.com"
 		u.ClientCertificateData, u.ClientKeyData = ca, key
 		c.Clusters["bad"] = &clientcmdapi.Cluster{Server: "http://bad", InsecureSkipTLSVerify: true, ProxyURL: "http://bad"}
 		c.AuthInfos["bad"] = &clientcmdapi.AuthInfo{TokenFile: "/etc/passwd", Impersonate: "root"}
 		c.Contexts["bad"] = &clientcmdapi.Context{Cluster: "bad", AuthInfo: "bad"}
 	})
-	cfg, refusal := parseKubeconfig(data, false)
+	cfg, refusal := ParseKubeconfig(data, false)
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
-	if cfg.Host != goodServer || cfg.ServerName != "example.com" || cfg.BearerToken != secretToken ||
+	if cfg.Host != Server || cfg.ServerName != "example.com" || cfg.BearerToken != Token ||
 		!bytes.Equal(cfg.CAData, ca) || !bytes.Equal(cfg.CertData, ca) || !bytes.Equal(cfg.KeyData, key) {
 		t.Errorf("lost something: %+v", cfg)
 	}
-	if cfg.QPS >= 0 || cfg.UserAgent != userAgent || cfg.ContentType != "" {
+	if cfg.QPS >= 0 || cfg.UserAgent != UserAgent || cfg.ContentType != "" {
 		t.Errorf("QPS %v, user agent %q, content type %q", cfg.QPS, cfg.UserAgent, cfg.ContentType)
 	}
 }
 
 func FuzzParseKubeconfig(f *testing.F) {
-	f.Add(kubeconfigOf(f, goodServer, nil))
+	f.Add(New_Kubeconfig(f, Server, nil))
 	f.Add([]byte("apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n" +
 		"clusters: [{name: c, cluster: {server: 'https://h', certificate-authority: /ca}}]\nusers: [{name: u, user: {exec: {command: x}}}]"))
 	f.Add([]byte("a: &a [*a]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		cfg, refusal := parseKubeconfig(data, false)
+		cfg, refusal := ParseKubeconfig(data, false)
 		if (cfg == nil) == (refusal == nil) {
 			t.Fatalf("neither accepted nor refused: %v, %v", cfg, refusal)
 		}
 		if refusal != nil {
-			if len([]rune(refusal.Message)) > maxMessage {
+			if len([]rune(refusal.Message)) > MaxLength {
 				t.Errorf("message has %d bytes", len(refusal.Message))
 			}
 			return
@@ -246,7 +203,7 @@ func FuzzParseKubeconfig(f *testing.F) {
 			len(cfg.Impersonate.Groups)+len(cfg.Impersonate.Extra) > 0 {
 			t.Errorf("accepted %+v", cfg)
 		}
-		if _, err := newTransport(cfg, transportOptions{}); err != nil {
+		if _, err := NewHTTPClient(cfg, TransportOptions{}); err != nil {
 			t.Errorf("no transport for what was accepted: %v", err)
 		}
 	})

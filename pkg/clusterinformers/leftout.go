@@ -127,23 +127,23 @@ func (p *part) unfit(rec *aggregate.Record, found error) string {
 	switch res := p.informer.res; {
 	case found != nil:
 		why = found.Error()
-	case res.namespaced && rec.Namespace == "":
+	case res.Namespaced && rec.Namespace == "":
 		why = "it has no namespace"
-	case !res.namespaced && rec.Namespace != "":
+	case !res.Namespaced && rec.Namespace != "":
 		why = "it has a namespace, which its kind has not"
 	case p.namespace != "" && rec.Namespace != p.namespace:
 		why = "it is of another namespace than was asked for"
 	default:
 		return ""
 	}
-	return clip(why)
+	return Clip(why)
 }
 
 // unfitObject carries an object that cannot be kept: its key where it may have
 // been kept before, else one that no object has.
 func (p *part) unfitObject(rec *aggregate.Record, why string) *object {
 	o := &object{rv: string([]byte(rec.ResourceVersion)), key: leftKeyOf(rec.Namespace, rec.Name)}
-	o.unfit = unfitness{why, clip(fmt.Sprintf("%.63s/%.253s", rec.Namespace, rec.Name))}
+	o.unfit = unfitness{why, Clip(fmt.Sprintf("%.63s/%.253s", rec.Namespace, rec.Name))}
 	if decode.Keyable(rec) {
 		o.namespace, o.name = cloneKey(rec)
 	} else {

@@ -24,11 +24,11 @@ func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (ru
 	}
 	defer p.lists.leave()
 	p.syncing()
-	slot, err := i.member.manager.slots.take(ctx, i.member.syncs)
+	slot, err := i.member.manager.slots.Acquire(ctx, i.member.syncs)
 	if err != nil {
 		return nil, err
 	}
-	defer slot.release()
+	defer slot.Release()
 	list, err := p.page(ctx, opts)
 	if err != nil || p.pageLimit == 0 {
 		return list, err
@@ -36,7 +36,7 @@ func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (ru
 	// The Reflector's pager falls back to one list without pages when a page is
 	// too old to go on from, and takes it for the whole: it is given the whole.
 	for list.Continue != "" {
-		slot.progress()
+		slot.Progress()
 		next, err := p.page(ctx, metav1.ListOptions{Continue: list.Continue})
 		if err != nil {
 			return nil, err
@@ -121,7 +121,7 @@ func (p *part) page(ctx context.Context, opts metav1.ListOptions) (*objectList, 
 			return nil, err
 		}
 		delay = longer(delay)
-		if err := pause(ctx, delay); err != nil {
+		if err := Sleep(ctx, delay); err != nil {
 			return nil, err
 		}
 	}
@@ -149,7 +149,7 @@ const countEvery = 256
 // listTimeout bounds one page of a list.
 const listTimeout = 2 * time.Minute
 
-func (p *part) listOnce(ctx context.Context, a *access, opts metav1.ListOptions) (*objectList, error) {
+func (p *part) listOnce(ctx context.Context, a *Client, opts metav1.ListOptions) (*objectList, error) {
 	i := p.informer
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -161,7 +161,7 @@ func (p *part) listOnce(ctx context.Context, a *access, opts metav1.ListOptions)
 	if opts.Continue == "" {
 		p.pages = size{}
 	}
-	most := i.member.account.limit.ResponseBytes
+	most := i.member.manager.opts.Budget.ResponseBytes
 	raw, charged, err := p.readPage(body, most)
 	defer func() { _ = p.receiving(-charged) }() //nolint:errcheck // less is never refused
 	if err != nil {
@@ -178,7 +178,7 @@ func (p *part) listOnce(ctx context.Context, a *access, opts metav1.ListOptions)
 
 func (p *part) decodeList(raw []byte, encoding decode.Encoding, now time.Time) (*objectList, error) {
 	i := p.informer
-	d, err := decode.New(i.res.gvk, encoding, i.rules)
+	d, err := decode.New(i.res.GVK, encoding, i.rules)
 	if err != nil {
 		return nil, err
 	}

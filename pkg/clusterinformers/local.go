@@ -18,89 +18,89 @@ import (
 )
 
 const (
-	filePoll     = 2 * time.Second // between looks at the files
-	identifyMost = 30 * time.Second
-	identifyTime = 5 * time.Second // for one attempt
+	filePollInterval = 2 * time.Second // between looks at the files
+	maxIdentifyDelay = 30 * time.Second
+	identifyTimeout  = 5 * time.Second // for one attempt
 )
 
-// local follows members whose credentials are files of federator's own: the
+// kubeconfigSource follows members whose credentials are files of federator's own: the
 // kubeconfig of a laptop, the service account of a pod. It reads the files
 // again when they change and learns each member's UID from the member. One
 // goroutine, run, owns its state; one more per member asks for the UID.
-type local struct {
+type kubeconfigSource struct {
 	network Network
 	log     *slog.Logger
-	load    func() loaded
+	load    func() loadResult
 	own     bool // the kubeconfigs are a person's own
 
-	members map[string]*localMember
-	answers chan answer
-	asking  sync.WaitGroup
+	members     map[string]*fileMember
+	results     chan identification
+	identifying sync.WaitGroup
 }
 
-// loaded is what the files say. The members are always the same: one whose
+// loadResult is what the files say. The members are always the same: one whose
 // credentials have gone is refused, not left out.
-type loaded struct {
-	members []candidate
+type loadResult struct {
+	members []credentials
 	files   []string // that it came from: when one changes, all is loaded again
 }
 
-type candidate struct {
+type credentials struct {
 	name       string
 	kubeconfig []byte
 	refused    *Refusal // instead of a kubeconfig
 	warnings   []string // what is done for it that is done for no other kubeconfig
 }
 
-// localMember is a member and what is known of it.
-type localMember struct {
-	spec    Spec
-	newest  candidate
-	doubted bool // its credentials were missing at the last look, for the first time
-	stop    context.CancelFunc
-	asked   int // number of the kubeconfig that is being asked about
-	warned  []string
+// fileMember is a member and what is known of it.
+type fileMember struct {
+	spec        Spec
+	newest      credentials
+	missingOnce bool // its credentials were missing at the last look, for the first time
+	stop        context.CancelFunc
+	attempt     int // number of the kubeconfig that is being asked about
+	warned      []string
 }
 
-// answer is what came of asking a member who it is.
-type answer struct {
+// identification is what came of asking a member who it is.
+type identification struct {
 	name    string
-	asked   int
+	attempt int
 	uid     string
 	refused *Refusal
 }
 
 // run implements Source.Run. It first calls set when every member is known,
 // refused or has been asked once in vain.
-func (l *local) run(ctx context.Context, set func([]Spec)) error {
+func (l *kubeconfigSource) run(ctx context.Context, set func([]Spec)) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer l.asking.Wait()
+	defer l.identifying.Wait()
 	defer cancel()
-	l.members, l.answers = map[string]*localMember{}, make(chan answer)
+	l.members, l.results = map[string]*fileMember{}, make(chan identification)
 	var read []string
-	var stamps []stamp
-	tick := time.NewTicker(filePoll)
+	var stamps []fileStamp
+	tick := time.NewTicker(filePollInterval)
 	defer tick.Stop()
 	for look, again := true, true; ; {
 		changed := false
-		if look && (again || !slices.Equal(stamps, stat(read))) {
+		if look && (again || !slices.Equal(stamps, stampsOf(read))) {
 			// The stamps are older than what is read: a write in between shows
 			// at the next look. Files that come into play only now have no
 			// stamp yet, and so are loaded once more.
-			stamps = stat(read)
+			stamps = stampsOf(read)
 			now := l.load()
-			again = l.take(ctx, now.members) || !slices.Equal(read, now.files)
+			again = l.update(ctx, now.members) || !slices.Equal(read, now.files)
 			read, changed = now.files, true
 		}
-		if changed && l.told() {
+		if changed && l.allTried() {
 			set(l.view())
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case a := <-l.answers:
+		case a := <-l.results:
 			look = false
-			if l.hear(a) && l.told() {
+			if l.identified(a) && l.allTried() {
 				set(l.view())
 			}
 		case <-tick.C:
@@ -109,8 +109,8 @@ func (l *local) run(ctx context.Context, set func([]Spec)) error {
 	}
 }
 
-// told reports whether there is something to say of every member.
-func (l *local) told() bool {
+// allTried reports whether there is something to say of every member.
+func (l *kubeconfigSource) allTried() bool {
 	for _, m := range l.members {
 		if m.spec.Refused != nil && m.spec.Refused.Reason == Connecting {
 			return false
@@ -119,41 +119,41 @@ func (l *local) told() bool {
 	return true
 }
 
-// take acts on newly read credentials and reports whether it wants another look
+// update acts on newly read credentials and reports whether it wants another look
 // before it believes them.
-func (l *local) take(ctx context.Context, now []candidate) (again bool) {
+func (l *kubeconfigSource) update(ctx context.Context, now []credentials) (again bool) {
 	for _, c := range now {
 		m := l.members[c.name]
 		if m == nil {
-			m = &localMember{spec: Spec{Name: c.name, Trusted: true, Own: l.own, Refused: refuse(Connecting, "the cluster has not said who it is yet")}}
+			m = &fileMember{spec: Spec{Name: c.name, Trusted: true, Own: l.own, Refused: Refuse(Connecting, "the cluster has not said who it is yet")}}
 			l.members[c.name] = m
 		} else if bytes.Equal(m.newest.kubeconfig, c.kubeconfig) && sameRefusal(m.newest.refused, c.refused) && slices.Equal(m.newest.warnings, c.warnings) {
-			m.doubted = false
+			m.missingOnce = false
 			continue
 		}
 		// A file is often written in place: for a moment it is empty. What is
 		// gone has to be gone twice.
-		if c.refused != nil && m.newest.kubeconfig != nil && !m.doubted {
-			m.doubted, again = true, true
+		if c.refused != nil && m.newest.kubeconfig != nil && !m.missingOnce {
+			m.missingOnce, again = true, true
 			continue
 		}
-		m.doubted = false
-		l.adopt(ctx, m, c)
+		m.missingOnce = false
+		l.use(ctx, m, c)
 	}
 	return again
 }
 
-// adopt has a member's newest credentials judged, and the member asked who it
+// use has a member's newest credentials judged, and the member asked who it
 // is.
-func (l *local) adopt(ctx context.Context, m *localMember, c candidate) {
+func (l *kubeconfigSource) use(ctx context.Context, m *fileMember, c credentials) {
 	if m.stop != nil {
 		m.stop()
 	}
 	m.newest, m.stop = c, nil
-	m.asked++
+	m.attempt++
 	refused := c.refused
 	if refused == nil {
-		_, refused = parseKubeconfig(c.kubeconfig, l.own)
+		_, refused = ParseKubeconfig(c.kubeconfig, l.own)
 	}
 	if refused != nil {
 		m.spec.Refused = refused
@@ -168,14 +168,14 @@ func (l *local) adopt(ctx context.Context, m *localMember, c candidate) {
 	m.warned = c.warnings
 	ask, stop := context.WithCancel(ctx)
 	m.stop = stop
-	number := m.asked
-	l.asking.Go(func() { l.identify(ask, c, number) })
+	number := m.attempt
+	l.identifying.Go(func() { l.identify(ask, c, number) })
 }
 
-// hear takes an answer in and reports whether the view is another.
-func (l *local) hear(a answer) bool {
+// identified takes an answer in and reports whether the view is another.
+func (l *kubeconfigSource) identified(a identification) bool {
 	m := l.members[a.name]
-	if a.asked != m.asked {
+	if a.attempt != m.attempt {
 		return false // about older credentials
 	}
 	if a.uid != "" {
@@ -196,59 +196,59 @@ func (l *local) hear(a answer) bool {
 }
 
 // identify asks a member for the UID of its kube-system until it answers.
-func (l *local) identify(ctx context.Context, c candidate, number int) {
-	for delay := 500 * time.Millisecond; ; delay = min(2*delay, identifyMost) {
-		a := answer{name: c.name, asked: number}
+func (l *kubeconfigSource) identify(ctx context.Context, c credentials, number int) {
+	for delay := 500 * time.Millisecond; ; delay = min(2*delay, maxIdentifyDelay) {
+		a := identification{name: c.name, attempt: number}
 		var err error
 		if a.uid, err = l.clusterUID(ctx, c.kubeconfig); err != nil {
-			a.refused = unidentified(err)
+			a.refused = identityRefusal(err)
 		}
 		select {
-		case l.answers <- a:
+		case l.results <- a:
 		case <-ctx.Done():
 			return
 		}
-		if a.uid != "" || pause(ctx, delay/2+rand.N(delay)) != nil {
+		if a.uid != "" || Sleep(ctx, delay/2+rand.N(delay)) != nil {
 			return
 		}
 	}
 }
 
-func (l *local) clusterUID(ctx context.Context, kubeconfig []byte) (string, error) {
-	config, refusal := parseKubeconfig(kubeconfig, l.own)
+func (l *kubeconfigSource) clusterUID(ctx context.Context, kubeconfig []byte) (string, error) {
+	config, refusal := ParseKubeconfig(kubeconfig, l.own)
 	if refusal != nil {
 		return "", refusal
 	}
-	client, err := newTransport(config, transportOptions{Network: l.network, Trusted: true})
+	client, err := NewHTTPClient(config, TransportOptions{Network: l.network, Trusted: true})
 	if err != nil {
 		return "", err
 	}
 	defer client.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(ctx, identifyTime)
+	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
-	uid, err := newAccess(config, client).clusterUID(ctx, "")
+	uid, err := New_Client(config, client).ClusterUID(ctx, "")
 	if err == nil && uid == "" {
 		err = errors.New("namespace kube-system has no UID")
 	}
 	return uid, err
 }
 
-// unidentified says why a member did not tell its UID.
-func unidentified(err error) *Refusal {
-	if r := asRefusal(err); r != nil {
+// identityRefusal says why a member did not tell its UID.
+func identityRefusal(err error) *Refusal {
+	if r := AsRefusal(err); r != nil {
 		return r
 	}
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return refuse(Unauthorized, "the cluster does not accept the credentials: %v", err)
+		return Refuse(Unauthorized, "the cluster does not accept the credentials: %v", err)
 	case apierrors.IsForbidden(err):
-		return refuse(Unauthorized, "namespace kube-system, whose UID tells the cluster, may not be read: %v", err)
+		return Refuse(Unauthorized, "namespace kube-system, whose UID tells the cluster, may not be read: %v", err)
 	}
-	return refuse(contactReason(err), "%v", err)
+	return Refuse(ReasonFor(err), "%v", err)
 }
 
 // view returns the specs by name.
-func (l *local) view() []Spec {
+func (l *kubeconfigSource) view() []Spec {
 	view := make([]Spec, 0, len(l.members))
 	for _, name := range slices.Sorted(maps.Keys(l.members)) {
 		view = append(view, l.members[name].spec)
@@ -260,17 +260,17 @@ func sameRefusal(a, b *Refusal) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// stamp tells whether a file has changed.
-type stamp struct {
+// fileStamp tells whether a file has changed.
+type fileStamp struct {
 	modified time.Time
 	size     int64
 }
 
-func stat(files []string) []stamp {
-	stamps := make([]stamp, len(files))
+func stampsOf(files []string) []fileStamp {
+	stamps := make([]fileStamp, len(files))
 	for i, f := range files {
 		if info, err := os.Stat(f); err == nil { // a missing file has the zero stamp
-			stamps[i] = stamp{info.ModTime(), info.Size()}
+			stamps[i] = fileStamp{info.ModTime(), info.Size()}
 		}
 	}
 	return stamps
@@ -283,16 +283,16 @@ func readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxKubeconfig+1))
-	if err == nil && len(data) > maxKubeconfig {
-		err = fmt.Errorf("%s has more than %d bytes", path, maxKubeconfig)
+	data, err := io.ReadAll(io.LimitReader(f, MaxKubeconfig+1))
+	if err == nil && len(data) > MaxKubeconfig {
+		err = fmt.Errorf("%s has more than %d bytes", path, MaxKubeconfig)
 	}
 	return data, err
 }
 
-// inline replaces a file's path by its contents, which go before contents that
+// inlineFile replaces a file's path by its contents, which go before contents that
 // are given as well. The path is added to files.
-func inline(path *string, contents *[]byte, files *[]string) error {
+func inlineFile(path *string, contents *[]byte, files *[]string) error {
 	if *path == "" {
 		return nil
 	}

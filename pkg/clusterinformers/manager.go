@@ -14,10 +14,10 @@ import (
 type Manager struct {
 	opts    Options
 	metrics *metrics
-	catalog *catalog
+	catalog *Catalog
 	wants   wants
-	slots   *slots
-	account *fleetAccount
+	slots   *Slots
+	account *Fleet_Quota
 	changed chan struct{} // one slot: a source's view is another
 	started time.Time
 
@@ -35,7 +35,7 @@ func New(opts Options) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		opts: opts, catalog: newCatalog(opts.Held), slots: newSlots(opts.ParallelSyncs), account: newFleetAccount(opts.Budget.FleetBytes),
+		opts: opts, catalog: New_Catalog(opts.heldVersions()), slots: NewSlots(opts.ParallelSyncs), account: NewFleet_Quota(opts.Budget.FleetBytes),
 		changed: make(chan struct{}, 1), views: make([][]Spec, len(opts.Sources)),
 		members: map[string]*member{}, leaving: map[string]*member{}, started: time.Now(),
 	}
@@ -54,7 +54,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { m.catalog.run(ctx) })
+	wg.Go(func() { m.catalog.Run(ctx) })
 	for i, source := range m.opts.Sources {
 		wg.Go(func() {
 			err := safely(func() error { return source.Run(ctx, func(view []Spec) { m.setView(i, view) }) })
@@ -197,5 +197,5 @@ func (m *Manager) Ready() (bool, []string) {
 // something.
 func (mb *member) hopeless() bool {
 	contact, reason, _, _ := mb.conn.state()
-	return contact == Refused && !reason.passes()
+	return contact == Refused && !reason.Transient()
 }

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
 )
@@ -24,7 +23,7 @@ type member struct {
 	name    string
 	log     *slog.Logger
 	conn    *conn
-	account account
+	account Member_Quota
 	syncs   chan struct{} // its share of the first lists
 	nudged  chan struct{} // one slot: discovery is worth a look
 	updated chan struct{} // one slot: spec is another
@@ -42,7 +41,7 @@ type member struct {
 	entry      *string // the UID that it joined the index with; nil before
 	used       []byte  // the kubeconfig in use
 	informers  map[aggregate.Kind]*running
-	offer      offer
+	offer      APIResources
 	absent     map[aggregate.Kind]aggregate.Status // scopes without an informer, as published
 	resets     int                                 // times that another cluster answered, or an earlier state of it
 	resetAt    time.Time                           // of the last startAnew
@@ -73,7 +72,7 @@ type running struct {
 func newMember(m *Manager, spec Spec) *member {
 	mb := &member{
 		manager: m, name: spec.Name, log: m.opts.Logger.With("member", spec.Name), spec: spec,
-		account: account{limit: m.opts.Budget, fleet: m.account}, syncs: make(chan struct{}, slotsPerMember),
+		account: Member_Quota{Limits: Limits{Objects: int64(m.opts.Budget.Objects), Bytes: m.opts.Budget.Bytes}, Fleet: m.account}, syncs: make(chan struct{}, SlotsPerMember),
 		nudged: make(chan struct{}, 1), updated: make(chan struct{}, 1), done: make(chan struct{}),
 		joined: time.Now(), informers: map[aggregate.Kind]*running{}, absent: map[aggregate.Kind]aggregate.Status{}, relisted: map[aggregate.Kind]bool{},
 		offers: rate.NewLimiter(rate.Every(offerEvery), offerBurst),
@@ -86,7 +85,7 @@ func newMember(m *Manager, spec Spec) *member {
 // with it.
 func (mb *member) run(ctx context.Context) {
 	defer close(mb.done)
-	defer mb.manager.catalog.put(mb.name, nil)
+	defer mb.manager.catalog.Set(mb.name, nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -98,7 +97,7 @@ func (mb *member) run(ctx context.Context) {
 		mb.manager.opts.Index.RemoveMember(mb.name)
 		mb.manager.metrics.forget(mb.name, "")
 	}
-	mb.conn.swap(nil, &Refusal{Deleting, "the member has left"})
+	mb.conn.swap(nil, Refuse(Deleting, "the member has left"))
 	if mb.leaving.Load() {
 		mb.log.Info("member has left")
 	}
@@ -116,8 +115,8 @@ func (mb *member) guard(ctx context.Context, f func(context.Context)) {
 		mb.log.Error("member failed and is started anew", "error", err)
 		mb.conn.noteError(err)
 		mb.use(nil)
-		mb.conn.swap(nil, &Refusal{Panicked, err.Error()})
-		if pause(ctx, delay) != nil {
+		mb.conn.swap(nil, Refuse(Panicked, "%v", err))
+		if Sleep(ctx, delay) != nil {
 			return
 		}
 		mb.again()
@@ -139,7 +138,7 @@ func (mb *member) loop(ctx context.Context) {
 	for {
 		// The channels come before what they tell of is looked at: nothing that
 		// happens in between is missed.
-		connChanged, catalogChanged := mb.conn.change(), mb.manager.catalog.change()
+		connChanged, catalogChanged := mb.conn.change(), mb.manager.catalog.Changed()
 		if contact, reason, _, _ := mb.conn.state(); known != (contactState{contact, reason}) {
 			known = contactState{contact, reason}
 			if !mb.contactChanged(ctx) {
@@ -175,7 +174,7 @@ func (mb *member) loop(ctx context.Context) {
 
 // contactState is a state of contact that the member has acted on.
 type contactState struct {
-	contact Contact
+	contact State
 	reason  Reason
 }
 
@@ -229,25 +228,25 @@ func (mb *member) takeSpec(context.Context) {
 	if used != nil && string(used) == string(spec.Kubeconfig) {
 		return
 	}
-	cfg, refusal := parseKubeconfig(spec.Kubeconfig, spec.Own)
+	cfg, refusal := ParseKubeconfig(spec.Kubeconfig, spec.Own)
 	if refusal != nil {
 		mb.use(nil)
 		mb.conn.swap(nil, refusal)
 		mb.log.Warn("member is refused", "reason", refusal.Reason, "detail", refusal.Message)
 		return
 	}
-	client, err := newTransport(cfg, transportOptions{
+	client, err := NewHTTPClient(cfg, TransportOptions{
 		Network: mb.manager.opts.Network, Trusted: spec.Trusted,
 		PingInterval: mb.manager.opts.PingInterval, PingTimeout: mb.manager.opts.PingTimeout,
-		Dialed: mb.conn.dialed, Heard: mb.conn.heard,
+		OnDial: mb.conn.dialed, OnRead: mb.conn.heard,
 	})
 	if err != nil {
 		mb.use(nil)
-		mb.conn.swap(nil, &Refusal{InvalidKubeconfig, clip(err.Error())})
+		mb.conn.swap(nil, Refuse(InvalidKubeconfig, "%v", err))
 		return
 	}
 	mb.use(spec.Kubeconfig)
-	mb.conn.swap(newAccess(cfg, client), nil)
+	mb.conn.swap(New_Client(cfg, client), nil)
 }
 
 func (mb *member) use(kubeconfig []byte) {
@@ -266,7 +265,7 @@ func (mb *member) putMember(spec Spec) {
 	}
 	m := aggregate.Member{Name: spec.Name, Labels: spec.Labels, Version: v}
 	mb.mu.Lock()
-	m.APIs = mb.offer.apis()
+	m.APIs = mb.offer.GroupVersions()
 	if mb.entry == nil {
 		mb.entry = &spec.UID
 	}
@@ -288,13 +287,13 @@ func (mb *member) putMember(spec Spec) {
 // greet is the first thing asked over an access: who answers, and which
 // version. Another cluster behind the same member makes every
 // resourceVersion meaningless, so its scopes start anew.
-func (mb *member) greet(ctx context.Context, a *access) error {
-	info, err := a.version(ctx)
+func (mb *member) greet(ctx context.Context, a *Client) error {
+	info, err := a.Version(ctx)
 	if err != nil {
 		return err
 	}
 	uid, err := mb.whoAnswers(ctx, a)
-	var malformed *answerError
+	var malformed *MalformedError
 	switch {
 	case err == nil:
 		mb.conn.over(identityTrouble)
@@ -376,7 +375,7 @@ func (mb *member) discover(ctx context.Context) bool {
 	mb.mu.Lock()
 	last, resets := mb.offer, mb.resets
 	mb.mu.Unlock()
-	o, silent, refused, err := a.discover(ctx, last)
+	o, silent, refused, err := Discover(ctx, a, last)
 	if err != nil {
 		mb.conn.noteAs(discoveryTrouble, err)
 		if classify(err) == broken && !errors.Is(err, context.Canceled) {
@@ -387,7 +386,7 @@ func (mb *member) discover(ctx context.Context) bool {
 	if last != nil && !maps.EqualFunc(last, o, slices.Equal) {
 		mb.mayAsk = asked.Add(mb.offers.ReserveN(asked, 1).DelayFrom(asked))
 	}
-	mb.asked, mb.askedOf, mb.silent, mb.full = asked, resets, silent, len(o) >= maxKinds
+	mb.asked, mb.askedOf, mb.silent, mb.full = asked, resets, silent, len(o) >= MaxKinds
 	mb.refuse(refused)
 	mb.conn.over(discoveryTrouble)
 	mb.mu.Lock()
@@ -395,7 +394,7 @@ func (mb *member) discover(ctx context.Context) bool {
 	spec := mb.spec
 	mb.mu.Unlock()
 	mb.putMember(spec)
-	mb.manager.catalog.put(mb.name, o)
+	mb.manager.catalog.Set(mb.name, o)
 	return true
 }
 
@@ -430,15 +429,4 @@ const (
 // isDefinition reports kinds whose changes change what is served.
 func isDefinition(kind aggregate.Kind) bool {
 	return kind == definitionKind || kind == "APIService.apiregistration.k8s.io"
-}
-
-// apis returns the groups and versions of an offer, sorted.
-func (o offer) apis() []string {
-	seen := map[schema.GroupVersion]bool{}
-	for _, versions := range o {
-		for _, r := range versions {
-			seen[r.gvr.GroupVersion()] = true
-		}
-	}
-	return sortedStrings(seen)
 }

@@ -23,25 +23,25 @@ const MemberAnnotation = "federator.dev/member"
 // ErrManifest is what is wrong with what an Offline fleet was given.
 var ErrManifest = errors.New("invalid manifest")
 
-// OfflineOptions configure an Offline fleet. The zero value serves.
-type OfflineOptions struct {
+// Options_Offline configure an Offline fleet. The zero value serves.
+type Options_Offline struct {
 	DefaultMember    string // of objects without MemberAnnotation; "" means manifests/default
 	DefaultNamespace string // of namespaced objects of the built-in kinds; "" means default
 	KeepSecretValues bool
 }
 
-// Offline is a fleet read from manifests instead of members. What it was given is
+// Fleet_Offline is a fleet read from manifests instead of members. What it was given is
 // taken for all there is: a kind that a member has no object of is known to be
 // empty there. A Cluster of Cluster API makes a member, with its labels and the
 // version of its topology; it belongs to no member itself unless annotated. It
 // belongs to one goroutine.
-type Offline struct {
-	opts    OfflineOptions
-	members map[string]*offlineMember
-	scoped  map[aggregate.Kind]bool // custom kinds, by whether they have namespaces
+type Fleet_Offline struct {
+	opts       Options_Offline
+	members    map[string]*fileMember_Offline
+	namespaced map[aggregate.Kind]bool // custom kinds, by whether they have namespaces
 }
 
-type offlineMember struct {
+type fileMember_Offline struct {
 	member  aggregate.Member
 	objects map[aggregate.Ref]manifest
 }
@@ -52,11 +52,11 @@ type manifest struct {
 	object *unstructured.Unstructured
 }
 
-// NewOffline returns an empty fleet.
-func NewOffline(opts OfflineOptions) (*Offline, error) {
+// New_Offline returns an empty fleet.
+func New_Offline(opts Options_Offline) (*Fleet_Offline, error) {
 	opts.DefaultMember = cmp.Or(opts.DefaultMember, "manifests/default")
 	opts.DefaultNamespace = cmp.Or(opts.DefaultNamespace, "default")
-	o := &Offline{opts: opts, members: map[string]*offlineMember{}, scoped: map[aggregate.Kind]bool{}}
+	o := &Fleet_Offline{opts: opts, members: map[string]*fileMember_Offline{}, namespaced: map[aggregate.Kind]bool{}}
 	if !validMember(opts.DefaultMember) {
 		return nil, fmt.Errorf("%w: member %q is not <namespace>/<name>", ErrManifest, opts.DefaultMember)
 	}
@@ -64,7 +64,7 @@ func NewOffline(opts OfflineOptions) (*Offline, error) {
 }
 
 // Objects returns how many objects have been added.
-func (o *Offline) Objects() int {
+func (o *Fleet_Offline) Objects() int {
 	n := 0
 	for _, m := range o.members {
 		n += len(m.objects)
@@ -73,10 +73,10 @@ func (o *Offline) Objects() int {
 }
 
 // member returns a member of that name, which there may not have been before.
-func (o *Offline) member(name string) *offlineMember {
+func (o *Fleet_Offline) member(name string) *fileMember_Offline {
 	m := o.members[name]
 	if m == nil {
-		m = &offlineMember{
+		m = &fileMember_Offline{
 			member:  aggregate.Member{Name: name, UID: stableUID("member", name)},
 			objects: map[aggregate.Ref]manifest{},
 		}
@@ -86,7 +86,7 @@ func (o *Offline) member(name string) *offlineMember {
 }
 
 // add adds one object that is no list.
-func (o *Offline) add(m manifest, member string) error {
+func (o *Fleet_Offline) add(m manifest, member string) error {
 	gvk := m.object.GroupVersionKind()
 	if gvk.Kind == "" || gvk.Version == "" {
 		return m.refuse("apiVersion and kind are required")
@@ -97,7 +97,7 @@ func (o *Offline) add(m manifest, member string) error {
 	}
 	kind := aggregate.MakeKind(gvk.Kind, gvk.Group)
 	if gvk.Group == "apiextensions.k8s.io" && gvk.Kind == "CustomResourceDefinition" {
-		o.learn(m.object)
+		o.recordScope(m.object)
 	}
 	name := cmp.Or(annotated, member, o.opts.DefaultMember)
 	if !validMember(name) {
@@ -106,7 +106,7 @@ func (o *Offline) add(m manifest, member string) error {
 	if m.object.GetName() == "" {
 		return m.refuse("%s without metadata.name", kind)
 	}
-	if m.object.GetNamespace() == "" && namespacedBuiltin(kind) {
+	if m.object.GetNamespace() == "" && NamespacedBuiltin(kind) {
 		m.object.SetNamespace(o.opts.DefaultNamespace)
 	}
 	ref := aggregate.Ref{Member: name, Kind: kind, Namespace: m.object.GetNamespace(), Name: m.object.GetName()}
@@ -115,7 +115,7 @@ func (o *Offline) add(m manifest, member string) error {
 		return m.refuse("%s is also in %s", ref, other.source)
 	}
 	if m.object.GetUID() == "" {
-		unstructuredSet(m.object, stableUID(string(kind), ref.String()), "metadata", "uid")
+		setString(m.object, stableUID(string(kind), ref.String()), "metadata", "uid")
 	}
 	if m.object.GetResourceVersion() == "" {
 		m.object.SetResourceVersion("1")
@@ -125,7 +125,7 @@ func (o *Offline) add(m manifest, member string) error {
 }
 
 // addCluster makes a member of a Cluster.
-func (o *Offline) addCluster(m manifest) error {
+func (o *Fleet_Offline) addCluster(m manifest) error {
 	c := m.object
 	name := cmp.Or(c.GetNamespace(), o.opts.DefaultNamespace) + "/" + c.GetName()
 	if !validMember(name) {
@@ -144,18 +144,18 @@ func (o *Offline) addCluster(m manifest) error {
 	return nil
 }
 
-// learn notes whether a custom kind has namespaces.
-func (o *Offline) learn(crd *unstructured.Unstructured) {
+// recordScope notes whether a custom kind has namespaces.
+func (o *Fleet_Offline) recordScope(crd *unstructured.Unstructured) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")        //nolint:errcheck // A kind unknown stays as it is.
 	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind") //nolint:errcheck // As above.
 	scope, _, _ := unstructured.NestedString(crd.Object, "spec", "scope")        //nolint:errcheck // As above.
-	o.scoped[aggregate.MakeKind(kind, group)] = scope == "Namespaced"
+	o.namespaced[aggregate.MakeKind(kind, group)] = scope == "Namespaced"
 }
 
 // Index returns an index of what was added. Scopes of the kinds given are complete
 // in every member, as are those of the kinds that any member has objects of.
-func (o *Offline) Index(kinds []aggregate.Kind) (*aggregate.Index, error) {
-	if err := o.settleNamespaces(); err != nil {
+func (o *Fleet_Offline) Index(kinds []aggregate.Kind) (*aggregate.Index, error) {
+	if err := o.defaultNamespaces(); err != nil {
 		return nil, err
 	}
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
@@ -180,7 +180,7 @@ func (o *Offline) Index(kinds []aggregate.Kind) (*aggregate.Index, error) {
 			return nil, err
 		}
 		for _, kind := range slices.Sorted(maps.Keys(every)) {
-			if err := o.fill(index, m, kind, every[kind]); err != nil {
+			if err := o.fillScope(index, m, kind, every[kind]); err != nil {
 				return nil, err
 			}
 		}
@@ -188,12 +188,12 @@ func (o *Offline) Index(kinds []aggregate.Kind) (*aggregate.Index, error) {
 	return index, nil
 }
 
-// settleNamespaces gives objects of custom kinds their namespace, now that all
+// defaultNamespaces gives objects of custom kinds their namespace, now that all
 // definitions are known.
-func (o *Offline) settleNamespaces() error {
+func (o *Fleet_Offline) defaultNamespaces() error {
 	for _, m := range o.members {
 		for ref, man := range m.objects {
-			if ref.Namespace == "" && o.scoped[ref.Kind] {
+			if ref.Namespace == "" && o.namespaced[ref.Kind] {
 				delete(m.objects, ref)
 				ref.Namespace = o.opts.DefaultNamespace
 				if other, ok := m.objects[ref]; ok {
@@ -207,9 +207,9 @@ func (o *Offline) settleNamespaces() error {
 	return nil
 }
 
-// fill makes one scope of a member. version is the one that others hold the kind
+// fillScope makes one scope of a member. version is the one that others hold the kind
 // at.
-func (o *Offline) fill(index *aggregate.Index, m *offlineMember, kind aggregate.Kind, version string) error {
+func (o *Fleet_Offline) fillScope(index *aggregate.Index, m *fileMember_Offline, kind aggregate.Kind, version string) error {
 	var held []aggregate.Ref
 	for ref := range m.objects {
 		if ref.Kind == kind {
@@ -253,8 +253,8 @@ func (o *Offline) fill(index *aggregate.Index, m *offlineMember, kind aggregate.
 	return err
 }
 
-func (o *Offline) rules(kind aggregate.Kind) decode.Rules {
-	return decode.Rules{Redact: !o.opts.KeepSecretValues && redacted(kind)}
+func (o *Fleet_Offline) rules(kind aggregate.Kind) decode.Rules {
+	return decode.Rules{Redact: !o.opts.KeepSecretValues && decode.Sensitive(kind)}
 }
 
 func encode(scope *aggregate.Scope, d *decode.Decoder, m manifest) (aggregate.Item, error) {
@@ -263,15 +263,15 @@ func encode(scope *aggregate.Scope, d *decode.Decoder, m manifest) (aggregate.It
 		return aggregate.Item{}, m.refuse("%v", err)
 	}
 	var rec aggregate.Record
-	if err := judgeable(d.Object(data, &rec)); err != nil {
+	if err := ignoreUnfit(d.Object(data, &rec)); err != nil {
 		return aggregate.Item{}, m.refuse("%v", err)
 	}
 	return scope.Item(&rec), nil
 }
 
-// judgeable returns no error for an object that decodes though no API server
+// ignoreUnfit returns no error for an object that decodes though no API server
 // would let it in: files are their reader's own, and harm nobody else.
-func judgeable(err error) error {
+func ignoreUnfit(err error) error {
 	if errors.Is(err, decode.ErrUnfit) && !errors.Is(err, decode.ErrMalformed) {
 		return nil
 	}
@@ -291,7 +291,7 @@ func stableUID(parts ...string) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, data).String()
 }
 
-func unstructuredSet(u *unstructured.Unstructured, value string, fields ...string) {
+func setString(u *unstructured.Unstructured, value string, fields ...string) {
 	if err := unstructured.SetNestedField(u.Object, value, fields...); err != nil {
 		panic(err) // metadata has been read as an object
 	}

@@ -59,9 +59,9 @@ metadata: {name: widgets.example.com}
 spec: {group: example.com, scope: Namespaced, names: {kind: Widget, plural: widgets}}
 `
 
-func offline(t *testing.T, text string, opts clusterinformers.OfflineOptions) (*clusterinformers.Offline, error) {
+func offline(t *testing.T, text string, opts clusterinformers.Options_Offline) (*clusterinformers.Fleet_Offline, error) {
 	t.Helper()
-	o, err := clusterinformers.NewOffline(opts)
+	o, err := clusterinformers.New_Offline(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func dump(t *testing.T, s *aggregate.Snapshot) string {
 }
 
 func TestManifestsMakeAFleet(t *testing.T) {
-	o, err := offline(t, fleetManifests, clusterinformers.OfflineOptions{DefaultMember: "fleet/eu-1"})
+	o, err := offline(t, fleetManifests, clusterinformers.Options_Offline{DefaultMember: "fleet/eu-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,19 +152,19 @@ func TestManifestsThatMakeNoFleetAreRefused(t *testing.T) {
 		{`{"apiVersion":"v1"`, "document 1"},
 		{"apiVersion: v1\nkind: List\nitems: [1]", "item 1: this is no object"},
 	} {
-		_, err := offline(t, c.text, clusterinformers.OfflineOptions{})
+		_, err := offline(t, c.text, clusterinformers.Options_Offline{})
 		if !errors.Is(err, clusterinformers.ErrManifest) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %s", c.text, err, c.want)
 		}
 	}
-	o, err := offline(t, "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n---\napiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: b}", clusterinformers.OfflineOptions{})
+	o, err := offline(t, "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n---\napiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: b}", clusterinformers.Options_Offline{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := o.Index(nil); !errors.Is(err, clusterinformers.ErrManifest) || !strings.Contains(err.Error(), "apps/v1beta1 here and at apps/v1") {
 		t.Errorf("two versions of a kind: %v", err)
 	}
-	if _, err := clusterinformers.NewOffline(clusterinformers.OfflineOptions{DefaultMember: "x"}); !errors.Is(err, clusterinformers.ErrManifest) {
+	if _, err := clusterinformers.New_Offline(clusterinformers.Options_Offline{DefaultMember: "x"}); !errors.Is(err, clusterinformers.ErrManifest) {
 		t.Errorf("a member without namespace: %v", err)
 	}
 }
@@ -183,7 +183,7 @@ func TestADirectoryOfManifestsIsReadWithWhatLiesBelow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o, err := clusterinformers.NewOffline(clusterinformers.OfflineOptions{})
+	o, err := clusterinformers.New_Offline(clusterinformers.Options_Offline{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestADirectoryOfManifestsIsReadWithWhatLiesBelow(t *testing.T) {
 }
 
 func TestASnapshotIsLoadedAsItWasSaved(t *testing.T) {
-	o, err := offline(t, fleetManifests, clusterinformers.OfflineOptions{})
+	o, err := offline(t, fleetManifests, clusterinformers.Options_Offline{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestASnapshotIsLoadedAsItWasSaved(t *testing.T) {
 }
 
 func TestABrokenSnapshotIsRefused(t *testing.T) {
-	o, err := offline(t, fleetManifests, clusterinformers.OfflineOptions{})
+	o, err := offline(t, fleetManifests, clusterinformers.Options_Offline{})
 	if err != nil {
 		t.Fatal(err)
 	}

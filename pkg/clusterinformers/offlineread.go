@@ -31,7 +31,7 @@ const (
 // AddPath adds the manifests in a file, or in the files of a directory and those
 // below it whose names end in .yaml, .yml or .json. member, where it is not "",
 // is the member of objects that are not annotated.
-func (o *Offline) AddPath(path, member string) error {
+func (o *Fleet_Offline) AddPath(path, member string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (o *Offline) AddPath(path, member string) error {
 	})
 }
 
-func (o *Offline) addFile(path, member string) error {
+func (o *Fleet_Offline) addFile(path, member string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (o *Offline) addFile(path, member string) error {
 
 // Add adds the objects of YAML or JSON documents, lists included. name is what
 // messages call the source.
-func (o *Offline) Add(name string, r io.Reader, member string) error {
+func (o *Fleet_Offline) Add(name string, r io.Reader, member string) error {
 	in := bufio.NewReaderSize(&limitedReader{r: r, left: maxManifestFile}, 1<<16)
 	next, err := documents(in)
 	if err != nil {
@@ -118,7 +118,7 @@ func documents(in *bufio.Reader) (func() ([]byte, error), error) {
 	}, nil
 }
 
-func (o *Offline) addDocument(source string, data []byte, member string) error {
+func (o *Fleet_Offline) addDocument(source string, data []byte, member string) error {
 	if string(bytes.TrimSpace(data)) == "null" {
 		return nil // nothing but comments
 	}
@@ -150,7 +150,7 @@ func (o *Offline) addDocument(source string, data []byte, member string) error {
 	return nil
 }
 
-func (o *Offline) addObject(m manifest, fields map[string]any, member string) error {
+func (o *Fleet_Offline) addObject(m manifest, fields map[string]any, member string) error {
 	for _, field := range []string{"apiVersion", "kind"} {
 		if _, ok := fields[field].(string); !ok {
 			return m.refuse("%s is required", field)
@@ -181,7 +181,7 @@ func validMember(name string) bool {
 	return ok && len(validation.IsDNS1123Label(namespace)) == 0 && len(validation.IsDNS1123Subdomain(short)) == 0
 }
 
-var errTooLarge = errors.New("too large")
+var errFileTooLarge = errors.New("too large")
 
 // limitedReader gives an error, not an end, where there is more than it may read.
 type limitedReader struct {
@@ -191,7 +191,7 @@ type limitedReader struct {
 
 func (l *limitedReader) Read(p []byte) (int, error) {
 	if l.left <= 0 {
-		return 0, errTooLarge
+		return 0, errFileTooLarge
 	}
 	n, err := l.r.Read(p[:min(int64(len(p)), l.left)])
 	l.left -= int64(n)

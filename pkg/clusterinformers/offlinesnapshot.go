@@ -231,7 +231,7 @@ func readBodies(scope *aggregate.Scope, dir string, s savedScope) ([]aggregate.I
 	lines.Buffer(nil, maxObjectBytes)
 	for lines.Scan() {
 		var rec aggregate.Record
-		if err := judgeable(decoder.Object(bytes.Clone(lines.Bytes()), &rec)); err != nil {
+		if err := ignoreUnfit(decoder.Object(bytes.Clone(lines.Bytes()), &rec)); err != nil {
 			return nil, fmt.Errorf("line %d: %w", len(items)+1, err)
 		}
 		items = append(items, scope.Item(&rec))

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -88,26 +86,10 @@ type Budget struct {
 	FleetBytes int64 `json:"fleetBytes,omitempty"`
 }
 
-// Network says where members may be. Loopback, link-local, multicast,
-// unspecified and metadata addresses are refused unless a prefix allows them.
-type Network struct {
-	Allow []netip.Prefix `json:"allow,omitempty"`
-}
-
-// Dialer returns a dialer that refuses what the network does, for others than members:
-// git, say. Its error is a *Refusal then.
-func (n Network) Dialer() *net.Dialer { return n.dialer(false) }
-
-func (n Network) dialer(trusted bool) *net.Dialer {
-	return &net.Dialer{Timeout: dialTimeout, ControlContext: addressJudge{network: n.normalize(), trusted: trusted}.control}
-}
-
 const (
 	defaultDiscoveryInterval = time.Minute
 	defaultParallelSyncs     = 32
 	defaultGiveUpAfter       = 2 * time.Minute
-	defaultPingInterval      = 3 * time.Second
-	defaultPingTimeout       = 3 * time.Second
 	defaultBudgetBytes       = 4 << 30
 	defaultBudgetObjects     = 2_000_000
 	defaultResponseBytes     = 256 << 20
@@ -141,8 +123,8 @@ func (o Options) validate() (Options, error) {
 	}{
 		{"DiscoveryInterval", &o.DiscoveryInterval, defaultDiscoveryInterval},
 		{"GiveUpAfter", &o.GiveUpAfter, defaultGiveUpAfter},
-		{"PingInterval", &o.PingInterval, defaultPingInterval},
-		{"PingTimeout", &o.PingTimeout, defaultPingTimeout},
+		{"PingInterval", &o.PingInterval, DefaultPingInterval},
+		{"PingTimeout", &o.PingTimeout, DefaultPingTimeout},
 	} {
 		if *d.at < 0 {
 			bad("%s is %s, must not be negative", d.name, *d.at)
@@ -209,6 +191,15 @@ func ValidateKinds(rules []KindRule, held []HeldVersion) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// heldVersions are the configured held versions by kind.
+func (o *Options) heldVersions() map[aggregate.Kind]string {
+	out := make(map[aggregate.Kind]string, len(o.Held))
+	for _, h := range o.Held {
+		out[h.Kind] = h.Version
+	}
+	return out
 }
 
 // match returns the first rule that matches a kind.

@@ -82,7 +82,7 @@ var (
 )
 
 func newPart(i *informer, namespace string) *part {
-	p := &part{informer: i, namespace: namespace, cause: "initial", state: aggregate.Unknown, recent: newRecent(i.rule, i.member.account.limit)}
+	p := &part{informer: i, namespace: namespace, cause: "initial", state: aggregate.Unknown, recent: newRecent(i.rule, i.member.account.Limits)}
 	if st := i.scope.Status(); st.State == aggregate.Synced || st.State == aggregate.Partial || st.State == aggregate.Stale {
 		// Objects of an earlier informer are there: as of the last contact.
 		p.state, p.reason = aggregate.Stale, "listing again"
@@ -128,7 +128,7 @@ func (p *part) run(ctx context.Context) error {
 		return nil
 	}
 	i.giveUp(p)
-	_ = pause(outer, overBudgetFirst+rand.N(overBudgetStir)) //nolint:errcheck // the caller looks at ctx
+	_ = Sleep(outer, overBudgetFirst+rand.N(overBudgetStir)) //nolint:errcheck // the caller looks at ctx
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (p *part) follow(ctx context.Context) {
 		if time.Since(started) > listGood {
 			delay = listFirst
 		}
-		if pause(ctx, delay+rand.N(delay)/2) != nil {
+		if Sleep(ctx, delay+rand.N(delay)/2) != nil {
 			return
 		}
 		delay = min(2*delay, listMax)
@@ -275,7 +275,7 @@ func (p *part) applied(o *object) error {
 func (p *part) committed(err error) error {
 	switch {
 	case errors.Is(err, errOverBudget):
-		objects, bytes := p.informer.member.account.charged()
+		objects, bytes := p.informer.member.account.Used()
 		p.exceed(fmt.Sprintf("more would be held than the budget has: the member's other scopes and this one before hold %d objects, %d bytes", objects, bytes))
 	case err != nil:
 		p.stop()
@@ -300,7 +300,7 @@ func (p *part) settle(listed size) bool {
 	if ahead == p.ahead {
 		return true
 	}
-	if !i.member.account.charge(&i.stake, ahead.objects-p.ahead.objects, ahead.bytes-p.ahead.bytes) {
+	if !i.member.account.Charge(&i.stake, ahead.objects-p.ahead.objects, ahead.bytes-p.ahead.bytes) {
 		return false
 	}
 	p.ahead = ahead
@@ -385,7 +385,7 @@ func (i *informer) giveUp(p *part) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	again := p.state == aggregate.OverBudget
-	p.state, p.reason, p.left = aggregate.OverBudget, clip(p.over), leftOut{}
+	p.state, p.reason, p.left = aggregate.OverBudget, Clip(p.over), leftOut{}
 	i.countLeftOut()
 	p.cause = "budget"
 	p.recent.reset()

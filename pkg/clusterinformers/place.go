@@ -28,56 +28,56 @@ import (
 
 var secretSelector = fields.OneTermEqualSelector("type", string(clusterv1.ClusterSecretType)).String()
 
-// place is one namespace of the hub, or all of them, with an informer on its
+// namespaceInformers is one namespace of the hub, or all of them, with an informer on its
 // Clusters and one on their Secrets. What is said of one place does not wait
 // for another's.
-type place struct {
+type namespaceInformers struct {
 	namespace         string // "" for all
-	clusters, secrets *feed
+	clusters, secrets *hubInformer
 }
 
-type placeOptions struct {
-	clusters dynamic.ResourceInterface
-	secrets  corev1client.SecretInterface
-	client   any // of the clusters
-	log      *slog.Logger
-	touch    func() // called at every change
-	gone     func() // called when Clusters are not served
+type namespaceOptions struct {
+	clusters  dynamic.ResourceInterface
+	secrets   corev1client.SecretInterface
+	client    any // of the clusters
+	log       *slog.Logger
+	trigger   func() // called at every change
+	notServed func() // called when Clusters are not served
 }
 
-// feed is an informer and what is in its way.
-type feed struct {
+// hubInformer is an informer and what is in its way.
+type hubInformer struct {
 	cache.SharedIndexInformer
-	log   *slog.Logger
-	touch func()
-	gone  func()
+	log       *slog.Logger
+	trigger   func()
+	notServed func()
 
-	mu         sync.Mutex
-	complained bool                // since something last came
-	complaint  metav1.StatusReason // that was logged last
-	forbidden  bool
+	mu           sync.Mutex
+	failing      bool                // since something last came
+	loggedReason metav1.StatusReason // that was logged last
+	forbidden    bool
 }
 
-func newPlace(namespace string, o placeOptions) (*place, error) {
-	feedOf := func(what string, lw *cache.ListWatch, client any, example runtime.Object, transform cache.TransformFunc, gone func()) (*feed, error) {
-		f := &feed{
+func newNamespaceInformers(namespace string, o namespaceOptions) (*namespaceInformers, error) {
+	feedOf := func(what string, lw *cache.ListWatch, client any, example runtime.Object, transform cache.TransformFunc, gone func()) (*hubInformer, error) {
+		f := &hubInformer{
 			SharedIndexInformer: cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), example, 0, cache.Indexers{}),
-			log:                 o.log.With("resource", what, "namespace", cmp.Or(namespace, "(all)")), touch: o.touch, gone: gone,
+			log:                 o.log.With("resource", what, "namespace", cmp.Or(namespace, "(all)")), trigger: o.trigger, notServed: gone,
 		}
 		if err := f.SetTransform(transform); err != nil {
 			return nil, err
 		}
-		if err := f.SetWatchErrorHandlerWithContext(f.failed); err != nil {
+		if err := f.SetWatchErrorHandlerWithContext(f.watchFailed); err != nil {
 			return nil, err
 		}
 		_, err := f.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { f.came() },
-			UpdateFunc: func(any, any) { f.came() },
-			DeleteFunc: func(any) { f.came() },
+			AddFunc:    func(any) { f.received() },
+			UpdateFunc: func(any, any) { f.received() },
+			DeleteFunc: func(any) { f.received() },
 		})
 		return f, err
 	}
-	p := &place{namespace: namespace}
+	p := &namespaceInformers{namespace: namespace}
 	var err error
 	p.clusters, err = feedOf("clusters", &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -86,7 +86,7 @@ func newPlace(namespace string, o placeOptions) (*place, error) {
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			return o.clusters.Watch(ctx, opts)
 		},
-	}, o.client, &unstructured.Unstructured{}, trimCluster, o.gone)
+	}, o.client, &unstructured.Unstructured{}, trimCluster, o.notServed)
 	if err != nil {
 		return nil, err
 	}
@@ -104,71 +104,71 @@ func newPlace(namespace string, o placeOptions) (*place, error) {
 }
 
 // start runs the informers until ctx is done.
-func (p *place) start(ctx context.Context, running *sync.WaitGroup) {
-	for _, f := range []*feed{p.clusters, p.secrets} {
+func (p *namespaceInformers) start(ctx context.Context, running *sync.WaitGroup) {
+	for _, f := range []*hubInformer{p.clusters, p.secrets} {
 		running.Go(func() { f.RunWithContext(ctx) })
 		running.Go(func() {
 			select {
 			case <-f.HasSyncedChecker().Done(): // an empty list makes no event
-				f.came()
+				f.received()
 			case <-ctx.Done():
 			}
 		})
 	}
 }
 
-// came is called when the hub lets us hear something.
-func (f *feed) came() {
+// received is called when the hub lets us hear something.
+func (f *hubInformer) received() {
 	f.mu.Lock()
-	f.complained, f.forbidden = false, false
+	f.failing, f.forbidden = false, false
 	f.mu.Unlock()
-	f.touch()
+	f.trigger()
 }
 
-// failed is called by the informer, which tries again, with growing delays.
-func (f *feed) failed(ctx context.Context, _ *cache.Reflector, err error) {
+// watchFailed is called by the informer, which tries again, with growing delays.
+func (f *hubInformer) watchFailed(ctx context.Context, _ *cache.Reflector, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // an old watch: the informer lists again
 	}
 	if apierrors.IsNotFound(err) {
-		f.gone()
+		f.notServed()
 	}
 	reason := apierrors.ReasonForError(err)
 	f.mu.Lock()
-	first := !f.complained || f.complaint != reason
-	f.complained, f.complaint = true, reason
+	first := !f.failing || f.loggedReason != reason
+	f.failing, f.loggedReason = true, reason
 	f.forbidden = f.forbidden || apierrors.IsForbidden(err)
 	f.mu.Unlock()
 	if first {
-		f.log.Warn("The hub does not let us list or watch; trying again", "error", clip(err.Error()))
+		f.log.Warn("The hub does not let us list or watch; trying again", "error", Clip(err.Error()))
 	}
-	f.touch()
+	f.trigger()
 }
 
-// denied reports whether nothing is known because it may not be read.
-func (f *feed) denied() bool {
+// isForbidden reports whether nothing is known because it may not be read.
+func (f *hubInformer) isForbidden() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.forbidden && !f.HasSynced()
 }
 
-// placeState is what is known of a place.
-type placeState int
+// namespaceState is what is known of a place.
+type namespaceState int
 
 const (
-	placeUnknown placeState = iota
-	placeKnown
-	placeForbidden
+	namespaceUnknown namespaceState = iota
+	namespaceKnown
+	namespaceForbidden
 )
 
 // specs returns the members of a place.
-func (p *place) specs() ([]Spec, placeState) {
-	if p.clusters.denied() {
-		return nil, placeForbidden
+func (p *namespaceInformers) specs() ([]Spec, namespaceState) {
+	if p.clusters.isForbidden() {
+		return nil, namespaceForbidden
 	}
-	forbidden := p.secrets.denied()
+	forbidden := p.secrets.isForbidden()
 	if !p.clusters.HasSynced() || !p.secrets.HasSynced() && !forbidden {
-		return nil, placeUnknown
+		return nil, namespaceUnknown
 	}
 	specs := []Spec{}
 	for _, obj := range p.clusters.GetStore().List() {
@@ -184,7 +184,7 @@ func (p *place) specs() ([]Spec, placeState) {
 		}
 		specs = append(specs, c.spec(kubeconfig, forbidden))
 	}
-	return specs, placeKnown
+	return specs, namespaceKnown
 }
 
 // cluster is what is kept of a Cluster.
@@ -202,13 +202,13 @@ func (c *cluster) spec(kubeconfig []byte, unreadable bool) Spec {
 	slices.SortFunc(s.Labels, func(a, b aggregate.Label) int { return strings.Compare(a.Key, b.Key) })
 	switch {
 	case c.DeletionTimestamp != nil:
-		s.Refused = refuse(Deleting, "the Cluster is being deleted")
+		s.Refused = Refuse(Deleting, "the Cluster is being deleted")
 	case !c.initialized:
-		s.Refused = refuse(NotInitialized, "the Cluster's control plane has not been initialised")
+		s.Refused = Refuse(NotInitialized, "the Cluster's control plane has not been initialised")
 	case len(kubeconfig) == 0 && unreadable:
-		s.Refused = refuse(NoKubeconfig, "Secrets of namespace %s may not be read", c.Namespace)
+		s.Refused = Refuse(NoKubeconfig, "Secrets of namespace %s may not be read", c.Namespace)
 	case len(kubeconfig) == 0:
-		s.Refused = refuse(NoKubeconfig, "there is no Secret %s with key %q and type %s", secret.Name(c.Name, secret.Kubeconfig), secret.KubeconfigDataName, clusterv1.ClusterSecretType)
+		s.Refused = Refuse(NoKubeconfig, "there is no Secret %s with key %q and type %s", secret.Name(c.Name, secret.Kubeconfig), secret.KubeconfigDataName, clusterv1.ClusterSecretType)
 	}
 	return s
 }

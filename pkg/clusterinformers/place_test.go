@@ -53,8 +53,8 @@ func TestInitializedByContract(t *testing.T) {
 func TestOnlyKubeconfigsOfSecretsAreKept(t *testing.T) {
 	for name, want := range map[string]int{"a-kubeconfig": 1, "a-ca": 0, "a-etcd": 0, "kubeconfig-a": 0} {
 		obj, err := trimSecret(&corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, Annotations: map[string]string{"a": secretToken}},
-			Data:       map[string][]byte{secret.KubeconfigDataName: []byte("value"), "tls.key": []byte(secretToken)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, Annotations: map[string]string{"a": Token}},
+			Data:       map[string][]byte{secret.KubeconfigDataName: []byte("value"), "tls.key": []byte(Token)},
 		})
 		must(t, err)
 		kept := obj.(*corev1.Secret)

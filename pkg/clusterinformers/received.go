@@ -10,7 +10,7 @@ import (
 // gives them back.
 func (p *part) receiving(bytes int64) error {
 	i := p.informer
-	if !i.member.account.charge(&i.stake, 0, bytes) {
+	if !i.member.account.Charge(&i.stake, 0, bytes) {
 		return fmt.Errorf("a response under way: %w", errOverBudget)
 	}
 	return nil

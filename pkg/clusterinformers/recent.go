@@ -35,11 +35,11 @@ type remembered struct {
 const recentSize = 256
 
 // newRecent returns nil for a rule that keeps all.
-func newRecent(r KindRule, budget Budget) *recent {
+func newRecent(r KindRule, budget Limits) *recent {
 	if r.TTL == 0 && r.Share == 0 {
 		return nil
 	}
-	k := &recent{ttl: r.TTL, most: size{int64(budget.Objects), budget.Bytes}}
+	k := &recent{ttl: r.TTL, most: size{budget.Objects, budget.Bytes}}
 	if r.Share > 0 {
 		share := int64(r.Share)
 		k.most = size{max(1, k.most.objects*share/100), k.most.bytes / 100 * share}
@@ -134,7 +134,7 @@ func number(rv string) uint64 {
 // sweep has what has become too old leave, until ctx is done.
 func (p *part) sweep(ctx context.Context) {
 	every := max(p.recent.ttl/16, time.Second)
-	for pause(ctx, every) == nil {
+	for Sleep(ctx, every) == nil {
 		p.leaveOld(time.Now())
 	}
 }

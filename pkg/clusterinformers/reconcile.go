@@ -21,11 +21,11 @@ func (mb *member) reconcile(ctx context.Context) {
 	if resets != mb.askedOf {
 		mb.outdated() // another cluster was asked
 	}
-	wanted := map[aggregate.Kind]resource{}
+	wanted := map[aggregate.Kind]APIResource{}
 	notes := map[aggregate.Kind]string{}
 	for kind, versions := range o {
 		if _, ok := mb.manager.rule(kind); ok {
-			wanted[kind], notes[kind] = mb.manager.catalog.pick(kind, versions)
+			wanted[kind], notes[kind] = mb.manager.catalog.Select(kind, versions)
 		}
 	}
 	mb.stopUnwanted(wanted, resets)
@@ -40,11 +40,11 @@ func (mb *member) reconcile(ctx context.Context) {
 
 // stopUnwanted ends the informers of kinds that are gone, or that are to be
 // held at another version.
-func (mb *member) stopUnwanted(wanted map[aggregate.Kind]resource, resets int) {
+func (mb *member) stopUnwanted(wanted map[aggregate.Kind]APIResource, resets int) {
 	mb.mu.Lock()
 	var ended []*running
 	for kind, r := range mb.informers {
-		if res, ok := wanted[kind]; !ok || !res.same(r.res) || r.seen != resets {
+		if res, ok := wanted[kind]; !ok || !res.Same(r.res) || r.seen != resets {
 			r.stop()
 			ended = append(ended, r)
 			delete(mb.informers, kind)
@@ -56,7 +56,7 @@ func (mb *member) stopUnwanted(wanted map[aggregate.Kind]resource, resets int) {
 	}
 }
 
-func (mb *member) start(ctx context.Context, kind aggregate.Kind, res resource, note string, resets int) {
+func (mb *member) start(ctx context.Context, kind aggregate.Kind, res APIResource, note string, resets int) {
 	mb.mu.Lock()
 	before, exists := mb.informers[kind]
 	mb.mu.Unlock()
@@ -135,10 +135,10 @@ func (mb *member) removeScope(info aggregate.ScopeInfo) {
 // as NotServed, which means known to be empty, as long as discovery is fresh. Kinds
 // that only discovery has found have scopes in the members that serve them, and in
 // no others: there the index knows from what the member serves that it has none.
-func (mb *member) markAbsent(wanted map[aggregate.Kind]resource) {
+func (mb *member) markAbsent(wanted map[aggregate.Kind]APIResource) {
 	kinds := map[aggregate.Kind]bool{} // whether they are named
 	for kind := range mb.refused {
-		kinds[kind] = mb.manager.catalog.serves(kind)
+		kinds[kind] = mb.manager.catalog.Serves(kind)
 	}
 	var rest []aggregate.ScopeInfo
 	for scope := range mb.manager.opts.Index.Snapshot().Scopes(mb.name) {
@@ -184,7 +184,7 @@ func (mb *member) absence(kind aggregate.Kind) aggregate.Status {
 	since, _ := mb.manager.wants.at(kind)
 	switch {
 	case mb.refused[kind] != "":
-		return aggregate.Status{State: aggregate.Unknown, Reason: clip(mb.refused[kind])}
+		return aggregate.Status{State: aggregate.Unknown, Reason: Clip(mb.refused[kind])}
 	case mb.asked.IsZero() || mb.asked.Before(since):
 		return aggregate.Status{State: aggregate.Unknown, Reason: "the member has not said yet whether it serves it"}
 	case mb.silent[group]:

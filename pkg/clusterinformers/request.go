@@ -16,7 +16,7 @@ import (
 
 // connection is one HTTP response that a stream reads.
 type connection struct {
-	access   *access
+	access   *Client
 	body     io.ReadCloser
 	encoding decode.Encoding // of the body
 	asked    decode.Encoding // what it was asked for in
@@ -32,7 +32,7 @@ func (c *connection) close() {
 // taken for dead.
 const watchSlack = 30 * time.Second
 
-func (s *stream) request(ctx context.Context, a *access) (*connection, error) {
+func (s *stream) request(ctx context.Context, a *Client) (*connection, error) {
 	opts := s.opts
 	opts.ResourceVersion = s.rv
 	if !s.initial {
@@ -44,7 +44,7 @@ func (s *stream) request(ctx context.Context, a *access) (*connection, error) {
 		limit += time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
-	over := a.use(cancel)
+	over := a.Track(cancel)
 	asked := decode.Encoding(s.part.informer.encoding.Load())
 	body, encoding, err := s.part.do(ctx, a, &opts)
 	if err != nil {
@@ -56,9 +56,9 @@ func (s *stream) request(ctx context.Context, a *access) (*connection, error) {
 
 // do sends a list or watch request, and returns what the answer is encoded in. Who
 // answers a request for protobuf in JSON is asked for JSON from then on.
-func (p *part) do(ctx context.Context, a *access, opts *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
+func (p *part) do(ctx context.Context, a *Client, opts *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
 	i := p.informer
-	client, err := a.rest(i.res.gvr.GroupVersion())
+	client, err := a.REST(i.res.GVR.GroupVersion())
 	if err != nil {
 		return nil, decode.JSON, err
 	}
@@ -67,15 +67,15 @@ func (p *part) do(ctx context.Context, a *access, opts *metav1.ListOptions) (io.
 	if asked == decode.Protobuf {
 		accept = runtime.ContentTypeProtobuf
 	}
-	req := client.Get().Resource(i.res.gvr.Resource).SpecificallyVersionedParams(opts, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).
+	req := client.Get().Resource(i.res.GVR.Resource).SpecificallyVersionedParams(opts, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).
 		SetHeader("Accept", accept).MaxRetries(0)
 	if p.namespace != "" {
 		req = req.Namespace(p.namespace)
 	}
 	contentType := ""
-	body, err := req.Stream(context.WithValue(ctx, unbounded{}, &contentType)) // only a 200 is no error
+	body, err := req.Stream(WithStream(ctx, &contentType)) // only a 200 is no error
 	if err != nil {
-		return nil, asked, requestError(req.URL().Path, err)
+		return nil, asked, WrapRequest(req.URL().Path, err)
 	}
 	if media, _, err := mime.ParseMediaType(contentType); err == nil && media == runtime.ContentTypeJSON && asked == decode.Protobuf {
 		i.toJSON("the member answers a request for protobuf in JSON")

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -36,85 +34,49 @@ type Resource struct {
 	Otherwise []string
 }
 
-// Resources returns what members serve, kept or not, by kind and version, and a
-// channel that is closed when it may have changed. The slice is shared and must
-// not be changed.
-func (m *Manager) Resources() ([]Resource, <-chan struct{}) {
-	return m.catalog.resources()
-}
-
-// Kinds returns the kinds that members serve, kept or not, and a channel that is
-// closed when one is new or gone: not when it is only served otherwise, or called by
-// another name. The map is shared and must not be changed.
-func (m *Manager) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
-	return m.catalog.allKinds()
-}
-
-// Heard returns when a member last said anything of a kind, by which a member that is
-// connected says that nothing of a kind that is followed has changed; the zero time when
-// it has not, or is not asked.
-func (m *Manager) Heard(member string, kind aggregate.Kind) time.Time {
-	m.mu.Lock()
-	mb := m.members[member]
-	m.mu.Unlock()
-	if mb == nil {
-		return time.Time{}
-	}
-	mb.mu.Lock()
-	r := mb.informers[kind]
-	mb.mu.Unlock()
-	if r == nil {
-		return time.Time{}
-	}
-	if heard := r.details().since(mb.lastContact()); heard != nil {
-		return *heard
-	}
-	return time.Time{}
-}
-
-func (c *catalog) resources() ([]Resource, <-chan struct{}) {
+func (c *Catalog) Resources() ([]Resource, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.served == nil {
-		c.served = merge(c.offers, c.claims)
+	if c.merged == nil {
+		c.merged = merge(c.members, c.claims)
 	}
-	return c.served, c.told
+	return c.merged, c.mergedChanged
 }
 
-func (c *catalog) allKinds() (map[aggregate.Kind]bool, <-chan struct{}) {
+func (c *Catalog) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.kinds == nil {
-		c.kinds = make(map[aggregate.Kind]bool, len(c.tally))
-		for kind := range c.tally {
+		c.kinds = make(map[aggregate.Kind]bool, len(c.tallies))
+		for kind := range c.tallies {
 			c.kinds[kind] = true
 		}
 	}
-	return c.kinds, c.other
+	return c.kinds, c.kindsChanged
 }
 
 // merge returns one resource for each kind, version and plural of the offers.
-func merge(offers map[string]offer, claims claims) []Resource {
+func merge(offers map[string]APIResources, claims claims) []Resource {
 	type key struct {
 		kind     aggregate.Kind
 		resource schema.GroupVersionResource
 	}
-	votes := map[key]map[resource]int{}
+	votes := map[key]map[APIResource]int{}
 	for _, o := range offers {
 		for kind, versions := range o {
 			for _, r := range versions {
-				k := key{kind, r.gvr}
+				k := key{kind, r.GVR}
 				if votes[k] == nil {
-					votes[k] = map[resource]int{}
+					votes[k] = map[APIResource]int{}
 				}
 				votes[k][r]++
 			}
 		}
 	}
-	resources := resourcesOf(offers)
+	resources := resourcesByKind(offers)
 	out := make([]Resource, 0, len(votes))
 	for k, ways := range votes {
-		most := slices.MaxFunc(slices.Collect(maps.Keys(ways)), func(a, b resource) int {
+		most := slices.MaxFunc(slices.Collect(maps.Keys(ways)), func(a, b APIResource) int {
 			return cmp.Or(cmp.Compare(ways[a], ways[b]), compareResources(a, b))
 		})
 		gr := k.resource.GroupResource()
@@ -122,12 +84,12 @@ func merge(offers map[string]offer, claims claims) []Resource {
 		shadowed := claims.kind(gr) != k.kind
 		if of := resources[k.kind]; len(of) > 1 {
 			members = of[gr]
-			shadowed = shadowed || usual(of) != gr
+			shadowed = shadowed || majority(of) != gr
 		}
 		out = append(out, Resource{
-			Kind: k.kind, Resource: k.resource, Namespaced: most.namespaced,
-			Singular: most.names.singular, ShortNames: apart(most.names.short), Categories: apart(most.names.categories),
-			Members: members, Shadowed: shadowed, Otherwise: otherwise(offers, k.kind, k.resource, most.namespaced, ways),
+			Kind: k.kind, Resource: k.resource, Namespaced: most.Namespaced,
+			Singular: most.names.singular, ShortNames: splitNames(most.names.short), Categories: splitNames(most.names.categories),
+			Members: members, Shadowed: shadowed, Otherwise: minority(offers, k.kind, k.resource, most.Namespaced, ways),
 		})
 	}
 	slices.SortFunc(out, func(a, b Resource) int {
@@ -136,32 +98,32 @@ func merge(offers map[string]offer, claims claims) []Resource {
 	return out
 }
 
-// otherwise returns the members that say something else than most do of whether a
+// minority returns the members that say something else than most do of whether a
 // kind's objects have namespaces, where any does.
-func otherwise(offers map[string]offer, kind aggregate.Kind, gvr schema.GroupVersionResource, most bool, ways map[resource]int) []string {
+func minority(offers map[string]APIResources, kind aggregate.Kind, gvr schema.GroupVersionResource, most bool, ways map[APIResource]int) []string {
 	agreed := true
 	for r := range ways {
-		agreed = agreed && r.namespaced == most
+		agreed = agreed && r.Namespaced == most
 	}
 	if agreed {
 		return nil
 	}
 	var out []string
 	for _, member := range slices.Sorted(maps.Keys(offers)) {
-		if slices.ContainsFunc(offers[member][kind], func(r resource) bool { return r.gvr == gvr && r.namespaced != most }) {
+		if slices.ContainsFunc(offers[member][kind], func(r APIResource) bool { return r.GVR == gvr && r.Namespaced != most }) {
 			out = append(out, member)
 		}
 	}
 	return out
 }
 
-// resourcesOf returns, for each kind, which members serve it under which resource.
+// resourcesByKind returns, for each kind, which members serve it under which resource.
 // In one member a kind has one; members may contradict each other.
-func resourcesOf(offers map[string]offer) map[aggregate.Kind]map[schema.GroupResource][]string {
+func resourcesByKind(offers map[string]APIResources) map[aggregate.Kind]map[schema.GroupResource][]string {
 	out := map[aggregate.Kind]map[schema.GroupResource][]string{}
 	for _, member := range slices.Sorted(maps.Keys(offers)) {
 		for kind, versions := range offers[member] {
-			gr := versions[0].gvr.GroupResource()
+			gr := versions[0].GVR.GroupResource()
 			if out[kind] == nil {
 				out[kind] = map[schema.GroupResource][]string{}
 			}
@@ -171,8 +133,8 @@ func resourcesOf(offers map[string]offer) map[aggregate.Kind]map[schema.GroupRes
 	return out
 }
 
-// usual returns the resource that most members serve a kind under.
-func usual(of map[schema.GroupResource][]string) schema.GroupResource {
+// majority returns the resource that most members serve a kind under.
+func majority(of map[schema.GroupResource][]string) schema.GroupResource {
 	return slices.MaxFunc(slices.Collect(maps.Keys(of)), func(a, b schema.GroupResource) int {
 		return cmp.Or(cmp.Compare(len(of[a]), len(of[b])), cmp.Compare(b.Resource, a.Resource))
 	})
@@ -182,9 +144,9 @@ func usual(of map[schema.GroupResource][]string) schema.GroupResource {
 type claims map[schema.GroupResource]map[aggregate.Kind]int
 
 // add reports whether one of the offer's resources is contested, before or after.
-func (c claims) add(o offer, n int) (contested bool) {
+func (c claims) add(o APIResources, n int) (contested bool) {
 	for kind, versions := range o {
-		gr := versions[0].gvr.GroupResource()
+		gr := versions[0].GVR.GroupResource()
 		if c[gr] == nil {
 			c[gr] = map[aggregate.Kind]int{}
 		}
@@ -216,36 +178,13 @@ func (c claims) kind(gr schema.GroupResource) aggregate.Kind {
 
 // compareResources orders what members differ in, so that ties are decided the
 // same way every time.
-func compareResources(a, b resource) int {
+func compareResources(a, b APIResource) int {
 	scope := 0
-	if a.namespaced != b.namespaced {
-		if scope = -1; a.namespaced {
+	if a.Namespaced != b.Namespaced {
+		if scope = -1; a.Namespaced {
 			scope = 1
 		}
 	}
-	return cmp.Or(scope, cmp.Compare(a.gvr.Resource, b.gvr.Resource), cmp.Compare(a.names.singular, b.names.singular),
+	return cmp.Or(scope, cmp.Compare(a.GVR.Resource, b.GVR.Resource), cmp.Compare(a.names.singular, b.names.singular),
 		cmp.Compare(a.names.short, b.names.short), cmp.Compare(a.names.categories, b.names.categories))
-}
-
-// What a member calls a resource by is bounded.
-const (
-	maxNames = 16
-	maxName  = 253
-)
-
-func together(list []string) string {
-	var kept []string
-	for _, name := range list[:min(len(list), maxNames)] {
-		if name != "" && len(name) <= maxName && !strings.Contains(name, ",") {
-			kept = append(kept, name)
-		}
-	}
-	return strings.Join(kept, ",")
-}
-
-func apart(list string) []string {
-	if list == "" {
-		return nil
-	}
-	return strings.Split(list, ",")
 }

@@ -18,7 +18,7 @@ func TestRetiredTransportLetsGoOfAbandonedRequests(t *testing.T) {
 		asked <- struct{}{}
 		<-r.Context().Done()
 	})
-	client := clientOf(t, s.URL, transportOptions{Trusted: true}, nil)
+	client := clientOf(t, s.URL, TransportOptions{Trusted: true}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
 	asking.Go(func() {
@@ -46,7 +46,7 @@ func TestRetiredTransportKeepsNoConnectionBeingMade(t *testing.T) {
 	if err := proxy.Set(tcpproxy.Mode{State: tcpproxy.BlackHole}); err != nil {
 		t.Fatal(err)
 	}
-	client := clientOf(t, "https://"+proxy.Addr(), transportOptions{Trusted: true}, nil)
+	client := clientOf(t, "https://"+proxy.Addr(), TransportOptions{Trusted: true}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
 	asking.Go(func() {

@@ -23,7 +23,7 @@ func (m *Manager) Review(ctx context.Context, member string, review *authorizati
 	if err != nil {
 		return false, err
 	}
-	c, err := a.rest(authorizationv1.SchemeGroupVersion)
+	c, err := a.REST(authorizationv1.SchemeGroupVersion)
 	if err != nil {
 		return false, fmt.Errorf("member %q: %w", member, err)
 	}
@@ -32,7 +32,7 @@ func (m *Manager) Review(ctx context.Context, member string, review *authorizati
 	var answer authorizationv1.SubjectAccessReview
 	err = c.Post().Resource("subjectaccessreviews").Body(review).MaxRetries(0).Do(ctx).Into(&answer)
 	if err != nil {
-		return false, fmt.Errorf("member %q: %s", member, clip(err.Error()))
+		return false, fmt.Errorf("member %q: %s", member, Clip(err.Error()))
 	}
 	return answer.Status.Allowed && !answer.Status.Denied, nil
 }

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // A server's resourceVersions only grow. Where one is below what the server has
@@ -112,7 +109,7 @@ func (mb *member) startAnew(seen int) bool {
 // watches that go on from a resourceVersion that the server has not reached say
 // nothing at all until it has. So it is asked for no older an answer than what is
 // held of Namespaces.
-func (mb *member) whoAnswers(ctx context.Context, a *access) (string, error) {
+func (mb *member) whoAnswers(ctx context.Context, a *Client) (string, error) {
 	mb.mu.Lock()
 	r := mb.informers["Namespace"]
 	mb.mu.Unlock()
@@ -120,30 +117,20 @@ func (mb *member) whoAnswers(ctx context.Context, a *access) (string, error) {
 	if r != nil {
 		was = r.reached()
 	}
-	uid, err := a.clusterUID(ctx, was)
+	uid, err := a.ClusterUID(ctx, was)
 	if was == "" || err == nil || !tooLarge(err) && classify(err) != unable {
 		return uid, err
 	}
 	// A replica may only lag; a list of what is newest tells. What the server refuses
 	// as none of its own is above all that it has.
-	newest, err := a.newest(ctx)
+	newest, err := a.NewestResourceVersion(ctx)
 	if err != nil {
 		return "", err
 	}
 	if below(newest, was) {
 		r.rewound(&rewoundError{was: was, is: newest})
 	}
-	return a.clusterUID(ctx, "")
-}
-
-// newest asks for the resourceVersion that the server's Namespaces are at.
-func (a *access) newest(ctx context.Context) (string, error) {
-	c, err := a.rest(corev1.SchemeGroupVersion)
-	if err != nil {
-		return "", err
-	}
-	meta, err := metadataOf(ctx, c.Get().Resource("namespaces").VersionedParams(&metav1.ListOptions{Limit: 1}, scheme.ParameterCodec), "/api/v1/namespaces")
-	return meta.ResourceVersion, err
+	return a.ClusterUID(ctx, "")
 }
 
 // reached is how far the informer has come, "" where that is not one

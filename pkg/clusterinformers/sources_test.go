@@ -149,7 +149,7 @@ func (l logs) count(message string) int {
 func uidOf(t *testing.T, c *kube.ControlPlane) string {
 	t.Helper()
 	var uid string
-	eventually(t, "kube-system exists", 30*time.Second, func() bool {
+	await_Source(t, "kube-system exists", 30*time.Second, func() bool {
 		ns, err := c.Client().CoreV1().Namespaces().Get(t.Context(), "kube-system", getOptions)
 		if err == nil {
 			uid = string(ns.UID)
@@ -177,3 +177,17 @@ func allowViewing(t *testing.T, c kubernetes.Interface, accounts ...string) {
 func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
 
 func noDial(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
+
+func await_Source(t *testing.T, what string, limit time.Duration, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(limit)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited %s in vain: %s", limit, what)
+		}
+	}
+}

@@ -13,7 +13,7 @@ type MemberStatus struct {
 	Name     string    `json:"name"`
 	UID      string    `json:"uid,omitempty"`
 	Version  string    `json:"version,omitempty"` // of its API server
-	State    Contact   `json:"state"`
+	State    State     `json:"state"`
 	Reason   Reason    `json:"reason,omitempty"`  // why it is not Connected, or Paused
 	Message  string    `json:"message,omitempty"` // the same for people, truncated
 	Since    time.Time `json:"since"`             // of the state
@@ -54,16 +54,6 @@ type ScopeStatus struct {
 	Encoding       string          `json:"encoding,omitempty"` // json or protobuf
 	Fallbacks      uint64          `json:"decodeFallbacks,omitempty"`
 }
-
-// Contact is whether a member is being followed.
-type Contact string
-
-// The states of contact.
-const (
-	Connected    Contact = "Connected"
-	Disconnected Contact = "Disconnected" // out of reach: objects are kept, Stale
-	Refused      Contact = "Refused"      // known, and not followed
-)
 
 // since returns when the member last said anything of the scope, if contact is when it
 // last said anything: what is followed and has not changed is as it was then.

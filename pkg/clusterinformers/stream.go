@@ -34,7 +34,7 @@ type stream struct {
 	rv      string
 	floor   string // nothing older may come any more
 	initial bool   // the initial events are not complete: there is no resuming yet
-	slot    *slot  // while initial
+	slot    *Slot  // while initial
 	listed  size
 	resumed int  // times reopened without an event since
 	suspect bool // what came last made no sense: the scope is Stale until something does
@@ -66,7 +66,7 @@ func (p *part) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (w
 	c, err := s.open(ctx, false)
 	if err != nil {
 		s.cancel()
-		s.slot.release()
+		s.slot.Release()
 		return nil, err
 	}
 	p.stream, s.running = s, true
@@ -125,7 +125,7 @@ func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 			return nil, err
 		}
 		if s.initial && s.slot == nil {
-			if s.slot, err = i.member.manager.slots.take(ctx, i.member.syncs); err != nil {
+			if s.slot, err = i.member.manager.slots.Acquire(ctx, i.member.syncs); err != nil {
 				return nil, err
 			}
 		}
@@ -152,7 +152,7 @@ func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 				continue
 			}
 			delay = longer(delay)
-			if err := pause(ctx, delay); err != nil {
+			if err := Sleep(ctx, delay); err != nil {
 				return nil, err
 			}
 		case unable:
@@ -170,7 +170,7 @@ func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 func (s *stream) run(ctx context.Context, c *connection) {
 	defer close(s.done)
 	defer close(s.events)
-	defer s.slot.release()
+	defer s.slot.Release()
 	defer s.part.settle(size{})
 	err := safely(func() error {
 		for {
@@ -242,7 +242,7 @@ func (s *stream) resume(ctx context.Context, c *connection, end error) (*connect
 	i.restarts.Add(1)
 	i.metrics.restarts.Inc()
 	if s.resumed > 0 {
-		if err := pause(ctx, min(probeMax, probeFirst<<min(s.resumed, 7))); err != nil {
+		if err := Sleep(ctx, min(probeMax, probeFirst<<min(s.resumed, 7))); err != nil {
 			return nil, nil
 		}
 	}
@@ -274,7 +274,7 @@ func (s *stream) mark(ctx context.Context, why error) {
 	}
 	s.mu.Lock()
 	was := s.down
-	s.down, s.why = true, clip(why.Error())
+	s.down, s.why = true, Clip(why.Error())
 	s.mu.Unlock()
 	switch {
 	case was:
@@ -321,12 +321,12 @@ func (s *stream) send(ctx context.Context, e watch.Event) bool {
 func (s *stream) read(ctx context.Context, c *connection) error {
 	i := s.part.informer
 	s.floor = s.rv
-	d, err := decode.New(i.res.gvk, c.encoding, i.rules)
+	d, err := decode.New(i.res.GVK, c.encoding, i.rules)
 	if err != nil {
 		return fmt.Errorf("%w: %w", decode.ErrMalformed, err)
 	}
 	body := &gatherer{ctx: ctx, r: c.body}
-	events := d.Events(body, int(i.member.account.limit.ResponseBytes))
+	events := d.Events(body, int(i.member.manager.opts.Budget.ResponseBytes))
 	events.Charge = s.part.receiving
 	defer events.Close()
 	counted := uint64(0)
@@ -376,7 +376,7 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 			o.first = true
 			s.initial = false
 			s.floor = o.rv
-			s.slot.release()
+			s.slot.Release()
 			s.part.settle(size{})
 		}
 	case watch.Deleted:
@@ -400,7 +400,7 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 			o.rv = o.item.ResourceVersion()
 		}
 		if s.initial {
-			s.slot.progress()
+			s.slot.Progress()
 			s.listed.objects++
 			s.listed.bytes += o.size()
 			if !s.part.settle(s.listed) {

@@ -64,7 +64,7 @@ func (m *Manager) Want(kinds []aggregate.Kind) {
 	if !changed {
 		return
 	}
-	m.catalog.wake()
+	m.catalog.Notify()
 	if !added {
 		return
 	}

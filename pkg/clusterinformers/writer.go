@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -23,7 +22,7 @@ var (
 	ErrPaused = errors.New("member is not written to")
 	// ErrNotServed is returned for a kind that a member does not serve, or not
 	// at that version.
-	ErrNotServed = errors.New("member does not serve the kind")
+	ErrNotServed = ErrNotServed_Catalog
 )
 
 // Writer returns how objects of a kind are written in a member, with federator's
@@ -47,15 +46,15 @@ func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) 
 	if err != nil {
 		return nil, "", false, err
 	}
-	r, err := m.catalog.find(member, kind, apiVersion)
+	r, err := m.catalog.Find(member, kind, apiVersion)
 	if err != nil {
 		return nil, "", false, fmt.Errorf("member %q: %w", member, err)
 	}
-	client, err = a.rest(r.gvr.GroupVersion())
+	client, err = a.REST(r.GVR.GroupVersion())
 	if err != nil {
 		return nil, "", false, fmt.Errorf("member %q: %w", member, err)
 	}
-	return client, r.gvr.Resource, r.namespaced, nil
+	return client, r.GVR.Resource, r.Namespaced, nil
 }
 
 // Held returns why nothing may be written to a member at the moment although it
@@ -91,34 +90,10 @@ func (m *Manager) member(name string) (*member, error) {
 }
 
 // reach returns the access of now.
-func (mb *member) reach() (*access, error) {
+func (mb *member) reach() (*Client, error) {
 	if a := mb.conn.current(); a != nil {
 		return a, nil
 	}
 	_, reason, _, _ := mb.conn.state()
 	return nil, fmt.Errorf("member %q: %w (%s)", mb.name, ErrUnreachable, cmp.Or(reason, Connecting)) // a connection is tried before it is lost
-}
-
-// find returns what a member serves of a kind at a version, or at the held one.
-func (c *catalog) find(member string, kind aggregate.Kind, apiVersion string) (resource, error) {
-	c.mu.Lock()
-	versions := c.offers[member][kind]
-	c.mu.Unlock()
-	if len(versions) == 0 {
-		return resource{}, fmt.Errorf("%w: %s", ErrNotServed, kind)
-	}
-	if apiVersion == "" {
-		r, _ := c.pick(kind, versions)
-		return r, nil
-	}
-	gv, err := schema.ParseGroupVersion(apiVersion)
-	if err != nil {
-		return resource{}, fmt.Errorf("apiVersion %q: %w", apiVersion, err)
-	}
-	for _, r := range versions {
-		if r.gvr.GroupVersion() == gv {
-			return r, nil
-		}
-	}
-	return resource{}, fmt.Errorf("%w: %s at %s", ErrNotServed, kind, apiVersion)
 }

@@ -104,11 +104,11 @@ func startFederator(cfg config, find finder) (*federator, error) {
 // hub itself.
 func clusters(hub *kube.Hub, namespace string, self bool) finder {
 	return func(log *slog.Logger) ([]clusterinformers.Source, error) {
-		src, err := clusterinformers.NewClusterAPI(clusterinformers.ClusterAPI{Config: hub.RESTConfig(), Namespaces: []string{namespace}, Logger: log})
+		src, err := clusterinformers.NewClusterAPI(clusterinformers.ClusterAPIOptions{Config: hub.RESTConfig(), Namespaces: []string{namespace}, Logger: log})
 		if err != nil || !self {
 			return []clusterinformers.Source{src}, err
 		}
-		also, err := clusterinformers.NewHub(clusterinformers.Hub{Config: hub.RESTConfig(), Logger: log})
+		also, err := clusterinformers.NewHub(clusterinformers.HubOptions{Config: hub.RESTConfig(), Logger: log})
 		return []clusterinformers.Source{src, also}, err
 	}
 }
@@ -116,7 +116,7 @@ func clusters(hub *kube.Hub, namespace string, self bool) finder {
 // contexts finds contexts of a kubeconfig.
 func contexts(file string, names []string) finder {
 	return func(log *slog.Logger) ([]clusterinformers.Source, error) {
-		src, err := clusterinformers.NewContexts(clusterinformers.Contexts{Path: file, Names: names, Logger: log})
+		src, err := clusterinformers.NewContexts(clusterinformers.ContextsOptions{Path: file, Names: names, Logger: log})
 		return []clusterinformers.Source{src}, err
 	}
 }

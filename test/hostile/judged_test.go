@@ -39,7 +39,7 @@ func (r *rig) fullEvaluation(ctx context.Context, of *liar) (verdicts, error) {
 	if of != nil {
 		members, least = append(slices.Clone(honest), of.name), 20
 	}
-	fleet, err := clusterinformers.NewOffline(clusterinformers.OfflineOptions{})
+	fleet, err := clusterinformers.New_Offline(clusterinformers.Options_Offline{})
 	if err != nil {
 		return nil, err
 	}

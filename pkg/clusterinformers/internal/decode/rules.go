@@ -1,5 +1,7 @@
 package decode
 
+import "federator.dev/federator/pkg/aggregate"
+
 // Rules say what of an object is not kept. They shape the body only: the rest
 // of the record is as the member served it.
 type Rules struct {
@@ -201,3 +203,6 @@ func (r *reader) stringMap() bool {
 	}
 	return true
 }
+
+// Sensitive reports whether objects of a kind have values that Rules.Redact cuts.
+func Sensitive(kind aggregate.Kind) bool { return kind == "Secret" || kind == "ConfigMap" }

@@ -12,9 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// requestError names the request that an answer was given to: what a server says
+// WrapRequest names the request that an answer was given to: what a server says
 // often does not.
-func requestError(path string, err error) error {
+func WrapRequest(path string, err error) error {
 	var status apierrors.APIStatus
 	if err == nil || !errors.As(err, &status) {
 		return err // the network's errors name it
@@ -22,19 +22,19 @@ func requestError(path string, err error) error {
 	return fmt.Errorf("GET %s: %w", path, err)
 }
 
-// contactReason says why a member was not reached, from the error of a request.
+// ReasonFor says why a member was not reached, from the error of a request.
 // Unreachable is only what has not answered.
-func contactReason(err error) Reason {
+func ReasonFor(err error) Reason {
 	var status apierrors.APIStatus
 	var untrusted *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var record tls.RecordHeaderError
-	var answered *answerError
+	var answered *MalformedError
 	var plugin *pluginError
 	switch {
-	case asRefusal(err) != nil:
-		return asRefusal(err).Reason
+	case AsRefusal(err) != nil:
+		return AsRefusal(err).Reason
 	case apierrors.IsUnauthorized(err):
 		return Unauthorized
 	case errors.As(err, &plugin):
@@ -47,42 +47,41 @@ func contactReason(err error) Reason {
 	return Unreachable
 }
 
-// answerError is of an answer that makes no sense.
-type answerError struct{ err error }
+// MalformedError is of an answer that makes no sense.
+type MalformedError struct{ err error }
 
-func (e *answerError) Error() string { return e.err.Error() }
-func (e *answerError) Unwrap() error { return e.err }
+func (e *MalformedError) Error() string { return e.err.Error() }
+
+func (e *MalformedError) Unwrap() error { return e.err }
 
 // pluginError is of an exec plugin that gave no credentials: nothing was sent.
 type pluginError struct{ err error }
 
 func (e *pluginError) Error() string { return e.err.Error() }
+
 func (e *pluginError) Unwrap() error { return e.err }
 
-type sentKey struct{}
+type sentFlagKey struct{}
 
-// sent notes that a request has left for the network.
-type sent struct{ base http.RoundTripper }
+// sentMarker notes that a request has left for the network.
+type sentMarker struct{ base http.RoundTripper }
 
-func (s sent) RoundTrip(r *http.Request) (*http.Response, error) {
-	if was, ok := r.Context().Value(sentKey{}).(*atomic.Bool); ok {
+func (s sentMarker) RoundTrip(r *http.Request) (*http.Response, error) {
+	if was, ok := r.Context().Value(sentFlagKey{}).(*atomic.Bool); ok {
 		was.Store(true)
 	}
 	return s.base.RoundTrip(r)
 }
 
-// pluginErrors tells the errors of plugins, which client-go runs before it sends a
+// pluginErrorMarker tells the errors of plugins, which client-go runs before it sends a
 // request, from those of servers.
-type pluginErrors struct{ next http.RoundTripper }
+type pluginErrorMarker struct{ next http.RoundTripper }
 
-func (p pluginErrors) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p pluginErrorMarker) RoundTrip(r *http.Request) (*http.Response, error) {
 	was := new(atomic.Bool)
-	resp, err := p.next.RoundTrip(r.WithContext(context.WithValue(r.Context(), sentKey{}, was)))
+	resp, err := p.next.RoundTrip(r.WithContext(context.WithValue(r.Context(), sentFlagKey{}, was)))
 	if err != nil && !was.Load() {
 		return nil, &pluginError{err}
 	}
 	return resp, err
 }
-
-// ended reports whether an error is of a request that we have given up ourselves.
-func ended(err error) bool { return errors.Is(err, context.Canceled) }
