@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/source"
 )
 
 // pluginTimeout is how long an exec plugin may take: a log-in over the network, and
@@ -73,7 +74,7 @@ func pluginRunner() ([]string, error) {
 }
 
 // source returns the source that is configured.
-func (c *ContextsConfig) source(o clusterinformers.ContextsOptions) (clusterinformers.Source, error) {
+func (c *ContextsConfig) source(o source.ContextsOptions) (clusterinformers.Source, error) {
 	o.Path, o.Names = c.Path, c.Names
 	if !c.NoExec {
 		var err error
@@ -81,5 +82,5 @@ func (c *ContextsConfig) source(o clusterinformers.ContextsOptions) (clusterinfo
 			return nil, err
 		}
 	}
-	return clusterinformers.NewContexts(o)
+	return source.NewContexts(o)
 }

@@ -12,6 +12,8 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/source"
 )
 
 // fleet is the index and who writes it.
@@ -19,7 +21,7 @@ type fleet struct {
 	index   *aggregate.Index
 	manager *clusterinformers.Manager
 	trainer *trainer
-	network clusterinformers.Network // where they may be
+	network connection.Network // where they may be
 }
 
 // newFleet wires a fleet whose index begins with some revisions. Nothing runs yet.
@@ -36,7 +38,7 @@ func newFleet(cfg Config, revisions aggregate.Range, log *slog.Logger, metrics p
 	if err != nil {
 		return nil, err
 	}
-	network := clusterinformers.Network{Allow: allow}
+	network := connection.Network{Allow: allow}
 	sources, err := newSources(cfg.Sources, network, log)
 	if err != nil {
 		return nil, err
@@ -71,14 +73,14 @@ func newFleet(cfg Config, revisions aggregate.Range, log *slog.Logger, metrics p
 }
 
 // newSources returns the sources that are configured.
-func newSources(cfg SourcesConfig, network clusterinformers.Network, log *slog.Logger) ([]clusterinformers.Source, error) {
+func newSources(cfg SourcesConfig, network connection.Network, log *slog.Logger) ([]clusterinformers.Source, error) {
 	var sources []clusterinformers.Source
 	if c := cfg.ClusterAPI; c != nil {
 		config, err := restConfig(c.Kubeconfig)
 		if err != nil {
 			return nil, fmt.Errorf("sources.clusterAPI: %w", err)
 		}
-		src, err := clusterinformers.NewClusterAPI(clusterinformers.ClusterAPIOptions{
+		src, err := source.NewClusterAPI(source.ClusterAPIOptions{
 			Config: config, Namespaces: c.Namespaces, Logger: log,
 		})
 		if err != nil {
@@ -87,7 +89,7 @@ func newSources(cfg SourcesConfig, network clusterinformers.Network, log *slog.L
 		sources = append(sources, src)
 	}
 	if c := cfg.Contexts; c != nil {
-		src, err := c.source(clusterinformers.ContextsOptions{Network: network, Logger: log})
+		src, err := c.source(source.ContextsOptions{Network: network, Logger: log})
 		if err != nil {
 			return nil, fmt.Errorf("sources.contexts: %w", err)
 		}
@@ -102,7 +104,7 @@ func newSources(cfg SourcesConfig, network clusterinformers.Network, log *slog.L
 		if err != nil {
 			return nil, fmt.Errorf("sources.hub: %w", err)
 		}
-		src, err := clusterinformers.NewHub(clusterinformers.HubOptions{Config: config, Name: c.Name, Network: network, Logger: log})
+		src, err := source.NewHub(source.HubOptions{Config: config, Name: c.Name, Network: network, Logger: log})
 		if err != nil {
 			return nil, fmt.Errorf("sources.hub: %w", err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 )
 
 // membersTable writes one line per member.
@@ -82,14 +83,14 @@ func access(m clusterinformers.MemberStatus) string {
 	return ""
 }
 
-func stateCell(c clusterinformers.State) cell {
+func stateCell(c connection.State) cell {
 	cl := cell{text: string(c)}
 	switch c {
-	case clusterinformers.Connected:
+	case connection.Connected:
 		cl.color = green
-	case clusterinformers.Disconnected:
+	case connection.Disconnected:
 		cl.color = yellow
-	case clusterinformers.Refused:
+	case connection.Refused:
 		cl.color = red
 	}
 	return cl

@@ -8,6 +8,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 )
 
 func TestMembersTable(t *testing.T) {
@@ -15,12 +16,12 @@ func TestMembersTable(t *testing.T) {
 	fresh, ago := 1500*time.Millisecond, now.Add(-90*time.Minute)
 	answer := membersAnswer{Time: now, Members: []clusterinformers.MemberStatus{
 		{
-			Name: "fleet/eu-1", State: clusterinformers.Connected, Version: "v1.36.3", Objects: 12345, Bytes: 3 << 20, Freshness: &fresh,
+			Name: "fleet/eu-1", State: connection.Connected, Version: "v1.36.3", Objects: 12345, Bytes: 3 << 20, Freshness: &fresh,
 			Scopes: map[aggregate.State]int{aggregate.Synced: 40, aggregate.Forbidden: 2, aggregate.NotServed: 0},
 			Error:  "watch broke", ErrorAt: &ago, LastError: "watch broke", LastAt: &ago,
 		},
 		{
-			Name: "fleet/us", State: clusterinformers.Refused, Reason: clusterinformers.ExecPlugin, Bytes: 0,
+			Name: "fleet/us", State: connection.Refused, Reason: connection.ExecPlugin, Bytes: 0,
 			Message: "user \x1b[31m\"a\"\nruns a program",
 		},
 	}}

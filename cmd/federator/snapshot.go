@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/offline"
 )
 
 const snapshotHelp = `Save the objects of clusters to a directory, for use without them.
@@ -36,7 +36,7 @@ func newSnapshotCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := clusterinformers.SaveSnapshot(output, o.Snapshot, o.asOf); err != nil {
+			if err := offline.SaveSnapshot(output, o.Snapshot, o.asOf); err != nil {
 				return err
 			}
 			if err := o.warnIncomplete(cmd.ErrOrStderr(), wanted{every: true}); err != nil {

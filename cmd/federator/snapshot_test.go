@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/offline"
 )
 
 func TestSnapshotSavesWhatMembersHold(t *testing.T) {
@@ -20,7 +20,7 @@ func TestSnapshotSavesWhatMembersHold(t *testing.T) {
 	if lines := strings.Count(out, "\n"); lines != 3 {
 		t.Errorf("printed %s", out)
 	}
-	saved, err := clusterinformers.LoadSnapshot(dir)
+	saved, err := offline.LoadSnapshot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/offline"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -77,7 +78,7 @@ func (f *sourceFlags) open(ctx context.Context, fs *pflag.FlagSet, want wanted, 
 	}
 	switch {
 	case f.snapshot != "":
-		saved, err := clusterinformers.LoadSnapshot(f.snapshot)
+		saved, err := offline.LoadSnapshot(f.snapshot)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +91,7 @@ func (f *sourceFlags) open(ctx context.Context, fs *pflag.FlagSet, want wanted, 
 
 // read reads manifests.
 func (f *sourceFlags) read(kinds []aggregate.Kind, in io.Reader) (*opened, error) {
-	offline, err := clusterinformers.New_Offline(clusterinformers.Options_Offline{DefaultMember: f.member})
+	fleet, err := offline.New(offline.Options{DefaultMember: f.member})
 	if err != nil {
 		return nil, err
 	}
@@ -102,20 +103,20 @@ func (f *sourceFlags) read(kinds []aggregate.Kind, in io.Reader) (*opened, error
 			}
 		}
 		if path == "-" {
-			err = offline.Add("standard input", in, member)
+			err = fleet.Add("standard input", in, member)
 		} else {
-			err = offline.AddPath(path, member)
+			err = fleet.AddPath(path, member)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	index, err := offline.Index(kinds)
+	index, err := fleet.Index(kinds)
 	if err != nil {
 		return nil, err
 	}
 	s := index.Snapshot()
-	if offline.Objects() == 0 && len(slices.Collect(s.Members())) <= 1 {
+	if fleet.Objects() == 0 && len(slices.Collect(s.Members())) <= 1 {
 		return nil, fmt.Errorf("there is no manifest in %s", strings.Join(f.manifests, ", "))
 	}
 	return &opened{Snapshot: s, revision: s.Revision(), asOf: time.Now()}, nil

@@ -15,6 +15,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 )
 
 var errSettle = errors.New("clusters have not settled in time")
@@ -108,7 +109,7 @@ func (o *opened) why(member string, kind aggregate.Kind) string {
 	if info, there := o.Scope(member, kind); there {
 		return info.Status.Reason
 	}
-	if m, ok := o.followed[member]; ok && m.State != clusterinformers.Connected {
+	if m, ok := o.followed[member]; ok && m.State != connection.Connected {
 		return because(string(m.Reason), m.Message)
 	}
 	return ""
@@ -175,7 +176,7 @@ func (o *opened) incomplete(member string, scopes map[aggregate.Kind]aggregate.S
 	if n := len(list); n > maxIncomplete {
 		list = append(list[:maxIncomplete], fmt.Sprintf("and %d more", n-maxIncomplete))
 	}
-	if m, ok := o.followed[member]; ok && m.State != clusterinformers.Connected && (len(list) > 0 || len(scopes) == 0) {
+	if m, ok := o.followed[member]; ok && m.State != connection.Connected && (len(list) > 0 || len(scopes) == 0) {
 		list = append([]string{because(string(m.State), cmp.Or(m.Message, m.LastError))}, list...)
 	}
 	return printable(strings.Join(list, ", "))

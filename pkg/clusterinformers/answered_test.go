@@ -8,6 +8,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 )
 
 // leading writes something before an answer.
@@ -124,7 +125,7 @@ func TestIdentity_AMalformedKubeSystemIsNamedAndTheRestIsRead(t *testing.T) {
 			touch(t, m, 1, "read")
 			r.touched(m, 1, "read")
 			st := r.status(m)
-			if st.State != clusterinformers.Connected || st.Reason != "" {
+			if st.State != connection.Connected || st.Reason != "" {
 				t.Errorf("it is %s: %s", st.State, st.Reason)
 			}
 			if told := strings.Contains(st.LastError, "/api/v1/namespaces/kube-system") && strings.Contains(st.LastError, tt.told); told != (tt.told != "") {

@@ -11,6 +11,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/test/sim"
 )
 
@@ -205,7 +206,7 @@ func TestReadyGivesUpOnMembersThatDoNotSync(t *testing.T) {
 	r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
 		o.GiveUpAfter = 1500 * time.Millisecond
 		r.fleet.Members()[0].Cut()
-		r.source.view[1].Refused = &clusterinformers.Refusal{Reason: clusterinformers.Deleting, Message: "the Cluster is being deleted"}
+		r.source.view[1].Refused = &connection.Refusal{Reason: connection.Deleting, Message: "the Cluster is being deleted"}
 	})
 	if ready, waiting := r.manager.Ready(); ready || len(waiting) != 1 || waiting[0] != "sources" {
 		t.Errorf("before Run: ready %t, waiting for %v", ready, waiting)

@@ -11,6 +11,10 @@ import (
 	"golang.org/x/time/rate"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
+	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
 // Delays between attempts to reach a member that is out of reach, and the
@@ -31,17 +35,17 @@ const (
 // and lets all scopes go on at once.
 type conn struct {
 	reopen *rate.Limiter
-	onUp   func(ctx context.Context, a *Client) error // checks who answers, before anything else is asked
+	onUp   func(ctx context.Context, a *memberclient.Client) error // checks who answers, before anything else is asked
 
 	lastHeard atomic.Int64 // unix nanoseconds of the last that came over a connection
 	dials     atomic.Int64
 	redialed  chan struct{} // one slot: there is a new connection
 
 	mu      sync.Mutex
-	access  *Client // nil: refused
+	access  *memberclient.Client // nil: refused
 	up      bool
-	contact State
-	reason  Reason
+	contact connection.State
+	reason  connection.Reason
 	message string
 	since   time.Time
 	changed chan struct{} // closed and exchanged at every change of the above
@@ -58,20 +62,20 @@ type trace struct {
 	at   time.Time
 }
 
-func newConn(onUp func(context.Context, *Client) error) *conn {
+func newConn(onUp func(context.Context, *memberclient.Client) error) *conn {
 	return &conn{
 		reopen: rate.NewLimiter(reopenRate, reopenBurst), onUp: onUp, redialed: make(chan struct{}, 1), troubles: map[string]trace{},
-		contact: Disconnected, reason: Connecting, since: time.Now(), changed: make(chan struct{}),
+		contact: connection.Disconnected, reason: connection.Connecting, since: time.Now(), changed: make(chan struct{}),
 	}
 }
 
 // set changes the state and wakes whoever waits for a change. c.mu must be
 // held.
-func (c *conn) set(up bool, contact State, reason Reason, message string) {
+func (c *conn) set(up bool, contact connection.State, reason connection.Reason, text string) {
 	if c.contact != contact || c.reason != reason {
 		c.since = time.Now()
 	}
-	c.up, c.contact, c.reason, c.message = up, contact, reason, Clip(message)
+	c.up, c.contact, c.reason, c.message = up, contact, reason, message.Clip(text)
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -79,7 +83,7 @@ func (c *conn) set(up bool, contact State, reason Reason, message string) {
 // swap exchanges the access. With a nil one the member is refused: what uses
 // the old one is ended. Otherwise old streams go on, and new ones use the new
 // access.
-func (c *conn) swap(a *Client, refused *Refusal) {
+func (c *conn) swap(a *memberclient.Client, refused *connection.Refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.access
@@ -91,11 +95,11 @@ func (c *conn) swap(a *Client, refused *Refusal) {
 		if old != nil {
 			old.Cancel()
 		}
-		c.set(false, Refused, refused.Reason, refused.Message)
+		c.set(false, connection.Refused, refused.Reason, refused.Message)
 		return
 	}
-	if c.contact == Refused {
-		c.set(false, Disconnected, Connecting, "")
+	if c.contact == connection.Refused {
+		c.set(false, connection.Disconnected, connection.Connecting, "")
 		return
 	}
 	// Whether the new one works is found out by run.
@@ -103,7 +107,7 @@ func (c *conn) swap(a *Client, refused *Refusal) {
 }
 
 // wait returns the access once the member can be reached.
-func (c *conn) wait(ctx context.Context) (*Client, error) {
+func (c *conn) wait(ctx context.Context) (*memberclient.Client, error) {
 	for {
 		c.mu.Lock()
 		a, up, changed := c.access, c.up, c.changed
@@ -120,7 +124,7 @@ func (c *conn) wait(ctx context.Context) (*Client, error) {
 }
 
 // current returns the access, nil while the member cannot be reached.
-func (c *conn) current() *Client {
+func (c *conn) current() *memberclient.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.up {
@@ -130,13 +134,13 @@ func (c *conn) current() *Client {
 }
 
 // admit waits for the member to be reachable and for the scope's turn.
-func (c *conn) admit(ctx context.Context, again bool) (*Client, error) {
+func (c *conn) admit(ctx context.Context, again bool) (*memberclient.Client, error) {
 	a, err := c.wait(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if again {
-		if err := Sleep(ctx, rand.N(reopenStir)); err != nil {
+		if err := backoff.Sleep(ctx, rand.N(reopenStir)); err != nil {
 			return nil, err
 		}
 	}
@@ -148,7 +152,7 @@ func (c *conn) admit(ctx context.Context, again bool) (*Client, error) {
 
 // failed reports that a request over an access broke down. Reports about an
 // access that has been exchanged say nothing about the new one.
-func (c *conn) failed(a *Client, err error) {
+func (c *conn) failed(a *memberclient.Client, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.access == a { // else nobody would find out that it is over
@@ -168,7 +172,7 @@ func (c *conn) note(of string, err error) {
 	if ended(err) {
 		return
 	}
-	c.lastErr, c.lastAt = Clip(err.Error()), time.Now()
+	c.lastErr, c.lastAt = message.Clip(err.Error()), time.Now()
 	c.troubles[of] = trace{c.lastErr, c.lastAt}
 }
 
@@ -303,7 +307,7 @@ func (c *conn) redials(ctx context.Context, changed <-chan struct{}, due bool, l
 	return false
 }
 
-func (c *conn) probe(ctx context.Context, a *Client) error {
+func (c *conn) probe(ctx context.Context, a *memberclient.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return c.onUp(ctx, a)
@@ -311,33 +315,33 @@ func (c *conn) probe(ctx context.Context, a *Client) error {
 
 // judge takes the outcome of a probe into the state, and returns the longest
 // delay before the next one.
-func (c *conn) judge(a *Client, err error) time.Duration {
+func (c *conn) judge(a *memberclient.Client, err error) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.access != a {
 		return probeMax
 	}
 	if err == nil {
-		c.set(true, Connected, "", "")
+		c.set(true, connection.Connected, "", "")
 		delete(c.troubles, "") // it is over
 		return probeMax
 	}
 	c.note("", err)
-	contact, reason, most := Disconnected, ReasonFor(err), probeMax
+	contact, reason, most := connection.Disconnected, memberclient.ReasonFor(err), probeMax
 	switch {
-	case AsRefusal(err) != nil:
-		contact, most = Refused, deniedMax
-	case reason == Unauthorized:
+	case connection.AsRefusal(err) != nil:
+		contact, most = connection.Refused, deniedMax
+	case reason == connection.Unauthorized:
 		most = deniedMax
 	}
-	if c.contact != contact || c.reason != reason || c.message != Clip(err.Error()) {
+	if c.contact != contact || c.reason != reason || c.message != message.Clip(err.Error()) {
 		c.set(false, contact, reason, err.Error())
 	}
 	return most
 }
 
 // state returns contact, reason, message and since when.
-func (c *conn) state() (State, Reason, string, time.Time) {
+func (c *conn) state() (connection.State, connection.Reason, string, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.contact, c.reason, c.message, c.since
@@ -346,10 +350,10 @@ func (c *conn) state() (State, Reason, string, time.Time) {
 // why says why the member is not read, for the scopes that are not.
 func (c *conn) why() error {
 	_, reason, message, _ := c.state()
-	if reason == "" || reason == Connecting {
+	if reason == "" || reason == connection.Connecting {
 		return ErrUnreachable
 	}
-	return &Refusal{Reason: reason, Message: message}
+	return &connection.Refusal{Reason: reason, Message: message}
 }
 
 // change returns a channel that is closed at the next change of state.

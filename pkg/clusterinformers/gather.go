@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"time"
+
+	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
 )
 
 // gatherer reads a watch. While events come fast it lets them gather before it reads:
@@ -42,7 +44,7 @@ func (g *gatherer) count(now time.Time) {
 // Read implements io.Reader.
 func (g *gatherer) Read(b []byte) (int, error) {
 	if g.busy && !g.more {
-		if err := Sleep(g.ctx, gatherFor); err != nil {
+		if err := backoff.Sleep(g.ctx, gatherFor); err != nil {
 			return 0, err
 		}
 	}

@@ -22,6 +22,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/test/sim"
 )
 
@@ -305,7 +306,7 @@ func (r *rig) synced(m *sim.Member) {
 	r.t.Helper()
 	r.until(m.Name()+" is synced", func() bool {
 		st := r.status(m)
-		return st.Synced && st.State == clusterinformers.Connected && r.all(m, aggregate.Synced, aggregate.Partial, aggregate.NotServed)
+		return st.Synced && st.State == connection.Connected && r.all(m, aggregate.Synced, aggregate.Partial, aggregate.NotServed)
 	})
 }
 

@@ -12,9 +12,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
+	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
+	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
+	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 )
 
 // informer keeps one scope of the index equal to what a member has of a kind.
@@ -23,7 +29,7 @@ import (
 type informer struct {
 	member  *member
 	kind    aggregate.Kind
-	res     APIResource
+	res     catalog.APIResource
 	rule    KindRule
 	rules   decode.Rules
 	note    string // condition of the held version, "" when it is the fleet's
@@ -48,7 +54,7 @@ type informer struct {
 	// mu makes the parts one writer. Under it: what follows.
 	mu         sync.Mutex
 	parts      []*part
-	stake      Usage // in the member's account: what follows, and what parts are ahead
+	stake      quota.Usage // in the member's account: what follows, and what parts are ahead
 	objects    int64
 	bytes      int64
 	afforded   int64 // of upkeep, charged
@@ -58,7 +64,7 @@ type informer struct {
 	waiting    []time.Time // when the events were read that are not committed yet
 }
 
-func newInformer(m *member, kind aggregate.Kind, res APIResource, rule KindRule, note string) (*informer, error) {
+func newInformer(m *member, kind aggregate.Kind, res catalog.APIResource, rule KindRule, note string) (*informer, error) {
 	scope, err := m.manager.opts.Index.OpenScopeAs(m.name, kind, res.GVK.GroupVersion().String(), res.GVR.Resource)
 	if err != nil {
 		return nil, err
@@ -100,7 +106,7 @@ func (i *informer) run(ctx context.Context) {
 		i.objects, i.bytes = 0, 0
 	}()
 	i.publishState()
-	if Sleep(ctx, i.delay) != nil {
+	if backoff.Sleep(ctx, i.delay) != nil {
 		return
 	}
 	if !i.afford(ctx) {
@@ -122,7 +128,7 @@ func (i *informer) afford(ctx context.Context) bool {
 			p.over = fmt.Sprintf("to follow one more kind takes %d bytes: %v", i.upkeep, errOverBudget)
 			i.giveUp(p)
 		}
-		if Sleep(ctx, overBudgetFirst+rand.N(overBudgetStir)) != nil {
+		if backoff.Sleep(ctx, overBudgetFirst+rand.N(overBudgetStir)) != nil {
 			return false
 		}
 	}
@@ -156,8 +162,8 @@ func (i *informer) guard(ctx context.Context, p *part) {
 		i.metrics.panics.Inc()
 		i.log.Error("scope failed and is started anew", "error", err)
 		i.member.conn.noteOf(i.kind, err)
-		i.setPart(p, aggregate.Unknown, string(Panicked))
-		if Sleep(ctx, delay) != nil {
+		i.setPart(p, aggregate.Unknown, string(connection.Panicked))
+		if backoff.Sleep(ctx, delay) != nil {
 			return
 		}
 	}
@@ -223,7 +229,7 @@ func (i *informer) setPart(p *part, state aggregate.State, reason string) {
 }
 
 func (i *informer) setPartLocked(p *part, state aggregate.State, reason string) {
-	p.state, p.reason = state, Clip(reason)
+	p.state, p.reason = state, message.Clip(reason)
 	i.scope.SetStatus(i.status())
 }
 

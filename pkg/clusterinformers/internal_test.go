@@ -16,6 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
+	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 )
 
 func TestOptionsSayAllThatIsWrong(t *testing.T) {
@@ -118,14 +121,14 @@ func TestNewerThanLibrary(t *testing.T) {
 func TestConnLetsAllGoOnAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mended atomic.Bool
-		c := newConn(func(context.Context, *Client) error {
+		c := newConn(func(context.Context, *memberclient.Client) error {
 			if mended.Load() {
 				return nil
 			}
 			return errors.New("connection refused")
 		})
 		ctx, cancel := context.WithCancel(t.Context())
-		a := New_Client(nil, http.DefaultClient)
+		a := memberclient.New(nil, http.DefaultClient)
 		c.swap(a, nil)
 		ended := make(chan struct{})
 		go func() { defer close(ended); c.run(ctx) }()
@@ -142,7 +145,7 @@ func TestConnLetsAllGoOnAtOnce(t *testing.T) {
 		if len(admitted) != 0 {
 			t.Fatalf("%d were admitted while the member is out of reach", len(admitted))
 		}
-		if contact, reason, message, _ := c.state(); contact != Disconnected || reason != Unreachable || message != "connection refused" {
+		if contact, reason, message, _ := c.state(); contact != connection.Disconnected || reason != connection.Unreachable || message != "connection refused" {
 			t.Errorf("%s %s %q", contact, reason, message)
 		}
 		mended.Store(true)
@@ -183,7 +186,7 @@ func TestPagesAreChargedAsTheyCome(t *testing.T) {
 		item := scope.Item(&aggregate.Record{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "1", Body: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b","namespace":"a"}}`)})
 		page.Items = append(page.Items, &object{item: item})
 	}
-	mb := &member{account: Member_Quota{Limits: Limits{Objects: 10, Bytes: 1 << 30}}}
+	mb := &member{account: quota.Member{Limits: quota.Limits{Objects: 10, Bytes: 1 << 30}}}
 	p := &part{informer: &informer{member: mb, objects: 2}}
 	if !mb.account.Charge(&p.informer.stake, 2, 0) { // 2 are held and charged already
 		t.Fatal("2 objects of 10 are not in the budget")

@@ -7,6 +7,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/test/sim"
 )
 
@@ -56,7 +57,7 @@ func TestAbsence_KindsOfOneMemberMakeScopesInNoOther(t *testing.T) {
 	}
 	r.until("scopes of kinds that nobody serves have gone", func() bool { return scopes(evil) == before && scopes(good) == before })
 	// What a member that is out of reach serves is not known.
-	r.source.set(specOf(t, evil), clusterinformers.Spec{Name: nameOf(good), UID: "uid-" + good.Name(), Refused: &clusterinformers.Refusal{Reason: clusterinformers.Deleting}}, specOf(t, members[2]))
+	r.source.set(specOf(t, evil), clusterinformers.Spec{Name: nameOf(good), UID: "uid-" + good.Name(), Refused: &connection.Refusal{Reason: connection.Deleting}}, specOf(t, members[2]))
 	r.until("absence is not known while the member is out of reach", func() bool {
 		info, _ := r.index.Snapshot().Scope(nameOf(good), last)
 		return info.Status.State == aggregate.Unknown

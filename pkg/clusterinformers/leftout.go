@@ -7,6 +7,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
 // leftOut are the objects of a part that the member has and the index does not:
@@ -136,14 +137,14 @@ func (p *part) unfit(rec *aggregate.Record, found error) string {
 	default:
 		return ""
 	}
-	return Clip(why)
+	return message.Clip(why)
 }
 
 // unfitObject carries an object that cannot be kept: its key where it may have
 // been kept before, else one that no object has.
 func (p *part) unfitObject(rec *aggregate.Record, why string) *object {
 	o := &object{rv: string([]byte(rec.ResourceVersion)), key: leftKeyOf(rec.Namespace, rec.Name)}
-	o.unfit = unfitness{why, Clip(fmt.Sprintf("%.63s/%.253s", rec.Namespace, rec.Name))}
+	o.unfit = unfitness{why, message.Clip(fmt.Sprintf("%.63s/%.253s", rec.Namespace, rec.Name))}
 	if decode.Keyable(rec) {
 		o.namespace, o.name = cloneKey(rec)
 	} else {

@@ -12,6 +12,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/test/sim"
 )
 
@@ -43,7 +44,7 @@ func TestExpiredCredentialsAreOneConditionAndRecover(t *testing.T) {
 	m.DropWatches()
 	r.until("the member is unauthorized", func() bool {
 		st := r.status(m)
-		return st.State == clusterinformers.Disconnected && st.Reason == clusterinformers.Unauthorized && r.all(m, aggregate.Stale)
+		return st.State == connection.Disconnected && st.Reason == connection.Unauthorized && r.all(m, aggregate.Stale)
 	})
 	before := m.Requests().Total()
 	r.during(2*time.Second, "few requests and one line in the log", func() bool {
@@ -53,7 +54,7 @@ func TestExpiredCredentialsAreOneConditionAndRecover(t *testing.T) {
 		t.Error("objects of an unauthorized member are gone")
 	}
 	r.source.set(specOf(t, m))
-	r.within(3*time.Second, "the new kubeconfig is used at once", func() bool { return r.status(m).State == clusterinformers.Connected })
+	r.within(3*time.Second, "the new kubeconfig is used at once", func() bool { return r.status(m).State == connection.Connected })
 	r.synced(m)
 	r.dynamic = map[string]dynamicClient{}
 	r.exact(m, opts.Kinds)
@@ -244,7 +245,7 @@ func TestPausedMemberIsReadAndNotWrittenTo(t *testing.T) {
 	r.source.set(paused)
 	r.until("the member says so", func() bool {
 		st := r.status(m)
-		return st.State == clusterinformers.Connected && st.Paused && st.Reason == clusterinformers.Paused && st.Message != ""
+		return st.State == connection.Connected && st.Paused && st.Reason == connection.Paused && st.Message != ""
 	})
 	touch(t, m, 1, "meanwhile")
 	r.touched(m, 1, "meanwhile")
@@ -260,7 +261,7 @@ func TestPausedMemberIsReadAndNotWrittenTo(t *testing.T) {
 	m.Cut()
 	r.until("it is out of reach, which counts for more", func() bool {
 		st := r.status(m)
-		return st.Reason == clusterinformers.Unreachable && st.Paused
+		return st.Reason == connection.Unreachable && st.Paused
 	})
 	ok(t, m.Mend())
 
@@ -283,11 +284,11 @@ func TestRefusedMemberKeepsItsObjectsStale(t *testing.T) {
 	m := r.fleet.Members()[0]
 	lists := r.allLists(m)
 	deleting := specOf(t, m)
-	deleting.Refused = &clusterinformers.Refusal{Reason: clusterinformers.Deleting, Message: "the Cluster is being deleted"}
+	deleting.Refused = &connection.Refusal{Reason: connection.Deleting, Message: "the Cluster is being deleted"}
 	r.source.set(deleting)
 	r.until("the member is refused and stale", func() bool {
 		st := r.status(m)
-		return st.State == clusterinformers.Refused && st.Reason == clusterinformers.Deleting && r.all(m, aggregate.Stale)
+		return st.State == connection.Refused && st.Reason == connection.Deleting && r.all(m, aggregate.Stale)
 	})
 	before := m.Requests().Total()
 	touch(t, m, 1, "meanwhile")
@@ -348,7 +349,7 @@ func TestFirstOfTwoSourcesHasTheMember(t *testing.T) {
 	r.until("the first source's is followed", func() bool { return r.status(m).UID == "uid-"+m.Name() && r.status(m).Synced })
 	r.source.set()
 	r.until("the second's takes over", func() bool {
-		return r.status(m).UID == "impostor" && r.status(m).Reason == clusterinformers.InvalidKubeconfig
+		return r.status(m).UID == "impostor" && r.status(m).Reason == connection.InvalidKubeconfig
 	})
 }
 

@@ -11,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
 
 // ListWithContext lists one page, for members that cannot stream a list, or all
@@ -121,7 +123,7 @@ func (p *part) page(ctx context.Context, opts metav1.ListOptions) (*objectList, 
 			return nil, err
 		}
 		delay = longer(delay)
-		if err := Sleep(ctx, delay); err != nil {
+		if err := backoff.Sleep(ctx, delay); err != nil {
 			return nil, err
 		}
 	}
@@ -149,7 +151,7 @@ const countEvery = 256
 // listTimeout bounds one page of a list.
 const listTimeout = 2 * time.Minute
 
-func (p *part) listOnce(ctx context.Context, a *Client, opts metav1.ListOptions) (*objectList, error) {
+func (p *part) listOnce(ctx context.Context, a *memberclient.Client, opts metav1.ListOptions) (*objectList, error) {
 	i := p.informer
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()

@@ -7,6 +7,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
+	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 )
 
 // Manager follows the members that its sources find, and keeps the index equal
@@ -14,10 +18,10 @@ import (
 type Manager struct {
 	opts    Options
 	metrics *metrics
-	catalog *Catalog
+	catalog *catalog.Catalog
 	wants   wants
-	slots   *Slots
-	account *Fleet_Quota
+	slots   *quota.Slots
+	account *quota.Fleet
 	changed chan struct{} // one slot: a source's view is another
 	started time.Time
 
@@ -35,7 +39,7 @@ func New(opts Options) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		opts: opts, catalog: New_Catalog(opts.heldVersions()), slots: NewSlots(opts.ParallelSyncs), account: NewFleet_Quota(opts.Budget.FleetBytes),
+		opts: opts, catalog: catalog.New(opts.heldVersions()), slots: quota.NewSlots(opts.ParallelSyncs), account: quota.NewFleet(opts.Budget.FleetBytes),
 		changed: make(chan struct{}, 1), views: make([][]Spec, len(opts.Sources)),
 		members: map[string]*member{}, leaving: map[string]*member{}, started: time.Now(),
 	}
@@ -197,5 +201,5 @@ func (m *Manager) Ready() (bool, []string) {
 // something.
 func (mb *member) hopeless() bool {
 	contact, reason, _, _ := mb.conn.state()
-	return contact == Refused && !reason.Transient()
+	return contact == connection.Refused && !reason.Transient()
 }

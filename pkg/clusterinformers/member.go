@@ -15,6 +15,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
+	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
+	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
+	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 )
 
 // member follows one member. Everything it starts ends with run.
@@ -23,7 +28,7 @@ type member struct {
 	name    string
 	log     *slog.Logger
 	conn    *conn
-	account Member_Quota
+	account quota.Member
 	syncs   chan struct{} // its share of the first lists
 	nudged  chan struct{} // one slot: discovery is worth a look
 	updated chan struct{} // one slot: spec is another
@@ -41,7 +46,7 @@ type member struct {
 	entry      *string // the UID that it joined the index with; nil before
 	used       []byte  // the kubeconfig in use
 	informers  map[aggregate.Kind]*running
-	offer      APIResources
+	offer      catalog.APIResources
 	absent     map[aggregate.Kind]aggregate.Status // scopes without an informer, as published
 	resets     int                                 // times that another cluster answered, or an earlier state of it
 	resetAt    time.Time                           // of the last startAnew
@@ -72,7 +77,7 @@ type running struct {
 func newMember(m *Manager, spec Spec) *member {
 	mb := &member{
 		manager: m, name: spec.Name, log: m.opts.Logger.With("member", spec.Name), spec: spec,
-		account: Member_Quota{Limits: Limits{Objects: int64(m.opts.Budget.Objects), Bytes: m.opts.Budget.Bytes}, Fleet: m.account}, syncs: make(chan struct{}, SlotsPerMember),
+		account: quota.Member{Limits: quota.Limits{Objects: int64(m.opts.Budget.Objects), Bytes: m.opts.Budget.Bytes}, Fleet: m.account}, syncs: make(chan struct{}, quota.SlotsPerMember),
 		nudged: make(chan struct{}, 1), updated: make(chan struct{}, 1), done: make(chan struct{}),
 		joined: time.Now(), informers: map[aggregate.Kind]*running{}, absent: map[aggregate.Kind]aggregate.Status{}, relisted: map[aggregate.Kind]bool{},
 		offers: rate.NewLimiter(rate.Every(offerEvery), offerBurst),
@@ -97,7 +102,7 @@ func (mb *member) run(ctx context.Context) {
 		mb.manager.opts.Index.RemoveMember(mb.name)
 		mb.manager.metrics.forget(mb.name, "")
 	}
-	mb.conn.swap(nil, Refuse(Deleting, "the member has left"))
+	mb.conn.swap(nil, connection.Refuse(connection.Deleting, "the member has left"))
 	if mb.leaving.Load() {
 		mb.log.Info("member has left")
 	}
@@ -115,8 +120,8 @@ func (mb *member) guard(ctx context.Context, f func(context.Context)) {
 		mb.log.Error("member failed and is started anew", "error", err)
 		mb.conn.noteError(err)
 		mb.use(nil)
-		mb.conn.swap(nil, Refuse(Panicked, "%v", err))
-		if Sleep(ctx, delay) != nil {
+		mb.conn.swap(nil, connection.Refuse(connection.Panicked, "%v", err))
+		if backoff.Sleep(ctx, delay) != nil {
 			return
 		}
 		mb.again()
@@ -174,8 +179,8 @@ func (mb *member) loop(ctx context.Context) {
 
 // contactState is a state of contact that the member has acted on.
 type contactState struct {
-	contact State
-	reason  Reason
+	contact connection.State
+	reason  connection.Reason
 }
 
 // nudge has discovery asked soon.
@@ -228,25 +233,25 @@ func (mb *member) takeSpec(context.Context) {
 	if used != nil && string(used) == string(spec.Kubeconfig) {
 		return
 	}
-	cfg, refusal := ParseKubeconfig(spec.Kubeconfig, spec.Own)
+	cfg, refusal := memberclient.ParseKubeconfig(spec.Kubeconfig, spec.Own)
 	if refusal != nil {
 		mb.use(nil)
 		mb.conn.swap(nil, refusal)
 		mb.log.Warn("member is refused", "reason", refusal.Reason, "detail", refusal.Message)
 		return
 	}
-	client, err := NewHTTPClient(cfg, TransportOptions{
+	client, err := memberclient.NewHTTPClient(cfg, memberclient.TransportOptions{
 		Network: mb.manager.opts.Network, Trusted: spec.Trusted,
 		PingInterval: mb.manager.opts.PingInterval, PingTimeout: mb.manager.opts.PingTimeout,
 		OnDial: mb.conn.dialed, OnRead: mb.conn.heard,
 	})
 	if err != nil {
 		mb.use(nil)
-		mb.conn.swap(nil, Refuse(InvalidKubeconfig, "%v", err))
+		mb.conn.swap(nil, connection.Refuse(connection.InvalidKubeconfig, "%v", err))
 		return
 	}
 	mb.use(spec.Kubeconfig)
-	mb.conn.swap(New_Client(cfg, client), nil)
+	mb.conn.swap(memberclient.New(cfg, client), nil)
 }
 
 func (mb *member) use(kubeconfig []byte) {
@@ -287,13 +292,13 @@ func (mb *member) putMember(spec Spec) {
 // greet is the first thing asked over an access: who answers, and which
 // version. Another cluster behind the same member makes every
 // resourceVersion meaningless, so its scopes start anew.
-func (mb *member) greet(ctx context.Context, a *Client) error {
+func (mb *member) greet(ctx context.Context, a *memberclient.Client) error {
 	info, err := a.Version(ctx)
 	if err != nil {
 		return err
 	}
 	uid, err := mb.whoAnswers(ctx, a)
-	var malformed *MalformedError
+	var malformed *memberclient.MalformedError
 	switch {
 	case err == nil:
 		mb.conn.over(identityTrouble)
@@ -322,12 +327,12 @@ func (mb *member) greet(ctx context.Context, a *Client) error {
 // member is there and discovery failed.
 func (mb *member) contactChanged(ctx context.Context) bool {
 	contact, reason, message, _ := mb.conn.state()
-	up := contact == Connected
+	up := contact == connection.Connected
 	g := mb.manager.metrics.memberConnected.WithLabelValues(mb.name)
 	if !up {
 		g.Set(0)
 		mb.outdated()
-		if reason != Connecting {
+		if reason != connection.Connecting {
 			mb.log.Info("member is not followed", "state", contact, "reason", reason, "detail", message)
 		}
 		return true
@@ -359,7 +364,7 @@ func (mb *member) speaksProtobuf() bool {
 // discover asks the member what it serves. It reports false when that failed
 // and is worth another try: a member out of reach is not.
 func (mb *member) discover(ctx context.Context) bool {
-	if contact, _, _, _ := mb.conn.state(); contact != Connected {
+	if contact, _, _, _ := mb.conn.state(); contact != connection.Connected {
 		return true
 	}
 	a := mb.conn.current() // there is no waiting here: the loop has more to do
@@ -375,7 +380,7 @@ func (mb *member) discover(ctx context.Context) bool {
 	mb.mu.Lock()
 	last, resets := mb.offer, mb.resets
 	mb.mu.Unlock()
-	o, silent, refused, err := Discover(ctx, a, last)
+	o, silent, refused, err := catalog.Discover(ctx, a, last)
 	if err != nil {
 		mb.conn.noteAs(discoveryTrouble, err)
 		if classify(err) == broken && !errors.Is(err, context.Canceled) {
@@ -386,7 +391,7 @@ func (mb *member) discover(ctx context.Context) bool {
 	if last != nil && !maps.EqualFunc(last, o, slices.Equal) {
 		mb.mayAsk = asked.Add(mb.offers.ReserveN(asked, 1).DelayFrom(asked))
 	}
-	mb.asked, mb.askedOf, mb.silent, mb.full = asked, resets, silent, len(o) >= MaxKinds
+	mb.asked, mb.askedOf, mb.silent, mb.full = asked, resets, silent, len(o) >= catalog.MaxKinds
 	mb.refuse(refused)
 	mb.conn.over(discoveryTrouble)
 	mb.mu.Lock()

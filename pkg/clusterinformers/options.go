@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
 
 // Options configure a Manager. Index, Sources and Logger are required; the
@@ -24,10 +26,10 @@ type Options struct {
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer // nil: not exported
 
-	Kinds   []KindRule    // nil: every kind that can be listed and watched, but Event and Lease
-	Budget  Budget        // of each member
-	Network Network       // where members may be
-	Held    []HeldVersion // configured held versions
+	Kinds   []KindRule         // nil: every kind that can be listed and watched, but Event and Lease
+	Budget  Budget             // of each member
+	Network connection.Network // where members may be
+	Held    []HeldVersion      // configured held versions
 
 	// DiscoveryInterval is how often a member is asked what it serves, beside
 	// when a CustomResourceDefinition or APIService changes. 0: 1 minute.
@@ -123,8 +125,8 @@ func (o Options) validate() (Options, error) {
 	}{
 		{"DiscoveryInterval", &o.DiscoveryInterval, defaultDiscoveryInterval},
 		{"GiveUpAfter", &o.GiveUpAfter, defaultGiveUpAfter},
-		{"PingInterval", &o.PingInterval, DefaultPingInterval},
-		{"PingTimeout", &o.PingTimeout, DefaultPingTimeout},
+		{"PingInterval", &o.PingInterval, memberclient.DefaultPingInterval},
+		{"PingTimeout", &o.PingTimeout, memberclient.DefaultPingTimeout},
 	} {
 		if *d.at < 0 {
 			bad("%s is %s, must not be negative", d.name, *d.at)

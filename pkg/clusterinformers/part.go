@@ -13,6 +13,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
 // errOverBudget ends a part that would exceed its member's budget.
@@ -128,7 +130,7 @@ func (p *part) run(ctx context.Context) error {
 		return nil
 	}
 	i.giveUp(p)
-	_ = Sleep(outer, overBudgetFirst+rand.N(overBudgetStir)) //nolint:errcheck // the caller looks at ctx
+	_ = backoff.Sleep(outer, overBudgetFirst+rand.N(overBudgetStir)) //nolint:errcheck // the caller looks at ctx
 	return nil
 }
 
@@ -166,7 +168,7 @@ func (p *part) follow(ctx context.Context) {
 		if time.Since(started) > listGood {
 			delay = listFirst
 		}
-		if Sleep(ctx, delay+rand.N(delay)/2) != nil {
+		if backoff.Sleep(ctx, delay+rand.N(delay)/2) != nil {
 			return
 		}
 		delay = min(2*delay, listMax)
@@ -385,7 +387,7 @@ func (i *informer) giveUp(p *part) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	again := p.state == aggregate.OverBudget
-	p.state, p.reason, p.left = aggregate.OverBudget, Clip(p.over), leftOut{}
+	p.state, p.reason, p.left = aggregate.OverBudget, message.Clip(p.over), leftOut{}
 	i.countLeftOut()
 	p.cause = "budget"
 	p.recent.reset()

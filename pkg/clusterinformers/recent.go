@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
+	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 )
 
 // recent is what is kept of a kind whose objects come without end, such as Events:
@@ -35,7 +38,7 @@ type remembered struct {
 const recentSize = 256
 
 // newRecent returns nil for a rule that keeps all.
-func newRecent(r KindRule, budget Limits) *recent {
+func newRecent(r KindRule, budget quota.Limits) *recent {
 	if r.TTL == 0 && r.Share == 0 {
 		return nil
 	}
@@ -134,7 +137,7 @@ func number(rv string) uint64 {
 // sweep has what has become too old leave, until ctx is done.
 func (p *part) sweep(ctx context.Context) {
 	every := max(p.recent.ttl/16, time.Second)
-	for Sleep(ctx, every) == nil {
+	for backoff.Sleep(ctx, every) == nil {
 		p.leaveOld(time.Now())
 	}
 }

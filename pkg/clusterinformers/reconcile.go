@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
 // reconcile makes the informers those that configuration, discovery and the
@@ -21,7 +24,7 @@ func (mb *member) reconcile(ctx context.Context) {
 	if resets != mb.askedOf {
 		mb.outdated() // another cluster was asked
 	}
-	wanted := map[aggregate.Kind]APIResource{}
+	wanted := map[aggregate.Kind]catalog.APIResource{}
 	notes := map[aggregate.Kind]string{}
 	for kind, versions := range o {
 		if _, ok := mb.manager.rule(kind); ok {
@@ -40,7 +43,7 @@ func (mb *member) reconcile(ctx context.Context) {
 
 // stopUnwanted ends the informers of kinds that are gone, or that are to be
 // held at another version.
-func (mb *member) stopUnwanted(wanted map[aggregate.Kind]APIResource, resets int) {
+func (mb *member) stopUnwanted(wanted map[aggregate.Kind]catalog.APIResource, resets int) {
 	mb.mu.Lock()
 	var ended []*running
 	for kind, r := range mb.informers {
@@ -56,7 +59,7 @@ func (mb *member) stopUnwanted(wanted map[aggregate.Kind]APIResource, resets int
 	}
 }
 
-func (mb *member) start(ctx context.Context, kind aggregate.Kind, res APIResource, note string, resets int) {
+func (mb *member) start(ctx context.Context, kind aggregate.Kind, res catalog.APIResource, note string, resets int) {
 	mb.mu.Lock()
 	before, exists := mb.informers[kind]
 	mb.mu.Unlock()
@@ -135,7 +138,7 @@ func (mb *member) removeScope(info aggregate.ScopeInfo) {
 // as NotServed, which means known to be empty, as long as discovery is fresh. Kinds
 // that only discovery has found have scopes in the members that serve them, and in
 // no others: there the index knows from what the member serves that it has none.
-func (mb *member) markAbsent(wanted map[aggregate.Kind]APIResource) {
+func (mb *member) markAbsent(wanted map[aggregate.Kind]catalog.APIResource) {
 	kinds := map[aggregate.Kind]bool{} // whether they are named
 	for kind := range mb.refused {
 		kinds[kind] = mb.manager.catalog.Serves(kind)
@@ -169,7 +172,7 @@ func (mb *member) markAbsent(wanted map[aggregate.Kind]APIResource) {
 		if _, kept := mb.manager.rule(kind); !kept {
 			continue
 		}
-		if contact != Connected {
+		if contact != connection.Connected {
 			mb.setAbsent(kind, aggregate.Status{State: aggregate.Unknown, Reason: "not served when last asked; member is " + string(contact) + " (" + string(reason) + ")"})
 			continue
 		}
@@ -184,7 +187,7 @@ func (mb *member) absence(kind aggregate.Kind) aggregate.Status {
 	since, _ := mb.manager.wants.at(kind)
 	switch {
 	case mb.refused[kind] != "":
-		return aggregate.Status{State: aggregate.Unknown, Reason: Clip(mb.refused[kind])}
+		return aggregate.Status{State: aggregate.Unknown, Reason: message.Clip(mb.refused[kind])}
 	case mb.asked.IsZero() || mb.asked.Before(since):
 		return aggregate.Status{State: aggregate.Unknown, Reason: "the member has not said yet whether it serves it"}
 	case mb.silent[group]:
@@ -252,8 +255,8 @@ func (mb *member) status(details bool) MemberStatus {
 		Name: mb.name, UID: spec.UID, State: contact, Reason: reason, Message: message, Since: since,
 		ReadOnly: spec.ReadOnly, Paused: spec.Paused, Synced: mb.rested.Load(), Scopes: map[aggregate.State]int{},
 	}
-	if spec.Paused && contact == Connected {
-		st.Reason, st.Message = Paused, pausedMessage
+	if spec.Paused && contact == connection.Connected {
+		st.Reason, st.Message = connection.Paused, pausedMessage
 	}
 	if v := mb.version.Load(); v != nil {
 		st.Version = *v
@@ -274,7 +277,7 @@ func (mb *member) status(details bool) MemberStatus {
 // lastContact returns when a member that is connected last said anything; the zero time
 // of one that is not.
 func (mb *member) lastContact() time.Time {
-	if contact, _, _, _ := mb.conn.state(); contact != Connected {
+	if contact, _, _, _ := mb.conn.state(); contact != connection.Connected {
 		return time.Time{}
 	}
 	return time.Unix(0, mb.conn.lastHeard.Load())

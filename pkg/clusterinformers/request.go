@@ -12,18 +12,19 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
 
-// connection is one HTTP response that a stream reads.
-type connection struct {
-	access   *Client
+// watchResponse is one HTTP response that a stream reads.
+type watchResponse struct {
+	access   *memberclient.Client
 	body     io.ReadCloser
 	encoding decode.Encoding // of the body
 	asked    decode.Encoding // what it was asked for in
 	over     func()
 }
 
-func (c *connection) close() {
+func (c *watchResponse) close() {
 	c.over()
 	_ = c.body.Close() //nolint:errcheck // there is nothing to do about it
 }
@@ -32,7 +33,7 @@ func (c *connection) close() {
 // taken for dead.
 const watchSlack = 30 * time.Second
 
-func (s *stream) request(ctx context.Context, a *Client) (*connection, error) {
+func (s *stream) request(ctx context.Context, a *memberclient.Client) (*watchResponse, error) {
 	opts := s.opts
 	opts.ResourceVersion = s.rv
 	if !s.initial {
@@ -51,12 +52,12 @@ func (s *stream) request(ctx context.Context, a *Client) (*connection, error) {
 		over()
 		return nil, err
 	}
-	return &connection{access: a, body: body, encoding: encoding, asked: asked, over: over}, nil
+	return &watchResponse{access: a, body: body, encoding: encoding, asked: asked, over: over}, nil
 }
 
 // do sends a list or watch request, and returns what the answer is encoded in. Who
 // answers a request for protobuf in JSON is asked for JSON from then on.
-func (p *part) do(ctx context.Context, a *Client, opts *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
+func (p *part) do(ctx context.Context, a *memberclient.Client, opts *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
 	i := p.informer
 	client, err := a.REST(i.res.GVR.GroupVersion())
 	if err != nil {
@@ -73,9 +74,9 @@ func (p *part) do(ctx context.Context, a *Client, opts *metav1.ListOptions) (io.
 		req = req.Namespace(p.namespace)
 	}
 	contentType := ""
-	body, err := req.Stream(WithStream(ctx, &contentType)) // only a 200 is no error
+	body, err := req.Stream(memberclient.WithStream(ctx, &contentType)) // only a 200 is no error
 	if err != nil {
-		return nil, asked, WrapRequest(req.URL().Path, err)
+		return nil, asked, memberclient.WrapRequest(req.URL().Path, err)
 	}
 	if media, _, err := mime.ParseMediaType(contentType); err == nil && media == runtime.ContentTypeJSON && asked == decode.Protobuf {
 		i.toJSON("the member answers a request for protobuf in JSON")

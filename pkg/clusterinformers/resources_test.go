@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 )
 
 // closed reports whether a channel is closed by now.
@@ -22,7 +22,7 @@ func closed(ch <-chan struct{}) bool {
 func TestResourcesAreMergedOverMembers(t *testing.T) {
 	r := follow(t, withCRDs(2), nil)
 	a, b := r.fleet.Members()[0], r.fleet.Members()[1]
-	find := func(list []clusterinformers.Resource, kind aggregate.Kind) (found []clusterinformers.Resource) {
+	find := func(list []catalog.Resource, kind aggregate.Kind) (found []catalog.Resource) {
 		for _, res := range list {
 			if res.Kind == kind {
 				found = append(found, res)
@@ -36,7 +36,7 @@ func TestResourcesAreMergedOverMembers(t *testing.T) {
 		pods[0].Singular != "pod" || !slices.Equal(pods[0].ShortNames, []string{"po"}) {
 		t.Errorf("pods %+v", pods)
 	}
-	if !slices.IsSortedFunc(list, func(x, y clusterinformers.Resource) int {
+	if !slices.IsSortedFunc(list, func(x, y catalog.Resource) int {
 		return slices.Compare([]string{string(x.Kind), x.Resource.Version}, []string{string(y.Kind), y.Resource.Version})
 	}) {
 		t.Errorf("not sorted: %v", list)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
 
 // A server's resourceVersions only grow. Where one is below what the server has
@@ -109,7 +111,7 @@ func (mb *member) startAnew(seen int) bool {
 // watches that go on from a resourceVersion that the server has not reached say
 // nothing at all until it has. So it is asked for no older an answer than what is
 // held of Namespaces.
-func (mb *member) whoAnswers(ctx context.Context, a *Client) (string, error) {
+func (mb *member) whoAnswers(ctx context.Context, a *memberclient.Client) (string, error) {
 	mb.mu.Lock()
 	r := mb.informers["Namespace"]
 	mb.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 )
 
 // Spec is one member as a source describes it.
@@ -27,7 +28,7 @@ type Spec struct {
 
 	// Refused says why the member is not followed although it is known. A
 	// member that was followed keeps its objects, Stale.
-	Refused *Refusal
+	Refused *connection.Refusal
 	// Uninitialized is set while the control plane has never been up: such a
 	// cluster is known, and does not belong to the fleet yet.
 	Uninitialized bool
@@ -40,7 +41,7 @@ type Spec struct {
 // counts reports whether the member belongs to the fleet. One that nobody has
 // reached, or told from others, does: what it has is not known.
 func (s Spec) counts() bool {
-	return !s.Uninitialized && (s.Refused == nil || s.Refused.Reason != NotInitialized)
+	return !s.Uninitialized && (s.Refused == nil || s.Refused.Reason != connection.NotInitialized)
 }
 
 // is reports whether two specs of one name are of one member. One that is not

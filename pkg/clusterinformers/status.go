@@ -6,20 +6,22 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 )
 
 // MemberStatus is what the manager knows of one member.
 type MemberStatus struct {
-	Name     string    `json:"name"`
-	UID      string    `json:"uid,omitempty"`
-	Version  string    `json:"version,omitempty"` // of its API server
-	State    State     `json:"state"`
-	Reason   Reason    `json:"reason,omitempty"`  // why it is not Connected, or Paused
-	Message  string    `json:"message,omitempty"` // the same for people, truncated
-	Since    time.Time `json:"since"`             // of the state
-	ReadOnly bool      `json:"readOnly,omitempty"`
-	Paused   bool      `json:"paused,omitempty"` // it is read, and not written to
-	Synced   bool      `json:"synced"`           // every scope has come to rest at least once
+	Name     string            `json:"name"`
+	UID      string            `json:"uid,omitempty"`
+	Version  string            `json:"version,omitempty"` // of its API server
+	State    connection.State  `json:"state"`
+	Reason   connection.Reason `json:"reason,omitempty"`  // why it is not Connected, or Paused
+	Message  string            `json:"message,omitempty"` // the same for people, truncated
+	Since    time.Time         `json:"since"`             // of the state
+	ReadOnly bool              `json:"readOnly,omitempty"`
+	Paused   bool              `json:"paused,omitempty"` // it is read, and not written to
+	Synced   bool              `json:"synced"`           // every scope has come to rest at least once
 
 	Objects int                     `json:"objects"`
 	Bytes   int64                   `json:"bytes"`
@@ -91,4 +93,40 @@ func (st *MemberStatus) collect(informers []*running, absent map[aggregate.Kind]
 		st.Freshness = &age
 	}
 	slices.SortFunc(st.Details, func(a, b ScopeStatus) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
+}
+
+// Resources returns what members serve, kept or not, by kind and version, and a
+// channel that is closed when it may have changed. The slice is shared and must
+// not be changed.
+func (m *Manager) Resources() ([]catalog.Resource, <-chan struct{}) {
+	return m.catalog.Resources()
+}
+
+// Kinds returns the kinds that members serve, kept or not, and a channel that is
+// closed when one is new or gone: not when it is only served otherwise, or called by
+// another name. The map is shared and must not be changed.
+func (m *Manager) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
+	return m.catalog.Kinds()
+}
+
+// Heard returns when a member last said anything of a kind, by which a member that is
+// connected says that nothing of a kind that is followed has changed; the zero time when
+// it has not, or is not asked.
+func (m *Manager) Heard(member string, kind aggregate.Kind) time.Time {
+	m.mu.Lock()
+	mb := m.members[member]
+	m.mu.Unlock()
+	if mb == nil {
+		return time.Time{}
+	}
+	mb.mu.Lock()
+	r := mb.informers[kind]
+	mb.mu.Unlock()
+	if r == nil {
+		return time.Time{}
+	}
+	if heard := r.details().since(mb.lastContact()); heard != nil {
+		return *heard
+	}
+	return time.Time{}
 }

@@ -14,7 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
+	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 )
 
 // stream is one watch as the Reflector sees it. Behind it one goroutine reads,
@@ -32,9 +35,9 @@ type stream struct {
 
 	// The goroutine's own:
 	rv      string
-	floor   string // nothing older may come any more
-	initial bool   // the initial events are not complete: there is no resuming yet
-	slot    *Slot  // while initial
+	floor   string      // nothing older may come any more
+	initial bool        // the initial events are not complete: there is no resuming yet
+	slot    *quota.Slot // while initial
 	listed  size
 	resumed int  // times reopened without an event since
 	suspect bool // what came last made no sense: the scope is Stale until something does
@@ -113,7 +116,7 @@ func (s *stream) standing() (down bool, why string) {
 
 // open makes the request, again and again while what is in the way may pass.
 // It returns an error only when the Reflector must decide.
-func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
+func (s *stream) open(ctx context.Context, again bool) (*watchResponse, error) {
 	i := s.part.informer
 	delay := probeFirst
 	for tries := 0; ; tries++ {
@@ -152,7 +155,7 @@ func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 				continue
 			}
 			delay = longer(delay)
-			if err := Sleep(ctx, delay); err != nil {
+			if err := backoff.Sleep(ctx, delay); err != nil {
 				return nil, err
 			}
 		case unable:
@@ -167,7 +170,7 @@ func (s *stream) open(ctx context.Context, again bool) (*connection, error) {
 }
 
 // run reads until the stream is stopped or only the Reflector can go on.
-func (s *stream) run(ctx context.Context, c *connection) {
+func (s *stream) run(ctx context.Context, c *watchResponse) {
 	defer close(s.done)
 	defer close(s.events)
 	defer s.slot.Release()
@@ -201,7 +204,7 @@ func (e *finalError) Error() string { return e.status.Message }
 
 // resume decides how a stream goes on whose connection has ended: with another
 // connection, or not at all.
-func (s *stream) resume(ctx context.Context, c *connection, end error) (*connection, error) {
+func (s *stream) resume(ctx context.Context, c *watchResponse, end error) (*watchResponse, error) {
 	i := s.part.informer
 	var final *finalError
 	switch {
@@ -242,7 +245,7 @@ func (s *stream) resume(ctx context.Context, c *connection, end error) (*connect
 	i.restarts.Add(1)
 	i.metrics.restarts.Inc()
 	if s.resumed > 0 {
-		if err := Sleep(ctx, min(probeMax, probeFirst<<min(s.resumed, 7))); err != nil {
+		if err := backoff.Sleep(ctx, min(probeMax, probeFirst<<min(s.resumed, 7))); err != nil {
 			return nil, nil
 		}
 	}
@@ -274,7 +277,7 @@ func (s *stream) mark(ctx context.Context, why error) {
 	}
 	s.mu.Lock()
 	was := s.down
-	s.down, s.why = true, Clip(why.Error())
+	s.down, s.why = true, message.Clip(why.Error())
 	s.mu.Unlock()
 	switch {
 	case was:
@@ -318,7 +321,7 @@ func (s *stream) send(ctx context.Context, e watch.Event) bool {
 }
 
 // read decodes events until the connection ends.
-func (s *stream) read(ctx context.Context, c *connection) error {
+func (s *stream) read(ctx context.Context, c *watchResponse) error {
 	i := s.part.informer
 	s.floor = s.rv
 	d, err := decode.New(i.res.GVK, c.encoding, i.rules)

@@ -10,6 +10,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 )
 
 // TestServerWithoutVersionIsFollowed: Cluster API's in-memory clusters have no
@@ -44,12 +45,12 @@ func TestServerThatAnswersIsNotUnreachable(t *testing.T) {
 	for name, tt := range map[string]struct {
 		path   string
 		answer func(w http.ResponseWriter)
-		want   clusterinformers.Reason
+		want   connection.Reason
 	}{
-		"errors":        {"/version", func(w http.ResponseWriter) { http.Error(w, "no", http.StatusInternalServerError) }, clusterinformers.ServerError},
-		"unavailable":   {"/api/v1/namespaces/kube-system", func(w http.ResponseWriter) { http.Error(w, "no", http.StatusServiceUnavailable) }, clusterinformers.ServerError},
-		"no API server": {"/version", func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html>")) }, clusterinformers.ServerError},
-		"unauthorized":  {"/version", func(w http.ResponseWriter) { http.Error(w, "no", http.StatusUnauthorized) }, clusterinformers.Unauthorized},
+		"errors":        {"/version", func(w http.ResponseWriter) { http.Error(w, "no", http.StatusInternalServerError) }, connection.ServerError},
+		"unavailable":   {"/api/v1/namespaces/kube-system", func(w http.ResponseWriter) { http.Error(w, "no", http.StatusServiceUnavailable) }, connection.ServerError},
+		"no API server": {"/version", func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html>")) }, connection.ServerError},
+		"unauthorized":  {"/version", func(w http.ResponseWriter) { http.Error(w, "no", http.StatusUnauthorized) }, connection.Unauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) {
@@ -64,7 +65,7 @@ func TestServerThatAnswersIsNotUnreachable(t *testing.T) {
 			m := r.fleet.Members()[0]
 			r.until("the reason is true and names the request", func() bool {
 				st := r.status(m)
-				return st.State == clusterinformers.Disconnected && st.Reason == tt.want && strings.Contains(st.Message, "GET "+tt.path)
+				return st.State == connection.Disconnected && st.Reason == tt.want && strings.Contains(st.Message, "GET "+tt.path)
 			})
 		})
 	}
@@ -77,7 +78,7 @@ func TestServerThatAnswersIsNotUnreachable(t *testing.T) {
 			spec.Kubeconfig = []byte(strings.ReplaceAll(string(spec.Kubeconfig), a.Address(), b.Address()))
 			r.source.view = []clusterinformers.Spec{spec}
 		}).start()
-		r.until("the certificate is the reason", func() bool { return r.status(r.fleet.Members()[0]).Reason == clusterinformers.UntrustedServer })
+		r.until("the certificate is the reason", func() bool { return r.status(r.fleet.Members()[0]).Reason == connection.UntrustedServer })
 	})
 }
 
@@ -118,7 +119,7 @@ func TestRefusedMembersScopesSayWhy(t *testing.T) {
 	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 3) })
 	m := r.fleet.Members()[0]
 	deleting := specOf(t, m)
-	deleting.Refused = &clusterinformers.Refusal{Reason: clusterinformers.Deleting, Message: "the Cluster is being deleted"}
+	deleting.Refused = &connection.Refusal{Reason: connection.Deleting, Message: "the Cluster is being deleted"}
 	r.source.set(deleting)
 	r.until("all is stale", func() bool { return r.all(m, aggregate.Stale) })
 	for _, d := range r.status(m).Details {
@@ -144,7 +145,7 @@ func TestAQuietMemberIsFresh(t *testing.T) {
 		return st.Freshness != nil && time.Now().Add(-*st.Freshness).After(later) && r.manager.Heard(nameOf(m), "Pod").After(later)
 	})
 	m.Cut()
-	r.until("it is out of reach", func() bool { return r.status(m).State == clusterinformers.Disconnected })
+	r.until("it is out of reach", func() bool { return r.status(m).State == connection.Disconnected })
 	cut := time.Now()
 	r.during(200*time.Millisecond, "nothing is heard any more", func() bool {
 		st := r.status(m)

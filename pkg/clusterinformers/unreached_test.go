@@ -7,11 +7,12 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/test/sim"
 )
 
-func refusedSpec(name string, reason clusterinformers.Reason) clusterinformers.Spec {
-	return clusterinformers.Spec{Name: name, Refused: &clusterinformers.Refusal{Reason: reason, Message: "for a test"}}
+func refusedSpec(name string, reason connection.Reason) clusterinformers.Spec {
+	return clusterinformers.Spec{Name: name, Refused: &connection.Refusal{Reason: reason, Message: "for a test"}}
 }
 
 // joined are the members in the index, by name.
@@ -30,15 +31,15 @@ func TestMembersThatWereNeverReachedAreInTheIndex(t *testing.T) {
 	r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
 		first, cut := r.source.view[0], r.source.view[1]
 		r.fleet.Members()[1].Cut()
-		noConfig := refusedSpec("fleet/no-kubeconfig", clusterinformers.NoKubeconfig)
+		noConfig := refusedSpec("fleet/no-kubeconfig", connection.NoKubeconfig)
 		noConfig.UID = "1"
 		garbage := clusterinformers.Spec{Name: "fleet/garbage", UID: "2", Kubeconfig: []byte("clusters: }")}
-		unborn = refusedSpec("fleet/unborn", clusterinformers.NotInitialized)
-		deleted = refusedSpec("fleet/deleted", clusterinformers.Deleting)
+		unborn = refusedSpec("fleet/unborn", connection.NotInitialized)
+		deleted = refusedSpec("fleet/deleted", connection.Deleting)
 		unborn.UID, unborn.Uninitialized = "3", true
 		deleted.UID, deleted.Uninitialized = "4", true
 		r.source.view = []clusterinformers.Spec{
-			first, cut, noConfig, garbage, unborn, deleted, refusedSpec("context/unidentified", clusterinformers.Unreachable),
+			first, cut, noConfig, garbage, unborn, deleted, refusedSpec("context/unidentified", connection.Unreachable),
 		}
 	}).start()
 	up, cut := r.fleet.Members()[0], r.fleet.Members()[1]
@@ -58,7 +59,7 @@ func TestMembersThatWereNeverReachedAreInTheIndex(t *testing.T) {
 	}
 
 	// What was never up joins once it is.
-	unborn = refusedSpec(unborn.Name, clusterinformers.NoKubeconfig)
+	unborn = refusedSpec(unborn.Name, connection.NoKubeconfig)
 	unborn.UID = "3"
 	r.source.set(specOf(t, up), unborn)
 	r.until("it has joined, and who is not known any more has left", func() bool {
@@ -70,7 +71,7 @@ func TestAMemberThatIsIdentifiedLaterNeverLeaves(t *testing.T) {
 	r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
 		fill(t, m, 3)
-		r.source.view = []clusterinformers.Spec{refusedSpec(nameOf(m), clusterinformers.Unreachable)}
+		r.source.view = []clusterinformers.Spec{refusedSpec(nameOf(m), connection.Unreachable)}
 	}).start()
 	m := r.fleet.Members()[0]
 	r.until("it has joined", func() bool { _, there := r.index.Snapshot().Member(nameOf(m)); return there })
@@ -118,16 +119,16 @@ func TestAMemberThatIsIdentifiedLaterNeverLeaves(t *testing.T) {
 
 func TestReadyWaitsForWhatMayPass(t *testing.T) {
 	for _, tt := range []struct {
-		reason clusterinformers.Reason
+		reason connection.Reason
 		waits  bool
 	}{
-		{clusterinformers.Unreachable, true},
-		{clusterinformers.Unauthorized, true},
-		{clusterinformers.Deleting, false},
-		{clusterinformers.NotInitialized, false},
-		{clusterinformers.NoKubeconfig, false},
-		{clusterinformers.ExecPlugin, false},
-		{clusterinformers.InvalidKubeconfig, false},
+		{connection.Unreachable, true},
+		{connection.Unauthorized, true},
+		{connection.Deleting, false},
+		{connection.NotInitialized, false},
+		{connection.NoKubeconfig, false},
+		{connection.ExecPlugin, false},
+		{connection.InvalidKubeconfig, false},
 	} {
 		r := newRig(t, sim.Options{Members: 1}, func(r *rig, o *clusterinformers.Options) {
 			o.GiveUpAfter = time.Hour

@@ -11,6 +11,8 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/source"
 	"federator.dev/federator/test/kube"
 )
 
@@ -81,7 +83,7 @@ func startFederator(cfg config, find finder) (*federator, error) {
 	}
 	f.manager, err = clusterinformers.New(clusterinformers.Options{
 		Index: index, Sources: sources, Logger: log, Kinds: cfg.Kinds, Held: cfg.Held, Budget: cfg.Budget,
-		Network: clusterinformers.Network{Allow: cfg.Allow}, KeepSecretValues: cfg.KeepSecretValues,
+		Network: connection.Network{Allow: cfg.Allow}, KeepSecretValues: cfg.KeepSecretValues,
 		PingInterval: cfg.PingInterval, PingTimeout: cfg.PingTimeout,
 	})
 	if err != nil {
@@ -104,11 +106,11 @@ func startFederator(cfg config, find finder) (*federator, error) {
 // hub itself.
 func clusters(hub *kube.Hub, namespace string, self bool) finder {
 	return func(log *slog.Logger) ([]clusterinformers.Source, error) {
-		src, err := clusterinformers.NewClusterAPI(clusterinformers.ClusterAPIOptions{Config: hub.RESTConfig(), Namespaces: []string{namespace}, Logger: log})
+		src, err := source.NewClusterAPI(source.ClusterAPIOptions{Config: hub.RESTConfig(), Namespaces: []string{namespace}, Logger: log})
 		if err != nil || !self {
 			return []clusterinformers.Source{src}, err
 		}
-		also, err := clusterinformers.NewHub(clusterinformers.HubOptions{Config: hub.RESTConfig(), Logger: log})
+		also, err := source.NewHub(source.HubOptions{Config: hub.RESTConfig(), Logger: log})
 		return []clusterinformers.Source{src, also}, err
 	}
 }
@@ -116,7 +118,7 @@ func clusters(hub *kube.Hub, namespace string, self bool) finder {
 // contexts finds contexts of a kubeconfig.
 func contexts(file string, names []string) finder {
 	return func(log *slog.Logger) ([]clusterinformers.Source, error) {
-		src, err := clusterinformers.NewContexts(clusterinformers.ContextsOptions{Path: file, Names: names, Logger: log})
+		src, err := source.NewContexts(source.ContextsOptions{Path: file, Names: names, Logger: log})
 		return []clusterinformers.Source{src}, err
 	}
 }

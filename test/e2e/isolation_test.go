@@ -18,6 +18,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/test/kube/tcpproxy"
 	"federator.dev/federator/test/sim"
 )
@@ -117,7 +118,7 @@ func through(t *testing.T, m *sim.Member, p *tcpproxy.Proxy) []byte {
 
 func (f *simFleet) synced() error {
 	for _, m := range f.fed.manager.Members() {
-		if m.State != clusterinformers.Connected || m.Scopes[aggregate.Synced] != 3 {
+		if m.State != connection.Connected || m.Scopes[aggregate.Synced] != 3 {
 			return fmt.Errorf("%s is %s %s, scopes %v", m.Name, m.State, m.Reason, m.Scopes)
 		}
 	}

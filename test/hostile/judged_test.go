@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/offline"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -39,7 +39,7 @@ func (r *rig) fullEvaluation(ctx context.Context, of *liar) (verdicts, error) {
 	if of != nil {
 		members, least = append(slices.Clone(honest), of.name), 20
 	}
-	fleet, err := clusterinformers.New_Offline(clusterinformers.Options_Offline{})
+	fleet, err := offline.New(offline.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/test/kube"
 )
 
@@ -211,7 +211,7 @@ func (r *rig) scopesEqual(ctx context.Context) error {
 	}
 	for _, name := range honest {
 		m := members[name]
-		if m.State != clusterinformers.Connected {
+		if m.State != connection.Connected {
 			return fmt.Errorf("%s is %s %s: %s", name, m.State, m.Reason, m.Message)
 		}
 		for _, s := range m.Details {

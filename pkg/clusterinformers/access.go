@@ -1,0 +1,135 @@
+package clusterinformers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
+	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
+)
+
+// Errors of Writer and Review that callers branch on.
+var (
+	// ErrNotFollowed is returned for a member that no source names.
+	ErrNotFollowed = errors.New("member is not followed")
+	// ErrUnreachable is returned for a member that is out of reach or refused.
+	ErrUnreachable = errors.New("the member is out of reach")
+	// ErrReadOnly is returned for a member that is never written to.
+	ErrReadOnly = errors.New("member is read-only")
+	// ErrPaused is returned for a member whose Cluster is paused.
+	ErrPaused = errors.New("member is not written to")
+	// ErrNotServed is returned for a kind that a member does not serve, or not
+	// at that version.
+	ErrNotServed = catalog.ErrNotServed
+)
+
+// Writer returns how objects of a kind are written in a member, with federator's
+// credentials there: a client for the kind's group and version, the resource as
+// it is in paths, and whether it has namespaces. apiVersion, such as "apps/v1",
+// is that of the objects; "" is the one that the kind is held at. The client
+// takes and gives bytes: it knows no types beyond its library's. Its credentials
+// are those of now, so it is for one write and its retries.
+func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) (client rest.Interface, resource string, namespaced bool, err error) {
+	mb, err := m.member(member)
+	if err != nil {
+		return nil, "", false, err
+	}
+	if mb.newest().ReadOnly {
+		return nil, "", false, fmt.Errorf("member %q: %w", member, ErrReadOnly)
+	}
+	if err := mb.held(); err != nil {
+		return nil, "", false, err
+	}
+	a, err := mb.reach()
+	if err != nil {
+		return nil, "", false, err
+	}
+	r, err := m.catalog.Find(member, kind, apiVersion)
+	if err != nil {
+		return nil, "", false, fmt.Errorf("member %q: %w", member, err)
+	}
+	client, err = a.REST(r.GVR.GroupVersion())
+	if err != nil {
+		return nil, "", false, fmt.Errorf("member %q: %w", member, err)
+	}
+	return client, r.GVR.Resource, r.Namespaced, nil
+}
+
+// Held returns why nothing may be written to a member at the moment although it
+// is read: ErrPaused, or nil. A client that Writer has returned before goes on to
+// work, so writers ask right before each write.
+func (m *Manager) Held(member string) error {
+	m.mu.Lock()
+	mb := m.members[member]
+	m.mu.Unlock()
+	if mb == nil {
+		return nil // Writer says that it is not followed
+	}
+	return mb.held()
+}
+
+const pausedMessage = "the Cluster is paused: it is read, and not written to"
+
+func (mb *member) held() error {
+	if mb.newest().Paused {
+		return fmt.Errorf("member %q: %w: its Cluster is paused", mb.name, ErrPaused)
+	}
+	return nil
+}
+
+// member returns the member of a name.
+func (m *Manager) member(name string) (*member, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mb := m.members[name]; mb != nil {
+		return mb, nil
+	}
+	return nil, fmt.Errorf("member %q: %w", name, ErrNotFollowed)
+}
+
+// reach returns the access of now.
+func (mb *member) reach() (*memberclient.Client, error) {
+	if a := mb.conn.current(); a != nil {
+		return a, nil
+	}
+	_, reason, _, _ := mb.conn.state()
+	return nil, fmt.Errorf("member %q: %w (%s)", mb.name, ErrUnreachable, cmp.Or(reason, connection.Connecting)) // a connection is tried before it is lost
+}
+
+// reviewTimeout bounds a member's answer: somebody waits for it.
+const reviewTimeout = 5 * time.Second
+
+// Review asks a member, with federator's credentials there, whether it would
+// allow what a SubjectAccessReview describes. A member that is not connected,
+// or that does not answer, is an error.
+func (m *Manager) Review(ctx context.Context, member string, review *authorizationv1.SubjectAccessReview) (bool, error) {
+	mb, err := m.member(member)
+	if err != nil {
+		return false, err
+	}
+	a, err := mb.reach()
+	if err != nil {
+		return false, err
+	}
+	c, err := a.REST(authorizationv1.SchemeGroupVersion)
+	if err != nil {
+		return false, fmt.Errorf("member %q: %w", member, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	var answer authorizationv1.SubjectAccessReview
+	err = c.Post().Resource("subjectaccessreviews").Body(review).MaxRetries(0).Do(ctx).Into(&answer)
+	if err != nil {
+		return false, fmt.Errorf("member %q: %s", member, message.Clip(err.Error()))
+	}
+	return answer.Status.Allowed && !answer.Status.Denied, nil
+}

@@ -1,0 +1,121 @@
+package clusterinformers_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+)
+
+func TestWriterWritesWithTheCredentialsOfNow(t *testing.T) {
+	opts := withCRDs(1)
+	opts.Kinds = append(opts.Kinds, kindsOf("ConfigMap")...)
+	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { serve(t, r.fleet.Members()[0], "v1", "v1beta1") })
+	m := r.fleet.Members()[0]
+	write := func(object any) {
+		t.Helper()
+		body, err := json.Marshal(object)
+		ok(t, err)
+		var of struct {
+			APIVersion, Kind string
+			Metadata         metav1.ObjectMeta
+		}
+		ok(t, json.Unmarshal(body, &of))
+		kind := aggregate.Kind(of.Kind)
+		if of.Kind == "Widget" {
+			kind = widgetKind
+		}
+		client, resource, namespaced, err := r.manager.Writer(nameOf(m), kind, of.APIVersion)
+		ok(t, err)
+		ok(t, client.Post().NamespaceIfScoped(of.Metadata.Namespace, namespaced).Resource(resource).
+			SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(t.Context()).Error())
+		r.until("what was written is in the index", func() bool {
+			_, there := r.index.Snapshot().Get(aggregate.Ref{Member: nameOf(m), Kind: kind, Namespace: of.Metadata.Namespace, Name: of.Metadata.Name})
+			return there
+		})
+	}
+	cm := configMap(1)
+	cm.APIVersion, cm.Kind = "v1", "ConfigMap"
+	write(cm)
+	write(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "new"}})
+	write(widget("a", "v1beta1").Object)
+
+	// Rotated, the old credentials are not accepted.
+	old, _, _, err := r.manager.Writer(nameOf(m), "ConfigMap", "v1")
+	ok(t, err)
+	ok(t, m.Rotate())
+	m.DropWatches()
+	r.source.set(specOf(t, m))
+	r.until("the new credentials are in use", func() bool {
+		_, _, _, err := r.manager.Writer(nameOf(m), "ConfigMap", "v1")
+		return err == nil && m.Requests().Verb("version") > 1
+	})
+	if err := old.Get().Namespace("default").Resource("configmaps").Name(cm.Name).Do(t.Context()).Error(); !apierrors.IsUnauthorized(err) {
+		t.Errorf("with the old credentials: %v", err)
+	}
+	cm.Name = "rotated"
+	write(cm)
+
+	// Without a version it is the one that is held.
+	client, resource, namespaced, err := r.manager.Writer(nameOf(m), widgetKind, "")
+	ok(t, err)
+	if gv := client.APIVersion(); gv.String() != "shop.example/v1" || resource != "widgets" || !namespaced {
+		t.Errorf("%s at %s, namespaced %t", resource, gv, namespaced)
+	}
+	ok(t, client.Patch(types.MergePatchType).Namespace(widget("a", "v1").GetNamespace()).Resource(resource).Name("a").
+		Body([]byte(`{"metadata":{"labels":{"patched":"yes"}}}`)).Do(t.Context()).Error())
+	r.until("the patch is in the index", func() bool {
+		o, _ := r.index.Snapshot().Get(aggregate.Ref{Member: nameOf(m), Kind: widgetKind, Namespace: widget("a", "v1").GetNamespace(), Name: "a"})
+		v, _ := o.Label("patched")
+		return v == "yes"
+	})
+}
+
+func TestWriterSaysWhyNot(t *testing.T) {
+	opts := few()
+	opts.Members = 2
+	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { r.source.view[1].ReadOnly = true })
+	m, hub := r.fleet.Members()[0], r.fleet.Members()[1]
+	for _, tt := range []struct {
+		member     string
+		kind       aggregate.Kind
+		apiVersion string
+		want       error
+	}{
+		{"fleet/nobody", "Pod", "v1", clusterinformers.ErrNotFollowed},
+		{nameOf(hub), "Pod", "v1", clusterinformers.ErrReadOnly},
+		{nameOf(m), widgetKind, "shop.example/v1", clusterinformers.ErrNotServed},
+		{nameOf(m), "Pod", "v2", clusterinformers.ErrNotServed},
+		{nameOf(m), "Pod", "apps/v1", clusterinformers.ErrNotServed},
+		{nameOf(m), "Pod", "v1", nil},
+	} {
+		if _, _, _, err := r.manager.Writer(tt.member, tt.kind, tt.apiVersion); !errors.Is(err, tt.want) {
+			t.Errorf("%s of %s at %q: %v, want %v", tt.kind, tt.member, tt.apiVersion, err, tt.want)
+		}
+	}
+	if _, _, _, err := r.manager.Writer(nameOf(m), "Pod", "a/b/c"); err == nil {
+		t.Error("an apiVersion of three parts")
+	}
+	for _, cut := range r.fleet.Members() {
+		cut.Cut()
+		r.until("it is out of reach", func() bool { return r.status(cut).State == connection.Disconnected })
+	}
+	if _, _, _, err := r.manager.Writer(nameOf(m), "Pod", "v1"); !errors.Is(err, clusterinformers.ErrUnreachable) {
+		t.Errorf("out of reach: %v", err)
+	}
+	if _, _, _, err := r.manager.Writer(nameOf(hub), "Pod", "v1"); !errors.Is(err, clusterinformers.ErrReadOnly) {
+		t.Errorf("read-only and out of reach: %v", err)
+	}
+	if _, err := r.manager.Review(t.Context(), nameOf(m), &authorizationv1.SubjectAccessReview{}); !errors.Is(err, clusterinformers.ErrUnreachable) {
+		t.Errorf("a review out of reach: %v", err)
+	}
+}

@@ -1,0 +1,97 @@
+// Package connection has the words for how federator stands with a member: the state of
+// the connection, the reason for it, and the refusal of a kubeconfig or an address. It
+// also decides which addresses may be dialled.
+package connection
+
+import (
+	"errors"
+	"fmt"
+
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
+)
+
+// AsRefusal returns the refusal that an error of a request wraps, or nil.
+func AsRefusal(err error) *Refusal {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return nil
+}
+
+func Refuse(reason Reason, format string, args ...any) *Refusal {
+	return &Refusal{Reason: reason, Message: message.Clip(fmt.Sprintf(format, args...))}
+}
+
+// Refusal is a reason for not following a member: a word for programs and a
+// sentence for people.
+type Refusal struct {
+	Reason  Reason
+	Message string
+}
+
+// Error returns reason and message.
+func (r *Refusal) Error() string { return string(r.Reason) + ": " + r.Message }
+
+// Reason is why a member is not, or not fully, followed.
+type Reason string
+
+// Reasons that sources give.
+const (
+	Deleting       Reason = "Deleting"       // the Cluster is being deleted
+	NotInitialized Reason = "NotInitialized" // the control plane has not been initialised
+	NoKubeconfig   Reason = "NoKubeconfig"   // there is no kubeconfig Secret, or it has no value
+)
+
+// Reasons that judging a kubeconfig gives (law 9).
+const (
+	InvalidKubeconfig Reason = "InvalidKubeconfig" // it does not parse, or lacks what it must name
+	ExecPlugin        Reason = "ExecPlugin"
+	AuthProvider      Reason = "AuthProvider"
+	FilePath          Reason = "FilePath" // certificate, key or token by path
+	ProxyURL          Reason = "ProxyURL"
+	Impersonation     Reason = "Impersonation"
+	PlainHTTP         Reason = "PlainHTTP"
+	NoCA              Reason = "NoCA"
+	InsecureTLS       Reason = "InsecureTLS"
+	ForbiddenAddress  Reason = "ForbiddenAddress" // loopback, link-local or metadata, found at dial time
+	Redirect          Reason = "Redirect"         // the server answered with a redirect
+)
+
+// Reasons that contact with the member gives.
+const (
+	Connecting   Reason = "Connecting"
+	Unreachable  Reason = "Unreachable"
+	Unauthorized Reason = "Unauthorized" // the member does not accept the credentials
+	// ServerError is of a server that answers, and not as an API server does.
+	ServerError Reason = "ServerError"
+	// UntrustedServer is of one whose certificate is not of the kubeconfig's authority.
+	UntrustedServer Reason = "UntrustedServer"
+	// ExecPluginFailed is of an exec plugin of a person's own context that gave no
+	// credentials.
+	ExecPluginFailed Reason = "ExecPluginFailed"
+	Panicked         Reason = "Panicked" // a goroutine of this member failed; it was started anew
+)
+
+// Paused is the reason of a member that is Connected and not written to: its
+// Cluster is paused, which stops controllers and not readers.
+const Paused Reason = "Paused"
+
+// Transient reports whether a reason may pass without anybody changing anything.
+func (r Reason) Transient() bool {
+	switch r {
+	case Connecting, Unreachable, Unauthorized, ServerError, UntrustedServer, ExecPluginFailed, Panicked:
+		return true
+	}
+	return false
+}
+
+// State is whether a member is being followed.
+type State string
+
+// The states of contact.
+const (
+	Connected    State = "Connected"
+	Disconnected State = "Disconnected" // out of reach: objects are kept, Stale
+	Refused      State = "Refused"      // known, and not followed
+)

@@ -1,0 +1,190 @@
+package catalog
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// Resource is a kind at one version under one resource, as members serve it that
+// can be listed and watched. Where these differ in its other names or its scope,
+// it is as most have it.
+type Resource struct {
+	Kind       aggregate.Kind
+	Resource   schema.GroupVersionResource
+	Singular   string // "" when members do not say
+	ShortNames []string
+	Categories []string
+	Namespaced bool
+
+	// Members are those that serve the kind under this resource, sorted; nil
+	// where all do that serve the kind. What may be read of a kind in a member
+	// is granted by the resource that this member serves it under.
+	Members []string
+	// Shadowed says that most members serve the kind under another resource, or
+	// the resource as another kind.
+	Shadowed bool
+
+	// Otherwise are those of its members in which objects have namespaces where
+	// Namespaced is false, and none where it is true, sorted.
+	Otherwise []string
+}
+
+func (c *Catalog) Resources() ([]Resource, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.merged == nil {
+		c.merged = merge(c.members, c.claims)
+	}
+	return c.merged, c.mergedChanged
+}
+
+func (c *Catalog) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kinds == nil {
+		c.kinds = make(map[aggregate.Kind]bool, len(c.tallies))
+		for kind := range c.tallies {
+			c.kinds[kind] = true
+		}
+	}
+	return c.kinds, c.kindsChanged
+}
+
+// merge returns one resource for each kind, version and plural of the offers.
+func merge(offers map[string]APIResources, claims claims) []Resource {
+	type key struct {
+		kind     aggregate.Kind
+		resource schema.GroupVersionResource
+	}
+	votes := map[key]map[APIResource]int{}
+	for _, o := range offers {
+		for kind, versions := range o {
+			for _, r := range versions {
+				k := key{kind, r.GVR}
+				if votes[k] == nil {
+					votes[k] = map[APIResource]int{}
+				}
+				votes[k][r]++
+			}
+		}
+	}
+	resources := resourcesByKind(offers)
+	out := make([]Resource, 0, len(votes))
+	for k, ways := range votes {
+		most := slices.MaxFunc(slices.Collect(maps.Keys(ways)), func(a, b APIResource) int {
+			return cmp.Or(cmp.Compare(ways[a], ways[b]), compareResources(a, b))
+		})
+		gr := k.resource.GroupResource()
+		var members []string
+		shadowed := claims.kind(gr) != k.kind
+		if of := resources[k.kind]; len(of) > 1 {
+			members = of[gr]
+			shadowed = shadowed || majority(of) != gr
+		}
+		out = append(out, Resource{
+			Kind: k.kind, Resource: k.resource, Namespaced: most.Namespaced,
+			Singular: most.names.singular, ShortNames: splitNames(most.names.short), Categories: splitNames(most.names.categories),
+			Members: members, Shadowed: shadowed, Otherwise: minority(offers, k.kind, k.resource, most.Namespaced, ways),
+		})
+	}
+	slices.SortFunc(out, func(a, b Resource) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Resource.Version, b.Resource.Version), cmp.Compare(a.Resource.Resource, b.Resource.Resource))
+	})
+	return out
+}
+
+// minority returns the members that say something else than most do of whether a
+// kind's objects have namespaces, where any does.
+func minority(offers map[string]APIResources, kind aggregate.Kind, gvr schema.GroupVersionResource, most bool, ways map[APIResource]int) []string {
+	agreed := true
+	for r := range ways {
+		agreed = agreed && r.Namespaced == most
+	}
+	if agreed {
+		return nil
+	}
+	var out []string
+	for _, member := range slices.Sorted(maps.Keys(offers)) {
+		if slices.ContainsFunc(offers[member][kind], func(r APIResource) bool { return r.GVR == gvr && r.Namespaced != most }) {
+			out = append(out, member)
+		}
+	}
+	return out
+}
+
+// resourcesByKind returns, for each kind, which members serve it under which resource.
+// In one member a kind has one; members may contradict each other.
+func resourcesByKind(offers map[string]APIResources) map[aggregate.Kind]map[schema.GroupResource][]string {
+	out := map[aggregate.Kind]map[schema.GroupResource][]string{}
+	for _, member := range slices.Sorted(maps.Keys(offers)) {
+		for kind, versions := range offers[member] {
+			gr := versions[0].GVR.GroupResource()
+			if out[kind] == nil {
+				out[kind] = map[schema.GroupResource][]string{}
+			}
+			out[kind][gr] = append(out[kind][gr], member)
+		}
+	}
+	return out
+}
+
+// majority returns the resource that most members serve a kind under.
+func majority(of map[schema.GroupResource][]string) schema.GroupResource {
+	return slices.MaxFunc(slices.Collect(maps.Keys(of)), func(a, b schema.GroupResource) int {
+		return cmp.Or(cmp.Compare(len(of[a]), len(of[b])), cmp.Compare(b.Resource, a.Resource))
+	})
+}
+
+// claims counts the members that serve a kind under a resource.
+type claims map[schema.GroupResource]map[aggregate.Kind]int
+
+// add reports whether one of the offer's resources is contested, before or after.
+func (c claims) add(o APIResources, n int) (contested bool) {
+	for kind, versions := range o {
+		gr := versions[0].GVR.GroupResource()
+		if c[gr] == nil {
+			c[gr] = map[aggregate.Kind]int{}
+		}
+		contested = contested || len(c[gr]) > 1
+		if c[gr][kind] += n; c[gr][kind] == 0 {
+			delete(c[gr], kind)
+		}
+		contested = contested || len(c[gr]) > 1
+		if len(c[gr]) == 0 {
+			delete(c, gr)
+		}
+	}
+	return contested
+}
+
+// kind returns the fleet's kind of a resource: that of most members. That does not
+// decide by whose grants objects are read, only which of two kinds has the path
+// below /fleet.
+func (c claims) kind(gr schema.GroupResource) aggregate.Kind {
+	kinds := c[gr]
+	best := aggregate.Kind("")
+	for kind, n := range kinds {
+		if best == "" || n > kinds[best] || n == kinds[best] && kind < best {
+			best = kind
+		}
+	}
+	return best
+}
+
+// compareResources orders what members differ in, so that ties are decided the
+// same way every time.
+func compareResources(a, b APIResource) int {
+	scope := 0
+	if a.Namespaced != b.Namespaced {
+		if scope = -1; a.Namespaced {
+			scope = 1
+		}
+	}
+	return cmp.Or(scope, cmp.Compare(a.GVR.Resource, b.GVR.Resource), cmp.Compare(a.names.singular, b.names.singular),
+		cmp.Compare(a.names.short, b.names.short), cmp.Compare(a.names.categories, b.names.categories))
+}

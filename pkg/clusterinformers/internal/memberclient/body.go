@@ -1,0 +1,73 @@
+package memberclient
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+)
+
+// Bodies are read whole by client-go, but for those of lists and watches, which
+// count their bytes themselves.
+const (
+	maxBody      = 16 << 20
+	maxErrorBody = 64 << 10
+	unlimited    = -1
+)
+
+// errBodyTooLarge is the error of reading a body beyond its limit.
+var errBodyTooLarge = errors.New("the response is too large")
+
+// streamKey marks the requests whose bodies count for themselves. Its value, a *string,
+// takes the Content-Type of the answer, which client-go does not return with a stream.
+type streamKey struct{}
+
+// WithStream returns a context for a request whose body the caller bounds. The answer's
+// Content-Type goes to contentType.
+func WithStream(ctx context.Context, contentType *string) context.Context {
+	return context.WithValue(ctx, streamKey{}, contentType)
+}
+
+// bodyLimit is how much of a response may be read.
+func (t *transport) bodyLimit(r *http.Request, resp *http.Response) int64 {
+	switch {
+	case t.hub:
+		return unlimited
+	case resp.StatusCode < 200 || resp.StatusCode > 299:
+		return maxErrorBody
+	case r.Context().Value(streamKey{}) != nil:
+		return unlimited
+	}
+	return maxBody
+}
+
+// limitedBody is what is left of a response.
+type limitedBody struct {
+	io.ReadCloser
+	done func()
+	left int64 // that may be read; unlimited: all
+}
+
+// Read implements io.Reader. A body that goes on beyond its limit is an error
+// after it.
+func (b *limitedBody) Read(p []byte) (int, error) {
+	if b.left == unlimited || len(p) == 0 {
+		return b.ReadCloser.Read(p)
+	}
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1] // one more, to know whether there is more
+	}
+	n, err := b.ReadCloser.Read(p)
+	if int64(n) <= b.left {
+		b.left -= int64(n)
+		return n, err
+	}
+	n, b.left = int(b.left), 0
+	return n, errBodyTooLarge
+}
+
+func (b *limitedBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.done()
+	return err
+}

@@ -1,0 +1,88 @@
+package memberclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
+)
+
+// Version asks for the API server's version, "" where it does not tell.
+func (a *Client) Version(ctx context.Context) (string, error) {
+	c, err := a.REST(corev1.SchemeGroupVersion)
+	if err != nil {
+		return "", err
+	}
+	const path = "/version"
+	body, err := c.Get().AbsPath(path).MaxRetries(0).Do(ctx).Raw()
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return "", nil // not every server has it, or tells everybody: all is JSON then
+	case err != nil:
+		return "", WrapRequest(path, err)
+	}
+	var info struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	if err := json.Unmarshal(body, &info); err != nil {
+		return "", &MalformedError{fmt.Errorf("GET %s: the answer is not an API server's: %w", path, err)}
+	}
+	return message.Clip(info.GitVersion), nil
+}
+
+// ClusterUID asks for the UID of kube-system, which tells clusters apart. The answer
+// is not older than a resourceVersion, unless that is "".
+func (a *Client) ClusterUID(ctx context.Context, notOlder string) (string, error) {
+	c, err := a.REST(corev1.SchemeGroupVersion)
+	if err != nil {
+		return "", err
+	}
+	const path = "/api/v1/namespaces/" + metav1.NamespaceSystem
+	meta, err := getMetadata(ctx, c.Get().Resource("namespaces").Name(metav1.NamespaceSystem).
+		VersionedParams(&metav1.GetOptions{ResourceVersion: notOlder}, scheme.ParameterCodec), path)
+	return meta.UID, err
+}
+
+// objectMeta is what is asked of an answer. What else it says may be anything.
+type objectMeta struct {
+	UID             string `json:"uid"`
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+// getMetadata reads the metadata of an object or list. The error of an answer that has
+// none is an *answerError, which says what is malformed.
+func getMetadata(ctx context.Context, req *rest.Request, path string) (objectMeta, error) {
+	result := req.SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Do(ctx)
+	if err := result.Error(); err != nil { // with the causes that a Status names, which Raw's has not
+		return objectMeta{}, WrapRequest(path, err)
+	}
+	body, err := result.Raw()
+	if err != nil {
+		return objectMeta{}, WrapRequest(path, err)
+	}
+	var answer struct {
+		Metadata objectMeta `json:"metadata"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return objectMeta{}, &MalformedError{fmt.Errorf("GET %s: the answer is malformed: %w", path, err)}
+	}
+	return answer.Metadata, nil
+}
+
+// NewestResourceVersion asks for the resourceVersion that the server's Namespaces are at.
+func (a *Client) NewestResourceVersion(ctx context.Context) (string, error) {
+	c, err := a.REST(corev1.SchemeGroupVersion)
+	if err != nil {
+		return "", err
+	}
+	meta, err := getMetadata(ctx, c.Get().Resource("namespaces").VersionedParams(&metav1.ListOptions{Limit: 1}, scheme.ParameterCodec), "/api/v1/namespaces")
+	return meta.ResourceVersion, err
+}

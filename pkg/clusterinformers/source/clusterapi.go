@@ -1,0 +1,251 @@
+// Package source has the sources of members: the Clusters of a Cluster API management
+// cluster ([NewClusterAPI]), contexts of kubeconfigs ([NewContexts]) and the hub itself
+// ([NewHub]).
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
+	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
+)
+
+// ClusterAPIOptions is a source of members that are Clusters of a Cluster API
+// management cluster. A member's kubeconfig is the value of the Secret
+// <name>-kubeconfig beside its Cluster. Config and Logger are required.
+type ClusterAPIOptions struct {
+	Config     *rest.Config
+	Namespaces []string // to look in; none means all
+	Logger     *slog.Logger
+}
+
+type clusterAPI struct {
+	ClusterAPIOptions
+
+	// lastKnown is what was last known of each namespace. It outlives the informers,
+	// so that members do not leave while these start anew. One goroutine uses it.
+	lastKnown map[string][]clusterinformers.Spec
+}
+
+// NewClusterAPI returns the source, or what is wrong with the options.
+func NewClusterAPI(o ClusterAPIOptions) (clusterinformers.Source, error) {
+	if o.Logger == nil {
+		return nil, errors.New("cluster API: Logger is required")
+	}
+	if o.Config == nil {
+		return nil, errors.New("cluster API: Config is required")
+	}
+	o.Namespaces = slices.Clone(o.Namespaces)
+	slices.Sort(o.Namespaces)
+	for i, n := range o.Namespaces {
+		if n == "" {
+			return nil, errors.New("cluster API: a namespace must have a name; none at all means every namespace")
+		}
+		if i > 0 && n == o.Namespaces[i-1] {
+			return nil, fmt.Errorf("cluster API: namespace %q is named twice", n)
+		}
+	}
+	if len(o.Namespaces) == 0 {
+		o.Namespaces = []string{""}
+	}
+	o.Config = rest.CopyConfig(o.Config)
+	o.Config.QPS = -1
+	o.Config.WarningHandler = rest.NoWarnings{} // that a version of Cluster is deprecated is known
+	if o.Config.UserAgent == "" {
+		o.Config.UserAgent = memberclient.UserAgent
+	}
+	return &clusterAPI{ClusterAPIOptions: o}, nil
+}
+
+const (
+	coalescePeriod = 20 * time.Millisecond // changes that come within it are one view
+	minRetryDelay  = time.Second
+	maxRetryDelay  = 15 * time.Second
+	hubTimeout     = 10 * time.Second // for one request that is not a list or watch
+)
+
+const clustersResource = "clusters"
+
+// v1beta1 is the older version, whose own package is deprecated.
+var v1beta1 = schema.GroupVersion{Group: clusterv1.GroupVersion.Group, Version: "v1beta1"}
+
+// clusterVersions are the versions of Cluster that are understood, the preferred one
+// first. Each is also a contract of Cluster API: it says in its own way that a control
+// plane is initialized.
+var clusterVersions = []schema.GroupVersion{clusterv1.GroupVersion, v1beta1}
+
+// errVersionNotServed ends the informers when the version of Cluster that they follow
+// is served no more.
+var errVersionNotServed = errors.New("this version of Cluster is not served any more")
+
+// Run implements Source. It waits for Cluster API to be installed, and follows
+// the hub to another version of Cluster when it no longer serves the one in
+// use.
+func (s *clusterAPI) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
+	client, end, err := memberclient.NewHubHTTPClient(s.Config)
+	if err != nil {
+		return fmt.Errorf("cluster API: %w", err)
+	}
+	defer end()
+	dyn, err := dynamic.NewForConfigAndClient(s.Config, client)
+	if err != nil {
+		return fmt.Errorf("cluster API: %w", err)
+	}
+	typed, err := kubernetes.NewForConfigAndClient(s.Config, client)
+	if err != nil {
+		return fmt.Errorf("cluster API: %w", err)
+	}
+	s.lastKnown = map[string][]clusterinformers.Spec{}
+	var last []clusterinformers.Spec
+	said := false
+	tell := func(view []clusterinformers.Spec) {
+		if !said || !reflect.DeepEqual(view, last) {
+			said, last = true, view
+			set(view)
+		}
+	}
+	for ctx.Err() == nil {
+		version, err := s.awaitVersion(ctx, client)
+		if err != nil {
+			break // ctx is done
+		}
+		if err := s.watchClusters(ctx, version, dyn, typed, tell); errors.Is(err, errVersionNotServed) {
+			s.Logger.Info("Cluster API's version is not served any more", "version", version.Version)
+			_ = backoff.Sleep(ctx, minRetryDelay) // the loop sees that ctx is done
+		}
+	}
+	return nil
+}
+
+// awaitVersion returns the version of Cluster to follow once the hub serves one. Its
+// error is the context's.
+func (s *clusterAPI) awaitVersion(ctx context.Context, client *http.Client) (schema.GroupVersion, error) {
+	complaint := ""
+	for delay := minRetryDelay; ; delay = min(2*delay, maxRetryDelay) {
+		version, err := s.servedVersion(ctx, client)
+		if err == nil {
+			return version, nil
+		}
+		if ctx.Err() != nil {
+			return schema.GroupVersion{}, ctx.Err()
+		}
+		if m := message.Clip(err.Error()); m != complaint {
+			complaint = m
+			s.Logger.Warn("Cluster API cannot be found on the hub yet", "error", m)
+		}
+		if err := backoff.Sleep(ctx, delay); err != nil {
+			return schema.GroupVersion{}, err
+		}
+	}
+}
+
+func (s *clusterAPI) servedVersion(ctx context.Context, client *http.Client) (schema.GroupVersion, error) {
+	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
+	defer cancel()
+	asking := *client
+	asking.Transport = memberclient.ContextTransport{Context: ctx, Base: client.Transport}
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(s.Config, &asking)
+	if err != nil {
+		return schema.GroupVersion{}, err
+	}
+	for _, version := range clusterVersions {
+		list, err := d.ServerResourcesForGroupVersion(version.String())
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return schema.GroupVersion{}, err
+		}
+		for _, r := range list.APIResources {
+			if r.Name == clustersResource {
+				return version, nil
+			}
+		}
+	}
+	return schema.GroupVersion{}, fmt.Errorf("the hub serves %s.%s neither at %s nor at %s", clustersResource, clusterv1.GroupVersion.Group, clusterv1.GroupVersion.Version, v1beta1.Version)
+}
+
+// watchClusters runs informers on Clusters of one version and their Secrets until ctx
+// is done or the version is served no more.
+func (s *clusterAPI) watchClusters(ctx context.Context, version schema.GroupVersion, dyn dynamic.Interface, typed kubernetes.Interface, tell func([]clusterinformers.Spec)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel(nil)
+	dirty := make(chan struct{}, 1)
+	touch := func() {
+		select {
+		case dirty <- struct{}{}:
+		default:
+		}
+	}
+	places := make([]*namespaceInformers, len(s.Namespaces))
+	for i, namespace := range s.Namespaces {
+		p, err := newNamespaceInformers(namespace, namespaceOptions{
+			clusters: dyn.Resource(version.WithResource(clustersResource)).Namespace(namespace), secrets: typed.CoreV1().Secrets(namespace), client: dyn,
+			log: s.Logger, trigger: touch, notServed: func() { cancel(errVersionNotServed) },
+		})
+		if err != nil {
+			return err
+		}
+		places[i] = p
+	}
+	for _, p := range places {
+		p.start(ctx, &running)
+	}
+	for {
+		select {
+		case <-dirty:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if backoff.Sleep(ctx, coalescePeriod) != nil {
+			return context.Cause(ctx)
+		}
+		select {
+		case <-dirty: // came meanwhile, and is in the view that is taken now
+		default:
+		}
+		if view, ok := s.view(places); ok {
+			tell(view)
+		}
+	}
+}
+
+// view merges the namespaces, sorted by name. It is not known before every
+// namespace is, or is refused to us.
+func (s *clusterAPI) view(places []*namespaceInformers) ([]clusterinformers.Spec, bool) {
+	view := []clusterinformers.Spec{}
+	for _, p := range places {
+		specs, state := p.specs()
+		switch state {
+		case namespaceUnknown:
+			return nil, false
+		case namespaceKnown:
+			s.lastKnown[p.namespace] = specs
+		case namespaceForbidden: // what was known of it holds
+		}
+		view = append(view, s.lastKnown[p.namespace]...)
+	}
+	slices.SortFunc(view, func(a, b clusterinformers.Spec) int { return strings.Compare(a.Name, b.Name) })
+	return view, true
+}
