@@ -11,18 +11,19 @@ import (
 // start where the engine's state ends: Reset recovers from it.
 var ErrReset = engine.ErrReset
 
-// What keeps verdicts exact, and what it tells.
+// The engine, and what it reports.
 type (
-	// Engine keeps the verdicts of bindings on a fleet, exact, at a cost that follows
-	// what changes: Reset, Apply and Configure.
+	// Engine keeps the verdicts of bindings on a fleet exact, at a cost proportional
+	// to what changes: Reset, Apply and Configure.
 	Engine = engine.Engine
 	// EngineOptions configure an Engine.
 	EngineOptions = engine.Options
 	// Limits bound what policies may take. 0 means the default.
 	Limits = engine.Limits
-	// Stats are counters of an engine's work since it was made, and its present size.
+	// Stats are counters of an engine's work since it was created, and its present
+	// size.
 	Stats = engine.Stats
-	// Changes is what a call did to the verdicts.
+	// Changes is how a call changed the verdicts.
 	Changes = engine.Changes
 	// Change is a verdict that differs.
 	Change = engine.Change
@@ -36,10 +37,10 @@ func Evaluate(ctx context.Context, opts EngineOptions, s *aggregate.Snapshot) (*
 	return engine.Evaluate(ctx, opts, s)
 }
 
-// Compare returns what other policies and bindings would change in the verdicts of a
-// state, on its snapshot. It evaluates the bindings of which something differs, and
-// costs what Configure does; Changes.After has these only, and Changes.Before has
-// these and those that opts.Bindings have no more.
+// Compare returns how other policies and bindings would change the verdicts of a state,
+// on its snapshot. It evaluates the bindings that differ, at the cost of Configure.
+// Changes.After has only these; Changes.Before has these and those that opts.Bindings no
+// longer has.
 func Compare(ctx context.Context, s *State, opts EngineOptions) (*Changes, error) {
 	return engine.Compare(ctx, s, opts)
 }

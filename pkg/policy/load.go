@@ -12,23 +12,23 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// What policies are loaded from and into.
+// Sources of policies, and what Load makes of them.
 type (
 	// File is one file of a Source.
 	File = module.File
 	// Source is a tree of files. A package belongs to one source.
 	Source = module.Source
-	// LoadOptions bound what Load takes.
+	// LoadOptions bound what Load accepts.
 	LoadOptions = module.Options
-	// Set is what one Load gave: immutable, for any number of goroutines.
+	// Set is the result of one Load: immutable, for any number of goroutines.
 	Set = module.Set
 	// Package is one policy.
 	Package = module.Package
 	// KindRef is a kind that a package names, at the version that it pins.
 	KindRef = module.KindRef
-	// Finding is one thing that is wrong, or better not so, at a place in a file.
+	// Finding is one error or warning at a position in a file.
 	Finding = module.Finding
-	// LoadErrors are all findings for which nothing was loaded.
+	// LoadErrors are the findings for which nothing was loaded.
 	LoadErrors = module.Errors
 )
 
@@ -38,18 +38,18 @@ const (
 	SeverityWarning = module.SeverityWarning
 )
 
-// Severities returns those that policies may have, the least first.
+// Severities returns the severities of policies, the lowest first.
 func Severities() []string { return slices.Clone(module.Severities) }
 
 // Load parses, compiles and checks the policies of all sources. It loads all of
 // them, or none and returns LoadErrors. See package module for what is refused.
 func Load(sources []Source, opts LoadOptions) (*Set, error) { return module.Load(sources, opts) }
 
-// Lint returns what is better not so in a set that loads, by file, line and column:
-// warnings, and errors where the engine would refuse what a rule says.
+// Lint returns warnings about a set, by file, line and column, and errors where the
+// engine would refuse the result of a rule.
 func Lint(set *Set) []Finding { return module.Lint(set) }
 
-// Bounds on what ReadSource reads: more than Load takes by default.
+// Bounds on what ReadSource reads: more than Load accepts by default.
 const (
 	maxRead    = 4 << 20  // bytes of a file
 	maxReadAll = 64 << 20 // bytes of a tree
@@ -57,7 +57,7 @@ const (
 )
 
 // ReadSource reads the policies of a file tree. Directories whose names begin with
-// a dot are left out, as are the contents of files that Load takes nothing from.
+// a dot are skipped, as are the contents of files that Load does not read.
 // Policies are regular files, or symbolic links to them where the tree follows
 // these: that of an os.Root follows none that leave it.
 func ReadSource(name string, tree fs.FS) (Source, error) {
@@ -96,7 +96,7 @@ func ReadSource(name string, tree fs.FS) (Source, error) {
 }
 
 func readFile(tree fs.FS, p string) (data []byte, err error) {
-	// Not to be opened before it is known to be a file: opening a pipe waits.
+	// Stat before Open: opening a pipe blocks.
 	info, err := fs.Stat(tree, p)
 	if err != nil {
 		return nil, err

@@ -10,24 +10,24 @@ import (
 var (
 	// ErrQuery is a query that cannot be evaluated as it is written.
 	ErrQuery = adhoc.ErrQuery
-	// ErrQueryLimit is a query that takes more than it may.
+	// ErrQueryLimit is a query that exceeds a limit.
 	ErrQueryLimit = adhoc.ErrLimit
 )
 
 // Ad-hoc queries.
 type (
-	// QueryOptions say what a query is asked of and what it may take.
+	// QueryOptions are what a query reads and its limits.
 	QueryOptions = adhoc.Options
-	// Reader says what somebody may read. Its methods are called often, from one
+	// Reader says what the caller may read. Its methods are called often, from one
 	// goroutine at a time.
 	Reader = adhoc.Reader
 	// Everything is a Reader of everything.
 	Everything = adhoc.Everything
 	// Views are the views that a query can read, of one revision: those of a State.
 	Views = adhoc.Views
-	// Answer is what a query gave.
+	// Answer is the result of a query.
 	Answer = adhoc.Answer
-	// Row is one way in which the query holds.
+	// Row is one solution of the query.
 	Row = adhoc.Row
 )
 

@@ -6,43 +6,43 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// What policies find.
+// Results of policies.
 type (
 	// State is the verdicts of all bindings on one snapshot: immutable, for any number
 	// of goroutines. Keeping it keeps the snapshot.
 	State = state.State
-	// ReadScope is what the verdicts of a binding may reveal beside their own subjects.
+	// ReadScope is what the verdicts of a binding may reveal besides their subjects.
 	ReadScope = state.ReadScope
 	// Verdict is all violations of one binding on one subject at one revision.
 	Verdict = verdict.Verdict
-	// VerdictState says how far a verdict can be relied on.
+	// VerdictState says how reliable a verdict is.
 	VerdictState = verdict.State
 	// Subject is what a verdict is about: an object, a member or a key of a view.
 	Subject = verdict.Subject
-	// Gap is an incomplete scope, or one of which an object could not contribute to a
-	// view.
+	// Gap is an incomplete scope, or one with an object whose contribution to a view
+	// failed.
 	Gap = verdict.Gap
-	// Violation is one finding.
+	// Violation is one violation of a policy.
 	Violation = verdict.Violation
 	// Remedy is the change that a violation proposes.
 	Remedy = verdict.Remedy
 	// Counts are the verdicts of a binding, of one member or of all.
 	Counts = verdict.Counts
-	// Health is how a binding's policy does.
+	// Health is the health of a binding's policy.
 	Health = verdict.Health
 )
 
 // The states of a verdict.
 const (
 	Known   = verdict.Known   // all that it read was complete
-	Unknown = verdict.Unknown // it read an incomplete scope: it may be otherwise
+	Unknown = verdict.Unknown // it read an incomplete scope and may be wrong
 	Error   = verdict.Error   // there is no verdict
 )
 
 // MaxGaps is how many gaps a verdict names.
 const MaxGaps = verdict.MaxGaps
 
-// What verdicts and remedies name, for rooms that may not know the index.
+// Names in verdicts and remedies, for packages that may not import the index.
 type (
 	Ref      = aggregate.Ref
 	Kind     = aggregate.Kind

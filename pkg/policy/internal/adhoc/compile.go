@@ -9,8 +9,9 @@ import (
 	"federator.dev/federator/pkg/policy/internal/limits"
 )
 
-// compileQuery checks what rego would not. It returns also where there are comprehensions
-// that are evaluated for all values of what is outside of them at once.
+// compileQuery checks what rego does not. It also returns the positions of
+// comprehensions that OPA indexes: it evaluates them for all values of their outer
+// variables at once.
 func compileQuery(query string) (ast.Body, map[position]bool, error) {
 	if len(query) > 64<<10 {
 		return nil, nil, fmt.Errorf("%w: it is longer than 64 KiB", ErrQuery)

@@ -9,25 +9,25 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// comprehensionCounter counts what comprehensions keep while a query runs: that grows there without
-// being read, made by a builtin, or answered. Their heads go through a function that
-// counts them: [x | ...] becomes [y | ...; y = kept(0, x)]. An element costs two to three
-// times what it costs in OPA alone (BenchmarkQueryComprehension), since OPA asks nobody
-// else.
+// comprehensionCounter counts what comprehensions hold while a query runs, which
+// neither reads, builtins nor results account for. Their heads go through a function
+// that counts them: [x | ...] becomes [y | ...; y = counted(0, x)]. An element costs
+// two to three times what it costs in OPA alone (BenchmarkQueryComprehension), as OPA
+// has no hook for it.
 type comprehensionCounter struct {
 	store          *store
-	name           string          // of the function, which no query can have
-	comprehensions []comprehension // of each comprehension
-	failed         error           // why kept ended the query
+	name           string          // of the function: no query can contain it
+	comprehensions []comprehension // in the order of their numbers
+	failed         error           // why counting ended the query
 }
 
-// comprehension is what a comprehension has.
+// comprehension is the accounting of one comprehension.
 type comprehension struct {
 	counted      ast.Set // nil: an array, or several sets or objects, each of which has its own
-	elementBytes int64   // bytes that an element takes there
+	elementBytes int64   // bytes of an element's slot
 }
 
-// position is where something stands in a query.
+// position is where a term is in a query.
 type position struct{ row, col int }
 
 func positionOf(t *ast.Term) position {
@@ -37,9 +37,9 @@ func positionOf(t *ast.Term) position {
 	return position{t.Location.Row, t.Location.Col}
 }
 
-// countComprehensions rewrites the comprehensions of a query, and returns nil if there are none. OPA
-// makes one result of those that are indexed for each value of what is outside of them,
-// and keeps them all.
+// countComprehensions rewrites the comprehensions of a query, and returns nil if there
+// are none. An indexed comprehension has one result for each value of its outer
+// variables, and OPA keeps them all.
 func countComprehensions(body ast.Body, indexed map[position]bool, store *store) *comprehensionCounter {
 	k := &comprehensionCounter{store: store, name: "federator_" + rand.Text()}
 	ast.WalkTerms(body, func(t *ast.Term) bool {
@@ -66,7 +66,7 @@ func countComprehensions(body ast.Body, indexed map[position]bool, store *store)
 	return k
 }
 
-// countHead has a body count a head, and returns what stands for the head then.
+// countHead makes a body count a head, and returns the term that replaces the head.
 func (k *comprehensionCounter) countHead(body *ast.Body, head *ast.Term, p comprehension) *ast.Term {
 	out := k.newVariable()
 	call := ast.NewTerm(ast.Ref{ast.VarTerm(k.name)})
@@ -84,14 +84,14 @@ func (k *comprehensionCounter) newVariable() *ast.Term {
 	return ast.VarTerm("federator_" + rand.Text())
 }
 
-// function is what counts heads.
+// function is the builtin that counts heads.
 func (k *comprehensionCounter) function() func(*rego.Rego) {
 	return rego.Function2(&rego.Function{Name: k.name, Decl: types.NewFunction(types.Args(types.N, types.A), types.A)},
 		func(_ rego.BuiltinContext, of, head *ast.Term) (*ast.Term, error) {
 			n, ok := of.Value.(ast.Number)
 			i, whole := n.Int()
 			if !ok || !whole {
-				return nil, rego.NewHaltError(errors.New("kept of no comprehension"))
+				return nil, rego.NewHaltError(errors.New("no such comprehension"))
 			}
 			own, err := k.count(k.comprehensions[i], head)
 			if err != nil {
@@ -102,8 +102,8 @@ func (k *comprehensionCounter) function() func(*rego.Rego) {
 		})
 }
 
-// count counts a head that its comprehension does not have yet, and returns what it may
-// keep of it.
+// count counts a head that its comprehension does not have yet, and returns a copy that
+// the comprehension may hold.
 func (k *comprehensionCounter) count(p comprehension, head *ast.Term) (*ast.Term, error) {
 	if p.counted != nil && p.counted.Contains(head) {
 		return k.store.known.clone(head), nil
@@ -118,7 +118,8 @@ func (k *comprehensionCounter) count(p comprehension, head *ast.Term) (*ast.Term
 	return head, nil
 }
 
-// err is why the query ended, if what it keeps is too much. Nil keeps nothing.
+// err is why the query ended, if its comprehensions hold too much. A nil counter has
+// none.
 func (k *comprehensionCounter) err() error {
 	if k == nil {
 		return nil

@@ -109,7 +109,7 @@ func (s *store) byName(ctx context.Context, path []string) (ast.Value, []string,
 	return t.Value(), rest, nil
 }
 
-// put adds an object at a place of a tree, if it may be read.
+// put adds an object to a tree, if it may be read.
 func (s *store) put(ctx context.Context, t *fleetdoc.Tree, o aggregate.Object, at ...string) error {
 	if !s.opts.Reader.Objects(o.Member(), o.Ref().Kind, o.Namespace()) {
 		return nil
@@ -135,7 +135,7 @@ func (s *store) visibleMembers() iter.Seq[aggregate.Member] {
 	}
 }
 
-// names is the sorted names of members.
+// names are the sorted names of members.
 func (s *store) names() ast.Value {
 	var names []*ast.Term
 	for m := range s.visibleMembers() {
@@ -166,7 +166,7 @@ func (s *store) members(path []string) (ast.Value, []string, error) {
 	return t.Value(), path[min(len(path), 1):], nil
 }
 
-// scopes reads below scopes[name][kind], which is the state's name.
+// scopes reads below scopes[name][kind], which is the name of the scope's state.
 func (s *store) scopes(path []string) (ast.Value, []string, error) {
 	t := fleetdoc.NewTree(path[:min(len(path), 2)])
 	for m := range s.visibleMembers() {

@@ -6,9 +6,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
-// readMask is what a compiled query can read of objects: what its refs into
-// objects and by_name name below an object, or all of it where a ref ends above
-// or at one.
+// readMask is what a compiled query can read of objects: what its refs into objects and
+// by_name name below an object, or everything where a ref ends at or above one.
 func readMask(body ast.Body) *mask.Mask {
 	var m *mask.Mask
 	ast.WalkRefs(body, func(r ast.Ref) bool {

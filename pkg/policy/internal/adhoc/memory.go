@@ -8,21 +8,20 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Sizes on the heap, in bytes, of what OPA's values are made of, rounded up to what is
-// allocated for them.
+// Heap sizes, in bytes, of the parts of OPA's values, rounded up to allocation sizes.
 const (
 	termBytes    = 24 + 16 // with the header of a string or number
 	arrayBytes   = 96
-	elementBytes = 32            // of an array that grows: a pointer and as much room, and what it had before
+	elementBytes = 32            // of a growing array: a pointer, as much spare capacity, and the array before
 	objectBytes  = 96 + 48 + 144 // with a map of eight
-	fieldBytes   = 32 + 8        // an element, and its place among the sorted
+	fieldBytes   = 32 + 8        // an element, and its slot in the sorted keys
 	slotBytes    = 48            // of a map of more than eight, half empty
-	shortNumber  = 64            // what a query has room for of those is small
+	shortNumber  = 64            // shorter ones are not counted
 )
 
-// heapSize estimates from above what a value holds on the heap; ok is false once that is
-// more than a limit. What is there in many places counts in each, as it does when it
-// becomes JSON, but for what is known.
+// heapSize is an upper bound on what a value holds on the heap; ok is false once that
+// exceeds a limit. What is referenced in several places counts in each, as it does in
+// JSON, except for known values.
 func heapSize(t *ast.Term, known knownValues, limit int64) (n int64, ok bool) {
 	var walk func(t *ast.Term) bool
 	walk = func(t *ast.Term) bool {
@@ -54,11 +53,11 @@ func heapSize(t *ast.Term, known knownValues, limit int64) (n int64, ok bool) {
 	return n, ok
 }
 
-// roundUp is what is allocated for so many bytes of text, about.
+// roundUp is about what is allocated for so many bytes of text.
 func roundUp(n int) int64 { return int64(n+15) &^ 15 }
 
-// knownValues are arrays, objects and sets that have been counted, by what they point to. Nil
-// knows none.
+// knownValues are arrays, objects and sets that have been counted, by identity. A nil
+// map has none.
 type knownValues map[any]struct{}
 
 func (k knownValues) has(t *ast.Term) (has bool) {
@@ -72,7 +71,7 @@ func (k knownValues) has(t *ast.Term) (has bool) {
 	return has
 }
 
-// add makes all that a value is made of known.
+// add adds a value and everything within it.
 func (k knownValues) add(t *ast.Term) {
 	if k == nil || k.has(t) {
 		return
@@ -93,8 +92,8 @@ func (k knownValues) add(t *ast.Term) {
 	}
 }
 
-// clone returns a value that keeps nothing but itself in memory, and what is known: builtins
-// give parts of texts and arrays, which share what all of it is made of.
+// clone returns a value that shares memory with known values only: builtins return
+// substrings and subarrays, which keep the originals alive.
 func (k knownValues) clone(t *ast.Term) *ast.Term {
 	if k.has(t) {
 		return t
@@ -120,7 +119,8 @@ func (k knownValues) clone(t *ast.Term) *ast.Term {
 	return t
 }
 
-// cloneJSON is own of what an answer has, which shares its texts with what it is made of.
+// cloneJSON copies the strings of a result, which may be substrings of what it is made
+// of.
 func cloneJSON(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -141,15 +141,16 @@ func cloneJSON(v any) any {
 	return v
 }
 
-// chargeMemory counts what a query holds in memory: what it has read, what its comprehensions
-// keep and builtins have made, and its answer.
+// chargeMemory counts what a query holds in memory: what it has read, what its
+// comprehensions hold and builtins have created, and its result.
 func (s *store) chargeMemory(v ast.Value) error { return s.charge(ast.NewTerm(v), 0, nil) }
 
-// chargeElement counts what a comprehension keeps, which may be made of what has been read, and
-// so many bytes for its place there.
+// chargeElement counts an element of a comprehension, which may consist of known
+// values, and the bytes of its slot.
 func (s *store) chargeElement(t *ast.Term, place int64) error { return s.charge(t, place, s.known) }
 
-// Hold implements limits.Holder: what a builtin has made, but for what has been read.
+// Hold implements limits.MemoryCounter: it counts what a builtin has created, except
+// for known values.
 func (s *store) Hold(t *ast.Term) (int64, error) {
 	switch v := t.Value.(type) {
 	case ast.Boolean, ast.Null:
@@ -164,7 +165,7 @@ func (s *store) Hold(t *ast.Term) (int64, error) {
 	return s.bytesHeld - before, err
 }
 
-// Release implements limits.Holder.
+// Release implements limits.MemoryCounter.
 func (s *store) Release(n int64) { s.bytesHeld -= n }
 
 func (s *store) charge(t *ast.Term, more int64, known knownValues) error {

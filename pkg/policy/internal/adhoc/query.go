@@ -1,6 +1,6 @@
 // Package adhoc answers ad-hoc Rego queries over data.fleet of one snapshot, as far as
-// a Reader may read: what is outside is not in the documents, so that no answer, error,
-// order or bound tells of it.
+// a Reader may read. What the Reader may not read is absent from the documents, so that
+// no result, error, order or limit depends on it.
 package adhoc
 
 import (
@@ -20,31 +20,31 @@ import (
 var (
 	// ErrQuery is a query that cannot be evaluated as it is written.
 	ErrQuery = errors.New("invalid query")
-	// ErrQueryLimit is a query that takes more than it may.
+	// ErrLimit is a query that exceeds a limit.
 	ErrLimit = errors.New("query exceeds a limit")
 )
 
-// Options say what a query is asked of and what it may take.
+// Options are what a query reads and its limits.
 type Options struct {
 	Snapshot *aggregate.Snapshot
 	Views    Views         // nil: none
 	Reader   Reader        // required
 	Timeout  time.Duration // 0 means 5 s
-	// MaxRead is how many bytes of JSON may be read; what of them is kept, what
-	// comprehensions keep and builtins have made, and the answer take at most twice as
+	// MaxRead is how many bytes of JSON may be read. What is held of them, what
+	// comprehensions hold and builtins create, and the result take at most twice as
 	// many bytes of memory. 0 means 64 MiB.
 	MaxRead int64
 	MaxRows int // 0 means 10,000
 }
 
-// Answer is what a query gave.
+// Answer is the result of a query.
 type Answer struct {
 	Revision aggregate.Revision `json:"revision"`
 	Rows     []Row              `json:"rows"`
 	Read     int64              `json:"readBytes"`
 }
 
-// Row is one way in which the query holds.
+// Row is one solution of the query.
 type Row struct {
 	Values   []any          `json:"values"`             // of the query's expressions
 	Bindings map[string]any `json:"bindings,omitempty"` // of its variables
@@ -53,7 +53,7 @@ type Row struct {
 // Query evaluates a Rego query over data.fleet of one snapshot, which holds what
 // the Reader may read and nothing else: answers, errors and the order of rows are
 // those of a fleet without the rest. Wrong queries are ErrQuery, queries that take
-// too much ErrQueryLimit; a context that ends is its own error.
+// too much ErrLimit; a context that ends is its own error.
 func Query(ctx context.Context, opts Options, query string) (*Answer, error) {
 	if opts.Snapshot == nil || opts.Reader == nil {
 		return nil, errors.New("query: Snapshot and Reader are required")
@@ -106,7 +106,7 @@ func Query(ctx context.Context, opts Options, query string) (*Answer, error) {
 	return answer, nil
 }
 
-// queryError says which error an evaluation's is.
+// queryError classifies the error of an evaluation.
 func queryError(err error) error {
 	switch {
 	case errors.Is(err, ErrLimit):

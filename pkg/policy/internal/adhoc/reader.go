@@ -8,7 +8,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// Reader says what somebody may read. Its methods are called often, from one
+// Reader says what the caller may read. Its methods are called often, from one
 // goroutine at a time.
 type Reader interface {
 	// Objects reports whether the objects of a kind in one namespace of a member

@@ -8,23 +8,23 @@ import (
 	"github.com/open-policy-agent/opa/v1/rego"
 )
 
-// rowReader turns what a query gives into values of an answer, within bounds, as it
-// gives it: a query that has too many rows ends there.
+// rowReader converts the results of a query as they are generated, within limits: a
+// query that has too many rows ends there.
 type rowReader struct {
 	store *store
 	body  ast.Body
 
-	// Rows are counted by an expression more, which gives each row a value that no query
-	// can have. What is a single expression that gives a value is left alone, since more
-	// expressions would drop the rows in which it is false: its values are counted, of
-	// which each row has one, and one for each variable.
+	// Rows are counted by an additional expression, whose value no query can contain.
+	// A single expression that has a value is left alone, since with a second one the
+	// rows in which it is false would be dropped. Its values are counted instead: each
+	// row has one, and one for each variable.
 	marker string
 	perRow int
 	rows   int
 	values int
 }
 
-// newRowReader reads a query that has been checked.
+// newRowReader prepares a query that has been checked.
 func newRowReader(store *store, query string) (*rowReader, error) {
 	body, err := ast.ParseBody(query)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *rowReader) generate(t *ast.Term, _ *rego.EvalContext) (any, error) {
 		}
 		return nil, nil
 	}
-	// It is held as it is until the answer has been written, beside what it is made of.
+	// It is held until the answer has been written, in addition to what it is made of.
 	if err := a.store.chargeMemory(t.Value); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (a *rowReader) generate(t *ast.Term, _ *rego.EvalContext) (any, error) {
 	return cloneJSON(v), err
 }
 
-// row is one way in which the query holds, without what counts it.
+// row is a solution of the query, without the marker.
 func (a *rowReader) row(r rego.Result) Row {
 	delete(r.Bindings, a.marker)
 	row := Row{Bindings: r.Bindings, Values: make([]any, 0, len(r.Expressions))}

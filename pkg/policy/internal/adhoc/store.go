@@ -12,7 +12,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
-// store is data of a query: what its Reader may read, made as it is read. It
+// store is the data of a query: what its Reader may read, built as it is read. It
 // belongs to one evaluation.
 type store struct {
 	storage.PolicyNotSupported
@@ -21,13 +21,13 @@ type store struct {
 
 	opts      Options
 	mask      *mask.Mask  // of objects
-	bytesRead int64       // bytes of JSON read so far
-	bytesHeld int64       // bytes of memory that what was read, kept and answered takes, estimated from above
-	known     knownValues // what has been read, if comprehensions may keep it
+	bytesRead int64       // bytes of JSON
+	bytesHeld int64       // upper bound on the memory of what was read, created and returned
+	known     knownValues // what has been read, if the query may hold it again
 	body      []byte
 }
 
-// transaction is the only transaction there is: nothing is written.
+// transaction is the only transaction: nothing is written.
 type transaction struct{}
 
 func (transaction) ID() uint64 { return 1 }
@@ -83,7 +83,7 @@ func (s *store) Read(ctx context.Context, _ storage.Transaction, path storage.Pa
 	return v, nil
 }
 
-// chargeRead counts what is read.
+// chargeRead counts bytes that are read.
 func (s *store) chargeRead(n int) error {
 	if s.bytesRead += int64(n); s.bytesRead > s.opts.MaxRead {
 		return fmt.Errorf("%w: it reads more than %d bytes", ErrLimit, s.opts.MaxRead)

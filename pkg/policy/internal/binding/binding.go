@@ -1,5 +1,5 @@
-// Package binding says where policies apply: bindings as they are written, held to the
-// packages that they bind, and compiled to what they select.
+// Package binding says where policies apply: bindings as they are written, their
+// validation against the packages that they bind, and the compiled selection.
 package binding
 
 import (
@@ -15,7 +15,7 @@ import (
 // ErrInvalid is a binding that cannot be used as it is written.
 var ErrInvalid = errors.New("invalid binding")
 
-// Mode is what may come of a binding's violations. The engine only reports it.
+// Mode is what may be done about a binding's violations. The engine only reports it.
 type Mode string
 
 // The modes of a binding.
@@ -30,7 +30,7 @@ const (
 type Binding struct {
 	Name       string         `json:"name"`
 	Package    string         `json:"package"`
-	Members    MemberSelector `json:"members,omitzero"` // whose subjects are judged
+	Members    MemberSelector `json:"members,omitzero"` // whose subjects are evaluated
 	Match      Match          `json:"match,omitzero"`
 	Parameters map[string]any `json:"parameters,omitempty"`
 	Mode       Mode           `json:"mode,omitempty"` // "" is Observe
@@ -46,21 +46,21 @@ type Binding struct {
 // MemberSelector selects members by name and by the labels of their Clusters. The
 // zero value selects all of them.
 type MemberSelector struct {
-	Names  []string              `json:"names,omitempty"` // <namespace>/<name>, as path.Match has patterns
+	Names  []string              `json:"names,omitempty"` // <namespace>/<name>, patterns of path.Match
 	Labels *metav1.LabelSelector `json:"labels,omitempty"`
 }
 
-// Match selects objects; of what it leaves out it selects everything. Patterns are
-// those of path.Match. For a package that judges the keys of a view it selects the
-// objects whose entries count; one that judges members takes none.
+// Match selects objects; an empty field selects everything. Patterns are those of
+// path.Match. For a package about the keys of a view it selects the objects whose
+// entries count; a package about members takes no Match.
 type Match struct {
 	Kinds      []aggregate.Kind      `json:"kinds,omitempty"`
-	Namespaces []string              `json:"namespaces,omitempty"` // patterns; "" is what has no namespace
+	Namespaces []string              `json:"namespaces,omitempty"` // patterns; "" matches cluster-scoped objects
 	Labels     *metav1.LabelSelector `json:"labels,omitempty"`
 }
 
-// Exemption says which subjects' violations are expected. They stay visible. Names is
-// all that exempts the keys of a view; members have no namespace, and no labels but
+// Exemption says which subjects' violations are expected. They stay visible. Keys of a
+// view are exempted by Names only; members have no namespace, and their labels are
 // those of Members.
 type Exemption struct {
 	Members    MemberSelector        `json:"members,omitzero"`
@@ -72,8 +72,8 @@ type Exemption struct {
 }
 
 // At returns the binding without the exemptions that have expired at a time. The
-// engine reads no clock for them: who configures it calls At, and again when the
-// next one expires.
+// engine reads no clock for them: its caller calls At, and again when the next one
+// expires.
 func (b Binding) At(now time.Time) Binding {
 	b.Exemptions = slices.DeleteFunc(slices.Clone(b.Exemptions), func(e Exemption) bool {
 		return !e.Expires.IsZero() && !now.Before(e.Expires)

@@ -15,13 +15,13 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// problem is one thing that is wrong with a binding, at a path within it.
+// problem is one error in a binding, at a path within it.
 type problem struct {
 	path string
 	err  error
 }
 
-// Compile compiles a binding, or returns the first thing that is wrong with it.
+// Compile compiles a binding, or returns the first error in it.
 func Compile(b *Binding) (*Selection, error) {
 	s, bad := b.check()
 	if len(bad) > 0 {
@@ -30,7 +30,7 @@ func Compile(b *Binding) (*Selection, error) {
 	return s, nil
 }
 
-// check compiles a binding, and returns all that is wrong with it.
+// check compiles a binding, and returns all errors in it.
 func (b *Binding) check() (*Selection, []problem) {
 	c := &checker{}
 	s := &Selection{Kinds: b.Match.Kinds, namespaces: b.Match.Namespaces}

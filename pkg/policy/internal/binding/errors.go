@@ -24,7 +24,7 @@ func (b bindingFindings) findings() []module.Finding {
 	return out
 }
 
-// bindingError is LoadErrors that are ErrBinding.
+// bindingError are Errors that are also ErrInvalid.
 type bindingError struct{ module.Errors }
 
 func (bindingError) Is(target error) bool { return target == ErrInvalid }

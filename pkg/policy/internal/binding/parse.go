@@ -12,9 +12,8 @@ import (
 // maxBindings bounds the bindings of one file.
 const maxBindings = 10_000
 
-// Parse reads the bindings of a YAML or JSON file, {bindings: […]}, and
-// holds them to a set as ValidateBindings does. What is wrong is LoadErrors, at
-// their lines; errors.Is(err, ErrBinding) is true of it.
+// Parse reads the bindings of a YAML or JSON file, {bindings: […]}, and validates them
+// as Validate does. Its errors are module.Errors with their lines, and ErrInvalid.
 func Parse(set *module.Set, file string, data []byte) ([]Binding, error) {
 	var doc struct {
 		Bindings []Binding `json:"bindings"`
@@ -35,7 +34,7 @@ func Parse(set *module.Set, file string, data []byte) ([]Binding, error) {
 		return nil, asError(bad)
 	}
 	at := func(i int, path string) (line, col int) {
-		// A key that is not there is reported where what it belongs to begins.
+		// A missing key is reported where its parent begins.
 		for p := fmt.Sprintf("bindings[%d].%s", i, path); p != ""; p = p[:max(strings.LastIndexAny(p, ".["), 0)] {
 			if place, ok := lines[p]; ok {
 				return place.Line, place.Col
@@ -53,8 +52,8 @@ func Parse(set *module.Set, file string, data []byte) ([]Binding, error) {
 }
 
 // Defaults returns a binding for each package that none of the bindings
-// names: it observes everywhere. Packages that cannot do without parameters have
-// none, and a warning instead; those that have views only have none.
+// names: it observes everywhere. Packages that require parameters get a warning
+// instead of a binding; packages with views only get neither.
 func Defaults(set *module.Set, bindings []Binding) ([]Binding, []module.Finding) {
 	bound, names := map[string]bool{}, map[string]bool{}
 	for _, b := range bindings {

@@ -35,10 +35,10 @@ type exemption struct {
 	reason            string
 }
 
-// matchesAny reports whether one of the patterns fits; none fits everything.
+// matchesAny reports whether one of the patterns matches; no patterns match everything.
 func matchesAny(patterns []string, s string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
-		ok, _ := path.Match(p, s) // compile has checked the pattern
+		ok, _ := path.Match(p, s) // check has validated the pattern
 		return ok
 	})
 }
@@ -75,12 +75,12 @@ func (s *Selection) Selects(o aggregate.Object) bool {
 	return s.selectsRef(o.Ref().Kind, o.Namespace()) && (s.Labels == nil || s.Labels.Matches(labelList(o.Labels())))
 }
 
-// ByLabels reports whether labels of objects decide anything.
+// ByLabels reports whether the selection depends on labels of objects.
 func (s *Selection) ByLabels() bool {
 	return s.Labels != nil || slices.ContainsFunc(s.exemptions, func(e exemption) bool { return e.labels != nil })
 }
 
-// ByMembers reports whether members' labels decide what is exempt.
+// ByMembers reports whether exemptions depend on labels of members.
 func (s *Selection) ByMembers() bool {
 	return slices.ContainsFunc(s.exemptions, func(e exemption) bool { return e.members.labels != nil })
 }
@@ -107,7 +107,7 @@ func (s *Selection) Exempt(kind module.SubjectKind, subject verdict.Subject, o a
 
 // MemberSet is a set of the members of a snapshot. Immutable.
 type MemberSet struct {
-	ID    uint32 // the same for sets that are the same in every snapshot
+	ID    uint32 // equal for sets that are equal in every snapshot
 	all   bool
 	names map[string]bool
 }
@@ -136,7 +136,7 @@ func (s *Selection) MemberSets(snapshot *aggregate.Snapshot, id uint32) (selecte
 	return s.members.of(snapshot, id), s.visibility.of(snapshot, id), tolerated
 }
 
-// EntryCounts reports whether what an object contributes to a view counts.
+// EntryCounts reports whether the binding selects an object's entries in a view.
 func (s *Selection) EntryCounts(ref *aggregate.Ref, snapshot *aggregate.Snapshot, selected, visible *MemberSet) bool {
 	if !selected.Has(ref.Member) || !visible.Has(ref.Member) || !s.selectsRef(ref.Kind, ref.Namespace) {
 		return false

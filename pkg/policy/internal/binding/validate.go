@@ -9,10 +9,10 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// Validate holds bindings to the packages of a set: names are unique,
-// packages are there, parameters are of their schemas, and nothing is said that means
-// nothing for what a package judges. It returns copies with
-// the defaults of parameters that are not given, or LoadErrors that are ErrBinding.
+// Validate checks bindings against the packages of a set: names are unique, packages
+// exist, parameters match their schemas, and no field is set that has no effect for the
+// package's subjects. It returns copies with the defaults of missing parameters, or
+// module.Errors that are ErrInvalid.
 func Validate(set *module.Set, bindings []Binding) ([]Binding, error) {
 	out, bad := resolve(set, bindings)
 	for i := range bad {
@@ -22,7 +22,7 @@ func Validate(set *module.Set, bindings []Binding) ([]Binding, error) {
 	return out, asError(bad.findings())
 }
 
-// resolve checks bindings and gives their parameters defaults.
+// resolve checks bindings and sets the defaults of their parameters.
 func resolve(set *module.Set, bindings []Binding) ([]Binding, bindingFindings) {
 	out := slices.Clone(bindings)
 	var bad bindingFindings
@@ -56,7 +56,8 @@ func resolve(set *module.Set, bindings []Binding) ([]Binding, bindingFindings) {
 	return out, nil
 }
 
-// checkPackage holds a binding to its package, and gives its parameters defaults.
+// checkPackage checks a binding against its package, and sets the defaults of its
+// parameters.
 func (b *Binding) checkPackage(p *module.Package, report func(path, format string, args ...any)) {
 	for _, m := range b.withoutEffect(p) {
 		report(m.path, "%s: %v", m.path, m.err)
@@ -78,8 +79,8 @@ func (b *Binding) checkPackage(p *module.Package, report func(path, format strin
 	}
 }
 
-// withoutEffect returns what a binding says that means nothing for what its package judges:
-// somebody relies on it.
+// withoutEffect returns the fields of a binding that have no effect for its package's
+// subjects: whoever set them relies on them.
 func (b *Binding) withoutEffect(p *module.Package) []problem {
 	var bad []problem
 	refuse := func(set bool, path string, err error) {
@@ -110,8 +111,7 @@ func (b *Binding) withoutEffect(p *module.Package) []problem {
 }
 
 // parameterPath is the path, below the parameters, of what a validator of JSON
-// schemas found, such as "names.1: Invalid type"; where it cannot be told, of what
-// it belongs to.
+// schemas reports, such as "names.1: Invalid type", or that of its parent.
 func parameterPath(problem string) string {
 	field, rest, ok := strings.Cut(problem, ": ")
 	if !ok {

@@ -1,5 +1,5 @@
-// Package budget ends evaluations that have used their CPU time, and says what the
-// others have cost.
+// Package budget ends evaluations that exceed their CPU time, and measures the cost of
+// the others.
 package budget
 
 import (
@@ -12,8 +12,8 @@ var (
 	ErrStopped  = errors.New("stopped")
 )
 
-// Budget is a topdown.Cancel that ends an evaluation when it has used its time. It
-// needs no timer: topdown asks it at every step.
+// Budget is a topdown.Cancel that ends an evaluation when it exceeds its time. It
+// needs no timer: topdown calls it at every step.
 type Budget struct {
 	*Meter
 
@@ -22,11 +22,11 @@ type Budget struct {
 	limit   time.Duration
 	maxCPU  time.Duration // of the thread's CPU time
 	done    <-chan struct{}
-	over    bool // the time was used
+	over    bool // the time is exceeded
 	stopped bool // the caller's context ended
 }
 
-// Elapsed is how long ago the evaluation began.
+// Elapsed is the time since the evaluation began.
 func (b *Budget) Elapsed() time.Duration { return time.Since(b.started) }
 
 // Cancel implements topdown.Cancel.
@@ -46,7 +46,7 @@ func (b *Budget) Cancelled() bool {
 }
 
 // exceeded reports whether the evaluation has used more than its limit. A thread uses
-// no more CPU time than time passes.
+// no more CPU time than wall time.
 func (b *Budget) exceeded() bool {
 	if !b.exact && time.Since(b.started) <= b.limit {
 		return false
@@ -54,14 +54,14 @@ func (b *Budget) exceeded() bool {
 	return b.cpu() > b.maxCPU
 }
 
-// Err is why an evaluation ended that has no answer to give.
+// Err returns why the budget ended an evaluation, or otherwise its own error.
 func (b *Budget) Err(otherwise error) error {
 	switch {
 	case b.over:
 		return ErrExceeded
 	case b.stopped:
 		return ErrStopped
-	case b.exceeded(): // in one step, within which nobody asks
+	case b.exceeded(): // within one step of topdown
 		return ErrExceeded
 	}
 	return otherwise

@@ -7,12 +7,11 @@ import (
 	"federator.dev/federator/pkg/policy/internal/limits"
 )
 
-// wasted is how much of its limit an evaluation has used that ends with err, in full
-// hundredths: nothing where it has an answer. It belongs to the thread of the
-// evaluation.
+// wasted is how much of its limit an evaluation that ended with err has used, in full
+// hundredths: none if it has a result. It must be called on the thread of the evaluation.
 func (b *Budget) wasted(err error) int64 {
 	switch {
-	case b.Meter == nil: // it was not begun
+	case b.Meter == nil: // it did not start
 		return 0
 	case errors.Is(err, ErrExceeded):
 		return OverrunPoints
@@ -24,7 +23,7 @@ func (b *Budget) wasted(err error) int64 {
 }
 
 // slow is the CPU time of an evaluation that has used a tenth of its limit or more,
-// 0 otherwise. It belongs to the thread of the evaluation.
+// 0 otherwise. It must be called on the thread of the evaluation.
 func (b *Budget) slow() time.Duration {
 	if b.Meter == nil || !b.exact && time.Since(b.started) < b.limit/10 {
 		return 0
@@ -35,31 +34,32 @@ func (b *Budget) slow() time.Duration {
 	return 0
 }
 
-// Cost is what an evaluation has cost that ended with err.
+// Cost is the cost of an evaluation that ended with err.
 func (b *Budget) Cost(err error) Cost {
 	return Cost{Wasted: b.wasted(err), Slow: b.slow(), Err: err}
 }
 
-// ResultError is a limit that an evaluation exceeds with what it gives.
+// ResultError is a limit that the result of an evaluation exceeds.
 type ResultError string
 
 func (e ResultError) Error() string { return string(e) }
 
-// OverrunPoints is an evaluation that uses all of its time without an answer, in hundredths.
+// OverrunPoints are those of an evaluation that uses all of its time without a result:
+// hundredths of its limit.
 const OverrunPoints = 100
 
-// Cost is what an evaluation is charged with.
+// Cost is what an evaluation is charged.
 type Cost struct {
-	Wasted int64         // hundredths of its limit, used without an answer
-	Slow   time.Duration // CPU time, where it is much
-	Err    error         // that it ended with
+	Wasted int64         // hundredths of its limit, used without a result
+	Slow   time.Duration // CPU time, if a tenth of the limit or more
+	Err    error         // of the evaluation
 }
 
 func (c Cost) None() bool { return c.Wasted <= 0 && c.Slow <= 0 }
 
-// QuarantineReason says why evaluations that end with err are quarantined: by the limit that
-// they exceed. Other errors may quote objects, which not everybody may read who may
-// know of the quarantine.
+// QuarantineReason says why evaluations that end with err are quarantined. It names
+// limits only: other errors may quote objects, and the quarantine is visible to callers
+// who may not read these.
 func QuarantineReason(err error) string {
 	why := "its evaluations use up their time budget and give no answer, again and again"
 	var e ResultError

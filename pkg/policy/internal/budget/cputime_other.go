@@ -4,5 +4,5 @@ package budget
 
 import "time"
 
-// threadTime is the time that passed, where threads do not tell what they used.
+// threadTime is the wall time, on systems without CPU time of threads.
 func threadTime() time.Duration { return wallTime() }

@@ -12,7 +12,7 @@ import (
 func threadTime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-		return wallTime() // no kernel that we know refuses
+		return wallTime() // no known kernel refuses
 	}
 	return time.Duration(t.Nano())
 }

@@ -10,18 +10,18 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// Gaps are the incomplete scopes of a snapshot: of members that are there and the
-// kinds that policies read. Immutable.
+// Gaps are the incomplete scopes of a snapshot, for its members and the kinds that
+// policies read. Immutable.
 type Gaps struct {
 	snapshot *aggregate.Snapshot
 	members  []string
-	Kinds    []aggregate.Kind                          // that the snapshot has, for policies of every kind
-	byKind   *btree.Map[aggregate.Kind, []verdict.Gap] // shared with gaps before and after, but for what differs
+	Kinds    []aggregate.Kind                          // of the snapshot, for policies about every kind
+	byKind   *btree.Map[aggregate.Kind, []verdict.Gap] // shares what is equal with the gaps before and after
 }
 
-// FindGaps looks at the scopes of the kinds, and of those that the snapshot has. Former
-// states are remembered, so that what has not changed since before, which may be nil, is
-// shared: a member may have kinds without end.
+// FindGaps finds the incomplete scopes of the kinds, and of those of the snapshot. It
+// shares what has not changed with before, which may be nil: a member may have any
+// number of kinds.
 func FindGaps(before *Gaps, s *aggregate.Snapshot, kinds []aggregate.Kind) *Gaps {
 	g := &Gaps{snapshot: s, byKind: &btree.Map[aggregate.Kind, []verdict.Gap]{}}
 	if before != nil {
@@ -99,7 +99,7 @@ func (g *Gaps) Equal(o *Gaps) bool {
 	return same
 }
 
-// Synced reports whether it is known of every scope what becomes of it.
+// Synced reports whether no scope is Unknown or Syncing.
 func (g *Gaps) Synced() bool {
 	settled := len(g.members) > 0
 	g.byKind.Scan(func(_ aggregate.Kind, found []verdict.Gap) bool {

@@ -1,5 +1,5 @@
-// Package completeness tells Unknown from Known: which scopes verdicts have read, and
-// which scopes of a snapshot are incomplete.
+// Package completeness decides whether verdicts are Known or Unknown: it tracks which
+// scopes they have read, and which scopes of a snapshot are incomplete.
 package completeness
 
 import (
@@ -11,17 +11,17 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// ReadSet is what verdicts have read of which completeness matters. Most verdicts of
-// a binding share one, so that a scope that turns Stale turns them all Unknown
-// without touching any. Immutable but for refs.
+// ReadSet is the scopes that verdicts have read. Most verdicts of a binding share one,
+// so that a scope that turns Stale turns them all Unknown without touching any of them.
+// Immutable except for Refs.
 type ReadSet struct {
 	Key    string
-	Own    []aggregate.Kind // of the subject's member
-	All    []aggregate.Kind // of all members that are visible
+	Own    []aggregate.Kind // in the subject's member
+	All    []aggregate.Kind // in all visible members
 	Scopes []scopeKey
-	Views  []uint32 // all kinds that feed them, of all members that are visible
+	Views  []uint32 // all kinds that contribute to them, in all visible members
 
-	Refs int // verdicts that have it; of the engine's goroutine
+	Refs int // verdicts that have it; belongs to the engine's goroutine
 }
 
 type scopeKey struct {
@@ -29,13 +29,13 @@ type scopeKey struct {
 	Kind   aggregate.Kind
 }
 
-// ReadSets interns classes.
+// ReadSets interns read sets.
 type ReadSets struct {
 	mu    sync.RWMutex
 	byKey map[string]*ReadSet
 }
 
-// Builder collects what an evaluation reads of which completeness matters.
+// Builder collects the scopes that an evaluation reads.
 type Builder struct {
 	own, all []aggregate.Kind
 	scopes   []scopeKey
@@ -54,7 +54,7 @@ func add[T comparable](list []T, x T) []T {
 	return append(list, x)
 }
 
-// AddOwn, addWide, addPoint and addView take note of scopes that were read.
+// AddOwn records that a kind was read in the subject's member.
 func (r *Builder) AddOwn(kind aggregate.Kind) { r.own = add(r.own, kind) }
 
 func (r *Builder) AddAll(kind aggregate.Kind) { r.all = add(r.all, kind) }
@@ -65,7 +65,7 @@ func (r *Builder) AddScope(member string, kind aggregate.Kind) {
 	r.scopes = add(r.scopes, scopeKey{Member: member, Kind: kind})
 }
 
-// Intern returns the class of a reading.
+// Intern returns the read set of what was collected.
 func (c *ReadSets) Intern(r *Builder) *ReadSet {
 	slices.Sort(r.own)
 	slices.Sort(r.all)
@@ -112,20 +112,20 @@ func (c *ReadSets) Intern(r *Builder) *ReadSet {
 	return made
 }
 
-// Clear forgets all classes.
+// Clear forgets all read sets.
 func (c *ReadSets) Clear() { c.byKey = map[string]*ReadSet{} }
 
-// Len returns how many classes there are.
+// Len returns the number of read sets.
 func (c *ReadSets) Len() int { return len(c.byKey) }
 
-// ResetRefs has no verdict have any class.
+// ResetRefs sets the number of verdicts of each read set to zero.
 func (c *ReadSets) ResetRefs() {
 	for _, made := range c.byKey {
 		made.Refs = 0
 	}
 }
 
-// Sweep forgets classes that no verdict has.
+// Sweep forgets read sets that no verdict has.
 func (c *ReadSets) Sweep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

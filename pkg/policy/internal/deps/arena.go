@@ -10,10 +10,10 @@ const (
 	chunkLen  = 1 << chunkBits
 )
 
-// arena hands out numbered places, from 1, in chunks that never move.
+// arena allocates numbered slots, from 1, in chunks that never move.
 type arena[T any] struct {
 	chunks []*[chunkLen]T
-	next   uint32 // the first place that was never handed out
+	next   uint32 // the first slot that was never allocated
 	freed  []uint32
 }
 
@@ -60,8 +60,8 @@ func (a *arena[T]) bytes() int64 {
 	return int64(len(a.chunks))*chunkLen*int64(unsafe.Sizeof(t)) + int64(cap(a.freed))*4 + int64(cap(a.chunks))*8
 }
 
-// hashIndex is an open hash table of numbers other than 0, which are found by the hash
-// of what they stand for.
+// hashIndex is an open-addressing hash table of numbers other than 0, by the hash of what
+// they identify.
 type hashIndex struct {
 	slots []uint32 // a power of two, or none
 	used  int
@@ -69,17 +69,17 @@ type hashIndex struct {
 
 func (h *hashIndex) bytes() int64 { return int64(cap(h.slots)) * 4 }
 
-// full reports whether one more would make the table slow.
+// full reports whether the table must grow before the next put.
 func (h *hashIndex) full() bool { return (h.used+1)*4 > len(h.slots)*3 }
 
-// find returns the place of the number that has the hash and fits, or 0.
-func (h *hashIndex) find(hash uint64, fits func(uint32) bool) (slot int, id uint32) {
+// find returns the slot of the number that has the hash and matches, or 0.
+func (h *hashIndex) find(hash uint64, matches func(uint32) bool) (slot int, id uint32) {
 	if len(h.slots) == 0 {
 		return 0, 0
 	}
 	for i := h.start(hash); ; i = h.after(i) {
 		id := h.slots[i]
-		if id == 0 || fits(id) {
+		if id == 0 || matches(id) {
 			return i, id
 		}
 	}
@@ -99,7 +99,7 @@ func (h *hashIndex) put(hash uint64, id uint32) {
 	h.used++
 }
 
-// remove empties a slot and moves back what had to give way to it.
+// remove empties a slot and moves back the numbers that it displaced.
 func (h *hashIndex) remove(slot int, hash func(uint32) uint64) {
 	h.used--
 	for i := h.after(slot); h.slots[i] != 0; i = h.after(i) {

@@ -1,5 +1,6 @@
-// Package deps remembers which evaluations read which keys, compactly and both
-// ways: what a key's change concerns, and what an evaluation's next run replaces.
+// Package deps is a compact index of which evaluations read which keys, in both
+// directions: which evaluations a change of a key affects, and which reads the next run
+// of an evaluation replaces.
 //
 // A pair is a binding and a subject. An edge says that a pair read a key; keys are
 // 64-bit hashes, and two that collide cost an evaluation too many, never one too
@@ -16,21 +17,21 @@ import (
 	"slices"
 )
 
-// Table holds pairs of bindings and subjects and what they read.
+// Table holds pairs of bindings and subjects, and what they read.
 type Table[S any] struct {
 	hash  func(binding uint32, subject S) uint64
 	equal func(a, b S) bool
 
 	pairs     arena[pair[S]]
 	edges     arena[edge]
-	pairIndex hashIndex // of pairs, by what hash gives
+	pairIndex hashIndex // of pairs, by their hash
 	keyIndex  hashIndex // of the lists of edges, by key
 }
 
 type pair[S any] struct {
 	subject S
 	binding uint32
-	edges   uint32 // head of the list; 0 in one that is free
+	edges   uint32 // head of the list; 0 in a free pair
 }
 
 // edge is 24 bytes.
@@ -47,8 +48,8 @@ func New[S any](hash func(binding uint32, subject S) uint64, equal func(a, b S) 
 	return &Table[S]{hash: hash, equal: equal}
 }
 
-// Set makes the pair's reads exactly these keys, which must not repeat. It returns how
-// many edges more there are.
+// Set replaces the reads of a pair by these keys, which must not repeat. It returns the
+// change in the number of edges.
 func (t *Table[S]) Set(binding uint32, subject S, keys []uint64) (more int) {
 	h := t.hash(binding, subject)
 	slot, id := t.find(h, binding, subject)
@@ -71,7 +72,7 @@ func (t *Table[S]) Set(binding uint32, subject S, keys []uint64) (more int) {
 	return len(keys) - was
 }
 
-// ReplaceSubject exchanges the subject of a pair for one that is equal, if there is a pair.
+// ReplaceSubject replaces the subject of a pair by an equal one, if there is a pair.
 func (t *Table[S]) ReplaceSubject(binding uint32, subject S) {
 	if _, id := t.find(t.hash(binding, subject), binding, subject); id != 0 {
 		t.pairs.at(id).subject = subject
@@ -93,8 +94,8 @@ func (t *Table[S]) Readers(key uint64) iter.Seq2[uint32, S] {
 	}
 }
 
-// Pairs yields the subjects of a binding that read something, at the cost of
-// looking at all pairs. The table must not change meanwhile.
+// Pairs yields the subjects of a binding that read something, at the cost of visiting
+// all pairs. The table must not change meanwhile.
 func (t *Table[S]) Pairs(binding uint32) iter.Seq[S] {
 	return func(yield func(S) bool) {
 		for id := range t.pairs.all() {
@@ -120,8 +121,8 @@ func (t *Table[S]) Reads(binding uint32, subject S) iter.Seq[uint64] {
 	}
 }
 
-// RemoveBindings removes all pairs of bindings, at the cost of looking at all pairs.
-// It gives back the memory of what is gone when that is most of the table.
+// RemoveBindings removes all pairs of bindings, at the cost of visiting all pairs. It
+// releases memory when most of the table is free.
 func (t *Table[S]) RemoveBindings(gone func(binding uint32) bool) {
 	for id := range t.pairs.all() {
 		if p := t.pairs.at(id); p.edges != 0 && gone(p.binding) {
@@ -132,7 +133,7 @@ func (t *Table[S]) RemoveBindings(gone func(binding uint32) bool) {
 	t.shrink()
 }
 
-// shrink makes the table anew when less than a quarter of it is in use.
+// shrink rebuilds the table when less than a quarter of it is in use.
 func (t *Table[S]) shrink() {
 	if t.edges.live() >= len(t.edges.chunks)*chunkLen/4 && t.pairs.live() >= len(t.pairs.chunks)*chunkLen/4 || len(t.edges.chunks)+len(t.pairs.chunks) <= 4 {
 		return
@@ -148,7 +149,7 @@ func (t *Table[S]) shrink() {
 		for at := p.edges; at != 0; at = t.edges.at(at).nextOfPair {
 			keys = append(keys, t.edges.at(at).key)
 		}
-		slices.Reverse(keys) // as Set had them
+		slices.Reverse(keys) // in the order of Set
 		fresh.Set(p.binding, p.subject, keys)
 	}
 	*t = *fresh
@@ -196,7 +197,7 @@ func (t *Table[S]) head(key uint64) (slot int, id uint32) {
 	return t.keyIndex.find(key, func(id uint32) bool { return t.edges.at(id).key == key })
 }
 
-// same reports whether a pair's list is of these keys, in the order of link.
+// same reports whether a pair's list has these keys, in the order of link.
 func (t *Table[S]) same(id uint32, keys []uint64) bool {
 	for i := len(keys) - 1; i >= 0; i-- {
 		if id == 0 || t.edges.at(id).key != keys[i] {

@@ -1,4 +1,4 @@
-// Package document turns stored bodies into what OPA evaluates: straight from
+// Package document converts stored bodies to what OPA evaluates: straight from
 // canonical JSON bytes (aggregate.Record.Body) to ast values, only the parts that
 // a mask reads, with no map in between.
 //
@@ -16,8 +16,8 @@
 //
 // # Trade-offs
 //
-// What the mask does not read is skipped, not checked: a body that is broken
-// there gives a value all the same. Bodies come from the index, which wrote them.
+// What the mask does not read is skipped, not checked: a body that is malformed
+// there has a value nevertheless. Bodies come from the index, which wrote them.
 // Short strings are looked up in a small cache, which costs a hash and saves three
 // allocations for the names that Kubernetes objects repeat; it pins at most 4096
 // terms in each processor's decoder.

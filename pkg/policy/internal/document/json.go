@@ -10,8 +10,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
-// SetJSON writes a set as an array, sorted as Rego sorts what JSON has: sets within
-// are arrays, which may make values equal.
+// SetJSON writes a set as an array, sorted as Rego sorts JSON values. Sets within it
+// become arrays, which may make elements equal.
 func SetJSON(set ast.Set) (string, error) {
 	values := set.Slice()
 	if slices.ContainsFunc(values, hasSet) {
@@ -43,7 +43,7 @@ func hasSet(t *ast.Term) bool {
 	return found
 }
 
-// JSON writes a value as JSON, keys sorted.
+// JSON writes a value as JSON, with sorted keys.
 func JSON(v ast.Value) ([]byte, error) {
 	x, err := ast.JSONWithOpt(v, ast.JSONOpt{SortSets: true})
 	if err != nil {

@@ -27,8 +27,8 @@ var (
 	ErrSize   = errors.New("too large")
 )
 
-// Value returns the parts of a body that m reads. A nil mask gives nil. The value
-// keeps nothing of body and must not be changed: it shares terms with others.
+// Value returns the parts of a body that m reads, nil for a nil mask. The value shares
+// no memory with body, but terms with other values: it must not be changed.
 func Value(body []byte, m *mask.Mask) (ast.Value, error) {
 	if m == nil {
 		return nil, nil //nolint:nilnil // A mask that reads nothing has no value.
@@ -55,16 +55,16 @@ const (
 	slabMax   = 64   // terms in one allocation
 )
 
-// seed is one for all decoders, so that a string has one place in every cache.
+// seed is that of all decoders, so that a string has the same slot in every cache.
 var seed = maphash.MakeSeed()
 
 var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
-// decoder turns one body at a time into terms.
+// decoder converts one body at a time to terms.
 type decoder struct {
 	canonjson.Reader
 	size  int                // of the body
-	slab  []ast.Term         // terms not yet handed out
+	slab  []ast.Term         // unused terms
 	next  int                // size of the next slab
 	text  strings.Builder    // the bytes of strings, many to an allocation
 	pairs [][2]*ast.Term     // a stack: the fields of the objects being read
@@ -77,7 +77,7 @@ type cached struct {
 	term *ast.Term
 }
 
-// release gives d back, without what belongs to its last value.
+// release returns d to the pool, without references to its last value.
 func (d *decoder) release() {
 	d.Reader = canonjson.Reader{}
 	d.slab, d.next = nil, 0
@@ -234,18 +234,18 @@ func (d *decoder) stringTerm(raw []byte, escaped bool) (*ast.Term, error) {
 	if len(raw) > cacheText {
 		return d.term(ast.String(d.keep(raw))), nil
 	}
-	place := &d.cache[maphash.Bytes(seed, raw)&(cacheSize-1)]
-	if c := *place; c != nil && c.text == string(raw) {
+	slot := &d.cache[maphash.Bytes(seed, raw)&(cacheSize-1)]
+	if c := *slot; c != nil && c.text == string(raw) {
 		return c.term, nil
 	}
-	// The cache outlives this value, so the string is on its own.
+	// The cache outlives this value: the string gets its own memory.
 	s := string(raw)
 	t := &ast.Term{Value: ast.String(s)}
-	*place = &cached{text: s, term: t}
+	*slot = &cached{text: s, term: t}
 	return t, nil
 }
 
-// keep copies bytes beside those of the value's other strings.
+// keep copies bytes next to those of the value's other strings.
 func (d *decoder) keep(raw []byte) string {
 	if d.text.Cap()-d.text.Len() < len(raw) {
 		d.text = strings.Builder{}

@@ -12,9 +12,9 @@ import (
 	"federator.dev/federator/pkg/policy/internal/fleetdoc"
 )
 
-// Apply takes the engine to the snapshot after a batch, which begins where the engine
-// is: views, then the verdicts that depend on what changed, and no others. It
-// publishes one State and returns what became of the verdicts.
+// Apply takes the engine to the snapshot after a batch, which must start at the
+// engine's snapshot. It updates views, then the verdicts that depend on what changed,
+// and no others. It publishes one State and returns how the verdicts changed.
 func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, error) {
 	if !e.calls.TryLock() {
 		return nil, ErrBusy
@@ -51,7 +51,7 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 	})
 }
 
-// applyMembers takes in members that joined, left or changed.
+// applyMembers accounts for members that joined, left or changed.
 func (r *pass) applyMembers(batch *aggregate.Batch) {
 	some := false
 	for d := range batch.Members() {
@@ -62,8 +62,8 @@ func (r *pass) applyMembers(batch *aggregate.Batch) {
 			name = d.After.Name
 			r.joined[name] = true
 			r.changes.membersChanged = true
-			// One that left and is there again, all in one batch, is told of twice: its
-			// objects may be what they were.
+			// A member that left and rejoined within one batch is reported twice: its
+			// objects may be unchanged.
 			if was, ok := r.before.Snapshot.Member(name); ok && !slices.Equal(was.Labels, d.After.Labels) {
 				r.changed[name] = true
 			}
@@ -106,7 +106,7 @@ func (r *pass) applyMembers(batch *aggregate.Batch) {
 		return
 	}
 	r.gapsChanged = true
-	r.changes.compareAll = r.changes.compareAll || len(r.changed) > 0 // who sees and tolerates whom
+	r.changes.compareAll = r.changes.compareAll || len(r.changed) > 0 // visibility and tolerance may differ
 	for _, b := range r.e.bindings {
 		was := &memberSets{b.selected, b.visible}
 		r.previous[b] = was
@@ -124,13 +124,14 @@ func memberTerm(m aggregate.Member) *ast.Term {
 	return ast.ObjectTerm(ast.Item(inputKeys.labels, fleetdoc.LabelsTerm(m)), ast.Item(inputKeys.name, ast.StringTerm(m.Name)))
 }
 
-// member returns a member of the snapshot; without a name when it is not there.
+// member returns a member of the snapshot, or the zero Member when it has none of that
+// name.
 func (e *Engine) member(name string) aggregate.Member {
 	m, _ := e.snapshot.Member(name)
 	return m
 }
 
-// applyScopes takes in scopes whose state changed, or that came or went.
+// applyScopes accounts for scopes whose state changed, or that appeared or disappeared.
 func (r *pass) applyScopes(batch *aggregate.Batch) {
 	for d := range batch.Scopes() {
 		member, kind := d.After.Member, d.After.Kind
@@ -144,7 +145,7 @@ func (r *pass) applyScopes(batch *aggregate.Batch) {
 	}
 }
 
-// updateGaps finds the gaps of the snapshot.
+// updateGaps finds the incomplete scopes of the snapshot.
 func (r *pass) updateGaps() {
 	e := r.e
 	found := completeness.FindGaps(e.gaps, r.after, e.kinds)

@@ -14,35 +14,36 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// boundBinding is a binding in an engine, with its verdicts. All but the counters belong
-// to the engine's goroutine; workers read what evaluations need.
+// boundBinding is a binding in the engine, with its verdicts. All but the counters
+// belong to the engine's goroutine; workers read what evaluations need.
 type boundBinding struct {
 	binding.Binding
 
-	id          uint32 // never used again
-	pkg         *module.Package
-	sel         *binding.Selection
-	query       query
-	mask        *mask.Mask // of the object
-	pins        map[aggregate.Kind]string
-	memoizable  bool   // see the function
+	id         uint32 // unique, never reused
+	pkg        *module.Package
+	sel        *binding.Selection
+	query      query
+	mask       *mask.Mask // of the object
+	pins       map[aggregate.Kind]string
+	memoizable bool // see memoizable
+	// view is a view of a package in the engine, with what evaluates it.
 	view        *view  // of a ViewSubject
-	fingerprint string // of the package: what changes when the policy does
+	fingerprint string // of the package's rules
 
 	selected, visible, tolerated binding.MemberSet // of the engine's snapshot
 
 	state.Verdicts
 
-	retries      map[verdict.Subject]int   // those that overran the budget: how often
-	frozen       *state.Binding            // nil when the verdicts are newer
-	heldBytes    int64                     // bytes of what was found and read
-	heldByMember map[string]int64          // by member
-	refused      map[verdict.Subject]int64 // subjects whose verdicts there was no room for: what they take
+	retries      map[verdict.Subject]int   // how often subjects exceeded the budget
+	frozen       *state.Binding            // nil when the verdicts have changed since
+	heldBytes    int64                     // of violations and remembered reads
+	heldByMember map[string]int64          // the same, by member
+	refused      map[verdict.Subject]int64 // subjects without room for their verdicts, and the bytes that these take
 
 	*counters
 }
 
-// counters are how a binding's policy does. Workers count.
+// counters are the statistics of a binding; workers update them.
 type counters struct {
 	evaluations, nanoseconds, overruns, errors, wideReads, reads atomic.Int64
 
@@ -61,7 +62,8 @@ func (b *boundBinding) clear() {
 	b.heldBytes, b.heldByMember, b.refused = 0, map[string]int64{}, nil
 }
 
-// count counts n verdicts of a class as the binding's: its frozen ones are older then.
+// count adds n verdicts with a read set to the binding's counts; its published copy is
+// outdated then.
 func (b *boundBinding) count(member string, c *completeness.ReadSet, f *state.Outcome, n int) {
 	b.frozen = nil
 	b.Verdicts.Count(member, c, f, n)
@@ -72,7 +74,8 @@ func (b *boundBinding) isSubject(selected *binding.MemberSet, o aggregate.Object
 	return !o.IsZero() && selected.Has(o.Member()) && b.sel.Selects(o)
 }
 
-// entryCounts reports whether an entry of the binding's view counts.
+// entryCounts reports whether an entry of the binding's view is one that the binding
+// selects.
 func (b *boundBinding) entryCounts(e matview.Entry, s *aggregate.Snapshot) bool {
 	return b.sel.EntryCounts(&e.Object.Ref, s, &b.selected, &b.visible)
 }
@@ -84,7 +87,7 @@ type view struct {
 	query   query
 	pins    map[aggregate.Kind]string
 	scores  *quarantine.Scores
-	retries map[aggregate.Ref]int // objects that overran the budget: how often
+	retries map[aggregate.Ref]int // how often objects exceeded the budget
 }
 
 func (v *view) clear() {
@@ -92,7 +95,7 @@ func (v *view) clear() {
 	v.retries = nil
 }
 
-// freeze returns the binding as it is now.
+// freeze returns an immutable copy of the binding as it is now.
 func (b *boundBinding) freeze() *state.Binding {
 	if b.frozen == nil {
 		b.frozen = &state.Binding{

@@ -11,7 +11,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// build fills views and judges all subjects of bindings that are new.
+// build fills new views and evaluates all subjects of new bindings.
 func (r *pass) build(bounds []*boundBinding, views []*view) error {
 	for _, v := range views {
 		for kind := range state.KindsOf(v.Pkg, r.after) {
@@ -58,7 +58,7 @@ func (r *pass) build(bounds []*boundBinding, views []*view) error {
 	return r.evaluateAll(tasks)
 }
 
-// fillKind puts what the objects of a kind contribute into a view.
+// fillKind adds the contributions of all objects of a kind to a view.
 func (r *pass) fillKind(v *view, kind aggregate.Kind) error {
 	batch := make([]aggregate.Object, 0, chunkSize)
 	for o := range state.ObjectsOf(r.after, kind, "") {
@@ -72,7 +72,7 @@ func (r *pass) fillKind(v *view, kind aggregate.Kind) error {
 	return r.fill(v, batch)
 }
 
-// fill evaluates a view for objects in parallel, and takes in what they contribute.
+// fill evaluates a view for objects in parallel, and stores their contributions.
 func (r *pass) fill(v *view, batch []aggregate.Object) error {
 	found := make([]matview.Contribution, len(batch))
 	err := r.e.parallel(r.ctx, len(batch), func(w *worker, i int) {
@@ -92,7 +92,8 @@ func (r *pass) fill(v *view, batch []aggregate.Object) error {
 	return nil
 }
 
-// evaluateKind judges the objects of a kind by those of the bindings that judge it.
+// evaluateKind evaluates the objects of a kind for those of the bindings whose subjects
+// they are.
 func (r *pass) evaluateKind(kind aggregate.Kind, bounds []*boundBinding) error {
 	p := r.e.kindPlan(kind)
 	tasks := make([]task, 0, chunkSize)

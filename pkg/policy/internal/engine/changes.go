@@ -8,15 +8,15 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// Changes is what a call did to the verdicts.
+// Changes is how a call changed the verdicts.
 type Changes struct {
 	// Before and After are the states; Before is nil when there was none.
 	Before, After *state.State
 
 	touched         []touch
 	supersededBytes int64
-	compareAll      bool // verdicts may differ that no evaluation touched
-	membersChanged  bool // some joined or left
+	compareAll      bool // verdicts may differ without an evaluation
+	membersChanged  bool // joined or left
 }
 
 type touch struct {
@@ -24,13 +24,13 @@ type touch struct {
 	subject verdict.Subject
 }
 
-// Change is a verdict that differs. Without Before or After the binding did not, or
-// does not any more, judge the subject.
+// Change is a verdict that differs. Before is nil when the subject was not one of the
+// binding, After when it no longer is.
 type Change struct {
 	Before, After *verdict.Verdict
 }
 
-// add takes note of a subject of which something was found.
+// add notes a subject with an outcome.
 func (c *Changes) add(b *boundBinding, s verdict.Subject, found ...*state.Outcome) {
 	for _, f := range found {
 		if f != nil {
@@ -40,20 +40,21 @@ func (c *Changes) add(b *boundBinding, s verdict.Subject, found ...*state.Outcom
 	}
 }
 
-// Empty reports whether no verdict that has, or had, something to say was found anew,
-// so that All yields nothing, and no member joined or left. The converse need not hold.
+// Empty reports whether no verdict with violations or an error, before or after, was
+// evaluated again, so that All yields nothing, and no member joined or left. The
+// converse need not hold.
 func (c *Changes) Empty() bool {
 	return c.Before != nil && len(c.touched) == 0 && !c.compareAll && !c.membersChanged
 }
 
-// SupersededBytes is about how many bytes Before takes, of what was found and of views, that
-// After has not.
+// SupersededBytes estimates the bytes of outcomes and views that Before holds and After
+// does not.
 func (c *Changes) SupersededBytes() int64 { return c.supersededBytes }
 
-// All yields what differs, in state, violations or message, of the verdicts that
+// All yields what differs, in state, violations or message, among the verdicts that
 // have violations or failed in either state. Clean verdicts that turn from Known to
-// Unknown or back are not among them: State.Counts has their number. The order is
-// not defined.
+// Unknown or back are not among them: State.Counts has their number. The order is not
+// defined.
 func (c *Changes) All() iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		if c.After == nil {

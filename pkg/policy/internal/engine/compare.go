@@ -9,10 +9,10 @@ import (
 	"federator.dev/federator/pkg/policy/internal/state"
 )
 
-// Compare returns what other policies and bindings would change in the verdicts of a
-// state, on its snapshot. It evaluates the bindings of which something differs, and
-// costs what Configure does; Changes.After has these only, and Changes.Before has
-// these and those that opts.Bindings have no more.
+// Compare returns how other policies and bindings would change the verdicts of a state,
+// on its snapshot. It evaluates the bindings that differ, at the cost of Configure.
+// Changes.After has only these; Changes.Before has these and those that opts.Bindings
+// no longer has.
 func Compare(ctx context.Context, s *state.State, opts Options) (*Changes, error) {
 	bindings, err := binding.Validate(opts.Set, opts.Bindings)
 	if err != nil {

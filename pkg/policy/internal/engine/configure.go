@@ -12,8 +12,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// Reset evaluates everything on a snapshot: the first, or one that no batch leads to.
-// Quarantined bindings get another chance.
+// Reset evaluates everything on a snapshot: the first one, or one that no batch leads
+// to. It ends all quarantines.
 func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, error) {
 	if !e.calls.TryLock() {
 		return nil, ErrBusy
@@ -41,9 +41,9 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 	return r.finish(func() error { return r.build(e.bindings, e.views) })
 }
 
-// Configure exchanges policies and bindings at the engine's snapshot and evaluates
-// those of which something changed; without any such, what quarantines have held back
-// whose time is over. On an error nothing has changed, unless it is the context's.
+// Configure replaces policies and bindings at the current snapshot and evaluates those
+// that changed; if none did, it evaluates what expired quarantines withheld. On an
+// error nothing has changed, unless it is that of the context.
 func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []binding.Binding) (*Changes, error) {
 	if !e.calls.TryLock() {
 		return nil, ErrBusy
@@ -52,7 +52,7 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 	if set == nil {
 		return nil, fmt.Errorf("%w: no set of policies", binding.ErrInvalid)
 	}
-	bounds, views, renewed, err := e.plan(set, bindings)
+	bounds, views, changed, err := e.plan(set, bindings)
 	if err != nil {
 		return nil, err
 	}
@@ -83,19 +83,19 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 	var newBounds []*boundBinding
 	var newViews []*view
 	for _, b := range bounds {
-		if renewed[b] {
+		if changed[b] {
 			b.updateMembers(e.snapshot)
 			newBounds = append(newBounds, b)
 		}
 	}
 	for _, v := range views {
-		if renewed[v] {
+		if changed[v] {
 			newViews = append(newViews, v)
 		}
 	}
 	r.updateGaps()
 	return r.finish(func() error {
-		if len(renewed) > 0 {
+		if len(changed) > 0 {
 			return r.build(newBounds, newViews)
 		}
 		if err := r.endQuarantines(); err != nil {
@@ -111,7 +111,8 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 	})
 }
 
-// recountReadSets finds anew how many verdicts have a class: bindings have gone.
+// recountReadSets counts the verdicts of each read set again, after bindings were
+// removed.
 func (e *Engine) recountReadSets() {
 	e.readSets.ResetRefs()
 	for _, b := range e.bindings {
@@ -119,7 +120,7 @@ func (e *Engine) recountReadSets() {
 	}
 }
 
-// install makes a plan the engine's.
+// install makes a plan current.
 func (e *Engine) install(set *module.Set, bounds []*boundBinding, views []*view) {
 	e.set, e.fingerprints, e.bindings, e.views = set, set.Fingerprints(), bounds, views
 	e.kindPlans, e.byID = map[aggregate.Kind]*kindPlan{}, map[uint32]*boundBinding{}

@@ -12,15 +12,15 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// effect is what a delta means for views and for bindings.
+// effect is what a delta means for views and bindings.
 type effect struct {
-	contributions  []matview.Contribution // by the views of the plan
-	evaluated      []bool                 // which of them were evaluated
-	evaluate       []bool                 // by the bindings of the plan
-	fleetUnchanged bool                   // nothing that is read of it through data.fleet changed
+	contributions  []matview.Contribution // to the views of the plan
+	evaluated      []bool                 // which of these views were evaluated
+	evaluate       []bool                 // which bindings of the plan to evaluate
+	fleetUnchanged bool                   // data.fleet reads nothing that changed
 }
 
-// applyDeltas evaluates views for what changed, and marks what read it.
+// applyDeltas evaluates views for what changed, and marks the subjects that read it.
 func (r *pass) applyDeltas() ([]effect, error) {
 	e := r.e
 	for _, d := range r.deltas {
@@ -49,7 +49,7 @@ func (r *pass) applyDeltas() ([]effect, error) {
 	return notes, nil
 }
 
-// retryContributions evaluates views for objects that overran their budget, once more.
+// retryContributions evaluates views once more for objects that exceeded their budget.
 func (r *pass) retryContributions() error {
 	for _, v := range r.e.views {
 		var list []aggregate.Object
@@ -59,7 +59,7 @@ func (r *pass) retryContributions() error {
 			case !ok:
 				delete(v.retries, ref)
 			case v.scores.Reason(ref.Member) != "":
-				v.retries[ref] = maxRetries + 1 // it has been tried often enough
+				v.retries[ref] = maxRetries + 1 // no more retries
 			case tries <= maxRetries:
 				list = append(list, o)
 			}
@@ -75,7 +75,7 @@ func relabelled(d aggregate.Delta) bool {
 	return !d.Before.IsZero() && !d.After.IsZero() && !slices.Equal(d.Before.Labels(), d.After.Labels())
 }
 
-// setContribution takes in what an object contributes now.
+// setContribution replaces an object's contribution to a view.
 func (r *pass) setContribution(v *view, ref aggregate.Ref, c matview.Contribution) {
 	v.retries = countRetry(v.retries, ref, c.OverBudget)
 	changed := r.changedKeys[v]
@@ -99,8 +99,8 @@ func (r *pass) setContribution(v *view, ref aggregate.Ref, c matview.Contributio
 	}
 }
 
-// restoreViews takes up views that were over and fit again: what they did not hold, and all
-// that reads them.
+// restoreViews restores views that exceeded their limit and fit again: it evaluates
+// what they did not hold, and marks their readers.
 func (r *pass) restoreViews() error {
 	for _, v := range r.e.views {
 		if !v.FitsAgain(r.e.opts.Limits.View) {
@@ -150,7 +150,7 @@ func (r *pass) markKeysOf(bounds []*boundBinding, ref aggregate.Ref) {
 	}
 }
 
-// invalidateObject marks what read the object itself, or looked for it.
+// invalidateObject marks the subjects that read the object, or looked for it.
 func (r *pass) invalidateObject(d aggregate.Delta) {
 	kind, ref := string(d.Ref.Kind), d.Ref
 	r.invalidate(readKey(readObject, kind, ref.Member, ref.Namespace, ref.Name))
@@ -162,7 +162,7 @@ func (r *pass) invalidateObject(d aggregate.Delta) {
 	r.invalidate(readKey(readNamed, kind))
 }
 
-// effectOf finds what a delta means. It evaluates views for the object as it is now.
+// effectOf returns what a delta means. It evaluates views for the object as it is now.
 func (w *worker) effectOf(ctx context.Context, d aggregate.Delta) effect {
 	p := w.e.kindPlans[d.Ref.Kind]
 	n := effect{contributions: make([]matview.Contribution, len(p.views)), evaluated: make([]bool, len(p.views)), evaluate: make([]bool, len(p.bindings))}
@@ -207,10 +207,10 @@ func (w *worker) effectOf(ctx context.Context, d aggregate.Delta) effect {
 	return n
 }
 
-// bodies returns an object's bodies before, unless it is fresh, and after a delta. Of two
-// they are the parts that m reads: small ones, as each view and binding compares them
-// under its own mask, and the same ones if none of them reads what changed. Bodies that
-// are none stay whole, for what reads them to say so.
+// bodies returns an object's bodies before a delta, unless it is new, and after it. Of
+// two bodies it returns the parts that m reads: they are small to compare under the
+// mask of each view and binding, and equal if none of them reads what changed. A
+// malformed body is returned complete, so that its readers report it.
 func (w *worker) bodies(d aggregate.Delta, fresh bool, m *mask.Mask) (before, after []byte, err error) {
 	if w.body, err = d.After.AppendBody(w.body[:0]); err != nil || fresh {
 		return nil, w.body, err

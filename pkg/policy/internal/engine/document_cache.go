@@ -8,9 +8,9 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// documentCache keeps the documents that several evaluations of one snapshot read, for as
-// long as they go on: what is quiet holds none. It is below the recording: what is
-// served from it has been recorded.
+// documentCache keeps documents that several evaluations of one snapshot read, until
+// the evaluations end: an idle engine holds none. It is below the recording of reads:
+// what it serves has been recorded.
 type documentCache struct {
 	values map[documentKey]cachedDocument
 	bytes  int64
@@ -30,8 +30,8 @@ type cachedDocument struct {
 
 const maxCachedBytes = 16 << 20 // bytes of text in one worker's cache
 
-// cached returns a document, made once while the snapshot stays and the cache has
-// room, and charges the evaluation for it.
+// cached returns a document, built once per snapshot while the cache has room, and
+// charges the evaluation for it.
 func (ev *evaluation) cached(k documentKey, build func() (ast.Value, error)) (ast.Value, error) {
 	k.visibility = ev.binding.visible.ID
 	c := &ev.w.documents
@@ -52,7 +52,7 @@ func (ev *evaluation) cached(k documentKey, build func() (ast.Value, error)) (as
 	return v, err
 }
 
-// dropDocuments drops what is cached.
+// dropDocuments empties the cache.
 func (w *worker) dropDocuments() { w.documents = documentCache{} }
 
 func (ev *evaluation) charge(n int64) error {

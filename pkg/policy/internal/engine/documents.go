@@ -17,8 +17,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// engineStore is data of policies: what each transaction, which is an evaluation,
-// may see of the engine's snapshot and views.
+// engineStore is the data of policies: what a transaction, which is an evaluation, may
+// see of the engine's snapshot and views.
 type engineStore struct {
 	storage.PolicyNotSupported
 	storage.TriggersNotSupported
@@ -67,7 +67,7 @@ func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
 		return nil, budget.ErrExceeded
 	}
 	if len(path) == 0 || path[0] != "fleet" {
-		return nil, nil //nolint:nilnil // There is no other data, which OPA looks for beside rules that are read by a part of their names.
+		return nil, nil //nolint:nilnil // There is no other base data; OPA looks for it when a rule is read by a prefix of its name.
 	}
 	if ev.binding == nil {
 		return nil, fmt.Errorf("a view reads data.%s: it may read its object only", strings.Join(path, "."))
@@ -167,7 +167,7 @@ func (ev *evaluation) wholeView(v *view) (ast.Value, []string, error) {
 	return t.Value(), nil, nil
 }
 
-// kind reads a kind as policies write it: Load has refused what is none.
+// kind parses a kind as policies write it; Load has refused malformed ones.
 func (w *worker) kind(s string) (aggregate.Kind, string) {
 	k, ok := w.kinds[s]
 	if !ok {
@@ -208,7 +208,7 @@ func (ev *evaluation) document(o aggregate.Object, pin string) (ast.Value, error
 	}
 	m := ev.binding.pkg.Reads.Fleet[module.KindRef{Kind: o.Ref().Kind, Version: pin}]
 	if m == nil {
-		m = mask.Whole() // the analysis has not seen the read
+		m = mask.Whole() // static analysis missed the read
 	}
 	return document.Value(ev.w.otherBody, m)
 }
@@ -246,15 +246,15 @@ func (ev *evaluation) byName(path []string) (ast.Value, []string, error) {
 			t.Put(v, []string{o.Member()})
 		}
 		if t.Empty() {
-			return nil, nil //nolint:nilnil // Nobody has the name.
+			return nil, nil //nolint:nilnil // No member has the name.
 		}
 		return t.Value(), nil
 	})
 	return doc, path[3:], err
 }
 
-// recordScope takes note of reading one scope. A member that is not there may join, and be
-// visible then.
+// recordScope records that one scope was read. A member that is not there may join, and
+// be visible then.
 func (ev *evaluation) recordScope(kind aggregate.Kind, member string) {
 	switch {
 	case !ev.binding.visible.Has(member) && ev.w.e.member(member).Name != "":
@@ -292,8 +292,8 @@ func (ev *evaluation) objects(path []string) (ast.Value, []string, error) {
 	return v, nil, err
 }
 
-// object is the document of one object, read by either way. as is its kind as the
-// policy writes it.
+// object is the document of one object, read through by_name or objects. as is its kind
+// as the policy writes it.
 func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (ast.Value, error) {
 	ev.record(readKey(readObject, string(ref.Kind), ref.Member, ref.Namespace, ref.Name))
 	ev.recordScope(ref.Kind, ref.Member)
@@ -305,8 +305,7 @@ func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (ast.Valu
 	return ev.cached(k, func() (ast.Value, error) { return ev.document(o, pin) })
 }
 
-// list is the document of the objects below a path, of which q selects those and
-// perhaps more.
+// list is the document of the objects below a path; q selects these and perhaps more.
 func (ev *evaluation) list(q aggregate.Query, pin string, path []string, place func(aggregate.Object) []string) (ast.Value, error) {
 	list, err := ev.w.e.snapshot.List(q)
 	if err != nil {

@@ -33,17 +33,18 @@ import (
 // Errors of the engine that callers branch on.
 var (
 	// ErrReset is returned after a call that was interrupted, and for batches that
-	// do not follow on the engine's state: Reset brings it back.
+	// do not start at the engine's snapshot: Reset recovers from it.
 	ErrReset = errors.New("policy engine must be reset")
-	// ErrBusy is returned for a call beside another one.
+	// ErrBusy is returned for a call during another one.
 	ErrBusy = errors.New("policy engine is busy")
 )
 
-// Engine keeps the verdicts of bindings on a fleet, exact, at a cost that follows
+// Engine keeps the verdicts of bindings on a fleet exact, at a cost proportional to
 // what changes.
 //
-// Reset, Apply and Configure belong to one goroutine; State is for any. Run owns the
-// goroutines that evaluate beside the caller's; without it the caller's does it all.
+// Reset, Apply and Configure belong to one goroutine; any goroutine may call State. Run
+// owns the goroutines that evaluate concurrently with the caller's; without it the
+// caller's does all the work.
 type Engine struct {
 	opts       Options
 	quarantine quarantine.Rules
@@ -52,18 +53,18 @@ type Engine struct {
 	state atomic.Pointer[state.State]
 	jobs  chan *job
 
-	// What follows belongs to the call. While it evaluates, workers read it.
+	// The fields below belong to the running call. While it evaluates, workers read them.
 	set          *module.Set
 	fingerprints map[string]string // of its packages
 	bindings     []*boundBinding   // by name
 	byID         map[uint32]*boundBinding
-	kinds        []aggregate.Kind // that policies name
+	kinds        []aggregate.Kind // that policies name, for gaps
 	views        []*view          // by package, then name
 	kindPlans    map[aggregate.Kind]*kindPlan
 	nextID       uint32
 	callerWorker *worker
 	snapshot     *aggregate.Snapshot
-	passID       int64 // of documents that workers cache
+	passID       int64 // identifies the pass whose documents workers cache
 	gaps         *completeness.Gaps
 	readSets     completeness.ReadSets
 	byObject     *deps.Table[aggregate.Object]
@@ -124,18 +125,18 @@ func (e *Engine) clearReads() {
 // State returns the newest state, nil before the first Reset: one atomic load.
 func (e *Engine) State() *state.State { return e.state.Load() }
 
-// Stats are counters of an engine's work since it was made, and its present size.
+// Stats are counters of an engine's work since it was created, and its present size.
 type Stats struct {
 	Evaluations     int64 // of bindings
-	Memoized        int64 // of these, those that took over what was found for an object that is alike
+	Memoized        int64 // of these, the ones answered by the memo
 	ViewEvaluations int64
-	Reads           int64 // that evaluations made beside their own object, the same once for each
-	Unchanged       int64 // evaluations saved because nothing that a policy reads changed
-	Pairs, Edges    int   // of what evaluations read beside their own object
+	Reads           int64 // distinct ones per evaluation, its own object aside
+	Unchanged       int64 // evaluations skipped because nothing that a policy reads changed
+	Pairs, Edges    int   // of the dependency table
 	DependencyBytes int64
 	ViewBytes       int64 // of entries that are held, estimated
 	Bindings, Views int
-	ReadSets        int // of what verdicts read, by completeness
+	ReadSets        int // distinct ones
 }
 
 // Stats returns the engine's counters. It belongs to the goroutine of Apply.

@@ -81,7 +81,7 @@ var inputKeys = struct{ ref, object, member, parameters, key, entries, name, lab
 	ast.InternedTerm("key"), ast.InternedTerm("entries"), ast.InternedTerm("name"), ast.InternedTerm("labels"),
 }
 
-// input makes the input document of a binding and a subject.
+// input builds the input document of a binding and a subject.
 func (w *worker) input(b *boundBinding, t *task, object *ast.Term) (*ast.Term, error) {
 	items := make([][2]*ast.Term, 0, 4)
 	items = append(items, ast.Item(inputKeys.parameters, b.sel.Params))
@@ -108,7 +108,7 @@ func (w *worker) input(b *boundBinding, t *task, object *ast.Term) (*ast.Term, e
 	return ast.NewTerm(ast.NewObject(items...)), nil
 }
 
-// entries are those of a key whose objects the binding selects.
+// entries returns those of a key whose objects the binding selects.
 func (w *worker) entries(b *boundBinding, key string) (*ast.Term, error) {
 	if b.view.OverLimit != "" {
 		return nil, errors.New(b.view.LimitMessage())
@@ -142,7 +142,8 @@ func appendEntry(list []*ast.Term, e matview.Entry) ([]*ast.Term, error) {
 	return list, nil
 }
 
-// checkPinned says whether an object is held at another version than policies pin.
+// checkPinned returns an error when an object is held at another version than the
+// policy pins.
 func checkPinned(pins map[aggregate.Kind]string, o aggregate.Object) error {
 	if len(pins) == 0 {
 		return nil
@@ -199,7 +200,7 @@ func (w *worker) decodeObject(o aggregate.Object, m *mask.Mask) (*ast.Term, erro
 	return w.decode(o, m, false)
 }
 
-// loadBody takes an object's body, if a mask reads anything of it.
+// loadBody reads an object's body, if a mask reads anything of it.
 func (w *worker) loadBody(o aggregate.Object, m *mask.Mask) (err error) {
 	w.body = w.body[:0]
 	if m != nil && !o.IsZero() {
@@ -208,8 +209,8 @@ func (w *worker) loadBody(o aggregate.Object, m *mask.Mask) (err error) {
 	return err
 }
 
-// decode decodes what a mask reads of the object whose body was taken. pruned says
-// that its twins know the body's parts already.
+// decode decodes what a mask reads of the object whose body was loaded. pruned says
+// that the memo holds the body's parts already.
 func (w *worker) decode(o aggregate.Object, m *mask.Mask, pruned bool) (*ast.Term, error) {
 	if m == nil || o.IsZero() {
 		return nil, nil //nolint:nilnil // A mask that reads nothing has no value.

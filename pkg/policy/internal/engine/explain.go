@@ -20,15 +20,15 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// ErrSubject is a subject that a binding does not judge.
+// ErrSubject is a subject that a binding does not evaluate.
 var ErrSubject = errors.New("not a subject of the binding")
 
 // Explanation is how a verdict came about.
 type Explanation struct {
 	Package string          `json:"package"`
-	Verdict verdict.Verdict `json:"verdict"` // the state's
-	// Reevaluated is what evaluating again gave, where that is not the verdict: time
-	// was short then, or the binding is quarantined.
+	Verdict verdict.Verdict `json:"verdict"` // that of the state
+	// Reevaluated is what evaluating again gave, where that differs from the verdict:
+	// the budget was exceeded then, or the binding is quarantined.
 	Reevaluated *verdict.Verdict `json:"repeated,omitempty"`
 
 	Lines []linetrace.Line `json:"lines"`           // of the policies' files, that were evaluated
@@ -63,19 +63,19 @@ type ReadScope struct {
 	Reason string          `json:"reason,omitempty"`
 }
 
-// Bounds of what is said of one read.
+// Bounds of what one read lists.
 const (
 	maxReadObjects = 100
 	maxReadScopes  = 200
 )
 
-// tracedBudget is how much longer than others a traced evaluation may take.
+// tracedBudget is how many times as long as others a traced evaluation may take.
 const tracedBudget = 20
 
-// Explain evaluates a binding for one subject again, on the state's snapshot and
-// views, and says what was read and what became of each line. opts.Set is that of
-// the state; of other options only Limits count. A subject that the binding does not
-// judge is ErrSubject, a binding that is not there ErrBinding.
+// Explain evaluates a binding for one subject again, on the state's snapshot and views,
+// and says what was read and what became of each line. opts.Set is that of the state;
+// of other options only Limits count. A subject that the binding does not evaluate is
+// ErrSubject, a binding that is not there ErrBinding.
 func Explain(ctx context.Context, opts Options, s *state.State, binding string, subject verdict.Subject) (*Explanation, error) {
 	e, err := engineAt(opts, s, binding)
 	if err != nil {
@@ -107,7 +107,8 @@ func Explain(ctx context.Context, opts Options, s *state.State, binding string, 
 	return x, nil
 }
 
-// engineAt returns an engine that stands where a state does, for one of its bindings.
+// engineAt returns an engine at the snapshot and views of a state, for one of its
+// bindings.
 func engineAt(opts Options, s *state.State, name string) (*Engine, error) {
 	of := state.PartsOf(s).Binding(name)
 	if of == nil {
@@ -134,7 +135,7 @@ func engineAt(opts Options, s *state.State, name string) (*Engine, error) {
 	return e, nil
 }
 
-// task returns what a binding evaluates for a subject that it judges.
+// taskOf returns the task of a binding for a subject.
 func taskOf(s *state.State, b *boundBinding, subject verdict.Subject) *task {
 	t := &task{subject: subject}
 	if b.pkg.Subject == module.ObjectSubject {
@@ -143,7 +144,7 @@ func taskOf(s *state.State, b *boundBinding, subject verdict.Subject) *task {
 	return t
 }
 
-// evaluateOne judges one subject as a round does.
+// evaluateOne evaluates one subject as a pass does.
 func (w *worker) evaluateOne(ctx context.Context, b *boundBinding, t *task) result {
 	var object *ast.Term
 	if !t.object.IsZero() {
@@ -155,7 +156,7 @@ func (w *worker) evaluateOne(ctx context.Context, b *boundBinding, t *task) resu
 	return w.evaluate(ctx, b, t, object)
 }
 
-// trace is what one evaluation does. It belongs to the worker's goroutine.
+// trace records one evaluation. It belongs to the worker's goroutine.
 type trace struct {
 	engine  *Engine
 	binding *boundBinding
@@ -165,13 +166,13 @@ type trace struct {
 	seen    map[aggregate.Ref]bool // objects of the last read
 }
 
-// attach has a query tell the trace.
+// attach makes a query report to the trace.
 func (t *trace) attach(q *topdown.Query, input *ast.Term) {
 	t.input = input
 	q.WithQueryTracer(&t.lines).WithStore(tracedStore{t: t})
 }
 
-// tracedStore is an engineStore that takes note of what is read.
+// tracedStore is an engineStore that records what is read.
 type tracedStore struct {
 	engineStore
 
@@ -209,7 +210,7 @@ func (t *trace) begin(path string) Read {
 	return Read{Path: path, Found: true, Times: 1}
 }
 
-// subject takes note of what is read of the subject itself.
+// subject records what is read of the subject itself.
 func (t *trace) subject(s verdict.Subject) {
 	switch t.binding.pkg.Subject {
 	case module.ObjectSubject:
@@ -283,7 +284,7 @@ func (t *trace) view(r *Read, v *view, path []string) {
 	}
 }
 
-// contributingKinds are the kinds that feed a view.
+// contributingKinds are the kinds whose objects contribute to the views of a package.
 func (t *trace) contributingKinds(p *module.Package) []aggregate.Kind {
 	return slices.Collect(state.KindsOf(p, t.engine.snapshot))
 }

@@ -10,20 +10,19 @@ import (
 	"federator.dev/federator/pkg/policy/internal/state"
 )
 
-// Cost is what evaluations took, in sum. What other goroutines allocate meanwhile
-// is in it.
+// Cost is the total cost of evaluations, including what other goroutines allocate
+// meanwhile.
 type Cost struct {
 	Evaluations int   `json:"evaluations"`
 	Nanoseconds int64 `json:"nanoseconds"`
-	Reads       int64 `json:"reads"` // different ones of each evaluation, its own object aside
+	Reads       int64 `json:"reads"` // distinct ones per evaluation, its own object aside
 	Allocations int64 `json:"allocations"`
 	Bytes       int64 `json:"bytes"` // allocated
 }
 
-// Measure evaluates all subjects of a binding of a state again, several times, on
-// the caller's goroutine, and says what that took. opts are as Explain's. An
-// evaluation that fails counts like others, until the binding is quarantined,
-// which is an error.
+// Measure evaluates all subjects of a binding of a state again, several times, on the
+// caller's goroutine, and returns what that cost. opts are as Explain's. An evaluation
+// that fails counts like others, until the binding is quarantined, which is an error.
 func Measure(ctx context.Context, opts Options, s *state.State, binding string, times int) (Cost, error) {
 	e, err := engineAt(opts, s, binding)
 	if err != nil {
@@ -37,7 +36,7 @@ func Measure(ctx context.Context, opts Options, s *state.State, binding string, 
 	var c Cost
 	var before, after runtime.MemStats
 	for range times {
-		e.passID++ // documents of the last time are not to be had for nothing
+		e.passID++ // do not reuse the documents of the last run
 		runtime.ReadMemStats(&before)
 		start := time.Now()
 		for part := range slices.Chunk(tasks, chunkSize) {

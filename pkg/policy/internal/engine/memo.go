@@ -10,9 +10,9 @@ import (
 	"federator.dev/federator/pkg/policy/internal/state"
 )
 
-// memo keeps what evaluations of one round found, by what they read: the Pods of a
-// ReplicaSet are alike in all that most policies look at, so that one evaluation
-// serves them. A verdict is a function of what is read, and of nothing else.
+// memo keeps the outcomes of the evaluations of one pass by what they read: the Pods of
+// a ReplicaSet are equal in all that most policies read, so that one evaluation serves
+// them. A verdict is a function of what is read, and of nothing else.
 type memo struct {
 	passID   int64
 	outcomes map[string]*state.Outcome
@@ -24,11 +24,11 @@ type memo struct {
 const (
 	maxMemoBytes = 8 << 20  // bytes of keys that one worker keeps
 	maxMemoKey   = 32 << 10 // bytes of one key
-	minMemoTasks = 4        // fewer have hardly any twins
+	minMemoTasks = 4        // fewer hardly repeat each other
 )
 
-// memoizable reports whether verdicts of a binding follow from the kind of the subject and
-// the parts of the object that its mask reads.
+// memoizable reports whether verdicts of a binding depend only on the kind of the
+// subject and on the parts of the object that its mask reads.
 func memoizable(b *boundBinding) bool {
 	reads := &b.pkg.Reads
 	return b.pkg.Subject == module.ObjectSubject && !reads.OfFleet() && reads.Member == nil && onlyKind(reads.Ref) &&
@@ -48,11 +48,11 @@ func onlyKind(m *mask.Mask) bool {
 	return !m.All && m.Elem == nil
 }
 
-// start takes the object that evaluations are to share, under what all of them read.
+// start prepares the memo for an object, pruned to what all evaluations of it read.
 func (t *memo) start(round int64, body []byte, m *mask.Mask) bool {
 	if t.passID != round || t.bytes > maxMemoBytes {
 		if t.passID, t.bytes = round, 0; t.outcomes == nil || len(t.outcomes) > 256 {
-			t.outcomes = map[string]*state.Outcome{} // clearing a large one takes its time in every round
+			t.outcomes = map[string]*state.Outcome{} // clearing a large map would slow down every pass
 		}
 		clear(t.outcomes)
 	}
@@ -61,21 +61,21 @@ func (t *memo) start(round int64, body []byte, m *mask.Mask) bool {
 	return err == nil
 }
 
-// get returns what was found for a twin of the object.
+// get returns the outcome of an object of equal content.
 func (t *memo) get(b *boundBinding, kind aggregate.Kind) (f *state.Outcome, ok bool) {
 	t.key = binary.LittleEndian.AppendUint32(t.key[:0], b.id)
 	t.key = append(append(t.key, kind...), 0)
 	var err error
 	if t.key, err = document.Prune(t.key, t.pruned, b.mask); err != nil {
-		t.key = t.key[:0] // nothing is kept
+		t.key = t.key[:0] // nothing is stored
 		return nil, false
 	}
 	f, ok = t.outcomes[string(t.key)]
 	return f, ok
 }
 
-// put takes note of what was found for the object that was just looked for. Errors
-// are not kept: they may be of the moment.
+// put stores the outcome for the object of the last get. Errors are not stored: they
+// may be transient.
 func (t *memo) put(f *state.Outcome) {
 	if n := len(t.key); n > 0 && n <= maxMemoKey && (f == nil || f.Err == "") {
 		t.outcomes[string(t.key)] = f

@@ -7,13 +7,13 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-const readBytes = 48 // about what one read takes that is remembered
+const readBytes = 48 // about what one remembered read takes
 
 func bindingFull(limit int64) string {
 	return fmt.Sprintf("the binding's violations and what its evaluations read take more than %d bytes in sum", limit)
 }
 
-// addHeld counts what a subject's verdict takes more, or less.
+// addHeld adds to the bytes that a subject's verdict takes; more may be negative.
 func (b *boundBinding) addHeld(s verdict.Subject, more int64) {
 	if more == 0 {
 		return
@@ -24,8 +24,8 @@ func (b *boundBinding) addHeld(s verdict.Subject, more int64) {
 	}
 }
 
-// refuse reports whether there is no room for a verdict, and remembers it. Members
-// that hold little have as much again: one that holds much is no harm to them.
+// refuse reports whether there is no room for a verdict, and remembers it. Members that
+// hold little get as much room again, so that one that holds much does not harm them.
 func (b *boundBinding) refuse(s verdict.Subject, cost, limit int64) bool {
 	if b.heldBytes+cost <= limit || b.heldBytes+cost <= 2*limit && b.heldByMember[s.Ref.Member]+cost <= limit/16 {
 		return false
@@ -37,7 +37,7 @@ func (b *boundBinding) refuse(s verdict.Subject, cost, limit int64) bool {
 	return true
 }
 
-// markRefused marks subjects for whose verdicts there is room again.
+// markRefused marks refused subjects for whose verdicts there is room again.
 func (r *pass) markRefused(b *boundBinding) {
 	room := r.e.opts.Limits.Binding/4*3 - b.heldBytes
 	for s, cost := range b.refused {

@@ -14,27 +14,27 @@ type Options struct {
 	Set      *module.Set // required
 	Bindings []binding.Binding
 	Limits   Limits
-	// Parallelism is how many goroutines evaluate while Run runs, the caller's
-	// included. 0 means GOMAXPROCS.
+	// Parallelism is how many goroutines evaluate while Run runs, including the
+	// caller's. 0 means GOMAXPROCS.
 	Parallelism int
-	// CPU tells how much CPU time the calling thread has used, by which evaluations
-	// are limited. nil means that the system tells.
+	// CPU returns the CPU time that the calling thread has used, which bounds
+	// evaluations. nil means that of the operating system.
 	CPU func() time.Duration
-	// Clock tells when quarantines end. nil means time.Now.
+	// Clock is the time by which quarantines end. nil means time.Now.
 	Clock func() time.Time
 }
 
 // Limits bound what policies may take. 0 means the default.
 type Limits struct {
 	Evaluation   time.Duration // CPU time of one evaluation: 100 ms
-	Overruns     int           // how often that time may be used without an answer until the binding is quarantined for the member: 10
-	Slow         time.Duration // CPU time of the evaluations of one binding for one member that use a tenth of Evaluation or more, until it is quarantined; as much is forgiven as a quarter of the processors could do meanwhile: 20 s
+	Overruns     int           // evaluations that use that time without a result until the binding is quarantined for the member: 10
+	Slow         time.Duration // total CPU time of the evaluations of one binding for one member that each use a tenth of Evaluation or more, until it is quarantined; it decays by what a quarter of the processors can do: 20 s
 	Read         int64         // bytes of JSON that one evaluation reads of data.fleet: 64 MiB
 	Result       int           // bytes of the violations of one evaluation: 1 MiB
 	Violations   int           // of one evaluation: 1000
 	Contribution int           // bytes that one object contributes to one view: 256 KiB
-	View         int64         // bytes that one view holds: 512 MiB; keys of what is beyond are held for as much again
-	Binding      int64         // bytes of the violations of one binding and of what its evaluations read, in sum: 512 MiB
+	View         int64         // bytes that one view holds: 512 MiB; beyond, only keys are held, for as much again
+	Binding      int64         // bytes of the violations of one binding and of what its evaluations read, in total: 512 MiB
 }
 
 func withDefault[T int | int64 | time.Duration](x, def T) (T, error) {

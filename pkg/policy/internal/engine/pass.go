@@ -14,42 +14,42 @@ import (
 // task is a subject and the bindings that it concerns.
 type task struct {
 	subject  verdict.Subject
-	object   aggregate.Object // of an object that is there
+	object   aggregate.Object // zero when it does not exist
 	bindings []bindingTask
 }
 
-// bindingTask is one binding of a task: whether its subject had a verdict and has one now,
-// and whether to evaluate it.
+// bindingTask is one binding of a task: whether the subject was and is one of the
+// binding, and whether to evaluate it.
 type bindingTask struct {
 	b                       *boundBinding
 	before, after, evaluate bool
 	result                  result
 }
 
-// pass is one call's way from a state to the next.
+// pass is the way of one call from a state to the next.
 type pass struct {
 	e       *Engine
-	ctx     context.Context //nolint:containedctx // The round lives as long as the call.
+	ctx     context.Context //nolint:containedctx // The pass lives as long as the call.
 	before  *state.State
 	after   *aggregate.Snapshot
 	deltas  []aggregate.Delta
 	changes *Changes
 
-	joined, left, changed            map[string]bool // members; changed ones are of both snapshots
+	joined, left, changed            map[string]bool // members; changed ones are in both snapshots
 	previous                         map[*boundBinding]*memberSets
 	dirty                            map[aggregate.Ref][]*boundBinding          // objects to evaluate
 	dirtySubjects                    map[*boundBinding]map[verdict.Subject]bool // members and keys to evaluate
-	changedKeys                      map[*view]map[string]bool                  // that changed
-	hasDelta                         map[aggregate.Ref]bool                     // of changed members: objects that have a delta
+	changedKeys                      map[*view]map[string]bool                  // of views
+	hasDelta                         map[aggregate.Ref]bool                     // objects of changed members that have a delta
 	viewFailuresChanged, gapsChanged bool
-	useMemo                          bool // evaluations take over what was found for twins
+	useMemo                          bool // evaluations share outcomes
 }
 
-// memberSets is what a binding selected and saw before the round.
+// memberSets are the members that a binding selected and saw before the pass.
 type memberSets struct{ selected, visible binding.MemberSet }
 
 func (e *Engine) startPass(ctx context.Context, after *aggregate.Snapshot) *pass {
-	e.needsReset = true // until the round is finished
+	e.needsReset = true // until the pass is finished
 	e.snapshot = after
 	e.passID++
 	state := e.State()
@@ -61,7 +61,7 @@ func (e *Engine) startPass(ctx context.Context, after *aggregate.Snapshot) *pass
 	}
 }
 
-// invalidate marks what read a key.
+// invalidate marks the subjects that read a key.
 func (r *pass) invalidate(key uint64) {
 	for id, o := range r.e.byObject.Readers(key) {
 		if b := r.e.byID[id]; b != nil {
@@ -88,7 +88,8 @@ func (r *pass) markSubject(b *boundBinding, s verdict.Subject) {
 	r.dirtySubjects[b][s] = true
 }
 
-// markReaders marks all of a binding that read something beside its own object.
+// markReaders marks all subjects of a binding that read something other than their own
+// object.
 func (r *pass) markReaders(b *boundBinding) {
 	for o := range r.e.byObject.Pairs(b.id) {
 		r.markObject(b, o.Ref())
@@ -98,8 +99,8 @@ func (r *pass) markReaders(b *boundBinding) {
 	}
 }
 
-// markRetries marks what overran its budget a little while ago: a busy machine is no
-// reason for an Error that stays. And it marks what there was no room for and now is.
+// markRetries marks subjects that recently exceeded their budget, as a busy machine is
+// no reason for a lasting Error, and refused ones for which there is room again.
 func (r *pass) markRetries() {
 	for _, b := range r.e.bindings {
 		r.markRefused(b)
@@ -107,7 +108,7 @@ func (r *pass) markRetries() {
 			switch {
 			case tries > maxRetries:
 			case isQuarantined(b, s):
-				b.retries[s] = maxRetries + 1 // it has been tried often enough
+				b.retries[s] = maxRetries + 1 // no more retries
 			case b.pkg.Subject == module.ObjectSubject:
 				r.markObject(b, s.Ref)
 			default:

@@ -16,14 +16,14 @@ import (
 	"federator.dev/federator/pkg/policy/internal/state"
 )
 
-// kindPlan is what concerns the objects of one kind.
+// kindPlan is what depends on the objects of one kind.
 type kindPlan struct {
-	bindings        []*boundBinding // that judge them
-	matchedByLabels []*boundBinding // that judge keys of views, with matching by labels
-	views           []*view         // that they feed
-	objectMask      *mask.Mask      // what any of bounds reads of the object
+	bindings        []*boundBinding // whose subjects they are
+	matchedByLabels []*boundBinding // about keys of views, and matching by labels
+	views           []*view         // to which they contribute
+	objectMask      *mask.Mask      // what any of bindings reads of the object
 	fleetMask       *mask.Mask      // what is read of it through data.fleet
-	readMask        *mask.Mask      // what is read of it at all: by bounds, views and through data.fleet
+	readMask        *mask.Mask      // the union: by bindings, views and through data.fleet
 }
 
 func (e *Engine) kindPlan(kind aggregate.Kind) *kindPlan {
@@ -69,15 +69,15 @@ func (e *Engine) view(pkg, name string) *view {
 	return e.views[i]
 }
 
-// plan makes what a set and bindings need, taking what stays the same from the
-// engine. renewed are those that must be evaluated anew.
-func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bounds []*boundBinding, views []*view, renewed map[any]bool, err error) {
+// plan compiles what a set and bindings need, reusing what stays the same. changedViews are
+// the views and bindings that must be evaluated again.
+func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bounds []*boundBinding, views []*view, changed map[any]bool, err error) {
 	if bindings, err = binding.Validate(set, bindings); err != nil {
 		return nil, nil, nil, err
 	}
-	renewed = map[any]bool{}
+	changed = map[any]bool{}
 	prints := set.Fingerprints()
-	changed := map[module.ViewRef]bool{}
+	changedViews := map[module.ViewRef]bool{}
 	for _, pkg := range set.Packages {
 		for _, def := range pkg.Views {
 			old := e.view(pkg.Name, def.Name)
@@ -91,8 +91,8 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bounds []*bo
 			} else {
 				v.View, v.scores = matview.New(e.nextID, pkg, def), &quarantine.Scores{}
 				e.nextID++
-				renewed[v] = true
-				changed[module.ViewRef{Package: pkg.Name, View: def.Name}] = true
+				changed[v] = true
+				changedViews[module.ViewRef{Package: pkg.Name, View: def.Name}] = true
 			}
 			views = append(views, v)
 		}
@@ -101,21 +101,22 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bounds []*bo
 		return cmp.Or(strings.Compare(a.Pkg.Name, b.Pkg.Name), strings.Compare(a.Def.Name, b.Def.Name))
 	})
 	for _, binding := range bindings {
-		b, fresh, err := e.bind(set, binding, prints, changed)
+		b, fresh, err := e.bind(set, binding, prints, changedViews)
 		if err != nil {
 			return nil, nil, nil, err
 		}
 		if fresh {
-			renewed[b] = true
+			changed[b] = true
 		}
 		bounds = append(bounds, b)
 	}
 	slices.SortFunc(bounds, func(a, b *boundBinding) int { return strings.Compare(a.Name, b.Name) })
-	return bounds, views, renewed, nil
+	return bounds, views, changed, nil
 }
 
-// bind makes a bound, or takes over the one whose verdicts stay what they are.
-func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]string, changed map[module.ViewRef]bool) (*boundBinding, bool, error) {
+// bind compiles a binding, reusing the verdicts of the present one if they stay the
+// same.
+func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]string, changedViews map[module.ViewRef]bool) (*boundBinding, bool, error) {
 	pkg := set.Package(spec.Package)
 	sel, err := binding.Compile(&spec)
 	if err != nil {
@@ -128,7 +129,7 @@ func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]s
 	b := &boundBinding{Binding: spec, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pins(pkg), fingerprint: prints[pkg.Name]}
 	b.memoizable = memoizable(b)
 	old := e.binding(spec.Name)
-	same := old != nil && old.fingerprint == b.fingerprint && samePackage(old.pkg, pkg) && sameBinding(old.Binding, spec) && !readsAny(pkg, changed)
+	same := old != nil && old.fingerprint == b.fingerprint && samePackage(old.pkg, pkg) && sameBinding(old.Binding, spec) && !readsAny(pkg, changedViews)
 	if !same {
 		b.id = e.nextID
 		e.nextID++
@@ -151,13 +152,13 @@ func (e *Engine) binding(name string) *boundBinding {
 	return e.bindings[i]
 }
 
-// sameSubjects reports whether two packages whose rules are the same are of the same
-// kinds.
+// sameSubjects reports whether two packages with the same rules have subjects of the
+// same kinds.
 func sameSubjects(a, b *module.Package) bool {
 	return a.AnyKind == b.AnyKind && slices.Equal(a.Kinds, b.Kinds)
 }
 
-// readsAny reports whether a package reads one of some views, its own included.
+// readsAny reports whether a package reads one of some views, including its own.
 func readsAny(pkg *module.Package, views map[module.ViewRef]bool) bool {
 	for v, is := range views {
 		if is && (v.Package == pkg.Name || slices.Contains(pkg.Reads.Views, v)) {
@@ -173,8 +174,8 @@ func sameBinding(a, b binding.Binding) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// samePackage reports whether what the METADATA says of two packages whose rules are
-// the same gives the same verdicts.
+// samePackage reports whether the METADATA of two packages with the same rules gives
+// the same verdicts.
 func samePackage(a, b *module.Package) bool {
 	return sameSubjects(a, b) && a.Subject == b.Subject &&
 		a.SubjectView == b.SubjectView && slices.Equal(a.Remedies, b.Remedies) && reflect.DeepEqual(a.Reads, b.Reads)

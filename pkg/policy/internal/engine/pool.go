@@ -10,8 +10,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/state"
 )
 
-// Run runs the goroutines that evaluate beside the caller of Reset, Apply and
-// Configure, until the context ends, and returns when all of them are gone.
+// Run runs the goroutines that evaluate concurrently with the caller of Reset, Apply
+// and Configure, until the context ends, and returns when all of them have ended.
 func (e *Engine) Run(ctx context.Context) error {
 	return e.runWorkers(ctx, func() error {
 		<-ctx.Done()
@@ -54,7 +54,7 @@ func Evaluate(ctx context.Context, opts Options, s *aggregate.Snapshot) (*state.
 	return e.State(), err
 }
 
-// job is work that goroutines share: f of 0 to n-1.
+// job is work shared by goroutines: f for 0 to n-1.
 type job struct {
 	n        int
 	next     atomic.Int64
@@ -84,8 +84,8 @@ func (j *job) work(w *worker) {
 	}
 }
 
-// parallel calls f for 0 to n-1 on the caller's goroutine and on those of Run that are
-// idle. It returns when all calls have, or an error when the context has ended.
+// parallel calls f for 0 to n-1 on the caller's goroutine and on idle ones of Run. It
+// returns when all calls have returned, or an error when the context has ended.
 func (e *Engine) parallel(ctx context.Context, n int, f func(w *worker, i int)) error {
 	j := &job{n: n, stop: ctx.Done(), f: f}
 	for range min(e.opts.Parallelism, n) - 1 {

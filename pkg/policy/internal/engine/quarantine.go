@@ -11,10 +11,11 @@ func isQuarantined(b *boundBinding, s verdict.Subject) bool {
 	return why != ""
 }
 
-// maxRetries is how often what overran the budget is evaluated again by itself.
+// maxRetries is how often a subject that exceeded the budget is evaluated again without
+// a change.
 const maxRetries = 3
 
-// countRetry takes note of whether x overran the budget.
+// countRetry counts that x exceeded the budget, or forgets it.
 func countRetry[T comparable](overran map[T]int, x T, over bool) map[T]int {
 	if over {
 		if overran == nil {
@@ -27,8 +28,8 @@ func countRetry[T comparable](overran map[T]int, x T, over bool) map[T]int {
 	return overran
 }
 
-// blamed is the member of which an evaluation's waste is held against: the subject's,
-// or the one that has contributed most to a key.
+// blamed is the member to which the cost of an evaluation is charged: that of the
+// subject, or the one that contributed most to a key.
 func (b *boundBinding) blamed(s verdict.Subject) string {
 	if b.pkg.Subject != module.ViewSubject {
 		return s.Ref.Member
@@ -43,7 +44,8 @@ func (b *boundBinding) blamed(s verdict.Subject) string {
 	return worst
 }
 
-// quarantined is why an evaluation is held back, and the member for which; "" if it is not.
+// quarantined returns the member whose quarantine withholds an evaluation, and why; ""
+// if none does.
 func (b *boundBinding) quarantined(s verdict.Subject) (member, why string) {
 	if !b.scores.NonEmpty() {
 		return "", ""
@@ -52,8 +54,8 @@ func (b *boundBinding) quarantined(s verdict.Subject) (member, why string) {
 	return member, b.scores.Reason(member)
 }
 
-// endQuarantines marks what quarantines have held back whose time is over. Contributions are
-// evaluated at once.
+// endQuarantines ends expired quarantines and marks what they withheld. Contributions
+// are evaluated at once.
 func (r *pass) endQuarantines() error {
 	now := r.e.opts.Clock()
 	for _, v := range r.e.views {

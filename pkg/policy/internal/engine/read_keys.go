@@ -4,12 +4,12 @@ import (
 	"hash/maphash"
 )
 
-// Sections of what evaluations read, in keys of dependencies.
+// Sections of the keys that identify what an evaluation read.
 const (
 	readViewKey byte = iota
 	readView
-	readNamed        // by_name[kind][namespace][name], and less
-	readObject       // objects[kind][member][namespace][name], and less
+	readNamed        // by_name[kind][namespace][name], or a prefix
+	readObject       // objects[kind][member][namespace][name], or a prefix
 	readNames        // names
 	readMembers      // members, whole
 	readMember       // members[name], or one of its fields
@@ -23,7 +23,7 @@ const (
 
 var keySeed = maphash.MakeSeed()
 
-// readKey hashes what was read.
+// readKey returns the hash that identifies a read.
 func readKey(section byte, parts ...string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(keySeed)

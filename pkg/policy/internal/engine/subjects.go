@@ -9,7 +9,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// evaluateChangedObjects judges the objects that changed.
+// evaluateChangedObjects evaluates the objects that changed.
 func (r *pass) evaluateChangedObjects(notes []effect) error {
 	tasks := make([]task, 0, min(len(r.deltas), chunkSize))
 	if len(r.changed) > 0 {
@@ -50,7 +50,7 @@ func (r *pass) evaluateChangedObjects(notes []effect) error {
 	return r.evaluateChunk(tasks)
 }
 
-// evaluateChangedMembersObjects judges objects of members that changed which have not changed themselves.
+// evaluateChangedMembersObjects evaluates unchanged objects of members that changed.
 func (r *pass) evaluateChangedMembersObjects() error {
 	if len(r.changed) == 0 {
 		return nil
@@ -79,7 +79,7 @@ func (r *pass) evaluateChangedMembersObjects() error {
 	return r.evaluateAll(tasks)
 }
 
-// evaluateMembersAndKeys judges members and keys of views.
+// evaluateMembersAndKeys evaluates subjects that are members or keys of views.
 func (r *pass) evaluateMembersAndKeys() error {
 	var tasks []task
 	for _, b := range r.e.bindings {
@@ -157,7 +157,7 @@ func (r *pass) keyTasks(b *boundBinding) []task {
 	return tasks
 }
 
-// evaluateReaders judges the objects that did not change but read something that did.
+// evaluateReaders evaluates unchanged objects that read something that changed.
 func (r *pass) evaluateReaders() error {
 	var tasks []task
 	for ref, bounds := range r.dirty {

@@ -12,10 +12,10 @@ import (
 	"federator.dev/federator/pkg/policy/internal/state"
 )
 
-// chunkSize is how many subjects are evaluated before their results are taken in.
+// chunkSize is how many subjects are evaluated before their results are accepted.
 const chunkSize = 4096
 
-// evaluateAll judges tasks in chunks.
+// evaluateAll evaluates tasks in chunks.
 func (r *pass) evaluateAll(tasks []task) error {
 	for part := range slices.Chunk(tasks, chunkSize) {
 		if err := r.evaluateChunk(part); err != nil {
@@ -25,7 +25,7 @@ func (r *pass) evaluateAll(tasks []task) error {
 	return nil
 }
 
-// evaluateChunk evaluates tasks in parallel and takes the results in, in order.
+// evaluateChunk evaluates tasks in parallel and accepts the results in order.
 func (r *pass) evaluateChunk(tasks []task) error {
 	r.useMemo = len(tasks) >= minMemoTasks
 	if err := r.e.parallel(r.ctx, len(tasks), func(w *worker, i int) { r.evaluateTask(w, &tasks[i]) }); err != nil {
@@ -40,8 +40,8 @@ func (r *pass) evaluateChunk(tasks []task) error {
 	return nil
 }
 
-// evaluateTask evaluates the runs of a task; those of an object share one document, and
-// what was found for a twin of it.
+// evaluateTask evaluates the bindings of a task; those of an object share one document,
+// and the memo.
 func (r *pass) evaluateTask(w *worker, t *task) {
 	var m *mask.Mask
 	n := 0
@@ -91,15 +91,15 @@ func (r *pass) evaluateTask(w *worker, t *task) {
 	}
 }
 
-// ownReadSet is the class of what reads its own object only.
+// ownReadSet is the read set of an evaluation that reads its own object only.
 func (w *worker) ownReadSet(kind aggregate.Kind) *completeness.ReadSet {
 	w.reset(nil, "")
 	w.evaluation.reads.AddOwn(kind)
 	return w.e.readSets.Intern(&w.evaluation.reads)
 }
 
-// chooseDefaults gives bindings the default classes of kinds that are new to them: the most
-// frequent of the tasks.
+// chooseDefaults gives bindings a default read set for each kind that is new to them:
+// the most frequent one of the tasks.
 func (r *pass) chooseDefaults(tasks []task) {
 	type place struct {
 		b    *boundBinding
@@ -135,10 +135,10 @@ func (r *pass) chooseDefaults(tasks []task) {
 	}
 }
 
-// accept takes in one result.
+// accept stores one result.
 func (r *pass) accept(t *task, one *bindingTask) {
 	b, s := one.b, t.subject
-	if one.after && !one.evaluate { // most of what changes is nothing that a policy reads
+	if one.after && !one.evaluate { // most changes are to nothing that a policy reads
 		if b.pkg.Subject == module.ObjectSubject {
 			r.e.byObject.ReplaceSubject(b.id, t.object)
 		}
@@ -196,7 +196,8 @@ func (r *pass) accept(t *task, one *bindingTask) {
 	}
 }
 
-// recordReads takes note of what an evaluation read, and returns how many bytes more that is.
+// recordReads stores what an evaluation read, and returns how many more bytes that
+// takes.
 func (r *pass) recordReads(b *boundBinding, t *task, keys []uint64) int64 {
 	if b.pkg.Subject != module.ObjectSubject {
 		return readBytes * int64(r.e.bySubject.Set(b.id, t.subject, keys))

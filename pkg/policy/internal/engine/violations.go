@@ -16,7 +16,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// violations reads what the violation rules of a package gave, in Rego's order.
+// violations converts the result of a package's violation rules, in Rego's order.
 func (b *boundBinding) violations(v ast.Value, t *task, l *Limits) ([]verdict.Violation, error) {
 	if v == nil {
 		return nil, nil
@@ -54,7 +54,7 @@ func (b *boundBinding) violation(v ast.Value, t *task) (verdict.Violation, error
 	if !ok || msg == "" {
 		return verdict.Violation{}, errors.New(`a violation has no string "msg"`)
 	}
-	out := verdict.Violation{Msg: strings.Clone(msg)} // it may be a part of a longer text
+	out := verdict.Violation{Msg: strings.Clone(msg)} // it may be a substring of a longer text
 	var err error
 	if d := o.Get(ast.InternedTerm("details")); d != nil {
 		if out.Details, err = document.JSON(d.Value); err != nil {

@@ -15,12 +15,12 @@ import (
 	"federator.dev/federator/pkg/policy/internal/state"
 )
 
-// query is a compiled query of one document, for any number of goroutines.
+// query is a compiled query for one document. Any number of goroutines may use it.
 type query struct {
 	body     ast.Body
 	compiler *ast.Compiler
-	// OPA's rule index reads documents of data whole to choose among rules: it is for
-	// queries that read none.
+	// indexing is for queries that read no data: OPA's rule index reads complete
+	// documents to choose among rules.
 	indexing bool
 }
 
@@ -35,15 +35,15 @@ func prepare(c *ast.Compiler, path string, indexing bool) (query, error) {
 	return query{body: compiled, compiler: c, indexing: indexing}, err
 }
 
-// worker evaluates, one thing at a time. Each goroutine that evaluates has its own.
+// worker runs one evaluation at a time. Each evaluating goroutine has its own.
 type worker struct {
 	e          *Engine
-	passID     int64 // of docs
+	passID     int64 // of documents
 	documents  documentCache
 	memo       memo
 	body       []byte
 	otherBody  []byte
-	pruned     [2][]byte                 // of both
+	pruned     [2][]byte                 // results of bodies
 	kinds      map[string]module.KindRef // as policies write them
 	evaluation evaluation
 	meter      budget.Meter
@@ -54,7 +54,7 @@ type worker struct {
 type evaluation struct {
 	w         *worker
 	binding   *boundBinding // nil for a view, which reads no data
-	member    string        // the member of the subject
+	member    string        // that of the subject
 	budget    budget.Budget
 	keys      []uint64
 	reads     completeness.Builder
@@ -65,7 +65,7 @@ type evaluation struct {
 // ID implements storage.Transaction.
 func (*evaluation) ID() uint64 { return 1 }
 
-// reset forgets the last evaluation.
+// reset prepares the worker for the next evaluation.
 func (w *worker) reset(b *boundBinding, member string) {
 	ev := &w.evaluation
 	ev.w, ev.binding, ev.member, ev.wideReads, ev.bytesRead = w, b, member, 0, 0
@@ -74,8 +74,8 @@ func (w *worker) reset(b *boundBinding, member string) {
 	ev.reads.Reset()
 }
 
-// run evaluates a query within the budget and returns its document, or nil when it
-// is undefined. What is returned keeps nothing of the worker.
+// run evaluates a query within the budget and returns its document, or nil when that is
+// undefined. The result holds on to nothing of the worker.
 func (w *worker) run(ctx context.Context, q query, input *ast.Term) (v ast.Value, took time.Duration, err error) {
 	defer w.meter.LockThread()()
 	ev := &w.evaluation
@@ -112,10 +112,10 @@ func guard(f func() error) (err error) {
 // epoch is the time of all evaluations: no policy may read the clock.
 var epoch = time.Unix(0, 1)
 
-// result is what an evaluation found.
+// result is the result of an evaluation.
 type result struct {
-	outcome    *state.Outcome // nil: nothing to say
+	outcome    *state.Outcome // nil: clean
 	readSet    *completeness.ReadSet
 	keys       []uint64
-	overBudget bool // the budget
+	overBudget bool
 }

@@ -1,4 +1,4 @@
-// Package fleetdoc makes the documents of data.fleet that the engine and ad-hoc queries
+// Package fleetdoc builds the documents of data.fleet that the engine and ad-hoc queries
 // have in common.
 package fleetdoc
 

@@ -6,7 +6,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Find steps down a value, as far as a path goes.
+// Find returns the value at a path below a value, or nil.
 func Find(v ast.Value, path []string) ast.Value {
 	for _, step := range path {
 		var t *ast.Term
@@ -28,19 +28,19 @@ func Find(v ast.Value, path []string) ast.Value {
 
 // Tree collects values below a path.
 type Tree struct {
-	below []string // what the path has already stepped down
+	below []string // the path of the root
 	root  *branch
 }
 
 type branch struct {
 	leaf  ast.Value
-	names []string // in the order they came
+	names []string // in order of insertion
 	under map[string]*branch
 }
 
 func NewTree(below []string) *Tree { return &Tree{below: below} }
 
-// Put puts a value at a place, of which the tree's path is a beginning.
+// Put puts a value at a path, of which the tree's own path is a prefix.
 func (t *Tree) Put(v ast.Value, at []string) {
 	if t.root == nil {
 		t.root = &branch{}
@@ -61,11 +61,11 @@ func (t *Tree) Put(v ast.Value, at []string) {
 	b.leaf = v
 }
 
-// Empty reports whether nothing was put.
+// Empty reports whether the tree has no value.
 func (t *Tree) Empty() bool { return t.root == nil }
 
-// Value is what the tree holds: nil where there is nothing at its path, which is
-// an empty object only at the top of a section.
+// Value returns the document: nil where there is nothing at the tree's path, except that
+// a section itself is an empty object then.
 func (t *Tree) Value() ast.Value {
 	if t.root == nil {
 		if len(t.below) == 0 {

@@ -1,4 +1,4 @@
-// Package linetrace counts what becomes of each line of a policy in an evaluation.
+// Package linetrace counts by line what an evaluation evaluated and what held.
 package linetrace
 
 import (
@@ -11,19 +11,19 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// Line is one line of a policy and what became of it in an evaluation.
+// Line is one line of a policy and how an evaluation went through it.
 type Line struct {
 	File      string `json:"file"`
 	Row       int    `json:"row"` // from 1
 	Text      string `json:"text"`
 	Evaluated int    `json:"evaluated"` // times that an expression of the line was evaluated
 	Held      int    `json:"held"`      // times that one was true or defined
-	Rule      bool   `json:"rule"`      // the line begins a rule; Held says how often it fired
+	Rule      bool   `json:"rule"`      // the line starts a rule; Held is how often its body held
 }
 
 // Tracer traces an evaluation by lines: it is a topdown.QueryTracer, for one
-// evaluation after the other. It keeps counts, not events, so that an evaluation
-// of any length can be traced. OPA does not evaluate rules that its index excludes;
+// evaluation at a time. It keeps counts, not events, so that an evaluation of any
+// length can be traced. OPA does not evaluate rules that its index excludes;
 // rego.EvalRuleIndexing(false) shows them too.
 type Tracer struct {
 	mu    sync.Mutex
@@ -35,15 +35,15 @@ type position struct {
 	row  int
 }
 
-// line counts by node: OPA splits an expression into several of one line, and what
-// one of them fails, the line fails.
+// line counts by node: OPA splits an expression into several of one line, and the line
+// fails if one of them does.
 type line struct {
 	text    string
 	rule    bool
 	fired   int // of a rule
 	entered map[ast.Node]int
 	failed  map[ast.Node]int
-	negated ast.Node // what it negates fails for it to hold, and does not count
+	negated ast.Node // the negated expression fails when this one holds: it does not count
 }
 
 var _ topdown.QueryTracer = (*Tracer)(nil)
@@ -60,7 +60,7 @@ func (l *Tracer) TraceEvent(e topdown.Event) {
 	defer l.mu.Unlock()
 	switch node := e.Node.(type) {
 	case *ast.Rule:
-		at := l.at(node.Location, true)
+		at := l.atLocked(node.Location, true)
 		switch {
 		case at == nil:
 		case e.Op == topdown.EnterOp:
@@ -69,7 +69,7 @@ func (l *Tracer) TraceEvent(e topdown.Event) {
 			at.fired++
 		}
 	case *ast.Expr:
-		at := l.at(node.Location, false)
+		at := l.atLocked(node.Location, false)
 		switch {
 		case at == nil:
 		case e.Op == topdown.EvalOp:
@@ -83,9 +83,9 @@ func (l *Tracer) TraceEvent(e topdown.Event) {
 	}
 }
 
-// at returns the line of a location; nil for one of the query, or for what is on
-// the line where a rule begins. l.mu is held.
-func (l *Tracer) at(loc *ast.Location, rule bool) *line {
+// atLocked returns the line of a location; nil for one of the query, or for an
+// expression on the line where a rule starts.
+func (l *Tracer) atLocked(loc *ast.Location, rule bool) *line {
 	if loc == nil || loc.File == "" {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 // whole of a scalar. All reads everything below. Elem stands for every element
 // of an array and every value of an object that Fields does not name.
 //
-// A Mask that has been handed on is not changed any more, and may be shared.
+// A published Mask is immutable and may be shared.
 type Mask struct {
 	All    bool
 	Fields map[string]*Mask
@@ -56,7 +56,7 @@ func (m *Mask) At(path ...string) *Mask {
 	return m
 }
 
-// Path returns the mask that reads what last does below a path of keys, where
+// Path returns the mask that reads what last reads below a path of keys, where
 // "*" stands for any element.
 func Path(last *Mask, path ...string) *Mask {
 	for _, key := range slices.Backward(path) {

@@ -6,9 +6,9 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// Apply exchanges what an object contributes and yields the keys that change.
-// failed says whether the view's failures have changed. What would make the view hold
-// more than limit is kept as keys, for as much again.
+// Apply replaces an object's contribution and calls changed for the keys that change. It
+// reports whether the view's failures have changed. Beyond limit, only keys are held, for
+// as many bytes again.
 func (v *View) Apply(ref aggregate.Ref, next Contribution, limit int64, changed func(key string)) (failed bool) {
 	old := v.objectEntries(ref)
 	v.truncate(old, &next, limit)
@@ -25,7 +25,7 @@ func (v *View) Apply(ref aggregate.Ref, next Contribution, limit int64, changed 
 	failed = failed != now || now && old.failed != next.failed
 	kept := next.objectEntries
 	if old != nil && next.objectEntries != nil && slices.Equal(old.keys, next.keys) {
-		kept = old // one contrib for all entries of an object
+		kept = old // one value for all entries of an object
 		if failed || old.size != next.size || old.truncated != next.truncated {
 			kept = next.objectEntries
 		}
@@ -71,7 +71,8 @@ func (v *View) Apply(ref aggregate.Ref, next Contribution, limit int64, changed 
 	return failed
 }
 
-// truncate leaves out of a contribution what the view has no room for, and counts it.
+// truncate drops the values of a contribution for which the view has no room, but
+// counts them.
 func (v *View) truncate(old *objectEntries, next *Contribution, limit int64) {
 	var before, size, keys int64
 	if old != nil {

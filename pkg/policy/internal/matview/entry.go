@@ -17,32 +17,32 @@ import (
 type Entry struct {
 	key    string
 	Object *objectEntries
-	Values string // a JSON array, sorted as Rego sorts, no value twice
+	Values string // a JSON array, sorted as Rego sorts, without duplicates
 }
 
-// objectEntries is what one object contributes. Immutable.
+// objectEntries is the contribution of one object, without its values. Immutable.
 type objectEntries struct {
 	Ref       aggregate.Ref
 	keys      []string // sorted
-	failed    string   // why the object's contribution is not known
-	size      int64    // of all that it contributes
+	failed    string   // why the contribution is unknown
+	size      int64    // of the complete contribution
 	truncated bool     // its values are not held
-	withheld  bool     // for a quarantine holds its evaluation back
+	withheld  bool     // by a quarantine
 }
 
-// Contribution is a contrib that has just been evaluated, with its values.
+// Contribution is the result of evaluating a view for one object.
 type Contribution struct {
 	*objectEntries
 	values     []string // by key
-	OverBudget bool     // the budget
+	OverBudget bool
 }
 
-// FailedContribution is that of an object of which it is not known, and why.
+// FailedContribution is an unknown contribution, and why it is unknown.
 func FailedContribution(ref aggregate.Ref, why string) Contribution {
 	return Contribution{objectEntries: &objectEntries{Ref: ref, failed: why}}
 }
 
-// WithheldContribution is one that is not known for a quarantine holds its evaluation back.
+// WithheldContribution is one that is unknown because of a quarantine.
 func WithheldContribution(ref aggregate.Ref, why string) Contribution {
 	return Contribution{objectEntries: &objectEntries{Ref: ref, failed: why, withheld: true}}
 }
@@ -57,7 +57,7 @@ func lessEntry(a, b Entry) bool {
 	if n := strings.Compare(a.key, b.key); n != 0 {
 		return n < 0
 	}
-	// A pivot without a contrib is before all of its key.
+	// A pivot without an object is before all entries of its key.
 	if a.Object == nil || b.Object == nil {
 		return a.Object == nil && b.Object != nil
 	}
@@ -66,8 +66,8 @@ func lessEntry(a, b Entry) bool {
 
 func lessObject(a, b *objectEntries) bool { return compareRefs(&a.Ref, &b.Ref) < 0 }
 
-// What an entry costs beside its text, and what an object that contributes costs beside
-// its entries, in bytes: their places in trees, and the contrib.
+// What an entry takes besides its strings, and what a contributing object takes besides
+// its entries, in bytes: their slots in trees, and the objectEntries.
 const (
 	entryBytes  = 130
 	objectBytes = 140
@@ -75,7 +75,7 @@ const (
 
 func (e Entry) Size() int64 { return int64(len(e.key)+len(e.Values)) + entryBytes }
 
-// NewContribution turns what a view's rules gave for one object into what is kept.
+// NewContribution converts the result of a view's rules for one object.
 func NewContribution(ref aggregate.Ref, v ast.Value, limit int) Contribution {
 	fail := func(format string, args ...any) Contribution {
 		return Contribution{objectEntries: &objectEntries{Ref: ref, failed: fmt.Sprintf(format, args...)}}
@@ -110,7 +110,7 @@ func NewContribution(ref aggregate.Ref, v ast.Value, limit int) Contribution {
 			return fail("it contributes more than %d bytes", limit)
 		}
 		if set.Len() > 0 {
-			c.keys = append(c.keys, strings.Clone(string(key))) // it may be a part of a longer text
+			c.keys = append(c.keys, strings.Clone(string(key))) // it may be a substring of a longer text
 			c.values = append(c.values, text)
 		}
 	}
@@ -126,5 +126,5 @@ func (e Entry) Parse() (*ast.Array, error) {
 	if err != nil {
 		return nil, fmt.Errorf("view entry %q of %s: %w", e.key, e.Object.Ref, err)
 	}
-	return v.(*ast.Array), nil //nolint:forcetypeassert // setJSON wrote it.
+	return v.(*ast.Array), nil //nolint:forcetypeassert // document.SetJSON wrote it.
 }

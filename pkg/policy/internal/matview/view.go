@@ -1,5 +1,5 @@
-// Package matview holds views of packages materialised: what each object contributes to
-// which key, bounded in bytes, and frozen for each state at the cost of what changed.
+// Package matview materialises views: what each object contributes to which key, bounded
+// in bytes, and copied for each state at the cost of what changed.
 package matview
 
 import (
@@ -13,20 +13,20 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// View is a view of a package, materialised: what each object contributes. The
-// engine's goroutine writes it; states hold frozen ones.
+// View is a materialised view of a package. The engine's goroutine writes it; states
+// hold frozen copies.
 type View struct {
-	ID          uint32 // never used again
+	ID          uint32 // unique, never reused
 	Pkg         *module.Package
 	Def         module.View
 	entries     *sorted.Tree[Entry]          // by key, then ref
 	objects     *sorted.Tree[*objectEntries] // by ref
-	failed      *sorted.Tree[*objectEntries] // those that failed
-	bytes       int64                        // of keys, values and contribs, those that are not held included
-	Held        int64                        // of those that are
-	superseded  int64                        // of those that were, since the last state
-	OverLimit   string                       // why nothing is known of what the view shows
-	KeysDropped bool                         // not all keys are held: none is taken out
+	failed      *sorted.Tree[*objectEntries] // those whose contribution failed
+	bytes       int64                        // of all contributions, including what is not held
+	Held        int64                        // of what is held
+	superseded  int64                        // no longer held, since the last state
+	OverLimit   string                       // why the content of the view is unknown; "" within its limit
+	KeysDropped bool                         // not all keys are held: none is deleted
 	frozen      *View                        // nil when the view has changed since
 }
 
@@ -37,7 +37,7 @@ func New(id uint32, pkg *module.Package, def module.View) View {
 	return v
 }
 
-// WithPackage returns the view as one of another package, which contributes the same.
+// WithPackage returns the view for another version of its package with the same rules.
 func (v *View) WithPackage(pkg *module.Package, def module.View) View {
 	return View{
 		ID: v.ID, Pkg: pkg, Def: def, entries: v.entries, failed: v.failed, objects: v.objects,
@@ -54,7 +54,7 @@ func (v *View) Clear() {
 	v.frozen = nil
 }
 
-// objectEntries returns what an object contributes, nil when it is nothing.
+// objectEntries returns the contribution of an object, nil when there is none.
 func (v *View) objectEntries(ref aggregate.Ref) *objectEntries {
 	c, _ := v.objects.Get(&objectEntries{Ref: ref})
 	return c
@@ -71,31 +71,31 @@ func (v *View) Freeze() *View {
 	return v.frozen
 }
 
-// CheckLimit reports whether the view holds more than limit for the first time: nothing is
-// known of it then.
+// CheckLimit reports whether the view exceeds its limit for the first time: its content
+// is unknown then.
 func (v *View) CheckLimit(limit int64) bool {
 	if v.OverLimit != "" || v.bytes <= limit {
 		return false
 	}
-	// Not how many: that depends on when it was looked at.
+	// Not how many bytes: that depends on the batches.
 	v.OverLimit, v.frozen = fmt.Sprintf("objects contribute more than %d bytes", limit), nil
 	return true
 }
 
-// FitsAgain reports whether the view held more than limit and does not any more.
+// FitsAgain reports whether the view exceeded its limit and does not any more.
 func (v *View) FitsAgain(limit int64) bool { return v.OverLimit != "" && v.bytes <= limit }
 
-// Restore has what the view shows be known again.
+// Restore makes the content of the view known again.
 func (v *View) Restore() { v.OverLimit, v.frozen = "", nil }
 
-// TakeSuperseded is about how many bytes were replaced or taken out since it was last asked.
+// TakeSuperseded estimates the bytes replaced or deleted since its last call.
 func (v *View) TakeSuperseded() int64 {
 	n := v.superseded + v.entries.ReplacedBytes() + v.objects.ReplacedBytes()
 	v.superseded = 0
 	return n
 }
 
-// Adopt makes the view the one of a state.
+// Adopt takes over the content of a view of a state.
 func (v *View) Adopt(held *View) {
 	v.ID, v.entries, v.failed, v.OverLimit = held.ID, held.entries, held.failed, held.OverLimit
 }
@@ -107,7 +107,8 @@ func (v *View) Truncated() iter.Seq[aggregate.Ref] {
 	}
 }
 
-// Withheld yields the objects whose evaluation the quarantine of a member holds back.
+// Withheld yields the objects whose evaluation a quarantine of one of the members
+// withheld.
 func (v *View) Withheld(members []string) iter.Seq[aggregate.Ref] {
 	return func(yield func(aggregate.Ref) bool) {
 		v.failed.Scan(func(c *objectEntries) bool {
@@ -145,7 +146,7 @@ func (v *View) Keys() iter.Seq[string] {
 	}
 }
 
-// LimitMessage returns why nothing is known of what the view shows, or "".
+// LimitMessage returns why the content of the view is unknown, or "".
 func (v *View) LimitMessage() string {
 	if v.OverLimit == "" {
 		return ""
@@ -153,8 +154,8 @@ func (v *View) LimitMessage() string {
 	return fmt.Sprintf("view %s: %s", v.name(), v.OverLimit)
 }
 
-// Gaps yields the scopes of which an object could not contribute, by kind and member:
-// each with the first of its objects.
+// Gaps yields the scopes with an object whose contribution failed, by kind and member,
+// each with its first such object.
 func (v *View) Gaps() iter.Seq[verdict.Gap] {
 	return func(yield func(verdict.Gap) bool) {
 		for pivot := (&objectEntries{}); pivot != nil; {
@@ -162,7 +163,7 @@ func (v *View) Gaps() iter.Seq[verdict.Gap] {
 			pivot = nil
 			v.failed.Ascend(from, func(c *objectEntries) bool {
 				if yield(verdict.Gap{Member: c.Ref.Member, Kind: c.Ref.Kind, State: aggregate.Partial, Failure: fmt.Sprintf("view %s: %s: %s", v.name(), c.Ref, c.failed)}) {
-					pivot = &objectEntries{Ref: aggregate.Ref{Kind: c.Ref.Kind, Member: c.Ref.Member + "\x00"}} // after all of the member's
+					pivot = &objectEntries{Ref: aggregate.Ref{Kind: c.Ref.Kind, Member: c.Ref.Member + "\x00"}} // after all objects of the member
 				}
 				return false
 			})

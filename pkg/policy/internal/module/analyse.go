@@ -41,7 +41,7 @@ type variable struct {
 	name ast.Var
 }
 
-// analyse evaluates the rules of a package that are wanted.
+// analyse evaluates the wanted rules of a package.
 func (l *loader) analyse(p *Package, view string, wanted func(*ast.Rule) bool) *analysis {
 	a := &analysis{
 		l: l, p: p, view: view != "", what: view, report: &findings{},
@@ -55,9 +55,9 @@ func (l *loader) analyse(p *Package, view string, wanted func(*ast.Rule) bool) *
 			a.reach(r)
 		}
 	}
-	for round := 0; ; round++ {
+	for pass := 0; ; pass++ {
 		a.changed = false
-		// What one round reports, the next does again: the last one counts.
+		// Each pass reports everything again: the last one counts.
 		a.report.list, a.wideReads.list = nil, nil
 		for i := 0; i < len(a.order); i++ { //nolint:intrange // it grows
 			a.rule(a.order[i])
@@ -66,7 +66,7 @@ func (l *loader) analyse(p *Package, view string, wanted func(*ast.Rule) bool) *
 			l.findings.at("too-complex", p.modules[0].Package.Location, "what package %s reads takes too long to find out", p.Name)
 			return a
 		}
-		if a.gaveUp = a.gaveUp || round == maxPasses; a.gaveUp || !a.changed {
+		if a.gaveUp = a.gaveUp || pass == maxPasses; a.gaveUp || !a.changed {
 			break
 		}
 	}
@@ -77,7 +77,7 @@ func (l *loader) analyse(p *Package, view string, wanted func(*ast.Rule) bool) *
 	return a
 }
 
-// reach adds a rule, and counts where its variables are given values.
+// reach adds a rule, and counts the assignments of its variables.
 func (a *analysis) reach(r *ast.Rule) {
 	if a.rules[r] {
 		return
@@ -105,7 +105,7 @@ type ruleScope struct {
 	rule *ast.Rule
 }
 
-// head takes what a rule gives.
+// head accounts for the value of a rule's head.
 func (s ruleScope) head(b *ast.Rule) {
 	h := b.Head
 	for _, t := range h.Ref()[1:] {
@@ -148,7 +148,7 @@ func (s ruleScope) expr(e *ast.Expr) {
 	}
 	switch t := e.Terms.(type) {
 	case *ast.Term:
-		s.term(t) // whether it is there, and not false
+		s.term(t) // whether it is defined, and not false
 	case *ast.Every:
 		d := s.step(s.term(t.Domain), "", false, t.Domain.Location)
 		if t.Key != nil {
@@ -182,13 +182,13 @@ func (s ruleScope) unify(x, y *ast.Term) {
 	case yVar:
 		s.assign(y, from)
 	default:
-		// A comparison, or a pattern, whose variables get parts of what is whole.
+		// A comparison, or a pattern, whose variables get parts of what was read whole.
 		s.markAllWhole(from)
 		s.markAllWhole(to)
 	}
 }
 
-// assign gives a variable sources; where it has several values, these are compared.
+// assign adds sources to a variable; if it has several values, these are compared.
 func (s ruleScope) assign(t *ast.Term, from sources) {
 	v, ok := t.Value.(ast.Var)
 	if !ok {
@@ -264,7 +264,7 @@ func (s ruleScope) term(t *ast.Term) sources {
 	return sources{}
 }
 
-// valueSource returns the source that a term is.
+// valueSource returns the source of a term that constructs a value.
 func (s ruleScope) valueSource(t *ast.Term) *source {
 	n := s.made[t]
 	if n == nil {
@@ -281,7 +281,7 @@ func (s ruleScope) valueSource(t *ast.Term) *source {
 // ref evaluates a reference.
 func (s ruleScope) ref(r ast.Ref, loc *ast.Location) sources {
 	if loc == nil || loc.File == "" {
-		loc = s.location // OPA made the term
+		loc = s.location // a term that OPA generated
 	}
 	head := r[0]
 	if head.Equal(ast.DefaultRootDocument) {
@@ -303,7 +303,7 @@ func (s ruleScope) steps(from sources, path []*ast.Term, loc *ast.Location) sour
 	return from
 }
 
-// checkInput reports what was read of the input that the subject has not.
+// checkInput reports reads of input that the subject does not have.
 func (a *analysis) checkInput() {
 	allowed, subject := inputOf(a.p, a.view)
 	if a.input.whole || a.input.elem != nil {
@@ -322,7 +322,8 @@ func (a *analysis) checkInput() {
 	}
 }
 
-// where is the place of a whole read: that of the first read below, or the package.
+// where is the location of a whole read: that of the first read below, or of the
+// package.
 func (a *analysis) where(n *source) *ast.Location {
 	if n.elem != nil && n.elem.loc != nil {
 		return n.elem.loc
@@ -333,7 +334,7 @@ func (a *analysis) where(n *source) *ast.Location {
 	return a.p.modules[0].Package.Location
 }
 
-// inputOf returns what input a package's subject has.
+// inputOf returns the input of a package's subjects.
 func inputOf(p *Package, view bool) (map[string]bool, string) {
 	switch {
 	case view:

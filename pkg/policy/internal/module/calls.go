@@ -6,14 +6,14 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// typeTests look at no more of an argument than its type; a scalar is whole anyway.
+// typeTests read no more of an argument than its type; a scalar is whole anyway.
 var typeTests = map[string]bool{
 	"is_array": true, "is_boolean": true, "is_null": true, "is_number": true,
 	"is_object": true, "is_set": true, "is_string": true, "type_name": true,
 }
 
-// call evaluates a call: its operator, its arguments and perhaps, last, what its
-// result is unified with. It returns the sources of the result.
+// call evaluates a call: its operator, its arguments and, last, perhaps what its result
+// is unified with. It returns the sources of the result.
 func (s ruleScope) call(terms []*ast.Term, loc *ast.Location) sources {
 	if loc == nil || loc.File == "" {
 		loc = s.location
@@ -90,9 +90,8 @@ func (s ruleScope) builtin(name string, args []*ast.Term, loc *ast.Location) sou
 	return sources{}
 }
 
-// constantPath returns the steps that object.get takes for a key or a path, where
-// all are constant. A number is taken for a member: which of an array it is, the
-// mask does not tell.
+// constantPath returns the steps that object.get takes for a constant key or path. A
+// number is any member: the mask does not distinguish elements of an array.
 func constantPath(t *ast.Term) ([]*ast.Term, bool) {
 	switch v := t.Value.(type) {
 	case ast.String:
@@ -169,8 +168,8 @@ func name(t *ast.Term) string {
 	return ""
 }
 
-// owner returns the package that a reference to data reaches, and the reference
-// within it; nil after it has reported one that may not be reached.
+// owner returns the package that a reference to data reaches, and the reference within
+// it; nil after reporting one that is not allowed.
 func (s ruleScope) owner(r ast.Ref, loc *ast.Location) (*Package, ast.Ref) {
 	var found *Package
 	at := 0
@@ -200,7 +199,7 @@ func (s ruleScope) owner(r ast.Ref, loc *ast.Location) (*Package, ast.Ref) {
 	return found, r[at:]
 }
 
-// ownPackages tells the packages that may be reached.
+// ownPackages returns which packages may be referenced.
 func (s ruleScope) ownPackages() func(*Package) bool {
 	return func(p *Package) bool {
 		return p == s.p || isLibrary(p.Name) && p.Source == s.p.Source

@@ -11,8 +11,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/limits"
 )
 
-// packageName writes the path of a package as it follows "data.", or reports that
-// a part of it is no identifier.
+// packageName returns the path of a package after "data."; ok is false if a part of it
+// is no identifier.
 func packageName(p *ast.Package) (string, bool) {
 	parts := make([]string, 0, len(p.Path))
 	for _, t := range p.Path[1:] {
@@ -77,8 +77,8 @@ func (l *loader) readMetadata(p *Package, file string, a *ast.Annotations) {
 	(&metadata{findings: &l.findings, text: l.text[file], annotations: a, pkg: p}).read()
 }
 
-// compile compiles the running set, and then it with the tests, so that these are
-// known to be good as well.
+// compile compiles the running set, and again with the tests, so that these are valid
+// as well.
 func (l *loader) compile() {
 	defer recoverPanic("", &l.findings, func() {})
 	c := ast.NewCompiler().WithCapabilities(capabilities()).WithStrict(true).SetErrorLimit(0)
@@ -194,10 +194,10 @@ type guard struct {
 	loc          *ast.Location
 	guarded      bool
 	kinds        map[string]bool // as the rule writes them; "*" for what is not constant
-	kindSpecific bool            // it reads more of the object than all kinds have
+	kindSpecific bool            // it reads fields of the object that not all kinds have
 }
 
-// guards looks at the rules that objects are given to.
+// guards analyses the rules whose input is an object.
 func (l *loader) guards(p *Package) {
 	for _, r := range p.rules {
 		view := name(r.Head.Ref()[0]) == "view"

@@ -1,6 +1,6 @@
 // Package module loads policies: it parses Rego and its METADATA, compiles it
 // strictly, refuses what the documents of a fleet could not answer exactly, and
-// finds out what each package can read.
+// determines what each package can read.
 //
 // # What is refused
 //
@@ -10,15 +10,16 @@
 // of its documents of objects or views, or a whole kind as a value; a kind or a view
 // that is not a constant string; view rules that are not "contains" or read
 // anything but input.ref and input.object, helpers included; input that the
-// subject does not have; METADATA that does not say what it must.
+// subject does not have; incomplete METADATA.
 //
 // # What a package can read
 //
 // An abstract evaluation of the compiled rules follows where every variable can
-// come from, through functions and rules, without regard to order. What is compared,
-// printed, given to a builtin or put into a set is read whole; what is only stepped
-// through is read as a path. Pruning to what was found changes no result, conflicts
-// of rules and builtin errors included. Where it gives up, all is read.
+// come from, through functions and rules, regardless of order. What is compared,
+// printed, passed to a builtin or put into a set is read whole; what is only stepped
+// through is read as a path. Pruning to the result changes no evaluation, including
+// conflicts of rules and errors of builtins. Where the analysis gives up, everything
+// counts as read.
 //
 // # Concurrency
 //

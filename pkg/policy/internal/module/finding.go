@@ -16,7 +16,7 @@ const (
 	SeverityWarning = "warning"
 )
 
-// Finding is one thing that is wrong, or better not so, at a place in a file.
+// Finding is one error or warning at a position in a file.
 type Finding struct {
 	Code     string `json:"code"`     // in kebab case, for machines and suppressions
 	Severity string `json:"severity"` // error or warning
@@ -44,7 +44,7 @@ func (f Finding) String() string {
 // Errors are the findings for which nothing was loaded, by file, line and column.
 type Errors []Finding
 
-// maxMessages is how many findings an error message spells out.
+// maxMessages is how many findings an error message lists.
 const maxMessages = 20
 
 func (e Errors) Error() string {
@@ -62,7 +62,7 @@ func (e Errors) Error() string {
 	return b.String()
 }
 
-// findings collects.
+// findings collects findings.
 type findings struct{ list []Finding }
 
 // maxFindings bounds what one load reports.
@@ -114,7 +114,7 @@ func (f *findings) opa(code, file string, err error) {
 	}
 }
 
-// sorted returns the findings in order, each once.
+// sorted returns the findings in order, without duplicates.
 func (f *findings) sorted() []Finding {
 	slices.SortStableFunc(f.list, compareFindings)
 	return slices.Compact(f.list)

@@ -9,8 +9,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Fingerprints are hashes that tell whether the rules of packages are the same: of
-// each package and of those that it names. The map is the set's own, to be read only.
+// Fingerprints returns hashes by which to compare the rules of packages: of each package
+// and of those that it refers to. The map is read-only.
 func (s *Set) Fingerprints() map[string]string {
 	s.once.Do(func() { s.fingerprints = fingerprints(s.Modules) })
 	return s.fingerprints
@@ -48,8 +48,8 @@ func fingerprints(modules map[string]*ast.Module) map[string]string {
 	return out
 }
 
-// fingerprint writes the texts of a package and of those that it may reach: a name
-// reaches what it is a part of, and what is below it, as the import of a parent does.
+// fingerprint writes the texts of a package and of those that it may refer to: a
+// reference reaches packages above it, and those below it, as the import of a parent does.
 func fingerprint(b *strings.Builder, name string, text map[string]string, paths map[string]ast.Ref, names map[string][]ast.Ref, seen map[string]bool) {
 	if seen[name] {
 		return

@@ -79,7 +79,7 @@ func (s ruleScope) membersDocument() *source {
 }
 
 // objects evaluates data.fleet.objects[kind][member][namespace][name] and
-// data.fleet.by_name[kind][namespace][name][member], whole or in part.
+// data.fleet.by_name[kind][namespace][name][member], or a prefix of them.
 func (s ruleScope) objects(r ast.Ref, loc *ast.Location, byMember bool) sources {
 	text, constant := ast.String(""), false
 	if len(r) > 3 {
@@ -98,6 +98,7 @@ func (s ruleScope) objects(r ast.Ref, loc *ast.Location, byMember bool) sources 
 		s.report.at("kind", loc, "%v", err)
 		return sources{}
 	}
+	// reads is everything that was read.
 	reads := s.fleetReads.byName
 	if byMember {
 		reads = s.fleetReads.objects
@@ -166,7 +167,7 @@ func (s ruleScope) views(r ast.Ref, loc *ast.Location) {
 	}
 }
 
-// unbound reports whether nothing but references give a variable its values.
+// unbound reports whether a variable gets its values from references only.
 func (s ruleScope) unbound(t *ast.Term) bool {
 	v, ok := t.Value.(ast.Var)
 	return ok && !s.assigned[variable{s.rule, v}]
@@ -219,8 +220,8 @@ func (s ruleScope) ruleRef(r ast.Ref, loc *ast.Location) sources {
 	return out
 }
 
-// overlap reports whether a reference within a package reaches a rule, and whether
-// it goes as far as the rule's own name.
+// overlap reports whether a reference within a package reaches a rule, and whether it
+// covers the rule's name.
 func overlap(rule, rest ast.Ref) (shared, covers bool) {
 	for i, t := range rule {
 		if i > 0 {

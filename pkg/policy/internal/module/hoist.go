@@ -6,10 +6,10 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// hoisted looks for what can be undefined within negated expressions: calls of
-// functions, and references to the input. OPA evaluates what is nested in
-// "not f(g(x))" or "not f(input.x)" before the not, which therefore does not cover
-// it: where it is undefined, so is the rule.
+// hoisted finds what can be undefined within negated expressions: calls of functions,
+// and references to the input. OPA evaluates what is nested in "not f(g(x))" or "not
+// f(input.x)" before the not, which therefore does not cover it: where it is undefined,
+// so is the rule.
 func (l *linter) hoisted(p *Package) {
 	for _, r := range p.rules {
 		ast.WalkExprs(r, func(e *ast.Expr) bool {
@@ -32,8 +32,8 @@ func (l *linter) hoisted(p *Package) {
 	}
 }
 
-// hoistedPaths looks for references to the input in negated expressions of a body,
-// and of those within it, where the body does not need them to be defined anyway.
+// hoistedPaths finds references to the input in negated expressions of a body, and of
+// nested bodies, where the body does not require them to be defined anyway.
 func (l *linter) hoistedPaths(p *Package, body ast.Body, needed []ast.Ref) {
 	needed = slices.Clone(needed)
 	for _, e := range body {
@@ -70,7 +70,7 @@ func (l *linter) hoistedPaths(p *Package, body ast.Body, needed []ast.Ref) {
 	}
 }
 
-// evaluated returns the references of an expression that it certainly evaluates.
+// evaluated returns the references that an expression always evaluates.
 func evaluated(e *ast.Expr) []ast.Ref {
 	var found []ast.Ref
 	v := ast.NewGenericVisitor(func(x any) bool {
@@ -86,7 +86,7 @@ func evaluated(e *ast.Expr) []ast.Ref {
 	return found
 }
 
-// present reports whether every input has what a reference leads to.
+// present reports whether every input has the field of a reference.
 func present(p *Package, ref ast.Ref) bool {
 	path := make([]string, 0, len(ref))
 	for _, t := range ref[1:] {
@@ -111,7 +111,7 @@ func present(p *Package, ref ast.Ref) bool {
 	return slices.Equal(path, []string{"object", "metadata", "name"})
 }
 
-// calledFunction returns the function, one of policies, that an expression calls for its
+// calledFunction returns the function of a policy that an expression calls for its
 // value.
 func calledFunction(e *ast.Expr) (ast.Ref, bool) {
 	terms, ok := e.Terms.([]*ast.Term)
@@ -122,13 +122,14 @@ func calledFunction(e *ast.Expr) (ast.Ref, bool) {
 	return operator, ok && operator.HasPrefix(ast.DefaultRootRef)
 }
 
-// maxCallDepth is how deep calls are followed to find out whether they have a value.
+// maxCallDepth is how deep calls are followed to decide whether they are always
+// defined.
 const maxCallDepth = 8
 
 // partialBuiltins are builtins that are undefined for arguments of the right type.
 var partialBuiltins = []string{ast.Max.Name, ast.Min.Name}
 
-// alwaysDefined reports whether rules certainly give a value, whatever the arguments.
+// alwaysDefined reports whether rules have a value whatever the arguments.
 func alwaysDefined(c *ast.Compiler, ref ast.Ref, depth int) bool {
 	rules := c.GetRulesExact(ref)
 	return depth < maxCallDepth && slices.ContainsFunc(rules, func(r *ast.Rule) bool {
@@ -147,7 +148,7 @@ func alwaysDefined(c *ast.Compiler, ref ast.Ref, depth int) bool {
 	})
 }
 
-// alwaysHolds reports whether an expression certainly holds.
+// alwaysHolds reports whether an expression always holds.
 func alwaysHolds(c *ast.Compiler, e *ast.Expr, depth int) bool {
 	if e.Negated {
 		return false
@@ -173,7 +174,7 @@ func alwaysHolds(c *ast.Compiler, e *ast.Expr, depth int) bool {
 	return false
 }
 
-// defined reports whether a term certainly has a value.
+// defined reports whether a term always has a value.
 func defined(c *ast.Compiler, t *ast.Term, depth int) bool {
 	switch v := t.Value.(type) {
 	case ast.Ref:

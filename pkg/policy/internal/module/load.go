@@ -11,7 +11,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/limits"
 )
 
-// Options bound what Load takes.
+// Options bound what Load accepts.
 type Options struct {
 	MaxFile  int // bytes of a file; 0 means 256 KiB
 	MaxFiles int // of all sources; 0 means 2,000
@@ -34,7 +34,7 @@ func (o Options) validate() (Options, error) {
 	return o, nil
 }
 
-// Load makes a Set of sources, or returns Errors with all that is wrong with them.
+// Load loads a Set from sources, or returns Errors with everything that is wrong.
 func Load(sources []Source, opts Options) (*Set, error) {
 	opts, err := opts.validate()
 	if err != nil {
@@ -66,7 +66,7 @@ type loader struct {
 	packages   map[string]*Package
 	source     map[string]string  // of a file's name
 	text       map[string][]byte  // of a file's name
-	consistent map[*ast.Rule]bool // whether rules of one value cannot contradict each other
+	consistent map[*ast.Rule]bool // whether the rules of one value cannot conflict
 	work       int                // of analysis, in expressions
 	files      int
 	total      int
@@ -139,7 +139,7 @@ func (l *loader) read(source string, f File) {
 	}
 }
 
-// dataFile says why a file that is no Rego is refused: OPA would load it as data.
+// dataFile returns why a file that is not Rego is refused: OPA would load it as data.
 func dataFile(base string) string {
 	switch base {
 	case "data.json", "data.yaml", "data.yml":
@@ -150,8 +150,8 @@ func dataFile(base string) string {
 	return ""
 }
 
-// capabilities are what policies may use: of the language what Rego v1 is, not the
-// operators and bodies of OPA's future.keywords, which the analysis does not follow.
+// capabilities are what policies may use: the language of Rego v1 without those
+// future.keywords of OPA that the analysis does not support.
 func capabilities() *ast.Capabilities {
 	c := limits.Capabilities()
 	c.FutureKeywords = slices.DeleteFunc(slices.Clone(c.FutureKeywords), func(k string) bool {

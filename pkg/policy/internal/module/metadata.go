@@ -11,7 +11,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Severities are those that policies may have, the least first.
+// Severities are those of policies, the lowest first.
 var Severities = []string{"low", "medium", "high", "critical"}
 
 var (
@@ -22,7 +22,7 @@ var (
 // maxKinds bounds the kinds, and the remedies, that a package names.
 const maxKinds = 200
 
-// metadata reads a package's METADATA, which is at a in the file's text.
+// metadata reads a package's METADATA.
 type metadata struct {
 	findings    *findings
 	text        []byte
@@ -30,10 +30,10 @@ type metadata struct {
 	pkg         *Package
 }
 
-// isLibrary reports whether a package is one of helpers for others.
+// isLibrary reports whether a package holds helpers for others.
 func isLibrary(name string) bool { return strings.HasPrefix(name, "federator.lib.") }
 
-// read fills the package in.
+// read sets the fields of the package.
 func (m *metadata) read() {
 	m.pkg.Title, m.pkg.Description = m.annotations.Title, m.annotations.Description
 	m.pkg.Row = m.annotations.Location.Row
@@ -66,7 +66,7 @@ func (m *metadata) severity() {
 func (m *metadata) kinds() {
 	raw, ok := m.annotations.Custom["kinds"]
 	if !ok {
-		return // whether it needs any depends on its subject and views
+		return // whether kinds are required depends on the subject and views
 	}
 	list, ok := raw.([]any)
 	if !ok || len(list) == 0 || len(list) > maxKinds {
@@ -167,7 +167,7 @@ func remedy(x any) (Remedy, error) {
 	return Remedy{Action: action, Kind: k.Kind}, nil
 }
 
-// unknown returns the keys of custom that mean nothing here, in order.
+// unknownCustom returns the unknown keys of custom, in order.
 func unknownCustom(a *ast.Annotations) []string {
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(a.Custom)) {
@@ -188,7 +188,7 @@ func (m *metadata) errorf(code, key, format string, args ...any) {
 var comment = regexp.MustCompile(`^\s*#`)
 
 // keyLine finds the line of a key in the block of comments that begins at row,
-// which is the answer where it is not found.
+// or returns row where there is none.
 func keyLine(text []byte, row int, key string) int {
 	at, prefixes := row, [][]byte{[]byte(key + ":"), []byte(`"` + key + `":`)}
 	for line := range bytes.Lines(skipLines(text, row-1)) {

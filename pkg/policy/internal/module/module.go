@@ -23,7 +23,7 @@ type Source struct {
 	Files []File
 }
 
-// SubjectKind is what a package judges.
+// SubjectKind is what a package evaluates.
 type SubjectKind uint8
 
 // The kinds of subjects.
@@ -33,7 +33,7 @@ const (
 	ViewSubject // the keys of one of the package's own views
 )
 
-// String writes the subject as custom.subject has it, without a view's name.
+// String returns the subject as in custom.subject, without the name of a view.
 func (k SubjectKind) String() string { return [...]string{"object", "member", "view"}[k] }
 
 // KindRef is a kind that a package names, at the version that it pins, if any.
@@ -51,7 +51,7 @@ type Remedy struct {
 // ViewRef names a view.
 type ViewRef struct{ Package, View string }
 
-// View is a view of a package. It is fed by the package's kinds.
+// View is a view of a package. Objects of the package's kinds contribute to it.
 type View struct {
 	Name string
 	Mask *mask.Mask // of input.object
@@ -60,13 +60,13 @@ type View struct {
 }
 
 // Reads is what the rules of a package, its own functions included, can read.
-// Lists are sorted and have no repetitions.
+// Lists are sorted and have no duplicates.
 type Reads struct {
 	Object  *mask.Mask // of input.object; nil when it is not read
 	Views   []ViewRef
 	ByName  []KindRef              // data.fleet.by_name[kind]
 	Objects []KindRef              // data.fleet.objects[kind]
-	Fleet   map[KindRef]*mask.Mask // of each object of a kind, read by either way
+	Fleet   map[KindRef]*mask.Mask // of each object of a kind, through either document
 	Scopes  bool
 	Names   bool       // data.fleet.names
 	Members *mask.Mask // of data.fleet.members[_]; nil when not read
@@ -74,7 +74,7 @@ type Reads struct {
 	Ref     *mask.Mask // of input.ref; nil when not read
 }
 
-// OfFleet reports whether anything of data.fleet can be read.
+// OfFleet reports whether any document of data.fleet can be read.
 func (r *Reads) OfFleet() bool {
 	return len(r.Views)+len(r.ByName)+len(r.Objects) > 0 || r.Scopes || r.Names || r.Members != nil
 }
@@ -96,30 +96,30 @@ type Package struct {
 	Parameters        *Schema // nil: the package takes none
 	Views             []View  // by name
 	Reads             Reads
-	WideReads         []Finding // reads that every member, or every key of a view, answers
+	WideReads         []Finding // reads of every member, or of every key of a view
 
 	guards      []guard // of violation and views, rule by rule
 	annotations *ast.Annotations
 	modules     []*ast.Module          // as written
 	rules       []*ast.Rule            // compiled
-	byName      map[string][]*ast.Rule // the same, by the first part of their names
+	byName      map[string][]*ast.Rule // the same, by the first step of their names
 }
 
-// Set is what one load gave: immutable, for any number of goroutines.
+// Set is the result of one load: immutable, for any number of goroutines.
 type Set struct {
 	Compiler *ast.Compiler
 	Packages []*Package // by name
-	// Modules are the files as parsed, and Tests those named *_test.rego, which
-	// are no part of the running set, by the name that findings give them.
+	// Modules are the parsed files, and Tests those named *_test.rego, which are not
+	// part of the running set, by their name in findings.
 	Modules, Tests map[string]*ast.Module
-	// Skipped are the files that say nothing to the running set.
+	// Skipped are the files that Load does not read.
 	Skipped []string
 
-	once         sync.Once // prints are made when they are first asked for
+	once         sync.Once // for fingerprints, which are computed on first use
 	fingerprints map[string]string
 }
 
-// Package returns the package of a name, nil when there is none.
+// Package returns the package with a name, nil when there is none.
 func (s *Set) Package(name string) *Package {
 	i, ok := slices.BinarySearchFunc(s.Packages, name, func(p *Package, name string) int { return cmp.Compare(p.Name, name) })
 	if !ok {
@@ -128,7 +128,7 @@ func (s *Set) Package(name string) *Package {
 	return s.Packages[i]
 }
 
-// View returns the view of a name, nil when there is none.
+// View returns the view with a name, nil when there is none.
 func (p *Package) View(name string) *View {
 	i, ok := slices.BinarySearchFunc(p.Views, name, func(v View, name string) int { return cmp.Compare(v.Name, name) })
 	if !ok {
@@ -137,8 +137,8 @@ func (p *Package) View(name string) *View {
 	return &p.Views[i]
 }
 
-// Kinds returns the kinds that the packages judge, feed views from or read,
-// sorted, and whether one is about every kind.
+// Kinds returns the kinds that the packages evaluate, build views from or read, sorted,
+// and whether a package is about every kind.
 func (s *Set) Kinds() (kinds []KindRef, anyKind bool) {
 	for _, p := range s.Packages {
 		kinds = slices.Concat(kinds, p.Kinds, p.Reads.ByName, p.Reads.Objects)

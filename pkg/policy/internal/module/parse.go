@@ -47,6 +47,8 @@ func parse(name string, data []byte, bad *findings) (m *ast.Module) {
 		return nil
 	}
 	before := len(bad.list)
+	// checkReservedNames refuses names that would hide OPA's own functions, to which
+	// "in" and template strings are compiled.
 	checkReservedNames(m, bad)
 	if len(m.Rules) > maxRules {
 		bad.file("too-many", name, "the file has %d rules; at most %d are taken", len(m.Rules), maxRules)
@@ -78,8 +80,8 @@ func checkReservedNames(m *ast.Module, bad *findings) {
 	}
 }
 
-// recoverPanic turns a panic of OPA's into an error about the file: policies come
-// from strangers' repositories, and one must not end the process.
+// recoverPanic turns a panic of OPA into an error about the file: policies come from
+// others' repositories, and none must end the process.
 func recoverPanic(name string, bad *findings, then func()) {
 	if p := recover(); p != nil {
 		bad.file("internal", name, "OPA fails on it: %v", p)

@@ -6,8 +6,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// countAssignments counts the places where a rule's variables are given values. A variable
-// with two is compared; one that equals another and has no place else is an alias.
+// countAssignments counts how often values are assigned to the variables of a rule. A
+// variable with two assignments is compared; one that equals another and has no
+// assignment of its own is an alias.
 func (a *analysis) countAssignments(r *ast.Rule) {
 	give := func(t *ast.Term) {
 		if v, ok := t.Value.(ast.Var); ok {
@@ -78,7 +79,7 @@ func (a *analysis) countExpr(r *ast.Rule, e *ast.Expr, give func(*ast.Term), ali
 	return aliases
 }
 
-// countCall counts what a call's result is unified with.
+// countCall counts what the result of a call is unified with.
 func (a *analysis) countCall(terms []*ast.Term, give func(*ast.Term)) {
 	operator, ok := terms[0].Value.(ast.Ref)
 	if !ok {
@@ -103,9 +104,9 @@ func (a *analysis) assignPattern(r *ast.Rule, t *ast.Term) {
 	})
 }
 
-// consistent reports whether the rules that give the value of r cannot contradict
-// each other, whatever they read: each gives one value at most, and no two hold for
-// the same input and arguments. Of others the values are compared.
+// consistent reports whether the rules that define the value of r cannot conflict,
+// whatever they read: each has at most one value, and no two hold for the same input
+// and arguments. Of other rules the values are compared.
 func (s ruleScope) consistent(r *ast.Rule) bool {
 	if known, ok := s.l.consistent[r]; ok {
 		return known
@@ -130,7 +131,7 @@ func (s ruleScope) consistent(r *ast.Rule) bool {
 // maxGroup is how many rules of one value are compared with each other.
 const maxGroup = 32
 
-// group returns the rules, but defaults, that give the value which r does.
+// group returns the rules, except defaults, that define the same value as r.
 func (s ruleScope) group(r *ast.Rule) []*ast.Rule {
 	var group []*ast.Rule
 	pkg, _ := packageName(r.Module.Package)
@@ -145,8 +146,8 @@ func (s ruleScope) group(r *ast.Rule) []*ast.Rule {
 	return group
 }
 
-// iterates reports whether a body can hold in more than one way. What is within
-// comprehensions, every and not does not leave them.
+// iterates reports whether a body can hold in more than one way. Iteration within
+// comprehensions, every and not stays there.
 func iterates(r *ast.Rule) bool {
 	for b := r; b != nil; b = b.Else {
 		for _, e := range b.Body {
@@ -184,7 +185,7 @@ func exprIterates(e *ast.Expr) bool {
 	return found
 }
 
-// exclusive reports whether two rules never hold at once: some value is compared
+// exclusive reports whether two rules never hold at once: they compare the same value
 // with different constants.
 func exclusive(x, y *ast.Rule) bool {
 	if x.Else != nil || y.Else != nil {
@@ -199,8 +200,8 @@ func exclusive(x, y *ast.Rule) bool {
 	return false
 }
 
-// comparedConstants returns what a rule compares with scalar constants, parameters by their
-// place.
+// comparedConstants returns what a rule compares with scalar constants; parameters are
+// named by their position.
 func comparedConstants(r *ast.Rule) map[string]ast.Value {
 	out := map[string]ast.Value{}
 	params := map[ast.Var]ast.Var{}
@@ -232,7 +233,7 @@ func comparedConstants(r *ast.Rule) map[string]ast.Value {
 	return out
 }
 
-// subjectOf writes what is compared so that two rules write the same alike.
+// subjectOf names what is compared in the same way for all rules.
 func subjectOf(t *ast.Term, params map[ast.Var]ast.Var) (string, bool) {
 	switch v := t.Value.(type) {
 	case ast.Var:
@@ -256,7 +257,7 @@ func subjectOf(t *ast.Term, params map[ast.Var]ast.Var) (string, bool) {
 	return "", false
 }
 
-// guard notes what the subject's kind is compared with, or only that it is.
+// guard notes what the subject's kind is compared with, or only that it is compared.
 func (s ruleScope) guard(x, y *ast.Term, equal bool) {
 	for _, pair := range [][2]*ast.Term{{x, y}, {y, x}} {
 		if v, alias := pair[1].Value.(ast.Var); alias && s.assignments[variable{s.rule, v}] == 1 || !s.ofKind(pair[0]) {
@@ -271,14 +272,14 @@ func (s ruleScope) guard(x, y *ast.Term, equal bool) {
 	}
 }
 
-// guardKey notes that the subject's kind is looked up.
+// guardKey notes that the subject's kind is used as a key.
 func (s ruleScope) guardKey(t *ast.Term) {
 	if s.ofKind(t) {
 		s.guards["*"], s.guarded = true, true
 	}
 }
 
-// guardSet notes the same of a collection.
+// guardSet notes that the subject's kind is looked up in a collection.
 func (s ruleScope) guardSet(x, of *ast.Term) {
 	if !s.ofKind(x) {
 		return

@@ -18,15 +18,15 @@ const (
 )
 
 // Schema is the JSON schema (draft 7, without $ref) of a package's parameters,
-// which are always an object. Parameters that it does not name are refused unless
-// it says additionalProperties.
+// which are always an object. Unknown parameters are refused unless it has
+// additionalProperties.
 type Schema struct {
 	Raw map[string]any // as METADATA has it; not to be changed
 
-	closed ast.Value // what parameters are held to
+	closed ast.Value // what parameters are validated against
 }
 
-// newSchema checks a schema.
+// newSchema validates a schema.
 func newSchema(raw any) (*Schema, error) {
 	top, ok := raw.(map[string]any)
 	if !ok {
@@ -75,8 +75,8 @@ func checkPlain(x any, depth int, nodes *int) error {
 	return nil
 }
 
-// closeSchema returns a copy in which objects with properties take no others. A
-// schema that combines others is left as it is: each would have to name all.
+// closeSchema returns a copy in which objects with properties allow no others. A schema
+// that combines others stays as it is: each of them would have to name all properties.
 func closeSchema(s map[string]any, top bool) map[string]any {
 	out := maps.Clone(s)
 	if top {
@@ -113,7 +113,7 @@ func closeAny(x any) any {
 	return x
 }
 
-// checkDefaults checks that every default is of its own schema.
+// checkDefaults checks that every default matches its own schema.
 func checkDefaults(s map[string]any, at string) error {
 	properties, _ := s["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -137,7 +137,7 @@ func checkDefaults(s map[string]any, at string) error {
 	return nil
 }
 
-// always reports whether parameters that have been resolved certainly have one.
+// always reports whether resolved parameters always have one.
 func (s *Schema) always(name string) bool {
 	if s == nil {
 		return false
@@ -158,9 +158,8 @@ func orError(problems []string, err error) string {
 	return strings.Join(problems, "; ")
 }
 
-// Resolve returns parameters with the defaults that they do not give, or what is
-// wrong with them. The result shares nothing with what may be changed. A nil Schema
-// takes no parameters.
+// Resolve returns parameters with the defaults of missing ones, or the problems with
+// them. The result shares no memory with its inputs. A nil Schema allows no parameters.
 func (s *Schema) Resolve(parameters map[string]any) (map[string]any, []string) {
 	if s == nil {
 		if len(parameters) > 0 {
@@ -234,7 +233,7 @@ func withDefaults(x any, s map[string]any) any {
 	return x
 }
 
-// verifySchema checks that a schema is one.
+// verifySchema checks that a value is a schema.
 func verifySchema(schema ast.Value) error {
 	answer, err := call(ast.JSONSchemaVerify.Name, ast.NewTerm(schema))
 	if err != nil {
@@ -247,7 +246,7 @@ func verifySchema(schema ast.Value) error {
 	return errors.New(strings.TrimPrefix(string(s), "jsonschema: "))
 }
 
-// match returns what is wrong with a document, sorted.
+// match returns the problems with a document, sorted.
 func match(document map[string]any, schema ast.Value) ([]string, error) {
 	v, err := ast.InterfaceToValue(document)
 	if err != nil {
@@ -271,13 +270,13 @@ func match(document map[string]any, schema ast.Value) ([]string, error) {
 	return problems, nil
 }
 
-// call calls one of OPA's builtins for JSON schemas, which give a pair.
+// call calls one of OPA's builtins for JSON schemas, which return a pair.
 func call(builtin string, args ...*ast.Term) (answer *ast.Array, err error) {
 	f := topdown.GetBuiltin(builtin)
 	if f == nil {
 		panic("module: no builtin " + builtin)
 	}
-	// Nothing is fetched: there are no references, and no host is allowed.
+	// Nothing is fetched: the schema has no references, and no host is allowed.
 	bctx := topdown.BuiltinContext{Capabilities: &ast.Capabilities{AllowNet: []string{}}}
 	err = f(bctx, args, func(t *ast.Term) error {
 		answer, _ = t.Value.(*ast.Array)

@@ -6,8 +6,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/mask"
 )
 
-// source is where a value can come from: a place in a document, or a term or rule
-// that makes a value. Values made have their members' sources as elem.
+// source is where a value can come from: a location in a document, or a term or rule
+// that constructs a value. A constructed value has the sources of its members.
 type source struct {
 	parent  *source
 	depth   int
@@ -19,8 +19,8 @@ type source struct {
 	members sources // of a made value: the sources of its members
 }
 
-// sources is the sources of a value. A value without any is one that was read whole
-// where it was made, or a constant.
+// sources are those of a value. A value without any was read whole where it was
+// constructed, or is a constant.
 type sources map[*source]bool
 
 // Bounds of an analysis, beyond which everything counts as read.
@@ -28,10 +28,11 @@ const (
 	maxPath   = 64
 	maxNodes  = 20_000
 	maxPasses = 50
-	maxWork   = 2_000_000 // expressions looked at in one load; more is refused. The shipped policies take 18,000.
+	maxWork   = 2_000_000 // expressions evaluated in one load; more is refused. The shipped policies need 18,000.
 )
 
-// child returns a place below one: of a key, or of any member when key is "".
+// child returns a location below one: of a key, or of any member when key is not
+// constant.
 func (a *analysis) child(n *source, key string, constant bool, loc *ast.Location) *source {
 	if n.whole {
 		return n
@@ -96,7 +97,7 @@ func (a *analysis) readKeys(s sources, loc *ast.Location) {
 	}
 }
 
-// join adds sources to a set that lasts.
+// join adds sources to a set.
 func (a *analysis) join(to sources, from sources) {
 	for n := range from {
 		if !to[n] {
@@ -105,7 +106,7 @@ func (a *analysis) join(to sources, from sources) {
 	}
 }
 
-// addMembers adds the sources of members to a made value.
+// addMembers adds the sources of members to a constructed value.
 func (a *analysis) addMembers(n *source, members sources) {
 	a.join(n.members, members)
 	if n.whole {
@@ -113,7 +114,7 @@ func (a *analysis) addMembers(n *source, members sources) {
 	}
 }
 
-// step returns the sources below others.
+// step returns the sources one step below others.
 func (a *analysis) step(s sources, key string, constant bool, loc *ast.Location) sources {
 	out := sources{}
 	for n := range s {
@@ -132,7 +133,7 @@ func (a *analysis) step(s sources, key string, constant bool, loc *ast.Location)
 // multiply.
 const maxMask = 512
 
-// mask is what was read of a place.
+// mask is what was read of a source.
 func (n *source) mask() *mask.Mask {
 	if n == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package quarantine holds back a policy's evaluations for a member for which they use
-// up their time again and again.
+// Package quarantine withholds a policy's evaluations for members for which they
+// repeatedly use up their time.
 package quarantine
 
 import (
@@ -14,24 +14,24 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// Scores notices what uses its time again and again without an answer, by the member
-// that it is about: to exceed the budget is one way to do so. A hundredth of an overrun
-// is forgiven with every answer. It also notices slow evaluations that together take so
-// long that those of other members wait for them. A member in quarantine is evaluated no more until its
-// time is over; each time that follows on another is twice as long.
+// Scores detects, by member, evaluations that repeatedly use their time without a result,
+// for instance by exceeding the budget; every result forgives a hundredth of an overrun.
+// It also detects slow evaluations that together take so long that those of other members
+// wait for them. A quarantined member is not evaluated until the quarantine expires; each
+// one that closely follows another is twice as long.
 type Scores struct {
-	nonEmpty atomic.Bool // there is a score
+	nonEmpty atomic.Bool // byMember has entries
 	mu       sync.Mutex
 	byMember map[string]*score
 }
 
-// score is that of one member.
+// score is the score of one member.
 type score struct {
 	points  int64
-	slow    time.Duration // of slow evaluations, not yet forgiven
-	counted time.Time     // when it was last counted
+	slow    time.Duration // of slow evaluations, decaying
+	counted time.Time     // when slow was last charged
 	reason  string        // of the quarantine; "" when there is none
-	until   time.Time     // when the quarantine ends, or ended
+	until   time.Time     // end of the present or last quarantine
 	last    time.Duration
 }
 
@@ -42,13 +42,13 @@ const (
 
 // Rules say when a member is quarantined.
 type Rules struct {
-	Overruns   int           // how often the time may be used without an answer
-	Slow       time.Duration // CPU time of slow evaluations that is not forgiven
+	Overruns   int           // evaluations that use their time without a result
+	Slow       time.Duration // CPU time of slow evaluations
 	Processors int
 	Clock      func() time.Time
 }
 
-// Count takes note of what an evaluation has cost.
+// Count adds the cost of an evaluation.
 func (o *Scores) Count(member string, c budget.Cost, rules *Rules) {
 	if c.None() && !o.nonEmpty.Load() {
 		return
@@ -84,7 +84,7 @@ func (o *Scores) Count(member string, c budget.Cost, rules *Rules) {
 	}
 	if why != "" {
 		at := rules.Clock()
-		if s.last == 0 || at.Sub(s.until) > s.last { // the one before is long over
+		if s.last == 0 || at.Sub(s.until) > s.last { // the last one ended long ago
 			s.last = firstQuarantine
 		} else {
 			s.last = min(2*s.last, longestQuarantine)
@@ -93,8 +93,8 @@ func (o *Scores) Count(member string, c budget.Cost, rules *Rules) {
 	}
 }
 
-// charge adds the time of a slow evaluation, and forgives what a quarter of the
-// processors could do since the last one: others have the rest.
+// charge adds the time of a slow evaluation, and subtracts what a quarter of the
+// processors could do since the last one: the others are left to other members.
 func (s *score) charge(slow time.Duration, at time.Time, processors int) {
 	if !s.counted.IsZero() {
 		s.slow = max(0, s.slow-max(0, at.Sub(s.counted))*time.Duration(processors)/4)
@@ -102,10 +102,10 @@ func (s *score) charge(slow time.Duration, at time.Time, processors int) {
 	s.slow, s.counted = s.slow+slow, at
 }
 
-// NonEmpty reports whether there is a score.
+// NonEmpty reports whether any member has a score.
 func (o *Scores) NonEmpty() bool { return o.nonEmpty.Load() }
 
-// Reason is why a member is in quarantine; "" if it is not.
+// Reason is why a member is quarantined; "" if it is not.
 func (o *Scores) Reason(member string) string {
 	if !o.nonEmpty.Load() {
 		return ""
@@ -118,7 +118,7 @@ func (o *Scores) Reason(member string) string {
 	return ""
 }
 
-// Expire ends the quarantines whose time is over, and returns their members.
+// Expire ends expired quarantines, and returns their members.
 func (o *Scores) Expire(now time.Time) []string {
 	if !o.nonEmpty.Load() {
 		return nil
@@ -135,7 +135,7 @@ func (o *Scores) Expire(now time.Time) []string {
 	return members
 }
 
-// List yields the members in quarantine, in order.
+// List returns the quarantines, by member.
 func (o *Scores) List() (list []verdict.Quarantine) {
 	if !o.nonEmpty.Load() {
 		return nil
@@ -150,7 +150,7 @@ func (o *Scores) List() (list []verdict.Quarantine) {
 	return list
 }
 
-// Remove forgets a member that is gone.
+// Remove forgets a member that left.
 func (o *Scores) Remove(member string) {
 	if !o.nonEmpty.Load() {
 		return

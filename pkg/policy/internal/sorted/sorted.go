@@ -8,17 +8,17 @@ import (
 )
 
 // treeDegree keeps nodes small, as items are large and every state that is published
-// costs a copy of the path to what changed since.
+// costs a copy of the paths to what changed since.
 const treeDegree = 8
 
-// nodeBytes is about what a node takes beside its items.
+// nodeBytes estimates what a node takes besides its items.
 const nodeBytes = 64
 
-// Tree is a B-tree that counts what its next copy will keep alive of it.
+// Tree is a B-tree that estimates which of its replaced nodes a former copy keeps alive.
 type Tree[T any] struct {
 	*btree.BTreeG[T]
 
-	written int // items since replaced was asked
+	written int // items since the last ReplacedBytes
 }
 
 func New[T any](less func(a, b T) bool) *Tree[T] {
@@ -28,20 +28,20 @@ func New[T any](less func(a, b T) bool) *Tree[T] {
 // Copy returns one that later changes do not touch.
 func (t *Tree[T]) Copy() *Tree[T] { return &Tree[T]{BTreeG: t.BTreeG.Copy()} }
 
-// Set writes an item in the place of its equal.
+// Set inserts an item, or replaces the equal one.
 func (t *Tree[T]) Set(item T) (old T, had bool) {
 	t.written++
 	return t.BTreeG.Set(item)
 }
 
-// Delete takes an item out.
+// Delete removes an item.
 func (t *Tree[T]) Delete(item T) (old T, had bool) {
 	t.written++
 	return t.BTreeG.Delete(item)
 }
 
-// ReplacedBytes is about how many bytes of nodes were replaced since it was last asked: a
-// copy from before keeps the old ones whole, however little of them has changed.
+// ReplacedBytes estimates the bytes of nodes replaced since its last call: a copy from
+// before keeps the old nodes, however little of them has changed.
 func (t *Tree[T]) ReplacedBytes() int64 {
 	nodes := min(t.written, t.Len()/treeDegree+1)
 	t.written = 0

@@ -11,7 +11,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// Binding is a bound, frozen.
+// Binding is a binding with its verdicts, immutable.
 type Binding struct {
 	binding.Binding
 
@@ -24,7 +24,7 @@ type Binding struct {
 	Verdicts
 }
 
-// hasSubject reports whether a binding judges a subject.
+// hasSubject reports whether a subject is one of the binding.
 func (b *Binding) hasSubject(s *State, subject verdict.Subject) bool {
 	switch b.Pkg.Subject {
 	case module.MemberSubject:
@@ -37,7 +37,7 @@ func (b *Binding) hasSubject(s *State, subject verdict.Subject) bool {
 	return ok && subject.Key == "" && HasKind(b.Pkg, subject.Ref.Kind) && b.Selected.Has(subject.Ref.Member) && b.Selection.Selects(o)
 }
 
-// KeyExists reports whether an entry of a key counts.
+// KeyExists reports whether the binding selects an entry of a key.
 func (b *Binding) KeyExists(s *State, key string) bool {
 	v := s.parts.ByID[b.View]
 	if v == nil {
@@ -51,7 +51,7 @@ func (b *Binding) KeyExists(s *State, key string) bool {
 	return false
 }
 
-// Verdict puts together what is known of a subject.
+// Verdict assembles the verdict on a subject.
 func (b *Binding) Verdict(s *State, subject verdict.Subject, c *completeness.ReadSet, f *Outcome) verdict.Verdict {
 	v := verdict.Verdict{Binding: b.Name, Subject: subject}
 	var found []verdict.Gap
@@ -77,7 +77,7 @@ func (b *Binding) Verdict(s *State, subject verdict.Subject, c *completeness.Rea
 	return v
 }
 
-// completeness says what the scopes and views of a class make of its verdicts.
+// completeness derives the state of verdicts from the scopes and views that they read.
 // gap is called for each incomplete scope until it returns false.
 func (b *Binding) completeness(s *State, c *completeness.ReadSet, member string, gap func(verdict.Gap) bool) (verdict.State, string) {
 	if c == nil {

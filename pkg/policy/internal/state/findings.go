@@ -6,8 +6,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// FindingsAfter yields those of Findings of a subject's member that come after it,
-// without looking at those before.
+// FindingsAfter yields those Findings of a subject's member that come after the
+// subject, without visiting those before.
 func (s *State) FindingsAfter(binding string, after verdict.Subject) iter.Seq[verdict.Verdict] {
 	return func(yield func(verdict.Verdict) bool) {
 		b := s.parts.Binding(binding)
@@ -23,9 +23,9 @@ func (s *State) FindingsAfter(binding string, after verdict.Subject) iter.Seq[ve
 	}
 }
 
-// Findings yields the verdicts of a binding that have violations or failed
-// themselves, by member, kind, namespace and name, or by key. member "" means all.
-// What makes all of a binding's verdicts Errors is in its Health, once.
+// Findings yields the verdicts of a binding that have violations or failed themselves,
+// by member, kind, namespace and name, or by key. member "" means all. What makes all
+// verdicts of a binding Errors is in its Health, once.
 func (s *State) Findings(binding, member string) iter.Seq[verdict.Verdict] {
 	return func(yield func(verdict.Verdict) bool) {
 		b := s.parts.Binding(binding)
@@ -40,8 +40,8 @@ func (s *State) Findings(binding, member string) iter.Seq[verdict.Verdict] {
 	}
 }
 
-// Verdicts yields all verdicts of a binding, clean ones too, at the cost of looking
-// at all subjects. member "" means all.
+// Verdicts yields all verdicts of a binding, clean ones too, at the cost of visiting
+// all subjects. member "" means all.
 func (s *State) Verdicts(binding, member string) iter.Seq[verdict.Verdict] {
 	return func(yield func(verdict.Verdict) bool) {
 		b := s.parts.Binding(binding)
@@ -68,8 +68,8 @@ func (s *State) VerdictsOn(subject verdict.Subject) iter.Seq[verdict.Verdict] {
 	}
 }
 
-// Counts yields the verdicts of a binding by member, in order; "" are those on keys
-// of views, which are of no member. It decodes nothing.
+// Counts yields the counts of verdicts of a binding by member, in order; "" is for keys
+// of views, which belong to no member. It decodes no object.
 func (s *State) Counts(binding string) iter.Seq2[string, verdict.Counts] {
 	return func(yield func(string, verdict.Counts) bool) {
 		b := s.parts.Binding(binding)
@@ -96,7 +96,7 @@ func (s *State) Counts(binding string) iter.Seq2[string, verdict.Counts] {
 	}
 }
 
-// Total sums up the counts of a binding.
+// Total returns the sum of the counts of a binding.
 func (s *State) Total(binding string) verdict.Counts {
 	var total verdict.Counts
 	for _, c := range s.Counts(binding) {

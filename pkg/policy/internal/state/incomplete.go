@@ -9,10 +9,11 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// Incomplete yields the incomplete scopes of what a binding judges, in the members that
-// it selects and does not tolerate; for one about the keys of a view, of what feeds
-// the view, and those of which an object could not contribute to it. Objects that are
-// there and not seen have no verdict, not even an Unknown one.
+// Incomplete yields the incomplete scopes of what a binding evaluates, in the members
+// that it selects and does not tolerate. For a binding about keys of a view these are
+// the scopes that contribute to the view, including those with an object whose
+// contribution failed. Objects that exist in such a scope unseen have no verdict, not
+// even an Unknown one.
 func (s *State) Incomplete(binding string) iter.Seq[verdict.Gap] {
 	return func(yield func(verdict.Gap) bool) {
 		b := s.parts.Binding(binding)
@@ -39,7 +40,8 @@ func (s *State) Incomplete(binding string) iter.Seq[verdict.Gap] {
 	}
 }
 
-// evaluatedKinds are the kinds that a binding judges or counts, sorted.
+// evaluatedKinds are the kinds of the binding's subjects, or of its view's entries,
+// sorted.
 func (b *Binding) evaluatedKinds(s *State) []aggregate.Kind {
 	var kinds []aggregate.Kind
 	if b.Pkg.AnyKind {

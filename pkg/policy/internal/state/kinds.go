@@ -9,8 +9,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// kindsRead are the kinds that a package reads of the fleet, those that feed its views
-// included, sorted.
+// kindsRead are the kinds that a package reads of the fleet, including those that
+// contribute to the views that it reads, sorted.
 func (s *Parts) kindsRead(p *module.Package) (kinds []aggregate.Kind, anyKind bool) {
 	seen := map[module.ViewRef]bool{}
 	var follow func(p *module.Package)
@@ -83,7 +83,7 @@ func ObjectsOf(s *aggregate.Snapshot, kind aggregate.Kind, member string) iter.S
 	return list
 }
 
-// HasKind reports whether objects of a kind contribute to the view.
+// HasKind reports whether a package names a kind.
 func HasKind(pkg *module.Package, kind aggregate.Kind) bool {
 	return pkg.AnyKind || slices.ContainsFunc(pkg.Kinds, func(k module.KindRef) bool { return k.Kind == kind })
 }

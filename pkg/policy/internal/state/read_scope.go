@@ -5,17 +5,17 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// ReadScope is what the verdicts of a binding may tell of beside their own subjects:
-// who may not read all of it may not read them.
+// ReadScope is what the verdicts of a binding may reveal besides their own subjects: a
+// caller who may not read all of it may not read the verdicts.
 type ReadScope struct {
-	Fleet   bool             // false: subjects alone, and their members
+	Fleet   bool             // false: the subjects and their members only
 	Kinds   []aggregate.Kind // sorted; of objects of Members
 	AnyKind bool             // any kind
 	Members []string         // that data.fleet shows to the policy, in order
 }
 
-// ReadScope returns what verdicts of a binding may tell of. It follows from the policy, its
-// binding and the members of the snapshot, never from objects.
+// ReadScope returns what verdicts of a binding may reveal. It depends on the policy,
+// its binding and the members of the snapshot, never on objects.
 func (s *State) ReadScope(binding string) ReadScope {
 	b := s.parts.Binding(binding)
 	if b == nil || !b.Pkg.Reads.OfFleet() && b.Pkg.Subject != module.ViewSubject {

@@ -1,5 +1,6 @@
 // Package state is what the engine publishes: the verdicts of all bindings on one
-// snapshot, immutable, with what follows from them at no cost but looking.
+// snapshot, immutable. Completeness is applied when a verdict is read: a scope that
+// turns Stale turns the verdicts that read it Unknown without touching any of them.
 package state
 
 import (
@@ -21,11 +22,11 @@ import (
 type State struct {
 	// Snapshot is what the verdicts are of.
 	Snapshot *aggregate.Snapshot
-	// Synced is true from the first state on in which no scope that a policy reads
-	// was Unknown or Syncing. Before, nothing counts as cleared.
+	// Synced is true from the first state in which no scope that a policy reads is
+	// Unknown or Syncing. Before that, no violation counts as cleared.
 	Synced bool
-	// Retry is when the first quarantine ends: Apply, or Configure with what is
-	// configured, takes up then what it holds back. Zero: there is none.
+	// Retry is when the first quarantine ends: the next Apply, or Configure without a
+	// change, then evaluates what it withheld. Zero: there is none.
 	Retry time.Time
 
 	parts Parts
@@ -37,7 +38,7 @@ type Parts struct {
 	Views        []*matview.View // frozen, by package, then name
 	ByID         map[uint32]*matview.View
 	Gaps         *completeness.Gaps
-	Fingerprints map[string]string // fingerprints of the packages
+	Fingerprints map[string]string // by package
 }
 
 // PartsOf returns what a state is made of.
@@ -78,7 +79,7 @@ func (s *Parts) Binding(name string) *Binding {
 	return s.Bindings[i]
 }
 
-// Health returns how a binding's policy does; ok is false for one that is not there.
+// Health returns the health of a binding's policy; ok is false for an unknown binding.
 func (s *State) Health(binding string) (h verdict.Health, ok bool) {
 	b := s.parts.Binding(binding)
 	if b == nil {
@@ -104,8 +105,8 @@ func (s *State) Health(binding string) (h verdict.Health, ok bool) {
 	return h, true
 }
 
-// Get returns the verdict of a binding on a subject; ok is false when the binding
-// does not judge it.
+// Get returns the verdict of a binding on a subject; ok is false when it is not a
+// subject of the binding.
 func (s *State) Get(binding string, subject verdict.Subject) (v verdict.Verdict, ok bool) {
 	b := s.parts.Binding(binding)
 	if b == nil || !b.hasSubject(s, subject) {
@@ -115,8 +116,7 @@ func (s *State) Get(binding string, subject verdict.Subject) (v verdict.Verdict,
 	return b.Verdict(s, subject, c, f), true
 }
 
-// Package returns what was loaded of the package that a binding binds, nil for a
-// binding that is not there.
+// Package returns the loaded package of a binding, nil for an unknown binding.
 func (s *State) Package(binding string) *module.Package {
 	if b := s.parts.Binding(binding); b != nil {
 		return b.Pkg

@@ -4,9 +4,8 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// BindingSynced reports whether it is known of every scope that a binding judges or reads
-// what has become of it: none is Unknown or Syncing. Before, its verdicts have not
-// all been counted.
+// BindingSynced reports whether no scope that a binding evaluates or reads is Unknown
+// or Syncing. Until then not all of its verdicts have been counted.
 func (s *State) BindingSynced(binding string) bool {
 	b := s.parts.Binding(binding)
 	if b == nil {

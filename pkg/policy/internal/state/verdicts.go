@@ -11,8 +11,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// record is what is known of a subject that has something to say, or of another
-// class than others of its kind.
+// record is the outcome of a subject that is not clean, or that has another read set
+// than most of its kind.
 type record struct {
 	subject verdict.Subject
 	readSet *completeness.ReadSet
@@ -21,7 +21,7 @@ type record struct {
 
 func lessRecord(a, b record) bool { return a.subject.Compare(b.subject) < 0 }
 
-// tally counts the verdicts of one member by class.
+// tally counts the verdicts of one member by read set.
 type tally struct {
 	member    string
 	byReadSet []readSetTally
@@ -29,18 +29,18 @@ type tally struct {
 
 type readSetTally struct {
 	readSet                        *completeness.ReadSet
-	ok, failed, violations, exempt int // verdicts, failed ones apart; violations, exempt ones apart
+	ok, failed, violations, exempt int // verdicts without and with an error; violations without and with an exemption
 }
 
 func lessTally(a, b *tally) bool { return a.member < b.member }
 
-// Verdicts are those of a binding. A subject without a record is clean and of its
-// kind's default class.
+// Verdicts are the verdicts of a binding. A subject without a record is clean and has
+// its kind's default read set.
 type Verdicts struct {
 	Defaults    map[aggregate.Kind]*completeness.ReadSet
 	records     *sorted.Tree[record]
 	tallies     *sorted.Tree[*tally] // by member; "" for keys of views
-	unpublished map[*tally]bool      // those that no state has yet
+	unpublished map[*tally]bool      // those that no published state shares yet
 }
 
 func NewVerdicts() Verdicts {
@@ -56,7 +56,7 @@ func (b *Verdicts) Freeze() Verdicts {
 	return Verdicts{records: b.records.Copy(), tallies: b.tallies.Copy(), Defaults: maps.Clone(b.Defaults)}
 }
 
-// Get returns what is known of a subject that has a verdict.
+// Get returns the read set and the outcome of a subject.
 func (b *Verdicts) Get(s verdict.Subject) (*completeness.ReadSet, *Outcome) {
 	if r, ok := b.records.Get(record{subject: s}); ok {
 		return r.readSet, r.outcome
@@ -64,7 +64,7 @@ func (b *Verdicts) Get(s verdict.Subject) (*completeness.ReadSet, *Outcome) {
 	return b.Defaults[s.Ref.Kind], nil
 }
 
-// Put takes note of a verdict.
+// Put stores the read set and the outcome of a subject.
 func (b *Verdicts) Put(s verdict.Subject, c *completeness.ReadSet, f *Outcome) {
 	if f == nil && c == b.Defaults[s.Ref.Kind] {
 		b.records.Delete(record{subject: s})
@@ -73,13 +73,13 @@ func (b *Verdicts) Put(s verdict.Subject, c *completeness.ReadSet, f *Outcome) {
 	b.records.Set(record{subject: s, readSet: c, outcome: f})
 }
 
-// Delete forgets the verdict on a subject.
+// Delete forgets a subject.
 func (b *Verdicts) Delete(s verdict.Subject) { b.records.Delete(record{subject: s}) }
 
-// Replaced is about how many bytes were replaced since the last state.
+// Replaced estimates the bytes that were replaced since the last state.
 func (b *Verdicts) Replaced() int64 { return b.records.ReplacedBytes() }
 
-// Recount counts the verdicts that have each class again.
+// Recount adds the verdicts to the counts of their read sets.
 func (b *Verdicts) Recount() {
 	for _, c := range b.Defaults {
 		c.Refs++
@@ -94,7 +94,8 @@ func (b *Verdicts) Recount() {
 	})
 }
 
-// Quarantined yields the subjects whose evaluation the quarantine of a member holds back.
+// Quarantined yields the subjects whose evaluation a quarantine of one of the members
+// withheld.
 func (b *Verdicts) Quarantined(members []string) iter.Seq[verdict.Subject] {
 	return func(yield func(verdict.Subject) bool) {
 		b.records.Scan(func(rec record) bool {
@@ -103,7 +104,7 @@ func (b *Verdicts) Quarantined(members []string) iter.Seq[verdict.Subject] {
 	}
 }
 
-// Count adds n verdicts of a class, or takes them away.
+// Count adds n verdicts, which may be negative, to the counts.
 func (b *Verdicts) Count(member string, c *completeness.ReadSet, f *Outcome, n int) {
 	t, ok := b.tallies.Get(&tally{member: member})
 	if !ok || !b.unpublished[t] {
@@ -148,11 +149,11 @@ func (b *Verdicts) Count(member string, c *completeness.ReadSet, f *Outcome, n i
 	}
 }
 
-// Outcome is what a verdict has to say beside its state. Immutable.
+// Outcome is the content of a verdict apart from its state. Immutable.
 type Outcome struct {
 	Violations     []verdict.Violation
 	Err            string
-	QuarantinedFor string // the member whose quarantine holds the evaluation back
+	QuarantinedFor string // the member whose quarantine withheld the evaluation
 	Revision       aggregate.Revision
 }
 
@@ -163,7 +164,7 @@ func SameOutcome(a, b *Outcome) bool {
 	return a.Err == b.Err && a.QuarantinedFor == b.QuarantinedFor && verdict.SameViolations(a.Violations, b.Violations)
 }
 
-// Size is about how many bytes a finding takes.
+// Size estimates the bytes that an outcome takes.
 func (f *Outcome) Size() int64 {
 	if f == nil {
 		return 0

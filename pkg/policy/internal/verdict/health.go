@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Quarantine is a member for which a policy is not evaluated for a while: evaluations
-// use up their time and give no answer, again and again, or are slow for so long that
-// others wait for them. Verdicts that nothing touches
-// stay what they are; others of the member are Errors, and are evaluated when it ends.
+// Quarantine is a member for which a policy is temporarily not evaluated: its
+// evaluations repeatedly used up their time without a result, or were slow for so long
+// that others waited for them. Verdicts that no change affects stay as they are; others
+// of the member are Errors, and are evaluated when the quarantine ends.
 type Quarantine struct {
 	Member string    `json:"member"`
 	Why    string    `json:"why"`
@@ -17,8 +17,7 @@ type Quarantine struct {
 }
 
 // Counts are the verdicts of a binding, of one member or of all. Known, Unknown
-// and Errors are verdicts and sum up to all of them; the other two are violations
-// of verdicts that are not Errors.
+// and Errors add up to all verdicts; the other two count violations.
 type Counts struct {
 	Known      int `json:"known"`
 	Unknown    int `json:"unknown"`
@@ -35,24 +34,24 @@ func (c *Counts) Add(o Counts) {
 	c.Exempt += o.Exempt
 }
 
-// Health is how a binding's policy does.
+// Health is the health of a binding's policy.
 type Health struct {
 	Evaluations int64        `json:"evaluations"`
-	Nanoseconds int64        `json:"nanoseconds"`           // spent evaluating
+	Nanoseconds int64        `json:"nanoseconds"`           // of evaluation
 	Overruns    int64        `json:"overruns"`              // evaluations that exceeded their budget
 	Errors      int64        `json:"errors"`                // evaluations that failed, overruns included
-	WideReads   int64        `json:"wide"`                  // reads of a whole view, kind or member, which every change of it repeats
-	Quarantines []Quarantine `json:"quarantines,omitempty"` // members for which it is not evaluated for a while
-	Views       string       `json:"views,omitempty"`       // a view that it reads and that holds too much: verdicts that read it are Errors
+	WideReads   int64        `json:"wide"`                  // reads of a complete view, kind or member, which every change of it repeats
+	Quarantines []Quarantine `json:"quarantines,omitempty"` // members for which it is temporarily not evaluated
+	Views       string       `json:"views,omitempty"`       // why a view that it reads exceeds its limit: verdicts that read it are Errors
 
-	// Failures are scopes of which an object could not contribute to a view that the
-	// policy reads, of members that it sees and does not tolerate: at most MaxGaps.
+	// Failures are scopes with an object whose contribution to a view that the policy
+	// reads failed, of members that it sees and does not tolerate: at most MaxGaps.
 	// Verdicts that read the view are Unknown.
 	Failures []Gap `json:"failures,omitempty"`
 }
 
-// Problem says what keeps verdicts from being Known that is no fault of their scopes,
-// and what ends it; "" is nothing.
+// Problem says what, besides incomplete scopes, keeps verdicts from being Known, and
+// what resolves it; "" is nothing.
 func (h *Health) Problem() string {
 	var parts []string
 	for i, q := range h.Quarantines {

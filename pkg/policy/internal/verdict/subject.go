@@ -8,7 +8,7 @@ import (
 )
 
 // Subject is what a verdict is about: an object, a member or a key of a view.
-// Which of them, the package says.
+// The package decides which of them.
 type Subject struct {
 	Ref aggregate.Ref `json:"ref,omitzero"` // of a member only Member is set
 	Key string        `json:"key,omitempty"`

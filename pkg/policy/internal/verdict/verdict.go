@@ -1,5 +1,5 @@
-// Package verdict is what policies find: verdicts, violations and remedies, and how
-// policies do.
+// Package verdict holds the results of policies: verdicts, violations and remedies, and
+// the health of policies.
 package verdict
 
 import (
@@ -8,13 +8,13 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// State says how far a verdict can be relied on.
+// State says how reliable a verdict is.
 type State uint8
 
 // The states of a verdict.
 const (
 	Known   State = iota // all that it read was complete
-	Unknown              // it read an incomplete scope: it may be otherwise
+	Unknown              // it read an incomplete scope and may be wrong
 	Error                // there is no verdict
 )
 
@@ -34,18 +34,18 @@ type Verdict struct {
 	Gaps       []Gap       `json:"gaps,omitempty"`       // why it is Unknown, at most MaxGaps
 	Message    string      `json:"message,omitempty"`    // why it is Error
 
-	// Revision is that of the state in which it was last found to differ.
+	// Revision is that of the state in which the verdict last changed.
 	Revision aggregate.Revision `json:"revision"`
 }
 
-// Clean reports whether the verdict has nothing to say.
+// Clean reports whether the verdict has neither violations nor an error.
 func (v *Verdict) Clean() bool { return v.State != Error && len(v.Violations) == 0 }
 
 // MaxGaps is how many gaps a verdict names.
 const MaxGaps = 8
 
-// Gap is an incomplete scope, or one of which an object could not contribute to a view:
-// to what reads the view, it is Partial.
+// Gap is an incomplete scope, or one with an object whose contribution to a view failed:
+// to readers of the view, it is Partial.
 type Gap struct {
 	Member  string          `json:"member"`
 	Kind    aggregate.Kind  `json:"kind"`

@@ -8,10 +8,10 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// violationBytes is about what a violation takes beside its texts, and so a remedy.
+// violationBytes estimates what a violation, or a remedy, takes besides its strings.
 const violationBytes = 120
 
-// Size is about how many bytes a violation takes, in memory or as JSON.
+// Size estimates the bytes of a violation, in memory or as JSON.
 func (v *Violation) Size() int {
 	n := violationBytes + len(v.Msg) + len(v.Details) + len(v.Exempt)
 	if r := v.Remedy; r != nil {
@@ -20,12 +20,12 @@ func (v *Violation) Size() int {
 	return n
 }
 
-// Violation is one finding.
+// Violation is one violation of a policy.
 type Violation struct {
 	Msg     string          `json:"msg"`
 	Details json.RawMessage `json:"details,omitempty"` // JSON
 	Remedy  *Remedy         `json:"remedy,omitempty"`
-	Exempt  string          `json:"exempt,omitempty"` // the reason why it is expected; "" when it is not
+	Exempt  string          `json:"exempt,omitempty"` // the reason of its exemption; "" when it has none
 }
 
 // Remedy is the change that a violation proposes.
@@ -52,7 +52,7 @@ func sameRemedy(a, b *Remedy) bool {
 	return a.Action == b.Action && a.Target == b.Target && string(a.Object) == string(b.Object) && string(a.Patch) == string(b.Patch) && a.Propagation == b.Propagation
 }
 
-// Clip bounds what a message quotes.
+// Clip shortens a string that a message quotes.
 func Clip(s string) string {
 	const most = 100
 	if len(s) > most {
