@@ -58,8 +58,8 @@ test: kube helm ## run every test, real control planes included
 	for m in $(MODULES); do (cd $$m && go test -timeout 2m ./...); done
 
 .PHONY: race
-race: kube ## run the tests of pkg/ and cmd/ with the race detector and invariants checked
-	go test -race -tags invariants -p $(P) -timeout 30m ./pkg/... ./cmd/...
+race: kube ## run the tests of pkg/, internal/ and cmd/ with the race detector and invariants checked
+	go test -race -tags invariants -p $(P) -timeout 30m ./pkg/... ./internal/... ./cmd/...
 
 .PHONY: race-short
 race-short: ## the same for a few minutes: no control planes, few histories, and internal/, too
@@ -145,7 +145,7 @@ oracle: ## compare the policy engine with plain OPA over HISTORIES random histor
 
 .PHONY: explore
 explore: kube ## run the packages with tests of random input COUNT times, with other seeds
-	SEED=random go test -count $(COUNT) -timeout 3h -p $(P) $$(grep -rl --include='*_test.go' 'seed\.Of(t)' pkg cmd | xargs -n1 dirname | sort -u | sed 's,^,./,')
+	SEED=random go test -count $(COUNT) -timeout 3h -p $(P) $$(grep -rl --include='*_test.go' 'seed\.Of(t)' pkg internal cmd | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
 .PHONY: far
 far: kube helm ## run every test with API servers LATENCY away, in each direction

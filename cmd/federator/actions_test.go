@@ -15,6 +15,8 @@ import (
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/exit"
+	"federator.dev/federator/test/clitest"
 )
 
 // console is a job with somebody who gives commands.
@@ -135,7 +137,7 @@ func (c *console) action(name string) *v1alpha1.Action {
 func (c *console) corrected() {
 	c.t.Helper()
 	c.awaitTier("one", "gold")
-	eventually(c.t, "all actions have ended", func() error {
+	clitest.Eventually(c.t, "all actions have ended", func() error {
 		var list v1alpha1.ActionList
 		if err := c.get(&list, "actions"); err != nil {
 			return err
@@ -165,7 +167,7 @@ spec:
 // fleet that is corrected.
 func TestActionsAreStoppedAcknowledgedAndTakenBack(t *testing.T) {
 	c := &console{job: newJob(t)}
-	c.kubeconfig = writeFile(t, "hub.kubeconfig", string(c.hub.Kubeconfig()))
+	c.kubeconfig = clitest.WriteFile(t, "hub.kubeconfig", string(c.hub.Kubeconfig()))
 	c.configMap("one")
 	c.applyHub(fmt.Sprintf(oldAction, "old-1"))
 	long := time.Now().Add(-2 * time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z")
@@ -177,7 +179,7 @@ func TestActionsAreStoppedAcknowledgedAndTakenBack(t *testing.T) {
 	}
 	c.prints(`^all actions are stopped by \S+ since \S+: an incident\n$`, "stop", "--reason", "an\tincident")
 	c.prints(`^all actions have been stopped already by \S+ since \S+: an incident\n$`, "stop", "--reason", "another")
-	c.r = start(t, "--config", writeFile(t, "federator.yaml", fmt.Sprintf(`
+	c.r = start(t, "--config", clitest.WriteFile(t, "federator.yaml", fmt.Sprintf(`
 sources: {clusterAPI: {kubeconfig: %s, namespaces: [fleet]}}
 network: {allow: [127.0.0.0/8]}
 query: {priority: false}
@@ -197,7 +199,7 @@ spec:
 	c.listed()
 	c.takenBack()
 	c.acknowledged()
-	eventually(t, "old actions are collected", func() error {
+	clitest.Eventually(t, "old actions are collected", func() error {
 		if out, err := c.actions("show", "old-1"); err == nil {
 			return fmt.Errorf("%s", out)
 		}
@@ -231,9 +233,9 @@ func (c *console) stopped() {
 	began := time.Now()
 	c.must("stop")
 	told := time.Now()
-	eventually(c.t, "the stop is heard", func() error {
+	clitest.Eventually(c.t, "the stop is heard", func() error {
 		if strings.Count(c.r.log.String(), heard) == before {
-			return errNotYet
+			return clitest.ErrNotYet
 		}
 		return nil
 	})
@@ -260,7 +262,7 @@ func (c *console) listed() {
 	}
 	for _, bad := range [][]string{{"--phase", "Done"}, {"--member", "eu-1"}, {"--since", "-1h"}, {"-o", "xml"}} {
 		_, err := c.actions(append([]string{"list"}, bad...)...)
-		if err == nil || exitCode(err) != exitUsage {
+		if err == nil || exit.Code(err) != exit.CodeUsage {
 			c.t.Errorf("list %v: %v", bad, err)
 		}
 	}
@@ -309,7 +311,7 @@ func (c *console) takenBack() {
 	c.refused("has been taken back already", "rollback", name)
 	// As for a process that ended between the rollback and its answer.
 	c.merge("actions/"+name, `{"metadata":{"labels":{"federator.dev/rollback":"true"},"annotations":{"federator.dev/rollback-outcome":null}}}`)
-	eventually(c.t, "it is answered", func() error {
+	clitest.Eventually(c.t, "it is answered", func() error {
 		if a := c.action(name); a.Labels[api.RollbackKey] != "" || a.Annotations[api.RollbackOutcomeKey] != "Succeeded by "+back.Name {
 			return fmt.Errorf("%+v", a.ObjectMeta)
 		}
@@ -337,7 +339,7 @@ func (c *console) takenBack() {
 	// By a label alone, which says nothing that is known.
 	last = c.last()
 	c.merge("actions/"+last, `{"metadata":{"labels":{"federator.dev/rollback":"maybe"}}}`)
-	eventually(c.t, "it is answered", func() error {
+	clitest.Eventually(c.t, "it is answered", func() error {
 		if a := c.action(last); !strings.HasPrefix(a.Annotations[api.RollbackOutcomeKey], "Refused ") {
 			return fmt.Errorf("%+v", a.ObjectMeta)
 		}
@@ -361,7 +363,7 @@ func (c *console) acknowledged() {
 	c.awaitPolicy("the policy is halted", func(fp *v1alpha1.FleetPolicy) bool { return fp.Status.Halted != nil })
 	c.refused("not for", "ack", "tier", "another")
 	var printed []string
-	eventually(c.t, "what is acknowledged is corrected", func() error {
+	clitest.Eventually(c.t, "what is acknowledged is corrected", func() error {
 		var fp v1alpha1.FleetPolicy
 		if err := c.get(&fp, "fleetpolicies", "tier"); err != nil {
 			return err
@@ -387,35 +389,4 @@ func (c *console) acknowledged() {
 	c.awaitPolicy("the status says who", func(fp *v1alpha1.FleetPolicy) bool {
 		return fp.Status.Acknowledged != nil && fp.Status.Acknowledged.By != "" && fp.Status.Halted == nil
 	})
-}
-
-// TestWhatAnActionChangesIsShown: a line for each field, and nothing that steers a
-// terminal.
-func TestWhatAnActionChangesIsShown(t *testing.T) {
-	for _, test := range []struct {
-		name, verb, patch, inverseVerb, inverse, irreversible string
-		want                                                  string
-	}{
-		{"merge", "patch", `{"data":{"a":"2","same":"x","b":null}}`, "patch", `{"data":{"a":"1","b":"3"}}`, "", "  - data.a: \"1\"\n  + data.a: \"2\"\n  - data.b: \"3\"\n"},
-		{
-			"added", "patch", `{"metadata":{"annotations":{"x.io/y":"\u001b[31m"}}}`, "patch", `{"metadata":{"annotations":null}}`, "",
-			"  + metadata.annotations[\"x.io/y\"]: \"\\u001b[31m\"\n",
-		},
-		{"apply that creates", "apply", `{"apiVersion":"v1","data":{"a":"2"}}`, "delete", "", "", "  + apiVersion: \"v1\"\n  + data.a: \"2\"\n"},
-		{"delete", "delete", "", "apply", `{"apiVersion":"v1","data":{"a":"1"}}`, "", "  - the object\n  - apiVersion: \"v1\"\n  - data.a: \"1\"\n"},
-		{
-			"JSON patch", "patch", `[{"op":"replace","path":"/spec/replicas","value":1},{"op":"move","from":"/a","path":"/b"}]`, "patch", `{"spec":{"replicas":3}}`, "",
-			"  replace /spec/replicas: 1\n  move /a to /b\n  - spec.replicas: 3\n",
-		},
-		{"a Secret", "patch", "", "", "", "its values are not recorded", "  the values of a Secret are not recorded\nCannot be taken back: its values are not recorded\n"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			a := &v1alpha1.Action{Spec: v1alpha1.ActionSpec{Verb: v1alpha1.Verb(test.verb), Patch: v1alpha1.JSONText(test.patch)}}
-			a.Inverse = &v1alpha1.Inverse{Verb: v1alpha1.Verb(test.inverseVerb), Patch: v1alpha1.JSONText(test.inverse), Irreversible: test.irreversible}
-			_, got, _ := strings.Cut(string(actionText(a, time.Now(), false)), "\nChange:\n")
-			if got != test.want {
-				t.Errorf("got\n%swant\n%s", got, test.want)
-			}
-		})
-	}
 }

@@ -13,20 +13,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"federator.dev/federator/internal/kubeconfigfile"
+	"federator.dev/federator/test/clitest"
 )
 
 // asking runs a server over two members: the first has three ConfigMaps, of
 // which a owns owned, the second has one.
 func asking(t *testing.T) *running {
 	t.Helper()
-	members, kubeconfig := fleetOf(t, 2)
-	mustCreate(t, members[0], "a", "b")
-	mustCreate(t, members[1], "c")
+	members, kubeconfig := clitest.Fleet(t, 2)
+	clitest.CreateConfigMaps(t, members[0], "a", "b")
+	clitest.CreateConfigMaps(t, members[1], "c")
 	a, err := members[0].Get(schema.GroupResource{Resource: "configmaps"}, "default", "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	owned := configMap("owned")
+	owned := clitest.ConfigMap("owned")
 	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "a", UID: a.GetUID()}}
 	if err := members[0].Create(owned); err != nil {
 		t.Fatal(err)
@@ -113,9 +116,9 @@ func TestKubeconfigHasAContextPerMember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster := local.Clusters[localContext]
-	ca := writeFile(t, "ca.pem", string(cluster.CertificateAuthorityData))
-	token := writeFile(t, "token", local.AuthInfos[localContext].Token+"\n")
+	cluster := local.Clusters[kubeconfigfile.FleetContext]
+	ca := clitest.WriteFile(t, "ca.pem", string(cluster.CertificateAuthorityData))
+	token := clitest.WriteFile(t, "token", local.AuthInfos[kubeconfigfile.FleetContext].Token+"\n")
 	file := filepath.Join(t.TempDir(), "fleet.yaml")
 	if err := os.WriteFile(file, []byte("old"), 0o644); err != nil { //nolint:gosec // as somebody may have left it
 		t.Fatal(err)
@@ -129,7 +132,7 @@ func TestKubeconfigHasAContextPerMember(t *testing.T) {
 		t.Fatalf("%v, %v", info, err)
 	}
 	written, err := clientcmd.LoadFromFile(file)
-	if err != nil || written.CurrentContext != localContext || len(written.Contexts) != 4 {
+	if err != nil || written.CurrentContext != kubeconfigfile.FleetContext || len(written.Contexts) != 4 {
 		t.Fatalf("%+v, %v", written, err)
 	}
 	if got := written.Clusters["flat"]; got == nil || got.Server != server+"/flat" {
@@ -162,7 +165,7 @@ func TestWithoutAContextTheLocalServerIsFound(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, ".config"))
 	other := filepath.Join(home, "own")
 	t.Setenv("KUBECONFIG", other)
-	local, err := localKubeconfig("")
+	local, err := kubeconfigfile.Path("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
+
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/test/clitest"
 )
 
 func TestConfigErrorsNameTheLine(t *testing.T) {
@@ -66,7 +71,7 @@ index:
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			path := writeFile(t, "config.yaml", test.yaml)
+			path := clitest.WriteFile(t, "config.yaml", test.yaml)
 			_, err := command(t, "serve", "--config", path)
 			if err == nil {
 				t.Fatal("the configuration was taken")
@@ -92,16 +97,22 @@ func TestConfigErrorsOfFlagsNameTheKey(t *testing.T) {
 }
 
 func TestFlagsOverrideTheFile(t *testing.T) {
-	path := writeFile(t, "config.yaml", "parallelSyncs: 3\ngiveUpAfter: 9s\nindex: {fields: {Node: [spec.podCIDR]}}\n"+
+	path := clitest.WriteFile(t, "config.yaml", "parallelSyncs: 3\ngiveUpAfter: 9s\nindex: {fields: {Node: [spec.podCIDR]}}\n"+
 		"sources: {contexts: {path: a-file, names: [x]}}\n")
 	out, err := command(t, "serve", "--config", path, "--print-config", "--parallel-syncs", "7",
 		"--contexts", "a,b", "--kinds", "Pod,Deployment.apps", "--listen", "127.0.0.1:0", "--admin", "", "--log-format", "json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	printed := writeFile(t, "printed.yaml", out)
-	var cfg Config
-	if _, err := readConfig(printed, &cfg); err != nil {
+	printed := clitest.WriteFile(t, "printed.yaml", out)
+	var again config.Flags
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	again.Register(fs)
+	if err := fs.Parse([]string{"--config", printed}); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := again.Load(fs, nil)
+	if err != nil {
 		t.Fatalf("what --print-config writes cannot be read: %v", err)
 	}
 	if cfg.ParallelSyncs != 7 || cfg.GiveUpAfter.String() != "9s" || cfg.Listen.Admin != "" || cfg.Listen.Serve != "127.0.0.1:0" || cfg.Log.Format != "json" {

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"federator.dev/federator/internal/cli/queryclient"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/test/clitest"
 )
 
 const namesPolicy = `# METADATA
@@ -28,29 +30,29 @@ violation contains {"msg": sprintf("%s is in %d members", [input.ref.name, n])} 
 // TestServeJudgesTheFleet serves with a policy over two members, and asks for its
 // view and its metrics.
 func TestServeJudgesTheFleet(t *testing.T) {
-	members, kubeconfig := fleetOf(t, 2)
-	mustCreate(t, members[0], "one", "both")
-	mustCreate(t, members[1], "both")
+	members, kubeconfig := clitest.Fleet(t, 2)
+	clitest.CreateConfigMaps(t, members[0], "one", "both")
+	clitest.CreateConfigMaps(t, members[1], "both")
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "names.rego"), []byte(namesPolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bindings := writeFile(t, "bindings.yaml", "bindings:\n- {name: once, package: names, match: {namespaces: [default]}}\n- {name: twice, package: names, parameters: {most: 2}}\n")
+	bindings := clitest.WriteFile(t, "bindings.yaml", "bindings:\n- {name: once, package: names, match: {namespaces: [default]}}\n- {name: twice, package: names, parameters: {most: 2}}\n")
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "Namespace", "--policies", dir, "--bindings", bindings)
 	ready(t, r)
-	eventually(t, "both are judged", func() error {
+	clitest.Eventually(t, "both are judged", func() error {
 		metrics := mustGet(t, r.public+"/metrics", 200)
 		if !strings.Contains(metrics, `federator_policy_violations{binding="once",member="context/member-1",policy="once",severity="high"} 1`) ||
 			strings.Contains(metrics, `federator_policy_violations{binding="twice"`) {
-			return errNotYet
+			return clitest.ErrNotYet
 		}
 		return nil
 	})
-	a, err := (&askFlags{kubeconfig: r.kubeconfig}).asker()
+	a, err := (&queryclient.Flags{Kubeconfig: r.kubeconfig}).Client()
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, err := a.get(t.Context(), "/query/v1/rego", url.Values{"query": {`some e in data.fleet.views.names.names.both; m := e.ref.member`}}, "application/json")
+	body, err := a.Get(t.Context(), "/query/v1/rego", url.Values{"query": {`some e in data.fleet.views.names.names.both; m := e.ref.member`}}, "application/json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +80,7 @@ func TestServeRefusesPoliciesThatDoNotLoad(t *testing.T) {
 		t.Errorf("a policy that does not compile: %v", err)
 	}
 	write(namesPolicy)
-	bindings := writeFile(t, "bindings.yaml", "bindings:\n- name: once\n  package: names\n  parameters: {most: many}\n")
+	bindings := clitest.WriteFile(t, "bindings.yaml", "bindings:\n- name: once\n  package: names\n  parameters: {most: many}\n")
 	if _, err = command(t, "serve", "--contexts", "a", "--policies", dir, "--bindings", bindings); err == nil || !strings.Contains(err.Error(), "bindings.yaml:4") {
 		t.Errorf("a binding that does not fit: %v", err)
 	}
@@ -91,7 +93,7 @@ func TestServeRefusesPoliciesThatDoNotLoad(t *testing.T) {
 }
 
 func TestRetentionOfActionsIsHeldToItsBounds(t *testing.T) {
-	path := writeFile(t, "config.yaml", "policies:\n  actionRetention: 59m\n  actionsKept: -1\n")
+	path := clitest.WriteFile(t, "config.yaml", "policies:\n  actionRetention: 59m\n  actionsKept: -1\n")
 	_, err := command(t, "serve", "--config", path)
 	for _, want := range []string{":2: policies.actionRetention: is 59m0s, must be at least 1h", ":3: policies.actionsKept: is -1, must not be negative"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -101,7 +103,7 @@ func TestRetentionOfActionsIsHeldToItsBounds(t *testing.T) {
 }
 
 func TestReportsAreOfAHub(t *testing.T) {
-	path := writeFile(t, "config.yaml", "policies:\n  reports: true\n  reportInterval: 100ms\n")
+	path := clitest.WriteFile(t, "config.yaml", "policies:\n  reports: true\n  reportInterval: 100ms\n")
 	_, err := command(t, "serve", "--config", path)
 	for _, want := range []string{
 		":2: policies.reports: is true, but policies.hub is false: there is no hub to write to", ":3: policies.reportInterval: is 100ms, must be at least 1s",

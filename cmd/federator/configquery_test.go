@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"federator.dev/federator/test/clitest"
 )
 
 func TestQueryConfigIsRefusedByLine(t *testing.T) {
@@ -34,7 +36,7 @@ func TestQueryConfigIsRefusedByLine(t *testing.T) {
 		{hub + "audit: {maxAge: -1s}", `FILE:4: query.audit.maxAge: is -1s, must be at least 0`},
 		{hub + "colour: red", `FILE:4: unknown key "colour"`},
 	} {
-		path := writeFile(t, "config.yaml", test.yaml+"\n")
+		path := clitest.WriteFile(t, "config.yaml", test.yaml+"\n")
 		_, err := command(t, "serve", "--config", path, "--print-config")
 		if err == nil {
 			t.Errorf("%s: taken", test.yaml)
@@ -48,7 +50,7 @@ func TestQueryConfigIsRefusedByLine(t *testing.T) {
 }
 
 func TestPrintConfigShowsTheQueryAPI(t *testing.T) {
-	path := writeFile(t, "config.yaml", "sources:\n  contexts: {names: [a]}\n")
+	path := clitest.WriteFile(t, "config.yaml", "sources:\n  contexts: {names: [a]}\n")
 	out, err := command(t, "serve", "--config", path, "--print-config")
 	if err != nil {
 		t.Fatal(err)

@@ -5,12 +5,18 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/internal/component"
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/election"
+	"federator.dev/federator/internal/fleet"
+	"federator.dev/federator/internal/policyfiles"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub"
@@ -33,14 +39,14 @@ type enforcement struct {
 	dispatcher *remediate.Dispatcher
 	stop       *hub.Stop
 	rollbacks  *hub.Rollbacks
-	elector    *elector
+	elector    *election.Elector
 	manager    *clusterinformers.Manager
 }
 
 // newEnforcement wires them. Nothing runs yet.
-func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger, metrics prometheus.Registerer) (*enforcement, error) {
-	e := &enforcement{manager: f.manager}
-	base, err := cfg.baseSources()
+func newEnforcement(cfg config.Config, hubREST *rest.Config, f *fleet.Fleet, log *slog.Logger, metrics prometheus.Registerer) (*enforcement, error) {
+	e := &enforcement{manager: f.Manager}
+	base, err := baseSources(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -49,20 +55,20 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 		reserved = append(reserved, s.Name)
 	}
 	e.git, err = policysource.NewManager(policysource.Options{
-		Base: base, Test: policysource.RunTests(policytest.Options{}), Diff: e.diff, Dial: f.network.Dialer().DialContext,
+		Base: base, Test: policysource.RunTests(policytest.Options{}), Diff: e.diff, Dial: f.Network.Dialer().DialContext,
 		AllowFile: cfg.Policies.AllowFile, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("policies: %w", err)
 	}
-	if e.elector, err = newElector(config, cfg.Policies.Namespace, log); err != nil {
+	if e.elector, err = election.New(hubREST, cfg.Policies.Namespace, log); err != nil {
 		return nil, err
 	}
-	unbounded := rest.CopyConfig(config)
+	unbounded := rest.CopyConfig(hubREST)
 	unbounded.QPS = -1 // limits bound corrections, and the hub its callers
-	config = rest.CopyConfig(config)
-	config.QPS, config.Burst = 50, 100 // of statuses: client-go's 5 would keep hundreds of FleetPolicies waiting
-	leads := func() bool { return e.elector.lead() == nil }
+	hubREST = rest.CopyConfig(hubREST)
+	hubREST.QPS, hubREST.Burst = 50, 100 // of statuses: client-go's 5 would keep hundreds of FleetPolicies waiting
+	leads := func() bool { return e.elector.Lead() == nil }
 	client, err := kubernetes.NewForConfig(unbounded)
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -73,31 +79,31 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 		}
 	}
 	e.dispatcher, err = remediate.New(remediate.Options{
-		Clients: writers{f.manager}, Hub: client.CoreV1().RESTClient(), CheckLeader: e.elector.lead, Held: f.manager.Held, Health: hub.Health(f.index),
+		Clients: writers{f.Manager}, Hub: client.CoreV1().RESTClient(), CheckLeader: e.elector.Lead, Held: f.Manager.Held, Health: hub.Health(f.Index),
 		Retention: cfg.Policies.ActionRetention, Keep: cfg.Policies.ActionsKept,
 		Changed: func(string) { poke() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: metrics,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if e.stop, err = hub.NewStop(hub.StopOptions{Config: config, Namespace: cfg.Policies.Namespace, Dispatcher: e.dispatcher, OnChange: poke, Logger: log}); err != nil {
+	if e.stop, err = hub.NewStop(hub.StopOptions{Config: hubREST, Namespace: cfg.Policies.Namespace, Dispatcher: e.dispatcher, OnChange: poke, Logger: log}); err != nil {
 		return nil, err
 	}
-	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: config, Dispatcher: e.dispatcher, Stop: e.stop, IsLeader: leads, Logger: log}); err != nil {
+	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: hubREST, Dispatcher: e.dispatcher, Stop: e.stop, IsLeader: leads, Logger: log}); err != nil {
 		return nil, err
 	}
-	if e.events, err = hub.NewEvents(hub.EventsOptions{Config: config, IsLeader: leads, Instance: e.elector.host, Logger: log}); err != nil {
+	if e.events, err = hub.NewEvents(hub.EventsOptions{Config: hubREST, IsLeader: leads, Instance: e.elector.Host, Logger: log}); err != nil {
 		return nil, err
 	}
 	corrector := enforce.NewCorrector(e.dispatcher, log)
 	set := e.git.State().Set
 	own, _ := policy.DefaultBindings(set, nil)
-	e.loop, err = enforce.New(enforce.Options{Index: f.index, Set: set, Bindings: own, Limits: policyShares(debug.SetMemoryLimit(-1)), Changed: corrector.Changed, Logger: log, Metrics: metrics})
+	e.loop, err = enforce.New(enforce.Options{Index: f.Index, Set: set, Bindings: own, Limits: config.PolicyLimits(debug.SetMemoryLimit(-1)), Changed: corrector.Changed, Logger: log, Metrics: metrics})
 	if err != nil {
 		return nil, err
 	}
 	e.sources, err = hub.NewPolicySources(hub.PolicySourcesOptions{
-		Config: config, Manager: e.git, SecretNamespaces: cfg.Policies.SecretNamespaces, ReservedNames: reserved, IsLeader: leads, OnChange: poke, Events: e.events, Logger: log,
+		Config: hubREST, Manager: e.git, SecretNamespaces: cfg.Policies.SecretNamespaces, ReservedNames: reserved, IsLeader: leads, OnChange: poke, Events: e.events, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -106,14 +112,14 @@ func newEnforcement(cfg Config, config *rest.Config, f *fleet, log *slog.Logger,
 		return nil, fmt.Errorf("policy sources: metrics: %w", err)
 	}
 	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
-		Config: config, Library: e.sources, Loop: e.loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: leads, Events: e.events, Logger: log,
+		Config: hubREST, Library: e.sources, Loop: e.loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: leads, Events: e.events, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	e.reports, err = hub.NewReports(hub.ReportsOptions{
-		Config: config, Loop: e.loop, Library: e.sources, IsLeader: leads, Disabled: !cfg.Policies.Reports,
-		Namespaces: cfg.clusterNamespaces(), Interval: cfg.Policies.ReportInterval, Logger: log,
+		Config: hubREST, Loop: e.loop, Library: e.sources, IsLeader: leads, Disabled: !cfg.Policies.Reports,
+		Namespaces: clusterNamespaces(&cfg), Interval: cfg.Policies.ReportInterval, Logger: log,
 	})
 	return e, err
 }
@@ -126,8 +132,8 @@ func (e *enforcement) run(ctx context.Context) error {
 	leased, release := context.WithCancel(context.WithoutCancel(ctx))
 	var election, wg sync.WaitGroup
 	election.Go(func() {
-		if err := e.elector.run(leased); leased.Err() == nil {
-			cancel(fmt.Errorf("%w: %w", errEnded, err))
+		if err := e.elector.Run(leased); leased.Err() == nil {
+			cancel(fmt.Errorf("%w: %w", component.ErrEnded, err))
 		}
 	})
 	for _, part := range []func(context.Context) error{
@@ -135,7 +141,7 @@ func (e *enforcement) run(ctx context.Context) error {
 	} {
 		wg.Go(func() {
 			if err := part(ctx); ctx.Err() == nil {
-				cancel(fmt.Errorf("%w: %w", errEnded, err))
+				cancel(fmt.Errorf("%w: %w", component.ErrEnded, err))
 			}
 		})
 	}
@@ -165,15 +171,21 @@ func (e *enforcement) follow(ctx context.Context) error {
 
 func kindsOf(set *policy.Set) []policy.Kind {
 	refs, _ := set.Kinds()
+	return kindNames(refs)
+}
+
+// kindNames are kinds without their versions, each once.
+func kindNames(refs []policy.KindRef) []policy.Kind {
 	kinds := make([]policy.Kind, 0, len(refs))
 	for _, k := range refs {
 		kinds = append(kinds, k.Kind)
 	}
-	return kinds
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
 }
 
 // clusterNamespaces are where Clusters are found; none means everywhere.
-func (c *Config) clusterNamespaces() []string {
+func clusterNamespaces(c *config.Config) []string {
 	if c.Sources.ClusterAPI == nil {
 		return nil
 	}
@@ -181,7 +193,7 @@ func (c *Config) clusterNamespaces() []string {
 }
 
 // baseSources are the policies that no PolicySource brings.
-func (c *Config) baseSources() ([]policy.Source, error) {
+func baseSources(c *config.Config) ([]policy.Source, error) {
 	var base []policy.Source
 	if c.Policies.Library {
 		s, err := policy.ReadSource("federator", policies.FS)
@@ -191,7 +203,7 @@ func (c *Config) baseSources() ([]policy.Source, error) {
 		base = append(base, s)
 	}
 	if len(c.Policies.Dirs) > 0 {
-		more, err := readSources(c.Policies.Dirs)
+		more, err := policyfiles.ReadSources(c.Policies.Dirs)
 		if err != nil {
 			return nil, fmt.Errorf("policies.dirs: %w", err)
 		}

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/election"
+	"federator.dev/federator/test/clitest"
 	"federator.dev/federator/test/git"
 	"federator.dev/federator/test/kube"
 )
@@ -57,7 +59,7 @@ type job struct {
 
 func (j *job) applyHub(manifest string) {
 	j.t.Helper()
-	eventually(j.t, "the hub takes it", func() error { return j.hub.Apply(j.t.Context(), []byte(manifest)) })
+	clitest.Eventually(j.t, "the hub takes it", func() error { return j.hub.Apply(j.t.Context(), []byte(manifest)) })
 }
 
 func (j *job) commit(files map[string]string) {
@@ -124,7 +126,7 @@ func (j *job) relabel(name, tier string) {
 
 func (j *job) awaitTier(name, tier string) {
 	j.t.Helper()
-	eventually(j.t, name+" is corrected", func() error {
+	clitest.Eventually(j.t, name+" is corrected", func() error {
 		if got := j.tier(name); got != tier {
 			return fmt.Errorf("its tier is %q", got)
 		}
@@ -135,7 +137,7 @@ func (j *job) awaitTier(name, tier string) {
 func (j *job) awaitPolicy(what string, ok func(*v1alpha1.FleetPolicy) bool) *v1alpha1.FleetPolicy {
 	j.t.Helper()
 	fp := &v1alpha1.FleetPolicy{}
-	eventually(j.t, what, func() error {
+	clitest.Eventually(j.t, what, func() error {
 		*fp = v1alpha1.FleetPolicy{}
 		if err := j.get(fp, "fleetpolicies", "tier"); err != nil {
 			return err
@@ -182,12 +184,12 @@ func newJob(t *testing.T) *job {
 func TestACommitCorrectsTheFleet(t *testing.T) {
 	j := newJob(t)
 	j.configMap("one")
-	config := writeFile(t, "federator.yaml", fmt.Sprintf(`
+	config := clitest.WriteFile(t, "federator.yaml", fmt.Sprintf(`
 sources: {clusterAPI: {kubeconfig: %s, namespaces: [fleet]}}
 network: {allow: [127.0.0.0/8]}
 query: {priority: false}
 policies: {hub: true, allowFile: true}
-`, writeFile(t, "hub.kubeconfig", string(j.hub.Kubeconfig()))))
+`, clitest.WriteFile(t, "hub.kubeconfig", string(j.hub.Kubeconfig()))))
 	r := start(t, "--config", config)
 	ready(t, r)
 	j.applyHub(fmt.Sprintf(`apiVersion: federator.dev/v1alpha1
@@ -212,7 +214,7 @@ spec:
 	}
 	// The member has a correction before the hub has its outcome.
 	var actions v1alpha1.ActionList
-	eventually(t, "each correction is an Action that succeeded", func() error {
+	clitest.Eventually(t, "each correction is an Action that succeeded", func() error {
 		actions = v1alpha1.ActionList{}
 		if err := j.get(&actions, "actions"); err != nil {
 			return err
@@ -253,7 +255,7 @@ spec:
 	}
 	// An acknowledgement allows what was too many then; those that come later are too
 	// many again.
-	eventually(t, "what is acknowledged is corrected", func() error {
+	clitest.Eventually(t, "what is acknowledged is corrected", func() error {
 		var fp v1alpha1.FleetPolicy
 		if err := j.get(&fp, "fleetpolicies", "tier"); err != nil {
 			return err
@@ -268,7 +270,7 @@ spec:
 		}
 		return nil
 	})
-	eventually(t, "Actions say whose acknowledgement they follow", func() error {
+	clitest.Eventually(t, "Actions say whose acknowledgement they follow", func() error {
 		if err := j.get(&actions, "actions"); err != nil {
 			return err
 		}
@@ -288,7 +290,7 @@ spec:
 	})
 
 	// Its Events tell of it, as kubectl describe shows them.
-	eventually(t, "Events tell of it", func() error {
+	clitest.Eventually(t, "Events tell of it", func() error {
 		events, err := j.hub.Client().CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
 			FieldSelector: "involvedObject.kind=FleetPolicy,involvedObject.name=tier,involvedObject.uid=" + string(fp.UID),
 		})
@@ -310,7 +312,7 @@ spec:
 	// A commit that does not compile: what was good is observed, and not enforced.
 	j.commit(map[string]string{"tier.rego": strings.Replace(tierPolicy, "not input", "nothing input", 1)})
 	j.sync("broken")
-	eventually(t, "the source says what is wrong", func() error {
+	clitest.Eventually(t, "the source says what is wrong", func() error {
 		var ps v1alpha1.PolicySource
 		if err := j.get(&ps, "policysources", "git"); err != nil {
 			return err
@@ -340,7 +342,7 @@ spec:
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	lease, err := j.hub.Client().CoordinationV1().Leases("federator").Get(t.Context(), leaseName, metav1.GetOptions{})
+	lease, err := j.hub.Client().CoordinationV1().Leases("federator").Get(t.Context(), election.LeaseName, metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
 		t.Errorf("the lease after the end: %+v, %v", lease.Spec, err)
 	}

@@ -17,6 +17,9 @@ import (
 	"golang.org/x/term"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"federator.dev/federator/internal/execplugin"
+	"federator.dev/federator/test/clitest"
 )
 
 // script writes an executable.
@@ -30,7 +33,7 @@ func script(t *testing.T, path, text string) {
 // TestContextsLogInByExecPlugins: named at the start, without standard input, and not
 // where they are refused.
 func TestContextsLogInByExecPlugins(t *testing.T) {
-	members, path := fleetOf(t, 3)
+	members, path := clitest.Fleet(t, 3)
 	config, err := clientcmd.LoadFromFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +102,7 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 // TestContextsRunExecPluginsBoundedAndAlone has a context's plugin leave somebody behind
 // who holds its standard output and ours, and another want a terminal, where there is one.
 func TestContextsRunExecPluginsBoundedAndAlone(t *testing.T) {
-	members, path := fleetOf(t, 2)
+	members, path := clitest.Fleet(t, 2)
 	config, err := clientcmd.LoadFromFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +174,7 @@ func TestExecPluginsGetNoStandardInput(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "reads")
 	script(t, path, `read line; echo "got <$line>"`)
-	out, log, err := binary(t, r, pluginCommand, "--", path)
+	out, log, err := binary(t, r, execplugin.Name, "--", path)
 	if err != nil || out != "got <>\n" {
 		t.Errorf("%v: %q, %s", err, out, log)
 	}
@@ -183,11 +186,11 @@ func TestExecPluginsAreRunByOurselves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{self, pluginCommand, "--timeout=30s", "--"}
-	if got, err := pluginRunner(); err != nil || !slices.Equal(got, want) {
+	want := []string{self, execplugin.Name, "--timeout=30s", "--"}
+	if got, err := execplugin.Runner(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
-	if got := newExecPluginCommand().Flags().Lookup("timeout").DefValue; got != "30s" {
+	if got := execplugin.Command().Flags().Lookup("timeout").DefValue; got != "30s" {
 		t.Errorf("%s without a flag", got)
 	}
 }
@@ -204,7 +207,7 @@ func TestExecPluginsAreEndedWithWhatTheyStart(t *testing.T) {
 		path := filepath.Join(dir, name)
 		script(t, path, text)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		cmd := exec.CommandContext(ctx, self, pluginCommand, "--timeout=300ms", "--", path)
+		cmd := exec.CommandContext(ctx, self, execplugin.Name, "--timeout=300ms", "--", path)
 		var out, log bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &log
 		err := cmd.Run()

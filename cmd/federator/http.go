@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +20,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/client-go/rest"
 
-	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/fleet"
 	"federator.dev/federator/pkg/clusterinformers"
 )
 
@@ -65,7 +65,7 @@ func newServer(ctx context.Context, name, addr string, h http.Handler, config *t
 // servingTLS returns how a server shows the certificate of two files, nil without
 // them. They are read at each handshake: mounted Secrets change. What cannot be read
 // any more is logged, and what was good before is shown.
-func servingTLS(files ListenTLSConfig, log *slog.Logger) (*tls.Config, error) {
+func servingTLS(files config.ListenTLS, log *slog.Logger) (*tls.Config, error) {
 	if files.CertFile == "" {
 		return nil, nil
 	}
@@ -156,32 +156,7 @@ func publicHandler(h *health, registry *prometheus.Registry, hub *rest.Config, l
 	return mux, nil
 }
 
-// membersAnswer is what /members gives.
-type membersAnswer struct {
-	Revision aggregate.Revision              `json:"revision"`
-	Time     time.Time                       `json:"time"`
-	Ready    bool                            `json:"ready"`
-	Members  []clusterinformers.MemberStatus `json:"members"`
-}
-
-// answer returns the members, with their scopes if asked for.
-func (f *fleet) answer(details bool) membersAnswer {
-	ready, _ := f.manager.Ready()
-	a := membersAnswer{
-		Revision: f.index.Snapshot().Revision(), Time: time.Now(), Ready: ready,
-		Members: []clusterinformers.MemberStatus{},
-	}
-	for _, m := range f.manager.Members() {
-		if !details {
-			m.Details = nil
-		}
-		a.Members = append(a.Members, m)
-	}
-	slices.SortFunc(a.Members, func(a, b clusterinformers.MemberStatus) int { return strings.Compare(a.Name, b.Name) })
-	return a
-}
-
-func adminHandler(f *fleet, withPprof bool) http.Handler {
+func adminHandler(f *fleet.Fleet, withPprof bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /members", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
@@ -193,7 +168,7 @@ func adminHandler(f *fleet, withPprof bool) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		// The client being gone is all that can fail here.
-		_ = json.NewEncoder(w).Encode(f.answer(q.Get("details") == "true"))
+		_ = json.NewEncoder(w).Encode(f.Status(q.Get("details") == "true"))
 	})
 	if withPprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
@@ -214,7 +189,7 @@ func localOnly(next http.Handler) http.Handler {
 		switch {
 		case !fromHere(r):
 			http.Error(w, "not a loopback address", http.StatusForbidden)
-		case !loopback(hostname(r.Host)):
+		case !config.IsLoopback(hostname(r.Host)):
 			http.Error(w, "not a loopback host", http.StatusForbidden)
 		case ofAnotherSite(r):
 			http.Error(w, "not for web pages of another site", http.StatusForbidden)

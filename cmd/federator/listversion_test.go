@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"federator.dev/federator/test/clitest"
 )
 
 // listed is what matters of an answer to a list, in words.
@@ -62,7 +64,7 @@ func listed(t *testing.T, config *rest.Config, query string) (words, version, ne
 // TestListsWithALimitAndAResourceVersionAreReadAsAnAPIServerReadsThem, also where
 // resourceVersionMatch is not set: beside the member's own answers.
 func TestListsWithALimitAndAResourceVersionAreReadAsAnAPIServerReadsThem(t *testing.T) {
-	members, kubeconfig := realFleet(t, "one")
+	members, kubeconfig := clitest.RealFleet(t, "one")
 	manifests := "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
 	for i := range 5 {
 		manifests += fmt.Sprintf("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c%d, namespace: shop}\n", i)
@@ -76,9 +78,9 @@ func TestListsWithALimitAndAResourceVersionAreReadAsAnAPIServerReadsThem(t *test
 		t.Fatal(err)
 	}
 	real := members[0].DirectRESTConfig()
-	eventually(t, "the objects are there", func() error {
+	clitest.Eventually(t, "the objects are there", func() error {
 		if got, _, _ := listed(t, fleet, "fieldSelector=metadata.name=c4"); got != "[c4], more false" {
-			return fmt.Errorf("%w: %s", errNotYet, got)
+			return fmt.Errorf("%w: %s", clitest.ErrNotYet, got)
 		}
 		return nil
 	})

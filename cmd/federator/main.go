@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"federator.dev/federator/internal/exit"
 )
 
 func main() {
@@ -18,6 +20,6 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "federator:", err)
-		os.Exit(exitCode(err))
+		os.Exit(exit.Code(err))
 	}
 }

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/rest"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/fleet"
+	"federator.dev/federator/internal/kubeconfigfile"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/enforce"
@@ -41,12 +40,12 @@ func (s querySource) LastContact(member string, kind aggregate.Kind) time.Time {
 
 // newQueryServer opens the query API's listener and returns its server; nil
 // where none is wanted. Nothing is served yet.
-func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loop, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
+func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop *enforce.Loop, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
 	q := cfg.Query
 	if q.Listen == "" {
 		return nil, nil
 	}
-	hub, err := cfg.hubConfig()
+	hub, err := fleet.HubConfig(&cfg, userAgent())
 	if err != nil {
 		return nil, err
 	}
@@ -54,12 +53,12 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loo
 	if err != nil {
 		return nil, err
 	}
-	source := querySource{f.manager}
+	source := querySource{f.Manager}
 	opts := queryapi.Options{
-		Queries: queries(f.index, loop, f.manager.Kinds),
-		Index:   f.index, Fleet: source, Logger: log, Metrics: metrics, Listener: listener,
+		Queries: queries(f.Index, loop, f.Manager.Kinds),
+		Index:   f.Index, Fleet: source, Logger: log, Metrics: metrics, Listener: listener,
 		Hub: hub, Local: hub == nil, ValuesRedacted: !cfg.KeepSecretValues,
-		TLS:            queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: tlsVersions[q.TLS.MinVersion]},
+		TLS:            queryapi.TLS{CertFile: q.TLS.CertFile, KeyFile: q.TLS.KeyFile, Hosts: q.TLS.Hosts, MinVersion: q.TLS.Version()},
 		Authentication: queryapi.Authentication{Audiences: q.Audiences, ClientCAFile: q.ClientCAFile},
 		Fairness:       queryapi.Fairness{Priority: q.Priority, MaxInFlight: q.MaxInFlight, MaxWatches: q.MaxWatches},
 		Limits:         queryapi.Limits{Request: q.Timeout},
@@ -72,7 +71,7 @@ func newQueryServer(ctx context.Context, cfg Config, f *fleet, loop *enforce.Loo
 		},
 	}
 	if q.AskMembers != nil {
-		opts.Authorization.Members, opts.Authorization.UserPrefix = f.manager, q.AskMembers.UserPrefix
+		opts.Authorization.Members, opts.Authorization.UserPrefix = f.Manager, q.AskMembers.UserPrefix
 	}
 	server, err := queryapi.New(opts)
 	if err != nil {
@@ -95,34 +94,12 @@ func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds
 	return map[string]queryapi.Query{"rego": rego, "violations": policyquery.Violations{Kinds: kinds, Loop: loop}}
 }
 
-// hubConfig returns the credentials for the hub, nil where there is none.
-func (c *Config) hubConfig() (*rest.Config, error) {
-	switch {
-	case c.Sources.ClusterAPI != nil:
-		return restConfig(c.Sources.ClusterAPI.Kubeconfig)
-	case c.hasHub():
-		return restConfig(c.Sources.Hub.Kubeconfig)
-	}
-	return nil, nil
-}
-
-// localContext and flatContext are the contexts of a local server's kubeconfig, over
-// all members; federator kubeconfig adds one for each member, with a slash in its name.
-const (
-	localContext = "fleet"
-	flatContext  = "flat"
-)
-
-// authoritySuffix comes after the name of a server's kubeconfig: the file beside it with
-// the authority of a certificate that the server made itself.
-const authoritySuffix = ".ca.crt"
-
 // writeLocal writes what users of this machine need to reach a server: the authority of a
 // certificate that it made itself and, without a hub, address and token.
 func writeLocal(path string, server *queryapi.Server, addr net.Addr, withoutHub bool, log *slog.Logger) error {
-	path, err := localKubeconfig(path)
+	path, err := kubeconfigfile.Path(path)
 	if err == nil {
-		err = writeAuthority(path+authoritySuffix, server.CertificateAuthority())
+		err = kubeconfigfile.WriteAuthority(path+kubeconfigfile.AuthoritySuffix, server.CertificateAuthority())
 	}
 	switch {
 	case err != nil && withoutHub:
@@ -130,56 +107,14 @@ func writeLocal(path string, server *queryapi.Server, addr net.Addr, withoutHub 
 	case err != nil: // tokens and their owners are the hub's, who may be elsewhere
 		log.Warn("the authority of the server's certificate is not written; federator kubeconfig needs --certificate-authority", "error", err)
 	case !withoutHub && server.CertificateAuthority() != nil:
-		log.Info("federator kubeconfig finds the authority of the server's certificate", "file", path+authoritySuffix)
+		log.Info("federator kubeconfig finds the authority of the server's certificate", "file", path+kubeconfigfile.AuthoritySuffix)
 	}
 	if !withoutHub {
 		return nil
 	}
-	if err := writeLocalKubeconfig(path, server, addr); err != nil {
+	if err := kubeconfigfile.WriteLocal(path, addr.String(), server.Token(), server.CertificateAuthority()); err != nil {
 		return fmt.Errorf("query.kubeconfig: %w", err)
 	}
 	log.Info("kubectl can ask the fleet", "kubeconfig", path)
 	return nil
-}
-
-// writeAuthority writes an authority, unless there is none.
-func writeAuthority(path string, pem []byte) error {
-	if pem == nil {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	return os.WriteFile(path, pem, 0o600)
-}
-
-// writeLocalKubeconfig writes how to reach a server without a hub, for its
-// owner's eyes only.
-func writeLocalKubeconfig(path string, server *queryapi.Server, addr net.Addr) error {
-	config := clientcmdapi.NewConfig()
-	for name, path := range map[string]string{localContext: "/fleet", flatContext: "/flat"} {
-		config.Clusters[name] = &clientcmdapi.Cluster{
-			Server: "https://" + addr.String() + path, CertificateAuthorityData: server.CertificateAuthority(),
-			DisableCompression: true, // the way is short
-		}
-		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: localContext}
-	}
-	config.AuthInfos[localContext] = &clientcmdapi.AuthInfo{Token: server.Token()}
-	config.CurrentContext = localContext
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	return writeSecret(path, *config)
-}
-
-// localKubeconfig returns the file that is meant by a setting.
-func localKubeconfig(path string) (string, error) {
-	if path != "" {
-		return path, nil
-	}
-	dir, err := os.UserConfigDir()
-	if err != nil {
-		return "", fmt.Errorf("query.kubeconfig: %w", err)
-	}
-	return filepath.Join(dir, "federator", "kubeconfig"), nil
 }

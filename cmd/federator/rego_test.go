@@ -8,19 +8,21 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"federator.dev/federator/internal/cli/queryclient"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/test/clitest"
 )
 
 func TestRegoIsAnsweredByTheServer(t *testing.T) {
-	_, kubeconfig := fleetOf(t, 2)
+	_, kubeconfig := clitest.Fleet(t, 2)
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "Namespace,ConfigMap")
 	ready(t, r)
-	a, err := (&askFlags{kubeconfig: r.kubeconfig}).asker()
+	a, err := (&queryclient.Flags{Kubeconfig: r.kubeconfig}).Client()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, prefix := range []string{"", "/fleet"} {
-		body, err := a.get(t.Context(), prefix+"/query/v1/rego", url.Values{"query": {`some m; data.fleet.objects.Namespace[m][""].default.metadata.name == "default"`}}, "application/json")
+		body, err := a.Get(t.Context(), prefix+"/query/v1/rego", url.Values{"query": {`some m; data.fleet.objects.Namespace[m][""].default.metadata.name == "default"`}}, "application/json")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +46,7 @@ func TestRegoIsAnsweredByTheServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = a.get(t.Context(), "/query/v1/rego", values, "application/json")
+		_, err = a.Get(t.Context(), "/query/v1/rego", values, "application/json")
 		status, ok := err.(apierrors.APIStatus) //nolint:errorlint // as it came
 		if !ok || status.Status().Code < 400 || status.Status().Code >= 500 || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want a 4xx Status that says %q", query, err, says)

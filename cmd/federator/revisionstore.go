@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 
 	"federator.dev/federator/cmd/federator/revisions"
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/fleet"
 )
 
 // reserveRevisions reserves the first revisions of this process.
-func reserveRevisions(ctx context.Context, cfg *Config, log *slog.Logger) (*revisions.Keeper, error) {
-	store, err := cfg.revisionStore()
+func reserveRevisions(ctx context.Context, cfg *config.Config, log *slog.Logger) (*revisions.Keeper, error) {
+	store, err := revisionStore(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -25,11 +27,11 @@ func reserveRevisions(ctx context.Context, cfg *Config, log *slog.Logger) (*revi
 }
 
 // revisionStore returns where all processes look that have the same readers as this one.
-func (c *Config) revisionStore() (revisions.Store, error) {
+func revisionStore(c *config.Config) (revisions.Store, error) {
 	if c.Index.RevisionsFile != "" {
 		return revisions.InFile(c.Index.RevisionsFile), nil
 	}
-	hub, err := c.hubConfig()
+	hub, err := fleet.HubConfig(c, userAgent())
 	if err != nil {
 		return nil, err
 	}

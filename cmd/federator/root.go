@@ -2,6 +2,17 @@ package main
 
 import (
 	"github.com/spf13/cobra"
+
+	"federator.dev/federator/internal/cli/actions"
+	"federator.dev/federator/internal/cli/count"
+	"federator.dev/federator/internal/cli/kubeconfig"
+	"federator.dev/federator/internal/cli/members"
+	"federator.dev/federator/internal/cli/policy"
+	"federator.dev/federator/internal/cli/query"
+	"federator.dev/federator/internal/cli/snapshot"
+	"federator.dev/federator/internal/cli/tree"
+	"federator.dev/federator/internal/cli/violations"
+	"federator.dev/federator/internal/execplugin"
 )
 
 // newCommand returns the command tree. Errors are returned, not printed.
@@ -14,9 +25,11 @@ func newCommand() *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	v := version()
 	root.AddCommand(
-		newServeCommand(), newMembersCommand(), newQueryCommand(), newSnapshotCommand(), newVersionCommand(),
-		newKubeconfigCommand(), newCountCommand(), newTreeCommand(), newViolationsCommand(), newPolicyCommand(), newActionsCommand(), newExecPluginCommand(),
+		newServeCommand(), newVersionCommand(),
+		members.Command(v), query.Command(v), snapshot.Command(v), kubeconfig.Command(v), count.Command(v), tree.Command(v),
+		violations.Command(v), policy.Command(v), actions.Command(v), execplugin.Command(),
 	)
 	return root
 }

@@ -9,13 +9,15 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
 	"federator.dev/federator/cmd/federator/revisions"
+	"federator.dev/federator/internal/component"
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/fleet"
 	"federator.dev/federator/pkg/queryapi"
 )
 
@@ -32,10 +34,10 @@ at --query, a Kubernetes API over all of them (see federator kubeconfig). Memory
 follows the Go runtime's own settings, GOGC and GOMEMLIMIT, in the environment.`
 
 func newServeCommand() *cobra.Command {
-	var flags memberFlags
-	var listen ListenConfig
-	var query QueryConfig
-	var policies PoliciesConfig
+	var flags config.Flags
+	var listen config.Listen
+	var query config.Query
+	var policies config.Policies
 	var print bool
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -44,28 +46,28 @@ func newServeCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			fs := cmd.Flags()
-			cfg, err := flags.load(fs, func(c *Config) {
-				set(fs, "listen", &c.Listen.Serve, listen.Serve)
-				set(fs, "admin", &c.Listen.Admin, listen.Admin)
-				set(fs, "pprof", &c.Listen.Pprof, listen.Pprof)
-				set(fs, "query", &c.Query.Listen, query.Listen)
-				set(fs, "query-kubeconfig", &c.Query.Kubeconfig, query.Kubeconfig)
-				set(fs, "policies", &c.Policies.Dirs, policies.Dirs)
-				set(fs, "bindings", &c.Policies.Bindings, policies.Bindings)
+			cfg, err := flags.Load(fs, func(c *config.Config) {
+				config.Override(fs, "listen", &c.Listen.Serve, listen.Serve)
+				config.Override(fs, "admin", &c.Listen.Admin, listen.Admin)
+				config.Override(fs, "pprof", &c.Listen.Pprof, listen.Pprof)
+				config.Override(fs, "query", &c.Query.Listen, query.Listen)
+				config.Override(fs, "query-kubeconfig", &c.Query.Kubeconfig, query.Kubeconfig)
+				config.Override(fs, "policies", &c.Policies.Dirs, policies.Dirs)
+				config.Override(fs, "bindings", &c.Policies.Bindings, policies.Bindings)
 			})
 			if err != nil {
 				return err
 			}
 			if print {
-				return printConfig(cmd.OutOrStdout(), cfg)
+				return config.Print(cmd.OutOrStdout(), cfg)
 			}
 			return serve(cmd.Context(), cfg, cmd.ErrOrStderr())
 		},
 	}
-	flags.register(cmd.Flags())
-	cmd.Flags().StringVar(&listen.Serve, "listen", "", "`address` of /healthz, /readyz and /metrics (default "+defaultServe+", without a hub "+defaultServeLocal+")")
-	cmd.Flags().StringVar(&listen.Admin, "admin", "", "loopback `address` of /members, empty for none (default "+defaultAdmin+")")
-	cmd.Flags().StringVar(&query.Listen, "query", "", "`address` of the query API, empty for none (default "+defaultQuery+", without a hub "+defaultQueryLocal+")")
+	flags.Register(cmd.Flags())
+	cmd.Flags().StringVar(&listen.Serve, "listen", "", "`address` of /healthz, /readyz and /metrics (default "+config.DefaultServe+", without a hub "+config.DefaultServeLocal+")")
+	cmd.Flags().StringVar(&listen.Admin, "admin", "", "loopback `address` of /members, empty for none (default "+config.DefaultAdmin+")")
+	cmd.Flags().StringVar(&query.Listen, "query", "", "`address` of the query API, empty for none (default "+config.DefaultQuery+", without a hub "+config.DefaultQueryLocal+")")
 	cmd.Flags().StringVar(&query.Kubeconfig, "query-kubeconfig", "", "without a hub: `file` to write address and token of the query API to")
 	cmd.Flags().StringSliceVar(&policies.Dirs, "policies", nil, "`directories` of policies that judge the fleet (default none)")
 	cmd.Flags().StringVar(&policies.Bindings, "bindings", "", "`file` of bindings; a policy without one is evaluated everywhere")
@@ -77,14 +79,14 @@ func newServeCommand() *cobra.Command {
 // serve runs until ctx is done or a part fails. Parts end in the reverse order
 // of their start, each joined before the next is told: the query API, the
 // policies, the manager, the keeper of revisions, the trainer, the HTTP servers.
-func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
-	log, err := newLogger(stderr, cfg.Log)
+func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
+	log, err := config.NewLogger(stderr, cfg.Log)
 	if err != nil {
 		return err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	policies, err := cfg.loadPolicies(stderr)
+	policies, err := loadPolicies(&cfg, stderr)
 	if err != nil {
 		return err
 	}
@@ -92,29 +94,30 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fleet, err := newFleet(cfg, keeper.First(), log, registry)
+	f, err := fleet.New(cfg, fleet.Options{Revisions: keeper.First(), UserAgent: userAgent(), Logger: log, Metrics: registry})
 	if err != nil {
 		return err
 	}
-	registry.MustRegister(keeper.Metrics(fleet.index))
+	registry.MustRegister(keeper.Metrics(f.Index))
 	if policies != nil {
-		fleet.manager.Want(policies.wants().names())
+		refs, _ := policies.Reads()
+		f.Manager.Want(kindNames(refs))
 	}
-	loop, err := policies.newLoop(fleet.index, log, registry)
+	loop, err := newLoop(policies, f.Index, log, registry)
 	if err != nil {
 		return err
 	}
 	var hook http.Handler
-	judge := idle
+	judge := component.Idle
 	if loop != nil {
 		judge = loop.Run
 	}
 	if cfg.Policies.Hub {
-		config, err := cfg.hubConfig()
+		config, err := fleet.HubConfig(&cfg, userAgent())
 		if err != nil {
 			return err
 		}
-		e, err := newEnforcement(cfg, config, fleet, log, registry)
+		e, err := newEnforcement(cfg, config, f, log, registry)
 		if err != nil {
 			return err
 		}
@@ -125,7 +128,7 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 			}
 		}
 	}
-	state := &health{manager: fleet.manager}
+	state := &health{manager: f.Manager}
 	var servers []*server
 	defer func() {
 		for _, s := range servers {
@@ -143,7 +146,7 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 		servers = append(servers, s)
 		return nil
 	}
-	hub, err := cfg.hubConfig()
+	hub, err := fleet.HubConfig(&cfg, userAgent())
 	if err != nil {
 		return err
 	}
@@ -158,32 +161,26 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err := listen("serve", cfg.Listen.Serve, public, certificate); err != nil {
 		return err
 	}
-	if err := listen("admin", cfg.Listen.Admin, adminHandler(fleet, cfg.Listen.Pprof), nil); err != nil {
+	if err := listen("admin", cfg.Listen.Admin, adminHandler(f, cfg.Listen.Pprof), nil); err != nil {
 		return err
 	}
 	if err := listen("webhook", cfg.Policies.Webhook.Listen, hook, nil); err != nil {
 		return err
 	}
-	query, err := newQueryServer(ctx, cfg, fleet, loop, log, registry)
+	query, err := newQueryServer(ctx, cfg, f, loop, log, registry)
 	if err != nil {
 		return err
 	}
-	return run(ctx, parts{fleet: fleet, keeper: keeper, judge: judge, query: query, servers: servers}, state, log)
+	return run(ctx, parts{fleet: f, keeper: keeper, judge: judge, query: query, servers: servers}, state, log)
 }
 
 // parts are what serve runs.
 type parts struct {
-	fleet   *fleet
+	fleet   *fleet.Fleet
 	keeper  *revisions.Keeper
 	judge   func(context.Context) error // the policies
 	query   *queryapi.Server            // nil where none is wanted
 	servers []*server
-}
-
-// idle is a part that is not there.
-func idle(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
 }
 
 // run starts the parts, waits for the end and joins them.
@@ -192,17 +189,17 @@ func run(ctx context.Context, p parts, state *health, log *slog.Logger) error {
 	for _, s := range p.servers {
 		s.start(failed)
 	}
-	answer := idle
+	answer := component.Idle
 	if p.query != nil {
 		answer = p.query.Run
 	}
 	// The parts outlive ctx for the time of an orderly end.
 	outlive := context.WithoutCancel(ctx)
-	trainer := startPart(outlive, func(ctx context.Context) error { p.fleet.trainer.run(ctx); return nil }, nil)
-	keeper := startPart(outlive, func(ctx context.Context) error { return p.keeper.Run(ctx, p.fleet.index) }, failed)
-	manager := startPart(outlive, p.fleet.manager.Run, failed)
-	policies := startPart(outlive, p.judge, failed)
-	answers := startPart(outlive, answer, failed)
+	trainer := component.Start(outlive, func(ctx context.Context) error { p.fleet.Maintain(ctx); return nil }, nil)
+	keeper := component.Start(outlive, func(ctx context.Context) error { return p.keeper.Run(ctx, p.fleet.Index) }, failed)
+	manager := component.Start(outlive, p.fleet.Manager.Run, failed)
+	policies := component.Start(outlive, p.judge, failed)
+	answers := component.Start(outlive, answer, failed)
 	log.Info("started", "version", version())
 
 	var err error
@@ -213,53 +210,12 @@ func run(ctx context.Context, p parts, state *health, log *slog.Logger) error {
 		log.Info("stopping", "cause", "a part ended")
 	}
 	state.stopping.Store(true)
-	errs := []error{err, answers.stop(), policies.stop(), manager.stop(), keeper.stop(), trainer.stop()}
+	errs := []error{err, answers.Stop(), policies.Stop(), manager.Stop(), keeper.Stop(), trainer.Stop()}
 	for i := len(p.servers) - 1; i >= 0; i-- {
 		errs = append(errs, p.servers[i].close())
 	}
 	log.Info("stopped")
 	return errors.Join(errs...)
-}
-
-// part is a goroutine that runs until it is stopped.
-type part struct {
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-	err    error // once done
-}
-
-// errEnded is the failure of a part that returned before it was told to.
-var errEnded = errors.New("ended before it was stopped")
-
-// startPart runs f. Should it return before stop, failed is told, if given;
-// failed has room for it.
-func startPart(ctx context.Context, f func(context.Context) error, failed chan<- error) *part {
-	ctx, cancel := context.WithCancel(ctx)
-	p := &part{cancel: cancel}
-	p.done.Go(func() {
-		err := f(ctx)
-		if ctx.Err() != nil {
-			if !errors.Is(err, context.Canceled) {
-				p.err = err
-			}
-			return
-		}
-		if err == nil {
-			err = errEnded
-		}
-		if failed != nil {
-			failed <- err
-		}
-	})
-	return p
-}
-
-// stop ends the part, waits for it and returns its error. The error of one that
-// ended by itself went to failed.
-func (p *part) stop() error {
-	p.cancel()
-	p.done.Wait()
-	return p.err
 }
 
 // listenTCP opens a listener.

@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/fleet"
+	"federator.dev/federator/test/clitest"
 	"federator.dev/federator/test/sim"
 )
 
@@ -25,7 +26,7 @@ import (
 type running struct {
 	public, admin string // base URLs
 	kubeconfig    string // of the query API, without a hub
-	log           *lines
+	log           *clitest.Lines
 	stop          func() error
 }
 
@@ -35,7 +36,7 @@ var listening = regexp.MustCompile(`server=(\w+) address=(\S+)`)
 func start(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{log: &lines{}, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	r := &running{log: &clitest.Lines{}, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	result := make(chan error, 1)
 	go func() {
 		result <- execute(ctx, io.Discard, r.log, append([]string{
@@ -60,7 +61,7 @@ func start(t *testing.T, args ...string) *running {
 			t.Logf("log:\n%s", r.log)
 		}
 	})
-	eventually(t, "serve listens", func() error {
+	clitest.Eventually(t, "serve listens", func() error {
 		select {
 		case err := <-result:
 			result <- err
@@ -76,7 +77,7 @@ func start(t *testing.T, args ...string) *running {
 			}
 		}
 		if r.public == "" || r.admin == "" {
-			return errNotYet
+			return clitest.ErrNotYet
 		}
 		return nil
 	})
@@ -113,7 +114,7 @@ func mustGet(t *testing.T, url string, want int) string {
 
 func ready(t *testing.T, r *running) {
 	t.Helper()
-	eventually(t, "readyz", func() error {
+	clitest.Eventually(t, "readyz", func() error {
 		code, body, err := get(t.Context(), r.public+"/readyz", "")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("%d: %s", code, body)
@@ -122,26 +123,10 @@ func ready(t *testing.T, r *running) {
 	})
 }
 
-func configMap(name string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-	}
-}
-
-func mustCreate(t *testing.T, m *sim.Member, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		if err := m.Create(configMap(name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func TestServeFollowsAndTells(t *testing.T) {
-	members, kubeconfig := fleetOf(t, 2)
-	mustCreate(t, members[0], "a", "b")
-	mustCreate(t, members[1], "c")
+	members, kubeconfig := clitest.Fleet(t, 2)
+	clitest.CreateConfigMaps(t, members[0], "a", "b")
+	clitest.CreateConfigMaps(t, members[1], "c")
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "ConfigMap")
 	if body := mustGet(t, r.public+"/healthz", http.StatusOK); body != "ok\n" {
 		t.Errorf("healthz: %q", body)
@@ -164,8 +149,8 @@ func TestServeFollowsAndTells(t *testing.T) {
 		}
 	}
 
-	mustCreate(t, members[1], "d", "e")
-	eventually(t, "metrics count the objects", func() error {
+	clitest.CreateConfigMaps(t, members[1], "d", "e")
+	clitest.Eventually(t, "metrics count the objects", func() error {
 		if body := mustGet(t, r.public+"/metrics", http.StatusOK); !strings.Contains(body, "\nfederator_index_objects 5\n") {
 			return fmt.Errorf("no 5 objects in:\n%s", body)
 		}
@@ -186,7 +171,7 @@ func TestServeFollowsAndTells(t *testing.T) {
 		t.Errorf("members member-1: %v\n%s", err, out)
 	}
 	out, err = command(t, "members", "--server", r.admin, "-o", "json")
-	var answer membersAnswer
+	var answer fleet.Status
 	if err != nil || json.Unmarshal([]byte(out), &answer) != nil || len(answer.Members) != 2 || len(answer.Members[0].Details) != 1 || !answer.Ready {
 		t.Errorf("members -o json: %v\n%s", err, out)
 	}
@@ -203,12 +188,12 @@ func TestServeFollowsAndTells(t *testing.T) {
 }
 
 func TestReadyzNamesWhoIsWaitedForUntilGivenUp(t *testing.T) {
-	members, kubeconfig := fleetOf(t, 2)
+	members, kubeconfig := clitest.Fleet(t, 2)
 	clear := members[1].Faults().Add(sim.Fault{Verb: "list", Hang: true})
 	defer clear()
 	defer members[1].Faults().Add(sim.Fault{Verb: "watchlist", Hang: true})()
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "ConfigMap", "--give-up-after", "3s")
-	eventually(t, "only the second is waited for", func() error {
+	clitest.Eventually(t, "only the second is waited for", func() error {
 		code, body, err := get(t.Context(), r.public+"/readyz", "")
 		if err == nil && (code != http.StatusServiceUnavailable || body != "waiting for:\ncontext/member-1\n") {
 			err = fmt.Errorf("%d: %q", code, body)
@@ -219,7 +204,7 @@ func TestReadyzNamesWhoIsWaitedForUntilGivenUp(t *testing.T) {
 }
 
 func TestAdminIsForLocalHostsOnly(t *testing.T) {
-	_, kubeconfig := fleetOf(t, 1)
+	_, kubeconfig := clitest.Fleet(t, 1)
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap")
 	if code, _, err := get(t.Context(), r.admin+"/members", "rebound.example:8081"); err != nil || code != http.StatusForbidden {
 		t.Errorf("with a foreign Host: %d, %v", code, err)
@@ -231,7 +216,7 @@ func TestAdminIsForLocalHostsOnly(t *testing.T) {
 }
 
 func TestPprofIsServedWhenAskedFor(t *testing.T) {
-	_, kubeconfig := fleetOf(t, 1)
+	_, kubeconfig := clitest.Fleet(t, 1)
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap", "--pprof")
 	if body := mustGet(t, r.admin+"/debug/pprof/goroutine?debug=1", http.StatusOK); !strings.Contains(body, "goroutine profile") {
 		t.Errorf("got %.100s", body)
@@ -240,7 +225,7 @@ func TestPprofIsServedWhenAskedFor(t *testing.T) {
 }
 
 func TestAnAddressInUseEndsServe(t *testing.T) {
-	_, kubeconfig := fleetOf(t, 1)
+	_, kubeconfig := clitest.Fleet(t, 1)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -254,8 +239,8 @@ func TestAnAddressInUseEndsServe(t *testing.T) {
 }
 
 func TestLogsOfClientGoGoToSlogAsJSON(t *testing.T) {
-	var out lines
-	log, err := newLogger(&out, LogConfig{Level: "info", Format: "json"})
+	var out clitest.Lines
+	log, err := config.NewLogger(&out, config.Log{Level: "info", Format: "json"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,8 +253,8 @@ func TestLogsOfClientGoGoToSlogAsJSON(t *testing.T) {
 }
 
 func TestMembersWithoutAServer(t *testing.T) {
-	members, kubeconfig := fleetOf(t, 2)
-	mustCreate(t, members[0], "a")
+	members, kubeconfig := clitest.Fleet(t, 2)
+	clitest.CreateConfigMaps(t, members[0], "a")
 	members[1].Forbid(schema.GroupResource{Resource: "configmaps"})
 	begun := time.Now()
 	out, err := command(t, "members", "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "ConfigMap", "-o", "wide")
@@ -280,7 +265,7 @@ func TestMembersWithoutAServer(t *testing.T) {
 		!regexp.MustCompile(`(?m)^context/member-1 +Connected +v1.36.3 +1 Forbidden +0 `).MatchString(out) {
 		t.Errorf("printed:\n%s", out)
 	}
-	if d := time.Since(begun); d > localGiveUp {
+	if d := time.Since(begun); d > config.InteractiveGiveUpAfter {
 		t.Errorf("took %s: it waited for somebody who had come to rest", d)
 	}
 	out, err = command(t, "members", "member-1", "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "ConfigMap", "-o", "yaml")
@@ -290,11 +275,11 @@ func TestMembersWithoutAServer(t *testing.T) {
 }
 
 func TestMembersWatchPrintsWhatChanges(t *testing.T) {
-	members, kubeconfig := fleetOf(t, 1)
+	members, kubeconfig := clitest.Fleet(t, 1)
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap")
 	ready(t, r)
 	ctx, cancel := context.WithCancel(t.Context())
-	var out lines
+	var out clitest.Lines
 	done := make(chan error, 1)
 	go func() { done <- execute(ctx, &out, io.Discard, "members", "--watch", "--server", r.admin) }()
 	shows := func(objects int) func() error {
@@ -306,9 +291,9 @@ func TestMembersWatchPrintsWhatChanges(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "the first table", shows(0))
-	mustCreate(t, members[0], "a")
-	eventually(t, "the next table", shows(1))
+	clitest.Eventually(t, "the first table", shows(0))
+	clitest.CreateConfigMaps(t, members[0], "a")
+	clitest.Eventually(t, "the next table", shows(1))
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("members --watch: %v", err)
@@ -318,7 +303,7 @@ func TestMembersWatchPrintsWhatChanges(t *testing.T) {
 // TestAdmin_RefusesWhatWebPagesSend: a page that the user looks at can have the
 // browser ask 127.0.0.1, and a CPU profile is started by a GET.
 func TestAdmin_RefusesWhatWebPagesSend(t *testing.T) {
-	_, kubeconfig := fleetOf(t, 1)
+	_, kubeconfig := clitest.Fleet(t, 1)
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap", "--pprof")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for what, c := range map[string]struct {
@@ -352,7 +337,7 @@ func TestAdmin_RefusesWhatWebPagesSend(t *testing.T) {
 
 // TestMetrics_AreForThisMachineWithoutAHub, whatever address is listened on.
 func TestMetrics_AreForThisMachineWithoutAHub(t *testing.T) {
-	_, kubeconfig := fleetOf(t, 1)
+	_, kubeconfig := clitest.Fleet(t, 1)
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap", "--listen", "0.0.0.0:0")
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(r.public, "http://"))
 	if err != nil {

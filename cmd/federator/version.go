@@ -31,6 +31,9 @@ func version() string {
 	return "devel"
 }
 
+// userAgent is how this process names itself to API servers.
+func userAgent() string { return "federator/" + version() }
+
 func readVersion() versionInfo {
 	v := versionInfo{
 		Version: version(), Commit: buildCommit,

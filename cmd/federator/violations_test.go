@@ -13,7 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"federator.dev/federator/internal/cli/queryclient"
 	"federator.dev/federator/pkg/policyquery"
+	"federator.dev/federator/test/clitest"
 	"federator.dev/federator/test/sim"
 )
 
@@ -48,7 +50,7 @@ func judgedFleet(t *testing.T) *running {
 // only a is in both, and the arguments to serve them with.
 func judgedMembers(t *testing.T) (_ []*sim.Member, args []string) {
 	t.Helper()
-	members, kubeconfig := fleetOf(t, 2)
+	members, kubeconfig := clitest.Fleet(t, 2)
 	for n, names := range [][]string{{"a", "b", "c"}, {"a", "d", "e", "f"}} {
 		for _, name := range names {
 			meta := metav1.ObjectMeta{Namespace: "shop", Name: name}
@@ -71,7 +73,7 @@ func judgedMembers(t *testing.T) (_ []*sim.Member, args []string) {
 
 func TestViolationsAreAskedFor(t *testing.T) {
 	r := judgedFleet(t)
-	a, err := (&askFlags{kubeconfig: r.kubeconfig}).asker()
+	a, err := (&queryclient.Flags{Kubeconfig: r.kubeconfig}).Client()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +82,7 @@ func TestViolationsAreAskedFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := a.get(t.Context(), "/query/v1/violations", values, "application/json")
+		body, err := a.Get(t.Context(), "/query/v1/violations", values, "application/json")
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +96,7 @@ func TestViolationsAreAskedFor(t *testing.T) {
 		}
 		return strings.Join(all, ", ")
 	}
-	eventually(t, "all is judged", func() error {
+	clitest.Eventually(t, "all is judged", func() error {
 		found, err := ask("")
 		if err != nil {
 			return err
@@ -149,7 +151,7 @@ func TestViolationsAreAskedFor(t *testing.T) {
 
 func TestViolationsArePrinted(t *testing.T) {
 	r := judgedFleet(t)
-	eventually(t, "violations are printed", func() error {
+	clitest.Eventually(t, "violations are printed", func() error {
 		out, err := command(t, "violations", "--kubeconfig", r.kubeconfig, "--member", "context/member-0", "-n", "shop", "--policy", "acme.owner")
 		if err != nil {
 			return err

@@ -6,11 +6,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"federator.dev/federator/test/clitest"
 )
 
 // following is a command that runs until it is interrupted.
@@ -30,7 +40,7 @@ func follow(t *testing.T, args ...string) *following {
 	f := &following{t: t, lines: bufio.NewScanner(r), cancel: cancel, unread: r.Close, ended: make(chan struct{})}
 	go func() {
 		defer close(f.ended)
-		f.err = execute(ctx, w, &lines{}, args...)
+		f.err = execute(ctx, w, &clitest.Lines{}, args...)
 		_ = w.Close()
 	}()
 	t.Cleanup(f.interrupt)
@@ -63,7 +73,7 @@ func TestViolationsAreWatched(t *testing.T) {
 	members, args := judgedMembers(t)
 	r := start(t, args...)
 	ready(t, r)
-	eventually(t, "all is judged", func() error {
+	clitest.Eventually(t, "all is judged", func() error {
 		out, err := command(t, "violations", "--kubeconfig", r.kubeconfig, "--policy", "acme.owner")
 		if err == nil && strings.Count(out, "\n") != 7 {
 			err = fmt.Errorf("printed %q", out)
@@ -113,37 +123,66 @@ func TestAWatchOfViolationsOutlivesItsConnection(t *testing.T) {
 	members, args := judgedMembers(t)
 	r := start(t, args...)
 	ready(t, r)
-	a, err := (&askFlags{kubeconfig: r.kubeconfig}).asker()
+	// A proxy ends each watch after a second.
+	server, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out strings.Builder
-	p := &violationsPrinter{out: &out, stderr: io.Discard}
-	turn := func(what string) {
-		t.Helper()
-		query := map[string][]string{"watch": {"true"}, "timeoutSeconds": {"1"}, "policy": {"acme.owner"}, "resourceVersion": {p.version}}
-		if err := p.follow(t.Context(), a, query); err != nil || p.version == "" {
-			t.Errorf("%s: %v, at %q", what, err, p.version)
-		}
+	transport, err := rest.TransportFor(server)
+	if err != nil {
+		t.Fatal(err)
 	}
-	eventually(t, "all is told", func() error {
-		turn("again")
-		if got := strings.Count(out.String(), "ADDED"); got != 6 {
-			return fmt.Errorf("printed %q", &out)
+	target, err := url.Parse(server.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var watches, resumed atomic.Int32
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(p *httputil.ProxyRequest) {
+		p.SetURL(&url.URL{Scheme: target.Scheme, Host: target.Host})
+		query := p.Out.URL.Query()
+		query.Set("timeoutSeconds", "1")
+		p.Out.URL.RawQuery = query.Encode()
+		watches.Add(1)
+		if query.Get("resourceVersion") != "" {
+			resumed.Add(1)
+		}
+	}})
+	defer proxy.Close()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["fleet"] = &clientcmdapi.Cluster{Server: proxy.URL + "/fleet"}
+	config.AuthInfos["fleet"] = &clientcmdapi.AuthInfo{}
+	config.Contexts["fleet"] = &clientcmdapi.Context{Cluster: "fleet", AuthInfo: "fleet"}
+	path := filepath.Join(t.TempDir(), "proxied")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	out := &clitest.Lines{}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- execute(ctx, out, &clitest.Lines{}, "violations", "--watch", "--policy", "acme.owner", "--kubeconfig", path)
+	}()
+	clitest.Eventually(t, "all is printed, and the watch resumed", func() error {
+		if got := strings.Count(out.String(), "ADDED"); got != 6 || resumed.Load() == 0 {
+			return fmt.Errorf("%d watches, %d resumed, printed %q", watches.Load(), resumed.Load(), out)
 		}
 		return nil
 	})
+	before := resumed.Load()
 	if err := members[1].Delete(schema.GroupResource{Resource: "configmaps"}, "shop", "d"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the change is told", func() error {
-		turn("after a change")
-		if !strings.Contains(out.String(), "DELETED") {
-			return fmt.Errorf("printed %q", &out)
+	clitest.Eventually(t, "the change is printed, and the watch resumed again", func() error {
+		if !strings.Contains(out.String(), "DELETED") || resumed.Load() == before {
+			return fmt.Errorf("printed %q", out)
 		}
 		return nil
 	})
-	if got := strings.Count(out.String(), "\n"); got != 8 || strings.Count(out.String(), "EVENT") != 1 {
-		t.Errorf("printed %q, want one header, 6 rows and one", &out)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if got := out.String(); strings.Count(got, "\n") != 8 || strings.Count(got, "EVENT") != 1 {
+		t.Errorf("printed %q, want one header, 6 rows and one", got)
 	}
 }

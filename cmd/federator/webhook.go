@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 
+	"federator.dev/federator/internal/config"
 	"federator.dev/federator/pkg/policysource"
 )
 
@@ -29,7 +30,7 @@ type pushHook struct {
 }
 
 // newPushHook returns the handler. The file must have a secret now already.
-func newPushHook(cfg WebhookConfig, e *enforcement, log *slog.Logger) (http.Handler, error) {
+func newPushHook(cfg config.Webhook, e *enforcement, log *slog.Logger) (http.Handler, error) {
 	h := &pushHook{manager: e.git, pushed: e.sources.RecordPush, file: cfg.SecretFile, log: log}
 	if _, err := h.current(); err != nil {
 		return nil, fmt.Errorf("policies.webhook.secretFile: %w", err)

@@ -14,6 +14,7 @@ import (
 
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
+	"federator.dev/federator/test/clitest"
 )
 
 // TestTheSecretOfAWebhookCanBeRotated changes the file between requests.
@@ -39,7 +40,7 @@ func TestTheSecretOfAWebhookCanBeRotated(t *testing.T) {
 	}
 	var pushed []string
 	h := &pushHook{
-		manager: git, pushed: func(names []string) { pushed = append(pushed, names...) }, file: writeFile(t, "secret", "the first of the secrets\n"), log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		manager: git, pushed: func(names []string) { pushed = append(pushed, names...) }, file: clitest.WriteFile(t, "secret", "the first of the secrets\n"), log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	post := func(secret string, want int) {
 		t.Helper()
@@ -52,9 +53,9 @@ func TestTheSecretOfAWebhookCanBeRotated(t *testing.T) {
 			t.Errorf("%q: %d: %s, want %d", secret, w.Code, w.Body, want)
 		}
 	}
-	eventually(t, "the source is followed", func() error {
+	clitest.Eventually(t, "the source is followed", func() error {
 		if _, ok := git.Status("team"); !ok {
-			return errNotYet
+			return clitest.ErrNotYet
 		}
 		return nil
 	})
@@ -91,7 +92,7 @@ func TestAWebhookIsHeldToItsConfiguration(t *testing.T) {
 		hub + "  webhook: {secretFile: /nowhere}\n":                      "policies.webhook.secretFile: is given, but no policies.webhook.listen",
 		"policies:\n  webhook: {listen: \":0\", secretFile: /nowhere}\n": "policies.webhook.listen: is given, but policies.hub is false",
 	} {
-		_, err := command(t, "serve", "--config", writeFile(t, "config.yaml", text))
+		_, err := command(t, "serve", "--config", clitest.WriteFile(t, "config.yaml", text))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s%v, want %s", text, err, want)
 		}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/policyfiles"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+)
+
+// loadPolicies reads what the configuration names, nil when that is nothing.
+func loadPolicies(c *config.Config, stderr io.Writer) (*policyfiles.Bundle, error) {
+	if c.Policies.Hub || len(c.Policies.Dirs) == 0 && !c.Policies.Library {
+		return nil, nil //nolint:nilnil // No policies are no error, and those of a hub are another's.
+	}
+	base, err := baseSources(c)
+	if err != nil {
+		return nil, err
+	}
+	set, err := policy.Load(base, policy.LoadOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("policies: %w", err)
+	}
+	if len(set.Packages) == 0 {
+		return nil, fmt.Errorf("policies: there is none in %s", strings.Join(c.Policies.Dirs, ", "))
+	}
+	b, err := policyfiles.Bind(set, c.Policies.Bindings, nil, stderr)
+	if err != nil {
+		return nil, fmt.Errorf("policies: %w", err)
+	}
+	return b, nil
+}
+
+// newLoop returns the loop that evaluates a bundle, nil for none.
+func newLoop(b *policyfiles.Bundle, index *aggregate.Index, log *slog.Logger, metrics prometheus.Registerer) (*enforce.Loop, error) {
+	if b == nil {
+		return nil, nil //nolint:nilnil // No policies, no loop.
+	}
+	names := make([]string, 0, len(b.Bindings))
+	for _, x := range b.Bindings {
+		names = append(names, x.Name)
+	}
+	log.Info("policies judge the fleet", "policies", len(b.Set.Packages), "bindings", strings.Join(names, " "))
+	return enforce.New(enforce.Options{Index: index, Set: b.Set, Bindings: b.Bindings, Limits: config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics})
+}

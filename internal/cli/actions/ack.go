@@ -1,0 +1,84 @@
+package actions
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"federator.dev/federator/api"
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/cli/console"
+)
+
+func ackCommand(f *hubFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ack POLICY [HALT]",
+		Short: "Acknowledge what a FleetPolicy has halted for, and let it go on",
+		Long: `Acknowledge what a FleetPolicy has halted for, and let it go on.
+
+With HALT, the status.halted.id that you have looked at, nothing else is
+acknowledged. What was over a limit is allowed as far as it was, for one window.`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.open()
+			if err != nil {
+				return err
+			}
+			return c.acknowledge(cmd.Context(), args[0], args[1:], cmd.OutOrStdout())
+		},
+	}
+}
+
+func (c *hubClient) acknowledge(ctx context.Context, name string, halt []string, out io.Writer) error {
+	fp, err := c.policy(ctx, name)
+	if err != nil {
+		return err
+	}
+	h := fp.Status.Halted
+	switch {
+	case h == nil:
+		return fmt.Errorf("FleetPolicy %q is not halted: there is nothing to acknowledge", name)
+	case len(halt) > 0 && halt[0] != h.ID:
+		return fmt.Errorf("FleetPolicy %q is halted, but not for %q: it is for %s, %s: %s", name, halt[0], h.ID, h.Reason, console.Printable(h.Message))
+	}
+	// With the resourceVersion: of no other halt than the one that is printed.
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": fp.ResourceVersion, "annotations": map[string]any{api.AcknowledgeKey: h.ID},
+	}})
+	if err != nil {
+		return err
+	}
+	r := c.objects("PATCH", v1alpha1.FleetPolicies, name).SetHeader("Content-Type", string(types.MergePatchType)).Param("fieldManager", c.me(ctx)).Body(body)
+	switch err := r.Do(ctx).Error(); {
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("FleetPolicy %q has changed meanwhile: look again", name)
+	case err != nil:
+		return fmt.Errorf("FleetPolicy %q: %w", name, err)
+	}
+	_, err = fmt.Fprintf(out, "acknowledged halt %s of %s, since %s: %s: %s\n%s\n", h.ID, name, h.Since.UTC().Format(time.RFC3339), h.Reason, console.Printable(h.Message), allowed(fp))
+	return err
+}
+
+// allowed says what an acknowledgement of a policy's halt allows.
+func allowed(fp *v1alpha1.FleetPolicy) string {
+	h := fp.Status.Halted
+	switch {
+	case h.Reason == v1alpha1.OverLimit && h.Over != nil:
+		window := "1h0m0s"
+		if fp.Spec.Limits.Window != nil {
+			window = fp.Spec.Limits.Window.Duration.String()
+		}
+		return fmt.Sprintf("allowed: %d targets within %s, where the limit is %d (of %d)", h.Over.Targets, window, h.Over.Allowed, h.Over.Denominator)
+	case h.Reason == v1alpha1.Unhealthy:
+		return "allowed: the next wave, whatever the health of what has been written"
+	case h.Reason == v1alpha1.Fighting:
+		return "allowed: correcting anew what has violated again"
+	}
+	return "allowed: to go on"
+}

@@ -1,0 +1,131 @@
+package input
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"federator.dev/federator/internal/cli/console"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/policy"
+)
+
+// Fleet is a fleet at one revision.
+type Fleet struct {
+	*aggregate.Snapshot
+	SourceRevision aggregate.Revision // that it had where it comes from
+	AsOf           time.Time
+	members        map[string]clusterinformers.MemberStatus // by name, of clusters
+}
+
+// Kinds are the kinds that will be read.
+type Kinds struct {
+	Refs []policy.KindRef // at a version where that matters
+	All  bool             // others, too
+}
+
+// names are the kinds without their versions, sorted.
+func (w Kinds) names() []aggregate.Kind {
+	var out []aggregate.Kind
+	for _, k := range w.Refs {
+		out = append(out, k.Kind)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// anyReached reports whether any member has ever been reached.
+func (o *Fleet) anyReached() bool {
+	for m := range o.Members() {
+		if m.Version != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// Reason says why a scope is what it is: one of a member that was never reached has
+// nothing to say for itself.
+func (o *Fleet) Reason(member string, kind aggregate.Kind) string {
+	if info, there := o.Scope(member, kind); there {
+		return info.Status.Reason
+	}
+	if m, ok := o.members[member]; ok && m.State != connection.Connected {
+		return console.WithReason(string(m.Reason), m.Message)
+	}
+	return ""
+}
+
+// errUnreachable says why there is no member to look at.
+func (o *Fleet) errUnreachable() error {
+	text := "there is no member to look at"
+	for _, name := range slices.Sorted(maps.Keys(o.members)) {
+		m := o.members[name]
+		text += fmt.Sprintf("\nmember %s is %s", name, console.WithReason(string(m.State), cmp.Or(m.Message, string(m.Reason))))
+	}
+	return errors.New(text)
+}
+
+// LastContact returns when a member last said anything of a kind, the zero time when
+// that is not known.
+func (o *Fleet) LastContact(member string, kind aggregate.Kind) time.Time {
+	for _, s := range o.members[member].Details {
+		if s.Kind == kind && s.Heard != nil {
+			return *s.Heard
+		}
+	}
+	return time.Time{}
+}
+
+// maxIncomplete is how many scopes of a member are named.
+const maxIncomplete = 3
+
+// WarnIncomplete says which members are not known in full, as far as is wanted, and
+// why.
+func (o *Fleet) WarnIncomplete(w io.Writer, want Kinds) error {
+	names := want.names()
+	for m := range o.Members() {
+		scopes := map[aggregate.Kind]aggregate.Status{}
+		for _, kind := range names {
+			info, _ := o.Scope(m.Name, kind)
+			scopes[kind] = aggregate.Status{State: info.Status.State, Reason: o.Reason(m.Name, kind)}
+		}
+		if want.All {
+			for s := range o.Scopes(m.Name) {
+				scopes[s.Kind] = s.Status
+			}
+		}
+		if text := o.incomplete(m.Name, scopes); text != "" {
+			if _, err := fmt.Fprintf(w, "member %s: %s\n", m.Name, text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// incomplete says what of some scopes of a member is not known in full, "" when
+// all of it is.
+func (o *Fleet) incomplete(member string, scopes map[aggregate.Kind]aggregate.Status) string {
+	var list []string
+	for kind, status := range scopes {
+		if !status.State.Complete() {
+			list = append(list, console.WithReason(fmt.Sprintf("%s is %s", kind, status.State), status.Reason))
+		}
+	}
+	slices.Sort(list)
+	if n := len(list); n > maxIncomplete {
+		list = append(list[:maxIncomplete], fmt.Sprintf("and %d more", n-maxIncomplete))
+	}
+	if m, ok := o.members[member]; ok && m.State != connection.Connected && (len(list) > 0 || len(scopes) == 0) {
+		list = append([]string{console.WithReason(string(m.State), cmp.Or(m.Message, m.LastError))}, list...)
+	}
+	return console.Printable(strings.Join(list, ", "))
+}

@@ -1,0 +1,100 @@
+package input
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/offline"
+)
+
+// Flags say where the objects come from that policies and queries are
+// evaluated on: manifests, a saved snapshot, or clusters.
+type Flags struct {
+	manifests []string
+	member    string
+	snapshot  string
+	hub       bool
+	Timeout   time.Duration // of waiting for clusters; 0 is none
+	live      config.Flags
+
+	Version string // of federator
+}
+
+func (f *Flags) Register(fs *pflag.FlagSet) {
+	fs.StringArrayVarP(&f.manifests, "filename", "f", nil, "`[MEMBER=]PATH` of manifests: files, directories, or - for standard input")
+	fs.StringVar(&f.member, "member", "", "`<namespace>/<name>` of the member of manifests that do not say (default manifests/default)")
+	fs.StringVar(&f.snapshot, "snapshot", "", "`directory` that federator snapshot has written")
+	fs.BoolVar(&f.hub, "hub", false, "follow the clusters of the Cluster API hub")
+	f.live.Register(fs)
+	fs.Lookup("give-up-after").Usage = "when a member that has not synced is no longer waited for (default 30s)"
+	fs.Lookup("log-level").Usage = "debug, info, warn or error (default warn)"
+}
+
+// Open reads the fleet. Clusters are followed for what is wanted, where the flags
+// leave that open.
+func (f *Flags) Open(ctx context.Context, fs *pflag.FlagSet, want Kinds, in io.Reader, stderr io.Writer) (*Fleet, error) {
+	live := f.hub || fs.Changed("contexts") || fs.Changed("hub-kubeconfig") || fs.Changed("config")
+	given := 0
+	for _, is := range []bool{len(f.manifests) > 0, f.snapshot != "", live} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return nil, errors.New("give one of --filename, --snapshot, and clusters (--contexts, --hub or --config)")
+	}
+	switch {
+	case f.snapshot != "":
+		saved, err := offline.LoadSnapshot(f.snapshot)
+		if err != nil {
+			return nil, err
+		}
+		return &Fleet{Snapshot: saved.Index.Snapshot(), SourceRevision: saved.Revision, AsOf: saved.Taken}, nil
+	case live:
+		return f.readClusters(ctx, fs, want, stderr)
+	}
+	return f.readManifests(want.names(), in)
+}
+
+// readManifests reads manifests.
+func (f *Flags) readManifests(kinds []aggregate.Kind, in io.Reader) (*Fleet, error) {
+	fleet, err := offline.New(offline.Options{DefaultMember: f.member})
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range f.manifests {
+		member := f.member
+		if m, p, ok := strings.Cut(path, "="); ok {
+			if _, err := os.Stat(path); err != nil { // else it is a file with = in its name
+				member, path = m, p
+			}
+		}
+		if path == "-" {
+			err = fleet.Add("standard input", in, member)
+		} else {
+			err = fleet.AddPath(path, member)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	index, err := fleet.Index(kinds)
+	if err != nil {
+		return nil, err
+	}
+	s := index.Snapshot()
+	if fleet.Objects() == 0 && len(slices.Collect(s.Members())) <= 1 {
+		return nil, fmt.Errorf("there is no manifest in %s", strings.Join(f.manifests, ", "))
+	}
+	return &Fleet{Snapshot: s, SourceRevision: s.Revision(), AsOf: time.Now()}, nil
+}

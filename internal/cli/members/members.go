@@ -1,0 +1,237 @@
+package members
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"federator.dev/federator/internal/cli/console"
+	"federator.dev/federator/internal/component"
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/fleet"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+)
+
+const help = `Print the members and what is known of them, or one member with its scopes.
+
+A running server is asked at --server. With --contexts, --hub-kubeconfig or
+--config no server is needed: the members are followed for as long as it takes
+until each has synced or been given up on.
+
+  federator members
+  federator members fleet/eu-1
+  federator members --contexts dev,staging -o wide`
+
+const (
+	defaultServer = "http://" + config.DefaultAdmin
+	watchEvery    = 2 * time.Second
+	// maxResponse bounds what is read of a server's answer.
+	maxResponse = 256 << 20
+)
+
+// options are the flags of `federator members`.
+type options struct {
+	follow config.Flags
+	server string
+	output string
+	watch  bool
+	name   string // of the only member to print
+
+	version string // of federator
+}
+
+func Command(version string) *cobra.Command {
+	opts := options{version: version}
+	cmd := &cobra.Command{
+		Use:   "members [NAME]",
+		Short: "Print the members and what is known of them",
+		Long:  help,
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch opts.output {
+			case "", "wide", "json", "yaml":
+			default:
+				return fmt.Errorf("--output %q is not wide, json or yaml", opts.output)
+			}
+			if len(args) == 1 {
+				opts.name = args[0]
+			}
+			return run(cmd.Context(), cmd.Flags(), &opts, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	opts.follow.Register(cmd.Flags())
+	cmd.Flags().Lookup("give-up-after").Usage = "when a member that has not synced is no longer waited for (default 30s)"
+	cmd.Flags().Lookup("log-level").Usage = "debug, info, warn or error (default warn)"
+	cmd.Flags().StringVar(&opts.server, "server", defaultServer, "`URL` of the admin endpoint of a running server")
+	cmd.Flags().StringVarP(&opts.output, "output", "o", "", "wide, json or yaml")
+	cmd.Flags().BoolVarP(&opts.watch, "watch", "w", false, "print again whenever something changes")
+	return cmd
+}
+
+// fetcher gets the members, with their scopes.
+type fetcher func(context.Context) (fleet.Status, error)
+
+func run(ctx context.Context, fs *pflag.FlagSet, opts *options, out, stderr io.Writer) error {
+	for _, flag := range []string{"contexts", "hub-kubeconfig", "config"} {
+		if fs.Changed(flag) {
+			if fs.Changed("server") {
+				return fmt.Errorf("--server and --%s exclude each other", flag)
+			}
+			return localMembers(ctx, fs, opts, out, stderr)
+		}
+	}
+	return show(ctx, opts, out, func(ctx context.Context) (fleet.Status, error) { return fetchServer(ctx, opts.server) })
+}
+
+// localMembers follows the members itself.
+func localMembers(ctx context.Context, fs *pflag.FlagSet, opts *options, out, stderr io.Writer) error {
+	cfg, err := opts.follow.Load(fs, func(c *config.Config) {
+		if !fs.Changed("give-up-after") {
+			c.GiveUpAfter = config.InteractiveGiveUpAfter
+		}
+		if !fs.Changed("log-level") {
+			c.Log.Level = "warn"
+		}
+	})
+	if err != nil {
+		return err
+	}
+	log, err := config.NewLogger(stderr, cfg.Log)
+	if err != nil {
+		return err
+	}
+	f, err := fleet.New(cfg, fleet.Options{Revisions: aggregate.Block(1), UserAgent: "federator/" + opts.version, Logger: log})
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	manager := component.Start(ctx, f.Manager.Run, failed)
+	err = f.WaitReady(ctx, failed)
+	if err == nil {
+		err = show(ctx, opts, out, func(context.Context) (fleet.Status, error) { return f.Status(true), nil })
+	}
+	return errors.Join(err, manager.Stop())
+}
+
+// fetchServer gets the members from a running server.
+func fetchServer(ctx context.Context, server string) (fleet.Status, error) {
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fleet.Status{}, fmt.Errorf("--server %q is not a URL such as %s", server, defaultServer)
+	}
+	u = u.JoinPath("members")
+	u.RawQuery = "details=true"
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return fleet.Status{}, err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fleet.Status{}, fmt.Errorf("no server answers (start one with `federator serve`, or pass --contexts): %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
+	if err != nil {
+		return fleet.Status{}, fmt.Errorf("%s: %w", u, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fleet.Status{}, fmt.Errorf("%s: %s: %.200s", u, resp.Status, console.Printable(string(body)))
+	}
+	var answer fleet.Status
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return fleet.Status{}, fmt.Errorf("%s: this is not an admin endpoint of federator: %w", u, err)
+	}
+	return answer, nil
+}
+
+// show prints what fetch gets, once or until ctx is done.
+func show(ctx context.Context, opts *options, out io.Writer, fetch fetcher) error {
+	color, clear := console.Colored(out), ""
+	if color && opts.watch {
+		clear = "\x1b[H\x1b[2J"
+	}
+	var last []byte
+	for {
+		answer, err := fetch(ctx)
+		if err != nil {
+			return err
+		}
+		text, err := render(answer, opts, color)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(text, last) {
+			if _, err := fmt.Fprintf(out, "%s%s", clear, text); err != nil {
+				return err
+			}
+			last = text
+		}
+		if !opts.watch {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchEvery):
+		}
+	}
+}
+
+// render writes an answer in the form that was asked for.
+func render(answer fleet.Status, opts *options, color bool) ([]byte, error) {
+	if opts.name != "" {
+		m, err := pick(answer.Members, opts.name)
+		if err != nil {
+			return nil, err
+		}
+		answer.Members = []clusterinformers.MemberStatus{m}
+	}
+	switch opts.output {
+	case "json":
+		b, err := json.MarshalIndent(answer, "", "  ")
+		return append(b, '\n'), err
+	case "yaml":
+		return yaml.Marshal(answer)
+	}
+	if opts.name != "" {
+		return memberText(answer.Members[0], answer.Time, color), nil
+	}
+	return membersTable(answer, opts.output == "wide", color), nil
+}
+
+// pick returns the member of a name, which may lack its namespace where that
+// leaves no doubt.
+func pick(members []clusterinformers.MemberStatus, name string) (clusterinformers.MemberStatus, error) {
+	var found []clusterinformers.MemberStatus
+	for _, m := range members {
+		if m.Name == name {
+			return m, nil
+		}
+		if strings.HasSuffix(m.Name, "/"+name) {
+			found = append(found, m)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return clusterinformers.MemberStatus{}, fmt.Errorf("member %q is not known", name)
+	default:
+		return clusterinformers.MemberStatus{}, fmt.Errorf("member %q: there are %d of that name; give <namespace>/<name>", name, len(found))
+	}
+}

@@ -1,0 +1,176 @@
+package members
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"federator.dev/federator/internal/cli/console"
+	"federator.dev/federator/internal/fleet"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+)
+
+// membersTable writes one line per member.
+func membersTable(answer fleet.Status, wide, color bool) []byte {
+	if len(answer.Members) == 0 {
+		return []byte("No members.\n")
+	}
+	t := console.NewTable("NAME", "STATE", "VERSION", "SCOPES", "OBJECTS", "MEMORY", "FRESHNESS")
+	if wide {
+		t.AddHeader("UID", "SINCE", "ACCESS", "SYNCED")
+	}
+	t.AddHeader("REASON")
+	for _, m := range answer.Members {
+		row := []console.Cell{
+			{Text: m.Name},
+			stateCell(m.State),
+			{Text: m.Version},
+			{Text: scopeCounts(m.Scopes)},
+			{Text: fmt.Sprint(m.Objects), Right: true},
+			{Text: size(m.Bytes), Right: true},
+			{Text: freshness(m.Freshness)},
+		}
+		if wide {
+			row = append(row, console.Cell{Text: m.UID}, console.Cell{Text: console.Age(answer.Time, &m.Since)}, console.Cell{Text: access(m)}, console.Cell{Text: fmt.Sprint(m.Synced)})
+		}
+		t.AddRow(append(row, console.Cell{Text: reason(m, answer.Time)})...)
+	}
+	return t.Render(color)
+}
+
+// memberText writes one member with its scopes.
+func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []byte {
+	head := console.NewTable()
+	for _, line := range [][2]string{
+		{"Name", m.Name},
+		{"UID", m.UID},
+		{"State", strings.TrimSpace(fmt.Sprintf("%s for %s", m.State, console.Age(now, &m.Since)))},
+		{"Reason", string(m.Reason)},
+		{"Message", m.Message},
+		{"Version", m.Version},
+		{"Access", access(m)},
+		{"Objects", fmt.Sprintf("%d in %s", m.Objects, size(m.Bytes))},
+		{"Freshness", freshness(m.Freshness)},
+		{"Last error", ago(m.LastError, m.LastAt, now)},
+	} {
+		if line[1] != "" {
+			head.AddRow(console.Cell{Text: line[0] + ":"}, console.Cell{Text: line[1]})
+		}
+	}
+	out := append(head.Render(color), '\n')
+	t := console.NewTable("KIND", "VERSION", "STATE", "OBJECTS", "MEMORY", "APPLIED", "HEARD", "RELISTS", "RESTARTS", "ENCODING", "REASON")
+	for _, s := range m.Details {
+		t.AddRow(
+			console.Cell{Text: string(s.Kind)}, console.Cell{Text: s.Version}, scopeCell(s.State),
+			console.Cell{Text: fmt.Sprint(s.Objects), Right: true}, console.Cell{Text: size(s.Bytes), Right: true},
+			console.Cell{Text: s.Applied}, console.Cell{Text: console.Age(now, s.Heard)}, console.Cell{Text: relists(s.Relists)},
+			console.Cell{Text: fmt.Sprint(s.Restarts), Right: true}, console.Cell{Text: s.Encoding}, console.Cell{Text: s.Reason},
+		)
+	}
+	return append(out, t.Render(color)...)
+}
+
+// access says "read-only" of a member that is never written to.
+func access(m clusterinformers.MemberStatus) string {
+	if m.ReadOnly {
+		return "read-only"
+	}
+	return ""
+}
+
+func stateCell(c connection.State) console.Cell {
+	cl := console.Cell{Text: string(c)}
+	switch c {
+	case connection.Connected:
+		cl.Color = console.Green
+	case connection.Disconnected:
+		cl.Color = console.Yellow
+	case connection.Refused:
+		cl.Color = console.Red
+	}
+	return cl
+}
+
+func scopeCell(s aggregate.State) console.Cell {
+	c := console.Cell{Text: s.String()}
+	switch s {
+	case aggregate.Synced:
+		c.Color = console.Green
+	case aggregate.Forbidden, aggregate.OverBudget:
+		c.Color = console.Red
+	case aggregate.Stale, aggregate.Syncing, aggregate.Partial, aggregate.Unknown:
+		c.Color = console.Yellow
+	case aggregate.NotServed:
+	}
+	return c
+}
+
+// scopeCounts writes the scopes by state, the most frequent first.
+func scopeCounts(scopes map[aggregate.State]int) string {
+	states := slices.SortedFunc(maps.Keys(scopes), func(a, b aggregate.State) int {
+		return cmp.Or(cmp.Compare(scopes[b], scopes[a]), cmp.Compare(a, b))
+	})
+	var parts []string
+	for _, s := range states {
+		if scopes[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", scopes[s], s))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// relists writes the counts of relists by their cause.
+func relists(causes map[string]int) string {
+	var parts []string
+	for _, cause := range slices.Sorted(maps.Keys(causes)) {
+		parts = append(parts, fmt.Sprintf("%d %s", causes[cause], cause))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// reason says why a member is not followed or, when it is, what is wrong at the moment.
+func reason(m clusterinformers.MemberStatus, now time.Time) string {
+	switch {
+	case m.Reason != "" && m.Message != "":
+		return string(m.Reason) + ": " + m.Message
+	case m.Reason != "":
+		return string(m.Reason)
+	default:
+		return ago(m.Error, m.ErrorAt, now)
+	}
+}
+
+// ago says since when there is an error.
+func ago(text string, at *time.Time, now time.Time) string {
+	if text == "" || at == nil {
+		return text
+	}
+	return fmt.Sprintf("%s (%s ago)", text, console.Age(now, at))
+}
+
+func freshness(d *time.Duration) string {
+	if d == nil {
+		return ""
+	}
+	return duration.HumanDuration(*d)
+}
+
+// size writes a number of bytes with a binary unit.
+func size(n int64) string {
+	const units = "KMGTPE"
+	if n < 1<<10 {
+		return fmt.Sprintf("%dB", n)
+	}
+	v, i := float64(n)/(1<<10), 0
+	for v >= 1<<10 && i < len(units)-1 {
+		v, i = v/(1<<10), i+1
+	}
+	return fmt.Sprintf("%.1f%ciB", v, units[i])
+}

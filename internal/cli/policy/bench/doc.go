@@ -1,0 +1,2 @@
+// Package bench is the command that measures what evaluations of policies cost.
+package bench

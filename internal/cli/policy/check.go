@@ -1,0 +1,76 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"federator.dev/federator/internal/cli/policy/evaluation"
+	"federator.dev/federator/internal/cli/report"
+	"federator.dev/federator/internal/exit"
+)
+
+const checkHelp = `Evaluate policies on manifests, a saved snapshot, or clusters, which are only read.
+
+Of clusters the kinds that the policies read are followed until all is there, or
+until --timeout; what is missing then makes verdicts Unknown, and is said. A
+policy that no binding names is evaluated everywhere with its own parameters.
+
+Exits with 0 when nothing is found, 1 when there are violations of at least the
+severity of --fail-on, 2 when the input is no good, and 3 when there are none but
+verdicts are not known or policies have failed.
+
+  federator policy check -f manifests/
+  federator policy check --policies policies/ --contexts dev,staging --fail-on high
+  federator policy check --snapshot fleet-before --bindings bindings.yaml -o sarif`
+
+// checkOptions are the flags of `federator policy check`.
+type checkOptions struct {
+	in       evaluation.Flags
+	output   string
+	failOn   string
+	unknowns bool
+}
+
+func checkCommand(version string) *cobra.Command {
+	opts := checkOptions{in: evaluation.NewFlags(version)}
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Evaluate policies on manifests, a snapshot or clusters",
+		Long:  checkHelp,
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return exit.BadInput(check(cmd, &opts, version)) },
+	}
+	opts.in.Register(cmd.Flags())
+	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table, json, sarif or junit")
+	cmd.Flags().StringVar(&opts.failOn, "fail-on", report.Severities[0], "least `severity` to fail for: low, medium, high, critical, or none to never fail")
+	cmd.Flags().BoolVar(&opts.unknowns, "allow-unknown", false, "do not fail for verdicts that are not known")
+	return cmd
+}
+
+func check(cmd *cobra.Command, opts *checkOptions, version string) error {
+	if !slices.Contains(report.Formats, opts.output) {
+		return fmt.Errorf("--output %q is not %s", opts.output, strings.Join(report.Formats, ", "))
+	}
+	if opts.failOn != report.FailNever && !slices.Contains(report.Severities, opts.failOn) {
+		return fmt.Errorf("--fail-on %q is not %s or %s", opts.failOn, strings.Join(report.Severities, ", "), report.FailNever)
+	}
+	b, err := opts.in.Load(cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	fleet, err := opts.in.Open(cmd, b)
+	if err != nil {
+		return err
+	}
+	r, _, err := evaluation.Report(cmd.Context(), b, fleet, opts.in.Timeout)
+	if err != nil {
+		return err
+	}
+	if err := r.Write(cmd.OutOrStdout(), opts.output, version); err != nil {
+		return err
+	}
+	return r.Check(opts.failOn, !opts.unknowns)
+}

@@ -1,0 +1,91 @@
+package evaluation
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"federator.dev/federator/internal/cli/input"
+	"federator.dev/federator/internal/cli/report"
+	"federator.dev/federator/internal/policyfiles"
+	"federator.dev/federator/pkg/policy"
+)
+
+// Flags are the flags that say which policies are evaluated, and on what.
+type Flags struct {
+	source   input.Flags
+	Policies []string
+	Bindings string
+	only     []string
+	Timeout  time.Duration
+}
+
+// NewFlags returns the flags of a federator of a version.
+func NewFlags(version string) Flags { return Flags{source: input.Flags{Version: version}} }
+
+func (in *Flags) Register(fs *pflag.FlagSet) {
+	in.RegisterInput(fs)
+	fs.StringArrayVar(&in.Policies, "policies", nil, "`directory` of policies (default those that come with federator)")
+	fs.StringVar(&in.Bindings, "bindings", "", "`file` of bindings; a policy without one is evaluated everywhere")
+	fs.StringArrayVar(&in.only, "policy", nil, "evaluate this `policy` only: a package or a binding")
+}
+
+// RegisterInput registers what does not say which policies.
+func (in *Flags) RegisterInput(fs *pflag.FlagSet) {
+	in.source.Register(fs)
+	fs.DurationVar(&in.source.Timeout, "timeout", 5*time.Minute, "how long to wait for clusters; what is missing then is not known")
+	fs.DurationVar(&in.Timeout, "evaluation-timeout", 5*time.Second, "how long the evaluation of one subject may take")
+}
+
+// Load reads the policies and their bindings. Warnings go to stderr.
+func (in *Flags) Load(stderr io.Writer) (*policyfiles.Bundle, error) {
+	if in.source.Timeout <= 0 || in.Timeout <= 0 {
+		return nil, errors.New("--timeout and --evaluation-timeout must be positive")
+	}
+	set, err := policyfiles.Load(in.Policies)
+	if err != nil {
+		return nil, err
+	}
+	return policyfiles.Bind(set, in.Bindings, in.only, stderr)
+}
+
+// options are those of an evaluation at a time.
+func Options(b *policyfiles.Bundle, at time.Time, budget time.Duration) policy.EngineOptions {
+	// Nobody waits for what is slow here.
+	opts := policy.EngineOptions{Set: b.Set, Limits: policy.Limits{Evaluation: budget, Slow: math.MaxInt64}}
+	for _, binding := range b.Bindings {
+		opts.Bindings = append(opts.Bindings, binding.At(at))
+	}
+	return opts
+}
+
+// Report evaluates a bundle on a fleet.
+func Report(ctx context.Context, b *policyfiles.Bundle, fleet *input.Fleet, budget time.Duration) (*report.Report, *policy.State, error) {
+	state, err := policy.Evaluate(ctx, Options(b, fleet.AsOf, budget), fleet.Snapshot)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := newReport(b, fleet, state)
+	return r, state, err
+}
+
+// Open opens the fleet that the flags name, for what bundles read, and says what of
+// it is not known.
+func (in *Flags) Open(cmd *cobra.Command, bundles ...*policyfiles.Bundle) (*input.Fleet, error) {
+	var want input.Kinds
+	for _, b := range bundles {
+		kinds, every := b.Reads()
+		want.Refs = append(want.Refs, kinds...)
+		want.All = want.All || every
+	}
+	fleet, err := in.source.Open(cmd.Context(), cmd.Flags(), want, cmd.InOrStdin(), cmd.ErrOrStderr())
+	if err != nil {
+		return nil, err
+	}
+	return fleet, fleet.WarnIncomplete(cmd.ErrOrStderr(), want)
+}

@@ -1,0 +1,22 @@
+package policy
+
+import (
+	"github.com/spf13/cobra"
+
+	"federator.dev/federator/internal/cli/policy/bench"
+	"federator.dev/federator/internal/cli/policy/docs"
+	"federator.dev/federator/internal/cli/policy/explain"
+	"federator.dev/federator/internal/cli/policy/regotest"
+)
+
+func Command(version string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Write, test and try policies",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(checkCommand(version), lintCommand(version), explain.Command(version), diffCommand(version), bench.Command(version))
+	cmd.AddCommand(regotest.Command(), formatCommand(), docs.Command())
+	return cmd
+}

@@ -1,0 +1,2 @@
+// Package regotest is the command that runs the tests of policies.
+package regotest

@@ -1,0 +1,2 @@
+// Package query is the command that evaluates a Rego query over the objects of all members.
+package query

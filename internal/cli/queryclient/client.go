@@ -1,0 +1,98 @@
+package queryclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Client asks one query API.
+type Client struct {
+	client *http.Client
+	Root   string // https://<address>
+	Target string // /fleet or /members/<namespace>/<name>
+}
+
+func New(config *rest.Config, version string) (*Client, error) {
+	config.UserAgent = "federator/" + version
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	host := config.Host
+	if !strings.Contains(host, "://") {
+		host = "https://" + host
+	}
+	u, err := url.Parse(host)
+	if err != nil {
+		return nil, err
+	}
+	target := strings.TrimSuffix(u.Path, "/")
+	if target == "/flat" { // our own commands know of members, and speak of objects by the names that these give
+		target = "/fleet"
+	}
+	return &Client{client: client, Root: u.Scheme + "://" + u.Host, Target: target}, nil
+}
+
+// maxResponse bounds what an answer may take.
+const maxResponse = 256 << 20
+
+// Get asks for a path below the root. A Status that the server answers with is
+// the error.
+func (a *Client) Get(ctx context.Context, path string, query url.Values, accept string) ([]byte, error) {
+	answer, err := a.Open(ctx, path, query, accept)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Close()
+	return readResponse(path, answer)
+}
+
+func readResponse(path string, answer io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(answer, maxResponse+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxResponse { // half an answer would be taken for a whole one
+		return nil, fmt.Errorf("%s: the answer is larger than %d bytes", path, maxResponse)
+	}
+	return body, nil
+}
+
+// Open is get for an answer that is read as it comes.
+func (a *Client) Open(ctx context.Context, path string, query url.Values, accept string) (io.ReadCloser, error) {
+	target := a.Root + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", accept)
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	body, err := readResponse(path, resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	var status metav1.Status
+	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
+		return nil, &apierrors.StatusError{ErrStatus: status}
+	}
+	return nil, fmt.Errorf("%s: %s", path, resp.Status)
+}

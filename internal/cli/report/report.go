@@ -1,0 +1,177 @@
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"federator.dev/federator/internal/cli/console"
+	"federator.dev/federator/internal/exit"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/policy"
+)
+
+// Severities are those of policies, the least first.
+var Severities = policy.Severities()
+
+// The states of results, as far as anybody has to look at them.
+const (
+	Violation = "Violation"
+	Unknown   = "Unknown"
+	Error     = "Error"
+	Exempt    = "Exempt"
+)
+
+// Report is what an evaluation found.
+type Report struct {
+	Revision aggregate.Revision `json:"revision"`
+	AsOf     time.Time          `json:"asOf"`
+	Clean    bool               `json:"clean"` // no violation, unknown or error
+	Policies []Policy           `json:"policies"`
+	Members  []string           `json:"members"`
+	Results  []Result           `json:"results"`
+}
+
+// Policy is one package that was evaluated.
+type Policy struct {
+	Name        string `json:"name"`
+	Title       string `json:"title,omitempty"`
+	Description string `json:"description,omitempty"`
+	Severity    string `json:"severity"`
+	File        string `json:"file,omitempty"`
+}
+
+// Result is one violation, or subjects whose verdicts are not known or failed, in
+// one place for one reason: the subject, or their member when there are several.
+type Result struct {
+	State    string          `json:"state"`
+	Severity string          `json:"severity"`
+	Policy   string          `json:"policy"`
+	Binding  string          `json:"binding"`
+	Subject  Subject         `json:"subject"`
+	Message  string          `json:"message"`
+	Count    int             `json:"subjects,omitempty"` // 0: one
+	Reason   string          `json:"reason,omitempty"`   // why it is exempt
+	Details  json.RawMessage `json:"details,omitempty"`
+	Remedy   json.RawMessage `json:"remedy,omitempty"`
+}
+
+// Subject is what was judged: an object, a member, or a key of a view.
+type Subject struct {
+	Member    string         `json:"member,omitempty"`
+	Kind      aggregate.Kind `json:"kind,omitempty"`
+	Namespace string         `json:"namespace,omitempty"`
+	Name      string         `json:"name,omitempty"`
+	View      string         `json:"view,omitempty"`
+	Key       string         `json:"key,omitempty"`
+}
+
+// String writes the subject without its member.
+func (s Subject) String() string {
+	switch {
+	case s.View != "":
+		return s.View + "[" + s.Key + "]"
+	case s.Kind == "" && s.Member == "":
+		return ""
+	case s.Kind == "":
+		return "Member " + s.Member
+	case s.Namespace == "":
+		return string(s.Kind) + " " + s.Name
+	}
+	return string(s.Kind) + " " + s.Namespace + "/" + s.Name
+}
+
+// Path is the subject as one word, for formats that want a location.
+func (s Subject) Path() string {
+	if s.View != "" {
+		return "fleet/" + s.View + "/" + s.Key
+	}
+	return strings.Join(slices.DeleteFunc([]string{s.Member, string(s.Kind), s.Namespace, s.Name}, func(p string) bool { return p == "" }), "/")
+}
+
+// Sort puts results in an order that does not change from run to run: the worst
+// first.
+func (r *Report) Sort() {
+	rank := func(s string) int { return slices.Index([]string{Violation, Error, Unknown, Exempt}, s) }
+	slices.SortFunc(r.Results, func(a, b Result) int {
+		return cmp.Or(
+			cmp.Compare(rank(a.State), rank(b.State)),
+			cmp.Compare(slices.Index(Severities, b.Severity), slices.Index(Severities, a.Severity)),
+			cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Binding, b.Binding),
+			cmp.Compare(a.Subject.Member, b.Subject.Member), cmp.Compare(a.Subject.Kind, b.Subject.Kind),
+			cmp.Compare(a.Subject.Namespace, b.Subject.Namespace), cmp.Compare(a.Subject.Name, b.Subject.Name),
+			cmp.Compare(a.Subject.View, b.Subject.View), cmp.Compare(a.Subject.Key, b.Subject.Key),
+			cmp.Compare(a.Message, b.Message),
+		)
+	})
+	r.Clean = !slices.ContainsFunc(r.Results, func(x Result) bool { return x.State != Exempt })
+}
+
+// count counts the results of a state; member and policy narrow it where they are
+// not "".
+func (r *Report) count(state, member, policy string) int {
+	n := 0
+	for _, x := range r.Results {
+		if x.State == state && (member == "" || x.Subject.Member == member) && (policy == "" || x.Policy == policy) {
+			n += max(x.Count, 1)
+		}
+	}
+	return n
+}
+
+// FailNever is in the place of a severity to fail for.
+const FailNever = "none"
+
+// Check returns an error when something at or above a severity was found, or is
+// not known where unknowns count. Without a violation it exits with exitUnknown.
+func (r *Report) Check(failOn string, unknowns bool) error {
+	if failOn == FailNever {
+		return nil
+	}
+	least := slices.Index(Severities, failOn)
+	worst := map[string]int{}
+	for _, x := range r.Results {
+		if slices.Index(Severities, x.Severity) >= least && (x.State == Violation || x.State == Error || x.State == Unknown && unknowns) {
+			worst[x.State] += max(x.Count, 1)
+		}
+	}
+	if len(worst) == 0 {
+		return nil
+	}
+	var parts []string
+	for _, c := range []struct{ state, one, many string }{
+		{Violation, "violation", "violations"}, {Error, "error", "errors"}, {Unknown, "unknown", "unknown"},
+	} {
+		if n := worst[c.state]; n > 0 {
+			parts = append(parts, console.Plural(n, c.one, c.many))
+		}
+	}
+	err := exit.Findings(fmt.Sprintf("%s of severity %s or higher", strings.Join(parts, ", "), failOn))
+	if worst[Violation] == 0 {
+		return exit.WithCode(err, exit.CodeUnknown)
+	}
+	return err
+}
+
+// Formats are the forms that a report can be written in.
+var Formats = []string{"table", "json", "sarif", "junit"}
+
+// Write writes the report in one of the formats.
+func (r *Report) Write(w io.Writer, format, version string) error {
+	switch format {
+	case "table":
+		_, err := w.Write(r.table(console.Colored(w)))
+		return err
+	case "json":
+		return console.WriteJSON(w, r)
+	case "sarif":
+		return console.WriteJSON(w, r.sarif(version))
+	case "junit":
+		return r.junit(w)
+	}
+	return fmt.Errorf("--output %q is not %s", format, strings.Join(Formats, ", "))
+}

@@ -1,0 +1,2 @@
+// Package tree is the command that draws what an object owns, uses and serves.
+package tree

@@ -1,0 +1,88 @@
+package config
+
+import (
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"federator.dev/federator/pkg/clusterinformers"
+)
+
+// Flags say which members to follow; serve and members share them.
+type Flags struct {
+	config        string
+	contexts      []string
+	kubeconfig    string
+	noExec        bool
+	hubKubeconfig string
+	namespaces    []string
+	kinds         []string
+	giveUpAfter   time.Duration
+	parallelSyncs int
+	logLevel      string
+	logFormat     string
+}
+
+func (f *Flags) Register(fs *pflag.FlagSet) {
+	fs.StringVarP(&f.config, "config", "c", "", "configuration `file` (YAML); flags override it")
+	fs.StringSliceVar(&f.contexts, "contexts", nil, "follow these kubeconfig `contexts`, '*' for all; no hub is needed")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` with the contexts (default KUBECONFIG, else ~/.kube/config)")
+	fs.BoolVar(&f.noExec, "no-exec", false, "refuse contexts that log in by exec plugins, rather than run them")
+	fs.StringVar(&f.hubKubeconfig, "hub-kubeconfig", "", "`file` with the credentials of the Cluster API hub (default in-cluster)")
+	fs.StringSliceVar(&f.namespaces, "namespaces", nil, "`namespaces` of the hub to find Clusters in (default all)")
+	fs.StringSliceVar(&f.kinds, "kinds", nil, "keep these `kinds` only, such as Pod,Deployment.apps (default all but Event and Lease)")
+	fs.DurationVar(&f.giveUpAfter, "give-up-after", 0, "when a member that has not synced is no longer waited for (default 2m0s)")
+	fs.IntVar(&f.parallelSyncs, "parallel-syncs", 0, "first lists under way at once over all members (default 32)")
+	fs.StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error (default info)")
+	fs.StringVar(&f.logFormat, "log-format", "", "text or json (default text)")
+}
+
+// Load reads the file if there is one, lays the flags over it and checks the
+// result. override may change more before the check.
+func (f *Flags) Load(fs *pflag.FlagSet, override func(*Config)) (Config, error) {
+	cfg := Default()
+	var doc *document
+	if f.config != "" {
+		var err error
+		if doc, err = readConfig(f.config, &cfg); err != nil {
+			return cfg, err
+		}
+	}
+	if fs.Changed("contexts") || fs.Changed("kubeconfig") || fs.Changed("no-exec") && cfg.Sources.Contexts != nil {
+		if cfg.Sources.Contexts == nil {
+			cfg.Sources.Contexts = &Contexts{}
+		}
+		Override(fs, "contexts", &cfg.Sources.Contexts.Names, f.contexts)
+		Override(fs, "kubeconfig", &cfg.Sources.Contexts.Path, f.kubeconfig)
+		Override(fs, "no-exec", &cfg.Sources.Contexts.NoExec, f.noExec)
+	}
+	if fs.Changed("hub-kubeconfig") || fs.Changed("namespaces") {
+		if cfg.Sources.ClusterAPI == nil {
+			cfg.Sources.ClusterAPI = &ClusterAPI{}
+		}
+		Override(fs, "hub-kubeconfig", &cfg.Sources.ClusterAPI.Kubeconfig, f.hubKubeconfig)
+		Override(fs, "namespaces", &cfg.Sources.ClusterAPI.Namespaces, f.namespaces)
+	}
+	if fs.Changed("kinds") {
+		cfg.Kinds = make([]clusterinformers.KindRule, 0, len(f.kinds))
+		for _, k := range slices.Compact(slices.Sorted(slices.Values(f.kinds))) {
+			cfg.Kinds = append(cfg.Kinds, clusterinformers.KindRule{Kind: k})
+		}
+	}
+	Override(fs, "give-up-after", &cfg.GiveUpAfter, f.giveUpAfter)
+	Override(fs, "parallel-syncs", &cfg.ParallelSyncs, f.parallelSyncs)
+	Override(fs, "log-level", &cfg.Log.Level, f.logLevel)
+	Override(fs, "log-format", &cfg.Log.Format, f.logFormat)
+	if override != nil {
+		override(&cfg)
+	}
+	return cfg, cfg.validate(doc)
+}
+
+// Override gives a setting the value of a flag that was given.
+func Override[T any](fs *pflag.FlagSet, flag string, at *T, value T) {
+	if fs.Changed(flag) {
+		*at = value
+	}
+}

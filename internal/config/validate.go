@@ -1,0 +1,200 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+)
+
+// problems collects what is wrong with a configuration.
+type problems struct {
+	doc  *document // nil without a file
+	errs []error
+}
+
+func (p *problems) add(path, format string, args ...any) {
+	p.errs = append(p.errs, fmt.Errorf("%s%s: %s", p.doc.at(path), path, fmt.Sprintf(format, args...)))
+}
+
+// validate fills in what depends on other keys and returns all that is wrong. doc
+// may be nil.
+func (c *Config) validate(doc *document) error {
+	p := &problems{doc: doc}
+	c.validateSources(p)
+	c.validateKinds(p)
+	c.validateNumbers(p)
+	c.validateListen(p)
+	c.validateQuery(p)
+	c.validatePolicies(p)
+	if _, err := c.AllowedPrefixes(); err != nil {
+		p.errs = append(p.errs, prefixErrors(doc, c.Network.Allow)...)
+	}
+	if _, err := parseLevel(c.Log.Level); err != nil {
+		p.add("log.level", "%q is not debug, info, warn or error", c.Log.Level)
+	}
+	if c.Log.Format != "text" && c.Log.Format != "json" {
+		p.add("log.format", "%q is not text or json", c.Log.Format)
+	}
+	return errors.Join(p.errs...)
+}
+
+func (c *Config) validateSources(p *problems) {
+	s := &c.Sources
+	if h := s.Hub; h != nil && h.Name == "" {
+		h.Name = defaultHub
+	}
+	if s.ClusterAPI == nil && s.Contexts == nil && (s.Hub == nil || !s.Hub.Enabled) {
+		s.ClusterAPI = &ClusterAPI{}
+	}
+	if s.Contexts != nil && len(s.Contexts.Names) == 0 {
+		p.add("sources.contexts.names", "at least one context is required")
+	}
+	if s.Contexts != nil && slices.Contains(s.Contexts.Names, "") {
+		p.add("sources.contexts.names", "a context's name must not be empty")
+	}
+	if s.ClusterAPI != nil && slices.Contains(s.ClusterAPI.Namespaces, "") {
+		p.add("sources.clusterAPI.namespaces", `a namespace must not be empty; for all of them leave the list out`)
+	}
+	if s.Hub != nil {
+		if ns, name, ok := strings.Cut(s.Hub.Name, "/"); !ok || ns == "" || name == "" || strings.Contains(name, "/") {
+			p.add("sources.hub.name", "%q is not of the form <namespace>/<name>", s.Hub.Name)
+		}
+	}
+}
+
+var leadingPath = regexp.MustCompile(`^((?:kinds|held)\[\d+\](?:\.\w+)?):? `)
+
+func (c *Config) validateKinds(p *problems) {
+	var several interface{ Unwrap() []error }
+	if err := clusterinformers.ValidateKinds(c.Kinds, c.Held); errors.As(err, &several) {
+		for _, err := range several.Unwrap() {
+			at := leadingPath.FindStringSubmatch(err.Error())
+			if at == nil {
+				at = []string{"", "kinds"}
+			}
+			p.errs = append(p.errs, fmt.Errorf("%s%w", p.doc.at(at[1]), err))
+		}
+	}
+	for kind, fields := range c.Index.Fields {
+		for _, f := range fields {
+			if f == "" || slices.Contains(strings.Split(f, "."), "") {
+				p.add("index.fields."+kind, "%q is not a dotted path", f)
+			}
+		}
+	}
+}
+
+func (c *Config) validateNumbers(p *problems) {
+	for _, n := range []struct {
+		path  string
+		value int64
+	}{
+		{"budget.bytes", c.Budget.Bytes},
+		{"budget.objects", int64(c.Budget.Objects)},
+		{"budget.responseBytes", c.Budget.ResponseBytes},
+		{"parallelSyncs", int64(c.ParallelSyncs)},
+		{"index.logBytes", c.Index.LogBytes},
+	} {
+		if n.value <= 0 {
+			p.add(n.path, "is %d, must be above 0", n.value)
+		}
+	}
+	if n := c.Budget.FleetBytes; n < 0 {
+		p.add("budget.fleetBytes", "is %d, must not be negative", n)
+	}
+	for _, d := range []struct {
+		path  string
+		value time.Duration
+	}{
+		{"discoveryInterval", c.DiscoveryInterval},
+		{"giveUpAfter", c.GiveUpAfter},
+		{"ping.interval", c.Ping.Interval},
+		{"ping.timeout", c.Ping.Timeout},
+	} {
+		if d.value <= 0 {
+			p.add(d.path, "is %s, must be above 0", d.value)
+		}
+	}
+}
+
+func (c *Config) validateListen(p *problems) {
+	if c.Listen.Serve == addressDefault {
+		c.Listen.Serve = DefaultServeLocal
+		if c.HasHub() {
+			c.Listen.Serve = DefaultServe
+		}
+	}
+	if t := c.Listen.TLS; (t.CertFile == "") != (t.KeyFile == "") {
+		p.add("listen.tls", "a certificate and its key go together")
+	}
+	if _, _, err := net.SplitHostPort(c.Listen.Serve); err != nil {
+		p.add("listen.serve", "%q is not an address such as %q", c.Listen.Serve, DefaultServe)
+	}
+	if c.Listen.Admin == "" {
+		if c.Listen.Pprof {
+			p.add("listen.pprof", "is on, but listen.admin is empty")
+		}
+		return
+	}
+	host, _, err := net.SplitHostPort(c.Listen.Admin)
+	if err != nil || !IsLoopback(host) {
+		p.add("listen.admin", "%q is not a loopback address such as %q", c.Listen.Admin, DefaultAdmin)
+	}
+}
+
+// IsLoopback reports whether a host without port is this machine's own.
+func IsLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// AllowedPrefixes returns network.allow parsed.
+func (c *Config) AllowedPrefixes() ([]netip.Prefix, error) {
+	prefixes := make([]netip.Prefix, 0, len(c.Network.Allow))
+	for _, s := range c.Network.Allow {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, err
+		}
+		prefixes = append(prefixes, p)
+	}
+	return prefixes, nil
+}
+
+// prefixErrors says which of the prefixes do not parse.
+func prefixErrors(doc *document, allow []string) []error {
+	p := &problems{doc: doc}
+	for i, s := range allow {
+		if _, err := netip.ParsePrefix(s); err != nil {
+			p.add(fmt.Sprintf("network.allow[%d]", i), "%q is not a prefix such as \"127.0.0.0/8\"", s)
+		}
+	}
+	return p.errs
+}
+
+func parseLevel(s string) (slog.Level, error) {
+	var l slog.Level
+	err := l.UnmarshalText([]byte(s))
+	return l, err
+}
+
+// IndexFields returns index.fields as the index takes them.
+func (c *Config) IndexFields() map[aggregate.Kind][]string {
+	m := make(map[aggregate.Kind][]string, len(c.Index.Fields))
+	for kind, paths := range c.Index.Fields {
+		m[aggregate.Kind(kind)] = paths
+	}
+	return m
+}

@@ -1,0 +1,82 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// The times of a lease: a leader that cannot renew it stops acting before another one
+// begins.
+const (
+	leaseDuration = 15 * time.Second
+	leaseRenew    = 10 * time.Second
+	leaseRetry    = 2 * time.Second
+)
+
+// LeaseName is the Lease that whoever acts holds.
+const LeaseName = "federator"
+
+// Elector is this process's place in the election of who acts.
+type Elector struct {
+	Host    string
+	lock    resourcelock.Interface
+	log     *slog.Logger
+	current atomic.Pointer[leaderelection.LeaderElector]
+}
+
+func New(hub *rest.Config, namespace string, log *slog.Logger) (*Elector, error) {
+	client, err := kubernetes.NewForConfig(hub)
+	if err != nil {
+		return nil, fmt.Errorf("leader election: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("leader election: %w", err)
+	}
+	return &Elector{Host: host, log: log, lock: &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: LeaseName},
+		Client:    client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano())},
+	}}, nil
+}
+
+var errFollower = errors.New("another process acts")
+
+// Lead returns an error unless this process may act now: it holds the lease, which has
+// not run out.
+func (e *Elector) Lead() error {
+	le := e.current.Load()
+	if le == nil || !le.IsLeader() {
+		return errFollower
+	}
+	return le.Check(0)
+}
+
+// Run takes part in the election until the context ends.
+func (e *Elector) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		le, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+			Lock: e.lock, LeaseDuration: leaseDuration, RenewDeadline: leaseRenew, RetryPeriod: leaseRetry, ReleaseOnCancel: true, Name: LeaseName,
+			Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(context.Context) { e.log.Info("this process acts") },
+				OnStoppedLeading: func() { e.log.Info("this process does not act any more") },
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("leader election: %w", err)
+		}
+		e.current.Store(le)
+		le.Run(ctx) // until the lease is lost, or ctx ends
+	}
+	return context.Cause(ctx)
+}

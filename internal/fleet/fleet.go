@@ -1,0 +1,80 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"federator.dev/federator/internal/config"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
+)
+
+// Fleet is the index and who writes it.
+type Fleet struct {
+	Index   *aggregate.Index
+	Manager *clusterinformers.Manager
+	trainer *trainer
+	Network connection.Network // where they may be
+}
+
+// Options are what a fleet needs beside its configuration.
+type Options struct {
+	Revisions aggregate.Range // the first of its index
+	UserAgent string          // towards the hub
+	Logger    *slog.Logger
+	Metrics   prometheus.Registerer // nil: none
+}
+
+// New wires a fleet. Nothing runs yet.
+func New(cfg config.Config, opts Options) (*Fleet, error) {
+	index, err := aggregate.New(aggregate.Options{
+		Revisions: opts.Revisions,
+		LogBytes:  cfg.Index.LogBytes,
+		Fields:    cfg.IndexFields(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	allow, err := cfg.AllowedPrefixes()
+	if err != nil {
+		return nil, err
+	}
+	network := connection.Network{Allow: allow}
+	sources, err := newSources(cfg.Sources, network, opts.UserAgent, opts.Logger)
+	if err != nil {
+		return nil, err
+	}
+	manager, err := clusterinformers.New(clusterinformers.Options{
+		Index:   index,
+		Sources: sources,
+		Logger:  opts.Logger,
+		Metrics: opts.Metrics,
+		Kinds:   cfg.Kinds,
+		Held:    cfg.Held,
+		Budget: clusterinformers.Budget{
+			Bytes: cfg.Budget.Bytes, Objects: cfg.Budget.Objects, ResponseBytes: cfg.Budget.ResponseBytes,
+			FleetBytes: cfg.Budget.FleetBytes,
+		},
+		Network:           network,
+		DiscoveryInterval: cfg.DiscoveryInterval,
+		ParallelSyncs:     cfg.ParallelSyncs,
+		GiveUpAfter:       cfg.GiveUpAfter,
+		PingInterval:      cfg.Ping.Interval,
+		PingTimeout:       cfg.Ping.Timeout,
+		KeepSecretValues:  cfg.KeepSecretValues,
+	})
+	if err != nil {
+		return nil, err
+	}
+	trainer := newTrainer(index, opts.Logger)
+	if opts.Metrics != nil {
+		opts.Metrics.MustRegister(trainer.total, trainer.failed, indexCollector{index})
+	}
+	return &Fleet{Index: index, Manager: manager, trainer: trainer, Network: network}, nil
+}
+
+// Maintain trains dictionaries and encodes bodies again until ctx is done.
+func (f *Fleet) Maintain(ctx context.Context) { f.trainer.run(ctx) }

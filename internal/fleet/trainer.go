@@ -1,0 +1,74 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"federator.dev/federator/pkg/aggregate"
+)
+
+// trainer makes dictionaries for the index as its kinds need them.
+type trainer struct {
+	index  *aggregate.Index
+	log    *slog.Logger
+	total  *prometheus.CounterVec
+	failed prometheus.Counter
+}
+
+func newTrainer(index *aggregate.Index, log *slog.Logger) *trainer {
+	return &trainer{
+		index: index,
+		log:   log,
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "federator_index_dictionary_trainings_total",
+			Help: "Dictionaries trained for the bodies of a kind.",
+		}, []string{"kind"}),
+		failed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "federator_index_dictionary_training_failures_total",
+			Help: "Dictionary trainings that failed; the older dictionary stays in use.",
+		}),
+	}
+}
+
+// How often the index is asked whether a kind needs a dictionary, and has what was
+// encoded fast and has not changed since encoded small.
+const (
+	trainEvery  = time.Second
+	settleEvery = time.Minute
+)
+
+// run trains until ctx is done.
+func (t *trainer) run(ctx context.Context) {
+	tick, settle := time.NewTicker(trainEvery), time.NewTicker(settleEvery)
+	defer tick.Stop()
+	defer settle.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-settle.C:
+			if n := t.index.Settle(ctx.Done()); n > 0 {
+				t.log.Debug("encoded bodies that have settled", "objects", n)
+			}
+			continue
+		case <-tick.C:
+		}
+		for ctx.Err() == nil {
+			trained, more, err := t.index.Train(ctx.Done())
+			if err != nil {
+				t.failed.Inc()
+				t.log.Warn("dictionary training failed", "kind", trained.Kind, "err", err)
+				break
+			}
+			if !more {
+				break
+			}
+			t.total.WithLabelValues(string(trained.Kind)).Inc()
+			t.log.Debug("trained a dictionary", "kind", trained.Kind, "objects", trained.Objects,
+				"bytesBefore", trained.Before, "bytesAfter", trained.After)
+		}
+	}
+}
