@@ -17,61 +17,61 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// asked is what an actor was last told, by binding.
-type asked struct {
-	mu      sync.Mutex
-	wants   map[string]want
-	changes int // that were told
-	told    int // targets
+// fakeActor is what an actor was last told, by binding.
+type fakeActor struct {
+	mu       sync.Mutex
+	policies map[string]actorState
+	changes  int // that were told
+	reported int // targets
 }
 
-type want struct {
-	contract remediate.RolloutSpec
-	of       remediate.Totals
-	intents  []remediate.Intent
-	ready    bool
+type actorState struct {
+	spec    remediate.RolloutSpec
+	totals  remediate.Totals
+	intents []remediate.Intent
+	ready   bool
 }
 
-func (a *asked) SetIntents(binding string, c remediate.RolloutSpec, of remediate.Totals, intents []remediate.Intent, ready bool) error {
+func (a *fakeActor) SetIntents(binding string, c remediate.RolloutSpec, of remediate.Totals, intents []remediate.Intent, ready bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.wants[binding] = want{c, of, intents, ready}
-	a.told += len(intents)
+	a.policies[binding] = actorState{c, of, intents, ready}
+	a.reported += len(intents)
 	return nil
 }
 
-func (a *asked) UpdateIntents(binding string, c remediate.RolloutSpec, of remediate.Totals, intents []remediate.Intent, gone []policy.Ref, ready bool) error {
+func (a *fakeActor) UpdateIntents(binding string, c remediate.RolloutSpec, of remediate.Totals, intents []remediate.Intent, gone []policy.Ref, ready bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.changes++
-	a.told += len(intents) + len(gone)
-	w, ok := a.wants[binding]
+	a.reported += len(intents) + len(gone)
+	w, ok := a.policies[binding]
 	if !ok {
 		return errors.New("a change of nothing")
 	}
-	w.contract, w.of, w.ready = c, of, ready
+	w.spec, w.totals, w.ready = c, of, ready
 	w.intents = slices.DeleteFunc(slices.Clone(w.intents), func(i remediate.Intent) bool {
 		return slices.Contains(gone, i.Remedy.Target) || slices.ContainsFunc(intents, func(x remediate.Intent) bool { return x.Remedy.Target == i.Remedy.Target })
 	})
 	w.intents = append(w.intents, intents...)
-	a.wants[binding] = w
+	a.policies[binding] = w
 	return nil
 }
 
-func (a *asked) ClearIntents(binding string) {
+func (a *fakeActor) ClearIntents(binding string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.wants, binding)
+	delete(a.policies, binding)
 }
 
-func (a *asked) RemovePolicy(binding string) { a.ClearIntents(binding) }
+func (a *fakeActor) RemovePolicy(binding string) { a.ClearIntents(binding) }
 
-// of says what a binding wants: target, resourceVersion and more.
-func (a *asked) of(binding string) string {
+// describe says what a binding wants: target, resourceVersion and more.
+func (a *fakeActor) describe(binding string) string {
 	synctest.Wait()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w, ok := a.wants[binding]
+	w, ok := a.policies[binding]
 	if !ok {
 		return "nothing"
 	}
@@ -84,7 +84,7 @@ func (a *asked) of(binding string) string {
 	if !w.ready {
 		text += " (not counted)"
 	}
-	if w.contract.DryRun {
+	if w.spec.DryRun {
 		text += " (dry run)"
 	}
 	return text
@@ -98,53 +98,53 @@ package replicas
 violation contains {"msg": "too few", "remedy": {"action": "patch", "patch": {"spec": {"replicas": 2}}}} if input.object.spec.replicas < 2
 `
 
-func correcting(t *testing.T, index *aggregate.Index, bindings []policy.Binding) (*asked, *enforce.Corrector, *enforce.Loop) {
+func startCorrector(t *testing.T, index *aggregate.Index, bindings []policy.Binding) (*fakeActor, *enforce.Corrector, *enforce.Loop) {
 	t.Helper()
 	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(scale)}}}}, policy.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &asked{wants: map[string]want{}}
+	a := &fakeActor{policies: map[string]actorState{}}
 	c := enforce.NewCorrector(a, nil)
-	loop := started(t, enforce.Options{Index: index, Set: set, Bindings: bindings, Changed: c.Changed})
+	loop := startLoop(t, enforce.Options{Index: index, Set: set, Bindings: bindings, Changed: c.Changed})
 	synctest.Wait()
 	return a, c, loop
 }
 
-func terms(t *testing.T, c *enforce.Corrector, x enforce.EnforcementSpec) {
+func setSpec(t *testing.T, c *enforce.Corrector, x enforce.EnforcementSpec) {
 	t.Helper()
 	if err := c.SetSpecs(map[string]enforce.EnforcementSpec{"b": x}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func expect(t *testing.T, a *asked, what, want string) {
+func expect(t *testing.T, a *fakeActor, what, want string) {
 	t.Helper()
-	if got := a.of("b"); got != want {
+	if got := a.describe("b"); got != want {
 		t.Errorf("%s: wants %q, want %q", what, got, want)
 	}
 }
 
-var boundB = []policy.Binding{{Name: "b", Package: "replicas"}}
+var bindingB = []policy.Binding{{Name: "b", Package: "replicas"}}
 
-func TestCorrectionsFollowVerdicts(t *testing.T) {
+func TestCorrector_CorrectsVerdicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)
 		scope := scopeOf(t, index)
 		put(t, scope, "web", 1)
-		a, c, loop := correcting(t, index, boundB)
+		a, c, loop := startCorrector(t, index, bindingB)
 		expect(t, a, "without terms", "nothing")
-		terms(t, c, enforce.EnforcementSpec{Mode: policy.Observe})
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Observe})
 		expect(t, a, "observing", "nothing")
-		terms(t, c, enforce.EnforcementSpec{Mode: policy.DryRun})
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.DryRun})
 		expect(t, a, "trying", "patch web@1 (dry run)")
-		terms(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Source: "git", Commit: "abc", Path: "p.rego", ActAs: "fixer", Force: true})
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Source: "git", Commit: "abc", Path: "p.rego", ActAs: "fixer", Force: true})
 		expect(t, a, "enforcing", "patch web@1")
-		i := a.wants["b"].intents[0]
+		i := a.policies["b"].intents[0]
 		if i.Source != "git" || i.Commit != "abc" || i.ActAs != "fixer" || !i.Force || i.Package != "replicas" || i.Message != "too few" || i.UID != "web" || i.APIVersion != "apps/v1" || i.Revision == 0 {
 			t.Errorf("intent %+v", i)
 		}
-		if of := a.wants["b"].of; of.Fleet != 1 || of.Members["fleet/a"] != 1 {
+		if of := a.policies["b"].totals; of.Fleet != 1 || of.Members["fleet/a"] != 1 {
 			t.Errorf("of %+v", of)
 		}
 		put(t, scope, "db", 0)
@@ -175,7 +175,7 @@ func TestCorrectionsFollowVerdicts(t *testing.T) {
 		if set == nil {
 			t.Fatal("no package")
 		}
-		if err := loop.Configure(t.Context(), load2(t), exempt); err != nil {
+		if err := loop.Configure(t.Context(), loadScale(t), exempt); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, a, "exempt", "")
@@ -186,7 +186,7 @@ func TestCorrectionsFollowVerdicts(t *testing.T) {
 	})
 }
 
-func load2(t *testing.T) *policy.Set {
+func loadScale(t *testing.T) *policy.Set {
 	t.Helper()
 	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(scale)}}}}, policy.LoadOptions{})
 	if err != nil {
@@ -195,15 +195,15 @@ func load2(t *testing.T) *policy.Set {
 	return set
 }
 
-func TestNothingIsCountedBeforeEveryScopeIsSettled(t *testing.T) {
+func TestCorrector_WaitsForEveryScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)
 		put(t, scopeOf(t, index), "web", 1)
 		if err := index.PutMember(aggregate.Member{Name: "fleet/b", UID: "b"}); err != nil {
 			t.Fatal(err)
 		}
-		a, c, _ := correcting(t, index, boundB)
-		terms(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Generation: "1"})
+		a, c, _ := startCorrector(t, index, bindingB)
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Generation: "1"})
 		expect(t, a, "a member has no scope yet", "patch web@1 (not counted)")
 		scope, err := index.OpenScope("fleet/b", "Deployment.apps", "apps/v1")
 		if err != nil {
@@ -218,7 +218,7 @@ func TestNothingIsCountedBeforeEveryScopeIsSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect(t, a, "another member joins", "patch web@1")
-		terms(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Generation: "2"})
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Generation: "2"})
 		expect(t, a, "a new commit", "patch web@1 (not counted)")
 		if s := c.Status("b"); s.Complete || s.Corrections != 1 || s.Mode != policy.Enforce {
 			t.Errorf("standing %+v", s)
@@ -226,11 +226,11 @@ func TestNothingIsCountedBeforeEveryScopeIsSettled(t *testing.T) {
 	})
 }
 
-func TestACeilingIsNotExceeded(t *testing.T) {
+func TestCorrector_KeepsToCeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)
 		put(t, scopeOf(t, index), "web", 1)
-		a, c, _ := correcting(t, index, boundB)
+		a, c, _ := startCorrector(t, index, bindingB)
 		all := []enforce.AllowedAction{{Verbs: []string{"patch"}, Kinds: []string{"*"}}}
 		for _, x := range []struct {
 			name    string
@@ -249,7 +249,7 @@ func TestACeilingIsNotExceeded(t *testing.T) {
 			{"member", enforce.Ceiling{Mode: policy.Enforce, Actions: all, Members: policy.MemberSelector{Labels: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}}, "", "", "fleet/a"},
 			{"hold", enforce.Ceiling{Mode: policy.Enforce, Actions: all}, "the newest commit is broken", "nothing", "broken"},
 		} {
-			terms(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Source: "git", Ceiling: &x.ceiling, Hold: x.hold})
+			setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Source: "git", Ceiling: &x.ceiling, Hold: x.hold})
 			expect(t, a, x.name, x.want)
 			if s := c.Status("b"); !strings.Contains(s.ModeReason+s.OverCeilingReason, x.why) || (x.why == "") != (s.ModeReason+s.OverCeilingReason == "") {
 				t.Errorf("%s: standing %+v", x.name, s)
@@ -262,26 +262,26 @@ func TestACeilingIsNotExceeded(t *testing.T) {
 	})
 }
 
-func TestWavesAreOfTheMembersThatAreThere(t *testing.T) {
+func TestCorrector_WavesHavePresentMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)
 		put(t, scopeOf(t, index), "web", 1)
-		a, c, _ := correcting(t, index, boundB)
-		terms(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Waves: []enforce.Wave{
+		a, c, _ := startCorrector(t, index, bindingB)
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Waves: []enforce.Wave{
 			{Name: "canary", Members: policy.MemberSelector{Names: []string{"fleet/a"}}}, {Name: "rest"},
 		}})
 		if err := index.PutMember(aggregate.Member{Name: "fleet/b", UID: "b"}); err != nil {
 			t.Fatal(err)
 		}
-		a.of("b")
-		waves := a.wants["b"].contract.Waves
+		a.describe("b")
+		waves := a.policies["b"].spec.Waves
 		if len(waves) != 2 || !waves[0].Members["fleet/a"] || waves[0].Members["fleet/b"] || waves[1].Members["fleet/a"] || !waves[1].Members["fleet/b"] {
 			t.Errorf("waves %+v", waves)
 		}
 	})
 }
 
-func TestProtectedTargetsAreCounted(t *testing.T) {
+func TestCorrector_CountsProtectedTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)
 		scope := scopeOf(t, index)
@@ -290,9 +290,9 @@ func TestProtectedTargetsAreCounted(t *testing.T) {
 		if _, err := scope.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		a, c, _ := correcting(t, index, boundB)
-		terms(t, c, enforce.EnforcementSpec{Mode: policy.Observe})
-		a.of("b")
+		a, c, _ := startCorrector(t, index, bindingB)
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Observe})
+		a.describe("b")
 		if s := c.Status("b"); s.Protected["fleet/a"] != 1 {
 			t.Errorf("standing %+v", s)
 		}

@@ -29,9 +29,9 @@ violation contains {"msg": sprintf("of %s", [input.ref.name]), "remedy": {
 }} if input.object.spec.replicas > 3
 `
 
-// TestCorrectionsFollowEveryHistory: whatever happens, what is wanted is what a
+// TestCorrector_EqualsFreshCorrector: whatever happens, what is wanted is what a
 // Corrector wants that begins with the newest verdicts.
-func TestCorrectionsFollowEveryHistory(t *testing.T) {
+func TestCorrector_EqualsFreshCorrector(t *testing.T) {
 	start := seed.Of(t)
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(start, 0)) //nolint:gosec // a mix, not a secret
@@ -41,21 +41,21 @@ func TestCorrectionsFollowEveryHistory(t *testing.T) {
 		}
 		index := newIndex(t)
 		scope := scopeOf(t, index)
-		a := &asked{wants: map[string]want{}}
+		a := &fakeActor{policies: map[string]actorState{}}
 		c := enforce.NewCorrector(a, nil)
-		loop := started(t, enforce.Options{Index: index, Set: set, Bindings: boundB, Changed: c.Changed})
+		loop := startLoop(t, enforce.Options{Index: index, Set: set, Bindings: bindingB, Changed: c.Changed})
 		synctest.Wait()
 		now := enforce.EnforcementSpec{Mode: policy.Enforce}
-		terms(t, c, now)
+		setSpec(t, c, now)
 		for step := range 150 {
 			name := []string{"web", "db", "api", "job"}[rng.IntN(4)]
 			switch n := rng.IntN(20); {
 			case n == 0:
 				now.Mode = []policy.Mode{policy.Observe, policy.DryRun, policy.Enforce}[rng.IntN(3)]
-				terms(t, c, now)
+				setSpec(t, c, now)
 			case n == 1:
 				now.Ceiling = []*enforce.Ceiling{nil, {Mode: policy.Enforce, Actions: []enforce.AllowedAction{{Verbs: []string{"delete"}, Kinds: []string{"*"}}}}}[rng.IntN(2)]
-				terms(t, c, now)
+				setSpec(t, c, now)
 			case n == 2:
 				exempt := []policy.Binding{{Name: "b", Package: "replicas", Exemptions: []policy.Exemption{{Names: []string{name}, Reason: "agreed"}}}}
 				if err := loop.Configure(t.Context(), set, exempt[:]); err != nil {
@@ -81,10 +81,10 @@ func TestCorrectionsFollowEveryHistory(t *testing.T) {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			fresh := &asked{wants: map[string]want{}}
+			fresh := &fakeActor{policies: map[string]actorState{}}
 			other := enforce.NewCorrector(fresh, nil)
 			other.Changed(&policy.Changes{After: loop.State()}, nil)
-			terms(t, other, now)
+			setSpec(t, other, now)
 			if got, want := details(a), details(fresh); got != want {
 				t.Fatalf("step %d: wants\n%s\nanew\n%s", step, got, want)
 			}
@@ -100,10 +100,10 @@ func TestCorrectionsFollowEveryHistory(t *testing.T) {
 	})
 }
 
-func details(a *asked) string {
+func details(a *fakeActor) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w, ok := a.wants["b"]
+	w, ok := a.policies["b"]
 	if !ok {
 		return "nothing"
 	}
@@ -113,35 +113,35 @@ func details(a *asked) string {
 		lines = append(lines, fmt.Sprintf("%v %s %s %s %s %s %s %v", i.Remedy.Target, i.Message, i.Subject, i.UID, i.ResourceVersion, i.APIVersion, i.Remedy.Patch, i.DryRun))
 	}
 	slices.Sort(lines)
-	return fmt.Sprintf("%s\n%v", strings.Join(lines, "\n"), w.contract)
+	return fmt.Sprintf("%s\n%v", strings.Join(lines, "\n"), w.spec)
 }
 
-// TestABatchTellsWhatItChanged, however many corrections are wanted.
-func TestABatchTellsWhatItChanged(t *testing.T) {
+// TestCorrector_ReportsOnlyChanges, however many corrections are wanted.
+func TestCorrector_ReportsOnlyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)
 		scope := scopeOf(t, index)
 		for n := range 300 {
 			put(t, scope, fmt.Sprint("web-", n), 1)
 		}
-		a, c, _ := correcting(t, index, boundB)
-		terms(t, c, enforce.EnforcementSpec{Mode: policy.Enforce})
-		a.of("b")
-		a.told = 0
+		a, c, _ := startCorrector(t, index, bindingB)
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce})
+		a.describe("b")
+		a.reported = 0
 		put(t, scope, "web-7", 0)
 		put(t, scope, "web-8", 5)
-		a.of("b")
-		if got := len(a.wants["b"].intents); got != 299 {
+		a.describe("b")
+		if got := len(a.policies["b"].intents); got != 299 {
 			t.Errorf("%d corrections are wanted, want 299", got)
 		}
-		if a.told != 2 {
-			t.Errorf("told of %d targets, want 2", a.told)
+		if a.reported != 2 {
+			t.Errorf("told of %d targets, want 2", a.reported)
 		}
 		if err := c.SetSpecs(map[string]enforce.EnforcementSpec{"b": {Mode: policy.Enforce}}); err != nil {
 			t.Fatal(err)
 		}
-		if a.told != 2 {
-			t.Errorf("terms that are as they were tell of %d targets", a.told-2)
+		if a.reported != 2 {
+			t.Errorf("terms that are as they were tell of %d targets", a.reported-2)
 		}
 	})
 }

@@ -15,15 +15,15 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// TestVersionsOfVerdictsLeadOn: each to the next, also where policies are exchanged at
+// TestLoop_PointsLeadToTheNext: each to the next, also where policies are exchanged at
 // one revision; what changes no verdict is none.
-func TestVersionsOfVerdictsLeadOn(t *testing.T) {
+func TestLoop_PointsLeadToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)
 		scope := scopeOf(t, index)
 		put(t, scope, "web", 1)
 		bindings := []policy.Binding{{Name: "b", Package: "replicas"}}
-		loop := started(t, enforce.Options{Index: index, Set: load(t, "input.object.spec.replicas < 2"), Bindings: bindings})
+		loop := startLoop(t, enforce.Options{Index: index, Set: load(t, "input.object.spec.replicas < 2"), Bindings: bindings})
 		synctest.Wait()
 		first := loop.Point()
 		put(t, scope, "db", 5) // clean
@@ -69,9 +69,9 @@ func TestVersionsOfVerdictsLeadOn(t *testing.T) {
 	})
 }
 
-// TestVersionsAreForgottenForWhatWasFound: a small object of which much is found, over
+// TestLoop_DropsPointsOfLargeViolations: a small object of which much is found, over
 // and over, keeps no more of it alive than a share of what a binding may hold.
-func TestVersionsAreForgottenForWhatWasFound(t *testing.T) {
+func TestLoop_DropsPointsOfLargeViolations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)
 		scope := scopeOf(t, index)
@@ -80,7 +80,7 @@ func TestVersionsAreForgottenForWhatWasFound(t *testing.T) {
 
 violation contains {"msg": "long", "details": {"text": concat("", ["0123456789" | some _ in numbers.range(1, 10000 + input.object.spec.replicas)])}}`)
 		const limit = 8 << 20
-		loop := started(t, enforce.Options{
+		loop := startLoop(t, enforce.Options{
 			Index: index, Set: set, Bindings: []policy.Binding{{Name: "b", Package: "replicas"}},
 			Limits: policy.Limits{Binding: limit, Evaluation: time.Hour},
 		})
@@ -105,14 +105,14 @@ violation contains {"msg": "long", "details": {"text": concat("", ["0123456789" 
 	})
 }
 
-// TestMetricsSayHowLateVerdictsAre, while a batch is judged.
-func TestMetricsSayHowLateVerdictsAre(t *testing.T) {
+// TestLoop_LagMetrics, while a batch is judged.
+func TestLoop_LagMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)
 		scope := scopeOf(t, index)
 		registry := prometheus.NewPedanticRegistry()
 		held := make(chan chan struct{}, 1)
-		loop := started(t, enforce.Options{
+		loop := startLoop(t, enforce.Options{
 			Index: index, Set: load(t, "input.object.spec.replicas < 2"), Bindings: []policy.Binding{{Name: "b", Package: "replicas"}}, Metrics: registry,
 			Changed: func(*policy.Changes, *aggregate.Batch) {
 				select {
@@ -157,9 +157,9 @@ func TestMetricsSayHowLateVerdictsAre(t *testing.T) {
 	})
 }
 
-// TestAQuietFleetIsNotKeptTwice: where no verdict changes for long, the newest version
+// TestLoop_KeepsQuietFleetOnce: where no verdict changes for long, the newest version
 // keeps nothing alive of the fleet as it was when the version was made.
-func TestAQuietFleetIsNotKeptTwice(t *testing.T) {
+func TestLoop_KeepsQuietFleetOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1), LogBytes: 1})
 		if err != nil {
@@ -167,7 +167,7 @@ func TestAQuietFleetIsNotKeptTwice(t *testing.T) {
 		}
 		scope := scopeOf(t, index)
 		put(t, scope, "web", 1)
-		loop := started(t, enforce.Options{
+		loop := startLoop(t, enforce.Options{
 			Index: index, Set: load(t, "input.object.spec.replicas < 2"), Bindings: []policy.Binding{{Name: "b", Package: "replicas"}},
 		})
 		synctest.Wait()

@@ -62,8 +62,8 @@ func put(t testing.TB, scope *aggregate.Scope, name string, replicas int) {
 	}
 }
 
-// started is a loop that runs until the test ends.
-func started(t testing.TB, opts enforce.Options) *enforce.Loop {
+// startLoop is a loop that runs until the test ends.
+func startLoop(t testing.TB, opts enforce.Options) *enforce.Loop {
 	t.Helper()
 	loop, err := enforce.New(opts)
 	if err != nil {
@@ -93,7 +93,7 @@ func newIndex(t testing.TB) *aggregate.Index {
 	return index
 }
 
-func TestVerdictsFollowTheIndex(t *testing.T) {
+func TestLoop_EvaluatesChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)
 		scope := scopeOf(t, index)
@@ -102,7 +102,7 @@ func TestVerdictsFollowTheIndex(t *testing.T) {
 		bindings := []policy.Binding{{Name: "b", Package: "replicas"}}
 		registry := prometheus.NewRegistry()
 		var told []string
-		loop := started(t, enforce.Options{
+		loop := startLoop(t, enforce.Options{
 			Index: index, Set: set, Bindings: bindings, Metrics: registry,
 			Changed: func(c *policy.Changes, _ *aggregate.Batch) {
 				for d := range c.All() {
@@ -155,11 +155,11 @@ federator_policy_synced 1
 	})
 }
 
-func TestAnExemptionExpiresByItself(t *testing.T) {
+func TestLoop_ExpiresExemptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)
 		put(t, scopeOf(t, index), "web", 1)
-		loop := started(t, enforce.Options{
+		loop := startLoop(t, enforce.Options{
 			Index: index, Set: load(t, "input.object.spec.replicas < 2"),
 			Bindings: []policy.Binding{{Name: "b", Package: "replicas", Exemptions: []policy.Exemption{
 				{Reason: "migration", Expires: time.Now().Add(time.Hour)},
@@ -184,9 +184,9 @@ func TestAnExemptionExpiresByItself(t *testing.T) {
 	})
 }
 
-// TestABusyIndexKeepsNobodyWaiting: when there is always another change, policies are
+// TestLoop_ConfiguresOnBusyIndex: when there is always another change, policies are
 // exchanged, exemptions expire and the loop ends all the same.
-func TestABusyIndexKeepsNobodyWaiting(t *testing.T) {
+func TestLoop_ConfiguresOnBusyIndex(t *testing.T) {
 	index := newIndex(t)
 	scope := scopeOf(t, index)
 	put(t, scope, "web", 1)
@@ -238,7 +238,7 @@ func TestABusyIndexKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
+func TestNew_RefusesInvalidOptions(t *testing.T) {
 	set := load(t, "true")
 	for name, opts := range map[string]enforce.Options{
 		"index":   {Set: set},

@@ -9,16 +9,16 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// auditedWrite is a write that has changed an object, as the member's audit log has it.
+// auditedWrite is a write in the member's audit log that changed an object.
 type auditedWrite struct {
-	verb, action string // the action that the object says it was written by
+	verb, action string // the action in the object's annotation
 	version      string
 	manager      bool // by federator
 }
 
-// audited returns what has changed an object of the site's namespace, by whomever, in
-// order.
-func (s *site) audited(resource, name string) []auditedWrite {
+// audited returns the writes that changed an object of the fixture's namespace, of any
+// client, in order.
+func (s *fixture) audited(resource, name string) []auditedWrite {
 	s.Helper()
 	events, err := shared.Fleet.Members[0].Audit()
 	if err != nil {
@@ -63,7 +63,7 @@ func changes(events []kube.AuditEvent, resource, namespace, name string) []audit
 
 // expectWrites waits until the audit log has the writes that there should be, and fails
 // if it has others. Each is a verb, and "by us" or "by others".
-func (s *site) expectWrites(resource, name string, want ...string) {
+func (s *fixture) expectWrites(resource, name string, want ...string) {
 	s.Helper()
 	var got []string
 	if err := until(func() error {

@@ -14,7 +14,7 @@ import (
 	"federator.dev/federator/pkg/remediate/internal/objects"
 )
 
-// ownJournal is the hub's, as if nobody else used it.
+// ownJournal is the hub's journal with the actions of one policy only.
 type ownJournal struct {
 	*hubJournal
 
@@ -28,7 +28,7 @@ func (j ownJournal) List(ctx context.Context) ([]*Action, error) {
 
 // dieAt ends the process at a step: before one of its requests is sent, or after it was
 // answered. Nothing that it would have done afterwards happens.
-func (s *site) dieAt(step int) (died func() bool) {
+func (s *fixture) dieAt(step int) (died func() bool) {
 	steps, dead := 0, false
 	die := func(*http.Request) error {
 		if steps++; steps == step {
@@ -41,17 +41,17 @@ func (s *site) dieAt(step int) (died func() bool) {
 	return func() bool { return dead }
 }
 
-// TestAProcessThatEndsAnywhereIsSucceeded: at each step of each sort of correction. The
-// successor is told by a verdict that is as old as its predecessor's, or by one that
-// knows of the write. The object is written once, and the Action says so.
-func TestAProcessThatEndsAnywhereIsSucceeded(t *testing.T) {
+// TestExecutor_SuccessorResolvesEveryStep: a process ends at each step of each verb. Its
+// successor has a verdict as old as its predecessor's, or one that includes the write. The
+// object is written once, and the Action says so.
+func TestExecutor_SuccessorResolvesEveryStep(t *testing.T) {
 	for n, v := range verbs {
 		for _, verdict := range []string{"old", "new"} {
 			t.Run(v.name+"-"+verdict, func(t *testing.T) {
 				t.Parallel()
-				s := newSite(t)
+				s := newFixture(t)
 				for step := 1; ; step++ {
-					i, writes := s.judgedVerb(n, fmt.Sprintf("target-%d", step))
+					i, writes := s.intentForVerb(n, fmt.Sprintf("target-%d", step))
 					died := s.dieAt(step)
 					ended := make(chan struct{})
 					go func() {
@@ -59,7 +59,7 @@ func TestAProcessThatEndsAnywhereIsSucceeded(t *testing.T) {
 						_, _ = s.exec.execute(t.Context(), i)
 					}()
 					<-ended
-					s.hub, s.member = wire{}, wire{}
+					s.hub, s.member = transport{}, transport{}
 					s.start()
 					if !died() {
 						if step < 10 {
@@ -67,7 +67,7 @@ func TestAProcessThatEndsAnywhereIsSucceeded(t *testing.T) {
 						}
 						return
 					}
-					s.succeed(i, verdict == "old")
+					s.takeOver(i, verdict == "old")
 					known := s.recorded(i.actionName())
 					if known == nil || known.Phase != v1alpha1.PhaseSucceeded {
 						t.Fatalf("step %d: recorded %+v", step, known)
@@ -82,10 +82,10 @@ func TestAProcessThatEndsAnywhereIsSucceeded(t *testing.T) {
 	}
 }
 
-// succeed has another process take over.
-func (s *site) succeed(i *Intent, stale bool) {
+// takeOver has another process take over.
+func (s *fixture) takeOver(i *Intent, stale bool) {
 	s.Helper()
-	d, err := newDispatcher(Options{Clients: s.access()}, ownJournal{s.journal, s.binding})
+	d, err := newDispatcher(Options{Clients: s.clients()}, ownJournal{s.journal, s.binding})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -120,12 +120,12 @@ func (s *site) succeed(i *Intent, stale bool) {
 	}
 }
 
-// TestANewerCorrectionWaitsForWhatAnOlderOneHasDone: a process ends before or after its
-// write, and its successor wants something else of the same target.
-func TestANewerCorrectionWaitsForWhatAnOlderOneHasDone(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_ResolvesOlderActionsFirst: a process ends before or after its write, and its
+// successor has another intent for the same target.
+func TestExecutor_ResolvesOlderActionsFirst(t *testing.T) {
+	s := newFixture(t)
 	for name, phase := range map[string]v1alpha1.ActionPhase{"before": v1alpha1.PhaseFailed, "after": v1alpha1.PhaseSucceeded} {
-		older := s.judged(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), patch(`{"data":{"a":"2"}}`))
+		older := s.intentFor(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), patch(`{"data":{"a":"2"}}`))
 		die := func(r *http.Request) error {
 			if r.Method == http.MethodPatch && isWrite(r, new(int)) {
 				runtime.Goexit()
@@ -141,15 +141,15 @@ func TestANewerCorrectionWaitsForWhatAnOlderOneHasDone(t *testing.T) {
 			_, _ = s.exec.execute(t.Context(), older)
 		}()
 		<-ended
-		s.hub, s.member = wire{}, wire{}
+		s.hub, s.member = transport{}, transport{}
 		s.start()
-		s.exec.addInDoubt(s.recorded(older.actionName())) // as whoever takes over does
+		s.exec.addInDoubt(s.recorded(older.actionName())) // as a new leader does
 		object, err := s.objects("ConfigMap").Get(t.Context(), name, getOptions)
 		if err != nil {
 			t.Fatal(err)
 		}
-		newer := s.judged(object, policy.Remedy{Action: "patch", Patch: []byte(`{"data":{"a":"3"}}`)})
-		if a := s.do(newer); a.Phase != v1alpha1.PhaseSucceeded {
+		newer := s.intentFor(object, policy.Remedy{Action: "patch", Patch: []byte(`{"data":{"a":"3"}}`)})
+		if a := s.execute(newer); a.Phase != v1alpha1.PhaseSucceeded {
 			t.Errorf("%s: %s %s", name, a.Phase, a.Message)
 		}
 		if known := s.recorded(older.actionName()); known.Phase != phase {

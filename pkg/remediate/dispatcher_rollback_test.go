@@ -13,10 +13,10 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 )
 
-// dispatcher runs a dispatcher on a site's member and hub.
-func (s *site) dispatcher(opts Options) *Dispatcher {
+// dispatcher runs a dispatcher with the fixture's member and hub.
+func (s *fixture) dispatcher(opts Options) *Dispatcher {
 	s.Helper()
-	opts.Clients = s.access()
+	opts.Clients = s.clients()
 	d, err := newDispatcher(opts, s.journal)
 	if err != nil {
 		s.Fatal(err)
@@ -35,11 +35,11 @@ func (s *site) dispatcher(opts Options) *Dispatcher {
 	return d
 }
 
-// TestWhatSomebodyAsksForIsTakenBackUnlessItMustNot: by the one who acts, unless all is
-// stopped, whatever the policy says.
-func TestWhatSomebodyAsksForIsTakenBackUnlessItMustNot(t *testing.T) {
-	s := newSite(t)
-	a := s.do(s.judged(s.create("ConfigMap", fmt.Sprintf(oneMap, "one")), patch(`{"data":{"a":"3"}}`)))
+// TestDispatcher_RollBack: only the leader rolls back, unless all actions are stopped, and
+// whatever the policy says.
+func TestDispatcher_RollBack(t *testing.T) {
+	s := newFixture(t)
+	a := s.execute(s.intentFor(s.create("ConfigMap", fmt.Sprintf(oneMap, "one")), patch(`{"data":{"a":"3"}}`)))
 	if a.Phase != v1alpha1.PhaseSucceeded {
 		t.Fatal(a.Phase, a.Message)
 	}

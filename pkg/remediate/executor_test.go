@@ -15,16 +15,16 @@ import (
 	"federator.dev/federator/pkg/remediate/internal/objects"
 )
 
-// correction is a correction of an object, and what should come of it.
+// correction is a correction of an object, and its expected outcome.
 type correction struct {
 	name    string
 	kind    policy.Kind // ConfigMap by default
-	object  string      // the target as it is judged; "" where there is none
+	object  string      // the target as it is evaluated; "" where there is none
 	remedy  policy.Remedy
 	intent  func(*Intent)
-	between func(s *site, target string) // after the target was judged
+	between func(s *fixture, target string) // after the target was evaluated
 	phase   v1alpha1.ActionPhase
-	message string         // part of it
+	message string         // a substring
 	manager string         // of a Contended one
 	gives   map[string]any // fields of the target afterwards; nil: it is gone
 	same    bool           // nothing was written
@@ -55,7 +55,7 @@ var corrections = []correction{
 	},
 	{
 		name: "apply to be created finds an object", remedy: apply(`{"apiVersion":"v1","data":{"a":"3"}}`), phase: v1alpha1.PhaseSuperseded, message: "has changed", same: true,
-		between: func(s *site, target string) { s.create("ConfigMap", fmt.Sprintf(oneMap, target)) },
+		between: func(s *fixture, target string) { s.create("ConfigMap", fmt.Sprintf(oneMap, target)) },
 		gives:   map[string]any{"data.a": "1"},
 	},
 	{
@@ -134,11 +134,11 @@ var corrections = []correction{
 	},
 	{
 		name: "an object that has changed", object: oneMap, remedy: patch(`{"data":{"a":"3"}}`), phase: v1alpha1.PhaseSuperseded, message: "has changed", same: true,
-		between: func(s *site, target string) { s.merge("ConfigMap", target, `{"data":{"z":"9"}}`) }, gives: map[string]any{"data.a": "1", "data.z": "9"},
+		between: func(s *fixture, target string) { s.merge("ConfigMap", target, `{"data":{"z":"9"}}`) }, gives: map[string]any{"data.a": "1", "data.z": "9"},
 	},
 	{
 		name: "an object that is another one", object: oneMap, remedy: policy.Remedy{Action: "delete"}, phase: v1alpha1.PhaseSuperseded, same: true,
-		between: func(s *site, target string) {
+		between: func(s *fixture, target string) {
 			s.remove("ConfigMap", target)
 			s.create("ConfigMap", fmt.Sprintf(oneMap, target))
 		},
@@ -175,10 +175,10 @@ var corrections = []correction{
 	},
 }
 
-// TestWhatComesOfACorrection is the table of all that may happen to a correction where
-// everybody answers.
-func TestWhatComesOfACorrection(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_Outcomes is the table of all outcomes of a correction while hub and member
+// answer.
+func TestExecutor_Outcomes(t *testing.T) {
+	s := newFixture(t)
 	for n, c := range corrections {
 		t.Run(c.name, func(t *testing.T) {
 			s := *s
@@ -188,7 +188,7 @@ func TestWhatComesOfACorrection(t *testing.T) {
 	}
 }
 
-func (c *correction) run(s *site, name string) {
+func (c *correction) run(s *fixture, name string) {
 	if c.kind == "" {
 		c.kind = "ConfigMap"
 	}
@@ -204,10 +204,10 @@ func (c *correction) run(s *site, name string) {
 		}
 	}
 	c.remedy.Target = policy.Ref{Kind: c.kind, Name: name, Namespace: s.ns}
-	if !served[c.kind].Namespaced {
+	if !servedKinds[c.kind].Namespaced {
 		c.remedy.Target.Namespace = ""
 	}
-	i := s.judged(object, c.remedy)
+	i := s.intentFor(object, c.remedy)
 	if c.intent != nil {
 		c.intent(i)
 	}
@@ -215,7 +215,7 @@ func (c *correction) run(s *site, name string) {
 		c.between(s, name)
 	}
 	before := s.get(c.kind, name)
-	a := s.do(i)
+	a := s.execute(i)
 	if a.Phase != c.phase || !strings.Contains(a.Message, c.message) || a.Manager != c.manager {
 		s.Errorf("%s %q by %q, want %s %q by %q", a.Phase, a.Message, a.Manager, c.phase, c.message, c.manager)
 	}
@@ -237,8 +237,8 @@ func (c *correction) run(s *site, name string) {
 	c.record(s, a, after)
 }
 
-// record compares what the hub has recorded with what came of the action.
-func (c *correction) record(s *site, a *Action, after map[string]any) {
+// record compares the record on the hub with the action.
+func (c *correction) record(s *fixture, a *Action, after map[string]any) {
 	s.Helper()
 	known := s.recorded(a.Name)
 	switch c.phase {

@@ -20,13 +20,13 @@ import (
 	"federator.dev/federator/test/seed"
 )
 
-// scribe makes random actions.
-type scribe struct{ *rand.Rand }
+// actionGenerator makes random actions.
+type actionGenerator struct{ *rand.Rand }
 
-func (r scribe) pick(of ...string) string { return of[r.IntN(len(of))] }
+func (r actionGenerator) pick(of ...string) string { return of[r.IntN(len(of))] }
 
-// words are what people, members and policies write.
-func (r scribe) words(most int) string {
+// words are texts as people, members and policies write them.
+func (r actionGenerator) words(most int) string {
 	var b strings.Builder
 	for range r.IntN(8) {
 		b.WriteString(r.pick("a", "Zürich ", "no tier", "\"quoted\"", "{}", "日本", "line\nnext", "\\", " ", "/", "e\u0301", "🙂"))
@@ -34,9 +34,9 @@ func (r scribe) words(most int) string {
 	return truncate(b.String(), most)
 }
 
-func (r scribe) hash() string { return objects.Hash([]byte(fmt.Sprint(r.Uint64()))) }
+func (r actionGenerator) hash() string { return objects.Hash([]byte(fmt.Sprint(r.Uint64()))) }
 
-func (r scribe) object() json.RawMessage {
+func (r actionGenerator) object() json.RawMessage {
 	text, err := json.Marshal(map[string]any{r.words(20) + "x": r.words(200), "n": 1 << 60, "null": nil, "list": []any{1.5, "<&>", map[string]any{}}})
 	if err != nil {
 		panic(err)
@@ -44,20 +44,20 @@ func (r scribe) object() json.RawMessage {
 	return text
 }
 
-func (r scribe) time() time.Time {
+func (r actionGenerator) time() time.Time {
 	if r.IntN(5) == 0 {
 		return time.Time{}
 	}
 	return time.UnixMicro(1_700_000_000_000_000 + r.Int64N(1e15)).UTC()
 }
 
-func (r scribe) ref() policy.Ref {
+func (r actionGenerator) ref() policy.Ref {
 	ref := policy.Ref{Member: r.pick("fleet/eu-1", "a.b/c-d"), Kind: policy.Kind(r.pick("ConfigMap", "Deployment.apps", "Secret", "Gateway.gateway.networking.k8s.io")), Name: r.pick("x", "a.b:c", "web-0")}
 	ref.Namespace = r.pick("", "shop")
 	return ref
 }
 
-func (r scribe) action(n int) *Action {
+func (r actionGenerator) action(n int) *Action {
 	target := r.ref()
 	a := &Action{
 		Name: fmt.Sprintf("%s-%d", strings.Trim(dnsLabel(r.words(100)), "-"), n),
@@ -122,10 +122,10 @@ func (r scribe) action(n int) *Action {
 	return a
 }
 
-// TestWhatIsRecordedIsReadAsItWas: for random actions, and on the hub too.
-func TestWhatIsRecordedIsReadAsItWas(t *testing.T) {
-	s := newSite(t)
-	r := scribe{rand.New(rand.NewPCG(seed.Of(t), 2))} //nolint:gosec // A test's.
+// TestHubJournal_RoundTrip: of random actions, by the codec and by the hub.
+func TestHubJournal_RoundTrip(t *testing.T) {
+	s := newFixture(t)
+	r := actionGenerator{rand.New(rand.NewPCG(seed.Of(t), 2))} //nolint:gosec // A test's.
 	for n := range 2000 {
 		a := r.action(n)
 		in, err := encodeAction(a)
@@ -155,7 +155,7 @@ func TestWhatIsRecordedIsReadAsItWas(t *testing.T) {
 		if n%40 != 0 {
 			continue
 		}
-		wanted := *a // Create and Update may not change it
+		wanted := *a // create and update must not change it
 		if err := s.journal.create(t.Context(), a); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -181,17 +181,17 @@ func expectSame(t *testing.T, got, want *Action) {
 }
 
 // erase deletes a record, as a person may.
-func (s *site) erase(name string) {
+func (s *fixture) erase(name string) {
 	if err := shared.Fleet.Hub.Client().CoreV1().RESTClient().Delete().AbsPath("/apis/federator.dev/v1alpha1/actions", name).Do(s.context()).Error(); err != nil {
 		s.Errorf("%s: %v", name, err)
 	}
 }
 
 // plain is an action that can be recorded, of a target that nobody has.
-func (s *site) plain(name string, phase v1alpha1.ActionPhase) *Action {
+func (s *fixture) plain(name string, phase v1alpha1.ActionPhase) *Action {
 	a := &Action{
 		Name: s.ns + "-" + name, Phase: phase, Started: time.Now(),
-		Intent: *s.judged(nil, patch(`{"a":"b"}`)),
+		Intent: *s.intentFor(nil, patch(`{"a":"b"}`)),
 	}
 	a.UID, a.ResourceVersion, a.APIVersion = "u", "1", "v1"
 	a.Remedy.Target = policy.Ref{Member: "nobody/nowhere", Kind: "ConfigMap", Namespace: "x", Name: "y"}
@@ -202,7 +202,7 @@ func (s *site) plain(name string, phase v1alpha1.ActionPhase) *Action {
 	return a
 }
 
-func (s *site) record(a *Action) *Action {
+func (s *fixture) record(a *Action) *Action {
 	s.Helper()
 	if err := s.journal.create(s.Context(), a); err != nil {
 		s.Fatal(err)
@@ -215,14 +215,14 @@ func (s *site) record(a *Action) *Action {
 	return a
 }
 
-func (s *site) known(name string) bool {
+func (s *fixture) known(name string) bool {
 	_, err := s.journal.get(s.context(), name)
 	return err == nil
 }
 
-// TestWhoTakesOverIsToldWhatIsOpen: and what was written within the window.
-func TestWhoTakesOverIsToldWhatIsOpen(t *testing.T) {
-	s := newSite(t)
+// TestHubJournal_ListsOpenAndRecent: actions that have not ended, and writes within the window.
+func TestHubJournal_ListsOpenAndRecent(t *testing.T) {
+	s := newFixture(t)
 	var want []string
 	for _, phase := range []v1alpha1.ActionPhase{v1alpha1.PhaseWriting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseDryRunPassed, v1alpha1.PhaseNoOp, v1alpha1.PhaseSuperseded, v1alpha1.PhaseContended, v1alpha1.PhaseProtected, v1alpha1.PhaseFailed} {
 		a := s.record(s.plain(strings.ToLower(string(phase)), phase))
@@ -253,9 +253,9 @@ func TestWhoTakesOverIsToldWhatIsOpen(t *testing.T) {
 	}
 }
 
-// TestEndedActionsAreCollected: those that are open, young or among the newest stay.
-func TestEndedActionsAreCollected(t *testing.T) {
-	s := newSite(t)
+// TestHubJournal_DeletesOldActions: those that are open, young or among the newest stay.
+func TestHubJournal_DeletesOldActions(t *testing.T) {
+	s := newFixture(t)
 	at := func(name string, phase v1alpha1.ActionPhase, age time.Duration) string {
 		a := s.plain(name, phase)
 		if a.Started = time.Now().Add(-age); isFinal(phase) {
@@ -274,7 +274,7 @@ func TestEndedActionsAreCollected(t *testing.T) {
 	}
 	for name, stays := range map[string]bool{open: true, young: true, old: true, older: false} {
 		if s.known(name) != stays {
-			t.Errorf("%s: it stays: %v, want %v", name, !stays, stays)
+			t.Errorf("%s: kept: %v, want %v", name, !stays, stays)
 		}
 	}
 	if n, err := s.journal.deleteEnded(t.Context(), 10*time.Hour, 0); n != 1 || err != nil || s.known(old) {
@@ -282,9 +282,9 @@ func TestEndedActionsAreCollected(t *testing.T) {
 	}
 }
 
-// TestARecordIsMadeOnce: by whoever comes first, also where nobody hears of it.
-func TestARecordIsMadeOnce(t *testing.T) {
-	s := newSite(t)
+// TestHubJournal_CreatesOnce: the first process creates it, even if its response is lost.
+func TestHubJournal_CreatesOnce(t *testing.T) {
+	s := newFixture(t)
 	first := s.record(s.plain("one", v1alpha1.PhaseWriting))
 	if err := s.journal.create(t.Context(), s.plain("one", v1alpha1.PhaseWriting)); !errors.Is(err, errExists) {
 		t.Errorf("%v, want ErrExists", err)
@@ -299,8 +299,8 @@ func TestARecordIsMadeOnce(t *testing.T) {
 		t.Error(err)
 	}
 
-	// The request is lost on its way, and meanwhile somebody else has recorded another
-	// correction under the name, or the same one and has ended it.
+	// The request is lost on its way, and meanwhile another process has recorded another
+	// correction under the name, or the same one, which it has ended.
 	for name, other := range map[string]func(*Action){
 		"other": func(a *Action) { a.Remedy.Patch = json.RawMessage(`{"c":"d"}`) },
 		"ended": func(a *Action) { a.Phase, a.Ended = v1alpha1.PhaseFailed, time.Now() },
@@ -326,9 +326,9 @@ func TestARecordIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestARecordThatHasChangedIsReadAgain: another process, or a person, was there first.
-func TestARecordThatHasChangedIsReadAgain(t *testing.T) {
-	s := newSite(t)
+// TestHubJournal_UpdateReadsChangedRecords: another process, or a person, was first.
+func TestHubJournal_UpdateReadsChangedRecords(t *testing.T) {
+	s := newFixture(t)
 	for _, c := range []struct {
 		name        string
 		there, ours v1alpha1.ActionPhase
@@ -363,7 +363,7 @@ func TestARecordThatHasChangedIsReadAgain(t *testing.T) {
 		}
 	}
 
-	// Whoever has acknowledged it is not forgotten.
+	// The acknowledgement stays.
 	a := s.record(s.plain("seen", v1alpha1.PhaseFailed))
 	err := shared.Fleet.Hub.Client().CoreV1().RESTClient().Patch("application/merge-patch+json").
 		AbsPath("/apis/federator.dev/v1alpha1/actions", a.Name, "status").Body([]byte(`{"status":{"acknowledgedBy":"alice"}}`)).Do(t.Context()).Error()

@@ -11,14 +11,14 @@ import (
 	"federator.dev/federator/pkg/remediate/internal/ledger"
 )
 
-type noted struct {
+type recordedWrite struct {
 	binding string
 	target  aggregate.Ref
 	at      time.Time
 }
 
-// TestLedgerModel holds the ledger to a plain list of writes.
-func TestLedgerModel(t *testing.T) {
+// TestLedger_EqualsModel compares the ledger with a plain list of writes.
+func TestLedger_EqualsModel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -26,7 +26,7 @@ func TestLedgerModel(t *testing.T) {
 		l := ledger.New(2 * time.Hour)
 		limits := Limits{Window: time.Hour, Policy: Limit{Count: r.IntN(6), Percent: float64(r.IntN(3) * 20)}, Member: Limit{Count: r.IntN(4), Percent: float64(r.IntN(2) * 30)}, PerMinute: r.IntN(4)}
 		of := Totals{Fleet: 10, Members: map[string]int{"m0": 4, "m1": 6}}
-		var list []noted
+		var list []recordedWrite
 		writing := map[aggregate.Ref]string{}
 		now := time.Unix(0, 0)
 		for range 60 {
@@ -44,12 +44,12 @@ func TestLedgerModel(t *testing.T) {
 				delete(writing, target)
 			default:
 				l.RecordWrite(binding, target, now)
-				list = append(list, noted{binding, target, now})
+				list = append(list, recordedWrite{binding, target, now})
 			}
 			pending := []aggregate.Ref{{Member: "m0", Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(8))}, {Member: "m1", Kind: "ConfigMap", Name: fmt.Sprint(r.IntN(8))}}[:r.IntN(3)]
 			check := limitCheck{policy: binding, limits: limits, fleet: fleet, totals: of}
 			_, err := check.check(l, pending, now)
-			if want := overByHand(list, writing, binding, fleet, limits, of, pending, now); (err != nil) != want {
+			if want := overLimit(list, writing, binding, fleet, limits, of, pending, now); (err != nil) != want {
 				t.Fatalf("seed %d: %v, want over a limit: %v", seed, err, want)
 			}
 			var over *overLimitError
@@ -60,7 +60,7 @@ func TestLedgerModel(t *testing.T) {
 	}
 }
 
-func overByHand(list []noted, writing map[aggregate.Ref]string, binding string, fleet Limit, limits Limits, of Totals, pending []aggregate.Ref, now time.Time) bool {
+func overLimit(list []recordedWrite, writing map[aggregate.Ref]string, binding string, fleet Limit, limits Limits, of Totals, pending []aggregate.Ref, now time.Time) bool {
 	policy, all := map[aggregate.Ref]bool{}, map[aggregate.Ref]bool{}
 	for _, w := range list {
 		if w.binding == binding && now.Sub(w.at) < limits.Window {
@@ -92,7 +92,7 @@ func overByHand(list []noted, writing map[aggregate.Ref]string, binding string, 
 	return over || !fleet.unlimited() && len(all) > fleet.allowed(of.Fleet)
 }
 
-func TestLimitsOfCountAndPercent(t *testing.T) {
+func TestLimit_CountAndPercent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		limit Limit
@@ -117,7 +117,7 @@ func TestLimitsOfCountAndPercent(t *testing.T) {
 	}
 }
 
-func TestWhatIsProtected(t *testing.T) {
+func TestProtected(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		ref         aggregate.Ref

@@ -74,12 +74,11 @@ func client(cfg *rest.Config, http *http.Client, gv schema.GroupVersion) (*rest.
 // until polls until a check passes, and returns its last error when time is up.
 func until(check func() error) error { return kube.Until(context.Background(), 90*time.Second, check) }
 
-// theMember is its name in the fleet.
-const theMember = "fleet/eu-1"
+// memberName is its name in the fleet.
+const memberName = "fleet/eu-1"
 
-// served are the kinds that the member writes in these tests, and one that it does not
-// serve.
-var served = map[policy.Kind]Client{
+// servedKinds are the kinds that these tests write, and one that the member does not serve.
+var servedKinds = map[policy.Kind]Client{
 	"ConfigMap":                             {Resource: "configmaps", Namespaced: true},
 	"Secret":                                {Resource: "secrets", Namespaced: true},
 	"Service":                               {Resource: "services", Namespaced: true},
@@ -99,16 +98,16 @@ func versionOf(kind policy.Kind) schema.GroupVersion {
 	return schema.GroupVersion{Group: group, Version: "v1"}
 }
 
-// access gives access to the member by a transport.
-type access struct {
+// memberClients gives access to the member by a transport.
+type memberClients struct {
 	cfg  *rest.Config
 	http *http.Client
 }
 
 // Client implements Clients.
-func (a access) Client(member string, kind policy.Kind, _ string) (*Client, error) {
-	c, ok := served[kind]
-	if member != theMember || !ok {
+func (a memberClients) Client(member string, kind policy.Kind, _ string) (*Client, error) {
+	c, ok := servedKinds[kind]
+	if member != memberName || !ok {
 		return nil, fmt.Errorf("member %q: %s is not served", member, kind)
 	}
 	var err error
@@ -116,15 +115,15 @@ func (a access) Client(member string, kind policy.Kind, _ string) (*Client, erro
 	return &c, err
 }
 
-// wire is a transport that tells of each request before it is sent, and when it has
-// been answered. What it is told to fail fails.
-type wire struct {
+// transport calls functions before each request is sent and after it was answered, whose
+// errors fail the request.
+type transport struct {
 	next   http.RoundTripper
 	before func(*http.Request) error
 	after  func(*http.Request) error
 }
 
-func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if w.before != nil {
 		if err := w.before(r); err != nil {
 			return nil, err
@@ -146,23 +145,23 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// site is a namespace of the member and a process that acts.
-type site struct {
+// fixture is a namespace of the member and a process that corrects.
+type fixture struct {
 	*testing.T
 
-	ns            string
-	binding       string
-	hub, member   wire // what the process sends
-	exec          *executor
-	journal       *hubJournal
-	gate          func(*Intent) error
-	settledByExec []*Action
+	ns          string
+	binding     string
+	hub, member transport // what the process sends
+	exec        *executor
+	journal     *hubJournal
+	checkWrite  func(*Intent) error
+	resolved    []*Action
 }
 
 var notName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// newSite makes a namespace for a test, and a process.
-func newSite(t *testing.T) *site {
+// newFixture makes a namespace for a test, and a process.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	shared.Start(t)
 	name := strings.Trim(notName.ReplaceAllString(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "-"), "-")
@@ -170,14 +169,14 @@ func newSite(t *testing.T) *site {
 		name = name[:40] + "-" + objects.Hash([]byte(name))[:8]
 	}
 	name = fmt.Sprintf("%s-%d", name, shared.sites.Add(1)) // with -count too
-	s := &site{T: t, ns: name, binding: name}
+	s := &fixture{T: t, ns: name, binding: name}
 	s.create("Namespace", fmt.Sprintf(`{"metadata":{"name":%q}}`, name))
 	s.start()
 	return s
 }
 
-// start begins a process anew: it knows nothing of an earlier one.
-func (s *site) start() {
+// start starts a new process, which knows nothing of an earlier one.
+func (s *fixture) start() {
 	s.Helper()
 	s.hub.next, s.member.next = shared.hub.Transport, shared.member.Transport
 	hub, err := client(shared.Fleet.Hub.DirectRESTConfig(), &http.Client{Transport: &s.hub}, v1alpha1.SchemeGroupVersion())
@@ -186,24 +185,24 @@ func (s *site) start() {
 	}
 	s.journal = newHubJournal(hub, 0)
 	s.exec = &executor{
-		clients: s.access(), journal: s.journal, clock: time.Now,
+		clients: s.clients(), journal: s.journal, clock: time.Now,
 		checkWrite: func(i *Intent) error {
-			if s.gate != nil {
-				return s.gate(i)
+			if s.checkWrite != nil {
+				return s.checkWrite(i)
 			}
 			return nil
 		},
-		onResolved: func(a *Action) { s.settledByExec = append(s.settledByExec, a) },
+		onResolved: func(a *Action) { s.resolved = append(s.resolved, a) },
 	}
 }
 
-func (s *site) access() access {
-	return access{shared.Fleet.Members[0].DirectRESTConfig(), &http.Client{Transport: &s.member}}
+func (s *fixture) clients() memberClients {
+	return memberClients{shared.Fleet.Members[0].DirectRESTConfig(), &http.Client{Transport: &s.member}}
 }
 
 // objects are those of a kind, for an administrator of the member.
-func (s *site) objects(kind policy.Kind) dynamic.ResourceInterface {
-	c := served[kind]
+func (s *fixture) objects(kind policy.Kind) dynamic.ResourceInterface {
+	c := servedKinds[kind]
 	all := shared.objects.Resource(versionOf(kind).WithResource(c.Resource))
 	if c.Namespaced {
 		return all.Namespace(s.ns)
@@ -211,8 +210,8 @@ func (s *site) objects(kind policy.Kind) dynamic.ResourceInterface {
 	return all
 }
 
-// create has somebody else make an object.
-func (s *site) create(kind policy.Kind, text string) *unstructured.Unstructured {
+// create creates an object as another client.
+func (s *fixture) create(kind policy.Kind, text string) *unstructured.Unstructured {
 	s.Helper()
 	object := &unstructured.Unstructured{}
 	if err := json.Unmarshal([]byte(text), &object.Object); err != nil {
@@ -226,8 +225,8 @@ func (s *site) create(kind policy.Kind, text string) *unstructured.Unstructured 
 	return made
 }
 
-// merge has somebody else change an object.
-func (s *site) merge(kind policy.Kind, name, patch string) *unstructured.Unstructured {
+// merge patches an object as another client.
+func (s *fixture) merge(kind policy.Kind, name, patch string) *unstructured.Unstructured {
 	s.Helper()
 	made, err := s.objects(kind).Patch(s.Context(), name, "application/merge-patch+json", []byte(patch), metav1.PatchOptions{FieldManager: "somebody"})
 	if err != nil {
@@ -236,16 +235,16 @@ func (s *site) merge(kind policy.Kind, name, patch string) *unstructured.Unstruc
 	return made
 }
 
-// remove has somebody else delete an object.
-func (s *site) remove(kind policy.Kind, name string) {
+// remove deletes an object as another client.
+func (s *fixture) remove(kind policy.Kind, name string) {
 	s.Helper()
 	if err := s.objects(kind).Delete(s.Context(), name, metav1.DeleteOptions{}); err != nil {
 		s.Fatal(err)
 	}
 }
 
-// get returns an object as it is, nil where there is none.
-func (s *site) get(kind policy.Kind, name string) map[string]any {
+// get returns an object, nil where there is none.
+func (s *fixture) get(kind policy.Kind, name string) map[string]any {
 	s.Helper()
 	object, err := s.objects(kind).Get(s.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -257,10 +256,10 @@ func (s *site) get(kind policy.Kind, name string) map[string]any {
 	return object.Object
 }
 
-// judged is a correction of an object as it is, or of one that is not there.
-func (s *site) judged(object *unstructured.Unstructured, remedy policy.Remedy) *Intent {
+// intentFor is a correction of an object as it is, or of one that is not there.
+func (s *fixture) intentFor(object *unstructured.Unstructured, remedy policy.Remedy) *Intent {
 	i := &Intent{Binding: s.binding, Package: "acme.test", Message: "it violates", Revision: 7, Remedy: remedy}
-	i.Remedy.Target.Member = theMember
+	i.Remedy.Target.Member = memberName
 	if object != nil {
 		i.UID, i.ResourceVersion, i.APIVersion = string(object.GetUID()), object.GetResourceVersion(), object.GetAPIVersion()
 		gvk := object.GroupVersionKind()
@@ -270,8 +269,8 @@ func (s *site) judged(object *unstructured.Unstructured, remedy policy.Remedy) *
 	return i
 }
 
-// do carries a correction out.
-func (s *site) do(i *Intent) *Action {
+// execute carries out a correction.
+func (s *fixture) execute(i *Intent) *Action {
 	s.Helper()
 	a, err := s.exec.execute(s.Context(), i)
 	if err != nil {
@@ -280,8 +279,8 @@ func (s *site) do(i *Intent) *Action {
 	return a
 }
 
-// recorded is what the hub says of an action, nil if nothing.
-func (s *site) recorded(name string) *Action {
+// recorded returns the recorded action, nil if there is none.
+func (s *fixture) recorded(name string) *Action {
 	s.Helper()
 	a, err := s.journal.get(s.Context(), name)
 	if err != nil {
@@ -293,8 +292,8 @@ func (s *site) recorded(name string) *Action {
 	return a
 }
 
-// raw is what the hub says of an action, as it says it.
-func (s *site) raw(name string) string {
+// raw returns the record of an action as the hub returns it.
+func (s *fixture) raw(name string) string {
 	s.Helper()
 	text, err := s.journal.hub.Get().Resource(v1alpha1.Actions).Name(name).Do(s.Context()).Raw()
 	if err != nil {
@@ -309,4 +308,4 @@ var (
 )
 
 // context is one for what is cleaned up after a test.
-func (s *site) context() context.Context { return context.WithoutCancel(s.Context()) }
+func (s *fixture) context() context.Context { return context.WithoutCancel(s.Context()) }

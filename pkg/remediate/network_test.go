@@ -38,7 +38,7 @@ func isWrite(r *http.Request, deletes *int) bool {
 
 const aSecret = `{"metadata":{"name":"%s"},"stringData":{"a":"1"}}`
 
-// verbs are one correction of each sort.
+// verbs are one correction of each verb.
 var verbs = []struct {
 	name   string
 	object string // "" where it is made
@@ -54,30 +54,30 @@ var verbs = []struct {
 	{"secret", aSecret, "Secret", patch(`{"stringData":{"c":"3"}}`), "patch by us"},
 }
 
-// judgedVerb makes the target of one of verbs, and what the audit log will say of it.
-func (s *site) judgedVerb(n int, name string) (*Intent, []string) {
+// intentForVerb creates the target of one of verbs, and returns the audit log to expect.
+func (s *fixture) intentForVerb(n int, name string) (*Intent, []string) {
 	s.Helper()
 	v := verbs[n]
 	v.remedy.Target = policy.Ref{Kind: v.kind, Namespace: s.ns, Name: name}
 	if v.object == "" {
-		return s.judged(nil, v.remedy), []string{v.audit}
+		return s.intentFor(nil, v.remedy), []string{v.audit}
 	}
-	return s.judged(s.create(v.kind, fmt.Sprintf(v.object, name)), v.remedy), []string{"create by others", v.audit}
+	return s.intentFor(s.create(v.kind, fmt.Sprintf(v.object, name)), v.remedy), []string{"create by others", v.audit}
 }
 
 // expectAudit is expectWrites of an intent's target.
-func (s *site) expectAudit(i *Intent, want []string) {
+func (s *fixture) expectAudit(i *Intent, want []string) {
 	s.Helper()
-	s.expectWrites(served[i.Remedy.Target.Kind].Resource, i.Remedy.Target.Name, want...)
+	s.expectWrites(servedKinds[i.Remedy.Target.Kind].Resource, i.Remedy.Target.Name, want...)
 }
 
-// TestAnAnswerThatIsLostIsFoundOnTheTarget: the write is done and nobody hears of it.
-func TestAnAnswerThatIsLostIsFoundOnTheTarget(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_FindsLostAnswersOnTarget: the write is done and the response is lost.
+func TestExecutor_FindsLostAnswersOnTarget(t *testing.T) {
+	s := newFixture(t)
 	for n, v := range verbs {
 		t.Run(v.name, func(t *testing.T) {
 			s.T = t
-			i, writes := s.judgedVerb(n, v.name)
+			i, writes := s.intentForVerb(n, v.name)
 			deletes, lost := 0, 0
 			s.member.after = func(r *http.Request) error {
 				if isWrite(r, &deletes) && lost == 0 {
@@ -86,7 +86,7 @@ func TestAnAnswerThatIsLostIsFoundOnTheTarget(t *testing.T) {
 				}
 				return nil
 			}
-			a := s.do(i)
+			a := s.execute(i)
 			s.member.after = nil
 			if lost != 1 || a.Phase != v1alpha1.PhaseSucceeded || a.Attempts != 1 {
 				t.Errorf("lost %d answers: %s %s after %d attempts", lost, a.Phase, a.Message, a.Attempts)
@@ -99,14 +99,14 @@ func TestAnAnswerThatIsLostIsFoundOnTheTarget(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyAnswersIsNotSaidToHaveFailed: the member is out of reach right after
-// the write. The record stays open until the member tells.
-func TestWhatNobodyAnswersIsNotSaidToHaveFailed(t *testing.T) {
+// TestExecutor_UnansweredWriteIsInDoubt: the member is out of reach right after the write.
+// The record stays in phase Writing until the member answers.
+func TestExecutor_UnansweredWriteIsInDoubt(t *testing.T) {
 	for n, v := range verbs {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
-			i, writes := s.judgedVerb(n, v.name)
+			s := newFixture(t)
+			i, writes := s.intentForVerb(n, v.name)
 			deletes, away := 0, false
 			s.member.before = func(*http.Request) error {
 				if away {
@@ -136,22 +136,22 @@ func TestWhatNobodyAnswersIsNotSaidToHaveFailed(t *testing.T) {
 			if known := s.recorded(a.Name); known.Phase != v1alpha1.PhaseSucceeded {
 				t.Errorf("recorded %+v", known)
 			}
-			if len(s.settledByExec) != 1 || s.settledByExec[0].Phase != v1alpha1.PhaseSucceeded || len(s.exec.listInDoubt()) != 0 {
-				t.Errorf("settled %+v", s.settledByExec)
+			if len(s.resolved) != 1 || s.resolved[0].Phase != v1alpha1.PhaseSucceeded || len(s.exec.listInDoubt()) != 0 {
+				t.Errorf("settled %+v", s.resolved)
 			}
 			s.expectAudit(i, writes)
 		})
 	}
 }
 
-// TestWhatNeverArrivedIsWrittenLater: the request was lost on its way.
-func TestWhatNeverArrivedIsWrittenLater(t *testing.T) {
+// TestExecutor_RetriesLostRequests: the request was lost on its way.
+func TestExecutor_RetriesLostRequests(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newFixture(t)
 	for n, v := range verbs {
 		t.Run(v.name, func(t *testing.T) {
 			s.T = t
-			i, writes := s.judgedVerb(n, v.name)
+			i, writes := s.intentForVerb(n, v.name)
 			deletes, lost := 0, 0
 			s.member.before = func(r *http.Request) error {
 				if isWrite(r, &deletes) && lost < 2 {
@@ -160,7 +160,7 @@ func TestWhatNeverArrivedIsWrittenLater(t *testing.T) {
 				}
 				return nil
 			}
-			a := s.do(i)
+			a := s.execute(i)
 			s.member.before = nil
 			if a.Phase != v1alpha1.PhaseSucceeded || a.Attempts != 2 {
 				t.Errorf("%s %s after %d attempts", a.Phase, a.Message, a.Attempts)
@@ -170,12 +170,12 @@ func TestWhatNeverArrivedIsWrittenLater(t *testing.T) {
 	}
 }
 
-// TestTheHubsAnswersMayBeLost: each answer of the hub, once.
-func TestTheHubsAnswersMayBeLost(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_HubAnswersMayBeLost: each response of the hub, once.
+func TestExecutor_HubAnswersMayBeLost(t *testing.T) {
+	s := newFixture(t)
 	for n, method := range []string{http.MethodPost, http.MethodPatch} {
 		name := fmt.Sprintf("one-%d", n)
-		i, writes := s.judgedVerb(2, name)
+		i, writes := s.intentForVerb(2, name)
 		lost := 0
 		s.hub.after = func(r *http.Request) error {
 			if r.Method == method && lost == 0 {
@@ -184,7 +184,7 @@ func TestTheHubsAnswersMayBeLost(t *testing.T) {
 			}
 			return nil
 		}
-		a := s.do(i)
+		a := s.execute(i)
 		s.hub.after = nil
 		if lost != 1 || a.Phase != v1alpha1.PhaseSucceeded {
 			t.Errorf("%s: lost %d, %s %s", method, lost, a.Phase, a.Message)
@@ -196,11 +196,11 @@ func TestTheHubsAnswersMayBeLost(t *testing.T) {
 	}
 }
 
-// TestWithoutTheHubNothingIsWritten: a correction that cannot be recorded is not done.
-func TestWithoutTheHubNothingIsWritten(t *testing.T) {
+// TestExecutor_WritesNothingWithoutHub: a correction that cannot be recorded is not done.
+func TestExecutor_WritesNothingWithoutHub(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	i, writes := s.judgedVerb(2, "one")
+	s := newFixture(t)
+	i, writes := s.intentForVerb(2, "one")
 	s.hub.before = func(*http.Request) error { return errLost }
 	if a, err := s.exec.execute(t.Context(), i); err == nil {
 		t.Errorf("%s %s", a.Phase, a.Message)
@@ -209,16 +209,16 @@ func TestWithoutTheHubNothingIsWritten(t *testing.T) {
 	if got := s.audited("configmaps", "one"); len(got) != 1 {
 		t.Errorf("written without a record: %+v", got)
 	}
-	if a := s.do(i); a.Phase != v1alpha1.PhaseSucceeded {
+	if a := s.execute(i); a.Phase != v1alpha1.PhaseSucceeded {
 		t.Errorf("%s %s", a.Phase, a.Message)
 	}
 	s.expectAudit(i, writes)
 }
 
-// TestABadNetworkWritesNothingTwice: connections to the member are cut, reset, delayed
+// TestExecutor_BadNetworkWritesNothingTwice: connections to the member are cut, reset, delayed
 // and swallowed at random while corrections are under way.
-func TestABadNetworkWritesNothingTwice(t *testing.T) {
-	s := newSite(t)
+func TestExecutor_BadNetworkWritesNothingTwice(t *testing.T) {
+	s := newFixture(t)
 	seed := seed.Of(t)
 	member := shared.Fleet.Members[0]
 	member.Proxy.Distance(0) // its faults are tuned to a near one
@@ -228,13 +228,13 @@ func TestABadNetworkWritesNothingTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer through.CloseIdleConnections()
-	s.exec.clients = access{cfg, through}
+	s.exec.clients = memberClients{cfg, through}
 
 	const targets, workers = 24, 6
 	queue := make(chan int, targets)
 	intents, writes := make([]*Intent, targets), make([][]string, targets)
 	for n := range targets {
-		intents[n], writes[n] = s.judgedVerb(n%len(verbs), fmt.Sprintf("target-%d", n))
+		intents[n], writes[n] = s.intentForVerb(n%len(verbs), fmt.Sprintf("target-%d", n))
 		queue <- n
 	}
 	close(queue)
@@ -274,8 +274,8 @@ func TestABadNetworkWritesNothingTwice(t *testing.T) {
 			t.Errorf("target %d: recorded %+v", n, known)
 		}
 	}
-	// Not the audit log: a write whose connection is reset may be done and yet be answered
-	// by an error, which nobody hears.
+	// Not the audit log: a write whose connection is reset may be executed although it was
+	// answered with an error, which never arrived.
 	if err := until(func() error {
 		for n := range targets {
 			if got := seen(intents[n].Remedy.Target.Name); len(got) < len(writes[n]) {
@@ -293,9 +293,8 @@ func TestABadNetworkWritesNothingTwice(t *testing.T) {
 	}
 }
 
-// witness follows objects from now on. What it returns are the versions that an object
-// has had.
-func (s *site) witness(kinds ...policy.Kind) (versions func(name string) []string) {
+// witness watches objects from now on. It returns the versions that an object has had.
+func (s *fixture) witness(kinds ...policy.Kind) (versions func(name string) []string) {
 	s.Helper()
 	var mu sync.Mutex
 	seen := map[string][]string{}

@@ -12,10 +12,10 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// TestWhatTheMemberRefusesFailsAtOnce: an admission policy of the member says no, at
-// length.
-func TestWhatTheMemberRefusesFailsAtOnce(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_FailsRefusedWritesAtOnce: an admission policy of the member refuses, with a
+// long message.
+func TestExecutor_FailsRefusedWritesAtOnce(t *testing.T) {
+	s := newFixture(t)
 	s.create("ValidatingAdmissionPolicy.admissionregistration.k8s.io", `{"metadata":{"name":"`+s.ns+`"},"spec":{
 		"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["UPDATE"],"resources":["configmaps"]}]},
 		"matchConditions":[{"name":"marked","expression":"has(object.metadata.labels) && 'refuse' in object.metadata.labels"}],
@@ -23,39 +23,39 @@ func TestWhatTheMemberRefusesFailsAtOnce(t *testing.T) {
 	s.create("ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io", `{"metadata":{"name":"`+s.ns+`"},"spec":{"policyName":"`+s.ns+`","validationActions":["Deny"]}}`)
 	object := s.create("ConfigMap", `{"metadata":{"name":"one","labels":{"refuse":"yes"}},"data":{"a":"1"}}`)
 	if err := until(func() error { // it takes effect a moment later
-		i := s.judged(object, patch(`{"data":{"bad":"1"}}`))
+		i := s.intentFor(object, patch(`{"data":{"bad":"1"}}`))
 		i.DryRun = true
-		if a := s.do(i); a.Phase != v1alpha1.PhaseFailed {
+		if a := s.execute(i); a.Phase != v1alpha1.PhaseFailed {
 			return fmt.Errorf("%s, want Failed", a.Phase)
 		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	a := s.do(s.judged(object, patch(`{"data":{"bad":"1"}}`)))
+	a := s.execute(s.intentFor(object, patch(`{"data":{"bad":"1"}}`)))
 	if a.Phase != v1alpha1.PhaseFailed || !strings.Contains(a.Message, "denied request: no never") || len(a.Message) != maxMessage || a.Attempts != 1 {
 		t.Errorf("%s after %d attempts, a message of %d bytes: %s", a.Phase, a.Attempts, len(a.Message), a.Message)
 	}
 	if known := s.recorded(a.Name); known == nil || known.Phase != v1alpha1.PhaseFailed || known.Message != a.Message {
 		t.Errorf("recorded %+v", known)
 	}
-	if a := s.do(s.judged(object, patch(`{"data":{"good":"1"}}`))); a.Phase != v1alpha1.PhaseSucceeded {
+	if a := s.execute(s.intentFor(object, patch(`{"data":{"good":"1"}}`))); a.Phase != v1alpha1.PhaseSucceeded {
 		t.Errorf("what it lets through: %s %s", a.Phase, a.Message)
 	}
 	s.expectWrites("configmaps", "one", "create by others", "patch by us")
 }
 
-// TestWhatCanPassIsTriedAgain: the member's webhook cannot be reached, which is no word
-// on the correction.
-func TestWhatCanPassIsTriedAgain(t *testing.T) {
+// TestExecutor_RetriesTemporaryErrors: the member's webhook cannot be reached, which says
+// nothing about the correction.
+func TestExecutor_RetriesTemporaryErrors(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newFixture(t)
 	s.create("ValidatingWebhookConfiguration.admissionregistration.k8s.io", `{"metadata":{"name":"away"},"webhooks":[{"name":"away.example.com",
 		"clientConfig":{"url":"https://127.0.0.1:1/"},"sideEffects":"None","admissionReviewVersions":["v1"],"timeoutSeconds":1,
 		"objectSelector":{"matchLabels":{"away":"yes"}},
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["UPDATE"],"resources":["configmaps"]}]}]}`)
 	object := s.create("ConfigMap", `{"metadata":{"name":"one","labels":{"away":"yes"}},"data":{"a":"1"}}`)
-	i := s.judged(object, patch(`{"data":{"a":"2"}}`))
+	i := s.intentFor(object, patch(`{"data":{"a":"2"}}`))
 	if err := until(func() error {
 		_, err := s.objects("ConfigMap").Patch(t.Context(), "one", "application/merge-patch+json", []byte(`{"data":{"x":"y"}}`), dryRun)
 		if err == nil {
@@ -65,12 +65,12 @@ func TestWhatCanPassIsTriedAgain(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	a := s.do(i)
+	a := s.execute(i)
 	if a.Phase != v1alpha1.PhaseFailed || a.Attempts != maxAttempts || !strings.Contains(a.Message, "tried 6 times") || !strings.Contains(a.Message, "away.example.com") {
 		t.Errorf("%s after %d attempts: %s", a.Phase, a.Attempts, a.Message)
 	}
 
-	// It comes back while the correction is tried: an intent is not lost for it.
+	// It recovers while the correction is retried: the intent is not lost.
 	asked := 0
 	s.member.before = func(r *http.Request) error {
 		if asked++; asked == 3 {
@@ -78,9 +78,9 @@ func TestWhatCanPassIsTriedAgain(t *testing.T) {
 		}
 		return nil
 	}
-	a = s.do(i)
+	a = s.execute(i)
 	for n := 0; n < 5 && a.Phase == v1alpha1.PhaseFailed; n++ { // the API server asks it for a moment yet
-		a = s.do(i)
+		a = s.execute(i)
 	}
 	if a.Phase != v1alpha1.PhaseSucceeded || a.Name != i.actionName() {
 		t.Errorf("%s: %s", a.Phase, a.Message)
@@ -91,9 +91,9 @@ func TestWhatCanPassIsTriedAgain(t *testing.T) {
 	s.expectWrites("configmaps", "one", "create by others", "patch by us")
 }
 
-// TestACorrectionActsAsTheUserThatItNames: with no more than that user's rights.
-func TestACorrectionActsAsTheUserThatItNames(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_Impersonates: with no more than that user's rights.
+func TestExecutor_Impersonates(t *testing.T) {
+	s := newFixture(t)
 	s.create("Role.rbac.authorization.k8s.io", `{"metadata":{"name":"alice"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","patch"]}]}`)
 	s.create("RoleBinding.rbac.authorization.k8s.io", `{"metadata":{"name":"alice"},
 		"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"alice"},
@@ -108,11 +108,11 @@ func TestACorrectionActsAsTheUserThatItNames(t *testing.T) {
 		{"alice", policy.Remedy{Action: "delete"}, v1alpha1.PhaseFailed},
 		{"alice", patch(`{"data":{"a":"2"}}`), v1alpha1.PhaseSucceeded},
 	} {
-		i := s.judged(object, c.remedy)
+		i := s.intentFor(object, c.remedy)
 		i.ActAs = c.user
 		var a *Action
 		if err := until(func() error { // rights take effect a moment later
-			if a = s.do(i); a.Phase != c.phase {
+			if a = s.execute(i); a.Phase != c.phase {
 				return fmt.Errorf("%s %s: %s %s, want %s", c.user, c.remedy.Action, a.Phase, a.Message, c.phase)
 			}
 			return nil
@@ -128,9 +128,9 @@ func TestACorrectionActsAsTheUserThatItNames(t *testing.T) {
 	}
 }
 
-// TestSomebodyComesInBetween: others write between any two requests of a correction.
-func TestSomebodyComesInBetween(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_DetectsConcurrentChanges: others write between any two requests of a correction.
+func TestExecutor_DetectsConcurrentChanges(t *testing.T) {
+	s := newFixture(t)
 	for _, c := range []struct {
 		name, at string // the request before which they write: its method, and "try" for a dry run
 		remedy   policy.Remedy
@@ -154,9 +154,9 @@ func TestSomebodyComesInBetween(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				s.T = t
 				c.remedy.Target = policy.Ref{Kind: "ConfigMap", Namespace: s.ns, Name: name}
-				i := s.judged(nil, c.remedy)
+				i := s.intentFor(nil, c.remedy)
 				if c.exists {
-					i = s.judged(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), c.remedy)
+					i = s.intentFor(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), c.remedy)
 				}
 				came := false
 				tries := 0
@@ -183,7 +183,7 @@ func TestSomebodyComesInBetween(t *testing.T) {
 					}
 					return nil
 				}
-				a := s.do(i)
+				a := s.execute(i)
 				s.member.before = nil
 				if !came {
 					t.Fatalf("no request %s was sent", c.at)
@@ -207,16 +207,16 @@ func TestSomebodyComesInBetween(t *testing.T) {
 	}
 }
 
-// TestValuesOfSecretsAreNotRecorded: nor do they show in what the member says of them.
-func TestValuesOfSecretsAreNotRecorded(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_RecordsNoSecretValues: nor do messages of the member show them.
+func TestExecutor_RecordsNoSecretValues(t *testing.T) {
+	s := newFixture(t)
 	object := s.create("Secret", `{"metadata":{"name":"one"},"type":"kubernetes.io/basic-auth","stringData":{"username":"admin","password":"hunter2"}}`)
-	a := s.do(s.judged(object, patch(`{"stringData":{"password":"correct-horse"}}`)))
+	a := s.execute(s.intentFor(object, patch(`{"stringData":{"password":"correct-horse"}}`)))
 	if a.Phase != v1alpha1.PhaseSucceeded || a.Irreversible == "" || a.InverseVerb != "" {
 		t.Fatalf("%s %s, inverse %q %q", a.Phase, a.Message, a.InverseVerb, a.Irreversible)
 	}
 	object = s.merge("Secret", "one", `{"metadata":{"labels":{"x":"y"}}}`)
-	refused := s.do(s.judged(object, patch(`{"type":"Opaque","stringData":{"password":"battery-staple"}}`)))
+	refused := s.execute(s.intentFor(object, patch(`{"type":"Opaque","stringData":{"password":"battery-staple"}}`)))
 	if refused.Phase != v1alpha1.PhaseFailed || !strings.Contains(refused.Message, "refused (422") {
 		t.Errorf("%s %s", refused.Phase, refused.Message)
 	}
@@ -228,22 +228,22 @@ func TestValuesOfSecretsAreNotRecorded(t *testing.T) {
 			}
 		}
 	}
-	// A label is no value, and can be taken back.
+	// A label is not a value, and can be rolled back.
 	object = s.merge("Secret", "one", `{"metadata":{"labels":{"x":"z"}}}`)
-	if a := s.do(s.judged(object, patch(`{"metadata":{"labels":{"x":"w"}}}`))); a.Phase != v1alpha1.PhaseSucceeded || a.InverseVerb != "patch" {
+	if a := s.execute(s.intentFor(object, patch(`{"metadata":{"labels":{"x":"w"}}}`))); a.Phase != v1alpha1.PhaseSucceeded || a.InverseVerb != "patch" {
 		t.Errorf("%s %s, inverse %q", a.Phase, a.Message, a.InverseVerb)
 	}
 	s.expectWrites("secrets", "one", "create by others", "patch by us", "patch by others", "patch by others", "patch by us")
 }
 
-// TestWhatMayNotBeWrittenNowIsNotWritten: the gate is asked after the record and before
-// the write.
-func TestWhatMayNotBeWrittenNowIsNotWritten(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_CheckWritePreventsWrite: checkWrite is called after the record and before the
+// write.
+func TestExecutor_CheckWritePreventsWrite(t *testing.T) {
+	s := newFixture(t)
 	object := s.create("ConfigMap", fmt.Sprintf(oneMap, "one"))
-	i := s.judged(object, patch(`{"data":{"a":"3"}}`))
+	i := s.intentFor(object, patch(`{"data":{"a":"3"}}`))
 	stopped := errors.New("stopped")
-	s.gate = func(*Intent) error { return stopped }
+	s.checkWrite = func(*Intent) error { return stopped }
 	a, err := s.exec.execute(t.Context(), i)
 	if !errors.Is(err, stopped) {
 		t.Fatal(a, err)
@@ -251,8 +251,8 @@ func TestWhatMayNotBeWrittenNowIsNotWritten(t *testing.T) {
 	if known := s.recorded(a.Name); known == nil || known.Phase != v1alpha1.PhaseWriting {
 		t.Errorf("recorded %+v", known)
 	}
-	s.gate = nil
-	if again := s.do(i); again.Phase != v1alpha1.PhaseSucceeded || again.Name != a.Name {
+	s.checkWrite = nil
+	if again := s.execute(i); again.Phase != v1alpha1.PhaseSucceeded || again.Name != a.Name {
 		t.Errorf("%s %s", again.Phase, again.Message)
 	}
 	s.expectWrites("configmaps", "one", "create by others", "patch by us")

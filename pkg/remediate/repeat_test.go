@@ -15,14 +15,14 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// TestTheSameCorrectionAtOnceIsWrittenOnce: in one process, and in two that both
+// TestExecutor_WritesConcurrentCorrectionOnce: in one process, and in two that both
 // believe to lead.
-func TestTheSameCorrectionAtOnceIsWrittenOnce(t *testing.T) {
-	s := newSite(t)
+func TestExecutor_WritesConcurrentCorrectionOnce(t *testing.T) {
+	s := newFixture(t)
 	other := *s
 	other.start()
 	for n, v := range verbs {
-		i, writes := s.judgedVerb(n, v.name)
+		i, writes := s.intentForVerb(n, v.name)
 		var wg sync.WaitGroup
 		for k := range 6 {
 			wg.Go(func() {
@@ -40,15 +40,15 @@ func TestTheSameCorrectionAtOnceIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// TestACorrectionThatAnotherProcessTakesUpIsTheirs: right before the write of one
-// process another one finds its record and does the write.
-func TestACorrectionThatAnotherProcessTakesUpIsTheirs(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_AnotherProcessContinues: right before the write of one process another one
+// finds its record and does the write.
+func TestExecutor_AnotherProcessContinues(t *testing.T) {
+	s := newFixture(t)
 	other := *s
-	other.member, other.hub = wire{}, wire{}
+	other.member, other.hub = transport{}, transport{}
 	other.start()
 	for n, v := range verbs {
-		i, writes := s.judgedVerb(n, v.name)
+		i, writes := s.intentForVerb(n, v.name)
 		deletes, taken := 0, false
 		s.member.before = func(r *http.Request) error {
 			if !taken && isWrite(r, &deletes) {
@@ -67,16 +67,15 @@ func TestACorrectionThatAnotherProcessTakesUpIsTheirs(t *testing.T) {
 	}
 }
 
-// TestWhatAnotherProcessHasJustWrittenIsNotDoneAgain: another process, which leads no
-// more, does the write and records it between the moment that this one has read the
-// target and the moment that it records its own.
-func TestWhatAnotherProcessHasJustWrittenIsNotDoneAgain(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_RepeatsNoWriteOfAnotherProcess: a former leader does the write and records it
+// after this process has read the target and before it records its own.
+func TestExecutor_RepeatsNoWriteOfAnotherProcess(t *testing.T) {
+	s := newFixture(t)
 	other := *s
-	other.member, other.hub = wire{}, wire{}
+	other.member, other.hub = transport{}, transport{}
 	other.start()
 	for n, v := range verbs {
-		i, writes := s.judgedVerb(n, v.name)
+		i, writes := s.intentForVerb(n, v.name)
 		done := false
 		s.hub.before = func(r *http.Request) error {
 			if !done && r.Method == http.MethodPost {
@@ -98,22 +97,22 @@ func TestWhatAnotherProcessHasJustWrittenIsNotDoneAgain(t *testing.T) {
 	}
 }
 
-// TestWhatComesBackIsCorrectedAgain: each time with a record of its own. A ConfigMap
-// has no generation, and one that is made anew has no version that tells it apart.
-func TestWhatComesBackIsCorrectedAgain(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_CorrectsReversions: each time with a record of its own. A ConfigMap
+// has no generation, and a new one no version that distinguishes it.
+func TestExecutor_CorrectsReversions(t *testing.T) {
+	s := newFixture(t)
 	names := map[string]bool{}
 	writes := []string{}
 	create := apply(`{"apiVersion":"v1","data":{"a":"good"}}`)
 	create.Target = policy.Ref{Kind: "ConfigMap", Namespace: s.ns, Name: "one"}
 	for n := range 3 {
-		a := s.do(s.judged(nil, create))
+		a := s.execute(s.intentFor(nil, create))
 		if a.Phase != v1alpha1.PhaseSucceeded || names[a.Name] {
 			t.Fatalf("%d: created: %s %s by %s", n, a.Phase, a.Message, a.Name)
 		}
 		names[a.Name] = true
 		object := s.merge("ConfigMap", "one", `{"data":{"a":"bad"}}`)
-		a = s.do(s.judged(object, patch(`{"data":{"a":"good"}}`)))
+		a = s.execute(s.intentFor(object, patch(`{"data":{"a":"good"}}`)))
 		if a.Phase != v1alpha1.PhaseSucceeded || names[a.Name] {
 			t.Fatalf("%d: corrected: %s %s by %s", n, a.Phase, a.Message, a.Name)
 		}
@@ -129,16 +128,16 @@ func TestWhatComesBackIsCorrectedAgain(t *testing.T) {
 	s.expectWrites("configmaps", "one", writes...)
 }
 
-// TestWhatIsRecordedAndNeverWrittenEnds: nobody wants it any more, and no request can
-// be on its way by now.
-func TestWhatIsRecordedAndNeverWrittenEnds(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_EndsRecordsNeverWritten: the intent is gone, and no request can be on its way
+// any more.
+func TestExecutor_EndsRecordsNeverWritten(t *testing.T) {
+	s := newFixture(t)
 	now := time.Now()
 	s.exec.clock = func() time.Time { return now }
 	for n, v := range verbs {
-		i, writes := s.judgedVerb(n, v.name)
+		i, writes := s.intentForVerb(n, v.name)
 		stopped := errors.New("stopped")
-		s.gate = func(*Intent) error { return stopped }
+		s.checkWrite = func(*Intent) error { return stopped }
 		a, err := s.exec.execute(t.Context(), i)
 		if !errors.Is(err, stopped) {
 			t.Fatal(a, err)
@@ -154,20 +153,19 @@ func TestWhatIsRecordedAndNeverWrittenEnds(t *testing.T) {
 		}
 		s.expectAudit(i, writes[:len(writes)-1])
 
-		// It may be wanted again, as it was.
-		s.gate = nil
-		if a := s.do(i); a.Phase != v1alpha1.PhaseSucceeded || a.Name != i.actionName() {
+		// The same intent may come again.
+		s.checkWrite = nil
+		if a := s.execute(i); a.Phase != v1alpha1.PhaseSucceeded || a.Name != i.actionName() {
 			t.Errorf("%s: %s %s", v.name, a.Phase, a.Message)
 		}
 		s.expectAudit(i, writes)
 	}
 }
 
-// TestARecordThatIsGoneKeepsNothingFromEnding: somebody has deleted the Action while it
-// was written.
-func TestARecordThatIsGoneKeepsNothingFromEnding(t *testing.T) {
-	s := newSite(t)
-	i, writes := s.judgedVerb(2, "one")
+// TestExecutor_EndsWithoutRecord: the Action was deleted while it was written.
+func TestExecutor_EndsWithoutRecord(t *testing.T) {
+	s := newFixture(t)
+	i, writes := s.intentForVerb(2, "one")
 	s.member.after = func(r *http.Request) error {
 		if isWrite(r, new(int)) {
 			s.erase(i.actionName())
@@ -182,16 +180,16 @@ func TestARecordThatIsGoneKeepsNothingFromEnding(t *testing.T) {
 	if left := s.exec.listInDoubt(); len(left) != 0 {
 		t.Errorf("left: %+v", left[0].action)
 	}
-	if len(s.settledByExec) != 1 {
-		t.Errorf("settled %v: what was written counts", fmt.Sprint(s.settledByExec))
+	if len(s.resolved) != 1 {
+		t.Errorf("resolved %v: what was written counts", fmt.Sprint(s.resolved))
 	}
 	s.expectAudit(i, writes)
 }
 
-// TestWhatCannotBeWrittenIsRecordedOnce: while others change the target, and what is in
-// the way changes too.
-func TestWhatCannotBeWrittenIsRecordedOnce(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_RecordsTriedOnce: while other clients change the target, and the cause
+// changes, too.
+func TestExecutor_RecordsTriedOnce(t *testing.T) {
+	s := newFixture(t)
 	object := s.create("ConfigMap", fmt.Sprintf(oneMap, "one"))
 	contended := apply(`{"apiVersion":"v1","data":{"a":"3"}}`)
 	for name, c := range map[string]struct {
@@ -199,16 +197,16 @@ func TestWhatCannotBeWrittenIsRecordedOnce(t *testing.T) {
 		phase  v1alpha1.ActionPhase
 	}{
 		"dry run": {func(o *unstructured.Unstructured) *Intent {
-			i := s.judged(o, patch(`{"data":{"a":"3"}}`))
+			i := s.intentFor(o, patch(`{"data":{"a":"3"}}`))
 			i.DryRun = true
 			return i
 		}, v1alpha1.PhaseDryRunPassed},
-		"contended": {func(o *unstructured.Unstructured) *Intent { return s.judged(o, contended) }, v1alpha1.PhaseContended},
-		"failed":    {func(o *unstructured.Unstructured) *Intent { return s.judged(o, patch(`{"dota":{}}`)) }, v1alpha1.PhaseFailed},
+		"contended": {func(o *unstructured.Unstructured) *Intent { return s.intentFor(o, contended) }, v1alpha1.PhaseContended},
+		"failed":    {func(o *unstructured.Unstructured) *Intent { return s.intentFor(o, patch(`{"dota":{}}`)) }, v1alpha1.PhaseFailed},
 	} {
 		var first *Action
 		for n := range 3 {
-			a := s.do(c.intent(object))
+			a := s.execute(c.intent(object))
 			if a.Phase != c.phase || first != nil && a.Name != first.Name {
 				t.Errorf("%s: %s %s by %s, first by %s", name, a.Phase, a.Message, a.Name, first.Name)
 			}
@@ -223,7 +221,7 @@ func TestWhatCannotBeWrittenIsRecordedOnce(t *testing.T) {
 	}
 
 	// Another manager is in the way, then it is not.
-	first := s.do(s.judged(object, contended))
+	first := s.execute(s.intentFor(object, contended))
 	if _, err := s.objects("ConfigMap").Patch(t.Context(), "one", "application/merge-patch+json", []byte(`{"data":{"a":"7"}}`),
 		metav1.PatchOptions{FieldManager: "anybody"}); err != nil {
 		t.Fatal(err)
@@ -232,23 +230,23 @@ func TestWhatCannotBeWrittenIsRecordedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := s.do(s.judged(object, contended)); a.Name != first.Name || a.Phase != v1alpha1.PhaseContended || a.Manager != "anybody" || s.recorded(a.Name).Manager != "anybody" {
+	if a := s.execute(s.intentFor(object, contended)); a.Name != first.Name || a.Phase != v1alpha1.PhaseContended || a.Manager != "anybody" || s.recorded(a.Name).Manager != "anybody" {
 		t.Errorf("%s by %s", a.Phase, a.Manager)
 	}
-	i := s.judged(object, contended)
+	i := s.intentFor(object, contended)
 	i.Force = true
-	if a := s.do(i); a.Phase != v1alpha1.PhaseSucceeded || a.Name == first.Name || s.recorded(a.Name).tried {
+	if a := s.execute(i); a.Phase != v1alpha1.PhaseSucceeded || a.Name == first.Name || s.recorded(a.Name).tried {
 		t.Errorf("%s %s", a.Phase, a.Message)
 	}
 }
 
-// TestAProcessThatEndsWhileItReports: what was only tried is never said to be written,
-// not even where the target is gone.
-func TestAProcessThatEndsWhileItReports(t *testing.T) {
-	s := newSite(t)
+// TestExecutor_SuccessorResolvesTried: what was only tried is never recorded as written, not
+// even where the target is gone.
+func TestExecutor_SuccessorResolvesTried(t *testing.T) {
+	s := newFixture(t)
 	for step := 1; ; step++ {
 		name := fmt.Sprintf("target-%d", step)
-		i := s.judged(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), policy.Remedy{Action: "delete"})
+		i := s.intentFor(s.create("ConfigMap", fmt.Sprintf(oneMap, name)), policy.Remedy{Action: "delete"})
 		i.DryRun = true
 		died := s.dieAt(step)
 		ended := make(chan struct{})
@@ -257,11 +255,11 @@ func TestAProcessThatEndsWhileItReports(t *testing.T) {
 			_, _ = s.exec.execute(t.Context(), i)
 		}()
 		<-ended
-		s.hub, s.member = wire{}, wire{}
+		s.hub, s.member = transport{}, transport{}
 		s.start()
 		s.remove("ConfigMap", name)
 		if known := s.recorded(i.triedName()); known != nil && !isFinal(known.Phase) {
-			s.exec.addInDoubt(known) // as whoever takes over does
+			s.exec.addInDoubt(known) // as a new leader does
 			s.exec.resolveAll(t.Context())
 		}
 		if known := s.recorded(i.triedName()); known != nil && known.Phase != v1alpha1.PhaseFailed && known.Phase != v1alpha1.PhaseDryRunPassed {

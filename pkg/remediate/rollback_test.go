@@ -22,7 +22,7 @@ const (
 	aService = `{"metadata":{"name":"%s"},"spec":{"selector":{"a":"b"},"ports":[{"port":80,"targetPort":"http"}]}}`
 )
 
-var takenBack = []struct {
+var reversible = []struct {
 	name   string
 	kind   policy.Kind
 	object string
@@ -42,11 +42,11 @@ var takenBack = []struct {
 	{"a Secret's label", "Secret", `{"metadata":{"name":"%s"},"stringData":{"a":"1"}}`, patch(`{"metadata":{"labels":{"tier":"gold"}}}`)},
 }
 
-// TestAnActionIsTakenBackExactly: the target's content is what it was, and the record
-// says so; by the same guarded path.
-func TestAnActionIsTakenBackExactly(t *testing.T) {
-	s := newSite(t)
-	for n, c := range takenBack {
+// TestInverseIntent_RestoresExactly: the target's content is restored by the same guarded
+// path, and recorded.
+func TestInverseIntent_RestoresExactly(t *testing.T) {
+	s := newFixture(t)
+	for n, c := range reversible {
 		t.Run(c.name, func(t *testing.T) {
 			s := *s
 			s.T = t
@@ -57,7 +57,7 @@ func TestAnActionIsTakenBackExactly(t *testing.T) {
 				object = s.create(c.kind, fmt.Sprintf(c.object, name))
 			}
 			before := s.get(c.kind, name)
-			a := s.do(s.judged(object, c.remedy))
+			a := s.execute(s.intentFor(object, c.remedy))
 			if a.Phase != v1alpha1.PhaseSucceeded {
 				t.Fatalf("%s %s", a.Phase, a.Message)
 			}
@@ -65,7 +65,7 @@ func TestAnActionIsTakenBackExactly(t *testing.T) {
 				t.Fatal("it has changed nothing")
 			}
 			known := s.recorded(a.Name)
-			back := s.do(s.rollback(known, false))
+			back := s.execute(s.rollbackIntent(known, false))
 			if back.Phase != v1alpha1.PhaseSucceeded {
 				t.Fatalf("back: %s %s", back.Phase, back.Message)
 			}
@@ -97,10 +97,10 @@ func text(object any) string {
 	return string(out)
 }
 
-// rollback is the intent that takes an action back, as its target is now.
-func (s *site) rollback(a *Action, force bool) *Intent {
+// rollbackIntent is the intent that rolls an action back, with its target's present version.
+func (s *fixture) rollbackIntent(a *Action, force bool) *Intent {
 	s.Helper()
-	now, err := readTargetState(s.Context(), s.access(), a)
+	now, err := readTargetState(s.Context(), s.clients(), a)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -111,14 +111,13 @@ func (s *site) rollback(a *Action, force bool) *Intent {
 	return i
 }
 
-// TestWhatHasChangedSinceIsNotTakenBack: unless somebody insists, and then the rest
-// stays as it is.
-func TestWhatHasChangedSinceIsNotTakenBack(t *testing.T) {
-	s := newSite(t)
+// TestInverseIntent_RefusesChangedTargets: unless forced, and then the other fields stay.
+func TestInverseIntent_RefusesChangedTargets(t *testing.T) {
+	s := newFixture(t)
 	object := s.create("ConfigMap", fmt.Sprintf(oneMap, "one"))
-	a := s.do(s.judged(object, patch(`{"data":{"a":"3"}}`)))
+	a := s.execute(s.intentFor(object, patch(`{"data":{"a":"3"}}`)))
 	s.merge("ConfigMap", "one", `{"data":{"z":"9"}}`)
-	now, err := readTargetState(t.Context(), s.access(), a)
+	now, err := readTargetState(t.Context(), s.clients(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,31 +128,31 @@ func TestWhatHasChangedSinceIsNotTakenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It goes the way of every other: what moves in between is not overwritten.
+	// It is executed like any other: what changes in between is not overwritten.
 	s.merge("ConfigMap", "one", `{"data":{"y":"8"}}`)
-	if back := s.do(i); back.Phase != v1alpha1.PhaseSuperseded || s.recorded(a.Name).Phase != v1alpha1.PhaseSucceeded {
+	if back := s.execute(i); back.Phase != v1alpha1.PhaseSuperseded || s.recorded(a.Name).Phase != v1alpha1.PhaseSucceeded {
 		t.Errorf("%s %s", back.Phase, back.Message)
 	}
-	if back := s.do(s.rollback(a, true)); back.Phase != v1alpha1.PhaseSucceeded {
+	if back := s.execute(s.rollbackIntent(a, true)); back.Phase != v1alpha1.PhaseSucceeded {
 		t.Errorf("%s %s", back.Phase, back.Message)
 	}
 	if data := s.get("ConfigMap", "one")["data"]; !reflect.DeepEqual(data, map[string]any{"a": "1", "b": "2", "y": "8", "z": "9"}) {
 		t.Errorf("data %v", data)
 	}
 
-	// A status, and what others note, is no change.
+	// A status, and notes of controllers, are not a change.
 	object = s.create("Deployment.apps", fmt.Sprintf(aDeployment, "two"))
-	a = s.do(s.judged(object, patch(`{"spec":{"replicas":1}}`)))
+	a = s.execute(s.intentFor(object, patch(`{"spec":{"replicas":1}}`)))
 	s.merge("Deployment.apps", "two", `{"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"}}}`)
-	if back := s.do(s.rollback(a, false)); back.Phase != v1alpha1.PhaseSucceeded {
+	if back := s.execute(s.rollbackIntent(a, false)); back.Phase != v1alpha1.PhaseSucceeded {
 		t.Errorf("%s %s", back.Phase, back.Message)
 	}
 
-	// What is gone cannot be patched back.
+	// A target that is gone cannot be patched.
 	object = s.create("ConfigMap", fmt.Sprintf(oneMap, "three"))
-	a = s.do(s.judged(object, patch(`{"data":{"a":"3"}}`)))
+	a = s.execute(s.intentFor(object, patch(`{"data":{"a":"3"}}`)))
 	s.remove("ConfigMap", "three")
-	if now, err = readTargetState(t.Context(), s.access(), a); err != nil || now != (targetState{}) {
+	if now, err = readTargetState(t.Context(), s.clients(), a); err != nil || now != (targetState{}) {
 		t.Fatal(now, err)
 	}
 	if _, err := inverseIntent(a, now, true); !errors.Is(err, ErrIrreversible) {

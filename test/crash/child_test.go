@@ -28,30 +28,30 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// childEnv has the assignment of a process.
+// childEnv is the environment variable with the childConfig of a process.
 const childEnv = "FEDERATOR_CRASH_CHILD"
 
-// assignment says where a process corrects.
-type assignment struct {
+// childConfig says where a process corrects.
+type childConfig struct {
 	Hub, Member string // files with kubeconfigs
 	Namespace   string
 }
 
-// leading is the line by which a process says that it acts now.
-const leading = "leading"
+// leadingLine is printed by a process that has become the leader.
+const leadingLine = "leading"
 
-// The times of the lease: those of federator, made short.
+// The times of the lease: shorter than those of federator.
 const (
-	leaseDuration = time.Second // the shortest that a Lease can say
+	leaseDuration = time.Second // the shortest that a Lease can have
 	leaseRenew    = 700 * time.Millisecond
 	leaseRetry    = 100 * time.Millisecond
 )
 
 const member = "fleet/eu-1"
 
-// child corrects until its input ends, as it does when its parent is gone.
-func child(text string) error {
-	var a assignment
+// runChild corrects until its input ends, as it does when its parent is gone.
+func runChild(text string) error {
+	var a childConfig
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ type process struct {
 	lock       resourcelock.Interface
 	elector    atomic.Pointer[leaderelection.LeaderElector]
 	dispatcher *remediate.Dispatcher
-	changed    chan struct{} // has room for one
+	changed    chan struct{} // buffered
 }
 
 // Client implements remediate.Clients.
@@ -123,8 +123,8 @@ func (p *process) elect(ctx context.Context) error {
 			Lock: p.lock, LeaseDuration: leaseDuration, RenewDeadline: leaseRenew, RetryPeriod: leaseRetry, ReleaseOnCancel: true, Name: "federator",
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(context.Context) {
-					p.poke()
-					fmt.Fprintln(os.Stdout, leading)
+					p.trigger()
+					fmt.Fprintln(os.Stdout, leadingLine)
 				},
 				OnStoppedLeading: func() {},
 			},
@@ -138,8 +138,8 @@ func (p *process) elect(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// poke has the process look again at what it wants.
-func (p *process) poke() {
+// trigger has the process evaluate again.
+func (p *process) trigger() {
 	select {
 	case p.changed <- struct{}{}:
 	default:
@@ -151,7 +151,7 @@ func (p *process) run(ctx context.Context, of kubernetes.Interface) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(of, 0, informers.WithNamespace(p.namespace))
 	maps := factory.Core().V1().ConfigMaps()
 	if _, err := maps.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { p.poke() }, UpdateFunc: func(any, any) { p.poke() }, DeleteFunc: func(any) { p.poke() },
+		AddFunc: func(any) { p.trigger() }, UpdateFunc: func(any, any) { p.trigger() }, DeleteFunc: func(any) { p.trigger() },
 	}); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (p *process) run(ctx context.Context, of kubernetes.Interface) error {
 		if err != nil {
 			return err
 		}
-		if err := p.dispatcher.SetIntents(binding, remediate.RolloutSpec{}, remediate.Totals{Fleet: len(all)}, judge(p.namespace, all), true); err != nil {
+		if err := p.dispatcher.SetIntents(binding, remediate.RolloutSpec{}, remediate.Totals{Fleet: len(all)}, evaluate(p.namespace, all), true); err != nil {
 			return err
 		}
 		select {
@@ -182,11 +182,11 @@ func (p *process) run(ctx context.Context, of kubernetes.Interface) error {
 
 const binding = "crash"
 
-// sorts are what an object's name says of what is wrong with it, before a dash.
-var sorts = []string{"merge", "json", "apply", "drop", "want"}
+// violationKinds are the prefixes of objects' names, before a dash: how each is corrected.
+var violationKinds = []string{"merge", "json", "apply", "drop", "want"}
 
-// judge is the policy: what violates it, and what corrects that.
-func judge(namespace string, all []*corev1.ConfigMap) []remediate.Intent {
+// evaluate is the policy: it returns the intents for the objects that violate it.
+func evaluate(namespace string, all []*corev1.ConfigMap) []remediate.Intent {
 	there := map[string]bool{}
 	for _, m := range all {
 		there[m.Name] = true

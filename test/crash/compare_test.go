@@ -9,12 +9,12 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// write is a write that has changed an object of the member.
-type write struct{ verb, target, action, version string }
+// memberWrite is a write that changed an object of the member.
+type memberWrite struct{ verb, target, action, version string }
 
-// writes are those that processes have done, by the audit log, and the targets of those
-// that were answered by an error. Those of the test itself name other managers, or none.
-func writes(events []kube.AuditEvent) (done []write, failed map[string]bool) {
+// auditedWrites returns the processes' writes in the audit log, and the targets of those that
+// were answered with an error. The test's own writes have other managers, or none.
+func auditedWrites(events []kube.AuditEvent) (done []memberWrite, failed map[string]bool) {
 	failed = map[string]bool{}
 	versions := map[string]bool{}
 	for _, e := range events {
@@ -33,7 +33,7 @@ func writes(events []kube.AuditEvent) (done []write, failed map[string]bool) {
 			} `json:"metadata"`
 		}
 		_ = json.Unmarshal(e.ResponseObject, &answer) // of a delete it is a Status
-		w := write{verb: e.Verb, target: e.ObjectRef.Name, action: answer.Metadata.Annotations["federator.dev/action"], version: answer.Metadata.ResourceVersion}
+		w := memberWrite{verb: e.Verb, target: e.ObjectRef.Name, action: answer.Metadata.Annotations["federator.dev/action"], version: answer.Metadata.ResourceVersion}
 		switch {
 		case len(asked.DryRun) > 0:
 			continue
@@ -66,27 +66,27 @@ func writes(events []kube.AuditEvent) (done []write, failed map[string]bool) {
 	return done, failed
 }
 
-// audited are the writes of the audit log, and those that the witness has seen done
-// though they were answered by an error.
-func (r *run) audited() ([]write, error) {
+// audited returns the writes of the audit log, and those that the watcher has seen although
+// they were answered with an error.
+func (r *harness) audited() ([]memberWrite, error) {
 	r.Helper()
 	events, err := r.member.Audit()
 	if err != nil {
 		return nil, err
 	}
-	done, failed := writes(events)
+	done, failed := auditedWrites(events)
 	times := map[string]int{}
 	for _, w := range done {
 		times[w.target]++
 	}
-	for target, versions := range r.witness.changes(r.T) {
+	for target, versions := range r.watcher.changes(r.T) {
 		for _, v := range versions[min(times[target], len(versions)):] {
 			if !failed[target] {
-				return nil, fmt.Errorf("%s has changed, and nobody has asked for it: %+v", target, v)
+				return nil, fmt.Errorf("%s has changed without a request: %+v", target, v)
 			}
-			w := write{verb: "unanswered", target: target, action: v.action, version: v.resourceVersion}
+			w := memberWrite{verb: "unanswered", target: target, action: v.action, version: v.resourceVersion}
 			if v.deleted {
-				w = write{verb: "delete", target: target}
+				w = memberWrite{verb: "delete", target: target}
 			}
 			r.unanswered++
 			done = append(done, w)
@@ -98,14 +98,14 @@ func (r *run) audited() ([]write, error) {
 	return done, nil
 }
 
-// compare holds the Actions against the audit log.
-func (r *run) compare() {
+// compare compares the Actions with the audit log.
+func (r *harness) compare() {
 	r.Helper()
 	actions, err := r.actions()
 	if err != nil {
 		r.Fatal(err)
 	}
-	var done []write
+	var done []memberWrite
 	r.until("the audit log is complete", func() error {
 		r.unanswered = 0
 		var err error
@@ -136,18 +136,18 @@ func (r *run) compare() {
 		a := succeeded[w.target]
 		if a == nil || w.verb != "delete" && (a.Name != w.action || a.Status.ResourceVersion != w.version) || w.verb == "delete" && a.Spec.Verb != "delete" {
 			lost++
-			r.Errorf("written, and no action says so: %+v, %+v", w, a)
+			r.Errorf("written and not recorded: %+v, %+v", w, a)
 		}
 	}
 	for target, a := range succeeded {
 		if times[target] == 0 {
 			lost++
-			r.Errorf("action %s says that %s was written, which it was not", a.Name, target)
+			r.Errorf("action %s of %s is recorded as written, which it was not", a.Name, target)
 		}
 	}
 	if len(done) != r.violations || len(actions) != r.violations {
 		r.Errorf("%d violations, %d writes, %d actions", r.violations, len(done), len(actions))
 	}
-	r.Logf("%d corrections, %d writes (%d answered by an error), %d actions: %d duplicate, %d lost",
+	r.Logf("%d corrections, %d writes (%d answered with an error), %d actions: %d duplicate, %d lost",
 		r.violations, len(done), r.unanswered, len(actions), duplicate, lost)
 }

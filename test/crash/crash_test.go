@@ -27,25 +27,25 @@ import (
 // TestCrash kills processes while they correct. In the end every object is corrected,
 // and the Actions of the hub are the writes in the member's audit log, one for one.
 func TestCrash(t *testing.T) {
-	kills, failovers, corrections := number(t, "KILLS", 12), number(t, "FAILOVERS", 2), number(t, "CORRECTIONS", 60)
+	kills, failovers, corrections := envInt(t, "KILLS", 12), envInt(t, "FAILOVERS", 2), envInt(t, "CORRECTIONS", 60)
 	if testing.Short() && os.Getenv("KILLS") == "" {
 		t.Skip("takes half a minute")
 	}
 	t.Logf("KILLS=%d FAILOVERS=%d CORRECTIONS=%d", kills, failovers, corrections)
-	r := newRun(t, seed.Of(t))
+	r := newHarness(t, seed.Of(t))
 	started := time.Now()
 	for n := range kills {
-		r.kill(corrections * (n + 1) / (kills + failovers + 1))
+		r.startAndKill(corrections * (n + 1) / (kills + failovers + 1))
 	}
 	r.failovers(failovers, func(n int) int { return corrections * (kills + n + 1) / (kills + failovers + 1) })
 	took := time.Since(started)
-	r.violate(corrections)
+	r.violateUpTo(corrections)
 	r.finish()
 	r.compare()
-	t.Logf("%d kills and %d failovers in %v: they left %d open actions, %d of them written", kills, failovers, took.Round(time.Second), r.open, r.written)
+	t.Logf("%d kills and %d failovers in %v: they left %d unfinished actions, %d of them written", kills, failovers, took.Round(time.Second), r.open, r.written)
 }
 
-func number(t *testing.T, name string, otherwise int) int {
+func envInt(t *testing.T, name string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(name)
 	if text == "" {
@@ -60,25 +60,25 @@ func number(t *testing.T, name string, otherwise int) int {
 
 const namespace = "crash"
 
-// run is a hub, a member and the processes that correct.
-type run struct {
+// harness is a hub, a member and the correcting processes.
+type harness struct {
 	*testing.T
 
 	hub        *kube.Hub
 	member     *kube.ControlPlane
 	random     *rand.Rand
-	violations int // made so far
-	witness    *witness
-	alive      []*life
+	violations int // created so far
+	watcher    *watcher
+	children   []*child
 
-	unanswered    int // writes that were done and answered by an error
+	unanswered    int // writes that were executed and answered with an error
 	open, written int // actions that killed processes have left, counted at each kill
 }
 
-func newRun(t *testing.T, seed uint64) *run {
+func newHarness(t *testing.T, seed uint64) *harness {
 	t.Helper()
 	f := kube.StartTest(t, kube.Options{Members: 1, Audit: true})
-	r := &run{T: t, hub: f.Hub, member: f.Members[0], random: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // A test's.
+	r := &harness{T: t, hub: f.Hub, member: f.Members[0], random: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // A test's.
 	if err := r.hub.InstallCRDs(t.Context(), "../../charts/federator/crds"); err != nil {
 		t.Fatal(err)
 	}
@@ -86,14 +86,14 @@ func newRun(t *testing.T, seed uint64) *run {
 		if err := c.Apply(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: "+namespace+"}\n")); err != nil {
 			t.Fatal(err)
 		}
-		// As far away as clusters are: a correction takes a while.
+		// As distant as real clusters: a correction takes a while.
 		if err := c.Proxy.Set(tcpproxy.Mode{Latency: 15 * time.Millisecond}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.witness = newWitness(t, r.member)
+	r.watcher = newWatcher(t, r.member)
 	t.Cleanup(func() {
-		for _, p := range r.alive {
+		for _, p := range r.children {
 			if p.kill(); t.Failed() {
 				t.Logf("%s", p.log.String())
 			}
@@ -103,7 +103,7 @@ func newRun(t *testing.T, seed uint64) *run {
 }
 
 // until polls until a check passes.
-func (r *run) until(what string, check func() error) {
+func (r *harness) until(what string, check func() error) {
 	r.Helper()
 	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
@@ -122,11 +122,11 @@ func (r *run) until(what string, check func() error) {
 	}
 }
 
-// violate has there been so many violations, all in all.
-func (r *run) violate(sum int) {
+// violateUpTo creates violations until there were so many in total.
+func (r *harness) violateUpTo(sum int) {
 	r.Helper()
 	for ; r.violations < sum; r.violations++ {
-		sort := sorts[r.violations%len(sorts)]
+		sort := violationKinds[r.violations%len(violationKinds)]
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", sort, r.violations)}, Data: map[string]string{"a": "b"}}
 		if _, err := r.member.Client().CoreV1().ConfigMaps(namespace).Create(r.Context(), m, metav1.CreateOptions{}); err != nil {
 			r.Fatal(err)
@@ -134,8 +134,8 @@ func (r *run) violate(sum int) {
 	}
 }
 
-// life is a process from its start to its end.
-type life struct {
+// child is a process from its start to its end.
+type child struct {
 	cmd   *exec.Cmd
 	input io.Closer
 	log   strings.Builder
@@ -144,13 +144,13 @@ type life struct {
 	err   error // once ended
 }
 
-func (r *run) start() *life {
+func (r *harness) start() *child {
 	r.Helper()
-	text, err := json.Marshal(assignment{Hub: r.hub.KubeconfigFile(), Member: r.member.KubeconfigFile(), Namespace: namespace})
+	text, err := json.Marshal(childConfig{Hub: r.hub.KubeconfigFile(), Member: r.member.KubeconfigFile(), Namespace: namespace})
 	if err != nil {
 		r.Fatal(err)
 	}
-	p := &life{cmd: exec.Command(os.Args[0]), leads: make(chan struct{}), ended: make(chan struct{})} //nolint:gosec // It is this test.
+	p := &child{cmd: exec.Command(os.Args[0]), leads: make(chan struct{}), ended: make(chan struct{})} //nolint:gosec // It is this test.
 	p.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	p.cmd.Stderr = &p.log
 	if p.input, err = p.cmd.StdinPipe(); err != nil {
@@ -167,24 +167,24 @@ func (r *run) start() *life {
 		defer close(p.ended)
 		led := false
 		for lines := bufio.NewScanner(output); lines.Scan(); {
-			if lines.Text() == leading && !led {
+			if lines.Text() == leadingLine && !led {
 				led = true
 				close(p.leads)
 			}
 		}
 		p.err = p.cmd.Wait()
 	}()
-	r.alive = append(r.alive, p)
+	r.children = append(r.children, p)
 	return p
 }
 
 // kill ends a process by SIGKILL.
-func (p *life) kill() {
+func (p *child) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.ended
 }
 
-func (r *run) bury(p *life) {
+func (r *harness) reap(p *child) {
 	r.Helper()
 	select {
 	case <-p.ended:
@@ -192,17 +192,17 @@ func (r *run) bury(p *life) {
 	default:
 	}
 	p.kill()
-	for n, other := range r.alive {
+	for n, other := range r.children {
 		if other == p {
-			r.alive = append(r.alive[:n], r.alive[n+1:]...)
+			r.children = append(r.children[:n], r.children[n+1:]...)
 			break
 		}
 	}
-	r.look()
+	r.countOpen()
 }
 
-// look counts what a killed process has left.
-func (r *run) look() {
+// countOpen counts the actions that a killed process has left.
+func (r *harness) countOpen() {
 	r.Helper()
 	actions, err := r.actions()
 	if err != nil {
@@ -221,8 +221,8 @@ func (r *run) look() {
 	}
 }
 
-// wait waits for one of the processes to lead, or for a while.
-func (r *run) wait(p *life, most time.Duration) {
+// waitForLead waits for a process to lead, or for a while.
+func (r *harness) waitForLead(p *child, most time.Duration) {
 	r.Helper()
 	select {
 	case <-p.leads:
@@ -230,28 +230,28 @@ func (r *run) wait(p *life, most time.Duration) {
 	}
 }
 
-// kill starts a process and kills it, when there have been so many violations.
-func (r *run) kill(sum int) {
+// startAndKill starts a process and kills it once there were so many violations in total.
+func (r *harness) startAndKill(sum int) {
 	r.Helper()
 	before := r.violations + r.random.IntN(max(sum-r.violations, 0)+1)
-	r.violate(before) // the others come while it leads
+	r.violateUpTo(before) // the others come while it leads
 	p := r.start()
 	if r.random.IntN(8) == 0 {
-		r.wait(p, time.Duration(r.random.IntN(1500))*time.Millisecond)
-		r.violate(sum)
+		r.waitForLead(p, time.Duration(r.random.IntN(1500))*time.Millisecond)
+		r.violateUpTo(sum)
 	} else {
-		r.leads(p)
-		r.strike(sum)
+		r.mustLead(p)
+		r.waitToKill(sum)
 	}
-	r.bury(p)
+	r.reap(p)
 }
 
-// strike returns when whoever leads is to be killed: after a while, or right after it
-// has written.
-func (r *run) strike(sum int) {
+// waitToKill returns when the leader is to be killed: after a while, or right after it has
+// written.
+func (r *harness) waitToKill(sum int) {
 	r.Helper()
-	written := r.witness.next()
-	r.violate(sum)
+	written := r.watcher.next()
+	r.violateUpTo(sum)
 	if r.random.IntN(2) == 0 {
 		r.pause(time.Duration(r.random.IntN(1000)) * time.Millisecond)
 		return
@@ -259,11 +259,11 @@ func (r *run) strike(sum int) {
 	select {
 	case <-written:
 		r.pause(time.Duration(r.random.IntN(40)) * time.Millisecond)
-	case <-time.After(2 * time.Second): // there may be nothing left to write
+	case <-time.After(2 * time.Second): // there may be nothing to write
 	}
 }
 
-func (r *run) leads(p *life) {
+func (r *harness) mustLead(p *child) {
 	r.Helper()
 	select {
 	case <-p.leads:
@@ -271,55 +271,55 @@ func (r *run) leads(p *life) {
 		r.Fatalf("a process has ended by itself: %v\n%s", p.err, p.log.String())
 	case <-time.After(2 * time.Minute):
 		p.kill()
-		r.Fatalf("a process does not come to lead\n%s", p.log.String())
+		r.Fatalf("a process does not become the leader\n%s", p.log.String())
 	}
 }
 
-// pause lets a process come to a random point.
-func (r *run) pause(d time.Duration) {
+// pause lets a process reach a random point.
+func (r *harness) pause(d time.Duration) {
 	select {
 	case <-r.Context().Done():
 	case <-time.After(d):
 	}
 }
 
-// failovers kills whoever leads while another process stands by. Every other one is only
-// frozen until the other leads, and then goes on as if nothing had been.
-func (r *run) failovers(times int, sum func(int) int) {
+// failovers kills the leader while another process stands by. Every other leader is only
+// frozen until the next one leads, and then continues.
+func (r *harness) failovers(times int, sum func(int) int) {
 	r.Helper()
 	if times == 0 {
 		return
 	}
 	leader := r.start()
-	r.leads(leader)
+	r.mustLead(leader)
 	for n := range times {
 		next := r.start()
-		r.strike(sum(n))
+		r.waitToKill(sum(n))
 		if n%2 == 1 {
 			r.signal(leader, syscall.SIGSTOP)
-			r.leads(next)
+			r.mustLead(next)
 			r.pause(time.Duration(r.random.IntN(300)) * time.Millisecond)
 			r.signal(leader, syscall.SIGCONT)
 			r.pause(time.Duration(r.random.IntN(300)) * time.Millisecond)
-			r.bury(leader)
+			r.reap(leader)
 		} else {
-			r.bury(leader)
-			r.leads(next)
+			r.reap(leader)
+			r.mustLead(next)
 		}
 		leader = next
 	}
-	r.bury(leader)
+	r.reap(leader)
 }
 
-func (r *run) signal(p *life, s syscall.Signal) {
+func (r *harness) signal(p *child, s syscall.Signal) {
 	r.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		r.Fatal(err)
 	}
 }
 
-// finish has a last process correct what is left. It ends as it is told to.
-func (r *run) finish() {
+// finish has a last process correct the rest, and ends it regularly.
+func (r *harness) finish() {
 	r.Helper()
 	p := r.start()
 	r.until("all is corrected, and recorded", func() error {
@@ -331,8 +331,8 @@ func (r *run) finish() {
 		for n := range list.Items {
 			all[n] = &list.Items[n]
 		}
-		if left := judge(namespace, all); len(left) > 0 {
-			return fmt.Errorf("%d are wrong, %s", len(left), left[0].Remedy.Target)
+		if left := evaluate(namespace, all); len(left) > 0 {
+			return fmt.Errorf("%d violate, %s", len(left), left[0].Remedy.Target)
 		}
 		actions, err := r.actions()
 		for _, a := range actions {
@@ -346,16 +346,16 @@ func (r *run) finish() {
 	select {
 	case <-p.ended:
 		if p.err != nil {
-			r.Errorf("a process that was told to end: %v\n%s", p.err, p.log.String())
+			r.Errorf("regular end of a process: %v\n%s", p.err, p.log.String())
 		}
 	case <-time.After(time.Minute):
 		p.kill()
-		r.Errorf("a process that was told to end does not\n%s", p.log.String())
+		r.Errorf("a process does not end regularly\n%s", p.log.String())
 	}
 }
 
 // actions are those of the hub.
-func (r *run) actions() ([]v1alpha1.Action, error) {
+func (r *harness) actions() ([]v1alpha1.Action, error) {
 	body, err := r.hub.Client().CoreV1().RESTClient().Get().AbsPath("/apis/federator.dev/v1alpha1/actions").Do(context.WithoutCancel(r.Context())).Raw()
 	if err != nil {
 		return nil, err

@@ -10,9 +10,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(klog.Logger{}) // client-go's own words are not the test's
+	klog.SetLogger(klog.Logger{}) // client-go's logs are not the test's
 	if text := os.Getenv(childEnv); text != "" {
-		if err := child(text); err != nil {
+		if err := runChild(text); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

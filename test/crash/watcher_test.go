@@ -13,24 +13,24 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// version is one that an object has had.
+// version is a version of an object.
 type version struct {
 	deleted                 bool
 	action, resourceVersion string
 }
 
-// witness follows the objects of the member: an API server may answer a write with an
-// error, because whoever asked for it is gone, and have done it.
-type witness struct {
+// watcher watches the objects of the member: an API server may execute a write and answer it
+// with an error, because the client is gone.
+type watcher struct {
 	mu       sync.Mutex
 	versions map[string][]version
-	writes   chan struct{} // closed when a process has written something
+	writes   chan struct{} // closed at the next write of a process
 	err      watch.EventType
 }
 
-func newWitness(t *testing.T, of *kube.ControlPlane) *witness {
+func newWatcher(t *testing.T, of *kube.ControlPlane) *watcher {
 	t.Helper()
-	w := &witness{versions: map[string][]version{}, writes: make(chan struct{})}
+	w := &watcher{versions: map[string][]version{}, writes: make(chan struct{})}
 	maps := of.Client().CoreV1().ConfigMaps(namespace)
 	now, err := maps.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -46,7 +46,7 @@ func newWitness(t *testing.T, of *kube.ControlPlane) *witness {
 	go func() {
 		defer close(ended)
 		for e := range events.ResultChan() {
-			w.see(e)
+			w.observe(e)
 		}
 	}()
 	t.Cleanup(func() {
@@ -56,7 +56,7 @@ func newWitness(t *testing.T, of *kube.ControlPlane) *witness {
 	return w
 }
 
-func (w *witness) see(e watch.Event) {
+func (w *watcher) observe(e watch.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m, ok := e.Object.(*corev1.ConfigMap)
@@ -72,28 +72,28 @@ func (w *witness) see(e watch.Event) {
 	}
 }
 
-// next returns a channel that is closed when a process writes something.
-func (w *witness) next() <-chan struct{} {
+// next returns a channel that is closed at the next write of a process.
+func (w *watcher) next() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.writes
 }
 
-// changes are what processes have made of the objects, by name.
-func (w *witness) changes(t *testing.T) map[string][]version {
+// changes returns the versions that processes have written, by name.
+func (w *watcher) changes(t *testing.T) map[string][]version {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != "" {
 		t.Fatalf("the watch has ended: %s", w.err)
 	}
-	found := map[string][]version{}
+	changed := map[string][]version{}
 	for name, versions := range w.versions {
 		for _, v := range versions {
 			if v.deleted || v.action != "" {
-				found[name] = append(found[name], v)
+				changed[name] = append(changed[name], v)
 			}
 		}
 	}
-	return found
+	return changed
 }
