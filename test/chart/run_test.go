@@ -237,7 +237,7 @@ func get(ctx context.Context, client *http.Client, url, token string) (int, stri
 	return resp.StatusCode, string(body), err
 }
 
-// caller returns the token of somebody new who asks the query API.
+// caller returns the token of a new caller of the query API.
 func caller(t *testing.T, hub *kube.Hub, name string) string {
 	t.Helper()
 	_, err := hub.Client().CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -259,7 +259,7 @@ func tokenOf(t *testing.T, hub *kube.Hub, name, audience string) string {
 
 // TestBinary_RunsWithTheChartsPermissions runs the binary with the chart's
 // ServiceAccount, permissions, arguments, environment and files: it becomes ready,
-// judges, and answers, and is refused nothing.
+// evaluates, and answers, and is refused nothing.
 func TestBinary_RunsWithTheChartsPermissions(t *testing.T) {
 	f := fleet(t)
 	must(t, f.Hub.InstallCRDs(t.Context(), "../../pkg/hub/testdata/openreports"))
@@ -352,7 +352,7 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 		if _, metrics, err = get(t.Context(), asking, "https://"+p.serve+"/metrics", scraper); err != nil {
 			return err
 		}
-		// A policy of the chart's values, and that the library is judged with.
+		// A policy of the chart's values, that is evaluated with the library.
 		for _, want := range []string{`federator_policy_violations{binding="two-replicas",member="fleet/one",policy="two-replicas",severity="low"} 1`, `federator_policy_evaluations_total{binding="federator.`} {
 			if !strings.Contains(metrics, want) {
 				return fmt.Errorf("/metrics has no %s", want)

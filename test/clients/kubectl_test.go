@@ -150,7 +150,7 @@ func prints(args ...string) act {
 	}
 }
 
-// told is an act that is not played at a real API server: what comes of it there needs
+// told is an act that is not played at a real API server: what happens there needs
 // kubelets, which the members of the test have not, or changes what other rows read.
 func told(what string, do act) act {
 	return func(ctx context.Context, t *target) (answer, error) {

@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// explore tells what else there is to see.
+// explore prints what else there is to try.
 func (d *demo) explore() {
 	f := d.federator
 	d.say("It is yours now. Ctrl-C ends everything.")
@@ -16,7 +16,7 @@ func (d *demo) explore() {
     kubectl --kubeconfig fleet.yaml get deploy -A -l member.federator.dev/region=eu
     federator members --server %[2]s -o wide
 
-  A member, changed behind the policies' back:
+  A member, changed while the policies watch:
     kubectl patch fleetpolicy replicas --type merge -p '{"spec":{"suspend":false}}'
     kubectl --kubeconfig ap-1.yaml -n shop scale deployment web --replicas=1
     kubectl get actions -o wide
@@ -29,7 +29,7 @@ func (d *demo) explore() {
     federator actions ack replicas              # if it is Halted
     kubectl -n fleet delete cluster us-1
 
-  A policy, changed by a commit; federator looks every 10 seconds:
+  A policy, changed by a commit; federator fetches every 10 seconds:
     $EDITOR policies/replicas.rego && git -C policies commit -am "Change it"
     kubectl get policysource platform -o yaml
 

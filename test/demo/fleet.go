@@ -90,7 +90,7 @@ func since(t time.Time) time.Duration { return time.Since(t).Round(10 * time.Mil
 // change replaces the only place of some text in a file of the repository.
 type change struct{ file, from, to string }
 
-// push commits changes, shows the commit, and has federator look at once.
+// push commits changes, shows the commit, and has federator fetch it at once.
 func (d *demo) push(ctx context.Context, subject string, changes ...change) error {
 	for _, c := range changes {
 		path := filepath.Join(d.repo.Dir, c.file)

@@ -1,8 +1,8 @@
-// Command demo tells what federator does on a fleet of real clusters: a hub with
+// Command demo shows what federator does on a fleet of real clusters: a hub with
 // Cluster API and three members with workloads, policies in a local git repository,
 // and the real command, built from this tree. It shows the fleet in one view, what
 // violates policies across clusters, a commit that is active within seconds, a
-// correction, a bad commit that changes nothing, and a halt that waits for somebody.
+// correction, a bad commit that changes nothing, and a halt that waits for an acknowledgement.
 //
 // What it prints after a $ is run as it stands, and what follows is its output. Each
 // step fails unless it shows what it says. The demo stays up for exploring until it
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// demo is the fleet, the federator that follows it, and who looks at them.
+// demo is the fleet, the federator that watches it, and where output goes.
 type demo struct {
 	out  io.Writer
 	bold bool // out is a terminal
@@ -53,7 +53,7 @@ type demo struct {
 	repo      *git.Repo
 }
 
-// run tells the story and, unless it is for ci, waits for ctx to end. Nothing is left
+// run plays the story and, unless it is for ci, waits for ctx to end. Nothing is left
 // of it, however it ends.
 func (d *demo) run(ctx context.Context, ci bool) (err error) {
 	d.started = time.Now()

@@ -18,7 +18,7 @@ import (
 // patience is how long a change may take to show, on a machine with much else to do.
 const patience = time.Minute
 
-// await calls check until it returns nil. Its last error is why it was not to be.
+// await calls check until it returns nil. If time runs out, the last error says why.
 func await(ctx context.Context, every time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -75,16 +75,16 @@ func (d *demo) show(ctx context.Context, line string) error {
 	return err
 }
 
-// look is a line to run, and what its output must be at last.
-type look struct {
+// probe is a line to run, and what its output must become.
+type probe struct {
 	line string
 	want func(out string) error
 }
 
 // until runs lines, one after the other.
-func (d *demo) until(ctx context.Context, looks ...look) error {
-	for _, l := range looks {
-		if err := d.await(ctx, l); err != nil {
+func (d *demo) until(ctx context.Context, probes ...probe) error {
+	for _, p := range probes {
+		if err := d.await(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -92,19 +92,19 @@ func (d *demo) until(ctx context.Context, looks ...look) error {
 }
 
 // await runs a line until its output is as wanted, and prints it then.
-func (d *demo) await(ctx context.Context, l look) error {
+func (d *demo) await(ctx context.Context, p probe) error {
 	var out string
 	err := await(ctx, 100*time.Millisecond, func(ctx context.Context) (err error) {
-		if out, err = d.output(ctx, l.line); err != nil {
+		if out, err = d.output(ctx, p.line); err != nil {
 			return err
 		}
-		if err = l.want(out); err != nil {
-			err = fmt.Errorf("%s: %w:\n%s", l.line, err, out)
+		if err = p.want(out); err != nil {
+			err = fmt.Errorf("%s: %w:\n%s", p.line, err, out)
 		}
 		return err
 	})
 	if err == nil {
-		d.print(l.line, out)
+		d.print(p.line, out)
 	}
 	return err
 }

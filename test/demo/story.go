@@ -17,30 +17,30 @@ type step struct {
 
 func (d *demo) story() []step {
 	return []step{
-		{"One view of all clusters, for whoever may read them.", d.view},
+		{"One view of all clusters, for everybody who may read them.", d.view},
 		{"Policies see across clusters: one host must not be served from two.", d.violations},
 		{"Policies come from git. The first version of this one has a mistake: it finds nothing.", d.source},
-		{"A commit mends it.", d.mend},
+		{"A commit fixes it.", d.fix},
 		{"Somebody changes an app on a member.", d.drift},
 		{"A commit that does not compile changes nothing.", d.broken},
 		{"A commit that would change most of the fleet at once waits for somebody.", d.halt},
-		{"A correction is taken back.", d.rollback},
-		{"Everything that was written is on record.", d.record},
+		{"A correction is rolled back.", d.rollback},
+		{"Everything that was written is recorded.", d.record},
 	}
 }
 
 // works is a line that must succeed, perhaps not at once: the query API may not listen
 // yet, an object may change meanwhile.
-func works(line string) look { return look{line, func(string) error { return nil }} }
+func works(line string) probe { return probe{line, func(string) error { return nil }} }
 
-// policy is a look at a FleetPolicy that must have some cells.
-func policy(name string, cells ...string) look {
-	return look{"kubectl get fleetpolicy " + name, func(out string) error { return has(out, append(cells, "NAME="+name)...) }}
+// policy is a probe of a FleetPolicy that must have some cells.
+func policy(name string, cells ...string) probe {
+	return probe{"kubectl get fleetpolicy " + name, func(out string) error { return has(out, append(cells, "NAME="+name)...) }}
 }
 
-// deployment is a look at an app on a member that must be ready.
-func deployment(member, app, ready string) look {
-	return look{fmt.Sprintf("kubectl --kubeconfig %s.yaml -n shop get deployment %s", member, app), func(out string) error {
+// deployment is a probe of an app on a member that must be ready.
+func deployment(member, app, ready string) probe {
+	return probe{fmt.Sprintf("kubectl --kubeconfig %s.yaml -n shop get deployment %s", member, app), func(out string) error {
 		return has(out, "NAME="+app, "READY="+ready)
 	}}
 }
@@ -50,7 +50,7 @@ func (d *demo) view(ctx context.Context) error {
 	return d.until(
 		ctx,
 		works("federator kubeconfig --server "+d.federator.query+" --certificate-authority tls.crt --service-account teams/ann -o fleet.yaml"),
-		look{"kubectl --kubeconfig fleet.yaml get deployments -A", func(out string) error {
+		probe{"kubectl --kubeconfig fleet.yaml get deployments -A", func(out string) error {
 			var err error
 			for _, m := range members {
 				for _, a := range m.Apps {
@@ -69,17 +69,17 @@ func (d *demo) violations(ctx context.Context) error {
 	}
 	return d.until(
 		ctx,
-		look{"kubectl get fleetpolicies", func(out string) error {
+		probe{"kubectl get fleetpolicies", func(out string) error {
 			return errors.Join(
 				has(out, "NAME=unique-host", "VIOLATIONS=2", "UNKNOWN=0", "STATE=Observing", "READY=True"),
 				has(out, "NAME=privileged", "VIOLATIONS=1", "UNKNOWN=0", "STATE=Observing", "READY=True"),
 			)
 		}},
-		look{
+		probe{
 			`kubectl get fleetpolicy unique-host -o jsonpath='{range .status.members[?(@.violations>0)]}{.name}{": "}{.violations}{"\n"}{end}'`,
 			func(out string) error { return says(out, "fleet/eu-1: 1\nfleet/us-1: 1") },
 		},
-		look{"federator violations --kubeconfig fleet.yaml --severity critical", func(out string) error {
+		probe{"federator violations --kubeconfig fleet.yaml --severity critical", func(out string) error {
 			return has(out, "POLICY=privileged", "MEMBER=fleet/ap-1", "VIOLATION=container debug is privileged")
 		}},
 	)
@@ -98,13 +98,13 @@ func (d *demo) source(ctx context.Context) error {
 	}
 	return d.until(
 		ctx,
-		look{"kubectl get policysources", func(out string) error { return has(out, "NAME=platform", "ACTIVE="+head, "READY=True") }},
+		probe{"kubectl get policysources", func(out string) error { return has(out, "NAME=platform", "ACTIVE="+head, "READY=True") }},
 		policy("replicas", "MODE=Enforce", "VIOLATIONS=0", "UNKNOWN=0", "READY=True"),
 	)
 }
 
-// mend commits a policy that finds the app with a single replica.
-func (d *demo) mend(ctx context.Context) error {
+// fix commits a policy that finds the app with a single replica.
+func (d *demo) fix(ctx context.Context) error {
 	began := time.Now()
 	if err := d.push(ctx, "Ask for as many replicas as the parameter says", change{"replicas.rego", "replicas < 1", "replicas < input.parameters.replicas"}); err != nil {
 		return err
@@ -136,12 +136,12 @@ func (d *demo) drift(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mended, err := seen(watch, 2)
+	corrected, err := seen(watch, 2)
 	if err != nil {
 		return err
 	}
-	d.note("%s after the write, a watch on fleet/eu-1 saw it undone.", mended.Sub(changed).Round(time.Millisecond))
-	return d.until(ctx, look{"kubectl get actions", func(out string) error {
+	d.note("%s after the write, a watch on fleet/eu-1 saw it undone.", corrected.Sub(changed).Round(time.Millisecond))
+	return d.until(ctx, probe{"kubectl get actions", func(out string) error {
 		return errors.Join(
 			has(out, "MEMBER=fleet/us-1", "TARGET=cart", "PHASE=Succeeded"),
 			has(out, "MEMBER=fleet/eu-1", "TARGET=cart", "PHASE=Succeeded"),
@@ -162,10 +162,10 @@ func (d *demo) broken(ctx context.Context) error {
 	finding := fmt.Sprintf("replicas.rego:%d: var wanted is unsafe", d.line("replicas.rego", "wanted"))
 	return d.until(
 		ctx,
-		look{"kubectl get policysources", func(out string) error {
+		probe{"kubectl get policysources", func(out string) error {
 			return has(out, "NAME=platform", "ACTIVE="+good, "READY=False", "REASON=Compile")
 		}},
-		look{
+		probe{
 			`kubectl get policysource platform -o jsonpath='{range .status.findings[*]}{.file}:{.line}: {.message}{"\n"}{end}'`,
 			func(out string) error { return says(out, finding) },
 		},
@@ -203,8 +203,8 @@ func (d *demo) halt(ctx context.Context) error {
 	return d.until(ctx, policy("replicas", "VIOLATIONS=0", "UNKNOWN=0", "READY=True"))
 }
 
-// rollback takes one of the corrections back. It would be made anew, were the policy
-// not suspended.
+// rollback reverts one of the corrections. The policy is suspended first: it would correct
+// the app again.
 func (d *demo) rollback(ctx context.Context) error {
 	var name string
 	err := await(ctx, 100*time.Millisecond, func(ctx context.Context) (err error) {
@@ -223,20 +223,19 @@ func (d *demo) rollback(ctx context.Context) error {
 	return d.until(
 		ctx,
 		works("federator actions rollback "+name+" --reason 'two are enough in Japan'"),
-		look{"kubectl get action " + name, func(out string) error { return has(out, "NAME="+name, "PHASE=RolledBack") }},
+		probe{"kubectl get action " + name, func(out string) error { return has(out, "NAME="+name, "PHASE=RolledBack") }},
 		deployment("ap-1", "search", "2/2"),
 	)
 }
 
-// record shows what is left of all corrections: two, nine, and the one that took one of
-// the nine back.
+// record shows all Actions: two corrections, nine, and the rollback of one of the nine.
 func (d *demo) record(ctx context.Context) error {
 	return d.until(
 		ctx,
-		look{"kubectl get actions", func(out string) error {
+		probe{"kubectl get actions", func(out string) error {
 			return errors.Join(rows(out, "PHASE=Succeeded", 11), rows(out, "PHASE=RolledBack", 1))
 		}},
-		look{"kubectl --kubeconfig fleet.yaml get deployments -A -l tier=critical", func(out string) error {
+		probe{"kubectl --kubeconfig fleet.yaml get deployments -A -l tier=critical", func(out string) error {
 			return errors.Join(rows(out, "READY=3/3", 11), has(out, "CLUSTER=fleet/ap-1", "NAME=search", "READY=2/2"))
 		}},
 	)

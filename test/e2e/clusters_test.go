@@ -97,7 +97,7 @@ func (p *pool) giveBack(c *kube.ControlPlane) error {
 	return nil
 }
 
-// stop ends all control planes; the next who asks gets new ones. With E2E_LOGS set, the ends of their logs are
+// stop ends all control planes; the next caller gets new ones. With E2E_LOGS set, the ends of their logs are
 // shown after a failure.
 func (p *pool) stop(failed bool) error {
 	p.mu.Lock()

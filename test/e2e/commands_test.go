@@ -42,7 +42,7 @@ var vocabulary = map[string]command{
 		}
 		return err
 	}},
-	// start begins to follow the Clusters of the story, as CONFIG says.
+	// start starts to watch the Clusters of the story, as CONFIG says.
 	"start": {"[CONFIG]", func(_ context.Context, s *story, ts *testscript.TestScript, args []string) error {
 		if len(args) == 0 {
 			return s.start("")
@@ -61,7 +61,7 @@ var vocabulary = map[string]command{
 		delete(s.joined, args[0])
 		return s.hub.Client().CoreV1().Secrets(s.namespace).Delete(ctx, args[0]+"-kubeconfig", metav1.DeleteOptions{})
 	}},
-	// recreate deletes both and makes them anew: the Cluster has another UID.
+	// recreate deletes both and creates them again: the Cluster has another UID.
 	"recreate": {"NAME", func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
 		if err := s.hub.Unregister(ctx, s.namespace, args[0]); err != nil {
 			return err
@@ -179,7 +179,7 @@ var vocabulary = map[string]command{
 		ts.Logf("%d objects are equal", n)
 		return err
 	}},
-	// relists says how often the scopes were listed anew, beyond once each: N
+	// relists says how often the scopes were listed again, beyond once each: N
 	// times, or N times for one cause.
 	"relists": {"NAME [CAUSE] N", relists},
 	// members prints a line for each member.

@@ -66,7 +66,7 @@ var blocks atomic.Uint64
 // finder makes the sources of a federator.
 type finder func(*slog.Logger) ([]clusterinformers.Source, error)
 
-// startFederator follows what find finds.
+// startFederator watches the members that find returns.
 func startFederator(cfg config, find finder) (*federator, error) {
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(blocks.Add(1)), LogBytes: cfg.LogBytes})
 	if err != nil {

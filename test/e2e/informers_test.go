@@ -34,7 +34,7 @@ import (
 
 var configMapsGVR = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-// listCounter counts the requests by which an informer takes everything anew.
+// listCounter counts the requests by which an informer lists everything again.
 type listCounter struct {
 	next  http.RoundTripper
 	lists atomic.Int64

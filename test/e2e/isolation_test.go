@@ -41,7 +41,7 @@ func (f fixed) Run(ctx context.Context, set func([]clusterinformers.Spec)) error
 	return nil
 }
 
-// simFleet is ten simulated members, each behind a proxy, and who follows them.
+// simFleet is ten simulated members, each behind a proxy, and a federator that watches them.
 type simFleet struct {
 	members []*sim.Member
 	proxies []*tcpproxy.Proxy
@@ -229,7 +229,7 @@ func (f *simFleet) caughtUp(which func(i int) bool) error {
 // hundred times slower cost the other eight nothing: their latency is compared
 // in interleaved runs with and without the faults, and printed. What holds
 // regardless of time, that the eight keep receiving and the two catch up
-// without listing anew, is checked.
+// without listing again, is checked.
 func TestIsolation(t *testing.T) {
 	f := newSimFleet(t)
 	if err := until(t.Context(), patience, f.synced); err != nil {
@@ -277,7 +277,7 @@ func TestIsolation(t *testing.T) {
 	for _, m := range f.fed.manager.Members() {
 		for _, d := range m.Details {
 			if len(d.Relists) != 1 || d.Relists["initial"] != 1 {
-				t.Errorf("%s %s was listed anew: %v", m.Name, d.Kind, d.Relists)
+				t.Errorf("%s %s was listed again: %v", m.Name, d.Kind, d.Relists)
 			}
 		}
 	}

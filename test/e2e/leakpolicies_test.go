@@ -16,7 +16,7 @@ import (
 	"federator.dev/federator/pkg/policyquery"
 )
 
-// leakPolicies judges the fleet by a policy whose views show everything: keys and
+// leakPolicies evaluates the fleet by a policy whose views show everything: keys and
 // values have the markers of objects.
 func leakPolicies(t *testing.T, index *aggregate.Index) *enforce.Loop {
 	t.Helper()
@@ -77,7 +77,7 @@ func (l *leakCheck) askViolations() {
 	l.look(what, header, body)
 }
 
-// violations compares all that the user is told, page by page, with what he may list.
+// violations compares all that the user is told, page by page, with what they may list.
 func (l *leakCheck) violations() {
 	l.t.Helper()
 	told := map[string]int{} // by member and name without its number

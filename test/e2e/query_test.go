@@ -110,7 +110,7 @@ func path(target string) string {
 	return "/members/" + target
 }
 
-// config returns how a user of the hub asks a target. Groups are his.
+// config returns how a user of the hub asks a target. Groups are theirs.
 func (q *queries) config(target, user string, groups ...string) (*rest.Config, error) {
 	cred, err := q.hub.IssueCert(user, time.Hour, groups...)
 	if err != nil {

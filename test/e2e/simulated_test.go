@@ -31,7 +31,7 @@ type simulated struct {
 }
 
 // newSimulated starts members that name gives <namespace>/<name>, which prepare
-// fills before anybody follows them. The test's end ends it all.
+// fills before anybody watches them. The test's end ends it all.
 func newSimulated(t *testing.T, members int, name func(int) string, labels func(int) []aggregate.Label, prepare func(i int, m *sim.Member), change func(*queryapi.Options)) *simulated {
 	t.Helper()
 	hub, err := shared.hub()

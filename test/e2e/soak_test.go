@@ -33,7 +33,7 @@ const (
 )
 
 // TestSoak has members join and leave, write, break and rotate at random, for
-// SOAK (20 s when unset). Now and then everything is mended: then the index must be exact,
+// SOAK (20 s when unset). Now and then all faults are lifted: then the index must be exact,
 // and once all members have left, goroutines and heap are what they were.
 func TestSoak(t *testing.T) {
 	lasts := 20 * time.Second
@@ -223,7 +223,7 @@ var deeds = []deed{
 	{"throttle", 3, true, func(_ context.Context, s *soak, name string) error {
 		return s.of(name).Proxy.Set(tcpproxy.Mode{BytesPerSecond: 20_000 + s.rng.IntN(200_000)})
 	}},
-	{"mend", 20, true, func(_ context.Context, s *soak, name string) error { return s.of(name).Proxy.Set(tcpproxy.Mode{}) }},
+	{"lift", 20, true, func(_ context.Context, s *soak, name string) error { return s.of(name).Proxy.Set(tcpproxy.Mode{}) }},
 	{"crash", 1, true, func(ctx context.Context, s *soak, name string) error {
 		s.of(name).APIServer.Kill()
 		return s.of(name).APIServer.Start(ctx)
@@ -293,7 +293,7 @@ func (s *soak) write(ctx context.Context, c *kube.ControlPlane, rng *rand.Rand) 
 	}
 }
 
-// quiet mends everything, waits until the index is exact, and lets all members
+// quiet lifts all faults, waits until the index is exact, and lets all members
 // leave. It returns how many objects were compared.
 func (s *soak) quiet(ctx context.Context) (int, error) {
 	for _, c := range s.clusters {

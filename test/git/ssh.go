@@ -44,7 +44,7 @@ func NewKey() (private string, public ssh.PublicKey, err error) {
 	return string(pem.EncodeToMemory(block)), public, err
 }
 
-// ServeSSH serves what is below a directory to whoever has a key.
+// ServeSSH serves what is below a directory to holders of a key.
 func ServeSSH(root string, authorized ssh.PublicKey) (*SSH, error) {
 	private, public, err := NewKey()
 	if err != nil {

@@ -150,7 +150,7 @@ var costClasses = []Class{
 		return l
 	}},
 	{"costly-deployments", 6, costly},
-	// The same, until it is over: what was held back is judged.
+	// The same, until it is over: what was deferred is evaluated.
 	{"costly-for-a-while", 2, func(rng *rand.Rand) *Lie {
 		l := costly(rng)
 		l.Back = true

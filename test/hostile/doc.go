@@ -29,9 +29,9 @@
 //     resource is named;
 //   - a body that is no list and no watch is not read beyond its bound;
 //   - what is true but large, slow or old is held in the end, Events within their share;
-//   - a member that lies no more is held as it is, and judged so: what a quarantine held
+//   - a member that lies no more is held as it is, and evaluated as such: what a quarantine held
 //     back, too, and objects that nobody has written since the server was upgraded;
-//   - changes of policies, and members that rejoin, are judged however busy the engine is;
+//   - changes of policies, and members that rejoin, are evaluated however busy the engine is;
 //   - goroutines and descriptors come back to where they were;
 //   - the process lives, answers in bounded time, and ends when it is told to.
 //

@@ -343,7 +343,7 @@ func (r *rig) atOnce(ctx context.Context, times int, accept string, paths ...str
 	return errors.Join(errors.Join(errs...), err)
 }
 
-// forgetPeak has the kernel measure the peak of resident memory anew.
+// forgetPeak has the kernel measure the peak of resident memory again.
 func (p *process) forgetPeak() error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0o600)
 }

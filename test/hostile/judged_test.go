@@ -32,7 +32,7 @@ func place(binding, member string, kind aggregate.Kind, namespace, name, key str
 	return fmt.Sprintf("%s of %s %s %s/%s%s", binding, member, kind, namespace, name, key)
 }
 
-// fullEvaluation judges what honest members serve, alone, or what a liar's server serves
+// fullEvaluation evaluates what honest members serve, alone, or what a liar's server serves
 // with the liar's marks, beside them.
 func (r *rig) fullEvaluation(ctx context.Context, of *liar) (verdicts, error) {
 	members, least := honest, 50

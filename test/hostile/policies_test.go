@@ -10,7 +10,7 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// What judges the fleet. Verdicts on honest members follow from their objects alone: of a
+// What evaluates the fleet. Verdicts on honest members follow from their objects alone: of a
 // lying member nothing is looked at but what it adds to a view, under keys of its own.
 var policyFiles = map[string]string{
 	"own.rego": `# METADATA

@@ -68,12 +68,12 @@ func (r *rig) bindWhileBusy(ctx context.Context, _ *rand.Rand, user string) (err
 }
 
 // changeHonest changes an object of an honest member while another wastes the time of the
-// policy that judges it: it is judged all the same.
+// policy that evaluates it: it is evaluated all the same.
 func (r *rig) changeHonest(ctx context.Context, _ *rand.Rand, _ string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	defer cancel()
 	m, ns, name := r.sims.Members()[0], markedNamespaces[0], fmt.Sprintf("%s-%s-0", mark(honest[0], deployments), markedNamespaces[0])
-	// What the other member has is judged, or held back for what it costs.
+	// What the other member has is evaluated, or deferred for what it costs.
 	err := kube.Until(ctx, holdsWithin, func() error {
 		f, err := r.violations(ctx, url.Values{"policy": {"costly"}, "state": {"Error"}})
 		if err == nil && len(f.Items) == 0 {
@@ -152,7 +152,7 @@ func (r *rig) changeLibrary(ctx context.Context, rng *rand.Rand, _ string) error
 }
 
 // rejoin lets a member leave and join under its name with another label, while the engine
-// judges one long batch.
+// evaluates one long batch.
 func (r *rig) rejoin(ctx context.Context, _ *rand.Rand, user string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	defer cancel()

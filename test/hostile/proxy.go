@@ -181,7 +181,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	p.forward(counted, r, c, t)
 }
 
-// relist reports, once for each path, that a watch has to begin anew.
+// relist reports, once for each path, that a watch has to start again.
 func (t *told) relist(path string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -114,7 +114,7 @@ func member(t *testing.T) (m *sim.Member, version string) {
 	return m, version
 }
 
-// teller is a proxy before a member, and who asks it.
+// teller is a proxy in front of a member, and its client.
 func teller(t *testing.T, m *sim.Member) (p *Proxy, client *http.Client, host string) {
 	t.Helper()
 	p, err := Listen(m.RESTConfig(), nil)

@@ -22,7 +22,7 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-// rig is the federator command with a real hub, two honest members, and whoever joins
+// rig is the federator command with a real hub, two honest members, and any that join
 // them to lie.
 type rig struct {
 	t      testing.TB

@@ -339,7 +339,7 @@ func (f *Fleet) track(p *Process) {
 
 // port picks a port that is free now, outside the ephemeral range so that no
 // outgoing connection takes it while its server is down. Another process may
-// still be quicker: whoever binds it retries with another.
+// still be quicker: a process that finds it taken retries with another.
 func (f *Fleet) port() (int, error) {
 	const low, high = 20000, 32000
 	for range 1000 {
