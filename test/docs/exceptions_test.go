@@ -27,7 +27,7 @@ type exception struct {
 
 // exceptions are all commands that are not run. Every other one is.
 var exceptions = []exception{
-	{regexp.MustCompile(`^(?:DEMO=ci )?make ([a-z-]+)( [A-Z]+=\S+)*\s*(#.*)?$`), target, "targets of the Makefile build, or run tests (this one among them); the target exists"},
+	{regexp.MustCompile(`^(?:DEMO=ci )?make ([a-z-]+)( [A-Z]+=('[^']*'|\S+))*\s*(#.*)?$`), target, "targets of the Makefile build, or run tests (this one among them); the target exists"},
 	{regexp.MustCompile(`^docker build -t \S+ (\S+)\s*(#.*)?$`), dockerfile, "there is no container runtime; the Dockerfile is there, and make static builds what it builds"},
 	{regexp.MustCompile(`^docker push \S+$`), nil, "there is no registry"},
 	{regexp.MustCompile(`^curl -sf (http://\S+)\s*(#.*)?$`), get, "not every machine has curl; Go asks instead"},

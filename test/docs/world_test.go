@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -173,6 +174,11 @@ func (s *stage) sweep(ctx context.Context) error {
 	}
 	for _, c := range s.fleet.Members {
 		errs = append(errs, c.Apply(ctx, []byte(shop)))
+	}
+	uninstall := exec.CommandContext(ctx, filepath.Join(s.bin, "helm"), "uninstall", "federator", "--namespace", "federator", "--ignore-not-found")
+	uninstall.Env = []string{"HOME=" + s.dir, "KUBECONFIG=" + s.fleet.Hub.KubeconfigFile()}
+	if out, err := uninstall.CombinedOutput(); err != nil {
+		errs = append(errs, fmt.Errorf("helm uninstall: %w\n%s", err, out))
 	}
 	return errors.Join(errs...)
 }
