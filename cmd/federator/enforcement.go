@@ -79,7 +79,7 @@ func newEnforcement(cfg config.Config, hubREST *rest.Config, f *fleet.Fleet, log
 		}
 	}
 	e.dispatcher, err = remediate.New(remediate.Options{
-		Clients: writers{f.Manager}, Hub: client.CoreV1().RESTClient(), CheckLeader: e.elector.Lead, Held: f.Manager.Held, Health: hub.Health(f.Index),
+		Clients: writers{f.Manager}, Hub: client.CoreV1().RESTClient(), CheckLeader: e.elector.Lead, Held: f.Manager.CheckWritable, Health: hub.Health(f.Index),
 		Retention: cfg.Policies.ActionRetention, Keep: cfg.Policies.ActionsKept,
 		Changed: func(string) { poke() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: metrics,
 	})
@@ -160,7 +160,7 @@ func (e *enforcement) diff(ctx context.Context, c policysource.Candidate) (polic
 func (e *enforcement) follow(ctx context.Context) error {
 	for {
 		set, replaced := e.sources.Policies()
-		e.manager.Want(kindsOf(set))
+		e.manager.RequireKinds(kindsOf(set))
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)

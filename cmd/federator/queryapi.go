@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -31,11 +30,6 @@ func (s querySource) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 		served[i] = queryapi.ServedResource(r)
 	}
 	return served, changed
-}
-
-// LastContact implements queryapi.Fleet.
-func (s querySource) LastContact(member string, kind aggregate.Kind) time.Time {
-	return s.Heard(member, kind)
 }
 
 // newQueryServer opens the query API's listener and returns its server; nil

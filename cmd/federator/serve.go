@@ -101,7 +101,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	registry.MustRegister(keeper.Metrics(f.Index))
 	if policies != nil {
 		refs, _ := policies.Reads()
-		f.Manager.Want(kindNames(refs))
+		f.Manager.RequireKinds(kindNames(refs))
 	}
 	loop, err := newLoop(policies, f.Index, log, registry)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 
 // Errors of Writer and Review that callers branch on.
 var (
-	// ErrNotFollowed is returned for a member that no source names.
-	ErrNotFollowed = errors.New("member is not followed")
+	// ErrUnknownMember is returned for a member that no source names.
+	ErrUnknownMember = errors.New("member is not followed")
 	// ErrUnreachable is returned for a member that is out of reach or refused.
 	ErrUnreachable = errors.New("the member is out of reach")
 	// ErrReadOnly is returned for a member that is never written to.
@@ -39,17 +39,17 @@ var (
 // takes and gives bytes: it knows no types beyond its library's. Its credentials
 // are those of now, so it is for one write and its retries.
 func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) (client rest.Interface, resource string, namespaced bool, err error) {
-	mb, err := m.member(member)
+	mb, err := m.lookup(member)
 	if err != nil {
 		return nil, "", false, err
 	}
-	if mb.newest().ReadOnly {
+	if mb.currentSpec().ReadOnly {
 		return nil, "", false, fmt.Errorf("member %q: %w", member, ErrReadOnly)
 	}
-	if err := mb.held(); err != nil {
+	if err := mb.checkWritable(); err != nil {
 		return nil, "", false, err
 	}
-	a, err := mb.reach()
+	a, err := mb.client()
 	if err != nil {
 		return nil, "", false, err
 	}
@@ -64,40 +64,40 @@ func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) 
 	return client, r.GVR.Resource, r.Namespaced, nil
 }
 
-// Held returns why nothing may be written to a member at the moment although it
+// CheckWritable returns why nothing may be written to a member at the moment although it
 // is read: ErrPaused, or nil. A client that Writer has returned before goes on to
 // work, so writers ask right before each write.
-func (m *Manager) Held(member string) error {
+func (m *Manager) CheckWritable(member string) error {
 	m.mu.Lock()
 	mb := m.members[member]
 	m.mu.Unlock()
 	if mb == nil {
 		return nil // Writer says that it is not followed
 	}
-	return mb.held()
+	return mb.checkWritable()
 }
 
 const pausedMessage = "the Cluster is paused: it is read, and not written to"
 
-func (mb *member) held() error {
-	if mb.newest().Paused {
+func (mb *member) checkWritable() error {
+	if mb.currentSpec().Paused {
 		return fmt.Errorf("member %q: %w: its Cluster is paused", mb.name, ErrPaused)
 	}
 	return nil
 }
 
-// member returns the member of a name.
-func (m *Manager) member(name string) (*member, error) {
+// lookup returns the member of a name.
+func (m *Manager) lookup(name string) (*member, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if mb := m.members[name]; mb != nil {
 		return mb, nil
 	}
-	return nil, fmt.Errorf("member %q: %w", name, ErrNotFollowed)
+	return nil, fmt.Errorf("member %q: %w", name, ErrUnknownMember)
 }
 
-// reach returns the access of now.
-func (mb *member) reach() (*memberclient.Client, error) {
+// client returns the access of now.
+func (mb *member) client() (*memberclient.Client, error) {
 	if a := mb.conn.current(); a != nil {
 		return a, nil
 	}
@@ -112,11 +112,11 @@ const reviewTimeout = 5 * time.Second
 // allow what a SubjectAccessReview describes. A member that is not connected,
 // or that does not answer, is an error.
 func (m *Manager) Review(ctx context.Context, member string, review *authorizationv1.SubjectAccessReview) (bool, error) {
-	mb, err := m.member(member)
+	mb, err := m.lookup(member)
 	if err != nil {
 		return false, err
 	}
-	a, err := mb.reach()
+	a, err := mb.client()
 	if err != nil {
 		return false, err
 	}

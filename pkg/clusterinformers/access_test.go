@@ -91,7 +91,7 @@ func TestWriterSaysWhyNot(t *testing.T) {
 		apiVersion string
 		want       error
 	}{
-		{"fleet/nobody", "Pod", "v1", clusterinformers.ErrNotFollowed},
+		{"fleet/nobody", "Pod", "v1", clusterinformers.ErrUnknownMember},
 		{nameOf(hub), "Pod", "v1", clusterinformers.ErrReadOnly},
 		{nameOf(m), widgetKind, "shop.example/v1", clusterinformers.ErrNotServed},
 		{nameOf(m), "Pod", "v2", clusterinformers.ErrNotServed},

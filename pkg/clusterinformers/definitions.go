@@ -11,18 +11,18 @@ import (
 // definitionKind is the kind of what defines custom kinds.
 const definitionKind = aggregate.Kind("CustomResourceDefinition.apiextensions.k8s.io")
 
-// served is what decides on how a member serves the objects of a kind that nobody
+// serving is what decides on how a member serves the objects of a kind that nobody
 // writes: defaults and conversions, by its own version and by the kind's definition.
-type served struct{ server, definition string }
+type serving struct{ server, definition string }
 
 // differs reports whether another is known than was known before.
-func (s served) differs(now served) bool {
+func (s serving) differs(now serving) bool {
 	other := func(before, after string) bool { return before != "" && after != "" && before != after }
 	return other(s.server, now.server) || other(s.definition, now.definition)
 }
 
-// learned returns what is known of both.
-func (s served) learned(now served) served {
+// fillFrom returns what is known of both.
+func (s serving) fillFrom(now serving) serving {
 	if s.server == "" {
 		s.server = now.server
 	}
@@ -39,8 +39,8 @@ const definitionDelay = time.Second
 // definitions knows the generations of a member's definitions. It belongs to the
 // goroutine of the member's loop.
 type definitions struct {
-	read map[aggregate.Revision]generation // by the revision of the definition's last change
-	now  map[aggregate.Kind]string         // the generations, as last looked at
+	byRevision map[aggregate.Revision]generation // by the revision of the definition's last change
+	current    map[aggregate.Kind]string         // the generations, as last looked at
 }
 
 type generation struct {
@@ -48,9 +48,9 @@ type generation struct {
 	text string // of UID and generation
 }
 
-// look reads the generation of each kind's definition that is held of a member.
-func (d *definitions) look(s *aggregate.Snapshot, member string) {
-	d.now = map[aggregate.Kind]string{}
+// refresh reads the generation of each kind's definition that is held of a member.
+func (d *definitions) refresh(s *aggregate.Snapshot, member string) {
+	d.current = map[aggregate.Kind]string{}
 	objects, err := s.List(aggregate.Query{Kind: definitionKind, Members: []string{member}})
 	if err != nil {
 		return
@@ -58,7 +58,7 @@ func (d *definitions) look(s *aggregate.Snapshot, member string) {
 	read := map[aggregate.Revision]generation{}
 	var body []byte
 	for o := range objects {
-		g, known := d.read[o.Revision()]
+		g, known := d.byRevision[o.Revision()]
 		if !known {
 			if body, err = o.AppendBody(body[:0]); err != nil {
 				continue
@@ -67,10 +67,10 @@ func (d *definitions) look(s *aggregate.Snapshot, member string) {
 		}
 		read[o.Revision()] = g
 		if g.kind != "" {
-			d.now[g.kind] = g.text
+			d.current[g.kind] = g.text
 		}
 	}
-	d.read = read
+	d.byRevision = read
 }
 
 func generationOf(uid string, body []byte) generation {
@@ -87,9 +87,9 @@ func generationOf(uid string, body []byte) generation {
 	return generation{aggregate.MakeKind(crd.Spec.Names.Kind, crd.Spec.Group), uid + "/" + strconv.FormatInt(crd.Metadata.Generation, 10)}
 }
 
-// servedNow is how the member serves a kind by what was looked at last.
-func (mb *member) servedNow(kind aggregate.Kind) served {
-	now := served{definition: mb.definitions.now[kind]}
+// currentServing is how the member serves a kind by what was looked at last.
+func (mb *member) currentServing(kind aggregate.Kind) serving {
+	now := serving{definition: mb.definitions.current[kind]}
 	if v := mb.version.Load(); v != nil {
 		now.server = *v
 	}
@@ -100,21 +100,21 @@ func (mb *member) servedNow(kind aggregate.Kind) served {
 // when they were started, so that they are listed again: objects that nobody has
 // written since may have other content at the version that is held.
 func (mb *member) relistChanged() {
-	mb.definitions.look(mb.manager.opts.Index.Snapshot(), mb.name)
-	var ended []*running
+	mb.definitions.refresh(mb.manager.opts.Index.Snapshot(), mb.name)
+	var ended []*runningInformer
 	mb.mu.Lock()
 	for kind, r := range mb.informers {
-		switch now := mb.servedNow(kind); {
+		switch now := mb.currentServing(kind); {
 		case !r.served.differs(now):
-			r.served, r.changed = r.served.learned(now), time.Time{}
-		case r.changed.IsZero():
-			r.changed = time.Now()
-			mb.nudge() // to look again soon
-		case time.Since(r.changed) >= definitionDelay:
+			r.served, r.changedAt = r.served.fillFrom(now), time.Time{}
+		case r.changedAt.IsZero():
+			r.changedAt = time.Now()
+			mb.triggerDiscovery() // to look again soon
+		case time.Since(r.changedAt) >= definitionDelay:
 			r.stop()
 			ended = append(ended, r)
 			delete(mb.informers, kind)
-			mb.relisted[kind] = true
+			mb.relisting[kind] = true
 		}
 	}
 	mb.mu.Unlock()

@@ -37,31 +37,31 @@ type informer struct {
 	log     *slog.Logger
 	metrics *scopeMetrics
 
-	upkeep int64 // bytes that the member is charged while the informer runs
+	overhead int64 // bytes that the member is charged while the informer runs
 
-	seen  int           // the member's resets when it was started
-	delay time.Duration // before the first list
+	resets int           // the member's resets when it was started
+	delay  time.Duration // before the first list
 
 	encoding atomic.Int32 // decode.Encoding
 	restarts atomic.Int64
 	fallback atomic.Uint64
-	heard    atomic.Int64 // unix nanoseconds of the last that the member said, 0: nothing
-	rested   atomic.Bool  // the scope has come to rest once
+	lastRead atomic.Int64 // unix nanoseconds of the last that the member said, 0: nothing
+	synced   atomic.Bool  // the scope has come to rest once
 
-	// items serialises the making of items, which parts share.
-	items sync.Mutex
+	// itemsMu serialises the making of items, which parts share.
+	itemsMu sync.Mutex
 
 	// mu makes the parts one writer. Under it: what follows.
-	mu         sync.Mutex
-	parts      []*part
-	stake      quota.Usage // in the member's account: what follows, and what parts are ahead
-	objects    int64
-	bytes      int64
-	afforded   int64 // of upkeep, charged
-	relists    map[string]int
-	applied    string
-	leftBefore int         // objects left out when last told of
-	waiting    []time.Time // when the events were read that are not committed yet
+	mu              sync.Mutex
+	listWatches     []*listWatch
+	usage           quota.Usage // in the member's account: what follows, and what parts are ahead
+	objects         int64
+	bytes           int64
+	overheadCharged int64 // of upkeep, charged
+	relists         map[string]int
+	applied         string
+	leftOutReported int         // objects left out when last told of
+	pendingReads    []time.Time // when the events were read that are not committed yet
 }
 
 func newInformer(m *member, kind aggregate.Kind, res catalog.APIResource, rule KindRule, note string) (*informer, error) {
@@ -80,17 +80,17 @@ func newInformer(m *member, kind aggregate.Kind, res catalog.APIResource, rule K
 	if m.speaksProtobuf() && decode.Supports(res.GVK) {
 		i.encoding.Store(int32(decode.Protobuf))
 	}
-	if !m.account.AddScope() {
-		i.upkeep = informerBytes
+	if !m.quota.AddScope() {
+		i.overhead = informerBytes
 	}
 	objects, bytes := scope.Size()
-	i.charge(objects, bytes)
+	i.chargeLocked(objects, bytes)
 	namespaces := []string{""}
 	if res.Namespaced && len(rule.Namespaces) > 0 {
 		namespaces = rule.Namespaces
 	}
 	for _, ns := range namespaces {
-		i.parts = append(i.parts, newPart(i, ns))
+		i.listWatches = append(i.listWatches, newListWatch(i, ns))
 	}
 	return i, nil
 }
@@ -98,43 +98,43 @@ func newInformer(m *member, kind aggregate.Kind, res catalog.APIResource, rule K
 // run follows the member until ctx is done, and then gives the scope up.
 func (i *informer) run(ctx context.Context) {
 	defer i.scope.Close()
-	defer i.member.conn.over(string(i.kind))
+	defer i.member.conn.clearError(string(i.kind))
 	defer func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		i.member.account.RemoveScope(&i.stake)
+		i.member.quota.RemoveScope(&i.usage)
 		i.objects, i.bytes = 0, 0
 	}()
-	i.publishState()
+	i.publish()
 	if backoff.Sleep(ctx, i.delay) != nil {
 		return
 	}
-	if !i.afford(ctx) {
+	if !i.chargeOverhead(ctx) {
 		return
 	}
 	var wg sync.WaitGroup
-	for _, p := range i.parts {
+	for _, p := range i.listWatches {
 		wg.Go(func() { i.guard(ctx, p) })
 	}
 	wg.Wait()
 }
 
-// afford charges the member for the informer itself, and waits until its budget is good
+// chargeOverhead charges the member for the informer itself, and waits until its budget is good
 // for it: kinds without end cost, however little there is of each. It reports false when
 // ctx has ended.
-func (i *informer) afford(ctx context.Context) bool {
-	for i.upkeep > 0 && !i.member.account.Charge(&i.stake, 0, i.upkeep) {
-		for _, p := range i.parts {
-			p.over = fmt.Sprintf("to follow one more kind takes %d bytes: %v", i.upkeep, errOverBudget)
-			i.giveUp(p)
+func (i *informer) chargeOverhead(ctx context.Context) bool {
+	for i.overhead > 0 && !i.member.quota.Charge(&i.usage, 0, i.overhead) {
+		for _, p := range i.listWatches {
+			p.overBudget = fmt.Sprintf("to follow one more kind takes %d bytes: %v", i.overhead, errOverBudget)
+			i.emptyOverBudget(p)
 		}
-		if backoff.Sleep(ctx, overBudgetFirst+rand.N(overBudgetStir)) != nil {
+		if backoff.Sleep(ctx, overBudgetDelay+rand.N(overBudgetJitter)) != nil {
 			return false
 		}
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.afforded = i.upkeep
+	i.overheadCharged = i.overhead
 	return true
 }
 
@@ -143,26 +143,26 @@ func (i *informer) afford(ctx context.Context) bool {
 const informerBytes = 96 << 10
 
 const (
-	panicFirst = time.Second
-	panicMax   = time.Minute
+	minPanicDelay = time.Second
+	maxPanicDelay = time.Minute
 )
 
 // guard is the panic boundary of a part: whatever fails inside is counted,
 // shown, and started anew after a while; nothing else is harmed.
-func (i *informer) guard(ctx context.Context, p *part) {
-	for delay := panicFirst; ctx.Err() == nil; delay = min(2*delay, panicMax) {
-		err := safely(func() error { return p.run(ctx) })
+func (i *informer) guard(ctx context.Context, p *listWatch) {
+	for delay := minPanicDelay; ctx.Err() == nil; delay = min(2*delay, maxPanicDelay) {
+		err := recoverPanic(func() error { return p.run(ctx) })
 		if ctx.Err() != nil {
 			return
 		}
 		if err == nil {
-			delay = panicFirst
+			delay = minPanicDelay
 			continue
 		}
 		i.metrics.panics.Inc()
 		i.log.Error("scope failed and is started anew", "error", err)
-		i.member.conn.noteOf(i.kind, err)
-		i.setPart(p, aggregate.Unknown, string(connection.Panicked))
+		i.member.conn.recordKindError(i.kind, err)
+		i.setState(p, aggregate.Unknown, string(connection.Panicked))
 		if backoff.Sleep(ctx, delay) != nil {
 			return
 		}
@@ -177,8 +177,8 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.value, e.stack) }
 
-// safely turns a panic of f into its error.
-func safely(f func() error) (err error) {
+// recoverPanic turns a panic of f into its error.
+func recoverPanic(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicError{v, debug.Stack()}
@@ -187,50 +187,50 @@ func safely(f func() error) (err error) {
 	return f()
 }
 
-// charge sets what the scope costs the member, and reports whether the member
+// chargeLocked sets what the scope costs the member, and reports whether the member
 // is within its budget. i.mu must be held, but in the constructor.
-func (i *informer) charge(objects int, bytes int64) bool {
+func (i *informer) chargeLocked(objects int, bytes int64) bool {
 	i.metrics.objects.Set(float64(objects))
 	i.metrics.bytes.Set(float64(bytes))
-	if !i.member.account.Charge(&i.stake, int64(objects)-i.objects, bytes-i.bytes) {
+	if !i.member.quota.Charge(&i.usage, int64(objects)-i.objects, bytes-i.bytes) {
 		return false
 	}
 	i.objects, i.bytes = int64(objects), bytes
 	return true
 }
 
-// commit publishes what the parts have put into the scope. i.mu must be held.
-func (i *informer) commit() error {
+// commitLocked publishes what the parts have put into the scope. i.mu must be held.
+func (i *informer) commitLocked() error {
 	if _, err := i.scope.Commit(); err != nil {
 		return err
 	}
 	now := time.Now()
-	for _, t := range i.waiting {
+	for _, t := range i.pendingReads {
 		i.metrics.latency.Observe(now.Sub(t).Seconds())
 	}
-	i.waiting = i.waiting[:0]
-	if !slices.ContainsFunc(i.parts, func(p *part) bool { return p.state == aggregate.Syncing || p.state == aggregate.Unknown }) {
-		i.rested.Store(true)
+	i.pendingReads = i.pendingReads[:0]
+	if !slices.ContainsFunc(i.listWatches, func(p *listWatch) bool { return p.state == aggregate.Syncing || p.state == aggregate.Unknown }) {
+		i.synced.Store(true)
 	}
-	if !i.charge(i.scope.Size()) {
+	if !i.chargeLocked(i.scope.Size()) {
 		return errOverBudget
 	}
 	return nil
 }
 
-// setPart changes the state of one part, and so perhaps the scope's.
-func (i *informer) setPart(p *part, state aggregate.State, reason string) {
+// setState changes the state of one part, and so perhaps the scope's.
+func (i *informer) setState(p *listWatch, state aggregate.State, reason string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.setPartLocked(p, state, reason)
-	if err := i.commit(); err != nil {
+	i.setStateLocked(p, state, reason)
+	if err := i.commitLocked(); err != nil {
 		i.log.Debug("state is not published", "error", err)
 	}
 }
 
-func (i *informer) setPartLocked(p *part, state aggregate.State, reason string) {
+func (i *informer) setStateLocked(p *listWatch, state aggregate.State, reason string) {
 	p.state, p.reason = state, message.Clip(reason)
-	i.scope.SetStatus(i.status())
+	i.scope.SetStatus(i.statusLocked())
 }
 
 // setNote changes the condition of the held version, which other members may
@@ -242,34 +242,34 @@ func (i *informer) setNote(note string) {
 		return
 	}
 	i.note = note
-	i.scope.SetStatus(i.status())
-	if err := i.commit(); err != nil {
+	i.scope.SetStatus(i.statusLocked())
+	if err := i.commitLocked(); err != nil {
 		i.log.Debug("state is not published", "error", err)
 	}
 }
 
-// publishState shows the scope as it starts.
-func (i *informer) publishState() {
+// publish shows the scope as it starts.
+func (i *informer) publish() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.scope.SetStatus(i.status())
-	if err := i.commit(); err != nil {
+	i.scope.SetStatus(i.statusLocked())
+	if err := i.commitLocked(); err != nil {
 		i.log.Debug("state is not published", "error", err)
 	}
 }
 
-// gravity orders states by how much they take away: the gravest state of a part
+// statePrecedence orders states by how much they take away: the gravest state of a part
 // is the scope's.
-var gravity = map[aggregate.State]int{
+var statePrecedence = map[aggregate.State]int{
 	aggregate.Synced: 0, aggregate.Partial: 1, aggregate.Stale: 2, aggregate.Syncing: 3,
 	aggregate.Unknown: 4, aggregate.NotServed: 5, aggregate.Forbidden: 6, aggregate.OverBudget: 7,
 }
 
-// status is the scope's status as it follows from the parts. i.mu must be held.
-func (i *informer) status() aggregate.Status {
-	worst := i.parts[0]
-	for _, p := range i.parts[1:] {
-		if gravity[p.state] > gravity[worst.state] {
+// statusLocked is the scope's status as it follows from the parts. i.mu must be held.
+func (i *informer) statusLocked() aggregate.Status {
+	worst := i.listWatches[0]
+	for _, p := range i.listWatches[1:] {
+		if statePrecedence[p.state] > statePrecedence[worst.state] {
 			worst = p
 		}
 	}
@@ -281,7 +281,7 @@ func (i *informer) status() aggregate.Status {
 		return s
 	}
 	var reasons []string
-	for _, gap := range []string{i.rule.narrowed(i.res.Namespaced), i.leftOutNote()} {
+	for _, gap := range []string{i.rule.narrowingNote(i.res.Namespaced), i.leftOutNoteLocked()} {
 		if gap != "" {
 			s.State, reasons = aggregate.Partial, append(reasons, gap)
 		}
@@ -293,24 +293,24 @@ func (i *informer) status() aggregate.Status {
 	return s
 }
 
-// details returns what there is to know of the scope.
-func (i *informer) details() ScopeStatus {
+// scopeStatus returns what there is to know of the scope.
+func (i *informer) scopeStatus() ScopeStatus {
 	objects, bytes := i.scope.Size()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	st := i.status()
+	st := i.statusLocked()
 	out := ScopeStatus{
 		Kind: i.kind, Version: i.res.GVK.GroupVersion().String(), State: st.State, Reason: st.Reason,
-		Objects: objects, Bytes: bytes + i.afforded, LeftOut: i.leftOutCount(), LeftOutExample: i.leftOutExample().object, Applied: i.applied,
+		Objects: objects, Bytes: bytes + i.overheadCharged, LeftOut: i.leftOutCountLocked(), LeftOutExample: i.leftOutExampleLocked().object, Applied: i.applied,
 		Relists: map[string]int{}, Restarts: int(i.restarts.Load()),
 		Encoding: decode.Encoding(i.encoding.Load()).String(), Fallbacks: i.fallback.Load(),
 	}
 	for cause, n := range i.relists {
 		out.Relists[cause] = n
 	}
-	if ns := i.heard.Load(); ns != 0 {
+	if ns := i.lastRead.Load(); ns != 0 {
 		t := time.Unix(0, ns)
-		out.Heard = &t
+		out.LastContact = &t
 	}
 	return out
 }

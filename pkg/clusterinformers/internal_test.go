@@ -84,23 +84,23 @@ func TestClassify(t *testing.T) {
 	gr := schema.GroupResource{Resource: "pods"}
 	for _, tt := range []struct {
 		err  error
-		want trouble
+		want errorClass
 	}{
-		{io.ErrUnexpectedEOF, broken},
-		{context.DeadlineExceeded, broken},
-		{errors.New("http2: client connection lost"), broken},
-		{apierrors.NewUnauthorized("x"), denied},
+		{io.ErrUnexpectedEOF, connectionFailed},
+		{context.DeadlineExceeded, connectionFailed},
+		{errors.New("http2: client connection lost"), connectionFailed},
+		{apierrors.NewUnauthorized("x"), unauthorized},
 		{apierrors.NewForbidden(gr, "", nil), forbidden},
-		{apierrors.NewNotFound(gr, ""), absent},
-		{apierrors.NewMethodNotSupported(gr, "watch"), absent},
+		{apierrors.NewNotFound(gr, ""), notServed},
+		{apierrors.NewMethodNotSupported(gr, "watch"), notServed},
 		{apierrors.NewResourceExpired("x"), expired},
 		{status(410, metav1.StatusReasonGone), expired},
-		{apierrors.NewBadRequest("x"), unable},
-		{status(406, metav1.StatusReasonNotAcceptable), unable},
-		{apierrors.NewTooManyRequests("x", 1), busy},
-		{apierrors.NewInternalError(errors.New("x")), busy},
-		{apierrors.NewServiceUnavailable("x"), busy},
-		{status(502, ""), busy},
+		{apierrors.NewBadRequest("x"), unsupported},
+		{status(406, metav1.StatusReasonNotAcceptable), unsupported},
+		{apierrors.NewTooManyRequests("x", 1), serverBusy},
+		{apierrors.NewInternalError(errors.New("x")), serverBusy},
+		{apierrors.NewServiceUnavailable("x"), serverBusy},
+		{status(502, ""), serverBusy},
 	} {
 		if got := classify(tt.err); got != tt.want {
 			t.Errorf("classify(%v) = %d, want %d", tt.err, got, tt.want)
@@ -129,7 +129,7 @@ func TestConnLetsAllGoOnAtOnce(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		a := memberclient.New(nil, http.DefaultClient)
-		c.swap(a, nil)
+		c.setClient(a, nil)
 		ended := make(chan struct{})
 		go func() { defer close(ended); c.run(ctx) }()
 		admitted := make(chan time.Duration, 60)
@@ -155,12 +155,12 @@ func TestConnLetsAllGoOnAtOnce(t *testing.T) {
 		for range 59 {
 			last = <-admitted
 		}
-		if first-at > probeMax+reopenStir {
+		if first-at > maxProbeDelay+reopenJitter {
 			t.Errorf("the first was admitted %s after the member was back", first-at)
 		}
 		// 25 at once and 50 a second.
 		bucket := (60 - reopenBurst) * time.Second / reopenRate
-		if took := last - first; took > bucket+reopenStir || took < bucket-reopenStir {
+		if took := last - first; took > bucket+reopenJitter || took < bucket-reopenJitter {
 			t.Errorf("60 were admitted within %s, want %s", took, bucket)
 		}
 		cancel()
@@ -186,30 +186,30 @@ func TestPagesAreChargedAsTheyCome(t *testing.T) {
 		item := scope.Item(&aggregate.Record{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "1", Body: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b","namespace":"a"}}`)})
 		page.Items = append(page.Items, &object{item: item})
 	}
-	mb := &member{account: quota.Member{Limits: quota.Limits{Objects: 10, Bytes: 1 << 30}}}
-	p := &part{informer: &informer{member: mb, objects: 2}}
-	if !mb.account.Charge(&p.informer.stake, 2, 0) { // 2 are held and charged already
+	mb := &member{quota: quota.Member{Limits: quota.Limits{Objects: 10, Bytes: 1 << 30}}}
+	p := &listWatch{informer: &informer{member: mb, objects: 2}}
+	if !mb.quota.Charge(&p.informer.usage, 2, 0) { // 2 are held and charged already
 		t.Fatal("2 objects of 10 are not in the budget")
 	}
 	for n, want := range []error{nil, nil, nil, errOverBudget} { // of 12, 2 take the place of those
 		if n == 3 {
-			mb.account.Limits.Objects = 13
+			mb.quota.Limits.Objects = 13
 		}
 		if n == 2 {
-			mb.account.Limits.Objects = 12
+			mb.quota.Limits.Objects = 12
 		}
-		if err := p.counted(page, n == 0); !errors.Is(err, want) {
+		if err := p.chargePage(page, n == 0); !errors.Is(err, want) {
 			t.Errorf("page %d: %v, want %v", n, err, want)
 		}
 	}
-	if err := p.counted(page, true); err != nil {
+	if err := p.chargePage(page, true); err != nil {
 		t.Errorf("the first page of another list: %v", err)
 	}
-	if o, _ := mb.account.Used(); o != 4 {
+	if o, _ := mb.quota.Used(); o != 4 {
 		t.Errorf("%d objects are charged, want 4", o)
 	}
-	p.settle(size{})
-	if o, b := mb.account.Used(); o != 2 || b != 0 {
+	p.chargeListed(size{})
+	if o, b := mb.quota.Used(); o != 2 || b != 0 {
 		t.Errorf("%d objects and %d bytes are left, want what is held", o, b)
 	}
 }

@@ -14,12 +14,12 @@ import (
 // those that readers who trust API servers would fail on. They make the scope
 // Partial, so that nobody takes them for absent. The informer's mu guards it.
 type leftOut struct {
-	whys   map[leftKey]unfitness
-	beyond int // more of them, which are not known one by one until the next list
+	byKey     map[leftKey]unfitReason
+	uncounted int // more of them, which are not known one by one until the next list
 }
 
-// unfitness is why an object is left out, and which one it is.
-type unfitness struct {
+// unfitReason is why an object is left out, and which one it is.
+type unfitReason struct {
 	why    string // with nothing in it that the member has written: readers are told
 	object string // for operators
 }
@@ -32,37 +32,37 @@ const maxLeftOut = 64
 
 var leftSeed = maphash.MakeSeed()
 
-func leftKeyOf(namespace, name string) leftKey {
+func leftKeyFor(namespace, name string) leftKey {
 	return leftKey(maphash.Comparable(leftSeed, [2]string{namespace, name}))
 }
 
-func (l *leftOut) add(key leftKey, why unfitness) {
-	switch _, known := l.whys[key]; {
+func (l *leftOut) add(key leftKey, why unfitReason) {
+	switch _, known := l.byKey[key]; {
 	case known:
-	case len(l.whys) == maxLeftOut:
-		l.beyond++
+	case len(l.byKey) == maxLeftOut:
+		l.uncounted++
 		return
-	case l.whys == nil:
-		l.whys = map[leftKey]unfitness{}
+	case l.byKey == nil:
+		l.byKey = map[leftKey]unfitReason{}
 	}
-	l.whys[key] = why
+	l.byKey[key] = why
 }
 
 // remove takes an object out that has gone or is fit again, and reports whether
 // it was there.
 func (l *leftOut) remove(key leftKey) bool {
-	_, known := l.whys[key]
-	delete(l.whys, key)
+	_, known := l.byKey[key]
+	delete(l.byKey, key)
 	return known
 }
 
-func (l *leftOut) count() int { return len(l.whys) + l.beyond }
+func (l *leftOut) count() int { return len(l.byKey) + l.uncounted }
 
 // example is what is wrong with one of them, the same one for as long as it is
 // there.
-func (l *leftOut) example() (of unfitness) {
+func (l *leftOut) example() (of unfitReason) {
 	var first leftKey
-	for key, w := range l.whys {
+	for key, w := range l.byKey {
 		if of.why == "" || key < first {
 			first, of = key, w
 		}
@@ -70,10 +70,10 @@ func (l *leftOut) example() (of unfitness) {
 	return of
 }
 
-// leftOutNote says in words what of the scope is left out, "" when nothing is.
+// leftOutNoteLocked says in words what of the scope is left out, "" when nothing is.
 // i.mu must be held.
-func (i *informer) leftOutNote() string {
-	n := i.leftOutCount()
+func (i *informer) leftOutNoteLocked() string {
+	n := i.leftOutCountLocked()
 	if n == 0 {
 		return ""
 	}
@@ -81,49 +81,49 @@ func (i *informer) leftOutNote() string {
 	if n == 1 {
 		objects = " object is"
 	}
-	return strconv.Itoa(n) + objects + " left out: " + i.leftOutExample().why
+	return strconv.Itoa(n) + objects + " left out: " + i.leftOutExampleLocked().why
 }
 
-func (i *informer) leftOutExample() (of unfitness) {
-	for _, p := range i.parts {
-		if of = p.left.example(); of.why != "" {
+func (i *informer) leftOutExampleLocked() (of unfitReason) {
+	for _, p := range i.listWatches {
+		if of = p.leftOut.example(); of.why != "" {
 			break
 		}
 	}
 	return of
 }
 
-func (i *informer) leftOutCount() (n int) {
-	for _, p := range i.parts {
-		n += p.left.count()
+func (i *informer) leftOutCountLocked() (n int) {
+	for _, p := range i.listWatches {
+		n += p.leftOut.count()
 	}
 	return n
 }
 
-// showLeftOut publishes with the next commit what is left out, if that has
+// publishLeftOutLocked publishes with the next commit what is left out, if that has
 // changed. i.mu must be held.
-func (i *informer) showLeftOut() {
-	i.countLeftOut()
-	if i.scope.Status() != i.status() {
-		i.scope.SetStatus(i.status())
+func (i *informer) publishLeftOutLocked() {
+	i.countLeftOutLocked()
+	if i.scope.Status() != i.statusLocked() {
+		i.scope.SetStatus(i.statusLocked())
 	}
 }
 
-// countLeftOut takes note of what is left out, and logs that something is. i.mu
+// countLeftOutLocked takes note of what is left out, and logs that something is. i.mu
 // must be held.
-func (i *informer) countLeftOut() {
-	n := i.leftOutCount()
+func (i *informer) countLeftOutLocked() {
+	n := i.leftOutCountLocked()
 	i.metrics.leftOut.Set(float64(n))
-	if n > 0 && i.leftBefore == 0 {
-		of := i.leftOutExample()
+	if n > 0 && i.leftOutReported == 0 {
+		of := i.leftOutExampleLocked()
 		i.log.Warn("objects are left out that no API server lets in", "objects", n, "object", of.object, "reason", of.why)
 	}
-	i.leftBefore = n
+	i.leftOutReported = n
 }
 
-// unfit returns why an object cannot be kept, "" when it can: what the decoder
+// whyUnfit returns why an object cannot be kept, "" when it can: what the decoder
 // has found, or a place in the member where the part has none.
-func (p *part) unfit(rec *aggregate.Record, found error) string {
+func (p *listWatch) whyUnfit(rec *aggregate.Record, found error) string {
 	var why string
 	switch res := p.informer.res; {
 	case found != nil:
@@ -142,9 +142,9 @@ func (p *part) unfit(rec *aggregate.Record, found error) string {
 
 // unfitObject carries an object that cannot be kept: its key where it may have
 // been kept before, else one that no object has.
-func (p *part) unfitObject(rec *aggregate.Record, why string) *object {
-	o := &object{rv: string([]byte(rec.ResourceVersion)), key: leftKeyOf(rec.Namespace, rec.Name)}
-	o.unfit = unfitness{why, message.Clip(fmt.Sprintf("%.63s/%.253s", rec.Namespace, rec.Name))}
+func (p *listWatch) unfitObject(rec *aggregate.Record, why string) *object {
+	o := &object{rv: string([]byte(rec.ResourceVersion)), key: leftKeyFor(rec.Namespace, rec.Name)}
+	o.unfit = unfitReason{why, message.Clip(fmt.Sprintf("%.63s/%.253s", rec.Namespace, rec.Name))}
 	if decode.Keyable(rec) {
 		o.namespace, o.name = cloneKey(rec)
 	} else {

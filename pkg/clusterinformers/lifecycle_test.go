@@ -255,7 +255,7 @@ func TestPausedMemberIsReadAndNotWrittenTo(t *testing.T) {
 	if _, _, _, err := r.manager.Writer(nameOf(m), "Pod", "v1"); !errors.Is(err, clusterinformers.ErrPaused) {
 		t.Errorf("a writer for a paused member: %v", err)
 	}
-	if why := r.manager.Held(nameOf(m)); !errors.Is(why, clusterinformers.ErrPaused) {
+	if why := r.manager.CheckWritable(nameOf(m)); !errors.Is(why, clusterinformers.ErrPaused) {
 		t.Errorf("held: %v", why)
 	}
 	m.Cut()
@@ -270,7 +270,7 @@ func TestPausedMemberIsReadAndNotWrittenTo(t *testing.T) {
 	if _, _, _, err := r.manager.Writer(nameOf(m), "Pod", "v1"); err != nil {
 		t.Errorf("a writer for a resumed member: %v", err)
 	}
-	if why := r.manager.Held(nameOf(m)); why != nil {
+	if why := r.manager.CheckWritable(nameOf(m)); why != nil {
 		t.Errorf("held: %v", why)
 	}
 	r.synced(m)

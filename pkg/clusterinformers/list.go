@@ -19,14 +19,14 @@ import (
 // ListWithContext lists one page, for members that cannot stream a list, or all
 // that is left where pages have been too large. An object that is held as it is
 // listed is not encoded again.
-func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+func (p *listWatch) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	i := p.informer
 	if !p.lists.enter() {
 		return nil, context.Canceled
 	}
 	defer p.lists.leave()
-	p.syncing()
-	slot, err := i.member.manager.slots.Acquire(ctx, i.member.syncs)
+	p.markSyncing()
+	slot, err := i.member.manager.slots.Acquire(ctx, i.member.listSlots)
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +53,9 @@ func (p *part) ListWithContext(ctx context.Context, opts metav1.ListOptions) (ru
 // large, as client-go's pages have.
 const firstPageLimit = 500
 
-// shrink makes the pages of the part smaller. It reports false when they cannot
+// shrinkPages makes the pages of the part smaller. It reports false when they cannot
 // be.
-func (p *part) shrink(opts metav1.ListOptions) bool {
+func (p *listWatch) shrinkPages(opts metav1.ListOptions) bool {
 	switch {
 	case p.pageLimit == 1:
 		return false
@@ -70,9 +70,9 @@ func (p *part) shrink(opts metav1.ListOptions) bool {
 	return true
 }
 
-// paged fits the options of a list to the part's pages. API servers answer a list
+// pageOptions fits the options of a list to the part's pages. API servers answer a list
 // at any resourceVersion but the newest from a cache, without regard to a limit.
-func (p *part) paged(opts metav1.ListOptions) metav1.ListOptions {
+func (p *listWatch) pageOptions(opts metav1.ListOptions) metav1.ListOptions {
 	if p.pageLimit > 0 {
 		opts.Limit, opts.ResourceVersion, opts.ResourceVersionMatch = p.pageLimit, "", ""
 	}
@@ -80,18 +80,18 @@ func (p *part) paged(opts metav1.ListOptions) metav1.ListOptions {
 }
 
 // page lists one page, again and again while what is in the way may pass.
-func (p *part) page(ctx context.Context, opts metav1.ListOptions) (*objectList, error) {
+func (p *listWatch) page(ctx context.Context, opts metav1.ListOptions) (*objectList, error) {
 	i := p.informer
-	delay := probeFirst
+	delay := minProbeDelay
 	for again := false; ; again = true {
 		a, err := i.member.conn.admit(ctx, again)
 		if err != nil {
 			return nil, err
 		}
-		list, err := p.listOnce(ctx, a, p.paged(opts))
+		list, err := p.listOnce(ctx, a, p.pageOptions(opts))
 		if err == nil {
-			if err = p.counted(list, opts.Continue == ""); err == nil {
-				i.member.conn.over(string(i.kind))
+			if err = p.chargePage(list, opts.Continue == ""); err == nil {
+				i.member.conn.clearError(string(i.kind))
 				return list, nil
 			}
 		}
@@ -99,73 +99,73 @@ func (p *part) page(ctx context.Context, opts metav1.ListOptions) (*objectList, 
 			return nil, context.Cause(ctx)
 		}
 		switch {
-		case errors.Is(err, decode.ErrTooLarge) && p.shrink(opts):
+		case errors.Is(err, decode.ErrTooLarge) && p.shrinkPages(opts):
 			continue
 		case errors.Is(err, decode.ErrTooLarge), errors.Is(err, errOverBudget):
-			p.exceed(err.Error())
+			p.stopOverBudget(err.Error())
 			return nil, err
 		case errors.Is(err, decode.ErrUnknownField), errors.Is(err, decode.ErrMalformed):
-			if !i.toJSON(err.Error()) {
+			if !i.switchToJSON(err.Error()) {
 				return nil, err
 			}
 			continue
 		}
 		switch classify(err) {
-		case broken, denied:
-			i.member.conn.failed(a, err)
-		case busy:
-			i.member.conn.noteOf(i.kind, err)
-		case unable:
-			if !i.toJSON(err.Error()) {
+		case connectionFailed, unauthorized:
+			i.member.conn.reportFailure(a, err)
+		case serverBusy:
+			i.member.conn.recordKindError(i.kind, err)
+		case unsupported:
+			if !i.switchToJSON(err.Error()) {
 				return nil, err
 			}
 		default:
 			return nil, err
 		}
-		delay = longer(delay)
+		delay = longerDelay(delay)
 		if err := backoff.Sleep(ctx, delay); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// counted charges the member for one more page, and drops what pages before
+// chargePage charges the member for one more page, and drops what pages before
 // the first were charged for.
-func (p *part) counted(page *objectList, first bool) error {
+func (p *listWatch) chargePage(page *objectList, first bool) error {
 	if first {
-		p.pages = size{}
+		p.listedPages = size{}
 	}
-	p.pages.objects += int64(len(page.Items))
+	p.listedPages.objects += int64(len(page.Items))
 	for _, o := range page.Items {
-		p.pages.bytes += o.(*object).size()
+		p.listedPages.bytes += o.(*object).size()
 	}
-	if !p.settle(p.pages) {
+	if !p.chargeListed(p.listedPages) {
 		return fmt.Errorf("first list: %w", errOverBudget)
 	}
 	return nil
 }
 
-// countEvery is after how many items of a page they are charged for.
-const countEvery = 256
+// chargeEvery is after how many items of a page they are charged for.
+const chargeEvery = 256
 
 // listTimeout bounds one page of a list.
 const listTimeout = 2 * time.Minute
 
-func (p *part) listOnce(ctx context.Context, a *memberclient.Client, opts metav1.ListOptions) (*objectList, error) {
+func (p *listWatch) listOnce(ctx context.Context, a *memberclient.Client, opts metav1.ListOptions) (*objectList, error) {
 	i := p.informer
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	body, encoding, err := p.do(ctx, a, &opts)
+	body, encoding, err := p.send(ctx, a, &opts)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close() //nolint:errcheck // it was read
 	if opts.Continue == "" {
-		p.pages = size{}
+		p.listedPages = size{}
 	}
 	most := i.member.manager.opts.Budget.ResponseBytes
 	raw, charged, err := p.readPage(body, most)
-	defer func() { _ = p.receiving(-charged) }() //nolint:errcheck // less is never refused
+	defer func() { _ = p.chargeResponse(-charged) }() //nolint:errcheck // less is never refused
 	if err != nil {
 		return nil, err
 	}
@@ -173,34 +173,34 @@ func (p *part) listOnce(ctx context.Context, a *memberclient.Client, opts metav1
 		return nil, fmt.Errorf("list page of more than %d bytes: %w", most, decode.ErrTooLarge)
 	}
 	now := time.Now()
-	i.heard.Store(now.UnixNano())
-	i.metrics.heard(now)
+	i.lastRead.Store(now.UnixNano())
+	i.metrics.contact(now)
 	return p.decodeList(raw, encoding, now)
 }
 
-func (p *part) decodeList(raw []byte, encoding decode.Encoding, now time.Time) (*objectList, error) {
+func (p *listWatch) decodeList(raw []byte, encoding decode.Encoding, now time.Time) (*objectList, error) {
 	i := p.informer
 	d, err := decode.New(i.res.GVK, encoding, i.rules)
 	if err != nil {
 		return nil, err
 	}
 	out := &objectList{}
-	so := p.pages
+	so := p.listedPages
 	keep := func(o *object) error {
 		out.Items = append(out.Items, o)
 		so.objects++
 		so.bytes += o.size()
-		if len(out.Items)%countEvery == 0 && !p.settle(so) {
+		if len(out.Items)%chargeEvery == 0 && !p.chargeListed(so) {
 			return fmt.Errorf("first list: %w", errOverBudget)
 		}
 		return nil
 	}
 	meta, err := d.List(raw, func(rec *aggregate.Record, unfit error) error {
-		if why := p.unfit(rec, unfit); why != "" {
+		if why := p.whyUnfit(rec, unfit); why != "" {
 			return keep(p.unfitObject(rec, why))
 		}
-		i.items.Lock()
-		defer i.items.Unlock()
+		i.itemsMu.Lock()
+		defer i.itemsMu.Unlock()
 		item, held := i.scope.Held(rec)
 		if !held {
 			item = i.scope.Item(rec)

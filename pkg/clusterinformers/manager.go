@@ -16,20 +16,20 @@ import (
 // Manager follows the members that its sources find, and keeps the index equal
 // to what they hold.
 type Manager struct {
-	opts    Options
-	metrics *metrics
-	catalog *catalog.Catalog
-	wants   wants
-	slots   *quota.Slots
-	account *quota.Fleet
-	changed chan struct{} // one slot: a source's view is another
-	started time.Time
+	opts       Options
+	metrics    *metrics
+	catalog    *catalog.Catalog
+	required   requiredKinds
+	slots      *quota.Slots
+	fleetQuota *quota.Fleet
+	changed    chan struct{} // one slot: a source's view is another
+	started    time.Time
 
-	mu      sync.Mutex
-	views   [][]Spec // by source, nil until its first
-	unseen  bool     // views have changed since the last reconcile
-	members map[string]*member
-	leaving map[string]*member // under way out; a successor waits for it
+	mu           sync.Mutex
+	views        [][]Spec // by source, nil until its first
+	viewsPending bool     // views have changed since the last reconcile
+	members      map[string]*member
+	leaving      map[string]*member // under way out; a successor waits for it
 }
 
 // New returns a manager, or all that is wrong with its options.
@@ -39,7 +39,7 @@ func New(opts Options) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		opts: opts, catalog: catalog.New(opts.heldVersions()), slots: quota.NewSlots(opts.ParallelSyncs), account: quota.NewFleet(opts.Budget.FleetBytes),
+		opts: opts, catalog: catalog.New(opts.heldVersions()), slots: quota.NewSlots(opts.ParallelSyncs), fleetQuota: quota.NewFleet(opts.Budget.FleetBytes),
 		changed: make(chan struct{}, 1), views: make([][]Spec, len(opts.Sources)),
 		members: map[string]*member{}, leaving: map[string]*member{}, started: time.Now(),
 	}
@@ -61,7 +61,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	wg.Go(func() { m.catalog.Run(ctx) })
 	for i, source := range m.opts.Sources {
 		wg.Go(func() {
-			err := safely(func() error { return source.Run(ctx, func(view []Spec) { m.setView(i, view) }) })
+			err := recoverPanic(func() error { return source.Run(ctx, func(view []Spec) { m.setView(i, view) }) })
 			if err != nil && ctx.Err() == nil {
 				cancel(fmt.Errorf("source %T: %w", source, err))
 			}
@@ -83,7 +83,7 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) setView(source int, view []Spec) {
 	m.mu.Lock()
 	m.views[source] = append(make([]Spec, 0, len(view)), view...)
-	m.unseen = true
+	m.viewsPending = true
 	m.mu.Unlock()
 	select {
 	case m.changed <- struct{}{}:
@@ -91,9 +91,9 @@ func (m *Manager) setView(source int, view []Spec) {
 	}
 }
 
-// wanted merges the views: where two sources name one member, the first has
+// specsLocked merges the views: where two sources name one member, the first has
 // it. It is not complete until every source has spoken. m.mu must be held.
-func (m *Manager) wanted() (specs map[string]Spec, complete bool) {
+func (m *Manager) specsLocked() (specs map[string]Spec, complete bool) {
 	specs, complete = map[string]Spec{}, true
 	for _, view := range m.views {
 		complete = complete && view != nil
@@ -111,11 +111,11 @@ func (m *Manager) wanted() (specs map[string]Spec, complete bool) {
 func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.unseen = false
-	specs, complete := m.wanted()
+	m.viewsPending = false
+	specs, complete := m.specsLocked()
 	for name, mb := range m.members {
 		spec, stays := specs[name]
-		if stays && spec.is(mb.newest()) || !stays && !complete {
+		if stays && spec.sameMember(mb.currentSpec()) || !stays && !complete {
 			continue
 		}
 		mb.leaving.Store(true)
@@ -149,14 +149,14 @@ func (m *Manager) reconcile(ctx context.Context, wg *sync.WaitGroup) {
 	}
 }
 
-func (mb *member) newest() Spec {
+func (mb *member) currentSpec() Spec {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return mb.spec
 }
 
-// list returns the members by name.
-func (m *Manager) list() []*member {
+// sortedMembers returns the members by name.
+func (m *Manager) sortedMembers() []*member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := make([]*member, 0, len(m.members))
@@ -169,7 +169,7 @@ func (m *Manager) list() []*member {
 
 // Members returns what is known of every member, by name, with their scopes.
 func (m *Manager) Members() []MemberStatus {
-	list := m.list()
+	list := m.sortedMembers()
 	out := make([]MemberStatus, len(list))
 	for i, mb := range list {
 		out[i] = mb.status(true)
@@ -181,25 +181,25 @@ func (m *Manager) Members() []MemberStatus {
 // does not pass by itself, or has been given up on; otherwise who is waited for.
 func (m *Manager) Ready() (bool, []string) {
 	m.mu.Lock()
-	_, complete := m.wanted()
-	unseen := m.unseen
+	_, complete := m.specsLocked()
+	unseen := m.viewsPending
 	m.mu.Unlock()
 	if !complete || unseen {
 		return false, []string{"sources"}
 	}
 	var waiting []string
-	for _, mb := range m.list() {
-		mb.checkRest()
-		if !mb.rested.Load() && !mb.hopeless() && time.Since(mb.joined) < m.opts.GiveUpAfter {
+	for _, mb := range m.sortedMembers() {
+		mb.checkSynced()
+		if !mb.synced.Load() && !mb.permanentlyRefused() && time.Since(mb.joined) < m.opts.GiveUpAfter {
 			waiting = append(waiting, mb.name)
 		}
 	}
 	return len(waiting) == 0, waiting
 }
 
-// hopeless reports whether the member stays out of reach until somebody changes
+// permanentlyRefused reports whether the member stays out of reach until somebody changes
 // something.
-func (mb *member) hopeless() bool {
+func (mb *member) permanentlyRefused() bool {
 	contact, reason, _, _ := mb.conn.state()
 	return contact == connection.Refused && !reason.Transient()
 }

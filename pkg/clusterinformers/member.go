@@ -24,65 +24,65 @@ import (
 
 // member follows one member. Everything it starts ends with run.
 type member struct {
-	manager *Manager
-	name    string
-	log     *slog.Logger
-	conn    *conn
-	account quota.Member
-	syncs   chan struct{} // its share of the first lists
-	nudged  chan struct{} // one slot: discovery is worth a look
-	updated chan struct{} // one slot: spec is another
-	done    chan struct{} // closed when run has returned
-	leave   context.CancelFunc
-	leaving atomic.Bool // the Cluster is gone: so will be all that is held
-	joined  time.Time
+	manager            *Manager
+	name               string
+	log                *slog.Logger
+	conn               *conn
+	quota              quota.Member
+	listSlots          chan struct{} // its share of the first lists
+	discoveryTriggered chan struct{} // one slot: discovery is worth a look
+	specChanged        chan struct{} // one slot: spec is another
+	done               chan struct{} // closed when run has returned
+	leave              context.CancelFunc
+	leaving            atomic.Bool // the Cluster is gone: so will be all that is held
+	joined             time.Time
 
 	version  atomic.Pointer[string] // of its API server
 	identity string                 // UID of kube-system; conn.run's goroutine only
-	rested   atomic.Bool            // discovered, and every scope has come to rest once
+	synced   atomic.Bool            // discovered, and every scope has come to rest once
 
-	mu         sync.Mutex
-	spec       Spec
-	entry      *string // the UID that it joined the index with; nil before
-	used       []byte  // the kubeconfig in use
-	informers  map[aggregate.Kind]*running
-	offer      catalog.APIResources
-	absent     map[aggregate.Kind]aggregate.Status // scopes without an informer, as published
-	resets     int                                 // times that another cluster answered, or an earlier state of it
-	resetAt    time.Time                           // of the last startAnew
-	resetDelay time.Duration                       // of the first lists after it
+	mu             sync.Mutex
+	spec           Spec
+	indexedUID     *string // the UID that it joined the index with; nil before
+	usedKubeconfig []byte  // the kubeconfig in use
+	informers      map[aggregate.Kind]*runningInformer
+	resources      catalog.APIResources
+	absent         map[aggregate.Kind]aggregate.Status // scopes without an informer, as published
+	resets         int                                 // times that another cluster answered, or an earlier state of it
+	resetAt        time.Time                           // of the last startAnew
+	resetDelay     time.Duration                       // of the first lists after it
 
 	// What discovery last said beside the offer; loop's goroutine only.
-	asked       time.Time       // when it was asked; zero once that is not fresh
-	askedOf     int             // resets at that time
-	silent      map[string]bool // groups that it could not tell
-	definitions definitions
-	relisted    map[aggregate.Kind]bool   // whose informers were ended to list again
-	full        bool                      // there may be more than the offer has
-	offers      *rate.Limiter             // of others than the one before
-	mayAsk      time.Time                 // when the limiter lets discovery be asked again
-	refused     map[aggregate.Kind]string // kinds that it serves in a way that is not believed, and why
+	discoveredAt     time.Time       // when it was asked; zero once that is not fresh
+	discoveredResets int             // resets at that time
+	unavailable      map[string]bool // groups that it could not tell
+	definitions      definitions
+	relisting        map[aggregate.Kind]bool   // whose informers were ended to list again
+	truncated        bool                      // there may be more than the offer has
+	changeLimiter    *rate.Limiter             // of others than the one before
+	nextDiscovery    time.Time                 // when the limiter lets discovery be asked again
+	rejected         map[aggregate.Kind]string // kinds that it serves in a way that is not believed, and why
 }
 
-// running is an informer and how to end it.
-type running struct {
+// runningInformer is an informer and how to end it.
+type runningInformer struct {
 	*informer
 	stop context.CancelFunc
 	done chan struct{}
 
-	served  served    // when it was started
-	changed time.Time // when served was seen to be another; zero when it is not
+	served    serving   // when it was started
+	changedAt time.Time // when served was seen to be another; zero when it is not
 }
 
 func newMember(m *Manager, spec Spec) *member {
 	mb := &member{
 		manager: m, name: spec.Name, log: m.opts.Logger.With("member", spec.Name), spec: spec,
-		account: quota.Member{Limits: quota.Limits{Objects: int64(m.opts.Budget.Objects), Bytes: m.opts.Budget.Bytes}, Fleet: m.account}, syncs: make(chan struct{}, quota.SlotsPerMember),
-		nudged: make(chan struct{}, 1), updated: make(chan struct{}, 1), done: make(chan struct{}),
-		joined: time.Now(), informers: map[aggregate.Kind]*running{}, absent: map[aggregate.Kind]aggregate.Status{}, relisted: map[aggregate.Kind]bool{},
-		offers: rate.NewLimiter(rate.Every(offerEvery), offerBurst),
+		quota: quota.Member{Limits: quota.Limits{Objects: int64(m.opts.Budget.Objects), Bytes: m.opts.Budget.Bytes}, Fleet: m.fleetQuota}, listSlots: make(chan struct{}, quota.SlotsPerMember),
+		discoveryTriggered: make(chan struct{}, 1), specChanged: make(chan struct{}, 1), done: make(chan struct{}),
+		joined: time.Now(), informers: map[aggregate.Kind]*runningInformer{}, absent: map[aggregate.Kind]aggregate.Status{}, relisting: map[aggregate.Kind]bool{},
+		changeLimiter: rate.NewLimiter(rate.Every(changeInterval), changeBurst),
 	}
-	mb.conn = newConn(mb.greet)
+	mb.conn = newConn(mb.identify)
 	return mb
 }
 
@@ -102,7 +102,7 @@ func (mb *member) run(ctx context.Context) {
 		mb.manager.opts.Index.RemoveMember(mb.name)
 		mb.manager.metrics.forget(mb.name, "")
 	}
-	mb.conn.swap(nil, connection.Refuse(connection.Deleting, "the member has left"))
+	mb.conn.setClient(nil, connection.Refuse(connection.Deleting, "the member has left"))
 	if mb.leaving.Load() {
 		mb.log.Info("member has left")
 	}
@@ -111,42 +111,42 @@ func (mb *member) run(ctx context.Context) {
 // guard is the panic boundary of the member's own goroutines: the member is
 // refused for a while, and then reached anew.
 func (mb *member) guard(ctx context.Context, f func(context.Context)) {
-	for delay := panicFirst; ctx.Err() == nil; delay = min(2*delay, panicMax) {
-		err := safely(func() error { f(ctx); return nil })
+	for delay := minPanicDelay; ctx.Err() == nil; delay = min(2*delay, maxPanicDelay) {
+		err := recoverPanic(func() error { f(ctx); return nil })
 		if err == nil || ctx.Err() != nil {
 			return
 		}
 		mb.manager.metrics.panics.WithLabelValues(mb.name, "").Inc()
 		mb.log.Error("member failed and is started anew", "error", err)
-		mb.conn.noteError(err)
-		mb.use(nil)
-		mb.conn.swap(nil, connection.Refuse(connection.Panicked, "%v", err))
+		mb.conn.recordError(err)
+		mb.setUsedKubeconfig(nil)
+		mb.conn.setClient(nil, connection.Refuse(connection.Panicked, "%v", err))
 		if backoff.Sleep(ctx, delay) != nil {
 			return
 		}
-		mb.again()
+		mb.triggerSpec()
 	}
 }
 
-// afterNudge are the times at which discovery is asked again once something
+// discoveryRetries are the times at which discovery is asked again once something
 // hints at a change: a CRD is served some time after it is written.
-var afterNudge = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 8 * time.Second}
+var discoveryRetries = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 8 * time.Second}
 
 func (mb *member) loop(ctx context.Context) {
-	mb.takeSpec(ctx)
+	mb.applySpec(ctx)
 	tick := time.NewTicker(mb.manager.opts.DiscoveryInterval)
 	defer tick.Stop()
 	nudge := time.NewTimer(0)
 	defer nudge.Stop()
 	left := []time.Duration(nil)
-	var known contactState
+	var known connectionState
 	for {
 		// The channels come before what they tell of is looked at: nothing that
 		// happens in between is missed.
-		connChanged, catalogChanged := mb.conn.change(), mb.manager.catalog.Changed()
-		if contact, reason, _, _ := mb.conn.state(); known != (contactState{contact, reason}) {
-			known = contactState{contact, reason}
-			if !mb.contactChanged(ctx) {
+		connChanged, catalogChanged := mb.conn.changes(), mb.manager.catalog.Changed()
+		if contact, reason, _, _ := mb.conn.state(); known != (connectionState{contact, reason}) {
+			known = connectionState{contact, reason}
+			if !mb.stateChanged(ctx) {
 				nudge.Reset(discoveryRetry)
 			}
 		}
@@ -154,10 +154,10 @@ func (mb *member) loop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-mb.updated:
-			mb.takeSpec(ctx)
-		case <-mb.nudged:
-			left = afterNudge
+		case <-mb.specChanged:
+			mb.applySpec(ctx)
+		case <-mb.discoveryTriggered:
+			left = discoveryRetries
 			nudge.Reset(left[0])
 		case <-nudge.C:
 			switch {
@@ -177,16 +177,16 @@ func (mb *member) loop(ctx context.Context) {
 	}
 }
 
-// contactState is a state of contact that the member has acted on.
-type contactState struct {
-	contact connection.State
-	reason  connection.Reason
+// connectionState is a state of contact that the member has acted on.
+type connectionState struct {
+	state  connection.State
+	reason connection.Reason
 }
 
-// nudge has discovery asked soon.
-func (mb *member) nudge() {
+// triggerDiscovery has discovery asked soon.
+func (mb *member) triggerDiscovery() {
 	select {
-	case mb.nudged <- struct{}{}:
+	case mb.discoveryTriggered <- struct{}{}:
 	default:
 	}
 }
@@ -204,30 +204,30 @@ func (mb *member) update(spec Spec) {
 		mb.log.Info("the Cluster was paused or resumed", "paused", spec.Paused)
 	}
 	if !same {
-		mb.again()
+		mb.triggerSpec()
 	}
 }
 
-// again has the newest spec taken.
-func (mb *member) again() {
+// triggerSpec has the newest spec taken.
+func (mb *member) triggerSpec() {
 	select {
-	case mb.updated <- struct{}{}:
+	case mb.specChanged <- struct{}{}:
 	default:
 	}
 }
 
-// takeSpec acts on the newest spec: joins the index, follows new labels and
+// applySpec acts on the newest spec: joins the index, follows new labels and
 // exchanges the access when the kubeconfig is another one.
-func (mb *member) takeSpec(context.Context) {
+func (mb *member) applySpec(context.Context) {
 	mb.mu.Lock()
-	spec, used := mb.spec, mb.used
+	spec, used := mb.spec, mb.usedKubeconfig
 	mb.mu.Unlock()
-	if spec.counts() {
-		mb.putMember(spec)
+	if spec.inFleet() {
+		mb.publish(spec)
 	}
 	if spec.Refused != nil {
-		mb.use(nil)
-		mb.conn.swap(nil, spec.Refused)
+		mb.setUsedKubeconfig(nil)
+		mb.conn.setClient(nil, spec.Refused)
 		return
 	}
 	if used != nil && string(used) == string(spec.Kubeconfig) {
@@ -235,75 +235,75 @@ func (mb *member) takeSpec(context.Context) {
 	}
 	cfg, refusal := memberclient.ParseKubeconfig(spec.Kubeconfig, spec.Own)
 	if refusal != nil {
-		mb.use(nil)
-		mb.conn.swap(nil, refusal)
+		mb.setUsedKubeconfig(nil)
+		mb.conn.setClient(nil, refusal)
 		mb.log.Warn("member is refused", "reason", refusal.Reason, "detail", refusal.Message)
 		return
 	}
 	client, err := memberclient.NewHTTPClient(cfg, memberclient.TransportOptions{
 		Network: mb.manager.opts.Network, Trusted: spec.Trusted,
 		PingInterval: mb.manager.opts.PingInterval, PingTimeout: mb.manager.opts.PingTimeout,
-		OnDial: mb.conn.dialed, OnRead: mb.conn.heard,
+		OnDial: mb.conn.onDial, OnRead: mb.conn.onRead,
 	})
 	if err != nil {
-		mb.use(nil)
-		mb.conn.swap(nil, connection.Refuse(connection.InvalidKubeconfig, "%v", err))
+		mb.setUsedKubeconfig(nil)
+		mb.conn.setClient(nil, connection.Refuse(connection.InvalidKubeconfig, "%v", err))
 		return
 	}
-	mb.use(spec.Kubeconfig)
-	mb.conn.swap(memberclient.New(cfg, client), nil)
+	mb.setUsedKubeconfig(spec.Kubeconfig)
+	mb.conn.setClient(memberclient.New(cfg, client), nil)
 }
 
-func (mb *member) use(kubeconfig []byte) {
+func (mb *member) setUsedKubeconfig(kubeconfig []byte) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	mb.used = kubeconfig
+	mb.usedKubeconfig = kubeconfig
 }
 
-// putMember lets the member join the index, or follow its facts. One that joins
+// publish lets the member join the index, or follow its facts. One that joins
 // before it is identified stays there as it is: a fleet without it, if only for
 // a moment, would be another fleet.
-func (mb *member) putMember(spec Spec) {
+func (mb *member) publish(spec Spec) {
 	v := ""
 	if p := mb.version.Load(); p != nil {
 		v = *p
 	}
 	m := aggregate.Member{Name: spec.Name, Labels: spec.Labels, Version: v}
 	mb.mu.Lock()
-	m.APIs = mb.offer.GroupVersions()
-	if mb.entry == nil {
-		mb.entry = &spec.UID
+	m.APIs = mb.resources.GroupVersions()
+	if mb.indexedUID == nil {
+		mb.indexedUID = &spec.UID
 	}
-	m.UID = *mb.entry
-	if !mb.asked.IsZero() && mb.askedOf == mb.resets && !mb.full {
-		m.Serves = slices.Concat(slices.Collect(maps.Keys(mb.offer)), slices.Collect(maps.Keys(mb.refused)))
+	m.UID = *mb.indexedUID
+	if !mb.discoveredAt.IsZero() && mb.discoveredResets == mb.resets && !mb.truncated {
+		m.Serves = slices.Concat(slices.Collect(maps.Keys(mb.resources)), slices.Collect(maps.Keys(mb.rejected)))
 		slices.Sort(m.Serves)
 		m.Serves = slices.Compact(slices.Grow(m.Serves, 1)) // not nil
-		m.Silent = slices.Sorted(maps.Keys(mb.silent))
+		m.Silent = slices.Sorted(maps.Keys(mb.unavailable))
 	}
 	mb.mu.Unlock()
 	err := mb.manager.opts.Index.PutMember(m)
 	if err != nil {
 		mb.log.Error("member cannot join the index", "error", err)
-		mb.conn.noteError(err)
+		mb.conn.recordError(err)
 	}
 }
 
-// greet is the first thing asked over an access: who answers, and which
+// identify is the first thing asked over an access: who answers, and which
 // version. Another cluster behind the same member makes every
 // resourceVersion meaningless, so its scopes start anew.
-func (mb *member) greet(ctx context.Context, a *memberclient.Client) error {
+func (mb *member) identify(ctx context.Context, a *memberclient.Client) error {
 	info, err := a.Version(ctx)
 	if err != nil {
 		return err
 	}
-	uid, err := mb.whoAnswers(ctx, a)
+	uid, err := mb.verifyCluster(ctx, a)
 	var malformed *memberclient.MalformedError
 	switch {
 	case err == nil:
-		mb.conn.over(identityTrouble)
+		mb.conn.clearError(identityErrors)
 	case errors.As(err, &malformed): // what else is served is read all the same
-		mb.conn.noteAs(identityTrouble, err)
+		mb.conn.recordErrorOf(identityErrors, err)
 		uid = mb.identity
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		uid = mb.identity // it may not be known: then it cannot be checked
@@ -314,7 +314,7 @@ func (mb *member) greet(ctx context.Context, a *memberclient.Client) error {
 		mb.mu.Lock()
 		mb.resets++
 		mb.mu.Unlock()
-		mb.nudge()
+		mb.triggerDiscovery()
 		mb.log.Warn("another cluster answers for the member: its scopes start anew", "was", mb.identity, "is", uid)
 	}
 	mb.identity = uid
@@ -322,16 +322,16 @@ func (mb *member) greet(ctx context.Context, a *memberclient.Client) error {
 	return nil
 }
 
-// contactChanged follows the connection's state: facts that were discovered
+// stateChanged follows the connection's state: facts that were discovered
 // are not fresh while the member is out of reach. It reports false when the
 // member is there and discovery failed.
-func (mb *member) contactChanged(ctx context.Context) bool {
+func (mb *member) stateChanged(ctx context.Context) bool {
 	contact, reason, message, _ := mb.conn.state()
 	up := contact == connection.Connected
 	g := mb.manager.metrics.memberConnected.WithLabelValues(mb.name)
 	if !up {
 		g.Set(0)
-		mb.outdated()
+		mb.expireDiscovery()
 		if reason != connection.Connecting {
 			mb.log.Info("member is not followed", "state", contact, "reason", reason, "detail", message)
 		}
@@ -342,16 +342,16 @@ func (mb *member) contactChanged(ctx context.Context) bool {
 	return mb.discover(ctx)
 }
 
-// outdated takes note that what discovery last said is not fresh any more.
-func (mb *member) outdated() {
-	if mb.asked.IsZero() {
+// expireDiscovery takes note that what discovery last said is not fresh any more.
+func (mb *member) expireDiscovery() {
+	if mb.discoveredAt.IsZero() {
 		return
 	}
-	mb.asked = time.Time{}
+	mb.discoveredAt = time.Time{}
 	mb.mu.Lock()
 	spec := mb.spec
 	mb.mu.Unlock()
-	mb.putMember(spec)
+	mb.publish(spec)
 }
 
 // speaksProtobuf reports whether the member's API server is not newer than the
@@ -372,46 +372,46 @@ func (mb *member) discover(ctx context.Context) bool {
 		return false
 	}
 	asked := time.Now()
-	if asked.Before(mb.mayAsk) {
+	if asked.Before(mb.nextDiscovery) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
 	mb.mu.Lock()
-	last, resets := mb.offer, mb.resets
+	last, resets := mb.resources, mb.resets
 	mb.mu.Unlock()
 	o, silent, refused, err := catalog.Discover(ctx, a, last)
 	if err != nil {
-		mb.conn.noteAs(discoveryTrouble, err)
-		if classify(err) == broken && !errors.Is(err, context.Canceled) {
-			mb.conn.failed(a, err)
+		mb.conn.recordErrorOf(discoveryErrors, err)
+		if classify(err) == connectionFailed && !errors.Is(err, context.Canceled) {
+			mb.conn.reportFailure(a, err)
 		}
 		return false
 	}
 	if last != nil && !maps.EqualFunc(last, o, slices.Equal) {
-		mb.mayAsk = asked.Add(mb.offers.ReserveN(asked, 1).DelayFrom(asked))
+		mb.nextDiscovery = asked.Add(mb.changeLimiter.ReserveN(asked, 1).DelayFrom(asked))
 	}
-	mb.asked, mb.askedOf, mb.silent, mb.full = asked, resets, silent, len(o) >= catalog.MaxKinds
-	mb.refuse(refused)
-	mb.conn.over(discoveryTrouble)
+	mb.discoveredAt, mb.discoveredResets, mb.unavailable, mb.truncated = asked, resets, silent, len(o) >= catalog.MaxKinds
+	mb.setRejected(refused)
+	mb.conn.clearError(discoveryErrors)
 	mb.mu.Lock()
-	mb.offer = o
+	mb.resources = o
 	spec := mb.spec
 	mb.mu.Unlock()
-	mb.putMember(spec)
+	mb.publish(spec)
 	mb.manager.catalog.Set(mb.name, o)
 	return true
 }
 
-// refuse takes note of kinds that are not followed as the member serves them.
-func (mb *member) refuse(refused map[aggregate.Kind]string) {
-	if maps.Equal(refused, mb.refused) {
+// setRejected takes note of kinds that are not followed as the member serves them.
+func (mb *member) setRejected(refused map[aggregate.Kind]string) {
+	if maps.Equal(refused, mb.rejected) {
 		return
 	}
-	mb.refused = refused
+	mb.rejected = refused
 	mb.manager.metrics.refused.WithLabelValues(mb.name).Set(float64(len(refused)))
 	for i, kind := range slices.Sorted(maps.Keys(refused)) {
-		if i == maxRefusalsLogged {
+		if i == maxRejectionsLogged {
 			mb.log.Warn("more kinds are not followed as they are served", "kinds", len(refused))
 			break
 		}
@@ -419,7 +419,7 @@ func (mb *member) refuse(refused map[aggregate.Kind]string) {
 	}
 }
 
-const maxRefusalsLogged = 10
+const maxRejectionsLogged = 10
 
 const (
 	discoveryTimeout = 30 * time.Second
@@ -427,8 +427,8 @@ const (
 
 	// What a member serves is looked at by all others, and by readers. One that serves
 	// something else each time is asked less often once it has done so for a while.
-	offerBurst = 30
-	offerEvery = 30 * time.Second
+	changeBurst    = 30
+	changeInterval = 30 * time.Second
 )
 
 // isDefinition reports kinds whose changes change what is served.

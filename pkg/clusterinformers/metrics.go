@@ -97,4 +97,4 @@ func (m *metrics) scope(member string, kind aggregate.Kind) *scopeMetrics {
 	}
 }
 
-func (s *scopeMetrics) heard(now time.Time) { s.applied.Set(float64(now.UnixMilli()) / 1000) }
+func (s *scopeMetrics) contact(now time.Time) { s.applied.Set(float64(now.UnixMilli()) / 1000) }

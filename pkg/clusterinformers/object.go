@@ -21,10 +21,10 @@ type object struct {
 	namespace string
 	name      string
 	rv        string
-	unfit     unfitness // why it is not kept; zero where it is
-	key       leftKey   // of what is unfit
-	first     bool      // the bookmark that ends the initial events
-	read      time.Time // when the event had been read
+	unfit     unfitReason // why it is not kept; zero where it is
+	key       leftKey     // of what is unfit
+	first     bool        // the bookmark that ends the initial events
+	read      time.Time   // when the event had been read
 }
 
 var _ runtime.Object = (*object)(nil)

@@ -97,9 +97,9 @@ const (
 	defaultResponseBytes     = 256 << 20
 )
 
-// quiet are the kinds that are off unless a rule names them: they change
+// noisyKinds are the kinds that are off unless a rule names them: they change
 // without pause and few policies read them.
-var quiet = []aggregate.Kind{"Event", "Event.events.k8s.io", "Lease.coordination.k8s.io"}
+var noisyKinds = []aggregate.Kind{"Event", "Event.events.k8s.io", "Lease.coordination.k8s.io"}
 
 // validate returns the options with defaults filled in, or all that is wrong
 // with them.
@@ -204,13 +204,13 @@ func (o *Options) heldVersions() map[aggregate.Kind]string {
 	return out
 }
 
-// match returns the first rule that matches a kind.
-func (o *Options) match(kind aggregate.Kind) (KindRule, bool) {
+// matchRule returns the first rule that matches a kind.
+func (o *Options) matchRule(kind aggregate.Kind) (KindRule, bool) {
 	_, group := kind.Split()
 	for _, r := range o.Kinds {
 		named := r.Kind == string(kind)
-		if named || r.Kind == "*" && !slices.Contains(quiet, kind) || r.Kind == "*."+group && group != "" && !slices.Contains(quiet, kind) {
-			return r.bounded(kind), true
+		if named || r.Kind == "*" && !slices.Contains(noisyKinds, kind) || r.Kind == "*."+group && group != "" && !slices.Contains(noisyKinds, kind) {
+			return r.withDefaults(kind), true
 		}
 	}
 	return KindRule{}, false
@@ -223,22 +223,22 @@ const (
 	eventShare = 10
 )
 
-// bounded fills in the bounds of kinds that have some by default.
-func (r KindRule) bounded(kind aggregate.Kind) KindRule {
+// withDefaults fills in the bounds of kinds that have some by default.
+func (r KindRule) withDefaults(kind aggregate.Kind) KindRule {
 	if kind == "Event" || kind == "Event.events.k8s.io" {
 		r.TTL, r.Share = cmp.Or(r.TTL, eventTTL), cmp.Or(r.Share, eventShare)
 	}
 	return r
 }
 
-// keepsRest reports whether a kind is kept that no rule matches.
-func (o *Options) keepsRest(kind aggregate.Kind) bool {
-	return o.Kinds == nil && !slices.Contains(quiet, kind)
+// keepsUnmatched reports whether a kind is kept that no rule matches.
+func (o *Options) keepsUnmatched(kind aggregate.Kind) bool {
+	return o.Kinds == nil && !slices.Contains(noisyKinds, kind)
 }
 
-// narrowed says in words what a rule leaves out of a kind, "" when it keeps
+// narrowingNote says in words what a rule leaves out of a kind, "" when it keeps
 // everything.
-func (r KindRule) narrowed(namespaced bool) string {
+func (r KindRule) narrowingNote(namespaced bool) string {
 	var parts []string
 	if namespaced && len(r.Namespaces) > 0 {
 		parts = append(parts, "only namespaces "+strings.Join(r.Namespaces, ","))
@@ -252,7 +252,7 @@ func (r KindRule) narrowed(namespaced bool) string {
 	if len(r.Drop) > 0 {
 		parts = append(parts, "without "+strings.Join(r.Drop, ","))
 	}
-	if bounds := r.recently(); bounds != "" {
+	if bounds := r.retentionNote(); bounds != "" {
 		parts = append(parts, bounds)
 	}
 	return strings.Join(parts, "; ")

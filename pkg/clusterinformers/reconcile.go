@@ -16,13 +16,13 @@ import (
 // held versions ask for.
 func (mb *member) reconcile(ctx context.Context) {
 	mb.mu.Lock()
-	o, resets := mb.offer, mb.resets
+	o, resets := mb.resources, mb.resets
 	mb.mu.Unlock()
 	if o == nil {
 		return // not discovered yet
 	}
-	if resets != mb.askedOf {
-		mb.outdated() // another cluster was asked
+	if resets != mb.discoveredResets {
+		mb.expireDiscovery() // another cluster was asked
 	}
 	wanted := map[aggregate.Kind]catalog.APIResource{}
 	notes := map[aggregate.Kind]string{}
@@ -31,23 +31,23 @@ func (mb *member) reconcile(ctx context.Context) {
 			wanted[kind], notes[kind] = mb.manager.catalog.Select(kind, versions)
 		}
 	}
-	mb.stopUnwanted(wanted, resets)
+	mb.stopStale(wanted, resets)
 	mb.relistChanged()
-	mb.dropUnkept()
+	mb.removeExcluded()
 	for _, kind := range slices.Sorted(maps.Keys(wanted)) {
-		mb.start(ctx, kind, wanted[kind], notes[kind], resets)
+		mb.startInformer(ctx, kind, wanted[kind], notes[kind], resets)
 	}
-	mb.markAbsent(wanted)
-	mb.checkRest()
+	mb.publishAbsent(wanted)
+	mb.checkSynced()
 }
 
-// stopUnwanted ends the informers of kinds that are gone, or that are to be
+// stopStale ends the informers of kinds that are gone, or that are to be
 // held at another version.
-func (mb *member) stopUnwanted(wanted map[aggregate.Kind]catalog.APIResource, resets int) {
+func (mb *member) stopStale(wanted map[aggregate.Kind]catalog.APIResource, resets int) {
 	mb.mu.Lock()
-	var ended []*running
+	var ended []*runningInformer
 	for kind, r := range mb.informers {
-		if res, ok := wanted[kind]; !ok || !res.Same(r.res) || r.seen != resets {
+		if res, ok := wanted[kind]; !ok || !res.Same(r.res) || r.resets != resets {
 			r.stop()
 			ended = append(ended, r)
 			delete(mb.informers, kind)
@@ -59,7 +59,7 @@ func (mb *member) stopUnwanted(wanted map[aggregate.Kind]catalog.APIResource, re
 	}
 }
 
-func (mb *member) start(ctx context.Context, kind aggregate.Kind, res catalog.APIResource, note string, resets int) {
+func (mb *member) startInformer(ctx context.Context, kind aggregate.Kind, res catalog.APIResource, note string, resets int) {
 	mb.mu.Lock()
 	before, exists := mb.informers[kind]
 	mb.mu.Unlock()
@@ -73,17 +73,17 @@ func (mb *member) start(ctx context.Context, kind aggregate.Kind, res catalog.AP
 		mb.log.Error("scope cannot be opened", "kind", kind, "error", err)
 		return
 	}
-	if mb.relisted[kind] {
-		delete(mb.relisted, kind)
-		for _, p := range i.parts {
+	if mb.relisting[kind] {
+		delete(mb.relisting, kind)
+		for _, p := range i.listWatches {
 			p.cause = "served otherwise"
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	mb.mu.Lock()
-	i.seen, i.delay = resets, time.Until(mb.resetAt.Add(mb.resetDelay))
+	i.resets, i.delay = resets, time.Until(mb.resetAt.Add(mb.resetDelay))
 	mb.mu.Unlock()
-	r := &running{informer: i, stop: cancel, done: make(chan struct{}), served: mb.servedNow(kind)}
+	r := &runningInformer{informer: i, stop: cancel, done: make(chan struct{}), served: mb.currentServing(kind)}
 	mb.mu.Lock()
 	mb.informers[kind] = r
 	delete(mb.absent, kind)
@@ -108,9 +108,9 @@ func (mb *member) stopAll() {
 	}
 }
 
-// dropUnkept takes the scopes of kinds out of the index that are not kept any
+// removeExcluded takes the scopes of kinds out of the index that are not kept any
 // more. Their informers have ended.
-func (mb *member) dropUnkept() {
+func (mb *member) removeExcluded() {
 	x := mb.manager.opts.Index
 	for _, info := range slices.Collect(x.Snapshot().Scopes(mb.name)) {
 		if _, kept := mb.manager.rule(info.Kind); kept {
@@ -134,13 +134,13 @@ func (mb *member) removeScope(info aggregate.ScopeInfo) {
 	mb.mu.Unlock()
 }
 
-// markAbsent shows the kinds that are named, and that this member does not serve,
+// publishAbsent shows the kinds that are named, and that this member does not serve,
 // as NotServed, which means known to be empty, as long as discovery is fresh. Kinds
 // that only discovery has found have scopes in the members that serve them, and in
 // no others: there the index knows from what the member serves that it has none.
-func (mb *member) markAbsent(wanted map[aggregate.Kind]catalog.APIResource) {
+func (mb *member) publishAbsent(wanted map[aggregate.Kind]catalog.APIResource) {
 	kinds := map[aggregate.Kind]bool{} // whether they are named
-	for kind := range mb.refused {
+	for kind := range mb.rejected {
 		kinds[kind] = mb.manager.catalog.Serves(kind)
 	}
 	var rest []aggregate.ScopeInfo
@@ -152,11 +152,11 @@ func (mb *member) markAbsent(wanted map[aggregate.Kind]catalog.APIResource) {
 			rest = append(rest, scope)
 		}
 	}
-	for _, kind := range mb.manager.named() {
+	for _, kind := range mb.manager.namedKinds() {
 		kinds[kind] = true
 	}
 	for _, scope := range rest {
-		if !kinds[scope.Kind] && mb.absence(scope.Kind).State == aggregate.NotServed {
+		if !kinds[scope.Kind] && mb.absentStatus(scope.Kind).State == aggregate.NotServed {
 			mb.removeScope(scope)
 			delete(kinds, scope.Kind)
 		}
@@ -176,23 +176,23 @@ func (mb *member) markAbsent(wanted map[aggregate.Kind]catalog.APIResource) {
 			mb.setAbsent(kind, aggregate.Status{State: aggregate.Unknown, Reason: "not served when last asked; member is " + string(contact) + " (" + string(reason) + ")"})
 			continue
 		}
-		mb.setAbsent(kind, mb.absence(kind))
+		mb.setAbsent(kind, mb.absentStatus(kind))
 	}
 }
 
-// absence is the status of a kind that a connected member did not name when it
+// absentStatus is the status of a kind that a connected member did not name when it
 // was last asked.
-func (mb *member) absence(kind aggregate.Kind) aggregate.Status {
+func (mb *member) absentStatus(kind aggregate.Kind) aggregate.Status {
 	_, group := kind.Split()
-	since, _ := mb.manager.wants.at(kind)
+	since, _ := mb.manager.required.sinceWhen(kind)
 	switch {
-	case mb.refused[kind] != "":
-		return aggregate.Status{State: aggregate.Unknown, Reason: message.Clip(mb.refused[kind])}
-	case mb.asked.IsZero() || mb.asked.Before(since):
+	case mb.rejected[kind] != "":
+		return aggregate.Status{State: aggregate.Unknown, Reason: message.Clip(mb.rejected[kind])}
+	case mb.discoveredAt.IsZero() || mb.discoveredAt.Before(since):
 		return aggregate.Status{State: aggregate.Unknown, Reason: "the member has not said yet whether it serves it"}
-	case mb.silent[group]:
+	case mb.unavailable[group]:
 		return aggregate.Status{State: aggregate.Unknown, Reason: "the member cannot say at the moment what it serves of the group"}
-	case mb.full:
+	case mb.truncated:
 		return aggregate.Status{State: aggregate.Unknown, Reason: "the member serves more kinds than are looked at"}
 	}
 	return aggregate.Status{State: aggregate.NotServed}
@@ -223,29 +223,29 @@ func (mb *member) setAbsent(kind aggregate.Kind, status aggregate.Status) {
 	mb.mu.Unlock()
 }
 
-// checkRest notes when every scope has come to rest once.
-func (mb *member) checkRest() {
-	if mb.rested.Load() {
+// checkSynced notes when every scope has come to rest once.
+func (mb *member) checkSynced() {
+	if mb.synced.Load() {
 		return
 	}
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	if mb.offer == nil {
+	if mb.resources == nil {
 		return
 	}
-	for kind := range mb.offer {
+	for kind := range mb.resources {
 		r, started := mb.informers[kind]
-		if _, kept := mb.manager.rule(kind); kept && (!started || !r.rested.Load()) {
+		if _, kept := mb.manager.rule(kind); kept && (!started || !r.synced.Load()) {
 			return
 		}
 	}
-	mb.rested.Store(true)
+	mb.synced.Store(true)
 }
 
 // status returns what is known of the member.
 func (mb *member) status(details bool) MemberStatus {
 	contact, reason, message, since := mb.conn.state()
-	mb.checkRest()
+	mb.checkSynced()
 	mb.mu.Lock()
 	spec := mb.spec
 	rs := slices.Collect(maps.Values(mb.informers))
@@ -253,7 +253,7 @@ func (mb *member) status(details bool) MemberStatus {
 	mb.mu.Unlock()
 	st := MemberStatus{
 		Name: mb.name, UID: spec.UID, State: contact, Reason: reason, Message: message, Since: since,
-		ReadOnly: spec.ReadOnly, Paused: spec.Paused, Synced: mb.rested.Load(), Scopes: map[aggregate.State]int{},
+		ReadOnly: spec.ReadOnly, Paused: spec.Paused, Synced: mb.synced.Load(), Scopes: map[aggregate.State]int{},
 	}
 	if spec.Paused && contact == connection.Connected {
 		st.Reason, st.Message = connection.Paused, pausedMessage
@@ -261,16 +261,16 @@ func (mb *member) status(details bool) MemberStatus {
 	if v := mb.version.Load(); v != nil {
 		st.Version = *v
 	}
-	if t := mb.conn.trouble(); t.text != "" {
+	if t := mb.conn.newestError(); t.text != "" {
 		st.Error, st.ErrorAt = t.text, &t.at
 	}
 	mb.conn.mu.Lock()
 	if st.LastError = mb.conn.lastErr; st.LastError != "" {
-		at := mb.conn.lastAt
-		st.LastAt = &at
+		at := mb.conn.lastErrAt
+		st.LastErrorAt = &at
 	}
 	mb.conn.mu.Unlock()
-	st.collect(rs, absent, mb.lastContact(), details)
+	st.addScopes(rs, absent, mb.lastContact(), details)
 	return st
 }
 
@@ -280,5 +280,5 @@ func (mb *member) lastContact() time.Time {
 	if contact, _, _, _ := mb.conn.state(); contact != connection.Connected {
 		return time.Time{}
 	}
-	return time.Unix(0, mb.conn.lastHeard.Load())
+	return time.Unix(0, mb.conn.lastRead.Load())
 }

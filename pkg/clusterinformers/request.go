@@ -17,15 +17,15 @@ import (
 
 // watchResponse is one HTTP response that a stream reads.
 type watchResponse struct {
-	access   *memberclient.Client
-	body     io.ReadCloser
-	encoding decode.Encoding // of the body
-	asked    decode.Encoding // what it was asked for in
-	over     func()
+	client    *memberclient.Client
+	body      io.ReadCloser
+	encoding  decode.Encoding // of the body
+	requested decode.Encoding // what it was asked for in
+	done      func()
 }
 
 func (c *watchResponse) close() {
-	c.over()
+	c.done()
 	_ = c.body.Close() //nolint:errcheck // there is nothing to do about it
 }
 
@@ -46,18 +46,18 @@ func (s *stream) request(ctx context.Context, a *memberclient.Client) (*watchRes
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	over := a.Track(cancel)
-	asked := decode.Encoding(s.part.informer.encoding.Load())
-	body, encoding, err := s.part.do(ctx, a, &opts)
+	asked := decode.Encoding(s.listWatch.informer.encoding.Load())
+	body, encoding, err := s.listWatch.send(ctx, a, &opts)
 	if err != nil {
 		over()
 		return nil, err
 	}
-	return &watchResponse{access: a, body: body, encoding: encoding, asked: asked, over: over}, nil
+	return &watchResponse{client: a, body: body, encoding: encoding, requested: asked, done: over}, nil
 }
 
-// do sends a list or watch request, and returns what the answer is encoded in. Who
+// send sends a list or watch request, and returns what the answer is encoded in. Who
 // answers a request for protobuf in JSON is asked for JSON from then on.
-func (p *part) do(ctx context.Context, a *memberclient.Client, opts *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
+func (p *listWatch) send(ctx context.Context, a *memberclient.Client, opts *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
 	i := p.informer
 	client, err := a.REST(i.res.GVR.GroupVersion())
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *part) do(ctx context.Context, a *memberclient.Client, opts *metav1.List
 		return nil, asked, memberclient.WrapRequest(req.URL().Path, err)
 	}
 	if media, _, err := mime.ParseMediaType(contentType); err == nil && media == runtime.ContentTypeJSON && asked == decode.Protobuf {
-		i.toJSON("the member answers a request for protobuf in JSON")
+		i.switchToJSON("the member answers a request for protobuf in JSON")
 		asked = decode.JSON
 	}
 	return body, asked, nil

@@ -72,13 +72,13 @@ func TestHeardIsWhenTheMemberLastSpoke(t *testing.T) {
 	r := follow(t, withCRDs(1), nil)
 	m := r.fleet.Members()[0]
 	r.until("pods are heard of", func() bool {
-		heard := r.manager.Heard(nameOf(m), "Pod")
+		heard := r.manager.LastContact(nameOf(m), "Pod")
 		return !heard.Before(before) && !heard.After(time.Now())
 	})
-	if heard := r.manager.Heard(nameOf(m), widgetKind); !heard.IsZero() {
+	if heard := r.manager.LastContact(nameOf(m), widgetKind); !heard.IsZero() {
 		t.Errorf("a kind that is not served was heard of at %s", heard)
 	}
-	if heard := r.manager.Heard("nobody/here", "Pod"); !heard.IsZero() {
+	if heard := r.manager.LastContact("nobody/here", "Pod"); !heard.IsZero() {
 		t.Errorf("a stranger was heard of at %s", heard)
 	}
 }

@@ -23,69 +23,69 @@ func (e *rewoundError) Error() string {
 	return fmt.Sprintf("the server's resourceVersions went back from %s to %s", e.was, e.is)
 }
 
-// below reports whether one resourceVersion is older than another. Those that are no
+// olderThan reports whether one resourceVersion is older than another. Those that are no
 // numbers cannot be compared, and are not.
-func below(rv, other string) bool {
+func olderThan(rv, other string) bool {
 	c, err := resourceversion.CompareResourceVersion(rv, other)
 	return err == nil && c < 0
 }
 
-// told checks what a watch sends against what it was opened from: a server sends
+// checkOrder checks what a watch sends against what it was opened from: a server sends
 // only what is newer, though not every one in order. A bookmark says that all up to
 // it has been sent. A stream whose first events are under way has no such bound.
-func (s *stream) told(rv string, bookmark bool) error {
+func (s *stream) checkOrder(rv string, bookmark bool) error {
 	if s.initial {
 		return nil
 	}
-	if below(rv, s.floor) {
+	if olderThan(rv, s.floor) {
 		return &rewoundError{was: s.floor, is: rv}
 	}
-	if bookmark && below(s.floor, rv) {
+	if bookmark && olderThan(s.floor, rv) {
 		s.floor = rv
 	}
 	return nil
 }
 
-// reach takes note of how far the part has come. A list that reaches less is proof
+// advanceLocked takes note of how far the part has come. A list that reaches less is proof
 // that the server has gone back: lists are answered from what is newest, or from no
 // older than what was asked for. The informer's mu must be held.
-func (p *part) reach(rv string) {
-	if p.reached == "" || below(p.reached, rv) {
+func (p *listWatch) advanceLocked(rv string) {
+	if p.reached == "" || olderThan(p.reached, rv) {
 		p.reached = rv
 	}
 }
 
-// listed compares a list with how far the part had come before.
-func (p *part) listed(rv string) {
+// checkList compares a list with how far the part had come before.
+func (p *listWatch) checkList(rv string) {
 	i := p.informer
 	i.mu.Lock()
 	was := p.reached
 	p.reached = rv
 	i.mu.Unlock()
-	if below(rv, was) {
+	if olderThan(rv, was) {
 		i.rewound(&rewoundError{was: was, is: rv})
 	}
 }
 
 // rewound has all scopes of the member start anew.
 func (i *informer) rewound(err *rewoundError) {
-	if i.member.startAnew(i.seen) {
+	if i.member.restartScopes(i.resets) {
 		i.log.Warn("the server's resourceVersions went back: all scopes of the member list anew", "was", err.was, "is", err.is)
-		i.member.conn.noteOf(i.kind, err)
+		i.member.conn.recordKindError(i.kind, err)
 	}
 }
 
 // A server that goes back again and again is listed less and less.
 const (
-	anewFirst  = time.Second
-	anewMax    = 10 * time.Minute
-	anewForget = time.Hour // after which the first time is again the first
+	minRestartDelay   = time.Second
+	maxRestartDelay   = 10 * time.Minute
+	restartDelayReset = time.Hour // after which the first time is again the first
 )
 
-// startAnew has all scopes of the member start anew, as if another cluster answered,
+// restartScopes has all scopes of the member start anew, as if another cluster answered,
 // unless that has happened since an informer was started, with so many resets seen.
 // Informers are stopped at once: what they would still apply is of the past.
-func (mb *member) startAnew(seen int) bool {
+func (mb *member) restartScopes(seen int) bool {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	if mb.resets != seen {
@@ -93,25 +93,25 @@ func (mb *member) startAnew(seen int) bool {
 	}
 	now := time.Now()
 	switch {
-	case mb.resetAt.IsZero() || now.Sub(mb.resetAt) > anewForget:
+	case mb.resetAt.IsZero() || now.Sub(mb.resetAt) > restartDelayReset:
 		mb.resetDelay = 0
 	default:
-		mb.resetDelay = min(anewMax, max(anewFirst, 2*mb.resetDelay))
+		mb.resetDelay = min(maxRestartDelay, max(minRestartDelay, 2*mb.resetDelay))
 	}
 	mb.resetAt = now
 	mb.resets++
 	for _, r := range mb.informers {
 		r.stop()
 	}
-	mb.nudge()
+	mb.triggerDiscovery()
 	return true
 }
 
-// whoAnswers asks for the UID of the cluster, and whether its server is where it was:
+// verifyCluster asks for the UID of the cluster, and whether its server is where it was:
 // watches that go on from a resourceVersion that the server has not reached say
 // nothing at all until it has. So it is asked for no older an answer than what is
 // held of Namespaces.
-func (mb *member) whoAnswers(ctx context.Context, a *memberclient.Client) (string, error) {
+func (mb *member) verifyCluster(ctx context.Context, a *memberclient.Client) (string, error) {
 	mb.mu.Lock()
 	r := mb.informers["Namespace"]
 	mb.mu.Unlock()
@@ -120,7 +120,7 @@ func (mb *member) whoAnswers(ctx context.Context, a *memberclient.Client) (strin
 		was = r.reached()
 	}
 	uid, err := a.ClusterUID(ctx, was)
-	if was == "" || err == nil || !tooLarge(err) && classify(err) != unable {
+	if was == "" || err == nil || !versionTooLarge(err) && classify(err) != unsupported {
 		return uid, err
 	}
 	// A replica may only lag; a list of what is newest tells. What the server refuses
@@ -129,7 +129,7 @@ func (mb *member) whoAnswers(ctx context.Context, a *memberclient.Client) (strin
 	if err != nil {
 		return "", err
 	}
-	if below(newest, was) {
+	if olderThan(newest, was) {
 		r.rewound(&rewoundError{was: was, is: newest})
 	}
 	return a.ClusterUID(ctx, "")
@@ -140,10 +140,10 @@ func (mb *member) whoAnswers(ctx context.Context, a *memberclient.Client) (strin
 func (i *informer) reached() string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if len(i.parts) != 1 {
+	if len(i.listWatches) != 1 {
 		return ""
 	}
-	return i.parts[0].reached
+	return i.listWatches[0].reached
 }
 
 // isRewound returns the error that ends a watch whose server has gone back, or nil.

@@ -38,15 +38,15 @@ type Spec struct {
 	Paused bool
 }
 
-// counts reports whether the member belongs to the fleet. One that nobody has
+// inFleet reports whether the member belongs to the fleet. One that nobody has
 // reached, or told from others, does: what it has is not known.
-func (s Spec) counts() bool {
+func (s Spec) inFleet() bool {
 	return !s.Uninitialized && (s.Refused == nil || s.Refused.Reason != connection.NotInitialized)
 }
 
-// is reports whether two specs of one name are of one member. One that is not
+// sameMember reports whether two specs of one name are of one member. One that is not
 // identified may be any.
-func (s Spec) is(other Spec) bool {
+func (s Spec) sameMember(other Spec) bool {
 	return s.UID == other.UID || s.UID == "" || other.UID == ""
 }
 

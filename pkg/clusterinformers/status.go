@@ -31,10 +31,10 @@ type MemberStatus struct {
 	// last came over a connection, be it the answer to a ping: a quiet member is fresh.
 	Freshness *time.Duration `json:"freshness,omitempty"`
 	// Error is the newest error that is not over, LastError the newest of all.
-	Error     string     `json:"error,omitempty"`
-	ErrorAt   *time.Time `json:"errorTime,omitempty"`
-	LastError string     `json:"lastError,omitempty"`
-	LastAt    *time.Time `json:"lastErrorTime,omitempty"`
+	Error       string     `json:"error,omitempty"`
+	ErrorAt     *time.Time `json:"errorTime,omitempty"`
+	LastError   string     `json:"lastError,omitempty"`
+	LastErrorAt *time.Time `json:"lastErrorTime,omitempty"`
 
 	Details []ScopeStatus `json:"details,omitempty"`
 }
@@ -50,33 +50,33 @@ type ScopeStatus struct {
 	LeftOut        int             `json:"leftOut,omitempty"`        // objects that no API server lets in
 	LeftOutExample string          `json:"leftOutExample,omitempty"` // namespace and name of one
 	Applied        string          `json:"appliedResourceVersion,omitempty"`
-	Heard          *time.Time      `json:"heard,omitempty"` // when the member last said anything
+	LastContact    *time.Time      `json:"heard,omitempty"` // when the member last said anything
 	Relists        map[string]int  `json:"relists,omitempty"`
 	Restarts       int             `json:"watchRestarts,omitempty"`
 	Encoding       string          `json:"encoding,omitempty"` // json or protobuf
 	Fallbacks      uint64          `json:"decodeFallbacks,omitempty"`
 }
 
-// since returns when the member last said anything of the scope, if contact is when it
+// freshAsOf returns when the member last said anything of the scope, if contact is when it
 // last said anything: what is followed and has not changed is as it was then.
-func (d ScopeStatus) since(contact time.Time) *time.Time {
-	if d.Heard != nil && contact.After(*d.Heard) && (d.State == aggregate.Synced || d.State == aggregate.Partial) {
+func (d ScopeStatus) freshAsOf(contact time.Time) *time.Time {
+	if d.LastContact != nil && contact.After(*d.LastContact) && (d.State == aggregate.Synced || d.State == aggregate.Partial) {
 		return &contact
 	}
-	return d.Heard
+	return d.LastContact
 }
 
-// collect adds what the scopes say.
-func (st *MemberStatus) collect(informers []*running, absent map[aggregate.Kind]aggregate.Status, contact time.Time, details bool) {
+// addScopes adds what the scopes say.
+func (st *MemberStatus) addScopes(informers []*runningInformer, absent map[aggregate.Kind]aggregate.Status, contact time.Time, details bool) {
 	var oldest time.Time
 	for _, r := range informers {
-		d := r.details()
+		d := r.scopeStatus()
 		st.Objects += d.Objects
 		st.Bytes += d.Bytes
 		st.Scopes[d.State]++
-		d.Heard = d.since(contact)
-		if d.Heard != nil && (oldest.IsZero() || d.Heard.Before(oldest)) {
-			oldest = *d.Heard
+		d.LastContact = d.freshAsOf(contact)
+		if d.LastContact != nil && (oldest.IsZero() || d.LastContact.Before(oldest)) {
+			oldest = *d.LastContact
 		}
 		if details {
 			st.Details = append(st.Details, d)
@@ -109,10 +109,10 @@ func (m *Manager) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
 	return m.catalog.Kinds()
 }
 
-// Heard returns when a member last said anything of a kind, by which a member that is
+// LastContact returns when a member last said anything of a kind, by which a member that is
 // connected says that nothing of a kind that is followed has changed; the zero time when
 // it has not, or is not asked.
-func (m *Manager) Heard(member string, kind aggregate.Kind) time.Time {
+func (m *Manager) LastContact(member string, kind aggregate.Kind) time.Time {
 	m.mu.Lock()
 	mb := m.members[member]
 	m.mu.Unlock()
@@ -125,7 +125,7 @@ func (m *Manager) Heard(member string, kind aggregate.Kind) time.Time {
 	if r == nil {
 		return time.Time{}
 	}
-	if heard := r.details().since(mb.lastContact()); heard != nil {
+	if heard := r.scopeStatus().freshAsOf(mb.lastContact()); heard != nil {
 		return *heard
 	}
 	return time.Time{}

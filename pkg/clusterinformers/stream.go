@@ -25,11 +25,11 @@ import (
 // resourceVersion by itself, so that the Reflector only hears of an end that
 // needs a new list.
 type stream struct {
-	part   *part
-	opts   metav1.ListOptions
-	cancel context.CancelFunc
-	events chan watch.Event
-	done   chan struct{}
+	listWatch *listWatch
+	opts      metav1.ListOptions
+	cancel    context.CancelFunc
+	events    chan watch.Event
+	done      chan struct{}
 
 	running bool // events reach the Reflector; before, the Reflector's goroutine waits in open
 
@@ -56,15 +56,15 @@ const streamBuffer = 128
 
 // WatchWithContext opens a watch. It returns when the member has answered,
 // however long the member is out of reach until then.
-func (p *part) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+func (p *listWatch) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	s := &stream{
-		part: p, opts: opts, rv: opts.ResourceVersion,
+		listWatch: p, opts: opts, rv: opts.ResourceVersion,
 		initial: opts.SendInitialEvents != nil && *opts.SendInitialEvents,
 		events:  make(chan watch.Event, streamBuffer), done: make(chan struct{}),
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	if s.initial {
-		p.syncing()
+		p.markSyncing()
 	}
 	c, err := s.open(ctx, false)
 	if err != nil {
@@ -73,26 +73,26 @@ func (p *part) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (w
 		return nil, err
 	}
 	p.stream, s.running = s, true
-	s.unmark(ctx)
+	s.markUp(ctx)
 	go s.run(ctx, c)
 	return s, nil
 }
 
-// syncing shows that a list is under way. Objects that are there already are
+// markSyncing shows that a list is under way. Objects that are there already are
 // Stale until it is complete.
-func (p *part) syncing() {
+func (p *listWatch) markSyncing() {
 	i := p.informer
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch p.state {
 	case aggregate.Unknown:
-		i.setPartLocked(p, aggregate.Syncing, "")
+		i.setStateLocked(p, aggregate.Syncing, "")
 	case aggregate.Synced:
-		i.setPartLocked(p, aggregate.Stale, "listing again")
+		i.setStateLocked(p, aggregate.Stale, "listing again")
 	default:
 		return
 	}
-	_ = p.committed(i.commit()) //nolint:errcheck // committed has acted on it
+	_ = p.checkCommit(i.commitLocked()) //nolint:errcheck // committed has acted on it
 }
 
 // ResultChan returns the events.
@@ -102,13 +102,13 @@ func (s *stream) ResultChan() <-chan watch.Event { return s.events }
 func (s *stream) Stop() {
 	s.cancel()
 	<-s.done
-	if s.part.stream == s {
-		s.part.stream = nil
+	if s.listWatch.stream == s {
+		s.listWatch.stream = nil
 	}
 }
 
-// standing reports whether the stream is cut off from the member, and why.
-func (s *stream) standing() (down bool, why string) {
+// status reports whether the stream is cut off from the member, and why.
+func (s *stream) status() (down bool, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.down, s.why
@@ -117,18 +117,18 @@ func (s *stream) standing() (down bool, why string) {
 // open makes the request, again and again while what is in the way may pass.
 // It returns an error only when the Reflector must decide.
 func (s *stream) open(ctx context.Context, again bool) (*watchResponse, error) {
-	i := s.part.informer
-	delay := probeFirst
+	i := s.listWatch.informer
+	delay := minProbeDelay
 	for tries := 0; ; tries++ {
 		if i.member.conn.current() == nil {
-			s.mark(ctx, ErrUnreachable)
+			s.markDown(ctx, ErrUnreachable)
 		}
 		a, err := i.member.conn.admit(ctx, again)
 		if err != nil {
 			return nil, err
 		}
 		if s.initial && s.slot == nil {
-			if s.slot, err = i.member.manager.slots.Acquire(ctx, i.member.syncs); err != nil {
+			if s.slot, err = i.member.manager.slots.Acquire(ctx, i.member.listSlots); err != nil {
 				return nil, err
 			}
 		}
@@ -142,24 +142,24 @@ func (s *stream) open(ctx context.Context, again bool) (*watchResponse, error) {
 		again = true
 		kind := classify(err)
 		switch kind {
-		case broken, denied, busy:
-			s.mark(ctx, err)
-			if kind == busy {
-				i.member.conn.noteOf(i.kind, err)
+		case connectionFailed, unauthorized, serverBusy:
+			s.markDown(ctx, err)
+			if kind == serverBusy {
+				i.member.conn.recordKindError(i.kind, err)
 			} else {
-				i.member.conn.failed(a, err)
+				i.member.conn.reportFailure(a, err)
 			}
 			// A connection that is gone is found out once, and then the member
 			// is waited for. What fails while the member answers is this scope's.
-			if kind != busy && tries == 0 {
+			if kind != serverBusy && tries == 0 {
 				continue
 			}
-			delay = longer(delay)
+			delay = longerDelay(delay)
 			if err := backoff.Sleep(ctx, delay); err != nil {
 				return nil, err
 			}
-		case unable:
-			if apierrors.IsNotAcceptable(err) && s.part.informer.toJSON("not acceptable") {
+		case unsupported:
+			if apierrors.IsNotAcceptable(err) && s.listWatch.informer.switchToJSON("not acceptable") {
 				continue
 			}
 			return nil, err
@@ -174,8 +174,8 @@ func (s *stream) run(ctx context.Context, c *watchResponse) {
 	defer close(s.done)
 	defer close(s.events)
 	defer s.slot.Release()
-	defer s.part.settle(size{})
-	err := safely(func() error {
+	defer s.listWatch.chargeListed(size{})
+	err := recoverPanic(func() error {
 		for {
 			end := s.read(ctx, c)
 			c.close()
@@ -192,8 +192,8 @@ func (s *stream) run(ctx context.Context, c *watchResponse) {
 	var p *panicError
 	if errors.As(err, &p) {
 		c.close()
-		s.part.failed = p
-		s.part.stop()
+		s.listWatch.failed = p
+		s.listWatch.stop()
 	}
 }
 
@@ -205,7 +205,7 @@ func (e *finalError) Error() string { return e.status.Message }
 // resume decides how a stream goes on whose connection has ended: with another
 // connection, or not at all.
 func (s *stream) resume(ctx context.Context, c *watchResponse, end error) (*watchResponse, error) {
-	i := s.part.informer
+	i := s.listWatch.informer
 	var final *finalError
 	switch {
 	case errors.As(end, &final):
@@ -214,38 +214,38 @@ func (s *stream) resume(ctx context.Context, c *watchResponse, end error) (*watc
 	case isRewound(end) != nil:
 		i.rewound(isRewound(end))
 		return nil, nil
-	case errors.Is(end, decode.ErrTooLarge) && i.toJSON(end.Error()):
+	case errors.Is(end, decode.ErrTooLarge) && i.switchToJSON(end.Error()):
 		// What answers may not speak protobuf at all, and then its text reads
 		// as a length. As JSON a size is what has come.
-		i.member.conn.noteOf(i.kind, end)
+		i.member.conn.recordKindError(i.kind, end)
 		s.resumed++
 	case errors.Is(end, decode.ErrTooLarge), errors.Is(end, errOverBudget):
-		s.part.over = end.Error()
-		s.part.stop()
+		s.listWatch.overBudget = end.Error()
+		s.listWatch.stop()
 		return nil, nil
 	case errors.Is(end, decode.ErrUnknownField), errors.Is(end, decode.ErrMalformed):
-		i.member.conn.noteOf(i.kind, end)
+		i.member.conn.recordKindError(i.kind, end)
 		// What was not asked for in JSON is asked for in it before it is suspect.
-		if !i.toJSON(end.Error()) && c.asked == decode.JSON {
+		if !i.switchToJSON(end.Error()) && c.requested == decode.JSON {
 			s.suspect = true
-			s.mark(ctx, end)
+			s.markDown(ctx, end)
 		}
 		s.resumed++
 	case end == nil || errors.Is(end, io.EOF):
 		// The server ends a watch after its timeout: that is no trouble.
 	default:
-		i.member.conn.failed(c.access, end)
-		s.mark(ctx, end)
+		i.member.conn.reportFailure(c.client, end)
+		s.markDown(ctx, end)
 	}
 	if s.initial {
 		// What came so far has no order to resume in.
-		s.send(ctx, watch.Event{Type: watch.Error, Object: tryAgain("the stream ended before the initial events did")})
+		s.send(ctx, watch.Event{Type: watch.Error, Object: retryStatus("the stream ended before the initial events did")})
 		return nil, nil
 	}
 	i.restarts.Add(1)
 	i.metrics.restarts.Inc()
 	if s.resumed > 0 {
-		if err := backoff.Sleep(ctx, min(probeMax, probeFirst<<min(s.resumed, 7))); err != nil {
+		if err := backoff.Sleep(ctx, min(maxProbeDelay, minProbeDelay<<min(s.resumed, 7))); err != nil {
 			return nil, nil
 		}
 	}
@@ -254,26 +254,26 @@ func (s *stream) resume(ctx context.Context, c *watchResponse, end error) (*watc
 	if err != nil {
 		if ctx.Err() == nil {
 			if classify(err) == expired {
-				s.part.expire()
+				s.listWatch.markExpired()
 			}
 			s.send(ctx, watch.Event{Type: watch.Error, Object: statusOf(err)})
 		}
 		return nil, nil
 	}
 	if !s.suspect {
-		s.unmark(ctx)
+		s.markUp(ctx)
 	}
 	return next, nil
 }
 
-// mark shows the scope Stale, in band: the Reflector's goroutine is the one
+// markDown shows the scope Stale, in band: the Reflector's goroutine is the one
 // that writes.
-func (s *stream) mark(ctx context.Context, why error) {
+func (s *stream) markDown(ctx context.Context, why error) {
 	if s.initial {
 		return // the scope is not Synced yet
 	}
-	if ended(why) || errors.Is(why, ErrUnreachable) {
-		why = s.part.informer.member.conn.why()
+	if canceled(why) || errors.Is(why, ErrUnreachable) {
+		why = s.listWatch.informer.member.conn.unreachable()
 	}
 	s.mu.Lock()
 	was := s.down
@@ -282,25 +282,25 @@ func (s *stream) mark(ctx context.Context, why error) {
 	switch {
 	case was:
 	case !s.running:
-		s.part.stale(why)
+		s.listWatch.markStale(why)
 	default:
 		s.send(ctx, watch.Event{Type: watch.Bookmark, Object: &object{rv: s.rv}})
 	}
 }
 
-// stale shows the part cut off.
-func (p *part) stale(why error) {
+// markStale shows the part cut off.
+func (p *listWatch) markStale(why error) {
 	i := p.informer
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if p.state == aggregate.Synced {
-		i.setPartLocked(p, aggregate.Stale, why.Error())
-		_ = p.committed(i.commit()) //nolint:errcheck // committed has acted on it
+		i.setStateLocked(p, aggregate.Stale, why.Error())
+		_ = p.checkCommit(i.commitLocked()) //nolint:errcheck // committed has acted on it
 	}
 }
 
-func (s *stream) unmark(ctx context.Context) {
-	s.part.informer.member.conn.over(string(s.part.informer.kind))
+func (s *stream) markUp(ctx context.Context) {
+	s.listWatch.informer.member.conn.clearError(string(s.listWatch.informer.kind))
 	s.mu.Lock()
 	was := s.down
 	s.down, s.why = false, ""
@@ -322,15 +322,15 @@ func (s *stream) send(ctx context.Context, e watch.Event) bool {
 
 // read decodes events until the connection ends.
 func (s *stream) read(ctx context.Context, c *watchResponse) error {
-	i := s.part.informer
+	i := s.listWatch.informer
 	s.floor = s.rv
 	d, err := decode.New(i.res.GVK, c.encoding, i.rules)
 	if err != nil {
 		return fmt.Errorf("%w: %w", decode.ErrMalformed, err)
 	}
-	body := &gatherer{ctx: ctx, r: c.body}
+	body := &coalescer{ctx: ctx, reader: c.body}
 	events := d.Events(body, int(i.member.manager.opts.Budget.ResponseBytes))
-	events.Charge = s.part.receiving
+	events.Charge = s.listWatch.chargeResponse
 	defer events.Close()
 	counted := uint64(0)
 	var ev decode.Event
@@ -339,8 +339,8 @@ func (s *stream) read(ctx context.Context, c *watchResponse) error {
 			return err
 		}
 		now := time.Now()
-		i.heard.Store(now.UnixNano())
-		i.metrics.heard(now)
+		i.lastRead.Store(now.UnixNano())
+		i.metrics.contact(now)
 		if !s.initial {
 			body.count(now)
 		}
@@ -352,7 +352,7 @@ func (s *stream) read(ctx context.Context, c *watchResponse) error {
 		s.resumed = 0
 		if s.suspect {
 			s.suspect = false
-			s.unmark(ctx)
+			s.markUp(ctx)
 		}
 		out, err := s.event(&ev, now)
 		if err != nil {
@@ -366,7 +366,7 @@ func (s *stream) read(ctx context.Context, c *watchResponse) error {
 
 // event turns what was read into what the Reflector takes.
 func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
-	i := s.part.informer
+	i := s.listWatch.informer
 	out := watch.Event{Type: ev.Type}
 	if ev.Type == watch.Error {
 		return out, s.statusError(ev.Status)
@@ -380,25 +380,25 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 			s.initial = false
 			s.floor = o.rv
 			s.slot.Release()
-			s.part.settle(size{})
+			s.listWatch.chargeListed(size{})
 		}
 	case watch.Deleted:
 		o.namespace, o.name = cloneKey(&ev.Record)
 	default:
-		if why := s.part.unfit(&ev.Record, ev.Unfit); why != "" {
-			o = s.part.unfitObject(&ev.Record, why)
+		if why := s.listWatch.whyUnfit(&ev.Record, ev.Unfit); why != "" {
+			o = s.listWatch.unfitObject(&ev.Record, why)
 			o.read, out.Object = read, o
 		} else {
 			ev.Record.Update = ev.Type == watch.Modified
 			held := false
-			i.items.Lock()
+			i.itemsMu.Lock()
 			if s.initial { // a relist: most has not changed
 				o.item, held = i.scope.Held(&ev.Record)
 			}
 			if !held {
 				o.item = i.scope.Item(&ev.Record)
 			}
-			i.items.Unlock()
+			i.itemsMu.Unlock()
 			o.namespace, o.name = o.item.Key()
 			o.rv = o.item.ResourceVersion()
 		}
@@ -406,12 +406,12 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 			s.slot.Progress()
 			s.listed.objects++
 			s.listed.bytes += o.size()
-			if !s.part.settle(s.listed) {
+			if !s.listWatch.chargeListed(s.listed) {
 				return out, fmt.Errorf("first list: %w", errOverBudget)
 			}
 		}
 	}
-	if err := s.told(o.rv, ev.Type == watch.Bookmark); err != nil {
+	if err := s.checkOrder(o.rv, ev.Type == watch.Bookmark); err != nil {
 		return out, err
 	}
 	switch {
@@ -428,17 +428,17 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 func (s *stream) statusError(status *metav1.Status) error {
 	err := apierrors.FromObject(status)
 	switch classify(err) {
-	case busy, broken:
+	case serverBusy, connectionFailed:
 		return err
 	case expired:
-		s.part.expire()
+		s.listWatch.markExpired()
 	}
 	return &finalError{status}
 }
 
-// toJSON makes the scope speak JSON from now on, which loses nothing. It
+// switchToJSON makes the scope speak JSON from now on, which loses nothing. It
 // reports whether it did not before.
-func (i *informer) toJSON(why string) bool {
+func (i *informer) switchToJSON(why string) bool {
 	if decode.Encoding(i.encoding.Swap(int32(decode.JSON))) == decode.JSON {
 		return false
 	}
@@ -452,9 +452,9 @@ func cloneKey(r *aggregate.Record) (namespace, name string) {
 	return string([]byte(r.Namespace)), string([]byte(r.Name))
 }
 
-// tryAgain is a status that makes the Reflector open the watch anew after a
+// retryStatus is a status that makes the Reflector open the watch anew after a
 // while, without a list.
-func tryAgain(why string) *metav1.Status {
+func retryStatus(why string) *metav1.Status {
 	return &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Message: why}
 }
 
@@ -465,5 +465,5 @@ func statusOf(err error) *metav1.Status {
 		s.Message = err.Error() // with what was asked
 		return &s
 	}
-	return tryAgain(err.Error())
+	return retryStatus(err.Error())
 }

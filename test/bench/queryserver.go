@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -27,10 +26,6 @@ func (s served) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 		out[i] = queryapi.ServedResource(r)
 	}
 	return out, changed
-}
-
-func (s served) LastContact(member string, kind aggregate.Kind) time.Time {
-	return s.Heard(member, kind)
 }
 
 // queryServer follows the members of a kubeconfig, says where it serves once it

@@ -24,7 +24,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/queryapi"
 	"federator.dev/federator/test/kube"
@@ -40,10 +39,6 @@ func (s served) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 		out[i] = queryapi.ServedResource(r)
 	}
 	return out, changed
-}
-
-func (s served) LastContact(member string, kind aggregate.Kind) time.Time {
-	return s.Heard(member, kind)
 }
 
 // queries is a query API under way over a federator, with a hub's users.

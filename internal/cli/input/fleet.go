@@ -77,8 +77,8 @@ func (o *Fleet) errUnreachable() error {
 // that is not known.
 func (o *Fleet) LastContact(member string, kind aggregate.Kind) time.Time {
 	for _, s := range o.members[member].Details {
-		if s.Kind == kind && s.Heard != nil {
-			return *s.Heard
+		if s.Kind == kind && s.LastContact != nil {
+			return *s.LastContact
 		}
 	}
 	return time.Time{}

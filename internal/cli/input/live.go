@@ -33,7 +33,7 @@ func (f *Flags) readClusters(ctx context.Context, fs *pflag.FlagSet, want Kinds,
 	if err != nil {
 		return nil, err
 	}
-	live.Manager.Want(want.names())
+	live.Manager.RequireKinds(want.names())
 	failed := make(chan error, 1)
 	manager := component.Start(ctx, live.Manager.Run, failed)
 	err = f.waitSynced(ctx, live, failed)

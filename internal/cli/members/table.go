@@ -58,7 +58,7 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 		{"Access", access(m)},
 		{"Objects", fmt.Sprintf("%d in %s", m.Objects, size(m.Bytes))},
 		{"Freshness", freshness(m.Freshness)},
-		{"Last error", ago(m.LastError, m.LastAt, now)},
+		{"Last error", ago(m.LastError, m.LastErrorAt, now)},
 	} {
 		if line[1] != "" {
 			head.AddRow(console.Cell{Text: line[0] + ":"}, console.Cell{Text: line[1]})
@@ -70,7 +70,7 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 		t.AddRow(
 			console.Cell{Text: string(s.Kind)}, console.Cell{Text: s.Version}, scopeCell(s.State),
 			console.Cell{Text: fmt.Sprint(s.Objects), Right: true}, console.Cell{Text: size(s.Bytes), Right: true},
-			console.Cell{Text: s.Applied}, console.Cell{Text: console.Age(now, s.Heard)}, console.Cell{Text: relists(s.Relists)},
+			console.Cell{Text: s.Applied}, console.Cell{Text: console.Age(now, s.LastContact)}, console.Cell{Text: relists(s.Relists)},
 			console.Cell{Text: fmt.Sprint(s.Restarts), Right: true}, console.Cell{Text: s.Encoding}, console.Cell{Text: s.Reason},
 		)
 	}

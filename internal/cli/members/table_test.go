@@ -18,7 +18,7 @@ func TestMembersTable(t *testing.T) {
 		{
 			Name: "fleet/eu-1", State: connection.Connected, Version: "v1.36.3", Objects: 12345, Bytes: 3 << 20, Freshness: &fresh,
 			Scopes: map[aggregate.State]int{aggregate.Synced: 40, aggregate.Forbidden: 2, aggregate.NotServed: 0},
-			Error:  "watch broke", ErrorAt: &ago, LastError: "watch broke", LastAt: &ago,
+			Error:  "watch broke", ErrorAt: &ago, LastError: "watch broke", LastErrorAt: &ago,
 		},
 		{
 			Name: "fleet/us", State: connection.Refused, Reason: connection.ExecPlugin, Bytes: 0,

@@ -180,7 +180,7 @@ func TestMembersSayForThemselvesWhetherTheirObjectsHaveNamespaces(t *testing.T) 
 			claims.add(o, 1)
 		}
 		got := merge(tt.offers, claims)
-		if len(got) != 1 || got[0].Namespaced != tt.namespaced || !slices.Equal(got[0].Otherwise, tt.otherwise) {
+		if len(got) != 1 || got[0].Namespaced != tt.namespaced || !slices.Equal(got[0].ScopeDiffers, tt.otherwise) {
 			t.Errorf("%v make %+v", tt.offers, got)
 		}
 	}

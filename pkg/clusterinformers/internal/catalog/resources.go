@@ -29,9 +29,9 @@ type Resource struct {
 	// the resource as another kind.
 	Shadowed bool
 
-	// Otherwise are those of its members in which objects have namespaces where
+	// ScopeDiffers are those of its members in which objects have namespaces where
 	// Namespaced is false, and none where it is true, sorted.
-	Otherwise []string
+	ScopeDiffers []string
 }
 
 func (c *Catalog) Resources() ([]Resource, <-chan struct{}) {
@@ -89,7 +89,7 @@ func merge(offers map[string]APIResources, claims claims) []Resource {
 		out = append(out, Resource{
 			Kind: k.kind, Resource: k.resource, Namespaced: most.Namespaced,
 			Singular: most.names.singular, ShortNames: splitNames(most.names.short), Categories: splitNames(most.names.categories),
-			Members: members, Shadowed: shadowed, Otherwise: minority(offers, k.kind, k.resource, most.Namespaced, ways),
+			Members: members, Shadowed: shadowed, ScopeDiffers: minority(offers, k.kind, k.resource, most.Namespaced, ways),
 		})
 	}
 	slices.SortFunc(out, func(a, b Resource) int {

@@ -1,16 +1,16 @@
 // Package message bounds text that others have written before people or programs see it.
 package message
 
-// MaxLength bounds what is kept of a message: members write them.
-const MaxLength = 512
+// MaxRunes bounds what is kept of a message: members write them.
+const MaxRunes = 512
 
 // Clip bounds a message that came from outside and takes control characters
 // out.
 func Clip(s string) string {
-	out := make([]rune, 0, min(len(s), MaxLength))
+	out := make([]rune, 0, min(len(s), MaxRunes))
 	for _, r := range s {
-		if len(out) == MaxLength {
-			out[MaxLength-1] = '…'
+		if len(out) == MaxRunes {
+			out[MaxRunes-1] = '…'
 			break
 		}
 		if r < ' ' || r == 0x7f {

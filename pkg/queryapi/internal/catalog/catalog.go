@@ -32,18 +32,18 @@ type ServedResource struct {
 	// the resource as another kind: the fleet does not.
 	Shadowed bool
 
-	// Otherwise are those of its members in which objects have namespaces where
+	// ScopeDiffers are those of its members in which objects have namespaces where
 	// Namespaced is false, and none where it is true, sorted.
-	Otherwise []string
+	ScopeDiffers []string
 }
 
 // forMember returns what a member serves, which decides alone whether its objects have
 // namespaces.
 func (s ServedResource) forMember(member string) ServedResource {
-	if _, found := slices.BinarySearch(s.Otherwise, member); found {
+	if _, found := slices.BinarySearch(s.ScopeDiffers, member); found {
 		s.Namespaced = !s.Namespaced
 	}
-	s.Otherwise = nil
+	s.ScopeDiffers = nil
 	return s
 }
 

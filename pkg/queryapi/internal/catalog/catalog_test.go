@@ -416,7 +416,7 @@ func TestMembersThatContradictEachOther(t *testing.T) {
 func TestAMemberAloneSaysWhetherItsObjectsHaveNamespaces(t *testing.T) {
 	const fleets = aggregate.Kind("Fleet.acme.io")
 	gvr := schema.GroupVersionResource{Group: "acme.io", Version: "v1", Resource: "fleets"}
-	c := catalog.New(newTold(catalog.ServedResource{Kind: fleets, Resource: gvr, Namespaced: true, Otherwise: []string{"a/a"}}))
+	c := catalog.New(newTold(catalog.ServedResource{Kind: fleets, Resource: gvr, Namespaced: true, ScopeDiffers: []string{"a/a"}}))
 	f := newFleet(t)
 	for _, m := range []string{"a/a", "e/vil"} {
 		f.join(m, "v1.36.0", "acme.io/v1")

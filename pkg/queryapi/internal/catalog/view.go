@@ -44,7 +44,7 @@ func (v *View) add(r *Resource) {
 	v.sorted = append(v.sorted, r)
 	gr := r.Resource.GroupResource()
 	before, known := v.clusterScoped[gr]
-	v.clusterScoped[gr] = !r.Namespaced && len(r.Otherwise) == 0 && (before || !known)
+	v.clusterScoped[gr] = !r.Namespaced && len(r.ScopeDiffers) == 0 && (before || !known)
 	if r.Resource.GroupVersion().String() == r.Held {
 		v.kinds[r.Kind] = r
 	}

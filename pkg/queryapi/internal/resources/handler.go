@@ -159,7 +159,7 @@ func (q *request) parse() error {
 	if q.resource.Kind == "Namespace" {
 		within, q.namespace = "", "" // request info has a Namespace be in itself
 	}
-	if within != "" != q.resource.Namespaced && (within != "" || verb == selection.Get) && q.resource.Otherwise == nil {
+	if within != "" != q.resource.Namespaced && (within != "" || verb == selection.Get) && q.resource.ScopeDiffers == nil {
 		return q.notFound()
 	}
 	if err := q.compile(); err != nil {

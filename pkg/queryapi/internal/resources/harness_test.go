@@ -79,7 +79,7 @@ func (source) Resources() ([]catalog.ServedResource, <-chan struct{}) {
 		}
 	}
 	contested := served(fleets, "v1", "fleets", true)
-	contested.Otherwise = []string{"a/one"}
+	contested.ScopeDiffers = []string{"a/one"}
 	return []catalog.ServedResource{
 		contested, served(pods, "v1", "pods", true), served(nodes, "v1", "nodes", false), served("Namespace", "v1", "namespaces", false),
 		served(widgets, "v1", "widgets", true),

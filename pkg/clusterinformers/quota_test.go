@@ -67,21 +67,21 @@ func TestAccountIsEmptyWhenTheMemberHasLeft(t *testing.T) {
 	}
 	views <- []Spec{{Name: "fleet/a", UID: "a", Kubeconfig: kubeconfig, Trusted: true}}
 	await(t, "the member is synced", 20*time.Second, func() bool { ready, _ := m.Ready(); return ready })
-	mb := m.list()[0]
+	mb := m.sortedMembers()[0]
 	var wantObjects, wantBytes int64
 	for info := range index.Snapshot().Scopes("fleet/a") {
 		wantObjects += int64(info.Objects)
 		wantBytes += info.Bytes
 	}
-	if o, b := mb.account.Used(); o != wantObjects || b != wantBytes || o < 7 {
+	if o, b := mb.quota.Used(); o != wantObjects || b != wantBytes || o < 7 {
 		t.Errorf("%d objects and %d bytes are charged, %d and %d are held", o, b, wantObjects, wantBytes)
 	}
 	views <- []Spec{}
 	<-mb.done
-	if o, b := mb.account.Used(); o != 0 || b != 0 {
+	if o, b := mb.quota.Used(); o != 0 || b != 0 {
 		t.Errorf("%d objects and %d bytes are charged to a member that has left", o, b)
 	}
-	if n := m.slots.InUse() + len(mb.syncs); n != 0 {
+	if n := m.slots.InUse() + len(mb.listSlots); n != 0 {
 		t.Errorf("%d slots are held", n)
 	}
 	cancel()

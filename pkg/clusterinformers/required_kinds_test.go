@@ -25,7 +25,7 @@ func TestKindsThatNobodyServesAreKnownToBeEmpty(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, withCRDs(2), func(_ *rig, o *clusterinformers.Options) { o.Kinds = tt.rules })
-			r.manager.Want(tt.wanted)
+			r.manager.RequireKinds(tt.wanted)
 			r.start()
 			a, b := r.fleet.Members()[0], r.fleet.Members()[1]
 			for _, m := range r.fleet.Members() {
@@ -58,7 +58,7 @@ func TestWantedKindsAreFollowedWhileTheyAreWanted(t *testing.T) {
 	if _, there := r.index.Snapshot().Scope(nameOf(m), "Pod"); there {
 		t.Fatal("Pods are there before anybody wants them")
 	}
-	r.manager.Want([]aggregate.Kind{"Pod", "ConfigMap", "Secret", widgetKind})
+	r.manager.RequireKinds([]aggregate.Kind{"Pod", "ConfigMap", "Secret", widgetKind})
 	r.untilState(m, "Pod", aggregate.Synced)
 	r.exact(m, kindsOf("Pod"))
 	r.untilState(m, widgetKind, aggregate.NotServed)
@@ -70,7 +70,7 @@ func TestWantedKindsAreFollowedWhileTheyAreWanted(t *testing.T) {
 	}
 
 	lists := r.lists(m, pods)
-	r.manager.Want([]aggregate.Kind{"Pod"})
+	r.manager.RequireKinds([]aggregate.Kind{"Pod"})
 	r.until("nothing is left of the kind that is not served", func() bool {
 		_, there := r.index.Snapshot().Scope(nameOf(m), widgetKind)
 		return !there && r.detail(m, widgetKind).Kind == ""
@@ -78,7 +78,7 @@ func TestWantedKindsAreFollowedWhileTheyAreWanted(t *testing.T) {
 	if n := r.lists(m, pods); n != lists {
 		t.Errorf("%d more lists of a kind that stays wanted", n-lists)
 	}
-	r.manager.Want(nil)
+	r.manager.RequireKinds(nil)
 	r.until("Pods are gone", func() bool {
 		_, there := r.index.Snapshot().Scope(nameOf(m), "Pod")
 		return !there && len(r.held(m, "Pod")) == 0
@@ -86,7 +86,7 @@ func TestWantedKindsAreFollowedWhileTheyAreWanted(t *testing.T) {
 	if len(r.held(m, "ConfigMap")) != 10 {
 		t.Error("what a rule names is gone with what was wanted")
 	}
-	r.manager.Want([]aggregate.Kind{"Pod"})
+	r.manager.RequireKinds([]aggregate.Kind{"Pod"})
 	r.untilState(m, "Pod", aggregate.Synced)
 	r.exact(m, kindsOf("Pod"))
 }
@@ -95,7 +95,7 @@ func TestAKindIsNotServedOnlyIfTheMemberHasBeenAskedSince(t *testing.T) {
 	r := follow(t, withCRDs(1), nil)
 	m := r.fleet.Members()[0]
 	mend := m.Faults().Add(sim.Fault{Verb: "discovery", Status: 503})
-	r.manager.Want([]aggregate.Kind{widgetKind})
+	r.manager.RequireKinds([]aggregate.Kind{widgetKind})
 	r.until("discovery is asked again", func() bool { return m.Faults().Seen() > 0 })
 	if st := r.scope(m, widgetKind).Status; st.State != aggregate.Unknown {
 		t.Errorf("%+v while discovery fails", st)
@@ -135,13 +135,15 @@ spec:
 		Kinds: []clusterinformers.KindRule{{Kind: "Namespace"}},
 	})
 	ok(t, err)
-	r.manager.Want([]aggregate.Kind{"Thing.silent.example", "Thing.nobody.example"})
+	r.manager.RequireKinds([]aggregate.Kind{"Thing.silent.example", "Thing.nobody.example"})
 	r.start()
 	status := func(kind aggregate.Kind) aggregate.Status {
 		info, _ := index.Snapshot().Scope(spec.Name, kind)
 		return info.Status
 	}
-	r.until("the other is known not to be served", func() bool { return status("Thing.nobody.example").State == aggregate.NotServed })
+	r.until("both kinds have a status", func() bool {
+		return status("Thing.nobody.example").State == aggregate.NotServed && status("Thing.silent.example") != aggregate.Status{}
+	})
 	if st := status("Thing.silent.example"); st.State != aggregate.Unknown || !strings.Contains(st.Reason, "cannot say") {
 		t.Errorf("%+v of a group whose server is down", st)
 	}

@@ -46,12 +46,12 @@ func TestAbsence_KindsOfOneMemberMakeScopesInNoOther(t *testing.T) {
 		t.Errorf("another member has a scope: %v, %s; it is known to be empty", there, info.Status.State)
 	}
 	// A kind that somebody reads has a scope everywhere.
-	r.manager.Want([]aggregate.Kind{last})
+	r.manager.RequireKinds([]aggregate.Kind{last})
 	r.until("a kind that is read has a scope in every member", func() bool {
 		info, there := r.index.Snapshot().Scope(nameOf(good), last)
 		return there && info.Status.State == aggregate.NotServed
 	})
-	r.manager.Want(nil)
+	r.manager.RequireKinds(nil)
 	for _, k := range kinds {
 		evil.RemoveKind(k.GroupResource())
 	}

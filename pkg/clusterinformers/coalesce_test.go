@@ -25,7 +25,7 @@ func (r *ticking) Read(b []byte) (n int, err error) {
 func TestFastEventsGatherAndSlowOnesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &ticking{next: time.Now()}
-		g := &gatherer{ctx: t.Context(), r: source}
+		g := &coalescer{ctx: t.Context(), reader: source}
 		buf := make([]byte, 64)
 		// during reads events for a while, and returns how many came in how many reads,
 		// and how long the last of a read had been there at most.
@@ -50,17 +50,17 @@ func TestFastEventsGatherAndSlowOnesDoNotWait(t *testing.T) {
 				t.Errorf("an event in %v: %d came in %d reads, up to %v late", slow, events, reads, late)
 			}
 			events, reads, late := during(100*time.Microsecond, 2*time.Second)
-			if most := int(2*time.Second/gatherFor + countFor/(100*time.Microsecond)); reads > most || events < 19_000 || late > gatherFor {
+			if most := int(2*time.Second/coalesceDelay + ratePeriod/(100*time.Microsecond)); reads > most || events < 19_000 || late > coalesceDelay {
 				t.Errorf("an event in 100 us: %d came in %d reads, at most %d wanted, up to %v late", events, reads, most, late)
 			}
-			during(slow, 2*countFor) // what slows down is seen to with the first events
+			during(slow, 2*ratePeriod) // what slows down is seen to with the first events
 		}
 	})
 }
 
 func TestWhatFillsItsBufferIsReadOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &gatherer{ctx: t.Context(), r: &ticking{period: time.Microsecond, next: time.Now()}, busy: true, more: true}
+		g := &coalescer{ctx: t.Context(), reader: &ticking{period: time.Microsecond, next: time.Now()}, fast: true, more: true}
 		began := time.Now()
 		for range 1000 {
 			if _, err := g.Read(make([]byte, 8)); err != nil {
@@ -78,7 +78,7 @@ func TestGatheringEndsWithTheWatch(t *testing.T) {
 		end := errors.New("the member left")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(end)
-		g := &gatherer{ctx: ctx, r: &ticking{period: time.Second, next: time.Now()}, busy: true}
+		g := &coalescer{ctx: ctx, reader: &ticking{period: time.Second, next: time.Now()}, fast: true}
 		if _, err := g.Read(make([]byte, 8)); !errors.Is(err, end) {
 			t.Errorf("a read of a watch that is over: %v", err)
 		}

@@ -142,14 +142,14 @@ func TestAQuietMemberIsFresh(t *testing.T) {
 	r.until("it was heard of since", func() bool {
 		st := r.status(m)
 		later := synced.Add(200 * time.Millisecond)
-		return st.Freshness != nil && time.Now().Add(-*st.Freshness).After(later) && r.manager.Heard(nameOf(m), "Pod").After(later)
+		return st.Freshness != nil && time.Now().Add(-*st.Freshness).After(later) && r.manager.LastContact(nameOf(m), "Pod").After(later)
 	})
 	m.Cut()
 	r.until("it is out of reach", func() bool { return r.status(m).State == connection.Disconnected })
 	cut := time.Now()
 	r.during(200*time.Millisecond, "nothing is heard any more", func() bool {
 		st := r.status(m)
-		return time.Now().Add(-*st.Freshness).Before(cut) && r.manager.Heard(nameOf(m), "Pod").Before(cut)
+		return time.Now().Add(-*st.Freshness).Before(cut) && r.manager.LastContact(nameOf(m), "Pod").Before(cut)
 	})
 }
 

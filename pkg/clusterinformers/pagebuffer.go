@@ -6,31 +6,31 @@ import (
 	"io"
 )
 
-// receiving charges the member for bytes of responses that are under way or, below 0,
+// chargeResponse charges the member for bytes of responses that are under way or, below 0,
 // gives them back.
-func (p *part) receiving(bytes int64) error {
+func (p *listWatch) chargeResponse(bytes int64) error {
 	i := p.informer
-	if !i.member.account.Charge(&i.stake, 0, bytes) {
+	if !i.member.quota.Charge(&i.usage, 0, bytes) {
 		return fmt.Errorf("a response under way: %w", errOverBudget)
 	}
 	return nil
 }
 
-// pageFirst is what reading a page begins with, for which nobody is charged.
-const pageFirst = 64 << 10
+// initialPageBytes is what reading a page begins with, for which nobody is charged.
+const initialPageBytes = 64 << 10
 
 // readPage reads a response of at most so many bytes; for a large one the member is
 // charged while it comes. It returns one byte more of a response that is larger. What it has
 // charged is the caller's to give back, with an error, too.
-func (p *part) readPage(body io.Reader, most int64) (page []byte, charged int64, err error) {
+func (p *listWatch) readPage(body io.Reader, most int64) (page []byte, charged int64, err error) {
 	charge := func(bytes int64) error {
-		if err := p.receiving(bytes - charged); err != nil {
+		if err := p.chargeResponse(bytes - charged); err != nil {
 			return err
 		}
 		charged = bytes
 		return nil
 	}
-	page = make([]byte, 0, pageFirst)
+	page = make([]byte, 0, initialPageBytes)
 	for {
 		if len(page) == cap(page) {
 			if int64(len(page)) > most {
