@@ -21,7 +21,6 @@ import (
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/policy"
-	"federator.dev/federator/pkg/policy/policytest"
 	"federator.dev/federator/pkg/policysource"
 	"federator.dev/federator/pkg/remediate"
 	"federator.dev/federator/policies"
@@ -55,8 +54,8 @@ func newEnforcement(cfg config.Config, hubREST *rest.Config, f *fleet.Fleet, log
 		reserved = append(reserved, s.Name)
 	}
 	e.git, err = policysource.NewManager(policysource.Options{
-		Base: base, Test: policysource.RunTests(policytest.Options{}), Diff: e.diff, Dial: f.Network.Dialer().DialContext,
-		AllowFile: cfg.Policies.AllowFile, Log: log,
+		Base: base, Diff: e.diff, Dial: f.Network.Dialer().DialContext,
+		AllowFile: cfg.Policies.AllowFile, Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("policies: %w", err)

@@ -54,7 +54,7 @@ func TestTheSecretOfAWebhookCanBeRotated(t *testing.T) {
 		}
 	}
 	clitest.Eventually(t, "the source is followed", func() error {
-		if _, ok := git.Status("team"); !ok {
+		if _, ok := git.State().Status["team"]; !ok {
 			return clitest.ErrNotYet
 		}
 		return nil

@@ -209,7 +209,7 @@ func (s *PolicySources) configure(ctx context.Context, list []*v1alpha1.PolicySo
 		src, bad := toSource(ps, s.secrets.get)
 		if bad.reason != "" {
 			s.problems[ps.Name] = bad
-			src.Fault = bad.message
+			src.Problem = bad.message
 		}
 		sources = append(sources, src)
 	}

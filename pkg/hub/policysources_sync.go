@@ -43,7 +43,7 @@ func (s *PolicySources) syncRequested(list []*v1alpha1.PolicySource) {
 }
 
 func (s *PolicySources) syncSource(name string) {
-	if err := s.opts.Manager.Sync(name); err != nil && !errors.Is(err, policysource.ErrSource) {
+	if err := s.opts.Manager.Sync(name); err != nil && !errors.Is(err, policysource.ErrUnknownSource) {
 		s.opts.Logger.Warn("syncing a policy source failed", "source", name, "error", err)
 	}
 }

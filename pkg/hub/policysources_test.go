@@ -24,7 +24,6 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/hub"
 	"federator.dev/federator/pkg/policy"
-	"federator.dev/federator/pkg/policy/policytest"
 	"federator.dev/federator/pkg/policysource"
 	"federator.dev/federator/test/git"
 )
@@ -54,7 +53,7 @@ func newDiffingRig(t *testing.T, leads bool, config *rest.Config, diff func(cont
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	m, err := policysource.NewManager(policysource.Options{
 		Base: []policy.Source{{Name: "shipped", Files: []policy.File{{Path: "p.rego", Data: []byte(rego("shipped", "x"))}}}},
-		Test: policysource.RunTests(policytest.Options{}), Diff: diff, AllowFile: true, Log: log,
+		Diff: diff, AllowFile: true, Logger: log,
 	})
 	if err != nil {
 		t.Fatal(err)

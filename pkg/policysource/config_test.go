@@ -26,11 +26,11 @@ func TestSourcesThatMakeNoSenseSaySo(t *testing.T) {
 		"no URL":   {func(s *policysource.Source) { s.URL = "" }, "URL"},
 		"password": {func(s *policysource.Source) { s.URL = "https://ann:secret@example.com/r" }, "credentials"},
 		"path":     {func(s *policysource.Source) { s.Path = "../x" }, "relative path"},
-		"ref":      {func(s *policysource.Source) { s.Ref = "a b" }, "reference"},
+		"ref":      {func(s *policysource.Source) { s.Ref = "a b" }, "valid ref name"},
 		"limit":    {func(s *policysource.Source) { s.Limits.Files = -1 }, "files is negative"},
 		"keys":     {func(s *policysource.Source) { s.Verify.PGP = []byte("x") }, "trusted keys"},
-		"maxDiff":  {func(s *policysource.Source) { s.MaxDiff = 1 }, "nothing here can tell"},
-		"fault":    {func(s *policysource.Source) { s.Fault = "no such Secret" }, "no such Secret"},
+		"maxDiff":  {func(s *policysource.Source) { s.MaxDiff = 1 }, "cannot be compared here"},
+		"fault":    {func(s *policysource.Source) { s.Problem = "no such Secret" }, "no such Secret"},
 		"negative": {func(s *policysource.Source) { s.MaxDiff = -1 }, "negative"},
 	} {
 		src := source("team", r)
@@ -44,7 +44,7 @@ func TestSourcesThatMakeNoSenseSaySo(t *testing.T) {
 		if s.Active == nil || s.Active.Hash != hash || s.Current || s.Generation != 7 || strings.Contains(s.Message, "secret") || names(st) != "team" {
 			t.Errorf("%s: %+v", name, s)
 		}
-		if err := m.Sync("team"); !errors.Is(err, policysource.ErrSource) {
+		if err := m.Sync("team"); !errors.Is(err, policysource.ErrUnknownSource) {
 			t.Errorf("%s: sync: %v", name, err)
 		}
 	}
@@ -54,7 +54,7 @@ func TestSourcesThatMakeNoSenseSaySo(t *testing.T) {
 	for _, bad := range [][]policysource.Source{
 		{source("team", r), source("team", r)}, {source("", r)}, {source("a/b", r)}, {source("A", r)}, {source(strings.Repeat("a", 64), r)},
 	} {
-		if err := m.SetSources(bad); !errors.Is(err, policysource.ErrName) {
+		if err := m.SetSources(bad); !errors.Is(err, policysource.ErrInvalidName) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -76,14 +76,12 @@ func TestAnotherPlaceIsNotCurrentUntilItIsActive(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	pass := options().Test
 	for name, o := range map[string]policysource.Options{
-		"no test":  {},
-		"parallel": {Test: pass, Parallel: -1},
-		"backoff":  {Test: pass, MinBackoff: time.Minute, MaxBackoff: time.Second},
-		"negative": {Test: pass, MinBackoff: -1},
-		"nameless": {Test: pass, Base: []policy.Source{{}}},
-		"base":     {Test: pass, Base: []policy.Source{{Name: "b", Files: []policy.File{{Path: "b.rego", Data: []byte("package")}}}}},
+		"parallel": {MaxConcurrent: -1},
+		"backoff":  {MinBackoff: time.Minute, MaxBackoff: time.Second},
+		"negative": {MinBackoff: -1},
+		"nameless": {Base: []policy.Source{{}}},
+		"base":     {Base: []policy.Source{{Name: "b", Files: []policy.File{{Path: "b.rego", Data: []byte("package")}}}}},
 	} {
 		if _, err := policysource.NewManager(o); err == nil {
 			t.Errorf("%s: no error", name)
@@ -95,7 +93,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SetSources([]policysource.Source{{Name: "base"}}); !errors.Is(err, policysource.ErrName) {
+	if err := m.SetSources([]policysource.Source{{Name: "base"}}); !errors.Is(err, policysource.ErrInvalidName) {
 		t.Errorf("a name of the base: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -127,7 +125,7 @@ func TestRunEndsWhileRemotesHang(t *testing.T) {
 	hanging.URL, hanging.Auth.CA = web.URL+"/r", web.CA
 	waiting.URL, waiting.Auth.CA = hanging.URL, web.CA
 	opts := options()
-	opts.Parallel = 1
+	opts.MaxConcurrent = 1
 	m, err := policysource.NewManager(opts)
 	if err != nil {
 		t.Fatal(err)

@@ -1,17 +1,17 @@
-// Package policysource turns git repositories into policies.
+// Package policysource loads policies from git repositories.
 //
-// A Source names a remote, a reference and a path. Its newest commit is a
-// candidate, and passes gates in turn: Fetch, Verify (its signature), Content (it is
-// not emptied), Compile (with all other active sources), Lint, Test (its own tests)
-// and Diff (what it changes on the live fleet, within a bound). Only then does it
-// become active; until then the last good commit stays, and Status says why, with
+// A Source specifies a remote, a ref and a path. Its newest commit is a candidate, which
+// has to pass a series of gates: Fetch, Verify (its signature), Content (it contains
+// policies), Compile (with all other active sources), Lint, Test (its own tests) and
+// Diff (it changes no more verdicts on the live fleet than allowed). Only then does it
+// become active; until then the last good commit stays active, and Status says why, with
 // file and line.
 //
-// Broken or emptied input never writes: while the newest commit is not the active
-// one, Policies.Current is false, and what is active is to be observed, not
-// enforced. A remote that cannot be reached, or refuses the credentials, says
-// nothing about its newest commit: Current stays, and Status.Contact says since when
-// nothing was heard.
+// Broken or emptied input never causes writes: while the newest commit is not the active
+// one, Policies.Current is false, and the active policies are to be observed, not
+// enforced. If a remote cannot be reached, or rejects the credentials, its newest commit
+// is unknown: Current does not change, and Status.Contact is the time of the last
+// successful contact.
 //
 // Results are State values: the set of all active policies, compiled together, and
 // the status of each source, replaced as one.
@@ -19,13 +19,13 @@
 // # Concurrency
 //
 // Manager.Run owns one goroutine per source and joins them. At most
-// Options.Parallel of them fetch and judge at a time. All other methods may be called
-// by any number of goroutines and do not block. State values are immutable.
+// Options.MaxConcurrent of them fetch and evaluate at a time. All other methods are safe
+// for concurrent use and do not block. State values are immutable.
 //
 // # Trade-offs
 //
 // Nothing is kept on disk: after a restart the commit Source.LastGood is fetched by
-// its hash first, which not every server allows. A fetch reads a commit's whole tree
+// its hash first, which not every server allows. A fetch reads a commit's complete tree
 // at depth 1, whatever the path. All sources are compiled together at each
-// activation, so that one may read the views of another.
+// activation, so that a package may read the views of another source.
 package policysource

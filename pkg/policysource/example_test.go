@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"federator.dev/federator/pkg/policy/policytest"
 	"federator.dev/federator/pkg/policysource"
 	"federator.dev/federator/test/git"
 )
@@ -29,7 +28,6 @@ func Example() {
 	}
 
 	m, err := policysource.NewManager(policysource.Options{
-		Test:      policysource.RunTests(policytest.Options{}),
 		AllowFile: true,
 	})
 	if err != nil {

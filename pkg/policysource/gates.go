@@ -15,33 +15,32 @@ import (
 	"federator.dev/federator/pkg/policysource/internal/signature"
 )
 
-// verdict is what the gates say of a candidate.
-type verdict struct {
-	phase    Phase // Active, or the gate that it did not pass
+// gateResult is the result of the gates for a candidate.
+type gateResult struct {
+	phase    Phase // Active, or the gate that failed
 	reason   string
 	message  string
 	findings []policy.Finding
 	diff     *Difference
-	// again says that the same candidate may pass later; not that it will.
-	again bool
-	// unjudged says that a gate could not be asked, rather than that it refused.
-	unjudged  bool
-	candidate Candidate
+	// retriable is true if the same candidate may pass later.
+	retriable bool
+	// inconclusive is true if a gate could not be evaluated, rather than failed.
+	inconclusive bool
+	candidate    Candidate
 }
 
-// refused is a verdict of a gate.
-func refused(phase Phase, reason, format string, args ...any) *verdict {
-	return &verdict{phase: phase, reason: reason, message: fmt.Sprintf(format, args...)}
+// rejection returns the result of a gate that failed.
+func rejection(phase Phase, reason, format string, args ...any) *gateResult {
+	return &gateResult{phase: phase, reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
-// judge leads a fetched commit through the gates after Fetch. bounded says whether
-// MaxDiff holds.
-func (o Options) judge(ctx context.Context, s spec, got *checkout.Result, st *State, bounded bool, now time.Time) (out *verdict) {
+// runGates evaluates the gates after Fetch for a commit. bounded is whether MaxDiff applies.
+func (o Options) runGates(ctx context.Context, s validSource, got *checkout.Result, st *State, bounded bool, now time.Time) (out *gateResult) {
 	defer func() {
-		if r := recover(); r != nil { // one source's policies are no other's trouble
-			out = refused(Compile, "Panic", "commit %s: panic: %s", got.Commit, shorten(fmt.Sprint(r)))
+		if r := recover(); r != nil { // a source must not affect others
+			out = rejection(Compile, "Panic", "commit %s: panic: %s", got.Commit, shorten(fmt.Sprint(r)))
 			out.candidate.Commit = Commit{Hash: got.Commit, Ref: got.Ref, Path: repositoryPath(s.Path)}
-			o.Log.Error("judging policies panicked", "source", s.Name, "commit", got.Commit, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			o.Logger.Error("evaluating the gates panicked", "source", s.Name, "commit", got.Commit, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 		}
 	}()
 	c := Candidate{Source: s.Name, Tree: got.Tree, Active: st.Set, Commit: Commit{
@@ -49,37 +48,37 @@ func (o Options) judge(ctx context.Context, s spec, got *checkout.Result, st *St
 	}}
 	var all []policy.Finding
 	var diff *Difference
-	for _, gate := range []func() *verdict{
-		func() *verdict { return s.verify(&c, got, now) },
-		func() *verdict { return content(&c) },
-		func() *verdict { return o.compile(&c, st) },
-		func() (v *verdict) { all, v = lint(&c); return v },
-		func() *verdict {
-			found, v := o.test(ctx, c)
-			all = append(all, found...)
+	for _, gate := range []func() *gateResult{
+		func() *gateResult { return s.verify(&c, got, now) },
+		func() *gateResult { return checkContent(&c) },
+		func() *gateResult { return o.compile(&c, st) },
+		func() (v *gateResult) { all, v = lint(&c); return v },
+		func() *gateResult {
+			findings, v := o.test(ctx, c)
+			all = append(all, findings...)
 			return v
 		},
-		func() (v *verdict) {
-			var untold []policy.Finding
-			diff, untold, v = o.diff(ctx, s, c, bounded)
-			all = append(all, untold...)
+		func() (v *gateResult) {
+			var findings []policy.Finding
+			diff, findings, v = o.diff(ctx, s, c, bounded)
+			all = append(all, findings...)
 			return v
 		},
 	} {
 		if v := gate(); v != nil {
 			v.candidate, v.diff = c, diff
-			v.findings = bound(append(all, v.findings...))
+			v.findings = limitFindings(append(all, v.findings...))
 			return v
 		}
 	}
-	return &verdict{phase: Active, reason: "Active", message: "commit " + c.Commit.Hash + " is active", findings: bound(all), diff: diff, candidate: c}
+	return &gateResult{phase: Active, reason: "Active", message: "commit " + c.Commit.Hash + " is active", findings: limitFindings(all), diff: diff, candidate: c}
 }
 
 func repositoryPath(p string) string { return path.Clean(strings.TrimSuffix(p, "/")) }
 
-// verify is the gate for signatures: that of the commit, or else of a tag that
-// leads to it.
-func (s spec) verify(c *Candidate, got *checkout.Result, now time.Time) *verdict {
+// verify is the gate for signatures: the commit, or an annotated tag that points to it,
+// must be signed.
+func (s validSource) verify(c *Candidate, got *checkout.Result, now time.Time) *gateResult {
 	if s.verifier == nil {
 		return nil
 	}
@@ -94,7 +93,7 @@ func (s spec) verify(c *Candidate, got *checkout.Result, now time.Time) *verdict
 			err = e
 		}
 	}
-	v := refused(Verify, "Signature", "commit %s: %v", got.Commit, err)
+	v := rejection(Verify, "Signature", "commit %s: %v", got.Commit, err)
 	for reason, kind := range map[string]error{
 		"Unsigned": signature.ErrUnsigned, "Untrusted": signature.ErrUntrusted, "Expired": signature.ErrExpired, "Revoked": signature.ErrRevoked,
 	} {
@@ -102,15 +101,15 @@ func (s spec) verify(c *Candidate, got *checkout.Result, now time.Time) *verdict
 			v.reason = reason
 		}
 	}
-	v.again = true // keys have times
+	v.retriable = true // keys have validity periods
 	return v
 }
 
-// content is the gate for trees that no policy can come of.
-func content(c *Candidate) *verdict {
+// checkContent is the gate for commits without policies.
+func checkContent(c *Candidate) *gateResult {
 	files, err := policy.ReadSource(c.Source, c.Tree)
 	if err != nil {
-		return refused(Content, "Content", "%v", err)
+		return rejection(Content, "Content", "%v", err)
 	}
 	c.Files = files
 	for _, f := range files.Files {
@@ -118,30 +117,30 @@ func content(c *Candidate) *verdict {
 			return nil
 		}
 	}
-	return refused(Content, "Emptied", "commit %s has no policy below %q", c.Commit.Hash, c.Commit.Path)
+	return rejection(Content, "Emptied", "commit %s contains no policy in %q", c.Commit.Hash, c.Commit.Path)
 }
 
-// compile is the gate for what does not load, alone or with what is active.
-func (o Options) compile(c *Candidate, st *State) *verdict {
+// compile is the gate for policies that do not compile with the active ones.
+func (o Options) compile(c *Candidate, st *State) *gateResult {
 	set, err := policy.Load(append(st.sources(o.Base, c.Source), c.Files), o.Load)
 	if err != nil {
-		v := refused(Compile, "Compile", "commit %s does not compile: %s", c.Commit.Hash, shorten(err.Error()))
+		v := rejection(Compile, "Compile", "commit %s does not compile: %s", c.Commit.Hash, shorten(err.Error()))
 		var list policy.LoadErrors
 		if errors.As(err, &list) {
-			v.findings = c.place(list)
-			v.message = fmt.Sprintf("commit %s does not compile: %s", c.Commit.Hash, first(v.findings))
+			v.findings = c.repositoryPaths(list)
+			v.message = fmt.Sprintf("commit %s does not compile: %s", c.Commit.Hash, firstError(v.findings))
 		}
 		return v
 	}
 	if len(packages(set, c.Source)) == 0 {
-		return refused(Content, "Emptied", "commit %s has no package with METADATA below %q", c.Commit.Hash, c.Commit.Path)
+		return rejection(Content, "Emptied", "commit %s contains no package with METADATA in %q", c.Commit.Hash, c.Commit.Path)
 	}
 	c.Set = set
 	return nil
 }
 
-// place gives a candidate's findings their paths in the repository.
-func (c Candidate) place(list []policy.Finding) []policy.Finding {
+// repositoryPaths changes the paths of a candidate's findings to those in the repository.
+func (c Candidate) repositoryPaths(list []policy.Finding) []policy.Finding {
 	out := slices.Clone(list)
 	for i, f := range out {
 		if rest, ok := strings.CutPrefix(f.File, c.Source+"/"); ok {
@@ -151,38 +150,38 @@ func (c Candidate) place(list []policy.Finding) []policy.Finding {
 	return out
 }
 
-// lint is the gate for findings of severity error; the others are returned.
-func lint(c *Candidate) ([]policy.Finding, *verdict) {
+// lint is the gate for lint findings of severity error; it returns all.
+func lint(c *Candidate) ([]policy.Finding, *gateResult) {
 	own := slices.DeleteFunc(slices.Clone(policy.Lint(c.Set)), func(f policy.Finding) bool { return !strings.HasPrefix(f.File, c.Source+"/") })
-	own = c.place(own)
-	if e := first(own); e != "" {
-		return own, refused(Lint, "Lint", "commit %s: %s", c.Commit.Hash, e)
+	own = c.repositoryPaths(own)
+	if e := firstError(own); e != "" {
+		return own, rejection(Lint, "Lint", "commit %s: %s", c.Commit.Hash, e)
 	}
 	return own, nil
 }
 
-func (o Options) test(ctx context.Context, c Candidate) ([]policy.Finding, *verdict) {
-	found, err := o.Test(ctx, c)
-	found = slices.Clone(found) // it is the caller's
-	for i, f := range found {
+func (o Options) test(ctx context.Context, c Candidate) ([]policy.Finding, *gateResult) {
+	findings, err := o.Test(ctx, c)
+	findings = slices.Clone(findings) // owned by the caller
+	for i, f := range findings {
 		if f.File != "" {
-			found[i].File = path.Join(c.Commit.Path, f.File)
+			findings[i].File = path.Join(c.Commit.Path, f.File)
 		}
 	}
 	if err != nil {
-		v := refused(Test, "NotRun", "the tests of commit %s could not be run: %s", c.Commit.Hash, shorten(err.Error()))
-		v.again, v.unjudged = true, true
-		return found, v
+		v := rejection(Test, "NotRun", "the tests of commit %s could not be run: %s", c.Commit.Hash, shorten(err.Error()))
+		v.retriable, v.inconclusive = true, true
+		return findings, v
 	}
-	if e := first(found); e != "" {
-		return found, refused(Test, "Test", "a test of commit %s fails: %s", c.Commit.Hash, e)
+	if e := firstError(findings); e != "" {
+		return findings, rejection(Test, "Test", "a test of commit %s fails: %s", c.Commit.Hash, e)
 	}
-	return found, nil
+	return findings, nil
 }
 
-// diff is the gate for changes that are too wide. They are told, and reported,
-// without a bound as well.
-func (o Options) diff(ctx context.Context, s spec, c Candidate, bounded bool) (*Difference, []policy.Finding, *verdict) {
+// diff is the gate for commits that change too many verdicts. The difference is computed
+// and reported without a limit, too.
+func (o Options) diff(ctx context.Context, s validSource, c Candidate, bounded bool) (*Difference, []policy.Finding, *gateResult) {
 	if o.Diff == nil {
 		return nil, nil, nil
 	}
@@ -190,22 +189,22 @@ func (o Options) diff(ctx context.Context, s spec, c Candidate, bounded bool) (*
 	d, err := o.Diff(ctx, c)
 	switch {
 	case err != nil && !bounded:
-		untold := "what the commit changes could not be told: " + shorten(err.Error())
-		return nil, []policy.Finding{{Code: "diff", Severity: policy.SeverityWarning, Message: untold}}, nil
+		message := "the commit could not be compared with the active one: " + shorten(err.Error())
+		return nil, []policy.Finding{{Code: "diff", Severity: policy.SeverityWarning, Message: message}}, nil
 	case err != nil:
-		v := refused(Diff, "NotTold", "what commit %s changes could not be told: %s", c.Commit.Hash, shorten(err.Error()))
-		v.again, v.unjudged = true, true
+		v := rejection(Diff, "NotTold", "commit %s could not be compared with the active one: %s", c.Commit.Hash, shorten(err.Error()))
+		v.retriable, v.inconclusive = true, true
 		return nil, nil, v
 	case bounded && d.Total() > s.MaxDiff:
-		v := refused(Diff, "TooWide", "commit %s changes %d verdicts; at most %d may change at once", c.Commit.Hash, d.Total(), s.MaxDiff)
-		v.again = true // the fleet changes, too
+		v := rejection(Diff, "TooWide", "commit %s changes %d verdicts, but at most %d are allowed", c.Commit.Hash, d.Total(), s.MaxDiff)
+		v.retriable = true // the fleet changes, too
 		return &d, nil, v
 	}
 	return &d, nil, nil
 }
 
-// first returns the first error of some findings, "" when there is none.
-func first(list []policy.Finding) string {
+// firstError returns the first finding of severity error, "" if there is none.
+func firstError(list []policy.Finding) string {
 	for _, f := range list {
 		if f.Severity == policy.SeverityError {
 			return shorten(f.String())
@@ -219,8 +218,8 @@ const (
 	maxMessage  = 500 // bytes
 )
 
-// bound returns errors first, no more than a status takes.
-func bound(list []policy.Finding) []policy.Finding {
+// limitFindings returns errors first, within the limits of a status.
+func limitFindings(list []policy.Finding) []policy.Finding {
 	slices.SortStableFunc(list, func(a, b policy.Finding) int {
 		switch {
 		case a.Severity == b.Severity:

@@ -15,7 +15,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"federator.dev/federator/pkg/policy/policytest"
 	"federator.dev/federator/pkg/policysource"
 	"federator.dev/federator/test/git"
 )
@@ -102,14 +101,14 @@ func (l *logs) String() string {
 }
 
 func options() policysource.Options {
-	return policysource.Options{Test: policysource.RunTests(policytest.Options{}), AllowFile: true}
+	return policysource.Options{AllowFile: true}
 }
 
 // start runs a manager until the test ends.
 func start(t *testing.T, opts policysource.Options, sources ...policysource.Source) *policysource.Manager {
 	t.Helper()
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
 	m, err := policysource.NewManager(opts)
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// Manager keeps sources' policies. See the package's documentation.
+// Manager loads the policies of sources. See the package's documentation.
 type Manager struct {
 	opts    Options
 	state   atomic.Pointer[State]
-	slots   chan struct{} // who fetches and judges
+	slots   chan struct{} // limits concurrent fetches and evaluations
 	started atomic.Bool
-	changed chan struct{} // of capacity 1: wanted changed
+	changed chan struct{} // capacity 1: wanted has changed
 
-	mu      sync.Mutex // guards what follows, and is held to replace state
+	mu      sync.Mutex // also held to replace state
 	wanted  []Source
 	runners map[string]*runner
 }
@@ -36,7 +36,7 @@ func NewManager(opts Options) (*Manager, error) {
 		return nil, fmt.Errorf("policysource: base: %w", err)
 	}
 	m := &Manager{
-		opts: opts, slots: make(chan struct{}, opts.Parallel), changed: make(chan struct{}, 1),
+		opts: opts, slots: make(chan struct{}, opts.MaxConcurrent), changed: make(chan struct{}, 1),
 		runners: map[string]*runner{},
 	}
 	m.state.Store(&State{
@@ -46,22 +46,13 @@ func NewManager(opts Options) (*Manager, error) {
 	return m, nil
 }
 
-// State returns all sources as they are now.
+// State returns the current state of all sources.
 func (m *Manager) State() *State { return m.state.Load() }
 
-// Active returns the active policies of each source that has any.
-func (m *Manager) Active() map[string]Policies { return m.State().Policies }
-
-// Status returns what there is to say about a source, and whether there is one.
-func (m *Manager) Status(name string) (Status, bool) {
-	s, ok := m.State().Status[name]
-	return s, ok
-}
-
-// SetSources replaces the list of sources. Sources that make no sense get a Status
-// that says so, and keep what is active; a list with names that cannot be told apart
-// is refused as a whole. Policies of sources that are no longer listed leave, as soon
-// as the others compile without them.
+// SetSources replaces the list of sources. Invalid sources get a Status that says so and
+// keep their active policies; a list with invalid or duplicate names is rejected. Policies
+// of sources that are no longer listed are removed as soon as the others compile without
+// them.
 func (m *Manager) SetSources(sources []Source) error {
 	if err := m.opts.checkNames(sources); err != nil {
 		return err
@@ -69,43 +60,43 @@ func (m *Manager) SetSources(sources []Source) error {
 	m.mu.Lock()
 	m.wanted = append([]Source(nil), sources...)
 	m.mu.Unlock()
-	wake(m.changed)
+	trigger(m.changed)
 	return nil
 }
 
-// Sync asks a source's remote now, or right after what is under way.
+// Sync has a source's remote checked now, or right after a check in progress.
 func (m *Manager) Sync(name string) error {
 	m.mu.Lock()
 	r := m.runners[name]
 	m.mu.Unlock()
 	if r == nil {
-		return fmt.Errorf("source %.80q: %w", name, ErrSource)
+		return fmt.Errorf("source %.80q: %w", name, ErrUnknownSource)
 	}
-	wake(r.now)
+	trigger(r.triggered)
 	return nil
 }
 
-// wake sends to a channel of capacity 1 what need not be said twice.
-func wake(c chan struct{}) {
+// trigger sends to a channel of capacity 1 unless it is full.
+func trigger(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// Run follows the sources until the context ends, and returns when all of its
-// goroutines have. It runs once.
+// Run loads the sources until the context ends, and returns when all of its goroutines
+// have ended. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	if !m.started.CompareAndSwap(false, true) {
 		return errors.New("policysource: Run is called twice")
 	}
-	c := &control{m: m, leaving: map[string]uint64{}}
+	c := &reconciler{m: m, removing: map[string]uint64{}}
 	defer c.stop(func(string, *runner) bool { return true })
 	for {
 		var replaced <-chan struct{}
-		if len(c.leaving) > 0 {
+		if len(c.removing) > 0 {
 			replaced = m.State().Replaced()
-			c.retry()
+			c.retryRemovals()
 		}
 		select {
 		case <-ctx.Done():
@@ -117,16 +108,16 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// control is Run's own state.
-type control struct {
+// reconciler is the state of Run.
+type reconciler struct {
 	m *Manager
-	// leaving are sources that are gone but whose policies others need, with the
-	// generation at which that was so.
-	leaving map[string]uint64
+	// removing are sources that are no longer listed but whose policies others need, with
+	// the generation of the last attempt to remove them.
+	removing map[string]uint64
 }
 
-// reconcile makes the runners those of the sources that are wanted.
-func (c *control) reconcile(ctx context.Context) {
+// reconcile starts and stops runners for the listed sources.
+func (c *reconciler) reconcile(ctx context.Context) {
 	m := c.m
 	m.mu.Lock()
 	wanted := map[string]Source{}
@@ -136,15 +127,15 @@ func (c *control) reconcile(ctx context.Context) {
 	m.mu.Unlock()
 	c.stop(func(name string, r *runner) bool {
 		s, ok := wanted[name]
-		return !ok || !same(s, r.given)
+		return !ok || !sameSource(s, r.source)
 	})
 	for name := range m.State().Status {
 		if _, ok := wanted[name]; !ok {
-			c.leave(name)
+			c.remove(name)
 		}
 	}
 	for name, s := range wanted {
-		delete(c.leaving, name)
+		delete(c.removing, name)
 		m.mu.Lock()
 		running := m.runners[name] != nil
 		m.mu.Unlock()
@@ -154,14 +145,14 @@ func (c *control) reconcile(ctx context.Context) {
 	}
 }
 
-// same says that a source need not start anew. LastGood is about starts only.
-func same(a, b Source) bool {
+// sameSource reports whether a source need not be restarted. LastGood only matters at a start.
+func sameSource(a, b Source) bool {
 	a.LastGood, b.LastGood = "", ""
 	return reflect.DeepEqual(a, b)
 }
 
-// stop ends runners and joins them.
-func (c *control) stop(which func(string, *runner) bool) {
+// stop ends runners and waits for them.
+func (c *reconciler) stop(which func(string, *runner) bool) {
 	var ending []*runner
 	c.m.mu.Lock()
 	for name, r := range c.m.runners {
@@ -179,13 +170,13 @@ func (c *control) stop(which func(string, *runner) bool) {
 	}
 }
 
-// start gives a source a runner, or a status that says why not.
-func (c *control) start(ctx context.Context, s Source) {
+// start starts a runner for a source, or sets a status that says why not.
+func (c *reconciler) start(ctx context.Context, s Source) {
 	m := c.m
-	checked, err := m.opts.check(s)
-	kept := err == nil && m.keeps(s)
+	checked, err := m.opts.validateSource(s)
+	kept := err == nil && m.sameOrigin(s)
 	m.update(s.Name, func(st *Status, p *Policies) {
-		st.Generation, st.Phase, st.Reason, st.Message = s.Generation, Pending, "Pending", "the remote is about to be asked"
+		st.Generation, st.Phase, st.Reason, st.Message = s.Generation, Pending, "Pending", "the remote has not been checked yet"
 		st.Failures, st.Next = 0, time.Time{}
 		if err != nil {
 			st.Phase, st.Reason, st.Message = Invalid, "Invalid", shorten(err.Error())
@@ -196,21 +187,21 @@ func (c *control) start(ctx context.Context, s Source) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &runner{m: m, given: s, spec: checked, now: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
+	r := &runner{m: m, source: s, spec: checked, triggered: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
 	m.mu.Lock()
 	m.runners[s.Name] = r
 	m.mu.Unlock()
 	go r.run(ctx)
 }
 
-// keeps says whether what is active is of the same place and trust as a source that
-// starts anew, so that it may stay current.
-func (m *Manager) keeps(s Source) bool {
+// sameOrigin reports whether a restarted source has the same repository and trusted keys
+// as its active policies, so that they may stay current.
+func (m *Manager) sameOrigin(s Source) bool {
 	p, ok := m.State().Policies[s.Name]
 	return ok && reflect.DeepEqual(p.origin, originOf(s))
 }
 
-// origin is what decides which commits a source takes.
+// origin is what decides which commits a source accepts.
 type origin struct {
 	url, ref, path string
 	verify         Keys
@@ -218,8 +209,8 @@ type origin struct {
 
 func originOf(s Source) origin { return origin{s.URL, s.Ref, s.Path, s.Verify} }
 
-// leave removes a source's policies, unless others do not compile without them.
-func (c *control) leave(name string) {
+// remove removes a source's policies, unless others do not compile without them.
+func (c *reconciler) remove(name string) {
 	m := c.m
 	for {
 		st := m.State()
@@ -227,7 +218,7 @@ func (c *control) leave(name string) {
 		if _, ok := st.Policies[name]; ok {
 			set, err := policy.Load(st.sources(m.opts.Base, name), m.opts.Load)
 			if err != nil {
-				c.leaving[name] = st.Generation
+				c.removing[name] = st.Generation
 				m.update(name, func(s *Status, p *Policies) {
 					s.Phase, s.Reason, s.Message = Removed, "Needed", "other sources do not compile without it: "+shorten(err.Error())
 					p.Current = false
@@ -244,23 +235,23 @@ func (c *control) leave(name string) {
 				out.Generation++
 			}
 		}) {
-			delete(c.leaving, name)
-			m.opts.Log.Info("source removed", "source", name)
+			delete(c.removing, name)
+			m.opts.Logger.Info("source removed", "source", name)
 			return
 		}
 	}
 }
 
-// retry tries again to remove what was needed by others.
-func (c *control) retry() {
-	for name, at := range c.leaving {
+// retryRemovals tries again to remove sources that others needed.
+func (c *reconciler) retryRemovals() {
+	for name, at := range c.removing {
 		if c.m.State().Generation != at {
-			c.leave(name)
+			c.remove(name)
 		}
 	}
 }
 
-// publish replaces the state by a changed copy, if its set is still that of st.
+// publish replaces the state with a changed copy, if its set is still that of st.
 func (m *Manager) publish(st *State, change func(*State)) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -268,27 +259,27 @@ func (m *Manager) publish(st *State, change func(*State)) bool {
 	if was.Generation != st.Generation {
 		return false
 	}
-	next := was.with()
+	next := was.clone()
 	change(next)
 	m.state.Store(next)
 	close(was.replaced)
 	return true
 }
 
-// update changes the status of a source and, if it has any, its policies, whose
-// files it may not change.
+// update changes the status of a source and, if it has any, its policies; change must not
+// modify their files.
 func (m *Manager) update(name string, change func(*Status, *Policies)) {
 	m.mu.Lock()
 	was := m.state.Load()
-	next := was.with()
+	next := was.clone()
 	before, after := next.set(name, change)
 	m.state.Store(next)
 	close(was.replaced)
 	m.mu.Unlock()
-	m.opts.note(before, after)
+	m.opts.logChange(before, after)
 }
 
-// set changes the status of a source in a state that is not published yet.
+// set changes the status of a source in a state that has not been published yet.
 func (s *State) set(name string, change func(*Status, *Policies)) (before, after Status) {
 	before, after = s.Status[name], s.Status[name]
 	after.Source = name
@@ -307,8 +298,8 @@ func (s *State) set(name string, change func(*Status, *Policies)) (before, after
 	return before, after
 }
 
-// note logs what changed in a status.
-func (o Options) note(before, after Status) {
+// logChange logs a change of a status.
+func (o Options) logChange(before, after Status) {
 	same := before.Phase == after.Phase && before.Reason == after.Reason && before.Current == after.Current
 	if same && (before.Active == nil) == (after.Active == nil) && (after.Active == nil || *before.Active == *after.Active) {
 		return
@@ -317,9 +308,9 @@ func (o Options) note(before, after Status) {
 	if after.Active != nil {
 		attrs = append(attrs, "active", after.Active.Hash)
 	}
-	log := o.Log.Warn
+	log := o.Logger.Warn
 	if after.Phase == Active || after.Phase == Pending {
-		log = o.Log.Info
+		log = o.Logger.Info
 	}
 	log("policy source", attrs...)
 }

@@ -84,8 +84,8 @@ func TestBadCommitsLeaveTheLastGoodToBeObserved(t *testing.T) {
 		{"a failing test", plus(good("bad"), "policies/team/team_test.rego", test("team", "other")), policysource.Test, "Test", "policies/team/team_test.rego:5", "policies/team/team_test.rego:5"},
 		{"an emptied path", plus(nil, "README.md", "about"), policysource.Content, "Emptied", `no directory "policies"`, ""},
 		{"an emptied repository", nil, policysource.Content, "Emptied", "no directory", ""},
-		{"only a README", plus(nil, "policies/README.md", "about"), policysource.Content, "Emptied", "no policy below", ""},
-		{"only tests", plus(nil, "policies/team_test.rego", test("team", "bad")), policysource.Content, "Emptied", "no policy below", ""},
+		{"only a README", plus(nil, "policies/README.md", "about"), policysource.Content, "Emptied", "contains no policy in", ""},
+		{"only tests", plus(nil, "policies/team_test.rego", test("team", "bad")), policysource.Content, "Emptied", "contains no policy in", ""},
 		{"no METADATA", plus(nil, "policies/lib.rego", "package lib\n\nx := 1\n"), policysource.Compile, "Compile", "no METADATA", "policies/lib.rego:1"},
 		{"only a library", plus(nil, "policies/lib.rego", "package federator.lib.x\n\nx := 1\n"), policysource.Content, "Emptied", "no package with METADATA", ""},
 		{"a symbolic link", plus(good("bad"), "policies/l.rego", "-> ../../../etc/passwd"), policysource.Content, "Refused", `"policies/l.rego" is a symbolic link`, ""},
@@ -161,7 +161,7 @@ func TestARemoteThatDoesNotAnswerLeavesPoliciesCurrent(t *testing.T) {
 	web.RequireToken(secret)
 	var logged logs
 	opts := options()
-	opts.Log = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	opts.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	opts.MinBackoff, opts.MaxBackoff = time.Hour, time.Hour // looks are asked for
 	src := source("team", r)
 	src.URL, src.Auth = web.URL+"/r", policysource.Auth{Token: secret, CA: web.CA}
@@ -266,7 +266,7 @@ func TestAPackageBelongsToOneSource(t *testing.T) {
 func TestManySourcesBecomeActiveAtOnce(t *testing.T) {
 	root := t.TempDir()
 	opts := options()
-	opts.Parallel = 8
+	opts.MaxConcurrent = 8
 	var sources []policysource.Source
 	hashes := map[string]string{}
 	for i := range 8 {
@@ -312,7 +312,7 @@ func TestADiffBeyondItsBoundIsRefused(t *testing.T) {
 	second := commit(t, r, good("two"))
 	width.Store(11)
 	s := after(t, m, "team", phase(policysource.Diff, "TooWide")).Status["team"]
-	if s.Active.Hash != first || s.Current || s.Diff.Total() != 11 || !strings.Contains(s.Message, "11 verdicts; at most 10") {
+	if s.Active.Hash != first || s.Current || s.Diff.Total() != 11 || !strings.Contains(s.Message, "11 verdicts, but at most 10") {
 		t.Errorf("%+v", s)
 	}
 	fails.Store(true)

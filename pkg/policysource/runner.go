@@ -9,23 +9,23 @@ import (
 	"federator.dev/federator/pkg/policysource/internal/checkout"
 )
 
-// runner follows one source: one goroutine, which alone uses the fields below now.
+// runner loads one source, with one goroutine. It alone uses the fields after triggered.
 type runner struct {
-	m      *Manager
-	given  Source
-	spec   spec
-	cancel context.CancelFunc
-	done   chan struct{} // closed when run has returned
-	now    chan struct{} // of capacity 1: look at the remote now
+	m         *Manager
+	source    Source
+	spec      validSource
+	cancel    context.CancelFunc
+	done      chan struct{} // closed when run has returned
+	triggered chan struct{} // capacity 1: check the remote now
 
-	known    string           // what the remote's reference was at the last fetch
-	held     *checkout.Result // a commit that is not active, nil when there is none
-	verdict  *verdict         // of held, nil when it was not judged yet
-	judged   uint64           // the generation of that
-	seen     uint64           // the generation that the last look knew
-	passed   string           // the commit that this runner made active
-	restored bool             // LastGood was tried
-	failures int              // in a row
+	remoteHash       string           // hash of the remote's ref at the last fetch
+	pending          *checkout.Result // a fetched commit that is not active; nil: none
+	result           *gateResult      // of pending; nil: not evaluated yet
+	resultGeneration uint64           // generation of the state that result is for
+	generation       uint64           // generation of the state at the last check
+	activated        string           // the commit that this runner has activated
+	restored         bool             // LastGood has been tried
+	failures         int              // consecutive
 }
 
 func (r *runner) run(ctx context.Context) {
@@ -38,16 +38,16 @@ func (r *runner) run(ctx context.Context) {
 	}
 }
 
-// wait returns true when it is time to look again: after a delay, when asked to,
-// or when what a refused commit is compiled with has changed.
+// wait returns true when it is time for the next check: after a delay, when triggered, or
+// when the policies that a rejected commit is compiled with have changed.
 func (r *runner) wait(ctx context.Context, delay time.Duration) bool {
 	t := time.NewTimer(delay)
 	defer t.Stop()
 	for {
 		var replaced <-chan struct{}
-		if r.held != nil {
+		if r.pending != nil {
 			st := r.m.State()
-			if st.Generation != r.seen {
+			if st.Generation != r.generation {
 				return true
 			}
 			replaced = st.Replaced()
@@ -55,7 +55,7 @@ func (r *runner) wait(ctx context.Context, delay time.Duration) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-r.now:
+		case <-r.triggered:
 			return true
 		case <-t.C:
 			return true
@@ -64,7 +64,7 @@ func (r *runner) wait(ctx context.Context, delay time.Duration) bool {
 	}
 }
 
-// sync looks at the remote once, and returns for how long to wait.
+// sync checks the remote once, and returns the delay until the next check.
 func (r *runner) sync(ctx context.Context) time.Duration {
 	select {
 	case r.m.slots <- struct{}{}:
@@ -72,30 +72,30 @@ func (r *runner) sync(ctx context.Context) time.Duration {
 	case <-ctx.Done():
 		return 0
 	}
-	r.seen = r.m.State().Generation
+	r.generation = r.m.State().Generation
 	if err := r.restore(ctx); err != nil && ctx.Err() == nil {
-		return r.failed(err)
+		return r.recordFailure(err)
 	}
-	got, err := r.m.opts.client().Fetch(ctx, r.spec.request(r.known))
+	got, err := r.m.opts.client().Fetch(ctx, r.spec.request(r.remoteHash))
 	switch {
 	case ctx.Err() != nil:
 		return 0
 	case err != nil:
-		return r.failed(err)
+		return r.recordFailure(err)
 	case !got.Unchanged:
-		r.known, r.held, r.verdict = got.Remote, got, nil
-		if got.Commit == r.passed {
-			r.held = nil // back to what is active
+		r.remoteHash, r.pending, r.result = got.Remote, got, nil
+		if got.Commit == r.activated {
+			r.pending = nil // the ref points to the active commit again
 		}
 	}
-	if r.held == nil {
-		return r.settle(got.Ref)
+	if r.pending == nil {
+		return r.markCurrent(got.Ref)
 	}
-	return r.judge(ctx, !got.Unchanged)
+	return r.evaluate(ctx, !got.Unchanged)
 }
 
-// settle says that what is active is the newest. ref is "" when it is as it was.
-func (r *runner) settle(ref string) time.Duration {
+// markCurrent records that the active commit is the newest. ref is "" if it is unchanged.
+func (r *runner) markCurrent(ref string) time.Duration {
 	r.failures = 0
 	delay := r.delay()
 	r.m.update(r.spec.Name, func(s *Status, p *Policies) {
@@ -106,13 +106,13 @@ func (r *runner) settle(ref string) time.Duration {
 		commit := p.Commit
 		s.Phase, s.Reason, s.Message = Active, "Active", "commit "+commit.Hash+" is active"
 		s.Newest = &commit
-		r.contact(s, delay, ref != "")
+		r.recordContact(s, delay, ref != "")
 	})
 	return delay
 }
 
-// contact notes that the remote answered, and perhaps that a commit was fetched.
-func (r *runner) contact(s *Status, delay time.Duration, fetched bool) {
+// recordContact records a successful check of the remote, and whether a commit was fetched.
+func (r *runner) recordContact(s *Status, delay time.Duration, fetched bool) {
 	if fetched {
 		s.Fetches++
 	}
@@ -121,55 +121,55 @@ func (r *runner) contact(s *Status, delay time.Duration, fetched bool) {
 	s.Failures = r.failures
 }
 
-// judge leads the commit that is held through the gates, if that can say anything
-// new, and notes what they say.
-func (r *runner) judge(ctx context.Context, fetched bool) time.Duration {
+// evaluate runs the gates for the pending commit, if the result may differ from the last
+// one, and records the result.
+func (r *runner) evaluate(ctx context.Context, fetched bool) time.Duration {
 	for {
 		st := r.m.State()
-		r.seen = st.Generation
-		if v := r.verdict; v != nil && !v.again && st.Generation == r.judged {
+		r.generation = st.Generation
+		if v := r.result; v != nil && !v.retriable && st.Generation == r.resultGeneration {
 			break
 		}
 		_, bounded := st.Policies[r.spec.Name]
-		v := r.m.opts.judge(ctx, r.spec, r.held, st, bounded, time.Now())
+		v := r.m.opts.runGates(ctx, r.spec, r.pending, st, bounded, time.Now())
 		if ctx.Err() != nil {
 			return 0
 		}
 		if v.phase == Active {
 			r.failures = 0
 			delay := r.delay()
-			if !r.activate(st, v, true, func(s *Status) { r.contact(s, delay, fetched) }) {
-				continue // another source was faster
+			if !r.activate(st, v, true, func(s *Status) { r.recordContact(s, delay, fetched) }) {
+				continue // another source has changed the set
 			}
 			return delay
 		}
-		r.verdict, r.judged = v, st.Generation
-		v.candidate = Candidate{Commit: v.candidate.Commit} // the rest is large
+		r.result, r.resultGeneration = v, st.Generation
+		v.candidate = Candidate{Commit: v.candidate.Commit} // release the memory of the rest
 		break
 	}
-	v := r.verdict
+	v := r.result
 	r.failures++
-	if !v.unjudged {
+	if !v.inconclusive {
 		r.failures = 0
 	}
 	delay := r.delay()
 	r.m.update(r.spec.Name, func(s *Status, p *Policies) {
-		v.report(s)
+		v.applyTo(s)
 		p.Current = false
-		r.contact(s, delay, fetched)
+		r.recordContact(s, delay, fetched)
 	})
 	return delay
 }
 
-// report writes a verdict into a status.
-func (v *verdict) report(s *Status) {
+// applyTo writes a result into a status.
+func (v *gateResult) applyTo(s *Status) {
 	commit := v.candidate.Commit
 	s.Phase, s.Reason, s.Message, s.Findings, s.Diff, s.Newest = v.phase, v.reason, v.message, v.findings, v.diff, &commit
 }
 
-// activate makes a candidate active, if the state is still the one that it was
-// judged with.
-func (r *runner) activate(st *State, v *verdict, current bool, note func(*Status)) bool {
+// activate makes a candidate active, if the set is still the one that the gates were
+// evaluated with.
+func (r *runner) activate(st *State, v *gateResult, current bool, note func(*Status)) bool {
 	c := v.candidate
 	var before, after Status
 	if !r.m.publish(st, func(out *State) {
@@ -177,22 +177,22 @@ func (r *runner) activate(st *State, v *verdict, current bool, note func(*Status
 		out.Set = c.Set
 		out.Policies[c.Source] = Policies{
 			Commit: c.Commit, Current: current, Since: time.Now(), Files: c.Files, Tree: c.Tree,
-			Packages: packages(c.Set, c.Source), origin: originOf(r.given),
+			Packages: packages(c.Set, c.Source), origin: originOf(r.source),
 		}
 		before, after = out.set(c.Source, func(s *Status, _ *Policies) {
-			v.report(s)
+			v.applyTo(s)
 			note(s)
 		})
 	}) {
 		return false
 	}
-	r.held, r.verdict, r.passed = nil, nil, c.Commit.Hash
-	r.m.opts.note(before, after)
+	r.pending, r.result, r.activated = nil, nil, c.Commit.Hash
+	r.m.opts.logChange(before, after)
 	return true
 }
 
-// restore makes the commit active that was so before a restart. While the remote
-// does not answer nothing newer is tried: it is to be compared with that.
+// restore activates the commit that was active before a restart. While the remote cannot
+// be reached no newer commit is tried, because it has to be compared with that one.
 func (r *runner) restore(ctx context.Context) error {
 	if _, active := r.m.State().Policies[r.spec.Name]; r.restored || active || r.spec.LastGood == "" {
 		r.restored = true
@@ -206,11 +206,11 @@ func (r *runner) restore(ctx context.Context) error {
 	}
 	r.restored = true
 	if err != nil {
-		return nil // the look at the newest commit says what is wrong
+		return nil // fetching the newest commit will report the error
 	}
 	for ctx.Err() == nil {
 		st := r.m.State()
-		v := r.m.opts.judge(ctx, r.spec, got, st, false, time.Now())
+		v := r.m.opts.runGates(ctx, r.spec, got, st, false, time.Now())
 		if v.phase != Active || r.activate(st, v, false, func(*Status) {}) {
 			break
 		}
@@ -218,9 +218,9 @@ func (r *runner) restore(ctx context.Context) error {
 	return nil
 }
 
-// broken are errors about what the remote has: its newest commit is not the active
-// one. Others say nothing about it.
-var broken = map[error]struct {
+// fetchErrors are errors that mean that the newest commit is not the active one. With
+// others it is unknown.
+var fetchErrors = map[error]struct {
 	phase  Phase
 	reason string
 }{
@@ -235,35 +235,35 @@ var broken = map[error]struct {
 	checkout.ErrRequest:  {Fetch, "Request"},
 }
 
-// failed notes a fetch that failed.
-func (r *runner) failed(err error) time.Duration {
+// recordFailure records a fetch that failed.
+func (r *runner) recordFailure(err error) time.Duration {
 	phase, reason, current := Fetch, "Unreachable", true
 	if errors.Is(err, checkout.ErrDenied) {
 		reason = "Denied"
 	}
-	for kind, what := range broken {
+	for kind, what := range fetchErrors {
 		if errors.Is(err, kind) {
 			phase, reason, current = what.phase, what.reason, false
 		}
 	}
 	r.failures++
 	if phase == Content || reason == "NoReference" {
-		r.failures = 0 // the remote is well; a new commit is waited for
+		r.failures = 0 // the remote works; wait for a new commit
 	}
 	delay := r.delay()
 	r.m.update(r.spec.Name, func(s *Status, p *Policies) {
 		s.Phase, s.Reason, s.Message, s.Findings, s.Diff = phase, reason, shorten(err.Error()), nil, nil
 		p.Current = p.Current && current
 		if r.failures == 0 {
-			r.contact(s, delay, false)
+			r.recordContact(s, delay, false)
 		}
 		s.Failures, s.Next = r.failures, time.Now().Add(delay)
 	})
 	return delay
 }
 
-// delay is how long to wait: the interval, or a back-off after failures, give or
-// take a tenth, so that sources do not ask in step.
+// delay returns the delay until the next check: the interval, or a backoff after
+// failures, with 10% jitter.
 func (r *runner) delay() time.Duration {
 	d := r.spec.Interval
 	if r.failures > 0 {
@@ -272,14 +272,14 @@ func (r *runner) delay() time.Duration {
 	return d - d/10 + rand.N(d/5+1)
 }
 
-// backoff doubles from least to most with each failure.
-func backoff(least, most time.Duration, failures int) time.Duration {
-	d := least
+// backoff doubles from minDelay to maxDelay with each failure.
+func backoff(minDelay, maxDelay time.Duration, failures int) time.Duration {
+	d := minDelay
 	for range failures - 1 {
-		if d >= most/2 {
-			return most
+		if d >= maxDelay/2 {
+			return maxDelay
 		}
 		d *= 2
 	}
-	return min(d, most)
+	return min(d, maxDelay)
 }

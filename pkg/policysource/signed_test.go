@@ -148,6 +148,6 @@ func TestASignedTagServesForItsCommit(t *testing.T) {
 	set(t, m, src)
 	await(t, m, "a tag of another name", func(st *policysource.State) bool {
 		s := st.Status["team"]
-		return phase(policysource.Content, "Refused")(s) && strings.Contains(s.Message, `calls itself "v1"`)
+		return phase(policysource.Content, "Refused")(s) && strings.Contains(s.Message, `has the name "v1"`)
 	})
 }

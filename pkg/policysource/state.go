@@ -8,13 +8,13 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// Phase is how far a source's newest commit came.
+// Phase is how far a source's newest commit has come.
 type Phase string
 
-// Phases: all but Pending, Active and Removed name the gate that was not passed.
+// Phases. All but Pending, Active and Removed name the gate that failed.
 const (
-	Pending Phase = "Pending" // nothing was tried yet
-	Invalid Phase = "Invalid" // the source itself makes no sense
+	Pending Phase = "Pending" // not checked yet
+	Invalid Phase = "Invalid" // the source itself is invalid
 	Fetch   Phase = "Fetch"
 	Verify  Phase = "Verify"
 	Content Phase = "Content"
@@ -23,50 +23,50 @@ const (
 	Test    Phase = "Test"
 	Diff    Phase = "Diff"
 	Active  Phase = "Active"
-	Removed Phase = "Removed" // it is gone, but others still need its policies
+	Removed Phase = "Removed" // no longer listed, but others still need its policies
 )
 
-// Status is what there is to say about a source.
+// Status is the status of a source.
 type Status struct {
 	Source     string `json:"source"`
 	Generation int64  `json:"generation"` // of the Source
 	Phase      Phase  `json:"phase"`
-	// Reason is a word in camel case: the phase's own, or what made it fail.
+	// Reason is in CamelCase: the phase's own, or why the gate failed.
 	Reason  string `json:"reason"`
-	Message string `json:"message"` // bounded, without credentials
-	// Findings are those of the newest commit, errors first, bounded. Files are paths in
-	// the repository.
+	Message string `json:"message"` // of limited length, without credentials
+	// Findings are about the newest commit, errors first, of limited number. Files are
+	// paths in the repository.
 	Findings []policy.Finding `json:"findings,omitempty"`
-	Newest   *Commit          `json:"newest,omitempty"` // the newest commit that was read
+	Newest   *Commit          `json:"newest,omitempty"` // the newest fetched commit
 	Active   *Commit          `json:"active,omitempty"`
 	Current  bool             `json:"current"` // as Policies.Current
 	Diff     *Difference      `json:"diff,omitempty"`
-	Contact  time.Time        `json:"contact"`  // when the remote last said which commit is newest
+	Contact  time.Time        `json:"contact"`  // last successful check of the remote
 	Changed  time.Time        `json:"changed"`  // when Phase or Reason last changed
-	Next     time.Time        `json:"next"`     // when the remote is asked again
-	Failures int              `json:"failures"` // in a row, of what may pass by itself
-	Fetches  int64            `json:"fetches"`  // commits that were read
+	Next     time.Time        `json:"next"`     // next check of the remote
+	Failures int              `json:"failures"` // consecutive, of kinds that may be transient
+	Fetches  int64            `json:"fetches"`  // number of fetched commits
 }
 
 // Policies are the active commit of a source.
 type Policies struct {
 	Commit Commit
-	// Current says that the newest commit that was seen is this one. While it is
-	// false, policies are to be observed, not enforced.
+	// Current is true if this is the newest known commit. Otherwise the policies are to be
+	// observed, not enforced.
 	Current  bool
 	Since    time.Time // when it became active
 	Files    policy.Source
-	Tree     fs.FS    // below the path, immutable; with what is no policy, too
+	Tree     fs.FS    // below the path, immutable; all files, not only policies
 	Packages []string // names, sorted
 
 	origin origin
 }
 
-// State is all sources at one moment. It is immutable.
+// State is the state of all sources at one time. It is immutable.
 type State struct {
-	// Generation counts changes of Set, from 1.
+	// Generation counts changes of Set, starting at 1.
 	Generation uint64
-	Set        *policy.Set // of all that is active, compiled together
+	Set        *policy.Set // of all active commits, compiled together
 	Policies   map[string]Policies
 	Status     map[string]Status
 
@@ -76,20 +76,20 @@ type State struct {
 // Replaced is closed when there is a newer state.
 func (s *State) Replaced() <-chan struct{} { return s.replaced }
 
-// with returns a copy to change, before it is published.
-func (s *State) with() *State {
+// clone returns a copy to be changed before it is published.
+func (s *State) clone() *State {
 	return &State{
 		Generation: s.Generation, Set: s.Set, Policies: maps.Clone(s.Policies), Status: maps.Clone(s.Status),
 		replaced: make(chan struct{}),
 	}
 }
 
-// sources are what is active but for one, as Load takes it, in no order that
-// matters to it.
-func (s *State) sources(base []policy.Source, but string) []policy.Source {
+// sources returns the files of all active sources except one, for policy.Load, in no
+// particular order.
+func (s *State) sources(base []policy.Source, except string) []policy.Source {
 	out := append([]policy.Source(nil), base...)
 	for name, p := range s.Policies {
-		if name != but {
+		if name != except {
 			out = append(out, p.Files)
 		}
 	}

@@ -9,17 +9,17 @@ import (
 	"federator.dev/federator/pkg/policy/policytest"
 )
 
-// RunTests returns an Options.Test that runs a candidate's Rego tests and fleet
-// fixtures with package policytest. A source without any gets a warning. A candidate
-// is tested alone: it cannot be where it reads the views of another source.
-func RunTests(opts policytest.Options) func(context.Context, Candidate) ([]policy.Finding, error) {
+// runTests returns an Options.Test that runs a candidate's Rego tests and fleet fixtures
+// with package policytest. A source without tests gets a warning. A candidate is tested
+// alone: tests fail if they need the views of another source.
+func runTests(opts policytest.Options) func(context.Context, Candidate) ([]policy.Finding, error) {
 	opts.Name = "" // files are relative to the tree
 	return func(ctx context.Context, c Candidate) ([]policy.Finding, error) {
 		result, err := policytest.Run(ctx, c.Tree, opts)
 		var broken policy.LoadErrors
 		switch {
 		case errors.Is(err, policytest.ErrNoTests):
-			return []policy.Finding{{Code: "no-tests", Severity: policy.SeverityWarning, Message: "there is no test"}}, nil
+			return []policy.Finding{{Code: "no-tests", Severity: policy.SeverityWarning, Message: "there are no tests"}}, nil
 		case errors.As(err, &broken):
 			return broken, nil
 		case err != nil:

@@ -16,7 +16,7 @@ import (
 // bubble runs a manager in a bubble until f returns.
 func bubble(t *testing.T, opts policysource.Options, src policysource.Source, f func(t *testing.T, m *policysource.Manager)) {
 	synctest.Test(t, func(t *testing.T) {
-		opts.Log = slog.New(slog.DiscardHandler)
+		opts.Logger = slog.New(slog.DiscardHandler)
 		m, err := policysource.NewManager(opts)
 		if err != nil {
 			t.Fatal(err)

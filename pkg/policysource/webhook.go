@@ -17,45 +17,45 @@ import (
 	"federator.dev/federator/pkg/policysource/internal/checkout"
 )
 
-// WebhookOptions are a webhook's. Secrets are required.
+// WebhookOptions configure a webhook. Secrets are required.
 type WebhookOptions struct {
-	Secrets  []Secret // any of them serves, so that they can be rotated; of 16 bytes or more
-	MaxBody  int64    // bytes; 0 means 1 MiB
-	Parallel int      // requests that are read at a time, others get 503; 0 means 16
+	Secrets       []Secret // any of them is accepted, so that they can be rotated; at least 16 bytes each
+	MaxBody       int64    // bytes; 0 means 1 MiB
+	MaxConcurrent int      // requests that are read at a time; others get 503; 0 means 16
 
-	// Pushed is told which sources to sync, in place of syncing them here: who else
-	// follows them is to hear of it, too. It must not block. May be nil.
+	// Pushed is called with the sources to sync instead of syncing them here, so that it
+	// can inform other processes, too. It must not block. May be nil.
 	Pushed func(sources []string)
 }
 
 const minSecret = 16
 
-// Webhook returns a handler for what git hosts send when somebody pushed. It syncs
-// the sources whose URLs are one of the repository's, and replies 202, whether there
-// are any or not. What is lost is seen at the source's next interval.
+// Webhook returns a handler for push events of git hosts. It syncs the sources that have
+// one of the repository's URLs, and replies 202 whether there are any or not. A lost event
+// is made up for at the source's next interval.
 //
-// Requests prove themselves by HMAC-SHA256 of the body, as GitHub
-// (X-Hub-Signature-256) and Gitea and Forgejo (X-Gitea-Signature) do, or by the
-// secret, as GitLab does (X-Gitlab-Token).
+// Requests are authenticated by an HMAC-SHA256 of the body, as GitHub
+// (X-Hub-Signature-256), Gitea and Forgejo (X-Gitea-Signature) send it, or by the secret
+// itself, as GitLab sends it (X-Gitlab-Token).
 func (m *Manager) Webhook(opts WebhookOptions) (http.Handler, error) {
 	switch {
 	case len(opts.Secrets) == 0:
-		return nil, errors.New("policysource: webhook: there is no secret")
-	case opts.MaxBody < 0 || opts.Parallel < 0:
-		return nil, errors.New("policysource: webhook: MaxBody or Parallel is negative")
+		return nil, errors.New("policysource: webhook: no secret is configured")
+	case opts.MaxBody < 0 || opts.MaxConcurrent < 0:
+		return nil, errors.New("policysource: webhook: MaxBody or MaxConcurrent is negative")
 	}
 	for _, s := range opts.Secrets {
 		if len(s) < minSecret {
-			return nil, fmt.Errorf("policysource: webhook: a secret has less than %d bytes", minSecret)
+			return nil, fmt.Errorf("policysource: webhook: secrets must have at least %d bytes", minSecret)
 		}
 	}
 	if opts.MaxBody == 0 {
 		opts.MaxBody = 1 << 20
 	}
-	if opts.Parallel == 0 {
-		opts.Parallel = 16
+	if opts.MaxConcurrent == 0 {
+		opts.MaxConcurrent = 16
 	}
-	return &webhook{m: m, opts: opts, slots: make(chan struct{}, opts.Parallel)}, nil
+	return &webhook{m: m, opts: opts, slots: make(chan struct{}, opts.MaxConcurrent)}, nil
 }
 
 type webhook struct {
@@ -68,7 +68,7 @@ type webhook struct {
 func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		http.Error(w, "only POST is served", http.StatusMethodNotAllowed)
+		http.Error(w, "only POST is allowed", http.StatusMethodNotAllowed)
 		return
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
@@ -78,9 +78,9 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
-	default: // bodies are read before anybody has proved anything
+	default: // bodies are read before requests are authenticated
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "too many requests are being read", http.StatusServiceUnavailable)
+		http.Error(w, "too many concurrent requests", http.StatusServiceUnavailable)
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.MaxBody))
@@ -92,7 +92,7 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		http.Error(w, "the body cannot be read", http.StatusBadRequest)
 		return
-	case !h.proved(r.Header, body):
+	case !h.authenticated(r.Header, body):
 		http.Error(w, "the signature or token is missing or wrong", http.StatusUnauthorized)
 		return
 	}
@@ -101,19 +101,19 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body is not the JSON of a push", http.StatusBadRequest)
 		return
 	}
-	sources := h.m.following(p.identities())
+	sources := h.m.sourcesOf(p.identities())
 	if h.opts.Pushed != nil {
 		h.opts.Pushed(sources)
 	} else {
 		for _, name := range sources {
-			_ = h.m.Sync(name) // one that has gone meanwhile is not followed any more
+			_ = h.m.Sync(name) // it may have been removed meanwhile
 		}
 	}
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// proved says whether a request knows a secret. It takes as long for each of them.
-func (h *webhook) proved(header http.Header, body []byte) bool {
+// authenticated reports whether a request proves knowledge of a secret, in constant time.
+func (h *webhook) authenticated(header http.Header, body []byte) bool {
 	var check func(Secret) int
 	switch {
 	case header.Get("X-Hub-Signature-256") != "":
@@ -121,11 +121,11 @@ func (h *webhook) proved(header http.Header, body []byte) bool {
 		if !ok {
 			return false
 		}
-		check = func(s Secret) int { return sameSum(s, body, given) }
+		check = func(s Secret) int { return validMAC(s, body, given) }
 	case header.Get("X-Gitea-Signature") != "":
-		check = func(s Secret) int { return sameSum(s, body, header.Get("X-Gitea-Signature")) }
+		check = func(s Secret) int { return validMAC(s, body, header.Get("X-Gitea-Signature")) }
 	case header.Get("X-Gitlab-Token") != "":
-		// Sums are of one length, so that the secret's does not show.
+		// Compare sums, so that the time does not reveal the secret's length.
 		given := sha256.Sum256([]byte(header.Get("X-Gitlab-Token")))
 		check = func(s Secret) int {
 			want := sha256.Sum256([]byte(s))
@@ -134,15 +134,15 @@ func (h *webhook) proved(header http.Header, body []byte) bool {
 	default:
 		return false
 	}
-	found := 0
+	match := 0
 	for _, s := range h.opts.Secrets {
-		found |= check(s)
+		match |= check(s)
 	}
-	return found == 1
+	return match == 1
 }
 
-// sameSum returns 1 when a hexadecimal HMAC is that of a body.
-func sameSum(s Secret, body []byte, given string) int {
+// validMAC returns 1 if a hexadecimal HMAC of a body is correct.
+func validMAC(s Secret, body []byte, given string) int {
 	sum, err := hex.DecodeString(given)
 	if err != nil {
 		return 0
@@ -152,14 +152,13 @@ func sameSum(s Secret, body []byte, given string) int {
 	return subtle.ConstantTimeCompare(mac.Sum(nil), sum)
 }
 
-// push is what is read of a payload: GitHub's, Gitea's and GitLab's names for the
-// URLs of a repository.
+// push has the URLs of the repository in the payloads of GitHub, Gitea and GitLab.
 type push struct {
-	Repository place `json:"repository"`
-	Project    place `json:"project"`
+	Repository repositoryURLs `json:"repository"`
+	Project    repositoryURLs `json:"project"`
 }
 
-type place struct {
+type repositoryURLs struct {
 	CloneURL   string `json:"clone_url"`
 	SSHURL     string `json:"ssh_url"`
 	HTMLURL    string `json:"html_url"`
@@ -168,13 +167,13 @@ type place struct {
 	WebURL     string `json:"web_url"`
 }
 
-// identities returns the repository by the names that sources have for it.
+// identities returns the identities of the repository's URLs.
 func (p push) identities() map[string]bool {
 	out := map[string]bool{}
-	for _, at := range []place{p.Repository, p.Project} {
+	for _, at := range []repositoryURLs{p.Repository, p.Project} {
 		for _, raw := range []string{at.CloneURL, at.SSHURL, at.HTMLURL, at.GitHTTPURL, at.GitSSHURL, at.WebURL} {
 			if rest, ok := strings.CutPrefix(raw, "http://"); ok {
-				raw = "https://" + rest // it is a name here, nobody is asked
+				raw = "https://" + rest // for comparison only
 			}
 			if r, err := checkout.ParseURL(raw); err == nil {
 				out[r.Identity()] = true
@@ -184,13 +183,13 @@ func (p push) identities() map[string]bool {
 	return out
 }
 
-// following returns the sources that follow a repository, by name.
-func (m *Manager) following(ids map[string]bool) []string {
+// sourcesOf returns the names of the sources of a repository, sorted.
+func (m *Manager) sourcesOf(ids map[string]bool) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []string
 	for name, r := range m.runners {
-		if at, err := checkout.ParseURL(r.given.URL); err == nil && ids[at.Identity()] {
+		if at, err := checkout.ParseURL(r.source.URL); err == nil && ids[at.Identity()] {
 			out = append(out, name)
 		}
 	}

@@ -142,7 +142,7 @@ func TestWebhooksProveThemselves(t *testing.T) {
 	}
 	for name, opts := range map[string]policysource.WebhookOptions{
 		"no secret": {}, "short": {Secrets: []policysource.Secret{"short"}}, "body": {Secrets: []policysource.Secret{hookSecret}, MaxBody: -1},
-		"parallel": {Secrets: []policysource.Secret{hookSecret}, Parallel: -1},
+		"parallel": {Secrets: []policysource.Secret{hookSecret}, MaxConcurrent: -1},
 	} {
 		if _, err := m.Webhook(opts); err == nil || strings.Contains(err.Error(), "short") {
 			t.Errorf("%s: %v", name, err)
@@ -155,7 +155,7 @@ func TestWebhooksThatAreReadSlowlyAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHook(t, m, policysource.WebhookOptions{Parallel: 1})
+	h := newHook(t, m, policysource.WebhookOptions{MaxConcurrent: 1})
 	reading, writing := io.Pipe()
 	slow := httptest.NewRequest(http.MethodPost, "/hook", reading)
 	slow.Header.Set("Content-Type", "application/json")

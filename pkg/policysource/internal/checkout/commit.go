@@ -12,7 +12,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
-// read returns an object of a type, of bounded size.
+// read returns an object of a type, of limited size.
 func read(objects storer.EncodedObjectStorer, t plumbing.ObjectType, hash plumbing.Hash, limit int64, what string) ([]byte, error) {
 	size, err := objects.EncodedObjectSize(hash)
 	switch {
@@ -21,7 +21,7 @@ func read(objects storer.EncodedObjectStorer, t plumbing.ObjectType, hash plumbi
 	case err != nil:
 		return nil, fail(ErrProtocol, "the %s of %s: %v", t, what, err)
 	case size > limit:
-		return nil, fail(ErrLimit, "%s has %d bytes; at most %d are taken", what, size, limit)
+		return nil, fail(ErrLimit, "%s has %d bytes, more than %d", what, size, limit)
 	}
 	o, err := objects.EncodedObject(t, hash)
 	if err != nil {
@@ -34,17 +34,17 @@ func read(objects storer.EncodedObjectStorer, t plumbing.ObjectType, hash plumbi
 	defer r.Close()
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil || int64(len(data)) != size {
-		return nil, fail(ErrProtocol, "the %s of %s is not as long as it says", t, what)
+		return nil, fail(ErrProtocol, "the %s of %s has not the length that it declares", t, what)
 	}
 	return data, nil
 }
 
-// describe follows tags to a commit, and returns the commit's tree.
-func (r *Result) describe(objects storer.EncodedObjectStorer, hash plumbing.Hash) (plumbing.Hash, error) {
+// resolve peels tags to a commit, and returns the commit's tree.
+func (r *Result) resolve(objects storer.EncodedObjectStorer, hash plumbing.Hash) (plumbing.Hash, error) {
 	var tags []Signed
-	for range maxTags {
+	for range maxNestedTags {
 		if _, err := objects.EncodedObject(plumbing.TagObject, hash); err != nil {
-			break // it is a commit, or read says what it is not
+			break // a commit, or read reports an error
 		}
 		data, err := read(objects, plumbing.TagObject, hash, maxMetadata, "the tag")
 		if err != nil {
@@ -55,8 +55,8 @@ func (r *Result) describe(objects storer.EncodedObjectStorer, hash plumbing.Hash
 			return hash, err
 		}
 		if name, ok := strings.CutPrefix(r.Ref, "refs/tags/"); ok && len(tags) == 0 && t.name != name {
-			// A signature of one tag is none of another.
-			return hash, fail(ErrContent, "the tag %q calls itself %q", shorten(name), shorten(t.name))
+			// The signature of one tag must not be used for another.
+			return hash, fail(ErrContent, "the tag %q has the name %q in its object", shorten(name), shorten(t.name))
 		}
 		tags = append(tags, t.signed)
 		hash = t.object
@@ -90,11 +90,10 @@ type tag struct {
 	signed Signed
 }
 
-// header is a line of an object's header, with its continuation lines.
+// header is a header of an object, with its continuation lines.
 type header struct{ key, value string }
 
-// headers splits an object into header lines and message. raw has each header as
-// it is written.
+// headers splits an object into headers and message. raw has the bytes of each header.
 func headers(data []byte) (list []header, raw [][]byte, message []byte, err error) {
 	for {
 		end := bytes.IndexByte(data, '\n')
@@ -102,13 +101,13 @@ func headers(data []byte) (list []header, raw [][]byte, message []byte, err erro
 		case end < 0:
 			return nil, nil, nil, fail(ErrContent, "a commit or tag has no message")
 		case end == 0:
-			return list, raw, data, nil // with the empty line
+			return list, raw, data, nil // including the empty line
 		}
 		line := data[:end+1]
 		data = data[end+1:]
 		if line[0] == ' ' {
 			if len(list) == 0 {
-				return nil, nil, nil, fail(ErrContent, "a commit or tag begins with a continuation")
+				return nil, nil, nil, fail(ErrContent, "a commit or tag starts with a continuation line")
 			}
 			last := len(list) - 1
 			list[last].value += "\n" + string(line[1:end])
@@ -123,8 +122,8 @@ func headers(data []byte) (list []header, raw [][]byte, message []byte, err erro
 	}
 }
 
-// parseCommit reads a commit, and parts it from its signature as git's
-// parse_signed_commit does: what is signed is all but the header gpgsig.
+// parseCommit parses a commit and separates its signature as git's parse_signed_commit
+// does: everything except the header gpgsig is signed.
 func parseCommit(data []byte) (commit, error) {
 	list, raw, message, err := headers(data)
 	if err != nil {
@@ -147,7 +146,7 @@ func parseCommit(data []byte) (commit, error) {
 		case "gpgsig":
 			c.signed.Signature = []byte(h.value + "\n")
 			continue
-		case "gpgsig-sha256": // of the same commit under another hash
+		case "gpgsig-sha256": // of the same commit with the other hash function
 			continue
 		}
 		if err != nil {
@@ -157,7 +156,7 @@ func parseCommit(data []byte) (commit, error) {
 	}
 	for _, key := range []string{"tree", "author", "committer"} {
 		if seen[key] != 1 {
-			return c, fail(ErrContent, "the commit has %d headers %s, not one", seen[key], key)
+			return c, fail(ErrContent, "the commit has %d %s headers, not 1", seen[key], key)
 		}
 	}
 	if seen["gpgsig"] > 1 {
@@ -168,7 +167,7 @@ func parseCommit(data []byte) (commit, error) {
 	return c, nil
 }
 
-// parseTag reads an annotated tag. Its signature is the end of its message.
+// parseTag parses an annotated tag. Its signature is at the end of its message.
 func parseTag(data []byte) (tag, error) {
 	list, _, _, err := headers(data)
 	if err != nil {
@@ -195,9 +194,9 @@ func parseTag(data []byte) (tag, error) {
 		}
 	}
 	if seen["object"] != 1 || seen["tag"] != 1 || seen["tagger"] > 1 {
-		return t, fail(ErrContent, "the tag has not one object and one name")
+		return t, fail(ErrContent, "the tag must have one object, one name and at most one tagger")
 	}
-	// As git's parse_signature: the last line that begins a signature.
+	// As git's parse_signature: the last line that starts a signature.
 	at := -1
 	for _, begin := range []string{"\n-----BEGIN PGP SIGNATURE-----", "\n-----BEGIN PGP MESSAGE-----", "\n-----BEGIN SSH SIGNATURE-----"} {
 		at = max(at, bytes.LastIndex(data, []byte(begin)))
@@ -208,20 +207,20 @@ func parseTag(data []byte) (tag, error) {
 	return t, nil
 }
 
-// parseSignature reads "Name <email> seconds zone".
+// parseSignature parses "Name <email> seconds zone".
 func parseSignature(s string) (Signature, error) {
 	open, end := strings.IndexByte(s, '<'), strings.LastIndexByte(s, '>')
 	if open < 0 || end < open {
-		return Signature{}, fail(ErrContent, "an author or committer is not as git writes it")
+		return Signature{}, fail(ErrContent, "an author or committer is not in git's format")
 	}
 	out := Signature{Name: printable(s[:open]), Email: printable(s[open+1 : end])}
 	seconds, _, _ := strings.Cut(strings.TrimSpace(s[end+1:]), " ")
 	n, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil || n < 0 || n > maxSeconds {
-		return Signature{}, fail(ErrContent, "the time of an author or committer is not as git writes it")
+		return Signature{}, fail(ErrContent, "the time of an author or committer is not in git's format")
 	}
 	out.When = time.Unix(n, 0).UTC()
 	return out, nil
 }
 
-const maxSeconds = 253402300799 // the year 9999, which is the last that RFC 3339 can write
+const maxSeconds = 253402300799 // the year 9999, the last in RFC 3339

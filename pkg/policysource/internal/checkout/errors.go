@@ -9,25 +9,25 @@ import (
 	"unicode/utf8"
 )
 
-// What can be wrong with a fetch: each Error is one of them.
+// Kinds of errors of a fetch.
 var (
-	ErrRequest     = errors.New("bad request")           // what is asked for makes no sense
-	ErrUnreachable = errors.New("remote is unreachable") // no connection, or it broke, or it took too long
-	ErrDenied      = errors.New("access is denied")      // a credential is missing, wrong or revoked
+	ErrRequest     = errors.New("bad request")           // the request is invalid
+	ErrUnreachable = errors.New("remote is unreachable") // no connection, connection lost, or timeout
+	ErrDenied      = errors.New("access denied")         // credentials are missing, wrong or revoked
 	ErrHostKey     = errors.New("host key is not trusted")
-	ErrRedirect    = errors.New("redirect is refused") // to another host, port or scheme
-	ErrNotFound    = errors.New("repository is not found")
-	ErrProtocol    = errors.New("remote does not speak git") // or speaks it wrongly
-	ErrRef         = errors.New("reference is not found")    // or there are two of the name
-	ErrEmpty       = errors.New("nothing is there")          // no commit, no path, or no file below the path
+	ErrRedirect    = errors.New("redirect is not allowed") // to another host, port or scheme
+	ErrNotFound    = errors.New("repository not found")
+	ErrProtocol    = errors.New("remote does not speak git") // or violates the protocol
+	ErrRef         = errors.New("ref not found")             // or is ambiguous
+	ErrEmpty       = errors.New("no content")                // no commit, no path, or no file below the path
 	ErrLimit       = errors.New("too large")
-	ErrContent     = errors.New("content is refused") // a symbolic link, a submodule, an odd name
+	ErrContent     = errors.New("content is not allowed") // a symbolic link, a submodule, an invalid name
 )
 
-// Error is a fetch that failed. Its text has no credential in it, and what the
-// remote said is bounded and printable. It unwraps to what is wrong and, where
-// that ended it, to the context's error, and to nothing else: an error of a
-// library may hold a request with its headers.
+// Error is the error of a fetch. Its text contains no credentials, and text of the remote
+// is printable and of limited length. It unwraps to its kind and, if the context ended the
+// fetch, to the context's error, but to nothing else: an error of a library may contain a
+// request with its headers.
 type Error struct {
 	Kind   error // one of those above
 	Detail string
@@ -41,7 +41,7 @@ func (e *Error) Error() string {
 	return e.Kind.Error() + ": " + e.Detail
 }
 
-// Unwrap returns what is wrong, and the context's error if any.
+// Unwrap returns the kind, and the context's error if any.
 func (e *Error) Unwrap() []error {
 	if e.cause == nil {
 		return []error{e.Kind}
@@ -49,39 +49,39 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.cause}
 }
 
-// fail makes an Error of what a fetch itself found.
+// fail returns an Error.
 func fail(kind error, format string, args ...any) error {
 	return &Error{Kind: kind, Detail: fmt.Sprintf(format, args...)}
 }
 
-// maxDetail bounds, in bytes, what is repeated of a library's or a remote's words.
+// maxDetail is the maximum length in bytes of text from a library or a remote.
 const maxDetail = 300
 
-// conceal makes an Error that can be shown of any error.
-func conceal(err error, secrets []string) *Error {
+// sanitize returns an Error without secrets for any error.
+func sanitize(err error, secrets []string) *Error {
 	out := &Error{Kind: ErrUnreachable, Detail: err.Error()}
 	var known *Error
 	if errors.As(err, &known) {
 		out.Kind, out.Detail = known.Kind, known.Detail
 	}
-	out.Detail = printable(without(out.Detail, secrets))
+	out.Detail = printable(redact(out.Detail, secrets))
 	return out
 }
 
-// ended is conceal for what a context may have ended.
-func ended(ctx context.Context, err error, secrets []string) error {
-	out := conceal(err, secrets)
+// fetchError is sanitize for errors that may be caused by the context.
+func fetchError(ctx context.Context, err error, secrets []string) error {
+	out := sanitize(err, secrets)
 	if cause := ctx.Err(); cause != nil {
 		out.Kind, out.cause = ErrUnreachable, cause
 		if errors.Is(cause, context.DeadlineExceeded) {
-			out.Detail = "it took longer than is allowed"
+			out.Detail = "the fetch timed out"
 		}
 	}
 	return out
 }
 
-// without returns a text with secrets cut out of it.
-func without(text string, secrets []string) string {
+// redact replaces secrets in a text.
+func redact(text string, secrets []string) string {
 	for _, s := range secrets {
 		if s != "" {
 			text = strings.ReplaceAll(text, s, redacted)
@@ -90,7 +90,7 @@ func without(text string, secrets []string) string {
 	return text
 }
 
-// printable returns a text as one line without control characters, bounded.
+// printable returns a text as one line without control characters, of limited length.
 func printable(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {

@@ -12,65 +12,64 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
-// Client fetches. Its zero value dials as the system does, without a proxy, and
-// refuses file URLs.
+// Client fetches. The zero value dials without a proxy and does not allow file URLs.
 type Client struct {
-	// Dial makes connections; nil is net.Dialer's. It is where addresses can be refused.
+	// Dial opens connections and may reject addresses; nil means net.Dialer's.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Proxy is as http.Transport's, for https alone; nil is none.
+	// Proxy is that of http.Transport, for https only; nil means none.
 	Proxy func(*http.Request) (*url.URL, error)
-	// AllowFile lets file URLs read repositories of this machine.
+	// AllowFile allows file URLs of local repositories.
 	AllowFile bool
 }
 
 // Request is what to fetch.
 type Request struct {
 	URL string
-	// Ref is a branch, a tag, a full name below refs/, or a commit's hash. "" is the
-	// remote's HEAD.
+	// Ref is a branch, a tag, a full name starting with refs/, or a commit's hash.
+	// Defaults to the remote's HEAD.
 	Ref string
-	// Path is the directory to read, with slashes; "" or "." is all of the tree.
+	// Path is the directory to read, with slashes; "" or "." is the root.
 	Path   string
 	Auth   Auth
 	Limits Limits
-	// Known is the Remote of an earlier Result: nothing is fetched if it is still so.
+	// Known is the Remote of an earlier Result: nothing is fetched if it is unchanged.
 	Known string
 }
 
-// Result is what a fetch found. When Unchanged, only Remote is set.
+// Result is the result of a fetch. If Unchanged, only Remote is set.
 type Result struct {
 	Unchanged bool
-	Remote    string // the hash that the remote's reference has: of a commit, or of an annotated tag
-	Ref       string // its full name, or a commit's hash
+	Remote    string // hash of the remote's ref: of a commit, or of an annotated tag
+	Ref       string // full name of the ref, or a commit's hash
 	Commit    string
 	Author    Signature
 	Committer Signature
-	Signed    []Signed // the commit, then the annotated tags by which it was reached; those that have a signature
+	Signed    []Signed // the commit, then the annotated tags that lead to it, if they have a signature
 	Tree      fs.FS    // below Path, in memory and immutable
 	Files     int
 	Bytes     int64 // of the files
 }
 
-// Signature is who made a commit, and when, as the commit says.
+// Signature is the author or committer of a commit, and the time, as in the commit.
 type Signature struct {
 	Name, Email string
 	When        time.Time
 }
 
-// Signed is an object with a signature, which is not verified here.
+// Signed is an object with a signature that has not been verified.
 type Signed struct {
 	Object    string // "commit" or "tag"
-	Payload   []byte // what is signed
+	Payload   []byte // the signed bytes
 	Signature []byte // armored: PGP or SSH
 	When      time.Time
 }
 
-// refs are what a remote offers.
+// refs are the refs of a remote.
 type refs struct {
 	head  plumbing.Hash
 	names map[string]plumbing.Hash
-	// any says that a commit can be asked for by its hash though no reference has it.
-	any bool
+	// anyHash is true if a commit can be fetched by its hash even if no ref points to it.
+	anyHash bool
 }
 
 // remote is a repository to read from.
@@ -82,16 +81,16 @@ type remote interface {
 	close()
 }
 
-// Validate checks a request without talking to anybody.
+// Validate checks a request without contacting the remote.
 func (c *Client) Validate(req Request) error {
-	if _, _, err := c.prepare(req); err != nil {
-		return conceal(err, req.Auth.secrets())
+	if _, _, err := c.validate(req); err != nil {
+		return sanitize(err, req.Auth.secrets())
 	}
 	return nil
 }
 
-// prepare returns the remote and the limits of a request.
-func (c *Client) prepare(req Request) (Remote, Limits, error) {
+// validate checks a request and returns its remote and limits.
+func (c *Client) validate(req Request) (Remote, Limits, error) {
 	limits, err := req.Limits.WithDefaults()
 	if err != nil {
 		return Remote{}, limits, fail(ErrRequest, "%v", err)
@@ -121,17 +120,17 @@ func (c *Client) prepare(req Request) (Remote, Limits, error) {
 	return r, limits, err
 }
 
-// Fetch reads what a request asks for. Errors are *Error.
+// Fetch fetches the requested directory. Errors are *Error.
 func (c *Client) Fetch(ctx context.Context, req Request) (*Result, error) {
-	r, limits, err := c.prepare(req)
+	r, limits, err := c.validate(req)
 	if err != nil {
-		return nil, ended(ctx, err, req.Auth.secrets())
+		return nil, fetchError(ctx, err, req.Auth.secrets())
 	}
 	ctx, cancel := context.WithTimeout(ctx, limits.Timeout)
 	defer cancel()
 	out, err := c.fetch(ctx, r, req, limits)
 	if err != nil {
-		return nil, ended(ctx, err, req.Auth.secrets())
+		return nil, fetchError(ctx, err, req.Auth.secrets())
 	}
 	return out, nil
 }
@@ -142,11 +141,11 @@ func (c *Client) fetch(ctx context.Context, r Remote, req Request, limits Limits
 		return nil, err
 	}
 	defer from.close()
-	offered, err := from.refs(ctx)
+	refs, err := from.refs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	name, hash, err := offered.find(req.Ref)
+	name, hash, err := refs.find(req.Ref)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +157,7 @@ func (c *Client) fetch(ctx context.Context, r Remote, req Request, limits Limits
 		return nil, err
 	}
 	out := &Result{Remote: hash.String(), Ref: name}
-	tree, err := out.describe(objects, hash)
+	tree, err := out.resolve(objects, hash)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +165,7 @@ func (c *Client) fetch(ctx context.Context, r Remote, req Request, limits Limits
 	if err != nil {
 		return nil, err
 	}
-	w := walk{objects: objects, limits: limits}
+	w := treeReader{objects: objects, limits: limits}
 	if out.Tree, err = w.read(ctx, tree, path); err != nil {
 		return nil, err
 	}

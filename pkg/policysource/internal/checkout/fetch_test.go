@@ -246,11 +246,11 @@ func TestFetchIsBounded(t *testing.T) {
 			{"files", checkout.Limits{Files: 2}, "more than 2 files", true},
 			{"directories", checkout.Limits{Dirs: 5}, "more than 5 directories", true},
 			{"depth", checkout.Limits{Depth: 4}, "more than 4 directories deep", true},
-			{"references", checkout.Limits{Refs: 50}, "the remote's list of references", false},
-			{"the pack", checkout.Limits{Pack: 10_000}, "the pack has more", false},
+			{"references", checkout.Limits{Refs: 50}, "the remote's list of refs", false},
+			{"the pack", checkout.Limits{Pack: 10_000}, "the pack is larger", false},
 			{"the answer", checkout.Limits{Pack: 10}, "", false},
 			{"unpacked", checkout.Limits{Unpacked: 40_000}, "more than 40000 bytes unpacked", false},
-			{"objects", checkout.Limits{Objects: 5}, "at most 5 are taken", false},
+			{"objects", checkout.Limits{Objects: 5}, "objects, more than 5", false},
 		} {
 			if m.name == "file" && !c.local {
 				continue
@@ -299,7 +299,7 @@ func TestFetchEndsWithItsContextAndItsTime(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	req.Limits.Timeout = 1
-	if _, err := new(checkout.Client).Fetch(t.Context(), req); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "longer than is allowed") {
+	if _, err := new(checkout.Client).Fetch(t.Context(), req); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "timed out") {
 		t.Errorf("out of time: %v", err)
 	}
 }

@@ -50,10 +50,10 @@ func FuzzUnpack(f *testing.F) {
 			_ = iter.ForEach(func(o plumbing.EncodedObject) error {
 				var err error
 				if kind == plumbing.TreeObject {
-					w := walk{objects: objects, limits: limits}
+					w := treeReader{objects: objects, limits: limits}
 					_, err = w.read(t.Context(), o.Hash(), ".")
 				} else {
-					_, err = new(Result).describe(objects, o.Hash())
+					_, err = new(Result).resolve(objects, o.Hash())
 				}
 				if err != nil && !errors.As(err, &known) {
 					t.Errorf("an error of an unknown type: %v", err)

@@ -18,7 +18,7 @@ import (
 type httpsTransport struct {
 	client http.Client
 	conns  *http.Transport
-	base   url.URL // of the repository, where redirects led
+	base   url.URL // of the repository, after redirects
 	auth   Auth
 }
 
@@ -26,7 +26,7 @@ const (
 	handshakeTimeout = 10 * time.Second
 	maxHeader        = 64 << 10
 	maxRedirects     = 5
-	userAgent        = "git/federator" // servers that filter agents look for git/
+	userAgent        = "git/federator" // some servers require git/
 )
 
 func openHTTPS(r Remote, auth Auth, dial func(context.Context, string, string) (net.Conn, error),
@@ -37,7 +37,7 @@ func openHTTPS(r Remote, auth Auth, dial func(context.Context, string, string) (
 		roots = x509.NewCertPool()
 	}
 	if len(auth.CA) > 0 && !roots.AppendCertsFromPEM(auth.CA) {
-		return nil, fail(ErrRequest, "the CA has no PEM certificate")
+		return nil, fail(ErrRequest, "the CA contains no PEM certificate")
 	}
 	t := &httpsTransport{base: *r.url(), auth: auth, conns: &http.Transport{
 		Proxy: proxy, DialContext: dial, TLSHandshakeTimeout: handshakeTimeout,
@@ -48,16 +48,16 @@ func openHTTPS(r Remote, auth Auth, dial func(context.Context, string, string) (
 	return t, nil
 }
 
-// redirect lets a server lead to another path, and nowhere else: what is at another
-// host is not what was asked for, and must not see the credentials.
+// redirect allows redirects to other paths on the same host only: other hosts must not
+// receive the credentials.
 func (t *httpsTransport) redirect(req *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) > maxRedirects:
-		return fail(ErrRedirect, "there are more than %d", maxRedirects)
+		return fail(ErrRedirect, "more than %d redirects", maxRedirects)
 	case req.URL.Scheme != t.base.Scheme || !strings.EqualFold(req.URL.Host, t.base.Host):
-		return fail(ErrRedirect, "it leads to %s://%s", shorten(req.URL.Scheme), shorten(req.URL.Host))
+		return fail(ErrRedirect, "to %s://%s", shorten(req.URL.Scheme), shorten(req.URL.Host))
 	case req.URL.User != nil:
-		return fail(ErrRedirect, "it holds credentials")
+		return fail(ErrRedirect, "the target contains credentials")
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func (t *httpsTransport) advertisement(ctx context.Context) (io.ReadCloser, erro
 	at.RawQuery = "service=git-upload-pack"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
-		return nil, fail(ErrRequest, "the URL cannot be asked for")
+		return nil, fail(ErrRequest, "the URL is invalid")
 	}
 	res, err := t.do(req, "application/x-git-upload-pack-advertisement")
 	if err != nil {
@@ -79,7 +79,7 @@ func (t *httpsTransport) advertisement(ctx context.Context) (io.ReadCloser, erro
 	path, ok := strings.CutSuffix(res.Request.URL.Path, infoRefs)
 	if !ok {
 		res.Body.Close()
-		return nil, fail(ErrRedirect, "it leads to another service")
+		return nil, fail(ErrRedirect, "to another service")
 	}
 	t.base.Path = path
 	return res.Body, nil
@@ -90,7 +90,7 @@ func (t *httpsTransport) exchange(ctx context.Context, request []byte) (io.ReadC
 	at.Path += "/git-upload-pack"
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), bytes.NewReader(request))
 	if err != nil {
-		return nil, fail(ErrRequest, "the URL cannot be asked for")
+		return nil, fail(ErrRequest, "the URL is invalid")
 	}
 	req.Header.Set("Content-Type", "application/x-git-upload-pack-request")
 	res, err := t.do(req, "application/x-git-upload-pack-result")
@@ -100,7 +100,7 @@ func (t *httpsTransport) exchange(ctx context.Context, request []byte) (io.ReadC
 	return res.Body, nil
 }
 
-// do sends a request; an answer that is not of a type is an error.
+// do sends a request; a response of another content type is an error.
 func (t *httpsTransport) do(req *http.Request, contentType string) (*http.Response, error) {
 	req.Header.Set("User-Agent", userAgent)
 	req.Header.Set("Accept", contentType)
@@ -120,16 +120,16 @@ func (t *httpsTransport) do(req *http.Request, contentType string) (*http.Respon
 	}
 	if res.StatusCode != http.StatusOK {
 		res.Body.Close()
-		return nil, fail(kindOf(res.StatusCode), "HTTP status %d %s", res.StatusCode, http.StatusText(res.StatusCode))
+		return nil, fail(statusError(res.StatusCode), "HTTP status %d %s", res.StatusCode, http.StatusText(res.StatusCode))
 	}
 	if got, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";"); strings.TrimSpace(got) != contentType {
 		res.Body.Close()
-		return nil, fail(ErrProtocol, "the answer is of type %q, which is not that of git's smart HTTP", shorten(got))
+		return nil, fail(ErrProtocol, "the response has content type %q, which is not that of git's smart HTTP", shorten(got))
 	}
 	return res, nil
 }
 
-func kindOf(status int) error {
+func statusError(status int) error {
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusProxyAuthRequired:
 		return ErrDenied

@@ -3,7 +3,7 @@ package checkout
 import (
 	"bytes"
 	"crypto/hmac"
-	"crypto/sha1" //nolint:gosec // the format's
+	"crypto/sha1" //nolint:gosec // required by the format
 	"encoding/base64"
 	"errors"
 	"io"
@@ -24,8 +24,7 @@ type knownHost struct {
 	revoked  bool
 }
 
-// parseKnownHosts reads a file's data. x/crypto's knownhosts package reads files
-// only.
+// parseKnownHosts parses a file's content; x/crypto's knownhosts package only reads files.
 func parseKnownHosts(data []byte) (knownHosts, error) {
 	var out knownHosts
 	for line := 1; ; line++ {
@@ -33,7 +32,7 @@ func parseKnownHosts(data []byte) (knownHosts, error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			if len(out) == 0 {
-				return nil, fail(ErrRequest, "known hosts have no entry")
+				return nil, fail(ErrRequest, "known hosts contain no entry")
 			}
 			return out, nil
 		case err != nil:
@@ -46,9 +45,9 @@ func parseKnownHosts(data []byte) (knownHosts, error) {
 	}
 }
 
-// names returns how known_hosts names an address: the host, or [host]:port where
-// the port is not SSH's.
-func names(address string) string {
+// hostPattern returns an address as in known_hosts: the host, or [host]:port if the port
+// is not 22.
+func hostPattern(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "22" {
 		return strings.ToLower(host)
@@ -56,7 +55,7 @@ func names(address string) string {
 	return strings.ToLower("[" + host + "]:" + port)
 }
 
-// matches says whether an entry is about a host.
+// matches reports whether an entry is for a host.
 func (k knownHost) matches(name string) bool {
 	found := false
 	for _, p := range k.patterns {
@@ -101,10 +100,10 @@ func wild(pattern, name string) bool {
 	return err == nil && ok
 }
 
-// check is an ssh.HostKeyCallback. The address dialed is not looked at: the name is
-// what is known.
+// check is an ssh.HostKeyCallback. Keys are known by host name; the dialed address is
+// ignored.
 func (k knownHosts) check(address string, _ net.Addr, key ssh.PublicKey) error {
-	name, raw := names(address), key.Marshal()
+	name, raw := hostPattern(address), key.Marshal()
 	seen, trusted := false, false
 	for _, e := range k {
 		same := bytes.Equal(e.key.Marshal(), raw)
@@ -120,17 +119,17 @@ func (k knownHosts) check(address string, _ net.Addr, key ssh.PublicKey) error {
 	case trusted:
 		return nil
 	case seen:
-		return fail(ErrHostKey, "%s has another key than is known: %s", address, ssh.FingerprintSHA256(key))
+		return fail(ErrHostKey, "%s has a key that differs from the known one: %s", address, ssh.FingerprintSHA256(key))
 	}
-	return fail(ErrHostKey, "known hosts have no key of %s", address)
+	return fail(ErrHostKey, "known hosts contain no key of %s", address)
 }
 
-// algorithms returns those by which a host can show a key that is known, so that
-// it does not show another.
+// algorithms returns the algorithms of the known keys of a host, so that it does not
+// present another key.
 func (k knownHosts) algorithms(address string) []string {
 	var out []string
 	for _, e := range k {
-		if e.revoked || !e.matches(names(address)) {
+		if e.revoked || !e.matches(hostPattern(address)) {
 			continue
 		}
 		switch t := e.key.Type(); t {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Limits bound one fetch. The zero value of a field means its default.
+// Limits limit one fetch. The zero value of a field means its default.
 type Limits struct {
-	Timeout  time.Duration // of a whole fetch; 1 minute
-	Refs     int64         // bytes of the remote's list of references; 16 MiB
+	Timeout  time.Duration // of the complete fetch; 1 minute
+	Refs     int64         // bytes of the remote's list of refs; 16 MiB
 	Pack     int64         // bytes of the pack as sent; 32 MiB
 	Unpacked int64         // bytes of the pack's objects; 128 MiB
 	Objects  int           // of the pack; 50,000
@@ -19,15 +19,15 @@ type Limits struct {
 	Depth    int           // of directories below the path; 16
 }
 
-// Bounds of what is not the caller's choice.
+// Limits that are not configurable.
 const (
-	maxMetadata = 1 << 20 // bytes of a commit or a tag
-	maxTree     = 8 << 20 // bytes of a tree object
-	maxTags     = 5       // tags of tags
+	maxMetadata   = 1 << 20 // bytes of a commit or a tag
+	maxTree       = 8 << 20 // bytes of a tree object
+	maxNestedTags = 5       // tags of tags
 )
 
-// WithDefaults returns the limits with defaults in place of zeros, or an error
-// that names a negative one.
+// WithDefaults returns the limits with defaults for zero values, or an error for a negative
+// one.
 func (l Limits) WithDefaults() (Limits, error) {
 	for _, x := range []struct {
 		name  string

@@ -13,7 +13,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
-// local is a repository of this machine, read in place.
+// local is a repository on this machine, read in place.
 type local struct{ storage *filesystem.Storage }
 
 func openLocal(path string) (*local, error) {
@@ -23,20 +23,20 @@ func openLocal(path string) (*local, error) {
 			return &local{filesystem.NewStorage(osfs.New(dir, osfs.WithBoundOS()), cache.NewObjectLRU(cache.MiByte))}, nil
 		}
 	}
-	return nil, fail(ErrNotFound, "the directory has no git repository")
+	return nil, fail(ErrNotFound, "the directory is not a git repository")
 }
 
 func (l *local) refs(context.Context) (*refs, error) {
-	out := &refs{names: map[string]plumbing.Hash{}, any: true}
+	out := &refs{names: map[string]plumbing.Hash{}, anyHash: true}
 	iter, err := l.storage.IterReferences()
 	if err != nil {
-		return nil, fail(ErrProtocol, "the references: %v", err)
+		return nil, fail(ErrProtocol, "refs: %v", err)
 	}
 	err = iter.ForEach(func(ref *plumbing.Reference) error {
 		if ref.Type() == plumbing.SymbolicReference {
 			resolved, err := storer.ResolveReference(l.storage, ref.Name())
 			if errors.Is(err, plumbing.ErrReferenceNotFound) {
-				return nil // as HEAD before the first commit
+				return nil // such as HEAD before the first commit
 			}
 			if err != nil {
 				return err
@@ -50,7 +50,7 @@ func (l *local) refs(context.Context) (*refs, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fail(ErrProtocol, "the references: %v", err)
+		return nil, fail(ErrProtocol, "refs: %v", err)
 	}
 	if len(out.names) == 0 {
 		return nil, fail(ErrEmpty, "the repository has no commit")
@@ -62,4 +62,4 @@ func (l *local) objects(context.Context, plumbing.Hash) (storer.EncodedObjectSto
 	return l.storage, nil
 }
 
-func (l *local) close() { _ = l.storage.Close() } // of files that were read
+func (l *local) close() { _ = l.storage.Close() } // of files that were only read

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// tree is a directory in memory as an fs.FS. It is immutable, for any number of
-// goroutines.
+// tree is a directory in memory as an fs.FS. It is immutable.
 type tree struct{ root *dir }
 
 // node is a dir or a file.
@@ -23,7 +22,7 @@ type node interface {
 
 type dir struct {
 	name    string
-	entries []node // by name, once sorted
+	entries []node // sorted by name after sort
 }
 
 type file struct{ name, data string }

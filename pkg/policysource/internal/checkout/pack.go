@@ -11,16 +11,16 @@ import (
 	"github.com/go-git/go-git/v5/storage/memory"
 )
 
-// unpack reads a pack that nobody vouches for. Its sizes are judged first: the
-// parser believes them.
+// unpack reads an untrusted pack. Its sizes are checked first, because the parser trusts
+// them.
 func unpack(pack []byte, limits Limits) (_ storer.EncodedObjectStorer, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fail(ErrProtocol, "the pack cannot be read: %v", r)
 		}
 	}()
-	if err := measure(pack, limits); err != nil {
-		return nil, misread(err, "the pack")
+	if err := checkSizes(pack, limits); err != nil {
+		return nil, decodeError(err, "the pack")
 	}
 	objects := memory.NewStorage()
 	parser, err := packfile.NewParserWithStorage(packfile.NewScanner(bytes.NewReader(pack)), objects)
@@ -28,23 +28,23 @@ func unpack(pack []byte, limits Limits) (_ storer.EncodedObjectStorer, err error
 		_, err = parser.Parse()
 	}
 	if err != nil {
-		return nil, misread(err, "the pack")
+		return nil, decodeError(err, "the pack")
 	}
 	return objects, nil
 }
 
-// measure walks through a pack and refuses what would be too large unpacked.
-func measure(pack []byte, limits Limits) error {
+// checkSizes rejects a pack that would be too large unpacked.
+func checkSizes(pack []byte, limits Limits) error {
 	s := packfile.NewScanner(bytes.NewReader(pack))
 	_, count, err := s.Header()
 	if err != nil {
 		return err
 	}
 	if int64(count) > int64(limits.Objects) {
-		return fail(ErrLimit, "the pack has %d objects; at most %d are taken", count, limits.Objects)
+		return fail(ErrLimit, "the pack has %d objects, more than %d", count, limits.Objects)
 	}
 	left := limits.Unpacked
-	take := func(size int64) error {
+	reserve := func(size int64) error {
 		if size < 0 || size > left {
 			return fail(ErrLimit, "the pack has more than %d bytes unpacked", limits.Unpacked)
 		}
@@ -56,21 +56,21 @@ func measure(pack []byte, limits Limits) error {
 		if err != nil {
 			return err
 		}
-		if err := take(h.Length); err != nil {
+		if err := reserve(h.Length); err != nil {
 			return err
 		}
 		if h.Type != plumbing.OFSDeltaObject && h.Type != plumbing.REFDeltaObject {
-			continue // the scanner skips it, and fails when it is longer than it says
+			continue // the scanner skips it, and fails if it is longer than declared
 		}
-		var start deltaStart
+		var start deltaHeader
 		if _, _, err := s.NextObject(&start); err != nil {
 			return err
 		}
-		size, err := start.target()
+		size, err := start.targetSize()
 		if err != nil {
 			return err
 		}
-		if err := take(size); err != nil {
+		if err := reserve(size); err != nil {
 			return err
 		}
 	}
@@ -78,19 +78,19 @@ func measure(pack []byte, limits Limits) error {
 	return err
 }
 
-// deltaStart keeps the two lengths with which a delta begins (gitformat-pack(5)).
-type deltaStart struct {
+// deltaHeader keeps the two sizes at the start of a delta (gitformat-pack(5)).
+type deltaHeader struct {
 	text [20]byte
 	n    int
 }
 
-func (d *deltaStart) Write(p []byte) (int, error) {
+func (d *deltaHeader) Write(p []byte) (int, error) {
 	d.n += copy(d.text[d.n:], p)
 	return len(p), nil
 }
 
-// target returns the length of what the delta makes.
-func (d *deltaStart) target() (int64, error) {
+// targetSize returns the size of the object that the delta creates.
+func (d *deltaHeader) targetSize() (int64, error) {
 	r := bytes.NewReader(d.text[:d.n])
 	var size int64
 	for range 2 { // the first is the base's
@@ -107,7 +107,7 @@ func littleEndian128(r io.ByteReader) (int64, error) {
 	for shift := 0; shift < 63; shift += 7 {
 		b, err := r.ReadByte()
 		if err != nil {
-			return 0, fmt.Errorf("a delta is cut short: %w", err)
+			return 0, fmt.Errorf("a delta is truncated: %w", err)
 		}
 		n |= int64(b&0x7f) << shift
 		if b&0x80 == 0 {

@@ -11,7 +11,7 @@ import (
 
 var fullHash = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// checkRef refuses names that git would refuse (git-check-ref-format(1)).
+// checkRef rejects names that git would reject (git-check-ref-format(1)).
 func checkRef(ref string) error {
 	if ref == "" {
 		return nil
@@ -23,12 +23,12 @@ func checkRef(ref string) error {
 		bad = bad || strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock")
 	}
 	if bad || len(ref) > 1024 {
-		return fail(ErrRequest, "%q is not a name that a reference can have", shorten(ref))
+		return fail(ErrRequest, "%q is not a valid ref name", shorten(ref))
 	}
 	return nil
 }
 
-// cleanPath returns a path as fs.ValidPath has it.
+// cleanPath returns a path that is valid for fs.ValidPath.
 func cleanPath(p string) (string, error) {
 	if p == "" || p == "." {
 		return ".", nil
@@ -42,7 +42,7 @@ func cleanPath(p string) (string, error) {
 	return clean, nil
 }
 
-// find returns the full name and the hash of the reference that is asked for.
+// find returns the full name and the hash of a ref.
 func (r *refs) find(ref string) (string, plumbing.Hash, error) {
 	var zero plumbing.Hash
 	if ref == "" || ref == "HEAD" {
@@ -61,7 +61,7 @@ func (r *refs) find(ref string) (string, plumbing.Hash, error) {
 	tag, isTag := r.names["refs/tags/"+ref]
 	switch {
 	case isBranch && isTag:
-		return "", zero, fail(ErrRef, "%q is a branch and a tag: write refs/heads/ or refs/tags/ before it", shorten(ref))
+		return "", zero, fail(ErrRef, "%q is both a branch and a tag: prefix it with refs/heads/ or refs/tags/", shorten(ref))
 	case isBranch:
 		return "refs/heads/" + ref, branch, nil
 	case isTag:
@@ -72,19 +72,19 @@ func (r *refs) find(ref string) (string, plumbing.Hash, error) {
 	return "", zero, fail(ErrRef, "the remote has no branch or tag %q", shorten(ref))
 }
 
-// commit returns a commit that is asked for by its hash.
+// commit returns a commit that was requested by its hash.
 func (r *refs) commit(hash plumbing.Hash) (string, plumbing.Hash, error) {
-	offered := r.any || r.head == hash
+	found := r.anyHash || r.head == hash
 	for _, h := range r.names {
-		offered = offered || h == hash
+		found = found || h == hash
 	}
-	if !offered {
-		return "", hash, fail(ErrRef, "the remote gives no commit by its hash, and none of its references is %s", hash)
+	if !found {
+		return "", hash, fail(ErrRef, "the remote does not serve commits by hash, and no ref points to %s", hash)
 	}
 	return hash.String(), hash, nil
 }
 
-// shorten bounds a name for an error.
+// shorten limits the length of a name in an error.
 func shorten(s string) string {
 	if len(s) <= 100 {
 		return s

@@ -15,24 +15,24 @@ const (
 	schemeFile  = "file"
 )
 
-// Remote is where a repository is.
+// Remote is the location of a repository.
 type Remote struct {
 	Scheme string // https, ssh or file
 	User   string // of ssh
 	Host   string // without port, an IPv6 address without brackets
 	Port   string // "" is the scheme's
-	Path   string // as the remote is asked for it
+	Path   string // as sent to the remote
 }
 
 // scpLike is git's short form of an SSH URL: user@host:path.
 var scpLike = regexp.MustCompile(`^(?:([A-Za-z0-9._-]+)@)?([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([^:].*)$`)
 
-// ParseURL reads an https, ssh or file URL, or git's user@host:path. A URL may not
-// hold a password, a query or a fragment: it is shown in status.
+// ParseURL parses an https, ssh or file URL, or git's user@host:path. A URL must not
+// contain a password, a query or a fragment, because it is shown in statuses.
 func ParseURL(raw string) (Remote, error) {
 	for _, r := range raw {
 		if r <= ' ' || r == 0x7f {
-			return Remote{}, fail(ErrRequest, "the URL has a space or control character")
+			return Remote{}, fail(ErrRequest, "the URL contains a space or control character")
 		}
 	}
 	if !strings.Contains(raw, "://") {
@@ -44,13 +44,13 @@ func ParseURL(raw string) (Remote, error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		// The library's error repeats the URL, which may hold a password.
+		// The library's error contains the URL, which may contain a password.
 		return Remote{}, fail(ErrRequest, "the URL cannot be parsed")
 	}
 	r := Remote{Scheme: strings.ToLower(u.Scheme), Host: u.Hostname(), Port: u.Port(), Path: u.Path}
 	if u.User != nil {
 		if _, has := u.User.Password(); has || r.Scheme != schemeSSH {
-			return Remote{}, fail(ErrRequest, "the URL holds credentials: they belong into a Secret")
+			return Remote{}, fail(ErrRequest, "the URL contains credentials: use a Secret")
 		}
 		r.User = u.User.Username()
 	}
@@ -69,7 +69,7 @@ func (r Remote) validate() (Remote, error) {
 	switch r.Scheme {
 	case schemeFile:
 		if r.Host != "" && r.Host != "localhost" || r.Port != "" || !filepath.IsAbs(r.Path) {
-			return r, fail(ErrRequest, "a file URL is file:///, and a path")
+			return r, fail(ErrRequest, "a file URL must be file:/// and a path")
 		}
 		return r, nil
 	case schemeHTTPS, schemeSSH:
@@ -77,7 +77,7 @@ func (r Remote) validate() (Remote, error) {
 		return r, fail(ErrRequest, "the URL's scheme is not https or ssh")
 	}
 	if port, err := strconv.ParseUint(r.Port, 10, 16); r.Port != "" && (err != nil || port == 0) {
-		return r, fail(ErrRequest, "the URL's port is not from 1 to 65535")
+		return r, fail(ErrRequest, "the URL's port is not between 1 and 65535")
 	}
 	switch {
 	case r.Host == "":
@@ -85,7 +85,7 @@ func (r Remote) validate() (Remote, error) {
 	case strings.Trim(r.Path, "/") == "":
 		return r, fail(ErrRequest, "the URL has no path")
 	case strings.HasPrefix(r.Path, "-"):
-		return r, fail(ErrRequest, "the URL's path begins with a dash: the remote would take it for an option")
+		return r, fail(ErrRequest, "the URL's path starts with a dash: the remote would interpret it as an option")
 	case r.Scheme == schemeSSH && r.User == "":
 		r.User = "git"
 	}
@@ -113,8 +113,8 @@ func (r Remote) url() *url.URL {
 	return &url.URL{Scheme: r.Scheme, Host: host, Path: strings.TrimRight(r.Path, "/")}
 }
 
-// Identity is the same for all URLs by which a git host offers one repository:
-// host and path, in lower case, without port, user and ".git".
+// Identity is the same for all URLs of one repository on a git host: host and path, in
+// lower case, without port, user and ".git".
 func (r Remote) Identity() string {
 	path := strings.Trim(r.Path, "/")
 	return strings.ToLower(r.Host + "/" + strings.TrimSuffix(path, ".git"))

@@ -14,13 +14,13 @@ import (
 
 // sshTransport runs git-upload-pack on a remote over one SSH connection.
 type sshTransport struct {
-	client  *ssh.Client
-	session *ssh.Session
-	stop    func() bool // no longer close the connection with the context
-	in      io.WriteCloser
-	out     io.Reader
-	errs    head
-	asked   bool
+	client    *ssh.Client
+	session   *ssh.Session
+	stop      func() bool // stops closing the connection with the context
+	in        io.WriteCloser
+	out       io.Reader
+	stderr    headBuffer
+	requested bool
 }
 
 func openSSH(ctx context.Context, r Remote, auth Auth, dial func(context.Context, string, string) (net.Conn, error)) (*sshTransport, error) {
@@ -35,7 +35,7 @@ func openSSH(ctx context.Context, r Remote, auth Auth, dial func(context.Context
 	address := r.address()
 	algorithms := known.algorithms(address)
 	if len(algorithms) == 0 {
-		return nil, fail(ErrHostKey, "known hosts have no key of %s", address)
+		return nil, fail(ErrHostKey, "known hosts contain no key of %s", address)
 	}
 	conn, err := dial(ctx, "tcp", address)
 	if err != nil {
@@ -49,7 +49,7 @@ func openSSH(ctx context.Context, r Remote, auth Auth, dial func(context.Context
 	if err != nil {
 		t.stop()
 		conn.Close()
-		return nil, handshake(err)
+		return nil, handshakeError(err)
 	}
 	t.client = ssh.NewClient(c, channels, requests)
 	if err := t.start(r.Path); err != nil {
@@ -59,17 +59,17 @@ func openSSH(ctx context.Context, r Remote, auth Auth, dial func(context.Context
 	return t, nil
 }
 
-// handshake is the error of a connection that could not be made.
-func handshake(err error) error {
+// handshakeError returns the error for a handshake that failed.
+func handshakeError(err error) error {
 	var known *Error
 	var nothing *ssh.AlgorithmNegotiationError
 	switch {
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, &nothing) && strings.Contains(err.Error(), "for host key"):
-		return fail(ErrHostKey, "the remote has no key of the types that are known")
-	case strings.Contains(err.Error(), "unable to authenticate"): // the library has no type for it
-		return fail(ErrDenied, "the remote takes the key for nobody's")
+		return fail(ErrHostKey, "the remote has no host key of a known type")
+	case strings.Contains(err.Error(), "unable to authenticate"): // the library has no error type for it
+		return fail(ErrDenied, "the remote does not accept the key")
 	}
 	return err
 }
@@ -85,11 +85,11 @@ func (t *sshTransport) start(path string) error {
 	if t.out, err = t.session.StdoutPipe(); err != nil {
 		return err
 	}
-	t.session.Stderr = &t.errs
+	t.session.Stderr = &t.stderr
 	return t.session.Start("git-upload-pack " + quote(path))
 }
 
-// quote quotes as git's sq_quote_buf does: servers without a shell undo just that.
+// quote quotes as git's sq_quote_buf does: servers without a shell only unquote that.
 func quote(s string) string {
 	return "'" + strings.NewReplacer("'", `'\''`, "!", `'\!'`).Replace(s) + "'"
 }
@@ -99,46 +99,46 @@ func (t *sshTransport) advertisement(context.Context) (io.ReadCloser, error) {
 }
 
 func (t *sshTransport) exchange(_ context.Context, request []byte) (io.ReadCloser, error) {
-	t.asked = true
+	t.requested = true
 	if _, err := t.in.Write(request); err != nil {
 		return nil, err
 	}
 	return io.NopCloser(t.out), nil
 }
 
-// complaint is what the remote said on its standard error before it ended.
-func (t *sshTransport) complaint() error {
-	// The answer has ended, so that this waits for no more than the exit status.
+// stderrError returns the remote's standard error as an error.
+func (t *sshTransport) stderrError() error {
+	// The output has ended, so that this only waits for the exit status.
 	err := t.session.Wait()
-	text := t.errs.String()
+	text := t.stderr.String()
 	switch {
 	case text != "":
-		return fail(ErrNotFound, "the remote says: %s", text)
+		return fail(ErrNotFound, "the remote reports: %s", text)
 	case err != nil:
-		return fail(ErrProtocol, "it says nothing: %v", err)
+		return fail(ErrProtocol, "the response is empty: %v", err)
 	}
-	return fail(ErrProtocol, "it says nothing")
+	return fail(ErrProtocol, "the response is empty")
 }
 
 func (t *sshTransport) close() {
-	if t.in != nil && !t.asked {
-		_, _ = t.in.Write(pktline.FlushPkt) // the remote's log need not call it an error
+	if t.in != nil && !t.requested {
+		_, _ = t.in.Write(pktline.FlushPkt) // so that the remote does not log an error
 	}
 	t.stop()
 	if t.session != nil {
 		t.session.Close()
 	}
 	t.client.Close()
-	_ = t.client.Wait() // it says that the connection is closed
+	_ = t.client.Wait() // reports that the connection is closed
 }
 
-// head keeps the beginning of what is written, for any number of goroutines.
-type head struct {
+// headBuffer keeps the start of what is written. It is safe for concurrent use.
+type headBuffer struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-func (h *head) Write(p []byte) (int, error) {
+func (h *headBuffer) Write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if room := maxDetail - len(h.text); room > 0 {
@@ -147,7 +147,7 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (h *head) String() string {
+func (h *headBuffer) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return string(h.text)

@@ -21,7 +21,7 @@ type entry struct {
 	hash plumbing.Hash
 }
 
-// parseTree reads a tree object: mode SP name NUL hash, and so on.
+// parseTree parses a tree object: mode SP name NUL hash, repeated.
 func parseTree(data []byte, at string) ([]entry, error) {
 	var out []entry
 	names := map[string]bool{}
@@ -29,11 +29,11 @@ func parseTree(data []byte, at string) ([]entry, error) {
 		space := bytes.IndexByte(data, ' ')
 		end := bytes.IndexByte(data, 0)
 		if space < 0 || end < space || len(data) < end+1+len(plumbing.ZeroHash) {
-			return nil, fail(ErrContent, "the directory %q is not as git writes it", shorten(at))
+			return nil, fail(ErrContent, "the directory %q is not in git's format", shorten(at))
 		}
 		mode, err := filemode.New(string(data[:space]))
 		if err != nil {
-			return nil, fail(ErrContent, "the directory %q has an entry of an unknown mode", shorten(at))
+			return nil, fail(ErrContent, "the directory %q has an entry with an unknown mode", shorten(at))
 		}
 		e := entry{mode: mode, name: string(data[space+1 : end])}
 		data = data[end+1:]
@@ -55,15 +55,15 @@ type nameError string
 
 func (e nameError) Error() string { return string(e) }
 
-// checkName refuses names that mean something else than a name anywhere.
+// checkName rejects names that have a special meaning on any system.
 func checkName(name string) error {
 	switch {
 	case name == "" || name == "." || name == "..":
 		return nameError("it is not a name")
 	case strings.EqualFold(name, ".git"):
-		return nameError("it is git's own")
+		return nameError("it is reserved for git")
 	case strings.ContainsAny(name, `/\`):
-		return nameError("it has a slash")
+		return nameError("it contains a slash")
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
 		return nameError("it is not printable UTF-8")
 	case len(name) > 255:
@@ -72,8 +72,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// walk reads a tree into memory.
-type walk struct {
+// treeReader reads a tree into memory, within limits.
+type treeReader struct {
 	objects storer.EncodedObjectStorer
 	limits  Limits
 	files   int
@@ -81,47 +81,47 @@ type walk struct {
 	bytes   int64
 }
 
-// read reads what is below a path of a commit's tree.
-func (w *walk) read(ctx context.Context, root plumbing.Hash, at string) (fs.FS, error) {
+// read reads the directory at a path of a commit's tree.
+func (w *treeReader) read(ctx context.Context, root plumbing.Hash, at string) (fs.FS, error) {
 	hash := root
 	if at != "." {
 		done := "."
 		for part := range strings.SplitSeq(at, "/") {
-			entries, err := w.list(ctx, hash, done)
+			entries, err := w.readTree(ctx, hash, done)
 			if err != nil {
 				return nil, err
 			}
 			done = path.Join(done, part)
-			if hash, err = into(entries, part, done); err != nil {
+			if hash, err = lookupDir(entries, part, done); err != nil {
 				return nil, err
 			}
 		}
 	}
 	out := &dir{name: "."}
-	if err := w.fill(ctx, out, hash, at, 0); err != nil {
+	if err := w.readDir(ctx, out, hash, at, 0); err != nil {
 		return nil, err
 	}
 	if w.files == 0 {
-		return nil, fail(ErrEmpty, "there is no file below %q", shorten(at))
+		return nil, fail(ErrEmpty, "there are no files below %q", shorten(at))
 	}
 	return tree{out}, nil
 }
 
-// into returns the directory of a name.
-func into(entries []entry, name, at string) (plumbing.Hash, error) {
+// lookupDir returns the hash of the directory of a name.
+func lookupDir(entries []entry, name, at string) (plumbing.Hash, error) {
 	for _, e := range entries {
 		if e.name != name {
 			continue
 		}
 		if e.mode != filemode.Dir {
-			return e.hash, fail(ErrContent, "%q is a %s, not a directory", shorten(at), kind(e.mode))
+			return e.hash, fail(ErrContent, "%q is a %s, not a directory", shorten(at), modeName(e.mode))
 		}
 		return e.hash, nil
 	}
 	return plumbing.ZeroHash, fail(ErrEmpty, "the commit has no directory %q", shorten(at))
 }
 
-func kind(m filemode.FileMode) string {
+func modeName(m filemode.FileMode) string {
 	switch m {
 	case filemode.Symlink:
 		return "symbolic link"
@@ -133,7 +133,7 @@ func kind(m filemode.FileMode) string {
 	return "file"
 }
 
-func (w *walk) list(ctx context.Context, hash plumbing.Hash, at string) ([]entry, error) {
+func (w *treeReader) readTree(ctx context.Context, hash plumbing.Hash, at string) ([]entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -144,15 +144,15 @@ func (w *walk) list(ctx context.Context, hash plumbing.Hash, at string) ([]entry
 	return parseTree(data, at)
 }
 
-// fill reads a directory, depth levels below the path.
-func (w *walk) fill(ctx context.Context, into *dir, hash plumbing.Hash, at string, depth int) error {
+// readDir reads a directory that is depth levels below the path.
+func (w *treeReader) readDir(ctx context.Context, into *dir, hash plumbing.Hash, at string, depth int) error {
 	if depth > w.limits.Depth {
 		return fail(ErrLimit, "%q is more than %d directories deep", shorten(at), w.limits.Depth)
 	}
 	if w.dirs++; w.dirs > w.limits.Dirs {
 		return fail(ErrLimit, "there are more than %d directories", w.limits.Dirs)
 	}
-	entries, err := w.list(ctx, hash, at)
+	entries, err := w.readTree(ctx, hash, at)
 	if err != nil {
 		return err
 	}
@@ -161,25 +161,25 @@ func (w *walk) fill(ctx context.Context, into *dir, hash plumbing.Hash, at strin
 		switch e.mode {
 		case filemode.Dir:
 			sub := &dir{name: e.name}
-			if err := w.fill(ctx, sub, e.hash, name, depth+1); err != nil {
+			if err := w.readDir(ctx, sub, e.hash, name, depth+1); err != nil {
 				return err
 			}
 			into.add(sub)
 		case filemode.Regular, filemode.Executable, filemode.Deprecated:
-			f, err := w.file(ctx, e, name)
+			f, err := w.readFile(ctx, e, name)
 			if err != nil {
 				return err
 			}
 			into.add(f)
 		default:
-			return fail(ErrContent, "%q is a %s: they are not followed", shorten(name), kind(e.mode))
+			return fail(ErrContent, "%q is a %s, which is not allowed", shorten(name), modeName(e.mode))
 		}
 	}
 	into.sort()
 	return nil
 }
 
-func (w *walk) file(ctx context.Context, e entry, name string) (*file, error) {
+func (w *treeReader) readFile(ctx context.Context, e entry, name string) (*file, error) {
 	if w.files++; w.files > w.limits.Files {
 		return nil, fail(ErrLimit, "there are more than %d files", w.limits.Files)
 	}
@@ -191,7 +191,7 @@ func (w *walk) file(ctx context.Context, e entry, name string) (*file, error) {
 		return nil, err
 	}
 	if w.bytes += int64(len(data)); w.bytes > w.limits.TreeSize {
-		return nil, fail(ErrLimit, "the files have more than %d bytes together", w.limits.TreeSize)
+		return nil, fail(ErrLimit, "the files have more than %d bytes in total", w.limits.TreeSize)
 	}
 	return &file{name: e.name, data: string(data)}, nil
 }

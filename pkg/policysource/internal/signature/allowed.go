@@ -9,18 +9,18 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// allowed is a line of an allowed signers file.
-type allowed struct {
+// allowedSigner is a line in an allowed signers file.
+type allowedSigner struct {
 	principals    string
 	key           ssh.PublicKey
-	after, before time.Time // zero: no bound
-	git           bool      // the namespace git is allowed
+	after, before time.Time // zero: no limit
+	gitNamespace  bool      // the namespace git is allowed
 }
 
-// parseAllowed reads an allowed signers file: principals, perhaps options, a key
-// and perhaps a comment in each line.
-func parseAllowed(data []byte) ([]allowed, error) {
-	var out []allowed
+// parseAllowedSigners parses an allowed signers file: each line has principals, optional
+// options, a key and an optional comment.
+func parseAllowedSigners(data []byte) ([]allowedSigner, error) {
+	var out []allowedSigner
 	n := 0
 	for line := range strings.Lines(string(data)) {
 		n++
@@ -35,22 +35,22 @@ func parseAllowed(data []byte) ([]allowed, error) {
 		out = append(out, a)
 	}
 	if len(out) == 0 {
-		return nil, errors.New("there is no key")
+		return nil, errors.New("no key found")
 	}
 	return out, nil
 }
 
-func parseLine(line string) (allowed, error) {
-	a := allowed{git: true}
+func parseLine(line string) (allowedSigner, error) {
+	a := allowedSigner{gitNamespace: true}
 	principals, rest, ok := cutField(line)
 	if !ok || rest == "" {
-		return a, errors.New("there are no principals before the key")
+		return a, errors.New("principals are missing before the key")
 	}
 	a.principals = strings.Trim(principals, `"`)
-	// What follows is as in authorized_keys.
+	// The rest is in the format of authorized_keys.
 	key, _, options, _, err := ssh.ParseAuthorizedKey([]byte(rest))
 	if err != nil {
-		return a, errors.New("there is no key that can be read")
+		return a, errors.New("the key is invalid")
 	}
 	if err := checkKey(key); err != nil {
 		return a, err
@@ -64,7 +64,7 @@ func parseLine(line string) (allowed, error) {
 	return a, nil
 }
 
-// cutField cuts a first field, which may be in quotes, off a line.
+// cutField splits the first field, which may be quoted, from a line.
 func cutField(line string) (field, rest string, ok bool) {
 	quoted := false
 	for i, r := range line {
@@ -78,28 +78,28 @@ func cutField(line string) (field, rest string, ok bool) {
 	return line, "", false
 }
 
-func (a *allowed) option(o string) error {
+func (a *allowedSigner) option(o string) error {
 	name, value, _ := strings.Cut(o, "=")
 	value = strings.Trim(value, `"`)
 	var err error
 	switch strings.ToLower(name) {
 	case "namespaces":
-		a.git = false
+		a.gitNamespace = false
 		for pattern := range strings.SplitSeq(value, ",") {
-			a.git = a.git || pattern == namespace || pattern == "*"
+			a.gitNamespace = a.gitNamespace || pattern == namespace || pattern == "*"
 		}
 	case "valid-after":
 		a.after, err = parseTime(value)
 	case "valid-before":
 		a.before, err = parseTime(value)
-	default: // cert-authority among them
+	default: // including cert-authority
 		return fmt.Errorf("the option %.40q is not supported", name)
 	}
 	return err
 }
 
-// parseTime reads YYYYMMDD[Z] and YYYYMMDDHHMM[SS][Z]. OpenSSH takes those without
-// a Z as local; here all are UTC.
+// parseTime parses YYYYMMDD[Z] and YYYYMMDDHHMM[SS][Z]. Without a Z, OpenSSH uses local
+// time; here all are UTC.
 func parseTime(s string) (time.Time, error) {
 	text := strings.TrimSuffix(s, "Z")
 	for _, layout := range []string{"20060102", "200601021504", "20060102150405"} {
@@ -109,5 +109,5 @@ func parseTime(s string) (time.Time, error) {
 			}
 		}
 	}
-	return time.Time{}, fmt.Errorf("%.40q is not a time as YYYYMMDD[HHMM[SS]]", s)
+	return time.Time{}, fmt.Errorf("%.40q is not a time in the format YYYYMMDD[HHMM[SS]]", s)
 }

@@ -1,7 +1,7 @@
-// Package signature verifies the signatures of commits and tags: SSH's, in OpenSSH's
-// format, and OpenPGP's.
+// Package signature verifies SSH signatures, in OpenSSH's format, and OpenPGP signatures
+// of commits and tags.
 //
-// A key counts when it is valid now and, for SSH's valid-after, was so when the
-// commit says it was made. Now, because whoever has an expired key can write any
-// time into a commit. Certificates and SHA-1 are not taken.
+// A key must be valid now and, with SSH's valid-after and valid-before, at the time in the
+// commit, too. Now, because the owner of an expired key can write any time into a commit.
+// Certificates and SHA-1 are not supported.
 package signature

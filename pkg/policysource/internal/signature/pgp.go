@@ -17,7 +17,7 @@ import (
 
 type keyring = openpgp.EntityList
 
-// parseKeyring reads all armored blocks of a text.
+// parseKeyring parses all armored blocks in a text.
 func parseKeyring(data []byte) (keyring, error) {
 	var out keyring
 	begin := []byte("-----BEGIN PGP ")
@@ -34,14 +34,14 @@ func parseKeyring(data []byte) (keyring, error) {
 		}
 		for _, e := range entities {
 			if e.PrivateKey != nil {
-				return nil, errors.New("there is a private key: public keys are asked for")
+				return nil, errors.New("it contains a private key: only public keys are allowed")
 			}
 		}
 		out = append(out, entities...)
 		at = next
 	}
 	if len(out) == 0 {
-		return nil, errors.New("there is no armored key")
+		return nil, errors.New("no armored key found")
 	}
 	return out, nil
 }
@@ -50,17 +50,17 @@ var goodHashes = []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512, cryp
 
 func (v *Verifier) verifyPGP(payload, signature []byte, now time.Time) (_ string, err error) {
 	defer func() {
-		if r := recover(); r != nil { // the signature is hostile, and the library is large
-			err = fmt.Errorf("%w: it cannot be read", ErrInvalid)
+		if r := recover(); r != nil { // the signature is untrusted, and the library is large
+			err = fmt.Errorf("%w: it cannot be parsed", ErrInvalid)
 		}
 	}()
 	block, err := armor.Decode(bytes.NewReader(signature))
 	if err != nil {
-		return "", fmt.Errorf("%w: the armor is broken", ErrInvalid)
+		return "", fmt.Errorf("%w: the armor is invalid", ErrInvalid)
 	}
 	body, err := io.ReadAll(io.LimitReader(block.Body, maxSignature))
 	if err != nil {
-		return "", fmt.Errorf("%w: the armor is broken", ErrInvalid)
+		return "", fmt.Errorf("%w: the armor is invalid", ErrInvalid)
 	}
 	config := &packet.Config{Time: func() time.Time { return now }}
 	sig, signer, err := openpgp.VerifyDetachedSignature(v.pgp, bytes.NewReader(payload), bytes.NewReader(body), config)
@@ -74,7 +74,7 @@ func (v *Verifier) verifyPGP(payload, signature []byte, now time.Time) (_ string
 	case err != nil || sig == nil || signer == nil:
 		return "", fmt.Errorf("%w: the key %s did not sign this", ErrInvalid, issuer(body))
 	case !slices.Contains(goodHashes, sig.Hash):
-		return "", fmt.Errorf("%w: its hash is %s", ErrInvalid, sig.Hash)
+		return "", fmt.Errorf("%w: its hash function is %s", ErrInvalid, sig.Hash)
 	case sig.CreationTime.Before(signer.PrimaryKey.CreationTime):
 		return "", fmt.Errorf("%w: it is older than its key", ErrInvalid)
 	}
@@ -85,11 +85,11 @@ func (v *Verifier) verifyPGP(payload, signature []byte, now time.Time) (_ string
 	return name, nil
 }
 
-// issuer names the key of a signature, as the signature says.
+// issuer returns the key ID in a signature.
 func issuer(body []byte) string {
 	p, err := packet.Read(bytes.NewReader(body))
 	if sig, ok := p.(*packet.Signature); err == nil && ok && sig.IssuerKeyId != nil {
 		return fmt.Sprintf("PGP:%016X", *sig.IssuerKeyId)
 	}
-	return "of no known name"
+	return "with an unknown key ID"
 }

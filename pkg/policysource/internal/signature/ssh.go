@@ -19,11 +19,11 @@ const (
 	sshEnd   = "-----END SSH SIGNATURE-----"
 	sshMagic = "SSHSIG"
 
-	namespace  = "git" // what git signs in
+	namespace  = "git" // of git's signatures
 	minRSABits = 2048
 )
 
-// envelope is a signature, after its magic (OpenSSH's PROTOCOL.sshsig).
+// envelope is a signature after its magic (OpenSSH's PROTOCOL.sshsig).
 type envelope struct {
 	Version       uint32
 	PublicKey     string
@@ -33,7 +33,7 @@ type envelope struct {
 	Signature     string
 }
 
-// signedData is what the key signs, after the magic.
+// signedData is the data that the key signs, after the magic.
 type signedData struct {
 	Namespace     string
 	Reserved      string
@@ -47,22 +47,21 @@ func (v *Verifier) verifySSH(payload, signature []byte, made, now time.Time) (st
 		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	name := ssh.FingerprintSHA256(key)
-	// The signature comes first: what says nothing about the payload is worth no
-	// closer look.
+	// Verify before checking the key: errors about a key only matter if it signed this.
 	if err := key.Verify(e.data(payload), sig); err != nil {
 		return "", fmt.Errorf("%w: the key %s did not sign this", ErrInvalid, name)
 	}
-	return v.judge(key, made, now)
+	return v.checkTrusted(key, made, now)
 }
 
-// judge looks for a line that trusts a key.
-func (v *Verifier) judge(key ssh.PublicKey, made, now time.Time) (string, error) {
+// checkTrusted looks for an allowed signer with the key.
+func (v *Verifier) checkTrusted(key ssh.PublicKey, made, now time.Time) (string, error) {
 	name, raw := ssh.FingerprintSHA256(key), key.Marshal()
 	worst := fmt.Errorf("%w: %s", ErrUntrusted, name)
 	for _, a := range v.ssh {
 		switch {
 		case !bytes.Equal(a.key.Marshal(), raw):
-		case !a.git:
+		case !a.gitNamespace:
 			worst = fmt.Errorf("%w: %s is not trusted with the namespace git", ErrUntrusted, name)
 		case !a.before.IsZero() && (!now.Before(a.before) || !made.Before(a.before)):
 			worst = fmt.Errorf("%w: %s was valid before %s", ErrExpired, name, a.before.Format(time.RFC3339))
@@ -75,7 +74,7 @@ func (v *Verifier) judge(key ssh.PublicKey, made, now time.Time) (string, error)
 	return "", worst
 }
 
-// parseSSH takes a signature apart.
+// parseSSH parses a signature.
 func parseSSH(armored []byte) (envelope, ssh.PublicKey, *ssh.Signature, error) {
 	var e envelope
 	text := strings.ReplaceAll(string(armored), "\r\n", "\n")
@@ -84,7 +83,7 @@ func parseSSH(armored []byte) (envelope, ssh.PublicKey, *ssh.Signature, error) {
 		body, ok = strings.CutSuffix(body, "\n"+sshEnd)
 	}
 	if !ok {
-		return e, nil, nil, errors.New("the armor is broken")
+		return e, nil, nil, errors.New("the armor is invalid")
 	}
 	blob, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(body, "\n", ""))
 	if err != nil {
@@ -100,26 +99,26 @@ func parseSSH(armored []byte) (envelope, ssh.PublicKey, *ssh.Signature, error) {
 	case e.Namespace != namespace:
 		return e, nil, nil, fmt.Errorf("its namespace is %.40q, not git", e.Namespace)
 	case e.HashAlgorithm != "sha256" && e.HashAlgorithm != "sha512":
-		return e, nil, nil, fmt.Errorf("its hash is %.40q", e.HashAlgorithm)
+		return e, nil, nil, fmt.Errorf("its hash function is %.40q", e.HashAlgorithm)
 	}
 	key, err := ssh.ParsePublicKey([]byte(e.PublicKey))
 	if err != nil {
-		return e, nil, nil, errors.New("its key cannot be read")
+		return e, nil, nil, errors.New("its key is invalid")
 	}
 	if err := checkKey(key); err != nil {
 		return e, nil, nil, err
 	}
 	var sig ssh.Signature
 	if err := ssh.Unmarshal([]byte(e.Signature), &sig); err != nil {
-		return e, nil, nil, errors.New("it cannot be read")
+		return e, nil, nil, errors.New("it cannot be parsed")
 	}
 	if key.Type() == ssh.KeyAlgoRSA && sig.Format != ssh.KeyAlgoRSASHA256 && sig.Format != ssh.KeyAlgoRSASHA512 {
-		return e, nil, nil, fmt.Errorf("an RSA key signs as %.40q", sig.Format)
+		return e, nil, nil, fmt.Errorf("its RSA signature has format %.40q", sig.Format)
 	}
 	return e, key, &sig, nil
 }
 
-// data is what is signed for a payload.
+// data returns the signed data for a payload.
 func (e envelope) data(payload []byte) []byte {
 	d := signedData{Namespace: e.Namespace, Reserved: e.Reserved, HashAlgorithm: e.HashAlgorithm}
 	if e.HashAlgorithm == "sha256" {
@@ -132,7 +131,7 @@ func (e envelope) data(payload []byte) []byte {
 	return append([]byte(sshMagic), ssh.Marshal(d)...)
 }
 
-// checkKey refuses keys that are too weak, and certificates.
+// checkKey rejects keys that are too weak, and certificates.
 func checkKey(key ssh.PublicKey) error {
 	switch key.Type() {
 	case ssh.KeyAlgoED25519, ssh.KeyAlgoSKED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoSKECDSA256:
@@ -143,7 +142,7 @@ func checkKey(key ssh.PublicKey) error {
 				return nil
 			}
 		}
-		return fmt.Errorf("an RSA key has less than %d bits", minRSABits)
+		return fmt.Errorf("an RSA key must have at least %d bits", minRSABits)
 	}
-	return fmt.Errorf("keys of type %.40q are not taken", key.Type())
+	return fmt.Errorf("keys of type %.40q are not supported", key.Type())
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What can be wrong with a signature.
+// Errors of signatures and keys.
 var (
 	ErrUnsigned  = errors.New("unsigned")
 	ErrUntrusted = errors.New("signed by a key that is not trusted")
@@ -17,31 +17,30 @@ var (
 	ErrKeys      = errors.New("trusted keys cannot be read")
 )
 
-// Keys are whom to trust. The zero value trusts nobody, and asks for no signature.
+// Keys are the trusted keys. With the zero value no signature is required.
 type Keys struct {
-	// AllowedSigners is a file as ssh-keygen(1) describes it under ALLOWED SIGNERS.
-	// Principals are names to show; options may be valid-after, valid-before, in UTC,
-	// and namespaces.
+	// AllowedSigners is an allowed signers file (ssh-keygen(1)). Principals are only
+	// shown; supported options are valid-after and valid-before, in UTC, and namespaces.
 	AllowedSigners []byte
 	// PGP is one or more armored public keyrings.
 	PGP []byte
 }
 
-// Required says whether a signature is asked for.
+// Required reports whether a signature is required.
 func (k Keys) Required() bool { return len(k.AllowedSigners) > 0 || len(k.PGP) > 0 }
 
-// Verifier holds parsed keys. It is immutable, for any number of goroutines.
+// Verifier verifies signatures. It is safe for concurrent use.
 type Verifier struct {
-	ssh []allowed
+	ssh []allowedSigner
 	pgp keyring
 }
 
-// NewVerifier reads keys; what cannot be read is an error that wraps ErrKeys.
+// NewVerifier parses keys. Errors wrap ErrKeys.
 func NewVerifier(k Keys) (*Verifier, error) {
 	v := &Verifier{}
 	var err error
 	if len(k.AllowedSigners) > 0 {
-		if v.ssh, err = parseAllowed(k.AllowedSigners); err != nil {
+		if v.ssh, err = parseAllowedSigners(k.AllowedSigners); err != nil {
 			return nil, fmt.Errorf("%w: allowed signers: %w", ErrKeys, err)
 		}
 	}
@@ -56,23 +55,23 @@ func NewVerifier(k Keys) (*Verifier, error) {
 	return v, nil
 }
 
-// maxSignature bounds a signature, in bytes.
+// maxSignature is the maximum size of a signature in bytes.
 const maxSignature = 64 << 10
 
 // Verify returns who signed a payload: the principals of an SSH key, or a PGP
-// identity, with the key's fingerprint. made is when the signed object says it was
-// made. Errors wrap one of this package's.
+// identity, with the key's fingerprint. made is the time in the signed object. Errors wrap
+// one of this package.
 func (v *Verifier) Verify(payload, signature []byte, made, now time.Time) (string, error) {
 	trimmed := bytes.TrimSpace(signature)
 	switch {
 	case len(trimmed) == 0:
 		return "", ErrUnsigned
 	case len(trimmed) > maxSignature:
-		return "", fmt.Errorf("%w: it has more than %d bytes", ErrInvalid, maxSignature)
+		return "", fmt.Errorf("%w: it is larger than %d bytes", ErrInvalid, maxSignature)
 	case bytes.HasPrefix(trimmed, []byte(sshBegin)):
 		return v.verifySSH(payload, trimmed, made, now)
 	case bytes.HasPrefix(trimmed, []byte("-----BEGIN PGP ")):
 		return v.verifyPGP(payload, trimmed, now)
 	}
-	return "", fmt.Errorf("%w: it is neither SSH's nor PGP's", ErrInvalid)
+	return "", fmt.Errorf("%w: it is neither an SSH nor a PGP signature", ErrInvalid)
 }

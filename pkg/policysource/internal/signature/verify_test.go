@@ -160,7 +160,7 @@ func TestSSHSignatures(t *testing.T) {
 		"broken base64":       {trust, bytes.Replace(signed, []byte("U1NI"), []byte("!!!!"), 1), signature.ErrInvalid, "base64"},
 		"no signature in it":  {trust, []byte("-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----"), signature.ErrInvalid, "format"},
 		"of another kind":     {trust, []byte("-----BEGIN CMS-----"), signature.ErrInvalid, "neither"},
-		"too long":            {trust, bytes.Repeat([]byte("x"), 1<<20), signature.ErrInvalid, "more than"},
+		"too long":            {trust, bytes.Repeat([]byte("x"), 1<<20), signature.ErrInvalid, "larger than"},
 	} {
 		v, err := signature.NewVerifier(signature.Keys{AllowedSigners: []byte(c.allowed)})
 		if err != nil {
