@@ -139,7 +139,7 @@ func TestTheFirstSourceKeepsAName(t *testing.T) {
 	for _, f := range ps.Status.Findings {
 		said = append(said, fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Message))
 	}
-	if all := strings.Join(said, "\n"); !strings.Contains(all, `policies/a.yaml:1 FleetPolicy "shared": it already exists on the hub, applied by source "first"`) || !strings.Contains(all, `policies/c.yaml:1 FleetPolicy "byhand": it is on the hub already`) {
+	if all := strings.Join(said, "\n"); !strings.Contains(all, `policies/a.yaml:1 FleetPolicy "shared": it already exists on the hub, applied by source "first"`) || !strings.Contains(all, `policies/c.yaml:1 FleetPolicy "byhand": it already exists on the hub`) {
 		t.Error(all)
 	}
 	if fp := awaitPolicy(t, "shared", func(*v1alpha1.FleetPolicy) bool { return true }); fp.Spec.Package != "a" || fp.Labels["federator.dev/source"] != "first" {
@@ -192,7 +192,7 @@ func TestWhatARepositoryMustNotBringRefusesAllItsManifests(t *testing.T) {
 		"kind.yaml":     {"kind: FleetPolicy\n", "1", "of nothing"},
 		"list.json":     {`{"apiVersion":"v1","kind":"List","items":[]}`, "1", `this is a "List"`},
 		"other.yaml":    {strings.Replace(fleetPolicy("o", "team", "Observe"), "spec:\n", "spec:\n  source: shipped\n", 1), "1", `spec.source is "shipped"`},
-		"ack.yaml":      {strings.Replace(fleetPolicy("k", "team", "Observe"), "labels: {team: shop}", "annotations: {federator.dev/acknowledge: x}", 1), "1", "federator.dev/acknowledge is set on the hub"},
+		"ack.yaml":      {strings.Replace(fleetPolicy("k", "team", "Observe"), "labels: {team: shop}", "annotations: {federator.dev/acknowledge: x}", 1), "1", "federator.dev/acknowledge can only be set on the hub"},
 		"final.yaml":    {strings.Replace(fleetPolicy("f", "team", "Observe"), "labels: {team: shop}", "finalizers: [a/b]", 1), "1", "metadata.finalizers"},
 		"status.yaml":   {fleetPolicy("s", "team", "Observe") + "status: {}\n", "1", "status is not"},
 		"twice.yaml":    {good + "---\n" + fleetPolicy("t", "team", "Observe") + "---\n" + fleetPolicy("t", "team", "Observe"), "19", `FleetPolicy "t" is also in policies/twice.yaml:10`},

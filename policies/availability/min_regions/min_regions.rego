@@ -1,13 +1,13 @@
 # METADATA
-# title: An app runs in enough regions
+# title: Apps run in enough regions
 # description: |
-#   A Deployment that is marked to survive the loss of a region runs under the same
-#   namespace and name in members of as many regions as are asked for. A region is the
-#   value of a label of members; members without it count for none, and neither do
-#   those where the Deployment is scaled to zero. Whether its Pods are ready, and
-#   whether anything sends requests to all regions, this policy does not ask. A
-#   Deployment that is in no member at all has no verdict. Verdicts of marked
-#   Deployments are Unknown as long as Deployments of a member are not all known.
+#   Deployments that are labeled as multi-region must run under the same namespace and
+#   name in members of at least the required number of regions. The region is the
+#   value of a label of the member; members without that label, and members in which
+#   the Deployment is scaled to zero, do not count. The policy does not check whether
+#   the Pods are ready or whether all regions receive traffic, and it cannot report a
+#   Deployment that exists in no member. Verdicts are Unknown while the Deployments of
+#   a member are incomplete.
 # custom:
 #   severity: high
 #   kinds: ["Deployment.apps"]
@@ -15,16 +15,16 @@
 #     type: object
 #     properties:
 #       mark:
-#         description: The label that marks a Deployment, with any value. "" is all Deployments.
+#         description: Label that marks a Deployment as multi-region, with any value. "" selects all Deployments.
 #         type: string
 #         default: federator.dev/multi-region
 #       region:
-#         description: The label of members that says their region.
+#         description: Label of members whose value is the region.
 #         type: string
 #         minLength: 1
 #         default: region
 #       regions:
-#         description: How many regions are enough.
+#         description: Minimum number of regions.
 #         type: integer
 #         minimum: 2
 #         default: 2

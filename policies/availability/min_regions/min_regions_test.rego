@@ -19,12 +19,12 @@ of(object) := {
 	"parameters": {"mark": "federator.dev/multi-region", "region": "region", "regions": 2},
 }
 
-found(judged, objects) := violations if {
-	violations := min_regions.violation with input as judged
+found(subject, objects) := violations if {
+	violations := min_regions.violation with input as subject
 		with data.fleet as {"by_name": {"Deployment.apps": {"shop": {"web": objects}}}, "members": members}
 }
 
-messages(judged, objects) := {v.msg | some v in found(judged, objects)}
+messages(subject, objects) := {v.msg | some v in found(subject, objects)}
 
 in_all(names) := {name: web(2) | some name in names}
 

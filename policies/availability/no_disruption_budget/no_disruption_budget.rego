@@ -1,15 +1,16 @@
 # METADATA
-# title: Apps with replicas have a disruption budget in every region
+# title: Replicated apps have a PodDisruptionBudget
 # description: |
-#   Whoever drains nodes, an upgrade for one, may evict all replicas of a Deployment or
-#   StatefulSet at once unless a PodDisruptionBudget selects them. Judged is what has
-#   more than one replica, in each member by itself; where the same app has a budget of
-#   its name in other members, the finding says so: somebody wanted it. The remedy
-#   makes a budget of the app's name, with the maxUnavailable on which those other
-#   members agree, or else that of the parameter, and is left out if the name is taken.
-#   What a budget allows, federator does not judge here. Because other members are
-#   asked, findings are Unknown, and corrected nowhere, as long as any member's budgets
-#   are not known; the parameter elsewhere says not to ask.
+#   Without a PodDisruptionBudget, draining nodes, for an upgrade for example, can
+#   evict all replicas of a Deployment or StatefulSet at the same time. Workloads with
+#   more than one replica are evaluated in each member separately; if the same app has
+#   a PodDisruptionBudget of its name in other members, the violation says so. The
+#   remedy creates a PodDisruptionBudget with the name of the app, with the
+#   maxUnavailable that those other members agree on, or else the value of the
+#   parameter; there is no remedy if the name is taken. The policy does not check what
+#   a budget allows. Because other members are read, verdicts are Unknown, and nothing
+#   is corrected, while the PodDisruptionBudgets of any member are incomplete; set the
+#   parameter elsewhere to false to avoid that.
 # custom:
 #   severity: medium
 #   kinds: ["Deployment.apps", "StatefulSet.apps"]
@@ -19,11 +20,11 @@
 #     type: object
 #     properties:
 #       elsewhere:
-#         description: Whether the budgets of other members are looked at.
+#         description: Whether to compare with the PodDisruptionBudgets of other members.
 #         type: boolean
 #         default: true
 #       maxUnavailable:
-#         description: How many replicas the budget of the remedy gives up at once.
+#         description: maxUnavailable of the PodDisruptionBudget that the remedy creates.
 #         type: integer
 #         minimum: 1
 #         default: 1
@@ -72,7 +73,7 @@ default labels := {}
 
 labels := input.object.spec.template.metadata.labels if is_object(input.object.spec.template.metadata.labels)
 
-# others are the budgets of other members that select what is judged here.
+# others are the budgets of other members that select the evaluated workload.
 others[member] := object.get(budget, ["spec", "maxUnavailable"], null) if {
 	input.parameters.elsewhere
 	some member, budget in data.fleet.by_name["PodDisruptionBudget.policy"][input.ref.namespace][input.ref.name]
@@ -82,9 +83,9 @@ others[member] := object.get(budget, ["spec", "maxUnavailable"], null) if {
 
 default wanted := ""
 
-wanted := sprintf(", as one does in %s", [members.few(object.keys(others))]) if count(others) > 0
+wanted := sprintf(", unlike in %s", [members.few(object.keys(others))]) if count(others) > 0
 
-# The budget selects what the app itself does, which is never everything.
+# The budget has the selector of the app, which never selects all Pods.
 correctable if {
 	selector.matches(input.object.spec.selector, labels)
 	not selector.matches(input.object.spec.selector, {})

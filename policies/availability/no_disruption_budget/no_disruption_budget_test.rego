@@ -21,9 +21,9 @@ allowing(limit) := {"spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUn
 
 # found gives the findings where a member has some budgets by name, and other members
 # have one of the app's name.
-found(judged, here, elsewhere) := violations if {
+found(subject, here, elsewhere) := violations if {
 	own := {member: named | some name, named in here; name == "web"; member := "fleet/eu-1"}
-	violations := no_disruption_budget.violation with input as judged
+	violations := no_disruption_budget.violation with input as subject
 		with data.fleet as {
 			"objects": {"PodDisruptionBudget.policy": {"fleet/eu-1": {"shop": here}}},
 			"by_name": {"PodDisruptionBudget.policy": {"shop": {"web": object.union(own, elsewhere)}}},
@@ -79,15 +79,15 @@ test_one_replica if {
 test_other_members if {
 	elsewhere := {"fleet/us-1": allowing(2), "fleet/ap-1": allowing(2), "fleet/lab": budget({"matchLabels": {"app": "api"}})}
 	some v in found(of("Deployment.apps", web), {}, elsewhere)
-	v.msg == "no PodDisruptionBudget selects its 3 replicas, as one does in fleet/ap-1 and fleet/us-1"
+	v.msg == "no PodDisruptionBudget selects its 3 replicas, unlike in fleet/ap-1 and fleet/us-1"
 	v.details.elsewhere == {"fleet/us-1", "fleet/ap-1"}
 	v.remedy.object.spec.maxUnavailable == 2
 }
 
 test_other_members_are_not_asked if {
-	judged := object.union(of("Deployment.apps", web), {"parameters": {"elsewhere": false, "maxUnavailable": 2}})
-	{v.msg | some v in found(judged, {}, {"fleet/us-1": allowing(1)})} == unprotected
-	{v.remedy.object.spec.maxUnavailable | some v in found(judged, {}, {"fleet/us-1": allowing(1)})} == {2}
+	subject := object.union(of("Deployment.apps", web), {"parameters": {"elsewhere": false, "maxUnavailable": 2}})
+	{v.msg | some v in found(subject, {}, {"fleet/us-1": allowing(1)})} == unprotected
+	{v.remedy.object.spec.maxUnavailable | some v in found(subject, {}, {"fleet/us-1": allowing(1)})} == {2}
 }
 
 test_limits_of_the_remedy if {
@@ -103,7 +103,7 @@ test_limits_of_the_remedy if {
 
 test_no_remedy_where_the_name_is_taken if {
 	violations := found(of("Deployment.apps", web), {"web": budget({"matchLabels": {"app": "api"}})}, {"fleet/us-1": allowing(1)})
-	{v.msg | some v in violations} == {"no PodDisruptionBudget selects its 3 replicas, as one does in fleet/us-1"}
+	{v.msg | some v in violations} == {"no PodDisruptionBudget selects its 3 replicas, unlike in fleet/us-1"}
 	every v in violations {
 		not v.remedy
 	}

@@ -1,14 +1,15 @@
 # METADATA
-# title: Names keep a certificate that is valid
+# title: Names have a valid certificate
 # description: |
-#   Judged are the DNS names of the Certificates of cert-manager, each once for all
-#   members: which of its certificates expire too early, and whether any other member
-#   has one that does not. If one has, renewing works there; if none has, the name is
-#   about to be lost. Policies read no clock: give the parameter the time until which
-#   certificates must last, and raise it every day. Without it, those are reported that
-#   cert-manager itself says have expired. Certificates without DNS names, and Secrets
-#   that cert-manager does not write, this policy does not see. Verdicts are Unknown as
-#   long as Certificates of a member are not all known.
+#   Evaluates the DNS names of cert-manager Certificates, each name once for all
+#   members: a violation lists the certificates that expire too early and whether
+#   another member has one that does not. If another member has one, renewal works
+#   there; if none has, the name is about to be without a certificate. Policies cannot
+#   read the clock: set the parameter until to the time until which certificates must
+#   be valid, and update it every day. Without it, only certificates that cert-manager
+#   itself reports as expired are violations. Certificates without DNS names, and
+#   Secrets that cert-manager does not manage, are not evaluated. Verdicts are Unknown
+#   while the Certificates of a member are incomplete.
 # custom:
 #   severity: high
 #   subject: view.names
@@ -17,7 +18,7 @@
 #     type: object
 #     properties:
 #       until:
-#         description: What expires before this time, as 2026-12-31T00:00:00Z, expires too early.
+#         description: Time until which certificates must be valid, such as 2026-12-31T00:00:00Z.
 #         type: string
 #         pattern: '^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$'
 #         default: ""
@@ -25,7 +26,7 @@ package federator.certificates.expiry
 
 import data.federator.lib.members
 
-# The certificates of a name: until when they are valid, and whether they no longer are.
+# The certificates of a name: until when they are valid, and whether they have expired.
 view.names[name] contains {"notAfter": not_after, "expired": expired} if some name in names
 
 violation contains {
@@ -41,7 +42,7 @@ lasting := [entry | some entry in input.entries; not too_early(entry.value)]
 
 too_early(certificate) if certificate.expired
 
-# Both are in UTC and of one length, so that they sort as times do.
+# Both are in UTC and have the same length, so that they sort like times.
 too_early(certificate) if certificate.notAfter < input.parameters.until
 
 places(entries) := {sprintf("%s %s/%s", [entry.ref.member, entry.ref.namespace, entry.ref.name]) | some entry in entries}
@@ -62,7 +63,7 @@ usable(name) if {
 	name != ""
 }
 
-# A certificate that was never issued has no end. The time is as apimachinery writes it.
+# A certificate that was never issued has no notAfter. The time is in apimachinery's format.
 not_after := input.object.status.notAfter if {
 	is_string(input.object.status.notAfter)
 	regex.match(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$`, input.object.status.notAfter)

@@ -1,12 +1,12 @@
 # METADATA
-# title: Ingresses serve TLS
+# title: Ingresses use TLS
 # description: |
-#   What an Ingress serves without TLS, anyone on the way can read and change. Every
-#   host of its rules must be one of its tls section; *.example.org covers one label,
-#   and a tls entry without hosts covers all of them, as the default certificate of
-#   the controller does. Controllers that take certificates from elsewhere are known
-#   by an annotation. That the certificate is there, valid and of that host, this
-#   policy does not see.
+#   Traffic that an Ingress serves without TLS can be read and changed in transit.
+#   Each host in the rules must be in the tls section; *.example.org covers one label,
+#   and a tls entry without hosts covers all hosts, like the default certificate of
+#   the controller. Controllers that get certificates from elsewhere are recognized by
+#   an annotation. The policy does not check that the certificate exists, is valid and
+#   matches the host.
 # custom:
 #   severity: high
 #   kinds: ["Ingress.networking.k8s.io"]
@@ -14,7 +14,7 @@
 #     type: object
 #     properties:
 #       annotations:
-#         description: Annotations that give an Ingress its certificate.
+#         description: Annotations by which a controller assigns a certificate to an Ingress.
 #         type: array
 #         items: {type: string, minLength: 1}
 #         default:
@@ -23,7 +23,7 @@
 #         - networking.gke.io/managed-certificates
 #         - appgw.ingress.kubernetes.io/appgw-ssl-certificate
 #       plainHosts:
-#         description: Hosts that may be served without TLS, as in rules.
+#         description: Hosts that may be served without TLS, as written in the rules.
 #         type: array
 #         items: {type: string, minLength: 1}
 #         default: []
@@ -42,7 +42,7 @@ violation contains {
 	not host in input.parameters.plainHosts
 }
 
-violation contains {"msg": "what is no host's own is served without TLS"} if {
+violation contains {"msg": "the default backend, or a rule without a host, is served without TLS"} if {
 	not elsewhere
 	catches_all
 	not any_host
@@ -63,7 +63,7 @@ catches_all if {
 	object.get(rule, "host", "") in {"", null}
 }
 
-# tls is a list of objects; what is none covers nothing.
+# tls is a list of objects; other values cover nothing.
 any_host if {
 	some entry in input.object.spec.tls
 	is_object(entry)

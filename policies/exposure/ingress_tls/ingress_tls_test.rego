@@ -11,13 +11,13 @@ ingress(annotations, spec) := {
 	"parameters": parameters,
 }
 
-messages(judged) := {v.msg | some v in ingress_tls.violation with input as judged}
+messages(subject) := {v.msg | some v in ingress_tls.violation with input as subject}
 
 serving(hosts, tls) := ingress({}, {"rules": [{"host": host} | some host in hosts], "tls": tls})
 
 without_tls(host) := {sprintf("host %s is served without TLS", [host])}
 
-catch_all := {"what is no host's own is served without TLS"}
+catch_all := {"the default backend, or a rule without a host, is served without TLS"}
 
 test_without_tls if {
 	messages(ingress({}, {"rules": [{"host": "a.example.org"}]})) == without_tls("a.example.org")

@@ -1,12 +1,13 @@
 # METADATA
-# title: Load balancers are internal or take known addresses
+# title: Load balancers are internal or restricted to known addresses
 # description: |
-#   A Service of type LoadBalancer is on the internet unless something says otherwise:
-#   an annotation of the cloud, a class of internal load balancers, or source ranges
-#   that all lie within allowed ones. Source ranges are those of the spec, else those
-#   of the annotation service.beta.kubernetes.io/load-balancer-source-ranges. Whether
-#   the cloud obeys, and what firewalls beside the cluster let through, this policy
-#   cannot see.
+#   A Service of type LoadBalancer is exposed to the internet unless an annotation of
+#   the cloud provider, the class of the load balancer or its source ranges restrict
+#   it; all source ranges must be within the allowed ones. Source ranges are those in
+#   the spec, or else in the annotation
+#   service.beta.kubernetes.io/load-balancer-source-ranges. The policy cannot check
+#   whether the cloud provider honors them, or what firewalls outside the cluster
+#   allow.
 # custom:
 #   severity: high
 #   kinds: ["Service"]
@@ -14,7 +15,7 @@
 #     type: object
 #     properties:
 #       internalAnnotations:
-#         description: Annotations, with their values, that make a load balancer internal. One is enough; case of the value does not matter.
+#         description: Annotations and values that make a load balancer internal. One of them is sufficient; values are case-insensitive.
 #         type: object
 #         additionalProperties: {type: string}
 #         default:
@@ -28,24 +29,24 @@
 #           service.beta.kubernetes.io/alibaba-cloud-loadbalancer-address-type: intranet
 #           service.kubernetes.io/ibm-load-balancer-cloud-provider-ip-type: private
 #       internalClasses:
-#         description: Values of loadBalancerClass whose load balancers are internal.
+#         description: Values of loadBalancerClass for internal load balancers.
 #         type: array
 #         items: {type: string, minLength: 1}
 #         default: []
 #       sourceRanges:
-#         description: CIDRs within which source ranges may lie. The default is private addresses.
+#         description: Allowed CIDRs for source ranges. Defaults to private addresses.
 #         type: array
 #         items: {type: string, pattern: "^[0-9a-fA-F:.]+/[0-9]{1,3}$"}
 #         default: [10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, "fc00::/7"]
 package federator.exposure.load_balancer
 
-violation contains {"msg": "the load balancer is not internal and takes every address"} if {
+violation contains {"msg": "the load balancer is not internal and accepts all addresses"} if {
 	exposed
 	count(ranges) == 0
 }
 
 violation contains {
-	"msg": sprintf("the load balancer is not internal and takes %s", [range]),
+	"msg": sprintf("the load balancer is not internal and accepts %s", [range]),
 	"details": {"range": range},
 } if {
 	exposed
@@ -67,7 +68,7 @@ inside if {
 
 inside if input.object.spec.loadBalancerClass in input.parameters.internalClasses
 
-# The annotation counts only where the spec says nothing, as for the service controller.
+# The annotation counts only if the spec has no source ranges, as in the service controller.
 ranges := of_spec if {
 	count(of_spec) > 0
 } else := of_annotation

@@ -18,11 +18,11 @@ service(annotations, spec) := {
 	"parameters": parameters,
 }
 
-messages(judged) := {v.msg | some v in load_balancer.violation with input as judged}
+messages(subject) := {v.msg | some v in load_balancer.violation with input as subject}
 
-every_address := {"the load balancer is not internal and takes every address"}
+every_address := {"the load balancer is not internal and accepts all addresses"}
 
-takes(range) := {sprintf("the load balancer is not internal and takes %s", [range])}
+takes(range) := {sprintf("the load balancer is not internal and accepts %s", [range])}
 
 legacy := "service.beta.kubernetes.io/load-balancer-source-ranges"
 
@@ -67,8 +67,8 @@ test_ranges_that_are_none if {
 
 test_no_ranges_are_allowed if {
 	strict := object.union(parameters, {"sourceRanges": []})
-	judged := object.union(service({}, {"loadBalancerSourceRanges": ["10.0.0.0/8"]}), {"parameters": strict})
-	messages(json.patch(judged, [{"op": "replace", "path": "/parameters/sourceRanges", "value": []}])) == takes("10.0.0.0/8")
+	subject := object.union(service({}, {"loadBalancerSourceRanges": ["10.0.0.0/8"]}), {"parameters": strict})
+	messages(json.patch(subject, [{"op": "replace", "path": "/parameters/sourceRanges", "value": []}])) == takes("10.0.0.0/8")
 }
 
 test_odd_objects if {

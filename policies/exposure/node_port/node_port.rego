@@ -1,10 +1,11 @@
 # METADATA
-# title: No ports of nodes
+# title: Services do not open node ports
 # description: |
-#   A Service of type NodePort opens a port on every node of its member, past Ingress,
-#   TLS and whatever else guards the entrance. Load balancers have such ports, too,
-#   unless allocateLoadBalancerNodePorts is false; they are judged on request only.
-#   What firewalls of the nodes let through, this policy cannot see.
+#   A Service of type NodePort opens a port on every node of its member and bypasses
+#   Ingress, TLS and other protection at the edge. Services of type LoadBalancer open
+#   node ports, too, unless allocateLoadBalancerNodePorts is false; they are only
+#   evaluated if the parameter loadBalancers is true. The policy cannot check what
+#   firewalls of the nodes allow.
 # custom:
 #   severity: medium
 #   kinds: ["Service"]
@@ -12,12 +13,12 @@
 #     type: object
 #     properties:
 #       ports:
-#         description: Ports of nodes that may be open.
+#         description: Node ports that are allowed.
 #         type: array
 #         items: {type: integer, minimum: 1, maximum: 65535}
 #         default: []
 #       loadBalancers:
-#         description: Whether Services of type LoadBalancer are judged, too.
+#         description: Whether to evaluate Services of type LoadBalancer, too.
 #         type: boolean
 #         default: false
 package federator.exposure.node_port
@@ -26,14 +27,14 @@ violation contains {
 	"msg": sprintf("port %d is open on every node", [port]),
 	"details": {"port": port},
 } if {
-	judged
+	evaluated
 	some port in ports
 	not port in input.parameters.ports
 }
 
-judged if input.object.spec.type == "NodePort"
+evaluated if input.object.spec.type == "NodePort"
 
-judged if {
+evaluated if {
 	input.object.spec.type == "LoadBalancer"
 	input.parameters.loadBalancers
 }

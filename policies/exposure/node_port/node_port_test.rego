@@ -11,7 +11,7 @@ service(spec, with_parameters) := {
 	"parameters": with_parameters,
 }
 
-messages(judged) := {v.msg | some v in node_port.violation with input as judged}
+messages(subject) := {v.msg | some v in node_port.violation with input as subject}
 
 test_node_ports if {
 	spec := {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}, {"port": 443, "nodePort": 30443}, {"port": 81}]}

@@ -1,12 +1,13 @@
 # METADATA
-# title: Volumes that nothing uses
+# title: PersistentVolumeClaims are in use
 # description: |
-#   A bound PersistentVolumeClaim that no Pod mounts and no template names costs money
-#   for nothing, or holds data that somebody forgot. Claims that a StatefulSet makes
-#   are used as long as it is there, however far it is scaled down. What else may name
-#   a claim (custom resources, backups) this policy cannot see, so that it proposes no
-#   remedy: mark such claims with a label of the parameter. As long as a kind that may
-#   use claims is incomplete in any member that the binding sees, verdicts are Unknown.
+#   A bound PersistentVolumeClaim that no Pod mounts and no Pod template refers to
+#   costs money, or holds data that was forgotten. Claims of a StatefulSet count as
+#   used while it exists, even if it is scaled down. The policy cannot see other
+#   references to a claim, such as in custom resources or backups, and therefore
+#   proposes no remedy: mark such claims with one of the labels in the parameter.
+#   Verdicts are Unknown while a kind that may use claims is incomplete in any visible
+#   member.
 # custom:
 #   severity: low
 #   kinds: ["PersistentVolumeClaim", "Pod", "Deployment.apps", "StatefulSet.apps", "DaemonSet.apps", "Job.batch", "CronJob.batch"]
@@ -14,7 +15,7 @@
 #     type: object
 #     properties:
 #       labels:
-#         description: Labels, with any value, of claims that are kept on purpose.
+#         description: Labels, with any value, of claims that are kept intentionally.
 #         type: array
 #         items: {type: string, minLength: 1}
 #         default: [federator.dev/keep]
@@ -22,7 +23,7 @@ package federator.hygiene.orphaned_pvc
 
 import data.federator.lib.workload
 
-# The claims that a Pod, or one of a template, mounts, and those made for a Pod.
+# The claims that a Pod or a Pod template mounts, and those created for a Pod.
 view.used[key] contains input.ref.kind if {
 	some mounted in workload.spec.volumes
 	name := mounted.persistentVolumeClaim.claimName
@@ -38,7 +39,7 @@ view.used[key] contains input.ref.kind if {
 	key := sprintf("%s/%s/%s-%s", [input.ref.member, input.ref.namespace, input.ref.name, mounted.name])
 }
 
-# The claims of a StatefulSet, but for the number at the end of their names.
+# The claims of a StatefulSet, without the ordinal at the end of their names.
 view.made[key] contains true if {
 	input.ref.kind == "StatefulSet.apps"
 	some template in input.object.spec.volumeClaimTemplates

@@ -17,8 +17,8 @@ used_by_a_pod := {"used": {"fleet/eu-1/shop/data": [{"ref": {"member": "fleet/eu
 
 made_by_a_set := {"used": {}, "made": {"fleet/eu-1/shop/data-db": [{"ref": {"member": "fleet/eu-1", "kind": "StatefulSet.apps", "namespace": "shop", "name": "db"}, "value": true}]}}
 
-messages(judged, views) := {v.msg |
-	some v in orphaned_pvc.violation with input as judged
+messages(subject, views) := {v.msg |
+	some v in orphaned_pvc.violation with input as subject
 		with data.fleet as {"views": {"federator.hygiene.orphaned_pvc": views}}
 }
 
@@ -58,7 +58,7 @@ test_not_bound if {
 	messages(of("PersistentVolumeClaim", "data", {}), nothing) == set()
 }
 
-test_other_kinds_are_not_judged if {
+test_other_kinds_are_not_evaluated if {
 	messages(of("Pod", "data", bound), nothing) == set()
 }
 

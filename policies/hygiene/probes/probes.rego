@@ -1,11 +1,11 @@
 # METADATA
-# title: Servers have probes
+# title: Containers that serve requests have probes
 # description: |
-#   Without a readiness probe a container gets requests before it can answer them, and
-#   a rollout goes on whatever the new version does. Judged are the containers of
-#   Deployments, StatefulSets and DaemonSets, those init containers included that keep
-#   running; by default only containers that declare a port. What a probe asks, and
-#   whether that says anything, this policy does not judge.
+#   Without a readiness probe a container receives requests before it can answer them,
+#   and a rollout continues whatever state the new version is in. The containers of
+#   Deployments, StatefulSets and DaemonSets are evaluated, including init containers
+#   that keep running (sidecars); by default only containers that declare a port. The
+#   policy does not check what a probe does.
 # custom:
 #   severity: medium
 #   kinds: ["Deployment.apps", "StatefulSet.apps", "DaemonSet.apps"]
@@ -13,12 +13,12 @@
 #     type: object
 #     properties:
 #       probes:
-#         description: The probes that containers must have.
+#         description: Probes that containers must have.
 #         type: array
 #         items: {type: string, enum: [readinessProbe, livenessProbe, startupProbe]}
 #         default: [readinessProbe]
 #       allContainers:
-#         description: Whether containers that declare no port must have them, too.
+#         description: Whether containers without a declared port must have them, too.
 #         type: boolean
 #         default: false
 package federator.hygiene.probes

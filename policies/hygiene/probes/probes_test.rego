@@ -11,7 +11,7 @@ of(kind, spec, with_parameters) := {
 	"parameters": with_parameters,
 }
 
-messages(judged) := {v.msg | some v in probes.violation with input as judged}
+messages(subject) := {v.msg | some v in probes.violation with input as subject}
 
 server := {"name": "app", "ports": [{"containerPort": 80}]}
 
@@ -53,17 +53,17 @@ test_other_kinds if {
 }
 
 test_odd_objects if {
-	all_judged := object.union(parameters, {"allContainers": true})
+	all_evaluated := object.union(parameters, {"allContainers": true})
 	every x in [null, "", "x", 1, true, [], {}, [[]], {"": null}] {
-		messages(of("Deployment.apps", x, all_judged)) == set()
+		messages(of("Deployment.apps", x, all_evaluated)) == set()
 	}
 	every x in [null, "", 1, [], {}] {
-		messages(of("Deployment.apps", {"containers": x, "initContainers": x}, all_judged)) == set()
+		messages(of("Deployment.apps", {"containers": x, "initContainers": x}, all_evaluated)) == set()
 		messages(of("Deployment.apps", {"containers": [{"name": "app", "ports": x}]}, parameters)) == set()
 	}
 	every x in [null, "", 1, []] {
 		messages(of("Deployment.apps", {"containers": [object.union(server, {"readinessProbe": x})]}, parameters)) == {"container app has no readinessProbe"}
 	}
-	messages(of("Deployment.apps", {"containers": [null]}, all_judged)) == {"container (unnamed) has no readinessProbe"}
+	messages(of("Deployment.apps", {"containers": [null]}, all_evaluated)) == {"container (unnamed) has no readinessProbe"}
 	messages({"ref": {"kind": "Deployment.apps"}, "object": {}, "parameters": parameters}) == set()
 }

@@ -13,14 +13,14 @@ of(kind, object, with_parameters) := {
 
 pod(spec) := of("Pod", {"spec": spec}, parameters)
 
-messages(judged) := {v.msg | some v in requests_and_limits.violation with input as judged}
+messages(subject) := {v.msg | some v in requests_and_limits.violation with input as subject}
 
 asking(resources) := pod({"containers": [{"name": "app", "resources": resources}]})
 
 nothing := {
-	"container app requests no cpu",
-	"container app requests no memory",
-	"container app has no limit of memory",
+	"container app has no request for cpu",
+	"container app has no request for memory",
+	"container app has no limit for memory",
 }
 
 test_nothing_said if {
@@ -35,8 +35,8 @@ test_all_said if {
 
 test_some_said if {
 	messages(asking({"requests": {"cpu": 1}, "limits": {"memory": "1Gi"}})) == set()
-	messages(asking({"requests": {"cpu": "100m", "memory": "1Gi"}})) == {"container app has no limit of memory"}
-	messages(asking({"limits": {"cpu": "1"}})) == {"container app requests no memory", "container app has no limit of memory"}
+	messages(asking({"requests": {"cpu": "100m", "memory": "1Gi"}})) == {"container app has no limit for memory"}
+	messages(asking({"limits": {"cpu": "1"}})) == {"container app has no request for memory", "container app has no limit for memory"}
 }
 
 test_said_by_the_pod if {
@@ -64,7 +64,7 @@ test_debugging_is_left_alone if {
 
 test_other_resources if {
 	with_disk := object.union(parameters, {"requests": ["ephemeral-storage"], "limits": []})
-	messages(of("Pod", {"spec": {"containers": [{"name": "app"}]}}, with_disk)) == {"container app requests no ephemeral-storage"}
+	messages(of("Pod", {"spec": {"containers": [{"name": "app"}]}}, with_disk)) == {"container app has no request for ephemeral-storage"}
 	none := object.union(parameters, {"requests": [], "limits": []})
 	messages(of("Pod", {"spec": {"containers": [{"name": "app"}]}}, none)) == set()
 }

@@ -1,11 +1,12 @@
 # METADATA
-# title: Objects have the labels that are agreed on
+# title: Objects have the required labels
 # description: |
-#   Labels say whose an object is and which app it belongs to: costs, alerts and
-#   selectors rely on them. An empty value counts as missing. Judged are the labels
-#   of the object itself, not those of its template. Where the parameter gives a
-#   default, the remedy adds the label with that value; it never changes a value that
-#   is there. Owners of Namespaces are judged by federator.tenancy.namespace_owner.
+#   Labels identify the owner of an object and the app that it belongs to; cost
+#   reports, alerts and selectors rely on them. An empty value counts as missing. The
+#   labels of the object itself are evaluated, not those of its Pod template. If the
+#   parameter has a default for a label, the remedy adds the label with that value; it
+#   never changes an existing value. For owners of Namespaces see
+#   federator.tenancy.namespace_owner.
 # custom:
 #   severity: low
 #   kinds: ["Deployment.apps", "StatefulSet.apps", "DaemonSet.apps", "CronJob.batch", "Service"]
@@ -19,7 +20,7 @@
 #     type: object
 #     properties:
 #       labels:
-#         description: The labels that objects must have.
+#         description: Labels that objects must have.
 #         type: array
 #         items:
 #           type: object
@@ -27,15 +28,15 @@
 #           properties:
 #             key: {type: string, minLength: 1, maxLength: 317}
 #             pattern:
-#               description: A regular expression (RE2) that the whole value must match. Without one, any value will do.
+#               description: Regular expression (RE2) that the complete value must match. If unset, any value is allowed.
 #               type: string
 #               format: regex
 #             default:
-#               description: The value that the remedy gives to objects without the label.
+#               description: Value that the remedy sets on objects without the label.
 #               type: string
 #               maxLength: 63
 #             kinds:
-#               description: The kinds that must have it, as Deployment.apps. Without them, all kinds of this policy.
+#               description: Kinds that must have the label, such as Deployment.apps. Defaults to all kinds of this policy.
 #               type: array
 #               items: {type: string, enum: [Deployment.apps, StatefulSet.apps, DaemonSet.apps, CronJob.batch, Service]}
 #         default: [{key: app.kubernetes.io/name}]
@@ -85,7 +86,7 @@ value(key) := text if {
 	text != ""
 }
 
-# A default that the pattern refuses would be set again and again.
+# A default that does not match the pattern would be set again and again.
 correctable(label) if {
 	label["default"] != ""
 	fits(label["default"], label)

@@ -9,9 +9,9 @@ of(kind, labels, wanted) := {
 	"parameters": {"labels": wanted},
 }
 
-found(judged) := violations if violations := required_labels.violation with input as judged
+found(subject) := violations if violations := required_labels.violation with input as subject
 
-messages(judged) := {v.msg | some v in found(judged)}
+messages(subject) := {v.msg | some v in found(subject)}
 
 team := {"key": "team"}
 

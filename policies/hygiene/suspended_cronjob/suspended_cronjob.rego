@@ -1,9 +1,10 @@
 # METADATA
-# title: Suspended CronJobs say why
+# title: Suspended CronJobs give a reason
 # description: |
-#   A CronJob that was suspended for an evening and forgotten makes no backups for a
-#   year. Whoever suspends one says why in an annotation. Since when it is suspended
-#   nobody has written down, and policies read no clock.
+#   A CronJob that is suspended and then forgotten may mean that there have been no
+#   backups for a year. A suspended CronJob must give the reason in an annotation. The
+#   policy cannot tell how long a CronJob has been suspended: Kubernetes does not
+#   record it, and policies cannot read the clock.
 # custom:
 #   severity: low
 #   kinds: ["CronJob.batch"]
@@ -11,7 +12,7 @@
 #     type: object
 #     properties:
 #       annotation:
-#         description: The annotation that says why.
+#         description: Annotation with the reason.
 #         type: string
 #         minLength: 1
 #         default: federator.dev/suspended-because

@@ -9,7 +9,7 @@ cronjob(object) := {
 	"parameters": {"annotation": "why"},
 }
 
-messages(judged) := {v.msg | some v in suspended_cronjob.violation with input as judged}
+messages(subject) := {v.msg | some v in suspended_cronjob.violation with input as subject}
 
 never := {"suspended without annotation why; it never ran"}
 

@@ -1,9 +1,8 @@
-# Package federator.lib.image takes references to images apart, as
-# github.com/distribution/reference does: [registry/]repository[:tag][@digest].
+# Package federator.lib.image parses image references as github.com/distribution/reference
+# does: [registry/]repository[:tag][@digest].
 package federator.lib.image
 
-# name is the registry and repository, with what short names leave out:
-# docker.io/library/nginx of nginx:1.27.
+# name is the registry and repository in full: docker.io/library/nginx for nginx:1.27.
 name(image) := sprintf("docker.io/%s", [repository]) if {
 	repository := trim_prefix(bare(image), "index.docker.io/")
 	repository != bare(image)
@@ -22,13 +21,13 @@ tag(image) := split(last(image), ":")[1] if {
 # digest is the digest, such as sha256:….
 digest(image) := split(image, "@")[1]
 
-# within holds if an image is of a registry, or of a part of one: of ghcr.io/acme are
-# ghcr.io/acme and all below it, but not ghcr.io/acme-labs.
+# within holds if an image is in a registry, or in a part of one: ghcr.io/acme includes
+# ghcr.io/acme and everything below it, but not ghcr.io/acme-labs.
 within(image, prefix) if name(image) == trim_suffix(prefix, "/")
 
 within(image, prefix) if startswith(name(image), concat("", [trim_suffix(prefix, "/"), "/"]))
 
-# The first part of a path is a host if it could not be a part of a repository.
+# The first component is a host if it cannot be a component of a repository.
 has_registry(image) if {
 	parts := split(bare(image), "/")
 	count(parts) > 1
@@ -48,5 +47,5 @@ bare(image) := trim_suffix(located(image), concat("", [":", split(last(image), "
 
 located(image) := split(image, "@")[0]
 
-# last is the last part of the path with the tag: a colon before it is of a port.
+# last is the last component with the tag: a colon before it belongs to a port.
 last(image) := parts[count(parts) - 1] if parts := split(located(image), "/")

@@ -1,9 +1,8 @@
-# Package federator.lib.selector matches labels as a LabelSelector of apimachinery
-# does.
+# Package federator.lib.selector matches labels like a LabelSelector of apimachinery.
 package federator.lib.selector
 
 # matches holds if a selector selects labels, which are an object. An empty selector
-# selects everything, null and what is no selector nothing.
+# selects everything; null and invalid selectors select nothing.
 matches(selector, labels) if {
 	is_object(selector)
 	every key, value in object_of(object.get(selector, "matchLabels", {})) {

@@ -1,12 +1,12 @@
-# Package federator.lib.workload finds the pod of whatever has one: a Pod, or the
-# template of a Deployment, StatefulSet, DaemonSet, Job or CronJob.
+# Package federator.lib.workload returns Pods: a Pod itself, or the template of a
+# Deployment, StatefulSet, DaemonSet, Job or CronJob.
 #
-# Fields of an object may be missing, null or of another type. Nothing here fails
-# for that: what is not there gives no answer, or an empty list.
+# Fields of an object may be missing, null or of another type. That is not an error here:
+# the result is undefined or an empty list.
 package federator.lib.workload
 
-# spec is the spec of the pod. There is one rule for each kind, as rules that are
-# told apart by a constant let the engine leave out what a policy does not read.
+# spec is the spec of the Pod. There is one rule for each kind, because constants let the
+# engine omit fields that a policy does not read.
 spec := input.object.spec if input.ref.kind == "Pod"
 
 spec := input.object.spec.template.spec if input.ref.kind == "Deployment.apps"
@@ -19,9 +19,9 @@ spec := input.object.spec.template.spec if input.ref.kind == "Job.batch"
 
 spec := input.object.spec.jobTemplate.spec.template.spec if input.ref.kind == "CronJob.batch"
 
-# templated holds for what was made of a template that is judged itself: telling of
-# it again helps nobody. A Pod of a ReplicaSet is one of a Deployment if it has the
-# label that only the Deployment's controller gives.
+# templated holds for objects created from a template that is evaluated itself, so that
+# they are not reported again. A Pod of a ReplicaSet belongs to a Deployment if it has the
+# label that only the Deployment controller sets.
 templated if {
 	input.ref.kind == "Pod"
 	controller.apiVersion == "apps/v1"
@@ -49,8 +49,7 @@ templated if {
 
 controller := [owner | some owner in input.object.metadata.ownerReferences; owner.controller == true][0]
 
-# containers are all containers of a pod: those that run, those that run before
-# them, and those that were added for debugging.
+# containers are all containers of a Pod, including init and ephemeral containers.
 containers(pod) := array.concat(long_running(pod), array.concat(init(pod), ephemeral(pod)))
 
 default long_running(_) := []
@@ -65,10 +64,10 @@ default ephemeral(_) := []
 
 ephemeral(pod) := pod.ephemeralContainers if is_array(pod.ephemeralContainers)
 
-# sidecars are the init containers that run as long as the pod does.
+# sidecars are the init containers that keep running with the Pod.
 sidecars(pod) := [c | some c in init(pod); c.restartPolicy == "Always"]
 
-# name is what messages call a container or a volume.
+# name is the name of a container or a volume in messages.
 default name(_) := "(unnamed)"
 
 name(container) := container.name if is_string(container.name)

@@ -1,14 +1,14 @@
 # METADATA
-# title: A namespace is closed in all members or in none
+# title: A namespace denies traffic by default in all members or in none
 # description: |
-#   A NetworkPolicy that selects all Pods and allows nothing closes a namespace, so
-#   that only what other policies name gets in or out. Reported are Namespaces that are
-#   closed in some members and open in others: whoever closed them believes that they
-#   are. Directions are judged apart. Whether the member's network enforces policies
-#   at all, and what AdminNetworkPolicies or other kinds do, this policy does not see.
-#   There is no remedy, as closing a namespace that serves requests stops it. As long
-#   as Namespaces or NetworkPolicies of a member are not all known, verdicts are
-#   Unknown.
+#   A NetworkPolicy that selects all Pods and allows nothing isolates a namespace, so
+#   that only traffic that other NetworkPolicies allow gets in or out. Namespaces that
+#   are isolated in some members but not in others are violations: whoever isolated
+#   them probably expects it everywhere. Directions are evaluated separately. The
+#   policy does not check whether the member's network plugin enforces
+#   NetworkPolicies, or what AdminNetworkPolicies and other kinds do. There is no
+#   remedy, because isolating a namespace in use breaks it. Verdicts are Unknown while
+#   the Namespaces or NetworkPolicies of a member are incomplete.
 # custom:
 #   severity: medium
 #   kinds: ["Namespace", "NetworkPolicy.networking.k8s.io"]
@@ -16,19 +16,19 @@
 #     type: object
 #     properties:
 #       directions:
-#         description: The directions that are judged.
+#         description: Directions to evaluate.
 #         type: array
 #         items: {type: string, enum: [Ingress, Egress]}
 #         default: [Ingress, Egress]
 #       group:
-#         description: A label of members. Only those that have the same value of it, or all of them none, are compared. Without one, all are.
+#         description: Label of members. Only members with the same value of it, or without it, are compared with each other. If empty, all members are compared.
 #         type: string
 #         default: ""
 package federator.network.default_deny_missing
 
 import data.federator.lib.members
 
-# The directions in which a namespace is closed.
+# The directions in which a namespace denies traffic by default.
 view.closed[namespace] contains direction if {
 	input.ref.kind == "NetworkPolicy.networking.k8s.io"
 	namespace := input.ref.namespace
@@ -37,7 +37,7 @@ view.closed[namespace] contains direction if {
 }
 
 violation contains {
-	"msg": sprintf("nothing denies %s by default, as in %s", [direction, members.few(elsewhere)]),
+	"msg": sprintf("no NetworkPolicy denies %s by default, unlike in %s", [direction, members.few(elsewhere)]),
 	"details": {"direction": direction, "others": elsewhere},
 } if {
 	input.ref.kind == "Namespace"
@@ -58,7 +58,7 @@ selects_all if {
 	object.get(selector, "matchExpressions", []) in [[], null]
 }
 
-# Without policyTypes, a policy is about Ingress, and about Egress if it has rules
+# Without policyTypes, a NetworkPolicy applies to Ingress, and to Egress if it has rules
 # for it.
 closes contains "Ingress" if {
 	object.get(input.object.spec, "policyTypes", []) in [[], null]

@@ -14,8 +14,8 @@ by(member, direction) := {
 	"value": direction,
 }
 
-found(judged, entries) := violations if {
-	violations := default_deny_missing.violation with input as judged
+found(subject, entries) := violations if {
+	violations := default_deny_missing.violation with input as subject
 		with data.fleet as {
 			"views": {"federator.network.default_deny_missing": {"closed": {"shop": entries}}},
 			"members": {
@@ -26,7 +26,7 @@ found(judged, entries) := violations if {
 		}
 }
 
-messages(judged, entries) := {v.msg | some v in found(judged, entries)}
+messages(subject, entries) := {v.msg | some v in found(subject, entries)}
 
 closed(spec) := directions if {
 	views := default_deny_missing.view with input as {
@@ -38,18 +38,18 @@ closed(spec) := directions if {
 
 test_open_here if {
 	found(shop, [by("fleet/us-1", "Ingress")]) == {{
-		"msg": "nothing denies Ingress by default, as in fleet/us-1",
+		"msg": "no NetworkPolicy denies Ingress by default, unlike in fleet/us-1",
 		"details": {"direction": "Ingress", "others": {"fleet/us-1"}},
 	}}
 	messages(shop, [by("fleet/us-1", "Ingress"), by("fleet/lab", "Egress"), by("fleet/lab", "Ingress")]) == {
-		"nothing denies Ingress by default, as in fleet/lab and fleet/us-1",
-		"nothing denies Egress by default, as in fleet/lab",
+		"no NetworkPolicy denies Ingress by default, unlike in fleet/lab and fleet/us-1",
+		"no NetworkPolicy denies Egress by default, unlike in fleet/lab",
 	}
 }
 
 test_closed_here if {
 	messages(shop, [by("fleet/eu-1", "Ingress"), by("fleet/us-1", "Ingress")]) == set()
-	messages(shop, [by("fleet/eu-1", "Ingress"), by("fleet/us-1", "Egress")]) == {"nothing denies Egress by default, as in fleet/us-1"}
+	messages(shop, [by("fleet/eu-1", "Ingress"), by("fleet/us-1", "Egress")]) == {"no NetworkPolicy denies Egress by default, unlike in fleet/us-1"}
 }
 
 test_open_everywhere if {
@@ -59,12 +59,12 @@ test_open_everywhere if {
 
 test_parameters if {
 	both := [by("fleet/us-1", "Ingress"), by("fleet/lab", "Egress")]
-	messages(object.union(shop, {"parameters": {"directions": ["Egress"]}}), both) == {"nothing denies Egress by default, as in fleet/lab"}
-	messages(object.union(shop, {"parameters": {"group": "stage"}}), both) == {"nothing denies Ingress by default, as in fleet/us-1"}
+	messages(object.union(shop, {"parameters": {"directions": ["Egress"]}}), both) == {"no NetworkPolicy denies Egress by default, unlike in fleet/lab"}
+	messages(object.union(shop, {"parameters": {"group": "stage"}}), both) == {"no NetworkPolicy denies Ingress by default, unlike in fleet/us-1"}
 	messages(object.union(shop, {"parameters": {"directions": []}}), both) == set()
 }
 
-test_policies_themselves_are_not_judged if {
+test_policies_themselves_are_not_evaluated if {
 	messages(object.union(shop, {"ref": {"kind": "NetworkPolicy.networking.k8s.io"}}), [by("fleet/us-1", "Ingress")]) == set()
 }
 
@@ -89,7 +89,7 @@ test_odd_objects if {
 	every x in [null, "", "x", 1, true, [], {}, [null], {"": null}] {
 		closed(x) == set()
 		closed({"podSelector": {}, "policyTypes": ["Ingress", x], "egress": x}) == {"Ingress"}
-		messages(object.union(shop, {"object": x}), [by("fleet/us-1", "Ingress")]) == {"nothing denies Ingress by default, as in fleet/us-1"}
+		messages(object.union(shop, {"object": x}), [by("fleet/us-1", "Ingress")]) == {"no NetworkPolicy denies Ingress by default, unlike in fleet/us-1"}
 	}
 	every x in ["", "x", 1, true, {}, [null], {"": null}] {
 		closed({"podSelector": {}, "policyTypes": x}) == set()

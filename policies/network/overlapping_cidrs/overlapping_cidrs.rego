@@ -1,15 +1,15 @@
 # METADATA
 # title: Networks of members do not overlap
 # description: |
-#   Members whose Pods reach each other, by peering, a mesh or a VPN, need networks of
-#   their own: an address that two of them have leads to one of them. Judged are the
-#   Pod CIDRs of Nodes and the CIDRs of ServiceCIDRs, each network once however many
-#   members have it, against the same and larger networks of other members. Members
-#   that are not routed to each other may overlap: tell them apart by a label, or leave
-#   out a kind of network. Not seen are networks larger than /8 or, of IPv6, /16, those
-#   of overlays that do not use the CIDRs of Nodes, and Service networks of members
-#   that serve no ServiceCIDRs, as Kubernetes before 1.33. Verdicts are Unknown as long
-#   as Nodes or ServiceCIDRs of a member are not all known.
+#   Members whose Pods can reach each other, by peering, a service mesh or a VPN, need
+#   distinct networks: an address in two of them is only reachable in one. The Pod
+#   CIDRs of Nodes and the CIDRs of ServiceCIDRs are compared with equal and larger
+#   networks of other members; each network is evaluated once, however many members
+#   have it. Members that are not routed to each other may overlap: separate them by a
+#   label, or exclude a kind of network. Not evaluated are networks larger than /8
+#   (IPv4) or /16 (IPv6), overlay networks that do not use the CIDRs of Nodes, and
+#   Service networks of members without ServiceCIDRs (before Kubernetes 1.33).
+#   Verdicts are Unknown while the Nodes or ServiceCIDRs of a member are incomplete.
 # custom:
 #   severity: high
 #   subject: view.networks
@@ -18,29 +18,29 @@
 #     type: object
 #     properties:
 #       of:
-#         description: What networks are judged.
+#         description: Kinds of networks to evaluate.
 #         type: array
 #         items: {type: string, enum: [Pods, Services]}
 #         default: [Pods, Services]
 #       shared:
-#         description: Networks that members may share, as 100.64.0.0/10, because nothing is routed to them.
+#         description: Networks that members may share because they are not routed, such as 100.64.0.0/10.
 #         type: array
 #         items: {type: string, pattern: '^[0-9a-fA-F.:]{2,45}/[0-9]{1,3}$'}
 #         default: []
 #       group:
-#         description: A label of members. Only those that have the same value of it, or all of them none, are compared. Without one, all are.
+#         description: Label of members. Only members with the same value of it, or without it, are compared with each other. If empty, all members are compared.
 #         type: string
 #         default: ""
 package federator.network.overlapping_cidrs
 
 import data.federator.lib.members
 
-# The networks that are judged, as they are written, and what they are of.
+# The evaluated networks, as they are written, and what they are of.
 view.networks[cidr] contains use if {
 	some cidr, _ in prefixes
 }
 
-# The same by their prefixes, which begin with those of larger networks.
+# The same by their prefixes, which start with those of larger networks.
 view.holders[prefix] contains {"cidr": cidr, "of": use} if {
 	some cidr, prefix in prefixes
 }
@@ -55,8 +55,8 @@ violation contains {
 	who := {name | some names in at; some name in names}
 }
 
-# owners are what a network is of by group and member, in groups that have it itself
-# and not only a larger one.
+# owners are what a network is of by group and member, in groups that have the network
+# itself and not only a larger one.
 owners[group][member] contains name if {
 	some holder in holders
 	holder.value.of in input.parameters.of
@@ -71,7 +71,7 @@ groups contains members.group(own.ref.member, input.parameters.group) if {
 	own.value in input.parameters.of
 }
 
-# holders have the network, or one that it is a part of.
+# holders have the network, or one that contains it.
 holders := [holder |
 	prefix := prefix_of(input.key)
 	some bits in numbers.range(smallest[substring(prefix, 0, 2)], count(prefix))
@@ -112,7 +112,7 @@ cidrs contains cidr if {
 	some cidr in input.object.spec.cidrs
 }
 
-# prefixes are the networks of the object that are not too large to be found.
+# prefixes are the networks of the object that are not too large to be compared.
 prefixes[cidr] := prefix if {
 	some cidr in cidrs
 	prefix := prefix_of(cidr)

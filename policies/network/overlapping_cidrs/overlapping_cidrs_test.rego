@@ -11,7 +11,7 @@ node(member, cidr) := of(member, "Node", {"podCIDR": cidr, "podCIDRs": [cidr]})
 
 services(member, cidr) := of(member, "ServiceCIDR.networking.k8s.io", {"cidrs": [cidr]})
 
-view(judged) := entries if entries := overlapping_cidrs.view with input as judged
+view(subject) := entries if entries := overlapping_cidrs.view with input as subject
 
 # under gives the entries of a view by key, of objects.
 under(name, objects) := {key: entries |

@@ -1,15 +1,15 @@
 # METADATA
 # title: A host is served from one place
 # description: |
-#   Where DNS sends a host, only one member answers: the same host in a second member
-#   is a takeover, or a move that nobody finished. Compared are the hosts of Ingresses
-#   and HTTPRoutes, across all members, and across the namespaces of one; within a
-#   namespace of a member, several objects may share the paths of a host. Hosts that
-#   a balancer spreads over members, and members that back each other, are parameters.
-#   A host is compared as it is written: whether *.example.org of one member covers
-#   a.example.org of another this policy does not ask, nor which hosts an HTTPRoute
-#   without any takes from its Gateway, nor what DNS says. As long as Ingresses or
-#   HTTPRoutes of a member are not all known, verdicts are Unknown.
+#   DNS sends requests for a host to one member: the same host in a second member is a
+#   takeover, or an unfinished migration. The hosts of Ingresses and HTTPRoutes are
+#   compared across all members, and across the namespaces of a member; within a
+#   namespace, several objects may share a host. Hosts that a load balancer
+#   distributes over members, and members that back each other up, can be set as
+#   parameters. Hosts are compared literally: the policy does not check whether
+#   *.example.org in one member covers a.example.org in another, which hosts an
+#   HTTPRoute without hosts inherits from its Gateway, or what DNS returns. Verdicts
+#   are Unknown while the Ingresses or HTTPRoutes of a member are incomplete.
 # custom:
 #   severity: high
 #   kinds: ["Ingress.networking.k8s.io", "HTTPRoute.gateway.networking.k8s.io"]
@@ -17,12 +17,12 @@
 #     type: object
 #     properties:
 #       sharedHosts:
-#         description: Hosts that may be served from several places; * stands for one label, ** for any number of them.
+#         description: Hosts that may be served from several places; * matches one label, ** any number of labels.
 #         type: array
 #         items: {type: string, pattern: '^[a-zA-Z0-9*.-]+$', maxLength: 253}
 #         default: []
 #       sharingLabels:
-#         description: Labels of members. Those that have the same value of one of them may serve the same hosts.
+#         description: Labels of members. Members with the same value of one of them may serve the same hosts.
 #         type: array
 #         items: {type: string, minLength: 1}
 #         default: []

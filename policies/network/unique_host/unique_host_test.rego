@@ -30,12 +30,12 @@ fleet(claims) := {
 	},
 }
 
-found(judged, claims) := violations if {
-	violations := unique_host.violation with input as judged
+found(subject, claims) := violations if {
+	violations := unique_host.violation with input as subject
 		with data.fleet as fleet(claims)
 }
 
-messages(judged, claims) := {v.msg | some v in found(judged, claims)}
+messages(subject, claims) := {v.msg | some v in found(subject, claims)}
 
 hosts(object) := {host |
 	views := unique_host.view with input as object
@@ -92,10 +92,10 @@ test_view if {
 
 test_odd_objects if {
 	every x in [null, "", "x", 1, true, [], {}, [null], [[]], {"": null}] {
-		every judged in [ingress([]), route([])] {
-			messages(object.union(judged, {"object": {"spec": x}}), []) == set()
-			messages(object.union(judged, {"object": {"spec": {"rules": x, "hostnames": x}}}), []) == set()
-			hosts(object.union(judged, {"object": {"spec": {"rules": x, "hostnames": x}}})) == set()
+		every subject in [ingress([]), route([])] {
+			messages(object.union(subject, {"object": {"spec": x}}), []) == set()
+			messages(object.union(subject, {"object": {"spec": {"rules": x, "hostnames": x}}}), []) == set()
+			hosts(object.union(subject, {"object": {"spec": {"rules": x, "hostnames": x}}})) == set()
 		}
 		messages(ingress([x, "a.example"]), elsewhere(["fleet/us-1"])) == {"host a.example is also served from fleet/us-1"}
 		messages(route([x, "a.example"]), elsewhere(["fleet/us-1"])) == {"host a.example is also served from fleet/us-1"}

@@ -1,14 +1,14 @@
 # METADATA
 # title: Quotas of an owner stay within its budget
 # description: |
-#   A ResourceQuota limits a namespace of one member; what an owner may use of the fleet
-#   is the sum over its namespaces in all members. An owner is the value of a label of
-#   Namespaces. Of several quotas of a namespace the smallest counts, as it is the one
-#   that holds; quotas with scopes are about some Pods only and do not count. Without a
-#   quota a namespace may use what there is: that is a finding, too, for owners with a
-#   budget. Owners without one are not judged, so that without parameters this policy
-#   finds nothing. What is in use this policy does not see. Verdicts are Unknown as long
-#   as Namespaces or ResourceQuotas of a member are not all known.
+#   A ResourceQuota limits a namespace in one member; what an owner may use in the
+#   fleet is the sum over its namespaces in all members. The owner is the value of a
+#   label of the Namespace. If a namespace has several quotas, the smallest counts,
+#   because it is the effective one; quotas with scopes are ignored. A namespace
+#   without a quota may use all resources, which is a violation, too, for owners with
+#   a budget. Owners without a budget are not evaluated, so that this policy has no
+#   violations without parameters. The policy does not check actual usage. Verdicts
+#   are Unknown while the Namespaces or ResourceQuotas of a member are incomplete.
 # custom:
 #   severity: medium
 #   subject: view.owners
@@ -17,12 +17,12 @@
 #     type: object
 #     properties:
 #       label:
-#         description: The label of Namespaces that names the owner.
+#         description: Label of Namespaces whose value is the owner.
 #         type: string
 #         enum: [owner, team, tenant, federator.dev/owner]
 #         default: owner
 #       budgets:
-#         description: 'What quotas may add up to, by owner and resource: {shop: {requests.cpu: "100", requests.memory: 400Gi}}. Resources have the names that quotas have, cpu that of requests.cpu.'
+#         description: 'Maximum sum of quotas by owner and resource: {shop: {requests.cpu: "100", requests.memory: 400Gi}}. Resources are named as in quotas; use requests.cpu for cpu.'
 #         type: object
 #         additionalProperties:
 #           type: object
@@ -30,7 +30,7 @@
 #           additionalProperties: {type: string, pattern: '^[0-9]{1,18}([.][0-9]{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$'}
 #         default: {}
 #       default:
-#         description: The budget of owners that budgets does not name, by resource.
+#         description: Budget by resource for owners that are not in budgets.
 #         type: object
 #         propertyNames: {not: {enum: [cpu, memory, ephemeral-storage]}}
 #         additionalProperties: {type: string, pattern: '^[0-9]{1,18}([.][0-9]{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$'}
@@ -39,8 +39,8 @@ package federator.quota.quota_sum
 
 import data.federator.lib.members
 
-# The Namespaces of an owner, of which the key is owner=shop, by all labels that may
-# name it.
+# The Namespaces of an owner, with keys such as owner=shop, for each label that may
+# name the owner.
 view.owners[key] contains true if {
 	input.ref.kind == "Namespace"
 	some label in ["owner", "team", "tenant", "federator.dev/owner"]
@@ -50,7 +50,7 @@ view.owners[key] contains true if {
 	key := sprintf("%s=%s", [label, owner])
 }
 
-# What quotas allow in a namespace of a member.
+# The quotas in a namespace of a member.
 view.quotas[key] contains amounts if {
 	input.ref.kind == "ResourceQuota"
 	is_object(input.object.spec)
@@ -97,8 +97,8 @@ limits_of[namespace][resource] := min(amounts_here) if {
 
 limited(namespace, resource) if is_number(limits_of[namespace][resource])
 
-# amounts are what the quota allows of each resource: cpu is another name of
-# requests.cpu, and memory of requests.memory.
+# amounts are the limits of a quota by resource: cpu is another name for requests.cpu,
+# and memory for requests.memory.
 amounts := {resource: min(found) |
 	some name, _ in input.object.spec.hard
 	resource := long(name)
@@ -114,7 +114,7 @@ long(name) := sprintf("requests.%s", [name]) if name in {"cpu", "memory", "ephem
 
 long(name) := name if not name in {"cpu", "memory", "ephemeral-storage"}
 
-# quantity reads a quantity as apimachinery writes it.
+# quantity parses a quantity in apimachinery's format.
 quantity(text) := text if is_number(text)
 
 quantity(text) := units.parse(text) if {

@@ -81,7 +81,7 @@ test_budgets if {
 	found(quotas, {}) == set()
 }
 
-test_other_labels_are_not_judged if {
+test_other_labels_are_not_evaluated if {
 	found({"fleet/eu-1/shop": [{"pods": 20}]}, {"label": "team", "default": {"pods": "10"}}) == set()
 }
 

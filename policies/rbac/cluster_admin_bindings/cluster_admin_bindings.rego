@@ -1,10 +1,10 @@
 # METADATA
-# title: Few are cluster-admin, and strangers are nothing
+# title: cluster-admin is restricted, and unauthenticated users have no roles
 # description: |
-#   Whoever has cluster-admin owns the member, in a RoleBinding the namespace; and what
-#   is bound to those who did not log in is bound to everyone who reaches the API
-#   server. Only the names of roles are looked at: a role that allows as much under
-#   another name belongs into the parameter roles (see federator.rbac.wildcards).
+#   A subject with cluster-admin controls the member, or with a RoleBinding the
+#   namespace; and a role bound to unauthenticated users is available to everyone who
+#   can reach the API server. Only the names of roles are evaluated: add roles with
+#   equivalent permissions to the parameter roles (see federator.rbac.wildcards).
 # custom:
 #   severity: critical
 #   kinds: ["ClusterRoleBinding.rbac.authorization.k8s.io", "RoleBinding.rbac.authorization.k8s.io"]
@@ -12,12 +12,12 @@
 #     type: object
 #     properties:
 #       roles:
-#         description: ClusterRoles that only allowed subjects may have.
+#         description: ClusterRoles that only the allowed subjects may have.
 #         type: array
 #         items: {type: string, minLength: 1}
 #         default: [cluster-admin]
 #       subjects:
-#         description: Who may have them. In names and namespaces * stands for any text; without a namespace, those of all are meant.
+#         description: Subjects that may have them. In names and namespaces * matches any text; without a namespace, all namespaces match.
 #         type: array
 #         items:
 #           type: object
@@ -30,12 +30,12 @@
 #         - {kind: Group, name: "system:masters"}
 #         - {kind: Group, name: "kubeadm:cluster-admins"}
 #       strangers:
-#         description: Users and groups that stand for people whom nobody has named.
+#         description: Users and groups of unauthenticated users.
 #         type: array
 #         items: {type: string, minLength: 1}
 #         default: ["system:anonymous", "system:unauthenticated"]
 #       publicRoles:
-#         description: Roles that strangers may have. The defaults are those of Kubernetes and kubeadm.
+#         description: Roles that unauthenticated users may have. Defaults to those of Kubernetes and kubeadm.
 #         type: array
 #         items: {type: string, minLength: 1}
 #         default: ["system:public-info-viewer", "kubeadm:bootstrap-signer-clusterinfo"]

@@ -31,7 +31,7 @@ of(kind, namespace, object) := {
 	"parameters": parameters,
 }
 
-messages(judged) := {v.msg | some v in cluster_admin_bindings.violation with input as judged}
+messages(subject) := {v.msg | some v in cluster_admin_bindings.violation with input as subject}
 
 test_admins if {
 	messages(binding("cluster-admin", [

@@ -1,11 +1,10 @@
 # METADATA
-# title: Roles name what they allow
+# title: Roles do not use wildcards
 # description: |
-#   A * in a role allows what nobody has thought of, custom resources of tomorrow
-#   included. Roles that Kubernetes makes at its start are left alone unless asked
-#   for, as are ClusterRoles that are put together of others, whose rules a controller
-#   writes. Who has the role, and how bad that is, federator.rbac.cluster_admin_bindings
-#   and the bindings say.
+#   A wildcard in a role allows more than anyone has reviewed, including future custom
+#   resources. Roles that Kubernetes creates at startup are not evaluated by default,
+#   nor are aggregated ClusterRoles, whose rules a controller writes. For the subjects
+#   of roles see federator.rbac.cluster_admin_bindings.
 # custom:
 #   severity: medium
 #   kinds: ["Role.rbac.authorization.k8s.io", "ClusterRole.rbac.authorization.k8s.io"]
@@ -13,12 +12,12 @@
 #     type: object
 #     properties:
 #       fields:
-#         description: The fields of rules in which no * may be.
+#         description: Fields of rules that must not contain *.
 #         type: array
 #         items: {type: string, enum: [apiGroups, resources, verbs, nonResourceURLs]}
 #         default: [apiGroups, resources, verbs, nonResourceURLs]
 #       builtin:
-#         description: Whether the roles that Kubernetes makes are judged, too.
+#         description: Whether to evaluate the roles that Kubernetes creates, too.
 #         type: boolean
 #         default: false
 package federator.rbac.wildcards
@@ -46,7 +45,7 @@ is_wildcard(text) if {
 
 put_together if is_object(input.object.aggregationRule)
 
-# The label alone could be anyone's: the names are those that Kubernetes keeps.
+# Anyone can set the label: the names are those that Kubernetes reserves.
 left_alone if {
 	not input.parameters.builtin
 	input.object.metadata.labels["kubernetes.io/bootstrapping"] == "rbac-defaults"

@@ -13,7 +13,7 @@ of(name, object, with_parameters) := {
 	"parameters": with_parameters,
 }
 
-messages(judged) := {v.msg | some v in wildcards.violation with input as judged}
+messages(subject) := {v.msg | some v in wildcards.violation with input as subject}
 
 test_wildcards if {
 	messages(role({"rules": [

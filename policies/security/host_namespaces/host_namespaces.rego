@@ -1,11 +1,12 @@
 # METADATA
-# title: No namespaces or ports of the node
+# title: Pods do not use host namespaces or host ports
 # description: |
-#   A Pod in the node's network, process or IPC namespace sees the traffic, processes
-#   and memory of others, passes NetworkPolicies by, and with a port of the node can
-#   run once per node only. Judged are Pods and the templates of Deployments,
-#   StatefulSets, DaemonSets, Jobs and CronJobs; what was made of such a template is
-#   not told of again. Ports of a Pod in the node's network are not told one by one.
+#   A Pod in the network, PID or IPC namespace of its node can observe the traffic,
+#   processes and memory of others and bypasses NetworkPolicies; a Pod with a host
+#   port can run only once per node. Pods and the templates of Deployments,
+#   StatefulSets, DaemonSets, Jobs and CronJobs are evaluated; objects created from
+#   such a template are not reported again. If a Pod uses the host network, its ports
+#   are not reported one by one.
 # custom:
 #   severity: high
 #   kinds: ["Pod", "Deployment.apps", "StatefulSet.apps", "DaemonSet.apps", "Job.batch", "CronJob.batch"]
@@ -13,12 +14,12 @@
 #     type: object
 #     properties:
 #       namespaces:
-#         description: Namespaces of the node that Pods may be in.
+#         description: Host namespaces that Pods may use.
 #         type: array
 #         items: {type: string, enum: [hostNetwork, hostPID, hostIPC]}
 #         default: []
 #       ports:
-#         description: Ranges of the node's ports that containers may take, both ends included.
+#         description: Ranges of host ports that containers may use, inclusive.
 #         type: array
 #         items:
 #           type: object
@@ -32,7 +33,7 @@ package federator.security.host_namespaces
 import data.federator.lib.workload
 
 violation contains {
-	"msg": sprintf("the Pod is in the node's namespace: %s", [namespace]),
+	"msg": sprintf("the Pod uses %s", [namespace]),
 	"details": {"field": namespace},
 } if {
 	not workload.templated
@@ -41,7 +42,7 @@ violation contains {
 }
 
 violation contains {
-	"msg": sprintf("container %s takes port %d of the node", [workload.name(container), port]),
+	"msg": sprintf("container %s uses host port %d", [workload.name(container), port]),
 	"details": {"container": workload.name(container), "port": port},
 } if {
 	not workload.templated
@@ -53,14 +54,14 @@ violation contains {
 	not allowed(port)
 }
 
-# The names are written out, so that nothing else of the spec is read.
+# The names are constants, so that no other fields of the spec are read.
 shared contains "hostNetwork" if workload.spec.hostNetwork == true
 
 shared contains "hostPID" if workload.spec.hostPID == true
 
 shared contains "hostIPC" if workload.spec.hostIPC == true
 
-# Where the Pod is in the node's network, every port of a container is the node's.
+# If the Pod uses the host network, every port of a container is a host port.
 in_network if "hostNetwork" in shared
 
 allowed(port) if {

@@ -13,13 +13,13 @@ of(kind, object, with_parameters) := {
 
 pod(spec) := of("Pod", {"spec": spec}, parameters)
 
-messages(judged) := {v.msg | some v in host_namespaces.violation with input as judged}
+messages(subject) := {v.msg | some v in host_namespaces.violation with input as subject}
 
 ports(list) := {"containers": [{"name": "app", "ports": list}]}
 
 test_namespaces if {
 	every field in ["hostNetwork", "hostPID", "hostIPC"] {
-		messages(pod({field: true})) == {sprintf("the Pod is in the node's namespace: %s", [field])}
+		messages(pod({field: true})) == {sprintf("the Pod uses %s", [field])}
 		messages(pod({field: false})) == set()
 		messages(of("Pod", {"spec": {field: true}}, object.union(parameters, {"namespaces": [field]}))) == set()
 	}
@@ -27,7 +27,7 @@ test_namespaces if {
 }
 
 test_ports if {
-	messages(pod(ports([{"containerPort": 80, "hostPort": 8080}, {"containerPort": 81}]))) == {"container app takes port 8080 of the node"}
+	messages(pod(ports([{"containerPort": 80, "hostPort": 8080}, {"containerPort": 81}]))) == {"container app uses host port 8080"}
 	messages(pod(ports([{"containerPort": 80, "hostPort": 0}]))) == set()
 }
 
@@ -43,7 +43,7 @@ test_allowed_ports if {
 
 test_ports_in_the_nodes_network_are_not_told_again if {
 	spec := object.union(ports([{"containerPort": 80, "hostPort": 80}]), {"hostNetwork": true})
-	messages(pod(spec)) == {"the Pod is in the node's namespace: hostNetwork"}
+	messages(pod(spec)) == {"the Pod uses hostNetwork"}
 	messages(of("Pod", {"spec": spec}, object.union(parameters, {"namespaces": ["hostNetwork"]}))) == set()
 }
 

@@ -1,13 +1,13 @@
 # METADATA
-# title: Images are of known registries and pinned
+# title: Images are from allowed registries and pinned
 # description: |
-#   An image of a foreign registry runs foreign code, and one under a tag that moves
-#   is another image after the next restart. Without the parameter registries images
-#   of every registry are taken. Short names are those of Docker Hub:
-#   nginx is docker.io/library/nginx. Mirrors that nodes are configured with, and
-#   policies of admission that change images, are seen in Pods only. Judged are Pods
-#   and the templates of Deployments, StatefulSets, DaemonSets, Jobs and CronJobs;
-#   what was made of such a template is not told of again.
+#   An image from an untrusted registry runs untrusted code, and an image with a
+#   mutable tag may be another one after the next restart. If the parameter registries
+#   is empty, all registries are allowed. Short names are those of Docker Hub: nginx
+#   is docker.io/library/nginx. Registry mirrors configured on nodes, and admission
+#   policies that change images, are visible in Pods only. Pods and the templates of
+#   Deployments, StatefulSets, DaemonSets, Jobs and CronJobs are evaluated; objects
+#   created from such a template are not reported again.
 # custom:
 #   severity: high
 #   kinds: ["Pod", "Deployment.apps", "StatefulSet.apps", "DaemonSet.apps", "Job.batch", "CronJob.batch"]
@@ -15,12 +15,12 @@
 #     type: object
 #     properties:
 #       registries:
-#         description: Registries, or parts of them such as ghcr.io/acme, that images may be of. None allows all.
+#         description: Allowed registries, or parts of them such as ghcr.io/acme. If empty, all are allowed.
 #         type: array
 #         items: {type: string, pattern: "^[^/]+"}
 #         default: []
 #       movingTags:
-#         description: Tags that say nothing about what they hold. An image without tag and digest has the tag latest.
+#         description: Tags that are considered mutable. An image without tag and digest has the tag latest.
 #         type: array
 #         items: {type: string}
 #         default: [latest]
@@ -29,7 +29,7 @@
 #         type: boolean
 #         default: false
 #       placeholders:
-#         description: What templates have in place of an image that is filled in later, as auto for Istio's proxies.
+#         description: Placeholders for images that are set at admission, such as auto for Istio's proxies.
 #         type: array
 #         items: {type: string}
 #         default: [auto]
@@ -39,7 +39,7 @@ import data.federator.lib.image
 import data.federator.lib.workload
 
 violation contains {
-	"msg": sprintf("%s is of no allowed registry: %s", [used.by, used.image]),
+	"msg": sprintf("%s uses an image from a registry that is not allowed: %s", [used.by, used.image]),
 	"details": {"image": used.image, "name": image.name(used.image)},
 } if {
 	not workload.templated
@@ -49,7 +49,7 @@ violation contains {
 }
 
 violation contains {
-	"msg": sprintf("%s has an image with moving tag %s: %s", [used.by, tag, used.image]),
+	"msg": sprintf("%s uses an image with the mutable tag %s: %s", [used.by, tag, used.image]),
 	"details": {"image": used.image, "tag": tag},
 } if {
 	not workload.templated
@@ -60,7 +60,7 @@ violation contains {
 }
 
 violation contains {
-	"msg": sprintf("%s has an image without digest: %s", [used.by, used.image]),
+	"msg": sprintf("%s uses an image without a digest: %s", [used.by, used.image]),
 	"details": {"image": used.image},
 } if {
 	input.parameters.digest

@@ -11,7 +11,7 @@ of(kind, object, with_parameters) := {
 	"parameters": with_parameters,
 }
 
-messages(judged) := {v.msg | some v in image_registry.violation with input as judged}
+messages(subject) := {v.msg | some v in image_registry.violation with input as subject}
 
 with_image(image, changes) := of(
 	"Pod",
@@ -25,7 +25,7 @@ test_registries if {
 		messages(with_image(image, acme)) == set()
 	}
 	every image in ["nginx:1.27", "ghcr.io/acme-labs/web:v1", "ghcr.io/other/web:v1", "registry.k8s.io.example/pause:3"] {
-		messages(with_image(image, acme)) == {sprintf("container app is of no allowed registry: %s", [image])}
+		messages(with_image(image, acme)) == {sprintf("container app uses an image from a registry that is not allowed: %s", [image])}
 	}
 	messages(with_image("nginx:1.27", {"registries": ["docker.io/library"]})) == set()
 }
@@ -36,17 +36,17 @@ test_no_registries_allow_all if {
 
 test_moving_tags if {
 	every image in ["nginx", "nginx:latest", "localhost:5000/nginx"] {
-		messages(with_image(image, {})) == {sprintf("container app has an image with moving tag latest: %s", [image])}
+		messages(with_image(image, {})) == {sprintf("container app uses an image with the mutable tag latest: %s", [image])}
 	}
 	messages(with_image("nginx:1.27", {})) == set()
-	messages(with_image("nginx:main", {"movingTags": ["main", "latest"]})) == {"container app has an image with moving tag main: nginx:main"}
+	messages(with_image("nginx:main", {"movingTags": ["main", "latest"]})) == {"container app uses an image with the mutable tag main: nginx:main"}
 	messages(with_image("nginx", {"movingTags": []})) == set()
 }
 
 test_a_digest_pins_whatever_the_tag if {
 	messages(with_image("nginx:latest@sha256:0a", {"digest": true})) == set()
 	messages(with_image("nginx@sha256:0a", {"digest": true})) == set()
-	messages(with_image("nginx:1.27", {"digest": true})) == {"container app has an image without digest: nginx:1.27"}
+	messages(with_image("nginx:1.27", {"digest": true})) == {"container app uses an image without a digest: nginx:1.27"}
 }
 
 test_every_place_of_an_image if {
@@ -54,7 +54,7 @@ test_every_place_of_an_image if {
 		count(messages(of("Pod", {"spec": {list: [{"name": "app", "image": "nginx"}]}}, parameters))) == 1
 	}
 	volumes := [{"name": "model", "image": {"reference": "models/large"}}, {"name": "none", "emptyDir": {}}]
-	messages(of("Pod", {"spec": {"volumes": volumes}}, parameters)) == {"volume model has an image with moving tag latest: models/large"}
+	messages(of("Pod", {"spec": {"volumes": volumes}}, parameters)) == {"volume model uses an image with the mutable tag latest: models/large"}
 }
 
 test_templates if {

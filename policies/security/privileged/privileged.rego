@@ -1,11 +1,11 @@
 # METADATA
-# title: No privileged containers
+# title: Containers are not privileged
 # description: |
-#   A privileged container, a capability beyond a short list or a path of the node is
-#   a way out of the container, into the node and every Pod on it. Judged are Pods
-#   and the templates of Deployments, StatefulSets, DaemonSets, Jobs and CronJobs;
-#   what was made of such a template is not told of again. The default of
-#   capabilities is the list of the Pod Security Standard "baseline".
+#   A privileged container, a dangerous capability or a mounted path of the node lets
+#   an attacker escape from the container to the node and every Pod on it. Pods and
+#   the templates of Deployments, StatefulSets, DaemonSets, Jobs and CronJobs are
+#   evaluated; objects created from such a template are not reported again. The
+#   default capabilities are those of the Pod Security Standard "baseline".
 # custom:
 #   severity: critical
 #   kinds: ["Pod", "Deployment.apps", "StatefulSet.apps", "DaemonSet.apps", "Job.batch", "CronJob.batch"]
@@ -13,12 +13,12 @@
 #     type: object
 #     properties:
 #       capabilities:
-#         description: Capabilities that containers may add. ALL in it allows every one.
+#         description: Capabilities that containers may add. ALL allows all capabilities.
 #         type: array
 #         items: {type: string, pattern: "^[A-Z_]+$"}
 #         default: [AUDIT_WRITE, CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, MKNOD, NET_BIND_SERVICE, SETFCAP, SETGID, SETPCAP, SETUID, SYS_CHROOT]
 #       hostPaths:
-#         description: Paths of the node that Pods may mount, with all below them.
+#         description: Paths of the node that Pods may mount, including everything below them.
 #         type: array
 #         items: {type: string, pattern: "^/"}
 #         default: []
@@ -49,7 +49,7 @@ violation contains {
 }
 
 violation contains {
-	"msg": sprintf("volume %s is the node's %s", [workload.name(volume), path]),
+	"msg": sprintf("volume %s mounts %s of the node", [workload.name(volume), path]),
 	"details": {"volume": workload.name(volume), "path": path},
 } if {
 	not workload.templated

@@ -13,7 +13,7 @@ of(kind, object, with_parameters) := {
 	"parameters": with_parameters,
 }
 
-messages(judged) := {v.msg | some v in privileged.violation with input as judged}
+messages(subject) := {v.msg | some v in privileged.violation with input as subject}
 
 adding(capabilities) := {"containers": [{"name": "app", "securityContext": {"capabilities": {"add": capabilities}}}]}
 
@@ -59,7 +59,7 @@ test_all_capabilities_allowed if {
 }
 
 test_host_paths if {
-	messages(pod(mounting("/etc"))) == {"volume data is the node's /etc"}
+	messages(pod(mounting("/etc"))) == {"volume data mounts /etc of the node"}
 	logs := object.union(parameters, {"hostPaths": ["/var/log", "/run/"]})
 	every path in ["/var/log", "/var/log/", "/var/log/pods", "/run/containerd"] {
 		messages(of("Pod", {"spec": mounting(path)}, logs)) == set()
@@ -79,7 +79,7 @@ test_made_of_a_template if {
 	owner := {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": true}
 	messages(of("Pod", {"metadata": {"ownerReferences": [owner]}, "spec": spec}, parameters)) == set()
 
-	# A ReplicaSet that no Deployment made is not judged itself.
+	# A ReplicaSet that no Deployment made is not subject itself.
 	set_owner := object.union(owner, {"kind": "ReplicaSet"})
 	bare := {"metadata": {"ownerReferences": [set_owner]}, "spec": spec}
 	count(messages(of("Pod", bare, parameters))) == 1

@@ -1,11 +1,12 @@
 # METADATA
 # title: Containers do not run as root
 # description: |
-#   A container that runs as root is root of the node if it gets out. Each has to say
-#   runAsNonRoot, or a user other than 0; the Pod says it for those that do not.
-#   Which user an image would choose by itself, this policy cannot see. Judged are
-#   Pods and the templates of Deployments, StatefulSets, DaemonSets, Jobs and
-#   CronJobs; what was made of such a template is not told of again.
+#   A container that runs as root is root on the node if it escapes. Each container
+#   must set runAsNonRoot, or a user other than 0; settings of the Pod apply to
+#   containers without their own. The policy cannot see the user that an image
+#   selects. Pods and the templates of Deployments, StatefulSets, DaemonSets, Jobs and
+#   CronJobs are evaluated; objects created from such a template are not reported
+#   again.
 # custom:
 #   severity: high
 #   kinds: ["Pod", "Deployment.apps", "StatefulSet.apps", "DaemonSet.apps", "Job.batch", "CronJob.batch"]
@@ -13,7 +14,7 @@
 #     type: object
 #     properties:
 #       acceptUser:
-#         description: Whether runAsUser other than 0 is enough without runAsNonRoot.
+#         description: Whether a runAsUser other than 0 is sufficient without runAsNonRoot.
 #         type: boolean
 #         default: true
 package federator.security.run_as_non_root
@@ -48,7 +49,7 @@ non_root(container) if {
 	user(container) > 0
 }
 
-# What the container says goes before what the Pod says.
+# Settings of the container override those of the Pod.
 must_not(container) := container.securityContext.runAsNonRoot if {
 	is_boolean(container.securityContext.runAsNonRoot)
 } else := workload.spec.securityContext.runAsNonRoot

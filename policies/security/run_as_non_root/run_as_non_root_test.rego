@@ -13,7 +13,7 @@ of(kind, object, with_parameters) := {
 
 pod(spec) := of("Pod", {"spec": spec}, parameters)
 
-messages(judged) := {v.msg | some v in run_as_non_root.violation with input as judged}
+messages(subject) := {v.msg | some v in run_as_non_root.violation with input as subject}
 
 container(context) := {"name": "app", "securityContext": context}
 

@@ -1,13 +1,13 @@
 # METADATA
-# title: A namespace has one owner in all members
+# title: A namespace has the same owner in all members
 # description: |
-#   The namespace shop is the same team's wherever it is: who is called at night, who
-#   pays and who may change things follows from a label. Reported are Namespaces
-#   without it, and those whose owner is another than in some other member. Which of
-#   the two is right nobody can tell from here, and federator changes no Namespaces.
-#   Whether the owner exists this policy does not see. Where owners differ on purpose,
-#   as between members of different companies, give the parameter group a label of
-#   members. As long as Namespaces of a member are not all known, verdicts are Unknown.
+#   A namespace belongs to the same team in every member: who is on call, who pays and
+#   who may make changes is derived from a label. Namespaces without the label, and
+#   Namespaces with different owners in different members, are violations. The policy
+#   cannot tell which owner is right, has no remedy, and does not check whether the
+#   owner exists. If owners differ intentionally, for example between members of
+#   different companies, set the parameter group to a label of members. Verdicts are
+#   Unknown while the Namespaces of a member are incomplete.
 # custom:
 #   severity: medium
 #   kinds: ["Namespace"]
@@ -15,17 +15,17 @@
 #     type: object
 #     properties:
 #       label:
-#         description: The label of Namespaces that names the owner.
+#         description: Label of Namespaces whose value is the owner.
 #         type: string
 #         minLength: 1
 #         default: owner
 #       exempt:
-#         description: Namespaces that need no owner; * stands for any characters.
+#         description: Namespaces that need no owner; * matches any characters.
 #         type: array
 #         items: {type: string, pattern: '^[a-z0-9*-]+$', maxLength: 63}
 #         default: [default, kube-*]
 #       group:
-#         description: A label of members. Only those that have the same value of it, or all of them none, are compared. Without one, all are.
+#         description: Label of members. Only members with the same value of it, or without it, are compared with each other. If empty, all members are compared.
 #         type: string
 #         default: ""
 package federator.tenancy.namespace_owner

@@ -13,10 +13,10 @@ of(name, object) := {
 
 owned(owner) := {"metadata": {"labels": {"owner": owner}}}
 
-found(judged, elsewhere) := violations if {
-	violations := namespace_owner.violation with input as judged
+found(subject, elsewhere) := violations if {
+	violations := namespace_owner.violation with input as subject
 		with data.fleet as {
-			"by_name": {"Namespace": {"": {judged.ref.name: object.union({"fleet/eu-1": judged.object}, elsewhere)}}},
+			"by_name": {"Namespace": {"": {subject.ref.name: object.union({"fleet/eu-1": subject.object}, elsewhere)}}},
 			"members": {
 				"fleet/eu-1": {"labels": {"company": "a"}},
 				"fleet/us-1": {"labels": {"company": "a"}},
@@ -26,7 +26,7 @@ found(judged, elsewhere) := violations if {
 		}
 }
 
-messages(judged, elsewhere) := {v.msg | some v in found(judged, elsewhere)}
+messages(subject, elsewhere) := {v.msg | some v in found(subject, elsewhere)}
 
 test_another_owner if {
 	found(of("shop", owned("team-a")), {"fleet/us-1": owned("team-b"), "fleet/ap-1": owned("team-a")}) == {{
@@ -64,8 +64,8 @@ test_exempt if {
 }
 
 test_another_label if {
-	judged := object.union(of("shop", {"metadata": {"labels": {"team": "a", "owner": "x"}}}), {"parameters": {"label": "team"}})
-	messages(judged, {"fleet/us-1": {"metadata": {"labels": {"team": "b", "owner": "x"}}}}) == {"owner is a here and b in fleet/us-1"}
+	subject := object.union(of("shop", {"metadata": {"labels": {"team": "a", "owner": "x"}}}), {"parameters": {"label": "team"}})
+	messages(subject, {"fleet/us-1": {"metadata": {"labels": {"team": "b", "owner": "x"}}}}) == {"owner is a here and b in fleet/us-1"}
 }
 
 test_groups if {

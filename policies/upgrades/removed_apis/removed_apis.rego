@@ -1,14 +1,14 @@
 # METADATA
-# title: Members serve no API that their next Kubernetes removes
+# title: Members do not serve APIs that the next Kubernetes version removes
 # description: |
-#   An upgrade of Kubernetes stops serving old versions of APIs, and manifests, charts
-#   and clients that still use them fail on that day. Reported is what each member
-#   serves now and the target version does not. The same objects can be read by either
-#   version, so that who uses the old one, only audit logs and repositories tell;
-#   PodSecurityPolicies go with their objects, so that these are counted. The table has
-#   what Kubernetes 1.16 to 1.36 remove, as k8s.io/api and the deprecation guide of
-#   Kubernetes list it; versions of custom resources are not in it. Members whose
-#   version is not known are not judged.
+#   A Kubernetes upgrade stops serving old API versions, and manifests, charts and
+#   clients that still use them then fail. The policy reports the API versions that a
+#   member serves now and the target version does not. Because the same objects are
+#   available in either version, only audit logs and repositories show who uses the
+#   old one; PodSecurityPolicies are removed together with their objects and are
+#   therefore counted. The table covers removals in Kubernetes 1.16 to 1.36, according
+#   to k8s.io/api and the Kubernetes deprecation guide; custom resources are not
+#   included. Members whose version is unknown are not evaluated.
 # custom:
 #   severity: medium
 #   subject: member
@@ -16,12 +16,12 @@
 #     type: object
 #     properties:
 #       target:
-#         description: The version to upgrade to, as 1.36. Without one, it is the member's next minor version.
+#         description: Version to upgrade to, such as 1.36. Defaults to the member's next minor version.
 #         type: string
 #         pattern: '^(1\.[0-9]{1,3})?$'
 #         default: ""
 #       ignored:
-#         description: APIs that nobody uses, as policy/v1beta1.
+#         description: APIs that are not in use, such as policy/v1beta1.
 #         type: array
 #         items: {type: string, minLength: 1}
 #         default: []
@@ -46,8 +46,7 @@ violation contains {
 	names := object.keys(data.fleet.objects["PodSecurityPolicy.policy"][input.member.name][""])
 }
 
-# due are the rows of the table that are about what the member serves, and come with
-# the upgrade.
+# due are the rows of the table for APIs that the member serves and the upgrade removes.
 due contains row if {
 	some row in table
 	row.since <= own
@@ -67,8 +66,8 @@ instead("") := "there is no other"
 
 instead(use) := sprintf("use %s", [use]) if use != ""
 
-# table has the kinds of an API that minor versions of Kubernetes have from since on,
-# and no longer have from removed on.
+# table has the kinds of APIs that Kubernetes has since a minor version, and that a later
+# one has removed.
 table := [
 	{"api": "extensions/v1beta1", "since": 1, "removed": 16, "use": "apps/v1", "kinds": ["DaemonSet", "Deployment", "ReplicaSet"]},
 	{"api": "extensions/v1beta1", "since": 3, "removed": 16, "use": "networking.k8s.io/v1", "kinds": ["NetworkPolicy"]},

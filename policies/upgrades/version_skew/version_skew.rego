@@ -1,13 +1,13 @@
 # METADATA
-# title: Members keep up with each other
+# title: Members run similar Kubernetes versions
 # description: |
-#   A member whose Kubernetes is several minor versions behind the others of its group
-#   runs what nobody tests with any more, and will take several upgrades in a row. Its
-#   version is what its API server reports; members that were never reached are not
-#   judged. Kubernetes supports kubelets up to three minor versions behind their API
-#   server and none ahead of it: Nodes beyond that are counted, where they are up to
-#   twenty behind or ten ahead. For these, verdicts are Unknown as long as the Nodes of
-#   a member are not all known.
+#   A member whose Kubernetes version is several minor versions behind the others in
+#   its group runs a version that is no longer tested and needs several upgrades in a
+#   row. The version is the one that the API server reports; members that have never
+#   been reached are not evaluated. Kubernetes supports kubelets that are up to three
+#   minor versions older than their API server, and none that are newer: unsupported
+#   Nodes are counted, if they are up to twenty versions older or ten newer. For
+#   these, verdicts are Unknown while the Nodes of a member are incomplete.
 # custom:
 #   severity: medium
 #   subject: member
@@ -16,18 +16,18 @@
 #     type: object
 #     properties:
 #       minors:
-#         description: How many minor versions a member may be behind the newest.
+#         description: Number of minor versions that a member may be behind the newest.
 #         type: integer
 #         minimum: 0
 #         default: 2
 #       kubelets:
-#         description: How many minor versions kubelets may be behind their API server; -1 is not to look at Nodes.
+#         description: Number of minor versions that kubelets may be behind their API server; -1 disables the evaluation of Nodes.
 #         type: integer
 #         minimum: -1
 #         maximum: 20
 #         default: 3
 #       group:
-#         description: A label of members. Only those that have the same value of it, or all of them none, are compared. Without one, all are.
+#         description: Label of members. Only members with the same value of it, or without it, are compared with each other. If empty, all members are compared.
 #         type: string
 #         default: ""
 package federator.upgrades.version_skew

@@ -1,14 +1,13 @@
 # METADATA
-# title: A release is of one chart version everywhere
+# title: A release has the same chart version everywhere
 # description: |
-#   Judged are the releases of Helm charts by namespace, name
-#   (app.kubernetes.io/instance) and chart: one that is installed in several members
-#   should be of one version, or the members were upgraded by hand and some were
-#   forgotten. The version is that of the label helm.sh/chart, which most charts give
-#   to all that they make; of others, and of charts whose label has no version, nothing
-#   is known here. Within one member two versions mean an upgrade that is under way or
-#   has left something behind. As long as a kind of workload is incomplete in any
-#   member that the binding sees, verdicts are Unknown.
+#   Evaluates Helm releases by namespace, name (app.kubernetes.io/instance) and chart:
+#   a release that is installed in several members should have one version, or some
+#   members were missed in an upgrade. The version is that in the label helm.sh/chart,
+#   which most charts set on all their objects; charts without it, or without a
+#   version in it, are not evaluated. Two versions in one member mean an upgrade in
+#   progress, or leftovers of one. Verdicts are Unknown while a kind of workload is
+#   incomplete in any visible member.
 # custom:
 #   severity: low
 #   subject: view.releases
@@ -17,21 +16,21 @@
 #     type: object
 #     properties:
 #       group:
-#         description: A label of members. Only those that have the same value of it, or all of them none, are compared. Without one, all are.
+#         description: Label of members. Only members with the same value of it, or without it, are compared with each other. If empty, all members are compared.
 #         type: string
 #         default: ""
 package federator.workloads.chart_skew
 
 import data.federator.lib.members
 
-# The versions of a release, of which the key is shop/web of chart nginx.
+# The versions of a release, with keys such as "shop/web of chart nginx".
 view.releases[key] contains version if {
 	instance := input.object.metadata.labels["app.kubernetes.io/instance"]
 	is_string(instance)
 	label := input.object.metadata.labels["helm.sh/chart"]
 	is_string(label)
 
-	# What comes first and looks like a version is one: names have no dots.
+	# The first part that looks like a version is one: names have no dots.
 	parts := regex.find_all_string_submatch_n(`^([^.]+)-(v?[0-9]+\.[0-9].*)$`, label, 1)[0]
 	version := parts[2]
 	key := sprintf("%s/%s of chart %s", [input.ref.namespace, instance, parts[1]])

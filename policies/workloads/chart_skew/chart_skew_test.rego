@@ -7,7 +7,7 @@ entry(member, version) := {
 	"value": version,
 }
 
-judged(entries, group) := {"key": "shop/web of chart nginx", "entries": entries, "parameters": {"group": group}}
+subject(entries, group) := {"key": "shop/web of chart nginx", "entries": entries, "parameters": {"group": group}}
 
 fleet := {"members": {
 	"fleet/eu-1": {"labels": {"stage": "prod"}},
@@ -17,7 +17,7 @@ fleet := {"members": {
 }}
 
 found(entries, group) := violations if {
-	violations := chart_skew.violation with input as judged(entries, group)
+	violations := chart_skew.violation with input as subject(entries, group)
 		with data.fleet as fleet
 }
 

@@ -1,14 +1,14 @@
 # METADATA
-# title: What is replicated is the same everywhere
+# title: Replicated configuration is the same everywhere
 # description: |
-#   A Role, ClusterRole, NetworkPolicy or ConfigMap with a label that says that it is
-#   replicated is the same in all members that have it, or a change has reached some of
-#   them only. Of roles the rules are compared, of NetworkPolicies the spec, of
-#   ConfigMaps the keys alone: federator holds no values. The order of lists does not
-#   count. An object is judged where it has the label, against those of its namespace
-#   and name in other members, labelled or not. Which of them is right nobody can tell
-#   from here. As long as the kind is incomplete in any member that the binding sees,
-#   verdicts are Unknown.
+#   A Role, ClusterRole, NetworkPolicy or ConfigMap that is labeled as replicated must
+#   be the same in all members that have it; a difference means that a change has
+#   reached only some of them. The rules of roles, the spec of NetworkPolicies and the
+#   keys of ConfigMaps are compared: federator holds no values of ConfigMaps. The
+#   order of lists does not matter. An object with the label is compared with the
+#   objects of the same namespace and name in other members, whether they have the
+#   label or not. The policy cannot tell which of them is right. Verdicts are Unknown
+#   while the kind is incomplete in any visible member.
 # custom:
 #   severity: medium
 #   kinds: ["ConfigMap", "Role.rbac.authorization.k8s.io", "ClusterRole.rbac.authorization.k8s.io", "NetworkPolicy.networking.k8s.io"]
@@ -16,20 +16,20 @@
 #     type: object
 #     properties:
 #       label:
-#         description: The label of what is replicated.
+#         description: Label of replicated objects.
 #         type: string
 #         minLength: 1
 #         default: federator.dev/replicate
 #       value:
-#         description: The value of the label.
+#         description: Value of the label.
 #         type: string
 #         default: "true"
 #       everywhere:
-#         description: Whether it is a finding that a member does not have the object at all.
+#         description: Whether it is a violation if a member does not have the object.
 #         type: boolean
 #         default: false
 #       group:
-#         description: A label of members. Only those that have the same value of it, or all of them none, are compared. Without one, all are.
+#         description: Label of members. Only members with the same value of it, or without it, are compared with each other. If empty, all members are compared.
 #         type: string
 #         default: ""
 package federator.workloads.config_drift
@@ -88,8 +88,8 @@ compared := "rules" if input.ref.kind == "ClusterRole.rbac.authorization.k8s.io"
 
 compared := "rules" if input.ref.kind == "NetworkPolicy.networking.k8s.io"
 
-# written is what is compared as it is written: mostly it is the same, and what is
-# written in another order need not be looked for.
+# written is compared first: it is usually equal, and then lists need not be compared
+# regardless of their order.
 written(x) := [object.get(x, "data", null), object.get(x, "binaryData", null)] if input.ref.kind == "ConfigMap"
 
 written(x) := object.get(x, "rules", null) if input.ref.kind == "Role.rbac.authorization.k8s.io"
@@ -110,8 +110,8 @@ keys(x, field) := {key | some key, _ in x[field]}
 
 rules(x) := {{field: unordered(y) | some field, y in rule} | some rule in x.rules}
 
-# unordered makes sets of lists, and of those in their members: the resources of a
-# rule, the ports of another.
+# unordered converts lists to sets, recursively: the resources of a rule, the ports of
+# another.
 unordered(x) := {inner(y) | some y in x} if is_array(x)
 
 unordered(x) := x if not is_array(x)

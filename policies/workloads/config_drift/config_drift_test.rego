@@ -15,10 +15,10 @@ namespace("ClusterRole.rbac.authorization.k8s.io") := ""
 
 namespace(kind) := "shop" if kind != "ClusterRole.rbac.authorization.k8s.io"
 
-found(judged, elsewhere) := violations if {
-	violations := config_drift.violation with input as judged
+found(subject, elsewhere) := violations if {
+	violations := config_drift.violation with input as subject
 		with data.fleet as {
-			"by_name": {judged.ref.kind: {judged.ref.namespace: {"web": object.union({"fleet/eu-1": judged.object}, elsewhere)}}},
+			"by_name": {subject.ref.kind: {subject.ref.namespace: {"web": object.union({"fleet/eu-1": subject.object}, elsewhere)}}},
 			"names": ["fleet/eu-1", "fleet/lab", "fleet/us-1"],
 			"members": {
 				"fleet/eu-1": {"labels": {"stage": "prod"}},
@@ -28,7 +28,7 @@ found(judged, elsewhere) := violations if {
 		}
 }
 
-messages(judged, elsewhere) := {v.msg | some v in found(judged, elsewhere)}
+messages(subject, elsewhere) := {v.msg | some v in found(subject, elsewhere)}
 
 compare(kind, here, there) := messages(of(kind, here), {"fleet/us-1": there})
 
@@ -75,23 +75,23 @@ test_metadata_does_not_count if {
 
 test_what_is_not_replicated if {
 	every labels in [{}, null, {"federator.dev/replicate": "false"}, {"federator.dev/replicate": null}, {"app": "true"}] {
-		judged := {"ref": {"kind": "ConfigMap", "member": "fleet/eu-1", "namespace": "shop", "name": "web"}, "object": {"metadata": {"labels": labels}, "data": {"a": ""}}, "parameters": of("ConfigMap", {}).parameters}
-		messages(judged, {"fleet/us-1": {"data": {}}}) == set()
+		subject := {"ref": {"kind": "ConfigMap", "member": "fleet/eu-1", "namespace": "shop", "name": "web"}, "object": {"metadata": {"labels": labels}, "data": {"a": ""}}, "parameters": of("ConfigMap", {}).parameters}
+		messages(subject, {"fleet/us-1": {"data": {}}}) == set()
 	}
 }
 
 test_many_members if {
-	judged := of("ConfigMap", {"data": {"a": ""}})
+	subject := of("ConfigMap", {"data": {"a": ""}})
 	elsewhere := {"fleet/us-1": {"data": {}}, "fleet/lab": {"data": {"b": ""}}}
-	messages(judged, elsewhere) == {"keys differ from fleet/lab and fleet/us-1"}
-	messages(object.union(judged, {"parameters": {"group": "stage"}}), elsewhere) == {"keys differ from fleet/us-1"}
+	messages(subject, elsewhere) == {"keys differ from fleet/lab and fleet/us-1"}
+	messages(object.union(subject, {"parameters": {"group": "stage"}}), elsewhere) == {"keys differ from fleet/us-1"}
 }
 
 test_missing if {
-	judged := object.union(of("ConfigMap", {"data": {"a": ""}}), {"parameters": {"everywhere": true}})
-	messages(judged, {"fleet/us-1": {"data": {"a": ""}}}) == {"is missing in fleet/lab"}
-	messages(judged, {"fleet/us-1": {"data": {"a": ""}}, "fleet/lab": {"data": {"a": ""}}}) == set()
-	messages(object.union(judged, {"parameters": {"group": "stage"}}), {"fleet/us-1": {"data": {"a": ""}}}) == set()
+	subject := object.union(of("ConfigMap", {"data": {"a": ""}}), {"parameters": {"everywhere": true}})
+	messages(subject, {"fleet/us-1": {"data": {"a": ""}}}) == {"is missing in fleet/lab"}
+	messages(subject, {"fleet/us-1": {"data": {"a": ""}}, "fleet/lab": {"data": {"a": ""}}}) == set()
+	messages(object.union(subject, {"parameters": {"group": "stage"}}), {"fleet/us-1": {"data": {"a": ""}}}) == set()
 	messages(of("ConfigMap", {"data": {"a": ""}}), {}) == set()
 }
 

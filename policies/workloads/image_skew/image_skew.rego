@@ -1,13 +1,13 @@
 # METADATA
 # title: A workload runs the same images everywhere
 # description: |
-#   A Deployment, StatefulSet or DaemonSet that several members have under one
-#   namespace and name is one app: a member that runs another version of a container
-#   was left behind by a rollout, or changed by hand. Compared are the tags, or the
-#   digests where both images have one; registries and repositories are not, as they
-#   may be mirrors. Where one image has a tag only, and the other a digest only, nobody
-#   can tell. While a rollout goes from member to member its finding is expected: give
-#   the parameter a label of members that tells its waves or stages apart.
+#   A Deployment, StatefulSet or DaemonSet with the same namespace and name in several
+#   members is one app: a member that runs another version of a container was missed
+#   by a rollout, or changed manually. Tags are compared, or digests if both images
+#   have one; registries and repositories are not, because they may be mirrors. An
+#   image with only a tag and one with only a digest cannot be compared. Violations
+#   are expected while a rollout proceeds from member to member: set the parameter
+#   group to a label of members that distinguishes its waves or stages.
 # custom:
 #   severity: medium
 #   kinds: ["Deployment.apps", "StatefulSet.apps", "DaemonSet.apps"]
@@ -15,7 +15,7 @@
 #     type: object
 #     properties:
 #       group:
-#         description: A label of members. Only those that have the same value of it, or all of them none, are compared. Without one, all are.
+#         description: Label of members. Only members with the same value of it, or without it, are compared with each other. If empty, all members are compared.
 #         type: string
 #         default: ""
 package federator.workloads.image_skew

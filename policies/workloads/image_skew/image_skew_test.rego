@@ -13,10 +13,10 @@ of(kind, object) := {
 	"parameters": {"group": ""},
 }
 
-found(judged, others) := violations if {
-	violations := image_skew.violation with input as judged
+found(subject, others) := violations if {
+	violations := image_skew.violation with input as subject
 		with data.fleet as {
-			"by_name": {judged.ref.kind: {"shop": {"web": object.union({"fleet/eu-1": judged.object}, others)}}},
+			"by_name": {subject.ref.kind: {"shop": {"web": object.union({"fleet/eu-1": subject.object}, others)}}},
 			"members": {
 				"fleet/eu-1": {"labels": {"stage": "prod"}},
 				"fleet/us-1": {"labels": {"stage": "prod"}},
@@ -25,7 +25,7 @@ found(judged, others) := violations if {
 		}
 }
 
-messages(judged, others) := {v.msg | some v in found(judged, others)}
+messages(subject, others) := {v.msg | some v in found(subject, others)}
 
 skew(here, there) := messages(of("Deployment.apps", running({"web": here})), {"fleet/us-1": running({"web": there})})
 
@@ -69,9 +69,9 @@ test_init_containers if {
 
 test_many_members if {
 	others := {"fleet/us-1": running({"web": "web:2"}), "fleet/lab": running({"web": "web:3"})}
-	judged := of("Deployment.apps", running({"web": "web:1"}))
-	messages(judged, others) == {"container web runs 1 here and 2 and 3 in fleet/lab and fleet/us-1"}
-	messages(object.union(judged, {"parameters": {"group": "stage"}}), others) == {"container web runs 1 here and 2 in fleet/us-1"}
+	subject := of("Deployment.apps", running({"web": "web:1"}))
+	messages(subject, others) == {"container web runs 1 here and 2 and 3 in fleet/lab and fleet/us-1"}
+	messages(object.union(subject, {"parameters": {"group": "stage"}}), others) == {"container web runs 1 here and 2 in fleet/us-1"}
 }
 
 test_alone if {
