@@ -10,27 +10,27 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// callerReader knows what a caller of the query API may list. It asks for the grants
-// of a kind when the kind is first read. What is held of it in a member is read by the
-// resource that it was read under there, in the snapshot that is asked about.
+// callerReader implements policy.Reader within the grants of a caller of the query API. It
+// fetches the grants of a kind when the kind is first read. Objects of a member are
+// authorized by the resource that they were read under there, in the given snapshot.
 type callerReader struct {
 	ctx          context.Context //nolint:containedctx // lives for one request, in methods that take none
 	caller       queryapi.Caller
 	visible      []string  // members, sorted
-	onlyHolders  bool      // ask of a kind in members alone that have it
-	visibleUntil time.Time // until when they are relied on
+	onlyHolders  bool      // fetch the grants of a kind only for members that hold it
+	visibleUntil time.Time // when visible expires
 	source       Kinds
-	kinds        map[aggregate.Kind]bool // that members serve
-	changed      <-chan struct{}         // closed when there are other kinds
+	kinds        map[aggregate.Kind]bool // served by members
+	changed      <-chan struct{}         // closed when kinds changes
 	grants       map[aggregate.Kind]*queryapi.Grants
-	err          error // the first of asking
+	err          error // the first of fetching grants
 }
 
-// Kinds returns the kinds that members serve, and a channel that is closed when one is
-// new or gone. The map is shared.
+// Kinds returns the kinds that members serve, and a channel that is closed when that
+// changes. The map is shared.
 type Kinds func() (map[aggregate.Kind]bool, <-chan struct{})
 
-// newCallerReader returns the reader of a snapshot, and of those with the same members.
+// newCallerReader returns a reader of a snapshot, and of others with the same members.
 func newCallerReader(ctx context.Context, caller queryapi.Caller, kinds Kinds, at *aggregate.Snapshot) (*callerReader, error) {
 	visible, seen, err := caller.Visible(ctx, at)
 	if err != nil {
@@ -44,8 +44,8 @@ func newCallerReader(ctx context.Context, caller queryapi.Caller, kinds Kinds, a
 	return r, nil
 }
 
-// kindsChanged reports whether one that the reader was asked about is served now where
-// nobody did, or not any more: others are nothing to it, as a member invents them.
+// kindsChanged reports whether a kind that was read is now served where it was not, or the
+// other way round. Other kinds are ignored, as a member may invent any number of them.
 func (r *callerReader) kindsChanged() bool {
 	select {
 	case <-r.changed:
@@ -85,8 +85,8 @@ func (r snapshotReader) Objects(member string, kind aggregate.Kind, namespace st
 	return r.grant(r.snapshot, member, kind).Allows(namespace)
 }
 
-// probingReader is a readerOf for who may not wait: it asks nobody, but notes of which kinds
-// somebody has to be asked, and ends what reads them.
+// probingReader is a snapshotReader that never waits for the hub: it collects the kinds whose
+// grants are missing, and cancels the query that reads them.
 type probingReader struct {
 	snapshotReader
 
@@ -94,8 +94,8 @@ type probingReader struct {
 	missing []aggregate.Kind
 }
 
-// maxProbedKinds is how many kinds a query is tried for one after another: one that reads
-// more is asked about all that there are.
+// maxProbedKinds is how often a query is tried again for another kind. For one that reads
+// more, the grants of all kinds are fetched at once.
 const maxProbedKinds = 4
 
 // Scope implements policy.Reader.
@@ -109,15 +109,15 @@ func (r *probingReader) Objects(member string, kind aggregate.Kind, namespace st
 }
 
 func (r *probingReader) hasGrants(member string, kind aggregate.Kind) bool {
-	g, asked := r.grants[kind]
-	if asked && g.Covers(r.snapshot.Resource(member, kind)) || !r.kinds[kind] && len(r.snapshot.Resources(kind)) == 0 {
+	g, fetched := r.grants[kind]
+	if fetched && g.Covers(r.snapshot.Resource(member, kind)) || !r.kinds[kind] && len(r.snapshot.Resources(kind)) == 0 {
 		return true
 	}
 	if r.missing == nil {
 		r.missing = []aggregate.Kind{kind}
 		if len(r.grants) >= maxProbedKinds {
 			for other := range r.snapshot.Kinds() {
-				if _, asked := r.grants[other]; !asked && other != kind {
+				if _, fetched := r.grants[other]; !fetched && other != kind {
 					r.missing = append(r.missing, other)
 				}
 			}
@@ -127,23 +127,23 @@ func (r *probingReader) hasGrants(member string, kind aggregate.Kind) bool {
 	return false
 }
 
-// grant returns what may be read of a kind in a member, as a snapshot holds it.
+// grant returns what may be read of a kind in a member, as held by a snapshot.
 func (r *callerReader) grant(snapshot *aggregate.Snapshot, member string, kind aggregate.Kind) queryapi.MemberGrant {
 	resource := snapshot.Resource(member, kind)
 	return r.grantsOf(snapshot, kind, resource).ForResource(resource).Member(member)
 }
 
-// everything reports whether all of a kind may be read in all members, whatever it was
-// read under in a snapshot.
+// everything reports whether all objects of a kind may be read in all members, whatever
+// resource they were read under in a snapshot.
 func (r *callerReader) everything(snapshot *aggregate.Snapshot, kind aggregate.Kind) bool {
 	g := r.grantsOf(snapshot, kind, "")
 	return g.Everything() && !slices.ContainsFunc(snapshot.Resources(kind), func(resource string) bool { return !g.Covers(resource) })
 }
 
-// grantsOf returns the grants of a kind as a snapshot holds it, nil when nobody can tell.
+// grantsOf returns the grants of a kind as held by a snapshot; nil when they are unknown.
 func (r *callerReader) grantsOf(snapshot *aggregate.Snapshot, kind aggregate.Kind, resource string) *queryapi.Grants {
-	g, asked := r.grants[kind]
-	if asked && g.Covers(resource) {
+	g, fetched := r.grants[kind]
+	if fetched && g.Covers(resource) {
 		return g
 	}
 	g = nil
@@ -154,8 +154,8 @@ func (r *callerReader) grantsOf(snapshot *aggregate.Snapshot, kind aggregate.Kin
 	return g
 }
 
-// fetchGrants asks what may be listed of a kind. Who looks only at what there is asks nobody
-// about members that have nothing of it, or that may not be seen.
+// fetchGrants returns what may be listed of a kind. With onlyHolders members are not
+// reviewed that hold nothing of it or are not visible.
 func (r *callerReader) fetchGrants(snapshot *aggregate.Snapshot, kind aggregate.Kind) (*queryapi.Grants, error) {
 	if !r.onlyHolders {
 		return r.caller.Grants(r.ctx, "list", kind, snapshot)
@@ -172,12 +172,12 @@ func (r *callerReader) fetchGrants(snapshot *aggregate.Snapshot, kind aggregate.
 	return r.caller.GrantsIn(r.ctx, "list", kind, snapshot, members)
 }
 
-// maxGrantAge is how long grants are relied on, at most.
+// maxGrantAge bounds how long grants are used before they are renewed.
 const maxGrantAge = 30 * time.Second
 
-// expires returns when what may be read must be asked again, of a reader that was made at
-// a time: whoever may read everything now may be told otherwise, too. Which members may
-// be seen was found out before, maybe for somebody else.
+// expires returns when the grants of a reader that was made at a time must be renewed, also
+// those of a caller that may read everything. Visibility of members may be cached from
+// earlier, and expire earlier.
 func (r *callerReader) expires(made time.Time) time.Time {
 	until := made.Add(maxGrantAge)
 	if !r.visibleUntil.IsZero() && r.visibleUntil.Before(until) {
@@ -191,8 +191,8 @@ func (r *callerReader) expires(made time.Time) time.Time {
 	return until
 }
 
-// equal reports whether a reader that was made later may read of a snapshot just what this
-// one was asked about.
+// equal reports whether a reader that was made later allows the same of a snapshot, for the
+// kinds that this one has read.
 func (r *callerReader) equal(later *callerReader, snapshot *aggregate.Snapshot) bool {
 	if !slices.Equal(r.visible, later.visible) {
 		return false
@@ -205,8 +205,8 @@ func (r *callerReader) equal(later *callerReader, snapshot *aggregate.Snapshot) 
 	return later.err == nil
 }
 
-// sameResources reports whether what was asked about was read under the same resources
-// in two snapshots.
+// sameResources reports whether the kinds that were read are served under the same
+// resources in two snapshots.
 func (r *callerReader) sameResources(a, b *aggregate.Snapshot) bool {
 	for kind := range r.grants {
 		if !slices.Equal(a.Resources(kind), b.Resources(kind)) {
@@ -219,7 +219,7 @@ func (r *callerReader) sameResources(a, b *aggregate.Snapshot) bool {
 	return true
 }
 
-// resourcesOf returns what a kind was read under, by member.
+// resourcesOf returns the resource that a kind was read under, by member.
 func resourcesOf(s *aggregate.Snapshot, kind aggregate.Kind) map[string]string {
 	out := map[string]string{}
 	for scope := range s.ScopesOf(kind) {

@@ -10,18 +10,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Bounds of the queries of all callers together: each may take a processor and twice
-// maxRead of memory.
+// Bounds of the queries of all callers together: each may use a processor and twice
+// maxReadBytes of memory.
 const (
-	maxRunning         = 4               // that run
-	maxPerCaller       = 2               // of these, of one caller
-	maxQueuedPerCaller = 8               // that wait, of one caller
-	queueTimeout       = 5 * time.Second // how long one waits
+	maxRunning         = 4               // at once
+	maxPerCaller       = 2               // at once
+	maxQueuedPerCaller = 8               // waiting
+	queueTimeout       = 5 * time.Second // in the queue
 )
 
-// limiter lets a bounded number of queries run at once, and of each caller a share of it:
-// others wait for a while, in the order in which they came, but for those whose caller
-// has its share. The zero value is ready to use.
+// limiter bounds the queries that run at once, in all and per caller. Others wait in order
+// of arrival, up to queueTimeout; those of a caller that has reached its own limit are
+// passed over. The zero value is ready to use.
 type limiter struct {
 	mu       sync.Mutex
 	running  int
@@ -29,14 +29,14 @@ type limiter struct {
 	waiting  []*waiter
 }
 
-// waiter is a query that waits.
+// waiter is a query in the queue.
 type waiter struct {
 	caller string
-	ready  chan struct{} // closed when it runs
+	ready  chan struct{} // closed when it may run
 }
 
-// acquire waits for the caller's turn. The error is a 429, or the context's; without one,
-// leave must be called.
+// acquire waits for a slot. The error is a 429 or the context's; without an error, release
+// must be called.
 func (t *limiter) acquire(ctx context.Context, caller string) error {
 	t.mu.Lock()
 	if t.running < maxRunning && t.byCaller[caller] < maxPerCaller {
@@ -52,7 +52,7 @@ func (t *limiter) acquire(ctx context.Context, caller string) error {
 	}
 	if n >= maxQueuedPerCaller {
 		t.mu.Unlock()
-		return apierrors.NewTooManyRequests(fmt.Sprintf("%d of your Rego queries run or wait already, please try again later", maxPerCaller+maxQueuedPerCaller), 1)
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%d of your Rego queries are already running or waiting, please try again later", maxPerCaller+maxQueuedPerCaller), 1)
 	}
 	w := &waiter{caller, make(chan struct{})}
 	t.waiting = append(t.waiting, w)
@@ -83,7 +83,7 @@ func (t *limiter) acquire(ctx context.Context, caller string) error {
 	return apierrors.NewTooManyRequests("too many Rego queries at once, please try again later", int(queueTimeout/time.Second))
 }
 
-// release gives a turn back.
+// release gives a slot back.
 func (t *limiter) release(caller string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

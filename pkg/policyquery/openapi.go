@@ -16,7 +16,7 @@ import (
 
 var _, _ queryapi.Describer = &Rego{}, Violations{}
 
-// regoParameters are all that Rego accepts.
+// regoParameters are the parameters of Rego.
 var regoParameters = []queryapi.Parameter{
 	{Name: "query", Description: "The Rego to evaluate over data.fleet, such as count(data.fleet.objects.Pod).", Required: true},
 }
@@ -24,7 +24,7 @@ var regoParameters = []queryapi.Parameter{
 // Describe implements queryapi.Describer.
 func (*Rego) Describe() queryapi.Operation {
 	return queryapi.Operation{
-		Description: "Evaluate Rego over what the caller may list of the fleet. Each row is one way in which the query holds.",
+		Description: "Evaluate a Rego query over the objects of the fleet that the caller may list. Each row is one solution of the query.",
 		Parameters:  regoParameters, Response: policy.Answer{},
 	}
 }
@@ -32,9 +32,9 @@ func (*Rego) Describe() queryapi.Operation {
 // Describe implements queryapi.Describer.
 func (Violations) Describe() queryapi.Operation {
 	d := queryapi.Operation{
-		Description: "List what policies have found, as far as the caller may read what they looked at; by groups with groupBy. " +
-			"With watch=true the answer is a stream of events, one in a line: ADDED, MODIFIED and DELETED have a finding; " +
-			"BOOKMARK says how far the watch is, after the events that lead there; ERROR has a Status, and is the last.",
+		Description: "List the violations of policies, as far as the caller may read the objects that they were evaluated on; with groupBy, count them by group. " +
+			"With watch=true the response is a stream of events, one per line: ADDED, MODIFIED and DELETED contain a finding; " +
+			"BOOKMARK contains the resourceVersion after the preceding events; ERROR contains a Status and is the last event.",
 		Response: ViolationList{}, Events: []any{Finding{}, Bookmark{}},
 	}
 	for _, p := range parameters {
@@ -43,37 +43,37 @@ func (Violations) Describe() queryapi.Operation {
 	return d
 }
 
-// parameter is one that Violations accepts, and what takes it.
+// parameter is a parameter of Violations, and what sets it.
 type parameter struct {
 	queryapi.Parameter
-	list func(*params) *[]string // where it may be given more than once
+	list func(*params) *[]string // of a repeated parameter
 	set  func(*params, string) error
 }
 
-// What some parameters may have.
+// Enums of parameters.
 var (
 	severities = policy.Severities()
 	states     = []string{policy.Known.String(), policy.Unknown.String(), policy.Error.String()}
 	groups     = slices.Sorted(maps.Keys(groupKeys))
 )
 
-// parameters are all that Violations accepts.
+// parameters are those of Violations.
 var parameters = []parameter{
-	repeatedParameter("policy", "Only of these policies.", nil, func(a *params) *[]string { return &a.policies }),
-	repeatedParameter("package", "Only of policies of these packages.", nil, func(a *params) *[]string { return &a.packages }),
-	repeatedParameter("severity", "Only of policies of these severities.", severities, func(a *params) *[]string { return &a.severities }),
-	repeatedParameter("member", "Only in these members, <namespace>/<name>.", nil, func(a *params) *[]string { return &a.members }),
-	repeatedParameter("namespace", "Only in these namespaces.", nil, func(a *params) *[]string { return &a.namespaces }),
-	repeatedParameter("kind", "Only on these kinds, such as Pod or Deployment.apps.", nil, func(a *params) *[]string { return &a.kinds }),
-	repeatedParameter("state", "Only in these states.", states, func(a *params) *[]string { return &a.states }),
-	repeatedParameter("groupBy", fmt.Sprintf("Count findings by these, %d at most, instead of listing them.", maxGroupBy), groups,
+	repeatedParameter("policy", "Only findings of these policies.", nil, func(a *params) *[]string { return &a.policies }),
+	repeatedParameter("package", "Only findings of policies with these Rego packages.", nil, func(a *params) *[]string { return &a.packages }),
+	repeatedParameter("severity", "Only findings of policies with these severities.", severities, func(a *params) *[]string { return &a.severities }),
+	repeatedParameter("member", "Only findings in these members, <namespace>/<name>.", nil, func(a *params) *[]string { return &a.members }),
+	repeatedParameter("namespace", "Only findings in these namespaces.", nil, func(a *params) *[]string { return &a.namespaces }),
+	repeatedParameter("kind", "Only findings on these kinds, such as Pod or Deployment.apps.", nil, func(a *params) *[]string { return &a.kinds }),
+	repeatedParameter("state", "Only findings in these states.", states, func(a *params) *[]string { return &a.states }),
+	repeatedParameter("groupBy", fmt.Sprintf("Count findings by these keys, at most %d, instead of listing them.", maxGroupBy), groups,
 		func(a *params) *[]string { return &a.groupBy }),
-	singleParameter("exempt", "true: only subjects with exempt violations; false: only those with others.", "boolean", (*params).setExempt),
-	singleParameter("limit", fmt.Sprintf("How many findings a page has, 1 to %d, by default %d.", maxLimit, defaultLimit), "integer", (*params).setLimit),
-	singleParameter("continue", "The page after the one that had this as its continue.", "", (*params).setContinue),
-	singleParameter("watch", "Go on with changes, as events. Neither groupBy nor continue go with it.", "boolean", (*params).setWatch),
-	singleParameter("resourceVersion", "Of a watch: only what has changed since the answer or event that had it, which was to the same parameters.", "", (*params).setResourceVersion),
-	singleParameter("timeoutSeconds", "Of a watch: when it ends, after an hour at the latest.", "integer", (*params).setTimeout),
+	singleParameter("exempt", "true: only subjects with exempt violations; false: only those with violations that are not exempt.", "boolean", (*params).setExempt),
+	singleParameter("limit", fmt.Sprintf("Maximum number of findings per page, 1 to %d; the default is %d.", maxLimit, defaultLimit), "integer", (*params).setLimit),
+	singleParameter("continue", "The continue value of the previous page.", "", (*params).setContinue),
+	singleParameter("watch", "Watch for changes, as a stream of events. Not supported with groupBy or continue.", "boolean", (*params).setWatch),
+	singleParameter("resourceVersion", "With watch: send only changes since this resourceVersion, of a list or an event with the same parameters.", "", (*params).setResourceVersion),
+	singleParameter("timeoutSeconds", "With watch: end after this time, at most an hour.", "integer", (*params).setTimeout),
 }
 
 func repeatedParameter(name, about string, values []string, all func(*params) *[]string) parameter {
@@ -97,7 +97,7 @@ func (a *params) setExempt(value string) error {
 func (a *params) setLimit(value string) error {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 || n > maxLimit {
-		return fmt.Errorf("is no number from 1 to %d", maxLimit)
+		return fmt.Errorf("is not a number from 1 to %d", maxLimit)
 	}
 	a.limit = n
 	return nil
@@ -107,7 +107,7 @@ func (a *params) setContinue(value string) error {
 	text, err := base64.RawURLEncoding.Strict().DecodeString(value)
 	a.after = &cursor{}
 	if err != nil || json.Unmarshal(text, a.after) != nil || a.after.Policy == "" {
-		return errors.New("is not what an answer had")
+		return errors.New("is not a value that this server returned")
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (a *params) setWatch(value string) error {
 
 func (a *params) setResourceVersion(value string) error {
 	if a.resourceVersion = value; value == "0" {
-		a.resourceVersion = "" // any will do
+		a.resourceVersion = "" // any version
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (a *params) setResourceVersion(value string) error {
 func (a *params) setTimeout(value string) error {
 	n, err := strconv.ParseUint(value, 10, 31)
 	if err != nil {
-		return errors.New("is no number of seconds")
+		return errors.New("is not a number of seconds")
 	}
 	a.timeout = time.Duration(n) * time.Second
 	return nil

@@ -15,7 +15,7 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// Bounds of one question about violations.
+// Bounds of one query for violations.
 const (
 	defaultLimit = 500
 	maxLimit     = 5000
@@ -23,22 +23,21 @@ const (
 	maxGroups    = 10_000
 )
 
-// params are the parameters of Violations. What is given more than once may be any of
-// them.
+// params are the parameters of Violations. Of a repeated parameter any value may match.
 type params struct {
 	policies, packages, severities, members, namespaces, kinds, states []string
 
-	exempt  string // "true": only subjects with exempt violations; "false": only with others
+	exempt  string // "true": only subjects with exempt violations; "false": only those with others
 	groupBy []string
 	limit   int
 	after   *cursor
 
 	watch           bool
-	resourceVersion string        // to watch from; "": from what there is now
+	resourceVersion string        // to watch from; "": start with the present violations
 	timeout         time.Duration // of a watch; 0: none given
 }
 
-// cursor is where a page ended.
+// cursor is the position after the last item of a page.
 type cursor struct {
 	Policy  string  `json:"p"`
 	Subject Subject `json:"s"`
@@ -52,7 +51,7 @@ func encodeCursor(name string, subject Subject) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// groupKeys are what findings are grouped by.
+// groupKeys are the values that findings can be grouped by.
 var groupKeys = map[string]func(b policy.Binding, severity string, v *policy.Verdict) string{
 	"policy":    func(b policy.Binding, _ string, _ *policy.Verdict) string { return b.Name },
 	"package":   func(b policy.Binding, _ string, _ *policy.Verdict) string { return b.Package },
@@ -63,7 +62,7 @@ var groupKeys = map[string]func(b policy.Binding, severity string, v *policy.Ver
 	"state":     func(_ policy.Binding, _ string, v *policy.Verdict) string { return v.State.String() },
 }
 
-// parseParams reads parameters: those that are accepted. Errors are 400.
+// parseParams parses query parameters. Errors are 400.
 func parseParams(values url.Values) (*params, error) {
 	a := &params{limit: defaultLimit}
 	for name, given := range values {
@@ -87,19 +86,19 @@ func parseParams(values url.Values) (*params, error) {
 func (a *params) check() error {
 	switch {
 	case a.watch && a.groupBy != nil:
-		return badParameter("groupBy", "is not for watches")
+		return badParameter("groupBy", "is not supported with watch")
 	case a.watch && a.after != nil:
-		return badParameter("continue", "is not for watches")
+		return badParameter("continue", "is not supported with watch")
 	case !a.watch && a.resourceVersion != "":
-		return badParameter("resourceVersion", "is for watches: a list is of the newest verdicts")
+		return badParameter("resourceVersion", "requires watch: a list always has the newest verdicts")
 	case !a.watch && a.timeout != 0:
-		return badParameter("timeoutSeconds", "is for watches")
+		return badParameter("timeoutSeconds", "requires watch")
 	}
 	if len(a.groupBy) > maxGroupBy {
 		return badParameter("groupBy", fmt.Sprintf("is given %d times, %d at most", len(a.groupBy), maxGroupBy))
 	}
 	if a.groupBy != nil && a.after != nil {
-		return badParameter("continue", "is not for groups")
+		return badParameter("continue", "is not supported with groupBy")
 	}
 	for _, p := range parameters {
 		if !p.Repeated || p.Enum == nil {
@@ -107,7 +106,7 @@ func (a *params) check() error {
 		}
 		for _, v := range *p.list(a) {
 			if !slices.Contains(p.Enum, v) {
-				return badParameter(p.Name, fmt.Sprintf("%q is none of %s", v, strings.Join(p.Enum, ", ")))
+				return badParameter(p.Name, fmt.Sprintf("%q is not one of %s", v, strings.Join(p.Enum, ", ")))
 			}
 		}
 	}
@@ -118,15 +117,15 @@ func badParameter(name, why string) error {
 	return apierrors.NewBadRequest("parameter " + name + " " + why)
 }
 
-// matches reports whether a value is asked for: none given means any.
+// matches reports whether a value is in a list; an empty list matches any.
 func matches(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
 
-// matchesBinding reports whether findings of a binding are asked for.
+// matchesBinding reports whether a binding is selected.
 func (a *params) matchesBinding(b boundBinding) bool {
 	return matches(a.policies, b.Name) && matches(a.packages, b.Package) && matches(a.severities, b.severity)
 }
 
-// matchesVerdict reports whether a verdict is asked for, its binding and member aside.
+// matchesVerdict reports whether a verdict is selected, apart from its binding and member.
 func (a *params) matchesVerdict(v *policy.Verdict) bool {
 	ref := v.Subject.Ref
 	if !matches(a.namespaces, ref.Namespace) || !matches(a.kinds, string(ref.Kind)) || !matches(a.states, v.State.String()) {
@@ -138,7 +137,7 @@ func (a *params) matchesVerdict(v *policy.Verdict) bool {
 	return slices.ContainsFunc(v.Violations, func(f policy.Violation) bool { return (f.Exempt != "") == (a.exempt == "true") })
 }
 
-// addToGroup puts a verdict into its group.
+// addToGroup counts a verdict in its group.
 func (s *listing) addToGroup(b policy.Binding, severity string, v *policy.Verdict) {
 	key := make([]string, len(s.groupBy))
 	for i, by := range s.groupBy {
@@ -167,7 +166,7 @@ func (s *listing) addToGroup(b policy.Binding, severity string, v *policy.Verdic
 	}
 }
 
-// sortedGroups returns the groups by falling count of violations, then by key.
+// sortedGroups returns the groups by descending number of violations, then by key.
 func (s *listing) sortedGroups() []FindingGroup {
 	var groups []FindingGroup
 	for _, g := range s.groups {

@@ -17,23 +17,23 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// Rego answers /query/v1/rego?query=…: over what the caller may list. A bounded number
-// of queries runs at once, and of each caller a share of it. It is safe for concurrent
-// use, and not copied once used.
+// Rego serves /query/v1/rego?query=…, over what the caller may list. The number of queries
+// that run at once is bounded, in all and per caller. It is safe for concurrent use, and
+// must not be copied after first use.
 type Rego struct {
 	Index *aggregate.Index
 	Kinds Kinds
-	State func() *policy.State // of the policies; nil without
+	State func() *policy.State // of the policy engine; nil without policies
 
 	limiter limiter
 }
 
-// Bounds of one query: somebody else waits for the same processors.
+// Bounds of one query.
 const (
 	queryTimeout = 5 * time.Second
 	maxReadBytes = 64 << 20
 	maxRows      = 10_000
-	readTimeout  = 15 * time.Second // how long a client may take to read the answer
+	readTimeout  = 15 * time.Second // write deadline of the response
 )
 
 // Serve implements queryapi.Question.
@@ -60,23 +60,23 @@ func (q *Rego) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 		if err != nil || missing == nil {
 			return err
 		}
-		for _, kind := range missing { // without a turn: the hub may take its time
+		for _, kind := range missing { // without a slot: the hub may be slow
 			if reader.grantsOf(snapshot, kind, snapshot.Resource("", kind)); reader.err != nil {
-				return reader.err // what was denied for want of an answer is no answer
+				return reader.err // grants are unknown, not denied
 			}
 		}
 	}
 }
 
-// try evaluates a query in the caller's turn, and writes the answer. A query that reads
-// kinds of which it is not known yet what may be read is ended: it is to be asked about
-// these, and tried again.
+// try evaluates a query in one of the caller's slots, and writes the result. A query that
+// reads kinds whose grants are not fetched yet is cancelled: these are returned, and it
+// is to be tried again with their grants.
 func (q *Rego) try(w http.ResponseWriter, r *http.Request, reader *callerReader, o policy.QueryOptions) (missing []aggregate.Kind, err error) {
 	user := reader.caller.User().GetName()
 	if err := q.limiter.acquire(r.Context(), user); err != nil {
 		return nil, err
 	}
-	defer q.limiter.release(user) // once the answer is written: it is held until then
+	defer q.limiter.release(user) // after the result is written: it is in memory until then
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	asking := &probingReader{snapshotReader{reader, o.Snapshot}, cancel, nil}
@@ -88,7 +88,7 @@ func (q *Rego) try(w http.ResponseWriter, r *http.Request, reader *callerReader,
 	return nil, q.write(w, answer, err)
 }
 
-// write writes an answer, or returns what it failed for.
+// write writes a result, or returns the error of the query.
 func (*Rego) write(w http.ResponseWriter, answer *policy.Answer, err error) error {
 	switch {
 	case errors.Is(err, policy.ErrQuery):
@@ -99,18 +99,18 @@ func (*Rego) write(w http.ResponseWriter, answer *policy.Answer, err error) erro
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // where there is one
-	writeRows(w, answer)                                                            // the caller may be gone
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // if supported
+	writeRows(w, answer)                                                            // the client may be gone
 	return nil
 }
 
-// writeRows writes an answer as JSON, row by row: all of it is not there as text.
+// writeRows writes a result as JSON row by row, so that the text is never in memory at once.
 func writeRows(w io.Writer, answer *policy.Answer) {
 	out := bufio.NewWriter(w)
 	part := func(v any) bool {
 		text, err := json.Marshal(v)
 		if err != nil {
-			panic(err) // it has been JSON
+			panic(err) // it was decoded from JSON
 		}
 		_, err = out.Write(text)
 		return err == nil
@@ -132,8 +132,8 @@ func writeRows(w io.Writer, answer *policy.Answer) {
 	_ = out.Flush()
 }
 
-// source returns what is asked: the newest verdicts' snapshot and views, or the newest
-// snapshot where there are no policies.
+// source returns the snapshot and views of the newest verdicts, or the newest snapshot
+// where there are no policies.
 func (q *Rego) source() (*aggregate.Snapshot, policy.Views) {
 	if q.State != nil {
 		if s := q.State(); s != nil {

@@ -13,28 +13,28 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// A resourceVersion names a point of the verdicts and, after a dot, a sum of what the
+// A resourceVersion is a point of the verdicts and, after a dot, a digest of what the
 // caller may not read of them. Verdicts do not change with grants, so a watch that resumes
-// from there would never be told what has been granted or revoked in between. Callers who
-// may read all judged kinds in all members get the point alone.
+// from a point would miss what has been granted or revoked since. Callers who may read all
+// evaluated kinds in all members get the point alone.
 
-// joinVersion returns the resourceVersion of a point.
-func joinVersion(point, untold string) string {
-	if untold == "" {
+// joinVersion makes a resourceVersion.
+func joinVersion(point, hidden string) string {
+	if hidden == "" {
 		return point
 	}
-	return point + "." + untold
+	return point + "." + hidden
 }
 
-// splitVersion is the inverse of versionOf.
-func splitVersion(version string) (point, untold string) {
-	point, untold, _ = strings.Cut(version, ".")
-	return point, untold
+// splitVersion is the inverse of joinVersion.
+func splitVersion(version string) (point, hidden string) {
+	point, hidden, _ = strings.Cut(version, ".")
+	return point, hidden
 }
 
-// hiddenDigest sums up what the caller may not read of what is asked for: "" where that is
-// nothing. told are the bindings whose findings may be read.
-func (s readScope) hiddenDigest(a *params, told map[string]bool) string {
+// hiddenDigest is a digest of what the caller may not read of the selection: "" where that
+// is nothing. readable are the bindings whose findings may be read.
+func (s readScope) hiddenDigest(a *params, readable map[string]bool) string {
 	sum, some := fnv.New64a(), false
 	add := func(what ...string) {
 		some = true
@@ -47,7 +47,7 @@ func (s readScope) hiddenDigest(a *params, told map[string]bool) string {
 		if !a.matchesBinding(boundBinding{b, severity}) {
 			continue
 		}
-		if !told[b.Name] {
+		if !readable[b.Name] {
 			add("policy", b.Name)
 			continue
 		}
@@ -57,7 +57,7 @@ func (s readScope) hiddenDigest(a *params, told map[string]bool) string {
 	wide := false
 	for _, kind := range slices.Compact(kinds) {
 		if !matches(a.kinds, string(kind)) || !s.reader.kinds[kind] && len(s.state.Snapshot.Resources(kind)) == 0 {
-			continue // there is none of it
+			continue // there are no such objects
 		}
 		if s.reader.everything(s.state.Snapshot, kind) {
 			wide = true
@@ -74,7 +74,7 @@ func (s readScope) hiddenDigest(a *params, told map[string]bool) string {
 		}
 	}
 	// A caller who may read all of a kind sees all members. No other caller may learn
-	// whether there are members that it does not see.
+	// whether there are members that are hidden from it.
 	if !wide {
 		add("members")
 		add(s.reader.visible...)
@@ -85,8 +85,8 @@ func (s readScope) hiddenDigest(a *params, told map[string]bool) string {
 	return fmt.Sprintf("%016x", sum.Sum64())
 }
 
-// judgedKinds returns the kinds of the objects that a binding judges; of one that judges any,
-// those that it has found something on, in members that the caller sees.
+// judgedKinds returns the kinds that a binding evaluates; of one that evaluates any kind,
+// those with findings, in members that are visible to the caller.
 func (s readScope) judgedKinds(binding string) []aggregate.Kind {
 	p := s.state.Package(binding)
 	var kinds []aggregate.Kind
@@ -104,9 +104,9 @@ func (s readScope) judgedKinds(binding string) []aggregate.Kind {
 }
 
 // nextKind returns the first kind after another that a binding has findings on in a
-// member, without looking at the findings in between.
+// member, without iterating over the findings in between.
 func (s readScope) nextKind(binding, member string, kind aggregate.Kind) (aggregate.Kind, bool) {
-	after := policy.Subject{Ref: aggregate.Ref{Member: member, Kind: kind, Namespace: "\U0010ffff"}} // which no namespace comes after
+	after := policy.Subject{Ref: aggregate.Ref{Member: member, Kind: kind, Namespace: "\U0010ffff"}} // after every namespace
 	for v := range s.state.FindingsAfter(binding, after) {
 		return v.Subject.Ref.Kind, true
 	}
@@ -114,10 +114,10 @@ func (s readScope) nextKind(binding, member string, kind aggregate.Kind) (aggreg
 }
 
 func expiredError(version string) error {
-	return apierrors.NewResourceExpired("the verdicts of resourceVersion " + version + " are not known any more: list them again")
+	return apierrors.NewResourceExpired("the verdicts of resourceVersion " + version + " are no longer known: list again")
 }
 
-// grantsChanged refuses to go on from a version.
+// grantsChanged is the error of a watch from a version of other grants.
 func grantsChanged(version string) error {
-	return apierrors.NewResourceExpired("what you may read is not what it was in the answer of resourceVersion " + version + ", or the answer was to other parameters: list again, with those of the watch")
+	return apierrors.NewResourceExpired("your grants have changed since resourceVersion " + version + ", or it is of a list with other parameters: list again, with the parameters of the watch")
 }

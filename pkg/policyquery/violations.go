@@ -15,14 +15,13 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// Violations answers /query/v1/violations: what policies have found on what the caller
-// may list. A policy that looks at more of the fleet than its subject tells of that
-// in its violations, and by their being there: its violations are for those who may
-// read all that it looks at; others are told that it is Withheld. It is safe for
-// concurrent use.
+// Violations serves /query/v1/violations: the findings of policies on what the caller may
+// list. Findings of a policy that reads more of the fleet than its subject reveal what it
+// reads: they are only for callers who may read all of that; to others the policy is
+// Withheld. It is safe for concurrent use.
 type Violations struct {
 	Kinds Kinds
-	Loop  *enforce.Loop // of the policies
+	Loop  *enforce.Loop // of the policy engine
 
 	// WriteTimeout is how long a client of a watch may take for a block of bytes; 0 means
 	// 30 s. Bookmark is the time between bookmarks where nothing happens; 0 means
@@ -32,7 +31,7 @@ type Violations struct {
 
 // Serve implements queryapi.Question.
 func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
-	asked, err := parseParams(r.URL.Query())
+	params, err := parseParams(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -45,14 +44,14 @@ func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryap
 	if err != nil {
 		return err
 	}
-	s := &listing{params: asked, readScope: readScope{state, reader}, readable: map[string]bool{}, result: &ViolationList{
+	s := &listing{params: params, readScope: readScope{state, reader}, readable: map[string]bool{}, result: &ViolationList{
 		APIVersion: "query.federator.dev/v1", Kind: "Violations", Revision: state.Snapshot.Revision(), Synced: state.Synced,
 	}}
 	if err := s.run(r.Context()); err != nil {
 		return err
 	}
-	s.result.ResourceVersion = joinVersion(point.Version(), s.hiddenDigest(asked, s.readable))
-	if reader.err != nil { // what was denied for want of an answer is no answer
+	s.result.ResourceVersion = joinVersion(point.Version(), s.hiddenDigest(params, s.readable))
+	if reader.err != nil { // grants are unknown, not denied
 		return reader.err
 	}
 	body, err := json.Marshal(s.result)
@@ -60,37 +59,37 @@ func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryap
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // the caller may be gone
+	_, _ = w.Write(append(body, '\n')) // the client may be gone
 	return nil
 }
 
 var errNotEvaluated = apierrors.NewServiceUnavailable("no policy has been evaluated yet")
 
-// ViolationList is the answer of Violations.
+// ViolationList is the response of Violations.
 type ViolationList struct {
 	APIVersion string             `json:"apiVersion"`
 	Kind       string             `json:"kind"`
 	Revision   aggregate.Revision `json:"revision"`
-	// ResourceVersion is where a watch goes on from the answer; of its first page, where
-	// there are several.
+	// ResourceVersion is where a watch can start after this list; of several pages, that
+	// of the first.
 	ResourceVersion string         `json:"resourceVersion"`
-	Synced          bool           `json:"synced"` // false: not all that policies read has been seen yet
+	Synced          bool           `json:"synced"` // false: the initial sync of what policies read is not complete
 	Items           []Finding      `json:"items,omitempty"`
-	Continue        string         `json:"continue,omitempty"` // more items: the parameter of the next page
+	Continue        string         `json:"continue,omitempty"` // parameter of the next page; "" on the last one
 	GroupBy         []string       `json:"groupBy,omitempty"`
 	Groups          []FindingGroup `json:"groups,omitempty"`
-	Truncated       bool           `json:"truncated,omitempty"` // there are more groups than are answered with
-	// Withheld are policies that look at more of the fleet than the caller may read.
-	// It follows from his grants, never from what they have found.
+	Truncated       bool           `json:"truncated,omitempty"` // there are more groups than returned
+	// Withheld are policies that read more of the fleet than the caller may. It follows
+	// from the caller's grants, never from findings.
 	Withheld []string `json:"withheld,omitempty"`
-	// Failed are policies of which there are no verdicts, or not all.
+	// Failed are policies whose verdicts are missing or incomplete.
 	Failed []string `json:"failed,omitempty"`
 }
 
-// OpenAPIModelName is the name of the component in OpenAPI.
-func (ViolationList) OpenAPIModelName() string { return "Found" }
+// SchemaName is the name of the component in OpenAPI, which clients generate code from.
+func (ViolationList) SchemaName() string { return "Found" }
 
-// Finding is what one policy has found on one subject.
+// Finding is the result of one policy for one subject.
 type Finding struct {
 	Policy     string             `json:"policy"`
 	Package    string             `json:"package"`
@@ -100,7 +99,7 @@ type Finding struct {
 	Violations []policy.Violation `json:"violations,omitempty"`
 	Gaps       []policy.Gap       `json:"gaps,omitempty"`    // why it is Unknown
 	Message    string             `json:"message,omitempty"` // why it is Error
-	Revision   aggregate.Revision `json:"revision"`          // when it was last found to differ
+	Revision   aggregate.Revision `json:"revision"`          // of its last change
 }
 
 func findingOf(b policy.Binding, severity string, v *policy.Verdict) Finding {
@@ -127,21 +126,21 @@ func (s Subject) subject() policy.Subject {
 	return policy.Subject{Ref: aggregate.Ref{Member: s.Member, Kind: s.Kind, Namespace: s.Namespace, Name: s.Name}, Key: s.Key}
 }
 
-// FindingGroup counts findings of one key: a value for each of GroupBy.
+// FindingGroup counts the findings with one key: a value for each of GroupBy.
 type FindingGroup struct {
 	Key        []string `json:"key"`
 	Subjects   int      `json:"subjects"`
-	Violations int      `json:"violations"` // exempt ones not included
+	Violations int      `json:"violations"` // without exempt ones
 	Exempt     int      `json:"exempt"`
 }
 
-// readScope is what somebody may read of a state.
+// readScope is a state of the policies, as far as a caller may read it.
 type readScope struct {
 	state  *policy.State
 	reader *callerReader
 }
 
-// listing is one question being answered.
+// listing is the state of one list request.
 type listing struct {
 	*params
 	readScope
@@ -150,14 +149,14 @@ type listing struct {
 	readable map[string]bool // bindings whose findings may be read
 	groups   map[string]*FindingGroup
 	examined int
-	bytes    int // of the page, about
+	bytes    int // of the page, approximately
 }
 
-// maxPage is how many bytes the findings of a page take, about, unless a single one
-// takes more.
+// maxPage bounds the bytes of a page's findings, approximately, unless a single one is
+// larger.
 const maxPage = 8 << 20
 
-// run looks at the bindings in order.
+// run lists the bindings in order.
 func (s *listing) run(ctx context.Context) error {
 	for b, severity := range s.state.Bindings() {
 		if !s.matchesBinding(boundBinding{b, severity}) {
@@ -183,7 +182,7 @@ func (s *listing) run(ctx context.Context) error {
 	return nil
 }
 
-// mayRead reports whether the caller may read all that a binding looks at beside its
+// mayRead reports whether the caller may read everything that a binding reads besides its
 // subjects.
 func (s readScope) mayRead(binding string) bool {
 	scope := s.state.ReadScope(binding)
@@ -204,8 +203,8 @@ func (s readScope) mayRead(binding string) bool {
 	return true
 }
 
-// nothingHeld reports whether there is nothing to be read of a kind: no member serves it,
-// which discovery tells everybody, and none of it is held from when one did.
+// nothingHeld reports whether there is nothing to read of a kind in a member: no member
+// serves it, which discovery shows to every caller, and no object is left from before.
 func (s readScope) nothingHeld(member string, kind aggregate.Kind) bool {
 	if s.reader.kinds[kind] {
 		return false
@@ -214,8 +213,8 @@ func (s readScope) nothingHeld(member string, kind aggregate.Kind) bool {
 	return scope.Objects == 0
 }
 
-// mayReadSubject reports whether the caller may read a subject. Keys of views belong to who
-// may read all that feeds them.
+// mayReadSubject reports whether the caller may read a subject. Keys of views are for
+// callers who may read everything that the view is built from, which mayRead checks.
 func (s readScope) mayReadSubject(subject policy.Subject) bool {
 	switch ref := subject.Ref; {
 	case ref.Member == "":
@@ -227,25 +226,25 @@ func (s readScope) mayReadSubject(subject policy.Subject) bool {
 	}
 }
 
-// membersOf returns the members that a binding's findings are looked for in.
+// membersOf returns the members that findings of a binding are listed in.
 func (s readScope) membersOf(binding string) []string {
 	if p := s.state.Package(binding); p != nil && p.SubjectView != "" {
-		return []string{""} // keys are of no member
+		return []string{""} // keys belong to no member
 	}
 	return s.reader.visible
 }
 
-// failed reports whether a binding has no verdicts, or not all.
+// failed reports whether verdicts of a binding are missing or incomplete.
 func (s readScope) failed(binding string) bool {
 	h, _ := s.state.Health(binding)
 	return len(h.Quarantines) > 0 || h.Views != ""
 }
 
-// pageFull reports whether the page has ended.
+// pageFull reports whether the page is complete.
 func (s *listing) pageFull() bool { return s.result.Continue != "" }
 
-// addFindings takes in what one binding has found, member by member: what is of members
-// that the caller may not see is not looked at.
+// addFindings lists the findings of one binding, member by member. Those of members that
+// are hidden from the caller are never examined.
 func (s *listing) addFindings(ctx context.Context, b policy.Binding, severity string) error {
 	cursor := s.after
 	if cursor != nil && cursor.Policy != b.Name {

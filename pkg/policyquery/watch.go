@@ -19,9 +19,9 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// Times and sizes of watches.
+// Defaults of watches.
 const (
-	defaultWatchTimeout     = 30 * time.Minute // and up to twice it, where no timeout is asked for; never longer
+	defaultWatchTimeout     = 30 * time.Minute // and up to twice it without timeoutSeconds; never longer
 	defaultBookmarkInterval = time.Minute
 	defaultWriteTimeout     = 30 * time.Second
 	flushAt                 = 64 << 10 // bytes
@@ -29,27 +29,27 @@ const (
 
 var _ queryapi.Watchable = Violations{}
 
-// Event is a line of a watch of violations. Its object is a Finding; of a BOOKMARK, a
-// Mark; of an ERROR, a Status, after which the watch has ended.
+// Event is a line of a watch of violations. Its object is a Finding; of a BOOKMARK event
+// a Bookmark; of an ERROR event a Status, after which the watch ends.
 type Event struct {
 	Type   watch.EventType `json:"type"`
 	Object any             `json:"object"`
 }
 
-// Bookmark says how far a watch is: it comes after the events that lead there.
+// Bookmark is the position of a watch after the preceding events.
 type Bookmark struct {
-	ResourceVersion string             `json:"resourceVersion"` // a watch goes on from here
+	ResourceVersion string             `json:"resourceVersion"` // to resume from
 	Revision        aggregate.Revision `json:"revision"`
 	Synced          bool               `json:"synced"`
-	Withheld        []string           `json:"withheld,omitempty"` // as in Found
+	Withheld        []string           `json:"withheld,omitempty"` // as in ViolationList
 	Failed          []string           `json:"failed,omitempty"`
-	InitialEnd      bool               `json:"initialEventsEnd,omitempty"` // all that there was has been sent
+	InitialEnd      bool               `json:"initialEventsEnd,omitempty"` // the initial findings have been sent
 }
 
-// OpenAPIModelName is the name of the component in OpenAPI.
-func (Bookmark) OpenAPIModelName() string { return "Mark" }
+// SchemaName is the name of the component in OpenAPI, which clients generate code from.
+func (Bookmark) SchemaName() string { return "Mark" }
 
-// watchStream is one watch under way. One goroutine runs it.
+// watchStream is one open watch. It belongs to one goroutine.
 type watchStream struct {
 	*params
 
@@ -58,26 +58,26 @@ type watchStream struct {
 	controller *http.ResponseController
 	caller     queryapi.Caller
 
-	point           *enforce.Point  // whose verdicts have been sent
-	from            *enforce.Point  // the oldest that is kept alive
-	readable        map[string]bool // bindings whose findings may be read, as of the last look
-	hidden          string          // as of the last look
-	last            readScope       // in which they have been sent
+	point           *enforce.Point  // up to which everything has been sent
+	from            *enforce.Point  // the oldest that this watch keeps in memory
+	readable        map[string]bool // bindings whose findings may be read, as of last
+	hidden          string          // digest, as of last
+	last            readScope       // as of point
 	newest          *callerReader   // newest
-	grantsRequested time.Time       // when grants were asked for
-	grantsExpire    time.Time       // when they must be asked for again
-	headerSent      bool            // the answer has
+	grantsRequested time.Time       // when grants were last requested
+	grantsExpire    time.Time       // when they must be renewed
+	headerSent      bool            // whether the response has started
 
 	out      []byte
-	events   int // since the last Mark
+	events   int // since the last bookmark
 	examined int
 }
 
-// Watch implements queryapi.Watchable: it sends what there is, unless the client says
-// from where it goes on, and then every change of it, until the client leaves, does not
-// read, or time is up.
+// Watch implements queryapi.Watchable: it sends the present findings, unless the client
+// resumes from a resourceVersion, and then every change, until the client disconnects or
+// does not read, or the watch times out.
 func (q Violations) Watch(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
-	asked, err := parseParams(r.URL.Query())
+	params, err := parseParams(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -86,16 +86,16 @@ func (q Violations) Watch(w http.ResponseWriter, r *http.Request, caller queryap
 		return errNotEvaluated
 	}
 	q.WriteTimeout, q.BookmarkInterval = cmp.Or(q.WriteTimeout, defaultWriteTimeout), cmp.Or(q.BookmarkInterval, defaultBookmarkInterval)
-	s := &watchStream{params: asked, q: q, w: w, controller: http.NewResponseController(w), caller: caller, readable: map[string]bool{}}
-	if asked.resourceVersion != "" {
+	s := &watchStream{params: params, q: q, w: w, controller: http.NewResponseController(w), caller: caller, readable: map[string]bool{}}
+	if params.resourceVersion != "" {
 		var at string
-		at, s.hidden = splitVersion(asked.resourceVersion)
+		at, s.hidden = splitVersion(params.resourceVersion)
 		if s.point, err = q.Loop.At(at); err != nil || memberLeft(s.point.State(), newest.State()) {
-			return expiredError(asked.resourceVersion)
+			return expiredError(params.resourceVersion)
 		}
 		s.from = s.point
 	}
-	timeout := asked.timeout
+	timeout := params.timeout
 	if timeout == 0 {
 		timeout = defaultWatchTimeout + rand.N(defaultWatchTimeout)
 	}
@@ -106,14 +106,14 @@ func (q Violations) Watch(w http.ResponseWriter, r *http.Request, caller queryap
 	if err == nil || !s.headerSent {
 		return err
 	}
-	if told := apierrors.APIStatus(nil); errors.As(err, &told) && s.sendError(told.Status()) == nil {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && s.sendError(status.Status()) == nil {
 		return nil
 	}
 	panic(http.ErrAbortHandler) // the client is gone or does not read
 }
 
-// memberLeft reports whether a member has left: what the caller might read of it is not
-// known any more, so that its deletions cannot be told.
+// memberLeft reports whether a member has left: what the caller was allowed to read of it
+// is no longer known, so its deletions cannot be sent.
 func memberLeft(before, after *policy.State) bool {
 	for m := range before.Snapshot.Members() {
 		if _, ok := after.Snapshot.Member(m.Name); !ok {
@@ -144,10 +144,10 @@ func (s *watchStream) run(ctx context.Context, newest *enforce.Point) error {
 		}
 		s.wait(ctx, due)
 	}
-	return s.sendBookmark(false) // good-bye, so that the client comes back to where it is
+	return s.sendBookmark(false) // so that the client resumes from here
 }
 
-// start sends what there is, or what has changed since the client's point.
+// start sends the present findings, or what has changed since the client's point.
 func (s *watchStream) start(ctx context.Context, newest *enforce.Point) error {
 	if s.point != nil {
 		state := s.point.State()
@@ -159,18 +159,18 @@ func (s *watchStream) start(ctx context.Context, newest *enforce.Point) error {
 		for b := range s.last.state.Bindings() {
 			s.readable[b.Name] = s.last.mayRead(b.Name)
 		}
-		untold := s.last.hiddenDigest(s.params, s.readable)
+		hidden := s.last.hiddenDigest(s.params, s.readable)
 		if reader.err != nil {
-			return reader.err // what was denied for want of an answer is no answer
+			return reader.err // grants are unknown, not denied
 		}
-		if untold != s.hidden {
+		if hidden != s.hidden {
 			return grantsChanged(s.resourceVersion)
 		}
 	}
 	return s.resync(ctx, newest)
 }
 
-// regrant asks what may be read now of a state.
+// regrant fetches the caller's present grants.
 func (s *watchStream) regrant(ctx context.Context, state *policy.State) (*callerReader, error) {
 	s.grantsRequested = time.Now()
 	var err error
@@ -178,13 +178,13 @@ func (s *watchStream) regrant(ctx context.Context, state *policy.State) (*caller
 	return s.newest, err
 }
 
-// sendChanges sends what has changed since the last step.
+// sendChanges sends what has changed since point.
 func (s *watchStream) sendChanges(ctx context.Context) error {
 	if !s.q.Loop.Kept(s.point) {
 		return expiredError(s.point.Version())
 	}
 	for !s.last.reader.kindsChanged() {
-		if !time.Now().Before(s.grantsExpire) { // however many changes are left to tell
+		if !time.Now().Before(s.grantsExpire) { // however many changes are left to send
 			same, err := s.renew(ctx)
 			if err != nil {
 				return err
@@ -211,13 +211,13 @@ func (s *watchStream) sendChanges(ctx context.Context) error {
 	return s.resync(ctx, s.q.Loop.Point())
 }
 
-// renew asks again what may be read, and reports whether that is what it was: then all
-// that has been sent stands.
+// renew renews the grants, and reports whether they are the same: then all that has been
+// sent is still right.
 func (s *watchStream) renew(ctx context.Context) (bool, error) {
 	old := s.last.reader
 	reader, err := s.regrant(ctx, s.last.state)
 	if err != nil {
-		return false, err // nobody says any more what may be read
+		return false, err // grants are unknown
 	}
 	if !old.equal(reader, s.last.state.Snapshot) || old.kindsChanged() {
 		return false, reader.err
@@ -227,10 +227,10 @@ func (s *watchStream) renew(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// sameMembersAndBindings reports whether two states have the same members, and the same bindings of
-// the same packages.
+// sameMembersAndBindings reports whether two states have the same members, and the same
+// bindings of the same packages.
 func sameMembersAndBindings(a, b *policy.State) bool {
-	frame := func(s *policy.State) (out []string) {
+	names := func(s *policy.State) (out []string) {
 		for m := range s.Snapshot.Members() {
 			out = append(out, m.Name)
 		}
@@ -240,17 +240,17 @@ func sameMembersAndBindings(a, b *policy.State) bool {
 		}
 		return out
 	}
-	return slices.Equal(frame(a), frame(b))
+	return slices.Equal(names(a), names(b))
 }
 
-// sendPoint sends what differs at the next point. What is judged, and what may be read, is as
-// it was.
+// sendPoint sends the changes of the next point, where members, bindings and grants are
+// unchanged.
 func (s *watchStream) sendPoint(ctx context.Context, next *enforce.Point, changes *policy.Changes) error {
-	sees := readScope{next.State(), s.last.reader}
+	current := readScope{next.State(), s.last.reader}
 	fresh := map[string]bool{} // whether findings of a binding may be read now
-	other := false             // what is untold may be
+	other := false             // hidden may have changed
 	of := map[string]boundBinding{}
-	for b, severity := range sees.state.Bindings() {
+	for b, severity := range current.state.Bindings() {
 		of[b.Name] = boundBinding{b, severity}
 	}
 	for change := range changes.All() {
@@ -261,44 +261,44 @@ func (s *watchStream) sendPoint(ctx context.Context, next *enforce.Point, change
 		b := of[v.Binding]
 		may, looked := fresh[b.Name]
 		if !looked {
-			may = s.matchesBinding(b) && sees.mayRead(b.Name)
+			may = s.matchesBinding(b) && current.mayRead(b.Name)
 			fresh[b.Name] = may
-			p := sees.state.Package(b.Name)
-			other = other || p != nil && p.AnyKind // there may be findings on others
+			p := current.state.Package(b.Name)
+			other = other || p != nil && p.AnyKind // there may be findings on other kinds
 		}
-		if !may || !s.readable[b.Name] { // if these differ, all of the binding is told below
+		if !may || !s.readable[b.Name] { // if these differ, the whole binding is sent below
 			continue
 		}
-		if err := s.sendChange(ctx, s.finding(s.last, b, change.Before), s.finding(sees, b, change.After)); err != nil {
+		if err := s.sendChange(ctx, s.finding(s.last, b, change.Before), s.finding(current, b, change.After)); err != nil {
 			return err
 		}
 	}
 	for name, may := range fresh {
 		if may != s.readable[name] {
 			other = true
-			if err := s.sendBinding(ctx, name, s.last, sees, may); err != nil {
+			if err := s.sendBinding(ctx, name, s.last, current, may); err != nil {
 				return err
 			}
 		}
 	}
 	if other {
-		s.hidden = sees.hiddenDigest(s.params, s.readable)
+		s.hidden = current.hiddenDigest(s.params, s.readable)
 	}
-	return s.record(next, sees)
+	return s.record(next, current)
 }
 
-// resync sends what differs at a point, with other grants, members or bindings.
+// resync sends what differs at a point with other grants, members or bindings.
 func (s *watchStream) resync(ctx context.Context, to *enforce.Point) error {
 	reader, err := s.regrant(ctx, to.State())
 	if err != nil {
-		return err // nobody says any more what may be read
+		return err // grants are unknown
 	}
-	sees := readScope{to.State(), reader}
+	current := readScope{to.State(), reader}
 	if s.point == nil {
 		s.from = to
 	}
 	var names []string
-	for _, of := range []readScope{s.last, sees} {
+	for _, of := range []readScope{s.last, current} {
 		if of.state == nil {
 			continue
 		}
@@ -310,22 +310,22 @@ func (s *watchStream) resync(ctx context.Context, to *enforce.Point) error {
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		may := sees.state.Package(name) != nil && sees.mayRead(name)
-		if err := s.sendBinding(ctx, name, s.last, sees, may); err != nil {
+		may := current.state.Package(name) != nil && current.mayRead(name)
+		if err := s.sendBinding(ctx, name, s.last, current, may); err != nil {
 			return err
 		}
 	}
-	s.hidden = sees.hiddenDigest(s.params, s.readable)
-	return s.record(to, sees)
+	s.hidden = current.hiddenDigest(s.params, s.readable)
+	return s.record(to, current)
 }
 
-// record takes note of what has been sent.
-func (s *watchStream) record(at *enforce.Point, sees readScope) error {
+// record records what has been sent.
+func (s *watchStream) record(at *enforce.Point, current readScope) error {
 	if err := s.grantsError(); err != nil {
-		return err // what was denied for want of an answer is no answer
+		return err // grants are unknown, not denied
 	}
-	s.point, s.from, s.last = at, at, sees
-	s.grantsExpire = sees.reader.expires(s.grantsRequested)
+	s.point, s.from, s.last = at, at, current
+	s.grantsExpire = current.reader.expires(s.grantsRequested)
 	return nil
 }
 
@@ -346,22 +346,22 @@ func (s *watchStream) binding(of readScope, name string) boundBinding {
 	return boundBinding{}
 }
 
-// sendBinding sends all that differs of a binding.
-func (s *watchStream) sendBinding(ctx context.Context, name string, saw, sees readScope, may bool) error {
-	was, is := s.binding(saw, name), s.binding(sees, name)
-	told := s.readable[name] && s.matchesBinding(was)
-	may = may && s.matchesBinding(is)
-	s.readable[name] = may
-	if told {
-		for _, member := range saw.membersOf(name) {
-			for v := range saw.state.Findings(name, member) {
-				before := s.finding(saw, was, &v)
+// sendBinding sends everything that differs for a binding.
+func (s *watchStream) sendBinding(ctx context.Context, name string, from, to readScope, readable bool) error {
+	fromBinding, toBinding := s.binding(from, name), s.binding(to, name)
+	sent := s.readable[name] && s.matchesBinding(fromBinding)
+	readable = readable && s.matchesBinding(toBinding)
+	s.readable[name] = readable
+	if sent {
+		for _, member := range from.membersOf(name) {
+			for v := range from.state.Findings(name, member) {
+				before := s.finding(from, fromBinding, &v)
 				if before == nil {
 					continue
 				}
 				var after *Finding
-				if may {
-					after = s.findingOn(sees, is, v.Subject)
+				if readable {
+					after = s.findingOn(to, toBinding, v.Subject)
 				}
 				if after != nil {
 					continue
@@ -372,15 +372,15 @@ func (s *watchStream) sendBinding(ctx context.Context, name string, saw, sees re
 			}
 		}
 	}
-	if !may {
+	if !readable {
 		return nil
 	}
-	for _, member := range sees.membersOf(name) {
-		for v := range sees.state.Findings(name, member) {
-			after := s.finding(sees, is, &v)
+	for _, member := range to.membersOf(name) {
+		for v := range to.state.Findings(name, member) {
+			after := s.finding(to, toBinding, &v)
 			var before *Finding
-			if after != nil && told {
-				before = s.findingOn(saw, was, v.Subject)
+			if after != nil && sent {
+				before = s.findingOn(from, fromBinding, v.Subject)
 			}
 			if err := s.sendChange(ctx, before, after); err != nil {
 				return err
@@ -390,7 +390,7 @@ func (s *watchStream) sendBinding(ctx context.Context, name string, saw, sees re
 	return nil
 }
 
-// findingOn returns what may be read of a binding's verdict on a subject.
+// findingOn returns a binding's finding on a subject, nil where it may not be read.
 func (s *watchStream) findingOn(of readScope, b boundBinding, subject policy.Subject) *Finding {
 	v, ok := of.state.Get(b.Name, subject)
 	if !ok {
@@ -399,7 +399,7 @@ func (s *watchStream) findingOn(of readScope, b boundBinding, subject policy.Sub
 	return s.finding(of, b, &v)
 }
 
-// finding returns a verdict as a list has it, nil where a list would not.
+// finding returns a verdict as a list shows it, nil where a list would not.
 func (s *watchStream) finding(of readScope, b boundBinding, v *policy.Verdict) *Finding {
 	if v == nil || v.Revision == 0 || !matches(s.members, v.Subject.Ref.Member) || !s.matchesVerdict(v) || !of.mayReadSubject(v.Subject) {
 		return nil
@@ -408,7 +408,7 @@ func (s *watchStream) finding(of readScope, b boundBinding, v *policy.Verdict) *
 	return &f
 }
 
-// sendChange sends the event that leads from one finding to another.
+// sendChange sends the event for a change from one finding to another.
 func (s *watchStream) sendChange(ctx context.Context, before, after *Finding) error {
 	if s.examined++; s.examined%1024 == 0 && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -424,8 +424,7 @@ func (s *watchStream) sendChange(ctx context.Context, before, after *Finding) er
 	return s.send(watch.Modified, after)
 }
 
-// equal reports whether nothing differs but which scopes are incomplete, and when it was
-// found.
+// equal reports whether two findings differ at most in their gaps and revision.
 func (f *Finding) equal(g *Finding) bool {
 	a, b := *f, *g
 	a.Gaps, b.Gaps, a.Revision, b.Revision = nil, nil, 0, 0

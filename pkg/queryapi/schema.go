@@ -100,11 +100,11 @@ func (s *schemas) component(t reflect.Type) *spec.Schema {
 	return spec.RefSchema(componentsPath + name)
 }
 
-// modelName is the name of a struct's component: that which it gives itself, as types of
-// Kubernetes do, or that of the type. Clients generate code from it.
+// modelName is the name of the component of a struct: that which SchemaName returns, or
+// that of the type. Clients generate code from it.
 func modelName(t reflect.Type) string {
-	if m, ok := reflect.Zero(t).Interface().(interface{ OpenAPIModelName() string }); ok {
-		return m.OpenAPIModelName()
+	if m, ok := reflect.Zero(t).Interface().(interface{ SchemaName() string }); ok {
+		return m.SchemaName()
 	}
 	return t.Name()
 }

@@ -15,16 +15,15 @@ import (
 )
 
 // AnyGrant reports whether the user may read anything at all in a member,
-// <namespace>/<name>, with any verb. Errors are as those of Grants.
+// <namespace>/<name>, with any verb. Errors are those of Grants.
 func (a *Authorizer) AnyGrant(ctx context.Context, u user.Info, member string) (bool, error) {
 	visible, _, err := a.visible(ctx, u, []string{member}, verbs[:])
 	return len(visible) > 0, err
 }
 
-// Visible returns those of members of which the user may list anything, in
-// their order, and when that must be asked again, at the latest. A caller who may
-// list nothing costs a question for every member and resource; that none is granted
-// is therefore kept for AllowTTL.
+// Visible returns the members in which the user may list anything, in the given order,
+// and when that expires. A caller who may list nothing costs a review for every member
+// and resource; that nothing is allowed is therefore cached for AllowTTL.
 func (a *Authorizer) Visible(ctx context.Context, u user.Info, members []string) (visible []string, until time.Time, err error) {
 	return a.visible(ctx, u, members, verbs[:1])
 }
@@ -33,17 +32,17 @@ func (a *Authorizer) visible(ctx context.Context, u user.Info, members, verbs []
 	if a.unrestricted || len(members) == 0 {
 		return slices.Clone(members), a.options.Now().Add(a.options.AllowTTL), nil
 	}
-	r := &anyGrantSearch{evaluation: a.newEvaluation(u), verbs: verbs, resources: sync.OnceValue(a.options.Resources)}
-	all, err := r.any(ctx, attributes{}, "")
+	e := &anyGrantSearch{evaluation: a.newEvaluation(u), verbs: verbs, resources: sync.OnceValue(a.options.Resources)}
+	all, err := e.any(ctx, attributes{}, "")
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	if all {
-		return slices.Clone(members), r.validUntil(), nil
+		return slices.Clone(members), e.validUntil(), nil
 	}
 	inNamespace := make(map[string]bool)
 	for _, namespace := range hubNamespaces(members) {
-		if inNamespace[namespace], err = r.any(ctx, attributes{namespace: namespace}, ""); err != nil {
+		if inNamespace[namespace], err = e.any(ctx, attributes{namespace: namespace}, ""); err != nil {
 			return nil, time.Time{}, err
 		}
 	}
@@ -51,12 +50,12 @@ func (a *Authorizer) visible(ctx context.Context, u user.Info, members, verbs []
 		namespace, name := splitMember(member)
 		ok := inNamespace[namespace]
 		if !ok {
-			if ok, err = r.any(ctx, attributes{namespace: namespace, name: name}, member); err != nil {
+			if ok, err = e.any(ctx, attributes{namespace: namespace, name: name}, member); err != nil {
 				return nil, time.Time{}, err
 			}
 		}
 		if !ok {
-			if ok, err = r.anyInMember(ctx, member); err != nil {
+			if ok, err = e.anyInMember(ctx, member); err != nil {
 				return nil, time.Time{}, err
 			}
 		}
@@ -64,18 +63,18 @@ func (a *Authorizer) visible(ctx context.Context, u user.Info, members, verbs []
 			visible = append(visible, member)
 		}
 	}
-	return visible, r.validUntil(), nil
+	return visible, e.validUntil(), nil
 }
 
-// anyInMember asks the member itself: for all namespaces, then for each.
-func (r *anyGrantSearch) anyInMember(ctx context.Context, member string) (bool, error) {
-	if r.a.options.MemberReviewer == nil || !r.membersMayReview() {
+// anyInMember has the member review access: to all namespaces, then to each.
+func (e *anyGrantSearch) anyInMember(ctx context.Context, member string) (bool, error) {
+	if e.a.options.MemberReviewer == nil || !e.membersMayReview() {
 		return false, nil
 	}
 	found := false
-	err := r.withMemberTimeout(ctx, func(ctx context.Context) (err error) {
-		for _, namespace := range append([]string{""}, r.a.options.Namespaces(member)...) {
-			if found, err = r.any(ctx, attributes{member: member, namespace: namespace}, member); found || err != nil {
+	err := e.withMemberTimeout(ctx, func(ctx context.Context) (err error) {
+		for _, namespace := range append([]string{""}, e.a.options.Namespaces(member)...) {
+			if found, err = e.any(ctx, attributes{member: member, namespace: namespace}, member); found || err != nil {
 				return err
 			}
 		}
@@ -84,82 +83,82 @@ func (r *anyGrantSearch) anyInMember(ctx context.Context, member string) (bool, 
 	return found, err
 }
 
-// anyGrantSearch is a round that looks for any grant with one of the verbs on one of the
-// resources.
+// anyGrantSearch is an evaluation that looks for any grant with one of the verbs on one of
+// the resources.
 type anyGrantSearch struct {
 	*evaluation
 	verbs     []string
 	resources func() []Resource
 }
 
-// wildcard stands for every resource, in wildcard grants.
+// wildcard is every resource, in grants.
 const wildcard = "*"
 
 // any reports whether one of the resources is granted with one of the verbs,
-// within what q says: of those that several members have and those that only one
-// has, if it is this one. Wildcard grants are found first; the first grant ends it.
-func (r *anyGrantSearch) any(ctx context.Context, q attributes, member string) (bool, error) {
-	q.caller = r.caller
-	whole := q.noneAllowedKey(r.verbs)
-	if ans, ok := r.a.cached(ctx, whole); ok {
-		return r.record(ans), nil
+// where attrs say: of resources that only one member has, if it is this one. Wildcard
+// grants are tried first; the first grant ends it.
+func (e *anyGrantSearch) any(ctx context.Context, attrs attributes, member string) (bool, error) {
+	attrs.caller = e.caller
+	key := attrs.noneAllowedKey(e.verbs)
+	if d, ok := e.a.cached(ctx, key); ok {
+		return e.record(d), nil
 	}
-	began := r.a.options.Now()
-	resources := r.resources()
-	questions := make([]attributes, 0, (len(resources)+1)*len(r.verbs))
-	for _, verb := range r.verbs {
-		q.verb = verb
-		q.resource = schema.GroupResource{Resource: wildcard}
-		questions = append(questions, q)
+	started := e.a.options.Now()
+	resources := e.resources()
+	candidates := make([]attributes, 0, (len(resources)+1)*len(e.verbs))
+	for _, verb := range e.verbs {
+		attrs.verb = verb
+		attrs.resource = schema.GroupResource{Resource: wildcard}
+		candidates = append(candidates, attrs)
 	}
-	for _, verb := range r.verbs {
+	for _, verb := range e.verbs {
 		for _, known := range resources {
 			if known.OnlyMember == "" || known.OnlyMember == member {
-				q.verb, q.resource = verb, known.GroupResource
-				questions = append(questions, q)
+				attrs.verb, attrs.resource = verb, known.GroupResource
+				candidates = append(candidates, attrs)
 			}
 		}
 	}
-	found, err := r.anyAllowed(ctx, questions)
+	found, err := e.anyAllowed(ctx, candidates)
 	if err != nil || found {
 		return found, err
 	}
-	now := r.a.options.Now()
-	ans := decision{requested: began, latency: now.Sub(began), ttl: r.a.options.AllowTTL}
-	r.a.cache.add(whole, ans)
-	return r.record(ans), nil
+	now := e.a.options.Now()
+	d := decision{requested: started, latency: now.Sub(started), ttl: e.a.options.AllowTTL}
+	e.a.cache.add(key, d)
+	return e.record(d), nil
 }
 
-// noneAllowedKey stands for all questions with one of the verbs at the place of q. That none
-// is allowed is kept beside their answers: no resource has no name.
-func (q attributes) noneAllowedKey(verbs []string) attributes {
-	return attributes{caller: q.caller, member: q.member, namespace: q.namespace, name: q.name, verb: strings.Join(verbs, ",")}
+// noneAllowedKey is the key under which it is cached that none of the verbs is allowed on
+// any resource. It does not collide with other attributes, whose resource has a name.
+func (attrs attributes) noneAllowedKey(verbs []string) attributes {
+	return attributes{caller: attrs.caller, member: attrs.member, namespace: attrs.namespace, name: attrs.name, verb: strings.Join(verbs, ",")}
 }
 
-// forgetNoneAllowed drops that nothing is allowed where q is: what can be read can be
-// seen to be there.
-func (a *Authorizer) forgetNoneAllowed(q attributes) {
+// forgetNoneAllowed drops the cached decision that nothing is allowed, which an allowed
+// review has just disproved.
+func (a *Authorizer) forgetNoneAllowed(attrs attributes) {
 	for _, verbs := range [][]string{verbs[:], verbs[:1]} {
-		a.cache.remove(q.noneAllowedKey(verbs))
+		a.cache.remove(attrs.noneAllowedKey(verbs))
 	}
 }
 
-// anyAllowed asks until one answer allows.
-func (r *anyGrantSearch) anyAllowed(ctx context.Context, questions []attributes) (bool, error) {
+// anyAllowed reviews until one decision allows.
+func (e *anyGrantSearch) anyAllowed(ctx context.Context, candidates []attributes) (bool, error) {
 	var missing []attributes
-	for _, q := range questions {
-		ans, ok := r.a.cached(ctx, q)
+	for _, attrs := range candidates {
+		d, ok := e.a.cached(ctx, attrs)
 		if !ok {
-			missing = append(missing, q)
-		} else if ans.allowed {
-			return r.record(ans), nil
+			missing = append(missing, attrs)
+		} else if d.allowed {
+			return e.record(d), nil
 		}
 	}
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
-	g, within := panicgroup.WithContext(within, max(1, r.a.options.Parallel/callerShare))
+	g, within := panicgroup.WithContext(within, max(1, e.a.options.Parallel/callerShare))
 	var found atomic.Bool
-	for _, q := range missing {
+	for _, attrs := range missing {
 		if within.Err() != nil {
 			break
 		}
@@ -167,9 +166,9 @@ func (r *anyGrantSearch) anyAllowed(ctx context.Context, questions []attributes)
 			if within.Err() != nil {
 				return within.Err()
 			}
-			ans, err := r.a.decide(within, r.user, q)
-			if err == nil && ans.allowed {
-				r.record(ans)
+			d, err := e.a.decide(within, e.user, attrs)
+			if err == nil && d.allowed {
+				e.record(d)
 				found.Store(true)
 				cancel()
 			}

@@ -18,16 +18,17 @@ import (
 // Group is the API group that grants on the hub are written for.
 const Group = "members.federator.dev"
 
-// Verbs are those that can be granted.
+// verbs are those that can be granted.
 var verbs = [...]string{"list", "get", "watch"}
 
-// Reviewer asks the hub. client-go's SubjectAccessReviewInterface is one.
+// Reviewer creates SubjectAccessReviews on the hub, as client-go's
+// SubjectAccessReviewInterface does.
 type Reviewer interface {
 	Create(context.Context, *authorizationv1.SubjectAccessReview, metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
 }
 
-// MemberReviewer asks a member, named <namespace>/<name>, whether it would
-// allow what the review describes.
+// MemberReviewer asks a member, <namespace>/<name>, whether it allows what a review
+// describes.
 type MemberReviewer interface {
 	Review(ctx context.Context, member string, review *authorizationv1.SubjectAccessReview) (bool, error)
 }
@@ -36,28 +37,28 @@ type MemberReviewer interface {
 type Options struct {
 	Reviewer Reviewer
 
-	// MemberReviewer, where set, is asked for what the hub does not grant.
+	// MemberReviewer, where set, is asked about what the hub does not grant.
 	MemberReviewer MemberReviewer
-	// UserPrefix comes before names of users and groups in what members are
-	// asked. Required with Members; it may not begin with "system:".
+	// UserPrefix is put before names of users and groups in reviews on members.
+	// Required with MemberReviewer; it may not begin with "system:".
 	UserPrefix string
-	// Namespaces names the namespaces of a member that are asked for one by
-	// one where all are denied by the member. Required with Members.
+	// Namespaces returns the namespaces of a member, which are reviewed one by one
+	// where the member denies access to all. Required with MemberReviewer.
 	Namespaces func(member string) []string
 
-	// Resources names the resources that AnyGrant and Visible ask about. Required.
+	// Resources returns the resources that AnyGrant and Visible review. Required.
 	Resources func() []Resource
 
-	// AllowTTL is how long an answer that allows is kept, at most 30 s; 0 means
+	// AllowTTL is how long a decision that allows is cached, at most 30 s; 0 means
 	// 20 s. DenyTTL is the same for one that denies; 0 means 10 s.
 	AllowTTL, DenyTTL time.Duration
-	// Parallel bounds the questions in flight, to the hub and to all members;
-	// a quarter of them may be one caller's. 0 means 64.
+	// Parallel bounds the reviews in flight, on the hub and on all members; a
+	// quarter of them may be one caller's. 0 means 64.
 	Parallel int
-	// CacheSize bounds the answers kept, at most half of which are of one time to live; 0
-	// means 65,536, some 20 MB.
+	// CacheSize bounds the cached decisions, of which each generation has half; 0 means
+	// 65,536, some 20 MB.
 	CacheSize int
-	// Timeout bounds one question; 0 means 5 s.
+	// Timeout bounds one review; 0 means 5 s.
 	Timeout time.Duration
 	// Now is the clock; nil means time.Now.
 	Now     func() time.Time
@@ -68,10 +69,9 @@ type Options struct {
 type Resource struct {
 	schema.GroupResource
 
-	// OnlyMember is the one member that has it, "" where several do. What nobody else has
-	// is asked about for this member alone: a grant for all of a namespace or of the
-	// fleet allows it there, too, and resources without end that one member invents
-	// multiply nobody's questions.
+	// OnlyMember is the one member that has it, "" where several do. It is reviewed for
+	// this member alone: a grant for a namespace or for the fleet allows it there, too,
+	// and a member that invents any number of resources causes no reviews of others.
 	OnlyMember string
 }
 
@@ -80,16 +80,16 @@ const maxTTL = 30 * time.Second
 
 func (o Options) validated() (Options, error) {
 	if o.Reviewer == nil {
-		return o, errors.New("access: a hub to ask is required")
+		return o, errors.New("authz: a Reviewer is required")
 	}
 	if o.Resources == nil {
-		return o, errors.New("access: the resources that can be granted are required")
+		return o, errors.New("authz: Resources is required")
 	}
 	if o.MemberReviewer != nil && (o.UserPrefix == "" || o.Namespaces == nil) {
-		return o, errors.New("access: asking members takes a prefix for users, and their namespaces")
+		return o, errors.New("authz: MemberReviewer requires UserPrefix and Namespaces")
 	}
 	if strings.HasPrefix(o.UserPrefix, "system:") {
-		return o, fmt.Errorf("access: prefix %q would make callers part of the members' own system", o.UserPrefix)
+		return o, fmt.Errorf("authz: user prefix %q would make callers system users of members", o.UserPrefix)
 	}
 	o.AllowTTL = orDefault(o.AllowTTL, 20*time.Second)
 	o.DenyTTL = orDefault(o.DenyTTL, 10*time.Second)
@@ -101,11 +101,11 @@ func (o Options) validated() (Options, error) {
 	}
 	for name, ttl := range map[string]time.Duration{"AllowTTL": o.AllowTTL, "DenyTTL": o.DenyTTL} {
 		if ttl < 0 || ttl > maxTTL {
-			return o, fmt.Errorf("access: %s is %v; it must be between 0 and %v", name, ttl, maxTTL)
+			return o, fmt.Errorf("authz: %s is %v; it must be between 0 and %v", name, ttl, maxTTL)
 		}
 	}
 	if o.Timeout < 0 || o.Parallel < 0 || o.CacheSize < 0 {
-		return o, errors.New("access: bounds may not be negative")
+		return o, errors.New("authz: limits must not be negative")
 	}
 	return o, nil
 }
@@ -118,10 +118,9 @@ func orDefault[T comparable](value, standard T) T {
 	return value
 }
 
-// Authorizer answers what callers may read. Its methods are safe for
-// concurrent use.
+// Authorizer determines what callers may read. Its methods are safe for concurrent use.
 type Authorizer struct {
-	unrestricted bool // everybody may read everything
+	unrestricted bool // every caller may read everything
 	options      Options
 	limiter      *limiter
 	cache        *decisionCache
@@ -130,7 +129,7 @@ type Authorizer struct {
 	metrics      *metrics
 }
 
-// New returns an Authorizer that asks.
+// New returns an Authorizer that uses reviews.
 func New(o Options) (*Authorizer, error) {
 	o, err := o.validated()
 	if err != nil {
@@ -138,7 +137,7 @@ func New(o Options) (*Authorizer, error) {
 	}
 	m, err := newMetrics(o.Metrics)
 	if err != nil {
-		return nil, fmt.Errorf("access: %w", err)
+		return nil, fmt.Errorf("authz: %w", err)
 	}
 	return &Authorizer{
 		options: o,
@@ -148,23 +147,22 @@ func New(o Options) (*Authorizer, error) {
 	}, nil
 }
 
-// Unrestricted returns an Authorizer that grants everything to everybody and
-// asks nobody: for a server of one user on his own machine.
+// Unrestricted returns an Authorizer that grants everything to every caller, without
+// reviews: for a server of one user on their own machine.
 func Unrestricted() *Authorizer {
 	return &Authorizer{unrestricted: true, options: Options{AllowTTL: maxTTL, Now: time.Now}}
 }
 
-// Grants returns what the user may read of a resource with a verb: in one
-// member, or, where member is "", in each of members, whose names are
-// <namespace>/<name>. A namespace other than "" spares questions to members
-// about others; the hub grants whole members. See AskedSince. Errors are *apierrors.StatusError
-// or the context's: nothing is granted on an error.
+// Grants returns what the user may read of a resource with a verb: in one member, or,
+// where member is "", in each of members, <namespace>/<name>. A namespace other than ""
+// limits reviews on members to it; the hub grants whole members. See WithDecisionsSince.
+// Errors are *apierrors.StatusError or the context's: nothing is granted on an error.
 func (a *Authorizer) Grants(ctx context.Context, u user.Info, verb string, gr schema.GroupResource, members []string, member, namespace string) (*Grants, error) {
 	return a.grants(ctx, u, verb, gr, members, member, namespace, false)
 }
 
-// ClusterScopedGrants is Grants for a resource without namespaces: what is granted in one of a
-// member's namespaces says nothing about it, and is not asked for.
+// ClusterScopedGrants is Grants for a cluster-scoped resource, which a grant in one of a
+// member's namespaces does not include.
 func (a *Authorizer) ClusterScopedGrants(ctx context.Context, u user.Info, verb string, gr schema.GroupResource, members []string, member string) (*Grants, error) {
 	return a.grants(ctx, u, verb, gr, members, member, "", true)
 }
@@ -176,62 +174,62 @@ func (a *Authorizer) grants(ctx context.Context, u user.Info, verb string, gr sc
 	if member != "" {
 		members = []string{member}
 	}
-	r := a.newEvaluation(u)
+	e := a.newEvaluation(u)
 	if tooLong(gr, member, namespace) {
-		return NewGrants(nil, r.validUntil()), nil
+		return NewGrants(nil, e.validUntil()), nil
 	}
-	all, err := r.allowed(ctx, attributes{verb: verb, resource: gr})
+	all, err := e.allowed(ctx, attributes{verb: verb, resource: gr})
 	if err != nil {
 		return nil, err
 	}
 	if all {
-		return r.withReviewTimes(Everything(r.validUntil())), nil
+		return e.withReviewTimes(Everything(e.validUntil())), nil
 	}
-	reaches := make(map[string]MemberGrant, len(members))
-	granted, err := r.reviewHubNamespaces(ctx, verb, gr, members)
+	memberGrants := make(map[string]MemberGrant, len(members))
+	granted, err := e.reviewHubNamespaces(ctx, verb, gr, members)
 	if err != nil {
 		return nil, err
 	}
 	rest := make([]string, 0, len(members))
 	for _, m := range members {
 		if ns, _ := splitMember(m); granted[ns] {
-			reaches[m] = MemberGrant{All: true}
+			memberGrants[m] = MemberGrant{All: true}
 		} else {
 			rest = append(rest, m)
 		}
 	}
-	rest, err = r.reviewMemberNames(ctx, verb, gr, rest, reaches)
+	rest, err = e.reviewMemberNames(ctx, verb, gr, rest, memberGrants)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.reviewOnMembers(ctx, verb, gr, rest, namespace, clusterScoped, reaches); err != nil {
+	if err := e.reviewOnMembers(ctx, verb, gr, rest, namespace, clusterScoped, memberGrants); err != nil {
 		return nil, err
 	}
-	return r.withReviewTimes(NewGrants(reaches, r.validUntil())), nil
+	return e.withReviewTimes(NewGrants(memberGrants, e.validUntil())), nil
 }
 
-// withReviewTimes has grants say which answers the round has used.
-func (r *evaluation) withReviewTimes(g *Grants) *Grants {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	g.reviewed = r.reviewed
+// withReviewTimes records in grants when the decisions were made that they follow from.
+func (e *evaluation) withReviewTimes(g *Grants) *Grants {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g.reviewed = e.reviewed
 	return g
 }
 
-// maxNameLength is how long a name of a group, resource or namespace can be, in bytes; that
-// of a member is two of them.
+// maxNameLength bounds the name of a group, resource or namespace, in bytes; that of a
+// member is two of them.
 const maxNameLength = 253
 
-// tooLong reports whether nobody can be granted what is asked, since there is none of
-// such a name. It spares the hub, and what is kept of its answers is small.
+// tooLong reports whether a name is longer than any valid one, so that nothing can be
+// granted. It spares the hub, and keeps the keys of the cache small.
 func tooLong(gr schema.GroupResource, member, namespace string) bool {
 	return max(len(gr.Group), len(gr.Resource), len(namespace), len(member)/2) > maxNameLength
 }
 
-// reviewHubNamespaces asks for the hub namespaces that hold the members.
-func (r *evaluation) reviewHubNamespaces(ctx context.Context, verb string, gr schema.GroupResource, members []string) (map[string]bool, error) {
+// reviewHubNamespaces returns which hub namespaces of the members are granted.
+func (e *evaluation) reviewHubNamespaces(ctx context.Context, verb string, gr schema.GroupResource, members []string) (map[string]bool, error) {
 	namespaces := hubNamespaces(members)
-	allowed, err := r.allowedAll(ctx, r.a.options.Parallel, len(namespaces), func(i int) attributes {
+	allowed, err := e.allowedAll(ctx, e.a.options.Parallel, len(namespaces), func(i int) attributes {
 		return attributes{verb: verb, resource: gr, namespace: namespaces[i]}
 	})
 	if err != nil {
@@ -246,9 +244,9 @@ func (r *evaluation) reviewHubNamespaces(ctx context.Context, verb string, gr sc
 	return granted, nil
 }
 
-// reviewMemberNames asks for members by name and returns those that are not granted.
-func (r *evaluation) reviewMemberNames(ctx context.Context, verb string, gr schema.GroupResource, members []string, reaches map[string]MemberGrant) ([]string, error) {
-	allowed, err := r.allowedAll(ctx, r.a.options.Parallel, len(members), func(i int) attributes {
+// reviewMemberNames reviews members by name and returns those that are not granted.
+func (e *evaluation) reviewMemberNames(ctx context.Context, verb string, gr schema.GroupResource, members []string, memberGrants map[string]MemberGrant) ([]string, error) {
+	allowed, err := e.allowedAll(ctx, e.a.options.Parallel, len(members), func(i int) attributes {
 		namespace, name := splitMember(members[i])
 		return attributes{verb: verb, resource: gr, namespace: namespace, name: name}
 	})
@@ -258,7 +256,7 @@ func (r *evaluation) reviewMemberNames(ctx context.Context, verb string, gr sche
 	var rest []string
 	for i, m := range members {
 		if allowed[i] {
-			reaches[m] = MemberGrant{All: true}
+			memberGrants[m] = MemberGrant{All: true}
 		} else {
 			rest = append(rest, m)
 		}

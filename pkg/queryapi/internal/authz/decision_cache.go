@@ -7,20 +7,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 )
 
-// decisionCache keeps what was said until it expires. It has two generations, for the cache
-// below holds what has expired until as many others have come: each is dropped whole
-// once all of it has. Its methods are safe for concurrent use.
+// decisionCache keeps decisions until they expire. It has two generations, as an
+// LRUExpireCache holds what has expired until it is evicted: a generation is dropped once
+// all of it has expired. Its methods are safe for concurrent use.
 type decisionCache struct {
-	maxPerGeneration int           // of one generation
-	maxTTL           time.Duration // the longest that any answer does
+	maxPerGeneration int           // entries
+	maxTTL           time.Duration // of any decision
 	now              func() time.Time
 	current          atomic.Pointer[generations]
 }
 
-// generations are immutable but for what the caches hold: question -> answer.
+// generations are immutable, except for the caches: attributes -> decision.
 type generations struct {
 	young, old *cache.LRUExpireCache
-	rotateAt   time.Time // when what is young becomes old
+	rotateAt   time.Time // when young becomes old
 }
 
 // clock makes a function the cache's clock.
@@ -28,10 +28,10 @@ type clock func() time.Time
 
 func (c clock) Now() time.Time { return c() }
 
-// newDecisionCache keeps most answers, of which none lasts longer.
-func newDecisionCache(most int, longest time.Duration, now func() time.Time) *decisionCache {
-	a := &decisionCache{maxPerGeneration: max(1, most/2), maxTTL: longest, now: now}
-	a.current.Store(&generations{young: a.newGeneration(), old: a.newGeneration(), rotateAt: now().Add(longest)})
+// newDecisionCache returns a cache of at most size decisions, which expire within maxTTL.
+func newDecisionCache(size int, maxTTL time.Duration, now func() time.Time) *decisionCache {
+	a := &decisionCache{maxPerGeneration: max(1, size/2), maxTTL: maxTTL, now: now}
+	a.current.Store(&generations{young: a.newGeneration(), old: a.newGeneration(), rotateAt: now().Add(maxTTL)})
 	return a
 }
 
@@ -39,22 +39,22 @@ func (a *decisionCache) newGeneration() *cache.LRUExpireCache {
 	return cache.NewLRUExpireCacheWithClock(a.maxPerGeneration, clock(a.now))
 }
 
-// get returns an answer that is still good.
-func (a *decisionCache) get(q attributes) (decision, bool) {
+// get returns a decision that has not expired.
+func (a *decisionCache) get(attrs attributes) (decision, bool) {
 	g := a.current.Load()
-	value, ok := g.young.Get(q)
+	value, ok := g.young.Get(attrs)
 	if !ok {
-		value, ok = g.old.Get(q)
+		value, ok = g.old.Get(attrs)
 	}
 	if !ok {
 		return decision{}, false
 	}
-	ans := value.(decision)
-	return ans, a.now().Before(ans.expires())
+	d := value.(decision)
+	return d, a.now().Before(d.expires())
 }
 
-// add keeps an answer.
-func (a *decisionCache) add(q attributes, ans decision) {
+// add caches a decision.
+func (a *decisionCache) add(attrs attributes, d decision) {
 	now := a.now()
 	g := a.current.Load()
 	if !now.Before(g.rotateAt) {
@@ -62,15 +62,15 @@ func (a *decisionCache) add(q attributes, ans decision) {
 		if !now.Before(g.rotateAt.Add(a.maxTTL)) {
 			next.old = a.newGeneration()
 		}
-		a.current.CompareAndSwap(g, next) // else somebody else did
+		a.current.CompareAndSwap(g, next) // or another goroutine has
 		g = a.current.Load()
 	}
-	g.young.Add(q, ans, ans.expires().Sub(now))
+	g.young.Add(attrs, d, d.expires().Sub(now))
 }
 
-// remove drops an answer.
-func (a *decisionCache) remove(q attributes) {
+// remove drops a decision.
+func (a *decisionCache) remove(attrs attributes) {
 	g := a.current.Load()
-	g.young.Remove(q)
-	g.old.Remove(q)
+	g.young.Remove(attrs)
+	g.old.Remove(attrs)
 }

@@ -1,35 +1,35 @@
-// Package authz decides what a caller may read: by SubjectAccessReviews on the
-// hub and, where configured, on the members.
+// Package authz determines what a caller may read: by SubjectAccessReviews on the hub
+// and, where configured, on the members.
 //
-// # The questions
+// # Reviews on the hub
 //
-// The hub is asked about API group members.federator.dev, resource
-// <plural>[.<group>] ("pods", "deployments.apps"), with the verbs get, list and
-// watch. A grant reaches all members, or those of a hub namespace, or one:
+// Attributes of a review are API group members.federator.dev, resource
+// <plural>[.<group>] ("pods", "deployments.apps"), and the verbs get, list and
+// watch. A grant is for all members, for those of a hub namespace, or for one:
 //
 //	all members            namespace ""                       name ""
 //	members of a namespace namespace = the Cluster's          name ""
 //	one member             namespace = the Cluster's          name = the Cluster's
 //
-// They are asked in this order, and a wider grant spares the narrower questions.
+// They are reviewed in this order; a wider grant makes the narrower reviews unnecessary.
 //
-// # The members' own answer
+// # Reviews on members
 //
-// With a MemberReviewer the result is the union: what the hub grants, and what
+// With a MemberReviewer the result is the union of what the hub grants and what
 // the member itself would let the caller read. Names of users and groups get a
 // prefix, so that an identity of the hub is never taken for one of the member;
-// system:* groups are left out, and for a system:* user no member is asked. A
+// system:* groups are left out, and there are no member reviews of a system:* user. A
 // member that does not answer grants nothing.
 //
 // # Concurrency
 //
-// An Authorizer may be used by any number of goroutines. Identical questions in
-// flight are asked once; each caller waits under its own context. All questions
-// of a call are answered before the call returns.
+// An Authorizer may be used by any number of goroutines. Identical reviews in
+// flight are done once; each caller waits under its own context. All reviews of a
+// call have ended before the call returns.
 //
 // # Trade-offs
 //
-// Answers are kept for a while, so a revocation takes effect within
-// Options.AllowTTL and a grant within Options.DenyTTL. A caller with a grant on
-// single members costs one question per member, resource and verb each time.
+// Decisions are cached, so a revocation takes effect within Options.AllowTTL and a
+// grant within Options.DenyTTL. A caller with grants on single members costs one
+// review per member, resource and verb each time.
 package authz

@@ -15,8 +15,8 @@ type MemberGrant struct {
 // Empty reports whether nothing may be read.
 func (r MemberGrant) Empty() bool { return !r.All && len(r.Namespaces) == 0 }
 
-// Allows reports whether objects of a namespace may be read; "" stands for
-// cluster-scoped objects.
+// Allows reports whether objects of a namespace may be read; "" is for cluster-scoped
+// objects.
 func (r MemberGrant) Allows(namespace string) bool {
 	if r.All {
 		return true
@@ -35,12 +35,12 @@ type Grants struct {
 
 	reviewed interval
 
-	// resources are what is granted of each resource that members serve a kind under,
-	// in any member; nil where the grants are of any.
+	// resources are the grants by resource, where members serve a kind under several; nil
+	// where these grants apply whatever the resource.
 	resources map[string]*Grants
 }
 
-// ServedAs returns the grants as those of a kind that is served under this plural only.
+// ServedAs returns the grants as those of a kind that members serve under this plural only.
 func (g *Grants) ServedAs(resource string) *Grants {
 	of := &Grants{resources: map[string]*Grants{resource: g}}
 	if g != nil {
@@ -50,8 +50,8 @@ func (g *Grants) ServedAs(resource string) *Grants {
 	return of
 }
 
-// ForResource returns what is granted of objects that were read under a plural: nothing
-// where the grants are of others. Of "", which is not known, each member's decide.
+// ForResource returns the grants for objects that were read under a plural: none where the
+// grants are for others. For "", which is unknown, those of each member's own resource.
 func (g *Grants) ForResource(resource string) *Grants {
 	if g == nil || g.resources == nil || resource == "" {
 		return g
@@ -59,8 +59,8 @@ func (g *Grants) ForResource(resource string) *Grants {
 	return g.resources[resource]
 }
 
-// FillFrom returns the grants with those of earlier ones for those of the resources that
-// they are not of themselves, which must be asked again when these had to be.
+// FillFrom returns the grants together with earlier ones for those of the resources that
+// they do not cover. They then expire no later than the earlier ones.
 func (g *Grants) FillFrom(earlier *Grants, resources []string) *Grants {
 	if g == nil || g.resources == nil {
 		return g
@@ -78,7 +78,7 @@ func (g *Grants) FillFrom(earlier *Grants, resources []string) *Grants {
 	return &out
 }
 
-// Covers reports whether it has been asked what is granted of a resource.
+// Covers reports whether the grants include a decision on a resource.
 func (g *Grants) Covers(resource string) bool {
 	if g == nil || g.resources == nil || resource == "" {
 		return true
@@ -87,28 +87,28 @@ func (g *Grants) Covers(resource string) bool {
 	return ok
 }
 
-// Everything returns grants for every member, those to come included.
-func Everything(until time.Time) *Grants { return &Grants{everything: true, expires: until} }
+// Everything returns grants for every member, also for those that join later.
+func Everything(expires time.Time) *Grants { return &Grants{everything: true, expires: expires} }
 
-// NewGrants returns grants for these members only. Reaches that reach nothing are
-// left out; namespaces are sorted.
-func NewGrants(members map[string]MemberGrant, until time.Time) *Grants {
-	g := &Grants{members: make(map[string]MemberGrant, len(members)), expires: until}
-	for name, reach := range members {
-		if reach.Empty() {
+// NewGrants returns grants for these members only. Empty ones are left out; namespaces
+// are sorted.
+func NewGrants(members map[string]MemberGrant, expires time.Time) *Grants {
+	g := &Grants{members: make(map[string]MemberGrant, len(members)), expires: expires}
+	for name, grant := range members {
+		if grant.Empty() {
 			continue
 		}
-		if reach.All {
-			reach.Namespaces = nil
+		if grant.All {
+			grant.Namespaces = nil
 		}
-		reach.Namespaces = slices.Compact(slices.Sorted(slices.Values(reach.Namespaces)))
-		g.members[name] = reach
+		grant.Namespaces = slices.Compact(slices.Sorted(slices.Values(grant.Namespaces)))
+		g.members[name] = grant
 	}
 	g.names = slices.Sorted(maps.Keys(g.members))
 	return g
 }
 
-// Everything reports whether every member may be read, those to come included.
+// Everything reports whether every member may be read, also those that join later.
 func (g *Grants) Everything() bool { return g != nil && g.everything }
 
 // Size returns how many members and namespaces the grants name.
@@ -117,8 +117,8 @@ func (g *Grants) Size() int {
 		return 0
 	}
 	n := len(g.members)
-	for _, reach := range g.members {
-		n += len(reach.Namespaces)
+	for _, grant := range g.members {
+		n += len(grant.Namespaces)
 	}
 	for _, part := range g.resources {
 		if part != g {
@@ -128,7 +128,7 @@ func (g *Grants) Size() int {
 	return n
 }
 
-// Equal reports whether grants give what others give, whenever they were asked for.
+// Equal reports whether two grants allow the same, whenever they were reviewed.
 func (g *Grants) Equal(other *Grants) bool {
 	if g.Empty() || other.Empty() {
 		return g.Empty() && other.Empty()
@@ -137,8 +137,8 @@ func (g *Grants) Equal(other *Grants) bool {
 		maps.EqualFunc(g.resources, other.resources, (*Grants).Equal)
 }
 
-// EqualIn reports whether grants give of objects that were read under a plural in a
-// member what others give.
+// EqualIn reports whether two grants allow the same of objects that were read under a
+// plural in a member.
 func (g *Grants) EqualIn(member, resource string, other *Grants) bool {
 	return g.ForResource(resource).Member(member).equal(other.ForResource(resource).Member(member))
 }
@@ -147,7 +147,7 @@ func (r MemberGrant) equal(other MemberGrant) bool {
 	return r.All == other.All && slices.Equal(r.Namespaces, other.Namespaces)
 }
 
-// Expires is when the grants must be asked for again, at the latest.
+// Expires returns when the grants must be renewed, at the latest.
 func (g *Grants) Expires() time.Time {
 	if g == nil {
 		return time.Time{}
@@ -155,26 +155,25 @@ func (g *Grants) Expires() time.Time {
 	return g.expires
 }
 
-// ReviewTimes returns when the first of the answers that the grants rest on was asked for,
-// and when the last of them was there. They are zero where nobody was asked.
-func (g *Grants) ReviewTimes() (first, answered time.Time) {
+// ReviewTimes returns when the first of the reviews that the grants follow from was
+// requested, and when the last was decided. They are zero without reviews.
+func (g *Grants) ReviewTimes() (first, last time.Time) {
 	if g == nil {
 		return time.Time{}, time.Time{}
 	}
 	return g.reviewed.start, g.reviewed.end
 }
 
-// interval is the time of several answers: when the first of them was asked for, and when
-// the last of them was there.
+// interval is the time of several reviews: from the first request to the last decision.
 type interval struct{ start, end time.Time }
 
-// include has the span include an answer.
-func (s *interval) include(asked, answered time.Time) {
-	if !asked.IsZero() && (s.start.IsZero() || asked.Before(s.start)) {
-		s.start = asked
+// include extends the interval by a review.
+func (s *interval) include(requested, decided time.Time) {
+	if !requested.IsZero() && (s.start.IsZero() || requested.Before(s.start)) {
+		s.start = requested
 	}
-	if answered.After(s.end) {
-		s.end = answered
+	if decided.After(s.end) {
+		s.end = decided
 	}
 }
 
@@ -189,7 +188,7 @@ func (g *Grants) Member(name string) MemberGrant {
 	return g.members[name]
 }
 
-// Members returns the names of the members of which something may be read,
+// Members returns the names of the members in which something may be read,
 // sorted; nil when Everything. The slice is shared and must not be changed.
 func (g *Grants) Members() []string {
 	if g == nil || g.everything {

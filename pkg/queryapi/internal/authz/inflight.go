@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// inflightReviews let one caller ask what several want to know. The asker works under
-// its own context; when that ends, one of those who wait asks anew.
+// inflightReviews deduplicate identical reviews, as singleflight does. The first request
+// runs under its own context; when that ends, one of those that wait takes over.
 type inflightReviews struct {
 	mu    sync.Mutex
 	calls map[attributes]*inflightReview
@@ -17,17 +17,17 @@ type inflightReview struct {
 	done      chan struct{} // closed when the fields below are set
 	decision  decision
 	err       error
-	abandoned bool // the asker gave up, which says nothing to others
+	abandoned bool // its request was cancelled: others repeat it
 }
 
-var errPanicked = errors.New("access: a review panicked")
+var errPanicked = errors.New("authz: a review panicked")
 
-// do returns what ask returns, called here or by another. It reports whether
-// the answer is another's.
-func (f *inflightReviews) do(ctx context.Context, q attributes, ask func() (decision, error)) (decision, bool, error) {
+// do returns the result of review, called here or by an identical request, and whether
+// it was shared.
+func (f *inflightReviews) do(ctx context.Context, attrs attributes, review func() (decision, error)) (decision, bool, error) {
 	for {
 		f.mu.Lock()
-		if c, ok := f.calls[q]; ok {
+		if c, ok := f.calls[attrs]; ok {
 			f.mu.Unlock()
 			select {
 			case <-c.done:
@@ -43,20 +43,20 @@ func (f *inflightReviews) do(ctx context.Context, q attributes, ask func() (deci
 		if f.calls == nil {
 			f.calls = make(map[attributes]*inflightReview)
 		}
-		f.calls[q] = c
+		f.calls[attrs] = c
 		f.mu.Unlock()
-		f.run(ctx, q, c, ask)
+		f.run(ctx, attrs, c, review)
 		return c.decision, false, c.err
 	}
 }
 
-func (f *inflightReviews) run(ctx context.Context, q attributes, c *inflightReview, ask func() (decision, error)) {
+func (f *inflightReviews) run(ctx context.Context, attrs attributes, c *inflightReview, review func() (decision, error)) {
 	defer func() {
 		f.mu.Lock()
-		delete(f.calls, q)
+		delete(f.calls, attrs)
 		f.mu.Unlock()
 		close(c.done)
 	}()
-	c.decision, c.err = ask()
+	c.decision, c.err = review()
 	c.abandoned = c.err != nil && ctx.Err() != nil
 }

@@ -9,9 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// limiter bound the questions in flight: of all callers, and of each. A caller
-// waits in their own lane, so that however much one asks, the others' questions
-// wait for few of theirs.
+// limiter bounds the reviews in flight, of all callers together and of each: one that
+// needs many reviews does not keep those of others waiting.
 type limiter struct {
 	slots     chan struct{}
 	perCaller int // of one caller
@@ -22,18 +21,18 @@ type limiter struct {
 
 type callerSlots struct {
 	slots chan struct{}
-	users int // waiting or asking
+	users int // waiting or in flight
 }
 
-// callerShare is which part of the questions in flight may be one caller's.
+// callerShare is the fraction, 1/callerShare, of the reviews in flight that one caller may have.
 const callerShare = 4
 
-func newLimiter(most int) *limiter {
-	return &limiter{slots: make(chan struct{}, most), perCaller: max(1, most/callerShare), callers: map[string]*callerSlots{}}
+func newLimiter(limit int) *limiter {
+	return &limiter{slots: make(chan struct{}, limit), perCaller: max(1, limit/callerShare), callers: map[string]*callerSlots{}}
 }
 
-// acquire waits until the caller may ask. Who entered calls leave.
-func (l *limiter) acquire(ctx context.Context, u user.Info) (leave func(), err error) {
+// acquire waits for a slot of the caller's, which release gives back.
+func (l *limiter) acquire(ctx context.Context, u user.Info) (release func(), err error) {
 	own := l.join(u.GetName())
 	if err := acquireSlot(ctx, own.slots); err != nil {
 		l.leave(u.GetName(), own)
@@ -80,22 +79,20 @@ func (l *limiter) leave(name string, own *callerSlots) {
 	}
 }
 
-// ErrTooManyReviews says that a call would need more questions than its
-// context allows.
-var ErrTooManyReviews = errors.New("access: too many questions")
+// ErrTooManyReviews is returned when a call needs more reviews than its context allows.
+var ErrTooManyReviews = errors.New("authz: too many reviews")
 
 type reviewLimitKey struct{}
 
-// WithReviewLimit returns a context within which at most n questions are asked;
-// those that are answered from memory are not counted. The calls that need one
-// more fail with ErrTooManyQuestions.
+// WithReviewLimit returns a context that allows n reviews; cached decisions do not count.
+// Calls that need more fail with ErrTooManyReviews.
 func WithReviewLimit(ctx context.Context, n int64) context.Context {
 	left := new(atomic.Int64)
 	left.Store(n)
 	return context.WithValue(ctx, reviewLimitKey{}, left)
 }
 
-// countReview takes one question of the context's.
+// countReview counts one review towards the limit of the context.
 func countReview(ctx context.Context) error {
 	left, bounded := ctx.Value(reviewLimitKey{}).(*atomic.Int64)
 	if bounded && left.Add(-1) < 0 {

@@ -11,9 +11,9 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/panicgroup"
 )
 
-// unresponsiveMembers are members of which a review has timed out: they grant nothing for as long as
-// that answer is kept, without being asked. Else whoever has a question about each of
-// their namespaces, of which they may invent thousands, would wait for every one.
+// unresponsiveMembers are those where a review has timed out: they grant nothing for
+// DenyTTL, without another review. Else a caller would wait for a timeout in each of
+// their namespaces, of which a member may invent thousands.
 type unresponsiveMembers struct {
 	mu    sync.Mutex
 	until map[string]time.Time // by member
@@ -39,25 +39,25 @@ func (s *unresponsiveMembers) has(member string, now time.Time) bool {
 	return noted
 }
 
-// withMemberTimeout asks one member many questions for as long as two may take. What it has not
-// answered by then it does not grant.
-func (r *evaluation) withMemberTimeout(ctx context.Context, ask func(context.Context) error) error {
-	within, cancel := context.WithTimeout(ctx, 2*r.a.options.Timeout)
+// withMemberTimeout bounds the reviews of one member to twice the timeout of one. What is
+// not decided by then is not granted.
+func (e *evaluation) withMemberTimeout(ctx context.Context, review func(context.Context) error) error {
+	within, cancel := context.WithTimeout(ctx, 2*e.a.options.Timeout)
 	defer cancel()
-	err := ask(within)
+	err := review(within)
 	if ctx.Err() == nil && errors.Is(within.Err(), context.DeadlineExceeded) {
 		return nil
 	}
 	return err
 }
 
-// reviewOnMembers asks members themselves: for all namespaces, then, unless a resource has
-// none, for the one of the request or for each that the member has.
-func (r *evaluation) reviewOnMembers(ctx context.Context, verb string, gr schema.GroupResource, members []string, namespace string, clusterScoped bool, reaches map[string]MemberGrant) error {
-	if r.a.options.MemberReviewer == nil || !r.membersMayReview() || len(members) == 0 {
+// reviewOnMembers has members review access: to all namespaces, then, for a namespaced
+// resource, to that of the request or to each that the member has.
+func (e *evaluation) reviewOnMembers(ctx context.Context, verb string, gr schema.GroupResource, members []string, namespace string, clusterScoped bool, grants map[string]MemberGrant) error {
+	if e.a.options.MemberReviewer == nil || !e.membersMayReview() || len(members) == 0 {
 		return nil
 	}
-	all, err := r.allowedAll(ctx, r.a.options.Parallel, len(members), func(i int) attributes {
+	all, err := e.allowedAll(ctx, e.a.options.Parallel, len(members), func(i int) attributes {
 		return attributes{member: members[i], verb: verb, resource: gr}
 	})
 	if err != nil {
@@ -66,7 +66,7 @@ func (r *evaluation) reviewOnMembers(ctx context.Context, verb string, gr schema
 	var rest []string
 	for i, m := range members {
 		if all[i] {
-			reaches[m] = MemberGrant{All: true}
+			grants[m] = MemberGrant{All: true}
 		} else {
 			rest = append(rest, m)
 		}
@@ -74,30 +74,30 @@ func (r *evaluation) reviewOnMembers(ctx context.Context, verb string, gr schema
 	if clusterScoped {
 		return nil
 	}
-	// A few members at a time, each in a part of the caller's lane.
+	// A few members at a time, which share the caller's slots.
 	at := min(callerShare, max(1, len(rest)))
-	parallel := max(1, r.a.limiter.perCaller/at)
+	parallel := max(1, e.a.limiter.perCaller/at)
 	var mu sync.Mutex
 	g, ctx := panicgroup.WithContext(ctx, at)
 	for _, m := range rest {
 		g.Go(func() error {
 			namespaces := []string{namespace}
 			if namespace == "" {
-				namespaces = r.a.options.Namespaces(m)
+				namespaces = e.a.options.Namespaces(m)
 			}
-			return r.withMemberTimeout(ctx, func(ctx context.Context) error {
-				allowed, err := r.allowedAll(ctx, parallel, len(namespaces), func(i int) attributes {
+			return e.withMemberTimeout(ctx, func(ctx context.Context) error {
+				allowed, err := e.allowedAll(ctx, parallel, len(namespaces), func(i int) attributes {
 					return attributes{member: m, verb: verb, resource: gr, namespace: namespaces[i]}
 				})
-				var reach MemberGrant
+				var grant MemberGrant
 				for i, ok := range allowed {
 					if ok {
-						reach.Namespaces = append(reach.Namespaces, namespaces[i])
+						grant.Namespaces = append(grant.Namespaces, namespaces[i])
 					}
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				reaches[m] = reach
+				grants[m] = grant
 				return err
 			})
 		})

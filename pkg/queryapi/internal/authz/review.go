@@ -22,9 +22,9 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/panicgroup"
 )
 
-// attributes is one question about one caller. The hub is asked where member is
-// "", and namespace and name are the Cluster's; else the member is, and
-// namespace is one of its own.
+// attributes are what one SubjectAccessReview is about, and the key of its decision.
+// Where member is "" it goes to the hub, and namespace and name are those of a Cluster;
+// else it goes to the member, and namespace is one of the member's.
 type attributes struct {
 	caller          [sha256.Size]byte
 	member          string
@@ -33,39 +33,40 @@ type attributes struct {
 	namespace, name string
 }
 
-// clone returns the question with names that keep no more alive than themselves: those
-// that a client writes are parts of its request.
-func (q attributes) clone() attributes {
-	q.member, q.namespace, q.name = strings.Clone(q.member), strings.Clone(q.namespace), strings.Clone(q.name)
-	q.resource.Group, q.resource.Resource = strings.Clone(q.resource.Group), strings.Clone(q.resource.Resource)
-	return q
+// clone returns attributes with strings of their own: those that a client sends are
+// slices of its request, which a cached key would keep in memory.
+func (attrs attributes) clone() attributes {
+	attrs.member, attrs.namespace, attrs.name = strings.Clone(attrs.member), strings.Clone(attrs.namespace), strings.Clone(attrs.name)
+	attrs.resource.Group, attrs.resource.Resource = strings.Clone(attrs.resource.Group), strings.Clone(attrs.resource.Resource)
+	return attrs
 }
 
-// decision is what was said, when it was asked for, and for how long it counts since.
+// decision is the result of a review, when it was requested, and how long it is valid
+// from then.
 type decision struct {
 	allowed      bool
 	requested    time.Time
 	latency, ttl time.Duration
 }
 
-func (ans decision) expires() time.Time { return ans.requested.Add(ans.ttl) }
+func (d decision) expires() time.Time { return d.requested.Add(d.ttl) }
 
 type notBeforeKey struct{}
 
-// WithDecisionsSince returns a context within which what was asked for before a time, which is
-// not to come, is asked again.
+// WithDecisionsSince returns a context that ignores cached decisions which were requested
+// before a time, which is not in the future.
 func WithDecisionsSince(ctx context.Context, at time.Time) context.Context {
 	return context.WithValue(ctx, notBeforeKey{}, at)
 }
 
-// freshEnough reports whether an answer is new enough within a context.
-func (ans decision) freshEnough(ctx context.Context) bool {
+// freshEnough reports whether a decision is recent enough for a context.
+func (d decision) freshEnough(ctx context.Context) bool {
 	since, _ := ctx.Value(notBeforeKey{}).(time.Time)
-	return !ans.requested.Before(since)
+	return !d.requested.Before(since)
 }
 
-// callerDigest returns a digest of everything that a review says of a user. The
-// order of groups and extra keys makes no difference.
+// callerDigest returns a digest of everything that a review contains about a user,
+// whatever the order of groups and extra keys.
 func callerDigest(u user.Info) (id [sha256.Size]byte) {
 	h := sha256.New()
 	hashString(h, u.GetName())
@@ -99,7 +100,8 @@ func hashStrings(h hash.Hash, list []string) {
 	}
 }
 
-// evaluation is the work of one call: what it asks, and how long that holds.
+// evaluation determines the grants of one call: the decisions that it uses, and how long
+// these are valid.
 type evaluation struct {
 	a       *Authorizer
 	user    user.Info
@@ -107,68 +109,68 @@ type evaluation struct {
 	started time.Time
 
 	mu       sync.Mutex
-	expires  time.Time // when the first of the answers used expires
-	reviewed interval  // of the answers used
+	expires  time.Time // when the first of the decisions used expires
+	reviewed interval  // of the decisions used
 }
 
 func (a *Authorizer) newEvaluation(u user.Info) *evaluation {
 	return &evaluation{a: a, user: u, caller: callerDigest(u), started: a.options.Now()}
 }
 
-// minReevaluation is the least time between two rounds of a caller that comes back when
-// its grants expire: answers expire one by one.
+// minReevaluation is the minimum time between two evaluations of a caller that renews its
+// grants when they expire: decisions expire one by one.
 const minReevaluation = time.Second
 
-// validUntil is when the round must be repeated: when an answer that it rests on
+// validUntil is when the evaluation must be repeated: when a decision that it used
 // expires, but not at once, and never later than maxTTL from now.
-func (r *evaluation) validUntil() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	soon := r.started.Add(min(minReevaluation, r.a.options.AllowTTL, r.a.options.DenyTTL))
-	if r.expires.Before(soon) {
+func (e *evaluation) validUntil() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	soon := e.started.Add(min(minReevaluation, e.a.options.AllowTTL, e.a.options.DenyTTL))
+	if e.expires.Before(soon) {
 		return soon
 	}
-	return r.expires
+	return e.expires
 }
 
-func (r *evaluation) record(ans decision) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if expires := ans.expires(); r.expires.IsZero() || expires.Before(r.expires) {
-		r.expires = expires
+func (e *evaluation) record(d decision) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if expires := d.expires(); e.expires.IsZero() || expires.Before(e.expires) {
+		e.expires = expires
 	}
-	r.reviewed.include(ans.requested, ans.requested.Add(ans.latency))
-	return ans.allowed
+	e.reviewed.include(d.requested, d.requested.Add(d.latency))
+	return d.allowed
 }
 
-func (r *evaluation) allowed(ctx context.Context, q attributes) (bool, error) {
-	q.caller = r.caller
-	if ans, ok := r.a.cached(ctx, q); ok {
-		return r.record(ans), nil
+func (e *evaluation) allowed(ctx context.Context, attrs attributes) (bool, error) {
+	attrs.caller = e.caller
+	if d, ok := e.a.cached(ctx, attrs); ok {
+		return e.record(d), nil
 	}
-	ans, err := r.a.decide(ctx, r.user, q)
+	d, err := e.a.decide(ctx, e.user, attrs)
 	if err != nil {
 		return false, err
 	}
-	return r.record(ans), nil
+	return e.record(d), nil
 }
 
-// allowedAll asks n questions, those without a kept answer in parallel. The first
-// failure ends it; what was answered until then is returned, too.
-func (r *evaluation) allowedAll(ctx context.Context, parallel, n int, at func(int) attributes) ([]bool, error) {
+// allowedAll returns n decisions; those that are not cached are reviewed in parallel. The
+// first failure ends it; what was decided until then is returned, too.
+func (e *evaluation) allowedAll(ctx context.Context, parallel, n int, at func(int) attributes) ([]bool, error) {
 	allowed := make([]bool, n)
 	g, ctx := panicgroup.WithContext(ctx, parallel)
 	for i := range n {
-		q := at(i)
-		q.caller = r.caller
-		if ans, ok := r.a.cached(ctx, q); ok {
-			allowed[i] = r.record(ans)
+		attrs := at(i)
+		attrs.caller = e.caller
+		if d, ok := e.a.cached(ctx, attrs); ok {
+			allowed[i] = e.record(d)
 			continue
 		}
 		g.Go(func() error {
-			ans, err := r.a.decide(ctx, r.user, q)
+			d, err := e.a.decide(ctx, e.user, attrs)
 			if err == nil {
-				allowed[i] = r.record(ans)
+				allowed[i] = e.record(d)
 			}
 			return err
 		})
@@ -176,27 +178,27 @@ func (r *evaluation) allowedAll(ctx context.Context, parallel, n int, at func(in
 	return allowed, g.Wait()
 }
 
-// cached returns an answer that is still good.
-func (a *Authorizer) cached(ctx context.Context, q attributes) (decision, bool) {
-	ans, ok := a.cache.get(q)
-	if !ok || !ans.freshEnough(ctx) {
+// cached returns a decision that has not expired.
+func (a *Authorizer) cached(ctx context.Context, attrs attributes) (decision, bool) {
+	d, ok := a.cache.get(attrs)
+	if !ok || !d.freshEnough(ctx) {
 		return decision{}, false
 	}
 	a.metrics.cached.Inc()
-	return ans, true
+	return d, true
 }
 
-// decide asks, or waits for whoever is asking the same already.
-func (a *Authorizer) decide(ctx context.Context, u user.Info, q attributes) (decision, error) {
+// decide has a review done, or waits for an identical one in flight.
+func (a *Authorizer) decide(ctx context.Context, u user.Info, attrs attributes) (decision, error) {
 	if err := countReview(ctx); err != nil {
 		return decision{}, err
 	}
-	ask := func() (decision, error) {
-		if ans, ok := a.cached(ctx, q); ok { // of a flight that has just landed
-			return ans, nil
+	reviewOnce := func() (decision, error) {
+		if d, ok := a.cached(ctx, attrs); ok { // of a review that has just finished
+			return d, nil
 		}
-		asked := a.options.Now()
-		allowed, err := a.review(ctx, u, q)
+		requested := a.options.Now()
+		allowed, err := a.review(ctx, u, attrs)
 		if err != nil {
 			return decision{}, err
 		}
@@ -204,64 +206,64 @@ func (a *Authorizer) decide(ctx context.Context, u user.Info, q attributes) (dec
 		if allowed {
 			ttl = a.options.AllowTTL
 		}
-		// Counted from the question: the answer was true some time after it.
+		// The TTL counts from the request: the decision was made some time after it.
 		now := a.options.Now()
-		ans := decision{allowed: allowed, requested: asked, latency: now.Sub(asked), ttl: ttl}
-		a.cache.add(q.clone(), ans)
+		d := decision{allowed: allowed, requested: requested, latency: now.Sub(requested), ttl: ttl}
+		a.cache.add(attrs.clone(), d)
 		if allowed {
-			a.forgetNoneAllowed(q)
+			a.forgetNoneAllowed(attrs)
 		}
-		return ans, nil
+		return d, nil
 	}
 	for {
-		ans, shared, err := a.inflight.do(ctx, q, ask)
-		if shared && err == nil && !ans.freshEnough(ctx) {
-			continue // it was asked for before somebody else knew that it had to be
+		d, shared, err := a.inflight.do(ctx, attrs, reviewOnce)
+		if shared && err == nil && !d.freshEnough(ctx) {
+			continue // that review was requested too early for this context
 		}
 		if shared {
 			a.metrics.shared.Inc()
 		}
-		return ans, err
+		return d, err
 	}
 }
 
-// review asks the hub or a member, in the caller's lane.
-func (a *Authorizer) review(ctx context.Context, u user.Info, q attributes) (bool, error) {
-	if q.member != "" && a.unresponsive.has(q.member, a.options.Now()) {
+// review asks the hub or a member, in one of the caller's slots.
+func (a *Authorizer) review(ctx context.Context, u user.Info, attrs attributes) (bool, error) {
+	if attrs.member != "" && a.unresponsive.has(attrs.member, a.options.Now()) {
 		return false, nil
 	}
-	leave, err := a.limiter.acquire(ctx, u)
+	release, err := a.limiter.acquire(ctx, u)
 	if err != nil {
 		return false, err
 	}
-	defer leave()
+	defer release()
 	within, cancel := context.WithTimeout(ctx, a.options.Timeout)
 	defer cancel()
 	began := time.Now()
-	if q.member == "" {
-		allowed, err := a.reviewHub(within, u, q)
+	if attrs.member == "" {
+		allowed, err := a.reviewHub(within, u, attrs)
 		a.metrics.observe("hub", allowed, err, time.Since(began))
 		if err != nil && ctx.Err() != nil {
 			return false, ctx.Err()
 		}
 		return allowed, err
 	}
-	allowed, err := a.options.MemberReviewer.Review(within, q.member, memberReview(u, a.options.UserPrefix, q))
+	allowed, err := a.options.MemberReviewer.Review(within, attrs.member, memberReview(u, a.options.UserPrefix, attrs))
 	a.metrics.observe("member", allowed, err, time.Since(began))
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
 	if errors.Is(within.Err(), context.DeadlineExceeded) && err != nil {
-		a.unresponsive.add(q.member, a.options.Now().Add(a.options.DenyTTL))
+		a.unresponsive.add(attrs.member, a.options.Now().Add(a.options.DenyTTL))
 	}
-	// A member that cannot say grants nothing; the others still do.
+	// A member whose review fails grants nothing; the others still do.
 	return allowed && err == nil, nil
 }
 
-func (a *Authorizer) reviewHub(ctx context.Context, u user.Info, q attributes) (bool, error) {
-	resource := q.resource.Resource
-	if q.resource.Group != "" {
-		resource += "." + q.resource.Group
+func (a *Authorizer) reviewHub(ctx context.Context, u user.Info, attrs attributes) (bool, error) {
+	resource := attrs.resource.Resource
+	if attrs.resource.Group != "" {
+		resource += "." + attrs.resource.Group
 	}
 	extra := make(map[string]authorizationv1.ExtraValue, len(u.GetExtra()))
 	for key, values := range u.GetExtra() {
@@ -271,7 +273,7 @@ func (a *Authorizer) reviewHub(ctx context.Context, u user.Info, q attributes) (
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Group: Group, Resource: resource, Verb: q.verb, Namespace: q.namespace, Name: q.name,
+				Group: Group, Resource: resource, Verb: attrs.verb, Namespace: attrs.namespace, Name: attrs.name,
 			},
 		},
 	}, metav1.CreateOptions{})
@@ -279,33 +281,33 @@ func (a *Authorizer) reviewHub(ctx context.Context, u user.Info, q attributes) (
 	case err == nil:
 		return review.Status.Allowed && !review.Status.Denied, nil
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		return false, apierrors.NewInternalError(fmt.Errorf("the hub refuses to review access: %w", err))
+		return false, apierrors.NewInternalError(fmt.Errorf("the hub refused a SubjectAccessReview: %w", err))
 	}
-	status := apierrors.NewServiceUnavailable("the hub cannot be asked who may read: " + failureReason(err))
+	status := apierrors.NewServiceUnavailable("the hub did not answer a SubjectAccessReview: " + failureReason(err))
 	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return false, status
 }
 
-// failureReason says in a word why the hub did not answer; the error itself may name
-// addresses, which are the operator's business.
+// failureReason is why the hub did not answer, without the error itself: it may contain
+// addresses, which are not for callers.
 func failureReason(err error) string {
-	if r := apierrors.ReasonForError(err); r != metav1.StatusReasonUnknown {
-		return string(r)
+	if e := apierrors.ReasonForError(err); e != metav1.StatusReasonUnknown {
+		return string(e)
 	}
 	return "no answer"
 }
 
 const systemPrefix = "system:"
 
-// membersMayReview reports whether the caller is somebody to members: an identity
-// of the hub's own system is not.
-func (r *evaluation) membersMayReview() bool {
-	return !strings.HasPrefix(r.user.GetName(), systemPrefix)
+// membersMayReview reports whether members may be asked about the caller: system
+// identities of the hub mean something else there.
+func (e *evaluation) membersMayReview() bool {
+	return !strings.HasPrefix(e.user.GetName(), systemPrefix)
 }
 
-// memberReview describes the caller to a member: names prefixed, system:* groups
+// memberReview is the review that a member gets: names prefixed, system:* groups
 // left out, no UID and no extra, which mean nothing there.
-func memberReview(u user.Info, prefix string, q attributes) *authorizationv1.SubjectAccessReview {
+func memberReview(u user.Info, prefix string, attrs attributes) *authorizationv1.SubjectAccessReview {
 	var groups []string
 	for _, group := range u.GetGroups() {
 		if !strings.HasPrefix(group, systemPrefix) {
@@ -316,7 +318,7 @@ func memberReview(u user.Info, prefix string, q attributes) *authorizationv1.Sub
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: prefix + u.GetName(), Groups: groups,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Group: q.resource.Group, Resource: q.resource.Resource, Verb: q.verb, Namespace: q.namespace,
+				Group: attrs.resource.Group, Resource: attrs.resource.Resource, Verb: attrs.verb, Namespace: attrs.namespace,
 			},
 		},
 	}

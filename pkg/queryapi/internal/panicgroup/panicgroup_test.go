@@ -28,7 +28,7 @@ func TestAPanicOfAPartIsThatOfWhoWaits(t *testing.T) {
 	g.Go(func() error { panic("a mistake of ours") })
 	defer func() {
 		text := fmt.Sprint(recover())
-		if !strings.HasPrefix(text, "a mistake of ours\n") || !strings.Contains(text, "together_test.go") {
+		if !strings.HasPrefix(text, "a mistake of ours\n") || !strings.Contains(text, "panicgroup_test.go") {
 			t.Errorf("the panic: %s", text)
 		}
 		if ended.Load() != 3 {

@@ -29,8 +29,8 @@ type CountResult struct {
 	NotSynced []selection.NotSynced `json:"notSynced"`
 }
 
-// OpenAPIModelName is the name of the component in OpenAPI.
-func (CountResult) OpenAPIModelName() string { return "Counted" }
+// SchemaName is the name of the component in OpenAPI, which clients generate code from.
+func (CountResult) SchemaName() string { return "Counted" }
 
 // Group is the objects of one key: a value for each of GroupBy, "" for a label
 // or field that is absent.
