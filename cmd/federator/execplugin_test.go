@@ -137,7 +137,7 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	if !regexp.MustCompile(`(?m)^context/member-0 +Connected `).MatchString(out) {
 		t.Errorf("the plugin has not logged in:\n%s", out)
 	}
-	if want := "federator has nobody to ask"; !strings.Contains(log, want) {
+	if want := "federator runs without a terminal"; !strings.Contains(log, want) {
 		t.Errorf("want %q in:\n%s", want, log)
 	}
 }

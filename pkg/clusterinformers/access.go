@@ -20,13 +20,13 @@ import (
 // Errors of Writer and Review that callers branch on.
 var (
 	// ErrUnknownMember is returned for a member that no source names.
-	ErrUnknownMember = errors.New("member is not followed")
+	ErrUnknownMember = errors.New("unknown member")
 	// ErrUnreachable is returned for a member that is out of reach or refused.
-	ErrUnreachable = errors.New("the member is out of reach")
+	ErrUnreachable = errors.New("member is unreachable")
 	// ErrReadOnly is returned for a member that is never written to.
 	ErrReadOnly = errors.New("member is read-only")
 	// ErrPaused is returned for a member whose Cluster is paused.
-	ErrPaused = errors.New("member is not written to")
+	ErrPaused = errors.New("writes to the member are paused")
 	// ErrNotServed is returned for a kind that a member does not serve, or not
 	// at that version.
 	ErrNotServed = catalog.ErrNotServed
@@ -77,7 +77,7 @@ func (m *Manager) CheckWritable(member string) error {
 	return mb.checkWritable()
 }
 
-const pausedMessage = "the Cluster is paused: it is read, and not written to"
+const pausedMessage = "the Cluster is paused: it is read, but not written to"
 
 func (mb *member) checkWritable() error {
 	if mb.currentSpec().Paused {

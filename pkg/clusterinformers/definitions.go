@@ -119,7 +119,7 @@ func (mb *member) relistChanged() {
 	}
 	mb.mu.Unlock()
 	for _, r := range ended {
-		mb.log.Info("kind is listed again: its definition or the server has changed", "kind", r.kind)
+		mb.log.Info("relisting the kind: its definition or the API server changed", "kind", r.kind)
 		<-r.done
 	}
 }

@@ -158,5 +158,5 @@ func TestMemberThatLeavesIsLogged(t *testing.T) {
 	opts.Members = 2
 	r := follow(t, opts, nil)
 	r.source.set(specOf(t, r.fleet.Members()[0]))
-	r.until("it is logged", func() bool { return r.log.count("member has left") == 1 })
+	r.until("it is logged", func() bool { return r.log.count("member removed") == 1 })
 }

@@ -125,7 +125,7 @@ func (i *informer) run(ctx context.Context) {
 func (i *informer) chargeOverhead(ctx context.Context) bool {
 	for i.overhead > 0 && !i.member.quota.Charge(&i.usage, 0, i.overhead) {
 		for _, p := range i.listWatches {
-			p.overBudget = fmt.Sprintf("to follow one more kind takes %d bytes: %v", i.overhead, errOverBudget)
+			p.overBudget = fmt.Sprintf("watching one more kind takes %d bytes: %v", i.overhead, errOverBudget)
 			i.emptyOverBudget(p)
 		}
 		if backoff.Sleep(ctx, overBudgetDelay+rand.N(overBudgetJitter)) != nil {
@@ -160,7 +160,7 @@ func (i *informer) guard(ctx context.Context, p *listWatch) {
 			continue
 		}
 		i.metrics.panics.Inc()
-		i.log.Error("scope failed and is started anew", "error", err)
+		i.log.Error("scope failed, restarting it", "error", err)
 		i.member.conn.recordKindError(i.kind, err)
 		i.setState(p, aggregate.Unknown, string(connection.Panicked))
 		if backoff.Sleep(ctx, delay) != nil {
@@ -224,7 +224,7 @@ func (i *informer) setState(p *listWatch, state aggregate.State, reason string) 
 	defer i.mu.Unlock()
 	i.setStateLocked(p, state, reason)
 	if err := i.commitLocked(); err != nil {
-		i.log.Debug("state is not published", "error", err)
+		i.log.Debug("publishing the scope's state failed", "error", err)
 	}
 }
 
@@ -244,7 +244,7 @@ func (i *informer) setNote(note string) {
 	i.note = note
 	i.scope.SetStatus(i.statusLocked())
 	if err := i.commitLocked(); err != nil {
-		i.log.Debug("state is not published", "error", err)
+		i.log.Debug("publishing the scope's state failed", "error", err)
 	}
 }
 
@@ -254,7 +254,7 @@ func (i *informer) publish() {
 	defer i.mu.Unlock()
 	i.scope.SetStatus(i.statusLocked())
 	if err := i.commitLocked(); err != nil {
-		i.log.Debug("state is not published", "error", err)
+		i.log.Debug("publishing the scope's state failed", "error", err)
 	}
 }
 

@@ -116,7 +116,7 @@ func (i *informer) countLeftOutLocked() {
 	i.metrics.leftOut.Set(float64(n))
 	if n > 0 && i.leftOutReported == 0 {
 		of := i.leftOutExampleLocked()
-		i.log.Warn("objects are left out that no API server lets in", "objects", n, "object", of.object, "reason", of.why)
+		i.log.Warn("objects left out that no API server admits", "objects", n, "object", of.object, "reason", of.why)
 	}
 	i.leftOutReported = n
 }
@@ -131,9 +131,9 @@ func (p *listWatch) whyUnfit(rec *aggregate.Record, found error) string {
 	case res.Namespaced && rec.Namespace == "":
 		why = "it has no namespace"
 	case !res.Namespaced && rec.Namespace != "":
-		why = "it has a namespace, which its kind has not"
+		why = "it has a namespace, but its kind is cluster-scoped"
 	case p.namespace != "" && rec.Namespace != p.namespace:
-		why = "it is of another namespace than was asked for"
+		why = "it is in another namespace than requested"
 	default:
 		return ""
 	}

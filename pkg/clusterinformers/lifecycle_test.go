@@ -61,7 +61,7 @@ func TestExpiredCredentialsAreOneConditionAndRecover(t *testing.T) {
 	if n := r.allLists(m); n != lists {
 		t.Errorf("%d lists, want the first %d only", n, lists)
 	}
-	if n := r.log.count("member is followed"); n != 2 {
+	if n := r.log.count("member connected"); n != 2 {
 		t.Errorf("%d lines about being followed, want 2", n)
 	}
 }
@@ -191,9 +191,10 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 			t.Errorf("%s counts nothing", name)
 		}
 	}
-	heard := r.metric("federator_scope_heard_timestamp_seconds", nameOf(m), "Pod")
-	if age := time.Since(time.UnixMilli(int64(heard * 1000))); age < 0 || age > patience {
-		t.Errorf("heard %s ago", age)
+	for _, name := range []string{"federator_scope_last_contact_timestamp_seconds", "federator_scope_heard_timestamp_seconds"} {
+		if age := time.Since(time.UnixMilli(int64(r.metric(name, nameOf(m), "Pod") * 1000))); age < 0 || age > patience {
+			t.Errorf("%s is %s ago", name, age)
+		}
 	}
 	if got := r.metric("federator_member_connected", nameOf(m), ""); got != 1 {
 		t.Errorf("connected is %v", got)
@@ -385,7 +386,7 @@ func TestPanicsAreContainedAndStartedAnew(t *testing.T) {
 		opts := few()
 		r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 		m := r.fleet.Members()[0]
-		r.log.panicOn("scope changes to JSON", 1)
+		r.log.panicOn("scope switched to JSON", 1)
 		fault(m, sim.Fault{Kind: pods, Huge: 1000, Times: 1})
 		r.until("the panic was counted", func() bool { return r.metric("federator_scope_panics_total", nameOf(m), "Pod") == 1 })
 		if st := r.status(m); !strings.Contains(st.LastError, "a log handler failed") {
@@ -399,7 +400,7 @@ func TestPanicsAreContainedAndStartedAnew(t *testing.T) {
 			t.Error("another scope was disturbed")
 		}
 	})
-	for _, message := range []string{"member is followed", "member is not followed"} {
+	for _, message := range []string{"member connected", "member is not followed"} {
 		t.Run("of a member when "+message, func(t *testing.T) {
 			opts := few()
 			opts.Members = 2
@@ -414,8 +415,8 @@ func TestPanicsAreContainedAndStartedAnew(t *testing.T) {
 				r.synced(m)
 				r.exact(m, opts.Kinds)
 			}
-			if r.log.count("member failed and is started anew") != 1 {
-				t.Errorf("%d panics, want 1", r.log.count("member failed and is started anew"))
+			if r.log.count("member failed, restarting it") != 1 {
+				t.Errorf("%d panics, want 1", r.log.count("member failed, restarting it"))
 			}
 		})
 	}

@@ -66,7 +66,7 @@ func (p *listWatch) shrinkPages(opts metav1.ListOptions) bool {
 	default:
 		p.pageLimit = firstPageLimit
 	}
-	p.informer.log.Info("list is read in smaller pages: one was larger than a response may be", "objects", p.pageLimit)
+	p.informer.log.Info("reducing the page size of a list: a page exceeded the response limit", "objects", p.pageLimit)
 	return true
 }
 
@@ -140,7 +140,7 @@ func (p *listWatch) chargePage(page *objectList, first bool) error {
 		p.listedPages.bytes += o.(*object).size()
 	}
 	if !p.chargeListed(p.listedPages) {
-		return fmt.Errorf("first list: %w", errOverBudget)
+		return fmt.Errorf("initial list: %w", errOverBudget)
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (p *listWatch) decodeList(raw []byte, encoding decode.Encoding, now time.Ti
 		so.objects++
 		so.bytes += o.size()
 		if len(out.Items)%chargeEvery == 0 && !p.chargeListed(so) {
-			return fmt.Errorf("first list: %w", errOverBudget)
+			return fmt.Errorf("initial list: %w", errOverBudget)
 		}
 		return nil
 	}

@@ -87,7 +87,7 @@ func newListWatch(i *informer, namespace string) *listWatch {
 	p := &listWatch{informer: i, namespace: namespace, cause: "initial", state: aggregate.Unknown, retention: newRetention(i.rule, i.member.quota.Limits)}
 	if st := i.scope.Status(); st.State == aggregate.Synced || st.State == aggregate.Partial || st.State == aggregate.Stale {
 		// Objects of an earlier informer are there: as of the last contact.
-		p.state, p.reason = aggregate.Stale, "listing again"
+		p.state, p.reason = aggregate.Stale, "relisting"
 	}
 	return p
 }
@@ -278,7 +278,7 @@ func (p *listWatch) checkCommit(err error) error {
 	switch {
 	case errors.Is(err, errOverBudget):
 		objects, bytes := p.informer.member.quota.Used()
-		p.stopOverBudget(fmt.Sprintf("more would be held than the budget has: the member's other scopes and this one before hold %d objects, %d bytes", objects, bytes))
+		p.stopOverBudget(fmt.Sprintf("the scope would exceed the budget: the member already holds %d objects, %d bytes", objects, bytes))
 	case err != nil:
 		p.stop()
 	}
@@ -398,5 +398,5 @@ func (i *informer) emptyOverBudget(p *listWatch) {
 	if again && err == nil {
 		return // it was told when it was
 	}
-	i.log.Warn("scope is given up", "reason", "OverBudget", "detail", p.overBudget, "error", err)
+	i.log.Warn("scope emptied: over budget", "reason", "OverBudget", "detail", p.overBudget, "error", err)
 }

@@ -104,7 +104,7 @@ func (mb *member) run(ctx context.Context) {
 	}
 	mb.conn.setClient(nil, connection.Refuse(connection.Deleting, "the member has left"))
 	if mb.leaving.Load() {
-		mb.log.Info("member has left")
+		mb.log.Info("member removed")
 	}
 }
 
@@ -117,7 +117,7 @@ func (mb *member) guard(ctx context.Context, f func(context.Context)) {
 			return
 		}
 		mb.manager.metrics.panics.WithLabelValues(mb.name, "").Inc()
-		mb.log.Error("member failed and is started anew", "error", err)
+		mb.log.Error("member failed, restarting it", "error", err)
 		mb.conn.recordError(err)
 		mb.setUsedKubeconfig(nil)
 		mb.conn.setClient(nil, connection.Refuse(connection.Panicked, "%v", err))
@@ -201,7 +201,7 @@ func (mb *member) update(spec Spec) {
 	mb.spec = spec
 	mb.mu.Unlock()
 	if spec.Paused != pausedBefore {
-		mb.log.Info("the Cluster was paused or resumed", "paused", spec.Paused)
+		mb.log.Info("Cluster paused or resumed", "paused", spec.Paused)
 	}
 	if !same {
 		mb.triggerSpec()
@@ -237,7 +237,7 @@ func (mb *member) applySpec(context.Context) {
 	if refusal != nil {
 		mb.setUsedKubeconfig(nil)
 		mb.conn.setClient(nil, refusal)
-		mb.log.Warn("member is refused", "reason", refusal.Reason, "detail", refusal.Message)
+		mb.log.Warn("member refused", "reason", refusal.Reason, "detail", refusal.Message)
 		return
 	}
 	client, err := memberclient.NewHTTPClient(cfg, memberclient.TransportOptions{
@@ -284,7 +284,7 @@ func (mb *member) publish(spec Spec) {
 	mb.mu.Unlock()
 	err := mb.manager.opts.Index.PutMember(m)
 	if err != nil {
-		mb.log.Error("member cannot join the index", "error", err)
+		mb.log.Error("adding the member to the index failed", "error", err)
 		mb.conn.recordError(err)
 	}
 }
@@ -315,7 +315,7 @@ func (mb *member) identify(ctx context.Context, a *memberclient.Client) error {
 		mb.resets++
 		mb.mu.Unlock()
 		mb.triggerDiscovery()
-		mb.log.Warn("another cluster answers for the member: its scopes start anew", "was", mb.identity, "is", uid)
+		mb.log.Warn("another cluster answers for the member, restarting its scopes", "was", mb.identity, "is", uid)
 	}
 	mb.identity = uid
 	mb.version.Store(&info)
@@ -333,12 +333,12 @@ func (mb *member) stateChanged(ctx context.Context) bool {
 		g.Set(0)
 		mb.expireDiscovery()
 		if reason != connection.Connecting {
-			mb.log.Info("member is not followed", "state", contact, "reason", reason, "detail", message)
+			mb.log.Info("member not connected", "state", contact, "reason", reason, "detail", message)
 		}
 		return true
 	}
 	g.Set(1)
-	mb.log.Info("member is followed")
+	mb.log.Info("member connected")
 	return mb.discover(ctx)
 }
 
@@ -412,10 +412,10 @@ func (mb *member) setRejected(refused map[aggregate.Kind]string) {
 	mb.manager.metrics.refused.WithLabelValues(mb.name).Set(float64(len(refused)))
 	for i, kind := range slices.Sorted(maps.Keys(refused)) {
 		if i == maxRejectionsLogged {
-			mb.log.Warn("more kinds are not followed as they are served", "kinds", len(refused))
+			mb.log.Warn("more kinds rejected", "kinds", len(refused))
 			break
 		}
-		mb.log.Warn("kind is not followed as it is served", "kind", kind, "reason", refused[kind])
+		mb.log.Warn("kind rejected", "kind", kind, "reason", refused[kind])
 	}
 }
 

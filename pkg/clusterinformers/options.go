@@ -175,10 +175,10 @@ func ValidateKinds(rules []KindRule, held []HeldVersion) error {
 			errs = append(errs, fmt.Errorf("%s.fields: %w", at, err))
 		}
 		if r.TTL < 0 || r.TTL > 0 && r.TTL < time.Second {
-			errs = append(errs, fmt.Errorf("%s.ttl: %s is no time of a second or more", at, r.TTL))
+			errs = append(errs, fmt.Errorf("%s.ttl: %s is less than a second", at, r.TTL))
 		}
 		if r.Share < 0 || r.Share > 100 {
-			errs = append(errs, fmt.Errorf("%s.share: %d is no percentage", at, r.Share))
+			errs = append(errs, fmt.Errorf("%s.share: %d is not a percentage", at, r.Share))
 		}
 		for _, p := range r.Drop {
 			if p == "" || slices.Contains(strings.Split(p, "."), "") || p == "metadata" || p == "apiVersion" || p == "kind" ||

@@ -11,7 +11,7 @@ import (
 func (p *listWatch) chargeResponse(bytes int64) error {
 	i := p.informer
 	if !i.member.quota.Charge(&i.usage, 0, bytes) {
-		return fmt.Errorf("a response under way: %w", errOverBudget)
+		return fmt.Errorf("reading a response: %w", errOverBudget)
 	}
 	return nil
 }

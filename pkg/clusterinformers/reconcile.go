@@ -70,7 +70,7 @@ func (mb *member) startInformer(ctx context.Context, kind aggregate.Kind, res ca
 	rule, _ := mb.manager.rule(kind)
 	i, err := newInformer(mb, kind, res, rule, note)
 	if err != nil {
-		mb.log.Error("scope cannot be opened", "kind", kind, "error", err)
+		mb.log.Error("opening the scope failed", "kind", kind, "error", err)
 		return
 	}
 	if mb.relisting[kind] {
@@ -124,7 +124,7 @@ func (mb *member) removeExcluded() {
 func (mb *member) removeScope(info aggregate.ScopeInfo) {
 	scope, err := mb.manager.opts.Index.OpenScopeAs(mb.name, info.Kind, info.Version, info.Resource)
 	if err != nil {
-		mb.log.Error("scope cannot be opened", "kind", info.Kind, "error", err)
+		mb.log.Error("opening the scope failed", "kind", info.Kind, "error", err)
 		return
 	}
 	scope.Remove()
@@ -173,7 +173,7 @@ func (mb *member) publishAbsent(wanted map[aggregate.Kind]catalog.APIResource) {
 			continue
 		}
 		if contact != connection.Connected {
-			mb.setAbsent(kind, aggregate.Status{State: aggregate.Unknown, Reason: "not served when last asked; member is " + string(contact) + " (" + string(reason) + ")"})
+			mb.setAbsent(kind, aggregate.Status{State: aggregate.Unknown, Reason: "not served at the last discovery; member is " + string(contact) + " (" + string(reason) + ")"})
 			continue
 		}
 		mb.setAbsent(kind, mb.absentStatus(kind))
@@ -189,11 +189,11 @@ func (mb *member) absentStatus(kind aggregate.Kind) aggregate.Status {
 	case mb.rejected[kind] != "":
 		return aggregate.Status{State: aggregate.Unknown, Reason: message.Clip(mb.rejected[kind])}
 	case mb.discoveredAt.IsZero() || mb.discoveredAt.Before(since):
-		return aggregate.Status{State: aggregate.Unknown, Reason: "the member has not said yet whether it serves it"}
+		return aggregate.Status{State: aggregate.Unknown, Reason: "the member's API resources have not been discovered yet"}
 	case mb.unavailable[group]:
-		return aggregate.Status{State: aggregate.Unknown, Reason: "the member cannot say at the moment what it serves of the group"}
+		return aggregate.Status{State: aggregate.Unknown, Reason: "the member's discovery of the API group fails"}
 	case mb.truncated:
-		return aggregate.Status{State: aggregate.Unknown, Reason: "the member serves more kinds than are looked at"}
+		return aggregate.Status{State: aggregate.Unknown, Reason: "the member serves more kinds than federator reads"}
 	}
 	return aggregate.Status{State: aggregate.NotServed}
 }
@@ -209,12 +209,12 @@ func (mb *member) setAbsent(kind aggregate.Kind, status aggregate.Status) {
 	info, _ := x.Snapshot().Scope(mb.name, kind) // none: neither is known
 	scope, err := x.OpenScopeAs(mb.name, kind, info.Version, info.Resource)
 	if err != nil {
-		mb.log.Error("scope cannot be opened", "kind", kind, "error", err)
+		mb.log.Error("opening the scope failed", "kind", kind, "error", err)
 		return
 	}
 	defer scope.Close()
 	if _, err := scope.Replace(nil, status); err != nil {
-		mb.log.Error("scope cannot be emptied", "kind", kind, "error", err)
+		mb.log.Error("emptying the scope failed", "kind", kind, "error", err)
 		return
 	}
 	mb.manager.metrics.forget(mb.name, kind)

@@ -79,7 +79,7 @@ func (p *listWatch) send(ctx context.Context, a *memberclient.Client, opts *meta
 		return nil, asked, memberclient.WrapRequest(req.URL().Path, err)
 	}
 	if media, _, err := mime.ParseMediaType(contentType); err == nil && media == runtime.ContentTypeJSON && asked == decode.Protobuf {
-		i.switchToJSON("the member answers a request for protobuf in JSON")
+		i.switchToJSON("the member answers requests for protobuf in JSON")
 		asked = decode.JSON
 	}
 	return body, asked, nil

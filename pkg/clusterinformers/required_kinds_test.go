@@ -144,7 +144,7 @@ spec:
 	r.until("both kinds have a status", func() bool {
 		return status("Thing.nobody.example").State == aggregate.NotServed && status("Thing.silent.example") != aggregate.Status{}
 	})
-	if st := status("Thing.silent.example"); st.State != aggregate.Unknown || !strings.Contains(st.Reason, "cannot say") {
+	if st := status("Thing.silent.example"); st.State != aggregate.Unknown || !strings.Contains(st.Reason, "discovery of the API group fails") {
 		t.Errorf("%+v of a group whose server is down", st)
 	}
 }

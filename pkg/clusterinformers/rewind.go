@@ -70,7 +70,7 @@ func (p *listWatch) checkList(rv string) {
 // rewound has all scopes of the member start anew.
 func (i *informer) rewound(err *rewoundError) {
 	if i.member.restartScopes(i.resets) {
-		i.log.Warn("the server's resourceVersions went back: all scopes of the member list anew", "was", err.was, "is", err.is)
+		i.log.Warn("the server's resourceVersions went back, relisting all scopes of the member", "was", err.was, "is", err.is)
 		i.member.conn.recordKindError(i.kind, err)
 	}
 }

@@ -88,7 +88,7 @@ func (p *listWatch) markSyncing() {
 	case aggregate.Unknown:
 		i.setStateLocked(p, aggregate.Syncing, "")
 	case aggregate.Synced:
-		i.setStateLocked(p, aggregate.Stale, "listing again")
+		i.setStateLocked(p, aggregate.Stale, "relisting")
 	default:
 		return
 	}
@@ -239,7 +239,7 @@ func (s *stream) resume(ctx context.Context, c *watchResponse, end error) (*watc
 	}
 	if s.initial {
 		// What came so far has no order to resume in.
-		s.send(ctx, watch.Event{Type: watch.Error, Object: retryStatus("the stream ended before the initial events did")})
+		s.send(ctx, watch.Event{Type: watch.Error, Object: retryStatus("the watch ended before its initial events")})
 		return nil, nil
 	}
 	i.restarts.Add(1)
@@ -407,7 +407,7 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 			s.listed.objects++
 			s.listed.bytes += o.size()
 			if !s.listWatch.chargeListed(s.listed) {
-				return out, fmt.Errorf("first list: %w", errOverBudget)
+				return out, fmt.Errorf("initial list: %w", errOverBudget)
 			}
 		}
 	}
@@ -444,7 +444,7 @@ func (i *informer) switchToJSON(why string) bool {
 	}
 	i.metrics.fallbacks.Inc()
 	i.fallback.Add(1)
-	i.log.Info("scope changes to JSON", "reason", why)
+	i.log.Info("scope switched to JSON", "reason", why)
 	return true
 }
 

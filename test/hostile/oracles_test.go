@@ -290,7 +290,7 @@ func (r *rig) named(ctx context.Context, l *liar, lies []*Lie) error {
 		return nil
 	}
 	err := kube.Until(ctx, holdsWithin, func() error {
-		if r.fed.logged("kind is not followed as it is served", l.name) == nil {
+		if r.fed.logged("kind rejected", l.name) == nil {
 			return fmt.Errorf("nothing is said of what %s serves under another kind's resource", l.name)
 		}
 		return nil

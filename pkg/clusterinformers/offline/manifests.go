@@ -127,7 +127,7 @@ func (o *Fleet) addDocument(source string, data []byte, member string) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	if err := d.Decode(&object); err != nil || object == nil {
-		return m.refuse("this is no object")
+		return m.refuse("not an object")
 	}
 	items, isList := object["items"].([]any)
 	kind, _ := object["kind"].(string)
@@ -138,7 +138,7 @@ func (o *Fleet) addDocument(source string, data []byte, member string) error {
 		fields, ok := item.(map[string]any)
 		m := manifest{source: fmt.Sprintf("%s: item %d", source, i+1)}
 		if !ok {
-			return m.refuse("this is no object")
+			return m.refuse("not an object")
 		}
 		if of := strings.TrimSuffix(kind, "List"); of != "" && fields["kind"] == nil {
 			fields["kind"], fields["apiVersion"] = of, object["apiVersion"]
@@ -164,7 +164,7 @@ func (o *Fleet) addObject(m manifest, fields map[string]any, member string) erro
 	m.object = &unstructured.Unstructured{Object: fields}
 	for _, field := range []string{"name", "namespace", "uid", "resourceVersion"} {
 		if _, _, err := unstructured.NestedString(fields, "metadata", field); err != nil {
-			return m.refuse("metadata.%s is no string", field)
+			return m.refuse("metadata.%s is not a string", field)
 		}
 	}
 	for _, field := range []string{"annotations", "labels"} {

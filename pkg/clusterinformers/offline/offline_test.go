@@ -143,14 +143,14 @@ func TestManifestsThatMakeNoFleetAreRefused(t *testing.T) {
 		{"kind: Pod\nmetadata: {name: p}", "fleet.yaml: document 1: apiVersion is required"},
 		{"apiVersion: v1\nkind: Pod", "metadata is required"},
 		{"apiVersion: v1\nkind: Pod\nmetadata: {}", "Pod without metadata.name"},
-		{"apiVersion: v1\nkind: Pod\nmetadata: {name: 1}", "metadata.name is no string"},
+		{"apiVersion: v1\nkind: Pod\nmetadata: {name: 1}", "metadata.name is not a string"},
 		{"apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: 1}}", "metadata.labels is not a map of strings"},
 		{"apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {federator.dev/member: x}}", `member "x" is not <namespace>/<name>`},
 		{"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}", "document 2: manifests/default Pod default/p is also in fleet.yaml: document 1"},
 		{"apiVersion: v1\nkind: Pod\nkind: Pod\nmetadata: {name: p}", "already set"},
-		{"- a", "this is no object"},
+		{"- a", "not an object"},
 		{`{"apiVersion":"v1"`, "document 1"},
-		{"apiVersion: v1\nkind: List\nitems: [1]", "item 1: this is no object"},
+		{"apiVersion: v1\nkind: List\nitems: [1]", "item 1: not an object"},
 	} {
 		_, err := read(t, c.text, offline.Options{})
 		if !errors.Is(err, offline.ErrManifest) || !strings.Contains(err.Error(), c.want) {

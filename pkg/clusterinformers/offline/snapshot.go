@@ -170,7 +170,7 @@ func LoadSnapshot(dir string) (*Saved, error) {
 
 func loadMember(index *aggregate.Index, dir string, m *savedMember) error {
 	if !validMember(m.Name) {
-		return errors.New("this is no <namespace>/<name>")
+		return errors.New("the name is not <namespace>/<name>")
 	}
 	if err := index.PutMember(aggregate.Member{
 		Name: m.Name, UID: m.UID, Labels: sortedLabels(m.Labels), Version: m.Version, APIs: m.APIs,
@@ -206,7 +206,7 @@ func loadScope(index *aggregate.Index, dir, member string, s savedScope) error {
 
 func readBodies(scope *aggregate.Scope, dir string, s savedScope) ([]aggregate.Item, error) {
 	if !filepath.IsLocal(filepath.FromSlash(s.File)) {
-		return nil, errors.New("this leads out of the snapshot")
+		return nil, errors.New("the path leads out of the snapshot")
 	}
 	f, err := os.Open(filepath.Join(dir, filepath.FromSlash(s.File)))
 	if err != nil {

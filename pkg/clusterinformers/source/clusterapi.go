@@ -58,7 +58,7 @@ func NewClusterAPI(o ClusterAPIOptions) (clusterinformers.Source, error) {
 	slices.Sort(o.Namespaces)
 	for i, n := range o.Namespaces {
 		if n == "" {
-			return nil, errors.New("cluster API: a namespace must have a name; none at all means every namespace")
+			return nil, errors.New("cluster API: a namespace must have a name; an empty list means every namespace")
 		}
 		if i > 0 && n == o.Namespaces[i-1] {
 			return nil, fmt.Errorf("cluster API: namespace %q is named twice", n)
@@ -95,7 +95,7 @@ var clusterVersions = []schema.GroupVersion{clusterv1.GroupVersion, v1beta1}
 
 // errVersionNotServed ends the informers when the version of Cluster that they follow
 // is served no more.
-var errVersionNotServed = errors.New("this version of Cluster is not served any more")
+var errVersionNotServed = errors.New("this version of Cluster is no longer served")
 
 // Run implements Source. It waits for Cluster API to be installed, and follows
 // the hub to another version of Cluster when it no longer serves the one in
@@ -129,7 +129,7 @@ func (s *clusterAPI) Run(ctx context.Context, set func([]clusterinformers.Spec))
 			break // ctx is done
 		}
 		if err := s.watchClusters(ctx, version, dyn, typed, tell); errors.Is(err, errVersionNotServed) {
-			s.Logger.Info("Cluster API's version is not served any more", "version", version.Version)
+			s.Logger.Info("Cluster API version is no longer served", "version", version.Version)
 			_ = backoff.Sleep(ctx, minRetryDelay) // the loop sees that ctx is done
 		}
 	}
@@ -150,7 +150,7 @@ func (s *clusterAPI) awaitVersion(ctx context.Context, client *http.Client) (sch
 		}
 		if m := message.Clip(err.Error()); m != complaint {
 			complaint = m
-			s.Logger.Warn("Cluster API cannot be found on the hub yet", "error", m)
+			s.Logger.Warn("Cluster API not found on the hub, retrying", "error", m)
 		}
 		if err := backoff.Sleep(ctx, delay); err != nil {
 			return schema.GroupVersion{}, err

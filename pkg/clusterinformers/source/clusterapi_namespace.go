@@ -143,7 +143,7 @@ func (f *hubInformer) watchFailed(ctx context.Context, _ *cache.Reflector, err e
 	f.forbidden = f.forbidden || apierrors.IsForbidden(err)
 	f.mu.Unlock()
 	if first {
-		f.log.Warn("The hub does not let us list or watch; trying again", "error", message.Clip(err.Error()))
+		f.log.Warn("list or watch on the hub failed, retrying", "error", message.Clip(err.Error()))
 	}
 	f.trigger()
 }
@@ -207,11 +207,11 @@ func (c *cluster) spec(kubeconfig []byte, unreadable bool) clusterinformers.Spec
 	case c.DeletionTimestamp != nil:
 		s.Refused = connection.Refuse(connection.Deleting, "the Cluster is being deleted")
 	case !c.initialized:
-		s.Refused = connection.Refuse(connection.NotInitialized, "the Cluster's control plane has not been initialised")
+		s.Refused = connection.Refuse(connection.NotInitialized, "the Cluster's control plane is not initialized")
 	case len(kubeconfig) == 0 && unreadable:
-		s.Refused = connection.Refuse(connection.NoKubeconfig, "Secrets of namespace %s may not be read", c.Namespace)
+		s.Refused = connection.Refuse(connection.NoKubeconfig, "reading Secrets in namespace %s is forbidden", c.Namespace)
 	case len(kubeconfig) == 0:
-		s.Refused = connection.Refuse(connection.NoKubeconfig, "there is no Secret %s with key %q and type %s", secret.Name(c.Name, secret.Kubeconfig), secret.KubeconfigDataName, clusterv1.ClusterSecretType)
+		s.Refused = connection.Refuse(connection.NoKubeconfig, "Secret %s with key %q and type %s not found", secret.Name(c.Name, secret.Kubeconfig), secret.KubeconfigDataName, clusterv1.ClusterSecretType)
 	}
 	return s
 }

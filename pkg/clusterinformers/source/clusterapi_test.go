@@ -182,10 +182,10 @@ func TestClusterAPIForbiddenNamespaceDoesNotSilenceOthers(t *testing.T) {
 	v := watchSource(t, src, err)
 	v.member("open/a", "followed", followed)
 	s := v.member("half/a", "without Secrets", refusedAs(connection.NoKubeconfig))
-	if !strings.Contains(s.Refused.Message, "may not be read") {
+	if !strings.Contains(s.Refused.Message, "is forbidden") {
 		t.Errorf("message %q", s.Refused.Message)
 	}
-	const complaint = "The hub does not let us list or watch; trying again"
+	const complaint = "list or watch on the hub failed, retrying"
 	await(t, "three complaints", 30*time.Second, func() bool { return lines.count(complaint) == 3 })
 	allow("closed", clusters, secrets)
 	v.member("closed/a", "followed once allowed", followed)
@@ -212,7 +212,7 @@ func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 	src, err := NewClusterAPI(ClusterAPIOptions{Config: bare.RESTConfig(), Logger: slog.New(lines)})
 	v := watchSource(t, src, err)
 	await(t, "the source says that Cluster API is missing", 20*time.Second, func() bool {
-		return lines.count("Cluster API cannot be found on the hub yet") == 1
+		return lines.count("Cluster API not found on the hub, retrying") == 1
 	})
 	if len(v.all()) != 0 {
 		t.Errorf("views before Cluster API is installed: %v", v.all())
@@ -243,7 +243,7 @@ func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == "v1beta2" })
 	_, err = crds.CustomResourceDefinitions().Patch(t.Context(), crd.Name, types.JSONPatchType, fmt.Appendf(nil, unserve, i, i), metav1.PatchOptions{})
 	must(t, err)
-	await(t, "v1beta1 is followed", 60*time.Second, func() bool { return lines.count("Cluster API's version is not served any more") > 0 })
+	await(t, "v1beta1 is followed", 60*time.Second, func() bool { return lines.count("Cluster API version is no longer served") > 0 })
 	gvr.Version = "v1beta1"
 	await(t, "v1beta1 is writable", 20*time.Second, func() bool {
 		_, err := d.Resource(gvr).Namespace("default").Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"paused":false}}`), metav1.PatchOptions{})

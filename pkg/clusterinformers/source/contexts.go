@@ -68,7 +68,7 @@ func NewContexts(o ContextsOptions) (clusterinformers.Source, error) {
 	for _, name := range c.Names {
 		s := dnsLabel(name)
 		if s == "" {
-			return nil, fmt.Errorf("contexts: context %q has no letter or digit to name a member by", name)
+			return nil, fmt.Errorf("contexts: context %q has no letter or digit to make a member's name of", name)
 		}
 		if other, ok := taken[s]; ok {
 			return nil, fmt.Errorf("contexts: contexts %q and %q are both member %s/%s", other, name, contextNamespace, s)
@@ -119,7 +119,7 @@ func (c *contexts) all() ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("contexts: there is none in %s", c.paths())
+		return nil, fmt.Errorf("contexts: no contexts in %s", c.paths())
 	}
 	return names, nil
 }
@@ -145,7 +145,7 @@ func (c *contexts) inlineContext(config *clientcmdapi.Config, name string, files
 	one := config.DeepCopy()
 	one.CurrentContext = name
 	if err := clientcmdapi.MinifyConfig(one); err != nil {
-		return nil, connection.Refuse(connection.InvalidKubeconfig, "context %q is not there or is incomplete", message.Clip(name))
+		return nil, connection.Refuse(connection.InvalidKubeconfig, "context %q does not exist or is incomplete", message.Clip(name))
 	}
 	one.Extensions, one.Preferences = nil, clientcmdapi.Preferences{}
 	file := func(field string, path *string, contents *[]byte) *connection.Refusal {
@@ -169,7 +169,7 @@ func (c *contexts) inlineContext(config *clientcmdapi.Config, name string, files
 	for _, user := range one.AuthInfos {
 		if plugin := user.Exec; plugin != nil {
 			if len(c.PluginRunner) == 0 {
-				return nil, connection.Refuse(connection.ExecPlugin, "user.exec runs a command, here %q, and exec plugins are not to be run", message.Clip(plugin.Command))
+				return nil, connection.Refuse(connection.ExecPlugin, "user.exec runs a command, here %q, and exec plugins are disabled", message.Clip(plugin.Command))
 			}
 			warn("user.exec runs %q to log in, as kubectl does; --no-exec refuses it", message.Clip(plugin.Command))
 			plugin.Args = slices.Concat(c.PluginRunner[1:], []string{plugin.Command}, plugin.Args)
@@ -189,7 +189,7 @@ func (c *contexts) inlineContext(config *clientcmdapi.Config, name string, files
 	}
 	data, err := clientcmd.Write(*one)
 	if err != nil {
-		return nil, connection.Refuse(connection.InvalidKubeconfig, "context %q cannot be written down", message.Clip(name))
+		return nil, connection.Refuse(connection.InvalidKubeconfig, "context %q cannot be written as a kubeconfig", message.Clip(name))
 	}
 	return data, nil
 }

@@ -130,7 +130,7 @@ func (l *kubeconfigSource) update(ctx context.Context, now []credentials) (again
 	for _, c := range now {
 		m := l.members[c.name]
 		if m == nil {
-			m = &fileMember{spec: clusterinformers.Spec{Name: c.name, Trusted: true, Own: l.own, Refused: connection.Refuse(connection.Connecting, "the cluster has not said who it is yet")}}
+			m = &fileMember{spec: clusterinformers.Spec{Name: c.name, Trusted: true, Own: l.own, Refused: connection.Refuse(connection.Connecting, "the cluster has not been identified yet")}}
 			l.members[c.name] = m
 		} else if bytes.Equal(m.newest.kubeconfig, c.kubeconfig) && sameRefusal(m.newest.refused, c.refused) && slices.Equal(m.newest.warnings, c.warnings) {
 			m.missingOnce = false
@@ -162,12 +162,12 @@ func (l *kubeconfigSource) use(ctx context.Context, m *fileMember, c credentials
 	}
 	if refused != nil {
 		m.spec.Refused = refused
-		l.log.Warn("member is refused", "member", c.name, "reason", refused.Reason, "detail", refused.Message)
+		l.log.Warn("member refused", "member", c.name, "reason", refused.Reason, "detail", refused.Message)
 		return
 	}
 	for _, warning := range c.warnings {
 		if !slices.Contains(m.warned, warning) { // as it is after each rotation of a file
-			l.log.Warn("a context is followed as its kubeconfig says", "member", c.name, "detail", warning)
+			l.log.Warn("kubeconfig context accepted with a warning", "member", c.name, "detail", warning)
 		}
 	}
 	m.warned = c.warnings
@@ -194,7 +194,7 @@ func (l *kubeconfigSource) identified(a identification) bool {
 		return false
 	}
 	if m.spec.Refused.Reason != a.refused.Reason {
-		l.log.Warn("member cannot be identified", "member", a.name, "reason", a.refused.Reason, "detail", a.refused.Message)
+		l.log.Warn("identifying the member failed", "member", a.name, "reason", a.refused.Reason, "detail", a.refused.Message)
 	}
 	m.spec.Refused = a.refused
 	return true
@@ -247,7 +247,7 @@ func identityRefusal(err error) *connection.Refusal {
 	case apierrors.IsUnauthorized(err):
 		return connection.Refuse(connection.Unauthorized, "the cluster does not accept the credentials: %v", err)
 	case apierrors.IsForbidden(err):
-		return connection.Refuse(connection.Unauthorized, "namespace kube-system, whose UID tells the cluster, may not be read: %v", err)
+		return connection.Refuse(connection.Unauthorized, "namespace kube-system, whose UID identifies the cluster, cannot be read: %v", err)
 	}
 	return connection.Refuse(memberclient.ReasonFor(err), "%v", err)
 }

@@ -57,7 +57,7 @@ func ParseKubeconfig(data []byte, own bool) (*rest.Config, *connection.Refusal) 
 	// environment says.
 	if plugin != nil {
 		plugin.StdinUnavailable = true
-		plugin.StdinUnavailableMessage = "federator has nobody to ask"
+		plugin.StdinUnavailableMessage = "federator runs without a terminal"
 	}
 	return &rest.Config{
 		ExecProvider: plugin,
