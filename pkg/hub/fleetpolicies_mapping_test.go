@@ -178,7 +178,7 @@ violation contains {"msg": "old"} if input.member.labels.old
 		t.Fatal(why)
 	}
 	fp.Spec.Match.Namespaces = []v1alpha1.NamespacePattern{"shop"}
-	if _, _, why := f.bindingFor(set, fp, origins); why.reason != "Invalid" || !strings.Contains(why.message, "match.namespaces: package acme.old judges members") {
+	if _, _, why := f.bindingFor(set, fp, origins); why.reason != "Invalid" || !strings.Contains(why.message, "match.namespaces: package acme.old evaluates members") {
 		t.Errorf("%+v", why)
 	}
 }

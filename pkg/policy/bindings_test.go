@@ -77,8 +77,8 @@ func bindableSet(t testing.TB) *policy.Set {
 	return set
 }
 
-// TestBindingsAreReadWithTheirDefaults reads one of everything, as YAML and as JSON.
-func TestBindingsAreReadWithTheirDefaults(t *testing.T) {
+// TestParseBindings_SetsDefaults reads one of everything, as YAML and as JSON.
+func TestParseBindings_SetsDefaults(t *testing.T) {
 	t.Parallel()
 	set := bindableSet(t)
 	const asYAML = `
@@ -185,17 +185,17 @@ var wrongBindings = []struct{ name, text, want string }{
 	{"a name twice", "bindings:\n- {name: a, package: pods}\n- {name: a, package: old}", `b:3:10: error: another binding is named "a"`},
 	{"no package", "bindings:\n- name: a", `b:2:3: error: there is no package ""`},
 	{"a package that is not there", "bindings:\n- name: a\n  package: pod", `b:3:12: error: there is no package "pod"`},
-	{"a kind that is not of the package", "bindings:\n- name: a\n  package: pods\n  match: {kinds: [Pod, Service]}", "b:4:24: error: match.kinds has Service, which package pods does not judge"},
-	{"a kind for a package of members", "bindings:\n- name: a\n  package: old\n  match: {kinds: [Pod]}", "b:4:18: error: match.kinds: package old judges members, and no objects"},
-	{"namespaces for a package of members", "bindings:\n- name: a\n  package: old\n  match: {namespaces: [shop]}", "b:4:23: error: match.namespaces: package old judges members, and no objects"},
-	{"labels for a package of members", "bindings:\n- name: a\n  package: old\n  match: {labels: {matchLabels: {a: b}}}", "b:4:19: error: match.labels: package old judges members, and no objects"},
-	{"an exemption by namespace of a member", "bindings:\n- name: a\n  package: old\n  exemptions: [{reason: x, namespaces: [shop]}]", "b:4:40: error: exemptions[0].namespaces: package old judges members, which no namespace exempts"},
-	{"an exemption by labels of objects of a member", "bindings:\n- name: a\n  package: old\n  exemptions: [{reason: x, labels: {matchLabels: {a: b}}}]", "b:4:36: error: exemptions[0].labels: package old judges members; their labels are exemptions[0].members.labels"},
-	{"an exemption by member of a key", "bindings:\n- name: a\n  package: crowded\n  exemptions: [{reason: x, members: {names: [fleet/eu-1]}}]", "b:4:37: error: exemptions[0].members: package crowded judges the keys of view nodes, which only names exempt"},
-	{"an exemption by namespace of a key", "bindings:\n- name: a\n  package: crowded\n  exemptions: [{reason: x, namespaces: [shop]}]", "b:4:40: error: exemptions[0].namespaces: package crowded judges the keys of view nodes, which only names exempt"},
-	{"an exemption by labels of a key", "bindings:\n- name: a\n  package: crowded\n  exemptions: [{reason: x, labels: {matchLabels: {a: b}}}]", "b:4:36: error: exemptions[0].labels: package crowded judges the keys of view nodes, which only names exempt"},
-	{"a kind that is none", "bindings:\n- name: a\n  package: team\n  parameters: {team: x}\n  match: {kinds: [pods/exec]}", `b:5:19: error: match.kinds: "pods/exec" is no kind, or has a version`},
-	{"a kind with a version", "bindings:\n- name: a\n  package: pods\n  match: {kinds: [Deployment.v1.apps]}", `b:4:19: error: match.kinds: "Deployment.v1.apps" is no kind, or has a version`},
+	{"a kind that is not of the package", "bindings:\n- name: a\n  package: pods\n  match: {kinds: [Pod, Service]}", "b:4:24: error: match.kinds has Service, which package pods does not evaluate"},
+	{"a kind for a package of members", "bindings:\n- name: a\n  package: old\n  match: {kinds: [Pod]}", "b:4:18: error: match.kinds: package old evaluates members, not objects"},
+	{"namespaces for a package of members", "bindings:\n- name: a\n  package: old\n  match: {namespaces: [shop]}", "b:4:23: error: match.namespaces: package old evaluates members, not objects"},
+	{"labels for a package of members", "bindings:\n- name: a\n  package: old\n  match: {labels: {matchLabels: {a: b}}}", "b:4:19: error: match.labels: package old evaluates members, not objects"},
+	{"an exemption by namespace of a member", "bindings:\n- name: a\n  package: old\n  exemptions: [{reason: x, namespaces: [shop]}]", "b:4:40: error: exemptions[0].namespaces: package old evaluates members, which have no namespace"},
+	{"an exemption by labels of objects of a member", "bindings:\n- name: a\n  package: old\n  exemptions: [{reason: x, labels: {matchLabels: {a: b}}}]", "b:4:36: error: exemptions[0].labels: package old evaluates members; their labels are exemptions[0].members.labels"},
+	{"an exemption by member of a key", "bindings:\n- name: a\n  package: crowded\n  exemptions: [{reason: x, members: {names: [fleet/eu-1]}}]", "b:4:37: error: exemptions[0].members: package crowded evaluates the keys of view nodes, which are exempted by name only"},
+	{"an exemption by namespace of a key", "bindings:\n- name: a\n  package: crowded\n  exemptions: [{reason: x, namespaces: [shop]}]", "b:4:40: error: exemptions[0].namespaces: package crowded evaluates the keys of view nodes, which are exempted by name only"},
+	{"an exemption by labels of a key", "bindings:\n- name: a\n  package: crowded\n  exemptions: [{reason: x, labels: {matchLabels: {a: b}}}]", "b:4:36: error: exemptions[0].labels: package crowded evaluates the keys of view nodes, which are exempted by name only"},
+	{"a kind that is none", "bindings:\n- name: a\n  package: team\n  parameters: {team: x}\n  match: {kinds: [pods/exec]}", `b:5:19: error: match.kinds: "pods/exec" is not a kind, or has a version`},
+	{"a kind with a version", "bindings:\n- name: a\n  package: pods\n  match: {kinds: [Deployment.v1.apps]}", `b:4:19: error: match.kinds: "Deployment.v1.apps" is not a kind, or has a version`},
 	{"a pattern of members", "bindings:\n- name: a\n  package: pods\n  members: {names: [ok, 'fleet/[']}", `b:4:25: error: members.names[1]: "fleet/[": syntax error in pattern`},
 	{"a pattern of namespaces", "bindings:\n- name: a\n  package: pods\n  match: {namespaces: ['a[b']}", `b:4:24: error: match.namespaces[0]: "a[b": syntax error in pattern`},
 	{"a pattern that ends in an escape", "bindings:\n- name: a\n  package: pods\n  match: {namespaces: ['web\\']}", `b:4:24: error: match.namespaces[0]`},
@@ -207,7 +207,7 @@ var wrongBindings = []struct{ name, text, want string }{
 	{"a selector of members", "bindings:\n- name: a\n  package: pods\n  members: {labels: {matchLabels: {'a b': c}}}", "b:4:21: error: members.labels: "},
 	{"a selector of objects", "bindings:\n- name: a\n  package: pods\n  match: {labels: {matchExpressions: [{key: a, operator: Is}]}}", `b:4:19: error: match.labels: "Is" is not a valid`},
 	{"a selector of an exemption", "bindings:\n- name: a\n  package: pods\n  exemptions: [{reason: x, labels: {matchExpressions: [{key: a, operator: In}]}}]", "b:4:36: error: exemptions[0].labels: "},
-	{"a mode that is none", "bindings:\n- name: a\n  package: pods\n  mode: enforce", `b:4:9: error: mode: "enforce" is none of Observe, DryRun and Enforce`},
+	{"a mode that is none", "bindings:\n- name: a\n  package: pods\n  mode: enforce", `b:4:9: error: mode: "enforce" must be Observe, DryRun or Enforce`},
 	{"an exemption without reason", "bindings:\n- name: a\n  package: pods\n  exemptions: [{names: [x]}]", "b:4:16: error: exemptions[0].reason: required"},
 	{"an exemption with an empty reason", "bindings:\n- name: a\n  package: pods\n  exemptions: [{reason: ' '}]", "b:4:25: error: exemptions[0].reason: required"},
 	{"parameters that a package has not", "bindings:\n- name: a\n  package: old\n  parameters: {x: 1}", "b:4:15: error: parameters: the package takes no parameters"},
@@ -224,7 +224,7 @@ var wrongBindings = []struct{ name, text, want string }{
 	{"parameters that nest", "bindings:\n- {name: a, package: pods, parameters: {x: " + strings.Repeat("[", 50) + strings.Repeat("]", 50) + "}}", "nests too deep"},
 }
 
-func TestWrongBindingsAreRefusedAtTheirPlace(t *testing.T) {
+func TestParseBindings_ReportsErrorsWithTheirPosition(t *testing.T) {
 	t.Parallel()
 	set := bindableSet(t)
 	for _, test := range wrongBindings {
@@ -242,9 +242,9 @@ func TestWrongBindingsAreRefusedAtTheirPlace(t *testing.T) {
 	}
 }
 
-// TestAllMistakesOfBindingsAreReportedAtOnce has several in one binding, whose
+// TestParseBindings_ReportsAllErrorsAtOnce has several in one binding, whose
 // package is not there either, and in two.
-func TestAllMistakesOfBindingsAreReportedAtOnce(t *testing.T) {
+func TestParseBindings_ReportsAllErrorsAtOnce(t *testing.T) {
 	t.Parallel()
 	set := bindableSet(t)
 	const text = `bindings:
@@ -276,7 +276,7 @@ func TestAllMistakesOfBindingsAreReportedAtOnce(t *testing.T) {
 	}
 }
 
-func TestMoreBindingsThanTheBoundAreRefused(t *testing.T) {
+func TestParseBindings_RefusesTooManyBindings(t *testing.T) {
 	t.Parallel()
 	set := bindableSet(t)
 	var text strings.Builder
@@ -294,8 +294,8 @@ func TestMoreBindingsThanTheBoundAreRefused(t *testing.T) {
 	}
 }
 
-// TestFilesWithoutBindingsAreNotWrong reads files that say nothing.
-func TestFilesWithoutBindingsAreNotWrong(t *testing.T) {
+// TestParseBindings_AcceptsFilesWithoutBindings reads files that say nothing.
+func TestParseBindings_AcceptsFilesWithoutBindings(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "# nothing\n", "---\n", "bindings:", "bindings: []", "{}", "null", "bindings: null"} {
 		if got, err := policy.ParseBindings(bindableSet(t), "b", []byte(text)); err != nil || len(got) != 0 {
@@ -304,8 +304,8 @@ func TestFilesWithoutBindingsAreNotWrong(t *testing.T) {
 	}
 }
 
-// TestAliasesDoNotExpand holds what would be gigabytes to the time of reading it.
-func TestAliasesDoNotExpand(t *testing.T) {
+// TestParseBindings_RefusesAliases holds what would be gigabytes to the time of reading it.
+func TestParseBindings_RefusesAliases(t *testing.T) {
 	t.Parallel()
 	text := "a0: &a0 [x, x]\n"
 	for i := range 60 {
@@ -316,7 +316,7 @@ func TestAliasesDoNotExpand(t *testing.T) {
 	}
 }
 
-func TestValidateBindingsNamesTheBinding(t *testing.T) {
+func TestValidateBindings_NamesTheBinding(t *testing.T) {
 	t.Parallel()
 	set := bindableSet(t)
 	given := []policy.Binding{{Name: "x", Package: "pods", Parameters: map[string]any{"names": []any{"a"}}}, {Name: "old", Package: "old"}}
@@ -341,9 +341,9 @@ func TestValidateBindingsNamesTheBinding(t *testing.T) {
 	}
 }
 
-// TestPackagesWithoutABindingAreObserved has none for views only, and a warning for
+// TestDefaultBindings_ObservePackagesWithoutABinding has none for views only, and a warning for
 // what needs parameters.
-func TestPackagesWithoutABindingAreObserved(t *testing.T) {
+func TestDefaultBindings_ObservePackagesWithoutABinding(t *testing.T) {
 	t.Parallel()
 	set := bindableSet(t)
 	got, warnings := policy.DefaultBindings(set, nil)
@@ -371,7 +371,7 @@ func TestPackagesWithoutABindingAreObserved(t *testing.T) {
 	}
 }
 
-func TestExemptionsExpire(t *testing.T) {
+func TestBinding_AtDropsExpiredExemptions(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	b := policy.Binding{Exemptions: []policy.Exemption{{Reason: "always"}, {Reason: "until", Expires: at}, {Reason: "later", Expires: at.Add(time.Hour)}}}

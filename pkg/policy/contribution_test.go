@@ -40,10 +40,10 @@ func ingressOf(member, namespace, name string, hosts ...string) op {
 	}
 }
 
-// TestAContributionThatFailsIsAGap has one member put an Ingress of more hosts than one
+// TestEngine_FailedContributionIsAGap has one member put an Ingress of more hosts than one
 // object may contribute. What others have found stays, as Unknown; who tolerates the
 // member has Known verdicts; and the health says which object it is and what ends it.
-func TestAContributionThatFailsIsAGap(t *testing.T) {
+func TestEngine_FailedContributionIsAGap(t *testing.T) {
 	t.Parallel()
 	w, err := deployments(t, 0)
 	if err != nil {
@@ -125,9 +125,9 @@ func TestAContributionThatFailsIsAGap(t *testing.T) {
 	}
 }
 
-// TestEveryMemberWhoseContributionsFailIsNamed has many objects of several members
+// TestHealth_NamesEveryMemberWithFailedContributions has many objects of several members
 // fail: a verdict names each member once, and counts no object.
-func TestEveryMemberWhoseContributionsFailIsNamed(t *testing.T) {
+func TestHealth_NamesEveryMemberWithFailedContributions(t *testing.T) {
 	t.Parallel()
 	w, err := deployments(t, 0)
 	if err != nil {

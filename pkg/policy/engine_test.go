@@ -77,9 +77,9 @@ func deployment(member, name string, spec map[string]any) op {
 	return op{Do: "put", Member: member, Kind: "Deployment.apps", NS: "shop", Name: name, Object: map[string]any{"spec": spec}}
 }
 
-// TestManyGoroutinesGiveWhatOneGives plays one history through an engine that
+// TestEngine_ParallelEqualsSequential plays one history through an engine that
 // evaluates on many goroutines and through one that has only the caller's.
-func TestManyGoroutinesGiveWhatOneGives(t *testing.T) {
+func TestEngine_ParallelEqualsSequential(t *testing.T) {
 	t.Parallel()
 	sets, err := oracleSets()
 	if err != nil {
@@ -123,8 +123,8 @@ func TestManyGoroutinesGiveWhatOneGives(t *testing.T) {
 	}
 }
 
-// TestWhatNoPolicyReadsCostsNoEvaluation changes a status that no policy reads.
-func TestWhatNoPolicyReadsCostsNoEvaluation(t *testing.T) {
+// TestEngine_UnreadChangesCostNoEvaluation changes a status that no policy reads.
+func TestEngine_UnreadChangesCostNoEvaluation(t *testing.T) {
 	t.Parallel()
 	w, err := deployments(t, 10)
 	if err != nil {
@@ -153,8 +153,8 @@ func TestWhatNoPolicyReadsCostsNoEvaluation(t *testing.T) {
 	}
 }
 
-// TestADeltaCostsWhatDependsOnIt counts evaluations and reads as the fleet grows.
-func TestADeltaCostsWhatDependsOnIt(t *testing.T) {
+// TestEngine_DeltaCostIsItsDependents counts evaluations and reads as the fleet grows.
+func TestEngine_DeltaCostIsItsDependents(t *testing.T) {
 	t.Parallel()
 	set := load(t, oracleTexts("skew", "unique_host")...)
 	var costs []string
@@ -188,9 +188,9 @@ func TestADeltaCostsWhatDependsOnIt(t *testing.T) {
 	}
 }
 
-// TestCleanVerdictsTakeNoMemory holds pairs that read only their own object to the
+// TestEngine_CleanVerdictsTakeNoMemory holds pairs that read only their own object to the
 // table of reads and to the findings: neither has them.
-func TestCleanVerdictsTakeNoMemory(t *testing.T) {
+func TestEngine_CleanVerdictsTakeNoMemory(t *testing.T) {
 	t.Parallel()
 	w, err := deployments(t, 3000)
 	if err != nil {
@@ -220,8 +220,8 @@ violation contains {"msg": "two"} if input.object.spec.replicas == 2
 	}
 }
 
-// TestConfigureEvaluatesWhatChanged changes one of several bindings.
-func TestConfigureEvaluatesWhatChanged(t *testing.T) {
+// TestEngine_ConfigureEvaluatesWhatChanged changes one of several bindings.
+func TestEngine_ConfigureEvaluatesWhatChanged(t *testing.T) {
 	t.Parallel()
 	w, err := deployments(t, 20)
 	if err != nil {
@@ -261,8 +261,8 @@ func TestConfigureEvaluatesWhatChanged(t *testing.T) {
 	}
 }
 
-// TestNothingCountsAsClearedBeforeTheFirstFullSync follows Synced.
-func TestNothingCountsAsClearedBeforeTheFirstFullSync(t *testing.T) {
+// TestState_NotSyncedBeforeTheFirstFullSync follows Synced.
+func TestState_NotSyncedBeforeTheFirstFullSync(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld()
 	if err != nil {
@@ -290,9 +290,9 @@ func TestNothingCountsAsClearedBeforeTheFirstFullSync(t *testing.T) {
 	}
 }
 
-// TestAMemberThatJoinsMakesWhatLookedForItUnknown: it was not there, so that a selection
+// TestEngine_JoiningMemberMakesItsReadersUnknown: it was not there, so that a selection
 // of members by name did not have it.
-func TestAMemberThatJoinsMakesWhatLookedForItUnknown(t *testing.T) {
+func TestEngine_JoiningMemberMakesItsReadersUnknown(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld()
 	if err != nil {
@@ -316,8 +316,8 @@ func TestAMemberThatJoinsMakesWhatLookedForItUnknown(t *testing.T) {
 	}
 }
 
-// TestAViewThatGrowsTooLargeIsBoundedAndSaysSo gives views little room.
-func TestAViewThatGrowsTooLargeIsBoundedAndSaysSo(t *testing.T) {
+// TestEngine_BoundsAndReportsLargeViews gives views little room.
+func TestEngine_BoundsAndReportsLargeViews(t *testing.T) {
 	t.Parallel()
 	w, err := deployments(t, 40)
 	if err != nil {
@@ -360,8 +360,8 @@ violation contains {"msg": "there"} if data.fleet.views["a.view"].names[input.re
 	}
 }
 
-// TestOptionsOfTheEngineAreHeldToTheirBounds gives each a value that it cannot have.
-func TestOptionsOfTheEngineAreHeldToTheirBounds(t *testing.T) {
+// TestNewEngine_ValidatesOptions gives each a value that it cannot have.
+func TestNewEngine_ValidatesOptions(t *testing.T) {
 	t.Parallel()
 	set := load(t, oraclePolicies["divide"])
 	for name, opts := range map[string]policy.EngineOptions{

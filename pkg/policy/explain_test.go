@@ -14,10 +14,10 @@ import (
 	"federator.dev/federator/pkg/policy/explain"
 )
 
-// TestExplanationsAgreeWithTheState explains every verdict of random fleets: the
+// TestExplain_AgreesWithTheState explains every verdict of random fleets: the
 // evaluation gives the same again, and what makes a verdict Unknown is among what
 // it has read.
-func TestExplanationsAgreeWithTheState(t *testing.T) {
+func TestExplain_AgreesWithTheState(t *testing.T) {
 	t.Parallel()
 	sets, err := oracleSets()
 	if err != nil {
@@ -113,7 +113,7 @@ func explained(t *testing.T) (*policy.Set, *policy.State) {
 	return set, s
 }
 
-func TestExplainSaysWhatWasReadAndWhatBecameOfIt(t *testing.T) {
+func TestExplain_ListsReadsAndLines(t *testing.T) {
 	t.Parallel()
 	set, s := explained(t)
 	subject := policy.Subject{Ref: aggregate.Ref{Member: "f/a", Kind: "Deployment.apps", Namespace: "shop", Name: "web"}}
@@ -145,7 +145,7 @@ func TestExplainSaysWhatWasReadAndWhatBecameOfIt(t *testing.T) {
 	}
 }
 
-func TestExplainRefusesWhatIsNotJudged(t *testing.T) {
+func TestExplain_RefusesOtherSubjects(t *testing.T) {
 	t.Parallel()
 	set, s := explained(t)
 	there := policy.Subject{Ref: aggregate.Ref{Member: "f/a", Kind: "Deployment.apps", Namespace: "shop", Name: "web"}}
@@ -171,7 +171,7 @@ func TestExplainRefusesWhatIsNotJudged(t *testing.T) {
 	}
 }
 
-func TestMeasureCountsEvaluationsAndReads(t *testing.T) {
+func TestMeasure_CountsEvaluationsAndReads(t *testing.T) {
 	t.Parallel()
 	set, s := explained(t)
 	c, err := explain.Measure(t.Context(), policy.EngineOptions{Set: set}, s, "test.hosts", 5)
@@ -186,7 +186,7 @@ func TestMeasureCountsEvaluationsAndReads(t *testing.T) {
 	}
 }
 
-func TestUnseenIsWhatHidesSubjects(t *testing.T) {
+func TestState_IncompleteYieldsScopesThatHideSubjects(t *testing.T) {
 	t.Parallel()
 	_, s := explained(t)
 	got := slices.Collect(s.Incomplete("test.hosts"))

@@ -142,9 +142,9 @@ func bindingsOf(set *policy.Set, packages ...string) []policy.Binding {
 	return out
 }
 
-// TestHostilePoliciesAreBoundedAndNamed gives each hostile policy a fleet and looks at
+// TestEngine_BoundsAndNamesHostilePolicies gives each hostile policy a fleet and looks at
 // what is said of it, and at what is said of the policy beside it.
-func TestHostilePoliciesAreBoundedAndNamed(t *testing.T) {
+func TestEngine_BoundsAndNamesHostilePolicies(t *testing.T) {
 	t.Parallel()
 	set := hostileSet(t)
 	w, err := deployments(t, 12)
@@ -192,11 +192,11 @@ func TestHostilePoliciesAreBoundedAndNamed(t *testing.T) {
 	}
 }
 
-// TestTimeWithoutAnAnswerIsHeldAgainstAPolicy has a policy that stays within its
+// TestQuarantine_CountsTimeWithoutAResult has a policy that stays within its
 // budget and gives more than it may, each time: it is quarantined as soon as that
 // has taken as much time as two overruns. The same policy is let be where its answer
 // is taken, and so is one that fails at once.
-func TestTimeWithoutAnAnswerIsHeldAgainstAPolicy(t *testing.T) {
+func TestQuarantine_CountsTimeWithoutAResult(t *testing.T) {
 	t.Parallel()
 	set := hostileSet(t)
 	w, err := deployments(t, 12)
@@ -234,8 +234,8 @@ func TestTimeWithoutAnAnswerIsHeldAgainstAPolicy(t *testing.T) {
 	}
 }
 
-// TestAQuarantineEndsWithANewPolicy configures the policy anew.
-func TestAQuarantineEndsWithANewPolicy(t *testing.T) {
+// TestQuarantine_EndsWithANewPolicy configures the policy anew.
+func TestQuarantine_EndsWithANewPolicy(t *testing.T) {
 	t.Parallel()
 	set := hostileSet(t)
 	w, err := deployments(t, 12)
@@ -270,8 +270,8 @@ func TestAQuarantineEndsWithANewPolicy(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedCallAsksForAReset ends the context in the middle.
-func TestAnInterruptedCallAsksForAReset(t *testing.T) {
+// TestEngine_InterruptedCallRequiresReset ends the context in the middle.
+func TestEngine_InterruptedCallRequiresReset(t *testing.T) {
 	t.Parallel()
 	set := hostileSet(t)
 	w, err := deployments(t, 12)
@@ -306,10 +306,10 @@ func TestAnInterruptedCallAsksForAReset(t *testing.T) {
 	}
 }
 
-// TestABusyMachineOverrunsNoBudget evaluates beside goroutines that leave an
+// TestEngine_BudgetIsIndependentOfLoad evaluates beside goroutines that leave an
 // evaluation a small part of the processors: it takes many times its budget, and
 // does not use it.
-func TestABusyMachineOverrunsNoBudget(t *testing.T) {
+func TestEngine_BudgetIsIndependentOfLoad(t *testing.T) {
 	src := policy.Source{Files: []policy.File{{Path: "slow.rego", Data: []byte(fmt.Sprintf(header, "", "slow") + `violation contains {"msg": "never"} if {
 	xs := numbers.range(1, 150)
 	count([1 | some x in xs; some y in xs; x * y == input.object.spec.replicas]) < 0

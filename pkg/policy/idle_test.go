@@ -42,9 +42,9 @@ func grownBy(t *testing.T, w *world, text string) (*policy.Engine, int64) {
 	return e, int64(heap()) - int64(base) //nolint:gosec // far less than half of what fits
 }
 
-// TestAnEngineThatRestsHoldsNoDocuments: what the last evaluations have read is let go of
+// TestEngine_HoldsNoDocumentsWhenIdle: what the last evaluations have read is let go of
 // with them, or a quiet fleet would hold it until something changes.
-func TestAnEngineThatRestsHoldsNoDocuments(t *testing.T) {
+func TestEngine_HoldsNoDocumentsWhenIdle(t *testing.T) {
 	w, err := deployments(t, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -77,9 +77,9 @@ view.parts[substring(input.object.spec.text, 0, 8)] contains true
 violation contains {"msg": substring(input.object.spec.text, 0, 8)}
 `
 
-// TestAnEngineKeepsNothingOfWhatTextsArePartsOf: builtins give parts that share the text
+// TestEngine_CopiesSubstrings: builtins give parts that share the text
 // they are of, which may be as long as an object.
-func TestAnEngineKeepsNothingOfWhatTextsArePartsOf(t *testing.T) {
+func TestEngine_CopiesSubstrings(t *testing.T) {
 	w, err := deployments(t, 0)
 	if err != nil {
 		t.Fatal(err)

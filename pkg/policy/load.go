@@ -84,7 +84,7 @@ func ReadSource(name string, tree fs.FS) (Source, error) {
 			return err
 		}
 		if total += len(data); total > maxReadAll {
-			return &fs.PathError{Op: "read", Path: p, Err: fmt.Errorf("the policies have more than %d bytes together", maxReadAll)}
+			return &fs.PathError{Op: "read", Path: p, Err: fmt.Errorf("the policies have more than %d bytes in total", maxReadAll)}
 		}
 		s.Files = append(s.Files, File{Path: p, Data: data})
 		return nil

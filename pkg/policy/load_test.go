@@ -21,7 +21,7 @@ func paths(s policy.Source) string {
 	return strings.Join(list, " ")
 }
 
-func TestReadSourceTakesPoliciesAndNamesTheRest(t *testing.T) {
+func TestReadSource_ReadsPoliciesAndListsOtherFiles(t *testing.T) {
 	t.Parallel()
 	s, err := policy.ReadSource("src", fstest.MapFS{
 		"a/p.rego":        {Data: []byte("package p")},
@@ -46,9 +46,9 @@ func TestReadSourceTakesPoliciesAndNamesTheRest(t *testing.T) {
 	}
 }
 
-// TestReadSourceFollowsLinksWithinItsTree reads a mounted ConfigMap, whose files are
+// TestReadSource_FollowsLinksWithinItsTree reads a mounted ConfigMap, whose files are
 // links to those of a directory that begins with dots, and no file beside it.
-func TestReadSourceFollowsLinksWithinItsTree(t *testing.T) {
+func TestReadSource_FollowsLinksWithinItsTree(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -110,7 +110,7 @@ func (r refusing) Open(name string) (fs.File, error) {
 
 func (r refusing) Stat(name string) (fs.FileInfo, error) { return fs.Stat(r.FS, name) }
 
-func TestReadSourceRefusesWhatItCannotRead(t *testing.T) {
+func TestReadSource_RefusesUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	never := func(name string) error {
 		if strings.HasSuffix(name, ".rego") {
@@ -144,7 +144,7 @@ func TestReadSourceRefusesWhatItCannotRead(t *testing.T) {
 		"a file that is closed":  {refusing{fstest.MapFS{"a/p.rego": small}, denied}, "a/p.rego: permission denied"},
 		"a closed directory":     {refusing{fstest.MapFS{"closed/p.rego": small, "q.rego": small}, denied}, "closed: permission denied"},
 		"a file too large":       {fstest.MapFS{"p.rego": {Data: make([]byte, 4<<20+1)}}, "p.rego: larger than 4194304 bytes"},
-		"files too large at all": {many, "p16.rego: the policies have more than 67108864 bytes together"},
+		"files too large at all": {many, "p16.rego: the policies have more than 67108864 bytes in total"},
 		"too many files":         {crowd, "more than 100000 files and directories"},
 		"no tree":                {os.DirFS(filepath.Join(t.TempDir(), "none")), "no such file"},
 	} {

@@ -25,9 +25,9 @@ violation contains {"msg": "unnamed"} if input.ref.name == ""
 `
 )
 
-// TestAlikeObjectsAreEvaluatedOnce judges 24 Deployments of three different specs. What
+// TestEngine_EvaluatesEqualObjectsOnce judges 24 Deployments of three different specs. What
 // evaluations took over is what each would have found by itself.
-func TestAlikeObjectsAreEvaluatedOnce(t *testing.T) {
+func TestEngine_EvaluatesEqualObjectsOnce(t *testing.T) {
 	t.Parallel()
 	w, err := deployments(t, 12)
 	if err != nil {
@@ -126,8 +126,8 @@ func sameVerdicts(t *testing.T, got, want *policy.State, binding string) int {
 	return said
 }
 
-// TestTwinsAreOfOneBindingAndOneKind judges objects whose specs are all the same.
-func TestTwinsAreOfOneBindingAndOneKind(t *testing.T) {
+// TestMemo_IsPerBindingAndKind judges objects whose specs are all the same.
+func TestMemo_IsPerBindingAndKind(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld()
 	if err != nil {
@@ -170,9 +170,9 @@ violation contains {"msg": sprintf("more than %d of %s", [input.parameters.max, 
 	}
 }
 
-// TestTwinsAreOfOneRound applies batches of objects that are alike, and then changes
+// TestMemo_LastsForOnePass applies batches of objects that are alike, and then changes
 // one of them.
-func TestTwinsAreOfOneRound(t *testing.T) {
+func TestMemo_LastsForOnePass(t *testing.T) {
 	t.Parallel()
 	w, err := deployments(t, 0)
 	if err != nil {

@@ -29,10 +29,10 @@ violation contains {"msg": "found"} if {
 }
 `
 
-// TestWhatABindingHoldsIsBoundedInSum has many objects of one member whose verdicts are
+// TestEngine_BoundsTheTotalMemoryOfABinding has many objects of one member whose verdicts are
 // each within their bounds, and take more than the binding may hold in sum: those beyond
 // are Errors. Another member's are not; and there is room again when some are gone.
-func TestWhatABindingHoldsIsBoundedInSum(t *testing.T) {
+func TestEngine_BoundsTheTotalMemoryOfABinding(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 20
 	for name, text := range map[string]string{"test.fat": fat, "test.misses": misses} {

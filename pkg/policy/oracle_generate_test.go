@@ -257,9 +257,9 @@ func generate(seed uint64) (policySet, error) {
 // than a history does.
 const perSet = 16
 
-// TestTheEngineEqualsAFullEvaluationOfGeneratedPolicies plays histories of policies
+// TestEngine_EqualsFullEvaluationOfGeneratedPolicies plays histories of policies
 // that nobody has written.
-func TestTheEngineEqualsAFullEvaluationOfGeneratedPolicies(t *testing.T) {
+func TestEngine_EqualsFullEvaluationOfGeneratedPolicies(t *testing.T) {
 	t.Parallel()
 	type made struct {
 		sets    []policySet

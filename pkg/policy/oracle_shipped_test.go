@@ -177,9 +177,9 @@ func shallow(v any) any {
 	return out
 }
 
-// TestTheEngineEqualsAFullEvaluationOfTheShippedPolicies plays histories of objects
+// TestEngine_EqualsFullEvaluationOfShippedPolicies plays histories of objects
 // like those of the fixtures.
-func TestTheEngineEqualsAFullEvaluationOfTheShippedPolicies(t *testing.T) {
+func TestEngine_EqualsFullEvaluationOfShippedPolicies(t *testing.T) {
 	t.Parallel()
 	s, err := readShipped()
 	if err != nil {

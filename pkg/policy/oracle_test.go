@@ -473,9 +473,9 @@ func (c *tally) add(verdicts map[string]judged) {
 	}
 }
 
-// TestTheEngineEqualsAFullEvaluation plays histories of policies that between them
+// TestEngine_EqualsFullEvaluation plays histories of policies that between them
 // read everything in every way.
-func TestTheEngineEqualsAFullEvaluation(t *testing.T) {
+func TestEngine_EqualsFullEvaluation(t *testing.T) {
 	t.Parallel()
 	sets, err := oracleSets()
 	if err != nil {

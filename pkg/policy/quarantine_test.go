@@ -40,10 +40,10 @@ view.apps[input.ref.name] contains count([1 |
 violation contains {"msg": "known"}
 `
 
-// TestAQuarantineIsOfOneMemberAndEnds has ten odd objects in one member. The verdicts of
+// TestQuarantine_IsPerMemberAndEnds has ten odd objects in one member. The verdicts of
 // others go on; those of the member that nothing touches stay, and others of it are
 // evaluated when the quarantine has ended, which comes later each time.
-func TestAQuarantineIsOfOneMemberAndEnds(t *testing.T) {
+func TestQuarantine_IsPerMemberAndEnds(t *testing.T) {
 	t.Parallel()
 	w, err := deployments(t, 0)
 	if err != nil {
@@ -131,8 +131,8 @@ func TestAQuarantineIsOfOneMemberAndEnds(t *testing.T) {
 	}
 }
 
-// TestAQuarantineOfAViewIsAGapOfItsMember is the same for what objects contribute.
-func TestAQuarantineOfAViewIsAGapOfItsMember(t *testing.T) {
+// TestQuarantine_OfAViewIsAGapOfItsMember is the same for what objects contribute.
+func TestQuarantine_OfAViewIsAGapOfItsMember(t *testing.T) {
 	t.Parallel()
 	w, err := deployments(t, 0)
 	if err != nil {
@@ -166,10 +166,10 @@ func TestAQuarantineOfAViewIsAGapOfItsMember(t *testing.T) {
 	}
 }
 
-// TestSlowEvaluationsOfAMemberKeepOthersWaitingForABoundedTime has one member whose
+// TestQuarantine_BoundsTheDelayBySlowEvaluationsOfAMember has one member whose
 // objects are slow to judge, each within its budget, and change all the time. What
 // passes meanwhile forgives, so that a little of it is no quarantine.
-func TestSlowEvaluationsOfAMemberKeepOthersWaitingForABoundedTime(t *testing.T) {
+func TestQuarantine_BoundsTheDelayBySlowEvaluationsOfAMember(t *testing.T) {
 	t.Parallel()
 	w, err := deployments(t, 0)
 	if err != nil {

@@ -201,9 +201,9 @@ func outcome(t *testing.T, opts policy.QueryOptions, query string) string {
 	return fmt.Sprintf("%s %d", rows, a.Read)
 }
 
-// TestAQueryTellsNoMoreThanAFleetOfWhatMayBeRead compares answers, errors and what
+// TestQuery_EqualsAQueryOfTheReadableFleet compares answers, errors and what
 // was charged with those of a fleet that never had the rest.
-func TestAQueryTellsNoMoreThanAFleetOfWhatMayBeRead(t *testing.T) {
+func TestQuery_EqualsAQueryOfTheReadableFleet(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.Of(t), 0))
 	answers, failures := 0, 0
 	for range 40 {
@@ -251,7 +251,7 @@ func TestAQueryTellsNoMoreThanAFleetOfWhatMayBeRead(t *testing.T) {
 	}
 }
 
-func TestQueriesSeeTheDocumentsOfPolicies(t *testing.T) {
+func TestQuery_SeesTheDocumentsOfPolicies(t *testing.T) {
 	things := []thing{
 		{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: "x"}, "h1"},
 		{aggregate.Ref{Member: "us/one", Kind: "Pod", Namespace: "a", Name: "x"}, "h2"},
@@ -284,7 +284,7 @@ func TestQueriesSeeTheDocumentsOfPolicies(t *testing.T) {
 	}
 }
 
-func TestQueriesAreRefusedAndBounded(t *testing.T) {
+func TestQuery_RefusesAndBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	things := randomThings(r)
 	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Reader: policy.Everything{}, Timeout: time.Minute}
@@ -332,8 +332,8 @@ func TestQueriesAreRefusedAndBounded(t *testing.T) {
 	}
 }
 
-// TestAQueryEndsAtItsRows, rather than when all of them are there.
-func TestAQueryEndsAtItsRows(t *testing.T) {
+// TestQuery_EndsAtMaxRows, rather than when all of them are there.
+func TestQuery_EndsAtMaxRows(t *testing.T) {
 	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), nil), Reader: policy.Everything{}, Timeout: 5 * time.Second, MaxRows: 100}
 	const many = "numbers.range(1, 90000)"
 	for _, query := range []string{ // thousands of millions of rows
@@ -365,8 +365,8 @@ func TestAQueryEndsAtItsRows(t *testing.T) {
 	}
 }
 
-// TestAQueryTakesTwiceTheMemoryThatItMayRead at most, while it runs and in its answer.
-func TestAQueryTakesTwiceTheMemoryThatItMayRead(t *testing.T) {
+// TestQuery_MayHoldTwiceMaxRead at most, while it runs and in its answer.
+func TestQuery_MayHoldTwiceMaxRead(t *testing.T) {
 	const maxRead = 4 << 20
 	answered, refused := 0, 0
 	for _, pods := range []int{100, 400, 2500} {
@@ -432,7 +432,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-func TestAQueryReadsOnlyThePartsThatItNames(t *testing.T) {
+func TestQuery_ReadsOnlyNamedFields(t *testing.T) {
 	things := []thing{{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: "x"}, "h1"}}
 	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Reader: policy.Everything{}, Timeout: time.Minute}
 	// Both refs together see what either names: the second reads the whole object.

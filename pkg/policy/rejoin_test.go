@@ -17,9 +17,9 @@ package test.region
 violation contains {"msg": sprintf("in %s", [input.member.labels.region])} if input.object.spec.replicas > 1
 `
 
-// TestAMemberThatRejoinsWithinOneBatchIsJudgedByItsNewLabels has a member leave and
+// TestEngine_RejoinWithinOneBatchUsesNewLabels has a member leave and
 // come back under its name, with the objects that it had, before the engine looks.
-func TestAMemberThatRejoinsWithinOneBatchIsJudgedByItsNewLabels(t *testing.T) {
+func TestEngine_RejoinWithinOneBatchUsesNewLabels(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld()
 	if err != nil {

@@ -57,7 +57,7 @@ func (c *Coverage) Add(o *Coverage) {
 	c.Percent = percent(c.Covered, c.Lines)
 }
 
-// percent is that of a part; nothing is covered wholly.
+// percent returns the percentage of a part; it is 100 of nothing.
 func percent(part, whole int) float64 {
 	if whole == 0 {
 		return 100

@@ -1,13 +1,13 @@
 // Package policytest runs the tests of a tree of policies: Rego tests as "opa test"
-// does, and fleet fixtures, which hold the engine to what it should say of a whole
-// fleet.
+// does, and fleet fixtures, which compare the verdicts of the engine on an entire fleet
+// with expected ones.
 //
 // Rego tests are the rules test_* of *_test.rego files. Errors of builtins fail
-// them, and builtins have the bounds that they have in the engine.
+// them, and builtins have the same limits as in the engine.
 //
 // # Fleet fixtures
 //
-// A *_fleet.yaml file beside a policy has one case in each of its documents:
+// A *_fleet.yaml file next to a policy has one case in each of its documents:
 //
 //	name: an Ingress whose host another member serves
 //	parameters: {shared: []}           # of one binding, of the directory's policy
@@ -31,8 +31,8 @@
 // Scopes of the kinds that the bound policies name are Synced unless the case says
 // otherwise; exemptions have not expired. Values of Secrets and ConfigMaps are cut, as they are at ingest.
 //
-// Each case is evaluated on its whole fleet, and again by an engine that follows
-// the fleet from nothing, change by change, in an order that Options.Seed decides.
+// Each case is evaluated on its complete fleet, and again by an engine that starts with
+// an empty one and applies change after change, in an order that Options.Seed decides.
 //
 // # Concurrency
 //
@@ -41,10 +41,10 @@
 //
 // # Trade-offs
 //
-// A tree may be a stranger's: a test is bounded in time and by the builtins' limits,
-// and what it prints is kept only where Options.Print asks for it. How many tests
-// there are only the context bounds.
+// A tree may be untrusted: a test is bounded in time and by the limits of builtins, and
+// its output is kept only on Options.Print. The number of tests is bounded by the
+// context only.
 //
-// A tree that does not load, or a fixture that is not written right, is an error
-// for all of the tree: what is left would be tests of something else.
+// A tree that does not load, or an invalid fixture, is an error for the entire tree: the
+// rest would be tests of something else.
 package policytest

@@ -48,18 +48,20 @@ type expectation struct {
 	Exempt     bool     `json:"exempt"`
 }
 
-// fixture is a case that has been checked.
+// fixture is a validated case.
 type fixture struct {
-	file     string
-	line     int
-	name     string
+	file string
+	line int
+	name string
+	// bindings returns the valid bindings of a case, with defaults.
 	bindings []policy.Binding
 	fleet    fleet
 	expect   []expected
 }
 
-// expected is an expectation at its place.
+// expected is an expectation with its position.
 type expected struct {
+	// verdictID is how a case identifies a verdict.
 	verdictID
 	line       int
 	state      string
@@ -70,6 +72,8 @@ type expected struct {
 // verdictID is what a case calls a verdict.
 type verdictID struct {
 	binding string
+	// subject returns a subject as aggregate.Ref.String does. The slash of a cluster-
+	// scoped object may be omitted.
 	subject string // of an object or a member
 	key     string // of a view, quoted; "" for others
 }
@@ -83,7 +87,7 @@ func (v verdictID) String() string {
 
 func (f *fixture) id() string { return f.file + ": " + f.name }
 
-// fixtureReader reads the fixtures of one tree and collects what is wrong with them.
+// fixtureReader reads the fixtures of one tree and collects their errors.
 type fixtureReader struct {
 	set    *policy.Set
 	errors policy.LoadErrors
@@ -149,7 +153,7 @@ func (r *fixtureReader) file(name string, data []byte) []*fixture {
 			r.add(name, p.Line+c.firstLine, p.Col, "%s", p.Message)
 		}
 		if len(problems) > 0 || len(lines) == 0 {
-			continue // nothing, or nothing to go on with
+			continue // empty, or not decoded
 		}
 		cr := &caseReader{fixtureReader: r, file: name, skipped: c.firstLine, lines: lines}
 		f := cr.read(&d)
@@ -165,14 +169,14 @@ func (r *fixtureReader) file(name string, data []byte) []*fixture {
 	return out
 }
 
-// documentText is the text of one document and how many lines come before it.
+// documentText is the text of one document and the number of lines before it.
 type documentText struct {
 	text      []byte
 	firstLine int
 }
 
-// split splits a file into documents. YAML takes a line that begins with --- for
-// the mark between two of them wherever it is, within strings even.
+// split splits a file into documents. To YAML a line that starts with --- separates
+// documents wherever it is, even within strings.
 func split(data []byte) []documentText {
 	out := []documentText{{}}
 	row := 0
@@ -197,7 +201,7 @@ type caseReader struct {
 	bound   []*policy.Package // of the bindings
 }
 
-// position is where something is, or what it belongs to.
+// position is where something is, or its parent.
 func (c *caseReader) position(at string) (line, col int) {
 	for ; at != ""; at = at[:max(strings.LastIndexAny(at, ".["), 0)] {
 		if p, ok := c.lines[at]; ok {
@@ -228,7 +232,7 @@ func (c *caseReader) read(d *document) *fixture {
 	}
 	f.fleet = c.fleet(d.Members)
 	if _, ok := c.lines["expect"]; !ok {
-		c.at("expect", "a case says what to expect; expect: [] is that all is Known and clean")
+		c.at("expect", "a case must have expect; expect: [] means that all is Known and clean")
 	}
 	seen := map[verdictID]bool{}
 	for i := range d.Expect {
@@ -349,7 +353,7 @@ func (c *caseReader) subject(at, s string) string {
 	case 3:
 		kind, err := module.ParseKind(parts[1])
 		if err != nil || kind.Version != "" {
-			c.at(at+".subject", "%q is no kind without a version", parts[1])
+			c.at(at+".subject", "%q is not a kind without a version", parts[1])
 		}
 		namespace, name, ok := strings.Cut(parts[2], "/")
 		if !ok {

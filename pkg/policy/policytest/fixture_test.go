@@ -28,7 +28,7 @@ const euIngress, usIngress = "fleet/eu-1 Ingress.networking.k8s.io shop/web", "f
 
 const euFound, usFound = `Known with "host a.example is also served from fleet/us-1"`, `Known with "host a.example is also served from fleet/eu-1"`
 
-func TestFixturesThatDisagree(t *testing.T) {
+func TestRun_ReportsFixturesThatDisagree(t *testing.T) {
 	us := "- subject: " + usIngress + "\n  violations: [host a.example is also served from fleet/eu-1]\n"
 	for name, c := range map[string]struct {
 		rest string
@@ -90,7 +90,7 @@ expect:
 	}
 }
 
-func TestBadFixturesAreNamedWithTheirLines(t *testing.T) {
+func TestRun_ReportsInvalidFixturesWithTheirLines(t *testing.T) {
 	const ok = "expect: []\n"
 	object := func(s string) string { return "name: x\nmembers:\n- name: fleet/a\n  objects:\n  - " + s + "\n" + ok }
 	meta := "apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {namespace: shop, name: web"
@@ -116,7 +116,7 @@ func TestBadFixturesAreNamedWithTheirLines(t *testing.T) {
 		"name: x\nbindings: [{name: a, package: federator.none}]\nmembers: [{name: fleet/a}]\n" + ok:                                                                        `there is no package "federator.none"`,
 		"name: x\nbindings: [{name: a, package: federator.network.host}, {name: a, package: federator.network.host}]\nmembers: [{name: fleet/a}]\n" + ok:                    `another binding is named "a"`,
 		object("{apiVersion: v1, metadata: {name: a}}"):                                                                                                                     ":5:5: error: the object has no kind",
-		object("{apiVersion: v1, kind: Pod}"):                                                                                                                               "metadata is no map",
+		object("{apiVersion: v1, kind: Pod}"):                                                                                                                               "metadata is not a map",
 		object("{apiVersion: a/b/c, kind: Pod, metadata: {name: a}}"):                                                                                                       `apiVersion "a/b/c" is not`,
 		object("{apiVersion: v1, kind: 'P d', metadata: {name: a}}"):                                                                                                        `"P d" is no kind`,
 		object("{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {tier: 1}}}"):                                                                                       `metadata.labels: the value of "tier" is no string`,
@@ -127,7 +127,7 @@ func TestBadFixturesAreNamedWithTheirLines(t *testing.T) {
 		object("{" + meta + "}}\n  scopes: {Ingress.networking.k8s.io: NotServed}"):                                                                                         "is NotServed, but there are objects of it",
 		"name: x\nmembers: [{name: fleet/a}]\nexpect: [{}]\n":                                                                                                               ":3:10: error: an expectation has either subject or key",
 		"name: x\nmembers: [{name: fleet/a}]\nexpect: [{subject: a b}]\n":                                                                                                   `:3:20: error: "a b" is neither`,
-		"name: x\nmembers: [{name: fleet/a}]\nexpect: [{subject: a Deployment.v1.apps c/d}]\n":                                                                              "is no kind without a version",
+		"name: x\nmembers: [{name: fleet/a}]\nexpect: [{subject: a Deployment.v1.apps c/d}]\n":                                                                              "is not a kind without a version",
 		"name: x\nmembers: [{name: fleet/a}]\nexpect: [{subject: a, state: Sure}]\n":                                                                                        `"Sure" is none of Known, Unknown, Error`,
 		"name: x\nmembers: [{name: fleet/a}]\nexpect: [{subject: a, exempt: true}]\n":                                                                                       "without violations nothing is exempt",
 		"name: x\nmembers: [{name: fleet/a}]\nexpect: [{subject: a, state: Error, violations: [x]}]\n":                                                                      "a verdict that is Error has no violations",
@@ -143,14 +143,14 @@ func TestBadFixturesAreNamedWithTheirLines(t *testing.T) {
 	}
 }
 
-func TestFixturesOfOtherNamesAreRefused(t *testing.T) {
+func TestRun_RefusesFixturesWithOtherNames(t *testing.T) {
 	_, err := policytest.Run(t.Context(), with(map[string]string{"network/host/more_fleet.yml": "name: x\n"}), policytest.Options{})
 	if err == nil || !strings.Contains(err.Error(), "network/host/more_fleet.yml: error: a fixture's name ends in _fleet.yaml") {
 		t.Errorf("error %v", err)
 	}
 }
 
-func TestFixturesAreBounded(t *testing.T) {
+func TestRun_BoundsFixtures(t *testing.T) {
 	for size, want := range map[int]string{5 << 20: "the file has more than 4194304 bytes", 2 << 20: "at most 1048576 are taken"} {
 		_, err := policytest.Run(t.Context(), with(map[string]string{hostFleetFile: "name: " + strings.Repeat("x", size)}), policytest.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -159,7 +159,7 @@ func TestFixturesAreBounded(t *testing.T) {
 	}
 }
 
-func TestAFixtureBesideNoPolicyNeedsBindings(t *testing.T) {
+func TestRun_FixtureWithoutAPolicyNeedsBindings(t *testing.T) {
 	_, err := policytest.Run(t.Context(), with(map[string]string{"fleets/all_fleet.yaml": "name: x\nmembers: [{name: fleet/a}]\nexpect: []\n"}), policytest.Options{})
 	if err == nil || !strings.Contains(err.Error(), "fleets/all_fleet.yaml:1:1: error: the directory has 0 policies") {
 		t.Errorf("error %v", err)

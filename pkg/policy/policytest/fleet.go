@@ -14,10 +14,12 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// fleet is what the index of a case is filled with.
+// fleet is the content of the index of a case.
 type fleet struct {
 	members []aggregate.Member
-	scopes  []scope
+	// scopes returns the scopes of a member: of the kinds that the policies name, and
+	// of its objects.
+	scopes []scope
 }
 
 // scope is one scope with its objects.
@@ -29,8 +31,7 @@ type scope struct {
 	records []*aggregate.Record
 }
 
-// reads returns the kinds that the bound policies are about, and the versions
-// that they pin.
+// reads returns the kinds that the bound policies name, and the versions that they pin.
 func (c *caseReader) reads() map[aggregate.Kind]string {
 	kinds := map[aggregate.Kind]string{}
 	add := func(lists ...[]policy.KindRef) {
@@ -147,7 +148,7 @@ func labelList(m map[string]string) []aggregate.Label {
 	return out
 }
 
-// canonicalJSON writes JSON as the index holds it.
+// canonicalJSON writes JSON as the index stores it.
 func canonicalJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

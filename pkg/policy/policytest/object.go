@@ -13,21 +13,21 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// encoder makes a record of an object of a fixture.
+// encoder builds a record from an object of a fixture.
 type encoder struct {
 	object map[string]any
 	meta   map[string]any
 	err    error // the first
 }
 
-// record returns the record of the object, its kind and its API version. uid and
-// resourceVersion are what it gets where it has none.
+// record returns the record of the object, its kind and its API version. uid is that of
+// an object without one.
 func (e *encoder) record(uid string) (*aggregate.Record, aggregate.Kind, string, error) {
 	e.object, _ = normalizeNumbers(e.object).(map[string]any) // a copy
 	version, kind := e.text(e.object, "apiVersion"), e.text(e.object, "kind")
 	meta, ok := e.object["metadata"].(map[string]any)
 	if !ok {
-		e.fail("metadata is no map")
+		e.fail("metadata is not a map")
 		meta = map[string]any{}
 	}
 	e.meta = meta
@@ -66,7 +66,7 @@ func (e *encoder) fail(format string, args ...any) {
 func (e *encoder) text(from map[string]any, key string) string {
 	s, _ := from[key].(string)
 	if s == "" {
-		e.fail("the object has no %s, or it is no string", key)
+		e.fail("the object has no %s, or it is not a string", key)
 	}
 	return s
 }
@@ -123,7 +123,7 @@ func (e *encoder) owners() []aggregate.Owner {
 	return out
 }
 
-// redact cuts the values that are cut at ingest, where it is not turned off.
+// redact removes the values that are removed at ingest, unless that is disabled.
 func (e *encoder) redact() {
 	for _, key := range []string{"data", "binaryData", "stringData"} {
 		if values, ok := e.object[key].(map[string]any); ok {
@@ -142,7 +142,7 @@ func (e *encoder) redact() {
 	e.meta["annotations"] = annotations
 }
 
-// normalizeNumbers copies a value of YAML with its numbers as a member would send them.
+// normalizeNumbers copies a YAML value with its numbers as a member would send them.
 func normalizeNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

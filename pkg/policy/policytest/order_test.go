@@ -38,7 +38,7 @@ expect: []
 	return set, fleets
 }
 
-func TestVerdictsOfTheTwoWaysAreCompared(t *testing.T) {
+func TestFixture_ComparesReplayWithFullEvaluation(t *testing.T) {
 	set, fleets := twoFleets(t)
 	opts := policy.EngineOptions{Set: set, Bindings: fleets[0].bindings}
 	one, err := fleets[0].evaluateWhole(t.Context(), opts)
@@ -63,7 +63,7 @@ a/a_fleet.yaml:1: following the fleet (seed 7) gives another verdict than the wh
 	}
 }
 
-func TestDetoursEndAtTheSameFleet(t *testing.T) {
+func TestFleet_ShuffledStepsEndAtTheSameFleet(t *testing.T) {
 	_, fleets := twoFleets(t)
 	for _, f := range fleets {
 		straight, err := newWriter()

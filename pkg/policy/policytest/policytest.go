@@ -16,18 +16,21 @@ import (
 // ErrNoTests is returned for a tree that has neither Rego tests nor fixtures.
 var ErrNoTests = errors.New("no tests")
 
-// Options say what of a tree is tested, and how. The zero value serves.
+// Options are what to test, and how. The zero value is valid.
 type Options struct {
-	Name     string         // of the tree: files are reported as Name/path, or as path without one
+	Name string // of the tree: files are reported as Name/path, or as path without one
+	// Run tests the policies of a tree. Errors in policies or fixtures are
+	// policy.LoadErrors, all of them; ErrNoTests is returned together with the Result
+	// of a tree that loads but has no tests.
 	Run      *regexp.Regexp // of Case.ID; nil runs all
 	Coverage bool           // whether Result has it
-	Print    bool           // whether Cases have what tests print, which nothing bounds but Timeout
+	Print    bool           // whether Cases have the output of tests, which only Timeout bounds
 	Timeout  time.Duration  // of one Rego test, and of one evaluation of a fixture; 0 means 5 s
 	Seed     uint64         // of the order in which fixtures are replayed; 0 means 1
 	Load     policy.LoadOptions
 }
 
-// Outcome is what became of a case.
+// Outcome is the outcome of a case.
 type Outcome string
 
 // The outcomes of a case.
@@ -51,7 +54,7 @@ type Case struct {
 	Duration time.Duration `json:"nanoseconds"`
 }
 
-// Failure is one thing that is not as it should be.
+// Failure is one failure of a case.
 type Failure struct {
 	File     string `json:"file"`
 	Line     int    `json:"line,omitempty"`
@@ -62,7 +65,7 @@ type Failure struct {
 	Actual   string `json:"found,omitempty"`
 }
 
-// String returns the failure in one line, with its place.
+// String returns the failure in one line, with its position.
 func (f Failure) String() string {
 	s := fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
 	if f.Subject != "" {
@@ -74,7 +77,7 @@ func (f Failure) String() string {
 	return s
 }
 
-// Result is what a run found. Cases are by file and line.
+// Result is the result of a run. Cases are sorted by file and line.
 type Result struct {
 	Set      *policy.Set
 	Cases    []Case

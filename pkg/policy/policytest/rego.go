@@ -73,7 +73,7 @@ func regoTests(set *policy.Set) int {
 	return n
 }
 
-// runRego runs the tests whose names a filter matches with OPA's runner.
+// runRego runs the tests whose names match a filter, with OPA's runner.
 func runRego(ctx context.Context, set *policy.Set, opts Options, filter string, configure func(*tester.Runner)) ([]*tester.Result, error) {
 	modules := maps.Clone(set.Modules)
 	maps.Copy(modules, set.Tests)
@@ -121,7 +121,7 @@ func regoCase(t *tester.Result, timeout time.Duration) Case {
 	return c
 }
 
-// regoError is why a test could not be evaluated, at its place.
+// regoError is why a test could not be evaluated, and where.
 func regoError(t *tester.Result, timeout time.Duration) Failure {
 	f := Failure{File: t.Location.File, Line: t.Location.Row, Message: t.Error.Error()}
 	if topdown.IsCancel(t.Error) || errors.Is(t.Error, context.DeadlineExceeded) {
@@ -135,8 +135,8 @@ func regoError(t *tester.Result, timeout time.Duration) Failure {
 	return f
 }
 
-// pinpoint runs a test that failed once more and finds the expression that did not
-// hold: the last one in the file that failed within the test.
+// pinpoint runs a failed test again and finds the expression that did not hold: the
+// last one in the file that failed within the test.
 func pinpoint(ctx context.Context, set *policy.Set, opts Options, c *Case) error {
 	opts.Print = false
 	last := &lastFailure{file: c.File, from: c.Line, to: lastRow(set.Tests[c.File], c.Line)}
@@ -150,7 +150,7 @@ func pinpoint(ctx context.Context, set *policy.Set, opts Options, c *Case) error
 	return nil
 }
 
-// lastFailure is a tracer that keeps one event, whatever an evaluation takes.
+// lastFailure is a tracer that keeps one event, in constant space.
 type lastFailure struct {
 	file     string
 	from, to int // rows

@@ -16,7 +16,7 @@ func tests(rules string) map[string]string {
 	return map[string]string{hostFleetFile: "", hostTestFile: "package federator.network.host_test\n\n" + rules}
 }
 
-func TestRegoOutcomes(t *testing.T) {
+func TestRun_RegoOutcomes(t *testing.T) {
 	for name, c := range map[string]struct {
 		rules   string
 		outcome policytest.Outcome
@@ -69,7 +69,7 @@ func TestRegoOutcomes(t *testing.T) {
 	}
 }
 
-func TestWhatIsPrintedIsKeptOnRequestOnly(t *testing.T) {
+func TestRun_KeepsPrintOutputOnRequestOnly(t *testing.T) {
 	tree := with(tests("test_x if {\n\tprint(\"seen\", data.federator.network.host.violation) with input as {}\n}\n"))
 	for _, print := range []bool{false, true} {
 		r := run(t, tree, policytest.Options{Print: print})
@@ -79,7 +79,7 @@ func TestWhatIsPrintedIsKeptOnRequestOnly(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfABuiltinIsPlacedInThePolicy(t *testing.T) {
+func TestRun_LocatesErrorsOfBuiltins(t *testing.T) {
 	files := tests("test_x if {\n\tcount(data.federator.network.host.violation) == 0 with input as {\"object\": {\"n\": \"x\"}}\n}\n")
 	files[hostFile] = "# METADATA\n# title: x\n# custom: {severity: low, kinds: [Pod]}\npackage federator.network.host\n\nviolation contains {\"msg\": \"many\"} if {\n\tto_number(input.object.n) > 1\n}\n"
 	r := run(t, with(files), policytest.Options{})
@@ -88,7 +88,7 @@ func TestAnErrorOfABuiltinIsPlacedInThePolicy(t *testing.T) {
 	}
 }
 
-func TestBuiltinsAreThoseOfTheEngine(t *testing.T) {
+func TestRun_HasTheBuiltinsOfTheEngine(t *testing.T) {
 	_, err := policytest.Run(t.Context(), with(tests("test_x if {\n\ttime.now_ns() > 0\n}\n")), policytest.Options{Name: "lib"})
 	bad, ok := errors.AsType[policy.LoadErrors](err)
 	if !ok || len(bad) != 1 || bad[0].File != "lib/"+hostTestFile || bad[0].Line != 4 || !strings.Contains(err.Error(), "time.now_ns") {
@@ -96,7 +96,7 @@ func TestBuiltinsAreThoseOfTheEngine(t *testing.T) {
 	}
 }
 
-func TestPoliciesThatDoNotLoadAreAllNamed(t *testing.T) {
+func TestRun_ReportsAllLoadErrors(t *testing.T) {
 	_, err := policytest.Run(t.Context(), with(map[string]string{
 		"a/a/a.rego": "package federator.a.a\n\nviolation contains {\"msg\": \"x\"} if true\n",
 		"b/b/b.rego": "package federator.b.b\n\nviolation contains {\n",
@@ -107,7 +107,7 @@ func TestPoliciesThatDoNotLoadAreAllNamed(t *testing.T) {
 	}
 }
 
-func TestAnEmptyTreeHasNoTests(t *testing.T) {
+func TestRun_EmptyTreeHasNoTests(t *testing.T) {
 	r, err := policytest.Run(t.Context(), with(map[string]string{hostTestFile: "", hostFleetFile: ""}), policytest.Options{Coverage: true})
 	if !errors.Is(err, policytest.ErrNoTests) || r == nil || r.Total != 0 || r.Coverage.Covered != 0 || r.Coverage.Percent != 0 {
 		t.Errorf("%+v, %v", r, err)

@@ -15,7 +15,7 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// run evaluates a case on its whole fleet and following it, and compares.
+// run evaluates a case on its complete fleet and by replay, and compares.
 func (f *fixture) run(ctx context.Context, set *policy.Set, opts Options) (Case, error) {
 	c := Case{ID: f.id(), Name: f.name, File: f.file, Line: f.line, Fleet: true, Outcome: Passed}
 	start := time.Now()
@@ -37,7 +37,7 @@ func (f *fixture) run(ctx context.Context, set *policy.Set, opts Options) (Case,
 	return c, nil
 }
 
-// verdicts are the verdicts of a state by what a case calls them.
+// verdicts are the verdicts of a state by their verdictID.
 func (f *fixture) verdicts(s *policy.State) map[verdictID]policy.Verdict {
 	out := map[verdictID]policy.Verdict{}
 	for _, b := range f.bindings {
@@ -52,7 +52,7 @@ func (f *fixture) verdicts(s *policy.State) map[verdictID]policy.Verdict {
 	return out
 }
 
-// evaluateWhole evaluates the fleet as it is.
+// evaluateWhole evaluates the complete fleet at once.
 func (f *fixture) evaluateWhole(ctx context.Context, opts policy.EngineOptions) (*policy.State, error) {
 	w, err := newWriter()
 	if err != nil {
@@ -66,7 +66,7 @@ func (f *fixture) evaluateWhole(ctx context.Context, opts policy.EngineOptions) 
 	return policy.Evaluate(ctx, opts, w.index.Snapshot())
 }
 
-// replay lets an engine follow the fleet from nothing.
+// replay applies the changes of the fleet to an engine that starts with none.
 func (f *fixture) replay(ctx context.Context, opts policy.EngineOptions, r *rand.Rand) (*policy.State, error) {
 	w, err := newWriter()
 	if err != nil {
@@ -105,7 +105,7 @@ func (f *fixture) replay(ctx context.Context, opts policy.EngineOptions, r *rand
 	return e.State(), nil
 }
 
-// compare holds the verdicts to what is expected.
+// compare compares the verdicts with the expected ones.
 func (f *fixture) compare(s *policy.State) []Failure {
 	var out []Failure
 	fail := func(line int, id verdictID, message, expected, found string) {
@@ -118,7 +118,7 @@ func (f *fixture) compare(s *policy.State) []Failure {
 		v, ok := found[e.verdictID]
 		switch {
 		case !ok:
-			fail(e.line, e.verdictID, "a verdict is missing", e.describe(), "no verdict: the binding does not judge the subject")
+			fail(e.line, e.verdictID, "a verdict is missing", e.describe(), "no verdict: the binding does not evaluate the subject")
 		case !e.matches(&v):
 			fail(e.line, e.verdictID, "a verdict is not as expected", e.describe(), describe(&v))
 		}
@@ -131,7 +131,7 @@ func (f *fixture) compare(s *policy.State) []Failure {
 	}
 	for _, b := range f.bindings {
 		if h, ok := s.Health(b.Name); ok && h.Problem() != "" {
-			out = append(out, Failure{File: f.file, Line: f.line, Message: fmt.Sprintf("binding %s does not work: %s", b.Name, h.Problem())})
+			out = append(out, Failure{File: f.file, Line: f.line, Message: fmt.Sprintf("binding %s has a problem: %s", b.Name, h.Problem())})
 		}
 	}
 	return out
@@ -141,8 +141,7 @@ func compareIDs(a, b verdictID) int {
 	return slices.Compare([]string{a.binding, a.subject, a.key}, []string{b.binding, b.subject, b.key})
 }
 
-// diff compares the verdicts of the whole fleet with those of an engine that
-// followed it.
+// diff compares the verdicts of the complete fleet with those of the replay.
 func (f *fixture) diff(whole, followed *policy.State, seed uint64) []Failure {
 	var out []Failure
 	want, got := f.verdicts(whole), f.verdicts(followed)
@@ -161,7 +160,7 @@ func (f *fixture) diff(whole, followed *policy.State, seed uint64) []Failure {
 		}
 		x := Failure{
 			File: f.file, Line: f.line, Binding: id.binding, Subject: id.String(), Expected: "no verdict", Actual: "no verdict",
-			Message: fmt.Sprintf("following the fleet (seed %d) gives another verdict than the whole of it", seed),
+			Message: fmt.Sprintf("replaying the changes of the fleet (seed %d) gives a different verdict than evaluating it at once", seed),
 		}
 		if inWhole {
 			x.Expected = describe(&a)
@@ -174,7 +173,7 @@ func (f *fixture) diff(whole, followed *policy.State, seed uint64) []Failure {
 	return out
 }
 
-// same reports whether verdicts are the same but for their revisions.
+// same reports whether verdicts are equal except for their revisions.
 func same(a, b *policy.Verdict) bool {
 	x, y := *a, *b
 	x.Revision, y.Revision = aggregate.Revision(0), aggregate.Revision(0)

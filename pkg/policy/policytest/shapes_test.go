@@ -159,7 +159,7 @@ expect:
 `,
 }
 
-func TestFixturesOfEveryShapeInAnyOrder(t *testing.T) {
+func TestRun_FixturesOfEveryShapeInAnyOrder(t *testing.T) {
 	tree := with(shapes)
 	for seed := range uint64(20) {
 		r := run(t, tree, policytest.Options{Seed: seed + 1})
@@ -169,7 +169,7 @@ func TestFixturesOfEveryShapeInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestEveryExpectationOfTheShapesCounts(t *testing.T) {
+func TestRun_EveryExpectationMatters(t *testing.T) {
 	for name, text := range shapes {
 		if !strings.HasSuffix(name, "_fleet.yaml") {
 			continue

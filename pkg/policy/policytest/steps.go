@@ -17,7 +17,7 @@ func newWriter() (*writer, error) {
 	return &writer{index: index, scopes: map[*scope]*aggregate.Scope{}}, err
 }
 
-// step is one change of an index. It comes after another one, if any.
+// step is one change of an index. It follows another step, if after is set.
 type step struct {
 	do    func() error
 	after *step
@@ -57,11 +57,11 @@ func (w *writer) remove(s *scope, rec *aggregate.Record) func() error {
 
 func (w *writer) setState(s *scope) func() error {
 	return func() error {
-		return w.commit(s, func(x *aggregate.Scope) { x.SetStatus(aggregate.Status{State: s.state, Reason: "the fixture says so"}) })
+		return w.commit(s, func(x *aggregate.Scope) { x.SetStatus(aggregate.Status{State: s.state, Reason: "set by the fixture"}) })
 	}
 }
 
-// steps are those that make the fleet, in order.
+// steps are the changes that build the fleet, in order.
 func (f *fleet) steps(w *writer) []*step {
 	var out []*step
 	for _, m := range f.members {
@@ -78,8 +78,8 @@ func (f *fleet) steps(w *writer) []*step {
 	return out
 }
 
-// shuffledSteps are steps that make the same fleet by another way: members are known by
-// name before their labels, and some objects go and come back.
+// shuffledSteps are changes that end at the same fleet by another way: members get
+// their labels after they joined, and some objects are deleted and created again.
 func (f *fleet) shuffledSteps(w *writer, r *rand.Rand) []*step {
 	var out []*step
 	add := func(after *step, do func() error) *step {
@@ -106,7 +106,7 @@ func (f *fleet) shuffledSteps(w *writer, r *rand.Rand) []*step {
 	return out
 }
 
-// shuffle puts steps into a random order in which each comes after its own.
+// shuffle returns steps in a random order in which each follows its predecessor.
 func shuffle(steps []*step, r *rand.Rand) []*step {
 	next := map[*step][]*step{}
 	for _, s := range steps {

@@ -131,7 +131,7 @@ func failures(r *policytest.Result) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestATreeThatPasses(t *testing.T) {
+func TestRun_PassingTree(t *testing.T) {
 	r := run(t, with(nil), policytest.Options{Name: "lib", Coverage: true})
 	if !r.OK() || r.Count(policytest.Passed) != 5 || r.Total != 5 || r.Seed != 1 {
 		t.Fatalf("%+v\n%s", r.Cases, failures(r))
@@ -149,7 +149,7 @@ func TestATreeThatPasses(t *testing.T) {
 	}
 }
 
-func TestRunSelectsCases(t *testing.T) {
+func TestRun_SelectsCases(t *testing.T) {
 	for expr, want := range map[string][]string{
 		"shared":                   {"a host that is shared on purpose"},
 		`^data\..*test_free$`:      {"test_free"},

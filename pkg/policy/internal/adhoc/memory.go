@@ -172,7 +172,7 @@ func (s *store) charge(t *ast.Term, more int64, known knownValues) error {
 	most := 2 * s.opts.MaxRead
 	n, ok := heapSize(t, known, most-s.bytesHeld-more)
 	if s.bytesHeld += n + more; !ok || s.bytesHeld > most {
-		return fmt.Errorf("%w: what it reads, makes and answers takes more than %d bytes of memory", ErrLimit, most)
+		return fmt.Errorf("%w: what it reads, builds and returns takes more than %d bytes of memory", ErrLimit, most)
 	}
 	return nil
 }

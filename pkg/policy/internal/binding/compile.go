@@ -40,7 +40,7 @@ func (b *Binding) check() (*Selection, []problem) {
 	switch b.Mode {
 	case "", Observe, DryRun, Enforce:
 	default:
-		c.report("mode", fmt.Errorf("%q is none of Observe, DryRun and Enforce", b.Mode))
+		c.report("mode", fmt.Errorf("%q must be Observe, DryRun or Enforce", b.Mode))
 	}
 	s.members = c.members("members", &b.Members)
 	s.visibility = c.members("visibility", &b.Visibility)

@@ -68,7 +68,7 @@ func Defaults(set *module.Set, bindings []Binding) ([]Binding, []module.Finding)
 		parameters, problems := p.Parameters.Resolve(nil)
 		name := p.Name
 		if names[name] {
-			problems = append(problems, fmt.Sprintf("a binding of package %s has its name", bindingNamed(bindings, name).Package))
+			problems = append(problems, fmt.Sprintf("a binding of package %s has the same name", bindingNamed(bindings, name).Package))
 		}
 		if len(problems) > 0 {
 			warnings = append(warnings, module.Finding{

@@ -65,9 +65,9 @@ func (b *Binding) checkPackage(p *module.Package, report func(path, format strin
 	for j, k := range b.Match.Kinds {
 		at := fmt.Sprintf("match.kinds[%d]", j)
 		if ref, err := module.ParseKind(string(k)); err != nil || ref != (module.KindRef{Kind: k}) {
-			report(at, "match.kinds: %q is no kind, or has a version", k)
+			report(at, "match.kinds: %q is not a kind, or has a version", k)
 		} else if p.Subject != module.MemberSubject && !p.AnyKind && !slices.ContainsFunc(p.Kinds, func(of module.KindRef) bool { return of.Kind == k }) {
-			report(at, "match.kinds has %s, which package %s does not judge", k, p.Name)
+			report(at, "match.kinds has %s, which package %s does not evaluate", k, p.Name)
 		}
 	}
 	parameters, problems := p.Parameters.Resolve(b.Parameters)
@@ -89,7 +89,7 @@ func (b *Binding) withoutEffect(p *module.Package) []problem {
 		}
 	}
 	if p.Subject == module.MemberSubject {
-		err := fmt.Errorf("package %s judges members, and no objects", p.Name)
+		err := fmt.Errorf("package %s evaluates members, not objects", p.Name)
 		refuse(len(b.Match.Kinds) > 0, "match.kinds", err)
 		refuse(len(b.Match.Namespaces) > 0, "match.namespaces", err)
 		refuse(b.Match.Labels != nil, "match.labels", err)
@@ -98,10 +98,10 @@ func (b *Binding) withoutEffect(p *module.Package) []problem {
 		at := fmt.Sprintf("exemptions[%d].", i)
 		switch p.Subject {
 		case module.MemberSubject:
-			refuse(len(e.Namespaces) > 0, at+"namespaces", fmt.Errorf("package %s judges members, which no namespace exempts", p.Name))
-			refuse(e.Labels != nil, at+"labels", fmt.Errorf("package %s judges members; their labels are %smembers.labels", p.Name, at))
+			refuse(len(e.Namespaces) > 0, at+"namespaces", fmt.Errorf("package %s evaluates members, which have no namespace", p.Name))
+			refuse(e.Labels != nil, at+"labels", fmt.Errorf("package %s evaluates members; their labels are %smembers.labels", p.Name, at))
 		case module.ViewSubject:
-			err := fmt.Errorf("package %s judges the keys of view %s, which only names exempt", p.Name, p.SubjectView)
+			err := fmt.Errorf("package %s evaluates the keys of view %s, which are exempted by name only", p.Name, p.SubjectView)
 			refuse(len(e.Members.Names) > 0 || e.Members.Labels != nil, at+"members", err)
 			refuse(len(e.Namespaces) > 0, at+"namespaces", err)
 			refuse(e.Labels != nil, at+"labels", err)

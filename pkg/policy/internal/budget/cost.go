@@ -61,7 +61,7 @@ func (c Cost) None() bool { return c.Wasted <= 0 && c.Slow <= 0 }
 // limits only: other errors may quote objects, and the quarantine is visible to callers
 // who may not read these.
 func QuarantineReason(err error) string {
-	why := "its evaluations use up their time budget and give no answer, again and again"
+	why := "its evaluations repeatedly use up their time budget without a result"
 	var e ResultError
 	if errors.As(err, &e) || errors.Is(err, ErrExceeded) || errors.Is(err, limits.ErrLimit) {
 		return why + ": " + err.Error()

@@ -17,8 +17,8 @@ func newTable(spread uint64) *Table[subject] {
 		func(a, b subject) bool { return a.id == b.id })
 }
 
-// TestTableIsAMap drives a table and a plain map with the same random calls.
-func TestTableIsAMap(t *testing.T) {
+// TestTable_EqualsAMap drives a table and a plain map with the same random calls.
+func TestTable_EqualsAMap(t *testing.T) {
 	start := seed.Of(t)
 	type name struct {
 		binding uint32
@@ -105,9 +105,9 @@ func checkTable[N comparable](t *testing.T, table *Table[subject], model map[N][
 	}
 }
 
-// TestEdgesAreCompact holds the cost of what an evaluation read: at most 48 bytes
+// TestTable_EdgesAreCompact holds the cost of what an evaluation read: at most 48 bytes
 // an edge, the pair that it hangs on included, from two edges a pair on.
-func TestEdgesAreCompact(t *testing.T) {
+func TestTable_EdgesAreCompact(t *testing.T) {
 	type small struct{ _, entry *int } // as an aggregate.Object
 	const pairs = 300_000
 	for _, each := range []int{1, 2, 4} {
@@ -135,7 +135,7 @@ func TestEdgesAreCompact(t *testing.T) {
 	}
 }
 
-func TestEmptyTable(t *testing.T) {
+func TestTable_Empty(t *testing.T) {
 	table := newTable(5)
 	for range table.Readers(1) {
 		t.Error("a reader")
@@ -148,9 +148,9 @@ func TestEmptyTable(t *testing.T) {
 	}
 }
 
-// TestMemoryOfBindingsThatAreGoneIsGivenBack removes one large binding beside a small
+// TestTable_ReleasesMemoryOfRemovedBindings removes one large binding beside a small
 // one, which keeps its reads.
-func TestMemoryOfBindingsThatAreGoneIsGivenBack(t *testing.T) {
+func TestTable_ReleasesMemoryOfRemovedBindings(t *testing.T) {
 	const mix = 0x9E3779B97F4A7C15
 	table := New(func(b uint32, s subject) uint64 { return (uint64(b)<<32 + uint64(s.id) + 1) * mix >> 7 },
 		func(a, b subject) bool { return a.id == b.id })

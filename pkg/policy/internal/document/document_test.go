@@ -181,7 +181,7 @@ func check(t *testing.T, body []byte, m *mask.Mask) {
 	}
 }
 
-func TestValuesAreWhatOPAWouldMakeOfThePrunedObject(t *testing.T) {
+func TestValue_EqualsOPAOnThePrunedObject(t *testing.T) {
 	bodies := corpus(t, ".jsonl", 1500)
 	if len(bodies) == 0 {
 		t.Log("no corpus: only samples are looked at")
@@ -199,7 +199,7 @@ func TestValuesAreWhatOPAWouldMakeOfThePrunedObject(t *testing.T) {
 	}
 }
 
-func TestAMaskThatReadsNothingHasNoValue(t *testing.T) {
+func TestValue_NilMaskHasNone(t *testing.T) {
 	if v, err := document.Value([]byte(`{"a":1}`), nil); v != nil || err != nil {
 		t.Errorf("Value = %v, %v", v, err)
 	}
@@ -211,7 +211,7 @@ func TestAMaskThatReadsNothingHasNoValue(t *testing.T) {
 	}
 }
 
-func TestEqualTellsWhatTheMaskReadsFromWhatItDoesNot(t *testing.T) {
+func TestEqual_ComparesOnlyWhatTheMaskReads(t *testing.T) {
 	before := []byte(samples[len(samples)-1])
 	spec := mask.Path(mask.Whole(), "spec")
 	for _, c := range []struct {
@@ -237,7 +237,7 @@ func TestEqualTellsWhatTheMaskReadsFromWhatItDoesNot(t *testing.T) {
 	}
 }
 
-func TestBrokenBodiesAreRefused(t *testing.T) {
+func TestValue_RefusesMalformedBodies(t *testing.T) {
 	for body, want := range map[string]error{
 		``:              document.ErrSyntax,
 		`{`:             document.ErrSyntax,

@@ -59,7 +59,7 @@ func (engineStore) Read(_ context.Context, txn storage.Transaction, path storage
 	return v, nil
 }
 
-var errWhole = errors.New("it is read whole")
+var errWhole = errors.New("it cannot be read as a whole")
 
 // read reads a path below data. A nil value does not exist.
 func (ev *evaluation) read(path storage.Path) (ast.Value, error) {

@@ -83,7 +83,7 @@ func Explain(ctx context.Context, opts Options, s *state.State, binding string, 
 	}
 	held, ok := s.Get(binding, subject)
 	if !ok {
-		return nil, fmt.Errorf("%w: binding %q does not judge %s", ErrSubject, binding, subject)
+		return nil, fmt.Errorf("%w: binding %q does not evaluate %s", ErrSubject, binding, subject)
 	}
 	e.opts.Limits.Evaluation *= tracedBudget
 	b, w := e.bindings[0], e.callerWorker
@@ -120,7 +120,7 @@ func engineAt(opts Options, s *state.State, name string) (*Engine, error) {
 		return nil, err
 	}
 	if e.bindings[0].pkg != of.Pkg {
-		return nil, fmt.Errorf("%w: the set is not that of the state", binding.ErrInvalid)
+		return nil, fmt.Errorf("%w: the set differs from that of the state", binding.ErrInvalid)
 	}
 	e.snapshot, e.gaps = s.Snapshot, state.PartsOf(s).Gaps
 	e.passID++

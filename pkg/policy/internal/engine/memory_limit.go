@@ -10,7 +10,7 @@ import (
 const readBytes = 48 // about what one remembered read takes
 
 func bindingFull(limit int64) string {
-	return fmt.Sprintf("the binding's violations and what its evaluations read take more than %d bytes in sum", limit)
+	return fmt.Sprintf("the binding's violations and what its evaluations read take more than %d bytes in total", limit)
 }
 
 // addHeld adds to the bytes that a subject's verdict takes; more may be negative.

@@ -23,7 +23,7 @@ func (b *boundBinding) violations(v ast.Value, t *task, l *Limits) ([]verdict.Vi
 	}
 	set, ok := v.(ast.Set)
 	if !ok {
-		return nil, errors.New("violation is not a set: it is written violation contains {…}")
+		return nil, errors.New("violation is not a set: write violation contains {…}")
 	}
 	if set.Len() == 0 {
 		return nil, nil
@@ -92,7 +92,7 @@ func (b *boundBinding) remedy(v ast.Value, t *task) (*verdict.Remedy, error) {
 			return nil, err
 		}
 	case b.pkg.Subject != module.ObjectSubject:
-		return nil, errors.New("no target: one that is not about an object must name it")
+		return nil, errors.New("no target: a remedy of a violation that is not about an object must name it")
 	}
 	if !slices.Contains(b.pkg.Remedies, module.Remedy{Action: r.Action, Kind: r.Target.Kind}) {
 		return nil, fmt.Errorf("the package does not declare %q of %s", verdict.Clip(r.Action), verdict.Clip(string(r.Target.Kind)))
@@ -106,7 +106,7 @@ func (b *boundBinding) remedy(v ast.Value, t *task) (*verdict.Remedy, error) {
 	case "delete":
 		r.Propagation, err = propagation(o)
 	default:
-		err = fmt.Errorf("action %q is none of apply, patch and delete", verdict.Clip(r.Action))
+		err = fmt.Errorf("action %q must be apply, patch or delete", verdict.Clip(r.Action))
 	}
 	return r, err
 }
@@ -121,7 +121,7 @@ func propagation(o ast.Object) (string, error) {
 	case "Background", "Foreground", "Orphan":
 		return string(s), nil
 	}
-	return "", fmt.Errorf("propagationPolicy %s is none of Background, Foreground and Orphan", verdict.Clip(t.String()))
+	return "", fmt.Errorf("propagationPolicy %s must be Background, Foreground or Orphan", verdict.Clip(t.String()))
 }
 
 func jsonField(o ast.Object, key string) ([]byte, error) {

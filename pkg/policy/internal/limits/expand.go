@@ -6,16 +6,18 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// MaxExpansion is how many terms the variables of one rule may stand for.
+// MaxExpansion is how many terms the variables of one rule may expand to.
 const MaxExpansion = MaxElements
 
 // Check finds rules of compiled modules whose local variables expand beyond
-// MaxExpansion: OPA writes a variable that stands for a composite out at every
-// place that uses it, without a builtin and without looking whether the evaluation
-// has been cancelled, so that a := [1, 1]; b := [a, a]; c := [b, b] and so on
-// doubles with every step, and so do calls of f(x) := [x, x].
+// MaxExpansion. OPA expands a variable that is bound to a composite wherever it is
+// used, without a builtin and without checking for cancellation, so that a := [1, 1]; b
+// := [a, a]; c := [b, b] and so on doubles with every step, and so do calls of f(x) :=
+// [x, x].
 func Check(modules map[string]*ast.Module) ast.Errors {
 	var errs ast.Errors
+	// calls are the functions of a set and how far they expand, by the sizes of their
+	// arguments. There is no recursion in Rego.
 	calls := calls{functions: map[string][]*ast.Rule{}, known: map[string]int{}}
 	for _, m := range modules {
 		for _, r := range m.Rules {
@@ -43,7 +45,7 @@ func Check(modules map[string]*ast.Module) ast.Errors {
 	return errs
 }
 
-// CheckBody is Check for a query that has been compiled and calls no functions.
+// CheckBody is Check for a compiled query that calls no functions of policies.
 func CheckBody(body ast.Body) error { return checkBody(body, &calls{}) }
 
 func checkBody(body ast.Body, calls *calls) error {
@@ -56,7 +58,7 @@ func checkBody(body ast.Body, calls *calls) error {
 	return nil
 }
 
-// expand finds what the variables of a body stand for.
+// expand finds what the variables of a body expand to.
 func expand(body ast.Body, calls *calls) *expansion {
 	x := &expansion{same: map[ast.Var]ast.Var{}, values: map[ast.Var][]ast.Value{}, calls: map[ast.Var][]*ast.Expr{}, sizes: map[ast.Var]int{}, within: calls}
 	ast.WalkExprs(body, func(e *ast.Expr) bool {
@@ -71,7 +73,7 @@ func expand(body ast.Body, calls *calls) *expansion {
 		}
 		return false
 	})
-	for v, of := range x.values { // to what stands for all that are the same
+	for v, of := range x.values { // to the representative
 		if first := x.first(v); first != v {
 			x.values[first] = append(x.values[first], of...)
 			delete(x.values, v)
@@ -93,7 +95,7 @@ type calls struct {
 	known     map[string]int
 }
 
-// size returns how many terms the result of a call stands for.
+// size returns how many terms the result of a call expands to.
 func (c *calls) size(name string, args []int) int {
 	key := fmt.Sprint(name, args)
 	if n, ok := c.known[key]; ok {
@@ -106,7 +108,7 @@ func (c *calls) size(name string, args []int) int {
 			if i >= len(args) {
 				break
 			}
-			ast.WalkVars(arg, func(v ast.Var) bool { // each may be all of a composite's
+			ast.WalkVars(arg, func(v ast.Var) bool { // each may be bound to the entire argument
 				x.sizes[x.first(v)] = max(x.sizes[x.first(v)], args[i])
 				return false
 			})
@@ -119,18 +121,18 @@ func (c *calls) size(name string, args []int) int {
 	return most
 }
 
-// expansion is what the variables of a body stand for. Variables that equal each other
-// are one, whichever of them a walk begins with.
+// expansion is what the variables of a body expand to. Variables that equal each other
+// are one, in whatever order they are visited.
 type expansion struct {
 	vars   []ast.Var               // in the order of the body
-	same   map[ast.Var]ast.Var     // what stands for a variable; itself where there is none
+	same   map[ast.Var]ast.Var     // the representative of a variable; absent: itself
 	values map[ast.Var][]ast.Value // what equalities bind variables to
 	calls  map[ast.Var][]*ast.Expr // of functions, by their output
-	sizes  map[ast.Var]int         // terms that they stand for; 1 while being found out
+	sizes  map[ast.Var]int         // terms that they expand to; 1 while being computed
 	within *calls
 }
 
-// first returns the variable that stands for all that equal one.
+// first returns the variable that represents all that equal one.
 func (x *expansion) first(v ast.Var) ast.Var {
 	for next, ok := x.same[v]; ok; next, ok = x.same[v] {
 		v = next
@@ -138,7 +140,7 @@ func (x *expansion) first(v ast.Var) ast.Var {
 	return v
 }
 
-// unify notes an equality, and those of the parts of composites.
+// unify records an equality, and those of the parts of composites.
 func (x *expansion) unify(a, b ast.Value) {
 	v, isVar := a.(ast.Var)
 	w, isVarToo := b.(ast.Var)
@@ -177,7 +179,7 @@ func (x *expansion) unifyParts(a, b ast.Value) {
 	}
 }
 
-// call returns how many terms the result of a call stands for.
+// call returns how many terms the result of a call expands to.
 func (x *expansion) call(e *ast.Expr) int {
 	operands := e.Operands()
 	args := make([]int, len(operands)-1)
@@ -204,7 +206,7 @@ func (x *expansion) of(v ast.Value) int {
 		}
 		x.sizes[v] = n
 		return n
-	case ast.Ref: // a part of what its head stands for
+	case ast.Ref: // a part of what its head expands to
 		return x.of(v[0].Value)
 	case *ast.Array:
 		n := 1

@@ -93,7 +93,7 @@ func call(b *ast.Builtin, args []*ast.Term) (took time.Duration, allocated uint6
 	return took, after.TotalAlloc - before.TotalAlloc, err
 }
 
-func TestNoBuiltinOutgrowsItsArguments(t *testing.T) {
+func TestCapabilities_NoBuiltinOutgrowsItsArguments(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.Of(t), 0))
 	terms := hostile()
 	calls, refused := 0, 0

@@ -1,6 +1,6 @@
 package limits
 
-// allowed are the builtins of the allowlist, by what they are about.
+// allowed are the builtins of the allowlist, by subject.
 var allowed = []string{
 	"eq", "assign", "equal", "neq", "lt", "lte", "gt", "gte",
 	"internal.member_2", "internal.member_3", "internal.print", "internal.template_string", "internal.test_case", "print",
@@ -35,9 +35,8 @@ var allowed = []string{
 	"rego.metadata.chain", "rego.metadata.rule",
 }
 
-// guards are the limits of builtins. Those of the allowlist that are not here take
-// time in proportion to arguments that exist already, and give no more than they
-// were given.
+// guards are the limits of builtins. Those of the allowlist without a guard
+// take time proportional to their arguments, and return no more than these.
 var guards = map[string]guard{
 	"equal": compared, "neq": compared, "lt": compared, "lte": compared, "gt": compared, "gte": compared,
 	"internal.member_2": sought(0, 1), "internal.member_3": sought(1, 2), "internal.print": weighed(0), "internal.template_string": weighed(0),

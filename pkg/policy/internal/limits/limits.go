@@ -12,8 +12,8 @@ import (
 
 // The limits. Each bounds a call to some tens of milliseconds and megabytes.
 const (
-	MaxElements = 100_000 // of a collection that a builtin makes or walks, nested ones included
-	MaxText     = 1 << 20 // bytes of a string that a builtin makes or reads
+	MaxElements = 100_000 // of a collection that a builtin builds or walks, including nested ones
+	MaxText     = 1 << 20 // bytes of a string that a builtin builds or reads
 	MaxParse    = 1 << 18 // bytes of JSON that are parsed
 	MaxYAML     = 1 << 16 // bytes of YAML that are parsed
 	MaxDigits   = 1000    // decimal digits of a number that is calculated with
@@ -24,14 +24,14 @@ const (
 	MaxWidth    = 1000    // width or precision in a format
 )
 
-// ErrLimit is what every *Error is.
+// ErrLimit matches every *Error.
 var ErrLimit = errors.New("limit exceeded")
 
 // Error names the limit that a call of a builtin would exceed.
 type Error struct {
 	Builtin string
 	Limit   string // in words, e.g. "elements"
-	Max     int    // 0: the argument is not taken at all
+	Max     int    // 0: the argument is refused altogether
 }
 
 func (e *Error) Error() string {
@@ -68,8 +68,8 @@ func Options() []func(*rego.Rego) {
 	}
 }
 
-// guard looks at the arguments of a call and returns what they would exceed. An
-// argument of a wrong type is the builtin's own affair.
+// guard checks the arguments of a call and returns the limit that they would exceed. The
+// builtin itself checks types.
 type guard func(args []*ast.Term) *Error
 
 func init() { //nolint:gochecknoinits // OPA's table of builtins may only be changed at initialisation.
@@ -79,7 +79,7 @@ func init() { //nolint:gochecknoinits // OPA's table of builtins may only be cha
 			panic("limits: no builtin " + name)
 		}
 		if b := ast.BuiltinMap[name]; makes(b) {
-			b.CanSkipBctx = false // it has the evaluation's context
+			b.CanSkipBctx = false // held needs the evaluation's context
 			f = held(f)
 		}
 		topdown.RegisterBuiltinFunc(name, limited(name, f, g))

@@ -25,7 +25,7 @@ func eval(t *testing.T, query string) (rego.ResultSet, error) {
 	return rego.New(options...).Eval(t.Context())
 }
 
-func TestWhatReadsMoreThanItsArgumentsIsNotThere(t *testing.T) {
+func TestCapabilities_OmitBuiltinsThatReadMoreThanTheirArguments(t *testing.T) {
 	there := map[string]bool{}
 	for _, b := range limits.Capabilities().Builtins {
 		there[b.Name] = true
@@ -54,7 +54,7 @@ func TestWhatReadsMoreThanItsArgumentsIsNotThere(t *testing.T) {
 	}
 }
 
-func TestUsualCallsAreNotRefused(t *testing.T) {
+func TestGuards_AcceptUsualCalls(t *testing.T) {
 	for query, want := range map[string]string{
 		`count(numbers.range(1, 99999))`:                                  `99999`,
 		`count(numbers.range_step(0, 1000000000, 1000000))`:               `1001`,
@@ -97,7 +97,7 @@ func TestUsualCallsAreNotRefused(t *testing.T) {
 	}
 }
 
-func TestAmplifyingCallsAreRefusedByName(t *testing.T) {
+func TestGuards_RefuseAmplifyingCallsByName(t *testing.T) {
 	long := `s := concat("", ["` + strings.Repeat("a", 1<<19) + `"]); `
 	for query, builtin := range map[string]string{
 		`numbers.range(0, 100000)`:          "numbers.range",
@@ -154,7 +154,7 @@ func TestAmplifyingCallsAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestALimitIsAnErrorWithoutStrictBuiltinErrorsToo(t *testing.T) {
+func TestError_EndsNonStrictEvaluationsToo(t *testing.T) {
 	_, err := rego.New(rego.Query(`not numbers.range(1, 1e9)`)).Eval(t.Context())
 	if !errors.Is(err, limits.ErrLimit) {
 		t.Fatalf("got %v", err)
@@ -167,7 +167,7 @@ func TestALimitIsAnErrorWithoutStrictBuiltinErrorsToo(t *testing.T) {
 	}
 }
 
-func TestVariablesThatDoubleAreFoundBeforeTheyAreEvaluated(t *testing.T) {
+func TestCheck_FindsVariablesThatDouble(t *testing.T) {
 	doubling := "package p\n\nviolation contains {\"msg\": \"x\"} if {\n\tv0 := [1, 1]\n"
 	for i := range 30 {
 		doubling += fmt.Sprintf("\tv%d := {\"a\": v%d, \"b\": v%d}\n", i+1, i, i)
@@ -184,9 +184,9 @@ func TestVariablesThatDoubleAreFoundBeforeTheyAreEvaluated(t *testing.T) {
 	}
 }
 
-// TestFunctionsThatDoubleAreFoundBeforeTheyAreEvaluated, however variables and functions
+// TestCheck_FindsFunctionsThatDouble, however variables and functions
 // pass on what they hold, and whichever of them is looked at first.
-func TestFunctionsThatDoubleAreFoundBeforeTheyAreEvaluated(t *testing.T) {
+func TestCheck_FindsFunctionsThatDouble(t *testing.T) {
 	const fine = "package p\n\npair(x) := [x, x]\n\ntwice(x) := y if y := pair(pair(x))\n\nfirst([x, _]) := x\n\nfine if count(twice(input.x)) == 2\n\n"
 	repeat := func(line string) string {
 		out := "v0 := {\"k\": [1, 1]}\n"
@@ -220,7 +220,7 @@ func TestFunctionsThatDoubleAreFoundBeforeTheyAreEvaluated(t *testing.T) {
 	}
 }
 
-func TestOrdinaryErrorsOfBuiltinsAreStrict(t *testing.T) {
+func TestOptions_MakeBuiltinErrorsStrict(t *testing.T) {
 	if _, err := eval(t, `to_number("x")`); err == nil || errors.Is(err, limits.ErrLimit) {
 		t.Errorf("got %v", err)
 	}

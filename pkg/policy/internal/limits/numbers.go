@@ -9,8 +9,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// digitsOf is the number of decimal digits that a number takes when it is written
-// out, about.
+// digitsOf estimates the number of decimal digits of a number without its exponent.
 func digitsOf(text string) int {
 	i := strings.IndexAny(text, "eE")
 	if i < 0 {

@@ -2,10 +2,10 @@ package limits
 
 import "github.com/open-policy-agent/opa/v1/ast"
 
-// weight is the size of values as a tree. A value that is there in many places,
-// as evaluation can make it, counts in each: that is what walking it costs.
+// weight is the size of values as a tree. A value that is referenced in several places
+// counts in each: that is what walking it costs.
 type weight struct {
-	elements, text int // text: bytes of JSON, about
+	elements, text int // text: approximate bytes of JSON
 }
 
 // add adds a value and reports whether the weight is still within the limits; it
@@ -83,7 +83,7 @@ func compared(args []*ast.Term) *Error {
 	return b.exceeded()
 }
 
-// sought limits what is compared with each element of a collection.
+// sought limits values that are compared with each element of a collection.
 func sought(what, where int) guard {
 	return func(args []*ast.Term) *Error {
 		switch v := args[what].Value.(type) {
@@ -180,9 +180,9 @@ func all(gs ...guard) guard {
 	}
 }
 
-// Size returns the bytes that a value takes as JSON, about, and whether they are
-// within a limit; it stops soon after they are not, so a value that expands without
-// end takes bounded time.
+// Size estimates the bytes of a value as JSON, and reports whether they are within a
+// limit. It stops soon after exceeding it, so that a value that expands without end
+// takes bounded time.
 func Size(v ast.Value, limit int) (int, bool) {
 	size := 0
 	var walk func(v ast.Value) bool

@@ -11,7 +11,7 @@ import (
 	"federator.dev/federator/pkg/policy/internal/linetrace"
 )
 
-func TestLinesSayWhatBecameOfEachLine(t *testing.T) {
+func TestTracer_CountsByLine(t *testing.T) {
 	const module = `package p
 
 violation contains {"msg": msg} if {

@@ -59,7 +59,7 @@ func paths() []string {
 	return all
 }
 
-func TestAUnionReadsWhatEitherReadsAndNoMore(t *testing.T) {
+func TestUnion_ReadsExactlyWhatEitherReads(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.Of(t), 0))
 	every := paths()
 	for range 500 {
@@ -81,7 +81,7 @@ func TestAUnionReadsWhatEitherReadsAndNoMore(t *testing.T) {
 	}
 }
 
-func TestPathAndAt(t *testing.T) {
+func TestMask_PathAndAt(t *testing.T) {
 	m := mask.Path(mask.Whole(), "spec", "containers", "*", "image")
 	for path, want := range map[string]int{"spec": 1, "status": 0} {
 		if got := reads(m.At(path), ""); got != want {

@@ -85,7 +85,7 @@ func NewContribution(ref aggregate.Ref, v ast.Value, limit int) Contribution {
 	}
 	o, ok := v.(ast.Object)
 	if !ok {
-		return fail("a view is written view.%s[key] contains value", "name")
+		return fail("write a view as view.%s[key] contains value", "name")
 	}
 	if o.Len() == 0 {
 		return Contribution{}

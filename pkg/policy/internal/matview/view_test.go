@@ -16,11 +16,11 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestAViewCountsWhatItHolds fills a view, and then changes objects here and there after
+// TestView_CountsTheBytesThatItHolds fills a view, and then changes objects here and there after
 // each state: what it says that it holds, and that each state keeps alive, is near what
 // they take. Objects of one entry are the dearest: each has a contrib, and a change of
 // one replaces whole nodes.
-func TestAViewCountsWhatItHolds(t *testing.T) {
+func TestView_CountsTheBytesThatItHolds(t *testing.T) {
 	const entries = 60_000
 	for _, keys := range []int{1, 3, 100} {
 		t.Run(fmt.Sprintf("%d keys", keys), func(t *testing.T) {

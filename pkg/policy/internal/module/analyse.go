@@ -63,7 +63,7 @@ func (l *loader) analyse(p *Package, view string, wanted func(*ast.Rule) bool) *
 			a.rule(a.order[i])
 		}
 		if l.work > maxWork {
-			l.findings.at("too-complex", p.modules[0].Package.Location, "what package %s reads takes too long to find out", p.Name)
+			l.findings.at("too-complex", p.modules[0].Package.Location, "the analysis of what package %s reads takes too long", p.Name)
 			return a
 		}
 		if a.gaveUp = a.gaveUp || pass == maxPasses; a.gaveUp || !a.changed {
@@ -164,7 +164,7 @@ func (s ruleScope) expr(e *ast.Expr) {
 		}
 		s.call(t, e.Location)
 	default:
-		s.report.at("syntax", e.Location, "%s is not taken: what it reads is not known", shorten(e.String()))
+		s.report.at("syntax", e.Location, "%s is not supported: what it reads cannot be determined", shorten(e.String()))
 	}
 }
 

@@ -32,7 +32,7 @@ func (l *loader) collect() {
 		name, ok := packageName(m.Package)
 		switch {
 		case !ok:
-			l.findings.at("package", m.Package.Location, "a part of the package's name is no identifier")
+			l.findings.at("package", m.Package.Location, "a part of the package's name is not an identifier")
 			continue
 		case name == "fleet" || strings.HasPrefix(name, "fleet."):
 			l.findings.at("package", m.Package.Location, "data.fleet holds the documents of the fleet")
@@ -70,7 +70,7 @@ func (l *loader) readMetadata(p *Package, file string, a *ast.Annotations) {
 		return
 	}
 	if p.annotations != nil {
-		l.findings.at("metadata", a.Location, "the package has METADATA in %s already", p.File)
+		l.findings.at("metadata", a.Location, "the package has METADATA already, in %s", p.File)
 		return
 	}
 	p.File = file
@@ -144,7 +144,7 @@ func (l *loader) views(p *Package) {
 			name, _ = ref[1].Value.(ast.String)
 		}
 		if len(ref) != 3 || name == "" || r.Head.RuleKind() != ast.MultiValue || r.Default || len(r.Head.Args) > 0 || r.Else != nil {
-			l.findings.at("view", r.Location, "a view is written view.NAME[key] contains value, with one key")
+			l.findings.at("view", r.Location, "write a view as view.NAME[key] contains value, with one key")
 			continue
 		}
 		if p.View(string(name)) == nil {
@@ -164,7 +164,7 @@ func (l *loader) check(p *Package) {
 		}
 		violations++
 		if len(r.Head.Ref()) != 1 || r.Head.RuleKind() != ast.MultiValue || len(r.Head.Args) > 0 {
-			l.findings.at("violation", r.Location, "violation is written violation contains {…}")
+			l.findings.at("violation", r.Location, "write violation contains {…}")
 		}
 	}
 	p.HasViolationRules = violations > 0
@@ -175,7 +175,7 @@ func (l *loader) check(p *Package) {
 	case p.Subject == ViewSubject && p.View(p.SubjectView) == nil:
 		l.findings.at("subject", meta, "custom.subject: the package has no view %q", p.SubjectView)
 	case len(p.Kinds) == 0 && !p.AnyKind && (p.Subject == ObjectSubject || len(p.Views) > 0):
-		l.findings.at("kinds", meta, `METADATA has no custom.kinds: which kinds are judged or feed views; "*" is all`)
+		l.findings.at("kinds", meta, `METADATA has no custom.kinds: which kinds are evaluated or contribute to views; "*" is all`)
 	}
 	for i := range p.Views {
 		v := &p.Views[i]

@@ -104,7 +104,7 @@ func (f *findings) opa(code, file string, err error) {
 	for _, e := range list {
 		message := e.Message
 		if strings.HasPrefix(message, "undefined function internal.") {
-			message = "a variable named internal hides what \"in\" is compiled to: name it otherwise"
+			message = "a variable named internal hides what \"in\" is compiled to: rename it"
 		}
 		x := located(SeverityError, code, e.Location, "%s", message)
 		if x.File == "" {

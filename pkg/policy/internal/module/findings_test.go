@@ -138,7 +138,7 @@ func manyKinds(n int) string {
 	return strings.Join(list, ", ")
 }
 
-func TestWhatIsRefusedHasATwinThatIsNot(t *testing.T) {
+func TestLoad_RefusesRulesButNotTheirCounterparts(t *testing.T) {
 	for _, test := range pairs {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := load(t, "p.rego", test.bad)
@@ -169,10 +169,10 @@ var trees = []struct {
 	{"an absolute path", "path", "/p.rego: error: \"/p.rego\"", tree("/p.rego", header+body), tree("a/p.rego", header+body)},
 	{"a path that leaves", "path", "../p.rego: error", tree("../p.rego", header+body), tree("..p/p.rego", header+body)},
 	{"a path that is not clean", "path", "a//p.rego: error", tree("a//p.rego", header+body), tree("a/b/p.rego", header+body)},
-	{"a file twice", "path", "p.rego: error: the file is there twice", tree("p.rego", header+body, "p.rego", header+body), tree("p.rego", header+body, "p.md", "")},
+	{"a file twice", "path", "p.rego: error: the file exists twice", tree("p.rego", header+body, "p.rego", header+body), tree("p.rego", header+body, "p.md", "")},
 	{"a file of data", "data-file", "a/data.json: error: policies have no data files", tree("a/data.json", "{}"), tree("a/other.json", "{}")},
 	{"a file of YAML", "data-file", "data.yml: error: policies have no data files", tree("data.yml", "{}"), tree("data.txt", "{}")},
-	{"a bundle", "data-file", ".manifest: error: bundles are not taken", tree(".manifest", "{}"), tree("manifest", "{}")},
+	{"a bundle", "data-file", ".manifest: error: bundles are not supported", tree(".manifest", "{}"), tree("manifest", "{}")},
 	{"METADATA twice", "metadata", "q.rego:1:1: error: the package has METADATA in p.rego already", tree("p.rego", header+body, "q.rego", header+body), tree("p.rego", header+body, "q.rego", "package p\n\nx := 1\n")},
 	{"a package of two sources", "package", `b/q.rego:1:1: error: package p is already that of source "a"`, []module.Source{
 		{Name: "a", Files: tree("p.rego", header+body)[0].Files}, {Name: "b", Files: tree("q.rego", "package p\n\nx := 1\n")[0].Files},
@@ -195,7 +195,7 @@ func tree(files ...string) []module.Source {
 	return []module.Source{s}
 }
 
-func TestTreesThatAreRefusedHaveATwinThatIsNot(t *testing.T) {
+func TestLoad_RefusesTreesButNotTheirCounterparts(t *testing.T) {
 	for _, test := range trees {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := module.Load(test.bad, module.Options{})
@@ -209,8 +209,8 @@ func TestTreesThatAreRefusedHaveATwinThatIsNot(t *testing.T) {
 	}
 }
 
-// TestLoadHoldsToItsOptions sets each bound to what a tree has, and to one less.
-func TestLoadHoldsToItsOptions(t *testing.T) {
+// TestLoad_EnforcesItsOptions sets each bound to what a tree has, and to one less.
+func TestLoad_EnforcesItsOptions(t *testing.T) {
 	text := header + body
 	sources := tree("p.rego", text, "q.rego", "package p\n\nx := 1\n", "README.md", strings.Repeat("x", 1000))
 	total := len(text) + len("package p\n\nx := 1\n")
@@ -219,9 +219,9 @@ func TestLoadHoldsToItsOptions(t *testing.T) {
 		t.Error(err)
 	}
 	for want, opts := range map[string]module.Options{
-		fmt.Sprintf("p.rego: error: the file has %d bytes; at most %d are taken [too-large]", len(text), len(text)-1): {MaxFile: len(text) - 1},
-		"q.rego: error: there are more than 1 Rego files [too-many]":                                                  {MaxFiles: 1},
-		fmt.Sprintf("q.rego: error: the Rego files have more than %d bytes together [too-large]", total-1):            {MaxTotal: total - 1},
+		fmt.Sprintf("p.rego: error: the file has %d bytes; at most %d are allowed [too-large]", len(text), len(text)-1): {MaxFile: len(text) - 1},
+		"q.rego: error: there are more than 1 Rego files [too-many]":                                                    {MaxFiles: 1},
+		fmt.Sprintf("q.rego: error: the Rego files have more than %d bytes in total [too-large]", total-1):              {MaxTotal: total - 1},
 		"options: MaxFile is negative":  {MaxFile: -1},
 		"options: MaxFiles is negative": {MaxFiles: -1},
 		"options: MaxTotal is negative": {MaxTotal: -1},
@@ -232,9 +232,9 @@ func TestLoadHoldsToItsOptions(t *testing.T) {
 	}
 }
 
-// TestAnAnalysisThatTakesTooLongIsRefused has rules that all reach a long chain of
+// TestLoad_RefusesLongAnalyses has rules that all reach a long chain of
 // functions.
-func TestAnAnalysisThatTakesTooLongIsRefused(t *testing.T) {
+func TestLoad_RefusesLongAnalyses(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	b.WriteString(header)
@@ -253,8 +253,8 @@ func TestAnAnalysisThatTakesTooLongIsRefused(t *testing.T) {
 	}
 }
 
-// TestEveryCodeHasAnExample looks the codes of findings up in what makes them.
-func TestEveryCodeHasAnExample(t *testing.T) {
+// TestFindings_EveryCodeHasAnExample looks the codes of findings up in what makes them.
+func TestFindings_EveryCodeHasAnExample(t *testing.T) {
 	have := map[string]bool{
 		"too-large": true, "too-complex": true, "no-tests": true, // have tests of their own
 		"internal": true, // a failure of OPA's

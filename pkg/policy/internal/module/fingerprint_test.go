@@ -6,10 +6,10 @@ import (
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
-// TestAFingerprintFollowsEveryWayToALibrary changes a library that a policy reaches by
+// TestFingerprints_FollowEveryReferenceToALibrary changes a library that a policy reaches by
 // its parent, by its whole path, by a reference, and by another library; and a package
 // that it reaches in no way.
-func TestAFingerprintFollowsEveryWayToALibrary(t *testing.T) {
+func TestFingerprints_FollowEveryReferenceToALibrary(t *testing.T) {
 	head := "# METADATA\n# title: x\n# custom: {severity: low, kinds: [\"Pod\"]}\npackage test.user\n\n"
 	for name, user := range map[string]string{
 		"its parent":      "import data.federator.lib\n\nviolation contains {\"msg\": \"x\"} if lib.sizes.large(input.object.spec.n)\n",

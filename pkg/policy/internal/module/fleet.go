@@ -25,7 +25,7 @@ func (f *fleetReads) init() {
 // data evaluates a reference into data.
 func (s ruleScope) data(r ast.Ref, loc *ast.Location) sources {
 	if len(r) < 2 || name(r[1]) == "" {
-		s.report.at("data", loc, "%s is all there is, as one value", r)
+		s.report.at("data", loc, "%s reads all of data as one value", r)
 		return sources{}
 	}
 	if r[1].Value.Compare(ast.String("fleet")) != 0 {
@@ -87,10 +87,10 @@ func (s ruleScope) objects(r ast.Ref, loc *ast.Location, byMember bool) sources 
 	}
 	switch {
 	case len(r) > 3 && !constant:
-		s.report.at("kind", loc, "%s: the kind is no constant string", shorten(r.String()))
+		s.report.at("kind", loc, "%s: the kind is not a constant string", shorten(r.String()))
 		return sources{}
 	case len(r) < 5:
-		s.report.at("data", loc, "%s is the whole fleet's, as one value; step into it", shorten(r.String()))
+		s.report.at("data", loc, "%s reads the whole fleet as one value; step into it", shorten(r.String()))
 		return sources{}
 	}
 	k, err := ParseKind(string(text))
@@ -147,13 +147,13 @@ func (s ruleScope) level(k KindRef, byMember bool, height int, members sources) 
 // views evaluates data.fleet.views[package].view[key].
 func (s ruleScope) views(r ast.Ref, loc *ast.Location) {
 	if len(r) < 5 {
-		s.report.at("data", loc, "%s is all views, as one value; name package and view", shorten(r.String()))
+		s.report.at("data", loc, "%s reads all views as one value; name a package and a view", shorten(r.String()))
 		return
 	}
 	pkg, ok1 := r[3].Value.(ast.String)
 	view, ok2 := r[4].Value.(ast.String)
 	if !ok1 || !ok2 {
-		s.report.at("view", loc, "%s: the package and the view are no constant strings", shorten(r.String()))
+		s.report.at("view", loc, "%s: the package and the view are not constant strings", shorten(r.String()))
 		return
 	}
 	of := s.l.packages[string(pkg)]

@@ -6,9 +6,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/rego"
 )
 
-// TestWhatIsNestedIsEvaluatedBeforeTheNot is why lint warns of it: all of these negate
+// TestLint_WarnsOfCallsHoistedOutOfNot is why lint warns of it: all of these negate
 // what does not hold of an empty input.
-func TestWhatIsNestedIsEvaluatedBeforeTheNot(t *testing.T) {
+func TestLint_WarnsOfCallsHoistedOutOfNot(t *testing.T) {
 	t.Parallel()
 	for condition, want := range map[string]bool{
 		"not input.x.y": true, "not input.x.y == 1": true, "not helper": true, "not object.get(input, \"x\", 0) > 1": true,

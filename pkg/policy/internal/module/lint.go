@@ -177,7 +177,7 @@ func (l *linter) remedies(p *Package) {
 		})
 	}
 	if len(p.Remedies) > 0 && !found {
-		l.warn("remedy-unused", p.annotations.Location, "custom.remedies are declared, and no rule has one")
+		l.warn("remedy-unused", p.annotations.Location, "custom.remedies are declared, but no rule has a remedy")
 	}
 }
 
@@ -195,7 +195,7 @@ func (l *linter) remedy(p *Package, t *ast.Term, severity string) {
 		l.find(severity, "remedy-action", t.Location, "the remedy has no action")
 	}
 	if p.Subject != ObjectSubject && o.Get(ast.InternedTerm("target")) == nil {
-		l.find(severity, "remedy-target", t.Location, "the remedy has no target, and %s is no object", subjectName(p))
+		l.find(severity, "remedy-target", t.Location, "the remedy has no target, and %s is not an object", subjectName(p))
 	}
 }
 

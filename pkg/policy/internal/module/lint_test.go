@@ -70,7 +70,7 @@ func remedied(fields string) string {
 		"violation contains {\"msg\": \"a remedy is proposed\", \"remedy\": {" + fields + "}}\n"
 }
 
-func TestWhatIsWarnedOfHasATwinThatIsNot(t *testing.T) {
+func TestLint_WarnsOfRulesButNotTheirCounterparts(t *testing.T) {
 	for _, test := range lints {
 		t.Run(test.name, func(t *testing.T) {
 			severity := module.SeverityWarning
@@ -99,8 +99,8 @@ func TestWhatIsWarnedOfHasATwinThatIsNot(t *testing.T) {
 	}
 }
 
-// TestPackagesWithoutTestsAreWarnedOf tries each way in which a test names a package.
-func TestPackagesWithoutTestsAreWarnedOf(t *testing.T) {
+// TestLint_WarnsOfPackagesWithoutTests tries each way in which a test names a package.
+func TestLint_WarnsOfPackagesWithoutTests(t *testing.T) {
 	for _, test := range []struct {
 		file, text string
 		want       bool

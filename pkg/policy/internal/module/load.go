@@ -100,7 +100,7 @@ func (l *loader) read(source string, f File) {
 		l.findings.file("path", name, "%q is not a clean relative path", shorten(f.Path))
 		return
 	case l.text[name] != nil:
-		l.findings.file("path", name, "the file is there twice")
+		l.findings.file("path", name, "the file exists twice")
 		return
 	case !strings.HasSuffix(base, ".rego"):
 		if reason := dataFile(base); reason != "" {
@@ -110,7 +110,7 @@ func (l *loader) read(source string, f File) {
 		l.set.Skipped = append(l.set.Skipped, name)
 		return
 	case len(f.Data) > l.opts.MaxFile:
-		l.findings.file("too-large", name, "the file has %d bytes; at most %d are taken", len(f.Data), l.opts.MaxFile)
+		l.findings.file("too-large", name, "the file has %d bytes; at most %d are allowed", len(f.Data), l.opts.MaxFile)
 		return
 	}
 	l.files++
@@ -123,7 +123,7 @@ func (l *loader) read(source string, f File) {
 		return
 	case l.total > l.opts.MaxTotal:
 		if l.total-len(f.Data) <= l.opts.MaxTotal {
-			l.findings.file("too-large", name, "the Rego files have more than %d bytes together", l.opts.MaxTotal)
+			l.findings.file("too-large", name, "the Rego files have more than %d bytes in total", l.opts.MaxTotal)
 		}
 		return
 	}
@@ -145,7 +145,7 @@ func dataFile(base string) string {
 	case "data.json", "data.yaml", "data.yml":
 		return "policies have no data files: write constants as rules, or take parameters"
 	case ".manifest":
-		return "bundles are not taken: a source is a tree of Rego files"
+		return "bundles are not supported: a source is a tree of Rego files"
 	}
 	return ""
 }

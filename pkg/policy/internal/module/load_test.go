@@ -30,7 +30,7 @@ func load(t testing.TB, files ...string) (*module.Set, error) {
 	return module.Load([]module.Source{s}, module.Options{})
 }
 
-func TestLoadReadsAPackage(t *testing.T) {
+func TestLoad_ReadsAPackage(t *testing.T) {
 	set, err := load(t, "net/hosts.rego", `# METADATA
 # title: One host, one member
 # description: An Ingress host is served from one member only.
@@ -131,7 +131,7 @@ var refusals = []struct{ name, want, text string }{
 	{"a package that is no identifier", "[package]", strings.Replace(header, "package p", `package p["a-b"]`, 1) + `violation contains {} if input.object.spec`},
 }
 
-func TestLoadRefuses(t *testing.T) {
+func TestLoad_Refuses(t *testing.T) {
 	for _, test := range refusals {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := load(t, "p.rego", test.text)

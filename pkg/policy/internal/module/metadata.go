@@ -82,7 +82,7 @@ func (m *metadata) kinds() {
 		k, err := ParseKind(s)
 		switch {
 		case !ok:
-			m.errorf("kinds", "kinds", "custom.kinds has %s, which is no string", quote(x))
+			m.errorf("kinds", "kinds", "custom.kinds has %s, which is not a string", quote(x))
 		case err != nil:
 			m.errorf("kinds", "kinds", "custom.kinds: %v", err)
 		case slices.ContainsFunc(m.pkg.Kinds, func(o KindRef) bool { return o.Kind == k.Kind }):
@@ -155,7 +155,7 @@ func remedy(x any) (Remedy, error) {
 	}
 	text, ok := fields["kind"].(string)
 	if !ok {
-		return Remedy{}, fmt.Errorf("kind is %s, which is no string", quote(fields["kind"]))
+		return Remedy{}, fmt.Errorf("kind is %s, which is not a string", quote(fields["kind"]))
 	}
 	k, err := ParseKind(text)
 	if err != nil {

@@ -51,7 +51,7 @@ func parse(name string, data []byte, bad *findings) (m *ast.Module) {
 	// "in" and template strings are compiled.
 	checkReservedNames(m, bad)
 	if len(m.Rules) > maxRules {
-		bad.file("too-many", name, "the file has %d rules; at most %d are taken", len(m.Rules), maxRules)
+		bad.file("too-many", name, "the file has %d rules; at most %d are allowed", len(m.Rules), maxRules)
 	}
 	for _, r := range m.Rules {
 		if err := checkShape(r); err != nil {
@@ -67,7 +67,7 @@ func parse(name string, data []byte, bad *findings) (m *ast.Module) {
 // checkReservedNames refuses what would hide OPA's own functions, which "in" and template
 // strings are compiled to.
 func checkReservedNames(m *ast.Module, bad *findings) {
-	const message = "%s named internal hides what \"in\" is compiled to: name it otherwise"
+	const message = "%s named internal hides what \"in\" is compiled to: rename it"
 	for _, i := range m.Imports {
 		if i.Name() == "internal" {
 			bad.at("reserved", i.Location, message, "an import")
@@ -84,7 +84,7 @@ func checkReservedNames(m *ast.Module, bad *findings) {
 // others' repositories, and none must end the process.
 func recoverPanic(name string, bad *findings, then func()) {
 	if p := recover(); p != nil {
-		bad.file("internal", name, "OPA fails on it: %v", p)
+		bad.file("internal", name, "OPA panicked: %v", p)
 		then()
 	}
 }

@@ -309,7 +309,7 @@ func thing(r *rand.Rand, depth int) any {
 	return m
 }
 
-func TestPruningChangesNoResultOfRandomPolicies(t *testing.T) {
+func TestAnalysis_PruningChangesNoResultOfRandomPolicies(t *testing.T) {
 	policies := 1500
 	if n, err := strconv.Atoi(os.Getenv("POLICIES")); err == nil {
 		policies = n
@@ -358,7 +358,7 @@ func TestPruningChangesNoResultOfRandomPolicies(t *testing.T) {
 // corpus are real objects, beside the repository.
 const corpus = "../../../../../shared/corpus/*.jsonl"
 
-func TestPruningChangesNoResultOfRealObjects(t *testing.T) {
+func TestAnalysis_PruningChangesNoResultOfRealObjects(t *testing.T) {
 	files, err := filepath.Glob(corpus)
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ type Schema struct {
 func newSchema(raw any) (*Schema, error) {
 	top, ok := raw.(map[string]any)
 	if !ok {
-		return nil, errors.New("the schema is no object")
+		return nil, errors.New("the schema is not an object")
 	}
 	if t, ok := top["type"]; ok && t != "object" {
 		return nil, fmt.Errorf("type is %s; parameters are an object", quote(t))
@@ -59,7 +59,7 @@ func checkPlain(x any, depth int, nodes *int) error {
 	case map[string]any:
 		for key, v := range x {
 			if key == "$ref" || key == "$schema" || key == "$id" || key == "id" && depth == 0 {
-				return fmt.Errorf("%s is not taken: the schema says it all itself", key)
+				return fmt.Errorf("%s is not allowed: the schema must be self-contained", key)
 			}
 			if err := checkPlain(v, depth+1, nodes); err != nil {
 				return err
@@ -127,7 +127,7 @@ func checkDefaults(s map[string]any, at string) error {
 				return err
 			}
 			if problems, err := match(map[string]any{name: d}, one); err != nil || len(problems) > 0 {
-				return fmt.Errorf("the default of %s%s is not of its schema: %s", at, name, orError(problems, err))
+				return fmt.Errorf("the default of %s%s does not match its schema: %s", at, name, orError(problems, err))
 			}
 		}
 		if err := checkDefaults(p, at+name+"."); err != nil {

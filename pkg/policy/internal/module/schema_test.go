@@ -19,7 +19,7 @@ func schemaOf(t *testing.T, parameters string) *module.Schema {
 	return set.Packages[0].Parameters
 }
 
-func TestParametersGetDefaultsAtEveryLevel(t *testing.T) {
+func TestSchema_SetsDefaultsAtEveryLevel(t *testing.T) {
 	s := schemaOf(t, `{properties: {a: {properties: {b: {type: integer, default: 1}, c: {}}}, list: {items: {properties: {d: {default: [2]}}}}, e: {default: {f: x}, properties: {f: {}, g: {default: y}}}, h: {additionalProperties: true, properties: {}}}}`)
 	for _, test := range []struct{ given, want string }{
 		{`null`, `{"e":{"f":"x","g":"y"}}`},
@@ -64,8 +64,8 @@ func TestParametersGetDefaultsAtEveryLevel(t *testing.T) {
 	}
 }
 
-// TestSchemasThatCombineOthersStayOpen, as none of those that they combine names all.
-func TestSchemasThatCombineOthersStayOpen(t *testing.T) {
+// TestSchema_CombinedSchemasStayOpen, as none of those that they combine names all.
+func TestSchema_CombinedSchemasStayOpen(t *testing.T) {
 	s := schemaOf(t, `{anyOf: [{required: [a]}, {required: [b]}], properties: {a: {}, b: {}}}`)
 	if _, problems := s.Resolve(map[string]any{"a": 1, "c": 2}); len(problems) > 0 {
 		t.Error(problems)
@@ -75,8 +75,8 @@ func TestSchemasThatCombineOthersStayOpen(t *testing.T) {
 	}
 }
 
-// TestAnAnalysisThatGivesUpReadsEverything has more places than are followed.
-func TestAnAnalysisThatGivesUpReadsEverything(t *testing.T) {
+// TestAnalysis_ReadsEverythingWhenItGivesUp has more places than are followed.
+func TestAnalysis_ReadsEverythingWhenItGivesUp(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(header)
 	b.WriteString("violation contains {\"msg\": \"x\"} if { data.fleet.members[input.ref.member].version; data.fleet.by_name.Pod.x.y[input.ref.member].spec; input.member.labels.x; f0(input.object) }\n")
@@ -99,8 +99,8 @@ func TestAnAnalysisThatGivesUpReadsEverything(t *testing.T) {
 	}
 }
 
-// TestMembersAsAValueAreReadWhole tells what is read of each of them.
-func TestMembersAsAValueAreReadWhole(t *testing.T) {
+// TestAnalysis_MembersAsAValueAreReadWhole tells what is read of each of them.
+func TestAnalysis_MembersAsAValueAreReadWhole(t *testing.T) {
 	for body, want := range map[string]string{
 		"count(data.fleet.members) > 1":                               ".",
 		"some m in data.fleet.members; m.labels.x":                    "labels.x",

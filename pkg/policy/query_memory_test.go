@@ -11,9 +11,9 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// TestWhatVariablesHoldIsCharged: what builtins have made stays while variables hold it,
+// TestQuery_ChargesVariables: what builtins have made stays while variables hold it,
 // however many there are; what a query is through with is charged no longer.
-func TestWhatVariablesHoldIsCharged(t *testing.T) {
+func TestQuery_ChargesVariables(t *testing.T) {
 	var things []thing
 	for i := range 50 {
 		things = append(things, thing{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: fmt.Sprint("web-", i)}, strings.Repeat("x", 1000)})
@@ -62,8 +62,8 @@ func rows(a *policy.Answer) []policy.Row {
 	return a.Rows
 }
 
-// TestComprehensionsAreChargedWhereverTheyAre.
-func TestComprehensionsAreChargedWhereverTheyAre(t *testing.T) {
+// TestQuery_ChargesNestedComprehensions.
+func TestQuery_ChargesNestedComprehensions(t *testing.T) {
 	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), nil), Reader: policy.Everything{}, Timeout: time.Minute, MaxRead: 1 << 20}
 	const much = `[[i, j] | i := numbers.range(1, 300)[_]; j := numbers.range(1, 300)[_]]`
 	for _, query := range []string{
@@ -89,8 +89,8 @@ func TestComprehensionsAreChargedWhereverTheyAre(t *testing.T) {
 	}
 }
 
-// TestComprehensionsThatOPAIndexesAreChargedForEachOfTheirResults, which it keeps.
-func TestComprehensionsThatOPAIndexesAreChargedForEachOfTheirResults(t *testing.T) {
+// TestQuery_ChargesEachResultOfIndexedComprehensions, which it keeps.
+func TestQuery_ChargesEachResultOfIndexedComprehensions(t *testing.T) {
 	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), nil), Reader: policy.Everything{}, Timeout: time.Minute, MaxRead: 1 << 20}
 	const all = "numbers.range(1, 200)"
 	for _, query := range []string{

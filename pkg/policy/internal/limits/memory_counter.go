@@ -8,23 +8,24 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// MemoryCounter is told what builtins make for as long as a variable may hold it: OPA goes on
-// with the rest of a query within each call.
+// MemoryCounter counts the values that builtins return for as long as a variable may
+// hold them: OPA evaluates the rest of a query within each call.
 type MemoryCounter interface {
-	// Hold returns the size of a value, which Release is told, or an error that ends the
-	// query.
+	// Hold returns the size of a value, to be passed to Release, or an error that ends
+	// the query.
 	Hold(*ast.Term) (int64, error)
 	Release(int64)
 }
 
 type holderKey struct{}
 
-// WithMemoryCounter returns a context of an evaluation whose builtins tell a Holder.
+// WithMemoryCounter returns a context of an evaluation whose builtins report to a
+// counter.
 func WithMemoryCounter(ctx context.Context, h MemoryCounter) context.Context {
 	return context.WithValue(ctx, holderKey{}, h)
 }
 
-// MakesValues reports whether a compiled body has a call that tells a Holder.
+// MakesValues reports whether a compiled body has a call that reports to a counter.
 func MakesValues(body ast.Body) (found bool) {
 	ast.WalkExprs(body, func(e *ast.Expr) bool {
 		if e.IsCall() {
@@ -36,7 +37,7 @@ func MakesValues(body ast.Body) (found bool) {
 	return found
 }
 
-// makes reports whether a builtin gives what is neither small nor a part of its
+// makes reports whether a builtin returns more than small values and parts of its
 // arguments.
 func makes(b *ast.Builtin) bool {
 	if guards[b.Name] == nil || b.Relation || b.Decl.Result() == nil {
@@ -49,7 +50,7 @@ func makes(b *ast.Builtin) bool {
 	return true
 }
 
-// held has a builtin tell the Holder of its evaluation.
+// held makes a builtin report to the counter of its evaluation.
 func held(f topdown.BuiltinFunc) topdown.BuiltinFunc {
 	return func(bctx topdown.BuiltinContext, args []*ast.Term, iter func(*ast.Term) error) error {
 		if bctx.Context == nil {

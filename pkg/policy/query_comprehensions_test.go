@@ -14,8 +14,8 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// TestComprehensionsGiveWhatOPAGives, though what they keep is counted.
-func TestComprehensionsGiveWhatOPAGives(t *testing.T) {
+// TestQuery_ComprehensionsEqualOPA, though what they keep is counted.
+func TestQuery_ComprehensionsEqualOPA(t *testing.T) {
 	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), nil), Reader: policy.Everything{}, Timeout: time.Minute}
 	for _, query := range []string{
 		`x := [i | i := [3, 1, 3][_]]`,
@@ -80,9 +80,9 @@ func lines(t *testing.T, rows []policy.Row) []string {
 	return all
 }
 
-// TestComprehensionsAreChargedWhatTheyKeep, and neither what they share nor what they
+// TestQuery_ChargesComprehensions, and neither what they share nor what they
 // have already.
-func TestComprehensionsAreChargedWhatTheyKeep(t *testing.T) {
+func TestQuery_ChargesComprehensions(t *testing.T) {
 	var things []thing
 	for i := range 100 {
 		things = append(things, thing{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: fmt.Sprint("web-", i)}, strings.Repeat("x", 1000)})

@@ -6,9 +6,9 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// TestViewsReadRulesOfEveryForm has views whose keys are constants, and one that reads
+// TestLoad_ViewsMayUseRulesOfEveryForm has views whose keys are constants, and one that reads
 // rules below a name: OPA looks whether there is data beside such rules.
-func TestViewsReadRulesOfEveryForm(t *testing.T) {
+func TestLoad_ViewsMayUseRulesOfEveryForm(t *testing.T) {
 	t.Parallel()
 	const head = `# METADATA
 # title: Every app

@@ -23,9 +23,9 @@ func (m measuring) Member(string) bool {
 	return true
 }
 
-// TestPartsKeepNothingOfTheWhole: builtins give parts of texts and arrays that share what
+// TestQuery_CopiesSubstrings: builtins give parts of texts and arrays that share what
 // those are made of. Whatever keeps a part, a comprehension or an answer, has it alone.
-func TestPartsKeepNothingOfTheWhole(t *testing.T) {
+func TestQuery_CopiesSubstrings(t *testing.T) {
 	const maxRead = 4 << 20
 	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), nil), Timeout: time.Minute, MaxRead: maxRead}
 	const (
@@ -65,8 +65,8 @@ func TestPartsKeepNothingOfTheWhole(t *testing.T) {
 	}
 }
 
-// TestLongNumbersOfBuiltinsAreCharged as texts are.
-func TestLongNumbersOfBuiltinsAreCharged(t *testing.T) {
+// TestQuery_ChargesLongNumbers as texts are.
+func TestQuery_ChargesLongNumbers(t *testing.T) {
 	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), nil), Reader: policy.Everything{}, Timeout: time.Minute, MaxRead: 4 << 20}
 	query := `n := concat("", ["1", replace(sprintf("%0400d", [1]), "0", sprintf("%0500d", [1]))]); ` + strings.Repeat(`is_number(json.unmarshal(n)); `, 60) + `true`
 	if a, err := policy.Query(t.Context(), opts, query); !errors.Is(err, policy.ErrQueryLimit) {

@@ -8,8 +8,8 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// TestChangesSayWhatTheyDrop counts what only the state before keeps of a view.
-func TestChangesSayWhatTheyDrop(t *testing.T) {
+// TestChanges_ReportSupersededBytes counts what only the state before keeps of a view.
+func TestChanges_ReportSupersededBytes(t *testing.T) {
 	t.Parallel()
 	w, err := deployments(t, 0)
 	if err != nil {
@@ -31,10 +31,10 @@ func TestChangesSayWhatTheyDrop(t *testing.T) {
 	}
 }
 
-// TestAViewOverItsLimitClearsNothingAndRecovers has a member contribute more than a view
+// TestEngine_ViewOverItsLimitClearsNothingAndRecovers has a member contribute more than a view
 // may hold: the keys that there were, and those that came, are Errors. When the member
 // is gone, or contributes less, all is as it was.
-func TestAViewOverItsLimitClearsNothingAndRecovers(t *testing.T) {
+func TestEngine_ViewOverItsLimitClearsNothingAndRecovers(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]int64{"keys are held": 1300, "nor all keys": 290} {
 		t.Run(name, func(t *testing.T) {
