@@ -199,13 +199,13 @@ func (s *store) views(ctx context.Context, path []string) (ast.Value, []string, 
 			continue
 		}
 		if len(path) > 2 {
-			if err := s.entries(ctx, t, pkg, view, path[2]); err != nil {
+			if err := s.putEntries(ctx, t, pkg, view, path[2]); err != nil {
 				return nil, nil, err
 			}
 			continue
 		}
 		for key := range s.opts.Views.Keys(pkg, view) {
-			if err := s.entries(ctx, t, pkg, view, key); err != nil {
+			if err := s.putEntries(ctx, t, pkg, view, key); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -213,7 +213,7 @@ func (s *store) views(ctx context.Context, path []string) (ast.Value, []string, 
 	return t.Value(), rest, nil
 }
 
-func (s *store) entries(ctx context.Context, t *fleetdoc.Tree, pkg, view, key string) error {
+func (s *store) putEntries(ctx context.Context, t *fleetdoc.Tree, pkg, view, key string) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: it takes longer than %v", ErrLimit, s.opts.Timeout)
 	}

@@ -42,7 +42,7 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 		if err != nil {
 			return err
 		}
-		for _, step := range []func() error{r.retryContributions, r.restoreViews, func() error { return r.evaluateChangedObjects(notes) }, r.evaluateChangedMembersObjects, r.evaluateMembersAndKeys, r.evaluateReaders} {
+		for _, step := range []func() error{r.retryContributions, r.restoreViews, func() error { return r.evaluateChangedObjects(notes) }, r.evaluateObjectsOfChangedMembers, r.evaluateMembersAndKeys, r.evaluateReaders} {
 			if err := step(); err != nil {
 				return err
 			}

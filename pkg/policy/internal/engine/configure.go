@@ -21,7 +21,7 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 	defer e.calls.Unlock()
 	r := e.startPass(ctx, s)
 	r.changes.compareAll = true
-	e.clearReads()
+	e.resetReads()
 	e.readSets.Clear()
 	e.memberTerms = map[string]*ast.Term{}
 	for m := range s.Members() {

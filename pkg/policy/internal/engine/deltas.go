@@ -12,8 +12,8 @@ import (
 	"federator.dev/federator/pkg/policy/internal/verdict"
 )
 
-// effect is what a delta means for views and bindings.
-type effect struct {
+// deltaEffect is what a delta means for views and bindings.
+type deltaEffect struct {
 	contributions  []matview.Contribution // to the views of the plan
 	evaluated      []bool                 // which of these views were evaluated
 	evaluate       []bool                 // which bindings of the plan to evaluate
@@ -21,12 +21,12 @@ type effect struct {
 }
 
 // applyDeltas evaluates views for what changed, and marks the subjects that read it.
-func (r *pass) applyDeltas() ([]effect, error) {
+func (r *pass) applyDeltas() ([]deltaEffect, error) {
 	e := r.e
 	for _, d := range r.deltas {
 		e.kindPlan(d.Ref.Kind)
 	}
-	notes := make([]effect, len(r.deltas))
+	notes := make([]deltaEffect, len(r.deltas))
 	err := e.parallel(r.ctx, len(r.deltas), func(w *worker, i int) { notes[i] = w.effectOf(r.ctx, r.deltas[i]) })
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (r *pass) applyDeltas() ([]effect, error) {
 				r.setContribution(v, d.Ref, notes[i].contributions[j])
 			}
 		}
-		if len(p.matchedByLabels) > 0 && relabelled(d) {
+		if len(p.matchedByLabels) > 0 && labelsChanged(d) {
 			r.markKeysOf(p.matchedByLabels, d.Ref)
 		}
 		notes[i].contributions = nil
@@ -71,7 +71,7 @@ func (r *pass) retryContributions() error {
 	return nil
 }
 
-func relabelled(d aggregate.Delta) bool {
+func labelsChanged(d aggregate.Delta) bool {
 	return !d.Before.IsZero() && !d.After.IsZero() && !slices.Equal(d.Before.Labels(), d.After.Labels())
 }
 
@@ -163,9 +163,9 @@ func (r *pass) invalidateObject(d aggregate.Delta) {
 }
 
 // effectOf returns what a delta means. It evaluates views for the object as it is now.
-func (w *worker) effectOf(ctx context.Context, d aggregate.Delta) effect {
+func (w *worker) effectOf(ctx context.Context, d aggregate.Delta) deltaEffect {
 	p := w.e.kindPlans[d.Ref.Kind]
-	n := effect{contributions: make([]matview.Contribution, len(p.views)), evaluated: make([]bool, len(p.views)), evaluate: make([]bool, len(p.bindings))}
+	n := deltaEffect{contributions: make([]matview.Contribution, len(p.views)), evaluated: make([]bool, len(p.views)), evaluate: make([]bool, len(p.bindings))}
 	if d.After.IsZero() {
 		for i := range n.evaluated {
 			n.evaluated[i] = true
@@ -193,7 +193,7 @@ func (w *worker) effectOf(ctx context.Context, d aggregate.Delta) effect {
 	if err == nil && !fresh {
 		n.fleetUnchanged, _ = document.Equal(before, after, p.fleetMask)
 	}
-	labels := !fresh && relabelled(d)
+	labels := !fresh && labelsChanged(d)
 	known := err == nil && !fresh
 	for i, b := range p.bindings {
 		n.evaluate[i] = true

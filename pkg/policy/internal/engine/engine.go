@@ -99,7 +99,7 @@ func New(opts Options) (*Engine, error) {
 	e.quarantine = quarantine.Rules{Overruns: opts.Limits.Overruns, Slow: opts.Limits.Slow, Processors: opts.Parallelism, Clock: opts.Clock}
 	e.readSets.Clear()
 	e.callerWorker = e.newWorker()
-	e.clearReads()
+	e.resetReads()
 	bounds, views, _, err := e.plan(opts.Set, opts.Bindings)
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (e *Engine) newWorker() *worker {
 	return &worker{e: e, meter: budget.NewMeter(e.opts.CPU)}
 }
 
-func (e *Engine) clearReads() {
+func (e *Engine) resetReads() {
 	e.byObject = deps.New(func(b uint32, o aggregate.Object) uint64 {
 		r := o.Ref()
 		return readKey(byte(b), r.Member, string(r.Kind), r.Namespace, r.Name, string(rune(b>>8)))

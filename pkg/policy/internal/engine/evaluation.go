@@ -59,7 +59,7 @@ func (w *worker) evaluate(ctx context.Context, b *boundBinding, t *task, object 
 		})
 	}
 	if c := w.evaluation.budget.Cost(err); !c.None() || b.scores.NonEmpty() {
-		b.scores.Count(b.blamed(t.subject), c, &w.e.quarantine)
+		b.scores.Count(b.chargedMember(t.subject), c, &w.e.quarantine)
 	}
 	switch {
 	case err != nil:

@@ -85,7 +85,7 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bounds []*bo
 			if err != nil {
 				return nil, nil, nil, fmt.Errorf("view %s.%s: %w", pkg.Name, def.Name, err)
 			}
-			v := &view{query: q, pins: pins(pkg)}
+			v := &view{query: q, pins: pinnedVersions(pkg)}
 			if old != nil && e.fingerprints[pkg.Name] == prints[pkg.Name] && sameSubjects(old.Pkg, pkg) {
 				v.View, v.scores, v.retries = old.WithPackage(pkg, def), old.scores, old.retries
 			} else {
@@ -126,7 +126,7 @@ func (e *Engine) bind(set *module.Set, spec binding.Binding, prints map[string]s
 	if err != nil {
 		return nil, false, fmt.Errorf("%w %q: %w", binding.ErrInvalid, spec.Name, err)
 	}
-	b := &boundBinding{Binding: spec, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pins(pkg), fingerprint: prints[pkg.Name]}
+	b := &boundBinding{Binding: spec, pkg: pkg, sel: sel, query: q, mask: pkg.Reads.Object, pins: pinnedVersions(pkg), fingerprint: prints[pkg.Name]}
 	b.memoizable = memoizable(b)
 	old := e.binding(spec.Name)
 	same := old != nil && old.fingerprint == b.fingerprint && samePackage(old.pkg, pkg) && sameBinding(old.Binding, spec) && !readsAny(pkg, changedViews)
@@ -181,7 +181,7 @@ func samePackage(a, b *module.Package) bool {
 		a.SubjectView == b.SubjectView && slices.Equal(a.Remedies, b.Remedies) && reflect.DeepEqual(a.Reads, b.Reads)
 }
 
-func pins(pkg *module.Package) map[aggregate.Kind]string {
+func pinnedVersions(pkg *module.Package) map[aggregate.Kind]string {
 	pins := map[aggregate.Kind]string{}
 	for _, k := range pkg.Kinds {
 		if k.Version != "" {

@@ -28,9 +28,9 @@ func countRetry[T comparable](overran map[T]int, x T, over bool) map[T]int {
 	return overran
 }
 
-// blamed is the member to which the cost of an evaluation is charged: that of the
+// chargedMember is the member to which the cost of an evaluation is charged: that of the
 // subject, or the one that contributed most to a key.
-func (b *boundBinding) blamed(s verdict.Subject) string {
+func (b *boundBinding) chargedMember(s verdict.Subject) string {
 	if b.pkg.Subject != module.ViewSubject {
 		return s.Ref.Member
 	}
@@ -50,7 +50,7 @@ func (b *boundBinding) quarantined(s verdict.Subject) (member, why string) {
 	if !b.scores.NonEmpty() {
 		return "", ""
 	}
-	member = b.blamed(s)
+	member = b.chargedMember(s)
 	return member, b.scores.Reason(member)
 }
 

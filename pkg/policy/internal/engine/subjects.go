@@ -10,7 +10,7 @@ import (
 )
 
 // evaluateChangedObjects evaluates the objects that changed.
-func (r *pass) evaluateChangedObjects(notes []effect) error {
+func (r *pass) evaluateChangedObjects(notes []deltaEffect) error {
 	tasks := make([]task, 0, min(len(r.deltas), chunkSize))
 	if len(r.changed) > 0 {
 		r.hasDelta = map[aggregate.Ref]bool{}
@@ -50,8 +50,8 @@ func (r *pass) evaluateChangedObjects(notes []effect) error {
 	return r.evaluateChunk(tasks)
 }
 
-// evaluateChangedMembersObjects evaluates unchanged objects of members that changed.
-func (r *pass) evaluateChangedMembersObjects() error {
+// evaluateObjectsOfChangedMembers evaluates unchanged objects of members that changed.
+func (r *pass) evaluateObjectsOfChangedMembers() error {
 	if len(r.changed) == 0 {
 		return nil
 	}

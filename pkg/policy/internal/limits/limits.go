@@ -80,7 +80,7 @@ func init() { //nolint:gochecknoinits // OPA's table of builtins may only be cha
 		}
 		if b := ast.BuiltinMap[name]; makes(b) {
 			b.CanSkipBctx = false // held needs the evaluation's context
-			f = held(f)
+			f = counted(f)
 		}
 		topdown.RegisterBuiltinFunc(name, limited(name, f, g))
 	}

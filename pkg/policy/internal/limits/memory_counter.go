@@ -17,12 +17,12 @@ type MemoryCounter interface {
 	Release(int64)
 }
 
-type holderKey struct{}
+type counterKey struct{}
 
 // WithMemoryCounter returns a context of an evaluation whose builtins report to a
 // counter.
 func WithMemoryCounter(ctx context.Context, h MemoryCounter) context.Context {
-	return context.WithValue(ctx, holderKey{}, h)
+	return context.WithValue(ctx, counterKey{}, h)
 }
 
 // MakesValues reports whether a compiled body has a call that reports to a counter.
@@ -50,13 +50,13 @@ func makes(b *ast.Builtin) bool {
 	return true
 }
 
-// held makes a builtin report to the counter of its evaluation.
-func held(f topdown.BuiltinFunc) topdown.BuiltinFunc {
+// counted makes a builtin report to the counter of its evaluation.
+func counted(f topdown.BuiltinFunc) topdown.BuiltinFunc {
 	return func(bctx topdown.BuiltinContext, args []*ast.Term, iter func(*ast.Term) error) error {
 		if bctx.Context == nil {
 			return f(bctx, args, iter)
 		}
-		h, ok := bctx.Context.Value(holderKey{}).(MemoryCounter)
+		h, ok := bctx.Context.Value(counterKey{}).(MemoryCounter)
 		if !ok {
 			return f(bctx, args, iter)
 		}

@@ -63,7 +63,7 @@ func (l *loader) analyse(p *Package, view string, wanted func(*ast.Rule) bool) *
 			a.rule(a.order[i])
 		}
 		if l.work > maxWork {
-			l.findings.at("too-complex", p.modules[0].Package.Location, "the analysis of what package %s reads takes too long", p.Name)
+			l.findings.errorAt("too-complex", p.modules[0].Package.Location, "the analysis of what package %s reads takes too long", p.Name)
 			return a
 		}
 		if a.gaveUp = a.gaveUp || pass == maxPasses; a.gaveUp || !a.changed {
@@ -144,7 +144,7 @@ func (s ruleScope) expr(e *ast.Expr) {
 		s.location = e.Location
 	}
 	if len(e.With) > 0 {
-		s.report.at("with", e.Location, "with is for tests: it would hide what a policy reads")
+		s.report.errorAt("with", e.Location, "with is for tests: it would hide what a policy reads")
 	}
 	switch t := e.Terms.(type) {
 	case *ast.Term:
@@ -164,7 +164,7 @@ func (s ruleScope) expr(e *ast.Expr) {
 		}
 		s.call(t, e.Location)
 	default:
-		s.report.at("syntax", e.Location, "%s is not supported: what it reads cannot be determined", shorten(e.String()))
+		s.report.errorAt("syntax", e.Location, "%s is not supported: what it reads cannot be determined", clip(e.String()))
 	}
 }
 
@@ -308,7 +308,7 @@ func (a *analysis) checkInput() {
 	allowed, subject := inputOf(a.p, a.view)
 	if a.input.whole || a.input.elem != nil {
 		if a.view {
-			a.report.at("view-reads", a.where(a.input), "%s reads the whole input; a view sees input.ref and input.object only", a.what)
+			a.report.errorAt("view-reads", a.where(a.input), "%s reads the whole input; a view sees input.ref and input.object only", a.what)
 		}
 	}
 	for key, n := range a.input.fields {
@@ -317,7 +317,7 @@ func (a *analysis) checkInput() {
 			if a.view {
 				code = "view-reads"
 			}
-			a.report.at(code, n.loc, "input.%s: %s has no such input", shorten(key), subject)
+			a.report.errorAt(code, n.loc, "input.%s: %s has no such input", clip(key), subject)
 		}
 	}
 }

@@ -190,10 +190,10 @@ func (s ruleScope) owner(r ast.Ref, loc *ast.Location) (*Package, ast.Ref) {
 	own := s.ownPackages()
 	switch {
 	case found == nil || at >= len(r):
-		s.report.at("data", loc, "%s: a policy may read data.fleet, and rules of its own package and of federator.lib.* of its source", shorten(r.String()))
+		s.report.errorAt("data", loc, "%s: a policy may read data.fleet, and rules of its own package and of federator.lib.* of its source", clip(r.String()))
 		return nil, nil
 	case !own(found):
-		s.report.at("data", loc, "%s: package %s is another policy; share through federator.lib.* or a view", shorten(r.String()), found.Name)
+		s.report.errorAt("data", loc, "%s: package %s is another policy; share through federator.lib.* or a view", clip(r.String()), found.Name)
 		return nil, nil
 	}
 	return found, r[at:]

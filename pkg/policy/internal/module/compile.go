@@ -32,10 +32,10 @@ func (l *loader) collect() {
 		name, ok := packageName(m.Package)
 		switch {
 		case !ok:
-			l.findings.at("package", m.Package.Location, "a part of the package's name is not an identifier")
+			l.findings.errorAt("package", m.Package.Location, "a part of the package's name is not an identifier")
 			continue
 		case name == "fleet" || strings.HasPrefix(name, "fleet."):
-			l.findings.at("package", m.Package.Location, "data.fleet holds the documents of the fleet")
+			l.findings.errorAt("package", m.Package.Location, "data.fleet holds the documents of the fleet")
 			continue
 		}
 		p := l.packages[name]
@@ -44,7 +44,7 @@ func (l *loader) collect() {
 			l.packages[name] = p
 		}
 		if p.Source != l.source[file] {
-			l.findings.at("package", m.Package.Location, "package %s is already that of source %q", name, p.Source)
+			l.findings.errorAt("package", m.Package.Location, "package %s is already that of source %q", name, p.Source)
 			continue
 		}
 		p.modules = append(p.modules, m)
@@ -57,7 +57,7 @@ func (l *loader) collect() {
 	for _, name := range slices.Sorted(maps.Keys(l.packages)) {
 		p := l.packages[name]
 		if p.annotations == nil && !isLibrary(name) {
-			l.findings.at("metadata", p.modules[0].Package.Location, "package %s has no METADATA with custom.severity and custom.kinds", name)
+			l.findings.errorAt("metadata", p.modules[0].Package.Location, "package %s has no METADATA with custom.severity and custom.kinds", name)
 		}
 		if !isLibrary(name) {
 			l.set.Packages = append(l.set.Packages, p)
@@ -70,7 +70,7 @@ func (l *loader) readMetadata(p *Package, file string, a *ast.Annotations) {
 		return
 	}
 	if p.annotations != nil {
-		l.findings.at("metadata", a.Location, "the package has METADATA already, in %s", p.File)
+		l.findings.errorAt("metadata", a.Location, "the package has METADATA already, in %s", p.File)
 		return
 	}
 	p.File = file
@@ -83,11 +83,11 @@ func (l *loader) compile() {
 	defer recoverPanic("", &l.findings, func() {})
 	c := ast.NewCompiler().WithCapabilities(capabilities()).WithStrict(true).SetErrorLimit(0)
 	if c.Compile(l.set.Modules); c.Failed() {
-		l.findings.opa("compile", "", c.Errors)
+		l.findings.opaErrors("compile", "", c.Errors)
 		return
 	}
 	if errs := limits.Check(c.Modules); len(errs) > 0 {
-		l.findings.opa("expansion", "", errs)
+		l.findings.opaErrors("expansion", "", errs)
 	}
 	l.set.Compiler = c
 	for _, m := range c.Modules {
@@ -110,11 +110,11 @@ func (l *loader) compile() {
 	maps.Copy(all, l.set.Tests)
 	t := ast.NewCompiler().WithCapabilities(capabilities()).WithStrict(true).SetErrorLimit(0)
 	if t.Compile(all); t.Failed() {
-		l.findings.opa("compile", "", t.Errors)
+		l.findings.opaErrors("compile", "", t.Errors)
 		return
 	}
 	if errs := limits.Check(t.Modules); len(errs) > 0 && len(l.findings.list) == 0 {
-		l.findings.opa("expansion", "", errs)
+		l.findings.opaErrors("expansion", "", errs)
 	}
 }
 
@@ -144,7 +144,7 @@ func (l *loader) views(p *Package) {
 			name, _ = ref[1].Value.(ast.String)
 		}
 		if len(ref) != 3 || name == "" || r.Head.RuleKind() != ast.MultiValue || r.Default || len(r.Head.Args) > 0 || r.Else != nil {
-			l.findings.at("view", r.Location, "write a view as view.NAME[key] contains value, with one key")
+			l.findings.errorAt("view", r.Location, "write a view as view.NAME[key] contains value, with one key")
 			continue
 		}
 		if p.View(string(name)) == nil {
@@ -164,18 +164,18 @@ func (l *loader) check(p *Package) {
 		}
 		violations++
 		if len(r.Head.Ref()) != 1 || r.Head.RuleKind() != ast.MultiValue || len(r.Head.Args) > 0 {
-			l.findings.at("violation", r.Location, "write violation contains {…}")
+			l.findings.errorAt("violation", r.Location, "write violation contains {…}")
 		}
 	}
 	p.HasViolationRules = violations > 0
 	meta := p.annotations.Location
 	switch {
 	case violations == 0 && len(p.Views) == 0:
-		l.findings.at("violation", loc, "package %s has neither violation nor views; helpers for others belong in federator.lib.*", p.Name)
+		l.findings.errorAt("violation", loc, "package %s has neither violation nor views; helpers for others belong in federator.lib.*", p.Name)
 	case p.Subject == ViewSubject && p.View(p.SubjectView) == nil:
-		l.findings.at("subject", meta, "custom.subject: the package has no view %q", p.SubjectView)
+		l.findings.errorAt("subject", meta, "custom.subject: the package has no view %q", p.SubjectView)
 	case len(p.Kinds) == 0 && !p.AnyKind && (p.Subject == ObjectSubject || len(p.Views) > 0):
-		l.findings.at("kinds", meta, `METADATA has no custom.kinds: which kinds are evaluated or contribute to views; "*" is all`)
+		l.findings.errorAt("kinds", meta, `METADATA has no custom.kinds: which kinds are evaluated or contribute to views; "*" is all`)
 	}
 	for i := range p.Views {
 		v := &p.Views[i]

@@ -74,17 +74,17 @@ func (f *findings) add(x Finding) {
 	}
 }
 
-// file adds an error about a whole file.
-func (f *findings) file(code, file, format string, args ...any) {
+// fileError adds an error about a whole file.
+func (f *findings) fileError(code, file, format string, args ...any) {
 	f.add(Finding{Code: code, Severity: SeverityError, File: file, Message: fmt.Sprintf(format, args...)})
 }
 
-// at adds an error at a location.
-func (f *findings) at(code string, loc *ast.Location, format string, args ...any) {
-	f.add(located(SeverityError, code, loc, format, args...))
+// errorAt adds an error at a location.
+func (f *findings) errorAt(code string, loc *ast.Location, format string, args ...any) {
+	f.add(newFinding(SeverityError, code, loc, format, args...))
 }
 
-func located(severity, code string, loc *ast.Location, format string, args ...any) Finding {
+func newFinding(severity, code string, loc *ast.Location, format string, args ...any) Finding {
 	x := Finding{Code: code, Severity: severity, Message: fmt.Sprintf(format, args...)}
 	if loc != nil {
 		x.File, x.Line, x.Col = loc.File, loc.Row, loc.Col
@@ -92,13 +92,13 @@ func located(severity, code string, loc *ast.Location, format string, args ...an
 	return x
 }
 
-// opa adds the errors of OPA's parser or compiler.
-func (f *findings) opa(code, file string, err error) {
+// opaErrors adds the errors of OPA's parser or compiler.
+func (f *findings) opaErrors(code, file string, err error) {
 	var list ast.Errors
 	if one := (*ast.Error)(nil); errors.As(err, &one) {
 		list = ast.Errors{one}
 	} else if !errors.As(err, &list) {
-		f.file(code, file, "%v", err)
+		f.fileError(code, file, "%v", err)
 		return
 	}
 	for _, e := range list {
@@ -106,7 +106,7 @@ func (f *findings) opa(code, file string, err error) {
 		if strings.HasPrefix(message, "undefined function internal.") {
 			message = "a variable named internal hides what \"in\" is compiled to: rename it"
 		}
-		x := located(SeverityError, code, e.Location, "%s", message)
+		x := newFinding(SeverityError, code, e.Location, "%s", message)
 		if x.File == "" {
 			x.File = file
 		}

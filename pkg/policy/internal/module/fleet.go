@@ -25,14 +25,14 @@ func (f *fleetReads) init() {
 // data evaluates a reference into data.
 func (s ruleScope) data(r ast.Ref, loc *ast.Location) sources {
 	if len(r) < 2 || name(r[1]) == "" {
-		s.report.at("data", loc, "%s reads all of data as one value", r)
+		s.report.errorAt("data", loc, "%s reads all of data as one value", r)
 		return sources{}
 	}
 	if r[1].Value.Compare(ast.String("fleet")) != 0 {
 		return s.ruleRef(r, loc)
 	}
 	if s.view {
-		s.report.at("view-reads", loc, "%s reads %s; a view sees input.ref and input.object only", s.what, shorten(r.String()))
+		s.report.errorAt("view-reads", loc, "%s reads %s; a view sees input.ref and input.object only", s.what, clip(r.String()))
 		return sources{}
 	}
 	section := ast.String("")
@@ -63,7 +63,7 @@ func (s ruleScope) data(r ast.Ref, loc *ast.Location) sources {
 		s.fleetReads.names = true
 		return sources{}
 	}
-	s.report.at("data", loc, "%s: a policy reads views, by_name, objects, members, names or scopes of data.fleet", shorten(r.String()))
+	s.report.errorAt("data", loc, "%s: a policy reads views, by_name, objects, members, names or scopes of data.fleet", clip(r.String()))
 	return sources{}
 }
 
@@ -87,15 +87,15 @@ func (s ruleScope) objects(r ast.Ref, loc *ast.Location, byMember bool) sources 
 	}
 	switch {
 	case len(r) > 3 && !constant:
-		s.report.at("kind", loc, "%s: the kind is not a constant string", shorten(r.String()))
+		s.report.errorAt("kind", loc, "%s: the kind is not a constant string", clip(r.String()))
 		return sources{}
 	case len(r) < 5:
-		s.report.at("data", loc, "%s reads the whole fleet as one value; step into it", shorten(r.String()))
+		s.report.errorAt("data", loc, "%s reads the whole fleet as one value; step into it", clip(r.String()))
 		return sources{}
 	}
 	k, err := ParseKind(string(text))
 	if err != nil {
-		s.report.at("kind", loc, "%v", err)
+		s.report.errorAt("kind", loc, "%v", err)
 		return sources{}
 	}
 	// reads is everything that was read.
@@ -103,10 +103,10 @@ func (s ruleScope) objects(r ast.Ref, loc *ast.Location, byMember bool) sources 
 	if byMember {
 		reads = s.fleetReads.objects
 		if s.unbound(r[4]) {
-			s.wideReads.add(located(SeverityWarning, "unbound-member", loc, "%s is read of every member; by_name finds one name in all of them", text))
+			s.wideReads.add(newFinding(SeverityWarning, "unbound-member", loc, "%s is read of every member; by_name finds one name in all of them", text))
 		}
 	} else if s.unbound(r[4]) || len(r) < 6 || s.unbound(r[5]) {
-		s.wideReads.add(located(SeverityWarning, "unbound-name", loc, "%s of every name is read; bind namespace and name", text))
+		s.wideReads.add(newFinding(SeverityWarning, "unbound-name", loc, "%s of every name is read; bind namespace and name", text))
 	}
 	if !reads[k] {
 		reads[k], s.changed = true, true
@@ -147,23 +147,23 @@ func (s ruleScope) level(k KindRef, byMember bool, height int, members sources) 
 // views evaluates data.fleet.views[package].view[key].
 func (s ruleScope) views(r ast.Ref, loc *ast.Location) {
 	if len(r) < 5 {
-		s.report.at("data", loc, "%s reads all views as one value; name a package and a view", shorten(r.String()))
+		s.report.errorAt("data", loc, "%s reads all views as one value; name a package and a view", clip(r.String()))
 		return
 	}
 	pkg, ok1 := r[3].Value.(ast.String)
 	view, ok2 := r[4].Value.(ast.String)
 	if !ok1 || !ok2 {
-		s.report.at("view", loc, "%s: the package and the view are not constant strings", shorten(r.String()))
+		s.report.errorAt("view", loc, "%s: the package and the view are not constant strings", clip(r.String()))
 		return
 	}
 	of := s.l.packages[string(pkg)]
 	if of == nil || of.View(string(view)) == nil {
-		s.report.at("view", loc, "%s: package %s has no view %s", shorten(r.String()), shorten(string(pkg)), shorten(string(view)))
+		s.report.errorAt("view", loc, "%s: package %s has no view %s", clip(r.String()), clip(string(pkg)), clip(string(view)))
 		return
 	}
 	s.fleetReads.views[ViewRef{string(pkg), string(view)}] = true
 	if len(r) == 5 || s.unbound(r[5]) {
-		s.wideReads.add(located(SeverityWarning, "view-scan", loc, "every key of view %s is read; look one up", view))
+		s.wideReads.add(newFinding(SeverityWarning, "view-scan", loc, "every key of view %s is read; look one up", view))
 	}
 }
 
@@ -215,7 +215,7 @@ func (s ruleScope) ruleRef(r ast.Ref, loc *ast.Location) sources {
 		}
 	}
 	if !found {
-		s.report.at("undefined", loc, "%s: the package has no such rule", shorten(r.String()))
+		s.report.errorAt("undefined", loc, "%s: the package has no such rule", clip(r.String()))
 	}
 	return out
 }

@@ -25,11 +25,11 @@ func ParseKind(s string) (KindRef, error) {
 		k.Version, group = first, rest
 	}
 	if !kindName.MatchString(kind) || strings.HasSuffix(s, ".") {
-		return KindRef{}, fmt.Errorf("%q is not a kind such as Pod, Deployment.apps or Deployment.v1.apps", shorten(s))
+		return KindRef{}, fmt.Errorf("%q is not a kind such as Pod, Deployment.apps or Deployment.v1.apps", clip(s))
 	}
 	if group != "" {
 		if problems := validation.IsDNS1123Subdomain(group); len(problems) > 0 {
-			return KindRef{}, fmt.Errorf("%q is not a kind: %q is not an API group", shorten(s), shorten(group))
+			return KindRef{}, fmt.Errorf("%q is not a kind: %q is not an API group", clip(s), clip(group))
 		}
 	}
 	k.Kind = aggregate.MakeKind(kind, group)
@@ -48,8 +48,8 @@ func (k KindRef) String() string {
 	return kind + "." + k.Version + "." + group
 }
 
-// shorten keeps messages about hostile input short.
-func shorten(s string) string {
+// clip keeps messages about hostile input short.
+func clip(s string) string {
 	if len(s) > 80 {
 		return s[:80] + "…"
 	}

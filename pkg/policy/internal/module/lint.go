@@ -13,20 +13,20 @@ import (
 
 // Lint returns what is better not so in a set that loads, by file, line and column.
 func Lint(set *Set) []Finding {
-	l := &linter{set: set, viewed: map[ViewRef]bool{}, tested: map[string]bool{}}
+	l := &linter{set: set, viewsRead: map[ViewRef]bool{}, tested: map[string]bool{}}
 	for _, p := range set.Packages {
 		for _, v := range p.Reads.Views {
-			l.viewed[v] = true
+			l.viewsRead[v] = true
 		}
 		if p.Subject == ViewSubject {
-			l.viewed[ViewRef{p.Name, p.SubjectView}] = true
+			l.viewsRead[ViewRef{p.Name, p.SubjectView}] = true
 		}
 	}
 	for _, m := range set.Tests {
 		l.tests(m)
 	}
 	for _, p := range set.Packages {
-		l.documented(p)
+		l.checkDescription(p)
 		l.kinds(p)
 		l.views(p)
 		l.remedies(p)
@@ -43,18 +43,18 @@ func Lint(set *Set) []Finding {
 }
 
 type linter struct {
-	set    *Set
-	out    findings
-	viewed map[ViewRef]bool
-	tested map[string]bool
+	set       *Set
+	out       findings
+	viewsRead map[ViewRef]bool
+	tested    map[string]bool
 }
 
 func (l *linter) warn(code string, loc *ast.Location, format string, args ...any) {
-	l.find(SeverityWarning, code, loc, format, args...)
+	l.add(SeverityWarning, code, loc, format, args...)
 }
 
-func (l *linter) find(severity, code string, loc *ast.Location, format string, args ...any) {
-	l.out.add(located(severity, code, loc, format, args...))
+func (l *linter) add(severity, code string, loc *ast.Location, format string, args ...any) {
+	l.out.add(newFinding(severity, code, loc, format, args...))
 }
 
 // tests notes the packages that a test file reads.
@@ -83,8 +83,8 @@ func (l *linter) tests(m *ast.Module) {
 	})
 }
 
-// documented looks at the METADATA.
-func (l *linter) documented(p *Package) {
+// checkDescription looks at the METADATA.
+func (l *linter) checkDescription(p *Package) {
 	loc := p.annotations.Location
 	if p.Title == "" {
 		l.warn("no-title", loc, "METADATA has no title")
@@ -93,7 +93,7 @@ func (l *linter) documented(p *Package) {
 		l.warn("no-description", loc, "METADATA has no description")
 	}
 	for _, key := range unknownCustom(p.annotations) {
-		l.warn("custom-key", loc, "custom.%s means nothing: %s are known", shorten(key), strings.Join(customKeys, ", "))
+		l.warn("custom-key", loc, "custom.%s means nothing: %s are known", clip(key), strings.Join(customKeys, ", "))
 	}
 }
 
@@ -110,7 +110,7 @@ func (l *linter) kinds(p *Package) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(g.kinds)) {
 			if name != "*" && !slices.ContainsFunc(p.Kinds, func(k KindRef) bool { return named(k.Kind, name) }) {
-				l.warn("kind-undeclared", g.loc, "the rule waits for kind %s, which custom.kinds does not have", shorten(name))
+				l.warn("kind-undeclared", g.loc, "the rule waits for kind %s, which custom.kinds does not have", clip(name))
 			}
 		}
 	}
@@ -143,7 +143,7 @@ func matched(g guard, k aggregate.Kind) bool {
 // views looks for views that nothing reads.
 func (l *linter) views(p *Package) {
 	for _, v := range p.Views {
-		if !l.viewed[ViewRef{p.Name, v.Name}] {
+		if !l.viewsRead[ViewRef{p.Name, v.Name}] {
 			l.warn("unused-view", &ast.Location{File: v.File, Row: v.Row, Col: 1}, "no policy reads view %s", v.Name)
 		}
 	}
@@ -189,13 +189,13 @@ func (l *linter) remedy(p *Package, t *ast.Term, severity string) {
 	if a := o.Get(ast.InternedTerm("action")); a != nil {
 		action, ok := a.Value.(ast.String)
 		if ok && !slices.ContainsFunc(p.Remedies, func(r Remedy) bool { return r.Action == string(action) }) {
-			l.find(severity, "remedy-undeclared", t.Location, "custom.remedies has no %s: the engine refuses it", shorten(string(action)))
+			l.add(severity, "remedy-undeclared", t.Location, "custom.remedies has no %s: the engine refuses it", clip(string(action)))
 		}
 	} else {
-		l.find(severity, "remedy-action", t.Location, "the remedy has no action")
+		l.add(severity, "remedy-action", t.Location, "the remedy has no action")
 	}
 	if p.Subject != ObjectSubject && o.Get(ast.InternedTerm("target")) == nil {
-		l.find(severity, "remedy-target", t.Location, "the remedy has no target, and %s is not an object", subjectName(p))
+		l.add(severity, "remedy-target", t.Location, "the remedy has no target, and %s is not an object", subjectName(p))
 	}
 }
 

@@ -77,7 +77,7 @@ func (l *loader) readAll(sources []Source) {
 	names := map[string]bool{}
 	for _, s := range sources {
 		if names[s.Name] {
-			l.findings.file("source", "", "two sources are named %q", s.Name)
+			l.findings.fileError("source", "", "two sources are named %q", s.Name)
 			continue
 		}
 		names[s.Name] = true
@@ -97,20 +97,20 @@ func (l *loader) read(source string, f File) {
 	base := path.Base(f.Path)
 	switch {
 	case f.Path == "" || path.Clean(f.Path) != f.Path || path.IsAbs(f.Path) || strings.HasPrefix(f.Path, "../") || base == "..":
-		l.findings.file("path", name, "%q is not a clean relative path", shorten(f.Path))
+		l.findings.fileError("path", name, "%q is not a clean relative path", clip(f.Path))
 		return
 	case l.text[name] != nil:
-		l.findings.file("path", name, "the file exists twice")
+		l.findings.fileError("path", name, "the file exists twice")
 		return
 	case !strings.HasSuffix(base, ".rego"):
 		if reason := dataFile(base); reason != "" {
-			l.findings.file("data-file", name, "%s", reason)
+			l.findings.fileError("data-file", name, "%s", reason)
 			return
 		}
 		l.set.Skipped = append(l.set.Skipped, name)
 		return
 	case len(f.Data) > l.opts.MaxFile:
-		l.findings.file("too-large", name, "the file has %d bytes; at most %d are allowed", len(f.Data), l.opts.MaxFile)
+		l.findings.fileError("too-large", name, "the file has %d bytes; at most %d are allowed", len(f.Data), l.opts.MaxFile)
 		return
 	}
 	l.files++
@@ -118,12 +118,12 @@ func (l *loader) read(source string, f File) {
 	switch {
 	case l.files > l.opts.MaxFiles:
 		if l.files == l.opts.MaxFiles+1 {
-			l.findings.file("too-many", name, "there are more than %d Rego files", l.opts.MaxFiles)
+			l.findings.fileError("too-many", name, "there are more than %d Rego files", l.opts.MaxFiles)
 		}
 		return
 	case l.total > l.opts.MaxTotal:
 		if l.total-len(f.Data) <= l.opts.MaxTotal {
-			l.findings.file("too-large", name, "the Rego files have more than %d bytes in total", l.opts.MaxTotal)
+			l.findings.fileError("too-large", name, "the Rego files have more than %d bytes in total", l.opts.MaxTotal)
 		}
 		return
 	}

@@ -45,7 +45,7 @@ func (m *metadata) read() {
 	if raw, ok := m.annotations.Custom["parameters"]; ok {
 		s, err := newSchema(raw)
 		if err != nil {
-			m.errorf("parameters", "parameters", "custom.parameters: %v", err)
+			m.addError("parameters", "parameters", "custom.parameters: %v", err)
 		}
 		m.pkg.Parameters = s
 	}
@@ -56,9 +56,9 @@ func (m *metadata) severity() {
 	s, isString := raw.(string)
 	switch {
 	case !ok:
-		m.errorf("severity", "custom", "METADATA has no custom.severity: one of %s", strings.Join(Severities, ", "))
+		m.addError("severity", "custom", "METADATA has no custom.severity: one of %s", strings.Join(Severities, ", "))
 	case !isString || !slices.Contains(Severities, s):
-		m.errorf("severity", "severity", "custom.severity is %s; it is one of %s", quote(raw), strings.Join(Severities, ", "))
+		m.addError("severity", "severity", "custom.severity is %s; it is one of %s", quote(raw), strings.Join(Severities, ", "))
 	}
 	m.pkg.Severity = s
 }
@@ -70,7 +70,7 @@ func (m *metadata) kinds() {
 	}
 	list, ok := raw.([]any)
 	if !ok || len(list) == 0 || len(list) > maxKinds {
-		m.errorf("kinds", "kinds", "custom.kinds is a list of one to %d kinds", maxKinds)
+		m.addError("kinds", "kinds", "custom.kinds is a list of one to %d kinds", maxKinds)
 		return
 	}
 	for _, x := range list {
@@ -82,17 +82,17 @@ func (m *metadata) kinds() {
 		k, err := ParseKind(s)
 		switch {
 		case !ok:
-			m.errorf("kinds", "kinds", "custom.kinds has %s, which is not a string", quote(x))
+			m.addError("kinds", "kinds", "custom.kinds has %s, which is not a string", quote(x))
 		case err != nil:
-			m.errorf("kinds", "kinds", "custom.kinds: %v", err)
+			m.addError("kinds", "kinds", "custom.kinds: %v", err)
 		case slices.ContainsFunc(m.pkg.Kinds, func(o KindRef) bool { return o.Kind == k.Kind }):
-			m.errorf("kinds", "kinds", "custom.kinds has %s twice", k.Kind)
+			m.addError("kinds", "kinds", "custom.kinds has %s twice", k.Kind)
 		default:
 			m.pkg.Kinds = append(m.pkg.Kinds, k)
 		}
 	}
 	if m.pkg.AnyKind && len(list) > 1 {
-		m.errorf("kinds", "kinds", `custom.kinds has "*" and other kinds`)
+		m.addError("kinds", "kinds", `custom.kinds has "*" and other kinds`)
 	}
 	sortKinds(m.pkg.Kinds)
 }
@@ -111,7 +111,7 @@ func (m *metadata) subject() {
 	case isView && ast.IsVarCompatibleString(view):
 		m.pkg.Subject, m.pkg.SubjectView = ViewSubject, view
 	default:
-		m.errorf("subject", "subject", "custom.subject is %s; it is object, member or view.NAME", quote(raw))
+		m.addError("subject", "subject", "custom.subject is %s; it is object, member or view.NAME", quote(raw))
 	}
 }
 
@@ -122,16 +122,16 @@ func (m *metadata) remedies() {
 	}
 	list, ok := raw.([]any)
 	if !ok || len(list) > maxKinds {
-		m.errorf("remedies", "remedies", "custom.remedies is a list of at most %d of {action, kind}", maxKinds)
+		m.addError("remedies", "remedies", "custom.remedies is a list of at most %d of {action, kind}", maxKinds)
 		return
 	}
 	for _, x := range list {
 		r, err := remedy(x)
 		switch {
 		case err != nil:
-			m.errorf("remedies", "remedies", "custom.remedies: %v", err)
+			m.addError("remedies", "remedies", "custom.remedies: %v", err)
 		case slices.Contains(m.pkg.Remedies, r):
-			m.errorf("remedies", "remedies", "custom.remedies has %s %s twice", r.Action, r.Kind)
+			m.addError("remedies", "remedies", "custom.remedies has %s %s twice", r.Action, r.Kind)
 		default:
 			m.pkg.Remedies = append(m.pkg.Remedies, r)
 		}
@@ -146,7 +146,7 @@ func remedy(x any) (Remedy, error) {
 	}
 	for key := range fields {
 		if key != "action" && key != "kind" {
-			return Remedy{}, fmt.Errorf("a remedy has action and kind, not %q", shorten(key))
+			return Remedy{}, fmt.Errorf("a remedy has action and kind, not %q", clip(key))
 		}
 	}
 	action, _ := fields["action"].(string)
@@ -178,9 +178,9 @@ func unknownCustom(a *ast.Annotations) []string {
 	return keys
 }
 
-// errorf adds an error at the line of a key of the METADATA.
-func (m *metadata) errorf(code, key, format string, args ...any) {
-	x := located(SeverityError, code, m.annotations.Location, format, args...)
+// addError adds an error at the line of a key of the METADATA.
+func (m *metadata) addError(code, key, format string, args ...any) {
+	x := newFinding(SeverityError, code, m.annotations.Location, format, args...)
 	x.Line, x.Col = keyLine(m.text, m.annotations.Location.Row, key), 1
 	m.findings.add(x)
 }
@@ -221,7 +221,7 @@ func skipLines(text []byte, n int) []byte {
 // quote writes a value of METADATA for a message.
 func quote(x any) string {
 	if s, ok := x.(string); ok {
-		return fmt.Sprintf("%q", shorten(s))
+		return fmt.Sprintf("%q", clip(s))
 	}
-	return shorten(fmt.Sprint(x))
+	return clip(fmt.Sprint(x))
 }

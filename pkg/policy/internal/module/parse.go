@@ -20,11 +20,11 @@ const (
 func parse(name string, data []byte, bad *findings) (m *ast.Module) {
 	defer recoverPanic(name, bad, func() { m = nil })
 	if bytes.IndexByte(data, 0) >= 0 {
-		bad.file("parse", name, "the file has NUL bytes")
+		bad.fileError("parse", name, "the file has NUL bytes")
 		return nil
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
-		bad.file("parse", name, "the file is empty")
+		bad.fileError("parse", name, "the file is empty")
 		return nil
 	}
 	caps := capabilities()
@@ -33,7 +33,7 @@ func parse(name string, data []byte, bad *findings) (m *ast.Module) {
 	_, _, errs := ast.NewParser().WithFilename(name).WithReader(bytes.NewReader(data)).WithCapabilities(caps).
 		WithRegoVersion(ast.RegoV1).WithMaxRecursionDepth(8 * maxDepth).Parse()
 	if len(errs) > 0 {
-		bad.opa("parse", name, errs)
+		bad.opaErrors("parse", name, errs)
 		return nil
 	}
 	m, err := ast.ParseModuleWithOpts(name, string(data), ast.ParserOptions{
@@ -43,7 +43,7 @@ func parse(name string, data []byte, bad *findings) (m *ast.Module) {
 		err = errors.New("the file is empty")
 	}
 	if err != nil {
-		bad.opa("parse", name, err)
+		bad.opaErrors("parse", name, err)
 		return nil
 	}
 	before := len(bad.list)
@@ -51,11 +51,11 @@ func parse(name string, data []byte, bad *findings) (m *ast.Module) {
 	// "in" and template strings are compiled.
 	checkReservedNames(m, bad)
 	if len(m.Rules) > maxRules {
-		bad.file("too-many", name, "the file has %d rules; at most %d are allowed", len(m.Rules), maxRules)
+		bad.fileError("too-many", name, "the file has %d rules; at most %d are allowed", len(m.Rules), maxRules)
 	}
 	for _, r := range m.Rules {
 		if err := checkShape(r); err != nil {
-			bad.at("too-deep", r.Location, "%v", err)
+			bad.errorAt("too-deep", r.Location, "%v", err)
 		}
 	}
 	if len(bad.list) > before {
@@ -70,12 +70,12 @@ func checkReservedNames(m *ast.Module, bad *findings) {
 	const message = "%s named internal hides what \"in\" is compiled to: rename it"
 	for _, i := range m.Imports {
 		if i.Name() == "internal" {
-			bad.at("reserved", i.Location, message, "an import")
+			bad.errorAt("reserved", i.Location, message, "an import")
 		}
 	}
 	for _, r := range m.Rules {
 		if name(r.Head.Ref()[0]) == "internal" {
-			bad.at("reserved", r.Location, message, "a rule")
+			bad.errorAt("reserved", r.Location, message, "a rule")
 		}
 	}
 }
@@ -84,7 +84,7 @@ func checkReservedNames(m *ast.Module, bad *findings) {
 // others' repositories, and none must end the process.
 func recoverPanic(name string, bad *findings, then func()) {
 	if p := recover(); p != nil {
-		bad.file("internal", name, "OPA panicked: %v", p)
+		bad.fileError("internal", name, "OPA panicked: %v", p)
 		then()
 	}
 }

@@ -144,7 +144,7 @@ func (o *Scores) List() (list []verdict.Quarantine) {
 	defer o.mu.Unlock()
 	for _, member := range slices.Sorted(maps.Keys(o.byMember)) {
 		if s := o.byMember[member]; s.reason != "" {
-			list = append(list, verdict.Quarantine{Member: member, Why: s.reason, Until: s.until})
+			list = append(list, verdict.Quarantine{Member: member, Reason: s.reason, Until: s.until})
 		}
 	}
 	return list

@@ -12,7 +12,7 @@ import (
 // of the member are Errors, and are evaluated when the quarantine ends.
 type Quarantine struct {
 	Member string    `json:"member"`
-	Why    string    `json:"why"`
+	Reason string    `json:"why"`
 	Until  time.Time `json:"until"`
 }
 
@@ -59,7 +59,7 @@ func (h *Health) Problem() string {
 			parts = append(parts, fmt.Sprintf("and %d more members are quarantined", len(h.Quarantines)-i))
 			break
 		}
-		parts = append(parts, fmt.Sprintf("member %q is quarantined: %s", q.Member, q.Why))
+		parts = append(parts, fmt.Sprintf("member %q is quarantined: %s", q.Member, q.Reason))
 	}
 	if h.Views != "" {
 		parts = append(parts, h.Views)
