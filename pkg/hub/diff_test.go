@@ -49,9 +49,9 @@ func pods(t *testing.T, labels ...string) (*aggregate.Index, func(aggregate.Stat
 	return index, become
 }
 
-// TestACommitThatChangesTooMuchIsNotInEffect counts what a commit changes on the fleet:
+// TestFleetPolicies_DiffHoldsBackWideCommits counts what a commit changes on the fleet:
 // by its policies, and by the FleetPolicies that it brings.
-func TestACommitThatChangesTooMuchIsNotInEffect(t *testing.T) {
+func TestFleetPolicies_DiffHoldsBackWideCommits(t *testing.T) {
 	var policies atomic.Pointer[hub.FleetPolicies]
 	r := newDiffingRig(t, true, nil, func(ctx context.Context, c policysource.Candidate) (policysource.Difference, error) {
 		f := policies.Load()

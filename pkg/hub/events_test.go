@@ -141,8 +141,8 @@ func expectTold(t *testing.T, uid types.UID, want string) {
 	}
 }
 
-// TestEventsTellWhatComesOfAFleetPolicy: what kubectl describe shows, in sum.
-func TestEventsTellWhatComesOfAFleetPolicy(t *testing.T) {
+// TestEvents_OfAFleetPolicy: what kubectl describe shows, in sum.
+func TestEvents_OfAFleetPolicy(t *testing.T) {
 	index, become := pods(t, "bad", "bad", "bad", "good")
 	j := newJudge(t, index, newShelf(t, "events"), hub.EventsOptions{Instance: "federator-0", Interval: 100 * time.Millisecond})
 	become(aggregate.Synced)
@@ -233,8 +233,8 @@ func correctionsTold(all []string, reason string) (int, []string) {
 	return sum, of
 }
 
-// TestEventsAreBounded: however much there is to tell, and what was left out is counted.
-func TestEventsAreBounded(t *testing.T) {
+// TestEvents_AreLimited: however much there is to tell, and what was left out is counted.
+func TestEvents_AreLimited(t *testing.T) {
 	index, _ := pods(t)
 	begin := time.Now()
 	j := newJudge(t, index, newShelf(t, "many"), hub.EventsOptions{PerMinute: 10, Interval: time.Hour})
@@ -269,7 +269,7 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-func TestOptionsOfEventsAreHeldToTheirBounds(t *testing.T) {
+func TestNewEvents_ValidatesOptions(t *testing.T) {
 	lead := func() bool { return true }
 	for _, opts := range []hub.EventsOptions{
 		{IsLeader: lead}, {Config: &rest.Config{}}, {Config: &rest.Config{}, IsLeader: lead, PerMinute: -1}, {Config: &rest.Config{}, IsLeader: lead, Interval: -1},
@@ -280,8 +280,8 @@ func TestOptionsOfEventsAreHeldToTheirBounds(t *testing.T) {
 	}
 }
 
-// TestEventsTellOfCommits: what is taken up, and what is refused, with its line.
-func TestEventsTellOfCommits(t *testing.T) {
+// TestEvents_OfCommits: what is taken up, and what is refused, with its line.
+func TestEvents_OfCommits(t *testing.T) {
 	r := newRig(t, true, nil)
 	repo := newRepo(t, t.TempDir(), "r")
 	first := commit(t, repo, tree("team", "a"))

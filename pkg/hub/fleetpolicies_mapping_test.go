@@ -53,7 +53,7 @@ func full(t *testing.T) *v1alpha1.FleetPolicy {
 	return &fp
 }
 
-func TestAFleetPolicyIsABinding(t *testing.T) {
+func TestToBinding_MapsEveryField(t *testing.T) {
 	got, err := toBinding(full(t))
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func asJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-func TestAFleetPolicyHasTerms(t *testing.T) {
+func TestToEnforcementSpec_MapsEveryField(t *testing.T) {
 	ceiling := &enforce.Ceiling{Mode: policy.DryRun}
 	got, err := toEnforcementSpec(full(t), Origin{Source: "git", Commit: "abc", Path: "p.rego", Hold: "held", Ceiling: ceiling})
 	if err != nil {
@@ -118,7 +118,7 @@ func TestAFleetPolicyHasTerms(t *testing.T) {
 	}
 }
 
-func TestAnEmptyFleetPolicyObservesEverywhere(t *testing.T) {
+func TestToBinding_EmptyPolicyObservesEverywhere(t *testing.T) {
 	fp := &v1alpha1.FleetPolicy{Spec: v1alpha1.FleetPolicySpec{Package: "p"}}
 	fp.Name = "p"
 	b, err := toBinding(fp)
@@ -137,8 +137,8 @@ func TestAnEmptyFleetPolicyObservesEverywhere(t *testing.T) {
 	}
 }
 
-// TestEqualOriginsBindTheSame: to bind again pauses what is enforced.
-func TestEqualOriginsBindTheSame(t *testing.T) {
+// TestFingerprint_EqualOriginsAreEqual: to bind again pauses what is enforced.
+func TestFingerprint_EqualOriginsAreEqual(t *testing.T) {
 	t.Parallel()
 	origin := func(maxMode policy.Mode) map[string]Origin {
 		return map[string]Origin{"acme": {Source: "git", Commit: "c", Ceiling: &enforce.Ceiling{
@@ -156,9 +156,9 @@ func TestEqualOriginsBindTheSame(t *testing.T) {
 	}
 }
 
-// TestAFleetPolicyThatMeansNothingForItsPackageIsNotInEffect: its author relies on what
+// TestFleetPolicies_InvalidOnesAreNotInEffect: its author relies on what
 // would be ignored.
-func TestAFleetPolicyThatMeansNothingForItsPackageIsNotInEffect(t *testing.T) {
+func TestFleetPolicies_InvalidOnesAreNotInEffect(t *testing.T) {
 	t.Parallel()
 	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "old.rego", Data: []byte(`# METADATA
 # title: Old members

@@ -9,7 +9,7 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-func TestHealthIsThatOfWhatTheIndexHolds(t *testing.T) {
+func TestHealth_OfObjectsInTheIndex(t *testing.T) {
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func missing(t *testing.T, name string) {
 	}
 }
 
-func TestFleetPoliciesOfARepositoryAreThoseOfTheHub(t *testing.T) {
+func TestManifests_AreAppliedToTheHub(t *testing.T) {
 	newRig(t, true, nil)
 	repo := newRepo(t, t.TempDir(), "r")
 	hash := commit(t, repo, tree("team", "a",
@@ -78,7 +78,7 @@ func TestFleetPoliciesOfARepositoryAreThoseOfTheHub(t *testing.T) {
 	awaitPolicy(t, "one", func(now *v1alpha1.FleetPolicy) bool { return now.UID != fp.UID })
 }
 
-func TestNoMoreFleetPoliciesArePrunedThanTheSourceAllows(t *testing.T) {
+func TestManifests_PruneWithinMaxPrune(t *testing.T) {
 	r := newRig(t, true, nil)
 	repo := newRepo(t, t.TempDir(), "r")
 	all := []string{"a.yaml", fleetPolicy("one", "team", "Observe"), "b.yaml", fleetPolicy("two", "team", "Observe"), "c.yaml", fleetPolicy("three", "team", "Observe")}
@@ -119,7 +119,7 @@ func TestNoMoreFleetPoliciesArePrunedThanTheSourceAllows(t *testing.T) {
 	awaitPolicy(t, "alike", func(*v1alpha1.FleetPolicy) bool { return true })
 }
 
-func TestTheFirstSourceKeepsAName(t *testing.T) {
+func TestManifests_FirstSourceKeepsAName(t *testing.T) {
 	r := newRig(t, true, nil)
 	root := t.TempDir()
 	first, second := newRepo(t, root, "first"), newRepo(t, root, "second")
@@ -158,7 +158,7 @@ func TestTheFirstSourceKeepsAName(t *testing.T) {
 	awaitPolicy(t, "shared", func(fp *v1alpha1.FleetPolicy) bool { return fp.Labels["federator.dev/source"] == "aasecond" })
 }
 
-func TestAFieldThatSomebodyElseHasSetStaysTheirs(t *testing.T) {
+func TestManifests_FieldsOfOthersStay(t *testing.T) {
 	newRig(t, true, nil)
 	repo := newRepo(t, t.TempDir(), "r")
 	hash := commit(t, repo, tree("team", "a", "a.yaml", fleetPolicy("fp", "team", "DryRun")))
@@ -178,7 +178,7 @@ func TestAFieldThatSomebodyElseHasSetStaysTheirs(t *testing.T) {
 	await(t, "team", "Applied=True/Applied")
 }
 
-func TestWhatARepositoryMustNotBringRefusesAllItsManifests(t *testing.T) {
+func TestManifests_OneInvalidRejectsAll(t *testing.T) {
 	r := newRig(t, true, nil)
 	repo := newRepo(t, t.TempDir(), "r")
 	good := fleetPolicy("fp", "team", "Observe")

@@ -9,9 +9,9 @@ import (
 	"federator.dev/federator/test/git"
 )
 
-// TestMetricsTellOfSources: one whose newest commit is active, one whose newest is not,
+// TestPolicySources_Metrics: one whose newest commit is active, one whose newest is not,
 // and one that cannot be read.
-func TestMetricsTellOfSources(t *testing.T) {
+func TestPolicySources_Metrics(t *testing.T) {
 	r := newRig(t, true, nil)
 	dir := t.TempDir()
 	var repos []*git.Repo

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestAPushReachesEveryProcess: a webhook tells a follower, and the process that leads
+// TestPolicySources_PushReachesEveryProcess: a webhook tells a follower, and the process that leads
 // looks at the repository, too.
-func TestAPushReachesEveryProcess(t *testing.T) {
+func TestPolicySources_PushReachesEveryProcess(t *testing.T) {
 	leader := newRig(t, true, nil)
 	follower := newRig(t, false, nil)
 	repo := newRepo(t, t.TempDir(), "r")

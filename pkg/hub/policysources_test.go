@@ -224,7 +224,7 @@ func awaitActive(t *testing.T, name, hash string) *v1alpha1.PolicySource {
 	})
 }
 
-func TestASourceIsFollowedAndABadCommitIsNotInEffect(t *testing.T) {
+func TestPolicySources_BadCommitIsNotInEffect(t *testing.T) {
 	r := newRig(t, true, nil)
 	repo := newRepo(t, t.TempDir(), "r")
 	good := commit(t, repo, tree("team", "a"))
@@ -287,7 +287,7 @@ func TestASourceIsFollowedAndABadCommitIsNotInEffect(t *testing.T) {
 	}
 }
 
-func TestAStatusIsNotWrittenAgainWhenNothingChanges(t *testing.T) {
+func TestPolicySources_UnchangedStatusIsNotWritten(t *testing.T) {
 	r := newRig(t, true, nil)
 	root := t.TempDir()
 	repo, barrier := newRepo(t, root, "r"), newRepo(t, root, "b")
@@ -339,7 +339,7 @@ func TestAStatusIsNotWrittenAgainWhenNothingChanges(t *testing.T) {
 	check("a restart")
 }
 
-func TestAFollowerWritesNothing(t *testing.T) {
+func TestPolicySources_OnlyTheLeaderWrites(t *testing.T) {
 	r := newRig(t, false, nil)
 	repo := newRepo(t, t.TempDir(), "r")
 	hash := commit(t, repo, tree("team", "a", "fp.yaml", fleetPolicy("fp", "team", "Observe")))
@@ -369,7 +369,7 @@ func TestAFollowerWritesNothing(t *testing.T) {
 	}
 }
 
-func TestADeletedSourceTakesItsPoliciesAlongAndNoFleetPolicy(t *testing.T) {
+func TestPolicySources_DeletedSourceRemovesPackagesOnly(t *testing.T) {
 	r := newRig(t, true, nil)
 	repo := newRepo(t, t.TempDir(), "r")
 	hash := commit(t, repo, tree("team", "a", "fp.yaml", fleetPolicy("fp", "team", "Observe")))
@@ -394,7 +394,7 @@ func TestADeletedSourceTakesItsPoliciesAlongAndNoFleetPolicy(t *testing.T) {
 	}
 }
 
-func TestSourcesThatCannotBeFollowedSayWhyAndHarmNoOther(t *testing.T) {
+func TestPolicySources_InvalidOnesDoNotAffectOthers(t *testing.T) {
 	newRig(t, true, nil)
 	repo := newRepo(t, t.TempDir(), "r")
 	hash := commit(t, repo, tree("team", "a"))

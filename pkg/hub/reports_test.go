@@ -174,8 +174,8 @@ func withoutReports(t *testing.T) {
 	})
 }
 
-// TestReportsTellOfKeysMembersAndErrors: what is about no object.
-func TestReportsTellOfKeysMembersAndErrors(t *testing.T) {
+// TestReports_OfKeysMembersAndErrors: what is about no object.
+func TestReports_OfKeysMembersAndErrors(t *testing.T) {
 	h := realHub(t)
 	withoutReports(t)
 	if err := h.InstallCRDs(t.Context(), "testdata/openreports"); err != nil {
@@ -230,9 +230,9 @@ func TestReportsTellOfKeysMembersAndErrors(t *testing.T) {
 	}
 }
 
-// TestReportsTellWhatPoliciesFind: from a hub without OpenReports to one that is rid of
+// TestReports_OfViolations: from a hub without OpenReports to one that is rid of
 // them again.
-func TestReportsTellWhatPoliciesFind(t *testing.T) {
+func TestReports_OfViolations(t *testing.T) {
 	h := realHub(t)
 	clusters := clusterv1.GroupVersion.WithResource("clusters")
 	t.Cleanup(func() { forget(t, clusters, "reported", "eu-1") })
@@ -409,7 +409,7 @@ func forget(t *testing.T, kind schema.GroupVersionResource, namespace string, na
 	}
 }
 
-func TestOptionsOfReportsAreHeldToTheirBounds(t *testing.T) {
+func TestNewReports_ValidatesOptions(t *testing.T) {
 	index, _ := pods(t)
 	library := newShelf(t, "p")
 	set, _ := library.Policies()

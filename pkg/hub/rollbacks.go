@@ -174,7 +174,7 @@ func (r *Rollbacks) rollBack(ctx context.Context, name string) error {
 	case !known:
 		return nil // retried when it is known
 	case stop != "":
-		return r.reject(ctx, a, rollbackRefused, "all actions are stopped "+stop)
+		return r.reject(ctx, a, rollbackRefused, "all actions are stopped: "+stop)
 	}
 	made, err := r.opts.Dispatcher.RollBack(ctx, name, how == api.RollbackForce, rollbackReason(a))
 	switch {

@@ -98,7 +98,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: sources}]
 	return cfg
 }
 
-func TestARotatedSecretServesAtOnceAndAMissingOneStopsItsSourceOnly(t *testing.T) {
+func TestSecrets_RotationAndMissingSecret(t *testing.T) {
 	putSecret(t, "token", map[string]string{"token": "one-one-one\n"})
 	r := newRig(t, true, restricted(t, "token"))
 	root := t.TempDir()
@@ -157,7 +157,7 @@ func TestARotatedSecretServesAtOnceAndAMissingOneStopsItsSourceOnly(t *testing.T
 	}
 }
 
-func TestACommitWithoutATrustedSignatureIsNotInEffect(t *testing.T) {
+func TestPolicySources_UntrustedCommitIsNotInEffect(t *testing.T) {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
 		t.Skip("ssh-keygen is not installed, and git signs with it")
 	}
@@ -202,7 +202,7 @@ func TestACommitWithoutATrustedSignatureIsNotInEffect(t *testing.T) {
 	}
 }
 
-func TestARemoteThatIsAwayChangesNothingThatIsActive(t *testing.T) {
+func TestPolicySources_UnreachableRemoteKeepsPolicies(t *testing.T) {
 	r := newRig(t, true, nil)
 	root := t.TempDir()
 	repo := newRepo(t, root, "r")

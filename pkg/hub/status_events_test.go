@@ -14,10 +14,10 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// TestAStopIsToldOnce follows a FleetPolicy while all actions are stopped, through
+// TestStatusRecorder_RecordsAStopOnce follows a FleetPolicy while all actions are stopped, through
 // what else keeps it from writing: that it is held, as it is while a process that has
 // just started takes the commit up, or only observes, is no end of the stop.
-func TestAStopIsToldOnce(t *testing.T) {
+func TestStatusRecorder_RecordsAStopOnce(t *testing.T) {
 	const stop = "by ann: an outage"
 	told := &statusRecorder{
 		events:       &Events{pending: map[eventKey]*pendingEvent{}, dropped: map[types.UID]int{}, triggered: make(chan struct{}, 1)},
@@ -71,9 +71,9 @@ func TestAStopIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestEvaluationsWithoutAnAnswerAreToldOnceForEachReason has a policy whose evaluations
+// TestStatusRecorder_RecordsEvaluationErrorsOnce has a policy whose evaluations
 // come to give no answer: of which objects, an Event does not say.
-func TestEvaluationsWithoutAnAnswerAreToldOnceForEachReason(t *testing.T) {
+func TestStatusRecorder_RecordsEvaluationErrorsOnce(t *testing.T) {
 	events := &Events{pending: map[eventKey]*pendingEvent{}, dropped: map[types.UID]int{}, triggered: make(chan struct{}, 1)}
 	told := &statusRecorder{events: events, lastComplete: map[types.UID]*v1alpha1.FleetPolicyStatus{}}
 	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "hosts", UID: "1"}}

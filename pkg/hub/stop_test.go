@@ -52,9 +52,9 @@ func expectStopped(t *testing.T, d *remediate.Dispatcher, want string) {
 	}
 }
 
-// TestNothingIsWrittenUntilTheStopCanBeRead: neither before it has been read nor while
+// TestStop_HoldsUntilTheConfigMapIsRead: neither before it has been read nor while
 // it must not be; and the grant that the chart gives is enough.
-func TestNothingIsWrittenUntilTheStopCanBeRead(t *testing.T) {
+func TestStop_HoldsUntilTheConfigMapIsRead(t *testing.T) {
 	h := realHub(t)
 	client := h.Client()
 	const ns = "stop-test"
@@ -139,8 +139,8 @@ func TestNothingIsWrittenUntilTheStopCanBeRead(t *testing.T) {
 	}
 }
 
-// TestOptionsOfStopsAndRollbacksAreRequired: neither does anything by half.
-func TestOptionsOfStopsAndRollbacksAreRequired(t *testing.T) {
+// TestNewStop_NewRollbacks_RequireOptions: neither does anything by half.
+func TestNewStop_NewRollbacks_RequireOptions(t *testing.T) {
 	if _, err := hub.NewStop(hub.StopOptions{Config: &rest.Config{}}); err == nil {
 		t.Error("a stop of no dispatcher")
 	}

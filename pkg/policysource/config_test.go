@@ -13,7 +13,7 @@ import (
 	"federator.dev/federator/test/git"
 )
 
-func TestSourcesThatMakeNoSenseSaySo(t *testing.T) {
+func TestManager_InvalidSourcesSayWhy(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	hash := commit(t, r, good("bad"))
 	m := start(t, options(), source("team", r))
@@ -60,7 +60,7 @@ func TestSourcesThatMakeNoSenseSaySo(t *testing.T) {
 	}
 }
 
-func TestAnotherPlaceIsNotCurrentUntilItIsActive(t *testing.T) {
+func TestManager_AnotherURLIsNotCurrentUntilActive(t *testing.T) {
 	root := t.TempDir()
 	a, b := newRepo(t, root, "a"), newRepo(t, root, "b")
 	hash := commit(t, a, good("one"))
@@ -75,7 +75,7 @@ func TestAnotherPlaceIsNotCurrentUntilItIsActive(t *testing.T) {
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
+func TestNewManager_ValidatesOptions(t *testing.T) {
 	for name, o := range map[string]policysource.Options{
 		"parallel": {MaxConcurrent: -1},
 		"backoff":  {MinBackoff: time.Minute, MaxBackoff: time.Second},
@@ -106,7 +106,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-func TestRunEndsWhileRemotesHang(t *testing.T) {
+func TestManager_RunEndsWhileRemotesHang(t *testing.T) {
 	root := t.TempDir()
 	r := newRepo(t, root, "r")
 	hash := commit(t, r, good("bad"))

@@ -17,7 +17,7 @@ import (
 	"federator.dev/federator/test/git"
 )
 
-func TestACommitThatPassesEveryGateIsActive(t *testing.T) {
+func TestManager_CommitThatPassesAllGatesIsActive(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	hash := commit(t, r, plus(good("bad"), "policies/fleetpolicy.yaml", "kind: FleetPolicy\n"))
 	opts := options()
@@ -61,7 +61,7 @@ func TestACommitThatPassesEveryGateIsActive(t *testing.T) {
 	}
 }
 
-func TestBadCommitsLeaveTheLastGoodToBeObserved(t *testing.T) {
+func TestManager_BadCommitsLeaveTheLastGoodObserved(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	last := commit(t, r, good("bad"))
 	src := source("team", r)
@@ -124,7 +124,7 @@ func TestBadCommitsLeaveTheLastGoodToBeObserved(t *testing.T) {
 	}
 }
 
-func TestAForcedPushIsFollowed(t *testing.T) {
+func TestManager_ForcedPush(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	first := commit(t, r, good("one"))
 	second := commit(t, r, good("two"))
@@ -148,7 +148,7 @@ func TestAForcedPushIsFollowed(t *testing.T) {
 	}
 }
 
-func TestARemoteThatDoesNotAnswerLeavesPoliciesCurrent(t *testing.T) {
+func TestManager_UnreachableRemoteLeavesPoliciesCurrent(t *testing.T) {
 	const secret = "s3cr3t-token"
 	root := t.TempDir()
 	r := newRepo(t, root, "r")
@@ -195,7 +195,7 @@ func TestARemoteThatDoesNotAnswerLeavesPoliciesCurrent(t *testing.T) {
 	}
 }
 
-func TestSourcesAreCompiledTogether(t *testing.T) {
+func TestManager_CompilesSourcesTogether(t *testing.T) {
 	root := t.TempDir()
 	views, users := newRepo(t, root, "views"), newRepo(t, root, "users")
 	commit(t, views, plus(nil, "policies/v.rego", rule("views", "x")+"\nview.names[name] contains {} if name := input.object.metadata.name\n"))
@@ -243,7 +243,7 @@ func TestSourcesAreCompiledTogether(t *testing.T) {
 	})
 }
 
-func TestAPackageBelongsToOneSource(t *testing.T) {
+func TestManager_PackageBelongsToOneSource(t *testing.T) {
 	root := t.TempDir()
 	a, b := newRepo(t, root, "a"), newRepo(t, root, "b")
 	hash := commit(t, a, good("one"))
@@ -263,7 +263,7 @@ func TestAPackageBelongsToOneSource(t *testing.T) {
 	}
 }
 
-func TestManySourcesBecomeActiveAtOnce(t *testing.T) {
+func TestManager_ManySourcesConcurrently(t *testing.T) {
 	root := t.TempDir()
 	opts := options()
 	opts.MaxConcurrent = 8
@@ -284,7 +284,7 @@ func TestManySourcesBecomeActiveAtOnce(t *testing.T) {
 	}
 }
 
-func TestADiffBeyondItsBoundIsRefused(t *testing.T) {
+func TestManager_DiffOverMaxDiffIsRejected(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	first := commit(t, r, good("one"))
 	var width atomic.Int64
@@ -330,7 +330,7 @@ func TestADiffBeyondItsBoundIsRefused(t *testing.T) {
 	}
 }
 
-func TestAfterARestartTheLastGoodIsTriedFirst(t *testing.T) {
+func TestManager_RestoresLastGoodFirst(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	last := commit(t, r, good("one"))
 	commit(t, r, plus(good("one"), "policies/broken.rego", "package"))
@@ -362,7 +362,7 @@ func TestAfterARestartTheLastGoodIsTriedFirst(t *testing.T) {
 	active(t, start(t, options(), src), "team", wide)
 }
 
-func TestTestsThatCannotRunAreRunAgain(t *testing.T) {
+func TestManager_RetriesTestsThatCannotRun(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	hash := commit(t, r, good("bad"))
 	var calls atomic.Int64
@@ -389,7 +389,7 @@ func TestTestsThatCannotRunAreRunAgain(t *testing.T) {
 	}
 }
 
-func TestASourceWithoutTestsIsWarnedAbout(t *testing.T) {
+func TestManager_WarnsOfMissingTests(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	hash := commit(t, r, plus(nil, "policies/p.rego", rule("p", "x")))
 	s := active(t, start(t, options(), source("team", r)), "team", hash).Status["team"]

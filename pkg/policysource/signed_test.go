@@ -67,7 +67,7 @@ func commitAs(t *testing.T, r *git.Repo, tree map[string]string, key *openpgp.En
 	return hash
 }
 
-func TestOnlyCommitsSignedByATrustedKeyAreActive(t *testing.T) {
+func TestManager_OnlyTrustedCommitsAreActive(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	born := time.Now().Add(-time.Hour)
 	ann, annKey := entity(t, "Ann", born, 0)
@@ -109,7 +109,7 @@ func TestOnlyCommitsSignedByATrustedKeyAreActive(t *testing.T) {
 	}
 }
 
-func TestASignedTagServesForItsCommit(t *testing.T) {
+func TestManager_SignedTagVerifiesItsCommit(t *testing.T) {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
 		t.Skip("ssh-keygen is not installed, and git signs with it")
 	}

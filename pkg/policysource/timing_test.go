@@ -35,7 +35,7 @@ func bubble(t *testing.T, opts policysource.Options, src policysource.Source, f 
 
 func near(d, want time.Duration) bool { return d >= want-want/10 && d <= want+want/10 }
 
-func TestTheRemoteIsAskedAtEachInterval(t *testing.T) {
+func TestManager_ChecksAtEachInterval(t *testing.T) {
 	r := newRepo(t, t.TempDir(), "r")
 	first := commit(t, r, good("one"))
 	second := commit(t, r, good("two"))
@@ -89,7 +89,7 @@ func TestTheRemoteIsAskedAtEachInterval(t *testing.T) {
 	})
 }
 
-func TestFailuresBackOff(t *testing.T) {
+func TestManager_BacksOffAfterFailures(t *testing.T) {
 	src := policysource.Source{Name: "team", URL: "file://" + filepath.Join(t.TempDir(), "none")}
 	opts := options()
 	opts.MinBackoff, opts.MaxBackoff = 4*time.Second, time.Minute

@@ -53,7 +53,7 @@ func newHook(t *testing.T, m *policysource.Manager, opts policysource.WebhookOpt
 	return h
 }
 
-func TestAPushIsSeenAtOnce(t *testing.T) {
+func TestWebhook_PushSyncsAtOnce(t *testing.T) {
 	root := t.TempDir()
 	r, bystander := newRepo(t, root, "org/repo"), newRepo(t, root, "org/other")
 	hash := commit(t, r, good("zero"))
@@ -100,7 +100,7 @@ func TestAPushIsSeenAtOnce(t *testing.T) {
 	}
 }
 
-func TestWebhooksProveThemselves(t *testing.T) {
+func TestWebhook_AuthenticatesRequests(t *testing.T) {
 	m, err := policysource.NewManager(options())
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestWebhooksProveThemselves(t *testing.T) {
 	}
 }
 
-func TestWebhooksThatAreReadSlowlyAreBounded(t *testing.T) {
+func TestWebhook_LimitsSlowRequests(t *testing.T) {
 	m, err := policysource.NewManager(options())
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func holds(text string) bool {
 	return false
 }
 
-func TestCredentialsOpenARepositoryUntilTheyAreRevoked(t *testing.T) {
+func TestFetch_CredentialsUntilRevoked(t *testing.T) {
 	root := t.TempDir()
 	want := commit(t, repo(t, root, "r"), policies)
 	web := must[*git.HTTPS](t)(git.ServeHTTPS(root))
@@ -68,7 +68,7 @@ func TestCredentialsOpenARepositoryUntilTheyAreRevoked(t *testing.T) {
 	}
 }
 
-func TestNothingIsFetchedThatIsKnown(t *testing.T) {
+func TestFetch_KnownCommitIsNotFetched(t *testing.T) {
 	root := t.TempDir()
 	hash := commit(t, repo(t, root, "r"), policies)
 	web := must[*git.HTTPS](t)(git.ServeHTTPS(root))
@@ -83,7 +83,7 @@ func TestNothingIsFetchedThatIsKnown(t *testing.T) {
 	}
 }
 
-func TestSecretsAreInNoErrorAndNoLog(t *testing.T) {
+func TestFetch_SecretsAreInNoErrorAndNoLog(t *testing.T) {
 	root := t.TempDir()
 	commit(t, repo(t, root, "r"), policies)
 	web := must[*git.HTTPS](t)(git.ServeHTTPS(root))
@@ -205,7 +205,7 @@ func TestSecretsAreInNoErrorAndNoLog(t *testing.T) {
 	}
 }
 
-func TestRedirectsStayOnTheHost(t *testing.T) {
+func TestFetch_RedirectsStayOnTheHost(t *testing.T) {
 	root := t.TempDir()
 	want := commit(t, repo(t, root, "r"), policies)
 	web := must[*git.HTTPS](t)(git.ServeHTTPS(root))
@@ -258,7 +258,7 @@ func TestRedirectsStayOnTheHost(t *testing.T) {
 	}
 }
 
-func TestHostsMustBeKnown(t *testing.T) {
+func TestFetch_HostsMustBeKnown(t *testing.T) {
 	root := t.TempDir()
 	want := commit(t, repo(t, root, "r"), policies)
 	private, public, err := git.NewKey()
@@ -340,7 +340,7 @@ func hash(t *testing.T, line string) string {
 	return string(data)
 }
 
-func TestOddRequestsAreRefusedBeforeAnythingIsAsked(t *testing.T) {
+func TestValidate_RejectsInvalidRequests(t *testing.T) {
 	key, _, err := git.NewKey()
 	if err != nil {
 		t.Fatal(err)
@@ -392,7 +392,7 @@ func TestOddRequestsAreRefusedBeforeAnythingIsAsked(t *testing.T) {
 	}
 }
 
-func TestOneRepositoryHasOneIdentity(t *testing.T) {
+func TestRemote_Identity(t *testing.T) {
 	for _, url := range []string{
 		"https://github.com/Org/repo.git", "https://github.com/org/repo", "https://GitHub.com/org/repo/", "git@github.com:org/repo.git",
 		"ssh://git@github.com:2222/org/repo.git",

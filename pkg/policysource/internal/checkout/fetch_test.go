@@ -97,7 +97,7 @@ func remotes(t *testing.T, root string) []remote {
 	}
 }
 
-func TestFetchIsTheSameByEveryTransport(t *testing.T) {
+func TestFetch_SameResultByEveryTransport(t *testing.T) {
 	root := t.TempDir()
 	r := repo(t, root, "team/policies")
 	commit(t, r, map[string]string{"policies/old.rego": "package old\n"})
@@ -157,7 +157,7 @@ func equal(a, b map[string]string) bool {
 	return true
 }
 
-func TestFetchFollowsAForcedPush(t *testing.T) {
+func TestFetch_ForcedPush(t *testing.T) {
 	root := t.TempDir()
 	r := repo(t, root, "r")
 	first := commit(t, r, policies)
@@ -178,7 +178,7 @@ func TestFetchFollowsAForcedPush(t *testing.T) {
 	}
 }
 
-func TestFetchSaysWhatIsWrong(t *testing.T) {
+func TestFetch_ErrorKinds(t *testing.T) {
 	root := t.TempDir()
 	commit(t, repo(t, root, "good"), policies)
 	repo(t, root, "empty")
@@ -228,7 +228,7 @@ func TestFetchSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestFetchIsBounded(t *testing.T) {
+func TestFetch_Limits(t *testing.T) {
 	root := t.TempDir()
 	r := repo(t, root, "r")
 	deep := strings.Repeat("d/", 5)
@@ -280,7 +280,7 @@ func random(n int) string {
 	return string(out)
 }
 
-func TestFetchEndsWithItsContextAndItsTime(t *testing.T) {
+func TestFetch_EndsWithContextAndTimeout(t *testing.T) {
 	root := t.TempDir()
 	commit(t, repo(t, root, "r"), policies)
 	web := must[*git.HTTPS](t)(git.ServeHTTPS(root))

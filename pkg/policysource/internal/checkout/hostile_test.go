@@ -88,7 +88,7 @@ func lying(web *git.HTTPS, head string, pack []byte) {
 	})
 }
 
-func TestHostilePacksAreRefused(t *testing.T) {
+func TestUnpack_RejectsHostilePacks(t *testing.T) {
 	web := must[*git.HTTPS](t)(git.ServeHTTPS(t.TempDir()))
 	defer web.Close()
 	blob := []byte("package a\n")
@@ -152,7 +152,7 @@ func TestHostilePacksAreRefused(t *testing.T) {
 	}
 }
 
-func TestOddCommitsAreRefused(t *testing.T) {
+func TestParseCommit_RejectsInvalidCommits(t *testing.T) {
 	web := must[*git.HTTPS](t)(git.ServeHTTPS(t.TempDir()))
 	defer web.Close()
 	blob := []byte("package a\n")

@@ -110,7 +110,7 @@ func allow(prefix string, key ssh.Signer) string {
 	return prefix + " " + string(ssh.MarshalAuthorizedKey(key.PublicKey()))
 }
 
-func TestSSHSignatures(t *testing.T) {
+func TestVerifier_SSH(t *testing.T) {
 	payload := []byte("tree 1\n\nmessage\n")
 	ann, eve := ed25519Key(t), ed25519Key(t)
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -177,7 +177,7 @@ func TestSSHSignatures(t *testing.T) {
 	}
 }
 
-func TestKeysThatCannotBeReadTrustNobody(t *testing.T) {
+func TestNewVerifier_RejectsInvalidKeys(t *testing.T) {
 	ann := ed25519Key(t)
 	weak, err := rsa.GenerateKey(rand.Reader, 1024)
 	weakKey := sshKey(t, weak, err)
@@ -243,7 +243,7 @@ func public(t *testing.T, entities ...*openpgp.Entity) []byte {
 	return out.Bytes()
 }
 
-func TestPGPSignatures(t *testing.T) {
+func TestVerifier_PGP(t *testing.T) {
 	payload := []byte("tree 1\n\nmessage\n")
 	born := made.Add(-time.Hour)
 	ann, eve := pgpKey(t, "Ann", born, 0), pgpKey(t, "Eve", born, 0)
@@ -339,9 +339,9 @@ func checkSigned(t *testing.T, r *git.Repo, keys signature.Keys, who string) {
 	}
 }
 
-func TestCommitsSignedWithSSHKeygen(t *testing.T) {
+func TestVerifier_CommitsOfSSHKeygen(t *testing.T) {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
-		t.Skip("ssh-keygen is not installed; TestSSHSignatures signs without it")
+		t.Skip("ssh-keygen is not installed; TestVerifier_SSH signs without it")
 	}
 	r, err := git.Init(t.TempDir())
 	if err != nil {
@@ -363,9 +363,9 @@ func TestCommitsSignedWithSSHKeygen(t *testing.T) {
 	checkSigned(t, r, signature.Keys{AllowedSigners: []byte("ann " + string(ssh.MarshalAuthorizedKey(public)))}, "ann SHA256:")
 }
 
-func TestCommitsSignedWithGPG(t *testing.T) {
+func TestVerifier_CommitsOfGPG(t *testing.T) {
 	if _, err := exec.LookPath("gpg"); err != nil {
-		t.Skip("gpg is not installed; TestPGPSignatures signs without it")
+		t.Skip("gpg is not installed; TestVerifier_PGP signs without it")
 	}
 	// A short path: the agent's socket is below it.
 	home, err := os.MkdirTemp("", "gpg")
@@ -400,7 +400,7 @@ func TestCommitsSignedWithGPG(t *testing.T) {
 	checkSigned(t, r, signature.Keys{PGP: gpg("--armor", "--export")}, "Ann <ann@example.com> PGP:")
 }
 
-func TestASignatureOfOpenSSHIsRead(t *testing.T) {
+func TestVerifier_SignatureOfOpenSSH(t *testing.T) {
 	data, err := os.ReadFile("testdata/commit.txt")
 	if err != nil {
 		t.Fatal(err)
