@@ -13,13 +13,13 @@ type waveProgress struct {
 	generation string
 	wave       int
 	phase      v1alpha1.WavePhase
-	since      time.Time
+	started    time.Time
 	written    map[policy.Ref]bool // targets, by the present wave
 	unhealthy  int
 }
 
 func (p *waveProgress) restart(generation string, now time.Time) {
-	*p = waveProgress{generation: generation, phase: v1alpha1.WaveWriting, since: now, written: map[policy.Ref]bool{}}
+	*p = waveProgress{generation: generation, phase: v1alpha1.WaveWriting, started: now, written: map[policy.Ref]bool{}}
 }
 
 // reaches reports whether a member may be written to: it is in the present wave or an
@@ -44,31 +44,31 @@ func (p *waveProgress) advance(waves []Wave, remaining int, health func(policy.R
 	}
 	if remaining > 0 {
 		if p.phase != v1alpha1.WaveWriting {
-			p.phase, p.since = v1alpha1.WaveWriting, now
+			p.phase, p.started = v1alpha1.WaveWriting, now
 		}
 		return "", time.Time{}
 	}
 	if p.phase == v1alpha1.WaveWriting {
-		p.phase, p.since = v1alpha1.WaveSoaking, now
+		p.phase, p.started = v1alpha1.WaveSoaking, now
 	}
 	w := &waves[p.wave]
 	degraded := p.checkHealth(w.Require, health)
-	soaked, timeout := p.since.Add(w.Soak), p.since.Add(max(w.Timeout, w.Soak))
+	soaked, timeout := p.started.Add(w.Soak), p.started.Add(max(w.Timeout, w.Soak))
 	switch {
 	case degraded.Name != "":
 		return fmt.Sprintf("wave %q: %s is Degraded", w.Name, degraded), time.Time{}
 	case p.unhealthy > 0 && !now.Before(timeout):
-		return fmt.Sprintf("wave %q: %d objects are not healthy after %v", w.Name, p.unhealthy, timeout.Sub(p.since)), time.Time{}
+		return fmt.Sprintf("wave %q: %d objects are not healthy after %v", w.Name, p.unhealthy, timeout.Sub(p.started)), time.Time{}
 	case p.unhealthy > 0:
 		return "", now.Add(time.Second)
 	case now.Before(soaked):
 		return "", soaked
 	case p.wave == len(waves)-1:
-		p.phase, p.since = v1alpha1.WaveDone, now
+		p.phase, p.started = v1alpha1.WaveDone, now
 		return "", time.Time{}
 	}
 	p.wave++
-	p.phase, p.since, p.written, p.unhealthy = v1alpha1.WaveWriting, now, map[policy.Ref]bool{}, 0
+	p.phase, p.started, p.written, p.unhealthy = v1alpha1.WaveWriting, now, map[policy.Ref]bool{}, 0
 	return "", now
 }
 
@@ -94,6 +94,6 @@ func (p *waveProgress) status(waves []Wave) *WaveStatus {
 		return nil
 	}
 	return &WaveStatus{
-		Name: waves[p.wave].Name, Number: p.wave + 1, Of: len(waves), Phase: p.phase, Since: p.since, Unhealthy: p.unhealthy,
+		Name: waves[p.wave].Name, Number: p.wave + 1, Of: len(waves), Phase: p.phase, Since: p.started, Unhealthy: p.unhealthy,
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// moments are commands of stories about Actions, in which time matters.
-var moments = map[string]command{
-	// set sets a variable to what the last command has printed.
+// actionCommands are commands about Actions, and about time.
+var actionCommands = map[string]command{
+	// set sets a variable to the output of the last command.
 	"set": {"VARIABLE", func(_ context.Context, _ *story, ts *testscript.TestScript, args []string) error {
 		ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 		return nil
@@ -30,7 +30,7 @@ var moments = map[string]command{
 		ts.Setenv(args[0], time.Now().Add(d).UTC().Format(time.RFC3339))
 		return nil
 	}},
-	// hour sets a variable to the hour of the day, UTC, that it is after a duration.
+	// hour sets a variable to the hour of the day, UTC, after a duration.
 	"hour": {"VARIABLE DURATION", func(_ context.Context, _ *story, ts *testscript.TestScript, args []string) error {
 		d, err := time.ParseDuration(args[1])
 		if err != nil {
@@ -39,21 +39,21 @@ var moments = map[string]command{
 		ts.Setenv(args[0], fmt.Sprint(time.Now().Add(d).UTC().Hour()))
 		return nil
 	}},
-	// overtake gives a ConfigMap in namespace shop another tier, and changes it once more
-	// when the correction of that is recorded and on its way, around the proxy; again, until
-	// that comes before the correction.
+	// overtake gives a ConfigMap in namespace shop another tier, and changes it once more,
+	// around the proxy, when the correction is recorded and on its way; again, until it
+	// overtakes the correction.
 	"overtake": {"NAME CONFIGMAP TIER", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) error {
-		for range mostRaces {
+		for range maxRaces {
 			if lost, err := s.overtake(ctx, args[0], args[1], args[2]); err != nil || !lost {
 				return err
 			}
 		}
-		return fmt.Errorf("%d corrections came first", mostRaces)
+		return fmt.Errorf("%d corrections came first", maxRaces)
 	}},
 }
 
-// mostRaces is less than what halts a policy whose corrections do not last.
-const mostRaces = 3
+// maxRaces is below the reversions that halt a policy.
+const maxRaces = 3
 
 func (s *story) overtake(ctx context.Context, member, name, tier string) (lost bool, err error) {
 	c, err := s.cluster(ctx, member)
@@ -70,7 +70,7 @@ func (s *story) overtake(ctx context.Context, member, name, tier string) (lost b
 		return err
 	}
 	phase := func(ok func(v1alpha1.ActionPhase) bool) error {
-		return kube.Until(ctx, patience, func() error {
+		return kube.Until(ctx, timeout, func() error {
 			all, err := s.actions(ctx)
 			if err != nil {
 				return err
@@ -100,7 +100,7 @@ func (s *story) overtake(ctx context.Context, member, name, tier string) (lost b
 	return lost, err
 }
 
-// actions are the phases of the Actions on the hub, by name.
+// actions returns the phases of the Actions on the hub, by name.
 func (s *story) actions(ctx context.Context) (map[string]v1alpha1.ActionPhase, error) {
 	var list v1alpha1.ActionList
 	err := s.read(ctx, "hub", &list, "/apis/federator.dev/v1alpha1", v1alpha1.Actions)

@@ -28,10 +28,10 @@ type command struct {
 	run   func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error
 }
 
-// vocabulary is what stories do. NAME is a Cluster in namespace fleet, which has a
+// storyCommands are the commands of stories. NAME is a Cluster in namespace fleet, which has a
 // control plane of its own from its first mention; "hub" is the hub.
-var vocabulary = map[string]command{
-	// join makes a Cluster and its kubeconfig Secret on the hub.
+var storyCommands = map[string]command{
+	// join creates a Cluster and its kubeconfig Secret on the hub.
 	"join": {"NAME [LABEL=VALUE...]", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) error {
 		c, err := s.cluster(ctx, args[0])
 		if err != nil {
@@ -49,19 +49,19 @@ var vocabulary = map[string]command{
 	"leave": {"NAME", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) error {
 		return s.unregister(ctx, args[0])
 	}},
-	// federator starts, stops or kills a process. Its log is that of all its lives.
+	// federator starts, stops or kills a process. Its restarts share one log.
 	"federator": {"PROCESS start|stop|kill", federator},
-	// commit makes the files of DIR, or none, the whole of a new commit.
+	// commit makes a new commit of the files of DIR alone, or of none.
 	"commit": {"[-sign] [KEY] [DIR]", commit},
-	// key makes a key that commits are signed with, and writes KEY.asc.
+	// key creates a key to sign commits with, and writes KEY.asc.
 	"key": {"KEY", makeKey},
-	// git serves the repository over https, to whoever has the token if one is given.
+	// git serves the repository over https, to clients with the token if one is given.
 	"git": {"[TOKEN]", serveGit},
 	// ssh serves the repository over ssh, and writes identity, known_hosts and known_hosts.other.
 	"ssh": {"", serveSSH},
 	// push tells PROCESS of a push to the repository, as GitHub does, with its secret or another.
 	"push": {"PROCESS [SECRET]", push},
-	// sync asks PolicySource git for a look at the repository now.
+	// sync requests PolicySource git to fetch the repository now.
 	"sync": {"", func(ctx context.Context, s *story, _ *testscript.TestScript, _ []string) error {
 		s.syncs++
 		_, err := s.kubectl(ctx, "hub", "annotate", "--overwrite", "policysource", "git", fmt.Sprintf("federator.dev/sync=%d", s.syncs))
@@ -105,11 +105,11 @@ var vocabulary = map[string]command{
 		}
 		return fmt.Errorf("unknown mode %q", args[1:])
 	}},
-	// eventually waits until what a view shows matches a pattern, lines alone: ^ and $.
+	// eventually waits until the output of a view matches a pattern; ^ and $ match at lines.
 	"eventually": {"VIEW ARG... REGEXP", eventually},
 }
 
-// view shows something: as a command by itself, for stdout, and to eventually.
+// view prints something: as a command to stdout, or to eventually.
 type view struct {
 	usage string
 	show  func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) (string, error)
@@ -158,7 +158,7 @@ var views = map[string]view{
 		}
 		return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message), nil
 	}},
-	// violations shows how many a FleetPolicy has, by its status.
+	// violations shows how many a FleetPolicy's status has.
 	"violations": {"POLICY", func(ctx context.Context, s *story, _ *testscript.TestScript, args []string) (string, error) {
 		var fp v1alpha1.FleetPolicy
 		if err := s.read(ctx, "hub", &fp, "/apis/federator.dev/v1alpha1", v1alpha1.FleetPolicies, args[0]); err != nil || fp.Status.Totals == nil {
@@ -181,13 +181,13 @@ var views = map[string]view{
 		text, err := os.ReadFile(p.log)
 		return string(text), err
 	}},
-	// ctl runs the federator command as a user does, with an administrator's access to the hub.
+	// ctl runs the federator command as a user, with an administrator's access to the hub.
 	"ctl": {"ARG...", func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) (string, error) {
 		return s.exec(ctx, "federator", []string{"KUBECONFIG=" + ts.Getenv("KUBECONFIG")}, args...)
 	}},
 }
 
-// commands makes commands of testscript of vocabulary and views.
+// commands returns storyCommands and views as commands of testscript.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	out := map[string]func(*testscript.TestScript, bool, []string){}
 	add := func(name, usage string, run func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error) {
@@ -215,7 +215,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 			}
 		}
 	}
-	for _, words := range []map[string]command{vocabulary, moments} {
+	for _, words := range []map[string]command{storyCommands, actionCommands} {
 		for name, c := range words {
 			add(name, c.usage, c.run)
 		}
@@ -252,13 +252,13 @@ func federator(ctx context.Context, s *story, _ *testscript.TestScript, args []s
 	return fmt.Errorf("unknown: %s", args[1])
 }
 
-// pause is between two looks.
-const pause = 100 * time.Millisecond
+// pollInterval is the time between two polls.
+const pollInterval = 100 * time.Millisecond
 
 func eventually(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
 	v, ok := views[args[0]]
 	if !ok || len(args) < 3 {
-		return fmt.Errorf("%q cannot be waited for", args)
+		return fmt.Errorf("%q is not a view", args)
 	}
 	last := len(args) - 1
 	want, err := regexp.Compile("(?m)" + args[last])
@@ -267,27 +267,27 @@ func eventually(ctx context.Context, s *story, ts *testscript.TestScript, args [
 	}
 	text, next := "", time.Now()
 	var unlike error
-	err = kube.Until(ctx, patience, func() error {
+	err = kube.Until(ctx, timeout, func() error {
 		if time.Now().Before(next) {
 			return unlike
 		}
 		if text, unlike = v.show(ctx, s, ts, args[1:last]); unlike == nil && !want.MatchString(text) {
 			unlike = errors.New("it shows:\n" + text)
 		}
-		next = time.Now().Add(pause) // a process for each look takes time from what it looks at
+		next = time.Now().Add(pollInterval) // each process slows down what it observes
 		return unlike
 	})
 	fmt.Fprintln(ts.Stdout(), text)
 	return err
 }
 
-// kubectl runs kubectl and returns what it prints.
+// kubectl runs kubectl and returns its output.
 func (s *story) kubectl(ctx context.Context, name string, args ...string) (string, error) {
 	file, err := s.kubeconfig(ctx, name)
 	if err != nil {
 		return "", err
 	}
-	return s.exec(ctx, "kubectl", []string{"KUBECACHEDIR=" + filepath.Join(stage.dir, "kubectl")}, append([]string{"--kubeconfig", file}, args...)...)
+	return s.exec(ctx, "kubectl", []string{"KUBECACHEDIR=" + filepath.Join(shared.dir, "kubectl")}, append([]string{"--kubeconfig", file}, args...)...)
 }
 
 // read reads an object around the proxy.
@@ -303,11 +303,11 @@ func (s *story) read(ctx context.Context, name string, into any, path ...string)
 	return json.Unmarshal(text, into)
 }
 
-// exec runs a program and returns what it prints; an error has what it complains of.
+// exec runs a program and returns its output; an error has its standard error.
 func (s *story) exec(ctx context.Context, program string, env []string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(stage.dir, "bin", program), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(shared.dir, "bin", program), args...)
 	cmd.Dir, cmd.Env = s.dir, append(env, "HOME="+s.dir, "PATH="+os.Getenv("PATH"))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

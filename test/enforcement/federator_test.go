@@ -17,15 +17,14 @@ import (
 
 // process is the federator command, serving.
 type process struct {
-	log   string // file, of all lives
-	began int64  // where that of this life begins
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has
-	err   error         // how, once it has
+	log      string // file, of all restarts
+	logStart int64  // where that of this life begins
+	cmd      *exec.Cmd
+	ended    chan struct{} // closed when the process has ended
+	err      error         // how, once it has
 }
 
-// configuration is what the chart gives, but for where this machine's members and
-// repositories are.
+// configuration is that of the chart, but for the addresses of members and repositories.
 const configuration = `sources:
   clusterAPI: {kubeconfig: %s, namespaces: [fleet]}
 network: {allow: [127.0.0.0/8]}
@@ -43,7 +42,7 @@ listen: {serve: 127.0.0.1:0, admin: 127.0.0.1:0}
 log: {format: text, level: info}
 `
 
-// hookSecret is what git hosts prove to know.
+// hookSecret is the secret of webhooks.
 const hookSecret = "the secret of all git hosts"
 
 // startFederator serves in a directory, and waits until it listens. The hub is reached
@@ -54,7 +53,7 @@ func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane) (*p
 	}
 	config := filepath.Join(dir, "federator.yaml")
 	secret := filepath.Join(dir, "webhook")
-	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(stage.dir, "tls.crt"), filepath.Join(stage.dir, "tls.key"), secret)
+	text := fmt.Sprintf(configuration, hub.KubeconfigFile(), filepath.Join(shared.dir, "tls.crt"), filepath.Join(shared.dir, "tls.key"), secret)
 	if err := errors.Join(os.WriteFile(config, []byte(text), 0o600), os.WriteFile(secret, []byte(hookSecret+"\n"), 0o600)); err != nil {
 		return nil, err
 	}
@@ -68,8 +67,8 @@ func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane) (*p
 	if err != nil {
 		return nil, err
 	}
-	p.began = info.Size()
-	p.cmd = exec.Command(filepath.Join(stage.dir, "bin", "federator"), "serve", "--config", config)
+	p.logStart = info.Size()
+	p.cmd = exec.Command(filepath.Join(shared.dir, "bin", "federator"), "serve", "--config", config)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
 	p.cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + os.TempDir(), "PATH=" + os.Getenv("PATH")}
 	if err := p.cmd.Start(); err != nil {
@@ -79,7 +78,7 @@ func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane) (*p
 		p.err = p.cmd.Wait()
 		close(p.ended)
 	}()
-	err = kube.Until(ctx, patience, func() error {
+	err = kube.Until(ctx, timeout, func() error {
 		for _, server := range []string{"serve", "query", "webhook"} {
 			if _, err := p.address(server); err != nil {
 				return err
@@ -93,15 +92,15 @@ func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane) (*p
 	return p, nil
 }
 
-var listening = regexp.MustCompile(`server=(\w+) address=(\S+)`)
+var listeningLine = regexp.MustCompile(`server=(\w+) address=(\S+)`)
 
-// address returns where one of the process's servers listens.
+// address returns the address of one of the process's servers.
 func (p *process) address(server string) (string, error) {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return "", err
 	}
-	for _, m := range listening.FindAllSubmatch(text[p.began:], -1) {
+	for _, m := range listeningLine.FindAllSubmatch(text[p.logStart:], -1) {
 		if string(m[1]) == server {
 			return string(m[2]), nil
 		}
@@ -109,7 +108,7 @@ func (p *process) address(server string) (string, error) {
 	return "", fmt.Errorf("server %s does not listen", server)
 }
 
-// stop ends the process in order, if it has not ended, and waits for it.
+// stop ends the process regularly, if it has not ended, and waits for it.
 func (p *process) stop() error {
 	select {
 	case <-p.ended:
@@ -119,7 +118,7 @@ func (p *process) stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case <-p.ended:
@@ -130,7 +129,7 @@ func (p *process) stop() error {
 	}
 }
 
-// kill ends the process as a crash does, which is no failure of it.
+// kill ends the process like a crash, which is not a failure of the test.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // fails if it has ended
 	<-p.ended

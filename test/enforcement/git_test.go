@@ -39,7 +39,7 @@ func (r *remote) close() error {
 }
 
 // serveGit serves the repository over https, sets $REPO, and writes ca.crt. With a
-// token, nobody else may read it.
+// token, only clients that have it may read.
 func serveGit(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
 	if s.remote == nil {
 		server, err := git.ServeHTTPS(filepath.Dir(s.repo.Dir))
@@ -87,7 +87,7 @@ func serveSSH(_ context.Context, s *story, ts *testscript.TestScript, _ []string
 	)
 }
 
-// commit makes the files of a directory the whole of a commit, and sets $COMMIT.
+// commit makes a commit of the files of a directory alone, and sets $COMMIT.
 func commit(_ context.Context, s *story, ts *testscript.TestScript, args []string) error {
 	signer := ""
 	if len(args) == 3 && args[0] == "-sign" {
@@ -122,7 +122,7 @@ func commit(_ context.Context, s *story, ts *testscript.TestScript, args []strin
 	return err
 }
 
-// makeKey makes a PGP key for commits, and writes its public half to NAME.asc.
+// makeKey creates a PGP key for commits, and writes its public half to NAME.asc.
 func makeKey(_ context.Context, s *story, ts *testscript.TestScript, args []string) error {
 	born := time.Now().Add(-time.Hour)
 	key, err := openpgp.NewEntity(args[0], "", args[0]+"@example.com", &packet.Config{Time: func() time.Time { return born }, Algorithm: packet.PubKeyAlgoEdDSA})
@@ -144,7 +144,7 @@ func makeKey(_ context.Context, s *story, ts *testscript.TestScript, args []stri
 	return os.WriteFile(ts.MkAbs(args[0]+".asc"), out.Bytes(), 0o600)
 }
 
-// sign replaces the newest commit by one with a signature, as git commit -S makes it.
+// sign replaces the newest commit by a signed one, like git commit -S.
 func (s *story) sign(hash string, key *openpgp.Entity) (string, error) {
 	if key == nil {
 		return "", errors.New("there is no such key")
@@ -172,7 +172,7 @@ func (s *story) sign(hash string, key *openpgp.Entity) (string, error) {
 	return hash, err
 }
 
-// network returns the proxy before a cluster, or before git.
+// network returns the proxy in front of a cluster, or of git.
 func (s *story) network(ctx context.Context, name string) (*tcpproxy.Proxy, error) {
 	if name == "git" {
 		if s.remote == nil {
@@ -187,7 +187,7 @@ func (s *story) network(ctx context.Context, name string) (*tcpproxy.Proxy, erro
 	return c.Proxy, nil
 }
 
-// push tells a process of a push to the repository, as GitHub does.
+// push notifies a process of a push to the repository, like GitHub.
 func push(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
 	p, err := s.process(args[0])
 	if err != nil {
@@ -204,7 +204,7 @@ func push(ctx context.Context, s *story, ts *testscript.TestScript, args []strin
 	body := fmt.Appendf(nil, `{"ref":"refs/heads/main","repository":{"clone_url":%q}}`, ts.Getenv("REPO"))
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write(body)
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/hooks/git", bytes.NewReader(body))
 	if err != nil {

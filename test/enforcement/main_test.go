@@ -21,13 +21,13 @@ import (
 	"federator.dev/federator/test/kube/tcpproxy"
 )
 
-// patience is how long something may take that takes a moment on an idle machine.
-const patience = 60 * time.Second
+// timeout bounds what takes a moment on an idle machine.
+const timeout = 60 * time.Second
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(klog.Logger{}) // client-go's own words are not the test's
+	klog.SetLogger(klog.Logger{}) // client-go's logs are not the test's
 	code := m.Run()
-	if err := errors.Join(stage.stop(code != 0)...); err != nil {
+	if err := errors.Join(shared.stop(code != 0)...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -40,28 +40,28 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// stage is what all stories of this process share.
-var stage = &theatre{lanes: make(chan *lane, lanes)}
+// shared is the environment of all stories of this process.
+var shared = &environment{testbeds: make(chan *testbed, maxTestbeds)}
 
-// lanes is how many stories run at once.
-const lanes = 2
+// maxTestbeds is how many stories run at once.
+const maxTestbeds = 2
 
-// theatre has the built programs, and lanes that no story uses.
-type theatre struct {
+// environment has the built programs, and the testbeds that no story uses.
+type environment struct {
 	once sync.Once
 	err  error
 	dir  string // with bin/federator, bin/kubectl, tls.crt and tls.key
 
-	lanes chan *lane
+	testbeds chan *testbed
 }
 
-// build builds what stories run, once.
-func (th *theatre) build(ctx context.Context) error {
+// build builds the programs of stories, once.
+func (th *environment) build(ctx context.Context) error {
 	th.once.Do(func() { th.err = th.make(ctx) })
 	return th.err
 }
 
-func (th *theatre) make(ctx context.Context) error {
+func (th *environment) make(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "enforcement-")
 	if err != nil {
 		return err
@@ -83,8 +83,8 @@ func (th *theatre) make(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for range lanes {
-		th.lanes <- &lane{}
+	for range maxTestbeds {
+		th.testbeds <- &testbed{}
 	}
 	return errors.Join(
 		os.Symlink(built.Binary(assets.Kubectl), filepath.Join(bin, "kubectl")),
@@ -93,10 +93,10 @@ func (th *theatre) make(ctx context.Context) error {
 }
 
 // stop ends all control planes. Their logs are shown after a failure if E2E_LOGS is set.
-func (th *theatre) stop(failed bool) []error {
+func (th *environment) stop(failed bool) []error {
 	var errs []error
-	for range len(th.lanes) {
-		l := <-th.lanes
+	for range len(th.testbeds) {
+		l := <-th.testbeds
 		if l.fleet == nil {
 			continue
 		}
@@ -111,14 +111,14 @@ func (th *theatre) stop(failed bool) []error {
 	return errs
 }
 
-// lane is a hub and members for one story at a time.
-type lane struct {
+// testbed is a hub and members for one story at a time.
+type testbed struct {
 	fleet *kube.Fleet
 	free  []*kube.ControlPlane
 }
 
-// start boots the hub and the first members, the first time.
-func (l *lane) start(ctx context.Context) error {
+// start boots the hub and the first members, once.
+func (l *testbed) start(ctx context.Context) error {
 	if l.fleet != nil {
 		return nil
 	}
@@ -133,8 +133,8 @@ func (l *lane) start(ctx context.Context) error {
 	return f.Hub.Apply(ctx, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: federator}\n"))
 }
 
-// member returns a control plane that the story has to itself.
-func (l *lane) member(ctx context.Context) (*kube.ControlPlane, error) {
+// member returns a control plane for the exclusive use of a story.
+func (l *testbed) member(ctx context.Context) (*kube.ControlPlane, error) {
 	if len(l.free) == 0 {
 		c, err := l.fleet.AddMember(context.WithoutCancel(ctx))
 		if err != nil {
@@ -160,8 +160,8 @@ var (
 	}
 )
 
-// sweep deletes all objects of collections.
-func sweep(ctx context.Context, c *kube.ControlPlane, collections []string) error {
+// deleteCollections deletes all objects of collections.
+func deleteCollections(ctx context.Context, c *kube.ControlPlane, collections []string) error {
 	var errs []error
 	for _, path := range collections {
 		client := c.Client().CoreV1().RESTClient()
@@ -172,8 +172,8 @@ func sweep(ctx context.Context, c *kube.ControlPlane, collections []string) erro
 	return errors.Join(errs...)
 }
 
-// giveBack makes a member as it was before the story.
-func (l *lane) giveBack(ctx context.Context, c *kube.ControlPlane) error {
+// restore restores a member to its state before the story.
+func (l *testbed) restore(ctx context.Context, c *kube.ControlPlane) error {
 	err := c.Proxy.Set(tcpproxy.Mode{})
 	for _, p := range []*kube.Process{c.Etcd, c.APIServer} {
 		if !p.Running() {
@@ -181,5 +181,5 @@ func (l *lane) giveBack(ctx context.Context, c *kube.ControlPlane) error {
 		}
 	}
 	l.free = append(l.free, c)
-	return errors.Join(err, sweep(ctx, c, inMembers))
+	return errors.Join(err, deleteCollections(ctx, c, inMembers))
 }

@@ -20,7 +20,7 @@ import (
 
 // TestStories runs the stories of testdata.
 func TestStories(t *testing.T) {
-	if err := stage.build(t.Context()); err != nil {
+	if err := shared.build(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
@@ -30,8 +30,8 @@ func TestStories(t *testing.T) {
 			if !ok {
 				return fmt.Errorf("%T is no test", env.T())
 			}
-			l := <-stage.lanes
-			s := &story{lane: l, dir: env.WorkDir, clusters: map[string]*kube.ControlPlane{}, kubeconfigs: map[string]string{}, processes: map[string]*process{}}
+			l := <-shared.testbeds
+			s := &story{testbed: l, dir: env.WorkDir, clusters: map[string]*kube.ControlPlane{}, kubeconfigs: map[string]string{}, processes: map[string]*process{}}
 			env.Defer(func() {
 				if tb.Failed() {
 					for name, p := range s.processes {
@@ -41,22 +41,22 @@ func TestStories(t *testing.T) {
 				if err := s.end(context.Background()); err != nil {
 					tb.Error(err)
 				}
-				stage.lanes <- l
+				shared.testbeds <- l
 			})
 			env.Values[storyKey{}] = s
-			return s.begin(tb.Context(), env)
+			return s.start(tb.Context(), env)
 		},
 	})
 }
 
 type storyKey struct{}
 
-// story is one story under way. One goroutine runs it.
+// story is a running story. One goroutine runs it.
 type story struct {
-	*lane
+	*testbed
 	dir  string
 	repo *git.Repo
-	// remote serves the repository, behind a network that can fail; nil before git.
+	// remote serves the repository, behind a network that can fail; nil before command git.
 	remote *remote
 
 	clusters    map[string]*kube.ControlPlane // by the name that the story uses
@@ -69,9 +69,9 @@ type story struct {
 	signers     map[string]*openpgp.Entity
 }
 
-// begin makes what every story has.
-func (s *story) begin(ctx context.Context, env *testscript.Env) (err error) {
-	if err := s.lane.start(ctx); err != nil {
+// start creates what every story has.
+func (s *story) start(ctx context.Context, env *testscript.Env) (err error) {
+	if err := s.testbed.start(ctx); err != nil {
 		return err
 	}
 	s.clusters["hub"], s.events = s.fleet.Hub.ControlPlane, map[string]int{}
@@ -104,14 +104,14 @@ func (s *story) begin(ctx context.Context, env *testscript.Env) (err error) {
 	if s.repo, err = git.Init(filepath.Join(s.dir, "git", "policies")); err != nil {
 		return err
 	}
-	env.Setenv("PATH", filepath.Join(stage.dir, "bin")+string(os.PathListSeparator)+env.Getenv("PATH"))
+	env.Setenv("PATH", filepath.Join(shared.dir, "bin")+string(os.PathListSeparator)+env.Getenv("PATH"))
 	env.Setenv("KUBECONFIG", hub)
-	env.Setenv("KUBECACHEDIR", filepath.Join(stage.dir, "kubectl"))
+	env.Setenv("KUBECACHEDIR", filepath.Join(shared.dir, "kubectl"))
 	env.Setenv("REPO", "file://"+s.repo.Dir)
 	return nil
 }
 
-// end ends what the story has started and gives back what it borrowed.
+// end stops what the story has started and returns its testbed.
 func (s *story) end(ctx context.Context) error {
 	var errs []error
 	for name, p := range s.processes {
@@ -133,13 +133,13 @@ func (s *story) end(ctx context.Context) error {
 	}
 	for name, c := range s.clusters {
 		if name != "hub" {
-			errs = append(errs, s.giveBack(ctx, c))
+			errs = append(errs, s.restore(ctx, c))
 		}
 	}
-	return errors.Join(append(errs, sweep(ctx, s.fleet.Hub.ControlPlane, onTheHub))...)
+	return errors.Join(append(errs, deleteCollections(ctx, s.fleet.Hub.ControlPlane, onTheHub))...)
 }
 
-// cluster returns the control plane that the story calls by a name.
+// cluster returns the control plane with a name in the story.
 func (s *story) cluster(ctx context.Context, name string) (*kube.ControlPlane, error) {
 	if c, ok := s.clusters[name]; ok {
 		return c, nil
