@@ -120,7 +120,7 @@ func TestKubeconfigHasAContextPerMember(t *testing.T) {
 	ca := clitest.WriteFile(t, "ca.pem", string(cluster.CertificateAuthorityData))
 	token := clitest.WriteFile(t, "token", local.AuthInfos[kubeconfigfile.FleetContext].Token+"\n")
 	file := filepath.Join(t.TempDir(), "fleet.yaml")
-	if err := os.WriteFile(file, []byte("old"), 0o644); err != nil { //nolint:gosec // as somebody may have left it
+	if err := os.WriteFile(file, []byte("old"), 0o644); err != nil { // as somebody may have left it
 		t.Fatal(err)
 	}
 	server := strings.TrimSuffix(cluster.Server, "/fleet")

@@ -25,7 +25,7 @@ import (
 // script writes an executable.
 func script(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil { //nolint:gosec // it is executed
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil { // it is executed
 		t.Fatal(err)
 	}
 }

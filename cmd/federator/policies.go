@@ -19,7 +19,7 @@ import (
 // loadPolicies reads what the configuration names, nil when that is nothing.
 func loadPolicies(c *config.Config, stderr io.Writer) (*policyfiles.Bundle, error) {
 	if c.Policies.Hub || len(c.Policies.Dirs) == 0 && !c.Policies.Library {
-		return nil, nil //nolint:nilnil // No policies are no error, and those of a hub are another's.
+		return nil, nil // No policies are no error, and those of a hub are another's.
 	}
 	base, err := baseSources(c)
 	if err != nil {
@@ -42,7 +42,7 @@ func loadPolicies(c *config.Config, stderr io.Writer) (*policyfiles.Bundle, erro
 // newLoop returns the loop that evaluates a bundle, nil for none.
 func newLoop(b *policyfiles.Bundle, index *aggregate.Index, log *slog.Logger, metrics prometheus.Registerer) (*enforce.Loop, error) {
 	if b == nil {
-		return nil, nil //nolint:nilnil // No policies, no loop.
+		return nil, nil // No policies, no loop.
 	}
 	names := make([]string, 0, len(b.Bindings))
 	for _, x := range b.Bindings {

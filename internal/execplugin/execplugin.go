@@ -41,7 +41,7 @@ func Command() *cobra.Command {
 // run runs a command in a process group of its own, without standard input, and
 // ends the group with it: what a plugin leaves behind holds our standard output open.
 func run(ctx context.Context, command []string) error {
-	plugin := exec.Command(command[0], command[1:]...) //nolint:gosec,noctx // The user's own kubeconfig names it; its group is ended with ctx.
+	plugin := exec.Command(command[0], command[1:]...) // The user's own kubeconfig names it; its group is ended with ctx.
 	plugin.Stdout, plugin.Stderr = os.Stdout, os.Stderr
 	ownGroup(plugin)
 	if err := plugin.Start(); err != nil {

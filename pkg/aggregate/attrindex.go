@@ -28,11 +28,11 @@ var pairSeed = maphash.MakeSeed()
 
 func hashPair(key, value string) uint32 {
 	h := bits.RotateLeft64(maphash.String(pairSeed, key), 29) ^ maphash.String(pairSeed, value)
-	return uint32(h>>32) ^ uint32(h) //nolint:gosec // folded
+	return uint32(h>>32) ^ uint32(h) // folded
 }
 
 func placeOf(p Label, set *attrSet) pairPlace {
-	return pairPlace{hashPair(p.Key, p.Value), uint32(set.id >> 32), uint32(set.id)} //nolint:gosec // both halves
+	return pairPlace{hashPair(p.Key, p.Value), uint32(set.id >> 32), uint32(set.id)} // both halves
 }
 
 func (p pairPlace) set() uint64 { return uint64(p.high)<<32 | uint64(p.low) }

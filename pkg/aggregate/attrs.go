@@ -127,7 +127,7 @@ func appendSet(b []byte, space byte, pairs []Label) []byte {
 func cutString(text string) (s, rest string) {
 	// A length takes few bytes; what follows is not read.
 	n, size := binary.Uvarint(unsafeBytes(text[:min(len(text), binary.MaxVarintLen64)]))
-	return text[size : size+int(n)], text[size+int(n):] //nolint:gosec // a length of ours
+	return text[size : size+int(n)], text[size+int(n):] // a length of ours
 }
 
 func newAttrSet(space byte, text string, n int) *attrSet {

@@ -12,7 +12,7 @@ import (
 // a read costs a wake-up, and the WINDOW_UPDATE that net/http answers it with, however
 // little it brings.
 type coalescer struct {
-	ctx    context.Context //nolint:containedctx // of the one connection that it reads
+	ctx    context.Context // of the one connection that it reads
 	reader io.Reader
 	fast   bool // events come fast
 	more   bool // the last read filled its buffer: there is no need to wait

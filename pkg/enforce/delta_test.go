@@ -34,7 +34,7 @@ violation contains {"msg": sprintf("of %s", [input.ref.name]), "remedy": {
 func TestCorrector_EqualsFreshCorrector(t *testing.T) {
 	start := seed.Of(t)
 	synctest.Test(t, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(start, 0)) //nolint:gosec // a mix, not a secret
+		rng := rand.New(rand.NewPCG(start, 0)) // a mix, not a secret
 		set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(shared)}}}}, policy.LoadOptions{})
 		if err != nil {
 			t.Fatal(err)

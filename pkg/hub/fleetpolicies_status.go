@@ -180,7 +180,7 @@ func countVerdicts(name string, state *policy.State, enforcement enforce.Enforce
 		return cmp.Or(-cmp.Compare(a.Violations, b.Violations), -cmp.Compare(a.Errors+a.Unknown, b.Errors+b.Unknown), cmp.Compare(a.Name, b.Name))
 	})
 	omitted := max(0, len(list)-maxMembers)
-	return total, list[:len(list)-omitted], int32(omitted) //nolint:gosec // There are no 2³¹ members.
+	return total, list[:len(list)-omitted], int32(omitted) // There are no 2³¹ members.
 }
 
 func toActionCounts(s remediate.Status) *v1alpha1.ActionCounts {
@@ -197,7 +197,7 @@ func toWaveStatus(w *remediate.WaveStatus) *v1alpha1.WaveStatus {
 	}
 	since := metav1.NewTime(w.Since)
 	return &v1alpha1.WaveStatus{
-		Name: w.Name, Number: int32(w.Number), Of: int32(w.Of), Phase: w.Phase, Since: &since, Unhealthy: int32(w.Unhealthy), //nolint:gosec // Small numbers.
+		Name: w.Name, Number: int32(w.Number), Of: int32(w.Of), Phase: w.Phase, Since: &since, Unhealthy: int32(w.Unhealthy), // Small numbers.
 	}
 }
 

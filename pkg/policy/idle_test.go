@@ -39,7 +39,7 @@ func grownBy(t *testing.T, w *world, text string) (*policy.Engine, int64) {
 		t.Fatal(err)
 	}
 	heap()                                // what pools keep goes with the second collection
-	return e, int64(heap()) - int64(base) //nolint:gosec // far less than half of what fits
+	return e, int64(heap()) - int64(base) // far less than half of what fits
 }
 
 // TestEngine_HoldsNoDocumentsWhenIdle: what the last evaluations have read is let go of

@@ -143,7 +143,7 @@ type oracleView struct {
 type full struct {
 	*oracle
 
-	ctx      context.Context //nolint:containedctx // It is one call.
+	ctx      context.Context // It is one call.
 	s        *aggregate.Snapshot
 	objects  []aggregate.Object
 	bodies   map[aggregate.Ref]any
@@ -302,12 +302,12 @@ func (f *full) contribution(rule string, x aggregate.Object, pin string) ([]orac
 		return nil, err
 	}
 	var entries []oracleEntry
-	err = out.(ast.Object).Iter(func(k, values *ast.Term) error { //nolint:forcetypeassert // A panic is a failure.
+	err = out.(ast.Object).Iter(func(k, values *ast.Term) error { // A panic is a failure.
 		key, ok := k.Value.(ast.String)
 		if !ok {
 			return errors.New("no string")
 		}
-		for _, value := range values.Value.(ast.Set).Slice() { //nolint:forcetypeassert // As above.
+		for _, value := range values.Value.(ast.Set).Slice() { // As above.
 			entries = append(entries, oracleEntry{x.Ref(), string(key), astOf(jsonOf(value.Value))})
 		}
 		return nil
@@ -407,7 +407,7 @@ func (f *full) violations(x *oracleBinding, subject policy.Subject, o aggregate.
 		return "", nil
 	}
 	var texts []string
-	for _, t := range out.(ast.Set).Slice() { //nolint:forcetypeassert // A panic is a failure.
+	for _, t := range out.(ast.Set).Slice() { // A panic is a failure.
 		v, ok := jsonOf(t.Value).(map[string]any)
 		if !ok {
 			return "", errors.New("no object")
@@ -447,7 +447,7 @@ func (f *full) remedy(x *oracleBinding, subject policy.Subject, remedy any) (any
 		r["target"] = refJSON(subject.Ref)
 	}
 	for _, declared := range x.pkg.Remedies {
-		if declared.Action == r["action"] && string(declared.Kind) == r["target"].(map[string]any)["kind"] { //nolint:forcetypeassert // As above.
+		if declared.Action == r["action"] && string(declared.Kind) == r["target"].(map[string]any)["kind"] { // As above.
 			return r, nil
 		}
 	}

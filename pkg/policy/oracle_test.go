@@ -414,7 +414,7 @@ func (l *land) playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySe
 		base, n = rand.Uint64N(1<<40), others
 	}
 	if seed := number(t, "FEDERATOR_SEED", -1); seed >= 0 {
-		base, n = uint64(seed), 1 //nolint:gosec // It is not negative.
+		base, n = uint64(seed), 1 // It is not negative.
 	}
 	t.Logf("%d histories from seed %d", n, base)
 	var wg sync.WaitGroup
@@ -440,7 +440,7 @@ func (l *land) playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySe
 		})
 	}
 	for i := range n {
-		jobs <- base + uint64(i) //nolint:gosec // It is not negative.
+		jobs <- base + uint64(i) // It is not negative.
 	}
 	close(jobs)
 	wg.Wait()

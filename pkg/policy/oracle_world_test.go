@@ -202,7 +202,7 @@ func (w *world) item(scope *aggregate.Scope, ref aggregate.Ref) (aggregate.Item,
 	}
 	object := map[string]any{"apiVersion": info.Version, "kind": kind, "metadata": meta}
 	var labels []aggregate.Label
-	for k, v := range held["object"].(map[string]any) { //nolint:forcetypeassert // do put it there.
+	for k, v := range held["object"].(map[string]any) { // do put it there.
 		if k != "metadata" {
 			object[k] = v
 			continue

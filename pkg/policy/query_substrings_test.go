@@ -58,7 +58,7 @@ func TestQuery_CopiesSubstrings(t *testing.T) {
 		if err != nil || len(a.Rows) == 0 {
 			t.Errorf("%s: %+v, %v", query, a, err)
 		}
-		if took := int64(most) - int64(base); took > 2*maxRead+1<<20 { //nolint:gosec // far less than half of what fits
+		if took := int64(most) - int64(base); took > 2*maxRead+1<<20 { // far less than half of what fits
 			t.Errorf("%s takes %d KiB of memory where it may read %d", query, took>>10, maxRead>>10)
 		}
 		runtime.KeepAlive(a)

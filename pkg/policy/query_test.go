@@ -404,7 +404,7 @@ func TestQuery_MayHoldTwiceMaxRead(t *testing.T) {
 			after := heap() // with the answer
 			close(stop)
 			peak := max(<-sampled, after)
-			took := int64(peak) - int64(base) //nolint:gosec // far less than half of what fits
+			took := int64(peak) - int64(base) // far less than half of what fits
 			t.Logf("%d pods: %s takes %d KiB, %v", pods, query, took>>10, err)
 			switch {
 			case err == nil && len(a.Rows) > 0:

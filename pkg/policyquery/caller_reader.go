@@ -14,7 +14,7 @@ import (
 // fetches the grants of a kind when the kind is first read. Objects of a member are
 // authorized by the resource that they were read under there, in the given snapshot.
 type callerReader struct {
-	ctx          context.Context //nolint:containedctx // lives for one request, in methods that take none
+	ctx          context.Context // lives for one request, in methods that take none
 	caller       queryapi.Caller
 	visible      []string  // members, sorted
 	onlyHolders  bool      // fetch the grants of a kind only for members that hold it

@@ -18,7 +18,7 @@ import (
 // TestWatchesTellWhatListsHave: whatever happens to a fleet and its policies, and
 // wherever a watch goes on from, its client knows what a list has.
 func TestWatchesTellWhatListsHave(t *testing.T) {
-	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) //nolint:gosec // a mix, not a secret
+	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) // a mix, not a secret
 	j := start(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.BookmarkInterval = 20 * time.Millisecond })
 	j.join("fleet/a")
 	j.join("fleet/b")

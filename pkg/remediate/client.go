@@ -36,7 +36,7 @@ func (c *Client) get(ctx context.Context, i *Intent) (map[string]any, error) {
 	object, err := c.do(ctx, i, &request{verb: "GET"}, false)
 	var status apierrors.APIStatus
 	if apierrors.IsNotFound(err) && errors.As(err, &status) && namesObject(status.Status(), i.Remedy.Target.Name) {
-		return nil, nil //nolint:nilnil // It does not exist. For a kind that is not served the error names no object.
+		return nil, nil // It does not exist. For a kind that is not served the error names no object.
 	}
 	return object, err
 }
@@ -115,7 +115,7 @@ func (c *Client) do(ctx context.Context, i *Intent, req *request, dryRun bool) (
 		return nil, fmt.Errorf("the response is not a JSON object: %w", err)
 	}
 	if object["kind"] == "Status" && object["apiVersion"] == "v1" {
-		return nil, nil //nolint:nilnil // A DELETE is done.
+		return nil, nil // A DELETE is done.
 	}
 	return object, nil
 }

@@ -154,7 +154,7 @@ func decodeSubject(text string, target policy.Ref) policy.Subject {
 func encodeStatus(a *Action) v1alpha1.ActionStatus {
 	s := v1alpha1.ActionStatus{
 		Phase: a.Phase, Message: truncate(a.Message, maxMessage), Manager: truncate(a.Manager, maxManager),
-		Attempts: int32(min(max(a.Attempts, 0), math.MaxInt32)), ResourceVersion: a.WrittenVersion, //nolint:gosec // Bounded.
+		Attempts: int32(min(max(a.Attempts, 0), math.MaxInt32)), ResourceVersion: a.WrittenVersion, // Bounded.
 		StartedAt: microTime(a.Started), EndedAt: microTime(a.Ended),
 	}
 	if by := a.Acknowledged; by != nil {

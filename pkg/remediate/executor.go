@@ -393,7 +393,7 @@ func (x *executor) retry(ctx context.Context, a *Action, f func(*Client) error) 
 			x.finish(a, v1alpha1.PhaseFailed, fmt.Sprintf("tried %d times: %s", try, why))
 			return nil
 		}
-		jittered := time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // Jitter.
+		jittered := time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64())) // Jitter.
 		if err := sleep(ctx, max(class.retryAfter, jittered)); err != nil {
 			return err
 		}

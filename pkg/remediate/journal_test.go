@@ -125,7 +125,7 @@ func (r actionGenerator) action(n int) *Action {
 // TestHubJournal_RoundTrip: of random actions, by the codec and by the hub.
 func TestHubJournal_RoundTrip(t *testing.T) {
 	s := newFixture(t)
-	r := actionGenerator{rand.New(rand.NewPCG(seed.Of(t), 2))} //nolint:gosec // A test's.
+	r := actionGenerator{rand.New(rand.NewPCG(seed.Of(t), 2))} // A test's.
 	for n := range 2000 {
 		a := r.action(n)
 		in, err := encodeAction(a)

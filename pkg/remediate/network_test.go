@@ -241,7 +241,7 @@ func TestExecutor_BadNetworkWritesNothingTwice(t *testing.T) {
 	seen := s.witness("ConfigMap", "Secret")
 	ctx, cancel := context.WithCancel(t.Context())
 	var network, work sync.WaitGroup
-	network.Go(func() { misbehave(ctx, member.Proxy, rand.New(rand.NewPCG(seed, 1))) }) //nolint:gosec // A test's.
+	network.Go(func() { misbehave(ctx, member.Proxy, rand.New(rand.NewPCG(seed, 1))) }) // A test's.
 	var mu sync.Mutex
 	names := make([]string, targets)
 	for range workers {

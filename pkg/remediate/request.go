@@ -213,7 +213,7 @@ func (i *Intent) buildJSONPatch(before map[string]any, action string) (*request,
 
 func (i *Intent) buildDelete(before map[string]any) (*request, error) {
 	if before == nil || objects.Terminating(before) {
-		return nil, nil //nolint:nilnil // It is gone already, or being deleted.
+		return nil, nil // It is gone already, or being deleted.
 	}
 	uid := types.UID(i.UID)
 	options := &metav1.DeleteOptions{

@@ -21,7 +21,7 @@ import (
 func TestDispatcher_UpdateIntentsEqualsSetIntents(t *testing.T) {
 	start := seed.Of(t)
 	synctest.Test(t, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(start, 0))         //nolint:gosec // a mix, not a secret
+		rng := rand.New(rand.NewPCG(start, 0))         // a mix, not a secret
 		refuse := func(target string) *metav1.Status { // the same for both
 			if target[3] == 'a' || target[3] == 'b' {
 				return forbidden()

@@ -174,7 +174,7 @@ func policyDelta(ctx context.Context, corpus string, objects int) (figures, erro
 	if err != nil {
 		return nil, err
 	}
-	random := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // the same objects in every run
+	random := rand.New(rand.NewPCG(1, 1)) // the same objects in every run
 	out := figures{"policies": float64(len(bindings)), "seconds": float64(seconds)}
 	n := float64(seconds * deltaRate)
 	cpu := cpuTime()

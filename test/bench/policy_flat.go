@@ -168,7 +168,7 @@ func policyFlat(ctx context.Context, corpus string, objects int) (figures, error
 	}
 	out["reset"] = time.Since(started).Seconds()
 	out["heap"] = heap()
-	w := &flatWriter{s: s, d: d, random: rand.New(rand.NewPCG(1, 1))} //nolint:gosec // the same deltas in every run
+	w := &flatWriter{s: s, d: d, random: rand.New(rand.NewPCG(1, 1))} // the same deltas in every run
 	before := e.Stats()
 	took := make([]time.Duration, 0, flatDeltas)
 	for round := range flatWarmup + flatDeltas {

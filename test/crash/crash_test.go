@@ -78,7 +78,7 @@ type harness struct {
 func newHarness(t *testing.T, seed uint64) *harness {
 	t.Helper()
 	f := kube.StartTest(t, kube.Options{Members: 1, Audit: true})
-	r := &harness{T: t, hub: f.Hub, member: f.Members[0], random: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // A test's.
+	r := &harness{T: t, hub: f.Hub, member: f.Members[0], random: rand.New(rand.NewPCG(seed, 3))} // A test's.
 	if err := r.hub.InstallCRDs(t.Context(), "../../charts/federator/crds"); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func (r *harness) start() *child {
 	if err != nil {
 		r.Fatal(err)
 	}
-	p := &child{cmd: exec.Command(os.Args[0]), leads: make(chan struct{}), ended: make(chan struct{})} //nolint:gosec // It is this test.
+	p := &child{cmd: exec.Command(os.Args[0]), leads: make(chan struct{}), ended: make(chan struct{})} // It is this test.
 	p.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	p.cmd.Stderr = &p.log
 	if p.input, err = p.cmd.StdinPipe(); err != nil {

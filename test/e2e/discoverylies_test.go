@@ -73,7 +73,7 @@ func TestDiscovery_OneMemberDecidesNothingForOthers(t *testing.T) {
 	must(s.api.hub.Apply(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: lies}\n")))
 	st := &story{hub: s.api.hub, namespace: "lies"}
 	must(st.hubGrant(t.Context(), st.user("tenant"), []string{"get", "list", "watch"}, []string{"pods", "widgets.acme.io"}, "all"))
-	l := &leakCheck{t: t, s: s, rng: rand.New(rand.NewPCG(1, 1)), user: st.user("tenant")} //nolint:gosec // not a secret
+	l := &leakCheck{t: t, s: s, rng: rand.New(rand.NewPCG(1, 1)), user: st.user("tenant")} // not a secret
 	l.client = l.as()
 
 	// names returns the marked names in an answer, each once.

@@ -214,7 +214,7 @@ func (r *queryRig) write(t *testing.T, rng *rand.Rand, times int) {
 // beneath informers: they end equal to the members without one forced relist.
 // After a restart, and on another replica, they list again and are equal again.
 func TestClientInformers_FollowTheFleet(t *testing.T) {
-	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) //nolint:gosec // a mix, not a secret
+	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) // a mix, not a secret
 	cert, key := ownCertificate(t)
 	r := newQueryRigWith(t, "informers", 2, func(o *queryapi.Options) { o.TLS.CertFile, o.TLS.KeyFile = cert, key })
 	r.exact(t)

@@ -81,7 +81,7 @@ type right struct {
 // every endpoint in random ways, and looks for what they may not read in all
 // that comes back.
 func TestGrants_NothingElseIsVisible(t *testing.T) {
-	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) //nolint:gosec // a mix, not a secret
+	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) // a mix, not a secret
 	s := newSimulated(t, leakMembers, leakMember,
 		func(i int) []aggregate.Label {
 			return []aggregate.Label{{Key: "hidden", Value: fmt.Sprintf("hidden%d", i)}}

@@ -265,7 +265,7 @@ func watchQuery(_ context.Context, s *story, ts *testscript.TestScript, args []s
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(s.kubectl, append([]string{"--kubeconfig", file, "--cache-dir", filepath.Join(s.dir, "kubectl-cache")}, rest...)...) //nolint:noctx // the story's end ends it
+	cmd := exec.Command(s.kubectl, append([]string{"--kubeconfig", file, "--cache-dir", filepath.Join(s.dir, "kubectl-cache")}, rest...)...) // the story's end ends it
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, out.Close())

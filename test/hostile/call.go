@@ -42,7 +42,7 @@ func (c *Call) Rand(words ...string) *rand.Rand {
 		_, _ = h.Write([]byte(w))
 		_, _ = h.Write([]byte{0})
 	}
-	return rand.New(rand.NewPCG(c.seed, h.Sum64())) //nolint:gosec // a mix, not a secret
+	return rand.New(rand.NewPCG(c.seed, h.Sum64())) // a mix, not a secret
 }
 
 // Objects reports whether objects are asked for, of these resources where any are given.

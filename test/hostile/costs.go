@@ -202,7 +202,7 @@ func numbered(prefix string, n int, value string) map[string]any {
 
 // noise is text that does not compress well.
 func noise(seed uint64, size int) string {
-	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a mix, not a secret
+	rng := rand.New(rand.NewPCG(seed, 1)) // a mix, not a secret
 	b := make([]byte, size)
 	for i := range b {
 		b[i] = byte('0' + rng.IntN(64))

@@ -140,7 +140,7 @@ func (s step) String() string {
 
 // draw makes a step from a seed and its number alone.
 func draw(seed, n uint64, classes []Class) step {
-	rng := rand.New(rand.NewPCG(seed, n)) //nolint:gosec // a mix, not a secret
+	rng := rand.New(rand.NewPCG(seed, n)) // a mix, not a secret
 	s := step{
 		of: seed, seed: rng.Uint64() | 1, upon: honest[rng.IntN(len(honest))], late: rng.IntN(3) == 0,
 		lasts: time.Duration(1500+rng.IntN(2000)) * time.Millisecond, back: rng.IntN(8) == 0,
@@ -190,7 +190,7 @@ var steps atomic.Uint64
 func (r *rig) play(ctx context.Context, s step) (err error) {
 	n := steps.Add(1)
 	r.note("step: %s", s)
-	rng := rand.New(rand.NewPCG(s.seed, 3)) //nolint:gosec // a mix, not a secret
+	rng := rand.New(rand.NewPCG(s.seed, 3)) // a mix, not a secret
 	var lies []*Lie
 	before, overfull := inJSON, false
 	for _, c := range s.classes {
@@ -240,7 +240,7 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 	var readers sync.WaitGroup
 	errs := make([]error, 3)
 	for i := range 2 {
-		rng := rand.New(rand.NewPCG(s.seed, uint64(10+i))) //nolint:gosec // a mix, not a secret
+		rng := rand.New(rand.NewPCG(s.seed, uint64(10+i))) // a mix, not a secret
 		y := *x
 		readers.Go(func() {
 			for asking.Err() == nil && errs[i] == nil {

@@ -43,7 +43,7 @@ type Proxy struct {
 type told struct {
 	lies []*Lie
 	seed uint64
-	ctx  context.Context //nolint:containedctx // ends the streams that began under these lies
+	ctx  context.Context // ends the streams that began under these lies
 	end  context.CancelFunc
 
 	mu      sync.Mutex

@@ -155,7 +155,7 @@ func TestHostile_EveryClassLies(t *testing.T) {
 	var checking sync.WaitGroup
 	slots := make(chan struct{}, 16)
 	for _, class := range Classes() {
-		if class.Lie(rand.New(rand.NewPCG(0, 7))).truthful() { //nolint:gosec // a mix, not a secret
+		if class.Lie(rand.New(rand.NewPCG(0, 7))).truthful() { // a mix, not a secret
 			if class.Name != "quiet" {
 				t.Errorf("%s has no hook", class.Name)
 			}
@@ -168,7 +168,7 @@ func TestHostile_EveryClassLies(t *testing.T) {
 			const draws = 20
 			changed := false
 			for seed := uint64(0); seed < draws && !changed; seed++ {
-				p.Tell(0, class.Lie(rand.New(rand.NewPCG(seed, 7)))) //nolint:gosec // a mix, not a secret
+				p.Tell(0, class.Lie(rand.New(rand.NewPCG(seed, 7)))) // a mix, not a secret
 				changed = hear(t, client, host, version) != truth
 			}
 			if !changed {

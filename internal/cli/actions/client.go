@@ -169,7 +169,7 @@ func (c *hubClient) outcome(ctx context.Context, name string, timeout time.Durat
 func (c *hubClient) hint(ctx context.Context, a *v1alpha1.Action, out io.Writer) error {
 	fp, err := c.policy(ctx, a.Spec.Binding)
 	if err != nil || fp.Spec.Mode != v1alpha1.Enforce || fp.Spec.Suspend || a.Spec.RollbackOf != "" {
-		return nil //nolint:nilerr // It is a hint.
+		return nil // It is a hint.
 	}
 	_, err = fmt.Fprintf(out, `FleetPolicy %s still enforces: if the target violates it again, it is corrected again.
 To keep it as it is, suspend the policy, exempt the target in it, or protect the target on the member:

@@ -168,7 +168,7 @@ func (o *Fleet) addObject(m manifest, fields map[string]any, member string) erro
 		}
 	}
 	for _, field := range []string{"annotations", "labels"} {
-		if _, _, err := unstructured.NestedStringMap(fields, "metadata", field); err != nil && fields["metadata"].(map[string]any)[field] != nil { //nolint:forcetypeassert // Checked above.
+		if _, _, err := unstructured.NestedStringMap(fields, "metadata", field); err != nil && fields["metadata"].(map[string]any)[field] != nil { // Checked above.
 			return m.refuse("metadata.%s is not a map of strings", field)
 		}
 	}

@@ -54,5 +54,5 @@ func (d *Decoder) footprint() int {
 
 func footprint[T any](buf []T) int {
 	var one T
-	return cap(buf) * int(unsafe.Sizeof(one)) //nolint:gosec // a small number
+	return cap(buf) * int(unsafe.Sizeof(one)) // a small number
 }

@@ -100,7 +100,7 @@ func (f *discoveryTransport) wrap(err error) error {
 
 // ContextTransport carries a context into the discovery client, which takes none.
 type ContextTransport struct {
-	Context context.Context //nolint:containedctx // lives for one call of the discovery client
+	Context context.Context // lives for one call of the discovery client
 	Base    http.RoundTripper
 }
 

@@ -85,7 +85,7 @@ func (h *hashIndex) find(hash uint64, matches func(uint32) bool) (slot int, id u
 	}
 }
 
-func (h *hashIndex) start(hash uint64) int { return int(hash & uint64(len(h.slots)-1)) } //nolint:gosec // Below len.
+func (h *hashIndex) start(hash uint64) int { return int(hash & uint64(len(h.slots)-1)) } // Below len.
 
 func (h *hashIndex) after(i int) int { return (i + 1) & (len(h.slots) - 1) }
 

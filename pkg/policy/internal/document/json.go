@@ -23,7 +23,7 @@ func SetJSON(set ast.Set) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		array := plain.(*ast.Array) //nolint:forcetypeassert // A set is written as an array.
+		array := plain.(*ast.Array) // A set is written as an array.
 		values = make([]*ast.Term, 0, array.Len())
 		array.Foreach(func(t *ast.Term) { values = append(values, t) })
 		slices.SortFunc(values, ast.TermValueCompare)

@@ -40,7 +40,7 @@ func Equal(before, after []byte, m *mask.Mask) (bool, error) {
 	if m.All {
 		return false, nil
 	}
-	b := buffers.Get().(*[]byte) //nolint:forcetypeassert // The pool holds nothing else.
+	b := buffers.Get().(*[]byte) // The pool holds nothing else.
 	defer buffers.Put(b)
 	old, err := Prune((*b)[:0], before, m)
 	if err != nil {
@@ -63,7 +63,7 @@ func Hash(body []byte, m *mask.Mask) (uint64, error) {
 	if m.All {
 		return maphash.Bytes(seed, body), nil
 	}
-	b := buffers.Get().(*[]byte) //nolint:forcetypeassert // The pool holds nothing else.
+	b := buffers.Get().(*[]byte) // The pool holds nothing else.
 	defer buffers.Put(b)
 	pruned, err := Prune((*b)[:0], body, m)
 	if err != nil {

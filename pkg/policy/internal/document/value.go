@@ -31,12 +31,12 @@ var (
 // no memory with body, but terms with other values: it must not be changed.
 func Value(body []byte, m *mask.Mask) (ast.Value, error) {
 	if m == nil {
-		return nil, nil //nolint:nilnil // A mask that reads nothing has no value.
+		return nil, nil // A mask that reads nothing has no value.
 	}
 	if len(body) > MaxSize {
 		return nil, fmt.Errorf("%w: %d bytes", ErrSize, len(body))
 	}
-	d := decoders.Get().(*decoder) //nolint:forcetypeassert // The pool holds nothing else.
+	d := decoders.Get().(*decoder) // The pool holds nothing else.
 	defer d.release()
 	d.Reader, d.size = canonjson.NewReader(body), len(body)
 	t, err := d.value(m, 0)
@@ -140,7 +140,7 @@ func (d *decoder) object(m *mask.Mask, depth int) (*ast.Term, error) {
 			d.Skip()
 			continue
 		}
-		name := string(key.Value.(ast.String)) //nolint:forcetypeassert // Keys are strings.
+		name := string(key.Value.(ast.String)) // Keys are strings.
 		if len(d.pairs) > base && name <= last {
 			return nil, fmt.Errorf("%w: its keys are not in order", ErrSyntax)
 		}

@@ -67,7 +67,7 @@ func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
 		return nil, budget.ErrExceeded
 	}
 	if len(path) == 0 || path[0] != "fleet" {
-		return nil, nil //nolint:nilnil // There is no other base data; OPA looks for it when a rule is read by a prefix of its name.
+		return nil, nil // There is no other base data; OPA looks for it when a rule is read by a prefix of its name.
 	}
 	if ev.binding == nil {
 		return nil, fmt.Errorf("a view reads data.%s: it may read its object only", strings.Join(path, "."))
@@ -145,7 +145,7 @@ func (ev *evaluation) entries(v *view, key string) (ast.Value, error) {
 		}
 	}
 	if list == nil {
-		return nil, nil //nolint:nilnil // The key does not exist.
+		return nil, nil // The key does not exist.
 	}
 	return ast.NewArray(list...), nil
 }
@@ -246,7 +246,7 @@ func (ev *evaluation) byName(path []string) (ast.Value, []string, error) {
 			t.Put(v, []string{o.Member()})
 		}
 		if t.Empty() {
-			return nil, nil //nolint:nilnil // No member has the name.
+			return nil, nil // No member has the name.
 		}
 		return t.Value(), nil
 	})
@@ -299,7 +299,7 @@ func (ev *evaluation) object(as string, ref aggregate.Ref, pin string) (ast.Valu
 	ev.recordScope(ref.Kind, ref.Member)
 	o, ok := ev.w.e.snapshot.Get(ref)
 	if !ok || !ev.binding.visible.Has(ref.Member) {
-		return nil, nil //nolint:nilnil // It does not exist.
+		return nil, nil // It does not exist.
 	}
 	k := documentKey{section: readObject, pkg: ev.binding.pkg, a: as + "\x00" + ref.Member, b: ref.Namespace, c: ref.Name}
 	return ev.cached(k, func() (ast.Value, error) { return ev.document(o, pin) })
@@ -324,7 +324,7 @@ func (ev *evaluation) list(q aggregate.Query, pin string, path []string, place f
 		t.Put(v, at)
 	}
 	if t.Empty() {
-		return nil, nil //nolint:nilnil // There are none.
+		return nil, nil // There are none.
 	}
 	return t.Value(), nil
 }

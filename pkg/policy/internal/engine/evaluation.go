@@ -213,7 +213,7 @@ func (w *worker) loadBody(o aggregate.Object, m *mask.Mask) (err error) {
 // that the memo holds the body's parts already.
 func (w *worker) decode(o aggregate.Object, m *mask.Mask, pruned bool) (*ast.Term, error) {
 	if m == nil || o.IsZero() {
-		return nil, nil //nolint:nilnil // A mask that reads nothing has no value.
+		return nil, nil // A mask that reads nothing has no value.
 	}
 	if pruned {
 		if v, err := document.Value(w.memo.pruned, m); err == nil {

@@ -53,8 +53,8 @@ func Measure(ctx context.Context, opts Options, s *state.State, binding string, 
 		c.Nanoseconds += int64(time.Since(start))
 		runtime.ReadMemStats(&after)
 		c.Evaluations += len(tasks)
-		c.Allocations += int64(after.Mallocs - before.Mallocs) //nolint:gosec // It has not allocated so much.
-		c.Bytes += int64(after.TotalAlloc - before.TotalAlloc) //nolint:gosec // As above.
+		c.Allocations += int64(after.Mallocs - before.Mallocs) // It has not allocated so much.
+		c.Bytes += int64(after.TotalAlloc - before.TotalAlloc) // As above.
 	}
 	return c, nil
 }

@@ -29,7 +29,7 @@ type bindingTask struct {
 // pass is the way of one call from a state to the next.
 type pass struct {
 	e       *Engine
-	ctx     context.Context //nolint:containedctx // The pass lives as long as the call.
+	ctx     context.Context // The pass lives as long as the call.
 	before  *state.State
 	after   *aggregate.Snapshot
 	deltas  []aggregate.Delta

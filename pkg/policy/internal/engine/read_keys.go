@@ -40,7 +40,7 @@ func viewKey(v *view, k string) uint64 { return readKey(readViewKey, viewName(v.
 func wholeViewKey(v *view) uint64 { return readKey(readView, viewName(v.ID)) }
 
 func viewName(id uint32) string {
-	return string([]byte{byte(id), byte(id >> 8), byte(id >> 16), byte(id >> 24)}) //nolint:gosec // Its bytes.
+	return string([]byte{byte(id), byte(id >> 8), byte(id >> 16), byte(id >> 24)}) // Its bytes.
 }
 
 var memberFields = map[string]byte{"labels": readMemberLabels, "version": readMemberVersion, "apis": readMemberAPIs}

@@ -72,7 +72,7 @@ func Options() []func(*rego.Rego) {
 // builtin itself checks types.
 type guard func(args []*ast.Term) *Error
 
-func init() { //nolint:gochecknoinits // OPA's table of builtins may only be changed at initialisation.
+func init() { // OPA's table of builtins may only be changed at initialisation.
 	for name, g := range guards {
 		f := topdown.GetBuiltin(name)
 		if f == nil {

@@ -126,5 +126,5 @@ func (e Entry) Parse() (*ast.Array, error) {
 	if err != nil {
 		return nil, fmt.Errorf("view entry %q of %s: %w", e.key, e.Object.Ref, err)
 	}
-	return v.(*ast.Array), nil //nolint:forcetypeassert // document.SetJSON wrote it.
+	return v.(*ast.Array), nil // document.SetJSON wrote it.
 }

@@ -3,7 +3,7 @@ package checkout
 import (
 	"bytes"
 	"crypto/hmac"
-	"crypto/sha1" //nolint:gosec // required by the format
+	"crypto/sha1" // required by the format
 	"encoding/base64"
 	"errors"
 	"io"

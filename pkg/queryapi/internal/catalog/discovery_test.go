@@ -230,7 +230,7 @@ func (r *real) openapi(t *testing.T) {
 			t.Errorf("%s: protobuf: %v", path, err)
 		}
 	}
-	response, err := http.Get(server.URL + "/fleet/openapi/v2") //nolint:noctx // the test ends with its server
+	response, err := http.Get(server.URL + "/fleet/openapi/v2") // the test ends with its server
 	ok(t, err)
 	body, err := io.ReadAll(response.Body)
 	ok(t, err)

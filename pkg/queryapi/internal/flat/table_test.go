@@ -98,7 +98,7 @@ func TestDocumentHasTheTable(t *testing.T) {
 		return
 	}
 	if os.Getenv("FLAT_DOCS") == "write" {
-		if err := os.WriteFile(docs, []byte(want), 0o644); err != nil { //nolint:gosec // a document
+		if err := os.WriteFile(docs, []byte(want), 0o644); err != nil { // a document
 			t.Fatal(err)
 		}
 		return

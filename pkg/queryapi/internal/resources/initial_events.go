@@ -12,7 +12,7 @@ import (
 // but not for ever: a client that still does not have all of it has to list. Whether
 // the client is gone, or the watch is to end, cannot be told apart.
 type initialEvents struct {
-	ctx    context.Context //nolint:containedctx // of this part alone, which ends later than the watch's
+	ctx    context.Context // of this part alone, which ends later than the watch's
 	cancel context.CancelFunc
 	stop   func() bool
 	state  atomic.Int32

@@ -65,14 +65,14 @@ func (e *encoder) typeMeta() metav1.TypeMeta {
 func appendEnvelope(dst []byte, t metav1.TypeMeta, size int) []byte {
 	dst = append(dst, protobufMagic...)
 	dst = protowire.AppendTag(dst, fieldUnknownType, protowire.BytesType)
-	dst = protowire.AppendVarint(dst, uint64(protowire.SizeTag(fieldTypeVersion)+protowire.SizeBytes(len(t.APIVersion))+ //nolint:gosec // sizes
+	dst = protowire.AppendVarint(dst, uint64(protowire.SizeTag(fieldTypeVersion)+protowire.SizeBytes(len(t.APIVersion))+ // sizes
 		protowire.SizeTag(fieldTypeKind)+protowire.SizeBytes(len(t.Kind))))
 	dst = protowire.AppendTag(dst, fieldTypeVersion, protowire.BytesType)
 	dst = protowire.AppendString(dst, t.APIVersion)
 	dst = protowire.AppendTag(dst, fieldTypeKind, protowire.BytesType)
 	dst = protowire.AppendString(dst, t.Kind)
 	dst = protowire.AppendTag(dst, fieldUnknownRaw, protowire.BytesType)
-	return protowire.AppendVarint(dst, uint64(size)) //nolint:gosec // a size
+	return protowire.AppendVarint(dst, uint64(size)) // a size
 }
 
 // envelopeEnd comes after the message: no coding and no media type of it.
@@ -101,7 +101,7 @@ func appendProtobufEvent(dst []byte, kind watch.EventType, t metav1.TypeMeta, me
 	if err != nil {
 		return dst, err
 	}
-	return append(binary.BigEndian.AppendUint32(dst, uint32(len(text))), text...), nil //nolint:gosec // below a gigabyte
+	return append(binary.BigEndian.AppendUint32(dst, uint32(len(text))), text...), nil // below a gigabyte
 }
 
 // writeProtobuf sends a list. One that is too large is sent as the client likes it
