@@ -48,7 +48,7 @@ func newShelf(t *testing.T, packages ...string) shelf {
 	return shelf{set}
 }
 
-// judge is a process that judges one member by the FleetPolicies of the hub.
+// judge is a process that evaluates one member with the FleetPolicies of the hub.
 type judge struct {
 	*hub.FleetPolicies
 	loop       *enforce.Loop
@@ -107,7 +107,7 @@ func bind(t *testing.T, name, pkg, mode string) *v1alpha1.FleetPolicy {
 	return awaitPolicy(t, name, func(fp *v1alpha1.FleetPolicy) bool { return fp.Status.ObservedGeneration == fp.Generation })
 }
 
-// told are the Events of an object as kubectl describe finds them, as "type reason: note".
+// told returns the Events of an object as kubectl describe finds them, as "type reason: note".
 func told(t *testing.T, uid types.UID) []string {
 	t.Helper()
 	list, err := shared.Fleet.Hub.Client().CoreV1().Events("").List(t.Context(), metav1.ListOptions{
@@ -127,7 +127,7 @@ func told(t *testing.T, uid types.UID) []string {
 	return out
 }
 
-// expectTold waits until there is an Event that begins with a text.
+// expectTold waits until there is an Event that starts with a text.
 func expectTold(t *testing.T, uid types.UID, want string) {
 	t.Helper()
 	if err := until(func() error {
@@ -141,7 +141,7 @@ func expectTold(t *testing.T, uid types.UID, want string) {
 	}
 }
 
-// TestEvents_OfAFleetPolicy: what kubectl describe shows, in sum.
+// TestEvents_OfAFleetPolicy: the aggregated Events that kubectl describe shows.
 func TestEvents_OfAFleetPolicy(t *testing.T) {
 	index, become := pods(t, "bad", "bad", "bad", "good")
 	j := newJudge(t, index, newShelf(t, "events"), hub.EventsOptions{Instance: "federator-0", Interval: 100 * time.Millisecond})
@@ -200,7 +200,7 @@ func TestEvents_OfAFleetPolicy(t *testing.T) {
 	}
 	expectOnce("VerdictsChanged", "Halted", "Acknowledged", "Stopped", "Resumed")
 
-	// Whoever comes to lead tells of what it finds changed, and of nothing twice.
+	// A new leader records what has changed, and repeats no Event.
 	j.lead.Store(false)
 	again := newJudge(t, index, newShelf(t, "events"), hub.EventsOptions{Interval: 100 * time.Millisecond})
 	if err := shared.Fleet.Hub.Apply(t.Context(), []byte(fleetPolicy("events", "events", "Enforce")+"  match: {namespaces: [other]}\n")); err != nil {
@@ -212,7 +212,7 @@ func TestEvents_OfAFleetPolicy(t *testing.T) {
 	expectOnce("Halted", "Acknowledged", "Resumed")
 }
 
-// correctionsTold is how many corrections Events tell of that begin with a text.
+// correctionsTold counts the corrections in Events that start with a text.
 func correctionsTold(all []string, reason string) (int, []string) {
 	var of []string
 	sum := 0
@@ -233,7 +233,7 @@ func correctionsTold(all []string, reason string) (int, []string) {
 	return sum, of
 }
 
-// TestEvents_AreLimited: however much there is to tell, and what was left out is counted.
+// TestEvents_AreLimited: however much happens; dropped Events are counted.
 func TestEvents_AreLimited(t *testing.T) {
 	index, _ := pods(t)
 	begin := time.Now()
@@ -280,7 +280,7 @@ func TestNewEvents_ValidatesOptions(t *testing.T) {
 	}
 }
 
-// TestEvents_OfCommits: what is taken up, and what is refused, with its line.
+// TestEvents_OfCommits: active and rejected commits, with the line of an error.
 func TestEvents_OfCommits(t *testing.T) {
 	r := newRig(t, true, nil)
 	repo := newRepo(t, t.TempDir(), "r")

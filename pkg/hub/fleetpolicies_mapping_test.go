@@ -137,7 +137,7 @@ func TestToBinding_EmptyPolicyObservesEverywhere(t *testing.T) {
 	}
 }
 
-// TestFingerprint_EqualOriginsAreEqual: to bind again pauses what is enforced.
+// TestFingerprint_EqualOriginsAreEqual: configuring again would pause enforcement.
 func TestFingerprint_EqualOriginsAreEqual(t *testing.T) {
 	t.Parallel()
 	origin := func(maxMode policy.Mode) map[string]Origin {

@@ -58,7 +58,7 @@ func TestManifests_AreAppliedToTheHub(t *testing.T) {
 		t.Errorf("%+v", fp)
 	}
 
-	// What did not change is not written; what is no longer there is deleted.
+	// Unchanged manifests are not written; removed ones are deleted.
 	hash = commit(t, repo, tree("team", "a", "all.yaml", fleetPolicy("one", "team", "Observe"), "three.yml", fleetPolicy("three", "team", "Observe")))
 	ask(t, "team", "1")
 	ps = awaitActive(t, "team", hash)
@@ -71,7 +71,7 @@ func TestManifests_AreAppliedToTheHub(t *testing.T) {
 	}
 	awaitPolicy(t, "three", func(fp *v1alpha1.FleetPolicy) bool { return fp.Spec.Mode == v1alpha1.Observe })
 
-	// One that somebody deletes comes back.
+	// A deleted one is created again.
 	if err := shared.client.Resource(v1alpha1.Resource(v1alpha1.FleetPolicies)).Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestManifests_PruneWithinMaxPrune(t *testing.T) {
 	hash := commit(t, repo, tree("team", "a", all...))
 	create(t, "team", map[string]any{"url": "file://" + repo.Dir})
 	awaitActive(t, "team", hash)
-	// One that looks alike, but was not applied by the source, is nobody's to prune.
+	// One with the label that the source has not applied is not pruned.
 	text := strings.ReplaceAll(fleetPolicy("alike", "team", "Observe"), "{team: shop}", "{federator.dev/source: team}")
 	if err := realHub(t).Apply(t.Context(), []byte(text)); err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestManifests_OneInvalidRejectsAll(t *testing.T) {
 	if ok, why := r.sources.Current("team"); ok || !strings.Contains(why, "Refused") {
 		t.Errorf("%v, %q", ok, why)
 	}
-	// Nor does what the hub does not admit: nothing of the commit is applied, and nothing pruned.
+	// If the hub does not admit one, nothing of the commit is applied and nothing is pruned.
 	hash = commit(t, repo, tree("team", "b", "new.yaml", fleetPolicy("new", "team", "Observe"), "zbad.yaml", fleetPolicy("zbad", "team", "Nosuch")))
 	ask(t, "team", "2")
 	ps = awaitSource(t, "team", func(ps *v1alpha1.PolicySource) bool {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPolicySources_PushReachesEveryProcess: a webhook tells a follower, and the process that leads
-// looks at the repository, too.
+// TestPolicySources_PushReachesEveryProcess: a webhook calls a process that is not the
+// leader, and the leader checks the repository, too.
 func TestPolicySources_PushReachesEveryProcess(t *testing.T) {
 	leader := newRig(t, true, nil)
 	follower := newRig(t, false, nil)

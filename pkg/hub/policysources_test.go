@@ -28,7 +28,7 @@ import (
 	"federator.dev/federator/test/git"
 )
 
-// rig is a process that follows the hub's PolicySources.
+// rig is a process that reconciles the hub's PolicySources.
 type rig struct {
 	manager *policysource.Manager
 	sources *hub.PolicySources
@@ -153,7 +153,7 @@ func create(t *testing.T, name string, spec map[string]any) {
 	}
 }
 
-// change merges a patch into an object, as somebody.
+// change merges a patch into an object, with a field manager.
 func change(t *testing.T, resource, name, manager, patch string) {
 	t.Helper()
 	if _, err := shared.client.Resource(v1alpha1.Resource(resource)).
@@ -162,7 +162,7 @@ func change(t *testing.T, resource, name, manager, patch string) {
 	}
 }
 
-// ask annotates a PolicySource, so that its repository is looked at.
+// ask annotates a PolicySource, so that its repository is checked.
 func ask(t *testing.T, name, value string) {
 	t.Helper()
 	change(t, v1alpha1.PolicySources, name, "kubectl-annotate", fmt.Sprintf(`{"metadata":{"annotations":{"federator.dev/sync":%q}}}`, value))
@@ -178,7 +178,7 @@ func read[T any](t *testing.T, resource, name string) (*T, error) {
 	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out)
 }
 
-// status is what a PolicySource says, briefly.
+// status summarizes the status of a PolicySource.
 func status(ps *v1alpha1.PolicySource) string {
 	var out []string
 	for _, c := range ps.Status.Conditions {
@@ -187,7 +187,7 @@ func status(ps *v1alpha1.PolicySource) string {
 	return strings.Join(out, " ")
 }
 
-// await waits until a PolicySource says all of some words of status.
+// await waits until the summarized status of a PolicySource contains all of some words.
 func await(t *testing.T, name string, words ...string) *v1alpha1.PolicySource {
 	t.Helper()
 	return awaitSource(t, name, func(ps *v1alpha1.PolicySource) bool {
@@ -216,7 +216,7 @@ func awaitSource(t *testing.T, name string, ok func(*v1alpha1.PolicySource) bool
 	return out
 }
 
-// awaitActive waits until a commit is active, and says that it is ready.
+// awaitActive waits until a commit is active and the source is Ready.
 func awaitActive(t *testing.T, name, hash string) *v1alpha1.PolicySource {
 	t.Helper()
 	return awaitSource(t, name, func(ps *v1alpha1.PolicySource) bool {
@@ -322,7 +322,7 @@ func TestPolicySources_UnchangedStatusIsNotWritten(t *testing.T) {
 	awaitActive(t, "barrier", other)
 	check("a sync that brought nothing")
 
-	// Another process that takes over says the same.
+	// Another process that takes over writes the same.
 	r.stop()
 	r = newRig(t, true, nil)
 	if err := until(func() error {
@@ -399,7 +399,7 @@ func TestPolicySources_InvalidOnesDoNotAffectOthers(t *testing.T) {
 	repo := newRepo(t, t.TempDir(), "r")
 	hash := commit(t, repo, tree("team", "a"))
 	create(t, "shipped", map[string]any{"url": "file://" + repo.Dir})
-	create(t, "bound", map[string]any{"url": "file://" + repo.Dir, "maxDiff": int64(3)}) // nothing tells differences here
+	create(t, "bound", map[string]any{"url": "file://" + repo.Dir, "maxDiff": int64(3)}) // commits cannot be compared here
 	create(t, "elsewhere", map[string]any{"url": "https://git.invalid/r", "secretRef": map[string]any{"namespace": "kube-system", "name": "token"}})
 	create(t, "missing", map[string]any{"url": "https://git.invalid/r", "secretRef": map[string]any{"namespace": "git", "name": "missing"}})
 	create(t, "team", map[string]any{"url": "file://" + repo.Dir})

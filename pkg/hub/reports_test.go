@@ -174,7 +174,7 @@ func withoutReports(t *testing.T) {
 	})
 }
 
-// TestReports_OfKeysMembersAndErrors: what is about no object.
+// TestReports_OfKeysMembersAndErrors: results that are about no object.
 func TestReports_OfKeysMembersAndErrors(t *testing.T) {
 	h := realHub(t)
 	withoutReports(t)
@@ -339,7 +339,7 @@ func TestReports_OfViolations(t *testing.T) {
 		t.Errorf("a member that is no Cluster: %+v", laptop)
 	}
 
-	// What does not change is not written again, and what does is.
+	// Only changed reports are written again.
 	local.put("good", "one")
 	after := awaitReports(t, "one is repaired", func(all map[string]openReport) error {
 		if s := all["/"+laptop.Name].Summary; s.Fail != 0 || s.Pass != 1 {
@@ -369,7 +369,7 @@ func TestReports_OfViolations(t *testing.T) {
 	})
 	stop()
 
-	// Switched off, it removes what is federator's own, and nothing else.
+	// If disabled, it deletes federator's reports, and no others.
 	foreign := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "openreports.io/v1alpha1", "kind": "Report", "metadata": map[string]any{"name": "another", "namespace": "reported"},
 	}}

@@ -45,7 +45,7 @@ func putSecret(t *testing.T, name string, data map[string]string) {
 	})
 }
 
-// restricted is a user who may do what Sources needs, and read one Secret by its name.
+// restricted is a user with the permissions that PolicySources needs, and to read one Secret.
 func restricted(t *testing.T, secret string) *rest.Config {
 	t.Helper()
 	h := realHub(t)

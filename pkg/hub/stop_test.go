@@ -19,7 +19,7 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// nowhere are the members of a dispatcher that nobody asks for anything.
+// nowhere provides no members, for a dispatcher that gets no intents.
 type nowhere struct{}
 
 func (nowhere) Client(string, policy.Kind, string) (*remediate.Client, error) {
@@ -127,7 +127,7 @@ func TestStop_HoldsUntilTheConfigMapIsRead(t *testing.T) {
 		t.Errorf("resumed twice: %q, %v", was, err)
 	}
 
-	// With kubectl, which says nothing.
+	// With kubectl, without a reason.
 	if _, err := client.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: hub.StopName}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func source(name string, r *git.Repo) policysource.Source {
 	return policysource.Source{Name: name, URL: "file://" + r.Dir, Ref: "main", Path: "policies", Interval: time.Hour}
 }
 
-// logs collects what is logged.
+// logs collects log output.
 type logs struct {
 	mu   sync.Mutex
 	text bytes.Buffer

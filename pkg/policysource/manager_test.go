@@ -103,7 +103,7 @@ func TestManager_BadCommitsLeaveTheLastGoodObserved(t *testing.T) {
 		if c.finding != "" && (len(s.Findings) == 0 || fmt.Sprintf("%s:%d", s.Findings[0].File, s.Findings[0].Line) != c.finding) {
 			t.Errorf("%s: findings %v, want %s", c.name, s.Findings, c.finding)
 		}
-		// Looked at again, it is as bad, and the status still says so.
+		// Checked again, it still fails, and the status still says so.
 		was = s.Contact
 		if c.phase != policysource.Content {
 			st = after(t, m, "team", func(s policysource.Status) bool { return s.Contact.After(was) })
@@ -112,7 +112,7 @@ func TestManager_BadCommitsLeaveTheLastGoodObserved(t *testing.T) {
 			}
 		}
 	}
-	// Back to what is active by force is as good as a new commit.
+	// A forced push back to the active commit is like a new commit.
 	if _, err := r.Run("reset", "--quiet", "--hard", last); err != nil {
 		t.Fatal(err)
 	}
@@ -207,14 +207,14 @@ func TestManager_CompilesSourcesTogether(t *testing.T) {
 	await(t, m, "users alone", func(st *policysource.State) bool {
 		return phase(policysource.Compile, "Compile")(st.Status["users"])
 	})
-	// What it needs becomes active: it is judged again without being asked to.
+	// The package that it needs becomes active: it is evaluated again without a sync.
 	set(t, m, source("users", users), source("views", views))
 	st := active(t, m, "users", first)
 	if names(st) != "users views" {
 		t.Errorf("%q", names(st))
 	}
 
-	// What another needs does not leave, nor does it lose what is needed.
+	// A source that another one needs is not removed.
 	commit(t, views, plus(nil, "policies/v.rego", rule("views", "x")))
 	st = after(t, m, "views", phase(policysource.Compile, "Compile"))
 	if s := st.Status["views"]; len(s.Findings) == 0 || s.Findings[0].File != "users/u.rego" || s.Current {
@@ -305,7 +305,7 @@ func TestManager_DiffOverMaxDiffIsRejected(t *testing.T) {
 	src := source("team", r)
 	src.MaxDiff = 10
 	m := start(t, opts, src)
-	// The first has nothing to be compared with: it is told, not bounded.
+	// The first has nothing to be compared with: it is reported without a limit.
 	if s := active(t, m, "team", first).Status["team"]; s.Diff == nil || s.Diff.Total() != 100 {
 		t.Errorf("%+v", s.Diff)
 	}
@@ -344,7 +344,7 @@ func TestManager_RestoresLastGoodFirst(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	// With a bound, what is new is compared with the last good one.
+	// With maxDiff, a new commit is compared with the last good one.
 	wide := commit(t, r, good("wide"))
 	opts := options()
 	opts.Diff = func(_ context.Context, c policysource.Candidate) (policysource.Difference, error) {

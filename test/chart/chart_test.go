@@ -247,7 +247,7 @@ func TestDeployment_PodsAreConfined(t *testing.T) {
 	}
 }
 
-// TestDeployment_RollsWhenConfigurationChanges: what is read at the start changes the Pods when it changes.
+// TestDeployment_RollsWhenConfigurationChanges: what is read at startup is part of the Pod template.
 func TestDeployment_RollsWhenConfigurationChanges(t *testing.T) {
 	sum := func(args ...string) string {
 		d := into[appsv1.Deployment](t, find(t, render(t, least(args...)...), "Deployment", "federator"))

@@ -15,7 +15,7 @@ import (
 var metric = regexp.MustCompile(`\b(?:federator|process|go)_[a-z_]+\b`)
 
 // metricsExist compares the names in alerts and dashboard with an answer of /metrics.
-// What counts actions and tells of sources is there once there are any.
+// Metrics of actions and sources exist once there are any.
 func metricsExist(t *testing.T, answer string) error {
 	t.Helper()
 	there := map[string]bool{}

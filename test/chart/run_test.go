@@ -379,10 +379,10 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 	}
 }
 
-// hookSecret is what a git host proves to know.
+// hookSecret is the secret of the webhook.
 const hookSecret = "a secret of the git host's"
 
-// pushed tells of a push, signed and not, as GitHub does.
+// pushed sends push events, signed and unsigned, as GitHub does.
 func pushed(t *testing.T, hub *kube.Hub, address string) {
 	t.Helper()
 	must(t, hub.Apply(t.Context(), []byte(`

@@ -24,7 +24,7 @@ import (
 
 const secret = "s3cr3t/+ value"
 
-// holds says whether a text has a secret in any form.
+// holds reports whether a text contains a secret in any form.
 func holds(text string) bool {
 	for _, s := range []string{secret, "s3cr3t", base64.StdEncoding.EncodeToString([]byte("ann:" + secret)), "PRIVATE KEY"} {
 		if strings.Contains(text, s) {

@@ -14,7 +14,7 @@ import (
 	"federator.dev/federator/test/git"
 )
 
-// must returns what a function of the harness gives.
+// must returns the result of a function of the harness.
 func must[T any](t *testing.T) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -66,7 +66,7 @@ var policies = map[string]string{
 	"README.md":              strings.Repeat("about\n", 1000),
 }
 
-// below is what of policies is in policies/.
+// below returns the files in policies/.
 var below = map[string]string{"a/a.rego": "package a\n", "a/a_test.rego": "package a_test\n", "b.rego": "package b\n"}
 
 // remote is a way to reach the repositories below a directory.

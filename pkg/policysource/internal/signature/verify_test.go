@@ -292,7 +292,7 @@ func TestVerifier_PGP(t *testing.T) {
 	}
 }
 
-// fetch reads what a repository's reference has signed.
+// fetch reads the signed object of a repository's ref.
 func fetch(t *testing.T, r *git.Repo, ref string) *checkout.Result {
 	t.Helper()
 	got, err := (&checkout.Client{AllowFile: true}).Fetch(t.Context(), checkout.Request{URL: "file://" + r.Dir, Ref: ref})
@@ -302,7 +302,7 @@ func fetch(t *testing.T, r *git.Repo, ref string) *checkout.Result {
 	return got
 }
 
-// checkSigned verifies what real tools signed: a commit with odd parts, and a tag.
+// checkSigned verifies signatures of real tools: of an unusual commit, and of a tag.
 func checkSigned(t *testing.T, r *git.Repo, keys signature.Keys, who string) {
 	t.Helper()
 	v, err := signature.NewVerifier(keys)
