@@ -36,7 +36,7 @@ const (
 // eventController is the reportingController of Events.
 const eventController = "federator.dev/federator"
 
-// EventsOptions configure Events. Config and Lead are required.
+// EventsOptions configure Events. Config and IsLeader are required.
 type EventsOptions struct {
 	Config   *rest.Config // of the hub
 	IsLeader func() bool  // whether this process writes Events
@@ -102,10 +102,10 @@ type pendingEvent struct {
 // NewEvents returns Events; nothing is written before Run.
 func NewEvents(opts EventsOptions) (*Events, error) {
 	if opts.Config == nil || opts.IsLeader == nil {
-		return nil, errors.New("Events: Config and Lead are required")
+		return nil, errors.New("Events: Config and IsLeader are required")
 	}
 	if opts.PerMinute < 0 || opts.Interval < 0 {
-		return nil, errors.New("Events: PerMinute and Every must not be negative")
+		return nil, errors.New("Events: PerMinute and Interval must not be negative")
 	}
 	if opts.PerMinute == 0 {
 		opts.PerMinute = eventsPerMinute

@@ -74,7 +74,7 @@ type policyProblem struct{ reason, message string }
 // NewFleetPolicies returns FleetPolicies; nothing happens before Run.
 func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 	if opts.Config == nil || opts.Library == nil || opts.Loop == nil || opts.Corrector == nil || opts.Dispatcher == nil || opts.IsLeader == nil {
-		return nil, errors.New("FleetPolicies: Config, Library, Loop, Corrector, Dispatcher and Lead are required")
+		return nil, errors.New("FleetPolicies: Config, Library, Loop, Corrector, Dispatcher and IsLeader are required")
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

@@ -22,7 +22,7 @@ import (
 	"federator.dev/federator/pkg/policysource"
 )
 
-// PolicySourcesOptions configure Sources. Config, Manager and Lead are required.
+// PolicySourcesOptions configure PolicySources. Config, Manager and IsLeader are required.
 type PolicySourcesOptions struct {
 	Config *rest.Config // of the hub
 	// Manager fetches the repositories. The caller runs it.
@@ -74,7 +74,7 @@ var _ Library = (*PolicySources)(nil)
 // NewPolicySources returns PolicySources; nothing happens before Run.
 func NewPolicySources(opts PolicySourcesOptions) (*PolicySources, error) {
 	if opts.Config == nil || opts.Manager == nil || opts.IsLeader == nil {
-		return nil, errors.New("Sources: Config, Manager and Lead are required")
+		return nil, errors.New("PolicySources: Config, Manager and IsLeader are required")
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

@@ -51,7 +51,7 @@ var (
 	}
 )
 
-// ReportsOptions configure Reports. Config, Loop, Library and Lead are required.
+// ReportsOptions configure Reports. Config, Loop, Library and IsLeader are required.
 type ReportsOptions struct {
 	Config   *rest.Config // of the hub
 	Loop     *enforce.Loop
@@ -110,10 +110,10 @@ type knownReport struct{ hash, version string }
 // NewReports returns Reports; nothing is written before Run.
 func NewReports(opts ReportsOptions) (*Reports, error) {
 	if opts.Config == nil || opts.Loop == nil || opts.Library == nil || opts.IsLeader == nil {
-		return nil, errors.New("Reports: Config, Loop, Library and Lead are required")
+		return nil, errors.New("Reports: Config, Loop, Library and IsLeader are required")
 	}
 	if opts.Interval < 0 || opts.PerReport < 0 || opts.PerMember < 0 {
-		return nil, errors.New("Reports: Every, PerReport and PerMember must not be negative")
+		return nil, errors.New("Reports: Interval, PerReport and PerMember must not be negative")
 	}
 	if opts.Interval == 0 {
 		opts.Interval = reportsInterval

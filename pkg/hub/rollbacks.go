@@ -59,7 +59,7 @@ type Rollbacks struct {
 // NewRollbacks returns Rollbacks; nothing happens before Run.
 func NewRollbacks(opts RollbacksOptions) (*Rollbacks, error) {
 	if opts.Config == nil || opts.Dispatcher == nil || opts.Stop == nil || opts.IsLeader == nil {
-		return nil, errors.New("Rollbacks: Config, Dispatcher, Stop and Lead are required")
+		return nil, errors.New("Rollbacks: Config, Dispatcher, Stop and IsLeader are required")
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

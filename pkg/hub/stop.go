@@ -41,7 +41,7 @@ const (
 	maxStopReason = 512                    // bytes
 )
 
-// StopOptions configure a Stop. All but Changed and Logger are required.
+// StopOptions configure a Stop. All but OnChange and Logger are required.
 type StopOptions struct {
 	Config     *rest.Config // of the hub
 	Namespace  string       // of the ConfigMap
