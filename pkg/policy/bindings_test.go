@@ -366,7 +366,7 @@ func TestDefaultBindings_ObservePackagesWithoutABinding(t *testing.T) {
 	// One that is bound has no other, and a name is given once.
 	given := []policy.Binding{{Name: "old", Package: "pods"}, {Name: "teams", Package: "team", Parameters: map[string]any{"team": "x"}}, {Name: "nodes", Package: "crowded"}}
 	got, warnings = policy.DefaultBindings(set, given)
-	if len(got) != 0 || len(warnings) != 1 || !strings.Contains(warnings[0].Message, "package old has no binding and is not evaluated: a binding of package pods has its name") {
+	if len(got) != 0 || len(warnings) != 1 || !strings.Contains(warnings[0].Message, "package old has no binding and is not evaluated: a binding of package pods has the same name") {
 		t.Errorf("bindings %v, warnings %v", got, warnings)
 	}
 }

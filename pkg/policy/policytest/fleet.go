@@ -108,7 +108,7 @@ func (c *caseReader) scopes(m *member, at string, kinds map[aggregate.Kind]strin
 		s := byKind[kind]
 		switch {
 		case seen[ref]:
-			c.at(where, "%s is there twice", ref)
+			c.at(where, "%s exists twice", ref)
 		case s == nil:
 			byKind[kind] = &scope{member: m.Name, kind: kind, version: version, state: aggregate.Synced, records: []*aggregate.Record{rec}}
 		case len(s.records) > 0 && s.version != version:

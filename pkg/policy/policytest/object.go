@@ -44,7 +44,7 @@ func (e *encoder) record(uid string) (*aggregate.Record, aggregate.Kind, string,
 	}
 	fleetKind := aggregate.MakeKind(kind, gv.Group)
 	if ref, err := module.ParseKind(string(fleetKind)); e.err == nil && (err != nil || ref.Version != "") {
-		e.fail("%q is no kind", fleetKind)
+		e.fail("%q is not a kind", fleetKind)
 	}
 	if fleetKind == "Secret" || fleetKind == "ConfigMap" {
 		e.redact()
@@ -77,7 +77,7 @@ func (e *encoder) optional(from map[string]any, key, or string) string {
 	}
 	s, ok := from[key].(string)
 	if !ok {
-		e.fail("metadata.%s is no string", key)
+		e.fail("metadata.%s is not a string", key)
 	}
 	return s
 }
@@ -86,13 +86,13 @@ func (e *encoder) optional(from map[string]any, key, or string) string {
 func (e *encoder) texts(key string) map[string]string {
 	m, ok := e.meta[key].(map[string]any)
 	if !ok && e.meta[key] != nil {
-		e.fail("metadata.%s is no map", key)
+		e.fail("metadata.%s is not a map", key)
 	}
 	out := make(map[string]string, len(m))
 	for k, v := range m {
 		s, ok := v.(string)
 		if !ok {
-			e.fail("metadata.%s: the value of %q is no string", key, k)
+			e.fail("metadata.%s: the value of %q is not a string", key, k)
 		}
 		out[k] = s
 	}

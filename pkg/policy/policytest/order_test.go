@@ -56,8 +56,8 @@ func TestFixture_ComparesReplayWithFullEvaluation(t *testing.T) {
 	for _, f := range fleets[0].diff(one, two, 7) {
 		lines = append(lines, f.String())
 	}
-	got, want := strings.Join(lines, "\n"), `a/a_fleet.yaml:1: following the fleet (seed 7) gives another verdict than the whole of it: fleet/a Namespace /pay of federator.a: expected no verdict, found Known and clean
-a/a_fleet.yaml:1: following the fleet (seed 7) gives another verdict than the whole of it: fleet/a Namespace /shop of federator.a: expected Known with "no owner", found Known and clean`
+	got, want := strings.Join(lines, "\n"), `a/a_fleet.yaml:1: replaying the changes of the fleet (seed 7) gives a different verdict than evaluating it at once: fleet/a Namespace /pay of federator.a: expected no verdict, found Known and clean
+a/a_fleet.yaml:1: replaying the changes of the fleet (seed 7) gives a different verdict than evaluating it at once: fleet/a Namespace /shop of federator.a: expected Known with "no owner", found Known and clean`
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -173,7 +173,7 @@ var trees = []struct {
 	{"a file of data", "data-file", "a/data.json: error: policies have no data files", tree("a/data.json", "{}"), tree("a/other.json", "{}")},
 	{"a file of YAML", "data-file", "data.yml: error: policies have no data files", tree("data.yml", "{}"), tree("data.txt", "{}")},
 	{"a bundle", "data-file", ".manifest: error: bundles are not supported", tree(".manifest", "{}"), tree("manifest", "{}")},
-	{"METADATA twice", "metadata", "q.rego:1:1: error: the package has METADATA in p.rego already", tree("p.rego", header+body, "q.rego", header+body), tree("p.rego", header+body, "q.rego", "package p\n\nx := 1\n")},
+	{"METADATA twice", "metadata", "q.rego:1:1: error: the package has METADATA already, in p.rego", tree("p.rego", header+body, "q.rego", header+body), tree("p.rego", header+body, "q.rego", "package p\n\nx := 1\n")},
 	{"a package of two sources", "package", `b/q.rego:1:1: error: package p is already that of source "a"`, []module.Source{
 		{Name: "a", Files: tree("p.rego", header+body)[0].Files}, {Name: "b", Files: tree("q.rego", "package p\n\nx := 1\n")[0].Files},
 	}, []module.Source{
@@ -245,7 +245,7 @@ func TestLoad_RefusesLongAnalyses(t *testing.T) {
 	fmt.Fprintf(&b, "f%d(x) if x.b\n", length)
 	chain := b.String()
 	_, err := load(t, "p.rego", chain+strings.Repeat("violation contains {\"msg\": \"x\"} if f0(input.object)\n", 3000))
-	if err == nil || !strings.HasPrefix(err.Error(), "p.rego:7:1: error: what package p reads takes too long to find out [too-complex]") {
+	if err == nil || !strings.HasPrefix(err.Error(), "p.rego:7:1: error: the analysis of what package p reads takes too long [too-complex]") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := load(t, "p.rego", chain+strings.Repeat("violation contains {\"msg\": \"x\"} if f0(input.object)\n", 10)); err != nil {

@@ -80,7 +80,7 @@ func (o *Scores) Count(member string, c budget.Cost, rules *Rules) {
 	case s.points >= int64(rules.Overruns)*budget.OverrunPoints:
 		why = budget.QuarantineReason(c.Err)
 	case s.slow >= rules.Slow:
-		why = fmt.Sprintf("its evaluations are slow: they took %v of CPU time, for which others waited", s.slow.Round(time.Millisecond))
+		why = fmt.Sprintf("its evaluations are slow: they took %v of CPU time while others waited", s.slow.Round(time.Millisecond))
 	}
 	if why != "" {
 		at := rules.Clock()
