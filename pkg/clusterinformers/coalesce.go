@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
+	"federator.dev/federator/internal/sleep"
 )
 
 // coalescer reads a watch. While events come fast it lets them gather before it reads:
@@ -44,7 +44,7 @@ func (g *coalescer) count(now time.Time) {
 // Read implements io.Reader.
 func (g *coalescer) Read(b []byte) (int, error) {
 	if g.fast && !g.more {
-		if err := backoff.Sleep(g.ctx, coalesceDelay); err != nil {
+		if err := sleep.For(g.ctx, coalesceDelay); err != nil {
 			return 0, err
 		}
 	}

@@ -10,9 +10,10 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"federator.dev/federator/internal/sleep"
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/connection"
-	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
@@ -39,7 +40,7 @@ type conn struct {
 
 	lastRead atomic.Int64 // unix nanoseconds of the last that came over a connection
 	dials    atomic.Int64
-	redialed chan struct{} // one slot: there is a new connection
+	redialed trigger.Trigger // there is a new connection
 
 	mu        sync.Mutex
 	client    *memberclient.Client // nil: refused
@@ -64,7 +65,7 @@ type timedError struct {
 
 func newConn(onUp func(context.Context, *memberclient.Client) error) *conn {
 	return &conn{
-		reopen: rate.NewLimiter(reopenRate, reopenBurst), identify: onUp, redialed: make(chan struct{}, 1), errors: map[string]timedError{},
+		reopen: rate.NewLimiter(reopenRate, reopenBurst), identify: onUp, redialed: trigger.New(), errors: map[string]timedError{},
 		status: connection.Disconnected, reason: connection.Connecting, since: time.Now(), changed: make(chan struct{}),
 	}
 }
@@ -140,7 +141,7 @@ func (c *conn) admit(ctx context.Context, again bool) (*memberclient.Client, err
 		return nil, err
 	}
 	if again {
-		if err := backoff.Sleep(ctx, rand.N(reopenJitter)); err != nil {
+		if err := sleep.For(ctx, rand.N(reopenJitter)); err != nil {
 			return nil, err
 		}
 	}
@@ -223,10 +224,7 @@ func (c *conn) newestError() timedError {
 // the old one ended in good order.
 func (c *conn) onDial() {
 	c.dials.Add(1)
-	select {
-	case c.redialed <- struct{}{}:
-	default:
-	}
+	c.redialed.Fire()
 }
 
 // onRead notes that the member lives.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/clusterinformers/connection"
@@ -55,11 +56,11 @@ func few() sim.Options {
 type fixed struct {
 	mu   sync.Mutex
 	view []clusterinformers.Spec // nil: not spoken yet
-	wake chan struct{}
+	wake trigger.Trigger
 }
 
 func newFixed(view ...clusterinformers.Spec) *fixed {
-	return &fixed{view: view, wake: make(chan struct{}, 1)}
+	return &fixed{view: view, wake: trigger.New()}
 }
 
 func (f *fixed) Run(ctx context.Context, set func([]clusterinformers.Spec)) error {
@@ -82,10 +83,7 @@ func (f *fixed) set(view ...clusterinformers.Spec) {
 	f.mu.Lock()
 	f.view = append([]clusterinformers.Spec{}, view...)
 	f.mu.Unlock()
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.wake.Fire()
 }
 
 // journal keeps the messages of a log, and may panic on one of them, as

@@ -14,9 +14,9 @@ import (
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/connection"
-	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
@@ -106,7 +106,7 @@ func (i *informer) run(ctx context.Context) {
 		i.objects, i.bytes = 0, 0
 	}()
 	i.publish()
-	if backoff.Sleep(ctx, i.delay) != nil {
+	if sleep.For(ctx, i.delay) != nil {
 		return
 	}
 	if !i.chargeOverhead(ctx) {
@@ -128,7 +128,7 @@ func (i *informer) chargeOverhead(ctx context.Context) bool {
 			p.overBudget = fmt.Sprintf("watching one more kind takes %d bytes: %v", i.overhead, errOverBudget)
 			i.emptyOverBudget(p)
 		}
-		if backoff.Sleep(ctx, overBudgetDelay+rand.N(overBudgetJitter)) != nil {
+		if sleep.For(ctx, overBudgetDelay+rand.N(overBudgetJitter)) != nil {
 			return false
 		}
 	}
@@ -163,7 +163,7 @@ func (i *informer) guard(ctx context.Context, p *listWatch) {
 		i.log.Error("scope failed, restarting it", "error", err)
 		i.member.conn.recordKindError(i.kind, err)
 		i.setState(p, aggregate.Unknown, string(connection.Panicked))
-		if backoff.Sleep(ctx, delay) != nil {
+		if sleep.For(ctx, delay) != nil {
 			return
 		}
 	}

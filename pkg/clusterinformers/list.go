@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
@@ -123,7 +123,7 @@ func (p *listWatch) page(ctx context.Context, opts metav1.ListOptions) (*objectL
 			return nil, err
 		}
 		delay = longerDelay(delay)
-		if err := backoff.Sleep(ctx, delay); err != nil {
+		if err := sleep.For(ctx, delay); err != nil {
 			return nil, err
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
@@ -130,7 +130,7 @@ func (p *listWatch) run(ctx context.Context) error {
 		return nil
 	}
 	i.emptyOverBudget(p)
-	_ = backoff.Sleep(outer, overBudgetDelay+rand.N(overBudgetJitter)) //nolint:errcheck // the caller looks at ctx
+	_ = sleep.For(outer, overBudgetDelay+rand.N(overBudgetJitter)) //nolint:errcheck // the caller looks at ctx
 	return nil
 }
 
@@ -168,7 +168,7 @@ func (p *listWatch) listAndWatch(ctx context.Context) {
 		if time.Since(started) > listDelayReset {
 			delay = minListDelay
 		}
-		if backoff.Sleep(ctx, delay+rand.N(delay)/2) != nil {
+		if sleep.For(ctx, delay+rand.N(delay)/2) != nil {
 			return
 		}
 		delay = min(2*delay, maxListDelay)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
@@ -22,7 +23,7 @@ type Manager struct {
 	required   requiredKinds
 	slots      *quota.Slots
 	fleetQuota *quota.Fleet
-	changed    chan struct{} // one slot: a source's view is another
+	changed    trigger.Trigger // a source's view is another
 	started    time.Time
 
 	mu           sync.Mutex
@@ -40,7 +41,7 @@ func New(opts Options) (*Manager, error) {
 	}
 	m := &Manager{
 		opts: opts, catalog: catalog.New(opts.heldVersions()), slots: quota.NewSlots(opts.ParallelSyncs), fleetQuota: quota.NewFleet(opts.Budget.FleetBytes),
-		changed: make(chan struct{}, 1), views: make([][]Spec, len(opts.Sources)),
+		changed: trigger.New(), views: make([][]Spec, len(opts.Sources)),
 		members: map[string]*member{}, leaving: map[string]*member{}, started: time.Now(),
 	}
 	if m.metrics, err = newMetrics(opts.Metrics); err != nil {
@@ -85,10 +86,7 @@ func (m *Manager) setView(source int, view []Spec) {
 	m.views[source] = append(make([]Spec, 0, len(view)), view...)
 	m.viewsPending = true
 	m.mu.Unlock()
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
+	m.changed.Fire()
 }
 
 // specsLocked merges the views: where two sources name one member, the first has

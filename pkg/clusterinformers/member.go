@@ -14,9 +14,10 @@ import (
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"federator.dev/federator/internal/sleep"
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/connection"
-	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
@@ -29,10 +30,10 @@ type member struct {
 	log                *slog.Logger
 	conn               *conn
 	quota              quota.Member
-	listSlots          chan struct{} // its share of the first lists
-	discoveryTriggered chan struct{} // one slot: discovery is worth a look
-	specChanged        chan struct{} // one slot: spec is another
-	done               chan struct{} // closed when run has returned
+	listSlots          chan struct{}   // its share of the first lists
+	discoveryTriggered trigger.Trigger // discovery is worth a look
+	specChanged        trigger.Trigger // spec is another
+	done               chan struct{}   // closed when run has returned
 	leave              context.CancelFunc
 	leaving            atomic.Bool // the Cluster is gone: so will be all that is held
 	joined             time.Time
@@ -78,7 +79,7 @@ func newMember(m *Manager, spec Spec) *member {
 	mb := &member{
 		manager: m, name: spec.Name, log: m.opts.Logger.With("member", spec.Name), spec: spec,
 		quota: quota.Member{Limits: quota.Limits{Objects: int64(m.opts.Budget.Objects), Bytes: m.opts.Budget.Bytes}, Fleet: m.fleetQuota}, listSlots: make(chan struct{}, quota.SlotsPerMember),
-		discoveryTriggered: make(chan struct{}, 1), specChanged: make(chan struct{}, 1), done: make(chan struct{}),
+		discoveryTriggered: trigger.New(), specChanged: trigger.New(), done: make(chan struct{}),
 		joined: time.Now(), informers: map[aggregate.Kind]*runningInformer{}, absent: map[aggregate.Kind]aggregate.Status{}, relisting: map[aggregate.Kind]bool{},
 		changeLimiter: rate.NewLimiter(rate.Every(changeInterval), changeBurst),
 	}
@@ -121,7 +122,7 @@ func (mb *member) guard(ctx context.Context, f func(context.Context)) {
 		mb.conn.recordError(err)
 		mb.setUsedKubeconfig(nil)
 		mb.conn.setClient(nil, connection.Refuse(connection.Panicked, "%v", err))
-		if backoff.Sleep(ctx, delay) != nil {
+		if sleep.For(ctx, delay) != nil {
 			return
 		}
 		mb.triggerSpec()
@@ -185,10 +186,7 @@ type connectionState struct {
 
 // triggerDiscovery has discovery asked soon.
 func (mb *member) triggerDiscovery() {
-	select {
-	case mb.discoveryTriggered <- struct{}{}:
-	default:
-	}
+	mb.discoveryTriggered.Fire()
 }
 
 // update gives the member its newest spec.
@@ -210,10 +208,7 @@ func (mb *member) update(spec Spec) {
 
 // triggerSpec has the newest spec taken.
 func (mb *member) triggerSpec() {
-	select {
-	case mb.specChanged <- struct{}{}:
-	default:
-	}
+	mb.specChanged.Fire()
 }
 
 // applySpec acts on the newest spec: joins the index, follows new labels and

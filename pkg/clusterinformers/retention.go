@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 )
 
@@ -137,7 +137,7 @@ func parseResourceVersion(rv string) uint64 {
 // evictPeriodically has what has become too old leave, until ctx is done.
 func (p *listWatch) evictPeriodically(ctx context.Context) {
 	every := max(p.retention.ttl/16, time.Second)
-	for backoff.Sleep(ctx, every) == nil {
+	for sleep.For(ctx, every) == nil {
 		p.evictExpired(time.Now())
 	}
 }

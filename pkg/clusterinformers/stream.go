@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
@@ -155,7 +155,7 @@ func (s *stream) open(ctx context.Context, again bool) (*watchResponse, error) {
 				continue
 			}
 			delay = longerDelay(delay)
-			if err := backoff.Sleep(ctx, delay); err != nil {
+			if err := sleep.For(ctx, delay); err != nil {
 				return nil, err
 			}
 		case unsupported:
@@ -245,7 +245,7 @@ func (s *stream) resume(ctx context.Context, c *watchResponse, end error) (*watc
 	i.restarts.Add(1)
 	i.metrics.restarts.Inc()
 	if s.resumed > 0 {
-		if err := backoff.Sleep(ctx, min(maxProbeDelay, minProbeDelay<<min(s.resumed, 7))); err != nil {
+		if err := sleep.For(ctx, min(maxProbeDelay, minProbeDelay<<min(s.resumed, 7))); err != nil {
 			return nil, nil
 		}
 	}

@@ -22,6 +22,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/internal/trigger"
 )
 
 // Limits of Events.
@@ -62,7 +64,7 @@ type EventsOptions struct {
 type Events struct {
 	opts      EventsOptions
 	client    typedeventsv1.EventsV1Interface
-	triggered chan struct{} // has room for one
+	triggered trigger.Trigger
 
 	// What follows belongs to Run.
 	limiter         *rate.Limiter
@@ -113,7 +115,7 @@ func NewEvents(opts EventsOptions) (*Events, error) {
 	if opts.Interval == 0 {
 		opts.Interval = eventsInterval
 	}
-	if opts.Instance = truncate(opts.Instance, 128); opts.Instance == "" {
+	if opts.Instance = clip.Text(opts.Instance, 128); opts.Instance == "" {
 		opts.Instance = "federator"
 	}
 	if opts.Logger == nil {
@@ -127,7 +129,7 @@ func NewEvents(opts EventsOptions) (*Events, error) {
 	burst := (opts.PerMinute + 1) / 2
 	return &Events{
 		opts: opts, client: client, limiter: rate.NewLimiter(rate.Limit(float64(opts.PerMinute-burst)/time.Minute.Seconds()), burst),
-		triggered: make(chan struct{}, 1), pending: map[eventKey]*pendingEvent{}, lastWritten: map[eventKey]time.Time{}, dropped: map[types.UID]int{},
+		triggered: trigger.New(), pending: map[eventKey]*pendingEvent{}, lastWritten: map[eventKey]time.Time{}, dropped: map[types.UID]int{},
 	}, nil
 }
 
@@ -150,10 +152,7 @@ func (e *Events) add(n *pendingEvent) {
 		return
 	}
 	e.pending[n.eventKey] = n
-	select {
-	case e.triggered <- struct{}{}:
-	default:
-	}
+	e.triggered.Fire()
 }
 
 // cancel drops an Event that has not been written.
@@ -287,15 +286,16 @@ func (e *Events) write(ctx context.Context, n *pendingEvent) error {
 	e.mu.Lock()
 	left := e.dropped[n.uid]
 	e.mu.Unlock()
-	text := n.message()
+	note := n.message()
 	if left > 0 {
-		text = fmt.Sprintf("%s (%d more Events were dropped)", truncate(text, maxText-64), left)
+		note = fmt.Sprintf("%s (%d more Events were dropped)", clip.Text(note, maxText-64), left)
 	}
 	namespace := cmp.Or(n.regarding.Namespace, metav1.NamespaceDefault)
+	name := strings.TrimRight(n.regarding.Name[:min(len(n.regarding.Name), 200)], "-.") // as names may end
 	event := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", truncate(n.regarding.Name, 200), time.Now().UnixNano())},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", name, time.Now().UnixNano())},
 		EventTime:  metav1.NewMicroTime(n.at), ReportingController: eventController, ReportingInstance: e.opts.Instance,
-		Action: n.action, Reason: n.reason, Regarding: n.regarding, Note: strings.ToValidUTF8(truncate(text, maxText), ""), Type: corev1.EventTypeNormal,
+		Action: n.action, Reason: n.reason, Regarding: n.regarding, Note: clip.Text(note, maxText), Type: corev1.EventTypeNormal,
 	}
 	if n.warning {
 		event.Type = corev1.EventTypeWarning

@@ -18,6 +18,8 @@ import (
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
@@ -58,7 +60,7 @@ type FleetPolicies struct {
 	opts      FleetPoliciesOptions
 	client    *client
 	informer  cache.SharedIndexInformer
-	triggered chan struct{} // buffered
+	triggered trigger.Trigger
 
 	// The following fields are used by Run only.
 	configured   string                   // fingerprint of the last configuration
@@ -84,7 +86,7 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 		return nil, err
 	}
 	f := &FleetPolicies{
-		opts: opts, client: c, triggered: make(chan struct{}, 1), problems: map[string]policyProblem{}, acknowledged: map[string]string{}, restored: map[string]bool{},
+		opts: opts, client: c, triggered: trigger.New(), problems: map[string]policyProblem{}, acknowledged: map[string]string{}, restored: map[string]bool{},
 		recorder: statusRecorder{opts.Events, map[types.UID]*v1alpha1.FleetPolicyStatus{}},
 	}
 	f.informer = c.informer(v1alpha1.FleetPolicies, &v1alpha1.FleetPolicyList{}, &v1alpha1.FleetPolicy{})
@@ -97,10 +99,7 @@ func NewFleetPolicies(opts FleetPoliciesOptions) (*FleetPolicies, error) {
 
 // Trigger has Run update the statuses soon. It does not block.
 func (f *FleetPolicies) Trigger() {
-	select {
-	case f.triggered <- struct{}{}:
-	default:
-	}
+	f.triggered.Fire()
 }
 
 // statusInterval is how often statuses are updated without a trigger.
@@ -263,7 +262,7 @@ func (f *FleetPolicies) acknowledgeHalts(policies []*v1alpha1.FleetPolicy) {
 		if !ok || st.Halted == nil || st.Halted.ID != id {
 			continue
 		}
-		if err := f.opts.Dispatcher.Acknowledge(fp.Name, id, truncate(acknowledgedBy(fp), 253)); err == nil {
+		if err := f.opts.Dispatcher.Acknowledge(fp.Name, id, clip.Text(acknowledgedBy(fp), 253)); err == nil {
 			f.acknowledged[fp.Name] = id
 			f.opts.Logger.Info("halt acknowledged", "policy", fp.Name, "halt", id, "by", acknowledgedBy(fp))
 		}

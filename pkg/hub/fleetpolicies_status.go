@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
@@ -77,7 +78,7 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 		return s
 	}
 	if from := f.opts.Library.Origin(fp.Spec.Package); from.Source != "" {
-		s.Origin = &v1alpha1.Origin{Source: from.Source, Commit: v1alpha1.CommitHash(from.Commit), Path: truncate(from.Path, maxText)}
+		s.Origin = &v1alpha1.Origin{Source: from.Source, Commit: v1alpha1.CommitHash(from.Commit), Path: clip.Text(from.Path, maxText)}
 	}
 	s.Totals, s.Members, s.MembersOmitted = countVerdicts(fp.Name, state, enforcement)
 	if acting {
@@ -86,14 +87,14 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 		s.Budget = toBudgets(actions.Budget)
 		s.Halted = toHalt(actions.Halted)
 		if id := f.acknowledged[fp.Name]; id != "" && (s.Acknowledged == nil || s.Acknowledged.ID != id) {
-			s.Acknowledged = &v1alpha1.Acknowledgement{ID: id, By: truncate(acknowledgedBy(fp), 253), At: metav1.Now()}
+			s.Acknowledged = &v1alpha1.Acknowledgement{ID: id, By: clip.Text(acknowledgedBy(fp), 253), At: metav1.Now()}
 		}
 	}
 	return s
 }
 
 func setCondition(s *v1alpha1.FleetPolicyStatus, fp *v1alpha1.FleetPolicy, c metav1.Condition) {
-	c.ObservedGeneration, c.Message = fp.Generation, truncate(c.Message, maxText)
+	c.ObservedGeneration, c.Message = fp.Generation, clip.Text(c.Message, maxText)
 	meta.SetStatusCondition(&s.Conditions, c)
 }
 
@@ -239,17 +240,10 @@ func toHalt(h *remediate.Halt) *v1alpha1.Halt {
 	if h == nil {
 		return nil
 	}
-	out := &v1alpha1.Halt{ID: h.ID, Reason: h.Reason, Message: truncate(h.Message, maxText), Since: metav1.NewTime(h.Since)}
+	out := &v1alpha1.Halt{ID: h.ID, Reason: h.Reason, Message: clip.Text(h.Message, maxText), Since: metav1.NewTime(h.Since)}
 	if h.Over != nil {
 		over := toBudget(*h.Over)
 		out.Over = &over
 	}
 	return out
-}
-
-func truncate(s string, limit int) string {
-	if len(s) > limit {
-		return s[:limit-3] + "..."
-	}
-	return s
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/enforce"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
@@ -48,7 +49,7 @@ type PolicySources struct {
 	secrets   *secretWatcher
 	sources   cache.SharedIndexInformer
 	policies  cache.SharedIndexInformer
-	triggered chan struct{} // buffered
+	triggered trigger.Trigger
 
 	// The following fields are used by Run only.
 	configured      []policysource.Source    // last, to the Manager
@@ -91,7 +92,7 @@ func NewPolicySources(opts PolicySourcesOptions) (*PolicySources, error) {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
 	s := &PolicySources{
-		opts: opts, client: c, triggered: make(chan struct{}, 1),
+		opts: opts, client: c, triggered: trigger.New(),
 		syncRequests: map[string]syncRequest{}, written: map[string]writtenStatus{}, plans: map[string]*plan{}, appliedVersions: map[string]string{},
 		results: map[string]*applyResult{}, problems: map[string]problem{}, pushed: map[string]bool{}, changed: map[string]bool{}, applied: map[string]appliedCommit{},
 	}
@@ -109,10 +110,7 @@ func NewPolicySources(opts PolicySourcesOptions) (*PolicySources, error) {
 }
 
 func (s *PolicySources) trigger() {
-	select {
-	case s.triggered <- struct{}{}:
-	default:
-	}
+	s.triggered.Fire()
 }
 
 // policyUpdated handles a changed FleetPolicy; changes of the status are ignored.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource"
 )
@@ -177,21 +177,21 @@ func (s *PolicySources) statusOf(ps *v1alpha1.PolicySource, state *policysource.
 // withLastSync sets lastSync to the annotation that was last observed.
 func (s *PolicySources) withLastSync(ps *v1alpha1.PolicySource, next *v1alpha1.PolicySourceStatus) *v1alpha1.PolicySourceStatus {
 	if value, ok := s.syncRequests[string(ps.UID)]; ok {
-		next.LastSync = strings.ToValidUTF8(truncate(value.sync, maxName), "")
+		next.LastSync = clip.Text(value.sync, maxName)
 	}
 	return next
 }
 
 func setSourceCondition(s *v1alpha1.PolicySourceStatus, ps *v1alpha1.PolicySource, c metav1.Condition) {
-	c.ObservedGeneration, c.Message = ps.Generation, strings.ToValidUTF8(truncate(c.Message, maxText), "")
+	c.ObservedGeneration, c.Message = ps.Generation, clip.Text(c.Message, maxText)
 	meta.SetStatusCondition(&s.Conditions, c)
 }
 
 // toCommit converts a commit. If it is the old one, it keeps its time.
 func toCommit(c policysource.Commit, since time.Time, old *v1alpha1.Commit) *v1alpha1.Commit {
 	out := &v1alpha1.Commit{
-		Hash: v1alpha1.CommitHash(c.Hash), Ref: truncate(c.Ref, 255), Path: truncate(c.Path, maxText), Since: toSeconds(&metav1.Time{Time: since}),
-		Author: strings.ToValidUTF8(truncate(c.Author, maxName), ""), Signer: strings.ToValidUTF8(truncate(c.Signer, maxName), ""),
+		Hash: v1alpha1.CommitHash(c.Hash), Ref: clip.Text(c.Ref, 255), Path: clip.Text(c.Path, maxText), Since: toSeconds(&metav1.Time{Time: since}),
+		Author: clip.Text(c.Author, maxName), Signer: clip.Text(c.Signer, maxName),
 	}
 	if y := c.Time.UTC().Year(); !c.Time.IsZero() && y > 0 && y < 10_000 { // git allows any number, RFC 3339 does not
 		out.Time = toSeconds(&metav1.Time{Time: c.Time})
@@ -230,8 +230,8 @@ func toFindings(list []policy.Finding) []v1alpha1.Finding {
 	var errs, rest []v1alpha1.Finding
 	for _, f := range list {
 		out := v1alpha1.Finding{
-			File: strings.ToValidUTF8(truncate(f.File, maxText), ""), Line: int32(max(f.Line, 0)), Column: int32(max(f.Col, 0)), Severity: v1alpha1.SeverityWarning,
-			Code: truncate(f.Code, maxCode), Message: strings.ToValidUTF8(truncate(f.Message, maxText), ""),
+			File: clip.Text(f.File, maxText), Line: int32(max(f.Line, 0)), Column: int32(max(f.Col, 0)), Severity: v1alpha1.SeverityWarning,
+			Code: clip.Text(f.Code, maxCode), Message: clip.Text(f.Message, maxText),
 		}
 		if f.Severity == policy.SeverityError {
 			out.Severity = v1alpha1.SeverityError

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -106,11 +107,11 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 	properties := func(more ...string) map[string]string {
 		p := map[string]string{}
 		for i := 0; i < len(more); i += 2 {
-			p[more[i]] = truncate(more[i+1], maxText)
+			p[more[i]] = clip.Text(more[i+1], maxText)
 		}
 		for name, value := range map[string]string{"source": from.Source, "commit": from.Commit, "path": from.Path} {
 			if value != "" {
-				p[name] = truncate(value, maxText)
+				p[name] = clip.Text(value, maxText)
 			}
 		}
 		return p
@@ -128,7 +129,7 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 		of.total.Error += n.Errors
 		if broken != "" && n.Errors > 0 {
 			of.add(r.opts.PerMember, func() reportResult {
-				return reportResult{Policy: b.Name, Rule: b.Package, Severity: severity, Result: resultError, Description: truncate(broken, maxText), Properties: properties()}
+				return reportResult{Policy: b.Name, Rule: b.Package, Severity: severity, Result: resultError, Description: clip.Text(broken, maxText), Properties: properties()}
 			})
 		}
 	}
@@ -148,7 +149,7 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 				}
 				return reportResult{
 					Policy: b.Name, Rule: b.Package, Severity: severity, Result: result, Scored: result == resultFail,
-					Subjects: subjectsOf(state, v.Subject), Description: strings.ToValidUTF8(truncate(message, maxText), ""), Properties: properties(more...),
+					Subjects: subjectsOf(state, v.Subject), Description: clip.Text(message, maxText), Properties: properties(more...),
 				}
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,8 @@ import (
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -49,8 +52,8 @@ type Rollbacks struct {
 	opts      RollbacksOptions
 	client    *client
 	informer  cache.SharedIndexInformer
-	triggered chan struct{} // buffered
-	slots     chan struct{}
+	triggered trigger.Trigger
+	slots     *semaphore.Weighted
 
 	mu   sync.Mutex
 	busy map[string]bool // Actions that are being handled, by name
@@ -68,7 +71,7 @@ func NewRollbacks(opts RollbacksOptions) (*Rollbacks, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rollbacks{opts: opts, client: c, triggered: make(chan struct{}, 1), slots: make(chan struct{}, maxRollbacks), busy: map[string]bool{}}
+	r := &Rollbacks{opts: opts, client: c, triggered: trigger.New(), slots: semaphore.NewWeighted(maxRollbacks), busy: map[string]bool{}}
 	r.informer = cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = api.RollbackKey
@@ -87,10 +90,7 @@ func NewRollbacks(opts RollbacksOptions) (*Rollbacks, error) {
 }
 
 func (r *Rollbacks) trigger() {
-	select {
-	case r.triggered <- struct{}{}:
-	default:
-	}
+	r.triggered.Fire()
 }
 
 // Run handles requests until the context ends, and returns when all goroutines that it
@@ -136,12 +136,10 @@ func (r *Rollbacks) handle(ctx context.Context, name string) {
 		delete(r.busy, name)
 		r.mu.Unlock()
 	}()
-	select {
-	case <-ctx.Done():
+	if r.slots.Acquire(ctx, 1) != nil {
 		return
-	case r.slots <- struct{}{}:
 	}
-	defer func() { <-r.slots }()
+	defer r.slots.Release(1)
 	ctx, cancel := context.WithTimeout(ctx, rollbackTimeout)
 	defer cancel()
 	if err := r.rollBack(ctx, name); err != nil && ctx.Err() == nil {
@@ -208,7 +206,7 @@ func rollbackReason(a *v1alpha1.Action) string {
 // reject ends a request that failed, with a message in the status for kubectl get.
 func (r *Rollbacks) reject(ctx context.Context, a *v1alpha1.Action, outcome, message string) error {
 	r.opts.Logger.Warn("rollback not performed", "action", a.Name, "outcome", outcome, "message", message)
-	status := map[string]any{"status": map[string]any{"message": truncate("rollback: "+outcome+": "+message, maxText)}}
+	status := map[string]any{"status": map[string]any{"message": clip.Text("rollback: "+outcome+": "+message, maxText)}}
 	if err := r.patch(ctx, a, status, "status"); err != nil {
 		return err
 	}
@@ -219,7 +217,7 @@ func (r *Rollbacks) reject(ctx context.Context, a *v1alpha1.Action, outcome, mes
 func (r *Rollbacks) complete(ctx context.Context, a *v1alpha1.Action, outcome, message string) error {
 	return r.patch(ctx, a, map[string]any{"metadata": map[string]any{
 		"labels":      map[string]any{api.RollbackKey: nil},
-		"annotations": map[string]any{api.RollbackReasonKey: nil, api.RollbackOutcomeKey: truncate(outcome+" "+message, maxText)},
+		"annotations": map[string]any{api.RollbackReasonKey: nil, api.RollbackOutcomeKey: clip.Text(outcome+" "+message, maxText)},
 	}})
 }
 

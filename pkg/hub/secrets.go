@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"federator.dev/federator/internal/clip"
 )
 
 // secretWatcher watches Secrets by name, with a goroutine for each.
@@ -120,7 +122,7 @@ func (s *secretWatcher) keepWatching(ctx context.Context, n secretName) {
 		case err == nil:
 			wait = minSecretBackoff // watches end regularly
 		case apierrors.IsForbidden(err) || !known:
-			s.set(n, cachedSecret{fault: problem{"SecretUnreadable", fmt.Sprintf("Secret %s cannot be read: %s", n, truncate(err.Error(), 256))}})
+			s.set(n, cachedSecret{fault: problem{"SecretUnreadable", fmt.Sprintf("Secret %s cannot be read: %s", n, clip.Text(err.Error(), 256))}})
 		}
 		t := time.NewTimer(wait)
 		select {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -178,7 +179,7 @@ func haltMessage(name string, h *v1alpha1.Halt) string {
 	if h.Reason == v1alpha1.OverLimit {
 		why = string(h.Reason) + ": " + h.Message
 	}
-	return fmt.Sprintf("%s; halted until halt %s is acknowledged: federator actions ack %s %s", truncate(why, maxText/2), h.ID, name, h.ID)
+	return fmt.Sprintf("%s; halted until halt %s is acknowledged: federator actions ack %s %s", clip.Text(why, maxText/2), h.ID, name, h.ID)
 }
 
 // verdictChange is the verdict counts before and after.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -153,7 +154,7 @@ func (s *Stop) listAndWatch(ctx context.Context) error {
 
 // setUnknown stops the Dispatcher while the ConfigMap cannot be read.
 func (s *Stop) setUnknown(err error) {
-	s.set(fmt.Sprintf("it is not known whether somebody has stopped them (reading ConfigMap %s/%s failed): %s", s.opts.Namespace, stopName, truncate(err.Error(), maxStopReason)), false)
+	s.set(fmt.Sprintf("it is not known whether somebody has stopped them (reading ConfigMap %s/%s failed): %s", s.opts.Namespace, stopName, clip.Text(err.Error(), maxStopReason)), false)
 }
 
 // set applies a new state. Only Run calls it.
@@ -245,5 +246,5 @@ func oneLine(s string) string {
 		}
 		return r
 	}, s)
-	return truncate(strings.TrimSpace(s), maxStopReason)
+	return clip.Text(strings.TrimSpace(s), maxStopReason)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policysource/internal/checkout"
 	"federator.dev/federator/pkg/policysource/internal/signature"
@@ -237,8 +238,5 @@ func limitFindings(list []policy.Finding) []policy.Finding {
 }
 
 func shorten(s string) string {
-	if len(s) <= maxMessage {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
+	return clip.Text(s, maxMessage)
 }

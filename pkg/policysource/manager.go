@@ -9,6 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -16,9 +19,9 @@ import (
 type Manager struct {
 	opts    Options
 	state   atomic.Pointer[State]
-	slots   chan struct{} // limits concurrent fetches and evaluations
+	slots   *semaphore.Weighted // limits concurrent fetches and evaluations
 	started atomic.Bool
-	changed chan struct{} // capacity 1: wanted has changed
+	changed trigger.Trigger // wanted has changed
 
 	mu      sync.Mutex // also held to replace state
 	wanted  []Source
@@ -36,7 +39,7 @@ func NewManager(opts Options) (*Manager, error) {
 		return nil, fmt.Errorf("policysource: base: %w", err)
 	}
 	m := &Manager{
-		opts: opts, slots: make(chan struct{}, opts.MaxConcurrent), changed: make(chan struct{}, 1),
+		opts: opts, slots: semaphore.NewWeighted(int64(opts.MaxConcurrent)), changed: trigger.New(),
 		runners: map[string]*runner{},
 	}
 	m.state.Store(&State{
@@ -60,7 +63,7 @@ func (m *Manager) SetSources(sources []Source) error {
 	m.mu.Lock()
 	m.wanted = append([]Source(nil), sources...)
 	m.mu.Unlock()
-	trigger(m.changed)
+	m.changed.Fire()
 	return nil
 }
 
@@ -72,16 +75,8 @@ func (m *Manager) Sync(name string) error {
 	if r == nil {
 		return fmt.Errorf("source %.80q: %w", name, ErrUnknownSource)
 	}
-	trigger(r.triggered)
+	r.triggered.Fire()
 	return nil
-}
-
-// trigger sends to a channel of capacity 1 unless it is full.
-func trigger(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // Run loads the sources until the context ends, and returns when all of its goroutines
@@ -187,7 +182,7 @@ func (c *reconciler) start(ctx context.Context, s Source) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &runner{m: m, source: s, spec: checked, triggered: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
+	r := &runner{m: m, source: s, spec: checked, triggered: trigger.New(), cancel: cancel, done: make(chan struct{})}
 	m.mu.Lock()
 	m.runners[s.Name] = r
 	m.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/policysource/internal/checkout"
 )
 
@@ -15,8 +16,8 @@ type runner struct {
 	source    Source
 	spec      validSource
 	cancel    context.CancelFunc
-	done      chan struct{} // closed when run has returned
-	triggered chan struct{} // capacity 1: check the remote now
+	done      chan struct{}   // closed when run has returned
+	triggered trigger.Trigger // check the remote now
 
 	remoteHash       string           // hash of the remote's ref at the last fetch
 	pending          *checkout.Result // a fetched commit that is not active; nil: none
@@ -66,12 +67,10 @@ func (r *runner) wait(ctx context.Context, delay time.Duration) bool {
 
 // sync checks the remote once, and returns the delay until the next check.
 func (r *runner) sync(ctx context.Context) time.Duration {
-	select {
-	case r.m.slots <- struct{}{}:
-		defer func() { <-r.m.slots }()
-	case <-ctx.Done():
+	if r.m.slots.Acquire(ctx, 1) != nil {
 		return 0
 	}
+	defer r.m.slots.Release(1)
 	r.generation = r.m.State().Generation
 	if err := r.restore(ctx); err != nil && ctx.Err() == nil {
 		return r.recordFailure(err)

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/semaphore"
+
 	"federator.dev/federator/pkg/policysource/internal/checkout"
 )
 
@@ -55,13 +57,13 @@ func (m *Manager) Webhook(opts WebhookOptions) (http.Handler, error) {
 	if opts.MaxConcurrent == 0 {
 		opts.MaxConcurrent = 16
 	}
-	return &webhook{m: m, opts: opts, slots: make(chan struct{}, opts.MaxConcurrent)}, nil
+	return &webhook{m: m, opts: opts, slots: semaphore.NewWeighted(int64(opts.MaxConcurrent))}, nil
 }
 
 type webhook struct {
 	m     *Manager
 	opts  WebhookOptions
-	slots chan struct{}
+	slots *semaphore.Weighted
 }
 
 // ServeHTTP implements http.Handler.
@@ -75,14 +77,12 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body must be application/json", http.StatusUnsupportedMediaType)
 		return
 	}
-	select {
-	case h.slots <- struct{}{}:
-		defer func() { <-h.slots }()
-	default: // bodies are read before requests are authenticated
+	if !h.slots.TryAcquire(1) { // bodies are read before requests are authenticated
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "too many concurrent requests", http.StatusServiceUnavailable)
 		return
 	}
+	defer h.slots.Release(1)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.MaxBody))
 	var large *http.MaxBytesError
 	switch {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/cache"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -90,11 +91,11 @@ func (k knownTokens) AuthenticateToken(ctx context.Context, token string) (*auth
 // are known have slots of their own.
 type reviewLimiter struct {
 	http.RoundTripper
-	unknown, known chan struct{}
+	unknown, known *semaphore.Weighted
 }
 
-func newReviewLimiter(t http.RoundTripper, slots int) reviewLimiter {
-	return reviewLimiter{t, make(chan struct{}, slots), make(chan struct{}, slots)}
+func newReviewLimiter(t http.RoundTripper, slots int64) reviewLimiter {
+	return reviewLimiter{t, semaphore.NewWeighted(slots), semaphore.NewWeighted(slots)}
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -103,13 +104,11 @@ func (n reviewLimiter) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Context().Value(knownTokenKey{}) != nil {
 		slots = n.known
 	}
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-		return n.RoundTripper.RoundTrip(r)
-	case <-r.Context().Done():
-		return nil, r.Context().Err()
+	if err := slots.Acquire(r.Context(), 1); err != nil {
+		return nil, err
 	}
+	defer slots.Release(1)
+	return n.RoundTripper.RoundTrip(r)
 }
 
 // newToken returns a token that nobody can guess.

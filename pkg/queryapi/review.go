@@ -21,6 +21,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/flat"
 	"federator.dev/federator/pkg/queryapi/internal/panicgroup"
@@ -126,11 +127,7 @@ func decodeReview(r *http.Request) (runtime.Object, error) {
 
 // truncate bounds what is said back of a body.
 func truncate(s string) string {
-	const most = 200
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
+	return clip.Text(s, 200)
 }
 
 func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SelfSubjectAccessReview) error {

@@ -87,7 +87,7 @@ func (s *Server) connectHub() error {
 		return fmt.Errorf("query API: hub: %w", err)
 	}
 	reviews := *s.hub
-	reviews.Transport = newReviewLimiter(s.hub.Transport, o.Authentication.Parallel)
+	reviews.Transport = newReviewLimiter(s.hub.Transport, int64(o.Authentication.Parallel))
 	reviewer, err := kubernetes.NewForConfigAndClient(config, &reviews)
 	if err != nil {
 		return fmt.Errorf("query API: hub: %w", err)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/sleep"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 // every hour from then on.
 func (d *Dispatcher) deleteLoop(ctx context.Context) {
 	var last time.Time
-	for sleep(ctx, leaderPollInterval) == nil {
+	for sleep.For(ctx, leaderPollInterval) == nil {
 		if d.checkLeader() != nil {
 			last = time.Time{}
 			continue

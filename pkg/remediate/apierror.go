@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -79,7 +80,7 @@ func notExecuted(err error) bool {
 func describeError(err error, target policy.Ref) string {
 	var status apierrors.APIStatus
 	if !isSecret(target.Kind) || !errors.As(err, &status) {
-		return truncateLine(err.Error(), maxMessage)
+		return clip.Line(err.Error(), maxMessage)
 	}
 	s := status.Status()
 	text := fmt.Sprintf("refused (%d %s)", s.Code, s.Reason)
@@ -88,7 +89,7 @@ func describeError(err error, target policy.Ref) string {
 			text += fmt.Sprintf(", %s: %s", c.Field, c.Type)
 		}
 	}
-	return truncateLine(text, maxMessage)
+	return clip.Line(text, maxMessage)
 }
 
 // uidConflict reports whether a write was refused because the object has another UID.
@@ -115,11 +116,11 @@ func conflictingManagers(s metav1.Status, own string) string {
 		if c.Type != metav1.CauseTypeFieldManagerConflict || ownConflict(c, own) {
 			continue
 		}
-		if name := truncateLine(managerOf(c), maxManager); len(names) < 4 && !slices.Contains(names, name) {
+		if name := clip.Line(managerOf(c), maxManager); len(names) < 4 && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
-	return truncateLine(strings.Join(names, ", "), maxManager)
+	return clip.Line(strings.Join(names, ", "), maxManager)
 }
 
 // managerOf parses: conflict with "manager" using apps/v1.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -51,7 +52,7 @@ func (c *Client) validateTarget(target policy.Ref) error {
 	}
 	for _, name := range []string{target.Name, target.Namespace} {
 		if why := rest.IsValidPathSegmentName(name); len(why) > 0 {
-			return fmt.Errorf("%w: name %q: %s", errInvalidIntent, truncateLine(name, 128), strings.Join(why, ", "))
+			return fmt.Errorf("%w: name %q: %s", errInvalidIntent, clip.Line(name, 128), strings.Join(why, ", "))
 		}
 	}
 	if target.Name == "" {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/objects"
 )
@@ -60,7 +61,7 @@ func encodeAction(a *Action) (*v1alpha1.Action, error) {
 			bindingLabel: LabelValue(a.Binding), memberLabel: LabelValue(t.Member),
 		}},
 		Spec: v1alpha1.ActionSpec{
-			Binding: a.Binding, Package: a.Package, Violation: truncate(a.Intent.Message, maxViolation),
+			Binding: a.Binding, Package: a.Package, Violation: clip.Text(a.Intent.Message, maxViolation),
 			Origin:   v1alpha1.Origin{Source: a.Source, Commit: v1alpha1.CommitHash(a.Commit), Path: a.Path},
 			Revision: strconv.FormatUint(uint64(a.Revision), 10), Subject: encodeSubject(a),
 			Target: v1alpha1.Target{
@@ -69,7 +70,7 @@ func encodeAction(a *Action) (*v1alpha1.Action, error) {
 			},
 			Mode: v1alpha1.ActionMode(v1alpha1.Enforce), Verb: v1alpha1.Verb(a.Remedy.Action),
 			Force: a.Force, ActAs: a.ActAs, BeforeHash: v1alpha1.Digest(a.BeforeHash), AfterHash: v1alpha1.Digest(a.AfterHash),
-			Reason: truncate(a.Reason, maxMessage), RollbackOf: a.RollbackOf,
+			Reason: clip.Text(a.Reason, maxMessage), RollbackOf: a.RollbackOf,
 		},
 	}
 	if a.tried {
@@ -86,7 +87,7 @@ func encodeAction(a *Action) (*v1alpha1.Action, error) {
 			return nil, err
 		}
 		out.Inverse = &v1alpha1.Inverse{
-			Verb: v1alpha1.Verb(a.InverseVerb), Patch: v1alpha1.JSONText(a.Inverse), Irreversible: truncate(a.Irreversible, maxMessage),
+			Verb: v1alpha1.Verb(a.InverseVerb), Patch: v1alpha1.JSONText(a.Inverse), Irreversible: clip.Text(a.Irreversible, maxMessage),
 		}
 	}
 	out.Status = encodeStatus(a)
@@ -132,7 +133,7 @@ func encodeSubject(a *Action) string {
 	if a.Subject == (policy.Subject{Ref: a.Remedy.Target}) || a.Subject == (policy.Subject{}) {
 		return ""
 	}
-	return truncate(a.Subject.String(), maxSubject)
+	return clip.Text(a.Subject.String(), maxSubject)
 }
 
 func decodeSubject(text string, target policy.Ref) policy.Subject {
@@ -153,12 +154,12 @@ func decodeSubject(text string, target policy.Ref) policy.Subject {
 
 func encodeStatus(a *Action) v1alpha1.ActionStatus {
 	s := v1alpha1.ActionStatus{
-		Phase: a.Phase, Message: truncate(a.Message, maxMessage), Manager: truncate(a.Manager, maxManager),
+		Phase: a.Phase, Message: clip.Text(a.Message, maxMessage), Manager: clip.Text(a.Manager, maxManager),
 		Attempts: int32(min(max(a.Attempts, 0), math.MaxInt32)), ResourceVersion: a.WrittenVersion, // Bounded.
 		StartedAt: microTime(a.Started), EndedAt: microTime(a.Ended),
 	}
 	if by := a.Acknowledged; by != nil {
-		s.AcknowledgedBy, s.AcknowledgedHalt = truncate(by.By, maxAcknowledger), truncate(by.Halt, maxHaltID)
+		s.AcknowledgedBy, s.AcknowledgedHalt = clip.Text(by.By, maxAcknowledger), clip.Text(by.Halt, maxHaltID)
 		if !by.At.IsZero() {
 			at := metav1.NewTime(by.At)
 			s.AcknowledgedAt = &at
@@ -241,23 +242,4 @@ func decodePhase(in *v1alpha1.Action) v1alpha1.ActionPhase {
 		return in.Status.Phase
 	}
 	return v1alpha1.PhaseFailed // a final phase of a later version
-}
-
-// truncateLine bounds a text of a member, in bytes, and puts it on one line.
-func truncateLine(s string, maxBytes int) string {
-	return truncate(strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, s), maxBytes)
-}
-
-// truncate bounds a text, in bytes.
-func truncate(s string, maxBytes int) string {
-	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= maxBytes {
-		return s
-	}
-	const dots = "…"
-	return strings.ToValidUTF8(s[:maxBytes-len(dots)], "") + dots
 }

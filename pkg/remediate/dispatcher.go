@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/ledger"
 )
@@ -75,7 +76,7 @@ type Dispatcher struct {
 	journal   journal
 	exec      *executor
 	metrics   *metrics
-	triggered chan struct{} // has room for one
+	triggered trigger.Trigger
 
 	mu        sync.Mutex
 	stopped   string // why nothing is written for any policy; "" when it is
@@ -121,7 +122,7 @@ func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{
-		opts: opts, journal: j, triggered: make(chan struct{}, 1), policies: map[string]*policyState{},
+		opts: opts, journal: j, triggered: trigger.New(), policies: map[string]*policyState{},
 		ledger: ledger.New(opts.FleetWindow), busy: map[policy.Ref]bool{}, inflight: map[string]int{},
 	}
 	d.metrics = newMetrics(d)
@@ -183,10 +184,7 @@ func (d *Dispatcher) checkMember(member string) error {
 
 // trigger starts a plan.
 func (d *Dispatcher) trigger() {
-	select {
-	case d.triggered <- struct{}{}:
-	default:
-	}
+	d.triggered.Fire()
 }
 
 // SetIntents sets all intents of a policy, one for each target, instead of those it had.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/objects"
 )
@@ -199,7 +201,7 @@ func (x *executor) resolveEarlier(ctx context.Context, a *Action, now *observed)
 
 // finish ends an action in a phase.
 func (x *executor) finish(a *Action, phase v1alpha1.ActionPhase, message string) *Action {
-	a.Phase, a.Message, a.Ended = phase, truncateLine(message, maxMessage), x.clock()
+	a.Phase, a.Message, a.Ended = phase, clip.Line(message, maxMessage), x.clock()
 	return a
 }
 
@@ -311,7 +313,7 @@ func (x *executor) write(ctx context.Context, a *Action, before *observed) (*Act
 	if err == nil && !shown && a.Phase != v1alpha1.PhaseSucceeded && (maybeWritten || resumed && a.Phase == v1alpha1.PhaseSuperseded) {
 		err = fmt.Errorf("%w: %s", errInDoubt, a.Message)
 		a.Phase, a.Manager, a.Ended = v1alpha1.PhaseWriting, "", time.Time{}
-		a.Message = truncateLine(err.Error(), maxMessage)
+		a.Message = clip.Line(err.Error(), maxMessage)
 	}
 	if err == nil {
 		err = x.record(ctx, a)
@@ -394,20 +396,9 @@ func (x *executor) retry(ctx context.Context, a *Action, f func(*Client) error) 
 			return nil
 		}
 		jittered := time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64())) // Jitter.
-		if err := sleep(ctx, max(class.retryAfter, jittered)); err != nil {
+		if err := sleep.For(ctx, max(class.retryAfter, jittered)); err != nil {
 			return err
 		}
 		wait = min(2*wait, maxBackoff)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/internal/sleep"
 )
 
 // Requests to the hub.
@@ -72,7 +74,7 @@ func (j *hubJournal) create(ctx context.Context, a *Action) error {
 	case apierrors.IsAlreadyExists(err), errors.Is(err, errExists):
 		return fmt.Errorf("action %q: %w", a.Name, errExists)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		return fmt.Errorf("%w: it cannot be recorded: %s", errInvalidIntent, truncateLine(err.Error(), maxMessage/2))
+		return fmt.Errorf("%w: it cannot be recorded: %s", errInvalidIntent, clip.Line(err.Error(), maxMessage/2))
 	case err != nil:
 		return fmt.Errorf("action %q: %w", a.Name, err)
 	}
@@ -251,7 +253,7 @@ func (j *hubJournal) retry(ctx context.Context, f func(context.Context) error) e
 		if err == nil || try == hubAttempts || ctx.Err() != nil || !retryable(err) {
 			return err
 		}
-		if sleep(ctx, wait) != nil {
+		if sleep.For(ctx, wait) != nil {
 			return err
 		}
 		wait *= 2

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate/internal/objects"
 	"federator.dev/federator/test/seed"
@@ -31,7 +32,7 @@ func (r actionGenerator) words(most int) string {
 	for range r.IntN(8) {
 		b.WriteString(r.pick("a", "Zürich ", "no tier", "\"quoted\"", "{}", "日本", "line\nnext", "\\", " ", "/", "e\u0301", "🙂"))
 	}
-	return truncate(b.String(), most)
+	return clip.Text(b.String(), most)
 }
 
 func (r actionGenerator) hash() string { return objects.Hash([]byte(fmt.Sprint(r.Uint64()))) }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/sleep"
 )
 
 // takeoverTimeout bounds how long a new leader waits for members to answer which actions
@@ -47,7 +48,7 @@ func (d *Dispatcher) resolveLoop(ctx context.Context) {
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	watch.Go(func() { d.watchLeadership(ctx) })
-	for sleep(ctx, resolveInterval) == nil {
+	for sleep.For(ctx, resolveInterval) == nil {
 		d.mu.Lock()
 		recovered := d.recovered
 		d.mu.Unlock()
@@ -63,7 +64,7 @@ func (d *Dispatcher) watchLeadership(ctx context.Context) {
 	if d.opts.CheckLeader == nil {
 		return
 	}
-	for sleep(ctx, time.Second) == nil {
+	for sleep.For(ctx, time.Second) == nil {
 		if leads, recovered := d.observeLeadership(); leads != recovered {
 			d.trigger()
 		}
@@ -97,7 +98,7 @@ func (d *Dispatcher) takeOver(ctx context.Context) error {
 			return ctx.Err()
 		}
 		d.opts.Logger.Error("listing Actions failed", "error", err)
-		if err := sleep(ctx, time.Second); err != nil {
+		if err := sleep.For(ctx, time.Second); err != nil {
 			return err
 		}
 	}

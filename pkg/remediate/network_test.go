@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/test/kube/tcpproxy"
 	"federator.dev/federator/test/seed"
@@ -334,7 +335,7 @@ func misbehave(ctx context.Context, p *tcpproxy.Proxy, random *rand.Rand) {
 		if p.Set(mode) != nil {
 			return // the port was lost, and corrections will say so
 		}
-		if sleep(ctx, time.Duration(5+random.IntN(100))*time.Millisecond) != nil {
+		if sleep.For(ctx, time.Duration(5+random.IntN(100))*time.Millisecond) != nil {
 			return
 		}
 		p.Reset()

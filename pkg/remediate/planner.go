@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/policy"
 )
 
@@ -338,7 +339,7 @@ func (s *policyState) recordOutcome(i *Intent, a *Action, err error) {
 		o.actionName = "" // as if it had not been tried
 		return
 	case err != nil:
-		o.Outcome = Outcome{Action: a.Name, Phase: v1alpha1.PhaseFailed, Message: truncateLine(err.Error(), maxMessage), At: now}
+		o.Outcome = Outcome{Action: a.Name, Phase: v1alpha1.PhaseFailed, Message: clip.Line(err.Error(), maxMessage), At: now}
 	default:
 		o.Outcome = Outcome{Action: a.Name, Phase: a.Phase, Message: a.Message, At: now}
 	}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
@@ -69,7 +70,7 @@ func runChild(text string) error {
 	if err != nil {
 		return err
 	}
-	p := &process{namespace: a.Namespace, member: of.CoreV1().RESTClient(), changed: make(chan struct{}, 1)}
+	p := &process{namespace: a.Namespace, member: of.CoreV1().RESTClient(), changed: trigger.New()}
 	p.lock = &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: "federator"}, Client: hub.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprint(os.Getpid(), " ", time.Now().UnixNano())},
@@ -98,7 +99,7 @@ type process struct {
 	lock       resourcelock.Interface
 	elector    atomic.Pointer[leaderelection.LeaderElector]
 	dispatcher *remediate.Dispatcher
-	changed    chan struct{} // buffered
+	changed    trigger.Trigger
 }
 
 // Client implements remediate.Clients.
@@ -123,7 +124,7 @@ func (p *process) elect(ctx context.Context) error {
 			Lock: p.lock, LeaseDuration: leaseDuration, RenewDeadline: leaseRenew, RetryPeriod: leaseRetry, ReleaseOnCancel: true, Name: "federator",
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(context.Context) {
-					p.trigger()
+					p.changed.Fire()
 					fmt.Fprintln(os.Stdout, leadingLine)
 				},
 				OnStoppedLeading: func() {},
@@ -138,20 +139,12 @@ func (p *process) elect(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// trigger has the process evaluate again.
-func (p *process) trigger() {
-	select {
-	case p.changed <- struct{}{}:
-	default:
-	}
-}
-
 // run corrects until the context ends.
 func (p *process) run(ctx context.Context, of kubernetes.Interface) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(of, 0, informers.WithNamespace(p.namespace))
 	maps := factory.Core().V1().ConfigMaps()
 	if _, err := maps.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { p.trigger() }, UpdateFunc: func(any, any) { p.trigger() }, DeleteFunc: func(any) { p.trigger() },
+		AddFunc: func(any) { p.changed.Fire() }, UpdateFunc: func(any, any) { p.changed.Fire() }, DeleteFunc: func(any) { p.changed.Fire() },
 	}); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -58,7 +59,7 @@ func Reserve(ctx context.Context, store Store, log *slog.Logger) (*Keeper, error
 			k.next = uint64(k.first.End-k.first.First) / 2
 			return k, nil
 		}
-		if errors.Is(err, ErrForGood) || ctx.Err() != nil || sleep(ctx, pause) != nil {
+		if errors.Is(err, ErrForGood) || ctx.Err() != nil || sleep.For(ctx, pause) != nil {
 			return nil, err
 		}
 		log.Warn("no revisions could be reserved; trying again", "error", err)
@@ -129,17 +130,6 @@ func (k *Keeper) tell(ctx context.Context, left uint64, err error) {
 	}
 	k.log.Log(ctx, level, "no further revisions could be reserved; this process goes on with what it has, and ends when that is used up",
 		"left", left, "error", err)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
 }
 
 var descUnused = prometheus.NewDesc("federator_revisions_unused", "Revisions reserved and not used yet; at 0 the process ends.", nil, nil)

@@ -23,8 +23,9 @@ import (
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"federator.dev/federator/internal/sleep"
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/clusterinformers"
-	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
@@ -130,7 +131,7 @@ func (s *clusterAPI) Run(ctx context.Context, set func([]clusterinformers.Spec))
 		}
 		if err := s.watchClusters(ctx, version, dyn, typed, tell); errors.Is(err, errVersionNotServed) {
 			s.Logger.Info("Cluster API version is no longer served", "version", version.Version)
-			_ = backoff.Sleep(ctx, minRetryDelay) // the loop sees that ctx is done
+			_ = sleep.For(ctx, minRetryDelay) // the loop sees that ctx is done
 		}
 	}
 	return nil
@@ -152,7 +153,7 @@ func (s *clusterAPI) awaitVersion(ctx context.Context, client *http.Client) (sch
 			complaint = m
 			s.Logger.Warn("Cluster API not found on the hub, retrying", "error", m)
 		}
-		if err := backoff.Sleep(ctx, delay); err != nil {
+		if err := sleep.For(ctx, delay); err != nil {
 			return schema.GroupVersion{}, err
 		}
 	}
@@ -191,12 +192,9 @@ func (s *clusterAPI) watchClusters(ctx context.Context, version schema.GroupVers
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel(nil)
-	dirty := make(chan struct{}, 1)
+	dirty := trigger.New()
 	touch := func() {
-		select {
-		case dirty <- struct{}{}:
-		default:
-		}
+		dirty.Fire()
 	}
 	places := make([]*namespaceInformers, len(s.Namespaces))
 	for i, namespace := range s.Namespaces {
@@ -218,7 +216,7 @@ func (s *clusterAPI) watchClusters(ctx context.Context, version schema.GroupVers
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if backoff.Sleep(ctx, coalescePeriod) != nil {
+		if sleep.For(ctx, coalescePeriod) != nil {
 			return context.Cause(ctx)
 		}
 		select {

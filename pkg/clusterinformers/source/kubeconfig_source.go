@@ -16,9 +16,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/clusterinformers/connection"
-	"federator.dev/federator/pkg/clusterinformers/internal/backoff"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
 
@@ -213,7 +213,7 @@ func (l *kubeconfigSource) identify(ctx context.Context, c credentials, number i
 		case <-ctx.Done():
 			return
 		}
-		if a.uid != "" || backoff.Sleep(ctx, delay/2+rand.N(delay)) != nil {
+		if a.uid != "" || sleep.For(ctx, delay/2+rand.N(delay)) != nil {
 			return
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/test/kube"
@@ -28,7 +29,7 @@ type viewer struct {
 
 	mu    sync.Mutex
 	views [][]clusterinformers.Spec
-	wake  chan struct{}
+	wake  trigger.Trigger
 }
 
 // watchSource runs a source until the test ends or stop is called, which checks
@@ -39,7 +40,7 @@ func watchSource(t *testing.T, s clusterinformers.Source, err error) *viewer {
 		t.Fatal(err)
 	}
 	before := goleak.IgnoreCurrent()
-	v := &viewer{t: t, wake: make(chan struct{}, 1)}
+	v := &viewer{t: t, wake: trigger.New()}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, v.set) }()
@@ -63,10 +64,7 @@ func (v *viewer) set(view []clusterinformers.Spec) {
 	v.mu.Lock()
 	v.views = append(v.views, view)
 	v.mu.Unlock()
-	select {
-	case v.wake <- struct{}{}:
-	default:
-	}
+	v.wake.Fire()
 }
 
 func (v *viewer) all() [][]clusterinformers.Spec {

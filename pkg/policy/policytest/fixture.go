@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 
+	"federator.dev/federator/internal/strictyaml"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/policy/internal/module"
-	"federator.dev/federator/pkg/policy/internal/strict"
 )
 
 // maxFixture is how many bytes a fixture file may have.
@@ -148,7 +148,7 @@ func (r *fixtureReader) file(name string, data []byte) []*fixture {
 	seen := map[string]bool{}
 	for _, c := range split(data) {
 		var d document
-		lines, problems := strict.Decode(c.text, &d)
+		lines, problems := strictyaml.Decode(c.text, &d)
 		for _, p := range problems {
 			r.add(name, p.Line+c.firstLine, p.Col, "%s", p.Message)
 		}
@@ -197,7 +197,7 @@ type caseReader struct {
 	*fixtureReader
 	file    string
 	skipped int
-	lines   strict.Lines
+	lines   strictyaml.Lines
 	bound   []*policy.Package // of the bindings
 }
 

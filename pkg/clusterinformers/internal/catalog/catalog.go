@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -24,10 +25,10 @@ type Catalog struct {
 	members       map[string]APIResources
 	tallies       map[aggregate.Kind]*tally
 	claims        claims
-	changed       chan struct{} // closed and exchanged when a held version or the set of kinds changes
-	merged        []Resource    // merged; nil: to be merged anew
-	mergedChanged chan struct{} // closed and exchanged when served may be another
-	pending       chan struct{} // one slot: a change of a held version has to wait, or another one
+	changed       chan struct{}   // closed and exchanged when a held version or the set of kinds changes
+	merged        []Resource      // merged; nil: to be merged anew
+	mergedChanged chan struct{}   // closed and exchanged when served may be another
+	pending       trigger.Trigger // a change of a held version has to wait, or another one
 
 	kinds        map[aggregate.Kind]bool // of tally, shared; nil: to be made anew
 	kindsChanged chan struct{}           // closed and exchanged when a kind is new or gone
@@ -37,7 +38,7 @@ type Catalog struct {
 // kinds.
 func New(held map[aggregate.Kind]string) *Catalog {
 	return &Catalog{
-		fixed: held, members: map[string]APIResources{}, pending: make(chan struct{}, 1),
+		fixed: held, members: map[string]APIResources{}, pending: trigger.New(),
 		tallies: map[aggregate.Kind]*tally{}, claims: claims{}, changed: make(chan struct{}), mergedChanged: make(chan struct{}),
 		kindsChanged: make(chan struct{}),
 	}
@@ -116,10 +117,7 @@ func (c *Catalog) updateHeldLocked(touched map[aggregate.Kind]bool, news bool) {
 		t.propose(t.common(), fresh, now)
 		news = t.apply(now) || fresh || news
 		if t.pending {
-			select {
-			case c.pending <- struct{}{}:
-			default:
-			}
+			c.pending.Fire()
 		}
 	}
 	if others {

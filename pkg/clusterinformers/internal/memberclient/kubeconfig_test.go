@@ -146,7 +146,7 @@ func checkRefusal(t *testing.T, data []byte, reason connection.Reason, says stri
 		t.Errorf("refused as %v, want %s with %q", refusal, reason, says)
 	case strings.Contains(refusal.Message, kubeconfigtest.Token):
 		t.Errorf("message repeats a secret: %q", refusal.Message)
-	case len([]rune(refusal.Message)) > message.MaxRunes:
+	case len(refusal.Message) > message.MaxBytes:
 		t.Errorf("message has %d characters", len(refusal.Message))
 	}
 }
@@ -193,7 +193,7 @@ func FuzzParseKubeconfig(f *testing.F) {
 			t.Fatalf("neither accepted nor refused: %v, %v", cfg, refusal)
 		}
 		if refusal != nil {
-			if len([]rune(refusal.Message)) > message.MaxRunes {
+			if len(refusal.Message) > message.MaxBytes {
 				t.Errorf("message has %d bytes", len(refusal.Message))
 			}
 			return

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"federator.dev/federator/internal/strictyaml"
 	"federator.dev/federator/pkg/policy/internal/module"
-	"federator.dev/federator/pkg/policy/internal/strict"
 )
 
 // maxBindings bounds the bindings of one file.
@@ -18,7 +18,7 @@ func Parse(set *module.Set, file string, data []byte) ([]Binding, error) {
 	var doc struct {
 		Bindings []Binding `json:"bindings"`
 	}
-	lines, problems := strict.Decode(data, &doc)
+	lines, problems := strictyaml.Decode(data, &doc)
 	var bad module.Errors
 	for _, p := range problems {
 		bad = append(bad, module.Finding{Code: "binding", Severity: module.SeverityError, File: file, Line: p.Line, Col: p.Col, Message: p.Message})

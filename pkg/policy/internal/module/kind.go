@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	bounded "federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -50,8 +51,5 @@ func (k KindRef) String() string {
 
 // clip keeps messages about hostile input short.
 func clip(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "…"
-	}
-	return s
+	return bounded.Text(s, 80)
 }

@@ -3,8 +3,8 @@ package verdict
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/aggregate"
 )
 
@@ -54,9 +54,5 @@ func sameRemedy(a, b *Remedy) bool {
 
 // Clip shortens a string that a message quotes.
 func Clip(s string) string {
-	const most = 100
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
+	return clip.Text(s, 100)
 }

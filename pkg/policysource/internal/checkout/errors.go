@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"federator.dev/federator/internal/clip"
 )
 
 // Kinds of errors of a fetch.
@@ -103,13 +105,5 @@ func printable(text string) string {
 		}
 		return r
 	}, text)
-	text = strings.TrimSpace(text)
-	if len(text) <= maxDetail {
-		return text
-	}
-	cut := maxDetail
-	for !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…"
+	return clip.Text(strings.TrimSpace(text), maxDetail)
 }

@@ -1,12 +1,13 @@
 package checkout
 
 import (
-	"fmt"
 	"path"
 	"regexp"
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
+
+	"federator.dev/federator/internal/clip"
 )
 
 var fullHash = regexp.MustCompile(`^[0-9a-f]{40}$`)
@@ -86,8 +87,5 @@ func (r *refs) commit(hash plumbing.Hash) (string, plumbing.Hash, error) {
 
 // shorten limits the length of a name in an error.
 func shorten(s string) string {
-	if len(s) <= 100 {
-		return s
-	}
-	return fmt.Sprintf("%s… (%d bytes)", s[:100], len(s))
+	return clip.Text(s, 100)
 }

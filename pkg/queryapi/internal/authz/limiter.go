@@ -6,13 +6,14 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // limiter bounds the reviews in flight, of all callers together and of each: one that
 // needs many reviews does not keep those of others waiting.
 type limiter struct {
-	slots     chan struct{}
+	slots     *semaphore.Weighted
 	perCaller int // of one caller
 
 	mu      sync.Mutex
@@ -20,7 +21,7 @@ type limiter struct {
 }
 
 type callerSlots struct {
-	slots chan struct{}
+	slots *semaphore.Weighted
 	users int // waiting or in flight
 }
 
@@ -28,35 +29,26 @@ type callerSlots struct {
 const callerShare = 4
 
 func newLimiter(limit int) *limiter {
-	return &limiter{slots: make(chan struct{}, limit), perCaller: max(1, limit/callerShare), callers: map[string]*callerSlots{}}
+	return &limiter{slots: semaphore.NewWeighted(int64(limit)), perCaller: max(1, limit/callerShare), callers: map[string]*callerSlots{}}
 }
 
 // acquire waits for a slot of the caller's, which release gives back.
 func (l *limiter) acquire(ctx context.Context, u user.Info) (release func(), err error) {
 	own := l.join(u.GetName())
-	if err := acquireSlot(ctx, own.slots); err != nil {
+	if err := own.slots.Acquire(ctx, 1); err != nil {
 		l.leave(u.GetName(), own)
 		return nil, err
 	}
-	if err := acquireSlot(ctx, l.slots); err != nil {
-		<-own.slots
+	if err := l.slots.Acquire(ctx, 1); err != nil {
+		own.slots.Release(1)
 		l.leave(u.GetName(), own)
 		return nil, err
 	}
 	return func() {
-		<-l.slots
-		<-own.slots
+		l.slots.Release(1)
+		own.slots.Release(1)
 		l.leave(u.GetName(), own)
 	}, nil
-}
-
-func acquireSlot(ctx context.Context, slots chan struct{}) error {
-	select {
-	case slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func (l *limiter) join(name string) *callerSlots {
@@ -64,7 +56,7 @@ func (l *limiter) join(name string) *callerSlots {
 	defer l.mu.Unlock()
 	own := l.callers[name]
 	if own == nil {
-		own = &callerSlots{slots: make(chan struct{}, l.perCaller)}
+		own = &callerSlots{slots: semaphore.NewWeighted(int64(l.perCaller))}
 		l.callers[name] = own
 	}
 	own.users++

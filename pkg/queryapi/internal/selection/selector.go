@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/flat"
 )
@@ -121,12 +122,7 @@ func checkRequirements(requirements []labels.Requirement) error {
 
 // badSelector quotes what is wrong, and not all of what may be a long text.
 func badSelector(name string, err error) error {
-	reason := err.Error()
-	const most = 512
-	if len(reason) > most {
-		reason = strings.ToValidUTF8(reason[:most], "") + "…"
-	}
-	return apierrors.NewBadRequest(fmt.Sprintf("parameter %q: %s", name, reason))
+	return apierrors.NewBadRequest(fmt.Sprintf("parameter %q: %s", name, clip.Text(err.Error(), 512)))
 }
 
 func (sel *Selector) compileLabels(requirements []labels.Requirement) {

@@ -1,4 +1,4 @@
-package strict_test
+package strictyaml_test
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"federator.dev/federator/pkg/policy/internal/strict"
+	"federator.dev/federator/internal/strictyaml"
 )
 
 type inner struct {
@@ -30,9 +30,9 @@ type target struct {
 	Hidden string         `json:"-"`
 }
 
-func decode(text string) (target, string, strict.Lines) {
+func decode(text string) (target, string, strictyaml.Lines) {
 	var x target
-	lines, problems := strict.Decode([]byte(text), &x)
+	lines, problems := strictyaml.Decode([]byte(text), &x)
 	var b strings.Builder
 	for i, p := range problems {
 		if i > 0 {
@@ -75,7 +75,7 @@ free: {a: {b: 12345678901234567890}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	for path, place := range map[string]strict.Place{"name": {2, 7}, "point.words": {6, 10}, "list[1]": {9, 3}, "any[8].a[0]": {10, 58}} {
+	for path, place := range map[string]strictyaml.Place{"name": {2, 7}, "point.words": {6, 10}, "list[1]": {9, 3}, "any[8].a[0]": {10, 58}} {
 		if lines[path] != place && path != "any[8].a[0]" {
 			t.Errorf("%s is at %v, want %v", path, lines[path], place)
 		}
@@ -140,10 +140,10 @@ func TestNullIsNoValue(t *testing.T) {
 }
 
 func TestDocumentsAreBounded(t *testing.T) {
-	if _, got, _ := decode("name: " + strings.Repeat("x", strict.MaxSize-6)); got != "" {
+	if _, got, _ := decode("name: " + strings.Repeat("x", strictyaml.MaxSize-6)); got != "" {
 		t.Error(got)
 	}
-	if _, got, _ := decode("name: " + strings.Repeat("x", strict.MaxSize)); got != "0:0: the file has 1048582 bytes; at most 1048576 are taken" {
+	if _, got, _ := decode("name: " + strings.Repeat("x", strictyaml.MaxSize)); got != "0:0: the file has 1048582 bytes; at most 1048576 are taken" {
 		t.Error(got)
 	}
 	_, got, _ := decode("list: [" + strings.Repeat("x,", 1000) + "]")
@@ -174,7 +174,7 @@ func FuzzStrict(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var x target
-		lines, problems := strict.Decode(data, &x)
+		lines, problems := strictyaml.Decode(data, &x)
 		for _, p := range problems {
 			if p.Message == "" || p.Line < 0 || p.Col < 0 || p.Col > 0 && p.Line == 0 {
 				t.Fatalf("%q: %+v", data, p)
@@ -201,7 +201,7 @@ func FuzzStrict(f *testing.F) {
 			return // a key of more than 1024 bytes is JSON, but no YAML
 		}
 		var again target
-		if _, problems := strict.Decode(text, &again); len(problems) > 0 && len(text) < strict.MaxSize {
+		if _, problems := strictyaml.Decode(text, &again); len(problems) > 0 && len(text) < strictyaml.MaxSize {
 			t.Fatalf("%.300q gives %.300s, which is not taken: %v", data, text, problems)
 		}
 	})

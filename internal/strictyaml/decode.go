@@ -1,18 +1,4 @@
-// Package strict decodes YAML into Go values by their json tags, and says where in
-// the file each thing is that does not fit: unknown and repeated keys, wrong types,
-// values that JSON has not. It takes one document without aliases, anchors or
-// merges.
-//
-// # Concurrency
-//
-// Decode has no state.
-//
-// # Trade-offs
-//
-// Only the types that configuration is made of are decoded: structs, pointers,
-// slices, maps with strings as keys, strings, booleans, time.Time and any, which
-// becomes what encoding/json makes of it with numbers as json.Number.
-package strict
+package strictyaml
 
 import (
 	"bytes"
@@ -172,7 +158,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string, depth int) {
 			v.Set(reflect.ValueOf(x))
 		}
 	default:
-		panic("strict: cannot decode into " + v.Type().String())
+		panic("strictyaml: cannot decode into " + v.Type().String())
 	}
 }
 
