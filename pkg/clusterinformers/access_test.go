@@ -16,7 +16,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/connection"
 )
 
-func TestWriterWritesWithTheCredentialsOfNow(t *testing.T) {
+func TestWriter_UsesCurrentCredentials(t *testing.T) {
 	opts := withCRDs(1)
 	opts.Kinds = append(opts.Kinds, kindsOf("ConfigMap")...)
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { serve(t, r.fleet.Members()[0], "v1", "v1beta1") })
@@ -80,7 +80,7 @@ func TestWriterWritesWithTheCredentialsOfNow(t *testing.T) {
 	})
 }
 
-func TestWriterSaysWhyNot(t *testing.T) {
+func TestWriter_SaysWhyNot(t *testing.T) {
 	opts := few()
 	opts.Members = 2
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { r.source.view[1].ReadOnly = true })

@@ -15,7 +15,7 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-func TestScopeOverBudgetIsGivenUpAlone(t *testing.T) {
+func TestBudget_EmptiesOnlyTheScopeThatExceedsIt(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		budget clusterinformers.Budget
@@ -62,7 +62,7 @@ func TestScopeOverBudgetIsGivenUpAlone(t *testing.T) {
 	}
 }
 
-func TestScopeThatGrowsOverBudgetIsGivenUpAlone(t *testing.T) {
+func TestBudget_EmptiesOnlyTheScopeThatGrowsBeyondIt(t *testing.T) {
 	r := follow(t, few(), func(r *rig, o *clusterinformers.Options) {
 		o.Budget.Objects = 60
 		fill(t, r.fleet.Members()[0], 20)
@@ -80,7 +80,7 @@ func TestScopeThatGrowsOverBudgetIsGivenUpAlone(t *testing.T) {
 	}
 }
 
-func TestWatchEventOverBudgetGivesTheScopeUp(t *testing.T) {
+func TestBudget_WatchEventThatExceedsItEmptiesTheScope(t *testing.T) {
 	r := follow(t, few(), func(r *rig, o *clusterinformers.Options) {
 		o.Budget.ResponseBytes = 20_000
 		fill(t, r.fleet.Members()[0], 5)
@@ -94,7 +94,7 @@ func TestWatchEventOverBudgetGivesTheScopeUp(t *testing.T) {
 
 // What is received counts while it comes, however small the object that is made of it:
 // values of ConfigMaps are cut.
-func TestResponsesUnderWayCount(t *testing.T) {
+func TestBudget_CountsResponsesInFlight(t *testing.T) {
 	big := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"big": strings.Repeat("x", 600_000)},
@@ -126,7 +126,7 @@ func TestResponsesUnderWayCount(t *testing.T) {
 	}
 }
 
-func TestListAgainNeedsNoSecondBudget(t *testing.T) {
+func TestBudget_RelistNeedsNoSecondOne(t *testing.T) {
 	for _, way := range []string{"watchlist", "list"} {
 		opts := few()
 		r := follow(t, opts, func(r *rig, o *clusterinformers.Options) {
@@ -151,7 +151,7 @@ func TestListAgainNeedsNoSecondBudget(t *testing.T) {
 	}
 }
 
-func TestParallelSyncsAreBoundedAndNobodyStarves(t *testing.T) {
+func TestSlots_BoundParallelSyncsWithoutStarvation(t *testing.T) {
 	opts := few()
 	opts.Members = 6
 	r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
@@ -181,7 +181,7 @@ func TestParallelSyncsAreBoundedAndNobodyStarves(t *testing.T) {
 	r.exact(hung, opts.Kinds)
 }
 
-func TestFirstListsUnderWayAreBounded(t *testing.T) {
+func TestBudget_BoundsInitialListsInFlight(t *testing.T) {
 	opts := few()
 	opts.Members = 5
 	r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
@@ -200,7 +200,7 @@ func TestFirstListsUnderWayAreBounded(t *testing.T) {
 	r.during(time.Second, "no more than three", func() bool { return asked() == 3 })
 }
 
-func TestReadyGivesUpOnMembersThatDoNotSync(t *testing.T) {
+func TestManager_ReadyGivesUpOnMembersThatDoNotSync(t *testing.T) {
 	opts := few()
 	opts.Members = 3
 	r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
@@ -219,7 +219,7 @@ func TestReadyGivesUpOnMembersThatDoNotSync(t *testing.T) {
 	r.within(5*time.Second, "ready without it", func() bool { ready, _ := r.manager.Ready(); return ready })
 }
 
-func TestReadyIsNotTrueBeforeMembersHaveSynced(t *testing.T) {
+func TestManager_NotReadyBeforeMembersHaveSynced(t *testing.T) {
 	for range 20 {
 		r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 3) }).start()
 		for deadline := time.Now().Add(patience); ; {
@@ -237,7 +237,7 @@ func TestReadyIsNotTrueBeforeMembersHaveSynced(t *testing.T) {
 	}
 }
 
-func TestRunReturnsWhileMembersHang(t *testing.T) {
+func TestManager_RunReturnsWhileMembersHang(t *testing.T) {
 	for _, verb := range []string{"version", "discovery", "get", "watchlist", "list", "watch"} {
 		t.Run(verb, func(t *testing.T) {
 			opts := few()
@@ -260,7 +260,7 @@ func TestRunReturnsWhileMembersHang(t *testing.T) {
 	}
 }
 
-func TestOneSlowMemberLeavesWhileItHangs(t *testing.T) {
+func TestManager_RemovesAMemberThatHangs(t *testing.T) {
 	opts := few()
 	opts.Members = 2
 	r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {

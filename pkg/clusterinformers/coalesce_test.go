@@ -22,7 +22,7 @@ func (r *ticking) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-func TestFastEventsGatherAndSlowOnesDoNotWait(t *testing.T) {
+func TestCoalescer_DelaysFastEventsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &ticking{next: time.Now()}
 		g := &coalescer{ctx: t.Context(), reader: source}
@@ -58,7 +58,7 @@ func TestFastEventsGatherAndSlowOnesDoNotWait(t *testing.T) {
 	})
 }
 
-func TestWhatFillsItsBufferIsReadOn(t *testing.T) {
+func TestCoalescer_ReadsOnWhileTheBufferFills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &coalescer{ctx: t.Context(), reader: &ticking{period: time.Microsecond, next: time.Now()}, fast: true, more: true}
 		began := time.Now()
@@ -73,7 +73,7 @@ func TestWhatFillsItsBufferIsReadOn(t *testing.T) {
 	})
 }
 
-func TestGatheringEndsWithTheWatch(t *testing.T) {
+func TestCoalescer_EndsWithTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := errors.New("the member left")
 		ctx, cancel := context.WithCancelCause(t.Context())

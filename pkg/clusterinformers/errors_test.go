@@ -13,9 +13,9 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/connection"
 )
 
-// TestServerWithoutVersionIsFollowed: Cluster API's in-memory clusters have no
+// TestConn_ServerWithoutVersionIsConnected: Cluster API's in-memory clusters have no
 // /version.
-func TestServerWithoutVersionIsFollowed(t *testing.T) {
+func TestConn_ServerWithoutVersionIsConnected(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			opts := few()
@@ -40,8 +40,8 @@ func TestServerWithoutVersionIsFollowed(t *testing.T) {
 	}
 }
 
-// TestServerThatAnswersIsNotUnreachable: and the failed request is named.
-func TestServerThatAnswersIsNotUnreachable(t *testing.T) {
+// TestConn_ServerThatAnswersIsNotUnreachable: and the failed request is named.
+func TestConn_ServerThatAnswersIsNotUnreachable(t *testing.T) {
 	for name, tt := range map[string]struct {
 		path   string
 		answer func(w http.ResponseWriter)
@@ -82,8 +82,8 @@ func TestServerThatAnswersIsNotUnreachable(t *testing.T) {
 	})
 }
 
-// TestErrorsThatAreOverAreNotTold: neither those of kinds nor the member's.
-func TestErrorsThatAreOverAreNotTold(t *testing.T) {
+// TestMemberStatus_LeavesOutErrorsThatAreOver: neither those of kinds nor the member's.
+func TestMemberStatus_LeavesOutErrorsThatAreOver(t *testing.T) {
 	var fail atomic.Bool
 	fail.Store(true)
 	r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) {
@@ -114,8 +114,8 @@ func TestErrorsThatAreOverAreNotTold(t *testing.T) {
 	r.until("that is over", func() bool { return r.status(m).Error == "" })
 }
 
-// TestRefusedMembersScopesSayWhy: and not that a context was canceled.
-func TestRefusedMembersScopesSayWhy(t *testing.T) {
+// TestMember_ScopesOfARefusedOneSayWhy: and not that a context was canceled.
+func TestMember_ScopesOfARefusedOneSayWhy(t *testing.T) {
 	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 3) })
 	m := r.fleet.Members()[0]
 	deleting := specOf(t, m)
@@ -132,8 +132,8 @@ func TestRefusedMembersScopesSayWhy(t *testing.T) {
 	}
 }
 
-// TestAQuietMemberIsFresh: what counts is the last contact, not the last change.
-func TestAQuietMemberIsFresh(t *testing.T) {
+// TestMemberStatus_QuietMemberIsFresh: what counts is the last contact, not the last change.
+func TestMemberStatus_QuietMemberIsFresh(t *testing.T) {
 	r := follow(t, few(), func(_ *rig, o *clusterinformers.Options) {
 		o.PingInterval, o.PingTimeout = 50*time.Millisecond, time.Second
 	})
@@ -153,7 +153,7 @@ func TestAQuietMemberIsFresh(t *testing.T) {
 	})
 }
 
-func TestMemberThatLeavesIsLogged(t *testing.T) {
+func TestMember_RemovalIsLogged(t *testing.T) {
 	opts := few()
 	opts.Members = 2
 	r := follow(t, opts, nil)

@@ -10,7 +10,7 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-func TestExpiredListsTheScopeOnceAndNoOther(t *testing.T) {
+func TestWatch_ExpiredRelistsOneScopeOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		expire func(*rig, *sim.Member)
@@ -49,7 +49,7 @@ func TestExpiredListsTheScopeOnceAndNoOther(t *testing.T) {
 	}
 }
 
-func TestExpiredWhileListedKeepsObjectsStale(t *testing.T) {
+func TestWatch_ExpiredWhileListedKeepsObjectsStale(t *testing.T) {
 	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 20) })
 	m := r.fleet.Members()[0]
 	hold := m.Faults().Add(sim.Fault{Verb: "watchlist", Kind: pods, Hang: true})
@@ -63,7 +63,7 @@ func TestExpiredWhileListedKeepsObjectsStale(t *testing.T) {
 	r.synced(m)
 }
 
-func TestMembersThatCannotStreamListsAreListed(t *testing.T) {
+func TestList_WhereMembersCannotStream(t *testing.T) {
 	opts := few()
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
@@ -93,7 +93,7 @@ func TestMembersThatCannotStreamListsAreListed(t *testing.T) {
 	}
 }
 
-func TestSpoiltFirstListsAreRepeated(t *testing.T) {
+func TestList_RepeatsSpoiltInitialLists(t *testing.T) {
 	for _, way := range []string{"watchlist", "list"} {
 		for n, f := range []sim.Fault{
 			{Truncate: 900}, {Garbage: true}, {Reset: true}, {Huge: 1 << 20}, {Status: 429, RetryAfter: 1}, {Status: 500}, {Status: 503},
@@ -117,7 +117,7 @@ func TestSpoiltFirstListsAreRepeated(t *testing.T) {
 	}
 }
 
-func TestAllScopesResumeSoonAndNotAtOnce(t *testing.T) {
+func TestWatch_ScopesResumeSoonAndNotAtOnce(t *testing.T) {
 	r := follow(t, sim.Options{Members: 1}, nil)
 	m := r.fleet.Members()[0]
 	kinds := len(loud())
@@ -138,7 +138,7 @@ func TestAllScopesResumeSoonAndNotAtOnce(t *testing.T) {
 	}
 }
 
-func TestWatchThatEndsWellAndCannotComeBackIsStale(t *testing.T) {
+func TestWatch_StaleWhenItCannotBeReopened(t *testing.T) {
 	r := follow(t, few(), nil)
 	m := r.fleet.Members()[0]
 	reset := m.Faults().Add(sim.Fault{Verb: "watch", Kind: pods, Reset: true})
@@ -148,7 +148,7 @@ func TestWatchThatEndsWellAndCannotComeBackIsStale(t *testing.T) {
 	r.synced(m)
 }
 
-func TestScopeThatIsListedAndCannotBeWatchedIsStale(t *testing.T) {
+func TestWatch_StaleWhenListedButNotWatchable(t *testing.T) {
 	opts := few()
 	r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
@@ -164,7 +164,7 @@ func TestScopeThatIsListedAndCannotBeWatchedIsStale(t *testing.T) {
 	r.exact(m, opts.Kinds)
 }
 
-func TestScopeThatFailsWhileItsMemberAnswersBacksOff(t *testing.T) {
+func TestWatch_BacksOffWhileTheMemberAnswers(t *testing.T) {
 	for _, f := range []sim.Fault{{Reset: true}, {Status: 401}} {
 		f.Verb, f.Kind = "watch", pods
 		opts := few()

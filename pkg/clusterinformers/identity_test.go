@@ -24,7 +24,7 @@ func (r *rig) joined() []string {
 	return names
 }
 
-func TestMembersThatWereNeverReachedAreInTheIndex(t *testing.T) {
+func TestMember_NeverReachedIsInTheIndex(t *testing.T) {
 	opts := few()
 	opts.Members = 2
 	var unborn, deleted clusterinformers.Spec
@@ -67,7 +67,7 @@ func TestMembersThatWereNeverReachedAreInTheIndex(t *testing.T) {
 	})
 }
 
-func TestAMemberThatIsIdentifiedLaterNeverLeaves(t *testing.T) {
+func TestMember_IdentifiedLaterIsNeverRemoved(t *testing.T) {
 	r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
 		fill(t, m, 3)
@@ -117,7 +117,7 @@ func TestAMemberThatIsIdentifiedLaterNeverLeaves(t *testing.T) {
 	})
 }
 
-func TestReadyWaitsForWhatMayPass(t *testing.T) {
+func TestManager_ReadyWaitsForTransientRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		reason connection.Reason
 		waits  bool
@@ -145,7 +145,7 @@ func TestReadyWaitsForWhatMayPass(t *testing.T) {
 	}
 }
 
-func TestReadyWaitsForAMemberWhoseFirstConnectionBreaks(t *testing.T) {
+func TestManager_ReadyWaitsForABrokenFirstConnection(t *testing.T) {
 	r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
 		o.GiveUpAfter = time.Hour
 		r.fleet.Members()[0].Faults().Add(sim.Fault{Verb: "version", Reset: true, Times: 1})

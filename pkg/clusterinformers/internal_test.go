@@ -21,7 +21,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 )
 
-func TestOptionsSayAllThatIsWrong(t *testing.T) {
+func TestOptions_ReportAllErrors(t *testing.T) {
 	_, err := New(Options{
 		DiscoveryInterval: -1, GiveUpAfter: -1, PingInterval: -1, PingTimeout: -1, ParallelSyncs: -1,
 		Kinds: []KindRule{
@@ -52,7 +52,7 @@ func TestOptionsSayAllThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestFirstRuleThatMatchesDecides(t *testing.T) {
+func TestOptions_FirstMatchingRuleWins(t *testing.T) {
 	for _, tt := range []struct {
 		rules []KindRule
 		kind  aggregate.Kind
@@ -118,7 +118,7 @@ func TestNewerThanLibrary(t *testing.T) {
 	}
 }
 
-func TestConnLetsAllGoOnAtOnce(t *testing.T) {
+func TestConn_AdmitsAllScopesOnceTheMemberIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mended atomic.Bool
 		c := newConn(func(context.Context, *memberclient.Client) error {
@@ -168,7 +168,7 @@ func TestConnLetsAllGoOnAtOnce(t *testing.T) {
 	})
 }
 
-func TestPagesAreChargedAsTheyCome(t *testing.T) {
+func TestListWatch_ChargesPagesAsTheyCome(t *testing.T) {
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-func TestRotationKeepsObjectsAndListsNothing(t *testing.T) {
+func TestMember_RotationKeepsObjectsWithoutAList(t *testing.T) {
 	opts := few()
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
@@ -35,7 +35,7 @@ func TestRotationKeepsObjectsAndListsNothing(t *testing.T) {
 	}
 }
 
-func TestExpiredCredentialsAreOneConditionAndRecover(t *testing.T) {
+func TestMember_RecoversFromExpiredCredentials(t *testing.T) {
 	opts := few()
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
@@ -66,7 +66,7 @@ func TestExpiredCredentialsAreOneConditionAndRecover(t *testing.T) {
 	}
 }
 
-func TestMemberThatIsCutCanBeRotated(t *testing.T) {
+func TestMember_IsRotatedWhileUnreachable(t *testing.T) {
 	opts := few()
 	opts.Members = 2
 	r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
@@ -95,7 +95,7 @@ func TestMemberThatIsCutCanBeRotated(t *testing.T) {
 	}
 }
 
-func TestMembersAreRelabelledAndLeave(t *testing.T) {
+func TestMember_IsRelabelledAndRemoved(t *testing.T) {
 	opts := few()
 	opts.Members = 2
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
@@ -172,7 +172,7 @@ func (r *rig) metric(name, member, kind string) float64 {
 	return sum
 }
 
-func TestMetricsTellWhatHappened(t *testing.T) {
+func TestMetrics_CountWhatHappened(t *testing.T) {
 	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
 	fault(m, sim.Fault{Kind: pods, Huge: 1000, Times: 1})
@@ -203,7 +203,7 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	r.until("it is not connected", func() bool { return r.metric("federator_member_connected", nameOf(m), "") == 0 })
 }
 
-func TestRecreatedMemberIsAnother(t *testing.T) {
+func TestMember_RecreatedIsAnother(t *testing.T) {
 	opts := few()
 	opts.Members = 2
 	r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
@@ -237,7 +237,7 @@ func TestRecreatedMemberIsAnother(t *testing.T) {
 	}
 }
 
-func TestPausedMemberIsReadAndNotWrittenTo(t *testing.T) {
+func TestMember_PausedIsReadAndNotWrittenTo(t *testing.T) {
 	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
 	lists := r.allLists(m)
@@ -280,7 +280,7 @@ func TestPausedMemberIsReadAndNotWrittenTo(t *testing.T) {
 	}
 }
 
-func TestRefusedMemberKeepsItsObjectsStale(t *testing.T) {
+func TestMember_RefusedKeepsItsObjectsStale(t *testing.T) {
 	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
 	lists := r.allLists(m)
@@ -309,7 +309,7 @@ func TestRefusedMemberKeepsItsObjectsStale(t *testing.T) {
 	}
 }
 
-func TestMembersLeaveOnlyWhenAllSourcesHaveSpoken(t *testing.T) {
+func TestManager_RemovesMembersOnlyWhenAllSourcesAreKnown(t *testing.T) {
 	opts := few()
 	opts.Members = 2
 	second := newFixed()
@@ -338,7 +338,7 @@ func TestMembersLeaveOnlyWhenAllSourcesHaveSpoken(t *testing.T) {
 	})
 }
 
-func TestFirstOfTwoSourcesHasTheMember(t *testing.T) {
+func TestManager_FirstOfTwoSourcesWins(t *testing.T) {
 	other := newFixed()
 	r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
 		spec := r.source.view[0]
@@ -358,7 +358,7 @@ type brokenSource struct{ fail func() error }
 
 func (b brokenSource) Run(context.Context, func([]clusterinformers.Spec)) error { return b.fail() }
 
-func TestSourceThatFailsEndsRun(t *testing.T) {
+func TestManager_RunEndsWhenASourceFails(t *testing.T) {
 	for want, fail := range map[string]func() error{
 		"no more":   func() error { return errors.New("no more") },
 		"panic: ow": func() error { panic("ow") },
@@ -372,7 +372,7 @@ func TestSourceThatFailsEndsRun(t *testing.T) {
 	}
 }
 
-func TestRunEndsWhateverItsContextSays(t *testing.T) {
+func TestManager_RunEndsForAnyCauseOfItsContext(t *testing.T) {
 	r := newRig(t, few(), nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -381,7 +381,7 @@ func TestRunEndsWhateverItsContextSays(t *testing.T) {
 	}
 }
 
-func TestPanicsAreContainedAndStartedAnew(t *testing.T) {
+func TestManager_ContainsPanicsAndRestarts(t *testing.T) {
 	t.Run("of a scope", func(t *testing.T) {
 		opts := few()
 		r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
@@ -422,7 +422,7 @@ func TestPanicsAreContainedAndStartedAnew(t *testing.T) {
 	}
 }
 
-func TestSecretsAreRedactedUnlessKept(t *testing.T) {
+func TestInformer_RedactsSecretsUnlessKept(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		r := follow(t, few(), func(r *rig, o *clusterinformers.Options) {
 			o.KeepSecretValues = keep

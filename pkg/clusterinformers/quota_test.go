@@ -29,7 +29,7 @@ func (v viewsSource) Run(ctx context.Context, set func([]Spec)) error {
 	}
 }
 
-func TestAccountIsEmptyWhenTheMemberHasLeft(t *testing.T) {
+func TestQuota_EmptyWhenTheMemberIsRemoved(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 	fleet, err := sim.New(sim.Options{Members: 1})

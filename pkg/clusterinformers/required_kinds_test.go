@@ -14,7 +14,7 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-func TestKindsThatNobodyServesAreKnownToBeEmpty(t *testing.T) {
+func TestRequiredKinds_ServedByNobodyAreEmpty(t *testing.T) {
 	rules := []clusterinformers.KindRule{{Kind: "Namespace"}, {Kind: "CustomResourceDefinition.apiextensions.k8s.io"}, {Kind: string(widgetKind)}}
 	for name, tt := range map[string]struct {
 		rules  []clusterinformers.KindRule
@@ -47,7 +47,7 @@ func TestKindsThatNobodyServesAreKnownToBeEmpty(t *testing.T) {
 	}
 }
 
-func TestWantedKindsAreFollowedWhileTheyAreWanted(t *testing.T) {
+func TestRequiredKinds_AreHeldWhileRequired(t *testing.T) {
 	r := follow(t, few(), func(r *rig, o *clusterinformers.Options) {
 		o.Kinds = []clusterinformers.KindRule{
 			{Kind: "Namespace"}, {Kind: "ConfigMap", Namespaces: []string{"default"}}, {Kind: "Secret", Exclude: true},
@@ -91,7 +91,7 @@ func TestWantedKindsAreFollowedWhileTheyAreWanted(t *testing.T) {
 	r.exact(m, kindsOf("Pod"))
 }
 
-func TestAKindIsNotServedOnlyIfTheMemberHasBeenAskedSince(t *testing.T) {
+func TestRequiredKinds_NotServedOnlyAfterADiscovery(t *testing.T) {
 	r := follow(t, withCRDs(1), nil)
 	m := r.fleet.Members()[0]
 	mend := m.Faults().Add(sim.Fault{Verb: "discovery", Status: 503})
@@ -109,7 +109,7 @@ func TestAKindIsNotServedOnlyIfTheMemberHasBeenAskedSince(t *testing.T) {
 
 // An aggregated API server that is down is registered by an APIService; until it
 // has answered once nobody knows what it serves.
-func TestKindsOfAGroupThatIsSilentAreUnknown(t *testing.T) {
+func TestRequiredKinds_UnknownWhileTheirGroupIsUnavailable(t *testing.T) {
 	c := kube.StartTest(t, kube.Options{NoHub: true, Members: 1}).Members[0]
 	ok(t, c.Apply(t.Context(), []byte(`apiVersion: apiregistration.k8s.io/v1
 kind: APIService

@@ -19,7 +19,7 @@ func closed(ch <-chan struct{}) bool {
 	}
 }
 
-func TestResourcesAreMergedOverMembers(t *testing.T) {
+func TestManager_MergesResourcesOfMembers(t *testing.T) {
 	r := follow(t, withCRDs(2), nil)
 	a, b := r.fleet.Members()[0], r.fleet.Members()[1]
 	find := func(list []catalog.Resource, kind aggregate.Kind) (found []catalog.Resource) {
@@ -67,7 +67,7 @@ func TestResourcesAreMergedOverMembers(t *testing.T) {
 	}
 }
 
-func TestHeardIsWhenTheMemberLastSpoke(t *testing.T) {
+func TestManager_LastContactIsWhenTheMemberLastSentAnything(t *testing.T) {
 	before := time.Now()
 	r := follow(t, withCRDs(1), nil)
 	m := r.fleet.Members()[0]

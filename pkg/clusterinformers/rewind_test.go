@@ -38,9 +38,9 @@ func rewound(t *testing.T, m *sim.Member, r *rig) {
 	ok(t, m.Rewind(at))
 }
 
-// TestServerThatStartsOnAnOlderCopyIsListedAnew: its watches would go on from a
+// TestRewind_ServerThatStartsOnAnOlderCopyIsRelisted: its watches would go on from a
 // resourceVersion that it has not reached, and hear nothing.
-func TestServerThatStartsOnAnOlderCopyIsListedAnew(t *testing.T) {
+func TestRewind_ServerThatStartsOnAnOlderCopyIsRelisted(t *testing.T) {
 	for _, graceful := range []bool{false, true} {
 		t.Run(fmt.Sprintf("graceful=%t", graceful), func(t *testing.T) {
 			opts := few()
@@ -74,7 +74,7 @@ func TestServerThatStartsOnAnOlderCopyIsListedAnew(t *testing.T) {
 	}
 }
 
-func TestListBelowWhatIsHeldRelistsTheMember(t *testing.T) {
+func TestRewind_OlderListRelistsTheMember(t *testing.T) {
 	opts := few()
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
@@ -89,9 +89,9 @@ func TestListBelowWhatIsHeldRelistsTheMember(t *testing.T) {
 	r.synced(m)
 }
 
-// TestEventBelowWhereAWatchBeganRelistsTheMember: a server that does not know the
+// TestRewind_OlderEventRelistsTheMember: a server that does not know the
 // future of its watches sends what comes next, as Cluster API's in-memory one.
-func TestEventBelowWhereAWatchBeganRelistsTheMember(t *testing.T) {
+func TestRewind_OlderEventRelistsTheMember(t *testing.T) {
 	for _, bookmark := range []bool{false, true} {
 		t.Run(fmt.Sprintf("bookmark=%t", bookmark), func(t *testing.T) {
 			opts := few()
@@ -133,9 +133,9 @@ func TestEventBelowWhereAWatchBeganRelistsTheMember(t *testing.T) {
 	}
 }
 
-// TestEventsOutOfOrderAreNoProof: a server may send what came since a watch's
+// TestRewind_EventsOutOfOrderAreNoProof: a server may send what came since a watch's
 // resourceVersion in any order.
-func TestEventsOutOfOrderAreNoProof(t *testing.T) {
+func TestRewind_EventsOutOfOrderAreNoProof(t *testing.T) {
 	var sent atomic.Bool
 	opts := few()
 	opts.Version = "v1.99.0"
@@ -168,9 +168,9 @@ func TestEventsOutOfOrderAreNoProof(t *testing.T) {
 	r.during(200*time.Millisecond, "nothing is listed anew", func() bool { return r.log.count(wentBack) == 0 && r.state(m, "Pod") == aggregate.Synced })
 }
 
-// TestResourceVersionsThatTheServerItselfRefusesAreForgotten: one that was told once, by
+// TestRewind_ForgetsResourceVersionsThatTheServerRefuses: one that was told once, by
 // whatever stood before the server, must not keep the member out for good.
-func TestResourceVersionsThatTheServerItselfRefusesAreForgotten(t *testing.T) {
+func TestRewind_ForgetsResourceVersionsThatTheServerRefuses(t *testing.T) {
 	for _, absurd := range []string{"99999999999999999999", "18446744073709551615", "latest", "-5"} {
 		t.Run(absurd, func(t *testing.T) {
 			opts := few()

@@ -11,7 +11,7 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-func TestSelectionRules(t *testing.T) {
+func TestKindRule_Selection(t *testing.T) {
 	rule := func(r clusterinformers.KindRule) []clusterinformers.KindRule {
 		return []clusterinformers.KindRule{r, {Kind: "Namespace"}}
 	}
@@ -78,7 +78,7 @@ func TestSelectionRules(t *testing.T) {
 	}
 }
 
-func TestNamespacesDoNotNarrowWhatHasNone(t *testing.T) {
+func TestKindRule_NamespacesDoNotNarrowClusterScopedKinds(t *testing.T) {
 	r := follow(t, few(), func(_ *rig, o *clusterinformers.Options) {
 		o.Kinds = []clusterinformers.KindRule{{Kind: "*", Namespaces: []string{"shop"}}}
 	})
@@ -91,7 +91,7 @@ func TestNamespacesDoNotNarrowWhatHasNone(t *testing.T) {
 	}
 }
 
-func TestQuietKindsAreFollowedWhenNamed(t *testing.T) {
+func TestKindRule_NoisyKindsOnlyWhenNamed(t *testing.T) {
 	opts := sim.Options{Members: 1, Kinds: kindsOf("Namespace", "Event", "Lease")}
 	r := follow(t, opts, func(_ *rig, o *clusterinformers.Options) {
 		o.Kinds = []clusterinformers.KindRule{{Kind: "Event"}, {Kind: "*"}}

@@ -64,7 +64,7 @@ func widgetsAt(version string) []sim.Kind {
 	return []sim.Kind{{Group: widgets.Group, Kind: "Widget", Resource: "widgets", Versions: []string{version}, Namespaced: true}}
 }
 
-func TestDefinitionsComeChangeAndGo(t *testing.T) {
+func TestDiscovery_FollowsCustomResourceDefinitions(t *testing.T) {
 	r := follow(t, withCRDs(1), nil) // the discovery interval is a minute: only a nudge can be in time
 	m := r.fleet.Members()[0]
 	serve(t, m, "v1beta1")
@@ -98,7 +98,7 @@ func TestDefinitionsComeChangeAndGo(t *testing.T) {
 	})
 }
 
-func TestHeldVersionSwitchIsOneCommit(t *testing.T) {
+func TestHeldVersion_SwitchIsOneCommit(t *testing.T) {
 	r := follow(t, withCRDs(1), func(r *rig, _ *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
 		serve(t, m, "v1beta1")
@@ -127,7 +127,7 @@ func TestHeldVersionSwitchIsOneCommit(t *testing.T) {
 	}
 }
 
-func TestHeldVersionIsOneThatAllServe(t *testing.T) {
+func TestHeldVersion_IsServedByAll(t *testing.T) {
 	r := follow(t, withCRDs(2), func(r *rig, _ *clusterinformers.Options) {
 		serve(t, r.fleet.Members()[0], "v1", "v1beta1")
 		serve(t, r.fleet.Members()[1], "v1beta1", "v1alpha1")
@@ -170,7 +170,7 @@ func TestHeldVersionIsOneThatAllServe(t *testing.T) {
 	})
 }
 
-func TestConfiguredHeldVersionDecides(t *testing.T) {
+func TestHeldVersion_ConfiguredOneWins(t *testing.T) {
 	r := follow(t, withCRDs(2), func(r *rig, o *clusterinformers.Options) {
 		o.Held = []clusterinformers.HeldVersion{{Kind: widgetKind, Version: "v1beta1"}}
 		serve(t, r.fleet.Members()[0], "v1", "v1beta1")
@@ -183,7 +183,7 @@ func TestConfiguredHeldVersionDecides(t *testing.T) {
 	})
 }
 
-func TestForbiddenSaysSoAndRecovers(t *testing.T) {
+func TestInformer_RecoversFromForbidden(t *testing.T) {
 	r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) {
 		fill(t, r.fleet.Members()[0], 10)
 		r.fleet.Members()[0].Forbid(secrets)
@@ -208,7 +208,7 @@ func TestForbiddenSaysSoAndRecovers(t *testing.T) {
 	}
 }
 
-func TestKindsThatSomeMembersLackAreNotServedThere(t *testing.T) {
+func TestInformer_NotServedWhereAMemberLacksTheKind(t *testing.T) {
 	r := follow(t, withCRDs(2), func(r *rig, _ *clusterinformers.Options) { serve(t, r.fleet.Members()[0], "v1") })
 	with, without := r.fleet.Members()[0], r.fleet.Members()[1]
 	r.untilState(with, widgetKind, aggregate.Synced)
@@ -219,7 +219,7 @@ func TestKindsThatSomeMembersLackAreNotServedThere(t *testing.T) {
 	r.untilState(without, widgetKind, aggregate.NotServed)
 }
 
-func TestDiscoveryThatFailsIsTriedAgainSoon(t *testing.T) {
+func TestDiscovery_RetriesSoon(t *testing.T) {
 	for _, f := range []sim.Fault{{Status: 503}, {Reset: true}} {
 		f.Verb, f.Times = "discovery", 1
 		r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) { r.fleet.Members()[0].Faults().Add(f) }).start()
@@ -229,7 +229,7 @@ func TestDiscoveryThatFailsIsTriedAgainSoon(t *testing.T) {
 	}
 }
 
-func TestDiscoveryThatKeepsFailingIsNoStorm(t *testing.T) {
+func TestDiscovery_BacksOff(t *testing.T) {
 	for _, f := range []sim.Fault{{Status: 503}, {Reset: true}} {
 		f.Verb = "discovery"
 		r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) { r.fleet.Members()[0].Faults().Add(f) }).start()

@@ -17,7 +17,7 @@ func loud() []sim.Kind {
 	return slices.DeleteFunc(sim.BuiltinKinds(), func(k sim.Kind) bool { return k.Kind == "Event" || k.Kind == "Lease" })
 }
 
-func TestSyncHoldsAllKinds(t *testing.T) {
+func TestInformer_SyncsAllKinds(t *testing.T) {
 	for _, tt := range []struct{ version, encoding string }{
 		{"v1.36.3", "protobuf"},
 		{"v1.99.0", "json"}, // newer than the types that we decode by
@@ -84,7 +84,7 @@ func churn(t *testing.T, m *sim.Member, rng *rand.Rand, n int) {
 	}
 }
 
-func TestRandomWritesAreFollowedExactly(t *testing.T) {
+func TestInformer_FollowsRandomWritesExactly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.Of(t), 1))
 	opts := few()
 	r := follow(t, opts, nil)
@@ -99,7 +99,7 @@ func TestRandomWritesAreFollowedExactly(t *testing.T) {
 	}
 }
 
-func TestWatchesThatBreakResumeWithoutAList(t *testing.T) {
+func TestWatch_BrokenResumesWithoutAList(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.Of(t), 1))
 	for _, tt := range []struct {
 		name   string

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAsRefusalFindsWrappedOnes(t *testing.T) {
+func TestAsRefusal_FindsWrappedOnes(t *testing.T) {
 	r := Refuse(Redirect, "x")
 	if got := AsRefusal(fmt.Errorf("a: %w", errors.Join(errors.New("b"), r))); got != r {
 		t.Errorf("got %v", got)

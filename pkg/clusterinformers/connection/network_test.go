@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAddressJudge(t *testing.T) {
+func TestAddressFilter(t *testing.T) {
 	for _, tc := range []struct{ addresses, says string }{
 		{"10.0.0.1 192.168.1.1 172.16.0.1 8.8.8.8 2001:db8::1 fd00::1 100.64.0.1 ::ffff:10.0.0.1 64:ff9b::808:808", ""},
 		{"127.0.0.1 127.9.9.9 ::1 ::ffff:127.0.0.1 ::127.0.0.1 64:ff9b::7f00:1 2002:7f00:1::1 ::ffff:0:7f00:1", "loopback"},

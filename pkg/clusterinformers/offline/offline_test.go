@@ -92,7 +92,7 @@ func dump(t *testing.T, s *aggregate.Snapshot) string {
 	return b.String()
 }
 
-func TestManifestsMakeAFleet(t *testing.T) {
+func TestFleet_FromManifests(t *testing.T) {
 	o, err := read(t, fleetManifests, offline.Options{DefaultMember: "fleet/eu-1"})
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestManifestsMakeAFleet(t *testing.T) {
 	}
 }
 
-func TestManifestsThatMakeNoFleetAreRefused(t *testing.T) {
+func TestFleet_RefusesInvalidManifests(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"kind: Pod\nmetadata: {name: p}", "fleet.yaml: document 1: apiVersion is required"},
 		{"apiVersion: v1\nkind: Pod", "metadata is required"},
@@ -169,7 +169,7 @@ func TestManifestsThatMakeNoFleetAreRefused(t *testing.T) {
 	}
 }
 
-func TestADirectoryOfManifestsIsReadWithWhatLiesBelow(t *testing.T) {
+func TestFleet_ReadsDirectoriesRecursively(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"a.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}", "below/b.JSON": `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}}` + "\n" + `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"c"}}`,
@@ -195,7 +195,7 @@ func TestADirectoryOfManifestsIsReadWithWhatLiesBelow(t *testing.T) {
 	}
 }
 
-func TestASnapshotIsLoadedAsItWasSaved(t *testing.T) {
+func TestSnapshot_IsLoadedAsItWasSaved(t *testing.T) {
 	o, err := read(t, fleetManifests, offline.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestASnapshotIsLoadedAsItWasSaved(t *testing.T) {
 	}
 }
 
-func TestABrokenSnapshotIsRefused(t *testing.T) {
+func TestLoadSnapshot_RefusesBrokenOnes(t *testing.T) {
 	o, err := read(t, fleetManifests, offline.Options{})
 	if err != nil {
 		t.Fatal(err)

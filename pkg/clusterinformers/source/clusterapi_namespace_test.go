@@ -14,7 +14,7 @@ import (
 
 // Each contract says in its own way that a control plane is initialised, the
 // older one in two ways.
-func TestInitializedByContract(t *testing.T) {
+func TestInitialized_ByContract(t *testing.T) {
 	condition := func(kind, status string) map[string]any {
 		return map[string]any{"conditions": []any{
 			"not a condition", map[string]any{"type": "Ready", "status": "False"}, map[string]any{"type": kind, "status": status},
@@ -52,7 +52,7 @@ func TestInitializedByContract(t *testing.T) {
 	}
 }
 
-func TestOnlyKubeconfigsOfSecretsAreKept(t *testing.T) {
+func TestTrimSecret_KeepsOnlyKubeconfigs(t *testing.T) {
 	for name, want := range map[string]int{"a-kubeconfig": 1, "a-ca": 0, "a-etcd": 0, "kubeconfig-a": 0} {
 		obj, err := trimSecret(&corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, Annotations: map[string]string{"a": kubeconfigtest.Token}},

@@ -64,7 +64,7 @@ func patchCluster(t *testing.T, cfg *rest.Config, version, namespace, name, patc
 	must(t, err)
 }
 
-func TestClusterAPIFollowsClusters(t *testing.T) {
+func TestClusterAPI_WatchesClusters(t *testing.T) {
 	for _, version := range []string{kube.V1Beta1, kube.V1Beta2} {
 		t.Run(version, func(t *testing.T) {
 			hub := kube.StartTest(t, kube.Options{ClusterAPI: version}).Hub
@@ -134,7 +134,7 @@ func TestClusterAPIFollowsClusters(t *testing.T) {
 	}
 }
 
-func TestClusterAPIIgnoresWhatChangesNothing(t *testing.T) {
+func TestClusterAPI_IgnoresIrrelevantChanges(t *testing.T) {
 	hub := kube.StartTest(t, kube.Options{}).Hub
 	register(t, hub, kube.Cluster{Namespace: "fleet", Name: "a", Kubeconfig: []byte("a")})
 	src, err := NewClusterAPI(ClusterAPIOptions{Config: hub.RESTConfig(), Logger: slog.New(newLogs(t))})
@@ -152,7 +152,7 @@ func TestClusterAPIIgnoresWhatChangesNothing(t *testing.T) {
 	}
 }
 
-func TestClusterAPIForbiddenNamespaceDoesNotSilenceOthers(t *testing.T) {
+func TestClusterAPI_ForbiddenNamespaceDoesNotBlockOthers(t *testing.T) {
 	hub := kube.StartTest(t, kube.Options{}).Hub
 	for _, ns := range []string{"open", "closed", "half", "unwatched"} {
 		register(t, hub, kube.Cluster{Namespace: ns, Name: "a", Kubeconfig: []byte(ns)})
@@ -201,7 +201,7 @@ func TestClusterAPIForbiddenNamespaceDoesNotSilenceOthers(t *testing.T) {
 	}
 }
 
-func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
+func TestClusterAPI_UsesTheVersionThatTheHubServes(t *testing.T) {
 	fleet := kube.StartTest(t, kube.Options{Members: 1})
 	like, err := apiextensions.NewForConfigAndClient(fleet.Hub.DirectRESTConfig(), passing(t, fleet.Hub.DirectRESTConfig()))
 	must(t, err)
@@ -257,7 +257,7 @@ func TestClusterAPIFollowsWhatTheHubServes(t *testing.T) {
 	}
 }
 
-func TestClusterAPIOptions(t *testing.T) {
+func TestNewClusterAPI_ValidatesOptions(t *testing.T) {
 	cfg, log := &rest.Config{Host: "https://h"}, slog.New(slog.DiscardHandler)
 	for want, o := range map[string]ClusterAPIOptions{
 		"Logger is required": {Config: cfg},

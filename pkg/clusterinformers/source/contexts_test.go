@@ -45,7 +45,7 @@ func save(t *testing.T, path string, c *clientcmdapi.Config) {
 	writeFile(t, path, data)
 }
 
-func TestContextsFollowTheFile(t *testing.T) {
+func TestContexts_FollowTheFile(t *testing.T) {
 	fleet := kube.StartTest(t, kube.Options{NoHub: true, Members: 2})
 	one, two := fleet.Members[0], fleet.Members[1]
 	oneUID, twoUID := uidOf(t, one), uidOf(t, two)
@@ -115,7 +115,7 @@ func TestContextsFollowTheFile(t *testing.T) {
 	}
 }
 
-func TestContextsSayWhyAMemberIsUnknown(t *testing.T) {
+func TestContexts_SayWhyAMemberIsUnknown(t *testing.T) {
 	fleet := kube.StartTest(t, kube.Options{NoHub: true, Members: 1})
 	m := fleet.Members[0]
 	uid := uidOf(t, m)
@@ -150,7 +150,7 @@ func TestContextsSayWhyAMemberIsUnknown(t *testing.T) {
 	v.member("context/dead", "followed", func(s clusterinformers.Spec) bool { return s.Refused == nil && s.UID == uid })
 }
 
-func TestContextsDoubtAFileThatIsBeingWritten(t *testing.T) {
+func TestContexts_RereadAFileThatIsBeingWritten(t *testing.T) {
 	now := []credentials{{name: "context/a", kubeconfig: kubeconfigtest.New(t, kubeconfigtest.Server, nil)}}
 	gone := []credentials{{name: "context/a", refused: connection.Refuse(connection.InvalidKubeconfig, "not there")}}
 	l := &kubeconfigSource{log: slog.New(slog.DiscardHandler), members: map[string]*fileMember{}, results: make(chan identification)}
@@ -167,9 +167,9 @@ func TestContextsDoubtAFileThatIsBeingWritten(t *testing.T) {
 	}
 }
 
-// TestContextsWarnOfFiles names each file when it comes into use, and not at each look
+// TestContexts_WarnOfFiles names each file when it comes into use, and not at each look
 // or rotation.
-func TestContextsWarnOfFiles(t *testing.T) {
+func TestContexts_WarnOfFiles(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := kubeconfigtest.KeyPair()
 	for name, data := range map[string][]byte{"ca": cert, "crt": cert, "key": key, "token": []byte("first"), "token-2": []byte("second")} {
@@ -214,7 +214,7 @@ func TestContextsWarnOfFiles(t *testing.T) {
 	look(3, "token-2")
 }
 
-func TestContextsOptions(t *testing.T) {
+func TestNewContexts_ValidatesOptions(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for want, o := range map[string]ContextsOptions{
 		"Logger is required":       {Names: []string{"a"}},
@@ -229,7 +229,7 @@ func TestContextsOptions(t *testing.T) {
 	}
 }
 
-func TestSlug(t *testing.T) {
+func TestDNSLabel(t *testing.T) {
 	for in, want := range map[string]string{
 		"kind-eu_1": "kind-eu-1", "admin@Prod.example.com": "admin-prod-example-com", "--x--": "x", "é": "",
 		strings.Repeat("a", 62) + "/b": strings.Repeat("a", 62), strings.Repeat("a", 99): strings.Repeat("a", 63),

@@ -18,7 +18,7 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-func TestHubFollowsItself(t *testing.T) {
+func TestHub_IsAReadOnlyMember(t *testing.T) {
 	hub := kube.StartTest(t, kube.Options{}).Hub
 	uid := uidOf(t, hub.ControlPlane)
 	dir := t.TempDir()
@@ -54,7 +54,7 @@ func TestHubFollowsItself(t *testing.T) {
 	}
 }
 
-func TestHubConfigurationIsJudged(t *testing.T) {
+func TestHub_ChecksItsConfiguration(t *testing.T) {
 	ca, _ := kubeconfigtest.KeyPair()
 	good := rest.Config{Host: "https://127.0.0.1:1", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 	for reason, change := range map[connection.Reason]func(*rest.Config){

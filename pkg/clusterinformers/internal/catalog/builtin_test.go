@@ -14,7 +14,7 @@ import (
 
 // The plurals and scopes that are not taken from members are those that an API
 // server has.
-func TestBuiltinResourcesAreThoseOfAnAPIServer(t *testing.T) {
+func TestBuiltinResources_AreThoseOfAnAPIServer(t *testing.T) {
 	c := kube.StartTest(t, kube.Options{NoHub: true, Members: 1}).Members[0]
 	_, lists, err := c.Client().Discovery().ServerGroupsAndResources()
 	if err != nil {
@@ -45,7 +45,7 @@ func TestBuiltinResourcesAreThoseOfAnAPIServer(t *testing.T) {
 	}
 }
 
-func TestOfferRefusesWhatContradictsItself(t *testing.T) {
+func TestAPIResources_RejectContradictions(t *testing.T) {
 	lw := metav1.Verbs{"list", "watch"}
 	add := func(o APIResources, group, version string, resources ...metav1.APIResource) {
 		for i := range resources {
@@ -113,7 +113,7 @@ func TestOfferRefusesWhatContradictsItself(t *testing.T) {
 	}
 }
 
-func TestMergeKeepsApartHowMembersServeAKind(t *testing.T) {
+func TestMerge_KeepsApartHowMembersServeAKind(t *testing.T) {
 	lw := metav1.Verbs{"list", "watch"}
 	c := New(nil)
 	put := func(member string, pairs ...[2]string) {
@@ -158,9 +158,9 @@ func TestMergeKeepsApartHowMembersServeAKind(t *testing.T) {
 	}
 }
 
-// TestMembersSayForThemselvesWhetherTheirObjectsHaveNamespaces: what is merged names
+// TestMerge_KeepsWhoServesAKindWithNamespaces: what is merged names
 // those that differ.
-func TestMembersSayForThemselvesWhetherTheirObjectsHaveNamespaces(t *testing.T) {
+func TestMerge_KeepsWhoServesAKindWithNamespaces(t *testing.T) {
 	offered := func(namespaced bool) APIResources {
 		o := APIResources{}
 		o.add(schema.GroupVersion{Group: "acme.io", Version: "v1"}, []metav1.APIResource{{Name: "fleets", Kind: "Fleet", Namespaced: namespaced, Verbs: []string{"list", "watch"}}})

@@ -21,7 +21,7 @@ func offerOf(kind string, versions ...string) APIResources {
 	return o
 }
 
-func TestCatalogPicksTheHeldVersion(t *testing.T) {
+func TestCatalog_SelectsTheHeldVersion(t *testing.T) {
 	const kind aggregate.Kind = "Widget.shop.example"
 	for _, tt := range []struct {
 		name    string
@@ -56,7 +56,7 @@ func TestCatalogPicksTheHeldVersion(t *testing.T) {
 	}
 }
 
-func TestCatalogTellsOfChangesOnly(t *testing.T) {
+func TestCatalog_NotifiesOfChangesOnly(t *testing.T) {
 	c := New(nil)
 	changed := func(f func()) bool {
 		ch := c.Changed()
@@ -84,10 +84,10 @@ func TestCatalogTellsOfChangesOnly(t *testing.T) {
 	}
 }
 
-// TestCatalogTellsNobodyOfOtherNames: whoever compares all that they hold when kinds
+// TestCatalog_IgnoresOtherNames: whoever compares all that they hold when kinds
 // come or go, and whoever follows kinds, does nothing for a member whose discovery
 // offers a short name and withdraws it, or says the same again of a kind of its own.
-func TestCatalogTellsNobodyOfOtherNames(t *testing.T) {
+func TestCatalog_IgnoresOtherNames(t *testing.T) {
 	c := New(nil)
 	offers := [2]APIResources{offerOf("Widget", "v1"), offerOf("Widget", "v1")}
 	for kind := range offers[1] {
@@ -135,7 +135,7 @@ func TestCatalogTellsNobodyOfOtherNames(t *testing.T) {
 	}
 }
 
-func TestOfferTakesWhatCanBeFollowed(t *testing.T) {
+func TestAPIResources_TakeWhatCanBeListedAndWatched(t *testing.T) {
 	o := APIResources{}
 	o.add(schema.GroupVersion{Version: "v1"}, []metav1.APIResource{
 		{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: metav1.Verbs{"list", "watch"}},
@@ -166,7 +166,7 @@ func TestOfferTakesWhatCanBeFollowed(t *testing.T) {
 	}
 }
 
-func TestOfferIsBounded(t *testing.T) {
+func TestAPIResources_AreBounded(t *testing.T) {
 	o := APIResources{}
 	for i := range MaxKinds + 10 {
 		o.add(schema.GroupVersion{Version: "v1"}, []metav1.APIResource{{Name: "x", Kind: fmt.Sprintf("K%d", i), Verbs: metav1.Verbs{"list", "watch"}}})

@@ -10,9 +10,9 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// TestHeldVersionsStayWhileAMemberFlaps: whatever one member says how often it likes, a
+// TestCatalog_HeldVersionsStayWhileAMemberFlaps: whatever one member says how often it likes, a
 // change of the held version is seldom, and in the end it is the one in common.
-func TestHeldVersionsStayWhileAMemberFlaps(t *testing.T) {
+func TestCatalog_HeldVersionsStayWhileAMemberFlaps(t *testing.T) {
 	const kind aggregate.Kind = "Widget.shop.example"
 	both, old := offerOf("Widget", "v2", "v1"), offerOf("Widget", "v1")
 	for _, every := range []time.Duration{10 * time.Millisecond, time.Second, time.Minute, 20 * time.Minute} {
@@ -72,9 +72,9 @@ func TestHeldVersionsStayWhileAMemberFlaps(t *testing.T) {
 	}
 }
 
-// TestTheFirstChangeOfAHeldVersionIsAtOnce, for members that join one after the other, and
+// TestCatalog_FirstChangeOfAHeldVersionIsImmediate, for members that join one after the other, and
 // again when nothing has changed for long.
-func TestTheFirstChangeOfAHeldVersionIsAtOnce(t *testing.T) {
+func TestCatalog_FirstChangeOfAHeldVersionIsImmediate(t *testing.T) {
 	const kind aggregate.Kind = "Widget.shop.example"
 	synctest.Test(t, func(t *testing.T) {
 		c := New(nil)
@@ -107,9 +107,9 @@ func TestTheFirstChangeOfAHeldVersionIsAtOnce(t *testing.T) {
 	})
 }
 
-// TestVersionsThatNobodyServesAreForgotten: a member may invent others each time that it
+// TestCatalog_ForgetsVersionsThatNobodyServes: a member may invent others each time that it
 // is asked.
-func TestVersionsThatNobodyServesAreForgotten(t *testing.T) {
+func TestCatalog_ForgetsVersionsThatNobodyServes(t *testing.T) {
 	c := New(nil)
 	c.Set("good", offerOf("Widget", "v1"))
 	for i := range 100 {

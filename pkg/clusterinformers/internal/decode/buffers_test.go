@@ -13,7 +13,7 @@ import (
 )
 
 // A watch that has been busy and is quiet now waits with little memory.
-func TestAQuietWatchHoldsASmallBuffer(t *testing.T) {
+func TestEvents_QuietWatchHoldsASmallBuffer(t *testing.T) {
 	event := `{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"` + strings.Repeat("x", 30<<10) + `"}}}` + "\n"
 	d, err := New(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, JSON, Rules{})
 	if err != nil {
@@ -36,7 +36,7 @@ func TestAQuietWatchHoldsASmallBuffer(t *testing.T) {
 }
 
 // One huge object does not leave its buffers behind.
-func TestAHugeObjectLeavesNoMemoryBehind(t *testing.T) {
+func TestEvents_HugeObjectLeavesNoMemoryBehind(t *testing.T) {
 	d, err := New(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, JSON, Rules{})
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestAHugeObjectLeavesNoMemoryBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if held := cap(d.t.out) + cap(d.t.sorted) + cap(d.t.members)*24; held > 3*keepBytes {
+	if held := cap(d.t.out) + cap(d.t.sorted) + cap(d.t.members)*24; held > 3*maxKeptBuffer {
 		t.Errorf("%d bytes are held", held)
 	}
 }

@@ -182,11 +182,11 @@ func (c checker) quantity(text []byte) bool {
 	if _, known := c.t.quantities[string(b)]; known {
 		return true
 	}
-	if !soundQuantity(b) || new(resource.Quantity).UnmarshalJSON(text) != nil {
+	if !validQuantity(b) || new(resource.Quantity).UnmarshalJSON(text) != nil {
 		return false
 	}
 	if len(b) <= maxQuantityText {
-		c.t.knowQuantity(b, nil)
+		c.t.cacheQuantity(b, nil)
 	}
 	return true
 }

@@ -87,7 +87,7 @@ func (s sample) protobuf(t testing.TB) ([]byte, bool) {
 	return b.Bytes(), true
 }
 
-func TestRealObjectsDecodeAsStockDoes(t *testing.T) {
+func TestDecoder_RealObjectsDecodeAsTheStandardDecoderDoes(t *testing.T) {
 	counts, left := map[Encoding]int{}, 0
 	falls := map[Encoding]uint64{}
 	decoders := map[string]*Decoder{}

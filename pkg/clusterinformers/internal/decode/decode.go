@@ -40,9 +40,9 @@ var (
 	ErrMalformed = errors.New("malformed response")
 )
 
-// keepBytes is the largest buffer that is kept for the next object or event:
+// maxKeptBuffer is the largest buffer that is kept for the next object or event:
 // every stream has its own, and one huge object must not cost it forever.
-const keepBytes = 256 << 10
+const maxKeptBuffer = 256 << 10
 
 // Decoder decodes objects of one kind. It is not safe for concurrent use.
 type Decoder struct {
@@ -115,7 +115,7 @@ func (d *Decoder) Object(data []byte, rec *aggregate.Record) error {
 	if raw, ok := d.envelope(data); ok && d.t.message(d.program, raw) {
 		return d.finish(rec)
 	}
-	return d.fallBack(rec, func() (map[string]any, error) { return d.stockEnvelope(data) })
+	return d.fallBack(rec, func() (map[string]any, error) { return d.standardEnvelope(data) })
 }
 
 // item decodes one protobuf item of a list.
@@ -124,22 +124,22 @@ func (d *Decoder) item(data []byte, rec *aggregate.Record) error {
 	if d.t.message(d.program, data) {
 		return d.finish(rec)
 	}
-	return d.fallBack(rec, func() (map[string]any, error) { return d.stockItem(data) })
+	return d.fallBack(rec, func() (map[string]any, error) { return d.standardItem(data) })
 }
 
 func (d *Decoder) reset() {
-	d.t.out = kept(d.t.out)
-	d.t.sorted = kept(d.t.sorted)
-	d.t.members = kept(d.t.members)
-	d.t.slots = kept(d.t.slots)
-	d.t.spans = kept(d.t.spans)
-	d.t.entries = kept(d.t.entries)
+	d.t.out = reuse(d.t.out)
+	d.t.sorted = reuse(d.t.sorted)
+	d.t.members = reuse(d.t.members)
+	d.t.slots = reuse(d.t.slots)
+	d.t.spans = reuse(d.t.spans)
+	d.t.entries = reuse(d.t.entries)
 }
 
-// kept returns the buffer, emptied, or none when it has grown too large.
-func kept[T any](buf []T) []T {
+// reuse returns the buffer, emptied, or none when it has grown too large.
+func reuse[T any](buf []T) []T {
 	var one T
-	if uintptr(cap(buf))*unsafe.Sizeof(one) > keepBytes {
+	if uintptr(cap(buf))*unsafe.Sizeof(one) > maxKeptBuffer {
 		return nil
 	}
 	return buf[:0]
@@ -153,13 +153,13 @@ func (d *Decoder) finish(rec *aggregate.Record) error {
 	if d.shaper != nil {
 		rec.Body = d.shaper.shape(d.t.out)
 	}
-	return d.fit(rec)
+	return d.validate(rec)
 }
 
 // fallBackJSON decodes JSON by the stock path. What is JSON but does not decode
 // is the object's own trouble, not that of the response that it comes in.
 func (d *Decoder) fallBackJSON(rec *aggregate.Record, data []byte) error {
-	err := d.fallBack(rec, func() (map[string]any, error) { return d.stockJSON(data) })
+	err := d.fallBack(rec, func() (map[string]any, error) { return d.standardJSON(data) })
 	if err == nil || errors.Is(err, ErrUnfit) || !json.Valid(data) {
 		return err
 	}
@@ -181,7 +181,7 @@ func (d *Decoder) fallBack(rec *aggregate.Record, stock func() (map[string]any, 
 	d.t.meta = find(d.t.out, "metadata")
 	d.t.foreign = m["apiVersion"] != d.gvk.GroupVersion().String() || m["kind"] != d.gvk.Kind
 	err = d.finish(rec)
-	if deeper(d.t.out) {
+	if exceedsDepth(d.t.out) {
 		return unfit("it is nested more than %d deep", maxNesting)
 	}
 	return err

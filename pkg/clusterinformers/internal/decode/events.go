@@ -36,16 +36,16 @@ type Events struct {
 	// and, below 0, gives back; its error ends the watch.
 	Charge func(bytes int64) error
 
-	held int // charged
-	d    *Decoder
-	r    io.Reader
-	max  int
-	buf  []byte
-	pos  int // buf[pos:end] was read and not consumed
-	end  int
-	last int   // bytes that the last read gave
-	err  error // of the reader; nothing more comes
-	slow *framed
+	charged int // charged
+	d       *Decoder
+	r       io.Reader
+	max     int
+	buf     []byte
+	pos     int // buf[pos:end] was read and not consumed
+	end     int
+	last    int   // bytes that the last read gave
+	err     error // of the reader; nothing more comes
+	slow    *framed
 }
 
 // Events reads a watch. A frame of more than maxFrame bytes is [ErrTooLarge].
@@ -57,14 +57,14 @@ func (d *Decoder) Events(r io.Reader, maxFrame int) *Events {
 // the time, a stream waits with a buffer of readLeast.
 const (
 	readLeast = 4 << 10
-	readMost  = 64 << 10
+	maxRead   = 64 << 10
 )
 
 // readSize is the power of two between the bounds that leaves room for twice
 // what was read last.
 func readSize(last int) int {
 	size := readLeast
-	for size < 2*last && size < readMost {
+	for size < 2*last && size < maxRead {
 		size *= 2
 	}
 	return size
@@ -82,7 +82,7 @@ func (e *Events) more() error {
 		e.pos, e.end = 0, 0
 		if size := readSize(e.last); size < len(e.buf)/2 || size > len(e.buf) {
 			e.buf = make([]byte, size)
-			if err := e.hold(size + e.d.footprint()); err != nil {
+			if err := e.setCharge(size + e.d.footprint()); err != nil {
 				return err
 			}
 		}
@@ -92,8 +92,8 @@ func (e *Events) more() error {
 	}
 	if e.end == len(e.buf) {
 		// A frame that needs more is refused.
-		size := max(readLeast, min(2*len(e.buf), e.max+readMost))
-		if err := e.hold(len(e.buf) + size + e.d.footprint()); err != nil {
+		size := max(readLeast, min(2*len(e.buf), e.max+maxRead))
+		if err := e.setCharge(len(e.buf) + size + e.d.footprint()); err != nil {
 			return err
 		}
 		buf := make([]byte, size)
@@ -118,7 +118,7 @@ func (e *Events) more() error {
 // Next reads the next event. The end of the stream is io.EOF between events
 // and io.ErrUnexpectedEOF within one; the reader's errors come as they are.
 func (e *Events) Next(ev *Event) error {
-	if err := e.rest(ev); err != nil {
+	if err := e.releaseLarge(ev); err != nil {
 		return err
 	}
 	if e.d.enc == Protobuf {
@@ -152,7 +152,7 @@ func (e *Events) Next(ev *Event) error {
 // event decodes a frame, of which what is made is about as large again.
 func (e *Events) event(frame []byte, ev *Event, decode func([]byte, *Event) error) error {
 	ev.Bytes = len(frame)
-	if err := e.hold(len(e.buf) + len(frame) + e.d.footprint()); err != nil {
+	if err := e.setCharge(len(e.buf) + len(frame) + e.d.footprint()); err != nil {
 		return err
 	}
 	return decode(frame, ev)
@@ -229,7 +229,7 @@ type framed struct {
 }
 
 func (e *Events) framed() *framed {
-	f := &framed{max: e.max, hold: e.hold}
+	f := &framed{max: e.max, hold: e.setCharge}
 	read := io.MultiReader(bytes.NewReader(bytes.Clone(e.buf[e.pos:e.end])), e.r)
 	if e.err != nil {
 		read = bytes.NewReader(bytes.Clone(e.buf[e.pos:e.end]))
@@ -248,17 +248,17 @@ func (f *framed) Read(b []byte) (int, error) {
 	n, err := f.rest.Read(b[:min(len(b), f.left)])
 	f.left -= n
 	// The values' own buffer grows by doubling, and the value is copied.
-	if over := f.hold(2 * (f.max + readMost - f.left)); over != nil {
+	if over := f.hold(2 * (f.max + maxRead - f.left)); over != nil {
 		return n, over
 	}
 	return n, err
 }
 
 func (f *framed) next() ([]byte, error) {
-	f.left = f.max + readMost
+	f.left = f.max + maxRead
 	var raw json.RawMessage
 	err := f.values.Decode(&raw)
-	if len(raw) > keepBytes { // its buffer would stay as large
+	if len(raw) > maxKeptBuffer { // its buffer would stay as large
 		var left bytes.Buffer
 		if _, err := left.ReadFrom(f.values.Buffered()); err != nil {
 			return nil, err
@@ -328,7 +328,7 @@ func (d *Decoder) jsonEvent(b []byte, ev *Event) error {
 		d.reset()
 		if d.t.document(object, root) {
 			ev.Type = typ
-			d.conclude(ev, d.finish(&ev.Record))
+			d.finishEvent(ev, d.finish(&ev.Record))
 			return nil
 		}
 	}
@@ -358,12 +358,12 @@ func (d *Decoder) objectEvent(typ string, object []byte, ev *Event) error {
 	if err != nil && (!errors.Is(err, ErrUnfit) || ev.Type == watch.Bookmark && errors.Is(err, ErrMalformed)) {
 		return err
 	}
-	d.conclude(ev, err)
+	d.finishEvent(ev, err)
 	return nil
 }
 
-// conclude fits the record to the type of the event.
-func (d *Decoder) conclude(ev *Event, unfit error) {
+// finishEvent fits the record to the type of the event.
+func (d *Decoder) finishEvent(ev *Event, unfit error) {
 	switch ev.Type {
 	case watch.Added, watch.Modified:
 		ev.Unfit = unfit
@@ -411,13 +411,13 @@ func (d *Decoder) protobufEvent(b []byte, ev *Event) error {
 	typ, raw, ok := cutWatchEvent(b)
 	if !ok {
 		var err error
-		if typ, raw, err = stockWatchEvent(b); err != nil {
+		if typ, raw, err = standardWatchEvent(b); err != nil {
 			return err
 		}
 	}
 	if ev.Type = eventType(typ); ev.Type == watch.Error {
 		var err error
-		ev.Status, err = stockStatus(raw)
+		ev.Status, err = standardStatus(raw)
 		return err
 	}
 	return d.objectEvent(string(typ), raw, ev)
@@ -438,7 +438,7 @@ func cutWatchEvent(b []byte) (typ, raw []byte, ok bool) {
 	return typ, raw, ok && num == 1 && wire == wireBytes && len(b) == 0
 }
 
-func stockWatchEvent(b []byte) (typ, raw []byte, err error) {
+func standardWatchEvent(b []byte) (typ, raw []byte, err error) {
 	defer recovered(&err)
 	var we metav1.WatchEvent
 	if err := we.Unmarshal(b); err != nil {
@@ -447,7 +447,7 @@ func stockWatchEvent(b []byte) (typ, raw []byte, err error) {
 	return []byte(we.Type), we.Object.Raw, nil
 }
 
-func stockStatus(raw []byte) (status *metav1.Status, err error) {
+func standardStatus(raw []byte) (status *metav1.Status, err error) {
 	defer recovered(&err)
 	raw, err = openEnvelope(raw, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 	if err != nil {

@@ -56,7 +56,7 @@ func podEvent(typ watch.EventType, name, rv string) string {
 	return fmt.Sprintf(`{"type":%q,"object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"shop","resourceVersion":%q}}}`, typ, name, rv)
 }
 
-func TestEventsOfAWatchInJSON(t *testing.T) {
+func TestEvents_JSON(t *testing.T) {
 	end := `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"9","creationTimestamp":null,` +
 		`"annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}`
 	status := `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired","code":410}}`
@@ -129,7 +129,7 @@ func frame(t testing.TB, typ watch.EventType, object []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
 }
 
-func TestEventsOfAWatchInProtobuf(t *testing.T) {
+func TestEvents_Protobuf(t *testing.T) {
 	pod := func(name, rv string, annotations map[string]string) []byte {
 		p := podFixture.DeepCopy()
 		p.Name, p.ResourceVersion, p.Annotations = name, rv, annotations
@@ -157,7 +157,7 @@ func TestEventsOfAWatchInProtobuf(t *testing.T) {
 	}
 }
 
-func TestEndOfAWatch(t *testing.T) {
+func TestEvents_EndOfAWatch(t *testing.T) {
 	broken := errors.New("connection reset")
 	whole := podEvent(watch.Added, "a", "1") + "\n"
 	big := podEvent(watch.Added, strings.Repeat("x", 2000), "1") + "\n"
@@ -205,7 +205,7 @@ func (endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestSteadyStateDoesNotAllocate(t *testing.T) {
+func TestEvents_SteadyStateDoesNotAllocate(t *testing.T) {
 	for _, enc := range []Encoding{JSON, Protobuf} {
 		t.Run(enc.String(), func(t *testing.T) {
 			var one []byte

@@ -155,7 +155,7 @@ func encodeProtobuf(t testing.TB, gvk schema.GroupVersionKind, obj runtime.Objec
 	return b.Bytes()
 }
 
-func TestEveryKindDecodesAsStockDoes(t *testing.T) {
+func TestDecoder_EveryKindDecodesAsTheStandardDecoderDoes(t *testing.T) {
 	const rounds = 30
 	all, falls := 0, map[string]uint64{}
 	for _, gvk := range kinds(t) {
@@ -195,7 +195,7 @@ func TestEveryKindDecodesAsStockDoes(t *testing.T) {
 	}
 }
 
-func TestEveryListKindHasTheShapeThatListReads(t *testing.T) {
+func TestList_EveryListKindHasTheExpectedShape(t *testing.T) {
 	n := 0
 	for _, gvk := range kinds(t) {
 		list, err := scheme.New(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
@@ -219,7 +219,7 @@ func TestEveryListKindHasTheShapeThatListReads(t *testing.T) {
 	}
 }
 
-func TestUnknownFieldsAreToldNotDropped(t *testing.T) {
+func TestDecoder_ReportsUnknownFields(t *testing.T) {
 	// Field 999, a varint.
 	extra := []byte{0xb8, 0x3e, 1}
 	// wrap puts content into field num of a message.
@@ -273,7 +273,7 @@ func envelopeOf(gvk schema.GroupVersionKind, raw []byte) []byte {
 	return append(bytes.Clone(protobufPrefix), b...)
 }
 
-func TestHostileProtobufIsAnError(t *testing.T) {
+func TestDecoder_HostileProtobufIsAnError(t *testing.T) {
 	crd := schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 	nest := func(depth int, open func([]byte) []byte) []byte {
 		var b []byte
@@ -325,7 +325,7 @@ func TestHostileProtobufIsAnError(t *testing.T) {
 	}
 }
 
-func TestObjectsOfOtherKindsAreRefused(t *testing.T) {
+func TestDecoder_RefusesOtherKinds(t *testing.T) {
 	d := mustNew(t, schema.GroupVersionKind{Version: "v1", Kind: "Service"}, Protobuf, Rules{})
 	var rec aggregate.Record
 	for _, data := range [][]byte{encodeProtobuf(t, podKind, &podFixture), nil, []byte("k8s\x00"), []byte(`{"kind":"Service"}`)} {

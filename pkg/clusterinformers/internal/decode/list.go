@@ -235,7 +235,7 @@ func (l *listReader) item() error {
 	d.reset()
 	t := &d.t
 	t.in, t.pos, t.depth, t.members = l.body, l.pos, 0, t.members[:0]
-	if t.canon.value(root) {
+	if t.canonicalizer.value(root) {
 		l.pos = t.pos
 		return d.finish(&l.rec)
 	}

@@ -28,7 +28,7 @@ func podList(n int) *corev1.PodList {
 	return l
 }
 
-func TestListDecodesItsItemsInPlace(t *testing.T) {
+func TestList_DecodesItemsInPlace(t *testing.T) {
 	l := podList(3)
 	asJSON, err := json.Marshal(l)
 	if err != nil {
@@ -87,7 +87,7 @@ func TestListDecodesItsItemsInPlace(t *testing.T) {
 	}
 }
 
-func TestListsOfOtherShapes(t *testing.T) {
+func TestList_OtherShapes(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"items":null}`: "0 ok", `{"items":[]}`: "0 ok", `{}`: "0 ok", ` { } `: "0 ok",
 		`{"metadata":null,"items":[ {} , {"a":1} ]}`: "2 ok",
@@ -124,7 +124,7 @@ func TestListsOfOtherShapes(t *testing.T) {
 	}
 }
 
-func TestJSONIsCanonicalised(t *testing.T) {
+func TestDecoder_CanonicalizesJSON(t *testing.T) {
 	head := `{"apiVersion":"v1","kind":"Pod"`
 	for in, want := range map[string]struct {
 		body  string
@@ -179,7 +179,7 @@ func TestJSONIsCanonicalised(t *testing.T) {
 	}
 }
 
-func TestMetadataOfTheWrongTypeCountsAsAbsent(t *testing.T) {
+func TestDecoder_MetadataOfTheWrongTypeIsAbsent(t *testing.T) {
 	for _, metadata := range []string{
 		`{"name":1,"namespace":null,"uid":[],"resourceVersion":{"a":"b"}}`,
 		`{"labels":{"a":null,"b":"x"}}`, `{"labels":{"a":1,"b":"x"}}`, `{"labels":[]}`, `{"labels":null}`, `{"labels":{}}`,

@@ -280,7 +280,7 @@ func (c *compiler) field(t reflect.Type, sf reflect.StructField, name, opts stri
 		c.fail(t, "%s: %v", sf.Name, err)
 		return nil
 	}
-	var z canon
+	var z canonicalizer
 	if !z.document(zero, inner) {
 		c.fail(t, "%s: zero value %s", sf.Name, zero)
 		return nil
@@ -323,7 +323,7 @@ func (c *compiler) field(t reflect.Type, sf reflect.StructField, name, opts stri
 	return f
 }
 
-var special = map[reflect.Type]codec{
+var wellKnownCodecs = map[reflect.Type]codec{
 	reflect.TypeFor[metav1.Time]():                                codecTime,
 	reflect.TypeFor[metav1.MicroTime]():                           codecMicroTime,
 	reflect.TypeFor[metav1.Duration]():                            codecDuration,
@@ -338,7 +338,7 @@ var special = map[reflect.Type]codec{
 }
 
 func (c *compiler) value(t reflect.Type) value {
-	if sp, ok := special[t]; ok {
+	if sp, ok := wellKnownCodecs[t]; ok {
 		v := value{codec: sp}
 		switch sp {
 		case codecOrBool, codecOrArray, codecOrStrings:

@@ -20,11 +20,11 @@ const (
 	redactedKey = "federator.dev/redacted"
 )
 
-// place is an object that Redact treats in its own way.
-type place uint8
+// position is an object that Redact treats in its own way.
+type position uint8
 
 const (
-	elsewhere place = iota
+	elsewhere position = iota
 	atRoot
 	inValues // of data and its kin
 	inMetadata
@@ -74,7 +74,7 @@ func newShaper(r Rules) *shaper {
 
 // shape returns the object as the rules leave it, valid until the next call.
 func (s *shaper) shape(body []byte) []byte {
-	if cap(s.out) > keepBytes {
+	if cap(s.out) > maxKeptBuffer {
 		s.out = nil
 	}
 	s.out = s.out[:0]
@@ -89,7 +89,7 @@ func (s *shaper) shape(body []byte) []byte {
 
 var emptyObject = []byte("{}")
 
-func (s *shaper) object(r *reader, drop dropped, at place) {
+func (s *shaper) object(r *reader, drop dropped, at position) {
 	s.out = append(s.out, '{')
 	start := len(s.out)
 	added := s.added[at]
@@ -110,14 +110,14 @@ func (s *shaper) object(r *reader, drop dropped, at place) {
 }
 
 // add writes a member whose value is an empty object, which rules then shape.
-func (s *shaper) add(start int, name string, d *drop, at place) {
+func (s *shaper) add(start int, name string, d *drop, at position) {
 	r := readerOf(emptyObject)
 	s.member(start, &r, []byte(name), name, d, at)
 }
 
 // member writes a member, whose value r reads, of an object that begins at
 // start.
-func (s *shaper) member(start int, r *reader, key []byte, name string, d *drop, at place) {
+func (s *shaper) member(start int, r *reader, key []byte, name string, d *drop, at position) {
 	if d != nil && d.whole || at == inAnnotations && name == lastApplied {
 		r.Skip()
 		return
@@ -133,7 +133,7 @@ func (s *shaper) member(start int, r *reader, key []byte, name string, d *drop, 
 	s.value(r, name, below, at)
 }
 
-func (s *shaper) value(r *reader, name string, below dropped, at place) {
+func (s *shaper) value(r *reader, name string, below dropped, at position) {
 	c := r.Peek()
 	within := elsewhere
 	switch at {

@@ -60,7 +60,7 @@ var someRules = []Rules{
 	{Redact: true, Drop: [][]string{{"metadata"}}},
 }
 
-func TestRulesAreAppliedAsToAMap(t *testing.T) {
+func TestRules_AreAppliedAsToAMap(t *testing.T) {
 	bodies := [][]byte{}
 	for _, s := range []string{
 		`{}`, `{"metadata":null}`, `{"metadata":"x"}`, `{"metadata":{}}`, `{"metadata":{"annotations":null}}`, `{"metadata":{"annotations":[1]}}`,
@@ -90,7 +90,7 @@ func TestRulesAreAppliedAsToAMap(t *testing.T) {
 	}
 }
 
-func TestRulesShapeTheBodyOnly(t *testing.T) {
+func TestRules_ShapeTheBodyOnly(t *testing.T) {
 	in := `{"apiVersion":"v1","data":{"key":"c2VjcmV0","z":"eA=="},"kind":"Secret","metadata":{"annotations":` +
 		`{"kubectl.kubernetes.io/last-applied-configuration":"{\"data\":{\"key\":\"c2VjcmV0\"}}","note":"n"},"labels":{"a":"b"},"name":"s"},"stringData":"x","type":"Opaque"}`
 	secret := schema.GroupVersionKind{Version: "v1", Kind: "Secret"}

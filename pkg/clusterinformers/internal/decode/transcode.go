@@ -25,7 +25,7 @@ type entry struct{ key, keyEnd, lo, hi int }
 // transcoder writes protobuf messages as canonical JSON. Like canon's, its
 // methods report false for whatever they are not certain of.
 type transcoder struct {
-	canon
+	canonicalizer
 	data    []byte
 	slots   []slot // stack: a frame per message being written
 	spans   []span // stack; element 0 is not used
@@ -258,7 +258,7 @@ func (t *transcoder) value(v *value, s span, r role) bool {
 	case codecUint, codecFloat:
 		return t.float(v, s)
 	default:
-		return t.special(v, s)
+		return t.wellKnown(v, s)
 	}
 }
 

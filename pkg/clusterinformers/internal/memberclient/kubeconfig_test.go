@@ -13,7 +13,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
-func TestKubeconfigRefusals(t *testing.T) {
+func TestParseKubeconfig_Refusals(t *testing.T) {
 	ca, key := kubeconfigtest.KeyPair()
 	for name, tc := range map[string]struct {
 		change func(*clientcmdapi.Config, *clientcmdapi.Cluster, *clientcmdapi.AuthInfo)
@@ -151,7 +151,7 @@ func checkRefusal(t *testing.T, data []byte, reason connection.Reason, says stri
 	}
 }
 
-func TestKubeconfigMessagesAreBounded(t *testing.T) {
+func TestParseKubeconfig_MessagesAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	checkRefusal(t, kubeconfigtest.New(t, kubeconfigtest.Server, func(c *clientcmdapi.Config, _ *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 		c.CurrentContext = long
@@ -159,7 +159,7 @@ func TestKubeconfigMessagesAreBounded(t *testing.T) {
 	checkRefusal(t, kubeconfigtest.New(t, "http://"+long, nil), connection.PlainHTTP, "xxx")
 }
 
-func TestKubeconfigAccepted(t *testing.T) {
+func TestParseKubeconfig_Accepted(t *testing.T) {
 	ca, key := kubeconfigtest.KeyPair()
 	// What other contexts hold does not matter.
 	data := kubeconfigtest.New(t, kubeconfigtest.Server, func(c *clientcmdapi.Config, cluster *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {

@@ -12,7 +12,7 @@ import (
 
 // A request that is given up while its answer is awaited leaves an idle
 // connection, which nobody would close.
-func TestRetiredTransportLetsGoOfAbandonedRequests(t *testing.T) {
+func TestTransport_RetiredClosesAbandonedRequests(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	s := newServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		asked <- struct{}{}
@@ -36,7 +36,7 @@ func TestRetiredTransportLetsGoOfAbandonedRequests(t *testing.T) {
 
 // A connection that is being made when the transport is retired is not kept for
 // later requests.
-func TestRetiredTransportKeepsNoConnectionBeingMade(t *testing.T) {
+func TestTransport_RetiredKeepsNoConnectionBeingMade(t *testing.T) {
 	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
 	proxy, err := tcpproxy.Listen(t.Context(), "127.0.0.1:0", s.Listener.Addr().String())
 	if err != nil {

@@ -100,7 +100,7 @@ func wantRefused(t *testing.T, err error, reason connection.Reason) {
 
 var loopback = connection.Network{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}
 
-func TestDialRefusesLoopbackUnlessAllowedOrTrusted(t *testing.T) {
+func TestDial_RefusesLoopbackUnlessAllowedOrTrusted(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Proto+" "+r.Header.Get("Authorization")+" "+r.UserAgent())
 	})
@@ -124,8 +124,8 @@ func TestDialRefusesLoopbackUnlessAllowedOrTrusted(t *testing.T) {
 	}
 }
 
-// TestADialerForOthersRefusesTheSame dials a server as git would.
-func TestADialerForOthersRefusesTheSame(t *testing.T) {
+// TestDialer_RefusesTheSameForOthers dials a server as git would.
+func TestDialer_RefusesTheSameForOthers(t *testing.T) {
 	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
 	address := strings.TrimPrefix(s.URL, "https://")
 	_, err := connection.Network{}.Dialer().DialContext(t.Context(), "tcp", address)
@@ -141,7 +141,7 @@ func TestADialerForOthersRefusesTheSame(t *testing.T) {
 
 func port(url string) string { return url[strings.LastIndex(url, ":")+1:] }
 
-func TestRedirectIsRefused(t *testing.T) {
+func TestTransport_RefusesRedirects(t *testing.T) {
 	var visited atomic.Int32
 	target := newServer(t, func(http.ResponseWriter, *http.Request) { visited.Add(1) })
 	for _, status := range []int{300, 301, 302, 303, 307, 308} {
@@ -170,7 +170,7 @@ func TestRedirectIsRefused(t *testing.T) {
 	}
 }
 
-func TestTLSIsVerified(t *testing.T) {
+func TestTransport_VerifiesTLS(t *testing.T) {
 	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
 	for name, tc := range map[string]struct {
 		change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)
@@ -208,7 +208,7 @@ tL4ndQavEi51mI38AjEAi/V3bNTIZargCyzuFJ0nN6T5U6VR5CmD1/iQMVtCnwr1
 -----END CERTIFICATE-----
 `)
 
-func TestLargeHeadersAreRefused(t *testing.T) {
+func TestTransport_RefusesLargeHeaders(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Large", strings.Repeat("x", 2*maxHeaderBytes))
 	})
@@ -219,7 +219,7 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 	}
 }
 
-func TestNoProxyIsUsed(t *testing.T) {
+func TestTransport_UsesNoProxy(t *testing.T) {
 	client := clientOf(t, "https://192.0.2.1", TransportOptions{}, nil)
 	if tr := client.Transport.(*transport); tr.base.(*http.Transport).Proxy != nil {
 		t.Error("the transport has a proxy function")
@@ -243,7 +243,7 @@ func ticks(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestBlackHoleEndsStreamsWithinEightSeconds(t *testing.T) {
+func TestTransport_BlackHoleEndsStreamsWithinEightSeconds(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, ticks)
 	proxy, err := tcpproxy.Listen(t.Context(), "127.0.0.1:0", strings.TrimPrefix(s.URL, "https://"))
@@ -283,7 +283,7 @@ func TestBlackHoleEndsStreamsWithinEightSeconds(t *testing.T) {
 	}
 }
 
-func TestRetiredTransportLetsItsConnectionsGo(t *testing.T) {
+func TestTransport_RetiredClosesItsConnections(t *testing.T) {
 	s := newServer(t, ticks)
 	before := goleak.IgnoreCurrent()
 	client := clientOf(t, s.URL, TransportOptions{Trusted: true}, nil)
@@ -306,7 +306,7 @@ func TestRetiredTransportLetsItsConnectionsGo(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-func TestTransportsShareNoConnection(t *testing.T) {
+func TestTransport_SharesNoConnection(t *testing.T) {
 	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
 	for range 2 {
 		resp, err := get(t.Context(), clientOf(t, s.URL, TransportOptions{Trusted: true}, nil), s.URL)
@@ -320,7 +320,7 @@ func TestTransportsShareNoConnection(t *testing.T) {
 	}
 }
 
-func TestClientCertificateIsPresented(t *testing.T) {
+func TestTransport_PresentsTheClientCertificate(t *testing.T) {
 	ca, key := kubeconfigtest.KeyPair()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, len(r.TLS.PeerCertificates))

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestClipBoundsAndCleans(t *testing.T) {
+func TestClip_BoundsAndCleans(t *testing.T) {
 	if got := Clip("a\x1b[31m\nb\x7f"); got != "a [31m b " {
 		t.Errorf("%q", got)
 	}

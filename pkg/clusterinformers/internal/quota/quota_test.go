@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestAccountRefusesWhatItDoesNotHave(t *testing.T) {
+func TestMember_RefusesWhatExceedsTheLimits(t *testing.T) {
 	a := Member{Limits: Limits{Objects: 10, Bytes: 100}}
 	var s Usage
 	a.AddScope()
@@ -27,7 +27,7 @@ func TestAccountRefusesWhatItDoesNotHave(t *testing.T) {
 	}
 }
 
-func TestAccountKeepsAShareForEveryScope(t *testing.T) {
+func TestMember_KeepsAShareForEveryScope(t *testing.T) {
 	a := Member{Limits: Limits{Objects: 10, Bytes: 100}}
 	var huge, small Usage
 	a.AddScope()
@@ -56,7 +56,7 @@ func TestAccountKeepsAShareForEveryScope(t *testing.T) {
 	}
 }
 
-func TestSlotsThatStallGiveWay(t *testing.T) {
+func TestSlots_StalledOnesAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSlots(2)
 		take := func(member chan struct{}) (*Slot, error) {
@@ -101,7 +101,7 @@ func TestSlotsThatStallGiveWay(t *testing.T) {
 	})
 }
 
-func TestMembersShareOneBudget(t *testing.T) {
+func TestFleet_SharesOneBudget(t *testing.T) {
 	fleet := NewFleet(1000)
 	limit := Limits{Bytes: 900, Objects: 100}
 	var members [4]*Member

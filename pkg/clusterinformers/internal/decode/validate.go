@@ -57,9 +57,9 @@ var objectMeta = sync.OnceValue(func() *program {
 	return p
 })
 
-// fit returns an error that is ErrUnfit for an object, as it was written to out
+// validate returns an error that is ErrUnfit for an object, as it was written to out
 // and rec, that cannot be served to clients that trust API servers.
-func (d *Decoder) fit(rec *aggregate.Record) error {
+func (d *Decoder) validate(rec *aggregate.Record) error {
 	t := &d.t
 	switch {
 	case t.foreign:
@@ -81,11 +81,11 @@ func (d *Decoder) fit(rec *aggregate.Record) error {
 			}
 		}
 	}
-	return fitIdentity(rec)
+	return validateIdentity(rec)
 }
 
-// fitIdentity holds what an object is called by to the limits of API servers.
-func fitIdentity(rec *aggregate.Record) error {
+// validateIdentity holds what an object is called by to the limits of API servers.
+func validateIdentity(rec *aggregate.Record) error {
 	switch {
 	case rec.Name == "":
 		return unfit("it has no name")
@@ -108,7 +108,7 @@ func fitIdentity(rec *aggregate.Record) error {
 
 // Keyable reports whether there can be an object of the namespace and name.
 func Keyable(rec *aggregate.Record) bool {
-	return fitIdentity(&aggregate.Record{Namespace: rec.Namespace, Name: rec.Name}) == nil
+	return validateIdentity(&aggregate.Record{Namespace: rec.Namespace, Name: rec.Name}) == nil
 }
 
 // printable reports whether a text is valid, without control characters.
@@ -132,14 +132,14 @@ func isLabel(s string) bool {
 	return true
 }
 
-// deeper reports whether canonical JSON is nested more than maxNesting deep.
-func deeper(b []byte) bool {
+// exceedsDepth reports whether canonical JSON is nested more than maxNesting deep.
+func exceedsDepth(b []byte) bool {
 	r := readerOf(b)
-	return r.deeper(maxNesting)
+	return r.exceedsDepth(maxNesting)
 }
 
-// deeper reports whether the value that is next is nested more than so deep.
-func (r *reader) deeper(most int) bool {
+// exceedsDepth reports whether the value that is next is nested more than so deep.
+func (r *reader) exceedsDepth(most int) bool {
 	switch open := r.Peek(); open {
 	case '{', '[':
 		if most == 0 {
@@ -150,7 +150,7 @@ func (r *reader) deeper(most int) bool {
 			if open == '{' {
 				r.Key()
 			}
-			if r.deeper(most - 1) {
+			if r.exceedsDepth(most - 1) {
 				return true
 			}
 		}

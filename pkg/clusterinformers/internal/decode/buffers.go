@@ -3,43 +3,43 @@ package decode
 import "unsafe"
 
 // What a watch may hold without being charged for it: the buffers of small events.
-const freeBytes = 2 * readMost
+const uncharged = 2 * maxRead
 
-// hold sets what the watch holds, in bytes, and charges the caller for what it adds.
-func (e *Events) hold(n int) error {
-	if n <= freeBytes {
+// setCharge sets what the watch holds, in bytes, and charges the caller for what it adds.
+func (e *Events) setCharge(n int) error {
+	if n <= uncharged {
 		n = 0
 	}
-	if n == e.held || e.Charge == nil {
+	if n == e.charged || e.Charge == nil {
 		return nil
 	}
-	if err := e.Charge(int64(n - e.held)); err != nil {
+	if err := e.Charge(int64(n - e.charged)); err != nil {
 		return err
 	}
-	e.held = n
+	e.charged = n
 	return nil
 }
 
-// rest gives up what one large event has left behind, before the wait for the next one,
+// releaseLarge gives up what one large event has left behind, before the wait for the next one,
 // and sets the charge to what is kept.
-func (e *Events) rest(ev *Event) error {
-	large := cap(e.d.t.out) > keepBytes
+func (e *Events) releaseLarge(ev *Event) error {
+	large := cap(e.d.t.out) > maxKeptBuffer
 	e.d.reset()
 	if e.d.shaper != nil {
-		e.d.shaper.out = kept(e.d.shaper.out)
+		e.d.shaper.out = reuse(e.d.shaper.out)
 	}
 	rec := ev.Record
 	*ev = Event{}
 	if !large { // the strings of its labels are parts of what was given up
 		ev.Record.Labels, ev.Record.Owners = rec.Labels[:0], rec.Owners[:0]
 	}
-	return e.hold(len(e.buf) + e.d.footprint())
+	return e.setCharge(len(e.buf) + e.d.footprint())
 }
 
 // Close gives up the buffers, and the charge for them.
 func (e *Events) Close() {
 	e.buf, e.pos, e.end, e.slow = nil, 0, 0, nil
-	_ = e.hold(0) //nolint:errcheck // less is never refused
+	_ = e.setCharge(0) //nolint:errcheck // less is never refused
 }
 
 // footprint returns the bytes of the buffers that the decoder keeps.

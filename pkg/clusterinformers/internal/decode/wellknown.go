@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// special writes the types that have JSON of their own.
-func (t *transcoder) special(v *value, s span) bool {
+// wellKnown writes the types that have JSON of their own.
+func (t *transcoder) wellKnown(v *value, s span) bool {
 	switch v.codec {
 	case codecTime:
 		return t.time(s, false)
@@ -165,7 +165,7 @@ func (t *transcoder) quantity(s span) bool {
 		t.out = append(t.out, j...)
 		return true
 	}
-	if !soundQuantity(b) {
+	if !validQuantity(b) {
 		return false
 	}
 	var q resource.Quantity
@@ -185,13 +185,13 @@ func (t *transcoder) quantity(s span) bool {
 	// An absent text and an empty one, which is an error, share a key: only
 	// texts are kept.
 	if 0 < len(b) && len(b) <= maxQuantityText {
-		t.knowQuantity(b, j)
+		t.cacheQuantity(b, j)
 	}
 	return true
 }
 
-// knowQuantity keeps what a quantity is in JSON.
-func (t *transcoder) knowQuantity(text, inJSON []byte) {
+// cacheQuantity keeps what a quantity is in JSON.
+func (t *transcoder) cacheQuantity(text, inJSON []byte) {
 	if t.quantities == nil || len(t.quantities) >= maxQuantities {
 		t.quantities = map[string][]byte{}
 	}

@@ -12,14 +12,14 @@ var errRefused = fmt.Errorf("%w: refused", ErrMalformed)
 // recurses without a bound, and a stack that overflows cannot be recovered.
 const maxMessages = 10000
 
-// survey looks through a message for what the stock path must not see, which
+// inspect looks through a message for what the stock path must not see, which
 // is an error, and for the first field that our types do not know. What is
 // malformed in itself it leaves to the stock path.
-func survey(p *program, data []byte) (unknown string, err error) {
-	return surveyMessage(p.numbers, p.typ.String(), data, 0)
+func inspect(p *program, data []byte) (unknown string, err error) {
+	return inspectMessage(p.numbers, p.typ.String(), data, 0)
 }
 
-func surveyMessage(numbers []number, name string, data []byte, depth int) (unknown string, err error) {
+func inspectMessage(numbers []number, name string, data []byte, depth int) (unknown string, err error) {
 	if depth > maxMessages {
 		return "", fmt.Errorf("%w: messages nested deeper than %d", errRefused, maxMessages)
 	}
@@ -44,11 +44,11 @@ func surveyMessage(numbers []number, name string, data []byte, depth int) (unkno
 		var within string
 		switch n := &numbers[num]; {
 		case n.inline != nil:
-			within, err = surveyMessage(n.inline, name, content, depth+1)
+			within, err = inspectMessage(n.inline, name, content, depth+1)
 		case n.field.mapped:
-			within, err = surveyEntry(n.field, name+"."+n.field.name, content, depth+1)
+			within, err = inspectEntry(n.field, name+"."+n.field.name, content, depth+1)
 		default:
-			within, err = surveyValue(&n.field.value, name+"."+n.field.name, content, depth+1)
+			within, err = inspectValue(&n.field.value, name+"."+n.field.name, content, depth+1)
 		}
 		if err != nil {
 			return "", err
@@ -60,7 +60,7 @@ func surveyMessage(numbers []number, name string, data []byte, depth int) (unkno
 	return unknown, nil
 }
 
-func surveyEntry(f *field, name string, data []byte, depth int) (unknown string, err error) {
+func inspectEntry(f *field, name string, data []byte, depth int) (unknown string, err error) {
 	for len(data) > 0 {
 		num, wire, content, rest, ok := nextField(data)
 		if wire == 3 || wire == 4 {
@@ -75,7 +75,7 @@ func surveyEntry(f *field, name string, data []byte, depth int) (unknown string,
 		case num == 2:
 			// The generated code takes bytes whatever the tag says.
 			if wire == wireBytes {
-				within, err = surveyValue(&f.value, name, content, depth)
+				within, err = inspectValue(&f.value, name, content, depth)
 			} else {
 				err = fmt.Errorf("%w: %s has an entry of wire type %d", errRefused, name, wire)
 			}
@@ -94,11 +94,11 @@ func surveyEntry(f *field, name string, data []byte, depth int) (unknown string,
 	return unknown, nil
 }
 
-func surveyValue(v *value, name string, data []byte, depth int) (unknown string, err error) {
+func inspectValue(v *value, name string, data []byte, depth int) (unknown string, err error) {
 	var known int
 	switch v.codec {
 	case codecMessage, codecOrBool, codecOrArray, codecOrStrings:
-		return surveyMessage(v.sub.numbers, name, data, depth)
+		return inspectMessage(v.sub.numbers, name, data, depth)
 	case codecTime, codecMicroTime:
 		known = 2
 	case codecIntOrString:
@@ -117,7 +117,7 @@ func surveyValue(v *value, name string, data []byte, depth int) (unknown string,
 			return unknown, nil
 		}
 		data = rest
-		if v.codec == codecQuantity && num == 1 && !soundQuantity(content) {
+		if v.codec == codecQuantity && num == 1 && !validQuantity(content) {
 			return "", fmt.Errorf("%w: %s is %.40q", errRefused, name, content)
 		}
 		if num > uint64(known) && unknown == "" {
@@ -127,10 +127,10 @@ func surveyValue(v *value, name string, data []byte, depth int) (unknown string,
 	return unknown, nil
 }
 
-// soundQuantity reports whether a quantity may be parsed: one with an exponent
+// validQuantity reports whether a quantity may be parsed: one with an exponent
 // far below zero takes resource.ParseQuantity hours and gigabytes, and a long
 // one quadratic time. API servers write short ones.
-func soundQuantity(text []byte) bool {
+func validQuantity(text []byte) bool {
 	e := bytes.IndexAny(text, "eE")
 	return len(text) <= 128 && (e < 0 || len(text)-e <= len("e-999"))
 }

@@ -22,10 +22,10 @@ const (
 // opening quote, of its value and of its end.
 type member struct{ start, value, end int }
 
-// canon writes JSON in canonical form. Its methods report false for whatever
+// canonicalizer writes JSON in canonical form. Its methods report false for whatever
 // it is not certain of, malformed input included; what was written is then of
 // no use.
-type canon struct {
+type canonicalizer struct {
 	in  []byte
 	pos int
 	out []byte
@@ -39,7 +39,7 @@ type canon struct {
 	foreign          bool   // the root says that it is of another apiVersion or kind
 }
 
-func (c *canon) space() {
+func (c *canonicalizer) space() {
 	for c.pos < len(c.in) {
 		switch c.in[c.pos] {
 		case ' ', '\t', '\r', '\n':
@@ -52,7 +52,7 @@ func (c *canon) space() {
 
 // next skips space and returns the byte there without consuming it; 0 at the
 // end.
-func (c *canon) next() byte {
+func (c *canonicalizer) next() byte {
 	if c.pos < len(c.in) && c.in[c.pos] > ' ' {
 		return c.in[c.pos]
 	}
@@ -64,12 +64,12 @@ func (c *canon) next() byte {
 }
 
 // document writes the one value that in holds.
-func (c *canon) document(in []byte, r role) bool {
+func (c *canonicalizer) document(in []byte, r role) bool {
 	c.in, c.pos, c.depth, c.members = in, 0, 0, c.members[:0]
 	return c.value(r) && c.next() == 0 && c.pos == len(c.in)
 }
 
-func (c *canon) value(r role) bool {
+func (c *canonicalizer) value(r role) bool {
 	switch b := c.next(); b {
 	case '{':
 		return c.object(r)
@@ -88,7 +88,7 @@ func (c *canon) value(r role) bool {
 	}
 }
 
-func (c *canon) literal(s string) bool {
+func (c *canonicalizer) literal(s string) bool {
 	if len(c.in)-c.pos < len(s) || string(c.in[c.pos:c.pos+len(s)]) != s {
 		return false
 	}
@@ -97,7 +97,7 @@ func (c *canon) literal(s string) bool {
 	return true
 }
 
-func (c *canon) number() bool {
+func (c *canonicalizer) number() bool {
 	end, integer := scanNumber(c.in, c.pos)
 	num := c.in[c.pos:end]
 	if len(num) == 0 {
@@ -114,7 +114,7 @@ func (c *canon) number() bool {
 }
 
 // str copies a string in spans, rewriting only escapes that are not canonical.
-func (c *canon) str() bool {
+func (c *canonicalizer) str() bool {
 	in, start := c.in, c.pos
 	i := start + 1
 	for {
@@ -153,7 +153,7 @@ func (c *canon) str() bool {
 
 // escape writes before and the escape that b begins with, and returns the
 // escape's length, 0 if it is none.
-func (c *canon) escape(before, b []byte) int {
+func (c *canonicalizer) escape(before, b []byte) int {
 	if len(b) < 2 {
 		return 0
 	}
@@ -173,7 +173,7 @@ func (c *canon) escape(before, b []byte) int {
 	return n
 }
 
-func (c *canon) array() bool {
+func (c *canonicalizer) array() bool {
 	if c.depth++; c.depth > maxNesting {
 		return false
 	}
@@ -204,7 +204,7 @@ func (c *canon) array() bool {
 	}
 }
 
-func (c *canon) object(r role) bool {
+func (c *canonicalizer) object(r role) bool {
 	if c.depth++; c.depth > maxNesting {
 		return false
 	}
@@ -237,7 +237,7 @@ func (c *canon) object(r role) bool {
 
 // fill reads the members up to the closing brace and reports whether they came
 // in order.
-func (c *canon) fill(r role, base int) (ordered, ok bool) {
+func (c *canonicalizer) fill(r role, base int) (ordered, ok bool) {
 	ordered = true
 	if c.next() == '}' {
 		c.pos++
@@ -274,7 +274,7 @@ func (c *canon) fill(r role, base int) (ordered, ok bool) {
 			}
 			c.out = append(c.out, ':')
 			m.value = len(c.out)
-			if !c.of(of) {
+			if !c.matchesType(of) {
 				return false, false
 			}
 			m.end = len(c.out)
@@ -292,8 +292,8 @@ func (c *canon) fill(r role, base int) (ordered, ok bool) {
 	}
 }
 
-// of writes the value of a member. Metadata that is no object is written too.
-func (c *canon) of(r role) bool {
+// matchesType writes the value of a member. Metadata that is no object is written too.
+func (c *canonicalizer) matchesType(r role) bool {
 	if r == metadata && c.next() == '{' {
 		return c.object(metadata)
 	}
@@ -302,7 +302,7 @@ func (c *canon) of(r role) bool {
 
 // identify gives the root apiVersion and kind where it lacks them or they are
 // no names. It reports whether the order still holds.
-func (c *canon) identify(base int) bool {
+func (c *canonicalizer) identify(base int) bool {
 	c.foreign = false
 	version, kind := -1, -1
 	for i, m := range c.members[base:] {
@@ -320,7 +320,7 @@ func (c *canon) identify(base int) bool {
 
 // name makes sure that member i (-1: absent) holds a non-empty string, else
 // puts text at the end of the output in its place.
-func (c *canon) name(base, i int, text []byte) bool {
+func (c *canonicalizer) name(base, i int, text []byte) bool {
 	if i >= 0 {
 		if m := c.members[i]; c.out[m.value] == '"' && m.end-m.value > 2 {
 			c.foreign = c.foreign || !bytes.Equal(c.out[m.start:m.end], text)
@@ -344,7 +344,7 @@ func (c *canon) name(base, i int, text []byte) bool {
 
 // sort rewrites the object that begins at start in the order of its keys. It
 // reports false where a key is repeated.
-func (c *canon) sort(start, base int) bool {
+func (c *canonicalizer) sort(start, base int) bool {
 	members := c.members[base:]
 	out := c.out
 	key := func(m member) []byte { return out[m.start+1 : m.value-2] }
@@ -377,7 +377,7 @@ func (c *canon) sort(start, base int) bool {
 }
 
 // skip reads a value without writing it, as strictly as value.
-func (c *canon) skip() bool {
+func (c *canonicalizer) skip() bool {
 	switch b := c.next(); b {
 	case '{', '[':
 		return c.skipNested(b)
@@ -392,7 +392,7 @@ func (c *canon) skip() bool {
 	}
 }
 
-func (c *canon) skipNested(open byte) bool {
+func (c *canonicalizer) skipNested(open byte) bool {
 	if c.depth++; c.depth > maxNesting {
 		return false
 	}
@@ -426,7 +426,7 @@ func (c *canon) skipNested(open byte) bool {
 	}
 }
 
-func (c *canon) skipString() bool {
+func (c *canonicalizer) skipString() bool {
 	in := c.in
 	for i := plain(in, c.pos+1); i < len(in); i = plain(in, i) {
 		switch b := in[i]; {

@@ -67,8 +67,8 @@ func decodeMap(data []byte) (map[string]any, error) {
 	return m, nil
 }
 
-// stockJSON gives the object that JSON stands for.
-func (d *Decoder) stockJSON(data []byte) (map[string]any, error) {
+// standardJSON gives the object that JSON stands for.
+func (d *Decoder) standardJSON(data []byte) (map[string]any, error) {
 	m, err := decodeMap(data)
 	if err != nil {
 		return nil, err
@@ -83,13 +83,13 @@ func (d *Decoder) stockJSON(data []byte) (map[string]any, error) {
 	return m, nil
 }
 
-// stockEnvelope gives the object that protobuf in its envelope stands for.
-func (d *Decoder) stockEnvelope(data []byte) (map[string]any, error) {
+// standardEnvelope gives the object that protobuf in its envelope stands for.
+func (d *Decoder) standardEnvelope(data []byte) (map[string]any, error) {
 	raw, err := openEnvelope(data, d.gvk)
 	if err != nil {
 		return nil, err
 	}
-	return d.stockItem(raw)
+	return d.standardItem(raw)
 }
 
 // openEnvelope returns the object in an envelope, which must be of the given
@@ -116,25 +116,25 @@ func openEnvelope(data []byte, gvk schema.GroupVersionKind) (raw []byte, err err
 	return unknown.Raw, nil
 }
 
-// stockItem gives the object that a protobuf message stands for. A field that
+// standardItem gives the object that a protobuf message stands for. A field that
 // our types lack is an error: the stock decoder would drop it.
-func (d *Decoder) stockItem(raw []byte) (map[string]any, error) {
-	unknown, err := survey(d.program, raw)
+func (d *Decoder) standardItem(raw []byte) (map[string]any, error) {
+	unknown, err := inspect(d.program, raw)
 	if err != nil {
 		return nil, err
 	}
-	j, err := stockMarshal(d.typ, raw)
+	j, err := standardMarshal(d.typ, raw)
 	if err != nil {
 		return nil, err
 	}
 	if unknown != "" {
 		return nil, fmt.Errorf("%s: %w", unknown, ErrUnknownField)
 	}
-	return d.stockJSON(j)
+	return d.standardJSON(j)
 }
 
-// stockMarshal decodes a message with its generated code and gives its JSON.
-func stockMarshal(t reflect.Type, raw []byte) (j []byte, err error) {
+// standardMarshal decodes a message with its generated code and gives its JSON.
+func standardMarshal(t reflect.Type, raw []byte) (j []byte, err error) {
 	defer recovered(&err)
 	obj := reflect.New(t).Interface().(message)
 	obj.Reset()
