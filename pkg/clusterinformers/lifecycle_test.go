@@ -48,7 +48,7 @@ func TestMember_RecoversFromExpiredCredentials(t *testing.T) {
 	})
 	before := m.Requests().Total()
 	r.during(2*time.Second, "few requests and one line in the log", func() bool {
-		return m.Requests().Total()-before < 30 && r.log.count("member is not followed") == 1
+		return m.Requests().Total()-before < 30 && r.log.count("member not connected") == 1
 	})
 	if len(r.held(m, "Pod")) != 10 {
 		t.Error("objects of an unauthorized member are gone")
@@ -296,7 +296,7 @@ func TestMember_RefusedKeepsItsObjectsStale(t *testing.T) {
 	r.source.set(deleting) // again and again is once
 	r.source.set(deleting)
 	r.during(300*time.Millisecond, "nothing is asked, and told once", func() bool {
-		return m.Requests().Total() == before && r.log.count("member is not followed") == 1
+		return m.Requests().Total() == before && r.log.count("member not connected") == 1
 	})
 	if n := len(r.held(m, "Pod")); n != 10 {
 		t.Errorf("%d pods, want 10", n)
@@ -389,9 +389,7 @@ func TestManager_ContainsPanicsAndRestarts(t *testing.T) {
 		r.log.panicOn("scope switched to JSON", 1)
 		fault(m, sim.Fault{Kind: pods, Huge: 1000, Times: 1})
 		r.until("the panic was counted", func() bool { return r.metric("federator_scope_panics_total", nameOf(m), "Pod") == 1 })
-		if st := r.status(m); !strings.Contains(st.LastError, "a log handler failed") {
-			t.Errorf("last error %q", st.LastError)
-		}
+		r.until("the panic is the last error", func() bool { return strings.Contains(r.status(m).LastError, "a log handler failed") })
 		touch(t, m, 4, "x")
 		r.touched(m, 4, "x")
 		r.synced(m)
@@ -400,7 +398,7 @@ func TestManager_ContainsPanicsAndRestarts(t *testing.T) {
 			t.Error("another scope was disturbed")
 		}
 	})
-	for _, message := range []string{"member connected", "member is not followed"} {
+	for _, message := range []string{"member connected", "member not connected"} {
 		t.Run("of a member when "+message, func(t *testing.T) {
 			opts := few()
 			opts.Members = 2
@@ -409,7 +407,7 @@ func TestManager_ContainsPanicsAndRestarts(t *testing.T) {
 				r.synced(m)
 			}
 			r.fleet.Members()[1].Cut()
-			r.until("the other one is cut off", func() bool { return r.log.count("member is not followed") > 0 })
+			r.until("the other one is cut off", func() bool { return r.log.count("member not connected") > 0 })
 			ok(t, r.fleet.Members()[1].Mend())
 			for _, m := range r.fleet.Members() {
 				r.synced(m)
