@@ -172,13 +172,13 @@ func TestActionsAreStoppedAcknowledgedAndTakenBack(t *testing.T) {
 	c.applyHub(fmt.Sprintf(oldAction, "old-1"))
 	long := time.Now().Add(-2 * time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z")
 	c.merge("actions/old-1/status", fmt.Sprintf(`{"status":{"phase":"Failed","startedAt":%q,"endedAt":%q}}`, long, long))
-	c.refused("there is none", "show", "nothing")
+	c.refused("not found", "show", "nothing")
 	c.refused("the request is withdrawn", "rollback", "old-1", "--timeout", "200ms") // nobody acts
 	if a := c.action("old-1"); a.Labels[api.RollbackKey] != "" {
 		c.t.Errorf("not withdrawn: %v", a.Labels)
 	}
 	c.prints(`^all actions are stopped by \S+ since \S+: an incident\n$`, "stop", "--reason", "an\tincident")
-	c.prints(`^all actions have been stopped already by \S+ since \S+: an incident\n$`, "stop", "--reason", "another")
+	c.prints(`^all actions were already stopped by \S+ since \S+: an incident\n$`, "stop", "--reason", "another")
 	c.r = start(t, "--config", clitest.WriteFile(t, "federator.yaml", fmt.Sprintf(`
 sources: {clusterAPI: {kubeconfig: %s, namespaces: [fleet]}}
 network: {allow: [127.0.0.0/8]}
@@ -224,7 +224,7 @@ func (c *console) stopped() {
 	if got := c.tier("one"); got != "" {
 		c.t.Errorf("a stop from before the start does not hold: tier %q", got)
 	}
-	c.prints(`^actions go on; they were stopped by \S+ since \S+: an incident\n$`, "resume")
+	c.prints(`^actions are resumed; they were stopped by \S+ since \S+: an incident\n$`, "resume")
 	c.corrected()
 	c.prints(`^actions are not stopped\n$`, "resume")
 
@@ -297,7 +297,7 @@ func (c *console) takenBack() {
 	c.corrected()
 	c.suspend(true)
 	name := c.last("--phase", "Succeeded")
-	c.prints(`^`+name+` is taken back by \S+\n$`, "rollback", name, "--reason", "it was\nwrong")
+	c.prints(`^`+name+` is rolled back by \S+\n$`, "rollback", name, "--reason", "it was\nwrong")
 	if got := c.content("one"); got != before {
 		c.t.Errorf("before %s, after %s", before, got)
 	}
@@ -308,7 +308,7 @@ func (c *console) takenBack() {
 	if back.Spec.RollbackOf != name || back.Spec.AfterHash != of.Spec.BeforeHash || !regexp.MustCompile(`^rolled back by \S+: it was wrong$`).MatchString(back.Spec.Reason) {
 		c.t.Errorf("rollback %+v", back.Spec)
 	}
-	c.refused("has been taken back already", "rollback", name)
+	c.refused("is already rolled back", "rollback", name)
 	// As for a process that ended between the rollback and its answer.
 	c.merge("actions/"+name, `{"metadata":{"labels":{"federator.dev/rollback":"true"},"annotations":{"federator.dev/rollback-outcome":null}}}`)
 	clitest.Eventually(c.t, "it is answered", func() error {
@@ -320,7 +320,7 @@ func (c *console) takenBack() {
 	c.prints(`Rollback of: +`+name+`\n`, "show", back.Name)
 
 	// It may be taken back itself; then the target changes.
-	c.prints(`is taken back by`, "rollback", back.Name)
+	c.prints(`is rolled back by`, "rollback", back.Name)
 	last := c.last()
 	c.relabel("one", "bronze")
 	c.refused("Refused", "rollback", last)
@@ -331,7 +331,7 @@ func (c *console) takenBack() {
 	if got := c.tier("one"); got != "bronze" {
 		c.t.Errorf("a refused rollback has written: tier %q", got)
 	}
-	c.prints(`is taken back by`, "rollback", last, "--force")
+	c.prints(`is rolled back by`, "rollback", last, "--force")
 	if got := c.content("one"); got != before {
 		c.t.Errorf("before %s, after %s", before, got)
 	}
@@ -356,12 +356,12 @@ func (c *console) takenBack() {
 func (c *console) acknowledged() {
 	c.t.Helper()
 	c.refused("not halted", "ack", "tier")
-	c.refused("there is none", "ack", "other")
+	c.refused("not found", "ack", "other")
 	for _, name := range []string{"two", "three", "four"} {
 		c.configMap(name)
 	}
 	c.awaitPolicy("the policy is halted", func(fp *v1alpha1.FleetPolicy) bool { return fp.Status.Halted != nil })
-	c.refused("not for", "ack", "tier", "another")
+	c.refused("not by", "ack", "tier", "another")
 	var printed []string
 	clitest.Eventually(c.t, "what is acknowledged is corrected", func() error {
 		var fp v1alpha1.FleetPolicy

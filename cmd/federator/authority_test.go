@@ -184,19 +184,19 @@ func authorityOfTheChart(t *testing.T, hub *kube.Hub) {
 		want []string
 	}{
 		"nobody has signed it that is known": {stranger, nil, []string{
-			"authorities of this system: x509", "a-empty/federator-tls of the hub: no ca.crt", "b-other/federator-tls of the hub: x509", "c-chart/federator-tls",
+			"CAs of this system: x509", "a-empty/federator-tls of the hub: no ca.crt", "b-other/federator-tls of the hub: x509", "c-chart/federator-tls",
 			`e-leaf/federator-tls of the hub: no ca.crt, and tls.crt was signed by "CN=unknown"`, "federator/kubeconfig.ca.crt: ", "--certificate-authority",
 		}},
 		"it is in a Secret without the label": {sign(t, unlabelled, "s", "localhost"), nil, []string{"--certificate-authority"}},
 		"it is in another namespace":          {leaf, []string{"-n", "b-other"}, []string{"b-other/federator-tls"}},
-		"the namespace has none":              {leaf, []string{"-n", "default"}, []string{"in namespace default: there is none"}},
+		"the namespace has none":              {leaf, []string{"-n", "default"}, []string{"in namespace default: not found"}},
 		"the hub refuses":                     {leaf, []string{"--hub-kubeconfig", clitest.WriteFile(t, "ann", string(restricted))}, []string{"forbidden", "--namespace"}},
 		"there is no hub":                     {leaf, []string{"--hub-kubeconfig", "absent"}, []string{"Secrets of the hub with label app.kubernetes.io/part-of=federator: hub: "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := serveAs(t, c.leaf)
 			_, err := kubeconfig(server.url, c.args...)
-			if err == nil || !strings.Contains(err.Error(), "nothing that was found verifies the server's certificate") {
+			if err == nil || !strings.Contains(err.Error(), "no known CA verifies the server's certificate") {
 				t.Fatal(err)
 			}
 			for _, want := range c.want {

@@ -84,7 +84,7 @@ func TestServeRefusesPoliciesThatDoNotLoad(t *testing.T) {
 	if _, err = command(t, "serve", "--contexts", "a", "--policies", dir, "--bindings", bindings); err == nil || !strings.Contains(err.Error(), "bindings.yaml:4") {
 		t.Errorf("a binding that does not fit: %v", err)
 	}
-	if _, err = command(t, "serve", "--contexts", "a", "--bindings", bindings); err == nil || err.Error() != "policies.bindings: is given, but no policies.dirs" {
+	if _, err = command(t, "serve", "--contexts", "a", "--bindings", bindings); err == nil || err.Error() != "policies.bindings: is set, but policies.dirs is empty" {
 		t.Errorf("bindings without policies: %v", err)
 	}
 	if _, err = command(t, "serve", "--contexts", "a", "--policies", filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), "no such file") {

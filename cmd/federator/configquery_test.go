@@ -12,7 +12,7 @@ func TestQueryConfigIsRefusedByLine(t *testing.T) {
 	const noHub = "sources:\n  contexts: {names: [a]}\nquery:\n  "
 	const hub = "sources:\n  hub: {enabled: true, name: fleet/hub}\nquery:\n  "
 	for _, test := range []struct{ yaml, want string }{
-		{noHub + "listen: 0.0.0.0:8443", `FILE:4: query.listen: "0.0.0.0:8443" is no loopback address; without a hub nobody can say who may read`},
+		{noHub + "listen: 0.0.0.0:8443", `FILE:4: query.listen: "0.0.0.0:8443" is not a loopback address; without a hub callers cannot be authorized`},
 		{hub + "listen: nonsense", `FILE:4: query.listen: "nonsense" is not an address such as ":8443"`},
 		{hub + "kubeconfig: [a]", `FILE:4: `},
 		{hub + "tls: {minVersion: \"1.1\"}", `FILE:4: query.tls.minVersion: "1.1" is not 1.2 or 1.3`},

@@ -1,20 +1,20 @@
 // Command federator keeps one compact index of the objects of a fleet of
-// clusters and answers for it.
+// clusters and serves it.
 //
-//	federator serve      follow the members and serve health, metrics and the admin endpoint
-//	federator members    print the members and what is known of them
-//	federator actions    see what was written to members, take it back, and stop it
+//	federator serve      sync the members and serve the query API, health, metrics and the admin endpoint
+//	federator members    print the members and their state
+//	federator actions    list what was written to members, roll it back, and stop all writes
 //	federator version    print versions
 //
 // # Concurrency
 //
-// serve owns four things that run: the HTTP servers, the trainer of the index,
-// the manager of the members and the wait for a signal. They start in this
-// order and end in the reverse one; run returns when all of them are gone.
+// serve owns its components: the HTTP servers, the trainer of the index, the keeper of
+// revisions, the manager of the members, the policies and the query API. They start in
+// this order and stop in the reverse one; run returns when all of them have ended.
 //
 // # Trade-offs
 //
-// Members are printed by asking a running server on a loopback address, which
-// needs no credentials and gives none away beyond the machine. Without a server,
-// --contexts follows the members for as long as the answer takes.
+// The members command asks a running server on a loopback address, which needs no
+// credentials and exposes nothing beyond the machine. Without a server, --contexts
+// connects to the members itself for as long as one command takes.
 package main

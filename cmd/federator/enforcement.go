@@ -26,8 +26,8 @@ import (
 	"federator.dev/federator/policies"
 )
 
-// enforcement is the policies of a hub: PolicySources and FleetPolicies, what the
-// policies find, and what corrects it.
+// enforcement is the policies of a hub: PolicySources and FleetPolicies, the evaluation of
+// policies, and corrections.
 type enforcement struct {
 	git        *policysource.Manager
 	sources    *hub.PolicySources
@@ -67,12 +67,12 @@ func newEnforcement(cfg config.Config, hubREST *rest.Config, f *fleet.Fleet, log
 	unbounded.QPS = -1 // limits bound corrections, and the hub its callers
 	hubREST = rest.CopyConfig(hubREST)
 	hubREST.QPS, hubREST.Burst = 50, 100 // of statuses: client-go's 5 would keep hundreds of FleetPolicies waiting
-	leads := func() bool { return e.elector.Lead() == nil }
+	isLeader := func() bool { return e.elector.Lead() == nil }
 	client, err := kubernetes.NewForConfig(unbounded)
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	poke := func() {
+	trigger := func() {
 		if e.policies != nil {
 			e.policies.Trigger()
 		}
@@ -80,18 +80,18 @@ func newEnforcement(cfg config.Config, hubREST *rest.Config, f *fleet.Fleet, log
 	e.dispatcher, err = remediate.New(remediate.Options{
 		Clients: writers{f.Manager}, Hub: client.CoreV1().RESTClient(), CheckLeader: e.elector.Lead, Held: f.Manager.CheckWritable, Health: hub.Health(f.Index),
 		Retention: cfg.Policies.ActionRetention, Keep: cfg.Policies.ActionsKept,
-		Changed: func(string) { poke() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: metrics,
+		Changed: func(string) { trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: metrics,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if e.stop, err = hub.NewStop(hub.StopOptions{Config: hubREST, Namespace: cfg.Policies.Namespace, Dispatcher: e.dispatcher, OnChange: poke, Logger: log}); err != nil {
+	if e.stop, err = hub.NewStop(hub.StopOptions{Config: hubREST, Namespace: cfg.Policies.Namespace, Dispatcher: e.dispatcher, OnChange: trigger, Logger: log}); err != nil {
 		return nil, err
 	}
-	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: hubREST, Dispatcher: e.dispatcher, Stop: e.stop, IsLeader: leads, Logger: log}); err != nil {
+	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: hubREST, Dispatcher: e.dispatcher, Stop: e.stop, IsLeader: isLeader, Logger: log}); err != nil {
 		return nil, err
 	}
-	if e.events, err = hub.NewEvents(hub.EventsOptions{Config: hubREST, IsLeader: leads, Instance: e.elector.Host, Logger: log}); err != nil {
+	if e.events, err = hub.NewEvents(hub.EventsOptions{Config: hubREST, IsLeader: isLeader, Instance: e.elector.Host, Logger: log}); err != nil {
 		return nil, err
 	}
 	corrector := enforce.NewCorrector(e.dispatcher, log)
@@ -102,7 +102,7 @@ func newEnforcement(cfg config.Config, hubREST *rest.Config, f *fleet.Fleet, log
 		return nil, err
 	}
 	e.sources, err = hub.NewPolicySources(hub.PolicySourcesOptions{
-		Config: hubREST, Manager: e.git, SecretNamespaces: cfg.Policies.SecretNamespaces, ReservedNames: reserved, IsLeader: leads, OnChange: poke, Events: e.events, Logger: log,
+		Config: hubREST, Manager: e.git, SecretNamespaces: cfg.Policies.SecretNamespaces, ReservedNames: reserved, IsLeader: isLeader, OnChange: trigger, Events: e.events, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -111,13 +111,13 @@ func newEnforcement(cfg config.Config, hubREST *rest.Config, f *fleet.Fleet, log
 		return nil, fmt.Errorf("policy sources: metrics: %w", err)
 	}
 	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
-		Config: hubREST, Library: e.sources, Loop: e.loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: leads, Events: e.events, Logger: log,
+		Config: hubREST, Library: e.sources, Loop: e.loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: isLeader, Events: e.events, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	e.reports, err = hub.NewReports(hub.ReportsOptions{
-		Config: hubREST, Loop: e.loop, Library: e.sources, IsLeader: leads, Disabled: !cfg.Policies.Reports,
+		Config: hubREST, Loop: e.loop, Library: e.sources, IsLeader: isLeader, Disabled: !cfg.Policies.Reports,
 		Namespaces: clusterNamespaces(&cfg), Interval: cfg.Policies.ReportInterval, Logger: log,
 	})
 	return e, err

@@ -62,9 +62,9 @@ func newServer(ctx context.Context, name, addr string, h http.Handler, config *t
 	}, nil
 }
 
-// servingTLS returns how a server shows the certificate of two files, nil without
-// them. They are read at each handshake: mounted Secrets change. What cannot be read
-// any more is logged, and what was good before is shown.
+// servingTLS returns the TLS configuration for a certificate in two files, nil without
+// them. The files are read at each handshake, as mounted Secrets change. When they cannot
+// be read, that is logged and the last good certificate is served.
 func servingTLS(files config.ListenTLS, log *slog.Logger) (*tls.Config, error) {
 	if files.CertFile == "" {
 		return nil, nil
@@ -80,7 +80,7 @@ func servingTLS(files config.ListenTLS, log *slog.Logger) (*tls.Config, error) {
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
 			if err != nil {
-				log.Error("a certificate cannot be used; the one before stays", "server", "serve", "error", err)
+				log.Error("loading the certificate failed; serving the last good one", "server", "serve", "error", err)
 				return good.Load(), nil
 			}
 			good.Store(&pair)
@@ -114,14 +114,14 @@ func (s *server) close() error {
 	return s.err
 }
 
-// health is what the probes tell.
+// health answers the probes.
 type health struct {
 	manager  *clusterinformers.Manager
 	stopping atomic.Bool
 }
 
 // readyz answers 200 once every discovered member has synced or been given up
-// on; else 503 and who is waited for.
+// on; else 503 and the members that it waits for.
 func (h *health) readyz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if h.stopping.Load() {
@@ -138,8 +138,8 @@ func (h *health) readyz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, "waiting for:\n%s\n", strings.Join(waiting, "\n"))
 }
 
-// publicHandler answers probes to everybody and metrics to scrapers, whom the hub
-// (nil for none) knows.
+// publicHandler serves probes to everyone, and metrics to callers that the hub (nil for
+// none) authorizes.
 func publicHandler(h *health, registry *prometheus.Registry, hub *rest.Config, log *slog.Logger) (http.Handler, error) {
 	metrics, err := onlyScrapers(hub, promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
@@ -162,12 +162,12 @@ func adminHandler(f *fleet.Fleet, withPprof bool) http.Handler {
 		q := r.URL.Query()
 		for key := range q {
 			if key != "details" {
-				http.Error(w, fmt.Sprintf("parameter %q is not known", key), http.StatusBadRequest)
+				http.Error(w, fmt.Sprintf("unknown parameter %q", key), http.StatusBadRequest)
 				return
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
-		// The client being gone is all that can fail here.
+		// Only a client that has gone away can make this fail.
 		_ = json.NewEncoder(w).Encode(f.Status(q.Get("details") == "true"))
 	})
 	if withPprof {
@@ -180,10 +180,9 @@ func adminHandler(f *fleet.Fleet, withPprof bool) http.Handler {
 	return localOnly(mux)
 }
 
-// localOnly refuses who is not on this machine, and what a web page sends from it:
-// requests to another host's name that resolves to 127.0.0.1 (which would read what
-// is local), and those that a browser says another site has caused (which could
-// start a profile, though the page never sees it).
+// localOnly refuses callers that are not on this machine, and requests of web pages on it:
+// DNS rebinding, where another host's name resolves to 127.0.0.1, and cross-site requests,
+// which could start a profile even though the page never sees it.
 func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

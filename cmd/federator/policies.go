@@ -16,10 +16,10 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// loadPolicies reads what the configuration names, nil when that is nothing.
+// loadPolicies loads the policies that the configuration names; nil for none.
 func loadPolicies(c *config.Config, stderr io.Writer) (*policyfiles.Bundle, error) {
 	if c.Policies.Hub || len(c.Policies.Dirs) == 0 && !c.Policies.Library {
-		return nil, nil // No policies are no error, and those of a hub are another's.
+		return nil, nil // No policies is no error; those of a hub are loaded by newEnforcement.
 	}
 	base, err := baseSources(c)
 	if err != nil {
@@ -30,7 +30,7 @@ func loadPolicies(c *config.Config, stderr io.Writer) (*policyfiles.Bundle, erro
 		return nil, fmt.Errorf("policies: %w", err)
 	}
 	if len(set.Packages) == 0 {
-		return nil, fmt.Errorf("policies: there is none in %s", strings.Join(c.Policies.Dirs, ", "))
+		return nil, fmt.Errorf("policies: no policy found in %s", strings.Join(c.Policies.Dirs, ", "))
 	}
 	b, err := policyfiles.Bind(set, c.Policies.Bindings, nil, stderr)
 	if err != nil {
@@ -48,6 +48,6 @@ func newLoop(b *policyfiles.Bundle, index *aggregate.Index, log *slog.Logger, me
 	for _, x := range b.Bindings {
 		names = append(names, x.Name)
 	}
-	log.Info("policies judge the fleet", "policies", len(b.Set.Packages), "bindings", strings.Join(names, " "))
+	log.Info("evaluating policies", "packages", len(b.Set.Packages), "policies", strings.Join(names, " "))
 	return enforce.New(enforce.Options{Index: index, Set: b.Set, Bindings: b.Bindings, Limits: config.PolicyLimits(debug.SetMemoryLimit(-1)), Logger: log, Metrics: metrics})
 }

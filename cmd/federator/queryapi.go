@@ -19,7 +19,7 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// querySource gives the query API what members say beside their objects.
+// querySource gives the query API what it needs of members besides their objects.
 type querySource struct{ *clusterinformers.Manager }
 
 // Resources implements queryapi.Fleet.
@@ -33,7 +33,7 @@ func (s querySource) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 }
 
 // newQueryServer opens the query API's listener and returns its server; nil
-// where none is wanted. Nothing is served yet.
+// when it is disabled. Nothing is served yet.
 func newQueryServer(ctx context.Context, cfg config.Config, f *fleet.Fleet, loop *enforce.Loop, log *slog.Logger, metrics prometheus.Registerer) (*queryapi.Server, error) {
 	q := cfg.Query
 	if q.Listen == "" {
@@ -88,8 +88,8 @@ func queries(index *aggregate.Index, loop *enforce.Loop, kinds policyquery.Kinds
 	return map[string]queryapi.Query{"rego": rego, "violations": policyquery.Violations{Kinds: kinds, Loop: loop}}
 }
 
-// writeLocal writes what users of this machine need to reach a server: the authority of a
-// certificate that it made itself and, without a hub, address and token.
+// writeLocal writes what users of this machine need to reach the server: the CA of a
+// self-signed certificate and, without a hub, address and token.
 func writeLocal(path string, server *queryapi.Server, addr net.Addr, withoutHub bool, log *slog.Logger) error {
 	path, err := kubeconfigfile.Path(path)
 	if err == nil {
@@ -98,10 +98,10 @@ func writeLocal(path string, server *queryapi.Server, addr net.Addr, withoutHub 
 	switch {
 	case err != nil && withoutHub:
 		return fmt.Errorf("query.kubeconfig: %w", err)
-	case err != nil: // tokens and their owners are the hub's, who may be elsewhere
-		log.Warn("the authority of the server's certificate is not written; federator kubeconfig needs --certificate-authority", "error", err)
+	case err != nil: // clients authenticate with the hub's tokens, and may be on other machines
+		log.Warn("writing the certificate authority failed; federator kubeconfig needs --certificate-authority", "error", err)
 	case !withoutHub && server.CertificateAuthority() != nil:
-		log.Info("federator kubeconfig finds the authority of the server's certificate", "file", path+kubeconfigfile.AuthoritySuffix)
+		log.Info("wrote the certificate authority for federator kubeconfig", "file", path+kubeconfigfile.AuthoritySuffix)
 	}
 	if !withoutHub {
 		return nil
@@ -109,6 +109,6 @@ func writeLocal(path string, server *queryapi.Server, addr net.Addr, withoutHub 
 	if err := kubeconfigfile.WriteLocal(path, addr.String(), server.Token(), server.CertificateAuthority()); err != nil {
 		return fmt.Errorf("query.kubeconfig: %w", err)
 	}
-	log.Info("kubectl can ask the fleet", "kubeconfig", path)
+	log.Info("wrote a kubeconfig for the query API", "kubeconfig", path)
 	return nil
 }

@@ -21,12 +21,12 @@ func reserveRevisions(ctx context.Context, cfg *config.Config, log *slog.Logger)
 	}
 	keeper, err := revisions.Reserve(ctx, store, log)
 	if errors.Is(err, revisions.ErrForGood) {
-		return nil, fmt.Errorf("%w (policies.namespace names the namespace on the hub; index.revisionsFile, a file for where only this machine serves the fleet)", err)
+		return nil, fmt.Errorf("%w (policies.namespace names the namespace on the hub; index.revisionsFile names a file, where only this machine serves the fleet)", err)
 	}
 	return keeper, err
 }
 
-// revisionStore returns where all processes look that have the same readers as this one.
+// revisionStore returns the store that is shared by all processes with the same readers.
 func revisionStore(c *config.Config) (revisions.Store, error) {
 	if c.Index.RevisionsFile != "" {
 		return revisions.InFile(c.Index.RevisionsFile), nil

@@ -26,21 +26,21 @@ import (
 // metricsPath is what a scraper needs the verb get for, as of any API server.
 const metricsPath = "/metrics"
 
-// reviewTime bounds one review by the hub, and reviewsPerSecond how many of them
-// strangers can cause, and, beside them, those who have been let in.
+// reviewTime bounds one review by the hub. reviewsPerSecond bounds the reviews caused by
+// unknown callers and, separately, by callers that were authorized before.
 const (
 	reviewTime       = 5 * time.Second
 	reviewsPerSecond = 50
 )
 
-// onlyScrapers lets in who the hub knows by a bearer token (TokenReview) and allows
-// to get /metrics (SubjectAccessReview). Metrics name members, policies and kinds.
-// Without a hub it lets in who is on this machine.
+// onlyScrapers admits callers that the hub authenticates by a bearer token (TokenReview)
+// and authorizes to get /metrics (SubjectAccessReview), as metrics name members, policies
+// and kinds. Without a hub it admits callers on this machine.
 func onlyScrapers(hub *rest.Config, next http.Handler, log *slog.Logger) (http.Handler, error) {
 	if hub == nil {
 		return localOnly(next), nil
 	}
-	strangers, err := newReviews(hub)
+	unknown, err := newReviews(hub)
 	if err != nil {
 		return nil, err
 	}
@@ -48,16 +48,16 @@ func onlyScrapers(hub *rest.Config, next http.Handler, log *slog.Logger) (http.H
 	if err != nil {
 		return nil, err
 	}
-	return &scrapers{strangers: strangers, known: known, tokens: cache.NewLRUExpireCache(mostScrapers), next: next, log: log}, nil
+	return &scrapers{unknown: unknown, known: known, tokens: cache.NewLRUExpireCache(maxScrapers), next: next, log: log}, nil
 }
 
-// mostScrapers bounds the tokens that are remembered, each for a while after it was let in.
+// maxScrapers bounds the tokens that are remembered, each for a while after it was authorized.
 const (
-	mostScrapers = 64
-	remembered   = time.Hour
+	maxScrapers = 64
+	remembered  = time.Hour
 )
 
-// reviews asks the hub, within a rate of its own.
+// reviews authenticates and authorizes by the hub, with its own rate limit.
 type reviews struct {
 	login  authenticator.Request
 	grants authorizer.Authorizer
@@ -89,22 +89,23 @@ func newReviews(hub *rest.Config) (*reviews, error) {
 	return &reviews{login: login, grants: grants}, nil
 }
 
-// scrapers is who may read metrics. Tokens that were let in are remembered, as hashes:
-// they are reviewed beside those of strangers, however many these send.
+// scrapers authorizes readers of metrics. Tokens that were authorized are remembered, as
+// hashes: their reviews have a rate limit of their own, so that unknown callers cannot
+// lock them out.
 type scrapers struct {
-	strangers, known *reviews
-	tokens           *cache.LRUExpireCache // hashes
-	next             http.Handler
-	log              *slog.Logger
+	unknown, known *reviews
+	tokens         *cache.LRUExpireCache // hashes
+	next           http.Handler
+	log            *slog.Logger
 }
 
-// of returns who reviews a request, and the hash of its token.
+// of returns the reviews for a request, and the hash of its token.
 func (s *scrapers) of(r *http.Request) (*reviews, [sha256.Size]byte) {
 	hash := sha256.Sum256([]byte(r.Header.Get("Authorization")))
 	if _, known := s.tokens.Get(hash); known {
 		return s.known, hash
 	}
-	return s.strangers, hash
+	return s.unknown, hash
 }
 
 func (s *scrapers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -115,18 +116,18 @@ func (s *scrapers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !known {
 		if unanswered(err) {
 			s.log.Warn("token review failed", "path", metricsPath, "error", err)
-			http.Error(w, "the hub cannot be asked who you are", http.StatusServiceUnavailable)
+			http.Error(w, "the hub does not answer the token review", http.StatusServiceUnavailable)
 			return
 		}
 		s.tokens.Remove(token)
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, "a bearer token is required that the hub knows", http.StatusUnauthorized)
+		http.Error(w, "a bearer token that the hub accepts is required", http.StatusUnauthorized)
 		return
 	}
 	decision, _, err := reviews.grants.Authorize(ctx, authorizer.AttributesRecord{User: caller.User, Verb: "get", Path: metricsPath})
 	if err != nil {
 		s.log.Warn("access review failed", "path", metricsPath, "error", err)
-		http.Error(w, "the hub cannot be asked what you may read", http.StatusServiceUnavailable)
+		http.Error(w, "the hub does not answer the access review", http.StatusServiceUnavailable)
 		return
 	}
 	if decision != authorizer.DecisionAllow {
@@ -139,11 +140,10 @@ func (s *scrapers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func forbiddenScrape(u user.Info) string {
-	return fmt.Sprintf("User %q cannot get path %q: it takes a ClusterRole with nonResourceURLs [%s] and verbs [get]", u.GetName(), metricsPath, metricsPath)
+	return fmt.Sprintf("User %q cannot get path %q: a ClusterRole with nonResourceURLs [%s] and verbs [get] is required", u.GetName(), metricsPath, metricsPath)
 }
 
-// unanswered reports whether the hub did not answer, rather than that it knows
-// nobody by the token.
+// unanswered reports whether the hub failed to answer, rather than rejected the token.
 func unanswered(err error) bool {
 	var several utilerrors.Aggregate
 	if errors.As(err, &several) {

@@ -21,7 +21,7 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-const serveHelp = `Follow the members of a fleet and keep one index of their objects.
+const serveHelp = `Watch the members of a fleet and keep one index of their objects.
 
 Members are the Clusters of a Cluster API hub, or the contexts of a kubeconfig:
 
@@ -29,8 +29,8 @@ Members are the Clusters of a Cluster API hub, or the contexts of a kubeconfig:
   federator serve --contexts dev,staging
 
 Everything that can be set is in the configuration file; --print-config writes
-it with comments, defaults and flags applied. What the members hold is answered
-at --query, a Kubernetes API over all of them (see federator kubeconfig). Memory
+it with comments, defaults and flags applied. The members' objects are
+served at --query, a Kubernetes API over all of them (see federator kubeconfig). Memory
 follows the Go runtime's own settings, GOGC and GOMEMLIMIT, in the environment.`
 
 func newServeCommand() *cobra.Command {
@@ -41,7 +41,7 @@ func newServeCommand() *cobra.Command {
 	var print bool
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Follow the members and serve health, metrics and the admin endpoint",
+		Short: "Watch the members and serve the query API, health, metrics and the admin endpoint",
 		Long:  serveHelp,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -69,16 +69,16 @@ func newServeCommand() *cobra.Command {
 	cmd.Flags().StringVar(&listen.Admin, "admin", "", "loopback `address` of /members, empty for none (default "+config.DefaultAdmin+")")
 	cmd.Flags().StringVar(&query.Listen, "query", "", "`address` of the query API, empty for none (default "+config.DefaultQuery+", without a hub "+config.DefaultQueryLocal+")")
 	cmd.Flags().StringVar(&query.Kubeconfig, "query-kubeconfig", "", "without a hub: `file` to write address and token of the query API to")
-	cmd.Flags().StringSliceVar(&policies.Dirs, "policies", nil, "`directories` of policies that judge the fleet (default none)")
+	cmd.Flags().StringSliceVar(&policies.Dirs, "policies", nil, "`directories` of policies to evaluate on the fleet (default none)")
 	cmd.Flags().StringVar(&policies.Bindings, "bindings", "", "`file` of bindings; a policy without one is evaluated everywhere")
 	cmd.Flags().BoolVar(&listen.Pprof, "pprof", false, "serve /debug/pprof on the admin address")
 	cmd.Flags().BoolVar(&print, "print-config", false, "print the configuration that would be used, with comments, and exit")
 	return cmd
 }
 
-// serve runs until ctx is done or a part fails. Parts end in the reverse order
-// of their start, each joined before the next is told: the query API, the
-// policies, the manager, the keeper of revisions, the trainer, the HTTP servers.
+// serve runs until ctx is done or a component fails. Components stop in the reverse order
+// of their start, each joined before the next is stopped: the query API, the policies,
+// the manager, the keeper of revisions, the trainer, the HTTP servers.
 func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	log, err := config.NewLogger(stderr, cfg.Log)
 	if err != nil {
@@ -108,9 +108,9 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 		return err
 	}
 	var hook http.Handler
-	judge := component.Idle
+	evaluate := component.Idle
 	if loop != nil {
-		judge = loop.Run
+		evaluate = loop.Run
 	}
 	if cfg.Policies.Hub {
 		config, err := fleet.HubConfig(&cfg, userAgent())
@@ -121,7 +121,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
-		judge, loop = e.run, e.loop
+		evaluate, loop = e.run, e.loop
 		if cfg.Policies.Webhook.Listen != "" {
 			if hook, err = newPushHook(cfg.Policies.Webhook, e, log); err != nil {
 				return err
@@ -171,35 +171,35 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return run(ctx, parts{fleet: f, keeper: keeper, judge: judge, query: query, servers: servers}, state, log)
+	return run(ctx, components{fleet: f, keeper: keeper, policies: evaluate, query: query, servers: servers}, state, log)
 }
 
-// parts are what serve runs.
-type parts struct {
-	fleet   *fleet.Fleet
-	keeper  *revisions.Keeper
-	judge   func(context.Context) error // the policies
-	query   *queryapi.Server            // nil where none is wanted
-	servers []*server
+// components are what serve runs.
+type components struct {
+	fleet    *fleet.Fleet
+	keeper   *revisions.Keeper
+	policies func(context.Context) error
+	query    *queryapi.Server // nil: none
+	servers  []*server
 }
 
-// run starts the parts, waits for the end and joins them.
-func run(ctx context.Context, p parts, state *health, log *slog.Logger) error {
-	failed := make(chan error, len(p.servers)+4)
-	for _, s := range p.servers {
+// run starts the components, waits for the end and joins them.
+func run(ctx context.Context, c components, state *health, log *slog.Logger) error {
+	failed := make(chan error, len(c.servers)+4)
+	for _, s := range c.servers {
 		s.start(failed)
 	}
-	answer := component.Idle
-	if p.query != nil {
-		answer = p.query.Run
+	serveQueries := component.Idle
+	if c.query != nil {
+		serveQueries = c.query.Run
 	}
-	// The parts outlive ctx for the time of an orderly end.
+	// The components outlive ctx for the time of an orderly shutdown.
 	outlive := context.WithoutCancel(ctx)
-	trainer := component.Start(outlive, func(ctx context.Context) error { p.fleet.Maintain(ctx); return nil }, nil)
-	keeper := component.Start(outlive, func(ctx context.Context) error { return p.keeper.Run(ctx, p.fleet.Index) }, failed)
-	manager := component.Start(outlive, p.fleet.Manager.Run, failed)
-	policies := component.Start(outlive, p.judge, failed)
-	answers := component.Start(outlive, answer, failed)
+	trainer := component.Start(outlive, func(ctx context.Context) error { c.fleet.Maintain(ctx); return nil }, nil)
+	keeper := component.Start(outlive, func(ctx context.Context) error { return c.keeper.Run(ctx, c.fleet.Index) }, failed)
+	manager := component.Start(outlive, c.fleet.Manager.Run, failed)
+	policies := component.Start(outlive, c.policies, failed)
+	query := component.Start(outlive, serveQueries, failed)
 	log.Info("started", "version", version())
 
 	var err error
@@ -207,12 +207,12 @@ func run(ctx context.Context, p parts, state *health, log *slog.Logger) error {
 	case <-ctx.Done():
 		log.Info("stopping", "cause", context.Cause(ctx))
 	case err = <-failed:
-		log.Info("stopping", "cause", "a part ended")
+		log.Info("stopping", "cause", "a component ended")
 	}
 	state.stopping.Store(true)
-	errs := []error{err, answers.Stop(), policies.Stop(), manager.Stop(), keeper.Stop(), trainer.Stop()}
-	for i := len(p.servers) - 1; i >= 0; i-- {
-		errs = append(errs, p.servers[i].close())
+	errs := []error{err, query.Stop(), policies.Stop(), manager.Stop(), keeper.Stop(), trainer.Stop()}
+	for i := len(c.servers) - 1; i >= 0; i-- {
+		errs = append(errs, c.servers[i].close())
 	}
 	log.Info("stopped")
 	return errors.Join(errs...)

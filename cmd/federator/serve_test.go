@@ -175,7 +175,7 @@ func TestServeFollowsAndTells(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(out), &answer) != nil || len(answer.Members) != 2 || len(answer.Members[0].Details) != 1 || !answer.Ready {
 		t.Errorf("members -o json: %v\n%s", err, out)
 	}
-	if _, err := command(t, "members", "nobody", "--server", r.admin); err == nil || !strings.Contains(err.Error(), `"nobody" is not known`) {
+	if _, err := command(t, "members", "nobody", "--server", r.admin); err == nil || !strings.Contains(err.Error(), `unknown member "nobody"`) {
 		t.Errorf("members nobody: %v", err)
 	}
 

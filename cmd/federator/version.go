@@ -19,7 +19,7 @@ type versionInfo struct {
 	Commit     string `json:"commit,omitempty"`
 	Go         string `json:"go"`
 	Platform   string `json:"platform"`
-	Kubernetes string `json:"kubernetes"` // of the client libraries, which newest protobuf is decoded for
+	Kubernetes string `json:"kubernetes"` // of the client libraries: the newest protobuf that is decoded
 }
 
 // version returns federator's own version, "devel" when it was built without

@@ -13,11 +13,11 @@ import (
 	"federator.dev/federator/pkg/policysource"
 )
 
-// hookPath is where git hosts tell of a push.
+// hookPath is where git hosts report pushes.
 const hookPath = "/hooks/git"
 
-// pushHook is the webhook of a manager, with the secrets that a file has now: a mounted
-// Secret that is rotated needs no restart.
+// pushHook is the webhook of a manager, with the current secrets of a file: a mounted
+// Secret can be rotated without a restart.
 type pushHook struct {
 	manager *policysource.Manager
 	pushed  func(sources []string)
@@ -29,7 +29,7 @@ type pushHook struct {
 	hook http.Handler
 }
 
-// newPushHook returns the handler. The file must have a secret now already.
+// newPushHook returns the handler. The file must have a secret already.
 func newPushHook(cfg config.Webhook, e *enforcement, log *slog.Logger) (http.Handler, error) {
 	h := &pushHook{manager: e.git, pushed: e.sources.RecordPush, file: cfg.SecretFile, log: log}
 	if _, err := h.current(); err != nil {
@@ -80,8 +80,8 @@ func (h *pushHook) current() (http.Handler, error) {
 func (h *pushHook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hook, err := h.current()
 	if err != nil {
-		h.log.Error("pushes are not taken", "err", err)
-		http.Error(w, "there is no secret to hold requests to", http.StatusServiceUnavailable)
+		h.log.Error("push rejected: reading the webhook's secrets failed", "error", err)
+		http.Error(w, "the webhook has no secret to verify requests with", http.StatusServiceUnavailable)
 		return
 	}
 	hook.ServeHTTP(w, r)

@@ -89,8 +89,8 @@ func TestAWebhookIsHeldToItsConfiguration(t *testing.T) {
 	const hub = "sources: {hub: {enabled: true}}\npolicies:\n  hub: true\n"
 	for text, want := range map[string]string{
 		hub + "  webhook: {listen: \":0\"}\n":                            "policies.webhook.secretFile: is required with policies.webhook.listen",
-		hub + "  webhook: {secretFile: /nowhere}\n":                      "policies.webhook.secretFile: is given, but no policies.webhook.listen",
-		"policies:\n  webhook: {listen: \":0\", secretFile: /nowhere}\n": "policies.webhook.listen: is given, but policies.hub is false",
+		hub + "  webhook: {secretFile: /nowhere}\n":                      "policies.webhook.secretFile: is set, but policies.webhook.listen is not",
+		"policies:\n  webhook: {listen: \":0\", secretFile: /nowhere}\n": "policies.webhook.listen: is set, but policies.hub is false",
 	} {
 		_, err := command(t, "serve", "--config", clitest.WriteFile(t, "config.yaml", text))
 		if err == nil || !strings.Contains(err.Error(), want) {

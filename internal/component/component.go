@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Idle is a part that is not there.
+// Idle runs until the context ends: it stands for a component that is disabled.
 func Idle(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
@@ -19,11 +19,11 @@ type Component struct {
 	err    error // once done
 }
 
-// ErrEnded is the failure of a part that returned before it was told to.
+// ErrEnded is the failure of a component that returned before it was stopped.
 var ErrEnded = errors.New("ended before it was stopped")
 
-// Start runs f. Should it return before stop, failed is told, if given;
-// failed has room for it.
+// Start runs f. If f returns before Stop, its error is sent to failed unless that is nil;
+// failed must have room for it.
 func Start(ctx context.Context, f func(context.Context) error, failed chan<- error) *Component {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &Component{cancel: cancel}
@@ -45,8 +45,8 @@ func Start(ctx context.Context, f func(context.Context) error, failed chan<- err
 	return p
 }
 
-// Stop ends the part, waits for it and returns its error. The error of one that
-// ended by itself went to failed.
+// Stop stops the component, waits for it and returns its error. The error of one that
+// returned earlier went to failed.
 func (p *Component) Stop() error {
 	p.cancel()
 	p.done.Wait()

@@ -9,7 +9,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers"
 )
 
-// Flags say which members to follow; serve and members share them.
+// Flags are the flags of all commands that connect to members.
 type Flags struct {
 	config        string
 	contexts      []string
@@ -26,20 +26,20 @@ type Flags struct {
 
 func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.StringVarP(&f.config, "config", "c", "", "configuration `file` (YAML); flags override it")
-	fs.StringSliceVar(&f.contexts, "contexts", nil, "follow these kubeconfig `contexts`, '*' for all; no hub is needed")
+	fs.StringSliceVar(&f.contexts, "contexts", nil, "connect to these kubeconfig `contexts`, '*' for all; no hub is needed")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` with the contexts (default KUBECONFIG, else ~/.kube/config)")
-	fs.BoolVar(&f.noExec, "no-exec", false, "refuse contexts that log in by exec plugins, rather than run them")
+	fs.BoolVar(&f.noExec, "no-exec", false, "refuse contexts that log in by exec plugins, instead of running them")
 	fs.StringVar(&f.hubKubeconfig, "hub-kubeconfig", "", "`file` with the credentials of the Cluster API hub (default in-cluster)")
 	fs.StringSliceVar(&f.namespaces, "namespaces", nil, "`namespaces` of the hub to find Clusters in (default all)")
-	fs.StringSliceVar(&f.kinds, "kinds", nil, "keep these `kinds` only, such as Pod,Deployment.apps (default all but Event and Lease)")
-	fs.DurationVar(&f.giveUpAfter, "give-up-after", 0, "when a member that has not synced is no longer waited for (default 2m0s)")
-	fs.IntVar(&f.parallelSyncs, "parallel-syncs", 0, "first lists under way at once over all members (default 32)")
+	fs.StringSliceVar(&f.kinds, "kinds", nil, "keep only these `kinds`, such as Pod,Deployment.apps (default all except Event and Lease)")
+	fs.DurationVar(&f.giveUpAfter, "give-up-after", 0, "how long to wait for a member that has not synced (default 2m0s)")
+	fs.IntVar(&f.parallelSyncs, "parallel-syncs", 0, "concurrent initial lists over all members (default 32)")
 	fs.StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error (default info)")
 	fs.StringVar(&f.logFormat, "log-format", "", "text or json (default text)")
 }
 
-// Load reads the file if there is one, lays the flags over it and checks the
-// result. override may change more before the check.
+// Load reads the file if there is one, applies the flags and validates the result.
+// override, unless nil, can change more before validation.
 func (f *Flags) Load(fs *pflag.FlagSet, override func(*Config)) (Config, error) {
 	cfg := Default()
 	var doc *document
@@ -80,7 +80,7 @@ func (f *Flags) Load(fs *pflag.FlagSet, override func(*Config)) (Config, error) 
 	return cfg, cfg.validate(doc)
 }
 
-// Override gives a setting the value of a flag that was given.
+// Override gives a setting the value of a flag, if the flag was set.
 func Override[T any](fs *pflag.FlagSet, flag string, at *T, value T) {
 	if fs.Changed(flag) {
 		*at = value

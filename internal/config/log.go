@@ -7,8 +7,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// NewLogger returns the logger that a checked configuration asks for, and has
-// client-go's lines go there too. klog keeps its logger in package state and
+// NewLogger returns the logger of a valid configuration, and redirects client-go's lines
+// to it. klog keeps its logger in package state and
 // must not be in use meanwhile.
 func NewLogger(w io.Writer, cfg Log) (*slog.Logger, error) {
 	level, err := parseLevel(cfg.Level)

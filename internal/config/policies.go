@@ -5,46 +5,46 @@ import (
 	"time"
 )
 
-// Policies says which policies judge the fleet.
+// Policies says which policies are evaluated.
 type Policies struct {
-	Dirs     []string `yaml:"dirs" doc:"Directories of policies. They are read once, at the start. Empty: none. To FleetPolicies they are the sources dir-1, dir-2 and so on."`
-	Library  bool     `yaml:"library" doc:"The policies that come with federator, too."`
-	Bindings string   `yaml:"bindings" doc:"File of bindings. A policy without one is evaluated everywhere."`
+	Dirs     []string `yaml:"dirs" doc:"Directories of policies, read once at startup. FleetPolicies refer to them as the sources dir-1, dir-2 and so on."`
+	Library  bool     `yaml:"library" doc:"Also load the policies that ship with federator."`
+	Bindings string   `yaml:"bindings" doc:"File of bindings. A policy without a binding is evaluated everywhere."`
 
-	Hub              bool     `yaml:"hub" doc:"FleetPolicies of the hub bind policies and say what may come of violations; PolicySources bring more policies from git."`
-	Namespace        string   `yaml:"namespace" doc:"Namespace of the hub with the Leases of the process that acts (federator) and of revisions (federator-revisions), and the ConfigMap that stops all actions."`
-	SecretNamespaces []string `yaml:"secretNamespaces" doc:"Namespaces of the hub with the Secrets that PolicySources may name."`
-	AllowFile        bool     `yaml:"allowFile" doc:"PolicySources may name repositories of this machine, as file:// URLs."`
+	Hub              bool     `yaml:"hub" doc:"Read FleetPolicies, which bind policies and configure enforcement, and PolicySources, which load policies from git, from the hub."`
+	Namespace        string   `yaml:"namespace" doc:"Namespace of the hub with the Leases of the leader (federator) and of revisions (federator-revisions), and the ConfigMap that stops all actions."`
+	SecretNamespaces []string `yaml:"secretNamespaces" doc:"Namespaces of the hub whose Secrets PolicySources may refer to."`
+	AllowFile        bool     `yaml:"allowFile" doc:"Allow PolicySources with repositories on this machine, as file:// URLs."`
 
-	Webhook Webhook `yaml:"webhook" doc:"What git hosts tell of a push, so that it is seen at once."`
+	Webhook Webhook `yaml:"webhook" doc:"Webhook for git hosts, so that pushes are fetched immediately."`
 
-	Reports        bool          `yaml:"reports" doc:"Write what policies find as OpenReports on the hub, by member. Whoever may read Reports there reads it, whatever he may read of members. The hub must have the CRDs of openreports.io."`
-	ReportInterval time.Duration `yaml:"reportInterval" doc:"How often Reports are written at most."`
+	Reports        bool          `yaml:"reports" doc:"Write violations as OpenReports on the hub, one per member. Whoever may read Reports there can read them, whatever access they have to members. The hub must have the CRDs of openreports.io."`
+	ReportInterval time.Duration `yaml:"reportInterval" doc:"Minimum interval between writes of Reports."`
 
-	ActionRetention time.Duration `yaml:"actionRetention" doc:"How long Actions are kept that have ended. What was written counts in limits for so long, too."`
-	ActionsKept     int           `yaml:"actionsKept" doc:"How many of the newest are kept anyhow."`
+	ActionRetention time.Duration `yaml:"actionRetention" doc:"How long Actions are kept after they have ended. Their writes count towards limits for that long."`
+	ActionsKept     int           `yaml:"actionsKept" doc:"How many of the newest Actions are always kept."`
 }
 
-// Webhook is where git hosts tell of pushes.
+// Webhook is where git hosts report pushes.
 type Webhook struct {
-	Listen     string `yaml:"listen" doc:"Address of POST /hooks/git, in plain HTTP: let a proxy before it have the certificate. Empty: none."`
-	SecretFile string `yaml:"secretFile" doc:"File with the secret that requests prove to know (GitHub, Gitea, Forgejo, GitLab), of 16 bytes or more. Several, a line each, so that they can be rotated."`
+	Listen     string `yaml:"listen" doc:"Address of POST /hooks/git, in plain HTTP: terminate TLS in a proxy. Empty: none."`
+	SecretFile string `yaml:"secretFile" doc:"File with the secret that requests are signed with (GitHub, Gitea, Forgejo, GitLab), 16 bytes or more. Several secrets, one per line, allow rotation."`
 }
 
 func (c *Config) validatePolicies(p *problems) {
 	switch hook := c.Policies.Webhook; {
 	case hook.Listen == "" && hook.SecretFile != "":
-		p.add("policies.webhook.secretFile", "is given, but no policies.webhook.listen")
+		p.add("policies.webhook.secretFile", "is set, but policies.webhook.listen is not")
 	case hook.Listen != "" && hook.SecretFile == "":
 		p.add("policies.webhook.secretFile", "is required with policies.webhook.listen")
 	case hook.Listen != "" && !c.Policies.Hub:
-		p.add("policies.webhook.listen", "is given, but policies.hub is false: there are no PolicySources")
+		p.add("policies.webhook.listen", "is set, but policies.hub is false: there are no PolicySources")
 	}
 	switch {
 	case c.Policies.Hub && c.Policies.Bindings != "":
-		p.add("policies.bindings", "is given, but FleetPolicies bind: policies.hub is true")
+		p.add("policies.bindings", "is set, but policies.hub is true: FleetPolicies bind policies")
 	case len(c.Policies.Dirs) == 0 && !c.Policies.Library && c.Policies.Bindings != "":
-		p.add("policies.bindings", "is given, but no policies.dirs")
+		p.add("policies.bindings", "is set, but policies.dirs is empty")
 	}
 	if c.Policies.Hub && !c.HasHub() {
 		p.add("policies.hub", "is true, but there is no hub: see sources")

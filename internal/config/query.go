@@ -11,48 +11,48 @@ import (
 // Query configures the query API.
 type Query struct {
 	Listen     string `yaml:"listen" doc:"Address, served with TLS. Empty: none. Without a hub it must be a loopback address.\nDefault: :8443, without a hub 127.0.0.1:8443."`
-	Kubeconfig string `yaml:"kubeconfig" doc:"Without a hub: the file that is written with address and token, for kubectl.\nEmpty: federator/kubeconfig in the user's configuration directory. Beside it, with .ca.crt after its name and\nwith a hub, too, the authority of a certificate that the server makes itself."`
+	Kubeconfig string `yaml:"kubeconfig" doc:"Without a hub: the kubeconfig that is written for kubectl, with address and token.\nEmpty: federator/kubeconfig in the user's configuration directory. Next to it, with the suffix .ca.crt, also\nwith a hub, the CA of a certificate that the server generates."`
 
-	TLS          QueryTLS      `yaml:"tls" doc:"How the server proves who it is."`
-	Audiences    []string      `yaml:"audiences" doc:"Tokens must be meant for one of these."`
-	ClientCAFile string        `yaml:"clientCAFile" doc:"Authorities (PEM) whose client certificates are accepted: they can name anybody. Empty: none."`
-	AskMembers   *AskMembers   `yaml:"askMembers,omitempty" doc:"Let a caller read, beside what the hub grants, what the members themselves would let him read."`
-	AllowTTL     time.Duration `yaml:"allowTTL" doc:"How long a grant is remembered, at most 30s."`
-	DenyTTL      time.Duration `yaml:"denyTTL" doc:"How long a denial is remembered, at most 30s."`
+	TLS          QueryTLS      `yaml:"tls" doc:"The server's certificate."`
+	Audiences    []string      `yaml:"audiences" doc:"Audiences of tokens, one of which is required."`
+	ClientCAFile string        `yaml:"clientCAFile" doc:"CAs (PEM) whose client certificates are accepted: they can assert any user. Empty: none."`
+	AskMembers   *AskMembers   `yaml:"askMembers,omitempty" doc:"Let callers read what the members themselves grant them, in addition to what the hub grants."`
+	AllowTTL     time.Duration `yaml:"allowTTL" doc:"How long a grant is cached, at most 30s."`
+	DenyTTL      time.Duration `yaml:"denyTTL" doc:"How long a denial is cached, at most 30s."`
 
-	Priority    bool          `yaml:"priority" doc:"Share the requests at once by the hub's FlowSchemas and PriorityLevelConfigurations, which federator must be allowed to watch."`
-	MaxInFlight int           `yaml:"maxInFlight" doc:"Requests at once, watches aside."`
+	Priority    bool          `yaml:"priority" doc:"Queue and share concurrent requests by the hub's FlowSchemas and PriorityLevelConfigurations, which federator must be allowed to watch."`
+	MaxInFlight int           `yaml:"maxInFlight" doc:"Concurrent requests, watches excluded."`
 	MaxWatches  int           `yaml:"maxWatches" doc:"Open watches."`
-	Timeout     time.Duration `yaml:"timeout" doc:"How long a request may take, watches aside."`
-	Audit       QueryAudit    `yaml:"audit" doc:"Who asked for what."`
+	Timeout     time.Duration `yaml:"timeout" doc:"Timeout of a request, watches excluded."`
+	Audit       QueryAudit    `yaml:"audit" doc:"The audit log of requests."`
 }
 
 // QueryTLS is the server's certificate.
 type QueryTLS struct {
-	CertFile   string   `yaml:"certFile" doc:"Certificate (PEM), read again when it changes. Empty: one that the server makes itself."`
+	CertFile   string   `yaml:"certFile" doc:"Certificate (PEM), reloaded when it changes. Empty: the server generates one."`
 	KeyFile    string   `yaml:"keyFile" doc:"Its key (PEM)."`
-	Hosts      []string `yaml:"hosts" doc:"Names and addresses of a certificate that the server makes itself, beside those it listens on."`
+	Hosts      []string `yaml:"hosts" doc:"Names and addresses of a generated certificate, besides those that the server listens on."`
 	MinVersion string   `yaml:"minVersion" doc:"1.2 or 1.3."`
 }
 
-// AskMembers lets members grant what the hub does not.
+// AskMembers lets members grant access that the hub does not grant.
 type AskMembers struct {
-	UserPrefix string `yaml:"userPrefix" doc:"What comes before a caller's names in the members, so that they are never taken for somebody else. Required."`
+	UserPrefix string `yaml:"userPrefix" doc:"Prefix of callers' user and group names in the members, so that they never match another user. Required."`
 }
 
 // QueryAudit says where requests are recorded.
 type QueryAudit struct {
 	PolicyFile string        `yaml:"policyFile" doc:"Policy (audit.k8s.io/v1) that says what is recorded."`
-	LogFile    string        `yaml:"logFile" doc:"File that is appended to, an Event in JSON a line."`
-	MaxBytes   int64         `yaml:"maxBytes" doc:"Size at which the file is set aside, under a name with the time, and another is begun."`
-	MaxBackups int           `yaml:"maxBackups" doc:"How many files set aside are kept."`
-	MaxAge     time.Duration `yaml:"maxAge" doc:"How long they are kept. 0: as long as there are not more."`
+	LogFile    string        `yaml:"logFile" doc:"File that Events are appended to, one JSON object per line."`
+	MaxBytes   int64         `yaml:"maxBytes" doc:"Size at which the file is rotated."`
+	MaxBackups int           `yaml:"maxBackups" doc:"How many rotated files are kept."`
+	MaxAge     time.Duration `yaml:"maxAge" doc:"How long rotated files are kept. 0: unlimited, within maxBackups."`
 }
 
 const (
 	DefaultQuery      = ":8443"
 	DefaultQueryLocal = "127.0.0.1:8443"
-	addressDefault    = "default" // as written by somebody who has no wish
+	addressDefault    = "default" // depends on the sources
 )
 
 func defaultQueryConfig() Query {
@@ -64,13 +64,13 @@ func defaultQueryConfig() Query {
 	}
 }
 
-// tlsVersions are the least versions that may be asked for.
+// tlsVersions are the minimum versions that can be configured.
 var tlsVersions = map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
 
 // Version is the least version of TLS that a server speaks.
 func (t QueryTLS) Version() uint16 { return tlsVersions[t.MinVersion] }
 
-// HasHub reports whether there is a hub to ask about callers.
+// HasHub reports whether there is a hub.
 func (c *Config) HasHub() bool {
 	return c.Sources.ClusterAPI != nil || c.Sources.Hub != nil && c.Sources.Hub.Enabled
 }
@@ -85,7 +85,7 @@ func (c *Config) validateQuery(p *problems) {
 		}
 	}
 	if !c.HasHub() {
-		q.Priority = false // there is nobody's to share by
+		q.Priority = false // there are no FlowSchemas
 	}
 	if q.Listen == "" {
 		return
@@ -95,16 +95,16 @@ func (c *Config) validateQuery(p *problems) {
 	case err != nil:
 		p.add("query.listen", "%q is not an address such as %q", q.Listen, DefaultQuery)
 	case !c.HasHub() && !IsLoopback(host):
-		p.add("query.listen", "%q is no loopback address; without a hub nobody can say who may read", q.Listen)
+		p.add("query.listen", "%q is not a loopback address; without a hub callers cannot be authorized", q.Listen)
 	}
 	if tlsVersions[q.TLS.MinVersion] == 0 {
 		p.add("query.tls.minVersion", "%q is not 1.2 or 1.3", q.TLS.MinVersion)
 	}
 	if (q.TLS.CertFile == "") != (q.TLS.KeyFile == "") {
-		p.add("query.tls", "certFile and keyFile go together")
+		p.add("query.tls", "certFile and keyFile must be set together")
 	}
 	if (q.Audit.PolicyFile == "") != (q.Audit.LogFile == "") {
-		p.add("query.audit", "policyFile and logFile go together")
+		p.add("query.audit", "policyFile and logFile must be set together")
 	}
 	if len(q.Audiences) == 0 || slices.Contains(q.Audiences, "") {
 		p.add("query.audiences", "at least one is required, and none may be empty")
@@ -115,14 +115,14 @@ func (c *Config) validateQuery(p *problems) {
 	for _, d := range []struct {
 		path  string
 		value time.Duration
-		most  time.Duration
+		max   time.Duration
 	}{
 		{"query.allowTTL", q.AllowTTL, 30 * time.Second},
 		{"query.denyTTL", q.DenyTTL, 30 * time.Second},
 		{"query.timeout", q.Timeout, time.Hour},
 	} {
-		if d.value <= 0 || d.value > d.most {
-			p.add(d.path, "is %s, must be above 0 and at most %s", d.value, d.most)
+		if d.value <= 0 || d.value > d.max {
+			p.add(d.path, "is %s, must be above 0 and at most %s", d.value, d.max)
 		}
 	}
 	if q.Audit.MaxAge < 0 {

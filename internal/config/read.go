@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxConfigBytes bounds a configuration file: more is a mistake.
+// maxConfigBytes bounds a configuration file; a larger one is a mistake.
 const maxConfigBytes = 4 << 20
 
 // document is a configuration file as written: where its keys are, for errors
@@ -48,6 +48,7 @@ func readConfig(path string, cfg *Config) (*document, error) {
 	return doc, nil
 }
 
+// ReadFile reads a file of bounded size that a person has written.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -70,8 +71,7 @@ var (
 	wrongType    = regexp.MustCompile("cannot unmarshal !!(\\w+)(?: `(.*)`)? into (\\S+)")
 )
 
-// decodeError rewords what the YAML package says: file:line in front, no Go
-// types.
+// decodeError rewords errors of the YAML package: with file:line, without Go types.
 func (d *document) decodeError(err error) error {
 	messages := []string{err.Error()}
 	var several *yaml.TypeError
@@ -99,7 +99,7 @@ func (d *document) decodeError(err error) error {
 	return errors.Join(errs...)
 }
 
-// typeName names a YAML tag or a Go type for people.
+// typeName is a YAML tag or a Go type in words.
 func typeName(t string) string {
 	switch {
 	case t == "!!str" || t == "string":

@@ -15,7 +15,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers"
 )
 
-// problems collects what is wrong with a configuration.
+// problems collects the errors of a configuration.
 type problems struct {
 	doc  *document // nil without a file
 	errs []error
@@ -25,8 +25,8 @@ func (p *problems) add(path, format string, args ...any) {
 	p.errs = append(p.errs, fmt.Errorf("%s%s: %s", p.doc.at(path), path, fmt.Sprintf(format, args...)))
 }
 
-// validate fills in what depends on other keys and returns all that is wrong. doc
-// may be nil.
+// validate fills in defaults that depend on other keys and returns all errors. doc may
+// be nil.
 func (c *Config) validate(doc *document) error {
 	p := &problems{doc: doc}
 	c.validateSources(p)
@@ -62,7 +62,7 @@ func (c *Config) validateSources(p *problems) {
 		p.add("sources.contexts.names", "a context's name must not be empty")
 	}
 	if s.ClusterAPI != nil && slices.Contains(s.ClusterAPI.Namespaces, "") {
-		p.add("sources.clusterAPI.namespaces", `a namespace must not be empty; for all of them leave the list out`)
+		p.add("sources.clusterAPI.namespaces", `a namespace must not be empty; leave the list out for all namespaces`)
 	}
 	if s.Hub != nil {
 		if ns, name, ok := strings.Cut(s.Hub.Name, "/"); !ok || ns == "" || name == "" || strings.Contains(name, "/") {
@@ -134,14 +134,14 @@ func (c *Config) validateListen(p *problems) {
 		}
 	}
 	if t := c.Listen.TLS; (t.CertFile == "") != (t.KeyFile == "") {
-		p.add("listen.tls", "a certificate and its key go together")
+		p.add("listen.tls", "certFile and keyFile must be set together")
 	}
 	if _, _, err := net.SplitHostPort(c.Listen.Serve); err != nil {
 		p.add("listen.serve", "%q is not an address such as %q", c.Listen.Serve, DefaultServe)
 	}
 	if c.Listen.Admin == "" {
 		if c.Listen.Pprof {
-			p.add("listen.pprof", "is on, but listen.admin is empty")
+			p.add("listen.pprof", "is true, but listen.admin is empty")
 		}
 		return
 	}
@@ -151,7 +151,7 @@ func (c *Config) validateListen(p *problems) {
 	}
 }
 
-// IsLoopback reports whether a host without port is this machine's own.
+// IsLoopback reports whether a host without port is a loopback address.
 func IsLoopback(host string) bool {
 	if host == "localhost" {
 		return true
@@ -173,7 +173,7 @@ func (c *Config) AllowedPrefixes() ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-// prefixErrors says which of the prefixes do not parse.
+// prefixErrors returns an error for each prefix that does not parse.
 func prefixErrors(doc *document, allow []string) []error {
 	p := &problems{doc: doc}
 	for i, s := range allow {

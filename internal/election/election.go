@@ -16,18 +16,18 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// The times of a lease: a leader that cannot renew it stops acting before another one
-// begins.
+// Lease timing: a leader that cannot renew its lease stops acting before another one
+// starts.
 const (
 	leaseDuration = 15 * time.Second
 	leaseRenew    = 10 * time.Second
 	leaseRetry    = 2 * time.Second
 )
 
-// LeaseName is the Lease that whoever acts holds.
+// LeaseName is the Lease that the leader holds.
 const LeaseName = "federator"
 
-// Elector is this process's place in the election of who acts.
+// Elector is this process's candidate in the election.
 type Elector struct {
 	Host    string
 	lock    resourcelock.Interface
@@ -35,6 +35,7 @@ type Elector struct {
 	current atomic.Pointer[leaderelection.LeaderElector]
 }
 
+// New returns a candidate. Nothing runs yet.
 func New(hub *rest.Config, namespace string, log *slog.Logger) (*Elector, error) {
 	client, err := kubernetes.NewForConfig(hub)
 	if err != nil {
@@ -50,14 +51,14 @@ func New(hub *rest.Config, namespace string, log *slog.Logger) (*Elector, error)
 	}}, nil
 }
 
-var errFollower = errors.New("another process acts")
+var errNotLeader = errors.New("another process is the leader")
 
-// Lead returns an error unless this process may act now: it holds the lease, which has
-// not run out.
+// Lead returns an error unless this process is the leader: it holds the lease, which has
+// not expired.
 func (e *Elector) Lead() error {
 	le := e.current.Load()
 	if le == nil || !le.IsLeader() {
-		return errFollower
+		return errNotLeader
 	}
 	return le.Check(0)
 }
@@ -68,8 +69,8 @@ func (e *Elector) Run(ctx context.Context) error {
 		le, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 			Lock: e.lock, LeaseDuration: leaseDuration, RenewDeadline: leaseRenew, RetryPeriod: leaseRetry, ReleaseOnCancel: true, Name: LeaseName,
 			Callbacks: leaderelection.LeaderCallbacks{
-				OnStartedLeading: func(context.Context) { e.log.Info("this process acts") },
-				OnStoppedLeading: func() { e.log.Info("this process does not act any more") },
+				OnStartedLeading: func(context.Context) { e.log.Info("leader election won", "lease", LeaseName) },
+				OnStoppedLeading: func() { e.log.Info("leader election lost", "lease", LeaseName) },
 			},
 		})
 		if err != nil {

@@ -13,19 +13,19 @@ import (
 	"federator.dev/federator/internal/exit"
 )
 
-// defaultTimeout is how long an exec plugin may take: a log-in over the network, and
-// nobody to type anything.
+// defaultTimeout is how long an exec plugin may take: a log-in over the network, without
+// interaction.
 const defaultTimeout = 30 * time.Second
 
 const Name = "exec-plugin"
 
 // Command returns the command that client-go is given to run instead of a
-// context's exec plugin, whose call it would not end.
+// context's exec plugin, which it runs without a deadline.
 func Command() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:    Name + " [--timeout D] -- COMMAND [ARG]...",
-		Short:  "Run an exec plugin of a kubeconfig, and end it with all that it has started",
+		Short:  "Run an exec plugin of a kubeconfig, and end it with all processes that it has started",
 		Hidden: true,
 		Args:   cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -4,14 +4,14 @@ import (
 	"errors"
 )
 
-// Exit codes: what was asked for did not hold, and what was asked is no good.
+// Exit codes.
 const (
-	CodeFindings = 1
-	CodeUsage    = 2
-	CodeUnknown  = 3 // nothing was found, but not all is known
+	CodeFindings = 1 // and all other failures
+	CodeUsage    = 2 // the input is invalid
+	CodeUnknown  = 3 // nothing was found, but not everything is known
 )
 
-// codedError is an error with an exit code of its own.
+// codedError is an error with its own exit code.
 type codedError struct {
 	error
 	code int
@@ -19,7 +19,7 @@ type codedError struct {
 
 func (e *codedError) Unwrap() error { return e.error }
 
-// Code is the exit code of an error: 1 where it has none of its own.
+// Code returns the exit code of an error: 1 unless it has its own.
 func Code(err error) int {
 	if e, ok := errors.AsType[*codedError](err); ok {
 		return e.code
@@ -27,7 +27,7 @@ func Code(err error) int {
 	return CodeFindings
 }
 
-// WithCode gives an error an exit code of its own.
+// WithCode gives an error its own exit code.
 func WithCode(err error, code int) error { return &codedError{err, code} }
 
 // Findings returns the error of a command that did its work and found what its caller asked to fail on.
@@ -38,8 +38,7 @@ type findingsError struct{ text string }
 
 func (e *findingsError) Error() string { return e.text }
 
-// BadInput gives an error the exit code of input that is no good, unless it says
-// what was found.
+// BadInput gives an error the exit code of invalid input, unless it is one of Findings.
 func BadInput(err error) error {
 	if err == nil {
 		return nil

@@ -12,15 +12,15 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/connection"
 )
 
-// Fleet is the index and who writes it.
+// Fleet is the index and the manager that writes it.
 type Fleet struct {
 	Index   *aggregate.Index
 	Manager *clusterinformers.Manager
 	trainer *trainer
-	Network connection.Network // where they may be
+	Network connection.Network // where members may be
 }
 
-// Options are what a fleet needs beside its configuration.
+// Options are what a fleet needs besides its configuration.
 type Options struct {
 	Revisions aggregate.Range // the first of its index
 	UserAgent string          // towards the hub
@@ -76,5 +76,5 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 	return &Fleet{Index: index, Manager: manager, trainer: trainer, Network: network}, nil
 }
 
-// Maintain trains dictionaries and encodes bodies again until ctx is done.
+// Maintain trains dictionaries and recompresses bodies until ctx is done.
 func (f *Fleet) Maintain(ctx context.Context) { f.trainer.run(ctx) }

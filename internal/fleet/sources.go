@@ -14,7 +14,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/source"
 )
 
-// source returns the source that is configured.
+// contextsSource returns the source of kubeconfig contexts.
 func contextsSource(c *config.Contexts, o source.ContextsOptions) (clusterinformers.Source, error) {
 	o.Path, o.Names = c.Path, c.Names
 	if !c.NoExec {
@@ -80,7 +80,7 @@ func restConfig(path, userAgent string) (*rest.Config, error) {
 	}
 	if err != nil {
 		if path == "" {
-			return nil, fmt.Errorf("no kubeconfig is given and this is not a pod (see --contexts and --hub-kubeconfig): %w", err)
+			return nil, fmt.Errorf("no kubeconfig is given and there are no in-cluster credentials (see --contexts and --hub-kubeconfig): %w", err)
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -88,7 +88,7 @@ func restConfig(path, userAgent string) (*rest.Config, error) {
 	return config, nil
 }
 
-// HubConfig returns the credentials for the hub, nil where there is none.
+// HubConfig returns the credentials for the hub, nil without a hub.
 func HubConfig(c *config.Config, userAgent string) (*rest.Config, error) {
 	switch {
 	case c.Sources.ClusterAPI != nil:

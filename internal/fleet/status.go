@@ -10,7 +10,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers"
 )
 
-// Status is what /members gives.
+// Status is the response of /members.
 type Status struct {
 	Revision aggregate.Revision              `json:"revision"`
 	Time     time.Time                       `json:"time"`
@@ -18,7 +18,7 @@ type Status struct {
 	Members  []clusterinformers.MemberStatus `json:"members"`
 }
 
-// Status returns the members, with their scopes if asked for.
+// Status returns the members, with their scopes if details is true.
 func (f *Fleet) Status(details bool) Status {
 	ready, _ := f.Manager.Ready()
 	a := Status{

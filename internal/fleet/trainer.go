@@ -10,7 +10,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// trainer makes dictionaries for the index as its kinds need them.
+// trainer trains compression dictionaries for the index as its kinds need them.
 type trainer struct {
 	index  *aggregate.Index
 	log    *slog.Logger
@@ -33,25 +33,25 @@ func newTrainer(index *aggregate.Index, log *slog.Logger) *trainer {
 	}
 }
 
-// How often the index is asked whether a kind needs a dictionary, and has what was
-// encoded fast and has not changed since encoded small.
+// How often the index is checked for kinds that need a dictionary, and how often bodies
+// that have not changed since they were compressed fast are recompressed.
 const (
-	trainEvery  = time.Second
-	settleEvery = time.Minute
+	trainEvery      = time.Second
+	recompressEvery = time.Minute
 )
 
 // run trains until ctx is done.
 func (t *trainer) run(ctx context.Context) {
-	tick, settle := time.NewTicker(trainEvery), time.NewTicker(settleEvery)
+	tick, recompress := time.NewTicker(trainEvery), time.NewTicker(recompressEvery)
 	defer tick.Stop()
-	defer settle.Stop()
+	defer recompress.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-settle.C:
+		case <-recompress.C:
 			if n := t.index.Settle(ctx.Done()); n > 0 {
-				t.log.Debug("encoded bodies that have settled", "objects", n)
+				t.log.Debug("recompressed bodies", "objects", n)
 			}
 			continue
 		case <-tick.C:
@@ -60,14 +60,14 @@ func (t *trainer) run(ctx context.Context) {
 			trained, more, err := t.index.Train(ctx.Done())
 			if err != nil {
 				t.failed.Inc()
-				t.log.Warn("dictionary training failed", "kind", trained.Kind, "err", err)
+				t.log.Warn("dictionary training failed", "kind", trained.Kind, "error", err)
 				break
 			}
 			if !more {
 				break
 			}
 			t.total.WithLabelValues(string(trained.Kind)).Inc()
-			t.log.Debug("trained a dictionary", "kind", trained.Kind, "objects", trained.Objects,
+			t.log.Debug("dictionary trained", "kind", trained.Kind, "objects", trained.Objects,
 				"bytesBefore", trained.Before, "bytesAfter", trained.After)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Write writes a kubeconfig for its owner's eyes only, whatever the file
+// Write writes a kubeconfig that only its owner can read, whatever the file's mode
 // was before.
 func Write(path string, config clientcmdapi.Config) error {
 	if err := os.Chmod(path, 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -19,18 +19,18 @@ func Write(path string, config clientcmdapi.Config) error {
 	return clientcmd.WriteToFile(config, path) // makes it with mode 0600
 }
 
-// FleetContext and flatContext are the contexts of a local server's kubeconfig, over
+// FleetContext and FlatContext are the contexts of a local server's kubeconfig, over
 // all members; federator kubeconfig adds one for each member, with a slash in its name.
 const (
 	FleetContext = "fleet"
 	FlatContext  = "flat"
 )
 
-// AuthoritySuffix comes after the name of a server's kubeconfig: the file beside it with
-// the authority of a certificate that the server made itself.
+// AuthoritySuffix is appended to the name of a server's kubeconfig: the file with the CA of
+// a certificate that the server generated.
 const AuthoritySuffix = ".ca.crt"
 
-// WriteAuthority writes an authority, unless there is none.
+// WriteAuthority writes a CA certificate (PEM), unless there is none.
 func WriteAuthority(path string, pem []byte) error {
 	if pem == nil {
 		return nil
@@ -41,14 +41,13 @@ func WriteAuthority(path string, pem []byte) error {
 	return os.WriteFile(path, pem, 0o600)
 }
 
-// WriteLocal writes how to reach a server without a hub, for its
-// owner's eyes only.
+// WriteLocal writes a kubeconfig that leads to a server without a hub.
 func WriteLocal(path, addr, token string, authority []byte) error {
 	config := clientcmdapi.NewConfig()
 	for name, path := range map[string]string{FleetContext: "/fleet", FlatContext: "/flat"} {
 		config.Clusters[name] = &clientcmdapi.Cluster{
 			Server: "https://" + addr + path, CertificateAuthorityData: authority,
-			DisableCompression: true, // the way is short
+			DisableCompression: true, // it is on this machine
 		}
 		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: FleetContext}
 	}
@@ -60,7 +59,7 @@ func WriteLocal(path, addr, token string, authority []byte) error {
 	return Write(path, *config)
 }
 
-// Path returns the file that is meant by a setting.
+// Path returns the path of a setting, or the default path.
 func Path(path string) (string, error) {
 	if path != "" {
 		return path, nil

@@ -12,11 +12,21 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
+
+	"federator.dev/federator/internal/execplugin"
+	"federator.dev/federator/internal/exit"
 )
 
 // Main runs the tests of a package that runs commands: with a configuration directory
 // of their own, and held to leave no goroutine.
 func Main(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == execplugin.Name { // contexts with exec plugins run it in this binary
+		if err := Execute(context.Background(), Root(execplugin.Command()), os.Stdout, os.Stderr, os.Args[1:]...); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(exit.Code(err))
+		}
+		os.Exit(0)
+	}
 	// klog flushes files that it never opens from a goroutine of its own.
 	klog.StopFlushDaemon()
 	// Servers without a hub keep files there.

@@ -10,14 +10,16 @@ import (
 	"federator.dev/federator/internal/cli/report/sarif"
 )
 
+// SARIFSchema is the JSON schema of SARIF 2.1.0, descriptions cut.
+//
 //go:embed testdata/sarif-2.1.0.schema.json
-var sarifSchema string
+var SARIFSchema string
 
 // SARIF holds a document to the standard's schema, descriptions cut.
 func SARIF(t testing.TB, text string) sarif.Log {
 	t.Helper()
 	rs, err := rego.New(rego.Query("json.match_schema(input.document, input.schema)"),
-		rego.Input(map[string]any{"document": text, "schema": sarifSchema}), rego.StrictBuiltinErrors(true)).Eval(t.Context())
+		rego.Input(map[string]any{"document": text, "schema": SARIFSchema}), rego.StrictBuiltinErrors(true)).Eval(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

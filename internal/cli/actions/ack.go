@@ -19,11 +19,12 @@ import (
 func ackCommand(f *hubFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ack POLICY [HALT]",
-		Short: "Acknowledge what a FleetPolicy has halted for, and let it go on",
-		Long: `Acknowledge what a FleetPolicy has halted for, and let it go on.
+		Short: "Acknowledge the halt of a FleetPolicy and resume it",
+		Long: `Acknowledge the halt of a FleetPolicy and resume it.
 
-With HALT, the status.halted.id that you have looked at, nothing else is
-acknowledged. What was over a limit is allowed as far as it was, for one window.`,
+With HALT, the status.halted.id that you have reviewed, no other halt is
+acknowledged. If a limit was exceeded, as many targets as were pending are allowed
+for one window.`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.open()
@@ -43,11 +44,11 @@ func (c *hubClient) acknowledge(ctx context.Context, name string, halt []string,
 	h := fp.Status.Halted
 	switch {
 	case h == nil:
-		return fmt.Errorf("FleetPolicy %q is not halted: there is nothing to acknowledge", name)
+		return fmt.Errorf("FleetPolicy %q is not halted", name)
 	case len(halt) > 0 && halt[0] != h.ID:
-		return fmt.Errorf("FleetPolicy %q is halted, but not for %q: it is for %s, %s: %s", name, halt[0], h.ID, h.Reason, console.Printable(h.Message))
+		return fmt.Errorf("FleetPolicy %q is halted, but not by %q: the halt is %s, %s: %s", name, halt[0], h.ID, h.Reason, console.Printable(h.Message))
 	}
-	// With the resourceVersion: of no other halt than the one that is printed.
+	// The resourceVersion makes sure that the printed halt is the one acknowledged.
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"resourceVersion": fp.ResourceVersion, "annotations": map[string]any{api.AcknowledgeKey: h.ID},
 	}})
@@ -57,7 +58,7 @@ func (c *hubClient) acknowledge(ctx context.Context, name string, halt []string,
 	r := c.objects("PATCH", v1alpha1.FleetPolicies, name).SetHeader("Content-Type", string(types.MergePatchType)).Param("fieldManager", c.me(ctx)).Body(body)
 	switch err := r.Do(ctx).Error(); {
 	case apierrors.IsConflict(err):
-		return fmt.Errorf("FleetPolicy %q has changed meanwhile: look again", name)
+		return fmt.Errorf("FleetPolicy %q has changed meanwhile: review it again", name)
 	case err != nil:
 		return fmt.Errorf("FleetPolicy %q: %w", name, err)
 	}
@@ -65,7 +66,7 @@ func (c *hubClient) acknowledge(ctx context.Context, name string, halt []string,
 	return err
 }
 
-// allowed says what an acknowledgement of a policy's halt allows.
+// allowed describes what acknowledging a policy's halt allows.
 func allowed(fp *v1alpha1.FleetPolicy) string {
 	h := fp.Status.Halted
 	switch {
@@ -76,9 +77,9 @@ func allowed(fp *v1alpha1.FleetPolicy) string {
 		}
 		return fmt.Sprintf("allowed: %d targets within %s, where the limit is %d (of %d)", h.Over.Targets, window, h.Over.Allowed, h.Over.Denominator)
 	case h.Reason == v1alpha1.Unhealthy:
-		return "allowed: the next wave, whatever the health of what has been written"
+		return "allowed: the next wave, regardless of the health of written objects"
 	case h.Reason == v1alpha1.Fighting:
-		return "allowed: correcting anew what has violated again"
+		return "allowed: correcting targets again that were reverted"
 	}
-	return "allowed: to go on"
+	return "allowed: resuming"
 }

@@ -14,8 +14,8 @@ import (
 	"federator.dev/federator/internal/cli/console"
 )
 
-// writeChange writes what an Action changes, a line for each field: what was there
-// before, by the inverse, and what it wants there.
+// writeChange writes what an Action changes, a line for each field: the value before, from
+// the inverse, and the value after.
 func writeChange(b *bytes.Buffer, a *v1alpha1.Action, color bool) {
 	add, remove := side{"+", console.Green, color}, side{"-", console.Red, color}
 	before, after := map[string]string{}, map[string]string{}
@@ -43,8 +43,8 @@ func writeChange(b *bytes.Buffer, a *v1alpha1.Action, color bool) {
 		paths[path] = true
 	}
 	for path := range after {
-		// What the inverse does not bring back was there before.
-		if _, changed := before[path]; changed || verb != "patch" || beside(path, before) {
+		// Fields that the inverse does not restore were not changed.
+		if _, changed := before[path]; changed || verb != "patch" || related(path, before) {
 			paths[path] = true
 		}
 	}
@@ -57,13 +57,13 @@ func writeChange(b *bytes.Buffer, a *v1alpha1.Action, color bool) {
 		}
 	}
 	if a.Inverse != nil && a.Inverse.Irreversible != "" {
-		fmt.Fprintf(b, "Cannot be taken back: %s\n", console.Printable(a.Inverse.Irreversible))
+		fmt.Fprintf(b, "Cannot be rolled back: %s\n", console.Printable(a.Inverse.Irreversible))
 	}
 }
 
-// beside reports whether a path is below or above one of a change: where a list or an
-// object came or went as a whole.
-func beside(path string, before map[string]string) bool {
+// related reports whether a path is below or above a changed one, as when a list or an
+// object was added or removed.
+func related(path string, before map[string]string) bool {
 	for other := range before {
 		if strings.HasPrefix(path, other+".") || strings.HasPrefix(path, other+"[") || strings.HasPrefix(other, path+".") || strings.HasPrefix(other, path+"[") {
 			return true
@@ -124,7 +124,7 @@ func flattenText(text string, into map[string]string) {
 
 var plainField = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// flatten notes fields by their paths. Lists are values: patches replace them.
+// flatten records fields by their paths. Lists are values: patches replace them.
 func flatten(path string, value any, into map[string]string) {
 	if object, ok := value.(map[string]any); ok && len(object) > 0 {
 		for name, v := range object {

@@ -26,7 +26,7 @@ func TestWhatAnActionChangesIsShown(t *testing.T) {
 			"JSON patch", "patch", `[{"op":"replace","path":"/spec/replicas","value":1},{"op":"move","from":"/a","path":"/b"}]`, "patch", `{"spec":{"replicas":3}}`, "",
 			"  replace /spec/replicas: 1\n  move /a to /b\n  - spec.replicas: 3\n",
 		},
-		{"a Secret", "patch", "", "", "", "its values are not recorded", "  the values of a Secret are not recorded\nCannot be taken back: its values are not recorded\n"},
+		{"a Secret", "patch", "", "", "", "its values are not recorded", "  the values of a Secret are not recorded\nCannot be rolled back: its values are not recorded\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := &v1alpha1.Action{Spec: v1alpha1.ActionSpec{Verb: v1alpha1.Verb(test.verb), Patch: v1alpha1.JSONText(test.patch)}}

@@ -1,6 +1,7 @@
 package actions
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/yaml"
 
@@ -48,17 +50,17 @@ func listCommand(hub *hubFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List Actions, the newest last",
+		Short:   "List Actions, newest last",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return l.run(cmd.Context(), hub, cmd.OutOrStdout())
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&l.policy, "policy", "", "only of the FleetPolicy of that `name`")
-	fs.StringVar(&l.member, "member", "", "only of the member `namespace/name`")
-	fs.StringVar(&l.phase, "phase", "", "only in that `phase`, such as Succeeded")
-	fs.DurationVar(&l.since, "since", 0, "only those that were recorded within that `time`, such as 1h")
+	fs.StringVar(&l.policy, "policy", "", "only of this FleetPolicy `name`")
+	fs.StringVar(&l.member, "member", "", "only on this member `namespace/name`")
+	fs.StringVar(&l.phase, "phase", "", "only in this `phase`, such as Succeeded")
+	fs.DurationVar(&l.since, "since", 0, "only those recorded within this `time`, such as 1h")
 	fs.StringVarP(&l.output, "output", "o", "", "wide, name, json or yaml")
 	return cmd
 }
@@ -86,7 +88,7 @@ func (l *listOptions) run(ctx context.Context, hub *hubFlags, out io.Writer) err
 	return err
 }
 
-// selector has the hub sort out what is not asked for.
+// selector returns the field selector of the flags.
 func (l *listOptions) selector() (string, error) {
 	if !slices.Contains([]string{"", "wide", "name", "json", "yaml"}, l.output) {
 		return "", fmt.Errorf("--output %q is not wide, name, json or yaml", l.output)
@@ -114,8 +116,8 @@ func (l *listOptions) selector() (string, error) {
 	return set.String(), nil
 }
 
-// within orders actions that were recorded within the same second: by when they began,
-// or ended, which is not known of all.
+// within orders actions that were recorded within the same second: by when they started
+// or ended, if that is known.
 func within(a *v1alpha1.Action) time.Time {
 	switch {
 	case a.Status.StartedAt != nil:
@@ -123,10 +125,10 @@ func within(a *v1alpha1.Action) time.Time {
 	case a.Status.EndedAt != nil:
 		return a.Status.EndedAt.Time
 	}
-	return a.CreationTimestamp.Add(time.Second) // it is on its way
+	return a.CreationTimestamp.Add(time.Second) // not started yet
 }
 
-// startedAt is when an action began, to the microsecond where that is known.
+// startedAt is when an action started, to the microsecond if that is known.
 func startedAt(a *v1alpha1.Action) time.Time {
 	if a.Status.StartedAt != nil {
 		return a.Status.StartedAt.Time
@@ -162,7 +164,7 @@ func listTable(list []v1alpha1.Action, wide bool, now time.Time, color bool) []b
 	for n := range list {
 		a := &list[n]
 		s := &a.Spec
-		begin := startedAt(a)
+		started := startedAt(a)
 		row := []console.Cell{
 			{Text: a.Name},
 			{Text: s.Binding},
@@ -172,7 +174,7 @@ func listTable(list []v1alpha1.Action, wide bool, now time.Time, color bool) []b
 			{Text: s.Target.Namespace},
 			{Text: s.Target.Name},
 			phaseCell(a.Status.Phase),
-			{Text: console.Age(now, &begin)},
+			{Text: console.Age(now, &started)},
 		}
 		if wide {
 			commit := string(s.Origin.Commit)
@@ -184,7 +186,7 @@ func listTable(list []v1alpha1.Action, wide bool, now time.Time, color bool) []b
 	return t.Render(color)
 }
 
-// phaseCell shows a phase; an Action without one is on its way.
+// phaseCell shows a phase; an Action without one is pending.
 func phaseCell(p v1alpha1.ActionPhase) console.Cell {
 	c := console.Cell{Text: string(p)}
 	switch p {
@@ -198,4 +200,37 @@ func phaseCell(p v1alpha1.ActionPhase) console.Cell {
 		c.Color = console.Yellow
 	}
 	return c
+}
+
+// actions returns the Actions that match, newest last.
+func (c *hubClient) actions(ctx context.Context, selector string, keep func(*v1alpha1.Action) bool) (*v1alpha1.ActionList, error) {
+	out := &v1alpha1.ActionList{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion().String(), Kind: "ActionList"}, Items: []v1alpha1.Action{},
+	}
+	for next := ""; ; {
+		page := &v1alpha1.ActionList{}
+		r := c.objects("GET", v1alpha1.Actions).Param("limit", pageSize)
+		if selector != "" {
+			r = r.Param("fieldSelector", selector)
+		}
+		if next != "" {
+			r = r.Param("continue", next)
+		}
+		if err := do(ctx, r, page); err != nil {
+			return nil, c.explain(err, "actions", "")
+		}
+		for n := range page.Items {
+			if a := &page.Items[n]; keep(a) {
+				a.ManagedFields = nil
+				out.Items = append(out.Items, *a)
+			}
+		}
+		if next = page.Continue; next == "" {
+			break
+		}
+	}
+	slices.SortStableFunc(out.Items, func(a, b v1alpha1.Action) int {
+		return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), within(&a).Compare(within(&b)), strings.Compare(a.Name, b.Name))
+	})
+	return out, nil
 }

@@ -2,6 +2,7 @@ package actions
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
@@ -17,13 +19,13 @@ import (
 	"federator.dev/federator/pkg/hub"
 )
 
-const rollbackHelp = `Take an Action back: the target's content is again what it was before.
+const rollbackHelp = `Roll back an Action: restore the target's content from before it.
 
-The process that acts does it, by the same guarded path as every correction, and
-records it as an Action of its own. It is refused where the target has changed since,
-unless forced; where the Action cannot be taken back; and while all actions are
-stopped. Limits, windows, halts and suspension of the policy do not keep it from being
-done. The policy judges on: what violates it is corrected again.`
+The leader rolls back with the same guarded write as every correction, and records an
+Action for it. A rollback is refused if the target has changed since, unless forced; if
+the Action is irreversible; and while all actions are stopped. Limits, windows, halts
+and suspension of the policy do not apply. The policy is still evaluated: a target that
+violates it again is corrected again.`
 
 // rollback are the flags of `federator actions rollback`.
 type rollback struct {
@@ -36,7 +38,7 @@ func rollbackCommand(f *hubFlags) *cobra.Command {
 	var r rollback
 	cmd := &cobra.Command{
 		Use:   "rollback NAME",
-		Short: "Take an Action back",
+		Short: "Roll back an Action",
 		Long:  rollbackHelp,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,9 +52,9 @@ func rollbackCommand(f *hubFlags) *cobra.Command {
 			return r.run(cmd.Context(), c, actionName(args[0]), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().BoolVar(&r.force, "force", false, "even where the target has changed since, and others own its fields")
-	cmd.Flags().StringVar(&r.reason, "reason", "", "`why`, for those who read it")
-	cmd.Flags().DurationVar(&r.timeout, "timeout", 30*time.Second, "how long to wait for an answer; then the request is withdrawn")
+	cmd.Flags().BoolVar(&r.force, "force", false, "roll back even if the target has changed since or others own its fields")
+	cmd.Flags().StringVar(&r.reason, "reason", "", "`reason` that is shown with it")
+	cmd.Flags().DurationVar(&r.timeout, "timeout", 30*time.Second, "how long to wait for the outcome; then the request is withdrawn")
 	return cmd
 }
 
@@ -62,7 +64,7 @@ func (r *rollback) run(ctx context.Context, c *hubClient, name string, out io.Wr
 		return err
 	}
 	if a.Status.Phase == v1alpha1.PhaseRolledBack {
-		return fmt.Errorf("action %q has been taken back already, %s", name, console.Printable(a.Status.Message))
+		return fmt.Errorf("action %q is already rolled back, %s", name, console.Printable(a.Status.Message))
 	}
 	how := api.RollbackValue
 	if r.force {
@@ -81,12 +83,72 @@ func (r *rollback) run(ctx context.Context, c *hubClient, name string, out io.Wr
 	}
 	word, message, _ := strings.Cut(outcome, " ")
 	if word != hub.RollbackSucceeded {
-		return fmt.Errorf("action %q is not taken back: %s: %s", name, word, console.Printable(message))
+		return fmt.Errorf("action %q: rollback %s: %s", name, word, console.Printable(message))
 	}
-	if _, err := fmt.Fprintf(out, "%s is taken back %s\n", name, console.Printable(message)); err != nil {
+	if _, err := fmt.Fprintf(out, "%s is rolled back %s\n", name, console.Printable(message)); err != nil {
 		return err
 	}
 	return c.hint(ctx, a, out)
 }
 
-var errTimeout = errors.New("nobody has answered in time")
+var errTimeout = errors.New("no outcome in time")
+
+// relabel requests a rollback, or withdraws the request with nil.
+func (c *hubClient) relabel(ctx context.Context, name, by string, how any, notes map[string]any) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{api.RollbackKey: how}, "annotations": notes}})
+	if err != nil {
+		return err
+	}
+	err = c.objects("PATCH", v1alpha1.Actions, name).SetHeader("Content-Type", string(types.MergePatchType)).
+		Param("fieldManager", by).Body(body).Do(ctx).Error()
+	if err != nil {
+		return c.explain(err, "action", name)
+	}
+	return nil
+}
+
+// outcome waits for the outcome of a request, and withdraws it on timeout.
+func (c *hubClient) outcome(ctx context.Context, name string, timeout time.Duration) (string, error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		a, err := c.action(waiting, name)
+		if err == nil {
+			if text := a.Annotations[api.RollbackOutcomeKey]; text != "" {
+				return text, nil
+			}
+			if a.Labels[api.RollbackKey] == "" {
+				return "", fmt.Errorf("action %q: the request was withdrawn by another client", name)
+			}
+		}
+		if waiting.Err() == nil {
+			select {
+			case <-waiting.Done():
+			case <-tick.C:
+				continue // also after an error: the request must not stay
+			}
+		}
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		cause := fmt.Errorf("action %q: %w", name, context.Cause(waiting))
+		if err := c.relabel(late, name, "federator-actions", nil, map[string]any{api.RollbackReasonKey: nil}); err != nil {
+			return "", errors.Join(cause, fmt.Errorf("withdrawing the request failed: %w", err))
+		}
+		return "", fmt.Errorf("%w; the request is withdrawn (is federator running, with policies.hub?)", cause)
+	}
+}
+
+// hint warns if the policy would correct the target again.
+func (c *hubClient) hint(ctx context.Context, a *v1alpha1.Action, out io.Writer) error {
+	fp, err := c.policy(ctx, a.Spec.Binding)
+	if err != nil || fp.Spec.Mode != v1alpha1.Enforce || fp.Spec.Suspend || a.Spec.RollbackOf != "" {
+		return nil // It is a hint.
+	}
+	_, err = fmt.Fprintf(out, `FleetPolicy %s still enforces: if the target violates it again, it is corrected again.
+To prevent that, suspend the policy, exempt the target in it, or protect the target on the member:
+  kubectl patch fleetpolicy %s --type merge -p '{"spec":{"suspend":true}}'
+`, fp.Name, fp.Name)
+	return err
+}

@@ -21,7 +21,7 @@ func showCommand(hub *hubFlags) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "show NAME",
-		Short: "Show all of one Action, with what it changes",
+		Short: "Show one Action and what it changes",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains([]string{"", "json", "yaml"}, output) {
@@ -91,10 +91,10 @@ func actionText(a *v1alpha1.Action, now time.Time, color bool) []byte {
 	line("Version", versionText(a))
 	line("Verb", verbText(s))
 	line("Acts as", s.ActAs)
-	begin := startedAt(a)
-	line("Recorded", begin.UTC().Format(time.RFC3339)+" ("+console.Age(now, &begin)+" ago)")
+	started := startedAt(a)
+	line("Recorded", started.UTC().Format(time.RFC3339)+" ("+console.Age(now, &started)+" ago)")
 	if st.EndedAt != nil {
-		line("Ended", st.EndedAt.UTC().Format(time.RFC3339)+" (after "+st.EndedAt.Sub(begin).Round(time.Millisecond).String()+")")
+		line("Ended", st.EndedAt.UTC().Format(time.RFC3339)+" (after "+st.EndedAt.Sub(started).Round(time.Millisecond).String()+")")
 	}
 	if st.Attempts > 0 {
 		line("Failed requests", fmt.Sprint(st.Attempts))
@@ -110,7 +110,7 @@ func actionText(a *v1alpha1.Action, now time.Time, color bool) []byte {
 		}
 		line("Acknowledged by", text)
 	}
-	line("Asked to roll back", a.Labels[api.RollbackKey])
+	line("Rollback requested", a.Labels[api.RollbackKey])
 	line("Rollback", a.Annotations[api.RollbackOutcomeKey])
 	b := bytes.NewBuffer(head.Render(color))
 	writeChange(b, a, color)

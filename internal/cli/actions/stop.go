@@ -15,10 +15,10 @@ import (
 	"federator.dev/federator/pkg/hub"
 )
 
-const stopHelp = `Keep everybody from writing anything to members, within a second, until resume.
+const stopHelp = `Stop all writes to members, of all replicas and within a second, until resume.
 
-What is under way is not taken back. The stop is ConfigMap federator-stop in the
-namespace of federator, so that it holds for every replica and after restarts; a
+Writes that are in flight complete. The stop is the ConfigMap federator-stop in
+federator's namespace, so that it holds for every replica and across restarts; a
 federator that cannot read it writes nothing.`
 
 func stopCommand(f *hubFlags) *cobra.Command {
@@ -36,13 +36,13 @@ func stopCommand(f *hubFlags) *cobra.Command {
 			return c.stop(cmd.Context(), namespace, reason, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for those who read it")
+	cmd.Flags().StringVar(&reason, "reason", "", "`reason` that is shown with it")
 	registerNamespace(cmd, &namespace)
 	return cmd
 }
 
 func registerNamespace(cmd *cobra.Command, namespace *string) {
-	cmd.Flags().StringVarP(namespace, "namespace", "n", config.DefaultNamespace, "`namespace` of federator on the hub: policies.namespace of its configuration")
+	cmd.Flags().StringVarP(namespace, "namespace", "n", config.DefaultNamespace, "federator's `namespace` on the hub: policies.namespace of its configuration")
 }
 
 func (c *hubClient) stop(ctx context.Context, namespace, reason string, out, stderr io.Writer) error {
@@ -52,15 +52,15 @@ func (c *hubClient) stop(ctx context.Context, namespace, reason string, out, std
 	}
 	text := "all actions are stopped"
 	if !made {
-		text = "all actions have been stopped already"
+		text = "all actions were already stopped"
 	}
 	if _, err := fmt.Fprintf(out, "%s %s\n", text, console.Printable(who)); err != nil {
 		return err
 	}
-	// A stop where nobody looks stops nobody.
+	// A stop in another namespace has no effect.
 	_, err = c.CoordinationV1().Leases(namespace).Get(ctx, election.LeaseName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		_, err = fmt.Fprintf(stderr, "warning: no federator has acted in namespace %s (there is no Lease %s): is --namespace right?\n", namespace, election.LeaseName)
+		_, err = fmt.Fprintf(stderr, "warning: federator has no Lease %[2]s in namespace %[1]s: is --namespace right?\n", namespace, election.LeaseName)
 		return err
 	}
 	return nil
@@ -70,7 +70,7 @@ func resumeCommand(f *hubFlags) *cobra.Command {
 	var namespace string
 	cmd := &cobra.Command{
 		Use:   "resume",
-		Short: "End a stop",
+		Short: "Resume actions after a stop",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := f.open()
@@ -84,7 +84,7 @@ func resumeCommand(f *hubFlags) *cobra.Command {
 			if who == "" {
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), "actions are not stopped")
 			} else {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "actions go on; they were stopped %s\n", console.Printable(who))
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "actions are resumed; they were stopped %s\n", console.Printable(who))
 			}
 			return err
 		},

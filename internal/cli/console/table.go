@@ -20,17 +20,20 @@ type Cell struct {
 	Right bool   // aligned
 }
 
-// Table aligns columns. Text in it may come from a member, so nothing that
-// would steer a terminal gets through.
+// Table aligns columns. Text in it may come from a member, so control characters are
+// removed.
 type Table struct {
 	header []string
 	rows   [][]Cell
 }
 
+// NewTable returns a table with the columns of a header, or without a header.
 func NewTable(header ...string) *Table { return &Table{header: header} }
 
+// AddHeader appends columns.
 func (t *Table) AddHeader(more ...string) { t.header = append(t.header, more...) }
 
+// AddRow appends a row. Empty cells are shown as -.
 func (t *Table) AddRow(cells ...Cell) {
 	for i := range cells {
 		cells[i].Text = Printable(cells[i].Text)
@@ -43,6 +46,7 @@ func (t *Table) AddRow(cells ...Cell) {
 
 const columnGap = "   "
 
+// Render returns the table as text, with colours for a terminal.
 func (t *Table) Render(color bool) []byte {
 	rows := t.rows
 	if len(t.header) > 0 {

@@ -22,6 +22,7 @@ func Age(now time.Time, t *time.Time) string {
 	return duration.HumanDuration(now.Sub(*t))
 }
 
+// Plural writes a number with the noun for it.
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -29,6 +30,7 @@ func Plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// WriteJSON writes a value as indented JSON.
 func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -36,6 +38,7 @@ func WriteJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
+// WithReason appends a reason in parentheses, if there is one.
 func WithReason(what, why string) string {
 	if why == "" {
 		return what

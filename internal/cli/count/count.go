@@ -9,8 +9,8 @@ import (
 	"federator.dev/federator/internal/cli/queryclient"
 )
 
-const help = `Count objects of the fleet, from memory, by anything: member,
-memberLabel:<key>, namespace, kind, label:<key> or field:<path>.
+const help = `Count objects of the fleet, grouped by member, memberLabel:<key>, namespace, kind,
+label:<key> or field:<path>.
 
   federator count pods --by member
   federator count pods --by field:status.phase,memberLabel:env

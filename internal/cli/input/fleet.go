@@ -20,15 +20,15 @@ import (
 // Fleet is a fleet at one revision.
 type Fleet struct {
 	*aggregate.Snapshot
-	SourceRevision aggregate.Revision // that it had where it comes from
+	SourceRevision aggregate.Revision // of the index that it was read from
 	AsOf           time.Time
-	members        map[string]clusterinformers.MemberStatus // by name, of clusters
+	members        map[string]clusterinformers.MemberStatus // by name; of clusters only
 }
 
-// Kinds are the kinds that will be read.
+// Kinds are kinds that will be read.
 type Kinds struct {
-	Refs []policy.KindRef // at a version where that matters
-	All  bool             // others, too
+	Refs []policy.KindRef // with a version if that matters
+	All  bool             // and all others
 }
 
 // names are the kinds without their versions, sorted.
@@ -51,8 +51,8 @@ func (o *Fleet) anyReached() bool {
 	return false
 }
 
-// Reason says why a scope is what it is: one of a member that was never reached has
-// nothing to say for itself.
+// Reason says why a scope has its state. For a member that was never reached it is the
+// member's.
 func (o *Fleet) Reason(member string, kind aggregate.Kind) string {
 	if info, there := o.Scope(member, kind); there {
 		return info.Status.Reason
@@ -63,9 +63,9 @@ func (o *Fleet) Reason(member string, kind aggregate.Kind) string {
 	return ""
 }
 
-// errUnreachable says why there is no member to look at.
+// errUnreachable says why no member was reached.
 func (o *Fleet) errUnreachable() error {
-	text := "there is no member to look at"
+	text := "no member was reached"
 	for _, name := range slices.Sorted(maps.Keys(o.members)) {
 		m := o.members[name]
 		text += fmt.Sprintf("\nmember %s is %s", name, console.WithReason(string(m.State), cmp.Or(m.Message, string(m.Reason))))
@@ -73,8 +73,8 @@ func (o *Fleet) errUnreachable() error {
 	return errors.New(text)
 }
 
-// LastContact returns when a member last said anything of a kind, the zero time when
-// that is not known.
+// LastContact returns when a scope last heard from its member, the zero time if that is not
+// known.
 func (o *Fleet) LastContact(member string, kind aggregate.Kind) time.Time {
 	for _, s := range o.members[member].Details {
 		if s.Kind == kind && s.LastContact != nil {
@@ -87,17 +87,16 @@ func (o *Fleet) LastContact(member string, kind aggregate.Kind) time.Time {
 // maxIncomplete is how many scopes of a member are named.
 const maxIncomplete = 3
 
-// WarnIncomplete says which members are not known in full, as far as is wanted, and
-// why.
-func (o *Fleet) WarnIncomplete(w io.Writer, want Kinds) error {
-	names := want.names()
+// WarnIncomplete prints which members are incomplete in the required kinds, and why.
+func (o *Fleet) WarnIncomplete(w io.Writer, required Kinds) error {
+	names := required.names()
 	for m := range o.Members() {
 		scopes := map[aggregate.Kind]aggregate.Status{}
 		for _, kind := range names {
 			info, _ := o.Scope(m.Name, kind)
 			scopes[kind] = aggregate.Status{State: info.Status.State, Reason: o.Reason(m.Name, kind)}
 		}
-		if want.All {
+		if required.All {
 			for s := range o.Scopes(m.Name) {
 				scopes[s.Kind] = s.Status
 			}
@@ -111,8 +110,7 @@ func (o *Fleet) WarnIncomplete(w io.Writer, want Kinds) error {
 	return nil
 }
 
-// incomplete says what of some scopes of a member is not known in full, "" when
-// all of it is.
+// incomplete lists the scopes of a member that are incomplete; "" for none.
 func (o *Fleet) incomplete(member string, scopes map[aggregate.Kind]aggregate.Status) string {
 	var list []string
 	for kind, status := range scopes {

@@ -17,8 +17,8 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/offline"
 )
 
-// Flags say where the objects come from that policies and queries are
-// evaluated on: manifests, a saved snapshot, or clusters.
+// Flags say where the objects come from that policies and queries are evaluated on:
+// manifests, a saved snapshot, or clusters.
 type Flags struct {
 	manifests []string
 	member    string
@@ -32,17 +32,17 @@ type Flags struct {
 
 func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.StringArrayVarP(&f.manifests, "filename", "f", nil, "`[MEMBER=]PATH` of manifests: files, directories, or - for standard input")
-	fs.StringVar(&f.member, "member", "", "`<namespace>/<name>` of the member of manifests that do not say (default manifests/default)")
-	fs.StringVar(&f.snapshot, "snapshot", "", "`directory` that federator snapshot has written")
-	fs.BoolVar(&f.hub, "hub", false, "follow the clusters of the Cluster API hub")
+	fs.StringVar(&f.member, "member", "", "`<namespace>/<name>` of the member of manifests without an annotation (default manifests/default)")
+	fs.StringVar(&f.snapshot, "snapshot", "", "`directory` written by federator snapshot")
+	fs.BoolVar(&f.hub, "hub", false, "read the clusters of the Cluster API hub")
 	f.live.Register(fs)
-	fs.Lookup("give-up-after").Usage = "when a member that has not synced is no longer waited for (default 30s)"
+	fs.Lookup("give-up-after").Usage = "how long to wait for a member that has not synced (default 30s)"
 	fs.Lookup("log-level").Usage = "debug, info, warn or error (default warn)"
 }
 
-// Open reads the fleet. Clusters are followed for what is wanted, where the flags
-// leave that open.
-func (f *Flags) Open(ctx context.Context, fs *pflag.FlagSet, want Kinds, in io.Reader, stderr io.Writer) (*Fleet, error) {
+// Open reads the fleet. Of clusters it reads the required kinds, unless the flags select
+// others.
+func (f *Flags) Open(ctx context.Context, fs *pflag.FlagSet, required Kinds, in io.Reader, stderr io.Writer) (*Fleet, error) {
 	live := f.hub || fs.Changed("contexts") || fs.Changed("hub-kubeconfig") || fs.Changed("config")
 	given := 0
 	for _, is := range []bool{len(f.manifests) > 0, f.snapshot != "", live} {
@@ -61,9 +61,9 @@ func (f *Flags) Open(ctx context.Context, fs *pflag.FlagSet, want Kinds, in io.R
 		}
 		return &Fleet{Snapshot: saved.Index.Snapshot(), SourceRevision: saved.Revision, AsOf: saved.Taken}, nil
 	case live:
-		return f.readClusters(ctx, fs, want, stderr)
+		return f.readClusters(ctx, fs, required, stderr)
 	}
-	return f.readManifests(want.names(), in)
+	return f.readManifests(required.names(), in)
 }
 
 // readManifests reads manifests.
@@ -94,7 +94,7 @@ func (f *Flags) readManifests(kinds []aggregate.Kind, in io.Reader) (*Fleet, err
 	}
 	s := index.Snapshot()
 	if fleet.Objects() == 0 && len(slices.Collect(s.Members())) <= 1 {
-		return nil, fmt.Errorf("there is no manifest in %s", strings.Join(f.manifests, ", "))
+		return nil, fmt.Errorf("no manifest found in %s", strings.Join(f.manifests, ", "))
 	}
 	return &Fleet{Snapshot: s, SourceRevision: s.Revision(), AsOf: time.Now()}, nil
 }

@@ -16,12 +16,12 @@ import (
 	"federator.dev/federator/pkg/clusterinformers"
 )
 
-var errNotSynced = errors.New("clusters have not settled in time")
+var errNotSynced = errors.New("clusters have not synced in time")
 
-// readClusters follows clusters until each has synced or been given up on, or until the
-// time is up: what is missing then is an incomplete scope.
-func (f *Flags) readClusters(ctx context.Context, fs *pflag.FlagSet, want Kinds, stderr io.Writer) (*Fleet, error) {
-	cfg, err := f.live.Load(fs, func(c *config.Config) { f.adjust(c, fs, want) })
+// readClusters connects to clusters until each has synced or been given up on, or until
+// the timeout: scopes that are missing then are incomplete.
+func (f *Flags) readClusters(ctx context.Context, fs *pflag.FlagSet, required Kinds, stderr io.Writer) (*Fleet, error) {
+	cfg, err := f.live.Load(fs, func(c *config.Config) { f.adjust(c, fs, required) })
 	if err != nil {
 		return nil, err
 	}
@@ -33,11 +33,11 @@ func (f *Flags) readClusters(ctx context.Context, fs *pflag.FlagSet, want Kinds,
 	if err != nil {
 		return nil, err
 	}
-	live.Manager.RequireKinds(want.names())
+	live.Manager.RequireKinds(required.names())
 	failed := make(chan error, 1)
 	manager := component.Start(ctx, live.Manager.Run, failed)
 	err = f.waitSynced(ctx, live, failed)
-	// Before the members are let go.
+	// Before the members are disconnected.
 	o := &Fleet{Snapshot: live.Index.Snapshot(), AsOf: time.Now(), members: map[string]clusterinformers.MemberStatus{}}
 	o.SourceRevision = o.Revision()
 	for _, m := range live.Manager.Members() {
@@ -52,17 +52,17 @@ func (f *Flags) readClusters(ctx context.Context, fs *pflag.FlagSet, want Kinds,
 	return o, nil
 }
 
-// adjust fits a configuration to somebody who waits for one answer.
-func (f *Flags) adjust(c *config.Config, fs *pflag.FlagSet, want Kinds) {
+// adjust adapts a configuration to a command that runs once.
+func (f *Flags) adjust(c *config.Config, fs *pflag.FlagSet, required Kinds) {
 	if f.hub && c.Sources.ClusterAPI == nil {
 		c.Sources.ClusterAPI = &config.ClusterAPI{}
 	}
-	if len(c.Kinds) == 0 && !want.All {
-		for _, kind := range want.names() {
+	if len(c.Kinds) == 0 && !required.All {
+		for _, kind := range required.names() {
 			c.Kinds = append(c.Kinds, clusterinformers.KindRule{Kind: string(kind)})
 		}
 	}
-	for _, k := range want.Refs {
+	for _, k := range required.Refs {
 		held := slices.ContainsFunc(c.Held, func(h clusterinformers.HeldVersion) bool { return h.Kind == k.Kind })
 		if k.Version != "" && !held {
 			c.Held = append(c.Held, clusterinformers.HeldVersion{Kind: k.Kind, Version: k.Version})
@@ -77,7 +77,7 @@ func (f *Flags) adjust(c *config.Config, fs *pflag.FlagSet, want Kinds) {
 	c.KeepSecretValues = false
 }
 
-// waitSynced waits until the fleet is ready, for as long as the flags allow.
+// waitSynced waits until the fleet is ready, or until the timeout of the flags.
 func (f *Flags) waitSynced(ctx context.Context, fleet *fleet.Fleet, failed <-chan error) error {
 	if f.Timeout == 0 {
 		return fleet.WaitReady(ctx, failed)

@@ -28,8 +28,8 @@ const (
 // handshakeTimeout is how long reading a server's certificates may take.
 const handshakeTimeout = 15 * time.Second
 
-// errNoAuthority is a server whose certificate nothing that was found verifies.
-var errNoAuthority = errors.New("nothing that was found verifies the server's certificate")
+// errNoAuthority is the error for a server whose certificate no known CA verifies.
+var errNoAuthority = errors.New("no known CA verifies the server's certificate")
 
 // authority is what may verify a server's certificate, and where it was found.
 type authority struct {
@@ -65,7 +65,7 @@ func (f *flags) findAuthority(ctx context.Context) (authority, error) {
 			looked = append(looked, fmt.Sprintf("  %s: %v", a.where, a.err))
 		}
 	}
-	return authority{}, fmt.Errorf("%s: %w:\n%s\nGive the authority that has signed it with --certificate-authority.", f.server, errNoAuthority, strings.Join(looked, "\n")) //nolint:staticcheck,revive // lines for a person, the last a sentence
+	return authority{}, fmt.Errorf("%s: %w:\n%s\nPass the CA that has signed it with --certificate-authority.", f.server, errNoAuthority, strings.Join(looked, "\n")) //nolint:staticcheck,revive // lines for a person, the last a sentence
 }
 
 // verifies reports why the authority does not verify a chain for a host; nil if it does.
@@ -89,7 +89,7 @@ func (a authority) verifies(chain []*x509.Certificate, host string) error {
 }
 
 func systemAuthority(context.Context) []authority {
-	return []authority{{where: "authorities of this system"}}
+	return []authority{{where: "CAs of this system"}}
 }
 
 // localAuthority is what a server on this machine has written of the certificate that it
@@ -118,11 +118,11 @@ func (f *flags) hubAuthorities(ctx context.Context) []authority {
 	list, err := hub.CoreV1().Secrets(f.namespace).List(ctx, metav1.ListOptions{LabelSelector: tlsSecretLabels, FieldSelector: tlsSecretType})
 	switch {
 	case err != nil && f.namespace == "":
-		return []authority{{where: where, err: fmt.Errorf("%w (--namespace names that of federator, where less may be granted)", err)}}
+		return []authority{{where: where, err: fmt.Errorf("%w (--namespace restricts the search to federator's namespace)", err)}}
 	case err != nil:
 		return []authority{{where: where, err: err}}
 	case len(list.Items) == 0:
-		return []authority{{where: where, err: errors.New("there is none")}}
+		return []authority{{where: where, err: errors.New("not found")}}
 	}
 	var found []authority
 	for i := range list.Items {
@@ -179,12 +179,12 @@ func servedCertificates(ctx context.Context, server *url.URL) ([]*x509.Certifica
 	}
 	resp, err := transport.RoundTrip(req)
 	if err == nil { // not over TLS: newer versions of net/http would have to follow a scheme
-		return nil, errors.Join(errors.New("the server asks for no handshake"), resp.Body.Close())
+		return nil, errors.Join(errors.New("the server does not use TLS"), resp.Body.Close())
 	}
 	select {
 	case chain := <-read:
 		if len(chain) == 0 {
-			return nil, errors.New("the server shows none")
+			return nil, errors.New("the server sent none")
 		}
 		return chain, nil
 	default:

@@ -22,32 +22,32 @@ import (
 	"federator.dev/federator/internal/kubeconfigfile"
 )
 
-const help = `Write a kubeconfig for the query API: the context "fleet" over all members,
-"flat" over the same with unambiguous keys, and one per member that may be read,
-called <namespace>/<name>.
+const help = `Write a kubeconfig for the query API: the context "fleet" over all members, "flat"
+over the same with unique keys, and one per readable member, named
+<namespace>/<name>.
 
-"fleet" is for kubectl and federator's own commands: names are the members', a
-column says whose. "flat" is for programs that key by namespace and name and would
-show one of the objects that share them, such as k9s, Headlamp, Lens, informers and
-controllers: a namespace there, and the name of what has none, is
+"fleet" is for kubectl and federator's own commands: names are those in the members,
+and a column shows the member. "flat" is for programs that key objects by namespace
+and name, such as k9s, Headlamp, Lens, informers and controllers: there a namespace,
+and the name of a cluster-scoped object, is
 <cluster namespace>.<cluster name>.<its own>, with _ for dots of a cluster's name.
 
-With --service-account the hub issues a token for it that only federator
-accepts (its audience is "federator"), good for --duration:
+With --service-account the hub issues a token that only federator accepts (its
+audience is "federator"), valid for --duration:
 
   federator kubeconfig --server https://federator.example.com:8443 \
     --service-account teams/ann > fleet.yaml
   kubectl --kubeconfig fleet.yaml get pods -A
 
-Without --certificate-authority the server's certificate must be verified by the
-authorities of this system, else by ca.crt of a Secret that the chart made on the hub
-(type kubernetes.io/tls, label app.kubernetes.io/part-of=federator; in --namespace, else
-in any), else by what a server on this machine has written of the certificate that it
-made itself. The first that verifies certificate and name is written, and named on
-standard error: anyone who may make such Secrets on the hub, in the namespaces that are
-looked at, can vouch for a server. The server is sent no token before.
+Without --certificate-authority the server's certificate is verified with the system's
+CAs, else with ca.crt of a Secret that the chart created on the hub (type
+kubernetes.io/tls, label app.kubernetes.io/part-of=federator; in --namespace, else in
+any), else with the CA that a server on this machine generated. The first that verifies
+certificate and name is written, and named on standard error: anyone who may create such
+Secrets on the hub, in these namespaces, can vouch for a server. No token is sent before
+the server is verified.
 
-Without flags the server on this machine that runs without a hub is meant.`
+Without flags the kubeconfig is for the local server that runs without a hub.`
 
 // flags say how to reach the query API, and as whom.
 type flags struct {
@@ -89,19 +89,19 @@ func Command(version string) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.server, "server", "", "`URL` of the query API")
-	fs.StringVar(&f.ca, "certificate-authority", "", "`file` with the authority of the server's certificate (default what verifies it: the system's, that of the chart's Secret, that of a server on this machine)")
+	fs.StringVar(&f.ca, "certificate-authority", "", "`file` with the CA of the server's certificate (default the first that verifies it: the system's, that of the chart's Secret, that of a local server)")
 	fs.StringVar(&f.hub, "hub-kubeconfig", "", "`file` with credentials for the hub (default KUBECONFIG, else ~/.kube/config)")
-	fs.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of the hub that federator runs in, to find its certificate's authority there (default all)")
-	fs.StringVar(&f.account, "service-account", "", "`namespace/name` of the ServiceAccount of the hub to ask as")
+	fs.StringVarP(&f.namespace, "namespace", "n", "", "`namespace` of federator on the hub, to find the Secret with its CA (default all)")
+	fs.StringVar(&f.account, "service-account", "", "`namespace/name` of the ServiceAccount of the hub to authenticate as")
 	fs.StringVar(&f.tokenFile, "token-file", "", "`file` with a token to use instead")
 	fs.StringVar(&f.audience, "audience", "federator", "`audience` that the token is for")
-	fs.DurationVar(&f.duration, "duration", time.Hour, "how long the token is good for")
+	fs.DurationVar(&f.duration, "duration", time.Hour, "how long the token is valid")
 	fs.StringVarP(&f.output, "output", "o", "", "`file` to write (default standard output)")
 	return cmd
 }
 
-// build makes the kubeconfig, with the members that the user may see. It tells where what
-// was not given comes from.
+// build makes the kubeconfig, with the members that the user may read. It reports which CA
+// it has found.
 func (f *flags) build(ctx context.Context, messages io.Writer) (*clientcmdapi.Config, error) {
 	config, err := f.access(ctx, messages)
 	if err != nil {
@@ -130,11 +130,11 @@ func (f *flags) build(ctx context.Context, messages io.Writer) (*clientcmdapi.Co
 	return out, nil
 }
 
-// access finds out where the query API is and gets a token for it.
+// access returns how to reach the query API, with a token.
 func (f *flags) access(ctx context.Context, messages io.Writer) (*rest.Config, error) {
 	if f.server == "" {
 		if f.account != "" || f.tokenFile != "" || f.ca != "" || f.namespace != "" {
-			return nil, errors.New("--server is missing: where the query API is")
+			return nil, errors.New("--server is required: the URL of the query API")
 		}
 		return localAccess()
 	}
@@ -143,9 +143,9 @@ func (f *flags) access(ctx context.Context, messages io.Writer) (*rest.Config, e
 	case !strings.HasPrefix(config.Host, "https://"):
 		return nil, fmt.Errorf("--server: %q does not begin with https://", f.server)
 	case f.account != "" && f.tokenFile != "":
-		return nil, errors.New("--service-account and --token-file exclude each other")
+		return nil, errors.New("--service-account and --token-file are mutually exclusive")
 	case f.account == "" && f.tokenFile == "":
-		return nil, errors.New("--service-account or --token-file is missing: as whom the fleet is read")
+		return nil, errors.New("--service-account or --token-file is required")
 	}
 	var err error
 	if config.CAData, err = f.authority(ctx, messages); err != nil {
@@ -196,7 +196,7 @@ func localAccess() (*rest.Config, error) {
 	return config, nil
 }
 
-// issue asks the hub for a token that only federator accepts.
+// issue requests a token from the hub that only federator accepts.
 func (f *flags) issue(ctx context.Context) (string, error) {
 	namespace, name, ok := strings.Cut(f.account, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {

@@ -24,11 +24,11 @@ import (
 	"federator.dev/federator/pkg/clusterinformers"
 )
 
-const help = `Print the members and what is known of them, or one member with its scopes.
+const help = `Print the members and their state, or one member with its scopes.
 
-A running server is asked at --server. With --contexts, --hub-kubeconfig or
---config no server is needed: the members are followed for as long as it takes
-until each has synced or been given up on.
+The members are read from a running server at --server. With --contexts,
+--hub-kubeconfig or --config no server is needed: the command connects to the members
+itself and waits until each has synced or --give-up-after has passed.
 
   federator members
   federator members fleet/eu-1
@@ -37,7 +37,7 @@ until each has synced or been given up on.
 const (
 	defaultServer = "http://" + config.DefaultAdmin
 	watchEvery    = 2 * time.Second
-	// maxResponse bounds what is read of a server's answer.
+	// maxResponse bounds the size of a server's response.
 	maxResponse = 256 << 20
 )
 
@@ -56,7 +56,7 @@ func Command(version string) *cobra.Command {
 	opts := options{version: version}
 	cmd := &cobra.Command{
 		Use:   "members [NAME]",
-		Short: "Print the members and what is known of them",
+		Short: "Print the members and their state",
 		Long:  help,
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,7 +72,7 @@ func Command(version string) *cobra.Command {
 		},
 	}
 	opts.follow.Register(cmd.Flags())
-	cmd.Flags().Lookup("give-up-after").Usage = "when a member that has not synced is no longer waited for (default 30s)"
+	cmd.Flags().Lookup("give-up-after").Usage = "how long to wait for a member that has not synced (default 30s)"
 	cmd.Flags().Lookup("log-level").Usage = "debug, info, warn or error (default warn)"
 	cmd.Flags().StringVar(&opts.server, "server", defaultServer, "`URL` of the admin endpoint of a running server")
 	cmd.Flags().StringVarP(&opts.output, "output", "o", "", "wide, json or yaml")
@@ -87,7 +87,7 @@ func run(ctx context.Context, fs *pflag.FlagSet, opts *options, out, stderr io.W
 	for _, flag := range []string{"contexts", "hub-kubeconfig", "config"} {
 		if fs.Changed(flag) {
 			if fs.Changed("server") {
-				return fmt.Errorf("--server and --%s exclude each other", flag)
+				return fmt.Errorf("--server and --%s are mutually exclusive", flag)
 			}
 			return localMembers(ctx, fs, opts, out, stderr)
 		}
@@ -95,7 +95,7 @@ func run(ctx context.Context, fs *pflag.FlagSet, opts *options, out, stderr io.W
 	return show(ctx, opts, out, func(ctx context.Context) (fleet.Status, error) { return fetchServer(ctx, opts.server) })
 }
 
-// localMembers follows the members itself.
+// localMembers connects to the members itself.
 func localMembers(ctx context.Context, fs *pflag.FlagSet, opts *options, out, stderr io.Writer) error {
 	cfg, err := opts.follow.Load(fs, func(c *config.Config) {
 		if !fs.Changed("give-up-after") {
@@ -142,7 +142,7 @@ func fetchServer(ctx context.Context, server string) (fleet.Status, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
-		return fleet.Status{}, fmt.Errorf("no server answers (start one with `federator serve`, or pass --contexts): %w", err)
+		return fleet.Status{}, fmt.Errorf("no server is running (start one with `federator serve`, or pass --contexts): %w", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
@@ -192,7 +192,7 @@ func show(ctx context.Context, opts *options, out io.Writer, fetch fetcher) erro
 	}
 }
 
-// render writes an answer in the form that was asked for.
+// render writes the members in the format of the flags.
 func render(answer fleet.Status, opts *options, color bool) ([]byte, error) {
 	if opts.name != "" {
 		m, err := pick(answer.Members, opts.name)
@@ -214,8 +214,7 @@ func render(answer fleet.Status, opts *options, color bool) ([]byte, error) {
 	return membersTable(answer, opts.output == "wide", color), nil
 }
 
-// pick returns the member of a name, which may lack its namespace where that
-// leaves no doubt.
+// pick returns the member of a name; the namespace may be omitted if the name is unique.
 func pick(members []clusterinformers.MemberStatus, name string) (clusterinformers.MemberStatus, error) {
 	var found []clusterinformers.MemberStatus
 	for _, m := range members {
@@ -230,8 +229,8 @@ func pick(members []clusterinformers.MemberStatus, name string) (clusterinformer
 	case 1:
 		return found[0], nil
 	case 0:
-		return clusterinformers.MemberStatus{}, fmt.Errorf("member %q is not known", name)
+		return clusterinformers.MemberStatus{}, fmt.Errorf("unknown member %q", name)
 	default:
-		return clusterinformers.MemberStatus{}, fmt.Errorf("member %q: there are %d of that name; give <namespace>/<name>", name, len(found))
+		return clusterinformers.MemberStatus{}, fmt.Errorf("member %q: %d members have this name; use <namespace>/<name>", name, len(found))
 	}
 }

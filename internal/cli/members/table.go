@@ -77,7 +77,7 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 	return append(out, t.Render(color)...)
 }
 
-// access says "read-only" of a member that is never written to.
+// access is "read-only" for a member that is never written to.
 func access(m clusterinformers.MemberStatus) string {
 	if m.ReadOnly {
 		return "read-only"
@@ -135,7 +135,7 @@ func relists(causes map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// reason says why a member is not followed or, when it is, what is wrong at the moment.
+// reason says why a member is not connected or, if it is, its current error.
 func reason(m clusterinformers.MemberStatus, now time.Time) string {
 	switch {
 	case m.Reason != "" && m.Message != "":

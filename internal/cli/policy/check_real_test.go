@@ -52,7 +52,7 @@ func TestCheckWaitsNoLongerThanItIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = command(t, "policy", "check", "--policies", clitest.Policies(t), "--kubeconfig", path, "--contexts", "member-0", "--timeout", "100ms")
-	if clitest.ExitCode(err) != exit.CodeUsage || !strings.Contains(err.Error(), "there is no member to look at") {
+	if clitest.ExitCode(err) != exit.CodeUsage || !strings.Contains(err.Error(), "no member was reached") {
 		t.Errorf("%v exits with %d", err, clitest.ExitCode(err))
 	}
 }

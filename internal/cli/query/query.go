@@ -24,11 +24,11 @@ const help = `Evaluate a Rego query over data.fleet: the objects of all members 
   data.fleet.objects[kind][member][namespace][name]   one object
   data.fleet.by_name[kind][namespace][name]           member -> object
   data.fleet.members[member].{labels, version, apis}
-  data.fleet.names                                    of the members
+  data.fleet.names                                    names of the members
   data.fleet.scopes[member][kind]                     state of a kind in a member
 
 Kinds are written as kubectl does, with the group: Pod, "Deployment.apps".
-Namespaces of objects that have none are "". Nothing is changed anywhere.
+The namespace of cluster-scoped objects is "". The query only reads.
 
   federator query --contexts dev,staging 'data.fleet.names'
   federator query --snapshot fleet-before 'image := data.fleet.objects.Pod[member][_][_].spec.containers[_].image'
@@ -58,7 +58,7 @@ func Command(version string) *cobra.Command {
 	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table, json or yaml")
 	cmd.Flags().DurationVar(&opts.timeout, "timeout", time.Minute, "how long the evaluation may take")
 	cmd.Flags().Int64Var(&opts.maxRead, "max-read", 1<<30, "how many `bytes` of objects may be read")
-	cmd.Flags().IntVar(&opts.maxRows, "max-rows", 100_000, "how many rows there may be")
+	cmd.Flags().IntVar(&opts.maxRows, "max-rows", 100_000, "how many rows may be returned")
 	return cmd
 }
 

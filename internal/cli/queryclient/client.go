@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Client asks one query API.
+// Client is a client of one query API.
 type Client struct {
 	client *http.Client
 	Root   string // https://<address>
@@ -36,38 +36,37 @@ func New(config *rest.Config, version string) (*Client, error) {
 		return nil, err
 	}
 	target := strings.TrimSuffix(u.Path, "/")
-	if target == "/flat" { // our own commands know of members, and speak of objects by the names that these give
+	if target == "/flat" { // federator's commands use members and their own names of objects
 		target = "/fleet"
 	}
 	return &Client{client: client, Root: u.Scheme + "://" + u.Host, Target: target}, nil
 }
 
-// maxResponse bounds what an answer may take.
+// maxResponse bounds the size of a response, in bytes.
 const maxResponse = 256 << 20
 
-// Get asks for a path below the root. A Status that the server answers with is
-// the error.
+// Get requests a path below the root. A Status in the response is returned as the error.
 func (a *Client) Get(ctx context.Context, path string, query url.Values, accept string) ([]byte, error) {
-	answer, err := a.Open(ctx, path, query, accept)
+	stream, err := a.Open(ctx, path, query, accept)
 	if err != nil {
 		return nil, err
 	}
-	defer answer.Close()
-	return readResponse(path, answer)
+	defer stream.Close()
+	return readResponse(path, stream)
 }
 
-func readResponse(path string, answer io.Reader) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(answer, maxResponse+1))
+func readResponse(path string, r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, maxResponse+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(body) > maxResponse { // half an answer would be taken for a whole one
-		return nil, fmt.Errorf("%s: the answer is larger than %d bytes", path, maxResponse)
+	if len(body) > maxResponse { // a truncated response could look complete
+		return nil, fmt.Errorf("%s: the response is larger than %d bytes", path, maxResponse)
 	}
 	return body, nil
 }
 
-// Open is get for an answer that is read as it comes.
+// Open is Get for a response that is streamed.
 func (a *Client) Open(ctx context.Context, path string, query url.Values, accept string) (io.ReadCloser, error) {
 	target := a.Root + path
 	if len(query) > 0 {

@@ -1,11 +1,9 @@
 package queryclient
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,7 +14,7 @@ import (
 	"federator.dev/federator/internal/kubeconfigfile"
 )
 
-// Flags say which query API is asked, and how the answer is printed.
+// Flags say how to reach the query API, and how to print responses.
 type Flags struct {
 	Kubeconfig string
 	context    string
@@ -27,7 +25,7 @@ type Flags struct {
 
 func (f *Flags) Register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "`file` that leads to the query API, as federator kubeconfig writes it (default KUBECONFIG, else ~/.kube/config, else that of a server without a hub)")
+	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "`file` with a context of the query API, as federator kubeconfig writes it (default KUBECONFIG, else ~/.kube/config, else that of a local server without a hub)")
 	fs.StringVar(&f.context, "context", "", "`context` in it (default \"fleet\", else the current one)")
 	fs.StringVarP(&f.Output, "output", "o", "table", "table, wide, json or yaml")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)))
@@ -49,7 +47,7 @@ func (f *Flags) Client() (*Client, error) {
 	return New(config, f.Version)
 }
 
-// RESTConfig finds the configuration that leads to the query API.
+// RESTConfig returns how to reach the query API.
 func (f *Flags) RESTConfig() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.Kubeconfig
@@ -62,8 +60,8 @@ func (f *Flags) RESTConfig() (*rest.Config, error) {
 		name = kubeconfigfile.FleetContext
 	}
 	if name == "" && f.Kubeconfig == "" {
-		// Nobody has said where: a server on this machine comes before
-		// somebody's current cluster, which is no query API.
+		// A server on this machine comes before the current context, which is
+		// probably not a query API.
 		local, err := kubeconfigfile.Path("")
 		if err != nil {
 			return nil, err
@@ -71,57 +69,18 @@ func (f *Flags) RESTConfig() (*rest.Config, error) {
 		if _, err := os.Stat(local); err == nil {
 			return clientcmd.BuildConfigFromFlags("", local)
 		}
-		return nil, fmt.Errorf("no query API is found: there is no context %q in %s, and no kubeconfig of a server on this machine at %s; "+
-			"start one with `federator serve --contexts …`, have federator kubeconfig write a context, or name one with --context or --kubeconfig",
+		return nil, fmt.Errorf("no query API found: there is no context %q in %s, and no kubeconfig of a local server at %s; "+
+			"start one with `federator serve --contexts …`, write a context with `federator kubeconfig`, or name one with --context or --kubeconfig",
 			kubeconfigfile.FleetContext, strings.Join(rules.GetLoadingPrecedence(), ", "), local)
 	}
 	return clientcmd.NewNonInteractiveClientConfig(*file, name, nil, rules).ClientConfig()
 }
 
-// SetChanged adds the flags of a query that were given.
+// SetChanged sets the parameters of flags that were set.
 func SetChanged(fs *pflag.FlagSet, query url.Values, names map[string]string) {
 	for flag, parameter := range names {
 		if f := fs.Lookup(flag); f != nil && f.Changed {
 			query.Set(parameter, f.Value.String())
 		}
 	}
-}
-
-// Complete answers a shell with what ask finds, and with nothing on trouble.
-func (f *Flags) Complete(cmd *cobra.Command, ask func(context.Context, *Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	a, err := f.Client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	found, err := ask(ctx, a)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	slices.Sort(found)
-	return slices.Compact(found), cobra.ShellCompDirectiveNoFileComp
-}
-
-// CompleteResources completes the first argument with the resources served.
-func (f *Flags) CompleteResources(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return f.Complete(cmd, func(ctx context.Context, a *Client) ([]string, error) { return a.resourceNames(ctx) })
-}
-
-// CompleteKinds completes a flag's resources, whatever the arguments are.
-func (f *Flags) CompleteKinds(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return f.CompleteResources(cmd, nil, typed)
-}
-
-func (f *Flags) CompleteMembers(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return f.Complete(cmd, func(ctx context.Context, a *Client) ([]string, error) { return a.Members(ctx) })
-}
-
-func (f *Flags) CompleteNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return f.Complete(cmd, func(ctx context.Context, a *Client) ([]string, error) {
-		return a.Names(ctx, a.Target+"/api/v1/namespaces", nil)
-	})
 }

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Print asks and prints the answer as the flags want it.
+// Print requests a path and prints the response in the format of the flags.
 func (f *Flags) Print(cmd *cobra.Command, path string, query url.Values) error {
 	a, err := f.Client()
 	if err != nil {
@@ -29,6 +29,7 @@ func (f *Flags) Print(cmd *cobra.Command, path string, query url.Values) error {
 	return f.Write(cmd.OutOrStdout(), body)
 }
 
+// Write prints a response in the format of the flags.
 func (f *Flags) Write(w io.Writer, body []byte) error {
 	switch f.Output {
 	case "json":
@@ -44,7 +45,7 @@ func (f *Flags) Write(w io.Writer, body []byte) error {
 	}
 	var table metav1.Table
 	if err := json.Unmarshal(body, &table); err != nil {
-		return fmt.Errorf("the answer is no table: %w", err)
+		return fmt.Errorf("the response is not a table: %w", err)
 	}
 	return printers.NewTablePrinter(printers.PrintOptions{Wide: f.Output == "wide"}).PrintObj(&table, w)
 }

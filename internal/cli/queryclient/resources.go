@@ -52,22 +52,22 @@ func (a *Client) listable(ctx context.Context) ([]resource, error) {
 
 // resourceNames returns the resources that are served, as <plural>[.<group>].
 func (a *Client) resourceNames(ctx context.Context) ([]string, error) {
-	offers, err := a.listable(ctx)
+	resources, err := a.listable(ctx)
 	var out []string
-	for _, o := range offers {
+	for _, o := range resources {
 		out = append(out, o.String())
 	}
 	return out, err
 }
 
-// ResourcePath returns where the objects of a resource are listed that is called as
-// kubectl calls it.
+// ResourcePath returns the path of a list of a resource, which may be named in any way
+// that kubectl accepts.
 func (a *Client) ResourcePath(ctx context.Context, name, namespace string) (string, error) {
-	offers, err := a.listable(ctx)
+	resources, err := a.listable(ctx)
 	if err != nil {
 		return "", err
 	}
-	for _, o := range offers {
+	for _, o := range resources {
 		if o.String() != name && o.plural != name && !slices.Contains(o.names, name) {
 			continue
 		}
@@ -80,7 +80,7 @@ func (a *Client) ResourcePath(ctx context.Context, name, namespace string) (stri
 		}
 		return path + "/" + o.plural, nil
 	}
-	return "", fmt.Errorf("no resource is called %q", name)
+	return "", fmt.Errorf("unknown resource %q", name)
 }
 
 // Names returns the names of the objects of a list.

@@ -6,7 +6,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -96,12 +95,8 @@ func TestReportsAsSARIF(t *testing.T) {
 }
 
 func TestWhatIsNoSARIFIsFound(t *testing.T) {
-	schema, err := os.ReadFile("testdata/sarif-2.1.0.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	rs, err := rego.New(rego.Query("json.match_schema(input.document, input.schema)"), rego.Input(map[string]any{
-		"document": `{"version":"2.1.0","runs":[{"results":[]}]}`, "schema": string(schema),
+		"document": `{"version":"2.1.0","runs":[{"results":[]}]}`, "schema": clitest.SARIFSchema,
 	})).Eval(t.Context())
 	if err != nil {
 		t.Fatal(err)

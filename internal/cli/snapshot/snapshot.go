@@ -13,11 +13,11 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/offline"
 )
 
-const help = `Save the objects of clusters to a directory, for use without them.
+const help = `Save the objects of clusters to a directory, for offline use.
 
-Members are followed for as long as it takes until each has synced or been given
-up on. Values of Secrets and ConfigMaps are not kept. Policies and queries read
-the directory with --snapshot.
+The command waits until each member has synced or --give-up-after has passed. Values of
+Secrets and ConfigMaps are not saved. Policies and queries read the directory with
+--snapshot.
 
   federator snapshot --contexts dev,staging -o fleet-before
   federator policy check --snapshot fleet-before`
@@ -32,7 +32,7 @@ func Command(version string) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output == "" {
-				return fmt.Errorf("--output is required: the directory to write")
+				return fmt.Errorf("--output is required: the directory to write to")
 			}
 			o, err := source.Open(cmd.Context(), cmd.Flags(), input.Kinds{All: true}, cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
@@ -48,7 +48,7 @@ func Command(version string) *cobra.Command {
 		},
 	}
 	source.Register(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", "", "`directory` to write, which must be empty or not there")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "`directory` to write, which must be empty or not exist")
 	return cmd
 }
 

@@ -80,7 +80,7 @@ func (r *graph) print(w io.Writer) {
 	}
 	draw(0, "")
 	if r.Truncated {
-		fmt.Fprintln(w, "There may be more: a bound was met.")
+		fmt.Fprintln(w, "The tree is incomplete: a limit was reached.")
 	}
 	for _, n := range r.NotSynced {
 		fmt.Fprintf(w, "%s of %s is %s.\n", console.Printable(n.Kind), console.Printable(n.Member), console.Printable(n.State))

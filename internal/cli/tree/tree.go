@@ -13,9 +13,9 @@ import (
 	"federator.dev/federator/internal/cli/queryclient"
 )
 
-const help = `Show what belongs to an object: its owners and what it owns, the Pods, EndpointSlices
-and Nodes of a Service, the ConfigMaps, Secrets, volumes and ServiceAccounts that
-a Pod uses, and the reverse.
+const help = `Show the objects related to an object: its owners and what it owns, the Pods,
+EndpointSlices and Nodes of a Service, the ConfigMaps, Secrets, volumes and
+ServiceAccounts that a Pod uses, and the reverse.
 
   federator tree deployment web -n shop --member fleet/eu-1
   federator tree node worker-3 --member fleet/eu-1 --direction up --kinds pods`
@@ -33,7 +33,7 @@ func Command(version string) *cobra.Command {
 	var want options
 	cmd := &cobra.Command{
 		Use:   "tree RESOURCE NAME",
-		Short: "Show what an object owns, uses and serves",
+		Short: "Show an object's owners, dependents and references",
 		Long:  help,
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,7 +47,7 @@ func Command(version string) *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringVar(&want.member, "member", "", "`namespace/name` of the member that has the object")
 	fs.StringVarP(&want.namespace, "namespace", "n", "", "its `namespace`")
-	fs.IntVar(&want.depth, "depth", 3, "how far to go, at most 10")
+	fs.IntVar(&want.depth, "depth", 3, "how many relations to follow, at most 10")
 	fs.StringSliceVar(&want.kinds, "kinds", nil, "only these `resources` (default all)")
 	fs.StringVar(&want.direction, "direction", "both", "down to what it owns and uses, up to what owns and uses it, or both")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -92,7 +92,7 @@ func (t *options) show(cmd *cobra.Command, flags *queryclient.Flags, resource, n
 	}
 	var answer graph
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return fmt.Errorf("the answer cannot be read: %w", err)
+		return fmt.Errorf("decoding the response: %w", err)
 	}
 	answer.print(cmd.OutOrStdout())
 	return nil

@@ -11,8 +11,8 @@ import (
 	"federator.dev/federator/pkg/policyquery"
 )
 
-const help = `Print what policies have found in the fleet, as far as you may read it. A policy
-that looks at more of the fleet than you may read is withheld, and named.
+const help = `List violations of policies, as far as you may read them. A policy that reads more
+of the fleet than you may read is withheld, and named.
 
   federator violations
   federator violations --severity high,critical --member fleet/eu-1
@@ -26,7 +26,7 @@ func Command(version string) *cobra.Command {
 	var by []string
 	var watch bool
 	cmd := &cobra.Command{
-		Use: "violations", Short: "Print what policies have found in the fleet", Long: help,
+		Use: "violations", Short: "List and watch violations of policies", Long: help,
 		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := flags.CheckOutput(); err != nil {
@@ -63,15 +63,15 @@ func Command(version string) *cobra.Command {
 	namespaces := new([]string)
 	lists["namespace"] = namespaces
 	fs.StringSliceVarP(namespaces, "namespace", "n", nil, "only in these `namespaces`")
-	fs.StringVar(&exempt, "exempt", "", "true: only what is exempt; false: only what is not")
-	fs.StringSliceVar(&by, "by", nil, "count instead, by `policy`, package, severity, member, namespace, kind or state")
+	fs.StringVar(&exempt, "exempt", "", "true: only exempt violations; false: only others")
+	fs.StringSliceVar(&by, "by", nil, "print counts by `policy`, package, severity, member, namespace, kind or state")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("namespace", flags.CompleteNamespaces))
-	fs.BoolVarP(&watch, "watch", "w", false, "print what there is, and then every change of it, until interrupted; -o json prints the events")
+	fs.BoolVarP(&watch, "watch", "w", false, "print the violations and then every change, until interrupted; -o json prints the events")
 	cmd.MarkFlagsMutuallyExclusive("watch", "by")
 	return cmd
 }
 
-// printViolations asks for all pages, and prints them as one answer.
+// printViolations requests all pages, and prints them as one list.
 func printViolations(cmd *cobra.Command, f *queryclient.Flags, query url.Values) error {
 	a, err := f.Client()
 	if err != nil {
@@ -85,7 +85,7 @@ func printViolations(cmd *cobra.Command, f *queryclient.Flags, query url.Values)
 		}
 		page := &policyquery.ViolationList{}
 		if err := json.Unmarshal(body, page); err != nil {
-			return fmt.Errorf("the answer: %w", err)
+			return fmt.Errorf("decoding the response: %w", err)
 		}
 		if all == nil {
 			all = page
@@ -114,8 +114,8 @@ func printFound(cmd *cobra.Command, all *policyquery.ViolationList, wide bool) e
 		policies []string
 		why      string
 	}{
-		{all.Withheld, "withheld: it looks at more of the fleet than you may read"},
-		{all.Failed, "failed: not all of it is evaluated"},
+		{all.Withheld, "withheld: it reads more of the fleet than you may read"},
+		{all.Failed, "failed: it is not fully evaluated"},
 	} {
 		for _, p := range note.policies {
 			fmt.Fprintf(cmd.ErrOrStderr(), "policy %s is %s\n", p, note.why)

@@ -20,12 +20,12 @@ import (
 	"federator.dev/federator/pkg/policyquery"
 )
 
-// watchViolations prints what there is and what changes, until the context ends. A watch
-// that ends is gone on with from where it was; where that is not known any more, what
-// there is comes again.
+// watchViolations prints the violations and every change, until the context ends. A watch
+// that ends is resumed; if its resourceVersion has expired, all violations are printed
+// again.
 func watchViolations(cmd *cobra.Command, f *queryclient.Flags, query url.Values) error {
 	if f.Output == "yaml" {
-		return errors.New("--output: yaml is not for --watch; json prints a line for each event")
+		return errors.New("--output yaml cannot be used with --watch; json prints a line for each event")
 	}
 	a, err := f.Client()
 	if err != nil {
@@ -37,17 +37,17 @@ func watchViolations(cmd *cobra.Command, f *queryclient.Flags, query url.Values)
 	for {
 		query.Set("resourceVersion", p.version)
 		p.marks = 0
-		err := p.follow(cmd.Context(), a, query)
+		err := p.watch(cmd.Context(), a, query)
 		switch {
 		case cmd.Context().Err() != nil:
 			return nil
 		case apierrors.IsResourceExpired(err) && query.Get("resourceVersion")+p.version != "":
-			fmt.Fprintln(cmd.ErrOrStderr(), "The server does not know any more what has changed; what there is comes again.")
+			fmt.Fprintln(cmd.ErrOrStderr(), "The watch has expired; all violations are printed again.")
 			p.version = ""
 		case err != nil:
 			return err
-		case p.marks == 0: // it would go on like this
-			return errors.New("the watch ended before it began")
+		case p.marks == 0: // it would never make progress
+			return errors.New("the watch ended before its first bookmark")
 		}
 	}
 }
@@ -58,7 +58,7 @@ type watchPrinter struct {
 	json, wide  bool
 
 	version string // up to which all has been printed
-	marks   int    // of the watch that is open
+	marks   int    // bookmarks of the current watch
 	rows    []metav1.TableRow
 	headed  bool
 	tabs    interface {
@@ -68,7 +68,7 @@ type watchPrinter struct {
 	withheld []string
 }
 
-func (p *watchPrinter) follow(ctx context.Context, a *queryclient.Client, query url.Values) error {
+func (p *watchPrinter) watch(ctx context.Context, a *queryclient.Client, query url.Values) error {
 	stream, err := a.Open(ctx, "/query/v1/violations", query, "application/json")
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (p *watchPrinter) follow(ctx context.Context, a *queryclient.Client, query 
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("the watch: %w", err)
+			return fmt.Errorf("watch: %w", err)
 		}
 		if err := p.line(line); err != nil {
 			return err
@@ -97,7 +97,7 @@ func (p *watchPrinter) line(line json.RawMessage) error {
 		Object json.RawMessage
 	}
 	if err := json.Unmarshal(line, &event); err != nil {
-		return fmt.Errorf("the watch: %w", err)
+		return fmt.Errorf("watch: %w", err)
 	}
 	var err error
 	switch event.Type {
@@ -121,10 +121,10 @@ func (p *watchPrinter) line(line json.RawMessage) error {
 			return &status
 		}
 	default:
-		err = fmt.Errorf("an event of type %q", event.Type)
+		err = fmt.Errorf("unknown event type %q", event.Type)
 	}
 	if err != nil {
-		return fmt.Errorf("the watch: %w", err)
+		return fmt.Errorf("watch: %w", err)
 	}
 	if p.json {
 		_, err = p.out.Write(append(line, '\n'))
@@ -132,11 +132,11 @@ func (p *watchPrinter) line(line json.RawMessage) error {
 	return err
 }
 
-// marked prints what has gathered.
+// marked prints the rows since the last bookmark.
 func (p *watchPrinter) marked(mark policyquery.Bookmark) error {
 	for _, name := range mark.Withheld {
 		if !slices.Contains(p.withheld, name) {
-			fmt.Fprintf(p.stderr, "policy %s is withheld: it looks at more of the fleet than you may read\n", name)
+			fmt.Fprintf(p.stderr, "policy %s is withheld: it reads more of the fleet than you may read\n", name)
 		}
 	}
 	p.withheld = mark.Withheld

@@ -35,7 +35,7 @@ func TestPolicyDocsAsMarkdown(t *testing.T) {
 }
 
 func TestPolicyDocsOfTheShippedPoliciesTellWhatNeedsTheFleet(t *testing.T) {
-	out, err := command(t, "docs", "-o", "json", "../../policies")
+	out, err := command(t, "docs", "-o", "json", "../../../../policies")
 	var docs []doc
 	if jsonErr := json.Unmarshal([]byte(out), &docs); err != nil || jsonErr != nil {
 		t.Fatal(err, jsonErr)
