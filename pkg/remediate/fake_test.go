@@ -239,6 +239,10 @@ func (f *fleet) serveLocked(r *http.Request, body map[string]any, dryRun bool) (
 			}
 		}
 	}
+	if r.Method == http.MethodDelete {
+		delete(f.objects, key)
+		return object, nil
+	}
 	f.version++
 	if meta == nil {
 		meta = map[string]any{}

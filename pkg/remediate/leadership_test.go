@@ -3,10 +3,13 @@ package remediate_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/remediate"
@@ -68,6 +71,48 @@ func TestDispatcher_SlowMemberDelaysNoOther(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if n := inDoubt(); n != 0 {
 			t.Errorf("%d are in doubt", n)
+		}
+	})
+}
+
+// TestDispatcher_LeaderDeletesOldActions: at once when it comes to lead, and every hour.
+func TestDispatcher_LeaderDeletesOldActions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		ended := func(name string, ago time.Duration) {
+			at := metav1.NewMicroTime(time.Now().Add(-ago))
+			f.record(t, &v1alpha1.Action{ObjectMeta: meta(name), Status: v1alpha1.ActionStatus{Phase: v1alpha1.PhaseSucceeded, EndedAt: &at}})
+		}
+		names := func() (out []string) {
+			for _, a := range f.actions() {
+				out = append(out, a.Name)
+			}
+			return out
+		}
+		ended("old", 3*time.Hour)
+		ended("older", 4*time.Hour)
+		ended("young", 90*time.Minute)
+		var leads atomic.Bool
+		run(t, f, remediate.Options{Retention: 2 * time.Hour, Keep: 1, CheckLeader: func() error {
+			if !leads.Load() {
+				return errors.New("another process is the leader")
+			}
+			return nil
+		}})
+		time.Sleep(2 * time.Hour)
+		if got := names(); len(got) != 3 {
+			t.Errorf("a follower has deleted all but %q", got)
+		}
+		ended("new", 0)
+		leads.Store(true)
+		time.Sleep(2 * time.Second)
+		if got := names(); !slices.Equal(got, []string{"new"}) {
+			t.Errorf("the leader has kept %q", got)
+		}
+		ended("newest", 0)
+		time.Sleep(2*time.Hour + time.Minute)
+		if got := names(); !slices.Equal(got, []string{"newest"}) {
+			t.Errorf("hours later it has kept %q", got)
 		}
 	})
 }
