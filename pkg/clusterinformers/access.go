@@ -105,7 +105,7 @@ func (mb *member) client() (*memberclient.Client, error) {
 	return nil, fmt.Errorf("member %q: %w (%s)", mb.name, ErrUnreachable, cmp.Or(reason, connection.Connecting)) // a connection is tried before it is lost
 }
 
-// reviewTimeout bounds a member's answer: somebody waits for it.
+// reviewTimeout bounds a member's answer: a caller waits for it.
 const reviewTimeout = 5 * time.Second
 
 // Review asks a member, with federator's credentials there, whether it would

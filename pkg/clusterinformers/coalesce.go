@@ -8,7 +8,7 @@ import (
 	"federator.dev/federator/internal/sleep"
 )
 
-// coalescer reads a watch. While events come fast it lets them gather before it reads:
+// coalescer reads a watch. While events come fast it delays reads so that they coalesce:
 // a read costs a wake-up, and the WINDOW_UPDATE that net/http answers it with, however
 // little it brings.
 type coalescer struct {
@@ -22,7 +22,7 @@ type coalescer struct {
 }
 
 // Events come fast above fastEvents a second, and no more below half of it, as counted
-// over at least countFor. What is fast waits for gatherFor before each read.
+// over at least ratePeriod. A fast watch waits for coalesceDelay before each read.
 const (
 	fastRate      = 1000
 	ratePeriod    = 50 * time.Millisecond

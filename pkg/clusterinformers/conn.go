@@ -156,7 +156,7 @@ func (c *conn) admit(ctx context.Context, again bool) (*memberclient.Client, err
 func (c *conn) reportFailure(a *memberclient.Client, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.client == a { // else nobody would find out that it is over
+	if c.client == a { // else it would never be cleared
 		c.recordLocked("", err)
 	}
 	if c.client != a || !c.up {

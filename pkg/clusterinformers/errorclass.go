@@ -47,5 +47,5 @@ func versionTooLarge(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// canceled reports whether an error is of a request that we have given up ourselves.
+// canceled reports whether an error is of a request that was canceled here.
 func canceled(err error) bool { return errors.Is(err, context.Canceled) }

@@ -24,7 +24,7 @@ import (
 )
 
 // informer keeps one scope of the index equal to what a member has of a kind.
-// It has one part for the whole member or, when the kind is narrowed to
+// It has one listWatch for the entire member or, when the kind is narrowed to
 // namespaces, one for each.
 type informer struct {
 	member  *member
@@ -46,15 +46,15 @@ type informer struct {
 	restarts atomic.Int64
 	fallback atomic.Uint64
 	lastRead atomic.Int64 // unix nanoseconds of the last that the member said, 0: nothing
-	synced   atomic.Bool  // the scope has come to rest once
+	synced   atomic.Bool  // the scope has synced or failed once
 
-	// itemsMu serialises the making of items, which parts share.
+	// itemsMu serialises the making of items, which listWatches share.
 	itemsMu sync.Mutex
 
-	// mu makes the parts one writer. Under it: what follows.
+	// mu makes the listWatches one writer. It guards what follows.
 	mu              sync.Mutex
 	listWatches     []*listWatch
-	usage           quota.Usage // in the member's account: what follows, and what parts are ahead
+	usage           quota.Usage // charged to the member: what follows, and what listWatches are ahead
 	objects         int64
 	bytes           int64
 	overheadCharged int64 // of upkeep, charged
@@ -95,7 +95,7 @@ func newInformer(m *member, kind aggregate.Kind, res catalog.APIResource, rule K
 	return i, nil
 }
 
-// run follows the member until ctx is done, and then gives the scope up.
+// run keeps the scope up to date until ctx is done, and then closes it.
 func (i *informer) run(ctx context.Context) {
 	defer i.scope.Close()
 	defer i.member.conn.clearError(string(i.kind))
@@ -147,8 +147,8 @@ const (
 	maxPanicDelay = time.Minute
 )
 
-// guard is the panic boundary of a part: whatever fails inside is counted,
-// shown, and started anew after a while; nothing else is harmed.
+// guard is the panic boundary of a listWatch: whatever fails inside is counted,
+// shown, and restarted after a while; nothing else is affected.
 func (i *informer) guard(ctx context.Context, p *listWatch) {
 	for delay := minPanicDelay; ctx.Err() == nil; delay = min(2*delay, maxPanicDelay) {
 		err := recoverPanic(func() error { return p.run(ctx) })
@@ -199,7 +199,7 @@ func (i *informer) chargeLocked(objects int, bytes int64) bool {
 	return true
 }
 
-// commitLocked publishes what the parts have put into the scope. i.mu must be held.
+// commitLocked publishes what the listWatches have put into the scope. i.mu must be held.
 func (i *informer) commitLocked() error {
 	if _, err := i.scope.Commit(); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (i *informer) commitLocked() error {
 	return nil
 }
 
-// setState changes the state of one part, and so perhaps the scope's.
+// setState changes the state of one listWatch, and so perhaps the scope's.
 func (i *informer) setState(p *listWatch, state aggregate.State, reason string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -258,14 +258,14 @@ func (i *informer) publish() {
 	}
 }
 
-// statePrecedence orders states by how much they take away: the gravest state of a part
-// is the scope's.
+// statePrecedence orders states by how much they take away: the worst state of a
+// listWatch is the scope's.
 var statePrecedence = map[aggregate.State]int{
 	aggregate.Synced: 0, aggregate.Partial: 1, aggregate.Stale: 2, aggregate.Syncing: 3,
 	aggregate.Unknown: 4, aggregate.NotServed: 5, aggregate.Forbidden: 6, aggregate.OverBudget: 7,
 }
 
-// statusLocked is the scope's status as it follows from the parts. i.mu must be held.
+// statusLocked is the scope's status as it follows from the listWatches. i.mu must be held.
 func (i *informer) statusLocked() aggregate.Status {
 	worst := i.listWatches[0]
 	for _, p := range i.listWatches[1:] {

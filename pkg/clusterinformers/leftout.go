@@ -10,7 +10,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
-// leftOut are the objects of a part that the member has and the index does not:
+// leftOut are the objects of a listWatch that the member has and the index does not:
 // those that readers who trust API servers would fail on. They make the scope
 // Partial, so that nobody takes them for absent. The informer's mu guards it.
 type leftOut struct {
@@ -27,7 +27,7 @@ type unfitReason struct {
 // leftKey stands for a namespace and name, whose size is the member's choice.
 type leftKey uint64
 
-// maxLeftOut bounds the objects of a part that are known one by one.
+// maxLeftOut bounds the objects of a listWatch that are known one by one.
 const maxLeftOut = 64
 
 var leftSeed = maphash.MakeSeed()
@@ -122,7 +122,7 @@ func (i *informer) countLeftOutLocked() {
 }
 
 // whyUnfit returns why an object cannot be kept, "" when it can: what the decoder
-// has found, or a place in the member where the part has none.
+// has found, or a namespace that the listWatch does not cover.
 func (p *listWatch) whyUnfit(rec *aggregate.Record, found error) string {
 	var why string
 	switch res := p.informer.res; {

@@ -53,7 +53,7 @@ func (p *listWatch) ListWithContext(ctx context.Context, opts metav1.ListOptions
 // large, as client-go's pages have.
 const firstPageLimit = 500
 
-// shrinkPages makes the pages of the part smaller. It reports false when they cannot
+// shrinkPages reduces the page size of the listWatch. It reports false when they cannot
 // be.
 func (p *listWatch) shrinkPages(opts metav1.ListOptions) bool {
 	switch {
@@ -70,7 +70,7 @@ func (p *listWatch) shrinkPages(opts metav1.ListOptions) bool {
 	return true
 }
 
-// pageOptions fits the options of a list to the part's pages. API servers answer a list
+// pageOptions fits the options of a list to the page size. API servers answer a list
 // at any resourceVersion but the newest from a cache, without regard to a limit.
 func (p *listWatch) pageOptions(opts metav1.ListOptions) metav1.ListOptions {
 	if p.pageLimit > 0 {

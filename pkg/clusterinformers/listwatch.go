@@ -17,7 +17,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
-// errOverBudget ends a part that would exceed its member's budget.
+// errOverBudget ends a listWatch that would exceed its member's budget.
 var errOverBudget = errors.New("over budget")
 
 // listWatch is one list and watch of a scope: all of a kind, or one namespace of it.
@@ -34,7 +34,7 @@ type listWatch struct {
 	leftOut      leftOut
 	retention    *retention // nil where all is kept
 
-	reached string // the newest resourceVersion since the part started
+	reached string // the newest resourceVersion since the listWatch started
 
 	stream      *stream            // the Reflector's goroutine only
 	stop        context.CancelFunc // ends the Reflector
@@ -97,7 +97,7 @@ func newListWatch(i *informer, namespace string) *listWatch {
 const (
 	minListDelay   = 200 * time.Millisecond
 	maxListDelay   = 15 * time.Second
-	listDelayReset = 30 * time.Second // of following make the next delay the first again
+	listDelayReset = 30 * time.Second // of watching reset the delay
 )
 
 const (
@@ -105,7 +105,7 @@ const (
 	overBudgetJitter = time.Minute
 )
 
-// run follows the member until ctx is done, or until something panics.
+// run lists and watches until ctx is done, or until something panics.
 func (p *listWatch) run(ctx context.Context) error {
 	i := p.informer
 	outer := ctx
@@ -195,7 +195,7 @@ func (p *listWatch) watchError(ctx context.Context, err error) {
 		defer i.mu.Unlock()
 		if p.state == aggregate.Unknown || p.state == aggregate.Syncing {
 			i.setStateLocked(p, aggregate.Syncing, err.Error())
-			_ = i.commitLocked() //nolint:errcheck // the scope has left: there is nobody to tell
+			_ = i.commitLocked() //nolint:errcheck // the scope is closed
 		}
 	}
 }
@@ -272,7 +272,7 @@ func (p *listWatch) appliedLocked(o *object) error {
 	return p.checkCommit(i.commitLocked())
 }
 
-// checkCommit ends the part when its commit has exceeded the budget or found the
+// checkCommit ends the listWatch when its commit has exceeded the budget or found the
 // scope closed.
 func (p *listWatch) checkCommit(err error) error {
 	switch {
@@ -285,7 +285,7 @@ func (p *listWatch) checkCommit(err error) error {
 	return err
 }
 
-// stopOverBudget ends the part for being over budget.
+// stopOverBudget ends the listWatch for being over budget.
 func (p *listWatch) stopOverBudget(why string) {
 	p.overBudget = why
 	p.stop()
@@ -293,7 +293,7 @@ func (p *listWatch) stopOverBudget(why string) {
 
 // chargeListed sets what the items of a list under way, which the index does not hold
 // yet, cost the member, and reports whether it has the budget. A list that
-// takes the place of what the scope holds needs no second one.
+// replaces what the scope holds needs no second budget.
 func (p *listWatch) chargeListed(listed size) bool {
 	i := p.informer
 	i.mu.Lock()
@@ -316,8 +316,8 @@ func (p *listWatch) flush() {
 	_ = p.checkCommit(p.informer.commitLocked()) //nolint:errcheck // committed has acted on it
 }
 
-// Bookmark takes note of how far the member has been followed, and of whether
-// the stream stands.
+// Bookmark records how far the member has been read, and whether the stream is
+// connected.
 func (p *listWatch) Bookmark(rv string) error {
 	i := p.informer
 	i.mu.Lock()
@@ -336,7 +336,7 @@ func (p *listWatch) Bookmark(rv string) error {
 	return p.checkCommit(i.commitLocked())
 }
 
-// Replace makes the part hold exactly what was listed.
+// Replace makes the scope hold exactly what was listed.
 func (p *listWatch) Replace(objs []any, rv string) error {
 	i := p.informer
 	p.chargeListed(size{}) // the commit charges all of it
@@ -370,7 +370,7 @@ func (p *listWatch) Replace(objs []any, rv string) error {
 		_, err = i.scope.ReplaceNamespace(p.namespace, items, i.statusLocked())
 	}
 	if err == nil {
-		err = i.commitLocked() // takes the size into the account
+		err = i.commitLocked() // charges for the size
 	}
 	if i.kind == definitionKind {
 		i.member.triggerSpec() // so that it knows the definitions before they change

@@ -14,8 +14,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 )
 
-// Manager follows the members that its sources find, and keeps the index equal
-// to what they hold.
+// Manager keeps the index equal to what the members hold that its sources find.
 type Manager struct {
 	opts       Options
 	metrics    *metrics
@@ -50,7 +49,7 @@ func New(opts Options) (*Manager, error) {
 	return m, nil
 }
 
-// Run follows the members until ctx is done, or until a source fails. It
+// Run runs the members until ctx is done, or until a source fails. It
 // returns when everything that it started has ended. What is in the index
 // stays.
 func (m *Manager) Run(ctx context.Context) error {
@@ -176,7 +175,7 @@ func (m *Manager) Members() []MemberStatus {
 }
 
 // Ready reports whether every member has synced, is refused for a reason that
-// does not pass by itself, or has been given up on; otherwise who is waited for.
+// does not pass by itself, or has been given up on; otherwise which members are waited for.
 func (m *Manager) Ready() (bool, []string) {
 	m.mu.Lock()
 	_, complete := m.specsLocked()
@@ -195,8 +194,7 @@ func (m *Manager) Ready() (bool, []string) {
 	return len(waiting) == 0, waiting
 }
 
-// permanentlyRefused reports whether the member stays out of reach until somebody changes
-// something.
+// permanentlyRefused reports whether the member stays refused until something is changed.
 func (mb *member) permanentlyRefused() bool {
 	contact, reason, _, _ := mb.conn.state()
 	return contact == connection.Refused && !reason.Transient()

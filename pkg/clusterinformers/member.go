@@ -23,7 +23,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 )
 
-// member follows one member. Everything it starts ends with run.
+// member keeps the index equal to one member. Everything it starts ends with run.
 type member struct {
 	manager            *Manager
 	name               string
@@ -40,7 +40,7 @@ type member struct {
 
 	version  atomic.Pointer[string] // of its API server
 	identity string                 // UID of kube-system; conn.run's goroutine only
-	synced   atomic.Bool            // discovered, and every scope has come to rest once
+	synced   atomic.Bool            // discovered, and every scope has synced or failed once
 
 	mu             sync.Mutex
 	spec           Spec
@@ -53,13 +53,13 @@ type member struct {
 	resetAt        time.Time                           // of the last startAnew
 	resetDelay     time.Duration                       // of the first lists after it
 
-	// What discovery last said beside the offer; loop's goroutine only.
+	// What discovery last found beside the resources; loop's goroutine only.
 	discoveredAt     time.Time       // when it was asked; zero once that is not fresh
 	discoveredResets int             // resets at that time
 	unavailable      map[string]bool // groups that it could not tell
 	definitions      definitions
 	relisting        map[aggregate.Kind]bool   // whose informers were ended to list again
-	truncated        bool                      // there may be more than the offer has
+	truncated        bool                      // there may be more kinds than resources has
 	changeLimiter    *rate.Limiter             // of others than the one before
 	nextDiscovery    time.Time                 // when the limiter lets discovery be asked again
 	rejected         map[aggregate.Kind]string // kinds that it serves in a way that is not believed, and why
@@ -87,8 +87,8 @@ func newMember(m *Manager, spec Spec) *member {
 	return mb
 }
 
-// run follows the member until ctx is done. When it is leaving, its objects go
-// with it.
+// run keeps the index equal to the member until ctx is done. When it is leaving, its
+// objects are removed.
 func (mb *member) run(ctx context.Context) {
 	defer close(mb.done)
 	defer mb.manager.catalog.Set(mb.name, nil)
@@ -110,7 +110,7 @@ func (mb *member) run(ctx context.Context) {
 }
 
 // guard is the panic boundary of the member's own goroutines: the member is
-// refused for a while, and then reached anew.
+// refused for a while, and then reconnected.
 func (mb *member) guard(ctx context.Context, f func(context.Context)) {
 	for delay := minPanicDelay; ctx.Err() == nil; delay = min(2*delay, maxPanicDelay) {
 		err := recoverPanic(func() error { f(ctx); return nil })
@@ -211,7 +211,7 @@ func (mb *member) triggerSpec() {
 	mb.specChanged.Fire()
 }
 
-// applySpec acts on the newest spec: joins the index, follows new labels and
+// applySpec acts on the newest spec: joins the index, takes over new labels and
 // exchanges the access when the kubeconfig is another one.
 func (mb *member) applySpec(context.Context) {
 	mb.mu.Lock()
@@ -255,7 +255,7 @@ func (mb *member) setUsedKubeconfig(kubeconfig []byte) {
 	mb.usedKubeconfig = kubeconfig
 }
 
-// publish lets the member join the index, or follow its facts. One that joins
+// publish adds the member to the index, or updates what is known of it. One that joins
 // before it is identified stays there as it is: a fleet without it, if only for
 // a moment, would be another fleet.
 func (mb *member) publish(spec Spec) {
@@ -286,7 +286,7 @@ func (mb *member) publish(spec Spec) {
 
 // identify is the first thing asked over an access: who answers, and which
 // version. Another cluster behind the same member makes every
-// resourceVersion meaningless, so its scopes start anew.
+// resourceVersion meaningless, so its scopes restart.
 func (mb *member) identify(ctx context.Context, a *memberclient.Client) error {
 	info, err := a.Version(ctx)
 	if err != nil {
@@ -317,7 +317,7 @@ func (mb *member) identify(ctx context.Context, a *memberclient.Client) error {
 	return nil
 }
 
-// stateChanged follows the connection's state: facts that were discovered
+// stateChanged acts on the connection's state: facts that were discovered
 // are not fresh while the member is out of reach. It reports false when the
 // member is there and discovery failed.
 func (mb *member) stateChanged(ctx context.Context) bool {
@@ -398,7 +398,7 @@ func (mb *member) discover(ctx context.Context) bool {
 	return true
 }
 
-// setRejected takes note of kinds that are not followed as the member serves them.
+// setRejected records kinds that are rejected as the member serves them.
 func (mb *member) setRejected(refused map[aggregate.Kind]string) {
 	if maps.Equal(refused, mb.rejected) {
 		return

@@ -84,7 +84,7 @@ type Budget struct {
 	ResponseBytes int64 `json:"responseBytes,omitempty"` // one list page or watch event; 0: 256 MiB
 
 	// FleetBytes bounds the heap bytes of all members together; 0: nothing does. What
-	// exceeds it is given up where a member holds more than its equal share.
+	// exceeds it is emptied where a member holds more than its equal share.
 	FleetBytes int64 `json:"fleetBytes,omitempty"`
 }
 

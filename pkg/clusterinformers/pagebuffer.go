@@ -16,7 +16,7 @@ func (p *listWatch) chargeResponse(bytes int64) error {
 	return nil
 }
 
-// initialPageBytes is what reading a page begins with, for which nobody is charged.
+// initialPageBytes is the first buffer of a page, which is not charged.
 const initialPageBytes = 64 << 10
 
 // readPage reads a response of at most so many bytes; for a large one the member is

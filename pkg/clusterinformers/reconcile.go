@@ -13,7 +13,7 @@ import (
 )
 
 // reconcile makes the informers those that configuration, discovery and the
-// held versions ask for.
+// held versions require.
 func (mb *member) reconcile(ctx context.Context) {
 	mb.mu.Lock()
 	o, resets := mb.resources, mb.resets
@@ -223,7 +223,7 @@ func (mb *member) setAbsent(kind aggregate.Kind, status aggregate.Status) {
 	mb.mu.Unlock()
 }
 
-// checkSynced notes when every scope has come to rest once.
+// checkSynced notes when every scope has synced or failed once.
 func (mb *member) checkSynced() {
 	if mb.synced.Load() {
 		return

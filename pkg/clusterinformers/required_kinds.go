@@ -33,7 +33,7 @@ func (w *requiredKinds) set(kinds []aggregate.Kind, now time.Time) (changed, add
 	return changed, added
 }
 
-// sinceWhen returns since when a kind has been wanted, and whether it is.
+// sinceWhen returns since when a kind has been required, and whether it is.
 func (w *requiredKinds) sinceWhen(kind aggregate.Kind) (time.Time, bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -51,13 +51,13 @@ func (w *requiredKinds) kinds() []aggregate.Kind {
 	return kinds
 }
 
-// RequireKinds sets the kinds that somebody reads, such as the policies that are loaded;
-// what was wanted before and is not named any more is not wanted now. They are
-// followed as though rules for them came after those of Options.Kinds: one that
+// RequireKinds sets the kinds that are read, such as by the policies that are loaded;
+// kinds that are not named any more are no longer required. They are
+// held as though rules for them came after those of Options.Kinds: one that
 // excludes a kind, or narrows it, holds. In a member that does not serve a kind
-// that is wanted, or that a rule names without *, the kind's scope is NotServed,
+// that is required, or that a rule names without *, the kind's scope is NotServed,
 // which means known to be empty; it is so once the member has been asked after
-// the kind was wanted. Scopes of kinds that nobody wants and no rule selects are
+// the kind was required. Scopes of kinds that are not required and no rule selects are
 // taken out of the index. Want may be called before Run, and at any time.
 func (m *Manager) RequireKinds(kinds []aggregate.Kind) {
 	changed, added := m.required.set(kinds, time.Now())

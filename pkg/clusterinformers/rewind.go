@@ -14,7 +14,7 @@ import (
 // A server's resourceVersions only grow. Where one is below what the server has
 // told before, it has been taken back to an earlier state, as by an older copy of
 // its etcd: what is held may never have been, and what a watch sends from there on
-// leaves out what was lost. All scopes of the member then list anew.
+// leaves out what was lost. All scopes of the member then relist.
 
 // rewoundError ends a watch whose server has gone back.
 type rewoundError struct{ was, is string }
@@ -46,7 +46,7 @@ func (s *stream) checkOrder(rv string, bookmark bool) error {
 	return nil
 }
 
-// advanceLocked takes note of how far the part has come. A list that reaches less is proof
+// advanceLocked records how far the listWatch has come. A list that reaches less is proof
 // that the server has gone back: lists are answered from what is newest, or from no
 // older than what was asked for. The informer's mu must be held.
 func (p *listWatch) advanceLocked(rv string) {
@@ -55,7 +55,7 @@ func (p *listWatch) advanceLocked(rv string) {
 	}
 }
 
-// checkList compares a list with how far the part had come before.
+// checkList compares a list with how far the listWatch had come before.
 func (p *listWatch) checkList(rv string) {
 	i := p.informer
 	i.mu.Lock()
@@ -67,7 +67,7 @@ func (p *listWatch) checkList(rv string) {
 	}
 }
 
-// rewound has all scopes of the member start anew.
+// rewound restarts all scopes of the member.
 func (i *informer) rewound(err *rewoundError) {
 	if i.member.restartScopes(i.resets) {
 		i.log.Warn("the server's resourceVersions went back, relisting all scopes of the member", "was", err.was, "is", err.is)
@@ -82,7 +82,7 @@ const (
 	restartDelayReset = time.Hour // after which the first time is again the first
 )
 
-// restartScopes has all scopes of the member start anew, as if another cluster answered,
+// restartScopes restarts all scopes of the member, as if another cluster answered,
 // unless that has happened since an informer was started, with so many resets seen.
 // Informers are stopped at once: what they would still apply is of the past.
 func (mb *member) restartScopes(seen int) bool {
@@ -107,7 +107,7 @@ func (mb *member) restartScopes(seen int) bool {
 	return true
 }
 
-// verifyCluster asks for the UID of the cluster, and whether its server is where it was:
+// verifyCluster gets the UID of the cluster, and checks that its server has not gone back:
 // watches that go on from a resourceVersion that the server has not reached say
 // nothing at all until it has. So it is asked for no older an answer than what is
 // held of Namespaces.

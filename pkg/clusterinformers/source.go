@@ -15,7 +15,7 @@ type Spec struct {
 	UID    string
 	Labels []aggregate.Label
 
-	// Kubeconfig is how to reach the member, as found: it is judged before
+	// Kubeconfig is how to reach the member, as found: it is checked before
 	// use. Empty while there is none; Refused then says why.
 	Kubeconfig []byte
 	// Trusted is set for credentials that federator's operator gave it
@@ -26,8 +26,8 @@ type Spec struct {
 	// Secret: its exec plugin runs, and insecure-skip-tls-verify is honoured.
 	Own bool
 
-	// Refused says why the member is not followed although it is known. A
-	// member that was followed keeps its objects, Stale.
+	// Refused says why the member is not connected to although it is known. A
+	// member that was connected keeps its objects, Stale.
 	Refused *connection.Refusal
 	// Uninitialized is set while the control plane has never been up: such a
 	// cluster is known, and does not belong to the fleet yet.
@@ -38,8 +38,8 @@ type Spec struct {
 	Paused bool
 }
 
-// inFleet reports whether the member belongs to the fleet. One that nobody has
-// reached, or told from others, does: what it has is not known.
+// inFleet reports whether the member belongs to the fleet. One that has not been
+// reached or identified does: what it has is not known.
 func (s Spec) inFleet() bool {
 	return !s.Uninitialized && (s.Refused == nil || s.Refused.Reason != connection.NotInitialized)
 }
@@ -53,7 +53,7 @@ func (s Spec) sameMember(other Spec) bool {
 // Source finds members. Run calls set with the whole current view, first as
 // soon as it is known and then whenever it changes, from one goroutine at a
 // time, until ctx is done; it returns when all it started is gone. set does
-// not block. An error ends the source: trouble that may pass is retried inside.
+// not block. An error ends the source: a transient failure is retried inside.
 type Source interface {
 	Run(ctx context.Context, set func([]Spec)) error
 }

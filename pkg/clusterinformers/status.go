@@ -21,14 +21,14 @@ type MemberStatus struct {
 	Since    time.Time         `json:"since"`             // of the state
 	ReadOnly bool              `json:"readOnly,omitempty"`
 	Paused   bool              `json:"paused,omitempty"` // it is read, and not written to
-	Synced   bool              `json:"synced"`           // every scope has come to rest at least once
+	Synced   bool              `json:"synced"`           // every scope has synced, or failed for good, at least once
 
 	Objects int                     `json:"objects"`
 	Bytes   int64                   `json:"bytes"`
 	Scopes  map[aggregate.State]int `json:"scopes"`
-	// Freshness is the age of the oldest of what its scopes last heard, nil while
-	// nothing has been heard. What follows the member has heard of it when anything
-	// last came over a connection, be it the answer to a ping: a quiet member is fresh.
+	// Freshness is the age of the oldest of the last contact of its scopes, nil while
+	// there was none. Anything that comes over the connection of a member that is watched is
+	// a contact, be it the answer to a ping: a quiet member is fresh.
 	Freshness *time.Duration `json:"freshness,omitempty"`
 	// Error is the newest error that is not over, LastError the newest of all.
 	Error       string     `json:"error,omitempty"`
@@ -50,7 +50,7 @@ type ScopeStatus struct {
 	LeftOut        int             `json:"leftOut,omitempty"`        // objects that no API server lets in
 	LeftOutExample string          `json:"leftOutExample,omitempty"` // namespace and name of one
 	Applied        string          `json:"appliedResourceVersion,omitempty"`
-	LastContact    *time.Time      `json:"heard,omitempty"` // when the member last said anything
+	LastContact    *time.Time      `json:"heard,omitempty"` // when the member last sent anything
 	Relists        map[string]int  `json:"relists,omitempty"`
 	Restarts       int             `json:"watchRestarts,omitempty"`
 	Encoding       string          `json:"encoding,omitempty"` // json or protobuf
@@ -58,7 +58,7 @@ type ScopeStatus struct {
 }
 
 // freshAsOf returns when the member last said anything of the scope, if contact is when it
-// last said anything: what is followed and has not changed is as it was then.
+// last said anything: what is watched and has not changed is as it was then.
 func (d ScopeStatus) freshAsOf(contact time.Time) *time.Time {
 	if d.LastContact != nil && contact.After(*d.LastContact) && (d.State == aggregate.Synced || d.State == aggregate.Partial) {
 		return &contact

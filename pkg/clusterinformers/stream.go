@@ -197,7 +197,7 @@ func (s *stream) run(ctx context.Context, c *watchResponse) {
 	}
 }
 
-// finalError is the end of a stream that the Reflector is told of.
+// finalError is the end of a stream that the Reflector must know of.
 type finalError struct{ status *metav1.Status }
 
 func (e *finalError) Error() string { return e.status.Message }
@@ -232,7 +232,7 @@ func (s *stream) resume(ctx context.Context, c *watchResponse, end error) (*watc
 		}
 		s.resumed++
 	case end == nil || errors.Is(end, io.EOF):
-		// The server ends a watch after its timeout: that is no trouble.
+		// The server ends a watch after its timeout: that is no failure.
 	default:
 		i.member.conn.reportFailure(c.client, end)
 		s.markDown(ctx, end)
@@ -288,7 +288,7 @@ func (s *stream) markDown(ctx context.Context, why error) {
 	}
 }
 
-// markStale shows the part cut off.
+// markStale shows the listWatch as disconnected.
 func (p *listWatch) markStale(why error) {
 	i := p.informer
 	i.mu.Lock()
@@ -416,7 +416,7 @@ func (s *stream) event(ev *decode.Event, read time.Time) (watch.Event, error) {
 	}
 	switch {
 	case o.rv == "":
-		o.rv = s.rv // to go on from: an event that names none tells of no progress
+		o.rv = s.rv // to go on from: an event without one is no progress
 	case !s.initial:
 		s.rv = o.rv
 	}
@@ -452,7 +452,7 @@ func cloneKey(r *aggregate.Record) (namespace, name string) {
 	return string([]byte(r.Namespace)), string([]byte(r.Name))
 }
 
-// retryStatus is a status that makes the Reflector open the watch anew after a
+// retryStatus is a status that makes the Reflector reopen the watch after a
 // while, without a list.
 func retryStatus(why string) *metav1.Status {
 	return &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Message: why}

@@ -1,6 +1,5 @@
-// Package connection has the words for how federator stands with a member: the state of
-// the connection, the reason for it, and the refusal of a kubeconfig or an address. It
-// also decides which addresses may be dialled.
+// Package connection has the state of the connection to a member, the reason for it, and
+// the refusal of a kubeconfig or an address. It also decides which addresses may be dialled.
 package connection
 
 import (
@@ -19,12 +18,13 @@ func AsRefusal(err error) *Refusal {
 	return nil
 }
 
+// Refuse returns a refusal with a bounded message.
 func Refuse(reason Reason, format string, args ...any) *Refusal {
 	return &Refusal{Reason: reason, Message: message.Clip(fmt.Sprintf(format, args...))}
 }
 
-// Refusal is a reason for not following a member: a word for programs and a
-// sentence for people.
+// Refusal is why a member is not connected: a word for programs and a sentence
+// for people.
 type Refusal struct {
 	Reason  Reason
 	Message string
@@ -33,17 +33,17 @@ type Refusal struct {
 // Error returns reason and message.
 func (r *Refusal) Error() string { return string(r.Reason) + ": " + r.Message }
 
-// Reason is why a member is not, or not fully, followed.
+// Reason is why a member is not connected, or not written to.
 type Reason string
 
 // Reasons that sources give.
 const (
 	Deleting       Reason = "Deleting"       // the Cluster is being deleted
-	NotInitialized Reason = "NotInitialized" // the control plane has not been initialised
+	NotInitialized Reason = "NotInitialized" // the control plane is not initialized
 	NoKubeconfig   Reason = "NoKubeconfig"   // there is no kubeconfig Secret, or it has no value
 )
 
-// Reasons that judging a kubeconfig gives (law 9).
+// Reasons for refusing a kubeconfig (law 9).
 const (
 	InvalidKubeconfig Reason = "InvalidKubeconfig" // it does not parse, or lacks what it must name
 	ExecPlugin        Reason = "ExecPlugin"
@@ -58,7 +58,7 @@ const (
 	Redirect          Reason = "Redirect"         // the server answered with a redirect
 )
 
-// Reasons that contact with the member gives.
+// Reasons that requests to the member give.
 const (
 	Connecting   Reason = "Connecting"
 	Unreachable  Reason = "Unreachable"
@@ -70,7 +70,7 @@ const (
 	// ExecPluginFailed is of an exec plugin of a person's own context that gave no
 	// credentials.
 	ExecPluginFailed Reason = "ExecPluginFailed"
-	Panicked         Reason = "Panicked" // a goroutine of this member failed; it was started anew
+	Panicked         Reason = "Panicked" // a goroutine of this member failed; it was restarted
 )
 
 // Paused is the reason of a member that is Connected and not written to: its
@@ -86,12 +86,12 @@ func (r Reason) Transient() bool {
 	return false
 }
 
-// State is whether a member is being followed.
+// State is whether a member is connected.
 type State string
 
-// The states of contact.
+// The states of a connection.
 const (
 	Connected    State = "Connected"
 	Disconnected State = "Disconnected" // out of reach: objects are kept, Stale
-	Refused      State = "Refused"      // known, and not followed
+	Refused      State = "Refused"      // known, and not connected to
 )

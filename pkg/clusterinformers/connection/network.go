@@ -13,7 +13,7 @@ import (
 // dialTimeout is for one TCP connection.
 const dialTimeout = 5 * time.Second
 
-// addressFilter judges the addresses that are dialled. It sees them resolved: what a
+// addressFilter decides which addresses may be dialled. It sees them resolved: what a
 // name resolved to earlier does not count.
 type addressFilter struct {
 	allowed  Network

@@ -43,7 +43,7 @@ type clusterAPI struct {
 	ClusterAPIOptions
 
 	// lastKnown is what was last known of each namespace. It outlives the informers,
-	// so that members do not leave while these start anew. One goroutine uses it.
+	// so that members are not removed while these restart. One goroutine uses it.
 	lastKnown map[string][]clusterinformers.Spec
 }
 
@@ -137,7 +137,7 @@ func (s *clusterAPI) Run(ctx context.Context, set func([]clusterinformers.Spec))
 	return nil
 }
 
-// awaitVersion returns the version of Cluster to follow once the hub serves one. Its
+// awaitVersion returns the version of Cluster to watch once the hub serves one. Its
 // error is the context's.
 func (s *clusterAPI) awaitVersion(ctx context.Context, client *http.Client) (schema.GroupVersion, error) {
 	complaint := ""

@@ -32,8 +32,8 @@ import (
 var secretSelector = fields.OneTermEqualSelector("type", string(clusterv1.ClusterSecretType)).String()
 
 // namespaceInformers is one namespace of the hub, or all of them, with an informer on its
-// Clusters and one on their Secrets. What is said of one place does not wait
-// for another's.
+// Clusters and one on their Secrets. One namespace does not wait for
+// another.
 type namespaceInformers struct {
 	namespace         string // "" for all
 	clusters, secrets *hubInformer
@@ -155,7 +155,7 @@ func (f *hubInformer) isForbidden() bool {
 	return f.forbidden && !f.HasSynced()
 }
 
-// namespaceState is what is known of a place.
+// namespaceState is what is known of a namespace.
 type namespaceState int
 
 const (
@@ -164,7 +164,7 @@ const (
 	namespaceForbidden
 )
 
-// specs returns the members of a place.
+// specs returns the members of a namespace.
 func (p *namespaceInformers) specs() ([]clusterinformers.Spec, namespaceState) {
 	if p.clusters.isForbidden() {
 		return nil, namespaceForbidden

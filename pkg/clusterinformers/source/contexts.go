@@ -125,7 +125,7 @@ func (c *contexts) all() ([]string, error) {
 }
 
 // servedByFederator reports whether a server is one of federator's own, which would have it
-// follow itself.
+// read itself.
 func servedByFederator(server string) bool {
 	u, err := url.Parse(server)
 	return err == nil && (u.Path == "/fleet" || u.Path == "/flat" || strings.HasPrefix(u.Path, "/members/"))

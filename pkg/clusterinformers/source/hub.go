@@ -17,7 +17,7 @@ import (
 )
 
 // HubOptions is a source with one member: the cluster that a configuration leads to,
-// followed with the same credentials and never written to. Config and Logger
+// read with the same credentials and never written to. Config and Logger
 // are required.
 type HubOptions struct {
 	Config  *rest.Config
@@ -72,7 +72,7 @@ func (h *hub) Run(ctx context.Context, set func([]clusterinformers.Spec)) error 
 }
 
 // load writes the configuration down as a kubeconfig without files. What law 9
-// refuses goes along, for the judge to see.
+// refuses is kept, for the check to see.
 func (h *hub) load() loadResult {
 	var out loadResult
 	m := credentials{name: h.Name}

@@ -28,10 +28,10 @@ const (
 	identifyTimeout  = 5 * time.Second // for one attempt
 )
 
-// kubeconfigSource follows members whose credentials are files of federator's own: the
+// kubeconfigSource has members whose credentials are files of federator's own: the
 // kubeconfig of a laptop, the service account of a pod. It reads the files
 // again when they change and learns each member's UID from the member. One
-// goroutine, run, owns its state; one more per member asks for the UID.
+// goroutine, run, owns its state; one more per member gets the UID.
 type kubeconfigSource struct {
 	network connection.Network
 	log     *slog.Logger
@@ -124,8 +124,8 @@ func (l *kubeconfigSource) allTried() bool {
 	return true
 }
 
-// update acts on newly read credentials and reports whether it wants another look
-// before it believes them.
+// update acts on newly read credentials and reports whether the files must be
+// read again before it believes them.
 func (l *kubeconfigSource) update(ctx context.Context, now []credentials) (again bool) {
 	for _, c := range now {
 		m := l.members[c.name]
@@ -148,8 +148,7 @@ func (l *kubeconfigSource) update(ctx context.Context, now []credentials) (again
 	return again
 }
 
-// use has a member's newest credentials judged, and the member asked who it
-// is.
+// use checks a member's newest credentials, and starts to identify the member.
 func (l *kubeconfigSource) use(ctx context.Context, m *fileMember, c credentials) {
 	if m.stop != nil {
 		m.stop()
@@ -265,7 +264,7 @@ func sameRefusal(a, b *connection.Refusal) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// fileStamp tells whether a file has changed.
+// fileStamp shows whether a file has changed.
 type fileStamp struct {
 	modified time.Time
 	size     int64

@@ -81,7 +81,7 @@ func (o APIResources) keepUnavailable(last APIResources, failed map[schema.Group
 	}
 }
 
-// rejectContradictions takes out of the offer what would have an object stand under a resource
+// rejectContradictions removes what would put an object under a resource
 // that is not its kind's, and returns why, by kind: grants are by resource, so a
 // kind and its resource are one to one over all versions of a member. Kubernetes'
 // own are as builtinResources has them. Of custom kinds that contradict each other
@@ -187,7 +187,7 @@ type APIResource struct {
 // resources are compared.
 type names struct{ singular, short, categories string }
 
-// Same reports whether two are followed alike, whatever they are called.
+// Same reports whether two are listed and watched alike, whatever they are called.
 func (r APIResource) Same(other APIResource) bool {
 	return r.GVR == other.GVR && r.GVK == other.GVK && r.Namespaced == other.Namespaced
 }
@@ -196,7 +196,7 @@ func (r APIResource) Same(other APIResource) bool {
 // first.
 type APIResources map[aggregate.Kind][]APIResource
 
-// GroupVersions returns the groups and versions of an offer, sorted.
+// GroupVersions returns the groups and versions that are served, sorted.
 func (o APIResources) GroupVersions() []string {
 	seen := map[schema.GroupVersion]bool{}
 	for _, versions := range o {

@@ -26,11 +26,11 @@ type Catalog struct {
 	tallies       map[aggregate.Kind]*tally
 	claims        claims
 	changed       chan struct{}   // closed and exchanged when a held version or the set of kinds changes
-	merged        []Resource      // merged; nil: to be merged anew
+	merged        []Resource      // merged; nil: to be merged again
 	mergedChanged chan struct{}   // closed and exchanged when served may be another
 	pending       trigger.Trigger // a change of a held version has to wait, or another one
 
-	kinds        map[aggregate.Kind]bool // of tally, shared; nil: to be made anew
+	kinds        map[aggregate.Kind]bool // of tally, shared; nil: to be made again
 	kindsChanged chan struct{}           // closed and exchanged when a kind is new or gone
 }
 
@@ -97,7 +97,7 @@ func (c *Catalog) Set(member string, o APIResources) {
 func allSame(a, b []APIResource) bool { return slices.EqualFunc(a, b, APIResource.Same) }
 
 // updateHeldLocked computes the held versions of the kinds touched, of which some are new, and
-// tells everybody when one is another, or a kind is new or gone, or there is other news.
+// notifies when one has changed, or a kind is new or gone, or something else has changed.
 // c.mu must be held.
 func (c *Catalog) updateHeldLocked(touched map[aggregate.Kind]bool, news bool) {
 	now, others := time.Now(), false
@@ -136,7 +136,7 @@ func (c *Catalog) notifyLocked() {
 	c.changed = make(chan struct{})
 }
 
-// Notify tells everybody to look again.
+// Notify wakes everyone who waits for a change.
 func (c *Catalog) Notify() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

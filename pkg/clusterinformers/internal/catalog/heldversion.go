@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// Another held version has a kind listed again in all members, and judged by what it
+// Another held version has a kind relisted in all members, and evaluated by what it
 // says at that version. One member that serves now this and now that must not have all
 // others read again and again: after each change the next one waits longer, until what
 // members serve has been the same for as long.

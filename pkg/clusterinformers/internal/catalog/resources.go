@@ -143,7 +143,7 @@ func majority(of map[schema.GroupResource][]string) schema.GroupResource {
 // claims counts the members that serve a kind under a resource.
 type claims map[schema.GroupResource]map[aggregate.Kind]int
 
-// add reports whether one of the offer's resources is contested, before or after.
+// add reports whether one of the resources is contested, before or after.
 func (c claims) add(o APIResources, n int) (contested bool) {
 	for kind, versions := range o {
 		gr := versions[0].GVR.GroupResource()

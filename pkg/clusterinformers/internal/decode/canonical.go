@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// maxNesting is the depth from which on the stock path, with its own bound,
+// maxNesting is the depth from which on the standard path, with its own bound,
 // takes over. Real objects are less than 60 deep.
 const maxNesting = 200
 

@@ -98,7 +98,7 @@ func Supports(gvk schema.GroupVersionKind) bool {
 	return err == nil
 }
 
-// Fallbacks returns how many objects and lists the stock path decoded.
+// Fallbacks returns how many objects and lists the standard path decoded.
 func (d *Decoder) Fallbacks() uint64 { return d.fallbacks }
 
 // Object decodes one object, JSON or protobuf in its envelope. What rec then
@@ -156,8 +156,8 @@ func (d *Decoder) finish(rec *aggregate.Record) error {
 	return d.validate(rec)
 }
 
-// fallBackJSON decodes JSON by the stock path. What is JSON but does not decode
-// is the object's own trouble, not that of the response that it comes in.
+// fallBackJSON decodes JSON by the standard path. What is JSON but does not decode
+// is the object's own failure, not that of the response that it comes in.
 func (d *Decoder) fallBackJSON(rec *aggregate.Record, data []byte) error {
 	err := d.fallBack(rec, func() (map[string]any, error) { return d.standardJSON(data) })
 	if err == nil || errors.Is(err, ErrUnfit) || !json.Valid(data) {

@@ -1,12 +1,12 @@
 // Package decode turns what an API server sends into records of the index:
 // metadata, and a body in canonical JSON.
 //
-// The body is by definition what the stock path gives: decode (protobuf into
+// The body is by definition what the standard path gives: decode (protobuf into
 // the typed struct, whose managedFields are cut and which is marshalled as
 // JSON), decode that JSON into a map with apimachinery's integers, set
 // apiVersion and kind where they lack, remove metadata.managedFields, apply
 // the [Rules], and encode with sorted keys and without HTML escapes. That path
-// exists (stock.go) and is what a [Decoder] uses for anything it is not
+// exists (standard.go) and is what a [Decoder] uses for anything it is not
 // certain of: repeated singular fields, invalid UTF-8, odd wire types, escaped
 // or repeated keys, deep nesting. [Decoder.Fallbacks] counts those.
 //

@@ -206,7 +206,7 @@ func fuzzEvents(t *testing.T, d *Decoder, enc Encoding, text []byte) {
 	}
 	for _, e := range got {
 		if errors.Is(e.Unfit, ErrMalformed) {
-			return // the stock path ends there
+			return // the standard path ends there
 		}
 	}
 	want, stock := oracleEvents(enc, text)

@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// errRefused is what the stock path would accept, or die of.
+// errRefused is what the standard path would accept, or die of.
 var errRefused = fmt.Errorf("%w: refused", ErrMalformed)
 
-// maxMessages bounds the nesting of messages on the stock path: generated code
+// maxMessages bounds the nesting of messages on the standard path: generated code
 // recurses without a bound, and a stack that overflows cannot be recovered.
 const maxMessages = 10000
 
-// inspect looks through a message for what the stock path must not see, which
+// inspect looks through a message for what the standard path must not see, which
 // is an error, and for the first field that our types do not know. What is
-// malformed in itself it leaves to the stock path.
+// malformed in itself it leaves to the standard path.
 func inspect(p *program, data []byte) (unknown string, err error) {
 	return inspectMessage(p.numbers, p.typ.String(), data, 0)
 }

@@ -250,7 +250,7 @@ func TestDecoder_ReportsUnknownFields(t *testing.T) {
 			}
 			data := envelopeOf(podKind, raw)
 			if _, err := oracleObject(podKind, Protobuf, data); err != nil {
-				t.Fatalf("the stock decoder refuses it: %v", err)
+				t.Fatalf("the standard decoder refuses it: %v", err)
 			}
 			if err := d.Object(data, &rec); !errors.Is(err, ErrUnknownField) {
 				t.Errorf("error %v, want %v", err, ErrUnknownField)

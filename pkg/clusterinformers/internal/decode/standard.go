@@ -117,7 +117,7 @@ func openEnvelope(data []byte, gvk schema.GroupVersionKind) (raw []byte, err err
 }
 
 // standardItem gives the object that a protobuf message stands for. A field that
-// our types lack is an error: the stock decoder would drop it.
+// our types lack is an error: the standard decoder would drop it.
 func (d *Decoder) standardItem(raw []byte) (map[string]any, error) {
 	unknown, err := inspect(d.program, raw)
 	if err != nil {

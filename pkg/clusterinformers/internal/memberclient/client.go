@@ -22,11 +22,12 @@ type Client struct {
 	cancels map[*context.CancelFunc]struct{} // nil once ended
 }
 
+// New returns a client for a checked configuration.
 func New(config *rest.Config, client *http.Client) *Client {
 	return &Client{config: config, http: client, cancels: map[*context.CancelFunc]struct{}{}}
 }
 
-// Track registers a request that end cancels. It returns what to call when the
+// Track registers a request that Cancel cancels. It returns what to call when the
 // request is over.
 func (a *Client) Track(cancel context.CancelFunc) (over func()) {
 	a.mu.Lock()

@@ -75,7 +75,7 @@ func (s sentMarker) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.base.RoundTrip(r)
 }
 
-// pluginErrorMarker tells the errors of plugins, which client-go runs before it sends a
+// pluginErrorMarker separates the errors of plugins, which client-go runs before it sends a
 // request, from those of servers.
 type pluginErrorMarker struct{ next http.RoundTripper }
 

@@ -15,7 +15,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
-// Version asks for the API server's version, "" where it does not tell.
+// Version returns the API server's version, "" where it does not say.
 func (a *Client) Version(ctx context.Context) (string, error) {
 	c, err := a.REST(corev1.SchemeGroupVersion)
 	if err != nil {
@@ -25,7 +25,7 @@ func (a *Client) Version(ctx context.Context) (string, error) {
 	body, err := c.Get().AbsPath(path).MaxRetries(0).Do(ctx).Raw()
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return "", nil // not every server has it, or tells everybody: all is JSON then
+		return "", nil // not every server has it or allows it: all is JSON then
 	case err != nil:
 		return "", WrapRequest(path, err)
 	}
@@ -38,7 +38,7 @@ func (a *Client) Version(ctx context.Context) (string, error) {
 	return message.Clip(info.GitVersion), nil
 }
 
-// ClusterUID asks for the UID of kube-system, which tells clusters apart. The answer
+// ClusterUID returns the UID of kube-system, which identifies the cluster. The answer
 // is not older than a resourceVersion, unless that is "".
 func (a *Client) ClusterUID(ctx context.Context, notOlder string) (string, error) {
 	c, err := a.REST(corev1.SchemeGroupVersion)
@@ -58,7 +58,7 @@ type objectMeta struct {
 }
 
 // getMetadata reads the metadata of an object or list. The error of an answer that has
-// none is an *answerError, which says what is malformed.
+// none is a *MalformedError, which says what is malformed.
 func getMetadata(ctx context.Context, req *rest.Request, path string) (objectMeta, error) {
 	result := req.SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Do(ctx)
 	if err := result.Error(); err != nil { // with the causes that a Status names, which Raw's has not
@@ -77,7 +77,7 @@ func getMetadata(ctx context.Context, req *rest.Request, path string) (objectMet
 	return answer.Metadata, nil
 }
 
-// NewestResourceVersion asks for the resourceVersion that the server's Namespaces are at.
+// NewestResourceVersion returns the resourceVersion that the server's Namespaces are at.
 func (a *Client) NewestResourceVersion(ctx context.Context) (string, error) {
 	c, err := a.REST(corev1.SchemeGroupVersion)
 	if err != nil {

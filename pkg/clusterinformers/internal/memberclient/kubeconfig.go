@@ -22,7 +22,7 @@ const MaxKubeconfig = 1 << 20
 // UserAgent is what members see in their audit logs.
 const UserAgent = "federator/0.1"
 
-// ParseKubeconfig judges a kubeconfig by law 9 and returns how to reach its
+// ParseKubeconfig checks a kubeconfig by law 9 and returns how to reach its
 // current context's cluster, or why that is refused. Other contexts, clusters
 // and users are not looked at. Messages name what is wrong and where, and never
 // repeat a value that may be secret. Nobody is trusted with more here: what a

@@ -38,7 +38,7 @@ type TransportOptions struct {
 	OnRead                    func() // called whenever anything comes over one; may be nil
 }
 
-// NewHTTPClient returns a client for a judged configuration. Its connections are
+// NewHTTPClient returns a client for a checked configuration. Its connections are
 // its own: they are shared with no other client and go away with
 // CloseIdleConnections, those in use when they fall idle. It has no overall
 // timeout; requests are bounded by their contexts.
@@ -107,7 +107,7 @@ func NewHTTPClient(cfg *rest.Config, o TransportOptions) (*http.Client, error) {
 }
 
 // NewHubHTTPClient returns a client for the hub, by the operator's own
-// configuration, which law 9 does not judge, and what ends its connections.
+// configuration, which law 9 does not restrict, and what ends its connections.
 func NewHubHTTPClient(cfg *rest.Config) (client *http.Client, end func(), err error) {
 	t := &transport{hub: true, conns: map[*trackedConn]struct{}{}}
 	own := rest.CopyConfig(cfg)
@@ -191,7 +191,7 @@ func (t *transport) CloseIdleConnections() {
 
 // closeUnused closes the connections of a retired transport. While a request is
 // under way it leaves to the base to know which ones are idle; the base, for
-// its part, does not know yet of a request that has just been given up.
+// its part, does not know yet of a request that has just been abandoned.
 func (t *transport) closeUnused() {
 	t.mu.Lock()
 	retired := t.retired
@@ -204,7 +204,7 @@ func (t *transport) closeUnused() {
 		return
 	}
 	for _, c := range unused {
-		_ = c.Close() // there is nobody to tell
+		_ = c.Close() // nothing to report to
 	}
 	utilnet.CloseIdleConnectionsFor(t.base)
 }

@@ -14,17 +14,17 @@ type Member struct {
 
 	mu             sync.Mutex
 	objects, bytes int64
-	scopes         int64 // scopes that have one
+	scopes         int64
 }
 
-// Usage is what one scope has in its member's account. account.mu guards it.
+// Usage is what one scope is charged. Its Member's mu guards it.
 type Usage struct{ objects, bytes int64 }
 
 // freeScopes of a member are not charged for their informers: all kinds of Kubernetes, and
 // some more.
 const freeScopes = 200
 
-// AddScope counts a scope in: budgets are shared equally while they are short. free reports
+// AddScope adds a scope: budgets are shared equally while they are short. free reports
 // whether its informer is not charged.
 func (a *Member) AddScope() (free bool) {
 	a.mu.Lock()
@@ -35,7 +35,7 @@ func (a *Member) AddScope() (free bool) {
 	return a.scopes <= freeScopes
 }
 
-// RemoveScope takes a scope out, with all that it has in the account.
+// RemoveScope removes a scope with all that it is charged.
 func (a *Member) RemoveScope(s *Usage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -47,10 +47,10 @@ func (a *Member) RemoveScope(s *Usage) {
 	*s = Usage{}
 }
 
-// Charge adds to a scope's stake, or takes from it. It reports false, and
+// Charge adds to a scope's usage, or subtracts from it. It reports false, and
 // charges nothing, when the budget has no more and the scope has its equal
-// share: a small scope never pays for a huge one that is under way. So an
-// account may hold up to twice its budget while shares are short.
+// share: a small scope never pays for a huge one that is still being listed. So a
+// member may cost up to twice its budget while its scopes compete.
 func (a *Member) Charge(s *Usage, objects, bytes int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,7 +69,7 @@ func (a *Member) Charge(s *Usage, objects, bytes int64) bool {
 	return true
 }
 
-// Used returns what is in the account.
+// Used returns what the member is charged.
 func (a *Member) Used() (objects, bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,7 +77,7 @@ func (a *Member) Used() (objects, bytes int64) {
 }
 
 // Fleet is what all members cost together, against Budget.FleetBytes. Its lock
-// comes after an account's. nil is one without a limit.
+// comes after a Member's. A nil Fleet has no limit.
 type Fleet struct {
 	limit int64
 
@@ -86,6 +86,7 @@ type Fleet struct {
 	members int64 // that have scopes
 }
 
+// NewFleet returns a fleet with a limit in bytes; nil, which has none, for 0.
 func NewFleet(limit int64) *Fleet {
 	if limit == 0 {
 		return nil
@@ -93,7 +94,7 @@ func NewFleet(limit int64) *Fleet {
 	return &Fleet{limit: limit}
 }
 
-// addMembers counts members in, or out.
+// addMembers adds to the number of members that have scopes.
 func (f *Fleet) addMembers(n int64) {
 	if f == nil {
 		return
@@ -103,7 +104,7 @@ func (f *Fleet) addMembers(n int64) {
 	f.members += n
 }
 
-// charge adds to what a member has, or takes from it. It reports false, and charges
+// charge adds to what a member costs, or subtracts from it. It reports false, and charges
 // nothing, when there is no more and the member has its equal share: a small one never
 // pays for a huge one.
 func (f *Fleet) charge(own, more int64) bool {

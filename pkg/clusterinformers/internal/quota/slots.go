@@ -20,6 +20,7 @@ const (
 	maxSlotTime     = 30 * time.Second
 )
 
+// NewSlots returns n slots.
 func NewSlots(n int) *Slots { return &Slots{fleet: make(chan struct{}, n)} }
 
 // InUse returns how many slots are taken.
@@ -50,7 +51,7 @@ func (s *Slots) Acquire(ctx context.Context, member chan struct{}) (*Slot, error
 	return sl, nil
 }
 
-// Progress tells that the list still moves.
+// Progress says that the list makes progress.
 func (s *Slot) Progress() {
 	if s != nil {
 		s.idle.Reset(slotIdleTimeout)
