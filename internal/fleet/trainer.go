@@ -50,7 +50,7 @@ func (t *trainer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-recompress.C:
-			if n := t.index.Settle(ctx.Done()); n > 0 {
+			if n := t.index.Recompress(ctx.Done()); n > 0 {
 				t.log.Debug("recompressed bodies", "objects", n)
 			}
 			continue

@@ -94,9 +94,9 @@ func body(text string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","spec":{"nodeName":%q}}`, text)
 }
 
-// TestAccountIsWhatIsHeld shows that whatever a member does, the live heap is near what
+// TestIndex_AccountIsWhatIsHeld shows that whatever a member does, the live heap is near what
 // the index accounts for: budgets would not hold a member otherwise.
-func TestAccountIsWhatIsHeld(t *testing.T) {
+func TestIndex_AccountIsWhatIsHeld(t *testing.T) {
 	const least, most = 0.5, 1.5
 	for _, tt := range []struct {
 		name   string

@@ -8,9 +8,9 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// TestBulkChangesLeaveOtherChangesInTheLog: what one member exchanges, or a member that
+// TestChangeLog_BulkChangesLeaveOthers: what one member exchanges, or a member that
 // leaves, has readers of other kinds list again as little as those who follow.
-func TestBulkChangesLeaveOtherChangesInTheLog(t *testing.T) {
+func TestChangeLog_BulkChangesLeaveOthers(t *testing.T) {
 	x := newIndex(t, aggregate.Options{LogBytes: 128 << 10})
 	pods, jobs := openScope(t, x, "good", "Pod"), openScope(t, x, "evil", "Job.batch")
 	big := func(rv int) []aggregate.Item {

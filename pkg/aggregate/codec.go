@@ -132,8 +132,8 @@ type kindCodec struct {
 	current atomic.Pointer[encoder]
 	// Since the current dictionary came: bytes in and out, and objects.
 	raw, packed, objects atomic.Int64
-	// Bodies that may have been encoded fast and not settled since.
-	unsettled atomic.Int64
+	// Bodies that may have been encoded fast and not recompressed since.
+	pendingBodies atomic.Int64
 
 	// Bodies from before the first dictionary, the newest of each object, so
 	// that a first sync of many objects need not end to be trained from.
@@ -144,12 +144,12 @@ type kindCodec struct {
 	earlyLen int
 
 	// Of the last training; Train's lock guards them.
-	trainedAt int      // objects of the kind, when it was last trained or found good
-	checkedAt int      // objects of the kind, when all bodies were last seen to be current
-	behind    bool     // bodies of older dictionaries are left
-	ratio     float64  // raw/packed that the dictionary reaches on samples
-	again     bool     // Settle has more to look at
-	lookedTo  Revision // of the last Settle: fast bodies up to it have settled
+	trainedAt      int      // objects of the kind, when it was last trained or found good
+	checkedAt      int      // objects of the kind, when all bodies were last seen to be current
+	behind         bool     // bodies of older dictionaries are left
+	ratio          float64  // raw/packed that the dictionary reaches on samples
+	recheck        bool     // Recompress has more to look at
+	recompressedTo Revision // of the last Recompress: fast bodies up to it have not changed since
 }
 
 // encode encodes a body, one of an update fast.
@@ -159,7 +159,7 @@ func (k *kindCodec) encode(ref Ref, raw, scratch []byte, update bool) (*body, []
 	if e := k.current.Load(); update && e.fast != nil {
 		b, scratch = e.encodeFast(raw, scratch)
 		packed = int64(float64(len(b.data)) * e.shrink)
-		k.unsettled.Add(1)
+		k.pendingBodies.Add(1)
 	} else {
 		b, scratch = e.encode(raw, scratch)
 		packed = int64(len(b.data))
@@ -175,7 +175,7 @@ func (k *kindCodec) encode(ref Ref, raw, scratch []byte, update bool) (*body, []
 
 // sample keeps a copy of a body for the first training.
 func (k *kindCodec) sample(ref Ref, raw []byte) {
-	if len(raw) > sampleMax {
+	if len(raw) > maxSample {
 		return
 	}
 	k.mu.Lock()
@@ -188,7 +188,7 @@ func (k *kindCodec) sample(ref Ref, raw []byte) {
 	if !again {
 		more += sampleBytes
 	}
-	if k.sampled.Load()+more > mostSampled {
+	if k.sampled.Load()+more > maxSampled {
 		return // kinds are many: this one is trained from what is held of it
 	}
 	k.sampled.Add(more)
@@ -230,7 +230,7 @@ func (k *kindCodec) enoughEarly(objects int) bool {
 		k.dropSamples()
 		k.sampling.Store(true)
 	}
-	return len(k.early) >= trainMin/2 && !k.sampling.Load()
+	return len(k.early) >= minTrainObjects/2 && !k.sampling.Load()
 }
 
 // codecs hands out the codec of each kind.

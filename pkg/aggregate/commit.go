@@ -74,7 +74,7 @@ func (s *Scope) noChanges() {
 	}
 }
 
-// takeReleased returns what is released and begins anew.
+// takeReleased returns what is released and starts from zero.
 func (s *Scope) takeReleased() int64 {
 	released := s.released
 	s.released = 0

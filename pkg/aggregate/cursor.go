@@ -149,7 +149,7 @@ func (b *Batch) roots() iter.Seq2[touchedScope, scopeChange] {
 			}
 			return
 		}
-		mergeSeq(b.Before.scopes, b.After.scopes, lessScope, func(before, after *scopeRoot) bool {
+		diffOrdered(b.Before.scopes, b.After.scopes, lessScope, func(before, after *scopeRoot) bool {
 			return yield(touchedScope{all: true}, scopeChange{before, after})
 		})
 	}
@@ -238,7 +238,7 @@ func (b *Batch) Scopes() iter.Seq[ScopeDelta] {
 // Members yields the members that joined, left or changed, by name.
 func (b *Batch) Members() iter.Seq[MemberDelta] {
 	return func(yield func(MemberDelta) bool) {
-		mergeSeq(b.Before.members, b.After.members, lessMember, func(before, after *memberRoot) bool {
+		diffOrdered(b.Before.members, b.After.members, lessMember, func(before, after *memberRoot) bool {
 			var d MemberDelta
 			if before != nil {
 				d.Before = &before.Member

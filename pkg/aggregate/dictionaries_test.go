@@ -21,9 +21,9 @@ func trainOut(t *testing.T, x *aggregate.Index) {
 	}
 }
 
-// TestDictionariesGoWithTheirKinds: a member that serves other kinds each time it is asked
+// TestTrain_DictionariesGoWithTheirKinds: a member that serves other kinds each time it is asked
 // leaves nothing behind.
-func TestDictionariesGoWithTheirKinds(t *testing.T) {
+func TestTrain_DictionariesGoWithTheirKinds(t *testing.T) {
 	x := newIndex(t, aggregate.Options{})
 	for round := range 3 {
 		var scopes []*aggregate.Scope
@@ -67,10 +67,10 @@ func TestDictionariesGoWithTheirKinds(t *testing.T) {
 	wantAccounts(t, x, s, func(i int) []byte { return shape(1, i) })
 }
 
-// TestDictionariesAreBounded by what is held with them: kinds of few objects do not cost
+// TestTrain_DictionariesAreBounded by what is held with them: kinds of few objects do not cost
 // more than their objects, however many a member invents, and those of many objects keep
 // what serves them.
-func TestDictionariesAreBounded(t *testing.T) {
+func TestTrain_DictionariesAreBounded(t *testing.T) {
 	const base = 64 << 20
 	x := newIndex(t, aggregate.Options{})
 	pods := openScope(t, x, "m", "Pod")

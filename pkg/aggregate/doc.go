@@ -29,12 +29,12 @@
 //
 // An object's body is compressed JSON. [Index.Train], called now and then, makes
 // a dictionary for a kind from what the fleet holds and encodes the kind's
-// bodies anew. It is no commit: content, revisions and snapshots stay, and a
+// bodies again. It is no commit: content, revisions and snapshots stay, and a
 // body carries the dictionary that decodes it.
 //
 // What is known to change ([Record.Update]) is encoded fast first, by another format
 // on the same dictionary: half as large again, at a fifth of the cost, and a quarter to
-// read. [Index.Settle], called once a minute, encodes small what has not changed since:
+// read. [Index.Recompress], called once a minute, encodes small what has not changed since:
 // an object that changes all the time never pays for being small.
 //
 // # Concurrency

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestReadsTakeNoLock shows that no reader waits for a writer: all reads are
+// TestSnapshot_ReadsTakeNoLock shows that no reader waits for a writer: all reads are
 // answered while every lock of the index and of a scope is held.
-func TestReadsTakeNoLock(t *testing.T) {
+func TestSnapshot_ReadsTakeNoLock(t *testing.T) {
 	x, err := New(Options{Revisions: Block(1), Fields: map[Kind][]string{"Pod": {"spec.nodeName"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -57,9 +57,9 @@ func TestReadsTakeNoLock(t *testing.T) {
 	<-x.Newer(&Snapshot{})
 }
 
-// TestLogLetsGo shows that a record which left the window is not kept alive by
+// TestChangeLog_ReleasesWhatItDrops shows that a record which left the window is not kept alive by
 // its chunk when it holds much, and that bulk changes are cut and no others lost.
-func TestLogLetsGo(t *testing.T) {
+func TestChangeLog_ReleasesWhatItDrops(t *testing.T) {
 	const bound = 1 << 20
 	var l changeLog
 	for i := range Revision(10) {
@@ -133,8 +133,8 @@ func TestLogLetsGo(t *testing.T) {
 	}
 }
 
-// TestPairsOfOneHash shows that a pair is found by what it says, not by its hash alone.
-func TestPairsOfOneHash(t *testing.T) {
+// TestAttrIndex_PairsOfOneHash shows that a pair is found by what it says, not by its hash alone.
+func TestAttrIndex_PairsOfOneHash(t *testing.T) {
 	x := newAttrIndex(func(id *identity) *attrSet { return id.labels })
 	in := newInterner()
 	var sets []*attrSet

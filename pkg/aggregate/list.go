@@ -243,7 +243,7 @@ func (p plan) fieldFilter() func(*identity) bool {
 	}
 }
 
-// labelFilter returns a filter that judges each label set once, or nil.
+// labelFilter returns a filter that holdout each label set once, or nil.
 func (p plan) labelFilter() func(*identity) bool {
 	sel := p.query.Labels
 	if sel == nil || sel.Empty() {

@@ -7,9 +7,9 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// TestAScopeIsOfTheResourceThatItWasReadUnder, until it has been read under another:
+// TestScope_KeepsTheResourceItWasReadUnder, until it has been read under another:
 // that is a new state of all its objects, and older snapshots keep what they had.
-func TestAScopeIsOfTheResourceThatItWasReadUnder(t *testing.T) {
+func TestScope_KeepsTheResourceItWasReadUnder(t *testing.T) {
 	const kind = aggregate.Kind("Vault.acme.io")
 	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {

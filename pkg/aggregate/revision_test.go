@@ -9,7 +9,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-func TestARevisionIsAStringInJSON(t *testing.T) {
+func TestRevision_IsAStringInJSON(t *testing.T) {
 	const r = aggregate.Revision(1<<53 - 1) // the last one, and the last number that a float64 has every number up to
 	text, err := json.Marshal(map[string]aggregate.Revision{"revision": r})
 	if err != nil || string(text) != `{"revision":"9007199254740991"}` {
@@ -27,7 +27,7 @@ func TestARevisionIsAStringInJSON(t *testing.T) {
 	}
 }
 
-func TestBlocksDoNotMeetAndFitAFloat(t *testing.T) {
+func TestBlock_IsDisjointAndFitsAFloat(t *testing.T) {
 	for _, n := range []uint64{1, 2, 470_000, aggregate.MaxBlock - 1, aggregate.MaxBlock} {
 		b := aggregate.Block(n)
 		if b.End-b.First != aggregate.BlockSize || b.First != aggregate.Block(n-1).End || b.End > 1<<53 {
@@ -51,9 +51,9 @@ func TestBlocksDoNotMeetAndFitAFloat(t *testing.T) {
 	}
 }
 
-// TestAnIndexWithoutRevisionsTakesNoChange: a commit that finds too few revisions left is
+// TestIndex_WithoutRevisionsTakesNoChange: a commit that finds too few revisions left is
 // an error and changes nothing, and so is every one after it.
-func TestAnIndexWithoutRevisionsTakesNoChange(t *testing.T) {
+func TestIndex_WithoutRevisionsTakesNoChange(t *testing.T) {
 	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Range{First: 100, End: 110}}) // 9 beside the empty index
 	if err != nil {
 		t.Fatal(err)
@@ -104,9 +104,9 @@ func TestAnIndexWithoutRevisionsTakesNoChange(t *testing.T) {
 	}
 }
 
-// TestARangeFollowsTheOneBefore: what does not fit into the rest of a range takes all of
+// TestIndex_ExtendTakesTheNextRange: what does not fit into the rest of a range takes all of
 // its revisions from the next one.
-func TestARangeFollowsTheOneBefore(t *testing.T) {
+func TestIndex_ExtendTakesTheNextRange(t *testing.T) {
 	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Range{First: 100, End: 106}})
 	if err != nil {
 		t.Fatal(err)

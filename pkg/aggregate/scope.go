@@ -126,7 +126,7 @@ func (s *Scope) adopt(root *scopeRoot) {
 		s.interned.adopt(e.identity)
 		s.root.objects.Load(e)
 		s.root.bytes += e.size()
-		s.link(e.identity)
+		s.addToIndexes(e.identity)
 		return true
 	})
 	s.last, s.touched = root, touched{}
@@ -249,11 +249,11 @@ func (s *Scope) upsert(e *entry, note bool) {
 	reborn := ok && !sameUID(old.identity, e.identity)
 	switch {
 	case !ok:
-		s.link(e.identity)
+		s.addToIndexes(e.identity)
 	case !reborn && sameIndexed(old.identity, e.identity):
 		e.identity = old.identity
 	default:
-		s.relink(old.identity, e.identity)
+		s.replaceInIndexes(old.identity, e.identity)
 	}
 	s.root.objects.Set(e)
 	s.touched.objects = true
@@ -291,7 +291,7 @@ func (s *Scope) remove(pivot *entry) (*entry, bool) {
 	if !ok {
 		return nil, false
 	}
-	s.unlink(old.identity)
+	s.removeFromIndexes(old.identity)
 	s.touched.objects = true
 	s.root.bytes -= old.size()
 	s.dirty = true

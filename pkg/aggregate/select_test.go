@@ -11,9 +11,9 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// TestSelectAmongLargeAndLonelySets shows that selectors find what has labels of its
+// TestSnapshot_SelectsAmongLargeAndLonelySets shows that selectors find what has labels of its
 // own, what shares some, and what shares all.
-func TestSelectAmongLargeAndLonelySets(t *testing.T) {
+func TestSnapshot_SelectsAmongLargeAndLonelySets(t *testing.T) {
 	x := newIndex(t, aggregate.Options{})
 	s := openScope(t, x, "m", "Pod")
 	all := map[string]labels.Set{}

@@ -268,6 +268,6 @@ func diffTrees(before, after *scopeRoot, yield func(change) bool) {
 	case after == nil:
 		before.objects.Scan(func(e *entry) bool { return yield(change{before: e}) })
 	default:
-		mergeSeq(before.objects, after.objects, lessEntry, func(b, a *entry) bool { return yield(change{b, a}) })
+		diffOrdered(before.objects, after.objects, lessEntry, func(b, a *entry) bool { return yield(change{b, a}) })
 	}
 }

@@ -152,7 +152,7 @@ func (f *follower) train(ctx context.Context) {
 	for {
 		select {
 		case <-settle.C:
-			f.index.Settle(ctx.Done())
+			f.index.Recompress(ctx.Done())
 		case <-tick.C:
 			if _, _, err := f.index.Train(ctx.Done()); err != nil {
 				fmt.Fprintln(os.Stderr, "bench: train:", err)

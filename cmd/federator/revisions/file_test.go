@@ -13,9 +13,9 @@ import (
 	"federator.dev/federator/cmd/federator/revisions"
 )
 
-// TestProcessesNeverShareABlockOfAFile, which processes and the goroutines of one reserve
+// TestFile_ProcessesNeverShareABlock, which processes and the goroutines of one reserve
 // from at once.
-func TestProcessesNeverShareABlockOfAFile(t *testing.T) {
+func TestFile_ProcessesNeverShareABlock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "not", "there", "revisions")
 	const processes, goroutines = 6, 4
 	var mu sync.Mutex
@@ -66,7 +66,7 @@ func TestProcessesNeverShareABlockOfAFile(t *testing.T) {
 	different(t, all)
 }
 
-func TestANumberIsAboveTheKeptOneAndOfItsTime(t *testing.T) {
+func TestFile_NumberIsAboveTheKeptOneAndOfItsTime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "revisions")
 	store := revisions.InFile(path)
 	reserve := func(floor, want uint64) {

@@ -15,9 +15,9 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// TestProcessesNeverShareABlockOfAHub, a real API server on which they reserve at once,
+// TestHub_ProcessesNeverShareABlock, a real API server on which they reserve at once,
 // also when the Lease was deleted or an older copy of it restored.
-func TestProcessesNeverShareABlockOfAHub(t *testing.T) {
+func TestHub_ProcessesNeverShareABlock(t *testing.T) {
 	hub := kube.StartTest(t, kube.Options{NoHub: true, Members: 1}).Members[0]
 	if err := hub.Apply(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: federator}\n")); err != nil {
 		t.Fatal(err)

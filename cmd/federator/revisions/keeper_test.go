@@ -99,7 +99,7 @@ func (j *job) metric(name string) float64 {
 	return 0
 }
 
-func TestTheNextBlockIsReservedAtHalfUse(t *testing.T) {
+func TestKeeper_ReservesTheNextBlockAtHalfUse(t *testing.T) {
 	const half = aggregate.BlockSize / 2
 	run(t, half+2, func(t *testing.T, j *job) {
 		before := j.index.Unused()
@@ -122,9 +122,9 @@ func TestTheNextBlockIsReservedAtHalfUse(t *testing.T) {
 	})
 }
 
-// TestAnIndexGoesOnInTheNextBlock: what resumes in the block before is told what came
+// TestKeeper_IndexContinuesInTheNextBlock: what resumes in the block before is told what came
 // after it, and another process has other blocks.
-func TestAnIndexGoesOnInTheNextBlock(t *testing.T) {
+func TestKeeper_IndexContinuesInTheNextBlock(t *testing.T) {
 	run(t, 5, func(t *testing.T, j *job) {
 		other, err := revisions.Reserve(t.Context(), j.store(), slog.New(slog.DiscardHandler))
 		if err != nil {
@@ -152,8 +152,8 @@ func TestAnIndexGoesOnInTheNextBlock(t *testing.T) {
 	})
 }
 
-// TestAProcessGoesOnWithWhatItHasAndSaysSoBeforeItEnds.
-func TestAProcessGoesOnWithWhatItHasAndSaysSoBeforeItEnds(t *testing.T) {
+// TestKeeper_UsesUpItsBlocksAndWarns.
+func TestKeeper_UsesUpItsBlocksAndWarns(t *testing.T) {
 	run(t, aggregate.BlockSize/2+5, func(t *testing.T, j *job) {
 		found := j.lose()
 		if err := j.commit(10); err != nil { // below the half
@@ -203,7 +203,7 @@ func TestAProcessGoesOnWithWhatItHasAndSaysSoBeforeItEnds(t *testing.T) {
 	})
 }
 
-func TestTheFirstBlockIsTriedForAWhile(t *testing.T) {
+func TestKeeper_RetriesTheFirstBlock(t *testing.T) {
 	top := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
@@ -236,8 +236,8 @@ func TestTheFirstBlockIsTriedForAWhile(t *testing.T) {
 	})
 }
 
-// TestStartsThatLoseTheFileRepeatNoRevision, however soon they come after each other.
-func TestStartsThatLoseTheFileRepeatNoRevision(t *testing.T) {
+// TestKeeper_RepeatsNoRevisionWhenTheFileIsLost, however soon they come after each other.
+func TestKeeper_RepeatsNoRevisionWhenTheFileIsLost(t *testing.T) {
 	top := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2026, 11, 22, 4, 0, 0, 0, time.UTC)))

@@ -6,9 +6,9 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// TestUpdatesSettle follows objects that change: they are encoded fast, and small as
+// TestRecompress follows objects that change: they are encoded fast, and small as
 // soon as they have stayed as they are between two looks.
-func TestUpdatesSettle(t *testing.T) {
+func TestRecompress(t *testing.T) {
 	x := newIndex(t, aggregate.Options{})
 	s := openScope(t, x, "m", "Pod")
 	const objects = 500
@@ -32,8 +32,8 @@ func TestUpdatesSettle(t *testing.T) {
 	settle := func(want int) int64 {
 		t.Helper()
 		before, revision := x.Snapshot(), x.Snapshot().Revision()
-		if n := x.Settle(nil); n != want {
-			t.Errorf("%d objects have settled, want %d", n, want)
+		if n := x.Recompress(nil); n != want {
+			t.Errorf("%d objects were recompressed, want %d", n, want)
 		}
 		if x.Snapshot() != before || x.Snapshot().Revision() != revision {
 			t.Error("settling is a commit")
@@ -55,15 +55,15 @@ func TestUpdatesSettle(t *testing.T) {
 	update(0, 50)
 	half := settle(50)
 	if half >= fast || half <= small {
-		t.Errorf("%d bytes when half have settled, of %d, and %d at first", half, fast, small)
+		t.Errorf("%d bytes when half are recompressed, of %d, and %d at first", half, fast, small)
 	}
 	stop := make(chan struct{})
 	close(stop)
-	if n := x.Settle(stop); n > 0 {
-		t.Errorf("stopped at once, %d have settled", n)
+	if n := x.Recompress(stop); n > 0 {
+		t.Errorf("stopped at once, %d were recompressed", n)
 	}
 	if got := settle(50); got > small+small/100 || got >= half {
-		t.Errorf("%d bytes when all have settled, %d when half had, and %d at first", got, half, small)
+		t.Errorf("%d bytes when all are recompressed, %d when half had, and %d at first", got, half, small)
 	}
 
 	// An item that is on its way meanwhile is not forgotten.
@@ -85,12 +85,12 @@ func TestUpdatesSettle(t *testing.T) {
 	settle(0)
 	s = openScope(t, x, "m", "Pod")
 	if got := wantAccounts(t, x, s, body); got > small+small/100 {
-		t.Errorf("%d bytes that settled without a writer, %d at first", got, small)
+		t.Errorf("%d bytes recompressed without a writer, %d at first", got, small)
 	}
 }
 
-// TestUpdatesOfKindsWithoutADictionary are encoded as all else is.
-func TestUpdatesOfKindsWithoutADictionary(t *testing.T) {
+// TestRecompress_KindsWithoutADictionary are encoded as all else is.
+func TestRecompress_KindsWithoutADictionary(t *testing.T) {
 	x := newIndex(t, aggregate.Options{})
 	s := openScope(t, x, "m", "Pod")
 	body := func(i int) []byte { return shape(1, i) }

@@ -239,10 +239,10 @@ func TestTrain(t *testing.T) {
 	})
 }
 
-// TestTrainBesideAll shows that no reader sees a body that it cannot decode,
+// TestTrain_DuringWritesAndReads shows that no reader sees a body that it cannot decode,
 // and no account goes wrong, while kinds are trained, written, relisted, closed
 // and opened at the same time.
-func TestTrainBesideAll(t *testing.T) {
+func TestTrain_DuringWritesAndReads(t *testing.T) {
 	x := newIndex(t, aggregate.Options{LogBytes: 1 << 16})
 	stop := make(chan struct{})
 	var writers, others sync.WaitGroup
@@ -256,7 +256,7 @@ func TestTrainBesideAll(t *testing.T) {
 			if _, _, err := x.Train(stop); err != nil {
 				t.Error(err)
 			}
-			x.Settle(stop)
+			x.Recompress(stop)
 			select {
 			case <-stop:
 				return

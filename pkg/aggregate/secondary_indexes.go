@@ -1,21 +1,21 @@
 package aggregate
 
-// link adds an identity to the secondary indexes, and what it shares with others to the
+// addToIndexes adds an identity to the secondary indexes, and what it shares with others to the
 // account.
-func (s *Scope) link(id *identity) {
+func (s *Scope) addToIndexes(id *identity) {
 	if s.namespaces.add(id.namespace) {
 		s.root.bytes += namespaceSize(id)
 	}
-	s.linkSet(&s.root.labels, &s.touched.labels, id.labels, id)
-	s.linkSet(&s.root.fields, &s.touched.fields, id.fields, id)
-	s.linkOwners(id)
+	s.indexSet(&s.root.labels, &s.touched.labels, id.labels, id)
+	s.indexSet(&s.root.fields, &s.touched.fields, id.fields, id)
+	s.indexOwners(id)
 }
 
 func namespaceSize(id *identity) int64 {
 	return namespaceBytes + allocated(len(id.namespace.Value()))
 }
 
-func (s *Scope) linkOwners(id *identity) {
+func (s *Scope) indexOwners(id *identity) {
 	if id.owners == nil {
 		return
 	}
@@ -28,7 +28,7 @@ func (s *Scope) linkOwners(id *identity) {
 	}
 }
 
-func (s *Scope) linkSet(x *attrIndex, touched *bool, set *attrSet, id *identity) {
+func (s *Scope) indexSet(x *attrIndex, touched *bool, set *attrSet, id *identity) {
 	if set == nil {
 		return
 	}
@@ -42,11 +42,11 @@ func (s *Scope) linkSet(x *attrIndex, touched *bool, set *attrSet, id *identity)
 	}
 }
 
-// relink exchanges an identity for another of the same key. A set that both
+// replaceInIndexes exchanges an identity for another of the same key. A set that both
 // have stays linked: it must not be forgotten in between.
-func (s *Scope) relink(old, id *identity) {
-	s.relinkSet(&s.root.labels, &s.touched.labels, old.labels, id.labels, old, id)
-	s.relinkSet(&s.root.fields, &s.touched.fields, old.fields, id.fields, old, id)
+func (s *Scope) replaceInIndexes(old, id *identity) {
+	s.reindexSet(&s.root.labels, &s.touched.labels, old.labels, id.labels, old, id)
+	s.reindexSet(&s.root.fields, &s.touched.fields, old.fields, id.fields, old, id)
 	if old.owners == nil && id.owners == nil {
 		return
 	}
@@ -57,31 +57,31 @@ func (s *Scope) relink(old, id *identity) {
 		}
 		return
 	}
-	s.unlinkOwners(old)
-	s.linkOwners(id)
+	s.unindexOwners(old)
+	s.indexOwners(id)
 }
 
-func (s *Scope) relinkSet(x *attrIndex, touched *bool, before, after *attrSet, old, id *identity) {
+func (s *Scope) reindexSet(x *attrIndex, touched *bool, before, after *attrSet, old, id *identity) {
 	if before != nil && before == after {
 		*touched = true
 		x.postings.Set(id)
 		return
 	}
-	s.unlinkSet(x, touched, before, old)
-	s.linkSet(x, touched, after, id)
+	s.unindexSet(x, touched, before, old)
+	s.indexSet(x, touched, after, id)
 }
 
-// unlink takes an identity out of the secondary indexes.
-func (s *Scope) unlink(id *identity) {
+// removeFromIndexes removes an identity from the secondary indexes.
+func (s *Scope) removeFromIndexes(id *identity) {
 	if s.namespaces.drop(id.namespace) {
 		s.root.bytes -= namespaceSize(id)
 	}
-	s.unlinkSet(&s.root.labels, &s.touched.labels, id.labels, id)
-	s.unlinkSet(&s.root.fields, &s.touched.fields, id.fields, id)
-	s.unlinkOwners(id)
+	s.unindexSet(&s.root.labels, &s.touched.labels, id.labels, id)
+	s.unindexSet(&s.root.fields, &s.touched.fields, id.fields, id)
+	s.unindexOwners(id)
 }
 
-func (s *Scope) unlinkOwners(id *identity) {
+func (s *Scope) unindexOwners(id *identity) {
 	if id.owners == nil {
 		return
 	}
@@ -92,11 +92,11 @@ func (s *Scope) unlinkOwners(id *identity) {
 	if id.owners.odd || !s.owned.drop(id.owners) {
 		return
 	}
-	s.letGo(id.owners.size())
+	s.uncharge(id.owners.size())
 	s.interned.forgetOwners(id.owners)
 }
 
-func (s *Scope) unlinkSet(x *attrIndex, touched *bool, set *attrSet, id *identity) {
+func (s *Scope) unindexSet(x *attrIndex, touched *bool, set *attrSet, id *identity) {
 	if set == nil {
 		return
 	}
@@ -108,13 +108,13 @@ func (s *Scope) unlinkSet(x *attrIndex, touched *bool, set *attrSet, id *identit
 	for _, p := range set.pairs {
 		x.pairs.Delete(placeOf(p, set))
 	}
-	s.letGo(set.size())
+	s.uncharge(set.size())
 	s.interned.forget(set)
 }
 
-// letGo takes a set that no object has any more out of the account. What is published
+// uncharge takes a set that no object has any more out of the account. What is published
 // next charges the change log with it: former versions keep it alive.
-func (s *Scope) letGo(bytes int64) {
+func (s *Scope) uncharge(bytes int64) {
 	s.root.bytes -= bytes
 	s.released += bytes
 }

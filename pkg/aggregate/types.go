@@ -70,6 +70,6 @@ type Record struct {
 	Body []byte
 
 	// Update says that the object is known to have changed, and may soon change
-	// again: its body is encoded fast rather than small until it has settled.
+	// again: its body is encoded fast rather than small until [Index.Recompress] finds it unchanged.
 	Update bool
 }
