@@ -9,15 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
-	"syscall"
-	"time"
 
 	"k8s.io/client-go/util/cert"
 
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/process"
 )
 
 const configuration = `sources:
@@ -34,16 +31,12 @@ listen: {serve: 127.0.0.1:0, admin: 127.0.0.1:0}
 log: {format: text, level: info}
 `
 
-// process is the federator command, serving.
-type process struct {
-	log   string // file
+// federator is the federator command, serving.
+type federator struct {
+	*process.Process
 	ca    []byte // of its certificate
 	query string // URL of the query API
 	admin string // URL of the admin address
-
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has
-	err   error         // how, once it has
 }
 
 // build builds the federator command.
@@ -57,7 +50,7 @@ func build(ctx context.Context, dir string) (string, error) {
 }
 
 // serve runs the command until stop, and waits until all members have synced.
-func serve(ctx context.Context, binary, dir string, hub *kube.Hub) (*process, error) {
+func serve(ctx context.Context, binary, dir string, hub *kube.Hub) (*federator, error) {
 	crt, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		return nil, err
@@ -70,47 +63,25 @@ func serve(ctx context.Context, binary, dir string, hub *kube.Hub) (*process, er
 			return nil, err
 		}
 	}
-	p := &process{log: filepath.Join(dir, "log"), ca: crt, ended: make(chan struct{})}
-	log, err := os.Create(p.log)
+	served, err := process.Serve(binary, dir)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	p.cmd = exec.Command(binary, "serve", "--config", filepath.Join(dir, "federator.yaml"))
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
-	p.cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + os.TempDir(), "PATH=" + os.Getenv("PATH")}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.ended)
-	}()
+	p := &federator{Process: served, ca: crt}
 	if err := kube.Until(ctx, patience, func() error { return p.synced(ctx) }); err != nil {
-		return nil, errors.Join(err, p.stop(), errors.New(p.tail(20)))
+		return nil, errors.Join(err, p.stop(), errors.New(p.Tail(20)))
 	}
 	return p, nil
 }
 
-var listening = regexp.MustCompile(`server=(\w+) address=(\S+)`)
-
 // synced returns why not all members have synced.
-func (p *process) synced(ctx context.Context) error {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
+func (p *federator) synced(ctx context.Context) error {
+	query, err1 := p.Address("query")
+	admin, err2 := p.Address("admin")
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	for _, m := range listening.FindAllSubmatch(text, -1) {
-		switch string(m[1]) {
-		case "query":
-			p.query = "https://" + string(m[2])
-		case "admin":
-			p.admin = "http://" + string(m[2])
-		}
-	}
-	if p.query == "" || p.admin == "" {
-		return errors.New("federator does not listen yet")
-	}
+	p.query, p.admin = "https://"+query, "http://"+admin
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.admin+"/members?details=true", nil)
 	if err != nil {
 		return err
@@ -141,33 +112,4 @@ func (p *process) synced(ctx context.Context) error {
 }
 
 // stop ends the process in order, if it has not ended, and waits for it.
-func (p *process) stop() error {
-	select {
-	case <-p.ended:
-		return p.err
-	default:
-	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	select {
-	case <-p.ended:
-		return p.err
-	case <-late.C:
-		_ = p.cmd.Process.Kill() // fails if it has ended
-		<-p.ended
-		return fmt.Errorf("a SIGTERM has not ended it within %s", patience)
-	}
-}
-
-// tail returns the end of the log.
-func (p *process) tail(n int) string {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
+func (p *federator) stop() error { return p.Stop(patience) }

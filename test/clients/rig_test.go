@@ -76,7 +76,7 @@ func flatPrefix(site string) string {
 type rig struct {
 	dir   string
 	fleet *kube.Fleet
-	fed   *process
+	fed   *federator
 	tools string // directory of Helm
 	bin   string // kubectl
 
@@ -114,7 +114,7 @@ func newRig(t *testing.T) *rig {
 	must(t, err)
 	t.Cleanup(func() {
 		if err := r.fed.stop(); err != nil {
-			t.Errorf("%v\n%s", err, r.fed.tail(30))
+			t.Errorf("%v\n%s", err, r.fed.Tail(30))
 		}
 	})
 	return r

@@ -178,7 +178,7 @@ var views = map[string]view{
 		if err != nil {
 			return "", err
 		}
-		text, err := os.ReadFile(p.log)
+		text, err := os.ReadFile(p.LogFile)
 		return string(text), err
 	}},
 	// ctl runs the federator command as a user, with an administrator's access to the hub.
@@ -246,7 +246,7 @@ func federator(ctx context.Context, s *story, _ *testscript.TestScript, args []s
 	case "stop":
 		return p.stop()
 	case "kill":
-		p.kill()
+		p.Kill()
 		return nil
 	}
 	return fmt.Errorf("unknown: %s", args[1])

@@ -5,24 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
-	"syscall"
-	"time"
 
 	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/process"
 )
 
-// process is the federator command, serving.
-type process struct {
-	log      string // file, of all restarts
-	logStart int64  // where that of this life begins
-	cmd      *exec.Cmd
-	ended    chan struct{} // closed when the process has ended
-	err      error         // how, once it has
-}
+// server is the federator command, serving.
+type server struct{ *process.Process }
 
 // configuration is that of the chart, but for the addresses of members and repositories.
 const configuration = `sources:
@@ -47,7 +37,7 @@ const hookSecret = "the secret of all git hosts"
 
 // startFederator serves in a directory, and waits until it listens. The hub is reached
 // through its proxy.
-func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane) (*process, error) {
+func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane) (*server, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -57,91 +47,24 @@ func startFederator(ctx context.Context, dir string, hub *kube.ControlPlane) (*p
 	if err := errors.Join(os.WriteFile(config, []byte(text), 0o600), os.WriteFile(secret, []byte(hookSecret+"\n"), 0o600)); err != nil {
 		return nil, err
 	}
-	p := &process{log: filepath.Join(dir, "log"), ended: make(chan struct{})}
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	served, err := process.Serve(filepath.Join(shared.dir, "bin", "federator"), dir)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	info, err := log.Stat()
-	if err != nil {
-		return nil, err
-	}
-	p.logStart = info.Size()
-	p.cmd = exec.Command(filepath.Join(shared.dir, "bin", "federator"), "serve", "--config", config)
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
-	p.cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + os.TempDir(), "PATH=" + os.Getenv("PATH")}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.ended)
-	}()
+	p := &server{served}
 	err = kube.Until(ctx, timeout, func() error {
 		for _, server := range []string{"serve", "query", "webhook"} {
-			if _, err := p.address(server); err != nil {
+			if _, err := p.Address(server); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, errors.Join(err, p.stop(), errors.New(p.tail(20)))
+		return nil, errors.Join(err, p.stop(), errors.New(p.Tail(20)))
 	}
 	return p, nil
 }
 
-var listeningLine = regexp.MustCompile(`server=(\w+) address=(\S+)`)
-
-// address returns the address of one of the process's servers.
-func (p *process) address(server string) (string, error) {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return "", err
-	}
-	for _, m := range listeningLine.FindAllSubmatch(text[p.logStart:], -1) {
-		if string(m[1]) == server {
-			return string(m[2]), nil
-		}
-	}
-	return "", fmt.Errorf("server %s does not listen", server)
-}
-
 // stop ends the process regularly, if it has not ended, and waits for it.
-func (p *process) stop() error {
-	select {
-	case <-p.ended:
-		return p.err
-	default:
-	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	late := time.NewTimer(timeout)
-	defer late.Stop()
-	select {
-	case <-p.ended:
-		return p.err
-	case <-late.C:
-		p.kill()
-		return errors.New("a SIGTERM has not ended it")
-	}
-}
-
-// kill ends the process like a crash, which is not a failure of the test.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // fails if it has ended
-	<-p.ended
-	p.err = nil
-}
-
-// tail returns the end of the log.
-func (p *process) tail(n int) string {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
+func (p *server) stop() error { return p.Stop(timeout) }

@@ -193,7 +193,7 @@ func push(ctx context.Context, s *story, ts *testscript.TestScript, args []strin
 	if err != nil {
 		return err
 	}
-	address, err := p.address("webhook")
+	address, err := p.Address("webhook")
 	if err != nil {
 		return err
 	}

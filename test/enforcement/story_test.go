@@ -31,11 +31,11 @@ func TestStories(t *testing.T) {
 				return fmt.Errorf("%T is no test", env.T())
 			}
 			l := <-shared.testbeds
-			s := &story{testbed: l, dir: env.WorkDir, clusters: map[string]*kube.ControlPlane{}, kubeconfigs: map[string]string{}, processes: map[string]*process{}}
+			s := &story{testbed: l, dir: env.WorkDir, clusters: map[string]*kube.ControlPlane{}, kubeconfigs: map[string]string{}, processes: map[string]*server{}}
 			env.Defer(func() {
 				if tb.Failed() {
 					for name, p := range s.processes {
-						tb.Logf("%s logged:\n%s", name, p.tail(80))
+						tb.Logf("%s logged:\n%s", name, p.Tail(80))
 					}
 				}
 				if err := s.end(context.Background()); err != nil {
@@ -62,7 +62,7 @@ type story struct {
 	clusters    map[string]*kube.ControlPlane // by the name that the story uses
 	kubeconfigs map[string]string             // around the proxy, by the same
 	joined      []string
-	processes   map[string]*process
+	processes   map[string]*server
 	events      map[string]int // how many of a member's audit log were there before
 	syncs       int
 	closers     []func()
@@ -178,7 +178,7 @@ func (s *story) kubeconfig(ctx context.Context, name string) (string, error) {
 }
 
 // process returns the federator of a name.
-func (s *story) process(name string) (*process, error) {
+func (s *story) process(name string) (*server, error) {
 	if p, ok := s.processes[name]; ok {
 		return p, nil
 	}

@@ -254,8 +254,8 @@ func (r *rig) outliveOnce(ctx context.Context, user string) error {
 func (r *rig) stranger(ctx context.Context, _ *rand.Rand, _ string) error {
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // whom it asks does not matter
 	defer client.CloseIdleConnections()
-	serve, err1 := r.fed.address("serve")
-	admin, err2 := r.fed.address("admin")
+	serve, err1 := r.fed.Address("serve")
+	admin, err2 := r.fed.Address("admin")
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
@@ -344,8 +344,8 @@ func (r *rig) atOnce(ctx context.Context, times int, accept string, paths ...str
 }
 
 // forgetPeak has the kernel measure the peak of resident memory again.
-func (p *process) forgetPeak() error {
-	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0o600)
+func (p *federator) forgetPeak() error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.PID()), []byte("5"), 0o600)
 }
 
 func (r *rig) manyYAML(ctx context.Context, _ *rand.Rand, _ string) error {
@@ -381,7 +381,7 @@ func (r *rig) restarted(ctx context.Context, binary string) error {
 	if err := errors.Join(err, os.WriteFile(filepath.Join(dirs[1], "federator.yaml"), config, 0o600)); err != nil {
 		return err
 	}
-	twins, errs := make([]*process, 2), make([]error, 2)
+	twins, errs := make([]*federator, 2), make([]error, 2)
 	var starting sync.WaitGroup
 	for i, dir := range dirs {
 		starting.Go(func() { twins[i], errs[i] = startFederator(ctx, binary, dir) })
@@ -398,7 +398,7 @@ func (r *rig) restarted(ctx context.Context, binary string) error {
 	}
 	var hosts []string
 	for _, p := range twins {
-		addr, err := p.address("query")
+		addr, err := p.Address("query")
 		if err != nil {
 			return err
 		}

@@ -367,8 +367,8 @@ func (r *rig) backTo(ctx context.Context) error {
 
 // unbroken reports a process that has ended or recovered from a panic.
 func (r *rig) unbroken() error {
-	if !r.fed.lives() {
-		return &Finding{"life", fmt.Errorf("the process has ended: %w\n%s", r.fed.err, r.fed.tail(60))}
+	if !r.fed.Alive() {
+		return &Finding{"life", fmt.Errorf("the process has ended: %w\n%s", r.fed.Err(), r.fed.Tail(60))}
 	}
 	if err := r.fed.logged("panic"); err != nil {
 		return &Finding{"panic", err}

@@ -8,17 +8,15 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/test/kube"
+	"federator.dev/federator/test/process"
 )
 
 // configuration has small budgets and short times, so that a short run comes to what is
@@ -54,114 +52,49 @@ const (
 // maxWatches is that of the configuration.
 const maxWatches = 60
 
-// process is the federator command, serving.
-type process struct {
-	log   string // file
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has
-	err   error         // how, once it has
+// federator is the federator command, serving.
+type federator struct {
+	*process.Process
 	admin *http.Client
 }
 
 // startFederator serves in a directory, and waits until it listens.
-func startFederator(ctx context.Context, binary, dir string) (*process, error) {
-	p := &process{log: filepath.Join(dir, "log"), ended: make(chan struct{}), admin: &http.Client{Timeout: patience, Transport: &http.Transport{}}}
-	log, err := os.Create(p.log)
+func startFederator(ctx context.Context, binary, dir string) (*federator, error) {
+	served, err := process.Serve(binary, dir, "GOTRACEBACK=all", "GOMEMLIMIT=1GiB")
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	p.cmd = exec.Command(binary, "serve", "--config", filepath.Join(dir, "federator.yaml"))
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
-	p.cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + os.TempDir(), "PATH=" + os.Getenv("PATH"), "GOTRACEBACK=all", "GOMEMLIMIT=1GiB"}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.ended)
-	}()
+	p := &federator{Process: served, admin: &http.Client{Timeout: patience, Transport: &http.Transport{}}}
 	err = kube.Until(ctx, patience, func() error {
-		if !p.lives() {
+		if !p.Alive() {
 			return nil // it will not get better
 		}
-		_, err1 := p.address("query")
-		_, err2 := p.address("admin")
-		_, err3 := p.address("serve")
+		_, err1 := p.Address("query")
+		_, err2 := p.Address("admin")
+		_, err3 := p.Address("serve")
 		return errors.Join(err1, err2, err3)
 	})
-	if err != nil || !p.lives() {
-		return nil, errors.Join(err, p.stop(), errors.New(p.tail(20)))
+	if err != nil || !p.Alive() {
+		return nil, errors.Join(err, p.stop(), errors.New(p.Tail(20)))
 	}
 	return p, nil
-}
-
-var listening = regexp.MustCompile(`server=(\w+) address=(\S+)`)
-
-// address returns where one of the process's servers listens.
-func (p *process) address(server string) (string, error) {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return "", err
-	}
-	for _, m := range listening.FindAllSubmatch(text, -1) {
-		if string(m[1]) == server {
-			return string(m[2]), nil
-		}
-	}
-	return "", fmt.Errorf("server %s does not listen", server)
-}
-
-func (p *process) lives() bool {
-	select {
-	case <-p.ended:
-		return false
-	default:
-		return true
-	}
 }
 
 // stopWithin bounds how long an orderly end may take on a busy machine.
 const stopWithin = 45 * time.Second
 
-// stop ends the process in order, if it has not ended, and waits for it.
-func (p *process) stop() error {
+// stop ends the process in order and waits for it. That it has ended before is an error.
+func (p *federator) stop() error {
 	p.admin.CloseIdleConnections()
-	if !p.lives() {
-		return fmt.Errorf("the process has ended: %w", p.err)
+	if !p.Alive() {
+		return fmt.Errorf("the process has ended: %w", p.Err())
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	late := time.NewTimer(stopWithin)
-	defer late.Stop()
-	select {
-	case <-p.ended:
-		return p.err
-	case <-late.C:
-		_ = p.cmd.Process.Kill() // fails if it has ended
-		<-p.ended
-		return fmt.Errorf("a SIGTERM has not ended it within %s", stopWithin)
-	}
-}
-
-// tail returns the end of the log.
-func (p *process) tail(n int) string {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	lines = lines[max(0, len(lines)-n):]
-	for i, l := range lines {
-		lines[i] = l[:min(len(l), 400)]
-	}
-	return strings.Join(lines, "\n")
+	return p.Stop(stopWithin)
 }
 
 // ask asks the admin endpoint.
-func (p *process) ask(ctx context.Context, path string) ([]byte, error) {
-	addr, err := p.address("admin")
+func (p *federator) ask(ctx context.Context, path string) ([]byte, error) {
+	addr, err := p.Address("admin")
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +115,7 @@ func (p *process) ask(ctx context.Context, path string) ([]byte, error) {
 }
 
 // members returns what the manager knows, by name.
-func (p *process) members(ctx context.Context) (map[string]clusterinformers.MemberStatus, error) {
+func (p *federator) members(ctx context.Context) (map[string]clusterinformers.MemberStatus, error) {
 	body, err := p.ask(ctx, "/members?details=true")
 	if err != nil {
 		return nil, err
@@ -215,7 +148,7 @@ var (
 )
 
 // usage measures; the collection has a second turn for what finalizers kept.
-func (p *process) usage(ctx context.Context) (u usage, err error) {
+func (p *federator) usage(ctx context.Context) (u usage, err error) {
 	for range 2 {
 		heap, err := p.ask(ctx, "/debug/pprof/heap?gc=1&debug=1")
 		if err != nil {
@@ -228,7 +161,7 @@ func (p *process) usage(ctx context.Context) (u usage, err error) {
 		return u, err
 	}
 	u.goroutines = int(number(goroutineLine, goroutines))
-	proc := fmt.Sprintf("/proc/%d", p.cmd.Process.Pid)
+	proc := fmt.Sprintf("/proc/%d", p.PID())
 	files, err := os.ReadDir(proc + "/fd")
 	if err != nil {
 		return u, err
@@ -252,8 +185,8 @@ func number(at *regexp.Regexp, text []byte) int64 {
 }
 
 // logged returns the first line of the log with all of some words, as an error.
-func (p *process) logged(words ...string) error {
-	text, err := os.ReadFile(p.log)
+func (p *federator) logged(words ...string) error {
+	text, err := p.Log()
 	if err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func (x *reader) ask(ctx context.Context, rng *rand.Rand, liars []string) error 
 		if watch || ctx.Err() != nil && time.Since(started) < answerWithin {
 			return nil
 		}
-		if !x.r.fed.lives() {
+		if !x.r.fed.Alive() {
 			return x.r.unbroken()
 		}
 		return &Finding{"answers", fmt.Errorf("%.500s: %w", what, err)}

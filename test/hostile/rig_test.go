@@ -31,7 +31,7 @@ type rig struct {
 	repo   *git.Repo
 	dir    string
 	binary string
-	fed    *process
+	fed    *federator
 	host   string // of the query API
 	admin  *http.Client
 	sims   *sim.Fleet
@@ -132,10 +132,10 @@ func (r *rig) start(ctx context.Context, binary string) {
 	must(r.t, err)
 	r.t.Cleanup(func() {
 		if err := r.fed.stop(); err != nil {
-			r.t.Errorf("%v\n%s", err, r.fed.tail(30))
+			r.t.Errorf("%v\n%s", err, r.fed.Tail(30))
 		}
 	})
-	addr, err := r.fed.address("query")
+	addr, err := r.fed.Address("query")
 	must(r.t, err)
 	r.host = "https://" + addr
 	r.admin = r.as("administrator", "system:masters")
