@@ -98,7 +98,7 @@ func (st *MemberStatus) addScopes(informers []*runningInformer, absent map[aggre
 // Resources returns what members serve, kept or not, by kind and version, and a
 // channel that is closed when it may have changed. The slice is shared and must
 // not be changed.
-func (m *Manager) Resources() ([]catalog.Resource, <-chan struct{}) {
+func (m *Manager) Resources() ([]Resource, <-chan struct{}) {
 	return m.catalog.Resources()
 }
 
@@ -130,3 +130,6 @@ func (m *Manager) LastContact(member string, kind aggregate.Kind) time.Time {
 	}
 	return time.Time{}
 }
+
+// Resource is a kind at one version under one resource, as the members serve it together.
+type Resource = catalog.Resource
