@@ -22,10 +22,10 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// assemble puts the parts behind the chain.
+// assemble makes the handlers behind the chain.
 func (s *Server) assemble() error {
 	s.catalog = catalog.New(s.options.Fleet)
-	asked, err := queries.New(queries.Options{
+	builtin, err := queries.New(queries.Options{
 		Index: s.options.Index, LastContact: s.options.Fleet.LastContact,
 		View: func(snapshot *aggregate.Snapshot) queries.View { return queryView{s.catalog.View(snapshot)} },
 	})
@@ -36,9 +36,9 @@ func (s *Server) assemble() error {
 	if s.queries == nil {
 		s.queries = make(map[string]Query)
 	}
-	s.queries["count"] = builtinQuery{"count", asked.Count}
-	s.queries["related"] = builtinQuery{"related", asked.Related}
-	s.queries["members"] = builtinQuery{"members", asked.Members}
+	s.queries["count"] = builtinQuery{"count", builtin.Count}
+	s.queries["related"] = builtinQuery{"related", builtin.Related}
+	s.queries["members"] = builtinQuery{"members", builtin.Members}
 	if s.openAPI, err = json.Marshal(openAPIDocument(s.queries)); err != nil {
 		return fmt.Errorf("query API: describe: %w", err)
 	}
@@ -46,7 +46,7 @@ func (s *Server) assemble() error {
 	return err
 }
 
-// newResourceHandler makes what answers get, list and watch.
+// newResourceHandler makes the handler of get, list and watch.
 func (s *Server) newResourceHandler() (*resources.Handler, error) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
@@ -74,13 +74,13 @@ func (s *Server) newResourceHandler() (*resources.Handler, error) {
 	return h, nil
 }
 
-// builtinQuery makes a function a Question.
+// builtinQuery makes a function a Query.
 type builtinQuery struct {
 	name  string
 	serve func(http.ResponseWriter, *http.Request, queries.Caller) error
 }
 
-// Serve implements Question.
+// Serve implements Query.
 func (a builtinQuery) Serve(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return a.serve(w, r, c)
 }
@@ -88,7 +88,7 @@ func (a builtinQuery) Serve(w http.ResponseWriter, r *http.Request, c Caller) er
 // Describe implements Describer.
 func (a builtinQuery) Describe() Operation { return queries.Describe(a.name) }
 
-// queryView finds resources as questions name them.
+// queryView finds resources by the names in queries.
 type queryView struct{ view *catalog.View }
 
 func (n queryView) ByName(name string) (queries.Resource, bool) {
@@ -103,7 +103,7 @@ func resourceOf(r *catalog.Resource) queries.Resource {
 	return queries.Resource{GroupResource: r.Resource.GroupResource(), Kind: r.Kind, Namespaced: r.Namespaced}
 }
 
-// view returns what is served to a target, and the snapshot that it is of.
+// view returns the catalog's view of a target, and its snapshot.
 func (s *Server) view(target route.Target) (*catalog.View, *aggregate.Snapshot) {
 	snapshot := s.options.Index.Snapshot()
 	view := s.catalog.View(snapshot)
@@ -113,8 +113,8 @@ func (s *Server) view(target route.Target) (*catalog.View, *aggregate.Snapshot) 
 	return view, snapshot
 }
 
-// serveDiscovery answers what is served. Of a member it tells whoever may read
-// anything in it, of the fleet every caller.
+// serveDiscovery serves discovery: that of a member to callers who may read anything in
+// it, that of the fleet to every caller.
 func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request, target route.Target) error {
 	if target.Member != "" {
 		if err := s.checkMember(r.Context(), target.Member); err != nil {
@@ -125,8 +125,8 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request, target r
 	return view.ServeDiscovery(w, r, snapshot, target)
 }
 
-// checkMember refuses members that the caller may read nothing of. One that does
-// not exist reads the same unless he may read all of those that do.
+// checkMember refuses members in which the caller may read nothing. A member that does not
+// exist gets the same answer, unless the caller may read all that do.
 func (s *Server) checkMember(ctx context.Context, member string) error {
 	c := s.callerOf(ctx)
 	any, err := s.authorizer.AnyGrant(ctx, c.user, member)
@@ -142,9 +142,9 @@ func (s *Server) checkMember(ctx context.Context, member string) error {
 	return nil
 }
 
-// resources are those that can be granted: what members serve of the kinds
-// that are kept, and what was read of them. Those that several members have come
-// first: a review that looks at some only passes over what one member has invented.
+// resources are those that can be granted: what members serve of the collected kinds, and
+// what objects were read under. Those of several members come first, so that a review of
+// a limited number skips what one member has invented.
 func (s *Server) resources() []authz.Resource {
 	snapshot := s.options.Index.Snapshot()
 	var out []authz.Resource
@@ -174,8 +174,8 @@ func (s *Server) resources() []authz.Resource {
 	return out
 }
 
-// onlyMember returns the one member that has a scope of a kind, "" where none or several
-// have.
+// onlyMember returns the only member that has a scope of a kind, "" where none or several
+// do.
 func onlyMember(snapshot *aggregate.Snapshot, kind aggregate.Kind) string {
 	only := ""
 	for scope := range snapshot.ScopesOf(kind) {

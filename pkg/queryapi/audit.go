@@ -10,7 +10,7 @@ import (
 	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
 )
 
-// auditLog is the audit log; its parts are nil without one.
+// auditLog is the audit log; its fields are nil without one.
 type auditLog struct {
 	rules audit.PolicyRuleEvaluator
 	sink  audit.Backend

@@ -30,21 +30,21 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// LocalUser is who the bearer of the token of a local server is.
+// LocalUser is the user of the token of a local server.
 const LocalUser = "federator:local"
 
-// tokenReviewTimeout bounds one review of a token by the hub.
+// tokenReviewTimeout bounds one TokenReview.
 const tokenReviewTimeout = 5 * time.Second
 
-// Tokens that the hub knew are remembered for a while after each review, as hashes, so
-// that they are reviewed beside those of strangers, however many these send.
+// Hashes of tokens that the hub has authenticated are kept for a while: their reviews have
+// slots of their own, which floods of invalid tokens cannot use up.
 const (
 	maxKnownTokens = 10_000
 	knownTokenTTL  = time.Hour
 )
 
-// newAuthenticator returns what authenticates requests: tokens by the hub's review,
-// client certificates by ca where it is not nil. Nobody is anonymous.
+// newAuthenticator returns an authenticator for tokens, by TokenReviews on the hub, and for
+// client certificates, by ca where it is not nil. There are no anonymous users.
 func newAuthenticator(hub kubernetes.Interface, l Authentication, ca *clientCAs) (authenticator.Request, error) {
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 3}
 	reviews, err := webhook.NewFromInterface(hub.AuthenticationV1(), l.Audiences, backoff, tokenReviewTimeout, webhook.AuthenticatorMetrics{
@@ -56,19 +56,19 @@ func newAuthenticator(hub kubernetes.Interface, l Authentication, ca *clientCAs)
 	tokens := tokencache.New(knownTokens{reviews, cache.NewLRUExpireCache(maxKnownTokens)}, false, l.TokenTTL, l.TokenTTL)
 	var ways []authenticator.Request
 	if ca != nil {
-		ways = append(ways, x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion)) // first: it asks nobody
+		ways = append(ways, x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion)) // first: it needs no review
 	}
 	ways = append(ways, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
 	return hubErrorRecorder{group.NewAuthenticatedGroupAdder(union.New(ways...))}, nil
 }
 
-// knownTokens has tokens reviewed, and tells narrow which of them the hub has known lately.
+// knownTokens marks reviews of tokens that the hub has authenticated recently.
 type knownTokens struct {
 	reviews authenticator.Token
 	known   *cache.LRUExpireCache // hashes
 }
 
-// knownTokenKey has the context of a review of a token that is known.
+// knownTokenKey marks the context of a review of a known token.
 type knownTokenKey struct{}
 
 // AuthenticateToken implements authenticator.Token.
@@ -87,8 +87,8 @@ func (k knownTokens) AuthenticateToken(ctx context.Context, token string) (*auth
 	return answer, ok, err
 }
 
-// reviewLimiter lets so many requests through at once as it has slots. Those about callers who
-// are known have slots of their own.
+// reviewLimiter bounds the TokenReviews in flight. Those of known tokens have slots of their
+// own.
 type reviewLimiter struct {
 	http.RoundTripper
 	unknown, known *semaphore.Weighted
@@ -111,14 +111,14 @@ func (n reviewLimiter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.RoundTripper.RoundTrip(r)
 }
 
-// newToken returns a token that nobody can guess.
+// newToken returns a random token.
 func newToken() string {
 	var b [32]byte
 	rand.Read(b[:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// newLocalAuthenticator knows one token.
+// newLocalAuthenticator accepts one token.
 func newLocalAuthenticator(token string) authenticator.Request {
 	known := authenticator.TokenFunc(func(_ context.Context, got string) (*authenticator.Response, bool, error) {
 		if subtle.ConstantTimeCompare([]byte(got), []byte(token)) != 1 {
@@ -131,11 +131,11 @@ func newLocalAuthenticator(token string) authenticator.Request {
 
 type hubErrorKey struct{}
 
-// hubError is where outageTeller leaves word that the hub could not be asked.
+// hubError is where hubErrorRecorder records a failed review.
 type hubError struct{ err error }
 
-// hubErrorRecorder tells a hub that does not answer from a caller that nobody
-// knows: the first is no reason to log in again.
+// hubErrorRecorder distinguishes a hub that does not answer from a caller that is not
+// authenticated: the first is no reason to log in again.
 type hubErrorRecorder struct{ authenticator.Request }
 
 func (t hubErrorRecorder) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
@@ -146,7 +146,7 @@ func (t hubErrorRecorder) AuthenticateRequest(r *http.Request) (*authenticator.R
 	return answer, ok, err
 }
 
-// hubFailure returns the failure of the hub among err, nil if there is none.
+// hubFailure returns the error of the hub within err, nil if there is none.
 func hubFailure(err error) error {
 	var several utilerrors.Aggregate
 	if errors.As(err, &several) {
@@ -165,17 +165,17 @@ func hubFailure(err error) error {
 	return nil
 }
 
-// withHubError makes room for word of an outage.
+// withHubError puts a hubError into the context.
 func withHubError(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), hubErrorKey{}, &hubError{})))
 	})
 }
 
-// unauthenticated answers who could not be authenticated.
+// unauthenticated answers requests that could not be authenticated.
 func (s *Server) unauthenticated(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
-		w.Header().Set("Connection", "close") // no HTTP/2 connection for strangers
+		w.Header().Set("Connection", "close") // keep no HTTP/2 connection
 	}
 	o, _ := r.Context().Value(hubErrorKey{}).(*hubError)
 	if o == nil || o.err == nil {
@@ -185,10 +185,10 @@ func (s *Server) unauthenticated(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.metrics.refused.WithLabelValues("hub").Inc()
-	s.log.Warn("cannot review a token", "error", o.err)
-	status := apierrors.NewServiceUnavailable("the hub cannot be asked who you are").Status()
+	s.log.Warn("query API: TokenReview failed", "error", o.err)
+	status := apierrors.NewServiceUnavailable("the hub did not answer a TokenReview").Status()
 	if apierrors.IsForbidden(o.err) {
-		status = apierrors.NewInternalError(errors.New("the hub does not let federator review tokens")).Status()
+		status = apierrors.NewInternalError(errors.New("federator may not create TokenReviews on the hub")).Status()
 	}
 	writeStatus(w, status)
 }

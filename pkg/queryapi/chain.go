@@ -65,8 +65,8 @@ func isWatch(r *http.Request) bool {
 	return ok && longRunning(r, info)
 }
 
-// withLimits lets requests in, by the hub's priorities or by number, and watches
-// by number: the hub's priorities bound how fast they begin, not how many stay.
+// withLimits admits requests by the hub's API priority and fairness, or by number, and
+// watches by number: priority and fairness bounds how fast they start, not how many are open.
 func (s *Server) withLimits(next http.Handler) http.Handler {
 	next = s.withShare(next, s.options.Fairness.MaxWatches, isWatch, "watches")
 	plain := s.withShare(next, s.options.Fairness.MaxInFlight, func(r *http.Request) bool { return !isWatch(r) }, "requests")
@@ -76,8 +76,7 @@ func (s *Server) withLimits(next http.Handler) http.Handler {
 	return s.fairness.filter(next, plain)
 }
 
-// withoutImpersonation refuses who speaks for another: whoever may impersonate
-// on the hub is not known here.
+// withoutImpersonation refuses impersonation: who may impersonate is not known here.
 func (s *Server) withoutImpersonation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {
@@ -98,8 +97,8 @@ func baseContext(ctx context.Context) func(net.Listener) context.Context {
 	return func(net.Listener) context.Context { return ctx }
 }
 
-// withWatchEnd counts watches, ends them when the server is told to end, and
-// tells the hub's priorities when one has begun.
+// withWatchEnd counts watches, ends them when the server shuts down, and tells priority
+// and fairness when one is initialized.
 func (s *Server) withWatchEnd(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isWatch(r) {
@@ -118,7 +117,7 @@ func (s *Server) withWatchEnd(next http.Handler) http.Handler {
 	})
 }
 
-// firstWriteNotifier calls begun when the header is written.
+// firstWriteNotifier calls onWrite when the header is written.
 type firstWriteNotifier struct {
 	http.ResponseWriter
 	onWrite func()
@@ -137,12 +136,12 @@ func (b *firstWriteNotifier) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// answeredKey has the context that ends once a request has been answered.
+// answeredKey is for the context that ends once a request has been answered.
 type answeredKey struct{}
 
-// withAnswerDone is around the timeout filter. What answers inside of it is told that
-// the time is over when the filter has answered, by nested: if both saw the same
-// deadline, one would begin an answer that the other cuts off.
+// withAnswerDone wraps the timeout filter. Handlers inside of it are cancelled once the
+// filter has answered (see withTracking), not at the same deadline: else one would start a
+// response that the other cuts off.
 func withAnswerDone(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, _ := apirequest.RequestInfoFrom(r.Context()); longRunning(r, info) {
@@ -155,8 +154,7 @@ func withAnswerDone(next http.Handler) http.Handler {
 	})
 }
 
-// withTracking counts the goroutine in which the timeout filter answers, which may
-// outlast the request.
+// withTracking counts the goroutine of the timeout filter, which may outlive the request.
 func (s *Server) withTracking(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.inflight.add()
@@ -170,7 +168,7 @@ func (s *Server) withTracking(next http.Handler) http.Handler {
 		defer end(nil)
 		defer context.AfterFunc(over, func() { end(context.Cause(over)) })()
 		if deadline, ok := r.Context().Deadline(); ok {
-			// Later than the filter's, and there all the same: others take a share of it.
+			// Later than the filter's, but set: nested calls derive their own timeouts from it.
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithDeadline(ctx, deadline.Add(writeGrace))
 			defer cancel()
@@ -179,11 +177,11 @@ func (s *Server) withTracking(next http.Handler) http.Handler {
 	})
 }
 
-// writeGrace is how much longer than its time a request may take to write.
+// writeGrace is how much longer than its timeout a request may take to write.
 const writeGrace = time.Second
 
-// withWriteDeadline bounds how long the client may take to read the answer, and labels the
-// request. A watch sets deadlines of its own.
+// withWriteDeadline bounds the time for writing the response, and labels the request. A
+// watch sets its own deadlines.
 func (s *Server) withWriteDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := apirequest.RequestInfoFrom(r.Context())
@@ -212,7 +210,7 @@ func knownVerb(verb string) string {
 	return "other"
 }
 
-// requestLabels is how a request is counted.
+// requestLabels are the labels of a request in metrics.
 type requestLabels struct {
 	verb, resource string
 	watch          bool
@@ -225,13 +223,13 @@ func labelsOf(ctx context.Context) *requestLabels {
 	return l
 }
 
-// withObservation is the outermost filter: it counts and logs requests, survives
-// panics, and bounds what a client may send.
+// withObservation is the outermost filter: it counts and logs requests, recovers panics,
+// and bounds what a client may send.
 func (s *Server) withObservation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.inflight.start() {
 			w.Header().Set("Connection", "close")
-			writeStatus(w, apierrors.NewServiceUnavailable("the server is ending").Status())
+			writeStatus(w, apierrors.NewServiceUnavailable("the server is shutting down").Status())
 			return
 		}
 		defer s.inflight.done()
@@ -247,7 +245,7 @@ func (s *Server) withObservation(next http.Handler) http.Handler {
 			if !counted.watch {
 				s.metrics.seconds.WithLabelValues(counted.verb, counted.resource).Observe(time.Since(began).Seconds())
 			}
-			s.log.Debug("answered", "method", r.Method, "path", r.URL.Path, "code", code, "took", time.Since(began))
+			s.log.Debug("query API: request served", "method", r.Method, "path", r.URL.Path, "code", code, "took", time.Since(began))
 		}()
 		defer s.recoverPanic(answer, r)
 		s.serveBounded(next, answer, r)
@@ -255,11 +253,11 @@ func (s *Server) withObservation(next http.Handler) http.Handler {
 	})
 }
 
-// serveBounded hands on what a client may send.
+// serveBounded bounds the request body, and serves the request.
 func (s *Server) serveBounded(next http.Handler, answer *statusWriter, r *http.Request) {
 	w := responsewriter.WrapForHTTP1Or2(answer)
 	if r.ContentLength != 0 {
-		most := int64(s.options.Limits.BodyBytes)
+		limit := int64(s.options.Limits.BodyBytes)
 		err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.options.Limits.Header))
 		if err != nil && !errors.Is(err, http.ErrNotSupported) {
 			writeError(w, r, s.log, err)
@@ -267,31 +265,31 @@ func (s *Server) serveBounded(next http.Handler, answer *statusWriter, r *http.R
 		}
 		switch {
 		case r.Method == http.MethodGet || r.Method == http.MethodHead:
-			w.Header().Set("Connection", "close") // rather than read it
-			writeError(w, r, s.log, apierrors.NewBadRequest("a request to read has no body"))
+			w.Header().Set("Connection", "close") // rather than reading it
+			writeError(w, r, s.log, apierrors.NewBadRequest("GET and HEAD requests must not have a body"))
 			return
-		case r.ContentLength > most:
+		case r.ContentLength > limit:
 			w.Header().Set("Connection", "close")
-			writeError(w, r, s.log, apierrors.NewRequestEntityTooLargeError("the limit is "+strconv.FormatInt(most, 10)+" bytes"))
+			writeError(w, r, s.log, apierrors.NewRequestEntityTooLargeError("the limit is "+strconv.FormatInt(limit, 10)+" bytes"))
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, most)
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
 	}
 	next.ServeHTTP(w, r)
 }
 
-// recoverPanic turns a panic into a 500, or ends the connection when an answer has
-// begun.
+// recoverPanic turns a panic into a 500, or closes the connection when the response has
+// started.
 func (s *Server) recoverPanic(answer *statusWriter, r *http.Request) {
 	cause := recover()
 	if cause == nil {
 		return
 	}
-	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) { // on purpose: an answer that cannot be finished
+	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) { // on purpose: a response that cannot be completed
 		panic(cause)
 	}
 	s.metrics.panics.Inc()
-	s.log.Error("panic", "method", r.Method, "path", r.URL.Path, "cause", cause, "stack", string(debug.Stack()))
+	s.log.Error("query API: panic", "method", r.Method, "path", r.URL.Path, "cause", cause, "stack", string(debug.Stack()))
 	if answer.code != 0 && !answer.plain {
 		panic(http.ErrAbortHandler)
 	}

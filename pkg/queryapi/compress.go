@@ -12,17 +12,17 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// minCompressed is how long an answer must be to be compressed, in bytes, and
-// compressed at the least effort: as kube-apiserver has both.
+// minCompressed is the minimum size of a response to be compressed, in bytes; the fastest
+// level is used. Both are as in kube-apiserver.
 const minCompressed = 128 << 10
 
-// encoder is what compresses one answer after another.
+// encoder is a reusable compressing writer.
 type encoder interface {
 	io.WriteCloser
 	Reset(io.Writer)
 }
 
-// encoders are kept for the answers to come.
+// encoders are pools of compressing writers.
 type encoders struct{ gzip, zstd sync.Pool }
 
 func newEncoders() *encoders {
@@ -52,8 +52,8 @@ func (e *encoders) pool(coding string) *sync.Pool {
 	return &e.gzip
 }
 
-// negotiateCoding returns the coding that an answer may have: zstd where it is asked for,
-// which costs less, else gzip, else none.
+// negotiateCoding returns the content coding of a response: zstd where accepted, which
+// costs less, else gzip, else none.
 func negotiateCoding(r *http.Request) string {
 	if r.Method != http.MethodGet || isWatch(r) {
 		return ""
@@ -82,23 +82,23 @@ func codingRefused(params string) bool {
 	return err != nil || quality <= 0
 }
 
-// compressor compresses an answer that is long enough, and has no coding yet.
+// compressor compresses a response that is long enough and not encoded yet.
 type compressor struct {
 	http.ResponseWriter
 	encoders *encoders
 	coding   string
 
 	code        int
-	buffered    []byte  // until it is known how long the answer is
-	passThrough bool    // it is sent as it is
-	writer      encoder // it is compressed
+	buffered    []byte  // until it is known whether to compress
+	passThrough bool    // sent as it is
+	writer      encoder // set once compressing
 }
 
 // Unwrap is for http.ResponseController.
 func (c *compressor) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// WriteHeader implements http.ResponseWriter. The header of an answer that may yet
-// be compressed is held back.
+// WriteHeader implements http.ResponseWriter. The header of a response that may yet be
+// compressed is deferred.
 func (c *compressor) WriteHeader(code int) {
 	if c.code != 0 || code < http.StatusOK {
 		if code < http.StatusOK {
@@ -133,7 +133,7 @@ func (c *compressor) Write(p []byte) (int, error) {
 	h.Del("Content-Length")
 	h.Del("Accept-Ranges")
 	if etag := h.Get("Etag"); strings.HasPrefix(etag, `"`) {
-		h.Set("Etag", "W/"+etag) // it is of what is not compressed
+		h.Set("Etag", "W/"+etag) // the ETag is of the uncompressed content
 	}
 	c.ResponseWriter.WriteHeader(c.code)
 	c.writer = c.encoders.pool(c.coding).Get().(encoder)
@@ -146,8 +146,8 @@ func (c *compressor) Write(p []byte) (int, error) {
 	return c.writer.Write(p)
 }
 
-// finish sends what is left. It is not called for an answer that broke off: its end
-// must not look like one.
+// finish sends the rest. It is not called for a response that was aborted, which must not
+// look complete.
 func (c *compressor) finish() error {
 	switch {
 	case c.writer != nil:

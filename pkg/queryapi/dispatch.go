@@ -19,7 +19,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
 
-// caller is who a request is from, and of which members it asks.
+// caller is the user of a request, and the members that it is about.
 type caller struct {
 	server    *Server
 	user      user.Info
@@ -27,7 +27,7 @@ type caller struct {
 	namespace string // "": all
 }
 
-// callerOf returns who the request is from. Authentication comes before.
+// callerOf returns the caller of an authenticated request.
 func (s *Server) callerOf(ctx context.Context) caller {
 	u, ok := apirequest.UserFrom(ctx)
 	if !ok {
@@ -69,17 +69,17 @@ func (c caller) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, 
 	return authz.Join(grants, time.Now().Add(maxResourceAge)), nil
 }
 
-// maxResourceAge is how long it is relied on by which resource a member serves a
-// kind, where members differ, or none serves it.
+// maxResourceAge bounds the age of grants that depend on the resource under which members
+// serve a kind, where members differ or none serves it.
 const maxResourceAge = 30 * time.Second
 
 var namespaces = schema.GroupResource{Resource: "namespaces"}
 
-// grants returns what the caller may read of a resource, whatever kind members
-// serve under it.
+// grants returns what the caller may read of a resource, whatever kind members serve
+// under it.
 func (c caller) grants(ctx context.Context, verb string, resource schema.GroupResource, members []string) (*Grants, error) {
 	view, _ := c.server.view(route.Target{})
-	// API servers authorise what is asked of a namespace by its name within it.
+	// API servers authorize a request for one Namespace within that namespace.
 	if view.ClusterScoped(resource) && (c.namespace == "" || resource != namespaces) {
 		return c.server.authorizer.ClusterScopedGrants(ctx, c.user, verb, resource, members, c.member)
 	}
@@ -102,14 +102,13 @@ func membersOf(at *aggregate.Snapshot) []string {
 	return names
 }
 
-// dispatch answers a request of an authenticated caller, compressed where that is
-// asked for.
+// dispatch serves a request of an authenticated caller, compressed where accepted.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	if coding := negotiateCoding(r); coding != "" {
 		c := &compressor{ResponseWriter: w, encoders: s.encoders, coding: coding}
 		s.serveOrFail(c, r)
 		if err := c.finish(); err != nil {
-			s.log.Debug("answer was not read to its end", "path", r.URL.Path, "error", err)
+			s.log.Debug("query API: client did not read the response", "path", r.URL.Path, "error", err)
 		}
 		return
 	}
@@ -148,8 +147,8 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) error {
 	return s.serveDiscovery(w, r, target)
 }
 
-// checkAccess refuses what the caller may not read of the one member that he asks,
-// before anything of it is looked up: one that does not exist reads the same.
+// checkAccess refuses what the caller may not read of the one member of the request, before
+// anything is looked up: a member that does not exist gets the same answer.
 func (c caller) checkAccess(ctx context.Context, info *apirequest.RequestInfo) error {
 	if c.member == "" {
 		return nil
@@ -163,7 +162,7 @@ func (c caller) checkAccess(ctx context.Context, info *apirequest.RequestInfo) e
 	return resources.Forbidden(c.user, target, info, gr)
 }
 
-// labelResource labels a request with its resource, if the fleet has it.
+// labelResource labels a request with its resource, if the fleet serves it.
 func (s *Server) labelResource(r *http.Request, info *apirequest.RequestInfo) {
 	view, _ := s.view(route.Target{})
 	if known, err := view.Resource(info.APIGroup, info.APIVersion, info.Resource); err == nil {
@@ -173,14 +172,14 @@ func (s *Server) labelResource(r *http.Request, info *apirequest.RequestInfo) {
 	}
 }
 
-// memberForbidden is what is said of a member that the caller may read nothing
-// of, whether it exists or not.
+// memberForbidden is the error for a member in which the caller may read nothing, whether it
+// exists or not.
 func memberForbidden(u user.Info, member string) error {
 	return newStatusError(http.StatusForbidden, metav1.StatusReasonForbidden,
 		fmt.Sprintf("member %q is forbidden: User %q cannot read anything in it, or there is none of this name", member, u.GetName()))
 }
 
-// methodNotAllowed says where writes go.
+// methodNotAllowed is the error of writes; it says where to send them.
 func methodNotAllowed(target route.Target, info *apirequest.RequestInfo) error {
 	hint := "ask a member itself, as with kubectl --context"
 	if member := route.LocationOf(target, info).Member; member != "" {
@@ -194,7 +193,7 @@ func methodNotAllowed(target route.Target, info *apirequest.RequestInfo) error {
 	return err
 }
 
-// serveQuery answers what is no Kubernetes path.
+// serveQuery serves paths outside the Kubernetes API.
 func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request, target route.Target) error {
 	name, ok := strings.CutPrefix(target.Path, route.Query+"/")
 	q := s.queries[name]

@@ -4,20 +4,19 @@
 //	/fleet/…                        all members
 //	/flat/…                         all members, under keys that no two of them share
 //	/members/<namespace>/<name>/…   one of them
-//	/query/v1/<name>                questions that Kubernetes has no words for
-//	/openapi/v3                     what may be asked, and how it is answered
+//	/query/v1/<name>                queries that the Kubernetes API does not have
+//	/openapi/v3                     their OpenAPI document
 //
-// Below the first three it answers as an API server does: version, discovery and
-// OpenAPI, get, list and watch, in JSON, YAML, as Table or as metadata alone.
-// Everything comes from memory and no request reaches a member. What is not
-// read gets 405, errors are Status objects.
+// Below the first three it behaves as an API server: version, discovery and OpenAPI, get,
+// list and watch, in JSON, YAML or protobuf, as Table or as metadata only. Everything
+// comes from memory, and no request reaches a member. Writes get 405; errors are Status
+// objects.
 //
-// # Who may read what
+// # Authentication and authorization
 //
-// Callers prove who they are by a token that the hub reviews (audience
-// "federator") or by a client certificate; nobody is anonymous, and nobody
-// speaks for another: impersonation is refused. The hub decides what they may
-// read by SubjectAccessReviews in API group members.federator.dev, with the
+// Callers authenticate with a token that the hub reviews (audience "federator") or
+// with a client certificate; there are no anonymous users, and impersonation is refused.
+// The hub decides what they may read by SubjectAccessReviews in API group members.federator.dev, with the
 // resource written <plural>[.<group>] and the verbs get, list and watch, for all
 // members, for those of a namespace, or for one by name:
 //
@@ -28,11 +27,11 @@
 //	  verbs: [get, list, watch]
 //
 // bound by a ClusterRoleBinding, or by a RoleBinding in the namespace of
-// Clusters; resourceNames narrow it to Clusters. Answers are kept at most 30 s,
-// open watches ask again, and when the hub does not answer nothing is granted.
-// Every authenticated caller may read discovery of the fleet; that of a member,
-// whoever may read anything in it. A forbidden member and one that does not
-// exist read the same.
+// Clusters; resourceNames narrow it to Clusters. Decisions are cached for at most
+// 30 s, open watches renew them, and when the hub does not answer nothing is granted.
+// Every authenticated caller may read discovery of the fleet; that of a member only
+// callers who may read anything in it. A forbidden member and one that does not exist
+// get the same answer.
 //
 // Federator's own identity on the hub needs the ClusterRole
 // system:auth-delegator, and list and watch of flowschemas and
@@ -41,21 +40,20 @@
 // # The chain
 //
 // A request passes filters of k8s.io/apiserver, in its order: audit ID, request
-// info, deadline, authentication, audit, priority and fairness. Our own stand
-// where the machinery falls short of the above: paths are read strictly, panics
-// and limits answer with a Status, a client that does not read is let go, and
-// every goroutine is waited for.
+// info, deadline, authentication, audit, priority and fairness. Our own are
+// added where these do not suffice: paths are parsed strictly, panics and limits give a
+// Status, a client that does not read is disconnected, and every goroutine is joined.
 //
 // # Concurrency
 //
 // A Server's methods may be called from any goroutine. Run returns when all that
-// it started is gone, except a review of a token that its last caller has left,
-// which ends by itself within 15 s.
+// it started has ended, except a TokenReview that its last caller has abandoned, which
+// ends by itself within 15 s.
 //
 // # Trade-offs
 //
-// A certificate that the server made for itself is good for a year and not
-// made again before the next start. A file that cannot be used is logged, and
-// what was good before stays in use. The hub's priorities count each answer as
-// one seat, whatever its size: what it costs follows from what is found.
+// A self-signed certificate is valid for a year and not renewed before the next
+// start. An invalid file is logged, and the previous content stays in use. Priority and
+// fairness counts each request as one seat, whatever the size of its response, which is
+// not known in advance.
 package queryapi

@@ -34,20 +34,20 @@ type fairness struct {
 	active atomic.Pointer[http.Handler] // before next; nil while the configuration is not known
 }
 
-// run follows the hub's configuration until ctx ends. Where federator may not
-// read it, requests stay merely bounded in number.
+// run applies the hub's configuration until ctx ends. Where federator may not
+// read it, requests remain bounded by number only.
 func (f *fairness) run(ctx context.Context) {
 	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 1 << 30, Cap: 30 * time.Second}, f.mayReadConfig)
 	if err != nil {
 		if ctx.Err() == nil {
-			f.log.Warn("requests are bounded in number only: the hub's priorities cannot be read", "error", err)
+			f.log.Warn("query API: API priority and fairness is off, requests are bounded by number only: cannot read the hub's configuration", "error", err)
 		}
 		return
 	}
 	factory := informers.NewSharedInformerFactory(f.client, 0)
 	control := utilflowcontrol.New(factory, readOnly{f.client.FlowcontrolV1()}, f.maxInFlight)
-	// Answers come from memory, and what they cost follows their size, which
-	// nobody knows before: each takes one seat.
+	// Responses come from memory, and their cost follows their size, which is not
+	// known in advance: each takes one seat.
 	one := flowcontrolrequest.WorkEstimatorFunc(func(*http.Request, string, string) flowcontrolrequest.WorkEstimate {
 		return flowcontrolrequest.WorkEstimate{InitialSeats: 1}
 	})
@@ -58,7 +58,7 @@ func (f *fairness) run(ctx context.Context) {
 	defer controller.Wait()
 	controller.Go(func() {
 		if err := control.Run(ctx.Done()); err != nil && ctx.Err() == nil {
-			f.log.Error("the hub's priorities are not followed", "error", err)
+			f.log.Error("query API: API priority and fairness failed", "error", err)
 		}
 	})
 	factory.WaitForCacheSync(ctx.Done())
@@ -67,8 +67,8 @@ func (f *fairness) run(ctx context.Context) {
 	f.active.Store(nil)
 }
 
-// mayReadConfig reports whether the hub lets federator read its configuration; it
-// is asked again while the hub does not say.
+// mayReadConfig reports whether federator may read the hub's configuration; other errors
+// are retried.
 func (f *fairness) mayReadConfig(ctx context.Context) (bool, error) {
 	one := metav1.ListOptions{Limit: 1}
 	_, err := f.client.FlowcontrolV1().FlowSchemas().List(ctx, one)
@@ -81,7 +81,7 @@ func (f *fairness) mayReadConfig(ctx context.Context) (bool, error) {
 	return err == nil, nil
 }
 
-// filter lets requests in by priority where that is known, else by plain.
+// filter admits requests by priority and fairness while it runs, else by plain.
 func (f *fairness) filter(next, plain http.Handler) http.Handler {
 	f.next = next
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,11 +111,11 @@ func (readOnlySchemas) ApplyStatus(context.Context, *applyconfiguration.FlowSche
 	return &flowcontrolv1.FlowSchema{}, nil
 }
 
-// callerShares are what requests hold, shared among callers: a caller gets another
-// while fewer are theirs than are free. One caller alone gets half, a second
-// half of the rest, and there is always one for who has none yet.
+// callerShares divides slots among callers: a caller gets another one while it holds fewer
+// than are free. A single caller gets half of them, a second one half of the rest, and
+// there is always one for a caller that has none yet.
 type callerShares struct {
-	single bool // there is one caller only
+	single bool // there is only one caller
 
 	mu   sync.Mutex
 	free int
@@ -126,7 +126,7 @@ func newCallerShares(most int, single bool) *callerShares {
 	return &callerShares{single: single, free: most, held: map[string]int{}}
 }
 
-// acquire reports whether the caller gets one, and if not, how many they hold.
+// acquire reports whether the caller gets a slot, and how many it held before.
 func (s *callerShares) acquire(name string) (ok bool, holds int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *callerShares) release(name string) {
 	}
 }
 
-// withShare lets callers in within their share, of the requests that pick names.
+// withShare bounds the requests for which pick is true, in all and per caller.
 func (s *Server) withShare(next http.Handler, most int, pick func(*http.Request) bool, what string) http.Handler {
 	slots := newCallerShares(most, s.options.Local)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -291,7 +291,7 @@ func TestPanicsAreToldAndCounted(t *testing.T) {
 	if err == nil {
 		t.Error("half an answer looked like a whole one")
 	}
-	want := "# HELP federator_query_panics_total Requests that ended in a panic.\n# TYPE federator_query_panics_total counter\nfederator_query_panics_total 2\n"
+	want := "# HELP federator_query_panics_total Requests that panicked.\n# TYPE federator_query_panics_total counter\nfederator_query_panics_total 2\n"
 	if err := testutil.GatherAndCompare(s.registry, strings.NewReader(want), "federator_query_panics_total"); err != nil {
 		t.Error(err)
 	}

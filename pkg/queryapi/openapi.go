@@ -16,8 +16,8 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
 
-// Where the questions are described, as an API server describes its groups:
-// the first lists the second (kube-openapi, handler3).
+// Paths of the OpenAPI document of the queries, as an API server has one per group
+// version: the first lists the second (kube-openapi, handler3).
 const (
 	openAPIRoot  = "/openapi/v3"
 	openAPIQuery = openAPIRoot + route.Query
@@ -25,29 +25,28 @@ const (
 
 const componentsPath = "#/components/schemas/"
 
-// Media types of answers, by which clients ask for them. That of watches is what API
-// servers describe them with.
+// Media types of responses. That of watches is the one in API servers' own documents.
 const (
 	asJSON  = "application/json"
 	asTable = asJSON + ";as=Table;g=meta.k8s.io;v=v1"
 	asWatch = asJSON + ";stream=watch"
 )
 
-// openAPIDocument describes questions. Of those that do not describe themselves it says
-// where they are.
-func openAPIDocument(questions map[string]Query) *spec3.OpenAPI {
+// openAPIDocument describes the queries. Of those that are not Describers it has only the
+// paths.
+func openAPIDocument(queries map[string]Query) *spec3.OpenAPI {
 	types := newSchemas()
 	paths := make(map[string]*spec3.Path)
-	for _, name := range slices.Sorted(maps.Keys(questions)) {
+	for _, name := range slices.Sorted(maps.Keys(queries)) {
 		var d Operation
-		if q, ok := questions[name].(Describer); ok {
+		if q, ok := queries[name].(Describer); ok {
 			d = q.Describe()
 		}
 		paths[route.Query+"/"+name] = &spec3.Path{PathProps: spec3.PathProps{Get: types.operation(name, d)}}
 	}
 	return &spec3.OpenAPI{
 		Version:    "3.0.0",
-		Info:       &spec.Info{InfoProps: spec.InfoProps{Title: "federator", Version: "v1", Description: "Questions about the whole fleet."}},
+		Info:       &spec.Info{InfoProps: spec.InfoProps{Title: "federator", Version: "v1", Description: "Queries over the whole fleet."}},
 		Paths:      &spec3.Paths{Paths: paths},
 		Components: &spec3.Components{Schemas: types.components},
 	}
@@ -68,7 +67,7 @@ func (s *schemas) operation(name string, d Operation) *spec3.Operation {
 	operation := &spec3.Operation{OperationProps: spec3.OperationProps{
 		OperationId: "query-" + name, Description: d.Description,
 		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{
-			Default:             openAPIResponse("The request cannot be answered.", failed),
+			Default:             openAPIResponse("The request failed.", failed),
 			StatusCodeResponses: map[int]*spec3.Response{http.StatusOK: openAPIResponse("OK", ok)},
 		}},
 	}}
@@ -119,7 +118,7 @@ func openAPIResponse(about string, schemas map[string]*spec.Schema) *spec3.Respo
 	return r
 }
 
-// serveOpenAPI answers a path of openAPIRoot.
+// serveOpenAPI serves the paths of OpenAPI.
 func (s *Server) serveOpenAPI(w http.ResponseWriter, path string) error {
 	body := s.openAPI
 	if path == openAPIRoot {
@@ -131,6 +130,6 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, path string) error {
 		}
 	}
 	w.Header().Set("Content-Type", asJSON)
-	_, _ = w.Write(body) // the caller may be gone
+	_, _ = w.Write(body) // the client may be gone
 	return nil
 }

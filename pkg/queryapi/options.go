@@ -27,13 +27,14 @@ type Options struct {
 	Listener net.Listener          // TCP, without TLS; the Server closes it
 
 	// ValuesRedacted says that values of Secrets and ConfigMaps are not in the index;
-	// who reads such objects whole is warned.
+	// callers that read such objects get a warning.
 	ValuesRedacted bool
 
-	// Hub reviews tokens and access. Its client-side rate limit is not used.
+	// Hub is where TokenReviews and SubjectAccessReviews are created. Its client-side rate
+	// limit is not used.
 	Hub *rest.Config
-	// Local serves without a hub: on a loopback address only, to the bearer of
-	// Server.Token, who may read everything.
+	// Local serves without a hub: on a loopback address only, with Server.Token as the
+	// only credential, which may read everything.
 	Local bool
 
 	TLS            TLS
@@ -43,76 +44,69 @@ type Options struct {
 	Limits         Limits
 	Audit          Audit
 
-	// Queries answer GET /query/v1/<name>, beside count, related and
-	// members. Names are lower-case letters, digits and dashes. See Describer and
-	// Watchable.
+	// Queries serve GET /query/v1/<name>, in addition to count, related and members.
+	// Names are lower-case letters, digits and dashes. See Describer and Watchable.
 	Queries map[string]Query
 }
 
-// TLS is how the server proves who it is. Without files it makes a certificate
-// of its own at every start, for Hosts, whose authority is
-// Server.CertificateAuthority.
+// TLS configures the serving certificate. Without files the server makes a self-signed one
+// at every start, for Hosts; its CA is Server.CertificateAuthority.
 type TLS struct {
 	// CertFile and KeyFile are PEM; they are read again when they change.
 	CertFile, KeyFile string
-	// Hosts are names and addresses of a certificate of our own, beside those
-	// that the listener has.
+	// Hosts are names and addresses of a self-signed certificate, in addition to those
+	// of the listener.
 	Hosts []string
 	// MinVersion is tls.VersionTLS12 (the default) or tls.VersionTLS13.
 	MinVersion uint16
 }
 
-// Authentication is how callers prove who they are. Tokens are always reviewed by the
-// hub.
+// Authentication configures how callers are authenticated. Tokens are always reviewed by
+// the hub.
 type Authentication struct {
-	// Audiences are those that a token must be meant for, one of them; empty
-	// means "federator".
+	// Audiences of tokens, of which a token needs one; empty means "federator".
 	Audiences []string
-	// TokenTTL is how long the hub's review of a token is kept, at most 10 s;
-	// 0 means 10 s.
+	// TokenTTL is how long a TokenReview is cached, at most 10 s; 0 means 10 s.
 	TokenTTL time.Duration
-	// Parallel bounds reviews of tokens in flight, which strangers cause, and
-	// beside them those of tokens that the hub has known within an hour; 0
-	// means 64.
+	// Parallel bounds the TokenReviews in flight, of unknown tokens and, separately,
+	// of those that the hub has authenticated within an hour; 0 means 64.
 	Parallel int
-	// ClientCAFile holds the authorities, PEM, whose client certificates name
-	// users (common name) and groups (organizations). They can name anybody,
-	// system:masters included. Read again when it changes; "" means that
-	// client certificates are not asked for.
+	// ClientCAFile has the CAs, PEM, of client certificates, which name users (common
+	// name) and groups (organizations): any of them, including system:masters. It is
+	// reloaded when it changes; "" means no client certificates.
 	ClientCAFile string
 }
 
-// Authorization is who decides what callers may read.
+// Authorization configures who decides what callers may read.
 type Authorization struct {
-	// AllowTTL and DenyTTL are how long an answer is kept, at most 30 s; 0
+	// AllowTTL and DenyTTL are how long a decision is cached, at most 30 s; 0
 	// means 20 s and 10 s.
 	AllowTTL, DenyTTL time.Duration
-	// Parallel bounds reviews in flight; 0 means 64.
+	// Parallel bounds the SubjectAccessReviews in flight; 0 means 64.
 	Parallel int
-	// Members, where set, is asked for what the hub does not grant: the result
-	// is the union of both. UserPrefix then comes before names of users and
-	// groups, and is required.
+	// Members, where set, reviews what the hub does not grant: the result is the union
+	// of both. UserPrefix is then put before names of users and groups, and required.
 	Members    MemberReviewer
 	UserPrefix string
-	// Now is the clock that answers age by; nil means time.Now.
+	// Now is the clock of cached decisions; nil means time.Now.
 	Now func() time.Time
 }
 
-// Fairness bounds requests under way. Of both numbers a caller has a share: as
-// many as are free, half of them alone.
+// Fairness bounds requests in flight. A caller gets a share of both numbers: at most as
+// many as are free, so half of them when it is alone.
 type Fairness struct {
 	// Priority has the hub's FlowSchemas and PriorityLevelConfigurations share
 	// MaxInFlight among callers, where federator may list and watch them.
 	Priority bool
-	// MaxInFlight is the number of requests at once, watches aside; 0 means 400.
+	// MaxInFlight bounds requests in flight, without watches; 0 means 400.
 	MaxInFlight int
-	// MaxWatches is the number of open watches; 0 means 10,000.
+	// MaxWatches bounds open watches; 0 means 10,000.
 	MaxWatches int
 }
 
 // Limits bound what one request or connection may cost.
 type Limits struct {
-	// Request is how long a request may take, watches aside; 0 means 60 s.
+	// Request bounds the time of a request, without watches; 0 means 60 s.
 	Request time.Duration
 	// Header is how long a client may take to send a request's header or body;
 	// 0 means 10 s.
@@ -122,27 +116,24 @@ type Limits struct {
 	// HeaderBytes bounds a request's header, 0 means 64 KiB; BodyBytes its
 	// body, 0 means 64 KiB.
 	HeaderBytes, BodyBytes int
-	// Streams is the number of requests at once on one HTTP/2 connection; 0
-	// means 100.
+	// Streams bounds concurrent requests on one HTTP/2 connection; 0 means 100.
 	Streams int
-	// Drain is how long requests under way may take when the server ends; 0
-	// means 5 s.
+	// Drain is how long requests in flight may take at shutdown; 0 means 5 s.
 	Drain time.Duration
 }
 
-// Audit is where it is recorded who asked for what. Both files or neither.
+// Audit configures the audit log. Both files are needed, or neither.
 type Audit struct {
 	// PolicyFile is an audit.k8s.io/v1 Policy.
 	PolicyFile string
 	// LogFile is appended to, an audit.k8s.io/v1 Event in JSON per line; it is
 	// made with mode 0600 where it is missing.
 	LogFile string
-	// MaxBytes is how large LogFile may become before it is set aside, under a
-	// name with the time, and another is begun; 0 means 100 MiB. It goes on
-	// where it is no regular file.
+	// MaxBytes is the size at which LogFile is rotated: renamed with the time in its
+	// name; 0 means 100 MiB. Only a regular file is rotated.
 	MaxBytes int64
-	// MaxBackups is how many of those set aside are kept, 0 means 10; MaxAge
-	// how old they may become, 0 means any age.
+	// MaxBackups bounds the number of rotated files, 0 means 10; MaxAge their age, 0
+	// means any.
 	MaxBackups int
 	MaxAge     time.Duration
 }
@@ -154,11 +145,10 @@ const (
 
 var queryName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
-// builtinQueries are the questions that the server answers itself.
+// builtinQueries are the queries that the server has itself.
 var builtinQueries = []string{"count", "related", "members"}
 
-// withDefaults returns the options with what was left open filled in, or what is
-// wrong with them, all of it.
+// withDefaults returns the options with defaults, or all their errors.
 func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.TLS.MinVersion, tls.VersionTLS12)
 	if len(o.Authentication.Audiences) == 0 {
@@ -193,48 +183,48 @@ func setDefault[T comparable](value *T, standard T) {
 func (o Options) checkRequired() error {
 	var errs []error
 	if o.Index == nil || o.Fleet == nil || o.Logger == nil || o.Listener == nil {
-		errs = append(errs, errors.New("an index, a fleet, a logger and a listener are required"))
+		errs = append(errs, errors.New("Index, Fleet, Logger and Listener are required"))
 	}
 	if (o.Hub == nil) != o.Local {
-		errs = append(errs, errors.New("either a hub is needed, or Local"))
+		errs = append(errs, errors.New("exactly one of Hub and Local is required"))
 	}
 	if o.Local && o.Listener != nil && !isLoopback(o.Listener.Addr()) {
-		errs = append(errs, fmt.Errorf("without a hub only a loopback address may be served, not %s", o.Listener.Addr()))
+		errs = append(errs, fmt.Errorf("a local server must listen on a loopback address, not %s", o.Listener.Addr()))
 	}
 	if (o.TLS.CertFile == "") != (o.TLS.KeyFile == "") {
-		errs = append(errs, errors.New("a certificate and its key go together"))
+		errs = append(errs, errors.New("TLS.CertFile and TLS.KeyFile must be set together"))
 	}
 	if v := o.TLS.MinVersion; v != tls.VersionTLS12 && v != tls.VersionTLS13 {
-		errs = append(errs, fmt.Errorf("TLS version %#x: the least may be 1.2 or 1.3", v))
+		errs = append(errs, fmt.Errorf("TLS.MinVersion %#x: must be 1.2 or 1.3", v))
 	}
 	if (o.Audit.PolicyFile == "") != (o.Audit.LogFile == "") {
-		errs = append(errs, errors.New("an audit policy and an audit log go together"))
+		errs = append(errs, errors.New("Audit.PolicyFile and Audit.LogFile must be set together"))
 	}
 	return errors.Join(errs...)
 }
 
-// checkAuth refuses, beside bad values, what would be ignored without a hub.
+// checkAuth refuses invalid values, and settings that are ignored without a hub.
 func (o Options) checkAuth() error {
 	var errs []error
 	if slices.Contains(o.Authentication.Audiences, "") {
 		errs = append(errs, errors.New("an audience is empty"))
 	}
 	if t := o.Authentication.TokenTTL; t < 0 || t > maxTokenTTL {
-		errs = append(errs, fmt.Errorf("reviews of tokens may be kept for %v at most, not %v", maxTokenTTL, t))
+		errs = append(errs, fmt.Errorf("TokenTTL must be between 0 and %v, not %v", maxTokenTTL, t))
 	}
 	for _, t := range []time.Duration{o.Authorization.AllowTTL, o.Authorization.DenyTTL} {
 		if t < 0 || t > maxGrantTTL {
-			errs = append(errs, fmt.Errorf("reviews of access may be kept for %v at most, not %v", maxGrantTTL, t))
+			errs = append(errs, fmt.Errorf("AllowTTL and DenyTTL must be between 0 and %v, not %v", maxGrantTTL, t))
 		}
 	}
 	if (o.Authorization.Members == nil) != (o.Authorization.UserPrefix == "") {
-		errs = append(errs, errors.New("asking members and a prefix for users go together"))
+		errs = append(errs, errors.New("Authorization.Members and UserPrefix must be set together"))
 	}
 	if strings.HasPrefix(o.Authorization.UserPrefix, "system:") {
-		errs = append(errs, fmt.Errorf("prefix %q would make callers part of the members' own system", o.Authorization.UserPrefix))
+		errs = append(errs, fmt.Errorf("user prefix %q would make callers system users of members", o.Authorization.UserPrefix))
 	}
 	if o.Local && (o.Authentication.ClientCAFile != "" || o.Authorization.Members != nil || o.Fairness.Priority) {
-		errs = append(errs, errors.New("client certificates, asking members and the hub's priorities need a hub"))
+		errs = append(errs, errors.New("client certificates, member reviews and Fairness.Priority need a hub"))
 	}
 	return errors.Join(errs...)
 }
@@ -247,7 +237,7 @@ func (o Options) checkBounds() error {
 		"MaxBytes": o.Audit.MaxBytes, "MaxBackups": int64(o.Audit.MaxBackups), "MaxAge": int64(o.Audit.MaxAge),
 	} {
 		if n < 0 {
-			return fmt.Errorf("%s may not be negative", name)
+			return fmt.Errorf("%s must not be negative", name)
 		}
 	}
 	return nil
@@ -257,11 +247,11 @@ func (o Options) checkQueries() error {
 	for name, q := range o.Queries {
 		switch {
 		case !queryName.MatchString(name):
-			return fmt.Errorf("%q is no name of a question", name)
+			return fmt.Errorf("%q is not a valid name of a query", name)
 		case slices.Contains(builtinQueries, name):
-			return fmt.Errorf("the server answers %q itself", name)
+			return fmt.Errorf("query %q is built in", name)
 		case q == nil:
-			return fmt.Errorf("question %q is nil", name)
+			return fmt.Errorf("query %q is nil", name)
 		}
 	}
 	return nil

@@ -13,77 +13,75 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/queries"
 )
 
-// ServedResource is one resource at one version as members serve it, merged over the
-// fleet.
+// ServedResource is a resource at one version as members serve it, merged over the fleet.
 type ServedResource = catalog.ServedResource
 
-// Fleet tells of the members what the index does not hold. Its methods are
-// called on every request, from many goroutines.
+// Fleet has what the index does not hold about members. Its methods are called on every
+// request, from many goroutines.
 type Fleet interface {
 	// Resources returns what members serve, and a channel that is closed when
 	// that changes.
 	Resources() ([]ServedResource, <-chan struct{})
-	// LastContact returns when a member was last heard of a kind; the zero time when
-	// it never was.
+	// LastContact returns when a member last sent anything about a kind; the zero time
+	// when it never did.
 	LastContact(member string, kind aggregate.Kind) time.Time
 }
 
-// MemberReviewer asks a member, named <namespace>/<name>, whether it would
-// allow what the review describes. It may be slow or fail: that grants nothing.
+// MemberReviewer asks a member, <namespace>/<name>, whether it allows what a review
+// describes. It may be slow or fail: that grants nothing.
 type MemberReviewer = authz.MemberReviewer
 
-// Grants is what a caller may read of one resource: immutable, and good until
-// its Until.
+// Grants are what a caller may read of one resource: immutable, and valid until they
+// expire.
 type Grants = authz.Grants
 
 // MemberGrant is what a caller may read of one resource in one member.
 type MemberGrant = authz.MemberGrant
 
-// Caller is who asks a Question. What is not in his grants must not reach him:
-// not as object, count, name or error.
+// Caller is the authenticated caller of a Query. Nothing outside the grants may reach a
+// caller: not as object, count, name or error.
 type Caller interface {
-	// User is who he is.
+	// User returns the authenticated user.
 	User() user.Info
 	// Grants returns what the caller may read of a kind with a verb (get, list or
-	// watch) in the members of a snapshot, those that have left since, too: in each
-	// by the grants of the resource that its objects were read under there. Errors are
-	// *apierrors.StatusError or the context's.
+	// watch) in the members of a snapshot, including those that have left since: in
+	// each by the grants of the resource that its objects were read under there. Errors
+	// are *apierrors.StatusError or the context's.
 	Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*Grants, error)
-	// GrantsIn is Grants in some of the members alone, by name: nobody is asked about
-	// the others, unless there is a grant for all.
+	// GrantsIn is Grants in some of the members only, by name: the others are not
+	// reviewed.
 	GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, members []string) (*Grants, error)
-	// Visible returns the members of a snapshot, in order, of which he may list
-	// anything at all, and when that must be asked again, at the latest.
+	// Visible returns the members of a snapshot, in order, in which the caller may list
+	// anything at all, and when that expires.
 	Visible(ctx context.Context, at *aggregate.Snapshot) (members []string, until time.Time, err error)
 }
 
-// Query answers GET requests for /query/v1/<name>. The request is
-// authenticated, audited and bounded in time by its context.
+// Query serves GET requests for /query/v1/<name>. Requests are authenticated, audited and
+// bounded in time by their context.
 type Query interface {
-	// Serve writes the answer, or returns an error before it has written
-	// anything; one that is no *apierrors.StatusError becomes a 500 without
-	// its text.
+	// Serve writes the response, or returns an error before it has written anything; one
+	// that is not an *apierrors.StatusError becomes a 500 without its text.
 	Serve(w http.ResponseWriter, r *http.Request, caller Caller) error
 }
 
-// Describer is a Question that OpenAPI tells about, beside that there is one. It is
-// asked once, when a Server is made.
+// Describer is a Query that is described in OpenAPI. It is called once, when a Server is
+// made.
 type Describer interface {
 	Query
 	Describe() Operation
 }
 
-// Operation is what OpenAPI says of a Question.
+// Operation describes a Query in OpenAPI.
 type Operation = queries.Operation
 
-// Parameter is one that a Question accepts in the query of a URL.
+// Parameter describes a query parameter of a Query in OpenAPI.
 type Parameter = queries.Parameter
 
-// Watchable is a Question that can be watched: requests with watch=true go to Watch.
-// Others are refused them.
+// Watchable is a Query that can be watched: requests with watch=true go to Watch. Other
+// queries refuse them.
 type Watchable interface {
 	Query
-	// Watch answers as long as it likes, until the request's context ends. It sets
-	// deadlines for what it writes. It is Answer otherwise.
+	// Watch is Serve without a time limit, until the request's context ends. It sets its
+	// own write deadlines.
 	Watch(w http.ResponseWriter, r *http.Request, caller Caller) error
 }

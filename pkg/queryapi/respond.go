@@ -16,32 +16,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// statusOf returns what the caller is told of an error, and whether that is
-// all there is to say: other errors are logged, not told.
+// statusOf returns the Status for an error, and whether it has the error's text: other
+// errors are logged, and not sent.
 func statusOf(err error) (metav1.Status, bool) {
-	var told apierrors.APIStatus
+	var withStatus apierrors.APIStatus
 	switch {
-	case errors.As(err, &told):
-		return told.Status(), true
+	case errors.As(err, &withStatus):
+		return withStatus.Status(), true
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return apierrors.NewTimeoutError("the request was not answered in time", 1).Status(), true
+		return apierrors.NewTimeoutError("the request timed out", 1).Status(), true
 	}
 	status := apierrors.NewInternalError(errors.New("see the server's log")).Status()
 	status.Details = nil
 	return status, false
 }
 
-// writeError answers with an error.
+// writeError writes an error as a Status.
 func writeError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
-	status, told := statusOf(err)
-	if !told {
-		log.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+	status, shown := statusOf(err)
+	if !shown {
+		log.Error("query API: request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	writeStatus(w, status)
 }
 
-// writeStatus answers with a Status, in JSON whatever was asked for, as API
-// servers do when they cannot do better.
+// writeStatus writes a Status, in JSON whatever the Accept header says, as API servers do
+// where they cannot negotiate.
 func writeStatus(w http.ResponseWriter, status metav1.Status) {
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	if status.Code == 0 {
@@ -59,24 +59,24 @@ func writeStatus(w http.ResponseWriter, status metav1.Status) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Del("Content-Length")
 	w.WriteHeader(int(status.Code))
-	// The client may be gone, which is nobody's business any more.
+	// The client may be gone.
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// newStatusError makes a Status of a code that has no constructor.
+// newStatusError makes the error of a code that apierrors has no constructor for.
 func newStatusError(code int, reason metav1.StatusReason, message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
 	}}
 }
 
-// statusWriter records how a request is answered, and turns errors in plain text,
-// as some filters of the machinery write them, into Statuses.
+// statusWriter records the status code of a response, and turns errors in plain text, as
+// some filters of k8s.io/apiserver write them, into Statuses.
 type statusWriter struct {
 	http.ResponseWriter
 	code     int
-	plain    bool // the body to come is text to replace
-	replaced bool // it was
+	plain    bool // the body will be plain text to replace
+	replaced bool // it has been
 }
 
 // Unwrap is for http.ResponseController.
@@ -95,7 +95,7 @@ func (w *statusWriter) WriteHeader(code int) {
 	if w.code != 0 {
 		return
 	}
-	if code < http.StatusOK { // informational: another follows
+	if code < http.StatusOK { // informational
 		w.ResponseWriter.WriteHeader(code)
 		return
 	}
@@ -104,7 +104,7 @@ func (w *statusWriter) WriteHeader(code int) {
 	kind := h.Get("Content-Type")
 	if code >= http.StatusBadRequest && (kind == "" || strings.HasPrefix(kind, "text/plain")) {
 		w.plain = true
-		return // with the body, which says what the matter is
+		return // deferred until the body, which has the message
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
@@ -120,15 +120,15 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// finish sends what has been held back.
+// finish sends what has been deferred.
 func (w *statusWriter) finish() {
 	if w.plain {
 		w.replaceText(nil)
 	}
 }
 
-// replaceText answers with a Status instead of text, once. Text may be a Status
-// already, without its type, as the machinery's timeouts are.
+// replaceText writes a Status in place of text, once. Text may already be a Status without
+// its type, as timeouts of k8s.io/apiserver are.
 func (w *statusWriter) replaceText(text []byte) {
 	if w.replaced {
 		return
@@ -151,7 +151,7 @@ func (w *statusWriter) replaceText(text []byte) {
 	writeStatus(w.ResponseWriter, status)
 }
 
-// statusReasons are those of codes that filters of the machinery answer with.
+// statusReasons are the reasons of codes that filters of k8s.io/apiserver write.
 var statusReasons = map[int]metav1.StatusReason{
 	http.StatusBadRequest:          metav1.StatusReasonBadRequest,
 	http.StatusForbidden:           metav1.StatusReasonForbidden,

@@ -38,8 +38,7 @@ const (
 // readVerbs are those that can be granted.
 var readVerbs = []string{"get", "list", "watch"}
 
-// reviewKind returns the kind of the review by which a caller asks who they are and
-// what they may do, "" if it is none.
+// reviewKind returns the kind of a self-subject review, "" if the request is none.
 func reviewKind(r *http.Request, info *apirequest.RequestInfo) string {
 	if r.Method != http.MethodPost || !info.IsResourceRequest || info.APIVersion != "v1" || info.Name != "" || info.Subresource != "" || info.Namespace != "" {
 		return ""
@@ -55,20 +54,20 @@ func reviewKind(r *http.Request, info *apirequest.RequestInfo) string {
 	return ""
 }
 
-// serveReview answers who a caller is, and what they may do.
+// serveReview serves self-subject reviews: who the caller is, and what it may do.
 func (s *Server) serveReview(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	if l := labelsOf(r.Context()); l != nil {
 		l.resource = info.Resource
 	}
 	if dry := r.URL.Query()["dryRun"]; len(dry) > 0 && !slices.Equal(dry, []string{"All"}) {
-		return apierrors.NewBadRequest("dryRun may only be All")
+		return apierrors.NewBadRequest("dryRun must be All")
 	}
-	asked, err := decodeReview(r)
+	object, err := decodeReview(r)
 	if err != nil {
 		return err
 	}
 	var answer runtime.Object
-	switch review := asked.(type) {
+	switch review := object.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
 		err = s.reviewAccess(r.Context(), review)
 		answer = review
@@ -84,13 +83,13 @@ func (s *Server) serveReview(w http.ResponseWriter, r *http.Request, info *apire
 	}
 	gvk := schema.GroupVersionKind{Group: info.APIGroup, Version: info.APIVersion, Kind: reviewKind(r, info)}
 	if answer.GetObjectKind().GroupVersionKind().Kind != gvk.Kind {
-		return apierrors.NewBadRequest(fmt.Sprintf("the body is no object of %s", info.Resource))
+		return apierrors.NewBadRequest(fmt.Sprintf("the body is not an object of %s", info.Resource))
 	}
 	responsewriters.WriteObjectNegotiated(scheme.Codecs, negotiation.DefaultEndpointRestrictions, gvk.GroupVersion(), w, r, http.StatusCreated, answer, false)
 	return nil
 }
 
-// userInfo is what a caller is told of themselves.
+// userInfo describes a user in a SelfSubjectReview.
 func userInfo(u user.Info) authenticationv1.UserInfo {
 	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
 	if len(u.GetExtra()) > 0 {
@@ -111,21 +110,21 @@ func decodeReview(r *http.Request) (runtime.Object, error) {
 	case errors.As(err, &large):
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the limit is %d bytes", large.Limit))
 	case err != nil:
-		return nil, apierrors.NewBadRequest("the body cannot be read")
+		return nil, apierrors.NewBadRequest("cannot read the body")
 	}
 	o, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	if err != nil {
-		return nil, apierrors.NewBadRequest("the body is no review: " + truncate(err.Error()))
+		return nil, apierrors.NewBadRequest("the body is not a review: " + truncate(err.Error()))
 	}
 	o.GetObjectKind().SetGroupVersionKind(*gvk)
 	switch o.(type) {
 	case *authorizationv1.SelfSubjectAccessReview, *authorizationv1.SelfSubjectRulesReview, *authenticationv1.SelfSubjectReview:
 		return o, nil
 	}
-	return nil, apierrors.NewBadRequest("the body is no review")
+	return nil, apierrors.NewBadRequest("the body is not a review")
 }
 
-// truncate bounds what is said back of a body.
+// truncate bounds what is quoted from a request.
 func truncate(s string) string {
 	return clip.Text(s, 200)
 }
@@ -160,24 +159,24 @@ func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SelfS
 	return nil
 }
 
-// locate has the caller ask of what names lead to. Flat ones lead to a member; of one
-// that leads to none it says why.
+// locate narrows the caller's request to what a namespace or name refers to. A flat one
+// refers to a member; where it does not, locate returns why.
 func (s *Server) locate(ctx context.Context, c *caller, gr schema.GroupResource, namespace, name string) (unknown string) {
 	target, _ := route.TargetFrom(ctx)
 	if !target.Flat() {
 		c.namespace = namespace
 		return ""
 	}
-	asked, what := namespace, "namespace"
+	flatName, what := namespace, "namespace"
 	if view, _ := s.view(route.Target{}); view.ClusterScoped(gr) { // kubectl sends the context's namespace all the same
-		asked, what = name, "object"
+		flatName, what = name, "object"
 	}
-	if asked == "" {
+	if flatName == "" {
 		return ""
 	}
-	member, own, ok := flat.Split(asked)
+	member, own, ok := flat.Split(flatName)
 	if !ok {
-		return fmt.Sprintf("no %s is called %q here: %s", what, truncate(asked), resources.FlatNamesHint)
+		return fmt.Sprintf("no %s is called %q here: %s", what, truncate(flatName), resources.FlatNamesHint)
 	}
 	if c.member = member; what == "namespace" {
 		c.namespace = own
@@ -193,8 +192,7 @@ func groupResource(r *authorizationv1.ResourceAttributes) schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Resource}
 }
 
-// explain says where what is granted may be read: of the members that are
-// granted, and not how many others there are.
+// explain says in which members access is granted, and never how many others there are.
 func (s *Server) explain(c caller, g *Grants) (bool, string) {
 	if c.member != "" {
 		reach := g.Member(c.member)
@@ -226,7 +224,7 @@ func (s *Server) explain(c caller, g *Grants) (bool, string) {
 	return true, fmt.Sprintf("in %d members, and in some namespaces of %d more", whole, partly)
 }
 
-// isDiscoveryPath are the paths that every caller may get, below a prefix.
+// isDiscoveryPath reports whether every caller may get a path, below a prefix.
 func isDiscoveryPath(path string) bool {
 	for _, p := range []string{"/version", "/api", "/apis", "/openapi", "/healthz", "/livez", "/readyz"} {
 		if path == p || strings.HasPrefix(path, p+"/") {
@@ -236,10 +234,10 @@ func isDiscoveryPath(path string) bool {
 	return false
 }
 
-// maxRules bounds the resources that a rules review looks at, rulesAtOnce how many
-// of them side by side: each waits for the hub several times. mostQuestions bounds
-// what it asks in all, which without grants follows the number of members, too; a
-// quarter more goes to whether all resources are granted at once.
+// maxRules bounds the resources in a SelfSubjectRulesReview, parallelRules how many are
+// reviewed concurrently: each waits for the hub several times. maxReviews bounds the
+// SubjectAccessReviews in all, which without grants grow with the number of members; a
+// quarter more is for the wildcard resource.
 const (
 	maxRules      = 500
 	parallelRules = 16
@@ -256,7 +254,7 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 	resources := s.resources()
 	if len(resources) > maxRules {
 		resources, status.Incomplete = resources[:maxRules], true
-		status.EvaluationError = fmt.Sprintf("only the first %d resources were looked at", maxRules)
+		status.EvaluationError = fmt.Sprintf("only the first %d resources were evaluated", maxRules)
 	}
 	all, _, err := c.allowedVerbs(authz.WithReviewLimit(ctx, maxReviews/4), schema.GroupResource{Resource: "*"})
 	if err != nil && !errors.Is(err, authz.ErrTooManyReviews) {
@@ -268,7 +266,7 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 	}
 	rules := make([]authorizationv1.ResourceRule, len(resources))
 	some := make([]bool, len(resources))
-	var unasked atomic.Int64 // resources that nobody was asked about, or not in full
+	var skipped atomic.Int64 // resources that were not evaluated, or not for all verbs
 	g, ctx := panicgroup.WithContext(authz.WithReviewLimit(ctx, maxReviews), parallelRules)
 	for i, known := range resources {
 		g.Go(func() (err error) {
@@ -276,7 +274,7 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 			rules[i] = authorizationv1.ResourceRule{APIGroups: []string{gr.Group}, Resources: []string{gr.Resource}}
 			rules[i].Verbs, some[i], err = c.allowedVerbs(ctx, gr)
 			if errors.Is(err, authz.ErrTooManyReviews) {
-				unasked.Add(1)
+				skipped.Add(1)
 				return nil
 			}
 			return err
@@ -295,21 +293,21 @@ func (s *Server) reviewRules(ctx context.Context, review *authorizationv1.SelfSu
 		status.Incomplete = true
 		status.EvaluationError = strings.TrimPrefix(status.EvaluationError+"; "+why, "; ")
 	}
-	if n := unasked.Load(); n > 0 {
-		incomplete(fmt.Sprintf("%d resources were not looked at: that takes more questions to the hub than one review may ask", n))
+	if n := skipped.Load(); n > 0 {
+		incomplete(fmt.Sprintf("%d resources were not evaluated: they need more SubjectAccessReviews than one review may create", n))
 	}
 	if limited && c.member == "" {
-		incomplete("some rules hold in some members only")
+		incomplete("some rules apply in some members only")
 	}
-	if unknown != "" { // as of a namespace that is not there: what holds in all of them
+	if unknown != "" { // as for a namespace that does not exist: the rules that apply in all
 		incomplete(unknown)
 	}
 	review.Status = status
 	return nil
 }
 
-// allowedVerbs returns those that the caller is granted anywhere of where he asks, and
-// whether one of them is not granted everywhere.
+// allowedVerbs returns the verbs that the caller is granted anywhere in the scope of the
+// request, and whether one of them is not granted everywhere.
 func (c caller) allowedVerbs(ctx context.Context, gr schema.GroupResource) (verbs []string, limited bool, err error) {
 	for _, verb := range readVerbs {
 		g, err := c.grants(ctx, verb, gr, c.server.members())

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// rotatingFile is a file that is appended to. When it would become larger than it may, it is
-// set aside under a name with the time, and another is begun; what is older than may be
-// kept, or more, is removed then. What is written at once stays in one file. Unlike the
-// library that kube-apiserver has for it, it leaves no goroutine behind.
+// rotatingFile is a file that is appended to. Before it grows beyond maxBytes it is renamed
+// with the time in its name, and a new one is created; backups beyond maxBackups or maxAge
+// are then removed. A single write is never split. Unlike lumberjack, which kube-apiserver
+// uses, it leaves no goroutine behind.
 type rotatingFile struct {
 	path       string
 	maxBytes   int64
@@ -28,11 +28,11 @@ type rotatingFile struct {
 	mu          sync.Mutex
 	file        *os.File
 	size        int64
-	notRegular  bool // there is one: it is a pipe or a device
-	partialLine bool // its last line has no end
+	notRegular  bool // a pipe or a device, which is not rotated
+	partialLine bool // the last line does not end with a newline
 }
 
-// backupTimeFormat is in names of files set aside, of one length, so that they sort by time.
+// backupTimeFormat is in names of backups, of fixed length, so that they sort by time.
 const backupTimeFormat = "2006-01-02T15-04-05.000000000"
 
 func openRotatingFile(a Audit, log *slog.Logger) (*rotatingFile, error) {
@@ -43,7 +43,7 @@ func openRotatingFile(a Audit, log *slog.Logger) (*rotatingFile, error) {
 	if r.notRegular {
 		return r, nil
 	}
-	// What is set aside is the file, not a link to it.
+	// The file is renamed, not a link to it.
 	path, err := filepath.EvalSymlinks(r.path)
 	if err != nil {
 		return nil, errors.Join(err, r.file.Close())
@@ -53,16 +53,16 @@ func openRotatingFile(a Audit, log *slog.Logger) (*rotatingFile, error) {
 	return r, nil
 }
 
-// open goes on with the file at the path, or begins it.
+// open opens the file, or creates it.
 func (r *rotatingFile) open(mode fs.FileMode) error {
 	_, err := os.Lstat(r.path)
-	begun := errors.Is(err, fs.ErrNotExist)
+	created := errors.Is(err, fs.ErrNotExist)
 	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	info, err := file.Stat()
-	if err == nil && begun && info.Mode().Perm() != mode {
+	if err == nil && created && info.Mode().Perm() != mode {
 		err = file.Chmod(mode) // whatever the umask is
 	}
 	if err != nil {
@@ -73,8 +73,8 @@ func (r *rotatingFile) open(mode fs.FileMode) error {
 	return nil
 }
 
-// endsInPartialLine reports whether the file does not end with a line. One that may not be read
-// is taken for whole.
+// endsInPartialLine reports whether the file does not end with a newline. One that cannot be
+// read is assumed to.
 func (r *rotatingFile) endsInPartialLine() bool {
 	if r.size == 0 {
 		return false
@@ -95,7 +95,7 @@ func (r *rotatingFile) Write(p []byte) (int, error) {
 	if !r.notRegular && r.size > 0 && r.size+int64(len(p)) > r.maxBytes {
 		r.logError(r.rotate())
 	}
-	if r.partialLine { // or what is written now would be lost with it
+	if r.partialLine { // else this line would be lost, too
 		if _, err := r.file.Write([]byte{'\n'}); err != nil {
 			return 0, err
 		}
@@ -117,13 +117,13 @@ func (r *rotatingFile) Close() error {
 
 func (r *rotatingFile) logError(err error) {
 	if err != nil {
-		r.log.Warn("the audit log is not rotated as configured", "error", err)
+		r.log.Warn("query API: audit log rotation failed", "error", err)
 	}
 }
 
-// rotate begins another file, or goes on with the one that there is.
+// rotate starts a new file, or keeps the present one where that fails.
 func (r *rotatingFile) rotate() error {
-	r.size = 0 // where it fails, it is tried again when as much has been written again
+	r.size = 0 // on failure, try again after another maxBytes
 	mine, err := r.file.Stat()
 	if err != nil {
 		return err
@@ -132,26 +132,26 @@ func (r *rotatingFile) rotate() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	aside := "" // somebody else has taken it away, and may have put another in its place
+	backup := "" // else it has been moved away, and maybe replaced
 	if os.SameFile(mine, there) {
-		if aside, err = r.backupName(); err != nil {
+		if backup, err = r.backupName(); err != nil {
 			return err
 		}
-		if err := os.Rename(r.path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Rename(r.path, backup); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	old := r.file
 	if err := r.open(mine.Mode().Perm()); err != nil {
-		if aside != "" {
-			err = errors.Join(err, os.Rename(aside, r.path))
+		if backup != "" {
+			err = errors.Join(err, os.Rename(backup, r.path))
 		}
 		return err
 	}
 	return errors.Join(old.Close(), r.prune())
 }
 
-// backupName is a name that nothing has yet.
+// backupName returns an unused name.
 func (r *rotatingFile) backupName() (string, error) {
 	before, after := r.backupAffixes()
 	for at := time.Now().UTC(); ; at = at.Add(time.Nanosecond) {
@@ -165,14 +165,14 @@ func (r *rotatingFile) backupName() (string, error) {
 	}
 }
 
-// backupAffixes is what names of files set aside have before and after the time.
+// backupAffixes are what names of backups have before and after the time.
 func (r *rotatingFile) backupAffixes() (before, after string) {
 	base := filepath.Base(r.path)
 	after = filepath.Ext(base)
 	return strings.TrimSuffix(base, after) + "-", after
 }
 
-// prune removes what is set aside and not to be kept.
+// prune removes backups that are not to be kept.
 func (r *rotatingFile) prune() error {
 	dir := filepath.Dir(r.path)
 	entries, err := os.ReadDir(dir)

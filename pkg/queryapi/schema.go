@@ -12,9 +12,9 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// schemas describe Go types as encoding/json writes their values. Structs are
-// components, by name. It panics at a type that it cannot describe: what is answered
-// is our own.
+// schemas describes Go types as encoding/json encodes their values. Structs are
+// components, by name. It panics at a type that it cannot describe: response types are our
+// own.
 type schemas struct {
 	components map[string]*spec.Schema
 	types      map[string]reflect.Type // of components
@@ -39,11 +39,11 @@ func (s *schemas) of(t reflect.Type) *spec.Schema {
 	case t.Kind() == reflect.Pointer:
 		return s.of(t.Elem())
 	case pointer.Implements(jsonMarshaler):
-		panic(noSchema(t, "writes JSON of its own"))
+		panic(noSchema(t, "implements json.Marshaler"))
 	case t.Implements(textMarshaler):
 		return spec.StringProperty()
 	case pointer.Implements(textMarshaler):
-		panic(noSchema(t, "is text where it has an address only"))
+		panic(noSchema(t, "implements TextMarshaler on the pointer only"))
 	}
 	switch t.Kind() {
 	case reflect.Struct:
@@ -55,7 +55,7 @@ func (s *schemas) of(t reflect.Type) *spec.Schema {
 		return spec.ArrayProperty(s.of(t.Elem()))
 	case reflect.Map:
 		if t.Key().Kind() != reflect.String && !t.Key().Implements(textMarshaler) {
-			panic(noSchema(t, "has keys that are no text"))
+			panic(noSchema(t, "has keys that are not text"))
 		}
 		return spec.MapProperty(s.of(t.Elem()))
 	}
@@ -84,7 +84,7 @@ func scalar(t reflect.Type) *spec.Schema {
 	panic(noSchema(t, "has no schema"))
 }
 
-// component returns a reference to a struct, which it describes at first sight.
+// component returns a reference to a struct, which it describes on first use.
 func (s *schemas) component(t reflect.Type) *spec.Schema {
 	name := modelName(t)
 	switch known := s.types[name]; {
@@ -92,7 +92,7 @@ func (s *schemas) component(t reflect.Type) *spec.Schema {
 		panic(noSchema(t, "has no name"))
 	case known == nil:
 		described := new(spec.Schema).Typed("object", "")
-		s.types[name], s.components[name] = t, described // before its fields, which may have it
+		s.types[name], s.components[name] = t, described // before its fields, which may refer to it
 		s.fields(t, described)
 	case known != t:
 		panic(noSchema(t, fmt.Sprintf("has the name of %s.%s", known.PkgPath(), name)))
@@ -143,5 +143,5 @@ func (s *schemas) fields(t reflect.Type, into *spec.Schema) {
 }
 
 func noSchema(t reflect.Type, why string) string {
-	return fmt.Sprintf("queryapi: an answer cannot be described: %s.%s (%s) %s", t.PkgPath(), t.Name(), t, why)
+	return fmt.Sprintf("queryapi: no OpenAPI schema for %s.%s (%s): it %s", t.PkgPath(), t.Name(), t, why)
 }

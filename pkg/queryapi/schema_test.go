@@ -235,8 +235,8 @@ func TestWhatCannotBeDescribedIsOurMistake(t *testing.T) {
 		}
 	)
 	for why, answer := range map[string]any{
-		"writes JSON of its own": Timed{}, "(chan int) has no schema": Channel{}, "(error) has no schema": Failed{},
-		"has no name": struct{ N int }{}, "keys that are no text": map[int]string{}, "has the name of": []Status{},
+		"implements json.Marshaler": Timed{}, "(chan int) has no schema": Channel{}, "(error) has no schema": Failed{},
+		"has no name": struct{ N int }{}, "keys that are not text": map[int]string{}, "has the name of": []Status{},
 		"has P, which may be null": Pointer{}, "has Part, which may be null": Inside{}, "has number twice": Hiding{}, "has N in quotes": Quoted{},
 	} {
 		func() {
@@ -247,7 +247,7 @@ func TestWhatCannotBeDescribedIsOurMistake(t *testing.T) {
 			defer l.Close()
 			defer func() {
 				problem, _ := recover().(string)
-				if !strings.HasPrefix(problem, "queryapi: an answer cannot be described: ") || !strings.Contains(problem, why) {
+				if !strings.HasPrefix(problem, "queryapi: no OpenAPI schema for ") || !strings.Contains(problem, why) {
 					t.Errorf("%T: %q, want %q", answer, problem, why)
 				}
 			}()

@@ -31,19 +31,19 @@ type Server struct {
 	token         string // of a local server
 	authorizer    *authz.Authorizer
 	hub           *http.Client       // nil without a hub
-	fairness      *fairness          // nil: requests are bounded in number only
+	fairness      *fairness          // nil: requests are bounded by number only
 	objects       *resources.Handler // get, list and watch
 	catalog       *catalog.Catalog
 	queries       map[string]Query
-	openAPI       []byte // that describes them
+	openAPI       []byte // of the queries
 	encoders      *encoders
 	handler       http.Handler
 	inflight      tracker
 	started       atomic.Bool
 }
 
-// New returns a server that is ready to Run. It reads files and reaches no
-// network; Options.Listener becomes its own.
+// New returns a server that is ready to Run. It reads files and does not use the network;
+// it takes ownership of Options.Listener.
 func New(o Options) (*Server, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -72,11 +72,11 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// connectHub makes what asks the hub.
+// connectHub makes the clients of the hub.
 func (s *Server) connectHub() error {
 	o := s.options
 	config := rest.CopyConfig(o.Hub)
-	config.QPS = -1 // the hub's own fairness decides
+	config.QPS = -1 // left to the hub's priority and fairness
 	config.UserAgent = "federator/query"
 	var err error
 	if s.hub, err = rest.HTTPClientFor(config); err != nil {
@@ -111,38 +111,38 @@ func (s *Server) connectHub() error {
 	return nil
 }
 
-// Token is what the caller of a local server bears; "" with a hub.
+// Token returns the bearer token of a local server; "" with a hub.
 func (s *Server) Token() string { return s.token }
 
-// CertificateAuthority returns the authority of the server's certificate in
-// PEM where it made one of its own, else nil.
+// CertificateAuthority returns the CA of a self-signed serving certificate in PEM, else
+// nil.
 func (s *Server) CertificateAuthority() []byte { return s.certs.authority }
 
-// Handler returns what answers requests, behind TLS or not.
+// Handler returns the server's handler, for use with or without TLS.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Run serves until ctx ends: watches end at once, other requests get
-// Limits.Drain. It returns when everything that it started is gone, with an
-// error if the server failed. It can be called once.
+// Run serves until ctx ends: watches end at once, other requests get Limits.Drain. It
+// returns when everything that it started has ended, with an error if the server failed.
+// It can be called once.
 func (s *Server) Run(ctx context.Context) error {
 	if !s.started.CompareAndSwap(false, true) {
-		return errors.New("query API: the server ran already")
+		return errors.New("query API: Run was called twice")
 	}
-	// Requests outlive ctx by the time of draining; watches look at ctx itself.
+	// Requests outlive ctx while they drain; watches end with ctx itself.
 	requests, abandon := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), shutdownKey{}, ctx))
 	defer abandon()
 	server := s.httpServer(requests)
-	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	var followers sync.WaitGroup
-	followers.Go(func() { s.certs.run(following) })
-	followers.Go(func() { s.objects.Run(following) })
+	var workers sync.WaitGroup
+	workers.Go(func() { s.certs.run(background) })
+	workers.Go(func() { s.objects.Run(background) })
 	if s.fairness != nil {
-		followers.Go(func() { s.fairness.run(following) })
+		workers.Go(func() { s.fairness.run(background) })
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(tls.NewListener(s.options.Listener, server.TLSConfig)) }()
-	s.log.Info("serving the query API", "address", s.options.Listener.Addr().String())
+	s.log.Info("query API: serving", "address", s.options.Listener.Addr().String())
 	var failure error
 	select {
 	case <-ctx.Done():
@@ -157,19 +157,19 @@ func (s *Server) Run(ctx context.Context) error {
 	abandon()
 	<-s.inflight.drain()
 	stop()
-	followers.Wait()
+	workers.Wait()
 	return errors.Join(failure, s.closeResources())
 }
 
-// drain lets requests under way finish, for a while.
+// drain lets requests in flight finish, up to Limits.Drain.
 func (s *Server) drain(ctx context.Context, server *http.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Limits.Drain)
 	defer cancel()
 	err := server.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn("requests under way were cut off", "after", s.options.Limits.Drain)
+		s.log.Warn("query API: requests aborted at shutdown", "after", s.options.Limits.Drain)
 		err = nil
-		_ = server.Close() // its connections, whatever they say
+		_ = server.Close() // closes all connections
 	}
 	if err != nil {
 		return fmt.Errorf("query API: shut down: %w", err)
@@ -177,7 +177,7 @@ func (s *Server) drain(ctx context.Context, server *http.Server) error {
 	return nil
 }
 
-// Close gives up a server that does not Run.
+// Close closes a server that is not run.
 func (s *Server) Close() error {
 	s.started.Store(true)
 	return errors.Join(s.options.Listener.Close(), s.closeResources())
@@ -192,7 +192,7 @@ func (s *Server) closeResources() error {
 
 func (s *Server) httpServer(requests context.Context) *http.Server {
 	limits := s.options.Limits
-	const frame = 64 << 10 // answers are large, requests are not
+	const frame = 64 << 10 // responses are large, requests are not
 	return &http.Server{
 		Handler:           s.handler,
 		TLSConfig:         s.certs.config,
@@ -206,18 +206,18 @@ func (s *Server) httpServer(requests context.Context) *http.Server {
 			MaxReadFrameSize:              frame,
 			MaxReceiveBufferPerStream:     frame,
 			MaxReceiveBufferPerConnection: min(limits.Streams, 1000) * frame,
-			SendPingTimeout:               limits.Idle / 3, // then the client is asked whether it lives
+			SendPingTimeout:               limits.Idle / 3,
 			PingTimeout:                   limits.Header,
 			WriteByteTimeout:              limits.Idle,
 		},
 	}
 }
 
-// namespaces are those that a member has, as far as they are kept.
+// namespaces returns the namespaces of a member, as far as the index has them.
 func (s *Server) namespaces(member string) []string {
 	list, err := s.options.Index.Snapshot().List(aggregate.Query{Kind: "Namespace", Members: []string{member}})
 	if err != nil {
-		return nil // only an undeclared field is an error
+		return nil // cannot happen without field selectors
 	}
 	var out []string
 	for o := range list {

@@ -18,13 +18,12 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// certificates are those that the server shows and those that it believes.
-// Files are read again when they change; a change that cannot be used is
-// logged, and what was good before stays.
+// certificates are the serving certificate and the client CAs. Files are reloaded when they
+// change; an invalid change is logged, and the previous content stays in use.
 type certificates struct {
 	files     TLS
-	clients   *clientCAs // nil: certificates are not asked for
-	authority []byte     // PEM, of a certificate of our own
+	clients   *clientCAs // nil: no client certificates
+	authority []byte     // PEM, of a self-signed certificate
 	config    *tls.Config
 	log       *slog.Logger
 
@@ -32,8 +31,8 @@ type certificates struct {
 	serving   atomic.Pointer[tls.Certificate]
 }
 
-// reloadInterval is how often files are looked at. Secrets are mounted by links
-// that change all at once, which file notifications miss.
+// reloadInterval is how often files are checked. Mounted Secrets are replaced by changing a
+// symbolic link, which file notifications miss.
 const reloadInterval = time.Second
 
 func newCertificates(o Options) (*certificates, error) {
@@ -52,16 +51,15 @@ func newCertificates(o Options) (*certificates, error) {
 	if o.Authentication.ClientCAFile != "" {
 		c.clients = &clientCAs{file: o.Authentication.ClientCAFile}
 		if err := c.clients.reload(); err != nil {
-			return nil, fmt.Errorf("query API: authorities of clients: %w", err)
+			return nil, fmt.Errorf("query API: client CAs: %w", err)
 		}
-		// Whether the certificate is good is for authentication to say: other
-		// callers have none.
+		// The certificate is verified by authentication: other callers have none.
 		c.config.ClientAuth = tls.RequestClientCert
 	}
 	return c, nil
 }
 
-// selfSign makes a certificate and its authority, for a year.
+// selfSign makes a certificate and its CA, valid for a year.
 func (c *certificates) selfSign(o Options) error {
 	addresses := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	if tcp, ok := o.Listener.Addr().(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
@@ -89,7 +87,7 @@ func (c *certificates) selfSign(o Options) error {
 	return c.load(cert, key)
 }
 
-// reload takes up the files if they have changed.
+// reload loads the files if they have changed.
 func (c *certificates) reload() error {
 	cert, err := os.ReadFile(c.files.CertFile)
 	if err != nil {
@@ -115,11 +113,11 @@ func (c *certificates) load(cert, key []byte) error {
 	return nil
 }
 
-// run follows the files until ctx ends.
+// run reloads the files until ctx ends.
 func (c *certificates) run(ctx context.Context) {
 	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
-	var serving, clients string // what was wrong at the last look
+	var serving, clients string // last error of each
 	for {
 		select {
 		case <-ctx.Done():
@@ -130,24 +128,24 @@ func (c *certificates) run(ctx context.Context) {
 			serving = c.logOnce("serving certificate", c.reload(), serving)
 		}
 		if c.clients != nil {
-			clients = c.logOnce("authorities of clients", c.clients.reload(), clients)
+			clients = c.logOnce("client CAs", c.clients.reload(), clients)
 		}
 	}
 }
 
-// logOnce logs what is wrong with a file once, and returns it.
+// logOnce logs an error of a file once, and returns its text.
 func (c *certificates) logOnce(what string, err error, before string) string {
 	if err == nil {
 		return ""
 	}
 	if err.Error() != before {
-		c.log.Error("a file cannot be used; the one before stays", "file", what, "error", err)
+		c.log.Error("query API: cannot reload, the previous content stays in use", "file", what, "error", err)
 	}
 	return err.Error()
 }
 
-// clientCAs verify client certificates. They are the machinery's
-// CAContentProvider; nobody listens to them, since every verification asks.
+// clientCAs verify client certificates. They are a CAContentProvider without listeners,
+// since every verification reads the present content.
 type clientCAs struct {
 	file    string
 	current atomic.Pointer[caBundle]
@@ -173,7 +171,7 @@ func (a *clientCAs) reload() error {
 	pool := x509.NewCertPool()
 	for _, cert := range certs {
 		if !cert.IsCA {
-			return errors.New("a certificate of the bundle is no authority")
+			return errors.New("a certificate of the bundle is not a CA")
 		}
 		pool.AddCert(cert)
 	}

@@ -2,14 +2,14 @@ package queryapi
 
 import "sync"
 
-// tracker counts who is inside and lets its owner wait until all have left.
+// tracker counts requests in flight and lets its owner wait until all have ended.
 type tracker struct {
 	mu      sync.Mutex
 	running int
-	drained chan struct{} // not nil once closed; closed when nobody is inside
+	drained chan struct{} // not nil once draining; closed when nothing runs
 }
 
-// start reports whether the gate is open, and if so counts the caller.
+// start counts a request; it returns false once the server drains.
 func (g *tracker) start() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -20,7 +20,7 @@ func (g *tracker) start() bool {
 	return true
 }
 
-// add counts once more for somebody who is inside.
+// add counts another goroutine of a request that has started.
 func (g *tracker) add() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -36,8 +36,8 @@ func (g *tracker) done() {
 	}
 }
 
-// drain lets nobody in any more. The channel that it returns is closed when
-// all have left. It is called once.
+// drain refuses new requests. The channel that it returns is closed when all have ended.
+// It is called once.
 func (g *tracker) drain() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,16 +14,16 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// CountResult is the answer of count.
+// CountResult is the response of count.
 type CountResult struct {
 	header
 	Total   int      `json:"total"` // objects
 	GroupBy []string `json:"groupBy,omitempty"`
-	// Groups are sorted by falling count, then by key. An object with several
+	// Groups are sorted by descending count, then by key. An object with several
 	// values of a field is in the group of each.
 	Groups []Group `json:"groups,omitempty"`
-	// Truncated says that there are more groups than may be answered with;
-	// Other counts what is in none of Groups.
+	// Truncated says that there are more groups than the limit; Other counts objects
+	// that are in none of Groups.
 	Truncated bool                  `json:"truncated,omitempty"`
 	Other     int                   `json:"other,omitempty"`
 	NotSynced []selection.NotSynced `json:"notSynced"`
@@ -39,13 +39,13 @@ type Group struct {
 	Count int      `json:"count"`
 }
 
-// Bounds of what one count may ask.
+// Bounds of one count.
 const (
 	maxResources = 64
 	maxGroupBy   = 4
 )
 
-// Count answers GET /query/v1/count.
+// Count serves GET /query/v1/count.
 func (s *Handler) Count(w http.ResponseWriter, r *http.Request, reader Caller) error {
 	p, err := parse(r, "count")
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Handler) resources(snapshot *aggregate.Snapshot, names []string) ([]Res
 	return out, nil
 }
 
-// newCountPlan reads what is counted and by what.
+// newCountPlan compiles the selectors and groupBy.
 func newCountPlan(kind aggregate.Kind, labels, fields string, groupBy []string) (*countPlan, error) {
 	selector, err := selection.Compile(labels, fields, kind)
 	if err != nil {
@@ -134,7 +134,7 @@ func newCountPlan(kind aggregate.Kind, labels, fields string, groupBy []string) 
 	return c, nil
 }
 
-// newGroupKey reads one groupBy.
+// newGroupKey parses one groupBy.
 func newGroupKey(by string, kind aggregate.Kind) (groupKey, error) {
 	name, arg, ok := strings.Cut(by, ":")
 	if of := map[string]keySource{"member": byMember, "namespace": byNamespace, "kind": byKind}[name]; of != 0 && !ok {

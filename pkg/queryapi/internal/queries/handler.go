@@ -24,18 +24,18 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// apiVersion is that of every answer in JSON.
+// apiVersion is that of every result in JSON.
 const apiVersion = "query.federator.dev/v1"
 
-// Caller is who asks. Errors are *apierrors.StatusError or the context's.
+// Caller is the caller of a request. Errors are *apierrors.StatusError or the context's.
 type Caller interface {
 	User() user.Info
 	// Grants returns what the caller may read of a kind in a snapshot with a verb.
 	Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*authz.Grants, error)
 	// GrantsIn is Grants in some members alone, by name.
 	GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot, members []string) (*authz.Grants, error)
-	// Visible returns the members of which he may read anything at all, sorted, and
-	// until when that holds.
+	// Visible returns the members in which the caller may read anything at all, sorted,
+	// and when that expires.
 	Visible(ctx context.Context, at *aggregate.Snapshot) (members []string, until time.Time, err error)
 }
 
@@ -58,8 +58,8 @@ type Options struct {
 	Index *aggregate.Index
 	// View returns the resources as of a snapshot.
 	View func(*aggregate.Snapshot) View
-	// LastContact returns when a member was last heard of a kind; the zero time when
-	// it never was. Nil: never.
+	// LastContact returns when a member last sent anything about a kind; the zero time
+	// when it never did. Nil: never.
 	LastContact func(member string, kind aggregate.Kind) time.Time
 	Now         func() time.Time // nil: time.Now
 
@@ -70,16 +70,16 @@ type Options struct {
 	MaxReads int
 }
 
-// Handler answers questions.
+// Handler serves the queries.
 type Handler struct{ options Options }
 
 // New returns a Server.
 func New(o Options) (*Handler, error) {
 	if o.Index == nil || o.View == nil {
-		return nil, errors.New("questions: an index and the resources are required")
+		return nil, errors.New("queries: Index and View are required")
 	}
 	if o.MaxGroups < 0 || o.MaxNodes < 0 || o.MaxReads < 0 {
-		return nil, errors.New("questions: bounds may not be negative")
+		return nil, errors.New("queries: limits must not be negative")
 	}
 	for bound, standard := range map[*int]int{&o.MaxGroups: 10_000, &o.MaxNodes: 1_000, &o.MaxReads: 50_000} {
 		if *bound == 0 {
@@ -92,7 +92,7 @@ func New(o Options) (*Handler, error) {
 	return &Handler{o}, nil
 }
 
-// header is what every answer begins with.
+// header is the start of every result.
 type header struct {
 	Kind       string `json:"kind"`
 	APIVersion string `json:"apiVersion"`
@@ -104,29 +104,29 @@ func newHeader(kind string, s *aggregate.Snapshot) header {
 	return header{Kind: kind, APIVersion: apiVersion, Revision: strconv.FormatUint(uint64(s.Revision()), 10)}
 }
 
-// result is what can be written both ways.
+// result can be written as JSON and as a Table.
 type result interface {
 	table() *metav1.Table
 	notSynced() []selection.NotSynced
 }
 
-// params are a question's, each known by name.
+// params are the parsed parameters of a query.
 type params struct {
 	values        url.Values
 	pretty        bool
-	requireSynced bool // only an answer for which all members are Synced will do
+	requireSynced bool // fail unless all members are Synced
 }
 
-// parse refuses parameters that are not in a question's description, and those given
-// twice that are for once.
-func parse(r *http.Request, question string) (params, error) {
+// parse refuses parameters that are not in the query's description, and repeated ones that
+// may not be.
+func parse(r *http.Request, query string) (params, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return params{}, apierrors.NewBadRequest("the query cannot be read: " + err.Error())
+		return params{}, apierrors.NewBadRequest("cannot parse the query: " + err.Error())
 	}
 	common := url.Values{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		switch known, ok := operations[question].parameter(name); {
+		switch known, ok := operations[query].parameter(name); {
 		case !ok:
 			return params{}, selection.NewBadParameter(name, "is not supported")
 		case isCommon(name):
@@ -184,7 +184,7 @@ func wantsTable(r *http.Request) (bool, error) {
 	}}
 }
 
-// write sends an answer, unless it must be fresh and is not.
+// write sends a result, unless it must be fresh and is not.
 func (p params) write(w http.ResponseWriter, asTable bool, a result) error {
 	stale := a.notSynced()
 	if p.requireSynced && len(stale) > 0 {
@@ -196,7 +196,7 @@ func (p params) write(w http.ResponseWriter, asTable bool, a result) error {
 		table := a.table()
 		table.TypeMeta = metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}
 		if table.Rows == nil {
-			table.Rows = []metav1.TableRow{} // null is no list
+			table.Rows = []metav1.TableRow{} // not null
 		}
 		v = table
 		contentType += ";as=Table;g=meta.k8s.io;v=v1"
@@ -209,14 +209,14 @@ func (p params) write(w http.ResponseWriter, asTable bool, a result) error {
 		body, err = json.Marshal(v)
 	}
 	if err != nil {
-		return fmt.Errorf("questions: encode: %w", err)
+		return fmt.Errorf("queries: encode: %w", err)
 	}
 	if stale := selection.Header(stale); stale != "" {
 		w.Header().Set(selection.NotSyncedHeader, stale)
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Cache-Control", "no-cache, private")
-	_, _ = w.Write(append(body, '\n')) // the client may be gone; nobody else cares
+	_, _ = w.Write(append(body, '\n')) // the client may be gone
 	return nil
 }
 
@@ -240,7 +240,7 @@ func byName(v View, parameter, name string) (Resource, error) {
 	if !ok {
 		return Resource{}, &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
-			Message: fmt.Sprintf("parameter %q is %.64q: no resource of this name is kept", parameter, name),
+			Message: fmt.Sprintf("parameter %q is %.64q: no such resource is collected", parameter, name),
 		}}
 	}
 	return resource, nil

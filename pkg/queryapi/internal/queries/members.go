@@ -17,13 +17,13 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// MemberList is the answer of members.
+// MemberList is the response of members.
 type MemberList struct {
 	header
 	Items []MemberInfo `json:"items"` // by name
 }
 
-// MemberInfo is what a caller is told of one member: what he may list of it.
+// MemberInfo describes one member, as far as the caller may list it.
 type MemberInfo struct {
 	Name    string                  `json:"name"`
 	Labels  map[string]string       `json:"labels,omitempty"`  // of its Cluster
@@ -34,7 +34,7 @@ type MemberInfo struct {
 	NotSynced []selection.NotSynced `json:"notSynced"`
 }
 
-// Members answers GET /query/v1/members: those of which the caller may read
+// Members serves GET /query/v1/members: the members in which the caller may read
 // anything.
 func (s *Handler) Members(w http.ResponseWriter, r *http.Request, reader Caller) error {
 	p, err := parse(r, "members")
@@ -67,7 +67,7 @@ func (s *Handler) Members(w http.ResponseWriter, r *http.Request, reader Caller)
 	return p.write(w, asTable, list)
 }
 
-// memberSelector refuses what is not about members.
+// memberSelector compiles a selector that may only use virtual labels of members.
 func memberSelector(text string) (*selection.Selector, error) {
 	selector, err := selection.Compile(text, "", "")
 	if err != nil {
@@ -87,9 +87,9 @@ func memberSelector(text string) (*selection.Selector, error) {
 	return selector, nil
 }
 
-// kindGrants returns what may be listed of each kind in those of the members that have
-// it in the snapshot. Many are asked for at once: a member may serve thousands of kinds,
-// which are nothing to ask about the others.
+// kindGrants returns what may be listed of each kind in those of the members that have it in
+// the snapshot, concurrently: a member may serve thousands of kinds, which need no review
+// for the others.
 func (s *Handler) kindGrants(ctx context.Context, snapshot *aggregate.Snapshot, reader Caller, members []string) (map[aggregate.Kind]*authz.Grants, error) {
 	kinds := map[aggregate.Kind][]string{}
 	for _, m := range members {
@@ -124,15 +124,15 @@ func (s *Handler) member(snapshot *aggregate.Snapshot, m aggregate.Member, grant
 		info.Labels[l.Key] = l.Value
 	}
 	for scope := range snapshot.Scopes(m.Name) {
-		reach := grants[scope.Kind].Member(m.Name)
-		if reach.Empty() {
+		grant := grants[scope.Kind].Member(m.Name)
+		if grant.Empty() {
 			continue
 		}
 		info.Scopes[scope.Status.State]++
-		if reach.All {
+		if grant.All {
 			info.Objects += scope.Objects
 		}
-		for _, namespace := range reach.Namespaces {
+		for _, namespace := range grant.Namespaces {
 			n, err := snapshot.Count(aggregate.Query{Kind: scope.Kind, Members: []string{m.Name}, Namespace: namespace})
 			if namespace != "" && err == nil { // it fails for fields only
 				info.Objects += n
@@ -165,9 +165,9 @@ func (l *MemberList) table() *metav1.Table {
 		for _, n := range m.NotSynced {
 			stale = append(stale, string(n.Kind)+"="+n.State.String())
 		}
-		const most = 3
-		if len(stale) > most {
-			stale = append(stale[:most], fmt.Sprintf("+%d", len(stale)-most))
+		const limit = 3
+		if len(stale) > limit {
+			stale = append(stale[:limit], fmt.Sprintf("+%d", len(stale)-limit))
 		}
 		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
 			m.Name, m.Version, m.Scopes[aggregate.Synced] + m.Scopes[aggregate.NotServed], kinds, m.Objects,

@@ -2,59 +2,59 @@ package queries
 
 import "slices"
 
-// Operation is what OpenAPI says of a question.
+// Operation describes a query in OpenAPI.
 type Operation struct {
 	Description string
 	// Parameters are all that it accepts.
 	Parameters []Parameter
-	// Response is of the type that answers are encoded from with encoding/json; nil:
-	// nothing is said of them.
+	// Response is a value of the type of responses, as encoding/json encodes it; nil:
+	// not described.
 	Response any
-	// Table says that a Table of Kubernetes (meta/v1) can be had instead.
+	// Table says that a Table of meta.k8s.io/v1 is served, too.
 	Table bool
-	// Events are of the types that objects of a watch's events are encoded from, a
-	// Status aside; nil: nothing is said of watches.
+	// Events are values of the types of objects in watch events, besides Status; nil:
+	// no watches.
 	Events []any
 }
 
-// Parameter is one that a question accepts in the query of a URL.
+// Parameter describes a query parameter.
 type Parameter struct {
 	Name, Description string
 	Required          bool
 	Repeated          bool     // it may be given more than once
-	Type              string   // as OpenAPI calls it; "" means string
-	Enum              []string // all that it may have; nil: no such list
+	Type              string   // in OpenAPI; "" means string
+	Enum              []string // allowed values; nil: any
 }
 
-// commonParameters are parameters that every question takes, as requests for objects do.
+// commonParameters are those of every query, as of requests for objects.
 var commonParameters = []Parameter{
-	{Name: "pretty", Description: "Write the answer on several lines.", Type: "boolean"},
-	{Name: "require", Description: "Answer only when all members concerned are synced, else with 503.", Enum: []string{"synced"}},
-	{Name: "timeout", Description: `How long the answer may take, such as 30s; no longer than the server allows.`},
+	{Name: "pretty", Description: "Indent the response.", Type: "boolean"},
+	{Name: "require", Description: "With synced, fail with 503 unless all affected members are synced.", Enum: []string{"synced"}},
+	{Name: "timeout", Description: `Timeout of the request, such as 30s, up to that of the server.`},
 }
 
-// operations are the questions, by name.
+// operations are the queries, by name.
 var operations = map[string]Operation{
 	"count": {
-		Description: "Count objects of the fleet, from memory.",
+		Description: "Count objects of the fleet.",
 		Parameters: append([]Parameter{
 			{Name: "resource", Description: "What to count, such as pods or deployments.apps.", Required: true, Repeated: true},
 			{Name: "groupBy", Description: "member, memberLabel:<key>, namespace, kind, label:<key> or field:<path>.", Repeated: true},
 			{Name: "labelSelector", Description: "Label selector; federator.dev/member and the like name members."},
 			{Name: "fieldSelector", Description: "Field selector, on any path."},
-			{Name: "namespace", Description: "Only this namespace."},
+			{Name: "namespace", Description: "Only objects in this namespace."},
 		}, commonParameters...),
 		Response: CountResult{}, Table: true,
 	},
 	"related": {
-		Description: "Find an object and what belongs to it in its member.",
+		Description: "Find the objects that are related to an object, within its member.",
 		Parameters: append([]Parameter{
 			{Name: "member", Description: "The member that has the object, <namespace>/<name>.", Required: true},
 			{Name: "resource", Description: "Its resource, such as pods or deployments.apps.", Required: true},
 			{Name: "name", Description: "Its name.", Required: true},
 			{Name: "namespace", Description: "Its namespace, none for a cluster-scoped one."},
-			{Name: "depth", Description: "How many edges to go from it, 1 to 10, by default 3.", Type: "integer"},
-			{Name: "kinds", Description: "Resources that may be in the answer, also with commas between them; by default all.", Repeated: true},
+			{Name: "depth", Description: "Maximum number of edges from the object, 1 to 10; the default is 3.", Type: "integer"},
+			{Name: "kinds", Description: "Resources to include, also separated by commas; all by default.", Repeated: true},
 			{
 				Name: "direction", Description: "down to what it owns and uses, up to what owns and uses it, or both (the default).",
 				Enum: []string{"down", "up", "both"},
@@ -63,13 +63,13 @@ var operations = map[string]Operation{
 		Response: Graph{}, Table: true,
 	},
 	"members": {
-		Description: "List the members of which the caller may read anything.",
+		Description: "List the members in which the caller may read anything.",
 		Parameters:  append([]Parameter{{Name: "labelSelector", Description: "Label selector, of virtual labels."}}, commonParameters...),
 		Response:    MemberList{}, Table: true,
 	},
 }
 
-// Describe returns what is said of count, related or members.
+// Describe returns the description of count, related or members.
 func Describe(name string) Operation { return operations[name] }
 
 // parameter returns one that is accepted.
@@ -81,7 +81,7 @@ func (d Operation) parameter(name string) (Parameter, bool) {
 	return d.Parameters[i], true
 }
 
-// isCommon reports whether a parameter is read as that of a request for objects.
+// isCommon reports whether a parameter is one of commonParameters.
 func isCommon(name string) bool {
 	return slices.ContainsFunc(commonParameters, func(p Parameter) bool { return p.Name == name })
 }

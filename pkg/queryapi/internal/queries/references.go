@@ -9,7 +9,7 @@ import (
 // nameRef is a reference by name.
 type nameRef struct{ Name string }
 
-// podSpec is what a Pod says of others.
+// podSpec has the references of a Pod.
 type podSpec struct {
 	Spec struct {
 		NodeName            string
@@ -45,7 +45,7 @@ type podReference struct {
 	relation Relation
 }
 
-// references returns what the Pod refers to; names may be "" and repeat.
+// references returns the objects that the Pod refers to; names may be "" and repeated.
 func (p *podSpec) references() []podReference {
 	out := []podReference{{node, p.Spec.NodeName, runsOn}, {account, p.Spec.ServiceAccountName, runsAs}}
 	for _, v := range p.Spec.Volumes {
@@ -71,7 +71,7 @@ func (p *podSpec) references() []podReference {
 	return out
 }
 
-// serviceSpec is what a Service says of others.
+// serviceSpec has the references of a Service.
 type serviceSpec struct {
 	Spec struct{ Selector map[string]string }
 }
@@ -89,7 +89,7 @@ func (s *serviceSpec) selects(o aggregate.Object) bool {
 	return labels.SelectorFromValidatedSet(s.Spec.Selector).Matches(set)
 }
 
-// endpointSliceSpec is what an EndpointSlice says of others.
+// endpointSliceSpec has the references of an EndpointSlice.
 type endpointSliceSpec struct {
 	Endpoints []struct {
 		TargetRef struct{ Kind, Name string }

@@ -16,14 +16,14 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// Graph is the answer of related.
+// Graph is the response of related.
 type Graph struct {
 	header
-	// Nodes are sorted by distance, then as they were found. The first is the
-	// object that was asked for.
+	// Nodes are sorted by distance, then in order of discovery. The first is the
+	// requested object.
 	Nodes []Node `json:"nodes"`
 	Edges []Edge `json:"edges"`
-	// Truncated says that a bound was met: there may be more.
+	// Truncated says that a limit was reached: there may be more.
 	Truncated bool                  `json:"truncated,omitempty"`
 	NotSynced []selection.NotSynced `json:"notSynced"`
 }
@@ -36,10 +36,10 @@ type Node struct {
 	Namespace  string         `json:"namespace,omitempty"`
 	Name       string         `json:"name"`
 	UID        string         `json:"uid,omitempty"`
-	Distance   int            `json:"distance"` // edges from the first
+	Distance   int            `json:"distance"` // number of edges from the first
 }
 
-// Relation names what one object is to another.
+// Relation is the kind of an edge.
 type Relation string
 
 // The relations: what From is to To.
@@ -57,16 +57,16 @@ const (
 	defaultDepth          = 3
 )
 
-// Edge is a relation between two nodes, given by their places in Nodes.
+// Edge is a relation between two nodes, given by their indexes in Nodes.
 type Edge struct {
 	From     int      `json:"from"`
 	To       int      `json:"to"`
 	Relation Relation `json:"relation"`
 }
 
-// Related answers GET /query/v1/related: an object and what belongs to it in
-// its member. Kinds are those that may be in the answer, and that are followed;
-// direction down follows edges from From to To, up the other way, both either.
+// Related serves GET /query/v1/related: an object and those related to it in its member.
+// Only objects of the given kinds are included and traversed; direction down traverses
+// edges from From to To, up the other way, both in either direction.
 func (s *Handler) Related(w http.ResponseWriter, r *http.Request, reader Caller) error {
 	p, err := parse(r, "related")
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *Handler) Related(w http.ResponseWriter, r *http.Request, reader Caller)
 	return p.write(w, asTable, &x.graph)
 }
 
-// parse reads how far and where to look.
+// parse parses depth, direction and kinds.
 func (x *traversal) parse(p params) error {
 	x.depth, x.up, x.down = defaultDepth, true, true
 	if text := p.get("depth"); text != "" {
@@ -131,8 +131,8 @@ func (x *traversal) parse(p params) error {
 	return nil
 }
 
-// root finds the object that was asked for. One that may not be read reads
-// the same whether it exists or not.
+// root returns the requested object. For one that may not be read the error is the same
+// whether it exists or not.
 func (x *traversal) root(ctx context.Context, p params) (aggregate.Object, error) {
 	for _, name := range []string{"member", "resource", "name"} {
 		if p.get(name) == "" {
@@ -167,7 +167,7 @@ func (x *traversal) root(ctx context.Context, p params) (aggregate.Object, error
 	return o, nil
 }
 
-// traversal walks the relations of one request, breadth first.
+// traversal traverses the relations of one request, breadth first.
 type traversal struct {
 	*Handler
 	snapshot *aggregate.Snapshot
@@ -182,14 +182,13 @@ type traversal struct {
 	objects []aggregate.Object               // of graph.Nodes
 	index   map[aggregate.Ref]int            // in graph.Nodes
 	edges   map[Edge]bool
-	reads   int // objects read in search of relations
+	reads   int // number of objects read to find relations
 	scratch selection.Scratch
 	graph   Graph
 }
 
-// explore fills the graph. Objects at the last distance are not followed, but
-// edges among those found are complete as far as they were followed from
-// either end.
+// explore fills the graph. Objects at the maximum distance are not expanded, but edges among
+// the others are complete.
 func (x *traversal) explore(ctx context.Context, root aggregate.Object) error {
 	x.graph.Edges = []Edge{}
 	x.addNode(root, 0)
@@ -228,13 +227,13 @@ func (x *traversal) grant(ctx context.Context, kind aggregate.Kind) (authz.Membe
 	return grants.Member(x.member), nil
 }
 
-// included reports whether objects of a kind may be in the answer.
+// included reports whether objects of a kind are included.
 func (x *traversal) included(kind aggregate.Kind) bool {
 	return len(x.kinds) == 0 || slices.Contains(x.kinds, kind)
 }
 
-// link adds an edge between the node at i and an object, which becomes a node
-// if it may be read and there is room. outward: the object is To.
+// link adds an edge between the node at i and an object, which becomes a node if it may be
+// read and the limit allows. outward: the object is To.
 func (x *traversal) link(ctx context.Context, i int, o aggregate.Object, relation Relation, outward bool) error {
 	j, ok := x.index[o.Ref()]
 	if !ok {
@@ -266,11 +265,11 @@ func (x *traversal) link(ctx context.Context, i int, o aggregate.Object, relatio
 	return nil
 }
 
-// edgesPerNode bounds an answer's edges, as a multiple of its bound of nodes.
+// edgesPerNode bounds the edges of a graph, as a multiple of MaxNodes.
 const edgesPerNode = 10
 
-// freshness says for which of the kinds that may be in the answer the member is
-// not fresh, of those that may be listed.
+// freshness returns the included kinds that the caller may list and that are not fresh in
+// the member.
 func (x *traversal) freshness(ctx context.Context) ([]selection.NotSynced, error) {
 	out := []selection.NotSynced{}
 	for scope := range x.snapshot.Scopes(x.member) {

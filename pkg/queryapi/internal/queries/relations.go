@@ -16,7 +16,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// Kinds whose bodies say what they relate to.
+// Kinds whose relations are in their bodies.
 const (
 	pod           aggregate.Kind = "Pod"
 	node          aggregate.Kind = "Node"
@@ -31,7 +31,7 @@ const (
 // serviceNameLabel is the label of an EndpointSlice with the name of its Service.
 const serviceNameLabel = "kubernetes.io/service-name"
 
-// expand finds what the node at i is related to.
+// expand links the objects that are related to the node at i.
 func (x *traversal) expand(ctx context.Context, i int) error {
 	if x.up {
 		if err := x.linkOwners(ctx, i); err != nil {
@@ -71,7 +71,7 @@ func (x *traversal) expand(ctx context.Context, i int) error {
 	return nil
 }
 
-// linkOwners joins the objects that the node names as its owners. An owner is in
+// linkOwners links the objects that the node names as its owners. An owner is in
 // the namespace of what it owns, or cluster-scoped.
 func (x *traversal) linkOwners(ctx context.Context, i int) error {
 	o := x.objects[i]
@@ -96,7 +96,7 @@ func (x *traversal) linkOwners(ctx context.Context, i int) error {
 	return nil
 }
 
-// linkOwned joins the objects of any kind that name the node as their owner.
+// linkOwned links the objects of any kind that name the node as their owner.
 func (x *traversal) linkOwned(ctx context.Context, i int) error {
 	uid := x.objects[i].UID()
 	if uid == "" {
@@ -115,7 +115,7 @@ func (x *traversal) linkOwned(ctx context.Context, i int) error {
 	return nil
 }
 
-// linkNamed joins an object by its name, if it is there.
+// linkNamed links an object by its name, if it exists.
 func (x *traversal) linkNamed(ctx context.Context, i int, kind aggregate.Kind, namespace, name string, relation Relation) error {
 	if name == "" {
 		return nil
@@ -127,9 +127,8 @@ func (x *traversal) linkNamed(ctx context.Context, i int, kind aggregate.Kind, n
 	return x.link(ctx, i, o, relation, true)
 }
 
-// search yields the objects of a kind that selectors find in a namespace ("":
-// all) of the member, of those that may be listed. It ends with the budget of
-// reads.
+// search yields the objects of a kind that match selectors in a namespace ("": all) of the
+// member and may be listed. It stops at MaxReads.
 func (x *traversal) search(ctx context.Context, kind aggregate.Kind, namespace, labelSelector, fieldSelector string) iter.Seq2[aggregate.Object, error] {
 	return func(yield func(aggregate.Object, error) bool) {
 		if !x.included(kind) {
@@ -144,7 +143,7 @@ func (x *traversal) search(ctx context.Context, kind aggregate.Kind, namespace, 
 		}
 		selector, err := selection.Compile(labelSelector, fieldSelector, kind)
 		if err != nil {
-			return // a name that no selector can have: nothing has it
+			return // the name is not valid in a selector: nothing has it
 		}
 		find := selection.Listing{
 			Snapshot: x.snapshot, Selector: selector, Namespace: namespace, Members: []string{x.member},
@@ -165,8 +164,8 @@ func (x *traversal) search(ctx context.Context, kind aggregate.Kind, namespace, 
 	}
 }
 
-// decode decodes what to wants of an object's body. What is of another type than
-// expected is as if it were absent: members are not trusted to be sane.
+// decode decodes an object's body. Fields of an unexpected type are treated as absent:
+// members are not trusted to be valid.
 func (x *traversal) decode(o aggregate.Object, to any) error {
 	b, err := x.scratch.Body(o)
 	if err != nil {
@@ -197,7 +196,7 @@ func (x *traversal) podReferences(ctx context.Context, i int) error {
 	return nil
 }
 
-// podReferrers joins the Services that select a Pod and the EndpointSlices that target
+// podReferrers links the Services that select a Pod and the EndpointSlices that target
 // it.
 func (x *traversal) podReferrers(ctx context.Context, i int) error {
 	o := x.objects[i]
@@ -304,7 +303,7 @@ func (x *traversal) podsOnNode(ctx context.Context, i int) error {
 	return nil
 }
 
-// podsUsing joins the Pods of the namespace that name an object.
+// podsUsing links the Pods of the namespace that name an object.
 func (x *traversal) podsUsing(ctx context.Context, i int) error {
 	o := x.objects[i]
 	name, err := json.Marshal(o.Name())

@@ -33,15 +33,15 @@ type groupKey struct {
 	field  *selection.Field
 }
 
-// tally holds the groups of an answer. A group's key is its parts, each with
-// its length before it.
+// tally has the groups of a count. The key of a group is its parts, each prefixed with
+// its length.
 type tally struct {
 	snapshot  *aggregate.Snapshot
 	maxGroups int // groups
 
 	mu        sync.Mutex
 	total     int
-	other     int // in a group that is not kept
+	other     int // in groups beyond maxGroups
 	truncated bool
 	counts    map[string]int
 }
@@ -79,7 +79,7 @@ func (t *tally) groups() []Group {
 	return out
 }
 
-// countPlan is one kind to be counted.
+// countPlan counts one kind.
 type countPlan struct {
 	kind     aggregate.Kind
 	selector *selection.Selector
@@ -87,7 +87,7 @@ type countPlan struct {
 	find     selection.Listing
 }
 
-// addTo counts into a tally, members beside each other.
+// addTo adds to a tally, members concurrently.
 func (c *countPlan) addTo(ctx context.Context, t *tally) error {
 	members := c.find.Visible()
 	g, ctx := panicgroup.WithContext(ctx, runtime.GOMAXPROCS(0))
@@ -109,7 +109,7 @@ func (c *countPlan) addTo(ctx context.Context, t *tally) error {
 	return g.Wait()
 }
 
-// worker counts one member after the other on one goroutine.
+// worker counts members one after the other, on one goroutine.
 type worker struct {
 	*countPlan
 	scratch    selection.Scratch
@@ -217,8 +217,8 @@ func (w *worker) add(group []byte, n int) {
 	}
 }
 
-// maxGroupsPerObject bounds the groups that one object may be in: two fields with
-// many values each would multiply.
+// maxGroupsPerObject bounds the groups of one object: with several fields that have many
+// values these multiply.
 const maxGroupsPerObject = 1024
 
 // addObject counts one object in each of its groups.
@@ -251,8 +251,8 @@ func (w *worker) addObject(o aggregate.Object) error {
 	return nil
 }
 
-// addIndexed counts an object whose values the index has, one for each key, and
-// reports whether it is such.
+// addIndexed counts an object whose values the index has, one for each key; it returns false
+// for others.
 func (w *worker) addIndexed(o aggregate.Object) bool {
 	w.buf = w.buf[:0]
 	for _, k := range w.keys {

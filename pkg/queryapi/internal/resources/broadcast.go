@@ -8,20 +8,19 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// broadcaster tells watches of news, in the commits' stead: a commit wakes one
-// goroutine, however many watches there are, and news that come within a
-// moment are told together.
+// broadcaster notifies watches of new snapshots: a commit wakes one goroutine, however many
+// watches there are, and commits in quick succession are one notification.
 type broadcaster struct {
 	mu      sync.Mutex
 	newest  *aggregate.Snapshot
-	changed chan struct{} // closed when there is a newer one; nil while nobody runs
+	changed chan struct{} // closed when there is a newer one; nil while Run is not running
 }
 
-// minBroadcastInterval is the least time between two tellings.
+// minBroadcastInterval is the minimum time between two notifications.
 const minBroadcastInterval = 2 * time.Millisecond
 
-// Run tells watches of news until ctx is done. Without it each watch waits at
-// the index by itself.
+// Run notifies watches of new snapshots until ctx is done. Without it each watch waits for
+// the index itself.
 func (h *Handler) Run(ctx context.Context) {
 	b := &h.broadcast
 	defer b.publish(nil, nil)
@@ -44,7 +43,7 @@ func (h *Handler) Run(ctx context.Context) {
 	}
 }
 
-// publish wakes who waits, and says what they will wait for next.
+// publish wakes the watches that wait, and sets what they wait for next.
 func (b *broadcaster) publish(newest *aggregate.Snapshot, next chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,7 +53,7 @@ func (b *broadcaster) publish(newest *aggregate.Snapshot, next chan struct{}) {
 	b.newest, b.changed = newest, next
 }
 
-// newer returns a channel that is closed once a state newer than s is there.
+// newer returns a channel that is closed once there is a newer snapshot than s.
 func (h *Handler) newer(s *aggregate.Snapshot) <-chan struct{} {
 	b := &h.broadcast
 	b.mu.Lock()

@@ -1,5 +1,5 @@
-// Package resources answers get, list and watch of the resources of a fleet, as a
-// kube-apiserver answers them for one cluster.
+// Package resources serves get, list and watch of the resources of a fleet, as a
+// kube-apiserver does for one cluster.
 //
 // # Objects
 //
@@ -10,25 +10,22 @@
 //
 // # Watches
 //
-// A watch reads the index's log of changes, each with a revision of its own, and
-// follows it. Changes of members count, too: objects of a member that joins,
-// leaves, is relabelled or is granted or denied come as ADDED and DELETED. What
-// comes so without a change of the object keeps the object's own revision when
-// it is ADDED and has the present one when it is DELETED; a bookmark follows,
-// where the client takes them, so that it resumes from the present.
+// A watch sends the changes in the index's log, each with its own revision. Changes of
+// members and grants are events, too: objects of a member that joins, leaves, is
+// relabelled, or is granted or revoked, are ADDED and DELETED. Such an event has the
+// object's own revision when it is ADDED and the present one when it is DELETED; a
+// bookmark follows, if the client accepts bookmarks, so that it resumes from the present.
 //
-// A watch cannot be resumed, and is answered with 410, across what the log does
-// not tell: a label of a member that changed where such labels select, a
-// member that left where the caller may not read everything, and grants that
-// changed. These are remembered by user, kind and place (see histories): a client
-// that was cut off while it was told what a change of them brings and takes is
-// told so again, or to list. What the hub says of lists and of watches is kept apart
-// and may be of different ages: where it differs, it is asked again what both are.
+// A watch cannot be resumed, and gets 410, across what the log does not contain: a changed
+// label of a member where such labels select, a member that left where the caller may not
+// read everything, and changed grants. Grants are recorded by user, kind and location (see
+// grantHistories): a client that was interrupted while it was sent the effect of changed
+// grants is sent it again, or has to list. Decisions on list and on watch are cached
+// separately and may differ in age: where they differ, both are reviewed again.
 //
-// Events are encoded once for all watches that send them. A watch holds no
-// queue: it reads the log as fast as its client reads, which has a bounded time
-// for each block of bytes. What a slow client keeps alive is what the log may
-// keep: once it has passed a watch by, the watch ends with 410.
+// Events are encoded once for all watches that send them. A watch has no queue: it reads
+// the log as fast as its client reads, with a timeout for each write. What a slow client
+// keeps in memory is bounded by the log: a watch behind its start ends with 410.
 //
 // # Concurrency
 //
@@ -37,7 +34,7 @@
 //
 // # Trade-offs
 //
-// A page is found before the first byte is sent, since its head says whether
+// A page is selected before the first byte is sent, since its metadata says whether
 // more follow; the objects of a page are encoded as they are sent. Table rows
 // cost some ten times what JSON does.
 package resources

@@ -36,7 +36,7 @@ type encoder struct {
 	splicer
 }
 
-// append appends one object, or one row of a table, as st says.
+// append appends one object, or one row of a table.
 func (e *encoder) append(dst []byte, o aggregate.Object, st stamp) ([]byte, error) {
 	var err error
 	if err = e.load(o); err != nil {
@@ -51,8 +51,8 @@ func (e *encoder) append(dst []byte, o aggregate.Object, st stamp) ([]byte, erro
 	return e.appendFull(dst, st)
 }
 
-// load reads an object's body as it is shown, before anything is made of it: what
-// is printed, converted and cut of it has the same keys.
+// load reads an object's body, with flat keys where asked, before it is printed, converted
+// or cut, so that all forms have the same keys.
 func (e *encoder) load(o aggregate.Object) (err error) {
 	if e.flat == nil {
 		e.body, err = o.AppendBody(e.body[:0])
@@ -72,8 +72,8 @@ func (e *encoder) appendFull(dst []byte, st stamp) ([]byte, error) {
 	case err == nil:
 		return e.appendObject(dst, e.converted, st)
 	case !e.strict && errors.As(err, &conversion):
-		// One member's object takes the others from nobody: it comes as it is held,
-		// and says at which version.
+		// One object must not fail the list: it is sent at the version that the index
+		// holds, which its apiVersion says.
 		return e.appendObject(dst, e.body, st)
 	}
 	return dst, err
@@ -112,7 +112,7 @@ func (e *encoder) appendRow(dst []byte, st stamp) ([]byte, error) {
 	return append(dst, '}'), err
 }
 
-// columns are those of the Table, with the cluster before them.
+// columns are those of the Table, with the Cluster column first.
 func (q *request) columns() []metav1.TableColumnDefinition {
 	columns := q.resource.Columns()
 	if !q.hasClusterColumn() {
@@ -124,8 +124,8 @@ func (q *request) columns() []metav1.TableColumnDefinition {
 	return append([]metav1.TableColumnDefinition{cluster}, columns...)
 }
 
-// hasClusterColumn reports whether a row says which member has the object; keys say so
-// themselves where they are flat.
+// hasClusterColumn reports whether rows have a column for the member; flat keys already
+// contain it.
 func (q *request) hasClusterColumn() bool { return q.target.Member == "" && !q.target.Flat() }
 
 func (q *request) encoder() *encoder {
@@ -136,7 +136,7 @@ func (q *request) encoder() *encoder {
 	}
 }
 
-// release gives an encoder's space back. It is not used again.
+// release returns an encoder's buffers to the pool. It must not be used again.
 func (q *request) release(e *encoder) {
 	q.buffers.put(e.body)
 	q.buffers.put(e.converted)
@@ -145,7 +145,7 @@ func (q *request) release(e *encoder) {
 	q.buffers.put(e.message)
 }
 
-// shrink lets go of the space of large objects, of an encoder that waits for more.
+// shrink frees large buffers of an encoder that is idle.
 func (e *encoder) shrink() {
 	for _, b := range []*[]byte{&e.body, &e.converted, &e.indexed, &e.item, &e.message} {
 		if cap(*b) > maxIdleBuffer {
@@ -157,8 +157,8 @@ func (e *encoder) shrink() {
 // maxIdleBuffer is the capacity of a buffer that is kept while nothing is encoded.
 const maxIdleBuffer = 64 << 10
 
-// bufferPool are byte slices that requests leave to those that come after them:
-// a list makes little garbage, whatever its size.
+// bufferPool reuses byte slices among requests: a list makes little garbage, whatever its
+// size.
 type bufferPool struct{ pool sync.Pool }
 
 // maxBuffer is the capacity beyond which a buffer is left to the collector.
@@ -186,8 +186,8 @@ type encodedBlock struct {
 	err  error
 }
 
-// encodeAll encodes objects in their order, in JSON with commas between, and gives the
-// text to emit in blocks; on all processors, if there are many.
+// encodeAll encodes objects in order, in JSON separated by commas, and passes the text to
+// emit in blocks; many objects are encoded on all processors.
 func (q *request) encodeAll(ctx context.Context, objects iter.Seq2[aggregate.Object, error], emit func([]byte) error) error {
 	next, stop := iter.Pull2(objects)
 	defer stop()

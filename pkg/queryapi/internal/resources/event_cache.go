@@ -10,8 +10,8 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
 )
 
-// eventCache keeps the events that were encoded last, for watches that send the
-// same. Beyond maxFrames bytes the oldest go.
+// eventCache keeps the most recently encoded events, for other watches that send the same.
+// Beyond maxCachedEvents bytes the oldest are evicted.
 type eventCache struct {
 	mu     sync.Mutex
 	events map[eventKey][]byte
@@ -21,7 +21,7 @@ type eventCache struct {
 
 const maxCachedEvents = 16 << 20
 
-// eventKey is all that an event's bytes depend on. No two changes share a
+// eventKey is everything that the bytes of an event depend on. No two changes share a
 // revision, but a changed UID is a deletion and an addition of one.
 type eventKey struct {
 	revision aggregate.Revision

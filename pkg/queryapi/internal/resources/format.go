@@ -147,7 +147,7 @@ func (f format) contentType() string {
 func appendString(dst []byte, s string) []byte {
 	out, err := json.Marshal(s)
 	if err != nil {
-		panic("reading: a string cannot be encoded: " + err.Error())
+		panic("resources: cannot encode a string: " + err.Error())
 	}
 	return append(dst, out...)
 }

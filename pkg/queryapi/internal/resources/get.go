@@ -12,9 +12,9 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// get answers a request for a name: the object. Where several members of the fleet
-// have it a Table has a row for each; of the other formats, which have room for one
-// object, it is refused: clients decode a list as an object without fields.
+// get serves one object. Where several members have an object of that name, a Table has a
+// row for each; other formats hold one object only, and get a 409: clients would decode a
+// list as an object without fields.
 func (q *request) get() error {
 	var found []aggregate.Object
 	for o := range q.namedObjects() {
@@ -55,13 +55,13 @@ func (q *request) get() error {
 	return q.writeObject(text)
 }
 
-// reasonAmbiguous says that a name is of several members.
+// reasonAmbiguous is the reason of a name that several members have.
 const reasonAmbiguous metav1.StatusReason = "AmbiguousName"
 
-// maxAmbiguousMembers bounds the members that a refusal names.
+// maxAmbiguousMembers bounds the members in an error.
 const maxAmbiguousMembers = 20
 
-// ambiguous says which members have the name, and how to have one of them, or all.
+// ambiguous is the error for a name that several members have.
 func (q *request) ambiguous(found []aggregate.Object) error {
 	gr := q.resource.Resource.GroupResource()
 	var members []string
@@ -86,7 +86,7 @@ func (q *request) ambiguous(found []aggregate.Object) error {
 	}}
 }
 
-// encodeObject makes a single object's JSON, or its protobuf.
+// encodeObject encodes a single object as JSON or protobuf.
 func (q *request) encodeObject(e *encoder, o aggregate.Object) ([]byte, error) {
 	if !e.protobuf {
 		return e.append(nil, o, stampOf(o))
@@ -95,7 +95,7 @@ func (q *request) encodeObject(e *encoder, o aggregate.Object) ([]byte, error) {
 	return appendEnveloped(nil, e.typeMeta(), message), err
 }
 
-// namedObjects yields the objects of the name that is asked for.
+// namedObjects yields the objects with the requested name.
 func (q *request) namedObjects() func(func(aggregate.Object) bool) {
 	if q.location.Member == "" && !q.location.NoMember {
 		return q.snapshot.Named(q.resource.Kind, q.namespace, q.location.Name)

@@ -11,33 +11,32 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 )
 
-// grantHistories remember by what grants callers were told what there is, as the log of
-// changes does not have them: a watch is resumed only from where these have been the
-// same since. A watch that tells what a change of grants brings and takes may be cut
-// off anywhere; whoever resumes from before its end is told to list, or everything of
-// that change again.
+// grantHistories record under which grants callers were sent objects, since the change log
+// does not: a watch can be resumed only from where the grants have been the same since. A
+// watch may be interrupted anywhere while it sends the effect of changed grants; a client
+// that resumes from before the end of that has to list, or is sent all of it again.
 //
-// Beyond a bound the oldest go first of the user who has most. From before that this user
-// does not resume without a history; others are not told to list because of him.
+// Beyond a limit the oldest histories are evicted, of the user who has most. That user then
+// cannot resume from before; other users are not affected.
 type grantHistories struct {
 	newest        func() *aggregate.Snapshot
-	maxIdleWeight int // weight of those that no watch uses
+	maxIdleWeight int // of histories that no watch uses
 
 	mu     sync.Mutex
 	byKey  map[historyKey]*grantHistory
 	idle   map[string]*idleHistories // by user, none of them empty
 	weight int
-	floors map[string]aggregate.Revision // by user, up to which something is forgotten
+	floors map[string]aggregate.Revision // by user, up to which histories were evicted
 	floor  aggregate.Revision            // of all users
 }
 
 // idleHistories are the histories of a user that no watch uses.
 type idleHistories struct {
-	order  *list.List // of *history, the one that was looked at last at the end
+	order  *list.List // of *grantHistory, the most recently used at the end
 	weight int
 }
 
-// historyKey is what the grants are of: who asked, with which verb, what, and where.
+// historyKey is what the grants are of: user, verb, kind and location.
 type historyKey struct {
 	name, uid         string
 	verb              string
@@ -45,30 +44,30 @@ type historyKey struct {
 	member, namespace string
 }
 
-// grantHistory is by what grants a caller was told.
+// grantHistory is under which grants a caller was sent objects.
 type grantHistory struct {
 	key historyKey
 
 	// Of histories, under their lock.
 	watches     int           // that use it
-	idleElement *list.Element // among the idle ones of its user; nil: it is none
+	idleElement *list.Element // among the idle ones of its user; nil: not idle
 	weight      int           // there
 
-	// version changes with the grants: a watch looks at it between taking news and
-	// telling them, and asks what is granted.
+	// version changes with the grants: a watch checks it between receiving changes and
+	// sending them, and renews its grants.
 	version atomic.Int64
 
 	mu           sync.Mutex
-	grants       *authz.Grants // which have been the same since
+	grants       *authz.Grants // the same since
 	since        aggregate.Revision
-	first        time.Time       // when answers of these grants were there, at the latest
-	last         time.Time       // when all of them were asked for again, and were the same
-	prior        []*authz.Grants // others by which something was told at this very revision
-	priorDropped bool            // there were too many of them
+	first        time.Time       // when these grants had been decided, at the latest
+	last         time.Time       // when all of them were last requested again, and were the same
+	prior        []*authz.Grants // others under which something was sent at this very revision
+	priorDropped bool            // there were more than maxPriorGrants
 }
 
-// Bounds of what is remembered: some 100 bytes for each unit of weight, which is a
-// history, or a member or a namespace in its grants.
+// Bounds of histories: some 100 bytes for each unit of weight, which is a history, or a
+// member or a namespace in its grants.
 const (
 	maxHistories   = 1 << 17
 	maxPriorGrants = 8
@@ -78,13 +77,13 @@ func newGrantHistories(newest func() *aggregate.Snapshot, most int) *grantHistor
 	return &grantHistories{newest: newest, maxIdleWeight: most, byKey: map[historyKey]*grantHistory{}, idle: map[string]*idleHistories{}, floors: map[string]aggregate.Revision{}}
 }
 
-// historyKey is the key of what a request is granted.
+// historyKey returns the key of the request's grants.
 func (q *request) historyKey(verb string) historyKey {
 	u := q.caller.User()
 	return historyKey{u.GetName(), u.GetUID(), verb, q.resource.Kind, q.location.Member, q.location.Namespace}
 }
 
-// record takes note of what is granted now, and returns the history and its version.
+// record records present grants, and returns the history and its version.
 func (h *grantHistories) record(key historyKey, grants *authz.Grants) (*grantHistory, int64) {
 	t := h.findOrCreate(key, grants)
 	return t, t.record(grants, h.newest)
@@ -113,17 +112,17 @@ func (h *grantHistories) get(key historyKey) *grantHistory {
 	return h.byKey[key]
 }
 
-// getSince is have, and reports whether a history that there was of the key at a revision
-// is there still.
-func (h *grantHistories) getSince(key historyKey, told aggregate.Revision) (*grantHistory, bool) {
+// getSince is get, and reports whether a history of the key at a revision would still be
+// there.
+func (h *grantHistories) getSince(key historyKey, sent aggregate.Revision) (*grantHistory, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.byKey[key]
-	return t, t != nil || told > h.floorLocked(key.name)
+	return t, t != nil || sent > h.floorLocked(key.name)
 }
 
-// retain keeps a history for a watch, which holds its grants anyway. It reports false
-// where the history was forgotten meanwhile, and there is another.
+// retain keeps a history for a watch, which holds its grants anyway. It returns false where
+// the history was evicted meanwhile, and there is another.
 func (h *grantHistories) retain(t *grantHistory) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,7 +135,7 @@ func (h *grantHistories) retain(t *grantHistory) bool {
 	return h.byKey[t.key] == t
 }
 
-// release ends what hold began.
+// release is the inverse of retain.
 func (h *grantHistories) release(t *grantHistory, grants *authz.Grants) {
 	weight := 1 + grants.Size()
 	h.mu.Lock()
@@ -146,48 +145,47 @@ func (h *grantHistories) release(t *grantHistory, grants *authz.Grants) {
 	}
 }
 
-// addIdleLocked has a history among the idle ones, as that which was looked at last. h.mu must be
-// held.
+// addIdleLocked makes a history the most recently used idle one.
 func (h *grantHistories) addIdleLocked(t *grantHistory, weight int) {
 	h.removeIdleLocked(t)
-	of := h.idle[t.key.name]
-	if of == nil {
-		of = &idleHistories{order: list.New()}
-		h.idle[t.key.name] = of
+	idle := h.idle[t.key.name]
+	if idle == nil {
+		idle = &idleHistories{order: list.New()}
+		h.idle[t.key.name] = idle
 	}
-	t.idleElement, t.weight = of.order.PushBack(t), weight
-	of.weight += weight
+	t.idleElement, t.weight = idle.order.PushBack(t), weight
+	idle.weight += weight
 	h.weight += weight
 	for h.weight > h.maxIdleWeight {
 		h.evictLocked()
 	}
 }
 
-// removeIdleLocked takes a history from the idle ones, if it is there. h.mu must be held.
+// removeIdleLocked removes a history from the idle ones, if it is one.
 func (h *grantHistories) removeIdleLocked(t *grantHistory) {
 	if t.idleElement == nil {
 		return
 	}
-	of := h.idle[t.key.name]
-	of.order.Remove(t.idleElement)
-	of.weight -= t.weight
+	idle := h.idle[t.key.name]
+	idle.order.Remove(t.idleElement)
+	idle.weight -= t.weight
 	h.weight -= t.weight
 	t.idleElement, t.weight = nil, 0
-	if of.order.Len() == 0 {
+	if idle.order.Len() == 0 {
 		delete(h.idle, t.key.name)
 	}
 }
 
-// evictLocked drops the oldest idle history of the user whose weigh most. h.mu must be held,
-// and there must be one.
+// evictLocked drops the oldest idle history of the user with the largest weight. There must
+// be one.
 func (h *grantHistories) evictLocked() {
-	var most *idleHistories
+	var largest *idleHistories
 	for _, of := range h.idle {
-		if most == nil || of.weight > most.weight {
-			most = of
+		if largest == nil || of.weight > largest.weight {
+			largest = of
 		}
 	}
-	t := most.order.Front().Value.(*grantHistory)
+	t := largest.order.Front().Value.(*grantHistory)
 	h.removeIdleLocked(t)
 	delete(h.byKey, t.key)
 	now := h.newest().Revision()
@@ -198,25 +196,25 @@ func (h *grantHistories) evictLocked() {
 	h.floors[t.key.name] = now
 }
 
-// floorLocked is up to which revision something is forgotten of a user. h.mu must be held.
+// floorLocked returns the revision up to which histories of a user were evicted.
 func (h *grantHistories) floorLocked(user string) aggregate.Revision {
 	return max(h.floor, h.floors[user])
 }
 
-// record notes grants. The newest revision is read once the version is another: watches
-// have told no more than that by the grants before.
+// record records grants. The newest revision is read after the version is incremented:
+// watches have sent no more than that under the previous grants.
 func (t *grantHistory) record(grants *authz.Grants, newest func() *aggregate.Snapshot) (version int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	asked, answered := grants.ReviewTimes()
+	first, last := grants.ReviewTimes()
 	if t.grants.Equal(grants) {
-		t.grants = grants // held once, with a watch
-		if asked.After(t.last) {
-			t.last = asked
+		t.grants = grants // one copy, shared with watches
+		if first.After(t.last) {
+			t.last = first
 		}
 		return t.version.Load()
 	}
-	t.first, t.last = answered, asked
+	t.first, t.last = last, first
 	version = t.version.Add(1)
 	now := newest().Revision()
 	if now > t.since {
@@ -230,7 +228,7 @@ func (t *grantHistory) record(grants *authz.Grants, newest func() *aggregate.Sna
 	return version
 }
 
-// raiseFloor has nothing be known of what was told up to a revision.
+// raiseFloor discards what is known up to a revision.
 func (t *grantHistory) raiseFloor(floor aggregate.Revision) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -239,30 +237,30 @@ func (t *grantHistory) raiseFloor(floor aggregate.Revision) {
 	}
 }
 
-// reviewTimes is the time over which nothing else was granted than last.
+// reviewTimes returns the time over which the grants have been the same.
 func (t *grantHistory) reviewTimes() (first, last time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.first, t.last
 }
 
-// equal reports whether what was granted last is the same.
+// equal reports whether grants are the same as the last ones.
 func (t *grantHistory) equal(grants *authz.Grants) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.grants.Equal(grants)
 }
 
-// resume returns the other grants by which a client may have been told what there was at
-// a revision, and false where it may lack what nobody can tell any more. What was
-// granted before can be made up for at the newest revision alone.
-func (t *grantHistory) resume(told, newest aggregate.Revision) (was []*authz.Grants, ok bool) {
+// resume returns the other grants under which a client may have been sent objects at a
+// revision, and false where it may lack some that are no longer known. Effects of prior
+// grants can be sent again at the newest revision only.
+func (t *grantHistory) resume(sent, newest aggregate.Revision) (was []*authz.Grants, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case told > t.since:
+	case sent > t.since:
 		return nil, true
-	case told < t.since, len(t.prior) > 0 && told != newest, t.priorDropped:
+	case sent < t.since, len(t.prior) > 0 && sent != newest, t.priorDropped:
 		return nil, false
 	}
 	return t.prior, true

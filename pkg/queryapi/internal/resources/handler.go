@@ -23,7 +23,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// Caller is who asks.
+// Caller is the caller of a request.
 type Caller interface {
 	User() user.Info
 	// Grants returns what the caller may read now of a kind in a snapshot.
@@ -42,16 +42,16 @@ type Options struct {
 	// ValuesRedacted says that the index has no values of Secrets and ConfigMaps.
 	ValuesRedacted bool
 
-	// MaxProtobufBytes bounds a list in protobuf, which has its length before it and so
-	// is made before any of it is sent; 0 means 64 MiB.
+	// MaxProtobufBytes bounds a list in protobuf, which is prefixed with its length and so
+	// encoded before any of it is sent; 0 means 64 MiB.
 	MaxProtobufBytes int
 
-	// WriteTimeout is how long a client of a watch may take for a block of bytes; 0
-	// means 30 s. Bookmark is the time between bookmarks; 0 means 1 minute.
+	// WriteTimeout bounds each write to a client of a watch; 0 means 30 s.
+	// BookmarkInterval is the time between bookmarks; 0 means 1 minute.
 	WriteTimeout, BookmarkInterval time.Duration
 }
 
-// Handler answers requests for resources.
+// Handler serves requests for resources.
 type Handler struct {
 	options        Options
 	events         *eventCache
@@ -65,10 +65,10 @@ type Handler struct {
 // New returns a Handler.
 func New(o Options) (*Handler, error) {
 	if o.Index == nil || o.View == nil || o.Tokens == nil || o.Pins == nil {
-		return nil, errors.New("reading: an index, the resources, a sealer and pins are required")
+		return nil, errors.New("resources: Index, View, Tokens and Pins are required")
 	}
 	if o.WriteTimeout < 0 || o.BookmarkInterval < 0 || o.MaxProtobufBytes < 0 {
-		return nil, errors.New("reading: times and sizes may not be negative")
+		return nil, errors.New("resources: times and sizes must not be negative")
 	}
 	if o.MaxProtobufBytes == 0 {
 		o.MaxProtobufBytes = 64 << 20
@@ -85,24 +85,24 @@ func New(o Options) (*Handler, error) {
 	return &Handler{options: o, events: newEventCache(), protobufBudget: newByteBudget(o.MaxProtobufBytes), histories: newGrantHistories(o.Index.Snapshot, maxHistories)}, nil
 }
 
-// request is one request that is understood.
+// request is a parsed request.
 type request struct {
 	*Handler
 	w        http.ResponseWriter
 	r        *http.Request
 	target   route.Target
 	info     *apirequest.RequestInfo
-	location route.Location // to which its names lead
+	location route.Location // that its names refer to
 	// namespace is that of the objects, "" for all and for cluster-scoped ones.
 	namespace              string
 	caller                 Caller
 	params                 *selection.Params
 	format                 format
-	fallback               *format // where the first is protobuf: what else the client takes; nil: nothing
+	fallback               *format // where format is protobuf: the other format that the client accepts, nil if none
 	selector               *selection.Selector
-	selectsByClusterLabels bool // labels of members select
+	selectsByClusterLabels bool // labels of Clusters select
 	resource               *catalog.Resource
-	keys                   *flat.Keys // under which objects are shown; nil: their own
+	keys                   *flat.Keys // flat keys of the objects; nil: their own
 	snapshot               *aggregate.Snapshot
 	after                  aggregate.Position // of a list that is continued
 	grants                 *authz.Grants
@@ -110,8 +110,8 @@ type request struct {
 	version                int64         // of the history, with these grants
 }
 
-// Serve answers a request whose target and request info are in its context. An
-// error is returned before anything is written.
+// Serve serves a request whose target and request info are in its context. An error is
+// returned before anything is written.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, caller Caller) error {
 	q := &request{Handler: h, w: w, r: r, caller: caller}
 	if err := q.parse(); err != nil {
@@ -126,11 +126,11 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, caller Caller) e
 	return q.get()
 }
 
-// parse understands the request, and finds out what its caller may read.
+// parse parses the request, and fetches the grants of its caller.
 func (q *request) parse() error {
 	var ok bool
 	if q.info, ok = apirequest.RequestInfoFrom(q.r.Context()); !ok {
-		panic("reading: a request without request info")
+		panic("resources: a request without request info")
 	}
 	q.target, _ = route.TargetFrom(q.r.Context())
 	q.location = route.LocationOf(q.target, q.info)
@@ -157,7 +157,7 @@ func (q *request) parse() error {
 	within := q.info.Namespace
 	q.namespace = q.location.Namespace
 	if q.resource.Kind == "Namespace" {
-		within, q.namespace = "", "" // request info has a Namespace be in itself
+		within, q.namespace = "", "" // request info of a Namespace has itself as namespace
 	}
 	if within != "" != q.resource.Namespaced && (within != "" || verb == selection.Get) && q.resource.ScopeDiffers == nil {
 		return q.notFound()
@@ -182,7 +182,7 @@ func (q *request) parse() error {
 	return nil
 }
 
-// compile reads the selectors, which speak of objects as they are shown.
+// compile compiles the selectors, which apply to objects as they are shown.
 func (q *request) compile() (err error) {
 	if !q.target.Flat() {
 		q.selector, err = selection.Compile(q.params.LabelSelector, q.params.FieldSelector, q.resource.Kind)
@@ -197,7 +197,7 @@ func (q *request) compile() (err error) {
 	return err
 }
 
-// subresourceError says where logs, shells and the like are to be had.
+// subresourceError is the error for logs, exec and other subresources.
 func (q *request) subresourceError() error {
 	err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: q.info.APIGroup, Resource: q.info.Resource + "/" + q.info.Subresource}, q.info.Verb)
 	whom := "the member"
@@ -212,13 +212,12 @@ func (q *request) notFound() error {
 	return apierrors.NewNotFound(q.resource.Resource.GroupResource(), q.info.Name)
 }
 
-// forbidden is what an API server's RBAC says.
+// forbidden is the 403 of an API server with RBAC.
 func (q *request) forbidden() error {
 	return Forbidden(q.caller.User(), q.target, q.info, q.resource.Resource.GroupResource())
 }
 
-// Forbidden is what an API server's RBAC says to whom it refuses a resource, with
-// names as the client wrote them.
+// Forbidden is the 403 of an API server with RBAC, with names as the client wrote them.
 func Forbidden(u user.Info, target route.Target, info *apirequest.RequestInfo, gr schema.GroupResource) error {
 	where := "in any member"
 	switch {
@@ -233,8 +232,8 @@ func Forbidden(u user.Info, target route.Target, info *apirequest.RequestInfo, g
 		fmt.Errorf("User %q cannot %s resource %q in API group %q %s", u.GetName(), info.Verb, gr.String(), authz.Group, where)) //nolint:staticcheck // an API server's words
 }
 
-// warnOfRedaction tells clients that would take empty values for real ones, such as
-// Helm, which finds no release in them and says nothing.
+// warnOfRedaction warns clients that would take empty values for real ones, such as Helm,
+// which silently finds no releases.
 func (q *request) warnOfRedaction() {
 	kind := q.resource.Kind
 	if !q.options.ValuesRedacted || q.format.shape != fullObject || kind != "Secret" && kind != "ConfigMap" {
@@ -243,7 +242,7 @@ func (q *request) warnOfRedaction() {
 	warning.AddWarning(q.r.Context(), "", fmt.Sprintf("values of %ss are cut, also those with Helm releases: federator keeps them where keepSecretValues is set", kind))
 }
 
-// members are those that the request is about; nil is all.
+// members returns the members that the request is about; nil is all.
 func (q *request) members() []string {
 	switch {
 	case q.location.NoMember:
@@ -254,17 +253,16 @@ func (q *request) members() []string {
 	return nil
 }
 
-// targets reports whether the request is about a member, if its selectors say
-// nothing else.
+// targets reports whether the request is about a member, apart from its selectors.
 func (q *request) targets(member string) bool {
 	return !q.location.NoMember && (q.location.Member == "" || q.location.Member == member)
 }
 
-// FlatNamesHint says how names are written below /flat.
+// FlatNamesHint explains names below /flat.
 const FlatNamesHint = "names are <cluster namespace>.<cluster name>.<name>, with _ for dots of a cluster's name"
 
-// warnOfUnknownNamespace tells clients whose names lead to no member what names look like: to
-// whom it looks as if the fleet were empty.
+// warnOfUnknownNamespace warns of namespaces that refer to no member, where the result would
+// look like an empty fleet.
 func (q *request) warnOfUnknownNamespace() {
 	if !q.target.Flat() || q.info.Namespace == "" {
 		return
@@ -276,7 +274,7 @@ func (q *request) warnOfUnknownNamespace() {
 	}
 }
 
-// listing is what the request selects of its snapshot.
+// listing returns the selection of the request in its snapshot.
 func (q *request) listing() selection.Listing {
 	return selection.Listing{
 		Snapshot: q.snapshot, Selector: q.selector, Grants: q.grants,
@@ -284,55 +282,54 @@ func (q *request) listing() selection.Listing {
 	}
 }
 
-// revisionTimeout is how long a request waits for a revision that is yet to come, as
-// an API server does.
+// revisionTimeout is how long a request waits for a future revision, as in kube-apiserver.
 const revisionTimeout = 3 * time.Second
 
-// snapshotAt returns the snapshot that the request is answered from.
+// snapshotAt returns the snapshot to serve the request from.
 func (q *request) snapshotAt() (*aggregate.Snapshot, error) {
 	s := q.options.Index.Snapshot()
-	want := q.params.Revision
+	wanted := q.params.Revision
 	switch {
 	case q.params.Continue != "":
 		return q.continueFrom(s)
-	case want == 0:
+	case wanted == 0:
 		return s, nil
-	case !q.options.Index.Owns(want):
-		return nil, expiredError(want)
+	case !q.options.Index.Owns(wanted):
+		return nil, expiredError(wanted)
 	case q.params.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
-		if want == s.Revision() {
+		if wanted == s.Revision() {
 			return s, nil
 		}
-		if pinned, ok := q.options.Pins.Snapshot(want, s, q.options.Now()); ok {
+		if pinned, ok := q.options.Pins.Snapshot(wanted, s, q.options.Now()); ok {
 			return pinned, nil
 		}
-		if want > s.Revision() {
-			return q.waitForRevision(want)
+		if wanted > s.Revision() {
+			return q.waitForRevision(wanted)
 		}
-		return nil, expiredError(want)
-	case q.params.Watch && (q.params.SendInitialEvents == nil || !*q.params.SendInitialEvents) && want <= s.Revision():
+		return nil, expiredError(wanted)
+	case q.params.Watch && (q.params.SendInitialEvents == nil || !*q.params.SendInitialEvents) && wanted <= s.Revision():
 		return s, nil
 	}
-	return q.waitForRevision(want)
+	return q.waitForRevision(wanted)
 }
 
-func (q *request) waitForRevision(want aggregate.Revision) (*aggregate.Snapshot, error) {
+func (q *request) waitForRevision(wanted aggregate.Revision) (*aggregate.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(q.r.Context(), revisionTimeout)
 	defer cancel()
 	for {
 		s := q.options.Index.Snapshot()
-		if s.Revision() >= want {
+		if s.Revision() >= wanted {
 			return s, nil
 		}
 		select {
 		case <-q.options.Index.Newer(s):
 		case <-ctx.Done():
-			return nil, tooLargeError(want, s.Revision())
+			return nil, tooLargeError(wanted, s.Revision())
 		}
 	}
 }
 
-// expiredError is 410, at which clients list again.
+// expiredError is the 410 after which clients list again.
 func expiredError(r aggregate.Revision) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old, or of another replica or an earlier start of it", r))
 }
@@ -341,7 +338,7 @@ func expiredStatus(r aggregate.Revision) metav1.Status {
 	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old: the change log has passed it by", r)).Status()
 }
 
-// tooLargeError is what client-go takes for a server that lags
+// tooLargeError is the error by which client-go recognises a server that lags
 // (storage.NewTooLargeResourceVersionError).
 func tooLargeError(want, have aggregate.Revision) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", want, have), 1)
@@ -349,8 +346,8 @@ func tooLargeError(want, have aggregate.Revision) error {
 	return err
 }
 
-// freshness says for which members the answer is not fresh, in the header; a
-// request that wants them all synced fails.
+// freshness returns the members that are not synced, and sets the header; with
+// require=synced it is an error.
 func (q *request) freshness(members []string) ([]selection.NotSynced, error) {
 	out := selection.Freshness(q.snapshot, q.resource.Kind, members, q.options.LastContact, q.options.Now())
 	if len(out) == 0 {
@@ -374,7 +371,7 @@ func notSyncedError(out []selection.NotSynced) error {
 	return err
 }
 
-// stampOf is what is told of an object.
+// stampOf is what is added to an object.
 func stampOf(o aggregate.Object) stamp {
 	return stamp{member: o.Member(), version: o.ResourceVersion(), revision: o.Revision()}
 }

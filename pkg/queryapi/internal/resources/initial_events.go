@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// initialEvents is the first part of a watch, in which it tells what there is. One that is
-// ended before anything was told is over at once: its client knows nothing that it
-// could go on from. Later the rest is told, too, so that the watch can say where it is,
-// but not for ever: a client that still does not have all of it has to list. Whether
-// the client is gone, or the watch is to end, cannot be told apart.
+// initialEvents is the phase of a watch that sends its initial events. A watch that ends
+// before the first is sent ends at once: its client has nothing to resume from. After that
+// the rest is sent, too, so that a bookmark can follow, but only for closeTimeout: a client
+// that does not have all of them by then has to list. A client that has disconnected
+// cannot be distinguished from a watch that is to end.
 type initialEvents struct {
-	ctx    context.Context // of this part alone, which ends later than the watch's
+	ctx    context.Context // of this phase, which ends later than that of the watch
 	cancel context.CancelFunc
 	stop   func() bool
 	state  atomic.Int32
 	timer  atomic.Pointer[time.Timer]
 }
 
-// The states of a beginning.
+// States of initialEvents.
 const (
-	notStarted int32 = iota // nothing has been told
+	notStarted int32 = iota // nothing has been sent
 	sending
-	cancelled // before anything was told
+	cancelled // before anything was sent
 )
 
 func newInitialEvents(watch context.Context) *initialEvents {
@@ -43,7 +43,7 @@ func newInitialEvents(watch context.Context) *initialEvents {
 	return b
 }
 
-// mayStart reports whether there is something to be told now, and somebody to tell it.
+// mayStart reports whether events may be sent: the phase is not cancelled.
 func (b *initialEvents) mayStart() bool {
 	return b.state.CompareAndSwap(notStarted, sending) || b.state.Load() == sending
 }
@@ -56,7 +56,7 @@ func (b *initialEvents) close() {
 	}
 }
 
-// endIncomplete ends a watch that has not told all that there is.
+// endIncomplete ends a watch that has not sent all initial events.
 func (w *watchStream) endIncomplete(b *initialEvents) error {
 	if b.state.Load() == cancelled {
 		return errWatchEnded

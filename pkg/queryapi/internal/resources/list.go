@@ -14,8 +14,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// freshnessKey is the annotation of a list that says which members it is not
-// fresh for.
+// freshnessKey is the annotation of a list with the members that are not synced.
 const freshnessKey = "federator.dev/freshness"
 
 // listMeta is the metadata of a list.
@@ -26,7 +25,7 @@ type listMeta struct {
 	Annotations        map[string]string `json:"annotations,omitempty"`
 }
 
-// list answers a list of one snapshot.
+// list serves a list of one snapshot.
 func (q *request) list() error {
 	find := q.listing()
 	meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
@@ -57,7 +56,7 @@ func (q *request) list() error {
 	return q.writeList(meta, objects)
 }
 
-// setFreshness adds what is not fresh.
+// setFreshness adds the annotation for members that are not synced.
 func (m *listMeta) setFreshness(fresh []selection.NotSynced) error {
 	if len(fresh) == 0 {
 		return nil
@@ -67,14 +66,14 @@ func (m *listMeta) setFreshness(fresh []selection.NotSynced) error {
 	return err
 }
 
-// tokenScope is what a continue token of this list is good for.
+// tokenScope is what a continue token of this list is valid for.
 func (q *request) tokenScope() selection.TokenScope {
 	gvr := schema.GroupVersionResource{Group: q.info.APIGroup, Version: q.info.APIVersion, Resource: q.info.Resource}
 	return selection.NewTokenScope(q.caller.User(), q.target.Prefix, gvr.String(), q.info.Namespace, q.params.LabelSelector, q.params.FieldSelector)
 }
 
-// continueFrom takes a list up where its token says, and returns the snapshot it
-// began with: what the resource and its members were then counts to its end.
+// continueFrom sets the position of the continue token, and returns the snapshot of the
+// first page: the resource and its members are those of that snapshot in all pages.
 func (q *request) continueFrom(newest *aggregate.Snapshot) (*aggregate.Snapshot, error) {
 	binding := q.tokenScope()
 	token, err := q.options.Tokens.Decode(binding, q.params.Continue)
@@ -92,7 +91,7 @@ func (q *request) continueFrom(newest *aggregate.Snapshot) (*aggregate.Snapshot,
 	return pinned, nil
 }
 
-// page takes the first objects, and says in meta whether more follow.
+// page returns the first objects, and sets in meta whether more follow.
 func (q *request) page(find selection.Listing, meta *listMeta) (iter.Seq2[aggregate.Object, error], error) {
 	var page []aggregate.Object
 	more := false
@@ -110,7 +109,7 @@ func (q *request) page(find selection.Listing, meta *listMeta) (iter.Seq2[aggreg
 		last := page[len(page)-1].Position()
 		q.options.Pins.Pin(q.snapshot, q.caller.User().GetName(), q.options.Index.Snapshot(), q.options.Now())
 		meta.Continue = q.options.Tokens.Encode(q.tokenScope(), selection.Token{Revision: q.snapshot.Revision(), After: last})
-		// As an API server, that knows it where nothing is selected.
+		// As in an API server, only without selectors.
 		if q.selector.Empty() {
 			find.After = last
 			n, err := find.Count(q.r.Context())
@@ -134,8 +133,8 @@ func values(objects []aggregate.Object) iter.Seq2[aggregate.Object, error] {
 	}
 }
 
-// writeList sends a list. What fails once it has begun ends the connection, so that
-// a part is never taken for the whole.
+// writeList sends a list. A failure after the first byte closes the connection, so that an
+// incomplete list is never taken for a complete one.
 func (q *request) writeList(meta listMeta, objects iter.Seq2[aggregate.Object, error]) error {
 	if q.format.protobuf {
 		return q.writeProtobuf(meta, objects)
@@ -147,22 +146,22 @@ func (q *request) writeList(meta listMeta, objects iter.Seq2[aggregate.Object, e
 	q.w.Header().Set("Content-Type", q.format.contentType())
 	out := append(q.buffers.get(), around.head...)
 	defer func() { q.buffers.put(out) }()
-	began, some := false, false
+	started, some := false, false
 	err = q.encodeAll(q.r.Context(), objects, func(text []byte) error {
 		if !some {
 			out = append(out, around.first...)
 			some = true
 		}
 		out = append(out, text...)
-		if began && len(out) < flushAt {
+		if started && len(out) < flushAt {
 			return nil
 		}
-		began = true
+		started = true
 		_, err := q.w.Write(out)
 		out = out[:0]
 		return err
 	})
-	if err != nil && !began {
+	if err != nil && !started {
 		q.w.Header().Del("Content-Type")
 		return err
 	}
@@ -176,10 +175,10 @@ func (q *request) writeList(meta listMeta, objects iter.Seq2[aggregate.Object, e
 	return nil
 }
 
-// flushAt is the size of what is written at once.
+// flushAt is the size at which output is written.
 const flushAt = 64 << 10
 
-// listEnvelope is a list but for its items.
+// listEnvelope is a list without its items.
 type listEnvelope struct {
 	head  []byte // up to the items
 	first string // before the first item
@@ -187,8 +186,8 @@ type listEnvelope struct {
 	tail  []byte // after them
 }
 
-// envelope makes what is around the items. Of YAML the keys are sorted, as
-// kube-apiserver has them.
+// envelope makes the envelope of a list. In YAML the keys are sorted, as in
+// kube-apiserver.
 func (q *request) envelope(meta listMeta) (*listEnvelope, error) {
 	gvk := q.resource.GroupVersionKind()
 	kind, version, items := gvk.Kind+"List", gvk.GroupVersion().String(), "items"
@@ -236,7 +235,7 @@ func (q *request) envelope(meta listMeta) (*listEnvelope, error) {
 	return &listEnvelope{head: append(appendString(head, items), ":["...), tail: []byte("]}\n")}, nil
 }
 
-// writeObject writes one JSON document in the format that is wanted.
+// writeObject writes one JSON document in the negotiated format.
 func (q *request) writeObject(text []byte) error {
 	if q.format.yaml {
 		var err error

@@ -10,17 +10,17 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// memberLabels remembers what labels members had when somebody who selects by them
-// last was told anything. The log of changes does not have them, so that a
-// watch cannot be resumed across a change of theirs.
+// memberLabels records the labels of members when a list or watch that selects by them was
+// last sent anything. The change log does not have them, so a watch cannot be resumed
+// across a change of labels.
 type memberLabels struct {
 	mu       sync.Mutex
-	revision aggregate.Revision // that labels are of
+	revision aggregate.Revision // of labels
 	labels   map[string][]aggregate.Label
-	changed  aggregate.Revision // none has changed since, among the states looked at
+	changed  aggregate.Revision // no label has changed since, among the recorded snapshots
 }
 
-// record takes note of the members of a snapshot that a client is told of.
+// record records the members of a snapshot that a client is sent.
 func (r *memberLabels) record(s *aggregate.Snapshot) {
 	seen := map[string][]aggregate.Label{}
 	for m := range s.Members() {
@@ -41,8 +41,8 @@ func (r *memberLabels) record(s *aggregate.Snapshot) {
 	}
 }
 
-// unchanged reports whether all members are still there, with the labels that
-// they had. One that has joined was not told of before.
+// unchanged reports whether all members are still there with the same labels. Members that
+// have joined were not sent before.
 func unchanged(before, after map[string][]aggregate.Label) bool {
 	for name, had := range before {
 		if has, ok := after[name]; !ok || !slices.Equal(had, has) {
@@ -52,20 +52,20 @@ func unchanged(before, after map[string][]aggregate.Label) bool {
 	return true
 }
 
-// changedSince reports whether labels of members may have changed since a
-// client was told of a revision.
-func (r *memberLabels) changedSince(told aggregate.Revision) bool {
+// changedSince reports whether labels of members may have changed since a client was sent
+// a revision.
+func (r *memberLabels) changedSince(sent aggregate.Revision) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.changed > told
+	return r.changed > sent
 }
 
-// selectsByClusterLabels reports whether a selector, which is known to be valid, says
-// anything of labels that members may change.
+// selectsByClusterLabels reports whether a selector, which is known to be valid, uses labels
+// of Clusters, which may change.
 func selectsByClusterLabels(selector string) bool {
 	requirements, err := labels.ParseToRequirements(selector)
 	if err != nil {
-		panic("reading: a selector that was compiled cannot be parsed: " + err.Error())
+		panic("resources: cannot parse a selector that was compiled: " + err.Error())
 	}
 	for _, r := range requirements {
 		switch r.Key() {

@@ -104,8 +104,8 @@ func appendProtobufEvent(dst []byte, kind watch.EventType, t metav1.TypeMeta, me
 	return append(binary.BigEndian.AppendUint32(dst, uint32(len(text))), text...), nil // below a gigabyte
 }
 
-// writeProtobuf sends a list. One that is too large is sent as the client likes it
-// next best.
+// writeProtobuf sends a list. One that is too large is sent in the client's next accepted
+// format.
 func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Object, error]) error {
 	m := metav1.ListMeta{ResourceVersion: meta.ResourceVersion, Continue: meta.Continue, RemainingItemCount: meta.RemainingItemCount}
 	head, err := m.Marshal()
@@ -157,9 +157,9 @@ func (q *request) writeProtobuf(meta listMeta, objects iter.Seq2[aggregate.Objec
 // maxLists is how many of the largest lists may be held at a time by all requests.
 const maxLists = 4
 
-// byteBudget is for lists that are held until their clients have read them, shared among
-// callers: a caller holds one list while there is room, and more while that is not more
-// than is left. One caller alone gets half.
+// byteBudget bounds the lists that are in memory until their clients have read them, and
+// divides it among callers: a caller may hold one list while there is room, and more while
+// that is not more than what is left. A single caller gets half.
 type byteBudget struct {
 	maxList int // the largest
 

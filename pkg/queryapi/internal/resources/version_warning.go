@@ -10,12 +10,11 @@ import (
 // maxWarnedMembers bounds the members that a warning names.
 const maxWarnedMembers = 5
 
-// warnOfOtherVersions tells a client in Warning headers of members whose objects come at
-// another version than was asked for: custom kinds are converted by their member
-// only, and it does not serve that version.
+// warnOfOtherVersions warns of members whose objects are at another version than requested:
+// custom resources are converted by their member only, and it does not serve that version.
 func (q *request) warnOfOtherVersions(visible []string) {
 	if q.format.shape == metadataOnly || q.format.shape == table {
-		return // of no version
+		return // without versions
 	}
 	others := map[string][]string{}
 	for _, member := range visible {

@@ -12,7 +12,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// targetMembers returns the members of a snapshot that may be seen.
+// targetMembers returns the members of a snapshot that the request is about.
 func (w *watchStream) targetMembers(s *aggregate.Snapshot) map[string]aggregate.Member {
 	out := map[string]aggregate.Member{}
 	for m := range s.Members() {
@@ -23,8 +23,8 @@ func (w *watchStream) targetMembers(s *aggregate.Snapshot) map[string]aggregate.
 	return out
 }
 
-// sendMemberChanges takes note of members that joined, changed or left, before
-// the changes of objects are told. Those that left stay known until then.
+// sendMemberChanges handles members that joined, changed or left, before changes of objects
+// are sent. Those that left stay in members until then.
 func (w *watchStream) sendMemberChanges(batch *aggregate.Batch) error {
 	if kind := w.resource.Kind; !slices.Equal(batch.Before.Resources(kind), batch.After.Resources(kind)) {
 		if err := w.regrant(batch.After); err != nil {
@@ -58,16 +58,16 @@ func (w *watchStream) sendMemberChange(after aggregate.Member, at *aggregate.Sna
 	if known && before.UID == after.UID || w.grants.Everything() {
 		return nil
 	}
-	return w.regrant(at) // grants name the members that there were
+	return w.regrant(at) // the grants list the members of their time
 }
 
-// regrant asks again what may be read up to a snapshot, and tells of what that
-// changes. What is held by then may have been read under other resources than what
-// was held at the last step: both are judged by their own.
+// regrant renews the grants as of a snapshot, and sends the changes of visibility. Objects
+// may now be read under other resources than at the last step: each is authorized by its
+// own.
 func (w *watchStream) regrant(at *aggregate.Snapshot) error {
 	grants, err := w.caller.Grants(w.r.Context(), selection.Watch, w.resource.Kind, at)
 	if err != nil {
-		return errors.Join(errWatchEnded, err) // nobody says any more that it may be read
+		return errors.Join(errWatchEnded, err) // grants are unknown
 	}
 	w.histories.release(w.history, w.grants)
 	w.history, w.version = w.histories.record(w.historyKey(selection.Watch), grants)
@@ -77,7 +77,7 @@ func (w *watchStream) regrant(at *aggregate.Snapshot) error {
 	if len(resources) == 0 {
 		resources = []string{""}
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.members)) { // the same each time
+	for _, name := range slices.Sorted(maps.Keys(w.members)) { // in a stable order
 		m := w.members[name]
 		if !slices.ContainsFunc(resources, func(of string) bool { return !before.EqualIn(name, of, grants) }) {
 			continue
@@ -90,9 +90,9 @@ func (w *watchStream) regrant(at *aggregate.Snapshot) error {
 	return nil
 }
 
-// checkGrantHistory reports whether the client was told what it has by what is granted now, be
-// it by a list or a watch; or else notes what has to be told again. The error is that it
-// has to list.
+// checkGrantHistory checks that the client was sent what it has under the present grants, by
+// a list or a watch; else it sets priorGrants, whose effects have to be sent again. The
+// error says that the client has to list.
 func (w *watchStream) checkGrantHistory() error {
 	listed, err := w.listHistory()
 	if err != nil {
@@ -112,13 +112,13 @@ func (w *watchStream) checkGrantHistory() error {
 	return nil
 }
 
-// listHistory is the history of what the caller's lists are granted, nil if there is none.
+// listHistory is the history of the grants of the caller's lists, nil if there is none.
 //
-// Where that is something else than what the watch is granted, it may always be so, or a
-// grant has come or gone between the two answers, each of which is kept for a while. A
-// watch that takes the one for the other never tells what was there before. So the
-// watch's must have been asked for after lists were first granted what they are, and
-// these once more after it.
+// Where these differ from the grants of the watch, either they always do, or a grant has
+// changed between the two decisions, each of which is cached. A watch that mistook one
+// for the other would never send what was there before. So the grants of the watch must
+// have been requested after those of lists were first decided, and these once more after
+// that.
 func (w *watchStream) listHistory() (*grantHistory, error) {
 	key := w.historyKey(selection.List)
 	listed, known := w.histories.getSince(key, w.sent)
@@ -154,7 +154,7 @@ func (w *watchStream) listHistory() (*grantHistory, error) {
 	return listed, nil
 }
 
-// setGrants has the watch go by these grants.
+// setGrants sets the grants of the watch.
 func (w *watchStream) setGrants(grants *authz.Grants) {
 	w.histories.release(w.history, w.grants)
 	w.grants = grants
@@ -162,17 +162,16 @@ func (w *watchStream) setGrants(grants *authz.Grants) {
 	w.retainHistory()
 }
 
-// retainHistory keeps the history while the watch uses it. One that was forgotten is looked for
-// again before anything more is told.
+// retainHistory keeps the history while the watch uses it. If it was evicted, the grants are
+// renewed before anything more is sent.
 func (w *watchStream) retainHistory() {
 	if !w.histories.retain(w.history) {
 		w.version = -1
 	}
 }
 
-// resendGrantChanges tells what changes of grants brought and took of what there is at the revision
-// that the client has, as it may have been told by those before: what it has already it
-// is told twice.
+// resendGrantChanges sends the effects of changes from prior grants at the revision that the
+// client has. Events that it already has are sent twice.
 func (w *watchStream) resendGrantChanges() error {
 	for _, was := range w.priorGrants {
 		for _, name := range slices.Sorted(maps.Keys(w.members)) {
@@ -186,10 +185,10 @@ func (w *watchStream) resendGrantChanges() error {
 	return w.sendDueBookmark()
 }
 
-// sendVisibilityChange tells of the objects of a member that come into sight or leave it with a
-// change of the member or of the grants, as of the last step: of all of them, even
-// while the watch is ending. A client that has a part of them, and comes back to the
-// revision that it has, would never hear of the others.
+// sendVisibilityChange sends ADDED and DELETED for objects of a member that become visible
+// or hidden by a change of the member or of the grants, as of the last step: for all of
+// them, even while the watch is ending. A client that had only some of them, and resumed
+// from its revision, would never get the others.
 func (w *watchStream) sendVisibilityChange(before, after aggregate.Member, was, is *authz.Grants) error {
 	objects, err := w.last.List(aggregate.Query{Kind: w.resource.Kind, Members: []string{after.Name}, Namespace: w.namespace})
 	if err != nil {
@@ -219,8 +218,8 @@ func (w *watchStream) sendVisibilityChange(before, after aggregate.Member, was, 
 	return nil
 }
 
-// sendDueBookmark says with a bookmark that all turns up to here have been told; one
-// between them would let a client that is cut off miss the others.
+// sendDueBookmark sends a bookmark once all visibility changes up to here are sent; one
+// between them would let an interrupted client miss the others.
 func (w *watchStream) sendDueBookmark() error {
 	if !w.bookmarkDue {
 		return nil
@@ -229,7 +228,7 @@ func (w *watchStream) sendDueBookmark() error {
 	return w.sendBookmark(nil)
 }
 
-// isVisible reports whether an object is watched.
+// isVisible reports whether an object is selected and may be read.
 func (w *watchStream) isVisible(m aggregate.Member, o aggregate.Object, grants *authz.Grants) (bool, error) {
 	if o.IsZero() || w.namespace != "" && o.Namespace() != w.namespace || !grants.ForResource(o.Resource()).Member(m.Name).Allows(o.Namespace()) {
 		return false, nil

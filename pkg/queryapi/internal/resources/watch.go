@@ -18,7 +18,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// watchStream is one watch under way. One goroutine runs it.
+// watchStream is one open watch. It belongs to one goroutine.
 type watchStream struct {
 	*request
 	encoder    *encoder
@@ -26,34 +26,34 @@ type watchStream struct {
 	controller *http.ResponseController
 	scratch    selection.Scratch
 
-	// sent is the revision up to which everything has been sent; behind, the
-	// snapshot as of the last step; members, those of it that are watched.
+	// sent is the revision up to which everything has been sent; last, the snapshot
+	// of the last step; members, those of it that the request is about.
 	sent        aggregate.Revision
 	last        *aggregate.Snapshot
 	members     map[string]aggregate.Member
-	resuming    bool            // changes from before it began are told
-	priorGrants []*authz.Grants // by which the client may have been told what there is
-	bookmarkDue bool            // events were sent that no revision stands for: a bookmark is due
+	resuming    bool            // changes from before the watch started are being sent
+	priorGrants []*authz.Grants // under which the client may have been sent objects
+	bookmarkDue bool            // events without a revision of their own were sent
 	matcher     *selection.Matcher
 
 	out     []byte
-	columns []byte // of a Table, until the first event has taken them
+	columns []byte // of a Table, until they are sent with the first event
 }
 
-// Watches without a timeout of their own end after this, and up to twice it.
+// Watches without timeoutSeconds end after this, and up to twice it.
 const defaultWatchTimeout = 30 * time.Minute
 
-// errWatchEnded ends a watch in order.
+// errWatchEnded ends a watch without an error.
 var errWatchEnded = errors.New("the watch has ended")
 
-// watch answers a watch: what there is, where that is asked for, and then
-// changes until the client leaves, time is up, or the log has passed it by.
+// watch serves a watch: initial events, where requested, and then changes until the client
+// disconnects, the watch times out, or it has fallen behind the log.
 func (q *request) watch() error {
 	if err := q.checkOrigin(); err != nil {
 		return err
 	}
 	if q.format.yaml {
-		q.format.yaml = false // a stream is JSON, whatever a list would be
+		q.format.yaml = false // a stream is JSON, even where a list would be YAML
 	}
 	w := &watchStream{
 		request: q, encoder: q.encoder(), controller: http.NewResponseController(q.w),
@@ -97,14 +97,13 @@ func (q *request) watch() error {
 	if err == nil || errors.Is(err, errWatchEnded) {
 		return nil
 	}
-	if told := apierrors.APIStatus(nil); errors.As(err, &told) && w.sendError(told.Status()) == nil {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && w.sendError(status.Status()) == nil {
 		return nil // such as an object that cannot be converted
 	}
 	panic(http.ErrAbortHandler) // the client is gone or does not read
 }
 
-// resumable reports whether the log has all that happened since the revision
-// that the client has.
+// resumable returns an error unless the log has everything since the client's revision.
 func (w *watchStream) resumable() error {
 	changes, err := w.options.Index.ChangesOf(w.resource.Kind, w.sent)
 	switch {
@@ -119,8 +118,8 @@ func (w *watchStream) resumable() error {
 	if w.grants.Everything() {
 		return nil
 	}
-	// What was granted of a member that has left is not known any more, so that
-	// its deletions cannot be told: the client has to list.
+	// The grants of a member that has left are no longer known, so its deletions
+	// cannot be sent: the client has to list.
 	for c := range changes {
 		if c.Before.IsZero() || c.Before.Ref().Kind != w.resource.Kind {
 			continue
@@ -144,10 +143,10 @@ func (w *watchStream) stream(ctx context.Context, initial bool) error {
 	if err := w.resendGrantChanges(); err != nil {
 		return err
 	}
-	w.snapshot = nil // which a watch would keep alive for as long as it is open
+	w.snapshot = nil // which an open watch would keep in memory
 	bookmark := w.options.Now().Add(w.options.BookmarkInterval)
 	for {
-		ended := ctx.Err() != nil // its last step tells what happened until then
+		ended := ctx.Err() != nil // the last step sends what happened until then
 		if err := w.sendChanges(); err != nil {
 			return err
 		}
@@ -170,8 +169,7 @@ func (w *watchStream) stream(ctx context.Context, initial bool) error {
 	}
 }
 
-// sendFinalBookmark says good-bye with a bookmark, so that the client comes back to where
-// it is.
+// sendFinalBookmark lets the client resume from where the watch ended.
 func (w *watchStream) sendFinalBookmark() error {
 	if err := w.sendBookmark(nil); err != nil {
 		return err
@@ -200,7 +198,7 @@ func (w *watchStream) wait(ctx context.Context, bookmark time.Time) error {
 	return w.sendDueBookmark()
 }
 
-// sendInitialEvents sends what there is: see beginning for a watch that is ended meanwhile.
+// sendInitialEvents sends the initial events; see initialEvents for a watch that ends meanwhile.
 func (w *watchStream) sendInitialEvents(ctx context.Context) error {
 	find := w.listing()
 	b := newInitialEvents(ctx)
@@ -229,8 +227,8 @@ func (w *watchStream) sendInitialEvents(ctx context.Context) error {
 
 // sendChanges sends what has changed since the last step.
 func (w *watchStream) sendChanges() error {
-	// A watch that resumes is told first what happened before it began: until
-	// then members are as they were when it began.
+	// A watch that resumes first gets the changes from before it started, with the
+	// members as of its start.
 	if w.sent != w.last.Revision() {
 		w.resuming = true
 		if err := w.sendLog(w.last); err != nil {
@@ -242,7 +240,7 @@ func (w *watchStream) sendChanges() error {
 	if !ok {
 		return nil
 	}
-	if w.history.version.Load() != w.version { // another request has seen other grants
+	if w.history.version.Load() != w.version { // another request has recorded other grants
 		if err := w.regrant(w.last); err != nil {
 			return err
 		}
@@ -255,13 +253,13 @@ func (w *watchStream) sendChanges() error {
 	}
 	for name := range w.members {
 		if _, ok := batch.After.Member(name); !ok {
-			delete(w.members, name) // remembered until its objects were told of
+			delete(w.members, name) // kept until the deletions of its objects were sent
 		}
 	}
 	return w.sendDueBookmark()
 }
 
-// sendLog sends the changes up to a snapshot.
+// sendLog sends the changes in the log up to a snapshot.
 func (w *watchStream) sendLog(to *aggregate.Snapshot) error {
 	changes, err := w.options.Index.ChangesOf(w.resource.Kind, w.sent)
 	if err != nil {
@@ -280,7 +278,7 @@ func (w *watchStream) sendLog(to *aggregate.Snapshot) error {
 	return nil
 }
 
-// sendChange sends the event of one change, if it is watched.
+// sendChange sends the events of one change.
 func (w *watchStream) sendChange(c aggregate.Change) error {
 	o := c.After
 	if o.IsZero() {
@@ -297,18 +295,18 @@ func (w *watchStream) sendChange(c aggregate.Change) error {
 		m = aggregate.Member{Name: o.Member()} // it has left since
 	}
 	if w.resuming && !c.Before.IsZero() && !w.grants.Covers(c.Before.Resource()) {
-		return w.endExpired() // whether the client knows it cannot be told any more
+		return w.endExpired() // it is unknown whether the client has the object
 	}
-	saw, err := w.isVisible(m, c.Before, w.grants)
+	before, err := w.isVisible(m, c.Before, w.grants)
 	if err != nil {
 		return err
 	}
-	sees, err := w.isVisible(m, c.After, w.grants)
+	after, err := w.isVisible(m, c.After, w.grants)
 	if err != nil {
 		return err
 	}
-	another := saw && sees && c.Before.UID() != c.After.UID()
-	if saw && (!sees || another) {
+	recreated := before && after && c.Before.UID() != c.After.UID()
+	if before && (!after || recreated) {
 		st := stampOf(c.Before)
 		st.revision = c.Revision
 		if err := w.sendCached(watch.Deleted, c.Before, st); err != nil {
@@ -316,20 +314,20 @@ func (w *watchStream) sendChange(c aggregate.Change) error {
 		}
 	}
 	switch {
-	case sees && (!saw || another):
+	case after && (!before || recreated):
 		return w.sendCached(watch.Added, c.After, stampOf(c.After))
-	case sees:
+	case after:
 		return w.sendCached(watch.Modified, c.After, stampOf(c.After))
 	}
 	return nil
 }
 
-// endExpired ends the watch of a client that has to list again.
+// endExpired ends the watch with 410: the client has to list again.
 func (w *watchStream) endExpired() error {
 	return errors.Join(errWatchEnded, w.sendError(expiredStatus(w.sent)))
 }
 
-// sendError sends why the watch ends.
+// sendError sends the Status with which the watch ends.
 func (w *watchStream) sendError(status metav1.Status) error {
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"} // clients decode nothing without
 	if w.encoder.protobuf {
@@ -350,7 +348,7 @@ func (w *watchStream) sendError(status metav1.Status) error {
 	return w.flush()
 }
 
-// sendCached sends an event whose bytes other watches may have made already.
+// sendCached sends an event that another watch may have encoded already.
 func (w *watchStream) sendCached(kind watch.EventType, o aggregate.Object, st stamp) error {
 	if w.columns != nil {
 		return w.send(kind, o, st)
@@ -411,7 +409,7 @@ func (w *watchStream) appendEvent(kind watch.EventType, o aggregate.Object, st s
 	return nil
 }
 
-// sendBookmark tells how far the watch is, to a client that wants to know.
+// sendBookmark sends the position of the watch, if the client accepts bookmarks.
 func (w *watchStream) sendBookmark(annotations map[string]string) error {
 	if !w.params.AllowWatchBookmarks && annotations == nil {
 		return nil
@@ -453,9 +451,8 @@ func (w *watchStream) sendBookmark(annotations map[string]string) error {
 	return w.flushIfFull()
 }
 
-// flushIfFull sends what has gathered, if it is much. What a slow client keeps alive
-// is bounded as the log is: a watch that the log has passed by would have to
-// end after this step, and ends within it.
+// flushIfFull sends the buffered output, if it is large. A slow client keeps no more in
+// memory than the log: a watch that has fallen behind it ends within this step.
 func (w *watchStream) flushIfFull() error {
 	if len(w.out) < flushAt {
 		return nil
@@ -469,8 +466,7 @@ func (w *watchStream) flushIfFull() error {
 	return nil
 }
 
-// flush sends what has gathered. A client that does not take it in time is
-// given up.
+// flush sends the buffered output. It fails for a client that does not read in time.
 func (w *watchStream) flush() error {
 	if err := w.controller.SetWriteDeadline(time.Now().Add(w.options.WriteTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err

@@ -22,8 +22,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// serve streams a watch: as the body of the response, or in the messages of a
-// WebSocket where the client asks for one, as a web page does.
+// serve streams a watch: as the response body, or as messages of a WebSocket where the
+// client asks for one, as web pages do.
 func (w *watchStream) serve(ctx context.Context, initial bool) error {
 	if !wsstream.IsWebSocketRequest(w.r) {
 		w.w.Header().Set("Content-Type", "application/json")
@@ -42,12 +42,12 @@ func (w *watchStream) serve(ctx context.Context, initial bool) error {
 	return err
 }
 
-// certificateCredential is what the credential of a user begins with who has shown a certificate.
+// certificateCredential is the prefix of the credential ID of a client certificate.
 const certificateCredential = "X509SHA256="
 
-// checkOrigin refuses a WebSocket to a page of another origin where a client
-// certificate says who asks: a browser shows it for every page, and lets the page read
-// what a WebSocket brings. A token is the page's own.
+// checkOrigin refuses WebSockets of pages of another origin with a client certificate: a
+// browser presents it for every page, and lets the page read the WebSocket. A token is the
+// page's own.
 func (q *request) checkOrigin() error {
 	origin := q.r.Header.Get("Origin")
 	if origin == "" || !wsstream.IsWebSocketRequest(q.r) {
@@ -79,7 +79,7 @@ func (w *watchStream) overWebSocket(ctx context.Context, socket *socketWriter, c
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		_, _ = io.Copy(io.Discard, conn) // clients have nothing to say; it answers their pings
+		_, _ = io.Copy(io.Discard, conn) // clients send no messages; this answers their pings
 		cancel()
 	}()
 	defer func() {
@@ -92,8 +92,8 @@ func (w *watchStream) overWebSocket(ctx context.Context, socket *socketWriter, c
 	return w.stream(ctx, initial)
 }
 
-// socketWriter hands out a connection whose every write is bounded in time, answers to pings
-// included: a client that sends these and reads nothing would hold it for ever.
+// socketWriter hijacks a connection whose every write has a deadline, including replies to
+// pings: a client that sends pings and reads nothing would block it forever.
 type socketWriter struct {
 	http.ResponseWriter
 	writeTimeout time.Duration // that one write may take
@@ -103,7 +103,7 @@ type socketWriter struct {
 	deadline time.Time // when all writing ends; zero while the watch goes on
 }
 
-// closeTimeout is how long a client may take for the rest of a watch that has ended.
+// closeTimeout bounds the writes of a watch that has ended.
 const closeTimeout = 5 * time.Second
 
 // Hijack implements http.Hijacker.
@@ -117,7 +117,7 @@ func (s *socketWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return written, bufio.NewReadWriter(buffered.Reader, bufio.NewWriter(written)), nil
 }
 
-// endWrites bounds all that is still to be written, what is being written included.
+// endWrites sets the deadline of all further writes, including the present one.
 func (s *socketWriter) endWrites() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

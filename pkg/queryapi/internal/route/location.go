@@ -6,18 +6,18 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/flat"
 )
 
-// Location is where in the fleet the names of a request lead.
+// Location is the part of the fleet that the names of a request refer to.
 type Location struct {
 	Member    string // <namespace>/<name>, "" for all
 	Namespace string // in its members, "" for all and for cluster-scoped objects
 	Name      string // in its members, "" for none in particular
-	// NoMember says that the names lead to no member: none of them is flat where
-	// flat ones are asked for.
+	// NoMember says that the names refer to no member: they are not flat names, where
+	// these are required.
 	NoMember bool
 }
 
-// LocationOf returns where a request for a resource leads. A namespace as an object is
-// in itself, as request info has it.
+// LocationOf returns the location of a request for a resource. A Namespace is in itself, as
+// in request info.
 func LocationOf(t Target, info *request.RequestInfo) Location {
 	if !t.Flat() {
 		return Location{Member: t.Member, Namespace: info.Namespace, Name: info.Name}

@@ -17,12 +17,11 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// maxPath bounds a path in bytes, percent-encoded. The longest that a real
-// server can be asked for is under 1,500: a group, a resource, a namespace and
+// maxPath bounds a path in bytes, percent-encoded. The longest valid one is under 1,500: a group, a resource, a namespace and
 // a name, each of at most 253 bytes, and a member.
 const maxPath = 4096
 
-// Prefixes of the surfaces.
+// Prefixes of paths.
 const (
 	Fleet   = "/fleet"
 	Flat    = "/flat"
@@ -30,9 +29,9 @@ const (
 	Query   = "/query/v1"
 )
 
-// Target is whom a request is about.
+// Target is what a request is about: the fleet or a member, and a Kubernetes path.
 type Target struct {
-	// Prefix is what stands before the Kubernetes path: "/fleet", "/flat" or
+	// Prefix is what precedes the Kubernetes path: "/fleet", "/flat" or
 	// "/members/<namespace>/<name>"; "" for every other path.
 	Prefix string
 	// Member is <namespace>/<name>, "" for the whole fleet.
@@ -44,7 +43,7 @@ type Target struct {
 
 type contextKey struct{}
 
-// Flat reports whether objects are asked for by keys that no two members share.
+// Flat reports whether objects have keys that are unique in the fleet.
 func (t Target) Flat() bool { return t.Prefix == Flat }
 
 // WithTarget returns a context that carries t.
@@ -52,13 +51,13 @@ func WithTarget(ctx context.Context, t Target) context.Context {
 	return context.WithValue(ctx, contextKey{}, t)
 }
 
-// TargetFrom returns the target that With put into ctx.
+// TargetFrom returns the target that WithTarget put into ctx.
 func TargetFrom(ctx context.Context) (Target, bool) {
 	t, ok := ctx.Value(contextKey{}).(Target)
 	return t, ok
 }
 
-// Parse reads a URL's path. Errors are *apierrors.StatusError: 400 for what is
+// Parse parses a URL's path. Errors are *apierrors.StatusError: 400 for what is
 // malformed, 414 for what is too long.
 func Parse(u *url.URL) (Target, error) {
 	if err := checkPath(u); err != nil {
@@ -108,7 +107,7 @@ func trimPrefix(path, prefix string) (string, bool) {
 	return rest, rest[0] == '/'
 }
 
-// checkPath refuses what two readers of a path could understand differently.
+// checkPath refuses paths that two parsers could interpret differently.
 func checkPath(u *url.URL) error {
 	escaped := u.EscapedPath()
 	if len(escaped) > maxPath {
@@ -180,7 +179,7 @@ func resolve(r *http.Request, t Target) (*request.RequestInfo, error) {
 	return info, nil
 }
 
-// nonResourceVerb is that of a request that is for no resource: a question may be watched.
+// nonResourceVerb is the verb of a non-resource request: queries may be watched.
 func nonResourceVerb(r *http.Request, t Target, otherwise string) string {
 	if r.Method == http.MethodGet && t.Member == "" && strings.HasPrefix(t.Path, Query+"/") {
 		if yes, err := strconv.ParseBool(r.URL.Query().Get("watch")); err == nil && yes {
@@ -204,8 +203,8 @@ func pathVerb(path string) string {
 	return ""
 }
 
-// Filter hands requests on with their Target and RequestInfo in the context,
-// and those that cannot be read to fail.
+// Filter puts Target and RequestInfo into the context of requests, and passes those that
+// cannot be parsed to fail.
 func Filter(next http.Handler, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t, err := Parse(r.URL)
