@@ -142,7 +142,7 @@ func names(pods []*corev1.Pod) []string {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestObjectsOfOneNameInTwoMembersAreTwo(t *testing.T) {
+func TestInformer_ObjectsOfOneNameInTwoMembersAreTwo(t *testing.T) {
 	s := newStage(t, pod("fleet/eu", "a", "1", "1"), pod("fleet/us", "a", "2", "1"))
 	i := s.start()
 	s.expect("+fleet/eu/web/a@1", "+fleet/us/web/a@1")
@@ -174,7 +174,7 @@ func TestObjectsOfOneNameInTwoMembersAreTwo(t *testing.T) {
 	}
 }
 
-func TestAnotherUIDIsDeletedAndAdded(t *testing.T) {
+func TestInformer_AnotherUIDIsDeletedAndAdded(t *testing.T) {
 	s := newStage(t, pod("fleet/eu", "a", "1", "1"))
 	s.start()
 	s.expect("+fleet/eu/web/a@1")
@@ -182,7 +182,7 @@ func TestAnotherUIDIsDeletedAndAdded(t *testing.T) {
 	s.expect("-fleet/eu/web/a@1", "+fleet/eu/web/a@2")
 }
 
-func TestListingAgainTellsOnlyWhatDiffers(t *testing.T) {
+func TestInformer_RelistReportsOnlyDifferences(t *testing.T) {
 	s := newStage(t, pod("fleet/eu", "a", "1", "1"), pod("fleet/eu", "b", "2", "1"), pod("fleet/us", "c", "3", "1"))
 	s.start()
 	s.expect("+fleet/eu/web/a@1", "+fleet/eu/web/b@1", "+fleet/us/web/c@1")
@@ -192,7 +192,7 @@ func TestListingAgainTellsOnlyWhatDiffers(t *testing.T) {
 	s.expect("-fleet/us/web/c@3", "~fleet/eu/web/b@5", "+fleet/us/web/d@5")
 }
 
-func TestAServerThatNamesNoMembersFillsNothing(t *testing.T) {
+func TestInformer_ServerThatNamesNoMembersFillsNothing(t *testing.T) {
 	if _, err := client.KeyOf(&corev1.Pod{}); !errors.Is(err, client.ErrNoMember) {
 		t.Errorf("error %v, want ErrNoMember", err)
 	}
@@ -210,7 +210,7 @@ func TestAServerThatNamesNoMembersFillsNothing(t *testing.T) {
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
+func TestInformer_OptionsAreChecked(t *testing.T) {
 	s := newStage(t)
 	if _, err := client.NewInformer(nil, &corev1.Pod{}, client.Options[*corev1.Pod]{}); err == nil {
 		t.Error("an informer of nothing was made")

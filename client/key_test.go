@@ -28,7 +28,7 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-func TestParseKeyRefusesWhatIsNotAKey(t *testing.T) {
+func TestParseKey_RefusesWhatIsNotAKey(t *testing.T) {
 	for _, in := range []string{"", "/", "web", "eu-1/web", "fleet//shop/web", "fleet/eu-1/shop/", "/eu-1/shop/web", "fleet/eu-1/shop/web/x"} {
 		if got, err := client.ParseKey(in); !errors.Is(err, client.ErrKey) {
 			t.Errorf("ParseKey(%q) = %#v, %v, want ErrKey", in, got, err)

@@ -16,10 +16,10 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// TestWhatOneMemberHasIsAskedAboutThereOnly: a reader with grants for single members costs
+// TestRego_ReviewsKindsOnlyInMembersThatHaveThem: a reader with grants for single members costs
 // the hub a question for each of them, and thousands of kinds that one of them invents
 // none about the others.
-func TestWhatOneMemberHasIsAskedAboutThereOnly(t *testing.T) {
+func TestRego_ReviewsKindsOnlyInMembersThatHaveThem(t *testing.T) {
 	const members, invented = 50, 60
 	j, hub := hubbed(t, func(o *queryapi.Options, _ *policyquery.Violations) {
 		o.Authorization.AllowTTL, o.Authorization.DenyTTL = 0, 0 // nothing is asked twice here
@@ -60,8 +60,8 @@ func TestWhatOneMemberHasIsAskedAboutThereOnly(t *testing.T) {
 	}
 }
 
-// TestPagesOfViolationsAreBoundedInBytes: what policies quote of objects may be large.
-func TestPagesOfViolationsAreBoundedInBytes(t *testing.T) {
+// TestViolations_PagesOfViolationsAreBoundedInBytes: what policies quote of objects may be large.
+func TestViolations_PagesOfViolationsAreBoundedInBytes(t *testing.T) {
 	j := start(t, nil)
 	j.join("fleet/a")
 	const objects = 30

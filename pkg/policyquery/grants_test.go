@@ -89,9 +89,9 @@ func hubbed(t *testing.T, change func(*queryapi.Options, *policyquery.Violations
 	return j, hub
 }
 
-// TestAWatchEndsWithItsGrants: of a caller who might read everything, too. As long as the
+// TestViolationsWatch_EndsWithItsGrants: of a caller who might read everything, too. As long as the
 // grants stay what they are, asking for them tells nothing anew.
-func TestAWatchEndsWithItsGrants(t *testing.T) {
+func TestViolationsWatch_EndsWithItsGrants(t *testing.T) {
 	j, hub := hubbed(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.BookmarkInterval = 20 * time.Millisecond })
 	j.join("fleet/a")
 	j.put("fleet/a", "web", 1, "")
@@ -147,10 +147,10 @@ violation contains {"msg": "too few"} if input.object.spec.replicas < 3
 `)
 }
 
-// TestRevocationsReachQuietWatches: a watch that has nothing else to tell asks again what
+// TestViolationsWatch_RevocationsReachQuietWatches: a watch that has nothing else to tell asks again what
 // may be read when that has to be asked, be it of objects or of members, and not when it
 // sends its next bookmark.
-func TestRevocationsReachQuietWatches(t *testing.T) {
+func TestViolationsWatch_RevocationsReachQuietWatches(t *testing.T) {
 	set := tiersAndReplicas(t)
 	for _, name := range []string{"replicas", "tiers"} {
 		t.Run(name, func(t *testing.T) {
@@ -184,10 +184,10 @@ func TestRevocationsReachQuietWatches(t *testing.T) {
 	}
 }
 
-// TestVerdictsAreReadByTheGrantsOfTheirOwnFleet: a member that has left while policies
+// TestViolations_AreAuthorizedByTheResourcesOfTheirSnapshot: a member that has left while policies
 // are evaluated is still part of what the verdicts are of. Who may read everything is
 // told all of them.
-func TestVerdictsAreReadByTheGrantsOfTheirOwnFleet(t *testing.T) {
+func TestViolations_AreAuthorizedByTheResourcesOfTheirSnapshot(t *testing.T) {
 	j, _ := hubbed(t, nil)
 	for _, member := range []string{"fleet/a", "fleet/b", "fleet/c"} {
 		j.join(member)

@@ -82,8 +82,8 @@ func (u unknown) Visible(ctx context.Context, _ *aggregate.Snapshot) ([]string, 
 	return nil, time.Time{}, nil
 }
 
-// TestWhoWaitsForTheHubHoldsNoTurn: neither before a query is evaluated, nor while it is.
-func TestWhoWaitsForTheHubHoldsNoTurn(t *testing.T) {
+// TestRego_WaitingForTheHubHoldsNoSlot: neither before a query is evaluated, nor while it is.
+func TestRego_WaitingForTheHubHoldsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 		if err != nil {
@@ -126,8 +126,8 @@ func TestWhoWaitsForTheHubHoldsNoTurn(t *testing.T) {
 	})
 }
 
-// TestQueriesOfOneLeaveTurnsToOthers, and wait for theirs a while.
-func TestQueriesOfOneLeaveTurnsToOthers(t *testing.T) {
+// TestRego_OneCallerLeavesSlotsToOthers, and wait for theirs a while.
+func TestRego_OneCallerLeavesSlotsToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 		if err != nil {

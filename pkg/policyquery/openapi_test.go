@@ -107,7 +107,7 @@ violation contains {"msg": sprintf("%d", [1 / input.object.spec.text])} if input
 	return j
 }
 
-func TestAnswersAreAsOpenAPISays(t *testing.T) {
+func TestDescribe_AnswersAreAsOpenAPISays(t *testing.T) {
 	j := rich(t)
 	d := describe(t, j)
 	var all strings.Builder
@@ -140,7 +140,7 @@ func TestAnswersAreAsOpenAPISays(t *testing.T) {
 	}
 }
 
-func TestEventsAreAsOpenAPISays(t *testing.T) {
+func TestDescribe_EventsAreAsOpenAPISays(t *testing.T) {
 	j := rich(t)
 	d := describe(t, j)
 	media := d.responses("violations").StatusCodeResponses[http.StatusOK].Content["application/json;stream=watch"]
@@ -169,7 +169,7 @@ func TestEventsAreAsOpenAPISays(t *testing.T) {
 	hear("DELETED")
 }
 
-func TestOpenAPIListsTheParametersThatAreAccepted(t *testing.T) {
+func TestDescribe_OpenAPIListsTheParametersThatAreAccepted(t *testing.T) {
 	j := rich(t)
 	d := describe(t, j)
 	first, _ := j.list("limit=1")

@@ -50,8 +50,8 @@ violation contains {"msg": "too few"} if input.object.spec.replicas < 3
 	j.refused("watch=true&resourceVersion="+before.ResourceVersion, http.StatusGone)
 }
 
-// TestNothingIsUntoldToWhoMayReadAll, whatever kinds nobody serves.
-func TestNothingIsUntoldToWhoMayReadAll(t *testing.T) {
+// TestResourceVersion_HidesNothingFromCallersThatMayReadAll, whatever kinds nobody serves.
+func TestResourceVersion_HidesNothingFromCallersThatMayReadAll(t *testing.T) {
 	set := loaded(t, `# METADATA
 # title: Replicas
 # custom: {severity: low, kinds: ["Deployment.apps", "Widget.example.com"]}
@@ -71,8 +71,8 @@ violation contains {"msg": "too few"} if input.object.spec.replicas < 3
 	}
 }
 
-// TestVersionsSayNothingOfMembersThatMayNotBeSeen, nor whether there are any.
-func TestVersionsSayNothingOfMembersThatMayNotBeSeen(t *testing.T) {
+// TestResourceVersion_VersionsSayNothingOfMembersThatMayNotBeSeen, nor whether there are any.
+func TestResourceVersion_VersionsSayNothingOfMembersThatMayNotBeSeen(t *testing.T) {
 	j, hub := hubbed(t, nil)
 	hub.where = func(a *authorizationv1.ResourceAttributes) bool { return a.Namespace == "fleet" && a.Name == "a" }
 	untold := func() string {

@@ -89,11 +89,11 @@ func (j *judged) text(path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// TestObjectsAreJudgedByWhatTheyWereReadUnder: a member that serves a kind under another
+// TestViolations_ObjectsAreAuthorizedByTheResourceTheyWereReadUnder: a member that serves a kind under another
 // resource gives nobody what it held under the first one, and takes it from nobody,
 // until it has been read again; a reader that holds an older state of the fleet goes on to be judged
 // by that.
-func TestObjectsAreJudgedByWhatTheyWereReadUnder(t *testing.T) {
+func TestViolations_ObjectsAreAuthorizedByTheResourceTheyWereReadUnder(t *testing.T) {
 	fleet := &told{}
 	fleet.tell(map[string][]string{"deployments": nil})
 	j, hub := hubbed(t, func(o *queryapi.Options, q *policyquery.Violations) {
@@ -204,10 +204,10 @@ func TestObjectsAreJudgedByWhatTheyWereReadUnder(t *testing.T) {
 	event("ADDED fleet/b")
 }
 
-// TestKindsThatNobodyAskedForAreNothingToWatches: what members serve may change as fast as
+// TestViolationsWatch_IgnoresKindsThatWereNotRead: what members serve may change as fast as
 // they like, and no watch asks again what may be read, or compares all that it has told,
 // unless a policy of it looks at such a kind.
-func TestKindsThatNobodyAskedForAreNothingToWatches(t *testing.T) {
+func TestViolationsWatch_IgnoresKindsThatWereNotRead(t *testing.T) {
 	fleet := &told{}
 	fleet.tell(map[string][]string{"deployments": nil})
 	j := start(t, func(o *queryapi.Options, q *policyquery.Violations) { o.Fleet, q.Kinds = fleet, fleet.Kinds })

@@ -15,9 +15,9 @@ import (
 	"federator.dev/federator/test/seed"
 )
 
-// TestWatchesTellWhatListsHave: whatever happens to a fleet and its policies, and
+// TestViolationsWatch_MatchesLists: whatever happens to a fleet and its policies, and
 // wherever a watch goes on from, its client knows what a list has.
-func TestWatchesTellWhatListsHave(t *testing.T) {
+func TestViolationsWatch_MatchesLists(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) // a mix, not a secret
 	j := start(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.BookmarkInterval = 20 * time.Millisecond })
 	j.join("fleet/a")
@@ -82,8 +82,8 @@ func TestWatchesTellWhatListsHave(t *testing.T) {
 
 func equal(a, b []string) bool { return strings.Join(a, " ") == strings.Join(b, " ") }
 
-// TestAWatchBeginsWithWhatThereIs, or after a list, and tells each change as what it is.
-func TestAWatchBeginsWithWhatThereIs(t *testing.T) {
+// TestViolationsWatch_StartsWithPresentFindings, or after a list, and tells each change as what it is.
+func TestViolationsWatch_StartsWithPresentFindings(t *testing.T) {
 	j := start(t, nil)
 	j.join("fleet/a")
 	j.put("fleet/a", "web", 1, "")
@@ -123,8 +123,8 @@ func TestAWatchBeginsWithWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestWatchesLastAnHourAtMost, whatever their clients ask for.
-func TestWatchesLastAnHourAtMost(t *testing.T) {
+// TestViolationsWatch_LastsAnHourAtMost, whatever their clients ask for.
+func TestViolationsWatch_LastsAnHourAtMost(t *testing.T) {
 	j := start(t, nil)
 	for _, query := range []string{"", "timeoutSeconds=2147483647"} {
 		j.watched.lasts.Store(0)
@@ -135,7 +135,7 @@ func TestWatchesLastAnHourAtMost(t *testing.T) {
 	}
 }
 
-func TestWatchesThatCannotBeAreRefused(t *testing.T) {
+func TestViolationsWatch_RefusesUnsupportedParameters(t *testing.T) {
 	j := start(t, nil)
 	j.join("fleet/a")
 	j.put("fleet/a", "web", 1, "")
@@ -191,8 +191,8 @@ func (j *judged) open(want float64) func() error {
 	}
 }
 
-// TestAClientThatDoesNotReadIsGivenUp, whether or not anything happens meanwhile.
-func TestAClientThatDoesNotReadIsGivenUp(t *testing.T) {
+// TestViolationsWatch_ClientThatDoesNotReadIsGivenUp, whether or not anything happens meanwhile.
+func TestViolationsWatch_ClientThatDoesNotReadIsGivenUp(t *testing.T) {
 	j := start(t, func(o *queryapi.Options, q *policyquery.Violations) {
 		o.Fairness.MaxWatches = 2
 		q.WriteTimeout = time.Second
@@ -225,8 +225,8 @@ func TestAClientThatDoesNotReadIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestAClientThatIsPassedByIsTold, however long it might take to read.
-func TestAClientThatIsPassedByIsTold(t *testing.T) {
+// TestViolationsWatch_ExpiresBehindTheLog, however long it might take to read.
+func TestViolationsWatch_ExpiresBehindTheLog(t *testing.T) {
 	j := start(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.WriteTimeout = time.Hour })
 	j.join("fleet/a")
 	j.judgedAll()

@@ -23,7 +23,7 @@ import (
 	"federator.dev/federator/test/kube/tcpproxy"
 )
 
-func TestTokensAreReviewedByTheHub(t *testing.T) {
+func TestAuthentication_TokensAreReviewedByTheHub(t *testing.T) {
 	s := start(t, nil)
 	good := tokenFor(t, "tess", "federator")
 	if resp, body := s.get(t, "/query/v1/whoami", good); resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, userOf("tess")+" ") || !strings.Contains(body, "system:authenticated") {
@@ -43,7 +43,7 @@ func TestTokensAreReviewedByTheHub(t *testing.T) {
 	wantStatus(t, "a stranger asks for what is not there", resp, body, http.StatusUnauthorized)
 }
 
-func TestAudiencesCanBeChosen(t *testing.T) {
+func TestAuthentication_AudiencesCanBeChosen(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) { o.Authentication.Audiences = []string{"blue", "green"} })
 	if resp, body := s.get(t, "/query/v1/whoami", tokenFor(t, "aude", "green")); resp.StatusCode != http.StatusOK {
 		t.Errorf("one of the audiences: %d %q", resp.StatusCode, body)
@@ -52,7 +52,7 @@ func TestAudiencesCanBeChosen(t *testing.T) {
 	wantStatus(t, "another audience", resp, body, http.StatusUnauthorized)
 }
 
-func TestAHubThatIsAwayIsNoRefusal(t *testing.T) {
+func TestAuthentication_HubThatIsAwayIsNoRefusal(t *testing.T) {
 	s := start(t, nil)
 	token := tokenFor(t, "away", "federator")
 	hub.Proxy.Set(tcpproxy.Mode{State: tcpproxy.Cut})
@@ -66,7 +66,7 @@ func TestAHubThatIsAwayIsNoRefusal(t *testing.T) {
 	})
 }
 
-func TestReviewsOfTokensAreKept(t *testing.T) {
+func TestAuthentication_ReviewsOfTokensAreKept(t *testing.T) {
 	for _, c := range []struct {
 		ttl  time.Duration
 		kept bool
@@ -87,7 +87,7 @@ func TestReviewsOfTokensAreKept(t *testing.T) {
 	}
 }
 
-func TestAHubThatDoesNotLetUsReviewIsOurError(t *testing.T) {
+func TestAuthentication_HubThatDoesNotLetUsReviewIsOurError(t *testing.T) {
 	cred, err := hub.IssueCert("nobody-special", time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func clientCert(t *testing.T, user string, ttl time.Duration, groups ...string) 
 	return pair
 }
 
-func TestClientCertificatesNameUsersAndGroups(t *testing.T) {
+func TestAuthentication_ClientCertificatesNameUsersAndGroups(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) { o.Authentication.ClientCAFile = caFile(t, hub.RESTConfig().CAData) })
 	carl := s.client(t, clientCert(t, "carl", time.Hour, "sre"))
 	if resp, body := s.ask(t, carl, "GET", "/query/v1/whoami", "", nil, nil); resp.StatusCode != http.StatusOK || body != "carl sre,system:authenticated" {
@@ -134,14 +134,14 @@ func TestClientCertificatesNameUsersAndGroups(t *testing.T) {
 	}
 }
 
-func TestClientCertificatesAreNothingWithoutAnAuthority(t *testing.T) {
+func TestAuthentication_ClientCertificatesAreNothingWithoutAnAuthority(t *testing.T) {
 	s := start(t, nil)
 	carl := s.client(t, clientCert(t, "carl", time.Hour))
 	resp, body := s.ask(t, carl, "GET", "/query/v1/whoami", "", nil, nil)
 	wantStatus(t, "no authority is trusted", resp, body, http.StatusUnauthorized)
 }
 
-func TestAuthoritiesOfClientsAreReadAgain(t *testing.T) {
+func TestAuthentication_AuthoritiesOfClientsAreReadAgain(t *testing.T) {
 	other := start(t, nil) // its own authority stands for a wrong one
 	file := caFile(t, other.CertificateAuthority())
 	s := start(t, func(o *queryapi.Options) { o.Authentication.ClientCAFile = file })
@@ -159,7 +159,7 @@ func TestAuthoritiesOfClientsAreReadAgain(t *testing.T) {
 	})
 }
 
-func TestImpersonationIsRefused(t *testing.T) {
+func TestAuthentication_ImpersonationIsRefused(t *testing.T) {
 	s := start(t, nil)
 	for _, header := range []string{"Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-Scopes"} {
 		resp, body := s.ask(t, s.client(t), "GET", "/query/v1/whoami", tokenFor(t, "imp", "federator"), http.Header{header: {"root"}}, nil)
@@ -167,7 +167,7 @@ func TestImpersonationIsRefused(t *testing.T) {
 	}
 }
 
-func TestALocalServerKnowsOneToken(t *testing.T) {
+func TestAuthentication_LocalServerKnowsOneToken(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) { o.Hub, o.Local = nil, true })
 	if resp, body := s.get(t, "/query/v1/whoami", s.Token()); resp.StatusCode != http.StatusOK || body != queryapi.LocalUser+" system:authenticated" {
 		t.Errorf("the bearer of the token: %d %q", resp.StatusCode, body)
@@ -181,7 +181,7 @@ func TestALocalServerKnowsOneToken(t *testing.T) {
 	}
 }
 
-func TestALocalServerIsForThisMachineOnly(t *testing.T) {
+func TestAuthentication_LocalServerIsForThisMachineOnly(t *testing.T) {
 	l, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestALocalServerIsForThisMachineOnly(t *testing.T) {
 	}
 }
 
-func TestStrangersDoNotFloodTheHub(t *testing.T) {
+func TestAuthentication_UnknownTokensDoNotFloodTheHub(t *testing.T) {
 	var now, most, all atomic.Int64
 	release := make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -226,9 +226,9 @@ func TestStrangersDoNotFloodTheHub(t *testing.T) {
 	}
 }
 
-// TestStrangersDoNotHoldUpWhoIsKnown has strangers wait for a slow hub, with as many
+// TestAuthentication_UnknownTokensDoNotDelayKnownOnes has strangers wait for a slow hub, with as many
 // tokens as may be reviewed at once and more. Who has logged in before is let in.
-func TestStrangersDoNotHoldUpWhoIsKnown(t *testing.T) {
+func TestAuthentication_UnknownTokensDoNotDelayKnownOnes(t *testing.T) {
 	var guesses, known, most atomic.Int64
 	release, held := make(chan struct{}), make(chan struct{})
 	var hold atomic.Bool

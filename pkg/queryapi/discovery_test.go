@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestDiscoveryIsForClientGo(t *testing.T) {
+func TestServer_DiscoveryIsForClientGo(t *testing.T) {
 	s := start(t, local)
 	for _, prefix := range []string{"/fleet", "/members/blue/eu-1"} {
 		client := s.typed(t, prefix, s.Token())
@@ -36,7 +36,7 @@ func TestDiscoveryIsForClientGo(t *testing.T) {
 	}
 }
 
-func TestMembersAreDiscoveredByWhoMayReadThem(t *testing.T) {
+func TestServer_MembersAreDiscoveredByWhoMayReadThem(t *testing.T) {
 	s := start(t, nil)
 	disco := fresh("disco")
 	token := tokenFor(t, disco, "federator")
@@ -54,7 +54,7 @@ func TestMembersAreDiscoveredByWhoMayReadThem(t *testing.T) {
 	}
 }
 
-func TestQuestionsAnswerWhatMayBeRead(t *testing.T) {
+func TestServer_QueriesServeWhatMayBeRead(t *testing.T) {
 	s := start(t, nil)
 	quest := fresh("quest")
 	token := tokenFor(t, quest, "federator")

@@ -102,8 +102,8 @@ func TestServer_OneReaderLeavesRequestsToOthers(t *testing.T) {
 	wg.Wait()
 }
 
-// TestServer_RulesReviewsAskABoundedNumberOfQuestions, and say what they left out.
-func TestServer_RulesReviewsAskABoundedNumberOfQuestions(t *testing.T) {
+// TestServer_RulesReviewsCreateABoundedNumberOfReviews, and say what they left out.
+func TestServer_RulesReviewsCreateABoundedNumberOfReviews(t *testing.T) {
 	const many = 1000
 	s := start(t, func(o *queryapi.Options) {
 		for i := range many {

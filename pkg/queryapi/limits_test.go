@@ -27,7 +27,7 @@ import (
 // local makes a server without a hub, which most limits do not need.
 func local(o *queryapi.Options) { o.Hub, o.Local = nil, true }
 
-func TestSlowClientsAreClosed(t *testing.T) {
+func TestServer_SlowClientsAreClosed(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
 		o.Limits.Header = time.Second // of the handshake, too
@@ -75,7 +75,7 @@ func TestSlowClientsAreClosed(t *testing.T) {
 	}
 }
 
-func TestSizesAreBounded(t *testing.T) {
+func TestServer_SizesAreBounded(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
 		o.Limits.HeaderBytes, o.Limits.BodyBytes = 8<<10, 1000
@@ -163,9 +163,9 @@ func (hasty) Serve(w http.ResponseWriter, r *http.Request, _ queryapi.Caller) er
 	return nil
 }
 
-// TestWhatIsOverIsAnsweredOnce: whoever is late and the filter that bounds the time do
+// TestServer_TimeoutIsAnsweredOnce: whoever is late and the filter that bounds the time do
 // not cut one another's answer off.
-func TestWhatIsOverIsAnsweredOnce(t *testing.T) {
+func TestServer_TimeoutIsAnsweredOnce(t *testing.T) {
 	s := start(t, with("wait", hasty{}, func(o *queryapi.Options) { o.Limits.Request = 5 * time.Millisecond }))
 	for range 50 {
 		resp, body := s.get(t, "/query/v1/wait", s.Token())
@@ -183,7 +183,7 @@ func with(name string, q queryapi.Query, more func(*queryapi.Options)) func(*que
 	}
 }
 
-func TestRequestsAreBoundedInTime(t *testing.T) {
+func TestServer_RequestsAreBoundedInTime(t *testing.T) {
 	b := newBlocked()
 	s := start(t, with("wait", b, func(o *queryapi.Options) { o.Limits.Request = 100 * time.Millisecond }))
 	resp, body := s.get(t, "/query/v1/wait", s.Token())
@@ -199,7 +199,7 @@ func TestRequestsAreBoundedInTime(t *testing.T) {
 	wantStatus(t, "a timeout that is none", resp, body, http.StatusBadRequest)
 }
 
-func TestClientsThatStopReadingAreLetGo(t *testing.T) {
+func TestServer_DisconnectsClientsThatStopReading(t *testing.T) {
 	entered, left := make(chan struct{}, 1), make(chan error, 1)
 	flood := question(func(w http.ResponseWriter, _ *http.Request, _ queryapi.Caller) error {
 		entered <- struct{}{}
@@ -236,7 +236,7 @@ func TestClientsThatStopReadingAreLetGo(t *testing.T) {
 	}
 }
 
-func TestRequestsAreBoundedInNumber(t *testing.T) {
+func TestServer_RequestsAreBoundedInNumber(t *testing.T) {
 	b := newBlocked()
 	s := start(t, with("wait", b, func(o *queryapi.Options) { o.Fairness.MaxInFlight = 2 }))
 	var wg sync.WaitGroup
@@ -262,7 +262,7 @@ func TestRequestsAreBoundedInNumber(t *testing.T) {
 	})
 }
 
-func TestPanicsAreToldAndCounted(t *testing.T) {
+func TestServer_PanicsAreToldAndCounted(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
 		o.Queries["early"] = question(func(http.ResponseWriter, *http.Request, queryapi.Caller) error { panic("early secret") })
@@ -297,7 +297,7 @@ func TestPanicsAreToldAndCounted(t *testing.T) {
 	}
 }
 
-func TestHubPrioritiesAreFollowedWherePermitted(t *testing.T) {
+func TestServer_HubPrioritiesAreFollowedWherePermitted(t *testing.T) {
 	const uid = "X-Kubernetes-Pf-Flowschema-Uid"
 	s := start(t, func(o *queryapi.Options) { o.Fairness.Priority = true })
 	token := tokenFor(t, "fair", "federator")
@@ -316,7 +316,7 @@ func TestHubPrioritiesAreFollowedWherePermitted(t *testing.T) {
 	}
 }
 
-func TestRequestsAreOnRecord(t *testing.T) {
+func TestServer_RequestsAreOnRecord(t *testing.T) {
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	rules := "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n"
@@ -357,7 +357,7 @@ func TestRequestsAreOnRecord(t *testing.T) {
 	}
 }
 
-func TestCertificatesAreReadAgain(t *testing.T) {
+func TestServer_CertificatesAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	write := func(host string) {
@@ -404,7 +404,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	until(t, "the new certificate is served", func() bool { return name() == "second.example" })
 }
 
-func TestOwnCertificateIsForItsHosts(t *testing.T) {
+func TestServer_OwnCertificateIsForItsHosts(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
 		o.TLS.Hosts = []string{"fed.example", "10.1.2.3"}
@@ -422,7 +422,7 @@ func TestOwnCertificateIsForItsHosts(t *testing.T) {
 	}
 }
 
-func TestEndingLetsRequestsFinish(t *testing.T) {
+func TestServer_EndingLetsRequestsFinish(t *testing.T) {
 	b := newBlocked()
 	s := start(t, with("wait", b, func(o *queryapi.Options) { o.Limits.Drain = patience }))
 	answered := make(chan string, 1)
@@ -454,7 +454,7 @@ func TestEndingLetsRequestsFinish(t *testing.T) {
 	}
 }
 
-func TestEndingDoesNotWaitForever(t *testing.T) {
+func TestServer_EndingDoesNotWaitForever(t *testing.T) {
 	b := newBlocked()
 	s := start(t, with("wait", b, func(o *queryapi.Options) { o.Limits.Drain = 10 * time.Millisecond }))
 	failed := make(chan error, 1)

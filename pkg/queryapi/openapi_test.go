@@ -11,7 +11,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 )
 
-func TestOpenAPIListsTheParametersThatAreAccepted(t *testing.T) {
+func TestOpenAPI_ListsTheParametersThatAreAccepted(t *testing.T) {
 	s := start(t, local)
 	var list handler3.OpenAPIV3Discovery
 	resp, body := s.get(t, "/openapi/v3", s.Token())

@@ -31,7 +31,7 @@ func (f reviewer) Review(_ context.Context, member string, review *authorization
 	return f(member, review)
 }
 
-func TestOptionsAreValidated(t *testing.T) {
+func TestOptions_AreValidated(t *testing.T) {
 	s, err := queryapi.New(valid(t))
 	if err != nil {
 		t.Fatal(err)

@@ -35,9 +35,9 @@ func (m mediaCount) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// TestStockTypedInformersSpeakProtobuf has a stock informer, configured as
+// TestServer_StockTypedInformersSpeakProtobuf has a stock informer, configured as
 // controllers are, follow a member in protobuf, and one in JSON beside it.
-func TestStockTypedInformersSpeakProtobuf(t *testing.T) {
+func TestServer_StockTypedInformersSpeakProtobuf(t *testing.T) {
 	var index *aggregate.Index
 	s := start(t, func(o *queryapi.Options) {
 		local(o)

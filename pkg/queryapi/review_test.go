@@ -52,7 +52,7 @@ func can(t *testing.T, c kubernetes.Interface, verb, group, resource, subresourc
 	return review.Status.Allowed, review.Status.Reason
 }
 
-func TestCallersLearnWhatTheyMay(t *testing.T) {
+func TestServer_CallersLearnWhatTheyMay(t *testing.T) {
 	s := start(t, nil)
 	account := fresh("rita")
 	rita := userOf(account)
@@ -101,9 +101,9 @@ func TestCallersLearnWhatTheyMay(t *testing.T) {
 	}
 }
 
-// TestFlatReviewsAreOfOneMember: names that are flat lead to a member, and the answer
+// TestServer_FlatReviewsAreOfOneMember: names that are flat lead to a member, and the answer
 // is of what the caller may do there.
-func TestFlatReviewsAreOfOneMember(t *testing.T) {
+func TestServer_FlatReviewsAreOfOneMember(t *testing.T) {
 	s := start(t, nil)
 	account := fresh("rita")
 	rita := userOf(account)
@@ -155,7 +155,7 @@ func TestFlatReviewsAreOfOneMember(t *testing.T) {
 	}
 }
 
-func TestWhoMayDoAllLearnsIt(t *testing.T) {
+func TestServer_WhoMayDoAllLearnsIt(t *testing.T) {
 	s := start(t, local)
 	c := s.typed(t, "/fleet", s.Token())
 	if ok, reason := can(t, c, "list", "*", "*", ""); !ok || reason != "in every member" {
@@ -173,7 +173,7 @@ func TestWhoMayDoAllLearnsIt(t *testing.T) {
 	}
 }
 
-func TestReviewsThatAreNoneAreRefused(t *testing.T) {
+func TestServer_ReviewsThatAreNoneAreRefused(t *testing.T) {
 	s := start(t, local)
 	const base = "/fleet/apis/authorization.k8s.io/v1/"
 	review := func(spec string) string {
@@ -197,7 +197,7 @@ func TestReviewsThatAreNoneAreRefused(t *testing.T) {
 	}
 }
 
-func TestNothingIsWritten(t *testing.T) {
+func TestServer_NothingIsWritten(t *testing.T) {
 	s := start(t, local)
 	for _, path := range []string{"/fleet/api/v1/namespaces/shop/pods/web", "/members/blue/eu-1/api/v1/pods", "/fleet/version", "/query/v1/whoami", "/"} {
 		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"} {
@@ -210,7 +210,7 @@ func TestNothingIsWritten(t *testing.T) {
 	}
 }
 
-func TestUnknownPathsAreNotFound(t *testing.T) {
+func TestServer_UnknownPathsAreNotFound(t *testing.T) {
 	s := start(t, local)
 	for _, path := range []string{"/", "/api", "/fleets", "/members", "/members/blue", "/query", "/query/v1", "/query/v1/", "/query/v1/nope", "/query/v1/whoami/more", "/query/v2/whoami", "/fleet/nope", "/members/blue/none/version"} {
 		resp, body := s.get(t, path, s.Token())
@@ -218,7 +218,7 @@ func TestUnknownPathsAreNotFound(t *testing.T) {
 	}
 }
 
-func TestForbiddenAndUnknownMembersReadAlike(t *testing.T) {
+func TestServer_ForbiddenAndUnknownMembersReadAlike(t *testing.T) {
 	s := start(t, nil)
 	mole := fresh("mole")
 	token := tokenFor(t, mole, "federator")
@@ -274,7 +274,7 @@ func (s *server) granted(t *testing.T, token string) (out grantedAnswer) {
 	return out
 }
 
-func TestQuestionsGetWhatTheCallerMayRead(t *testing.T) {
+func TestServer_QueriesGetTheGrantsOfTheCaller(t *testing.T) {
 	var now atomic.Int64
 	now.Store(time.Now().UnixNano())
 	s := start(t, func(o *queryapi.Options) {
@@ -300,7 +300,7 @@ func TestQuestionsGetWhatTheCallerMayRead(t *testing.T) {
 	}
 }
 
-func TestMembersAreAskedWhereConfigured(t *testing.T) {
+func TestServer_MembersAreAskedWhereConfigured(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		o.Queries["granted"] = granted(o.Index)
 		o.Authentication.ClientCAFile = caFile(t, hub.RESTConfig().CAData)
@@ -322,8 +322,8 @@ func TestMembersAreAskedWhereConfigured(t *testing.T) {
 	}
 }
 
-// TestGrantsInANamespaceAreNoneOfWhatHasNone: as of an API server.
-func TestGrantsInANamespaceAreNoneOfWhatHasNone(t *testing.T) {
+// TestServer_GrantsInANamespaceAreNoneOfWhatHasNone: as of an API server.
+func TestServer_GrantsInANamespaceAreNoneOfWhatHasNone(t *testing.T) {
 	var within atomic.Int64
 	s := start(t, func(o *queryapi.Options) {
 		o.Authentication.ClientCAFile = caFile(t, hub.RESTConfig().CAData)
@@ -354,7 +354,7 @@ func TestGrantsInANamespaceAreNoneOfWhatHasNone(t *testing.T) {
 	}
 }
 
-func TestRequestsAreCounted(t *testing.T) {
+func TestServer_RequestsAreCounted(t *testing.T) {
 	s := start(t, local)
 	s.get(t, "/query/v1/whoami", s.Token())
 	s.get(t, "/query/v1/whoami", "wrong")

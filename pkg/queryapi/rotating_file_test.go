@@ -15,9 +15,9 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// TestTheAuditLogIsRotated: the file and those set aside are bounded in size, number and
+// TestRotatingFile_AuditLogIsRotated: the file and those set aside are bounded in size, number and
 // age; each has whole lines, and no other file is touched.
-func TestTheAuditLogIsRotated(t *testing.T) {
+func TestRotatingFile_AuditLogIsRotated(t *testing.T) {
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	const (
@@ -78,8 +78,8 @@ func TestTheAuditLogIsRotated(t *testing.T) {
 	}
 }
 
-// TestAnAuditLogThatCannotBeSetAsideGoesOn writes to what is no regular file.
-func TestAnAuditLogThatCannotBeSetAsideGoesOn(t *testing.T) {
+// TestRotatingFile_AuditLogThatCannotBeSetAsideGoesOn writes to what is no regular file.
+func TestRotatingFile_AuditLogThatCannotBeSetAsideGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "policy.yaml")
 	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n"), 0o600); err != nil {
@@ -173,9 +173,9 @@ func TestAnAuditLogThatSomebodyTakesAwayIsBegunAnew(t *testing.T) {
 	}
 }
 
-// TestAnAuditLogStaysWhereItIs: a link to it is not set aside in its stead, and who may
+// TestRotatingFile_AuditLogStaysWhereItIs: a link to it is not set aside in its stead, and who may
 // read it may read the next.
-func TestAnAuditLogStaysWhereItIs(t *testing.T) {
+func TestRotatingFile_AuditLogStaysWhereItIs(t *testing.T) {
 	dir, far := t.TempDir(), t.TempDir()
 	log := filepath.Join(far, "real.log")
 	if err := os.WriteFile(log, nil, 0o600); err != nil {
@@ -209,8 +209,8 @@ func TestAnAuditLogStaysWhereItIs(t *testing.T) {
 	}
 }
 
-// TestALineThatWasCutOffHarmsNoOther: where a disk was full, or a machine went down.
-func TestALineThatWasCutOffHarmsNoOther(t *testing.T) {
+// TestRotatingFile_LineThatWasCutOffHarmsNoOther: where a disk was full, or a machine went down.
+func TestRotatingFile_LineThatWasCutOffHarmsNoOther(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "audit.log")
 	if err := os.WriteFile(log, []byte(`{"kind":"Ev`), 0o600); err != nil {
 		t.Fatal(err)

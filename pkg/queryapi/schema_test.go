@@ -54,7 +54,7 @@ type away struct{ fleet }
 
 func (away) LastContact(string, aggregate.Kind) time.Time { return time.Now().Add(-time.Minute) }
 
-func TestAnswersAreAsOpenAPISays(t *testing.T) {
+func TestOpenAPI_AnswersAreAsOpenAPISays(t *testing.T) {
 	index := newIndex(t)
 	// A member with all that answers may have: labels, relations, what is not fresh.
 	if err := index.PutMember(aggregate.Member{Name: "red/us-1", UID: "us", Version: "v1.36.3", Labels: []aggregate.Label{{Key: "env", Value: "test"}}}); err != nil {
@@ -167,7 +167,7 @@ func answering(values ...Everything) telling {
 	}
 }
 
-func TestTypesAreDescribedAsTheyAreEncoded(t *testing.T) {
+func TestOpenAPI_TypesAreDescribedAsTheyAreEncoded(t *testing.T) {
 	question := answering(Everything{hidden: nil}, Everything{
 		inner: inner{1}, TypeMeta: metav1.TypeMeta{Kind: "Everything", APIVersion: "v1"}, Text: "Pod", Plain: true, State: aggregate.Synced,
 		Many: []Part{{}}, One: &Part{}, States: map[aggregate.State]int{aggregate.Stale: 1},
@@ -218,7 +218,7 @@ func TestTypesAreDescribedAsTheyAreEncoded(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeDescribedIsOurMistake(t *testing.T) {
+func TestOpenAPI_PanicsAtTypesThatItCannotDescribe(t *testing.T) {
 	type (
 		Status  struct{ Code int } // Kubernetes has one, too
 		Timed   struct{ T metav1.Time }
@@ -260,7 +260,7 @@ func TestWhatCannotBeDescribedIsOurMistake(t *testing.T) {
 	}
 }
 
-func TestTheDescriptionIsValid(t *testing.T) {
+func TestOpenAPI_DescriptionIsValid(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
 		watched := telling{description: queryapi.Operation{Events: []any{Part{}}, Parameters: []queryapi.Parameter{{Name: "watch", Type: "boolean"}}}}

@@ -30,7 +30,7 @@ func (s *server) watch(t *testing.T, c *http.Client, token string) (*http.Respon
 	return resp, lines
 }
 
-func TestEndingEndsWatchesAtOnce(t *testing.T) {
+func TestWatch_EndingEndsWatchesAtOnce(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
 		o.Limits.Drain = time.Hour // is not for watches
@@ -51,7 +51,7 @@ func TestEndingEndsWatchesAtOnce(t *testing.T) {
 	}
 }
 
-func TestWatchesAreNotBoundInTimeButInNumber(t *testing.T) {
+func TestWatch_IsBoundedInNumberNotInTime(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
 		o.Limits.Request = 50 * time.Millisecond
@@ -95,7 +95,7 @@ func TestWatchesAreNotBoundInTimeButInNumber(t *testing.T) {
 	})
 }
 
-func TestWatchesPassTheHubsPriorities(t *testing.T) {
+func TestWatch_PassesPriorityAndFairness(t *testing.T) {
 	who := fresh("prio")
 	token := tokenFor(t, who, "federator")
 	allow(t, userOf(who), "", members("watch", "pods"))

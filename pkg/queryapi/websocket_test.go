@@ -79,7 +79,7 @@ func (s *server) answered(t *testing.T, code string) (n float64) {
 	return n
 }
 
-func TestWatchesOverWebSocketsAreThoseOfAnAPIServer(t *testing.T) {
+func TestWebSocket_WatchesOverWebSocketsAreThoseOfAnAPIServer(t *testing.T) {
 	account := fresh("wanda")
 	allow(t, userOf(account), "", members("watch", "namespaces"))
 	allow(t, userOf(account), "", rbacv1.PolicyRule{APIGroups: []string{""}, Verbs: []string{"watch"}, Resources: []string{"namespaces"}})
@@ -127,7 +127,7 @@ func TestWatchesOverWebSocketsAreThoseOfAnAPIServer(t *testing.T) {
 	until(t, "it is counted", func() bool { return s.answered(t, "101") > 0 })
 }
 
-func TestWebSocketsAreWatchesLikeOthers(t *testing.T) {
+func TestWebSocket_CountsAsAWatch(t *testing.T) {
 	var index *aggregate.Index
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
@@ -160,7 +160,7 @@ func TestWebSocketsAreWatchesLikeOthers(t *testing.T) {
 }
 
 // A client that sends pings and reads nothing holds neither the watch nor the server.
-func TestWebSocketsOfClientsThatOnlySendEnd(t *testing.T) {
+func TestWebSocket_ClientsThatOnlySendAreClosed(t *testing.T) {
 	s := start(t, local)
 	conn, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, NextProtos: []string{"http/1.1"}})
 	if err != nil {
@@ -198,9 +198,9 @@ func TestWebSocketsOfClientsThatOnlySendEnd(t *testing.T) {
 	}
 }
 
-// TestPagesOfOthersDoNotWatchByCertificate: a browser shows the client certificate of its
+// TestWebSocket_PagesOfOthersDoNotWatchByCertificate: a browser shows the client certificate of its
 // user for every page that opens a WebSocket, and the page may read what comes.
-func TestPagesOfOthersDoNotWatchByCertificate(t *testing.T) {
+func TestWebSocket_PagesOfOthersDoNotWatchByCertificate(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) { o.Authentication.ClientCAFile = caFile(t, hub.RESTConfig().CAData) })
 	name := fresh("carla")
 	allow(t, name, "", members("watch", "pods"))

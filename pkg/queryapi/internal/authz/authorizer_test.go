@@ -44,7 +44,7 @@ func everywhere(resources []schema.GroupResource) func() []authz.Resource {
 	}
 }
 
-func TestOptionsAreValidated(t *testing.T) {
+func TestAuthorizer_OptionsAreValidated(t *testing.T) {
 	hub := hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) { return false, nil })
 	kinds := everywhere(nil)
 	namespaces := func(string) []string { return nil }
@@ -65,7 +65,7 @@ func TestOptionsAreValidated(t *testing.T) {
 	}
 }
 
-func TestIdenticalQuestionsInFlightAreAskedOnce(t *testing.T) {
+func TestAuthorizer_DeduplicatesReviewsInFlight(t *testing.T) {
 	var asked atomic.Int64
 	gate, first := make(chan struct{}), make(chan struct{})
 	registry := prometheus.NewRegistry()
@@ -99,7 +99,7 @@ func TestIdenticalQuestionsInFlightAreAskedOnce(t *testing.T) {
 	}
 }
 
-func TestACallerThatGivesUpDoesNotFailOthers(t *testing.T) {
+func TestAuthorizer_CallerThatGivesUpDoesNotFailOthers(t *testing.T) {
 	var asked atomic.Int64
 	began := make(chan struct{})
 	a := newAuthorizer(t, authz.Options{Reviewer: hubFunc(func(ctx context.Context, _ *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
@@ -127,7 +127,7 @@ func TestACallerThatGivesUpDoesNotFailOthers(t *testing.T) {
 	wg.Wait()
 }
 
-func TestCallersAreToldApart(t *testing.T) {
+func TestAuthorizer_DistinguishesCallers(t *testing.T) {
 	type extra = map[string][]string
 	different := []*user.DefaultInfo{
 		{Name: "a"},
@@ -164,7 +164,7 @@ func TestCallersAreToldApart(t *testing.T) {
 	}
 }
 
-func TestKeptAnswersAreBounded(t *testing.T) {
+func TestAuthorizer_CacheIsBounded(t *testing.T) {
 	var asked atomic.Int64
 	a := newAuthorizer(t, authz.Options{CacheSize: 2, Reviewer: hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 		asked.Add(1)
@@ -180,7 +180,7 @@ func TestKeptAnswersAreBounded(t *testing.T) {
 	}
 }
 
-func TestQuestionsAreBoundedInNumberAndTime(t *testing.T) {
+func TestAuthorizer_ReviewsAreBoundedInNumberAndTime(t *testing.T) {
 	var now, most atomic.Int64
 	arrived := make(chan struct{}, 100)
 	a := newAuthorizer(t, authz.Options{Parallel: 3, Timeout: 50 * time.Millisecond, Reviewer: hubFunc(func(ctx context.Context, s *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
@@ -216,7 +216,7 @@ func TestQuestionsAreBoundedInNumberAndTime(t *testing.T) {
 	}
 }
 
-func TestAHubThatRefusesReviewsIsAnError(t *testing.T) {
+func TestAuthorizer_HubThatRefusesReviewsIsAnError(t *testing.T) {
 	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "subjectaccessreviews"}, "", errors.New("no"))
 	a := newAuthorizer(t, authz.Options{Reviewer: hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 		return true, refusal
@@ -227,9 +227,9 @@ func TestAHubThatRefusesReviewsIsAnError(t *testing.T) {
 	}
 }
 
-// TestWhoeverMayReadSeesThat grants something to a caller who is remembered as one
+// TestAuthorizer_VisibleAgreesWithGrants grants something to a caller who is remembered as one
 // who may read nothing: as soon as he has read, he sees the member, too.
-func TestWhoeverMayReadSeesThat(t *testing.T) {
+func TestAuthorizer_VisibleAgreesWithGrants(t *testing.T) {
 	for _, place := range []struct{ namespace, name string }{{"", ""}, {"red", ""}, {"red", "eu-1"}} {
 		var granted atomic.Bool
 		a := newAuthorizer(t, authz.Options{DenyTTL: time.Nanosecond, Reviewer: hubFunc(func(_ context.Context, s *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
@@ -268,10 +268,10 @@ func TestWhoeverMayReadSeesThat(t *testing.T) {
 	}
 }
 
-// TestWhatOneMemberInventsMultipliesNoQuestions: a caller without grants is asked about
+// TestAuthorizer_InventedResourcesCauseNoReviewsOfOthers: a caller without grants is asked about
 // once for each resource that only one member has, and a caller who is granted one of them
 // anywhere sees this member.
-func TestWhatOneMemberInventsMultipliesNoQuestions(t *testing.T) {
+func TestAuthorizer_InventedResourcesCauseNoReviewsOfOthers(t *testing.T) {
 	const invented = 1000
 	var asked atomic.Int64
 	var at atomic.Pointer[authorizationv1.ResourceAttributes] // what is granted, as RBAC grants it
@@ -320,7 +320,7 @@ func TestWhatOneMemberInventsMultipliesNoQuestions(t *testing.T) {
 	}
 }
 
-func TestUnrestricted(t *testing.T) {
+func TestAuthorizer_Unrestricted(t *testing.T) {
 	a := authz.Unrestricted()
 	g, err := a.Grants(t.Context(), ann, "get", resources[0], hubMembers, "", "")
 	if err != nil || !g.Everything() || !g.Expires().After(time.Now()) {
@@ -375,7 +375,7 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-func TestGrantsOfResourcesJoinWithinTheirMembers(t *testing.T) {
+func TestGrants_JoinWithinTheirMembers(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(9, 0)
 	vaults := authz.NewGrants(map[string]authz.MemberGrant{"a/a": {All: true}, "b/b": {All: true}, "c/c": {Namespaces: []string{"x"}}}, late)
 	widgets := authz.Everything(early)

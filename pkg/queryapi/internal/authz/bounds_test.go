@@ -23,8 +23,8 @@ func held() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestAnswersThatAreOverAreLetGoOf, and not kept until as many others have come.
-func TestAnswersThatAreOverAreLetGoOf(t *testing.T) {
+// TestAuthorizer_ReleasesExpiredDecisions, and not kept until as many others have come.
+func TestAuthorizer_ReleasesExpiredDecisions(t *testing.T) {
 	now := newClock()
 	hub := hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) { return false, nil })
 	a := newAuthorizer(t, authz.Options{Reviewer: hub, Now: now.Now})
@@ -49,9 +49,9 @@ func TestAnswersThatAreOverAreLetGoOf(t *testing.T) {
 	runtime.KeepAlive(a)
 }
 
-// TestWhatIsKeptOfAnswersIsSmall: names that clients write are parts of requests, and may
+// TestAuthorizer_CachedDecisionsAreSmall: names that clients write are parts of requests, and may
 // be as long as these.
-func TestWhatIsKeptOfAnswersIsSmall(t *testing.T) {
+func TestAuthorizer_CachedDecisionsAreSmall(t *testing.T) {
 	hub := hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) { return false, nil })
 	const requests, size = 1000, 64 << 10
 	filler := strings.Repeat("x", size)
@@ -80,8 +80,8 @@ func TestWhatIsKeptOfAnswersIsSmall(t *testing.T) {
 	}
 }
 
-// TestEarlierGrantsAreNotKeptLonger than they might have been by themselves.
-func TestEarlierGrantsAreNotKeptLonger(t *testing.T) {
+// TestGrants_FillFromExpiresWithTheEarlier than they might have been by themselves.
+func TestGrants_FillFromExpiresWithTheEarlier(t *testing.T) {
 	now := time.Now()
 	earlier, later := authz.Everything(now.Add(time.Second)).ServedAs("pods"), authz.Everything(now.Add(time.Minute)).ServedAs("widgets")
 	if until := later.FillFrom(earlier, []string{"pods", "widgets"}).Expires(); !until.Equal(earlier.Expires()) {
@@ -117,9 +117,9 @@ func (m *slowMembers) Review(ctx context.Context, member string, r *authorizatio
 	}
 }
 
-// TestASlowMemberIsNotWaitedForManyTimes, however many namespaces it invents, and what
+// TestAuthorizer_WaitsForASlowMemberOnce, however many namespaces it invents, and what
 // others grant is found all the same.
-func TestASlowMemberIsNotWaitedForManyTimes(t *testing.T) {
+func TestAuthorizer_WaitsForASlowMemberOnce(t *testing.T) {
 	const timeout, invented = 100 * time.Millisecond, 500
 	for name, takes := range map[string]time.Duration{"no answer": 0, "answers just in time": timeout / 2} {
 		t.Run(name, func(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 )
 
-// TestAnswersAreAskedForSince: whoever needs newer answers than those that are kept, or
+// TestAuthorizer_WithDecisionsSinceIgnoresOlderDecisions: whoever needs newer answers than those that are kept, or
 // that others wait for already, has the hub asked again, once for all.
-func TestAnswersAreAskedForSince(t *testing.T) {
+func TestAuthorizer_WithDecisionsSinceIgnoresOlderDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var allowed atomic.Bool
 		var asked atomic.Int64

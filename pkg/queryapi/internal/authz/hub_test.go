@@ -171,9 +171,9 @@ func newAuthorizer(t *testing.T, o authz.Options) *authz.Authorizer {
 	return a
 }
 
-// TestOnARealHub shows on one real API server that grants are what its RBAC
+// TestAuthorizer_OnARealHub shows on one real API server that grants are what its RBAC
 // says, no more and no less.
-func TestOnARealHub(t *testing.T) {
+func TestAuthorizer_OnARealHub(t *testing.T) {
 	fleet := kube.StartTest(t, kube.Options{})
 	client := fleet.Hub.Client()
 	ctx := t.Context()

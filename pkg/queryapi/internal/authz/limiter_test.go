@@ -80,9 +80,9 @@ func TestAuthorizer_OneCallerLeavesSlotsToOthers(t *testing.T) {
 	}
 }
 
-// TestAuthorizer_AsksNoMoreThanIsAllowed: a call that would need more questions
+// TestAuthorizer_WithReviewLimitBoundsReviews: a call that would need more questions
 // fails and asks no more; answers that are kept cost nothing.
-func TestAuthorizer_AsksNoMoreThanIsAllowed(t *testing.T) {
+func TestAuthorizer_WithReviewLimitBoundsReviews(t *testing.T) {
 	var asked atomic.Int64
 	a := newAuthorizer(t, authz.Options{Reviewer: hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 		asked.Add(1)

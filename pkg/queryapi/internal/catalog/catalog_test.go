@@ -55,7 +55,7 @@ func versionsOf(v *catalog.View, kind aggregate.Kind) []string {
 	return out
 }
 
-func TestWhatIsMissingSaysWhy(t *testing.T) {
+func TestView_ReportsWhyAResourceIsNotServed(t *testing.T) {
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.0", "shop.example/v1", "v1")
 	f.keep("fleet/a", widget, "shop.example/v1")
@@ -84,7 +84,7 @@ func TestWhatIsMissingSaysWhy(t *testing.T) {
 	}
 }
 
-func TestBuiltInKindsAreServedAtEveryVersionThatConverts(t *testing.T) {
+func TestCatalog_BuiltInKindsAreServedAtEveryVersionThatConverts(t *testing.T) {
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.0", "autoscaling/v1", "autoscaling/v2")
 	f.join("fleet/b", "v1.36.0", "autoscaling/v2")
@@ -120,7 +120,7 @@ func TestBuiltInKindsAreServedAtEveryVersionThatConverts(t *testing.T) {
 	}
 }
 
-func TestCustomKindsAreNotConverted(t *testing.T) {
+func TestCatalog_CustomKindsAreNotConverted(t *testing.T) {
 	r, found := viewOf(t, widgets("v1"), "shop.example/v1").Kind(widget)
 	if !found {
 		t.Fatal("widgets are not served")
@@ -135,7 +135,7 @@ func TestCustomKindsAreNotConverted(t *testing.T) {
 	}
 }
 
-func TestNamesMeanWhatKubectlMeans(t *testing.T) {
+func TestView_ByNameAgreesWithKubectl(t *testing.T) {
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.0")
 	var list []catalog.ServedResource
@@ -168,7 +168,7 @@ func TestNamesMeanWhatKubectlMeans(t *testing.T) {
 	}
 }
 
-func TestAViewLastsUntilItsSubjectChanges(t *testing.T) {
+func TestCatalog_CachesViewsUntilTheyChange(t *testing.T) {
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.0", "shop.example/v1")
 	f.keep("fleet/a", widget, "shop.example/v1")
@@ -203,7 +203,7 @@ func TestAViewLastsUntilItsSubjectChanges(t *testing.T) {
 	}
 }
 
-func TestAMemberIsSeenByItsOwnDefinitions(t *testing.T) {
+func TestView_ForMemberUsesItsOwnDefinitions(t *testing.T) {
 	f := newFleet(t)
 	for name, column := range map[string]string{"fleet/a": "Odd", "fleet/b": "Same", "fleet/c": "Same"} {
 		f.join(name, "v1.36.0", "shop.example/v1")
@@ -234,7 +234,7 @@ func TestAMemberIsSeenByItsOwnDefinitions(t *testing.T) {
 	}
 }
 
-func TestHostileDefinitionsHarmTheirKindOnly(t *testing.T) {
+func TestCatalog_HostileDefinitionsHarmTheirKindOnly(t *testing.T) {
 	many := `{"name":"c","type":"string","jsonPath":".x"}` + strings.Repeat(`,{"name":"c","type":"string","jsonPath":".x"}`, 5000)
 	for name, definition := range map[string]string{
 		"a path that cannot be parsed": widgetDefinition("Bad", ".spec[?(@.a"),
@@ -271,7 +271,7 @@ func TestHostileDefinitionsHarmTheirKindOnly(t *testing.T) {
 	}
 }
 
-func TestObjectsThatNoServerWouldTakeHaveARow(t *testing.T) {
+func TestCatalog_ObjectsThatNoServerWouldTakeHaveARow(t *testing.T) {
 	v := viewOf(t, served("Pod", "", "v1", "pods", true), "v1")
 	r, _ := v.Kind("Pod")
 	for name, body := range map[string]string{
@@ -298,7 +298,7 @@ func TestObjectsThatNoServerWouldTakeHaveARow(t *testing.T) {
 	}
 }
 
-func TestVersionIsTheLowestOfTheMembers(t *testing.T) {
+func TestCatalog_VersionIsTheLowestOfTheMembers(t *testing.T) {
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.2")
 	f.join("fleet/b", "v1.34.9+k3s1")
@@ -314,7 +314,7 @@ func TestVersionIsTheLowestOfTheMembers(t *testing.T) {
 	}
 }
 
-func TestBuiltInKindsHaveSchemas(t *testing.T) {
+func TestCatalog_BuiltInKindsHaveSchemas(t *testing.T) {
 	var list []catalog.ServedResource
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.0")
@@ -346,7 +346,7 @@ func TestBuiltInKindsHaveSchemas(t *testing.T) {
 	}
 }
 
-func TestOrderOfResourcesIsTheServers(t *testing.T) {
+func TestCatalog_OrderOfResourcesIsTheServers(t *testing.T) {
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.0")
 	var list []catalog.ServedResource
@@ -366,7 +366,7 @@ func TestOrderOfResourcesIsTheServers(t *testing.T) {
 	}
 }
 
-func TestMembersThatContradictEachOther(t *testing.T) {
+func TestCatalog_MembersThatContradictEachOther(t *testing.T) {
 	served := func(kind aggregate.Kind, plural string, shadowed bool, members ...string) catalog.ServedResource {
 		s := catalog.ServedResource{Kind: kind, Resource: schema.GroupVersionResource{Group: "acme.io", Version: "v1", Resource: plural}, Namespaced: true}
 		s.Shadowed, s.Members = shadowed, members
@@ -412,8 +412,8 @@ func TestMembersThatContradictEachOther(t *testing.T) {
 	}
 }
 
-// TestAMemberAloneSaysWhetherItsObjectsHaveNamespaces, whatever others invent.
-func TestAMemberAloneSaysWhetherItsObjectsHaveNamespaces(t *testing.T) {
+// TestCatalog_MemberAloneSaysWhetherItsObjectsHaveNamespaces, whatever others invent.
+func TestCatalog_MemberAloneSaysWhetherItsObjectsHaveNamespaces(t *testing.T) {
 	const fleets = aggregate.Kind("Fleet.acme.io")
 	gvr := schema.GroupVersionResource{Group: "acme.io", Version: "v1", Resource: "fleets"}
 	c := catalog.New(newTold(catalog.ServedResource{Kind: fleets, Resource: gvr, Namespaced: true, ScopeDiffers: []string{"a/a"}}))
@@ -431,9 +431,9 @@ func TestAMemberAloneSaysWhetherItsObjectsHaveNamespaces(t *testing.T) {
 	}
 }
 
-// TestAuthoritiesAreOfWhatWasRead: what members serve by now says nothing of what was
+// TestCatalog_AuthorizationResourcesAreThoseObjectsWereReadUnder: what members serve by now says nothing of what was
 // read before.
-func TestAuthoritiesAreOfWhatWasRead(t *testing.T) {
+func TestCatalog_AuthorizationResourcesAreThoseObjectsWereReadUnder(t *testing.T) {
 	const kind = aggregate.Kind("Vault.acme.io")
 	as := func(plural string, members ...string) catalog.ServedResource {
 		s := served("Vault", "acme.io", "v1", plural, true)

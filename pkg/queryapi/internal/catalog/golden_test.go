@@ -12,8 +12,8 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/catalog"
 )
 
-// TestAgainstARealServer compares with an API server that holds real objects.
-func TestAgainstARealServer(t *testing.T) {
+// TestCatalog_AgainstARealServer compares with an API server that holds real objects.
+func TestCatalog_AgainstARealServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane")
 	}

@@ -113,7 +113,7 @@ func follows(k *flat.Keys, path []string) bool {
 
 // A field of Kubernetes' own kinds that may refer to a namespace or to
 // a cluster-scoped object is in the table, or is left on purpose.
-func TestTableHasEveryReferenceOfKubernetes(t *testing.T) {
+func TestTable_HasEveryReferenceOfKubernetes(t *testing.T) {
 	used := map[string]bool{}
 	missing := map[string]bool{}
 	for kind, types := range builtin(t) {

@@ -22,7 +22,7 @@ func knows(kind aggregate.Kind) (namespaced, known bool) {
 	return false, false
 }
 
-func TestAppendWritesFlatKeys(t *testing.T) {
+func TestKeys_AppendWritesFlatKeys(t *testing.T) {
 	for _, tt := range []struct {
 		name, kind string
 		namespaced bool
@@ -53,7 +53,7 @@ func TestAppendWritesFlatKeys(t *testing.T) {
 	}
 }
 
-func TestFieldsOfFlatNames(t *testing.T) {
+func TestKeys_FieldsOfFlatNames(t *testing.T) {
 	pods, nodes, events := flat.NewKeys("Pod", true, nobody), flat.NewKeys("Node", false, nobody), flat.NewKeys("Event", true, nobody)
 	for _, tt := range []struct {
 		keys *flat.Keys
@@ -160,7 +160,7 @@ func tidy(o object) {
 }
 
 // Fields that are not shaped as their kind has them stay as they are.
-func TestMalformedReferencesStay(t *testing.T) {
+func TestKeys_MalformedReferencesStay(t *testing.T) {
 	pods := flat.NewKeys("Pod", true, knows)
 	for _, body := range malformed[:5] {
 		got := decode(t, pods.Append(nil, []byte(body), member))

@@ -297,7 +297,7 @@ func corpus(t testing.TB, visit func(body []byte, o object)) {
 	}
 }
 
-func TestRealObjectsAreAsTheModelHasThem(t *testing.T) {
+func TestKeys_RealObjectsAreAsTheModelHasThem(t *testing.T) {
 	n := 0
 	corpus(t, func(body []byte, o object) {
 		_, namespaced := sub(o, "metadata")["namespace"]
@@ -308,7 +308,7 @@ func TestRealObjectsAreAsTheModelHasThem(t *testing.T) {
 }
 
 // Every kind of Kubernetes, with every field.
-func TestFullObjectsAreAsTheModelHasThem(t *testing.T) {
+func TestKeys_FullObjectsAreAsTheModelHasThem(t *testing.T) {
 	n := 0
 	for kind, types := range builtin(t) {
 		name, group := kind.Split()

@@ -12,7 +12,7 @@ import (
 )
 
 // The kinds that are known to have no namespaces are those of an API server.
-func TestClusterScopedKindsAreThoseOfAnAPIServer(t *testing.T) {
+func TestTable_ClusterScopedKindsAreThoseOfAnAPIServer(t *testing.T) {
 	c := kube.StartTest(t, kube.Options{NoHub: true, Members: 1}).Members[0]
 	_, lists, err := c.Client().Discovery().ServerGroupsAndResources()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 var custom = []string{".gateway.networking.k8s.io", ".snapshot.storage.k8s.io"}
 
 // Each field of the table is one of Kubernetes' types, and is what keys say of it.
-func TestTableIsOfFieldsThatAre(t *testing.T) {
+func TestTable_FieldsExist(t *testing.T) {
 	rows := map[string][]flat.Row{}
 	for _, row := range flat.Table() {
 		rows[row.Subject] = append(rows[row.Subject], row)
@@ -82,7 +82,7 @@ func has(typ reflect.Type, path []string) bool {
 const docs = "../../../../docs/flat.md"
 
 // The document has the table. FLAT_DOCS=write writes it there.
-func TestDocumentHasTheTable(t *testing.T) {
+func TestTable_DocumentHasTheTable(t *testing.T) {
 	text, err := os.ReadFile(docs)
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestAPanicOfAPartIsThatOfWhoWaits(t *testing.T) {
+func TestGroup_WaitPanicsWithThePanicOfAFunction(t *testing.T) {
 	g, ctx := panicgroup.WithContext(t.Context(), 4)
 	var ended atomic.Int64
 	for range 3 {
@@ -38,7 +38,7 @@ func TestAPanicOfAPartIsThatOfWhoWaits(t *testing.T) {
 	t.Errorf("Wait returned %v", g.Wait())
 }
 
-func TestTheFirstErrorIsThatOfTheGroup(t *testing.T) {
+func TestGroup_WaitReturnsTheFirstError(t *testing.T) {
 	first := errors.New("first")
 	g, ctx := panicgroup.WithContext(t.Context(), 2)
 	g.Go(func() error { return first })

@@ -44,7 +44,7 @@ func smallFleet(t testing.TB) *fleet {
 	return f
 }
 
-func TestCountsByEveryKey(t *testing.T) {
+func TestCount_ByEveryKey(t *testing.T) {
 	s := smallFleet(t).server(queries.Options{})
 	for _, c := range []struct {
 		query string
@@ -85,7 +85,7 @@ func TestCountsByEveryKey(t *testing.T) {
 	}
 }
 
-func TestCountsAreBounded(t *testing.T) {
+func TestCount_IsBounded(t *testing.T) {
 	s := smallFleet(t).server(queries.Options{MaxGroups: 2})
 	got, err := ask[queries.CountResult](t, s, "count", "resource=pods&groupBy=field:spec.containers.image", reader{})
 	if err != nil {
@@ -104,7 +104,7 @@ func TestCountsAreBounded(t *testing.T) {
 	}
 }
 
-func TestCountsSayWhatIsNotSynced(t *testing.T) {
+func TestCount_SaysWhatIsNotSynced(t *testing.T) {
 	f := smallFleet(t)
 	f.scope("a/two", "Pod").SetStatus(aggregate.Status{State: aggregate.Stale, Reason: `namespace hr: Get "https://10.1.2.3:6443/api": connection refused`})
 	f.commit()
@@ -135,7 +135,7 @@ func TestCountsSayWhatIsNotSynced(t *testing.T) {
 	}
 }
 
-func TestTablesOfCounts(t *testing.T) {
+func TestCount_TablesOfCounts(t *testing.T) {
 	s := smallFleet(t).server(queries.Options{})
 	got := table(t, s, "count", "resource=pods&groupBy=member&groupBy=namespace")
 	if len(got.ColumnDefinitions) != 3 || got.ColumnDefinitions[2].Type != "integer" || len(got.Rows) != 4 {
@@ -146,7 +146,7 @@ func TestTablesOfCounts(t *testing.T) {
 	}
 }
 
-func TestQuestionsRefuseWhatTheyDoNotKnow(t *testing.T) {
+func TestQueries_RefuseUnknownParameters(t *testing.T) {
 	s := smallFleet(t).server(queries.Options{})
 	for _, c := range []struct {
 		question, query string
@@ -194,7 +194,7 @@ func TestQuestionsRefuseWhatTheyDoNotKnow(t *testing.T) {
 	}
 }
 
-func FuzzQuestions(f *testing.F) {
+func FuzzQueries(f *testing.F) {
 	for _, q := range []string{
 		"resource=pods&groupBy=label:app", "resource=pods&groupBy=field:spec.containers['image']&fieldSelector=a%3Db",
 		"member=a/one&resource=pods&namespace=shop&name=p1&depth=2&kinds=nodes", "labelSelector=member.federator.dev/env",

@@ -102,10 +102,10 @@ func randomGrants(rng *rand.Rand) map[string]*authz.Grants {
 	return out
 }
 
-// TestWhatMayNotBeReadMakesNoDifference compares every answer within random
+// TestQueries_HiddenObjectsMakeNoDifference compares every answer within random
 // grants with that to a caller who may read everything of a fleet in which
 // nothing else exists.
-func TestWhatMayNotBeReadMakesNoDifference(t *testing.T) {
+func TestQueries_HiddenObjectsMakeNoDifference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.Of(t), 0))
 	related, refused, nodes := 0, 0, 0
 	for range 25 {
@@ -241,7 +241,7 @@ func sameCounts(t *testing.T, rng *rand.Rand, whole *fleet, things []thing) {
 	}
 }
 
-func TestMembersShowWhatMayBeListed(t *testing.T) {
+func TestMembers_ShowWhatMayBeListed(t *testing.T) {
 	f := smallFleet(t)
 	f.scope("b/one", "Pod").SetStatus(aggregate.Status{State: aggregate.Stale})
 	f.commit()

@@ -67,7 +67,7 @@ func edges(g queries.Graph) string {
 	return strings.Join(out, "; ")
 }
 
-func TestRelationsAreFoundFromBothEnds(t *testing.T) {
+func TestRelated_RelationsAreFoundFromBothEnds(t *testing.T) {
 	s := webFleet(t, 1).server(queries.Options{})
 	const pod = "web-0 mounts conf; web-0 mounts data; web-0 pullsWith pull; web-0 readsEnv key; web-0 runsAs web; web-0 runsOn n1"
 	for _, c := range []struct{ query, want string }{
@@ -100,7 +100,7 @@ func TestRelationsAreFoundFromBothEnds(t *testing.T) {
 	}
 }
 
-func TestCirclesEnd(t *testing.T) {
+func TestRelated_TerminatesOnCycles(t *testing.T) {
 	f := newFleet(t)
 	f.join("a/one")
 	f.put(
@@ -120,7 +120,7 @@ func TestCirclesEnd(t *testing.T) {
 	}
 }
 
-func TestGraphsAreBounded(t *testing.T) {
+func TestRelated_GraphsAreBounded(t *testing.T) {
 	f := webFleet(t, 40)
 	got, err := ask[queries.Graph](t, f.server(queries.Options{MaxNodes: 10}), "related", "member=a/one&resource=deployments.apps&namespace=shop&name=web", reader{})
 	if err != nil || !got.Truncated || len(got.Nodes) != 10 {
@@ -136,7 +136,7 @@ func TestGraphsAreBounded(t *testing.T) {
 	}
 }
 
-func TestGraphsSayWhatIsNotSynced(t *testing.T) {
+func TestRelated_GraphsSayWhatIsNotSynced(t *testing.T) {
 	f := webFleet(t, 1)
 	f.scope("a/one", "Pod").SetStatus(aggregate.Status{State: aggregate.Forbidden})
 	f.scope("a/two", "Pod").SetStatus(aggregate.Status{State: aggregate.Stale})

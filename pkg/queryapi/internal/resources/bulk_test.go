@@ -7,10 +7,10 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// TestWatchesOutliveWhatOneMemberExchanges: a member that lists anew, or leaves, with more
+// TestWatch_OutlivesBulkChangesOfOneMember: a member that lists anew, or leaves, with more
 // than the log of changes holds ends no watch of those who follow, and whoever comes back
 // need not list another kind again.
-func TestWatchesOutliveWhatOneMemberExchanges(t *testing.T) {
+func TestWatch_OutlivesBulkChangesOfOneMember(t *testing.T) {
 	const fleetHPAs = "/fleet/apis/autoscaling/v2/horizontalpodautoscalers"
 	f := newFleet(t, settings{logBytes: 128 << 10})
 	f.join("a/east")

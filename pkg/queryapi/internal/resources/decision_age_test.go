@@ -78,10 +78,10 @@ func (c *kept) Grants(ctx context.Context, verb string, _ aggregate.Kind, at *ag
 	return c.authority.Grants(ctx, c.User(), verb, schema.GroupResource{Resource: "pods"}, members, "", "")
 }
 
-// TestGrantsThatChangeBetweenAnswersAreNotLost: answers about lists and about watches
+// TestWatch_GrantsThatChangeBetweenAnswersAreNotLost: answers about lists and about watches
 // are kept apart, so that a client may list by those from before a change of its grants
 // and watch by those from after it, or the other way round.
-func TestGrantsThatChangeBetweenAnswersAreNotLost(t *testing.T) {
+func TestWatch_GrantsThatChangeBetweenAnswersAreNotLost(t *testing.T) {
 	few, more := both("a/east"), both("a/east", "a/west")
 	for name, may := range map[string][2]map[string][]string{"given": {few, more}, "taken": {more, few}} {
 		for _, first := range []string{selection.List, selection.Watch} {
@@ -131,9 +131,9 @@ func changedBetween(t *testing.T, before, after map[string][]string, first strin
 	}
 }
 
-// TestWhoMayListMoreMayWatch, from a list of any age and without end, and costs the hub
+// TestWatch_WhoMayListMoreMayWatch, from a list of any age and without end, and costs the hub
 // no more than answers that are as new as each other.
-func TestWhoMayListMoreMayWatch(t *testing.T) {
+func TestWatch_WhoMayListMoreMayWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, settings{clock: time.Now, bookmark: time.Hour})
 		for _, m := range memberNames[:2] {

@@ -8,8 +8,8 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// TestAPanicOfAnEncoderIsTheRequests encodes objects that are none.
-func TestAPanicOfAnEncoderIsTheRequests(t *testing.T) {
+// TestEncoder_PanicOfAnEncoderIsTheRequests encodes objects that are none.
+func TestEncoder_PanicOfAnEncoderIsTheRequests(t *testing.T) {
 	for _, objects := range []int{1, 100 * blockSize} {
 		func() {
 			defer func() {

@@ -40,9 +40,9 @@ func keysOf(a answer) []string {
 	return out
 }
 
-// TestFlatKeysAreOfOneObject: what members share a name of is told apart in lists,
+// TestFlat_KeysAreOfOneObject: what members share a name of is told apart in lists,
 // and had by its key.
-func TestFlatKeysAreOfOneObject(t *testing.T) {
+func TestFlat_KeysAreOfOneObject(t *testing.T) {
 	f := collision(t)
 	for path, want := range map[string][]string{
 		"/flat/api/v1/pods":       {"a.one.blue/web", "a.one_eu.blue/web"},
@@ -70,8 +70,8 @@ func TestFlatKeysAreOfOneObject(t *testing.T) {
 	}
 }
 
-// TestFlatInEveryFormat: keys are flat whatever is made of the object.
-func TestFlatInEveryFormat(t *testing.T) {
+// TestFlat_InEveryFormat: keys are flat whatever is made of the object.
+func TestFlat_InEveryFormat(t *testing.T) {
 	f := collision(t)
 	const partial, table = "as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "as=Table;g=meta.k8s.io;v=v1"
 	for _, accept := range []string{"application/yaml", "application/json;" + partial, "application/yaml;" + partial, "application/json;" + table} {
@@ -95,9 +95,9 @@ func TestFlatInEveryFormat(t *testing.T) {
 	}
 }
 
-// TestFlatNamesThatLeadNowhere: a list is empty and says what names look like, an
+// TestFlat_NamesThatLeadNowhere: a list is empty and says what names look like, an
 // object is not found; a watch stays open and says nothing.
-func TestFlatNamesThatLeadNowhere(t *testing.T) { synctest.Test(t, namesThatLeadNowhere) }
+func TestFlat_NamesThatLeadNowhere(t *testing.T) { synctest.Test(t, namesThatLeadNowhere) }
 
 func namesThatLeadNowhere(t *testing.T) {
 	f := collision(t)
@@ -117,8 +117,8 @@ func namesThatLeadNowhere(t *testing.T) {
 	}
 }
 
-// TestFlatSelectors: terms on fields mean what is shown.
-func TestFlatSelectors(t *testing.T) {
+// TestFlat_Selectors: terms on fields mean what is shown.
+func TestFlat_Selectors(t *testing.T) {
 	f := collision(t)
 	both := []string{"a.one.blue/web", "a.one_eu.blue/web"}
 	for selector, want := range map[string][]string{
@@ -154,8 +154,8 @@ func TestFlatSelectors(t *testing.T) {
 	}
 }
 
-// TestFlatRefusals speak of names as the client wrote them.
-func TestFlatRefusals(t *testing.T) {
+// TestFlat_Refusals speak of names as the client wrote them.
+func TestFlat_Refusals(t *testing.T) {
 	f := collision(t)
 	nobody := granted(authz.NewGrants(map[string]authz.MemberGrant{}, time.Time{}))
 	for path, where := range map[string]string{
@@ -172,9 +172,9 @@ func TestFlatRefusals(t *testing.T) {
 	}
 }
 
-// TestFlatKeysWhereMembersDifferInWhatHasNamespaces: each object is as its own member
+// TestFlat_KeysWhereMembersDifferInWhatHasNamespaces: each object is as its own member
 // has it, so that nobody else's discovery gives it another's key, or hides it.
-func TestFlatKeysWhereMembersDifferInWhatHasNamespaces(t *testing.T) {
+func TestFlat_KeysWhereMembersDifferInWhatHasNamespaces(t *testing.T) {
 	f := newFleet(t, settings{})
 	for m, namespaces := range map[string][]string{"a/one": {""}, "e/vil": {"", "blue"}, "e/viler": {"", "blue"}} {
 		f.join(m)

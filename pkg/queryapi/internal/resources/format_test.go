@@ -46,9 +46,9 @@ func many(t testing.TB) *fleet {
 	return f
 }
 
-// TestFormatsAgree: YAML is the JSON, metadata is that of the objects, and a
+// TestFormat_AllAgree: YAML is the JSON, metadata is that of the objects, and a
 // Table's rows have what a client asks to be included.
-func TestFormatsAgree(t *testing.T) {
+func TestFormat_AllAgree(t *testing.T) {
 	f := many(t)
 	for _, path := range []string{
 		"/fleet/api/v1/pods", "/members/a/west/api/v1/pods", "/fleet/api/v1/nodes", "/members/a/west/api/v1/nodes",
@@ -183,8 +183,8 @@ func TestYAML_OfListsIsMadeWithoutTheList(t *testing.T) {
 	t.Logf("%d KiB sent in %d writes, %d KiB lived meanwhile", w.sent>>10, w.writes, (int64(w.most)-int64(base))>>10)
 }
 
-// TestSingleObjectsAgree in their formats, and with the list.
-func TestSingleObjectsAgree(t *testing.T) {
+// TestFormat_SingleObjectsAgree in their formats, and with the list.
+func TestFormat_SingleObjectsAgree(t *testing.T) {
 	f := many(t)
 	const path = "/fleet/api/v1/namespaces/red/pods/alone"
 	o := f.mustAsk(all, "/fleet/api/v1/namespaces/red/pods", nil, "").list.Items[0]
@@ -205,9 +205,9 @@ func TestSingleObjectsAgree(t *testing.T) {
 	}
 }
 
-// TestEventsAgreeWithLists in every format; watches that send the same share
+// TestFormat_EventsAgreeWithLists in every format; watches that send the same share
 // its bytes, and those that do not do not.
-func TestEventsAgreeWithLists(t *testing.T) {
+func TestFormat_EventsAgreeWithLists(t *testing.T) {
 	f := many(t)
 	start := f.index.Snapshot().Revision()
 	type kind struct{ path, accept, include string }
@@ -263,8 +263,8 @@ func TestEventsAgreeWithLists(t *testing.T) {
 	}
 }
 
-// TestTheFormatIsWhatTheClientLikesBest of those that can be given.
-func TestTheFormatIsWhatTheClientLikesBest(t *testing.T) {
+// TestFormat_IsWhatTheClientLikesBest of those that can be given.
+func TestFormat_IsWhatTheClientLikesBest(t *testing.T) {
 	f := many(t)
 	for accept, want := range map[string]string{
 		"":                                  "application/json PodList",

@@ -76,10 +76,10 @@ func (m mirror) resumed(f *fleet, c resources.Caller, path string) mirror {
 	return m.with(f.watch(c, path, values("resourceVersion", m.revision), "").end()) // or it would list for ever
 }
 
-// TestGrantsThatChangeAreNotLostWhereverAWatchIsCut: a client that has got a part of
+// TestWatch_GrantsThatChangeAreNotLostWhereverAWatchIsCut: a client that has got a part of
 // what a change of its grants brings and takes, or nothing of it, knows what is there
 // once it is back.
-func TestGrantsThatChangeAreNotLostWhereverAWatchIsCut(t *testing.T) {
+func TestWatch_GrantsThatChangeAreNotLostWhereverAWatchIsCut(t *testing.T) {
 	for name, quiet := range map[string]bool{"quiet": true, "busy": false} {
 		for _, path := range []string{fleetPods, "/flat/api/v1/pods"} {
 			for _, bookmarks := range []string{"0", "1"} {
@@ -135,8 +135,8 @@ func cutAnywhere(t *testing.T, path, bookmarks string, quiet bool) {
 	}
 }
 
-// TestGrantsThatChangeBetweenWatchesAreNotLost: nobody is there to be told.
-func TestGrantsThatChangeBetweenWatchesAreNotLost(t *testing.T) {
+// TestWatch_GrantsThatChangeBetweenWatchesAreNotLost: nobody is there to be told.
+func TestWatch_GrantsThatChangeBetweenWatchesAreNotLost(t *testing.T) {
 	few, more := map[string]authz.MemberGrant{"a/east": {All: true}}, map[string]authz.MemberGrant{"a/east": {All: true}, "a/west": {Namespaces: []string{"blue"}}}
 	for name, may := range map[string][2]map[string]authz.MemberGrant{"given": {few, more}, "taken": {more, few}} {
 		f, _ := pair(t)
@@ -150,9 +150,9 @@ func TestGrantsThatChangeBetweenWatchesAreNotLost(t *testing.T) {
 	}
 }
 
-// TestAnotherRequestThatSeesOtherGrantsTellsWatches, before they tell anything more by
+// TestWatch_AnotherRequestThatSeesOtherGrantsTellsWatches, before they tell anything more by
 // those that they have: nobody could say later by which it was told.
-func TestAnotherRequestThatSeesOtherGrantsTellsWatches(t *testing.T) {
+func TestWatch_AnotherRequestThatSeesOtherGrantsTellsWatches(t *testing.T) {
 	f, _ := pair(t)
 	c := newRegranted("bob", map[string]authz.MemberGrant{"a/east": {All: true}})
 	s := f.watch(c, fleetPods, values("resourceVersion", f.mirror(c.caller, fleetPods).revision), "")
@@ -163,8 +163,8 @@ func TestAnotherRequestThatSeesOtherGrantsTellsWatches(t *testing.T) {
 	wantTold(t, "a watch of other grants", s.end(), "DELETED a/east blue p0", "ADDED a/west blue p0", "ADDED a/west blue p1")
 }
 
-// TestListsAndWatchesThatAreGrantedDifferentThings go on: only a change is one.
-func TestListsAndWatchesThatAreGrantedDifferentThings(t *testing.T) {
+// TestWatch_ListsAndWatchesThatAreGrantedDifferentThings go on: only a change is one.
+func TestWatch_ListsAndWatchesThatAreGrantedDifferentThings(t *testing.T) {
 	f, start := pair(t)
 	c := caller{"bob", func(verb string) (*authz.Grants, error) {
 		may := map[string]authz.MemberGrant{"a/east": {All: true}}

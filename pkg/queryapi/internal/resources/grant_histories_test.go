@@ -9,9 +9,9 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 )
 
-// TestHistoriesAreBoundedAndFair: who has many forgets first, and is told to list; what a
+// TestGrantHistories_HistoriesAreBoundedAndFair: who has many forgets first, and is told to list; what a
 // watch uses is kept, or taken in again.
-func TestHistoriesAreBoundedAndFair(t *testing.T) {
+func TestGrantHistories_HistoriesAreBoundedAndFair(t *testing.T) {
 	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
@@ -66,9 +66,9 @@ func TestHistoriesAreBoundedAndFair(t *testing.T) {
 	}
 }
 
-// TestWhoHasManyHistoriesHasNobodyElseList: another reader, of whom nothing is known yet,
+// TestGrantHistories_WhoHasManyHistoriesHasNobodyElseList: another reader, of whom nothing is known yet,
 // lists and goes on from there.
-func TestWhoHasManyHistoriesHasNobodyElseList(t *testing.T) {
+func TestGrantHistories_WhoHasManyHistoriesHasNobodyElseList(t *testing.T) {
 	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-func TestOptionsAreValidated(t *testing.T) {
+func TestHandler_OptionsAreValidated(t *testing.T) {
 	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(7)})
 	ok(t, err)
 	sealer, err := selection.NewTokenCodec(bytes.Repeat([]byte{1}, 32), x.First())
@@ -48,8 +48,8 @@ func TestOptionsAreValidated(t *testing.T) {
 	}
 }
 
-// TestBookmarksComeInTime, to clients that take them, and when a watch ends.
-func TestBookmarksComeInTime(t *testing.T) {
+// TestHandler_BookmarksComeInTime, to clients that take them, and when a watch ends.
+func TestHandler_BookmarksComeInTime(t *testing.T) {
 	for _, every := range []time.Duration{0, 20 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(t, settings{clock: time.Now, bookmark: every})
@@ -86,9 +86,9 @@ func TestBookmarksComeInTime(t *testing.T) {
 	}
 }
 
-// TestWatchesEndInTheirTime, whatever the client asks for, so that clients spread over
+// TestHandler_WatchesEndInTheirTime, whatever the client asks for, so that clients spread over
 // replicas anew.
-func TestWatchesEndInTheirTime(t *testing.T) {
+func TestHandler_WatchesEndInTheirTime(t *testing.T) {
 	for name, query := range map[string]url.Values{
 		"without a timeout": nil, "with a long timeout": values("timeoutSeconds", "1000000"), "with the other": values("timeout", "300h"),
 	} {
@@ -108,8 +108,8 @@ func TestWatchesEndInTheirTime(t *testing.T) {
 	}
 }
 
-// TestClientsHaveATimeForEachBlock that they read.
-func TestClientsHaveATimeForEachBlock(t *testing.T) {
+// TestHandler_ClientsHaveATimeForEachBlock that they read.
+func TestHandler_ClientsHaveATimeForEachBlock(t *testing.T) {
 	for _, stall := range []time.Duration{0, 7 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(t, settings{clock: time.Now, stall: stall})
@@ -134,8 +134,8 @@ func TestClientsHaveATimeForEachBlock(t *testing.T) {
 	}
 }
 
-// TestNewsReachAllWatches, whether Run tells of them or each waits by itself.
-func TestNewsReachAllWatches(t *testing.T) {
+// TestWatch_NewSnapshotsReachAllWatches, whether Run tells of them or each waits by itself.
+func TestWatch_NewSnapshotsReachAllWatches(t *testing.T) {
 	f, _ := pair(t)
 	var open []*stream
 	for range 20 {
@@ -190,9 +190,9 @@ func (f *fleet) odd(member, name, namespace string) {
 	f.commit()
 }
 
-// TestObjectsThatCannotBeConvertedComeAsTheyAreHeld among others, and are never left
+// TestHandler_ObjectsThatCannotBeConvertedComeAsTheyAreHeld among others, and are never left
 // out: one object takes the others from nobody. Alone they are an error.
-func TestObjectsThatCannotBeConvertedComeAsTheyAreHeld(t *testing.T) {
+func TestHandler_ObjectsThatCannotBeConvertedComeAsTheyAreHeld(t *testing.T) {
 	f := many(t)
 	const v1, v2 = "/fleet/apis/autoscaling/v1", "/fleet/apis/autoscaling/v2"
 	start := f.index.Snapshot().Revision()
@@ -216,8 +216,8 @@ func TestObjectsThatCannotBeConvertedComeAsTheyAreHeld(t *testing.T) {
 	s.end()
 }
 
-// TestAListThatFailsOnTheWayIsCutOff: a part is not taken for the whole.
-func TestAListThatFailsOnTheWayIsCutOff(t *testing.T) {
+// TestHandler_ListThatFailsOnTheWayIsCutOff: a part is not taken for the whole.
+func TestHandler_ListThatFailsOnTheWayIsCutOff(t *testing.T) {
 	f := many(t)
 	for i := range 300 {
 		f.put(thing{kind: hpas, member: "a/east", namespace: "blue", name: fmt.Sprintf("p%03d", i)})

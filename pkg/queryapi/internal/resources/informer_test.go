@@ -203,10 +203,10 @@ func (w *follower) check() {
 	}
 }
 
-// TestFollowersKnowWhatIsThere: through random changes of objects and members,
+// TestWatch_InformersHoldWhatExists: through random changes of objects and members,
 // interruptions and lost events, clients with random selections and grants
 // come to know what a list of the plain things gives.
-func TestFollowersKnowWhatIsThere(t *testing.T) {
+func TestWatch_InformersHoldWhatExists(t *testing.T) {
 	rng := random(t)
 	counts := map[string]int{}
 	unseen := func() bool {

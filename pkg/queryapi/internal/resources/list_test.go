@@ -48,10 +48,10 @@ func same(t testing.TB, what string, got []map[string]any, want []thing) {
 	}
 }
 
-// TestListsAreThePlainSliceInPages asks random selections in pages of random
+// TestList_PagesAreThePlainSlice asks random selections in pages of random
 // sizes while the fleet changes: together they are what a plain slice had when
 // the list began.
-func TestListsAreThePlainSliceInPages(t *testing.T) {
+func TestList_PagesAreThePlainSlice(t *testing.T) {
 	rng := random(t)
 	pages := 0
 	for pages < 400 {
@@ -122,7 +122,7 @@ func twoPages(t testing.TB) (*fleet, string) {
 	return f, a.list.Metadata.Continue
 }
 
-func TestTokensAreForOneListOnly(t *testing.T) {
+func TestList_TokensAreForOneListOnly(t *testing.T) {
 	f, token := twoPages(t)
 	query := values("limit", "2", "continue", token)
 	same(t, "the second page", f.mustAsk(all, "/fleet/api/v1/pods", query, "").list.Items, (&choice{}).expected(f)[2:4])
@@ -147,9 +147,9 @@ func TestTokensAreForOneListOnly(t *testing.T) {
 	}
 }
 
-// TestTokensThatExpireContinueAtTheNewest: of another process, or older than
+// TestList_TokensThatExpireContinueAtTheNewest: of another process, or older than
 // snapshots are kept.
-func TestTokensThatExpireContinueAtTheNewest(t *testing.T) {
+func TestList_TokensThatExpireContinueAtTheNewest(t *testing.T) {
 	for name, expire := range map[string]func(f *fleet) *fleet{
 		"another process": func(*fleet) *fleet {
 			again := newFleet(t, settings{block: 8})
@@ -191,7 +191,7 @@ func TestTokensThatExpireContinueAtTheNewest(t *testing.T) {
 	}
 }
 
-func TestListsAreAtTheRevisionThatIsAskedFor(t *testing.T) {
+func TestList_IsAtTheRequestedRevision(t *testing.T) {
 	f, _ := twoPages(t) // which pins the snapshot
 	pinned := f.index.Snapshot().Revision()
 	before := (&choice{}).expected(f)
@@ -215,8 +215,8 @@ func TestListsAreAtTheRevisionThatIsAskedFor(t *testing.T) {
 	wantRefusal(t, "words", f.ask(all, "/fleet/api/v1/pods", values("resourceVersion", "new"), ""), http.StatusBadRequest, metav1.StatusReasonBadRequest)
 }
 
-// TestRevisionsToComeAreWaitedFor, for as long as an API server does.
-func TestRevisionsToComeAreWaitedFor(t *testing.T) {
+// TestList_RevisionsToComeAreWaitedFor, for as long as an API server does.
+func TestList_RevisionsToComeAreWaitedFor(t *testing.T) {
 	for _, match := range []string{"Exact", "NotOlderThan"} {
 		synctest.Test(t, func(t *testing.T) {
 			f, _ := twoPages(t)
@@ -243,8 +243,8 @@ func TestRevisionsToComeAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestLongListsAreInOrder: they are encoded by several goroutines.
-func TestLongListsAreInOrder(t *testing.T) {
+// TestList_LongListsAreInOrder: they are encoded by several goroutines.
+func TestList_LongListsAreInOrder(t *testing.T) {
 	f := newFleet(t, settings{})
 	for _, m := range memberNames {
 		f.join(m)
@@ -259,9 +259,9 @@ func TestLongListsAreInOrder(t *testing.T) {
 	}
 }
 
-// TestNamesAreFoundInAllMembers: nobody has it, one, or several, which a Table
+// TestList_NamesAreFoundInAllMembers: nobody has it, one, or several, which a Table
 // has all of.
-func TestNamesAreFoundInAllMembers(t *testing.T) {
+func TestList_NamesAreFoundInAllMembers(t *testing.T) {
 	rng := random(t)
 	seen := map[string]int{}
 	for range 10 {
@@ -333,7 +333,7 @@ func wantAmbiguous(t *testing.T, path string, a answer, want []thing) {
 	}
 }
 
-func TestNamespacesAreWhereTheyBelong(t *testing.T) {
+func TestList_NamespacesAreWhereTheyBelong(t *testing.T) {
 	f := newFleet(t, settings{})
 	f.join("a/east")
 	f.put(thing{kind: nodes, member: "a/east", name: "n0"}, thing{kind: "Namespace", member: "a/east", name: "blue"}, pod("a/east", "blue", "p0"))
@@ -352,8 +352,8 @@ func TestNamespacesAreWhereTheyBelong(t *testing.T) {
 	wantRefusal(t, "a watch", f.ask(granted(nil), "/fleet/api/v1/pods", values("watch", "1"), ""), http.StatusForbidden, metav1.StatusReasonForbidden)
 }
 
-// TestAnswersSayWhatIsNotFresh, of what the caller may read and no other.
-func TestAnswersSayWhatIsNotFresh(t *testing.T) {
+// TestList_AnswersSayWhatIsNotFresh, of what the caller may read and no other.
+func TestList_AnswersSayWhatIsNotFresh(t *testing.T) {
 	f := newFleet(t, settings{})
 	for _, m := range memberNames[:3] {
 		f.join(m, "env", "prod")

@@ -84,7 +84,7 @@ func bare(t testing.TB, object runtime.Object) map[string]any {
 	return m
 }
 
-func TestProtobufIsTheJSON(t *testing.T) {
+func TestProtobuf_IsTheJSON(t *testing.T) {
 	f := many(t)
 	for _, path := range []string{
 		"/fleet/api/v1/pods", "/members/a/west/api/v1/pods", "/fleet/api/v1/nodes", "/members/a/west/api/v1/nodes/n0",
@@ -111,7 +111,7 @@ func TestProtobufIsTheJSON(t *testing.T) {
 	}
 }
 
-func TestProtobufIsOnlyGivenWhereItCanBe(t *testing.T) {
+func TestProtobuf_IsOnlyGivenWhereItCanBe(t *testing.T) {
 	f := newFleet(t, settings{protobuf: 2 << 10})
 	f.join("a/west")
 	for _, name := range []string{"p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9", "p10", "p11", "p12", "p13", "p14", "p15", "p16"} {
@@ -141,7 +141,7 @@ func TestProtobufIsOnlyGivenWhereItCanBe(t *testing.T) {
 
 // An object that no API server would have let in costs a list nothing but its own
 // fields.
-func TestProtobufOfWhatTheTypesCannotRead(t *testing.T) {
+func TestProtobuf_OfWhatTheTypesCannotRead(t *testing.T) {
 	f := newFleet(t, settings{})
 	f.join("a/west")
 	f.put(pod("a/west", "blue", "good"))
@@ -188,7 +188,7 @@ func (s *stuck) Write(p []byte) (int, error) {
 
 // Lists that are held until their clients have read them are bounded in sum, and one
 // caller whose clients do not read leaves room to others.
-func TestProtobufListsOfManyAreBounded(t *testing.T) {
+func TestProtobuf_ListsOfManyAreBounded(t *testing.T) {
 	f := newFleet(t, settings{protobuf: 4 << 10})
 	f.join("a/west")
 	for i := range 16 {
@@ -238,7 +238,7 @@ func TestProtobufListsOfManyAreBounded(t *testing.T) {
 
 // A list that is too large for protobuf, and is sent as JSON for as long as its client
 // takes to read it, leaves the room to others.
-func TestListsThatAreSentAsJSONHoldNoRoom(t *testing.T) {
+func TestProtobuf_ListsThatAreSentAsJSONHoldNoRoom(t *testing.T) {
 	f := newFleet(t, settings{protobuf: 64 << 10})
 	f.join("a/west")
 	for i := range 320 {

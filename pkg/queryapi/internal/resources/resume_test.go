@@ -26,9 +26,9 @@ func pair(t testing.TB) (*fleet, aggregate.Revision) {
 	return f, f.commit()
 }
 
-// TestAWatchIsResumedWithinItsGrants: what was added is no hindrance, but of a
+// TestWatch_IsResumedWithinItsGrants: what was added is no hindrance, but of a
 // member that has left nobody knows what was granted.
-func TestAWatchIsResumedWithinItsGrants(t *testing.T) {
+func TestWatch_IsResumedWithinItsGrants(t *testing.T) {
 	f, start := pair(t)
 	f.put(pod("a/east", "blue", "p1"), pod("a/west", "blue", "p1"))
 	f.commit()
@@ -41,8 +41,8 @@ func TestAWatchIsResumedWithinItsGrants(t *testing.T) {
 	f.watch(some, fleetPods, from, "").wantExpired("some")
 }
 
-// TestWatchesSayWhatIsNotFreshWithinTheGrants, and within the selection.
-func TestWatchesSayWhatIsNotFreshWithinTheGrants(t *testing.T) {
+// TestWatch_SaysWhatIsNotFreshWithinTheGrants, and within the selection.
+func TestWatch_SaysWhatIsNotFreshWithinTheGrants(t *testing.T) {
 	f, _ := pair(t)
 	for _, m := range memberNames[:2] {
 		f.scope(m, pods).SetStatus(aggregate.Status{State: aggregate.Stale})
@@ -66,9 +66,9 @@ func TestWatchesSayWhatIsNotFreshWithinTheGrants(t *testing.T) {
 	}
 }
 
-// TestChangesOfMembersAreNotMissedBetweenWatches: where a label of members
+// TestWatch_ChangesOfMembersAreNotMissedBetweenWatches: where a label of members
 // selects, a client that was away when one changed lists again.
-func TestChangesOfMembersAreNotMissedBetweenWatches(t *testing.T) {
+func TestWatch_ChangesOfMembersAreNotMissedBetweenWatches(t *testing.T) {
 	const prod = "member.federator.dev/env=prod"
 	for name, c := range map[string]struct {
 		change   func(f *fleet)
@@ -102,9 +102,9 @@ func TestChangesOfMembersAreNotMissedBetweenWatches(t *testing.T) {
 	}
 }
 
-// TestAMemberThatReturnsIsFollowed, when a watch sees its leave and its return
+// TestWatch_MemberThatReturnsIsFollowed, when a watch sees its leave and its return
 // at once.
-func TestAMemberThatReturnsIsFollowed(t *testing.T) {
+func TestWatch_MemberThatReturnsIsFollowed(t *testing.T) {
 	f, start := pair(t)
 	s := f.watch(all, fleetPods, values("resourceVersion", text(start), "labelSelector", "member.federator.dev/env=prod"), "")
 	f.put(pod("a/east", "blue", "p1"))
@@ -119,9 +119,9 @@ func TestAMemberThatReturnsIsFollowed(t *testing.T) {
 	wantTold(t, "a member that returns", s.end(), "ADDED a/east blue p1", "DELETED a/west blue p0", "ADDED a/west blue p0")
 }
 
-// TestAMemberThatChangesWhileAWatchBeginsIsNoLoss: what happened before the
+// TestWatch_MemberThatChangesWhileAWatchBeginsIsNoLoss: what happened before the
 // watch is told as members were then.
-func TestAMemberThatChangesWhileAWatchBeginsIsNoLoss(t *testing.T) {
+func TestWatch_MemberThatChangesWhileAWatchBeginsIsNoLoss(t *testing.T) {
 	f, _ := pair(t)
 	query := values("labelSelector", "member.federator.dev/env=prod")
 	query.Set("resourceVersion", f.mustAsk(all, fleetPods, query, "").list.Metadata.ResourceVersion)
@@ -137,9 +137,9 @@ func TestAMemberThatChangesWhileAWatchBeginsIsNoLoss(t *testing.T) {
 		"DELETED a/west blue p0", "ADDED a/west blue p1", "DELETED a/west blue p1")
 }
 
-// TestGrantsAreAskedAgain when their time is up: what they add comes, what they
+// TestWatch_GrantsAreAskedAgain when their time is up: what they add comes, what they
 // lack goes, and a bookmark says from where to resume.
-func TestGrantsAreAskedAgain(t *testing.T) {
+func TestWatch_GrantsAreAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, settings{clock: time.Now, bookmark: time.Hour})
 		for _, m := range memberNames[:3] {
@@ -188,8 +188,8 @@ func TestGrantsAreAskedAgain(t *testing.T) {
 	})
 }
 
-// TestMembersThatTurnComeAndGo with their labels, where those select.
-func TestMembersThatTurnComeAndGo(t *testing.T) {
+// TestWatch_RelabelledMembersAreAddedAndDeleted with their labels, where those select.
+func TestWatch_RelabelledMembersAreAddedAndDeleted(t *testing.T) {
 	f, start := pair(t)
 	s := f.watch(all, fleetPods, values("resourceVersion", text(start), "labelSelector", "member.federator.dev/env=prod", "allowWatchBookmarks", "1"), "")
 	held := revisionOf(t, field(f.mustAsk(all, "/members/a/west/api/v1/namespaces/blue/pods/p0", nil, "").object(t), "metadata", "resourceVersion"))
@@ -209,8 +209,8 @@ func TestMembersThatTurnComeAndGo(t *testing.T) {
 	wantTold(t, "a leave and a join", s.end()[4:], "DELETED a/west blue p0", "ADDED b/east blue p0", "BOOKMARK")
 }
 
-// TestAnOpenWatchKeepsNoOldSnapshot alive, whose objects may be long gone.
-func TestAnOpenWatchKeepsNoOldSnapshot(t *testing.T) {
+// TestWatch_OpenWatchKeepsNoOldSnapshot alive, whose objects may be long gone.
+func TestWatch_OpenWatchKeepsNoOldSnapshot(t *testing.T) {
 	f, start := pair(t)
 	first := weak.Make(f.index.Snapshot())
 	s := f.watch(all, fleetPods, values("resourceVersion", text(start)), "")
@@ -229,9 +229,9 @@ func TestAnOpenWatchKeepsNoOldSnapshot(t *testing.T) {
 	initial.end()
 }
 
-// TestAWatchThatIsPassedByEndsWithinItsStep: a client that reads slowly keeps
+// TestWatch_BehindTheLogEndsWithinItsStep: a client that reads slowly keeps
 // no more alive than the log of changes may.
-func TestAWatchThatIsPassedByEndsWithinItsStep(t *testing.T) {
+func TestWatch_BehindTheLogEndsWithinItsStep(t *testing.T) {
 	f := newFleet(t, settings{logBytes: 64 << 10})
 	f.join("a/east")
 	for i := range 600 {

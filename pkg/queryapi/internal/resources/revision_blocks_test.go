@@ -10,10 +10,10 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// TestReadersGoOnInTheNextBlock: watches, open or resumed, pages and snapshots that are
+// TestWatch_ReadersGoOnInTheNextBlock: watches, open or resumed, pages and snapshots that are
 // asked for by their revision do not notice that the process has begun another block of
 // revisions. The block between is another process's.
-func TestReadersGoOnInTheNextBlock(t *testing.T) {
+func TestWatch_ReadersGoOnInTheNextBlock(t *testing.T) {
 	f := newFleet(t, settings{revisions: 20})
 	for _, m := range memberNames[:2] {
 		f.join(m)

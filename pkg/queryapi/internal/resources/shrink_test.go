@@ -35,9 +35,9 @@ func (d *discarding) Flush() {
 	}
 }
 
-// TestWatches_LetGoOfTheSpaceOfLargeObjects, once these were sent: what a quiet watch
+// TestWatch_ReleasesBuffersOfLargeObjects, once these were sent: what a quiet watch
 // holds does not follow the largest object that it has seen.
-func TestWatches_LetGoOfTheSpaceOfLargeObjects(t *testing.T) {
+func TestWatch_ReleasesBuffersOfLargeObjects(t *testing.T) {
 	const watches, size, most = 16, 1 << 20, 256 << 10 // bytes of the object, and of a watch
 	f := newFleet(t, settings{})
 	f.join("a/east")

@@ -75,7 +75,7 @@ var samples = []string{
 	`{"a":"\"metadata\":{","metadata":{},"b":{"metadata":{"name":"inner"}}}`,
 }
 
-func TestStampsAreSplicedIntoObjects(t *testing.T) {
+func TestSplicer_StampsAreSplicedIntoObjects(t *testing.T) {
 	for _, s := range samples {
 		if !spliced(t, []byte(s)) {
 			t.Errorf("%s was not looked at", s)
@@ -89,7 +89,7 @@ func TestStampsAreSplicedIntoObjects(t *testing.T) {
 	}
 }
 
-func TestStampsAreSplicedIntoRealObjects(t *testing.T) {
+func TestSplicer_StampsAreSplicedIntoRealObjects(t *testing.T) {
 	files, err := filepath.Glob("../../../../../shared/corpus/*.jsonl")
 	if err != nil {
 		t.Fatal(err)

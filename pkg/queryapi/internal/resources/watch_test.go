@@ -218,10 +218,10 @@ func text(r aggregate.Revision) string { return fmt.Sprint(uint64(r)) }
 
 const fleetPods = "/fleet/api/v1/pods"
 
-// TestSelectorTransitionsComeAndGo: an object that a change brings into the
+// TestWatch_SelectorTransitionsComeAndGo: an object that a change brings into the
 // selection is ADDED, one that it takes out is DELETED as it was, at the
 // change's revision.
-func TestSelectorTransitionsComeAndGo(t *testing.T) {
+func TestWatch_SelectorTransitionsComeAndGo(t *testing.T) {
 	f := newFleet(t, settings{})
 	f.join("a/east", "env", "prod")
 	f.put(pod("a/east", "blue", "p0", "app", "web"))
@@ -267,8 +267,8 @@ func TestSelectorTransitionsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestDeletionsAreAtTheirOwnRevision, and show the object as it was.
-func TestDeletionsAreAtTheirOwnRevision(t *testing.T) {
+// TestWatch_DeletionsAreAtTheirOwnRevision, and show the object as it was.
+func TestWatch_DeletionsAreAtTheirOwnRevision(t *testing.T) {
 	f := newFleet(t, settings{})
 	f.join("a/east")
 	f.put(pod("a/east", "blue", "p0", "app", "web"))
@@ -292,8 +292,8 @@ func TestDeletionsAreAtTheirOwnRevision(t *testing.T) {
 	}
 }
 
-// TestInitialEventsEndWithABookmark.
-func TestInitialEventsEndWithABookmark(t *testing.T) {
+// TestWatch_InitialEventsEndWithABookmark.
+func TestWatch_InitialEventsEndWithABookmark(t *testing.T) {
 	f, _ := twoPages(t)
 	now := f.index.Snapshot().Revision()
 	var want []string
@@ -330,9 +330,9 @@ func TestInitialEventsEndWithABookmark(t *testing.T) {
 	wantTold(t, "not older than", events, append(want[:7:7], "BOOKMARK", "BOOKMARK")...)
 }
 
-// TestWatchesOfLostRevisionsAreExpired: of another process, or before what the
+// TestWatch_LostRevisionsAreExpired: of another process, or before what the
 // log of changes holds.
-func TestWatchesOfLostRevisionsAreExpired(t *testing.T) {
+func TestWatch_LostRevisionsAreExpired(t *testing.T) {
 	f := newFleet(t, settings{logBytes: 4 << 10})
 	f.join("a/east")
 	f.put(pod("a/east", "blue", "p0"))
@@ -360,8 +360,8 @@ func TestWatchesOfLostRevisionsAreExpired(t *testing.T) {
 	}
 }
 
-// TestAClientThatDoesNotReadIsGivenUp.
-func TestAClientThatDoesNotReadIsGivenUp(t *testing.T) {
+// TestWatch_ClientThatDoesNotReadIsGivenUp.
+func TestWatch_ClientThatDoesNotReadIsGivenUp(t *testing.T) {
 	f, _ := twoPages(t)
 	s := f.watch(all, fleetPods, nil, "")
 	s.wait(6)

@@ -14,7 +14,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
 
-func TestTargets(t *testing.T) {
+func TestParse_Targets(t *testing.T) {
 	for in, want := range map[string]route.Target{
 		"/":                                 {Path: "/"},
 		"/fleet":                            {Prefix: "/fleet", Path: "/"},
@@ -46,7 +46,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-func TestHostilePathsAreRefused(t *testing.T) {
+func TestParse_RefusesHostilePaths(t *testing.T) {
 	for _, in := range []string{
 		"//", "/fleet//api", "//fleet/api", "/fleet/api//", "/fleet/../members/a/b", "/fleet/./api", "/fleet/%2e%2e/api", "/fleet/api/..",
 		"/members/a%2fb/c", "/members/a/b%2Fc", "/fleet/%5capi", `/fleet/\api`, "/fleet/%00", "/fleet/%0a", "/fleet/%ff", "/fleet/%252f", "/fleet/%25",
@@ -79,7 +79,7 @@ func code(err error) int {
 	return 0
 }
 
-func TestRequestInfoIsThatOfTheKubernetesPath(t *testing.T) {
+func TestRoute_RequestInfoIsThatOfTheKubernetesPath(t *testing.T) {
 	for _, c := range []struct {
 		method, path string
 		want         request.RequestInfo
@@ -114,9 +114,9 @@ func equal(a, b request.RequestInfo) bool {
 		a.Subresource == b.Subresource && a.Name == b.Name
 }
 
-// TestPlaces: names below /flat lead to members, and what is none leads nowhere. The
+// TestLocationOf: names below /flat lead to members, and what is none leads nowhere. The
 // request info has them as they were asked for.
-func TestPlaces(t *testing.T) {
+func TestLocationOf(t *testing.T) {
 	for path, want := range map[string]route.Location{
 		"/fleet/api/v1/pods":                                                  {},
 		"/fleet/api/v1/namespaces/a.one.x/pods/p":                             {Namespace: "a.one.x", Name: "p"},
@@ -150,7 +150,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-func TestVerbsInPathsAreNotFound(t *testing.T) {
+func TestRoute_VerbsInPathsAreNotFound(t *testing.T) {
 	for _, p := range []string{"/fleet/api/v1/watch/pods", "/fleet/apis/apps/v1/watch", "/members/a/b/api/v1/proxy/nodes/x"} {
 		var failed error
 		route.Filter(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),

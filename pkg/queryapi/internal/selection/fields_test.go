@@ -31,9 +31,9 @@ func names(t *testing.T, s *aggregate.Snapshot, kind aggregate.Kind, fieldSelect
 	return strings.Join(out, " ")
 }
 
-// TestFieldsAreSelectedAsAnAPIServerDoes shows defaults, other names, lists and
+// TestSelector_FieldsAreSelectedAsAnAPIServerDoes shows defaults, other names, lists and
 // values that the index cannot hold, for declared fields and others.
-func TestFieldsAreSelectedAsAnAPIServerDoes(t *testing.T) {
+func TestSelector_FieldsAreSelectedAsAnAPIServerDoes(t *testing.T) {
 	declared := map[aggregate.Kind][]string{
 		"Node": {"spec.unschedulable"}, "Pod": {"spec.containers.image", "spec.hostNetwork", "spec.nodeName", "status.message"},
 		"Job.batch": {"status.succeeded"}, "Event": {"source.component"}, "ReplicaSet.apps": {"status.replicas"},
@@ -114,7 +114,7 @@ func TestFieldsAreSelectedAsAnAPIServerDoes(t *testing.T) {
 	}
 }
 
-func TestFreshnessNamesWhatIsNotSynced(t *testing.T) {
+func TestSelector_FreshnessNamesWhatIsNotSynced(t *testing.T) {
 	f := newFleet(t, nil)
 	f.join("a/new")
 	f.join("a/old")

@@ -8,9 +8,9 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// TestAPanicComesToTheCaller matches objects that are none: the panic of another
+// TestMatch_PanicReachesTheCaller matches objects that are none: the panic of another
 // goroutine would end the process, that of a request's own ends the request.
-func TestAPanicComesToTheCaller(t *testing.T) {
+func TestMatch_PanicReachesTheCaller(t *testing.T) {
 	defer func() {
 		if p := recover(); p == nil {
 			t.Error("no panic")

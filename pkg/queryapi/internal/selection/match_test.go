@@ -12,9 +12,9 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// TestManyObjectsAreMatchedInOrder looks by a field that no index has through more
+// TestMatch_ManyObjectsAreMatchedInOrder looks by a field that no index has through more
 // objects than one goroutine takes, and stops where a page would be full.
-func TestManyObjectsAreMatchedInOrder(t *testing.T) {
+func TestMatch_ManyObjectsAreMatchedInOrder(t *testing.T) {
 	f := newFleet(t, nil)
 	var want []string
 	for _, member := range []string{"a/one", "a/two", "b/one"} {

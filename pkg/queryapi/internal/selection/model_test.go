@@ -137,9 +137,9 @@ var absents = map[string]string{
 	"Pod spec.hostNetwork": "false", "Node spec.unschedulable": "false", "ReplicaSet.apps status.replicas": "0", "ReplicationController status.replicas": "0",
 }
 
-// TestMatchesAsAnEvaluationOverMaps compares what random selectors find within
+// TestSelector_MatchesAsAnEvaluationOverMaps compares what random selectors find within
 // random grants with a naive evaluation over decoded objects.
-func TestMatchesAsAnEvaluationOverMaps(t *testing.T) {
+func TestSelector_MatchesAsAnEvaluationOverMaps(t *testing.T) {
 	all := realObjects(t)
 	// The first seeds failed once.
 	for _, start := range []uint64{7314854524242962304, 17306479452485639569, seed.Of(t)} {
@@ -327,9 +327,9 @@ func someGrants(rng *rand.Rand, members []string, objects []object) (*authz.Gran
 	}
 }
 
-// TestFieldsReadAsTheMatcherDoes shows that what a field's values are is the
+// TestSelector_FieldsReadAsTheMatcherDoes shows that what a field's values are is the
 // same for grouping and for selecting.
-func TestFieldsReadAsTheMatcherDoes(t *testing.T) {
+func TestSelector_FieldsReadAsTheMatcherDoes(t *testing.T) {
 	f := newFleet(t, nil)
 	f.join("a/one")
 	f.put("a/one", decode(t, []byte(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"e","namespace":"n","annotations":{"a.b/c":"q\"uote"}},

@@ -19,7 +19,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-func TestParametersAreReadOrNamed(t *testing.T) {
+func TestParams_ParametersAreReadOrNamed(t *testing.T) {
 	for _, c := range []struct {
 		verb, query string
 		code        int32  // 0: good
@@ -82,7 +82,7 @@ func TestParametersAreReadOrNamed(t *testing.T) {
 	}
 }
 
-func TestParametersHaveTheirValues(t *testing.T) {
+func TestParams_ParametersHaveTheirValues(t *testing.T) {
 	query, _ := url.ParseQuery("limit=7&continue=c&labelSelector=l&fieldSelector=f%3D1&timeoutSeconds=5&timeout=3s&require=synced&pretty=1&includeObject=Object&allowWatchBookmarks=1")
 	p, err := selection.Parse(query, "list")
 	if err != nil {
@@ -104,7 +104,7 @@ func TestParametersHaveTheirValues(t *testing.T) {
 	}
 }
 
-func TestSelectorsSayWhatIsWrong(t *testing.T) {
+func TestParams_SelectorsSayWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ labels, fields, says string }{
 		{"a=(", "", `"labelSelector"`},
 		{"a in b", "", `"labelSelector"`},

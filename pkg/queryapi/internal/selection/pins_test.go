@@ -25,7 +25,7 @@ func revisions(t *testing.T, n int) []*aggregate.Snapshot {
 	return out
 }
 
-func TestPinsDropTheOldestBeyondABound(t *testing.T) {
+func TestPins_DropTheOldestBeyondABound(t *testing.T) {
 	snaps := revisions(t, 40)
 	newest := snaps[len(snaps)-1]
 	kept := func(p *selection.Pins, now time.Time) (n int) {
@@ -87,7 +87,7 @@ func TestPinsDropTheOldestBeyondABound(t *testing.T) {
 	}
 }
 
-func TestPinsMayBeUsedByMany(t *testing.T) {
+func TestPins_MayBeUsedByMany(t *testing.T) {
 	snaps := revisions(t, 20)
 	p, err := selection.NewPins(selection.PinOptions{MaxSnapshots: 5})
 	if err != nil {
@@ -108,7 +108,7 @@ func TestPinsMayBeUsedByMany(t *testing.T) {
 	}
 }
 
-func TestPinsOfOneUserDoNotPushOutThoseOfAnother(t *testing.T) {
+func TestPins_OfOneUserDoNotPushOutThoseOfAnother(t *testing.T) {
 	snaps := revisions(t, 40)
 	newest := snaps[39]
 	p, err := selection.NewPins(selection.PinOptions{MaxSnapshots: 6})

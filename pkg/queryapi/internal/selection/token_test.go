@@ -41,7 +41,7 @@ var (
 	binding = selection.NewTokenScope(alice, "/fleet", "pods", "", "app=x", "")
 )
 
-func TestTokensAreGoodForTheirCallerAndSelectionOnly(t *testing.T) {
+func TestTokenCodec_TokensAreGoodForTheirCallerAndSelectionOnly(t *testing.T) {
 	s := sealer(t, 1, 7)
 	want := token
 	want.After = aggregate.Position{Member: "a/one", Namespace: "shop", Name: "web-1"}
@@ -71,7 +71,7 @@ func TestTokensAreGoodForTheirCallerAndSelectionOnly(t *testing.T) {
 	}
 }
 
-func TestTokensOfAnotherProcessContinueAtTheNewest(t *testing.T) {
+func TestTokenCodec_TokensOfAnotherProcessContinueAtTheNewest(t *testing.T) {
 	after := aggregate.Position{Member: "a/one", Namespace: "shop", Name: "web-1"}
 	old := sealer(t, 1, 7).Encode(binding, selection.Token{Revision: aggregate.Block(7).First + 5, After: after})
 	s := sealer(t, 2, 8)
@@ -97,7 +97,7 @@ func TestTokensOfAnotherProcessContinueAtTheNewest(t *testing.T) {
 	}
 }
 
-func TestEveryChangedByteOfATokenIsFound(t *testing.T) {
+func TestTokenCodec_DetectsEveryChangedByte(t *testing.T) {
 	s := sealer(t, 1, 7)
 	raw, err := base64.RawURLEncoding.DecodeString(s.Encode(binding, selection.Token{Revision: 9, After: aggregate.Position{Member: "a/b", Name: "n"}}))
 	if err != nil {
@@ -122,7 +122,7 @@ func TestEveryChangedByteOfATokenIsFound(t *testing.T) {
 	}
 }
 
-func TestSealersRefuseWeakKeys(t *testing.T) {
+func TestTokenCodec_RefusesWeakKeys(t *testing.T) {
 	if _, err := selection.NewTokenCodec(make([]byte, 31), 1); err == nil {
 		t.Error("31 bytes are taken for a key")
 	}
