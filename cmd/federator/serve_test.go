@@ -182,7 +182,7 @@ func TestServeFollowsAndTells(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Errorf("serve: %v", err)
 	}
-	if _, err := command(t, "members", "--server", r.admin); err == nil || !strings.Contains(err.Error(), "no server answers") {
+	if _, err := command(t, "members", "--server", r.admin); err == nil || !strings.Contains(err.Error(), "no server is running") {
 		t.Errorf("after the end: %v", err)
 	}
 }
