@@ -49,9 +49,9 @@ func onlyKind(m *mask.Mask) bool {
 }
 
 // start prepares the memo for an object, pruned to what all evaluations of it read.
-func (t *memo) start(round int64, body []byte, m *mask.Mask) bool {
-	if t.passID != round || t.bytes > maxMemoBytes {
-		if t.passID, t.bytes = round, 0; t.outcomes == nil || len(t.outcomes) > 256 {
+func (t *memo) start(passID int64, body []byte, m *mask.Mask) bool {
+	if t.passID != passID || t.bytes > maxMemoBytes {
+		if t.passID, t.bytes = passID, 0; t.outcomes == nil || len(t.outcomes) > 256 {
 			t.outcomes = map[string]*state.Outcome{} // clearing a large map would slow down every pass
 		}
 		clear(t.outcomes)
