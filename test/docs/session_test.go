@@ -183,7 +183,7 @@ func (r *session) bash(ctx context.Context, text string, enough func(string) boo
 	err = cmd.Run()
 	var exit *exec.ExitError
 	switch {
-	case enough != nil && ctx.Err() != nil && context.Cause(ctx) == context.Canceled:
+	case enough != nil && ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled):
 		return w.String(), "0", nil
 	case ctx.Err() != nil:
 		return w.String(), "", fmt.Errorf("it has not ended: %w\n%s", ctx.Err(), w)
