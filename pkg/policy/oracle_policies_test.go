@@ -308,7 +308,7 @@ var oracleSets = sync.OnceValues(func() ([]policySet, error) {
 	return sets, nil
 })
 
-func TestOraclePoliciesLoad(t *testing.T) {
+func TestOraclePolicies_Load(t *testing.T) {
 	if _, err := oracleSets(); err != nil {
 		t.Fatal(err)
 	}

@@ -212,10 +212,10 @@ func TestViolations_AreAuthorizedByTheResourcesOfTheirSnapshot(t *testing.T) {
 	}
 }
 
-// TestAWatchGoesOnOnlyFromWhereGrantsAreKnown: a client whose hub fails once, as it is
+// TestViolationsWatch_ResumesOnlyIfGrantsAreKnown: a client whose hub fails once, as it is
 // asked what might be read of the verdicts that the client knows, is not told as if that
 // were nothing: of what is gone since it would never hear.
-func TestAWatchGoesOnOnlyFromWhereGrantsAreKnown(t *testing.T) {
+func TestViolationsWatch_ResumesOnlyIfGrantsAreKnown(t *testing.T) {
 	for name, large := range map[string]bool{"small": false, "larger than what is sent at once": true} {
 		t.Run(name, func(t *testing.T) {
 			j, hub := hubbed(t, nil)
@@ -254,10 +254,10 @@ func TestAWatchGoesOnOnlyFromWhereGrantsAreKnown(t *testing.T) {
 	}
 }
 
-// TestAWatchGoesOnOnlyByTheGrantsOfTheList: what is granted, or taken, between a list and
+// TestViolationsWatch_ResumesOnlyWithTheGrantsOfTheList: what is granted, or taken, between a list and
 // the watch that goes on from it changes no verdict, and no event would tell of it. The
 // client is told to list again, and not if grants are what they were, whatever else is new.
-func TestAWatchGoesOnOnlyByTheGrantsOfTheList(t *testing.T) {
+func TestViolationsWatch_ResumesOnlyWithTheGrantsOfTheList(t *testing.T) {
 	set := tiersAndReplicas(t)
 	for name, subject := range map[string]string{"replicas": "fleet/b web", "tiers": "fleet/b "} {
 		t.Run(name, func(t *testing.T) {

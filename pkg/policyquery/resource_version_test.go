@@ -12,9 +12,9 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// TestAWatchOfPoliciesOfAnyKindGoesOnOnlyByTheGrantsOfTheList, which are of the kinds
+// TestViolationsWatch_OfAnyKindResumesOnlyWithTheGrantsOfTheList, which are of the kinds
 // that there are: such a policy names none.
-func TestAWatchOfPoliciesOfAnyKindGoesOnOnlyByTheGrantsOfTheList(t *testing.T) {
+func TestViolationsWatch_OfAnyKindResumesOnlyWithTheGrantsOfTheList(t *testing.T) {
 	set := loaded(t, `# METADATA
 # title: Replicas
 # custom: {severity: low, kinds: ["*"]}
@@ -71,8 +71,8 @@ violation contains {"msg": "too few"} if input.object.spec.replicas < 3
 	}
 }
 
-// TestResourceVersion_VersionsSayNothingOfMembersThatMayNotBeSeen, nor whether there are any.
-func TestResourceVersion_VersionsSayNothingOfMembersThatMayNotBeSeen(t *testing.T) {
+// TestResourceVersion_RevealsNoHiddenMembers, nor whether there are any.
+func TestResourceVersion_RevealsNoHiddenMembers(t *testing.T) {
 	j, hub := hubbed(t, nil)
 	hub.where = func(a *authorizationv1.ResourceAttributes) bool { return a.Namespace == "fleet" && a.Name == "a" }
 	untold := func() string {

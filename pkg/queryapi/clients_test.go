@@ -103,9 +103,9 @@ func TestServer_OpenAPIv2DescribesAllResources(t *testing.T) {
 	wantStatus(t, "as HTML", resp, body, http.StatusNotAcceptable)
 }
 
-// TestServer_LongAnswersAreCompressedWhereAsked, in the coding that is asked for, and
+// TestServer_CompressesLongResponsesOnRequest, in the coding that is asked for, and
 // no others are.
-func TestServer_LongAnswersAreCompressedWhereAsked(t *testing.T) {
+func TestServer_CompressesLongResponsesOnRequest(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
 		if err := o.Index.PutMember(aggregate.Member{Name: "big/one", UID: "big"}); err != nil {

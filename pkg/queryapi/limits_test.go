@@ -262,7 +262,7 @@ func TestServer_RequestsAreBoundedInNumber(t *testing.T) {
 	})
 }
 
-func TestServer_PanicsAreToldAndCounted(t *testing.T) {
+func TestServer_PanicsAreReportedAndCounted(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		local(o)
 		o.Queries["early"] = question(func(http.ResponseWriter, *http.Request, queryapi.Caller) error { panic("early secret") })
@@ -297,7 +297,7 @@ func TestServer_PanicsAreToldAndCounted(t *testing.T) {
 	}
 }
 
-func TestServer_HubPrioritiesAreFollowedWherePermitted(t *testing.T) {
+func TestServer_AppliesHubPrioritiesIfPermitted(t *testing.T) {
 	const uid = "X-Kubernetes-Pf-Flowschema-Uid"
 	s := start(t, func(o *queryapi.Options) { o.Fairness.Priority = true })
 	token := tokenFor(t, "fair", "federator")

@@ -197,7 +197,7 @@ func TestServer_ReviewsThatAreNoneAreRefused(t *testing.T) {
 	}
 }
 
-func TestServer_NothingIsWritten(t *testing.T) {
+func TestServer_RejectsWrites(t *testing.T) {
 	s := start(t, local)
 	for _, path := range []string{"/fleet/api/v1/namespaces/shop/pods/web", "/members/blue/eu-1/api/v1/pods", "/fleet/version", "/query/v1/whoami", "/"} {
 		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"} {
@@ -300,7 +300,7 @@ func TestServer_QueriesGetTheGrantsOfTheCaller(t *testing.T) {
 	}
 }
 
-func TestServer_MembersAreAskedWhereConfigured(t *testing.T) {
+func TestServer_UsesMemberReviewsIfConfigured(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {
 		o.Queries["granted"] = granted(o.Index)
 		o.Authentication.ClientCAFile = caFile(t, hub.RESTConfig().CAData)

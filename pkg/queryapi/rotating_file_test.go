@@ -15,9 +15,9 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// TestRotatingFile_AuditLogIsRotated: the file and those set aside are bounded in size, number and
+// TestRotatingFile_RotatesAuditLogs: the file and those set aside are bounded in size, number and
 // age; each has whole lines, and no other file is touched.
-func TestRotatingFile_AuditLogIsRotated(t *testing.T) {
+func TestRotatingFile_RotatesAuditLogs(t *testing.T) {
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	const (
@@ -78,8 +78,8 @@ func TestRotatingFile_AuditLogIsRotated(t *testing.T) {
 	}
 }
 
-// TestRotatingFile_AuditLogThatCannotBeSetAsideGoesOn writes to what is no regular file.
-func TestRotatingFile_AuditLogThatCannotBeSetAsideGoesOn(t *testing.T) {
+// TestRotatingFile_KeepsWritingIfRotationFails writes to what is no regular file.
+func TestRotatingFile_KeepsWritingIfRotationFails(t *testing.T) {
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "policy.yaml")
 	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n"), 0o600); err != nil {
@@ -140,9 +140,9 @@ func events(t *testing.T, path string) (uris []string) {
 	return uris
 }
 
-// TestAnAuditLogThatSomebodyTakesAwayIsBegunAnew, and what they have put in its place is
+// TestRotatingFile_RecreatesARemovedFile, and what they have put in its place is
 // gone on with.
-func TestAnAuditLogThatSomebodyTakesAwayIsBegunAnew(t *testing.T) {
+func TestRotatingFile_RecreatesARemovedFile(t *testing.T) {
 	dir := t.TempDir()
 	log, moved := filepath.Join(dir, "audit.log"), filepath.Join(dir, "audit.log.1")
 	s := audited(t, log, 1)
@@ -173,9 +173,9 @@ func TestAnAuditLogThatSomebodyTakesAwayIsBegunAnew(t *testing.T) {
 	}
 }
 
-// TestRotatingFile_AuditLogStaysWhereItIs: a link to it is not set aside in its stead, and who may
+// TestRotatingFile_RotatesTheTargetOfALink: a link to it is not set aside in its stead, and who may
 // read it may read the next.
-func TestRotatingFile_AuditLogStaysWhereItIs(t *testing.T) {
+func TestRotatingFile_RotatesTheTargetOfALink(t *testing.T) {
 	dir, far := t.TempDir(), t.TempDir()
 	log := filepath.Join(far, "real.log")
 	if err := os.WriteFile(log, nil, 0o600); err != nil {

@@ -114,7 +114,7 @@ func TestRun_EmptyTreeHasNoTests(t *testing.T) {
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
+func TestOptions_AreChecked(t *testing.T) {
 	if _, err := policytest.Run(t.Context(), with(nil), policytest.Options{Timeout: -1}); err == nil {
 		t.Error("a negative timeout is taken")
 	}

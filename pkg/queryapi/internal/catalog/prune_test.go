@@ -28,7 +28,7 @@ func compact(t testing.TB, line []byte) ([]byte, schema.GroupVersionKind) {
 	return body, object.GroupVersionKind()
 }
 
-func TestPrune_PruningChangesNoRow(t *testing.T) {
+func TestPrune_ChangesNoRow(t *testing.T) {
 	paths, err := filepath.Glob("../../../../../shared/corpus/*.jsonl")
 	if err != nil {
 		t.Fatal(err)

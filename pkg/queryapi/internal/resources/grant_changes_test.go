@@ -150,9 +150,9 @@ func TestWatch_GrantsThatChangeBetweenWatchesAreNotLost(t *testing.T) {
 	}
 }
 
-// TestWatch_AnotherRequestThatSeesOtherGrantsTellsWatches, before they tell anything more by
+// TestWatch_LearnsOfGrantsFromOtherRequests, before they tell anything more by
 // those that they have: nobody could say later by which it was told.
-func TestWatch_AnotherRequestThatSeesOtherGrantsTellsWatches(t *testing.T) {
+func TestWatch_LearnsOfGrantsFromOtherRequests(t *testing.T) {
 	f, _ := pair(t)
 	c := newRegranted("bob", map[string]authz.MemberGrant{"a/east": {All: true}})
 	s := f.watch(c, fleetPods, values("resourceVersion", f.mirror(c.caller, fleetPods).revision), "")

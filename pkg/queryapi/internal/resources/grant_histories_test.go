@@ -9,9 +9,9 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 )
 
-// TestGrantHistories_HistoriesAreBoundedAndFair: who has many forgets first, and is told to list; what a
+// TestGrantHistories_AreBoundedAndFair: who has many forgets first, and is told to list; what a
 // watch uses is kept, or taken in again.
-func TestGrantHistories_HistoriesAreBoundedAndFair(t *testing.T) {
+func TestGrantHistories_AreBoundedAndFair(t *testing.T) {
 	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
@@ -66,9 +66,9 @@ func TestGrantHistories_HistoriesAreBoundedAndFair(t *testing.T) {
 	}
 }
 
-// TestGrantHistories_WhoHasManyHistoriesHasNobodyElseList: another reader, of whom nothing is known yet,
+// TestGrantHistories_OneCallerEvictsNoOthers: another reader, of whom nothing is known yet,
 // lists and goes on from there.
-func TestGrantHistories_WhoHasManyHistoriesHasNobodyElseList(t *testing.T) {
+func TestGrantHistories_OneCallerEvictsNoOthers(t *testing.T) {
 	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)

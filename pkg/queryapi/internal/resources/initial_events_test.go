@@ -22,11 +22,11 @@ func (l leaving) Flush() {
 	}
 }
 
-// TestAWatchThatIsEndedAtItsBeginningTellsNothingOrAll: one that has told nothing looks
+// TestWatch_CanceledInitialEventsAreCompleteOrEmpty: one that has told nothing looks
 // through nothing more, and says nothing, for a bookmark would have the client go on from
 // what it does not know. One that has told something tells all that there is and says
 // good-bye: the client comes back to where it is.
-func TestAWatchThatIsEndedAtItsBeginningTellsNothingOrAll(t *testing.T) {
+func TestWatch_CanceledInitialEventsAreCompleteOrEmpty(t *testing.T) {
 	f := newFleet(t, settings{})
 	f.join("a/east")
 	const pods = 2000 // more than are written, and looked through, at once

@@ -137,9 +137,9 @@ func TestWatch_MemberThatChangesWhileAWatchBeginsIsNoLoss(t *testing.T) {
 		"DELETED a/west blue p0", "ADDED a/west blue p1", "DELETED a/west blue p1")
 }
 
-// TestWatch_GrantsAreAskedAgain when their time is up: what they add comes, what they
+// TestWatch_RenewsGrants when their time is up: what they add comes, what they
 // lack goes, and a bookmark says from where to resume.
-func TestWatch_GrantsAreAskedAgain(t *testing.T) {
+func TestWatch_RenewsGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, settings{clock: time.Now, bookmark: time.Hour})
 		for _, m := range memberNames[:3] {

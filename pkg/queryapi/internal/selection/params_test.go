@@ -196,9 +196,9 @@ func (e *ending) Err() error {
 	return nil
 }
 
-// TestFind_EndsWhileItLooksForLabels: before the first object is found, all sets of labels
+// TestFind_EndsWhileMatchingLabels: before the first object is found, all sets of labels
 // are matched.
-func TestFind_EndsWhileItLooksForLabels(t *testing.T) {
+func TestFind_EndsWhileMatchingLabels(t *testing.T) {
 	f := manyLabels(t)
 	selector, err := selection.Compile("n notin ("+numbers(900)+")", "", "Pod")
 	if err != nil {
