@@ -13,15 +13,15 @@ import (
 // memberKey is the annotation that names the member an object was read from.
 const memberKey = "federator.dev/member"
 
-// Object is what an Informer holds: a pointer to a generated type such as
+// Object is the type of an Informer's objects: a pointer to a generated type such as
 // *corev1.Pod, or *unstructured.Unstructured.
 type Object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// ErrNoMember is returned for an object that does not say which member it is
-// of: the server is no federator, or it was asked for one member only.
+// ErrNoMember is returned for an object without the annotation that names its member: the
+// server is not federator, or the request was for one member only.
 var ErrNoMember = errors.New("object has no annotation " + memberKey)
 
 // KeyOf returns the key of an object that was read from /fleet. Its only error
@@ -34,7 +34,7 @@ func KeyOf(obj metav1.Object) (Key, error) {
 	return Key{Member: member, Namespace: obj.GetNamespace(), Name: obj.GetName()}, nil
 }
 
-// Handler is told of changes. A nil function is not called.
+// Handler is notified of changes. A nil function is not called.
 type Handler[T Object] struct {
 	Added   func(key Key, obj T)
 	Updated func(key Key, before, after T)
@@ -44,8 +44,8 @@ type Handler[T Object] struct {
 // Options configure an Informer. Everything is optional.
 type Options[T Object] struct {
 	Handlers []Handler[T]
-	// Indexers name further ways to find objects: each gives the values that
-	// an object is found by with Lister.ByIndex.
+	// Indexers are further indexes by name: each returns the values by which Lister.ByIndex
+	// finds an object.
 	Indexers map[string]func(T) []string
 }
 
@@ -56,12 +56,11 @@ type Informer[T Object] struct {
 	store   *store[T]
 }
 
-// NewInformer returns an informer of what lw lists and watches, as ListWatch
-// gives it or a typed client of /fleet does. Example is an object of the type
-// that is expected, such as &corev1.Pod{}.
+// NewInformer returns an informer of what lw lists and watches: the result of ListWatch or a
+// typed client of /fleet. Example is an object of the expected type, such as &corev1.Pod{}.
 func NewInformer[T Object](lw cache.ListerWatcher, example T, opts Options[T]) (*Informer[T], error) {
 	if lw == nil {
-		return nil, errors.New("an informer needs something to list and watch")
+		return nil, errors.New("the informer has nothing to list and watch")
 	}
 	s, err := newStore(opts)
 	if err != nil {
@@ -73,7 +72,7 @@ func NewInformer[T Object](lw cache.ListerWatcher, example T, opts Options[T]) (
 // Run lists and watches until ctx is done. It may be called once.
 func (i *Informer[T]) Run(ctx context.Context) error {
 	if !i.store.running.CompareAndSwap(false, true) {
-		return errors.New("the informer has been run before")
+		return errors.New("Run was called twice")
 	}
 	r := cache.NewReflectorWithOptions(pagesOnly{i.lw, cache.ToListerWatcherWithContext(i.lw)}, i.example, i.store, cache.ReflectorOptions{
 		Name: fmt.Sprintf("federator client of %T", i.example),
@@ -82,8 +81,8 @@ func (i *Informer[T]) Run(ctx context.Context) error {
 	return nil
 }
 
-// Synced returns a channel that is closed once the first list is held and the
-// handlers have been told of all of it.
+// Synced returns a channel that is closed once the first list is stored and the handlers
+// have been called for all of it.
 func (i *Informer[T]) Synced() <-chan struct{} { return i.store.synced }
 
 // HasSynced reports whether Synced is closed, for cache.WaitForCacheSync.
@@ -96,15 +95,14 @@ func (i *Informer[T]) HasSynced() bool {
 	}
 }
 
-// Lister returns a view of what the informer holds.
+// Lister returns a lister of the informer's objects.
 func (i *Informer[T]) Lister() Lister[T] { return Lister[T]{objects: i.store.objects} }
 
-// pagesOnly hides that its server can stream lists (see the package's
-// trade-offs).
+// pagesOnly hides the server's support for streaming lists (see the package's trade-offs).
 type pagesOnly struct {
 	cache.ListerWatcher
-	cache.ListerWatcherWithContext // ends what is under way when Run does
+	cache.ListerWatcherWithContext // cancels requests in flight when Run ends
 }
 
-// IsWatchListSemanticsUnSupported tells client-go's Reflector to list.
+// IsWatchListSemanticsUnSupported makes client-go's Reflector list.
 func (pagesOnly) IsWatchListSemanticsUnSupported() bool { return true }

@@ -28,7 +28,7 @@ func (k Key) String() string {
 	return k.Member + "/" + k.Namespace + "/" + k.Name
 }
 
-// ParseKey reads what String wrote. Its only error wraps ErrKey.
+// ParseKey is the inverse of String. Its only error wraps ErrKey.
 func ParseKey(s string) (Key, error) {
 	parts := strings.Split(s, "/")
 	for _, p := range parts {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Lister reads what an Informer holds. It is a small value; its answers are in
-// the order of keys, and share their objects with the informer.
+// Lister reads the objects of an Informer. It is a small value; its results are in the order
+// of keys, and share their objects with the informer.
 type Lister[T Object] struct {
 	objects cache.ThreadSafeStore
 }
@@ -39,8 +39,8 @@ func (l Lister[T]) Namespace(member, namespace string, selector labels.Selector)
 	return l.byIndex(byNamespace, member+"/"+namespace, selector)
 }
 
-// ByIndex returns the objects that an indexer of Options gives a value for:
-// none where there is no such indexer.
+// ByIndex returns the objects for which an indexer of Options returns a value: none if no
+// such indexer.
 func (l Lister[T]) ByIndex(name, value string) []T {
 	return l.byIndex(name, value, labels.Everything())
 }
@@ -54,7 +54,7 @@ func (l Lister[T]) Members() []string {
 
 func (l Lister[T]) byIndex(name, value string, selector labels.Selector) []T {
 	found, err := l.objects.ByIndex(name, value)
-	if err != nil { // there is no such index
+	if err != nil { // no such index
 		return nil
 	}
 	return sorted[T](found, selector)
@@ -68,7 +68,7 @@ func sorted[T Object](found []any, selector labels.Selector) []T {
 		}
 	}
 	slices.SortFunc(out, func(a, b T) int {
-		ka, _ := KeyOf(a) // what is held has a key
+		ka, _ := KeyOf(a) // stored objects have keys
 		kb, _ := KeyOf(b)
 		return strings.Compare(ka.String(), kb.String())
 	})

@@ -11,20 +11,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Selection says which objects of a kind are followed. The zero value follows
-// all.
+// Selection selects objects of a kind. The zero value selects all.
 type Selection struct {
 	Namespace string
-	// Labels may name members, too: federator.dev/member,
-	// federator.dev/member-namespace, federator.dev/member-name, and a
-	// Cluster's label P/N as P.member.federator.dev/N.
+	// Labels may also select members: by federator.dev/member,
+	// federator.dev/member-namespace, federator.dev/member-name, and a Cluster's label P/N
+	// as P.member.federator.dev/N.
 	Labels string
 	Fields string
 }
 
-// ListWatch lists and watches objects of any kind as unstructured ones. The
-// client's configuration leads to /fleet, as that of the context "fleet" does
-// which "federator kubeconfig" writes.
+// ListWatch lists and watches objects of any kind as unstructured ones. The client must be
+// configured for /fleet, as in the context "fleet" that "federator kubeconfig" writes.
 func ListWatch(client dynamic.Interface, resource schema.GroupVersionResource, s Selection) cache.ListerWatcher {
 	objects := client.Resource(resource).Namespace(s.Namespace)
 	narrowed := func(o metav1.ListOptions) metav1.ListOptions {

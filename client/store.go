@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// store is the Reflector's store. Its changes come from the Reflector alone,
-// one at a time; reads may come from anywhere.
+// store is the Reflector's store. Only the Reflector changes it, one change at a time; reads
+// may come from any goroutine.
 type store[T Object] struct {
 	objects  cache.ThreadSafeStore // by Key.String
 	handlers []Handler[T]
@@ -74,8 +74,8 @@ func (s *store[T]) Delete(obj any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore: it reports what differs from what
-// was held.
+// Replace implements cache.ReflectorStore: it reports the differences from the previous
+// content.
 func (s *store[T]) Replace(list []any, _ string) error {
 	listed := make(map[string]bool, len(list))
 	var errs []error
@@ -87,7 +87,7 @@ func (s *store[T]) Replace(list []any, _ string) error {
 		}
 		listed[key.String()] = true
 	}
-	if len(errs) > 0 { // a list that is not understood empties nothing
+	if len(errs) > 0 { // an invalid list removes nothing
 		return errors.Join(errs...)
 	}
 	for _, id := range s.objects.ListKeys() {
@@ -109,8 +109,7 @@ func (s *store[T]) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore. There is nothing to do: nothing is
-// lost on the way to handlers.
+// Resync implements cache.ReflectorStore. It does nothing: handlers miss no changes.
 func (s *store[T]) Resync() error { return nil }
 
 func (s *store[T]) put(obj any) error {
@@ -142,7 +141,7 @@ func (s *store[T]) put(obj any) error {
 func (s *store[T]) object(obj any) (T, Key, error) {
 	o, ok := obj.(T)
 	if !ok {
-		return o, Key{}, fmt.Errorf("a %T came where a %T was expected", obj, o)
+		return o, Key{}, fmt.Errorf("got a %T, expected a %T", obj, o)
 	}
 	key, err := KeyOf(o)
 	return o, key, err

@@ -23,7 +23,7 @@ type callerReader struct {
 	kinds        map[aggregate.Kind]bool // served by members
 	changed      <-chan struct{}         // closed when kinds changes
 	grants       map[aggregate.Kind]*queryapi.Grants
-	err          error // the first of fetching grants
+	err          error // the first error of fetching grants
 }
 
 // Kinds returns the kinds that members serve, and a channel that is closed when that
@@ -94,8 +94,8 @@ type probingReader struct {
 	missing []aggregate.Kind
 }
 
-// maxProbedKinds is how often a query is tried again for another kind. For one that reads
-// more, the grants of all kinds are fetched at once.
+// maxProbedKinds bounds how often a query is retried for another kind. For one that reads
+// more kinds, the grants of all kinds are fetched at once.
 const maxProbedKinds = 4
 
 // Scope implements policy.Reader.

@@ -83,7 +83,7 @@ func (t *limiter) acquire(ctx context.Context, caller string) error {
 	return apierrors.NewTooManyRequests("too many Rego queries at once, please try again later", int(queueTimeout/time.Second))
 }
 
-// release gives a slot back.
+// release releases a slot.
 func (t *limiter) release(caller string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -34,7 +34,7 @@ type params struct {
 
 	watch           bool
 	resourceVersion string        // to watch from; "": start with the present violations
-	timeout         time.Duration // of a watch; 0: none given
+	timeout         time.Duration // of a watch; 0: none
 }
 
 // cursor is the position after the last item of a page.

@@ -36,7 +36,7 @@ const (
 	readTimeout  = 15 * time.Second // write deadline of the response
 )
 
-// Serve implements queryapi.Question.
+// Serve implements queryapi.Query.
 func (q *Rego) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
 	values := r.URL.Query()
 	for name := range values {
@@ -69,8 +69,8 @@ func (q *Rego) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Cal
 }
 
 // try evaluates a query in one of the caller's slots, and writes the result. A query that
-// reads kinds whose grants are not fetched yet is cancelled: these are returned, and it
-// is to be tried again with their grants.
+// reads kinds whose grants have not been fetched is cancelled: these kinds are returned, and
+// the query must be retried with their grants.
 func (q *Rego) try(w http.ResponseWriter, r *http.Request, reader *callerReader, o policy.QueryOptions) (missing []aggregate.Kind, err error) {
 	user := reader.caller.User().GetName()
 	if err := q.limiter.acquire(r.Context(), user); err != nil {

@@ -117,7 +117,7 @@ func expiredError(version string) error {
 	return apierrors.NewResourceExpired("the verdicts of resourceVersion " + version + " are no longer known: list again")
 }
 
-// grantsChanged is the error of a watch from a version of other grants.
+// grantsChanged is the error of a watch from a version with other grants.
 func grantsChanged(version string) error {
 	return apierrors.NewResourceExpired("your grants have changed since resourceVersion " + version + ", or it is of a list with other parameters: list again, with the parameters of the watch")
 }

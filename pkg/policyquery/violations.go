@@ -29,7 +29,7 @@ type Violations struct {
 	WriteTimeout, BookmarkInterval time.Duration
 }
 
-// Serve implements queryapi.Question.
+// Serve implements queryapi.Query.
 func (q Violations) Serve(w http.ResponseWriter, r *http.Request, caller queryapi.Caller) error {
 	params, err := parseParams(r.URL.Query())
 	if err != nil {

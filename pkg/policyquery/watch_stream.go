@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// send adds an event to what is sent. A client that has been passed by what is
-// remembered of the verdicts is given up rather than waited for.
+// send buffers an event, and flushes the buffer when it is full. It returns an error if the
+// point of the watch is no longer in the history of verdicts: the client is too slow.
 func (s *watchStream) send(kind watch.EventType, object any) error {
 	text, err := json.Marshal(Event{kind, object})
 	if err != nil {
@@ -35,8 +35,8 @@ func (s *watchStream) send(kind watch.EventType, object any) error {
 	return nil
 }
 
-// grantsError is why it is not known what may be read now, or might be before: what was
-// denied for want of an answer is no answer, and nothing is sent that follows from it.
+// grantsError returns the error of fetching the present or previous grants: a failed review
+// is not a denial, so nothing that depends on it may be sent.
 func (s *watchStream) grantsError() error {
 	if old := s.last.reader; old != nil && old.err != nil {
 		return old.err
@@ -44,7 +44,7 @@ func (s *watchStream) grantsError() error {
 	return s.newest.err
 }
 
-// sendBookmark says how far the watch is, and sends all.
+// sendBookmark sends the position of the watch, and flushes the buffer.
 func (s *watchStream) sendBookmark(initial bool) error {
 	m := Bookmark{ResourceVersion: joinVersion(s.point.Version(), s.hidden), Revision: s.last.state.Snapshot.Revision(), Synced: s.point.State().Synced, InitialEnd: initial}
 	for b, severity := range s.last.state.Bindings() {
@@ -63,7 +63,7 @@ func (s *watchStream) sendBookmark(initial bool) error {
 	return s.flush()
 }
 
-// sendError sends why the watch ends, and nothing else.
+// sendError sends the error that ends the watch, and discards the buffer.
 func (s *watchStream) sendError(status metav1.Status) error {
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	text, err := json.Marshal(Event{watch.Error, status})
@@ -74,7 +74,7 @@ func (s *watchStream) sendError(status metav1.Status) error {
 	return s.flush()
 }
 
-// flush sends what has gathered. A client that does not take it in time is given up.
+// flush writes the buffer. A client that does not read it in time is disconnected.
 func (s *watchStream) flush() error {
 	if err := s.controller.SetWriteDeadline(time.Now().Add(s.q.WriteTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err

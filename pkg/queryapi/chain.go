@@ -76,7 +76,7 @@ func (s *Server) withLimits(next http.Handler) http.Handler {
 	return s.fairness.filter(next, plain)
 }
 
-// withoutImpersonation refuses impersonation: who may impersonate is not known here.
+// withoutImpersonation refuses impersonation: federator does not know who may impersonate.
 func (s *Server) withoutImpersonation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {

@@ -19,7 +19,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
 
-// caller is the user of a request, and the members that it is about.
+// caller is the user of a request, and the members that it targets.
 type caller struct {
 	server    *Server
 	user      user.Info
@@ -199,7 +199,7 @@ func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request, target route
 	q := s.queries[name]
 	if !ok || q == nil {
 		return newStatusError(http.StatusNotFound, metav1.StatusReasonNotFound,
-			"nothing is here: the fleet is at /fleet and, with unambiguous keys, at /flat, a member at /members/<namespace>/<name>, questions at "+route.Query)
+			"nothing is served here: the fleet is at /fleet and, with unambiguous keys, at /flat, a member at /members/<namespace>/<name>, queries at "+route.Query)
 	}
 	if l := labelsOf(r.Context()); l != nil {
 		l.resource = "query/" + name

@@ -77,7 +77,7 @@ type Authentication struct {
 	ClientCAFile string
 }
 
-// Authorization configures who decides what callers may read.
+// Authorization configures how it is decided what callers may read.
 type Authorization struct {
 	// AllowTTL and DenyTTL are how long a decision is cached, at most 30 s; 0
 	// means 20 s and 10 s.
@@ -126,8 +126,8 @@ type Limits struct {
 type Audit struct {
 	// PolicyFile is an audit.k8s.io/v1 Policy.
 	PolicyFile string
-	// LogFile is appended to, an audit.k8s.io/v1 Event in JSON per line; it is
-	// made with mode 0600 where it is missing.
+	// LogFile is appended to, an audit.k8s.io/v1 Event in JSON per line; it is created with
+	// mode 0600 if it is missing.
 	LogFile string
 	// MaxBytes is the size at which LogFile is rotated: renamed with the time in its
 	// name; 0 means 100 MiB. Only a regular file is rotated.

@@ -16,8 +16,8 @@ import (
 // ServedResource is a resource at one version as members serve it, merged over the fleet.
 type ServedResource = catalog.ServedResource
 
-// Fleet has what the index does not hold about members. Its methods are called on every
-// request, from many goroutines.
+// Fleet provides information on members that the index does not hold. Its methods are called
+// on every request, from many goroutines.
 type Fleet interface {
 	// Resources returns what members serve, and a channel that is closed when
 	// that changes.
@@ -27,8 +27,8 @@ type Fleet interface {
 	LastContact(member string, kind aggregate.Kind) time.Time
 }
 
-// MemberReviewer asks a member, <namespace>/<name>, whether it allows what a review
-// describes. It may be slow or fail: that grants nothing.
+// MemberReviewer performs a review in a member, <namespace>/<name>, and reports whether
+// access is allowed. It may be slow or fail: that grants nothing.
 type MemberReviewer = authz.MemberReviewer
 
 // Grants are what a caller may read of one resource: immutable, and valid until they

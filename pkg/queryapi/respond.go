@@ -63,7 +63,7 @@ func writeStatus(w http.ResponseWriter, status metav1.Status) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// newStatusError makes the error of a code that apierrors has no constructor for.
+// newStatusError returns an error with a code for which apierrors has no constructor.
 func newStatusError(code int, reason metav1.StatusReason, message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
@@ -76,7 +76,7 @@ type statusWriter struct {
 	http.ResponseWriter
 	code     int
 	plain    bool // the body will be plain text to replace
-	replaced bool // it has been
+	replaced bool // it has been replaced
 }
 
 // Unwrap is for http.ResponseController.

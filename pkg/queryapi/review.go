@@ -159,8 +159,8 @@ func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SelfS
 	return nil
 }
 
-// locate narrows the caller's request to what a namespace or name refers to. A flat one
-// refers to a member; where it does not, locate returns why.
+// locate narrows the caller's request to what a namespace or name refers to. A flat name
+// refers to a member; if it does not, locate returns the reason.
 func (s *Server) locate(ctx context.Context, c *caller, gr schema.GroupResource, namespace, name string) (unknown string) {
 	target, _ := route.TargetFrom(ctx)
 	if !target.Flat() {
@@ -168,7 +168,7 @@ func (s *Server) locate(ctx context.Context, c *caller, gr schema.GroupResource,
 		return ""
 	}
 	flatName, what := namespace, "namespace"
-	if view, _ := s.view(route.Target{}); view.ClusterScoped(gr) { // kubectl sends the context's namespace all the same
+	if view, _ := s.view(route.Target{}); view.ClusterScoped(gr) { // kubectl sends the context's namespace anyway
 		flatName, what = name, "object"
 	}
 	if flatName == "" {
@@ -192,7 +192,7 @@ func groupResource(r *authorizationv1.ResourceAttributes) schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Resource}
 }
 
-// explain says in which members access is granted, and never how many others there are.
+// explain describes in which members access is granted, and never how many others there are.
 func (s *Server) explain(c caller, g *Grants) (bool, string) {
 	if c.member != "" {
 		reach := g.Member(c.member)

@@ -63,7 +63,7 @@ func (r *rotatingFile) open(mode fs.FileMode) error {
 	}
 	info, err := file.Stat()
 	if err == nil && created && info.Mode().Perm() != mode {
-		err = file.Chmod(mode) // whatever the umask is
+		err = file.Chmod(mode) // regardless of the umask
 	}
 	if err != nil {
 		return errors.Join(err, file.Close())
@@ -132,7 +132,7 @@ func (r *rotatingFile) rotate() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	backup := "" // else it has been moved away, and maybe replaced
+	backup := "" // else the file has been moved, and maybe replaced
 	if os.SameFile(mine, there) {
 		if backup, err = r.backupName(); err != nil {
 			return err
@@ -172,7 +172,7 @@ func (r *rotatingFile) backupAffixes() (before, after string) {
 	return strings.TrimSuffix(base, after) + "-", after
 }
 
-// prune removes backups that are not to be kept.
+// prune removes backups above the limits.
 func (r *rotatingFile) prune() error {
 	dir := filepath.Dir(r.path)
 	entries, err := os.ReadDir(dir)

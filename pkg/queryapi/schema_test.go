@@ -101,7 +101,7 @@ func TestOpenAPI_AnswersAreAsOpenAPISays(t *testing.T) {
 			all.WriteString(body)
 		}
 	}
-	for _, sign := range []string{`"key":["red/us-1",""]`, `"relation":"owns"`, `"age":"1m`, `"reason":"the member is out of reach, or lists again"`, `"labels":{"env":"test"}`, `"Stale":2`, `"items":[]`, `"rows":[]`} {
+	for _, sign := range []string{`"key":["red/us-1",""]`, `"relation":"owns"`, `"age":"1m`, `"reason":"the member is unreachable, or is being relisted"`, `"labels":{"env":"test"}`, `"Stale":2`, `"items":[]`, `"rows":[]`} {
 		if !strings.Contains(all.String(), sign) {
 			t.Errorf("the test has seen no answer with %s", sign)
 		}

@@ -6,26 +6,27 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// AuthorizationResource is a resource by whose grants objects of a kind are read, and in which
+// AuthorizationResource is the resource that reads of a kind are authorized by in some
 // members. Its group is the kind's.
 type AuthorizationResource struct {
 	Resource string   // plural
 	Members  []string // nil: all
 }
 
-// discoveredResources are those of every kind, as members served them at a moment.
+// discoveredResources are the resources of every kind, as members serve them until changed
+// is closed.
 type discoveredResources struct {
 	kinds   map[aggregate.Kind][]AuthorizationResource
 	changed <-chan struct{} // closed when they are outdated
 }
 
-// AuthorizationResources returns by which resources' grants the objects of a kind in a snapshot
-// are read: in each member by that which they were read under there, whatever it is
-// served as by now, so that what one member calls a kind decides nothing about what
-// others hold, or about what it has held. Where that is not known, as of members
-// that hold nothing of the kind, it is the one that the member's discovery names
-// now, else that of most. Of a kind that is neither held nor served there are none. The slice may be
-// shared and must not be changed.
+// AuthorizationResources returns the resources that reads of a kind in a snapshot are
+// authorized by: in each member the resource that its objects were read under there,
+// whatever it is served as by now, so that the name that one member gives a kind affects
+// neither other members nor what it held before. Where that is not known, as for members
+// that hold no objects of the kind, it is the resource in the member's present discovery,
+// else that of most members. For a kind that is neither held nor served there are none. The
+// slice may be shared and must not be changed.
 func (c *Catalog) AuthorizationResources(snapshot *aggregate.Snapshot, kind aggregate.Kind) []AuthorizationResource {
 	names := snapshot.Resources(kind)
 	switch len(names) {
@@ -48,7 +49,7 @@ func (c *Catalog) AuthorizationResources(snapshot *aggregate.Snapshot, kind aggr
 		if i, found := slices.BinarySearch(names, resource); found {
 			held[i].Members = append(held[i].Members, m.Name)
 		} else {
-			rest = append(rest, m.Name) // nothing of the kind: the answer says how fresh that is
+			rest = append(rest, m.Name) // no objects of the kind: the response says how fresh that is
 		}
 	}
 	most := slices.MaxFunc(held, func(a, b AuthorizationResource) int { return len(a.Members) - len(b.Members) })
@@ -82,7 +83,7 @@ func (c *Catalog) rediscover() *discoveredResources {
 			a.kinds[s.Kind] = append(a.kinds[s.Kind], AuthorizationResource{s.Resource.Resource, s.Members})
 		}
 	}
-	c.discovered.Store(a) // of two that are made at once either will do
+	c.discovered.Store(a) // if two are made concurrently, either is right
 	return a
 }
 

@@ -14,7 +14,7 @@ import (
 	"k8s.io/kubernetes/pkg/printers/internalversion"
 )
 
-// tableGenerator has kube-apiserver's printers. It is not written to once made.
+// tableGenerator has kube-apiserver's printers. It is not modified after initialization.
 var tableGenerator = printers.NewTableGenerator().With(internalversion.AddHandlers)
 
 // builtin prints a kind of the library's scheme.
@@ -80,11 +80,11 @@ func singleRow(rows []metav1.TableRow) (metav1.TableRow, error) {
 	return rows[0], nil
 }
 
-// metadataDocs has the descriptions of what an object's metadata says.
+// metadataDocs has the descriptions of the fields of an object's metadata.
 var metadataDocs = metav1.ObjectMeta{}.SwaggerDoc()
 
-// aggregatedPrinter returns the printer of a built-in kind that other parts of
-// kube-apiserver serve than the library's scheme has; nil for others.
+// aggregatedPrinter returns the printer of a built-in kind that kube-apiserver serves from
+// another scheme than the library's; nil for other kinds.
 func aggregatedPrinter(kind schema.GroupKind) printer {
 	switch kind {
 	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
@@ -95,8 +95,8 @@ func aggregatedPrinter(kind schema.GroupKind) printer {
 	return nil
 }
 
-// defaultPrinter prints as rest.NewDefaultTableConvertor of k8s.io/apiserver
-// does, which is for kinds without a printer of their own.
+// defaultPrinter prints as rest.NewDefaultTableConvertor of k8s.io/apiserver, for kinds
+// without a printer of their own.
 type defaultPrinter struct{}
 
 func (defaultPrinter) columns() []metav1.TableColumnDefinition {
@@ -114,7 +114,7 @@ func (defaultPrinter) row(body []byte) (metav1.TableRow, error) {
 	return metav1.TableRow{Cells: []any{m.Name, m.CreationTimestamp.UTC().Format("2006-01-02T15:04:05Z07:00")}}, nil
 }
 
-// metadataOf reads an object's metadata alone.
+// metadataOf decodes only an object's metadata.
 func metadataOf(body []byte) (*metav1.PartialObjectMetadata, error) {
 	var m metav1.PartialObjectMetadata
 	if err := kjson.Unmarshal(body, &m); err != nil {

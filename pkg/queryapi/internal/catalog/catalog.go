@@ -15,8 +15,8 @@ import (
 // crdKind is the kind of CustomResourceDefinitions.
 const crdKind = aggregate.Kind("CustomResourceDefinition.apiextensions.k8s.io")
 
-// ServedResource is one kind at one version under one resource as members serve it,
-// merged over the fleet.
+// ServedResource is a kind at a version under a resource as members serve it, merged over
+// the fleet.
 type ServedResource struct {
 	Kind       aggregate.Kind
 	Resource   schema.GroupVersionResource
@@ -25,20 +25,20 @@ type ServedResource struct {
 	Categories []string
 	Namespaced bool
 
-	// Members are those that serve the kind under this resource, sorted; nil
-	// where all do that serve the kind.
+	// Members are those that serve the kind under this resource, sorted; nil if these are
+	// all that serve the kind.
 	Members []string
-	// Shadowed says that most members serve the kind under another resource, or
-	// the resource as another kind: the fleet does not.
+	// Shadowed says that most members serve the kind under another resource, or another kind
+	// under the resource: the fleet then does not serve this one.
 	Shadowed bool
 
-	// ScopeDiffers are those of its members in which objects have namespaces where
-	// Namespaced is false, and none where it is true, sorted.
+	// ScopeDiffers are those of its members where the kind is namespaced although Namespaced
+	// is false, or the other way round, sorted.
 	ScopeDiffers []string
 }
 
-// forMember returns what a member serves, which decides alone whether its objects have
-// namespaces.
+// forMember returns the resource as a member serves it: only the member decides whether its
+// objects have namespaces.
 func (s ServedResource) forMember(member string) ServedResource {
 	if _, found := slices.BinarySearch(s.ScopeDiffers, member); found {
 		s.Namespaced = !s.Namespaced
@@ -47,7 +47,7 @@ func (s ServedResource) forMember(member string) ServedResource {
 	return s
 }
 
-// servedBy reports whether a member serves the kind this way, if it serves it.
+// servedBy reports whether a member that serves the kind serves it this way.
 func (s *ServedResource) servedBy(member string) bool {
 	if s.Members == nil {
 		return true
@@ -56,7 +56,7 @@ func (s *ServedResource) servedBy(member string) bool {
 	return found
 }
 
-// Source tells what members serve, and closes the channel when that changes.
+// Source returns what members serve, and a channel that is closed when that changes.
 type Source interface {
 	Resources() ([]ServedResource, <-chan struct{})
 }
@@ -67,11 +67,11 @@ type Catalog struct {
 	seed    maphash.Seed
 	current atomic.Pointer[builtView]
 
-	mu      sync.Mutex // held while a View is made; source.Resources is called under it
+	mu      sync.Mutex // held while a View is built; source.Resources is called under it
 	served  []ServedResource
 	changed <-chan struct{}                    // closed when served is outdated
-	parsed  map[aggregate.Revision]*definition // by the revision of the object's last change
-	recent  []*builtView                       // the last to be asked for last
+	parsed  map[aggregate.Revision]*definition // by the revision of the definition's last change
+	recent  []*builtView                       // least recently used first
 
 	openAPI  openAPICache
 	swaggers swaggerCache
@@ -87,14 +87,13 @@ type builtView struct {
 	changed     <-chan struct{} // of the source
 }
 
-// New returns a catalog of what the source tells.
+// New returns a catalog of the source's resources.
 func New(source Source) *Catalog {
 	return &Catalog{source: source, seed: maphash.MakeSeed()}
 }
 
-// View returns what is served as of a snapshot: the last one made, unless
-// members serve something else by now, or the kinds that are kept, their held
-// versions or any CustomResourceDefinition are others.
+// View returns what is served as of a snapshot: a cached View, unless what members serve,
+// the collected kinds, their held versions or any CustomResourceDefinition differ.
 func (c *Catalog) View(snapshot *aggregate.Snapshot) *View {
 	if m := c.current.Load(); m.upToDate() && m.revision == snapshot.Revision() {
 		return m.view
@@ -118,17 +117,16 @@ func (c *Catalog) View(snapshot *aggregate.Snapshot) *View {
 	return m.view
 }
 
-// maxRecent bounds the Views that are kept: lists that are read in pages ask for
-// older snapshots beside the newest.
+// maxRecent bounds the cached Views: paginated lists use older snapshots besides the newest.
 const maxRecent = 4
 
-// upToDate reports whether members serve what they did.
+// upToDate reports whether members still serve the same.
 func (m *builtView) upToDate() bool {
 	return m != nil && !isClosed(m.changed)
 }
 
-// fingerprint sums up what a View depends on: kinds, their scopes' versions,
-// and definitions, by the revisions of their last changes, which never repeat.
+// fingerprint is a hash of what a View depends on: kinds, their scopes' versions, and
+// definitions, by the revisions of their last changes, which never repeat.
 func (c *Catalog) fingerprint(snapshot *aggregate.Snapshot) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
@@ -148,8 +146,7 @@ func (c *Catalog) fingerprint(snapshot *aggregate.Snapshot) uint64 {
 	return h.Sum64()
 }
 
-// isServed reports whether a scope's kind is served by its member as far as is
-// known.
+// isServed reports whether a scope's kind is served by its member, as far as is known.
 func isServed(scope aggregate.ScopeInfo) bool {
 	return scope.Status.State != aggregate.NotServed && scope.Status.State != aggregate.Unknown
 }
@@ -158,12 +155,12 @@ func isServed(scope aggregate.ScopeInfo) bool {
 func listAll(snapshot *aggregate.Snapshot, kind aggregate.Kind) func(func(aggregate.Object) bool) {
 	objects, err := snapshot.List(aggregate.Query{Kind: kind})
 	if err != nil {
-		panic("catalog: a query without selectors cannot be wrong: " + err.Error())
+		panic("catalog: a query without selectors failed: " + err.Error())
 	}
 	return objects
 }
 
-// buildLocked makes a View. c.mu must be held.
+// buildLocked builds a View. c.mu must be held.
 func (c *Catalog) buildLocked(snapshot *aggregate.Snapshot) *View {
 	v := &View{
 		kinds: map[aggregate.Kind]*Resource{}, resources: map[schema.GroupVersionResource]*Resource{}, clusterScoped: map[schema.GroupResource]bool{},
@@ -185,8 +182,8 @@ func (c *Catalog) buildLocked(snapshot *aggregate.Snapshot) *View {
 	return v
 }
 
-// heldVersions returns the API version that each kind is held at: that of most
-// scopes where members have none in common.
+// heldVersions returns the API version that each kind is held at: that of most scopes if
+// members have none in common.
 func heldVersions(snapshot *aggregate.Snapshot) map[aggregate.Kind]string {
 	counts := map[aggregate.Kind]map[string]int{}
 	for scope := range snapshot.Scopes("") {

@@ -12,7 +12,7 @@ import (
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	// The scheme knows the groups that are installed into it.
+	// The scheme has the groups that are installed into it.
 	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	_ "k8s.io/kubernetes/pkg/apis/authentication/install"
@@ -36,15 +36,15 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/storagemigration/install"
 )
 
-// errCustomKind is why a custom kind is not converted: only its member can.
-var errCustomKind = errors.New("custom kinds are converted by their member only")
+// errCustomKind is the error of converting a custom kind, which only its member can do.
+var errCustomKind = errors.New("custom kinds can be converted only by their member")
 
 // convertible reports whether the library's scheme has types of a kind.
 func convertible(gvk schema.GroupVersionKind) bool {
 	return legacyscheme.Scheme.Recognizes(gvk) && internalOf(gvk) != (schema.GroupVersionKind{})
 }
 
-// internalOf returns the version of a kind that conversions go through.
+// internalOf returns the internal version of a kind, which conversions use.
 func internalOf(gvk schema.GroupVersionKind) schema.GroupVersionKind {
 	internal := schema.GroupVersionKind{Group: gvk.Group, Version: runtime.APIVersionInternal, Kind: gvk.Kind}
 	if legacyscheme.Scheme.Recognizes(internal) {
@@ -53,8 +53,8 @@ func internalOf(gvk schema.GroupVersionKind) schema.GroupVersionKind {
 	return schema.GroupVersionKind{}
 }
 
-// decode reads JSON into the library's internal type of its kind. Fields are
-// taken as they are: the member has set defaults.
+// decode decodes JSON into the library's internal type of its kind, without defaulting: the
+// member has set defaults.
 func decode(body []byte, gvk schema.GroupVersionKind) (runtime.Object, error) {
 	scheme := legacyscheme.Scheme
 	if !convertible(gvk) {
@@ -70,8 +70,8 @@ func decode(body []byte, gvk schema.GroupVersionKind) (runtime.Object, error) {
 	return scheme.UnsafeConvertToVersion(external, internalGroup(gvk))
 }
 
-// internalGroup names the internal version of the kind's own group: kinds such
-// as events are of the same internal type in two.
+// internalGroup selects the internal version of the kind's own group: kinds such as events
+// have the same internal type in two groups.
 func internalGroup(gvk schema.GroupVersionKind) runtime.GroupVersioner {
 	return schema.GroupVersion{Group: gvk.Group, Version: runtime.APIVersionInternal}
 }
@@ -79,7 +79,7 @@ func internalGroup(gvk schema.GroupVersionKind) runtime.GroupVersioner {
 // convert turns JSON at an API version into canonical JSON of a kind at another
 // version.
 func convert(body []byte, from string, to schema.GroupVersionKind) (out []byte, err error) {
-	defer func() { // conversions trust what they convert to have been let in by an API server
+	defer func() { // conversions panic on objects that no API server would have admitted
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v", v)
 		}
@@ -106,8 +106,7 @@ func convert(body []byte, from string, to schema.GroupVersionKind) (out []byte, 
 	return canonical(external)
 }
 
-// canonical encodes as the index does: keys sorted, no white space, nothing
-// escaped without need.
+// canonical encodes as the index does: keys sorted, no white space, only necessary escapes.
 func canonical(object runtime.Object) ([]byte, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {

@@ -21,11 +21,11 @@ import (
 
 type digest = [sha256.Size]byte
 
-// definition is what is kept of a CustomResourceDefinition. Its schemas stay in
-// the index, and are read when OpenAPI is asked for.
+// definition is the cached part of a CustomResourceDefinition. Its schemas stay in the
+// index, and are read when OpenAPI is requested.
 type definition struct {
 	kind    aggregate.Kind
-	content digest // hash of its spec: equal in members that have the same one
+	content digest // hash of its spec: equal in members with the same definition
 	object  aggregate.Object
 	tables  map[string]*customPrinter // by version
 }
@@ -41,8 +41,8 @@ type kindDefinitions struct {
 	byMember map[string]*definition // by name
 }
 
-// of returns a kind's definition in a member or, when member is "" or has none,
-// that of most; nil when there is none.
+// of returns a kind's definition in a member or, when member is "" or has none, that of most
+// members; nil when there is none.
 func (s *definitionSet) of(member string, kind aggregate.Kind) *definition {
 	d := s.byKind[kind]
 	if d == nil {
@@ -54,8 +54,8 @@ func (s *definitionSet) of(member string, kind aggregate.Kind) *definition {
 	return d.common
 }
 
-// definitions reads the definitions that are in a snapshot. Those that it has read
-// before it keeps. c.mu must be held.
+// definitions returns the definitions in a snapshot. It reuses those that have been parsed
+// before. c.mu must be held.
 func (c *Catalog) definitions(snapshot *aggregate.Snapshot) *definitionSet {
 	set := &definitionSet{byKind: map[aggregate.Kind]*kindDefinitions{}}
 	read := map[aggregate.Revision]*definition{}
@@ -72,7 +72,7 @@ func (c *Catalog) definitions(snapshot *aggregate.Snapshot) *definitionSet {
 		}
 		read[object.Revision()] = d
 		if d.kind == "" {
-			continue // it defines nothing that can be told
+			continue // its group or kind is not known
 		}
 		kind := set.byKind[d.kind]
 		if kind == nil {
@@ -90,15 +90,15 @@ func (c *Catalog) definitions(snapshot *aggregate.Snapshot) *definitionSet {
 	return set
 }
 
-// maxColumns bounds what a definition can make us do for every row: real API
-// servers let in what is given, and members may be none.
+// maxColumns bounds the cost of a definition for every row: members may not be real API
+// servers, and so not validate it.
 const (
 	maxColumns = 64
 	maxPath    = 1024
 )
 
-// parse takes from a definition's JSON what tables need. What cannot be read
-// leaves the kind empty.
+// parse extracts from a definition's JSON what tables need. For an invalid one the kind is
+// empty.
 func (d *definition) parse(body []byte) {
 	var crd struct {
 		Spec struct {
@@ -123,7 +123,7 @@ func (d *definition) parse(body []byte) {
 	}
 }
 
-// printer returns that of a version; of name and age where nothing is defined.
+// printer returns the printer of a version, or nameAndAge without a definition.
 func (d *definition) printer(version string) printer {
 	if d != nil && d.tables[version] != nil {
 		return d.tables[version]
@@ -131,10 +131,10 @@ func (d *definition) printer(version string) printer {
 	return nameAndAge
 }
 
-// nameAndAge is the printer of kinds that nothing is known of.
+// nameAndAge is the printer of kinds without a definition.
 var nameAndAge = newCustomPrinter(nil)
 
-// ageColumn is the one that API servers add where none is defined.
+// ageColumn is the column that API servers add where none is defined.
 var ageColumn = apiextensionsv1.CustomResourceColumnDefinition{
 	Name: "Age", Type: "date", Description: metadataDocs["creationTimestamp"], JSONPath: ".metadata.creationTimestamp",
 }
@@ -152,13 +152,13 @@ func newCustomPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) 
 	columns = columns[:min(len(columns), maxColumns)]
 	for i, c := range columns {
 		if err := checkCost(c.JSONPath); err != nil {
-			columns = columns[:i] // as API servers do with what they cannot parse
+			columns = columns[:i] // as API servers do if a path is invalid
 			break
 		}
 	}
 	p := &customPrinter{}
 	p.pool.New = func() any {
-		// With an error comes a convertor of the columns before it.
+		// With an error it returns a convertor of the columns before the invalid one.
 		c, _ := tableconvertor.New(columns)
 		return c
 	}
@@ -170,12 +170,12 @@ func newCustomPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) 
 	return p
 }
 
-// noContext is for convertors, which do not look at it.
+// noContext is for convertors, which ignore it.
 var noContext context.Context
 
 var errCostly = errors.New("the path is too costly")
 
-// checkCost refuses paths whose cost is not about the size of the object.
+// checkCost refuses paths whose cost is not roughly linear in the size of the object.
 func checkCost(path string) error {
 	if len(path) > maxPath || strings.Count(path, "..") > 1 || strings.Count(path, "?") > 8 {
 		return fmt.Errorf("%.100q: %w", path, errCostly)

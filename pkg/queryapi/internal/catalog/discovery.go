@@ -48,10 +48,10 @@ func aggregatedScheme() *runtime.Scheme {
 	return scheme
 }
 
-// readVerbs are those of every resource that is kept.
+// readVerbs are the verbs of every collected resource.
 var readVerbs = metav1.Verbs{"get", "list", "watch"}
 
-// reviewResource is a resource that is asked, not kept.
+// reviewResource is a resource of reviews, which are created and not stored.
 type reviewResource struct {
 	version schema.GroupVersion
 	metav1.APIResource
@@ -69,12 +69,10 @@ var (
 	authorizationVersion  = schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
 )
 
-// ServeDiscovery answers what a client asks to learn what is here: /, /version,
-// /api and /apis with all below that names no resource, /openapi, and /healthz,
-// /livez and /readyz. Documents
-// are those of kube-apiserver, discovery in JSON, YAML or protobuf, aggregated
-// or not, by the Accept header. Errors are *apierrors.StatusError, and nothing
-// is written then.
+// ServeDiscovery serves discovery: /, /version, /api and /apis with everything below that is
+// not a resource, /openapi, and /healthz, /livez and /readyz. Documents are as in
+// kube-apiserver, discovery in JSON, YAML or protobuf, aggregated or not, by the Accept
+// header. Errors are *apierrors.StatusError, without anything written.
 func (v *View) ServeDiscovery(w http.ResponseWriter, r *http.Request, snapshot *aggregate.Snapshot, target route.Target) error {
 	parts := strings.Split(strings.Trim(target.Path, "/"), "/")
 	switch {
@@ -120,7 +118,7 @@ func writeJSON(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// versionInfo says of a version what /version does.
+// versionInfo returns the response of /version for a version.
 func versionInfo(text string) apiversion.Info {
 	info := apiversion.Info{
 		GitVersion: text, GitTreeState: "clean", Compiler: goruntime.Compiler, GoVersion: goruntime.Version(),
@@ -160,8 +158,8 @@ type groupVersions struct {
 	versions []string
 }
 
-// groupVersions returns the groups in the order of discovery; the core group is
-// always there, and so are those of the reviews.
+// groupVersions returns the groups in the order of discovery, always with the core group and
+// those of the reviews.
 func (v *View) groupVersions() []groupVersions {
 	out := []groupVersions{{"", []string{"v1"}}}
 	add := func(gv schema.GroupVersion) {
@@ -186,7 +184,7 @@ func (v *View) groupVersions() []groupVersions {
 	return out
 }
 
-// serveRoot answers /api and /apis.
+// serveRoot serves /api and /apis.
 func (v *View) serveRoot(w http.ResponseWriter, r *http.Request, core bool) error {
 	w.Header().Add("Vary", "Accept")
 	media, _ := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), aggregatedCodecs.SupportedMediaTypes(), discoveryRestrictions{})
@@ -208,8 +206,8 @@ func (v *View) serveRoot(w http.ResponseWriter, r *http.Request, core bool) erro
 	return nil
 }
 
-// discoveryRestrictions lets clients have aggregated discovery at its beta version, too,
-// which kube-apiserver has given up: the list does not differ.
+// discoveryRestrictions also allows aggregated discovery at its beta version, which
+// kube-apiserver has dropped: the content is the same.
 type discoveryRestrictions struct{}
 
 // AllowsMediaTypeTransform implements negotiation.EndpointRestrictions.
@@ -291,8 +289,7 @@ func (v *View) serveVersion(w http.ResponseWriter, r *http.Request, target route
 	return nil
 }
 
-// singular is the resource's own, or its kind in lower case, as API servers have
-// it.
+// singular is the resource's own, or its kind in lower case, as in API servers.
 func (r *Resource) singular() string {
 	if r.Singular != "" {
 		return r.Singular

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// isHealth reports whether a path asks how the server is: /healthz, /livez, /readyz,
-// or one check of them. There is one, ping.
+// isHealth reports whether a path is a health check: /healthz, /livez, /readyz, or their
+// only individual check, ping.
 func isHealth(parts []string) bool {
 	return slices.Contains([]string{"healthz", "livez", "readyz"}, parts[0]) && (len(parts) == 1 || len(parts) == 2 && parts[1] == "ping")
 }
 
-// serveHealth answers as kube-apiserver does when all is well: who gets here has
-// been let in, and is answered from memory. How fresh that is every answer says.
+// serveHealth responds as a healthy kube-apiserver: a caller that gets here is
+// authenticated, and is served from memory. How fresh that is, every response says.
 func serveHealth(w http.ResponseWriter, r *http.Request, parts []string) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")

@@ -27,27 +27,27 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/route"
 )
 
-// maxSchemas bounds a definition whose schemas are read, in bytes of JSON: four
-// times what an API server can store.
+// maxSchemas bounds the size of a definition whose schemas are parsed, in bytes of JSON:
+// four times what an API server can store.
 const maxSchemas = 6 << 20
 
-// openAPICache keeps documents by what they are made of, so that those that a
-// new View shares with the last are not made anew.
+// openAPICache caches documents by their content's key, so that those that a new View shares
+// with the last one are not built again.
 type openAPICache struct {
-	mu   sync.Mutex // held while a document is made
+	mu   sync.Mutex // held while a document is built
 	docs map[string]*openAPIDoc
 }
 
-// maxDocs bounds the documents that are kept, of some 500 kB each.
+// maxDocs bounds the cached documents, of some 500 kB each.
 const maxDocs = 100
 
-// openAPIDoc is one group and version's document.
+// openAPIDoc is the document of one group and version.
 type openAPIDoc struct {
 	json, proto []byte
 }
 
-// serveOpenAPI answers /openapi/v3 and below, as handler3 of k8s.io/kube-openapi
-// does, but that URLs have the target's prefix.
+// serveOpenAPI serves /openapi/v3 and below, as handler3 of k8s.io/kube-openapi does, except
+// that URLs have the target's prefix.
 func (v *View) serveOpenAPI(w http.ResponseWriter, r *http.Request, target route.Target) error {
 	rest, ok := strings.CutPrefix(target.Path, "/openapi/v3")
 	if !ok || rest != "" && rest[0] != '/' {
@@ -104,8 +104,8 @@ func (v *View) serveOpenAPI(w http.ResponseWriter, r *http.Request, target route
 
 const protoType = "com.github.proto-openapi.spec.v3.v1.0+protobuf"
 
-// negotiateProto reports which of the two forms an Accept header prefers, JSON or
-// protobuf, which has these names; it is not ok when it takes neither.
+// negotiateProto reports whether an Accept header prefers JSON or protobuf, which has these
+// names; ok is false when it accepts neither.
 func negotiateProto(accept string, names ...string) (proto, ok bool) {
 	if accept == "" {
 		return false, true
@@ -134,7 +134,7 @@ func serveBytes(w http.ResponseWriter, r *http.Request, body []byte, etag string
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
-// documentKeys returns for each document's path what it is made of.
+// documentKeys returns, by the path of each document, a key of its content.
 func (v *View) documentKeys() map[string]string {
 	keys := map[string]string{}
 	for _, r := range v.sorted {
@@ -155,7 +155,7 @@ func documentPath(gv schema.GroupVersion) string {
 	return "apis/" + gv.String()
 }
 
-// document makes the document at a path, or takes it from the cache.
+// document returns the document at a path, cached if possible.
 func (v *View) document(path, key string, proto bool) ([]byte, error) {
 	c := &v.catalog.openAPI
 	c.mu.Lock()
@@ -184,9 +184,8 @@ func (v *View) document(path, key string, proto bool) ([]byte, error) {
 	return doc.proto, nil
 }
 
-// buildDocument merges what is known of the resources of a group and version. A
-// resource without schemas, or with such as cannot be read, is described by its
-// paths alone.
+// buildDocument merges the descriptions of the resources of a group and version. A resource
+// without schemas, or with invalid ones, is described by its paths alone.
 func (v *View) buildDocument(path string) *spec3.OpenAPI {
 	doc := &spec3.OpenAPI{
 		Version:    "3.0.0",
@@ -219,7 +218,7 @@ func (v *View) buildDocument(path string) *spec3.OpenAPI {
 	return doc
 }
 
-// unknownSchema is the schema of a kind that nothing is known of.
+// unknownSchema is the schema of a kind without a known schema.
 func unknownSchema(gvk schema.GroupVersionKind) *spec.Schema {
 	s := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
 	s.AddExtension("x-kubernetes-group-version-kind", []any{gvkExtension(gvk)})
@@ -231,17 +230,17 @@ func gvkExtension(gvk schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
 }
 
-// reverseGroup turns a group's parts around, as the names of schemas have it.
+// reverseGroup reverses the labels of a group, as in the names of schemas.
 func reverseGroup(group string) string {
 	parts := strings.Split(group, ".")
 	slices.Reverse(parts)
 	return strings.Join(parts, ".")
 }
 
-// customSchemas reads the schemas of a custom kind's definition; none when they
-// cannot be read.
+// customSchemas returns the schemas of a custom kind's definition; none when they are
+// invalid.
 func (r *Resource) customSchemas() (schemas map[string]*spec.Schema) {
-	defer func() { // builders trust definitions to have been let in by an API server
+	defer func() { // builders panic on definitions that no API server would have admitted
 		if recover() != nil {
 			schemas = nil
 		}
@@ -257,7 +256,7 @@ func (r *Resource) customSchemas() (schemas map[string]*spec.Schema) {
 	return doc.Components.Schemas
 }
 
-// addPaths describes how a resource is read.
+// addPaths describes the paths of a resource.
 func addPaths(paths map[string]*spec3.Path, r *Resource, model, list string) {
 	gvk := r.GroupVersionKind()
 	root := "/" + documentPath(r.Resource.GroupVersion())
@@ -298,8 +297,8 @@ func readPath(path, action string, gvk schema.GroupVersionKind, model string) *s
 	return p
 }
 
-// customResourceDefinition decodes a custom kind's definition; nil when there is none
-// that can be read.
+// customResourceDefinition decodes a custom kind's definition; nil when there is no valid
+// one.
 func (r *Resource) customResourceDefinition() *apiextensionsv1.CustomResourceDefinition {
 	if r.definition == nil {
 		return nil

@@ -19,11 +19,11 @@ import (
 	"k8s.io/kubernetes/pkg/generated/openapi"
 )
 
-// swaggerCache keeps the last documents of OpenAPI v2, some megabytes each: that of the
-// fleet, and that of the member which was asked for last.
+// swaggerCache caches the last documents of OpenAPI v2, some megabytes each: that of the
+// fleet, and that of the member that was requested last.
 type swaggerCache struct {
-	mu   sync.Mutex // held while a document is made
-	lru  []string   // the last to be asked for last
+	mu   sync.Mutex // held while a document is built
+	lru  []string   // least recently used first
 	docs map[string]*openAPIDoc
 }
 
@@ -33,8 +33,7 @@ const (
 	swaggerProtoAt = "com.github.proto-openapi.spec.v2@v1.0+protobuf"
 )
 
-// serveOpenAPIv2 answers /openapi/v2, which older clients read: all resources in one
-// document.
+// serveOpenAPIv2 serves /openapi/v2, for older clients: all resources in one document.
 func (v *View) serveOpenAPIv2(w http.ResponseWriter, r *http.Request) error {
 	proto, ok := negotiateProto(r.Header.Get("Accept"), swaggerProto, swaggerProtoAt)
 	if !ok {
@@ -87,7 +86,8 @@ func (v *View) swagger(proto bool) (body []byte, etag string, err error) {
 	return doc.proto, etag, nil
 }
 
-// touchLocked makes a document the last, and forgets the first of too many. s.mu is held.
+// touchLocked makes a document the most recently used, and evicts the least recently used if
+// there are too many. s.mu must be held.
 func (s *swaggerCache) touchLocked(key string, doc *openAPIDoc) {
 	if s.docs == nil {
 		s.docs = map[string]*openAPIDoc{}
@@ -100,8 +100,8 @@ func (s *swaggerCache) touchLocked(key string, doc *openAPIDoc) {
 	}
 }
 
-// buildSwagger merges what is known of all resources, as buildDocument does of those
-// of one group and version.
+// buildSwagger merges the descriptions of all resources, as buildDocument does for one group
+// and version.
 func (v *View) buildSwagger() *spec.Swagger {
 	doc := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger: "2.0", Info: &spec.Info{InfoProps: spec.InfoProps{Title: "federator", Version: libraryVersion}},
@@ -148,7 +148,7 @@ func builtinDefinitions(names []string) spec.Definitions {
 
 // customDefinitions is customSchemas for OpenAPI v2.
 func (r *Resource) customDefinitions() (definitions spec.Definitions) {
-	defer func() { // builders trust definitions to have been let in by an API server
+	defer func() { // builders panic on definitions that no API server would have admitted
 		if recover() != nil {
 			definitions = nil
 		}
@@ -164,7 +164,7 @@ func (r *Resource) customDefinitions() (definitions spec.Definitions) {
 	return doc.Definitions
 }
 
-// addSwaggerPaths describes how a resource is read.
+// addSwaggerPaths describes the paths of a resource.
 func addSwaggerPaths(paths map[string]spec.PathItem, r *Resource, model, list string) {
 	gvk := r.GroupVersionKind()
 	root := "/" + documentPath(r.Resource.GroupVersion())

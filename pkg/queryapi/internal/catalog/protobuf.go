@@ -12,17 +12,17 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-// undecodableKey is the annotation of an object in protobuf of which the types of
-// Kubernetes could not read more than the metadata. It says why.
+// undecodableKey is the annotation of an object in protobuf of which the types of Kubernetes
+// could decode only the metadata. Its value is the reason.
 const undecodableKey = "federator.dev/undecodable"
 
-// protoMessage is what the types that are generated for protobuf have.
+// protoMessage is implemented by the types that are generated for protobuf.
 type protoMessage interface {
 	Size() int
 	MarshalToSizedBuffer(b []byte) (int, error)
 }
 
-// Protobuf reports whether the resource's objects can be had in protobuf: those of
+// Protobuf reports whether the resource's objects can be encoded in protobuf: those of
 // Kubernetes' own kinds can.
 func (r *Resource) Protobuf() bool {
 	if !r.builtin {
@@ -33,11 +33,11 @@ func (r *Resource) Protobuf() bool {
 	return err == nil && ok
 }
 
-// AppendProtobuf appends an object's protobuf, without an envelope. It is given the
-// object's JSON at the resource's version. Fields that the library's types do not
-// have are not in it, as a client of that version would not see them. Of an object
-// that the types cannot read, which no API server would have let in, it appends the
-// metadata, with UndecodableKey: one object is not to make a list unreadable.
+// AppendProtobuf appends an object's protobuf, without an envelope, given its JSON at the
+// resource's version. Fields that the library's types do not have are omitted, as a client
+// of that version would not see them. For an object that the types cannot decode, which no
+// API server would have admitted, it appends the metadata, with undecodableKey: one object
+// must not make a list unreadable.
 func (r *Resource) AppendProtobuf(dst, object []byte) ([]byte, error) {
 	typed, err := legacyscheme.Scheme.New(r.GroupVersionKind())
 	if err != nil {
@@ -45,7 +45,7 @@ func (r *Resource) AppendProtobuf(dst, object []byte) ([]byte, error) {
 	}
 	held, err := apiVersionOf(object)
 	if want := r.Resource.GroupVersion().String(); err == nil && held != want {
-		// Fields of another version would be taken for this one's, or vanish.
+		// Fields of another version would be misinterpreted, or lost.
 		err = fmt.Errorf("it is held at %s, which cannot be read at %s", held, want)
 	}
 	if err == nil {
@@ -59,8 +59,8 @@ func (r *Resource) AppendProtobuf(dst, object []byte) ([]byte, error) {
 	return appendMessage(dst, typed)
 }
 
-// AppendMetadataProtobuf appends the protobuf of a PartialObjectMetadata, which it
-// is given as JSON, without an envelope.
+// AppendMetadataProtobuf appends the protobuf of a PartialObjectMetadata, given as JSON,
+// without an envelope.
 func AppendMetadataProtobuf(dst, object []byte) ([]byte, error) {
 	var partial metav1.PartialObjectMetadata
 	if err := unmarshal(object, &partial); err != nil {

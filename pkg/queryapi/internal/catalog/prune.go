@@ -11,11 +11,11 @@ import (
 // buffers are for pruned bodies.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// prune says what a kind's printer does not read, so that it need not be decoded.
-// It is a tree by key; a list's elements are pruned alike.
+// prune lists what a kind's printer does not use and need not be decoded. It is a tree by
+// key; all elements of a list are pruned in the same way.
 type prune struct {
-	drop map[string]bool   // keys that go
-	void map[string]bool   // keys of maps of which only the keys count: values become ""
+	drop map[string]bool   // keys to drop
+	void map[string]bool   // keys of maps of which only the keys are used: values become ""
 	in   map[string]*prune // keys whose values are pruned
 }
 
@@ -35,7 +35,7 @@ var (
 		drop: keySet("affinity", "dnsConfig", "hostAliases", "imagePullSecrets", "securityContext", "tolerations", "topologySpreadConstraints", "volumes"),
 		in:   map[string]*prune{"containers": container, "initContainers": container, "ephemeralContainers": container},
 	}
-	// Of a template the containers' names and images are printed.
+	// Of templates only the containers' names and images are printed.
 	workload = &prune{in: map[string]*prune{
 		"metadata": metadata,
 		"spec":     {in: map[string]*prune{"template": {drop: keySet("metadata"), in: map[string]*prune{"spec": podSpec}}}},
@@ -45,8 +45,7 @@ var (
 	status = &prune{drop: keySet("allocatedResources", "allocatedResourcesStatus", "containerID", "image", "imageID", "resources", "user", "volumeMounts")}
 )
 
-// prunes has the kinds that fleets have most of. The tests hold that rows do not
-// differ by it.
+// prunes has the most common kinds. Tests check that pruning does not change rows.
 var prunes = map[schema.GroupKind]*prune{
 	{Kind: "Pod"}: {in: map[string]*prune{
 		"metadata": metadata, "spec": podSpec,
@@ -64,8 +63,8 @@ var prunes = map[schema.GroupKind]*prune{
 	{Group: "events.k8s.io", Kind: "Event"}: {in: map[string]*prune{"metadata": metadata}},
 }
 
-// append appends canonical JSON without what p drops. What is not canonical is
-// copied as it is: the decoder after it judges.
+// append appends canonical JSON without what p drops. Other JSON is copied unchanged, and
+// left to the decoder.
 func (p *prune) append(dst, body []byte) []byte {
 	s := &pruner{Reader: canonjson.NewReader(body), out: dst}
 	s.value(p)

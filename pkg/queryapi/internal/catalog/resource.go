@@ -13,13 +13,13 @@ import (
 	"federator.dev/federator/internal/canonjson"
 )
 
-// Resource is a resource at one version that the query API answers for. It is
-// immutable, and safe from any goroutine.
+// Resource is a resource at one version that the query API serves. It is immutable, and safe
+// from any goroutine.
 type Resource struct {
 	ServedResource
 	Held string // API version that the index holds the kind at, e.g. "apps/v1"
 
-	builtin    bool // a kind that the library's scheme knows at this version
+	builtin    bool // the library's scheme has the kind at this version
 	printer    printer
 	definition *definition // of a custom kind; nil without one
 }
@@ -30,7 +30,7 @@ type printer interface {
 	row(body []byte) (metav1.TableRow, error)
 }
 
-// newResource returns nil for a version that the query API cannot answer for.
+// newResource returns nil for a version that the query API cannot serve.
 func newResource(s ServedResource, held string, d *definition) *Resource {
 	r := &Resource{ServedResource: s, Held: held}
 	gvk := r.GroupVersionKind()
@@ -61,16 +61,15 @@ func (r *Resource) GroupVersionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: group, Version: r.Resource.Version, Kind: kind}
 }
 
-// Columns returns the columns of the resource's Table, those that only a wide
-// one shows included (priority above 0). The slice is shared and must not be
-// changed.
+// Columns returns the columns of the resource's Table, including those of wide output
+// (priority above 0). The slice is shared and must not be changed.
 func (r *Resource) Columns() []metav1.TableColumnDefinition { return r.printer.columns() }
 
-// Row makes a Table's row of an object's canonical JSON as the index holds it,
-// at whatever version: cells for all Columns, and conditions. The row's object
-// is the caller's to add. Ages are as of now. Members may hold what no API
-// server would have let in: where a printer cannot read an object, its cells
-// beside the name are "<invalid>". The error is of a body without a name.
+// Row makes a Table's row from an object's canonical JSON as the index holds it, at any
+// version: cells for all Columns, and conditions. The caller adds the row's object. Ages are
+// as of now. Members may hold objects that no API server would have admitted: where a
+// printer fails, all cells but the name are "<invalid>". The only error is that of a body
+// without a name.
 func (r *Resource) Row(body []byte) (metav1.TableRow, error) {
 	row, err := r.print(body)
 	if err == nil {
@@ -88,7 +87,7 @@ func (r *Resource) Row(body []byte) (metav1.TableRow, error) {
 	return row, nil
 }
 
-// print turns a panic of a printer, which trusts its objects, into its error.
+// print returns a panic of a printer, which does not validate its objects, as an error.
 func (r *Resource) print(body []byte) (row metav1.TableRow, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -98,10 +97,10 @@ func (r *Resource) print(body []byte) (row metav1.TableRow, err error) {
 	return r.printer.row(body)
 }
 
-// AppendAt appends an object, given as the canonical JSON that the index holds,
-// as this version of the resource: the same bytes where that is the version it
-// is held at, else what a conversion by Kubernetes' own types gives, with sorted
-// keys, too. The error of a version that cannot be made is a *ConversionError.
+// AppendAt appends an object, given as the canonical JSON that the index holds, as this
+// version of the resource: the same bytes if that is the held version, else the result of a
+// conversion by Kubernetes' own types, also with sorted keys. If the version cannot be
+// converted to, the error is a *ConversionError.
 func (r *Resource) AppendAt(dst, body []byte) ([]byte, error) {
 	want := r.Resource.GroupVersion().String()
 	have, err := apiVersionOf(body)
@@ -118,8 +117,8 @@ func (r *Resource) AppendAt(dst, body []byte) ([]byte, error) {
 	return append(dst, out...), nil
 }
 
-// Converts reports whether objects that are held at an API version can be read
-// at the resource's.
+// Converts reports whether objects that are held at an API version can be converted to the
+// resource's.
 func (r *Resource) Converts(held string) bool {
 	if held == r.Resource.GroupVersion().String() {
 		return true
@@ -128,7 +127,7 @@ func (r *Resource) Converts(held string) bool {
 	return err == nil && r.builtin && convertible(gv.WithKind(r.GroupVersionKind().Kind))
 }
 
-// apiVersionOf reads the apiVersion of canonical JSON.
+// apiVersionOf returns the apiVersion of canonical JSON.
 func apiVersionOf(body []byte) (string, error) {
 	value := canonjson.Get(body, "apiVersion")
 	if len(value) < 3 || value[0] != '"' || bytes.IndexByte(value, '\\') >= 0 {
@@ -137,20 +136,20 @@ func apiVersionOf(body []byte) (string, error) {
 	return string(value[1 : len(value)-1]), nil
 }
 
-// ConversionError is returned for an object that is held at a version from which
-// the one asked for cannot be made. It is an apierrors.APIStatus: 406.
+// ConversionError is returned for an object that cannot be converted from the held version
+// to the requested one. It is an apierrors.APIStatus: 406.
 type ConversionError struct {
 	Resource schema.GroupVersionResource
 	From     string // API version
 	Err      error
 }
 
-// Error says what cannot be converted to what.
+// Error implements error.
 func (e *ConversionError) Error() string {
 	return fmt.Sprintf("%s is held at %s and cannot be read at %s: %v", e.Resource.GroupResource(), e.From, e.Resource.GroupVersion(), e.Err)
 }
 
-// Unwrap returns why.
+// Unwrap returns the cause.
 func (e *ConversionError) Unwrap() error { return e.Err }
 
 // Status implements apierrors.APIStatus.

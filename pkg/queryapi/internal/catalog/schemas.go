@@ -16,7 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/generated/openapi"
 )
 
-// extraScheme has the kinds that kube-apiserver serves beside those of its scheme.
+// extraScheme has the kinds that kube-apiserver serves in addition to those of its scheme.
 var extraScheme = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
@@ -49,8 +49,8 @@ func modelNames(gvk schema.GroupVersionKind) (object, list string) {
 	return "", ""
 }
 
-// builtinSchemas returns schemas of built-in kinds by name, with all that they
-// refer to.
+// builtinSchemas returns schemas of built-in kinds by name, with all schemas that they refer
+// to.
 func builtinSchemas(names []string) map[string]*spec.Schema {
 	config := &common.OpenAPIV3Config{
 		Info: &spec.Info{}, GetDefinitions: openapi.GetOpenAPIDefinitions, GetDefinitionName: namer().GetDefinitionName,

@@ -17,25 +17,24 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// View is what the query API serves at a moment, of the whole fleet or of one
-// member.
+// View is what the query API serves as of a snapshot, of the fleet or of one member.
 type View struct {
 	resources     map[schema.GroupVersionResource]*Resource
 	kinds         map[aggregate.Kind]*Resource  // at the held version
 	sorted        []*Resource                   // in the order of discovery
 	clusterScoped map[schema.GroupResource]bool // no member serves it with namespaces
-	served        []ServedResource              // by members, kept or not
-	heldVersions  map[aggregate.Kind]string     // the kinds that have a scope, and their held versions
+	served        []ServedResource              // by members, collected or not
+	heldVersions  map[aggregate.Kind]string     // of the kinds that have a scope
 	member        string                        // "": the whole fleet
 	definitions   *definitionSet
-	fingerprint   string // what a member's View was made from
+	fingerprint   string // what a member's View was built from
 	catalog       *Catalog
 
 	mu      sync.Mutex
-	members map[string]*View // by name; of the fleet's View only
+	members map[string]*View // by name; only in the fleet's View
 }
 
-// add takes a resource in. A path has one kind: the first.
+// add adds a resource. The first kind at a path wins.
 func (v *View) add(r *Resource) {
 	if v.resources[r.Resource] != nil {
 		return
@@ -50,13 +49,13 @@ func (v *View) add(r *Resource) {
 	}
 }
 
-// MissingReason says why a resource is not served.
+// MissingReason is the reason why a resource is not served.
 type MissingReason int
 
 // The reasons.
 const (
-	NoMember     MissingReason = iota // no member serves it, or the one that was asked of does not
-	NotCollected                      // members serve it, but configuration does not keep its kind
+	NoMember     MissingReason = iota // no member serves it, or the requested one does not
+	NotCollected                      // members serve it, but its kind is not collected by configuration
 	OtherVersion                      // the kind is served, at other versions
 )
 
@@ -64,12 +63,12 @@ const (
 // apierrors.APIStatus: 404.
 type NotServedError struct {
 	Resource schema.GroupVersionResource
-	Member   string // "": asked of the whole fleet
+	Member   string // "": the fleet
 	Reason   MissingReason
 	Versions []string // with OtherVersion: those that are served, e.g. "apps/v1", best first
 }
 
-// Error says what is missing and why.
+// Error implements error.
 func (e *NotServedError) Error() string {
 	what := e.Resource.GroupResource().String() + " at " + e.Resource.GroupVersion().String()
 	who := "no member serves it"
@@ -93,8 +92,8 @@ func (e *NotServedError) Status() metav1.Status {
 	}
 }
 
-// Resource returns a resource by its path: group, version and plural. The error
-// is a *MissingError.
+// Resource returns a resource by its path: group, version and plural. The error is a
+// *NotServedError.
 func (v *View) Resource(group, version, resource string) (*Resource, error) {
 	gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
 	if r, ok := v.resources[gvr]; ok {
@@ -126,14 +125,13 @@ func (v *View) Kind(kind aggregate.Kind) (*Resource, bool) {
 // ClusterScoped reports whether objects of a resource have no namespaces, in any member.
 func (v *View) ClusterScoped(gr schema.GroupResource) bool { return v.clusterScoped[gr] }
 
-// Resources yields everything that is served, by group as API servers order
-// them, version, most stable first, and plural.
+// Resources yields all resources by group, in the order of API servers, by version, most
+// stable first, and by plural.
 func (v *View) Resources() iter.Seq[*Resource] { return slices.Values(v.sorted) }
 
-// ByName returns a resource at its held version by a name as kubectl takes it:
-// plural, singular, short name or kind, in any case, with the group behind a
-// dot or not. Of several the first in the order of Resources is meant; plurals
-// come before singulars, kinds and short names.
+// ByName returns a resource at its held version by a name as kubectl accepts it: plural,
+// singular, short name or kind, in any case, optionally with ".<group>". Of several the
+// first in the order of Resources wins; plurals precede singulars, kinds and short names.
 func (v *View) ByName(name string) (*Resource, bool) {
 	name = strings.ToLower(name)
 	var best *Resource
@@ -149,7 +147,7 @@ func (v *View) ByName(name string) (*Resource, bool) {
 	return best, best != nil
 }
 
-// nameRank ranks how a name, in lower case, means the resource; 0: it does not.
+// nameRank ranks how a name, in lower case, refers to the resource; 0: it does not.
 func (r *Resource) nameRank(name string) int {
 	kind, _ := r.Kind.Split()
 	for i, own := range [...]string{r.Resource.Resource, r.Singular, kind} {
@@ -167,9 +165,8 @@ func (r *Resource) nameRank(name string) int {
 	return 0
 }
 
-// ForMember returns the view of one member: of what it serves, by its own
-// definitions, as of the snapshot. A member that is not in the index serves
-// nothing.
+// ForMember returns the view of one member: what it serves, by its own definitions, as of
+// the snapshot. A member that is not in the index serves nothing.
 func (v *View) ForMember(snapshot *aggregate.Snapshot, name string) *View {
 	m, ok := snapshot.Member(name)
 	has := map[aggregate.Kind]string{}
@@ -202,13 +199,13 @@ func (v *View) ForMember(snapshot *aggregate.Snapshot, name string) *View {
 		}
 	}
 	slices.SortFunc(mv.sorted, compareResources)
-	if ok { // a name that is made up is not worth remembering
+	if ok { // do not cache names that do not exist
 		v.members[name] = mv
 	}
 	return mv
 }
 
-// groupOrder are those that come first in discovery, in kube-apiserver's order; the
+// groupOrder are the groups that come first in discovery, in kube-apiserver's order; the
 // others follow by name.
 var groupOrder = []string{
 	"", "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
@@ -227,20 +224,19 @@ func compareGroups(a, b string) int {
 	return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a, b))
 }
 
-// compareVersions orders versions, or API versions of one group, from the most
-// stable on.
+// compareVersions orders versions, or API versions of one group, most stable first.
 func compareVersions(a, b string) int {
 	return apiversion.CompareKubeAwareVersionStrings(afterSlash(b), afterSlash(a))
 }
 
 func afterSlash(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
 
-// libraryVersion is what is claimed while no member's version is known: that of
-// the library that prints and converts.
+// libraryVersion is the version to report while no member's is known: that of the library
+// that prints and converts.
 const libraryVersion = "v1.36.0"
 
-// lowestVersion returns the lowest version among the members' API servers, so
-// that clients that look at the skew see the largest.
+// lowestVersion returns the lowest version among the members' API servers, so that clients
+// that check the version skew see the largest.
 func lowestVersion(snapshot *aggregate.Snapshot, member string) string {
 	lowest, text := (*version.Version)(nil), libraryVersion
 	for m := range snapshot.Members() {

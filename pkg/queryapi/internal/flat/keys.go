@@ -6,8 +6,8 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// ScopeFunc tells whether objects of a kind have namespaces, where somebody knows. It is
-// asked from any goroutine, about kinds that members name.
+// ScopeFunc reports whether objects of a kind have namespaces, if that is known. It is
+// called from any goroutine, with kinds that members name.
 type ScopeFunc func(kind aggregate.Kind) (namespaced, known bool)
 
 // Keys are the flat keys of one kind's objects. It is immutable, and safe from any
@@ -18,9 +18,9 @@ type Keys struct {
 	scope      ScopeFunc
 }
 
-// NewKeys returns the keys of a kind, whose objects have namespaces or not. The scope
-// tells of the kinds that owners and other references may be of: the name of one
-// that nobody knows, and which is none of Kubernetes' own, stays the member's.
+// NewKeys returns the keys of a kind, whose objects have namespaces or not. scope is for the
+// kinds of owners and other references: names of a kind that is unknown to it, and not one
+// of Kubernetes' own, are not rewritten.
 func NewKeys(kind aggregate.Kind, namespaced bool, scope ScopeFunc) *Keys {
 	t := compiledTable()
 	own := t.kinds[kind]
@@ -30,8 +30,8 @@ func NewKeys(kind aggregate.Kind, namespaced bool, scope ScopeFunc) *Keys {
 	return &Keys{namespaced: namespaced, root: own, scope: scope}
 }
 
-// ForNamespace returns the keys of an object in a namespace, "" for none: where members differ
-// in whether a kind has namespaces, each object is as its own member has it.
+// ForNamespace returns the keys of an object in a namespace, "" for none: where members
+// differ in whether a kind has namespaces, each object is treated as in its own member.
 func (k *Keys) ForNamespace(namespace string) *Keys {
 	if k.namespaced == (namespace != "") {
 		return k
@@ -41,10 +41,10 @@ func (k *Keys) ForNamespace(namespace string) *Keys {
 	return &other
 }
 
-// compiledTable has the table as trees.
+// compiledTable is the table as trees.
 var compiledTable = sync.OnceValue(func() (t struct {
 	kinds  map[aggregate.Kind]*node
-	others *node // of kinds that are not in the table
+	others *node // for kinds that are not in the table
 },
 ) {
 	t.others = &node{}
@@ -69,12 +69,12 @@ func (k *Keys) ClusterScoped(kind aggregate.Kind) bool {
 	return known && !namespaced
 }
 
-// FieldType is what a field holds.
+// FieldType is the type of a field's content.
 type FieldType uint8
 
-// What fields hold, beside that which stays as it is (Plain): the name of a
-// namespace or of a cluster-scoped object, both flat; or (ByKind) a name that is
-// flat where the object beside it says a kind that has no namespaces.
+// The types: content that is not rewritten (Plain), the name of a namespace or of a
+// cluster-scoped object, both flat, or (ByKind) a name that is flat if the kind next to it
+// has no namespaces.
 const (
 	Plain FieldType = iota
 	Namespace
@@ -82,8 +82,8 @@ const (
 	ByKind
 )
 
-// Field says what values a field has. The path is of keys, without the indices of
-// lists, as field selectors have it.
+// Field returns the type of a field. The path is of keys, without the indices of lists, as
+// in field selectors.
 func (k *Keys) Field(path ...string) FieldType {
 	if len(path) == 2 && path[0] == "metadata" {
 		switch {

@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Join returns the flat name of what a member calls name: a namespace, or a
-// cluster-scoped object. The member is written "<namespace>/<name>" of its Cluster,
-// a DNS label and a DNS subdomain. What has no name has no flat name: "".
+// Join returns the flat name of a namespace or a cluster-scoped object of a member. The
+// member is written "<namespace>/<name>" of its Cluster, a DNS label and a DNS subdomain.
+// The flat name of "" is "".
 func Join(member, name string) string {
 	if name == "" {
 		return ""
@@ -16,7 +16,7 @@ func Join(member, name string) string {
 	return string(appendPrefix(nil, member)) + name
 }
 
-// appendPrefix appends what comes before the original name, with its dot.
+// appendPrefix appends the prefix of the original name, with its dot.
 func appendPrefix(dst []byte, member string) []byte {
 	namespace, cluster, _ := strings.Cut(member, "/")
 	dst = append(append(dst, namespace...), '.')
@@ -30,7 +30,7 @@ func appendPrefix(dst []byte, member string) []byte {
 	return append(dst, '.')
 }
 
-// Split is the inverse of Join. It refuses what Join returns for no member.
+// Split is the inverse of Join. It refuses names that Join cannot return.
 func Split(flat string) (member, name string, ok bool) {
 	namespace, rest, _ := strings.Cut(flat, ".")
 	cluster, name, _ := strings.Cut(rest, ".")

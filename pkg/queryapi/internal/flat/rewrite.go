@@ -11,10 +11,9 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// Append appends an object of a member, given as canonical JSON at any version of
-// its kind, with flat keys: its own, with the original one in an annotation, and
-// those of what it refers to. A reference that is not shaped as its kind has it
-// stays as it is, and so does what is no object.
+// Append appends an object of a member, given as canonical JSON at any version of its kind,
+// with flat keys: its own, with the original one in an annotation, and those of its
+// references. Malformed references, and JSON that is not an object, are copied unchanged.
 func (k *Keys) Append(dst, body []byte, member string) []byte {
 	w, _ := writers.Get().(*writer)
 	w.keys, w.Reader, w.in, w.copied, w.out = k, canonjson.NewReader(body), body, 0, dst
@@ -29,22 +28,22 @@ func (k *Keys) Append(dst, body []byte, member string) []byte {
 	return out
 }
 
-// writers are kept for their space.
+// writers are reused for their buffers.
 var writers = sync.Pool{New: func() any { return new(writer) }}
 
-// writer copies in to out, with what it puts and cuts between.
+// writer copies in to out, with insertions and omissions.
 type writer struct {
 	canonjson.Reader // of in
 
 	keys   *Keys
 	in     []byte
-	copied int // of in, to out
+	copied int // bytes of in that are in out
 	out    []byte
 	prefix []byte
-	kind   []byte // space for one
+	kind   []byte // buffer
 }
 
-// copy copies what is before i.
+// copy copies the input before i.
 func (w *writer) copy(i int) {
 	w.out = append(w.out, w.in[w.copied:i]...)
 	w.copied = i
@@ -55,7 +54,7 @@ func (w *writer) text(i int) bool {
 	return i+1 < len(w.in) && w.in[i] == '"' && w.in[i+1] != '"'
 }
 
-// put makes the name at i flat, if there is one.
+// put writes the flat name for the name at i, if there is one.
 func (w *writer) put(i int) {
 	if w.text(i) {
 		w.copy(i + 1)
@@ -63,12 +62,12 @@ func (w *writer) put(i int) {
 	}
 }
 
-// all rewrites the object, and reports false where it is not canonical JSON as far
-// as it was read.
+// all rewrites the object, and reports false if it is not canonical JSON as far as it was
+// read.
 func (w *writer) all() bool {
 	root := w.keys.root
 	found := 0
-	for more := w.Open('{'); more && found < len(root.in); more = w.Next('}') { // what follows has no keys
+	for more := w.Open('{'); more && found < len(root.in); more = w.Next('}') { // nothing after it has keys
 		key, _ := w.Key()
 		n := root.in[string(key)]
 		switch {
@@ -87,10 +86,10 @@ func (w *writer) all() bool {
 	return w.Err() == nil
 }
 
-// value rewrites the value that is next, or the elements of a list there.
+// value rewrites the next value, or its elements if it is a list.
 func (w *writer) value(n *node) {
 	switch list := w.Peek() == '['; {
-	case list != n.list: // not what it is called
+	case list != n.list: // not of the expected type
 		w.Skip()
 	case !list:
 		w.one(n)
@@ -101,7 +100,7 @@ func (w *writer) value(n *node) {
 	}
 }
 
-// one rewrites a value that is no list.
+// one rewrites a value that is not a list.
 func (w *writer) one(n *node) {
 	switch object := w.Peek() == '{'; {
 	case object && n.leaf == objectReference:
@@ -158,7 +157,7 @@ func (w *writer) reference() {
 	if name > 0 && !w.clusterScoped(kind, group) {
 		name = 0
 	}
-	if name == 0 || !bytes.Equal(named, own) { // kubelets write a Node's name as its uid, and kubectl looks for it
+	if name == 0 || !bytes.Equal(named, own) { // kubelets set a Node's name as its uid, by which kubectl searches
 		uid = 0
 	}
 	places := [...]int{name, namespace, uid}
@@ -184,8 +183,8 @@ var (
 	originalName      = []byte(strconv.Quote(api.OriginalNameKey))
 )
 
-// metadata rewrites metadata, and reports false where it is malformed. The
-// annotations come last, as the original name is known then.
+// metadata rewrites metadata, and reports false if it is malformed. The annotations are
+// written last, when the original name is known.
 func (w *writer) metadata(n *node) bool {
 	var original, annotations []byte
 	own, annotation := "namespace", originalNamespace
@@ -193,7 +192,7 @@ func (w *writer) metadata(n *node) bool {
 		own, annotation = "name", originalName
 	}
 	start := w.Pos() + 1
-	empty, cut := true, false // whether nothing is left before the next member, and there were annotations
+	empty, cut := true, false // whether no member precedes the next one, and annotations were cut
 	for more := w.Open('{'); more; more = w.Next('}') {
 		member := w.Pos()
 		key, _ := w.Key()
@@ -251,7 +250,7 @@ func (w *writer) metadata(n *node) bool {
 	return true
 }
 
-// annotations appends a member's annotations without those that only we give.
+// annotations appends a member's annotations without those that only federator adds.
 func (w *writer) annotations(of []byte, comma bool) bool {
 	if len(of) == 0 || of[0] != '{' {
 		return true

@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// A field of the table is a path and what is there. Keys have dots between them;
-// a list's elements are behind "[]".
+// A field of the table is a path and its type. Keys are separated by dots; "[]" is the
+// elements of a list.
 type field struct {
 	path  string
 	holds fieldType
 }
 
-// fieldType says what is at a field: one of the leaves, or a shape of which several kinds
-// have one.
+// fieldType is the type of a field: a leaf, or a shape that several kinds have.
 type fieldType struct {
 	leaf   leaf
-	target string // what a name is of
+	target string // the kind that a name is of
 	shape  *shape
 }
 
@@ -36,11 +35,12 @@ var namespace = fieldType{leaf: namespaceName, target: "Namespace"}
 // clusterNameOf is the name of a cluster-scoped object of a kind.
 func clusterNameOf(of string) fieldType { return fieldType{leaf: clusterName, target: of} }
 
-// reference is an object with kind, perhaps apiVersion, apiGroup or group, name
-// and perhaps namespace: the namespace follows, and the name of what has none.
+// reference is an object with kind, optionally apiVersion, apiGroup or group, name and
+// optionally namespace: the namespace is rewritten, or the name if the kind has no
+// namespaces.
 var reference = fieldType{leaf: objectReference}
 
-// shape is a type that several kinds have fields of.
+// shape is a type of fields of several kinds.
 type shape struct {
 	name   string
 	fields []field
@@ -48,14 +48,14 @@ type shape struct {
 
 func shaped(s *shape) fieldType { return fieldType{shape: s} }
 
-// node is a place in objects of a kind; a list's elements share their list's.
+// node is a path in objects of a kind; a list's elements share the node of their list.
 type node struct {
 	list bool
 	leaf leaf
 	in   map[string]*node
 }
 
-// add puts fields below n.
+// add adds fields below n.
 func (n *node) add(fields []field) {
 	for _, f := range fields {
 		at := n
@@ -78,19 +78,19 @@ func (n *node) add(fields []field) {
 	}
 }
 
-// Row is one line of the table, as people read it.
+// Row is one line of the table, for documentation.
 type Row struct {
 	Subject string // a kind, the name of a shape, or "" for every kind
-	Field   string // a list's elements are behind "[]"
+	Field   string // "[]" is the elements of a list
 	Target  string // a kind whose names are flat, the name of a shape, or Kind
-	Shape   bool   // To is the name of a shape
+	Shape   bool   // Target is the name of a shape
 }
 
-// Kind is the To of a reference that says the kind that it is of.
+// Kind is the Target of a reference that contains its kind.
 const Kind = "its kind"
 
-// Table returns what follows: of every kind, of kinds, and then of the shapes that
-// several have.
+// Table returns the fields that are rewritten: those of every kind, of individual kinds, and
+// of the shapes that several kinds have.
 func Table() []Row {
 	rows := rowsOf("", common)
 	shapes := map[string]*shape{}

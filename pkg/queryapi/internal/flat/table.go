@@ -2,12 +2,12 @@ package flat
 
 import "federator.dev/federator/pkg/aggregate"
 
-// common has what follows in objects of every kind, beside their own key.
+// common has the fields that are rewritten in objects of every kind, besides their own key.
 var common = []field{
 	{"metadata.ownerReferences[]", reference},
 }
 
-// table has what follows in objects of a kind, at any of its versions.
+// table has the fields that are rewritten in objects of a kind, at any of its versions.
 var table = map[aggregate.Kind][]field{
 	// Workloads.
 	"Pod": {
@@ -143,7 +143,7 @@ var table = map[aggregate.Kind][]field{
 
 const gatewayGroup = "gateway.networking.k8s.io"
 
-// routeFields is what Gateway API's routes have.
+// routeFields are the fields of Gateway API's routes.
 var routeFields = []field{
 	{"spec", shaped(routeSpec)},
 	{"status.parents[].parentRef.namespace", namespace},
@@ -208,8 +208,8 @@ var claimedDevices = &shape{"ResourceClaimSpec", []field{
 	{"devices.requests[].firstAvailable[].deviceClassName", clusterNameOf("DeviceClass.resource.k8s.io")},
 }}
 
-// clusterScoped are the kinds of Kubernetes itself that have no namespaces, which
-// nobody need be asked about.
+// clusterScoped are the kinds of Kubernetes itself that have no namespaces, for which
+// ScopeFunc is not called.
 var clusterScoped = kindSet(
 	"Namespace", "Node", "PersistentVolume", "ComponentStatus",
 	"ClusterRole.rbac.authorization.k8s.io", "ClusterRoleBinding.rbac.authorization.k8s.io",

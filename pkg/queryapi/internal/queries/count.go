@@ -143,7 +143,7 @@ func newGroupKey(by string, kind aggregate.Kind) (groupKey, error) {
 	switch name {
 	case "label", "memberLabel":
 		if problems := validation.IsQualifiedName(arg); len(problems) > 0 {
-			return groupKey{}, fmt.Errorf("%q is no key of a label: %s", arg, problems[0])
+			return groupKey{}, fmt.Errorf("%q is not a valid label key: %s", arg, problems[0])
 		}
 		if name == "label" {
 			return groupKey{source: byLabel, label: arg}, nil
@@ -153,7 +153,7 @@ func newGroupKey(by string, kind aggregate.Kind) (groupKey, error) {
 		field, err := selection.CompileField(arg, kind)
 		return groupKey{source: byField, field: field}, err
 	}
-	return groupKey{}, fmt.Errorf("member, memberLabel:<key>, namespace, kind, label:<key> and field:<path> can be grouped by")
+	return groupKey{}, fmt.Errorf("must be member, memberLabel:<key>, namespace, kind, label:<key> or field:<path>")
 }
 
 func (c *CountResult) notSynced() []selection.NotSynced { return c.NotSynced }

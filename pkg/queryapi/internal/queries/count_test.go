@@ -121,7 +121,7 @@ func TestCount_SaysWhatIsNotSynced(t *testing.T) {
 	if got := w.Header().Get("Federator-Not-Synced"); got != "a/two;state=Stale;age=1m30s" {
 		t.Errorf("header %q", got)
 	}
-	if want := `"notSynced":[{"member":"a/two","kind":"Pod","state":"Stale","reason":"the member is out of reach, or lists again","age":"1m30s"}]`; !strings.Contains(w.Body.String(), want) {
+	if want := `"notSynced":[{"member":"a/two","kind":"Pod","state":"Stale","reason":"the member is unreachable, or is being relisted","age":"1m30s"}]`; !strings.Contains(w.Body.String(), want) {
 		t.Errorf("%s\nlacks %s", w.Body, want)
 	}
 	if strings.Contains(w.Body.String(), "10.1.2.3") {

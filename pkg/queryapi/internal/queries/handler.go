@@ -53,7 +53,7 @@ type View interface {
 	ByName(name string) (Resource, bool)
 }
 
-// Options configure a Server. Index and View are required.
+// Options configure a Handler. Index and View are required.
 type Options struct {
 	Index *aggregate.Index
 	// View returns the resources as of a snapshot.
@@ -65,15 +65,14 @@ type Options struct {
 
 	MaxGroups int // that a count may have; 0 means 10,000
 	MaxNodes  int // that related may find; 0 means 1,000
-	// MaxReads bounds the objects that related may read in search of relations; 0
-	// means 50,000.
+	// MaxReads bounds the objects that related may read to find relations; 0 means 50,000.
 	MaxReads int
 }
 
 // Handler serves the queries.
 type Handler struct{ options Options }
 
-// New returns a Server.
+// New returns a Handler.
 func New(o Options) (*Handler, error) {
 	if o.Index == nil || o.View == nil {
 		return nil, errors.New("queries: Index and View are required")
@@ -230,11 +229,11 @@ func notSyncedError(stale []selection.NotSynced) error {
 
 // forbidden is the 403 of an API server.
 func forbidden(u user.Info, verb string, resource schema.GroupResource, name string) error {
-	return apierrors.NewForbidden(resource, name, fmt.Errorf("User %q cannot %s resource %q in API group %q in any member, or in the one that is asked for",
+	return apierrors.NewForbidden(resource, name, fmt.Errorf("User %q cannot %s resource %q in API group %q in any member, or in the requested one",
 		u.GetName(), verb, resource.Resource, resource.Group))
 }
 
-// byName resolves a resource's name, or says that there is none.
+// byName resolves the name of a resource. Its error is 404.
 func byName(v View, parameter, name string) (Resource, error) {
 	resource, ok := v.ByName(name)
 	if !ok {
@@ -246,7 +245,7 @@ func byName(v View, parameter, name string) (Resource, error) {
 	return resource, nil
 }
 
-// columns makes a Table's columns of names; "#" before one marks a number.
+// columns makes the columns of a Table from names; "#" before one marks a number.
 func columns(names ...string) []metav1.TableColumnDefinition {
 	out := make([]metav1.TableColumnDefinition, len(names))
 	for i, name := range names {

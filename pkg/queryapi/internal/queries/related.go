@@ -150,7 +150,7 @@ func (x *traversal) root(ctx context.Context, p params) (aggregate.Object, error
 	ref := aggregate.Ref{Member: x.member, Kind: resource.Kind, Namespace: p.get("namespace"), Name: p.get("name")}
 	if resource.Namespaced != (ref.Namespace != "") {
 		return aggregate.Object{}, selection.NewBadParameter("namespace", map[bool]string{
-			true: "is required for a namespaced resource", false: "does not go with a cluster-scoped resource",
+			true: "is required for a namespaced resource", false: "is not supported for a cluster-scoped resource",
 		}[resource.Namespaced])
 	}
 	grants, err := x.reader.GrantsIn(ctx, selection.Get, resource.Kind, x.snapshot, []string{x.member})

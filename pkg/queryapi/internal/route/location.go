@@ -16,8 +16,8 @@ type Location struct {
 	NoMember bool
 }
 
-// LocationOf returns the location of a request for a resource. A Namespace is in itself, as
-// in request info.
+// LocationOf returns the location of a request for a resource. A Namespace object is in its
+// own namespace, as in request info.
 func LocationOf(t Target, info *request.RequestInfo) Location {
 	if !t.Flat() {
 		return Location{Member: t.Member, Namespace: info.Namespace, Name: info.Name}
@@ -30,7 +30,7 @@ func LocationOf(t Target, info *request.RequestInfo) Location {
 		if p.Name = info.Name; info.APIGroup == "" && info.Resource == "namespaces" && info.Name == info.Namespace {
 			p.Name = p.Namespace
 		}
-	case info.Name != "" && info.Verb == "get": // of a list it is that of a field selector
+	case info.Name != "" && info.Verb == "get": // in a list the name is from a field selector
 		p.Member, p.Name, ok = flat.Split(info.Name)
 	default:
 		return p

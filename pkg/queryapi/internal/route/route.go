@@ -29,7 +29,7 @@ const (
 	Query   = "/query/v1"
 )
 
-// Target is what a request is about: the fleet or a member, and a Kubernetes path.
+// Target is the target of a request: the fleet or a member, and a Kubernetes path.
 type Target struct {
 	// Prefix is what precedes the Kubernetes path: "/fleet", "/flat" or
 	// "/members/<namespace>/<name>"; "" for every other path.
@@ -82,10 +82,10 @@ func Parse(u *url.URL) (Target, error) {
 	}
 	namespace, name := parts[1], parts[2]
 	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
-		return Target{}, badRequest("%q is no namespace of a member: %s", namespace, problems[0])
+		return Target{}, badRequest("%q is not a valid namespace of a member: %s", namespace, problems[0])
 	}
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return Target{}, badRequest("%q is no name of a member: %s", name, problems[0])
+		return Target{}, badRequest("%q is not a valid name of a member: %s", name, problems[0])
 	}
 	member := namespace + "/" + name
 	t := Target{Prefix: Members + "/" + member, Member: member, Path: "/"}
@@ -117,7 +117,7 @@ func checkPath(u *url.URL) error {
 		}}
 	}
 	if !strings.HasPrefix(u.Path, "/") {
-		return badRequest("the path does not begin with a slash")
+		return badRequest("the path does not start with a slash")
 	}
 	lower := strings.ToLower(escaped)
 	if strings.Contains(lower, "%2f") || strings.Contains(lower, "%5c") {
@@ -137,7 +137,7 @@ func checkPath(u *url.URL) error {
 		}
 	}
 	if _, err := url.ParseQuery(u.RawQuery); err != nil {
-		return badRequest("the query cannot be read: %v", err)
+		return badRequest("cannot parse the query: %v", err)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func resolve(r *http.Request, t Target) (*request.RequestInfo, error) {
 	if verb := pathVerb(t.Path); verb != "" {
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
-			Message: fmt.Sprintf("the verb %q in a path is not served; ask with ?watch=true, and of a member itself for its proxies", verb),
+			Message: fmt.Sprintf("the verb %q in a path is not served: use ?watch=true, and a member itself for its proxies", verb),
 		}}
 	}
 	stripped := *r
@@ -189,8 +189,8 @@ func nonResourceVerb(r *http.Request, t Target, otherwise string) string {
 	return otherwise
 }
 
-// pathVerb returns the verb that stands where a resource would: the form of
-// watches and proxies that Kubernetes has deprecated.
+// pathVerb returns the verb in place of the resource in a path: the deprecated form of
+// watches and proxies.
 func pathVerb(path string) string {
 	parts := strings.Split(path[1:], "/")
 	at := map[string]int{"api": 2, "apis": 3}[parts[0]]

@@ -6,7 +6,7 @@ import "federator.dev/federator/pkg/aggregate"
 // path of a field: pkg/registry and pkg/apis/*/conversion.go of
 // k8s.io/kubernetes.
 type alias struct {
-	paths  [][]string // the first that leads to a value that is not "" counts; nil: the label itself
+	paths  [][]string // the first with a value other than "" is used; nil: the label itself
 	absent string     // the value when there is none
 }
 

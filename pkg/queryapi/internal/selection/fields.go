@@ -21,7 +21,7 @@ type requirement struct {
 	negate bool
 }
 
-// syntaxError is a field selector, or path, that cannot be read.
+// syntaxError is an invalid field selector or path.
 type syntaxError struct {
 	at      int // byte
 	problem string
@@ -29,7 +29,7 @@ type syntaxError struct {
 
 func (e *syntaxError) Error() string { return fmt.Sprintf("at byte %d: %s", e.at, e.problem) }
 
-// fieldReader reads a field selector from left to right.
+// fieldReader parses a field selector from left to right.
 type fieldReader struct {
 	s  string
 	at int
@@ -39,10 +39,10 @@ func (r *fieldReader) fail(format string, args ...any) error {
 	return &syntaxError{r.at, fmt.Sprintf(format, args...)}
 }
 
-// EscapeValue writes a value as it stands in a field selector.
+// EscapeValue escapes a value for use in a field selector.
 func EscapeValue(value string) string { return fields.EscapeValue(value) }
 
-// parseFields reads a field selector.
+// parseFields parses a field selector.
 func parseFields(s string) ([]requirement, error) {
 	r := &fieldReader{s: s}
 	if !utf8.ValidString(s) {
@@ -85,8 +85,7 @@ func (r *fieldReader) term() (q requirement, err error) {
 	return q, err
 }
 
-// parsePath reads the path of a field: keys with dots between them, or in
-// brackets and quotes.
+// parsePath parses the path of a field: keys separated by dots, or in brackets and quotes.
 func parsePath(s string) ([]string, error) {
 	r := &fieldReader{s: s}
 	if !utf8.ValidString(s) {
@@ -94,12 +93,12 @@ func parsePath(s string) ([]string, error) {
 	}
 	path, err := r.path()
 	if err == nil && r.at < len(s) {
-		err = r.fail("the path goes on with %q", s[r.at])
+		err = r.fail("unexpected %q in the path", s[r.at])
 	}
 	return path, err
 }
 
-// path reads up to what cannot be part of a path.
+// path parses the longest path at the present position.
 func (r *fieldReader) path() ([]string, error) {
 	var path []string
 	for {
@@ -126,7 +125,7 @@ func (r *fieldReader) path() ([]string, error) {
 	}
 }
 
-// key reads a key that needs no quotes.
+// key parses a key without quotes.
 func (r *fieldReader) key() (string, error) {
 	from := r.at
 	for ; r.at < len(r.s); r.at++ {
@@ -144,7 +143,7 @@ func (r *fieldReader) key() (string, error) {
 	return r.s[from:r.at], nil
 }
 
-// bracket reads ['…'] or ["…"]; in it \ stands before the quote and itself.
+// bracket parses ['…'] or ["…"], in which \ escapes the quote and itself.
 func (r *fieldReader) bracket() (string, error) {
 	r.at++
 	if r.at == len(r.s) || r.s[r.at] != '\'' && r.s[r.at] != '"' {
@@ -156,19 +155,19 @@ func (r *fieldReader) bracket() (string, error) {
 		if r.s[r.at] == '\\' {
 			r.at++
 			if r.at == len(r.s) || r.s[r.at] != quote && r.s[r.at] != '\\' {
-				return "", r.fail(`in a quoted key only the quote and \ follow a \`)
+				return "", r.fail(`in a quoted key \ escapes only the quote and itself`)
 			}
 		}
 		b.WriteByte(r.s[r.at])
 	}
 	if r.at+1 >= len(r.s) || r.s[r.at+1] != ']' {
-		return "", r.fail("the bracket does not end")
+		return "", r.fail("a bracket is not closed")
 	}
 	r.at += 2
 	return b.String(), nil
 }
 
-// value reads up to a comma. Escapes are those of fields.UnescapeValue.
+// value parses up to a comma. Escapes are those of fields.UnescapeValue.
 func (r *fieldReader) value() (string, error) {
 	var b strings.Builder
 	for ; r.at < len(r.s) && r.s[r.at] != ','; r.at++ {
@@ -178,7 +177,7 @@ func (r *fieldReader) value() (string, error) {
 		case '\\':
 			r.at++
 			if r.at == len(r.s) || strings.IndexByte(`\,=`, r.s[r.at]) < 0 {
-				return "", r.fail(`in a value only \ , = follow a \`)
+				return "", r.fail(`in a value \ escapes only \ , =`)
 			}
 		}
 		b.WriteByte(r.s[r.at])

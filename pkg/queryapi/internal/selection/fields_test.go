@@ -137,7 +137,7 @@ func TestSelector_FreshnessNamesWhatIsNotSynced(t *testing.T) {
 	}
 	got := selection.Freshness(f.index.Snapshot(), "Pod", nil, heard, start)
 	want := []selection.NotSynced{
-		{Member: "a/new", Kind: "Pod", State: aggregate.Unknown, Reason: "federator does not know what the member has of it"},
+		{Member: "a/new", Kind: "Pod", State: aggregate.Unknown, Reason: "it is not known which objects the member has"},
 		{Member: "a/old", Kind: "Pod", State: aggregate.Partial, Reason: "only namespaces x", Age: "2s"},
 	}
 	if !slices.Equal(got, want) {

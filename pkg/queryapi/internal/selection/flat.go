@@ -6,8 +6,8 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/flat"
 )
 
-// CompileFlat is Compile for objects that are shown under flat keys: terms on
-// fields select by what is shown.
+// CompileFlat is Compile for objects that are served under flat keys: terms on fields match
+// what is served.
 func CompileFlat(labelSelector, fieldSelector string, kind aggregate.Kind, keys *flat.Keys) (*Selector, error) {
 	sel := &Selector{kind: kind, keys: keys}
 	if err := sel.compile(labelSelector, fieldSelector, sel.compileFlatField); err != nil {
@@ -16,9 +16,9 @@ func CompileFlat(labelSelector, fieldSelector string, kind aggregate.Kind, keys 
 	return sel, nil
 }
 
-// compileFlatField turns a term on a flat name into one on the name and one on the
-// member, which indexes answer. What is shown at some fields depends on the rest of
-// the object: terms on these are matched against the object as it is shown.
+// compileFlatField splits a term on a flat name into one on the name and one on the member,
+// which indexes can answer. What is served at some fields depends on the rest of the object:
+// terms on these are matched against the object as it is served.
 func (sel *Selector) compileFlatField(q requirement) error {
 	what := sel.keys.Field(q.path...)
 	if entryField(q.path) != nil || memberField(q.path) != nil {
@@ -28,7 +28,7 @@ func (sel *Selector) compileFlatField(q requirement) error {
 		return sel.compileFlatKey(q)
 	}
 	t := sel.bodyTerm(q)
-	what = sel.keys.Field(t.paths[0]...) // another name of the field may have been given
+	what = sel.keys.Field(t.paths[0]...) // the term may use an alias of the field
 	for _, path := range t.paths[1:] {
 		if sel.keys.Field(path...) != what {
 			what = flat.ByKind
@@ -50,13 +50,13 @@ func (sel *Selector) compileFlatField(q requirement) error {
 	return nil
 }
 
-// isOriginalKey reports whether a path leads to what objects have only as they are shown.
+// isOriginalKey reports whether a path is of an annotation that only served objects have.
 func isOriginalKey(path []string) bool {
 	return len(path) == 3 && path[0] == "metadata" && path[1] == "annotations" &&
 		(path[2] == api.OriginalNamespaceKey || path[2] == api.OriginalNameKey)
 }
 
-// compileFlatKey is for terms on keys, which the index has.
+// compileFlatKey compiles terms on keys, which are indexed.
 func (sel *Selector) compileFlatKey(q requirement) error {
 	if q.value == "" {
 		return sel.compileField(q)
@@ -79,9 +79,9 @@ func (sel *Selector) compileFlatKey(q requirement) error {
 	return nil
 }
 
-// splitFlatTerm returns the member and the name of a term on a flat name. It takes up that
-// only this member's objects have it or, where the name is no flat one, that none
-// has: then nothing is left of the term, and it is not ok.
+// splitFlatTerm returns the member and the name of a term on a flat name. It records that
+// only this member's objects can match or, where the name is not a flat name, that none can:
+// then no term remains, and ok is false.
 func (sel *Selector) splitFlatTerm(q requirement) (member, name string, ok bool) {
 	member, name, ok = flat.Split(q.value)
 	switch {

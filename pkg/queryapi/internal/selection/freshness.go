@@ -8,30 +8,31 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// NotSynced says that an answer is not fresh for a kind of a member.
+// NotSynced says that a response is not fresh for a kind of a member.
 type NotSynced struct {
 	Member string          `json:"member"` // <namespace>/<name>
 	Kind   aggregate.Kind  `json:"kind"`
 	State  aggregate.State `json:"state"`
-	// Reason is what the state means, in federator's words: what a member says
-	// of itself may tell of addresses, names and credentials of others.
+	// Reason is what the state means, in federator's words: errors of members may contain
+	// addresses, names and credentials of others.
 	Reason string `json:"reason,omitempty"`
-	// Age is the time since the member was last heard of the kind, rounded to
-	// seconds and written as Go does ("1m30s"); "" when it never was.
+	// Age is the time since the last contact with the member about the kind, rounded to
+	// seconds and formatted as in Go ("1m30s"); "" without any.
 	Age string `json:"age,omitempty"`
 }
 
-// reasons say what states mean. The operator is told the causes themselves, by
-// federator members and the log.
+// reasons are what states mean. The causes are shown to operators only, by federator members
+// and the log.
 var reasons = map[aggregate.State]string{
-	aggregate.Unknown:    "federator does not know what the member has of it",
-	aggregate.Forbidden:  "the member does not let federator read it",
+	aggregate.Unknown:    "it is not known which objects the member has",
+	aggregate.Forbidden:  "the member forbids federator to read it",
 	aggregate.Syncing:    "it is being listed for the first time",
-	aggregate.Stale:      "the member is out of reach, or lists again",
-	aggregate.OverBudget: "it exceeds what federator keeps of a member",
+	aggregate.Stale:      "the member is unreachable, or is being relisted",
+	aggregate.OverBudget: "it exceeds the member's memory budget",
 }
 
-// reasonFor is what readers are told. Partial is of federator's own configuration.
+// reasonFor returns the reason that is shown to callers. That of Partial is federator's own
+// configuration.
 func reasonFor(s aggregate.Status) string {
 	if s.State == aggregate.Partial {
 		return s.Reason
@@ -39,9 +40,9 @@ func reasonFor(s aggregate.Status) string {
 	return reasons[s.State]
 }
 
-// Freshness returns, by member, the scopes of a kind that are neither Synced nor
-// known to be empty, among members; nil is all. heard returns when a member was
-// last heard of a kind, the zero time when it never was; nil is never.
+// Freshness returns, by member, the scopes of a kind that are neither Synced nor known to be
+// empty, among members; nil is all. heard returns the last contact with a member about a
+// kind, the zero time when there was none; nil is none.
 func Freshness(s *aggregate.Snapshot, kind aggregate.Kind, members []string, heard func(member string, kind aggregate.Kind) time.Time, now time.Time) []NotSynced {
 	var out []NotSynced
 	add := func(member string) {
@@ -74,9 +75,9 @@ func Freshness(s *aggregate.Snapshot, kind aggregate.Kind, members []string, hea
 // maxInWarning bounds the members, and the reasons, that a warning names.
 const maxInWarning = 3
 
-// Warning says in a sentence what is not fresh, "" when all is. It is for the Warning
-// header of RFC 7234, which kubectl prints. What members leave out for one reason, which
-// is mostly the configuration, is said once.
+// Warning returns a sentence on what is not fresh, "" when everything is. It is for the
+// Warning header of RFC 7234, which kubectl prints. Members that are partial for one reason,
+// which is mostly the configuration, are grouped.
 func Warning(out []NotSynced) string {
 	if len(out) == 0 {
 		return ""
@@ -93,7 +94,7 @@ func Warning(out []NotSynced) string {
 		}
 		is := n.Member + " is " + n.State.String()
 		if n.Age != "" {
-			is += " (last heard of " + n.Age + " ago)"
+			is += " (last contact " + n.Age + " ago)"
 		}
 		stale = append(stale, is)
 	}
@@ -111,7 +112,7 @@ func Warning(out []NotSynced) string {
 	return strings.Join(parts, "; ")
 }
 
-// partialReasons writes reasons, each with its members.
+// partialReasons formats reasons, each with its members.
 func partialReasons(reasons []string, members map[string][]string) string {
 	var parts []string
 	for _, reason := range reasons[:min(len(reasons), maxInWarning)] {
@@ -127,7 +128,7 @@ func partialReasons(reasons []string, members map[string][]string) string {
 	return strings.Join(parts, "; ")
 }
 
-// joinFirst writes the first of names, and how many more there are.
+// joinFirst joins the first names, and appends how many more there are.
 func joinFirst(names []string) string {
 	text := strings.Join(names[:min(len(names), maxInWarning)], ", ")
 	if more := len(names) - maxInWarning; more > 0 {
@@ -142,11 +143,10 @@ const NotSyncedHeader = "Federator-Not-Synced"
 // maxHeader bounds the header's value in bytes; proxies refuse long ones.
 const maxHeader = 4 << 10
 
-// Header writes what is not fresh as the value of a response header, "" when
-// all is: elements with commas between them, each a member, its state and,
-// where it was ever heard of, its age: "fleet/eu-1;state=Stale;age=1m30s".
-// Where it grows too long the last element is how many are left out:
-// "more=17".
+// Header formats what is not fresh as the value of a response header, "" when everything is:
+// comma-separated elements, each a member, its state and, if there ever was contact, its
+// age: "fleet/eu-1;state=Stale;age=1m30s". If it becomes too long, the last element is the
+// number of members that are omitted: "more=17".
 func Header(out []NotSynced) string {
 	var b strings.Builder
 	for i, n := range out {

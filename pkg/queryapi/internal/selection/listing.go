@@ -21,14 +21,14 @@ type Listing struct {
 	After     aggregate.Position
 }
 
-// subquery is one query with what remains to be matched.
+// subquery is a query and the residual to match.
 type subquery struct {
 	query    aggregate.Query
 	residual *residual
 }
 
-// subqueries returns the queries that together, in this order, find everything: one
-// for members that may be read whole, one for each namespace of the others.
+// subqueries returns the queries that, in this order, find everything: one for members that
+// may be read in full, one for each namespace of the others.
 func (f *Listing) subqueries() []subquery {
 	members := f.Grants.Members()
 	switch {
@@ -66,7 +66,7 @@ func (f *Listing) subqueries() []subquery {
 		for _, namespace := range reach.Namespaces {
 			q := whole
 			q.Members, q.Namespace = whole.Members[i:i+1], namespace
-			if namespace == "" { // to the index this is every namespace
+			if namespace == "" { // in the index "" is every namespace
 				parts = append(parts, subquery{q, rest.clusterScoped()})
 				continue
 			}
@@ -87,7 +87,7 @@ func (r *residual) clusterScoped() *residual {
 	return out
 }
 
-// intersect returns what is in both of two sorted lists; never nil.
+// intersect returns the elements of both of two sorted lists; never nil.
 func intersect(a, b []string) []string {
 	out := []string{}
 	for i, j := 0, 0; i < len(a) && j < len(b); {
@@ -104,9 +104,8 @@ func intersect(a, b []string) []string {
 	return out
 }
 
-// List yields the objects by member, namespace and name, after After. An error
-// is that of a body which cannot be decoded, or that of the context, and the last
-// that is yielded.
+// List yields the objects by member, namespace and name, after After. An error, of a body
+// that cannot be decoded or of the context, is yielded last.
 func (f *Listing) List(ctx context.Context) iter.Seq2[aggregate.Object, error] {
 	return func(yield func(aggregate.Object, error) bool) {
 		for _, p := range f.subqueries() {
@@ -121,7 +120,7 @@ func (f *Listing) List(ctx context.Context) iter.Seq2[aggregate.Object, error] {
 					return
 				}
 			}
-			if err := ctx.Err(); err != nil { // what was not looked at is missing
+			if err := ctx.Err(); err != nil { // the list is incomplete
 				yield(aggregate.Object{}, err)
 				return
 			}
@@ -129,9 +128,9 @@ func (f *Listing) List(ctx context.Context) iter.Seq2[aggregate.Object, error] {
 	}
 }
 
-// untilDone returns a selector that matches nothing more once the context has ended:
-// the index matches every set of labels there is before it yields an object. Who
-// reads what it found asks the context afterwards.
+// untilDone returns a selector that matches nothing once the context has ended: the index
+// matches every set of labels before it yields an object. The caller must check the context
+// afterwards.
 func untilDone(ctx context.Context, of labels.Selector) labels.Selector {
 	if of == nil {
 		return nil
@@ -155,7 +154,7 @@ func (b *cancellable) Matches(l labels.Labels) bool {
 	return !b.stopped && b.Selector.Matches(l)
 }
 
-// cheap reports whether Count needs no object to be decoded.
+// cheap reports whether Count decodes no object.
 func (f *Listing) cheap() bool {
 	for _, p := range f.subqueries() {
 		if p.residual.needsBody() {
@@ -168,8 +167,8 @@ func (f *Listing) cheap() bool {
 // needsBody reports whether a match needs the body.
 func (r *residual) needsBody() bool { return r != nil && (len(r.terms) > 0 || r.flatTerms != nil) }
 
-// Count returns the number of objects that List yields. Where only members,
-// namespaces and names select, its cost does not follow their number.
+// Count returns the number of objects that List yields. If only members, namespaces and
+// names are selected, its cost is independent of that number.
 func (f *Listing) Count(ctx context.Context) (int, error) {
 	total := 0
 	for _, p := range f.subqueries() {
@@ -202,9 +201,9 @@ func (f *Listing) Count(ctx context.Context) (int, error) {
 	return total, nil
 }
 
-// Namespaces yields how many objects List yields of each namespace, within each
-// member in order, where that can be told without looking at them: only
-// members and namespaces select, and there is no After.
+// Namespaces yields the number of objects that List yields in each namespace, in order
+// within each member, if that is known without iterating over them: only members and
+// namespaces are selected, and there is no After.
 func (f *Listing) Namespaces() (iter.Seq2[string, int], bool) {
 	parts := f.subqueries()
 	for _, p := range parts {
@@ -241,8 +240,8 @@ func (f *Listing) namespaces(q aggregate.Query, member string, yield func(string
 	return err != nil || n == 0 || yield(q.Namespace, n)
 }
 
-// Visible returns the members of the snapshot that the grants and the
-// selection admit, by name: those that an answer concerns.
+// Visible returns the members of the snapshot that the grants and the selection admit, by
+// name: those that a response is about.
 func (f *Listing) Visible() []string {
 	out := []string{}
 	for m := range f.Snapshot.Members() {

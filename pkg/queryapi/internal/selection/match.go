@@ -10,17 +10,17 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/panicgroup"
 )
 
-// Objects that are matched together, and the fewest that are worth a goroutine.
-// Windows grow from the first to the last, so that a page that is soon full decodes
-// at most twice what it needs.
+// Sizes of windows, and the fewest objects that are worth a goroutine. Windows grow from the
+// minimum to the maximum, so that a page that is soon full decodes at most twice what it
+// needs.
 const (
 	firstWindow = 64
 	lastWindow  = 4096
 	batchSize   = 32
 )
 
-// matchParallel yields the objects that match, in order, until the context ends. Where
-// bodies have to be decoded all processors do. An error is the last that is yielded.
+// matchParallel yields the objects that match, in order, until the context ends. Bodies are
+// decoded on all processors. An error is yielded last.
 func matchParallel(ctx context.Context, objects iter.Seq[aggregate.Object], rest *residual) iter.Seq2[aggregate.Object, error] {
 	if !rest.needsBody() {
 		return matchSerial(ctx, objects, rest)
@@ -63,10 +63,10 @@ func matchSerial(ctx context.Context, objects iter.Seq[aggregate.Object], rest *
 	}
 }
 
-// window is objects that are matched together.
+// window is a batch of objects to match.
 type window struct {
 	rest    *residual
-	scratch []Scratch // of a goroutine each
+	scratch []Scratch // one for each goroutine
 	objects []aggregate.Object
 	results []matchResult
 }
@@ -76,8 +76,8 @@ type matchResult struct {
 	err error
 }
 
-// yield matches the window's objects, yields those that do, and empties it. It
-// reports whether to go on.
+// yield matches the window's objects, yields those that do, and empties it. It reports
+// whether to continue.
 func (w *window) yield(ctx context.Context, yield func(aggregate.Object, error) bool) bool {
 	if err := ctx.Err(); err != nil {
 		yield(aggregate.Object{}, err)

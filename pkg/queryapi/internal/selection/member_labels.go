@@ -16,11 +16,10 @@ const (
 	MemberNameKey      = api.MemberKey + "-name"
 )
 
-// memberGroup is what stands before the slash of a Cluster's label, alone or
-// after the label's own prefix.
+// memberGroup is the prefix of a Cluster's label, alone or after the label's own prefix.
 const memberGroup = "member." + api.GroupName
 
-// clusterLabel returns the key of the Cluster's label that a key stands for.
+// clusterLabel returns the key of the Cluster's label that a virtual label refers to.
 func clusterLabel(key string) (string, bool) {
 	prefix, name, ok := strings.Cut(key, "/")
 	if !ok {
@@ -35,7 +34,7 @@ func clusterLabel(key string) (string, bool) {
 	return "", false
 }
 
-// IsMemberLabel reports whether a key stands for the member.
+// IsMemberLabel reports whether a key is a virtual label of members.
 func IsMemberLabel(key string) bool {
 	switch key {
 	case MemberKey, MemberNamespaceKey, MemberNameKey:
@@ -48,7 +47,7 @@ func IsMemberLabel(key string) bool {
 // memberLabel returns the value of a virtual label.
 func memberLabel(m aggregate.Member, key string) (string, bool) { return memberLabels{&m}.Lookup(key) }
 
-// memberLabels answers selectors for a member.
+// memberLabels implements labels.Labels for a member.
 type memberLabels struct{ *aggregate.Member }
 
 var _ labels.Labels = memberLabels{}
@@ -83,7 +82,7 @@ func (m memberLabels) Has(key string) bool { _, ok := m.Lookup(key); return ok }
 // Get returns the value of a virtual label, "" if it is absent.
 func (m memberLabels) Get(key string) string { v, _ := m.Lookup(key); return v }
 
-// objectLabels answers selectors for an object.
+// objectLabels implements labels.Labels for an object.
 type objectLabels struct{ aggregate.Object }
 
 var _ labels.Labels = objectLabels{}

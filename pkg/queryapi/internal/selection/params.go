@@ -19,7 +19,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// Verbs that take parameters.
+// Verbs that have parameters.
 const (
 	Get   = "get"
 	List  = "list"
@@ -29,7 +29,7 @@ const (
 // Params are the parameters of one request.
 type Params struct {
 	Limit    int64  // 0: none
-	Continue string // see Sealer.Open
+	Continue string // see TokenCodec.Decode
 
 	// ResourceVersion is "" or a decimal; Revision is its value.
 	ResourceVersion      string
@@ -41,16 +41,16 @@ type Params struct {
 	Watch               bool
 	AllowWatchBookmarks bool
 	SendInitialEvents   *bool
-	Timeout             time.Duration // 0: none was asked for
+	Timeout             time.Duration // 0: none was requested
 
 	Pretty        bool
-	IncludeObject metav1.IncludeObjectPolicy // "": None, Metadata or Object was not asked for
-	RequireSynced bool                       // answer only when all members concerned are Synced
+	IncludeObject metav1.IncludeObjectPolicy // "": None, Metadata or Object was not requested
+	RequireSynced bool                       // fail unless all selected members are Synced
 }
 
-// parameter reads one parameter's value.
+// parameter parses the value of one parameter.
 type parameter struct {
-	verbs string // those that take it, with commas
+	verbs string // verbs that accept it, separated by commas
 	read  func(p *Params, value string) error
 }
 
@@ -103,8 +103,7 @@ var parameters = map[string]parameter{
 		}
 		return p.setTimeout(float64(seconds) * float64(time.Second))
 	}},
-	// Clients write the timeout that they have themselves: client-go's "32s",
-	// kubectl's --request-timeout.
+	// Clients send their own timeout: client-go's "32s", kubectl's --request-timeout.
 	"timeout": {"get,list,watch", func(p *Params, v string) error {
 		if v == "" {
 			return nil
@@ -136,9 +135,9 @@ var parameters = map[string]parameter{
 	}},
 }
 
-var errNotNumber = fmt.Errorf("must be a decimal number from 0 on")
+var errNotNumber = fmt.Errorf("must be a non-negative decimal number")
 
-// parseCount reads a number that is not negative; "" is 0.
+// parseCount parses a non-negative number; "" is 0.
 func parseCount(v string) (int64, error) {
 	if v == "" {
 		return 0, nil
@@ -150,8 +149,7 @@ func parseCount(v string) (int64, error) {
 	return int64(n), nil
 }
 
-// parseBool reads true and false; a parameter without a value is true, as for an
-// API server.
+// parseBool parses true and false; a parameter without a value is true, as in an API server.
 func parseBool(v string) (bool, error) {
 	switch strings.ToLower(v) {
 	case "", "1", "true":
@@ -162,10 +160,10 @@ func parseBool(v string) (bool, error) {
 	return false, fmt.Errorf("must be true or false")
 }
 
-// setTimeout notes a timeout in nanoseconds. Of two the shorter counts; 0 is none.
+// setTimeout sets a timeout in nanoseconds, unless a shorter one is set; 0 is none.
 func (p *Params) setTimeout(ns float64) error {
 	if ns > math.MaxInt64/2 {
-		return fmt.Errorf("is longer than a hundred years")
+		return fmt.Errorf("is longer than 100 years")
 	}
 	if d := time.Duration(ns); d > 0 && (p.Timeout == 0 || d < p.Timeout) {
 		p.Timeout = d
@@ -176,10 +174,9 @@ func (p *Params) setTimeout(ns float64) error {
 // maxValue bounds one parameter's value in bytes.
 const maxValue = 64 << 10
 
-// Parse reads the parameters of a get, list or watch. Errors are
-// *apierrors.StatusError: 400 for a parameter that the verb does not take, that
-// is given twice or whose value cannot be read, 422 for those that may not be
-// combined, as from an API server.
+// Parse parses the parameters of a get, list or watch. Errors are *apierrors.StatusError:
+// 400 for a parameter that the verb does not have, that is repeated or whose value is
+// invalid, 422 for those that may not be combined, as from an API server.
 func Parse(query url.Values, verb string) (*Params, error) {
 	p := &Params{}
 	for _, name := range slices.Sorted(maps.Keys(query)) {
@@ -203,7 +200,7 @@ func Parse(query url.Values, verb string) (*Params, error) {
 		return p, err
 	}
 	if verb == List && p.Limit > 0 && p.Revision != 0 && p.ResourceVersionMatch == "" {
-		p.ResourceVersionMatch = metav1.ResourceVersionMatchExact // as API servers read a page of a revision
+		p.ResourceVersionMatch = metav1.ResourceVersionMatchExact // as in API servers, for a page of a revision
 	}
 	return p, nil
 }
@@ -216,10 +213,10 @@ func NewBadParameter(name, problem string) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("parameter %q %s", name, problem))
 }
 
-// validate holds the parameters to the rules of API servers.
+// validate checks the parameters by the rules of API servers.
 func (p *Params) validate(verb string) error {
 	if p.Watch != (verb == Watch) && verb != Get {
-		return NewBadParameter("watch", fmt.Sprintf("does not go with %s", verb))
+		return NewBadParameter("watch", fmt.Sprintf("is not supported with %s", verb))
 	}
 	errs := validation.ValidateListOptions(&internalversion.ListOptions{
 		Watch: p.Watch, ResourceVersion: p.ResourceVersion, ResourceVersionMatch: p.ResourceVersionMatch,

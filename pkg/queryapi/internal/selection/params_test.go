@@ -116,13 +116,13 @@ func TestParams_SelectorsSayWhatIsWrong(t *testing.T) {
 		{"", "a=1=2", `at byte 3: = in a value is written \=`},
 		{"", `a=\x`, "at byte 3"},
 		{"", "a..b=1", "at byte 2: a key is expected"},
-		{"", "a['x=1", "at byte 6: the bracket does not end"},
+		{"", "a['x=1", "at byte 6: a bracket is not closed"},
 		{"", "a[x]=1", "at byte 2: a quoted key is expected"},
 		{"", "a b=1", "at byte 1"},
 		{"", "a\xff=1", "UTF-8"},
 		{"", strings.Repeat("a.", 40) + "a=1", "more than 32 keys"},
 		{"", strings.Repeat("a=1,", 61), "more than 60 terms"},
-		{"", "metadata.managedFields.manager=kubelet", "managedFields is not kept"},
+		{"", "metadata.managedFields.manager=kubelet", "managedFields is not in the index"},
 	} {
 		_, err := selection.Compile(c.labels, c.fields, "Pod")
 		if err == nil {

@@ -9,16 +9,16 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// PinOptions bound what Pins keep. A field that is 0 takes its default.
+// PinOptions bound what Pins keep. Fields that are 0 have a default.
 type PinOptions struct {
 	MaxSnapshots int           // 256
-	MaxBytes     int64         // of what they keep alive beside the newest; 256 MiB
+	MaxBytes     int64         // that they keep alive besides the newest; 256 MiB
 	MaxAge       time.Duration // since a snapshot was first pinned; 5 minutes
 }
 
 func (o PinOptions) validated() (PinOptions, error) {
 	if o.MaxSnapshots < 0 || o.MaxBytes < 0 || o.MaxAge < 0 {
-		return o, fmt.Errorf("selection: bounds of pinned snapshots may not be negative")
+		return o, fmt.Errorf("selection: bounds of pinned snapshots must not be negative")
 	}
 	if o.MaxSnapshots == 0 {
 		o.MaxSnapshots = 256
@@ -32,10 +32,10 @@ func (o PinOptions) validated() (PinOptions, error) {
 	return o, nil
 }
 
-// Pins keep the snapshots that continue tokens name. Beyond a bound the oldest
-// goes first of the user who has most, so that nobody pushes out what others
-// read. It starts no goroutine: what has expired goes at the next call, so
-// whoever calls nothing else calls Sweep now and then. Safe for concurrent use.
+// Pins keep the snapshots that continue tokens name. Above a bound the oldest snapshot of
+// the user with the most is evicted first, so that no user evicts what others read. Pins
+// start no goroutine: expired snapshots are dropped by the next call, so Sweep must be
+// called from time to time. Safe for concurrent use.
 type Pins struct {
 	options PinOptions
 
@@ -47,9 +47,9 @@ type Pins struct {
 
 type pin struct {
 	snapshot       *aggregate.Snapshot
-	user           string // whose share it is of; of many, the one who has fewest
+	user           string // to whose share it counts; of several, the one with the fewest
 	since          time.Time
-	totalBytes     int64 // bytes of all that the snapshot holds
+	totalBytes     int64 // bytes of the entire snapshot
 	bytesPerChange int64 // bytes that one change since may keep alive
 }
 
@@ -66,7 +66,7 @@ func NewPins(o PinOptions) (*Pins, error) {
 	return &Pins{options: o, order: list.New(), byRevision: map[aggregate.Revision]*list.Element{}, perUser: map[string]int{}}, nil
 }
 
-// Pin keeps a snapshot for a user. One that is kept already keeps its age.
+// Pin keeps a snapshot for a user. The age of one that is already kept does not change.
 func (p *Pins) Pin(s *aggregate.Snapshot, user string, newest *aggregate.Snapshot, now time.Time) {
 	p.mu.Lock()
 	kept := p.shareLocked(s.Revision(), user)
@@ -91,8 +91,8 @@ func (p *Pins) Pin(s *aggregate.Snapshot, user string, newest *aggregate.Snapsho
 	p.sweepLocked(max(newest.Changes(), s.Changes()), now)
 }
 
-// shareLocked makes a pin that is kept the user's if he has fewer than whose it was. p.mu
-// must be held.
+// shareLocked moves an existing pin to the user's share if they have fewer than its present
+// user. p.mu must be held.
 func (p *Pins) shareLocked(revision aggregate.Revision, user string) (kept bool) {
 	e, kept := p.byRevision[revision]
 	if !kept {
@@ -124,8 +124,8 @@ func (p *Pins) Snapshot(revision aggregate.Revision, newest *aggregate.Snapshot,
 	return e.Value.(*pin).snapshot, true
 }
 
-// Sweep drops what is beyond a bound, and returns how many snapshots are left
-// and the bytes that they keep alive beside the newest one, estimated.
+// Sweep drops what exceeds a bound, and returns the number of snapshots left and an estimate
+// of the bytes that they keep alive besides the newest one.
 func (p *Pins) Sweep(newest *aggregate.Snapshot, now time.Time) (snapshots int, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +133,8 @@ func (p *Pins) Sweep(newest *aggregate.Snapshot, now time.Time) (snapshots int, 
 	return p.order.Len(), bytes
 }
 
-// sweepLocked drops what is beyond a bound, at so many changes of the index. p.mu must be held.
+// sweepLocked drops what exceeds a bound, given the number of changes of the index. p.mu
+// must be held.
 func (p *Pins) sweepLocked(newest uint64, now time.Time) int64 {
 	bytes := int64(0)
 	for e := p.order.Front(); e != nil; e = e.Next() {
@@ -155,8 +156,8 @@ func (p *Pins) sweepLocked(newest uint64, now time.Time) int64 {
 	return bytes
 }
 
-// fairestLocked returns the oldest pin of a user who has as many as any other. p.mu must be held,
-// and there must be one.
+// fairestLocked returns the oldest pin of a user with the most pins. p.mu must be held, and
+// there must be a pin.
 func (p *Pins) fairestLocked() *list.Element {
 	most := 0
 	for _, n := range p.perUser {
@@ -169,9 +170,8 @@ func (p *Pins) fairestLocked() *list.Element {
 	return e
 }
 
-// retained estimates the bytes that a snapshot keeps alive and a newer one does
-// not: a former version for each change since, and no more than all it holds
-// with the nodes that hold it.
+// retained estimates the bytes that a snapshot keeps alive and a newer one does not: a
+// former version for each change since, and at most all that it holds with the tree nodes.
 func (p *pin) retained(newest uint64) int64 {
 	if newest <= p.snapshot.Changes() {
 		return 0

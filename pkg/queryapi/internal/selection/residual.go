@@ -10,8 +10,8 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/flat"
 )
 
-// residual is what a query leaves to be matched one object at a time. It is
-// immutable; nil matches everything.
+// residual is the part of a selection that is not in the query, and is matched one object at
+// a time. It is immutable; nil matches everything.
 type residual struct {
 	entries    []test[aggregate.Object]
 	terms      []bodyTerm
@@ -19,8 +19,8 @@ type residual struct {
 	values     []string // by slot
 	substrings [][]byte // each is in every body that matches
 
-	keys      *flat.Keys // under which objects are shown; nil: their own
-	flatTerms *residual  // of the terms on bodies as they are shown; nil: none
+	keys      *flat.Keys // under which objects are served; nil: their own
+	flatTerms *residual  // of the terms on bodies as they are served; nil: none
 }
 
 func (r *residual) add(t bodyTerm) {
@@ -54,11 +54,11 @@ type Scratch struct {
 	values  []string
 	seen    uint64 // slots with a value
 	full    uint64 // slots with a value that is not ""
-	matched uint64 // slots with the value that is wanted
+	matched uint64 // slots with the required value
 	collect *[]string
 }
 
-// Shrink lets go of space for bodies beyond so many bytes.
+// Shrink releases buffers for bodies above a size in bytes.
 func (s *Scratch) Shrink(most int) {
 	if cap(s.body) > most || cap(s.flatBody) > most {
 		*s = Scratch{}
@@ -115,7 +115,7 @@ func (r *residual) matchBody(body []byte, member string, s *Scratch) bool {
 	return true
 }
 
-// visit notes a value of a path.
+// visit records a value of a path.
 func (s *Scratch) visit(path int, value []byte) {
 	if s.collect != nil {
 		*s.collect = append(*s.collect, string(text(value)))
@@ -132,7 +132,7 @@ func (s *Scratch) visit(path int, value []byte) {
 	}
 }
 
-// holds reports whether a term whose paths begin at a slot has its value.
+// holds reports whether a term whose paths start at a slot has its value.
 func (s *Scratch) holds(t bodyTerm, at int) bool {
 	if len(t.paths) == 1 {
 		bit := uint64(1) << at
@@ -149,8 +149,8 @@ func (s *Scratch) holds(t bodyTerm, at int) bool {
 	return t.value == t.absent
 }
 
-// entryField returns how a field that is served as the index has it, and not
-// as the body has it, is read.
+// entryField returns the accessor of a field that is served from the index and not from the
+// body.
 func entryField(path []string) func(aggregate.Object) string {
 	if len(path) < 2 || path[0] != "metadata" {
 		return nil
@@ -174,7 +174,7 @@ func entryField(path []string) func(aggregate.Object) string {
 	return nil
 }
 
-// memberField is entryField for what the object's member says.
+// memberField is entryField for fields that depend on the object's member.
 func memberField(path []string) func(aggregate.Member) string {
 	if len(path) == 3 && path[0] == "metadata" && path[1] == "annotations" && path[2] == api.MemberKey {
 		return func(m aggregate.Member) string { return m.Name }
@@ -190,8 +190,8 @@ type Field struct {
 	index  string // as a declared field, "" when it cannot be one
 }
 
-// CompileField reads the path of a field of a kind. Errors say where the path
-// is wrong.
+// CompileField parses the path of a field of a kind. Errors contain the position in the
+// path.
 func CompileField(path string, kind aggregate.Kind) (*Field, error) {
 	steps, err := parsePath(path)
 	if err != nil {
@@ -226,8 +226,8 @@ func (f *Field) IndexedField() string { return f.index }
 // absentValue returns the value of objects that have none.
 func (f *Field) absentValue() string { return f.absent }
 
-// Append appends the object's values of the field: at least one, that of an
-// absent field if there is none.
+// Append appends the object's values of the field, or that of an absent field if there are
+// none.
 func (f *Field) Append(dst []string, o aggregate.Object, scratch *Scratch) ([]string, error) {
 	if f.entry != nil {
 		return append(dst, f.entry(o)), nil

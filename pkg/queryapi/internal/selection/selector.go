@@ -22,13 +22,13 @@ type Selector struct {
 	labels  labels.Selector // of the objects' own; nil: all
 	entries []test[aggregate.Object]
 	terms   []bodyTerm
-	keys    *flat.Keys // under which objects are shown; nil: their own
+	keys    *flat.Keys // under which objects are served; nil: their own
 
 	name, namespace string // that an object must have; "": any
 	contradicts     bool   // the terms contradict each other
 }
 
-// test is a term on what is known without the body.
+// test is a term that is evaluated without the body.
 type test[T any] struct {
 	of     func(T) string
 	value  string
@@ -48,26 +48,26 @@ func allHold[T any](tests []test[T], of T) bool {
 
 // bodyTerm is a term on the body.
 type bodyTerm struct {
-	paths  [][]string // the first that leads to a value that is not "" counts
+	paths  [][]string // the first with a value other than "" is used
 	value  string
 	absent string
 	negate bool
-	member string // of which alone an object has the value; "": of any
-	flat   bool   // it is on the object as it is shown
+	member string // the only one whose objects can match; "": any
+	flat   bool   // it is on the object as it is served
 }
 
-// Bounds of one label selector: matching it costs each of its requirements, and
-// each value of one, for every set of labels that there is.
+// Bounds of one label selector: each requirement, and each of its values, is matched against
+// every distinct set of labels.
 const (
 	maxRequirements = 100
-	maxValues       = 1000 // of all requirements together
+	maxValues       = 1000 // of all requirements
 )
 
 // maxSlots bounds the paths of a selector: walker keeps them in one word.
 const maxSlots = 64
 
-// Compile reads a label selector and a field selector for a kind. Errors are
-// 400 *apierrors.StatusError that name the parameter, what is wrong and where.
+// Compile parses a label selector and a field selector for a kind. Errors are 400
+// *apierrors.StatusError that contain the parameter, the cause and its position.
 func Compile(labelSelector, fieldSelector string, kind aggregate.Kind) (*Selector, error) {
 	sel := &Selector{kind: kind}
 	if err := sel.compile(labelSelector, fieldSelector, sel.compileField); err != nil {
@@ -76,7 +76,7 @@ func Compile(labelSelector, fieldSelector string, kind aggregate.Kind) (*Selecto
 	return sel, nil
 }
 
-// compile reads the selectors, and each term on fields with a function.
+// compile parses the selectors, and compiles each term on fields with a function.
 func (sel *Selector) compile(labelSelector, fieldSelector string, compileField func(requirement) error) error {
 	requirements, err := labels.ParseToRequirements(labelSelector)
 	if err != nil {
@@ -108,19 +108,19 @@ func (sel *Selector) compile(labelSelector, fieldSelector string, compileField f
 
 func checkRequirements(requirements []labels.Requirement) error {
 	if n := len(requirements); n > maxRequirements {
-		return fmt.Errorf("it has %d requirements, at most %d are looked at", n, maxRequirements)
+		return fmt.Errorf("it has %d requirements, at most %d are allowed", n, maxRequirements)
 	}
 	values := 0
 	for _, r := range requirements {
 		values += r.Values().Len()
 	}
 	if values > maxValues {
-		return fmt.Errorf("its requirements have %d values, at most %d are looked at", values, maxValues)
+		return fmt.Errorf("its requirements have %d values, at most %d are allowed", values, maxValues)
 	}
 	return nil
 }
 
-// badSelector quotes what is wrong, and not all of what may be a long text.
+// badSelector is the error of a selector; it quotes a long text in part.
 func badSelector(name string, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("parameter %q: %s", name, clip.Text(err.Error(), 512)))
 }
@@ -144,7 +144,7 @@ func (sel *Selector) compileLabels(requirements []labels.Requirement) {
 
 func (sel *Selector) compileField(q requirement) error {
 	if len(q.path) > 1 && q.path[0] == "metadata" && q.path[1] == "managedFields" {
-		return fmt.Errorf("metadata.managedFields is not kept")
+		return fmt.Errorf("metadata.managedFields is not in the index")
 	}
 	if of := memberField(q.path); of != nil {
 		sel.byName = append(sel.byName, test[aggregate.Member]{of, q.value, q.negate})
@@ -161,7 +161,7 @@ func (sel *Selector) compileField(q requirement) error {
 	return nil
 }
 
-// bodyTerm reads a term on the body.
+// bodyTerm compiles a term on the body.
 func (sel *Selector) bodyTerm(q requirement) bodyTerm {
 	t := bodyTerm{paths: [][]string{q.path}, value: q.value, negate: q.negate}
 	if known, ok := aliases[sel.kind][strings.Join(q.path, ".")]; ok {
@@ -173,7 +173,7 @@ func (sel *Selector) bodyTerm(q requirement) bodyTerm {
 	return t
 }
 
-// narrowKey takes up a term that narrows the keys to look at.
+// narrowKey records a term that narrows the keys to search.
 func (sel *Selector) narrowKey(q requirement) bool {
 	var to *string
 	switch q.path[1] {
@@ -202,9 +202,9 @@ func (sel *Selector) MatchesMember(m aggregate.Member) bool {
 	return (sel.members == nil || sel.members.Matches(memberLabels{&m})) && allHold(sel.byName, m)
 }
 
-// Query returns how a snapshot finds the selected objects: a query, and what
-// remains to be matched of the objects that it yields. members are those that
-// may be looked at, sorted; nil is all. namespace "" is all.
+// Query returns the query that finds the selected objects in a snapshot, and the residual to
+// match on the objects that it yields. members are those that may be read, sorted; nil is
+// all. namespace "" is all.
 func (sel *Selector) Query(s *aggregate.Snapshot, members []string, namespace string) (aggregate.Query, *residual) {
 	q := aggregate.Query{
 		Kind: sel.kind, Members: sel.narrowMembers(s, members),
@@ -257,8 +257,8 @@ func (sel *Selector) narrowMembers(s *aggregate.Snapshot, members []string) []st
 	return out
 }
 
-// fullResidual returns a residual that holds every term on fields, for objects that no
-// query has found.
+// fullResidual returns a residual with every term on fields, for objects that are not the
+// result of a query.
 func (sel *Selector) fullResidual() *residual {
 	r := &residual{entries: sel.entries, keys: sel.keys}
 	for _, t := range sel.terms {
@@ -267,8 +267,8 @@ func (sel *Selector) fullResidual() *residual {
 	return r
 }
 
-// Matcher matches objects that no query has found, such as those of a watch.
-// It is immutable.
+// Matcher matches objects that are not the result of a query, such as those of a watch. It
+// is immutable.
 type Matcher struct {
 	sel  *Selector
 	rest *residual
@@ -277,8 +277,7 @@ type Matcher struct {
 // Matcher returns the selector's matcher.
 func (sel *Selector) Matcher() *Matcher { return &Matcher{sel, sel.fullResidual()} }
 
-// Matches reports whether an object of a member is selected, with
-// everything that the selector says.
+// Matches reports whether an object of a member matches the entire selector.
 func (m *Matcher) Matches(member aggregate.Member, o aggregate.Object, scratch *Scratch) (bool, error) {
 	sel := m.sel
 	switch {
@@ -292,8 +291,8 @@ func (m *Matcher) Matches(member aggregate.Member, o aggregate.Object, scratch *
 	return m.rest.Match(o, scratch)
 }
 
-// indexed returns the declared field that answers the term, if one can: the
-// index holds scalars whose JSON has no escapes, and nothing for those absent.
+// indexed returns the declared field that can answer the term, if there is one: the index
+// holds scalars whose JSON has no escapes, and nothing for absent fields.
 func (t bodyTerm) indexed() (string, bool) {
 	if t.negate || t.flat || len(t.paths) != 1 || t.value == t.absent || !verbatim(t.value) {
 		return "", false
@@ -306,7 +305,7 @@ func (t bodyTerm) indexed() (string, bool) {
 	return strings.Join(t.paths[0], "."), true
 }
 
-// verbatim reports whether a text is not empty and stands in JSON as it is.
+// verbatim reports whether a text is not empty and needs no escapes in JSON.
 func verbatim(s string) bool {
 	return s != "" && !slices.ContainsFunc([]byte(s), func(c byte) bool {
 		return c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&'

@@ -16,11 +16,11 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// TokenScope is what a token is good for: a caller and what he selects.
+// TokenScope is what a token is valid for: a caller and a selection.
 type TokenScope [16]byte
 
-// NewTokenScope makes a Binding of a caller (name, UID and groups, in any order) and of
-// what he asks for: target, resource, namespace and selectors.
+// NewTokenScope makes a TokenScope of a caller (name, UID and groups, in any order) and of
+// their request: target, resource, namespace and selectors.
 func NewTokenScope(u user.Info, selection ...string) TokenScope {
 	h := sha256.New()
 	put := func(parts ...string) {
@@ -36,7 +36,7 @@ func NewTokenScope(u user.Info, selection ...string) TokenScope {
 	return TokenScope(h.Sum(nil)[:len(TokenScope{})])
 }
 
-// Token is where a list goes on.
+// Token is where a list continues.
 type Token struct {
 	// Revision is that of the snapshot that the list reads; 0: the newest, as
 	// the client has accepted an inconsistent list.
@@ -44,12 +44,13 @@ type Token struct {
 	After    aggregate.Position // the last object that was sent
 }
 
-// TokenCodec writes and reads continue tokens of one process.
+// TokenCodec encodes and decodes continue tokens of one process.
 //
-// A token is base64url of: a version byte; the process (8 bytes, big-endian), which is
-// the first revision of its index, as no other's is; the revision (8); the Binding
-// (16); the three strings of the position, each with its length in two bytes; HMAC-SHA256 over all of it, cut to 16 bytes. Nothing
-// in it is secret: the position is that of an object that the client was sent.
+// A token is base64url of: a version byte; the process (8 bytes, big-endian), identified by
+// the first revision of its index, which is unique; the revision (8); the TokenScope (16);
+// the three strings of the position, each with its length in two bytes; HMAC-SHA256 over all
+// of it, truncated to 16 bytes. Nothing in it is secret: the position is that of an object
+// that the client was sent.
 type TokenCodec struct {
 	key     []byte
 	process uint64
@@ -63,19 +64,19 @@ const (
 	minKey       = 32
 )
 
-// NewTokenCodec returns a Sealer. key is this process's own, at least 32 random
-// bytes; first is the first revision of its index.
+// NewTokenCodec returns a TokenCodec. key is this process's own, at least 32 random bytes;
+// first is the first revision of its index.
 func NewTokenCodec(key []byte, first aggregate.Revision) (*TokenCodec, error) {
 	if len(key) < minKey {
-		return nil, fmt.Errorf("selection: a key of %d bytes seals no tokens, at least %d", len(key), minKey)
+		return nil, fmt.Errorf("selection: a token key of %d bytes is too short, at least %d", len(key), minKey)
 	}
 	if first == 0 || first >= 1<<53 {
-		return nil, fmt.Errorf("selection: %d is no index's first revision", first)
+		return nil, fmt.Errorf("selection: %d is not the first revision of an index", first)
 	}
 	return &TokenCodec{key: slices.Clone(key), process: uint64(first)}, nil
 }
 
-// Encode writes a token.
+// Encode encodes a token.
 func (s *TokenCodec) Encode(b TokenScope, t Token) string {
 	raw := make([]byte, 0, tokenHeader+3*64+macSize)
 	raw = append(raw, tokenVersion)
@@ -94,9 +95,9 @@ func (s *TokenCodec) sign(raw []byte) []byte {
 	return h.Sum(nil)[:macSize]
 }
 
-// Decode reads a token. Errors are *apierrors.StatusError: 400 for one that is
-// malformed, forged or of another caller or selection, 410 for one of another
-// process, with a token that continues at the newest snapshot.
+// Decode decodes a token. Errors are *apierrors.StatusError: 400 for one that is malformed,
+// forged or of another caller or selection, 410 for one of another process, with a token
+// that continues at the newest snapshot.
 func (s *TokenCodec) Decode(b TokenScope, token string) (Token, error) {
 	if len(token) > maxToken {
 		return Token{}, badToken("it is too long")
@@ -113,8 +114,8 @@ func (s *TokenCodec) Decode(b TokenScope, token string) (Token, error) {
 	if !ok {
 		return Token{}, badToken("it is malformed")
 	}
-	// Another process's MAC cannot be checked. What its token can lead to is no
-	// more than what the caller may list anyway, from a position that he names.
+	// Another process's MAC cannot be checked. Its token gives access only to what the
+	// caller may list anyway, from a position of their choice.
 	foreign := binary.BigEndian.Uint64(body[1:]) != s.process
 	if !foreign && !hmac.Equal(mac, s.sign(body)) {
 		return Token{}, badToken("it was not issued by this server")

@@ -7,15 +7,15 @@ import (
 	"federator.dev/federator/internal/canonjson"
 )
 
-// walker looks for the values of several paths in canonical JSON, in one pass.
-// Sets of paths are bit masks. It belongs to one goroutine at a time.
+// walker searches canonical JSON for the values of several paths, in one pass. Sets of paths
+// are bit masks. It belongs to one goroutine at a time.
 type walker struct {
 	canonjson.Reader
 	paths []slot
-	found *Scratch // is told of scalars that are not null, as JSON has them
+	found *Scratch // receives scalars that are not null, as they are in JSON
 }
 
-// slot is one path that a walker follows.
+// slot is one path that a walker searches.
 type slot struct {
 	steps []string
 }
@@ -23,8 +23,7 @@ type slot struct {
 // walk visits the values of all paths, as far as the body is canonical JSON.
 func (w *walker) walk() { w.value(0, 1<<len(w.paths)-1) }
 
-// value walks the value that is next, which the first depth steps of the wanted
-// paths lead to.
+// value walks the next value, which is at the first depth steps of the wanted paths.
 func (w *walker) value(depth int, wanted uint64) {
 	if wanted == 0 {
 		w.Skip()
@@ -37,7 +36,7 @@ func (w *walker) value(depth int, wanted uint64) {
 			w.value(depth+1, w.having(key, escaped, depth, wanted))
 		}
 		return
-	case '[': // a path leads to each element
+	case '[': // a path matches each element
 		for more := w.Open('['); more; more = w.Next(']') {
 			w.value(depth, wanted)
 		}
@@ -57,7 +56,7 @@ func (w *walker) value(depth int, wanted uint64) {
 	}
 }
 
-// having returns the wanted paths that have a key as their step at depth.
+// having returns those of the wanted paths whose step at depth is a key.
 func (w *walker) having(key []byte, escaped bool, depth int, wanted uint64) uint64 {
 	if escaped {
 		key = unquote(key)
@@ -72,8 +71,8 @@ func (w *walker) having(key []byte, escaped bool, depth int, wanted uint64) uint
 	return out
 }
 
-// text returns the text of a scalar: what is between a string's quotes, and
-// anything else as it stands.
+// text returns the text of a scalar: the content of a string without its quotes, anything
+// else unchanged.
 func text(v []byte) []byte {
 	if v[0] != '"' {
 		return v
@@ -84,8 +83,8 @@ func text(v []byte) []byte {
 	return v
 }
 
-// unquote decodes the escapes of what is between a string's quotes, which stays as
-// it is where they are malformed.
+// unquote decodes the escapes in the content of a string, which is left unchanged where they
+// are malformed.
 func unquote(raw []byte) []byte {
 	s, err := canonjson.Unquote(raw)
 	if err != nil {

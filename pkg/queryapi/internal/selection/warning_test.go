@@ -24,7 +24,7 @@ func TestWarning_SaysWhatIsWrongAndWhatIsLeftOut(t *testing.T) {
 		"nothing": {nil, ""},
 		"stale": {
 			[]NotSynced{stale("a/x"), {Member: "a/y", Kind: event, State: aggregate.Syncing}},
-			"Event may be incomplete or old: a/x is Stale (last heard of 1m30s ago), a/y is Syncing",
+			"Event may be incomplete or old: a/x is Stale (last contact 1m30s ago), a/y is Syncing",
 		},
 		"partial by configuration": {
 			[]NotSynced{partial("a/x", hour), partial("a/y", hour)},
@@ -32,7 +32,7 @@ func TestWarning_SaysWhatIsWrongAndWhatIsLeftOut(t *testing.T) {
 		},
 		"both": {
 			[]NotSynced{partial("a/x", hour), stale("a/y"), partial("a/z", "2 objects are left out: no name")},
-			"Event may be incomplete or old: a/y is Stale (last heard of 1m30s ago); held in part: " +
+			"Event may be incomplete or old: a/y is Stale (last contact 1m30s ago); held in part: " +
 				hour + " (a/x); 2 objects are left out: no name (a/z)",
 		},
 		"many": {
@@ -40,8 +40,8 @@ func TestWarning_SaysWhatIsWrongAndWhatIsLeftOut(t *testing.T) {
 				partial("a/1", hour), partial("a/2", hour), partial("a/3", hour), partial("a/4", hour), partial("a/5", hour),
 				stale("b/1"), stale("b/2"), stale("b/3"), stale("b/4"),
 			},
-			"Event may be incomplete or old: b/1 is Stale (last heard of 1m30s ago), b/2 is Stale (last heard of 1m30s ago), " +
-				"b/3 is Stale (last heard of 1m30s ago) and 1 more; held in part: " + hour + " (a/1, a/2, a/3 and 2 more)",
+			"Event may be incomplete or old: b/1 is Stale (last contact 1m30s ago), b/2 is Stale (last contact 1m30s ago), " +
+				"b/3 is Stale (last contact 1m30s ago) and 1 more; held in part: " + hour + " (a/1, a/2, a/3 and 2 more)",
 		},
 		"many reasons": {
 			[]NotSynced{partial("a/1", "r1"), partial("a/2", "r2"), partial("a/3", "r3"), partial("a/4", "r4"), partial("a/5", "r5")},
