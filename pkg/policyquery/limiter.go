@@ -80,7 +80,7 @@ func (t *limiter) acquire(ctx context.Context, caller string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return apierrors.NewTooManyRequests("too many Rego queries at once, please try again later", int(queueTimeout/time.Second))
+	return apierrors.NewTooManyRequests("too many concurrent Rego queries, please try again later", int(queueTimeout/time.Second))
 }
 
 // release releases a slot.

@@ -51,7 +51,7 @@ func (s readScope) hiddenDigest(a *params, readable map[string]bool) string {
 			add("policy", b.Name)
 			continue
 		}
-		kinds = append(kinds, s.judgedKinds(b.Name)...)
+		kinds = append(kinds, s.evaluatedKinds(b.Name)...)
 	}
 	slices.Sort(kinds)
 	wide := false
@@ -85,9 +85,9 @@ func (s readScope) hiddenDigest(a *params, readable map[string]bool) string {
 	return fmt.Sprintf("%016x", sum.Sum64())
 }
 
-// judgedKinds returns the kinds that a binding evaluates; of one that evaluates any kind,
+// evaluatedKinds returns the kinds that a binding evaluates; of one that evaluates any kind,
 // those with findings, in members that are visible to the caller.
-func (s readScope) judgedKinds(binding string) []aggregate.Kind {
+func (s readScope) evaluatedKinds(binding string) []aggregate.Kind {
 	p := s.state.Package(binding)
 	var kinds []aggregate.Kind
 	if p.AnyKind {

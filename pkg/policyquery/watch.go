@@ -259,8 +259,8 @@ func (s *watchStream) sendPoint(ctx context.Context, next *enforce.Point, change
 			v = change.Before
 		}
 		b := of[v.Binding]
-		may, looked := fresh[b.Name]
-		if !looked {
+		may, checked := fresh[b.Name]
+		if !checked {
 			may = s.matchesBinding(b) && current.mayRead(b.Name)
 			fresh[b.Name] = may
 			p := current.state.Package(b.Name)

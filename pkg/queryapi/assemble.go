@@ -50,7 +50,7 @@ func (s *Server) assemble() error {
 func (s *Server) newResourceHandler() (*resources.Handler, error) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
-	sealer, err := selection.NewTokenCodec(key, s.options.Index.First())
+	tokens, err := selection.NewTokenCodec(key, s.options.Index.First())
 	if err != nil {
 		return nil, fmt.Errorf("query API: %w", err)
 	}
@@ -59,7 +59,7 @@ func (s *Server) newResourceHandler() (*resources.Handler, error) {
 		return nil, fmt.Errorf("query API: %w", err)
 	}
 	h, err := resources.New(resources.Options{
-		Index: s.options.Index, LastContact: s.options.Fleet.LastContact, Tokens: sealer, Pins: pins, ValuesRedacted: s.options.ValuesRedacted,
+		Index: s.options.Index, LastContact: s.options.Fleet.LastContact, Tokens: tokens, Pins: pins, ValuesRedacted: s.options.ValuesRedacted,
 		View: func(snapshot *aggregate.Snapshot, target route.Target) *catalog.View {
 			view := s.catalog.View(snapshot)
 			if target.Member != "" {
@@ -126,7 +126,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request, target r
 }
 
 // checkMember refuses members in which the caller may read nothing. A member that does not
-// exist gets the same answer, unless the caller may read all that do.
+// exist gets the same response, unless the caller may read all that do.
 func (s *Server) checkMember(ctx context.Context, member string) error {
 	c := s.callerOf(ctx)
 	any, err := s.authorizer.AnyGrant(ctx, c.user, member)

@@ -99,16 +99,16 @@ func newReviewLimiter(t http.RoundTripper, slots int64) reviewLimiter {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (n reviewLimiter) RoundTrip(r *http.Request) (*http.Response, error) {
-	slots := n.unknown
+func (l reviewLimiter) RoundTrip(r *http.Request) (*http.Response, error) {
+	slots := l.unknown
 	if r.Context().Value(knownTokenKey{}) != nil {
-		slots = n.known
+		slots = l.known
 	}
 	if err := slots.Acquire(r.Context(), 1); err != nil {
 		return nil, err
 	}
 	defer slots.Release(1)
-	return n.RoundTripper.RoundTrip(r)
+	return l.RoundTripper.RoundTrip(r)
 }
 
 // newToken returns a random token.
@@ -138,9 +138,9 @@ type hubError struct{ err error }
 // authenticated: the first is no reason to log in again.
 type hubErrorRecorder struct{ authenticator.Request }
 
-func (t hubErrorRecorder) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
-	answer, ok, err := t.Request.AuthenticateRequest(r)
-	if o, told := r.Context().Value(hubErrorKey{}).(*hubError); told && !ok {
+func (h hubErrorRecorder) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	answer, ok, err := h.Request.AuthenticateRequest(r)
+	if o, recorded := r.Context().Value(hubErrorKey{}).(*hubError); recorded && !ok {
 		o.err = hubFailure(err)
 	}
 	return answer, ok, err

@@ -82,7 +82,7 @@ func (s *Server) withoutImpersonation(next http.Handler) http.Handler {
 		for name := range r.Header {
 			if strings.HasPrefix(name, "Impersonate-") {
 				writeStatus(w, newStatusError(http.StatusForbidden, metav1.StatusReasonForbidden,
-					"impersonation is not supported: ask with the credentials of whom it concerns").ErrStatus)
+					"impersonation is not supported: use that user's own credentials").ErrStatus)
 				return
 			}
 		}
@@ -97,8 +97,8 @@ func baseContext(ctx context.Context) func(net.Listener) context.Context {
 	return func(net.Listener) context.Context { return ctx }
 }
 
-// withWatchEnd counts watches, ends them when the server shuts down, and tells priority
-// and fairness when one is initialized.
+// withWatchEnd counts watches, ends them when the server shuts down, and reports to
+// priority and fairness when one is initialized.
 func (s *Server) withWatchEnd(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isWatch(r) {
@@ -136,11 +136,11 @@ func (b *firstWriteNotifier) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// answeredKey is for the context that ends once a request has been answered.
+// answeredKey is for the context that ends once a response has been written.
 type answeredKey struct{}
 
 // withAnswerDone wraps the timeout filter. Handlers inside of it are cancelled once the
-// filter has answered (see withTracking), not at the same deadline: else one would start a
+// filter has responded (see withTracking), not at the same deadline: else one would start a
 // response that the other cuts off.
 func withAnswerDone(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

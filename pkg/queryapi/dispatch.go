@@ -148,7 +148,7 @@ func (s *Server) serveRequest(w http.ResponseWriter, r *http.Request) error {
 }
 
 // checkAccess refuses what the caller may not read of the one member of the request, before
-// anything is looked up: a member that does not exist gets the same answer.
+// anything is looked up: a member that does not exist gets the same response.
 func (c caller) checkAccess(ctx context.Context, info *apirequest.RequestInfo) error {
 	if c.member == "" {
 		return nil
@@ -176,20 +176,20 @@ func (s *Server) labelResource(r *http.Request, info *apirequest.RequestInfo) {
 // exists or not.
 func memberForbidden(u user.Info, member string) error {
 	return newStatusError(http.StatusForbidden, metav1.StatusReasonForbidden,
-		fmt.Sprintf("member %q is forbidden: User %q cannot read anything in it, or there is none of this name", member, u.GetName()))
+		fmt.Sprintf("member %q is forbidden: User %q cannot read anything in it, or it does not exist", member, u.GetName()))
 }
 
 // methodNotAllowed is the error of writes; it says where to send them.
 func methodNotAllowed(target route.Target, info *apirequest.RequestInfo) error {
-	hint := "ask a member itself, as with kubectl --context"
+	hint := "send the request to the member's own API server"
 	if member := route.LocationOf(target, info).Member; member != "" {
-		hint = fmt.Sprintf("ask %s itself, as with kubectl --context", member)
+		hint = fmt.Sprintf("send the request to the API server of %s", member)
 	}
 	if !info.IsResourceRequest {
-		return newStatusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "only GET is answered here: "+hint)
+		return newStatusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "only GET is supported: "+hint)
 	}
 	err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb)
-	err.ErrStatus.Message += ": the query API only reads; " + hint
+	err.ErrStatus.Message += ": the query API is read-only; " + hint
 	return err
 }
 

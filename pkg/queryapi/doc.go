@@ -31,7 +31,7 @@
 // 30 s, open watches renew them, and when the hub does not answer nothing is granted.
 // Every authenticated caller may read discovery of the fleet; that of a member only
 // callers who may read anything in it. A forbidden member and one that does not exist
-// get the same answer.
+// get the same response.
 //
 // Federator's own identity on the hub needs the ClusterRole
 // system:auth-delegator, and list and watch of flowschemas and

@@ -122,8 +122,8 @@ type callerShares struct {
 	held map[string]int // by the caller's name
 }
 
-func newCallerShares(most int, single bool) *callerShares {
-	return &callerShares{single: single, free: most, held: map[string]int{}}
+func newCallerShares(limit int, single bool) *callerShares {
+	return &callerShares{single: single, free: limit, held: map[string]int{}}
 }
 
 // acquire reports whether the caller gets a slot, and how many it held before.
@@ -149,8 +149,8 @@ func (s *callerShares) release(name string) {
 }
 
 // withShare bounds the requests for which pick is true, in all and per caller.
-func (s *Server) withShare(next http.Handler, most int, pick func(*http.Request) bool, what string) http.Handler {
-	slots := newCallerShares(most, s.options.Local)
+func (s *Server) withShare(next http.Handler, limit int, pick func(*http.Request) bool, what string) http.Handler {
+	slots := newCallerShares(limit, s.options.Local)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !pick(r) {
 			next.ServeHTTP(w, r)
@@ -160,7 +160,7 @@ func (s *Server) withShare(next http.Handler, most int, pick func(*http.Request)
 		ok, holds := slots.acquire(name)
 		if !ok {
 			s.metrics.refused.WithLabelValues(what).Inc()
-			writeStatus(w, apierrors.NewTooManyRequests(fmt.Sprintf("too many %s at once (%d of them are yours), please try again later", what, holds), 1).Status())
+			writeStatus(w, apierrors.NewTooManyRequests(fmt.Sprintf("too many concurrent %s (%d of them yours), please try again later", what, holds), 1).Status())
 			return
 		}
 		defer slots.release(name)

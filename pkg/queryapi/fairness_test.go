@@ -122,7 +122,7 @@ func TestServer_RulesReviewsCreateABoundedNumberOfReviews(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !rules.Status.Incomplete || !strings.Contains(rules.Status.EvaluationError, "resources were not looked at") {
+	if !rules.Status.Incomplete || !strings.Contains(rules.Status.EvaluationError, "resources were not evaluated") {
 		t.Errorf("what was left out is not told: %+v", rules.Status)
 	}
 	asked := 0.0

@@ -139,10 +139,10 @@ func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SelfS
 		review.Status.Allowed = path.Verb == "get" && isDiscoveryPath(path.Path)
 		return nil
 	case !slices.Contains(readVerbs, resource.Verb):
-		review.Status.Reason = fmt.Sprintf("the query API only reads: nobody can %q here", truncate(resource.Verb))
+		review.Status.Reason = fmt.Sprintf("the query API is read-only: verb %q is not supported", truncate(resource.Verb))
 		return nil
 	case resource.Subresource != "":
-		review.Status.Reason = "subresources are not served: ask the member itself"
+		review.Status.Reason = "subresources are not served: send the request to the API server of the member"
 		return nil
 	}
 	c := s.callerOf(ctx)

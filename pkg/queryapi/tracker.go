@@ -10,40 +10,40 @@ type tracker struct {
 }
 
 // start counts a request; it returns false once the server drains.
-func (g *tracker) start() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.drained != nil {
+func (t *tracker) start() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.drained != nil {
 		return false
 	}
-	g.running++
+	t.running++
 	return true
 }
 
 // add counts another goroutine of a request that has started.
-func (g *tracker) add() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.running++
+func (t *tracker) add() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running++
 }
 
-func (g *tracker) done() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.running--
-	if g.running == 0 && g.drained != nil {
-		close(g.drained)
+func (t *tracker) done() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running--
+	if t.running == 0 && t.drained != nil {
+		close(t.drained)
 	}
 }
 
 // drain refuses new requests. The channel that it returns is closed when all have ended.
 // It is called once.
-func (g *tracker) drain() <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.drained = make(chan struct{})
-	if g.running == 0 {
-		close(g.drained)
+func (t *tracker) drain() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drained = make(chan struct{})
+	if t.running == 0 {
+		close(t.drained)
 	}
-	return g.drained
+	return t.drained
 }

@@ -155,11 +155,11 @@ var clientRows = []row{
 	},
 	{
 		alone: true, act: "typed: List with a resourceVersion of a moment ago, limit 3 and no match", do: withClients(again(metav1.ListOptions{Limit: 3})),
-		real: "3 Pods and more", fleet: says("`Expired: resource version … is too old, or of another replica or an earlier start of it`"), flat: says("`Expired: resource version … is too old, or of another replica or an earlier start of it`"), members: says("`Expired: resource version … is too old, or of another replica or an earlier start of it`"), why: "federator keeps the snapshots of lists whose pages are read, and no others: list again",
+		real: "3 Pods and more", fleet: says("`Expired: resource version … is too old, or was issued by another replica or before a restart`"), flat: says("`Expired: resource version … is too old, or was issued by another replica or before a restart`"), members: says("`Expired: resource version … is too old, or was issued by another replica or before a restart`"), why: "federator keeps the snapshots of lists whose pages are read, and no others: list again",
 	},
 	{
 		alone: true, act: "typed: List at Exact a resourceVersion of a moment ago", do: withClients(again(metav1.ListOptions{ResourceVersionMatch: metav1.ResourceVersionMatchExact})),
-		real: "4 Pods", fleet: says("`Expired: resource version … is too old, or of another replica or an earlier start of it`"), flat: says("`Expired: resource version … is too old, or of another replica or an earlier start of it`"), members: says("`Expired: resource version … is too old, or of another replica or an earlier start of it`"), why: "the same",
+		real: "4 Pods", fleet: says("`Expired: resource version … is too old, or was issued by another replica or before a restart`"), flat: says("`Expired: resource version … is too old, or was issued by another replica or before a restart`"), members: says("`Expired: resource version … is too old, or was issued by another replica or before a restart`"), why: "the same",
 	},
 	{
 		act: "typed: List with a continue token that it did not give", do: withClients(listed(metav1.ListOptions{Limit: 1, Continue: "nonsense"})),
@@ -211,7 +211,7 @@ var clientRows = []row{
 			}
 			return answer{text: "events"}, nil
 		}),
-		real: "events", fleet: says("`Expired: resource version 1 is too old, or of another replica or an earlier start of it`"), flat: says("`Expired: resource version 1 is too old, or of another replica or an earlier start of it`"), members: says("`Expired: resource version 1 is too old, or of another replica or an earlier start of it`"),
+		real: "events", fleet: says("`Expired: resource version 1 is too old, or was issued by another replica or before a restart`"), flat: says("`Expired: resource version 1 is too old, or was issued by another replica or before a restart`"), members: says("`Expired: resource version 1 is too old, or was issued by another replica or before a restart`"),
 		why: "an API server may still know what came after it; federator never gave that one out",
 	},
 	{
@@ -290,7 +290,7 @@ var clientRows = []row{
 			}
 			return answer{text: fmt.Sprint(s.Spec.Replicas, " replicas")}, nil
 		}),
-		real: "2 replicas", fleet: says("`MethodNotAllowed: get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; ask the member itself, as with kubectl --context`"), flat: says("`MethodNotAllowed: get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`MethodNotAllowed: get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "2 replicas", fleet: says("`MethodNotAllowed: get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; send the request to the API server of the member`"), flat: says("`MethodNotAllowed: get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; send the request to the API server of acme/eu-1`"), members: says("`MethodNotAllowed: get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; send the request to the API server of acme/eu-1`"),
 	},
 	{
 		act: "typed: Create, Patch and Delete of a ConfigMap, dry", do: withClients(func(ctx context.Context, t *target, c *clients) (answer, error) {

@@ -97,23 +97,23 @@ var readRows = []row{
 	},
 	{
 		act: "`logs web-0 -n shop`", do: told("the log", prints("logs", "web-0", "-n", "{shop}")),
-		real: "the log", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"pods/log\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"pods/log\": the query API serves no subresources; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "the log", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"pods/log\": the query API serves no subresources; send the request to the API server of acme/eu-1`"), members: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"pods/log\": the query API serves no subresources; send the request to the API server of acme/eu-1`"),
 	},
 	{
 		act: "`exec web-0 -n shop -- ls`", do: told("the output of the command", prints("exec", "web-0", "-n", "{shop}", "--", "ls")),
-		real: "the output of the command", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "the output of the command", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"), members: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"),
 	},
 	{
 		act: "`attach web-0 -n shop`", do: told("the output of the container", prints("attach", "web-0", "-n", "{shop}")),
-		real: "the output of the container", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt. If you don't see a command prompt, try pressing enter. error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt. If you don't see a command prompt, try pressing enter. error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "the output of the container", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt. If you don't see a command prompt, try pressing enter. error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"), members: says("`All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt. If you don't see a command prompt, try pressing enter. error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"),
 	},
 	{
 		act: "`port-forward web-0 8080:80 -n shop`", do: told("a tunnel", prints("port-forward", "web-0", "8080:80", "-n", "{shop}")),
-		real: "a tunnel", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: error upgrading connection: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`error: error upgrading connection: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "a tunnel", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: error upgrading connection: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"), members: says("`error: error upgrading connection: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"),
 	},
 	{
 		act: "`cp web-0:/etc/hosts hosts -n shop`", do: told("the file", prints("cp", "web-0:/etc/hosts", "hosts", "-n", "{shop}")),
-		real: "the file", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "the file", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"), members: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"),
 	},
 	{
 		act: "`top pods -A`", do: prints("top", "pods", "-A"),
@@ -133,7 +133,7 @@ var readRows = []row{
 	},
 	{
 		act: "`auth can-i create pods -n shop`", do: prints("auth", "can-i", "create", "pods", "-n", "{shop}"),
-		real: "`yes`", fleet: says("`no - the query API only reads: nobody can \"create\" here`"), flat: says("`no - the query API only reads: nobody can \"create\" here`"), members: says("`no - the query API only reads: nobody can \"create\" here`"),
+		real: "`yes`", fleet: says("`no - the query API is read-only: verb \"create\" is not supported`"), flat: says("`no - the query API is read-only: verb \"create\" is not supported`"), members: says("`no - the query API is read-only: verb \"create\" is not supported`"),
 		why: "nothing is written through federator",
 	},
 	{
@@ -147,7 +147,7 @@ var readRows = []row{
 	},
 	{
 		act: "`diff --server-side -f settings.yaml -n shop`", do: prints("diff", "--server-side", "--field-manager=kubectl", "-f", "{settings.yaml}", "-n", "{shop}"),
-		real: "nothing", fleet: says("`Error from server (AmbiguousName): configmaps \"settings\" is ambiguous, 3 members have it: …`"), flat: says("`Error from server (MethodNotAllowed): patch is not supported on resources of kind \"configmaps\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"), members: says("`Error from server (MethodNotAllowed): patch is not supported on resources of kind \"configmaps\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"), why: "kubectl asks for a dry run of the write",
+		real: "nothing", fleet: says("`Error from server (AmbiguousName): configmaps \"settings\" is ambiguous, 3 members have it: …`"), flat: says("`Error from server (MethodNotAllowed): patch is not supported on resources of kind \"configmaps\": the query API is read-only; send the request to the API server of acme/eu-1`"), members: says("`Error from server (MethodNotAllowed): patch is not supported on resources of kind \"configmaps\": the query API is read-only; send the request to the API server of acme/eu-1`"), why: "kubectl asks for a dry run of the write",
 	},
 	{
 		act: "`wait --for=condition=Ready pod/web-0 -n shop --timeout=20s`", do: prints("wait", "--for=condition=Ready", "pod/web-0", "-n", "{shop}", "--timeout=20s"),

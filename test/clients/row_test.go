@@ -92,7 +92,7 @@ func (r *row) reason() string {
 		return "three members have one of that name"
 	case strings.Contains(texts, "serves no subresources"):
 		return "what kubelets and controllers answer is not held"
-	case strings.Contains(texts, "only reads"):
+	case strings.Contains(texts, "read-only"):
 		return "nothing is written through federator"
 	case strings.Contains(r.fleet.text, "CLUSTER"):
 		return "rows of /fleet name the member"

@@ -278,7 +278,7 @@ var wireRows = []row{
 	},
 	{
 		act: "GET of one name", do: asked(request{path: "/api/v1/namespaces/{shop}/pods/web-0"}, status),
-		real: "200 `application/json`", fleet: says("409 `AmbiguousName: pods \"web-0\" is ambiguous, 3 members have it: acme/ap.1, acme/eu-1, acme/us-1. Choose one with --context acme/ap.1 (contexts of members are made by federator kubeconfig), or below /members/acme/ap.1. All of them: kubectl get pods -n shop --field-selector metadata.name=web-0 -o yaml`"), flat: same, members: same, why: "GET gives one object, and three are of that name; a Table shows all",
+		real: "200 `application/json`", fleet: says("409 `AmbiguousName: pods \"web-0\" is ambiguous, 3 members have it: acme/ap.1, acme/eu-1, acme/us-1. Choose one with --context acme/ap.1 (federator kubeconfig writes a context per member), or below /members/acme/ap.1. To list all: kubectl get pods -n shop --field-selector metadata.name=web-0 -o yaml`"), flat: same, members: same, why: "GET gives one object, and three are of that name; a Table shows all",
 	},
 	{
 		act: "`Warning` of an answer, Events", do: asked(request{path: "/api/v1/events"}, func(r response) (answer, error) {
@@ -292,11 +292,11 @@ var wireRows = []row{
 	},
 	{
 		act: "`Impersonate-User`", do: asked(request{path: "/api/v1/pods", header: http.Header{"Impersonate-User": {"bob"}}}, status),
-		real: "200 `application/json`", fleet: says("403 `Forbidden: impersonation is not supported: ask with the credentials of whom it concerns`"), flat: says("403 `Forbidden: impersonation is not supported: ask with the credentials of whom it concerns`"), members: says("403 `Forbidden: impersonation is not supported: ask with the credentials of whom it concerns`"), why: "nobody speaks for another",
+		real: "200 `application/json`", fleet: says("403 `Forbidden: impersonation is not supported: use that user's own credentials`"), flat: says("403 `Forbidden: impersonation is not supported: use that user's own credentials`"), members: says("403 `Forbidden: impersonation is not supported: use that user's own credentials`"), why: "nobody speaks for another",
 	},
 	{
 		act: "PUT of a Pod", do: asked(request{method: http.MethodPut, path: "/api/v1/namespaces/{shop}/pods/web-0?dryRun=All", body: map[string]any{"apiVersion": "v1", "kind": "Pod"}}, status),
-		real: "400 `BadRequest: the name of the object (web-0 based on URL) was undeterminable: name must be provided`", fleet: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API only reads; ask a member itself, as with kubectl --context`"), flat: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"), members: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API only reads; ask acme/eu-1 itself, as with kubectl --context`"),
+		real: "400 `BadRequest: the name of the object (web-0 based on URL) was undeterminable: name must be provided`", fleet: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API is read-only; send the request to the member's own API server`"), flat: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"), members: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"),
 	},
 }
 

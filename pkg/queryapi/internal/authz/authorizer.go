@@ -33,11 +33,11 @@ type MemberReviewer interface {
 	Review(ctx context.Context, member string, review *authorizationv1.SubjectAccessReview) (bool, error)
 }
 
-// Options configure an Authorizer. Reviews is required.
+// Options configure an Authorizer. Reviewer and Resources are required.
 type Options struct {
 	Reviewer Reviewer
 
-	// MemberReviewer, where set, is asked about what the hub does not grant.
+	// MemberReviewer, where set, reviews what the hub does not grant.
 	MemberReviewer MemberReviewer
 	// UserPrefix is put before names of users and groups in reviews on members.
 	// Required with MemberReviewer; it may not begin with "system:".

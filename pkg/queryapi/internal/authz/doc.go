@@ -17,9 +17,9 @@
 //
 // With a MemberReviewer the result is the union of what the hub grants and what
 // the member itself would let the caller read. Names of users and groups get a
-// prefix, so that an identity of the hub is never taken for one of the member;
+// prefix, so that an identity of the hub is never mistaken for one of the member;
 // system:* groups are left out, and there are no member reviews of a system:* user. A
-// member that does not answer grants nothing.
+// member that does not respond grants nothing.
 //
 // # Concurrency
 //

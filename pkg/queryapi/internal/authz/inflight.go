@@ -7,7 +7,7 @@ import (
 )
 
 // inflightReviews deduplicate identical reviews, as singleflight does. The first request
-// runs under its own context; when that ends, one of those that wait takes over.
+// runs under its own context; when that ends, one of the waiters takes over.
 type inflightReviews struct {
 	mu    sync.Mutex
 	calls map[attributes]*inflightReview

@@ -31,21 +31,21 @@ func (s *unresponsiveMembers) add(member string, until time.Time) {
 func (s *unresponsiveMembers) has(member string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	until, noted := s.until[member]
-	if noted && !now.Before(until) {
+	until, ok := s.until[member]
+	if ok && !now.Before(until) {
 		delete(s.until, member)
 		return false
 	}
-	return noted
+	return ok
 }
 
-// withMemberTimeout bounds the reviews of one member to twice the timeout of one. What is
-// not decided by then is not granted.
+// withMemberTimeout limits all reviews of one member to twice Options.Timeout. What is not
+// decided by then is not granted.
 func (e *evaluation) withMemberTimeout(ctx context.Context, review func(context.Context) error) error {
-	within, cancel := context.WithTimeout(ctx, 2*e.a.options.Timeout)
+	reviewCtx, cancel := context.WithTimeout(ctx, 2*e.a.options.Timeout)
 	defer cancel()
-	err := review(within)
-	if ctx.Err() == nil && errors.Is(within.Err(), context.DeadlineExceeded) {
+	err := review(reviewCtx)
+	if ctx.Err() == nil && errors.Is(reviewCtx.Err(), context.DeadlineExceeded) {
 		return nil
 	}
 	return err
@@ -75,10 +75,10 @@ func (e *evaluation) reviewOnMembers(ctx context.Context, verb string, gr schema
 		return nil
 	}
 	// A few members at a time, which share the caller's slots.
-	at := min(callerShare, max(1, len(rest)))
-	parallel := max(1, e.a.limiter.perCaller/at)
+	parallelMembers := min(callerShare, max(1, len(rest)))
+	parallel := max(1, e.a.limiter.perCaller/parallelMembers)
 	var mu sync.Mutex
-	g, ctx := panicgroup.WithContext(ctx, at)
+	g, ctx := panicgroup.WithContext(ctx, parallelMembers)
 	for _, m := range rest {
 		g.Go(func() error {
 			namespaces := []string{namespace}

@@ -15,7 +15,7 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "federator", Name: "query_access_answers_total",
-		Help: "Authorization decisions that needed no SubjectAccessReview: cached (kept), or shared with one in flight (shared).",
+		Help: "Authorization decisions that needed no SubjectAccessReview: from the cache (kept), or shared with an identical review in flight (shared).",
 	}, []string{"from"})
 	m := &metrics{
 		reviews: prometheus.NewHistogramVec(prometheus.HistogramOpts{

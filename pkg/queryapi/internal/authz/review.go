@@ -227,7 +227,7 @@ func (a *Authorizer) decide(ctx context.Context, u user.Info, attrs attributes) 
 	}
 }
 
-// review asks the hub or a member, in one of the caller's slots.
+// review creates a review on the hub or a member, in one of the caller's slots.
 func (a *Authorizer) review(ctx context.Context, u user.Info, attrs attributes) (bool, error) {
 	if attrs.member != "" && a.unresponsive.has(attrs.member, a.options.Now()) {
 		return false, nil
@@ -288,7 +288,7 @@ func (a *Authorizer) reviewHub(ctx context.Context, u user.Info, attrs attribute
 	return false, status
 }
 
-// failureReason is why the hub did not answer, without the error itself: it may contain
+// failureReason is why the review failed, without the error itself: it may contain
 // addresses, which are not for callers.
 func failureReason(err error) string {
 	if e := apierrors.ReasonForError(err); e != metav1.StatusReasonUnknown {
@@ -299,7 +299,7 @@ func failureReason(err error) string {
 
 const systemPrefix = "system:"
 
-// membersMayReview reports whether members may be asked about the caller: system
+// membersMayReview reports whether members may review the caller: system
 // identities of the hub mean something else there.
 func (e *evaluation) membersMayReview() bool {
 	return !strings.HasPrefix(e.user.GetName(), systemPrefix)

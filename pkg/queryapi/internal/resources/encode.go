@@ -51,7 +51,7 @@ func (e *encoder) append(dst []byte, o aggregate.Object, st stamp) ([]byte, erro
 	return e.appendFull(dst, st)
 }
 
-// load reads an object's body, with flat keys where asked, before it is printed, converted
+// load reads an object's body, with flat keys where requested, before it is printed, converted
 // or cut, so that all forms have the same keys.
 func (e *encoder) load(o aggregate.Object) (err error) {
 	if e.flat == nil {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// shape is what is made of objects.
+// shape is the form in which objects are sent.
 type shape uint8
 
 const (
@@ -23,18 +23,17 @@ const (
 	table
 )
 
-// format is how an answer is written.
+// format is how a response is encoded.
 type format struct {
 	shape    shape
 	yaml     bool
 	protobuf bool
 }
 
-// negotiate returns what the client takes and can be given, by quality and then as
-// written. A list and a single object are asked for in the same words but for the
-// List of metadata.
+// negotiate returns the acceptable formats of the Accept header, by quality, then in order.
+// A list and a single object are requested in the same way, except for the List of metadata.
 func negotiate(r *http.Request) ([]format, error) {
-	type offer struct {
+	type acceptClause struct {
 		format
 		quality float64
 	}
@@ -42,38 +41,38 @@ func negotiate(r *http.Request) ([]format, error) {
 	if strings.TrimSpace(header) == "" {
 		return []format{{}}, nil
 	}
-	var offers []offer
+	var accepted []acceptClause
 	for _, clause := range strings.Split(header, ",") {
 		media, params, err := mime.ParseMediaType(clause)
 		if err != nil {
-			continue // what is not understood is not taken
+			continue // a clause that cannot be parsed is ignored
 		}
-		o := offer{quality: 1}
+		c := acceptClause{quality: 1}
 		if q := params["q"]; q != "" {
-			if o.quality, err = strconv.ParseFloat(q, 64); err != nil {
+			if c.quality, err = strconv.ParseFloat(q, 64); err != nil {
 				continue
 			}
 		}
 		switch media {
 		case "application/json", "*/*", "application/*":
 		case "application/yaml":
-			o.yaml = true
+			c.yaml = true
 		case protobufType:
-			o.protobuf = true
+			c.protobuf = true
 		default:
 			continue
 		}
 		as, ok := shapeOf(params)
-		if !ok || o.quality <= 0 {
+		if !ok || c.quality <= 0 {
 			continue
 		}
-		o.shape = as
-		offers = append(offers, o)
+		c.shape = as
+		accepted = append(accepted, c)
 	}
-	if len(offers) == 0 {
+	if len(accepted) == 0 {
 		return nil, errNotAcceptable
 	}
-	slices.SortStableFunc(offers, func(a, b offer) int {
+	slices.SortStableFunc(accepted, func(a, b acceptClause) int {
 		switch {
 		case a.quality > b.quality:
 			return -1
@@ -82,20 +81,20 @@ func negotiate(r *http.Request) ([]format, error) {
 		}
 		return 0
 	})
-	formats := make([]format, len(offers))
-	for i, o := range offers {
-		formats[i] = o.format
+	formats := make([]format, len(accepted))
+	for i, c := range accepted {
+		formats[i] = c.format
 	}
 	return formats, nil
 }
 
 var errNotAcceptable = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
-	Message: "only application/json and application/yaml are given here, and " + protobufType + " of Kubernetes' own kinds, also as=PartialObjectMetadata[List] of meta.k8s.io/v1, and all but the last as=Table",
+	Message: "only application/json and application/yaml are served, and " + protobufType + " of Kubernetes' own kinds, also as=PartialObjectMetadata[List] of meta.k8s.io/v1, and all but the last as=Table",
 }}
 
-// chooseFormat takes the first format that the resource can be had in, and the first that
-// is not protobuf for where that will not do.
+// chooseFormat chooses the first format that the resource has, and as fallback the first
+// that is not protobuf.
 func (q *request) chooseFormat(formats []format) error {
 	chosen := false
 	for _, f := range formats {

@@ -80,7 +80,7 @@ func (q *request) ambiguous(found []aggregate.Object) error {
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: reasonAmbiguous,
-		Message: fmt.Sprintf("%s %q is ambiguous, %d members have it: %s. Choose one with --context %s (contexts of members are made by federator kubeconfig), or below /members/%s. All of them: %s --field-selector metadata.name=%s -o yaml",
+		Message: fmt.Sprintf("%s %q is ambiguous, %d members have it: %s. Choose one with --context %s (federator kubeconfig writes a context per member), or below /members/%s. To list all: %s --field-selector metadata.name=%s -o yaml",
 			gr, q.info.Name, len(found), names, members[0], members[0], list, q.info.Name),
 		Details: &metav1.StatusDetails{Name: q.info.Name, Group: gr.Group, Kind: gr.Resource, Causes: causes},
 	}}

@@ -73,8 +73,8 @@ const (
 	maxPriorGrants = 8
 )
 
-func newGrantHistories(newest func() *aggregate.Snapshot, most int) *grantHistories {
-	return &grantHistories{newest: newest, maxIdleWeight: most, byKey: map[historyKey]*grantHistory{}, idle: map[string]*idleHistories{}, floors: map[string]aggregate.Revision{}}
+func newGrantHistories(newest func() *aggregate.Snapshot, limit int) *grantHistories {
+	return &grantHistories{newest: newest, maxIdleWeight: limit, byKey: map[historyKey]*grantHistory{}, idle: map[string]*idleHistories{}, floors: map[string]aggregate.Revision{}}
 }
 
 // historyKey returns the key of the request's grants.
@@ -122,7 +122,7 @@ func (h *grantHistories) getSince(key historyKey, sent aggregate.Revision) (*gra
 }
 
 // retain keeps a history for a watch, which holds its grants anyway. It returns false where
-// the history was evicted meanwhile, and there is another.
+// the history was evicted in the meantime, and there is another.
 func (h *grantHistories) retain(t *grantHistory) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -202,7 +202,7 @@ func (h *grantHistories) floorLocked(user string) aggregate.Revision {
 }
 
 // record records grants. The newest revision is read after the version is incremented:
-// watches have sent no more than that under the previous grants.
+// watches have sent nothing newer under the previous grants.
 func (t *grantHistory) record(grants *authz.Grants, newest func() *aggregate.Snapshot) (version int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

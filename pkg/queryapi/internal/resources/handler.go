@@ -30,7 +30,7 @@ type Caller interface {
 	Grants(ctx context.Context, verb string, kind aggregate.Kind, at *aggregate.Snapshot) (*authz.Grants, error)
 }
 
-// Options configure a Handler. All but Heard and Now are required.
+// Options configure a Handler. Index, View, Tokens and Pins are required.
 type Options struct {
 	Index       *aggregate.Index
 	View        func(s *aggregate.Snapshot, target route.Target) *catalog.View
@@ -68,7 +68,7 @@ func New(o Options) (*Handler, error) {
 		return nil, errors.New("resources: Index, View, Tokens and Pins are required")
 	}
 	if o.WriteTimeout < 0 || o.BookmarkInterval < 0 || o.MaxProtobufBytes < 0 {
-		return nil, errors.New("resources: times and sizes must not be negative")
+		return nil, errors.New("resources: timeouts and sizes must not be negative")
 	}
 	if o.MaxProtobufBytes == 0 {
 		o.MaxProtobufBytes = 64 << 20
@@ -204,7 +204,7 @@ func (q *request) subresourceError() error {
 	if q.location.Member != "" {
 		whom = q.location.Member
 	}
-	err.ErrStatus.Message += fmt.Sprintf(": the query API serves no subresources; ask %s itself, as with kubectl --context", whom)
+	err.ErrStatus.Message += fmt.Sprintf(": the query API serves no subresources; send the request to the API server of %s", whom)
 	return err
 }
 
@@ -239,7 +239,7 @@ func (q *request) warnOfRedaction() {
 	if !q.options.ValuesRedacted || q.format.shape != fullObject || kind != "Secret" && kind != "ConfigMap" {
 		return
 	}
-	warning.AddWarning(q.r.Context(), "", fmt.Sprintf("values of %ss are cut, also those with Helm releases: federator keeps them where keepSecretValues is set", kind))
+	warning.AddWarning(q.r.Context(), "", fmt.Sprintf("values of %ss are redacted, including Helm releases, unless keepSecretValues is set", kind))
 }
 
 // members returns the members that the request is about; nil is all.
@@ -270,7 +270,7 @@ func (q *request) warnOfUnknownNamespace() {
 	if q.location.NoMember {
 		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("no namespace is called %q here: %s", q.info.Namespace, FlatNamesHint))
 	} else if _, ok := q.snapshot.Member(q.location.Member); !ok {
-		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("namespace %q is of the member %s, and there is none of this name", q.info.Namespace, q.location.Member))
+		warning.AddWarning(q.r.Context(), "", fmt.Sprintf("namespace %q refers to member %s, which does not exist", q.info.Namespace, q.location.Member))
 	}
 }
 
@@ -331,11 +331,11 @@ func (q *request) waitForRevision(wanted aggregate.Revision) (*aggregate.Snapsho
 
 // expiredError is the 410 after which clients list again.
 func expiredError(r aggregate.Revision) error {
-	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old, or of another replica or an earlier start of it", r))
+	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old, or was issued by another replica or before a restart", r))
 }
 
 func expiredStatus(r aggregate.Revision) metav1.Status {
-	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old: the change log has passed it by", r)).Status()
+	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is too old: the change log has been truncated", r)).Status()
 }
 
 // tooLargeError is the error by which client-go recognises a server that lags

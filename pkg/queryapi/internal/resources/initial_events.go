@@ -27,38 +27,38 @@ const (
 )
 
 func newInitialEvents(watch context.Context) *initialEvents {
-	b := &initialEvents{}
-	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(watch))
+	e := &initialEvents{}
+	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(watch))
 	ended := func() {
-		if b.state.CompareAndSwap(notStarted, cancelled) {
-			b.cancel()
-		} else if b.state.Load() == sending {
-			b.timer.CompareAndSwap(nil, time.AfterFunc(closeTimeout, b.cancel))
+		if e.state.CompareAndSwap(notStarted, cancelled) {
+			e.cancel()
+		} else if e.state.Load() == sending {
+			e.timer.CompareAndSwap(nil, time.AfterFunc(closeTimeout, e.cancel))
 		}
 	}
-	b.stop = context.AfterFunc(watch, ended)
+	e.stop = context.AfterFunc(watch, ended)
 	if watch.Err() != nil {
 		ended()
 	}
-	return b
+	return e
 }
 
-// mayStart reports whether events may be sent: the phase is not cancelled.
-func (b *initialEvents) mayStart() bool {
-	return b.state.CompareAndSwap(notStarted, sending) || b.state.Load() == sending
+// start starts the phase, and reports whether events may be sent: it is not cancelled.
+func (e *initialEvents) start() bool {
+	return e.state.CompareAndSwap(notStarted, sending) || e.state.Load() == sending
 }
 
-func (b *initialEvents) close() {
-	b.stop()
-	b.cancel()
-	if t := b.timer.Load(); t != nil {
+func (e *initialEvents) close() {
+	e.stop()
+	e.cancel()
+	if t := e.timer.Load(); t != nil {
 		t.Stop()
 	}
 }
 
 // endIncomplete ends a watch that has not sent all initial events.
-func (w *watchStream) endIncomplete(b *initialEvents) error {
-	if b.state.Load() == cancelled {
+func (w *watchStream) endIncomplete(e *initialEvents) error {
+	if e.state.Load() == cancelled {
 		return errWatchEnded
 	}
 	return w.endExpired()

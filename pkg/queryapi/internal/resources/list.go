@@ -134,7 +134,7 @@ func values(objects []aggregate.Object) iter.Seq2[aggregate.Object, error] {
 }
 
 // writeList sends a list. A failure after the first byte closes the connection, so that an
-// incomplete list is never taken for a complete one.
+// incomplete list is never mistaken for a complete one.
 func (q *request) writeList(meta listMeta, objects iter.Seq2[aggregate.Object, error]) error {
 	if q.format.protobuf {
 		return q.writeProtobuf(meta, objects)

@@ -195,11 +195,11 @@ func (m *byteBudget) release(name string, n int) {
 
 var errNoBudget = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
-	Message: "lists in protobuf are held whole, and there is no room for another of yours: take application/json, too, or ask for pages with limit",
+	Message: "your protobuf lists in flight exceed the memory budget: also accept application/json, or page with limit",
 	Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
 }}
 
 var errTooLarge = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Status: metav1.StatusFailure, Code: http.StatusRequestEntityTooLarge, Reason: metav1.StatusReasonRequestEntityTooLarge,
-	Message: "the list is too large for protobuf: ask for pages with limit, or take application/json, too",
+	Message: "the list is too large for protobuf: page with limit, or also accept application/json",
 }}

@@ -41,7 +41,7 @@ type splicer struct {
 	meta []byte
 }
 
-// stamp is what is told of an object beside its body.
+// stamp is the metadata that is added to an object's body.
 type stamp struct {
 	member, version string // the member, and its own resourceVersion
 	revision        aggregate.Revision

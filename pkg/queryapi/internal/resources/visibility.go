@@ -31,11 +31,11 @@ func (w *watchStream) sendMemberChanges(batch *aggregate.Batch) error {
 			return err
 		}
 	}
-	looked := false
+	checked := false
 	for d := range batch.Members() {
-		if w.selectsByClusterLabels && !looked {
+		if w.selectsByClusterLabels && !checked {
 			w.memberLabels.record(batch.After)
-			looked = true
+			checked = true
 		}
 		if d.After == nil || !w.targets(d.After.Name) {
 			continue
@@ -129,7 +129,7 @@ func (w *watchStream) listHistory() (*grantHistory, error) {
 		return listed, nil
 	}
 	first, last := listed.reviewTimes()
-	if asked, _ := w.grants.ReviewTimes(); asked.Before(first) {
+	if requested, _ := w.grants.ReviewTimes(); requested.Before(first) {
 		grants, err := w.caller.Grants(authz.WithDecisionsSince(w.r.Context(), first), selection.Watch, w.resource.Kind, w.snapshot)
 		if err != nil {
 			return nil, err
@@ -142,11 +142,11 @@ func (w *watchStream) listHistory() (*grantHistory, error) {
 			return listed, nil
 		}
 	}
-	_, answered := w.grants.ReviewTimes()
-	if !answered.IsZero() && !last.Before(answered) {
+	_, decided := w.grants.ReviewTimes()
+	if !decided.IsZero() && !last.Before(decided) {
 		return listed, nil
 	}
-	grants, err := w.caller.Grants(authz.WithDecisionsSince(w.r.Context(), answered), selection.List, w.resource.Kind, w.snapshot)
+	grants, err := w.caller.Grants(authz.WithDecisionsSince(w.r.Context(), decided), selection.List, w.resource.Kind, w.snapshot)
 	if err != nil {
 		return nil, err
 	}

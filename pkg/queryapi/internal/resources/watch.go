@@ -198,26 +198,27 @@ func (w *watchStream) wait(ctx context.Context, bookmark time.Time) error {
 	return w.sendDueBookmark()
 }
 
-// sendInitialEvents sends the initial events; see initialEvents for a watch that ends meanwhile.
+// sendInitialEvents sends the initial events; see initialEvents for a watch that
+// ends before all are sent.
 func (w *watchStream) sendInitialEvents(ctx context.Context) error {
 	find := w.listing()
-	b := newInitialEvents(ctx)
-	defer b.close()
-	for o, err := range find.List(b.ctx) {
+	phase := newInitialEvents(ctx)
+	defer phase.close()
+	for o, err := range find.List(phase.ctx) {
 		switch {
-		case b.ctx.Err() != nil:
-			return w.endIncomplete(b)
+		case phase.ctx.Err() != nil:
+			return w.endIncomplete(phase)
 		case err != nil:
 			return err
-		case !b.mayStart():
+		case !phase.start():
 			return errWatchEnded
 		}
 		if err := w.send(watch.Added, o, stampOf(o)); err != nil {
 			return err
 		}
 	}
-	if b.ctx.Err() != nil {
-		return w.endIncomplete(b)
+	if phase.ctx.Err() != nil {
+		return w.endIncomplete(phase)
 	}
 	if w.params.SendInitialEvents == nil {
 		return nil

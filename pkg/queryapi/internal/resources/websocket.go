@@ -61,11 +61,11 @@ func (q *request) checkOrigin() error {
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
-		Message: fmt.Sprintf("a page of %.253q may not watch with the client certificate of its reader: it takes a token", origin),
+		Message: fmt.Sprintf("WebSockets from origin %.253q cannot use a client certificate: use a bearer token", origin),
 	}}
 }
 
-// chooseProtocol answers with the first protocol that is offered: all say the same here. As
+// chooseProtocol accepts the first protocol that is offered: all are the same here. As
 // kube-apiserver does it lets pages of any origin in that have a token.
 func chooseProtocol(config *websocket.Config, _ *http.Request) error {
 	config.Protocol = config.Protocol[:min(len(config.Protocol), 1)]
@@ -79,7 +79,7 @@ func (w *watchStream) overWebSocket(ctx context.Context, socket *socketWriter, c
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		_, _ = io.Copy(io.Discard, conn) // clients send no messages; this answers their pings
+		_, _ = io.Copy(io.Discard, conn) // clients send no messages; this responds to their pings
 		cancel()
 	}()
 	defer func() {
@@ -100,7 +100,7 @@ type socketWriter struct {
 	conn         net.Conn      // once it is hijacked
 
 	mu       sync.Mutex
-	deadline time.Time // when all writing ends; zero while the watch goes on
+	deadline time.Time // when all writing ends; zero while the watch continues
 }
 
 // closeTimeout bounds the writes of a watch that has ended.

@@ -41,9 +41,9 @@ func reasonFor(s aggregate.Status) string {
 }
 
 // Freshness returns, by member, the scopes of a kind that are neither Synced nor known to be
-// empty, among members; nil is all. heard returns the last contact with a member about a
+// empty, among members; nil is all. lastContact returns the last contact with a member about a
 // kind, the zero time when there was none; nil is none.
-func Freshness(s *aggregate.Snapshot, kind aggregate.Kind, members []string, heard func(member string, kind aggregate.Kind) time.Time, now time.Time) []NotSynced {
+func Freshness(s *aggregate.Snapshot, kind aggregate.Kind, members []string, lastContact func(member string, kind aggregate.Kind) time.Time, now time.Time) []NotSynced {
 	var out []NotSynced
 	add := func(member string) {
 		info, _ := s.Scope(member, kind)
@@ -51,8 +51,8 @@ func Freshness(s *aggregate.Snapshot, kind aggregate.Kind, members []string, hea
 			return
 		}
 		n := NotSynced{Member: member, Kind: kind, State: info.Status.State, Reason: reasonFor(info.Status)}
-		if heard != nil {
-			if at := heard(member, kind); !at.IsZero() {
+		if lastContact != nil {
+			if at := lastContact(member, kind); !at.IsZero() {
 				n.Age = max(0, now.Sub(at)).Round(time.Second).String()
 			}
 		}

@@ -77,20 +77,20 @@ func NewTokenCodec(key []byte, first aggregate.Revision) (*TokenCodec, error) {
 }
 
 // Encode encodes a token.
-func (s *TokenCodec) Encode(b TokenScope, t Token) string {
+func (c *TokenCodec) Encode(scope TokenScope, t Token) string {
 	raw := make([]byte, 0, tokenHeader+3*64+macSize)
 	raw = append(raw, tokenVersion)
-	raw = binary.BigEndian.AppendUint64(raw, s.process)
+	raw = binary.BigEndian.AppendUint64(raw, c.process)
 	raw = binary.BigEndian.AppendUint64(raw, uint64(t.Revision))
-	raw = append(raw, b[:]...)
+	raw = append(raw, scope[:]...)
 	for _, part := range []string{t.After.Member, t.After.Namespace, t.After.Name} {
 		raw = append(binary.BigEndian.AppendUint16(raw, uint16(len(part))), part...)
 	}
-	return base64.RawURLEncoding.EncodeToString(append(raw, s.sign(raw)...))
+	return base64.RawURLEncoding.EncodeToString(append(raw, c.sign(raw)...))
 }
 
-func (s *TokenCodec) sign(raw []byte) []byte {
-	h := hmac.New(sha256.New, s.key)
+func (c *TokenCodec) sign(raw []byte) []byte {
+	h := hmac.New(sha256.New, c.key)
 	h.Write(raw)
 	return h.Sum(nil)[:macSize]
 }
@@ -98,7 +98,7 @@ func (s *TokenCodec) sign(raw []byte) []byte {
 // Decode decodes a token. Errors are *apierrors.StatusError: 400 for one that is malformed,
 // forged or of another caller or selection, 410 for one of another process, with a token
 // that continues at the newest snapshot.
-func (s *TokenCodec) Decode(b TokenScope, token string) (Token, error) {
+func (c *TokenCodec) Decode(scope TokenScope, token string) (Token, error) {
 	if len(token) > maxToken {
 		return Token{}, badToken("it is too long")
 	}
@@ -116,15 +116,15 @@ func (s *TokenCodec) Decode(b TokenScope, token string) (Token, error) {
 	}
 	// Another process's MAC cannot be checked. Its token gives access only to what the
 	// caller may list anyway, from a position of their choice.
-	foreign := binary.BigEndian.Uint64(body[1:]) != s.process
-	if !foreign && !hmac.Equal(mac, s.sign(body)) {
+	foreign := binary.BigEndian.Uint64(body[1:]) != c.process
+	if !foreign && !hmac.Equal(mac, c.sign(body)) {
 		return Token{}, badToken("it was not issued by this server")
 	}
-	if TokenScope(body[17:tokenHeader]) != b {
+	if TokenScope(body[17:tokenHeader]) != scope {
 		return Token{}, badToken("it was issued to another caller, or for another resource, namespace or selector")
 	}
 	if foreign {
-		return Token{}, s.Expired(b, t.After)
+		return Token{}, c.Expired(scope, t.After)
 	}
 	return t, nil
 }
@@ -161,12 +161,12 @@ const inconsistentContinue = "The provided continue parameter is too old " +
 
 // Expired is the 410 for a token whose snapshot is gone. It carries a token
 // that continues after the same position at the newest snapshot.
-func (s *TokenCodec) Expired(b TokenScope, after aggregate.Position) error {
+func (c *TokenCodec) Expired(scope TokenScope, after aggregate.Position) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:   metav1.StatusFailure,
 		Code:     http.StatusGone,
 		Reason:   metav1.StatusReasonExpired,
 		Message:  inconsistentContinue,
-		ListMeta: metav1.ListMeta{Continue: s.Encode(b, Token{After: after})},
+		ListMeta: metav1.ListMeta{Continue: c.Encode(scope, Token{After: after})},
 	}}
 }
