@@ -219,7 +219,7 @@ func baseSources(c *config.Config) ([]policy.Source, error) {
 // writers give corrections access to members.
 type writers struct{ manager *clusterinformers.Manager }
 
-// Client implements remediate.Clients.
+// Client implements remediate.ClientFactory.
 func (w writers) Client(member string, kind policy.Kind, apiVersion string) (*remediate.Client, error) {
 	client, resource, namespaced, err := w.manager.Writer(member, kind, apiVersion)
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 
 // Problem is one thing that does not fit.
 type Problem struct {
-	Line, Col int // from 1; 0 where the parser does not tell
+	Line, Col int // from 1; 0 where the parser does not report it
 	Message   string
 }
 
@@ -38,7 +38,7 @@ type Place struct{ Line, Col int }
 // nothing.
 func Decode(data []byte, into any) (Lines, []Problem) {
 	if len(data) > MaxSize {
-		return nil, []Problem{{Message: fmt.Sprintf("the file has %d bytes; at most %d are taken", len(data), MaxSize)}}
+		return nil, []Problem{{Message: fmt.Sprintf("the file has %d bytes, the maximum is %d", len(data), MaxSize)}}
 	}
 	var doc, second yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(data))

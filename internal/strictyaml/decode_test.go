@@ -143,7 +143,7 @@ func TestDocumentsAreBounded(t *testing.T) {
 	if _, got, _ := decode("name: " + strings.Repeat("x", strictyaml.MaxSize-6)); got != "" {
 		t.Error(got)
 	}
-	if _, got, _ := decode("name: " + strings.Repeat("x", strictyaml.MaxSize)); got != "0:0: the file has 1048582 bytes; at most 1048576 are taken" {
+	if _, got, _ := decode("name: " + strings.Repeat("x", strictyaml.MaxSize)); got != "0:0: the file has 1048582 bytes, the maximum is 1048576" {
 		t.Error(got)
 	}
 	_, got, _ := decode("list: [" + strings.Repeat("x,", 1000) + "]")

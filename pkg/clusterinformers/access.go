@@ -65,8 +65,8 @@ func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) 
 }
 
 // CheckWritable returns why nothing may be written to a member at the moment although it
-// is read: ErrPaused, or nil. A client that Writer has returned before goes on to
-// work, so writers ask right before each write.
+// is read: ErrPaused, or nil. A client that Writer has returned before continues to
+// work, so writers call it right before each write.
 func (m *Manager) CheckWritable(member string) error {
 	m.mu.Lock()
 	mb := m.members[member]
@@ -108,8 +108,8 @@ func (mb *member) client() (*memberclient.Client, error) {
 // reviewTimeout bounds a member's answer: a caller waits for it.
 const reviewTimeout = 5 * time.Second
 
-// Review asks a member, with federator's credentials there, whether it would
-// allow what a SubjectAccessReview describes. A member that is not connected,
+// Review creates a SubjectAccessReview in a member, with federator's credentials there,
+// and reports whether it is allowed. A member that is not connected,
 // or that does not answer, is an error.
 func (m *Manager) Review(ctx context.Context, member string, review *authorizationv1.SubjectAccessReview) (bool, error) {
 	mb, err := m.lookup(member)

@@ -208,7 +208,7 @@ func TestManager_ReadyGivesUpOnMembersThatDoNotSync(t *testing.T) {
 		r.fleet.Members()[0].Cut()
 		r.source.view[1].Refused = &connection.Refusal{Reason: connection.Deleting, Message: "the Cluster is being deleted"}
 	})
-	if ready, waiting := r.manager.Ready(); ready || len(waiting) != 1 || waiting[0] != "sources" {
+	if ready, waiting := r.manager.Ready(); ready || len(waiting) != 1 || waiting[0] != "member sources" {
 		t.Errorf("before Run: ready %t, waiting for %v", ready, waiting)
 	}
 	r.start()

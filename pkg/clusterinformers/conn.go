@@ -33,10 +33,10 @@ const (
 
 // conn is what the scopes of one member share: whether it can be reached, and
 // how. A scope whose stream breaks reports it; one goroutine, run, then probes,
-// and lets all scopes go on at once.
+// and wakes all scopes at once.
 type conn struct {
 	reopen   *rate.Limiter
-	identify func(ctx context.Context, a *memberclient.Client) error // checks who answers, before anything else is asked
+	identify func(ctx context.Context, client *memberclient.Client) error // checks which cluster answers, before any other request
 
 	lastRead atomic.Int64 // unix nanoseconds of the last that came over a connection
 	dials    atomic.Int64
@@ -49,7 +49,7 @@ type conn struct {
 	reason    connection.Reason
 	message   string
 	since     time.Time
-	changed   chan struct{} // closed and exchanged at every change of the above
+	changed   chan struct{} // closed and replaced at every change of the above
 	lastErr   string
 	lastErrAt time.Time
 	// errors are the errors that are not over, by what they are of: a kind, or "" for
@@ -70,7 +70,7 @@ func newConn(onUp func(context.Context, *memberclient.Client) error) *conn {
 	}
 }
 
-// setLocked changes the state and wakes whoever waits for a change. c.mu must be
+// setLocked changes the state and wakes all waiters. c.mu must be
 // held.
 func (c *conn) setLocked(up bool, contact connection.State, reason connection.Reason, text string) {
 	if c.status != contact || c.reason != reason {
@@ -81,18 +81,17 @@ func (c *conn) setLocked(up bool, contact connection.State, reason connection.Re
 	c.changed = make(chan struct{})
 }
 
-// setClient exchanges the access. With a nil one the member is refused: what uses
-// the old one is ended. Otherwise old streams go on, and new ones use the new
-// access.
-func (c *conn) setClient(a *memberclient.Client, refused *connection.Refusal) {
+// setClient replaces the client. nil means that the member is refused: streams of the
+// old one are closed. Otherwise old streams continue, and new ones use the new client.
+func (c *conn) setClient(client *memberclient.Client, refused *connection.Refusal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.client
-	c.client = a
+	c.client = client
 	if old != nil {
 		defer old.CloseIdleConnections()
 	}
-	if a == nil {
+	if client == nil {
 		if old != nil {
 			old.Cancel()
 		}
@@ -107,14 +106,14 @@ func (c *conn) setClient(a *memberclient.Client, refused *connection.Refusal) {
 	c.setLocked(false, c.status, c.reason, c.message)
 }
 
-// wait returns the access once the member can be reached.
+// wait returns the client once the member can be reached.
 func (c *conn) wait(ctx context.Context) (*memberclient.Client, error) {
 	for {
 		c.mu.Lock()
-		a, up, changed := c.client, c.up, c.changed
+		client, up, changed := c.client, c.up, c.changed
 		c.mu.Unlock()
 		if up {
-			return a, nil
+			return client, nil
 		}
 		select {
 		case <-changed:
@@ -124,7 +123,7 @@ func (c *conn) wait(ctx context.Context) (*memberclient.Client, error) {
 	}
 }
 
-// current returns the access, nil while the member cannot be reached.
+// current returns the client, nil while the member cannot be reached.
 func (c *conn) current() *memberclient.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +135,7 @@ func (c *conn) current() *memberclient.Client {
 
 // admit waits for the member to be reachable and for the scope's turn.
 func (c *conn) admit(ctx context.Context, again bool) (*memberclient.Client, error) {
-	a, err := c.wait(ctx)
+	client, err := c.wait(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -148,18 +147,18 @@ func (c *conn) admit(ctx context.Context, again bool) (*memberclient.Client, err
 	if err := c.reopen.Wait(ctx); err != nil {
 		return nil, err
 	}
-	return a, nil
+	return client, nil
 }
 
-// reportFailure reports that a request over an access broke down. Reports about an
-// access that has been exchanged say nothing about the new one.
-func (c *conn) reportFailure(a *memberclient.Client, err error) {
+// reportFailure reports that a request failed. Reports about a client that has been
+// replaced say nothing about the new one.
+func (c *conn) reportFailure(client *memberclient.Client, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.client == a { // else it would never be cleared
+	if c.client == client { // else it would never be cleared
 		c.recordLocked("", err)
 	}
-	if c.client != a || !c.up {
+	if c.client != client || !c.up {
 		return
 	}
 	// Contact stays as it is until a probe fails too: one broken stream is not
@@ -177,14 +176,14 @@ func (c *conn) recordLocked(of string, err error) {
 	c.errors[of] = timedError{c.lastErr, c.lastErrAt}
 }
 
-// recordError is note for the member itself.
+// recordError is recordLocked for the member itself.
 func (c *conn) recordError(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recordLocked("", err)
 }
 
-// recordKindError is note for one kind.
+// recordKindError is recordLocked for one kind.
 func (c *conn) recordKindError(kind aggregate.Kind, err error) {
 	c.recordErrorOf(string(kind), fmt.Errorf("%s: %w", kind, err))
 }
@@ -202,7 +201,7 @@ func (c *conn) clearError(of string) {
 	delete(c.errors, of)
 }
 
-const ( // beside kinds
+const ( // in addition to kinds
 	discoveryErrors = "discovery"
 	identityErrors  = "identity"
 )
@@ -230,7 +229,8 @@ func (c *conn) onDial() {
 // onRead notes that the member lives.
 func (c *conn) onRead() { c.lastRead.Store(time.Now().UnixNano()) }
 
-// recheckInterval is how often it is asked at most who answers while the member is up.
+// recheckInterval is the minimum time between checks of the cluster's identity while the
+// member is up.
 const recheckInterval = 2 * time.Second
 
 // run probes whenever the member is not known to be up, and whenever new connections
@@ -240,9 +240,9 @@ func (c *conn) run(ctx context.Context) {
 	checked, last := int64(0), time.Time{} // dials known at the last probe
 	for {
 		c.mu.Lock()
-		a, up, changed := c.client, c.up, c.changed
+		client, up, changed := c.client, c.up, c.changed
 		c.mu.Unlock()
-		if up || a == nil {
+		if up || client == nil {
 			delay = minProbeDelay
 			if !c.awaitRecheck(ctx, changed, up && c.dials.Load() != checked, last) {
 				if ctx.Err() != nil {
@@ -251,34 +251,34 @@ func (c *conn) run(ctx context.Context) {
 				continue
 			}
 		}
-		err := c.probe(ctx, a)
+		err := c.probe(ctx, client)
 		if ctx.Err() != nil {
 			return
 		}
 		checked, last = c.dials.Load(), time.Now()
 		if up {
 			if err != nil {
-				c.reportFailure(a, err)
+				c.reportFailure(client, err)
 			}
 			continue
 		}
-		most := c.probed(a, err)
+		maxDelay := c.probed(client, err)
 		if err == nil {
 			continue
 		}
 		// Decorrelated jitter: members that failed together do not return
 		// together.
-		delay = min(most, minProbeDelay+rand.N(3*delay))
+		delay = min(maxDelay, minProbeDelay+rand.N(3*delay))
 		c.mu.Lock()
-		exchanged := c.client != a
+		replaced := c.client != client
 		changed = c.changed
 		c.mu.Unlock()
-		if exchanged {
+		if replaced {
 			delay = minProbeDelay
 			continue
 		}
 		select {
-		case <-changed: // exchanged, most likely
+		case <-changed: // replaced, most likely
 		case <-time.After(delay):
 		case <-ctx.Done():
 			return
@@ -286,8 +286,8 @@ func (c *conn) run(ctx context.Context) {
 	}
 }
 
-// awaitRecheck waits until something changes, or until it is to be asked again who
-// answers, which it reports.
+// awaitRecheck waits for a change or until the cluster's identity must be verified again;
+// it reports the latter.
 func (c *conn) awaitRecheck(ctx context.Context, changed <-chan struct{}, due bool, last time.Time) bool {
 	var at <-chan time.Time
 	if due {
@@ -305,18 +305,18 @@ func (c *conn) awaitRecheck(ctx context.Context, changed <-chan struct{}, due bo
 	return false
 }
 
-func (c *conn) probe(ctx context.Context, a *memberclient.Client) error {
+func (c *conn) probe(ctx context.Context, client *memberclient.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return c.identify(ctx, a)
+	return c.identify(ctx, client)
 }
 
 // probed takes the outcome of a probe into the state, and returns the longest
 // delay before the next one.
-func (c *conn) probed(a *memberclient.Client, err error) time.Duration {
+func (c *conn) probed(client *memberclient.Client, err error) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.client != a {
+	if c.client != client {
 		return maxProbeDelay
 	}
 	if err == nil {
@@ -325,17 +325,17 @@ func (c *conn) probed(a *memberclient.Client, err error) time.Duration {
 		return maxProbeDelay
 	}
 	c.recordLocked("", err)
-	contact, reason, most := connection.Disconnected, memberclient.ReasonFor(err), maxProbeDelay
+	contact, reason, maxDelay := connection.Disconnected, memberclient.ReasonFor(err), maxProbeDelay
 	switch {
 	case connection.AsRefusal(err) != nil:
-		contact, most = connection.Refused, maxDeniedDelay
+		contact, maxDelay = connection.Refused, maxDeniedDelay
 	case reason == connection.Unauthorized:
-		most = maxDeniedDelay
+		maxDelay = maxDeniedDelay
 	}
 	if c.status != contact || c.reason != reason || c.message != message.Clip(err.Error()) {
 		c.setLocked(false, contact, reason, err.Error())
 	}
-	return most
+	return maxDelay
 }
 
 // state returns contact, reason, message and since when.
@@ -361,8 +361,8 @@ func (c *conn) changes() <-chan struct{} {
 	return c.changed
 }
 
-// longerDelay returns the pause after one that was in vain: up to three times as
-// long, and never shorter, so that what keeps failing is asked less and less.
+// longerDelay returns the delay after another failure: up to three times as long, and
+// never shorter, so that what keeps failing is retried less and less.
 func longerDelay(d time.Duration) time.Duration {
 	return min(maxProbeDelay, d+rand.N(2*d))
 }

@@ -11,8 +11,8 @@ import (
 // definitionKind is the kind of what defines custom kinds.
 const definitionKind = aggregate.Kind("CustomResourceDefinition.apiextensions.k8s.io")
 
-// serving is what decides on how a member serves the objects of a kind that nobody
-// writes: defaults and conversions, by its own version and by the kind's definition.
+// serving is what determines the content of unchanged objects of a kind: defaulting and
+// conversion, by API server version and CRD generation.
 type serving struct{ server, definition string }
 
 // differs reports whether another is known than was known before.
@@ -32,15 +32,15 @@ func (s serving) fillFrom(now serving) serving {
 	return s
 }
 
-// definitionDelay is how long an API server may take until it serves a kind as its
-// definition says, after it has told of the definition.
+// definitionDelay is how long an API server may take until it serves a kind by a
+// changed CRD, after the CRD's watch event.
 const definitionDelay = time.Second
 
 // definitions knows the generations of a member's definitions. It belongs to the
 // goroutine of the member's loop.
 type definitions struct {
 	byRevision map[aggregate.Revision]generation // by the revision of the definition's last change
-	current    map[aggregate.Kind]string         // the generations, as last looked at
+	current    map[aggregate.Kind]string         // the generations, as last read
 }
 
 type generation struct {
@@ -87,7 +87,7 @@ func generationOf(uid string, body []byte) generation {
 	return generation{aggregate.MakeKind(crd.Spec.Names.Kind, crd.Spec.Group), uid + "/" + strconv.FormatInt(crd.Metadata.Generation, 10)}
 }
 
-// currentServing is how the member serves a kind by what was looked at last.
+// currentServing is how the member serves a kind by what was read last.
 func (mb *member) currentServing(kind aggregate.Kind) serving {
 	now := serving{definition: mb.definitions.current[kind]}
 	if v := mb.version.Load(); v != nil {
@@ -97,8 +97,8 @@ func (mb *member) currentServing(kind aggregate.Kind) serving {
 }
 
 // relistChanged ends the informers of kinds that the member serves otherwise than
-// when they were started, so that they are listed again: objects that nobody has
-// written since may have other content at the version that is held.
+// when they were started, so that they are listed again: objects that have not
+// been written since may have other content at the version that is held.
 func (mb *member) relistChanged() {
 	mb.definitions.refresh(mb.manager.opts.Index.Snapshot(), mb.name)
 	var ended []*runningInformer

@@ -43,7 +43,7 @@
 //     concerned. Until then the objects stay, Stale.
 //
 // [Manager.Review] and [Manager.Writer] give callers federator's access to
-// members, to review what somebody may do there and to write. A member that is
+// members, to review what a user may do there and to write. A member that is
 // ReadOnly, as the hub is, is never written to, nor is one whose Cluster is
 // paused: both are read like any other.
 //

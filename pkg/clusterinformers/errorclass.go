@@ -12,13 +12,13 @@ import (
 type errorClass int
 
 const (
-	connectionFailed errorClass = iota // the connection failed: report it, wait, go on
-	serverBusy                         // the member cannot at the moment: back off, go on
+	connectionFailed errorClass = iota // the connection failed: report it, wait, continue
+	serverBusy                         // the member cannot at the moment: back off, continue
 	unauthorized                       // the credentials are not accepted: report it, wait
 	forbidden                          // this kind is not allowed
 	notServed                          // this kind is not served
 	expired                            // the resourceVersion is too old: list again
-	unsupported                        // the member does not understand this way of asking
+	unsupported                        // the member does not understand this kind of request
 )
 
 func classify(err error) errorClass {

@@ -60,7 +60,7 @@ type informer struct {
 	overheadCharged int64 // of upkeep, charged
 	relists         map[string]int
 	applied         string
-	leftOutReported int         // objects left out when last told of
+	leftOutReported int         // objects left out when last counted
 	pendingReads    []time.Time // when the events were read that are not committed yet
 }
 
@@ -125,7 +125,7 @@ func (i *informer) run(ctx context.Context) {
 func (i *informer) chargeOverhead(ctx context.Context) bool {
 	for i.overhead > 0 && !i.member.quota.Charge(&i.usage, 0, i.overhead) {
 		for _, p := range i.listWatches {
-			p.overBudget = fmt.Sprintf("watching one more kind takes %d bytes: %v", i.overhead, errOverBudget)
+			p.overBudget = fmt.Sprintf("an informer for one more kind needs %d bytes: %v", i.overhead, errOverBudget)
 			i.emptyOverBudget(p)
 		}
 		if sleep.For(ctx, overBudgetDelay+rand.N(overBudgetJitter)) != nil {
@@ -138,7 +138,7 @@ func (i *informer) chargeOverhead(ctx context.Context) bool {
 	return true
 }
 
-// informerBytes is what an informer costs beside its objects, in bytes: goroutines, a
+// informerBytes is what an informer costs in addition to its objects, in bytes: goroutines, a
 // request under way and its buffers.
 const informerBytes = 96 << 10
 

@@ -10,9 +10,9 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
-// leftOut are the objects of a listWatch that the member has and the index does not:
-// those that readers who trust API servers would fail on. They make the scope
-// Partial, so that nobody takes them for absent. The informer's mu guards it.
+// leftOut are the objects of a listWatch that are not indexed because no API server
+// would admit them, so that clients may fail on them. They make the scope Partial, so
+// that no client takes them for absent. The informer's mu guards it.
 type leftOut struct {
 	byKey     map[leftKey]unfitReason
 	uncounted int // more of them, which are not known one by one until the next list
@@ -20,11 +20,11 @@ type leftOut struct {
 
 // unfitReason is why an object is left out, and which one it is.
 type unfitReason struct {
-	why    string // with nothing in it that the member has written: readers are told
+	why    string // contains nothing that the member wrote: it is shown to API clients
 	object string // for operators
 }
 
-// leftKey stands for a namespace and name, whose size is the member's choice.
+// leftKey is a hash of a namespace and name, whose length is the member's choice.
 type leftKey uint64
 
 // maxLeftOut bounds the objects of a listWatch that are known one by one.
@@ -116,7 +116,7 @@ func (i *informer) countLeftOutLocked() {
 	i.metrics.leftOut.Set(float64(n))
 	if n > 0 && i.leftOutReported == 0 {
 		of := i.leftOutExampleLocked()
-		i.log.Warn("objects left out that no API server admits", "objects", n, "object", of.object, "reason", of.why)
+		i.log.Warn("skipping objects that no API server would admit", "objects", n, "object", of.object, "reason", of.why)
 	}
 	i.leftOutReported = n
 }

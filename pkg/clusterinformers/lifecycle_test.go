@@ -318,7 +318,7 @@ func TestManager_RemovesMembersOnlyWhenAllSourcesAreKnown(t *testing.T) {
 	a, b := r.fleet.Members()[0], r.fleet.Members()[1]
 	r.synced(a)
 	r.synced(b)
-	if ready, waiting := r.manager.Ready(); ready || !slices.Equal(waiting, []string{"sources"}) {
+	if ready, waiting := r.manager.Ready(); ready || !slices.Equal(waiting, []string{"member sources"}) {
 		t.Errorf("ready %t, waiting for %v, though a source has not spoken", ready, waiting)
 	}
 	r.source.set(specOf(t, a))

@@ -163,14 +163,14 @@ func (p *listWatch) listOnce(ctx context.Context, a *memberclient.Client, opts m
 	if opts.Continue == "" {
 		p.listedPages = size{}
 	}
-	most := i.member.manager.opts.Budget.ResponseBytes
-	raw, charged, err := p.readPage(body, most)
+	limit := i.member.manager.opts.Budget.ResponseBytes
+	raw, charged, err := p.readPage(body, limit)
 	defer func() { _ = p.chargeResponse(-charged) }() //nolint:errcheck // less is never refused
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(raw)) > most {
-		return nil, fmt.Errorf("list page of more than %d bytes: %w", most, decode.ErrTooLarge)
+	if int64(len(raw)) > limit {
+		return nil, fmt.Errorf("list page of more than %d bytes: %w", limit, decode.ErrTooLarge)
 	}
 	now := time.Now()
 	i.lastRead.Store(now.UnixNano())

@@ -111,7 +111,7 @@ func (p *listWatch) run(ctx context.Context) error {
 	outer := ctx
 	ctx, p.stop = context.WithCancel(outer)
 	p.failed, p.overBudget = nil, ""
-	p.checkList("") // what was reached before counts no more: the first list may be answered from any cache
+	p.checkList("") // what was reached before no longer counts: the first list may be answered from any cache
 	defer p.chargeListed(size{})
 	var sweeping sync.WaitGroup
 	defer sweeping.Wait()
@@ -313,7 +313,7 @@ func (p *listWatch) chargeListed(listed size) bool {
 func (p *listWatch) flush() {
 	p.informer.mu.Lock()
 	defer p.informer.mu.Unlock()
-	_ = p.checkCommit(p.informer.commitLocked()) //nolint:errcheck // committed has acted on it
+	_ = p.checkCommit(p.informer.commitLocked()) //nolint:errcheck // checkCommit has acted on it
 }
 
 // Bookmark records how far the member has been read, and whether the stream is
@@ -396,7 +396,7 @@ func (i *informer) emptyOverBudget(p *listWatch) {
 		err = i.commitLocked()
 	}
 	if again && err == nil {
-		return // it was told when it was
+		return // it was logged when it happened
 	}
-	i.log.Warn("scope emptied: over budget", "reason", "OverBudget", "detail", p.overBudget, "error", err)
+	i.log.Warn("over budget, removing the scope's objects", "reason", "OverBudget", "detail", p.overBudget, "error", err)
 }

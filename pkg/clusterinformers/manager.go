@@ -179,10 +179,10 @@ func (m *Manager) Members() []MemberStatus {
 func (m *Manager) Ready() (bool, []string) {
 	m.mu.Lock()
 	_, complete := m.specsLocked()
-	unseen := m.viewsPending
+	pending := m.viewsPending
 	m.mu.Unlock()
-	if !complete || unseen {
-		return false, []string{"sources"}
+	if !complete || pending {
+		return false, []string{"member sources"}
 	}
 	var waiting []string
 	for _, mb := range m.sortedMembers() {

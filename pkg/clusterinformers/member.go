@@ -50,18 +50,18 @@ type member struct {
 	resources      catalog.APIResources
 	absent         map[aggregate.Kind]aggregate.Status // scopes without an informer, as published
 	resets         int                                 // times that another cluster answered, or an earlier state of it
-	resetAt        time.Time                           // of the last startAnew
+	resetAt        time.Time                           // of the last restartScopes
 	resetDelay     time.Duration                       // of the first lists after it
 
-	// What discovery last found beside the resources; loop's goroutine only.
-	discoveredAt     time.Time       // when it was asked; zero once that is not fresh
+	// What discovery last found in addition to the resources; loop's goroutine only.
+	discoveredAt     time.Time       // when discovery started; zero once that is not fresh
 	discoveredResets int             // resets at that time
-	unavailable      map[string]bool // groups that it could not tell
+	unavailable      map[string]bool // groups whose discovery failed
 	definitions      definitions
 	relisting        map[aggregate.Kind]bool   // whose informers were ended to list again
 	truncated        bool                      // there may be more kinds than resources has
 	changeLimiter    *rate.Limiter             // of others than the one before
-	nextDiscovery    time.Time                 // when the limiter lets discovery be asked again
+	nextDiscovery    time.Time                 // when the limiter admits the next discovery
 	rejected         map[aggregate.Kind]string // kinds that it serves in a way that is not believed, and why
 }
 
@@ -129,7 +129,7 @@ func (mb *member) guard(ctx context.Context, f func(context.Context)) {
 	}
 }
 
-// discoveryRetries are the times at which discovery is asked again once something
+// discoveryRetries are the delays after which discovery is repeated once something
 // hints at a change: a CRD is served some time after it is written.
 var discoveryRetries = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 8 * time.Second}
 
@@ -137,18 +137,18 @@ func (mb *member) loop(ctx context.Context) {
 	mb.applySpec(ctx)
 	tick := time.NewTicker(mb.manager.opts.DiscoveryInterval)
 	defer tick.Stop()
-	nudge := time.NewTimer(0)
-	defer nudge.Stop()
+	discoveryTimer := time.NewTimer(0)
+	defer discoveryTimer.Stop()
 	left := []time.Duration(nil)
 	var known connectionState
 	for {
-		// The channels come before what they tell of is looked at: nothing that
-		// happens in between is missed.
+		// Get the channels before reading what they signal, so that no change in
+		// between is missed.
 		connChanged, catalogChanged := mb.conn.changes(), mb.manager.catalog.Changed()
 		if contact, reason, _, _ := mb.conn.state(); known != (connectionState{contact, reason}) {
 			known = connectionState{contact, reason}
 			if !mb.stateChanged(ctx) {
-				nudge.Reset(discoveryRetry)
+				discoveryTimer.Reset(discoveryRetry)
 			}
 		}
 		mb.reconcile(ctx)
@@ -159,18 +159,18 @@ func (mb *member) loop(ctx context.Context) {
 			mb.applySpec(ctx)
 		case <-mb.discoveryTriggered:
 			left = discoveryRetries
-			nudge.Reset(left[0])
-		case <-nudge.C:
+			discoveryTimer.Reset(left[0])
+		case <-discoveryTimer.C:
 			switch {
 			case !mb.discover(ctx):
-				nudge.Reset(discoveryRetry)
+				discoveryTimer.Reset(discoveryRetry)
 			case len(left) > 1:
 				left = left[1:]
-				nudge.Reset(left[0])
+				discoveryTimer.Reset(left[0])
 			}
 		case <-tick.C:
 			if !mb.discover(ctx) {
-				nudge.Reset(discoveryRetry)
+				discoveryTimer.Reset(discoveryRetry)
 			}
 		case <-connChanged:
 		case <-catalogChanged:
@@ -184,7 +184,7 @@ type connectionState struct {
 	reason connection.Reason
 }
 
-// triggerDiscovery has discovery asked soon.
+// triggerDiscovery schedules a discovery.
 func (mb *member) triggerDiscovery() {
 	mb.discoveryTriggered.Fire()
 }
@@ -284,15 +284,15 @@ func (mb *member) publish(spec Spec) {
 	}
 }
 
-// identify is the first thing asked over an access: who answers, and which
+// identify is the first request of a client: which cluster answers, at which
 // version. Another cluster behind the same member makes every
 // resourceVersion meaningless, so its scopes restart.
-func (mb *member) identify(ctx context.Context, a *memberclient.Client) error {
-	info, err := a.Version(ctx)
+func (mb *member) identify(ctx context.Context, client *memberclient.Client) error {
+	info, err := client.Version(ctx)
 	if err != nil {
 		return err
 	}
-	uid, err := mb.verifyCluster(ctx, a)
+	uid, err := mb.verifyCluster(ctx, client)
 	var malformed *memberclient.MalformedError
 	switch {
 	case err == nil:
@@ -310,7 +310,7 @@ func (mb *member) identify(ctx context.Context, a *memberclient.Client) error {
 		mb.resets++
 		mb.mu.Unlock()
 		mb.triggerDiscovery()
-		mb.log.Warn("another cluster answers for the member, restarting its scopes", "was", mb.identity, "is", uid)
+		mb.log.Warn("the cluster UID of the member changed, restarting its scopes", "was", mb.identity, "is", uid)
 	}
 	mb.identity = uid
 	mb.version.Store(&info)
@@ -356,18 +356,18 @@ func (mb *member) speaksProtobuf() bool {
 	return v != nil && !newerThanLibrary(*v)
 }
 
-// discover asks the member what it serves. It reports false when that failed
+// discover gets from the member what it serves. It reports false when that failed
 // and is worth another try: a member out of reach is not.
 func (mb *member) discover(ctx context.Context) bool {
 	if contact, _, _, _ := mb.conn.state(); contact != connection.Connected {
 		return true
 	}
-	a := mb.conn.current() // there is no waiting here: the loop has more to do
-	if a == nil {
+	client := mb.conn.current() // there is no waiting here: the loop has more to do
+	if client == nil {
 		return false
 	}
-	asked := time.Now()
-	if asked.Before(mb.nextDiscovery) {
+	started := time.Now()
+	if started.Before(mb.nextDiscovery) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
@@ -375,18 +375,18 @@ func (mb *member) discover(ctx context.Context) bool {
 	mb.mu.Lock()
 	last, resets := mb.resources, mb.resets
 	mb.mu.Unlock()
-	o, silent, refused, err := catalog.Discover(ctx, a, last)
+	o, silent, refused, err := catalog.Discover(ctx, client, last)
 	if err != nil {
 		mb.conn.recordErrorOf(discoveryErrors, err)
 		if classify(err) == connectionFailed && !errors.Is(err, context.Canceled) {
-			mb.conn.reportFailure(a, err)
+			mb.conn.reportFailure(client, err)
 		}
 		return false
 	}
 	if last != nil && !maps.EqualFunc(last, o, slices.Equal) {
-		mb.nextDiscovery = asked.Add(mb.changeLimiter.ReserveN(asked, 1).DelayFrom(asked))
+		mb.nextDiscovery = started.Add(mb.changeLimiter.ReserveN(started, 1).DelayFrom(started))
 	}
-	mb.discoveredAt, mb.discoveredResets, mb.unavailable, mb.truncated = asked, resets, silent, len(o) >= catalog.MaxKinds
+	mb.discoveredAt, mb.discoveredResets, mb.unavailable, mb.truncated = started, resets, silent, len(o) >= catalog.MaxKinds
 	mb.setRejected(refused)
 	mb.conn.clearError(discoveryErrors)
 	mb.mu.Lock()
@@ -407,7 +407,7 @@ func (mb *member) setRejected(refused map[aggregate.Kind]string) {
 	mb.manager.metrics.refused.WithLabelValues(mb.name).Set(float64(len(refused)))
 	for i, kind := range slices.Sorted(maps.Keys(refused)) {
 		if i == maxRejectionsLogged {
-			mb.log.Warn("more kinds rejected", "kinds", len(refused))
+			mb.log.Warn("further kinds rejected", "kinds", len(refused))
 			break
 		}
 		mb.log.Warn("kind rejected", "kind", kind, "reason", refused[kind])
@@ -420,8 +420,8 @@ const (
 	discoveryTimeout = 30 * time.Second
 	discoveryRetry   = 2 * time.Second
 
-	// What a member serves is looked at by all others, and by readers. One that serves
-	// something else each time is asked less often once it has done so for a while.
+	// What a member serves is read by all others, and by clients. One that serves
+	// something else each time is discovered less often once it has done so for a while.
 	changeBurst    = 30
 	changeInterval = 30 * time.Second
 )

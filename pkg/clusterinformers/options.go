@@ -31,8 +31,8 @@ type Options struct {
 	Network connection.Network // where members may be
 	Held    []HeldVersion      // configured held versions
 
-	// DiscoveryInterval is how often a member is asked what it serves, beside
-	// when a CustomResourceDefinition or APIService changes. 0: 1 minute.
+	// DiscoveryInterval is how often a member is discovered, in addition
+	// to when a CustomResourceDefinition or APIService changes. 0: 1 minute.
 	DiscoveryInterval time.Duration
 	// ParallelSyncs bounds the first lists under way at once over all members.
 	// 0: 32.

@@ -22,7 +22,7 @@ const initialPageBytes = 64 << 10
 // readPage reads a response of at most so many bytes; for a large one the member is
 // charged while it comes. It returns one byte more of a response that is larger. What it has
 // charged is the caller's to give back, with an error, too.
-func (p *listWatch) readPage(body io.Reader, most int64) (page []byte, charged int64, err error) {
+func (p *listWatch) readPage(body io.Reader, limit int64) (page []byte, charged int64, err error) {
 	charge := func(bytes int64) error {
 		if err := p.chargeResponse(bytes - charged); err != nil {
 			return err
@@ -33,10 +33,10 @@ func (p *listWatch) readPage(body io.Reader, most int64) (page []byte, charged i
 	page = make([]byte, 0, initialPageBytes)
 	for {
 		if len(page) == cap(page) {
-			if int64(len(page)) > most {
+			if int64(len(page)) > limit {
 				return page, charged, nil
 			}
-			size := min(2*int64(cap(page)), most+1)
+			size := min(2*int64(cap(page)), limit+1)
 			if err := charge(size + int64(cap(page))); err != nil {
 				return nil, charged, err
 			}

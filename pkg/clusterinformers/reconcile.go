@@ -22,7 +22,7 @@ func (mb *member) reconcile(ctx context.Context) {
 		return // not discovered yet
 	}
 	if resets != mb.discoveredResets {
-		mb.expireDiscovery() // another cluster was asked
+		mb.expireDiscovery() // it was of another cluster
 	}
 	wanted := map[aggregate.Kind]catalog.APIResource{}
 	notes := map[aggregate.Kind]string{}
@@ -120,7 +120,7 @@ func (mb *member) removeExcluded() {
 	}
 }
 
-// removeScope takes a scope that nobody writes out of the index.
+// removeScope removes a scope without a writer from the index.
 func (mb *member) removeScope(info aggregate.ScopeInfo) {
 	scope, err := mb.manager.opts.Index.OpenScopeAs(mb.name, info.Kind, info.Version, info.Resource)
 	if err != nil {
@@ -180,8 +180,8 @@ func (mb *member) publishAbsent(wanted map[aggregate.Kind]catalog.APIResource) {
 	}
 }
 
-// absentStatus is the status of a kind that a connected member did not name when it
-// was last asked.
+// absentStatus is the status of a kind that a connected member did not serve when it
+// was last discovered.
 func (mb *member) absentStatus(kind aggregate.Kind) aggregate.Status {
 	_, group := kind.Split()
 	since, _ := mb.manager.required.sinceWhen(kind)

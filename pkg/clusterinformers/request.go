@@ -20,7 +20,7 @@ type watchResponse struct {
 	client    *memberclient.Client
 	body      io.ReadCloser
 	encoding  decode.Encoding // of the body
-	requested decode.Encoding // what it was asked for in
+	requested decode.Encoding // the requested encoding
 	done      func()
 }
 
@@ -29,7 +29,7 @@ func (c *watchResponse) close() {
 	_ = c.body.Close() //nolint:errcheck // there is nothing to do about it
 }
 
-// watchSlack is how much longer than asked for a watch may last before it is
+// watchSlack is how much longer than requested a watch may last before it is
 // taken for dead.
 const watchSlack = 30 * time.Second
 
@@ -56,7 +56,7 @@ func (s *stream) request(ctx context.Context, a *memberclient.Client) (*watchRes
 }
 
 // send sends a list or watch request, and returns what the answer is encoded in. Who
-// answers a request for protobuf in JSON is asked for JSON from then on.
+// answers a request for protobuf in JSON gets requests for JSON from then on.
 func (p *listWatch) send(ctx context.Context, a *memberclient.Client, opts *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
 	i := p.informer
 	client, err := a.REST(i.res.GVR.GroupVersion())

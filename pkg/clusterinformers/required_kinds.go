@@ -8,7 +8,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// requiredKinds are the kinds that are read, beside those that the rules of the options
+// requiredKinds are the kinds that are read, in addition to those that the rules of the options
 // select, and since when each is.
 type requiredKinds struct {
 	mu    sync.RWMutex
@@ -56,7 +56,7 @@ func (w *requiredKinds) kinds() []aggregate.Kind {
 // held as though rules for them came after those of Options.Kinds: one that
 // excludes a kind, or narrows it, holds. In a member that does not serve a kind
 // that is required, or that a rule names without *, the kind's scope is NotServed,
-// which means known to be empty; it is so once the member has been asked after
+// which means known to be empty; it is so once the member was discovered after
 // the kind was required. Scopes of kinds that are not required and no rule selects are
 // taken out of the index. Want may be called before Run, and at any time.
 func (m *Manager) RequireKinds(kinds []aggregate.Kind) {

@@ -30,11 +30,11 @@ type objectKey struct{ namespace, name string }
 type retained struct {
 	objectKey
 	rv        string
-	changedAt time.Time // when it last changed, as far as we were told
+	changedAt time.Time // when it last changed, as far as is known
 	size      int64
 }
 
-// retainedBytes is what remembering an object costs beside it, in bytes.
+// retainedBytes is what remembering an object costs in addition to the object, in bytes.
 const retainedBytes = 256
 
 // newRetention returns nil for a rule that keeps all.
@@ -151,7 +151,7 @@ func (p *listWatch) evictExpired(now time.Time) {
 		return
 	}
 	p.evictLocked(gone)
-	_ = p.checkCommit(i.commitLocked()) //nolint:errcheck // committed has acted on it
+	_ = p.checkCommit(i.commitLocked()) //nolint:errcheck // checkCommit has acted on it
 }
 
 // evictLocked takes objects out of the scope. The informer's mu must be held.

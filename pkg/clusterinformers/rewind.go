@@ -12,7 +12,7 @@ import (
 )
 
 // A server's resourceVersions only grow. Where one is below what the server has
-// told before, it has been taken back to an earlier state, as by an older copy of
+// sent before, it has been taken back to an earlier state, as by an older copy of
 // its etcd: what is held may never have been, and what a watch sends from there on
 // leaves out what was lost. All scopes of the member then relist.
 
@@ -20,7 +20,7 @@ import (
 type rewoundError struct{ was, is string }
 
 func (e *rewoundError) Error() string {
-	return fmt.Sprintf("the server's resourceVersions went back from %s to %s", e.was, e.is)
+	return fmt.Sprintf("the server's resourceVersion went backwards from %s to %s", e.was, e.is)
 }
 
 // olderThan reports whether one resourceVersion is older than another. Those that are no
@@ -48,7 +48,7 @@ func (s *stream) checkOrder(rv string, bookmark bool) error {
 
 // advanceLocked records how far the listWatch has come. A list that reaches less is proof
 // that the server has gone back: lists are answered from what is newest, or from no
-// older than what was asked for. The informer's mu must be held.
+// older than what was requested. The informer's mu must be held.
 func (p *listWatch) advanceLocked(rv string) {
 	if p.reached == "" || olderThan(p.reached, rv) {
 		p.reached = rv
@@ -70,7 +70,7 @@ func (p *listWatch) checkList(rv string) {
 // rewound restarts all scopes of the member.
 func (i *informer) rewound(err *rewoundError) {
 	if i.member.restartScopes(i.resets) {
-		i.log.Warn("the server's resourceVersions went back, relisting all scopes of the member", "was", err.was, "is", err.is)
+		i.log.Warn("the server's resourceVersion went backwards (was etcd restored?), relisting all scopes of the member", "was", err.was, "is", err.is)
 		i.member.conn.recordKindError(i.kind, err)
 	}
 }
@@ -82,9 +82,9 @@ const (
 	restartDelayReset = time.Hour // after which the first time is again the first
 )
 
-// restartScopes restarts all scopes of the member, as if another cluster answered,
-// unless that has happened since an informer was started, with so many resets seen.
-// Informers are stopped at once: what they would still apply is of the past.
+// restartScopes relists all scopes of the member, unless they were already restarted
+// since the informer that reports it was started (seen is the number of resets then).
+// Informers are stopped at once: what they would still apply is outdated.
 func (mb *member) restartScopes(seen int) bool {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
@@ -107,11 +107,10 @@ func (mb *member) restartScopes(seen int) bool {
 	return true
 }
 
-// verifyCluster gets the UID of the cluster, and checks that its server has not gone back:
-// watches that go on from a resourceVersion that the server has not reached say
-// nothing at all until it has. So it is asked for no older an answer than what is
-// held of Namespaces.
-func (mb *member) verifyCluster(ctx context.Context, a *memberclient.Client) (string, error) {
+// verifyCluster gets the cluster's UID and checks that its resourceVersion has not gone
+// backwards: a watch from a resourceVersion that the server has not reached stays
+// silent. So it requests a response that is no older than the Namespaces that are held.
+func (mb *member) verifyCluster(ctx context.Context, client *memberclient.Client) (string, error) {
 	mb.mu.Lock()
 	r := mb.informers["Namespace"]
 	mb.mu.Unlock()
@@ -119,20 +118,20 @@ func (mb *member) verifyCluster(ctx context.Context, a *memberclient.Client) (st
 	if r != nil {
 		was = r.reached()
 	}
-	uid, err := a.ClusterUID(ctx, was)
+	uid, err := client.ClusterUID(ctx, was)
 	if was == "" || err == nil || !versionTooLarge(err) && classify(err) != unsupported {
 		return uid, err
 	}
-	// A replica may only lag; a list of what is newest tells. What the server refuses
+	// A replica may only lag; a list of what is newest decides. What the server refuses
 	// as none of its own is above all that it has.
-	newest, err := a.NewestResourceVersion(ctx)
+	newest, err := client.NewestResourceVersion(ctx)
 	if err != nil {
 		return "", err
 	}
 	if olderThan(newest, was) {
 		r.rewound(&rewoundError{was: was, is: newest})
 	}
-	return a.ClusterUID(ctx, "")
+	return client.ClusterUID(ctx, "")
 }
 
 // reached is how far the informer has come, "" where that is not one

@@ -18,7 +18,7 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-const wentBack = "the server's resourceVersions went back, relisting all scopes of the member"
+const wentBack = "the server's resourceVersion went backwards (was etcd restored?), relisting all scopes of the member"
 
 func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}

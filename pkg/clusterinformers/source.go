@@ -34,7 +34,7 @@ type Spec struct {
 	Uninitialized bool
 	// ReadOnly members are never written to.
 	ReadOnly bool
-	// Paused members are read as all others, and not written to meanwhile.
+	// Paused members are read as all others, but not written to.
 	Paused bool
 }
 

@@ -47,7 +47,7 @@ type ScopeStatus struct {
 	Reason         string          `json:"reason,omitempty"`
 	Objects        int             `json:"objects"`
 	Bytes          int64           `json:"bytes"`
-	LeftOut        int             `json:"leftOut,omitempty"`        // objects that no API server lets in
+	LeftOut        int             `json:"leftOut,omitempty"`        // objects that no API server would admit
 	LeftOutExample string          `json:"leftOutExample,omitempty"` // namespace and name of one
 	Applied        string          `json:"appliedResourceVersion,omitempty"`
 	LastContact    *time.Time      `json:"heard,omitempty"` // when the member last sent anything
@@ -57,8 +57,8 @@ type ScopeStatus struct {
 	Fallbacks      uint64          `json:"decodeFallbacks,omitempty"`
 }
 
-// freshAsOf returns when the member last said anything of the scope, if contact is when it
-// last said anything: what is watched and has not changed is as it was then.
+// freshAsOf returns the time as of which the scope is current. contact is the member's last
+// contact, which also counts for a watched scope without changes.
 func (d ScopeStatus) freshAsOf(contact time.Time) *time.Time {
 	if d.LastContact != nil && contact.After(*d.LastContact) && (d.State == aggregate.Synced || d.State == aggregate.Partial) {
 		return &contact
@@ -109,9 +109,9 @@ func (m *Manager) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
 	return m.catalog.Kinds()
 }
 
-// LastContact returns when a member last said anything of a kind, by which a member that is
-// connected says that nothing of a kind that is followed has changed; the zero time when
-// it has not, or is not asked.
+// LastContact returns the time as of which a kind of a member is current; a connected member
+// without watch events counts as current. It is zero if the member has not answered, or the
+// kind is not watched.
 func (m *Manager) LastContact(member string, kind aggregate.Kind) time.Time {
 	m.mu.Lock()
 	mb := m.members[member]

@@ -21,7 +21,7 @@ import (
 )
 
 // stream is one watch as the Reflector sees it. Behind it one goroutine reads,
-// decodes and encodes; when the connection breaks it goes on at the same
+// decodes and encodes; when the connection breaks it resumes at the same
 // resourceVersion by itself, so that the Reflector only hears of an end that
 // needs a new list.
 type stream struct {
@@ -51,7 +51,7 @@ type stream struct {
 type size struct{ objects, bytes int64 }
 
 // streamBuffer is how many events may wait between the two goroutines of a
-// part.
+// listWatch.
 const streamBuffer = 128
 
 // WatchWithContext opens a watch. It returns when the member has answered,
@@ -92,7 +92,7 @@ func (p *listWatch) markSyncing() {
 	default:
 		return
 	}
-	_ = p.checkCommit(i.commitLocked()) //nolint:errcheck // committed has acted on it
+	_ = p.checkCommit(i.commitLocked()) //nolint:errcheck // checkCommit has acted on it
 }
 
 // ResultChan returns the events.
@@ -202,7 +202,7 @@ type finalError struct{ status *metav1.Status }
 
 func (e *finalError) Error() string { return e.status.Message }
 
-// resume decides how a stream goes on whose connection has ended: with another
+// resume decides how a stream continues whose connection has ended: with another
 // connection, or not at all.
 func (s *stream) resume(ctx context.Context, c *watchResponse, end error) (*watchResponse, error) {
 	i := s.listWatch.informer
@@ -225,7 +225,7 @@ func (s *stream) resume(ctx context.Context, c *watchResponse, end error) (*watc
 		return nil, nil
 	case errors.Is(end, decode.ErrUnknownField), errors.Is(end, decode.ErrMalformed):
 		i.member.conn.recordKindError(i.kind, end)
-		// What was not asked for in JSON is asked for in it before it is suspect.
+		// What was not requested in JSON is requested in it before it is suspect.
 		if !i.switchToJSON(end.Error()) && c.requested == decode.JSON {
 			s.suspect = true
 			s.markDown(ctx, end)
@@ -295,7 +295,7 @@ func (p *listWatch) markStale(why error) {
 	defer i.mu.Unlock()
 	if p.state == aggregate.Synced {
 		i.setStateLocked(p, aggregate.Stale, why.Error())
-		_ = p.checkCommit(i.commitLocked()) //nolint:errcheck // committed has acted on it
+		_ = p.checkCommit(i.commitLocked()) //nolint:errcheck // checkCommit has acted on it
 	}
 }
 
@@ -462,7 +462,7 @@ func statusOf(err error) *metav1.Status {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		s := status.Status()
-		s.Message = err.Error() // with what was asked
+		s.Message = err.Error() // with the request
 		return &s
 	}
 	return retryStatus(err.Error())

@@ -65,11 +65,11 @@ type history struct {
 }
 
 func newHistory(opts Options) history {
-	most := int64(maxDropped)
+	maxBytes := int64(maxDropped)
 	if limit := opts.Limits.Binding; limit > 0 {
-		most = min(most, limit/shareDropped)
+		maxBytes = min(maxBytes, limit/shareDropped)
 	}
-	return history{index: opts.Index, maxBytes: most}
+	return history{index: opts.Index, maxBytes: maxBytes}
 }
 
 // record records the changes of the verdicts by a batch.
@@ -141,7 +141,7 @@ func (l *Loop) At(version string) (*Point, error) {
 }
 
 // Kept reports whether a point is still kept. A caller that uses an older one keeps memory
-// alive that nobody else needs.
+// alive that nothing else needs.
 func (l *Loop) Kept(p *Point) bool {
 	h := &l.history
 	h.mu.Lock()

@@ -16,7 +16,7 @@
 // hub. What was applied before then stays, is observed but not enforced, and Origin.Hold
 // says why. A commit's policies are not enforced before its FleetPolicies are applied.
 //
-// FleetPolicies are applied without force: fields that somebody else has set, and
+// FleetPolicies are applied without force: fields that another manager has set, and
 // existing FleetPolicies of the same name, are not taken over. FleetPolicies that are no
 // longer in a commit are deleted if the source has applied them and if they are no more
 // than spec.maxPrune. Deleting a PolicySource deletes no FleetPolicies: they stay, without

@@ -270,7 +270,7 @@ func (e *Events) next(now time.Time) (*pendingEvent, time.Duration) {
 	return n, 0
 }
 
-// requeue keeps an Event for later, merged with one that was added meanwhile.
+// requeue keeps an Event for later, merged with one that was added in the meantime.
 func (e *Events) requeue(n *pendingEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -226,7 +226,7 @@ func (r *Reports) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// list reads the existing reports. One that somebody else has changed is written again.
+// list reads the existing reports. One that another client has changed is written again.
 func (r *Reports) list(ctx context.Context) error {
 	known := map[reportKey]knownReport{}
 	add := func(m *metav1.PartialObjectMetadata) {

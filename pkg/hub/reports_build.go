@@ -80,29 +80,29 @@ type memberResults struct {
 // build returns the reports of a state. Over the limit, results of the most severe policies
 // are kept.
 func (r *Reports) build(state *policy.State, clusters map[string]metav1.OwnerReference) map[reportKey]*report {
-	all := map[string]*memberResults{"": {}}
+	results := map[string]*memberResults{"": {}}
 	for m := range state.Snapshot.Members() {
-		all[m.Name] = &memberResults{}
+		results[m.Name] = &memberResults{}
 	}
 	for _, severity := range slices.Backward(policy.Severities()) {
-		for b, of := range state.Bindings() {
-			if of == severity {
-				r.collect(state, b, severity, all)
+		for b, s := range state.Bindings() {
+			if s == severity {
+				r.collect(state, b, severity, results)
 			}
 		}
 	}
 	out := map[reportKey]*report{}
-	for member, found := range all {
-		if member == "" && found.total == (reportSummary{}) {
+	for member, m := range results {
+		if member == "" && m.total == (reportSummary{}) {
 			continue // no policy has keys of views as subjects
 		}
-		r.split(out, state, member, found, clusters)
+		r.split(out, state, member, m, clusters)
 	}
 	return out
 }
 
 // collect adds the results of one binding.
-func (r *Reports) collect(state *policy.State, b policy.Binding, severity string, all map[string]*memberResults) {
+func (r *Reports) collect(state *policy.State, b policy.Binding, severity string, results map[string]*memberResults) {
 	from := r.opts.Library.Origin(b.Package)
 	properties := func(more ...string) map[string]string {
 		p := map[string]string{}
@@ -119,23 +119,23 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 	health, _ := state.Health(b.Name)
 	broken := health.Views
 	for member, n := range state.Counts(b.Name) {
-		of := all[member]
-		if of == nil {
+		m := results[member]
+		if m == nil {
 			continue
 		}
-		of.total.Pass += n.Known
-		of.total.Fail += n.Violations
-		of.total.Skip += n.Exempt
-		of.total.Error += n.Errors
+		m.total.Pass += n.Known
+		m.total.Fail += n.Violations
+		m.total.Skip += n.Exempt
+		m.total.Error += n.Errors
 		if broken != "" && n.Errors > 0 {
-			of.add(r.opts.PerMember, func() reportResult {
+			m.add(r.opts.PerMember, func() reportResult {
 				return reportResult{Policy: b.Name, Rule: b.Package, Severity: severity, Result: resultError, Description: clip.Text(broken, maxText), Properties: properties()}
 			})
 		}
 	}
 	for v := range state.Findings(b.Name, "") {
-		of := all[v.Subject.Ref.Member]
-		if of == nil {
+		m := results[v.Subject.Ref.Member]
+		if m == nil {
 			continue
 		}
 		base := func(result, message string, more ...string) func() reportResult {
@@ -155,19 +155,19 @@ func (r *Reports) collect(state *policy.State, b policy.Binding, severity string
 		}
 		if v.State == policy.Error {
 			if broken == "" {
-				of.add(r.opts.PerMember, base(resultError, v.Message))
+				m.add(r.opts.PerMember, base(resultError, v.Message))
 			}
 			continue
 		}
 		for _, x := range v.Violations {
 			if x.Exempt != "" {
-				of.add(r.opts.PerMember, base(resultSkip, x.Msg, "exempt", x.Exempt))
+				m.add(r.opts.PerMember, base(resultSkip, x.Msg, "exempt", x.Exempt))
 			} else {
-				of.add(r.opts.PerMember, base(resultFail, x.Msg))
+				m.add(r.opts.PerMember, base(resultFail, x.Msg))
 			}
 		}
 		if v.State == policy.Known && len(v.Violations) > 0 {
-			of.total.Pass--
+			m.total.Pass--
 		}
 	}
 }
@@ -193,7 +193,7 @@ func subjectsOf(state *policy.State, s policy.Subject) []corev1.ObjectReference 
 
 // split distributes the results of a member over reports. The summary of the first one
 // includes the omitted results, so that the summaries add up to all results.
-func (r *Reports) split(out map[reportKey]*report, state *policy.State, member string, found *memberResults, clusters map[string]metav1.OwnerReference) {
+func (r *Reports) split(out map[reportKey]*report, state *policy.State, member string, m *memberResults, clusters map[string]metav1.OwnerReference) {
 	at, blank := r.location(state, member, clusters)
 	if blank == nil {
 		return
@@ -216,12 +216,12 @@ func (r *Reports) split(out map[reportKey]*report, state *policy.State, member s
 		size += len(text)
 	}
 	var reported reportSummary
-	for _, x := range found.results {
+	for _, x := range m.results {
 		reported.count(x.Result)
 		add(x)
 	}
 	rest := reportSummary{
-		Pass: found.total.Pass, Fail: found.total.Fail - reported.Fail, Error: max(0, found.total.Error-reported.Error), Skip: found.total.Skip - reported.Skip,
+		Pass: m.total.Pass, Fail: m.total.Fail - reported.Fail, Error: max(0, m.total.Error-reported.Error), Skip: m.total.Skip - reported.Skip,
 	}
 	if left := rest.Fail + rest.Error + rest.Skip; left > 0 {
 		query := "/query/v1/violations?member=" + url.QueryEscape(member)
@@ -268,12 +268,12 @@ func (r *Reports) location(state *policy.State, member string, clusters map[stri
 	return reportKey{name: "federator-" + objectName(namespace+"."+name)}, p
 }
 
-var notInNames = regexp.MustCompile(`[^a-z0-9.-]+`)
+var invalidNameChars = regexp.MustCompile(`[^a-z0-9.-]+`)
 
 // objectName makes a text usable in an object's name: invalid characters are replaced, long
 // names are cut, and a digest keeps the result unique.
 func objectName(s string) string {
-	name := notInNames.ReplaceAllString(strings.ToLower(s), "-")
+	name := invalidNameChars.ReplaceAllString(strings.ToLower(s), "-")
 	if name == s && len(name) <= 200 {
 		return name
 	}

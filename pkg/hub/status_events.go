@@ -115,7 +115,7 @@ func isComplete(s *v1alpha1.FleetPolicyStatus) bool {
 	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.Ready) && !strings.HasSuffix(stopMessage(s), stopUnknown)
 }
 
-// stopMessage returns who has stopped all actions, "" if nobody has.
+// stopMessage returns who has stopped all actions, "" if they are not stopped.
 func stopMessage(s *v1alpha1.FleetPolicyStatus) string {
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.Enforcing); c != nil && c.Reason == "Stopped" {
 		return c.Message

@@ -82,7 +82,7 @@ func NewStop(opts StopOptions) (*Stop, error) {
 	return s, nil
 }
 
-// state returns who has stopped all actions, since when and why, "" if nobody has, and
+// state returns who has stopped all actions, since when and why, "" if they are not stopped, and
 // whether that is known.
 func (s *Stop) state() (text string, known bool) {
 	s.mu.Lock()
@@ -154,7 +154,7 @@ func (s *Stop) listAndWatch(ctx context.Context) error {
 
 // setUnknown stops the Dispatcher while the ConfigMap cannot be read.
 func (s *Stop) setUnknown(err error) {
-	s.set(fmt.Sprintf("it is not known whether somebody has stopped them (reading ConfigMap %s/%s failed): %s", s.opts.Namespace, stopName, clip.Text(err.Error(), maxStopReason)), false)
+	s.set(fmt.Sprintf("it is unknown whether actions are stopped (reading ConfigMap %s/%s failed): %s", s.opts.Namespace, stopName, clip.Text(err.Error(), maxStopReason)), false)
 }
 
 // set applies a new state. Only Run calls it.
@@ -223,7 +223,7 @@ func ResumeAll(ctx context.Context, client kubernetes.Interface, namespace strin
 	if err != nil {
 		return "", err
 	}
-	// Not one that was created meanwhile.
+	// Not one that was created in the meantime.
 	err = maps.Delete(ctx, stopName, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID}})
 	return describeStop(m), err
 }

@@ -90,7 +90,7 @@ func TestEngine_FailedContributionIsAGap(t *testing.T) {
 			t.Errorf("%q names no object and no reason", text)
 		}
 	}
-	if want := `tolerate the gaps of member "fleet/b"`; !strings.Contains(h.Problem(), want) {
+	if want := `tolerate gaps of member "fleet/b"`; !strings.Contains(h.Problem(), want) {
 		t.Errorf("%q does not say what ends it", h.Problem())
 	}
 

@@ -87,7 +87,7 @@ func (j *hubJournal) deleteEnded(ctx context.Context, retention time.Duration, k
 	return deleted, nil
 }
 
-// delete deletes an Action that is as it was read: it may be retried meanwhile.
+// delete deletes an Action that is as it was read: it may be retried in the meantime.
 func (j *hubJournal) delete(ctx context.Context, a endedAction) (deleted bool, err error) {
 	body, err := json.Marshal(metav1.DeleteOptions{
 		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},

@@ -16,8 +16,8 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// Clients give access to members. The method is safe for concurrent use.
-type Clients interface {
+// ClientFactory creates clients of members. It is safe for concurrent use.
+type ClientFactory interface {
 	// Client returns a client for a kind in a member. apiVersion is that of the object, or
 	// "" for the version that the index holds.
 	Client(member string, kind policy.Kind, apiVersion string) (*Client, error)
@@ -33,10 +33,10 @@ type Client struct {
 const requestTimeout = 30 * time.Second
 
 // get returns the target, nil where there is none.
-func (c *Client) get(ctx context.Context, i *Intent) (map[string]any, error) {
-	object, err := c.do(ctx, i, &request{verb: "GET"}, false)
+func (c *Client) get(ctx context.Context, intent *Intent) (map[string]any, error) {
+	object, err := c.do(ctx, intent, &request{verb: "GET"}, false)
 	var status apierrors.APIStatus
-	if apierrors.IsNotFound(err) && errors.As(err, &status) && namesObject(status.Status(), i.Remedy.Target.Name) {
+	if apierrors.IsNotFound(err) && errors.As(err, &status) && namesObject(status.Status(), intent.Remedy.Target.Name) {
 		return nil, nil // It does not exist. For a kind that is not served the error names no object.
 	}
 	return object, err
@@ -51,8 +51,8 @@ func (c *Client) validateTarget(target policy.Ref) error {
 		return fmt.Errorf("%w: %s has a namespace, but its kind is cluster-scoped", errInvalidIntent, target)
 	}
 	for _, name := range []string{target.Name, target.Namespace} {
-		if why := rest.IsValidPathSegmentName(name); len(why) > 0 {
-			return fmt.Errorf("%w: name %q: %s", errInvalidIntent, clip.Line(name, 128), strings.Join(why, ", "))
+		if problems := rest.IsValidPathSegmentName(name); len(problems) > 0 {
+			return fmt.Errorf("%w: name %q: %s", errInvalidIntent, clip.Line(name, 128), strings.Join(problems, ", "))
 		}
 	}
 	if target.Name == "" {
@@ -63,10 +63,10 @@ func (c *Client) validateTarget(target policy.Ref) error {
 
 // do sends a request and returns the object of its response, nil for the Status that a
 // DELETE may return.
-func (c *Client) do(ctx context.Context, i *Intent, req *request, dryRun bool) (map[string]any, error) {
+func (c *Client) do(ctx context.Context, intent *Intent, req *request, dryRun bool) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	target := i.Remedy.Target
+	target := intent.Remedy.Target
 	if err := c.validateTarget(target); err != nil {
 		return nil, err
 	}
@@ -90,15 +90,15 @@ func (c *Client) do(ctx context.Context, i *Intent, req *request, dryRun bool) (
 	if text != nil {
 		r = r.SetHeader("Content-Type", req.contentType).Body(text)
 	}
-	if i.ActAs != "" {
-		r = r.SetHeader("Impersonate-User", i.ActAs)
+	if intent.ActAs != "" {
+		r = r.SetHeader("Impersonate-User", intent.ActAs)
 	}
 	if dryRun {
 		r = r.Param("dryRun", metav1.DryRunAll)
 	}
 	if req.fieldManager {
 		// Unknown fields are a mistake in the policy, not to be dropped silently.
-		r = r.Param("fieldManager", i.fieldManager()).Param("fieldValidation", metav1.FieldValidationStrict)
+		r = r.Param("fieldManager", intent.fieldManager()).Param("fieldValidation", metav1.FieldValidationStrict)
 	}
 	if req.force {
 		r = r.Param("force", "true")
@@ -123,12 +123,12 @@ func (c *Client) do(ctx context.Context, i *Intent, req *request, dryRun bool) (
 
 // send sends a write. An apply takes over the fields of its own policy's earlier writes:
 // that the target has not changed in between is a precondition of both requests.
-func (c *Client) send(ctx context.Context, i *Intent, req *request, dryRun bool) (map[string]any, error) {
-	object, err := c.do(ctx, i, req, dryRun)
-	if err != nil && req.contentType == applyPatch && !req.force && onlyOwnConflicts(err, i.fieldManager()) {
+func (c *Client) send(ctx context.Context, intent *Intent, req *request, dryRun bool) (map[string]any, error) {
+	object, err := c.do(ctx, intent, req, dryRun)
+	if err != nil && req.contentType == applyPatch && !req.force && onlyOwnConflicts(err, intent.fieldManager()) {
 		forced := *req
 		forced.force = true
-		return c.do(ctx, i, &forced, dryRun)
+		return c.do(ctx, intent, &forced, dryRun)
 	}
 	return object, err
 }

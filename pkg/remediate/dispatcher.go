@@ -30,7 +30,7 @@ var ErrNotNow = errors.New("not written now")
 
 // Options configure a Dispatcher.
 type Options struct {
-	Clients Clients // required
+	Clients ClientFactory // required
 	// Hub is any REST client of the hub, where Actions are recorded: its paths are not
 	// used. Required.
 	Hub rest.Interface

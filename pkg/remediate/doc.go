@@ -14,7 +14,7 @@
 //     other managers as Contended, with a refusal as Failed. What is tried and not written
 //     has one [Action] for all versions of its target.
 //  3. The Action is recorded on the hub, with its inverse. Its name is a hash of the
-//     correction and the version of the target: whoever records it twice finds it there.
+//     correction and the version of the target: recording it twice finds it there.
 //  4. Leader, halt, stop and hold are checked once more, and the write is done, with UID
 //     and resourceVersion as preconditions and the action's name as an annotation.
 //

@@ -28,7 +28,7 @@ var errInDoubt = errors.New("it is not known whether the target was written")
 
 // executor carries out intents, one at a time for each target.
 type executor struct {
-	clients Clients
+	clients ClientFactory
 	journal journal
 	clock   func() time.Time
 	// checkWrite is called right before each write. Its error prevents the write for now:

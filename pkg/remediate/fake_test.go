@@ -64,7 +64,7 @@ func (f *fleet) client(host string, gv schema.GroupVersion) rest.Interface {
 	return c
 }
 
-// Client implements remediate.Clients.
+// Client implements remediate.ClientFactory.
 func (f *fleet) Client(member string, _ policy.Kind, _ string) (*remediate.Client, error) {
 	return &remediate.Client{REST: f.client(member, schema.GroupVersion{Version: "v1"}), Resource: "configmaps", Namespaced: true}, nil
 }

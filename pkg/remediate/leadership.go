@@ -58,7 +58,7 @@ func (d *Dispatcher) resolveLoop(ctx context.Context) {
 	}
 }
 
-// watchLeadership triggers a plan when this process becomes the leader, or is it no more:
+// watchLeadership triggers a plan when this process becomes the leader, or no longer is:
 // without corrections nothing else would, and another process may have acted in between.
 func (d *Dispatcher) watchLeadership(ctx context.Context) {
 	if d.opts.CheckLeader == nil {

@@ -104,7 +104,7 @@ type memberClients struct {
 	http *http.Client
 }
 
-// Client implements Clients.
+// Client implements remediate.ClientFactory.
 func (a memberClients) Client(member string, kind policy.Kind, _ string) (*Client, error) {
 	c, ok := servedKinds[kind]
 	if member != memberName || !ok {

@@ -19,7 +19,7 @@ var (
 	ErrChanged = errors.New("the target has changed since the action")
 )
 
-// maxReads is how often a target is read again that others change meanwhile.
+// maxReads is how often a target is read again that others change in the meantime.
 const maxReads = 3
 
 // RollBack rolls back an action that was written, for a reason that is recorded. It is a
@@ -104,7 +104,7 @@ type targetState struct {
 }
 
 // readTargetState reads an action's target from its member.
-func readTargetState(ctx context.Context, clients Clients, a *Action) (targetState, error) {
+func readTargetState(ctx context.Context, clients ClientFactory, a *Action) (targetState, error) {
 	c, err := clients.Client(a.Remedy.Target.Member, a.Remedy.Target.Kind, a.APIVersion)
 	if err != nil {
 		return targetState{}, err

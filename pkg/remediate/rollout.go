@@ -58,7 +58,7 @@ type Halt struct {
 	Over    *BudgetUsage // the limit that was exceeded
 }
 
-// Acknowledgement says who acknowledged a halt, so that writing goes on.
+// Acknowledgement says who acknowledged a halt, so that writing resumes.
 type Acknowledgement struct {
 	Halt string // its ID
 	By   string // "" when not known

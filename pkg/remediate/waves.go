@@ -36,7 +36,7 @@ func (p *waveProgress) reaches(waves []Wave, member string) bool {
 	return false
 }
 
-// advance goes on from a wave whose corrections are done. It returns why the policy must
+// advance continues from a wave whose corrections are done. It returns why the policy must
 // be halted, or when to advance again.
 func (p *waveProgress) advance(waves []Wave, remaining int, health func(policy.Ref) Health, now time.Time) (halt string, again time.Time) {
 	if len(waves) == 0 || p.phase == v1alpha1.WaveDone {

@@ -102,7 +102,7 @@ type process struct {
 	changed    trigger.Trigger
 }
 
-// Client implements remediate.Clients.
+// Client implements remediate.ClientFactory.
 func (p *process) Client(of string, kind policy.Kind, _ string) (*remediate.Client, error) {
 	if of != member || kind != "ConfigMap" {
 		return nil, fmt.Errorf("member %q: %s is not served", of, kind)

@@ -32,7 +32,7 @@ import (
 
 // ClusterAPIOptions is a source of members that are Clusters of a Cluster API
 // management cluster. A member's kubeconfig is the value of the Secret
-// <name>-kubeconfig beside its Cluster. Config and Logger are required.
+// <name>-kubeconfig in the namespace of its Cluster. Config and Logger are required.
 type ClusterAPIOptions struct {
 	Config     *rest.Config
 	Namespaces []string // to look in; none means all
@@ -78,7 +78,7 @@ func NewClusterAPI(o ClusterAPIOptions) (clusterinformers.Source, error) {
 }
 
 const (
-	coalescePeriod = 20 * time.Millisecond // changes that come within it are one view
+	coalescePeriod = 20 * time.Millisecond // changes within it are published together
 	minRetryDelay  = time.Second
 	maxRetryDelay  = 15 * time.Second
 	hubTimeout     = 10 * time.Second // for one request that is not a list or watch
@@ -95,7 +95,7 @@ var v1beta1 = schema.GroupVersion{Group: clusterv1.GroupVersion.Group, Version: 
 var clusterVersions = []schema.GroupVersion{clusterv1.GroupVersion, v1beta1}
 
 // errVersionNotServed ends the informers when the version of Cluster that they follow
-// is served no more.
+// is no longer served.
 var errVersionNotServed = errors.New("this version of Cluster is no longer served")
 
 // Run implements Source. It waits for Cluster API to be installed, and follows
@@ -117,11 +117,11 @@ func (s *clusterAPI) Run(ctx context.Context, set func([]clusterinformers.Spec))
 	}
 	s.lastKnown = map[string][]clusterinformers.Spec{}
 	var last []clusterinformers.Spec
-	said := false
-	tell := func(view []clusterinformers.Spec) {
-		if !said || !reflect.DeepEqual(view, last) {
-			said, last = true, view
-			set(view)
+	published := false
+	publish := func(specs []clusterinformers.Spec) {
+		if !published || !reflect.DeepEqual(specs, last) {
+			published, last = true, specs
+			set(specs)
 		}
 	}
 	for ctx.Err() == nil {
@@ -129,7 +129,7 @@ func (s *clusterAPI) Run(ctx context.Context, set func([]clusterinformers.Spec))
 		if err != nil {
 			break // ctx is done
 		}
-		if err := s.watchClusters(ctx, version, dyn, typed, tell); errors.Is(err, errVersionNotServed) {
+		if err := s.watchClusters(ctx, version, dyn, typed, publish); errors.Is(err, errVersionNotServed) {
 			s.Logger.Info("Cluster API version is no longer served", "version", version.Version)
 			_ = sleep.For(ctx, minRetryDelay) // the loop sees that ctx is done
 		}
@@ -140,7 +140,7 @@ func (s *clusterAPI) Run(ctx context.Context, set func([]clusterinformers.Spec))
 // awaitVersion returns the version of Cluster to watch once the hub serves one. Its
 // error is the context's.
 func (s *clusterAPI) awaitVersion(ctx context.Context, client *http.Client) (schema.GroupVersion, error) {
-	complaint := ""
+	lastErr := ""
 	for delay := minRetryDelay; ; delay = min(2*delay, maxRetryDelay) {
 		version, err := s.servedVersion(ctx, client)
 		if err == nil {
@@ -149,8 +149,8 @@ func (s *clusterAPI) awaitVersion(ctx context.Context, client *http.Client) (sch
 		if ctx.Err() != nil {
 			return schema.GroupVersion{}, ctx.Err()
 		}
-		if m := message.Clip(err.Error()); m != complaint {
-			complaint = m
+		if m := message.Clip(err.Error()); m != lastErr {
+			lastErr = m
 			s.Logger.Warn("Cluster API not found on the hub, retrying", "error", m)
 		}
 		if err := sleep.For(ctx, delay); err != nil {
@@ -162,9 +162,9 @@ func (s *clusterAPI) awaitVersion(ctx context.Context, client *http.Client) (sch
 func (s *clusterAPI) servedVersion(ctx context.Context, client *http.Client) (schema.GroupVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, hubTimeout)
 	defer cancel()
-	asking := *client
-	asking.Transport = memberclient.ContextTransport{Context: ctx, Base: client.Transport}
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(s.Config, &asking)
+	withContext := *client
+	withContext.Transport = memberclient.ContextTransport{Context: ctx, Base: client.Transport}
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(s.Config, &withContext)
 	if err != nil {
 		return schema.GroupVersion{}, err
 	}
@@ -186,29 +186,26 @@ func (s *clusterAPI) servedVersion(ctx context.Context, client *http.Client) (sc
 }
 
 // watchClusters runs informers on Clusters of one version and their Secrets until ctx
-// is done or the version is served no more.
-func (s *clusterAPI) watchClusters(ctx context.Context, version schema.GroupVersion, dyn dynamic.Interface, typed kubernetes.Interface, tell func([]clusterinformers.Spec)) error {
+// is done or the version is no longer served.
+func (s *clusterAPI) watchClusters(ctx context.Context, version schema.GroupVersion, dyn dynamic.Interface, typed kubernetes.Interface, publish func([]clusterinformers.Spec)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel(nil)
 	dirty := trigger.New()
-	touch := func() {
-		dirty.Fire()
-	}
-	places := make([]*namespaceInformers, len(s.Namespaces))
+	informers := make([]*namespaceInformers, len(s.Namespaces))
 	for i, namespace := range s.Namespaces {
-		p, err := newNamespaceInformers(namespace, namespaceOptions{
+		n, err := newNamespaceInformers(namespace, namespaceOptions{
 			clusters: dyn.Resource(version.WithResource(clustersResource)).Namespace(namespace), secrets: typed.CoreV1().Secrets(namespace), client: dyn,
-			log: s.Logger, trigger: touch, notServed: func() { cancel(errVersionNotServed) },
+			log: s.Logger, trigger: dirty.Fire, notServed: func() { cancel(errVersionNotServed) },
 		})
 		if err != nil {
 			return err
 		}
-		places[i] = p
+		informers[i] = n
 	}
-	for _, p := range places {
-		p.start(ctx, &running)
+	for _, n := range informers {
+		n.start(ctx, &running)
 	}
 	for {
 		select {
@@ -220,30 +217,30 @@ func (s *clusterAPI) watchClusters(ctx context.Context, version schema.GroupVers
 			return context.Cause(ctx)
 		}
 		select {
-		case <-dirty: // came meanwhile, and is in the view that is taken now
+		case <-dirty: // came in the meantime, and is in the specs that are read now
 		default:
 		}
-		if view, ok := s.view(places); ok {
-			tell(view)
+		if specs, ok := s.specs(informers); ok {
+			publish(specs)
 		}
 	}
 }
 
-// view merges the namespaces, sorted by name. It is not known before every
-// namespace is, or is refused to us.
-func (s *clusterAPI) view(places []*namespaceInformers) ([]clusterinformers.Spec, bool) {
-	view := []clusterinformers.Spec{}
-	for _, p := range places {
-		specs, state := p.specs()
+// specs merges the namespaces, sorted by name. It is not known before every
+// namespace is, or access to it is forbidden.
+func (s *clusterAPI) specs(informers []*namespaceInformers) ([]clusterinformers.Spec, bool) {
+	merged := []clusterinformers.Spec{}
+	for _, n := range informers {
+		specs, state := n.specs()
 		switch state {
 		case namespaceUnknown:
 			return nil, false
 		case namespaceKnown:
-			s.lastKnown[p.namespace] = specs
+			s.lastKnown[n.namespace] = specs
 		case namespaceForbidden: // what was known of it holds
 		}
-		view = append(view, s.lastKnown[p.namespace]...)
+		merged = append(merged, s.lastKnown[n.namespace]...)
 	}
-	slices.SortFunc(view, func(a, b clusterinformers.Spec) int { return strings.Compare(a.Name, b.Name) })
-	return view, true
+	slices.SortFunc(merged, func(a, b clusterinformers.Spec) int { return strings.Compare(a.Name, b.Name) })
+	return merged, true
 }

@@ -160,7 +160,7 @@ func (c *contexts) inlineContext(config *clientcmdapi.Config, name string, files
 	}
 	for _, cluster := range one.Clusters {
 		if cluster.InsecureSkipTLSVerify {
-			warn("cluster.insecure-skip-tls-verify is set: whoever is in between can read and change everything, credentials included")
+			warn("cluster.insecure-skip-tls-verify is set: anyone in between can read and change everything, credentials included")
 		}
 		if refused := file("cluster.certificate-authority", &cluster.CertificateAuthority, &cluster.CertificateAuthorityData); refused != nil {
 			return nil, refused

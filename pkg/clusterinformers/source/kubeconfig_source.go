@@ -63,11 +63,11 @@ type fileMember struct {
 	newest      credentials
 	missingOnce bool // its credentials were missing at the last look, for the first time
 	stop        context.CancelFunc
-	attempt     int // number of the kubeconfig that is being asked about
+	attempt     int // number of the kubeconfig whose member is being identified
 	warned      []string
 }
 
-// identification is what came of asking a member who it is.
+// identification is the result of identifying a member.
 type identification struct {
 	name    string
 	attempt int
@@ -76,7 +76,7 @@ type identification struct {
 }
 
 // run implements Source.Run. It first calls set when every member is known,
-// refused or has been asked once in vain.
+// refused or could not be identified once.
 func (l *kubeconfigSource) run(ctx context.Context, set func([]clusterinformers.Spec)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer l.identifying.Wait()
@@ -199,7 +199,7 @@ func (l *kubeconfigSource) identified(a identification) bool {
 	return true
 }
 
-// identify asks a member for the UID of its kube-system until it answers.
+// identify requests from a member the UID of its kube-system until it answers.
 func (l *kubeconfigSource) identify(ctx context.Context, c credentials, number int) {
 	for delay := 500 * time.Millisecond; ; delay = min(2*delay, maxIdentifyDelay) {
 		a := identification{name: c.name, attempt: number}
@@ -237,7 +237,7 @@ func (l *kubeconfigSource) clusterUID(ctx context.Context, kubeconfig []byte) (s
 	return uid, err
 }
 
-// identityRefusal says why a member did not tell its UID.
+// identityRefusal returns why the UID of a member could not be read.
 func identityRefusal(err error) *connection.Refusal {
 	if r := connection.AsRefusal(err); r != nil {
 		return r

@@ -15,7 +15,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
 
-// Discover asks a member what it serves. Of groups that it cannot list at the moment, such
+// Discover gets what a member serves. Of groups that it cannot list at the moment, such
 // as those of an aggregated API server that is down, the last known is kept, and the
 // groups are returned: unavailable is not absent. Kinds that contradict themselves or
 // Kubernetes are rejected, with why.
@@ -164,7 +164,7 @@ func sortedStrings(set map[schema.GroupVersion]bool) []string {
 	return out
 }
 
-// validGroupVersion and validNames tell what an API server would let be served:
+// validGroupVersion and validNames report what an API server would let be served:
 // anything else is meant to be taken for something that it is not, such as kind
 // "ClusterRole.rbac.authorization.k8s.io" of the core group.
 func validGroupVersion(gv schema.GroupVersion) bool {

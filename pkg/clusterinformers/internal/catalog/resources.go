@@ -55,15 +55,15 @@ func (c *Catalog) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
 	return c.kinds, c.kindsChanged
 }
 
-// merge returns one resource for each kind, version and plural of the offers.
-func merge(offers map[string]APIResources, claims claims) []Resource {
+// merge returns one resource for each kind, version and plural that members serve.
+func merge(discovered map[string]APIResources, claims claims) []Resource {
 	type key struct {
 		kind     aggregate.Kind
 		resource schema.GroupVersionResource
 	}
 	votes := map[key]map[APIResource]int{}
-	for _, o := range offers {
-		for kind, versions := range o {
+	for _, kinds := range discovered {
+		for kind, versions := range kinds {
 			for _, r := range versions {
 				k := key{kind, r.GVR}
 				if votes[k] == nil {
@@ -73,11 +73,11 @@ func merge(offers map[string]APIResources, claims claims) []Resource {
 			}
 		}
 	}
-	resources := resourcesByKind(offers)
+	resources := resourcesByKind(discovered)
 	out := make([]Resource, 0, len(votes))
-	for k, ways := range votes {
-		most := slices.MaxFunc(slices.Collect(maps.Keys(ways)), func(a, b APIResource) int {
-			return cmp.Or(cmp.Compare(ways[a], ways[b]), compareResources(a, b))
+	for k, counts := range votes {
+		common := slices.MaxFunc(slices.Collect(maps.Keys(counts)), func(a, b APIResource) int {
+			return cmp.Or(cmp.Compare(counts[a], counts[b]), compareResources(a, b))
 		})
 		gr := k.resource.GroupResource()
 		var members []string
@@ -87,9 +87,9 @@ func merge(offers map[string]APIResources, claims claims) []Resource {
 			shadowed = shadowed || majority(of) != gr
 		}
 		out = append(out, Resource{
-			Kind: k.kind, Resource: k.resource, Namespaced: most.Namespaced,
-			Singular: most.names.singular, ShortNames: splitNames(most.names.short), Categories: splitNames(most.names.categories),
-			Members: members, Shadowed: shadowed, ScopeDiffers: minority(offers, k.kind, k.resource, most.Namespaced, ways),
+			Kind: k.kind, Resource: k.resource, Namespaced: common.Namespaced,
+			Singular: common.names.singular, ShortNames: splitNames(common.names.short), Categories: splitNames(common.names.categories),
+			Members: members, Shadowed: shadowed, ScopeDiffers: minority(discovered, k.kind, k.resource, common.Namespaced, counts),
 		})
 	}
 	slices.SortFunc(out, func(a, b Resource) int {
@@ -98,19 +98,19 @@ func merge(offers map[string]APIResources, claims claims) []Resource {
 	return out
 }
 
-// minority returns the members that say something else than most do of whether a
+// minority returns the members that differ from the majority in whether a
 // kind's objects have namespaces, where any does.
-func minority(offers map[string]APIResources, kind aggregate.Kind, gvr schema.GroupVersionResource, most bool, ways map[APIResource]int) []string {
+func minority(discovered map[string]APIResources, kind aggregate.Kind, gvr schema.GroupVersionResource, namespaced bool, counts map[APIResource]int) []string {
 	agreed := true
-	for r := range ways {
-		agreed = agreed && r.Namespaced == most
+	for r := range counts {
+		agreed = agreed && r.Namespaced == namespaced
 	}
 	if agreed {
 		return nil
 	}
 	var out []string
-	for _, member := range slices.Sorted(maps.Keys(offers)) {
-		if slices.ContainsFunc(offers[member][kind], func(r APIResource) bool { return r.GVR == gvr && r.Namespaced != most }) {
+	for _, member := range slices.Sorted(maps.Keys(discovered)) {
+		if slices.ContainsFunc(discovered[member][kind], func(r APIResource) bool { return r.GVR == gvr && r.Namespaced != namespaced }) {
 			out = append(out, member)
 		}
 	}
@@ -119,10 +119,10 @@ func minority(offers map[string]APIResources, kind aggregate.Kind, gvr schema.Gr
 
 // resourcesByKind returns, for each kind, which members serve it under which resource.
 // In one member a kind has one; members may contradict each other.
-func resourcesByKind(offers map[string]APIResources) map[aggregate.Kind]map[schema.GroupResource][]string {
+func resourcesByKind(discovered map[string]APIResources) map[aggregate.Kind]map[schema.GroupResource][]string {
 	out := map[aggregate.Kind]map[schema.GroupResource][]string{}
-	for _, member := range slices.Sorted(maps.Keys(offers)) {
-		for kind, versions := range offers[member] {
+	for _, member := range slices.Sorted(maps.Keys(discovered)) {
+		for kind, versions := range discovered[member] {
 			gr := versions[0].GVR.GroupResource()
 			if out[kind] == nil {
 				out[kind] = map[schema.GroupResource][]string{}

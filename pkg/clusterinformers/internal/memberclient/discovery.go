@@ -15,7 +15,7 @@ import (
 )
 
 // maxDiscovery bounds all answers to one discovery together: servers that do not
-// aggregate are asked for each group and version, and all is kept until the last has come.
+// aggregate are queried for each group and version, and all is kept until the last has come.
 const maxDiscovery = maxBody
 
 // discoveryTransport remembers which path a call of the discovery client failed at, as its
@@ -55,10 +55,10 @@ type sharedBody struct {
 	started, quoted, escaped bool
 }
 
-// decodedObjectBytes is about what is made of an object or null beside its text.
+// decodedObjectBytes is about the memory of a decoded object or null in addition to its text.
 const decodedObjectBytes = 128
 
-// errNotJSON is the error of a discovery in what nobody asked for: the client decodes
+// errNotJSON is the error of a discovery in a format that was not requested: the client decodes
 // what comes by how it looks.
 var errNotJSON = errors.New("the answer is not JSON")
 
@@ -118,8 +118,8 @@ func (a *Client) discovery(ctx context.Context) (*discovery.DiscoveryClient, *di
 	return d, failed, err
 }
 
-// ServerResources asks what is served. failed are the groups and versions that could not
-// be told at the moment, such as those of an aggregated API server that is down.
+// ServerResources returns what is served. failed are the groups and versions whose discovery
+// fails at the moment, such as those of an aggregated API server that is down.
 func (a *Client) ServerResources(ctx context.Context) (lists []*metav1.APIResourceList, failed map[schema.GroupVersion]bool, err error) {
 	d, requests, err := a.discovery(ctx)
 	if err != nil {

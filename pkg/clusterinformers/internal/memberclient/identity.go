@@ -33,7 +33,7 @@ func (a *Client) Version(ctx context.Context) (string, error) {
 		GitVersion string `json:"gitVersion"`
 	}
 	if err := json.Unmarshal(body, &info); err != nil {
-		return "", &MalformedError{fmt.Errorf("GET %s: the answer is not an API server's: %w", path, err)}
+		return "", &MalformedError{fmt.Errorf("GET %s: the response is not from an API server: %w", path, err)}
 	}
 	return message.Clip(info.GitVersion), nil
 }
@@ -72,7 +72,7 @@ func getMetadata(ctx context.Context, req *rest.Request, path string) (objectMet
 		Metadata objectMeta `json:"metadata"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return objectMeta{}, &MalformedError{fmt.Errorf("GET %s: the answer is malformed: %w", path, err)}
+		return objectMeta{}, &MalformedError{fmt.Errorf("GET %s: the response is malformed: %w", path, err)}
 	}
 	return answer.Metadata, nil
 }

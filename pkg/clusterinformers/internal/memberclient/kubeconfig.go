@@ -42,14 +42,14 @@ func ParseKubeconfig(data []byte, own bool) (*rest.Config, *connection.Refusal) 
 			cluster.CertificateAuthorityData = nil
 		}
 	}
-	judges := []func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) *connection.Refusal{
+	checks := []func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) *connection.Refusal{
 		checkPlugins, checkPaths, checkRouting, checkServer, checkCredentials,
 	}
 	if !insecure {
-		judges = append(judges, checkCA)
+		checks = append(checks, checkCA)
 	}
-	for _, judge := range judges {
-		if refusal := judge(cluster, user); refusal != nil {
+	for _, check := range checks {
+		if refusal := check(cluster, user); refusal != nil {
 			return nil, refusal
 		}
 	}
@@ -143,7 +143,7 @@ func checkPaths(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *con
 	return nil
 }
 
-// checkRouting refuses what would send requests elsewhere or as somebody else.
+// checkRouting refuses what would send requests elsewhere or as another user.
 func checkRouting(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *connection.Refusal {
 	if cluster.ProxyURL != "" {
 		return connection.Refuse(connection.ProxyURL, "cluster.proxy-url is set") // it may hold a password
@@ -207,7 +207,7 @@ func checkCredentials(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *con
 	case user.Token != "" && basic:
 		return connection.Refuse(connection.InvalidKubeconfig, "user has a token and a username or password; only one is accepted")
 	case !httpguts.ValidHeaderFieldValue(user.Token):
-		return connection.Refuse(connection.InvalidKubeconfig, "user.token holds characters that a header cannot carry")
+		return connection.Refuse(connection.InvalidKubeconfig, "user.token contains characters that are invalid in an HTTP header")
 	}
 	if cert {
 		if _, err := tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData); err != nil {

@@ -169,10 +169,10 @@ func (s *store) Hold(t *ast.Term) (int64, error) {
 func (s *store) Release(n int64) { s.bytesHeld -= n }
 
 func (s *store) charge(t *ast.Term, more int64, known knownValues) error {
-	most := 2 * s.opts.MaxRead
-	n, ok := heapSize(t, known, most-s.bytesHeld-more)
-	if s.bytesHeld += n + more; !ok || s.bytesHeld > most {
-		return fmt.Errorf("%w: what it reads, builds and returns takes more than %d bytes of memory", ErrLimit, most)
+	limit := 2 * s.opts.MaxRead
+	n, ok := heapSize(t, known, limit-s.bytesHeld-more)
+	if s.bytesHeld += n + more; !ok || s.bytesHeld > limit {
+		return fmt.Errorf("%w: what it reads, builds and returns takes more than %d bytes of memory", ErrLimit, limit)
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func (b *Binding) checkPackage(p *module.Package, report func(path, format strin
 }
 
 // withoutEffect returns the fields of a binding that have no effect for its package's
-// subjects: whoever set them relies on them.
+// subjects: the one who set them relies on them.
 func (b *Binding) withoutEffect(p *module.Package) []problem {
 	var bad []problem
 	refuse := func(set bool, path string, err error) {

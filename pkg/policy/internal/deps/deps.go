@@ -79,7 +79,7 @@ func (t *Table[S]) ReplaceSubject(binding uint32, subject S) {
 	}
 }
 
-// Readers yields the pairs that read a key. The table must not change meanwhile.
+// Readers yields the pairs that read a key. The table must not change during the iteration.
 func (t *Table[S]) Readers(key uint64) iter.Seq2[uint32, S] {
 	return func(yield func(uint32, S) bool) {
 		_, id := t.head(key)
@@ -95,7 +95,7 @@ func (t *Table[S]) Readers(key uint64) iter.Seq2[uint32, S] {
 }
 
 // Pairs yields the subjects of a binding that read something, at the cost of visiting
-// all pairs. The table must not change meanwhile.
+// all pairs. The table must not change during the iteration.
 func (t *Table[S]) Pairs(binding uint32) iter.Seq[S] {
 	return func(yield func(S) bool) {
 		for id := range t.pairs.all() {

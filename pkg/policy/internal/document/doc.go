@@ -7,7 +7,7 @@
 // The pruned value of a body under a mask has the keys and elements whose own
 // mask is not nil. A scalar is kept whole wherever the mask is not nil; an object
 // or array under an empty mask is kept empty. Policies that read no more than
-// their mask says cannot tell the pruned value from the whole one.
+// their mask says cannot distinguish the pruned value from the complete one.
 //
 // # Concurrency
 //

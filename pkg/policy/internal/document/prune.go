@@ -32,7 +32,7 @@ func Prune(dst, body []byte, m *mask.Mask) ([]byte, error) {
 }
 
 // Equal reports whether m reads the same in two bodies, so that no policy under it
-// can tell them apart. It builds no value.
+// can distinguish them. It builds no value.
 func Equal(before, after []byte, m *mask.Mask) (bool, error) {
 	if m == nil || bytes.Equal(before, after) {
 		return true, nil

@@ -12,7 +12,7 @@ import (
 )
 
 // build fills new views and evaluates all subjects of new bindings.
-func (r *pass) build(bounds []*boundBinding, views []*view) error {
+func (r *pass) build(bound []*boundBinding, views []*view) error {
 	for _, v := range views {
 		for kind := range state.KindsOf(v.Pkg, r.after) {
 			if err := r.fillKind(v, kind); err != nil {
@@ -21,7 +21,7 @@ func (r *pass) build(bounds []*boundBinding, views []*view) error {
 		}
 	}
 	var kinds []aggregate.Kind
-	for _, b := range bounds {
+	for _, b := range bound {
 		if b.pkg.Subject == module.ObjectSubject {
 			for kind := range state.KindsOf(b.pkg, r.after) {
 				kinds = appendNew(kinds, kind)
@@ -29,12 +29,12 @@ func (r *pass) build(bounds []*boundBinding, views []*view) error {
 		}
 	}
 	for _, kind := range kinds {
-		if err := r.evaluateKind(kind, bounds); err != nil {
+		if err := r.evaluateKind(kind, bound); err != nil {
 			return err
 		}
 	}
 	var tasks []task
-	for _, b := range bounds {
+	for _, b := range bound {
 		one := bindingTask{b: b, after: true, evaluate: true}
 		switch b.pkg.Subject {
 		case module.ObjectSubject:
@@ -94,13 +94,13 @@ func (r *pass) fill(v *view, batch []aggregate.Object) error {
 
 // evaluateKind evaluates the objects of a kind for those of the bindings whose subjects
 // they are.
-func (r *pass) evaluateKind(kind aggregate.Kind, bounds []*boundBinding) error {
+func (r *pass) evaluateKind(kind aggregate.Kind, bound []*boundBinding) error {
 	p := r.e.kindPlan(kind)
 	tasks := make([]task, 0, chunkSize)
 	for o := range state.ObjectsOf(r.after, kind, "") {
 		t := task{subject: verdict.Subject{Ref: o.Ref()}, object: o}
 		for _, b := range p.bindings {
-			if slices.Contains(bounds, b) && b.isSubject(&b.selected, o) {
+			if slices.Contains(bound, b) && b.isSubject(&b.selected, o) {
 				t.bindings = append(t.bindings, bindingTask{b: b, after: true, evaluate: true})
 			}
 		}

@@ -52,7 +52,7 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 	if set == nil {
 		return nil, fmt.Errorf("%w: no set of policies", binding.ErrInvalid)
 	}
-	bounds, views, changed, err := e.plan(set, bindings)
+	bound, views, changed, err := e.plan(set, bindings)
 	if err != nil {
 		return nil, err
 	}
@@ -60,13 +60,13 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 		return nil, ErrReset
 	}
 	if e.snapshot == nil {
-		e.install(set, bounds, views)
+		e.install(set, bound, views)
 		return &Changes{}, nil
 	}
 	r := e.startPass(ctx, e.snapshot)
 	r.changes.compareAll = true
 	for _, b := range e.bindings {
-		if !slices.Contains(bounds, b) {
+		if !slices.Contains(bound, b) {
 			r.changes.supersededBytes += b.heldBytes
 		}
 	}
@@ -75,17 +75,17 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 			r.changes.supersededBytes += v.Held
 		}
 	}
-	e.install(set, bounds, views)
+	e.install(set, bound, views)
 	gone := func(id uint32) bool { return e.byID[id] == nil }
 	e.byObject.RemoveBindings(gone)
 	e.bySubject.RemoveBindings(gone)
 	e.recountReadSets()
-	var newBounds []*boundBinding
+	var newBindings []*boundBinding
 	var newViews []*view
-	for _, b := range bounds {
+	for _, b := range bound {
 		if changed[b] {
 			b.updateMembers(e.snapshot)
-			newBounds = append(newBounds, b)
+			newBindings = append(newBindings, b)
 		}
 	}
 	for _, v := range views {
@@ -96,7 +96,7 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 	r.updateGaps()
 	return r.finish(func() error {
 		if len(changed) > 0 {
-			return r.build(newBounds, newViews)
+			return r.build(newBindings, newViews)
 		}
 		if err := r.endQuarantines(); err != nil {
 			return err
@@ -121,11 +121,11 @@ func (e *Engine) recountReadSets() {
 }
 
 // install makes a plan current.
-func (e *Engine) install(set *module.Set, bounds []*boundBinding, views []*view) {
-	e.set, e.fingerprints, e.bindings, e.views = set, set.Fingerprints(), bounds, views
+func (e *Engine) install(set *module.Set, bound []*boundBinding, views []*view) {
+	e.set, e.fingerprints, e.bindings, e.views = set, set.Fingerprints(), bound, views
 	e.kindPlans, e.byID = map[aggregate.Kind]*kindPlan{}, map[uint32]*boundBinding{}
 	e.kinds = nil
-	for _, b := range bounds {
+	for _, b := range bound {
 		e.byID[b.id] = b
 		b.frozen = nil
 		if b.pkg.Subject == module.ViewSubject {

@@ -142,8 +142,8 @@ func (r *pass) restoreViews() error {
 }
 
 // markKeysOf marks the keys of an object whose labels decide whether its entries count.
-func (r *pass) markKeysOf(bounds []*boundBinding, ref aggregate.Ref) {
-	for _, b := range bounds {
+func (r *pass) markKeysOf(bound []*boundBinding, ref aggregate.Ref) {
+	for _, b := range bound {
 		for _, k := range b.view.KeysOf(ref) {
 			r.markSubject(b, verdict.Subject{Key: k})
 		}

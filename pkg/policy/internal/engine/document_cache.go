@@ -9,8 +9,8 @@ import (
 )
 
 // documentCache keeps documents that several evaluations of one snapshot read, until
-// the evaluations end: an idle engine holds none. It is below the recording of reads:
-// what it serves has been recorded.
+// the evaluations end: an idle engine holds none. Reads are recorded above it,
+// so cache hits are recorded, too.
 type documentCache struct {
 	values map[documentKey]cachedDocument
 	bytes  int64

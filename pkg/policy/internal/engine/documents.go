@@ -59,7 +59,7 @@ func (engineStore) Read(_ context.Context, txn storage.Transaction, path storage
 	return v, nil
 }
 
-var errWhole = errors.New("it cannot be read as a whole")
+var errNoKey = errors.New("it cannot be read without a key")
 
 // read reads a path below data. A nil value does not exist.
 func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
@@ -73,7 +73,7 @@ func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
 		return nil, fmt.Errorf("a view reads data.%s: it may read its object only", strings.Join(path, "."))
 	}
 	if len(path) < 2 {
-		return nil, fmt.Errorf("data.fleet: %w", errWhole)
+		return nil, fmt.Errorf("data.fleet: %w", errNoKey)
 	}
 	var v ast.Value
 	var err error
@@ -101,7 +101,7 @@ func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
 
 func (ev *evaluation) views(path []string) (ast.Value, []string, error) {
 	if len(path) < 2 {
-		return nil, nil, fmt.Errorf("data.fleet.views: %w: name a package and a view", errWhole)
+		return nil, nil, fmt.Errorf("data.fleet.views: %w: name a package and a view", errNoKey)
 	}
 	v := ev.w.e.view(path[0], path[1])
 	if v == nil {
@@ -215,7 +215,7 @@ func (ev *evaluation) document(o aggregate.Object, pin string) (ast.Value, error
 
 func (ev *evaluation) byName(path []string) (ast.Value, []string, error) {
 	if len(path) == 0 {
-		return nil, nil, fmt.Errorf("data.fleet.by_name: %w: name a kind", errWhole)
+		return nil, nil, fmt.Errorf("data.fleet.by_name: %w: name a kind", errNoKey)
 	}
 	kind, pin := ev.w.kind(path[0])
 	if len(path) >= 4 {
@@ -267,7 +267,7 @@ func (ev *evaluation) recordScope(kind aggregate.Kind, member string) {
 
 func (ev *evaluation) objects(path []string) (ast.Value, []string, error) {
 	if len(path) == 0 {
-		return nil, nil, fmt.Errorf("data.fleet.objects: %w: name a kind", errWhole)
+		return nil, nil, fmt.Errorf("data.fleet.objects: %w: name a kind", errNoKey)
 	}
 	kind, pin := ev.w.kind(path[0])
 	if len(path) >= 4 {

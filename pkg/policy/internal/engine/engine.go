@@ -100,11 +100,11 @@ func New(opts Options) (*Engine, error) {
 	e.readSets.Clear()
 	e.callerWorker = e.newWorker()
 	e.resetReads()
-	bounds, views, _, err := e.plan(opts.Set, opts.Bindings)
+	bound, views, _, err := e.plan(opts.Set, opts.Bindings)
 	if err != nil {
 		return nil, err
 	}
-	e.install(opts.Set, bounds, views)
+	e.install(opts.Set, bound, views)
 	return e, nil
 }
 

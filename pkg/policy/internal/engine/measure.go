@@ -11,7 +11,7 @@ import (
 )
 
 // Cost is the total cost of evaluations, including what other goroutines allocate
-// meanwhile.
+// in the meantime.
 type Cost struct {
 	Evaluations int   `json:"evaluations"`
 	Nanoseconds int64 `json:"nanoseconds"`

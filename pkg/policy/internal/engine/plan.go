@@ -71,7 +71,7 @@ func (e *Engine) view(pkg, name string) *view {
 
 // plan compiles what a set and bindings need, reusing what stays the same. changedViews are
 // the views and bindings that must be evaluated again.
-func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bounds []*boundBinding, views []*view, changed map[any]bool, err error) {
+func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bound []*boundBinding, views []*view, changed map[any]bool, err error) {
 	if bindings, err = binding.Validate(set, bindings); err != nil {
 		return nil, nil, nil, err
 	}
@@ -108,10 +108,10 @@ func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bounds []*bo
 		if fresh {
 			changed[b] = true
 		}
-		bounds = append(bounds, b)
+		bound = append(bound, b)
 	}
-	slices.SortFunc(bounds, func(a, b *boundBinding) int { return strings.Compare(a.Name, b.Name) })
-	return bounds, views, changed, nil
+	slices.SortFunc(bound, func(a, b *boundBinding) int { return strings.Compare(a.Name, b.Name) })
+	return bound, views, changed, nil
 }
 
 // bind compiles a binding, reusing the verdicts of the present one if they stay the

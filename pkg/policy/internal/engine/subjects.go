@@ -160,13 +160,13 @@ func (r *pass) keyTasks(b *boundBinding) []task {
 // evaluateReaders evaluates unchanged objects that read something that changed.
 func (r *pass) evaluateReaders() error {
 	var tasks []task
-	for ref, bounds := range r.dirty {
+	for ref, bound := range r.dirty {
 		o, ok := r.after.Get(ref)
 		if !ok {
 			continue
 		}
 		t := task{subject: verdict.Subject{Ref: ref}, object: o}
-		for _, b := range bounds {
+		for _, b := range bound {
 			if b.isSubject(&b.selected, o) {
 				t.bindings = append(t.bindings, bindingTask{b: b, before: true, after: true, evaluate: true})
 			}

@@ -101,7 +101,7 @@ func (c *calls) size(name string, args []int) int {
 	if n, ok := c.known[key]; ok {
 		return n
 	}
-	most := 1
+	maximum := 1
 	for _, r := range c.functions[name] {
 		x := expand(r.Body, c)
 		for i, arg := range r.Head.Args {
@@ -114,11 +114,11 @@ func (c *calls) size(name string, args []int) int {
 			})
 		}
 		if r.Head.Value != nil {
-			most = max(most, x.of(r.Head.Value.Value))
+			maximum = max(maximum, x.of(r.Head.Value.Value))
 		}
 	}
-	c.known[key] = most
-	return most
+	c.known[key] = maximum
+	return maximum
 }
 
 // expansion is what the variables of a body expand to. Variables that equal each other

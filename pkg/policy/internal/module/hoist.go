@@ -104,7 +104,7 @@ func present(p *Package, ref ast.Ref) bool {
 		case "object":
 			return slices.Contains([]string{"apiVersion", "kind", "metadata"}, path[1])
 		case "parameters":
-			return p.Parameters.always(path[1])
+			return p.Parameters.alwaysSet(path[1])
 		}
 		return path[0] == "ref" || path[0] == "member"
 	}

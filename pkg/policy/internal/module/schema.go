@@ -18,12 +18,12 @@ const (
 )
 
 // Schema is the JSON schema (draft 7, without $ref) of a package's parameters,
-// which are always an object. Unknown parameters are refused unless it has
-// additionalProperties.
+// which are always an object. Unknown parameters are rejected unless
+// additionalProperties is set.
 type Schema struct {
 	Raw map[string]any // as METADATA has it; not to be changed
 
-	closed ast.Value // what parameters are validated against
+	strict ast.Value // what parameters are validated against
 }
 
 // newSchema validates a schema.
@@ -36,22 +36,22 @@ func newSchema(raw any) (*Schema, error) {
 		return nil, fmt.Errorf("type is %s; parameters are an object", quote(t))
 	}
 	nodes := 0
-	if err := checkPlain(top, 0, &nodes); err != nil {
+	if err := checkSelfContained(top, 0, &nodes); err != nil {
 		return nil, err
 	}
-	closed, err := ast.InterfaceToValue(closeSchema(top, true))
+	strict, err := ast.InterfaceToValue(disallowAdditional(top, true))
 	if err != nil {
 		return nil, err
 	}
-	s := &Schema{Raw: top, closed: closed}
-	if err := verifySchema(closed); err != nil {
+	s := &Schema{Raw: top, strict: strict}
+	if err := verifySchema(strict); err != nil {
 		return nil, err
 	}
 	return s, checkDefaults(top, "")
 }
 
-// checkPlain checks that a schema refers to nothing, and is small.
-func checkPlain(x any, depth int, nodes *int) error {
+// checkSelfContained checks that a schema has no references and is within limits.
+func checkSelfContained(x any, depth int, nodes *int) error {
 	if *nodes++; depth > maxSchemaDepth || *nodes > maxSchemaNodes {
 		return errors.New("the schema is too large")
 	}
@@ -61,13 +61,13 @@ func checkPlain(x any, depth int, nodes *int) error {
 			if key == "$ref" || key == "$schema" || key == "$id" || key == "id" && depth == 0 {
 				return fmt.Errorf("%s is not allowed: the schema must be self-contained", key)
 			}
-			if err := checkPlain(v, depth+1, nodes); err != nil {
+			if err := checkSelfContained(v, depth+1, nodes); err != nil {
 				return err
 			}
 		}
 	case []any:
 		for _, v := range x {
-			if err := checkPlain(v, depth+1, nodes); err != nil {
+			if err := checkSelfContained(v, depth+1, nodes); err != nil {
 				return err
 			}
 		}
@@ -75,9 +75,9 @@ func checkPlain(x any, depth int, nodes *int) error {
 	return nil
 }
 
-// closeSchema returns a copy in which objects with properties allow no others. A schema
+// disallowAdditional returns a copy in which objects with properties allow no others. A schema
 // that combines others stays as it is: each of them would have to name all properties.
-func closeSchema(s map[string]any, top bool) map[string]any {
+func disallowAdditional(s map[string]any, top bool) map[string]any {
 	out := maps.Clone(s)
 	if top {
 		out["type"] = "object"
@@ -94,21 +94,21 @@ func closeSchema(s map[string]any, top bool) map[string]any {
 		}
 	}
 	if ok {
-		closed := make(map[string]any, len(properties))
+		strict := make(map[string]any, len(properties))
 		for name, p := range properties {
-			closed[name] = closeAny(p)
+			strict[name] = disallowAdditionalAny(p)
 		}
-		out["properties"] = closed
+		out["properties"] = strict
 	}
 	if items, ok := s["items"]; ok {
-		out["items"] = closeAny(items)
+		out["items"] = disallowAdditionalAny(items)
 	}
 	return out
 }
 
-func closeAny(x any) any {
+func disallowAdditionalAny(x any) any {
 	if s, ok := x.(map[string]any); ok {
-		return closeSchema(s, false)
+		return disallowAdditional(s, false)
 	}
 	return x
 }
@@ -122,12 +122,12 @@ func checkDefaults(s map[string]any, at string) error {
 			continue
 		}
 		if d, ok := p["default"]; ok {
-			one, err := ast.InterfaceToValue(map[string]any{"properties": map[string]any{name: closeSchema(p, false)}})
+			one, err := ast.InterfaceToValue(map[string]any{"properties": map[string]any{name: disallowAdditional(p, false)}})
 			if err != nil {
 				return err
 			}
-			if problems, err := match(map[string]any{name: d}, one); err != nil || len(problems) > 0 {
-				return fmt.Errorf("the default of %s%s does not match its schema: %s", at, name, orError(problems, err))
+			if problems, err := validate(map[string]any{name: d}, one); err != nil || len(problems) > 0 {
+				return fmt.Errorf("the default of %s%s does not match its schema: %s", at, name, joinProblems(problems, err))
 			}
 		}
 		if err := checkDefaults(p, at+name+"."); err != nil {
@@ -137,8 +137,8 @@ func checkDefaults(s map[string]any, at string) error {
 	return nil
 }
 
-// always reports whether resolved parameters always have one.
-func (s *Schema) always(name string) bool {
+// alwaysSet reports whether resolved parameters always have it.
+func (s *Schema) alwaysSet(name string) bool {
 	if s == nil {
 		return false
 	}
@@ -151,7 +151,7 @@ func (s *Schema) always(name string) bool {
 	return ok
 }
 
-func orError(problems []string, err error) string {
+func joinProblems(problems []string, err error) string {
 	if err != nil {
 		return err.Error()
 	}
@@ -168,11 +168,11 @@ func (s *Schema) Resolve(parameters map[string]any) (map[string]any, []string) {
 		return map[string]any{}, nil
 	}
 	nodes := 0
-	if !isSmall(parameters, 0, &nodes) {
+	if !withinLimits(parameters, 0, &nodes) {
 		return nil, []string{"the parameters are too large"}
 	}
 	out, _ := withDefaults(parameters, s.Raw).(map[string]any)
-	problems, err := match(out, s.closed)
+	problems, err := validate(out, s.strict)
 	if err != nil {
 		return nil, []string{err.Error()}
 	}
@@ -182,20 +182,20 @@ func (s *Schema) Resolve(parameters map[string]any) (map[string]any, []string) {
 	return out, nil
 }
 
-func isSmall(x any, depth int, nodes *int) bool {
+func withinLimits(x any, depth int, nodes *int) bool {
 	if *nodes++; depth > maxSchemaDepth || *nodes > maxSchemaNodes {
 		return false
 	}
 	switch x := x.(type) {
 	case map[string]any:
 		for _, v := range x {
-			if !isSmall(v, depth+1, nodes) {
+			if !withinLimits(v, depth+1, nodes) {
 				return false
 			}
 		}
 	case []any:
 		for _, v := range x {
-			if !isSmall(v, depth+1, nodes) {
+			if !withinLimits(v, depth+1, nodes) {
 				return false
 			}
 		}
@@ -246,8 +246,8 @@ func verifySchema(schema ast.Value) error {
 	return errors.New(strings.TrimPrefix(string(s), "jsonschema: "))
 }
 
-// match returns the problems with a document, sorted.
-func match(document map[string]any, schema ast.Value) ([]string, error) {
+// validate returns the problems with a document, sorted.
+func validate(document map[string]any, schema ast.Value) ([]string, error) {
 	v, err := ast.InterfaceToValue(document)
 	if err != nil {
 		return nil, err
@@ -283,7 +283,7 @@ func call(builtin string, args ...*ast.Term) (answer *ast.Array, err error) {
 		return nil
 	})
 	if err == nil && (answer == nil || answer.Len() != 2) {
-		err = fmt.Errorf("%s gave no answer", builtin)
+		err = fmt.Errorf("%s returned no result", builtin)
 	}
 	return answer, err
 }

@@ -22,11 +22,11 @@ func (s *State) ReadScope(binding string) ReadScope {
 		return ReadScope{}
 	}
 	kinds, anyKind := s.parts.kindsRead(b.Pkg)
-	sight := ReadScope{Fleet: true, Kinds: kinds, AnyKind: anyKind || b.Pkg.Reads.Scopes || b.Pkg.Reads.Names}
+	scope := ReadScope{Fleet: true, Kinds: kinds, AnyKind: anyKind || b.Pkg.Reads.Scopes || b.Pkg.Reads.Names}
 	for m := range s.Snapshot.Members() {
 		if b.Visible.Has(m.Name) {
-			sight.Members = append(sight.Members, m.Name)
+			scope.Members = append(scope.Members, m.Name)
 		}
 	}
-	return sight
+	return scope
 }

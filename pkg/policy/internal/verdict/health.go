@@ -65,7 +65,7 @@ func (h *Health) Problem() string {
 		parts = append(parts, h.Views)
 	}
 	for _, g := range h.Failures {
-		parts = append(parts, fmt.Sprintf("%s; verdicts that read the view are Unknown until the object contributes again; to make them Known, tolerate the gaps of member %q", g, g.Member))
+		parts = append(parts, fmt.Sprintf("%s; verdicts that read the view are Unknown until evaluating the view for the object succeeds; to make them Known, tolerate gaps of member %q", g, g.Member))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -41,7 +41,7 @@ func read(objects storer.EncodedObjectStorer, t plumbing.ObjectType, hash plumbi
 
 // resolve peels tags to a commit, and returns the commit's tree.
 func (r *Result) resolve(objects storer.EncodedObjectStorer, hash plumbing.Hash) (plumbing.Hash, error) {
-	var tags []Signed
+	var tags []SignedObject
 	for range maxNestedTags {
 		if _, err := objects.EncodedObject(plumbing.TagObject, hash); err != nil {
 			break // a commit, or read reports an error
@@ -70,7 +70,7 @@ func (r *Result) resolve(objects storer.EncodedObjectStorer, hash plumbing.Hash)
 		return hash, err
 	}
 	r.Commit, r.Author, r.Committer = hash.String(), c.author, c.committer
-	for _, s := range append([]Signed{c.signed}, tags...) {
+	for _, s := range append([]SignedObject{c.signed}, tags...) {
 		if len(s.Signature) > 0 {
 			r.Signed = append(r.Signed, s)
 		}
@@ -81,13 +81,13 @@ func (r *Result) resolve(objects storer.EncodedObjectStorer, hash plumbing.Hash)
 type commit struct {
 	tree              plumbing.Hash
 	author, committer Signature
-	signed            Signed
+	signed            SignedObject
 }
 
 type tag struct {
 	object plumbing.Hash
 	name   string
-	signed Signed
+	signed SignedObject
 }
 
 // header is a header of an object, with its continuation lines.
@@ -129,7 +129,7 @@ func parseCommit(data []byte) (commit, error) {
 	if err != nil {
 		return commit{}, err
 	}
-	c := commit{signed: Signed{Object: "commit"}}
+	c := commit{signed: SignedObject{Object: "commit"}}
 	seen := map[string]int{}
 	for i, h := range list {
 		seen[h.key]++
@@ -173,7 +173,7 @@ func parseTag(data []byte) (tag, error) {
 	if err != nil {
 		return tag{}, err
 	}
-	t := tag{signed: Signed{Object: "tag", Payload: data}}
+	t := tag{signed: SignedObject{Object: "tag", Payload: data}}
 	seen := map[string]int{}
 	for _, h := range list {
 		seen[h.key]++

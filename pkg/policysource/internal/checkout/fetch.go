@@ -44,8 +44,8 @@ type Result struct {
 	Commit    string
 	Author    Signature
 	Committer Signature
-	Signed    []Signed // the commit, then the annotated tags that lead to it, if they have a signature
-	Tree      fs.FS    // below Path, in memory and immutable
+	Signed    []SignedObject // the commit, then the annotated tags that lead to it, if they have a signature
+	Tree      fs.FS          // below Path, in memory and immutable
 	Files     int
 	Bytes     int64 // of the files
 }
@@ -56,8 +56,8 @@ type Signature struct {
 	When        time.Time
 }
 
-// Signed is an object with a signature that has not been verified.
-type Signed struct {
+// SignedObject is an object with a signature that has not been verified.
+type SignedObject struct {
 	Object    string // "commit" or "tag"
 	Payload   []byte // the signed bytes
 	Signature []byte // armored: PGP or SSH
@@ -72,8 +72,8 @@ type refs struct {
 	anyHash bool
 }
 
-// remote is a repository to read from.
-type remote interface {
+// repository is a git repository to read from.
+type repository interface {
 	refs(ctx context.Context) (*refs, error)
 	// objects returns a store with the object of a hash and, if it is a commit or a
 	// tag of one, the tree of the commit.
@@ -173,7 +173,7 @@ func (c *Client) fetch(ctx context.Context, r Remote, req Request, limits Limits
 	return out, nil
 }
 
-func (c *Client) open(ctx context.Context, r Remote, auth Auth, limits Limits) (remote, error) {
+func (c *Client) open(ctx context.Context, r Remote, auth Auth, limits Limits) (repository, error) {
 	dial := c.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
