@@ -163,9 +163,9 @@ spec:
   target: {member: fleet/eu-1, apiVersion: v1, kind: ConfigMap, namespace: default, name: gone, uid: u, resourceVersion: "1"}
 `
 
-// TestActionsAreStoppedAcknowledgedAndTakenBack: all that `federator actions` does, on a
+// TestActions_StopAcknowledgeAndRollBack: all that `federator actions` does, on a
 // fleet that is corrected.
-func TestActionsAreStoppedAcknowledgedAndTakenBack(t *testing.T) {
+func TestActions_StopAcknowledgeAndRollBack(t *testing.T) {
 	c := &console{job: newJob(t)}
 	c.kubeconfig = clitest.WriteFile(t, "hub.kubeconfig", string(c.hub.Kubeconfig()))
 	c.configMap("one")

@@ -39,7 +39,7 @@ func asking(t *testing.T) *running {
 	return r
 }
 
-func TestCountTreeAndCompletionAskTheServer(t *testing.T) {
+func TestQueryCommands_UseTheServer(t *testing.T) {
 	r := asking(t)
 	ask := func(args ...string) string {
 		t.Helper()
@@ -110,7 +110,7 @@ func TestCountTreeAndCompletionAskTheServer(t *testing.T) {
 	}
 }
 
-func TestKubeconfigHasAContextPerMember(t *testing.T) {
+func TestKubeconfig_HasAContextPerMember(t *testing.T) {
 	r := asking(t)
 	local, err := clientcmd.LoadFromFile(r.kubeconfig)
 	if err != nil {
@@ -157,9 +157,9 @@ func TestKubeconfigHasAContextPerMember(t *testing.T) {
 	}
 }
 
-// TestWithoutAContextTheLocalServerIsFound: and where there is none, what was looked
+// TestQueryCommands_FindTheLocalServer: and where there is none, what was looked
 // for is said.
-func TestWithoutAContextTheLocalServerIsFound(t *testing.T) {
+func TestQueryCommands_FindTheLocalServer(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, ".config"))

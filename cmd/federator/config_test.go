@@ -13,7 +13,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-func TestConfigErrorsNameTheLine(t *testing.T) {
+func TestConfig_ErrorsNameTheLine(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		yaml string
@@ -89,14 +89,14 @@ index:
 	}
 }
 
-func TestConfigErrorsOfFlagsNameTheKey(t *testing.T) {
+func TestConfig_ErrorsOfFlagsNameTheKey(t *testing.T) {
 	_, err := command(t, "serve", "--contexts", "a", "--parallel-syncs", "-2", "--log-level", "x")
 	if err == nil || err.Error() != "parallelSyncs: is -2, must be above 0\nlog.level: \"x\" is not debug, info, warn or error" {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestFlagsOverrideTheFile(t *testing.T) {
+func TestConfig_FlagsOverrideTheFile(t *testing.T) {
 	path := clitest.WriteFile(t, "config.yaml", "parallelSyncs: 3\ngiveUpAfter: 9s\nindex: {fields: {Node: [spec.podCIDR]}}\n"+
 		"sources: {contexts: {path: a-file, names: [x]}}\n")
 	out, err := command(t, "serve", "--config", path, "--print-config", "--parallel-syncs", "7",
@@ -129,7 +129,7 @@ func TestFlagsOverrideTheFile(t *testing.T) {
 	}
 }
 
-func TestPrintConfigDocumentsEveryKey(t *testing.T) {
+func TestPrintConfig_DocumentsEveryKey(t *testing.T) {
 	out, err := command(t, "serve", "--print-config", "--contexts", "a", "--hub-kubeconfig", "f")
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestPrintConfigDocumentsEveryKey(t *testing.T) {
 	}
 }
 
-func TestAMissingConfigOrHubIsAnErrorThatHelps(t *testing.T) {
+func TestServe_NamesAMissingConfigOrHub(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.yaml")
 	if _, err := command(t, "serve", "--config", path); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("got %v, want an error that names %s", err, path)
@@ -159,7 +159,7 @@ func TestAMissingConfigOrHubIsAnErrorThatHelps(t *testing.T) {
 	}
 }
 
-func TestUnknownCommandsArgumentsAndFormatsAreRefused(t *testing.T) {
+func TestCommand_RejectsUnknownArguments(t *testing.T) {
 	for _, args := range [][]string{
 		{"frobnicate"},
 		{"serve", "x"},

@@ -27,9 +27,9 @@ violation contains {"msg": sprintf("%s is in %d members", [input.ref.name, n])} 
 }
 `
 
-// TestServeJudgesTheFleet serves with a policy over two members, and asks for its
+// TestServe_EvaluatesPolicies serves with a policy over two members, and asks for its
 // view and its metrics.
-func TestServeJudgesTheFleet(t *testing.T) {
+func TestServe_EvaluatesPolicies(t *testing.T) {
 	members, kubeconfig := clitest.Fleet(t, 2)
 	clitest.CreateConfigMaps(t, members[0], "one", "both")
 	clitest.CreateConfigMaps(t, members[1], "both")
@@ -65,8 +65,8 @@ func TestServeJudgesTheFleet(t *testing.T) {
 	}
 }
 
-// TestServeRefusesPoliciesThatDoNotLoad says where each mistake is.
-func TestServeRefusesPoliciesThatDoNotLoad(t *testing.T) {
+// TestServe_RejectsInvalidPolicies says where each mistake is.
+func TestServe_RejectsInvalidPolicies(t *testing.T) {
 	dir := t.TempDir()
 	write := func(text string) {
 		if err := os.WriteFile(filepath.Join(dir, "names.rego"), []byte(text), 0o600); err != nil {
@@ -92,7 +92,7 @@ func TestServeRefusesPoliciesThatDoNotLoad(t *testing.T) {
 	}
 }
 
-func TestRetentionOfActionsIsHeldToItsBounds(t *testing.T) {
+func TestConfig_BoundsActionRetention(t *testing.T) {
 	path := clitest.WriteFile(t, "config.yaml", "policies:\n  actionRetention: 59m\n  actionsKept: -1\n")
 	_, err := command(t, "serve", "--config", path)
 	for _, want := range []string{":2: policies.actionRetention: is 59m0s, must be at least 1h", ":3: policies.actionsKept: is -1, must not be negative"} {
@@ -102,7 +102,7 @@ func TestRetentionOfActionsIsHeldToItsBounds(t *testing.T) {
 	}
 }
 
-func TestReportsAreOfAHub(t *testing.T) {
+func TestConfig_ReportsRequireAHub(t *testing.T) {
 	path := clitest.WriteFile(t, "config.yaml", "policies:\n  reports: true\n  reportInterval: 100ms\n")
 	_, err := command(t, "serve", "--config", path)
 	for _, want := range []string{

@@ -8,7 +8,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-func TestQueryConfigIsRefusedByLine(t *testing.T) {
+func TestQueryConfig_ErrorsNameTheLine(t *testing.T) {
 	const noHub = "sources:\n  contexts: {names: [a]}\nquery:\n  "
 	const hub = "sources:\n  hub: {enabled: true, name: fleet/hub}\nquery:\n  "
 	for _, test := range []struct{ yaml, want string }{
@@ -49,7 +49,7 @@ func TestQueryConfigIsRefusedByLine(t *testing.T) {
 	}
 }
 
-func TestPrintConfigShowsTheQueryAPI(t *testing.T) {
+func TestPrintConfig_ShowsTheQueryAPI(t *testing.T) {
 	path := clitest.WriteFile(t, "config.yaml", "sources:\n  contexts: {names: [a]}\n")
 	out, err := command(t, "serve", "--config", path, "--print-config")
 	if err != nil {

@@ -179,9 +179,9 @@ func newJob(t *testing.T) *job {
 	return j
 }
 
-// TestACommitCorrectsTheFleet is the main job: from git to a corrected object, and what
+// TestEnforcement_CommitCorrectsTheFleet is the main job: from git to a corrected object, and what
 // must not happen.
-func TestACommitCorrectsTheFleet(t *testing.T) {
+func TestEnforcement_CommitCorrectsTheFleet(t *testing.T) {
 	j := newJob(t)
 	j.configMap("one")
 	config := clitest.WriteFile(t, "federator.yaml", fmt.Sprintf(`

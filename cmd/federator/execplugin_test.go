@@ -30,9 +30,9 @@ func script(t *testing.T, path, text string) {
 	}
 }
 
-// TestContextsLogInByExecPlugins: named at the start, without standard input, and not
+// TestServe_AuthenticatesContextsByExecPlugins: named at the start, without standard input, and not
 // where they are refused.
-func TestContextsLogInByExecPlugins(t *testing.T) {
+func TestServe_AuthenticatesContextsByExecPlugins(t *testing.T) {
 	members, path := clitest.Fleet(t, 3)
 	config, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -99,9 +99,9 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	state("member-2", "Connected")
 }
 
-// TestContextsRunExecPluginsBoundedAndAlone has a context's plugin leave somebody behind
+// TestServe_BoundsExecPlugins has a context's plugin leave somebody behind
 // who holds its standard output and ours, and another want a terminal, where there is one.
-func TestContextsRunExecPluginsBoundedAndAlone(t *testing.T) {
+func TestServe_BoundsExecPlugins(t *testing.T) {
 	members, path := clitest.Fleet(t, 2)
 	config, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -161,8 +161,8 @@ func binary(t *testing.T, stdin *os.File, args ...string) (out, log string, err 
 	return stdout.String(), stderr.String(), err
 }
 
-// TestExecPluginsGetNoStandardInput, which may hold what is meant for us.
-func TestExecPluginsGetNoStandardInput(t *testing.T) {
+// TestExecPlugin_GetsNoStandardInput, which may hold what is meant for us.
+func TestExecPlugin_GetsNoStandardInput(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -180,8 +180,8 @@ func TestExecPluginsGetNoStandardInput(t *testing.T) {
 	}
 }
 
-// TestExecPluginsAreRunByOurselves, with the time that the documentation tells.
-func TestExecPluginsAreRunByOurselves(t *testing.T) {
+// TestExecPlugin_RunnerIsThisBinary, with the time that the documentation tells.
+func TestExecPlugin_RunnerIsThisBinary(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -195,9 +195,9 @@ func TestExecPluginsAreRunByOurselves(t *testing.T) {
 	}
 }
 
-// TestExecPluginsAreEndedWithWhatTheyStart: whoever holds standard output open is
+// TestExecPlugin_IsKilledWithItsChildren: whoever holds standard output open is
 // waited for.
-func TestExecPluginsAreEndedWithWhatTheyStart(t *testing.T) {
+func TestExecPlugin_IsKilledWithItsChildren(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

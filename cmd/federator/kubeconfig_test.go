@@ -6,7 +6,7 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-func TestKubeconfigWithAHub(t *testing.T) {
+func TestKubeconfig_WithAHub(t *testing.T) {
 	hub := kube.StartTest(t, kube.Options{}).Hub
 	for name, test := range map[string]func(*testing.T, *kube.Hub){
 		"the authority of the chart is found":       authorityOfTheChart,

@@ -61,9 +61,9 @@ func listed(t *testing.T, config *rest.Config, query string) (words, version, ne
 	return words, answer.Metadata.ResourceVersion, answer.Metadata.Continue
 }
 
-// TestListsWithALimitAndAResourceVersionAreReadAsAnAPIServerReadsThem, also where
+// TestList_TreatsLimitAndResourceVersionAsAnAPIServer, also where
 // resourceVersionMatch is not set: beside the member's own answers.
-func TestListsWithALimitAndAResourceVersionAreReadAsAnAPIServerReadsThem(t *testing.T) {
+func TestList_TreatsLimitAndResourceVersionAsAnAPIServer(t *testing.T) {
 	members, kubeconfig := clitest.RealFleet(t, "one")
 	manifests := "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
 	for i := range 5 {

@@ -13,7 +13,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-func TestRegoIsAnsweredByTheServer(t *testing.T) {
+func TestRegoQuery_IsServed(t *testing.T) {
 	_, kubeconfig := clitest.Fleet(t, 2)
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "Namespace,ConfigMap")
 	ready(t, r)

@@ -36,8 +36,8 @@ func (knowing) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, err
 }
 
-// TestStrangersDoNotLockOutTheScraper: however many tokens they invent.
-func TestStrangersDoNotLockOutTheScraper(t *testing.T) {
+// TestScrapers_AreNotLockedOutByUnknownTokens: however many tokens they invent.
+func TestScrapers_AreNotLockedOutByUnknownTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := &rest.Config{Host: "https://hub", Transport: knowing{}, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 		h, err := onlyScrapers(hub, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), slog.New(slog.DiscardHandler))

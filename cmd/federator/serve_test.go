@@ -123,7 +123,7 @@ func ready(t *testing.T, r *running) {
 	})
 }
 
-func TestServeFollowsAndTells(t *testing.T) {
+func TestServe_SyncsMembersAndReportsThem(t *testing.T) {
 	members, kubeconfig := clitest.Fleet(t, 2)
 	clitest.CreateConfigMaps(t, members[0], "a", "b")
 	clitest.CreateConfigMaps(t, members[1], "c")
@@ -187,7 +187,7 @@ func TestServeFollowsAndTells(t *testing.T) {
 	}
 }
 
-func TestReadyzNamesWhoIsWaitedForUntilGivenUp(t *testing.T) {
+func TestReadyz_NamesMembersUntilGivenUp(t *testing.T) {
 	members, kubeconfig := clitest.Fleet(t, 2)
 	clear := members[1].Faults().Add(sim.Fault{Verb: "list", Hang: true})
 	defer clear()
@@ -203,7 +203,7 @@ func TestReadyzNamesWhoIsWaitedForUntilGivenUp(t *testing.T) {
 	ready(t, r)
 }
 
-func TestAdminIsForLocalHostsOnly(t *testing.T) {
+func TestAdmin_IsForLocalHostsOnly(t *testing.T) {
 	_, kubeconfig := clitest.Fleet(t, 1)
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap")
 	if code, _, err := get(t.Context(), r.admin+"/members", "rebound.example:8081"); err != nil || code != http.StatusForbidden {
@@ -215,7 +215,7 @@ func TestAdminIsForLocalHostsOnly(t *testing.T) {
 	mustGet(t, r.public+"/members", http.StatusNotFound)
 }
 
-func TestPprofIsServedWhenAskedFor(t *testing.T) {
+func TestPprof_IsServedIfEnabled(t *testing.T) {
 	_, kubeconfig := clitest.Fleet(t, 1)
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap", "--pprof")
 	if body := mustGet(t, r.admin+"/debug/pprof/goroutine?debug=1", http.StatusOK); !strings.Contains(body, "goroutine profile") {
@@ -224,7 +224,7 @@ func TestPprofIsServedWhenAskedFor(t *testing.T) {
 	mustGet(t, r.public+"/debug/pprof/", http.StatusNotFound)
 }
 
-func TestAnAddressInUseEndsServe(t *testing.T) {
+func TestServe_FailsOnAnAddressInUse(t *testing.T) {
 	_, kubeconfig := clitest.Fleet(t, 1)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -238,7 +238,7 @@ func TestAnAddressInUseEndsServe(t *testing.T) {
 	}
 }
 
-func TestLogsOfClientGoGoToSlogAsJSON(t *testing.T) {
+func TestLog_IncludesClientGo(t *testing.T) {
 	var out clitest.Lines
 	log, err := config.NewLogger(&out, config.Log{Level: "info", Format: "json"})
 	if err != nil {
@@ -252,7 +252,7 @@ func TestLogsOfClientGoGoToSlogAsJSON(t *testing.T) {
 	}
 }
 
-func TestMembersWithoutAServer(t *testing.T) {
+func TestMembers_WithoutAServer(t *testing.T) {
 	members, kubeconfig := clitest.Fleet(t, 2)
 	clitest.CreateConfigMaps(t, members[0], "a")
 	members[1].Forbid(schema.GroupResource{Resource: "configmaps"})
@@ -274,7 +274,7 @@ func TestMembersWithoutAServer(t *testing.T) {
 	}
 }
 
-func TestMembersWatchPrintsWhatChanges(t *testing.T) {
+func TestMembersWatch_PrintsChanges(t *testing.T) {
 	members, kubeconfig := clitest.Fleet(t, 1)
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap")
 	ready(t, r)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestVersion(t *testing.T) {
+func TestVersion_PrintsVersions(t *testing.T) {
 	out, err := command(t, "version")
 	if err != nil || !strings.Contains(out, "federator   devel\n") || !strings.Contains(out, "kubernetes  v1.") {
 		t.Errorf("%v:\n%s", err, out)

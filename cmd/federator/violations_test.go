@@ -71,7 +71,7 @@ func judgedMembers(t *testing.T) (_ []*sim.Member, args []string) {
 	return members, []string{"--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "Namespace,ConfigMap", "--policies", dir}
 }
 
-func TestViolationsAreAskedFor(t *testing.T) {
+func TestViolations_AreQueried(t *testing.T) {
 	r := judgedFleet(t)
 	a, err := (&queryclient.Flags{Kubeconfig: r.kubeconfig}).Client()
 	if err != nil {
@@ -149,7 +149,7 @@ func TestViolationsAreAskedFor(t *testing.T) {
 	}
 }
 
-func TestViolationsArePrinted(t *testing.T) {
+func TestViolations_ArePrinted(t *testing.T) {
 	r := judgedFleet(t)
 	clitest.Eventually(t, "violations are printed", func() error {
 		out, err := command(t, "violations", "--kubeconfig", r.kubeconfig, "--member", "context/member-0", "-n", "shop", "--policy", "acme.owner")

@@ -69,7 +69,7 @@ func (f *following) line(want string) {
 	}
 }
 
-func TestViolationsAreWatched(t *testing.T) {
+func TestViolations_AreWatched(t *testing.T) {
 	members, args := judgedMembers(t)
 	r := start(t, args...)
 	ready(t, r)
@@ -118,8 +118,8 @@ func TestViolationsAreWatched(t *testing.T) {
 	}
 }
 
-// TestAWatchOfViolationsOutlivesItsConnection: it goes on from where it was.
-func TestAWatchOfViolationsOutlivesItsConnection(t *testing.T) {
+// TestViolationsWatch_OutlivesItsConnection: it goes on from where it was.
+func TestViolationsWatch_OutlivesItsConnection(t *testing.T) {
 	members, args := judgedMembers(t)
 	r := start(t, args...)
 	ready(t, r)

@@ -17,8 +17,8 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-// TestTheSecretOfAWebhookCanBeRotated changes the file between requests.
-func TestTheSecretOfAWebhookCanBeRotated(t *testing.T) {
+// TestWebhook_SecretCanBeRotated changes the file between requests.
+func TestWebhook_SecretCanBeRotated(t *testing.T) {
 	git, err := policysource.NewManager(policysource.Options{
 		Test: func(context.Context, policysource.Candidate) ([]policy.Finding, error) { return nil, nil },
 		Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("there is no network") },
@@ -85,7 +85,7 @@ func TestTheSecretOfAWebhookCanBeRotated(t *testing.T) {
 	}
 }
 
-func TestAWebhookIsHeldToItsConfiguration(t *testing.T) {
+func TestWebhook_ConfigurationIsValidated(t *testing.T) {
 	const hub = "sources: {hub: {enabled: true}}\npolicies:\n  hub: true\n"
 	for text, want := range map[string]string{
 		hub + "  webhook: {listen: \":0\"}\n":                            "policies.webhook.secretFile: is required with policies.webhook.listen",

@@ -12,9 +12,9 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// TestPoliciesFollowTheMemoryLimit shows that what views and bindings hold is refused
+// TestPolicyLimits_ScaleWithTheMemoryLimit shows that what views and bindings hold is refused
 // before the runtime's limit is reached.
-func TestPoliciesFollowTheMemoryLimit(t *testing.T) {
+func TestPolicyLimits_ScaleWithTheMemoryLimit(t *testing.T) {
 	for limit, want := range map[int64]policy.Limits{
 		math.MaxInt64: {}, 1800 << 20: {View: 1800 << 16, Binding: 1800 << 16}, 64 << 30: {View: 512 << 20, Binding: 512 << 20}, 1: {View: 1 << 20, Binding: 1 << 20},
 	} {
@@ -24,9 +24,9 @@ func TestPoliciesFollowTheMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestBudgetsFollowTheMemoryLimit shows that budgets act before the runtime's limit does,
+// TestBudget_ScalesWithTheMemoryLimit shows that budgets act before the runtime's limit does,
 // unless the configuration says otherwise.
-func TestBudgetsFollowTheMemoryLimit(t *testing.T) {
+func TestBudget_ScalesWithTheMemoryLimit(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(file, []byte("sources: {contexts: {names: [a]}}\nbudget: {bytes: 12345678}\n"), 0o600); err != nil {

@@ -8,9 +8,9 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 )
 
-// TestWhatAnActionChangesIsShown: a line for each field, and nothing that steers a
+// TestWriteChange_ShowsEachField: a line for each field, and nothing that steers a
 // terminal.
-func TestWhatAnActionChangesIsShown(t *testing.T) {
+func TestWriteChange_ShowsEachField(t *testing.T) {
 	for _, test := range []struct {
 		name, verb, patch, inverseVerb, inverse, irreversible string
 		want                                                  string

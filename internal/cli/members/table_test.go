@@ -11,7 +11,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/connection"
 )
 
-func TestMembersTable(t *testing.T) {
+func TestMembersTable_ShowsEachMember(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	fresh, ago := 1500*time.Millisecond, now.Add(-90*time.Minute)
 	answer := fleet.Status{Time: now, Members: []clusterinformers.MemberStatus{
@@ -40,7 +40,7 @@ func TestMembersTable(t *testing.T) {
 	}
 }
 
-func TestSize(t *testing.T) {
+func TestSize_UsesBinaryUnits(t *testing.T) {
 	for n, want := range map[int64]string{0: "0B", 1023: "1023B", 1024: "1.0KiB", 1536: "1.5KiB", 5 << 30: "5.0GiB", 1<<63 - 1: "8.0EiB"} {
 		if got := size(n); got != want {
 			t.Errorf("size(%d) = %s, want %s", n, got, want)

@@ -34,7 +34,7 @@ func deployment(name string, replicas int, image string) []byte {
 	return manifest
 }
 
-func TestCheckWaitsNoLongerThanItIsTold(t *testing.T) {
+func TestCheck_StopsWaitingAtTheTimeout(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // which nobody answers
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestCheckWaitsNoLongerThanItIsTold(t *testing.T) {
 	}
 }
 
-func TestCheckOfAMemberThatHidesAKind(t *testing.T) {
+func TestCheck_ReportsAForbiddenKind(t *testing.T) {
 	members, kubeconfig := clitest.Fleet(t, 2)
 	members[1].Forbid(schema.GroupResource{Group: "apps", Resource: "deployments"})
 	var out, errOut bytes.Buffer
@@ -72,7 +72,7 @@ func TestCheckOfAMemberThatHidesAKind(t *testing.T) {
 	}
 }
 
-func TestCheckOfAFleetWithAMemberThatIsRefused(t *testing.T) {
+func TestCheck_ReportsARefusedMember(t *testing.T) {
 	_, path := clitest.Fleet(t, 1)
 	config, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -113,7 +113,7 @@ metadata: {name: web, namespace: default}
 spec: {maxReplicas: 3, targetCPUUtilizationPercentage: 95, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}
 `
 
-func TestCheckOfTheClustersOfAHub(t *testing.T) {
+func TestCheck_ReadsClustersOfAHub(t *testing.T) {
 	f := kube.StartTest(t, kube.Options{Members: 1})
 	m := f.Members[0]
 	if err := f.Hub.Register(t.Context(), kube.Cluster{Namespace: "fleet", Name: "eu-1", Labels: map[string]string{"env": "prod"}, Kubeconfig: m.Kubeconfig()}); err != nil {

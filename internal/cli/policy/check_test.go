@@ -28,14 +28,14 @@ func checked(t *testing.T, args ...string) (*report.Report, error) {
 	return &r, err
 }
 
-func TestCheckOfACleanFleetFindsNothing(t *testing.T) {
+func TestCheck_ReportsNothingOnACleanFleet(t *testing.T) {
 	r, err := checked(t, "--policies", clitest.Policies(t), "-f", clitest.WriteFile(t, "fleet.yaml", clitest.Manifests))
 	if err != nil || !r.Clean || len(r.Results) != 0 || len(r.Policies) != 3 || len(r.Members) != 2 {
 		t.Errorf("%v: %+v", err, r)
 	}
 }
 
-func TestCheckFindsWhatIsWrong(t *testing.T) {
+func TestCheck_ReportsViolations(t *testing.T) {
 	r, err := checked(t, "--policies", clitest.Policies(t), "-f", clitest.WriteFile(t, "fleet.yaml", clitest.Manifests+clitest.StolenHost+clitest.SkewedDeployment))
 	if err == nil || exit.Code(err) != exit.CodeFindings {
 		t.Errorf("%v exits with %d", err, exit.Code(err))
@@ -58,7 +58,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestCheckInEachFormat(t *testing.T) {
+func TestCheck_WritesEachFormat(t *testing.T) {
 	args := []string{"policy", "check", "--fail-on", "none", "--policies", clitest.Policies(t), "-f", clitest.WriteFile(t, "fleet.yaml", clitest.Manifests+clitest.StolenHost)}
 	table, err := command(t, args...)
 	if err != nil || !strings.Contains(table, "2 violations, 0 exempt, 0 unknown, 0 errors") ||
@@ -80,7 +80,7 @@ func TestCheckInEachFormat(t *testing.T) {
 	}
 }
 
-func TestCheckExitsBySeverity(t *testing.T) {
+func TestCheck_ExitsBySeverity(t *testing.T) {
 	dir := clitest.Policies(t)
 	high := clitest.WriteFile(t, "high.yaml", clitest.Manifests+clitest.StolenHost)
 	low := clitest.WriteFile(t, "low.yaml", clitest.Manifests+strings.ReplaceAll(clitest.SkewedDeployment, "1.28", "1.27"))
@@ -102,7 +102,7 @@ func TestCheckExitsBySeverity(t *testing.T) {
 	}
 }
 
-func TestCheckWithBindings(t *testing.T) {
+func TestCheck_AppliesBindings(t *testing.T) {
 	dir := clitest.Policies(t)
 	file := clitest.WriteFile(t, "fleet.yaml", clitest.Manifests+clitest.StolenHost+clitest.SkewedDeployment)
 	bindings := clitest.WriteFile(t, "bindings.yaml", `bindings:
@@ -137,7 +137,7 @@ func TestCheckWithBindings(t *testing.T) {
 	}
 }
 
-func TestCheckSaysWhatItDoesNotKnow(t *testing.T) {
+func TestCheck_ReportsUnknownVerdicts(t *testing.T) {
 	dir := clitest.Policies(t)
 	snapshot := filepath.Join(t.TempDir(), "fleet")
 	if _, err := command(t, "snapshot", "-o", snapshot, "-f", clitest.WriteFile(t, "fleet.yaml", clitest.Manifests)); err != nil {
@@ -184,7 +184,7 @@ func TestCheckSaysWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestCheckCountsPoliciesThatFail(t *testing.T) {
+func TestCheck_CountsFailedPolicies(t *testing.T) {
 	dir := clitest.PolicyTree(t, map[string]string{"p.rego": strings.Replace(clitest.ReplicasPolicy, "n < input.parameters.least", `to_number(input.object.metadata.name) < n`, 1)})
 	r, err := checked(t, "--policies", dir, "-f", clitest.WriteFile(t, "fleet.yaml", clitest.Manifests+clitest.SkewedDeployment))
 	if clitest.ExitCode(err) != exit.CodeUnknown || len(r.Results) != 2 || r.Results[0].State != report.Error || !strings.Contains(r.Results[0].Message, "to_number") {
@@ -192,7 +192,7 @@ func TestCheckCountsPoliciesThatFail(t *testing.T) {
 	}
 }
 
-func TestCheckRefusesBadInput(t *testing.T) {
+func TestCheck_RejectsBadInput(t *testing.T) {
 	dir, file := clitest.Policies(t), clitest.WriteFile(t, "fleet.yaml", clitest.Manifests)
 	good := []string{"--policies", dir, "-f", file}
 	for name, args := range map[string][]string{
@@ -216,7 +216,7 @@ func TestCheckRefusesBadInput(t *testing.T) {
 	}
 }
 
-func TestCheckWarnsOfPoliciesWithoutParameters(t *testing.T) {
+func TestCheck_WarnsOfMissingParameters(t *testing.T) {
 	dir := clitest.PolicyTree(t, map[string]string{
 		"hosts.rego":    clitest.HostsPolicy,
 		"replicas.rego": strings.Replace(clitest.ReplicasPolicy, "{type: integer, default: 2}", "{type: integer}\n#     required: [least]", 1),
@@ -231,7 +231,7 @@ func TestCheckWarnsOfPoliciesWithoutParameters(t *testing.T) {
 	}
 }
 
-func TestTheLibraryIsWhatIsEvaluatedByDefault(t *testing.T) {
+func TestCheck_EvaluatesTheLibraryByDefault(t *testing.T) {
 	r, err := checked(t, "-f", clitest.WriteFile(t, "fleet.yaml", clitest.Manifests), "--fail-on", "none")
 	if err != nil || !slices.ContainsFunc(r.Policies, func(p report.Policy) bool { return p.Name == "federator.security.privileged" }) ||
 		!slices.ContainsFunc(r.Results, func(x report.Result) bool { return x.Policy == "federator.security.run_as_non_root" }) {

@@ -10,7 +10,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-func TestDiffPrintsWhatAChangeOfPoliciesDoes(t *testing.T) {
+func TestDiff_ReportsAddedAndRemovedViolations(t *testing.T) {
 	before := clitest.PolicyTree(t, map[string]string{"replicas.rego": clitest.ReplicasPolicy, "images.rego": clitest.ImagesPolicy})
 	after := clitest.PolicyTree(t, map[string]string{"replicas.rego": clitest.ReplicasPolicy, "hosts.rego": clitest.HostsPolicy})
 	source := []string{"-f", clitest.WriteFile(t, "fleet.yaml", clitest.Manifests+clitest.StolenHost+clitest.SkewedDeployment)}

@@ -9,7 +9,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-func TestPolicyFmt(t *testing.T) {
+func TestFormat_RewritesAndLists(t *testing.T) {
 	clean := clitest.PolicyTree(t, clitest.OwnedPolicy)
 	if out, err := command(t, "policy", "fmt", "--check", "--diff", clean); err != nil || out != "" {
 		t.Fatalf("formatted files: %v\n%s", err, out)
@@ -45,7 +45,7 @@ func TestPolicyFmt(t *testing.T) {
 	}
 }
 
-func TestPolicyFmtWritesNothingBesideAFileThatIsWrong(t *testing.T) {
+func TestFormat_WritesNothingIfAnyFileIsInvalid(t *testing.T) {
 	dir := clitest.OwnedPolicyWith(t, clitest.OwnedPolicyFile, "\tnot input.ref.name in", "   not   input.ref.name in")
 	for name, text := range map[string]string{"bad.rego": "package a\n\nx contains if\n", "old.rego": "package b\n\nx[1] { true }\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

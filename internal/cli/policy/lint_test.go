@@ -11,7 +11,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-func TestLintSaysWhereErrorsAre(t *testing.T) {
+func TestLint_LocatesErrors(t *testing.T) {
 	dir := clitest.PolicyTree(t, map[string]string{
 		"a.rego":     strings.Replace(clitest.HostsPolicy, "severity: high", "severity: huge", 1),
 		"sub/b.rego": strings.Replace(clitest.ReplicasPolicy, "severity: low", "severity: dire", 1),
@@ -27,7 +27,7 @@ func TestLintSaysWhereErrorsAre(t *testing.T) {
 	}
 }
 
-func TestLintInEachFormat(t *testing.T) {
+func TestLint_WritesEachFormat(t *testing.T) {
 	dir := clitest.Policies(t) // which have no tests
 	out, err := command(t, "policy", "lint", dir)
 	if err != nil || !strings.Contains(out, "hosts.rego:1:1: warning: package test.hosts has no test [no-tests]") {
@@ -49,7 +49,7 @@ func TestLintInEachFormat(t *testing.T) {
 	}
 }
 
-func TestLintOfCleanPoliciesIsEmpty(t *testing.T) {
+func TestLint_ReportsNothingOnCleanPolicies(t *testing.T) {
 	test := "package test.hosts_test\n\nimport data.test.hosts\n\ntest_hosts if hosts.violation == set()\n"
 	dir := clitest.PolicyTree(t, map[string]string{"hosts.rego": clitest.HostsPolicy, "hosts_test.rego": test})
 	if out, err := command(t, "policy", "lint", "--strict", dir); err != nil || out != "0 errors, 0 warnings\n" {
@@ -61,7 +61,7 @@ func TestLintOfCleanPoliciesIsEmpty(t *testing.T) {
 	}
 }
 
-func TestLintRefusesBadInput(t *testing.T) {
+func TestLint_RejectsBadInput(t *testing.T) {
 	for _, args := range [][]string{
 		{filepath.Join(t.TempDir(), "absent")},
 		{clitest.WriteFile(t, "p.rego", clitest.HostsPolicy)},
@@ -74,7 +74,7 @@ func TestLintRefusesBadInput(t *testing.T) {
 	}
 }
 
-func TestLinksOutOfADirectoryOfPoliciesAreNotFollowed(t *testing.T) {
+func TestLint_DoesNotFollowLinksOutOfTheDirectory(t *testing.T) {
 	outside := clitest.WriteFile(t, "outside.rego", clitest.ReplicasPolicy)
 	dir := clitest.PolicyTree(t, map[string]string{".held/hosts.rego": clitest.HostsPolicy}) // read only through the link
 	if err := os.Symlink(filepath.Join(".held", "hosts.rego"), filepath.Join(dir, "within.rego")); err != nil {

@@ -26,7 +26,7 @@ metadata: {name: s, annotations: {federator.dev/member: fleet/us-1}}
 stringData: {password: hunter2}
 `
 
-func TestQueryOverManifests(t *testing.T) {
+func TestQuery_OverManifests(t *testing.T) {
 	file := clitest.WriteFile(t, "fleet.yaml", queryManifests)
 	out, err := command(t, "query", "-f", file, `image := data.fleet.objects.Pod[member][_][name].spec.containers[_].image`)
 	if err != nil {
@@ -55,7 +55,7 @@ func TestQueryOverManifests(t *testing.T) {
 	}
 }
 
-func TestQueryIsTheSameOverASnapshotOfTheMembers(t *testing.T) {
+func TestQuery_IsTheSameOverASnapshot(t *testing.T) {
 	members, kubeconfig := clitest.Fleet(t, 1)
 	dir := t.TempDir()
 	const query = `count(data.fleet.objects.Namespace["context/` + "MEMBER" + `"][""])`
@@ -79,7 +79,7 @@ func TestQueryIsTheSameOverASnapshotOfTheMembers(t *testing.T) {
 	}
 }
 
-func TestQueriesThatAreNoGoodExitWith2(t *testing.T) {
+func TestQuery_ExitsWith2OnInvalidInput(t *testing.T) {
 	file := clitest.WriteFile(t, "fleet.yaml", queryManifests)
 	for _, args := range [][]string{
 		{"-f", file, `data`},

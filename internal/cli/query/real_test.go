@@ -11,7 +11,7 @@ import (
 const sharedHosts = `host := data.fleet.objects["Ingress.networking.k8s.io"][a][_][_].spec.rules[_].host; ` +
 	`host == data.fleet.objects["Ingress.networking.k8s.io"][b][_][_].spec.rules[_].host; a < b`
 
-func TestQueryOfTwoRealControlPlanes(t *testing.T) {
+func TestQuery_OverRealControlPlanes(t *testing.T) {
 	members, kubeconfig := clitest.RealFleet(t, "one", "two")
 	live := []string{"--kubeconfig", kubeconfig, "--contexts", "one,two", "--kinds", "Ingress.networking.k8s.io,Secret"}
 	for i, manifest := range [][]byte{clitest.Ingress("web", "a.example.com"), clitest.Ingress("web", "b.example.com")} {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestDiffOfReports(t *testing.T) {
+func TestCompare_FindsAddedAndRemovedResults(t *testing.T) {
 	before, after := sample(), sample()
 	after.Results = append(after.Results[1:], after.Results[3], Result{State: Violation, Severity: "low", Policy: "federator.clean", Message: "new"})
 	d := Compare(before, after)

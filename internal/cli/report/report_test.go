@@ -44,7 +44,7 @@ func written(t *testing.T, format string, r *Report) string {
 	return b.String()
 }
 
-func TestReportsAsTable(t *testing.T) {
+func TestReport_AsTable(t *testing.T) {
 	got := written(t, "table", sample())
 	for _, want := range []string{
 		"Violation   high       federator.network.unique_host   fleet/eu-1   Ingress.networking.k8s.io shop/web   host <a> &  b",
@@ -64,7 +64,7 @@ func TestReportsAsTable(t *testing.T) {
 	}
 }
 
-func TestReportsAsJSON(t *testing.T) {
+func TestReport_AsJSON(t *testing.T) {
 	var got Report
 	if err := json.Unmarshal([]byte(written(t, "json", sample())), &got); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestReportsAsJSON(t *testing.T) {
 	}
 }
 
-func TestReportsAsSARIF(t *testing.T) {
+func TestReport_AsSARIF(t *testing.T) {
 	log := clitest.SARIF(t, written(t, "sarif", sample()))
 	run := log.Runs[0]
 	if len(run.Tool.Driver.Rules) != 3 || len(run.Results) != 3 || len(run.Invocations[0].Notifications) != 1 {
@@ -94,7 +94,7 @@ func TestReportsAsSARIF(t *testing.T) {
 	clitest.SARIF(t, written(t, "sarif", &Report{}))
 }
 
-func TestWhatIsNoSARIFIsFound(t *testing.T) {
+func TestSARIFSchema_RejectsInvalidLogs(t *testing.T) {
 	rs, err := rego.New(rego.Query("json.match_schema(input.document, input.schema)"), rego.Input(map[string]any{
 		"document": `{"version":"2.1.0","runs":[{"results":[]}]}`, "schema": clitest.SARIFSchema,
 	})).Eval(t.Context())
@@ -106,7 +106,7 @@ func TestWhatIsNoSARIFIsFound(t *testing.T) {
 	}
 }
 
-func TestReportsAsJUnit(t *testing.T) {
+func TestReport_AsJUnit(t *testing.T) {
 	text := written(t, "junit", sample())
 	var got junit.Suites
 	if err := xml.Unmarshal([]byte(text), &got); err != nil {
@@ -131,7 +131,7 @@ func TestReportsAsJUnit(t *testing.T) {
 	}
 }
 
-func TestVerdictsByContentOfTheReport(t *testing.T) {
+func TestReport_CheckBySeverity(t *testing.T) {
 	for _, c := range []struct {
 		failOn   string
 		unknowns bool

@@ -10,7 +10,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-func TestSnapshotSavesWhatMembersHold(t *testing.T) {
+func TestSnapshot_SavesObjectsOfMembers(t *testing.T) {
 	members, kubeconfig := clitest.Fleet(t, 2)
 	dir := filepath.Join(t.TempDir(), "saved")
 	contexts := members[0].Name() + "," + members[1].Name()
@@ -34,7 +34,7 @@ func TestSnapshotSavesWhatMembersHold(t *testing.T) {
 	}
 }
 
-func TestSnapshotWantsOneSource(t *testing.T) {
+func TestSnapshot_RequiresOneSource(t *testing.T) {
 	for _, args := range [][]string{{}, {"--snapshot", "a", "-f", "b"}, {"-f", "a", "--contexts", "b"}} {
 		args = append([]string{"snapshot", "-o", t.TempDir()}, args...)
 		if _, err := command(t, args...); err == nil || !strings.Contains(err.Error(), "give one of") {

@@ -8,7 +8,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-func TestBenchMeasuresAndCompares(t *testing.T) {
+func TestBench_MeasuresAndCompares(t *testing.T) {
 	source := []string{"--policies", clitest.Policies(t), "-f", clitest.WriteFile(t, "fleet.yaml", clitest.Manifests+clitest.StolenHost)}
 	run := func(args ...string) (string, error) {
 		return command(t, append(append([]string{"bench"}, args...), source...)...)

@@ -9,7 +9,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-func TestMeasurementsAreComparedWithASavedRun(t *testing.T) {
+func TestResult_ComparesWithASavedRun(t *testing.T) {
 	before := &result{Policies: []cost{{Policy: "a", Nanoseconds: 100, Reads: 2, Allocations: 10}, {Policy: "b", Nanoseconds: 100, Reads: 2, Allocations: 10}}}
 	path := filepath.Join(t.TempDir(), "run.json")
 	if err := before.save(path); err != nil {

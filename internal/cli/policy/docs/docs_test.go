@@ -11,7 +11,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-func TestPolicyDocsAsMarkdown(t *testing.T) {
+func TestDocs_AsMarkdown(t *testing.T) {
 	out, err := command(t, "docs", clitest.PolicyTree(t, clitest.OwnedPolicy))
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestPolicyDocsAsMarkdown(t *testing.T) {
 	}
 }
 
-func TestPolicyDocsOfTheShippedPoliciesTellWhatNeedsTheFleet(t *testing.T) {
+func TestDocs_ReportWhatTheLibraryReadsOfTheFleet(t *testing.T) {
 	out, err := command(t, "docs", "-o", "json", "../../../../policies")
 	var docs []doc
 	if jsonErr := json.Unmarshal([]byte(out), &docs); err != nil || jsonErr != nil {
@@ -50,7 +50,7 @@ func TestPolicyDocsOfTheShippedPoliciesTellWhatNeedsTheFleet(t *testing.T) {
 	}
 }
 
-func TestPolicyDocsKeepAReadme(t *testing.T) {
+func TestDocs_UpdateAReadme(t *testing.T) {
 	dir := clitest.PolicyTree(t, clitest.OwnedPolicy)
 	readme := filepath.Join(dir, "README.md")
 	check := func(want int) {
@@ -101,7 +101,7 @@ func TestPolicyDocsKeepAReadme(t *testing.T) {
 	}
 }
 
-func TestPolicyDocsRefuseBadInput(t *testing.T) {
+func TestDocs_RejectBadInput(t *testing.T) {
 	dir := clitest.PolicyTree(t, clitest.OwnedPolicy)
 	for _, c := range []struct {
 		args []string

@@ -12,7 +12,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-func TestExplainForPeople(t *testing.T) {
+func TestExplain_WritesText(t *testing.T) {
 	dir, file := clitest.Policies(t), clitest.WriteFile(t, "fleet.yaml", clitest.Manifests+clitest.StolenHost)
 	out, err := command(t, "explain", "--policies", dir, "-f", file, "fleet/us-1", "Ingress.networking.k8s.io", "default/stolen")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestExplainForPeople(t *testing.T) {
 	}
 }
 
-func TestExplainKeysAndMembers(t *testing.T) {
+func TestExplain_AcceptsKeysAndMembers(t *testing.T) {
 	membersPolicy := `# METADATA
 # title: Names
 # description: Of members.
@@ -62,7 +62,7 @@ violation contains {"msg": sprintf("%d members", [count(data.fleet.names)])} if 
 	}
 }
 
-func TestExplainSaysHowFreshClustersAre(t *testing.T) {
+func TestExplain_ReportsFreshness(t *testing.T) {
 	members, kubeconfig := clitest.Fleet(t, 1)
 	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(1))}}
 	if err := members[0].Create(web); err != nil {
@@ -76,7 +76,7 @@ func TestExplainSaysHowFreshClustersAre(t *testing.T) {
 	}
 }
 
-func TestSubjectsAsPeopleWriteThem(t *testing.T) {
+func TestParseSubject_AcceptsAllForms(t *testing.T) {
 	for text, want := range map[string]string{
 		"f/a Pod shop/web":   "f/a Pod shop/web",
 		"f/a Node worker":    "f/a Node /worker",
@@ -97,7 +97,7 @@ func TestSubjectsAsPeopleWriteThem(t *testing.T) {
 	}
 }
 
-func TestExplainRefusesBadInput(t *testing.T) {
+func TestExplain_RejectsBadInput(t *testing.T) {
 	good := []string{"--policies", clitest.Policies(t), "-f", clitest.WriteFile(t, "fleet.yaml", clitest.Manifests)}
 	for want, args := range map[string][]string{
 		"is not text or json":             {"fleet/eu-1", "-o", "yaml"},

@@ -10,7 +10,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-func TestPolicyTestPasses(t *testing.T) {
+func TestRun_Passes(t *testing.T) {
 	dir := clitest.PolicyTree(t, clitest.OwnedPolicy)
 	out, err := command(t, "test", dir)
 	if err != nil || !strings.Contains(out, "SKIP  "+dir+"/tenancy/owner/owner_test.rego:12  todo_test_teams") ||
@@ -23,7 +23,7 @@ func TestPolicyTestPasses(t *testing.T) {
 	}
 }
 
-func TestPolicyTestSaysWhatFails(t *testing.T) {
+func TestRun_ReportsFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, old, with string
 		says            []string
@@ -63,7 +63,7 @@ func TestPolicyTestSaysWhatFails(t *testing.T) {
 	}
 }
 
-func TestPolicyTestRefusesBadInput(t *testing.T) {
+func TestRun_RejectsBadInput(t *testing.T) {
 	dir := clitest.PolicyTree(t, clitest.OwnedPolicy)
 	for _, c := range []struct {
 		args []string
@@ -93,7 +93,7 @@ func TestPolicyTestRefusesBadInput(t *testing.T) {
 	}
 }
 
-func TestPolicyTestMeasuresCoverage(t *testing.T) {
+func TestRun_MeasuresCoverage(t *testing.T) {
 	dir := clitest.PolicyTree(t, clitest.OwnedPolicy)
 	out, err := command(t, "test", dir, "--coverage")
 	if err != nil || !strings.Contains(out, "FILE ") || !strings.Contains(out, "29,32-33\n") {
@@ -106,7 +106,7 @@ func TestPolicyTestMeasuresCoverage(t *testing.T) {
 	}
 }
 
-func TestPolicyTestAsJSON(t *testing.T) {
+func TestResults_AsJSON(t *testing.T) {
 	out, err := command(t, "test", "-o", "json", "--coverage", "--seed", "9", clitest.PolicyTree(t, clitest.OwnedPolicy))
 	var r struct {
 		Passed, Failed, Errors, Skipped int
@@ -131,7 +131,7 @@ func TestPolicyTestAsJSON(t *testing.T) {
 	}
 }
 
-func TestPolicyTestAsJUnit(t *testing.T) {
+func TestResults_AsJUnit(t *testing.T) {
 	out, err := command(t, "test", "-o", "junit", clitest.OwnedPolicyWith(t, "tenancy/owner/owner_fleet.yaml", "there is no owner", "<nobody> & \"you\""))
 	if clitest.ExitCode(err) != 1 {
 		t.Fatalf("%v\n%s", err, out)
