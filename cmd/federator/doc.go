@@ -14,7 +14,7 @@
 //
 // # Trade-offs
 //
-// The members command asks a running server on a loopback address, which needs no
+// The members command reads from a running server on a loopback address, which needs no
 // credentials and exposes nothing beyond the machine. Without a server, --contexts
 // connects to the members itself for as long as one command takes.
 package main

@@ -42,7 +42,7 @@ type enforcement struct {
 	manager    *clusterinformers.Manager
 }
 
-// newEnforcement wires them. Nothing runs yet.
+// newEnforcement wires its components. Nothing runs yet.
 func newEnforcement(cfg config.Config, hubREST *rest.Config, f *fleet.Fleet, log *slog.Logger, metrics prometheus.Registerer) (*enforcement, error) {
 	e := &enforcement{manager: f.Manager}
 	base, err := baseSources(&cfg)
@@ -123,8 +123,8 @@ func newEnforcement(cfg config.Config, hubREST *rest.Config, f *fleet.Fleet, log
 	return e, err
 }
 
-// run runs all of it until the context ends, or one of them does. The lease is let go
-// of when all that acts has ended: another process may act at once then.
+// run runs all components until the context ends or one of them does. The lease is
+// released after all of them have ended, so that another process can take over at once.
 func (e *enforcement) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -135,11 +135,11 @@ func (e *enforcement) run(ctx context.Context) error {
 			cancel(fmt.Errorf("%w: %w", component.ErrEnded, err))
 		}
 	})
-	for _, part := range []func(context.Context) error{
-		e.git.Run, e.stop.Run, e.loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.sources.Run, e.policies.Run, e.events.Run, e.reports.Run, e.follow,
+	for _, runComponent := range []func(context.Context) error{
+		e.git.Run, e.stop.Run, e.loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.sources.Run, e.policies.Run, e.events.Run, e.reports.Run, e.requireKinds,
 	} {
 		wg.Go(func() {
-			if err := part(ctx); ctx.Err() == nil {
+			if err := runComponent(ctx); ctx.Err() == nil {
 				cancel(fmt.Errorf("%w: %w", component.ErrEnded, err))
 			}
 		})
@@ -155,8 +155,8 @@ func (e *enforcement) diff(ctx context.Context, c policysource.Candidate) (polic
 	return e.policies.Diff(ctx, c)
 }
 
-// follow lets members be asked for what the active policies read.
-func (e *enforcement) follow(ctx context.Context) error {
+// requireKinds keeps the members synced with the kinds that the active policies read.
+func (e *enforcement) requireKinds(ctx context.Context) error {
 	for {
 		set, replaced := e.sources.Policies()
 		e.manager.RequireKinds(kindsOf(set))
@@ -183,7 +183,7 @@ func kindNames(refs []policy.KindRef) []policy.Kind {
 	return slices.Compact(kinds)
 }
 
-// clusterNamespaces are where Clusters are found; none means everywhere.
+// clusterNamespaces are the namespaces to find Clusters in; none means all.
 func clusterNamespaces(c *config.Config) []string {
 	if c.Sources.ClusterAPI == nil {
 		return nil
@@ -191,7 +191,7 @@ func clusterNamespaces(c *config.Config) []string {
 	return c.Sources.ClusterAPI.Namespaces
 }
 
-// baseSources are the policies that no PolicySource brings.
+// baseSources returns the policies that are not from PolicySources.
 func baseSources(c *config.Config) ([]policy.Source, error) {
 	var base []policy.Source
 	if c.Policies.Library {
@@ -207,7 +207,7 @@ func baseSources(c *config.Config) ([]policy.Source, error) {
 			return nil, fmt.Errorf("policies.dirs: %w", err)
 		}
 		for i := range more {
-			if c.Policies.Hub { // sources have names there, which FleetPolicies may ask for
+			if c.Policies.Hub { // FleetPolicies refer to sources by name
 				more[i].Name = fmt.Sprintf("dir-%d", i+1)
 			}
 		}

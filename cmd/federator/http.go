@@ -36,7 +36,7 @@ type server struct {
 	err      error // of closing
 }
 
-// drain is how long requests under way may take when the server closes.
+// drain is how long requests in flight may take when the server closes.
 const drain = 5 * time.Second
 
 // newServer listens, with TLS where config is not nil.
@@ -54,7 +54,7 @@ func newServer(ctx context.Context, name, addr string, h http.Handler, config *t
 			Handler:           h,
 			ReadHeaderTimeout: 5 * time.Second,
 			ReadTimeout:       10 * time.Second,
-			WriteTimeout:      90 * time.Second, // a CPU profile takes 30 s unless told otherwise
+			WriteTimeout:      90 * time.Second, // a CPU profile takes 30 s by default
 			IdleTimeout:       2 * time.Minute,
 			MaxHeaderBytes:    16 << 10,
 			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
@@ -99,7 +99,7 @@ func (s *server) start(failed chan<- error) {
 	})
 }
 
-// close lets requests under way finish for a while, ends the rest and joins.
+// close lets requests in flight finish for a while, ends the rest and joins.
 // It may be called again, and for a server that was not started.
 func (s *server) close() error {
 	s.closing.Do(func() {

@@ -20,7 +20,7 @@ func reserveRevisions(ctx context.Context, cfg *config.Config, log *slog.Logger)
 		return nil, err
 	}
 	keeper, err := revisions.Reserve(ctx, store, log)
-	if errors.Is(err, revisions.ErrForGood) {
+	if errors.Is(err, revisions.ErrPermanent) {
 		return nil, fmt.Errorf("%w (policies.namespace names the namespace on the hub; index.revisionsFile names a file, where only this machine serves the fleet)", err)
 	}
 	return keeper, err

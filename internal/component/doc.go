@@ -1,3 +1,3 @@
-// Package component runs the long-lived parts of a process: each starts as one goroutine,
-// is stopped by its owner and joined.
+// Package component runs the long-lived components of a process: each is one goroutine that
+// its owner starts, stops and joins.
 package component

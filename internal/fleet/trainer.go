@@ -34,7 +34,7 @@ func newTrainer(index *aggregate.Index, log *slog.Logger) *trainer {
 }
 
 // How often the index is checked for kinds that need a dictionary, and how often bodies
-// that have not changed since they were compressed fast are recompressed.
+// that were compressed fast and have not changed since are recompressed.
 const (
 	trainEvery      = time.Second
 	recompressEvery = time.Minute

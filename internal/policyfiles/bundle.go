@@ -9,14 +9,14 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// Bundle is policies with what they are bound to.
+// Bundle is policies and their bindings.
 type Bundle struct {
 	Set      *policy.Set
 	Bindings []policy.Binding
 }
 
-// Bind reads the bindings in a file, and gives policies that have none
-// their own. only narrows both.
+// Bind reads the bindings in a file and adds default bindings for policies without one.
+// only, unless empty, restricts the result to packages and bindings of these names.
 func Bind(set *policy.Set, file string, only []string, stderr io.Writer) (*Bundle, error) {
 	var bindings []policy.Binding
 	if file != "" {
@@ -57,8 +57,8 @@ func Bind(set *policy.Set, file string, only []string, stderr io.Writer) (*Bundl
 	return &Bundle{Set: set, Bindings: bindings}, nil
 }
 
-// Reads returns the kinds that the bound policies read, and whether they read every
-// other kind, too.
+// Reads returns the kinds that the bound policies read, and whether they read all others
+// as well.
 func (b *Bundle) Reads() (kinds []policy.KindRef, every bool) {
 	for _, binding := range b.Bindings {
 		p := b.Set.Package(binding.Package)

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// ReplaceFile puts a file in the place of another, or where there is none.
+// ReplaceFile atomically creates or replaces a file.
 func ReplaceFile(tree *os.Root, name string, data []byte) (err error) {
 	mode := fs.FileMode(0o644)
 	if info, err := tree.Stat(name); err == nil {
@@ -30,7 +30,7 @@ func ReplaceFile(tree *os.Root, name string, data []byte) (err error) {
 	return nil
 }
 
-// OpenDir opens a directory of policies and returns it with what messages call it.
+// OpenDir opens a directory of policies and returns it with its name for messages.
 func OpenDir(dir string) (*os.Root, string, error) {
 	tree, err := os.OpenRoot(dir)
 	if err != nil {

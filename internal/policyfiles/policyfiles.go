@@ -12,8 +12,8 @@ import (
 	"federator.dev/federator/policies"
 )
 
-// Load loads the policies in directories, or those that come with federator
-// when there is none.
+// Load loads the policies in directories, or the library that ships with federator if
+// there are none.
 func Load(dirs []string) (*policy.Set, error) {
 	sources, err := ReadSources(dirs)
 	if err != nil {
@@ -24,7 +24,7 @@ func Load(dirs []string) (*policy.Set, error) {
 		return nil, err
 	}
 	if len(set.Packages) == 0 {
-		return nil, fmt.Errorf("there is no policy in %s", strings.Join(dirs, ", "))
+		return nil, fmt.Errorf("no policy found in %s", strings.Join(dirs, ", "))
 	}
 	return set, nil
 }

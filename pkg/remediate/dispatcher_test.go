@@ -188,7 +188,7 @@ func TestDispatcher_WaitsForWindow(t *testing.T) {
 		d.set(t, remediate.RolloutSpec{Window: window}, 20, intents("1", "m1 a"))
 		time.Sleep(48*time.Hour + 59*time.Minute)
 		d.expect(t, "before Monday, two o'clock in Berlin", "")
-		if st, _ := d.Status("b"); st.Waiting != "the window is closed" {
+		if st, _ := d.Status("b"); st.Waiting != remediate.WaitingForWindow {
 			t.Errorf("waiting %q", st.Waiting)
 		}
 		time.Sleep(2 * time.Minute)

@@ -238,7 +238,7 @@ func (d *Dispatcher) blockedLocked(s *policyState, now time.Time) (why string, u
 		return "its verdicts have not all been counted", time.Time{}
 	}
 	if open, at := s.spec.Window.isOpen(now); !open {
-		return "the window is closed", at
+		return WaitingForWindow, at
 	} else if !at.IsZero() {
 		return "", at
 	}

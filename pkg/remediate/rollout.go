@@ -75,6 +75,9 @@ type WaveStatus struct {
 	Unhealthy int
 }
 
+// WaitingForWindow is Status.Waiting outside the window in which a policy may write.
+const WaitingForWindow = "the window is closed"
+
 // Status is the status of a policy's corrections.
 type Status struct {
 	Halted  *Halt

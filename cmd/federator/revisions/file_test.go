@@ -98,7 +98,7 @@ func TestFile_NumberIsAboveTheKeptOneAndOfItsTime(t *testing.T) {
 
 	for _, bad := range []string{"x", "-1", "4.7e5", "18446744073709551616", "134217728", "470013 470014"} {
 		write(bad)
-		if n, err := store.Reserve(t.Context(), 470_014); !errors.Is(err, revisions.ErrMalformed) || !errors.Is(err, revisions.ErrForGood) {
+		if n, err := store.Reserve(t.Context(), 470_014); !errors.Is(err, revisions.ErrMalformed) || !errors.Is(err, revisions.ErrPermanent) {
 			t.Errorf("%q gave %d, %v", bad, n, err)
 		}
 		if text, err := os.ReadFile(path); err != nil || string(text) != bad {
@@ -107,7 +107,7 @@ func TestFile_NumberIsAboveTheKeptOneAndOfItsTime(t *testing.T) {
 	}
 	write("134217726")
 	reserve(1, 134217727) // the last one
-	if n, err := store.Reserve(t.Context(), 1); !errors.Is(err, revisions.ErrForGood) {
+	if n, err := store.Reserve(t.Context(), 1); !errors.Is(err, revisions.ErrPermanent) {
 		t.Errorf("after the last block: %d, %v", n, err)
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The Lease that keeps the number, in an annotation. Its holder is who reserved last.
+// The Lease that keeps the number, in an annotation. Its holder is the process that
+// reserved last.
 const (
 	LeaseName       = "federator-revisions"
 	BlockAnnotation = "federator.dev/revisions-block"
@@ -27,8 +28,8 @@ type hubStore struct {
 	holder    string
 }
 
-// OnHub keeps the number on the hub, in a namespace. holder names the process to whoever
-// looks at the Lease.
+// OnHub keeps the number on the hub, in a namespace. holder is the process's name in the
+// Lease.
 func OnHub(hub *rest.Config, namespace, holder string) (Store, error) {
 	client, err := kubernetes.NewForConfig(hub)
 	if err != nil {
@@ -39,7 +40,7 @@ func OnHub(hub *rest.Config, namespace, holder string) (Store, error) {
 
 func (s *hubStore) String() string { return "Lease " + s.namespace + "/" + LeaseName + " of the hub" }
 
-// Reserve implements Store. Whoever loses a race tries again: somebody has won it.
+// Reserve implements Store. A lost race is retried: another process made progress.
 func (s *hubStore) Reserve(ctx context.Context, floor uint64) (uint64, error) {
 	for {
 		n, err := s.reserve(ctx, floor)
@@ -48,7 +49,7 @@ func (s *hubStore) Reserve(ctx context.Context, floor uint64) (uint64, error) {
 			return n, nil
 		case (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)) && ctx.Err() == nil:
 		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-			return 0, fmt.Errorf("%w: %w", ErrForGood, err)
+			return 0, fmt.Errorf("%w: %w", ErrPermanent, err)
 		default:
 			return 0, err
 		}
@@ -65,9 +66,9 @@ func (s *hubStore) reserve(ctx context.Context, floor uint64) (uint64, error) {
 	case err != nil:
 		return 0, err
 	case lease.ResourceVersion == "":
-		return 0, errors.New("the hub's answer has no resourceVersion")
+		return 0, errors.New("the hub's response has no resourceVersion")
 	}
-	n, err := following(lease.Annotations[BlockAnnotation], floor)
+	n, err := nextBlock(lease.Annotations[BlockAnnotation], floor)
 	if err != nil {
 		return 0, err
 	}
@@ -77,7 +78,7 @@ func (s *hubStore) reserve(ctx context.Context, floor uint64) (uint64, error) {
 	if !found {
 		_, err = s.leases.Create(ctx, lease, metav1.CreateOptions{})
 	} else {
-		_, err = s.leases.Update(ctx, lease, metav1.UpdateOptions{}) // of this resourceVersion only
+		_, err = s.leases.Update(ctx, lease, metav1.UpdateOptions{}) // only if it has this resourceVersion
 	}
 	return n, err
 }

@@ -100,7 +100,7 @@ func TestHub_ProcessesNeverShareABlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := elsewhere.Reserve(t.Context(), 1); !errors.Is(err, revisions.ErrForGood) || !apierrors.IsNotFound(err) {
+	if n, err := elsewhere.Reserve(t.Context(), 1); !errors.Is(err, revisions.ErrPermanent) || !apierrors.IsNotFound(err) {
 		t.Errorf("in a namespace that is not there: %d, %v", n, err)
 	}
 }

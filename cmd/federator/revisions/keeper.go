@@ -14,32 +14,30 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// Times of reserving.
 const (
-	attempt   = 10 * time.Second // that one reservation may take
-	look      = 5 * time.Second  // how often the use is looked at
-	firstTry  = time.Second      // after a failure, doubled with each one up to
-	lastTry   = time.Minute
-	firstWait = 30 * time.Second // for the first block
+	reserveTimeout = 10 * time.Second // of one attempt
+	checkInterval  = 5 * time.Second  // between checks of the revisions left
+	minBackoff     = time.Second      // after a failure, doubled with each one
+	maxBackoff     = time.Minute
+	startTimeout   = 30 * time.Second // for the first block
 )
 
-// alarmAt is how many revisions are left when failures are errors.
-const alarmAt = aggregate.BlockSize / 8
+// errorBelow is how many revisions are left when failures are logged as errors.
+const errorBelow = aggregate.BlockSize / 8
 
-// Keeper has reserved a block, and keeps an index in blocks while it runs.
+// Keeper has reserved a first block, and supplies an index with further ones while it runs.
 type Keeper struct {
 	store Store
 	log   *slog.Logger
 
 	first aggregate.Range
 	last  uint64 // block reserved
-	next  uint64 // revisions left when the next is reserved: half of what was reserved last
+	next  uint64 // the next block is reserved when this many revisions are left: half of the last one
 
 	reserved, failed prometheus.Counter
 }
 
-// Reserve reserves a process's first block. While the store does not answer, it tries for
-// half a minute.
+// Reserve reserves a process's first block. Failed attempts are retried for half a minute.
 func Reserve(ctx context.Context, store Store, log *slog.Logger) (*Keeper, error) {
 	k := &Keeper{
 		store: store, log: log,
@@ -50,33 +48,33 @@ func Reserve(ctx context.Context, store Store, log *slog.Logger) (*Keeper, error
 			Name: "federator_revisions_reservation_failures_total", Help: "Reservations of blocks of revisions that failed; they are tried again.",
 		}),
 	}
-	ctx, cancel := context.WithTimeout(ctx, firstWait)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for pause := firstTry; ; pause = min(2*pause, lastTry) {
+	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		err := k.reserve(ctx)
 		if err == nil {
-			k.first = from(k.last, time.Now())
+			k.first = rangeAt(k.last, time.Now())
 			k.next = uint64(k.first.End-k.first.First) / 2
 			return k, nil
 		}
-		if errors.Is(err, ErrForGood) || ctx.Err() != nil || sleep.For(ctx, pause) != nil {
+		if errors.Is(err, ErrPermanent) || ctx.Err() != nil || sleep.For(ctx, backoff) != nil {
 			return nil, err
 		}
-		log.Warn("no revisions could be reserved; trying again", "error", err)
+		log.Warn("reserving revisions failed; retrying", "error", err)
 	}
 }
 
-// First is what the index begins with.
+// First returns the first revisions of the index.
 func (k *Keeper) First() aggregate.Range { return k.first }
 
 // reserve tries once.
 func (k *Keeper) reserve(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, reserveTimeout)
 	defer cancel()
-	least, err := floor(time.Now(), k.last)
+	floor, err := minBlock(time.Now(), k.last)
 	block := uint64(0)
 	if err == nil {
-		block, err = k.store.Reserve(ctx, least)
+		block, err = k.store.Reserve(ctx, floor)
 	}
 	if err != nil {
 		k.failed.Inc()
@@ -88,12 +86,12 @@ func (k *Keeper) reserve(ctx context.Context) error {
 	return nil
 }
 
-// Run reserves the next block whenever half of the last is used, until ctx ends or the
+// Run reserves the next block whenever half of the last one is used, until ctx ends or the
 // index is exhausted, which is an error.
 func (k *Keeper) Run(ctx context.Context, index *aggregate.Index) error {
 	var failure error
-	for pause := firstTry; ; {
-		wait := look
+	for backoff := minBackoff; ; {
+		wait := checkInterval
 		if left := index.Unused(); left <= k.next {
 			if failure = k.reserve(ctx); failure == nil {
 				failure = index.Extend(aggregate.Block(k.last))
@@ -102,11 +100,11 @@ func (k *Keeper) Run(ctx context.Context, index *aggregate.Index) error {
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
 			case failure == nil:
-				pause, k.next = firstTry, aggregate.BlockSize/2
+				backoff, k.next = minBackoff, aggregate.BlockSize/2
 			default:
-				k.tell(ctx, left, failure)
-				wait = pause/2 + rand.N(pause)
-				pause = min(2*pause, lastTry)
+				k.logFailure(ctx, left, failure)
+				wait = backoff/2 + rand.N(backoff)
+				backoff = min(2*backoff, maxBackoff)
 			}
 		}
 		t := time.NewTimer(wait)
@@ -122,19 +120,19 @@ func (k *Keeper) Run(ctx context.Context, index *aggregate.Index) error {
 	}
 }
 
-// tell says that a block could not be reserved.
-func (k *Keeper) tell(ctx context.Context, left uint64, err error) {
+// logFailure reports a failed reservation.
+func (k *Keeper) logFailure(ctx context.Context, left uint64, err error) {
 	level := slog.LevelWarn
-	if left <= alarmAt {
+	if left <= errorBelow {
 		level = slog.LevelError
 	}
-	k.log.Log(ctx, level, "no further revisions could be reserved; this process goes on with what it has, and ends when that is used up",
+	k.log.Log(ctx, level, "reserving revisions failed; retrying, and this process ends when those left are used up",
 		"left", left, "error", err)
 }
 
 var descUnused = prometheus.NewDesc("federator_revisions_unused", "Revisions reserved and not used yet; at 0 the process ends.", nil, nil)
 
-// Metrics are those of the Keeper and of what an index has left.
+// Metrics returns the metrics of the Keeper, and of the revisions that an index has left.
 func (k *Keeper) Metrics(index *aggregate.Index) prometheus.Collector { return collector{k, index} }
 
 type collector struct {

@@ -166,7 +166,7 @@ func TestKeeper_UsesUpItsBlocksAndWarns(t *testing.T) {
 		if n := j.metric("federator_revisions_reservation_failures_total"); n < 5 || n > 30 {
 			t.Errorf("%v reservations have failed in 10 minutes", n)
 		}
-		if text := j.log.String(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "goes on with what it has") || !strings.Contains(text, j.dir) {
+		if text := j.log.String(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "retrying, and this process ends when") || !strings.Contains(text, j.dir) {
 			t.Errorf("log: %s", text)
 		}
 		found()
@@ -208,7 +208,7 @@ func TestKeeper_RetriesTheFirstBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
 		store := revisions.InFile(filepath.Join(top, "federator", "revisions"))
-		if _, err := revisions.Reserve(t.Context(), store, log); !errors.Is(err, revisions.ErrForGood) || !strings.Contains(err.Error(), "2000-01-01") {
+		if _, err := revisions.Reserve(t.Context(), store, log); !errors.Is(err, revisions.ErrPermanent) || !strings.Contains(err.Error(), "2000-01-01") {
 			t.Errorf("with a clock of 2000: %v", err)
 		}
 		time.Sleep(time.Until(time.Date(2026, 1, 2, 0, 0, 30, 0, time.UTC)))

@@ -14,13 +14,14 @@ import (
 
 const checkHelp = `Evaluate policies on manifests, a saved snapshot, or clusters, which are only read.
 
-Of clusters the kinds that the policies read are followed until all is there, or
-until --timeout; what is missing then makes verdicts Unknown, and is said. A
-policy that no binding names is evaluated everywhere with its own parameters.
+From clusters, the kinds that the policies read are listed until all members have
+synced or --timeout has passed; verdicts that depend on missing data are Unknown, and
+what is missing is reported. A policy without a binding is evaluated everywhere with
+its default parameters.
 
-Exits with 0 when nothing is found, 1 when there are violations of at least the
-severity of --fail-on, 2 when the input is no good, and 3 when there are none but
-verdicts are not known or policies have failed.
+Exits with 0 if nothing is found, 1 if there are violations of at least the severity
+--fail-on, 2 if the input is invalid, and 3 if there are no such violations, but
+verdicts are unknown or policies failed.
 
   federator policy check -f manifests/
   federator policy check --policies policies/ --contexts dev,staging --fail-on high
@@ -45,8 +46,8 @@ func checkCommand(version string) *cobra.Command {
 	}
 	opts.in.Register(cmd.Flags())
 	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table, json, sarif or junit")
-	cmd.Flags().StringVar(&opts.failOn, "fail-on", report.Severities[0], "least `severity` to fail for: low, medium, high, critical, or none to never fail")
-	cmd.Flags().BoolVar(&opts.unknowns, "allow-unknown", false, "do not fail for verdicts that are not known")
+	cmd.Flags().StringVar(&opts.failOn, "fail-on", report.Severities[0], "minimum `severity` to fail for: low, medium, high, critical, or none to never fail")
+	cmd.Flags().BoolVar(&opts.unknowns, "allow-unknown", false, "do not fail for unknown verdicts")
 	return cmd
 }
 

@@ -166,8 +166,8 @@ func TestCheck_ReportsUnknownVerdicts(t *testing.T) {
 		"Unknown test.hosts Ingress.networking.k8s.io default/web: Ingress.networking.k8s.io of fleet/eu-1 is Stale (gone)",
 		"Unknown test.hosts Ingress.networking.k8s.io default/web: Ingress.networking.k8s.io of fleet/eu-1 is Stale (gone)",
 		"Unknown test.images images[nginx]: Deployment.apps of fleet/us-1 is Forbidden (no list)",
-		"Unknown test.images Member fleet/us-1: what is not seen is not judged: Deployment.apps of fleet/us-1 is Forbidden (no list)",
-		"Unknown test.replicas Member fleet/us-1: what is not seen is not judged: Deployment.apps of fleet/us-1 is Forbidden (no list)",
+		"Unknown test.images Member fleet/us-1: subjects may be missing: Deployment.apps of fleet/us-1 is Forbidden (no list)",
+		"Unknown test.replicas Member fleet/us-1: subjects may be missing: Deployment.apps of fleet/us-1 is Forbidden (no list)",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

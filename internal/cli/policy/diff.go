@@ -13,7 +13,8 @@ import (
 )
 
 const diffHelp = `Print the violations that a change of policies adds and removes, on manifests, a
-saved snapshot, or clusters, which are only read. Both are evaluated on one state.
+saved snapshot, or clusters, which are only read. Both versions are evaluated on the
+same state.
 
   federator policy diff policies/ changed/ --snapshot fleet-before
   federator policy diff old/ new/ --new-bindings bindings.yaml --contexts dev --exit-code`
@@ -41,7 +42,7 @@ func diffCommand(version string) *cobra.Command {
 	cmd.Flags().StringVar(&opts.old, "old-bindings", "", "`file` of bindings of the old policies")
 	cmd.Flags().StringVar(&opts.new, "new-bindings", "", "`file` of bindings of the new policies")
 	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table or json")
-	cmd.Flags().BoolVar(&opts.fail, "exit-code", false, "exit with 1 when something is added")
+	cmd.Flags().BoolVar(&opts.fail, "exit-code", false, "exit with 1 if results are added")
 	return cmd
 }
 

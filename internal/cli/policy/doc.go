@@ -1,3 +1,3 @@
-// Package policy is the command for those who write policies: check, diff, lint, fmt, and,
-// in packages of their own, explain, bench, docs and test.
+// Package policy is the command for policy authors: check, diff, lint and fmt. explain,
+// bench, docs and test are packages below it.
 package policy

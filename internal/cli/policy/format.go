@@ -22,8 +22,8 @@ import (
 const formatHelp = `Format policies as "opa fmt" does, in place, and list the files that changed.
 
 With --check or --diff nothing is written: --check lists the files that are not
-formatted and exits with 1 when there are any, --diff shows what would change. A
-file that cannot be parsed is an error, 2, and then no file is written.
+formatted and exits with 1 if there are any, --diff shows what would change. If a file
+cannot be parsed, no file is written, and the exit code is 2.
 
   federator policy fmt policies/
   federator policy fmt --check policies/`
@@ -39,7 +39,7 @@ func formatCommand() *cobra.Command {
 			return exit.BadInput(runFormat(cmd.OutOrStdout(), args, check, diffs))
 		},
 	}
-	cmd.Flags().BoolVar(&check, "check", false, "list the files that are not formatted, write none, and fail if there are any")
+	cmd.Flags().BoolVar(&check, "check", false, "list the files that are not formatted, write nothing, and fail if there are any")
 	cmd.Flags().BoolVar(&diffs, "diff", false, "show what would change, and write nothing")
 	return cmd
 }
@@ -87,8 +87,8 @@ func runFormat(w io.Writer, dirs []string, check, diffs bool) (err error) {
 	return nil
 }
 
-// findUnformatted adds the files of a tree that formatting changes to found, and
-// those that it cannot format to bad.
+// findUnformatted appends the files of a tree that formatting changes to found, and the
+// errors of those that it cannot format to bad.
 func findUnformatted(found []unformatted, bad *policy.LoadErrors, tree *os.Root, name string) ([]unformatted, error) {
 	source, err := policy.ReadSource(name, tree.FS())
 	if err != nil {
@@ -121,7 +121,7 @@ func formatRego(name string, data []byte) ([]byte, []policy.Finding) {
 	if err == nil {
 		var again []byte
 		if again, err = one(out); err == nil && !bytes.Equal(out, again) {
-			err = errors.New("formatting it twice gives something else than once")
+			err = errors.New("formatting is not stable: a second pass changes the file again")
 		}
 	}
 	if err == nil {
@@ -144,11 +144,10 @@ func formatRego(name string, data []byte) ([]byte, []policy.Finding) {
 	return nil, findings
 }
 
-// write puts the formatted text in the file's place, so that whoever reads it sees
-// one or the other.
+// write replaces the file atomically: a reader sees the text before or after.
 func (f *unformatted) write() error { return policyfiles.ReplaceFile(f.tree, f.path, f.after) }
 
-// printableLines makes each line of a text printable, its indentation kept.
+// printableLines makes each line of a text printable and keeps its indentation.
 func printableLines(text []byte) []byte {
 	var b bytes.Buffer
 	for line := range bytes.Lines(text) {

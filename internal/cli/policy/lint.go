@@ -17,16 +17,15 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-const lintHelp = `Say what is wrong with policies, and what is better not so, without evaluating them.
+const lintHelp = `Report errors and questionable constructs in policies, without evaluating them.
 
-Errors are all for which the policies would not be loaded; warnings are about
-those that would. Exits with 1 when there are errors, with --strict when there is
-anything.
+Errors prevent the policies from being loaded; warnings do not. Exits with 1 if there
+are errors or, with --strict, warnings.
 
   federator policy lint policies/
   federator policy lint --strict -o sarif policies/ > lint.sarif`
 
-// lintFormats are the forms that findings can be written in.
+// lintFormats are the output formats of findings.
 var lintFormats = []string{"table", "json", "sarif"}
 
 func lintCommand(version string) *cobra.Command {
@@ -34,7 +33,7 @@ func lintCommand(version string) *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
 		Use:   "lint DIR...",
-		Short: "Say what is wrong with policies",
+		Short: "Report errors and warnings in policies",
 		Long:  lintHelp,
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,7 +41,7 @@ func lintCommand(version string) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or sarif")
-	cmd.Flags().BoolVar(&strict, "strict", false, "fail for warnings, too")
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail for warnings as well")
 	return cmd
 }
 
@@ -77,7 +76,7 @@ func runLint(w io.Writer, dirs []string, output, version string, strict bool) er
 	return nil
 }
 
-// lintResult is what was found in policies.
+// lintResult is the findings in policies.
 type lintResult struct {
 	Errors   int              `json:"errors"`
 	Warnings int              `json:"warnings"`
@@ -96,7 +95,7 @@ func (l *lintResult) write(w io.Writer, format, version string) error {
 		return console.WriteJSON(w, l.sarif(version))
 	}
 	var b bytes.Buffer
-	for _, f := range l.Findings { // as compilers do, for editors to find the place
+	for _, f := range l.Findings { // as compilers do, so that editors can jump to the location
 		b.WriteString(console.Printable(f.String()) + "\n")
 	}
 	b.WriteString(l.summary() + "\n")
@@ -104,7 +103,7 @@ func (l *lintResult) write(w io.Writer, format, version string) error {
 	return err
 }
 
-// sarif gives findings as results of rules that are their codes.
+// sarif converts findings to results; their codes are the rules.
 func (l *lintResult) sarif(version string) *sarif.Log {
 	log, run := sarif.New(version)
 	index := map[string]int{}

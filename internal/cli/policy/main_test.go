@@ -5,6 +5,7 @@ import (
 	"io"
 	"testing"
 
+	"federator.dev/federator/internal/cli/snapshot"
 	"federator.dev/federator/test/clitest"
 )
 
@@ -13,9 +14,9 @@ func TestMain(m *testing.M) { clitest.Main(m) }
 // command runs federator in this process and returns what it printed.
 func command(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
-	return clitest.Run(t, clitest.Root(Command("devel")), args...)
+	return clitest.Run(t, clitest.Root(Command("devel"), snapshot.Command("devel")), args...)
 }
 
 func execute(ctx context.Context, out, errOut io.Writer, args ...string) error {
-	return clitest.Execute(ctx, clitest.Root(Command("devel")), out, errOut, args...)
+	return clitest.Execute(ctx, clitest.Root(Command("devel"), snapshot.Command("devel")), out, errOut, args...)
 }

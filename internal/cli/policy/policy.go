@@ -12,7 +12,7 @@ import (
 func Command(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "Write, test and try policies",
+		Short: "Develop, test and evaluate policies",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -8,7 +8,7 @@ import (
 	"federator.dev/federator/internal/cli/console"
 )
 
-// Diff is what one evaluation found and another did not.
+// Diff is the difference between the results of two evaluations.
 type Diff struct {
 	Added   []Result `json:"added"`
 	Removed []Result `json:"removed"`
@@ -39,7 +39,7 @@ func Compare(before, after *Report) Diff {
 	return d
 }
 
-// identity tells results apart.
+// identity is equal for equal results.
 func (x Result) identity() string { return x.State + "\x00" + x.Severity + "\x00" + fingerprint(x) }
 
 func (d Diff) Write(w io.Writer, format string) error {

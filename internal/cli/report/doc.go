@@ -1,3 +1,3 @@
-// Package report is what an evaluation of policies found, as a table, JSON, SARIF or JUnit,
-// and the difference between two of them.
+// Package report writes the results of an evaluation of policies as a table, JSON, SARIF or
+// JUnit, and compares two of them.
 package report

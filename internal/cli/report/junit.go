@@ -6,6 +6,8 @@ import (
 	"federator.dev/federator/internal/cli/report/junit"
 )
 
+// junit makes a suite of each policy and a case of each result; a policy without results
+// has one case that passes.
 func (r *Report) junit(w io.Writer) error {
 	suites := junit.Suites{Name: "federator policy check"}
 	for _, p := range r.Policies {

@@ -15,10 +15,10 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// Severities are those of policies, the least first.
+// Severities are those of policies, in ascending order.
 var Severities = policy.Severities()
 
-// The states of results, as far as anybody has to look at them.
+// The states of results. Subjects without findings have no result.
 const (
 	Violation = "Violation"
 	Unknown   = "Unknown"
@@ -26,7 +26,7 @@ const (
 	Exempt    = "Exempt"
 )
 
-// Report is what an evaluation found.
+// Report holds the results of an evaluation.
 type Report struct {
 	Revision aggregate.Revision `json:"revision"`
 	AsOf     time.Time          `json:"asOf"`
@@ -45,8 +45,8 @@ type Policy struct {
 	File        string `json:"file,omitempty"`
 }
 
-// Result is one violation, or subjects whose verdicts are not known or failed, in
-// one place for one reason: the subject, or their member when there are several.
+// Result is one violation, or the subjects of one member whose verdicts are unknown or
+// failed for one reason. If there are several, Subject is their member.
 type Result struct {
 	State    string          `json:"state"`
 	Severity string          `json:"severity"`
@@ -60,7 +60,7 @@ type Result struct {
 	Remedy   json.RawMessage `json:"remedy,omitempty"`
 }
 
-// Subject is what was judged: an object, a member, or a key of a view.
+// Subject is what was evaluated: an object, a member, or a key of a view.
 type Subject struct {
 	Member    string         `json:"member,omitempty"`
 	Kind      aggregate.Kind `json:"kind,omitempty"`
@@ -85,7 +85,7 @@ func (s Subject) String() string {
 	return string(s.Kind) + " " + s.Namespace + "/" + s.Name
 }
 
-// Path is the subject as one word, for formats that want a location.
+// Path is the subject as a path, for formats that require a location.
 func (s Subject) Path() string {
 	if s.View != "" {
 		return "fleet/" + s.View + "/" + s.Key
@@ -93,8 +93,7 @@ func (s Subject) Path() string {
 	return strings.Join(slices.DeleteFunc([]string{s.Member, string(s.Kind), s.Namespace, s.Name}, func(p string) bool { return p == "" }), "/")
 }
 
-// Sort puts results in an order that does not change from run to run: the worst
-// first.
+// Sort puts results in a deterministic order, the most severe first, and sets Clean.
 func (r *Report) Sort() {
 	rank := func(s string) int { return slices.Index([]string{Violation, Error, Unknown, Exempt}, s) }
 	slices.SortFunc(r.Results, func(a, b Result) int {
@@ -111,8 +110,8 @@ func (r *Report) Sort() {
 	r.Clean = !slices.ContainsFunc(r.Results, func(x Result) bool { return x.State != Exempt })
 }
 
-// count counts the results of a state; member and policy narrow it where they are
-// not "".
+// count counts the subjects with results of a state, of one member and one policy unless
+// they are "".
 func (r *Report) count(state, member, policy string) int {
 	n := 0
 	for _, x := range r.Results {
@@ -123,41 +122,41 @@ func (r *Report) count(state, member, policy string) int {
 	return n
 }
 
-// FailNever is in the place of a severity to fail for.
+// FailNever is the value of --fail-on for never failing.
 const FailNever = "none"
 
-// Check returns an error when something at or above a severity was found, or is
-// not known where unknowns count. Without a violation it exits with exitUnknown.
+// Check returns an error if there are violations or errors, or with unknowns unknown
+// verdicts, of at least a severity. Without a violation its exit code is exit.CodeUnknown.
 func (r *Report) Check(failOn string, unknowns bool) error {
 	if failOn == FailNever {
 		return nil
 	}
-	least := slices.Index(Severities, failOn)
-	worst := map[string]int{}
+	minimum := slices.Index(Severities, failOn)
+	counts := map[string]int{}
 	for _, x := range r.Results {
-		if slices.Index(Severities, x.Severity) >= least && (x.State == Violation || x.State == Error || x.State == Unknown && unknowns) {
-			worst[x.State] += max(x.Count, 1)
+		if slices.Index(Severities, x.Severity) >= minimum && (x.State == Violation || x.State == Error || x.State == Unknown && unknowns) {
+			counts[x.State] += max(x.Count, 1)
 		}
 	}
-	if len(worst) == 0 {
+	if len(counts) == 0 {
 		return nil
 	}
 	var parts []string
 	for _, c := range []struct{ state, one, many string }{
 		{Violation, "violation", "violations"}, {Error, "error", "errors"}, {Unknown, "unknown", "unknown"},
 	} {
-		if n := worst[c.state]; n > 0 {
+		if n := counts[c.state]; n > 0 {
 			parts = append(parts, console.Plural(n, c.one, c.many))
 		}
 	}
 	err := exit.Findings(fmt.Sprintf("%s of severity %s or higher", strings.Join(parts, ", "), failOn))
-	if worst[Violation] == 0 {
+	if counts[Violation] == 0 {
 		return exit.WithCode(err, exit.CodeUnknown)
 	}
 	return err
 }
 
-// Formats are the forms that a report can be written in.
+// Formats are the output formats of a report.
 var Formats = []string{"table", "json", "sarif", "junit"}
 
 // Write writes the report in one of the formats.

@@ -7,7 +7,7 @@ import (
 	"federator.dev/federator/internal/cli/report/sarif"
 )
 
-// level is a severity in SARIF's words.
+// level converts a severity to a SARIF level.
 func level(severity string) string {
 	switch severity {
 	case "critical", "high":
@@ -18,7 +18,7 @@ func level(severity string) string {
 	return "note"
 }
 
-// sarif gives violations as results of kind fail, exempt ones suppressed, unknown
+// sarif converts violations to results of kind fail, exempt ones suppressed, unknown
 // verdicts as results of kind open, and errors as notifications of the run.
 func (r *Report) sarif(version string) *sarif.Log {
 	log, run := sarif.New(version)
@@ -68,7 +68,8 @@ func (r *Report) sarif(version string) *sarif.Log {
 	return log
 }
 
-// locate gives the subject, and the policy's file, which is the only one there is.
+// locate returns the subject as logical location, and the policy's file, the only file
+// involved, as physical one.
 func locate(s Subject, file string) sarif.Location {
 	kind := "object"
 	if s.Kind == "" {
@@ -81,7 +82,7 @@ func locate(s Subject, file string) sarif.Location {
 	return out
 }
 
-// fingerprint is the same for the same finding in another run.
+// fingerprint is equal for equal findings in different runs.
 func fingerprint(x Result) string {
 	h := sha256.New()
 	for _, part := range []string{x.Policy, x.Binding, x.Subject.Path(), x.Message} {

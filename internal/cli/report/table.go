@@ -9,8 +9,7 @@ import (
 	"federator.dev/federator/internal/cli/console"
 )
 
-// table writes the results, and how many there are in each cluster and of each
-// policy.
+// table writes the results, and their counts per member and per policy.
 func (r *Report) table(color bool) []byte {
 	var b bytes.Buffer
 	if len(r.Results) > 0 {

@@ -19,11 +19,11 @@ import (
 )
 
 const help = `Measure what the evaluation of one subject costs, for each policy: time, documents
-read beside the subject, and what is allocated, on manifests, a saved snapshot, or
-clusters, which are only read. One processor evaluates.
+read in addition to the subject, and memory allocated. Input is manifests, a saved
+snapshot, or clusters, which are only read. Evaluation uses one CPU.
 
-With --compare exits with 1 when a policy costs more than --factor times what it
-did in the saved run. Reads and allocations do not depend on the machine.
+With --compare, exits with 1 if a policy costs more than --factor times its cost in
+the saved run. Reads and allocations do not depend on the machine.
 
   federator policy bench --snapshot fleet-before --save before.json
   federator policy bench --snapshot fleet-before --compare before.json --factor 1.5`
@@ -49,10 +49,10 @@ func Command(version string) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return exit.BadInput(run(cmd, &opts)) },
 	}
 	opts.in.Register(cmd.Flags())
-	cmd.Flags().IntVar(&opts.count, "count", 5, "how often each subject is evaluated")
+	cmd.Flags().IntVar(&opts.count, "count", 5, "how many times each subject is evaluated")
 	cmd.Flags().StringVar(&opts.save, "save", "", "`file` to save the run to")
 	cmd.Flags().StringVar(&opts.compare, "compare", "", "`file` of a saved run to compare with")
-	cmd.Flags().Float64Var(&opts.factor, "factor", 1.2, "how many times the saved cost is too much")
+	cmd.Flags().Float64Var(&opts.factor, "factor", 1.2, "fail if the cost exceeds this multiple of the saved one")
 	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table or json")
 	return cmd
 }
@@ -63,7 +63,7 @@ func (o *options) check() error {
 		return fmt.Errorf("--output %q is not table or json", o.output)
 	case o.count <= 0:
 		return errors.New("--count must be positive")
-	case !(o.factor >= 1): // NaN is none, either
+	case !(o.factor >= 1): // also if it is NaN
 		return errors.New("--factor must be at least 1")
 	}
 	return nil
@@ -111,7 +111,7 @@ func run(cmd *cobra.Command, opts *options) error {
 	return nil
 }
 
-// measure evaluates each binding's subjects a number of times.
+// measure evaluates the subjects of each binding o.count times.
 func measure(ctx context.Context, b *policyfiles.Bundle, fleet *input.Fleet, o *options) (*result, error) {
 	opts := evaluation.Options(b, fleet.AsOf, o.in.Timeout)
 	state, err := policy.Evaluate(ctx, opts, fleet.Snapshot)

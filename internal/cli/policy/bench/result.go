@@ -30,7 +30,7 @@ type cost struct {
 	Bytes       float64 `json:"bytesPerEvaluation"` // allocated
 }
 
-// loadResult reads a run that was saved.
+// loadResult reads a saved run.
 func loadResult(path string) (*result, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -38,7 +38,7 @@ func loadResult(path string) (*result, error) {
 	}
 	var m result
 	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("%s: this is not a run of policy bench: %w", path, err)
+		return nil, fmt.Errorf("%s: not a saved run of policy bench: %w", path, err)
 	}
 	return &m, nil
 }
@@ -76,14 +76,14 @@ func (m *result) slower(before *result, factor float64) []string {
 			{"ns", was.Nanoseconds, now.Nanoseconds}, {"reads", was.Reads, now.Reads}, {"allocations", was.Allocations, now.Allocations},
 		} {
 			if c.now > c.was*factor {
-				out = append(out, fmt.Sprintf("%s: %.1f %s an evaluation, %.1f before", now.Policy, c.now, c.what, c.was))
+				out = append(out, fmt.Sprintf("%s: %.1f %s per evaluation, %.1f before", now.Policy, c.now, c.what, c.was))
 			}
 		}
 	}
 	return out
 }
 
-// write writes the run as a table, beside an earlier one where there is one.
+// write writes the run as a table, compared with an earlier one unless before is nil.
 func (m *result) write(w io.Writer, before *result) error {
 	header := []string{"POLICY", "EVALUATIONS", "NS", "READS", "ALLOCS", "BYTES"}
 	if before != nil {

@@ -25,7 +25,7 @@ func TestResult_ComparesWithASavedRun(t *testing.T) {
 		{Policy: "c", Nanoseconds: 1e9},
 	}}
 	got := now.slower(before, 1.2)
-	if len(got) != 2 || got[0] != "b: 121.0 ns an evaluation, 100.0 before" || got[1] != "b: 3.0 reads an evaluation, 2.0 before" {
+	if len(got) != 2 || got[0] != "b: 121.0 ns per evaluation, 100.0 before" || got[1] != "b: 3.0 reads per evaluation, 2.0 before" {
 		t.Errorf("slower: %q", got)
 	}
 	var b bytes.Buffer

@@ -27,14 +27,14 @@ type doc struct {
 	Kinds       []string    `json:"kinds,omitempty"`
 	Subject     string      `json:"subject"`
 	Views       []string    `json:"views,omitempty"`
-	Fleet       []string    `json:"fleet,omitempty"` // what it reads of data.fleet
+	Fleet       []string    `json:"fleet,omitempty"` // the documents of data.fleet that it reads
 	Remedies    []string    `json:"remedies,omitempty"`
 	Parameters  []parameter `json:"parameters,omitempty"`
 }
 
-// parameter describes one parameter, or a part of one.
+// parameter describes one parameter, or a property of one.
 type parameter struct {
-	Name        string `json:"name"` // parts as a.b and a[].b
+	Name        string `json:"name"` // properties as a.b and a[].b
 	Type        string `json:"type"`
 	Required    bool   `json:"required,omitempty"`
 	Default     any    `json:"default,omitempty"`
@@ -54,7 +54,7 @@ func readDocs(tree fs.FS, name string) (docs, error) {
 		return nil, err
 	}
 	if len(set.Packages) == 0 {
-		return nil, fmt.Errorf("there is no policy in %s", cmp.Or(name, "."))
+		return nil, fmt.Errorf("no policy found in %s", cmp.Or(name, "."))
 	}
 	var docs docs
 	for _, p := range set.Packages {
@@ -93,7 +93,7 @@ func describePolicy(p *policy.Package, source string) doc {
 	return d
 }
 
-// subjectOf is what a policy judges, as custom.subject has it.
+// subjectOf returns the subject of a policy, as custom.subject in METADATA names it.
 func subjectOf(p *policy.Package) string {
 	if p.SubjectView != "" {
 		return p.Subject.String() + "." + p.SubjectView
@@ -101,7 +101,7 @@ func subjectOf(p *policy.Package) string {
 	return p.Subject.String()
 }
 
-// fleetReads is what a policy reads of data.fleet, as policies write it.
+// fleetReads lists the documents of data.fleet that a policy reads.
 func fleetReads(p *policy.Package) []string {
 	var out []string
 	kinds := func(document string, list []policy.KindRef) {
@@ -156,7 +156,7 @@ func describeParameters(out []parameter, prefix string, schema map[string]any) [
 	return out
 }
 
-// schemaType says in words what a schema takes.
+// schemaType describes the values that a schema accepts.
 func schemaType(s map[string]any) string {
 	if list, ok := s["enum"].([]any); ok {
 		var values []string
@@ -197,7 +197,7 @@ func schemaType(s map[string]any) string {
 	return name
 }
 
-// compactJSON writes a value of METADATA.
+// compactJSON writes a value of METADATA on one line.
 func compactJSON(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

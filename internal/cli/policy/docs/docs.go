@@ -16,7 +16,7 @@ import (
 	"federator.dev/federator/internal/policyfiles"
 )
 
-const help = `Write what policies are for, from their METADATA: titles, kinds, parameters.
+const help = `Generate documentation of policies from their METADATA: titles, kinds, parameters.
 
 Prints Markdown or JSON. --write puts the Markdown into DIR/README.md, between the
 lines
@@ -24,7 +24,7 @@ lines
   ` + beginMarker + `
   ` + endMarker + `
 
-or at its end where there are none. --check writes nothing and exits with 1 when
+or at its end if these lines are missing. --check writes nothing and exits with 1 if
 README.md is out of date.
 
   federator policy docs --write policies/
@@ -41,7 +41,7 @@ func Command() *cobra.Command {
 	var write, check bool
 	cmd := &cobra.Command{
 		Use:   "docs DIR",
-		Short: "Write what policies are for",
+		Short: "Generate documentation of policies",
 		Long:  help,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,7 +50,7 @@ func Command() *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "markdown", "markdown or json")
 	cmd.Flags().BoolVar(&write, "write", false, "write the Markdown into README.md")
-	cmd.Flags().BoolVar(&check, "check", false, "fail when README.md is out of date")
+	cmd.Flags().BoolVar(&check, "check", false, "fail if README.md is out of date")
 	cmd.MarkFlagsMutuallyExclusive("write", "check")
 	return cmd
 }
@@ -58,9 +58,9 @@ func Command() *cobra.Command {
 func run(w io.Writer, dir, output string, write, check bool) (err error) {
 	switch {
 	case output != "markdown" && output != "json":
-		return fmt.Errorf("--output %q is not markdown, json", output)
+		return fmt.Errorf("--output %q is not markdown or json", output)
 	case output == "json" && (write || check):
-		return fmt.Errorf("%s is Markdown: --output json goes with neither --write nor --check", readme)
+		return fmt.Errorf("%s is Markdown: --output json cannot be used with --write or --check", readme)
 	}
 	tree, name, err := policyfiles.OpenDir(dir)
 	if err != nil {
@@ -90,7 +90,7 @@ func run(w io.Writer, dir, output string, write, check bool) (err error) {
 	case bytes.Equal(before, after):
 		return nil
 	case check:
-		return exit.Findings(fmt.Sprintf("%s is out of date: federator policy docs --write %s", path.Join(name, readme), dir))
+		return exit.Findings(fmt.Sprintf("%s is out of date: run federator policy docs --write %s", path.Join(name, readme), dir))
 	}
 	if err := policyfiles.ReplaceFile(tree, readme, after); err != nil {
 		return err
@@ -110,7 +110,7 @@ func between(file, text []byte) ([]byte, error) {
 		}
 		return append(file, block...), nil
 	case begin < 0 || end < begin || bytes.Count(file, []byte(beginMarker)) > 1 || bytes.Count(file, []byte(endMarker)) > 1:
-		return nil, fmt.Errorf("the lines %s and %s are not there once, in this order", beginMarker, endMarker)
+		return nil, fmt.Errorf("the lines %s and %s must occur once, in this order", beginMarker, endMarker)
 	}
 	rest := bytes.TrimPrefix(file[end+len(endMarker):], []byte("\n"))
 	return slices.Concat(file[:begin], block, rest), nil

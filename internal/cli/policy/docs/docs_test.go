@@ -87,7 +87,7 @@ func TestDocs_UpdateAReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := command(t, "docs", "--check", dir)
-	if clitest.ExitCode(err) != 1 || !strings.Contains(err.Error(), "README.md is out of date: federator policy docs --write "+dir) {
+	if clitest.ExitCode(err) != 1 || !strings.Contains(err.Error(), "README.md is out of date: run federator policy docs --write "+dir) {
 		t.Errorf("after a change: %v", err)
 	}
 
@@ -110,7 +110,7 @@ func TestDocs_RejectBadInput(t *testing.T) {
 		{[]string{dir, "-o", "html"}, "--output"},
 		{[]string{dir, "-o", "json", "--check"}, "--output json"},
 		{[]string{dir + "/none"}, "no such file"},
-		{[]string{t.TempDir()}, "there is no policy in "},
+		{[]string{t.TempDir()}, "no policy found in "},
 		{[]string{clitest.OwnedPolicyWith(t, clitest.OwnedPolicyFile, "severity: low", "severity: odd")}, "owner.rego:5:"},
 	} {
 		out, err := command(t, append([]string{"docs"}, c.args...)...)

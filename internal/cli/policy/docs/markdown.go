@@ -8,21 +8,21 @@ import (
 	"unicode"
 )
 
-// maxDefault is how long a default may be in a table, in bytes; longer ones are
-// below it.
+// maxDefault is the maximum length in bytes of a default in a table; longer ones are
+// written below it.
 const maxDefault = 60
 
 // markdown writes a table of all policies and a section for each, by category.
 func (d docs) markdown() []byte {
 	var b bytes.Buffer
-	b.WriteString("| policy | severity | what it is for | judges | fleet | remedies |\n|---|---|---|---|---|---|\n")
+	b.WriteString("| policy | severity | title | evaluates | fleet | remedies |\n|---|---|---|---|---|---|\n")
 	for i := range d {
 		p := &d[i]
 		fleet := "no"
 		if len(p.Fleet) > 0 {
 			fleet = "yes"
 		}
-		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s | %s | %s |\n", p.heading(), anchor(p.heading()), p.Severity, inCell(p.Title), inCell(p.judges()), fleet, inCell(p.actions()))
+		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s | %s | %s |\n", p.heading(), anchor(p.heading()), p.Severity, inCell(p.Title), inCell(p.evaluates()), fleet, inCell(p.actions()))
 	}
 	for i := range d {
 		if i == 0 && d[i].Category != "" || i > 0 && d[i].Category != d[i-1].Category {
@@ -33,7 +33,7 @@ func (d docs) markdown() []byte {
 	return b.Bytes()
 }
 
-// heading is the package as sections and links call it: its last part, with the
+// heading is the name of the package in sections and links: its last element, with the
 // category.
 func (p *doc) heading() string {
 	name := p.Package[strings.LastIndexByte(p.Package, '.')+1:]
@@ -43,7 +43,7 @@ func (p *doc) heading() string {
 	return p.Category + "/" + name
 }
 
-// anchor is what hosts of Markdown call a heading in links.
+// anchor is the link target of a heading on GitHub and the like.
 func anchor(heading string) string {
 	return strings.Map(func(c rune) rune {
 		switch {
@@ -56,8 +56,8 @@ func anchor(heading string) string {
 	}, heading)
 }
 
-// judges is what verdicts of the policy are about.
-func (p *doc) judges() string {
+// evaluates describes the subjects of the policy.
+func (p *doc) evaluates() string {
 	kinds := strings.Join(p.Kinds, ", ")
 	switch {
 	case kinds == "*":
@@ -103,9 +103,9 @@ func (p *doc) section(b *bytes.Buffer) {
 	}
 	b.WriteString("\n\n")
 	fmt.Fprintf(b, "- package `%s` in [%s](%s), severity %s\n", p.Package, p.File, p.File, p.Severity)
-	fmt.Fprintf(b, "- judges %s\n", markdownText(p.judges()))
+	fmt.Fprintf(b, "- evaluates %s\n", markdownText(p.evaluates()))
 	if len(p.Fleet) > 0 {
-		fmt.Fprintf(b, "- reads of the fleet: %s\n", markdownText(strings.Join(p.Fleet, ", ")))
+		fmt.Fprintf(b, "- reads from the fleet: %s\n", markdownText(strings.Join(p.Fleet, ", ")))
 	}
 	if len(p.Remedies) > 0 {
 		fmt.Fprintf(b, "- remedies: %s\n", markdownText(p.actions()))
@@ -113,7 +113,7 @@ func (p *doc) section(b *bytes.Buffer) {
 	if len(p.Parameters) == 0 {
 		return
 	}
-	b.WriteString("\n| parameter | type | default | what it says |\n|---|---|---|---|\n")
+	b.WriteString("\n| parameter | type | default | description |\n|---|---|---|---|\n")
 	var long []parameter
 	for _, x := range p.Parameters {
 		def := "–"
@@ -133,7 +133,7 @@ func (p *doc) section(b *bytes.Buffer) {
 	}
 }
 
-// wideJSON writes a long value: of a list one element a line.
+// wideJSON writes a long value: a list with one element per line.
 func wideJSON(v any) string {
 	if list, ok := v.([]any); ok {
 		lines := make([]string, 0, len(list))
@@ -156,7 +156,7 @@ func inCell(s string) string {
 	return strings.ReplaceAll(markdownText(strings.Join(strings.Fields(s), " ")), "|", `\|`)
 }
 
-// markdownText keeps what Markdown would take for HTML from being left out, but for code.
+// markdownText escapes what Markdown would render as HTML or emphasis, except in code.
 func markdownText(s string) string {
 	parts := strings.Split(s, "`")
 	for i := 0; i < len(parts); i += 2 {

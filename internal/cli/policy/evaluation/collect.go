@@ -13,7 +13,7 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// report gathers what a state found.
+// newReport collects the results of a state.
 func newReport(b *policyfiles.Bundle, fleet *input.Fleet, state *policy.State) (*report.Report, error) {
 	r := &report.Report{Revision: fleet.SourceRevision, AsOf: fleet.AsOf, Policies: []report.Policy{}, Members: []string{}, Results: []report.Result{}}
 	for m := range fleet.Members() {
@@ -36,7 +36,7 @@ func newReport(b *policyfiles.Bundle, fleet *input.Fleet, state *policy.State) (
 	return r, nil
 }
 
-// collector gathers what a binding found.
+// collector collects the results of a binding.
 type collector struct {
 	fleet      *input.Fleet
 	state      *policy.State
@@ -44,14 +44,14 @@ type collector struct {
 	binding    string
 	report     *report.Report
 	incomplete map[incompleteKey]*incomplete
-	order      []incompleteKey // of vague
+	order      []incompleteKey // of incomplete
 }
 
-// incompleteKey is where verdicts are not known, or failed for one reason.
+// incompleteKey identifies verdicts that are unknown, or that failed for one reason.
 type incompleteKey struct{ state, member, message string }
 
-// incomplete are verdicts that are not known, or failed, in one place: one result, for a
-// member out of reach turns all of its objects' verdicts Unknown.
+// incomplete are the unknown or failed verdicts of one key. They are one result, because
+// an unreachable member makes the verdicts on all of its objects Unknown.
 type incomplete struct {
 	subjects int
 	first    policy.Subject
@@ -139,7 +139,7 @@ func (g *collector) subject(s policy.Subject) report.Subject {
 	return report.Subject{Member: s.Ref.Member, Kind: s.Ref.Kind, Namespace: s.Ref.Namespace, Name: s.Ref.Name}
 }
 
-// incompleteResult is the result of verdicts that are not known or failed.
+// incompleteResult is the result of unknown or failed verdicts.
 func (g *collector) incompleteResult(at incompleteKey, v *incomplete) report.Result {
 	x := g.result(at.state)
 	x.Message = at.message
@@ -157,7 +157,7 @@ func (g *collector) incompleteResult(at incompleteKey, v *incomplete) report.Res
 	if at.state == report.Unknown {
 		x.Message = g.gaps(v.gaps)
 		if v.subjects == 0 {
-			x.Message = "what is not seen is not judged: " + x.Message
+			x.Message = "subjects may be missing: " + x.Message
 		}
 	}
 	if v.subjects > 1 {
@@ -166,7 +166,7 @@ func (g *collector) incompleteResult(at incompleteKey, v *incomplete) report.Res
 	return x
 }
 
-// gaps says what is incomplete.
+// gaps describes which data is incomplete.
 func (g *collector) gaps(gaps []policy.Gap) string {
 	var list []string
 	for i, gap := range gaps {

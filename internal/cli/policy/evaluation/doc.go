@@ -1,3 +1,3 @@
-// Package evaluation evaluates policies once on a fleet that was read for it, for the
-// commands that do: their flags, the options of the engine, and the report.
+// Package evaluation evaluates policies once, on a fleet that was read for it: flags of
+// the commands, options of the engine, and the report.
 package evaluation

@@ -25,20 +25,20 @@ type Flags struct {
 	Timeout  time.Duration
 }
 
-// NewFlags returns the flags of a federator of a version.
+// NewFlags returns the flags; version is federator's own.
 func NewFlags(version string) Flags { return Flags{source: input.Flags{Version: version}} }
 
 func (in *Flags) Register(fs *pflag.FlagSet) {
 	in.RegisterInput(fs)
-	fs.StringArrayVar(&in.Policies, "policies", nil, "`directory` of policies (default those that come with federator)")
+	fs.StringArrayVar(&in.Policies, "policies", nil, "`directory` of policies (default the library that ships with federator)")
 	fs.StringVar(&in.Bindings, "bindings", "", "`file` of bindings; a policy without one is evaluated everywhere")
 	fs.StringArrayVar(&in.only, "policy", nil, "evaluate this `policy` only: a package or a binding")
 }
 
-// RegisterInput registers what does not say which policies.
+// RegisterInput registers the flags that do not select policies.
 func (in *Flags) RegisterInput(fs *pflag.FlagSet) {
 	in.source.Register(fs)
-	fs.DurationVar(&in.source.Timeout, "timeout", 5*time.Minute, "how long to wait for clusters; what is missing then is not known")
+	fs.DurationVar(&in.source.Timeout, "timeout", 5*time.Minute, "how long to wait for clusters; data that is missing then is incomplete")
 	fs.DurationVar(&in.Timeout, "evaluation-timeout", 5*time.Second, "how long the evaluation of one subject may take")
 }
 
@@ -54,9 +54,9 @@ func (in *Flags) Load(stderr io.Writer) (*policyfiles.Bundle, error) {
 	return policyfiles.Bind(set, in.Bindings, in.only, stderr)
 }
 
-// options are those of an evaluation at a time.
+// Options returns the options of an evaluation at a time.
 func Options(b *policyfiles.Bundle, at time.Time, budget time.Duration) policy.EngineOptions {
-	// Nobody waits for what is slow here.
+	// No policy is quarantined for being slow: nothing else waits for it here.
 	opts := policy.EngineOptions{Set: b.Set, Limits: policy.Limits{Evaluation: budget, Slow: math.MaxInt64}}
 	for _, binding := range b.Bindings {
 		opts.Bindings = append(opts.Bindings, binding.At(at))
@@ -74,18 +74,18 @@ func Report(ctx context.Context, b *policyfiles.Bundle, fleet *input.Fleet, budg
 	return r, state, err
 }
 
-// Open opens the fleet that the flags name, for what bundles read, and says what of
-// it is not known.
+// Open reads the kinds that bundles read from the fleet that the flags name, and warns of
+// those that are incomplete.
 func (in *Flags) Open(cmd *cobra.Command, bundles ...*policyfiles.Bundle) (*input.Fleet, error) {
-	var want input.Kinds
+	var required input.Kinds
 	for _, b := range bundles {
 		kinds, every := b.Reads()
-		want.Refs = append(want.Refs, kinds...)
-		want.All = want.All || every
+		required.Refs = append(required.Refs, kinds...)
+		required.All = required.All || every
 	}
-	fleet, err := in.source.Open(cmd.Context(), cmd.Flags(), want, cmd.InOrStdin(), cmd.ErrOrStderr())
+	fleet, err := in.source.Open(cmd.Context(), cmd.Flags(), required, cmd.InOrStdin(), cmd.ErrOrStderr())
 	if err != nil {
 		return nil, err
 	}
-	return fleet, fleet.WarnIncomplete(cmd.ErrOrStderr(), want)
+	return fleet, fleet.WarnIncomplete(cmd.ErrOrStderr(), required)
 }

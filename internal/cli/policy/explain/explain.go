@@ -20,11 +20,11 @@ import (
 	"federator.dev/federator/pkg/policy/explain"
 )
 
-const help = `Say how a verdict on one subject comes about: which rules fired, line by line, what
-was read, from which member and how fresh, and what of it is not known.
+const help = `Explain the verdicts on one subject: which rules fired, line by line, what was read,
+from which member and how fresh it was, and which of it is incomplete.
 
 SUBJECT is an object as "<member> <kind> <namespace>/<name>", a member, or a key
-of a view as key:<key>. Without --policy all policies that judge it are explained.
+of a view as key:<key>. Without --policy, all policies that evaluate it are explained.
 
   federator policy explain --policies policies/ -f manifests/ --policy federator.network.unique_host \
       fleet/eu-1 Ingress.networking.k8s.io shop/web
@@ -35,7 +35,7 @@ func Command(version string) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "explain SUBJECT",
-		Short: "Say how a verdict comes about",
+		Short: "Explain a verdict",
 		Long:  help,
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -73,7 +73,7 @@ func run(cmd *cobra.Command, in *evaluation.Flags, text, output string) error {
 	return x.write(cmd.OutOrStdout())
 }
 
-// parseSubject reads a subject as people write it.
+// parseSubject parses a subject on the command line.
 func parseSubject(s string) (policy.Subject, error) {
 	if key, ok := strings.CutPrefix(s, "key:"); ok {
 		return policy.Subject{Key: key}, nil
@@ -99,7 +99,7 @@ func parseSubject(s string) (policy.Subject, error) {
 	return policy.Subject{}, bad
 }
 
-// explanation are those of one subject.
+// explanation explains the verdicts on one subject.
 type explanation struct {
 	Subject  policy.Subject        `json:"subject"`
 	Revision aggregate.Revision    `json:"revision"`
@@ -110,7 +110,7 @@ type explanation struct {
 	titles map[string]string // of packages
 }
 
-// lastContact is when a member last said anything of a kind, of scopes that were read.
+// lastContact is when a scope that was read last heard from its member.
 type lastContact struct {
 	Member string         `json:"member"`
 	Kind   aggregate.Kind `json:"kind"`
@@ -132,7 +132,7 @@ func explainSubject(ctx context.Context, b *policyfiles.Bundle, fleet *input.Fle
 		}
 		x.Verdicts = append(x.Verdicts, *one)
 		x.titles[one.Package] = b.Set.Package(one.Package).Title
-		x.hear(fleet, one)
+		x.addContacts(fleet, one)
 	}
 	if len(x.Verdicts) == 0 {
 		return nil, errNoVerdict(fleet, of)
@@ -140,44 +140,45 @@ func explainSubject(ctx context.Context, b *policyfiles.Bundle, fleet *input.Fle
 	return x, nil
 }
 
-// errNoVerdict says why nothing judges a subject.
+// errNoVerdict says why no policy evaluates a subject.
 func errNoVerdict(fleet *input.Fleet, of policy.Subject) error {
 	if of.Ref.Member != "" {
 		if _, ok := fleet.Member(of.Ref.Member); !ok {
-			return fmt.Errorf("there is no member %q", of.Ref.Member)
+			return fmt.Errorf("unknown member %q", of.Ref.Member)
 		}
 	}
 	if of.Ref.Kind != "" {
 		if _, ok := fleet.Get(of.Ref); !ok {
 			info, _ := fleet.Scope(of.Ref.Member, of.Ref.Kind)
-			return fmt.Errorf("there is no object %s: the kind is %s there", of.Ref, console.WithReason(info.Status.State.String(), fleet.Reason(of.Ref.Member, of.Ref.Kind)))
+			return fmt.Errorf("object %s not found: the kind is %s in this member", of.Ref, console.WithReason(info.Status.State.String(), fleet.Reason(of.Ref.Member, of.Ref.Kind)))
 		}
 	}
-	return fmt.Errorf("none of the policies judges %s", of)
+	return fmt.Errorf("no policy evaluates %s", of)
 }
 
-func (x *explanation) hear(fleet *input.Fleet, one *explain.Explanation) {
+// addContacts records the last contact of the scopes that were read.
+func (x *explanation) addContacts(fleet *input.Fleet, one *explain.Explanation) {
 	for _, r := range one.Reads {
 		for _, s := range r.Scopes {
-			h := lastContact{s.Member, s.Kind, fleet.LastContact(s.Member, s.Kind)}
-			if !h.At.IsZero() && !slices.Contains(x.Heard, h) {
-				x.Heard = append(x.Heard, h)
+			c := lastContact{s.Member, s.Kind, fleet.LastContact(s.Member, s.Kind)}
+			if !c.At.IsZero() && !slices.Contains(x.Heard, c) {
+				x.Heard = append(x.Heard, c)
 			}
 		}
 	}
 }
 
-// freshness says how old what is known of a scope is, "" when nobody knows.
+// freshness returns the age of the last contact of a scope, "" if it is unknown.
 func (x *explanation) freshness(s explain.Scope) string {
 	for _, h := range x.Heard {
 		if h.Member == s.Member && h.Kind == s.Kind {
-			return fmt.Sprintf("heard of %s before", x.AsOf.Sub(h.At).Round(time.Millisecond))
+			return fmt.Sprintf("last contact %s before", x.AsOf.Sub(h.At).Round(time.Millisecond))
 		}
 	}
 	return ""
 }
 
-// write writes the explanations for people.
+// write writes the explanations as text.
 func (x *explanation) write(w io.Writer) error {
 	p := &page{}
 	p.line("%s, at revision %d as of %s", x.Subject, x.Revision, x.AsOf.UTC().Format(time.RFC3339))

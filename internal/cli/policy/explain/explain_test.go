@@ -71,7 +71,7 @@ func TestExplain_ReportsFreshness(t *testing.T) {
 	live := []string{"--policies", clitest.Policies(t), "--kubeconfig", kubeconfig, "--contexts", members[0].Name(), "--give-up-after", "2m"}
 	member := "context/" + members[0].Name()
 	out, err := command(t, append([]string{"explain", "--policy", "test.replicas", member + " Deployment.apps default/web"}, live...)...)
-	if err != nil || !strings.Contains(out, "Deployment.apps of "+member+" is Synced, heard of ") || !strings.Contains(out, "test.replicas: Replicas") || strings.Contains(out, "test.images") {
+	if err != nil || !strings.Contains(out, "Deployment.apps of "+member+" is Synced, last contact ") || !strings.Contains(out, "test.replicas: Replicas") || strings.Contains(out, "test.images") {
 		t.Errorf("%v:\n%s", err, out)
 	}
 }
@@ -102,9 +102,9 @@ func TestExplain_RejectsBadInput(t *testing.T) {
 	for want, args := range map[string][]string{
 		"is not text or json":             {"fleet/eu-1", "-o", "yaml"},
 		"is not \"<member>":               {"web"},
-		"there is no member":              {"fleet/absent"},
-		"there is no object":              {"fleet/eu-1 Pod default/absent"},
-		"none of the policies judges":     {"fleet/eu-1"},
+		"unknown member":                  {"fleet/absent"},
+		"not found":                       {"fleet/eu-1 Pod default/absent"},
+		"no policy evaluates":             {"fleet/eu-1"},
 		"neither a package nor a binding": {"fleet/eu-1", "--policy", "absent"},
 	} {
 		if out, err := command(t, append(append([]string{"explain"}, args...), good...)...); clitest.ExitCode(err) != exit.CodeUsage || out != "" || !strings.Contains(err.Error(), want) {

@@ -10,7 +10,7 @@ import (
 	"federator.dev/federator/pkg/policy/explain"
 )
 
-// page is text for people. What members say in it steers no terminal.
+// page is text for a terminal. Control characters from members are removed.
 type page struct{ bytes.Buffer }
 
 func (p *page) line(format string, args ...any) {
@@ -44,7 +44,7 @@ func (x *explanation) verdict(p *page, one *explain.Explanation, color bool) {
 		}
 	}
 	for _, g := range v.Gaps {
-		p.line("    not known: %s", g)
+		p.line("    incomplete: %s", g)
 	}
 	if one.Reevaluated != nil {
 		p.line("  evaluated again: %s, %s", one.Reevaluated.State, console.WithReason(console.Plural(len(one.Reevaluated.Violations), "violation", "violations"), one.Reevaluated.Message))
@@ -54,7 +54,7 @@ func (x *explanation) verdict(p *page, one *explain.Explanation, color bool) {
 	x.reads(p, one)
 }
 
-// lines writes what became of each line that was evaluated.
+// lines writes how often each line was evaluated, and how often it held.
 func (x *explanation) lines(p *page, one *explain.Explanation, color bool) {
 	p.line("")
 	file := ""
@@ -90,10 +90,10 @@ func (p *page) indented(text []byte) {
 	}
 }
 
-// maxShown is how many objects, or complete scopes, of one read are written.
+// maxShown is the maximum number of objects, and of complete scopes, shown per read.
 const maxShown = 20
 
-// reads writes what was read, from where, and how fresh.
+// reads writes what was read, from which member, and how fresh it was.
 func (x *explanation) reads(p *page, one *explain.Explanation) {
 	p.line("")
 	p.line("  read")
@@ -101,7 +101,7 @@ func (x *explanation) reads(p *page, one *explain.Explanation) {
 		found := ""
 		switch {
 		case !r.Found:
-			found = "  not there"
+			found = "  not found"
 		case r.Bytes > 0:
 			found = fmt.Sprintf("  %d bytes", r.Bytes)
 		}

@@ -1,2 +1,2 @@
-// Package regotest is the command that runs the tests of policies.
+// Package regotest is the command policy test, which runs the tests of policies.
 package regotest

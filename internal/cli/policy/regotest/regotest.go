@@ -19,14 +19,13 @@ import (
 
 const help = `Run the tests of policies.
 
-Rego tests are the rules test_* of files *_test.rego, as "opa test" runs them, but
-that errors of builtins fail them. Fleet fixtures, *_fleet.yaml, say what the
-engine should find in a fleet of members, objects and scopes that are not
-complete; each is evaluated as a whole and again by an engine that follows it
-change by change.
+Rego tests are the rules test_* in files *_test.rego. They run as with "opa test",
+except that errors of builtins fail them. Fleet fixtures, *_fleet.yaml, define a fleet
+of members, objects and incomplete scopes, and the verdicts expected for it. Each is
+evaluated twice: at once, and incrementally, change by change.
 
-Exits with 0 when all tests pass, 1 when one fails or the coverage is below
---threshold, and 2 when policies or fixtures are not written right.
+Exits with 0 if all tests pass, 1 if one fails or the coverage is below --threshold,
+and 2 if policies or fixtures are invalid.
 
   federator policy test policies/
   federator policy test policies/ --run unique_host -v
@@ -58,12 +57,12 @@ func Command() *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringVarP(&opts.output, "output", "o", "table", "table, json or junit")
 	fs.StringVar(&opts.run, "run", "", "run the tests whose names match this `regexp`")
-	fs.BoolVar(&opts.coverage, "coverage", false, "say how much of the policies the Rego tests evaluate")
-	fs.Float64Var(&opts.threshold, "threshold", 0, "fail when the coverage is less `percent`")
-	fs.BoolVarP(&opts.verbose, "verbose", "v", false, "list the tests that pass, too, and what they print")
-	fs.BoolVar(&opts.allowEmpty, "allow-empty", false, "take a directory that has no tests")
+	fs.BoolVar(&opts.coverage, "coverage", false, "report how much of the policies the Rego tests evaluate")
+	fs.Float64Var(&opts.threshold, "threshold", 0, "fail if the coverage is below this `percent`")
+	fs.BoolVarP(&opts.verbose, "verbose", "v", false, "also list the tests that pass, and what they print")
+	fs.BoolVar(&opts.allowEmpty, "allow-empty", false, "accept a directory without tests")
 	fs.DurationVar(&opts.timeout, "timeout", 5*time.Second, "how long a test may take")
-	fs.Uint64Var(&opts.seed, "seed", 1, "order in which fixtures are followed")
+	fs.Uint64Var(&opts.seed, "seed", 1, "`seed` of the order in which changes of fixtures are applied")
 	return cmd
 }
 
@@ -73,7 +72,7 @@ func (o *options) check() (policytest.Options, error) {
 	case !slices.Contains(formats, o.output):
 		return out, fmt.Errorf("--output %q is not %s", o.output, strings.Join(formats, ", "))
 	case o.threshold < 0 || o.threshold > 100:
-		return out, fmt.Errorf("--threshold %v is no percentage", o.threshold)
+		return out, fmt.Errorf("--threshold %v is not a percentage", o.threshold)
 	case o.timeout <= 0:
 		return out, errors.New("--timeout must be positive")
 	case o.seed == 0:
@@ -134,15 +133,15 @@ func (r *results) add(cmd *cobra.Command, dir string, options policytest.Options
 	return nil
 }
 
-// ignore leaves out an error that is not one here.
-func ignore(err, what error, yes bool) error {
-	if yes && errors.Is(err, what) {
+// ignore drops an error if yes is true and it is the given one.
+func ignore(err, target error, yes bool) error {
+	if yes && errors.Is(err, target) {
 		return nil
 	}
 	return err
 }
 
-// results is what the tests found.
+// results are the outcomes of the tests.
 type results struct {
 	Passed   int                  `json:"passed"`
 	Failed   int                  `json:"failed"`
@@ -173,7 +172,7 @@ func (r *results) finish() {
 	}
 }
 
-// verdict returns an error when a test failed, or too little is covered.
+// verdict returns an error if a test failed or the coverage is below the threshold.
 func (r *results) verdict(threshold float64) error {
 	var parts []string
 	if r.Failed > 0 {

@@ -75,7 +75,7 @@ func TestRun_RejectsBadInput(t *testing.T) {
 		{[]string{dir, "-o", "sarif"}, `--output "sarif" is not table, json, junit`},
 		{[]string{dir, "--run", "("}, "--run: "},
 		{[]string{dir, "--run", "none of them"}, `no test matches --run "none of them"`},
-		{[]string{dir, "--threshold", "101"}, "--threshold 101 is no percentage"},
+		{[]string{dir, "--threshold", "101"}, "--threshold 101 is not a percentage"},
 		{[]string{dir, "--timeout", "0s"}, "--timeout must be positive"},
 		{[]string{dir, "--seed", "0"}, "--seed must be positive"},
 		{[]string{t.TempDir()}, "no tests"},

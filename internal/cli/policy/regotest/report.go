@@ -31,7 +31,7 @@ var outcomeWords = map[policytest.Outcome]console.Cell{
 	policytest.Skipped: {Text: "SKIP", Color: console.Yellow},
 }
 
-// table lists the tests that did not pass, with what is wrong, each at its place.
+// table lists the tests that did not pass, with their failures and locations.
 func (r *results) table(verbose, color bool) []byte {
 	var b bytes.Buffer
 	var took time.Duration
@@ -68,7 +68,7 @@ func (r *results) table(verbose, color bool) []byte {
 	return b.Bytes()
 }
 
-// failureLines are what is wrong with a test, one thing a line.
+// failureLines describes the failures of a test, one per line.
 func failureLines(c *policytest.Case) []string {
 	var out []string
 	for _, f := range c.Failures {
@@ -119,7 +119,7 @@ func ranges(rows []int) string {
 	return strings.Join(parts, ",")
 }
 
-// junit gives each file as a suite.
+// junit makes a suite of each file.
 func (r *results) junit() *junit.Suites {
 	suites := &junit.Suites{Name: "federator policy test"}
 	for i := range r.Cases {

@@ -1,2 +1,2 @@
-// Package junit is JUnit's XML as CI systems read it.
+// Package junit writes JUnit's XML as CI systems read it.
 package junit

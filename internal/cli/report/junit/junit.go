@@ -7,8 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// JUnit's XML, as CI systems read it. A policy is a suite; each result is a case
-// of it, and a policy without any has one case that passes.
+// JUnit's XML, as CI systems read it.
 type (
 	Suites struct {
 		XMLName  xml.Name `xml:"testsuites"`
@@ -57,7 +56,7 @@ func Write(w io.Writer, suites *Suites) error {
 	return err
 }
 
-// Text leaves out what XML 1.0 cannot hold.
+// Text replaces characters that XML 1.0 cannot represent.
 func Text(s string) string {
 	return strings.Map(func(c rune) rune {
 		if c < ' ' && c != '\t' && c != '\n' || c == utf8.RuneError || c == 0xFFFE || c == 0xFFFF {

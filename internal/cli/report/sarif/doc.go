@@ -1,2 +1,2 @@
-// Package sarif is the part of SARIF 2.1.0 that reports use.
+// Package sarif has the types of SARIF 2.1.0 that reports use.
 package sarif
