@@ -19,7 +19,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-// console is a job with somebody who gives commands.
+// console is a job with a user who runs commands.
 type console struct {
 	*job
 
@@ -85,7 +85,7 @@ func (c *console) awaitState(reason string, also func(*v1alpha1.FleetPolicy) boo
 	return found
 }
 
-// suspend suspends the policy or lets it go on, and waits until that holds.
+// suspend suspends or resumes the policy, and waits until that is in effect.
 func (c *console) suspend(yes bool) {
 	c.t.Helper()
 	c.merge("fleetpolicies/tier", fmt.Sprintf(`{"spec":{"suspend":%t}}`, yes))
@@ -94,7 +94,7 @@ func (c *console) suspend(yes bool) {
 	}
 }
 
-// content is what a rollback brings back.
+// content is what a rollback restores.
 func (c *console) content(name string) string {
 	c.t.Helper()
 	m, err := c.member.Client().CoreV1().ConfigMaps("default").Get(c.t.Context(), name, metav1.GetOptions{})
@@ -151,7 +151,7 @@ func (c *console) corrected() {
 	})
 }
 
-// oldAction has ended before what is retained.
+// oldAction ended before the retention period.
 const oldAction = `apiVersion: federator.dev/v1alpha1
 kind: Action
 metadata: {name: %s}
@@ -197,7 +197,7 @@ spec:
 
 	c.stopped()
 	c.listed()
-	c.takenBack()
+	c.rolledBack()
 	c.acknowledged()
 	clitest.Eventually(t, "old actions are collected", func() error {
 		if out, err := c.actions("show", "old-1"); err == nil {
@@ -233,13 +233,13 @@ func (c *console) stopped() {
 	began := time.Now()
 	c.must("stop")
 	told := time.Now()
-	clitest.Eventually(c.t, "the stop is heard", func() error {
+	clitest.Eventually(c.t, "the stop takes effect", func() error {
 		if strings.Count(c.r.log.String(), heard) == before {
 			return clitest.ErrNotYet
 		}
 		return nil
 	})
-	c.t.Logf("actions stop: heard at most %v after the command began, %v after it ended", time.Since(began).Round(time.Millisecond), time.Since(told).Round(time.Millisecond))
+	c.t.Logf("actions stop: in effect at most %v after the command began, %v after it ended", time.Since(began).Round(time.Millisecond), time.Since(told).Round(time.Millisecond))
 	c.relabel("one", "silver")
 	c.awaitState("Stopped", outstanding(1))
 	c.refused("all actions are stopped", "rollback", c.last("--phase", "succeeded"))
@@ -286,9 +286,9 @@ func (c *console) listed() {
 	c.prints(`kind: Action\n(?s:.*)name: `+name, "show", "action.federator.dev/"+name, "-o", "yaml")
 }
 
-// takenBack: a rollback brings back what was, is refused where the target has changed,
-// and says that the policy goes on.
-func (c *console) takenBack() {
+// rolledBack: a rollback restores the content, is refused if the target has changed, and
+// says that the policy still corrects it.
+func (c *console) rolledBack() {
 	c.t.Helper()
 	c.suspend(true)
 	c.relabel("one", "silver")
@@ -319,7 +319,7 @@ func (c *console) takenBack() {
 	})
 	c.prints(`Rollback of: +`+name+`\n`, "show", back.Name)
 
-	// It may be taken back itself; then the target changes.
+	// It can be rolled back itself; then the target changes.
 	c.prints(`is rolled back by`, "rollback", back.Name)
 	last := c.last()
 	c.relabel("one", "bronze")
@@ -352,7 +352,7 @@ func (c *console) takenBack() {
 	c.corrected()
 }
 
-// acknowledged: a halt goes on when it is acknowledged, and no other halt does.
+// acknowledged: a policy resumes when its halt is acknowledged, and by no other halt's ID.
 func (c *console) acknowledged() {
 	c.t.Helper()
 	c.refused("not halted", "ack", "tier")

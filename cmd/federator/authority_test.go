@@ -112,8 +112,8 @@ func serveAs(t *testing.T, leaf *signer) *queryServer {
 	return q
 }
 
-// authorityOfTheChart is found on the hub, in whichever namespace it is.
-func authorityOfTheChart(t *testing.T, hub *kube.Hub) {
+// chartAuthority is found on the hub, in whichever namespace it is.
+func chartAuthority(t *testing.T, hub *kube.Hub) {
 	secret := func(namespace string, data map[string]string, labels map[string]string) {
 		t.Helper()
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "federator-tls", Labels: labels}, Type: corev1.SecretTypeTLS, StringData: data}
@@ -241,8 +241,8 @@ func authorityOfTheChart(t *testing.T, hub *kube.Hub) {
 	})
 }
 
-// authorityThatAServerHasMade is found on this machine, with a hub or without.
-func authorityThatAServerHasMade(t *testing.T, f *kube.Hub) {
+// generatedAuthority is found on this machine, with a hub or without.
+func generatedAuthority(t *testing.T, f *kube.Hub) {
 	hub := clitest.WriteFile(t, "hub", string(f.Kubeconfig()))
 	if err := f.Apply(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: federator}\n---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: ann, namespace: default}\n")); err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func authorityThatAServerHasMade(t *testing.T, f *kube.Hub) {
 				ask = append(ask[:5], "--token-file", clitest.WriteFile(t, "token", config.AuthInfos["fleet"].Token))
 			}
 			var out string
-			clitest.Eventually(t, "it is asked", func() (err error) {
+			clitest.Eventually(t, "requests are served", func() (err error) {
 				out, err = command(t, ask...)
 				return err
 			})
@@ -286,14 +286,14 @@ func authorityThatAServerHasMade(t *testing.T, f *kube.Hub) {
 				t.Errorf("there is no authority:\n%s", out)
 			}
 			if name == "with a hub" {
-				revisionsAreOfTheLease(t, f, r)
+				revisionsFromLease(t, f, r)
 			}
 		})
 	}
 }
 
-// revisionsAreOfTheLease, and not of a file, which other machines do not see.
-func revisionsAreOfTheLease(t *testing.T, f *kube.Hub, r *running) {
+// revisionsFromLease, and not of a file, which other machines do not see.
+func revisionsFromLease(t *testing.T, f *kube.Hub, r *running) {
 	t.Helper()
 	lease, err := f.Client().CoordinationV1().Leases("federator").Get(t.Context(), revisions.LeaseName, metav1.GetOptions{})
 	if err != nil {

@@ -74,7 +74,7 @@ index:
 			path := clitest.WriteFile(t, "config.yaml", test.yaml)
 			_, err := command(t, "serve", "--config", path)
 			if err == nil {
-				t.Fatal("the configuration was taken")
+				t.Fatal("the configuration was accepted")
 			}
 			got := strings.Split(strings.ReplaceAll(err.Error(), path, "FILE"), "\n")
 			for _, want := range test.want {

@@ -40,7 +40,7 @@ func TestServe_EvaluatesPolicies(t *testing.T) {
 	bindings := clitest.WriteFile(t, "bindings.yaml", "bindings:\n- {name: once, package: names, match: {namespaces: [default]}}\n- {name: twice, package: names, parameters: {most: 2}}\n")
 	r := start(t, "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "Namespace", "--policies", dir, "--bindings", bindings)
 	ready(t, r)
-	clitest.Eventually(t, "both are judged", func() error {
+	clitest.Eventually(t, "policies are evaluated on both members", func() error {
 		metrics := mustGet(t, r.public+"/metrics", 200)
 		if !strings.Contains(metrics, `federator_policy_violations{binding="once",member="context/member-1",policy="once",severity="high"} 1`) ||
 			strings.Contains(metrics, `federator_policy_violations{binding="twice"`) {

@@ -59,7 +59,7 @@ type job struct {
 
 func (j *job) applyHub(manifest string) {
 	j.t.Helper()
-	clitest.Eventually(j.t, "the hub takes it", func() error { return j.hub.Apply(j.t.Context(), []byte(manifest)) })
+	clitest.Eventually(j.t, "the hub accepts it", func() error { return j.hub.Apply(j.t.Context(), []byte(manifest)) })
 }
 
 func (j *job) commit(files map[string]string) {

@@ -22,7 +22,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-// script writes an executable.
+// script writes an executable script.
 func script(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil { // it is executed
@@ -99,8 +99,8 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	state("member-2", "Connected")
 }
 
-// TestServe_BoundsExecPlugins has a context's plugin leave somebody behind
-// who holds its standard output and ours, and another want a terminal, where there is one.
+// TestServe_BoundsExecPlugins has one plugin leave a process behind that holds its standard output and
+// ours, and another one ask for a terminal, if there is one.
 func TestServe_BoundsExecPlugins(t *testing.T) {
 	members, path := clitest.Fleet(t, 2)
 	config, err := clientcmd.LoadFromFile(path)
@@ -161,7 +161,7 @@ func binary(t *testing.T, stdin *os.File, args ...string) (out, log string, err 
 	return stdout.String(), stderr.String(), err
 }
 
-// TestExecPlugin_GetsNoStandardInput, which may hold what is meant for us.
+// TestExecPlugin_GetsNoStandardInput, which may carry input for federator itself.
 func TestExecPlugin_GetsNoStandardInput(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -180,7 +180,7 @@ func TestExecPlugin_GetsNoStandardInput(t *testing.T) {
 	}
 }
 
-// TestExecPlugin_RunnerIsThisBinary, with the time that the documentation tells.
+// TestExecPlugin_RunnerIsThisBinary, with the documented timeout.
 func TestExecPlugin_RunnerIsThisBinary(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -195,8 +195,8 @@ func TestExecPlugin_RunnerIsThisBinary(t *testing.T) {
 	}
 }
 
-// TestExecPlugin_IsKilledWithItsChildren: whoever holds standard output open is
-// waited for.
+// TestExecPlugin_IsKilledWithItsChildren: the command waits for every process that
+// holds its standard output.
 func TestExecPlugin_IsKilledWithItsChildren(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-// listed is what matters of an answer to a list, in words.
+// listed summarizes the response to a list.
 func listed(t *testing.T, config *rest.Config, query string) (words, version, next string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)

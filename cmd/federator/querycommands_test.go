@@ -18,9 +18,9 @@ import (
 	"federator.dev/federator/test/clitest"
 )
 
-// asking runs a server over two members: the first has three ConfigMaps, of
+// serveTwoMembers runs a server over two members: the first has three ConfigMaps, of
 // which a owns owned, the second has one.
-func asking(t *testing.T) *running {
+func serveTwoMembers(t *testing.T) *running {
 	t.Helper()
 	members, kubeconfig := clitest.Fleet(t, 2)
 	clitest.CreateConfigMaps(t, members[0], "a", "b")
@@ -40,7 +40,7 @@ func asking(t *testing.T) *running {
 }
 
 func TestQueryCommands_UseTheServer(t *testing.T) {
-	r := asking(t)
+	r := serveTwoMembers(t)
 	ask := func(args ...string) string {
 		t.Helper()
 		out, err := command(t, append(args, "--kubeconfig", r.kubeconfig)...)
@@ -111,7 +111,7 @@ func TestQueryCommands_UseTheServer(t *testing.T) {
 }
 
 func TestKubeconfig_HasAContextPerMember(t *testing.T) {
-	r := asking(t)
+	r := serveTwoMembers(t)
 	local, err := clientcmd.LoadFromFile(r.kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -157,8 +157,7 @@ func TestKubeconfig_HasAContextPerMember(t *testing.T) {
 	}
 }
 
-// TestQueryCommands_FindTheLocalServer: and where there is none, what was looked
-// for is said.
+// TestQueryCommands_FindTheLocalServer; without one, the error lists what was tried.
 func TestQueryCommands_FindTheLocalServer(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -175,7 +174,7 @@ func TestQueryCommands_FindTheLocalServer(t *testing.T) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
-	r := asking(t)
+	r := serveTwoMembers(t)
 	data, err := os.ReadFile(r.kubeconfig)
 	if err != nil {
 		t.Fatal(err)

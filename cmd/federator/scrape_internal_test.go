@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// knowing is a hub that knows the token "scraper", and lets its bearer do all.
+// knowing is a hub that accepts the token "scraper" and authorizes its user for everything.
 type knowing struct{}
 
 // RoundTrip implements http.RoundTripper.
@@ -36,7 +36,7 @@ func (knowing) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, err
 }
 
-// TestScrapers_AreNotLockedOutByUnknownTokens: however many tokens they invent.
+// TestScrapers_AreNotLockedOutByUnknownTokens, however many of them are sent.
 func TestScrapers_AreNotLockedOutByUnknownTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := &rest.Config{Host: "https://hub", Transport: knowing{}, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
@@ -59,7 +59,7 @@ func TestScrapers_AreNotLockedOutByUnknownTokens(t *testing.T) {
 		for i := range 1000 {
 			strangers.Go(func() {
 				if code := scrape(fmt.Sprint("stranger-", i)); code == http.StatusOK {
-					t.Error("a stranger is let in")
+					t.Error("an unknown token is accepted")
 				}
 			})
 		}

@@ -266,7 +266,7 @@ func TestMembers_WithoutAServer(t *testing.T) {
 		t.Errorf("printed:\n%s", out)
 	}
 	if d := time.Since(begun); d > config.InteractiveGiveUpAfter {
-		t.Errorf("took %s: it waited for somebody who had come to rest", d)
+		t.Errorf("took %s: it waited for a member that had been given up on", d)
 	}
 	out, err = command(t, "members", "member-1", "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "ConfigMap", "-o", "yaml")
 	if err != nil || !strings.Contains(out, "state: Forbidden") || strings.Contains(out, "member-0") {

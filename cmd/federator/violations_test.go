@@ -37,18 +37,18 @@ view.names[input.ref.name] contains input.ref.member
 violation contains {"msg": sprintf("%s is in %d members", [input.key, count(input.entries)])} if count(input.entries) > 1
 `
 
-// judgedFleet serves judgedMembers.
-func judgedFleet(t *testing.T) *running {
+// serveViolations serves membersWithViolations.
+func serveViolations(t *testing.T) *running {
 	t.Helper()
-	_, args := judgedMembers(t)
+	_, args := membersWithViolations(t)
 	r := start(t, args...)
 	ready(t, r)
 	return r
 }
 
-// judgedMembers are two members whose ConfigMaps a to e have no owner, f has one, and
+// membersWithViolations are two members whose ConfigMaps a to e have no owner, f has one, and
 // only a is in both, and the arguments to serve them with.
-func judgedMembers(t *testing.T) (_ []*sim.Member, args []string) {
+func membersWithViolations(t *testing.T) (_ []*sim.Member, args []string) {
 	t.Helper()
 	members, kubeconfig := clitest.Fleet(t, 2)
 	for n, names := range [][]string{{"a", "b", "c"}, {"a", "d", "e", "f"}} {
@@ -72,7 +72,7 @@ func judgedMembers(t *testing.T) (_ []*sim.Member, args []string) {
 }
 
 func TestViolations_AreQueried(t *testing.T) {
-	r := judgedFleet(t)
+	r := serveViolations(t)
 	a, err := (&queryclient.Flags{Kubeconfig: r.kubeconfig}).Client()
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestViolations_AreQueried(t *testing.T) {
 		}
 		return strings.Join(all, ", ")
 	}
-	clitest.Eventually(t, "all is judged", func() error {
+	clitest.Eventually(t, "all policies are evaluated", func() error {
 		found, err := ask("")
 		if err != nil {
 			return err
@@ -150,7 +150,7 @@ func TestViolations_AreQueried(t *testing.T) {
 }
 
 func TestViolations_ArePrinted(t *testing.T) {
-	r := judgedFleet(t)
+	r := serveViolations(t)
 	clitest.Eventually(t, "violations are printed", func() error {
 		out, err := command(t, "violations", "--kubeconfig", r.kubeconfig, "--member", "context/member-0", "-n", "shop", "--policy", "acme.owner")
 		if err != nil {

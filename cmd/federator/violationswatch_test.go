@@ -47,7 +47,7 @@ func follow(t *testing.T, args ...string) *following {
 	return f
 }
 
-// interrupt is Ctrl-C.
+// interrupt acts like Ctrl-C.
 func (f *following) interrupt() {
 	f.t.Helper()
 	f.cancel()
@@ -70,10 +70,10 @@ func (f *following) line(want string) {
 }
 
 func TestViolations_AreWatched(t *testing.T) {
-	members, args := judgedMembers(t)
+	members, args := membersWithViolations(t)
 	r := start(t, args...)
 	ready(t, r)
-	clitest.Eventually(t, "all is judged", func() error {
+	clitest.Eventually(t, "all policies are evaluated", func() error {
 		out, err := command(t, "violations", "--kubeconfig", r.kubeconfig, "--policy", "acme.owner")
 		if err == nil && strings.Count(out, "\n") != 7 {
 			err = fmt.Errorf("printed %q", out)
@@ -118,9 +118,9 @@ func TestViolations_AreWatched(t *testing.T) {
 	}
 }
 
-// TestViolationsWatch_OutlivesItsConnection: it goes on from where it was.
+// TestViolationsWatch_OutlivesItsConnection: it resumes where it ended.
 func TestViolationsWatch_OutlivesItsConnection(t *testing.T) {
-	members, args := judgedMembers(t)
+	members, args := membersWithViolations(t)
 	r := start(t, args...)
 	ready(t, r)
 	// A proxy ends each watch after a second.
