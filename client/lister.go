@@ -39,8 +39,8 @@ func (l Lister[T]) Namespace(member, namespace string, selector labels.Selector)
 	return l.byIndex(byNamespace, member+"/"+namespace, selector)
 }
 
-// ByIndex returns the objects for which an indexer of Options returns a value: none if no
-// such indexer.
+// ByIndex returns the objects for which an indexer of Options returns a value: none if there
+// is no such indexer.
 func (l Lister[T]) ByIndex(name, value string) []T {
 	return l.byIndex(name, value, labels.Everything())
 }

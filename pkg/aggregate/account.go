@@ -2,9 +2,9 @@ package aggregate
 
 import "maps"
 
-// What the index holds is accounted in bytes of the heap, as Go allocates them on
-// 64-bit machines. A place is an item of a tree with its share of the nodes, which are
-// some two thirds full.
+// The content of the index is accounted in bytes of the heap, as Go allocates them on 64-bit
+// machines. A place is an item of a tree with its share of the nodes, which are about two
+// thirds full.
 const (
 	entryBytes     = 32 + 64 + 24 // entry, identity and body
 	pointerPlace   = 18           // an entry, or an identity
@@ -14,18 +14,18 @@ const (
 
 	attrSetBytes   = 64 + mapSlot + 40 // in use, and by content
 	ownerSetBytes  = 96 + mapSlot + 40
-	namespaceBytes = 160 + mapSlot // beside its characters: the process has it once
+	namespaceBytes = 160 + mapSlot // in addition to its characters: once per process
 
 	scopeBytes  = 1300 // a scope without objects
 	treesBytes  = 700  // its trees
-	writerBytes = 1300 // one that is open
+	writerBytes = 1300 // of an open one
 	memberBytes = 200
 	codecBytes  = 400       // of a kind
-	sampleBytes = 200       // of a sample, beside its bytes
+	sampleBytes = 200       // of a sample, in addition to its bytes
 	encoderCost = 640 << 10 // a dictionary in its three forms
 )
 
-// allocated returns what the heap gives for n bytes.
+// allocated returns the size of the heap allocation for n bytes.
 func allocated(n int) int64 {
 	switch {
 	case n <= 256:
@@ -41,7 +41,7 @@ func (e *entry) size() int64 { return e.identity.size() + e.body.Load().size() +
 
 func (b *body) size() int64 { return allocated(len(b.data)) }
 
-// size returns the heap bytes behind an identity and those of its places.
+// size returns the heap bytes of an identity and of its places.
 func (id *identity) size() int64 {
 	n := allocated(len(id.name)) + pointerPlace
 	if id.labels != nil {
@@ -76,8 +76,8 @@ func (s *ownerSet) size() int64 {
 	return ownerSetBytes + allocated(owner*len(s.owners)) + allocated(len(s.text))
 }
 
-// keptBytes returns what a change keeps alive that no tree has any more, without the
-// sets: those are released by whoever was the last to have them.
+// keptBytes returns the bytes that a change keeps alive and that no tree has any more,
+// without the sets: those are released with their last user.
 func (c change) keptBytes() int64 {
 	if c.before == nil {
 		return 0
@@ -96,16 +96,16 @@ func (c change) keptBytes() int64 {
 
 // Account is what an index costs in heap bytes, estimated.
 type Account struct {
-	Scopes int64 // objects, what finds them, and the scopes and members themselves
+	Scopes int64 // objects, their indexes, and the scopes and members themselves
 	Log    int64 // former objects that only the change log keeps alive
-	Codecs int64 // dictionaries, and samples for the first ones
+	Codecs int64 // dictionaries, and samples for the first of each kind
 }
 
 // Total returns the sum.
 func (a Account) Total() int64 { return a.Scopes + a.Log + a.Codecs }
 
-// Account returns what the index costs. Snapshots and cursors that readers hold keep
-// alive what has gone since they were taken, which is not part of it.
+// Account returns what the index costs. Snapshots and cursors of readers also keep alive
+// what was removed since they were taken, which is not included.
 func (x *Index) Account() Account {
 	p := x.current.Load()
 	a := Account{Log: p.log.bytes + p.log.pinned, Scopes: int64(p.snapshot.members.Len()) * memberBytes}
@@ -120,10 +120,10 @@ func (x *Index) Account() Account {
 	return a
 }
 
-// shrinking is a map that gives its memory back, which Go's own never do.
+// shrinking is a map that releases memory, which Go's own maps never do.
 type shrinking[K comparable, V any] struct {
 	of   map[K]V
-	most int // that it has had since it was made
+	most int // maximum size since it was made
 }
 
 func newShrinking[K comparable, V any]() shrinking[K, V] {

@@ -18,12 +18,12 @@ type attrIndex struct {
 	postings *btree.BTreeG[*identity]
 }
 
-// pairPlace is one pair of one set, by a hash of the pair: twelve bytes without a
-// pointer, because many pairs are of one object alone (a pod's own name, a job's UID)
-// and are asked for never. Whoever looks a pair up compares it with the set's.
+// pairPlace is one pair of one set, by a hash of the pair: twelve bytes without a pointer,
+// because many pairs are of a single object (a pod's own name, a job's UID) and never
+// queried. Lookups compare the pair with that of the set.
 type pairPlace struct{ hash, high, low uint32 }
 
-// pairSeed makes collisions nothing that a member could bring about.
+// pairSeed prevents members from causing collisions.
 var pairSeed = maphash.MakeSeed()
 
 func hashPair(key, value string) uint32 {
@@ -58,7 +58,7 @@ func (x attrIndex) copy() attrIndex {
 	return attrIndex{of: x.of, pairs: x.pairs.Copy(), postings: x.postings.Copy()}
 }
 
-// matching returns the sets that a selector matches and some object has.
+// matching returns the sets that a selector matches and that some object has.
 func (x attrIndex) matching(sel labels.Selector) []*attrSet {
 	reqs, selectable := sel.Requirements()
 	if !selectable {
@@ -110,7 +110,7 @@ type setPivot struct {
 
 func (x attrIndex) newSetPivot() *setPivot {
 	p := &setPivot{identity: *firstKey}
-	p.labels, p.fields = &p.set, &p.set // the index looks at one of the two
+	p.labels, p.fields = &p.set, &p.set // the index uses one of the two
 	return p
 }
 
@@ -119,7 +119,7 @@ func (p *setPivot) at(number uint64) *setPivot {
 	return p
 }
 
-// set returns the first set from a pivot on, nil behind the last.
+// set returns the first set at or after a pivot, nil after the last.
 func (x attrIndex) set(from *setPivot) (set *attrSet) {
 	x.postings.Ascend(&from.identity, func(id *identity) bool {
 		set = x.of(id)
@@ -128,8 +128,8 @@ func (x attrIndex) set(from *setPivot) (set *attrSet) {
 	return set
 }
 
-// sets returns all sets. It steps over the objects of small ones and leaps over those
-// of large ones.
+// sets returns all sets. It iterates over the objects of small sets, and seeks past those of
+// large ones.
 func (x attrIndex) sets() (all []*attrSet) {
 	const steps = 16
 	from := x.newSetPivot()

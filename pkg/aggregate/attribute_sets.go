@@ -17,16 +17,16 @@ type attrSet struct {
 	id    uint64 // unique in the process, for ordering only
 	space byte
 	pairs []Label // of text
-	text  string  // by which it is interned: one allocation for all its strings
+	text  string  // the key in the interner: one allocation for all its strings
 }
 
-// Labels and declared fields are interned apart: a set belongs to one index.
+// Labels and declared fields are interned separately: a set belongs to one index.
 const (
 	labelSpace byte = iota
 	fieldSpace
 )
 
-// attrSet answers selectors.
+// attrSet implements labels.Labels.
 var _ labels.Labels = (*attrSet)(nil)
 
 func (s *attrSet) number() uint64 {
@@ -43,8 +43,8 @@ func (s *attrSet) list() []Label {
 	return s.pairs
 }
 
-// manyLabels is from where on a label is looked up by halves. Fields are not in the
-// order of their names, and few.
+// manyLabels is the number of labels from which lookups use binary search. Fields are not
+// sorted by name, and few.
 const manyLabels = 16
 
 // Lookup returns the value of a key.
@@ -74,8 +74,8 @@ func (s *attrSet) Get(k string) string { v, _ := s.Lookup(k); return v }
 // setNumbers numbers the sets of all indexes of the process.
 var setNumbers atomic.Uint64
 
-// ownerSet is an interned list of owners. A set that carries odd strings is
-// not interned: uid and rv hold what does not fit identity.uid and entry.rv.
+// ownerSet is an interned list of owners. A set with unusual values is not interned: uid and
+// rv hold what does not fit identity.uid and entry.rv.
 type ownerSet struct {
 	owners  []Owner // of text
 	text    string
@@ -83,15 +83,15 @@ type ownerSet struct {
 	odd     bool
 }
 
-// interner holds the sets of one scope. The reader of a member's stream and
-// the committing goroutine both use it.
+// interner holds the sets of one scope. It is used by the reader of a member's stream and by
+// the committing goroutine.
 type interner struct {
 	mu     sync.Mutex
 	attrs  shrinking[string, *attrSet]
 	owners shrinking[string, *ownerSet]
 	buf    []byte
 
-	// Sets that came with an item and may never come into the scope.
+	// Sets of items that may never be added to the scope.
 	looseAttrs  []*attrSet
 	looseOwners []*ownerSet
 }
@@ -103,7 +103,7 @@ func newInterner() *interner {
 // scratchMost bounds the buffers that a scope keeps between items.
 const scratchMost = 64 << 10
 
-// keep returns a buffer to go on with, unless it has grown large.
+// keep returns a buffer for reuse, or nil if it has grown large.
 func keep(buf []byte) []byte {
 	if cap(buf) > scratchMost {
 		return nil
@@ -123,11 +123,11 @@ func appendSet(b []byte, space byte, pairs []Label) []byte {
 	return b
 }
 
-// cutString takes the first string off what appendString has made.
+// cutString splits off the first string written by appendString.
 func cutString(text string) (s, rest string) {
-	// A length takes few bytes; what follows is not read.
+	// A length takes few bytes; the rest is not read.
 	n, size := binary.Uvarint(unsafeBytes(text[:min(len(text), binary.MaxVarintLen64)]))
-	return text[size : size+int(n)], text[size+int(n):] // a length of ours
+	return text[size : size+int(n)], text[size+int(n):] // a length that appendString wrote
 }
 
 func newAttrSet(space byte, text string, n int) *attrSet {
@@ -158,7 +158,7 @@ func (t *interner) set(space byte, pairs []Label) (s *attrSet, fresh bool) {
 	return s, true
 }
 
-// adopt takes up the sets of an object that an earlier writer left.
+// adopt registers the sets of an object of an earlier writer.
 func (t *interner) adopt(id *identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -172,8 +172,9 @@ func (t *interner) adopt(id *identity) {
 	}
 }
 
-// sweep forgets the sets of items that have not come into the scope, once they are
-// many. A set that comes later is as good: the indexes go by set, not by content.
+// sweep drops the sets of items that have not been added to the scope, once there are many.
+// If such an item is added later, its set still works: the indexes are by set, not by
+// content.
 func (t *interner) sweep(attrs *tally[*attrSet], owners *tally[*ownerSet]) {
 	const slack = 64
 	t.mu.Lock()
@@ -196,7 +197,7 @@ func (t *interner) sweep(attrs *tally[*attrSet], owners *tally[*ownerSet]) {
 	}
 }
 
-// drop forgets a set. t.mu must be held.
+// drop removes a set. t.mu must be held.
 func (t *interner) drop(s *attrSet) {
 	if t.attrs.of[s.text] == s {
 		t.attrs.delete(s.text)
@@ -209,8 +210,8 @@ func (t *interner) dropOwners(s *ownerSet) {
 	}
 }
 
-// forget drops a set that no object has any more. An entry on its way with the
-// old pointer is harmless: the indexes go by set number, not by content.
+// forget drops a set that no object has any more. An item in progress with the old pointer
+// is harmless: the indexes are by set number, not by content.
 func (t *interner) forget(s *attrSet) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -235,7 +236,7 @@ func ownersText(b []byte, owners []Owner) []byte {
 	return b
 }
 
-// cutOwners reads what ownersText has made of n owners.
+// cutOwners decodes the text that ownersText made of n owners.
 func cutOwners(text string, n int) (owners []Owner, rest string) {
 	owners = make([]Owner, n)
 	for i := range owners {
@@ -249,7 +250,7 @@ func cutOwners(text string, n int) (owners []Owner, rest string) {
 	return owners, text
 }
 
-// oddOwners returns a set with what does not fit elsewhere.
+// oddOwners returns a set with the values that do not fit elsewhere.
 func oddOwners(owners []Owner, uid, rv string) *ownerSet {
 	s := &ownerSet{text: string(appendString(appendString(ownersText(nil, owners), uid), rv)), odd: true}
 	var rest string

@@ -9,24 +9,24 @@ import (
 // delete.
 type change struct{ before, after *entry }
 
-// scopeChange is a bulk change: the scope's roots before and after, nil where
-// it was or is not there. What changed between them is found when somebody
-// asks.
+// scopeChange is a bulk change: the scope's roots before and after, nil if it did or does
+// not exist. The difference is computed on demand.
 type scopeChange struct{ before, after *scopeRoot }
 
-// record is one commit in the change log: either the changes of one scope, of which
-// there are none where only its status is another, or bulk changes. It covers the revisions (from, to], and leads from the snapshot of
-// since, which is from unless a range of revisions ended between them.
+// record is one commit in the change log: either the changes of one scope, without any if
+// only its status changed, or bulk changes. It covers the revisions (from, to], and starts
+// at the snapshot of since, which equals from unless a range of revisions ended between
+// them.
 type record struct {
 	from, to Revision
 	since    Revision
 	scope    *scopeID // of changes
 	changes  []change
 	bulk     []scopeChange
-	cut      bool // it names its scopes, and has what changed no more
+	cut      bool // it has only the names of its scopes, not the changes
 
-	// What the record keeps alive beyond what is held, as it was when it was
-	// made: former objects of changes, and of bulk.
+	// The bytes that the record keeps alive besides the present state, as of its creation:
+	// former objects of changes, and of bulk.
 	bytes, pinned int64
 }
 
@@ -48,7 +48,7 @@ func newRecord(from, to Revision, scope *scopeID, changes []change, released int
 	return r
 }
 
-// stub returns a record with nothing but the names of its scopes.
+// stub returns a record with only the names of its scopes.
 func (r *record) stub() *record {
 	s := &record{from: r.from, to: r.to, since: r.since, scope: r.scope, bytes: recordOverhead, cut: true}
 	if len(r.bulk) == 1 {
@@ -76,13 +76,12 @@ const chunkLen = 64
 
 type chunk [chunkLen]*record
 
-// changeLog is a window of records, oldest first. A value is immutable; append
-// writes only to places that no earlier value covers, so readers of an earlier
-// one need no lock.
+// changeLog is a window of records, oldest first. A value is immutable; add writes only to
+// slots that no earlier value covers, so readers of an earlier one need no lock.
 type changeLog struct {
 	chunks     []*chunk
 	start, end int // of the records, counted from chunks[0][0]
-	pinning    int // none before it pins anything
+	pinning    int // no record before it pins anything
 	bytes      int64
 	pinned     int64
 	cuts       []*record // those that were cut, oldest first; immutable
@@ -106,7 +105,7 @@ func (l changeLog) add(r *record, bound int64) changeLog {
 		l.bytes -= old.bytes
 		l.pinned -= old.pinned
 		if old.bytes+old.pinned > heavyRecord || old.bulk != nil {
-			l = l.with(l.start, nil) // a bulk record has what there is since, too
+			l = l.with(l.start, nil) // a bulk record also covers what happened since
 		}
 		l.start++
 		if len(l.cuts) > 0 && l.cuts[0] == old {
@@ -126,15 +125,14 @@ func (l changeLog) add(r *record, bound int64) changeLog {
 const (
 	maxCuts = 256
 
-	// The last bulk change may pin so much more than the bound, for so many commits:
-	// readers that follow come by, and need not list again because one member has left.
+	// The last bulk change may exceed the bound by this factor, for this many commits:
+	// readers that keep up see it, and need not list again because one member has left.
 	lastBulk  = 4
 	lastStays = 1024
 )
 
-// cutBulk takes from bulk records what they keep alive beyond the bound, the oldest
-// first. All other changes stay: what one member exchanges in bulk is no reason for
-// readers of other kinds to list again.
+// cutBulk cuts bulk records that keep more alive than the bound, the oldest first. All other
+// changes stay: bulk changes of one member must not make readers of other kinds list again.
 func (l changeLog) cutBulk(bound int64) changeLog {
 	for l.pinned > bound {
 		r := l.at(l.pinning)
@@ -150,8 +148,8 @@ func (l changeLog) cutBulk(bound int64) changeLog {
 	return l
 }
 
-// cutAt cuts a bulk record, and all earlier ones of its kinds: they tell nobody anything
-// any more, and what they led to is what the bulk record keeps alive.
+// cutAt cuts a bulk record, and all earlier ones of its kinds: these are of no use to
+// readers any more, and their results are what the bulk record keeps alive.
 func (l changeLog) cutAt(at int) changeLog {
 	kinds := map[Kind]bool{}
 	for _, b := range l.at(at).bulk {
@@ -161,7 +159,7 @@ func (l changeLog) cutAt(at int) changeLog {
 	if len(kinds) == 1 {
 		for i := len(l.cuts) - 1; i >= 0; i-- {
 			if l.cuts[i].touches(l.at(at).bulk[0].scope().kind) {
-				from = l.beyond(l.cuts[i].to) // earlier ones were cut with it
+				from = l.beyond(l.cuts[i].to) // earlier records were cut with it
 				break
 			}
 		}
@@ -200,12 +198,11 @@ func (l changeLog) beyond(rev Revision) int {
 	return lo
 }
 
-// heavyRecord is what a record that left the window may keep alive until its
-// chunk goes, in bytes.
+// heavyRecord is how many bytes a record that left the window may keep alive until its chunk
+// is released.
 const heavyRecord = 64 << 10
 
-// with returns the log with a chunk of its own that has another record, or none, in
-// one place.
+// with returns the log with a copy of one chunk in which one record is replaced or removed.
 func (l changeLog) with(i int, r *record) changeLog {
 	c := *l.chunks[i/chunkLen]
 	c[i%chunkLen] = r
@@ -224,24 +221,24 @@ func (l changeLog) since(rev, current Revision) (int, bool) {
 	if i == l.end {
 		return i, false
 	}
-	// Inside the oldest record is as good as before it: it holds every change
-	// that it covers.
+	// A revision inside the oldest record is covered like one before it: the record holds
+	// every change.
 	return i, l.at(i).since <= rev
 }
 
-// Change is one change of one object, as the change log has it.
+// Change is one change of one object in the change log.
 type Change struct {
 	Revision      Revision
 	Before, After Object
 }
 
-// Changes yields every change after a revision, in their order, up to the
-// newest. ErrExpired is returned when the log no longer reaches back that far
-// or the index does not own the revision, ErrFuture when it is yet to come.
+// Changes yields every change after a revision, in their order, up to the newest. ErrExpired
+// is returned when the log no longer reaches back that far or the index does not own the
+// revision, ErrFuture when it has not been reached.
 func (x *Index) Changes(after Revision) (iter.Seq[Change], error) { return x.ChangesOf("", after) }
 
-// ChangesOf is Changes for one kind. The log may reach back further for it than for all:
-// what large bulk changes did is forgotten first.
+// ChangesOf is Changes for one kind. The log may reach back further for one kind than for
+// all: large bulk changes are dropped first.
 func (x *Index) ChangesOf(kind Kind, after Revision) (iter.Seq[Change], error) {
 	p := x.current.Load()
 	switch {
@@ -271,8 +268,8 @@ func (c Change) kind() Kind {
 	return c.After.scope.kind
 }
 
-// cutSince reports whether something that happened to a kind after a revision is not
-// known any more; "" is any.
+// cutSince reports whether changes of a kind after a revision have been dropped; "" is any
+// kind.
 func (l changeLog) cutSince(after Revision, kind Kind) bool {
 	for i := len(l.cuts) - 1; i >= 0 && l.cuts[i].to > after; i-- {
 		if kind == "" || l.cuts[i].touches(kind) {
@@ -284,7 +281,7 @@ func (l changeLog) cutSince(after Revision, kind Kind) bool {
 
 func (r *record) each(yield func(Change) bool) bool {
 	if r.cut {
-		return true // of another kind than is asked for, or older
+		return true // of another kind than the requested one, or older
 	}
 	rev := r.from
 	for _, c := range r.changes {
@@ -306,7 +303,7 @@ func (r *record) each(yield func(Change) bool) bool {
 	return true
 }
 
-// scope is that of a bulk change.
+// scope is the scope of a bulk change.
 func (b scopeChange) scope() *scopeID {
 	if b.before != nil {
 		return b.before.scopeID
@@ -337,7 +334,7 @@ func makeChange(rev Revision, ids scopeIDs, c change) Change {
 	return out
 }
 
-// eachDeleted yields the deletions of a bulk change, which come first.
+// eachDeleted yields the deletions of a bulk change, which precede the additions.
 func (r *record) eachDeleted(b scopeChange, rev *Revision, yield func(Change) bool) bool {
 	more := true
 	diffTrees(b.before, b.after, func(c change) bool {

@@ -13,31 +13,28 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// dictionary decodes the bodies of one trained dictionary, or of none, in one
-// format: it has one of the two. It lives as long as a body refers to it and is
-// collected after.
+// dictionary decodes the bodies of one trained dictionary, or of none, in one of the two
+// formats. It lives as long as a body refers to it.
 type dictionary struct {
 	small *zstd.Decoder
 	fast  *s2.Dict
 }
 
-// encoder encodes bodies with a dictionary: small, or fast. A fast body is half as
-// large again, costs a fifth to make and a quarter to read: it is for objects that
-// change, and may soon change again.
+// encoder encodes bodies with a dictionary: small, or fast. A fast body is one and a half
+// times as large, and costs a fifth to encode and a quarter to decode: it is for objects
+// that change, and may soon change again.
 //
-// The states for small bodies are large, 0.8 MB each, and made in 0.2 ms: they are
-// kept only while they are used, because a fleet has hundreds of kinds of which few
-// are busy.
+// The states for small bodies are large, 0.8 MB each, and created in 0.2 ms: they are kept
+// only while in use, because a fleet has hundreds of kinds of which few are busy.
 type encoder struct {
 	small  *dictionary
 	states sync.Pool // of *zstd.Encoder
 
 	fast   *dictionary // nil without a dictionary
-	shrink float64     // what a small body has of a fast one's bytes
+	shrink float64     // size of small bodies relative to fast ones
 }
 
-// maxBody bounds what a body may decode to; API servers refuse requests long
-// before.
+// maxBody bounds the size of a decoded body; the limit of API servers is far lower.
 const maxBody = 1 << 30
 
 func newEncoder(dict []byte) (*encoder, error) {
@@ -80,7 +77,7 @@ func newEncoder(dict []byte) (*encoder, error) {
 	e.states.New = func() any {
 		state, err := zstd.NewWriter(nil, eopts...)
 		if err != nil {
-			panic("aggregate: a dictionary that was good is not: " + err.Error())
+			panic("aggregate: a valid dictionary became invalid:  " + err.Error())
 		}
 		return state
 	}
@@ -88,7 +85,7 @@ func newEncoder(dict []byte) (*encoder, error) {
 	return e, nil
 }
 
-// encodeAll writes the encoded bytes over dst.
+// encodeAll overwrites dst with the encoded bytes.
 func (e *encoder) encodeAll(raw, dst []byte) []byte {
 	state := e.states.Get().(*zstd.Encoder)
 	defer e.states.Put(state)
@@ -127,16 +124,16 @@ func (b *body) decode(dst []byte) ([]byte, error) {
 	return dst[:len(dst)+n], nil
 }
 
-// kindCodec is the current dictionary of one kind and how well it does.
+// kindCodec is the current dictionary of one kind and its statistics.
 type kindCodec struct {
 	current atomic.Pointer[encoder]
-	// Since the current dictionary came: bytes in and out, and objects.
+	// Since the current dictionary was set: bytes in and out, and objects.
 	raw, packed, objects atomic.Int64
-	// Bodies that may have been encoded fast and not recompressed since.
+	// Bodies that may be fast and not recompressed since.
 	pendingBodies atomic.Int64
 
-	// Bodies from before the first dictionary, the newest of each object, so
-	// that a first sync of many objects need not end to be trained from.
+	// Bodies from before the first dictionary, the newest of each object, so that training
+	// can start before the first sync of many objects ends.
 	sampling atomic.Bool
 	sampled  *atomic.Int64 // bytes of all kinds' early samples
 	mu       sync.Mutex
@@ -146,9 +143,9 @@ type kindCodec struct {
 	// Of the last training; Train's lock guards them.
 	trainedAt      int      // objects of the kind, when it was last trained or found good
 	checkedAt      int      // objects of the kind, when all bodies were last seen to be current
-	behind         bool     // bodies of older dictionaries are left
+	behind         bool     // there may be bodies of older dictionaries
 	ratio          float64  // raw/packed that the dictionary reaches on samples
-	recheck        bool     // Recompress has more to look at
+	recheck        bool     // Recompress must check again
 	recompressedTo Revision // of the last Recompress: fast bodies up to it have not changed since
 }
 
@@ -189,7 +186,7 @@ func (k *kindCodec) sample(ref Ref, raw []byte) {
 		more += sampleBytes
 	}
 	if k.sampled.Load()+more > maxSampled {
-		return // kinds are many: this one is trained from what is held of it
+		return // too many samples: this kind is trained from objects in the index
 	}
 	k.sampled.Add(more)
 	if !again {
@@ -214,15 +211,14 @@ func (k *kindCodec) takeSamples() [][]byte {
 	return early
 }
 
-// dropSamples lets the early samples go. k.mu must be held.
+// dropSamples releases the early samples. k.mu must be held.
 func (k *kindCodec) dropSamples() {
 	k.sampled.Add(-int64(k.earlyLen) - int64(len(k.early))*sampleBytes)
 	k.early, k.earlyLen = map[Ref][]byte{}, 0
 }
 
-// enoughEarly reports whether the early samples are full and worth training
-// from. Samples of which the index holds as many objects are dropped: they
-// would only be a second copy.
+// enoughEarly reports whether the early samples are full and worth training from. Samples
+// are dropped once the index holds as many objects: they would only be a second copy.
 func (k *kindCodec) enoughEarly(objects int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -233,7 +229,7 @@ func (k *kindCodec) enoughEarly(objects int) bool {
 	return len(k.early) >= minTrainObjects/2 && !k.sampling.Load()
 }
 
-// codecs hands out the codec of each kind.
+// codecs has the codec of each kind.
 type codecs struct {
 	plain   *encoder
 	numbers atomic.Uint64
@@ -266,13 +262,13 @@ func (c *codecs) of(kind Kind) *kindCodec {
 	return k
 }
 
-// forget drops the codec of a kind of which there is nothing any more. Bodies that
-// somebody still reads keep what decodes them.
+// forget drops the codec of a kind that has no scope any more. Bodies that are still being
+// read keep their dictionary.
 func (c *codecs) forget(kind Kind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if k, ok := c.kinds[kind]; ok {
-		k.takeSamples() // and no more of them, from who has the codec still
+		k.takeSamples() // writers that still have the codec add no more
 		delete(c.kinds, kind)
 	}
 }

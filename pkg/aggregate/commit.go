@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// freeze returns the published root and the private one as immutable. The
-// private trees go on from copies, so what is published is never written again.
+// freeze returns the published root and the private one as immutable. The private trees
+// continue as copies, so published ones are never written again.
 func (s *Scope) freeze() (before, after *scopeRoot) {
 	before = s.last
 	r := s.root
@@ -32,10 +32,9 @@ func (s *Scope) freeze() (before, after *scopeRoot) {
 	return before, &r
 }
 
-// Commit publishes what Upsert, Delete and SetStatus have changed since the
-// last one, and returns the revision at which all of it is visible: the
-// current one when there was nothing. Errors are ErrClosed and ErrExhausted,
-// after which the scope is of no use.
+// Commit publishes the changes by Upsert, Delete and SetStatus since the last commit, and
+// returns the revision at which all of them are visible: the current one if there were none.
+// Errors are ErrClosed and ErrExhausted, after which the scope is unusable.
 func (s *Scope) Commit() (Revision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +64,7 @@ func (s *Scope) Commit() (Revision, error) {
 	})
 }
 
-// noChanges forgets the changes of single objects.
+// noChanges discards the changes of single objects.
 func (s *Scope) noChanges() {
 	const most = 1 << 10
 	clear(s.changes)
@@ -74,15 +73,15 @@ func (s *Scope) noChanges() {
 	}
 }
 
-// takeReleased returns what is released and starts from zero.
+// takeReleased returns the released bytes and resets them to zero.
 func (s *Scope) takeReleased() int64 {
 	released := s.released
 	s.released = 0
 	return released
 }
 
-// publish swaps the scope's root for the next one. Entries get their revisions
-// here, before any reader can see them. s.mu must be held.
+// publish replaces the scope's root with the next one. Entries get their revisions here,
+// before any reader can see them. s.mu must be held.
 func (s *Scope) publish(root *scopeRoot, revisions int, rec func(at Revision) *record) (Revision, error) {
 	x := s.index
 	x.mu.Lock()
@@ -104,10 +103,9 @@ func (s *Scope) publish(root *scopeRoot, revisions int, rec func(at Revision) *r
 	return r.to, nil
 }
 
-// Replace makes the scope hold exactly these objects: one commit, whatever
-// their number. Objects whose version and content are those that are held do not
-// change. Of items with one key the last counts. Changes not yet
-// committed are part of it. Errors are those of Commit.
+// Replace makes the scope hold exactly these objects: one commit, whatever their number.
+// Objects with the same version and content do not change. Of several items with one key the
+// last is used. Uncommitted changes are included. Errors are those of Commit.
 func (s *Scope) Replace(items []Item, status Status) (Revision, error) {
 	return s.ReplaceNamespace("", items, status)
 }
@@ -132,7 +130,7 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 		s.upsert(item.e, false)
 	}
 	if s.stale {
-		namespace = "" // objects of the old version do not stay beside new ones
+		namespace = "" // objects of the old version must not remain with new ones
 	}
 	for _, e := range s.absent(namespace, sorted) {
 		s.remove(e)
@@ -162,8 +160,7 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 	})
 }
 
-// absent returns the entries held, of one namespace or all, that the sorted
-// items lack.
+// absent returns the entries of one namespace or all that are not in the sorted items.
 func (s *Scope) absent(namespace string, sorted []Item) []*entry {
 	var gone []*entry
 	i := 0
@@ -182,10 +179,9 @@ func (s *Scope) absent(namespace string, sorted []Item) []*entry {
 	return gone
 }
 
-// compareRoots returns how many objects of before are deleted in after, the
-// entries that are new in after, by key, and the bytes that only before holds.
-// The revisions of a bulk change are numbered so: the deletions by key, then
-// the new entries.
+// compareRoots returns how many objects of before are deleted in after, the entries that are
+// new in after, by key, and the bytes that only before holds. The revisions of a bulk change
+// are numbered in this order: the deletions by key, then the new entries.
 func compareRoots(before, after *scopeRoot) (deleted int, put []*entry, pinned int64) {
 	diffTrees(before, after, func(c change) bool {
 		if c.before != nil {
@@ -224,7 +220,7 @@ func (s *Scope) Status() Status {
 	return s.root.status
 }
 
-// Close gives the scope up: its objects and status stay as committed.
+// Close releases the scope: its objects and status stay as committed.
 func (s *Scope) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,8 +230,8 @@ func (s *Scope) Close() {
 	s.release()
 }
 
-// release gives up the place of the scope's writer, and reports whether it was
-// still this one's. Both locks must be held.
+// release removes the scope's writer, and reports whether this was still the writer. Both
+// locks must be held.
 func (s *Scope) release() bool {
 	k := scopeKey{s.member, s.kind}
 	if s.index.writers[k] != s {
@@ -245,8 +241,8 @@ func (s *Scope) release() bool {
 	return true
 }
 
-// Remove gives the scope up and takes it out of the index with all its
-// objects: one commit. It stays when the index is exhausted.
+// Remove releases the scope and removes it from the index with all its objects, in one
+// commit. If the index is exhausted the scope stays.
 func (s *Scope) Remove() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

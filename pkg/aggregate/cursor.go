@@ -15,17 +15,16 @@ type Delta struct {
 	Before, After Object
 }
 
-// ScopeDelta is the net change of one scope beside its objects: its status,
-// version or resource. A scope that was or is not there is Unknown.
+// ScopeDelta is the net change of one scope apart from its objects: its status, version or
+// resource. A scope that did or does not exist is Unknown.
 type ScopeDelta struct{ Before, After ScopeInfo }
 
 // MemberDelta is the net change of what is known of one member: without Before
 // it joined, without After it left.
 type MemberDelta struct{ Before, After *Member }
 
-// Cursor follows the index. What it remembers is one snapshot, so a slow
-// reader costs the objects that changed since, however often they did. A
-// cursor belongs to one goroutine.
+// Cursor reads the changes of the index. It keeps one snapshot, so a slow reader costs the
+// objects that changed since, however often they did. A cursor belongs to one goroutine.
 type Cursor struct {
 	index *Index
 	last  *Snapshot
@@ -75,14 +74,14 @@ func (c *Cursor) Poll() (*Batch, bool) {
 type Batch struct {
 	Before, After *Snapshot
 
-	// exact is whether touched names every scope that changed, which it does
-	// unless the change log was too short.
+	// exact says that touched has every scope that changed, which is the case unless the
+	// change log was too short.
 	exact   bool
 	touched []touchedScope
 }
 
-// touchedScope is a scope that changed: the keys that did, or all when they
-// are to be found by comparing its roots.
+// touchedScope is a scope that changed: the keys that changed, or all if they must be found
+// by comparing its roots.
 type touchedScope struct {
 	key  scopeKey
 	all  bool
@@ -155,8 +154,8 @@ func (b *Batch) roots() iter.Seq2[touchedScope, scopeChange] {
 	}
 }
 
-// Deltas yields the objects that changed, by kind, member, namespace and name.
-// Bulk commits are compared as they are read, so a join costs no memory here.
+// Deltas yields the objects that changed, by kind, member, namespace and name. Bulk commits
+// are compared during iteration, so a join costs no memory here.
 func (b *Batch) Deltas() iter.Seq[Delta] {
 	return func(yield func(Delta) bool) {
 		for t, c := range b.roots() {
@@ -192,7 +191,7 @@ func diffKeys(keys []*identity, c scopeChange, yield func(change) bool) {
 	}
 }
 
-// yieldDelta splits an object that was replaced by another of its name.
+// yieldDelta splits the delta of an object that was replaced by another of the same name.
 func yieldDelta(s scopeChange, c change, yield func(Delta) bool) bool {
 	var d Delta
 	if c.before != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A kind gets a dictionary once the fleet holds minTrainObjects of its objects, and a
-// new one when it has grown trainGrowth-fold since or when objects of late
-// compress less well than the samples did, by trainDecay.
+// A kind gets a dictionary once the fleet has minTrainObjects of its objects, and a new one
+// when it has grown trainGrowth-fold since or when recent objects compress worse than the
+// samples did, by trainDecay.
 const (
 	minTrainObjects = 64
 	trainGrowth     = 8
@@ -17,16 +17,16 @@ const (
 	minDecayObjects = 512  // objects over which the decay is measured
 	trainGain       = 1.05 // by which a new dictionary must beat the old one
 
-	// Dictionaries may cost so much, and a fraction of what is held more: members do not
-	// pay for them. Then the kinds with least go without.
+	// Dictionaries may cost this much plus a fraction of the index; they are not charged to
+	// members. Above that the kinds with the fewest bytes have none.
 	dictFree  = 64 << 20
 	dictShare = 4
 
-	maxSampled = 16 << 20 // bytes of samples that are kept before anything is held
+	maxSampled = 16 << 20 // bytes of samples that are kept before the first commits
 
 	dictHistory = 96 << 10 // bytes of samples that bodies may refer to
-	dictSamples = 256      // objects that the entropy tables are made from
-	maxSample   = 16 << 10 // larger objects are no samples
+	dictSamples = 256      // objects that the entropy tables are built from
+	maxSample   = 16 << 10 // larger objects are not used
 )
 
 // Training says what a call of Train did.
@@ -36,13 +36,12 @@ type Training struct {
 	Before, After int64 // bytes of their bodies
 }
 
-// Train gives one kind that needs it a new dictionary, made from what the
-// fleet holds, and re-encodes the kind's bodies with it; or it takes one from
-// the kind that has least, where they cost too much. It forgets kinds that have
-// no scope any more. It reports false when there is nothing to do. It works on the
-// caller's goroutine, stops early when stop is closed, and is safe for use with
-// everything else: readers decode a body with the dictionary that it was encoded
-// with.
+// Train gives one kind that needs it a new dictionary, built from the objects of the fleet,
+// and re-encodes the kind's bodies with it; or it drops that of the smallest kind, if
+// dictionaries cost too much. It drops the codecs of kinds that have no scope any more. It
+// reports false when there is nothing to do. It works on the caller's goroutine, stops early
+// when stop is closed, and is safe for concurrent use with everything else: readers decode a
+// body with the dictionary that it was encoded with.
 func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
 	x.codecs.training.Lock()
 	defer x.codecs.training.Unlock()
@@ -63,8 +62,8 @@ func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
 		}
 		if k.behind || k.trainedAt > 0 && k.objects > k.checkedAt+k.checkedAt/8 {
 			t, _, done := x.reencode(snap, k.kind, k.kindCodec, stop)
-			// Items encoded before the change may have come since the snapshot,
-			// so it ends with a pass that finds none.
+			// Items encoded before the change may have been committed since the snapshot, so
+			// it ends with a pass that finds none.
 			k.behind, k.checkedAt = !done || t.Objects > 0, k.objects
 			if trained || t.Objects > 0 {
 				return t, true, nil
@@ -77,11 +76,11 @@ func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
 	return Training{}, false, nil
 }
 
-// forgetKinds drops the codecs of kinds without a scope: a member may serve others
-// each time that it is asked.
+// forgetKinds drops the codecs of kinds without a scope: a member may serve new kinds on
+// each discovery.
 func (x *Index) forgetKinds() {
 	for _, k := range x.codecs.all() {
-		x.mu.Lock() // scopes are opened under it, and take their codec
+		x.mu.Lock() // scopes are opened, and get their codec, under it
 		some := false
 		x.scopes.Ascend(pivotScope("", k.kind), func(r *scopeRoot) bool {
 			some = r.kind == k.kind
@@ -94,17 +93,17 @@ func (x *Index) forgetKinds() {
 	}
 }
 
-// kindUsage is a kind with what is held of it.
+// kindUsage is a kind with its share of the index.
 type kindUsage struct {
 	named
 	objects    int
 	bytes      int64
 	dictionary bool
-	least      bool // of those with a dictionary, and there are several
-	large      bool // it has more than twice as much as the least
+	least      bool // the smallest of several with a dictionary
+	large      bool // more than twice as large as the smallest
 }
 
-// kindUsages returns all kinds, and what dictionaries may cost beyond those that there are.
+// kindUsages returns all kinds, and how much more dictionaries may cost.
 func (x *Index) kindUsages(snap *Snapshot) (kinds []kindUsage, room int64) {
 	room = dictFree
 	least, dictionaries := -1, 0
@@ -132,7 +131,7 @@ func (x *Index) kindUsages(snap *Snapshot) (kinds []kindUsage, room int64) {
 	return kinds, room
 }
 
-// dropDictionary has a kind go without a dictionary until it has grown.
+// dropDictionary drops a kind's dictionary until the kind has grown.
 func (k *kindCodec) dropDictionary(plain *encoder, objects int) {
 	k.resetRatio()
 	k.current.Store(plain)
@@ -158,8 +157,7 @@ func (k *kindCodec) resetRatio() float64 {
 	return float64(k.raw.Swap(0)) / float64(max(k.packed.Swap(0), 1))
 }
 
-// samples returns bodies spread evenly over all that the fleet holds of a
-// kind.
+// samples returns bodies spread evenly over all objects of a kind.
 func (s *Snapshot) samples(kind Kind, objects int) [][]byte {
 	step := max(objects/(2*dictSamples), 1)
 	var out [][]byte
@@ -178,8 +176,8 @@ func (s *Snapshot) samples(kind Kind, objects int) [][]byte {
 	return out
 }
 
-// train makes a dictionary and reports whether it became the current one: it
-// must do better than the one before on samples that are not part of it.
+// train builds a dictionary and reports whether it became the current one: it must beat the
+// previous one on samples that are not part of it.
 func (k *kindCodec) train(c *codecs, samples [][]byte, objects int) (bool, error) {
 	early := k.takeSamples()
 	if len(samples) < minTrainObjects {
@@ -222,13 +220,12 @@ func ratioOf(encode func(raw, dst []byte) []byte, samples [][]byte) float64 {
 	return float64(raw) / float64(max(packed, 1))
 }
 
-// buildDict makes a zstd dictionary: as history whole samples, which beats
-// extracted substrings on Kubernetes objects by a third and is built in
-// milliseconds, and entropy tables from how the samples compress against it.
-// It returns nil when the samples are too few or too alike for tables, and
-// the samples that the history does not hold.
+// buildDict builds a zstd dictionary: its history is complete samples, which beats extracted
+// substrings on Kubernetes objects by a third and takes milliseconds; its entropy tables are
+// from compressing the samples with it. It returns nil when the samples are too few or too
+// similar for tables, and the samples that are not in the history.
 func buildDict(samples [][]byte, number uint64) (dict []byte, holdout [][]byte) {
-	// The library panics on inputs that leave nothing to encode.
+	// The library panics on inputs that compress to nothing.
 	defer func() {
 		if r := recover(); r != nil {
 			dict = nil
@@ -257,7 +254,7 @@ func buildDict(samples [][]byte, number uint64) (dict []byte, holdout [][]byte) 
 		Offsets: [3]int{1, 4, 8}, Level: zstd.SpeedFastest,
 	})
 	if err != nil {
-		return nil, nil // such samples are no error: the kind goes without
+		return nil, nil // not an error: the kind has no dictionary
 	}
 	return dict, holdout
 }

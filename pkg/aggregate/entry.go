@@ -9,9 +9,8 @@ import (
 	"unique"
 )
 
-// identity is what the secondary indexes know of an object. It is immutable,
-// and a version that changes none of it shares its predecessor's, so that a
-// status heartbeat touches no secondary index.
+// identity is the indexed part of an object. It is immutable, and shared with the previous
+// version unless it changes, so that a status heartbeat touches no secondary index.
 type identity struct {
 	namespace unique.Handle[string]
 	name      string
@@ -21,8 +20,8 @@ type identity struct {
 	owners    *ownerSet
 }
 
-// entry is one version of one object. It is immutable but for body, whose
-// encoding (never its content) may be exchanged by Train.
+// entry is one version of one object. It is immutable but for body, whose encoding (never
+// its content) may be replaced by Train.
 type entry struct {
 	*identity
 	rv       uint64 // the member's resourceVersion; oddRV: see odd
@@ -33,17 +32,17 @@ type entry struct {
 // oddRV marks a resourceVersion that is not the canonical decimal of a uint64.
 const oddRV = ^uint64(0)
 
-// taken is the revision of an entry that a scope has taken and not published.
+// taken is the revision of an entry that has been added to a scope and not published.
 const taken Revision = 1
 
-// fresh returns an entry of the same content that no scope has taken.
+// fresh returns a copy of the entry that has not been added to a scope.
 func (e *entry) fresh() *entry {
 	f := &entry{identity: e.identity, rv: e.rv}
 	f.body.Store(e.body.Load())
 	return f
 }
 
-// body is one encoded object, together with the only thing that can decode it.
+// body is one encoded object, together with its dictionary, which alone can decode it.
 type body struct {
 	dict *dictionary
 	data string
@@ -116,8 +115,8 @@ var firstKey = key("", "")
 
 const uidLen = 36
 
-// parseUID packs a UID in the form API servers give it: lower-case 8-4-4-4-12.
-// Anything else is not packed, because it would not come out as it went in.
+// parseUID packs a UID in the form of API servers: lower-case 8-4-4-4-12. Anything else is
+// not packed, because it would not be restored unchanged.
 func parseUID(s string) (u [16]byte, ok bool) {
 	if len(s) != uidLen || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return u, false

@@ -25,10 +25,10 @@ func splitFields(names []string) []fieldPath {
 // maxFields bounds the declared fields of a kind.
 const maxFields = 64
 
-// fieldValues appends the declared fields that the body has as scalars, in one
-// pass over it. A string's value is its text where it has no escapes; numbers,
-// true and false are as they stand. Anything else (null, lists, objects) is
-// not indexed, but that there was a list is (see listed).
+// fieldValues appends the declared fields that the body has as scalars, in one pass over it.
+// A string's value is its text if it has no escapes; numbers, true and false are their JSON.
+// Anything else (null, lists, objects) is not indexed, except that there was a list (see
+// listed).
 func fieldValues(dst []Label, body []byte, fields []fieldPath) []Label {
 	w := fieldWalk{Reader: canonjson.NewReader(body), fields: fields, missing: 1<<len(fields) - 1}
 	w.object(0, w.missing)
@@ -42,21 +42,21 @@ func fieldValues(dst []Label, body []byte, fields []fieldPath) []Label {
 	return dst
 }
 
-// listed stands for the value of a field whose path leads to a list, or through
-// one. No scalar is indexed as it: in JSON its byte is escaped.
+// listed is the value of a field whose path ends at a list or passes through one. No scalar
+// has this value: in JSON its byte is escaped.
 const listed = "\x00"
 
-// fieldWalk looks for several fields at once. Sets of fields are bit masks.
+// fieldWalk searches several fields at once. Sets of fields are bit masks.
 type fieldWalk struct {
 	canonjson.Reader
 	fields  []fieldPath
 	missing uint64 // not found yet
 	found   [maxFields][]byte
-	lists   uint64 // end at a list, or lead into one
+	lists   uint64 // end at a list, or pass through one
 }
 
-// object walks the object that is next, whose path is the first depth steps of the
-// wanted fields, until nothing is missing any more.
+// object walks the next object, whose path is the first depth steps of the wanted fields,
+// until no field is missing.
 func (w *fieldWalk) object(depth int, wanted uint64) {
 	for more := w.Open('{'); more; more = w.missing != 0 && w.Next('}') {
 		key, _ := w.Key()
@@ -64,7 +64,7 @@ func (w *fieldWalk) object(depth int, wanted uint64) {
 	}
 }
 
-// having returns the wanted fields that have a key as their step at depth.
+// having returns those of the wanted fields whose step at depth is a key.
 func (w *fieldWalk) having(key []byte, depth int, wanted uint64) uint64 {
 	for m := wanted & w.missing; m != 0; m &= m - 1 {
 		f := bits.TrailingZeros64(m)
@@ -75,7 +75,7 @@ func (w *fieldWalk) having(key []byte, depth int, wanted uint64) uint64 {
 	return wanted & w.missing
 }
 
-// value walks the value that is next and notes the wanted fields that end there.
+// value walks the next value and records the wanted fields that end there.
 func (w *fieldWalk) value(depth int, wanted uint64) {
 	if wanted == 0 {
 		w.Skip()

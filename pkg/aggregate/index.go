@@ -12,14 +12,13 @@ import (
 
 // Options configure an Index.
 type Options struct {
-	// Revisions are those that commits take, until Extend gives more. A tool whose
-	// index nobody else asks takes any block, such as Block(1).
+	// Revisions are used by commits, until Extend adds more. A tool whose index has no other
+	// readers may use any block, such as Block(1).
 	Revisions Range
-	// LogBytes bounds the memory that the change log keeps alive: for single
-	// changes and, again, for bulk ones. 0 means 64 MiB.
+	// LogBytes bounds the memory that the change log keeps alive: for single changes and,
+	// separately, for bulk ones. 0 means 64 MiB.
 	LogBytes int64
-	// Fields are the declared fields of each kind, as dotted paths; List finds
-	// objects by them.
+	// Fields are the declared fields of each kind, as dotted paths; List can select by them.
 	Fields map[Kind][]string
 }
 
@@ -34,23 +33,23 @@ type Index struct {
 	pivots  *sync.Pool // of *pivot
 	current atomic.Pointer[published]
 
-	ranges    atomic.Pointer[[]Range] // rising, at least one; written under mu
+	ranges    atomic.Pointer[[]Range] // ascending, at least one; written under mu
 	exhausted chan struct{}
 
-	// mu serialises publishing. Under it: the trees that the next snapshot
-	// copies, and the writers.
+	// mu serialises publishing. It guards the trees that the next snapshot copies, and the
+	// writers.
 	mu      sync.Mutex
 	scopes  *btree.BTreeG[*scopeRoot]
 	members *btree.BTreeG[*memberRoot]
-	joined  bool // members was written since it was published
+	joined  bool // members was modified since it was published
 	plurals *btree.BTreeG[plurals]
-	renamed bool             // plurals was written since it was published
+	renamed bool             // plurals was modified since it was published
 	counts  map[pluralOf]int // of scopes
 	spent   bool             // exhausted is closed
 	writers map[scopeKey]*Scope
 }
 
-// published is what one atomic load gives a reader.
+// published is what a reader gets by one atomic load.
 type published struct {
 	snapshot *Snapshot
 	log      changeLog
@@ -111,7 +110,7 @@ func New(opts Options) (*Index, error) {
 // Snapshot returns the newest state: one atomic load.
 func (x *Index) Snapshot() *Snapshot { return x.current.Load().snapshot }
 
-// Newer returns a channel that is closed once a state newer than s is there.
+// Newer returns a channel that is closed once there is a state newer than s.
 func (x *Index) Newer(s *Snapshot) <-chan struct{} {
 	p := x.current.Load()
 	if p.snapshot.revision != s.revision {
@@ -122,10 +121,10 @@ func (x *Index) Newer(s *Snapshot) <-chan struct{} {
 
 var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// publish makes the trees as they are under mu the newest state. Its order is
-// the proof that readers see a commit whole: the record is written to a place
-// that no reader's log covers, then one store shows snapshot and log at once,
-// then whoever waits is woken. x.mu must be held.
+// publish makes the present trees the newest state. Its order is the proof that readers see
+// a commit entirely or not at all: the record is written to a slot that no reader's log
+// covers, then one store publishes snapshot and log together, then waiters are notified.
+// x.mu must be held.
 func (x *Index) publish(old *published, rec *record) {
 	members := old.snapshot.members
 	if x.joined {
@@ -147,16 +146,15 @@ func (x *Index) publish(old *published, rec *record) {
 	close(old.next)
 }
 
-// setMember puts a member into the next snapshot. x.mu must be held.
+// setMember adds a member to the next snapshot. x.mu must be held.
 func (x *Index) setMember(m *memberRoot) {
 	x.members.Set(m)
 	x.joined = true
 }
 
-// PutMember lets a member join, or changes what is known of it: one commit, or
-// none when nothing changed. A member whose UID differs from that of the one
-// that holds the name is ErrIdentity: the old one leaves first. ErrExhausted is
-// possible.
+// PutMember adds or updates a member, in one commit, or none when nothing changed. If
+// another member, with another UID, has the name, the error is ErrIdentity: the old one must
+// be removed first. ErrExhausted is possible.
 func (x *Index) PutMember(m Member) error {
 	if m.Name == "" {
 		return fmt.Errorf("aggregate: a member must have a name")
@@ -184,9 +182,9 @@ func (x *Index) PutMember(m Member) error {
 	return nil
 }
 
-// RemoveMember lets a member leave with all its scopes and objects: one
-// commit. Its writers find their scopes closed. It reports whether the member
-// was there, and has left: it stays when the index is exhausted.
+// RemoveMember removes a member with all its scopes and objects, in one commit. Its writers
+// get ErrClosed. It reports whether the member existed and was removed: it stays when the
+// index is exhausted.
 func (x *Index) RemoveMember(name string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -7,11 +7,11 @@ import (
 	"unique"
 )
 
-// checkMax bounds what a check costs: larger scopes are checked at one commit
-// in as many as they have thousands of objects.
+// checkMax bounds the cost of a check: larger scopes are checked at every nth commit, n
+// being their thousands of objects.
 const checkMax = 1000
 
-// checkRoot panics when the trees of a root do not agree.
+// checkRoot panics when the trees of a root are inconsistent.
 func checkRoot(r *scopeRoot) {
 	n := r.objects.Len()
 	if n > checkMax && setNumbers.Load()%uint64(n/checkMax+1) != 0 {

@@ -20,7 +20,7 @@ type Query struct {
 	Namespace string
 	Name      string
 	Labels    labels.Selector
-	Fields    map[string]string // declared fields and the value that each must have
+	Fields    map[string]string // declared fields and their required values
 	After     Position          // exclusive start: objects after it in the list's order
 }
 
@@ -32,9 +32,9 @@ func (o Object) Position() Position {
 	return Position{Member: o.Member(), Namespace: o.Namespace(), Name: o.Name()}
 }
 
-// List yields the objects that a query selects, by member, namespace and name.
-// Its cost follows the answer where a selector requires a value. It returns
-// ErrNotIndexed for a field that the kind does not declare.
+// List yields the objects that a query selects, by member, namespace and name. Its cost
+// depends on the result only where a selector requires a value. It returns ErrNotIndexed for
+// a field that the kind does not declare.
 func (s *Snapshot) List(q Query) (iter.Seq[Object], error) {
 	if err := s.checkQuery(q); err != nil {
 		return nil, err
@@ -71,8 +71,8 @@ func (s *Snapshot) checkQuery(q Query) error {
 	return nil
 }
 
-// Namespaces yields the namespaces of a scope that have objects, in order, and
-// the number of each. Its cost follows the namespaces, not the objects.
+// Namespaces yields the namespaces of a scope that have objects, in order, and the number of
+// each. Its cost depends on the number of namespaces, not of objects.
 func (s *Snapshot) Namespaces(member string, kind Kind) iter.Seq2[string, int] {
 	return func(yield func(string, int) bool) {
 		r, ok := s.scopes.Get(pivotScope(member, kind))
@@ -90,9 +90,9 @@ func (s *Snapshot) Namespaces(member string, kind Kind) iter.Seq2[string, int] {
 	}
 }
 
-// Indexed reports whether List can answer for a field of a kind by its index
-// alone: it is declared, and in no object of the members (sorted; nil is all)
-// does its path lead to or through a list, which the index does not hold.
+// Indexed reports whether List can select by a field of a kind with its index alone: it is
+// declared, and in no object of the members (sorted; nil is all) does its path end at a list
+// or pass through one, which is not indexed.
 func (s *Snapshot) Indexed(kind Kind, field string, members []string) bool {
 	if s.checkQuery(Query{Kind: kind, Fields: map[string]string{field: ""}}) != nil {
 		return false
@@ -105,7 +105,7 @@ func (s *Snapshot) Indexed(kind Kind, field string, members []string) bool {
 	return indexed
 }
 
-// plans calls do for each scope that the query reaches, in order.
+// plans calls do for each scope that the query covers, in order.
 func (s *Snapshot) plans(q Query, do func(*scopeRoot, plan) bool) {
 	visit := func(r *scopeRoot) bool {
 		p := plan{root: r, query: &q, from: key(q.Namespace, "")}
@@ -135,25 +135,25 @@ func (s *Snapshot) plans(q Query, do func(*scopeRoot, plan) bool) {
 	}
 }
 
-// plan is how one scope answers a query.
+// plan is how a query is executed on one scope.
 type plan struct {
 	root      *scopeRoot
 	query     *Query
 	from      *identity // first key
-	exclusive bool      // from itself is not wanted
+	exclusive bool      // from itself is excluded
 }
 
-// wholeRange reports whether the plan wants everything between two keys.
+// wholeRange reports whether the plan selects everything between two keys.
 func (p plan) wholeRange() bool {
 	q := p.query
 	return q.Name == "" && len(q.Fields) == 0 && (q.Labels == nil || q.Labels.Empty())
 }
 
-// length returns the number of objects of a whole range.
+// length returns the number of objects of a plan that is a range.
 func (p plan) length() int {
 	from, to := 0, p.root.objects.Len()
 	if p.query.Namespace != "" {
-		// No namespace lies between one and itself with a zero byte behind it.
+		// No namespace sorts between one and itself followed by a zero byte.
 		to = p.root.rank(key(p.query.Namespace+"\x00", ""))
 	}
 	if p.from.namespace != firstKey.namespace || p.from.name != "" {
@@ -175,12 +175,12 @@ func (r *scopeRoot) rank(id *identity) int {
 	})
 }
 
-// past reports whether a key lies behind the last one that is wanted.
+// past reports whether a key is after the last one of the plan.
 func (p plan) past(id *identity) bool {
 	return p.query.Namespace != "" && id.namespace.Value() != p.query.Namespace
 }
 
-// run yields the scope's matches and reports whether to go on.
+// run yields the scope's matches and reports whether to continue.
 func (p plan) run(yield func(*entry) bool) bool {
 	q := p.query
 	byLabel := q.Labels != nil && !q.Labels.Empty()
@@ -196,7 +196,7 @@ func (p plan) run(yield func(*entry) bool) bool {
 			return p.scan(p.labelFilter(), yield)
 		}
 		if reqs, ok := q.Labels.Requirements(); ok && len(reqs) > 0 && q.Labels.Matches(labels.Set(nil)) {
-			// Objects without labels match too, and no posting leads to them.
+			// Objects without labels match too, and have no postings.
 			return p.scan(p.labelFilter(), yield)
 		}
 		return p.merge(p.root.labels.postings, sets, func(id *identity) *attrSet { return id.labels }, nil, yield)
@@ -204,7 +204,7 @@ func (p plan) run(yield func(*entry) bool) bool {
 	return p.scan(nil, yield)
 }
 
-// named yields the objects of one name: a look-up in each namespace.
+// named yields the objects of one name, by a lookup in each namespace.
 func (p plan) named(yield func(*entry) bool) bool {
 	filters := []func(*identity) bool{p.labelFilter(), p.fieldFilter()}
 	pivot := &entry{identity: p.from}
@@ -243,7 +243,7 @@ func (p plan) fieldFilter() func(*identity) bool {
 	}
 }
 
-// labelFilter returns a filter that holdout each label set once, or nil.
+// labelFilter returns a filter that evaluates each label set once, or nil.
 func (p plan) labelFilter() func(*identity) bool {
 	sel := p.query.Labels
 	if sel == nil || sel.Empty() {
@@ -280,7 +280,7 @@ func (p plan) merge(postings *btree.BTreeG[*identity], sets []*attrSet, of func(
 	h := make(postingHeap, 0, len(sets))
 	for _, set := range sets {
 		pivot := *p.from
-		pivot.labels, pivot.fields = set, set // the index looks at one of the two
+		pivot.labels, pivot.fields = set, set // the index uses one of the two
 		it := &posting{iter: postings.Iter(), set: set, of: of}
 		if it.iter.Seek(&pivot) && it.valid() {
 			h = append(h, it)
@@ -301,7 +301,7 @@ func (p plan) merge(postings *btree.BTreeG[*identity], sets []*attrSet, of func(
 		if p.exclusive && compareKeys(id, p.from) == 0 || filter != nil && !filter(id) {
 			continue
 		}
-		// The posting names the object; its newest version is in the tree.
+		// The posting identifies the object; its newest version is in the tree.
 		pivot.identity = id
 		if e, ok := p.root.objects.Get(pivot); ok && !yield(e) {
 			return false
@@ -310,7 +310,7 @@ func (p plan) merge(postings *btree.BTreeG[*identity], sets []*attrSet, of func(
 	return true
 }
 
-// posting walks the objects of one set.
+// posting iterates over the objects of one set.
 type posting struct {
 	iter btree.IterG[*identity]
 	set  *attrSet

@@ -9,16 +9,16 @@ import (
 // State is the state of a scope.
 type State uint8
 
-// The states of a scope. A scope that nobody has opened is Unknown.
+// The states of a scope. A scope that has not been opened is Unknown.
 const (
-	Unknown    State = iota // nothing is known yet, or not any more
-	NotServed               // fresh discovery says the member does not serve the kind: known to be empty
-	Forbidden               // the member refuses list or watch
-	Syncing                 // the first list is under way
-	Synced                  // the scope holds all the member has, and follows
-	Partial                 // as Synced, but narrowed by configuration: Reason says of what
-	Stale                   // the member is out of reach: objects are as of the last contact
-	OverBudget              // the scope was given up on: it exceeds a budget
+	Unknown    State = iota // nothing is known yet, or no longer
+	NotServed               // not served by the member, by fresh discovery: known to be empty
+	Forbidden               // the member forbids list or watch
+	Syncing                 // the first list is in progress
+	Synced                  // the scope holds all that the member has, and watches it
+	Partial                 // as Synced, but restricted by configuration, as Reason says
+	Stale                   // the member is unreachable: objects are as of the last contact
+	OverBudget              // the scope was dropped: it exceeds a budget
 	stateCount
 )
 
@@ -33,10 +33,10 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// MarshalText writes the state's name.
+// MarshalText implements encoding.TextMarshaler.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads a state's name.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (s *State) UnmarshalText(b []byte) error {
 	i := slices.Index(stateNames[:], string(b))
 	if i < 0 {
@@ -46,17 +46,17 @@ func (s *State) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Complete reports whether a scope in this state is known to hold all that the
-// member has of the kind.
+// Complete reports whether a scope in this state is known to hold all of the member's
+// objects of the kind.
 func (s State) Complete() bool { return s == Synced || s == NotServed }
 
-// Status is what is known of a scope beside its objects.
+// Status is the status of a scope.
 type Status struct {
 	State  State
-	Reason string // why, in words; what a Partial scope leaves out
+	Reason string // why, as text; what a Partial scope omits
 }
 
-// Member is what is known of a member beside its objects.
+// Member is what is known of a member, apart from its objects.
 type Member struct {
 	Name    string  // <namespace>/<name>
 	UID     string  // of its Cluster
@@ -64,15 +64,13 @@ type Member struct {
 	Version string  // of its API server, e.g. "v1.36.3"; "" when never reached
 	APIs    []string
 
-	// Serves are the kinds that it serves, held or not, sorted, as fresh discovery
-	// says; nil when that is not known. Silent are the groups that discovery could
-	// not tell of.
+	// Serves are the kinds that it serves, collected or not, sorted, by fresh discovery; nil
+	// when that is not known. Silent are the groups for which discovery failed.
 	Serves []Kind
 	Silent []string
 }
 
-// lacks reports whether a member is known not to serve a kind: such kinds need no
-// scope in it.
+// lacks reports whether a member is known not to serve a kind, which then needs no scope.
 func (m *memberRoot) lacks(kind Kind) bool {
 	if m.Serves == nil {
 		return false
@@ -86,17 +84,17 @@ func (m *memberRoot) lacks(kind Kind) bool {
 
 // Errors that callers branch on.
 var (
-	// ErrNoMember is returned for a scope of a member that has not joined.
+	// ErrNoMember is returned for a scope of a member that is not in the index.
 	ErrNoMember = errors.New("member is not in the index")
-	// ErrIdentity is returned for a member that joins under the name of
-	// another that has not left.
+	// ErrIdentity is returned for a member with the name of another that has not been
+	// removed.
 	ErrIdentity = errors.New("another member holds this name")
 	// ErrScopeOpen is returned for a scope that already has a writer.
 	ErrScopeOpen = errors.New("scope already has a writer")
-	// ErrClosed is returned by a writer whose scope or member has left.
+	// ErrClosed is returned by a writer whose scope or member has been removed.
 	ErrClosed = errors.New("scope is closed")
-	// ErrExpired is returned for a revision that the change log no longer
-	// holds, or that another process gave.
+	// ErrExpired is returned for a revision that the change log no longer holds, or that
+	// another process issued.
 	ErrExpired = errors.New("revision is too old")
 	// ErrFuture is returned for a revision that has not been reached.
 	ErrFuture = errors.New("revision is in the future")

@@ -1,17 +1,18 @@
 package aggregate
 
-// Recompress encodes small what was encoded fast (Record.Update) and has not changed
-// since the last call, and returns how many objects. It works on the caller's
-// goroutine, stops early when stop is closed, and is safe beside everything else, as
-// Train is. It looks at all objects of the kinds that have such: once a minute does.
+// Recompress encodes small what was encoded fast (Record.Update) and has not changed since
+// the last call, and returns the number of objects. It works on the caller's goroutine,
+// stops early when stop is closed, and is safe for concurrent use with everything else, as
+// Train is. It iterates over all objects of the kinds that have fast bodies: once a minute
+// suffices.
 func (x *Index) Recompress(stop <-chan struct{}) (recompressed int) {
 	x.codecs.training.Lock()
 	defer x.codecs.training.Unlock()
 	snap := x.Snapshot()
 	for _, k := range x.codecs.all() {
 		kind, codec := k.kind, k.kindCodec
-		// Those that come from here on count for the next time, as do those left, and
-		// items on their way that no snapshot has yet.
+		// Bodies from here on are left for the next call, as are those that changed
+		// recently, and items that are not in a snapshot yet.
 		was := codec.pendingBodies.Swap(0)
 		if was == 0 && !codec.recheck {
 			continue
@@ -27,9 +28,9 @@ func (x *Index) Recompress(stop <-chan struct{}) (recompressed int) {
 	return recompressed
 }
 
-// reencode encodes small, with the current dictionary, bodies of other dictionaries
-// and fast ones that have not changed of late. It returns how many fast ones it left. Content and
-// revisions stay, so no reader can tell but by the memory.
+// reencode encodes small, with the current dictionary, bodies of other dictionaries and fast
+// ones that have not changed recently. It returns the number of fast ones left. Content and
+// revisions stay, so readers see no difference.
 func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-chan struct{}) (t Training, left int, done bool) {
 	t.Kind = kind
 	enc := codec.current.Load()
@@ -53,7 +54,7 @@ func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-cha
 			}
 			var err error
 			if raw, err = old.decode(raw[:0]); err != nil {
-				return true // it stays as it is, decodable or not
+				return true // leave it unchanged, decodable or not
 			}
 			var next *body
 			next, scratch = enc.encode(raw, scratch)
@@ -70,9 +71,9 @@ func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-cha
 	return t, left, done
 }
 
-// replaceBody swaps an entry's body and keeps the scope's accounts right. Whether
-// the scope has a writer may change at any time: without one the account is
-// x.mu's, with one the writer's.
+// replaceBody replaces an entry's body and updates the scope's account. A scope may get or
+// lose its writer at any time: the account is guarded by x.mu without a writer, by the
+// writer's mu with one.
 func (x *Index) replaceBody(k scopeKey, e *entry, old, next *body) {
 	for {
 		x.mu.Lock()
@@ -93,7 +94,7 @@ func (x *Index) replaceBody(k scopeKey, e *entry, old, next *body) {
 	}
 }
 
-// replaceBody reports false when the writer has closed meanwhile.
+// replaceBody reports false when the writer has been closed in the meantime.
 func (s *Scope) replaceBody(e *entry, old, next *body) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +111,7 @@ func (s *Scope) replaceBody(e *entry, old, next *body) bool {
 	return true
 }
 
-// resize notes that the body of an entry, if the root has it, became smaller.
+// resize records that the body of an entry, if it is in the root, became smaller.
 func (r *scopeRoot) resize(e *entry, old, next *body) {
 	if held, ok := r.objects.Get(e); ok && held == e {
 		r.recoded.Add(next.size() - old.size())

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// plurals are the resources that the scopes of a kind were read under, each once.
-// Immutable.
+// plurals are the distinct resources that the scopes of a kind were read under. Immutable.
 type plurals struct {
 	kind  Kind
 	names []string // sorted
@@ -14,14 +13,14 @@ type plurals struct {
 
 func lessPlurals(a, b plurals) bool { return a.kind < b.kind }
 
-// pluralOf is what scopes are counted by.
+// pluralOf is the key by which scopes are counted.
 type pluralOf struct {
 	kind     Kind
 	resource string
 }
 
-// count adds to the scopes of a kind that were read under a resource. x.mu must be
-// held, and the scopes published next.
+// count adds to the scopes of a kind that were read under a resource. x.mu must be held, and
+// the scopes must be published afterwards.
 func (x *Index) count(kind Kind, resource string, n int) {
 	if resource == "" {
 		return
@@ -58,16 +57,16 @@ func (s *Snapshot) Resources(kind Kind) []string {
 	return held.names
 }
 
-// AllResources yields the kinds of which it is known under which resources scopes of
-// them were read, in order, with these resources.
+// AllResources yields, in order, the kinds with scopes whose resource is known, with these
+// resources.
 func (s *Snapshot) AllResources() iter.Seq2[Kind, []string] {
 	return func(yield func(Kind, []string) bool) {
 		s.plurals.Scan(func(p plurals) bool { return yield(p.kind, p.names) })
 	}
 }
 
-// Resource returns the resource that a scope was read under, "" when it is not known.
-// Of a scope that nobody has opened it is that of the others, where these agree.
+// Resource returns the resource that a scope was read under, "" when it is not known. For a
+// scope that has not been opened it is that of the others, if these agree.
 func (s *Snapshot) Resource(member string, kind Kind) string {
 	names := s.Resources(kind)
 	if len(names) == 1 {

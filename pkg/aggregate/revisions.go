@@ -6,13 +6,13 @@ import (
 	"strconv"
 )
 
-// Revision numbers the states of the index, below 2^53. Every change of an object
-// takes one, so no two changes share theirs; a snapshot's is that of its last change.
-// Revisions of two processes never meet where their ranges do not (see Range).
+// Revision numbers the states of the index, below 2^53. Every change of an object has its
+// own; a snapshot's is that of its last change. Revisions of two processes are distinct if
+// their ranges are disjoint (see Range).
 type Revision uint64
 
-// MarshalText implements encoding.TextMarshaler: in JSON a revision is a string, as a
-// resourceVersion is one.
+// MarshalText implements encoding.TextMarshaler: in JSON a revision is a string, like a
+// resourceVersion.
 func (r Revision) MarshalText() ([]byte, error) { return strconv.AppendUint(nil, uint64(r), 10), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -25,19 +25,19 @@ func (r *Revision) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// BlockSize is how many revisions a block has, and MaxBlock the number of the last one:
-// many clients read revisions as JavaScript numbers, which are exact below 2^53.
+// BlockSize is the number of revisions of a block, and MaxBlock the number of the last
+// block: many clients read revisions as JavaScript numbers, which are exact below 2^53.
 const (
 	BlockSize = 1 << 26
 	MaxBlock  = 1<<53/BlockSize - 1
 )
 
-// ErrExhausted is returned by whatever would commit once there are too few revisions
-// left: see Index.Exhausted.
+// ErrExhausted is returned for any commit once there are too few revisions left: see
+// Index.Exhausted.
 var ErrExhausted = errors.New("no revisions are left")
 
-// Range is revisions that an index may take: First and those above it, below End. No
-// other index whose revisions meet the same readers may have any of them, ever.
+// Range is the revisions that an index may use: from First, below End. No other index with
+// the same readers may ever use any of them.
 type Range struct{ First, End Revision }
 
 // Block returns the revisions of a block, numbered from 1 to MaxBlock.
@@ -49,13 +49,12 @@ func (r Range) holds(rev Revision) bool { return r.First <= rev && rev < r.End }
 
 func (r Range) check() error {
 	if r.First == 0 || r.End <= r.First || r.End > 1<<53 {
-		return fmt.Errorf("aggregate: %d to %d are no range of revisions: they are above 0 and below 2^53", r.First, r.End)
+		return fmt.Errorf("aggregate: %d to %d is not a range of revisions, which are above 0 and below 2^53", r.First, r.End)
 	}
 	return nil
 }
 
-// Extend gives the index a range to go on with when those that it has are used up. It
-// must be above them.
+// Extend adds a range for when the present ones are used up. It must be above them.
 func (x *Index) Extend(r Range) error {
 	if err := r.check(); err != nil {
 		return err
@@ -64,21 +63,20 @@ func (x *Index) Extend(r Range) error {
 	defer x.mu.Unlock()
 	have := *x.ranges.Load()
 	if last := have[len(have)-1]; r.First < last.End {
-		return fmt.Errorf("aggregate: revisions from %d on are not above those that the index has, which go up to %d", r.First, last.End-1)
+		return fmt.Errorf("aggregate: revisions from %d on are not above those of the index, which end at %d", r.First, last.End-1)
 	}
 	next := append(have[:len(have):len(have)], r)
 	x.ranges.Store(&next)
 	return nil
 }
 
-// First returns the first revision of the index, which is that of no other: it names
-// the process.
+// First returns the first revision of the index, which is unique: it identifies the process.
 func (x *Index) First() Revision { return (*x.ranges.Load())[0].First }
 
-// Owns reports whether a revision is one of this index's, be it past or yet to come.
+// Owns reports whether a revision is in the ranges of this index, past or future.
 func (x *Index) Owns(rev Revision) bool {
 	ranges := *x.ranges.Load()
-	for i := len(ranges) - 1; i >= 0; i-- { // most ask for what is new
+	for i := len(ranges) - 1; i >= 0; i-- { // most requests are for new ones
 		if ranges[i].First <= rev {
 			return rev < ranges[i].End
 		}
@@ -95,7 +93,7 @@ func (x *Index) Unused() uint64 {
 	return n
 }
 
-// after returns how many of the range's revisions are above one.
+// after returns the number of the range's revisions that are above a revision.
 func (r Range) after(at Revision) uint64 {
 	switch {
 	case r.End-1 <= at:
@@ -106,13 +104,12 @@ func (r Range) after(at Revision) uint64 {
 	return uint64(r.End - r.First)
 }
 
-// Exhausted returns a channel that is closed once a commit needed more revisions than
-// were left. The index takes no change from then on, so that it falls behind what it
-// tells of: the process should end.
+// Exhausted returns a channel that is closed once a commit needed more revisions than were
+// left. The index then accepts no more changes and becomes outdated: the process should end.
 func (x *Index) Exhausted() <-chan struct{} { return x.exhausted }
 
-// take returns the revision below the n that the next commit takes: what is left of a
-// range that is too small for all of them stays unused. x.mu must be held.
+// take reserves n revisions for the next commit and returns the one below them: the rest of
+// a range that is too small for all of them stays unused. x.mu must be held.
 func (x *Index) take(n uint64) (Revision, error) {
 	at := x.Snapshot().revision
 	for _, r := range *x.ranges.Load() {

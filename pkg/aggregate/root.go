@@ -7,7 +7,7 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// scopeID is what objects of a scope need to say where they are. Immutable.
+// scopeID identifies the scope of an object. Immutable.
 type scopeID struct {
 	member  string
 	kind    Kind
@@ -25,10 +25,10 @@ type scopeRoot struct {
 	labels  attrIndex
 	fields  attrIndex
 
-	// bytes estimates the heap bytes of the objects as they were encoded when
-	// recoded stood at recodedAt. What Train has done since is in recoded, which
-	// the roots of a scope share: right for the newest one, near for others.
-	bytes     int64 // those of the sets that objects share included
+	// bytes estimates the heap bytes of the objects as they were encoded when recoded stood
+	// at recodedAt. Changes by Train since then are in recoded, which the roots of a scope
+	// share: exact for the newest one, approximate for others.
+	bytes     int64 // including the sets that objects share
 	recoded   *atomic.Int64
 	recodedAt int64
 }
@@ -69,8 +69,8 @@ func pivotScope(member string, kind Kind) *scopeRoot {
 	return &scopeRoot{scopeID: &scopeID{member: member, kind: kind}}
 }
 
-// pivot is what a point read searches by. Trees take their keys by pointer, so
-// without reuse every read would allocate it.
+// pivot is the key of a point read. Trees have keys by pointer, so without reuse every read
+// would allocate one.
 type pivot struct {
 	scope   scopeRoot
 	scopeID scopeID
@@ -84,23 +84,23 @@ func newPivot() *pivot {
 	return p
 }
 
-// at points the pivot at a key and returns what to look it up by.
+// at sets the pivot to a key and returns the lookup key.
 func (p *pivot) at(namespace, name string) *entry {
 	p.key.namespace, p.key.name = unique.Make(namespace), name
 	return &p.object
 }
 
-// in points the pivot at a scope and returns what to look it up by.
+// in sets the pivot to a scope and returns the lookup key.
 func (p *pivot) in(member string, kind Kind) *scopeRoot {
 	p.scopeID.member, p.scopeID.kind = member, kind
 	return &p.scope
 }
 
-// touched says which trees of a scope were written since they were published.
+// touched says which trees of a scope were modified since they were published.
 type touched struct{ objects, owners, labels, fields bool }
 
-// diffOrdered walks two ordered trees of pointers in step and yields the
-// pairs that differ, nil where one has no such item, until told to stop.
+// diffOrdered iterates over two ordered trees of pointers in parallel and yields the pairs
+// that differ, nil for a missing item, until yield returns false.
 func diffOrdered[T any](before, after *btree.BTreeG[*T], less func(a, b *T) bool, yield func(before, after *T) bool) {
 	old := before.Iter()
 	defer old.Release()

@@ -7,7 +7,7 @@ import (
 	"unique"
 )
 
-// Scope writes one scope. Its methods but Item, Held and Size belong to one
+// Scope is the writer of one scope. Its methods but Item, Held and Size belong to one
 // goroutine, which may differ from the one that calls Item.
 type Scope struct {
 	index    *Index
@@ -17,12 +17,12 @@ type Scope struct {
 	declared []fieldPath
 	interned *interner
 
-	// mu guards all below. Only Train and RemoveMember contend for it.
+	// mu guards all fields below. Only Train and RemoveMember contend for it.
 	mu      sync.Mutex
 	closed  bool
 	stale   bool // the objects are of another API version or resource, until Replace
 	id      *scopeID
-	target  heldAs     // what items are of
+	target  heldAs     // of new items
 	root    scopeRoot  // the next root: its trees are private
 	last    *scopeRoot // as published last; trees not touched since are shared with it
 	touched touched
@@ -30,11 +30,11 @@ type Scope struct {
 	changes []change
 	pivot   *pivot
 
-	// What identities share, and how many do.
+	// Sets shared by identities, with reference counts.
 	sets       tally[*attrSet]
 	owned      tally[*ownerSet]
 	namespaces tally[unique.Handle[string]]
-	released   int64 // bytes of the sets that went since the scope was published
+	released   int64 // bytes of the sets that were released since the scope was published
 
 	compared [2][]byte // bodies
 
@@ -42,26 +42,24 @@ type Scope struct {
 	pairs   []Label
 }
 
-// Item is an object encoded for one scope, not yet in it.
+// Item is an object encoded for one scope, and not yet added to it.
 type Item struct {
 	e    *entry
-	sets int64 // bytes of the sets that it was the first to have
+	sets int64 // bytes of the sets that it introduced
 }
 
-// heldAs is what the objects of a scope are read as.
+// heldAs is the version and resource that the objects of a scope are read as.
 type heldAs struct{ version, resource string }
 
-// OpenScope is OpenScopeAs where nobody asks under which resource the member
-// serves the kind.
+// OpenScope is OpenScopeAs without the resource under which the member serves the kind.
 func (x *Index) OpenScope(member string, kind Kind, version string) (*Scope, error) {
 	return x.OpenScopeAs(member, kind, version, "")
 }
 
-// OpenScopeAs makes the caller the writer of a scope of a member that has
-// joined, with objects at an API version such as "apps/v1", read under a resource
-// such as "deployments". A scope that was closed is taken up as it is; where its
-// objects are of another version or resource, they stay until the first Replace,
-// which exchanges them all and comes before any Upsert.
+// OpenScopeAs makes the caller the writer of a scope of a member in the index, with objects
+// at an API version such as "apps/v1", read under a resource such as "deployments". A scope
+// that was closed is reopened unchanged; if its objects are of another version or resource,
+// they stay until the first Replace, which replaces them all and must precede any Upsert.
 func (x *Index) OpenScopeAs(member string, kind Kind, version, resource string) (*Scope, error) {
 	s := &Scope{
 		index: x, member: member, kind: kind, declared: x.fields[kind], interned: newInterner(),
@@ -75,15 +73,15 @@ func (x *Index) OpenScopeAs(member string, kind Kind, version, resource string) 
 		return nil, err
 	}
 	if root != nil {
-		// Nobody else writes the scope any more, so x.mu is not needed for this.
+		// The scope has no other writer any more, so x.mu is not needed here.
 		s.adopt(root)
 	}
 	return s, nil
 }
 
-// register makes s the writer of its scope. It returns the root that an earlier
-// writer left, or makes and publishes an empty one. s.mu must be held, so that
-// Train waits until s is ready.
+// register makes s the writer of its scope. It returns the root of an earlier writer, or
+// creates and publishes an empty one. s.mu must be held, so that Train waits until s is
+// ready.
 func (x *Index) register(s *Scope) (*scopeRoot, error) {
 	member, kind := s.member, s.kind
 	x.mu.Lock()
@@ -96,7 +94,7 @@ func (x *Index) register(s *Scope) (*scopeRoot, error) {
 	if x.writers[k] != nil {
 		return nil, s.fail(ErrScopeOpen)
 	}
-	s.codec = x.codecs.of(kind) // under x.mu: Train forgets those of kinds without a scope
+	s.codec = x.codecs.of(kind) // under x.mu: Train drops those of kinds without a scope
 	if root, ok := x.scopes.Get(pivotScope(member, kind)); ok {
 		x.writers[k] = s
 		return root, nil
@@ -115,8 +113,8 @@ func (x *Index) register(s *Scope) (*scopeRoot, error) {
 	return nil, nil
 }
 
-// adopt takes up the root that an earlier writer left. The published trees are
-// copied by walking them, never by Copy, which writes to its receiver.
+// adopt continues with the root of an earlier writer. The published trees are copied by
+// walking them, never by Copy, which writes to its receiver.
 func (s *Scope) adopt(root *scopeRoot) {
 	s.id = root.scopeID
 	s.stale = heldAs{s.id.version, s.id.resource} != s.target
@@ -132,8 +130,8 @@ func (s *Scope) adopt(root *scopeRoot) {
 	s.last, s.touched = root, touched{}
 }
 
-// Item encodes a record for the scope, without adding it. It is safe beside
-// the writer's other calls, from one goroutine at a time.
+// Item encodes a record for the scope, without adding it. It may be called concurrently with
+// the writer's other methods, from one goroutine at a time.
 func (s *Scope) Item(rec *Record) Item {
 	id := &identity{namespace: unique.Make(rec.Namespace), name: strings.Clone(rec.Name)}
 	e := &entry{identity: id}
@@ -178,13 +176,13 @@ func (i Item) UID() string { return i.e.uidString() }
 // ResourceVersion returns the item's resourceVersion as the member wrote it.
 func (i Item) ResourceVersion() string { return i.e.rvString() }
 
-// Size returns the heap bytes that holding the item costs, estimated. Sets of labels,
-// fields and owners that another item of the scope has had before cost nothing more.
+// Size returns the heap bytes that holding the item costs, estimated. Sets of labels, fields
+// and owners that the scope already has cost nothing more.
 func (i Item) Size() int64 { return i.e.size() + i.sets }
 
-// Held returns the item of an object that the scope holds at exactly the version
-// and with the content of a record, so that a relist need not encode it again. Of
-// the record it reads key, version and body.
+// Held returns the item of an object that the scope holds at exactly the version and with
+// the content of a record, so that a relist need not encode it again. It reads only key,
+// version and body of the record.
 func (s *Scope) Held(rec *Record) (Item, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,39 +209,39 @@ func (s *Scope) decoded(e *entry, buffer int) []byte {
 	return body
 }
 
-// sameContent reports whether two versions of one object, which have the same
-// number, are the same. A member's defaults and conversions may change what it
-// serves of an object that nobody has written. s.mu must be held.
+// sameContent reports whether two versions of one object with the same resourceVersion have
+// the same content. A member's defaults and conversions may change what it serves without a
+// write to the object. s.mu must be held.
 func (s *Scope) sameContent(a, b *entry) bool {
 	return bytes.Equal(s.decoded(a, 0), s.decoded(b, 1))
 }
 
-// Size returns the number of objects that the scope holds and their heap bytes,
-// estimated, with all by which they are found; commits to come included.
+// Size returns the number of objects that the scope holds and their heap bytes, estimated,
+// with their indexes, including uncommitted changes.
 func (s *Scope) Size() (objects int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.root.objects.Len(), s.root.bytes
 }
 
-// Upsert adds or updates an object at the next Commit. An item of the version
-// that is held changes nothing.
+// Upsert adds or updates an object at the next Commit. An item with the version in the index
+// changes nothing.
 func (s *Scope) Upsert(item Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.upsert(item.e, true)
 }
 
-// upsert puts an entry into the private trees. With note it becomes a change
-// of its own in the log; another UID is a delete and an add. Without, as of a
-// list, other content of the version that is held is taken, too.
+// upsert adds an entry to the private trees. With note it becomes an individual change in
+// the log; another UID is a delete and an add. Without, as for a list, different content at
+// the version in the index is accepted, too.
 func (s *Scope) upsert(e *entry, note bool) {
 	old, ok := s.root.objects.Get(e)
 	if ok && (old == e || !s.stale && old.rv != oddRV && old.rv == e.rv && sameUID(old.identity, e.identity) && (note || s.sameContent(old, e))) {
 		return
 	}
 	if e.revision != 0 {
-		e = e.fresh() // it was in the scope before, and in snapshots
+		e = e.fresh() // the entry was in the scope before, and is in snapshots
 	}
 	e.revision = taken
 	reborn := ok && !sameUID(old.identity, e.identity)
@@ -271,13 +269,13 @@ func (s *Scope) upsert(e *entry, note bool) {
 	}
 }
 
-// sameIndexed reports whether two versions of one object look the same to the
-// secondary indexes. Odd identities are never shared: they hold the version.
+// sameIndexed reports whether two versions of one object have the same indexed part.
+// Identities with odd values are never shared: they hold the version.
 func sameIndexed(a, b *identity) bool {
 	return a.labels == b.labels && a.fields == b.fields && a.owners == b.owners
 }
 
-// Delete removes an object at the next Commit, if it is there.
+// Delete removes an object at the next Commit, if it exists.
 func (s *Scope) Delete(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

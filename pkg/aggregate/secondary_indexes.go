@@ -1,6 +1,6 @@
 package aggregate
 
-// addToIndexes adds an identity to the secondary indexes, and what it shares with others to the
+// addToIndexes adds an identity to the secondary indexes, and its new shared sets to the
 // account.
 func (s *Scope) addToIndexes(id *identity) {
 	if s.namespaces.add(id.namespace) {
@@ -42,8 +42,8 @@ func (s *Scope) indexSet(x *attrIndex, touched *bool, set *attrSet, id *identity
 	}
 }
 
-// replaceInIndexes exchanges an identity for another of the same key. A set that both
-// have stays linked: it must not be forgotten in between.
+// replaceInIndexes replaces an identity by another with the same key. A set that both have
+// stays in the index: it must not be dropped in between.
 func (s *Scope) replaceInIndexes(old, id *identity) {
 	s.reindexSet(&s.root.labels, &s.touched.labels, old.labels, id.labels, old, id)
 	s.reindexSet(&s.root.fields, &s.touched.fields, old.fields, id.fields, old, id)
@@ -112,8 +112,8 @@ func (s *Scope) unindexSet(x *attrIndex, touched *bool, set *attrSet, id *identi
 	s.interned.forget(set)
 }
 
-// uncharge takes a set that no object has any more out of the account. What is published
-// next charges the change log with it: former versions keep it alive.
+// uncharge removes a set that no object has any more from the account. The next commit
+// charges it to the change log: former versions keep it alive.
 func (s *Scope) uncharge(bytes int64) {
 	s.root.bytes -= bytes
 	s.released += bytes

@@ -7,8 +7,8 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// Snapshot is an immutable state of the whole index. It costs nothing to take
-// and keeps alive what it holds; any number of goroutines may use it.
+// Snapshot is an immutable state of the entire index. It costs nothing to take and keeps its
+// content alive; any number of goroutines may use it.
 type Snapshot struct {
 	revision Revision
 	changes  uint64 // revisions taken since the index was made
@@ -28,7 +28,7 @@ type Object struct {
 // IsZero reports whether there is no object.
 func (o Object) IsZero() bool { return o.e == nil }
 
-// Ref returns the object's place in the fleet.
+// Ref returns the object's reference in the fleet.
 func (o Object) Ref() Ref {
 	return Ref{Member: o.scope.member, Kind: o.scope.kind, Namespace: o.Namespace(), Name: o.e.name}
 }
@@ -64,9 +64,9 @@ func (o Object) Labels() []Label { return o.e.labels.list() }
 // Label returns the value of a label.
 func (o Object) Label(key string) (string, bool) { return o.e.labels.Lookup(key) }
 
-// Field returns the value of a declared field as the index holds it. It is not
-// ok for one that is absent, null, no scalar or escaped in JSON, or that the
-// kind does not declare: the body tells.
+// Field returns the value of a declared field as the index holds it. ok is false for a field
+// that is absent, null, not a scalar, escaped in JSON, or not declared for the kind: see the
+// body.
 func (o Object) Field(name string) (value string, ok bool) {
 	value, ok = o.e.fields.Lookup(name)
 	if !ok || value == listed {
@@ -84,8 +84,8 @@ func (o Object) AppendBody(dst []byte) ([]byte, error) {
 	return o.e.body.Load().decode(dst)
 }
 
-// Size returns the heap bytes that the object would cost by itself, estimated: sets of
-// labels, fields and owners that it shares with others included.
+// Size estimates the heap bytes that the object would cost by itself, including sets of
+// labels, fields and owners that it shares with others.
 func (o Object) Size() int64 {
 	n := o.e.size() + o.e.labels.size() + o.e.fields.size()
 	if o.e.owners != nil && !o.e.owners.odd {
@@ -97,8 +97,8 @@ func (o Object) Size() int64 {
 // Revision returns the snapshot's revision.
 func (s *Snapshot) Revision() Revision { return s.revision }
 
-// Changes returns how many revisions the index had taken: unlike the difference of two
-// revisions, that of two such numbers is how many changes are between them.
+// Changes returns how many revisions the index had used: unlike the difference of two
+// revisions, that of two such numbers is the number of changes between them.
 func (s *Snapshot) Changes() uint64 { return s.changes }
 
 // Member returns what is known of a member. Its slices must not be changed.
@@ -122,12 +122,12 @@ type ScopeInfo struct {
 	Member  string
 	Kind    Kind
 	Version string // API version that the scope is held at, e.g. "apps/v1"
-	// Resource is the plural that the member served the objects under when they were
-	// read, e.g. "deployments", which may be another by now; "" when not known.
+	// Resource is the plural that the member served the objects under when they were read,
+	// e.g. "deployments", which may have changed since; "" when not known.
 	Resource string
 	Status   Status
 	Objects  int
-	Bytes    int64 // heap bytes of the objects and of what finds them, estimated
+	Bytes    int64 // heap bytes of the objects and their indexes, estimated
 }
 
 func (r *scopeRoot) info() ScopeInfo {
@@ -137,8 +137,8 @@ func (r *scopeRoot) info() ScopeInfo {
 	}
 }
 
-// Scope returns one scope. One that nobody has opened is NotServed where its member
-// is known not to serve the kind, else Unknown, and ok is false.
+// Scope returns one scope. For one that has not been opened ok is false; it is NotServed if
+// its member is known not to serve the kind, else Unknown.
 func (s *Snapshot) Scope(member string, kind Kind) (info ScopeInfo, ok bool) {
 	r, ok := s.scopes.Get(pivotScope(member, kind))
 	if ok {
@@ -185,7 +185,7 @@ func (s *Snapshot) Kinds() iter.Seq[Kind] {
 	}
 }
 
-// kindScopes yields the scopes of a kind by member, from a member on.
+// kindScopes yields the scopes of a kind by member, starting at a member.
 func (s *Snapshot) kindScopes(kind Kind, from string) iter.Seq[*scopeRoot] {
 	return func(yield func(*scopeRoot) bool) {
 		s.scopes.Ascend(pivotScope(from, kind), func(r *scopeRoot) bool {
@@ -226,9 +226,9 @@ func (s *Snapshot) Named(kind Kind, namespace, name string) iter.Seq[Object] {
 	}
 }
 
-// Owned yields the objects of a kind that name an owner of this UID, by member,
-// namespace and name. member "" means all: UIDs are unique in a fleet, but a
-// restored member may share them with the one it was restored from.
+// Owned yields the objects of a kind that have an owner with this UID, by member, namespace
+// and name. member "" means all: UIDs are unique in a fleet, but a restored member may share
+// them with the one it was restored from.
 func (s *Snapshot) Owned(kind Kind, member, uid string) iter.Seq[Object] {
 	return func(yield func(Object) bool) {
 		for r := range s.kindScopes(kind, member) {

@@ -24,8 +24,7 @@ func (k Kind) Split() (kind, group string) {
 	return kind, group
 }
 
-// Ref names one object of the fleet. Namespace is "" for cluster-scoped
-// objects.
+// Ref identifies one object of the fleet. Namespace is "" for cluster-scoped objects.
 type Ref struct {
 	Member    string `json:"member"` // <namespace>/<name> of the Cluster
 	Kind      Kind   `json:"kind"`
@@ -52,10 +51,9 @@ type Owner struct {
 	Controller                  bool
 }
 
-// Record is one object as a member served it, decoded far enough for the
-// index: what the index keys on, and the body. A Record and everything it
-// points to belong to the decoder that filled it and are overwritten by its
-// next call; the index copies what it keeps.
+// Record is one object as a member served it, decoded as far as the index needs: its keys,
+// and the body. A Record and everything it points to belong to the decoder that filled it
+// and are overwritten by its next call; the index copies what it stores.
 type Record struct {
 	Namespace, Name string
 	UID             string

@@ -2,8 +2,8 @@ package aggregate
 
 import "unsafe"
 
-// unsafeBytes gives the decoder, which only reads, the bytes of an immutable
-// string without a copy.
+// unsafeBytes returns the bytes of an immutable string without a copy, for the decoder,
+// which only reads.
 func unsafeBytes(s string) []byte {
 	return unsafe.Slice(unsafe.StringData(s), len(s))
 }

@@ -2,10 +2,10 @@ package decode
 
 import "unsafe"
 
-// What a watch may hold without being charged for it: the buffers of small events.
+// Bytes that a watch may hold without a charge: the buffers of small events.
 const uncharged = 2 * maxRead
 
-// setCharge sets what the watch holds, in bytes, and charges the caller for what it adds.
+// setCharge sets the bytes that the watch holds, and charges the caller for the difference.
 func (e *Events) setCharge(n int) error {
 	if n <= uncharged {
 		n = 0
@@ -20,8 +20,8 @@ func (e *Events) setCharge(n int) error {
 	return nil
 }
 
-// releaseLarge gives up what one large event has left behind, before the wait for the next one,
-// and sets the charge to what is kept.
+// releaseLarge releases the buffers of a large event, before the wait for the next one, and
+// sets the charge to what is kept.
 func (e *Events) releaseLarge(ev *Event) error {
 	large := cap(e.d.t.out) > maxKeptBuffer
 	e.d.reset()
@@ -30,16 +30,16 @@ func (e *Events) releaseLarge(ev *Event) error {
 	}
 	rec := ev.Record
 	*ev = Event{}
-	if !large { // the strings of its labels are parts of what was given up
+	if !large { // the strings of its labels alias the released buffers
 		ev.Record.Labels, ev.Record.Owners = rec.Labels[:0], rec.Owners[:0]
 	}
 	return e.setCharge(len(e.buf) + e.d.footprint())
 }
 
-// Close gives up the buffers, and the charge for them.
+// Close releases the buffers, and their charge.
 func (e *Events) Close() {
 	e.buf, e.pos, e.end, e.slow = nil, 0, 0, nil
-	_ = e.setCharge(0) //nolint:errcheck // less is never refused
+	_ = e.setCharge(0) //nolint:errcheck // a lower charge is never refused
 }
 
 // footprint returns the bytes of the buffers that the decoder keeps.
@@ -54,5 +54,5 @@ func (d *Decoder) footprint() int {
 
 func footprint[T any](buf []T) int {
 	var one T
-	return cap(buf) * int(unsafe.Sizeof(one)) // a small number
+	return cap(buf) * int(unsafe.Sizeof(one)) // few elements
 }

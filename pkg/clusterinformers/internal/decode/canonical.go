@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// maxNesting is the depth from which on the standard path, with its own bound,
-// takes over. Real objects are less than 60 deep.
+// maxNesting is the depth above which the standard path, with its own bound, is used. Real
+// objects are less than 60 deep.
 const maxNesting = 200
 
-// role says which object of a document is being read.
+// role is the object of a document that is being read.
 type role uint8
 
 const (
 	inner    role = iota
-	root          // the object itself: apiVersion and kind are seen to
+	root          // the object itself: apiVersion and kind are added if absent
 	metadata      // its metadata: managedFields is cut
 )
 
@@ -22,9 +22,8 @@ const (
 // opening quote, of its value and of its end.
 type member struct{ start, value, end int }
 
-// canonicalizer writes JSON in canonical form. Its methods report false for whatever
-// it is not certain of, malformed input included; what was written is then of
-// no use.
+// canonicalizer writes JSON in canonical form. Its methods report false for anything that it
+// does not handle, including malformed input; the output is then invalid.
 type canonicalizer struct {
 	in  []byte
 	pos int
@@ -32,11 +31,11 @@ type canonicalizer struct {
 
 	depth   int
 	members []member // stack: those of the objects being read
-	sorted  []byte   // an object being put in order
+	sorted  []byte   // an object being sorted
 
 	apiVersion, kind []byte // members for a root that lacks them: "kind":"Pod"
-	meta             int    // where the root's metadata begins in out; -1 if it has none
-	foreign          bool   // the root says that it is of another apiVersion or kind
+	meta             int    // start of the root's metadata in out; -1 if it has none
+	foreign          bool   // the root has another apiVersion or kind
 }
 
 func (c *canonicalizer) space() {
@@ -50,8 +49,7 @@ func (c *canonicalizer) space() {
 	}
 }
 
-// next skips space and returns the byte there without consuming it; 0 at the
-// end.
+// next skips white space and returns the next byte without consuming it; 0 at the end.
 func (c *canonicalizer) next() byte {
 	if c.pos < len(c.in) && c.in[c.pos] > ' ' {
 		return c.in[c.pos]
@@ -151,8 +149,8 @@ func (c *canonicalizer) str() bool {
 	}
 }
 
-// escape writes before and the escape that b begins with, and returns the
-// escape's length, 0 if it is none.
+// escape writes before and the escape at the start of b, and returns the escape's length, 0
+// if there is none.
 func (c *canonicalizer) escape(before, b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -235,8 +233,7 @@ func (c *canonicalizer) object(r role) bool {
 	return true
 }
 
-// fill reads the members up to the closing brace and reports whether they came
-// in order.
+// fill reads the members up to the closing brace and reports whether they were in order.
 func (c *canonicalizer) fill(r role, base int) (ordered, ok bool) {
 	ordered = true
 	if c.next() == '}' {
@@ -256,7 +253,7 @@ func (c *canonicalizer) fill(r role, base int) (ordered, ok bool) {
 		key := c.out[m.start:]
 		switch {
 		case bytes.IndexByte(key, '\\') >= 0:
-			return false, false // the order is that of the characters
+			return false, false // the order depends on the unescaped characters
 		case r == metadata && string(key) == `"managedFields"`:
 			if cut || !c.skip() {
 				return false, false
@@ -292,7 +289,7 @@ func (c *canonicalizer) fill(r role, base int) (ordered, ok bool) {
 	}
 }
 
-// matchesType writes the value of a member. Metadata that is no object is written too.
+// matchesType writes the value of a member. Metadata that is not an object is written, too.
 func (c *canonicalizer) matchesType(r role) bool {
 	if r == metadata && c.next() == '{' {
 		return c.object(metadata)
@@ -300,8 +297,8 @@ func (c *canonicalizer) matchesType(r role) bool {
 	return c.value(inner)
 }
 
-// identify gives the root apiVersion and kind where it lacks them or they are
-// no names. It reports whether the order still holds.
+// identify sets the root's apiVersion and kind if they are absent or not names. It reports
+// whether the members are still in order.
 func (c *canonicalizer) identify(base int) bool {
 	c.foreign = false
 	version, kind := -1, -1
@@ -318,8 +315,8 @@ func (c *canonicalizer) identify(base int) bool {
 	return a && b
 }
 
-// name makes sure that member i (-1: absent) holds a non-empty string, else
-// puts text at the end of the output in its place.
+// name ensures that member i (-1: absent) is a non-empty string, else appends text to the
+// output in its place.
 func (c *canonicalizer) name(base, i int, text []byte) bool {
 	if i >= 0 {
 		if m := c.members[i]; c.out[m.value] == '"' && m.end-m.value > 2 {
@@ -342,8 +339,8 @@ func (c *canonicalizer) name(base, i int, text []byte) bool {
 	return false
 }
 
-// sort rewrites the object that begins at start in the order of its keys. It
-// reports false where a key is repeated.
+// sort rewrites the object that starts at start in the order of its keys. It reports false
+// if a key is repeated.
 func (c *canonicalizer) sort(start, base int) bool {
 	members := c.members[base:]
 	out := c.out
@@ -384,7 +381,7 @@ func (c *canonicalizer) skip() bool {
 	case '"':
 		return c.skipString()
 	default:
-		// Literals and numbers are short: they are written and taken back.
+		// Literals and numbers are short: they are written, and then truncated.
 		n := len(c.out)
 		ok := c.value(inner)
 		c.out = c.out[:n]

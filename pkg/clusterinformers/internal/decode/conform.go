@@ -10,11 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// checker holds canonical JSON to the Go type of its kind: what it lets through
-// decodes into the type. Fields that the type lacks are let through.
+// checker checks canonical JSON against the Go type of its kind: what passes decodes into
+// the type. Fields that the type lacks pass.
 type checker struct{ t *transcoder }
 
-// join joins the path of a field to that of the object that has it.
+// join appends a field to the path of the object that has it.
 func join(object, field string) string {
 	if field == "" {
 		return object
@@ -155,7 +155,7 @@ func (c checker) scalar(as codec, text []byte) bool {
 		return isString && new(metav1.Duration).UnmarshalJSON(text) == nil
 	case codecQuantity:
 		return c.quantity(text)
-	default: // JSON as it is
+	default: // any JSON
 		return true
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// Encoding is how a member writes objects.
+// Encoding is the encoding of a member's objects.
 type Encoding int32
 
 // The encodings.
@@ -36,12 +36,12 @@ var (
 	ErrUnknownField = errors.New("unknown protobuf field")
 	// ErrTooLarge is a frame beyond the bound.
 	ErrTooLarge = errors.New("response is too large")
-	// ErrMalformed is anything that does not decode.
+	// ErrMalformed is anything that cannot be decoded.
 	ErrMalformed = errors.New("malformed response")
 )
 
-// maxKeptBuffer is the largest buffer that is kept for the next object or event:
-// every stream has its own, and one huge object must not cost it forever.
+// maxKeptBuffer is the largest buffer that is kept for the next object or event: every
+// stream has its own, and must not keep that of one huge object forever.
 const maxKeptBuffer = 256 << 10
 
 // Decoder decodes objects of one kind. It is not safe for concurrent use.
@@ -51,7 +51,7 @@ type Decoder struct {
 	shaper   *shaper      // nil without rules
 	typ      reflect.Type // of the Go struct, for Protobuf
 	program  *program     // of the Go struct; nil for JSON of custom kinds
-	typeMeta []byte       // what an envelope of gvk begins with
+	typeMeta []byte       // the start of an envelope of gvk
 
 	t         transcoder
 	fallbacks uint64
@@ -69,7 +69,7 @@ func New(gvk schema.GroupVersionKind, enc Encoding, rules Rules) (*Decoder, erro
 	}
 	switch enc {
 	case JSON:
-		// Without a program, as of custom kinds, types are not known.
+		// Without a program, as for custom kinds, types are not known.
 		if _, p, err := typed(gvk); err == nil {
 			d.program = p
 		}
@@ -98,12 +98,11 @@ func Supports(gvk schema.GroupVersionKind) bool {
 	return err == nil
 }
 
-// Fallbacks returns how many objects and lists the standard path decoded.
+// Fallbacks returns how many objects and lists were decoded by the standard path.
 func (d *Decoder) Fallbacks() uint64 { return d.fallbacks }
 
-// Object decodes one object, JSON or protobuf in its envelope. What rec then
-// holds is valid until the decoder's next call. With [ErrUnfit], too, rec has
-// what could be read.
+// Object decodes one object, JSON or protobuf in its envelope. The content of rec is valid
+// until the decoder's next call. With [ErrUnfit], too, rec has what could be decoded.
 func (d *Decoder) Object(data []byte, rec *aggregate.Record) error {
 	d.reset()
 	if d.enc == JSON {
@@ -136,7 +135,7 @@ func (d *Decoder) reset() {
 	d.t.entries = reuse(d.t.entries)
 }
 
-// reuse returns the buffer, emptied, or none when it has grown too large.
+// reuse returns the buffer, emptied, or nil when it has grown too large.
 func reuse[T any](buf []T) []T {
 	var one T
 	if uintptr(cap(buf))*unsafe.Sizeof(one) > maxKeptBuffer {
@@ -145,8 +144,7 @@ func reuse[T any](buf []T) []T {
 	return buf[:0]
 }
 
-// finish fills rec with the object that was written, and says whether it is fit
-// to be kept.
+// finish fills rec from the object that was written, and validates it.
 func (d *Decoder) finish(rec *aggregate.Record) error {
 	identity(d.t.out, d.t.meta, rec)
 	rec.Body = d.t.out
@@ -156,15 +154,15 @@ func (d *Decoder) finish(rec *aggregate.Record) error {
 	return d.validate(rec)
 }
 
-// fallBackJSON decodes JSON by the standard path. What is JSON but does not decode
-// is the object's own failure, not that of the response that it comes in.
+// fallBackJSON decodes JSON by the standard path. Valid JSON that cannot be decoded is a
+// failure of the object, not of its response.
 func (d *Decoder) fallBackJSON(rec *aggregate.Record, data []byte) error {
 	err := d.fallBack(rec, func() (map[string]any, error) { return d.standardJSON(data) })
 	if err == nil || errors.Is(err, ErrUnfit) || !json.Valid(data) {
 		return err
 	}
 	identifyLoosely(data, rec)
-	return &UnfitError{Why: "it does not decode", cause: err}
+	return &UnfitError{Why: "it cannot be decoded", cause: err}
 }
 
 func (d *Decoder) fallBack(rec *aggregate.Record, stock func() (map[string]any, error)) error {
@@ -182,13 +180,12 @@ func (d *Decoder) fallBack(rec *aggregate.Record, stock func() (map[string]any, 
 	d.t.foreign = m["apiVersion"] != d.gvk.GroupVersion().String() || m["kind"] != d.gvk.Kind
 	err = d.finish(rec)
 	if exceedsDepth(d.t.out) {
-		return unfit("it is nested more than %d deep", maxNesting)
+		return unfit("it is nested more than %d levels deep", maxNesting)
 	}
 	return err
 }
 
-// find returns where the value of a member of a canonical object begins; -1 if
-// it has none.
+// find returns the start of the value of a member of a canonical object; -1 if it has none.
 func find(object []byte, name string) int {
 	r := readerOf(object)
 	for more := r.Open('{'); more; more = r.Next('}') {
@@ -200,7 +197,7 @@ func find(object []byte, name string) int {
 	return -1
 }
 
-// protobufPrefix begins every object in protobuf.
+// protobufPrefix is the start of every object in protobuf.
 var protobufPrefix = []byte("k8s\x00")
 
 // envelope returns the object in a runtime.Unknown of the decoder's kind.

@@ -32,8 +32,8 @@ type Event struct {
 
 // Events is a watch being read. It belongs to the Decoder's goroutine.
 type Events struct {
-	// Charge, if it is set, is told of memory that the reading of large events takes
-	// and, below 0, gives back; its error ends the watch.
+	// Charge, if set, is called with the bytes that reading large events allocates or, below
+	// 0, releases; its error ends the watch.
 	Charge func(bytes int64) error
 
 	charged int // charged
@@ -41,10 +41,10 @@ type Events struct {
 	r       io.Reader
 	max     int
 	buf     []byte
-	pos     int // buf[pos:end] was read and not consumed
+	pos     int // buf[pos:end] has been read and not consumed
 	end     int
-	last    int   // bytes that the last read gave
-	err     error // of the reader; nothing more comes
+	last    int   // bytes of the last read
+	err     error // of the reader, which has ended
 	slow    *framed
 }
 
@@ -53,8 +53,8 @@ func (d *Decoder) Events(r io.Reader, maxFrame int) *Events {
 	return &Events{d: d, r: r, max: maxFrame}
 }
 
-// A read takes up to readMost; while little comes, as on most watches most of
-// the time, a stream waits with a buffer of readLeast.
+// A read uses up to readMost; while little data arrives, as on most watches most of the
+// time, a stream waits with a buffer of readLeast.
 const (
 	readLeast = 4 << 10
 	maxRead   = 64 << 10
@@ -77,8 +77,7 @@ func (e *Events) more() error {
 	}
 	switch {
 	case e.pos == e.end:
-		// Sized by the last read: what comes next is not known, and the wait for
-		// it may be long.
+		// Sized by the last read: the next size is not known, and the wait may be long.
 		e.pos, e.end = 0, 0
 		if size := readSize(e.last); size < len(e.buf)/2 || size > len(e.buf) {
 			e.buf = make([]byte, size)
@@ -91,7 +90,7 @@ func (e *Events) more() error {
 		e.pos = 0
 	}
 	if e.end == len(e.buf) {
-		// A frame that needs more is refused.
+		// A frame that needs more is rejected.
 		size := max(readLeast, min(2*len(e.buf), e.max+maxRead))
 		if err := e.setCharge(len(e.buf) + size + e.d.footprint()); err != nil {
 			return err
@@ -115,8 +114,8 @@ func (e *Events) more() error {
 	return e.err
 }
 
-// Next reads the next event. The end of the stream is io.EOF between events
-// and io.ErrUnexpectedEOF within one; the reader's errors come as they are.
+// Next reads the next event. The end of the stream is io.EOF between events and
+// io.ErrUnexpectedEOF within one; the reader's errors are returned unchanged.
 func (e *Events) Next(ev *Event) error {
 	if err := e.releaseLarge(ev); err != nil {
 		return err
@@ -137,8 +136,8 @@ func (e *Events) Next(ev *Event) error {
 		if !errors.Is(err, errFrame) {
 			return err
 		}
-		// The server breaks lines elsewhere: from this line on, frames are
-		// where values end.
+		// The server breaks lines elsewhere: from this line on, frames are delimited by the
+		// ends of values.
 		e.pos -= len(line)
 		e.slow = e.framed()
 	}
@@ -149,7 +148,7 @@ func (e *Events) Next(ev *Event) error {
 	return e.event(raw, ev, e.d.jsonEvent)
 }
 
-// event decodes a frame, of which what is made is about as large again.
+// event decodes a frame; the decoded objects are about as large as the frame.
 func (e *Events) event(frame []byte, ev *Event, decode func([]byte, *Event) error) error {
 	ev.Bytes = len(frame)
 	if err := e.setCharge(len(e.buf) + len(frame) + e.d.footprint()); err != nil {
@@ -158,8 +157,7 @@ func (e *Events) event(frame []byte, ev *Event, decode func([]byte, *Event) erro
 	return decode(frame, ev)
 }
 
-// frame returns the next frame of protobuf: its length in 4 bytes, big endian,
-// then it.
+// frame returns the next protobuf frame, which follows its length in 4 bytes, big endian.
 func (e *Events) frame() ([]byte, error) {
 	if err := e.need(4); err != nil {
 		return nil, err
@@ -189,8 +187,8 @@ func (e *Events) need(n int) error {
 	return nil
 }
 
-// line returns the next line that is not blank, with its newline if it has one.
-// At the end of the stream that is what is left.
+// line returns the next line that is not blank, with its newline if it has one. At the end
+// of the stream that is the rest.
 func (e *Events) line() ([]byte, error) {
 	for searched := 0; ; {
 		rest := e.buf[e.pos:e.end]
@@ -219,11 +217,11 @@ func (e *Events) line() ([]byte, error) {
 	}
 }
 
-// framed reads values that do not end with lines.
+// framed reads values that are not delimited by lines.
 type framed struct {
 	values *json.Decoder
 	rest   io.Reader
-	left   int // bytes that the next value may take
+	left   int // bytes that the next value may have
 	max    int
 	hold   func(int) error
 }
@@ -258,7 +256,7 @@ func (f *framed) next() ([]byte, error) {
 	f.left = f.max + maxRead
 	var raw json.RawMessage
 	err := f.values.Decode(&raw)
-	if len(raw) > maxKeptBuffer { // its buffer would stay as large
+	if len(raw) > maxKeptBuffer { // its buffer would stay this large
 		var left bytes.Buffer
 		if _, err := left.ReadFrom(f.values.Buffered()); err != nil {
 			return nil, err
@@ -286,8 +284,8 @@ var (
 	eventMiddle = []byte(`","object":`)
 )
 
-// cutEvent cuts an event in the form in which API servers write it. That the
-// object is one, and nothing else, is for its decoder to see.
+// cutEvent splits an event in the form that API servers write. Its object is validated by
+// the object's decoder.
 func cutEvent(b []byte) (typ watch.EventType, object []byte, ok bool) {
 	rest, ok := bytes.CutPrefix(b, eventHead)
 	if !ok || b[len(b)-1] != '}' {
@@ -320,8 +318,7 @@ func eventType(name []byte) watch.EventType {
 	}
 }
 
-// jsonEvent decodes one event. The error is errFrame where b is not a value of
-// its own.
+// jsonEvent decodes one event. The error is errFrame if b is not a single value.
 func (d *Decoder) jsonEvent(b []byte, ev *Event) error {
 	frame := bytes.TrimRight(b, " \t\r\n")
 	if typ, object, ok := cutEvent(frame); ok {
@@ -378,7 +375,7 @@ func (d *Decoder) finishEvent(ev *Event, unfit error) {
 	}
 }
 
-// initialEventsEnd reports whether the object decoded last has the annotation.
+// initialEventsEnd reports whether the last decoded object has the annotation.
 func (d *Decoder) initialEventsEnd() bool {
 	if d.t.meta < 0 || d.t.out[d.t.meta] != '{' {
 		return false
@@ -423,8 +420,8 @@ func (d *Decoder) protobufEvent(b []byte, ev *Event) error {
 	return d.objectEvent(string(typ), raw, ev)
 }
 
-// cutWatchEvent reads the form that encoders write: type, then the object in a
-// RawExtension, both there.
+// cutWatchEvent splits an event in the form that encoders write: type, then the object in a
+// RawExtension, both present.
 func cutWatchEvent(b []byte) (typ, raw []byte, ok bool) {
 	num, wire, typ, b, ok := nextField(b)
 	if !ok || num != 1 || wire != wireBytes {

@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// errRefused is what the standard path would accept, or die of.
+// errRefused is input that the standard path would wrongly accept, or crash on.
 var errRefused = fmt.Errorf("%w: refused", ErrMalformed)
 
 // maxMessages bounds the nesting of messages on the standard path: generated code
 // recurses without a bound, and a stack that overflows cannot be recovered.
 const maxMessages = 10000
 
-// inspect looks through a message for what the standard path must not see, which
-// is an error, and for the first field that our types do not know. What is
-// malformed in itself it leaves to the standard path.
+// inspect checks a message for input that the standard path must not get, which is an error,
+// and for the first field that our types do not know. Malformed input is left to the
+// standard path.
 func inspect(p *program, data []byte) (unknown string, err error) {
 	return inspectMessage(p.numbers, p.typ.String(), data, 0)
 }
@@ -73,7 +73,7 @@ func inspectEntry(f *field, name string, data []byte, depth int) (unknown string
 		within := ""
 		switch {
 		case num == 2:
-			// The generated code takes bytes whatever the tag says.
+			// The generated code accepts bytes regardless of the tag.
 			if wire == wireBytes {
 				within, err = inspectValue(&f.value, name, content, depth)
 			} else {
@@ -127,15 +127,15 @@ func inspectValue(v *value, name string, data []byte, depth int) (unknown string
 	return unknown, nil
 }
 
-// validQuantity reports whether a quantity may be parsed: one with an exponent
-// far below zero takes resource.ParseQuantity hours and gigabytes, and a long
-// one quadratic time. API servers write short ones.
+// validQuantity reports whether a quantity may be parsed: one with an exponent far below
+// zero costs resource.ParseQuantity hours and gigabytes, and a long one quadratic time. API
+// servers write short ones.
 func validQuantity(text []byte) bool {
 	e := bytes.IndexAny(text, "eE")
 	return len(text) <= 128 && (e < 0 || len(text)-e <= len("e-999"))
 }
 
-// nextField splits a field off a message: content is what wireBytes holds.
+// nextField splits a field off a message: content is that of wireBytes.
 func nextField(data []byte) (num uint64, wire uint8, content, rest []byte, ok bool) {
 	tag, n := varint(data)
 	if n == 0 {

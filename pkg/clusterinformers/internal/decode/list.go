@@ -19,11 +19,10 @@ type ListMeta struct {
 	RemainingItemCount        *int64
 }
 
-// List decodes the body of a list response in place and calls each for its
-// items, in their order, before it is known whether what follows is sound: on
-// an error the caller discards what it was given. A record is valid until each
-// returns; unfit is nil or an error that is [ErrUnfit]. An error of each ends
-// the list and is returned as it is.
+// List decodes the body of a list response in place and calls each for its items, in order,
+// before the rest has been validated: on an error the caller must discard them. A record is
+// valid until each returns; unfit is nil or an error that is [ErrUnfit]. An error of each
+// ends the list and is returned unchanged.
 func (d *Decoder) List(body []byte, each func(rec *aggregate.Record, unfit error) error) (ListMeta, error) {
 	var m metav1.ListMeta
 	var err error
@@ -84,8 +83,8 @@ func unmarshalListMeta(m *metav1.ListMeta, data []byte) (err error) {
 	return nil
 }
 
-// jsonList reads the list itself by hand: metadata and items may come in any
-// order, each at most once; other members are passed over.
+// jsonList reads the list itself by hand: metadata and items may come in any order, each at
+// most once; other members are skipped.
 func (d *Decoder) jsonList(body []byte, m *metav1.ListMeta, each func(*aggregate.Record, error) error) error {
 	l := &listReader{d: d, body: body, each: each}
 	if !l.at('{') {
@@ -145,7 +144,7 @@ func (l *listReader) malformed() error {
 	return fmt.Errorf("%w: list at byte %d of %d", ErrMalformed, l.pos, len(l.body))
 }
 
-// at consumes c if it is next.
+// at consumes c if it is the next byte.
 func (l *listReader) at(c byte) bool {
 	t := &l.d.t
 	t.in, t.pos = l.body, l.pos
@@ -159,7 +158,7 @@ func (l *listReader) at(c byte) bool {
 	return true
 }
 
-// extent passes a value and returns its bytes.
+// extent skips a value and returns its bytes.
 func (l *listReader) extent() ([]byte, error) {
 	t := &l.d.t
 	t.in, t.pos, t.depth = l.body, l.pos, 0
@@ -169,7 +168,7 @@ func (l *listReader) extent() ([]byte, error) {
 		l.pos = t.pos
 		return l.body[start:l.pos], nil
 	}
-	// Deep, or with numbers that skip is not certain of, or malformed.
+	// Deeply nested, or with numbers that skip does not handle, or malformed.
 	v := json.NewDecoder(bytes.NewReader(l.body[start:]))
 	var raw json.RawMessage
 	if err := v.Decode(&raw); err != nil {

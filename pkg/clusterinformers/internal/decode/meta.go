@@ -9,14 +9,13 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// reader walks canonical JSON, which it trusts to be well formed: the decoder wrote
-// it.
+// reader reads canonical JSON, which must be well formed: the decoder wrote it.
 type reader struct{ canonjson.Reader }
 
 func readerOf(b []byte) reader { return reader{canonjson.NewReader(b)} }
 
-// identity fills rec with what the metadata that begins at b[at] says. Its
-// strings alias b. A field of the wrong type counts as absent.
+// identity fills rec from the metadata that starts at b[at]. Its strings alias b. A field of
+// the wrong type counts as absent.
 func identity(b []byte, at int, rec *aggregate.Record) {
 	rec.Namespace, rec.Name, rec.UID, rec.ResourceVersion = "", "", "", ""
 	rec.Labels, rec.Owners = rec.Labels[:0], rec.Owners[:0]
@@ -25,7 +24,7 @@ func identity(b []byte, at int, rec *aggregate.Record) {
 	}
 	r := readerOf(b[at:])
 	for more := r.Open('{'); more; more = r.Next('}') {
-		// The keys of the fall-back may hold escapes: such a key equals none.
+		// The keys of the standard path may have escapes: such a key equals none.
 		switch key, _ := r.Key(); string(key) {
 		case "name":
 			rec.Name = r.text()
@@ -45,7 +44,7 @@ func identity(b []byte, at int, rec *aggregate.Record) {
 	}
 }
 
-// key reads a key, as it is written and as it reads.
+// key reads a key, and returns it raw and unquoted.
 func (r *reader) key() (raw []byte, name string) {
 	raw, escaped := r.Key()
 	return raw, unquote(raw, escaped)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// codec is how one value of a field is written.
+// codec is the encoding of one value of a field.
 type codec uint8
 
 const (
@@ -37,9 +37,9 @@ const (
 	codecDuration
 	codecQuantity
 	codecIntOrString
-	codecRaw      // JSON as it is; empty is not certain
-	codecRawEmpty // JSON as it is; empty is null
-	codecOrBool   // JSONSchemaPropsOrBool and its kin
+	codecRaw      // raw JSON; empty is left to the standard path
+	codecRawEmpty // raw JSON; empty is null
+	codecOrBool   // JSONSchemaPropsOrBool and similar types
 	codecOrArray
 	codecOrStrings
 )
@@ -62,7 +62,7 @@ func (c codec) wire() uint8 {
 	}
 }
 
-// value is a type of values.
+// value is the type of a value.
 type value struct {
 	codec codec
 	sub   *program // of codecMessage and the codecs for schemas
@@ -72,7 +72,7 @@ type value struct {
 type field struct {
 	name   string
 	key    []byte // ,"name":
-	absent []byte // the member where the wire holds none; nil if there is none
+	absent []byte // the member if the field is absent on the wire; nil if there is none
 	slot   int    // -1: never on the wire
 	value
 	repeated, mapped    bool
@@ -83,17 +83,16 @@ type field struct {
 	depth int // of embedding
 }
 
-// number says what a field number of a message is.
+// number describes a field number of a message.
 type number struct {
 	slot     int // 0: unknown
 	wire     uint8
 	repeated bool
-	inline   []number // an embedded message that is a field of its own on the wire
+	inline   []number // an embedded message that is a separate field on the wire
 	field    *field   // nil for inline
 }
 
-// program is how messages of one Go type become JSON. It is immutable once
-// compiled.
+// program converts messages of one Go type to JSON. It is immutable once compiled.
 type program struct {
 	typ     reflect.Type
 	slots   int      // slot 0 is not used
@@ -102,8 +101,7 @@ type program struct {
 	err     error
 }
 
-// programs holds the compiled programs of the process: they depend on nothing
-// but the types.
+// programs holds the compiled programs of the process: they depend only on the types.
 var programs = struct {
 	sync.Mutex
 	of map[reflect.Type]*program
@@ -116,7 +114,7 @@ func programFor(t reflect.Type) (*program, error) {
 	if p := programs.of[t]; p != nil {
 		return p, p.err
 	}
-	// Programs refer to each other in cycles: all that a type reaches are
+	// Programs refer to each other in cycles: all that are reachable from a type are
 	// compiled before one is published.
 	c := compiler{reached: map[reflect.Type]*program{}}
 	p := c.program(t)
@@ -168,15 +166,14 @@ func (c *compiler) program(t reflect.Type) *program {
 			if fields[i-1].depth == f.depth {
 				c.fail(t, "two fields %q", f.name)
 			}
-			continue // hidden, as Go and encoding/json have it
+			continue // hidden, as in Go and encoding/json
 		}
 		p.fields = append(p.fields, *f)
 	}
 	return p
 }
 
-// fields adds the fields of t, one of whose embedded structs may be meant, and
-// returns its table of numbers.
+// fields adds the fields of t, including embedded structs, and returns its table of numbers.
 func (c *compiler) fields(p *program, t reflect.Type, depth int, into *[]*field) []number {
 	var table []number
 	for i := range t.NumField() {
@@ -387,7 +384,7 @@ var (
 	protoUnmarshaler = reflect.TypeFor[interface{ Unmarshal([]byte) error }]()
 )
 
-// marshals reports whether a type or its pointer writes its own JSON.
+// marshals reports whether a type or its pointer implements its own JSON encoding.
 func marshals(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(jsonMarshaler) || p.Implements(textMarshaler)
@@ -397,8 +394,8 @@ func unmarshals(t reflect.Type) bool { return reflect.PointerTo(t).Implements(pr
 
 var errNoList = errors.New("its list type is of another shape")
 
-// listOf checks that a list type is what List reads in place: metadata in
-// field 1, items of the given type in field 2, nothing else.
+// listOf checks that List can read a list type in place: metadata in field 1, items of the
+// given type in field 2, nothing else.
 func listOf(list, item reflect.Type) error {
 	for i := range list.NumField() {
 		sf := list.Field(i)

@@ -2,11 +2,11 @@ package decode
 
 import "federator.dev/federator/pkg/aggregate"
 
-// Rules say what of an object is not kept. They shape the body only: the rest
-// of the record is as the member served it.
+// Rules say what is removed from an object. They change only the body: the rest of the
+// record is as the member served it.
 type Rules struct {
-	// Drop are the paths of fields that are removed, after Redact. They lead
-	// through objects only.
+	// Drop are the paths of fields that are removed, after Redact. They go through objects
+	// only.
 	Drop [][]string
 	// Redact makes the values of data, binaryData and stringData "", cuts the
 	// annotation kubectl.kubernetes.io/last-applied-configuration and adds
@@ -20,19 +20,19 @@ const (
 	redactedKey = "federator.dev/redacted"
 )
 
-// position is an object that Redact treats in its own way.
+// position is an object that Redact treats specially.
 type position uint8
 
 const (
 	elsewhere position = iota
 	atRoot
-	inValues // of data and its kin
+	inValues // of data, binaryData and stringData
 	inMetadata
 	inAnnotations
 	places
 )
 
-// dropped is what is removed below a path.
+// dropped is a tree of the fields to remove.
 type dropped map[string]*drop
 
 type drop struct {
@@ -44,7 +44,7 @@ type drop struct {
 type shaper struct {
 	drop   dropped
 	redact bool
-	// added is the member that an object of a place is given where it lacks it.
+	// added is the member that is added to an object at a position if absent.
 	added [places]string
 	out   []byte
 }
@@ -72,7 +72,7 @@ func newShaper(r Rules) *shaper {
 	return s
 }
 
-// shape returns the object as the rules leave it, valid until the next call.
+// shape returns the object after the rules, valid until the next call.
 func (s *shaper) shape(body []byte) []byte {
 	if cap(s.out) > maxKeptBuffer {
 		s.out = nil
@@ -109,14 +109,14 @@ func (s *shaper) object(r *reader, drop dropped, at position) {
 	s.out = append(s.out, '}')
 }
 
-// add writes a member whose value is an empty object, which rules then shape.
+// add writes a member with an empty object as its value, to which the rules are then
+// applied.
 func (s *shaper) add(start int, name string, d *drop, at position) {
 	r := readerOf(emptyObject)
 	s.member(start, &r, []byte(name), name, d, at)
 }
 
-// member writes a member, whose value r reads, of an object that begins at
-// start.
+// member writes a member, whose value r reads, of an object that starts at start.
 func (s *shaper) member(start int, r *reader, key []byte, name string, d *drop, at position) {
 	if d != nil && d.whole || at == inAnnotations && name == lastApplied {
 		r.Skip()
@@ -144,7 +144,7 @@ func (s *shaper) value(r *reader, name string, below dropped, at position) {
 		case "data", "binaryData", "stringData":
 			if within = inValues; c != '{' && c != 'n' {
 				r.Skip()
-				s.out = append(s.out, `""`...) // whatever it is, it is not kept
+				s.out = append(s.out, `""`...) // regardless of its type
 				return
 			}
 		}
@@ -176,8 +176,7 @@ func (s *shaper) value(r *reader, name string, below dropped, at position) {
 	s.out = append(s.out, r.Value()...)
 }
 
-// annotations writes annotations; those that are no map of strings count as
-// none.
+// annotations writes annotations; those that are not a map of strings count as none.
 func (s *shaper) annotations(r *reader, below dropped) {
 	if r.stringMap() {
 		s.object(r, below, inAnnotations)
@@ -188,7 +187,7 @@ func (s *shaper) annotations(r *reader, below dropped) {
 	s.object(&empty, below, inAnnotations)
 }
 
-// stringMap reports whether a map of strings, or nulls, is next. It reads nothing.
+// stringMap reports whether a map of strings, or nulls, is next. It consumes nothing.
 func (r *reader) stringMap() bool {
 	ahead := *r
 	if ahead.Peek() != '{' {

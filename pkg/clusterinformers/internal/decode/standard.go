@@ -39,7 +39,7 @@ func typed(gvk schema.GroupVersionKind) (reflect.Type, *program, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Reviews and their like have no list.
+	// Reviews and similar kinds have no list.
 	if list, ok := scheme.AllKnownTypes()[gvk.GroupVersion().WithKind(gvk.Kind+"List")]; ok {
 		if err := listOf(list, t); err != nil {
 			return nil, nil, fmt.Errorf("%v: %w", list, err)
@@ -48,7 +48,7 @@ func typed(gvk schema.GroupVersionKind) (reflect.Type, *program, error) {
 	return t, p, nil
 }
 
-// message is what generated code gives every type with protobuf.
+// message is implemented by the generated code of every type with protobuf.
 type message interface {
 	runtime.Object
 	Reset()
@@ -67,7 +67,7 @@ func decodeMap(data []byte) (map[string]any, error) {
 	return m, nil
 }
 
-// standardJSON gives the object that JSON stands for.
+// standardJSON returns the object for JSON.
 func (d *Decoder) standardJSON(data []byte) (map[string]any, error) {
 	m, err := decodeMap(data)
 	if err != nil {
@@ -83,7 +83,7 @@ func (d *Decoder) standardJSON(data []byte) (map[string]any, error) {
 	return m, nil
 }
 
-// standardEnvelope gives the object that protobuf in its envelope stands for.
+// standardEnvelope returns the object for protobuf in its envelope.
 func (d *Decoder) standardEnvelope(data []byte) (map[string]any, error) {
 	raw, err := openEnvelope(data, d.gvk)
 	if err != nil {
@@ -92,8 +92,7 @@ func (d *Decoder) standardEnvelope(data []byte) (map[string]any, error) {
 	return d.standardItem(raw)
 }
 
-// openEnvelope returns the object in an envelope, which must be of the given
-// kind or say nothing.
+// openEnvelope returns the object in an envelope, which must have the given kind or none.
 func openEnvelope(data []byte, gvk schema.GroupVersionKind) (raw []byte, err error) {
 	defer recovered(&err)
 	if len(data) <= len(protobufPrefix) || string(data[:len(protobufPrefix)]) != string(protobufPrefix) {
@@ -116,8 +115,8 @@ func openEnvelope(data []byte, gvk schema.GroupVersionKind) (raw []byte, err err
 	return unknown.Raw, nil
 }
 
-// standardItem gives the object that a protobuf message stands for. A field that
-// our types lack is an error: the standard decoder would drop it.
+// standardItem returns the object for a protobuf message. A field that our types lack is an
+// error: the standard decoder would drop it.
 func (d *Decoder) standardItem(raw []byte) (map[string]any, error) {
 	unknown, err := inspect(d.program, raw)
 	if err != nil {
@@ -133,7 +132,7 @@ func (d *Decoder) standardItem(raw []byte) (map[string]any, error) {
 	return d.standardJSON(j)
 }
 
-// standardMarshal decodes a message with its generated code and gives its JSON.
+// standardMarshal decodes a message with its generated code and returns its JSON.
 func standardMarshal(t reflect.Type, raw []byte) (j []byte, err error) {
 	defer recovered(&err)
 	obj := reflect.New(t).Interface().(message)
@@ -150,8 +149,8 @@ func standardMarshal(t reflect.Type, raw []byte) (j []byte, err error) {
 	return j, nil
 }
 
-// recovered turns a panic of generated code into an error: some of it, that of
-// resource.Quantity for one, does not check lengths for overflow.
+// recovered turns a panic of generated code into an error: some of it, such as that of
+// resource.Quantity, does not check lengths for overflow.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%w: %v", ErrMalformed, p)

@@ -14,8 +14,8 @@ const (
 	highs = 0x80 * ones
 )
 
-// plain returns the index at or after i of the first byte of b that a JSON
-// string cannot hold as it is or that is not ASCII; len(b) if there is none.
+// plain returns the index at or after i of the first byte of b that needs an escape in a
+// JSON string or is not ASCII; len(b) if there is none.
 func plain(b []byte, i int) int {
 	for ; i+8 <= len(b); i += 8 {
 		x := binary.LittleEndian.Uint64(b[i:])
@@ -91,8 +91,7 @@ func appendRune(dst []byte, r rune) []byte {
 	return utf8.AppendRune(dst, r)
 }
 
-// hex4 returns the value of the four hexadecimal digits that b begins with, or
-// -1.
+// hex4 returns the value of the four hexadecimal digits at the start of b, or -1.
 func hex4(b []byte) rune {
 	if len(b) < 4 {
 		return -1
@@ -114,9 +113,8 @@ func hex4(b []byte) rune {
 	return r
 }
 
-// unicodeEscape decodes the \u escape that b begins with and returns its
-// length: 12 for a pair of surrogates, 6 otherwise, 0 if there is none. A lone
-// surrogate is U+FFFD.
+// unicodeEscape decodes the \u escape at the start of b and returns its length: 12 for a
+// pair of surrogates, 6 otherwise, 0 if there is none. A lone surrogate is U+FFFD.
 func unicodeEscape(b []byte) (rune, int) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, 0
@@ -136,9 +134,9 @@ func unicodeEscape(b []byte) (rune, int) {
 	return utf8.RuneError, 6
 }
 
-// appendNumber appends a JSON number (grammatically valid) as it comes out of
-// apimachinery's decoder and encoding/json: an int64 where it is one, else a
-// float64. It reports false for one beyond float64.
+// appendNumber appends a JSON number (grammatically valid) as apimachinery's decoder and
+// encoding/json format it: an int64 if it is one, else a float64. It reports false for one
+// beyond float64.
 func appendNumber(dst, num []byte, integer bool) ([]byte, bool) {
 	if integer {
 		if i, err := strconv.ParseInt(string(num), 10, 64); err == nil {
@@ -211,8 +209,8 @@ func digits(b []byte, i int) int {
 	return i
 }
 
-// decodeRune returns the character that b begins with; its size is 0 where it
-// is not valid UTF-8.
+// decodeRune returns the character at the start of b; its size is 0 if it is not valid
+// UTF-8.
 func decodeRune(b []byte) (rune, int) {
 	r, size := utf8.DecodeRune(b)
 	if r == utf8.RuneError && size == 1 {

@@ -22,8 +22,8 @@ type slot struct{ first, last int32 }
 // entry is one entry of a map: bounds of key and value.
 type entry struct{ key, keyEnd, lo, hi int }
 
-// transcoder writes protobuf messages as canonical JSON. Like canon's, its
-// methods report false for whatever they are not certain of.
+// transcoder writes protobuf messages as canonical JSON. Like those of canonicalizer, its
+// methods report false for anything that they do not handle.
 type transcoder struct {
 	canonicalizer
 	data    []byte
@@ -32,7 +32,7 @@ type transcoder struct {
 	entries []entry
 	nesting int
 
-	quantities map[string][]byte // JSON by what was on the wire; of JSON itself, those that are sound
+	quantities map[string][]byte // JSON by text on the wire; for JSON input, valid ones only
 }
 
 // message writes the message data of type p as an object.
@@ -43,8 +43,8 @@ func (t *transcoder) message(p *program, data []byte) bool {
 	return t.write(p, 0, len(data), root)
 }
 
-// frame scans the message at data[lo:hi] into new slots and returns where they
-// begin. The caller gives them back with drop.
+// frame scans the message at data[lo:hi] into new slots and returns their start. The caller
+// releases them with drop.
 func (t *transcoder) frame(p *program, lo, hi int) (base, mark int, ok bool) {
 	base, mark = len(t.slots), len(t.spans)
 	t.slots = slices.Grow(t.slots, p.slots)[:base+p.slots]
@@ -58,7 +58,7 @@ func (t *transcoder) drop(base, mark int) {
 	t.nesting--
 }
 
-// scan notes the fields of the message at data[lo:hi].
+// scan records the fields of the message at data[lo:hi].
 func (t *transcoder) scan(numbers []number, base, lo, hi int) bool {
 	data := t.data[:hi]
 	for i := lo; i < hi; {
@@ -121,8 +121,8 @@ func (t *transcoder) scan(numbers []number, base, lo, hi int) bool {
 	return true
 }
 
-// varint returns the value that b begins with, as generated code reads it, and
-// its length; 0 if there is none.
+// varint returns the value at the start of b, as generated code decodes it, and its length;
+// 0 if there is none.
 func varint(b []byte) (uint64, int) {
 	if len(b) > 0 && b[0] < 0x80 {
 		return uint64(b[0]), 1
@@ -173,8 +173,7 @@ func (t *transcoder) write(p *program, lo, hi int, r role) bool {
 		}
 	}
 	t.drop(base, mark)
-	// Every member came with a comma before it: the first one becomes the
-	// brace.
+	// Every member starts with a comma: the first comma becomes the brace.
 	if len(t.out) == start {
 		t.out = append(t.out, '{')
 	}

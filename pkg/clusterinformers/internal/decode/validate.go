@@ -15,14 +15,14 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// ErrUnfit is an object that no API server can have let in: readers that trust
-// API servers would fail on it, for all objects of its kind. The record then
-// has what could be read of the object's identity.
-var ErrUnfit = errors.New("object is not as API servers let it in")
+// ErrUnfit is an object that no API server can have admitted: clients that trust API servers
+// would fail on it, for all objects of its kind. The record then has what could be decoded
+// of the object's identity.
+var ErrUnfit = errors.New("object could not have been admitted by an API server")
 
 // UnfitError says why an object is [ErrUnfit].
 type UnfitError struct {
-	Why   string // bounded, and with nothing in it that the member has written
+	Why   string // bounded, and without content from the member
 	cause error
 }
 
@@ -41,14 +41,14 @@ const (
 	maxNamespace  = 63
 	maxLabelKey   = 253 + 1 + 63
 	maxLabelValue = 63
-	// maxName bounds what most kinds bound at 253 bytes and those of RBAC, whose
+	// maxName bounds names, which most kinds limit to 253 bytes and those of RBAC, whose
 	// names may be any path segment, not at all.
 	maxName = 1024
 	// maxVersion bounds UIDs and resourceVersions, which are opaque.
 	maxVersion = 256
 )
 
-// objectMeta is how metadata of every kind decodes.
+// objectMeta is the program for metadata of every kind.
 var objectMeta = sync.OnceValue(func() *program {
 	p, err := programFor(reflect.TypeFor[metav1.ObjectMeta]())
 	if err != nil {
@@ -63,28 +63,28 @@ func (d *Decoder) validate(rec *aggregate.Record) error {
 	t := &d.t
 	switch {
 	case t.foreign:
-		return unfit("its apiVersion or kind is another")
+		return unfit("it has another apiVersion or kind")
 	case t.meta < 0 || t.out[t.meta] != '{':
 		return unfit("it has no metadata")
 	}
-	if d.enc == JSON { // protobuf has types of its own
+	if d.enc == JSON { // protobuf is typed
 		c := checker{t: t}
 		if d.program != nil {
 			r := readerOf(t.out)
 			if path, ok := c.message(&r, d.program); !ok {
-				return unfit("%s is not of its type", path)
+				return unfit("%s has the wrong type", path)
 			}
 		} else {
 			r := readerOf(t.out[t.meta:])
 			if path, ok := c.message(&r, objectMeta()); !ok {
-				return unfit("%s is not of its type", join("metadata", path))
+				return unfit("%s has the wrong type", join("metadata", path))
 			}
 		}
 	}
 	return validateIdentity(rec)
 }
 
-// validateIdentity holds what an object is called by to the limits of API servers.
+// validateIdentity checks an object's identity against the limits of API servers.
 func validateIdentity(rec *aggregate.Record) error {
 	switch {
 	case rec.Name == "":
@@ -92,21 +92,21 @@ func validateIdentity(rec *aggregate.Record) error {
 	case len(rec.Name) > maxName:
 		return unfit("its name has %d bytes", len(rec.Name))
 	case rec.Name == "." || rec.Name == ".." || strings.ContainsAny(rec.Name, "/%") || !printable(rec.Name):
-		return unfit("its name cannot be in a path")
+		return unfit("its name is not valid in a path")
 	case len(rec.Namespace) > maxNamespace || !isLabel(rec.Namespace):
-		return unfit("its namespace is none that there can be")
+		return unfit("its namespace is not valid")
 	case len(rec.UID) > maxVersion || len(rec.ResourceVersion) > maxVersion || !printable(rec.UID) || !printable(rec.ResourceVersion):
-		return unfit("its uid or resourceVersion is none that there can be")
+		return unfit("its uid or resourceVersion is not valid")
 	}
 	for _, l := range rec.Labels {
 		if len(l.Key) > maxLabelKey || len(l.Value) > maxLabelValue {
-			return unfit("it has a label that is longer than labels may be")
+			return unfit("it has a label that is too long")
 		}
 	}
 	return nil
 }
 
-// Keyable reports whether there can be an object of the namespace and name.
+// Keyable reports whether an object may have the namespace and name.
 func Keyable(rec *aggregate.Record) bool {
 	return validateIdentity(&aggregate.Record{Namespace: rec.Namespace, Name: rec.Name}) == nil
 }
@@ -121,8 +121,7 @@ func printable(s string) bool {
 	return true
 }
 
-// isLabel reports whether a namespace, "" for none, has only the characters
-// that namespaces have.
+// isLabel reports whether a namespace, "" for none, has only the characters of a DNS label.
 func isLabel(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
@@ -138,7 +137,7 @@ func exceedsDepth(b []byte) bool {
 	return r.exceedsDepth(maxNesting)
 }
 
-// exceedsDepth reports whether the value that is next is nested more than so deep.
+// exceedsDepth reports whether the next value is nested deeper than the limit.
 func (r *reader) exceedsDepth(most int) bool {
 	switch open := r.Peek(); open {
 	case '{', '[':
@@ -160,13 +159,12 @@ func (r *reader) exceedsDepth(most int) bool {
 	return false
 }
 
-// identifyLoosely fills rec with what can be read of an object that does not
-// decode.
+// identifyLoosely fills rec with what can be decoded of an invalid object.
 func identifyLoosely(data []byte, rec *aggregate.Record) {
 	*rec = aggregate.Record{Labels: rec.Labels[:0], Owners: rec.Owners[:0]}
 	var m struct {
 		Metadata struct{ Namespace, Name, UID, ResourceVersion string }
 	}
-	_ = json.Unmarshal(data, &m) //nolint:errcheck // what can be read is read
+	_ = json.Unmarshal(data, &m) //nolint:errcheck // best effort
 	rec.Namespace, rec.Name, rec.UID, rec.ResourceVersion = m.Metadata.Namespace, m.Metadata.Name, m.Metadata.UID, m.Metadata.ResourceVersion
 }

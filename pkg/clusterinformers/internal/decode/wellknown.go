@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// wellKnown writes the types that have JSON of their own.
+// wellKnown writes the types with their own JSON encoding.
 func (t *transcoder) wellKnown(v *value, s span) bool {
 	switch v.codec {
 	case codecTime:
@@ -68,7 +68,7 @@ func (t *transcoder) fields(s span, wires ...int) (f [3]span, ok bool) {
 	return f, true
 }
 
-// only reads a message whose one field is bytes. An absent field has hi 0.
+// only reads a message whose only field is bytes. An absent field has hi 0.
 func (t *transcoder) only(s span) (span, bool) {
 	f, ok := t.fields(s, wireBytes)
 	return f[0], ok
@@ -88,7 +88,7 @@ func (t *transcoder) instant(s span) (seconds int64, nanos int32, ok bool) {
 	return int64(f[0].lo), int32(f[1].lo), ok
 }
 
-// zeroTime reports whether a time is the zero time. What is no time is not.
+// zeroTime reports whether a time is valid and the zero time.
 func (t *transcoder) zeroTime(f *field, s span) bool {
 	seconds, nanos, ok := t.instant(s)
 	if f.codec == codecTime {
@@ -182,15 +182,15 @@ func (t *transcoder) quantity(s span) bool {
 		return false
 	}
 	t.out = append(t.out, j...)
-	// An absent text and an empty one, which is an error, share a key: only
-	// texts are kept.
+	// An absent text and an empty one, which is an error, share a key: only non-empty texts
+	// are cached.
 	if 0 < len(b) && len(b) <= maxQuantityText {
 		t.cacheQuantity(b, j)
 	}
 	return true
 }
 
-// cacheQuantity keeps what a quantity is in JSON.
+// cacheQuantity caches the JSON of a quantity.
 func (t *transcoder) cacheQuantity(text, inJSON []byte) {
 	if t.quantities == nil || len(t.quantities) >= maxQuantities {
 		t.quantities = map[string][]byte{}
@@ -222,12 +222,12 @@ func (t *transcoder) raw(v *value, s span) bool {
 		t.out = append(t.out, "null"...)
 		return true
 	}
-	// The members are canon's own stack: nothing of this message is on it.
+	// The members are the canonicalizer's own stack: nothing of this message is on it.
 	return t.document(t.data[f.lo:f.hi], inner)
 }
 
-// strings writes a message that is a list of strings. Without any it is empty,
-// not null: it is the value of a map, which generated code makes first.
+// strings writes a message that is a list of strings. Without any it is empty, not null: it
+// is the value of a map, which generated code allocates first.
 func (t *transcoder) strings(s span) bool {
 	data := t.data[:s.hi]
 	t.out = append(t.out, '[')
