@@ -94,7 +94,7 @@ func TestLeftOut_ObjectsThatNoAPIServerLetsInMakeTheScopePartial(t *testing.T) {
 	says(aggregate.Partial, 2, "2 objects are left out: ", "shop/boom", "shop/good")
 	later <- event("MODIFIED", 23, `"name":"good","namespace":"shop","labels":[]`) + event("DELETED", 24, `"name":"homeless"`) +
 		event("DELETED", 25, `"name":"other","namespace":"shop"`)
-	says(aggregate.Partial, 1, "1 object is left out: metadata.labels is not of its type", "shop/boom")
+	says(aggregate.Partial, 1, "1 object is left out: metadata.labels has the wrong type", "shop/boom")
 	later <- event("MODIFIED", 26, `"name":"good","namespace":"shop"`)
 	says(aggregate.Synced, 0, "", "shop/boom", "shop/good")
 }
