@@ -77,7 +77,7 @@ func newEncoder(dict []byte) (*encoder, error) {
 	e.states.New = func() any {
 		state, err := zstd.NewWriter(nil, eopts...)
 		if err != nil {
-			panic("aggregate: a valid dictionary became invalid:  " + err.Error())
+			panic("aggregate: a valid dictionary became invalid: " + err.Error())
 		}
 		return state
 	}
