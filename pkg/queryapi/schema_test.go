@@ -235,7 +235,7 @@ func TestOpenAPI_PanicsAtTypesThatItCannotDescribe(t *testing.T) {
 		}
 	)
 	for why, answer := range map[string]any{
-		"implements json.Marshaler": Timed{}, "(chan int) has no schema": Channel{}, "(error) has no schema": Failed{},
+		"implements json.Marshaler": Timed{}, "(chan int): it has no schema": Channel{}, "(error): it has no schema": Failed{},
 		"has no name": struct{ N int }{}, "keys that are not text": map[int]string{}, "has the name of": []Status{},
 		"has P, which may be null": Pointer{}, "has Part, which may be null": Inside{}, "has number twice": Hiding{}, "has N in quotes": Quoted{},
 	} {

@@ -85,7 +85,7 @@ func TestCheck_ReportsARefusedMember(t *testing.T) {
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		t.Fatal(err)
 	}
-	r, err := checked(t, "--policies", clitest.Policies(t), "--policy", "test.replicas", "--kubeconfig", path, "--contexts", "member-0,plugin", "--give-up-after", "2m")
+	r, err := checked(t, "--policies", clitest.Policies(t), "--policy", "test.replicas", "--kubeconfig", path, "--contexts", "member-0,plugin", "--give-up-after", "15s")
 	if clitest.ExitCode(err) != exit.CodeUnknown || len(r.Results) != 1 || r.Results[0].Subject.Member != "context/plugin" ||
 		!strings.Contains(r.Results[0].Message, "Deployment.apps of context/plugin is Unknown (ExecPlugin") {
 		t.Errorf("%v: %+v", err, r)

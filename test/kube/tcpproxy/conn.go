@@ -1,11 +1,13 @@
 package tcpproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -86,7 +88,7 @@ func (c *conn) dial(ctx context.Context) bool {
 	if !c.outsideBlackHole(ctx, toTarget) {
 		return false
 	}
-	d := net.Dialer{Timeout: 10 * time.Second}
+	d := net.Dialer{Timeout: 10 * time.Second, Control: resetOnClose}
 	nc, err := d.DialContext(ctx, "tcp4", c.proxy.target)
 	if err != nil {
 		// A black hole that began meanwhile hides the refusal.
@@ -95,15 +97,26 @@ func (c *conn) dial(ctx context.Context) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	server := nc.(*net.TCPConn)
+	if !c.ended || !c.reset {
+		_ = server.SetLinger(-1)
+	}
 	if c.ended {
-		if c.reset {
-			_ = nc.(*net.TCPConn).SetLinger(0)
-		}
-		_ = nc.Close()
+		_ = server.Close()
 		return false
 	}
-	c.server = nc.(*net.TCPConn)
+	c.server = server
 	return true
+}
+
+// resetOnClose makes closing a socket send a TCP reset. A dial that is canceled just
+// as the target accepts closes the socket itself, before abort knows it.
+func resetOnClose(_, _ string, socket syscall.RawConn) error {
+	var err error
+	controlErr := socket.Control(func(fd uintptr) {
+		err = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1})
+	})
+	return cmp.Or(controlErr, err)
 }
 
 // outsideBlackHole waits until the direction is no black hole; it reports false

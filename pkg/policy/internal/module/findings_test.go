@@ -273,7 +273,7 @@ func TestFindings_EveryCodeHasAnExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := regexp.MustCompile(`(?:\.file|\.at|errorf|\.opa|warn|located)\((?:Severity[A-Za-z]+, )?"([a-z-]+)"`)
+	code := regexp.MustCompile(`(?:\.fileError|\.errorAt|\.addError|\.opaErrors|warn|newFinding)\((?:Severity[A-Za-z]+, )?"([a-z-]+)"`)
 	made := map[string]bool{"input": true}
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
