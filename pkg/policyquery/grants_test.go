@@ -70,8 +70,8 @@ func write(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// hubbed is a fleet whose callers are who their tokens say, and whose grants are asked
-// of a hub and kept for a second.
+// hubbed is a fleet whose callers are identified by their tokens, and whose grants are
+// reviewed by a hub and cached for a second.
 func hubbed(t *testing.T, change func(*queryapi.Options, *policyquery.Violations)) (*judged, *reviews) {
 	t.Helper()
 	hub := &reviews{}
@@ -89,8 +89,8 @@ func hubbed(t *testing.T, change func(*queryapi.Options, *policyquery.Violations
 	return j, hub
 }
 
-// TestViolationsWatch_EndsWithItsGrants: of a caller who might read everything, too. As long as the
-// grants stay what they are, asking for them tells nothing anew.
+// TestViolationsWatch_EndsWithItsGrants, also for callers who may read everything. Renewing
+// unchanged grants sends nothing.
 func TestViolationsWatch_EndsWithItsGrants(t *testing.T) {
 	j, hub := hubbed(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.BookmarkInterval = 20 * time.Millisecond })
 	j.join("fleet/a")
@@ -147,9 +147,8 @@ violation contains {"msg": "too few"} if input.object.spec.replicas < 3
 `)
 }
 
-// TestViolationsWatch_RevocationsReachQuietWatches: a watch that has nothing else to tell asks again what
-// may be read when that has to be asked, be it of objects or of members, and not when it
-// sends its next bookmark.
+// TestViolationsWatch_RevocationsReachQuietWatches: a watch without other events renews its
+// grants, of objects and of members, when they expire, and not with its next bookmark.
 func TestViolationsWatch_RevocationsReachQuietWatches(t *testing.T) {
 	set := tiersAndReplicas(t)
 	for _, name := range []string{"replicas", "tiers"} {
@@ -184,9 +183,9 @@ func TestViolationsWatch_RevocationsReachQuietWatches(t *testing.T) {
 	}
 }
 
-// TestViolations_AreAuthorizedByTheResourcesOfTheirSnapshot: a member that has left while policies
-// are evaluated is still part of what the verdicts are of. Who may read everything is
-// told all of them.
+// TestViolations_AreAuthorizedByTheResourcesOfTheirSnapshot: a member that leaves while
+// policies are evaluated is still in the snapshot of the verdicts. Callers who may read
+// everything get all of them.
 func TestViolations_AreAuthorizedByTheResourcesOfTheirSnapshot(t *testing.T) {
 	j, _ := hubbed(t, nil)
 	for _, member := range []string{"fleet/a", "fleet/b", "fleet/c"} {
@@ -212,9 +211,9 @@ func TestViolations_AreAuthorizedByTheResourcesOfTheirSnapshot(t *testing.T) {
 	}
 }
 
-// TestViolationsWatch_ResumesOnlyIfGrantsAreKnown: a client whose hub fails once, as it is
-// asked what might be read of the verdicts that the client knows, is not told as if that
-// were nothing: of what is gone since it would never hear.
+// TestViolationsWatch_ResumesOnlyIfGrantsAreKnown: if the hub fails once in the review of
+// the verdicts that the client has, that is no denial: else the client would never learn of
+// the ones that are gone since.
 func TestViolationsWatch_ResumesOnlyIfGrantsAreKnown(t *testing.T) {
 	for name, large := range map[string]bool{"small": false, "larger than what is sent at once": true} {
 		t.Run(name, func(t *testing.T) {
@@ -254,9 +253,9 @@ func TestViolationsWatch_ResumesOnlyIfGrantsAreKnown(t *testing.T) {
 	}
 }
 
-// TestViolationsWatch_ResumesOnlyWithTheGrantsOfTheList: what is granted, or taken, between a list and
-// the watch that goes on from it changes no verdict, and no event would tell of it. The
-// client is told to list again, and not if grants are what they were, whatever else is new.
+// TestViolationsWatch_ResumesOnlyWithTheGrantsOfTheList: grants that change between a list
+// and the watch that resumes from it change no verdict, and would cause no event. The client
+// must list again, but not if the grants are the same, whatever else changed.
 func TestViolationsWatch_ResumesOnlyWithTheGrantsOfTheList(t *testing.T) {
 	set := tiersAndReplicas(t)
 	for name, subject := range map[string]string{"replicas": "fleet/b web", "tiers": "fleet/b "} {

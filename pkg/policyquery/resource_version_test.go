@@ -12,8 +12,8 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// TestViolationsWatch_OfAnyKindResumesOnlyWithTheGrantsOfTheList, which are of the kinds
-// that there are: such a policy names none.
+// TestViolationsWatch_OfAnyKindResumesOnlyWithTheGrantsOfTheList: the grants are of all
+// present kinds, as such a policy names none.
 func TestViolationsWatch_OfAnyKindResumesOnlyWithTheGrantsOfTheList(t *testing.T) {
 	set := loaded(t, `# METADATA
 # title: Replicas
@@ -50,7 +50,8 @@ violation contains {"msg": "too few"} if input.object.spec.replicas < 3
 	j.refused("watch=true&resourceVersion="+before.ResourceVersion, http.StatusGone)
 }
 
-// TestResourceVersion_HidesNothingFromCallersThatMayReadAll, whatever kinds nobody serves.
+// TestResourceVersion_HidesNothingFromCallersThatMayReadAll, even if policies read kinds
+// that no member serves.
 func TestResourceVersion_HidesNothingFromCallersThatMayReadAll(t *testing.T) {
 	set := loaded(t, `# METADATA
 # title: Replicas
@@ -71,7 +72,8 @@ violation contains {"msg": "too few"} if input.object.spec.replicas < 3
 	}
 }
 
-// TestResourceVersion_RevealsNoHiddenMembers, nor whether there are any.
+// TestResourceVersion_RevealsNoHiddenMembers: neither which there are nor whether there are
+// any.
 func TestResourceVersion_RevealsNoHiddenMembers(t *testing.T) {
 	j, hub := hubbed(t, nil)
 	hub.where = func(a *authorizationv1.ResourceAttributes) bool { return a.Namespace == "fleet" && a.Name == "a" }

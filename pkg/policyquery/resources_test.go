@@ -32,7 +32,7 @@ func (t *told) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 	return t.served, t.changed
 }
 
-// Kinds says that there may be others each time that the test tells anything.
+// Kinds reports a change each time that the test changes the resources.
 func (t *told) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,10 +89,10 @@ func (j *judged) text(path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// TestViolations_ObjectsAreAuthorizedByTheResourceTheyWereReadUnder: a member that serves a kind under another
-// resource gives nobody what it held under the first one, and takes it from nobody,
-// until it has been read again; a reader that holds an older state of the fleet goes on to be judged
-// by that.
+// TestViolations_ObjectsAreAuthorizedByTheResourceTheyWereReadUnder: a member that starts to
+// serve a kind under another resource neither grants nor revokes access to the objects that
+// were read under the first one, until they are read again; callers with an older snapshot
+// are authorized by that one.
 func TestViolations_ObjectsAreAuthorizedByTheResourceTheyWereReadUnder(t *testing.T) {
 	fleet := &told{}
 	fleet.tell(map[string][]string{"deployments": nil})
@@ -204,9 +204,9 @@ func TestViolations_ObjectsAreAuthorizedByTheResourceTheyWereReadUnder(t *testin
 	event("ADDED fleet/b")
 }
 
-// TestViolationsWatch_IgnoresKindsThatWereNotRead: what members serve may change as fast as
-// they like, and no watch asks again what may be read, or compares all that it has told,
-// unless a policy of it looks at such a kind.
+// TestViolationsWatch_IgnoresKindsThatWereNotRead: however fast the resources of members
+// change, no watch renews its grants, or compares all that it has sent, unless one of its
+// policies reads such a kind.
 func TestViolationsWatch_IgnoresKindsThatWereNotRead(t *testing.T) {
 	fleet := &told{}
 	fleet.tell(map[string][]string{"deployments": nil})

@@ -16,7 +16,7 @@ import (
 )
 
 // TestViolationsWatch_MatchesLists: whatever happens to a fleet and its policies, and
-// wherever a watch goes on from, its client knows what a list has.
+// wherever a watch resumes, its client has what a list has.
 func TestViolationsWatch_MatchesLists(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.Of(t), 0)) // a mix, not a secret
 	j := start(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.BookmarkInterval = 20 * time.Millisecond })
@@ -82,7 +82,8 @@ func TestViolationsWatch_MatchesLists(t *testing.T) {
 
 func equal(a, b []string) bool { return strings.Join(a, " ") == strings.Join(b, " ") }
 
-// TestViolationsWatch_StartsWithPresentFindings, or after a list, and tells each change as what it is.
+// TestViolationsWatch_StartsWithPresentFindings, or after a list, and sends each change as
+// the event that it is.
 func TestViolationsWatch_StartsWithPresentFindings(t *testing.T) {
 	j := start(t, nil)
 	j.join("fleet/a")

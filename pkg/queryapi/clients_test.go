@@ -18,8 +18,8 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// TestServer_HealthIsAnsweredBelowItsPrefixes, as kube-apiserver answers it, to
-// whoever may come in.
+// TestServer_HealthIsAnsweredBelowItsPrefixes, as in kube-apiserver, for every authenticated
+// caller.
 func TestServer_HealthIsAnsweredBelowItsPrefixes(t *testing.T) {
 	s := start(t, local)
 	for _, prefix := range []string{"/fleet", "/members/blue/eu-1"} {

@@ -129,7 +129,7 @@ func (s *server) plain(t *testing.T) *http.Client {
 	return c
 }
 
-// blocked is a question that answers when it is told to.
+// blocked is a query that responds when it is released.
 type blocked struct {
 	entered, release chan struct{}
 	left             chan error
@@ -163,8 +163,8 @@ func (hasty) Serve(w http.ResponseWriter, r *http.Request, _ queryapi.Caller) er
 	return nil
 }
 
-// TestServer_TimeoutIsAnsweredOnce: whoever is late and the filter that bounds the time do
-// not cut one another's answer off.
+// TestServer_TimeoutIsAnsweredOnce: a late handler and the timeout filter do not interrupt
+// each other's response.
 func TestServer_TimeoutIsAnsweredOnce(t *testing.T) {
 	s := start(t, with("wait", hasty{}, func(o *queryapi.Options) { o.Limits.Request = 5 * time.Millisecond }))
 	for range 50 {

@@ -239,8 +239,8 @@ func TestServer_ForbiddenAndUnknownMembersReadAlike(t *testing.T) {
 	}
 }
 
-// granted answers with what the caller may list of pods, and which members he
-// sees.
+// granted responds with the pods that the caller may list, and the members that are visible
+// to them.
 func granted(index *aggregate.Index) queryapi.Query {
 	return question(func(w http.ResponseWriter, r *http.Request, c queryapi.Caller) error {
 		snapshot := index.Snapshot()

@@ -78,7 +78,7 @@ func TestRotatingFile_RotatesAuditLogs(t *testing.T) {
 	}
 }
 
-// TestRotatingFile_KeepsWritingIfRotationFails writes to what is no regular file.
+// TestRotatingFile_KeepsWritingIfRotationFails, such as for a file that is not regular.
 func TestRotatingFile_KeepsWritingIfRotationFails(t *testing.T) {
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "policy.yaml")
@@ -140,8 +140,7 @@ func events(t *testing.T, path string) (uris []string) {
 	return uris
 }
 
-// TestRotatingFile_RecreatesARemovedFile, and what they have put in its place is
-// gone on with.
+// TestRotatingFile_RecreatesARemovedFile, and appends to a file that replaced it.
 func TestRotatingFile_RecreatesARemovedFile(t *testing.T) {
 	dir := t.TempDir()
 	log, moved := filepath.Join(dir, "audit.log"), filepath.Join(dir, "audit.log.1")
@@ -173,8 +172,8 @@ func TestRotatingFile_RecreatesARemovedFile(t *testing.T) {
 	}
 }
 
-// TestRotatingFile_RotatesTheTargetOfALink: a link to it is not set aside in its stead, and who may
-// read it may read the next.
+// TestRotatingFile_RotatesTheTargetOfALink: the target is renamed, not the link, and the new
+// file has the same mode.
 func TestRotatingFile_RotatesTheTargetOfALink(t *testing.T) {
 	dir, far := t.TempDir(), t.TempDir()
 	log := filepath.Join(far, "real.log")

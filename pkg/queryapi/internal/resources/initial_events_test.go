@@ -22,10 +22,10 @@ func (l leaving) Flush() {
 	}
 }
 
-// TestWatch_CanceledInitialEventsAreCompleteOrEmpty: one that has told nothing looks
-// through nothing more, and says nothing, for a bookmark would have the client go on from
-// what it does not know. One that has told something tells all that there is and says
-// good-bye: the client comes back to where it is.
+// TestWatch_CanceledInitialEventsAreCompleteOrEmpty: a watch that has sent nothing stops and
+// sends nothing, as with a bookmark the client would resume after events that it does not
+// have. One that has sent an event sends all of them and a bookmark: the client can resume
+// from there.
 func TestWatch_CanceledInitialEventsAreCompleteOrEmpty(t *testing.T) {
 	f := newFleet(t, settings{})
 	f.join("a/east")

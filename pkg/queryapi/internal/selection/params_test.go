@@ -196,7 +196,7 @@ func (e *ending) Err() error {
 	return nil
 }
 
-// TestFind_EndsWhileMatchingLabels: before the first object is found, all sets of labels
+// TestFind_EndsWhileMatchingLabels: before the first object is yielded, all sets of labels
 // are matched.
 func TestFind_EndsWhileMatchingLabels(t *testing.T) {
 	f := manyLabels(t)
