@@ -181,10 +181,7 @@ func memberForbidden(u user.Info, member string) error {
 
 // methodNotAllowed is the error of writes; it says where to send them.
 func methodNotAllowed(target route.Target, info *apirequest.RequestInfo) error {
-	hint := "send the request to the member's own API server"
-	if member := route.LocationOf(target, info).Member; member != "" {
-		hint = fmt.Sprintf("send the request to the API server of %s", member)
-	}
+	hint := route.MemberHint(route.LocationOf(target, info).Member)
 	if !info.IsResourceRequest {
 		return newStatusError(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "only GET is supported: "+hint)
 	}

@@ -160,7 +160,7 @@ func (s *Server) withShare(next http.Handler, limit int, pick func(*http.Request
 		ok, holds := slots.acquire(name)
 		if !ok {
 			s.metrics.refused.WithLabelValues(what).Inc()
-			writeStatus(w, apierrors.NewTooManyRequests(fmt.Sprintf("too many concurrent %s (%d of them yours), please try again later", what, holds), 1).Status())
+			writeStatus(w, apierrors.NewTooManyRequests(fmt.Sprintf("too many concurrent %s (%d of them are yours), please try again later", what, holds), 1).Status())
 			return
 		}
 		defer slots.release(name)

@@ -142,7 +142,7 @@ func (s *Server) reviewAccess(ctx context.Context, review *authorizationv1.SelfS
 		review.Status.Reason = fmt.Sprintf("the query API is read-only: verb %q is not supported", truncate(resource.Verb))
 		return nil
 	case resource.Subresource != "":
-		review.Status.Reason = "subresources are not served: send the request to the API server of the member"
+		review.Status.Reason = "subresources are not served: " + route.MemberHint("")
 		return nil
 	}
 	c := s.callerOf(ctx)

@@ -73,7 +73,7 @@ func TestServer_CallersLearnWhatTheyMay(t *testing.T) {
 		{"/fleet", "delete", "", "pods", "", false, `the query API is read-only: verb "delete" is not supported`},
 		{"/fleet", "*", "*", "*", "", false, `the query API is read-only: verb "*" is not supported`},
 		{"/fleet", "list", "*", "*", "", false, "in no member"},
-		{"/fleet", "get", "", "pods", "log", false, "subresources are not served: send the request to the API server of the member"},
+		{"/fleet", "get", "", "pods", "log", false, "subresources are not served: send the request to the API server of the member, for example with kubectl --context"},
 		{"/members/blue/eu-1", "list", "", "pods", "", true, "in blue/eu-1"},
 		{"/members/red/eu-1", "list", "", "pods", "", false, "not in this member"},
 		{"/members/red/eu-1", "list", "apps", "deployments", "", true, "in red/eu-1"},

@@ -151,7 +151,7 @@ func TestRun_RefusesFixturesWithOtherNames(t *testing.T) {
 }
 
 func TestRun_BoundsFixtures(t *testing.T) {
-	for size, want := range map[int]string{5 << 20: "the file has more than 4194304 bytes", 2 << 20: "at most 1048576 are taken"} {
+	for size, want := range map[int]string{5 << 20: "the file has more than 4194304 bytes", 2 << 20: "the maximum is 1048576"} {
 		_, err := policytest.Run(t.Context(), with(map[string]string{hostFleetFile: "name: " + strings.Repeat("x", size)}), policytest.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d bytes: %v", size, err)

@@ -200,11 +200,7 @@ func (q *request) compile() (err error) {
 // subresourceError is the error for logs, exec and other subresources.
 func (q *request) subresourceError() error {
 	err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: q.info.APIGroup, Resource: q.info.Resource + "/" + q.info.Subresource}, q.info.Verb)
-	whom := "the member"
-	if q.location.Member != "" {
-		whom = q.location.Member
-	}
-	err.ErrStatus.Message += fmt.Sprintf(": the query API serves no subresources; send the request to the API server of %s", whom)
+	err.ErrStatus.Message += ": the query API serves no subresources; " + route.MemberHint(q.location.Member)
 	return err
 }
 

@@ -1,6 +1,8 @@
 package route
 
 import (
+	"cmp"
+
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"federator.dev/federator/pkg/queryapi/internal/flat"
@@ -39,4 +41,10 @@ func LocationOf(t Target, info *request.RequestInfo) Location {
 		return Location{Name: info.Name, NoMember: true}
 	}
 	return p
+}
+
+// MemberHint says where to send what the query API does not serve: to the API server of
+// the named member, or of "the member" without a name.
+func MemberHint(member string) string {
+	return "send the request to the API server of " + cmp.Or(member, "the member") + ", for example with kubectl --context"
 }

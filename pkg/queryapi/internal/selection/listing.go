@@ -154,16 +154,6 @@ func (b *cancellable) Matches(l labels.Labels) bool {
 	return !b.stopped && b.Selector.Matches(l)
 }
 
-// cheap reports whether Count decodes no object.
-func (f *Listing) cheap() bool {
-	for _, p := range f.subqueries() {
-		if p.residual.needsBody() {
-			return false
-		}
-	}
-	return true
-}
-
 // needsBody reports whether a match needs the body.
 func (r *residual) needsBody() bool { return r != nil && (len(r.terms) > 0 || r.flatTerms != nil) }
 

@@ -44,9 +44,6 @@ func IsMemberLabel(key string) bool {
 	return ok
 }
 
-// memberLabel returns the value of a virtual label.
-func memberLabel(m aggregate.Member, key string) (string, bool) { return memberLabels{&m}.Lookup(key) }
-
 // memberLabels implements labels.Labels for a member.
 type memberLabels struct{ *aggregate.Member }
 

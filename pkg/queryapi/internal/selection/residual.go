@@ -223,9 +223,6 @@ func CompileField(path string, kind aggregate.Kind) (*Field, error) {
 // "" when none can.
 func (f *Field) IndexedField() string { return f.index }
 
-// absentValue returns the value of objects that have none.
-func (f *Field) absentValue() string { return f.absent }
-
 // Append appends the object's values of the field, or that of an absent field if there are
 // none.
 func (f *Field) Append(dst []string, o aggregate.Object, scratch *Scratch) ([]string, error) {
