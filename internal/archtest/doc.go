@@ -1,5 +1,5 @@
 // Package archtest holds the checks of the project's own rules that no linter
-// offers: which rooms may start goroutines, how long a file may be, what the
+// offers: which packages may start goroutines, how long a file may be, what the
 // modules may require. They read source as text and syntax; nothing here runs
 // in the product.
 package archtest
