@@ -288,8 +288,8 @@ type MaxAffected struct {
 	Member *Limit `json:"member,omitempty"`
 
 	// fleet limits the number of objects that all policies together change on all
-	// members: this policy is halted if it would exceed it. The fleet limit in
-	// federator's configuration applies as well. If unset, only that one applies.
+	// members: this policy is halted if it would exceed it. If unset, there is no
+	// limit over the fleet.
 	// +optional
 	Fleet *Limit `json:"fleet,omitempty"`
 }

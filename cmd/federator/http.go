@@ -89,7 +89,7 @@ func servingTLS(files config.ListenTLS, log *slog.Logger) (*tls.Config, error) {
 	}, nil
 }
 
-// start serves. A failure goes to failed, which has room for it.
+// start serves. A failure goes to failed, which is buffered.
 func (s *server) start(failed chan<- error) {
 	s.log.Info("listening", "server", s.name, "address", s.listener.Addr().String())
 	s.done.Go(func() {
@@ -191,7 +191,7 @@ func localOnly(next http.Handler) http.Handler {
 		case !config.IsLoopback(hostname(r.Host)):
 			http.Error(w, "not a loopback host", http.StatusForbidden)
 		case ofAnotherSite(r):
-			http.Error(w, "not for web pages of another site", http.StatusForbidden)
+			http.Error(w, "cross-site request rejected", http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, r)
 		}

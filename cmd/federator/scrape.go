@@ -116,7 +116,7 @@ func (s *scrapers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !known {
 		if unanswered(err) {
 			s.log.Warn("token review failed", "path", metricsPath, "error", err)
-			http.Error(w, "the hub does not answer the token review", http.StatusServiceUnavailable)
+			http.Error(w, "the TokenReview on the hub failed", http.StatusServiceUnavailable)
 			return
 		}
 		s.tokens.Remove(token)
@@ -127,7 +127,7 @@ func (s *scrapers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	decision, _, err := reviews.grants.Authorize(ctx, authorizer.AttributesRecord{User: caller.User, Verb: "get", Path: metricsPath})
 	if err != nil {
 		s.log.Warn("access review failed", "path", metricsPath, "error", err)
-		http.Error(w, "the hub does not answer the access review", http.StatusServiceUnavailable)
+		http.Error(w, "the SubjectAccessReview on the hub failed", http.StatusServiceUnavailable)
 		return
 	}
 	if decision != authorizer.DecisionAllow {

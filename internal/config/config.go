@@ -63,7 +63,7 @@ type Budget struct {
 	Bytes         int64 `yaml:"bytes" doc:"Heap bytes of its objects. Default: a quarter of GOMEMLIMIT, at most 4 GiB."`
 	Objects       int   `yaml:"objects" doc:"Number of its objects."`
 	ResponseBytes int64 `yaml:"responseBytes" doc:"Bytes of one list page or watch event. Default: a sixteenth of GOMEMLIMIT, at most 256 MiB."`
-	FleetBytes    int64 `yaml:"fleetBytes" doc:"Heap bytes of the objects of all members; members with more than an equal share lose scopes first. 0: unlimited.\nDefault: half of GOMEMLIMIT."`
+	FleetBytes    int64 `yaml:"fleetBytes" doc:"Heap bytes of the objects of all members; members with more than an equal share have scopes dropped first. 0: unlimited.\nDefault: half of GOMEMLIMIT."`
 }
 
 // Network says where members and repositories may be.

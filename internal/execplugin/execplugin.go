@@ -29,7 +29,7 @@ func Command() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("it was ended after %s", timeout))
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("killed after %s (timeout)", timeout))
 			defer cancel()
 			return run(ctx, args)
 		},

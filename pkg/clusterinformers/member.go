@@ -199,7 +199,11 @@ func (mb *member) update(spec Spec) {
 	mb.spec = spec
 	mb.mu.Unlock()
 	if spec.Paused != pausedBefore {
-		mb.log.Info("Cluster paused or resumed", "paused", spec.Paused)
+		if spec.Paused {
+			mb.log.Info("Cluster paused")
+		} else {
+			mb.log.Info("Cluster resumed")
+		}
 	}
 	if !same {
 		mb.triggerSpec()
@@ -310,7 +314,7 @@ func (mb *member) identify(ctx context.Context, client *memberclient.Client) err
 		mb.resets++
 		mb.mu.Unlock()
 		mb.triggerDiscovery()
-		mb.log.Warn("the cluster UID of the member changed, restarting its scopes", "was", mb.identity, "is", uid)
+		mb.log.Warn("the cluster UID of the member changed, restarting its scopes", "previous", mb.identity, "current", uid)
 	}
 	mb.identity = uid
 	mb.version.Store(&info)

@@ -20,7 +20,7 @@ type Spec struct {
 	Kubeconfig []byte
 	// Trusted is set for credentials that federator's operator gave it
 	// directly, such as its own service account's: loopback addresses are
-	// allowed for it. Everything else of law 9 holds all the same.
+	// allowed for it. All other rules for kubeconfigs of a hub apply.
 	Trusted bool
 	// Own is set for contexts of a person's own kubeconfig, and never for a hub's
 	// Secret: its exec plugin runs, and insecure-skip-tls-verify is honoured.

@@ -132,7 +132,7 @@ func TestLoop_EvaluatesChanges(t *testing.T) {
 # HELP federator_policy_violations Violations, by policy, member and severity; exempt ones not included. Label binding is deprecated: use policy, which has the same value.
 # TYPE federator_policy_violations gauge
 federator_policy_violations{binding="b",member="fleet/a",policy="b",severity="high"} 1
-# HELP federator_policy_synced 1 once every scope that policies read has been listed or given up on.
+# HELP federator_policy_synced 1 once every scope that policies read has been listed or has timed out.
 # TYPE federator_policy_synced gauge
 federator_policy_synced 1
 `), "federator_policy_violations", "federator_policy_synced")

@@ -47,11 +47,11 @@ var (
 	descQuarantined = policyDesc("federator_policy_quarantined", "1 for a policy and a member where it is not evaluated for a while, because it used up its time without a result; 0, without a member, where there is none.", "member")
 	descWide        = policyDesc("federator_policy_wide_reads_total", "Reads of an entire view, kind or member, by policy.")
 
-	descSynced       = prometheus.NewDesc("federator_policy_synced", "1 once every scope that policies read has been listed or given up on.", nil, nil)
+	descSynced       = prometheus.NewDesc("federator_policy_synced", "1 once every scope that policies read has been listed or has timed out.", nil, nil)
 	descRevision     = prometheus.NewDesc("federator_policy_revision", "Changes committed since the start that the newest verdicts include.", nil, nil)
 	descLag          = prometheus.NewDesc("federator_policy_lag_seconds", "Upper bound of the age of the oldest change that is not evaluated; 0 when there is none.", nil, nil)
 	descLagRevisions = prometheus.NewDesc("federator_policy_lag_revisions", "Revisions of the index that are not evaluated yet.", nil, nil)
-	descMemory       = prometheus.NewDesc("federator_policy_bytes", "Memory, by use.", []string{"of"}, nil)
+	descMemory       = prometheus.NewDesc("federator_policy_bytes", "Memory of the policy engine in bytes, by use.", []string{"of"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -149,7 +149,7 @@ func TestEvents_OfAFleetPolicy(t *testing.T) {
 	fp := bind(t, "events", "events", "Enforce")
 	expectTold(t, fp.UID, "Normal VerdictsChanged: fleet/a: 3 violations (were 0)")
 
-	j.dispatcher.RestoreHalt("events", &remediate.Halt{ID: "abc", Reason: v1alpha1.Fighting, Message: "fleet/a Pod shop/pod-0 violates again", Since: time.Now()})
+	j.dispatcher.RestoreHalt("events", &remediate.Halt{ID: "abc", Reason: v1alpha1.Fighting, Message: "fleet/a Pod shop/pod-0 violates the policy again", Since: time.Now()})
 	j.Trigger()
 	expectTold(t, fp.UID, "Warning Halted: Fighting: see status.halted; halted until halt abc is acknowledged")
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"abc"}}}`, api.AcknowledgeKey)

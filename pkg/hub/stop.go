@@ -175,7 +175,7 @@ func (s *Stop) set(text string, known bool) {
 	case text != "":
 		s.opts.Logger.Warn("all actions are stopped", "stop", text)
 	case wasKnown:
-		s.opts.Logger.Info("actions are resumed", "stop", was)
+		s.opts.Logger.Info("actions resumed", "stop", was)
 	}
 	s.opts.OnChange()
 }

@@ -17,8 +17,8 @@ type measuring struct {
 	most *uint64
 }
 
-// Member implements policy.Reader.
-func (m measuring) Member(string) bool {
+// MayReadMember implements policy.Reader.
+func (m measuring) MayReadMember(string) bool {
 	*m.most = max(*m.most, heap())
 	return true
 }

@@ -94,11 +94,11 @@ func (h hosts) Entries(_, _, key string) iter.Seq2[aggregate.Ref, ast.Value] {
 // grants are scopes and namespaces that may be read: member kind namespace.
 type grants map[aggregate.Ref]bool
 
-func (g grants) Objects(member string, kind aggregate.Kind, namespace string) bool {
+func (g grants) MayReadObjects(member string, kind aggregate.Kind, namespace string) bool {
 	return g[aggregate.Ref{Member: member, Kind: kind, Namespace: namespace}]
 }
 
-func (g grants) Scope(member string, kind aggregate.Kind) bool {
+func (g grants) MayReadScope(member string, kind aggregate.Kind) bool {
 	for ref := range g {
 		if ref.Member == member && ref.Kind == kind {
 			return true
@@ -107,7 +107,7 @@ func (g grants) Scope(member string, kind aggregate.Kind) bool {
 	return false
 }
 
-func (g grants) Member(member string) bool {
+func (g grants) MayReadMember(member string) bool {
 	for ref := range g {
 		if ref.Member == member {
 			return true
@@ -217,17 +217,17 @@ func TestQuery_EqualsAQueryOfTheReadableFleet(t *testing.T) {
 		}
 		var readable []thing
 		for _, x := range things {
-			if g.Objects(x.ref.Member, x.ref.Kind, x.ref.Namespace) {
+			if g.MayReadObjects(x.ref.Member, x.ref.Kind, x.ref.Namespace) {
 				readable = append(readable, x)
 			}
 		}
 		scopes, members := map[string][]aggregate.Kind{}, []string(nil)
 		for _, m := range testMembers {
-			if g.Member(m) {
+			if g.MayReadMember(m) {
 				members = append(members, m)
 			}
 			for _, kind := range testKinds {
-				if g.Scope(m, kind) {
+				if g.MayReadScope(m, kind) {
 					scopes[m] = append(scopes[m], kind)
 				}
 			}

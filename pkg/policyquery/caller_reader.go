@@ -62,8 +62,8 @@ func (r *callerReader) kindsChanged() bool {
 	return false
 }
 
-// Member implements policy.Reader.
-func (r *callerReader) Member(member string) bool {
+// MayReadMember implements policy.Reader.
+func (r *callerReader) MayReadMember(member string) bool {
 	_, ok := slices.BinarySearch(r.visible, member)
 	return ok
 }
@@ -75,13 +75,13 @@ type snapshotReader struct {
 	snapshot *aggregate.Snapshot
 }
 
-// Scope implements policy.Reader.
-func (r snapshotReader) Scope(member string, kind aggregate.Kind) bool {
+// MayReadScope implements policy.Reader.
+func (r snapshotReader) MayReadScope(member string, kind aggregate.Kind) bool {
 	return !r.grant(r.snapshot, member, kind).Empty()
 }
 
-// Objects implements policy.Reader.
-func (r snapshotReader) Objects(member string, kind aggregate.Kind, namespace string) bool {
+// MayReadObjects implements policy.Reader.
+func (r snapshotReader) MayReadObjects(member string, kind aggregate.Kind, namespace string) bool {
 	return r.grant(r.snapshot, member, kind).Allows(namespace)
 }
 
@@ -98,14 +98,14 @@ type probingReader struct {
 // more kinds, the grants of all kinds are fetched at once.
 const maxProbedKinds = 4
 
-// Scope implements policy.Reader.
-func (r *probingReader) Scope(member string, kind aggregate.Kind) bool {
-	return r.hasGrants(member, kind) && r.snapshotReader.Scope(member, kind)
+// MayReadScope implements policy.Reader.
+func (r *probingReader) MayReadScope(member string, kind aggregate.Kind) bool {
+	return r.hasGrants(member, kind) && r.snapshotReader.MayReadScope(member, kind)
 }
 
-// Objects implements policy.Reader.
-func (r *probingReader) Objects(member string, kind aggregate.Kind, namespace string) bool {
-	return r.hasGrants(member, kind) && r.snapshotReader.Objects(member, kind, namespace)
+// MayReadObjects implements policy.Reader.
+func (r *probingReader) MayReadObjects(member string, kind aggregate.Kind, namespace string) bool {
+	return r.hasGrants(member, kind) && r.snapshotReader.MayReadObjects(member, kind, namespace)
 }
 
 func (r *probingReader) hasGrants(member string, kind aggregate.Kind) bool {
@@ -162,7 +162,7 @@ func (r *callerReader) fetchGrants(snapshot *aggregate.Snapshot, kind aggregate.
 	}
 	var members []string
 	for scope := range snapshot.ScopesOf(kind) {
-		if r.Member(scope.Member) {
+		if r.MayReadMember(scope.Member) {
 			members = append(members, scope.Member)
 		}
 	}

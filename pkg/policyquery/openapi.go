@@ -33,7 +33,7 @@ func (*Rego) Describe() queryapi.Operation {
 func (Violations) Describe() queryapi.Operation {
 	d := queryapi.Operation{
 		Description: "List the violations of policies, as far as the caller may read the objects that they were evaluated on; with groupBy, count them by group. " +
-			"With watch=true the response is a stream of events, one per line: ADDED, MODIFIED and DELETED contain a finding; " +
+			"With watch=true the response is a stream of events, one per line: ADDED, MODIFIED and DELETED contain a Finding; " +
 			"BOOKMARK contains the resourceVersion after the preceding events; ERROR contains a Status and is the last event.",
 		Response: ViolationList{}, Events: []any{Finding{}, Bookmark{}},
 	}
@@ -59,17 +59,17 @@ var (
 
 // parameters are those of Violations.
 var parameters = []parameter{
-	repeatedParameter("policy", "Only findings of these policies.", nil, func(a *params) *[]string { return &a.policies }),
-	repeatedParameter("package", "Only findings of policies with these Rego packages.", nil, func(a *params) *[]string { return &a.packages }),
-	repeatedParameter("severity", "Only findings of policies with these severities.", severities, func(a *params) *[]string { return &a.severities }),
-	repeatedParameter("member", "Only findings in these members, <namespace>/<name>.", nil, func(a *params) *[]string { return &a.members }),
-	repeatedParameter("namespace", "Only findings in these namespaces.", nil, func(a *params) *[]string { return &a.namespaces }),
-	repeatedParameter("kind", "Only findings on these kinds, such as Pod or Deployment.apps.", nil, func(a *params) *[]string { return &a.kinds }),
-	repeatedParameter("state", "Only findings in these states.", states, func(a *params) *[]string { return &a.states }),
-	repeatedParameter("groupBy", fmt.Sprintf("Count findings by these keys, at most %d, instead of listing them.", maxGroupBy), groups,
+	repeatedParameter("policy", "Only violations of these policies.", nil, func(a *params) *[]string { return &a.policies }),
+	repeatedParameter("package", "Only violations of policies with these Rego packages.", nil, func(a *params) *[]string { return &a.packages }),
+	repeatedParameter("severity", "Only violations of policies with these severities.", severities, func(a *params) *[]string { return &a.severities }),
+	repeatedParameter("member", "Only violations in these members, <namespace>/<name>.", nil, func(a *params) *[]string { return &a.members }),
+	repeatedParameter("namespace", "Only violations in these namespaces.", nil, func(a *params) *[]string { return &a.namespaces }),
+	repeatedParameter("kind", "Only violations on these kinds, such as Pod or Deployment.apps.", nil, func(a *params) *[]string { return &a.kinds }),
+	repeatedParameter("state", "Only subjects whose verdict is in one of these states.", states, func(a *params) *[]string { return &a.states }),
+	repeatedParameter("groupBy", fmt.Sprintf("Count violations by these keys, at most %d, instead of listing them.", maxGroupBy), groups,
 		func(a *params) *[]string { return &a.groupBy }),
 	singleParameter("exempt", "true: only subjects with exempt violations; false: only those with violations that are not exempt.", "boolean", (*params).setExempt),
-	singleParameter("limit", fmt.Sprintf("Maximum number of findings per page, 1 to %d; the default is %d.", maxLimit, defaultLimit), "integer", (*params).setLimit),
+	singleParameter("limit", fmt.Sprintf("Maximum number of items per page, 1 to %d; the default is %d.", maxLimit, defaultLimit), "integer", (*params).setLimit),
 	singleParameter("continue", "The continue value of the previous page.", "", (*params).setContinue),
 	singleParameter("watch", "Watch for changes, as a stream of events. Not supported with groupBy or continue.", "boolean", (*params).setWatch),
 	singleParameter("resourceVersion", "With watch: send only changes since this resourceVersion, of a list or an event with the same parameters.", "", (*params).setResourceVersion),

@@ -191,7 +191,7 @@ func (s readScope) mayRead(binding string) bool {
 		kinds = slices.Collect(s.state.Snapshot.Kinds())
 	}
 	for _, member := range scope.Members {
-		if !s.reader.Member(member) {
+		if !s.reader.MayReadMember(member) {
 			return false
 		}
 		for _, kind := range kinds {
@@ -220,9 +220,9 @@ func (s readScope) mayReadSubject(subject policy.Subject) bool {
 	case ref.Member == "":
 		return true
 	case ref.Kind == "":
-		return s.reader.Member(ref.Member)
+		return s.reader.MayReadMember(ref.Member)
 	default:
-		return s.reader.Member(ref.Member) && s.reader.grant(s.state.Snapshot, ref.Member, ref.Kind).Allows(ref.Namespace)
+		return s.reader.MayReadMember(ref.Member) && s.reader.grant(s.state.Snapshot, ref.Member, ref.Kind).Allows(ref.Namespace)
 	}
 }
 

@@ -35,12 +35,12 @@ type fairness struct {
 }
 
 // run applies the hub's configuration until ctx ends. Where federator may not
-// read it, requests remain bounded by number only.
+// read it, only their number remains limited.
 func (f *fairness) run(ctx context.Context) {
 	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 1 << 30, Cap: 30 * time.Second}, f.mayReadConfig)
 	if err != nil {
 		if ctx.Err() == nil {
-			f.log.Warn("query API: API priority and fairness is off, requests are bounded by number only: cannot read the hub's configuration", "error", err)
+			f.log.Warn("query API: API priority and fairness is off, only query.maxInFlight limits requests: cannot read the hub's configuration", "error", err)
 		}
 		return
 	}

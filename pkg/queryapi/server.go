@@ -31,7 +31,7 @@ type Server struct {
 	token         string // of a local server
 	authorizer    *authz.Authorizer
 	hub           *http.Client       // nil without a hub
-	fairness      *fairness          // nil: requests are bounded by number only
+	fairness      *fairness          // nil: only the number of requests is limited
 	objects       *resources.Handler // get, list and watch
 	catalog       *catalog.Catalog
 	queries       map[string]Query

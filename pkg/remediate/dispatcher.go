@@ -168,7 +168,7 @@ func (d *Dispatcher) checkWrite(i *Intent) error {
 		return fmt.Errorf("%w: all actions are stopped", ErrNotNow)
 	case i.RollbackOf != "": // a request of a person, not of a policy
 	case s == nil || s.halt != nil || s.spec.Suspend || !s.ready || !s.isDesired(i):
-		return fmt.Errorf("%w: the policy does not require it any more", ErrNotNow)
+		return fmt.Errorf("%w: the policy is halted or suspended, or no longer requires this write", ErrNotNow)
 	}
 	d.ledger.BeginWrite(i.Binding, i.Remedy.Target)
 	return nil

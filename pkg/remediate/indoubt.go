@@ -129,7 +129,7 @@ func (x *executor) resolve(ctx context.Context, a *Action, last bool) error {
 
 func (x *executor) inspect(ctx context.Context, a *Action, last bool) error {
 	if a.tried {
-		x.finish(a, v1alpha1.PhaseFailed, "the process that tried it ended before it recorded the outcome; nothing was written")
+		x.finish(a, v1alpha1.PhaseFailed, "federator stopped before it recorded the outcome; nothing was written")
 		return nil
 	}
 	c, err := x.clients.Client(a.Remedy.Target.Member, a.Remedy.Target.Kind, a.APIVersion)
@@ -141,7 +141,7 @@ func (x *executor) inspect(ctx context.Context, a *Action, last bool) error {
 		return err
 	}
 	if x.resolveOutcome(a, object, unchanged); !isFinal(a.Phase) && last {
-		x.finish(a, v1alpha1.PhaseFailed, "it was recorded and never written")
+		x.finish(a, v1alpha1.PhaseFailed, "recorded, but not written")
 	}
 	return nil
 }

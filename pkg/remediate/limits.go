@@ -74,7 +74,14 @@ type overLimitError struct {
 }
 
 func (e *overLimitError) Error() string {
-	return fmt.Sprintf("policy %q: %d targets of %s would be affected, at most %d are allowed (of %d in total)", e.policy, e.Targets, e.Scope, e.Max, e.Denominator)
+	limit := "limit of member " + e.Scope
+	switch e.Scope {
+	case "policy":
+		limit = "limit of the policy"
+	case "fleet":
+		limit = "limit of the fleet"
+	}
+	return fmt.Sprintf("policy %q: %s: %d targets would be changed, the maximum is %d (of %d subjects)", e.policy, limit, e.Targets, e.Max, e.Denominator)
 }
 
 // Totals are how many subjects a policy evaluates: the denominators of percentages.

@@ -37,16 +37,16 @@ func policyDesc(name, help string, more ...string) *prometheus.Desc {
 }
 
 var (
-	descPending   = policyDesc("federator_actions_pending", "Corrections of a policy that are not done.")
+	descPending   = policyDesc("federator_actions_pending", "Corrections of a policy that are pending.")
 	descHalted    = policyDesc("federator_actions_halted", "1 while a policy is halted: nothing is written until the halt is acknowledged.")
 	descLimit     = policyDesc("federator_actions_budget_limit", "Targets that a limit allows within its window; scope is policy, member or fleet.", "scope", "member")
 	descUsed      = policyDesc("federator_actions_budget_used", "Targets that count towards a limit: those written within its window, and those to be written.", "scope", "member")
 	descSpent     = policyDesc("federator_actions_budget_spent", "Deprecated: use federator_actions_budget_used.", "scope", "member")
 	descRemaining = policyDesc("federator_actions_budget_remaining", "Targets that a limit still allows; negative when it is exceeded.", "scope", "member")
 	descLeft      = policyDesc("federator_actions_budget_left", "Deprecated: use federator_actions_budget_remaining.", "scope", "member")
-	descWave      = policyDesc("federator_actions_wave", "The number of a policy's present wave, from 1, by its phase.", "phase")
+	descWave      = policyDesc("federator_actions_wave", "Number of the current wave of a policy, starting at 1, by its phase.", "phase")
 	descWaves     = policyDesc("federator_actions_waves", "How many waves a policy has.")
-	descUnhealthy = policyDesc("federator_actions_wave_unhealthy", "Objects written by the present wave that are not healthy.")
+	descUnhealthy = policyDesc("federator_actions_wave_unhealthy", "Objects written by the current wave that are not healthy.")
 	descStopped   = prometheus.NewDesc("federator_actions_stopped", "1 while all actions are stopped.", nil, nil)
 	descLeader    = prometheus.NewDesc("federator_actions_leader", "1 where this process is the leader, the only one that writes.", nil, nil)
 )
@@ -84,7 +84,7 @@ func collectPolicy(ch chan<- prometheus.Metric, name string, s *Status) {
 	}
 	send(descPending, float64(s.Pending))
 	send(descHalted, boolGauge(s.Halted != nil))
-	for _, u := range tightest(s.Budget) {
+	for _, u := range leastRemaining(s.Budget) {
 		scope, member := "member", u.Scope
 		if u.Scope == "policy" || u.Scope == "fleet" {
 			scope, member = u.Scope, ""
@@ -102,12 +102,12 @@ func collectPolicy(ch chan<- prometheus.Metric, name string, s *Status) {
 	}
 }
 
-// tightest keeps one limit of each scope, the one with the least remaining: the fleet has
+// leastRemaining keeps one limit of each scope, the one with the least remaining: the fleet has
 // one of its own, and one of the policy.
-func tightest(list []BudgetUsage) map[string]BudgetUsage {
+func leastRemaining(list []BudgetUsage) map[string]BudgetUsage {
 	out := map[string]BudgetUsage{}
 	for _, u := range list {
-		if had, ok := out[u.Scope]; !ok || u.Max-u.Targets < had.Max-had.Targets {
+		if previous, ok := out[u.Scope]; !ok || u.Max-u.Targets < previous.Max-previous.Targets {
 			out[u.Scope] = u
 		}
 	}

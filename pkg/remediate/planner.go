@@ -180,7 +180,7 @@ func (d *Dispatcher) planLocked(binding string, s *policyState, p *pass) {
 }
 
 // startLocked starts the corrections of targets that may be written now, and returns how
-// many corrections of the present wave remain, running ones included.
+// many corrections of the current wave remain, running ones included.
 func (d *Dispatcher) startLocked(binding string, s *policyState, targets []policy.Ref, p *pass) (remaining int) {
 	waiting := 0
 	for _, target := range targets {
@@ -262,7 +262,7 @@ func (d *Dispatcher) checkLimitsLocked(binding string, s *policyState, targets [
 	for _, target := range targets {
 		if o := s.outcomes[target]; o != nil {
 			if o.writes = within(o.writes, s.spec.Limits.Window); len(o.writes) >= d.opts.MaxReversions {
-				err := fmt.Errorf("%s has been corrected %d times and violates again", target, len(o.writes))
+				err := fmt.Errorf("%s has been corrected %d times and violates the policy again", target, len(o.writes))
 				d.haltLocked(binding, s, v1alpha1.Fighting, err.Error(), nil)
 				return err
 			}

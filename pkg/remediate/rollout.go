@@ -84,7 +84,7 @@ type Status struct {
 	Waiting string // why nothing is written now, apart from a halt; "" when writing
 	Budget  []BudgetUsage
 	Wave    *WaveStatus // nil without waves
-	Pending int         // corrections that are not done
+	Pending int         // corrections that are pending
 	Phases  map[v1alpha1.ActionPhase]int
 	Targets map[policy.Ref]Outcome // of the policy's intents
 }

@@ -14,7 +14,7 @@ type waveProgress struct {
 	wave       int
 	phase      v1alpha1.WavePhase
 	started    time.Time
-	written    map[policy.Ref]bool // targets, by the present wave
+	written    map[policy.Ref]bool // targets, by the current wave
 	unhealthy  int
 }
 
@@ -22,7 +22,7 @@ func (p *waveProgress) restart(generation string, now time.Time) {
 	*p = waveProgress{generation: generation, phase: v1alpha1.WaveWriting, started: now, written: map[policy.Ref]bool{}}
 }
 
-// reaches reports whether a member may be written to: it is in the present wave or an
+// reaches reports whether a member may be written to: it is in the current wave or an
 // earlier one.
 func (p *waveProgress) reaches(waves []Wave, member string) bool {
 	if len(waves) == 0 {

@@ -100,7 +100,7 @@ var changing = []struct {
 	by   string
 }{
 	{regexp.MustCompile(`is ambiguous, 3 members have it: .*? -o yaml`), "is ambiguous, 3 members have it: …"},
-	{regexp.MustCompile(`Warning: Event is held in part: .*?\)( Warning|$)`), "$1"},
+	{regexp.MustCompile(`Warning: Event is partially stored: .*?\)( Warning|$)`), "$1"},
 	{regexp.MustCompile(`https://127\.0\.0\.1:\d+`), "https://…"},
 	{regexp.MustCompile(`X509SHA256=[0-9a-f]+`), "X509SHA256=…"},
 	{regexp.MustCompile(`"/[^" ]*/settings\.yaml"`), `"settings.yaml"`},

@@ -278,13 +278,13 @@ var wireRows = []row{
 	},
 	{
 		act: "GET of one name", do: asked(request{path: "/api/v1/namespaces/{shop}/pods/web-0"}, status),
-		real: "200 `application/json`", fleet: says("409 `AmbiguousName: pods \"web-0\" is ambiguous, 3 members have it: acme/ap.1, acme/eu-1, acme/us-1. Choose one with --context acme/ap.1 (federator kubeconfig writes a context per member), or below /members/acme/ap.1. To list all: kubectl get pods -n shop --field-selector metadata.name=web-0 -o yaml`"), flat: same, members: same, why: "GET gives one object, and three are of that name; a Table shows all",
+		real: "200 `application/json`", fleet: says("409 `AmbiguousName: pods \"web-0\" is ambiguous, 3 members have it: acme/ap.1, acme/eu-1, acme/us-1. Choose one with --context acme/ap.1 (federator kubeconfig writes a context per member), or use the path /members/acme/ap.1. To list all: kubectl get pods -n shop --field-selector metadata.name=web-0 -o yaml`"), flat: same, members: same, why: "GET gives one object, and three are of that name; a Table shows all",
 	},
 	{
 		act: "`Warning` of an answer, Events", do: asked(request{path: "/api/v1/events"}, func(r response) (answer, error) {
 			return answer{text: code(r.Header.Get("Warning"))}, nil
 		}),
-		real: "nothing", fleet: says("`299 - \"Event is held in part: only what changed within 1h0m0s, at most 10% of the member's budget (acme/ap.1, acme/eu-1, acme/us-1)\"`"), flat: says("`299 - \"Event is held in part: only what changed within 1h0m0s, at most 10% of the member's budget (acme/ap.1, acme/eu-1, acme/us-1)\"`"), members: says("`299 - \"Event is held in part: only what changed within 1h0m0s, at most 10% of the member's budget (acme/eu-1)\"`"), why: "Events are kept for an hour, which makes them Partial",
+		real: "nothing", fleet: says("`299 - \"Event is partially stored: only what changed within 1h0m0s, at most 10% of the member's budget (acme/ap.1, acme/eu-1, acme/us-1)\"`"), flat: says("`299 - \"Event is partially stored: only what changed within 1h0m0s, at most 10% of the member's budget (acme/ap.1, acme/eu-1, acme/us-1)\"`"), members: says("`299 - \"Event is partially stored: only what changed within 1h0m0s, at most 10% of the member's budget (acme/eu-1)\"`"), why: "Events are kept for an hour, which makes them Partial",
 	},
 	{
 		act: "a parameter that nobody knows", do: asked(request{path: "/api/v1/pods?nonsense=1"}, status),

@@ -82,7 +82,7 @@ func (k *Keeper) reserve(ctx context.Context) error {
 	}
 	k.last = block
 	k.reserved.Inc()
-	k.log.Info("reserved revisions", "block", k.last, "of", k.store.String())
+	k.log.Info("reserved revisions", "block", k.last, "store", k.store.String())
 	return nil
 }
 

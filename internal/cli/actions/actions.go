@@ -14,8 +14,11 @@ The commands talk to the hub with the kubeconfig that kubectl uses: KUBECONFIG, 
   ack            get and patch fleetpolicies
   stop, resume   create, get and delete ConfigMap federator-stop
 
-The same with kubectl: kubectl get actions; kubectl label action NAME
-federator.dev/rollback=true; kubectl create configmap federator-stop.`
+The same with kubectl:
+
+  kubectl get actions
+  kubectl label action NAME federator.dev/rollback=true
+  kubectl -n federator create configmap federator-stop`
 
 func Command(version string) *cobra.Command {
 	f := hubFlags{version: version}

@@ -91,7 +91,7 @@ func (r *rollback) run(ctx context.Context, c *hubClient, name string, out io.Wr
 	return c.hint(ctx, a, out)
 }
 
-var errTimeout = errors.New("no outcome in time")
+var errTimeout = errors.New("timed out waiting for the outcome")
 
 // relabel requests a rollback, or withdraws the request with nil.
 func (c *hubClient) relabel(ctx context.Context, name, by string, how any, notes map[string]any) error {

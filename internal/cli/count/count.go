@@ -39,7 +39,7 @@ func Command(version string) *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringSliceVar(&by, "by", nil, "what to group by: `member`, memberLabel:<key>, namespace, kind, label:<key>, field:<path>")
 	fs.StringVarP(&namespace, "namespace", "n", "", "only this `namespace`")
-	fs.StringVarP(&labels, "selector", "l", "", "label `selector`; federator.dev/member=<namespace>.<name> and the like name members")
+	fs.StringVarP(&labels, "selector", "l", "", "label `selector`; labels such as federator.dev/member=<namespace>.<name> select members")
 	fs.StringVar(&fields, "field-selector", "", "field `selector`, on any path")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("by", completeGroups))
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("namespace", flags.CompleteNamespaces))

@@ -36,18 +36,18 @@ itself and waits until each has synced or --give-up-after has passed.
 
 const (
 	defaultServer = "http://" + config.DefaultAdmin
-	watchEvery    = 2 * time.Second
+	pollInterval  = 2 * time.Second
 	// maxResponse bounds the size of a server's response.
 	maxResponse = 256 << 20
 )
 
 // options are the flags of `federator members`.
 type options struct {
-	follow config.Flags
-	server string
-	output string
-	watch  bool
-	name   string // of the only member to print
+	connect config.Flags
+	server  string
+	output  string
+	watch   bool
+	name    string // of the only member to print
 
 	version string // of federator
 }
@@ -71,7 +71,7 @@ func Command(version string) *cobra.Command {
 			return run(cmd.Context(), cmd.Flags(), &opts, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	opts.follow.Register(cmd.Flags())
+	opts.connect.Register(cmd.Flags())
 	cmd.Flags().Lookup("give-up-after").Usage = "how long to wait for a member that has not synced (default 30s)"
 	cmd.Flags().Lookup("log-level").Usage = "debug, info, warn or error (default warn)"
 	cmd.Flags().StringVar(&opts.server, "server", defaultServer, "`URL` of the admin endpoint of a running server")
@@ -97,7 +97,7 @@ func run(ctx context.Context, fs *pflag.FlagSet, opts *options, out, stderr io.W
 
 // localMembers connects to the members itself.
 func localMembers(ctx context.Context, fs *pflag.FlagSet, opts *options, out, stderr io.Writer) error {
-	cfg, err := opts.follow.Load(fs, func(c *config.Config) {
+	cfg, err := opts.connect.Load(fs, func(c *config.Config) {
 		if !fs.Changed("give-up-after") {
 			c.GiveUpAfter = config.InteractiveGiveUpAfter
 		}
@@ -152,11 +152,11 @@ func fetchServer(ctx context.Context, server string) (fleet.Status, error) {
 	if resp.StatusCode != http.StatusOK {
 		return fleet.Status{}, fmt.Errorf("%s: %s: %.200s", u, resp.Status, console.Printable(string(body)))
 	}
-	var answer fleet.Status
-	if err := json.Unmarshal(body, &answer); err != nil {
+	var status fleet.Status
+	if err := json.Unmarshal(body, &status); err != nil {
 		return fleet.Status{}, fmt.Errorf("%s: this is not an admin endpoint of federator: %w", u, err)
 	}
-	return answer, nil
+	return status, nil
 }
 
 // show prints what fetch gets, once or until ctx is done.
@@ -167,11 +167,11 @@ func show(ctx context.Context, opts *options, out io.Writer, fetch fetcher) erro
 	}
 	var last []byte
 	for {
-		answer, err := fetch(ctx)
+		status, err := fetch(ctx)
 		if err != nil {
 			return err
 		}
-		text, err := render(answer, opts, color)
+		text, err := render(status, opts, color)
 		if err != nil {
 			return err
 		}
@@ -187,35 +187,35 @@ func show(ctx context.Context, opts *options, out io.Writer, fetch fetcher) erro
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(watchEvery):
+		case <-time.After(pollInterval):
 		}
 	}
 }
 
 // render writes the members in the format of the flags.
-func render(answer fleet.Status, opts *options, color bool) ([]byte, error) {
+func render(status fleet.Status, opts *options, color bool) ([]byte, error) {
 	if opts.name != "" {
-		m, err := pick(answer.Members, opts.name)
+		m, err := findMember(status.Members, opts.name)
 		if err != nil {
 			return nil, err
 		}
-		answer.Members = []clusterinformers.MemberStatus{m}
+		status.Members = []clusterinformers.MemberStatus{m}
 	}
 	switch opts.output {
 	case "json":
-		b, err := json.MarshalIndent(answer, "", "  ")
+		b, err := json.MarshalIndent(status, "", "  ")
 		return append(b, '\n'), err
 	case "yaml":
-		return yaml.Marshal(answer)
+		return yaml.Marshal(status)
 	}
 	if opts.name != "" {
-		return memberText(answer.Members[0], answer.Time, color), nil
+		return memberText(status.Members[0], status.Time, color), nil
 	}
-	return membersTable(answer, opts.output == "wide", color), nil
+	return membersTable(status, opts.output == "wide", color), nil
 }
 
-// pick returns the member of a name; the namespace may be omitted if the name is unique.
-func pick(members []clusterinformers.MemberStatus, name string) (clusterinformers.MemberStatus, error) {
+// findMember returns the member of a name; the namespace may be omitted if the name is unique.
+func findMember(members []clusterinformers.MemberStatus, name string) (clusterinformers.MemberStatus, error) {
 	var found []clusterinformers.MemberStatus
 	for _, m := range members {
 		if m.Name == name {

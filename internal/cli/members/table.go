@@ -18,8 +18,8 @@ import (
 )
 
 // membersTable writes one line per member.
-func membersTable(answer fleet.Status, wide, color bool) []byte {
-	if len(answer.Members) == 0 {
+func membersTable(status fleet.Status, wide, color bool) []byte {
+	if len(status.Members) == 0 {
 		return []byte("No members.\n")
 	}
 	t := console.NewTable("NAME", "STATE", "VERSION", "SCOPES", "OBJECTS", "MEMORY", "FRESHNESS")
@@ -27,7 +27,7 @@ func membersTable(answer fleet.Status, wide, color bool) []byte {
 		t.AddHeader("UID", "SINCE", "ACCESS", "SYNCED")
 	}
 	t.AddHeader("REASON")
-	for _, m := range answer.Members {
+	for _, m := range status.Members {
 		row := []console.Cell{
 			{Text: m.Name},
 			stateCell(m.State),
@@ -38,9 +38,9 @@ func membersTable(answer fleet.Status, wide, color bool) []byte {
 			{Text: freshness(m.Freshness)},
 		}
 		if wide {
-			row = append(row, console.Cell{Text: m.UID}, console.Cell{Text: console.Age(answer.Time, &m.Since)}, console.Cell{Text: access(m)}, console.Cell{Text: fmt.Sprint(m.Synced)})
+			row = append(row, console.Cell{Text: m.UID}, console.Cell{Text: console.Age(status.Time, &m.Since)}, console.Cell{Text: access(m)}, console.Cell{Text: fmt.Sprint(m.Synced)})
 		}
-		t.AddRow(append(row, console.Cell{Text: reason(m, answer.Time)})...)
+		t.AddRow(append(row, console.Cell{Text: reason(m, status.Time)})...)
 	}
 	return t.Render(color)
 }
@@ -65,7 +65,7 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 		}
 	}
 	out := append(head.Render(color), '\n')
-	t := console.NewTable("KIND", "VERSION", "STATE", "OBJECTS", "MEMORY", "APPLIED", "HEARD", "RELISTS", "RESTARTS", "ENCODING", "REASON")
+	t := console.NewTable("KIND", "VERSION", "STATE", "OBJECTS", "MEMORY", "APPLIED", "LAST-CONTACT", "RELISTS", "RESTARTS", "ENCODING", "REASON")
 	for _, s := range m.Details {
 		t.AddRow(
 			console.Cell{Text: string(s.Kind)}, console.Cell{Text: s.Version}, scopeCell(s.State),

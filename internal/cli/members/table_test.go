@@ -14,7 +14,7 @@ import (
 func TestMembersTable_ShowsEachMember(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	fresh, ago := 1500*time.Millisecond, now.Add(-90*time.Minute)
-	answer := fleet.Status{Time: now, Members: []clusterinformers.MemberStatus{
+	status := fleet.Status{Time: now, Members: []clusterinformers.MemberStatus{
 		{
 			Name: "fleet/eu-1", State: connection.Connected, Version: "v1.36.3", Objects: 12345, Bytes: 3 << 20, Freshness: &fresh,
 			Scopes: map[aggregate.State]int{aggregate.Synced: 40, aggregate.Forbidden: 2, aggregate.NotServed: 0},
@@ -31,10 +31,10 @@ func TestMembersTable_ShowsEachMember(t *testing.T) {
 		`fleet/us     Refused     -         -                              0       0B   -           ExecPlugin: user  [31m"a" runs a program`,
 		"",
 	}, "\n")
-	if got := string(membersTable(answer, false, false)); got != want {
+	if got := string(membersTable(status, false, false)); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-	colored := string(membersTable(answer, false, true))
+	colored := string(membersTable(status, false, true))
 	if !strings.Contains(colored, "\x1b[32mConnected\x1b[0m   v1.36.3") || !strings.Contains(colored, "\x1b[31mRefused\x1b[0m     -") {
 		t.Errorf("coloured:\n%q", colored)
 	}

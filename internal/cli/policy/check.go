@@ -19,9 +19,9 @@ synced or --timeout has passed; verdicts that depend on missing data are Unknown
 what is missing is reported. A policy without a binding is evaluated everywhere with
 its default parameters.
 
-Exits with 0 if nothing is found, 1 if there are violations of at least the severity
---fail-on, 2 if the input is invalid, and 3 if there are no such violations, but
-verdicts are unknown or policies failed.
+Exits with 0 if no policy of at least the severity --fail-on has findings, 1 if one has
+violations, 2 if the input is invalid, and 3 if none has violations, but verdicts are
+unknown or evaluations failed.
 
   federator policy check -f manifests/
   federator policy check --policies policies/ --contexts dev,staging --fail-on high
@@ -29,10 +29,10 @@ verdicts are unknown or policies failed.
 
 // checkOptions are the flags of `federator policy check`.
 type checkOptions struct {
-	in       evaluation.Flags
-	output   string
-	failOn   string
-	unknowns bool
+	in           evaluation.Flags
+	output       string
+	failOn       string
+	allowUnknown bool
 }
 
 func checkCommand(version string) *cobra.Command {
@@ -47,7 +47,7 @@ func checkCommand(version string) *cobra.Command {
 	opts.in.Register(cmd.Flags())
 	cmd.Flags().StringVarP(&opts.output, "output", "o", "table", "table, json, sarif or junit")
 	cmd.Flags().StringVar(&opts.failOn, "fail-on", report.Severities[0], "minimum `severity` to fail for: low, medium, high, critical, or none to never fail")
-	cmd.Flags().BoolVar(&opts.unknowns, "allow-unknown", false, "do not fail for unknown verdicts")
+	cmd.Flags().BoolVar(&opts.allowUnknown, "allow-unknown", false, "do not fail for unknown verdicts")
 	return cmd
 }
 
@@ -73,5 +73,5 @@ func check(cmd *cobra.Command, opts *checkOptions, version string) error {
 	if err := r.Write(cmd.OutOrStdout(), opts.output, version); err != nil {
 		return err
 	}
-	return r.Check(opts.failOn, !opts.unknowns)
+	return r.Check(opts.failOn, !opts.allowUnknown)
 }

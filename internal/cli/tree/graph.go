@@ -36,8 +36,8 @@ func (r *graph) print(w io.Writer) {
 		return
 	}
 	type branch struct {
-		node     int
-		relation string
+		node           int
+		relation, text string
 	}
 	children := make([][]branch, len(r.Nodes))
 	seen := make([]bool, len(r.Nodes))
@@ -45,20 +45,20 @@ func (r *graph) print(w io.Writer) {
 	for queue := []int{0}; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
 		for _, e := range r.Edges {
-			next, relation := e.To, e.Relation
-			if e.To == at {
-				next, relation = e.From, e.Relation+" it"
+			next, reverse := e.To, e.To == at
+			if reverse {
+				next = e.From
 			} else if e.From != at {
 				continue
 			}
 			if !seen[next] {
 				seen[next] = true
-				children[at] = append(children[at], branch{next, relation})
+				children[at] = append(children[at], branch{next, e.Relation, relationText(e.Relation, reverse)})
 				queue = append(queue, next)
 			}
 		}
 		slices.SortStableFunc(children[at], func(x, y branch) int {
-			return cmp.Or(cmp.Compare(x.relation, y.relation), cmp.Compare(r.Nodes[x.node].Kind, r.Nodes[y.node].Kind), cmp.Compare(r.Nodes[x.node].Name, r.Nodes[y.node].Name))
+			return cmp.Or(cmp.Compare(x.relation, y.relation), cmp.Compare(x.text, y.text), cmp.Compare(r.Nodes[x.node].Kind, r.Nodes[y.node].Kind), cmp.Compare(r.Nodes[x.node].Name, r.Nodes[y.node].Name))
 		})
 	}
 	dim, plain := "", ""
@@ -74,7 +74,7 @@ func (r *graph) print(w io.Writer) {
 			if i == len(children[at])-1 {
 				edge, below = "└─ ", "   "
 			}
-			fmt.Fprintf(w, "%s%s%s %s%s%s\n", indent, edge, r.Nodes[c.node].describe(), dim, console.Printable(c.relation), plain)
+			fmt.Fprintf(w, "%s%s%s %s%s%s\n", indent, edge, r.Nodes[c.node].describe(), dim, console.Printable(c.text), plain)
 			draw(c.node, indent+below)
 		}
 	}
@@ -85,6 +85,26 @@ func (r *graph) print(w io.Writer) {
 	for _, n := range r.NotSynced {
 		fmt.Fprintf(w, "%s of %s is %s.\n", console.Printable(n.Kind), console.Printable(n.Member), console.Printable(n.State))
 	}
+}
+
+// relationTexts are relations in words, from an object to the one below it and to the one
+// above it. Others are one word.
+var relationTexts = map[string][2]string{
+	"runsOn":    {"runs on", "runs on it"},
+	"readsEnv":  {"uses in env", "uses it in env"},
+	"pullsWith": {"pulls with", "pulls with it"},
+	"runsAs":    {"runs as", "runs as it"},
+}
+
+func relationText(relation string, reverse bool) string {
+	texts, ok := relationTexts[relation]
+	if !ok {
+		texts = [2]string{relation, relation + " it"}
+	}
+	if reverse {
+		return texts[1]
+	}
+	return texts[0]
 }
 
 func (n node) describe() string {

@@ -11,8 +11,8 @@ import (
 	"federator.dev/federator/pkg/policyquery"
 )
 
-const help = `List violations of policies, as far as you may read them. A policy that reads more
-of the fleet than you may read is withheld, and named.
+const help = `List the violations of policies that you are allowed to read. A policy that reads more
+of the fleet than you are allowed to is withheld, and named.
 
   federator violations
   federator violations --severity high,critical --member fleet/eu-1

@@ -43,7 +43,7 @@ const (
 	NoKubeconfig   Reason = "NoKubeconfig"   // there is no kubeconfig Secret, or it has no value
 )
 
-// Reasons for refusing a kubeconfig (law 9).
+// Reasons for refusing a kubeconfig: the rules for kubeconfigs of a hub.
 const (
 	InvalidKubeconfig Reason = "InvalidKubeconfig" // it does not parse, or lacks what it must name
 	ExecPlugin        Reason = "ExecPlugin"

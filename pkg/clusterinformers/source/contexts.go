@@ -23,8 +23,8 @@ import (
 // kubeconfig. A member is called context/<name>, with a name that is safe for
 // DNS. Files that the kubeconfig names are read, its exec plugins run, and
 // insecure-skip-tls-verify is honoured, each with a warning: a person's own contexts
-// are that person's. All else is refused that law 9 refuses. Names and Logger are
-// required.
+// are that person's. All else is checked by the rules for kubeconfigs of a hub. Names and
+// Logger are required.
 type ContextsOptions struct {
 	Path  string   // of the kubeconfig; "" means KUBECONFIG, else ~/.kube/config
 	Names []string // one "*": all that there are now, but those of federator's own API
@@ -68,10 +68,10 @@ func NewContexts(o ContextsOptions) (clusterinformers.Source, error) {
 	for _, name := range c.Names {
 		s := dnsLabel(name)
 		if s == "" {
-			return nil, fmt.Errorf("contexts: context %q has no letter or digit to make a member's name of", name)
+			return nil, fmt.Errorf("contexts: context %q contains no letter or digit, so no member name can be derived", name)
 		}
 		if other, ok := taken[s]; ok {
-			return nil, fmt.Errorf("contexts: contexts %q and %q are both member %s/%s", other, name, contextNamespace, s)
+			return nil, fmt.Errorf("contexts: contexts %q and %q map to the same member name %s/%s", other, name, contextNamespace, s)
 		}
 		taken[s] = name
 		c.members = append(c.members, contextNamespace+"/"+s)

@@ -217,11 +217,11 @@ func TestContexts_WarnOfFiles(t *testing.T) {
 func TestNewContexts_ValidatesOptions(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for want, o := range map[string]ContextsOptions{
-		"Logger is required":       {Names: []string{"a"}},
-		"at least one":             {Logger: log},
-		"no letter or digit":       {Logger: log, Names: []string{"//"}},
-		"are both member":          {Logger: log, Names: []string{"A_b", "a/b"}},
-		`"a" and "a" are both mem`: {Logger: log, Names: []string{"a", "a"}},
+		"Logger is required":      {Names: []string{"a"}},
+		"at least one":            {Logger: log},
+		"no letter or digit":      {Logger: log, Names: []string{"//"}},
+		"map to the same member":  {Logger: log, Names: []string{"A_b", "a/b"}},
+		`"a" and "a" map to the `: {Logger: log, Names: []string{"a", "a"}},
 	} {
 		if _, err := NewContexts(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

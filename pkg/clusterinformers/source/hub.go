@@ -35,7 +35,8 @@ type hub struct {
 
 // NewHub returns the source, or what is wrong with the options. A configuration
 // that only code can describe, with a transport or dialer of its own, is
-// refused here; one that breaks law 9 makes a member that is refused.
+// refused here; one that breaks the rules for kubeconfigs of a hub makes a member
+// that is refused.
 func NewHub(o HubOptions) (clusterinformers.Source, error) {
 	if o.Logger == nil {
 		return nil, errors.New("hub: Logger is required")
@@ -71,8 +72,8 @@ func (h *hub) Run(ctx context.Context, set func([]clusterinformers.Spec)) error 
 	})
 }
 
-// load writes the configuration down as a kubeconfig without files. What law 9
-// refuses is kept, for the check to see.
+// load writes the configuration down as a kubeconfig without files. What the rules
+// for kubeconfigs of a hub refuse is kept, for the check to see.
 func (h *hub) load() loadResult {
 	var out loadResult
 	m := credentials{name: h.Name}

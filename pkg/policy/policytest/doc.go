@@ -29,7 +29,8 @@
 // verdict that is not expected must be Known and clean.
 //
 // Scopes of the kinds that the bound policies name are Synced unless the case says
-// otherwise; exemptions have not expired. Values of Secrets and ConfigMaps are cut, as they are at ingest.
+// otherwise; exemptions have not expired. Values of Secrets and ConfigMaps are redacted, as
+// at ingest.
 //
 // Each case is evaluated on its complete fleet, and again by an engine that starts with
 // an empty one and applies change after change, in an order that Options.Seed decides.

@@ -115,7 +115,7 @@ func regoCase(t *tester.Result, timeout time.Duration) Case {
 			}
 		}
 		if len(c.Failures) == 0 {
-			c.Failures = []Failure{{File: c.File, Line: c.Line, Message: "the test does not hold"}}
+			c.Failures = []Failure{{File: c.File, Line: c.Line, Message: "the test failed"}}
 		}
 	}
 	return c
@@ -135,7 +135,7 @@ func regoError(t *tester.Result, timeout time.Duration) Failure {
 	return f
 }
 
-// pinpoint runs a failed test again and finds the expression that did not hold: the
+// pinpoint runs a failed test again and finds the expression that was false or undefined: the
 // last one in the file that failed within the test.
 func pinpoint(ctx context.Context, set *policy.Set, opts Options, c *Case) error {
 	opts.Print = false
@@ -145,7 +145,7 @@ func pinpoint(ctx context.Context, set *policy.Set, opts Options, c *Case) error
 		return err
 	}
 	if last.at != nil {
-		c.Failures = []Failure{{File: c.File, Line: last.at.Row, Message: "this does not hold: " + firstLine(string(last.at.Text))}}
+		c.Failures = []Failure{{File: c.File, Line: last.at.Row, Message: "false or undefined: " + firstLine(string(last.at.Text))}}
 	}
 	return nil
 }

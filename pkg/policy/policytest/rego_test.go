@@ -27,9 +27,9 @@ func TestRun_RegoOutcomes(t *testing.T) {
 		"one that holds": {rules: "test_x if {\n\tcount(data.federator.network.host.violation) == 0 with input as {}\n}\n", outcome: policytest.Passed},
 		"one that does not hold names the line": {
 			rules:   "test_x if {\n\tn := count(data.federator.network.host.violation) with input as {}\n\tn == 0\n\tn == 7\n}\n",
-			outcome: policytest.Failed, failure: hostTestFile + ":6: this does not hold: n == 7",
+			outcome: policytest.Failed, failure: hostTestFile + ":6: false or undefined: n == 7",
 		},
-		"one that is false": {rules: "test_x := false\n", outcome: policytest.Failed, failure: hostTestFile + ":3: the test does not hold"},
+		"one that is false": {rules: "test_x := false\n", outcome: policytest.Failed, failure: hostTestFile + ":3: the test failed"},
 		"one that is put off": {
 			rules: "todo_test_x if {\n\tcount(data.federator.network.host.violation) == 1\n}\n", outcome: policytest.Skipped,
 		},

@@ -1,6 +1,6 @@
 # METADATA
 # title: Critical apps run more than once
-# description: A Deployment of tier critical has as many replicas as the platform asks for.
+# description: A Deployment of tier critical has as many replicas as the platform requires.
 # custom:
 #   severity: high
 #   kinds: [Deployment.apps]

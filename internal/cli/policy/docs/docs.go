@@ -82,7 +82,7 @@ func run(w io.Writer, dir, output string, write, check bool) (err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	after, err := between(before, docs.markdown())
+	after, err := replaceGenerated(before, docs.markdown())
 	if err != nil {
 		return fmt.Errorf("%s: %w", path.Join(name, readme), err)
 	}
@@ -99,8 +99,8 @@ func run(w io.Writer, dir, output string, write, check bool) (err error) {
 	return err
 }
 
-// between puts text between the markers of a file, or at its end.
-func between(file, text []byte) ([]byte, error) {
+// replaceGenerated puts text between the markers of a file, or at its end.
+func replaceGenerated(file, text []byte) ([]byte, error) {
 	block := []byte(beginMarker + "\n\n" + string(text) + "\n" + endMarker + "\n")
 	begin, end := bytes.Index(file, []byte(beginMarker)), bytes.Index(file, []byte(endMarker))
 	switch {

@@ -19,7 +19,7 @@ func (d docs) markdown() []byte {
 	for i := range d {
 		p := &d[i]
 		fleet := "no"
-		if len(p.Fleet) > 0 {
+		if len(p.Fleet) > 0 || strings.HasPrefix(p.Subject, "view.") { // a view has entries of all members
 			fleet = "yes"
 		}
 		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s | %s | %s |\n", p.heading(), anchor(p.heading()), p.Severity, inCell(p.Title), inCell(p.evaluates()), fleet, inCell(p.actions()))

@@ -31,7 +31,7 @@ func TestRun_ReportsFailures(t *testing.T) {
 	}{
 		"a Rego test": {
 			"tenancy/owner/owner_test.rego", "== 1 with", "== 3 with",
-			[]string{"FAIL  ", "owner_test.rego:7  test_nobody", "owner_test.rego:9: this does not hold: count(owner.violation) == 3"},
+			[]string{"FAIL  ", "owner_test.rego:7  test_nobody", "owner_test.rego:9: false or undefined: count(owner.violation) == 3"},
 			"1 test failed",
 		},
 		"an error of a builtin": {

@@ -22,10 +22,10 @@ const MaxKubeconfig = 1 << 20
 // UserAgent is what members see in their audit logs.
 const UserAgent = "federator/0.1"
 
-// ParseKubeconfig checks a kubeconfig by law 9 and returns how to reach its
-// current context's cluster, or why that is refused. Other contexts, clusters
-// and users are not looked at. Messages name what is wrong and where, and never
-// repeat a value that may be secret. Nobody is trusted with more here: what a
+// ParseKubeconfig checks a kubeconfig by the rules for kubeconfigs of a hub, and
+// returns how to reach its current context's cluster, or why that is refused. Other
+// contexts, clusters and users are ignored. Messages name what is wrong and where, and
+// never repeat a value that may be secret. Nobody is trusted with more here: what a
 // trusted kubeconfig may do besides is decided when its address is dialled.
 //
 // A person's own context may run an exec plugin, and skip the verification of TLS.
@@ -124,7 +124,7 @@ func checkPlugins(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) *connect
 		return connection.Refuse(connection.ExecPlugin, "user.exec runs a command, here %q", message.Clip(user.Exec.Command))
 	}
 	if user.AuthProvider != nil {
-		return connection.Refuse(connection.AuthProvider, "user.auth-provider asks for plugin %q", message.Clip(user.AuthProvider.Name))
+		return connection.Refuse(connection.AuthProvider, "user.auth-provider requires plugin %q", message.Clip(user.AuthProvider.Name))
 	}
 	return nil
 }

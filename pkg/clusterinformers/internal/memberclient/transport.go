@@ -107,7 +107,8 @@ func NewHTTPClient(cfg *rest.Config, o TransportOptions) (*http.Client, error) {
 }
 
 // NewHubHTTPClient returns a client for the hub, by the operator's own
-// configuration, which law 9 does not restrict, and what ends its connections.
+// configuration, which the rules for kubeconfigs of a hub do not restrict, and what
+// ends its connections.
 func NewHubHTTPClient(cfg *rest.Config) (client *http.Client, end func(), err error) {
 	t := &transport{hub: true, conns: map[*trackedConn]struct{}{}}
 	own := rest.CopyConfig(cfg)

@@ -34,7 +34,7 @@ func (s *store) objects(ctx context.Context, path []string) (ast.Value, []string
 	if len(path) >= 4 {
 		ref := aggregate.Ref{Kind: aggregate.Kind(path[0]), Member: path[1], Namespace: path[2], Name: path[3]}
 		o, ok := s.opts.Snapshot.Get(ref)
-		if !ok || !s.opts.Reader.Objects(ref.Member, ref.Kind, ref.Namespace) {
+		if !ok || !s.opts.Reader.MayReadObjects(ref.Member, ref.Kind, ref.Namespace) {
 			return nil, path[4:], nil
 		}
 		v, err := s.object(o)
@@ -111,11 +111,11 @@ func (s *store) byName(ctx context.Context, path []string) (ast.Value, []string,
 
 // put adds an object to a tree, if it may be read.
 func (s *store) put(ctx context.Context, t *fleetdoc.Tree, o aggregate.Object, at ...string) error {
-	if !s.opts.Reader.Objects(o.Member(), o.Ref().Kind, o.Namespace()) {
+	if !s.opts.Reader.MayReadObjects(o.Member(), o.Ref().Kind, o.Namespace()) {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: it takes longer than %v", ErrLimit, s.opts.Timeout)
+		return timeoutError{s.opts.Timeout}
 	}
 	v, err := s.object(o)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *store) put(ctx context.Context, t *fleetdoc.Tree, o aggregate.Object, a
 func (s *store) visibleMembers() iter.Seq[aggregate.Member] {
 	return func(yield func(aggregate.Member) bool) {
 		for m := range s.opts.Snapshot.Members() {
-			if s.opts.Reader.Member(m.Name) && !yield(m) {
+			if s.opts.Reader.MayReadMember(m.Name) && !yield(m) {
 				return
 			}
 		}
@@ -174,7 +174,7 @@ func (s *store) scopes(path []string) (ast.Value, []string, error) {
 			continue
 		}
 		for info := range s.opts.Snapshot.Scopes(m.Name) {
-			if len(path) > 1 && path[1] != string(info.Kind) || !s.opts.Reader.Scope(m.Name, info.Kind) {
+			if len(path) > 1 && path[1] != string(info.Kind) || !s.opts.Reader.MayReadScope(m.Name, info.Kind) {
 				continue
 			}
 			if err := s.chargeRead(len(info.Kind)); err != nil {
@@ -215,11 +215,11 @@ func (s *store) views(ctx context.Context, path []string) (ast.Value, []string, 
 
 func (s *store) putEntries(ctx context.Context, t *fleetdoc.Tree, pkg, view, key string) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: it takes longer than %v", ErrLimit, s.opts.Timeout)
+		return timeoutError{s.opts.Timeout}
 	}
 	var entries []*ast.Term
 	for ref, value := range s.opts.Views.Entries(pkg, view, key) {
-		if !s.opts.Reader.Objects(ref.Member, ref.Kind, ref.Namespace) {
+		if !s.opts.Reader.MayReadObjects(ref.Member, ref.Kind, ref.Namespace) {
 			continue
 		}
 		n := len(ref.Member) + len(ref.Kind) + len(ref.Namespace) + len(ref.Name)

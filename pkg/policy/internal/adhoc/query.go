@@ -24,6 +24,13 @@ var (
 	ErrLimit = errors.New("query exceeds a limit")
 )
 
+// timeoutError is the ErrLimit of a query that takes too long.
+type timeoutError struct{ after time.Duration }
+
+func (e timeoutError) Error() string { return fmt.Sprintf("query timed out after %v", e.after) }
+
+func (timeoutError) Unwrap() error { return ErrLimit }
+
 // Options are what a query reads and its limits.
 type Options struct {
 	Snapshot *aggregate.Snapshot
@@ -91,7 +98,7 @@ func Query(ctx context.Context, opts Options, query string) (*Answer, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case limited.Err() != nil && err != nil:
-		return nil, fmt.Errorf("%w: it takes longer than %v", ErrLimit, opts.Timeout)
+		return nil, timeoutError{opts.Timeout}
 	case kept.err() != nil:
 		return nil, kept.err()
 	case err != nil:

@@ -11,26 +11,26 @@ import (
 // Reader says what the caller may read. Its methods are called often, from one
 // goroutine at a time.
 type Reader interface {
-	// Objects reports whether the objects of a kind in one namespace of a member
+	// MayReadObjects reports whether the objects of a kind in one namespace of a member
 	// may be listed; namespace is "" for objects that have none.
-	Objects(member string, kind aggregate.Kind, namespace string) bool
-	// Scope reports whether it may be known that a member has the kind.
-	Scope(member string, kind aggregate.Kind) bool
-	// Member reports whether the member, its labels, version and APIs may be known.
-	Member(member string) bool
+	MayReadObjects(member string, kind aggregate.Kind, namespace string) bool
+	// MayReadScope reports whether it may be known that a member has the kind.
+	MayReadScope(member string, kind aggregate.Kind) bool
+	// MayReadMember reports whether the member, its labels, version and APIs may be known.
+	MayReadMember(member string) bool
 }
 
 // Everything is a Reader of everything.
 type Everything struct{}
 
-// Objects returns true.
-func (Everything) Objects(string, aggregate.Kind, string) bool { return true }
+// MayReadObjects returns true.
+func (Everything) MayReadObjects(string, aggregate.Kind, string) bool { return true }
 
-// Scope returns true.
-func (Everything) Scope(string, aggregate.Kind) bool { return true }
+// MayReadScope returns true.
+func (Everything) MayReadScope(string, aggregate.Kind) bool { return true }
 
-// Member returns true.
-func (Everything) Member(string) bool { return true }
+// MayReadMember returns true.
+func (Everything) MayReadMember(string) bool { return true }
 
 // Views are the views that a query can read, of one revision.
 type Views interface {

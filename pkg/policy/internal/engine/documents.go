@@ -194,7 +194,7 @@ func version(apiVersion string) string {
 // document returns what the binding's package reads of an object.
 func (ev *evaluation) document(o aggregate.Object, pin string) (ast.Value, error) {
 	if pin != "" && pin != version(o.APIVersion()) {
-		return nil, fmt.Errorf("%s is held at %s, the policy pins %s", o.Ref(), o.APIVersion(), pin)
+		return nil, fmt.Errorf("%s is stored at version %s, but the policy requires %s", o.Ref(), o.APIVersion(), pin)
 	}
 	if ev.budget.Cancelled() {
 		return nil, budget.ErrExceeded

@@ -149,7 +149,7 @@ func checkPinned(pins map[aggregate.Kind]string, o aggregate.Object) error {
 		return nil
 	}
 	if pin := pins[o.Ref().Kind]; pin != "" && pin != version(o.APIVersion()) {
-		return fmt.Errorf("%s is held at %s, the policy pins %s", o.Ref().Kind, o.APIVersion(), pin)
+		return fmt.Errorf("%s is stored at version %s, but the policy requires %s", o.Ref().Kind, o.APIVersion(), pin)
 	}
 	return nil
 }

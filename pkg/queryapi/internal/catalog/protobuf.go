@@ -46,7 +46,7 @@ func (r *Resource) AppendProtobuf(dst, object []byte) ([]byte, error) {
 	held, err := apiVersionOf(object)
 	if want := r.Resource.GroupVersion().String(); err == nil && held != want {
 		// Fields of another version would be misinterpreted, or lost.
-		err = fmt.Errorf("it is held at %s, which cannot be read at %s", held, want)
+		err = fmt.Errorf("it is stored at version %s, which cannot be read at %s", held, want)
 	}
 	if err == nil {
 		err = unmarshal(object, typed)

@@ -146,7 +146,7 @@ type ConversionError struct {
 
 // Error implements error.
 func (e *ConversionError) Error() string {
-	return fmt.Sprintf("%s is held at %s and cannot be read at %s: %v", e.Resource.GroupResource(), e.From, e.Resource.GroupVersion(), e.Err)
+	return fmt.Sprintf("%s is stored at version %s and cannot be converted to %s: %v", e.Resource.GroupResource(), e.From, e.Resource.GroupVersion(), e.Err)
 }
 
 // Unwrap returns the cause.

@@ -48,11 +48,11 @@ var compiledTable = sync.OnceValue(func() (t struct {
 },
 ) {
 	t.others = &node{}
-	t.others.add(common)
+	t.others.add(commonFields)
 	t.kinds = make(map[aggregate.Kind]*node, len(table))
 	for kind, fields := range table {
 		n := &node{}
-		n.add(common)
+		n.add(commonFields)
 		n.add(fields)
 		t.kinds[kind] = n
 	}

@@ -46,7 +46,7 @@ type shape struct {
 	fields []field
 }
 
-func shaped(s *shape) fieldType { return fieldType{shape: s} }
+func nested(s *shape) fieldType { return fieldType{shape: s} }
 
 // node is a path in objects of a kind; a list's elements share the node of their list.
 type node struct {
@@ -92,7 +92,7 @@ const Kind = "its kind"
 // Table returns the fields that are rewritten: those of every kind, of individual kinds, and
 // of the shapes that several kinds have.
 func Table() []Row {
-	rows := rowsOf("", common)
+	rows := rowsOf("", commonFields)
 	shapes := map[string]*shape{}
 	for _, kind := range slices.Sorted(maps.Keys(table)) {
 		rows = append(rows, rowsOf(string(kind), table[kind])...)

@@ -2,8 +2,8 @@ package flat
 
 import "federator.dev/federator/pkg/aggregate"
 
-// common has the fields that are rewritten in objects of every kind, besides their own key.
-var common = []field{
+// commonFields has the fields that are rewritten in objects of every kind, besides their own key.
+var commonFields = []field{
 	{"metadata.ownerReferences[]", reference},
 }
 
@@ -11,25 +11,25 @@ var common = []field{
 var table = map[aggregate.Kind][]field{
 	// Workloads.
 	"Pod": {
-		{"spec", shaped(podSpec)},
+		{"spec", nested(podSpec)},
 		{"status.nominatedNodeName", clusterNameOf("Node")},
 	},
-	"PodTemplate":           {{"template.spec", shaped(podSpec)}},
-	"ReplicationController": {{"spec.template.spec", shaped(podSpec)}},
-	"DaemonSet.apps":        {{"spec.template.spec", shaped(podSpec)}},
-	"Deployment.apps":       {{"spec.template.spec", shaped(podSpec)}},
-	"ReplicaSet.apps":       {{"spec.template.spec", shaped(podSpec)}},
+	"PodTemplate":           {{"template.spec", nested(podSpec)}},
+	"ReplicationController": {{"spec.template.spec", nested(podSpec)}},
+	"DaemonSet.apps":        {{"spec.template.spec", nested(podSpec)}},
+	"Deployment.apps":       {{"spec.template.spec", nested(podSpec)}},
+	"ReplicaSet.apps":       {{"spec.template.spec", nested(podSpec)}},
 	"StatefulSet.apps": {
-		{"spec.template.spec", shaped(podSpec)},
-		{"spec.volumeClaimTemplates[].spec", shaped(claimSpec)},
-		{"spec.volumeClaimTemplates[].status", shaped(claimStatus)},
+		{"spec.template.spec", nested(podSpec)},
+		{"spec.volumeClaimTemplates[].spec", nested(claimSpec)},
+		{"spec.volumeClaimTemplates[].status", nested(claimStatus)},
 	},
-	"DaemonSet.extensions":  {{"spec.template.spec", shaped(podSpec)}},
-	"Deployment.extensions": {{"spec.template.spec", shaped(podSpec)}},
-	"ReplicaSet.extensions": {{"spec.template.spec", shaped(podSpec)}},
-	"Job.batch":             {{"spec.template.spec", shaped(podSpec)}},
+	"DaemonSet.extensions":  {{"spec.template.spec", nested(podSpec)}},
+	"Deployment.extensions": {{"spec.template.spec", nested(podSpec)}},
+	"ReplicaSet.extensions": {{"spec.template.spec", nested(podSpec)}},
+	"Job.batch":             {{"spec.template.spec", nested(podSpec)}},
 	"CronJob.batch": {
-		{"spec.jobTemplate.spec.template.spec", shaped(podSpec)},
+		{"spec.jobTemplate.spec.template.spec", nested(podSpec)},
 		{"status.active[]", reference},
 	},
 	"PodGroup.scheduling.k8s.io": {{"spec.priorityClassName", clusterNameOf("PriorityClass.scheduling.k8s.io")}},
@@ -55,15 +55,15 @@ var table = map[aggregate.Kind][]field{
 	"PodCertificateRequest.certificates.k8s.io": {{"spec.nodeName", clusterNameOf("Node")}},
 
 	// Storage.
-	"PersistentVolume": {{"spec", shaped(volumeSpec)}},
+	"PersistentVolume": {{"spec", nested(volumeSpec)}},
 	"PersistentVolumeClaim": {
-		{"spec", shaped(claimSpec)},
-		{"status", shaped(claimStatus)},
+		{"spec", nested(claimSpec)},
+		{"status", nested(claimStatus)},
 	},
 	"VolumeAttachment.storage.k8s.io": {
 		{"spec.nodeName", clusterNameOf("Node")},
 		{"spec.source.persistentVolumeName", clusterNameOf("PersistentVolume")},
-		{"spec.source.inlineVolumeSpec", shaped(volumeSpec)},
+		{"spec.source.inlineVolumeSpec", nested(volumeSpec)},
 	},
 	"CSIStorageCapacity.storage.k8s.io": {{"storageClassName", clusterNameOf("StorageClass.storage.k8s.io")}},
 	"VolumeSnapshot.snapshot.storage.k8s.io": {
@@ -77,8 +77,8 @@ var table = map[aggregate.Kind][]field{
 	},
 
 	// Devices.
-	"ResourceClaim.resource.k8s.io":         {{"spec", shaped(claimedDevices)}},
-	"ResourceClaimTemplate.resource.k8s.io": {{"spec.spec", shaped(claimedDevices)}},
+	"ResourceClaim.resource.k8s.io":         {{"spec", nested(claimedDevices)}},
+	"ResourceClaimTemplate.resource.k8s.io": {{"spec.spec", nested(claimedDevices)}},
 	"ResourceSlice.resource.k8s.io": {
 		{"spec.nodeName", clusterNameOf("Node")},
 		{"spec.devices[].nodeName", clusterNameOf("Node")},
@@ -88,10 +88,10 @@ var table = map[aggregate.Kind][]field{
 
 	// Network.
 	"Endpoints": {
-		{"subsets[].addresses[]", shaped(endpoint)},
-		{"subsets[].notReadyAddresses[]", shaped(endpoint)},
+		{"subsets[].addresses[]", nested(endpoint)},
+		{"subsets[].notReadyAddresses[]", nested(endpoint)},
 	},
-	"EndpointSlice.discovery.k8s.io": {{"endpoints[]", shaped(endpoint)}},
+	"EndpointSlice.discovery.k8s.io": {{"endpoints[]", nested(endpoint)}},
 	"Ingress.networking.k8s.io":      {{"spec.ingressClassName", clusterNameOf("IngressClass.networking.k8s.io")}},
 	"Ingress.extensions":             {{"spec.ingressClassName", clusterNameOf("IngressClass.networking.k8s.io")}},
 	"IngressClass.networking.k8s.io": {{"spec.parameters", reference}},
@@ -145,7 +145,7 @@ const gatewayGroup = "gateway.networking.k8s.io"
 
 // routeFields are the fields of Gateway API's routes.
 var routeFields = []field{
-	{"spec", shaped(routeSpec)},
+	{"spec", nested(routeSpec)},
 	{"status.parents[].parentRef.namespace", namespace},
 }
 
@@ -160,7 +160,7 @@ var podSpec = &shape{"PodSpec", []field{
 	{"nodeName", clusterNameOf("Node")},
 	{"priorityClassName", clusterNameOf("PriorityClass.scheduling.k8s.io")},
 	{"runtimeClassName", clusterNameOf("RuntimeClass.node.k8s.io")},
-	{"volumes[].ephemeral.volumeClaimTemplate.spec", shaped(claimSpec)},
+	{"volumes[].ephemeral.volumeClaimTemplate.spec", nested(claimSpec)},
 	{"volumes[].projected.sources[].clusterTrustBundle.name", clusterNameOf("ClusterTrustBundle.certificates.k8s.io")},
 }}
 

@@ -239,7 +239,7 @@ func byName(v View, parameter, name string) (Resource, error) {
 	if !ok {
 		return Resource{}, &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
-			Message: fmt.Sprintf("parameter %q is %.64q: no such resource is collected", parameter, name),
+			Message: fmt.Sprintf("parameter %q is %.64q: unknown resource", parameter, name),
 		}}
 	}
 	return resource, nil

@@ -40,7 +40,7 @@ var operations = map[string]Operation{
 		Parameters: append([]Parameter{
 			{Name: "resource", Description: "What to count, such as pods or deployments.apps.", Required: true, Repeated: true},
 			{Name: "groupBy", Description: "member, memberLabel:<key>, namespace, kind, label:<key> or field:<path>.", Repeated: true},
-			{Name: "labelSelector", Description: "Label selector; federator.dev/member and the like name members."},
+			{Name: "labelSelector", Description: "Label selector; labels such as federator.dev/member select members."},
 			{Name: "fieldSelector", Description: "Field selector, on any path."},
 			{Name: "namespace", Description: "Only objects in this namespace."},
 		}, commonParameters...),

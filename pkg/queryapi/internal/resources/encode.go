@@ -37,18 +37,18 @@ type encoder struct {
 }
 
 // append appends one object, or one row of a table.
-func (e *encoder) append(dst []byte, o aggregate.Object, st stamp) ([]byte, error) {
+func (e *encoder) append(dst []byte, o aggregate.Object, added addedMetadata) ([]byte, error) {
 	var err error
 	if err = e.load(o); err != nil {
 		return dst, err
 	}
 	switch e.shape {
 	case metadataOnly:
-		return e.appendPartial(dst, e.body, st)
+		return e.appendPartial(dst, e.body, added)
 	case table:
-		return e.appendRow(dst, st)
+		return e.appendRow(dst, added)
 	}
-	return e.appendFull(dst, st)
+	return e.appendFull(dst, added)
 }
 
 // load reads an object's body, with flat keys where requested, before it is printed, converted
@@ -65,28 +65,28 @@ func (e *encoder) load(o aggregate.Object) (err error) {
 	return nil
 }
 
-func (e *encoder) appendFull(dst []byte, st stamp) ([]byte, error) {
+func (e *encoder) appendFull(dst []byte, added addedMetadata) ([]byte, error) {
 	var err error
 	var conversion *catalog.ConversionError
 	switch e.converted, err = e.resource.AppendAt(e.converted[:0], e.body); {
 	case err == nil:
-		return e.appendObject(dst, e.converted, st)
+		return e.appendObject(dst, e.converted, added)
 	case !e.strict && errors.As(err, &conversion):
 		// One object must not fail the list: it is sent at the version that the index
 		// holds, which its apiVersion says.
-		return e.appendObject(dst, e.body, st)
+		return e.appendObject(dst, e.body, added)
 	}
 	return dst, err
 }
 
-func (e *encoder) appendRow(dst []byte, st stamp) ([]byte, error) {
+func (e *encoder) appendRow(dst []byte, added addedMetadata) ([]byte, error) {
 	row, err := e.resource.Row(e.body)
 	if err != nil {
 		return dst, err
 	}
 	cells := row.Cells
 	if e.clusterColumn {
-		cells = append([]any{st.member}, cells...)
+		cells = append([]any{added.member}, cells...)
 	}
 	dst = append(dst, `{"cells":`...)
 	text, err := json.Marshal(cells)
@@ -105,9 +105,9 @@ func (e *encoder) appendRow(dst []byte, st stamp) ([]byte, error) {
 	case metav1.IncludeNone:
 		dst = append(dst, "null"...)
 	case metav1.IncludeObject:
-		dst, err = e.appendFull(dst, st)
+		dst, err = e.appendFull(dst, added)
 	default:
-		dst, err = e.appendPartial(dst, e.body, st)
+		dst, err = e.appendPartial(dst, e.body, added)
 	}
 	return append(dst, '}'), err
 }
@@ -251,7 +251,7 @@ func (e *encoder) encodeBlock(some []aggregate.Object, text []byte) (r encodedBl
 			continue
 		}
 		r.text = append(r.text, ',')
-		if r.text, r.err = e.append(r.text, o, stampOf(o)); r.err != nil {
+		if r.text, r.err = e.append(r.text, o, addedMetadataOf(o)); r.err != nil {
 			return r
 		}
 	}
@@ -260,7 +260,7 @@ func (e *encoder) encodeBlock(some []aggregate.Object, text []byte) (r encodedBl
 
 func (e *encoder) appendYAML(dst []byte, o aggregate.Object) ([]byte, error) {
 	var err error
-	if e.item, err = e.append(append(e.item[:0], '['), o, stampOf(o)); err != nil {
+	if e.item, err = e.append(append(e.item[:0], '['), o, addedMetadataOf(o)); err != nil {
 		return dst, err
 	}
 	text, err := yaml.JSONToYAML(escapeForYAML(append(e.item, ']')))

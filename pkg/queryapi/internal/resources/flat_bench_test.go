@@ -17,11 +17,11 @@ func BenchmarkFlatKeys(b *testing.B) {
 	if err != nil {
 		b.Skip("the corpus of real objects is not here")
 	}
-	st := stamp{member: "fleet/eu-1", version: "17", revision: 12345}
+	added := addedMetadata{member: "fleet/eu-1", version: "17", revision: 12345}
 	var bodies [][]byte
 	size := 0
 	for line := range strings.Lines(string(data)) {
-		if body, _, ok := canonical(b, []byte(line), st); ok && json.Valid(body) {
+		if body, _, ok := canonical(b, []byte(line), added); ok && json.Valid(body) {
 			bodies = append(bodies, body)
 			size += len(body)
 		}
@@ -36,10 +36,10 @@ func BenchmarkFlatKeys(b *testing.B) {
 			for i := range b.N {
 				body := bodies[i%len(bodies)]
 				if flatten {
-					own = keys.Append(own[:0], body, st.member)
+					own = keys.Append(own[:0], body, added.member)
 					body = own
 				}
-				if dst, err = s.appendObject(dst[:0], body, st); err != nil {
+				if dst, err = s.appendObject(dst[:0], body, added); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -90,11 +90,12 @@ func negotiate(r *http.Request) ([]format, error) {
 
 var errNotAcceptable = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
-	Message: "only application/json and application/yaml are served, and " + protobufType + " of Kubernetes' own kinds, also as=PartialObjectMetadata[List] of meta.k8s.io/v1, and all but the last as=Table",
+	Message: "supported: application/json and application/yaml, also as=Table or as=PartialObjectMetadata[List] of meta.k8s.io/v1; " +
+		protobufType + " for built-in kinds, and as=PartialObjectMetadata[List] for all kinds",
 }}
 
-// chooseFormat chooses the first format that the resource has, and as fallback the first
-// that is not protobuf.
+// chooseFormat chooses the first format that the resource supports. Its fallback is the
+// first that is not protobuf.
 func (q *request) chooseFormat(formats []format) error {
 	chosen := false
 	for _, f := range formats {

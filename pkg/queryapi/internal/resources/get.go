@@ -80,7 +80,7 @@ func (q *request) ambiguous(found []aggregate.Object) error {
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: reasonAmbiguous,
-		Message: fmt.Sprintf("%s %q is ambiguous, %d members have it: %s. Choose one with --context %s (federator kubeconfig writes a context per member), or below /members/%s. To list all: %s --field-selector metadata.name=%s -o yaml",
+		Message: fmt.Sprintf("%s %q is ambiguous, %d members have it: %s. Choose one with --context %s (federator kubeconfig writes a context per member), or use the path /members/%s. To list all: %s --field-selector metadata.name=%s -o yaml",
 			gr, q.info.Name, len(found), names, members[0], members[0], list, q.info.Name),
 		Details: &metav1.StatusDetails{Name: q.info.Name, Group: gr.Group, Kind: gr.Resource, Causes: causes},
 	}}
@@ -89,9 +89,9 @@ func (q *request) ambiguous(found []aggregate.Object) error {
 // encodeObject encodes a single object as JSON or protobuf.
 func (q *request) encodeObject(e *encoder, o aggregate.Object) ([]byte, error) {
 	if !e.protobuf {
-		return e.append(nil, o, stampOf(o))
+		return e.append(nil, o, addedMetadataOf(o))
 	}
-	message, err := e.appendProtobuf(nil, o, stampOf(o))
+	message, err := e.appendProtobuf(nil, o, addedMetadataOf(o))
 	return appendEnveloped(nil, e.typeMeta(), message), err
 }
 

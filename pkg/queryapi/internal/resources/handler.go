@@ -367,9 +367,9 @@ func notSyncedError(out []selection.NotSynced) error {
 	return err
 }
 
-// stampOf is what is added to an object.
-func stampOf(o aggregate.Object) stamp {
-	return stamp{member: o.Member(), version: o.ResourceVersion(), revision: o.Revision()}
+// addedMetadataOf returns the metadata that is added to an object.
+func addedMetadataOf(o aggregate.Object) addedMetadata {
+	return addedMetadata{member: o.Member(), version: o.ResourceVersion(), revision: o.Revision()}
 }
 
 func revisionString(r aggregate.Revision) string { return strconv.FormatUint(uint64(r), 10) }

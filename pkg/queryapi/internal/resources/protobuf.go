@@ -37,9 +37,9 @@ const (
 )
 
 // appendProtobuf appends an object as a message without envelope.
-func (e *encoder) appendProtobuf(dst []byte, o aggregate.Object, st stamp) ([]byte, error) {
+func (e *encoder) appendProtobuf(dst []byte, o aggregate.Object, added addedMetadata) ([]byte, error) {
 	var err error
-	if e.item, err = e.append(e.item[:0], o, st); err != nil {
+	if e.item, err = e.append(e.item[:0], o, added); err != nil {
 		return dst, err
 	}
 	return e.toProtobuf(dst, e.item)
@@ -88,7 +88,7 @@ func appendEnveloped(dst []byte, t metav1.TypeMeta, message []byte) []byte {
 // appendItem appends an object as an element of a list.
 func (e *encoder) appendItem(dst []byte, o aggregate.Object) ([]byte, error) {
 	var err error
-	if e.message, err = e.appendProtobuf(e.message[:0], o, stampOf(o)); err != nil {
+	if e.message, err = e.appendProtobuf(e.message[:0], o, addedMetadataOf(o)); err != nil {
 		return dst, err
 	}
 	return protowire.AppendBytes(protowire.AppendTag(dst, fieldItems, protowire.BytesType), e.message), nil

@@ -41,14 +41,14 @@ type splicer struct {
 	meta []byte
 }
 
-// stamp is the metadata that is added to an object's body.
-type stamp struct {
+// addedMetadata is the metadata that is added to an object's body.
+type addedMetadata struct {
 	member, version string // the member, and its own resourceVersion
 	revision        aggregate.Revision
 }
 
 // appendObject appends the whole object.
-func (s *splicer) appendObject(dst, body []byte, st stamp) ([]byte, error) {
+func (s *splicer) appendObject(dst, body []byte, added addedMetadata) ([]byte, error) {
 	first, found := true, false
 	dst = append(dst, '{')
 	var failed error
@@ -63,7 +63,7 @@ func (s *splicer) appendObject(dst, body []byte, st stamp) ([]byte, error) {
 		}
 		found = true
 		dst = append(dst, `"metadata":`...)
-		dst, failed = appendMetadata(dst, value, st)
+		dst, failed = appendMetadata(dst, value, added)
 	})
 	if err = errors.Join(err, failed); err != nil {
 		return dst, err
@@ -75,7 +75,7 @@ func (s *splicer) appendObject(dst, body []byte, st stamp) ([]byte, error) {
 }
 
 // appendPartial appends the object as PartialObjectMetadata.
-func (s *splicer) appendPartial(dst, body []byte, st stamp) ([]byte, error) {
+func (s *splicer) appendPartial(dst, body []byte, added addedMetadata) ([]byte, error) {
 	s.meta = s.meta[:0]
 	err := split(body, func(key, value []byte) {
 		if string(key) == "metadata" {
@@ -86,19 +86,19 @@ func (s *splicer) appendPartial(dst, body []byte, st stamp) ([]byte, error) {
 		return dst, err
 	}
 	dst = append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`...)
-	if dst, err = appendMetadata(dst, s.meta, st); err != nil {
+	if dst, err = appendMetadata(dst, s.meta, added); err != nil {
 		return dst, err
 	}
 	return append(dst, '}'), nil
 }
 
-// appendMetadata appends metadata with the stamp. What the member says under
+// appendMetadata appends metadata with what is added. What the member says under
 // our own annotations goes: only we say who has the object.
-func appendMetadata(dst, meta []byte, st stamp) ([]byte, error) {
+func appendMetadata(dst, meta []byte, added addedMetadata) ([]byte, error) {
 	dst = append(dst, `{"annotations":{"`+api.MemberKey+`":`...)
-	dst = appendString(dst, st.member)
+	dst = appendString(dst, added.member)
 	dst = append(dst, `,"`+api.ResourceVersionKey+`":`...)
-	dst = appendString(dst, st.version)
+	dst = appendString(dst, added.version)
 	var failed error
 	err := split(meta, func(key, value []byte) {
 		if string(key) != "annotations" || string(value) == "null" {
@@ -123,6 +123,6 @@ func appendMetadata(dst, meta []byte, st stamp) ([]byte, error) {
 		return dst, err
 	}
 	dst = append(dst, `,"resourceVersion":"`...)
-	dst = strconv.AppendUint(dst, uint64(st.revision), 10)
+	dst = strconv.AppendUint(dst, uint64(added.revision), 10)
 	return append(dst, '"', '}'), nil
 }

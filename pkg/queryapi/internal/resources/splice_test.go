@@ -13,7 +13,7 @@ import (
 
 // canonical returns an object's JSON as the index holds it, and what has to be
 // sent of it.
-func canonical(t testing.TB, raw []byte, st stamp) (body []byte, want map[string]any, ok bool) {
+func canonical(t testing.TB, raw []byte, added addedMetadata) (body []byte, want map[string]any, ok bool) {
 	t.Helper()
 	var object map[string]any
 	if json.Unmarshal(raw, &object) != nil {
@@ -31,28 +31,28 @@ func canonical(t testing.TB, raw []byte, st stamp) (body []byte, want map[string
 	if annotations == nil {
 		annotations = map[string]any{}
 	}
-	annotations["federator.dev/member"], annotations["federator.dev/resource-version"] = st.member, st.version
-	meta["annotations"], meta["resourceVersion"] = annotations, revisionString(st.revision)
+	annotations["federator.dev/member"], annotations["federator.dev/resource-version"] = added.member, added.version
+	meta["annotations"], meta["resourceVersion"] = annotations, revisionString(added.revision)
 	return body, object, true
 }
 
 // spliced checks one object both ways that it can be sent.
 func spliced(t testing.TB, raw []byte) bool {
 	t.Helper()
-	st := stamp{member: `fleet/"eu"`, version: "17\u2028", revision: aggregate.Revision(5)<<32 + 9}
-	body, want, ok := canonical(t, raw, st)
+	added := addedMetadata{member: `fleet/"eu"`, version: "17\u2028", revision: aggregate.Revision(5)<<32 + 9}
+	body, want, ok := canonical(t, raw, added)
 	if !ok {
 		return false
 	}
 	var s splicer
 	for name, c := range map[string]struct {
-		make func(dst, body []byte, st stamp) ([]byte, error)
+		make func(dst, body []byte, added addedMetadata) ([]byte, error)
 		want map[string]any
 	}{
 		"object":  {s.appendObject, want},
 		"partial": {s.appendPartial, map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": want["metadata"]}},
 	} {
-		out, err := c.make([]byte("before"), body, st)
+		out, err := c.make([]byte("before"), body, added)
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, body)
 		}
@@ -75,7 +75,7 @@ var samples = []string{
 	`{"a":"\"metadata\":{","metadata":{},"b":{"metadata":{"name":"inner"}}}`,
 }
 
-func TestSplicer_StampsAreSplicedIntoObjects(t *testing.T) {
+func TestSplicer_AddsMetadataToObjects(t *testing.T) {
 	for _, s := range samples {
 		if !spliced(t, []byte(s)) {
 			t.Errorf("%s was not looked at", s)
@@ -83,13 +83,13 @@ func TestSplicer_StampsAreSplicedIntoObjects(t *testing.T) {
 	}
 	var s splicer
 	for _, bad := range []string{``, `{`, `[]`, `{"kind":"Pod"}`, `{"metadata":1}`, `{"metadata":{}`, `{"metadata":{}}x`, `{"metadata":{"annotations":[]}}`} {
-		if out, err := s.appendObject(nil, []byte(bad), stamp{}); err == nil {
+		if out, err := s.appendObject(nil, []byte(bad), addedMetadata{}); err == nil {
 			t.Errorf("%q became %q", bad, out)
 		}
 	}
 }
 
-func TestSplicer_StampsAreSplicedIntoRealObjects(t *testing.T) {
+func TestSplicer_AddsMetadataToRealObjects(t *testing.T) {
 	files, err := filepath.Glob("../../../../../shared/corpus/*.jsonl")
 	if err != nil {
 		t.Fatal(err)
@@ -120,8 +120,8 @@ func FuzzSplice(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var s splicer
-		_, _ = s.appendObject(nil, raw, stamp{}) // whatever it is, it does not crash
-		_, _ = s.appendPartial(nil, raw, stamp{})
+		_, _ = s.appendObject(nil, raw, addedMetadata{}) // whatever it is, it does not crash
+		_, _ = s.appendPartial(nil, raw, addedMetadata{})
 		spliced(t, raw)
 	})
 }

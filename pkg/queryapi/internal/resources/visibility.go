@@ -207,11 +207,11 @@ func (w *watchStream) sendVisibilityChange(before, after aggregate.Member, was, 
 			continue
 		}
 		w.bookmarkDue = true
-		st, kind := stampOf(o), watch.Added
+		added, kind := addedMetadataOf(o), watch.Added
 		if saw {
-			st.revision, kind = w.last.Revision(), watch.Deleted
+			added.revision, kind = w.last.Revision(), watch.Deleted
 		}
-		if err := w.send(kind, o, st); err != nil {
+		if err := w.send(kind, o, added); err != nil {
 			return err
 		}
 	}

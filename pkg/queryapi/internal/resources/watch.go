@@ -213,7 +213,7 @@ func (w *watchStream) sendInitialEvents(ctx context.Context) error {
 		case !phase.start():
 			return errWatchEnded
 		}
-		if err := w.send(watch.Added, o, stampOf(o)); err != nil {
+		if err := w.send(watch.Added, o, addedMetadataOf(o)); err != nil {
 			return err
 		}
 	}
@@ -308,17 +308,17 @@ func (w *watchStream) sendChange(c aggregate.Change) error {
 	}
 	recreated := before && after && c.Before.UID() != c.After.UID()
 	if before && (!after || recreated) {
-		st := stampOf(c.Before)
-		st.revision = c.Revision
-		if err := w.sendCached(watch.Deleted, c.Before, st); err != nil {
+		added := addedMetadataOf(c.Before)
+		added.revision = c.Revision
+		if err := w.sendCached(watch.Deleted, c.Before, added); err != nil {
 			return err
 		}
 	}
 	switch {
 	case after && (!before || recreated):
-		return w.sendCached(watch.Added, c.After, stampOf(c.After))
+		return w.sendCached(watch.Added, c.After, addedMetadataOf(c.After))
 	case after:
-		return w.sendCached(watch.Modified, c.After, stampOf(c.After))
+		return w.sendCached(watch.Modified, c.After, addedMetadataOf(c.After))
 	}
 	return nil
 }
@@ -350,17 +350,17 @@ func (w *watchStream) sendError(status metav1.Status) error {
 }
 
 // sendCached sends an event that another watch may have encoded already.
-func (w *watchStream) sendCached(kind watch.EventType, o aggregate.Object, st stamp) error {
+func (w *watchStream) sendCached(kind watch.EventType, o aggregate.Object, added addedMetadata) error {
 	if w.columns != nil {
-		return w.send(kind, o, st)
+		return w.send(kind, o, added)
 	}
-	key := eventKey{st.revision, kind, w.resource, w.encoder.shape, w.encoder.protobuf, w.encoder.clusterColumn, w.keys != nil, w.encoder.include}
+	key := eventKey{added.revision, kind, w.resource, w.encoder.shape, w.encoder.protobuf, w.encoder.clusterColumn, w.keys != nil, w.encoder.include}
 	if frame, ok := w.events.get(key); ok {
 		w.out = append(w.out, frame...)
 		return w.flushIfFull()
 	}
 	at := len(w.out)
-	if err := w.appendEvent(kind, o, st); err != nil {
+	if err := w.appendEvent(kind, o, added); err != nil {
 		return err
 	}
 	w.events.put(key, bytes.Clone(w.out[at:]))
@@ -368,14 +368,14 @@ func (w *watchStream) sendCached(kind watch.EventType, o aggregate.Object, st st
 }
 
 // send sends an event.
-func (w *watchStream) send(kind watch.EventType, o aggregate.Object, st stamp) error {
-	if err := w.appendEvent(kind, o, st); err != nil {
+func (w *watchStream) send(kind watch.EventType, o aggregate.Object, added addedMetadata) error {
+	if err := w.appendEvent(kind, o, added); err != nil {
 		return err
 	}
 	return w.flushIfFull()
 }
 
-func (w *watchStream) appendEvent(kind watch.EventType, o aggregate.Object, st stamp) (err error) {
+func (w *watchStream) appendEvent(kind watch.EventType, o aggregate.Object, added addedMetadata) (err error) {
 	at := len(w.out)
 	defer func() {
 		if err != nil {
@@ -383,7 +383,7 @@ func (w *watchStream) appendEvent(kind watch.EventType, o aggregate.Object, st s
 		}
 	}()
 	if w.encoder.protobuf {
-		if w.encoder.message, err = w.encoder.appendProtobuf(w.encoder.message[:0], o, st); err != nil {
+		if w.encoder.message, err = w.encoder.appendProtobuf(w.encoder.message[:0], o, added); err != nil {
 			return err
 		}
 		w.out, err = appendProtobufEvent(w.out, kind, w.encoder.typeMeta(), w.encoder.message)
@@ -392,7 +392,7 @@ func (w *watchStream) appendEvent(kind watch.EventType, o aggregate.Object, st s
 	w.out = append(append(append(w.out, `{"type":"`...), kind...), `","object":`...)
 	if w.encoder.shape == table {
 		w.out = append(w.out, `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"`...)
-		w.out = append(append(w.out, revisionString(st.revision)...), `"},"columnDefinitions":`...)
+		w.out = append(append(w.out, revisionString(added.revision)...), `"},"columnDefinitions":`...)
 		if w.columns != nil { // as an API server, with the first event only
 			w.out, w.columns = append(w.out, w.columns...), nil
 		} else {
@@ -400,7 +400,7 @@ func (w *watchStream) appendEvent(kind watch.EventType, o aggregate.Object, st s
 		}
 		w.out = append(w.out, `,"rows":[`...)
 	}
-	if w.out, err = w.encoder.append(w.out, o, st); err != nil {
+	if w.out, err = w.encoder.append(w.out, o, added); err != nil {
 		return err
 	}
 	if w.encoder.shape == table {

@@ -161,7 +161,7 @@ func resolve(r *http.Request, t Target) (*request.RequestInfo, error) {
 	if verb := pathVerb(t.Path); verb != "" {
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
-			Message: fmt.Sprintf("the verb %q in a path is not served: use ?watch=true, and a member itself for its proxies", verb),
+			Message: fmt.Sprintf("the verb %q in a path is not served: use ?watch=true; for proxies, connect to the member", verb),
 		}}
 	}
 	stripped := *r

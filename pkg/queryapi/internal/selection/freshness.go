@@ -103,7 +103,7 @@ func Warning(out []NotSynced) string {
 		parts = append(parts, fmt.Sprintf("%s may be incomplete or old: %s", out[0].Kind, joinFirst(stale)))
 	}
 	if len(reasons) > 0 {
-		what := "held in part: "
+		what := "partially stored: "
 		if len(stale) == 0 {
 			what = string(out[0].Kind) + " is " + what
 		}

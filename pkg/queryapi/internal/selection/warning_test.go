@@ -28,11 +28,11 @@ func TestWarning_SaysWhatIsWrongAndWhatIsLeftOut(t *testing.T) {
 		},
 		"partial by configuration": {
 			[]NotSynced{partial("a/x", hour), partial("a/y", hour)},
-			"Event is held in part: " + hour + " (a/x, a/y)",
+			"Event is partially stored: " + hour + " (a/x, a/y)",
 		},
 		"both": {
 			[]NotSynced{partial("a/x", hour), stale("a/y"), partial("a/z", "2 objects are left out: no name")},
-			"Event may be incomplete or old: a/y is Stale (last contact 1m30s ago); held in part: " +
+			"Event may be incomplete or old: a/y is Stale (last contact 1m30s ago); partially stored: " +
 				hour + " (a/x); 2 objects are left out: no name (a/z)",
 		},
 		"many": {
@@ -41,11 +41,11 @@ func TestWarning_SaysWhatIsWrongAndWhatIsLeftOut(t *testing.T) {
 				stale("b/1"), stale("b/2"), stale("b/3"), stale("b/4"),
 			},
 			"Event may be incomplete or old: b/1 is Stale (last contact 1m30s ago), b/2 is Stale (last contact 1m30s ago), " +
-				"b/3 is Stale (last contact 1m30s ago) and 1 more; held in part: " + hour + " (a/1, a/2, a/3 and 2 more)",
+				"b/3 is Stale (last contact 1m30s ago) and 1 more; partially stored: " + hour + " (a/1, a/2, a/3 and 2 more)",
 		},
 		"many reasons": {
 			[]NotSynced{partial("a/1", "r1"), partial("a/2", "r2"), partial("a/3", "r3"), partial("a/4", "r4"), partial("a/5", "r5")},
-			"Event is held in part: r1 (a/1); r2 (a/2); r3 (a/3); and 2 more members",
+			"Event is partially stored: r1 (a/1); r2 (a/2); r3 (a/3); and 2 more members",
 		},
 	} {
 		if got := Warning(c.of); got != c.want {
