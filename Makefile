@@ -157,7 +157,7 @@ soak: kube ## run random joins, leaves, writes and faults for SOAK
 	SOAK=$(SOAK) go test ./test/e2e -run Soak -v -count 1 -timeout 0
 
 .PHONY: hostile
-hostile: kube ## attack it from lying members and readers for HOSTILE; HOSTILE_SEED repeats a run
+hostile: kube ## attack it from hostile members and readers for HOSTILE; HOSTILE_SEED repeats a run
 	HOSTILE=$(HOSTILE) HOSTILE_SEED=$(HOSTILE_SEED) HOSTILE_CLASSES=$(HOSTILE_CLASSES) go test ./test/hostile -run Hostile -v -count 1 -timeout 0
 
 .PHONY: clients

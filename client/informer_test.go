@@ -28,7 +28,7 @@ func pod(member, name, uid, version string) *corev1.Pod {
 	}}
 }
 
-// stage is a server's side of list and watch, and what the handler was told.
+// stage is a server's side of list and watch, and the events that the handler received.
 type stage struct {
 	t      *testing.T
 	mu     sync.Mutex
@@ -75,7 +75,7 @@ func (s *stage) listWatch() cache.ListerWatcher {
 	}
 }
 
-func (s *stage) told(format string, args ...any) {
+func (s *stage) record(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.events = append(s.events, fmt.Sprintf(format, args...))
@@ -91,7 +91,7 @@ func (s *stage) expect(want ...string) {
 		s.news.Wait()
 	}
 	if !slices.Equal(s.events, want) {
-		s.t.Fatalf("told %q, want %q", s.events, want)
+		s.t.Fatalf("received %q, want %q", s.events, want)
 	}
 	s.events = nil
 }
@@ -99,10 +99,10 @@ func (s *stage) expect(want ...string) {
 func (s *stage) options() client.Options[*corev1.Pod] {
 	return client.Options[*corev1.Pod]{
 		Handlers: []client.Handler[*corev1.Pod]{{
-			Added:   func(k client.Key, p *corev1.Pod) { s.told("+%s@%s", k, p.ResourceVersion) },
-			Updated: func(k client.Key, _, p *corev1.Pod) { s.told("~%s@%s", k, p.ResourceVersion) },
-			Deleted: func(k client.Key, p *corev1.Pod) { s.told("-%s@%s", k, p.UID) },
-		}, {}}, // and one that wants to hear nothing
+			Added:   func(k client.Key, p *corev1.Pod) { s.record("+%s@%s", k, p.ResourceVersion) },
+			Updated: func(k client.Key, _, p *corev1.Pod) { s.record("~%s@%s", k, p.ResourceVersion) },
+			Deleted: func(k client.Key, p *corev1.Pod) { s.record("-%s@%s", k, p.UID) },
+		}, {}}, // and one without functions
 		Indexers: map[string]func(*corev1.Pod) []string{"v": func(p *corev1.Pod) []string { return []string{p.Labels["v"]} }},
 	}
 }

@@ -228,18 +228,18 @@ func (c *console) stopped() {
 	c.corrected()
 	c.prints(`^actions are not stopped\n$`, "resume")
 
-	const heard = "all actions are stopped"
-	before := strings.Count(c.r.log.String(), heard)
+	const logged = "all actions are stopped"
+	before := strings.Count(c.r.log.String(), logged)
 	began := time.Now()
 	c.must("stop")
-	told := time.Now()
+	returned := time.Now()
 	clitest.Eventually(c.t, "the stop takes effect", func() error {
-		if strings.Count(c.r.log.String(), heard) == before {
+		if strings.Count(c.r.log.String(), logged) == before {
 			return clitest.ErrNotYet
 		}
 		return nil
 	})
-	c.t.Logf("actions stop: in effect at most %v after the command began, %v after it ended", time.Since(began).Round(time.Millisecond), time.Since(told).Round(time.Millisecond))
+	c.t.Logf("actions stop: in effect at most %v after the command began, %v after it ended", time.Since(began).Round(time.Millisecond), time.Since(returned).Round(time.Millisecond))
 	c.relabel("one", "silver")
 	c.awaitState("Stopped", outstanding(1))
 	c.refused("all actions are stopped", "rollback", c.last("--phase", "succeeded"))
@@ -247,9 +247,9 @@ func (c *console) stopped() {
 		c.t.Errorf("corrected while all actions are stopped: tier %q", got)
 	}
 	c.must("resume")
-	told = time.Now()
+	returned = time.Now()
 	c.corrected()
-	c.t.Logf("actions resume: corrected at most %v after it ended", time.Since(told).Round(time.Millisecond))
+	c.t.Logf("actions resume: corrected at most %v after it ended", time.Since(returned).Round(time.Millisecond))
 }
 
 // listed: what list and show print, and what they refuse.

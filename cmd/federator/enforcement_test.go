@@ -206,7 +206,7 @@ spec:
 	j.awaitTier("one", "gold")
 	j.relabel("one", "silver")
 	j.awaitTier("one", "gold")
-	fp := j.awaitPolicy("the status tells", func(fp *v1alpha1.FleetPolicy) bool {
+	fp := j.awaitPolicy("the status reports it", func(fp *v1alpha1.FleetPolicy) bool {
 		return fp.Status.Totals != nil && fp.Status.Totals.Violations == 0 && fp.Status.Actions != nil && fp.Status.Actions.Succeeded > 0 && fp.Status.Origin != nil
 	})
 	if fp.Status.Origin.Source != "git" || !strings.HasSuffix(fp.Status.Origin.Path, "tier.rego") || len(fp.Status.Origin.Commit) != 40 {
@@ -289,8 +289,8 @@ spec:
 		return nil
 	})
 
-	// Its Events tell of it, as kubectl describe shows them.
-	clitest.Eventually(t, "Events tell of it", func() error {
+	// Its Events report it, as kubectl describe shows them.
+	clitest.Eventually(t, "Events report it", func() error {
 		events, err := j.hub.Client().CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
 			FieldSelector: "involvedObject.kind=FleetPolicy,involvedObject.name=tier,involvedObject.uid=" + string(fp.UID),
 		})

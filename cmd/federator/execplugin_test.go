@@ -142,8 +142,8 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	}
 }
 
-// binary runs the command in a process of its own until that, and whoever holds its
-// output, has ended.
+// binary runs the command in a process of its own until it, and every process that holds
+// its output, has ended.
 func binary(t *testing.T, stdin *os.File, args ...string) (out, log string, err error) {
 	t.Helper()
 	self, err := os.Executable()

@@ -66,7 +66,7 @@ func TestQueryCommands_UseTheServer(t *testing.T) {
 		t.Errorf("count -o yaml:\n%s", out)
 	}
 
-	// The context for other programs leads to the same: our commands know of members.
+	// The flat context gives the same answers: the commands understand members.
 	if out := ask("count", "configmaps", "--context", "flat", "--by", "namespace", "-o", "json"); !strings.Contains(out, `"default"`) {
 		t.Errorf("count --context flat:\n%s", out)
 	}
@@ -105,7 +105,7 @@ func TestQueryCommands_UseTheServer(t *testing.T) {
 	} {
 		_, err := command(t, append(args, "--kubeconfig", r.kubeconfig)...)
 		if _, ok := errors.AsType[*apierrors.StatusError](err); !ok {
-			t.Errorf("%q: %v is no Status", args, err)
+			t.Errorf("%q: %v is not a Status error", args, err)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func TestKubeconfig_HasAContextPerMember(t *testing.T) {
 		t.Fatalf("%+v, %v", written, err)
 	}
 	if got := written.Clusters["flat"]; got == nil || got.Server != server+"/flat" {
-		t.Errorf("of unambiguous keys: %+v", got)
+		t.Errorf("the flat context: %+v", got)
 	}
 	if got := written.Clusters["context/member-1"]; got == nil || got.Server != server+"/members/context/member-1" {
 		t.Errorf("the second member: %+v", got)

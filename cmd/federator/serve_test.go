@@ -256,7 +256,7 @@ func TestMembers_WithoutAServer(t *testing.T) {
 	members, kubeconfig := clitest.Fleet(t, 2)
 	clitest.CreateConfigMaps(t, members[0], "a")
 	members[1].Forbid(schema.GroupResource{Resource: "configmaps"})
-	begun := time.Now()
+	started := time.Now()
 	out, err := command(t, "members", "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "ConfigMap", "-o", "wide")
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +265,7 @@ func TestMembers_WithoutAServer(t *testing.T) {
 		!regexp.MustCompile(`(?m)^context/member-1 +Connected +v1.36.3 +1 Forbidden +0 `).MatchString(out) {
 		t.Errorf("printed:\n%s", out)
 	}
-	if d := time.Since(begun); d > config.InteractiveGiveUpAfter {
+	if d := time.Since(started); d > config.InteractiveGiveUpAfter {
 		t.Errorf("took %s: it waited for a member that had been given up on", d)
 	}
 	out, err = command(t, "members", "member-1", "--kubeconfig", kubeconfig, "--contexts", "member-0,member-1", "--kinds", "ConfigMap", "-o", "yaml")

@@ -89,7 +89,7 @@ func TestViolations_AreQueried(t *testing.T) {
 		found := &policyquery.ViolationList{}
 		return found, json.Unmarshal(body, found)
 	}
-	told := func(found *policyquery.ViolationList) string {
+	summary := func(found *policyquery.ViolationList) string {
 		var all []string
 		for _, i := range found.Items {
 			all = append(all, fmt.Sprintf("%s %s%s%s", i.Policy, strings.TrimPrefix(i.Subject.Member, "context/member-"), i.Subject.Name, i.Subject.Key))
@@ -101,7 +101,7 @@ func TestViolations_AreQueried(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if got := told(found); !found.Synced || got != "acme.names a, acme.owner 0a, acme.owner 0b, acme.owner 0c, acme.owner 1a, acme.owner 1d, acme.owner 1e" {
+		if got := summary(found); !found.Synced || got != "acme.names a, acme.owner 0a, acme.owner 0b, acme.owner 0c, acme.owner 1a, acme.owner 1d, acme.owner 1e" {
 			return fmt.Errorf("found %q", got)
 		}
 		return nil
@@ -115,7 +115,7 @@ func TestViolations_AreQueried(t *testing.T) {
 		"exempt=true":            "",
 		"state=Unknown":          "",
 	} {
-		if found, err := ask(query); err != nil || told(found) != want {
+		if found, err := ask(query); err != nil || summary(found) != want {
 			t.Errorf("%s: %+v, %v, want %q", query, found, err, want)
 		}
 	}
@@ -125,7 +125,7 @@ func TestViolations_AreQueried(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if pages = append(pages, told(found)); found.Continue == "" {
+		if pages = append(pages, summary(found)); found.Continue == "" {
 			break
 		}
 		next = "&continue=" + found.Continue

@@ -23,7 +23,7 @@ func TestFolders_HaveFewFiles(t *testing.T) {
 	}
 	for dir, n := range files {
 		if n > maxFiles {
-			t.Errorf("%s has %d files, at most %d are allowed: make packages of it", dir, n, maxFiles)
+			t.Errorf("%s has %d files, at most %d are allowed: split it into packages", dir, n, maxFiles)
 		}
 	}
 }

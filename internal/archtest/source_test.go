@@ -119,7 +119,7 @@ func TestModules_APIRequiresOnlyKubernetesTypes(t *testing.T) {
 	}
 	for _, m := range found {
 		if name := string(m[1]); name != "k8s.io/api" && name != "k8s.io/apimachinery" {
-			t.Errorf("api/go.mod requires %s: whoever imports the module would pay for it", name)
+			t.Errorf("api/go.mod requires %s: every module that imports it would require it, too", name)
 		}
 	}
 }

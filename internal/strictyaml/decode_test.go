@@ -43,7 +43,7 @@ func decode(text string) (target, string, strictyaml.Lines) {
 	return x, b.String(), lines
 }
 
-func TestEveryKindOfValueIsDecoded(t *testing.T) {
+func TestDecode_EveryKindOfValue(t *testing.T) {
 	got, problems, lines := decode(`
 name: "1"
 on: true
@@ -82,7 +82,7 @@ free: {a: {b: 12345678901234567890}}
 	}
 }
 
-func TestWhatDoesNotFitIsReportedAtItsPlace(t *testing.T) {
+func TestDecode_ReportsProblemsWithTheirPosition(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"Hidden: a", "1:1: Hidden is not known"},
 		{"'-': a", "1:1: - is not known"},
@@ -130,7 +130,7 @@ func TestWhatDoesNotFitIsReportedAtItsPlace(t *testing.T) {
 	}
 }
 
-func TestNullIsNoValue(t *testing.T) {
+func TestDecode_NullIsNoValue(t *testing.T) {
 	for _, text := range []string{"", "#", "---", "---\n...\n", "~", "{}", "name: \nin: ~\npoint: null\nlist:\nany:\nfree: ~"} {
 		got, problems, _ := decode(text)
 		if problems != "" || !reflect.DeepEqual(got, target{}) {
@@ -139,7 +139,7 @@ func TestNullIsNoValue(t *testing.T) {
 	}
 }
 
-func TestDocumentsAreBounded(t *testing.T) {
+func TestDecode_LimitsDocuments(t *testing.T) {
 	if _, got, _ := decode("name: " + strings.Repeat("x", strictyaml.MaxSize-6)); got != "" {
 		t.Error(got)
 	}

@@ -48,7 +48,7 @@ func TestChangeLog_BulkChangesLeaveOthers(t *testing.T) {
 	middle := x.Snapshot().Revision()
 	mustReplace(nil)
 	if n, err := count("Job.batch", middle); n != 300 || err != nil {
-		t.Errorf("who follows is told of %d deletions, %v", n, err)
+		t.Errorf("a reader of changes receives %d deletions, %v", n, err)
 	}
 	if n, err := count("Pod", start); n != 5 || err != nil {
 		t.Errorf("readers of another kind: %d changes, %v", n, err)
@@ -62,7 +62,7 @@ func TestChangeLog_BulkChangesLeaveOthers(t *testing.T) {
 	}
 	for _, kind := range []aggregate.Kind{"", "Job.batch"} {
 		if _, err := count(kind, end); !errors.Is(err, aggregate.ErrExpired) {
-			t.Errorf("readers of %q are told of what is not kept: %v", kind, err)
+			t.Errorf("readers of %q receive changes that are not kept: %v", kind, err)
 		}
 	}
 	if log := x.Account().Log; log > 5*(128<<10) {

@@ -21,7 +21,7 @@ func trainOut(t *testing.T, x *aggregate.Index) {
 	}
 }
 
-// TestTrain_DictionariesGoWithTheirKinds: a member that serves other kinds each time it is asked
+// TestTrain_DictionariesGoWithTheirKinds: a member that serves other kinds at each discovery
 // leaves nothing behind.
 func TestTrain_DictionariesGoWithTheirKinds(t *testing.T) {
 	x := newIndex(t, aggregate.Options{})

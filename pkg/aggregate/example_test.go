@@ -53,7 +53,7 @@ func Example() {
 		fmt.Printf("%s at version %s: %s\n", o.Ref(), o.ResourceVersion(), body)
 	}
 
-	// The Pod goes. The snapshot still has it; the cursor tells.
+	// The Pod goes. The snapshot still has it; the cursor reports it.
 	pods.Delete("shop", "web-1")
 	if _, err := pods.Commit(); err != nil {
 		log.Fatal(err)

@@ -192,7 +192,7 @@ func TestIsolation(t *testing.T) {
 	t.Run("lost wake-up", testLostWakeUp)
 }
 
-// whileReading runs write while readers judge every snapshot they can get.
+// whileReading runs write while readers check every snapshot they can get.
 func whileReading(x *aggregate.Index, write func(), read func(*aggregate.Snapshot)) {
 	done := make(chan struct{})
 	var readers sync.WaitGroup

@@ -284,10 +284,10 @@ func (h *history) open() {
 	if sc := h.state.scopes[k]; sc != nil {
 		w.stale = sc.version != version
 		w.pending = sc.clone()
-		// Opening walks all that is there, so the account is counted anew.
+		// Opening walks all that is there, so the account is recounted.
 		info, _ := h.index.Snapshot().Scope(k.member, k.kind)
 		if objects, size := scope.Size(); objects != len(sc.objects) || size != info.Bytes {
-			h.t.Fatalf("scope %v: account of %d bytes, counted anew %d", k, info.Bytes, size)
+			h.t.Fatalf("scope %v: account of %d bytes, recounted %d", k, info.Bytes, size)
 		}
 		return
 	}

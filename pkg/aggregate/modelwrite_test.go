@@ -27,7 +27,7 @@ func (h *history) item(w *writer, o *obj) aggregate.Item {
 	return item
 }
 
-// edit changes one thing in a scope without committing it.
+// edit makes one change to a scope without committing it.
 func (h *history) edit() {
 	k, w := h.writer()
 	if w == nil {
@@ -73,7 +73,7 @@ func (h *history) upsert(w *writer, o *obj, kept *keptItem) {
 	at := objKey{o.ref.Namespace, o.ref.Name}
 	old := w.pending.objects[at]
 	w.scope.Upsert(kept.item)
-	if o.rv != "" && h.rng.IntN(2) == 0 { // without a version, Held cannot tell it
+	if o.rv != "" && h.rng.IntN(2) == 0 { // without a version, Held cannot detect it
 		w.kept = append(w.kept, kept)
 	}
 	if old != nil && old.uid == o.uid && old.rv == o.rv && (canonicalRV(o.rv) || old.by == kept) {
@@ -125,7 +125,7 @@ func (h *history) commit() {
 }
 
 // replace relists a scope: some objects gone, some new, some changed, the rest
-// held or decoded anew.
+// held or decoded again.
 func (h *history) replace() {
 	k, w := h.writer()
 	if w == nil {

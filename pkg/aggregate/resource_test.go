@@ -62,17 +62,17 @@ func TestScope_KeepsTheResourceItWasReadUnder(t *testing.T) {
 	batch, _ := cursor.Poll()
 	for d := range batch.Deltas() {
 		if d.Before.Resource() != "vaults" || d.After.Resource() != "chests" || d.After.Revision() <= d.Before.Revision() {
-			t.Errorf("told of a change from %q to %q", d.Before.Resource(), d.After.Resource())
+			t.Errorf("reported a change from %q to %q", d.Before.Resource(), d.After.Resource())
 		}
 	}
 	scopes := 0
 	for d := range batch.Scopes() {
 		if scopes++; d.Before.Resource != "vaults" || d.After.Resource != "chests" {
-			t.Errorf("told of a scope %+v", d)
+			t.Errorf("reported scope %+v", d)
 		}
 	}
 	if scopes != 1 {
-		t.Errorf("told of %d scopes", scopes)
+		t.Errorf("reported %d scopes", scopes)
 	}
 	x.RemoveMember("b/b")
 	want(x.Snapshot(), "chests", "chests")

@@ -81,7 +81,7 @@ func TestWriter_UsesCurrentCredentials(t *testing.T) {
 }
 
 func TestWriter_SaysWhyNot(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	opts.Members = 2
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { r.source.view[1].ReadOnly = true })
 	m, hub := r.fleet.Members()[0], r.fleet.Members()[1]

@@ -32,7 +32,7 @@ func (l *leading) Write(b []byte) (int, error) {
 func (l *leading) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 // TestProtobuf_AnsweredInJSONIsReadAsJSON: a member says that it speaks protobuf, and
-// answers in JSON what is asked for in it, from the start or once it is known.
+// answers in JSON what is requested in it, from the start or once it is known.
 func TestProtobuf_AnsweredInJSONIsReadAsJSON(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rule  clusterinformers.KindRule
@@ -47,8 +47,8 @@ func TestProtobuf_AnsweredInJSONIsReadAsJSON(t *testing.T) {
 		"two namespaces, and indented": {rule: clusterinformers.KindRule{Kind: "Pod", Namespaces: []string{"shop", "ops"}}, lead: "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opts := few()
-			var l *liar
+			opts := fewKinds()
+			var l *fakeServer
 			answer := func(w http.ResponseWriter, req *http.Request) bool {
 				if strings.HasSuffix(req.URL.Path, "/pods") && strings.Contains(req.Header.Get("Accept"), "protobuf") {
 					req.Header.Set("Accept", "application/json")
@@ -65,7 +65,7 @@ func TestProtobuf_AnsweredInJSONIsReadAsJSON(t *testing.T) {
 				if tt.later {
 					first = func(http.ResponseWriter, *http.Request) bool { return false }
 				}
-				l = newLiar(t, m, first)
+				l = newFakeServer(t, m, first)
 				r.source.view[0] = l.spec
 			})
 			m := r.fleet.Members()[0]
@@ -79,7 +79,7 @@ func TestProtobuf_AnsweredInJSONIsReadAsJSON(t *testing.T) {
 				l.mu.Unlock()
 				m.DropWatches(pods)
 			}
-			r.until("it is asked in JSON", func() bool { return r.detail(m, "Pod").Encoding == "json" })
+			r.until("JSON is requested", func() bool { return r.detail(m, "Pod").Encoding == "json" })
 			r.untilState(m, "Pod", want)
 			for i := range 10 {
 				touch(t, m, i, "in JSON")
@@ -103,16 +103,16 @@ func TestProtobuf_AnsweredInJSONIsReadAsJSON(t *testing.T) {
 
 // TestIdentity_AMalformedKubeSystemIsNamedAndTheRestIsRead.
 func TestIdentity_AMalformedKubeSystemIsNamedAndTheRestIsRead(t *testing.T) {
-	for name, tt := range map[string]struct{ metadata, told string }{
+	for name, tt := range map[string]struct{ metadata, reported string }{
 		"labels":   {`{"name": "kube-system", "uid": "u", "labels": "boom", "creationTimestamp": 7}`, ""},
 		"uid":      {`{"name": "kube-system", "uid": {"a": 1}}`, "metadata.uid"},
 		"metadata": {`"boom"`, "metadata"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) {
+			r := follow(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) {
 				m := r.fleet.Members()[0]
 				fill(t, m, 3)
-				r.source.view[0] = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+				r.source.view[0] = newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
 					if req.URL.Path != "/api/v1/namespaces/kube-system" {
 						return false
 					}
@@ -128,8 +128,8 @@ func TestIdentity_AMalformedKubeSystemIsNamedAndTheRestIsRead(t *testing.T) {
 			if st.State != connection.Connected || st.Reason != "" {
 				t.Errorf("it is %s: %s", st.State, st.Reason)
 			}
-			if told := strings.Contains(st.LastError, "/api/v1/namespaces/kube-system") && strings.Contains(st.LastError, tt.told); told != (tt.told != "") {
-				t.Errorf("last error %q, want %q", st.LastError, tt.told)
+			if reported := strings.Contains(st.LastError, "/api/v1/namespaces/kube-system") && strings.Contains(st.LastError, tt.reported); reported != (tt.reported != "") {
+				t.Errorf("last error %q, want %q", st.LastError, tt.reported)
 			}
 		})
 	}

@@ -17,9 +17,9 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-// liar is an API server that answers as a simulated member does, but where the
+// fakeServer is an API server that answers as a simulated member does, but where the
 // test has it answer otherwise.
-type liar struct {
+type fakeServer struct {
 	spec clusterinformers.Spec
 	cut  func() // breaks all connections
 
@@ -29,9 +29,9 @@ type liar struct {
 	answer func(w http.ResponseWriter, r *http.Request) bool
 }
 
-// newLiar starts a server before m. answer reports whether it has answered; it is
+// newFakeServer starts a server before m. answer reports whether it has answered; it is
 // called from many goroutines.
-func newLiar(t *testing.T, m *sim.Member, answer func(w http.ResponseWriter, r *http.Request) bool) *liar {
+func newFakeServer(t *testing.T, m *sim.Member, answer func(w http.ResponseWriter, r *http.Request) bool) *fakeServer {
 	t.Helper()
 	transport, err := rest.TransportFor(m.RESTConfig())
 	ok(t, err)
@@ -41,7 +41,7 @@ func newLiar(t *testing.T, m *sim.Member, answer func(w http.ResponseWriter, r *
 		r.SetURL(host)
 		r.Out.Header.Del("Authorization") // the transport has the member's own
 	}}
-	l := &liar{answer: answer, forward: proxy.ServeHTTP}
+	l := &fakeServer{answer: answer, forward: proxy.ServeHTTP}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.mu.Lock()
 		answer := l.answer

@@ -40,12 +40,12 @@ func TestBodies_AreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var most, ended atomic.Int64
 			block := []byte(strings.Repeat(" ", 1<<16))
-			var l *liar
-			r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
+			var l *fakeServer
+			r := newRig(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
 				if c.verb == "list" || c.verb == "watch" { // which is how members are read that cannot do both at once
 					r.fleet.Members()[0].Faults().Add(sim.Fault{Verb: "watchlist", Status: http.StatusForbidden})
 				}
-				l = newLiar(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
+				l = newFakeServer(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
 					if !strings.HasPrefix(req.URL.Path, c.path) || c.path == "/api" && req.URL.Path != "/api" || c.verb != "" && c.verb != verbOf(req) {
 						return false
 					}
@@ -70,12 +70,12 @@ func TestBodies_AreBounded(t *testing.T) {
 				t.Errorf("%d MiB were taken of a body that may have %d", got>>20, c.bytes>>20)
 			}
 			m := r.fleet.Members()[0]
-			r.until("the reason is told", func() bool { return r.status(m).LastError != "" || r.detail(m, "Pod").Reason != "" })
+			r.until("the reason is reported", func() bool { return r.status(m).LastError != "" || r.detail(m, "Pod").Reason != "" })
 		})
 	}
 }
 
-// verbOf tells a list from a watch, and from a watch that begins with a list.
+// verbOf distinguishes lists, watches, and watches that begin with a list.
 func verbOf(req *http.Request) string {
 	switch q := req.URL.Query(); {
 	case q.Get("sendInitialEvents") == "true":
@@ -90,18 +90,18 @@ func verbOf(req *http.Request) string {
 // not aggregate, with a body for each that is within its limit.
 func TestDiscovery_IsBoundedInSum(t *testing.T) {
 	const groups, size = 64, 4 << 20
-	var sent, asked atomic.Int64
+	var sent, requests atomic.Int64
 	block := []byte(strings.Repeat(" ", 1<<16))
-	r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
+	r := newRig(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
 		o.DiscoveryInterval = 100 * time.Millisecond
-		l := newLiar(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
+		l := newFakeServer(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
 			group, ofGroup := strings.CutPrefix(req.URL.Path, "/apis/g")
 			if req.URL.Path != "/apis" && !ofGroup {
 				return false
 			}
 			w.Header().Set("Content-Type", "application/json")
 			if !ofGroup {
-				asked.Add(1)
+				requests.Add(1)
 				list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
 				for i := range groups {
 					gv := metav1.GroupVersionForDiscovery{GroupVersion: fmt.Sprintf("g%d.example/v1", i), Version: "v1"}
@@ -122,16 +122,16 @@ func TestDiscovery_IsBoundedInSum(t *testing.T) {
 		})
 		r.source.view = []clusterinformers.Spec{l.spec}
 	}).start()
-	r.until("a discovery has ended", func() bool { return asked.Load() > 1 })
+	r.until("a discovery has ended", func() bool { return requests.Load() > 1 })
 	// Flow control lets some more be sent than is read, of each.
-	if got, most := sent.Load(), asked.Load()*(16<<20+groups*(1<<20)); got > most {
-		t.Errorf("%d MiB were taken in %d discoveries", got>>20, asked.Load())
+	if got, most := sent.Load(), requests.Load()*(16<<20+groups*(1<<20)); got > most {
+		t.Errorf("%d MiB were taken in %d discoveries", got>>20, requests.Load())
 	}
 }
 
 // TestDiscovery_IsBoundedByWhatItBecomes has a member answer with what is small as text
-// and large as structs, or in another format than it was asked for. What comes then is
-// no offer, and is not asked for on and on within one discovery.
+// and large as structs, or in another format than was requested. Such an answer
+// offers no resources, and is not requested again and again within one discovery.
 func TestDiscovery_IsBoundedByWhatItBecomes(t *testing.T) {
 	const head = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[`
 	for name, c := range map[string]struct{ body, want string }{
@@ -142,8 +142,8 @@ func TestDiscovery_IsBoundedByWhatItBecomes(t *testing.T) {
 		"protobuf":      {"k8s\x00" + strings.Repeat("\x0a\x00", 1000), "not JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
-				l := newLiar(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
+			r := newRig(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
+				l := newFakeServer(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
 					if req.URL.Path != "/apis" {
 						return false
 					}
@@ -155,13 +155,13 @@ func TestDiscovery_IsBoundedByWhatItBecomes(t *testing.T) {
 			}).start()
 			m := r.fleet.Members()[0]
 			if c.want == "" {
-				r.until("it has been asked", func() bool { s := r.status(m); return s.Synced || s.LastError != "" })
+				r.until("it has been queried", func() bool { s := r.status(m); return s.Synced || s.LastError != "" })
 				if got := r.status(m).LastError; strings.Contains(got, "too large") {
 					t.Error(got)
 				}
 				return
 			}
-			r.until("the reason is told", func() bool { return strings.Contains(r.status(m).LastError, c.want) })
+			r.until("the reason is reported", func() bool { return strings.Contains(r.status(m).LastError, c.want) })
 		})
 	}
 }

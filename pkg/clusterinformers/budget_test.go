@@ -27,7 +27,7 @@ func TestBudget_EmptiesOnlyTheScopeThatExceedsIt(t *testing.T) {
 		{"bytes, listed", clusterinformers.Budget{Bytes: 50_000}, "list"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			opts := few()
+			opts := fewKinds()
 			opts.Members = 2
 			r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
 				o.Budget = tt.budget
@@ -63,7 +63,7 @@ func TestBudget_EmptiesOnlyTheScopeThatExceedsIt(t *testing.T) {
 }
 
 func TestBudget_EmptiesOnlyTheScopeThatGrowsBeyondIt(t *testing.T) {
-	r := follow(t, few(), func(r *rig, o *clusterinformers.Options) {
+	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
 		o.Budget.Objects = 60
 		fill(t, r.fleet.Members()[0], 20)
 	})
@@ -81,7 +81,7 @@ func TestBudget_EmptiesOnlyTheScopeThatGrowsBeyondIt(t *testing.T) {
 }
 
 func TestBudget_WatchEventThatExceedsItEmptiesTheScope(t *testing.T) {
-	r := follow(t, few(), func(r *rig, o *clusterinformers.Options) {
+	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
 		o.Budget.ResponseBytes = 20_000
 		fill(t, r.fleet.Members()[0], 5)
 	})
@@ -102,7 +102,7 @@ func TestBudget_CountsResponsesInFlight(t *testing.T) {
 	}
 	for _, way := range []string{"watchlist", "list", "event"} {
 		t.Run(way, func(t *testing.T) {
-			opts := few()
+			opts := fewKinds()
 			r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
 				o.Budget.Bytes = 400_000
 				m := r.fleet.Members()[0]
@@ -128,7 +128,7 @@ func TestBudget_CountsResponsesInFlight(t *testing.T) {
 
 func TestBudget_RelistNeedsNoSecondOne(t *testing.T) {
 	for _, way := range []string{"watchlist", "list"} {
-		opts := few()
+		opts := fewKinds()
 		r := follow(t, opts, func(r *rig, o *clusterinformers.Options) {
 			o.Budget.Objects = 120
 			m := r.fleet.Members()[0]
@@ -152,7 +152,7 @@ func TestBudget_RelistNeedsNoSecondOne(t *testing.T) {
 }
 
 func TestSlots_BoundParallelSyncsWithoutStarvation(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	opts.Members = 6
 	r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
 		o.ParallelSyncs = len(opts.Kinds) // what hangs could take all of them
@@ -164,7 +164,7 @@ func TestSlots_BoundParallelSyncsWithoutStarvation(t *testing.T) {
 		}
 	}).start()
 	hung := r.fleet.Members()[0]
-	r.until("the one that hangs has been asked", func() bool { return hung.Requests().Verb("watchlist") > 0 })
+	r.until("the one that hangs has been queried", func() bool { return hung.Requests().Verb("watchlist") > 0 })
 	started := time.Now()
 	for _, m := range r.fleet.Members()[1:] {
 		r.synced(m)
@@ -182,7 +182,7 @@ func TestSlots_BoundParallelSyncsWithoutStarvation(t *testing.T) {
 }
 
 func TestBudget_BoundsInitialListsInFlight(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	opts.Members = 5
 	r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
 		o.ParallelSyncs = 3
@@ -190,18 +190,18 @@ func TestBudget_BoundsInitialListsInFlight(t *testing.T) {
 			m.Faults().Add(sim.Fault{Verb: "watchlist", Hang: true})
 		}
 	}).start()
-	asked := func() (n int) {
+	requests := func() (n int) {
 		for _, m := range r.fleet.Members() {
 			n += m.Requests().Verb("watchlist")
 		}
 		return n
 	}
-	r.until("three lists are under way", func() bool { return asked() == 3 })
-	r.during(time.Second, "no more than three", func() bool { return asked() == 3 })
+	r.until("three lists are under way", func() bool { return requests() == 3 })
+	r.during(time.Second, "no more than three", func() bool { return requests() == 3 })
 }
 
 func TestManager_ReadyGivesUpOnMembersThatDoNotSync(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	opts.Members = 3
 	r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
 		o.GiveUpAfter = 1500 * time.Millisecond
@@ -221,7 +221,7 @@ func TestManager_ReadyGivesUpOnMembersThatDoNotSync(t *testing.T) {
 
 func TestManager_NotReadyBeforeMembersHaveSynced(t *testing.T) {
 	for range 20 {
-		r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 3) }).start()
+		r := newRig(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 3) }).start()
 		for deadline := time.Now().Add(patience); ; {
 			if ready, _ := r.manager.Ready(); ready {
 				break
@@ -240,7 +240,7 @@ func TestManager_NotReadyBeforeMembersHaveSynced(t *testing.T) {
 func TestManager_RunReturnsWhileMembersHang(t *testing.T) {
 	for _, verb := range []string{"version", "discovery", "get", "watchlist", "list", "watch"} {
 		t.Run(verb, func(t *testing.T) {
-			opts := few()
+			opts := fewKinds()
 			r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
 				m := r.fleet.Members()[0]
 				m.Faults().Add(sim.Fault{Verb: verb, Hang: true})
@@ -261,7 +261,7 @@ func TestManager_RunReturnsWhileMembersHang(t *testing.T) {
 }
 
 func TestManager_RemovesAMemberThatHangs(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	opts.Members = 2
 	r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
 		r.fleet.Members()[0].Faults().Add(sim.Fault{Verb: "watchlist", Hang: true})

@@ -26,7 +26,7 @@ func TestDefinitions_OtherContentAtOneVersionIsTaken(t *testing.T) {
 	var color, version atomic.Value
 	color.Store("red")
 	version.Store("v1.36.1")
-	var l *liar
+	var l *fakeServer
 	fleet := sim.Options{Members: 1, Kinds: kindsOf("Namespace", "CustomResourceDefinition")}
 	r := newRig(t, fleet, func(r *rig, o *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
@@ -38,7 +38,7 @@ func TestDefinitions_OtherContentAtOneVersionIsTaken(t *testing.T) {
 				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true}},
 			},
 		}))
-		l = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+		l = newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
 			switch {
 			case req.URL.Path == "/version":
 				w.Header().Set("Content-Type", "application/json")

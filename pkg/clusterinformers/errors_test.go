@@ -18,11 +18,11 @@ import (
 func TestConn_ServerWithoutVersionIsConnected(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			opts := few()
+			opts := fewKinds()
 			r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
 				m := r.fleet.Members()[0]
 				fill(t, m, 3)
-				r.source.view[0] = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+				r.source.view[0] = newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
 					if req.URL.Path != "/version" {
 						return false
 					}
@@ -53,8 +53,8 @@ func TestConn_ServerThatAnswersIsNotUnreachable(t *testing.T) {
 		"unauthorized":  {"/version", func(w http.ResponseWriter) { http.Error(w, "no", http.StatusUnauthorized) }, connection.Unauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) {
-				r.source.view[0] = newLiar(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
+			r := newRig(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) {
+				r.source.view[0] = newFakeServer(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
 					if req.URL.Path != tt.path {
 						return false
 					}
@@ -70,7 +70,7 @@ func TestConn_ServerThatAnswersIsNotUnreachable(t *testing.T) {
 		})
 	}
 	t.Run("certificate", func(t *testing.T) {
-		opts := few()
+		opts := fewKinds()
 		opts.Members = 2
 		r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
 			a, b := r.fleet.Members()[0], r.fleet.Members()[1]
@@ -86,10 +86,10 @@ func TestConn_ServerThatAnswersIsNotUnreachable(t *testing.T) {
 func TestMemberStatus_LeavesOutErrorsThatAreOver(t *testing.T) {
 	var fail atomic.Bool
 	fail.Store(true)
-	r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) {
+	r := newRig(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
 		fill(t, m, 3)
-		r.source.view[0] = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+		r.source.view[0] = newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
 			if !fail.Load() || req.URL.Path != "/api/v1/configmaps" {
 				return false
 			}
@@ -98,25 +98,25 @@ func TestMemberStatus_LeavesOutErrorsThatAreOver(t *testing.T) {
 		}).spec
 	}).start()
 	m := r.fleet.Members()[0]
-	r.until("the error is told, with its request", func() bool {
+	r.until("the error is reported, with its request", func() bool {
 		st := r.status(m)
 		return strings.Contains(st.Error, "GET /api/v1/configmaps") && st.ErrorAt != nil
 	})
 	fail.Store(false)
 	r.synced(m)
 	if st := r.status(m); st.Error != "" || st.LastError == "" {
-		t.Errorf("told %q though it is over; the last one was %q", st.Error, st.LastError)
+		t.Errorf("error %q is reported though it is over; the last one was %q", st.Error, st.LastError)
 	}
 	m.Cut()
 	r.until("it is out of reach", func() bool { return r.status(m).Error != "" || r.all(m, aggregate.Stale) })
-	ok(t, m.Mend())
+	ok(t, m.Restore())
 	r.synced(m)
 	r.until("that is over", func() bool { return r.status(m).Error == "" })
 }
 
 // TestMember_ScopesOfARefusedOneSayWhy: and not that a context was canceled.
 func TestMember_ScopesOfARefusedOneSayWhy(t *testing.T) {
-	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 3) })
+	r := follow(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 3) })
 	m := r.fleet.Members()[0]
 	deleting := specOf(t, m)
 	deleting.Refused = &connection.Refusal{Reason: connection.Deleting, Message: "the Cluster is being deleted"}
@@ -134,12 +134,12 @@ func TestMember_ScopesOfARefusedOneSayWhy(t *testing.T) {
 
 // TestMemberStatus_QuietMemberIsFresh: what counts is the last contact, not the last change.
 func TestMemberStatus_QuietMemberIsFresh(t *testing.T) {
-	r := follow(t, few(), func(_ *rig, o *clusterinformers.Options) {
+	r := follow(t, fewKinds(), func(_ *rig, o *clusterinformers.Options) {
 		o.PingInterval, o.PingTimeout = 50*time.Millisecond, time.Second
 	})
 	m := r.fleet.Members()[0]
 	synced := time.Now()
-	r.until("it was heard of since", func() bool {
+	r.until("there was a contact since", func() bool {
 		st := r.status(m)
 		later := synced.Add(200 * time.Millisecond)
 		return st.Freshness != nil && time.Now().Add(-*st.Freshness).After(later) && r.manager.LastContact(nameOf(m), "Pod").After(later)
@@ -147,14 +147,14 @@ func TestMemberStatus_QuietMemberIsFresh(t *testing.T) {
 	m.Cut()
 	r.until("it is out of reach", func() bool { return r.status(m).State == connection.Disconnected })
 	cut := time.Now()
-	r.during(200*time.Millisecond, "nothing is heard any more", func() bool {
+	r.during(200*time.Millisecond, "there is no contact any more", func() bool {
 		st := r.status(m)
 		return time.Now().Add(-*st.Freshness).Before(cut) && r.manager.LastContact(nameOf(m), "Pod").Before(cut)
 	})
 }
 
 func TestMember_RemovalIsLogged(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	opts.Members = 2
 	r := follow(t, opts, nil)
 	r.source.set(specOf(t, r.fleet.Members()[0]))

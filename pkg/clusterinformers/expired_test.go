@@ -31,7 +31,7 @@ func TestWatch_ExpiredRelistsOneScopeOnce(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			opts := few()
+			opts := fewKinds()
 			r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 20) })
 			m := r.fleet.Members()[0]
 			all, ofPods := r.allLists(m), r.lists(m, pods)
@@ -50,7 +50,7 @@ func TestWatch_ExpiredRelistsOneScopeOnce(t *testing.T) {
 }
 
 func TestWatch_ExpiredWhileListedKeepsObjectsStale(t *testing.T) {
-	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 20) })
+	r := follow(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 20) })
 	m := r.fleet.Members()[0]
 	hold := m.Faults().Add(sim.Fault{Verb: "watchlist", Kind: pods, Hang: true})
 	m.Faults().Add(sim.Fault{Verb: "watch", Kind: pods, Status: 410, Times: 1})
@@ -64,7 +64,7 @@ func TestWatch_ExpiredWhileListedKeepsObjectsStale(t *testing.T) {
 }
 
 func TestList_WhereMembersCannotStream(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
 		fill(t, m, 700) // more than a page
@@ -99,7 +99,7 @@ func TestList_RepeatsSpoiltInitialLists(t *testing.T) {
 			{Truncate: 900}, {Garbage: true}, {Reset: true}, {Huge: 1 << 20}, {Status: 429, RetryAfter: 1}, {Status: 500}, {Status: 503},
 		} {
 			t.Run(fmt.Sprintf("%s %d", way, n), func(t *testing.T) {
-				opts := few()
+				opts := fewKinds()
 				r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
 					m := r.fleet.Members()[0]
 					fill(t, m, 30)
@@ -124,7 +124,7 @@ func TestWatch_ScopesResumeSoonAndNotAtOnce(t *testing.T) {
 	m.Cut()
 	r.until("the scopes are stale", func() bool { return r.all(m, aggregate.Stale) })
 	before := m.Requests().Verb("watch")
-	ok(t, m.Mend())
+	ok(t, m.Restore())
 	started := time.Now()
 	r.until("a quarter of the watches is back", func() bool { return m.Requests().Verb("watch")-before >= kinds/4 })
 	r.until("all are back", func() bool { return r.all(m, aggregate.Synced) })
@@ -139,7 +139,7 @@ func TestWatch_ScopesResumeSoonAndNotAtOnce(t *testing.T) {
 }
 
 func TestWatch_StaleWhenItCannotBeReopened(t *testing.T) {
-	r := follow(t, few(), nil)
+	r := follow(t, fewKinds(), nil)
 	m := r.fleet.Members()[0]
 	reset := m.Faults().Add(sim.Fault{Verb: "watch", Kind: pods, Reset: true})
 	m.DropWatches(pods) // as at a watch's timeout: no error to see
@@ -149,7 +149,7 @@ func TestWatch_StaleWhenItCannotBeReopened(t *testing.T) {
 }
 
 func TestWatch_StaleWhenListedButNotWatchable(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
 		fill(t, m, 5)
@@ -167,7 +167,7 @@ func TestWatch_StaleWhenListedButNotWatchable(t *testing.T) {
 func TestWatch_BacksOffWhileTheMemberAnswers(t *testing.T) {
 	for _, f := range []sim.Fault{{Reset: true}, {Status: 401}} {
 		f.Verb, f.Kind = "watch", pods
-		opts := few()
+		opts := fewKinds()
 		r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 5) })
 		m := r.fleet.Members()[0]
 		clear := m.Faults().Add(f)

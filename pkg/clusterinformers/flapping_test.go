@@ -19,7 +19,7 @@ func TestHeldVersion_OneMemberThatFlapsHasNoOtherListed(t *testing.T) {
 	old.Versions = []string{"v1"}
 	kind := aggregate.MakeKind(widgets.Kind, widgets.Group)
 	gr := schema.GroupResource{Group: widgets.Group, Resource: widgets.Resource}
-	fleet := few()
+	fleet := fewKinds()
 	fleet.Members = 3
 	fleet.Kinds = append(fleet.Kinds, widgets)
 	r := follow(t, fleet, func(_ *rig, o *clusterinformers.Options) { o.DiscoveryInterval = 20 * time.Millisecond })
@@ -49,12 +49,12 @@ func TestHeldVersion_OneMemberThatFlapsHasNoOtherListed(t *testing.T) {
 // TestDiscovery_OneMemberThatChangesWithoutEndWakesNobodyElse: all members and readers look
 // at what one serves.
 func TestDiscovery_OneMemberThatChangesWithoutEndWakesNobodyElse(t *testing.T) {
-	fleet := few()
+	fleet := fewKinds()
 	fleet.Members = 2
 	r := follow(t, fleet, func(_ *rig, o *clusterinformers.Options) { o.DiscoveryInterval = 20 * time.Millisecond })
 	evil := r.fleet.Members()[0]
 	kinds := invented(1)
-	told := 0
+	reported := 0
 	_, changed := r.manager.Resources()
 	for i := range 150 {
 		if i%2 == 0 {
@@ -65,12 +65,12 @@ func TestDiscovery_OneMemberThatChangesWithoutEndWakesNobodyElse(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		select {
 		case <-changed:
-			told++
+			reported++
 			_, changed = r.manager.Resources()
 		default:
 		}
 	}
-	if told > 45 {
-		t.Errorf("readers were told %d times that something else is served", told)
+	if reported > 45 {
+		t.Errorf("%d changes of the served resources were reported to readers", reported)
 	}
 }

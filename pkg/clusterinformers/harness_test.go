@@ -48,7 +48,7 @@ func kindsOf(names ...string) []sim.Kind {
 }
 
 // few are enough kinds for most tests; Namespace carries the cluster's identity.
-func few() sim.Options {
+func fewKinds() sim.Options {
 	return sim.Options{Members: 1, Kinds: kindsOf("Namespace", "Pod", "ConfigMap", "Secret", "Node")}
 }
 
@@ -131,16 +131,16 @@ type dynamicClient = dynamic.Interface
 
 // rig is a manager that follows simulated members.
 type rig struct {
-	t       *testing.T
-	fleet   *sim.Fleet
-	index   *aggregate.Index
-	manager *clusterinformers.Manager
-	source  *fixed
-	log     journal
-	metrics *prometheus.Registry
-	asked   map[string]int // LISTs that the test itself made, by member and kind
-	end     func()         // stops the manager, and checks that Run returns
-	dynamic map[string]dynamicClient
+	t        *testing.T
+	fleet    *sim.Fleet
+	index    *aggregate.Index
+	manager  *clusterinformers.Manager
+	source   *fixed
+	log      journal
+	metrics  *prometheus.Registry
+	ownLists map[string]int // LISTs that the test itself made, by member and kind
+	end      func()         // stops the manager, and checks that Run returns
+	dynamic  map[string]dynamicClient
 }
 
 func specOf(t *testing.T, m *sim.Member) clusterinformers.Spec {
@@ -161,7 +161,7 @@ func newRig(t *testing.T, fleet sim.Options, prepare func(*rig, *clusterinformer
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 	r := &rig{
-		t: t, asked: map[string]int{}, dynamic: map[string]dynamicClient{}, metrics: prometheus.NewRegistry(),
+		t: t, ownLists: map[string]int{}, dynamic: map[string]dynamicClient{}, metrics: prometheus.NewRegistry(),
 		log: journal{slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}), &journalState{lines: map[string]int{}, fatal: map[string]int{}}},
 	}
 	var err error
@@ -310,15 +310,15 @@ func (r *rig) synced(m *sim.Member) {
 
 // lists is how often a kind was listed, in either way, but by the test itself.
 func (r *rig) lists(m *sim.Member, kind schema.GroupResource) int {
-	return m.Requests().Count("list", kind) + m.Requests().Count("watchlist", kind) - r.asked[m.Name()+kind.String()]
+	return m.Requests().Count("list", kind) + m.Requests().Count("watchlist", kind) - r.ownLists[m.Name()+kind.String()]
 }
 
 // allLists is lists for every kind.
 func (r *rig) allLists(m *sim.Member) int {
 	n := m.Requests().Verb("list") + m.Requests().Verb("watchlist")
-	for key, asked := range r.asked {
+	for key, lists := range r.ownLists {
 		if strings.HasPrefix(key, m.Name()) {
-			n -= asked
+			n -= lists
 		}
 	}
 	return n
@@ -353,7 +353,7 @@ func (r *rig) listed(m *sim.Member, k sim.Kind, cut func(map[string]any)) []stri
 		}
 		r.dynamic[m.Name()] = c
 	}
-	r.asked[m.Name()+k.GroupResource().String()]++
+	r.ownLists[m.Name()+k.GroupResource().String()]++
 	gvr := k.GroupResource().WithVersion(k.Versions[0])
 	list, err := r.dynamic[m.Name()].Resource(gvr).List(r.t.Context(), metav1.ListOptions{})
 	if err != nil {

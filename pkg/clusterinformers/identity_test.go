@@ -25,7 +25,7 @@ func (r *rig) joined() []string {
 }
 
 func TestMember_NeverReachedIsInTheIndex(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	opts.Members = 2
 	var unborn, deleted clusterinformers.Spec
 	r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
@@ -68,7 +68,7 @@ func TestMember_NeverReachedIsInTheIndex(t *testing.T) {
 }
 
 func TestMember_IdentifiedLaterIsNeverRemoved(t *testing.T) {
-	r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) {
+	r := newRig(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
 		fill(t, m, 3)
 		r.source.view = []clusterinformers.Spec{refusedSpec(nameOf(m), connection.Unreachable)}
@@ -83,14 +83,14 @@ func TestMember_IdentifiedLaterIsNeverRemoved(t *testing.T) {
 		ok(t, err)
 		for d := range batch.Members() {
 			if d.Before == nil || d.After == nil || d.Before.UID != d.After.UID {
-				t.Fatalf("it has left or joined anew: %+v", d)
+				t.Fatalf("it has left or rejoined: %+v", d)
 			}
 		}
 		info, _ := batch.After.Scope(nameOf(m), "Pod")
 		synced = info.Status.State == aggregate.Synced
 	}
 	r.synced(m)
-	r.exact(m, few().Kinds)
+	r.exact(m, fewKinds().Kinds)
 	if st := r.status(m); st.UID != "uid-"+m.Name() {
 		t.Errorf("UID %q", st.UID)
 	}
@@ -146,7 +146,7 @@ func TestManager_ReadyWaitsForTransientRefusals(t *testing.T) {
 }
 
 func TestManager_ReadyWaitsForABrokenFirstConnection(t *testing.T) {
-	r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
+	r := newRig(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
 		o.GiveUpAfter = time.Hour
 		r.fleet.Members()[0].Faults().Add(sim.Fault{Verb: "version", Reset: true, Times: 1})
 		fill(t, r.fleet.Members()[0], 3)

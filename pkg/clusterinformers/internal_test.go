@@ -120,9 +120,9 @@ func TestNewerThanLibrary(t *testing.T) {
 
 func TestConn_AdmitsAllScopesOnceTheMemberIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mended atomic.Bool
+		var fixed atomic.Bool
 		c := newConn(func(context.Context, *memberclient.Client) error {
-			if mended.Load() {
+			if fixed.Load() {
 				return nil
 			}
 			return errors.New("connection refused")
@@ -148,7 +148,7 @@ func TestConn_AdmitsAllScopesOnceTheMemberIsBack(t *testing.T) {
 		if contact, reason, message, _ := c.state(); contact != connection.Disconnected || reason != connection.Unreachable || message != "connection refused" {
 			t.Errorf("%s %s %q", contact, reason, message)
 		}
-		mended.Store(true)
+		fixed.Store(true)
 		at := time.Since(began)
 		first := <-admitted
 		last := first

@@ -32,9 +32,9 @@ func onlyJSON(w http.ResponseWriter, r *http.Request) bool {
 func TestLeftOut_ObjectsThatNoAPIServerLetsInMakeTheScopePartial(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	later := make(chan string)
-	var l *liar
-	r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
-		l = newLiar(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
+	var l *fakeServer
+	r := newRig(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
+		l = newFakeServer(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
 			if !strings.HasSuffix(req.URL.Path, "/pods") {
 				return false
 			}
@@ -88,7 +88,7 @@ func TestLeftOut_ObjectsThatNoAPIServerLetsInMakeTheScopePartial(t *testing.T) {
 	}
 	says(aggregate.Partial, 4, "4 objects are left out: ", "shop/good")
 	if st := r.detail(m, "Pod"); strings.Contains(st.Reason, "shop") || st.LeftOutExample == "" {
-		t.Errorf("readers are told %q, operators of %q", st.Reason, st.LeftOutExample)
+		t.Errorf("readers see %q, operators %q", st.Reason, st.LeftOutExample)
 	}
 	later <- event("MODIFIED", 21, `"name":"boom","namespace":"shop"`) + event("DELETED", 22, `"name":"`+long+`","namespace":"shop"`)
 	says(aggregate.Partial, 2, "2 objects are left out: ", "shop/boom", "shop/good")

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMember_RotationKeepsObjectsWithoutAList(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
 	lists := r.allLists(m)
@@ -36,7 +36,7 @@ func TestMember_RotationKeepsObjectsWithoutAList(t *testing.T) {
 }
 
 func TestMember_RecoversFromExpiredCredentials(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
 	lists := r.allLists(m)
@@ -67,7 +67,7 @@ func TestMember_RecoversFromExpiredCredentials(t *testing.T) {
 }
 
 func TestMember_IsRotatedWhileUnreachable(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	opts.Members = 2
 	r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
 		r.source.view = r.source.view[:1]
@@ -96,7 +96,7 @@ func TestMember_IsRotatedWhileUnreachable(t *testing.T) {
 }
 
 func TestMember_IsRelabelledAndRemoved(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	opts.Members = 2
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	a, b := r.fleet.Members()[0], r.fleet.Members()[1]
@@ -173,7 +173,7 @@ func (r *rig) metric(name, member, kind string) float64 {
 }
 
 func TestMetrics_CountWhatHappened(t *testing.T) {
-	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
+	r := follow(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
 	fault(m, sim.Fault{Kind: pods, Huge: 1000, Times: 1})
 	r.until("the watch was opened again", func() bool { return r.detail(m, "Pod").Encoding == "json" && r.state(m, "Pod") == aggregate.Synced })
@@ -204,7 +204,7 @@ func TestMetrics_CountWhatHappened(t *testing.T) {
 }
 
 func TestMember_RecreatedIsAnother(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	opts.Members = 2
 	r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
 		r.source.view = r.source.view[:1]
@@ -238,7 +238,7 @@ func TestMember_RecreatedIsAnother(t *testing.T) {
 }
 
 func TestMember_PausedIsReadAndNotWrittenTo(t *testing.T) {
-	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
+	r := follow(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
 	lists := r.allLists(m)
 	paused := specOf(t, m)
@@ -264,7 +264,7 @@ func TestMember_PausedIsReadAndNotWrittenTo(t *testing.T) {
 		st := r.status(m)
 		return st.Reason == connection.Unreachable && st.Paused
 	})
-	ok(t, m.Mend())
+	ok(t, m.Restore())
 
 	r.source.set(specOf(t, m))
 	r.until("it is resumed", func() bool { st := r.status(m); return !st.Paused && st.Reason == "" })
@@ -281,7 +281,7 @@ func TestMember_PausedIsReadAndNotWrittenTo(t *testing.T) {
 }
 
 func TestMember_RefusedKeepsItsObjectsStale(t *testing.T) {
-	r := follow(t, few(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
+	r := follow(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
 	lists := r.allLists(m)
 	deleting := specOf(t, m)
@@ -295,7 +295,7 @@ func TestMember_RefusedKeepsItsObjectsStale(t *testing.T) {
 	touch(t, m, 1, "meanwhile")
 	r.source.set(deleting) // again and again is once
 	r.source.set(deleting)
-	r.during(300*time.Millisecond, "nothing is asked, and told once", func() bool {
+	r.during(300*time.Millisecond, "there are no requests, and one log message", func() bool {
 		return m.Requests().Total() == before && r.log.count("member not connected") == 1
 	})
 	if n := len(r.held(m, "Pod")); n != 10 {
@@ -310,7 +310,7 @@ func TestMember_RefusedKeepsItsObjectsStale(t *testing.T) {
 }
 
 func TestManager_RemovesMembersOnlyWhenAllSourcesAreKnown(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	opts.Members = 2
 	second := newFixed()
 	second.view = nil
@@ -340,7 +340,7 @@ func TestManager_RemovesMembersOnlyWhenAllSourcesAreKnown(t *testing.T) {
 
 func TestManager_FirstOfTwoSourcesWins(t *testing.T) {
 	other := newFixed()
-	r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
+	r := newRig(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
 		spec := r.source.view[0]
 		spec.UID, spec.Kubeconfig = "impostor", []byte("nonsense")
 		other.view = []clusterinformers.Spec{spec}
@@ -363,7 +363,7 @@ func TestManager_RunEndsWhenASourceFails(t *testing.T) {
 		"no more":   func() error { return errors.New("no more") },
 		"panic: ow": func() error { panic("ow") },
 	} {
-		r := newRig(t, few(), func(_ *rig, o *clusterinformers.Options) {
+		r := newRig(t, fewKinds(), func(_ *rig, o *clusterinformers.Options) {
 			o.Sources = append(o.Sources, brokenSource{fail})
 		})
 		if err := r.manager.Run(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
@@ -373,7 +373,7 @@ func TestManager_RunEndsWhenASourceFails(t *testing.T) {
 }
 
 func TestManager_RunEndsForAnyCauseOfItsContext(t *testing.T) {
-	r := newRig(t, few(), nil)
+	r := newRig(t, fewKinds(), nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if err := r.manager.Run(ctx); err != nil {
@@ -383,7 +383,7 @@ func TestManager_RunEndsForAnyCauseOfItsContext(t *testing.T) {
 
 func TestManager_ContainsPanicsAndRestarts(t *testing.T) {
 	t.Run("of a scope", func(t *testing.T) {
-		opts := few()
+		opts := fewKinds()
 		r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 		m := r.fleet.Members()[0]
 		r.log.panicOn("scope switched to JSON", 1)
@@ -400,7 +400,7 @@ func TestManager_ContainsPanicsAndRestarts(t *testing.T) {
 	})
 	for _, message := range []string{"member connected", "member not connected"} {
 		t.Run("of a member when "+message, func(t *testing.T) {
-			opts := few()
+			opts := fewKinds()
 			opts.Members = 2
 			r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) { r.log.panicOn(message, 1) }).start()
 			for _, m := range r.fleet.Members() {
@@ -408,7 +408,7 @@ func TestManager_ContainsPanicsAndRestarts(t *testing.T) {
 			}
 			r.fleet.Members()[1].Cut()
 			r.until("the other one is cut off", func() bool { return r.log.count("member not connected") > 0 })
-			ok(t, r.fleet.Members()[1].Mend())
+			ok(t, r.fleet.Members()[1].Restore())
 			for _, m := range r.fleet.Members() {
 				r.synced(m)
 				r.exact(m, opts.Kinds)
@@ -422,7 +422,7 @@ func TestManager_ContainsPanicsAndRestarts(t *testing.T) {
 
 func TestInformer_RedactsSecretsUnlessKept(t *testing.T) {
 	for _, keep := range []bool{false, true} {
-		r := follow(t, few(), func(r *rig, o *clusterinformers.Options) {
+		r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
 			o.KeepSecretValues = keep
 			s := &corev1.Secret{Data: map[string][]byte{"password": []byte("hunter2")}, StringData: map[string]string{}}
 			s.Namespace, s.Name = "default", "db"

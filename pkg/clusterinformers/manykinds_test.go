@@ -21,7 +21,7 @@ func invented(n int) []sim.Kind {
 }
 
 func TestAbsence_KindsOfOneMemberMakeScopesInNoOther(t *testing.T) {
-	fleet := few()
+	fleet := fewKinds()
 	fleet.Members = 3
 	r := follow(t, fleet, func(_ *rig, o *clusterinformers.Options) { o.DiscoveryInterval = 50 * time.Millisecond })
 	members := r.fleet.Members()
@@ -67,7 +67,7 @@ func TestAbsence_KindsOfOneMemberMakeScopesInNoOther(t *testing.T) {
 // TestAbsence_KindsOfTheHubAddNoRowsToMembers: what is shown of a member is as many rows
 // as it has kinds, whatever CRDs the hub has.
 func TestAbsence_KindsOfTheHubAddNoRowsToMembers(t *testing.T) {
-	fleet := few()
+	fleet := fewKinds()
 	fleet.Members = 2
 	r := newRig(t, fleet, func(r *rig, o *clusterinformers.Options) {
 		o.DiscoveryInterval = 50 * time.Millisecond
@@ -105,7 +105,7 @@ func TestAbsence_KindsOfTheHubAddNoRowsToMembers(t *testing.T) {
 // that its budget is good for, empty as they are, and says so of the rest.
 func TestBudget_KindsWithoutEndCost(t *testing.T) {
 	const kinds = 500
-	fleet := few()
+	fleet := fewKinds()
 	fleet.Members = 2
 	r := follow(t, fleet, func(_ *rig, o *clusterinformers.Options) {
 		o.DiscoveryInterval, o.Budget.Bytes = 50*time.Millisecond, 10<<20

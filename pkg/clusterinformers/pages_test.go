@@ -22,7 +22,7 @@ import (
 func TestPages_AKindLargerThanAResponseIsReadInSmallerPages(t *testing.T) {
 	var mu sync.Mutex
 	var limits []string
-	r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
+	r := newRig(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
 		o.Budget.ResponseBytes = 60_000
 		for i := range 1200 {
@@ -35,7 +35,7 @@ func TestPages_AKindLargerThanAResponseIsReadInSmallerPages(t *testing.T) {
 		ok(t, err)
 		direct := httputil.NewSingleHostReverseProxy(host)
 		direct.Transport = transport
-		l := newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+		l := newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
 			q := req.URL.Query()
 			if !strings.HasSuffix(req.URL.Path, "/pods") || q.Get("watch") != "" {
 				return false
@@ -78,7 +78,7 @@ func TestPages_AKindLargerThanAResponseIsReadInSmallerPages(t *testing.T) {
 
 // TestPages_OneObjectLargerThanAResponseIsOverBudget: pages of one cannot be halved.
 func TestPages_OneObjectLargerThanAResponseIsOverBudget(t *testing.T) {
-	r := newRig(t, few(), func(r *rig, o *clusterinformers.Options) {
+	r := newRig(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
 		o.Budget.ResponseBytes = 20_000
 		huge := pod(0)

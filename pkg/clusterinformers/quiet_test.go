@@ -30,7 +30,7 @@ func TestInformers_ThatCloseLogNothingOfClientGo(t *testing.T) {
 		said = append(said, prefix+" "+args)
 	}, funcr.Options{Verbosity: 2}), klog.ContextualLogger(true)) // whatever -v is
 
-	opts := few()
+	opts := fewKinds()
 	opts.Members = 4
 	var waiting atomic.Int64
 	r := newRig(t, opts, func(r *rig, _ *clusterinformers.Options) {
@@ -40,7 +40,7 @@ func TestInformers_ThatCloseLogNothingOfClientGo(t *testing.T) {
 				continue
 			}
 			// Its pods are not listed to the end: the informer closes meanwhile.
-			r.source.view[i] = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+			r.source.view[i] = newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
 				if req.URL.Path != "/api/v1/pods" {
 					return false
 				}

@@ -34,7 +34,7 @@ func TestRequiredKinds_ServedByNobodyAreEmpty(t *testing.T) {
 			}
 			a.Cut() // what discovery said is not fresh any more
 			r.untilState(a, widgetKind, aggregate.Unknown)
-			ok(t, a.Mend())
+			ok(t, a.Restore())
 			r.untilState(a, widgetKind, aggregate.NotServed)
 
 			serve(t, a, "v1")
@@ -48,7 +48,7 @@ func TestRequiredKinds_ServedByNobodyAreEmpty(t *testing.T) {
 }
 
 func TestRequiredKinds_AreHeldWhileRequired(t *testing.T) {
-	r := follow(t, few(), func(r *rig, o *clusterinformers.Options) {
+	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
 		o.Kinds = []clusterinformers.KindRule{
 			{Kind: "Namespace"}, {Kind: "ConfigMap", Namespaces: []string{"default"}}, {Kind: "Secret", Exclude: true},
 		}
@@ -94,13 +94,13 @@ func TestRequiredKinds_AreHeldWhileRequired(t *testing.T) {
 func TestRequiredKinds_NotServedOnlyAfterADiscovery(t *testing.T) {
 	r := follow(t, withCRDs(1), nil)
 	m := r.fleet.Members()[0]
-	mend := m.Faults().Add(sim.Fault{Verb: "discovery", Status: 503})
+	lift := m.Faults().Add(sim.Fault{Verb: "discovery", Status: 503})
 	r.manager.RequireKinds([]aggregate.Kind{widgetKind})
-	r.until("discovery is asked again", func() bool { return m.Faults().Seen() > 0 })
+	r.until("discovery is queried again", func() bool { return m.Faults().Seen() > 0 })
 	if st := r.scope(m, widgetKind).Status; st.State != aggregate.Unknown {
 		t.Errorf("%+v while discovery fails", st)
 	}
-	mend()
+	lift()
 	r.within(5*time.Second, "the kind is known not to be served", func() bool { return r.state(m, widgetKind) == aggregate.NotServed })
 	if got := r.detail(m, widgetKind); got.State != aggregate.NotServed || got.Reason != "" {
 		t.Errorf("%+v", got)

@@ -71,14 +71,14 @@ func TestManager_LastContactIsWhenTheMemberLastSentAnything(t *testing.T) {
 	before := time.Now()
 	r := follow(t, withCRDs(1), nil)
 	m := r.fleet.Members()[0]
-	r.until("pods are heard of", func() bool {
-		heard := r.manager.LastContact(nameOf(m), "Pod")
-		return !heard.Before(before) && !heard.After(time.Now())
+	r.until("pods have a last contact", func() bool {
+		lastContact := r.manager.LastContact(nameOf(m), "Pod")
+		return !lastContact.Before(before) && !lastContact.After(time.Now())
 	})
-	if heard := r.manager.LastContact(nameOf(m), widgetKind); !heard.IsZero() {
-		t.Errorf("a kind that is not served was heard of at %s", heard)
+	if lastContact := r.manager.LastContact(nameOf(m), widgetKind); !lastContact.IsZero() {
+		t.Errorf("a kind that is not served has a last contact at %s", lastContact)
 	}
-	if heard := r.manager.LastContact("nobody/here", "Pod"); !heard.IsZero() {
-		t.Errorf("a stranger was heard of at %s", heard)
+	if lastContact := r.manager.LastContact("nobody/here", "Pod"); !lastContact.IsZero() {
+		t.Errorf("an unknown member has a last contact at %s", lastContact)
 	}
 }

@@ -19,8 +19,8 @@ func TestResume_GoesOnAtTheLastResourceVersion(t *testing.T) {
 	bookmark := func(rv int) string {
 		return fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`+"\n", rv)
 	}
-	r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) {
-		l := newLiar(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
+	r := newRig(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) {
+		l := newFakeServer(t, r.fleet.Members()[0], func(w http.ResponseWriter, req *http.Request) bool {
 			q := req.URL.Query()
 			if !strings.HasSuffix(req.URL.Path, "/pods") || q.Get("watch") == "" {
 				return false

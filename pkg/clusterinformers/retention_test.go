@@ -89,7 +89,7 @@ func TestEvents_AreWithinTheirShareOfTheBudget(t *testing.T) {
 		ok(t, m.Create(happened(i)))
 	}
 	m.Compact(events)
-	ok(t, m.Mend()) // the next list has what was dropped, too
+	ok(t, m.Restore()) // the next list has what was dropped, too
 	r.until("a list does not bring back more than the share", func() bool {
 		names := r.names(m, "Event")
 		return r.detail(m, "Event").Relists["expired"] > 0 && len(names) == most && names[most-1] == happened(all+4).Name

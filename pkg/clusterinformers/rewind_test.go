@@ -24,9 +24,9 @@ func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// rewound is a member whose index is ahead of it: three changes of pods and one of
-// ConfigMaps are undone, and others were made since.
-func rewound(t *testing.T, m *sim.Member, r *rig) {
+// rewindMember rewinds a member behind its index: three changes of pods and one of ConfigMaps
+// are undone.
+func rewindMember(t *testing.T, m *sim.Member, r *rig) {
 	t.Helper()
 	at := m.ResourceVersion()
 	for i := range 3 {
@@ -38,12 +38,12 @@ func rewound(t *testing.T, m *sim.Member, r *rig) {
 	ok(t, m.Rewind(at))
 }
 
-// TestRewind_ServerThatStartsOnAnOlderCopyIsRelisted: its watches would go on from a
-// resourceVersion that it has not reached, and hear nothing.
+// TestRewind_ServerThatStartsOnAnOlderCopyIsRelisted: its watches would continue from a
+// resourceVersion that it has not reached, and receive nothing.
 func TestRewind_ServerThatStartsOnAnOlderCopyIsRelisted(t *testing.T) {
 	for _, graceful := range []bool{false, true} {
 		t.Run(fmt.Sprintf("graceful=%t", graceful), func(t *testing.T) {
-			opts := few()
+			opts := fewKinds()
 			r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 			m := r.fleet.Members()[0]
 			restore := func(name string) {
@@ -58,16 +58,16 @@ func TestRewind_ServerThatStartsOnAnOlderCopyIsRelisted(t *testing.T) {
 				}
 				m.Cut()
 				ok(t, m.Rewind(at))
-				ok(t, m.Mend())
+				ok(t, m.Restore())
 			}
 			restore("lost")
-			r.until("it is found out", func() bool { return r.log.count(wentBack) == 1 })
+			r.until("the rewind is detected", func() bool { return r.log.count(wentBack) == 1 })
 			r.exact(m, opts.Kinds)
 			r.synced(m)
 			touch(t, m, 5, "after")
 			r.touched(m, 5, "after")
 			restore("lost-again")
-			r.until("it is found out again", func() bool { return r.log.count(wentBack) == 2 })
+			r.until("the second rewind is detected", func() bool { return r.log.count(wentBack) == 2 })
 			r.exact(m, opts.Kinds)
 			r.synced(m)
 		})
@@ -75,33 +75,33 @@ func TestRewind_ServerThatStartsOnAnOlderCopyIsRelisted(t *testing.T) {
 }
 
 func TestRewind_OlderListRelistsTheMember(t *testing.T) {
-	opts := few()
+	opts := fewKinds()
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
 	m := r.fleet.Members()[0]
-	rewound(t, m, r)
-	// The watches ended in good order, so that the member is taken to be as it was;
-	// those that go on hear nothing. One of them is sent to list.
+	rewindMember(t, m, r)
+	// The watches ended without an error, so that the member is assumed to be unchanged;
+	// those that resume receive nothing. One of them has to list.
 	m.Compact(configMaps)
 	m.Faults().Add(sim.Fault{Verb: "watch", Kind: configMaps, Status: http.StatusGone, Times: 1})
 	m.DropWatches(configMaps)
-	r.until("it is found out", func() bool { return r.log.count(wentBack) == 1 })
+	r.until("the rewind is detected", func() bool { return r.log.count(wentBack) == 1 })
 	r.exact(m, opts.Kinds)
 	r.synced(m)
 }
 
-// TestRewind_OlderEventRelistsTheMember: a server that does not know the
-// future of its watches sends what comes next, as Cluster API's in-memory one.
+// TestRewind_OlderEventRelistsTheMember: a server that accepts watches from a future
+// version sends what comes next, as Cluster API's in-memory one.
 func TestRewind_OlderEventRelistsTheMember(t *testing.T) {
 	for _, bookmark := range []bool{false, true} {
 		t.Run(fmt.Sprintf("bookmark=%t", bookmark), func(t *testing.T) {
-			opts := few()
-			opts.Version = "v1.99.0" // newer than our types: JSON, as the lie is
-			var lie atomic.Pointer[string]
+			opts := fewKinds()
+			opts.Version = "v1.99.0" // newer than our types: JSON, as the false events are
+			var falseVersion atomic.Pointer[string]
 			r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) {
 				m := r.fleet.Members()[0]
 				fill(t, m, 10)
-				r.source.view[0] = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
-					rv := lie.Load()
+				r.source.view[0] = newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+					rv := falseVersion.Load()
 					if rv == nil || req.URL.Path != "/api/v1/pods" || req.URL.Query().Get("watch") == "" || req.URL.Query().Get("sendInitialEvents") != "" {
 						return false
 					}
@@ -119,30 +119,30 @@ func TestRewind_OlderEventRelistsTheMember(t *testing.T) {
 				}).spec
 			})
 			m := r.fleet.Members()[0]
-			rewound(t, m, r)
+			rewindMember(t, m, r)
 			now, err := strconv.Atoi(m.ResourceVersion())
 			ok(t, err)
 			rv := strconv.Itoa(now + 1)
-			lie.Store(&rv)
+			falseVersion.Store(&rv)
 			m.DropWatches(pods)
-			r.until("it is found out", func() bool { return r.log.count(wentBack) == 1 })
-			lie.Store(nil)
+			r.until("the rewind is detected", func() bool { return r.log.count(wentBack) == 1 })
+			falseVersion.Store(nil)
 			r.exact(m, opts.Kinds)
 			r.synced(m)
 		})
 	}
 }
 
-// TestRewind_EventsOutOfOrderAreNoProof: a server may send what came since a watch's
+// TestRewind_EventsOutOfOrderAreNotARewind: a server may send what came since a watch's
 // resourceVersion in any order.
-func TestRewind_EventsOutOfOrderAreNoProof(t *testing.T) {
+func TestRewind_EventsOutOfOrderAreNotARewind(t *testing.T) {
 	var sent atomic.Bool
-	opts := few()
+	opts := fewKinds()
 	opts.Version = "v1.99.0"
 	r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) {
 		m := r.fleet.Members()[0]
 		fill(t, m, 3)
-		r.source.view[0] = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+		r.source.view[0] = newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
 			q := req.URL.Query()
 			if req.URL.Path != "/api/v1/pods" || q.Get("watch") == "" || q.Get("sendInitialEvents") != "" || sent.Swap(true) {
 				return false
@@ -165,23 +165,23 @@ func TestRewind_EventsOutOfOrderAreNoProof(t *testing.T) {
 	m := r.fleet.Members()[0]
 	m.DropWatches(pods)
 	r.until("the events are in the index", func() bool { return len(r.held(m, "Pod")) == 6 })
-	r.during(200*time.Millisecond, "nothing is listed anew", func() bool { return r.log.count(wentBack) == 0 && r.state(m, "Pod") == aggregate.Synced })
+	r.during(200*time.Millisecond, "nothing is listed again", func() bool { return r.log.count(wentBack) == 0 && r.state(m, "Pod") == aggregate.Synced })
 }
 
-// TestRewind_ForgetsResourceVersionsThatTheServerRefuses: one that was told once, by
-// whatever stood before the server, must not keep the member out for good.
+// TestRewind_ForgetsResourceVersionsThatTheServerRefuses: one that was reported once, by
+// a proxy before the server for example, must not exclude the member for good.
 func TestRewind_ForgetsResourceVersionsThatTheServerRefuses(t *testing.T) {
 	for _, absurd := range []string{"99999999999999999999", "18446744073709551615", "latest", "-5"} {
 		t.Run(absurd, func(t *testing.T) {
-			opts := few()
-			opts.Version = "v1.99.0" // JSON, as the lie is
-			var lie atomic.Bool
-			var told atomic.Int64
-			var l *liar
+			opts := fewKinds()
+			opts.Version = "v1.99.0" // JSON, as the false bookmarks are
+			var dishonest atomic.Bool
+			var sent atomic.Int64
+			var l *fakeServer
 			r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) {
 				m := r.fleet.Members()[0]
 				fill(t, m, 3)
-				l = newLiar(t, m, func(w http.ResponseWriter, req *http.Request) bool {
+				l = newFakeServer(t, m, func(w http.ResponseWriter, req *http.Request) bool {
 					q := req.URL.Query()
 					if rv := q.Get("resourceVersion"); rv == "latest" || len(rv) == 20 && rv > "18446744073709551615" || rv == "-5" {
 						w.Header().Set("Content-Type", "application/json")
@@ -189,7 +189,7 @@ func TestRewind_ForgetsResourceVersionsThatTheServerRefuses(t *testing.T) {
 						fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","code":400,"message":"resourceVersion: Invalid value: %q"}`, rv)
 						return true
 					}
-					if !lie.Load() || q.Get("watch") == "" || q.Get("sendInitialEvents") != "" {
+					if !dishonest.Load() || q.Get("watch") == "" || q.Get("sendInitialEvents") != "" {
 						return false
 					}
 					kind := map[string]string{"/api/v1/pods": "Pod", "/api/v1/namespaces": "Namespace"}[req.URL.Path]
@@ -199,19 +199,19 @@ func TestRewind_ForgetsResourceVersionsThatTheServerRefuses(t *testing.T) {
 					w.Header().Set("Content-Type", "application/json")
 					fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":%q,"metadata":{"resourceVersion":%q}}}`+"\n", kind, absurd)
 					_ = http.NewResponseController(w).Flush() //nolint:errcheck // the client is gone
-					told.Add(1)
+					sent.Add(1)
 					<-req.Context().Done()
 					return true
 				})
 				r.source.view[0] = l.spec
 			})
 			m := r.fleet.Members()[0]
-			lie.Store(true)
+			dishonest.Store(true)
 			m.DropWatches(pods, schema.GroupResource{Resource: "namespaces"})
-			r.until("it is told", func() bool {
-				return told.Load() >= 2 && r.detail(m, "Pod").Applied == absurd && r.detail(m, "Namespace").Applied == absurd
+			r.until("the version is received", func() bool {
+				return sent.Load() >= 2 && r.detail(m, "Pod").Applied == absurd && r.detail(m, "Namespace").Applied == absurd
 			})
-			lie.Store(false)
+			dishonest.Store(false)
 			l.cut()
 			ok(t, m.Create(pod(9)))
 			ok(t, m.Create(namespace("new")))

@@ -32,7 +32,7 @@ func TestKindRule_Selection(t *testing.T) {
 		{"drop", rule(clusterinformers.KindRule{Kind: "Pod", Drop: []string{"status", "spec.nodeName"}}), aggregate.Partial, "without status,spec.nodeName", func(int) bool { return true }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := follow(t, few(), func(r *rig, o *clusterinformers.Options) {
+			r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
 				o.Kinds = tt.rules
 				fill(t, r.fleet.Members()[0], 12)
 			})
@@ -79,7 +79,7 @@ func TestKindRule_Selection(t *testing.T) {
 }
 
 func TestKindRule_NamespacesDoNotNarrowClusterScopedKinds(t *testing.T) {
-	r := follow(t, few(), func(_ *rig, o *clusterinformers.Options) {
+	r := follow(t, fewKinds(), func(_ *rig, o *clusterinformers.Options) {
 		o.Kinds = []clusterinformers.KindRule{{Kind: "*", Namespaces: []string{"shop"}}}
 	})
 	m := r.fleet.Members()[0]

@@ -65,7 +65,7 @@ func widgetsAt(version string) []sim.Kind {
 }
 
 func TestDiscovery_FollowsCustomResourceDefinitions(t *testing.T) {
-	r := follow(t, withCRDs(1), nil) // the discovery interval is a minute: only a nudge can be in time
+	r := follow(t, withCRDs(1), nil) // the discovery interval is a minute: only a trigger can be in time
 	m := r.fleet.Members()[0]
 	serve(t, m, "v1beta1")
 	ok(t, m.Create(widget("a", "v1beta1")))
@@ -184,7 +184,7 @@ func TestHeldVersion_ConfiguredOneWins(t *testing.T) {
 }
 
 func TestInformer_RecoversFromForbidden(t *testing.T) {
-	r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) {
+	r := newRig(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) {
 		fill(t, r.fleet.Members()[0], 10)
 		r.fleet.Members()[0].Forbid(secrets)
 	}).start()
@@ -202,7 +202,7 @@ func TestInformer_RecoversFromForbidden(t *testing.T) {
 	r.untilState(m, "Pod", aggregate.Forbidden)
 	m.Allow(pods)
 	r.untilState(m, "Pod", aggregate.Synced)
-	r.exact(m, few().Kinds)
+	r.exact(m, fewKinds().Kinds)
 	if got := r.detail(m, "Pod").Relists; got["initial"] != 1 || got["other"] != 1 || len(got) != 2 {
 		t.Errorf("relists %v, want initial and other once each", got)
 	}
@@ -215,14 +215,14 @@ func TestInformer_NotServedWhereAMemberLacksTheKind(t *testing.T) {
 	r.untilState(without, widgetKind, aggregate.NotServed)
 	without.Cut() // what discovery said is not fresh any more
 	r.untilState(without, widgetKind, aggregate.Unknown)
-	ok(t, without.Mend())
+	ok(t, without.Restore())
 	r.untilState(without, widgetKind, aggregate.NotServed)
 }
 
 func TestDiscovery_RetriesSoon(t *testing.T) {
 	for _, f := range []sim.Fault{{Status: 503}, {Reset: true}} {
 		f.Verb, f.Times = "discovery", 1
-		r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) { r.fleet.Members()[0].Faults().Add(f) }).start()
+		r := newRig(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) { r.fleet.Members()[0].Faults().Add(f) }).start()
 		m := r.fleet.Members()[0]
 		r.within(10*time.Second, "the member is synced", func() bool { return r.status(m).Synced })
 		r.end()
@@ -232,9 +232,9 @@ func TestDiscovery_RetriesSoon(t *testing.T) {
 func TestDiscovery_BacksOff(t *testing.T) {
 	for _, f := range []sim.Fault{{Status: 503}, {Reset: true}} {
 		f.Verb = "discovery"
-		r := newRig(t, few(), func(r *rig, _ *clusterinformers.Options) { r.fleet.Members()[0].Faults().Add(f) }).start()
+		r := newRig(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) { r.fleet.Members()[0].Faults().Add(f) }).start()
 		m := r.fleet.Members()[0]
-		r.until("discovery was asked", func() bool { return m.Requests().Verb("discovery") > 0 })
+		r.until("discovery was queried", func() bool { return m.Requests().Verb("discovery") > 0 })
 		before := m.Requests().Total()
 		r.during(time.Second, "few requests", func() bool { return m.Requests().Total()-before < 25 })
 		r.end()

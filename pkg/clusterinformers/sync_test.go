@@ -12,7 +12,7 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-// loud are all built-in kinds but those that are off unless asked for.
+// loud are all built-in kinds but those that are off by default.
 func loud() []sim.Kind {
 	return slices.DeleteFunc(sim.BuiltinKinds(), func(k sim.Kind) bool { return k.Kind == "Event" || k.Kind == "Lease" })
 }
@@ -39,7 +39,7 @@ func TestInformer_SyncsAllKinds(t *testing.T) {
 			}
 			for _, kind := range []aggregate.Kind{"Event", "Event.events.k8s.io", "Lease.coordination.k8s.io"} {
 				if _, there := r.index.Snapshot().Scope(nameOf(m), kind); there {
-					t.Errorf("%s is followed though nobody asked for it", kind)
+					t.Errorf("%s is followed though it is off by default", kind)
 				}
 			}
 		})
@@ -86,7 +86,7 @@ func churn(t *testing.T, m *sim.Member, rng *rand.Rand, n int) {
 
 func TestInformer_FollowsRandomWritesExactly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.Of(t), 1))
-	opts := few()
+	opts := fewKinds()
 	r := follow(t, opts, nil)
 	m := r.fleet.Members()[0]
 	lists := r.allLists(m)
@@ -104,10 +104,10 @@ func TestWatch_BrokenResumesWithoutAList(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		broken func(*sim.Member) // ends or spoils the watches
-		mend   func(*sim.Member) error
+		fix    func(*sim.Member) error
 	}{
 		{"dropped", func(m *sim.Member) { m.DropWatches() }, nil},
-		{"cut", func(m *sim.Member) { m.Cut() }, (*sim.Member).Mend},
+		{"cut", func(m *sim.Member) { m.Cut() }, (*sim.Member).Restore},
 		{"reset", func(m *sim.Member) { fault(m, sim.Fault{Reset: true, Times: 4}) }, nil},
 		{"truncated", func(m *sim.Member) { fault(m, sim.Fault{Truncate: 700, Times: 6}) }, nil},
 		{"garbage", func(m *sim.Member) { fault(m, sim.Fault{Garbage: true, Times: 4}) }, nil},
@@ -117,18 +117,18 @@ func TestWatch_BrokenResumesWithoutAList(t *testing.T) {
 		{"503", func(m *sim.Member) { fault(m, sim.Fault{Status: 503, RetryAfter: 1, Times: 6}) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			opts := few()
+			opts := fewKinds()
 			r := follow(t, opts, func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 20) })
 			m := r.fleet.Members()[0]
 			lists, watches := r.allLists(m), m.Requests().Verb("watch")
 			tt.broken(m)
 			churn(t, m, rng, 200)
-			if tt.mend != nil {
+			if tt.fix != nil {
 				r.until("the scopes are stale", func() bool { return r.all(m, aggregate.Stale) })
 				if got := len(r.held(m, "Pod")); got == 0 {
 					t.Error("a member out of reach has lost its objects")
 				}
-				ok(t, tt.mend(m))
+				ok(t, tt.fix(m))
 			}
 			r.until("a watch was opened again", func() bool { return m.Requests().Verb("watch") > watches })
 			r.synced(m)

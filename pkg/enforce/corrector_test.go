@@ -17,11 +17,11 @@ import (
 	"federator.dev/federator/pkg/remediate"
 )
 
-// fakeActor is what an actor was last told, by binding.
+// fakeActor records the last state that it received, by binding.
 type fakeActor struct {
 	mu       sync.Mutex
 	policies map[string]actorState
-	changes  int // that were told
+	changes  int // received
 	reported int // targets
 }
 

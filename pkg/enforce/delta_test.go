@@ -91,7 +91,7 @@ func TestCorrector_EqualsFreshCorrector(t *testing.T) {
 			x, y := c.Status("b"), other.Status("b")
 			x.Complete, y.Complete, x.OverCeilingReason, y.OverCeilingReason = false, false, "", ""
 			if fmt.Sprint(x) != fmt.Sprint(y) {
-				t.Fatalf("step %d: stands at %+v, anew at %+v", step, x, y)
+				t.Fatalf("step %d: stands at %+v, recomputed %+v", step, x, y)
 			}
 		}
 		if a.changes == 0 {
@@ -135,13 +135,13 @@ func TestCorrector_ReportsOnlyChanges(t *testing.T) {
 			t.Errorf("%d corrections are wanted, want 299", got)
 		}
 		if a.reported != 2 {
-			t.Errorf("told of %d targets, want 2", a.reported)
+			t.Errorf("%d targets were reported, want 2", a.reported)
 		}
 		if err := c.SetSpecs(map[string]enforce.EnforcementSpec{"b": {Mode: policy.Enforce}}); err != nil {
 			t.Fatal(err)
 		}
 		if a.reported != 2 {
-			t.Errorf("terms that are as they were tell of %d targets", a.reported-2)
+			t.Errorf("an unchanged spec reports %d targets", a.reported-2)
 		}
 	})
 }

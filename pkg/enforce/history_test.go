@@ -57,7 +57,7 @@ func TestLoop_PointsLeadToTheNext(t *testing.T) {
 		select {
 		case <-first.Newer():
 		default:
-			t.Error("nobody is told of the second")
+			t.Error("the second is not announced")
 		}
 		for n := range 600 {
 			put(t, scope, "web", 1+n%2*4)
@@ -105,7 +105,7 @@ violation contains {"msg": "long", "details": {"text": concat("", ["0123456789" 
 	})
 }
 
-// TestLoop_LagMetrics, while a batch is judged.
+// TestLoop_LagMetrics, while a batch is evaluated.
 func TestLoop_LagMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)
@@ -143,7 +143,7 @@ func TestLoop_LagMetrics(t *testing.T) {
 		put(t, scope, "web", 1)
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		expect("all is judged, though somebody takes long with it", 0, 0)
+		expect("all is evaluated, though a callback takes long", 0, 0)
 		put(t, scope, "web", 2)
 		put(t, scope, "web", 3)
 		synctest.Wait()
@@ -180,7 +180,7 @@ func TestLoop_KeepsQuietFleetOnce(t *testing.T) {
 			synctest.Wait()
 		}
 		if loop.Point() != last || last.State().Snapshot.Revision() != index.Snapshot().Revision() {
-			t.Fatal("clean objects make a version, or are not judged")
+			t.Fatal("clean objects make a version, or are not evaluated")
 		}
 		runtime.GC()
 		if s := was.Value(); s != nil {

@@ -101,12 +101,12 @@ func TestLoop_EvaluatesChanges(t *testing.T) {
 		set := load(t, "input.object.spec.replicas < 2")
 		bindings := []policy.Binding{{Name: "b", Package: "replicas"}}
 		registry := prometheus.NewRegistry()
-		var told []string
+		var reported []string
 		loop := startLoop(t, enforce.Options{
 			Index: index, Set: set, Bindings: bindings, Metrics: registry,
 			Changed: func(c *policy.Changes, _ *aggregate.Batch) {
 				for d := range c.All() {
-					told = append(told, fmt.Sprint(d.After.Subject.Ref.Name, len(d.After.Violations)))
+					reported = append(reported, fmt.Sprint(d.After.Subject.Ref.Name, len(d.After.Violations)))
 				}
 			},
 		})
@@ -125,8 +125,8 @@ func TestLoop_EvaluatesChanges(t *testing.T) {
 		if got := total(); got != (policy.Counts{Known: 2, Violations: 1}) {
 			t.Errorf("after changes: %+v", got)
 		}
-		if got := strings.Join(told, " "); !strings.HasPrefix(got, "web1") || !strings.Contains(got, "web0") || !strings.Contains(got, "db1") {
-			t.Errorf("told %q", got)
+		if got := strings.Join(reported, " "); !strings.HasPrefix(got, "web1") || !strings.Contains(got, "web0") || !strings.Contains(got, "db1") {
+			t.Errorf("reported %q", got)
 		}
 		err := testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP federator_policy_violations Violations, by policy, member and severity; exempt ones not included. Label binding is deprecated: use policy, which has the same value.

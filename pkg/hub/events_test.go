@@ -48,19 +48,19 @@ func newShelf(t *testing.T, packages ...string) shelf {
 	return shelf{set}
 }
 
-// judge is a process that evaluates one member with the FleetPolicies of the hub.
-type judge struct {
+// evaluator is a process that evaluates one member with the FleetPolicies of the hub.
+type evaluator struct {
 	*hub.FleetPolicies
 	loop       *enforce.Loop
 	dispatcher *remediate.Dispatcher
 	lead       atomic.Bool
 }
 
-// newJudge starts one that leads, which ends with the test.
-func newJudge(t *testing.T, index *aggregate.Index, library hub.Library, opts hub.EventsOptions, more ...func(context.Context) error) *judge {
+// newEvaluator starts one that leads, which ends with the test.
+func newEvaluator(t *testing.T, index *aggregate.Index, library hub.Library, opts hub.EventsOptions, more ...func(context.Context) error) *evaluator {
 	t.Helper()
 	realHub(t)
-	j := &judge{dispatcher: newDispatcher(t)}
+	j := &evaluator{dispatcher: newDispatcher(t)}
 	j.lead.Store(true)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	opts.Config, opts.IsLeader, opts.Logger = hubConfig(), j.lead.Load, log
@@ -107,8 +107,8 @@ func bind(t *testing.T, name, pkg, mode string) *v1alpha1.FleetPolicy {
 	return awaitPolicy(t, name, func(fp *v1alpha1.FleetPolicy) bool { return fp.Status.ObservedGeneration == fp.Generation })
 }
 
-// told returns the Events of an object as kubectl describe finds them, as "type reason: note".
-func told(t *testing.T, uid types.UID) []string {
+// eventsOf returns the Events of an object as kubectl describe finds them, as "type reason: note".
+func eventsOf(t *testing.T, uid types.UID) []string {
 	t.Helper()
 	list, err := shared.Fleet.Hub.Client().CoreV1().Events("").List(t.Context(), metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(uid)).String(),
@@ -127,13 +127,13 @@ func told(t *testing.T, uid types.UID) []string {
 	return out
 }
 
-// expectTold waits until there is an Event that starts with a text.
-func expectTold(t *testing.T, uid types.UID, want string) {
+// expectEvent waits until there is an Event that starts with a text.
+func expectEvent(t *testing.T, uid types.UID, want string) {
 	t.Helper()
 	if err := until(func() error {
-		all := told(t, uid)
+		all := eventsOf(t, uid)
 		if !slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, want) }) {
-			return fmt.Errorf("told are %q, want %q", all, want)
+			return fmt.Errorf("the Events are %q, want %q", all, want)
 		}
 		return nil
 	}); err != nil {
@@ -144,24 +144,24 @@ func expectTold(t *testing.T, uid types.UID, want string) {
 // TestEvents_OfAFleetPolicy: the aggregated Events that kubectl describe shows.
 func TestEvents_OfAFleetPolicy(t *testing.T) {
 	index, become := pods(t, "bad", "bad", "bad", "good")
-	j := newJudge(t, index, newShelf(t, "events"), hub.EventsOptions{Instance: "federator-0", Interval: 100 * time.Millisecond})
+	j := newEvaluator(t, index, newShelf(t, "events"), hub.EventsOptions{Instance: "federator-0", Interval: 100 * time.Millisecond})
 	become(aggregate.Synced)
 	fp := bind(t, "events", "events", "Enforce")
-	expectTold(t, fp.UID, "Normal VerdictsChanged: fleet/a: 3 violations (were 0)")
+	expectEvent(t, fp.UID, "Normal VerdictsChanged: fleet/a: 3 violations (were 0)")
 
 	j.dispatcher.RestoreHalt("events", &remediate.Halt{ID: "abc", Reason: v1alpha1.Fighting, Message: "fleet/a Pod shop/pod-0 violates the policy again", Since: time.Now()})
 	j.Trigger()
-	expectTold(t, fp.UID, "Warning Halted: Fighting: see status.halted; halted until halt abc is acknowledged")
+	expectEvent(t, fp.UID, "Warning Halted: Fighting: see status.halted; halted until halt abc is acknowledged")
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"abc"}}}`, api.AcknowledgeKey)
 	if _, err := shared.client.Resource(v1alpha1.Resource(v1alpha1.FleetPolicies)).Patch(t.Context(), "events", types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "ann"}); err != nil {
 		t.Fatal(err)
 	}
-	expectTold(t, fp.UID, "Normal Acknowledged: halt abc was acknowledged by ann")
+	expectEvent(t, fp.UID, "Normal Acknowledged: halt abc was acknowledged by ann")
 
 	j.dispatcher.Stop("by ann: an outage")
-	expectTold(t, fp.UID, "Warning Stopped: all actions are stopped: by ann: an outage")
+	expectEvent(t, fp.UID, "Warning Stopped: all actions are stopped: by ann: an outage")
 	j.dispatcher.Resume()
-	expectTold(t, fp.UID, "Normal Resumed")
+	expectEvent(t, fp.UID, "Normal Resumed")
 
 	for phase, want := range map[v1alpha1.ActionPhase]string{
 		v1alpha1.PhaseSucceeded: "Normal Corrected", v1alpha1.PhaseFailed: "Warning CorrectionFailed", v1alpha1.PhaseContended: "Warning Contended",
@@ -174,8 +174,8 @@ func TestEvents_OfAFleetPolicy(t *testing.T) {
 			j.RecordAction(a)
 		}
 		if err := until(func() error {
-			if n, all := correctionsTold(told(t, fp.UID), want); n != 3 {
-				return fmt.Errorf("%d corrections are told of: %q", n, all)
+			if n, all := correctionEvents(eventsOf(t, fp.UID), want); n != 3 {
+				return fmt.Errorf("%d Events of corrections: %q", n, all)
 			}
 			return nil
 		}); err != nil {
@@ -183,15 +183,15 @@ func TestEvents_OfAFleetPolicy(t *testing.T) {
 		}
 	}
 	bad := bind(t, "nowhere", "no.such.package", "Observe")
-	expectTold(t, bad.UID, `Warning NotInEffect: NoPackage: no active package is named "no.such.package"`)
-	for _, text := range append(told(t, fp.UID), told(t, bad.UID)...) {
+	expectEvent(t, bad.UID, `Warning NotInEffect: NoPackage: no active package is named "no.such.package"`)
+	for _, text := range append(eventsOf(t, fp.UID), eventsOf(t, bad.UID)...) {
 		if strings.Contains(text, "pod-0") || strings.Contains(text, "secret value") {
 			t.Errorf("%s: an object of a member", text)
 		}
 	}
 	expectOnce := func(reasons ...string) {
 		t.Helper()
-		all := told(t, fp.UID)
+		all := eventsOf(t, fp.UID)
 		for _, reason := range reasons {
 			if n := len(slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !strings.Contains(s, " "+reason+": ") })); n != 1 {
 				t.Errorf("%d Events %s: %q", n, reason, all)
@@ -202,18 +202,18 @@ func TestEvents_OfAFleetPolicy(t *testing.T) {
 
 	// A new leader records what has changed, and repeats no Event.
 	j.lead.Store(false)
-	again := newJudge(t, index, newShelf(t, "events"), hub.EventsOptions{Interval: 100 * time.Millisecond})
+	again := newEvaluator(t, index, newShelf(t, "events"), hub.EventsOptions{Interval: 100 * time.Millisecond})
 	if err := shared.Fleet.Hub.Apply(t.Context(), []byte(fleetPolicy("events", "events", "Enforce")+"  match: {namespaces: [other]}\n")); err != nil {
 		t.Fatal(err)
 	}
-	expectTold(t, fp.UID, "Normal VerdictsChanged: fleet/a: 0 violations (were 3)")
+	expectEvent(t, fp.UID, "Normal VerdictsChanged: fleet/a: 0 violations (were 3)")
 	again.dispatcher.Stop("by bob")
-	expectTold(t, fp.UID, "Warning Stopped: all actions are stopped: by bob")
+	expectEvent(t, fp.UID, "Warning Stopped: all actions are stopped: by bob")
 	expectOnce("Halted", "Acknowledged", "Resumed")
 }
 
-// correctionsTold counts the corrections in Events that start with a text.
-func correctionsTold(all []string, reason string) (int, []string) {
+// correctionEvents counts the corrections in Events that start with a text.
+func correctionEvents(all []string, reason string) (int, []string) {
 	var of []string
 	sum := 0
 	for _, text := range all {
@@ -237,7 +237,7 @@ func correctionsTold(all []string, reason string) (int, []string) {
 func TestEvents_AreLimited(t *testing.T) {
 	index, _ := pods(t)
 	begin := time.Now()
-	j := newJudge(t, index, newShelf(t, "many"), hub.EventsOptions{PerMinute: 10, Interval: time.Hour})
+	j := newEvaluator(t, index, newShelf(t, "many"), hub.EventsOptions{PerMinute: 10, Interval: time.Hour})
 	fp := bind(t, "many", "many", "Observe")
 	// Of one member, there is one.
 	for range 10_000 {
@@ -245,7 +245,7 @@ func TestEvents_AreLimited(t *testing.T) {
 		a.Binding, a.Remedy.Target.Member = "many", "fleet/one"
 		j.RecordAction(a)
 	}
-	expectTold(t, fp.UID, "Normal Corrected: ")
+	expectEvent(t, fp.UID, "Normal Corrected: ")
 	for i := range 2000 {
 		a := &remediate.Action{Name: "a", Phase: v1alpha1.PhaseSucceeded}
 		a.Binding, a.Remedy.Target.Member = "many", fmt.Sprintf("fleet/m-%d", i)
@@ -253,9 +253,9 @@ func TestEvents_AreLimited(t *testing.T) {
 	}
 	left := regexp.MustCompile(`\(\d+ more Events were dropped\)$`)
 	if err := until(func() error {
-		all := told(t, fp.UID)
+		all := eventsOf(t, fp.UID)
 		if len(all) < 5 || !slices.ContainsFunc(all, left.MatchString) {
-			return fmt.Errorf("told are %q", all)
+			return fmt.Errorf("the Events are %q", all)
 		}
 		if n := strings.Count(strings.Join(all, "\n"), " on fleet/one"); n != 1 {
 			t.Errorf("%d Events of one member", n)
@@ -287,14 +287,14 @@ func TestEvents_OfCommits(t *testing.T) {
 	first := commit(t, repo, tree("team", "a"))
 	create(t, "team", map[string]any{"url": "file://" + repo.Dir, "ref": map[string]any{"branch": "main"}})
 	ps := awaitActive(t, "team", first)
-	expectTold(t, ps.UID, "Normal CommitActive: the policies of commit "+first+" are in effect")
+	expectEvent(t, ps.UID, "Normal CommitActive: the policies of commit "+first+" are in effect")
 	files := tree("team", "a")
 	files["policies/team.rego"] += "\nviolation contains nothing\n"
 	broken := commit(t, repo, files)
 	ask(t, "team", "one")
-	expectTold(t, ps.UID, "Warning CommitRefused: commit "+broken)
-	if all := told(t, ps.UID); len(all) != 2 || !strings.Contains(strings.Join(all, " "), "team.rego:11") {
-		t.Errorf("told are %q", all)
+	expectEvent(t, ps.UID, "Warning CommitRefused: commit "+broken)
+	if all := eventsOf(t, ps.UID); len(all) != 2 || !strings.Contains(strings.Join(all, " "), "team.rego:11") {
+		t.Errorf("the Events are %q", all)
 	}
 	r.stop()
 }

@@ -327,7 +327,7 @@ func TestReports_OfViolations(t *testing.T) {
 		t.Errorf("result %+v", one)
 	}
 	if left := all[third].Results[2]; left.Result != "warn" || left.Properties["leftOut"] != "2" || !strings.Contains(left.Message, "GET /query/v1/violations?member=reported%2Feu-1") {
-		t.Errorf("of what is left out, it is told %+v", left)
+		t.Errorf("what is left out is reported as %+v", left)
 	}
 	var laptop openReport
 	for name, r := range all {

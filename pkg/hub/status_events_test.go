@@ -19,7 +19,7 @@ import (
 // just started takes the commit up, or only observes, is no end of the stop.
 func TestStatusRecorder_RecordsAStopOnce(t *testing.T) {
 	const stop = "by ann: an outage"
-	told := &statusRecorder{
+	recorder := &statusRecorder{
 		events:       &Events{pending: map[eventKey]*pendingEvent{}, dropped: map[types.UID]int{}, triggered: make(chan struct{}, 1)},
 		lastComplete: map[types.UID]*v1alpha1.FleetPolicyStatus{},
 	}
@@ -32,7 +32,7 @@ func TestStatusRecorder_RecordsAStopOnce(t *testing.T) {
 		ready       bool
 		stopped     string
 		reason      string // of condition Enforcing
-		told        []string
+		events      []string
 	}{
 		{"enforcing", v1alpha1.Enforce, free, true, "", "Enforcing", nil},
 		{"stopped", v1alpha1.Enforce, free, true, stop, "Stopped", []string{"Stopped"}},
@@ -58,15 +58,15 @@ func TestStatusRecorder_RecordsAStopOnce(t *testing.T) {
 		}
 		setCondition(next, fp, ready)
 		setCondition(next, fp, c)
-		told.record(fp, next)
+		recorder.record(fp, next)
 		var reasons []string
-		for key := range told.events.pending {
+		for key := range recorder.events.pending {
 			reasons = append(reasons, key.reason)
 		}
-		if !slices.Equal(reasons, step.told) {
-			t.Errorf("%s: it is told of %q, want %q", step.name, reasons, step.told)
+		if !slices.Equal(reasons, step.events) {
+			t.Errorf("%s: Events %q, want %q", step.name, reasons, step.events)
 		}
-		clear(told.events.pending)
+		clear(recorder.events.pending)
 		fp.Status = *next
 	}
 }
@@ -75,11 +75,11 @@ func TestStatusRecorder_RecordsAStopOnce(t *testing.T) {
 // come to give no answer: of which objects, an Event does not say.
 func TestStatusRecorder_RecordsEvaluationErrorsOnce(t *testing.T) {
 	events := &Events{pending: map[eventKey]*pendingEvent{}, dropped: map[types.UID]int{}, triggered: make(chan struct{}, 1)}
-	told := &statusRecorder{events: events, lastComplete: map[types.UID]*v1alpha1.FleetPolicyStatus{}}
+	recorder := &statusRecorder{events: events, lastComplete: map[types.UID]*v1alpha1.FleetPolicyStatus{}}
 	fp := &v1alpha1.FleetPolicy{ObjectMeta: metav1.ObjectMeta{Name: "hosts", UID: "1"}}
-	tell := func(h policy.Health) {
+	update := func(h policy.Health) {
 		next := &v1alpha1.FleetPolicyStatus{Conditions: []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionTrue}, evaluatedCondition(&h)}}
-		told.record(fp, next)
+		recorder.record(fp, next)
 		fp.Status = *next
 	}
 	texts := func() (out []string) {
@@ -101,9 +101,9 @@ func TestStatusRecorder_RecordsEvaluationErrorsOnce(t *testing.T) {
 		{policy.Health{}, nil},
 		{policy.Health{Failures: []policy.Gap{gap}}, []string{"ContributionFailed: see condition Evaluated"}},
 	} {
-		tell(step.health)
+		update(step.health)
 		if got := texts(); !slices.Equal(got, step.want) {
-			t.Errorf("health %+v: told %q, want %q", step.health, got, step.want)
+			t.Errorf("health %+v: Events %q, want %q", step.health, got, step.want)
 		}
 	}
 	if c := evaluatedCondition(&policy.Health{Failures: []policy.Gap{gap}}); !strings.Contains(c.Message, "tenant/secret") || !strings.Contains(c.Message, `member "fleet/b"`) {

@@ -135,7 +135,7 @@ func TestStop_HoldsUntilTheConfigMapIsRead(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if changes < 5 {
-		t.Errorf("told of %d changes", changes)
+		t.Errorf("%d changes were reported", changes)
 	}
 }
 

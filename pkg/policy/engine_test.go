@@ -34,7 +34,7 @@ func oracleTexts(names ...string) []string {
 	return out
 }
 
-// engineOn returns an engine that has judged a world, and a cursor that follows it.
+// engineOn returns an engine that has evaluated a world, and a cursor that follows it.
 func engineOn(t testing.TB, w *world, opts policy.EngineOptions) (*policy.Engine, *aggregate.Cursor) {
 	t.Helper()
 	if opts.Limits.Evaluation == 0 {

@@ -234,7 +234,7 @@ func TestQuarantine_CountsTimeWithoutAResult(t *testing.T) {
 	}
 }
 
-// TestQuarantine_EndsWithANewPolicy configures the policy anew.
+// TestQuarantine_EndsWithANewPolicy configures a new version of the policy.
 func TestQuarantine_EndsWithANewPolicy(t *testing.T) {
 	t.Parallel()
 	set := hostileSet(t)
@@ -255,11 +255,11 @@ func TestQuarantine_EndsWithANewPolicy(t *testing.T) {
 		t.Fatalf("health %+v, want a quarantine after two overruns", h)
 	}
 	src := policy.Source{Files: []policy.File{{Path: "c.rego", Data: []byte(fmt.Sprintf(header, "", "comprehension") + `violation contains {"msg": "none"} if input.object.spec.replicas == 0` + "\n")}}}
-	mended, err := policy.Load([]policy.Source{src}, policy.LoadOptions{})
+	fixed, err := policy.Load([]policy.Source{src}, policy.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Configure(t.Context(), mended, bindingsOf(mended)); err != nil {
+	if _, err := e.Configure(t.Context(), fixed, bindingsOf(fixed)); err != nil {
 		t.Fatal(err)
 	}
 	if h, _ := e.State().Health("hostile.comprehension"); len(h.Quarantines) > 0 {

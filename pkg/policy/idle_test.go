@@ -42,7 +42,7 @@ func grownBy(t *testing.T, w *world, text string) (*policy.Engine, int64) {
 	return e, int64(heap()) - int64(base) // far less than half of what fits
 }
 
-// TestEngine_HoldsNoDocumentsWhenIdle: what the last evaluations have read is let go of
+// TestEngine_HoldsNoDocumentsWhenIdle: what the last evaluations have read is released
 // with them, or a quiet fleet would hold it until something changes.
 func TestEngine_HoldsNoDocumentsWhenIdle(t *testing.T) {
 	w, err := deployments(t, 0)

@@ -25,7 +25,7 @@ violation contains {"msg": "unnamed"} if input.ref.name == ""
 `
 )
 
-// TestEngine_EvaluatesEqualObjectsOnce judges 24 Deployments of three different specs. What
+// TestEngine_EvaluatesEqualObjectsOnce evaluates 24 Deployments of three different specs. What
 // evaluations took over is what each would have found by itself.
 func TestEngine_EvaluatesEqualObjectsOnce(t *testing.T) {
 	t.Parallel()
@@ -93,8 +93,8 @@ violation contains {"msg": "d1"} if data.fleet.objects["Deployment.apps"]["fleet
 			if s := each.Stats(); s.Memoized != 0 {
 				t.Fatalf("%d evaluations were shared by a policy that reads the name", s.Memoized)
 			}
-			said := sameVerdicts(t, e.State(), each.State(), "twins")
-			if said == 0 {
+			unclean := sameVerdicts(t, e.State(), each.State(), "twins")
+			if unclean == 0 {
 				t.Error("no verdict says anything")
 			}
 		})
@@ -105,17 +105,17 @@ violation contains {"msg": "d1"} if data.fleet.objects["Deployment.apps"]["fleet
 // those that have something to say.
 func sameVerdicts(t *testing.T, got, want *policy.State, binding string) int {
 	t.Helper()
-	of := func(s *policy.State) (map[string]judged, int) {
-		out, said := map[string]judged{}, 0
+	of := func(s *policy.State) (map[string]textVerdict, int) {
+		out, unclean := map[string]textVerdict{}, 0
 		for v := range s.Verdicts(binding, "") {
 			out[v.Subject.String()] = textOf(v)
 			if !v.Clean() {
-				said++
+				unclean++
 			}
 		}
-		return out, said
+		return out, unclean
 	}
-	has, said := of(got)
+	has, unclean := of(got)
 	wants, _ := of(want)
 	if d := difference(has, wants); d != "" {
 		t.Errorf("by twins and each by itself:\n%s", d)
@@ -123,10 +123,10 @@ func sameVerdicts(t *testing.T, got, want *policy.State, binding string) int {
 	if got.Total(binding) != want.Total(binding) {
 		t.Errorf("%+v in total, want %+v", got.Total(binding), want.Total(binding))
 	}
-	return said
+	return unclean
 }
 
-// TestMemo_IsPerBindingAndKind judges objects whose specs are all the same.
+// TestMemo_IsPerBindingAndKind evaluates objects whose specs are all the same.
 func TestMemo_IsPerBindingAndKind(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld()
@@ -191,13 +191,13 @@ func TestMemo_LastsForOnePass(t *testing.T) {
 		if n, shared := after.Evaluations-before.Evaluations, after.Memoized-before.Memoized; n != int64(batch.objects) || shared != int64(batch.shared) {
 			t.Errorf("batch %d: %d of %d evaluations were shared, want %d of %d", i, shared, n, batch.shared, batch.objects)
 		}
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		for c := range changes.All() {
-			told[c.After.Subject.Ref.Name] = c.Before == nil && len(c.After.Violations) == 1
+			reported[c.After.Subject.Ref.Name] = c.Before == nil && len(c.After.Violations) == 1
 		}
 		for j := range batch.objects {
-			if name := fmt.Sprintf("d%d-%d", i, j); !told[name] || len(told) != batch.objects {
-				t.Errorf("batch %d: %s is not told of as new, or others are: %v", i, name, told)
+			if name := fmt.Sprintf("d%d-%d", i, j); !reported[name] || len(reported) != batch.objects {
+				t.Errorf("batch %d: %s is not reported as new, or others are: %v", i, name, reported)
 			}
 		}
 		revisions = append(revisions, changes.After.Snapshot.Revision())

@@ -132,7 +132,7 @@ func (f *full) data(x *oracleBinding) {
 	x.store = inmem.NewFromObject(map[string]any{"fleet": fleet}) // a copy, which evaluations only read
 }
 
-// keys judges the keys of a view.
+// keys evaluates the keys of a view.
 func (f *full) keys(x *oracleBinding) error {
 	v := f.views[x.pkg.Name+"."+x.pkg.SubjectView]
 	x.subjectView = v
@@ -188,7 +188,7 @@ func (f *full) verdict(x *oracleBinding, subject policy.Subject, o aggregate.Obj
 	if state == policy.Error {
 		text = ""
 	}
-	f.verdicts[x.Name+" | "+subject.String()] = judged{state, text}
+	f.verdicts[x.Name+" | "+subject.String()] = textVerdict{state, text}
 }
 
 func selects(m policy.MemberSelector, member aggregate.Member) bool {

@@ -28,8 +28,8 @@ func (*history) configure(ctx context.Context, engine *policy.Engine, set *polic
 }
 
 // changesOf are the verdicts that differ: each with what it was and what it is.
-func changesOf(changes *policy.Changes) map[string]judged {
-	out := map[string]judged{}
+func changesOf(changes *policy.Changes) map[string]textVerdict {
+	out := map[string]textVerdict{}
 	for c := range changes.All() {
 		for sign, v := range map[string]*policy.Verdict{"- ": c.Before, "+ ": c.After} {
 			if v != nil {

@@ -20,7 +20,7 @@ import (
 	"federator.dev/federator/pkg/policy"
 )
 
-// oracle judges a snapshot by plain OPA: JSON documents in OPA's own store, all
+// oracle evaluates a snapshot by plain OPA: JSON documents in OPA's own store, all
 // subjects evaluated, nothing kept. It shares no code with the engine; what a
 // package says of itself it takes from the package's METADATA.
 type oracle struct {
@@ -119,8 +119,8 @@ func (o *oracle) evalOnce(ctx context.Context, rule string, input ast.Value, sto
 	return out, err
 }
 
-// judged is one verdict, as text.
-type judged struct {
+// textVerdict is one verdict, as text.
+type textVerdict struct {
 	state      policy.VerdictState
 	violations string
 }
@@ -148,12 +148,12 @@ type full struct {
 	objects  []aggregate.Object
 	bodies   map[aggregate.Ref]any
 	views    map[string]*oracleView // by package and name
-	verdicts map[string]judged      // by binding and subject
+	verdicts map[string]textVerdict // by binding and subject
 	broken   error                  // the oracle's own
 }
 
-func (o *oracle) judge(ctx context.Context, s *aggregate.Snapshot, bindings []policy.Binding) (map[string]judged, error) {
-	f := &full{oracle: o, ctx: ctx, s: s, bodies: map[aggregate.Ref]any{}, views: map[string]*oracleView{}, verdicts: map[string]judged{}}
+func (o *oracle) evaluate(ctx context.Context, s *aggregate.Snapshot, bindings []policy.Binding) (map[string]textVerdict, error) {
+	f := &full{oracle: o, ctx: ctx, s: s, bodies: map[aggregate.Ref]any{}, views: map[string]*oracleView{}, verdicts: map[string]textVerdict{}}
 	for kind := range s.Kinds() {
 		list, err := s.List(aggregate.Query{Kind: kind})
 		if err != nil {

@@ -105,7 +105,7 @@ func (s *shipped) land(kinds []aggregate.Kind) *land {
 			l.versions[kind], _ = s.objects[kind][0]["apiVersion"].(string)
 		}
 	}
-	if len(l.kinds) == 0 && len(kinds) == 0 { // members are judged; they have something
+	if len(l.kinds) == 0 && len(kinds) == 0 { // members are textVerdict; they have something
 		return s.land(slices.Sorted(maps.Keys(s.objects))[:3])
 	}
 	l.object = func(r *rand.Rand, kind aggregate.Kind) (namespace, name string, object map[string]any) {

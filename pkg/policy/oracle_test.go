@@ -180,7 +180,7 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 	}
 	defer func() { seen.shared.Add(engine.Stats().Memoized) }()
 	cursor := w.index.Cursor(nil)
-	told := map[string]judged{}
+	reported := map[string]textVerdict{}
 	for i, s := range h.Steps {
 		for _, o := range s.Ops {
 			if err := w.do(o); err != nil {
@@ -213,23 +213,23 @@ func (h *history) play(ctx context.Context, sets []policySet, oracles []*oracle,
 			all = append(all, changes)
 		}
 		for _, changes := range all {
-			tell(told, changes)
+			applyChanges(reported, changes)
 		}
-		want, err := oracles[set].judge(ctx, w.index.Snapshot(), bindings)
+		want, err := oracles[set].evaluate(ctx, w.index.Snapshot(), bindings)
 		if err != nil {
 			return fmt.Errorf("step %d: oracle: %w", i, err)
 		}
 		seen.add(want)
-		if err := agree(engine.State(), bindings, want, told); err != nil {
+		if err := agree(engine.State(), bindings, want, reported); err != nil {
 			return fmt.Errorf("step %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-func textOf(v policy.Verdict) judged {
+func textOf(v policy.Verdict) textVerdict {
 	if v.State == policy.Error {
-		return judged{state: v.State}
+		return textVerdict{state: v.State}
 	}
 	var texts []string
 	for _, x := range v.Violations {
@@ -252,32 +252,32 @@ func textOf(v policy.Verdict) judged {
 		}
 		text, err := canonical(m)
 		if err != nil {
-			return judged{policy.Error, err.Error()}
+			return textVerdict{policy.Error, err.Error()}
 		}
 		texts = append(texts, string(text))
 	}
 	slices.Sort(texts)
-	return judged{v.State, strings.Join(texts, "\n")}
+	return textVerdict{v.State, strings.Join(texts, "\n")}
 }
 
-// tell takes in what changes say.
-func tell(told map[string]judged, changes *policy.Changes) {
+// applyChanges applies changes to the verdicts reported so far.
+func applyChanges(reported map[string]textVerdict, changes *policy.Changes) {
 	for c := range changes.All() {
 		v := c.After
 		if v == nil {
-			delete(told, c.Before.Binding+" | "+c.Before.Subject.String())
+			delete(reported, c.Before.Binding+" | "+c.Before.Subject.String())
 			continue
 		}
 		at := v.Binding + " | " + v.Subject.String()
-		if delete(told, at); !v.Clean() {
-			told[at] = textOf(*v)
+		if delete(reported, at); !v.Clean() {
+			reported[at] = textOf(*v)
 		}
 	}
 }
 
-// agree holds a state to what the oracle says, and to what its changes have told.
-func agree(s *policy.State, bindings []policy.Binding, want, told map[string]judged) error {
-	got, unclean := map[string]judged{}, map[string]judged{}
+// agree holds a state to what the oracle says, and to the changes it has reported.
+func agree(s *policy.State, bindings []policy.Binding, want, reported map[string]textVerdict) error {
+	got, unclean := map[string]textVerdict{}, map[string]textVerdict{}
 	for _, b := range bindings {
 		var counts policy.Counts
 		for v := range s.Verdicts(b.Name, "") {
@@ -325,16 +325,16 @@ func agree(s *policy.State, bindings []policy.Binding, want, told map[string]jud
 			delete(got, at)
 		}
 	}
-	// An Error of all verdicts of a binding is told once, as its health.
-	maps.DeleteFunc(told, func(_ string, v judged) bool { return v.state == policy.Error })
-	maps.DeleteFunc(got, func(_ string, v judged) bool { return v.state == policy.Error })
-	if !maps.Equal(got, told) {
-		return fmt.Errorf("%w: by its changes:\n%s", errDiffers, difference(told, got))
+	// An Error of all verdicts of a binding is reported once, as its health.
+	maps.DeleteFunc(reported, func(_ string, v textVerdict) bool { return v.state == policy.Error })
+	maps.DeleteFunc(got, func(_ string, v textVerdict) bool { return v.state == policy.Error })
+	if !maps.Equal(got, reported) {
+		return fmt.Errorf("%w: by its changes:\n%s", errDiffers, difference(reported, got))
 	}
 	return nil
 }
 
-func difference(got, want map[string]judged) string {
+func difference(got, want map[string]textVerdict) string {
 	var b strings.Builder
 	keys := slices.Sorted(maps.Keys(want))
 	for k := range got {
@@ -458,7 +458,7 @@ func (l *land) playAll(t *testing.T, n int, setsOf func(seed uint64) ([]policySe
 // that a history of nothing shows.
 type tally struct{ clean, found, unknown, errors, shared atomic.Int64 }
 
-func (c *tally) add(verdicts map[string]judged) {
+func (c *tally) add(verdicts map[string]textVerdict) {
 	for _, v := range verdicts {
 		switch {
 		case v.state == policy.Error:

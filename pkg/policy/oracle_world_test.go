@@ -29,7 +29,7 @@ func newWorld() (*world, error) {
 	return &world{index: index, scopes: map[[2]string]*aggregate.Scope{}, objects: map[aggregate.Ref]map[string]any{}, members: map[string]bool{}}, nil
 }
 
-// op is one thing that happens to a fleet. What cannot happen, because of the ops
+// op is one operation on a fleet. What cannot happen, because of the ops
 // that a shrunken history is without, does nothing.
 type op struct {
 	Do      string // put, delete, join, leave, rejoin, relabel, status, reopen

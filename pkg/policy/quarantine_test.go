@@ -167,7 +167,7 @@ func TestQuarantine_OfAViewIsAGapOfItsMember(t *testing.T) {
 }
 
 // TestQuarantine_BoundsTheDelayBySlowEvaluationsOfAMember has one member whose
-// objects are slow to judge, each within its budget, and change all the time. What
+// objects are slow to evaluate, each within its budget, and change all the time. What
 // passes meanwhile forgives, so that a little of it is no quarantine.
 func TestQuarantine_BoundsTheDelayBySlowEvaluationsOfAMember(t *testing.T) {
 	t.Parallel()

@@ -83,11 +83,11 @@ func lines(t *testing.T, rows []policy.Row) []string {
 // TestQuery_ChargesComprehensions, and neither what they share nor what they
 // have already.
 func TestQuery_ChargesComprehensions(t *testing.T) {
-	var things []thing
+	var objects []testObject
 	for i := range 100 {
-		things = append(things, thing{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: fmt.Sprint("web-", i)}, strings.Repeat("x", 1000)})
+		objects = append(objects, testObject{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: fmt.Sprint("web-", i)}, strings.Repeat("x", 1000)})
 	}
-	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Reader: policy.Everything{}, Timeout: time.Minute, MaxRead: 1 << 20}
+	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), objects), Reader: policy.Everything{}, Timeout: time.Minute, MaxRead: 1 << 20}
 	const often = "numbers.range(1, 200)[_]"
 	for query, answered := range map[string]bool{
 		"x := count([o | " + often + "; o := data.fleet.objects.Pod[_][_][_]])":                       true, // 20,000 pointers to objects

@@ -14,11 +14,11 @@ import (
 // TestQuery_ChargesVariables: what builtins have made stays while variables hold it,
 // however many there are; what a query is through with is charged no longer.
 func TestQuery_ChargesVariables(t *testing.T) {
-	var things []thing
+	var objects []testObject
 	for i := range 50 {
-		things = append(things, thing{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: fmt.Sprint("web-", i)}, strings.Repeat("x", 1000)})
+		objects = append(objects, testObject{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: fmt.Sprint("web-", i)}, strings.Repeat("x", 1000)})
 	}
-	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Reader: policy.Everything{}, Timeout: time.Minute, MaxRead: 1 << 20}
+	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), objects), Reader: policy.Everything{}, Timeout: time.Minute, MaxRead: 1 << 20}
 	times := func(n int, expr string) string {
 		var all []string
 		for i := range n {

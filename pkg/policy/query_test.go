@@ -21,19 +21,19 @@ import (
 	"federator.dev/federator/test/seed"
 )
 
-// thing is one object of a test's fleet.
-type thing struct {
+// testObject is one object of a test's fleet.
+type testObject struct {
 	ref  aggregate.Ref
 	host string
 }
 
-func (x thing) body() []byte {
+func (x testObject) body() []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":%q,"metadata":{"labels":{"app":%q},"name":%q},"spec":{"host":%q,"list":[1,{"a":%q}]}}`,
 		x.ref.Kind, x.ref.Name, x.ref.Name, x.host, x.host)
 }
 
-// fleetOf builds an index of members, their scopes and things.
-func fleetOf(t testing.TB, members []string, scopes map[string][]aggregate.Kind, things []thing) *aggregate.Snapshot {
+// fleetOf builds an index of members, their scopes and objects.
+func fleetOf(t testing.TB, members []string, scopes map[string][]aggregate.Kind, objects []testObject) *aggregate.Snapshot {
 	t.Helper()
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
@@ -50,7 +50,7 @@ func fleetOf(t testing.TB, members []string, scopes map[string][]aggregate.Kind,
 				t.Fatal(err)
 			}
 			var items []aggregate.Item
-			for _, x := range things {
+			for _, x := range objects {
 				if x.ref.Member == m && x.ref.Kind == kind {
 					items = append(items, scope.Item(&aggregate.Record{
 						Namespace: x.ref.Namespace, Name: x.ref.Name, UID: x.ref.String(), ResourceVersion: "1", Body: x.body(),
@@ -66,8 +66,8 @@ func fleetOf(t testing.TB, members []string, scopes map[string][]aggregate.Kind,
 	return index.Snapshot()
 }
 
-// hosts is the view of things by host.
-type hosts []thing
+// hosts is the view of objects by host.
+type hosts []testObject
 
 func (h hosts) Names() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) { yield("federator.hosts", "hosts") }
@@ -121,8 +121,8 @@ var (
 	testKinds   = []aggregate.Kind{"Ingress.networking.k8s.io", "Node", "Pod"}
 )
 
-func randomThings(r *rand.Rand) []thing {
-	var out []thing
+func randomObjects(r *rand.Rand) []testObject {
+	var out []testObject
 	for _, m := range testMembers {
 		for _, kind := range testKinds {
 			for _, ns := range []string{"a", "b"} {
@@ -134,7 +134,7 @@ func randomThings(r *rand.Rand) []thing {
 				}
 				for _, name := range []string{"x", "y", "z"} {
 					if r.IntN(3) > 0 {
-						out = append(out, thing{aggregate.Ref{Member: m, Kind: kind, Namespace: ns, Name: name}, fmt.Sprintf("host-%d", r.IntN(6))})
+						out = append(out, testObject{aggregate.Ref{Member: m, Kind: kind, Namespace: ns, Name: name}, fmt.Sprintf("host-%d", r.IntN(6))})
 					}
 				}
 			}
@@ -207,16 +207,16 @@ func TestQuery_EqualsAQueryOfTheReadableFleet(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.Of(t), 0))
 	answers, failures := 0, 0
 	for range 40 {
-		things := randomThings(r)
-		full := fleetOf(t, testMembers, allScopes(), things)
+		objects := randomObjects(r)
+		full := fleetOf(t, testMembers, allScopes(), objects)
 		g := grants{}
-		for _, x := range things {
+		for _, x := range objects {
 			if r.IntN(3) == 0 {
 				g[aggregate.Ref{Member: x.ref.Member, Kind: x.ref.Kind, Namespace: x.ref.Namespace}] = true
 			}
 		}
-		var readable []thing
-		for _, x := range things {
+		var readable []testObject
+		for _, x := range objects {
 			if g.MayReadObjects(x.ref.Member, x.ref.Kind, x.ref.Namespace) {
 				readable = append(readable, x)
 			}
@@ -234,7 +234,7 @@ func TestQuery_EqualsAQueryOfTheReadableFleet(t *testing.T) {
 		}
 		rest := fleetOf(t, members, scopes, readable)
 		for _, q := range testQueries {
-			got := outcome(t, policy.QueryOptions{Snapshot: full, Views: hosts(things), Reader: g}, q)
+			got := outcome(t, policy.QueryOptions{Snapshot: full, Views: hosts(objects), Reader: g}, q)
 			want := outcome(t, policy.QueryOptions{Snapshot: rest, Views: hosts(readable), Reader: policy.Everything{}}, q)
 			if got != want {
 				t.Fatalf("%s\nwith grants   %s\nwithout rest %s\ngrants %v", q, got, want, slices.Collect(maps.Keys(g)))
@@ -252,12 +252,12 @@ func TestQuery_EqualsAQueryOfTheReadableFleet(t *testing.T) {
 }
 
 func TestQuery_SeesTheDocumentsOfPolicies(t *testing.T) {
-	things := []thing{
+	objects := []testObject{
 		{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: "x"}, "h1"},
 		{aggregate.Ref{Member: "us/one", Kind: "Pod", Namespace: "a", Name: "x"}, "h2"},
 		{aggregate.Ref{Member: "us/one", Kind: "Node", Name: "n"}, "h1"},
 	}
-	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Views: hosts(things), Reader: policy.Everything{}, Timeout: time.Minute}
+	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), objects), Views: hosts(objects), Reader: policy.Everything{}, Timeout: time.Minute}
 	for query, want := range map[string]string{
 		`data.fleet.names`:                                      `[["eu/one","eu/two","us/one"]]`,
 		`data.fleet.members["eu/one"]`:                          `[{"apis":["v1"],"labels":{"region":"eu"},"version":"v1.36.3"}]`,
@@ -286,8 +286,8 @@ func TestQuery_SeesTheDocumentsOfPolicies(t *testing.T) {
 
 func TestQuery_RefusesAndBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	things := randomThings(r)
-	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Reader: policy.Everything{}, Timeout: time.Minute}
+	objects := randomObjects(r)
+	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), objects), Reader: policy.Everything{}, Timeout: time.Minute}
 	doubling := "v0 := [1, 1]"
 	for i := range 40 {
 		doubling += fmt.Sprintf("; v%d := [v%d, v%d]", i+1, i, i)
@@ -370,11 +370,11 @@ func TestQuery_MayHoldTwiceMaxRead(t *testing.T) {
 	const maxRead = 4 << 20
 	answered, refused := 0, 0
 	for _, pods := range []int{100, 400, 2500} {
-		var things []thing
+		var objects []testObject
 		for i := range pods {
-			things = append(things, thing{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: fmt.Sprint("web-", i)}, strings.Repeat("x,", 500)})
+			objects = append(objects, testObject{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: fmt.Sprint("web-", i)}, strings.Repeat("x,", 500)})
 		}
-		opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Reader: policy.Everything{}, Timeout: time.Minute, MaxRead: maxRead}
+		opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), objects), Reader: policy.Everything{}, Timeout: time.Minute, MaxRead: maxRead}
 		for _, query := range []string{
 			`x := [o | o := data.fleet.objects.Pod[_][_][_]]; y := count(x)`,
 			`o := data.fleet.objects.Pod[m][ns][name]`,
@@ -433,8 +433,8 @@ func heap() uint64 {
 }
 
 func TestQuery_ReadsOnlyNamedFields(t *testing.T) {
-	things := []thing{{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: "x"}, "h1"}}
-	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), things), Reader: policy.Everything{}, Timeout: time.Minute}
+	objects := []testObject{{aggregate.Ref{Member: "eu/one", Kind: "Pod", Namespace: "a", Name: "x"}, "h1"}}
+	opts := policy.QueryOptions{Snapshot: fleetOf(t, testMembers, allScopes(), objects), Reader: policy.Everything{}, Timeout: time.Minute}
 	// Both refs together see what either names: the second reads the whole object.
 	a, err := policy.Query(t.Context(), opts, `data.fleet.objects.Pod[m][ns][n].spec.host == "h1"; o := data.fleet.by_name.Pod[ns][n][m]`)
 	if err != nil || len(a.Rows) != 1 {

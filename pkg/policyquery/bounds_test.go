@@ -22,7 +22,7 @@ import (
 func TestRego_ReviewsKindsOnlyInMembersThatHaveThem(t *testing.T) {
 	const members, invented = 50, 60
 	j, hub := hubbed(t, func(o *queryapi.Options, _ *policyquery.Violations) {
-		o.Authorization.AllowTTL, o.Authorization.DenyTTL = 0, 0 // nothing is asked twice here
+		o.Authorization.AllowTTL, o.Authorization.DenyTTL = 0, 0 // the defaults, so that no review is repeated
 	})
 	hub.where = func(a *authorizationv1.ResourceAttributes) bool { return a.Name == "m0" || a.Name == "m1" }
 	for i := range members {
@@ -40,7 +40,7 @@ func TestRego_ReviewsKindsOnlyInMembersThatHaveThem(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j.judgedAll()
+	j.awaitEvaluation()
 	// Which members may be seen at all takes two questions or so for each; a kind in a
 	// member at most one for the fleet, one for its namespace and one for itself.
 	const most = 2*members + 5*invented
@@ -50,12 +50,12 @@ func TestRego_ReviewsKindsOnlyInMembersThatHaveThem(t *testing.T) {
 		"/query/v1/rego?query=" + url.QueryEscape(`n = count([1 | data.fleet.scopes[_][_]])`),
 	} {
 		j.token = fmt.Sprint("reader", i)
-		before := hub.asked.Load()
+		before := hub.requests.Load()
 		if code, body := j.text(path); code != http.StatusOK {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
-		if n := hub.asked.Load() - before; n < invented || n > most {
-			t.Errorf("%s: the hub is asked %d questions, want %d at most", path, n, most)
+		if n := hub.requests.Load() - before; n < invented || n > most {
+			t.Errorf("%s: the hub receives %d reviews, want %d at most", path, n, most)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestViolations_PagesOfViolationsAreBoundedInBytes(t *testing.T) {
 	for i := range objects {
 		j.put("fleet/a", fmt.Sprintf("web-%02d", i), 3, fmt.Sprintf("%d %s", i, strings.Repeat("w", 600_000)))
 	}
-	j.judgedAll()
+	j.awaitEvaluation()
 	var names []string
 	for next, pages := "", 0; ; pages++ {
 		query := url.Values{"policy": {"replicas"}, "limit": {"500"}}

@@ -26,11 +26,11 @@ import (
 // reviews is a hub that knows everybody by the token, and allows all or nothing, or
 // what may says.
 type reviews struct {
-	allows atomic.Bool
-	asked  atomic.Int64 // about access
-	may    func(user, resource string) bool
-	where  func(*authorizationv1.ResourceAttributes) bool
-	fails  func(*authorizationv1.SubjectAccessReviewSpec) bool // nil: it always answers
+	allows   atomic.Bool
+	requests atomic.Int64 // access reviews
+	may      func(user, resource string) bool
+	where    func(*authorizationv1.ResourceAttributes) bool
+	fails    func(*authorizationv1.SubjectAccessReviewSpec) bool // nil: it always answers
 }
 
 func (h *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +44,7 @@ func (h *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		write(w, review)
 		return
 	}
-	h.asked.Add(1)
+	h.requests.Add(1)
 	var review authorizationv1.SubjectAccessReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -72,7 +72,7 @@ func write(w http.ResponseWriter, v any) {
 
 // hubbed is a fleet whose callers are identified by their tokens, and whose grants are
 // reviewed by a hub and cached for a second.
-func hubbed(t *testing.T, change func(*queryapi.Options, *policyquery.Violations)) (*judged, *reviews) {
+func hubbed(t *testing.T, change func(*queryapi.Options, *policyquery.Violations)) (*testServer, *reviews) {
 	t.Helper()
 	hub := &reviews{}
 	hub.allows.Store(true)
@@ -95,26 +95,26 @@ func TestViolationsWatch_EndsWithItsGrants(t *testing.T) {
 	j, hub := hubbed(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.BookmarkInterval = 20 * time.Millisecond })
 	j.join("fleet/a")
 	j.put("fleet/a", "web", 1, "")
-	j.judgedAll()
+	j.awaitEvaluation()
 	s := j.watch("policy=replicas", nil)
 	reach := func() {
-		j.judgedAll()
+		j.awaitEvaluation()
 		found, _ := j.list("policy=replicas")
 		s.reach(found.ResourceVersion)
 	}
 	reach()
-	first := hub.asked.Load()
+	first := hub.requests.Load()
 	j.until(func() error {
-		if n := hub.asked.Load(); n < first+3 {
-			return errNotAsked
+		if n := hub.requests.Load(); n < first+3 {
+			return errNoRequest
 		}
 		return nil
 	})
 	j.put("fleet/a", "db", 1, "")
 	reach()
-	told := slices.DeleteFunc(slices.Clone(s.told), func(kind string) bool { return kind == "BOOKMARK" })
-	if got := strings.Join(told, " "); got != "ADDED ADDED" {
-		t.Errorf("while the grants stay what they are: told %q", got)
+	types := slices.DeleteFunc(slices.Clone(s.eventTypes), func(kind string) bool { return kind == "BOOKMARK" })
+	if got := strings.Join(types, " "); got != "ADDED ADDED" {
+		t.Errorf("while the grants stay what they are: events %q", got)
 	}
 	hub.allows.Store(false)
 	for len(s.knows) > 0 {
@@ -125,7 +125,7 @@ func TestViolationsWatch_EndsWithItsGrants(t *testing.T) {
 	j.put("fleet/a", "later", 1, "")
 	reach()
 	if len(s.knows) > 0 {
-		t.Errorf("after the revocation the watch tells of %v", s.knows)
+		t.Errorf("after the revocation the watch reports %v", s.knows)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestViolationsWatch_RevocationsReachQuietWatches(t *testing.T) {
 			}
 			j.join("fleet/a")
 			j.put("fleet/a", "web", 1, "")
-			j.judgedAll()
+			j.awaitEvaluation()
 			s := j.watch("", nil)
 			for !s.mark.InitialEnd {
 				if _, err := s.next(); err != nil {
@@ -171,7 +171,7 @@ func TestViolationsWatch_RevocationsReachQuietWatches(t *testing.T) {
 				t.Fatalf("the watch begins with %v", s.knows)
 			}
 			hub.allows.Store(false)
-			// Grants are kept for a second here; what is asked by other clocks takes 30 s and more.
+			// Grants are kept for a second here; what is requested on other intervals takes 30 s and more.
 			late := time.AfterFunc(20*time.Second, s.stop)
 			defer late.Stop()
 			for len(s.knows) > 0 {
@@ -192,7 +192,7 @@ func TestViolations_AreAuthorizedByTheResourcesOfTheirSnapshot(t *testing.T) {
 		j.join(member)
 		j.put(member, "web", 1, "")
 	}
-	j.judgedAll()
+	j.awaitEvaluation()
 	before, _ := j.list("")
 	s := j.watch("", nil)
 	s.reach(before.ResourceVersion)
@@ -233,10 +233,10 @@ func TestViolationsWatch_ResumesOnlyIfGrantsAreKnown(t *testing.T) {
 					j.put("fleet/a", fmt.Sprint("large-", n), 3, strings.Repeat("y", 100_000))
 				}
 			}
-			j.judgedAll()
+			j.awaitEvaluation()
 			before, knows := j.list("")
 			j.put("fleet/a", "web", 3, "") // enough
-			j.judgedAll()
+			j.awaitEvaluation()
 			after, want := j.list("")
 			j.token = "bob" // may read what ann may, of which no answer is kept
 			fails.Store(1)
@@ -276,7 +276,7 @@ func TestViolationsWatch_ResumesOnlyWithTheGrantsOfTheList(t *testing.T) {
 				j.join(member)
 				j.put(member, "web", 1, "")
 			}
-			j.judgedAll()
+			j.awaitEvaluation()
 			sees := func(both bool) (*policyquery.ViolationList, table) {
 				t.Helper()
 				wide.Store(both)
@@ -294,7 +294,7 @@ func TestViolationsWatch_ResumesOnlyWithTheGrantsOfTheList(t *testing.T) {
 			for _, both := range []bool{false, true} {
 				before, knows := sees(both)
 				j.put("fleet/a", fmt.Sprint("also-", both), 1, "")
-				j.judgedAll()
+				j.awaitEvaluation()
 				after, want := j.list("")
 				s := j.watch("resourceVersion="+before.ResourceVersion, knows)
 				s.reach(after.ResourceVersion)
@@ -305,7 +305,7 @@ func TestViolationsWatch_ResumesOnlyWithTheGrantsOfTheList(t *testing.T) {
 				sees(!both)
 				for _, version := range []string{before.ResourceVersion, after.ResourceVersion, s.mark.ResourceVersion} {
 					if status := j.refused("watch=true&resourceVersion="+version, http.StatusGone); status.Reason != metav1.StatusReasonExpired {
-						t.Errorf("with other grants than %s was told by: %+v", version, status)
+						t.Errorf("resourceVersion %s with other grants: %+v", version, status)
 					}
 				}
 			}

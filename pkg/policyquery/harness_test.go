@@ -50,8 +50,8 @@ func (served) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
 
 func (served) LastContact(string, aggregate.Kind) time.Time { return time.Now() }
 
-// judged is a fleet that policies judge, and that is asked over HTTP.
-type judged struct {
+// testServer is a fleet that policies evaluate, and that is queried over HTTP.
+type testServer struct {
 	t        testing.TB
 	index    *aggregate.Index
 	loop     *enforce.Loop
@@ -66,11 +66,11 @@ type judged struct {
 	watched  *counted
 }
 
-// counted counts how often watches of violations ask what may be read.
+// counted counts the requests of watches of violations for their grants.
 type counted struct {
 	policyquery.Violations
-	asked atomic.Int64
-	lasts atomic.Int64 // how long the watch that asked last may, at most
+	requests atomic.Int64
+	lasts    atomic.Int64 // how long the watch with the last request may, at most
 }
 
 type countedCaller struct {
@@ -79,7 +79,7 @@ type countedCaller struct {
 }
 
 func (c countedCaller) Visible(ctx context.Context, at *aggregate.Snapshot) ([]string, time.Time, error) {
-	c.of.asked.Add(1)
+	c.of.requests.Add(1)
 	if end, ok := ctx.Deadline(); ok {
 		c.of.lasts.Store(int64(time.Until(end)))
 	}
@@ -90,7 +90,7 @@ func (c *counted) Watch(w http.ResponseWriter, r *http.Request, caller queryapi.
 	return c.Violations.Watch(w, r, countedCaller{caller, c})
 }
 
-var errNotAsked = errors.New("the hub is not asked again")
+var errNoRequest = errors.New("the hub receives no further request")
 
 // loaded loads files of Rego.
 func loaded(t testing.TB, texts ...string) *policy.Set {
@@ -129,13 +129,13 @@ violation contains {"msg": sprintf("%s is in %d members", [input.key, count(inpu
 
 var bindings = []policy.Binding{{Name: "names", Package: "names"}, {Name: "replicas", Package: "replicas"}}
 
-func start(t testing.TB, change func(*queryapi.Options, *policyquery.Violations)) *judged {
+func start(t testing.TB, change func(*queryapi.Options, *policyquery.Violations)) *testServer {
 	t.Helper()
 	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &judged{t: t, index: index, registry: prometheus.NewRegistry(), scopes: map[string]*aggregate.Scope{}}
+	j := &testServer{t: t, index: index, registry: prometheus.NewRegistry(), scopes: map[string]*aggregate.Scope{}}
 	if j.loop, err = enforce.New(enforce.Options{Index: index, Set: load(t, "high"), Bindings: bindings}); err != nil {
 		t.Fatal(err)
 	}
@@ -160,10 +160,10 @@ func start(t testing.TB, change func(*queryapi.Options, *policyquery.Violations)
 	roots.AppendCertsFromPEM(j.server.CertificateAuthority())
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
 	j.client = &http.Client{Transport: transport}
-	judging, endLoop := context.WithCancel(context.Background())
+	looping, endLoop := context.WithCancel(context.Background())
 	serving, endServer := context.WithCancel(context.Background())
 	looped, served := make(chan error, 1), make(chan error, 1)
-	go func() { looped <- j.loop.Run(judging) }()
+	go func() { looped <- j.loop.Run(looping) }()
 	go func() { served <- j.server.Run(serving) }()
 	ended := false
 	j.endLoop = func() {
@@ -197,21 +197,21 @@ func start(t testing.TB, change func(*queryapi.Options, *policyquery.Violations)
 	})
 	j.until(func() error {
 		if j.loop.Point() == nil {
-			return errors.New("nothing is judged yet")
+			return errors.New("nothing is testServer yet")
 		}
 		return nil
 	})
 	return j
 }
 
-func (j *judged) until(f func() error) {
+func (j *testServer) until(f func() error) {
 	j.t.Helper()
 	if err := kube.Until(j.t.Context(), patience, f); err != nil {
 		j.t.Fatal(err)
 	}
 }
 
-func (j *judged) join(member string) {
+func (j *testServer) join(member string) {
 	j.t.Helper()
 	if err := j.index.PutMember(aggregate.Member{Name: member, UID: member}); err != nil {
 		j.t.Fatal(err)
@@ -220,7 +220,7 @@ func (j *judged) join(member string) {
 }
 
 // serve has a member's Deployments read again, under a resource.
-func (j *judged) serve(member, resource string) {
+func (j *testServer) serve(member, resource string) {
 	j.t.Helper()
 	if before := j.scopes[member]; before != nil {
 		before.Close()
@@ -236,7 +236,7 @@ func (j *judged) serve(member, resource string) {
 }
 
 // put writes a Deployment; without replicas it is deleted.
-func (j *judged) put(member, name string, replicas int, text string) {
+func (j *testServer) put(member, name string, replicas int, text string) {
 	j.t.Helper()
 	scope := j.scopes[member]
 	if replicas == 0 {
@@ -256,8 +256,8 @@ func (j *judged) put(member, name string, replicas int, text string) {
 	}
 }
 
-// judgedAll waits until there are verdicts of the index as it is.
-func (j *judged) judgedAll() {
+// awaitEvaluation waits until the loop has evaluated the index as it is.
+func (j *testServer) awaitEvaluation() {
 	j.t.Helper()
 	j.until(func() error {
 		if a, b := j.loop.Point().State().Snapshot.Revision(), j.index.Snapshot().Revision(); a != b {
@@ -268,12 +268,12 @@ func (j *judged) judgedAll() {
 }
 
 // ask asks for violations.
-func (j *judged) ask(ctx context.Context, query string) *http.Response {
+func (j *testServer) ask(ctx context.Context, query string) *http.Response {
 	j.t.Helper()
 	return j.get(ctx, "/query/v1/violations?"+query)
 }
 
-func (j *judged) get(ctx context.Context, path string) *http.Response {
+func (j *testServer) get(ctx context.Context, path string) *http.Response {
 	j.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, j.address+path, nil)
 	if err != nil {
@@ -288,7 +288,7 @@ func (j *judged) get(ctx context.Context, path string) *http.Response {
 }
 
 // refused wants a Status.
-func (j *judged) refused(query string, code int) metav1.Status {
+func (j *testServer) refused(query string, code int) metav1.Status {
 	j.t.Helper()
 	resp := j.ask(j.t.Context(), query)
 	defer resp.Body.Close()
@@ -300,7 +300,7 @@ func (j *judged) refused(query string, code int) metav1.Status {
 }
 
 // list returns what is found now.
-func (j *judged) list(query string) (*policyquery.ViolationList, table) {
+func (j *testServer) list(query string) (*policyquery.ViolationList, table) {
 	j.t.Helper()
 	resp := j.ask(j.t.Context(), query)
 	defer resp.Body.Close()
@@ -335,17 +335,17 @@ type event struct {
 
 // stream is a watch that a client reads.
 type stream struct {
-	j     *judged
-	body  io.ReadCloser
-	lines *bufio.Reader
-	knows table
-	mark  policyquery.Bookmark // the newest
-	told  []string             // types of events
-	stop  context.CancelFunc
+	j          *testServer
+	body       io.ReadCloser
+	lines      *bufio.Reader
+	knows      table
+	mark       policyquery.Bookmark // the newest
+	eventTypes []string             // in order
+	stop       context.CancelFunc
 }
 
 // watch opens a watch whose client knows something already.
-func (j *judged) watch(query string, knows table) *stream {
+func (j *testServer) watch(query string, knows table) *stream {
 	j.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	resp := j.ask(ctx, "watch=true&"+query)
@@ -376,7 +376,7 @@ func (s *stream) next() (event, error) {
 	if err := json.Unmarshal(line, &e); err != nil {
 		return e, err
 	}
-	s.told = append(s.told, e.Type)
+	s.eventTypes = append(s.eventTypes, e.Type)
 	switch e.Type {
 	case "BOOKMARK":
 		s.mark = policyquery.Bookmark{}

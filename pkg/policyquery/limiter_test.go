@@ -21,8 +21,8 @@ import (
 
 // slow is a caller who takes a while to read the answer.
 type slow struct {
-	name string
-	told chan struct{}
+	name  string
+	ready chan struct{}
 }
 
 func (s slow) User() user.Info { return &user.DefaultInfo{Name: s.name} }
@@ -47,7 +47,7 @@ type slowly struct {
 
 // Write implements http.ResponseWriter.
 func (s slowly) Write(p []byte) (int, error) {
-	<-s.told
+	<-s.ready
 	return s.ResponseRecorder.Write(p)
 }
 
@@ -60,7 +60,7 @@ type unknown struct {
 
 func (u unknown) wait(ctx context.Context) error {
 	select {
-	case <-u.told:
+	case <-u.ready:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -109,15 +109,15 @@ func TestRego_WaitingForTheHubHoldsNoSlot(t *testing.T) {
 			synctest.Wait()
 			return done
 		}
-		told := make(chan struct{})
+		ready := make(chan struct{})
 		var strangers []chan error
 		for i := range 8 {
-			strangers = append(strangers, ask(unknown{slow{fmt.Sprint("stranger", i/2), told}, i%2 == 0}))
+			strangers = append(strangers, ask(unknown{slow{fmt.Sprint("stranger", i/2), ready}, i%2 == 0}))
 		}
 		if err := <-ask(slow{"known", nil}); err != nil {
 			t.Errorf("while others wait for the hub: %v", err)
 		}
-		close(told)
+		close(ready)
 		for _, s := range strangers {
 			if err := <-s; err != nil {
 				t.Error(err)
@@ -163,7 +163,7 @@ func TestRego_OneCallerLeavesSlotsToOthers(t *testing.T) {
 		}
 		tooMany("beyond what runs and waits", <-ask(t.Context(), greedy))
 		free := slow{"free", make(chan struct{})}
-		close(free.told)
+		close(free.ready)
 		if err := <-ask(t.Context(), free); err != nil {
 			t.Errorf("another caller: %v", err)
 		}
@@ -178,13 +178,13 @@ func TestRego_OneCallerLeavesSlotsToOthers(t *testing.T) {
 			t.Errorf("who left: %v", err)
 		}
 		pending("all turns are taken", waits)
-		close(modest.told)
+		close(modest.ready)
 		for _, c := range others {
 			if err := <-c; err != nil {
 				t.Error(err)
 			}
 		}
-		close(third.told)
+		close(third.ready)
 		if err := <-waits; err != nil {
 			t.Errorf("when a turn is free: %v", err)
 		}
@@ -192,7 +192,7 @@ func TestRego_OneCallerLeavesSlotsToOthers(t *testing.T) {
 		for _, c := range first[2:] { // wait until the time is up
 			tooMany("what waits for long", <-c)
 		}
-		close(greedy.told)
+		close(greedy.ready)
 		for _, c := range first[:2] {
 			if err := <-c; err != nil {
 				t.Error(err)

@@ -20,11 +20,11 @@ import (
 // description is what a server says of its questions.
 type description struct {
 	t *testing.T
-	j *judged
+	j *testServer
 	spec3.OpenAPI
 }
 
-func describe(t *testing.T, j *judged) *description {
+func describe(t *testing.T, j *testServer) *description {
 	t.Helper()
 	d := &description{t: t, j: j}
 	code, body := d.get("/openapi/v3/query/v1")
@@ -64,8 +64,8 @@ func (d *description) responses(question string) *spec3.Responses {
 	return d.Paths.Paths["/query/v1/"+name].Get.Responses
 }
 
-// rich is judged with all that findings may have: remedies, exemptions, gaps, errors.
-func rich(t *testing.T) *judged {
+// rich is a server with all that findings may have: remedies, exemptions, gaps, errors.
+func rich(t *testing.T) *testServer {
 	t.Helper()
 	j := start(t, nil)
 	set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "all.rego", Data: []byte(`# METADATA
@@ -103,7 +103,7 @@ violation contains {"msg": sprintf("%d", [1 / input.object.spec.text])} if input
 	if _, err := j.scopes["fleet/b"].Commit(); err != nil {
 		t.Fatal(err)
 	}
-	j.judgedAll()
+	j.awaitEvaluation()
 	return j
 }
 
@@ -147,7 +147,7 @@ func TestDescribe_EventsAreAsOpenAPISays(t *testing.T) {
 	// What an object is follows from its event's type, which a schema cannot say.
 	of := map[string]string{"ADDED": "Finding", "MODIFIED": "Finding", "DELETED": "Finding", "BOOKMARK": "Mark"}
 	s := j.watch("", nil)
-	hear := func(until string) {
+	receive := func(until string) {
 		for e := (event{}); e.Type != until; {
 			line, err := s.lines.ReadBytes('\n')
 			if err == nil {
@@ -161,12 +161,12 @@ func TestDescribe_EventsAreAsOpenAPISays(t *testing.T) {
 			d.conforms(e.Type, object, e.Object)
 		}
 	}
-	hear("ADDED")
-	hear("BOOKMARK")
+	receive("ADDED")
+	receive("BOOKMARK")
 	j.put("fleet/a", "web", 2, "")
-	hear("MODIFIED")
+	receive("MODIFIED")
 	j.put("fleet/a", "web", 0, "")
-	hear("DELETED")
+	receive("DELETED")
 }
 
 func TestDescribe_OpenAPIListsTheParametersThatAreAccepted(t *testing.T) {

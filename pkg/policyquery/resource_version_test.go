@@ -32,10 +32,10 @@ violation contains {"msg": "too few"} if input.object.spec.replicas < 3
 	}
 	j.join("fleet/a")
 	j.put("fleet/a", "web", 1, "")
-	j.judgedAll()
+	j.awaitEvaluation()
 	j.join("fleet/b")
 	j.put("fleet/b", "web", 1, "")
-	j.judgedAll()
+	j.awaitEvaluation()
 	before, _ := j.list("")
 	if len(before.Items) != 1 {
 		t.Fatalf("%+v", before.Items)
@@ -66,7 +66,7 @@ violation contains {"msg": "too few"} if input.object.spec.replicas < 3
 	}
 	j.join("fleet/a")
 	j.put("fleet/a", "web", 1, "")
-	j.judgedAll()
+	j.awaitEvaluation()
 	if found, _ := j.list(""); strings.Contains(found.ResourceVersion, ".") {
 		t.Errorf("the resourceVersion is %s", found.ResourceVersion)
 	}
@@ -77,18 +77,18 @@ violation contains {"msg": "too few"} if input.object.spec.replicas < 3
 func TestResourceVersion_RevealsNoHiddenMembers(t *testing.T) {
 	j, hub := hubbed(t, nil)
 	hub.where = func(a *authorizationv1.ResourceAttributes) bool { return a.Namespace == "fleet" && a.Name == "a" }
-	untold := func() string {
-		j.judgedAll()
+	versionSum := func() string {
+		j.awaitEvaluation()
 		found, _ := j.list("policy=replicas")
 		_, sum, _ := strings.Cut(found.ResourceVersion, ".")
 		return sum
 	}
 	j.join("fleet/a")
 	j.put("fleet/a", "web", 1, "")
-	alone := untold()
+	alone := versionSum()
 	j.join("fleet/b")
 	j.put("fleet/b", "web", 1, "")
-	if beside := untold(); beside != alone {
+	if beside := versionSum(); beside != alone {
 		t.Errorf("the resourceVersion ends with %q beside a member that may not be seen, and with %q without one", beside, alone)
 	}
 }

@@ -19,21 +19,21 @@ import (
 	"federator.dev/federator/pkg/queryapi"
 )
 
-// told is what members serve, which a test may change.
-type told struct {
+// fakeFleet is what members serve, which a test may change.
+type fakeFleet struct {
 	mu      sync.Mutex
 	served  []queryapi.ServedResource
 	changed chan struct{}
 }
 
-func (t *told) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
+func (t *fakeFleet) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.served, t.changed
 }
 
 // Kinds reports a change each time that the test changes the resources.
-func (t *told) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
+func (t *fakeFleet) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	kinds := map[aggregate.Kind]bool{}
@@ -43,14 +43,14 @@ func (t *told) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
 	return kinds, t.changed
 }
 
-func (*told) LastContact(string, aggregate.Kind) time.Time { return time.Now() }
+func (*fakeFleet) LastContact(string, aggregate.Kind) time.Time { return time.Now() }
 
-// tell has members serve Deployments as such, or as something else.
-func (t *told) tell(served map[string][]string) {
+// serve has members serve Deployments as such, or as something else.
+func (t *fakeFleet) serve(served map[string][]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.served = nil
-	defer t.tellChanged()
+	defer t.notify()
 	for _, plural := range []string{"deployments", "widgets"} {
 		if members, ok := served[plural]; ok {
 			t.served = append(t.served, queryapi.ServedResource{
@@ -62,15 +62,15 @@ func (t *told) tell(served map[string][]string) {
 }
 
 // invent has members serve a kind beside the others.
-func (t *told) invent(kind aggregate.Kind, plural string) {
+func (t *fakeFleet) invent(kind aggregate.Kind, plural string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, group := kind.Split()
 	t.served = append(slices.Clone(t.served), queryapi.ServedResource{Kind: kind, Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}})
-	t.tellChanged()
+	t.notify()
 }
 
-func (t *told) tellChanged() {
+func (t *fakeFleet) notify() {
 	if t.changed != nil {
 		close(t.changed)
 	}
@@ -78,7 +78,7 @@ func (t *told) tellChanged() {
 }
 
 // text is an answer as text.
-func (j *judged) text(path string) (int, string) {
+func (j *testServer) text(path string) (int, string) {
 	j.t.Helper()
 	resp := j.get(j.t.Context(), path)
 	defer resp.Body.Close()
@@ -94,8 +94,8 @@ func (j *judged) text(path string) (int, string) {
 // were read under the first one, until they are read again; callers with an older snapshot
 // are authorized by that one.
 func TestViolations_ObjectsAreAuthorizedByTheResourceTheyWereReadUnder(t *testing.T) {
-	fleet := &told{}
-	fleet.tell(map[string][]string{"deployments": nil})
+	fleet := &fakeFleet{}
+	fleet.serve(map[string][]string{"deployments": nil})
 	j, hub := hubbed(t, func(o *queryapi.Options, q *policyquery.Violations) {
 		o.Fleet, q.Kinds = fleet, fleet.Kinds
 		q.BookmarkInterval = 20 * time.Millisecond
@@ -105,7 +105,7 @@ func TestViolations_ObjectsAreAuthorizedByTheResourceTheyWereReadUnder(t *testin
 		j.join(m)
 		j.put(m, "web", 1, "")
 	}
-	j.judgedAll()
+	j.awaitEvaluation()
 
 	const list = "/fleet/apis/apps/v1/deployments"
 	rego := "/query/v1/rego?query=" + url.QueryEscape(`m = [x | data.fleet.objects["Deployment.apps"][x].shop.web]`)
@@ -169,19 +169,19 @@ func TestViolations_ObjectsAreAuthorizedByTheResourceTheyWereReadUnder(t *testin
 			t.Fatal(err)
 		}
 		if got := e.Type + " " + e.Object.Metadata.Annotations["federator.dev/member"]; got != want {
-			t.Errorf("a watch is told %s, want %s", got, want)
+			t.Errorf("a watch receives %s, want %s", got, want)
 		}
 	}
 	event("ADDED fleet/a")
 	event("ADDED fleet/b")
 
-	fleet.tell(map[string][]string{"deployments": {"fleet/a"}, "widgets": {"fleet/b"}})
+	fleet.serve(map[string][]string{"deployments": {"fleet/a"}, "widgets": {"fleet/b"}})
 	sees("served as another", "deployments", "fleet/a", "fleet/b")
 	sees("served as another", "widgets")
 
 	j.serve("fleet/b", "widgets")
 	j.put("fleet/b", "web", 2, "")
-	j.judgedAll()
+	j.awaitEvaluation()
 	sees("read as another", "deployments", "fleet/a")
 	sees("read as another", "widgets", "fleet/b")
 	sees("read as another", "both", "fleet/a", "fleet/b")
@@ -192,12 +192,12 @@ func TestViolations_ObjectsAreAuthorizedByTheResourceTheyWereReadUnder(t *testin
 	has("fleet/a")
 	event("DELETED fleet/b")
 
-	fleet.tell(map[string][]string{"deployments": nil})
+	fleet.serve(map[string][]string{"deployments": nil})
 	sees("served as before", "deployments", "fleet/a")
 	sees("served as before", "widgets", "fleet/b")
 	j.serve("fleet/b", "deployments")
 	j.put("fleet/b", "web", 1, "")
-	j.judgedAll()
+	j.awaitEvaluation()
 	sees("read as before", "deployments", "fleet/a", "fleet/b")
 	sees("read as before", "widgets")
 	has("fleet/a", "fleet/b")
@@ -208,8 +208,8 @@ func TestViolations_ObjectsAreAuthorizedByTheResourceTheyWereReadUnder(t *testin
 // change, no watch renews its grants, or compares all that it has sent, unless one of its
 // policies reads such a kind.
 func TestViolationsWatch_IgnoresKindsThatWereNotRead(t *testing.T) {
-	fleet := &told{}
-	fleet.tell(map[string][]string{"deployments": nil})
+	fleet := &fakeFleet{}
+	fleet.serve(map[string][]string{"deployments": nil})
 	j := start(t, func(o *queryapi.Options, q *policyquery.Violations) { o.Fleet, q.Kinds = fleet, fleet.Kinds })
 	j.join("fleet/a")
 	s := j.watch("", nil)
@@ -218,25 +218,25 @@ func TestViolationsWatch_IgnoresKindsThatWereNotRead(t *testing.T) {
 		t.Helper()
 		replicas = replicas%2 + 1
 		j.put("fleet/a", "web", replicas, "")
-		j.judgedAll()
+		j.awaitEvaluation()
 		found, _ := j.list("")
 		s.reach(found.ResourceVersion)
 	}
 	step()
-	before := j.watched.asked.Load()
+	before := j.watched.requests.Load()
 	for i := range 10 {
 		fleet.invent(aggregate.MakeKind(fmt.Sprint("Thing", i), "acme.io"), fmt.Sprint("things", i))
 		step()
 	}
 	step()
-	if n := j.watched.asked.Load() - before; n > 3 { // every 30 s it asks anyway
-		t.Errorf("10 kinds that nobody asked for: a watch asks %d times what may be read", n)
+	if n := j.watched.requests.Load() - before; n > 3 { // every 30 s it does anyway
+		t.Errorf("10 kinds that nobody requested: a watch requests its grants %d times", n)
 	}
-	before = j.watched.asked.Load()
-	fleet.tell(map[string][]string{})
+	before = j.watched.requests.Load()
+	fleet.serve(map[string][]string{})
 	step()
 	step()
-	if n := j.watched.asked.Load() - before; n == 0 {
-		t.Error("a kind that policies look at is served no more: the watch does not ask what may be read")
+	if n := j.watched.requests.Load() - before; n == 0 {
+		t.Error("a kind that policies look at is served no more: the watch does not request its grants")
 	}
 }

@@ -57,7 +57,7 @@ func TestViolationsWatch_MatchesLists(t *testing.T) {
 		if rng.IntN(3) > 0 {
 			continue // several changes may come together
 		}
-		j.judgedAll()
+		j.awaitEvaluation()
 		for i, q := range queries {
 			found, has := j.list("limit=5000&" + q)
 			streams[i].reach(found.ResourceVersion)
@@ -88,27 +88,27 @@ func TestViolationsWatch_StartsWithPresentFindings(t *testing.T) {
 	j := start(t, nil)
 	j.join("fleet/a")
 	j.put("fleet/a", "web", 1, "")
-	j.judgedAll()
+	j.awaitEvaluation()
 	s := j.watch("resourceVersion=0", nil)
 	found, _ := j.list("")
 	s.reach(found.ResourceVersion)
-	if got := strings.Join(s.told, " "); got != "ADDED BOOKMARK" || !s.mark.InitialEnd || s.mark.Revision != found.Revision {
-		t.Errorf("told %q, %+v", got, s.mark)
+	if got := strings.Join(s.eventTypes, " "); got != "ADDED BOOKMARK" || !s.mark.InitialEnd || s.mark.Revision != found.Revision {
+		t.Errorf("events %q, %+v", got, s.mark)
 	}
 	after := j.watch("resourceVersion="+found.ResourceVersion, s.knows)
 	for _, replicas := range []int{2, 3, 1} { // too few, enough, too few
 		j.put("fleet/a", "web", replicas, "")
-		j.judgedAll()
+		j.awaitEvaluation()
 		found, _ = j.list("")
 		s.reach(found.ResourceVersion)
 		after.reach(found.ResourceVersion)
 	}
 	want := "MODIFIED BOOKMARK DELETED BOOKMARK ADDED BOOKMARK"
-	if got := strings.Join(s.told[2:], " "); got != want {
-		t.Errorf("told %q, want %q", got, want)
+	if got := strings.Join(s.eventTypes[2:], " "); got != want {
+		t.Errorf("events %q, want %q", got, want)
 	}
-	if got := strings.Join(after.told, " "); got != "BOOKMARK "+want {
-		t.Errorf("after a list told %q", got)
+	if got := strings.Join(after.eventTypes, " "); got != "BOOKMARK "+want {
+		t.Errorf("after a list: events %q", got)
 	}
 	if after.mark.InitialEnd {
 		t.Error("a watch that goes on has initial events")
@@ -116,8 +116,8 @@ func TestViolationsWatch_StartsWithPresentFindings(t *testing.T) {
 	short := j.watch("timeoutSeconds=1", nil)
 	for {
 		if _, err := short.next(); err != nil {
-			if !errors.Is(err, io.EOF) || short.told[len(short.told)-1] != "BOOKMARK" {
-				t.Errorf("a watch with a timeout ends with %v after %v", err, short.told)
+			if !errors.Is(err, io.EOF) || short.eventTypes[len(short.eventTypes)-1] != "BOOKMARK" {
+				t.Errorf("a watch with a timeout ends with %v after %v", err, short.eventTypes)
 			}
 			break
 		}
@@ -140,7 +140,7 @@ func TestViolationsWatch_RefusesUnsupportedParameters(t *testing.T) {
 	j := start(t, nil)
 	j.join("fleet/a")
 	j.put("fleet/a", "web", 1, "")
-	j.judgedAll()
+	j.awaitEvaluation()
 	first, _ := j.list("")
 	for query, says := range map[string]string{
 		"watch=true&groupBy=policy": "groupBy", "watch=true&continue=eyJwIjoiYSJ9": "continue", "watch=perhaps": "watch",
@@ -157,30 +157,30 @@ func TestViolationsWatch_RefusesUnsupportedParameters(t *testing.T) {
 	}
 	// What a caller might read of a member that has left is not known any more.
 	j.join("fleet/b")
-	j.judgedAll()
+	j.awaitEvaluation()
 	with, _ := j.list("")
 	j.index.RemoveMember("fleet/b")
-	j.judgedAll()
+	j.awaitEvaluation()
 	j.refused("watch=true&resourceVersion="+with.ResourceVersion, 410)
 	// Versions are remembered for as long as there are not too many.
 	for n := range 600 {
 		j.put("fleet/a", "web", 1+n%2, "")
-		j.judgedAll()
+		j.awaitEvaluation()
 	}
 	j.refused("watch=true&resourceVersion="+first.ResourceVersion, 410)
 }
 
 // large writes more than sockets hold, all of which is found.
-func (j *judged) large(fill string) {
+func (j *testServer) large(fill string) {
 	j.t.Helper()
 	for n := range 40 {
 		j.put("fleet/a", fmt.Sprint("large-", n), 3, strings.Repeat(fill, 500_000))
 	}
-	j.judgedAll()
+	j.awaitEvaluation()
 }
 
 // open reports whether a number of watches is open.
-func (j *judged) open(want float64) func() error {
+func (j *testServer) open(want float64) func() error {
 	return func() error {
 		families, err := j.registry.Gather()
 		for _, f := range families {
@@ -221,8 +221,8 @@ func TestViolationsWatch_ClientThatDoesNotReadIsGivenUp(t *testing.T) {
 			break
 		}
 	}
-	if idle.told[len(idle.told)-1] != "BOOKMARK" {
-		t.Errorf("told %v", idle.told)
+	if idle.eventTypes[len(idle.eventTypes)-1] != "BOOKMARK" {
+		t.Errorf("events %v", idle.eventTypes)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestViolationsWatch_ClientThatDoesNotReadIsGivenUp(t *testing.T) {
 func TestViolationsWatch_ExpiresBehindTheLog(t *testing.T) {
 	j := start(t, func(_ *queryapi.Options, q *policyquery.Violations) { q.WriteTimeout = time.Hour })
 	j.join("fleet/a")
-	j.judgedAll()
+	j.awaitEvaluation()
 	s := j.watch("", nil)
 	if _, err := s.next(); err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func TestViolationsWatch_ExpiresBehindTheLog(t *testing.T) {
 	j.large("z")
 	for n := range 600 {
 		j.put("fleet/a", "web", 1+n%2, "")
-		j.judgedAll()
+		j.awaitEvaluation()
 	}
 	var last event
 	for {
@@ -250,7 +250,7 @@ func TestViolationsWatch_ExpiresBehindTheLog(t *testing.T) {
 		last = e
 	}
 	if last.Type != "ERROR" || !strings.Contains(string(last.Object), `"code":410`) || !strings.Contains(string(last.Object), `"kind":"Status"`) {
-		t.Errorf("the last that a client is told who was passed by: %s %.300s", last.Type, last.Object)
+		t.Errorf("the last event of a client that fell behind: %s %.300s", last.Type, last.Object)
 	}
 	j.until(j.open(0))
 }

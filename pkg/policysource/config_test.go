@@ -115,9 +115,9 @@ func TestManager_RunEndsWhileRemotesHang(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(web.Close)
-	asked := make(chan struct{}, 10)
+	requested := make(chan struct{}, 10)
 	web.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
-		asked <- struct{}{}
+		requested <- struct{}{}
 		<-r.Context().Done()
 		return true
 	})
@@ -134,7 +134,7 @@ func TestManager_RunEndsWhileRemotesHang(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
-	<-asked
+	<-requested
 	// What hangs is replaced at once.
 	web.Intercept(nil)
 	waiting.Interval = 2 * time.Hour
@@ -147,14 +147,14 @@ func TestManager_RunEndsWhileRemotesHang(t *testing.T) {
 		return a.Current && a.Active.Hash == hash && b.Phase == policysource.Compile // the same package
 	})
 	web.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
-		asked <- struct{}{}
+		requested <- struct{}{}
 		<-r.Context().Done()
 		return true
 	})
 	if err := m.Sync("waiting"); err != nil {
 		t.Fatal(err)
 	}
-	<-asked
+	<-requested
 	before := m.State()
 	cancel()
 	if err := <-done; err != nil {

@@ -162,7 +162,7 @@ func TestManager_UnreachableRemoteLeavesPoliciesCurrent(t *testing.T) {
 	var logged logs
 	opts := options()
 	opts.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	opts.MinBackoff, opts.MaxBackoff = time.Hour, time.Hour // looks are asked for
+	opts.MinBackoff, opts.MaxBackoff = time.Hour, time.Hour // fetches are triggered
 	src := source("team", r)
 	src.URL, src.Auth = web.URL+"/r", policysource.Auth{Token: secret, CA: web.CA}
 	m := start(t, opts, src)
@@ -291,7 +291,7 @@ func TestManager_DiffOverMaxDiffIsRejected(t *testing.T) {
 	var fails atomic.Bool
 	width.Store(100)
 	opts := options()
-	opts.MinBackoff = time.Hour // looks are asked for
+	opts.MinBackoff = time.Hour // fetches are triggered
 	opts.Diff = func(_ context.Context, c policysource.Candidate) (policysource.Difference, error) {
 		if fails.Load() {
 			return policysource.Difference{}, errors.New("scopes are not complete")

@@ -63,7 +63,7 @@ func TestManager_ChecksAtEachInterval(t *testing.T) {
 			st = m.State()
 			d := st.Status["team"].Contact.Sub(was)
 			if !near(d, src.Interval) {
-				t.Errorf("asked again after %s", d)
+				t.Errorf("fetched again after %s", d)
 			}
 			delays[d] = true
 		}

@@ -96,7 +96,7 @@ func TestWebhook_PushSyncsAtOnce(t *testing.T) {
 		active(t, m, "team", next)
 	}
 	if s, _ := m.Status("other"); !s.Contact.Equal(contact) {
-		t.Errorf("the other source was asked, too: %+v", s)
+		t.Errorf("the other source was triggered, too: %+v", s)
 	}
 }
 

@@ -285,7 +285,7 @@ func TestAuthentication_UnknownTokensDoNotDelayKnownOnes(t *testing.T) {
 	for i := range 4 {
 		in.Go(func() { logIn(i) })
 	}
-	until(t, "two who are known are asked about", func() bool { return known.Load() == 2 })
+	until(t, "reviews of two known users are under way", func() bool { return known.Load() == 2 })
 	close(held)
 	in.Wait()
 	if most.Load() != 2 {

@@ -103,7 +103,7 @@ func TestServer_OpenAPIv2DescribesAllResources(t *testing.T) {
 	wantStatus(t, "as HTML", resp, body, http.StatusNotAcceptable)
 }
 
-// TestServer_CompressesLongResponsesOnRequest, in the coding that is asked for, and
+// TestServer_CompressesLongResponsesOnRequest, in the coding that is requested, and
 // no others are.
 func TestServer_CompressesLongResponsesOnRequest(t *testing.T) {
 	s := start(t, func(o *queryapi.Options) {

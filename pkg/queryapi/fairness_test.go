@@ -114,7 +114,7 @@ func TestServer_RulesReviewsCreateABoundedNumberOfReviews(t *testing.T) {
 	})
 	account := fresh("curious")
 	named := members("list", "deployments.apps")
-	named.ResourceNames = []string{"eu-1"} // so that members are asked about one by one
+	named.ResourceNames = []string{"eu-1"} // so that members are reviewed one by one
 	allow(t, userOf(account), "red", named)
 	rules, err := s.typed(t, "/fleet", tokenFor(t, account, "federator")).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"},
@@ -123,9 +123,9 @@ func TestServer_RulesReviewsCreateABoundedNumberOfReviews(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !rules.Status.Incomplete || !strings.Contains(rules.Status.EvaluationError, "resources were not evaluated") {
-		t.Errorf("what was left out is not told: %+v", rules.Status)
+		t.Errorf("what was left out is not reported: %+v", rules.Status)
 	}
-	asked := 0.0
+	reviews := 0.0
 	families, err := s.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -133,11 +133,11 @@ func TestServer_RulesReviewsCreateABoundedNumberOfReviews(t *testing.T) {
 	for _, f := range families {
 		if f.GetName() == "federator_query_access_review_seconds" {
 			for _, m := range f.GetMetric() {
-				asked += float64(m.GetHistogram().GetSampleCount())
+				reviews += float64(m.GetHistogram().GetSampleCount())
 			}
 		}
 	}
-	if asked == 0 || asked > 2600 {
-		t.Errorf("one rules review asked the hub %v questions", asked)
+	if reviews == 0 || reviews > 2600 {
+		t.Errorf("one rules review caused %v reviews of the hub", reviews)
 	}
 }

@@ -219,7 +219,7 @@ func (s *server) get(t *testing.T, path, token string) (*http.Response, string) 
 	return s.ask(t, s.client(t), "GET", path, token, nil, nil)
 }
 
-// wantStatus holds an answer to a code, told as a Status.
+// wantStatus checks that an answer has a code and is a Status.
 func wantStatus(t *testing.T, what string, resp *http.Response, body string, code int) metav1.Status {
 	t.Helper()
 	var status metav1.Status

@@ -252,7 +252,7 @@ func TestServer_RequestsAreBoundedInNumber(t *testing.T) {
 	resp, body := s.get(t, "/query/v1/wait", s.Token())
 	status := wantStatus(t, "the third of two", resp, body, http.StatusTooManyRequests)
 	if resp.Header.Get("Retry-After") == "" || status.Details == nil || status.Details.RetryAfterSeconds < 1 {
-		t.Errorf("not told when to come back: %+v", status)
+		t.Errorf("no time to retry after: %+v", status)
 	}
 	close(b.release)
 	wg.Wait()
@@ -277,7 +277,7 @@ func TestServer_PanicsAreReportedAndCounted(t *testing.T) {
 		resp, body := s.get(t, "/query/v1/"+name, s.Token())
 		wantStatus(t, name, resp, body, http.StatusInternalServerError)
 		if strings.Contains(body, "secret") {
-			t.Errorf("%s: the caller was told %q", name, body)
+			t.Errorf("%s: the caller received %q", name, body)
 		}
 	}
 	r, _ := http.NewRequest(http.MethodGet, "https://"+s.address+"/query/v1/late", nil)

@@ -350,7 +350,7 @@ func TestServer_GrantsInANamespaceAreNoneOfWhatHasNone(t *testing.T) {
 		}
 	}
 	if n := within.Load(); n > 0 {
-		t.Errorf("members were asked %d times about namespaces in a namespace", n)
+		t.Errorf("members received %d requests about namespaces in a namespace", n)
 	}
 }
 

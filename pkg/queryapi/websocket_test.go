@@ -223,7 +223,7 @@ func TestWebSocket_PagesOfOthersDoNotWatchByCertificate(t *testing.T) {
 		t.Errorf("a page of the server itself: %v", err)
 	}
 	if err := open("evil.example"); err == nil {
-		t.Error("a page of another origin watches as whoever looks at it")
+		t.Error("a page of another origin watches as the user who opens it")
 	}
 	account := fresh("wanda")
 	allow(t, userOf(account), "", members("watch", "pods"))

@@ -34,7 +34,7 @@ func changes(events []kube.AuditEvent, resource, namespace, name string) []audit
 		if e.ObjectRef.Resource != resource || e.ObjectRef.Namespace != namespace || e.ResponseStatus.Code >= 300 || strings.Contains(e.RequestURI, "dryRun=") {
 			continue
 		}
-		var asked struct {
+		var request struct {
 			DryRun []string `json:"dryRun"`
 		}
 		var answer struct {
@@ -44,9 +44,9 @@ func changes(events []kube.AuditEvent, resource, namespace, name string) []audit
 				Annotations     map[string]string `json:"annotations"`
 			} `json:"metadata"`
 		}
-		_ = json.Unmarshal(e.RequestObject, &asked)   // a JSON patch is no object
+		_ = json.Unmarshal(e.RequestObject, &request) // a JSON patch is no object
 		_ = json.Unmarshal(e.ResponseObject, &answer) // of another shape where nothing is returned
-		if e.ObjectRef.Name != name && (e.Verb != "create" || answer.Metadata.Name != name) || len(asked.DryRun) > 0 {
+		if e.ObjectRef.Name != name && (e.Verb != "create" || answer.Metadata.Name != name) || len(request.DryRun) > 0 {
 			continue
 		}
 		w := auditedWrite{

@@ -59,7 +59,7 @@ func TestExecutor_RetriesTemporaryErrors(t *testing.T) {
 	if err := until(func() error {
 		_, err := s.objects("ConfigMap").Patch(t.Context(), "one", "application/merge-patch+json", []byte(`{"data":{"x":"y"}}`), dryRun)
 		if err == nil {
-			return errors.New("the webhook is not asked")
+			return errors.New("the webhook is not called")
 		}
 		return nil
 	}); err != nil {
@@ -71,9 +71,9 @@ func TestExecutor_RetriesTemporaryErrors(t *testing.T) {
 	}
 
 	// It recovers while the correction is retried: the intent is not lost.
-	asked := 0
+	calls := 0
 	s.member.before = func(r *http.Request) error {
-		if asked++; asked == 3 {
+		if calls++; calls == 3 {
 			s.remove("ValidatingWebhookConfiguration.admissionregistration.k8s.io", "away")
 		}
 		return nil

@@ -16,7 +16,7 @@ import (
 	"federator.dev/federator/test/seed"
 )
 
-// TestDispatcher_UpdateIntentsEqualsSetIntents: a dispatcher that is given what changes
+// TestDispatcher_UpdateIntentsEqualsSetIntents: a dispatcher that is given changes
 // corrects the same as one that is given all intents each time.
 func TestDispatcher_UpdateIntentsEqualsSetIntents(t *testing.T) {
 	start := seed.Of(t)
@@ -31,7 +31,7 @@ func TestDispatcher_UpdateIntentsEqualsSetIntents(t *testing.T) {
 		all, changes := newFleet(), newFleet()
 		all.onWrite, changes.onWrite = refuse, refuse
 		setter, updater := run(t, all, remediate.Options{}), run(t, changes, remediate.Options{})
-		now := map[string]remediate.Intent{}
+		current := map[string]remediate.Intent{}
 		totals := remediate.Totals{Fleet: 100}
 		spec := remediate.RolloutSpec{Limits: remediate.Limits{Policy: remediate.Limit{Count: 50}, Window: time.Hour}}
 		updater.set(t, spec, 100, nil)
@@ -55,10 +55,10 @@ func TestDispatcher_UpdateIntentsEqualsSetIntents(t *testing.T) {
 					changes.correct(&i)
 				}
 			}
-			maps.Copy(now, set)
-			maps.DeleteFunc(now, func(key string, _ remediate.Intent) bool { return gone[key] })
+			maps.Copy(current, set)
+			maps.DeleteFunc(current, func(key string, _ remediate.Intent) bool { return gone[key] })
 			ready := rng.IntN(5) > 0
-			if err := setter.SetIntents("b", spec, totals, slices.Collect(maps.Values(now)), ready); err != nil {
+			if err := setter.SetIntents("b", spec, totals, slices.Collect(maps.Values(current)), ready); err != nil {
 				t.Fatal(err)
 			}
 			targets := intents("1", slices.Collect(maps.Keys(gone))...)
@@ -86,7 +86,7 @@ func TestDispatcher_UpdateIntentsEqualsSetIntents(t *testing.T) {
 					}
 				}
 			}
-			// Of the bubble's clock, and never at the instant of another try.
+			// synctest time, and never at the instant of another retry.
 			time.Sleep(time.Duration(rng.IntN(40))*time.Minute + 100*time.Millisecond)
 		}
 	})

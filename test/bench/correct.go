@@ -88,7 +88,7 @@ func corrections(ctx context.Context, b *bench) (rows []row, err error) {
 		cancel()
 		return nil, err
 	}
-	defer func() { cancel(); _ = server.Wait() }() // it was told to end
+	defer func() { cancel(); _ = server.Wait() }() // it was canceled
 	client, err := kubernetes.NewForConfig(fleet.Members[0].DirectRESTConfig())
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func corrections(ctx context.Context, b *bench) (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := judging(ctx, fleet, observed+1); err != nil {
+	if err := awaitEvaluations(ctx, fleet, observed+1); err != nil {
 		return nil, err
 	}
 	note := fmt.Sprintf("%d drifts, one after the other, %d policies; p50 %.0f ms; dry run, Action on the hub and write included; baseline: one patch request, p50 %.1f ms; goal under 250", drifts, observed+1, ms(late, 0.5), ms(bare, 0.5))
@@ -139,9 +139,9 @@ func (b *bench) setUpCorrections(ctx context.Context, fleet *kube.Fleet) (observ
 	return len(bindings), fleet.Hub.Apply(ctx, manifests)
 }
 
-// judging makes sure that all policies were evaluated beside. Statuses are written
+// awaitEvaluations waits until all policies were evaluated, too. Statuses are written
 // every few seconds.
-func judging(ctx context.Context, fleet *kube.Fleet, want int) error {
+func awaitEvaluations(ctx context.Context, fleet *kube.Fleet, want int) error {
 	return kube.Until(ctx, 30*time.Second, func() error { return haveVerdicts(ctx, fleet, want) })
 }
 
@@ -231,7 +231,7 @@ func drift(ctx context.Context, client *kubernetes.Clientset, n int) (late, bare
 		if i == 0 {
 			continue // everything has begun
 		}
-		asked := time.Now()
+		patched := time.Now()
 		if _, err := maps.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":"silver"}}}`), metav1.PatchOptions{}); err != nil {
 			return nil, nil, err
 		}
@@ -239,7 +239,7 @@ func drift(ctx context.Context, client *kubernetes.Clientset, n int) (late, bare
 		if err := corrected(name); err != nil {
 			return nil, nil, err
 		}
-		late, bare = append(late, time.Since(drifted)), append(bare, drifted.Sub(asked))
+		late, bare = append(late, time.Since(drifted)), append(bare, drifted.Sub(patched))
 	}
 	return late, bare, nil
 }

@@ -112,14 +112,14 @@ func deltasBeside(ctx context.Context, wanted int, mode policy.Mode) (float64, e
 	if err := corrector.SetSpecs(map[string]enforce.EnforcementSpec{"few": {Mode: mode, Suspend: true}}); err != nil {
 		return 0, err
 	}
-	told := make(chan aggregate.Revision, 16)
+	evaluated := make(chan aggregate.Revision, 16)
 	ctx, cancel := context.WithCancel(ctx)
 	loop, err := enforce.New(enforce.Options{
 		Index: index, Set: set, Bindings: []policy.Binding{{Name: "few", Package: "few"}},
 		Changed: func(c *policy.Changes, b *aggregate.Batch) {
 			corrector.Changed(c, b)
 			select {
-			case told <- c.After.Snapshot.Revision():
+			case evaluated <- c.After.Snapshot.Revision():
 			case <-ctx.Done():
 			}
 		},
@@ -151,7 +151,7 @@ func deltasBeside(ctx context.Context, wanted int, mode policy.Mode) (float64, e
 		for newest := index.Snapshot().Revision(); ; {
 			var at aggregate.Revision
 			select {
-			case at = <-told:
+			case at = <-evaluated:
 			case <-ctx.Done():
 				return 0, context.Cause(ctx)
 			}

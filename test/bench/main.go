@@ -75,7 +75,7 @@ type bench struct {
 	dir      string // temporary
 	scale    float64
 	profiles string        // directory for those of children, "" for none
-	soak     time.Duration // of what runs for as long as it is told to
+	soak     time.Duration // of what runs for as long as is given
 }
 
 // n scales a number of objects.

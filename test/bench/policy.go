@@ -20,7 +20,7 @@ import (
 // makes passes slower, never faster.
 const passes = 5
 
-// reviews compares the pods that a core judges by four policies with those that
+// reviews compares the pods that a core evaluates with four policies with those that
 // Gatekeeper's engine does, and shows what each gain gives by itself.
 func reviews(ctx context.Context, b *bench) ([]row, error) {
 	pods := b.n(2_000)
@@ -85,7 +85,7 @@ func policyReviews(ctx context.Context, corpus string, pods int) (figures, error
 	}
 	s := index.Snapshot()
 	out := figures{}
-	set, bindings, err := judged(compared, "")
+	set, bindings, err := loadRules(compared, "")
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (s *podSet) alone(ctx context.Context, at *aggregate.Snapshot, out figures,
 		"whole": `violation contains {"msg": "empty"} if input.object == {}`,
 		"each":  `violation contains {"msg": "unnamed"} if input.ref.name == ""`,
 	} {
-		set, bindings, err := judged(compared, "\n"+extra+"\n")
+		set, bindings, err := loadRules(compared, "\n"+extra+"\n")
 		if err != nil {
 			return err
 		}

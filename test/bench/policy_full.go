@@ -36,7 +36,7 @@ func fullEvaluation(ctx context.Context, b *bench) ([]row, error) {
 	}, nil
 }
 
-// peak samples the heap until it is told to stop.
+// peak samples the heap until it is stopped.
 type peak struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -108,7 +108,7 @@ func running(ctx context.Context, e *policy.Engine, f func(context.Context) erro
 // fullReset evaluates everything, and then one policy that changed.
 func fullReset(ctx context.Context, s *aggregate.Snapshot, name, extra string, out figures) error {
 	rules := slices.Concat(compared, more)
-	set, bindings, err := judged(rules, extra)
+	set, bindings, err := loadRules(rules, extra)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func fullReset(ctx context.Context, s *aggregate.Snapshot, name, extra string, o
 		}
 		out["finding"] = out["live"] / findings
 		rules[0].text = strings.ReplaceAll(rules[0].text, "is not allowed", "is forbidden")
-		changed, bindings, err := judged(rules, extra)
+		changed, bindings, err := loadRules(rules, extra)
 		if err != nil {
 			return err
 		}
@@ -162,7 +162,7 @@ func fullReset(ctx context.Context, s *aggregate.Snapshot, name, extra string, o
 
 // fullClean holds pairs that find nothing.
 func fullClean(ctx context.Context, s *aggregate.Snapshot, out figures) error {
-	set, bindings, err := judged([]rule{{"clean", "", "", nil, `
+	set, bindings, err := loadRules([]rule{{"clean", "", "", nil, `
 violation contains {"msg": "never"} if input.object.spec.hostNetwork == "yes"
 `}}, "")
 	if err != nil {

@@ -146,8 +146,8 @@ func (r rule) template() string {
 	return "package " + r.name + "\n" + strings.ReplaceAll(r.text, "input.object", "input.review.object")
 }
 
-// judged loads rules and binds each, with its parameters, to Pods.
-func judged(rules []rule, extra string) (*policy.Set, []policy.Binding, error) {
+// loadRules loads rules and binds each, with its parameters, to Pods.
+func loadRules(rules []rule, extra string) (*policy.Set, []policy.Binding, error) {
 	var src policy.Source
 	var bindings []policy.Binding
 	for _, r := range rules {

@@ -67,7 +67,7 @@ func (a *asker) ask(ctx context.Context, path, accept string, body io.Writer) (a
 	return out, err
 }
 
-// measured are the answers to one request, asked again and again.
+// measured are the answers to one request, sent repeatedly.
 type measured struct {
 	first, whole []time.Duration
 	bytes        int64
@@ -97,8 +97,8 @@ const (
 	asTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 )
 
-// question is one row: what the fleet is asked, and what an API server with
-// 20,000 pods of its own is asked beside it, "" for what it cannot answer.
+// question is one row: the query of the fleet, and that of an API server with
+// 20,000 pods of its own for comparison, "" for what it cannot answer.
 type question struct {
 	name, ours, theirs, accept string
 	times                      int
@@ -281,8 +281,8 @@ func commonLabel(ctx context.Context, a *asker, prefix string, want int) (label 
 	return label, n, nil
 }
 
-// authorization compares the first question of users that nobody has asked
-// about with their second.
+// authorization compares the first request of users without cached decisions
+// with their second.
 func (b *bench) authorization(ctx context.Context, hub *kube.Hub, admin *rest.Config) ([]row, error) {
 	var cold, warm []time.Duration
 	for i := range 20 {

@@ -29,7 +29,7 @@ func (s served) Resources() ([]queryapi.ServedResource, <-chan struct{}) {
 }
 
 // queryServer follows the members of a kubeconfig, says where it serves once it
-// holds so many pods, and serves until it is told to stop.
+// holds so many pods, and serves until it is stopped.
 func queryServer(ctx context.Context, kubeconfig string, pods int) (figures, error) {
 	members, err := readContexts(kubeconfig)
 	if err != nil {
@@ -52,8 +52,7 @@ func queryServer(ctx context.Context, kubeconfig string, pods int) (figures, err
 	})
 }
 
-// serveQueries serves until ctx ends; ready is told where, and by which
-// authority.
+// serveQueries serves until ctx ends; ready is called with its address and its CA.
 func serveQueries(ctx context.Context, index *aggregate.Index, fleet queryapi.Fleet, hub *rest.Config, ready func(host string, ca []byte) error) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

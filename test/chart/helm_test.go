@@ -45,8 +45,8 @@ func TestHelm_ListsReleasesOfAMember(t *testing.T) {
 		}
 		kubeconfig := serveSecret(t, cut, fmt.Sprintf(`{"apiVersion":"v1","data":{"release":%q},"kind":"Secret","metadata":{"labels":{"name":"web","owner":"helm","status":"deployed","version":"1"},"name":"sh.helm.release.v1.web.v1","namespace":"shop"},"type":"helm.sh/release.v1"}`, value))
 		stdout, stderr, err := run(t, "helm", "list", "--kubeconfig", kubeconfig, "--namespace", "shop")
-		listed, told := strings.Contains(stdout, "shop-1.2.3"), strings.Contains(stderr, "keepSecretValues")
-		if err != nil || listed == cut || told != cut {
+		listed, warned := strings.Contains(stdout, "shop-1.2.3"), strings.Contains(stderr, "keepSecretValues")
+		if err != nil || listed == cut || warned != cut {
 			t.Errorf("values cut %v: %v\n%s%s", cut, err, stdout, stderr)
 		}
 	}

@@ -23,7 +23,7 @@ func metricsExist(t *testing.T, answer string) error {
 		there[name] = true
 	}
 	all := render(t, "--values", "testdata/full.yaml", "--set", "policies.hub=true,policies.bindings=null")
-	asked, missing := 0, map[string]bool{}
+	used, missing := 0, map[string]bool{}
 	for _, u := range all {
 		dashboard := u.GetKind() == "ConfigMap" && strings.HasSuffix(u.GetName(), "-dashboard")
 		if u.GetKind() != "PrometheusRule" && !dashboard {
@@ -31,15 +31,15 @@ func metricsExist(t *testing.T, answer string) error {
 		}
 		for _, expr := range expressions(t, u.Object) {
 			for _, name := range metric.FindAllString(expr, -1) {
-				asked++
+				used++
 				if !there[name] {
 					missing[u.GetKind()+": "+name] = true
 				}
 			}
 		}
 	}
-	if asked < 40 {
-		t.Fatalf("only %d names were found", asked)
+	if used < 40 {
+		t.Fatalf("only %d names were found", used)
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("/metrics does not have %v", slices.Sorted(maps.Keys(missing)))

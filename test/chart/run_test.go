@@ -181,7 +181,7 @@ func start(t *testing.T, binary string, container corev1.Container, root string)
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended, which the next lines tell
+		_ = cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended, which the next lines check
 		select {
 		case <-p.ended:
 		case <-time.After(30 * time.Second): // terminationGracePeriodSeconds
@@ -364,7 +364,7 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 	t.Run("budgets follow the chart's memory limit", func(t *testing.T) { budgetsFollowTheChart(t, p, metrics) })
 	t.Run("what is set to enforce is corrected", func(t *testing.T) { corrected(t, f) })
 	t.Run("what is found is reported", func(t *testing.T) { reported(t, f.Hub) })
-	t.Run("a push is heard", func(t *testing.T) { pushed(t, f.Hub, p.webhook) })
+	t.Run("a push is received", func(t *testing.T) { pushed(t, f.Hub, p.webhook) })
 	t.Run("alerts and dashboard ask for metrics that there are", func(t *testing.T) {
 		must(t, until(t.Context(), func() error {
 			_, metrics, err := get(t.Context(), asking, "https://"+p.serve+"/metrics", scraper)
@@ -375,7 +375,7 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 		}))
 	})
 	if refused := regexp.MustCompile(`(?i).*(forbidden|unauthorized|cannot (get|list|watch|create|update|patch)).*`).FindAllString(p.log.String(), -1); len(refused) > 0 {
-		t.Errorf("the hub refuses what is asked:\n%s", strings.Join(refused, "\n"))
+		t.Errorf("the hub refuses requests:\n%s", strings.Join(refused, "\n"))
 	}
 }
 
@@ -477,7 +477,7 @@ func reported(t *testing.T, hub *kube.Hub) {
 			FieldSelector: "involvedObject.kind=FleetPolicy,involvedObject.name=two-replicas,reason=Corrected",
 		})
 		if err == nil && len(events.Items) == 0 {
-			err = errors.New("no Event tells of the correction")
+			err = errors.New("no Event reports the correction")
 		}
 		return err
 	}))

@@ -90,7 +90,7 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 // CloseIdleConnections does as http.Client asks.
 func (c *counting) CloseIdleConnections() { c.RoundTripper.(*http.Transport).CloseIdleConnections() }
 
-// podLine tells pods of members apart by their images.
+// podLine distinguishes pods of members by their images.
 func podLine(namespace, name string, containers []corev1.Container) string {
 	return namespace + "/" + name + " " + containers[0].Image
 }
@@ -125,7 +125,7 @@ var clientRows = []row{
 	},
 	{
 		act: "typed: List by pages of 3, with remainingItemCount", do: withClients(func(ctx context.Context, _ *target, c *clients) (out answer, err error) {
-			var told []string
+			var pages []string
 			for o := (metav1.ListOptions{Limit: 3}); ; {
 				l, err := c.typed.CoreV1().Pods("").List(ctx, o)
 				if err != nil {
@@ -135,9 +135,9 @@ var clientRows = []row{
 				if l.RemainingItemCount != nil {
 					page += fmt.Sprintf(" (%d remain)", *l.RemainingItemCount)
 				}
-				told, out.lines = append(told, page), append(out.lines, podLines(l.Items)...)
+				pages, out.lines = append(pages, page), append(out.lines, podLines(l.Items)...)
 				if o.Continue = l.Continue; o.Continue == "" {
-					out.text = strings.Join(told, ", ")
+					out.text = strings.Join(pages, ", ")
 					return out, nil
 				}
 			}

@@ -109,7 +109,7 @@ func (r *rig) serves(t *testing.T, at place) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// markdown returns the table of rows; what has not been asked of /flat is not told.
+// markdown returns the table of rows; what has not been requested of /flat is omitted.
 func markdown(all []*row, flat bool) string {
 	var b strings.Builder
 	b.WriteString(preface)

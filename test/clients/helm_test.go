@@ -53,7 +53,7 @@ var helmRows = []row{
 		real: "`REVISION UPDATED STATUS CHART APP VERSION DESCRIPTION 1 TIME deployed greeting-1.2.3 4.5 Install complete`", fleet: says("`REVISION UPDATED STATUS CHART APP VERSION DESCRIPTION 1 TIME deployed greeting-1.2.3 4.5 Install complete 1 TIME deployed greeting-1.2.3 4.5 Install complete 1 TIME deployed greeting-1.2.3 4.5 Install complete`"), flat: same, members: same,
 	},
 	{
-		act: "`helm uninstall hello -n shop`", do: told("the release goes", helm("uninstall", "hello", "-n", "{shop}")),
+		act: "`helm uninstall hello -n shop`", do: described("the release goes", helm("uninstall", "hello", "-n", "{shop}")),
 		real: "the release goes", fleet: says("`level=WARN msg=\"skipping delete of resource because ownership could not be verified\" kind=ConfigMap name=greeting namespace=shop release=hello error=\"configmaps \\\"greeting\\\" is ambiguous, 3 members have it: …\" Error: uninstallation completed with 1 error(s): uninstall: Failed to purge the release: get: failed to get \"sh.helm.release.v1.hello.v1\": secrets \"sh.helm.release.v1.hello.v1\" is ambiguous, 3 members have it: …`"), flat: says("`Error: failed to delete release: hello`"), members: says("`Error: failed to delete release: hello`"),
 	},
 }

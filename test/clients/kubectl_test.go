@@ -150,9 +150,9 @@ func prints(args ...string) act {
 	}
 }
 
-// told is an act that is not played at a real API server: what happens there needs
+// described is an act that is not played at a real API server: what happens there needs
 // kubelets, which the members of the test have not, or changes what other rows read.
-func told(what string, do act) act {
+func described(what string, do act) act {
 	return func(ctx context.Context, t *target) (answer, error) {
 		if t.at == real {
 			return answer{text: what}, nil

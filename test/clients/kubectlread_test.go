@@ -96,23 +96,23 @@ var readRows = []row{
 		real: "`1 × LAST SEEN TYPE REASON OBJECT MESSAGE`", fleet: says("`3 × LAST SEEN TYPE REASON OBJECT MESSAGE`"), flat: same, members: same,
 	},
 	{
-		act: "`logs web-0 -n shop`", do: told("the log", prints("logs", "web-0", "-n", "{shop}")),
+		act: "`logs web-0 -n shop`", do: described("the log", prints("logs", "web-0", "-n", "{shop}")),
 		real: "the log", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"pods/log\": the query API serves no subresources; send the request to the API server of acme/eu-1`"), members: says("`Error from server (MethodNotAllowed): get is not supported on resources of kind \"pods/log\": the query API serves no subresources; send the request to the API server of acme/eu-1`"),
 	},
 	{
-		act: "`exec web-0 -n shop -- ls`", do: told("the output of the command", prints("exec", "web-0", "-n", "{shop}", "--", "ls")),
+		act: "`exec web-0 -n shop -- ls`", do: described("the output of the command", prints("exec", "web-0", "-n", "{shop}", "--", "ls")),
 		real: "the output of the command", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"), members: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"),
 	},
 	{
-		act: "`attach web-0 -n shop`", do: told("the output of the container", prints("attach", "web-0", "-n", "{shop}")),
+		act: "`attach web-0 -n shop`", do: described("the output of the container", prints("attach", "web-0", "-n", "{shop}")),
 		real: "the output of the container", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt. If you don't see a command prompt, try pressing enter. error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"), members: says("`All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt. If you don't see a command prompt, try pressing enter. error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"),
 	},
 	{
-		act: "`port-forward web-0 8080:80 -n shop`", do: told("a tunnel", prints("port-forward", "web-0", "8080:80", "-n", "{shop}")),
+		act: "`port-forward web-0 8080:80 -n shop`", do: described("a tunnel", prints("port-forward", "web-0", "8080:80", "-n", "{shop}")),
 		real: "a tunnel", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: error upgrading connection: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"), members: says("`error: error upgrading connection: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"),
 	},
 	{
-		act: "`cp web-0:/etc/hosts hosts -n shop`", do: told("the file", prints("cp", "web-0:/etc/hosts", "hosts", "-n", "{shop}")),
+		act: "`cp web-0:/etc/hosts hosts -n shop`", do: described("the file", prints("cp", "web-0:/etc/hosts", "hosts", "-n", "{shop}")),
 		real: "the file", fleet: says("`Error from server (AmbiguousName): pods \"web-0\" is ambiguous, 3 members have it: …`"), flat: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"), members: says("`error: unable to upgrade connection: create is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"),
 	},
 	{

@@ -67,8 +67,8 @@ func (r request) open(ctx context.Context, t *target, c *clients) (*http.Respons
 	return c.http.Do(req)
 }
 
-// asked sends a request and says what came of it.
-func asked(r request, say func(response) (answer, error)) act {
+// sends returns an act that sends a request; say reads the response.
+func sends(r request, say func(response) (answer, error)) act {
 	return withClients(func(ctx context.Context, t *target, c *clients) (answer, error) {
 		resp, err := r.send(ctx, t, c)
 		if err != nil {
@@ -126,19 +126,19 @@ func rowsOf(t metav1.Table) answer {
 
 var wireRows = []row{
 	{
-		act: "`GET /api`", do: asked(request{path: "/api"}, decoded(func(v metav1.APIVersions) answer { return answer{text: strings.Join(v.Versions, ", ")} })),
+		act: "`GET /api`", do: sends(request{path: "/api"}, decoded(func(v metav1.APIVersions) answer { return answer{text: strings.Join(v.Versions, ", ")} })),
 		real: "v1", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "`GET /apis`", do: asked(request{path: "/apis"}, decoded(groups)),
+		act: "`GET /apis`", do: sends(request{path: "/apis"}, decoded(groups)),
 		real: "21 groups", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "`GET /apis`, aggregated (v2)", do: asked(request{path: "/apis", accept: aggregatedAccept}, decoded(aggregated)),
+		act: "`GET /apis`, aggregated (v2)", do: sends(request{path: "/apis", accept: aggregatedAccept}, decoded(aggregated)),
 		real: "apidiscovery.k8s.io/v2 APIGroupDiscoveryList of 21 groups", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "`GET /api/v1`, subresources aside", do: asked(request{path: "/api/v1"}, decoded(func(l metav1.APIResourceList) answer {
+		act: "`GET /api/v1`, subresources aside", do: sends(request{path: "/api/v1"}, decoded(func(l metav1.APIResourceList) answer {
 			n := 0
 			for _, r := range l.APIResources {
 				if !strings.Contains(r.Name, "/") {
@@ -150,15 +150,15 @@ var wireRows = []row{
 		real: "17 resources", fleet: says("15 resources"), flat: says("15 resources"), members: says("15 resources"), why: "what cannot be listed is left out",
 	},
 	{
-		act: "`GET /version`", do: asked(request{path: "/version"}, decoded(func(v map[string]string) answer { return answer{text: v["gitVersion"] + " on " + v["platform"]} })),
+		act: "`GET /version`", do: sends(request{path: "/version"}, decoded(func(v map[string]string) answer { return answer{text: v["gitVersion"] + " on " + v["platform"]} })),
 		real: "v1.36.3 on linux/amd64", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "list as Table, `includeObject=Object` (k9s)", do: asked(request{path: "/api/v1/pods?includeObject=Object", accept: tableAccept}, decoded(rowsOf)),
+		act: "list as Table, `includeObject=Object` (k9s)", do: sends(request{path: "/api/v1/pods?includeObject=Object", accept: tableAccept}, decoded(rowsOf)),
 		real: "4 rows of 9 columns, each with its Pod", fleet: all("12 rows of 10 columns, each with its Pod"), flat: all("12 rows of 9 columns, each with its Pod"), members: same, why: "CLUSTER is a column more",
 	},
 	{
-		act: "list as Table, `includeObject=Metadata`", do: asked(request{path: "/api/v1/pods?includeObject=Metadata", accept: tableAccept}, decoded(rowsOf)),
+		act: "list as Table, `includeObject=Metadata`", do: sends(request{path: "/api/v1/pods?includeObject=Metadata", accept: tableAccept}, decoded(rowsOf)),
 		real: "4 rows of 9 columns, each with its PartialObjectMetadata", fleet: all("12 rows of 10 columns, each with its PartialObjectMetadata"), flat: all("12 rows of 9 columns, each with its PartialObjectMetadata"), members: same, why: "CLUSTER is a column more",
 	},
 	{
@@ -186,7 +186,7 @@ var wireRows = []row{
 		real: "ADDED", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "resourceVersion as a JavaScript number", do: asked(request{path: "/api/v1/pods"}, decoded(func(l metav1.PartialObjectMetadataList) answer {
+		act: "resourceVersion as a JavaScript number", do: sends(request{path: "/api/v1/pods"}, decoded(func(l metav1.PartialObjectMetadataList) answer {
 			for _, v := range append([]string{l.ResourceVersion}, versions(l)...) {
 				n, err := strconv.ParseUint(v, 10, 64)
 				if err != nil || n == 0 || n >= 1<<53 {
@@ -198,15 +198,15 @@ var wireRows = []row{
 		real: "below 2^53", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "paging with `limit=3`, and `remainingItemCount`", do: asked(request{path: "/api/v1/pods?limit=3"}, decoded(page)),
+		act: "paging with `limit=3`, and `remainingItemCount`", do: sends(request{path: "/api/v1/pods?limit=3"}, decoded(page)),
 		real: "3 items and more, 1 remain", fleet: says("3 items and more, 9 remain"), flat: says("3 items and more, 9 remain"), members: same,
 	},
 	{
-		act: "`limit=500`, all in one page", do: asked(request{path: "/api/v1/pods?limit=500"}, decoded(page)),
+		act: "`limit=500`, all in one page", do: sends(request{path: "/api/v1/pods?limit=500"}, decoded(page)),
 		real: "4 items", fleet: says("12 items"), flat: says("12 items"), members: same,
 	},
 	{
-		act: "list at a resourceVersion of the future", do: asked(request{path: "/api/v1/pods?resourceVersion=9007199254740990"}, func(r response) (answer, error) {
+		act: "list at a resourceVersion of the future", do: sends(request{path: "/api/v1/pods?resourceVersion=9007199254740990"}, func(r response) (answer, error) {
 			var s metav1.Status
 			err := json.Unmarshal(r.body, &s)
 			return answer{text: fmt.Sprint(r.StatusCode, " ", s.Reason)}, err
@@ -215,37 +215,37 @@ var wireRows = []row{
 		why: "federator gave none of that number: list again",
 	},
 	{
-		act: "SelfSubjectRulesReview of shop: rules that let list pods", do: asked(request{
+		act: "SelfSubjectRulesReview of shop: rules that let list pods", do: sends(request{
 			method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
 			body: map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": map[string]any{"namespace": "{shop}"}},
 		}, decoded(rules)),
 		real: "pods true, secrets true, incomplete false", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "SelfSubjectRulesReview, of who may read pods only", user: bob, do: asked(request{
+		act: "SelfSubjectRulesReview, of who may read pods only", user: bob, do: sends(request{
 			method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
 			body: map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": map[string]any{"namespace": "{shop}"}},
 		}, decoded(rules)),
 		real: "pods true, secrets false, incomplete false", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "SelfSubjectAccessReview: list pods, of who may", user: bob, do: asked(review("list", "", "pods"), decoded(allowed)),
+		act: "SelfSubjectAccessReview: list pods, of who may", user: bob, do: sends(review("list", "", "pods"), decoded(allowed)),
 		real: "allowed", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "SelfSubjectAccessReview: list secrets, of who may not", user: bob, do: asked(review("list", "", "secrets"), decoded(allowed)),
+		act: "SelfSubjectAccessReview: list secrets, of who may not", user: bob, do: sends(review("list", "", "secrets"), decoded(allowed)),
 		real: "denied", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "list of secrets, of who may not", user: bob, do: asked(request{path: "/api/v1/secrets"}, status),
+		act: "list of secrets, of who may not", user: bob, do: sends(request{path: "/api/v1/secrets"}, status),
 		real: "403 `Forbidden: secrets is forbidden: User \"bob\" cannot list resource \"secrets\" in API group \"\" at the cluster scope`", fleet: says("403 `Forbidden: secrets is forbidden: User \"bob\" cannot list resource \"secrets\" in API group \"members.federator.dev\" in any member`"), flat: says("403 `Forbidden: secrets is forbidden: User \"bob\" cannot list resource \"secrets\" in API group \"members.federator.dev\" at the cluster scope`"), members: says("403 `Forbidden: secrets is forbidden: User \"bob\" cannot list resource \"secrets\" in API group \"members.federator.dev\" in member \"acme/eu-1\"`"),
 	},
 	{
-		act: "list of pods, of who may read these only", user: bob, do: asked(request{path: "/api/v1/pods?limit=500"}, decoded(page)),
+		act: "list of pods, of who may read these only", user: bob, do: sends(request{path: "/api/v1/pods?limit=500"}, decoded(page)),
 		real: "4 items", fleet: says("12 items"), flat: says("12 items"), members: same,
 	},
 	{
-		act: "`GET /openapi/v2` in protobuf", do: asked(request{path: "/openapi/v2", accept: "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"}, status),
+		act: "`GET /openapi/v2` in protobuf", do: sends(request{path: "/openapi/v2", accept: "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"}, status),
 		real: "200 `application/com.github.proto-openapi.spec.v2.v1.0+protobuf`", fleet: same, flat: same, members: same,
 	},
 	{
@@ -261,41 +261,41 @@ var wireRows = []row{
 		real: "gzip", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "protobuf of a built-in kind", do: asked(request{path: "/api/v1/pods", accept: protobufAccept}, status),
+		act: "protobuf of a built-in kind", do: sends(request{path: "/api/v1/pods", accept: protobufAccept}, status),
 		real: "200 `application/vnd.kubernetes.protobuf`", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "protobuf alone of a custom kind", do: asked(request{path: "/apis/harbour.example/v1/boats", accept: protobufAccept}, func(r response) (answer, error) {
+		act: "protobuf alone of a custom kind", do: sends(request{path: "/apis/harbour.example/v1/boats", accept: protobufAccept}, func(r response) (answer, error) {
 			return answer{text: fmt.Sprint(r.StatusCode)}, nil
 		}),
 		real: "406", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "`GET /apis/metrics.k8s.io/v1beta1`, which nobody serves", do: asked(request{path: "/apis/metrics.k8s.io/v1beta1"}, func(r response) (answer, error) {
+		act: "`GET /apis/metrics.k8s.io/v1beta1`, which nobody serves", do: sends(request{path: "/apis/metrics.k8s.io/v1beta1"}, func(r response) (answer, error) {
 			return answer{text: fmt.Sprint(r.StatusCode)}, nil
 		}),
 		real: "404", fleet: same, flat: same, members: same,
 	},
 	{
-		act: "GET of one name", do: asked(request{path: "/api/v1/namespaces/{shop}/pods/web-0"}, status),
+		act: "GET of one name", do: sends(request{path: "/api/v1/namespaces/{shop}/pods/web-0"}, status),
 		real: "200 `application/json`", fleet: says("409 `AmbiguousName: pods \"web-0\" is ambiguous, 3 members have it: acme/ap.1, acme/eu-1, acme/us-1. Choose one with --context acme/ap.1 (federator kubeconfig writes a context per member), or use the path /members/acme/ap.1. To list all: kubectl get pods -n shop --field-selector metadata.name=web-0 -o yaml`"), flat: same, members: same, why: "GET gives one object, and three are of that name; a Table shows all",
 	},
 	{
-		act: "`Warning` of an answer, Events", do: asked(request{path: "/api/v1/events"}, func(r response) (answer, error) {
+		act: "`Warning` of an answer, Events", do: sends(request{path: "/api/v1/events"}, func(r response) (answer, error) {
 			return answer{text: code(r.Header.Get("Warning"))}, nil
 		}),
 		real: "nothing", fleet: says("`299 - \"Event is partially stored: only what changed within 1h0m0s, at most 10% of the member's budget (acme/ap.1, acme/eu-1, acme/us-1)\"`"), flat: says("`299 - \"Event is partially stored: only what changed within 1h0m0s, at most 10% of the member's budget (acme/ap.1, acme/eu-1, acme/us-1)\"`"), members: says("`299 - \"Event is partially stored: only what changed within 1h0m0s, at most 10% of the member's budget (acme/eu-1)\"`"), why: "Events are kept for an hour, which makes them Partial",
 	},
 	{
-		act: "a parameter that nobody knows", do: asked(request{path: "/api/v1/pods?nonsense=1"}, status),
+		act: "a parameter that nobody knows", do: sends(request{path: "/api/v1/pods?nonsense=1"}, status),
 		real: "200 `application/json`", fleet: says("400 `BadRequest: parameter \"nonsense\" is not supported`"), flat: says("400 `BadRequest: parameter \"nonsense\" is not supported`"), members: says("400 `BadRequest: parameter \"nonsense\" is not supported`"), why: "what is not understood is refused, never ignored",
 	},
 	{
-		act: "`Impersonate-User`", do: asked(request{path: "/api/v1/pods", header: http.Header{"Impersonate-User": {"bob"}}}, status),
+		act: "`Impersonate-User`", do: sends(request{path: "/api/v1/pods", header: http.Header{"Impersonate-User": {"bob"}}}, status),
 		real: "200 `application/json`", fleet: says("403 `Forbidden: impersonation is not supported: use that user's own credentials`"), flat: says("403 `Forbidden: impersonation is not supported: use that user's own credentials`"), members: says("403 `Forbidden: impersonation is not supported: use that user's own credentials`"), why: "nobody speaks for another",
 	},
 	{
-		act: "PUT of a Pod", do: asked(request{method: http.MethodPut, path: "/api/v1/namespaces/{shop}/pods/web-0?dryRun=All", body: map[string]any{"apiVersion": "v1", "kind": "Pod"}}, status),
+		act: "PUT of a Pod", do: sends(request{method: http.MethodPut, path: "/api/v1/namespaces/{shop}/pods/web-0?dryRun=All", body: map[string]any{"apiVersion": "v1", "kind": "Pod"}}, status),
 		real: "400 `BadRequest: the name of the object (web-0 based on URL) was undeterminable: name must be provided`", fleet: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API is read-only; send the request to the member's own API server`"), flat: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"), members: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"),
 	},
 }

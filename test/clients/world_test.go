@@ -26,7 +26,7 @@ var sites = []string{"eu-1", "us-1", "ap.1"}
 const home = "eu-1"
 
 // manifests are of all members alike. %[1]s is the site, which the objects carry for
-// the tests to tell them apart.
+// the tests to distinguish them.
 const manifests = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -52,7 +52,7 @@ import data.federator.tenancy.owner
 parameters := {"label": "owner", "teams": [], "exempt": []}
 
 test_nobody if {
-	print("judging", input)
+	print("evaluating", input)
 	count(owner.violation) == 1 with input as {"ref": {"kind": "Namespace", "name": "a"}, "object": {}, "parameters": parameters}
 }
 

@@ -21,10 +21,10 @@ func auditedWrites(events []kube.AuditEvent) (done []memberWrite, failed map[str
 		if e.ObjectRef.Resource != "configmaps" || e.ObjectRef.Namespace != namespace || strings.Contains(e.RequestURI, "dryRun=") {
 			continue
 		}
-		var asked struct {
+		var request struct {
 			DryRun []string `json:"dryRun"`
 		}
-		_ = json.Unmarshal(e.RequestObject, &asked) // a JSON patch is no object
+		_ = json.Unmarshal(e.RequestObject, &request) // a JSON patch is no object
 		var answer struct {
 			Metadata struct {
 				Name            string            `json:"name"`
@@ -35,7 +35,7 @@ func auditedWrites(events []kube.AuditEvent) (done []memberWrite, failed map[str
 		_ = json.Unmarshal(e.ResponseObject, &answer) // of a delete it is a Status
 		w := memberWrite{verb: e.Verb, target: e.ObjectRef.Name, action: answer.Metadata.Annotations["federator.dev/action"], version: answer.Metadata.ResourceVersion}
 		switch {
-		case len(asked.DryRun) > 0:
+		case len(request.DryRun) > 0:
 			continue
 		case e.Verb == "delete": // nobody else deletes
 			w.action, w.version = "", ""

@@ -177,7 +177,7 @@ func TestStatus_IsASubresource(t *testing.T) {
 }
 
 // TestAction_IsCreatedOnce: the second of two processes that record the same
-// correction is told so.
+// correction reports it.
 func TestAction_IsCreatedOnce(t *testing.T) {
 	r := client(t, v1alpha1.Actions)
 	create(t, r, full(t, v1alpha1.Actions, "once"))

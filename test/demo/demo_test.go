@@ -15,15 +15,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// heard is what the demo prints. It calls once when a text is printed.
-type heard struct {
+// output is what the demo prints. It calls once when a text is printed.
+type output struct {
 	mu   sync.Mutex
 	all  bytes.Buffer
 	text string
 	call func()
 }
 
-func (h *heard) Write(b []byte) (int, error) {
+func (h *output) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.all.Write(b)
@@ -34,7 +34,7 @@ func (h *heard) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (h *heard) String() string {
+func (h *output) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.all.String()
@@ -56,7 +56,7 @@ func in(t *testing.T) (left func() []string) {
 // TestDemo_ShowsWhatItSays runs it as DEMO=ci does.
 func TestDemo_ShowsWhatItSays(t *testing.T) {
 	left := in(t)
-	out := &heard{}
+	out := &output{}
 	d := &demo{out: out}
 	err := d.run(t.Context(), true)
 	t.Log(out)
@@ -79,7 +79,7 @@ func TestDemo_InterruptedLeavesNothingBehind(t *testing.T) {
 	left := in(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	out := &heard{text: "federator kubeconfig", call: interrupt}
+	out := &output{text: "federator kubeconfig", call: interrupt}
 	d := &demo{out: out}
 	if err := d.run(ctx, false); ctx.Err() == nil {
 		t.Fatalf("it ended by itself: %v\n%s", err, out)

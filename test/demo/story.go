@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// step is one thing that the demo shows.
+// step is one step of the demo.
 type step struct {
 	title string
 	run   func(context.Context) error

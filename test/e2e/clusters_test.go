@@ -23,7 +23,7 @@ type pool struct {
 	mu    sync.Mutex
 	fleet *kube.Fleet
 	free  []*kube.ControlPlane
-	old   *kube.Fleet // a hub of the older contract alone, once asked for
+	old   *kube.Fleet // a hub of the older contract alone, once requested
 }
 
 // hub returns the hub, started with the pool.

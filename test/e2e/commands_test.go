@@ -69,7 +69,7 @@ var vocabulary = map[string]command{
 		return join(ctx, s, ts, args)
 	}},
 	// rotate exchanges the kubeconfig: an administrator's new certificate, or
-	// what is asked for.
+	// what is requested.
 	"rotate": {"NAME [-as USER] [-expired] [-kubeconfig FILE]", func(ctx context.Context, s *story, ts *testscript.TestScript, args []string) error {
 		kubeconfig, _, err := s.kubeconfig(ts, args)
 		if err != nil {

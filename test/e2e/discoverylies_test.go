@@ -64,10 +64,10 @@ func TestDiscovery_OneMemberDecidesNothingForOthers(t *testing.T) {
 		must(m.AddKind(vaults))
 		must(m.Create(acme("Vault", "vault-of-m2")))
 	}, func(o *queryapi.Options) {
-		judged := leakPolicies(t, o.Index)
+		loop := leakPolicies(t, o.Index)
 		o.Queries = map[string]queryapi.Query{
-			"rego":       &policyquery.Rego{Index: o.Index, Kinds: o.Fleet.(served).Kinds, State: judged.State},
-			"violations": policyquery.Violations{Kinds: o.Fleet.(served).Kinds, Loop: judged},
+			"rego":       &policyquery.Rego{Index: o.Index, Kinds: o.Fleet.(served).Kinds, State: loop.State},
+			"violations": policyquery.Violations{Kinds: o.Fleet.(served).Kinds, Loop: loop},
 		}
 	})
 	must(s.api.hub.Apply(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: lies}\n")))

@@ -102,7 +102,7 @@ func startFederator(cfg config, find finder) (*federator, error) {
 	return f, nil
 }
 
-// clusters finds the Clusters in a namespace of the hub and, if asked to, the
+// clusters finds the Clusters in a namespace of the hub and, optionally, the
 // hub itself.
 func clusters(hub *kube.Hub, namespace string, self bool) finder {
 	return func(log *slog.Logger) ([]clusterinformers.Source, error) {

@@ -96,14 +96,14 @@ func TestGrants_NothingElseIsVisible(t *testing.T) {
 				}
 			}
 		}, func(o *queryapi.Options) {
-			judged := leakPolicies(t, o.Index)
+			loop := leakPolicies(t, o.Index)
 			o.Queries = map[string]queryapi.Query{
-				"rego":       &policyquery.Rego{Index: o.Index, Kinds: o.Fleet.(served).Kinds, State: judged.State},
-				"violations": policyquery.Violations{Kinds: o.Fleet.(served).Kinds, Loop: judged},
+				"rego":       &policyquery.Rego{Index: o.Index, Kinds: o.Fleet.(served).Kinds, State: loop.State},
+				"violations": policyquery.Violations{Kinds: o.Fleet.(served).Kinds, Loop: loop},
 			}
 		})
 	st := &story{hub: s.api.hub, namespace: "leak"}
-	told := 0 // answers of Rego
+	shown := 0 // answers of Rego
 	for round := range 2 {
 		for u := range 3 {
 			user := fmt.Sprintf("u%d", u)
@@ -121,7 +121,7 @@ func TestGrants_NothingElseIsVisible(t *testing.T) {
 			for range 60 {
 				l.askRego()
 			}
-			told += l.answers - before
+			shown += l.answers - before
 			for range 20 {
 				l.askViolations()
 			}
@@ -140,7 +140,7 @@ func TestGrants_NothingElseIsVisible(t *testing.T) {
 			}
 		}
 	}
-	if t.Logf("%d answers of Rego had objects that may be seen", told); told == 0 {
+	if t.Logf("%d answers of Rego had objects that may be seen", shown); shown == 0 {
 		t.Error("Rego shows nothing")
 	}
 }

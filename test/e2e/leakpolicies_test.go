@@ -77,10 +77,10 @@ func (l *leakCheck) askViolations() {
 	l.look(what, header, body)
 }
 
-// violations compares all that the user is told, page by page, with what they may list.
+// violations compares all that is shown to the user, page by page, with what they may list.
 func (l *leakCheck) violations() {
 	l.t.Helper()
-	told := map[string]int{} // by member and name without its number
+	reported := map[string]int{} // by member and name without its number
 	q := url.Values{"limit": {"7"}}
 	for {
 		_, header, body := l.fetch(l.t.Context(), "/query/v1/violations?"+q.Encode(), "application/json")
@@ -96,7 +96,7 @@ func (l *leakCheck) violations() {
 			if f.Policy != "own" || len(f.Violations) != 1 || f.Violations[0].Msg != f.Subject.Name+" is there" {
 				l.t.Fatalf("item %+v", f)
 			}
-			told[f.Subject.Member+" "+f.Subject.Name[:strings.LastIndexByte(f.Subject.Name, '-')]]++
+			reported[f.Subject.Member+" "+f.Subject.Name[:strings.LastIndexByte(f.Subject.Name, '-')]]++
 		}
 		if found.Continue == "" {
 			break
@@ -111,13 +111,13 @@ func (l *leakCheck) violations() {
 			}
 		}
 	}
-	if !maps.Equal(told, want) {
-		l.t.Errorf("%s is told of %v, want %v", l.user, told, want)
+	if !maps.Equal(reported, want) {
+		l.t.Errorf("%s is shown %v, want %v", l.user, reported, want)
 	}
 }
 
 // watchViolations opens a watch of violations and wants of it what may be read, and no
-// more. What it returns is called when all grants are gone: then all must be told to be
+// more. What it returns is called when all grants are gone: then all must be reported as
 // deleted.
 func (l *leakCheck) watchViolations() (revoked func()) {
 	l.t.Helper()
@@ -153,7 +153,7 @@ func (l *leakCheck) watchViolations() (revoked func()) {
 			held[f.Subject] = true
 		case "DELETED":
 			if !held[f.Subject] {
-				l.t.Fatalf("%s is told that %+v is deleted, which was never there for %s", l.user, f.Subject, l.user)
+				l.t.Fatalf("%s receives that %+v is deleted, which was never there for %s", l.user, f.Subject, l.user)
 			}
 			delete(held, f.Subject)
 		default:
@@ -173,7 +173,7 @@ func (l *leakCheck) watchViolations() (revoked func()) {
 		}
 	}
 	if want := len(l.rights) * leakNamespaces; len(held) != want {
-		l.t.Errorf("a watch tells %s of %d violations, want %d", l.user, len(held), want)
+		l.t.Errorf("a watch sends %s %d violations, want %d", l.user, len(held), want)
 	}
 	return func() {
 		l.t.Helper()

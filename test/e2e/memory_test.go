@@ -21,8 +21,8 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-// TestQueries_ReachNoMember makes 1,000 lists as kubectl does and counts what the
-// members were asked meanwhile.
+// TestQueries_ReachNoMember makes 1,000 lists as kubectl does and counts the requests
+// to members meanwhile.
 func TestQueries_ReachNoMember(t *testing.T) {
 	const members, pods = 5, 60
 	s := newSimulated(t, members,
@@ -39,7 +39,7 @@ func TestQueries_ReachNoMember(t *testing.T) {
 			}
 		}, nil)
 	// Lists and gets of objects; discovery goes on by its own clock.
-	asked := func() (n uint64) {
+	requests := func() (n uint64) {
 		for _, m := range s.fleet.Members() {
 			for _, verb := range []string{"get", "list", "watch", "watchlist", "other"} {
 				n += uint64(m.Requests().Verb(verb))
@@ -56,14 +56,14 @@ func TestQueries_ReachNoMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 2)) // a mix, not a secret
-	before := asked()
+	before := requests()
 	for i := range 1000 {
 		path, query, accept := mixed(rng, s.names)
 		if code, body, err := fetch(t.Context(), client, s.api.host+path+"?"+query.Encode(), accept); err != nil || code != http.StatusOK {
 			t.Fatalf("list %d, %s?%s: %d, %v, %.300s", i, path, query.Encode(), code, err, body)
 		}
 	}
-	if n := asked() - before; n != 0 {
+	if n := requests() - before; n != 0 {
 		t.Errorf("1,000 lists made %d requests to members, want none", n)
 	}
 }

@@ -230,7 +230,7 @@ var deeds = []deed{
 	}},
 }
 
-// act does one thing at random.
+// act performs one random action.
 func (s *soak) act(ctx context.Context) error {
 	total := 0
 	for _, d := range deeds {

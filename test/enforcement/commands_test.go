@@ -59,7 +59,7 @@ var storyCommands = map[string]command{
 	"git": {"[TOKEN]", serveGit},
 	// ssh serves the repository over ssh, and writes identity, known_hosts and known_hosts.other.
 	"ssh": {"", serveSSH},
-	// push tells PROCESS of a push to the repository, as GitHub does, with its secret or another.
+	// push notifies PROCESS of a push to the repository, as GitHub does, with its secret or another.
 	"push": {"PROCESS [SECRET]", push},
 	// sync requests PolicySource git to fetch the repository now.
 	"sync": {"", func(ctx context.Context, s *story, _ *testscript.TestScript, _ []string) error {

@@ -42,7 +42,7 @@ func ServeHTTPS(root string) (*HTTPS, error) {
 			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"),
 	}
 	h.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		hook, allowed := h.judge(r)
+		hook, allowed := h.authorize(r)
 		switch {
 		case hook != nil && hook(w, r):
 		case !allowed:
@@ -61,8 +61,8 @@ func ServeHTTPS(root string) (*HTTPS, error) {
 	return h, nil
 }
 
-// judge notes a request and says whether it may pass.
-func (h *HTTPS) judge(r *http.Request) (func(http.ResponseWriter, *http.Request) bool, bool) {
+// authorize records a request and reports whether it is authorized.
+func (h *HTTPS) authorize(r *http.Request) (func(http.ResponseWriter, *http.Request) bool, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.requests = append(h.requests, r.Method+" "+r.URL.Path)

@@ -10,37 +10,37 @@ import (
 	"time"
 )
 
-// RawError is in every error that a lying member makes up: what members say in errors is
+// RawError is in every error that a hostile member makes up: what members say in errors is
 // for who may read the member.
 const RawError = "rawerror-of-a-member"
 
 // flood is how much a member goes on to send where nobody should read so much, in bytes.
 const flood = 96 << 20
 
-// bodyClasses lie about versions, sizes and errors.
+// bodyClasses attack with versions, sizes and errors.
 var bodyClasses = []Class{
-	{"version-missing", 2, func(rng *rand.Rand) *Lie {
+	{"version-missing", 2, func(rng *rand.Rand) *Attack {
 		code := one(rng, 404, 403, 401, 500, 503, 204)
-		return &Lie{Complete: code == 404, Exact: code == 404, Answer: answer(Version, func(w http.ResponseWriter, _ *http.Request) {
+		return &Attack{Complete: code == 404, Exact: code == 404, Answer: answer(Version, func(w http.ResponseWriter, _ *http.Request) {
 			answerStatus(w, code, "NotFound", RawError)
 		})}
 	}},
-	{"version-huge", 4, func(*rand.Rand) *Lie {
-		return &Lie{Answer: answer(Version, func(w http.ResponseWriter, _ *http.Request) {
+	{"version-huge", 4, func(*rand.Rand) *Attack {
+		return &Attack{Answer: answer(Version, func(w http.ResponseWriter, _ *http.Request) {
 			endless(w, 200, `{"major":"1","minor":"36","gitVersion":"v1.36.0`)
 		})}
 	}},
-	{"version-garbage", 2, func(rng *rand.Rand) *Lie {
+	{"version-garbage", 2, func(rng *rand.Rand) *Attack {
 		version := one[any](rng, "", 5, nil, "v1.99999999999999999999", "v0.0.0", "\x1b[31mv1", strings.Repeat("9", 1<<20), map[string]any{}, "v1.36.3'; --")
-		return &Lie{Document: func(c *Call, doc map[string]any) {
+		return &Attack{Document: func(c *Call, doc map[string]any) {
 			if c.Verb == Version {
 				doc["gitVersion"], doc["minor"] = version, version
 			}
 		}}
 	}},
-	{"discovery-huge", 4, func(rng *rand.Rand) *Lie {
+	{"discovery-huge", 4, func(rng *rand.Rand) *Attack {
 		path := one(rng, "/api", "/apis")
-		return &Lie{Answer: answer(Discovery, func(w http.ResponseWriter, r *http.Request) {
+		return &Attack{Answer: answer(Discovery, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != path {
 				answerStatus(w, 404, "NotFound", RawError)
 				return
@@ -49,15 +49,15 @@ var bodyClasses = []Class{
 			endless(w, 200, `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{"name":"`)
 		})}
 	}},
-	{"errors-huge", 4, func(rng *rand.Rand) *Lie {
+	{"errors-huge", 4, func(rng *rand.Rand) *Attack {
 		code, verb := one(rng, 500, 403, 400, 503, 410), one(rng, List, WatchList, Watch, Discovery, Version)
-		return &Lie{Answer: answer(verb, func(w http.ResponseWriter, _ *http.Request) {
+		return &Attack{Answer: answer(verb, func(w http.ResponseWriter, _ *http.Request) {
 			endless(w, code, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"`+RawError)
 		})}
 	}},
-	{"errors", 3, func(rng *rand.Rand) *Lie {
+	{"errors", 3, func(rng *rand.Rand) *Attack {
 		share := rng.Float64()
-		return &Lie{Answer: func(w http.ResponseWriter, _ *http.Request, c *Call) bool {
+		return &Attack{Answer: func(w http.ResponseWriter, _ *http.Request, c *Call) bool {
 			if !c.Objects() || c.Rand("share", c.Path).Float64() > share {
 				return false
 			}
@@ -69,44 +69,44 @@ var bodyClasses = []Class{
 			return true
 		}}
 	}},
-	{"redirects", 2, func(rng *rand.Rand) *Lie {
+	{"redirects", 2, func(rng *rand.Rand) *Attack {
 		to, verb := one(rng, "http://169.254.169.254/latest", "https://127.0.0.1:1/", "/", "file:///etc/passwd", "//"), one(rng, List, WatchList, Watch, Discovery, Version)
-		return &Lie{Answer: answer(verb, func(w http.ResponseWriter, _ *http.Request) {
+		return &Attack{Answer: answer(verb, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", to)
 			w.WriteHeader(http.StatusFound)
 		})}
 	}},
-	{"not-json", 2, func(rng *rand.Rand) *Lie {
+	{"not-json", 2, func(rng *rand.Rand) *Attack {
 		body, kind := one(rng, "", "null", "[]", "{", "\x00\xff", `{"kind":"Status"}`, "k8s\x00\xff\xff\xff", "<html>"), one(rng, "application/json", "application/vnd.kubernetes.protobuf", "text/html", "")
 		verb := one(rng, List, WatchList, Watch, Discovery, Version)
-		return &Lie{Answer: answer(verb, func(w http.ResponseWriter, _ *http.Request) {
+		return &Attack{Answer: answer(verb, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", kind)
 			_, _ = io.WriteString(w, body)
 		})}
 	}},
-	{"hang", 3, func(rng *rand.Rand) *Lie {
+	{"hang", 3, func(rng *rand.Rand) *Attack {
 		verb := one(rng, List, WatchList, Watch, Discovery, Version)
-		return &Lie{Answer: answer(verb, func(_ http.ResponseWriter, r *http.Request) {
+		return &Attack{Answer: answer(verb, func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			panic(http.ErrAbortHandler)
 		})}
 	}},
-	{"slow-bytes", 2, func(rng *rand.Rand) *Lie {
+	{"slow-bytes", 2, func(rng *rand.Rand) *Attack {
 		size, pause := 1+rng.IntN(200), time.Duration(1+rng.IntN(20))*time.Millisecond
-		return &Lie{Bytes: true, Exact: true, Wire: func(_ *Call, w io.Writer) io.Writer { return &slow{w, size, pause} }}
+		return &Attack{Bytes: true, Exact: true, Wire: func(_ *Call, w io.Writer) io.Writer { return &slow{w, size, pause} }}
 	}},
-	{"cut", 3, func(rng *rand.Rand) *Lie {
+	{"cut", 3, func(rng *rand.Rand) *Attack {
 		after := 1 << rng.IntN(16)
-		return &Lie{Bytes: true, Wire: func(c *Call, w io.Writer) io.Writer {
+		return &Attack{Bytes: true, Wire: func(c *Call, w io.Writer) io.Writer {
 			if !c.Objects() {
 				return w
 			}
 			return &cut{w, after}
 		}}
 	}},
-	{"bits", 3, func(rng *rand.Rand) *Lie {
+	{"bits", 3, func(rng *rand.Rand) *Attack {
 		every := 50 + rng.IntN(5000)
-		return &Lie{Bytes: true, Wire: func(c *Call, w io.Writer) io.Writer {
+		return &Attack{Bytes: true, Wire: func(c *Call, w io.Writer) io.Writer {
 			return &bits{w, c.Rand(c.Path), every}
 		}}
 	}},

@@ -10,7 +10,7 @@ import (
 // Verb is what a request asks of an API server.
 type Verb string
 
-// The verbs that lies tell apart.
+// The verbs that attacks distinguish.
 const (
 	Version   Verb = "version"
 	Discovery Verb = "discovery"
@@ -30,11 +30,11 @@ type Call struct {
 	Resource  string // plural, as in the path
 	Namespace string
 
-	seed   uint64 // of the lies in force
+	seed   uint64 // of the active attacks
 	events int    // of the watch, so far
 }
 
-// Rand returns a source that is the same for the same lies and words, whatever the order
+// Rand returns a source that is the same for the same attacks and words, whatever the order
 // of requests.
 func (c *Call) Rand(words ...string) *rand.Rand {
 	h := fnv.New64a()
@@ -45,7 +45,7 @@ func (c *Call) Rand(words ...string) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, h.Sum64())) // a mix, not a secret
 }
 
-// Objects reports whether objects are asked for, of these resources where any are given.
+// Objects reports whether objects are requested, of these resources where any are given.
 func (c *Call) Objects(resources ...string) bool {
 	if c.Verb != List && c.Verb != Watch && c.Verb != WatchList {
 		return false
@@ -58,7 +58,7 @@ func (c *Call) Objects(resources ...string) bool {
 	return len(resources) == 0
 }
 
-// APIVersion is that of the objects that are asked for.
+// APIVersion is that of the objects that are requested.
 func (c *Call) APIVersion() string {
 	if c.Group == "" {
 		return c.Version
@@ -66,7 +66,7 @@ func (c *Call) APIVersion() string {
 	return c.Group + "/" + c.Version
 }
 
-// parse tells what a request asks for.
+// parse returns what is requested.
 func parse(r *http.Request) *Call {
 	c := &Call{Path: r.URL.Path, Verb: Other}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")

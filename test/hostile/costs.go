@@ -13,21 +13,21 @@ const heldByBinding = 64 << 20
 
 // costClasses show objects that there are not, and that cost much.
 var costClasses = []Class{
-	{"many-labels", 6, func(rng *rand.Rand) *Lie {
+	{"many-labels", 6, func(rng *rand.Rand) *Attack {
 		objects, labels := 20+rng.IntN(60), 2000+rng.IntN(8000)
 		return crowd("configmaps", "ConfigMap", objects, func(i int, o map[string]any) {
 			metadata(o)["labels"] = numbered("label", labels, fmt.Sprintf("value-%d-", i))
 		})
 	}},
-	{"unique-labels", 5, func(rng *rand.Rand) *Lie {
+	{"unique-labels", 5, func(rng *rand.Rand) *Attack {
 		objects, labels, long := 2000+rng.IntN(4000), 5+rng.IntN(20), one(rng, 1, 20)
 		return crowd("configmaps", "ConfigMap", objects, func(i int, o map[string]any) {
 			metadata(o)["labels"] = numbered(fmt.Sprintf("l%d-", i), labels, strings.Repeat("v", long)+fmt.Sprint(i))
 		})
 	}},
-	{"label-churn", 6, func(rng *rand.Rand) *Lie {
+	{"label-churn", 6, func(rng *rand.Rand) *Attack {
 		events, labels := 20_000+rng.IntN(10_000), 40+rng.IntN(20)
-		return &Lie{Flood: func(c *Call, yield func(map[string]any) bool) {
+		return &Attack{Flood: func(c *Call, yield func(map[string]any) bool) {
 			if c.Resource != "configmaps" {
 				return
 			}
@@ -41,9 +41,9 @@ var costClasses = []Class{
 			}
 		}}
 	}},
-	{"name-churn", 4, func(rng *rand.Rand) *Lie {
+	{"name-churn", 4, func(rng *rand.Rand) *Attack {
 		events, long := 5_000+rng.IntN(15_000), 20+rng.IntN(200)
-		return &Lie{Flood: func(c *Call, yield func(map[string]any) bool) {
+		return &Attack{Flood: func(c *Call, yield func(map[string]any) bool) {
 			if c.Resource != "configmaps" {
 				return
 			}
@@ -58,7 +58,7 @@ var costClasses = []Class{
 			}
 		}}
 	}},
-	{"many-owners", 4, func(rng *rand.Rand) *Lie {
+	{"many-owners", 4, func(rng *rand.Rand) *Attack {
 		objects, owners := 20+rng.IntN(60), 1000+rng.IntN(5000)
 		return crowd("configmaps", "ConfigMap", objects, func(i int, o map[string]any) {
 			var all []any
@@ -68,26 +68,26 @@ var costClasses = []Class{
 			metadata(o)["ownerReferences"] = all
 		})
 	}},
-	{"long-fields", 4, func(rng *rand.Rand) *Lie {
+	{"long-fields", 4, func(rng *rand.Rand) *Attack {
 		objects, long := 50+rng.IntN(200), 10_000+rng.IntN(100_000)
 		return crowd("pods", "Pod", objects, func(i int, o map[string]any) {
 			o["spec"] = map[string]any{"nodeName": fmt.Sprintf("node-%d-%s", i, strings.Repeat("n", long)), "containers": []any{}}
 			o["status"] = map[string]any{"phase": fmt.Sprintf("phase-%d-%s", i, strings.Repeat("p", long))}
 		})
 	}},
-	{"many-objects", 4, func(rng *rand.Rand) *Lie {
+	{"many-objects", 4, func(rng *rand.Rand) *Attack {
 		objects := 5_000 + rng.IntN(20_000)
 		return crowd("configmaps", "ConfigMap", objects, nil)
 	}},
-	{"large-objects", 4, func(rng *rand.Rand) *Lie {
+	{"large-objects", 4, func(rng *rand.Rand) *Attack {
 		objects, size := 5+rng.IntN(40), 500_000+rng.IntN(2_000_000)
 		return crowd("configmaps", "ConfigMap", objects, func(i int, o map[string]any) {
 			metadata(o)["annotations"] = map[string]any{"noise": noise(uint64(i), size)}
 		})
 	}},
-	{"large-churn", 3, func(rng *rand.Rand) *Lie {
+	{"large-churn", 3, func(rng *rand.Rand) *Attack {
 		events, size := 50+rng.IntN(200), 200_000+rng.IntN(800_000)
-		return &Lie{Flood: func(c *Call, yield func(map[string]any) bool) {
+		return &Attack{Flood: func(c *Call, yield func(map[string]any) bool) {
 			if c.Resource != "configmaps" {
 				return
 			}
@@ -102,21 +102,21 @@ var costClasses = []Class{
 		}}
 	}},
 	// Small as JSON and in the index, and much of it as values of Rego.
-	{"wide-objects", 3, func(rng *rand.Rand) *Lie {
+	{"wide-objects", 3, func(rng *rand.Rand) *Attack {
 		objects, fields := 10+rng.IntN(10), 3000+rng.IntN(3000)
 		return crowd("configmaps", "ConfigMap", objects, func(_ int, o map[string]any) {
 			metadata(o)["annotations"] = numbered("a", fields, "")
 		})
 	}},
 	// An event of each kind begins, as large as one may be, and does not end.
-	{"half-events", 5, func(rng *rand.Rand) *Lie {
+	{"half-events", 5, func(rng *rand.Rand) *Attack {
 		size := 5<<20 + rng.IntN(2<<20)
-		return &Lie{Half: func(c *Call) []byte {
-			begun := fmt.Sprintf(`{"type":"ADDED","object":{"apiVersion":%q,"kind":"X","metadata":{"name":"half","annotations":{"x":"`, c.APIVersion())
-			return append([]byte(begun), bytes.Repeat([]byte("x"), size)...)
+		return &Attack{Half: func(c *Call) []byte {
+			head := fmt.Sprintf(`{"type":"ADDED","object":{"apiVersion":%q,"kind":"X","metadata":{"name":"half","annotations":{"x":"`, c.APIVersion())
+			return append([]byte(head), bytes.Repeat([]byte("x"), size)...)
 		}}
 	}},
-	{"ingress-hosts", 6, func(rng *rand.Rand) *Lie {
+	{"ingress-hosts", 6, func(rng *rand.Rand) *Attack {
 		hosts := 11_000 + rng.IntN(6000)
 		return crowd("ingresses", "Ingress", 1+rng.IntN(3), func(i int, o map[string]any) {
 			var rules []any
@@ -126,7 +126,7 @@ var costClasses = []Class{
 			o["spec"] = map[string]any{"rules": rules}
 		})
 	}},
-	{"many-hosts", 3, func(rng *rand.Rand) *Lie {
+	{"many-hosts", 3, func(rng *rand.Rand) *Attack {
 		objects, hosts := 200+rng.IntN(400), 50+rng.IntN(200)
 		return crowd("ingresses", "Ingress", objects, func(i int, o map[string]any) {
 			var rules []any
@@ -136,7 +136,7 @@ var costClasses = []Class{
 			o["spec"] = map[string]any{"rules": rules}
 		})
 	}},
-	{"overfull-views", 3, func(rng *rand.Rand) *Lie {
+	{"overfull-views", 3, func(rng *rand.Rand) *Attack {
 		objects, hosts, long := 1100+rng.IntN(100), 20, 9000+rng.IntN(2000)
 		l := crowd("ingresses", "Ingress", objects, func(i int, o map[string]any) {
 			rules := make([]any, hosts)
@@ -146,26 +146,26 @@ var costClasses = []Class{
 			o["spec"] = map[string]any{"rules": rules}
 		})
 		// Two views, and the keys of what is beyond for as much again.
-		l.Overfull, l.Judged = true, 2*2*heldByBinding
+		l.Overfull, l.FindingBytes = true, 2*2*heldByBinding
 		return l
 	}},
 	{"costly-deployments", 6, costly},
 	// The same, until it is over: what was deferred is evaluated.
-	{"costly-for-a-while", 2, func(rng *rand.Rand) *Lie {
+	{"costly-for-a-while", 2, func(rng *rand.Rand) *Attack {
 		l := costly(rng)
 		l.Back = true
 		return l
 	}},
-	{"wordy-services", 4, func(rng *rand.Rand) *Lie {
+	{"wordy-services", 4, func(rng *rand.Rand) *Attack {
 		objects, long := 1500+rng.IntN(1000), 10_000+rng.IntN(10_000)
 		l := crowd("services", "Service", objects, func(i int, o map[string]any) {
 			metadata(o)["labels"] = map[string]any{"wordy": "true"}
 			o["spec"] = map[string]any{"externalName": fmt.Sprintf("%d-%s", i, strings.Repeat("x", long))}
 		})
-		l.Judged = heldByBinding
+		l.FindingBytes = heldByBinding
 		return l
 	}},
-	{"many-violations", 4, func(rng *rand.Rand) *Lie {
+	{"many-violations", 4, func(rng *rand.Rand) *Attack {
 		objects, long := 500+rng.IntN(1500), 1+rng.IntN(50_000)
 		return crowd("services", "Service", objects, func(i int, o map[string]any) {
 			metadata(o)["labels"] = map[string]any{"bad": "true"}
@@ -175,8 +175,8 @@ var costClasses = []Class{
 }
 
 // crowd shows objects that there are not.
-func crowd(resource, kind string, n int, fill func(i int, o map[string]any)) *Lie {
-	return &Lie{Extra: func(c *Call, yield func(map[string]any) bool) {
+func crowd(resource, kind string, n int, fill func(i int, o map[string]any)) *Attack {
+	return &Attack{Extra: func(c *Call, yield func(map[string]any) bool) {
 		if c.Resource != resource {
 			return
 		}
@@ -214,7 +214,7 @@ func noise(seed uint64, size int) string {
 }
 
 // costly shows Deployments whose evaluation takes more than it may.
-func costly(rng *rand.Rand) *Lie {
+func costly(rng *rand.Rand) *Attack {
 	objects, containers := 12+rng.IntN(20), 1500+rng.IntN(2000)
 	return crowd("deployments", "Deployment", objects, func(_ int, o map[string]any) {
 		var all []any

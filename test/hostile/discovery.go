@@ -8,45 +8,45 @@ import (
 	"sync/atomic"
 )
 
-// discoveryClasses lie about what is served.
+// discoveryClasses attack with what is served.
 var discoveryClasses = []Class{
-	{"kind-with-dots", 4, func(rng *rand.Rand) *Lie {
+	{"kind-with-dots", 4, func(rng *rand.Rand) *Attack {
 		resource := one(rng, "pods", "configmaps", "services")
 		kind := one(rng, "ClusterRole.rbac.authorization.k8s.io", "Deployment.apps", "Secret.", ".Secret", "Ingress.networking.k8s.io")
 		version := one(rng, "v1beta1", "v9", "v0alpha1")
 		return serving(version, "", resource, kind)
 	}},
-	{"plural-of-another", 6, func(rng *rand.Rand) *Lie {
+	{"plural-of-another", 6, func(rng *rand.Rand) *Attack {
 		mine := one(rng, "pods", "configmaps", "services", "serviceaccounts")
 		theirs := one(rng, [2]string{"", "Secret"}, [2]string{"", "ConfigMap"}, [2]string{"apps", "Deployment"}, [2]string{"networking.k8s.io", "Ingress"}, [2]string{"", "Pod"}, [2]string{"", "Service"})
 		l := serving(one(rng, "v9", "v1beta1", "v1"), theirs[0], mine, theirs[1])
 		l.Refused = mine != strings.ToLower(theirs[1])+"s"
 		return l
 	}},
-	{"kind-renamed", 4, func(rng *rand.Rand) *Lie {
+	{"kind-renamed", 4, func(rng *rand.Rand) *Attack {
 		resource, kind := one(rng, "pods", "secrets", "deployments", "ingresses", "configmaps"), one(rng, "Zzz", "Aaa", "Namespace", "")
-		return &Lie{Document: eachResource(func(c *Call, r map[string]any) {
+		return &Attack{Document: eachResource(func(c *Call, r map[string]any) {
 			if r["resource"] == resource {
 				responseKind(r)["kind"] = kind
 			}
 		})}
 	}},
-	{"resource-renamed", 4, func(rng *rand.Rand) *Lie {
+	{"resource-renamed", 4, func(rng *rand.Rand) *Attack {
 		kind, resource := one(rng, "Pod", "Secret", "Deployment", "ConfigMap"), one(rng, "zzz", "secrets", "nodes", "pods", "a/b", "")
-		return &Lie{Document: eachResource(func(c *Call, r map[string]any) {
+		return &Attack{Document: eachResource(func(c *Call, r map[string]any) {
 			if responseKind(r)["kind"] == kind {
 				r["resource"] = resource
 			}
 		})}
 	}},
-	{"scope-flipped", 2, func(*rand.Rand) *Lie {
-		return &Lie{Document: eachResource(func(c *Call, r map[string]any) {
+	{"scope-flipped", 2, func(*rand.Rand) *Attack {
+		return &Attack{Document: eachResource(func(c *Call, r map[string]any) {
 			r["scope"] = map[any]string{"Namespaced": "Cluster", "Cluster": "Namespaced"}[r["scope"]]
 		})}
 	}},
-	{"names-of-others", 2, func(rng *rand.Rand) *Lie {
+	{"names-of-others", 2, func(rng *rand.Rand) *Attack {
 		n := 1 + rng.IntN(200)
-		return &Lie{Document: eachResource(func(c *Call, r map[string]any) {
+		return &Attack{Document: eachResource(func(c *Call, r map[string]any) {
 			var short, categories []any
 			rng := c.Rand(fmt.Sprint(r["resource"]))
 			for i := range n {
@@ -56,14 +56,14 @@ var discoveryClasses = []Class{
 			r["shortNames"], r["categories"], r["singularResource"] = short, categories, one(rng, "pod", "secret", strings.Repeat("s", 2000))
 		})}
 	}},
-	{"bogus-versions", 2, func(rng *rand.Rand) *Lie {
+	{"bogus-versions", 2, func(rng *rand.Rand) *Attack {
 		version := one(rng, "", "v1/v2", "Z!", strings.Repeat("v", 5000), "..", "v1\n", "v1%2f..", "v999999999999999999999")
 		group := one(rng, "", "apps", "..", "a b", strings.Repeat("g.", 300), "rbac.authorization.k8s.io/v1")
 		return serving(version, group, one(rng, "pods", "secrets"), one(rng, "Pod", "Secret", "Zzz"))
 	}},
-	{"many-kinds", 5, func(rng *rand.Rand) *Lie {
+	{"many-kinds", 5, func(rng *rand.Rand) *Attack {
 		n, group := 500+rng.IntN(4000), one(rng, "", "invented.example.org", "apps")
-		return &Lie{
+		return &Attack{
 			Document: func(c *Call, doc map[string]any) {
 				if c.Path != "/apis" && (c.Path != "/api" || group != "") {
 					return
@@ -77,11 +77,11 @@ var discoveryClasses = []Class{
 			Answer: emptyList("invented"),
 		}
 	}},
-	{"kinds-vanish", 3, func(rng *rand.Rand) *Lie {
+	{"kinds-vanish", 3, func(rng *rand.Rand) *Attack {
 		share := rng.Float64()
-		var asked atomic.Uint64 // each time others
-		return &Lie{Document: func(c *Call, doc map[string]any) {
-			again := c.Rand(c.Path, fmt.Sprint(asked.Add(1)))
+		var requests atomic.Uint64 // each time others
+		return &Attack{Document: func(c *Call, doc map[string]any) {
+			again := c.Rand(c.Path, fmt.Sprint(requests.Add(1)))
 			for _, v := range versions(doc) {
 				resources, _ := v["resources"].([]any)
 				var kept []any
@@ -94,17 +94,17 @@ var discoveryClasses = []Class{
 			}
 		}}
 	}},
-	{"other-version", 3, func(rng *rand.Rand) *Lie {
+	{"other-version", 3, func(rng *rand.Rand) *Attack {
 		to := one(rng, "v1beta1", "v2", "v1alpha1")
-		return &Lie{Document: func(_ *Call, doc map[string]any) {
+		return &Attack{Document: func(_ *Call, doc map[string]any) {
 			for _, v := range versions(doc) {
 				v["version"] = to
 			}
 		}}
 	}},
-	{"discovery-garbage", 2, func(rng *rand.Rand) *Lie {
+	{"discovery-garbage", 2, func(rng *rand.Rand) *Attack {
 		value := one[any](rng, nil, "x", 5, []any{}, []any{nil, 5, "x"}, map[string]any{"a": nil})
-		return &Lie{Document: eachResource(func(c *Call, r map[string]any) {
+		return &Attack{Document: eachResource(func(c *Call, r map[string]any) {
 			rng := c.Rand(fmt.Sprint(r["resource"]))
 			for _, field := range []string{"verbs", "shortNames", "responseKind", "scope"} {
 				if rng.IntN(4) == 0 {
@@ -116,8 +116,8 @@ var discoveryClasses = []Class{
 }
 
 // serving adds one resource to a version of a group.
-func serving(version, group, resource, kind string) *Lie {
-	return &Lie{Document: func(c *Call, doc map[string]any) {
+func serving(version, group, resource, kind string) *Attack {
+	return &Attack{Document: func(c *Call, doc map[string]any) {
 		if group == "" && c.Path == "/api" || group != "" && c.Path == "/apis" {
 			addVersion(doc, group, version, []any{resourceNamed(resource, group, version, kind)})
 		}

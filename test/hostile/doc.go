@@ -4,16 +4,16 @@
 //
 // # The attacks
 //
-// A [Proxy] stands before an API server, real or simulated, and lies: about what is
-// served, about versions and sizes, about objects and their metadata, about pages and
-// their order, about watch events and their scopes, about resourceVersions; it cuts,
-// slows and floods. What it says is put together from the [Classes], each with a name
+// A [Proxy] stands before an API server, real or simulated, and changes its answers: what is
+// served, versions and sizes, objects and their metadata, pages and
+// their order, watch events and their scopes, resourceVersions; it cuts,
+// slows and floods. What it sends is put together from the [Classes], each with a name
 // and a weight, so that one can be run alone:
 //
 //	make hostile HOSTILE=10m HOSTILE_CLASSES=kind-with-dots,plural-of-another
 //
 // Readers with random grants ask at random, well-formed and malformed, while the
-// members lie; one of them has a habit: it holds all watches it can get, goes on watching
+// members attack; one of them has a habit: it holds all watches it can get, goes on watching
 // when its grants are taken back, floods the hub with reviews, asks for YAML or Rego at
 // once. Others change policies, libraries and labels while the engine is kept busy.
 //
@@ -29,11 +29,11 @@
 //     resource is named;
 //   - a body that is no list and no watch is not read beyond its bound;
 //   - what is true but large, slow or old is held in the end, Events within their share;
-//   - a member that lies no more is held as it is, and evaluated as such: what a quarantine held
+//   - a member that attacks no more is held as it is, and evaluated as such: what a quarantine held
 //     back, too, and objects that nobody has written since the server was upgraded;
 //   - changes of policies, and members that rejoin, are evaluated however busy the engine is;
 //   - goroutines and descriptors come back to where they were;
-//   - the process lives, answers in bounded time, and ends when it is told to.
+//   - the process lives, answers in bounded time, and ends on a signal.
 //
 // A failure prints the seed, the step, and what led there. A seed that has found
 // something becomes an entry of the table in found_test.go, which is played first,
@@ -42,6 +42,6 @@
 // # Determinism
 //
 // What is attacked, and how, follows from the seed and the number of the step alone: a
-// lie about an object is drawn from the seed, the step and the object. Timing does not
+// change of an object is drawn from the seed, the step and the object. Timing does not
 // follow from it.
 package hostile

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// door is how federator comes to its hub: it tells the truth, counts who is asked about,
+// door is how federator comes to its hub: it changes no answer, counts access reviews,
 // and can be far away.
 type door struct {
 	proxy *Proxy
 
-	mu    sync.Mutex
-	user  string        // whose access reviews are looked at; "": none are
-	far   time.Duration // that each of them takes more
-	now   int           // under way
-	most  int           // at once
-	asked int
+	mu      sync.Mutex
+	user    string        // whose access reviews are looked at; "": none are
+	far     time.Duration // that each of them takes more
+	now     int           // under way
+	most    int           // at once
+	reviews int
 }
 
 const subjectReviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -32,7 +32,7 @@ func (r *rig) openDoor() (*door, error) {
 		return nil, err
 	}
 	d := &door{proxy: p}
-	p.Tell(0, &Lie{Answer: d.review})
+	p.SetAttacks(0, &Attack{Answer: d.review})
 	kubeconfig, err := p.Kubeconfig()
 	if err != nil {
 		return nil, err
@@ -44,14 +44,14 @@ func (r *rig) openDoor() (*door, error) {
 func (d *door) look(user string, far time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.user, d.far, d.most, d.asked = user, far, d.now, 0
+	d.user, d.far, d.most, d.reviews = user, far, d.now, 0
 }
 
-// seen returns how many were asked for, and how many at once.
-func (d *door) seen() (asked, most int) {
+// seen returns the number of reviews, and how many there were at once.
+func (d *door) seen() (reviews, most int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.asked, d.most
+	return d.reviews, d.most
 }
 
 // review counts, and leaves the answer to the hub.
@@ -69,7 +69,7 @@ func (d *door) review(_ http.ResponseWriter, r *http.Request, c *Call) bool {
 	looked := d.user != "" && bytes.Contains(body, []byte(d.user))
 	far := d.far
 	if looked {
-		d.asked++
+		d.reviews++
 		d.now++
 		d.most = max(d.most, d.now)
 	}

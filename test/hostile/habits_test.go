@@ -23,12 +23,12 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// A habit is what a reader does to others while a member lies. HOSTILE_HABITS, with
+// A habit is what a reader does to others while a member attacks. HOSTILE_HABITS, with
 // commas between, are those that are tried.
 type habit struct {
 	name   string
 	weight int
-	beside []string // classes of lies that it goes with
+	beside []string // classes of attacks that it goes with
 	do     func(r *rig, ctx context.Context, rng *rand.Rand, user string) error
 }
 
@@ -146,7 +146,7 @@ func (r *rig) holdWatches(ctx context.Context, _ *rand.Rand, user string) error 
 // outlive watches with a grant for everything that is then taken back: the watches end,
 // or say that all is gone.
 func (r *rig) outlive(ctx context.Context, _ *rand.Rand, user string) error {
-	for n := range 2 { // kinds that come and go have grants asked again, too
+	for n := range 2 { // kinds that come and go have grants reviewed again, too
 		if err := r.outliveOnce(ctx, fmt.Sprintf("%s-%d", user, n)); err != nil {
 			return err
 		}
@@ -294,7 +294,7 @@ func (r *rig) stranger(ctx context.Context, _ *rand.Rand, _ string) error {
 }
 
 // maxPeak is how much the process may have resident at most, in bytes, with budgets of
-// 32 MiB a member, whatever is asked of it.
+// 32 MiB a member, whatever is requested.
 const maxPeak = 1 << 30
 
 // atOnce asks the same several times at once, and looks at time and memory.

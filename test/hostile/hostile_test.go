@@ -23,7 +23,7 @@ import (
 // is a duration, attacks for so long from HOSTILE_SEED: a run without it is the same each
 // time. HOSTILE_CLASSES, with commas between, are the classes of
 // attacks; HOSTILE_EACH is how often each is played in its turn instead. HOSTILE_BINARY is
-// a federator that is built already, HOSTILE_SKIP names oracles that are not asked, and
+// a federator that is built already, HOSTILE_SKIP names oracles that are not checked, and
 // with HOSTILE_ON a run goes on after a finding.
 func TestHostile(t *testing.T) {
 	lasts, seed, each := time.Duration(0), uint64(time.Now().UnixNano()), uint64(0)
@@ -43,7 +43,7 @@ func TestHostile(t *testing.T) {
 	t.Logf("HOSTILE_SEED=%d", seed)
 	r := newRig(t)
 	run := &run{rig: r, found: map[string]int{}}
-	defer run.told()
+	defer run.report()
 	ended := time.Now().Add(lasts)
 	switch {
 	case each > 0:
@@ -104,14 +104,14 @@ func (r *run) step(n uint64, s step) bool {
 	return os.Getenv("HOSTILE_ON") != "" && r.unbroken() == nil
 }
 
-// told says what was played and found.
-func (r *run) told() {
+// report logs what was played and found.
+func (r *run) report() {
 	var lines []string
 	for what, n := range r.found {
 		lines = append(lines, fmt.Sprintf("%d times %s", n, what))
 	}
 	slices.Sort(lines)
-	r.t.Logf("%d steps, %d requests of readers, %d with what may be seen; findings:\n%s", r.steps, r.asked.Load(), r.shown.Load(), strings.Join(lines, "\n"))
+	r.t.Logf("%d steps, %d requests of readers, %d with what may be seen; findings:\n%s", r.steps, r.requests.Load(), r.shown.Load(), strings.Join(lines, "\n"))
 }
 
 // step is one attack.
@@ -120,10 +120,10 @@ type step struct {
 	seed    uint64
 	classes []Class // in force together
 	habit   habit   // of a reader meanwhile
-	upon    string  // whose server the liar has
+	upon    string  // whose server the attacker has
 	late    bool    // it is honest until it has been followed for a while
 	lasts   time.Duration
-	back    bool // it says the truth in the end, and what is held must come to equal it
+	back    bool // its attacks end, and what is held must come to equal it
 }
 
 func (s step) names() string {
@@ -186,21 +186,21 @@ func (e finding) step() (step, error) {
 
 var steps atomic.Uint64
 
-// play attacks, asks meanwhile, and checks what must hold.
+// play attacks, lets readers query meanwhile, and checks what must hold.
 func (r *rig) play(ctx context.Context, s step) (err error) {
 	n := steps.Add(1)
 	r.note("step: %s", s)
 	rng := rand.New(rand.NewPCG(s.seed, 3)) // a mix, not a secret
-	var lies []*Lie
+	var attacks []*Attack
 	before, overfull := inJSON, false
 	for _, c := range s.classes {
-		l := c.Lie(rng)
+		l := c.Draw(rng)
 		s.back, s.late = s.back || l.Back, s.late || l.Late
 		if l.Complete {
-			before = &Lie{}
+			before = &Attack{}
 		}
 		overfull = overfull || l.Overfull
-		lies = append(lies, l)
+		attacks = append(attacks, l)
 	}
 	l, err := r.join(ctx, fmt.Sprintf("e%d", n), s.upon)
 	if err != nil {
@@ -213,9 +213,9 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 		}
 	}()
 	if s.late {
-		l.proxy.Tell(s.seed^4, before)
+		l.proxy.SetAttacks(s.seed^4, before)
 	} else {
-		l.proxy.Tell(s.seed, lies...)
+		l.proxy.SetAttacks(s.seed, attacks...)
 	}
 	x, err := r.newReader(ctx, fmt.Sprintf("reader-%d-%d", s.seed, n), rng)
 	if err != nil {
@@ -226,15 +226,15 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 	}
 	if s.late {
 		r.seen(ctx, l, seenWithin)
-		l.proxy.Tell(s.seed, lies...)
+		l.proxy.SetAttacks(s.seed, attacks...)
 	}
-	l.asked(ctx)
+	l.awaitRequests(ctx)
 	within := seenWithin
 	if overfull {
 		within *= 8 // hundreds of megabytes
 	}
 	r.seen(ctx, l, within) // what it says has come in, if ever it does
-	// Readers ask while it lies.
+	// Readers send requests while it attacks.
 	asking, end := context.WithTimeout(ctx, s.lasts)
 	defer end()
 	var readers sync.WaitGroup
@@ -256,7 +256,7 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 		name  string
 		check func(context.Context) error
 	}{
-		{"honest", r.honestEqual}, {"verdicts", func(ctx context.Context) error { return r.verdictsEqual(ctx, overfull) }}, {"scopes", r.scopesEqual}, {"heap", func(ctx context.Context) error { return r.heapWithin(ctx, lies) }},
+		{"honest", r.honestEqual}, {"verdicts", func(ctx context.Context) error { return r.verdictsEqual(ctx, overfull) }}, {"scopes", r.scopesEqual}, {"heap", func(ctx context.Context) error { return r.heapWithin(ctx, attacks) }},
 	}
 	for _, c := range checks {
 		within := holdsWithin
@@ -277,12 +277,12 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 			r.adopt(ctx)
 		}
 	}
-	wrong = append(wrong, skipped(r.unbroken(), l.takenWithin(), r.holds(ctx, l, lies), r.named(ctx, l, lies), r.eventsWithin(ctx))...)
+	wrong = append(wrong, skipped(r.unbroken(), l.takenWithin(), r.holds(ctx, l, attacks), r.named(ctx, l, attacks), r.eventsWithin(ctx))...)
 	if s.back && len(wrong) == 0 {
-		if lies[0].Then != nil {
-			l.proxy.Tell(0, lies[0].Then)
+		if attacks[0].Then != nil {
+			l.proxy.SetAttacks(0, attacks[0].Then)
 		} else {
-			l.proxy.Tell(s.seed ^ 2)
+			l.proxy.SetAttacks(s.seed ^ 2)
 		}
 		if err := r.comesBack(ctx, l); err != nil {
 			wrong = append(wrong, skipped(&Finding{"back", err})...)
@@ -316,11 +316,11 @@ func (r *rig) adopt(ctx context.Context) {
 // holdsWithin is how long what must hold may take to come about on a busy machine.
 const holdsWithin = time.Minute
 
-// seenWithin is how long a liar may take to be followed.
+// seenWithin is how long an attacker may take to be followed.
 const seenWithin = 5 * time.Second
 
-// seen waits for a liar to be followed.
-func (r *rig) seen(ctx context.Context, l *liar, within time.Duration) {
+// seen waits for an attacker to be followed.
+func (r *rig) seen(ctx context.Context, l *attacker, within time.Duration) {
 	_ = kube.Until(ctx, within, func() error { // whether it is decides nothing
 		members, err := r.fed.members(ctx)
 		if err == nil && !members[l.name].Synced {
@@ -335,23 +335,23 @@ func (r *rig) seen(ctx context.Context, l *liar, within time.Duration) {
 	})
 }
 
-// inJSON lies about nothing: what is asked for in protobuf comes in JSON, as it does under
-// lies about content.
-var inJSON = &Lie{Object: func(*Call, map[string]any) {}}
+// inJSON changes nothing but the encoding: what is requested in protobuf comes in JSON, as
+// it does under attacks that change content.
+var inJSON = &Attack{Object: func(*Call, map[string]any) {}}
 
-// asked waits a moment for a liar to be asked for what it has, on a busy machine too.
-func (l *liar) asked(ctx context.Context) {
-	before := l.proxy.Asked(List) + l.proxy.Asked(WatchList)
-	_ = kube.Until(ctx, 6*time.Second, func() error { // some lies keep it from being asked at all
-		if n := l.proxy.Asked(List) + l.proxy.Asked(WatchList) - before; n < 20 {
-			return fmt.Errorf("asked for %d lists", n)
+// awaitRequests waits a moment for lists of an attacker, on a busy machine too.
+func (l *attacker) awaitRequests(ctx context.Context) {
+	before := l.proxy.Requests(List) + l.proxy.Requests(WatchList)
+	_ = kube.Until(ctx, 6*time.Second, func() error { // some attacks keep it from being listed at all
+		if n := l.proxy.Requests(List) + l.proxy.Requests(WatchList) - before; n < 20 {
+			return fmt.Errorf("%d lists were requested", n)
 		}
 		return nil
 	})
 }
 
-// flooded waits a moment for what a liar sends to have been sent.
-func (r *rig) flooded(ctx context.Context, l *liar) {
+// flooded waits a moment for what an attacker sends to have been sent.
+func (r *rig) flooded(ctx context.Context, l *attacker) {
 	_ = kube.Until(ctx, 2*holdsWithin, func() error { // who does not read it has nothing of it
 		if n := l.proxy.Flooding(); n > 0 {
 			return fmt.Errorf("%d floods are under way", n)
@@ -363,7 +363,7 @@ func (r *rig) flooded(ctx context.Context, l *liar) {
 // comesBack waits for what is held of a member to equal what it serves, and then for the
 // verdicts on it, if it is still followed: what is beyond a budget is tried again only
 // minutes later.
-func (r *rig) comesBack(ctx context.Context, l *liar) error {
+func (r *rig) comesBack(ctx context.Context, l *attacker) error {
 	followed := false
 	err := kube.Until(ctx, 40*time.Second, func() error {
 		members, err := r.fed.members(ctx)
@@ -390,5 +390,5 @@ func (r *rig) comesBack(ctx context.Context, l *liar) error {
 		return err
 	}
 	// A quarantine takes a minute.
-	return kube.Until(ctx, 2*patience, func() error { return r.judgedAs(ctx, want, nil, url.Values{"member": {l.name}}) })
+	return kube.Until(ctx, 2*patience, func() error { return r.verdictsMatch(ctx, want, nil, url.Values{"member": {l.name}}) })
 }

@@ -14,11 +14,11 @@ const rewound = 1 << 40
 // kindClasses are true of each object, and yet what a member serves of a kind is more
 // than it seems, or goes back.
 var kindClasses = []Class{
-	// It says the truth, so that nothing but what a reader does makes anything happen.
-	{"quiet", 1, func(*rand.Rand) *Lie { return &Lie{Exact: true, Complete: true} }},
+	// It changes nothing, so that only what a reader does has effects.
+	{"quiet", 1, func(*rand.Rand) *Attack { return &Attack{Exact: true, Complete: true} }},
 	// A server of an older copy: what came since is gone, and resourceVersions are small
-	// again. Nobody is told that a watch is too old.
-	{"went-back", 5, func(*rand.Rand) *Lie {
+	// again. No watch ends because it is too old.
+	{"went-back", 5, func(*rand.Rand) *Attack {
 		ahead := func(o map[string]any) {
 			meta := metadata(o)
 			if version, ok := meta["resourceVersion"].(string); ok {
@@ -28,7 +28,7 @@ var kindClasses = []Class{
 			}
 		}
 		lost := crowd("configmaps", "ConfigMap", 20, func(_ int, o map[string]any) { metadata(o)["resourceVersion"] = strconv.Itoa(1001) })
-		return &Lie{
+		return &Attack{
 			Back: true,
 			Answer: func(_ http.ResponseWriter, r *http.Request, _ *Call) bool {
 				q := r.URL.Query()
@@ -49,7 +49,7 @@ var kindClasses = []Class{
 			Extra: func(c *Call, yield func(map[string]any) bool) {
 				lost.Extra(c, func(o map[string]any) bool { ahead(o); return yield(o) })
 			},
-			Then: &Lie{Answer: func(_ http.ResponseWriter, r *http.Request, c *Call) bool {
+			Then: &Attack{Answer: func(_ http.ResponseWriter, r *http.Request, c *Call) bool {
 				q := r.URL.Query()
 				if n, err := strconv.ParseInt(q.Get("resourceVersion"), 10, 64); err == nil && n >= rewound && c.Objects() {
 					q.Del("resourceVersion") // it goes on from where it is
@@ -60,10 +60,10 @@ var kindClasses = []Class{
 		}
 	}},
 	// A server of another version has other content of objects that nobody has written,
-	// and tells no watch of it.
-	{"upgraded", 4, func(*rand.Rand) *Lie {
-		return &Lie{
-			Back: true, Object: defaulted, Then: &Lie{Object: func(*Call, map[string]any) {}},
+	// and sends no watch an event of it.
+	{"upgraded", 4, func(*rand.Rand) *Attack {
+		return &Attack{
+			Back: true, Object: defaulted, Then: &Attack{Object: func(*Call, map[string]any) {}},
 			Document: func(c *Call, doc map[string]any) {
 				if c.Verb == Version {
 					doc["gitVersion"] = "v1.34.99"
@@ -73,7 +73,7 @@ var kindClasses = []Class{
 	}},
 	// So has a kind whose definition has changed. What defines it claims a kind that
 	// there is.
-	{"redefined", 4, func(*rand.Rand) *Lie {
+	{"redefined", 4, func(*rand.Rand) *Attack {
 		definition := func(c *Call, generation int) map[string]any {
 			o := object(c, "CustomResourceDefinition", "", "configmaps.hostile")
 			metadata(o)["generation"], metadata(o)["resourceVersion"] = generation, strconv.Itoa(rewound+generation)
@@ -81,7 +81,7 @@ var kindClasses = []Class{
 			return o
 		}
 		of := func(c *Call) bool { return c.Resource == "customresourcedefinitions" }
-		return &Lie{
+		return &Attack{
 			Back: true,
 			Object: func(c *Call, o map[string]any) {
 				if c.Resource == "configmaps" {
@@ -93,21 +93,21 @@ var kindClasses = []Class{
 					yield(definition(c, 1))
 				}
 			},
-			Then: &Lie{Flood: func(c *Call, yield func(map[string]any) bool) {
+			Then: &Attack{Flood: func(c *Call, yield func(map[string]any) bool) {
 				if of(c) {
 					yield(map[string]any{"type": "MODIFIED", "object": definition(c, 2)})
 				}
 			}},
 		}
 	}},
-	// What is asked for in protobuf comes in JSON, and says so.
-	{"in-json", 4, func(*rand.Rand) *Lie {
-		return &Lie{Object: func(*Call, map[string]any) {}, Exact: true, Complete: true, Late: true, Back: true}
+	// What is requested in protobuf comes in JSON, and says so.
+	{"in-json", 4, func(*rand.Rand) *Attack {
+		return &Attack{Object: func(*Call, map[string]any) {}, Exact: true, Complete: true, Late: true, Back: true}
 	}},
 	// A kind that is larger than a response may be, of a server without streaming lists.
-	{"large-kind", 5, func(*rand.Rand) *Lie {
+	{"large-kind", 5, func(*rand.Rand) *Attack {
 		const objects, size = 24, 400_000
-		return &Lie{Holds: map[string]int{"ConfigMap": objects}, Answer: func(w http.ResponseWriter, r *http.Request, c *Call) bool {
+		return &Attack{Holds: map[string]int{"ConfigMap": objects}, Answer: func(w http.ResponseWriter, r *http.Request, c *Call) bool {
 			if c.Verb == WatchList {
 				answerStatus(w, 422, "Invalid", "sendInitialEvents is forbidden")
 				return true
@@ -143,7 +143,7 @@ var kindClasses = []Class{
 		}}
 	}},
 	// Events come without end.
-	{"many-events", 5, func(rng *rand.Rand) *Lie {
+	{"many-events", 5, func(rng *rand.Rand) *Attack {
 		n, long := 10_000+rng.IntN(5000), 300+rng.IntN(700)
 		return crowd("events", "Event", n, func(i int, o map[string]any) {
 			metadata(o)["resourceVersion"] = strconv.Itoa(1001 + i)
@@ -153,9 +153,9 @@ var kindClasses = []Class{
 	}},
 	// Each object costs some of its evaluation's time, within what it may, and all change
 	// all the time: there is always another batch.
-	{"slow-deployments", 4, func(*rand.Rand) *Lie {
+	{"slow-deployments", 4, func(*rand.Rand) *Attack {
 		const objects, containers = 300, 120
-		return &Lie{Endless: true, Flood: func(c *Call, yield func(map[string]any) bool) {
+		return &Attack{Endless: true, Flood: func(c *Call, yield func(map[string]any) bool) {
 			if c.Resource != "deployments" {
 				return
 			}

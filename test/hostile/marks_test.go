@@ -76,7 +76,7 @@ var honest = []string{"good/sim", "good/real"}
 
 var tags = map[string]string{"good/sim": "gsim", "good/real": "grea"}
 
-// disguise gives a server's objects the marks of a lying member.
+// disguise gives a server's objects the marks of a hostile member.
 func disguise(b []byte) []byte {
 	for from, to := range map[string]string{"gsim": "esim", "grea": "erea", "goodshare": "evilshare"} {
 		b = bytes.ReplaceAll(b, []byte(from), []byte(to))

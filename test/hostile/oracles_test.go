@@ -21,7 +21,7 @@ import (
 	"federator.dev/federator/test/kube"
 )
 
-// What the process may hold beside what is accounted and what it held without liars, in
+// What the process may hold beside what is accounted and what it held without attackers, in
 // bytes: buffers of connections, decoders, verdicts, caches of authorisation.
 const (
 	heapAllowance = 40 << 20
@@ -203,7 +203,7 @@ func same(got, want map[string]map[string]any) error {
 	return nil
 }
 
-// scopesEqual holds the kinds of honest members to what they were without liars.
+// scopesEqual holds the kinds of honest members to what they were without attackers.
 func (r *rig) scopesEqual(ctx context.Context) error {
 	members, err := r.fed.members(ctx)
 	if err != nil {
@@ -216,7 +216,7 @@ func (r *rig) scopesEqual(ctx context.Context) error {
 		}
 		for _, s := range m.Details {
 			if !r.kinds[name][s.Kind] {
-				return fmt.Errorf("%s has a scope of %.100s (%s), which it has not had without liars", name, s.Kind, s.State)
+				return fmt.Errorf("%s has a scope of %.100s (%s), which it has not had without attackers", name, s.Kind, s.State)
 			}
 			if s.State != aggregate.Synced && s.State != aggregate.NotServed && s.State != aggregate.Partial {
 				return fmt.Errorf("%s of %s is %s %s", s.Kind, name, s.State, s.Reason)
@@ -230,7 +230,7 @@ func (r *rig) scopesEqual(ctx context.Context) error {
 }
 
 // heapWithin holds the heap to what is accounted.
-func (r *rig) heapWithin(ctx context.Context, lies []*Lie) error {
+func (r *rig) heapWithin(ctx context.Context, attacks []*Attack) error {
 	members, err := r.fed.members(ctx)
 	if err != nil {
 		return err
@@ -245,8 +245,8 @@ func (r *rig) heapWithin(ctx context.Context, lies []*Lie) error {
 	}
 	r.note("heap %d MiB, accounted %d MiB, peak %d MiB, %d goroutines, %d files", u.heap>>20, accounted>>20, u.peak>>20, u.goroutines, u.files)
 	most := r.base.heap + int64(heapRatio*float64(accounted)) + heapAllowance + heapOfLog
-	for _, l := range lies {
-		most += l.Judged
+	for _, l := range attacks {
+		most += l.FindingBytes
 	}
 	if u.heap > most {
 		return fmt.Errorf("the heap is %d MiB, and %d MiB are accounted: at most %d MiB", u.heap>>20, accounted>>20, most>>20)
@@ -254,9 +254,9 @@ func (r *rig) heapWithin(ctx context.Context, lies []*Lie) error {
 	return nil
 }
 
-// holds waits for what a member's lies leave to be held of it.
-func (r *rig) holds(ctx context.Context, l *liar, lies []*Lie) error {
-	if len(lies) > 1 { // the other may keep it from being so
+// holds waits for what a member's attacks leave to be held of it.
+func (r *rig) holds(ctx context.Context, l *attacker, attacks []*Attack) error {
+	if len(attacks) > 1 { // the other may keep it from being so
 		return nil
 	}
 	err := kube.Until(ctx, patience, func() error {
@@ -265,14 +265,14 @@ func (r *rig) holds(ctx context.Context, l *liar, lies []*Lie) error {
 			return err
 		}
 		m := members[l.name]
-		if lies[0].Complete && !m.Synced {
+		if attacks[0].Complete && !m.Synced {
 			return fmt.Errorf("%s has not synced: %s %s %s", l.name, m.State, m.Reason, m.LastError)
 		}
 		for _, s := range m.Details {
-			if want, known := lies[0].Holds[string(s.Kind)]; known && s.Objects != want {
+			if want, known := attacks[0].Holds[string(s.Kind)]; known && s.Objects != want {
 				return fmt.Errorf("%d of %d %s are held of %s, which is %s %s", s.Objects, want, s.Kind, l.name, s.State, s.Reason)
 			}
-			if lies[0].Complete && s.State == aggregate.Stale {
+			if attacks[0].Complete && s.State == aggregate.Stale {
 				return fmt.Errorf("%s of %s is %s: %s", s.Kind, l.name, s.State, s.Reason)
 			}
 		}
@@ -284,9 +284,9 @@ func (r *rig) holds(ctx context.Context, l *liar, lies []*Lie) error {
 	return nil
 }
 
-// named waits for what is not followed as a liar serves it to be named.
-func (r *rig) named(ctx context.Context, l *liar, lies []*Lie) error {
-	if len(lies) > 1 || !lies[0].Refused {
+// named waits for what is not followed as an attacker serves it to be named.
+func (r *rig) named(ctx context.Context, l *attacker, attacks []*Attack) error {
+	if len(attacks) > 1 || !attacks[0].Refused {
 		return nil
 	}
 	err := kube.Until(ctx, holdsWithin, func() error {
@@ -317,7 +317,7 @@ func (r *rig) eventsWithin(ctx context.Context) error {
 	return nil
 }
 
-// pagesGone is how long it takes until no page keeps alive what a liar has shown: what
+// pagesGone is how long it takes until no page keeps alive what an attacker has shown: what
 // readers make the process keep is bounded, and not accounted to members.
 func (r *rig) pagesGone() time.Duration {
 	at := r.paged.Load()
@@ -340,8 +340,8 @@ func (r *rig) keepHeap(ctx context.Context, step uint64) {
 	r.note("profile of the heap: %v", err)
 }
 
-// takenWithin holds bodies that a liar sends to their bounds.
-func (l *liar) takenWithin() error {
+// takenWithin holds bodies that an attacker sends to their bounds.
+func (l *attacker) takenWithin() error {
 	for verb, most := range bounds {
 		if n := l.proxy.Taken(verb); most > 0 && n > most {
 			return &Finding{"taken", fmt.Errorf("%d MiB were read of one answer to %s, at most %d MiB should be", n>>20, verb, most>>20)}

@@ -11,7 +11,7 @@ import (
 )
 
 // What evaluates the fleet. Verdicts on honest members follow from their objects alone: of a
-// lying member nothing is looked at but what it adds to a view, under keys of its own.
+// hostile member nothing is compared but what it adds to a view, under keys of its own.
 var policyFiles = map[string]string{
 	"own.rego": `# METADATA
 # title: Nothing is bad
@@ -65,7 +65,7 @@ violation contains {"msg": sprintf("%s is in tier %s", [input.ref.name, input.me
 }
 `,
 	"wordy.rego": `# METADATA
-# title: What is wordy is told of at length
+# title: What is wordy is described at length
 # custom: {severity: low, kinds: ["Service"]}
 package wordy
 
@@ -87,7 +87,7 @@ violation contains {"msg": sprintf("%s and %s have the same image", [a.name, b.n
 `,
 }
 
-// lenient bindings tolerate the gaps of members that lie.
+// lenient bindings tolerate the gaps of hostile members.
 const bindings = `bindings:
 - {name: own, package: own, tolerate: {names: ["evil/*"]}}
 - {name: hosts, package: hosts, tolerate: {names: ["evil/*"]}}

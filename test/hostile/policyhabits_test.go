@@ -33,7 +33,7 @@ func (r *rig) violations(ctx context.Context, q url.Values) (f findings, err err
 	return f, err
 }
 
-// bindWhileBusy binds a policy again while there is always another batch to judge.
+// bindWhileBusy binds a policy again while there is always another batch to evaluate.
 func (r *rig) bindWhileBusy(ctx context.Context, _ *rand.Rand, user string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*patience)
 	defer cancel()
@@ -182,7 +182,7 @@ func (r *rig) rejoin(ctx context.Context, _ *rand.Rand, user string) (err error)
 			}
 			return err
 		}
-		// How long it takes until it is there again, with as much to do, tells nothing.
+		// How long it takes until it is there again, with as much to do, has no meaning.
 		if err := kube.Until(ctx, 2*patience, found); err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ import (
 )
 
 // A Proxy is an HTTPS and HTTP/2 server that stands before an API server and says what
-// its lies make of the answers. Without lies it says the truth.
+// its attacks make of the answers. Without attacks it changes nothing.
 type Proxy struct {
 	upstream *http.Client
 	host     string
@@ -32,22 +32,22 @@ type Proxy struct {
 	ca       []byte
 	serving  sync.WaitGroup
 
-	mu    sync.Mutex
-	lies  *told
-	taken map[Verb]int64 // most bytes of one body that a client took
-	asked map[Verb]int
-	flood int // floods under way that come to an end
+	mu       sync.Mutex
+	active   *activeAttacks
+	taken    map[Verb]int64 // most bytes of one body that a client took
+	requests map[Verb]int
+	flood    int // floods under way that come to an end
 }
 
-// told are the lies that are in force at one time.
-type told struct {
-	lies []*Lie
-	seed uint64
-	ctx  context.Context // ends the streams that began under these lies
-	end  context.CancelFunc
+// activeAttacks are the attacks that are active at one time.
+type activeAttacks struct {
+	attacks []*Attack
+	seed    uint64
+	ctx     context.Context // ends the streams that began under these attacks
+	end     context.CancelFunc
 
 	mu      sync.Mutex
-	expired map[string]bool // paths whose watches have been told to list again
+	expired map[string]bool // paths whose watches have been ended to list again
 }
 
 // Listen starts a proxy on a loopback port before an API server. rename, which may be
@@ -74,9 +74,9 @@ func Listen(upstream *rest.Config, rename func([]byte) []byte) (*Proxy, error) {
 	}
 	p := &Proxy{
 		upstream: client, host: strings.TrimSuffix(config.Host, "/"), rename: rename, listener: listener, ca: crt,
-		taken: map[Verb]int64{}, asked: map[Verb]int{},
+		taken: map[Verb]int64{}, requests: map[Verb]int{},
 	}
-	p.lies = p.tell(0)
+	p.active = p.newActive(0)
 	p.server = &http.Server{
 		Handler:           http.HandlerFunc(p.serve),
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
@@ -93,7 +93,7 @@ func Listen(upstream *rest.Config, rename func([]byte) []byte) (*Proxy, error) {
 // Close ends the proxy and its connections, and waits for what it started.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
-	p.lies.end()
+	p.active.end()
 	p.mu.Unlock()
 	err := p.server.Close()
 	p.serving.Wait()
@@ -111,18 +111,18 @@ func (p *Proxy) Kubeconfig() ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// Tell puts lies into force in the place of those that were: streams end, and each is
-// told once to list again. All that is drawn is drawn from the seed.
-func (p *Proxy) Tell(seed uint64, lies ...*Lie) {
+// SetAttacks replaces the active attacks: streams end, and each has to list again
+// once. All that is drawn is drawn from the seed.
+func (p *Proxy) SetAttacks(seed uint64, attacks ...*Attack) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lies.end()
-	p.lies = p.tell(seed, lies...)
+	p.active.end()
+	p.active = p.newActive(seed, attacks...)
 }
 
-func (p *Proxy) tell(seed uint64, lies ...*Lie) *told {
+func (p *Proxy) newActive(seed uint64, attacks ...*Attack) *activeAttacks {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &told{lies: lies, seed: seed, ctx: ctx, end: cancel, expired: map[string]bool{}}
+	return &activeAttacks{attacks: attacks, seed: seed, ctx: ctx, end: cancel, expired: map[string]bool{}}
 }
 
 // Taken is the most bytes of one body that a client took in answer to a verb.
@@ -132,11 +132,11 @@ func (p *Proxy) Taken(v Verb) int64 {
 	return p.taken[v]
 }
 
-// Asked counts the requests with a verb.
-func (p *Proxy) Asked(v Verb) int {
+// Requests counts the requests with a verb.
+func (p *Proxy) Requests(v Verb) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.asked[v]
+	return p.requests[v]
 }
 
 // Flooding counts the floods under way that come to an end.
@@ -155,8 +155,8 @@ func (p *Proxy) flooding(n int) {
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	c := parse(r)
 	p.mu.Lock()
-	t := p.lies
-	p.asked[c.Verb]++
+	t := p.active
+	p.requests[c.Verb]++
 	p.mu.Unlock()
 	c.seed = t.seed
 	ctx, cancel := context.WithCancel(r.Context())
@@ -173,7 +173,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 		answerStatus(counted, http.StatusGone, "Expired", "too old resource version")
 		return
 	}
-	for _, l := range t.lies {
+	for _, l := range t.attacks {
 		if l.Answer != nil && l.Answer(counted, r, c) {
 			return
 		}
@@ -182,7 +182,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // relist reports, once for each path, that a watch has to start again.
-func (t *told) relist(path string) bool {
+func (t *activeAttacks) relist(path string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	again := !t.expired[path] && t.seed != 0
@@ -190,10 +190,10 @@ func (t *told) relist(path string) bool {
 	return again
 }
 
-// forward asks the API server and passes its answer on, as the lies make it.
-func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, c *Call, t *told) {
+// forward asks the API server and passes its answer on, as the attacks change it.
+func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, c *Call, t *activeAttacks) {
 	asJSON := false
-	for _, l := range t.lies {
+	for _, l := range t.attacks {
 		asJSON = asJSON || l.content() && !l.Bytes
 	}
 	req, err := http.NewRequestWithContext(r.Context(), r.Method, p.host+r.URL.RequestURI(), r.Body)
@@ -227,7 +227,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, c *Call, t *told
 		}
 	}
 	var out io.Writer = w
-	for _, l := range t.lies {
+	for _, l := range t.attacks {
 		if l.Wire != nil {
 			out = l.Wire(c, out)
 		}
@@ -266,7 +266,7 @@ func (p *Proxy) copy(w http.ResponseWriter, out io.Writer, resp *http.Response, 
 		if _, err := out.Write(p.rename(b)); err != nil {
 			panic(http.ErrAbortHandler)
 		}
-		_ = flush.Flush() // the client may be gone, which the next write tells
+		_ = flush.Flush() // the client may be gone, which the next write reports
 	}
 }
 

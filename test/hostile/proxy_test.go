@@ -33,11 +33,11 @@ var asks = []string{
 	"/api/v1/configmaps?watch=1&resourceVersion=%RV&allowWatchBookmarks=true",
 }
 
-// heard is what came back for each of asks: a digest of at most a few MiB.
-type heard [11]string
+// responses are what came back for each of asks: a digest of at most a few MiB.
+type responses [11]string
 
-// hear asks everything at once.
-func hear(t *testing.T, client *http.Client, host, version string) (out heard) {
+// requestAll sends all of asks at once.
+func requestAll(t *testing.T, client *http.Client, host, version string) (out responses) {
 	t.Helper()
 	var asking sync.WaitGroup
 	for i, ask := range asks {
@@ -95,7 +95,7 @@ func member(t *testing.T) (m *sim.Member, version string) {
 	t.Cleanup(fleet.Close)
 	m = fleet.Members()[0]
 	for i := range 30 {
-		meta := metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("told-%d", i), Labels: map[string]string{"i": fmt.Sprint(i)}, CreationTimestamp: metav1.Unix(1, 0)}
+		meta := metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("sent-%d", i), Labels: map[string]string{"i": fmt.Sprint(i)}, CreationTimestamp: metav1.Unix(1, 0)}
 		for _, o := range []sim.Object{
 			&corev1.ConfigMap{ObjectMeta: *meta.DeepCopy(), Data: map[string]string{"k": "v"}},
 			&corev1.Pod{ObjectMeta: *meta.DeepCopy(), Spec: corev1.PodSpec{NodeName: "n"}},
@@ -108,14 +108,14 @@ func member(t *testing.T) (m *sim.Member, version string) {
 		}
 	}
 	// What a watch from there on has.
-	if err := m.Patch(configMaps, "default", "told-1", []byte(`{"data":{"k":"w"}}`)); err != nil {
+	if err := m.Patch(configMaps, "default", "sent-1", []byte(`{"data":{"k":"w"}}`)); err != nil {
 		t.Fatal(err)
 	}
 	return m, version
 }
 
-// teller is a proxy in front of a member, and its client.
-func teller(t *testing.T, m *sim.Member) (p *Proxy, client *http.Client, host string) {
+// startProxy returns a proxy in front of a member, and its client.
+func startProxy(t *testing.T, m *sim.Member) (p *Proxy, client *http.Client, host string) {
 	t.Helper()
 	p, err := Listen(m.RESTConfig(), nil)
 	if err != nil {
@@ -139,45 +139,45 @@ func teller(t *testing.T, m *sim.Member) (p *Proxy, client *http.Client, host st
 	return p, client, config.Host
 }
 
-// TestHostile_EveryClassLies holds each class but the one that lies of nothing to changing
-// something of what a member says, and a proxy that has been told no more lies to the
-// truth.
-func TestHostile_EveryClassLies(t *testing.T) {
+// TestHostile_EveryClassChangesAnswers checks that each class but the one without effect changes
+// some answer of a member, and that a proxy whose attacks have ended changes
+// nothing.
+func TestHostile_EveryClassChangesAnswers(t *testing.T) {
 	m, version := member(t)
-	truth := func() heard {
-		p, client, host := teller(t, m)
-		truth := hear(t, client, host, version)
-		if p.Asked(List) == 0 {
-			t.Error("the proxy was not asked")
+	want := func() responses {
+		p, client, host := startProxy(t, m)
+		digests := requestAll(t, client, host, version)
+		if p.Requests(List) == 0 {
+			t.Error("the proxy received no list")
 		}
-		return truth
+		return digests
 	}()
 	var checking sync.WaitGroup
 	slots := make(chan struct{}, 16)
 	for _, class := range Classes() {
-		if class.Lie(rand.New(rand.NewPCG(0, 7))).truthful() { // a mix, not a secret
+		if class.Draw(rand.New(rand.NewPCG(0, 7))).truthful() { // a mix, not a secret
 			if class.Name != "quiet" {
 				t.Errorf("%s has no hook", class.Name)
 			}
 			continue
 		}
-		p, client, host := teller(t, m)
+		p, client, host := startProxy(t, m)
 		checking.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			const draws = 20
 			changed := false
 			for seed := uint64(0); seed < draws && !changed; seed++ {
-				p.Tell(0, class.Lie(rand.New(rand.NewPCG(seed, 7)))) // a mix, not a secret
-				changed = hear(t, client, host, version) != truth
+				p.SetAttacks(0, class.Draw(rand.New(rand.NewPCG(seed, 7)))) // a mix, not a secret
+				changed = requestAll(t, client, host, version) != want
 			}
 			if !changed {
-				t.Errorf("%s: of %d lies none changed anything", class.Name, draws)
+				t.Errorf("%s: of %d attacks none changed anything", class.Name, draws)
 			}
-			p.Tell(0)
+			p.SetAttacks(0)
 			err := kube.Until(t.Context(), patience, func() error {
-				if after := hear(t, client, host, version); after != truth {
-					return fmt.Errorf("after the lies:\n%v\nwant\n%v", after, truth)
+				if after := requestAll(t, client, host, version); after != want {
+					return fmt.Errorf("after the attacks:\n%v\nwant\n%v", after, want)
 				}
 				return nil
 			})
@@ -189,11 +189,11 @@ func TestHostile_EveryClassLies(t *testing.T) {
 	checking.Wait()
 }
 
-// TestHostile_NewLiesMakeWatchesListAgain shows that a watch ends when other lies come into
-// force, and that the next from a version is told once that it is too old.
-func TestHostile_NewLiesMakeWatchesListAgain(t *testing.T) {
+// TestHostile_NewAttacksMakeWatchesListAgain shows that a watch ends when other attacks become
+// active, and that the next from a version ends once as too old.
+func TestHostile_NewAttacksMakeWatchesListAgain(t *testing.T) {
 	m, version := member(t)
-	p, client, host := teller(t, m)
+	p, client, host := startProxy(t, m)
 	watch := func() (*http.Response, error) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, host+"/api/v1/pods?watch=1&resourceVersion="+version, nil)
 		if err != nil {
@@ -205,7 +205,7 @@ func TestHostile_NewLiesMakeWatchesListAgain(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%v, %v", resp, err)
 	}
-	p.Tell(5)
+	p.SetAttacks(5)
 	if _, err := io.Copy(io.Discard, resp.Body); err == nil {
 		t.Error("the watch ended in order, as if its time were over")
 	}
@@ -220,7 +220,7 @@ func TestHostile_NewLiesMakeWatchesListAgain(t *testing.T) {
 }
 
 // TestHostile_MarksAreRenamedInEveryEncoding shows that a member that shares a server with
-// another is told apart in JSON and protobuf, lists and watches.
+// another is distinguished in JSON and protobuf, lists and watches.
 func TestHostile_MarksAreRenamedInEveryEncoding(t *testing.T) {
 	fleet, err := sim.New(sim.Options{Members: 1})
 	if err != nil {

@@ -46,7 +46,7 @@ func (r *rig) newReader(ctx context.Context, user string, rng *rand.Rand) (*read
 		name, rbac := fmt.Sprintf("%s-%d", user, i), r.hub.Client().RbacV1()
 		subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
 		meta := metav1.ObjectMeta{Name: name}
-		if rng.IntN(3) == 0 { // in all members, liars included
+		if rng.IntN(3) == 0 { // in all members, attackers included
 			_, err1 := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}}, metav1.CreateOptions{})
 			_, err2 := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}}, metav1.CreateOptions{})
 			if err := errors.Join(err1, err2); err != nil {
@@ -125,8 +125,8 @@ var accepts = []string{
 }
 
 // ask makes one random request.
-func (x *reader) ask(ctx context.Context, rng *rand.Rand, liars []string) error {
-	what := x.request(rng, liars)
+func (x *reader) ask(ctx context.Context, rng *rand.Rand, attackers []string) error {
+	what := x.request(rng, attackers)
 	if strings.Contains(what, "limit=") {
 		if !byHand() {
 			return nil // what pages keep alive a short run does not wait for
@@ -134,7 +134,7 @@ func (x *reader) ask(ctx context.Context, rng *rand.Rand, liars []string) error 
 		now := time.Now()
 		x.r.paged.Store(&now)
 	}
-	x.r.asked.Add(1)
+	x.r.requests.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	q, _ := url.QueryUnescape(what)
@@ -172,11 +172,11 @@ func (x *reader) ask(ctx context.Context, rng *rand.Rand, liars []string) error 
 }
 
 // request draws one: well-formed, mostly.
-func (x *reader) request(rng *rand.Rand, liars []string) string {
+func (x *reader) request(rng *rand.Rand, attackers []string) string {
 	k := markedKinds[rng.IntN(len(markedKinds))]
 	member := honest[rng.IntN(len(honest))]
-	if len(liars) > 0 && rng.IntN(3) == 0 {
-		member = liars[rng.IntN(len(liars))]
+	if len(attackers) > 0 && rng.IntN(3) == 0 {
+		member = attackers[rng.IntN(len(attackers))]
 	}
 	of := honest[rng.IntN(len(honest))]
 	ns := markedNamespaces[rng.IntN(len(markedNamespaces))]

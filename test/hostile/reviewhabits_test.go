@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// How many questions to the hub one caller may have under way, of 64, and what one rules
-// review may ask, with those that tell whether all may be read at once.
+// How many access reviews one caller may have in flight, of 64, and how many one rules
+// review may cause, with those that decide whether all may be read.
 const (
-	mostAtOnce    = 16
-	mostQuestions = 2500
+	maxInFlight = 16
+	maxReviews  = 2500
 )
 
 // rules asks for what a user may do in a namespace.
@@ -52,13 +52,13 @@ func (r *rig) manyReviews(ctx context.Context, _ *rand.Rand, user string) error 
 		})
 	}
 	asking.Wait()
-	asked, most := r.door.seen()
-	r.note("reviews: %d questions, %d at once", asked, most)
-	if asked == 0 {
-		return errors.New("no review was asked for")
+	reviews, most := r.door.seen()
+	r.note("reviews: %d, %d at once", reviews, most)
+	if reviews == 0 {
+		return errors.New("there was no review")
 	}
-	if most > mostAtOnce {
-		return &Finding{"share", fmt.Errorf("one caller has %d questions to the hub under way, at most %d should be", most, mostAtOnce)}
+	if most > maxInFlight {
+		return &Finding{"share", fmt.Errorf("one caller has %d access reviews under way, at most %d are allowed", most, maxInFlight)}
 	}
 	return nil
 }
@@ -70,10 +70,10 @@ func (r *rig) manyRules(ctx context.Context, _ *rand.Rand, user string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	code, err := r.rules(ctx, r.as(user), "default")
-	asked, _ := r.door.seen()
-	r.note("rules: %d questions, %d", asked, code)
-	if asked > mostQuestions {
-		return &Finding{"share", fmt.Errorf("one rules review asks %d questions, at most %d should be", asked, mostQuestions)}
+	reviews, _ := r.door.seen()
+	r.note("rules: %d reviews, %d", reviews, code)
+	if reviews > maxReviews {
+		return &Finding{"share", fmt.Errorf("one rules review causes %d access reviews, at most %d are allowed", reviews, maxReviews)}
 	}
 	return err
 }

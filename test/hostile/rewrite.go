@@ -10,8 +10,8 @@ import (
 	"net/http"
 )
 
-// document passes a JSON document on as the lies make it.
-func (p *Proxy) document(out io.Writer, body io.Reader, c *Call, t *told) {
+// document passes a JSON document on as the attacks change it.
+func (p *Proxy) document(out io.Writer, body io.Reader, c *Call, t *activeAttacks) {
 	raw, err := io.ReadAll(body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -23,7 +23,7 @@ func (p *Proxy) document(out io.Writer, body io.Reader, c *Call, t *told) {
 	if items, ok := doc["items"].([]any); ok && c.Verb == List {
 		doc["items"] = t.items(c, items)
 	}
-	for _, l := range t.lies {
+	for _, l := range t.attacks {
 		switch {
 		case c.Verb == List && l.Page != nil:
 			l.Page(c, doc)
@@ -38,13 +38,13 @@ func (p *Proxy) document(out io.Writer, body io.Reader, c *Call, t *told) {
 }
 
 // items returns what a page shows.
-func (t *told) items(c *Call, items []any) []any {
+func (t *activeAttacks) items(c *Call, items []any) []any {
 	for _, item := range items {
 		if o, ok := item.(map[string]any); ok {
 			t.object(c, o)
 		}
 	}
-	for _, l := range t.lies {
+	for _, l := range t.attacks {
 		if l.Extra != nil {
 			l.Extra(c, func(o map[string]any) bool {
 				items = append(items, o)
@@ -55,19 +55,19 @@ func (t *told) items(c *Call, items []any) []any {
 	return items
 }
 
-func (t *told) object(c *Call, o map[string]any) {
-	for _, l := range t.lies {
+func (t *activeAttacks) object(c *Call, o map[string]any) {
+	for _, l := range t.attacks {
 		if l.Object != nil {
 			l.Object(c, o)
 		}
 	}
 }
 
-// stream passes watch events on as the lies make them.
-func (p *Proxy) stream(ctx context.Context, w http.ResponseWriter, out io.Writer, body io.Reader, c *Call, t *told) {
-	s := &stream{proxy: p, call: c, told: t, out: bufio.NewWriterSize(out, 64<<10), flush: http.NewResponseController(w)}
+// stream passes watch events on as the attacks change them.
+func (p *Proxy) stream(ctx context.Context, w http.ResponseWriter, out io.Writer, body io.Reader, c *Call, t *activeAttacks) {
+	s := &stream{proxy: p, call: c, active: t, out: bufio.NewWriterSize(out, 64<<10), flush: http.NewResponseController(w)}
 	if c.Verb == WatchList {
-		for _, l := range t.lies {
+		for _, l := range t.attacks {
 			if l.Extra != nil {
 				l.Extra(c, func(o map[string]any) bool { return s.send(map[string]any{"type": "ADDED", "object": o}) })
 			}
@@ -107,20 +107,20 @@ func (p *Proxy) stream(ctx context.Context, w http.ResponseWriter, out io.Writer
 
 // stream is a watch under way.
 type stream struct {
-	proxy *Proxy
-	call  *Call
-	told  *told
-	out   *bufio.Writer
-	flush *http.ResponseController
+	proxy  *Proxy
+	call   *Call
+	active *activeAttacks
+	out    *bufio.Writer
+	flush  *http.ResponseController
 }
 
-// event sends what the lies make of an event.
+// event sends what the attacks make of an event.
 func (s *stream) event(e map[string]any) {
 	if o, ok := e["object"].(map[string]any); ok && e["type"] != "BOOKMARK" && e["type"] != "ERROR" {
-		s.told.object(s.call, o)
+		s.active.object(s.call, o)
 	}
 	events := []map[string]any{e}
-	for _, l := range s.told.lies {
+	for _, l := range s.active.attacks {
 		if l.Event == nil {
 			continue
 		}
@@ -137,7 +137,7 @@ func (s *stream) event(e map[string]any) {
 
 func (s *stream) flood(ctx context.Context) {
 	half := false
-	for _, l := range s.told.lies {
+	for _, l := range s.active.attacks {
 		s.ends(!l.Endless, func() {
 			if l.Flood != nil {
 				l.Flood(s.call, s.send)
@@ -176,7 +176,7 @@ func (s *stream) send(e map[string]any) bool {
 	if err == nil {
 		_, err = s.out.Write(append(raw, '\n'))
 	}
-	if err != nil || s.told.ctx.Err() != nil {
+	if err != nil || s.active.ctx.Err() != nil {
 		panic(http.ErrAbortHandler)
 	}
 	return true

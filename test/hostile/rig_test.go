@@ -22,8 +22,8 @@ import (
 	"federator.dev/federator/test/sim"
 )
 
-// rig is the federator command with a real hub, two honest members, and any that join
-// them to lie.
+// rig is the federator command with a real hub, two honest members, and attackers that
+// join them.
 type rig struct {
 	t      testing.TB
 	hub    *kube.Hub
@@ -38,13 +38,13 @@ type rig struct {
 	upon   map[string]*rest.Config // honest members around federator
 	asks   map[string]*http.Client // the same
 
-	kinds    map[string]map[aggregate.Kind]bool // scopes of honest members without liars
+	kinds    map[string]map[aggregate.Kind]bool // scopes of honest members without attackers
 	scopes   map[string]int                     // the number of them
 	verdicts verdicts                           // on honest members
 	base     usage
 
-	asked, shown atomic.Int64              // requests of readers; what was shown that may be
-	paged        atomic.Pointer[time.Time] // when one asked for a page last
+	requests, shown atomic.Int64              // requests of readers; what was shown that may be
+	paged           atomic.Pointer[time.Time] // of the last request for a page
 
 	mu    sync.Mutex
 	trace []string
@@ -124,7 +124,7 @@ func (r *rig) configure() {
 }
 
 // start starts the command, waits until honest members have synced, and takes note of
-// how it is without liars.
+// how it is without attackers.
 func (r *rig) start(ctx context.Context, binary string) {
 	r.t.Helper()
 	var err error
@@ -184,25 +184,25 @@ func (r *rig) as(user string, groups ...string) *http.Client {
 	return client
 }
 
-// liar is a member that lies.
-type liar struct {
+// attacker is a member whose API server attacks.
+type attacker struct {
 	name  string // <namespace>/<name>
 	plain string
 	upon  string // the honest member whose server it is
 	proxy *Proxy
 }
 
-// join lets a liar join, whose server is that of an honest member.
-func (r *rig) join(ctx context.Context, name, upon string) (*liar, error) {
+// join lets an attacker join, whose server is that of an honest member.
+func (r *rig) join(ctx context.Context, name, upon string) (*attacker, error) {
 	p, err := Listen(r.upon[upon], disguise)
 	if err != nil {
 		return nil, err
 	}
-	l := &liar{name: "evil/" + name, plain: name, upon: upon, proxy: p}
+	l := &attacker{name: "evil/" + name, plain: name, upon: upon, proxy: p}
 	return l, nil
 }
 
-func (l *liar) register(ctx context.Context, hub *kube.Hub) error {
+func (l *attacker) register(ctx context.Context, hub *kube.Hub) error {
 	kubeconfig, err := l.proxy.Kubeconfig()
 	if err != nil {
 		return err
@@ -210,8 +210,8 @@ func (l *liar) register(ctx context.Context, hub *kube.Hub) error {
 	return hub.Register(ctx, kube.Cluster{Namespace: "evil", Name: l.plain, Kubeconfig: kubeconfig, Labels: map[string]string{"tier": "hostile"}})
 }
 
-// leave takes the liar from the fleet, and waits until nothing is left of it.
-func (r *rig) leave(ctx context.Context, l *liar) error {
+// leave takes the attacker from the fleet, and waits until nothing is left of it.
+func (r *rig) leave(ctx context.Context, l *attacker) error {
 	err := r.hub.Unregister(ctx, "evil", l.plain)
 	return errors.Join(err, kube.Until(ctx, patience, func() error {
 		members, err := r.fed.members(ctx)

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// auditPolicy records writes with what was asked and answered.
+// auditPolicy records writes with their requests and responses.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]

@@ -50,8 +50,8 @@ type ControlPlane struct {
 	client   kubernetes.Interface
 }
 
-// startControlPlane starts etcd, the API server, which is told whether there
-// will be controllers, and the proxy.
+// startControlPlane starts etcd, the API server, set up for controllers or not, and the
+// proxy.
 func (f *Fleet) startControlPlane(ctx context.Context, name string, controllers bool) (*ControlPlane, error) {
 	c := &ControlPlane{Name: name, Dir: filepath.Join(f.Dir, name)}
 	var err error

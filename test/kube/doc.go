@@ -1,7 +1,7 @@
 // Package kube runs real Kubernetes control planes on this machine for tests,
 // benchmarks and demonstrations: a hub and any number of members, each with
 // its own etcd, kube-apiserver, certificate authority and TCP proxy, and with
-// kube-controller-manager, kube-scheduler and kwok where asked for.
+// kube-controller-manager, kube-scheduler and kwok where requested.
 //
 //	fleet, err := kube.Start(ctx, kube.Options{Members: 3})
 //	...

@@ -106,7 +106,7 @@ func (h *Hub) InstallCRDs(ctx context.Context, dir string) error {
 }
 
 // serve has the CRD converted by nobody, as no webhook runs, and served at one
-// version only if asked for.
+// version only if requested.
 func serve(crd *apiextensionsv1.CustomResourceDefinition, only string) {
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 	if only == "" {

@@ -105,8 +105,8 @@ func (p *Process) Start(ctx context.Context) error {
 	return nil
 }
 
-// spawn begins a life. The fork happens under the lock so that whoever stops
-// the fleet sees either no new life or one that it can end.
+// spawn begins a life. The fork happens under the lock so that stopping
+// the fleet finds either no new life or one that it can end.
 func (p *Process) spawn(log *os.File) (*run, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"federator.dev/federator/test/seed"
 )
 
-func TestOf_IsTheSameUnlessAskedOtherwise(t *testing.T) {
+func TestOf_IsTheSameByDefault(t *testing.T) {
 	t.Setenv("SEED", "")
 	if a, b := seed.Of(t), seed.Of(t); a != b {
 		t.Errorf("seeds %d and %d of one test", a, b)
@@ -18,7 +18,7 @@ func TestOf_IsTheSameUnlessAskedOtherwise(t *testing.T) {
 	})
 	t.Setenv("SEED", "42")
 	if got := seed.Of(t); got != 42 {
-		t.Errorf("seed %d, want the one that was asked for", got)
+		t.Errorf("seed %d, want the one that was requested", got)
 	}
 	t.Setenv("SEED", "random")
 	if a, b := seed.Of(t), seed.Of(t); a == b {

@@ -179,7 +179,7 @@ func testBookmarkAtTimeout(t *testing.T, s *subject) {
 	watchers := s.watchers(t, metav1.ListOptions{
 		ResourceVersion: rv, AllowWatchBookmarks: true, TimeoutSeconds: &five, FieldSelector: "metadata.name=absent",
 	})
-	s.create(t, "b", nil) // a bookmark must have something newer to tell
+	s.create(t, "b", nil) // a bookmark must have something newer to report
 	for name, w := range watchers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -202,7 +202,7 @@ func testBookmarkAtTimeout(t *testing.T, s *subject) {
 	}
 }
 
-// A record of what an informer told, by name.
+// A record of the events of an informer, by name.
 type record struct {
 	mu   sync.Mutex
 	seen []string

@@ -6,8 +6,8 @@
 // dynamic and discovery clients speak: LIST with limit and continue, WATCH from a
 // resourceVersion, WatchList, bookmarks, 410, label and field selectors, protobuf
 // and JSON, CustomResourceDefinitions that come and go, simple writes. It does not
-// default, validate, convert, admit, serve Tables or run subresources: whoever
-// needs those wants test/kube. One contract test holds it to a real kube-apiserver.
+// default, validate, convert, admit, serve Tables or run subresources: use
+// test/kube for those. One contract test holds it to a real kube-apiserver.
 //
 // # Memory
 //

@@ -15,8 +15,8 @@ import (
 // A filter is a request's namespace, name and selectors.
 type filter struct {
 	codec  *kindCodec
-	prefix string // of keys in the namespace asked for
-	name   string // asked for by path, as old clients do
+	prefix string // of keys in the requested namespace
+	name   string // requested by path, as old clients do
 	labels labels.Selector
 	fields fields.Selector
 	body   bool // a field selector needs more than the key

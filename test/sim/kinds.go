@@ -37,7 +37,7 @@ var goTypes = func() *runtime.Scheme {
 	return s
 }()
 
-// BuiltinKinds are the kinds that a member serves unless told otherwise.
+// BuiltinKinds are the kinds that a member serves by default.
 func BuiltinKinds() []Kind {
 	var out []Kind
 	for _, g := range builtinGroups {

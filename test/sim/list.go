@@ -94,7 +94,7 @@ func (m *Member) serveList(w http.ResponseWriter, r *http.Request, c *call) erro
 			p.items = append(p.items, it)
 		default:
 			more++
-			return opts.filter.all // only then is the number of the rest told
+			return opts.filter.all // only then is the number of the rest known
 		}
 		return true
 	})

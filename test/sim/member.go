@@ -159,7 +159,7 @@ func (m *Member) setForbidden(forbid bool, kinds []schema.GroupResource) {
 // Faults are what the member does wrong.
 func (m *Member) Faults() *Faults { return &m.faults }
 
-// Requests counts what the member was asked.
+// Requests counts the requests to the member.
 func (m *Member) Requests() *Requests { return &m.requests }
 
 // DropWatches ends the watches of these kinds, all when none is given, as a server
@@ -222,11 +222,11 @@ func (m *Member) chosen(kinds []schema.GroupResource) []*table {
 	return out
 }
 
-// Cut refuses connections and resets those that exist, until Mend.
+// Cut refuses connections and resets those that exist, until Restore.
 func (m *Member) Cut() { m.cutOff() }
 
-// Mend listens again on the same address.
-func (m *Member) Mend() error {
+// Restore listens again on the same address.
+func (m *Member) Restore() error {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
 	if m.net.closed {

@@ -165,7 +165,7 @@ func TestMember_DroppedWatchesMayResume(t *testing.T) {
 func TestMember_BookmarksComeAtTheirInterval(t *testing.T) {
 	m, client := member(t, sim.Options{Bookmark: 20 * time.Millisecond})
 	w := watchConfigMaps(t, client, m.ResourceVersion())
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}} // of another kind: only a bookmark tells
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}} // of another kind: only a bookmark reports it
 	mustCreate(t, m, ns)
 	ev, _ := nextEvent(t, w)
 	if o, ok := ev.Object.(*corev1.ConfigMap); ev.Type != watch.Bookmark || !ok || o.ResourceVersion != ns.ResourceVersion {
@@ -235,7 +235,7 @@ func TestMember_RefusesCredentialsOfOthers(t *testing.T) {
 	}
 }
 
-func TestMember_MendKeepsTheAddress(t *testing.T) {
+func TestMember_RestoreKeepsTheAddress(t *testing.T) {
 	m, client := member(t, sim.Options{})
 	mustCreate(t, m, configMap("a"))
 	w := watchConfigMaps(t, client, m.ResourceVersion())
@@ -248,7 +248,7 @@ func TestMember_MendKeepsTheAddress(t *testing.T) {
 	if _, err := client.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("while cut: %v", err)
 	}
-	if err := m.Mend(); err != nil {
+	if err := m.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the client reads again", func() bool {
@@ -273,7 +273,7 @@ func TestFleet_MembersComeAndGo(t *testing.T) {
 	if n := len(fleet.Members()); n != 2 {
 		t.Errorf("%d members", n)
 	}
-	if err := m.Mend(); err == nil {
+	if err := m.Restore(); err == nil {
 		t.Error("a removed member came back")
 	}
 	fleet.Close()

@@ -247,7 +247,7 @@ func (s *stream) event(kind watch.EventType, body []byte) {
 	frame := s.buf.AvailableBuffer()[:4+size]
 	binary.BigEndian.PutUint32(frame, uint32(size))
 	if _, err := ev.MarshalToSizedBuffer(frame[4:]); err != nil {
-		panic(err) // it has the size that it asked for
+		panic(err) // it has the requested size
 	}
 	s.buf.Write(frame)
 }

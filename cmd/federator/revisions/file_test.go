@@ -13,14 +13,14 @@ import (
 	"federator.dev/federator/cmd/federator/revisions"
 )
 
-// TestFile_ProcessesNeverShareABlock, which processes and the goroutines of one reserve
-// from at once.
+// TestFile_ProcessesNeverShareABlock: several processes, and several goroutines of one,
+// reserve blocks from one file concurrently.
 func TestFile_ProcessesNeverShareABlock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "not", "there", "revisions")
 	const processes, goroutines = 6, 4
 	var mu sync.Mutex
 	var all []uint64
-	note := func(blocks []uint64) {
+	record := func(blocks []uint64) {
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, blocks...)
@@ -43,7 +43,7 @@ func TestFile_ProcessesNeverShareABlock(t *testing.T) {
 				}
 				blocks = append(blocks, n)
 			}
-			note(blocks)
+			record(blocks)
 		})
 	}
 	for range goroutines {
@@ -56,17 +56,17 @@ func TestFile_ProcessesNeverShareABlock(t *testing.T) {
 				}
 				blocks = append(blocks, n)
 			}
-			note(blocks)
+			record(blocks)
 		})
 	}
 	running.Wait()
 	if want := (processes + goroutines) * perProcess; len(all) != want {
 		t.Errorf("%d blocks, want %d", len(all), want)
 	}
-	different(t, all)
+	wantDistinct(t, all)
 }
 
-func TestFile_NumberIsAboveTheKeptOneAndOfItsTime(t *testing.T) {
+func TestFile_BlockExceedsTheStoredOneAndTheClock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "revisions")
 	store := revisions.InFile(path)
 	reserve := func(floor, want uint64) {

@@ -86,7 +86,7 @@ func TestHub_ProcessesNeverShareABlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	reserve(470_200)
-	different(t, all)
+	wantDistinct(t, all)
 
 	broken := newest()
 	broken.Annotations[revisions.BlockAnnotation] = "seven"

@@ -122,7 +122,7 @@ func TestKeeper_ReservesTheNextBlockAtHalfUse(t *testing.T) {
 	})
 }
 
-// TestKeeper_IndexContinuesInTheNextBlock: what resumes in the block before is told what came
+// TestKeeper_IndexContinuesInTheNextBlock: a watch that resumes in the block before receives what came
 // after it, and another process has other blocks.
 func TestKeeper_IndexContinuesInTheNextBlock(t *testing.T) {
 	run(t, 5, func(t *testing.T, j *job) {

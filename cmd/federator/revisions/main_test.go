@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 const perProcess = 25
 
 // different fails the test when a block was reserved twice.
-func different(t *testing.T, blocks []uint64) {
+func wantDistinct(t *testing.T, blocks []uint64) {
 	t.Helper()
 	sorted := slices.Sorted(slices.Values(blocks))
 	for i := 1; i < len(sorted); i++ {

@@ -186,7 +186,7 @@ func TestContexts_WarnOfFiles(t *testing.T) {
 	src, err := NewContexts(ContextsOptions{Path: path, Names: []string{"a"}, Logger: logger})
 	must(t, err)
 	gone, cancel := context.WithCancel(t.Context())
-	cancel() // nobody is asked
+	cancel() // no server is queried
 	l := &kubeconfigSource{log: logger, own: true, members: map[string]*fileMember{}, results: make(chan identification)}
 	defer l.identifying.Wait()
 	look := func(adopted int, files ...string) {

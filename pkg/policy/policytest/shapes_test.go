@@ -12,7 +12,7 @@ import (
 // shapes are policies of every shape, each with a fixture that fits.
 var shapes = map[string]string{
 	"federator/keys/keys.rego": `# METADATA
-# title: Keys of a view are judged
+# title: Keys of a view are evaluated
 # custom: {severity: low, kinds: ["ServiceAccount"], subject: view.names}
 package federator.keys
 
@@ -36,7 +36,7 @@ expect:
   violations: [2 owners]
 `,
 	"federator/members/members.rego": `# METADATA
-# title: Members are judged
+# title: Members are evaluated
 # custom: {severity: low, subject: member}
 package federator.members
 

@@ -43,7 +43,7 @@ type Assets struct {
 	paths map[string]string
 }
 
-// Binary returns the path of a binary that was asked of [Ensure], else "".
+// Binary returns the path of a binary that was requested from [Ensure], else "".
 func (a Assets) Binary(name string) string { return a.paths[name] }
 
 // CRDs returns the directory of Cluster API's CustomResourceDefinition files,
@@ -173,7 +173,7 @@ func lock(ctx context.Context, path string, progress io.Writer) (unlock func(), 
 	}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	for told := false; ; {
+	for reported := false; ; {
 		err := tryLock(f)
 		if err == nil {
 			return func() { _ = f.Close() }, nil // closing releases the lock
@@ -182,9 +182,9 @@ func lock(ctx context.Context, path string, progress io.Writer) (unlock func(), 
 			_ = f.Close()
 			return nil, err
 		}
-		if !told {
+		if !reported {
 			fmt.Fprintf(progress, "kube: waiting for another build in %s\n", filepath.Dir(path))
-			told = true
+			reported = true
 		}
 		select {
 		case <-ctx.Done():

@@ -107,7 +107,7 @@ func (b builder) binary(ctx context.Context, name string, i, n int) error {
 	return nil
 }
 
-// tick tells every half minute that the build goes on, until done.
+// tick prints every half minute that the build goes on, until done.
 func (b builder) tick(done <-chan struct{}, start time.Time, name string) {
 	t := time.NewTicker(30 * time.Second)
 	defer t.Stop()

@@ -50,7 +50,7 @@ type chunk struct {
 	at   time.Time
 }
 
-// abort closes both sides, with a TCP reset if asked for.
+// abort closes both sides, with a TCP reset if requested.
 func (c *conn) abort(reset bool) {
 	c.cancel()
 	c.mu.Lock()

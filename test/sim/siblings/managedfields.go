@@ -47,7 +47,7 @@ func entry(u *unstructured.Unstructured, manager, subresource string, at metav1.
 	return e
 }
 
-// listKeys are the keys by which server-side apply tells items of the common lists apart,
+// listKeys are the keys by which server-side apply distinguishes items of the common lists,
 // those first that more lists have.
 var listKeys = [][]string{
 	{"mountPath"}, {"containerPort", "protocol"}, {"port", "protocol"}, {"uid"}, {"type"}, {"name"}, {"ip"},

@@ -18,7 +18,7 @@ func TestRun_Passes(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	out, err = command(t, "test", "-v", dir, "--run", "nobody|namespaces")
-	if err != nil || strings.Count(out, "PASS  ") != 2 || strings.Contains(out, "SKIP") || !strings.Contains(out, "    printed:\n      judging <undefined>\n") {
+	if err != nil || strings.Count(out, "PASS  ") != 2 || strings.Contains(out, "SKIP") || !strings.Contains(out, "    printed:\n      evaluating <undefined>\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -26,7 +26,7 @@ func TestRun_Passes(t *testing.T) {
 func TestRun_ReportsFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, old, with string
-		says            []string
+		want            []string
 		summary         string
 	}{
 		"a Rego test": {
@@ -54,7 +54,7 @@ func TestRun_ReportsFailures(t *testing.T) {
 			if clitest.ExitCode(err) != 1 || err.Error() != c.summary {
 				t.Errorf("error %v, code %d, want %q and 1", err, clitest.ExitCode(err), c.summary)
 			}
-			for _, s := range c.says {
+			for _, s := range c.want {
 				if !strings.Contains(out, s) {
 					t.Errorf("output\n%s\ndoes not say %q", out, s)
 				}
@@ -67,7 +67,7 @@ func TestRun_RejectsBadInput(t *testing.T) {
 	dir := clitest.PolicyTree(t, clitest.OwnedPolicy)
 	for _, c := range []struct {
 		args []string
-		says string
+		want string
 	}{
 		{nil, "requires at least 1 arg"},
 		{[]string{dir + "/none"}, "no such file"},
@@ -83,8 +83,8 @@ func TestRun_RejectsBadInput(t *testing.T) {
 		{[]string{clitest.OwnedPolicyWith(t, "tenancy/owner/owner.rego", "some team in", "some team in in")}, "tenancy/owner/owner.rego:33:"},
 	} {
 		out, err := command(t, append([]string{"test"}, c.args...)...)
-		if err == nil || !strings.Contains(err.Error(), c.says) || out != "" || (c.args != nil && clitest.ExitCode(err) != 2) {
-			t.Errorf("policy test %q: %v, code %d, %q; want %q and 2", c.args, err, clitest.ExitCode(err), out, c.says)
+		if err == nil || !strings.Contains(err.Error(), c.want) || out != "" || (c.args != nil && clitest.ExitCode(err) != 2) {
+			t.Errorf("policy test %q: %v, code %d, %q; want %q and 2", c.args, err, clitest.ExitCode(err), out, c.want)
 		}
 	}
 	out, err := command(t, "test", "--allow-empty", t.TempDir())
@@ -145,7 +145,7 @@ func TestResults_AsJUnit(t *testing.T) {
 	}
 	fleet, rego := suites.Suites[0].Cases, suites.Suites[1].Cases
 	if len(fleet) != 1 || fleet[0].Failure == nil || !strings.Contains(fleet[0].Failure.Text, `expected: Known with "<nobody> & \"you\""`) ||
-		!strings.HasPrefix(fleet[0].Time, "0.") || len(rego) != 2 || rego[0].Failure != nil || rego[0].SystemOut != "judging <undefined>\n" || rego[1].Skipped == nil {
+		!strings.HasPrefix(fleet[0].Time, "0.") || len(rego) != 2 || rego[0].Failure != nil || rego[0].SystemOut != "evaluating <undefined>\n" || rego[1].Skipped == nil {
 		t.Errorf("%s", out)
 	}
 }

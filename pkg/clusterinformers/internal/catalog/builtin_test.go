@@ -130,7 +130,7 @@ func TestMerge_KeepsApartHowMembersServeAKind(t *testing.T) {
 	select {
 	case <-agreed:
 	default:
-		t.Error("nobody is told that members contradict each other")
+		t.Error("a contradiction between members is not reported")
 	}
 	type entry struct {
 		shadowed bool

@@ -69,23 +69,23 @@ func TestCatalog_NotifiesOfChangesOnly(t *testing.T) {
 		}
 	}
 	if !changed(func() { c.Set("a", offerOf("Widget", "v1")) }) {
-		t.Error("a new kind is not told")
+		t.Error("a new kind is not reported")
 	}
 	c.Set("b", offerOf("Widget", "v1"))
 	if changed(func() { c.Set("b", offerOf("Widget", "v1")) }) {
-		t.Error("the same again is told")
+		t.Error("the same again is reported as a change")
 	}
 	if !changed(func() { c.Set("b", offerOf("Widget", "v2", "v1beta1")) }) {
-		t.Error("another held version is not told")
+		t.Error("another held version is not reported")
 	}
 	c.Set("b", nil)
 	if !changed(func() { c.Set("a", nil) }) {
-		t.Error("a kind that goes is not told")
+		t.Error("the end of a kind is not reported")
 	}
 }
 
-// TestCatalog_IgnoresOtherNames: whoever compares all that they hold when kinds
-// come or go, and whoever follows kinds, does nothing for a member whose discovery
+// TestCatalog_IgnoresOtherNames: readers that compare all that they hold when kinds
+// come or go, and informers, do nothing for a member whose discovery
 // offers a short name and withdraws it, or says the same again of a kind of its own.
 func TestCatalog_IgnoresOtherNames(t *testing.T) {
 	c := New(nil)
@@ -95,10 +95,10 @@ func TestCatalog_IgnoresOtherNames(t *testing.T) {
 	}
 	c.Set("a", offers[0])
 	counts := map[string]int{}
-	_, told := c.Resources()
-	_, other := c.Kinds()
+	_, resources := c.Resources()
+	_, kinds := c.Kinds()
 	changed := c.Changed()
-	look := func() {
+	check := func() {
 		count := func(what string, ch <-chan struct{}) bool {
 			select {
 			case <-ch:
@@ -108,11 +108,11 @@ func TestCatalog_IgnoresOtherNames(t *testing.T) {
 				return false
 			}
 		}
-		if count("resources", told) {
-			_, told = c.Resources()
+		if count("resources", resources) {
+			_, resources = c.Resources()
 		}
-		if count("kinds", other) {
-			_, other = c.Kinds()
+		if count("kinds", kinds) {
+			_, kinds = c.Kinds()
 		}
 		if count("what is followed", changed) {
 			changed = c.Changed()
@@ -121,17 +121,17 @@ func TestCatalog_IgnoresOtherNames(t *testing.T) {
 	const flips = 10
 	for i := range flips {
 		c.Set("a", offers[(i+1)%2])
-		look()
+		check()
 	}
 	if want := (map[string]int{"resources": flips}); !maps.Equal(counts, want) {
-		t.Errorf("told of %v, want %v", counts, want)
+		t.Errorf("reported %v, want %v", counts, want)
 	}
 	c.Set("b", offerOf("Gadget", "v1"))
-	look()
+	check()
 	c.Set("b", offerOf("Widget", "v1"))
-	look()
+	check()
 	if kinds, _ := c.Kinds(); counts["kinds"] != 2 || len(kinds) != 1 || !kinds["Widget.shop.example"] {
-		t.Errorf("told %d times of kinds that come and go, there are %v", counts["kinds"], kinds)
+		t.Errorf("reported %d changes of kinds, there are %v", counts["kinds"], kinds)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestAPIResources_TakeWhatCanBeListedAndWatched(t *testing.T) {
 	if of := offerOf("Widget", many...)["Widget.shop.example"]; len(of) != maxVersions || of[0].GVR.Version != "v40" {
 		t.Errorf("of 40 versions %d are looked at, from %v on", len(of), of[0].GVR)
 	}
-	// What cannot be told at the moment stays, and only that.
+	// What is unavailable at the moment stays, and only that.
 	last := offerOf("Widget", "v1", "v1beta1")
 	o.keepUnavailable(last, map[schema.GroupVersion]bool{{Group: "shop.example", Version: "v1"}: true})
 	if kept := o["Widget.shop.example"]; len(kept) != 1 || kept[0].GVR.Version != "v1" {

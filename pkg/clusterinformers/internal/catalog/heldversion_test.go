@@ -34,7 +34,7 @@ func TestCatalog_HeldVersionsStayWhileAMemberFlaps(t *testing.T) {
 				if held() != "v2" {
 					t.Fatalf("%s is held", held())
 				}
-				flips, told, was := 0, 0, held()
+				flips, reported, was := 0, 0, held()
 				change := c.Changed()
 				for began, i := time.Now(), 0; time.Since(began) < 24*time.Hour && i < 3000; i++ {
 					o := old
@@ -49,13 +49,13 @@ func TestCatalog_HeldVersionsStayWhileAMemberFlaps(t *testing.T) {
 					}
 					select {
 					case <-change:
-						told++
+						reported++
 						change = c.Changed()
 					default:
 					}
 				}
-				if most := 14; flips > most || told > most {
-					t.Errorf("in a day the version changed %d times, and everybody was told %d times", flips, told)
+				if most := 14; flips > most || reported > most {
+					t.Errorf("in a day the version changed %d times, and %d changes were reported", flips, reported)
 				}
 				c.Set("evil", old)
 				time.Sleep(2 * time.Hour)
@@ -90,7 +90,7 @@ func TestCatalog_FirstChangeOfAHeldVersionIsImmediate(t *testing.T) {
 				t.Errorf("%s is held, want %s", r.GVR.Version, want)
 			}
 			if _, note := c.Select(kind, offerOf("Widget", "v1")[kind]); note != says {
-				t.Errorf("who has v1 only is told %q, want %q", note, says)
+				t.Errorf("a member with v1 only has condition %q, want %q", note, says)
 			}
 		}
 		c.Set("a", offerOf("Widget", "v3", "v2", "v1"))
@@ -107,8 +107,8 @@ func TestCatalog_FirstChangeOfAHeldVersionIsImmediate(t *testing.T) {
 	})
 }
 
-// TestCatalog_ForgetsVersionsThatNobodyServes: a member may invent others each time that it
-// is asked.
+// TestCatalog_ForgetsVersionsThatNobodyServes: a member may invent others at each
+// discovery.
 func TestCatalog_ForgetsVersionsThatNobodyServes(t *testing.T) {
 	c := New(nil)
 	c.Set("good", offerOf("Widget", "v1"))

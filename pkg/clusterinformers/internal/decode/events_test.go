@@ -98,7 +98,7 @@ func TestEvents_JSON(t *testing.T) {
 
 func checkEvents(t *testing.T, got []Event) {
 	t.Helper()
-	var told []string
+	var events []string
 	for _, ev := range got {
 		s := string(ev.Type) + " " + ev.Record.Name + " " + ev.Record.ResourceVersion
 		if ev.InitialEventsEnd {
@@ -110,11 +110,11 @@ func checkEvents(t *testing.T, got []Event) {
 		if ev.Bytes == 0 {
 			t.Errorf("%s is of no size", s)
 		}
-		told = append(told, s)
+		events = append(events, s)
 	}
 	want := []string{"ADDED a 1", "MODIFIED a 2", "BOOKMARK  9 end", "DELETED a 10", "BOOKMARK  11", "ERROR  Expired"}
-	if !slices.Equal(told, want) {
-		t.Errorf("events\n%q\nwant\n%q", told, want)
+	if !slices.Equal(events, want) {
+		t.Errorf("events\n%q\nwant\n%q", events, want)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestEvents_SteadyStateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// repeat is a stream of one thing for ever.
+// repeat is one value, repeated for ever.
 type repeat struct {
 	one []byte
 	at  int

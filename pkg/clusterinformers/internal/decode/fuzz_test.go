@@ -37,8 +37,8 @@ var fuzzKinds = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "Node"},
 }
 
-// judged calls the oracle, in which generated code may panic.
-func judged(f func() error) (err error) {
+// runOracle calls the oracle, in which generated code may panic.
+func runOracle(f func() error) (err error) {
 	defer recovered(&err)
 	return f()
 }
@@ -82,7 +82,7 @@ func FuzzJSONObject(f *testing.F) {
 	d := mustNew(f, podKind, JSON, Rules{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var rec, want aggregate.Record
-		stock := judged(func() (err error) { want, err = oracleObject(podKind, JSON, data); return err })
+		stock := runOracle(func() (err error) { want, err = oracleObject(podKind, JSON, data); return err })
 		err := d.Object(data, &rec)
 		if sameOutcome(t, err, stock) {
 			sameRecord(t, &rec, &want)
@@ -124,7 +124,7 @@ func FuzzProtobufObject(f *testing.F) {
 		if errors.Is(err, errRefused) {
 			return
 		}
-		stock := judged(func() (err error) { want, err = oracleObject(fuzzKinds[i], Protobuf, data); return err })
+		stock := runOracle(func() (err error) { want, err = oracleObject(fuzzKinds[i], Protobuf, data); return err })
 		if sameOutcome(t, err, stock) {
 			sameRecord(t, &rec, &want)
 			if err == nil {

@@ -32,8 +32,8 @@ type answered struct {
 	scopes map[string]*aggregate.Scope // by member and kind
 }
 
-// fuzzed are the kinds that are served: each is held at one version and asked
-// for at all of them.
+// fuzzed are the kinds that are served: each is held at one version and requested
+// at all of them.
 var fuzzed = []struct {
 	held  schema.GroupVersionKind
 	paths []string

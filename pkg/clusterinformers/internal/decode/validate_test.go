@@ -67,7 +67,7 @@ var unfits = map[string]string{
 	"a number":            `{"metadata":{"name":"x"},"x":1e999}`,
 }
 
-func TestFit_WhatNoAPIServerLetsInIsToldApart(t *testing.T) {
+func TestFit_DistinguishesWhatNoAPIServerLetsIn(t *testing.T) {
 	for _, gvk := range []schema.GroupVersionKind{podKind, widgetKind} {
 		for what, text := range unfits {
 			t.Run(gvk.Kind+" "+what, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestFit_BuiltinTypes(t *testing.T) {
 		delete(object, "apiVersion")
 		delete(object, "kind")
 		var rec aggregate.Record
-		judge := func() {
+		check := func() {
 			text, err := json.Marshal(object)
 			if err != nil {
 				t.Fatal(err)
@@ -179,7 +179,7 @@ func TestFit_BuiltinTypes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		judge()
+		check()
 		if left > 0 {
 			t.Fatalf("%v: an object of its type is left out: %s", gvk, text)
 		}
@@ -187,7 +187,7 @@ func TestFit_BuiltinTypes(t *testing.T) {
 		visit = func(v any, set func(any)) {
 			for _, other := range others {
 				set(other)
-				judge()
+				check()
 			}
 			set(v)
 			switch v := v.(type) {

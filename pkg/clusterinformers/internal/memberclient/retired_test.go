@@ -13,9 +13,9 @@ import (
 // A request that is given up while its answer is awaited leaves an idle
 // connection, which nobody would close.
 func TestTransport_RetiredClosesAbandonedRequests(t *testing.T) {
-	asked := make(chan struct{}, 1)
+	requested := make(chan struct{}, 1)
 	s := newServer(t, func(_ http.ResponseWriter, r *http.Request) {
-		asked <- struct{}{}
+		requested <- struct{}{}
 		<-r.Context().Done()
 	})
 	client := clientOf(t, s.URL, TransportOptions{Trusted: true}, nil)
@@ -27,7 +27,7 @@ func TestTransport_RetiredClosesAbandonedRequests(t *testing.T) {
 			t.Error("the request was answered")
 		}
 	})
-	<-asked
+	<-requested
 	client.CloseIdleConnections()
 	cancel()
 	asking.Wait()

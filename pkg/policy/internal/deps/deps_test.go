@@ -11,7 +11,7 @@ import (
 
 type subject struct{ id, payload int }
 
-// newTable hashes badly on purpose: what has one hash must still be told apart.
+// newTable hashes badly on purpose: keys of equal hash must still be distinguished.
 func newTable(spread uint64) *Table[subject] {
 	return New(func(b uint32, s subject) uint64 { return (uint64(b)*31 + uint64(s.id)) % spread },
 		func(a, b subject) bool { return a.id == b.id })

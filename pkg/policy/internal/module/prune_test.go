@@ -33,7 +33,7 @@ func evaluated(t testing.TB, q rego.PreparedEvalQuery, object ast.Value, kind st
 	}
 	rs, err := q.Eval(t.Context(), rego.EvalParsedInput(ast.NewObject(input...)))
 	if err != nil {
-		// Messages of builtins quote no content; locations tell where it ended.
+		// Messages of builtins quote no content; locations say where it ended.
 		return "error: " + err.Error()
 	}
 	if len(rs) == 0 {
@@ -288,22 +288,22 @@ func (w *writer) policy() string {
 	return b.String()
 }
 
-// thing writes a random value as canonical JSON.
-func thing(r *rand.Rand, depth int) any {
+// randomValue writes a random value as canonical JSON.
+func randomValue(r *rand.Rand, depth int) any {
 	switch n := r.IntN(10); {
 	case depth == 0 || n < 3:
 		return []any{1, 2, "x", "a", true, false, nil, "b"}[r.IntN(8)]
 	case n < 5:
 		list := []any{}
 		for range r.IntN(4) {
-			list = append(list, thing(r, depth-1))
+			list = append(list, randomValue(r, depth-1))
 		}
 		return list
 	}
 	m := map[string]any{}
 	for _, key := range []string{"a", "b", "c"} {
 		if r.IntN(4) > 0 {
-			m[key] = thing(r, depth-1)
+			m[key] = randomValue(r, depth-1)
 		}
 	}
 	return m
@@ -329,10 +329,10 @@ func TestAnalysis_PruningChangesNoResultOfRandomPolicies(t *testing.T) {
 		}
 		violation, view := prepare(t, set, "data.p.violation"), prepare(t, set, "data.p.view.v")
 		for range 8 {
-			m, _ := thing(r, 4).(map[string]any)
+			m, _ := randomValue(r, 4).(map[string]any)
 			for key := range map[string]bool{"a": true, "b": true, "c": true} {
 				if m != nil && r.IntN(3) > 0 {
-					m[key] = thing(r, 4)
+					m[key] = randomValue(r, 4)
 				}
 			}
 			body, err := json.Marshal(m)
@@ -349,7 +349,7 @@ func TestAnalysis_PruningChangesNoResultOfRandomPolicies(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d policies load; %d evaluations tell something; %d read the object whole", good, policies, telling, whole)
+	t.Logf("%d of %d policies load; %d evaluations have findings; %d read the object whole", good, policies, telling, whole)
 	if good < policies/20 || telling < good/4 || whole > good*3/4 {
 		t.Error("the policies are too poor to show anything")
 	}

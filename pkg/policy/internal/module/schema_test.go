@@ -99,7 +99,7 @@ func TestAnalysis_ReadsEverythingWhenItGivesUp(t *testing.T) {
 	}
 }
 
-// TestAnalysis_MembersAsAValueAreReadWhole tells what is read of each of them.
+// TestAnalysis_MembersAsAValueAreReadWhole lists what is read of each of them.
 func TestAnalysis_MembersAsAValueAreReadWhole(t *testing.T) {
 	for body, want := range map[string]string{
 		"count(data.fleet.members) > 1":                               ".",

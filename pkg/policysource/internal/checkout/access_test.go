@@ -253,7 +253,7 @@ func TestFetch_RedirectsStayOnTheHost(t *testing.T) {
 	}
 	select {
 	case what := <-seen:
-		t.Errorf("the other server was asked for %s", what)
+		t.Errorf("the other server received a request for %s", what)
 	default:
 	}
 }

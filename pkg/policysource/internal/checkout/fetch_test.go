@@ -285,16 +285,16 @@ func TestFetch_EndsWithContextAndTimeout(t *testing.T) {
 	commit(t, repo(t, root, "r"), policies)
 	web := must[*git.HTTPS](t)(git.ServeHTTPS(root))
 	defer web.Close()
-	asked := make(chan struct{}, 1)
+	requested := make(chan struct{}, 1)
 	web.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
-		asked <- struct{}{}
+		requested <- struct{}{}
 		<-r.Context().Done()
 		return true
 	})
 	req := checkout.Request{URL: web.URL + "/r", Auth: checkout.Auth{CA: web.CA}}
 
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-asked; cancel() }()
+	go func() { <-requested; cancel() }()
 	if _, err := new(checkout.Client).Fetch(ctx, req); !errors.Is(err, context.Canceled) || !errors.Is(err, checkout.ErrUnreachable) {
 		t.Errorf("cancelled: %v", err)
 	}

@@ -117,7 +117,7 @@ func TestUnpack_RejectsHostilePacks(t *testing.T) {
 	}{
 		"as it should be":      {headOf(good), pack(whole(good)...), nil},
 		"a bomb":               {headOf(good), pack(packed{kind: 3, declared: -1, data: bomb}), checkout.ErrLimit},
-		"a bomb that lies":     {headOf(good), pack(packed{kind: 3, declared: 10, data: bomb}), checkout.ErrProtocol},
+		"a bomb of false size": {headOf(good), pack(packed{kind: 3, declared: 10, data: bomb}), checkout.ErrProtocol},
 		"a length of 2^56":     {headOf(good), pack(packed{kind: 3, declared: 1 << 56, data: blob}), checkout.ErrLimit},
 		"a delta of 2^42":      {headOf(good), pack(packed{kind: 3, declared: -1, data: blob}, packed{kind: 6, declared: -1, data: delta, base: 19}), checkout.ErrLimit},
 		"a delta cut short":    {headOf(good), pack(packed{kind: 3, declared: -1, data: blob}, packed{kind: 6, declared: -1, data: []byte{0x80}, base: 19}), checkout.ErrUnreachable},

@@ -66,11 +66,11 @@ func TestAuthorizer_OptionsAreValidated(t *testing.T) {
 }
 
 func TestAuthorizer_DeduplicatesReviewsInFlight(t *testing.T) {
-	var asked atomic.Int64
+	var reviews atomic.Int64
 	gate, first := make(chan struct{}), make(chan struct{})
 	registry := prometheus.NewRegistry()
 	a := newAuthorizer(t, authz.Options{Metrics: registry, Reviewer: hubFunc(func(ctx context.Context, _ *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
-		if asked.Add(1) == 1 {
+		if reviews.Add(1) == 1 {
 			close(first)
 		}
 		<-gate
@@ -91,8 +91,8 @@ func TestAuthorizer_DeduplicatesReviewsInFlight(t *testing.T) {
 	until(t, "all have begun", func() bool { return started.Load() == callers })
 	close(gate)
 	wg.Wait()
-	if n := asked.Load(); n != 1 {
-		t.Errorf("the hub was asked %d times, want once", n)
+	if n := reviews.Load(); n != 1 {
+		t.Errorf("the hub received %d reviews, want one", n)
 	}
 	if n, err := testutil.GatherAndCount(registry, "federator_query_access_review_seconds", "federator_query_access_answers_total"); err != nil || n != 3 {
 		t.Errorf("%d series, %v; want one of reviews and two of answers", n, err)
@@ -100,10 +100,10 @@ func TestAuthorizer_DeduplicatesReviewsInFlight(t *testing.T) {
 }
 
 func TestAuthorizer_CallerThatGivesUpDoesNotFailOthers(t *testing.T) {
-	var asked atomic.Int64
+	var reviews atomic.Int64
 	began := make(chan struct{})
 	a := newAuthorizer(t, authz.Options{Reviewer: hubFunc(func(ctx context.Context, _ *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
-		if asked.Add(1) > 1 {
+		if reviews.Add(1) > 1 {
 			return true, nil
 		}
 		close(began)
@@ -141,9 +141,9 @@ func TestAuthorizer_DistinguishesCallers(t *testing.T) {
 		{Name: "a", Extra: extra{"1": {"2"}, "3": nil}},
 		{Name: "a1"},
 	}
-	var asked atomic.Int64
+	var reviews atomic.Int64
 	a := newAuthorizer(t, authz.Options{Reviewer: hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
-		asked.Add(1)
+		reviews.Add(1)
 		return true, nil
 	})})
 	ask := func(u user.Info) {
@@ -155,19 +155,19 @@ func TestAuthorizer_DistinguishesCallers(t *testing.T) {
 	for _, u := range different {
 		ask(u)
 	}
-	if n := asked.Load(); n != int64(len(different)) {
+	if n := reviews.Load(); n != int64(len(different)) {
 		t.Errorf("%d questions for %d callers", n, len(different))
 	}
 	ask(&user.DefaultInfo{Name: "a", Groups: []string{"2", "1"}})
-	if n := asked.Load(); n != int64(len(different)) {
+	if n := reviews.Load(); n != int64(len(different)) {
 		t.Error("the order of groups made another caller")
 	}
 }
 
 func TestAuthorizer_CacheIsBounded(t *testing.T) {
-	var asked atomic.Int64
+	var reviews atomic.Int64
 	a := newAuthorizer(t, authz.Options{CacheSize: 2, Reviewer: hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
-		asked.Add(1)
+		reviews.Add(1)
 		return true, nil
 	})})
 	for _, name := range []string{"a", "b", "c", "a"} {
@@ -175,7 +175,7 @@ func TestAuthorizer_CacheIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := asked.Load(); n != 4 {
+	if n := reviews.Load(); n != 4 {
 		t.Errorf("%d questions, want 4: two answers are kept", n)
 	}
 }
@@ -228,7 +228,7 @@ func TestAuthorizer_HubThatRefusesReviewsIsAnError(t *testing.T) {
 }
 
 // TestAuthorizer_VisibleAgreesWithGrants grants something to a caller who is remembered as one
-// who may read nothing: as soon as he has read, he sees the member, too.
+// who may read nothing: as soon as they have read, they see the member, too.
 func TestAuthorizer_VisibleAgreesWithGrants(t *testing.T) {
 	for _, place := range []struct{ namespace, name string }{{"", ""}, {"red", ""}, {"red", "eu-1"}} {
 		var granted atomic.Bool
@@ -256,7 +256,7 @@ func TestAuthorizer_VisibleAgreesWithGrants(t *testing.T) {
 		}
 		granted.Store(true)
 		if sees() {
-			t.Fatal("that he may read nothing is not remembered") // and the rest of the test is about nothing
+			t.Fatal("that they may read nothing is not remembered") // and the rest of the test is about nothing
 		}
 		g, err := a.Grants(t.Context(), ann, "list", resources[0], []string{"red/eu-1"}, "", "")
 		if err != nil || g.Empty() {
@@ -268,16 +268,16 @@ func TestAuthorizer_VisibleAgreesWithGrants(t *testing.T) {
 	}
 }
 
-// TestAuthorizer_InventedResourcesCauseNoReviewsOfOthers: a caller without grants is asked about
+// TestAuthorizer_InventedResourcesCauseNoReviewsOfOthers: a caller without grants is reviewed
 // once for each resource that only one member has, and a caller who is granted one of them
 // anywhere sees this member.
 func TestAuthorizer_InventedResourcesCauseNoReviewsOfOthers(t *testing.T) {
 	const invented = 1000
-	var asked atomic.Int64
+	var reviews atomic.Int64
 	var at atomic.Pointer[authorizationv1.ResourceAttributes] // what is granted, as RBAC grants it
 	at.Store(&authorizationv1.ResourceAttributes{})
 	hub := hubFunc(func(_ context.Context, s *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
-		asked.Add(1)
+		reviews.Add(1)
 		g, r := at.Load(), s.ResourceAttributes
 		return r.Verb == "list" && r.Resource == g.Resource && (g.Namespace == "" || g.Namespace == r.Namespace) && (g.Name == "" || g.Name == r.Name), nil
 	})
@@ -301,8 +301,8 @@ func TestAuthorizer_InventedResourcesCauseNoReviewsOfOthers(t *testing.T) {
 		t.Errorf("%q are seen without grants", names)
 	}
 	// The fleet, two namespaces, three members; a wildcard beside the resources.
-	if most := int64(invented + 6*(len(resources)+1)); asked.Load() > most {
-		t.Errorf("%d questions, want %d at most", asked.Load(), most)
+	if most := int64(invented + 6*(len(resources)+1)); reviews.Load() > most {
+		t.Errorf("%d reviews, want %d at most", reviews.Load(), most)
 	}
 	for _, granted := range []authorizationv1.ResourceAttributes{
 		{Resource: "things999"},
@@ -387,7 +387,7 @@ func TestGrants_JoinWithinTheirMembers(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 	if !g.ForResource("vaults").Member("d/d").Empty() || !g.ForResource("vaults").Member("a/a").All || !g.ForResource("widgets").Everything() || !g.ForResource("pods").Empty() || g.ForResource("") != g {
-		t.Error("each object is judged by its own resource, wherever it is")
+		t.Error("each object is checked by its own resource, wherever it is")
 	}
 	if g := authz.Join(nil, late); !g.Empty() || !g.Expires().Equal(late) {
 		t.Errorf("nothing is granted for ever: %+v", g)
@@ -397,7 +397,7 @@ func TestGrants_JoinWithinTheirMembers(t *testing.T) {
 		t.Error("grants of one resource are of no other")
 	}
 	if both := one.FillFrom(g, []string{"vaults", "widgets"}); !both.ForResource("widgets").Everything() || !both.ForResource("vaults").Equal(vaults) || one.Covers("widgets") {
-		t.Error("what is held beside is judged by what was granted of it")
+		t.Error("a resource held as another is checked by its own grants")
 	}
 	if !one.EqualIn("a/a", "vaults", g) || one.EqualIn("a/a", "widgets", g) || one.Equal(widgets.ServedAs("vaults")) || one.Equal(vaults.ServedAs("widgets")) {
 		t.Error("grants are the same where they give the same of the same resources")

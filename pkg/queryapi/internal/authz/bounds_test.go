@@ -97,14 +97,14 @@ func TestGrants_FillFromExpiresWithTheEarlier(t *testing.T) {
 type slowMembers struct {
 	slow  string
 	takes time.Duration // 0: longer than anybody waits
-	asked atomic.Int64  // of the slow one
+	calls atomic.Int64  // to the slow one
 }
 
 func (m *slowMembers) Review(ctx context.Context, member string, r *authorizationv1.SubjectAccessReview) (bool, error) {
 	if member != m.slow {
 		return r.Spec.ResourceAttributes.Namespace == "mine", nil
 	}
-	m.asked.Add(1)
+	m.calls.Add(1)
 	var late <-chan time.Time
 	if m.takes > 0 {
 		late = time.After(m.takes)
@@ -147,7 +147,7 @@ func TestAuthorizer_WaitsForASlowMemberOnce(t *testing.T) {
 			if err != nil || len(visible) != 1 || visible[0] != "red/us-1" {
 				t.Errorf("%q are visible, %v", visible, err)
 			}
-			if n := members.asked.Load(); n > invented/2 {
+			if n := members.calls.Load(); n > invented/2 {
 				t.Errorf("the slow member is waited for %d times", n)
 			}
 		})

@@ -13,16 +13,16 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 )
 
-// TestAuthorizer_WithDecisionsSinceIgnoresOlderDecisions: whoever needs newer answers than those that are kept, or
-// that others wait for already, has the hub asked again, once for all.
+// TestAuthorizer_WithDecisionsSinceIgnoresOlderDecisions: a caller that needs newer decisions than those cached, or
+// in flight for others, causes one more review for all.
 func TestAuthorizer_WithDecisionsSinceIgnoresOlderDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var allowed atomic.Bool
-		var asked atomic.Int64
+		var reviews atomic.Int64
 		began := time.Now()
 		a := newAuthorizer(t, authz.Options{Reviewer: hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 			may := allowed.Load()
-			asked.Add(1)
+			reviews.Add(1)
 			time.Sleep(time.Second)
 			return may, nil
 		})})
@@ -37,7 +37,7 @@ func TestAuthorizer_WithDecisionsSinceIgnoresOlderDecisions(t *testing.T) {
 		wg.Go(func() {
 			g := grants(t.Context())
 			if first, last := g.ReviewTimes(); !g.Empty() || !first.Equal(began) || !last.Equal(began.Add(time.Second)) {
-				t.Errorf("none %t, asked for at %v, answered at %v", g.Empty(), first, last)
+				t.Errorf("none %t, requested at %v, answered at %v", g.Empty(), first, last)
 			}
 		})
 		synctest.Wait()
@@ -46,12 +46,12 @@ func TestAuthorizer_WithDecisionsSinceIgnoresOlderDecisions(t *testing.T) {
 		newer := authz.WithDecisionsSince(t.Context(), time.Now())
 		wg.Go(func() {
 			if !grants(newer).Everything() {
-				t.Error("an answer counts that was asked for before")
+				t.Error("a decision counts that was requested before")
 			}
 		})
 		wg.Wait()
-		if !grants(newer).Everything() || !grants(t.Context()).Everything() || asked.Load() != 2 {
-			t.Errorf("the hub was asked %d times, want twice", asked.Load())
+		if !grants(newer).Everything() || !grants(t.Context()).Everything() || reviews.Load() != 2 {
+			t.Errorf("the hub received %d reviews, want two", reviews.Load())
 		}
 	})
 }

@@ -211,12 +211,12 @@ func testModel(t *testing.T, client kubernetes.Interface) {
 		wg.Go(func() { compare(ctx, t, a, rules, u) })
 	}
 	wg.Wait()
-	asked := hub.n.Load()
+	reviews := hub.n.Load()
 	for _, u := range users {
 		compare(ctx, t, a, rules, u)
 	}
-	if again := hub.n.Load(); again != asked {
-		t.Errorf("the same questions cost %d more reviews while the answers were fresh", again-asked)
+	if again := hub.n.Load(); again != reviews {
+		t.Errorf("the same questions cost %d more reviews while the answers were fresh", again-reviews)
 	}
 }
 
@@ -293,14 +293,14 @@ func testRevocation(t *testing.T, client kubernetes.Interface) {
 		t.Fatal("a grant is not seen after 20 s")
 	}
 	if wait := until.Sub(clock.Now()); wait < time.Second || wait > 20*time.Second {
-		t.Errorf("to be asked again in %v, want at most 20 s", wait)
+		t.Errorf("the next review in %v, want at most 20 s", wait)
 	}
 	if err := client.RbacV1().RoleBindings("red").Delete(ctx, "eve", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(ctx, t, client, "eve", attributes, false)
 	if ok, _ := may(); !ok {
-		t.Error("an answer that is kept was asked again")
+		t.Error("a cached answer was reviewed again")
 	}
 	clock.Advance(20 * time.Second)
 	if ok, _ := may(); ok {
@@ -310,15 +310,15 @@ func testRevocation(t *testing.T, client kubernetes.Interface) {
 
 // memberServer answers reviews of members by a real API server.
 type memberServer struct {
-	client kubernetes.Interface
-	down   string
-	asked  sync.Map // users and groups
+	client   kubernetes.Interface
+	down     string
+	subjects sync.Map // users and groups
 }
 
 func (m *memberServer) Review(ctx context.Context, member string, review *authorizationv1.SubjectAccessReview) (bool, error) {
-	m.asked.Store(review.Spec.User, true)
+	m.subjects.Store(review.Spec.User, true)
 	for _, g := range review.Spec.Groups {
-		m.asked.Store(g, true)
+		m.subjects.Store(g, true)
 	}
 	if member == m.down {
 		return true, fmt.Errorf("member %q does not answer", member)
@@ -403,9 +403,9 @@ func testMembers(t *testing.T, client kubernetes.Interface) {
 	if r := reach(account, "blue/eu-1", ""); !r.Empty() {
 		t.Errorf("a service account was granted nothing, got %+v", r)
 	}
-	server.asked.Range(func(key, _ any) bool {
+	server.subjects.Range(func(key, _ any) bool {
 		if name := key.(string); !strings.HasPrefix(name, "fed:") || strings.Contains(name, "system:") {
-			t.Errorf("a member was asked about %q", name)
+			t.Errorf("a member received a review of %q", name)
 		}
 		return true
 	})

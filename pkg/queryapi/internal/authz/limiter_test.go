@@ -83,23 +83,23 @@ func TestAuthorizer_OneCallerLeavesSlotsToOthers(t *testing.T) {
 // TestAuthorizer_WithReviewLimitBoundsReviews: a call that would need more questions
 // fails and asks no more; answers that are kept cost nothing.
 func TestAuthorizer_WithReviewLimitBoundsReviews(t *testing.T) {
-	var asked atomic.Int64
+	var reviews atomic.Int64
 	a := newAuthorizer(t, authz.Options{Reviewer: hubFunc(func(context.Context, *authorizationv1.SubjectAccessReviewSpec) (bool, error) {
-		asked.Add(1)
+		reviews.Add(1)
 		return false, nil
 	})})
 	ctx := authz.WithReviewLimit(t.Context(), 5)
 	if _, err := a.Grants(ctx, ann, "list", resources[0], hubMembers, "", ""); !errors.Is(err, authz.ErrTooManyReviews) {
 		t.Errorf("%v, want that there are too many questions", err)
 	}
-	if n := asked.Load(); n > 5 {
-		t.Errorf("the hub was asked %d times, 5 were allowed", n)
+	if n := reviews.Load(); n > 5 {
+		t.Errorf("the hub received %d reviews, 5 were allowed", n)
 	}
 	if _, err := a.Grants(t.Context(), ann, "list", resources[0], hubMembers, "", ""); err != nil {
 		t.Fatal(err)
 	}
-	before := asked.Load()
-	if _, err := a.Grants(authz.WithReviewLimit(t.Context(), 0), ann, "list", resources[0], hubMembers, "", ""); err != nil || asked.Load() != before {
-		t.Errorf("what is known: %v, %d questions", err, asked.Load()-before)
+	before := reviews.Load()
+	if _, err := a.Grants(authz.WithReviewLimit(t.Context(), 0), ann, "list", resources[0], hubMembers, "", ""); err != nil || reviews.Load() != before {
+		t.Errorf("what is known: %v, %d reviews", err, reviews.Load()-before)
 	}
 }

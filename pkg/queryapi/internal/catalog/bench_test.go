@@ -52,7 +52,7 @@ func BenchmarkViewAfterChange(b *testing.B) {
 				widgetDefinition("Size", ".spec.size"), "Widget", fmt.Sprintf("Kind%d", d)), "widgets", fmt.Sprintf("kind%ds", d)))
 		}
 	}
-	c := catalog.New(newTold(list...))
+	c := catalog.New(newFakeFleet(list...))
 	first := c.View(f.index.Snapshot())
 	states := []aggregate.State{aggregate.Stale, aggregate.Synced}
 	n := 0

@@ -59,7 +59,7 @@ func TestView_ReportsWhyAResourceIsNotServed(t *testing.T) {
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.0", "shop.example/v1", "v1")
 	f.keep("fleet/a", widget, "shop.example/v1")
-	v := catalog.New(newTold(widgets("v1"), widgets("v1beta1"), served("Secret", "", "v1", "secrets", true))).View(f.index.Snapshot())
+	v := catalog.New(newFakeFleet(widgets("v1"), widgets("v1beta1"), served("Secret", "", "v1", "secrets", true))).View(f.index.Snapshot())
 	for _, tt := range []struct {
 		group, version, resource string
 		why                      catalog.MissingReason
@@ -95,7 +95,7 @@ func TestCatalog_BuiltInKindsAreServedAtEveryVersionThatConverts(t *testing.T) {
 	at := func(version string) catalog.ServedResource {
 		return served("HorizontalPodAutoscaler", "autoscaling", version, "horizontalpodautoscalers", true)
 	}
-	v := catalog.New(newTold(at("v1"), at("v2"), at("v99"), widgets("v1"), widgets("v2"))).View(f.index.Snapshot())
+	v := catalog.New(newFakeFleet(at("v1"), at("v2"), at("v99"), widgets("v1"), widgets("v2"))).View(f.index.Snapshot())
 	if got := versionsOf(v, hpa); !slices.Equal(got, []string{"autoscaling/v2", "autoscaling/v1"}) {
 		t.Errorf("autoscalers at %v", got)
 	}
@@ -153,7 +153,7 @@ func TestView_ByNameAgreesWithKubectl(t *testing.T) {
 	add(served("Event", "", "v1", "events", true))
 	add(served("Application", "z.example", "v1", "applications", true))
 	add(served("Application", "a.example", "v1", "applications", true))
-	v := catalog.New(newTold(list...)).View(f.index.Snapshot())
+	v := catalog.New(newFakeFleet(list...)).View(f.index.Snapshot())
 	for name, want := range map[string]aggregate.Kind{
 		"pods": "Pod", "pod": "Pod", "Pod": "Pod", "PO": "Pod", "events": "Event", "event": "Event",
 		"events.events.k8s.io": "Event.events.k8s.io", "Event.events.k8s.io": "Event.events.k8s.io",
@@ -173,7 +173,7 @@ func TestCatalog_CachesViewsUntilTheyChange(t *testing.T) {
 	f.join("fleet/a", "v1.36.0", "shop.example/v1")
 	f.keep("fleet/a", widget, "shop.example/v1")
 	f.keep("fleet/a", definitions, "apiextensions.k8s.io/v1", widgetDefinition("One", ".spec.one"))
-	source := newTold(widgets("v1"))
+	source := newFakeFleet(widgets("v1"))
 	c := catalog.New(source)
 	past := f.index.Snapshot()
 	first := c.View(past)
@@ -190,14 +190,14 @@ func TestCatalog_CachesViewsUntilTheyChange(t *testing.T) {
 		t.Errorf("columns %v", got)
 	}
 	if c.View(past) != first || c.View(f.index.Snapshot()) != second {
-		t.Error("asking for an older snapshot makes views anew")
+		t.Error("asking for an older snapshot rebuilds views")
 	}
-	source.tell(widgets("v1"), served("Pod", "", "v1", "pods", true))
+	source.serve(widgets("v1"), served("Pod", "", "v1", "pods", true))
 	f.keep("fleet/a", "Pod", "v1")
 	if _, err := c.View(f.index.Snapshot()).Resource("", "v1", "pods"); err != nil {
 		t.Error(err)
 	}
-	source.tell(served("Pod", "", "v1", "pods", true))
+	source.serve(served("Pod", "", "v1", "pods", true))
 	if _, found := c.View(f.index.Snapshot()).Kind(widget); found {
 		t.Error("widgets are served though no member has them")
 	}
@@ -213,13 +213,13 @@ func TestView_ForMemberUsesItsOwnDefinitions(t *testing.T) {
 	f.join("fleet/d", "v1.36.0")
 	f.keep("fleet/d", widget, "")
 	f.state("fleet/d", widget, aggregate.NotServed)
-	v := catalog.New(newTold(widgets("v1"))).View(f.index.Snapshot())
+	v := catalog.New(newFakeFleet(widgets("v1"))).View(f.index.Snapshot())
 	for member, want := range map[string]string{"": "Same", "fleet/a": "Odd", "fleet/b": "Same"} {
 		view := v
 		if member != "" {
 			view = v.ForMember(f.index.Snapshot(), member)
 			if view != v.ForMember(f.index.Snapshot(), member) {
-				t.Errorf("%s: the view is made anew though nothing changed", member)
+				t.Errorf("%s: the view is rebuilt though nothing changed", member)
 			}
 		}
 		if got := columns(t, view, widget); !slices.Equal(got, []string{"Name", want}) {
@@ -251,7 +251,7 @@ func TestCatalog_HostileDefinitionsHarmTheirKindOnly(t *testing.T) {
 		f.keep("fleet/a", widget, "shop.example/v1")
 		f.keep("fleet/a", "Pod", "v1")
 		f.keep("fleet/a", definitions, "apiextensions.k8s.io/v1", definition)
-		v := catalog.New(newTold(widgets("v1"), served("Pod", "", "v1", "pods", true))).View(f.index.Snapshot())
+		v := catalog.New(newFakeFleet(widgets("v1"), served("Pod", "", "v1", "pods", true))).View(f.index.Snapshot())
 		r, found := v.Kind(widget)
 		if !found {
 			t.Fatalf("%s: widgets are not served", name)
@@ -304,12 +304,12 @@ func TestCatalog_VersionIsTheLowestOfTheMembers(t *testing.T) {
 	f.join("fleet/b", "v1.34.9+k3s1")
 	f.join("fleet/c", "")
 	f.join("fleet/d", "nonsense")
-	v := catalog.New(newTold()).View(f.index.Snapshot())
+	v := catalog.New(newFakeFleet()).View(f.index.Snapshot())
 	if _, body := ask(t, v, f.index.Snapshot(), "/version"); !strings.Contains(body, `"v1.34.9+k3s1"`) || !strings.Contains(body, `"minor": "34"`) {
 		t.Errorf("version %s", body)
 	}
 	empty := newFleet(t)
-	if code, body := ask(t, catalog.New(newTold()).View(empty.index.Snapshot()), empty.index.Snapshot(), "/version"); code != 200 || !strings.Contains(body, `"major": "1"`) {
+	if code, body := ask(t, catalog.New(newFakeFleet()).View(empty.index.Snapshot()), empty.index.Snapshot(), "/version"); code != 200 || !strings.Contains(body, `"major": "1"`) {
 		t.Errorf("version of an empty fleet %s", body)
 	}
 }
@@ -327,7 +327,7 @@ func TestCatalog_BuiltInKindsHaveSchemas(t *testing.T) {
 		list = append(list, s)
 		f.keep("fleet/a", s.Kind, s.Resource.GroupVersion().String())
 	}
-	v := catalog.New(newTold(list...)).View(f.index.Snapshot())
+	v := catalog.New(newFakeFleet(list...)).View(f.index.Snapshot())
 	for path, want := range map[string]string{
 		"/openapi/v3/api/v1":                               "io.k8s.api.core.v1.PodSpec",
 		"/openapi/v3/apis/events.k8s.io/v1":                "io.k8s.api.events.v1.Event",
@@ -358,7 +358,7 @@ func TestCatalog_OrderOfResourcesIsTheServers(t *testing.T) {
 		f.keep("fleet/a", s.Kind, s.Resource.GroupVersion().String())
 	}
 	var got []string
-	for r := range catalog.New(newTold(list...)).View(f.index.Snapshot()).Resources() {
+	for r := range catalog.New(newFakeFleet(list...)).View(f.index.Snapshot()).Resources() {
 		got = append(got, r.Resource.Resource)
 	}
 	if want := []string{"pods", "deployments", "ingresses", "zs"}; !reflect.DeepEqual(got, want) {
@@ -373,7 +373,7 @@ func TestCatalog_MembersThatContradictEachOther(t *testing.T) {
 		return s
 	}
 	const vault, widget = aggregate.Kind("Vault.acme.io"), aggregate.Kind("Widget.acme.io")
-	source := newTold(served(vault, "vaults", false, "a/a"), served(vault, "widgets", true, "e/vil"), served(widget, "widgets", false))
+	source := newFakeFleet(served(vault, "vaults", false, "a/a"), served(vault, "widgets", true, "e/vil"), served(widget, "widgets", false))
 	c := catalog.New(source)
 	f := newFleet(t)
 	f.join("a/a", "v1.36.0", "acme.io/v1")
@@ -406,7 +406,7 @@ func TestCatalog_MembersThatContradictEachOther(t *testing.T) {
 		got[1].Resource != "widgets" || !slices.Equal(got[1].Members, []string{"e/vil"}) {
 		t.Errorf("%+v", got)
 	}
-	source.tell(served(vault, "vaults", false))
+	source.serve(served(vault, "vaults", false))
 	if got := c.AuthorizationResources(f.index.Snapshot(), vault); len(got) != 1 || got[0].Members != nil || len(c.AuthorizationResources(f.index.Snapshot(), widget)) != 0 {
 		t.Errorf("%+v after they agree", got)
 	}
@@ -416,7 +416,7 @@ func TestCatalog_MembersThatContradictEachOther(t *testing.T) {
 func TestCatalog_MemberAloneSaysWhetherItsObjectsHaveNamespaces(t *testing.T) {
 	const fleets = aggregate.Kind("Fleet.acme.io")
 	gvr := schema.GroupVersionResource{Group: "acme.io", Version: "v1", Resource: "fleets"}
-	c := catalog.New(newTold(catalog.ServedResource{Kind: fleets, Resource: gvr, Namespaced: true, ScopeDiffers: []string{"a/a"}}))
+	c := catalog.New(newFakeFleet(catalog.ServedResource{Kind: fleets, Resource: gvr, Namespaced: true, ScopeDiffers: []string{"a/a"}}))
 	f := newFleet(t)
 	for _, m := range []string{"a/a", "e/vil"} {
 		f.join(m, "v1.36.0", "acme.io/v1")
@@ -440,7 +440,7 @@ func TestCatalog_AuthorizationResourcesAreThoseObjectsWereReadUnder(t *testing.T
 		s.Members = members
 		return s
 	}
-	source := newTold(as("vaults"))
+	source := newFakeFleet(as("vaults"))
 	c := catalog.New(source)
 	f := newFleet(t)
 	scopes := map[string]*aggregate.Scope{}
@@ -471,13 +471,13 @@ func TestCatalog_AuthorizationResourcesAreThoseObjectsWereReadUnder(t *testing.T
 	read("a/a", "vaults")
 	read("b/b", "vaults")
 	before := f.index.Snapshot()
-	source.tell(as("chests", "a/a", "b/b"))
+	source.serve(as("chests", "a/a", "b/b"))
 	want(before, "vaults ")
 	read("a/a", "chests")
 	want(before, "vaults ")
 	read("c/c", "")
 	want(f.index.Snapshot(), "chests a/a,c/c,d/d", "vaults b/b") // what holds nothing is as most
-	source.tell(as("chests", "a/a"), as("vaults", "c/c"))
+	source.serve(as("chests", "a/a"), as("vaults", "c/c"))
 	want(f.index.Snapshot(), "chests a/a", "vaults b/b,c/c,d/d")
 	read("b/b", "chests")
 	want(f.index.Snapshot(), "chests ")

@@ -128,7 +128,7 @@ func (r *real) discovery(t *testing.T) {
 	if _, err := clientOf(t, server.URL+"/fleet").ServerResourcesForGroupVersion("nobody.example/v1"); !apierrors.IsNotFound(err) {
 		t.Errorf("a strange group: %v", err)
 	}
-	if _, lists, err := clientOf(t, server.URL+"/members/fleet/other").ServerGroupsAndResources(); err != nil || len(lists) > 3 { // what is asked, and not kept
+	if _, lists, err := clientOf(t, server.URL+"/members/fleet/other").ServerGroupsAndResources(); err != nil || len(lists) > 3 { // what is requested, and not kept
 		t.Errorf("a member that does not exist serves %v (%v)", lists, err)
 	}
 	r.etags(t, server.URL+"/fleet/apis")
@@ -156,7 +156,7 @@ func (r *real) etags(t *testing.T, url string) {
 			t.Errorf("%s: %s, etag %q, content %q", version, first.Status, first.Header.Get("Etag"), first.Header.Get("Content-Type"))
 		}
 		if again := get(first.Header.Get("Etag")); again.StatusCode != http.StatusNotModified {
-			t.Errorf("%s: asked again: %s", version, again.Status)
+			t.Errorf("%s: requested again: %s", version, again.Status)
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()

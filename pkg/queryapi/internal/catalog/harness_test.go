@@ -57,24 +57,24 @@ func served(kind, group, version, plural string, namespaced bool) catalog.Served
 	}
 }
 
-// told is a source that a test tells what members serve.
-type told struct {
+// fakeFleet serves resources that a test sets.
+type fakeFleet struct {
 	mu      sync.Mutex
 	list    []catalog.ServedResource
 	changed chan struct{}
 }
 
-func newTold(list ...catalog.ServedResource) *told {
-	return &told{list: list, changed: make(chan struct{})}
+func newFakeFleet(list ...catalog.ServedResource) *fakeFleet {
+	return &fakeFleet{list: list, changed: make(chan struct{})}
 }
 
-func (s *told) Resources() ([]catalog.ServedResource, <-chan struct{}) {
+func (s *fakeFleet) Resources() ([]catalog.ServedResource, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.list, s.changed
 }
 
-func (s *told) tell(list ...catalog.ServedResource) {
+func (s *fakeFleet) serve(list ...catalog.ServedResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = list
@@ -140,7 +140,7 @@ func viewOf(t testing.TB, s catalog.ServedResource, held string) *catalog.View {
 	f := newFleet(t)
 	f.join("fleet/a", "v1.36.0", held)
 	f.keep("fleet/a", s.Kind, held)
-	return catalog.New(newTold(s)).View(f.index.Snapshot())
+	return catalog.New(newFakeFleet(s)).View(f.index.Snapshot())
 }
 
 // ask gets a path of discovery, and returns the answer's code and body.

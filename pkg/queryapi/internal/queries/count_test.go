@@ -13,7 +13,7 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/queries"
 )
 
-func podOf(member, namespace, name, app, node string, images ...string) thing {
+func podOf(member, namespace, name, app, node string, images ...string) testObject {
 	var containers []any
 	for _, i := range images {
 		containers = append(containers, object{"image": i})
@@ -26,7 +26,7 @@ func podOf(member, namespace, name, app, node string, images ...string) thing {
 	if app != "" {
 		labels = map[string]string{"app": app}
 	}
-	return thing{ref: aggregate.Ref{Member: member, Kind: "Pod", Namespace: namespace, Name: name}, labels: labels, body: object{"spec": spec}}
+	return testObject{ref: aggregate.Ref{Member: member, Kind: "Pod", Namespace: namespace, Name: name}, labels: labels, body: object{"spec": spec}}
 }
 
 func smallFleet(t testing.TB) *fleet {
@@ -38,7 +38,7 @@ func smallFleet(t testing.TB) *fleet {
 		podOf("a/one", "kube-system", "p3", "", "", "dns:1"),
 		podOf("a/two", "shop", "p1", "db", "n1", "pg:1"),
 		podOf("b/one", "shop", "p1", "web", "n2", "nginx:1"),
-		thing{ref: aggregate.Ref{Member: "b/one", Kind: "Service", Namespace: "shop", Name: "s"}},
+		testObject{ref: aggregate.Ref{Member: "b/one", Kind: "Service", Namespace: "shop", Name: "s"}},
 	)
 	f.commit()
 	return f
@@ -125,7 +125,7 @@ func TestCount_SaysWhatIsNotSynced(t *testing.T) {
 		t.Errorf("%s\nlacks %s", w.Body, want)
 	}
 	if strings.Contains(w.Body.String(), "10.1.2.3") {
-		t.Errorf("tells an error of the member: %s", w.Body)
+		t.Errorf("shows an error of the member: %s", w.Body)
 	}
 	if _, err := send(s, "count", "resource=pods&require=synced", "", reader{}); code(err) != 503 || !strings.Contains(err.Error(), "a/two") {
 		t.Errorf("required to be synced: %v", err)

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// resources are those that the tests speak of.
+// resources are those of the tests.
 var resources = map[aggregate.Kind]queries.Resource{}
 
 func init() {
@@ -68,7 +68,7 @@ func (view) ByName(name string) (queries.Resource, bool) {
 	return queries.Resource{}, false
 }
 
-// reader may read what grants say, by verb and resource.
+// reader is a caller with grants by verb and resource.
 type reader struct {
 	grants map[string]*authz.Grants // "list pods"; nil: everything
 	seen   []string
@@ -122,8 +122,8 @@ func (f *fleet) join(names ...string) {
 // object is an object as maps.
 type object = map[string]any
 
-// thing is an object that tests put into a fleet.
-type thing struct {
+// testObject is an object that tests put into a fleet.
+type testObject struct {
 	ref    aggregate.Ref
 	uid    string
 	labels map[string]string
@@ -150,9 +150,9 @@ func (f *fleet) scope(member string, kind aggregate.Kind) *aggregate.Scope {
 	return f.scopes[key]
 }
 
-func (f *fleet) put(things ...thing) {
+func (f *fleet) put(objects ...testObject) {
 	f.t.Helper()
-	for _, o := range things {
+	for _, o := range objects {
 		meta := object{"name": o.ref.Name}
 		if o.ref.Namespace != "" {
 			meta["namespace"] = o.ref.Namespace
@@ -199,7 +199,7 @@ func (f *fleet) server(o queries.Options) *queries.Handler {
 	return s
 }
 
-// ask answers a question, as JSON into an answer.
+// ask runs a query and decodes its response from JSON.
 func ask[T any](t testing.TB, s *queries.Handler, question, query string, r reader) (T, error) {
 	t.Helper()
 	var out T

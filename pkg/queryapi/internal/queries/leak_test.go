@@ -25,10 +25,10 @@ var (
 	leakNames      = []string{"n0", "n1", "n2"}
 )
 
-// randomThings are objects with few names, so that they refer to each other a
+// randomObjects are objects with few names, so that they refer to each other a
 // lot, in circles too.
-func randomThings(rng *rand.Rand) []thing {
-	var out []thing
+func randomObjects(rng *rand.Rand) []testObject {
+	var out []testObject
 	name := func() string { return pick(rng, leakNames...) }
 	uid := func(ref aggregate.Ref) string {
 		return fmt.Sprintf("uid %s %s %s", ref.Kind, ref.Namespace, ref.Name) // shared by members, as restored ones do
@@ -41,10 +41,10 @@ func randomThings(rng *rand.Rand) []thing {
 				if resources[kind].Namespaced {
 					ref.Namespace = pick(rng, leakNamespaces...)
 				}
-				if slices.ContainsFunc(out, func(o thing) bool { return o.ref == ref }) {
+				if slices.ContainsFunc(out, func(o testObject) bool { return o.ref == ref }) {
 					continue
 				}
-				o := thing{ref: ref, uid: uid(ref), labels: map[string]string{"app": name()}, body: object{}}
+				o := testObject{ref: ref, uid: uid(ref), labels: map[string]string{"app": name()}, body: object{}}
 				for range rng.IntN(3) {
 					owner := aggregate.Ref{Kind: pick(rng, kinds...), Name: name(), Namespace: ref.Namespace}
 					if !resources[owner.Kind].Namespaced {
@@ -109,17 +109,17 @@ func TestQueries_HiddenObjectsMakeNoDifference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.Of(t), 0))
 	related, refused, nodes := 0, 0, 0
 	for range 25 {
-		things := randomThings(rng)
+		objects := randomObjects(rng)
 		whole := newFleet(t)
 		whole.join(leakMembers...)
-		whole.put(things...)
+		whole.put(objects...)
 		whole.commit()
 		for range 4 {
 			grants := randomGrants(rng)
-			root := things[rng.IntN(len(things))].ref
+			root := objects[rng.IntN(len(objects))].ref
 			kept := newFleet(t)
 			kept.join(leakMembers...)
-			for _, o := range things {
+			for _, o := range objects {
 				if may(grants, "list", o.ref) {
 					kept.put(o)
 				}
@@ -163,7 +163,7 @@ func TestQueries_HiddenObjectsMakeNoDifference(t *testing.T) {
 			related++
 			nodes += len(got.Nodes)
 		}
-		sameCounts(t, rng, whole, things)
+		sameCounts(t, rng, whole, objects)
 	}
 	t.Logf("%d graphs of %d nodes, %d refusals", related, nodes, refused)
 	if related < 20 || refused < 3 || nodes < 3*related {
@@ -184,12 +184,12 @@ func dump(t *testing.T, v ...any) string {
 	return string(b)
 }
 
-func sameCounts(t *testing.T, rng *rand.Rand, whole *fleet, things []thing) {
+func sameCounts(t *testing.T, rng *rand.Rand, whole *fleet, objects []testObject) {
 	t.Helper()
 	grants := randomGrants(rng)
 	kept := newFleet(t)
 	kept.join(leakMembers...)
-	for _, o := range things {
+	for _, o := range objects {
 		if may(grants, "list", o.ref) {
 			kept.put(o)
 		}

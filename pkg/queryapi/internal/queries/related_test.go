@@ -27,19 +27,19 @@ func webFleet(t testing.TB, pods int) *fleet {
 	f := newFleet(t)
 	f.join("a/one", "a/two")
 	f.put(
-		thing{ref: at("Deployment.apps", "web"), uid: "d"},
-		thing{ref: at("ReplicaSet.apps", "web-1"), uid: "r", owners: ownedBy("apps/v1", "Deployment", "web", "d")},
-		thing{ref: at("ReplicaSet.apps", "web-0"), uid: "r0", owners: ownedBy("apps/v1", "Deployment", "web", "another web, of before")},
-		thing{ref: at("Service", "web"), uid: "s", body: object{"spec": object{"selector": object{"app": "web"}}}},
-		thing{ref: at("Service", "bare"), uid: "s2", body: object{"spec": object{"type": "ExternalName"}}},
-		thing{ref: at("Node", "n1"), uid: "n"}, thing{ref: at("Node", "n2"), uid: "n2"},
-		thing{ref: at("ConfigMap", "conf"), uid: "c"}, thing{ref: at("ConfigMap", "other"), uid: "c2"}, thing{ref: at("Secret", "key"), uid: "k"},
-		thing{ref: at("Secret", "pull"), uid: "k2"}, thing{ref: at("PersistentVolumeClaim", "data"), uid: "v"}, thing{ref: at("ServiceAccount", "web"), uid: "a"},
+		testObject{ref: at("Deployment.apps", "web"), uid: "d"},
+		testObject{ref: at("ReplicaSet.apps", "web-1"), uid: "r", owners: ownedBy("apps/v1", "Deployment", "web", "d")},
+		testObject{ref: at("ReplicaSet.apps", "web-0"), uid: "r0", owners: ownedBy("apps/v1", "Deployment", "web", "another web, of before")},
+		testObject{ref: at("Service", "web"), uid: "s", body: object{"spec": object{"selector": object{"app": "web"}}}},
+		testObject{ref: at("Service", "bare"), uid: "s2", body: object{"spec": object{"type": "ExternalName"}}},
+		testObject{ref: at("Node", "n1"), uid: "n"}, testObject{ref: at("Node", "n2"), uid: "n2"},
+		testObject{ref: at("ConfigMap", "conf"), uid: "c"}, testObject{ref: at("ConfigMap", "other"), uid: "c2"}, testObject{ref: at("Secret", "key"), uid: "k"},
+		testObject{ref: at("Secret", "pull"), uid: "k2"}, testObject{ref: at("PersistentVolumeClaim", "data"), uid: "v"}, testObject{ref: at("ServiceAccount", "web"), uid: "a"},
 	)
 	var endpoints []any
 	for i := range pods {
 		name := fmt.Sprintf("web-%d", i)
-		f.put(thing{
+		f.put(testObject{
 			ref: at("Pod", name), uid: "p" + name, labels: map[string]string{"app": "web"}, owners: ownedBy("apps/v1", "ReplicaSet", "web-1", "r"),
 			body: object{"spec": object{
 				"nodeName": "n1", "serviceAccountName": "web", "imagePullSecrets": []any{object{"name": "pull"}},
@@ -50,8 +50,8 @@ func webFleet(t testing.TB, pods int) *fleet {
 		endpoints = append(endpoints, object{"nodeName": "n1", "targetRef": object{"kind": "Pod", "name": name}})
 	}
 	f.put(
-		thing{ref: at("Pod", "other"), uid: "po", labels: map[string]string{"app": "db"}, body: object{"spec": object{"nodeName": "n2", "volumes": "broken"}}},
-		thing{ref: at("EndpointSlice.discovery.k8s.io", "web-x"), uid: "e", labels: map[string]string{"kubernetes.io/service-name": "web"}, owners: ownedBy("v1", "Service", "web", "s"), body: object{"endpoints": endpoints}},
+		testObject{ref: at("Pod", "other"), uid: "po", labels: map[string]string{"app": "db"}, body: object{"spec": object{"nodeName": "n2", "volumes": "broken"}}},
+		testObject{ref: at("EndpointSlice.discovery.k8s.io", "web-x"), uid: "e", labels: map[string]string{"kubernetes.io/service-name": "web"}, owners: ownedBy("v1", "Service", "web", "s"), body: object{"endpoints": endpoints}},
 	)
 	f.commit()
 	return f
@@ -104,9 +104,9 @@ func TestRelated_TerminatesOnCycles(t *testing.T) {
 	f := newFleet(t)
 	f.join("a/one")
 	f.put(
-		thing{ref: at("ConfigMap", "x"), uid: "x", owners: ownedBy("v1", "ConfigMap", "y", "y")},
-		thing{ref: at("ConfigMap", "y"), uid: "y", owners: ownedBy("v1", "ConfigMap", "x", "x")},
-		thing{ref: at("Secret", "self"), uid: "self", owners: ownedBy("v1", "Secret", "self", "self")},
+		testObject{ref: at("ConfigMap", "x"), uid: "x", owners: ownedBy("v1", "ConfigMap", "y", "y")},
+		testObject{ref: at("ConfigMap", "y"), uid: "y", owners: ownedBy("v1", "ConfigMap", "x", "x")},
+		testObject{ref: at("Secret", "self"), uid: "self", owners: ownedBy("v1", "Secret", "self", "self")},
 	)
 	f.commit()
 	s := f.server(queries.Options{})

@@ -19,18 +19,18 @@ var (
 	envs        = []string{"prod", "test"}
 )
 
-// choice is a selection in the API's words, and the same as a function.
-type choice struct {
-	path    string
-	query   url.Values
-	caller  caller
-	reaches map[string]authz.MemberGrant // nil: everything
-	tests   []func(f *fleet, o thing) bool
+// podSelection is a selection as the API's parameters, and the same as a function.
+type podSelection struct {
+	path   string
+	query  url.Values
+	caller caller
+	grants map[string]authz.MemberGrant // nil: everything
+	tests  []func(f *fleet, o testObject) bool
 }
 
-func (c *choice) selects(f *fleet, o thing) bool {
-	if c.reaches != nil {
-		reach := c.reaches[o.member]
+func (c *podSelection) selects(f *fleet, o testObject) bool {
+	if c.grants != nil {
+		reach := c.grants[o.member]
 		if !reach.All && !slices.Contains(reach.Namespaces, o.namespace) {
 			return false
 		}
@@ -43,15 +43,15 @@ func (c *choice) selects(f *fleet, o thing) bool {
 	return true
 }
 
-// expected is what the choice selects of all pods, in the order of lists.
-func (c *choice) expected(f *fleet) []thing {
-	var out []thing
-	for _, o := range f.things[pods] {
+// expected are the selected pods of the fleet, in the order of lists.
+func (c *podSelection) expected(f *fleet) []testObject {
+	var out []testObject
+	for _, o := range f.objects[pods] {
 		if c.selects(f, o) {
 			out = append(out, o)
 		}
 	}
-	slices.SortFunc(out, func(a, b thing) int {
+	slices.SortFunc(out, func(a, b testObject) int {
 		for _, n := range []int{strings.Compare(a.member, b.member), strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name)} {
 			if n != 0 {
 				return n
@@ -65,43 +65,43 @@ func (c *choice) expected(f *fleet) []thing {
 // term is a term of a selector, and the same as a function.
 type term struct {
 	text string
-	test func(f *fleet, o thing) bool
+	test func(f *fleet, o testObject) bool
 }
 
-// termOf says of a value that may be absent what a label selector can say.
-func termOf(rng *rand.Rand, key string, options []string, get func(f *fleet, o thing) (string, bool)) term {
+// termOf returns a random requirement of a label selector on a value that may be absent.
+func termOf(rng *rand.Rand, key string, options []string, get func(f *fleet, o testObject) (string, bool)) term {
 	v := pick(rng, options...)
 	some := options[:1+rng.IntN(len(options))]
 	return pick(rng,
-		term{key + "=" + v, func(f *fleet, o thing) bool { got, _ := get(f, o); return got == v && v != "" }},
-		term{key + "!=" + v, func(f *fleet, o thing) bool { got, _ := get(f, o); return got != v }},
-		term{key + " in (" + strings.Join(some, ",") + ")", func(f *fleet, o thing) bool {
+		term{key + "=" + v, func(f *fleet, o testObject) bool { got, _ := get(f, o); return got == v && v != "" }},
+		term{key + "!=" + v, func(f *fleet, o testObject) bool { got, _ := get(f, o); return got != v }},
+		term{key + " in (" + strings.Join(some, ",") + ")", func(f *fleet, o testObject) bool {
 			got, have := get(f, o)
 			return have && slices.Contains(some, got)
 		}},
-		term{key + " notin (" + strings.Join(some, ",") + ")", func(f *fleet, o thing) bool {
+		term{key + " notin (" + strings.Join(some, ",") + ")", func(f *fleet, o testObject) bool {
 			got, have := get(f, o)
 			return !have || !slices.Contains(some, got)
 		}},
-		term{key, func(f *fleet, o thing) bool { _, have := get(f, o); return have }},
-		term{"!" + key, func(f *fleet, o thing) bool { _, have := get(f, o); return !have }},
+		term{key, func(f *fleet, o testObject) bool { _, have := get(f, o); return have }},
+		term{"!" + key, func(f *fleet, o testObject) bool { _, have := get(f, o); return !have }},
 	)
 }
 
 func labelTerm(rng *rand.Rand) term {
-	own := func(key string) func(*fleet, thing) (string, bool) {
-		return func(_ *fleet, o thing) (string, bool) { v, have := o.labels[key]; return v, have }
+	own := func(key string) func(*fleet, testObject) (string, bool) {
+		return func(_ *fleet, o testObject) (string, bool) { v, have := o.labels[key]; return v, have }
 	}
 	switch rng.IntN(6) {
 	case 0:
 		return termOf(rng, "tier", []string{"back", "front"}, own("tier"))
 	case 1:
-		return termOf(rng, "member.federator.dev/env", envs, func(f *fleet, o thing) (string, bool) {
+		return termOf(rng, "member.federator.dev/env", envs, func(f *fleet, o testObject) (string, bool) {
 			v, have := f.members[o.member]["env"]
 			return v, have
 		})
 	case 2:
-		return termOf(rng, "federator.dev/member-namespace", []string{"a", "b"}, func(_ *fleet, o thing) (string, bool) { return o.member[:1], true })
+		return termOf(rng, "federator.dev/member-namespace", []string{"a", "b"}, func(_ *fleet, o testObject) (string, bool) { return o.member[:1], true })
 	}
 	return termOf(rng, "app", []string{"shop", "web"}, own("app"))
 }
@@ -110,31 +110,31 @@ func labelTerm(rng *rand.Rand) term {
 func fieldTerm(rng *rand.Rand, isFlat bool) term {
 	var key string
 	var options []string
-	var get func(o thing) string
+	var get func(o testObject) string
 	field := rng.IntN(4)
 	if isFlat && field%3 > 0 {
-		key, options, get = "metadata.namespace", flatNames(namespaces...), func(o thing) string { return flat.Join(o.member, o.namespace) }
+		key, options, get = "metadata.namespace", flatNames(namespaces...), func(o testObject) string { return flat.Join(o.member, o.namespace) }
 		if field == 2 {
-			key, options, get = "spec.nodeName", flatNames("n0", "n1"), func(o thing) string { return flat.Join(o.member, o.node) }
+			key, options, get = "spec.nodeName", flatNames("n0", "n1"), func(o testObject) string { return flat.Join(o.member, o.node) }
 		}
 		field = -1
 	}
 	switch field {
 	case -1:
 	case 0:
-		key, options, get = "metadata.name", []string{"p0", "p1"}, func(o thing) string { return o.name }
+		key, options, get = "metadata.name", []string{"p0", "p1"}, func(o testObject) string { return o.name }
 	case 1:
-		key, options, get = "metadata.namespace", namespaces, func(o thing) string { return o.namespace }
+		key, options, get = "metadata.namespace", namespaces, func(o testObject) string { return o.namespace }
 	case 2:
-		key, options, get = "spec.nodeName", []string{"n0", "n1"}, func(o thing) string { return o.node }
+		key, options, get = "spec.nodeName", []string{"n0", "n1"}, func(o testObject) string { return o.node }
 	default:
-		key, options, get = "status.phase", []string{"Running", "Pending"}, func(o thing) string { return o.phase }
+		key, options, get = "status.phase", []string{"Running", "Pending"}, func(o testObject) string { return o.phase }
 	}
 	v := pick(rng, options...)
 	if rng.IntN(3) == 0 {
-		return term{key + "!=" + v, func(_ *fleet, o thing) bool { return get(o) != v }}
+		return term{key + "!=" + v, func(_ *fleet, o testObject) bool { return get(o) != v }}
 	}
-	return term{key + "=" + v, func(_ *fleet, o thing) bool { return get(o) == v }}
+	return term{key + "=" + v, func(_ *fleet, o testObject) bool { return get(o) == v }}
 }
 
 // flatNames are flat names in all members, and one that is none.
@@ -148,14 +148,14 @@ func flatNames(of ...string) []string {
 	return out
 }
 
-// choose makes a random choice of pods.
-func choose(rng *rand.Rand) *choice {
-	c := &choice{path: "/fleet", query: url.Values{}, caller: all}
+// randomSelection returns a random selection of pods.
+func randomSelection(rng *rand.Rand) *podSelection {
+	c := &podSelection{path: "/fleet", query: url.Values{}, caller: all}
 	isFlat := false
 	switch m := pick(rng, memberNames...); rng.IntN(6) {
 	case 0:
 		c.path = "/members/" + m
-		c.tests = append(c.tests, func(_ *fleet, o thing) bool { return o.member == m })
+		c.tests = append(c.tests, func(_ *fleet, o testObject) bool { return o.member == m })
 	case 1, 2:
 		c.path, isFlat = "/flat", true
 	}
@@ -165,10 +165,10 @@ func choose(rng *rand.Rand) *choice {
 	case isFlat:
 		ns = pick(rng, flatNames(namespaces...)...)
 		c.path += "/namespaces/" + ns
-		c.tests = append(c.tests, func(_ *fleet, o thing) bool { return flat.Join(o.member, o.namespace) == ns })
+		c.tests = append(c.tests, func(_ *fleet, o testObject) bool { return flat.Join(o.member, o.namespace) == ns })
 	default:
 		c.path += "/namespaces/" + ns
-		c.tests = append(c.tests, func(_ *fleet, o thing) bool { return o.namespace == ns })
+		c.tests = append(c.tests, func(_ *fleet, o testObject) bool { return o.namespace == ns })
 	}
 	c.path += "/pods"
 	fieldTerm := func(rng *rand.Rand) term { return fieldTerm(rng, isFlat) }
@@ -184,14 +184,14 @@ func choose(rng *rand.Rand) *choice {
 		}
 	}
 	if rng.IntN(2) == 0 {
-		c.reaches = reaches(rng)
-		c.caller = granted(authz.NewGrants(c.reaches, time.Time{}))
+		c.grants = randomGrants(rng)
+		c.caller = granted(authz.NewGrants(c.grants, time.Time{}))
 	}
 	return c
 }
 
-// reaches are random grants, of something at least.
-func reaches(rng *rand.Rand) map[string]authz.MemberGrant {
+// randomGrants are random grants, of one member at least.
+func randomGrants(rng *rand.Rand) map[string]authz.MemberGrant {
 	out := map[string]authz.MemberGrant{}
 	for len(out) == 0 {
 		for _, m := range memberNames {
@@ -207,7 +207,7 @@ func reaches(rng *rand.Rand) map[string]authz.MemberGrant {
 }
 
 // randomPod is a pod of a member of the fleet.
-func (f *fleet) randomPod(rng *rand.Rand, member string) thing {
+func (f *fleet) randomPod(rng *rand.Rand, member string) testObject {
 	o := pod(member, pick(rng, namespaces...), "p"+string(rune('0'+rng.IntN(8))))
 	o.node, o.phase = pick(rng, "n0", "n1", "n2"), pick(rng, "Running", "Pending", "Failed")
 	if rng.IntN(3) > 0 {
@@ -231,7 +231,7 @@ func (f *fleet) step(rng *rand.Rand) {
 	switch n := rng.IntN(24); {
 	case n == 0:
 		f.leave(m)
-		if rng.IntN(2) == 0 { // another of its name, before a watch can look
+		if rng.IntN(2) == 0 { // another of its name, before a watch can read
 			f.join(m, "env", pick(rng, envs...))
 		}
 		return
@@ -239,9 +239,9 @@ func (f *fleet) step(rng *rand.Rand) {
 		f.relist(rng, m)
 		return
 	case n < 6:
-		mine := slices.Sorted(maps.Keys(f.things[pods]))
+		mine := slices.Sorted(maps.Keys(f.objects[pods]))
 		for range min(len(mine), 1+rng.IntN(4)) {
-			if o, ok := f.things[pods][pick(rng, mine...)]; ok {
+			if o, ok := f.objects[pods][pick(rng, mine...)]; ok {
 				f.remove(o)
 				if rng.IntN(3) == 0 {
 					o.uid = ""
@@ -260,16 +260,16 @@ func (f *fleet) step(rng *rand.Rand) {
 // relist exchanges a member's pods in one commit.
 func (f *fleet) relist(rng *rand.Rand, member string) {
 	f.t.Helper()
-	old := f.things[pods]
-	f.things[pods] = map[string]thing{}
+	old := f.objects[pods]
+	f.objects[pods] = map[string]testObject{}
 	for k, o := range old {
 		if o.member != member {
-			f.things[pods][k] = o
+			f.objects[pods][k] = o
 		}
 	}
 	s := f.scope(member, pods)
 	var items []aggregate.Item
-	byKey := map[string]thing{}
+	byKey := map[string]testObject{}
 	for range rng.IntN(10) {
 		o := f.randomPod(rng, member)
 		if held, ok := old[o.key()]; ok && rng.IntN(3) > 0 {
@@ -280,7 +280,7 @@ func (f *fleet) relist(rng *rand.Rand, member string) {
 	for _, k := range slices.Sorted(maps.Keys(byKey)) {
 		o := byKey[k]
 		item := f.item(&o)
-		f.know(o)
+		f.record(o)
 		items = append(items, item)
 	}
 	_, err := s.Replace(items, s.Status())

@@ -21,14 +21,14 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// kept is a caller whose grants a hub is asked for, and whose answers are kept, each of
+// kept is a caller whose grants a hub reviews, and whose reviews are cached, each of
 // its own age.
 type kept struct {
 	authority *authz.Authorizer
 
-	mu    sync.Mutex
-	may   map[string][]string // members by verb
-	asked int
+	mu       sync.Mutex
+	may      map[string][]string // members by verb
+	requests int
 }
 
 func newKept(t *testing.T, may map[string][]string) *kept {
@@ -54,14 +54,14 @@ func (c *kept) grant(may map[string][]string) {
 func (c *kept) reviews() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.asked
+	return c.requests
 }
 
 // Create implements authz.Reviewer.
 func (c *kept) Create(_ context.Context, review *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked++
+	c.requests++
 	of := review.Spec.ResourceAttributes
 	out := review.DeepCopy()
 	out.Status.Allowed = slices.Contains(c.may[of.Verb], of.Namespace+"/"+of.Name)
@@ -103,25 +103,25 @@ func changedBetween(t *testing.T, before, after map[string][]string, first strin
 	f.commit()
 	c := newKept(t, before)
 	if first == selection.List { // of another client, say
-		f.mirror(c, fleetPods)
+		f.clientState(c, fleetPods)
 	} else {
 		f.watch(c, fleetPods, nil, "").end()
 	}
 	time.Sleep(time.Second)
 	c.grant(after)
 	time.Sleep(time.Second)
-	client := f.mirror(c, fleetPods)
+	client := f.clientState(c, fleetPods)
 	byOld := len(client.keys) == 2*len(before[selection.List])
 	if byOld != (first == selection.List) {
 		t.Fatalf("listed %q: the answers about lists are not of the age that this is about", client.keys)
 	}
 	if busy {
-		f.remove(f.things[pods]["a/west blue p0"])
+		f.remove(f.objects[pods]["a/west blue p0"])
 		f.commit()
 	}
-	client = client.resumed(f, c, fleetPods)
+	client = client.resume(f, c, fleetPods)
 	want := map[string]string{}
-	for key, o := range f.things[pods] {
+	for key, o := range f.objects[pods] {
 		if slices.Contains(after[selection.List], o.member) {
 			want[key] = o.version
 		}
@@ -143,7 +143,7 @@ func TestWatch_WhoMayListMoreMayWatch(t *testing.T) {
 		f.commit()
 		may := map[string][]string{selection.List: {"a/east", "a/west"}, selection.Watch: {"a/east"}}
 		c := newKept(t, may)
-		from := values("resourceVersion", f.mirror(c, fleetPods).revision)
+		from := values("resourceVersion", f.clientState(c, fleetPods).revision)
 		f.put(pod("a/east", "blue", "p1"), pod("a/west", "blue", "p1"))
 		f.commit()
 		// Who lists and watches asks about the fleet, a namespace and two members each.
@@ -151,7 +151,7 @@ func TestWatch_WhoMayListMoreMayWatch(t *testing.T) {
 			time.Sleep(age)
 			before := c.reviews()
 			for range 5 {
-				wantTold(t, "a watch of less than a list", f.watch(c, fleetPods, from, "").end(), "ADDED a/east blue p1")
+				wantEvents(t, "a watch of less than a list", f.watch(c, fleetPods, from, "").end(), "ADDED a/east blue p1")
 			}
 			if n := c.reviews() - before; n > 8 {
 				t.Errorf("after %s more, %d reviews for 5 watches, want 8 at most", age, n)

@@ -25,7 +25,7 @@ func collision(t testing.TB) *fleet {
 		f.join(m)
 		web := pod(m, "blue", "web")
 		web.node = "n.1"
-		f.put(web, thing{kind: nodes, member: m, name: "n.1"}, thing{kind: "Namespace", member: m, name: "blue"})
+		f.put(web, testObject{kind: nodes, member: m, name: "n.1"}, testObject{kind: "Namespace", member: m, name: "blue"})
 	}
 	f.commit()
 	return f
@@ -40,7 +40,7 @@ func keysOf(a answer) []string {
 	return out
 }
 
-// TestFlat_KeysAreOfOneObject: what members share a name of is told apart in lists,
+// TestFlat_KeysAreOfOneObject: objects of one name in several members are distinguished in lists,
 // and had by its key.
 func TestFlat_KeysAreOfOneObject(t *testing.T) {
 	f := collision(t)
@@ -179,7 +179,7 @@ func TestFlat_KeysWhereMembersDifferInWhatHasNamespaces(t *testing.T) {
 	for m, namespaces := range map[string][]string{"a/one": {""}, "e/vil": {"", "blue"}, "e/viler": {"", "blue"}} {
 		f.join(m)
 		for _, namespace := range namespaces {
-			f.put(thing{kind: fleets, member: m, namespace: namespace, name: "x"})
+			f.put(testObject{kind: fleets, member: m, namespace: namespace, name: "x"})
 		}
 	}
 	f.commit()

@@ -18,8 +18,8 @@ import (
 
 const asYAML = "application/yaml"
 
-// plain decodes JSON to what can be compared.
-func plain(t testing.TB, b []byte) map[string]any {
+// decodeJSON decodes JSON into values that can be compared.
+func decodeJSON(t testing.TB, b []byte) map[string]any {
 	t.Helper()
 	var o map[string]any
 	if err := json.Unmarshal(b, &o); err != nil {
@@ -28,13 +28,13 @@ func plain(t testing.TB, b []byte) map[string]any {
 	return o
 }
 
-// many returns a fleet of all kinds.
-func many(t testing.TB) *fleet {
+// newLargeFleet returns a fleet with many objects, of all kinds.
+func newLargeFleet(t testing.TB) *fleet {
 	t.Helper()
 	f := newFleet(t, settings{})
 	for _, m := range memberNames[:3] {
 		f.join(m)
-		f.put(thing{kind: nodes, member: m, name: "n0"}, thing{kind: hpas, member: m, namespace: "blue", name: "web"})
+		f.put(testObject{kind: nodes, member: m, name: "n0"}, testObject{kind: hpas, member: m, namespace: "blue", name: "web"})
 		for i := range 40 { // more than a block that one goroutine encodes
 			o := pod(m, "blue", fmt.Sprintf("p%02d", i), "app", `a"b`)
 			o.node, o.phase = "n0", "Running"
@@ -49,17 +49,17 @@ func many(t testing.TB) *fleet {
 // TestFormat_AllAgree: YAML is the JSON, metadata is that of the objects, and a
 // Table's rows have what a client asks to be included.
 func TestFormat_AllAgree(t *testing.T) {
-	f := many(t)
+	f := newLargeFleet(t)
 	for _, path := range []string{
 		"/fleet/api/v1/pods", "/members/a/west/api/v1/pods", "/fleet/api/v1/nodes", "/members/a/west/api/v1/nodes",
 		"/fleet/apis/autoscaling/v1/horizontalpodautoscalers", "/fleet/apis/autoscaling/v2/horizontalpodautoscalers",
 	} {
 		jsonList := f.mustAsk(all, path, nil, "")
-		whole := plain(t, jsonList.body)
+		whole := decodeJSON(t, jsonList.body)
 		asText := f.mustAsk(all, path, nil, asYAML)
 		converted, err := yaml.YAMLToJSON(asText.body)
 		ok(t, err)
-		if got := plain(t, converted); !reflect.DeepEqual(got, whole) || asText.header.Get("Content-Type") != asYAML {
+		if got := decodeJSON(t, converted); !reflect.DeepEqual(got, whole) || asText.header.Get("Content-Type") != asYAML {
 			t.Errorf("%s: YAML differs: %s", path, asText.body)
 		}
 		wantYAMLOf(t, path, jsonList, asText)
@@ -71,7 +71,7 @@ func TestFormat_AllAgree(t *testing.T) {
 			t.Errorf("%s: %s, %s", path, partial.list.Kind, rows.list.Kind)
 		}
 		for what, a := range map[string]answer{"partial": partial, "rows": rows, "included": included, "bare": bare} {
-			if !reflect.DeepEqual(plain(t, a.body)["metadata"], whole["metadata"]) || len(a.list.Items)+len(a.list.Rows) != len(jsonList.list.Items) {
+			if !reflect.DeepEqual(decodeJSON(t, a.body)["metadata"], whole["metadata"]) || len(a.list.Items)+len(a.list.Rows) != len(jsonList.list.Items) {
 				t.Fatalf("%s: %s differs: %.300s", path, what, a.body)
 			}
 		}
@@ -85,10 +85,10 @@ func TestFormat_AllAgree(t *testing.T) {
 				t.Errorf("%s: an object of %s", path, field(o, "apiVersion"))
 			}
 			want := map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": o["metadata"]}
-			if !reflect.DeepEqual(partial.list.Items[i], want) || !reflect.DeepEqual(plain(t, rows.list.Rows[i].Object.Raw), want) {
+			if !reflect.DeepEqual(partial.list.Items[i], want) || !reflect.DeepEqual(decodeJSON(t, rows.list.Rows[i].Object.Raw), want) {
 				t.Fatalf("%s: metadata differs: %v, %s, want %v", path, partial.list.Items[i], rows.list.Rows[i].Object.Raw, want)
 			}
-			if !reflect.DeepEqual(plain(t, included.list.Rows[i].Object.Raw), o) || len(bare.list.Rows[i].Object.Raw) > 0 && string(bare.list.Rows[i].Object.Raw) != "null" {
+			if !reflect.DeepEqual(decodeJSON(t, included.list.Rows[i].Object.Raw), o) || len(bare.list.Rows[i].Object.Raw) > 0 && string(bare.list.Rows[i].Object.Raw) != "null" {
 				t.Fatalf("%s: %s, %s, want %v", path, included.list.Rows[i].Object.Raw, bare.list.Rows[i].Object.Raw, o)
 			}
 			cells, columns := rows.list.Rows[i].Cells, rows.list.ColumnDefinitions
@@ -121,7 +121,7 @@ func wantYAMLOf(t *testing.T, what string, of, got answer) {
 
 // TestYAML_OfListsIsThatOfTheWholeDocument, item by item though it is made.
 func TestYAML_OfListsIsThatOfTheWholeDocument(t *testing.T) {
-	f := many(t)
+	f := newLargeFleet(t)
 	for _, c := range []struct{ path, query string }{
 		{"/fleet/api/v1/pods", ""}, {"/fleet/api/v1/pods", "limit=1"}, {"/fleet/api/v1/pods", "labelSelector=none=such"},
 	} {
@@ -134,7 +134,7 @@ func TestYAML_OfListsIsThatOfTheWholeDocument(t *testing.T) {
 	}
 }
 
-// heapAtWrites measures what lives while an answer is written.
+// heapAtWrites measures the live heap while an answer is written.
 type heapAtWrites struct {
 	header       http.Header
 	writes, sent int
@@ -159,9 +159,9 @@ func liveHeap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestYAML_OfListsIsMadeWithoutTheList: what an answer in YAML takes does not follow
-// its length.
-func TestYAML_OfListsIsMadeWithoutTheList(t *testing.T) {
+// TestYAML_ListsAreStreamed: the memory of an answer in YAML does not grow
+// with its length.
+func TestYAML_ListsAreStreamed(t *testing.T) {
 	f := newFleet(t, settings{})
 	f.join("a/east")
 	for i := range 8000 {
@@ -178,14 +178,14 @@ func TestYAML_OfListsIsMadeWithoutTheList(t *testing.T) {
 	}
 	const enough = 12 << 20 // what is read ahead, of 35 MB
 	if held := int64(w.most) - int64(base); w.sent < 2*enough || held > enough {
-		t.Errorf("%d KiB were sent, and %d KiB lived meanwhile", w.sent>>10, held>>10)
+		t.Errorf("%d KiB were sent, and live heap grew by %d KiB", w.sent>>10, held>>10)
 	}
-	t.Logf("%d KiB sent in %d writes, %d KiB lived meanwhile", w.sent>>10, w.writes, (int64(w.most)-int64(base))>>10)
+	t.Logf("%d KiB sent in %d writes, live heap grew by %d KiB", w.sent>>10, w.writes, (int64(w.most)-int64(base))>>10)
 }
 
 // TestFormat_SingleObjectsAgree in their formats, and with the list.
 func TestFormat_SingleObjectsAgree(t *testing.T) {
-	f := many(t)
+	f := newLargeFleet(t)
 	const path = "/fleet/api/v1/namespaces/red/pods/alone"
 	o := f.mustAsk(all, "/fleet/api/v1/namespaces/red/pods", nil, "").list.Items[0]
 	if got := f.mustAsk(all, path, nil, "").object(t); !reflect.DeepEqual(got, o) {
@@ -193,14 +193,14 @@ func TestFormat_SingleObjectsAgree(t *testing.T) {
 	}
 	converted, err := yaml.YAMLToJSON(f.mustAsk(all, path, nil, asYAML).body)
 	ok(t, err)
-	if got := plain(t, converted); !reflect.DeepEqual(got, o) {
+	if got := decodeJSON(t, converted); !reflect.DeepEqual(got, o) {
 		t.Errorf("YAML: %v, want %v", got, o)
 	}
 	if got := f.mustAsk(all, path, nil, asPartial).object(t); field(got, "kind") != "PartialObjectMetadata" || !reflect.DeepEqual(got["metadata"], o["metadata"]) {
 		t.Errorf("metadata: %v, want that of %v", got, o)
 	}
 	table := f.mustAsk(all, path, values("includeObject", "Object"), asTable).list
-	if table.Kind != "Table" || len(table.Rows) != 1 || !reflect.DeepEqual(plain(t, table.Rows[0].Object.Raw), o) {
+	if table.Kind != "Table" || len(table.Rows) != 1 || !reflect.DeepEqual(decodeJSON(t, table.Rows[0].Object.Raw), o) {
 		t.Errorf("table: %+v, want %v", table, o)
 	}
 }
@@ -208,7 +208,7 @@ func TestFormat_SingleObjectsAgree(t *testing.T) {
 // TestFormat_EventsAgreeWithLists in every format; watches that send the same share
 // its bytes, and those that do not do not.
 func TestFormat_EventsAgreeWithLists(t *testing.T) {
-	f := many(t)
+	f := newLargeFleet(t)
 	start := f.index.Snapshot().Revision()
 	type kind struct{ path, accept, include string }
 	var kinds []kind
@@ -263,9 +263,9 @@ func TestFormat_EventsAgreeWithLists(t *testing.T) {
 	}
 }
 
-// TestFormat_IsWhatTheClientLikesBest of those that can be given.
-func TestFormat_IsWhatTheClientLikesBest(t *testing.T) {
-	f := many(t)
+// TestFormat_HonorsAcceptQuality among the formats that can be served.
+func TestFormat_HonorsAcceptQuality(t *testing.T) {
+	f := newLargeFleet(t)
 	for accept, want := range map[string]string{
 		"":                                  "application/json PodList",
 		"*/*":                               "application/json PodList",

@@ -14,14 +14,15 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/resources"
 )
 
-// regranted is a caller whose grants are replaced under way; they hold for a minute.
-type regranted struct {
+// callerWithChangingGrants is a caller whose grants may be replaced at any time; they expire
+// after a minute.
+type callerWithChangingGrants struct {
 	caller
 	may atomic.Pointer[map[string]authz.MemberGrant]
 }
 
-func newRegranted(name string, may map[string]authz.MemberGrant) *regranted {
-	c := &regranted{}
+func newCallerWithChangingGrants(name string, may map[string]authz.MemberGrant) *callerWithChangingGrants {
+	c := &callerWithChangingGrants{}
 	c.may.Store(&may)
 	c.caller = caller{name, func(string) (*authz.Grants, error) {
 		return authz.NewGrants(*c.may.Load(), time.Now().Add(time.Minute)), nil
@@ -29,22 +30,22 @@ func newRegranted(name string, may map[string]authz.MemberGrant) *regranted {
 	return c
 }
 
-// mirror is what a client knows: it applies a list, and events.
-type mirror struct {
+// clientState is the state of a client, which applies a list and then events.
+type clientState struct {
 	keys     map[string]string // and their own version
 	revision string
 }
 
-func (f *fleet) mirror(c resources.Caller, path string) mirror {
+func (f *fleet) clientState(c resources.Caller, path string) clientState {
 	a := f.mustAsk(c, path, nil, "")
-	m := mirror{map[string]string{}, a.list.Metadata.ResourceVersion}
+	m := clientState{map[string]string{}, a.list.Metadata.ResourceVersion}
 	for _, o := range a.list.Items {
 		m.keys[keyOf(o)] = versionOf(o)
 	}
 	return m
 }
 
-func (m mirror) with(events []event) mirror {
+func (m clientState) with(events []event) clientState {
 	m.keys = maps.Clone(m.keys)
 	for _, e := range events {
 		m.revision = e.revision()
@@ -59,9 +60,9 @@ func (m mirror) with(events []event) mirror {
 	return m
 }
 
-// resumed is what the client knows after it has come back: by a watch, or by a list
-// where it is told to.
-func (m mirror) resumed(f *fleet, c resources.Caller, path string) mirror {
+// resume returns the client's state after it has reconnected: with a watch, or with a list
+// where the watch has expired.
+func (m clientState) resume(f *fleet, c resources.Caller, path string) clientState {
 	f.t.Helper()
 	s := f.watch(c, path, values("resourceVersion", m.revision, "allowWatchBookmarks", "1"), "")
 	select {
@@ -72,26 +73,26 @@ func (m mirror) resumed(f *fleet, c resources.Caller, path string) mirror {
 	if s.status.Code != http.StatusGone {
 		f.t.Fatalf("resumed at %s: %+v", m.revision, s.status)
 	}
-	m = f.mirror(c, path)
+	m = f.clientState(c, path)
 	return m.with(f.watch(c, path, values("resourceVersion", m.revision), "").end()) // or it would list for ever
 }
 
-// TestWatch_GrantsThatChangeAreNotLostWhereverAWatchIsCut: a client that has got a part of
-// what a change of its grants brings and takes, or nothing of it, knows what is there
-// once it is back.
-func TestWatch_GrantsThatChangeAreNotLostWhereverAWatchIsCut(t *testing.T) {
+// TestWatch_GrantsThatChangeAreNotLostWhereverAWatchBreaks: a client that has received some
+// of the events of a change of its grants, or none, holds the right objects once it has
+// reconnected.
+func TestWatch_GrantsThatChangeAreNotLostWhereverAWatchBreaks(t *testing.T) {
 	for name, quiet := range map[string]bool{"quiet": true, "busy": false} {
 		for _, path := range []string{fleetPods, "/flat/api/v1/pods"} {
 			for _, bookmarks := range []string{"0", "1"} {
 				t.Run(fmt.Sprint(name, path, bookmarks), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { cutAnywhere(t, path, bookmarks, quiet) })
+					synctest.Test(t, func(t *testing.T) { breakAnywhere(t, path, bookmarks, quiet) })
 				})
 			}
 		}
 	}
 }
 
-func cutAnywhere(t *testing.T, path, bookmarks string, quiet bool) {
+func breakAnywhere(t *testing.T, path, bookmarks string, quiet bool) {
 	for cut := 0; ; cut++ {
 		f := newFleet(t, settings{clock: time.Now, bookmark: time.Hour})
 		for _, m := range memberNames[:3] {
@@ -101,8 +102,8 @@ func cutAnywhere(t *testing.T, path, bookmarks string, quiet bool) {
 				f.commit()
 			}
 		}
-		c := newRegranted("bob", map[string]authz.MemberGrant{"a/east": {All: true}, "a/west": {All: true}})
-		client := f.mirror(c.caller, path)
+		c := newCallerWithChangingGrants("bob", map[string]authz.MemberGrant{"a/east": {All: true}, "a/west": {All: true}})
+		client := f.clientState(c.caller, path)
 		s := f.watch(c, path, values("resourceVersion", client.revision, "allowWatchBookmarks", bookmarks), "")
 		if !quiet {
 			f.put(pod("a/west", "blue", "p1"))
@@ -110,7 +111,7 @@ func cutAnywhere(t *testing.T, path, bookmarks string, quiet bool) {
 			s.wait(1)
 		}
 		c.may.Store(&map[string]authz.MemberGrant{"a/west": {All: true}, "b/east": {All: true}})
-		time.Sleep(2 * time.Minute) // of a bubble
+		time.Sleep(2 * time.Minute) // synctest time
 		if !quiet {
 			f.put(pod("b/east", "blue", "p1"))
 			f.commit()
@@ -122,49 +123,50 @@ func cutAnywhere(t *testing.T, path, bookmarks string, quiet bool) {
 			}
 			return
 		}
-		other := f.mirror(c.caller, path) // another client of the caller has listed since
+		other := f.clientState(c.caller, path) // another client of the caller has listed since
 		client = client.with(events[:cut])
 		if cut%2 == 0 {
 			f.put(pod("a/west", "blue", "p2"))
 			f.commit()
-			other = f.mirror(c.caller, path)
+			other = f.clientState(c.caller, path)
 		}
-		if got := client.resumed(f, c.caller, path); !maps.Equal(got.keys, other.keys) {
-			t.Fatalf("cut after %d events at %s: %q is known, want %q", cut, client.revision, slices.Sorted(maps.Keys(got.keys)), slices.Sorted(maps.Keys(other.keys)))
+		if got := client.resume(f, c.caller, path); !maps.Equal(got.keys, other.keys) {
+			t.Fatalf("cut after %d events at %s: the client holds %q, want %q", cut, client.revision, slices.Sorted(maps.Keys(got.keys)), slices.Sorted(maps.Keys(other.keys)))
 		}
 	}
 }
 
-// TestWatch_GrantsThatChangeBetweenWatchesAreNotLost: nobody is there to be told.
+// TestWatch_GrantsThatChangeBetweenWatchesAreNotLost: no watch is open.
 func TestWatch_GrantsThatChangeBetweenWatchesAreNotLost(t *testing.T) {
 	few, more := map[string]authz.MemberGrant{"a/east": {All: true}}, map[string]authz.MemberGrant{"a/east": {All: true}, "a/west": {Namespaces: []string{"blue"}}}
 	for name, may := range map[string][2]map[string]authz.MemberGrant{"given": {few, more}, "taken": {more, few}} {
 		f, _ := pair(t)
-		c := newRegranted("bob", may[0])
-		client := f.mirror(c.caller, fleetPods)
+		c := newCallerWithChangingGrants("bob", may[0])
+		client := f.clientState(c.caller, fleetPods)
 		c.may.Store(&may[1])
-		want := f.mirror(c.caller, fleetPods)
-		if got := client.resumed(f, c.caller, fleetPods); !maps.Equal(got.keys, want.keys) {
-			t.Errorf("%s: %q is known, want %q", name, got.keys, want.keys)
+		want := f.clientState(c.caller, fleetPods)
+		if got := client.resume(f, c.caller, fleetPods); !maps.Equal(got.keys, want.keys) {
+			t.Errorf("%s: the client holds %q, want %q", name, got.keys, want.keys)
 		}
 	}
 }
 
-// TestWatch_LearnsOfGrantsFromOtherRequests, before they tell anything more by
-// those that they have: nobody could say later by which it was told.
+// TestWatch_LearnsOfGrantsFromOtherRequests, before they send anything more by
+// the grants that they have: later it would be unknown by which grants it was sent.
 func TestWatch_LearnsOfGrantsFromOtherRequests(t *testing.T) {
 	f, _ := pair(t)
-	c := newRegranted("bob", map[string]authz.MemberGrant{"a/east": {All: true}})
-	s := f.watch(c, fleetPods, values("resourceVersion", f.mirror(c.caller, fleetPods).revision), "")
+	c := newCallerWithChangingGrants("bob", map[string]authz.MemberGrant{"a/east": {All: true}})
+	s := f.watch(c, fleetPods, values("resourceVersion", f.clientState(c.caller, fleetPods).revision), "")
 	c.may.Store(&map[string]authz.MemberGrant{"a/west": {All: true}})
 	f.watch(c, fleetPods, nil, "").end()
 	f.put(pod("a/east", "blue", "p1"), pod("a/west", "blue", "p1"))
 	f.commit()
-	wantTold(t, "a watch of other grants", s.end(), "DELETED a/east blue p0", "ADDED a/west blue p0", "ADDED a/west blue p1")
+	wantEvents(t, "a watch of other grants", s.end(), "DELETED a/east blue p0", "ADDED a/west blue p0", "ADDED a/west blue p1")
 }
 
-// TestWatch_ListsAndWatchesThatAreGrantedDifferentThings go on: only a change is one.
-func TestWatch_ListsAndWatchesThatAreGrantedDifferentThings(t *testing.T) {
+// TestWatch_ContinuesWithGrantsOtherThanThoseOfLists: a watch whose grants differ from
+// those of list continues; only a change of its own grants ends it.
+func TestWatch_ContinuesWithGrantsOtherThanThoseOfLists(t *testing.T) {
 	f, start := pair(t)
 	c := caller{"bob", func(verb string) (*authz.Grants, error) {
 		may := map[string]authz.MemberGrant{"a/east": {All: true}}
@@ -173,8 +175,8 @@ func TestWatch_ListsAndWatchesThatAreGrantedDifferentThings(t *testing.T) {
 		}
 		return authz.NewGrants(may, time.Time{}), nil
 	}}
-	f.mirror(c, fleetPods)
+	f.clientState(c, fleetPods)
 	f.put(pod("a/east", "blue", "p1"), pod("a/west", "blue", "p1"))
 	f.commit()
-	wantTold(t, "a watch of less than a list", f.watch(c, fleetPods, values("resourceVersion", text(start)), "").end(), "ADDED a/east blue p1")
+	wantEvents(t, "a watch of less than a list", f.watch(c, fleetPods, values("resourceVersion", text(start)), "").end(), "ADDED a/east blue p1")
 }

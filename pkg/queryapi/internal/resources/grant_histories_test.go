@@ -9,8 +9,8 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 )
 
-// TestGrantHistories_AreBoundedAndFair: who has many forgets first, and is told to list; what a
-// watch uses is kept, or taken in again.
+// TestGrantHistories_AreBoundedAndFair: the histories of the user with most are
+// dropped first, whose watches expire; what a watch uses is kept, or recorded again.
 func TestGrantHistories_AreBoundedAndFair(t *testing.T) {
 	x, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
 	if err != nil {
@@ -26,7 +26,7 @@ func TestGrantHistories_AreBoundedAndFair(t *testing.T) {
 		t.Error("a history that is kept cannot be held")
 	}
 	first, _ := h.record(historyKey{name: "mallory", namespace: "first"}, grants)
-	told := x.Snapshot().Revision()
+	sent := x.Snapshot().Revision()
 	if err := x.PutMember(aggregate.Member{Name: "a/a", UID: "1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -39,19 +39,19 @@ func TestGrantHistories_AreBoundedAndFair(t *testing.T) {
 	if h.get(bob) == nil || h.get(watched.key) == nil || h.get(first.key) != nil {
 		t.Error("others than the oldest of who has most are forgotten")
 	}
-	if _, known := h.getSince(first.key, told); known {
+	if _, known := h.getSince(first.key, sent); known {
 		t.Error("of a history that is forgotten it is said that there was none")
 	}
 	for _, key := range []historyKey{{name: "mallory", namespace: "never"}, {name: "carol"}} {
 		if _, known := h.getSince(key, x.Snapshot().Revision()+1); !known {
-			t.Error("what was told after anything was forgotten is not known")
+			t.Error("what was sent after anything was forgotten is not known")
 		}
 	}
 	again, _ := h.record(first.key, grants)
-	if _, ok := again.resume(told, x.Snapshot().Revision()); ok {
+	if _, ok := again.resume(sent, x.Snapshot().Revision()); ok {
 		t.Error("a watch is resumed from before what is forgotten")
 	}
-	if _, ok := h.get(bob).resume(told, x.Snapshot().Revision()); !ok {
+	if _, ok := h.get(bob).resume(sent, x.Snapshot().Revision()); !ok {
 		t.Error("one that is remembered is not")
 	}
 	if h.retain(first) || !h.retain(again) {
@@ -90,7 +90,7 @@ func TestGrantHistories_OneCallerEvictsNoOthers(t *testing.T) {
 	many()
 	watch, _ := h.record(historyKey{name: "bob", verb: "watch"}, grants)
 	if _, ok := watch.resume(listed, x.Snapshot().Revision()); !ok {
-		t.Error("a watch from a list of a moment ago is told to list again, because of what another user has asked")
+		t.Error("a watch from a list of a moment ago expires because of requests of another user")
 	}
 	for i := range 10 * most {
 		h.record(historyKey{name: strconv.Itoa(i)}, grants)

@@ -54,7 +54,7 @@ func TestHandler_BookmarksComeInTime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(t, settings{clock: time.Now, bookmark: every})
 			f.join("a/east")
-			f.put(pod("a/east", "blue", "p0"), thing{kind: nodes, member: "a/east", name: "n0"})
+			f.put(pod("a/east", "blue", "p0"), testObject{kind: nodes, member: "a/east", name: "n0"})
 			start := f.commit()
 			query := values("resourceVersion", text(start), "timeoutSeconds", "150")
 			silent := f.watch(all, fleetPods, query, "")
@@ -62,7 +62,7 @@ func TestHandler_BookmarksComeInTime(t *testing.T) {
 			s := f.watch(all, fleetPods, query, "")
 			began := time.Now()
 			time.Sleep(70 * time.Second)
-			f.put(thing{kind: nodes, member: "a/east", name: "n0"}) // no pod: only bookmarks tell
+			f.put(testObject{kind: nodes, member: "a/east", name: "n0"}) // no pod: only bookmarks are sent
 			now := f.commit()
 			<-s.done
 			if took := time.Since(began); took != 150*time.Second {
@@ -81,7 +81,7 @@ func TestHandler_BookmarksComeInTime(t *testing.T) {
 					t.Errorf("bookmark %d: %s", i, e.text)
 				}
 			}
-			wantTold(t, "a client that takes none", silent.end())
+			wantEvents(t, "a client that takes none", silent.end())
 		})
 	}
 }
@@ -103,7 +103,7 @@ func TestHandler_WatchesEndInTheirTime(t *testing.T) {
 			if took := time.Since(began); took < 30*time.Minute || took > time.Hour {
 				t.Errorf("a watch %s ended after %s", name, took)
 			}
-			wantTold(t, name, s.end(), "ADDED a/east blue p0")
+			wantEvents(t, name, s.end(), "ADDED a/east blue p0")
 		})
 	}
 }
@@ -134,24 +134,24 @@ func TestHandler_ClientsHaveATimeForEachBlock(t *testing.T) {
 	}
 }
 
-// TestWatch_NewSnapshotsReachAllWatches, whether Run tells of them or each waits by itself.
+// TestWatch_NewSnapshotsReachAllWatches, whether Run announces them or each waits by itself.
 func TestWatch_NewSnapshotsReachAllWatches(t *testing.T) {
 	f, _ := pair(t)
 	var open []*stream
 	for range 20 {
 		open = append(open, f.watch(all, fleetPods, nil, ""))
 	}
-	told := 2
+	sent := 2
 	news := func(what string) {
 		t.Helper()
 		for range 5 {
 			f.put(pod("a/east", "blue", "p1"))
 			f.commit()
-			told++
+			sent++
 		}
 		for _, s := range open {
-			if events := s.wait(told); len(events) != told {
-				t.Fatalf("%s: %d events, want %d", what, len(events), told)
+			if events := s.wait(sent); len(events) != sent {
+				t.Fatalf("%s: %d events, want %d", what, len(events), sent)
 			}
 		}
 		open = append(open, f.watch(all, fleetPods, values("resourceVersion", text(f.index.Snapshot().Revision())), ""))
@@ -193,11 +193,11 @@ func (f *fleet) odd(member, name, namespace string) {
 // TestHandler_ObjectsThatCannotBeConvertedComeAsTheyAreHeld among others, and are never left
 // out: one object takes the others from nobody. Alone they are an error.
 func TestHandler_ObjectsThatCannotBeConvertedComeAsTheyAreHeld(t *testing.T) {
-	f := many(t)
+	f := newLargeFleet(t)
 	const v1, v2 = "/fleet/apis/autoscaling/v1", "/fleet/apis/autoscaling/v2"
 	start := f.index.Snapshot().Revision()
 	s := f.watch(all, v1+"/horizontalpodautoscalers", values("resourceVersion", text(start)), "")
-	f.put(thing{kind: hpas, member: "a/east", namespace: "blue", name: "even"})
+	f.put(testObject{kind: hpas, member: "a/east", namespace: "blue", name: "even"})
 	f.commit()
 	f.odd("a/east", "odd", `"blue"}`)
 	alone := "/namespaces/blue/horizontalpodautoscalers/odd"
@@ -212,15 +212,15 @@ func TestHandler_ObjectsThatCannotBeConvertedComeAsTheyAreHeld(t *testing.T) {
 	if versions["autoscaling/v2"] != 1 || versions["autoscaling/v1"] < 2 {
 		t.Errorf("a list has items at %v", versions)
 	}
-	wantTold(t, "a watch", s.wait(2), "ADDED a/east blue even", "ADDED a/east blue odd")
+	wantEvents(t, "a watch", s.wait(2), "ADDED a/east blue even", "ADDED a/east blue odd")
 	s.end()
 }
 
 // TestHandler_ListThatFailsOnTheWayIsCutOff: a part is not taken for the whole.
 func TestHandler_ListThatFailsOnTheWayIsCutOff(t *testing.T) {
-	f := many(t)
+	f := newLargeFleet(t)
 	for i := range 300 {
-		f.put(thing{kind: hpas, member: "a/east", namespace: "blue", name: fmt.Sprintf("p%03d", i)})
+		f.put(testObject{kind: hpas, member: "a/east", namespace: "blue", name: fmt.Sprintf("p%03d", i)})
 	}
 	f.odd("b/east", "odd", `"blue","annotations":"none"}`) // which members' informers leave out
 	defer func() {

@@ -106,8 +106,8 @@ func granted(g *authz.Grants) caller {
 
 var all = granted(authz.Everything(time.Time{}))
 
-// thing is an object as the tests know it, beside the index.
-type thing struct {
+// testObject is an object as the tests keep it, apart from the index.
+type testObject struct {
 	kind                    aggregate.Kind
 	member, namespace, name string
 	uid, version            string // version is the member's own resourceVersion
@@ -115,7 +115,7 @@ type thing struct {
 	node, phase             string
 }
 
-func (o thing) key() string { return o.member + " " + o.namespace + " " + o.name }
+func (o testObject) key() string { return o.member + " " + o.namespace + " " + o.name }
 
 // fleet is an index with its writers, what was put into it, and a Handler.
 type fleet struct {
@@ -124,7 +124,7 @@ type fleet struct {
 	handler *resources.Handler
 	scopes  map[string]*aggregate.Scope
 	members map[string]map[string]string // labels
-	things  map[aggregate.Kind]map[string]thing
+	objects map[aggregate.Kind]map[string]testObject
 	uids    map[string]int
 	count   int // of versions
 	now     time.Time
@@ -160,7 +160,7 @@ func newFleet(t testing.TB, o settings) *fleet {
 	ok(t, err)
 	f := &fleet{
 		t: t, index: x, scopes: map[string]*aggregate.Scope{}, members: map[string]map[string]string{},
-		things: map[aggregate.Kind]map[string]thing{}, uids: map[string]int{}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		objects: map[aggregate.Kind]map[string]testObject{}, uids: map[string]int{}, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 	}
 	if o.clock == nil {
 		o.clock = func() time.Time { return f.now }
@@ -204,8 +204,8 @@ func (f *fleet) leave(name string) {
 	f.index.RemoveMember(name)
 	delete(f.members, name)
 	maps.DeleteFunc(f.scopes, func(key string, _ *aggregate.Scope) bool { return strings.HasPrefix(key, name+" ") })
-	for _, of := range f.things {
-		maps.DeleteFunc(of, func(_ string, o thing) bool { return o.member == name })
+	for _, of := range f.objects {
+		maps.DeleteFunc(of, func(_ string, o testObject) bool { return o.member == name })
 	}
 }
 
@@ -222,7 +222,7 @@ func (f *fleet) scope(member string, kind aggregate.Kind) *aggregate.Scope {
 }
 
 // item makes the index's item of an object, as a new version of it.
-func (f *fleet) item(o *thing) aggregate.Item {
+func (f *fleet) item(o *testObject) aggregate.Item {
 	f.t.Helper()
 	f.count++
 	o.version = fmt.Sprint(f.count)
@@ -256,29 +256,29 @@ func (f *fleet) item(o *thing) aggregate.Item {
 }
 
 // put adds or updates objects, without a commit.
-func (f *fleet) put(things ...thing) {
+func (f *fleet) put(objects ...testObject) {
 	f.t.Helper()
-	for _, o := range things {
-		if held := f.things[o.kind][o.key()]; o.uid == "" {
+	for _, o := range objects {
+		if held := f.objects[o.kind][o.key()]; o.uid == "" {
 			o.uid = held.uid
 		}
 		item := f.item(&o)
 		f.scope(o.member, o.kind).Upsert(item)
-		f.know(o)
+		f.record(o)
 	}
 }
 
-func (f *fleet) know(o thing) {
-	if f.things[o.kind] == nil {
-		f.things[o.kind] = map[string]thing{}
+func (f *fleet) record(o testObject) {
+	if f.objects[o.kind] == nil {
+		f.objects[o.kind] = map[string]testObject{}
 	}
-	f.things[o.kind][o.key()] = o
+	f.objects[o.kind][o.key()] = o
 }
 
-func (f *fleet) remove(o thing) {
+func (f *fleet) remove(o testObject) {
 	f.t.Helper()
 	f.scope(o.member, o.kind).Delete(o.namespace, o.name)
-	delete(f.things[o.kind], o.key())
+	delete(f.objects[o.kind], o.key())
 }
 
 func (f *fleet) commit() aggregate.Revision {
@@ -290,8 +290,8 @@ func (f *fleet) commit() aggregate.Revision {
 	return f.index.Snapshot().Revision()
 }
 
-func pod(member, namespace, name string, labels ...string) thing {
-	o := thing{kind: pods, member: member, namespace: namespace, name: name, labels: map[string]string{}}
+func pod(member, namespace, name string, labels ...string) testObject {
+	o := testObject{kind: pods, member: member, namespace: namespace, name: name, labels: map[string]string{}}
 	for i := 0; i < len(labels); i += 2 {
 		o.labels[labels[i]] = labels[i+1]
 	}
@@ -334,21 +334,21 @@ func (f *fleet) request(ctx context.Context, path string, query url.Values, acce
 	return r
 }
 
-// serve has the Handler answer a request, and tells its error as a Status.
+// serve has the Handler answer a request, and writes its error as a Status.
 func (f *fleet) serve(w http.ResponseWriter, r *http.Request, c resources.Caller) (status metav1.Status) {
-	tell := func(_ http.ResponseWriter, _ *http.Request, err error) {
-		var told apierrors.APIStatus
-		if !errors.As(err, &told) {
+	fail := func(_ http.ResponseWriter, _ *http.Request, err error) {
+		var known apierrors.APIStatus
+		if !errors.As(err, &known) {
 			f.t.Errorf("%s: %v is no Status", r.URL, err)
 			return
 		}
-		status = told.Status()
+		status = known.Status()
 	}
 	route.Filter(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := f.handler.Serve(w, r, c); err != nil {
-			tell(w, r, err)
+			fail(w, r, err)
 		}
-	}), tell).ServeHTTP(w, r)
+	}), fail).ServeHTTP(w, r)
 	return status
 }
 
@@ -414,7 +414,7 @@ func field(o map[string]any, path ...string) string {
 	return s
 }
 
-// keyOf is thing.key of an object that was sent. What is said of a flat key that is
+// keyOf is testObject.key of an object that was sent. What is said of a flat key that is
 // not its own object's is no key.
 func keyOf(o map[string]any) string {
 	member, namespace := field(o, "metadata", "annotations", "federator.dev/member"), field(o, "metadata", "namespace")
@@ -427,7 +427,7 @@ func keyOf(o map[string]any) string {
 	return member + " " + namespace + " " + field(o, "metadata", "name")
 }
 
-// versionOf is thing.version of an object that was sent.
+// versionOf is testObject.version of an object that was sent.
 func versionOf(o map[string]any) string {
 	return field(o, "metadata", "annotations", "federator.dev/resource-version")
 }

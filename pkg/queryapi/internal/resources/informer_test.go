@@ -19,7 +19,7 @@ import (
 // it resumes from the revision of the last event that it has, and lists again
 // at 410.
 type follower struct {
-	*choice
+	*podSelection
 	f         *fleet
 	accept    string
 	bookmarks bool
@@ -42,27 +42,27 @@ const (
 )
 
 func newFollower(f *fleet, rng *rand.Rand, counts map[string]int) *follower {
-	c := choose(rng)
-	if c.reaches != nil { // the members that there are, as the hub is asked
+	c := randomSelection(rng)
+	if c.grants != nil { // the members that there are, as the hub reviews them
 		c.caller = caller{fmt.Sprintf("alice%p", c), func(string) (*authz.Grants, error) {
 			there := map[string]authz.MemberGrant{}
 			for m := range f.index.Snapshot().Members() {
-				there[m.Name] = c.reaches[m.Name]
+				there[m.Name] = c.grants[m.Name]
 			}
 			return authz.NewGrants(there, time.Time{}), nil
 		}}
 	}
-	w := &follower{choice: c, f: f, accept: pick(rng, "", asPartial, asTable), bookmarks: rng.IntN(3) > 0, counts: counts}
+	w := &follower{podSelection: c, f: f, accept: pick(rng, "", asPartial, asTable), bookmarks: rng.IntN(3) > 0, counts: counts}
 	if w.bookmarks {
 		w.query.Set("allowWatchBookmarks", "true")
 	}
 	return w
 }
 
-// fail says what a follower was told before it went wrong.
+// fail prints the events that a follower received before it went wrong.
 func (w *follower) fail(format string, args ...any) {
 	w.f.t.Helper()
-	w.f.t.Fatalf("%s\n%s?%s by %v as %q, bookmarks %t:\n%q", fmt.Sprintf(format, args...), w.path, w.query.Encode(), w.reaches, w.accept, w.bookmarks, w.log)
+	w.f.t.Fatalf("%s\n%s?%s by %v as %q, bookmarks %t:\n%q", fmt.Sprintf(format, args...), w.path, w.query.Encode(), w.grants, w.accept, w.bookmarks, w.log)
 }
 
 // list lists anew. It reports false where there is nothing to list yet.
@@ -173,7 +173,7 @@ func (w *follower) take(e event) {
 	key := keyOf(o)
 	w.log = append(w.log, fmt.Sprint(e.Type, " ", key, " ", versionOf(o), "@", w.revision))
 	// What somebody may read changes with the members: what that brings may come twice.
-	again := e.Type == "ADDED" && w.reaches != nil
+	again := e.Type == "ADDED" && w.grants != nil
 	if _, have := w.state[key]; w.exact && !again && have == (e.Type == "ADDED") {
 		w.fail("%s does not fit: there before is %t", w.log[len(w.log)-1], have)
 	}
@@ -205,7 +205,7 @@ func (w *follower) check() {
 
 // TestWatch_InformersHoldWhatExists: through random changes of objects and members,
 // interruptions and lost events, clients with random selections and grants
-// come to know what a list of the plain things gives.
+// come to hold what a list of the objects gives.
 func TestWatch_InformersHoldWhatExists(t *testing.T) {
 	rng := random(t)
 	counts := map[string]int{}

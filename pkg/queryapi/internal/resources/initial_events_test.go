@@ -42,7 +42,7 @@ func TestWatch_CanceledInitialEventsAreCompleteOrEmpty(t *testing.T) {
 		{"nothing is told yet", "spec.hostname!=x", 0, 0},
 		{"everything is looked through and nothing matches", "spec.hostname=x", 0, 0},
 		{"nothing matches", "metadata.name=none", 0, 0},
-		{"some are told", "spec.hostname!=x", 1, pods + 1},
+		{"some are sent", "spec.hostname!=x", 1, pods + 1},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := leaving{httptest.NewRecorder(), c.some, cancel}

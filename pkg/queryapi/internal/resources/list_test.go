@@ -34,7 +34,7 @@ func grown(t testing.TB, rng *rand.Rand, o settings, steps int) *fleet {
 }
 
 // same holds objects that were sent to those that are expected, in order.
-func same(t testing.TB, what string, got []map[string]any, want []thing) {
+func same(t testing.TB, what string, got []map[string]any, want []testObject) {
 	t.Helper()
 	var g, w []string
 	for _, o := range got {
@@ -57,11 +57,11 @@ func TestList_PagesAreThePlainSlice(t *testing.T) {
 	for pages < 400 {
 		f := grown(t, rng, settings{}, 40)
 		for range 30 {
-			c := choose(rng)
+			c := randomSelection(rng)
 			want := c.expected(f)
-			what := fmt.Sprintf("%s?%s by %v", c.path, c.query.Encode(), c.reaches)
+			what := fmt.Sprintf("%s?%s by %v", c.path, c.query.Encode(), c.grants)
 			if len(f.members) == 0 || f.ask(c.caller, c.path, c.query, "").code == http.StatusNotFound {
-				f.step(rng) // the member that is asked of does not serve pods
+				f.step(rng) // the member of the request does not serve pods
 				continue
 			}
 			query := maps.Clone(c.query)
@@ -125,7 +125,7 @@ func twoPages(t testing.TB) (*fleet, string) {
 func TestList_TokensAreForOneListOnly(t *testing.T) {
 	f, token := twoPages(t)
 	query := values("limit", "2", "continue", token)
-	same(t, "the second page", f.mustAsk(all, "/fleet/api/v1/pods", query, "").list.Items, (&choice{}).expected(f)[2:4])
+	same(t, "the second page", f.mustAsk(all, "/fleet/api/v1/pods", query, "").list.Items, (&podSelection{}).expected(f)[2:4])
 	bob := all
 	bob.name = "bob"
 	for what, a := range map[string]answer{
@@ -181,8 +181,8 @@ func TestList_TokensThatExpireContinueAtTheNewest(t *testing.T) {
 			a = f.mustAsk(all, "/fleet/api/v1/pods", values("limit", "2", "continue", next), "")
 			got, next = append(got, a.list.Items...), a.list.Metadata.Continue
 		}
-		var rest []thing
-		for _, o := range (&choice{}).expected(f) {
+		var rest []testObject
+		for _, o := range (&podSelection{}).expected(f) {
 			if o.member > "a/east" || o.name > "p3" {
 				rest = append(rest, o)
 			}
@@ -194,7 +194,7 @@ func TestList_TokensThatExpireContinueAtTheNewest(t *testing.T) {
 func TestList_IsAtTheRequestedRevision(t *testing.T) {
 	f, _ := twoPages(t) // which pins the snapshot
 	pinned := f.index.Snapshot().Revision()
-	before := (&choice{}).expected(f)
+	before := (&podSelection{}).expected(f)
 	f.put(pod("a/east", "blue", "p9"))
 	revision := f.commit()
 	at := func(r aggregate.Revision, match string) answer {
@@ -206,7 +206,7 @@ func TestList_IsAtTheRequestedRevision(t *testing.T) {
 		"not older than the pinned": at(pinned, "NotOlderThan"),
 		"any":                       at(0, "NotOlderThan"),
 	} {
-		same(t, what, a.list.Items, (&choice{}).expected(f))
+		same(t, what, a.list.Items, (&podSelection{}).expected(f))
 	}
 	wantRefusal(t, "exactly one that is not kept", at(pinned-1, "Exact"), http.StatusGone, metav1.StatusReasonExpired)
 	for _, match := range []string{"Exact", "NotOlderThan"} {
@@ -253,7 +253,7 @@ func TestList_LongListsAreInOrder(t *testing.T) {
 		}
 	}
 	f.commit()
-	want := (&choice{}).expected(f)
+	want := (&podSelection{}).expected(f)
 	for range 2 {
 		same(t, "a long list", f.mustAsk(all, "/fleet/api/v1/pods", nil, "").list.Items, want)
 	}
@@ -267,7 +267,7 @@ func TestList_NamesAreFoundInAllMembers(t *testing.T) {
 	for range 10 {
 		f := grown(t, rng, settings{}, 40)
 		for range 60 {
-			c := choose(rng)
+			c := randomSelection(rng)
 			ns, name := pick(rng, namespaces...), fmt.Sprint("p", rng.IntN(8))
 			prefix, members := "/fleet", memberNames
 			if rng.IntN(3) == 0 {
@@ -275,8 +275,8 @@ func TestList_NamesAreFoundInAllMembers(t *testing.T) {
 				prefix = "/members/" + members[0]
 			}
 			path := prefix + "/api/v1/namespaces/" + ns + "/pods/" + name
-			whole := &choice{reaches: c.reaches}
-			var want []thing
+			whole := &podSelection{grants: c.grants}
+			var want []testObject
 			for _, o := range whole.expected(f) {
 				if o.namespace == ns && o.name == name && slices.Contains(members, o.member) {
 					want = append(want, o)
@@ -311,7 +311,7 @@ func TestList_NamesAreFoundInAllMembers(t *testing.T) {
 
 // wantAmbiguous holds a refusal to naming those members that have the name and may
 // be read, and what to ask instead.
-func wantAmbiguous(t *testing.T, path string, a answer, want []thing) {
+func wantAmbiguous(t *testing.T, path string, a answer, want []testObject) {
 	t.Helper()
 	wantRefusal(t, path, a, http.StatusConflict, "AmbiguousName")
 	name, namespace := want[0].name, want[0].namespace
@@ -336,7 +336,7 @@ func wantAmbiguous(t *testing.T, path string, a answer, want []thing) {
 func TestList_NamespacesAreWhereTheyBelong(t *testing.T) {
 	f := newFleet(t, settings{})
 	f.join("a/east")
-	f.put(thing{kind: nodes, member: "a/east", name: "n0"}, thing{kind: "Namespace", member: "a/east", name: "blue"}, pod("a/east", "blue", "p0"))
+	f.put(testObject{kind: nodes, member: "a/east", name: "n0"}, testObject{kind: "Namespace", member: "a/east", name: "blue"}, pod("a/east", "blue", "p0"))
 	f.commit()
 	for _, path := range []string{"/nodes", "/nodes/n0", "/namespaces/blue", "/namespaces", "/namespaces/blue/pods/p0"} {
 		f.mustAsk(all, "/fleet/api/v1"+path, nil, "")

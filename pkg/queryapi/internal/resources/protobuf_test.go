@@ -73,7 +73,7 @@ func bare(t testing.TB, object runtime.Object) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(object)
 	ok(t, err)
-	m := plain(t, text)
+	m := decodeJSON(t, text)
 	delete(m, "kind")
 	delete(m, "apiVersion")
 	items, _ := m["items"].([]any)
@@ -85,7 +85,7 @@ func bare(t testing.TB, object runtime.Object) map[string]any {
 }
 
 func TestProtobuf_IsTheJSON(t *testing.T) {
-	f := many(t)
+	f := newLargeFleet(t)
 	for _, path := range []string{
 		"/fleet/api/v1/pods", "/members/a/west/api/v1/pods", "/fleet/api/v1/nodes", "/members/a/west/api/v1/nodes/n0",
 		"/members/a/west/api/v1/namespaces/blue/pods/p07",

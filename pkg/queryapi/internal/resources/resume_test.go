@@ -34,10 +34,10 @@ func TestWatch_IsResumedWithinItsGrants(t *testing.T) {
 	f.commit()
 	some := granted(authz.NewGrants(map[string]authz.MemberGrant{"a/east": {All: true}}, time.Time{}))
 	from := values("resourceVersion", text(start))
-	wantTold(t, "some", f.watch(some, fleetPods, from, "").end(), "ADDED a/east blue p1")
-	wantTold(t, "all", f.watch(all, fleetPods, from, "").end(), "ADDED a/east blue p1", "ADDED a/west blue p1")
+	wantEvents(t, "some", f.watch(some, fleetPods, from, "").end(), "ADDED a/east blue p1")
+	wantEvents(t, "all", f.watch(all, fleetPods, from, "").end(), "ADDED a/east blue p1", "ADDED a/west blue p1")
 	f.leave("a/west")
-	wantTold(t, "all", f.watch(all, fleetPods, from, "").end(), "ADDED a/east blue p1", "ADDED a/west blue p1", "DELETED a/west blue p0", "DELETED a/west blue p1")
+	wantEvents(t, "all", f.watch(all, fleetPods, from, "").end(), "ADDED a/east blue p1", "ADDED a/west blue p1", "DELETED a/west blue p0", "DELETED a/west blue p1")
 	f.watch(some, fleetPods, from, "").wantExpired("some")
 }
 
@@ -95,7 +95,7 @@ func TestWatch_ChangesOfMembersAreNotMissedBetweenWatches(t *testing.T) {
 		f.put(pod("a/east", "blue", "p1"))
 		f.commit()
 		if c.want != nil {
-			wantTold(t, name, f.watch(all, fleetPods, query, "").end(), c.want...)
+			wantEvents(t, name, f.watch(all, fleetPods, query, "").end(), c.want...)
 			continue
 		}
 		f.watch(all, fleetPods, query, "").wantExpired(name)
@@ -116,24 +116,24 @@ func TestWatch_MemberThatReturnsIsFollowed(t *testing.T) {
 	s.wait(2)
 	f.put(pod("a/west", "blue", "p0"))
 	f.commit()
-	wantTold(t, "a member that returns", s.end(), "ADDED a/east blue p1", "DELETED a/west blue p0", "ADDED a/west blue p0")
+	wantEvents(t, "a member that returns", s.end(), "ADDED a/east blue p1", "DELETED a/west blue p0", "ADDED a/west blue p0")
 }
 
-// TestWatch_MemberThatChangesWhileAWatchBeginsIsNoLoss: what happened before the
-// watch is told as members were then.
+// TestWatch_MemberThatChangesWhileAWatchBeginsIsNoLoss: changes from before the
+// watch are sent as members were then.
 func TestWatch_MemberThatChangesWhileAWatchBeginsIsNoLoss(t *testing.T) {
 	f, _ := pair(t)
 	query := values("labelSelector", "member.federator.dev/env=prod")
 	query.Set("resourceVersion", f.mustAsk(all, fleetPods, query, "").list.Metadata.ResourceVersion)
-	f.remove(f.things[pods]["a/west blue p0"])
+	f.remove(f.objects[pods]["a/west blue p0"])
 	f.put(pod("a/west", "blue", "p1"))
 	f.commit()
 	late := all
-	late.grants = func(verb string) (*authz.Grants, error) { // asked for once the watch has its snapshot
+	late.grants = func(verb string) (*authz.Grants, error) { // requested once the watch has its snapshot
 		f.join("a/west", "env", "test")
 		return all.grants(verb)
 	}
-	wantTold(t, "a member that turns", f.watch(late, fleetPods, query, "").end(),
+	wantEvents(t, "a member that turns", f.watch(late, fleetPods, query, "").end(),
 		"DELETED a/west blue p0", "ADDED a/west blue p1", "DELETED a/west blue p1")
 }
 
@@ -153,9 +153,9 @@ func TestWatch_RenewsGrants(t *testing.T) {
 			{"a/east": {All: true}, "a/west": {Namespaces: []string{"red"}}},
 			{"b/east": {All: true}},
 		}
-		var asked atomic.Int32
+		var requests atomic.Int32
 		c := caller{"alice", func(string) (*authz.Grants, error) {
-			i := int(asked.Add(1)) - 1
+			i := int(requests.Add(1)) - 1
 			if i == len(may) {
 				return nil, errors.New("the hub is away")
 			}
@@ -168,14 +168,14 @@ func TestWatch_RenewsGrants(t *testing.T) {
 			t.Errorf("the watch ended after %s", took)
 		}
 		events := s.end()
-		wantTold(t, "grants that change", events[:6],
+		wantEvents(t, "grants that change", events[:6],
 			"ADDED a/east blue p0", "ADDED a/east red p0", "ADDED a/west blue p0",
 			"DELETED a/west blue p0", "ADDED a/west red p0", "BOOKMARK")
 		var last []string
 		for _, e := range events[6 : len(events)-1] {
-			last = append(last, e.told())
+			last = append(last, e.summary())
 		}
-		if e := events[len(events)-1]; e.told() != "BOOKMARK" || e.revision() != text(now) {
+		if e := events[len(events)-1]; e.summary() != "BOOKMARK" || e.revision() != text(now) {
 			t.Errorf("%s at last, want a bookmark at %d", e.text, now)
 		}
 		slices.Sort(last) // members come in any order
@@ -195,10 +195,10 @@ func TestWatch_RelabelledMembersAreAddedAndDeleted(t *testing.T) {
 	held := revisionOf(t, field(f.mustAsk(all, "/members/a/west/api/v1/namespaces/blue/pods/p0", nil, "").object(t), "metadata", "resourceVersion"))
 	f.join("a/west", "env", "test")
 	events := s.wait(2)
-	wantTold(t, "a member that is relabelled", events, "DELETED a/west blue p0", "BOOKMARK")
+	wantEvents(t, "a member that is relabelled", events, "DELETED a/west blue p0", "BOOKMARK")
 	f.join("a/west", "env", "prod")
 	events = s.wait(4)
-	wantTold(t, "and back", events[2:], "ADDED a/west blue p0", "BOOKMARK")
+	wantEvents(t, "and back", events[2:], "ADDED a/west blue p0", "BOOKMARK")
 	if r := revisionOf(t, events[2].revision()); r != held {
 		t.Errorf("an object that has not changed came at %d, it is of %d", r, held)
 	}
@@ -206,7 +206,7 @@ func TestWatch_RelabelledMembersAreAddedAndDeleted(t *testing.T) {
 	f.join("b/east", "env", "prod")
 	f.put(pod("b/east", "blue", "p0"))
 	f.commit()
-	wantTold(t, "a leave and a join", s.end()[4:], "DELETED a/west blue p0", "ADDED b/east blue p0", "BOOKMARK")
+	wantEvents(t, "a leave and a join", s.end()[4:], "DELETED a/west blue p0", "ADDED b/east blue p0", "BOOKMARK")
 }
 
 // TestWatch_OpenWatchKeepsNoOldSnapshot alive, whose objects may be long gone.
@@ -247,8 +247,8 @@ func TestWatch_BehindTheLogEndsWithinItsStep(t *testing.T) {
 	initial.held.Unlock()
 	<-initial.done
 	events := initial.end()
-	if n := len(events); n >= 600 || events[n-1].told() != "ERROR 410" {
-		t.Errorf("%d events, %s at last: want less than what there was, and 410", n, events[n-1].told())
+	if n := len(events); n >= 600 || events[n-1].summary() != "ERROR 410" {
+		t.Errorf("%d events, %s at last: want less than what there was, and 410", n, events[n-1].summary())
 	}
 	if initial.most > 128<<10 {
 		t.Errorf("%d bytes were written at once", initial.most)

@@ -11,7 +11,7 @@ import (
 )
 
 // TestWatch_ReadersGoOnInTheNextBlock: watches, open or resumed, pages and snapshots that are
-// asked for by their revision do not notice that the process has begun another block of
+// requested by their revision do not notice that the process has begun another block of
 // revisions. The block between is another process's.
 func TestWatch_ReadersGoOnInTheNextBlock(t *testing.T) {
 	f := newFleet(t, settings{revisions: 20})
@@ -20,29 +20,29 @@ func TestWatch_ReadersGoOnInTheNextBlock(t *testing.T) {
 		f.put(pod(m, "blue", "p0"))
 	}
 	start := f.commit()
-	began := (&choice{}).expected(f)
+	began := (&podSelection{}).expected(f)
 	open := f.watch(all, fleetPods, values("resourceVersion", text(start)), "")
 	page := f.mustAsk(all, "/fleet/api/v1/pods", values("limit", "1"), "")
 	next := aggregate.Block(9)
 	if err := f.index.Extend(next); err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var events []string
 	at := []aggregate.Revision{start}
-	for i := 1; len(told) < 5 || at[len(at)-4] < next.First; i++ {
+	for i := 1; len(events) < 5 || at[len(at)-4] < next.First; i++ {
 		name := fmt.Sprintf("p%02d", i)
 		f.put(pod("a/east", "blue", name))
-		told = append(told, "ADDED a/east blue "+name)
+		events = append(events, "ADDED a/east blue "+name)
 		at = append(at, f.commit())
 		if i > 30 {
 			t.Fatalf("still at %d", at[i])
 		}
 	}
 	for i, from := range at {
-		wantTold(t, fmt.Sprint("resumed from ", from), f.watch(all, fleetPods, values("resourceVersion", text(from)), "").end(), told[i:]...)
+		wantEvents(t, fmt.Sprint("resumed from ", from), f.watch(all, fleetPods, values("resourceVersion", text(from)), "").end(), events[i:]...)
 	}
-	open.wait(len(told))
-	wantTold(t, "open", open.end(), told...)
+	open.wait(len(events))
+	wantEvents(t, "open", open.end(), events...)
 
 	rest := f.mustAsk(all, "/fleet/api/v1/pods", values("continue", page.list.Metadata.Continue), "")
 	same(t, "the second page", rest.list.Items, began[1:])

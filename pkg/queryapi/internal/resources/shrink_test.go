@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// discarding is a client of a watch that keeps nothing. told and again are closed once
+// discarding is a client of a watch that keeps nothing. first and second are closed once
 // what holds its first and its second event has been flushed.
 type discarding struct {
-	header      http.Header
-	writes      int // each event here is one
-	told, again chan struct{}
-	once, twice sync.Once
+	header        http.Header
+	writes        int // each event here is one
+	first, second chan struct{}
+	once, twice   sync.Once
 }
 
 func (d *discarding) Header() http.Header { return d.header }
@@ -28,10 +28,10 @@ func (d *discarding) Write(b []byte) (int, error) {
 
 func (d *discarding) Flush() {
 	if d.writes > 0 {
-		d.once.Do(func() { close(d.told) })
+		d.once.Do(func() { close(d.first) })
 	}
 	if d.writes > 1 {
-		d.twice.Do(func() { close(d.again) })
+		d.twice.Do(func() { close(d.second) })
 	}
 }
 
@@ -49,9 +49,9 @@ func TestWatch_ReleasesBuffersOfLargeObjects(t *testing.T) {
 	o.node = hex.EncodeToString(random)
 	f.put(o)
 	f.commit()
-	open := func(path, selector, accept string) (again <-chan struct{}, end func()) {
+	open := func(path, selector, accept string) (second <-chan struct{}, end func()) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-		d, done := &discarding{header: http.Header{}, told: make(chan struct{}), again: make(chan struct{})}, make(chan struct{})
+		d, done := &discarding{header: http.Header{}, first: make(chan struct{}), second: make(chan struct{})}, make(chan struct{})
 		go func() {
 			defer close(done)
 			f.serve(d, f.request(ctx, path, values("watch", "1", "fieldSelector", selector), accept), all)
@@ -59,11 +59,11 @@ func TestWatch_ReleasesBuffersOfLargeObjects(t *testing.T) {
 		end = func() { cancel(); <-done }
 		t.Cleanup(end)
 		select {
-		case <-d.told:
+		case <-d.first:
 		case <-done:
 			t.Fatal("the watch has ended")
 		}
-		return d.again, end
+		return d.second, end
 	}
 	const flatPods = "/flat/api/v1/pods"
 	for _, w := range [][3]string{
@@ -77,17 +77,17 @@ func TestWatch_ReleasesBuffersOfLargeObjects(t *testing.T) {
 		_, end := open(w[0], w[1], w[2]) // what is made once for all
 		end()
 		before := liveHeap()
-		var told []<-chan struct{}
+		var second []<-chan struct{}
 		var ends []func()
 		for range watches {
-			again, end := open(w[0], w[1], w[2])
-			told, ends = append(told, again), append(ends, end)
+			next, end := open(w[0], w[1], w[2])
+			second, ends = append(second, next), append(ends, end)
 		}
 		if w[1] != "" { // what has changed is looked into by the watch itself
 			f.put(o)
 			f.commit()
-			for _, again := range told {
-				<-again
+			for _, sent := range second {
+				<-sent
 			}
 		}
 		_, _ = liveHeap(), liveHeap() // what pools keep goes at the second collection

@@ -58,7 +58,7 @@ func TestVersions_CustomKindsAtDifferentVersionsAreOneList(t *testing.T) {
 	if strings.Count(w.Body.String(), `"ADDED"`) != 3 || strings.Contains(w.Body.String(), `"ERROR"`) {
 		t.Errorf("a watch has %s", w.Body)
 	}
-	// An object that is asked for alone is at the version that was asked for, or
+	// An object that is requested alone is at the version that was requested, or
 	// an error that says why not.
 	if a := f.ask(all, path[:len("/fleet/apis/shop.example/v1")]+"/namespaces/shop/widgets/w-v1beta1", nil, ""); a.code != http.StatusNotAcceptable {
 		t.Errorf("%d %s", a.code, a.body)

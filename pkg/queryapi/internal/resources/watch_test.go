@@ -29,8 +29,8 @@ type event struct {
 
 func (e event) revision() string { return field(e.Object, "metadata", "resourceVersion") }
 
-// told is an event in short: its type and the object's key, or what else it is.
-func (e event) told() string {
+// summary is an event in short: its type and the object's key, or what else it is.
+func (e event) summary() string {
 	switch e.Type {
 	case "BOOKMARK":
 		return e.Type
@@ -194,12 +194,12 @@ func (s *stream) wait(n int) []event {
 	}
 }
 
-// wantTold holds events to what they tell in short.
-func wantTold(t testing.TB, what string, events []event, want ...string) {
+// wantEvents compares summaries of events.
+func wantEvents(t testing.TB, what string, events []event, want ...string) {
 	t.Helper()
 	var got []string
 	for _, e := range events {
-		got = append(got, e.told())
+		got = append(got, e.summary())
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("%s: %q, want %q", what, got, want)
@@ -258,9 +258,9 @@ func TestWatch_SelectorTransitionsComeAndGo(t *testing.T) {
 		f.remove(reborn)
 		f.commit()
 		events := s.end()
-		wantTold(t, query, events, want...)
+		wantEvents(t, query, events, want...)
 		for i, e := range events {
-			if e.told() == "DELETED a/east blue p0" && i+2 == len(events) && e.revision() == text(last) {
+			if e.summary() == "DELETED a/east blue p0" && i+2 == len(events) && e.revision() == text(last) {
 				t.Errorf("%s: a deletion at the revision of what it deletes", query)
 			}
 		}
@@ -273,20 +273,20 @@ func TestWatch_DeletionsAreAtTheirOwnRevision(t *testing.T) {
 	f.join("a/east")
 	f.put(pod("a/east", "blue", "p0", "app", "web"))
 	start := f.commit()
-	held := f.things[pods]["a/east blue p0"]
+	held := f.objects[pods]["a/east blue p0"]
 	out := f.watch(all, fleetPods, values("resourceVersion", text(start), "labelSelector", "app=web"), "")
 	gone := f.watch(all, fleetPods, values("resourceVersion", text(start)), "")
 	f.put(pod("a/east", "blue", "p0", "app", "shop"))
 	changed := f.commit()
-	f.remove(f.things[pods]["a/east blue p0"])
+	f.remove(f.objects[pods]["a/east blue p0"])
 	removed := f.commit()
 	events := out.end()
-	wantTold(t, "a selected object", events, "DELETED a/east blue p0")
+	wantEvents(t, "a selected object", events, "DELETED a/east blue p0")
 	if e := events[0]; e.revision() != text(changed) || versionOf(e.Object) != held.version || field(e.Object, "metadata", "labels", "app") != "web" {
 		t.Errorf("%s, want %s as of version %s", e.text, text(changed), held.version)
 	}
 	events = gone.end()
-	wantTold(t, "any object", events, "MODIFIED a/east blue p0", "DELETED a/east blue p0")
+	wantEvents(t, "any object", events, "MODIFIED a/east blue p0", "DELETED a/east blue p0")
 	if e := events[1]; e.revision() != text(removed) || field(e.Object, "metadata", "labels", "app") != "shop" {
 		t.Errorf("%s, want %s with its last labels", e.text, text(removed))
 	}
@@ -297,7 +297,7 @@ func TestWatch_InitialEventsEndWithABookmark(t *testing.T) {
 	f, _ := twoPages(t)
 	now := f.index.Snapshot().Revision()
 	var want []string
-	for _, o := range (&choice{}).expected(f) {
+	for _, o := range (&podSelection{}).expected(f) {
 		want = append(want, "ADDED "+o.key())
 	}
 	streaming := values("sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan", "allowWatchBookmarks", "true")
@@ -306,7 +306,7 @@ func TestWatch_InitialEventsEndWithABookmark(t *testing.T) {
 	f.put(pod("a/west", "blue", "p9"))
 	f.commit()
 	events := s.end()
-	wantTold(t, "a streamed list", events, append(want, "BOOKMARK", "ADDED a/west blue p9", "BOOKMARK")...)
+	wantEvents(t, "a streamed list", events, append(want, "BOOKMARK", "ADDED a/west blue p9", "BOOKMARK")...)
 	if e := events[6]; e.revision() != text(now) || field(e.Object, "metadata", "annotations", metav1.InitialEventsAnnotationKey) != "true" || field(e.Object, "kind") != "Pod" {
 		t.Errorf("%s ends no list at %d", e.text, now)
 	}
@@ -316,18 +316,18 @@ func TestWatch_InitialEventsEndWithABookmark(t *testing.T) {
 	// A client that lists first and is served at once, and one that says no.
 	want = append(want, "ADDED a/west blue p9")
 	for i := range want[:7] {
-		want[i] = "ADDED " + (&choice{}).expected(f)[i].key()
+		want[i] = "ADDED " + (&podSelection{}).expected(f)[i].key()
 	}
 	s = f.watch(all, fleetPods, values("resourceVersion", "0"), "")
 	s.wait(1) // one that ends before it has told anything is over at once
-	wantTold(t, "from any revision", s.end(), want[:7]...)
-	wantTold(t, "no initial events", f.watch(all, fleetPods, values("sendInitialEvents", "false", "resourceVersionMatch", "NotOlderThan"), "").end())
+	wantEvents(t, "from any revision", s.end(), want[:7]...)
+	wantEvents(t, "no initial events", f.watch(all, fleetPods, values("sendInitialEvents", "false", "resourceVersionMatch", "NotOlderThan"), "").end())
 	// Not older than a revision that has been: at the newest.
 	streaming.Set("resourceVersion", text(now))
 	s = f.watch(all, fleetPods, streaming, "")
 	s.wait(1)
 	events = s.end()
-	wantTold(t, "not older than", events, append(want[:7:7], "BOOKMARK", "BOOKMARK")...)
+	wantEvents(t, "not older than", events, append(want[:7:7], "BOOKMARK", "BOOKMARK")...)
 }
 
 // TestWatch_LostRevisionsAreExpired: of another process, or before what the
@@ -350,11 +350,11 @@ func TestWatch_LostRevisionsAreExpired(t *testing.T) {
 	refused("passed by", start)
 	refused("an earlier process", start-aggregate.BlockSize)
 	refused("a later process", start+aggregate.BlockSize)
-	// One that was open and did not read is told, and ended.
+	// One that was open and did not read receives it, and is ended.
 	behind.held.Unlock()
 	<-behind.done
 	events := behind.end()
-	if n := len(events); n == 0 || events[n-1].told() != "ERROR 410" || events[n-1].Object["reason"] != "Expired" ||
+	if n := len(events); n == 0 || events[n-1].summary() != "ERROR 410" || events[n-1].Object["reason"] != "Expired" ||
 		events[n-1].Object["kind"] != "Status" || events[n-1].Object["apiVersion"] != "v1" { // else client-go cannot decode it
 		t.Errorf("a client that was passed by got %d events, %s", n, behind.lines)
 	}

@@ -115,7 +115,7 @@ func equal(a, b request.RequestInfo) bool {
 }
 
 // TestLocationOf: names below /flat lead to members, and what is none leads nowhere. The
-// request info has them as they were asked for.
+// request info has them as they were requested.
 func TestLocationOf(t *testing.T) {
 	for path, want := range map[string]route.Location{
 		"/fleet/api/v1/pods":                                                  {},

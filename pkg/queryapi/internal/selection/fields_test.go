@@ -129,13 +129,13 @@ func TestSelector_FreshnessNamesWhatIsNotSynced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	heard := func(member string, _ aggregate.Kind) time.Time {
+	lastContact := func(member string, _ aggregate.Kind) time.Time {
 		if member == "a/old" {
 			return start.Add(-1500 * time.Millisecond)
 		}
 		return time.Time{}
 	}
-	got := selection.Freshness(f.index.Snapshot(), "Pod", nil, heard, start)
+	got := selection.Freshness(f.index.Snapshot(), "Pod", nil, lastContact, start)
 	want := []selection.NotSynced{
 		{Member: "a/new", Kind: "Pod", State: aggregate.Unknown, Reason: "it is not known which objects the member has"},
 		{Member: "a/old", Kind: "Pod", State: aggregate.Partial, Reason: "only namespaces x", Age: "2s"},

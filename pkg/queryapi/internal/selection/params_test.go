@@ -183,14 +183,14 @@ func TestFind_EndsWithItsContext(t *testing.T) {
 	}
 }
 
-// ending is a context that has ended once it has been asked a few times.
+// ending is a context that has ended once Err was called a few times.
 type ending struct {
 	context.Context
-	asked int
+	calls int
 }
 
 func (e *ending) Err() error {
-	if e.asked++; e.asked > 3 {
+	if e.calls++; e.calls > 3 {
 		return context.Canceled
 	}
 	return nil
@@ -206,8 +206,8 @@ func TestFind_EndsWhileMatchingLabels(t *testing.T) {
 	}
 	find := selection.Listing{Snapshot: f.index.Snapshot(), Selector: selector, Grants: authz.Everything(time.Time{})}
 	ctx := &ending{Context: t.Context()}
-	if n, err := find.Count(ctx); !errors.Is(err, context.Canceled) || ctx.asked > 10 {
-		t.Errorf("a count of a request that has gone: %d, %v, after it was looked %d times", n, err, ctx.asked)
+	if n, err := find.Count(ctx); !errors.Is(err, context.Canceled) || ctx.calls > 10 {
+		t.Errorf("a count of a request that has gone: %d, %v, after %d calls of Err", n, err, ctx.calls)
 	}
 	ctx = &ending{Context: t.Context()}
 	found, last := 0, error(nil)
@@ -216,8 +216,8 @@ func TestFind_EndsWhileMatchingLabels(t *testing.T) {
 			found++
 		}
 	}
-	if !errors.Is(last, context.Canceled) || found > 0 || ctx.asked > 10 {
-		t.Errorf("a list of a request that has gone: %d objects, %v, after it was looked %d times", found, last, ctx.asked)
+	if !errors.Is(last, context.Canceled) || found > 0 || ctx.calls > 10 {
+		t.Errorf("a list of a request that has gone: %d objects, %v, after %d calls of Err", found, last, ctx.calls)
 	}
 }
 

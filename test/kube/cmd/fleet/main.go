@@ -89,7 +89,7 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
 	return nil
 }
 
-// printFleet tells where everything is.
+// printFleet prints where everything is.
 func printFleet(w io.Writer, f *kube.Fleet, namespace string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "CLUSTER\tON THE HUB\tKUBECONFIG")

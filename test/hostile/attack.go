@@ -6,10 +6,10 @@ import (
 	"net/http"
 )
 
-// A Lie changes what an API server says. Hooks that are nil leave it as it is. They are
-// called from many goroutines, and see JSON: a server is asked for it while anybody lies
-// about content.
-type Lie struct {
+// An Attack changes what an API server sends. Hooks that are nil leave it as it is. They are
+// called from many goroutines, and see JSON: a server is requested to send it while any attack
+// changes content.
+type Attack struct {
 	Name string
 
 	// Answer answers by itself, and reports whether it did.
@@ -31,41 +31,41 @@ type Lie struct {
 	Half func(c *Call) []byte
 	// Wire stands before everything that is written of a body.
 	Wire func(c *Call, w io.Writer) io.Writer
-	// Bytes lies below the encoding: the server is asked for what the client asked for.
+	// Bytes attacks below the encoding: the request is the client's.
 	Bytes bool
 
-	// Exact is set where nothing false is said of the objects: what is held of the member
+	// Exact is set where nothing false is sent of the objects: what is held of the member
 	// must come to equal what it serves.
 	Exact bool
 	// Complete is set where all is true but sizes and times: the member must be usable,
-	// though it has told no lie before.
+	// though no attack came before.
 	Complete bool
-	// Holds is how many objects are to be held of a kind while it lies.
+	// Holds is how many objects are to be held of a kind while it is active.
 	Holds map[string]int
 	// Late is set where it begins only when the member has been followed for a while.
 	Late bool
-	// Back is set where what is held must come to equal the truth when the lies are over.
+	// Back is set where what is held must come to equal the truth when the attacks are over.
 	Back bool
 	// Refused is set where a kind is not to be followed as it is served, and to be named.
 	Refused bool
-	// Judged is how many bytes policies may hold of what they find.
-	Judged int64
+	// FindingBytes is how many bytes policies may hold of what they find.
+	FindingBytes int64
 	// Overfull is set where views hold more than they may.
 	Overfull bool
-	// Endless is set where a flood goes on until the lie is over.
+	// Endless is set where a flood goes on until the attack is over.
 	Endless bool
-	// Then is told after it, as if nothing had happened: no watch is told that it is too
+	// Then is active after it, as if nothing had happened: no watch ends as too
 	// old.
-	Then *Lie
+	Then *Attack
 }
 
-// content reports whether the lie has to see JSON.
-func (l *Lie) content() bool {
+// content reports whether the attack has to see JSON.
+func (l *Attack) content() bool {
 	return l.Document != nil || l.Page != nil || l.Object != nil || l.Event != nil || l.Extra != nil || l.Flood != nil || l.Half != nil
 }
 
-// truthful reports whether the lie changes nothing of what is said.
-func (l *Lie) truthful() bool {
+// truthful reports whether the attack changes nothing of what is sent.
+func (l *Attack) truthful() bool {
 	return !l.content() && l.Answer == nil && l.Wire == nil && !l.Bytes
 }
 
@@ -73,8 +73,8 @@ func (l *Lie) truthful() bool {
 type Class struct {
 	Name   string
 	Weight int // of its choice
-	// Lie draws one attack of the class.
-	Lie func(rng *rand.Rand) *Lie
+	// Draw returns an attack of the class.
+	Draw func(rng *rand.Rand) *Attack
 }
 
 // one returns one of its arguments.

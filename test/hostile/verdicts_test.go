@@ -32,9 +32,9 @@ func place(binding, member string, kind aggregate.Kind, namespace, name, key str
 	return fmt.Sprintf("%s of %s %s %s/%s%s", binding, member, kind, namespace, name, key)
 }
 
-// fullEvaluation evaluates what honest members serve, alone, or what a liar's server serves
-// with the liar's marks, beside them.
-func (r *rig) fullEvaluation(ctx context.Context, of *liar) (verdicts, error) {
+// fullEvaluation evaluates what honest members serve, alone, or what an attacker's server
+// serves with the attacker's marks, with them.
+func (r *rig) fullEvaluation(ctx context.Context, of *attacker) (verdicts, error) {
 	members, least := honest, 50
 	if of != nil {
 		members, least = append(slices.Clone(honest), of.name), 20
@@ -117,22 +117,22 @@ type findings struct {
 	Continue string
 }
 
-// verdictsEqual compares what is said of honest members with a full evaluation. Of the
-// strict binding the state may be Unknown while there are liars, never an Error.
+// verdictsEqual compares the answers on honest members with a full evaluation. Of the
+// strict binding the state may be Unknown while there are attackers, never an Error.
 // Where a view holds too much, what reads it is an Error, and still there.
 func (r *rig) verdictsEqual(ctx context.Context, overfull bool) error {
-	questions := []url.Values{{"member": {honest[0]}}, {"member": {honest[1]}}}
+	queries := []url.Values{{"member": {honest[0]}}, {"member": {honest[1]}}}
 	if overfull {
-		return r.judgedAs(ctx, r.verdicts, []string{"hosts", "hosts-strict"}, questions...)
+		return r.verdictsMatch(ctx, r.verdicts, []string{"hosts", "hosts-strict"}, queries...)
 	}
-	return r.judgedAs(ctx, r.verdicts, nil, append(questions, url.Values{"policy": {"keys"}})...)
+	return r.verdictsMatch(ctx, r.verdicts, nil, append(queries, url.Values{"policy": {"keys"}})...)
 }
 
-// judgedAs compares what is said in answer to questions with verdicts. Those of some
-// bindings, if any are given, may be Errors; then nothing is asked of keys.
-func (r *rig) judgedAs(ctx context.Context, want verdicts, failing []string, questions ...url.Values) error {
+// verdictsMatch compares the answers to queries with verdicts. Those of some
+// bindings, if any are given, may be Errors; then keys are not compared.
+func (r *rig) verdictsMatch(ctx context.Context, want verdicts, failing []string, queries ...url.Values) error {
 	got, failed := verdicts{}, map[string]bool{}
-	for _, q := range questions {
+	for _, q := range queries {
 		q.Set("limit", "500")
 		for page := 0; ; page++ {
 			code, body, err := get(ctx, r.admin, r.host+"/query/v1/violations?"+q.Encode(), "application/json")
@@ -149,7 +149,7 @@ func (r *rig) judgedAs(ctx context.Context, want verdicts, failing []string, que
 					continue // a habit looks at it
 				}
 				if q.Has("policy") && !strings.HasPrefix(s.Key, "goodshare") && !strings.Contains(s.Key, "-g") {
-					continue // a liar's keys
+					continue // an attacker's keys
 				}
 				if x.State == "Error" && slices.Contains(failing, x.Policy) {
 					failed[place(x.Policy, s.Member, aggregate.Kind(s.Kind), s.Namespace, s.Name, s.Key)] = true
