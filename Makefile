@@ -141,7 +141,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 
 .PHONY: oracle
 oracle: ## compare the policy engine with plain OPA over HISTORIES random histories of each kind
-	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'EqualsAFullEvaluation' -timeout 3h -count=1 -v ./pkg/policy
+	FEDERATOR_HISTORIES=$(HISTORIES) go test -run 'EqualsFullEvaluation' -timeout 3h -count=1 -v ./pkg/policy
 
 .PHONY: explore
 explore: kube ## run the packages with tests of random input COUNT times, with other seeds

@@ -13,6 +13,8 @@ import (
 var (
 	testName   = regexp.MustCompile("`((?:Test|Fuzz|Example|Benchmark)[A-Z]\\w*)`")
 	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example|Benchmark)[A-Z]\w*)\(`)
+	runFlag    = regexp.MustCompile(`go test.* -run ['"]?([\w^()|]+)`)
+	packageArg = regexp.MustCompile(`go test.* \./((?:pkg|test)/[\w/]+)`)
 	folderName = regexp.MustCompile("`((?:api|client|cmd|internal|pkg|policies|test|tools|charts|docs)(?:/[\\w.-]+)*)/?`")
 )
 
@@ -70,6 +72,32 @@ func TestDocuments_NameTestsThatExist(t *testing.T) {
 	})
 	if named < 50 {
 		t.Errorf("documents name only %d tests: the pattern is wrong", named)
+	}
+}
+
+// TestMakefile_PatternsMatchTests: go test passes if its -run pattern matches nothing.
+func TestMakefile_PatternsMatchTests(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, line := range strings.Split(string(makefile), "\n") {
+		run, pkg := runFlag.FindStringSubmatch(line), packageArg.FindStringSubmatch(line)
+		if run == nil || pkg == nil {
+			continue
+		}
+		checked++
+		pattern, found := regexp.MustCompile(run[1]), false
+		goFiles(t, pkg[1], func(_ string, src []byte) {
+			found = found || slices.ContainsFunc(testFunc.FindAllSubmatch(src, -1), func(m [][]byte) bool { return pattern.Match(m[1]) })
+		})
+		if !found {
+			t.Errorf("make runs tests %s in %s: none has such a name", run[1], pkg[1])
+		}
+	}
+	if checked < 5 {
+		t.Errorf("found only %d go test -run in the Makefile: the pattern is wrong", checked)
 	}
 }
 

@@ -75,7 +75,7 @@ version first:
 
 ` + "```sh" + `
 helm show crds charts/federator | kubectl apply --server-side --force-conflicts -f -
-helm upgrade federator charts/federator --namespace federator --reuse-values
+helm upgrade federator charts/federator --namespace federator --reset-then-reuse-values
 ` + "```" + `
 
 If you provide no certificate, Helm generates one at the first install and keeps it. A
