@@ -290,7 +290,7 @@ var clientRows = []row{
 			}
 			return answer{text: fmt.Sprint(s.Spec.Replicas, " replicas")}, nil
 		}),
-		real: "2 replicas", fleet: says("`MethodNotAllowed: get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; send the request to the API server of the member`"), flat: says("`MethodNotAllowed: get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; send the request to the API server of acme/eu-1`"), members: says("`MethodNotAllowed: get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; send the request to the API server of acme/eu-1`"),
+		real: "2 replicas", fleet: says("`MethodNotAllowed: get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; send the request to the API server of the member, for example with kubectl --context`"), flat: says("`MethodNotAllowed: get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; send the request to the API server of acme/eu-1, for example with kubectl --context`"), members: says("`MethodNotAllowed: get is not supported on resources of kind \"deployments/scale.apps\": the query API serves no subresources; send the request to the API server of acme/eu-1, for example with kubectl --context`"),
 	},
 	{
 		act: "typed: Create, Patch and Delete of a ConfigMap, dry", do: withClients(func(ctx context.Context, t *target, c *clients) (answer, error) {

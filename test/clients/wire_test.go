@@ -296,7 +296,7 @@ var wireRows = []row{
 	},
 	{
 		act: "PUT of a Pod", do: sends(request{method: http.MethodPut, path: "/api/v1/namespaces/{shop}/pods/web-0?dryRun=All", body: map[string]any{"apiVersion": "v1", "kind": "Pod"}}, status),
-		real: "400 `BadRequest: the name of the object (web-0 based on URL) was undeterminable: name must be provided`", fleet: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API is read-only; send the request to the member's own API server`"), flat: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"), members: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1`"),
+		real: "400 `BadRequest: the name of the object (web-0 based on URL) was undeterminable: name must be provided`", fleet: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of the member, for example with kubectl --context`"), flat: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1, for example with kubectl --context`"), members: says("405 `MethodNotAllowed: update is not supported on resources of kind \"pods\": the query API is read-only; send the request to the API server of acme/eu-1, for example with kubectl --context`"),
 	},
 }
 
