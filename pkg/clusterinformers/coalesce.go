@@ -21,7 +21,7 @@ type coalescer struct {
 	events int       // counted since
 }
 
-// Events come fast above fastEvents a second, and no more below half of it, as counted
+// Events come fast above fastRate a second, and no more below half of it, as counted
 // over at least ratePeriod. A fast watch waits for coalesceDelay before each read.
 const (
 	fastRate      = 1000

@@ -57,7 +57,7 @@ type informer struct {
 	usage           quota.Usage // charged to the member: what follows, and what listWatches are ahead
 	objects         int64
 	bytes           int64
-	overheadCharged int64 // of upkeep, charged
+	overheadCharged int64 // bytes of overhead that the member is charged
 	relists         map[string]int
 	applied         string
 	leftOutReported int         // objects left out when last counted

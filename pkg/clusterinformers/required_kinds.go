@@ -58,7 +58,7 @@ func (w *requiredKinds) kinds() []aggregate.Kind {
 // that is required, or that a rule names without *, the kind's scope is NotServed,
 // which means known to be empty; it is so once the member was discovered after
 // the kind was required. Scopes of kinds that are not required and no rule selects are
-// taken out of the index. Want may be called before Run, and at any time.
+// taken out of the index. RequireKinds may be called before Run, and at any time.
 func (m *Manager) RequireKinds(kinds []aggregate.Kind) {
 	changed, added := m.required.set(kinds, time.Now())
 	if !changed {

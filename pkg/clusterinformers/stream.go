@@ -43,7 +43,7 @@ type stream struct {
 	suspect bool // what came last made no sense: the scope is Stale until something does
 
 	mu   sync.Mutex
-	down bool // as standing reports
+	down bool // the watch cannot be opened
 	why  string
 }
 

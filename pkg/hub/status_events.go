@@ -112,7 +112,8 @@ func (t *statusRecorder) previous(fp *v1alpha1.FleetPolicy) *v1alpha1.FleetPolic
 
 // isComplete reports whether a status covers all verdicts, and whether there is a stop.
 func isComplete(s *v1alpha1.FleetPolicyStatus) bool {
-	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.Ready) && !strings.HasSuffix(stopMessage(s), stopUnknown)
+	stop := stopMessage(s)
+	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.Ready) && !strings.HasSuffix(stop, stopUnknown) && !strings.HasSuffix(stop, stopUnknownBefore)
 }
 
 // stopMessage returns who has stopped all actions, "" if they are not stopped.

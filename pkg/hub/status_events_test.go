@@ -38,6 +38,7 @@ func TestStatusRecorder_RecordsAStopOnce(t *testing.T) {
 		{"stopped", v1alpha1.Enforce, free, true, stop, "Stopped", []string{"Stopped"}},
 		{"another process has not read it", v1alpha1.Enforce, held, false, stopUnknown, "NotReady", nil},
 		{"nor that", v1alpha1.Enforce, held, true, stopUnknown, "Stopped", nil},
+		{"a process of an earlier version has not read it", v1alpha1.Enforce, held, true, stopUnknownBefore, "Stopped", nil},
 		{"held", v1alpha1.Enforce, held, true, stop, "Stopped", nil},
 		{"still stopped", v1alpha1.Enforce, free, true, stop, "Stopped", nil},
 		{"observing", v1alpha1.Observe, free, true, stop, "Observing", nil},

@@ -34,6 +34,9 @@ const stopReasonKey = "reason"
 // stopUnknown is the state before the ConfigMap has been read.
 const stopUnknown = "it is not known yet whether somebody has stopped them"
 
+// stopUnknownBefore is the same in statuses that an earlier version has written.
+const stopUnknownBefore = "whether somebody has stopped them has not been read yet"
+
 // Timing of the watch, and a limit.
 const (
 	stopTimeout   = 10 * time.Second       // of a request

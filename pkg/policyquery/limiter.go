@@ -90,7 +90,7 @@ func (t *limiter) release(caller string) {
 	t.endLocked(caller)
 }
 
-// startLocked and end count; the caller holds the lock.
+// startLocked and endLocked count; the caller holds t.mu.
 func (t *limiter) startLocked(caller string) {
 	if t.byCaller == nil {
 		t.byCaller = map[string]int{}

@@ -24,7 +24,7 @@ type Violations struct {
 	Loop  *enforce.Loop // of the policy engine
 
 	// WriteTimeout is how long a client of a watch may take for a block of bytes; 0 means
-	// 30 s. Bookmark is the time between bookmarks where nothing happens; 0 means
+	// 30 s. BookmarkInterval is the time between bookmarks where nothing happens; 0 means
 	// 1 minute.
 	WriteTimeout, BookmarkInterval time.Duration
 }

@@ -18,7 +18,7 @@ func newMetrics(d *Dispatcher) *metrics {
 	return &metrics{
 		d: d,
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "federator_actions_total", Help: "Corrections and rollbacks that have ended, by policy, member and outcome: the phase of the Action." + bindingHelp,
+			Name: "federator_actions_total", Help: "Corrections and rollbacks that have ended, by policy, member and outcome: the phase of the Action, DryRun for DryRunPassed." + bindingHelp,
 		}, policyLabels("member", "outcome")),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "federator_actions_writes_total", Help: "Writes sent to a member, dry runs not included.",

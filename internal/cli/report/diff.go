@@ -40,7 +40,9 @@ func Compare(before, after *Report) Diff {
 }
 
 // identity is equal for equal results.
-func (x Result) identity() string { return x.State + "\x00" + x.Severity + "\x00" + fingerprint(x) }
+func (x Result) identity() string {
+	return x.State + "\x00" + x.Severity + "\x00" + fingerprint(x) + "\x00" + x.Message
+}
 
 func (d Diff) Write(w io.Writer, format string) error {
 	if format == "json" {

@@ -154,3 +154,15 @@ func TestReport_CheckBySeverity(t *testing.T) {
 		}
 	}
 }
+
+func TestSARIF_FingerprintsOfUnknownResultsAreOfNoText(t *testing.T) {
+	result := func(state, message string) Result {
+		return Result{State: state, Policy: "p", Subject: Subject{Kind: "Pod", Name: "web"}, Message: message}
+	}
+	if a, b := fingerprint(result(Unknown, "Pod of a is Syncing")), fingerprint(result(Unknown, "Pod of a is Stale")); a != b {
+		t.Errorf("what is incomplete changes the fingerprint: %s, %s", a, b)
+	}
+	if a, b := fingerprint(result(Violation, "one")), fingerprint(result(Violation, "two")); a == b {
+		t.Errorf("two violations of one object have one fingerprint, %s", a)
+	}
+}

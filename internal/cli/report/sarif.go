@@ -82,10 +82,16 @@ func locate(s Subject, file string) sarif.Location {
 	return out
 }
 
-// fingerprint is equal for equal findings in different runs.
+// fingerprint is equal for equal findings in different runs. The texts of a verdict that
+// is not known are federator's, and say what was incomplete just then: its state stands
+// for them.
 func fingerprint(x Result) string {
+	what := x.Message
+	if x.State == Unknown || x.State == Error {
+		what = x.State
+	}
 	h := sha256.New()
-	for _, part := range []string{x.Policy, x.Binding, x.Subject.Path(), x.Message} {
+	for _, part := range []string{x.Policy, x.Binding, x.Subject.Path(), what} {
 		h.Write([]byte(part))
 		h.Write([]byte{0})
 	}

@@ -271,7 +271,7 @@ func (c *canonicalizer) fill(r role, base int) (ordered, ok bool) {
 			}
 			c.out = append(c.out, ':')
 			m.value = len(c.out)
-			if !c.matchesType(of) {
+			if !c.memberValue(of) {
 				return false, false
 			}
 			m.end = len(c.out)
@@ -289,8 +289,8 @@ func (c *canonicalizer) fill(r role, base int) (ordered, ok bool) {
 	}
 }
 
-// matchesType writes the value of a member. Metadata that is not an object is written, too.
-func (c *canonicalizer) matchesType(r role) bool {
+// memberValue writes the value of a member. Metadata that is not an object is written, too.
+func (c *canonicalizer) memberValue(r role) bool {
 	if r == metadata && c.next() == '{' {
 		return c.object(metadata)
 	}

@@ -36,7 +36,7 @@ type Events struct {
 	// 0, releases; its error ends the watch.
 	Charge func(bytes int64) error
 
-	charged int // charged
+	charged int // bytes that Charge was called with
 	d       *Decoder
 	r       io.Reader
 	max     int
@@ -54,16 +54,16 @@ func (d *Decoder) Events(r io.Reader, maxFrame int) *Events {
 }
 
 // A read uses up to readMost; while little data arrives, as on most watches most of the
-// time, a stream waits with a buffer of readLeast.
+// time, a stream waits with a buffer of minRead.
 const (
-	readLeast = 4 << 10
-	maxRead   = 64 << 10
+	minRead = 4 << 10
+	maxRead = 64 << 10
 )
 
 // readSize is the power of two between the bounds that leaves room for twice
 // what was read last.
 func readSize(last int) int {
-	size := readLeast
+	size := minRead
 	for size < 2*last && size < maxRead {
 		size *= 2
 	}
@@ -91,7 +91,7 @@ func (e *Events) more() error {
 	}
 	if e.end == len(e.buf) {
 		// A frame that needs more is rejected.
-		size := max(readLeast, min(2*len(e.buf), e.max+maxRead))
+		size := max(minRead, min(2*len(e.buf), e.max+maxRead))
 		if err := e.setCharge(len(e.buf) + size + e.d.footprint()); err != nil {
 			return err
 		}

@@ -69,7 +69,7 @@ func (e *Engine) view(pkg, name string) *view {
 	return e.views[i]
 }
 
-// plan compiles what a set and bindings need, reusing what stays the same. changedViews are
+// plan compiles what a set and bindings need, reusing what stays the same. changed are
 // the views and bindings that must be evaluated again.
 func (e *Engine) plan(set *module.Set, bindings []binding.Binding) (bound []*boundBinding, views []*view, changed map[any]bool, err error) {
 	if bindings, err = binding.Validate(set, bindings); err != nil {

@@ -79,7 +79,7 @@ func init() { // OPA's table of builtins may only be changed at initialisation.
 			panic("limits: no builtin " + name)
 		}
 		if b := ast.BuiltinMap[name]; makes(b) {
-			b.CanSkipBctx = false // held needs the evaluation's context
+			b.CanSkipBctx = false // counted needs the evaluation's context
 			f = counted(f)
 		}
 		topdown.RegisterBuiltinFunc(name, limited(name, f, g))
