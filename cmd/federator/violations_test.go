@@ -156,7 +156,7 @@ func TestViolations_ArePrinted(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if lines := strings.Split(out, "\n"); len(lines) != 5 || strings.Join(strings.Fields(lines[1]), " ") != "acme.owner high context/member-0 shop/configmap/a Known a has no owner" {
+		if lines := strings.Split(out, "\n"); len(lines) != 5 || strings.Join(strings.Fields(lines[1]), " ") != "acme.owner high context/member-0 ConfigMap shop/a Known a has no owner" {
 			return fmt.Errorf("printed %q", out)
 		}
 		return nil

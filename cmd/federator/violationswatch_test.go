@@ -106,7 +106,7 @@ func TestViolations_AreWatched(t *testing.T) {
 	if err := members[0].Delete(schema.GroupResource{Resource: "configmaps"}, "shop", "a"); err != nil {
 		t.Fatal(err)
 	}
-	rows.line("DELETED acme.owner high context/member-0 shop/configmap/a Known a has no owner")
+	rows.line("DELETED acme.owner high context/member-0 ConfigMap shop/a Known a has no owner")
 	event("DELETED")
 	rows.interrupt()
 	events.interrupt()

@@ -2,7 +2,6 @@ package violations
 
 import (
 	"io"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -72,7 +71,7 @@ func rows(i policyquery.Finding) (rows [][]any) {
 	return rows
 }
 
-// subjectText is a subject within its member, as kubectl writes it.
+// subjectText is a subject within its member, as policy check and explain write it.
 func subjectText(s policyquery.Subject) string {
 	switch {
 	case s.Key != "":
@@ -80,9 +79,8 @@ func subjectText(s policyquery.Subject) string {
 	case s.Kind == "":
 		return ""
 	}
-	kind := strings.ToLower(string(s.Kind))
 	if s.Namespace == "" {
-		return kind + "/" + s.Name
+		return string(s.Kind) + " " + s.Name
 	}
-	return s.Namespace + "/" + kind + "/" + s.Name
+	return string(s.Kind) + " " + s.Namespace + "/" + s.Name
 }
