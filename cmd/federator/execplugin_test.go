@@ -214,7 +214,7 @@ func TestExecPlugin_IsKilledWithItsChildren(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Errorf("%s: what it has started lives on", name)
 		}
-		if hangs := name == "hangs"; (err != nil) != hangs || hangs && !strings.Contains(log.String(), "ended after 300ms") {
+		if hangs := name == "hangs"; (err != nil) != hangs || hangs && !strings.Contains(log.String(), "killed after 300ms") {
 			t.Errorf("%s: %v, %s", name, err, &log)
 		}
 		cancel()

@@ -84,7 +84,7 @@ func TestViolations_AreWatched(t *testing.T) {
 	events := follow(t, "violations", "--watch", "--kubeconfig", r.kubeconfig, "--policy", "acme.names", "-o", "json")
 	rows.line("EVENT POLICY SEVERITY MEMBER SUBJECT STATE VIOLATION")
 	for _, name := range []string{"a", "b", "c"} {
-		rows.line("ADDED acme.owner high context/member-0 shop/configmap/" + name + " Known " + name + " has no owner")
+		rows.line("ADDED acme.owner high context/member-0 ConfigMap shop/" + name + " Known " + name + " has no owner")
 	}
 	event := func(kind string) {
 		t.Helper()
