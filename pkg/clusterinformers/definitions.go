@@ -3,6 +3,7 @@ package clusterinformers
 import (
 	"encoding/json"
 	"strconv"
+	"sync"
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -36,9 +37,10 @@ func (s serving) fillFrom(now serving) serving {
 // changed CRD, after the CRD's watch event.
 const definitionDelay = time.Second
 
-// definitions knows the generations of a member's definitions. It belongs to the
-// goroutine of the member's loop.
+// definitions knows the generations of a member's definitions. It is safe for concurrent
+// use.
 type definitions struct {
+	mu         sync.Mutex
 	byRevision map[aggregate.Revision]generation // by the revision of the definition's last change
 	current    map[aggregate.Kind]string         // the generations, as last read
 }
@@ -49,9 +51,11 @@ type generation struct {
 }
 
 // refresh reads the generation of each kind's definition that is held of a member.
-func (d *definitions) refresh(s *aggregate.Snapshot, member string) {
+func (d *definitions) refresh(index *aggregate.Index, member string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.current = map[aggregate.Kind]string{}
-	objects, err := s.List(aggregate.Query{Kind: definitionKind, Members: []string{member}})
+	objects, err := index.Snapshot().List(aggregate.Query{Kind: definitionKind, Members: []string{member}})
 	if err != nil {
 		return
 	}
@@ -73,6 +77,13 @@ func (d *definitions) refresh(s *aggregate.Snapshot, member string) {
 	d.byRevision = read
 }
 
+// generation returns the generation of a kind's definition, as last read.
+func (d *definitions) generation(kind aggregate.Kind) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.current[kind]
+}
+
 func generationOf(uid string, body []byte) generation {
 	var crd struct {
 		Metadata struct{ Generation int64 }
@@ -89,18 +100,31 @@ func generationOf(uid string, body []byte) generation {
 
 // currentServing is how the member serves a kind by what was read last.
 func (mb *member) currentServing(kind aggregate.Kind) serving {
-	now := serving{definition: mb.definitions.current[kind]}
+	now := serving{definition: mb.definitions.generation(kind)}
 	if v := mb.version.Load(); v != nil {
 		now.server = *v
 	}
 	return now
 }
 
+// learnDefinitions reads the definitions, for informers that were started when theirs
+// were not known yet: a change after this is noticed, whenever the loop looks.
+func (mb *member) learnDefinitions() {
+	mb.definitions.refresh(mb.manager.opts.Index, mb.name)
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	for kind, r := range mb.informers {
+		if now := mb.currentServing(kind); !r.served.differs(now) {
+			r.served = r.served.fillFrom(now)
+		}
+	}
+}
+
 // relistChanged ends the informers of kinds that the member serves otherwise than
 // when they were started, so that they are listed again: objects that have not
 // been written since may have other content at the version that is held.
 func (mb *member) relistChanged() {
-	mb.definitions.refresh(mb.manager.opts.Index.Snapshot(), mb.name)
+	mb.definitions.refresh(mb.manager.opts.Index, mb.name)
 	var ended []*runningInformer
 	mb.mu.Lock()
 	for kind, r := range mb.informers {

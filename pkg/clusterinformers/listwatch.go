@@ -338,6 +338,15 @@ func (p *listWatch) Bookmark(rv string) error {
 
 // Replace makes the scope hold exactly what was listed.
 func (p *listWatch) Replace(objs []any, rv string) error {
+	err := p.replace(objs, rv)
+	if mb := p.informer.member; p.informer.kind == definitionKind {
+		mb.learnDefinitions() // here, before an event changes them
+		mb.triggerSpec()      // some may differ from those of before
+	}
+	return err
+}
+
+func (p *listWatch) replace(objs []any, rv string) error {
 	i := p.informer
 	p.chargeListed(size{}) // the commit charges all of it
 	p.checkList(rv)
@@ -371,9 +380,6 @@ func (p *listWatch) Replace(objs []any, rv string) error {
 	}
 	if err == nil {
 		err = i.commitLocked() // charges for the size
-	}
-	if i.kind == definitionKind {
-		i.member.triggerSpec() // so that it knows the definitions before they change
 	}
 	return p.checkCommit(err)
 }

@@ -53,11 +53,12 @@ type member struct {
 	resetAt        time.Time                           // of the last restartScopes
 	resetDelay     time.Duration                       // of the first lists after it
 
+	definitions definitions
+
 	// What discovery last found in addition to the resources; loop's goroutine only.
-	discoveredAt     time.Time       // when discovery started; zero once that is not fresh
-	discoveredResets int             // resets at that time
-	unavailable      map[string]bool // groups whose discovery failed
-	definitions      definitions
+	discoveredAt     time.Time                 // when discovery started; zero once that is not fresh
+	discoveredResets int                       // resets at that time
+	unavailable      map[string]bool           // groups whose discovery failed
 	relisting        map[aggregate.Kind]bool   // whose informers were ended to list again
 	truncated        bool                      // there may be more kinds than resources has
 	changeLimiter    *rate.Limiter             // of others than the one before

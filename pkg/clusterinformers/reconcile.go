@@ -83,8 +83,9 @@ func (mb *member) startInformer(ctx context.Context, kind aggregate.Kind, res ca
 	mb.mu.Lock()
 	i.resets, i.delay = resets, time.Until(mb.resetAt.Add(mb.resetDelay))
 	mb.mu.Unlock()
-	r := &runningInformer{informer: i, stop: cancel, done: make(chan struct{}), served: mb.currentServing(kind)}
+	r := &runningInformer{informer: i, stop: cancel, done: make(chan struct{})}
 	mb.mu.Lock()
+	r.served = mb.currentServing(kind) // under the lock, so that learnDefinitions sees it, or is seen
 	mb.informers[kind] = r
 	delete(mb.absent, kind)
 	mb.mu.Unlock()
