@@ -414,7 +414,7 @@ func TestQuery_MayHoldTwiceMaxRead(t *testing.T) {
 			default:
 				t.Errorf("%d pods: %s: %+v, %v", pods, query, a, err)
 			}
-			if took > 2*maxRead+1<<20 { // and what the evaluator has of its own
+			if took > 2*maxRead+1<<20 && !raceDetector { // and what the evaluator has of its own
 				t.Errorf("%d pods: %s takes %d bytes of memory where it may read %d", pods, query, took, maxRead)
 			}
 		}

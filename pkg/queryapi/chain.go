@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -195,8 +196,7 @@ func (s *Server) withWriteDeadline(next http.Handler) http.Handler {
 			return
 		}
 		if label := labelsOf(r.Context()); label != nil {
-			label.watch = watch
-			label.verb = knownVerb(info.Verb)
+			label.setVerb(knownVerb(info.Verb), watch)
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -210,10 +210,30 @@ func knownVerb(verb string) string {
 	return "other"
 }
 
-// requestLabels are the labels of a request in metrics.
+// requestLabels are the labels of a request in metrics. A request that has timed out is
+// counted while its handler still runs, so they are safe for concurrent use.
 type requestLabels struct {
+	mu             sync.Mutex
 	verb, resource string
 	watch          bool
+}
+
+func (l *requestLabels) setVerb(verb string, watch bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.verb, l.watch = verb, watch
+}
+
+func (l *requestLabels) setResource(resource string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.resource = resource
+}
+
+func (l *requestLabels) get() (verb, resource string, watch bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.verb, l.resource, l.watch
 }
 
 type labelsKey struct{}
@@ -241,9 +261,10 @@ func (s *Server) withObservation(next http.Handler) http.Handler {
 		defer s.metrics.inFlight.Dec()
 		defer func() {
 			code := strconv.Itoa(answer.code)
-			s.metrics.requests.WithLabelValues(counted.verb, counted.resource, code).Inc()
-			if !counted.watch {
-				s.metrics.seconds.WithLabelValues(counted.verb, counted.resource).Observe(time.Since(began).Seconds())
+			verb, resource, watch := counted.get()
+			s.metrics.requests.WithLabelValues(verb, resource, code).Inc()
+			if !watch {
+				s.metrics.seconds.WithLabelValues(verb, resource).Observe(time.Since(began).Seconds())
 			}
 			s.log.Debug("query API: request served", "method", r.Method, "path", r.URL.Path, "code", code, "took", time.Since(began))
 		}()

@@ -167,7 +167,7 @@ func (s *Server) labelResource(r *http.Request, info *apirequest.RequestInfo) {
 	view, _ := s.view(route.Target{})
 	if known, err := view.Resource(info.APIGroup, info.APIVersion, info.Resource); err == nil {
 		if l := labelsOf(r.Context()); l != nil {
-			l.resource = known.Resource.GroupResource().String()
+			l.setResource(known.Resource.GroupResource().String())
 		}
 	}
 }
@@ -199,7 +199,7 @@ func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request, target route
 			"nothing is served here: the fleet is at /fleet and, with unambiguous keys, at /flat, a member at /members/<namespace>/<name>, queries at "+route.Query)
 	}
 	if l := labelsOf(r.Context()); l != nil {
-		l.resource = "query/" + name
+		l.setResource("query/" + name)
 	}
 	if !isWatch(r) {
 		return q.Serve(w, r, s.callerOf(r.Context()))

@@ -57,7 +57,7 @@ func reviewKind(r *http.Request, info *apirequest.RequestInfo) string {
 // serveReview serves self-subject reviews: who the caller is, and what it may do.
 func (s *Server) serveReview(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	if l := labelsOf(r.Context()); l != nil {
-		l.resource = info.Resource
+		l.setResource(info.Resource)
 	}
 	if dry := r.URL.Query()["dryRun"]; len(dry) > 0 && !slices.Equal(dry, []string{"All"}) {
 		return apierrors.NewBadRequest("dryRun must be All")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,8 @@ type job struct {
 	dir    string
 	keeper *revisions.Keeper
 	index  *aggregate.Index
-	log    bytes.Buffer // read while the Keeper waits
+	logMu  sync.Mutex
+	log    bytes.Buffer
 	n      int
 	ended  chan error
 	cancel context.CancelFunc
@@ -38,7 +40,7 @@ func run(t *testing.T, left uint64, f func(t *testing.T, j *job)) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2026, 11, 22, 4, 0, 0, 0, time.UTC))) // it is 2000 in bubbles
 		j := &job{t: t, dir: filepath.Join(top, "federator"), ended: make(chan error, 1)}
-		log := slog.New(slog.NewTextHandler(&j.log, nil))
+		log := slog.New(slog.NewTextHandler(j, nil))
 		var err error
 		if j.keeper, err = revisions.Reserve(t.Context(), j.store(), log); err != nil {
 			t.Fatal(err)
@@ -56,6 +58,20 @@ func run(t *testing.T, left uint64, f func(t *testing.T, j *job)) {
 		defer cancel()
 		f(t, j)
 	})
+}
+
+// logged returns the log.
+func (j *job) logged() string {
+	j.logMu.Lock()
+	defer j.logMu.Unlock()
+	return j.log.String()
+}
+
+// Write writes to the log.
+func (j *job) Write(p []byte) (int, error) {
+	j.logMu.Lock()
+	defer j.logMu.Unlock()
+	return j.log.Write(p)
 }
 
 func (j *job) store() revisions.Store { return revisions.InFile(filepath.Join(j.dir, "revisions")) }
@@ -166,7 +182,7 @@ func TestKeeper_UsesUpItsBlocksAndWarns(t *testing.T) {
 		if n := j.metric("federator_revisions_reservation_failures_total"); n < 5 || n > 30 {
 			t.Errorf("%v reservations have failed in 10 minutes", n)
 		}
-		if text := j.log.String(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "retrying, and this process ends when") || !strings.Contains(text, j.dir) {
+		if text := j.logged(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "retrying, and this process ends when") || !strings.Contains(text, j.dir) {
 			t.Errorf("log: %s", text)
 		}
 		found()
@@ -191,7 +207,7 @@ func TestKeeper_UsesUpItsBlocksAndWarns(t *testing.T) {
 			t.Fatalf("with revisions left: %v", err)
 		}
 		synctest.Wait()
-		if text := j.log.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "left=5") {
+		if text := j.logged(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "left=5") {
 			t.Errorf("log: %s", text)
 		}
 		if err := j.commit(1); !errors.Is(err, aggregate.ErrExhausted) {
