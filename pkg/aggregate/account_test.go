@@ -97,6 +97,9 @@ func body(text string) []byte {
 // TestIndex_AccountIsWhatIsHeld shows that whatever a member does, the live heap is near what
 // the index accounts for: budgets would not hold a member otherwise.
 func TestIndex_AccountIsWhatIsHeld(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory, with one goroutine")
+	}
 	const least, most = 0.5, 1.5
 	for _, tt := range []struct {
 		name   string

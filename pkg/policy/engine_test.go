@@ -191,6 +191,9 @@ func TestEngine_DeltaCostIsItsDependents(t *testing.T) {
 // TestEngine_CleanVerdictsTakeNoMemory holds pairs that read only their own object to the
 // table of reads and to the findings: neither has them.
 func TestEngine_CleanVerdictsTakeNoMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory, with one goroutine")
+	}
 	t.Parallel()
 	w, err := deployments(t, 3000)
 	if err != nil {
