@@ -28,6 +28,7 @@ func TestConfig_ErrorsNameTheLine(t *testing.T) {
 		{"several at once", "parallelSyncs: x\nnope: 1\nkeepSecretValues: 7\n", []string{
 			`FILE:1: "x" is a string, not a whole number`, `FILE:2: unknown key "nope"`, `FILE:3: "7" is a whole number, not true or false`,
 		}},
+		{"word for a switch", "metrics:\n  perScope: kinds\n", []string{`FILE:2: "kinds" is a string, not true or false`}},
 		{"duplicate key", "parallelSyncs: 1\nparallelSyncs: 2\n", []string{`FILE:2: mapping key "parallelSyncs" already defined at line 1`}},
 		{"syntax", "log: {\n", []string{`FILE:1: did not find expected node content`}},
 		{"two documents", "parallelSyncs: 1\n---\nparallelSyncs: 2\n", []string{`FILE: more than one YAML document`}},

@@ -123,6 +123,22 @@ func ready(t *testing.T, r *running) {
 	})
 }
 
+func TestServe_MetricsOfEveryScopeOnRequest(t *testing.T) {
+	members, kubeconfig := clitest.Fleet(t, 1)
+	clitest.CreateConfigMaps(t, members[0], "a", "b")
+	r := start(t, "--config", clitest.WriteFile(t, "config.yaml", "metrics: {perScope: true}\n"), "--kubeconfig", kubeconfig, "--contexts", "member-0", "--kinds", "ConfigMap")
+	ready(t, r)
+	clitest.Eventually(t, "metrics count the objects by kind", func() error {
+		if body := mustGet(t, r.public+"/metrics", http.StatusOK); !strings.Contains(body, "\nfederator_scope_objects{kind=\"ConfigMap\",member=\"context/member-0\"} 2\n") {
+			return fmt.Errorf("no 2 objects in:\n%s", body)
+		}
+		return nil
+	})
+	if err := r.stop(); err != nil {
+		t.Errorf("serve: %v", err)
+	}
+}
+
 func TestServe_SyncsMembersAndReportsThem(t *testing.T) {
 	members, kubeconfig := clitest.Fleet(t, 2)
 	clitest.CreateConfigMaps(t, members[0], "a", "b")
@@ -157,8 +173,12 @@ func TestServe_SyncsMembersAndReportsThem(t *testing.T) {
 		return nil
 	})
 	body := mustGet(t, r.public+"/metrics", http.StatusOK)
+	if strings.Contains(body, `kind="ConfigMap"`) {
+		t.Error("there are metrics of a kind with nothing wrong")
+	}
 	for _, want := range []string{
 		"\nfederator_index_members 2\n", "\nfederator_index_scopes{state=\"Synced\"} 2\n",
+		"\nfederator_member_objects{member=\"context/member-0\"} 2\n", "\nfederator_member_scopes{member=\"context/member-1\",state=\"Synced\"} 1\n",
 		"\nfederator_index_bytes ", "\nfederator_index_revision ", "\ngo_goroutines ",
 	} {
 		if !strings.Contains(body, want) {

@@ -25,6 +25,7 @@ type Config struct {
 	KeepSecretValues  bool          `yaml:"keepSecretValues" doc:"Keep the values of Secrets and ConfigMaps, which are redacted otherwise."`
 
 	Index    Index    `yaml:"index" doc:"The index."`
+	Metrics  Metrics  `yaml:"metrics" doc:"What /metrics shows."`
 	Policies Policies `yaml:"policies" doc:"Policies that are evaluated on the fleet."`
 	Query    Query    `yaml:"query" doc:"The query API: the whole fleet, and each member, for kubectl and client-go."`
 	Listen   Listen   `yaml:"listen" doc:"Listen addresses."`
@@ -83,6 +84,11 @@ type Index struct {
 	Fields   map[string][]string `yaml:"fields" doc:"Indexed fields, by kind. A kind named here replaces its default."`
 
 	RevisionsFile string `yaml:"revisionsFile" doc:"File in which the processes of this machine reserve their revision numbers. Empty: with a hub its Lease\nfederator-revisions in policies.namespace; without one, the file revisions next to federator's kubeconfig."`
+}
+
+// Metrics configures what /metrics shows.
+type Metrics struct {
+	PerScope bool `yaml:"perScope" doc:"Series of every kind of every member, a kilobyte for each. Otherwise there are series by member, and by kind only where something is wrong."`
 }
 
 // Listen says where the servers listen.

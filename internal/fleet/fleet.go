@@ -65,6 +65,7 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 		PingInterval:      cfg.Ping.Interval,
 		PingTimeout:       cfg.Ping.Timeout,
 		KeepSecretValues:  cfg.KeepSecretValues,
+		MetricsPerScope:   cfg.Metrics.PerScope,
 	})
 	if err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func TestBudget_EmptiesOnlyTheScopeThatExceedsIt(t *testing.T) {
 
 func TestBudget_EmptiesOnlyTheScopeThatGrowsBeyondIt(t *testing.T) {
 	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
-		o.Budget.Objects = 60
+		o.Budget.Objects, o.MetricsPerScope = 60, true
 		fill(t, r.fleet.Members()[0], 20)
 	})
 	m := r.fleet.Members()[0]

@@ -74,14 +74,8 @@ func TestLeftOut_ObjectsThatNoAPIServerLetsInMakeTheScopePartial(t *testing.T) {
 					return false
 				}
 			}
-			families, err := r.metrics.Gather()
-			ok(t, err)
-			for _, f := range families {
-				for _, metric := range f.GetMetric() {
-					if f.GetName() == "federator_scope_left_out_objects" && metric.GetLabel()[0].GetValue() == "Pod" && metric.GetGauge().GetValue() != float64(left) {
-						return false
-					}
-				}
+			if r.metric("federator_scope_left_out_objects", nameOf(m), "Pod") != float64(left) || r.metric("federator_member_left_out_objects", nameOf(m), "") != float64(left) {
+				return false
 			}
 			return r.detail(m, "Pod").LeftOut == left
 		})

@@ -173,7 +173,10 @@ func (r *rig) metric(name, member, kind string) float64 {
 }
 
 func TestMetrics_CountWhatHappened(t *testing.T) {
-	r := follow(t, fewKinds(), func(r *rig, _ *clusterinformers.Options) { fill(t, r.fleet.Members()[0], 10) })
+	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
+		fill(t, r.fleet.Members()[0], 10)
+		o.MetricsPerScope = true
+	})
 	m := r.fleet.Members()[0]
 	fault(m, sim.Fault{Kind: pods, Huge: 1000, Times: 1})
 	r.until("the watch was opened again", func() bool { return r.detail(m, "Pod").Encoding == "json" && r.state(m, "Pod") == aggregate.Synced })
@@ -186,15 +189,24 @@ func TestMetrics_CountWhatHappened(t *testing.T) {
 	} {
 		r.until(name, func() bool { return r.metric(name, nameOf(m), "Pod") == want })
 	}
-	for _, name := range []string{"federator_scope_watch_restarts_total", "federator_scope_event_to_commit_seconds"} {
-		if r.metric(name, nameOf(m), "Pod") < 1 {
-			t.Errorf("%s counts nothing", name)
-		}
+	if r.metric("federator_scope_watch_restarts_total", nameOf(m), "Pod") < 1 || r.metric("federator_scope_event_to_commit_seconds", "", "") < 1 {
+		t.Error("neither restarts nor commits of events are counted")
 	}
-	for _, name := range []string{"federator_scope_last_contact_timestamp_seconds", "federator_scope_heard_timestamp_seconds"} {
-		if age := time.Since(time.UnixMilli(int64(r.metric(name, nameOf(m), "Pod") * 1000))); age < 0 || age > patience {
-			t.Errorf("%s is %s ago", name, age)
+	if age := time.Since(time.UnixMilli(int64(r.metric("federator_scope_last_contact_timestamp_seconds", nameOf(m), "Pod") * 1000))); age < 0 || age > patience {
+		t.Errorf("last contact is %s ago", age)
+	}
+	r.until("the member's sums are those of its scopes", func() bool {
+		st := r.status(m)
+		var bytes int64
+		for info := range r.index.Snapshot().Scopes(nameOf(m)) {
+			bytes += info.Bytes
 		}
+		return r.metric("federator_member_objects", nameOf(m), "") == float64(st.Objects) && r.metric("federator_member_bytes", nameOf(m), "") == float64(bytes) &&
+			r.metric("federator_member_scopes", nameOf(m), "") == float64(len(st.Details)) && r.metric("federator_member_relists_total", nameOf(m), "") == 5
+	})
+	freshness := time.Since(time.UnixMilli(int64(r.metric("federator_member_oldest_contact_timestamp_seconds", nameOf(m), "") * 1000)))
+	if want := *r.status(m).Freshness; (freshness - want).Abs() > 5*time.Second {
+		t.Errorf("freshness is %s, want %s", freshness, want)
 	}
 	if got := r.metric("federator_member_connected", nameOf(m), ""); got != 1 {
 		t.Errorf("connected is %v", got)

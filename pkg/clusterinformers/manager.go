@@ -41,10 +41,12 @@ func New(opts Options) (*Manager, error) {
 	m := &Manager{
 		opts: opts, catalog: catalog.New(opts.heldVersions()), slots: quota.NewSlots(opts.ParallelSyncs), fleetQuota: quota.NewFleet(opts.Budget.FleetBytes),
 		changed: trigger.New(), views: make([][]Spec, len(opts.Sources)),
-		members: map[string]*member{}, leaving: map[string]*member{}, started: time.Now(),
+		members: map[string]*member{}, leaving: map[string]*member{}, started: time.Now(), metrics: newMetrics(),
 	}
-	if m.metrics, err = newMetrics(opts.Metrics); err != nil {
-		return nil, fmt.Errorf("clusterinformers: metrics: %w", err)
+	if opts.Metrics != nil {
+		if err := opts.Metrics.Register(metricsCollector{m}); err != nil {
+			return nil, fmt.Errorf("clusterinformers: metrics: %w", err)
+		}
 	}
 	return m, nil
 }

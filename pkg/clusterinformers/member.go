@@ -118,7 +118,7 @@ func (mb *member) guard(ctx context.Context, f func(context.Context)) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		mb.manager.metrics.panics.WithLabelValues(mb.name, "").Inc()
+		mb.manager.metrics.member(mb.name).panics.Inc()
 		mb.log.Error("member failed, restarting it", "error", err)
 		mb.conn.recordError(err)
 		mb.setUsedKubeconfig(nil)
@@ -328,16 +328,13 @@ func (mb *member) identify(ctx context.Context, client *memberclient.Client) err
 func (mb *member) stateChanged(ctx context.Context) bool {
 	contact, reason, message, _ := mb.conn.state()
 	up := contact == connection.Connected
-	g := mb.manager.metrics.memberConnected.WithLabelValues(mb.name)
 	if !up {
-		g.Set(0)
 		mb.expireDiscovery()
 		if reason != connection.Connecting {
 			mb.log.Info("member not connected", "state", contact, "reason", reason, "detail", message)
 		}
 		return true
 	}
-	g.Set(1)
 	mb.log.Info("member connected")
 	return mb.discover(ctx)
 }
@@ -409,7 +406,7 @@ func (mb *member) setRejected(refused map[aggregate.Kind]string) {
 		return
 	}
 	mb.rejected = refused
-	mb.manager.metrics.refused.WithLabelValues(mb.name).Set(float64(len(refused)))
+	mb.manager.metrics.member(mb.name).refused.Set(float64(len(refused)))
 	for i, kind := range slices.Sorted(maps.Keys(refused)) {
 		if i == maxRejectionsLogged {
 			mb.log.Warn("further kinds rejected", "kinds", len(refused))

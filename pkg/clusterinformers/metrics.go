@@ -1,6 +1,9 @@
 package clusterinformers
 
 import (
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,101 +11,141 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 )
 
-// metrics are the manager's, by member and kind. Those of a member go with it.
+// metrics is what the scopes count, by member and kind. A scope costs 80 bytes here and
+// nothing in a registry: metricsCollector sums at each scrape.
 type metrics struct {
-	objects, bytes               *prometheus.GaugeVec
-	lastContact, lastContactOld  *prometheus.GaugeVec
-	leftOut                      *prometheus.GaugeVec
-	restarts, relists, fallbacks *prometheus.CounterVec
-	panics                       *prometheus.CounterVec
-	latency                      *prometheus.HistogramVec
-	memberConnected, refused     *prometheus.GaugeVec
+	shared *sharedMetrics
+
+	mu      sync.Mutex
+	members map[string]*memberMetrics
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "federator", Name: name, Help: help}, labels)
-	}
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "federator", Name: name, Help: help}, labels)
-	}
-	m := &metrics{
-		objects:         gauge("scope_objects", "Objects of a kind of a member that are held.", "member", "kind"),
-		bytes:           gauge("scope_bytes", "Estimated heap bytes of the objects held.", "member", "kind"),
-		leftOut:         gauge("scope_left_out_objects", "Objects of a kind of a member that are not held because no API server would admit them.", "member", "kind"),
-		lastContact:     gauge("scope_last_contact_timestamp_seconds", "When the member last sent anything for the kind: time() minus it is the age of the applied resourceVersion.", "member", "kind"),
-		lastContactOld:  gauge("scope_heard_timestamp_seconds", "Deprecated: use federator_scope_last_contact_timestamp_seconds.", "member", "kind"),
-		restarts:        counter("scope_watch_restarts_total", "Watches resumed at their resourceVersion.", "member", "kind"),
-		relists:         counter("scope_relists_total", "Lists by cause; the first of a scope is initial.", "member", "kind", "cause"),
-		fallbacks:       counter("scope_decode_fallbacks_total", "Objects or streams that fell back to the standard decoder or to JSON.", "member", "kind"),
-		panics:          counter("scope_panics_total", "Panics of a scope's goroutines, which were restarted.", "member", "kind"),
-		refused:         gauge("member_kinds_refused", "Kinds that are rejected because the member serves them in a way that contradicts itself or Kubernetes: under another kind's resource, or under several.", "member"),
-		memberConnected: gauge("member_connected", "1 while the member can be reached.", "member"),
-		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "federator", Name: "scope_event_to_commit_seconds", Help: "Time from reading a watch event until it is visible in a snapshot.",
+// sharedMetrics are those of the whole fleet.
+type sharedMetrics struct {
+	latency prometheus.Histogram
+}
+
+func newMetrics() *metrics {
+	return &metrics{members: map[string]*memberMetrics{}, shared: &sharedMetrics{
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "federator", Name: "scope_event_to_commit_seconds", Help: "Time from reading a watch event until it is visible in a snapshot, over all members.",
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 			Buckets: []float64{1e-3, 5e-3, 2.5e-2, .1, 1},
-		}, []string{"member", "kind"}),
-	}
-	if r == nil {
-		return m, nil
-	}
-	for _, c := range m.all() {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+		}),
+	}}
 }
 
-type vec interface {
-	prometheus.Collector
-	DeletePartialMatch(prometheus.Labels) int
+// memberMetrics are those of one member. They go with it.
+type memberMetrics struct {
+	panics  counter // of its own goroutines
+	refused gauge   // kinds that are rejected
+
+	mu     sync.Mutex
+	scopes map[aggregate.Kind]*scopeMetrics
+	gone   counts // of scopes that are gone: counters never decrease
 }
 
-func (m *metrics) all() []vec {
-	return []vec{m.objects, m.bytes, m.leftOut, m.lastContact, m.lastContactOld, m.restarts, m.relists, m.fallbacks, m.panics, m.latency, m.memberConnected, m.refused}
-}
-
-// forget drops all of a member, or of one of its kinds.
-func (m *metrics) forget(member string, kind aggregate.Kind) {
-	match := prometheus.Labels{"member": member}
-	if kind != "" {
-		match["kind"] = string(kind)
-	}
-	for _, v := range m.all() {
-		if kind != "" && (v == vec(m.memberConnected) || v == vec(m.refused)) {
-			continue
-		}
-		v.DeletePartialMatch(match)
-	}
-}
-
-// scopeMetrics are those of one scope, looked up once.
+// scopeMetrics are those of one scope, looked up once. Whoever has them may write to
+// them without a lock.
 type scopeMetrics struct {
-	objects, bytes              prometheus.Gauge
-	lastContact, lastContactOld prometheus.Gauge
-	leftOut                     prometheus.Gauge
-	restarts, fallbacks, panics prometheus.Counter
-	latency                     prometheus.Observer
-	relist                      func(cause string)
+	*sharedMetrics
+	objects, bytes, leftOut     gauge
+	restarts, fallbacks, panics counter
+	lastContact                 atomic.Int64 // Unix milliseconds, 0: none
+	relists                     [len(relistCauses)]atomic.Uint32
 }
 
+// relistCauses are the values of label cause; the last one stands for all others.
+var relistCauses = [...]string{"initial", "expired", "served otherwise", "budget", "other"}
+
+type gauge struct{ v atomic.Int64 }
+
+// Set sets a gauge of a whole number.
+func (g *gauge) Set(v float64) { g.v.Store(int64(v)) }
+
+type counter struct{ n atomic.Uint64 }
+
+func (c *counter) Inc()          { c.n.Add(1) }
+func (c *counter) Add(n float64) { c.n.Add(uint64(n)) }
+
+func (s *scopeMetrics) contact(now time.Time) { s.lastContact.Store(now.UnixMilli()) }
+
+func (s *scopeMetrics) relist(cause string) {
+	n := slices.Index(relistCauses[:], cause)
+	if n < 0 {
+		n = len(relistCauses) - 1
+	}
+	s.relists[n].Add(1)
+}
+
+// member returns the metrics of a member, new ones where there are none.
+func (m *metrics) member(name string) *memberMetrics {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mm := m.members[name]
+	if mm == nil {
+		mm = &memberMetrics{scopes: map[aggregate.Kind]*scopeMetrics{}}
+		m.members[name] = mm
+	}
+	return mm
+}
+
+// lookup returns the metrics of a member, nil where there are none.
+func (m *metrics) lookup(name string) *memberMetrics {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.members[name]
+}
+
+// scope returns the metrics of a scope, which outlive its informer.
 func (m *metrics) scope(member string, kind aggregate.Kind) *scopeMetrics {
-	k := string(kind)
-	return &scopeMetrics{
-		objects: m.objects.WithLabelValues(member, k), bytes: m.bytes.WithLabelValues(member, k),
-		leftOut:     m.leftOut.WithLabelValues(member, k),
-		lastContact: m.lastContact.WithLabelValues(member, k), lastContactOld: m.lastContactOld.WithLabelValues(member, k),
-		restarts:  m.restarts.WithLabelValues(member, k),
-		fallbacks: m.fallbacks.WithLabelValues(member, k), panics: m.panics.WithLabelValues(member, k),
-		latency: m.latency.WithLabelValues(member, k),
-		relist:  func(cause string) { m.relists.WithLabelValues(member, k, cause).Inc() },
+	mm := m.member(member)
+	mm.mu.Lock()
+	defer mm.mu.Unlock()
+	s := mm.scopes[kind]
+	if s == nil {
+		s = &scopeMetrics{sharedMetrics: m.shared}
+		mm.scopes[kind] = s
+	}
+	return s
+}
+
+// forget drops all of a member, or of one of its kinds, which has no informer any more.
+func (m *metrics) forget(member string, kind aggregate.Kind) {
+	if kind == "" {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.members, member)
+		return
+	}
+	mm := m.member(member)
+	mm.mu.Lock()
+	defer mm.mu.Unlock()
+	if s := mm.scopes[kind]; s != nil {
+		mm.gone.addCounters(s)
+		delete(mm.scopes, kind)
 	}
 }
 
-func (s *scopeMetrics) contact(now time.Time) {
-	seconds := float64(now.UnixMilli()) / 1000
-	s.lastContact.Set(seconds)
-	s.lastContactOld.Set(seconds)
+// counts are the sums over scopes.
+type counts struct {
+	objects, bytes, leftOut     int64
+	restarts, fallbacks, panics uint64
+	relists                     [len(relistCauses)]uint64
+}
+
+func (c *counts) addCounters(s *scopeMetrics) {
+	c.restarts += s.restarts.n.Load()
+	c.fallbacks += s.fallbacks.n.Load()
+	c.panics += s.panics.n.Load()
+	for n := range s.relists {
+		c.relists[n] += uint64(s.relists[n].Load())
+	}
+}
+
+func (c *counts) add(s *scopeMetrics) {
+	c.objects += s.objects.v.Load()
+	c.bytes += s.bytes.v.Load()
+	c.leftOut += s.leftOut.v.Load()
+	c.addCounters(s)
 }

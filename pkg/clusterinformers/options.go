@@ -43,6 +43,8 @@ type Options struct {
 	// PingInterval and PingTimeout detect a connection that has gone silent.
 	// 0: 3 s each.
 	PingInterval, PingTimeout time.Duration
+	// MetricsPerScope exports everything by kind, too: a kilobyte a scope and scrape.
+	MetricsPerScope bool
 	// KeepSecretValues turns the redaction of Secret and ConfigMap values off.
 	KeepSecretValues bool
 }

@@ -47,6 +47,7 @@ func TestValues_InvalidOnesAreRejected(t *testing.T) {
 		"policies.hub=false,policySources.webhook.enabled=true": "policySources.webhook requires policies.hub=true",
 		"policies.hub=false,policies.reports=true":              "policies.reports requires policies.hub=true",
 		"config.policies.reports=true":                          "config/policies/reports",
+		"config.metrics.perScope=true":                          "config/metrics/perScope",
 		"query.tls.certManager.enabled=true":                    "query.tls.certManager.issuerName is required",
 		"serviceAccount.create=false":                           "serviceAccount.name is required",
 		"metrics.serviceMonitor.interval=often":                 "metrics/serviceMonitor/interval",
@@ -261,11 +262,12 @@ func TestDeployment_RollsWhenConfigurationChanges(t *testing.T) {
 		{"--set", `policies.files.a\.rego=package b`},
 		{"--set", "policies.hub=false,policies.bindings[0].name=a,policies.bindings[0].package=a"},
 		{"--set", "policies.library=false"},
+		{"--set", "metrics.perScope=true"},
 	} {
 		seen[sum(args...)] = true
 	}
-	if len(seen) != 6 {
-		t.Errorf("%d checksums of 6 configurations", len(seen))
+	if len(seen) != 7 {
+		t.Errorf("%d checksums of 7 configurations", len(seen))
 	}
 	if !seen[sum("--set", "replicas=3")] {
 		t.Error("replicas change the checksum")
