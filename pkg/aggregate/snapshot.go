@@ -117,6 +117,13 @@ func (s *Snapshot) Members() iter.Seq[Member] {
 	}
 }
 
+// MembersFrom is Members that starts at a name, of a member or not.
+func (s *Snapshot) MembersFrom(name string) iter.Seq[Member] {
+	return func(yield func(Member) bool) {
+		s.members.Ascend(&memberRoot{Member: Member{Name: name}}, func(m *memberRoot) bool { return yield(m.Member) })
+	}
+}
+
 // ScopeInfo describes one scope in a snapshot.
 type ScopeInfo struct {
 	Member  string
@@ -140,8 +147,7 @@ func (r *scopeRoot) info() ScopeInfo {
 // Scope returns one scope. For one that has not been opened ok is false; it is NotServed if
 // its member is known not to serve the kind, else Unknown.
 func (s *Snapshot) Scope(member string, kind Kind) (info ScopeInfo, ok bool) {
-	r, ok := s.scopes.Get(pivotScope(member, kind))
-	if ok {
+	if r, ok := s.scope(member, kind); ok {
 		return r.info(), true
 	}
 	info = ScopeInfo{Member: member, Kind: kind}
@@ -149,6 +155,12 @@ func (s *Snapshot) Scope(member string, kind Kind) (info ScopeInfo, ok bool) {
 		info.Status.State = NotServed
 	}
 	return info, false
+}
+
+func (s *Snapshot) scope(member string, kind Kind) (*scopeRoot, bool) {
+	p := s.pivots.Get().(*pivot)
+	defer s.pivots.Put(p)
+	return s.scopes.Get(p.in(member, kind))
 }
 
 // Scopes yields the scopes of one member by kind or, when member is "", all
@@ -164,24 +176,35 @@ func (s *Snapshot) Scopes(member string) iter.Seq[ScopeInfo] {
 			return
 		}
 		for _, kind := range m.kinds {
-			if r, ok := s.scopes.Get(pivotScope(member, kind)); ok && !yield(r.info()) {
+			if r, ok := s.scope(member, kind); ok && !yield(r.info()) {
 				return
 			}
 		}
 	}
 }
 
-// Kinds yields the kinds that have a scope in any member, in order.
+// KindsOf returns the kinds that a member has scopes of, in order. The slice is shared and
+// must not be changed.
+func (s *Snapshot) KindsOf(member string) []Kind {
+	m, ok := s.members.Get(&memberRoot{Member: Member{Name: member}})
+	if !ok {
+		return nil
+	}
+	return m.kinds
+}
+
+// Kinds yields the kinds that have a scope in any member, in order. It seeks from kind to
+// kind, whatever the number of scopes.
 func (s *Snapshot) Kinds() iter.Seq[Kind] {
 	return func(yield func(Kind) bool) {
-		last := Kind("")
-		s.scopes.Scan(func(r *scopeRoot) bool {
-			if r.kind == last {
-				return true
-			}
-			last = r.kind
-			return yield(r.kind)
-		})
+		p := newPivot()
+		for next, more := Kind(""), true; more; {
+			more = false
+			s.scopes.Ascend(p.in("", next), func(r *scopeRoot) bool {
+				next, more = r.kind+"\x00", yield(r.kind) // the least string that is greater
+				return false
+			})
+		}
 	}
 }
 

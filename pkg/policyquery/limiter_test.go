@@ -39,6 +39,10 @@ func (slow) Visible(context.Context, *aggregate.Snapshot) ([]string, time.Time, 
 	return nil, time.Time{}, nil
 }
 
+func (s slow) VisibleIn(context.Context, []string) ([]string, time.Time, error) {
+	return nil, time.Time{}, nil
+}
+
 // slowly is where the answer goes.
 type slowly struct {
 	*httptest.ResponseRecorder

@@ -25,8 +25,18 @@ import (
 // assemble makes the handlers behind the chain.
 func (s *Server) assemble() error {
 	s.catalog = catalog.New(s.options.Fleet)
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	tokens, err := selection.NewTokenCodec(key, s.options.Index.First())
+	if err != nil {
+		return fmt.Errorf("query API: %w", err)
+	}
+	pins, err := selection.NewPins(selection.PinOptions{})
+	if err != nil {
+		return fmt.Errorf("query API: %w", err)
+	}
 	builtin, err := queries.New(queries.Options{
-		Index: s.options.Index, LastContact: s.options.Fleet.LastContact,
+		Index: s.options.Index, LastContact: s.options.Fleet.LastContact, Tokens: tokens, Pins: pins,
 		View: func(snapshot *aggregate.Snapshot) queries.View { return queryView{s.catalog.View(snapshot)} },
 	})
 	if err != nil {
@@ -42,22 +52,12 @@ func (s *Server) assemble() error {
 	if s.openAPI, err = json.Marshal(openAPIDocument(s.queries)); err != nil {
 		return fmt.Errorf("query API: describe: %w", err)
 	}
-	s.objects, err = s.newResourceHandler()
+	s.objects, err = s.newResourceHandler(tokens, pins)
 	return err
 }
 
 // newResourceHandler makes the handler of get, list and watch.
-func (s *Server) newResourceHandler() (*resources.Handler, error) {
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	tokens, err := selection.NewTokenCodec(key, s.options.Index.First())
-	if err != nil {
-		return nil, fmt.Errorf("query API: %w", err)
-	}
-	pins, err := selection.NewPins(selection.PinOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("query API: %w", err)
-	}
+func (s *Server) newResourceHandler(tokens *selection.TokenCodec, pins *selection.Pins) (*resources.Handler, error) {
 	h, err := resources.New(resources.Options{
 		Index: s.options.Index, LastContact: s.options.Fleet.LastContact, Tokens: tokens, Pins: pins, ValuesRedacted: s.options.ValuesRedacted,
 		View: func(snapshot *aggregate.Snapshot, target route.Target) *catalog.View {

@@ -88,7 +88,12 @@ func (c caller) grants(ctx context.Context, verb string, resource schema.GroupRe
 
 // Visible implements Caller.
 func (c caller) Visible(ctx context.Context, at *aggregate.Snapshot) (members []string, until time.Time, err error) {
-	return c.server.authorizer.Visible(ctx, c.user, membersOf(at))
+	return c.VisibleIn(ctx, membersOf(at))
+}
+
+// VisibleIn implements Caller.
+func (c caller) VisibleIn(ctx context.Context, members []string) (visible []string, until time.Time, err error) {
+	return c.server.authorizer.Visible(ctx, c.user, members)
 }
 
 // members are the names of those in the index, in order.

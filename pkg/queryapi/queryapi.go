@@ -54,6 +54,8 @@ type Caller interface {
 	// Visible returns the members of a snapshot, in order, in which the caller may list
 	// anything at all, and when that expires.
 	Visible(ctx context.Context, at *aggregate.Snapshot) (members []string, until time.Time, err error)
+	// VisibleIn is Visible among some members only, by name: the others are not reviewed.
+	VisibleIn(ctx context.Context, members []string) (visible []string, until time.Time, err error)
 }
 
 // Query serves GET requests for /query/v1/<name>. Requests are authenticated, audited and

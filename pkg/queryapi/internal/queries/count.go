@@ -24,9 +24,11 @@ type CountResult struct {
 	Groups []Group `json:"groups,omitempty"`
 	// Truncated says that there are more groups than the limit; Other counts objects
 	// that are in none of Groups.
-	Truncated bool                  `json:"truncated,omitempty"`
-	Other     int                   `json:"other,omitempty"`
-	NotSynced []selection.NotSynced `json:"notSynced"`
+	Truncated bool `json:"truncated,omitempty"`
+	Other     int  `json:"other,omitempty"`
+	// NotSynced are the first members that are not fresh, NotSyncedMore the number of others.
+	NotSynced     []selection.NotSynced `json:"notSynced"`
+	NotSyncedMore int                   `json:"notSyncedMore,omitempty"`
 }
 
 // SchemaName is the name of the component in OpenAPI, which clients generate code from.
@@ -64,10 +66,11 @@ func (s *Handler) Count(w http.ResponseWriter, r *http.Request, reader Caller) e
 	if err != nil {
 		return err
 	}
-	counted := &CountResult{header: newHeader("Count", snapshot), GroupBy: p.values["groupBy"], NotSynced: []selection.NotSynced{}}
+	counted := &CountResult{header: newHeader("Count", snapshot), GroupBy: p.values["groupBy"]}
 	if len(counted.GroupBy) > maxGroupBy {
 		return selection.NewBadParameter("groupBy", fmt.Sprintf("is given %d times, %d at most", len(counted.GroupBy), maxGroupBy))
 	}
+	stale, names := []selection.NotSynced{}, []string{}
 	t := &tally{snapshot: snapshot, maxGroups: s.options.MaxGroups, counts: map[string]int{}}
 	for _, resource := range resources {
 		c, err := newCountPlan(resource.Kind, p.get("labelSelector"), p.get("fieldSelector"), counted.GroupBy)
@@ -85,14 +88,16 @@ func (s *Handler) Count(w http.ResponseWriter, r *http.Request, reader Caller) e
 		if err := c.addTo(r.Context(), t); err != nil {
 			return err
 		}
-		counted.NotSynced = append(counted.NotSynced,
+		names = append(names, resource.String())
+		stale = append(stale,
 			selection.Freshness(snapshot, resource.Kind, c.find.Visible(), s.options.LastContact, s.options.Now())...)
 	}
 	counted.Total, counted.Truncated, counted.Other = t.total, t.truncated, t.other
 	if len(counted.GroupBy) > 0 {
 		counted.Groups = t.groups()
 	}
-	return p.write(w, asTable, counted)
+	counted.NotSynced, counted.NotSyncedMore = selection.Listed(stale)
+	return p.write(w, asTable, counted, freshness{first: stale, link: selection.MembersLink(p.get("labelSelector"), names...)})
 }
 
 // resources resolves names, each once.
@@ -155,8 +160,6 @@ func newGroupKey(by string, kind aggregate.Kind) (groupKey, error) {
 	}
 	return groupKey{}, fmt.Errorf("must be member, memberLabel:<key>, namespace, kind, label:<key> or field:<path>")
 }
-
-func (c *CountResult) notSynced() []selection.NotSynced { return c.NotSynced }
 
 func (c *CountResult) table() *metav1.Table {
 	t := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: c.Revision}}

@@ -166,7 +166,7 @@ func TestQueries_RefuseUnknownParameters(t *testing.T) {
 		{"count", "resource=pods&namespace=A_b", 400, "namespace"},
 		{"count", "resource=pods&require=best", 400, "require"},
 		{"count", "%zz", 400, "query"},
-		{"members", "resource=pods", 400, "resource"},
+		{"members", "kinds=pods", 400, "kinds"},
 		{"members", "labelSelector=app%3Dweb", 400, "app"},
 		{"related", "member=a/one&resource=pods&namespace=shop", 400, `"name" is required`},
 		{"related", "member=a&resource=pods&namespace=shop&name=p1", 400, `"member"`},

@@ -37,6 +37,8 @@ type Caller interface {
 	// Visible returns the members in which the caller may read anything at all, sorted,
 	// and when that expires.
 	Visible(ctx context.Context, at *aggregate.Snapshot) (members []string, until time.Time, err error)
+	// VisibleIn is Visible among some members alone, by name, sorted.
+	VisibleIn(ctx context.Context, members []string) (visible []string, until time.Time, err error)
 }
 
 // Resource is a resource whose kind the index holds.
@@ -53,9 +55,11 @@ type View interface {
 	ByName(name string) (Resource, bool)
 }
 
-// Options configure a Handler. Index and View are required.
+// Options configure a Handler. Index, View, Tokens and Pins are required.
 type Options struct {
-	Index *aggregate.Index
+	Index  *aggregate.Index
+	Tokens *selection.TokenCodec // of pages
+	Pins   *selection.Pins
 	// View returns the resources as of a snapshot.
 	View func(*aggregate.Snapshot) View
 	// LastContact returns when a member last sent anything about a kind; the zero time
@@ -74,8 +78,8 @@ type Handler struct{ options Options }
 
 // New returns a Handler.
 func New(o Options) (*Handler, error) {
-	if o.Index == nil || o.View == nil {
-		return nil, errors.New("queries: Index and View are required")
+	if o.Index == nil || o.View == nil || o.Tokens == nil || o.Pins == nil {
+		return nil, errors.New("queries: Index, View, Tokens and Pins are required")
 	}
 	if o.MaxGroups < 0 || o.MaxNodes < 0 || o.MaxReads < 0 {
 		return nil, errors.New("queries: limits must not be negative")
@@ -106,7 +110,6 @@ func newHeader(kind string, s *aggregate.Snapshot) header {
 // result can be written as JSON and as a Table.
 type result interface {
 	table() *metav1.Table
-	notSynced() []selection.NotSynced
 }
 
 // params are the parsed parameters of a query.
@@ -142,6 +145,18 @@ func parse(r *http.Request, query string) (params, error) {
 }
 
 func (p params) get(name string) string { return p.values.Get(name) }
+
+// flag returns the value of a boolean parameter.
+func (p params) flag(name string) (bool, error) {
+	if !p.values.Has(name) {
+		return false, nil
+	}
+	on, err := selection.ParseBool(p.get(name))
+	if err != nil {
+		return false, selection.NewBadParameter(name, fmt.Sprintf("is %.64q, %v", p.get(name), err))
+	}
+	return on, nil
+}
 
 // list returns the values of a parameter that may be given several times, or
 // with commas between them.
@@ -183,10 +198,17 @@ func wantsTable(r *http.Request) (bool, error) {
 	}}
 }
 
+// freshness is what is not fresh in a result.
+type freshness struct {
+	first []selection.NotSynced
+	more  int    // others
+	link  string // to all, as selection.SetHeaders has it; "": none
+}
+
 // write sends a result, unless it must be fresh and is not.
-func (p params) write(w http.ResponseWriter, asTable bool, a result) error {
-	stale := a.notSynced()
-	if p.requireSynced && len(stale) > 0 {
+func (p params) write(w http.ResponseWriter, asTable bool, a result, stale freshness) error {
+	selection.SetHeaders(w.Header(), stale.first, stale.more, stale.link)
+	if p.requireSynced && len(stale.first) > 0 {
 		return notSyncedError(stale)
 	}
 	var v any = a
@@ -210,19 +232,16 @@ func (p params) write(w http.ResponseWriter, asTable bool, a result) error {
 	if err != nil {
 		return fmt.Errorf("queries: encode: %w", err)
 	}
-	if stale := selection.Header(stale); stale != "" {
-		w.Header().Set(selection.NotSyncedHeader, stale)
-	}
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Cache-Control", "no-cache, private")
 	_, _ = w.Write(append(body, '\n')) // the client may be gone
 	return nil
 }
 
-func notSyncedError(stale []selection.NotSynced) error {
+func notSyncedError(stale freshness) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
-		Message: "not synced: " + selection.Header(stale),
+		Message: "not synced: " + selection.Header(stale.first, stale.more),
 		Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
 	}}
 }

@@ -25,6 +25,7 @@ import (
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
 	"federator.dev/federator/pkg/queryapi/internal/queries"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
 func TestMain(m *testing.M) {
@@ -70,8 +71,9 @@ func (view) ByName(name string) (queries.Resource, bool) {
 
 // reader is a caller with grants by verb and resource.
 type reader struct {
-	grants map[string]*authz.Grants // "list pods"; nil: everything
-	seen   []string
+	grants  map[string]*authz.Grants // "list pods"; nil: everything
+	seen    []string
+	seesAll bool
 }
 
 func (r reader) User() user.Info { return &user.DefaultInfo{Name: "alice"} }
@@ -89,6 +91,13 @@ func (r reader) GrantsIn(ctx context.Context, verb string, kind aggregate.Kind, 
 
 func (r reader) Visible(context.Context, *aggregate.Snapshot) ([]string, time.Time, error) {
 	return r.seen, time.Time{}, nil
+}
+
+func (r reader) VisibleIn(_ context.Context, members []string) ([]string, time.Time, error) {
+	if r.seesAll {
+		return slices.Clone(members), time.Time{}, nil
+	}
+	return slices.DeleteFunc(slices.Clone(members), func(m string) bool { return !slices.Contains(r.seen, m) }), time.Time{}, nil
 }
 
 // fleet is an index with its writers.
@@ -192,6 +201,13 @@ func (f *fleet) server(o queries.Options) *queries.Handler {
 	o.Index = f.index
 	o.View = func(*aggregate.Snapshot) queries.View { return view{} }
 	o.Now = func() time.Time { return f.now }
+	var err error
+	if o.Tokens, err = selection.NewTokenCodec(bytes.Repeat([]byte{7}, 32), f.index.First()); err != nil {
+		f.t.Fatal(err)
+	}
+	if o.Pins, err = selection.NewPins(selection.PinOptions{}); err != nil {
+		f.t.Fatal(err)
+	}
 	s, err := queries.New(o)
 	if err != nil {
 		f.t.Fatal(err)

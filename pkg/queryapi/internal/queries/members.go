@@ -1,26 +1,26 @@
 package queries
 
 import (
-	"context"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
-	"federator.dev/federator/pkg/queryapi/internal/panicgroup"
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
 // MemberList is the response of members.
 type MemberList struct {
 	header
-	Items []MemberInfo `json:"items"` // by name
+	Items    []MemberInfo `json:"items"`              // by name
+	Continue string       `json:"continue,omitempty"` // parameter of the next page; "" on the last one
+	// Summary is of all selected members; then there are no Items.
+	Summary *MemberSummary `json:"summary,omitempty"`
 }
 
 // MemberInfo describes one member, as far as the caller may list it.
@@ -30,9 +30,27 @@ type MemberInfo struct {
 	Version string                  `json:"version,omitempty"` // of its API server
 	Scopes  map[aggregate.State]int `json:"scopes"`            // kinds by state
 	Objects int                     `json:"objects"`           // in namespaces that may be listed
-	// NotSynced are the kinds for which the member is not fresh.
-	NotSynced []selection.NotSynced `json:"notSynced"`
+	Bytes   int64                   `json:"bytes"`             // of memory, for kinds that may be listed in all namespaces
+	// NotSynced are the first kinds for which the member is not fresh, NotSyncedMore the
+	// number of others.
+	NotSynced     []selection.NotSynced `json:"notSynced"`
+	NotSyncedMore int                   `json:"notSyncedMore,omitempty"`
+	Details       []ScopeDetails        `json:"details,omitempty"` // by kind
 }
+
+// ScopeDetails describe one kind of a member.
+type ScopeDetails struct {
+	Kind    aggregate.Kind  `json:"kind"`
+	Version string          `json:"version,omitempty"` // of the API, that objects are held at
+	State   aggregate.State `json:"state"`
+	Reason  string          `json:"reason,omitempty"` // why it is not fresh
+	Age     string          `json:"age,omitempty"`    // since the last contact, where it is not fresh
+	Objects int             `json:"objects"`          // in namespaces that may be listed
+	Bytes   int64           `json:"bytes,omitempty"`
+}
+
+// maxNotSynced bounds the kinds that a member's NotSynced has.
+const maxNotSynced = 3
 
 // Members serves GET /query/v1/members: the members in which the caller may read
 // anything.
@@ -45,115 +63,120 @@ func (s *Handler) Members(w http.ResponseWriter, r *http.Request, reader Caller)
 	if err != nil {
 		return err
 	}
-	selector, err := memberSelector(p.get("labelSelector"))
-	if err != nil {
+	q := &memberQuery{Handler: s, reader: reader}
+	if err := q.parse(p); err != nil {
 		return err
 	}
-	snapshot := s.options.Index.Snapshot()
-	visible, _, err := reader.Visible(r.Context(), snapshot)
-	if err != nil {
-		return err
-	}
-	grants, err := s.kindGrants(r.Context(), snapshot, reader, visible)
-	if err != nil {
-		return err
-	}
-	list := &MemberList{header: newHeader("MemberList", snapshot), Items: []MemberInfo{}}
-	for _, name := range visible {
-		if m, ok := snapshot.Member(name); ok && selector.MatchesMember(m) {
-			list.Items = append(list.Items, s.member(snapshot, m, grants))
+	list := &MemberList{header: newHeader("MemberList", q.snapshot), Items: []MemberInfo{}}
+	var stale freshness
+	if q.summary {
+		if list.Summary, stale, err = q.summarize(r.Context()); err != nil {
+			return err
 		}
+		return p.write(w, asTable, list, stale)
 	}
-	return p.write(w, asTable, list)
+	for m, err := range q.members(r.Context()) {
+		if err != nil {
+			return err
+		}
+		if q.limit > 0 && len(list.Items) == q.limit {
+			list.Continue = q.continueAfter(list.Items[q.limit-1].Name)
+			break
+		}
+		stale.add(m)
+		list.Items = append(list.Items, m)
+	}
+	return p.write(w, asTable, list, stale)
 }
 
-// memberSelector compiles a selector that may only use virtual labels of members.
-func memberSelector(text string) (*selection.Selector, error) {
-	selector, err := selection.Compile(text, "", "")
-	if err != nil {
-		return nil, err
-	}
-	requirements, err := labels.ParseToRequirements(text)
-	if err != nil {
-		return nil, err
-	}
-	for _, q := range requirements {
-		if !selection.IsMemberLabel(q.Key()) {
-			return nil, selection.NewBadParameter("labelSelector", fmt.Sprintf(
-				"has %q: members are selected by %s, %s, %s, <prefix>.member.federator.dev/<name> and member.federator.dev/<name>",
-				q.Key(), selection.MemberKey, selection.MemberNamespaceKey, selection.MemberNameKey))
-		}
-	}
-	return selector, nil
+// add adds what is not fresh of a member.
+func (f *freshness) add(m MemberInfo) {
+	n := min(len(m.NotSynced), selection.MaxListed-len(f.first))
+	f.first = append(f.first, m.NotSynced[:n]...)
+	f.more += len(m.NotSynced) - n + m.NotSyncedMore
 }
 
-// kindGrants returns what may be listed of each kind in those of the members that have it in
-// the snapshot, concurrently: a member may serve thousands of kinds, which need no review
-// for the others.
-func (s *Handler) kindGrants(ctx context.Context, snapshot *aggregate.Snapshot, reader Caller, members []string) (map[aggregate.Kind]*authz.Grants, error) {
-	kinds := map[aggregate.Kind][]string{}
-	for _, m := range members {
-		for scope := range snapshot.Scopes(m) {
-			kinds[scope.Kind] = append(kinds[scope.Kind], m)
-		}
-	}
-	var mu sync.Mutex
-	out := make(map[aggregate.Kind]*authz.Grants, len(kinds))
-	g, ctx := panicgroup.WithContext(ctx, 16)
-	for kind, members := range kinds {
-		g.Go(func() error {
-			grants, err := reader.GrantsIn(ctx, selection.List, kind, snapshot, members)
-			if err != nil || grants.Empty() {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			out[kind] = grants
-			return nil
-		})
-	}
-	return out, g.Wait()
-}
-
-func (s *Handler) member(snapshot *aggregate.Snapshot, m aggregate.Member, grants map[aggregate.Kind]*authz.Grants) MemberInfo {
-	info := MemberInfo{
-		Name: m.Name, Version: m.Version, Labels: map[string]string{},
-		Scopes: map[aggregate.State]int{}, NotSynced: []selection.NotSynced{},
-	}
-	for _, l := range m.Labels {
-		info.Labels[l.Key] = l.Value
-	}
-	for scope := range snapshot.Scopes(m.Name) {
+// describe describes a member as far as it may be listed. ok is false for one that the
+// query does not select.
+func (q *memberQuery) describe(m aggregate.Member, grants map[aggregate.Kind]*authz.Grants) (info MemberInfo, ok bool) {
+	info = MemberInfo{Name: m.Name, Version: m.Version, Scopes: map[aggregate.State]int{}, NotSynced: []selection.NotSynced{}}
+	for scope := range q.scopesOf(m.Name) {
 		grant := grants[scope.Kind].Member(m.Name)
 		if grant.Empty() {
 			continue
 		}
-		info.Scopes[scope.Status.State]++
-		if grant.All {
-			info.Objects += scope.Objects
-		}
-		for _, namespace := range grant.Namespaces {
-			n, err := snapshot.Count(aggregate.Query{Kind: scope.Kind, Members: []string{m.Name}, Namespace: namespace})
-			if namespace != "" && err == nil { // it fails for fields only
-				info.Objects += n
+		d := ScopeDetails{Kind: scope.Kind, Version: scope.Version, State: scope.Status.State}
+		d.Objects, d.Bytes = q.amounts(scope, grant)
+		info.Scopes[d.State]++
+		info.Objects += d.Objects
+		info.Bytes += d.Bytes
+		if !d.State.Complete() {
+			if len(info.NotSynced) == maxNotSynced && !q.details {
+				info.NotSyncedMore++
+				continue
+			}
+			n := selection.NewNotSynced(scope, q.options.LastContact, q.options.Now())
+			d.Reason, d.Age = n.Reason, n.Age
+			if len(info.NotSynced) < maxNotSynced {
+				info.NotSynced = append(info.NotSynced, n)
+			} else {
+				info.NotSyncedMore++
 			}
 		}
-		info.NotSynced = append(info.NotSynced,
-			selection.Freshness(snapshot, scope.Kind, []string{m.Name}, s.options.LastContact, s.options.Now())...)
+		if q.details {
+			info.Details = append(info.Details, d)
+		}
 	}
-	return info
+	if !q.selects(len(info.NotSynced) > 0, func(state aggregate.State) bool { return info.Scopes[state] > 0 }) {
+		return info, false
+	}
+	info.Labels = make(map[string]string, len(m.Labels))
+	for _, l := range m.Labels {
+		info.Labels[l.Key] = l.Value
+	}
+	return info, true
 }
 
-func (l *MemberList) notSynced() []selection.NotSynced {
-	var out []selection.NotSynced
-	for _, m := range l.Items {
-		out = append(out, m.NotSynced...)
+// selects reports whether the query selects a member by the states of its scopes.
+func (q *memberQuery) selects(notSynced bool, inState func(aggregate.State) bool) bool {
+	return (notSynced || !q.notSynced) && (len(q.states) == 0 || slices.ContainsFunc(q.states, inState))
+}
+
+// scopesOf yields the scopes that the query considers: of the kinds that it names also those
+// that are not open.
+func (q *memberQuery) scopesOf(member string) iter.Seq[aggregate.ScopeInfo] {
+	if q.kinds == nil {
+		return q.snapshot.Scopes(member)
 	}
-	return out
+	return func(yield func(aggregate.ScopeInfo) bool) {
+		for _, kind := range q.kinds {
+			if scope, _ := q.snapshot.Scope(member, kind); !yield(scope) {
+				return
+			}
+		}
+	}
+}
+
+// amounts returns the objects of a scope that may be listed, and the bytes of one that may
+// be listed in full.
+func (q *memberQuery) amounts(scope aggregate.ScopeInfo, grant authz.MemberGrant) (objects int, bytes int64) {
+	if grant.All {
+		return scope.Objects, scope.Bytes
+	}
+	for _, namespace := range grant.Namespaces {
+		n, err := q.snapshot.Count(aggregate.Query{Kind: scope.Kind, Members: []string{scope.Member}, Namespace: namespace})
+		if namespace != "" && err == nil { // it fails for fields only
+			objects += n
+		}
+	}
+	return objects, 0
 }
 
 func (l *MemberList) table() *metav1.Table {
-	t := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: l.Revision}}
+	if l.Summary != nil {
+		return l.Summary.table(l.Revision)
+	}
+	t := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: l.Revision, Continue: l.Continue}}
 	t.ColumnDefinitions = columns("Name", "Version", "#Synced", "#Kinds", "#Objects", "Not Synced", "Labels")
 	t.ColumnDefinitions[len(t.ColumnDefinitions)-1].Priority = 1
 	for _, m := range l.Items {
@@ -165,9 +188,8 @@ func (l *MemberList) table() *metav1.Table {
 		for _, n := range m.NotSynced {
 			stale = append(stale, string(n.Kind)+"="+n.State.String())
 		}
-		const limit = 3
-		if len(stale) > limit {
-			stale = append(stale[:limit], fmt.Sprintf("+%d", len(stale)-limit))
+		if m.NotSyncedMore > 0 {
+			stale = append(stale, fmt.Sprintf("+%d", m.NotSyncedMore))
 		}
 		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
 			m.Name, m.Version, m.Scopes[aggregate.Synced] + m.Scopes[aggregate.NotServed], kinds, m.Objects,

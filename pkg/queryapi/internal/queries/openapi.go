@@ -64,8 +64,19 @@ var operations = map[string]Operation{
 	},
 	"members": {
 		Description: "List the members in which the caller may read anything.",
-		Parameters:  append([]Parameter{{Name: "labelSelector", Description: "Label selector, of virtual labels."}}, commonParameters...),
-		Response:    MemberList{}, Table: true,
+		Parameters: append([]Parameter{
+			{Name: "labelSelector", Description: "Label selector, of virtual labels."},
+			{Name: "fieldSelector", Description: "Field selector, of metadata.name, metadata.namespace and version."},
+			{Name: "namePrefix", Description: "Only members whose <namespace>/<name> starts with this."},
+			{Name: "resource", Description: "Consider these kinds only, such as pods or deployments.apps; all by default.", Repeated: true},
+			{Name: "state", Description: "Only members with a kind in this state, such as Stale; also separated by commas.", Repeated: true},
+			{Name: "notSynced", Description: "Only members that are not fresh for a kind.", Type: "boolean"},
+			{Name: "details", Description: "Describe each kind of each member.", Type: "boolean"},
+			{Name: "summary", Description: "Return totals of the members in place of the members.", Type: "boolean"},
+			{Name: "limit", Description: "Maximum number of members in the response.", Type: "integer"},
+			{Name: "continue", Description: "Where the next page starts, as the response before says."},
+		}, commonParameters...),
+		Response: MemberList{}, Table: true,
 	},
 }
 

@@ -92,10 +92,13 @@ func (s *Handler) Related(w http.ResponseWriter, r *http.Request, reader Caller)
 		return err
 	}
 	x.graph.header = newHeader("Related", x.snapshot)
-	if x.graph.NotSynced, err = x.freshness(r.Context()); err != nil {
+	stale, err := x.freshness(r.Context())
+	if err != nil {
 		return err
 	}
-	return p.write(w, asTable, &x.graph)
+	x.graph.NotSynced, _ = selection.Listed(stale)
+	link := selection.MembersLink(selection.MemberKey + "=" + strings.Replace(x.member, "/", ".", 1))
+	return p.write(w, asTable, &x.graph, freshness{first: stale, link: link})
 }
 
 // parse parses depth, direction and kinds.
@@ -286,8 +289,6 @@ func (x *traversal) freshness(ctx context.Context) ([]selection.NotSynced, error
 	}
 	return out, nil
 }
-
-func (g *Graph) notSynced() []selection.NotSynced { return g.NotSynced }
 
 func (g *Graph) table() *metav1.Table {
 	t := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: g.Revision}}

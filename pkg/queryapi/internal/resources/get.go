@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
 // get serves one object. Where several members have an object of that name, a Table has a
@@ -39,7 +40,7 @@ func (q *request) get() error {
 		return q.ambiguous(found)
 	case q.format.shape == table:
 		meta := listMeta{ResourceVersion: revisionString(q.snapshot.Revision())}
-		if err := meta.setFreshness(fresh); err != nil {
+		if meta.Annotations, err = selection.Annotations(fresh); err != nil {
 			return err
 		}
 		return q.writeList(meta, values(found))

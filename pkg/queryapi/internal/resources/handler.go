@@ -349,17 +349,20 @@ func (q *request) freshness(members []string) ([]selection.NotSynced, error) {
 	if len(out) == 0 {
 		return nil, nil
 	}
+	selection.SetHeaders(q.w.Header(), out, 0, selection.MembersLink(q.params.LabelSelector, q.resource.Resource.GroupResource().String()))
 	if q.params.RequireSynced {
 		return nil, notSyncedError(out)
 	}
-	q.w.Header().Set(selection.NotSyncedHeader, selection.Header(out))
 	return out, nil
 }
 
+// maxCauses bounds the members that an error names as its causes.
+const maxCauses = 20
+
 func notSyncedError(out []selection.NotSynced) error {
-	err := apierrors.NewServiceUnavailable("not synced: " + selection.Header(out))
+	err := apierrors.NewServiceUnavailable("not synced: " + selection.Header(out, 0))
 	err.ErrStatus.Details = &metav1.StatusDetails{}
-	for _, n := range out {
+	for _, n := range out[:min(len(out), maxCauses)] {
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 			Type: "NotSynced", Field: n.Member, Message: fmt.Sprintf("%s is %s %s", n.Kind, n.State, n.Reason),
 		})

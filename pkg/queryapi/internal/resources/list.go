@@ -14,9 +14,6 @@ import (
 	"federator.dev/federator/pkg/queryapi/internal/selection"
 )
 
-// freshnessKey is the annotation of a list with the members that are not synced.
-const freshnessKey = "federator.dev/freshness"
-
 // listMeta is the metadata of a list.
 type listMeta struct {
 	ResourceVersion    string            `json:"resourceVersion"`
@@ -36,7 +33,7 @@ func (q *request) list() error {
 	if err != nil {
 		return err
 	}
-	if err := meta.setFreshness(fresh); err != nil {
+	if meta.Annotations, err = selection.Annotations(fresh); err != nil {
 		return err
 	}
 	if text := selection.Warning(fresh); text != "" {
@@ -54,16 +51,6 @@ func (q *request) list() error {
 	}
 	q.warnOfRedaction()
 	return q.writeList(meta, objects)
-}
-
-// setFreshness adds the annotation for members that are not synced.
-func (m *listMeta) setFreshness(fresh []selection.NotSynced) error {
-	if len(fresh) == 0 {
-		return nil
-	}
-	text, err := json.Marshal(fresh)
-	m.Annotations = map[string]string{freshnessKey: string(text)}
-	return err
 }
 
 // tokenScope is what a continue token of this list is valid for.

@@ -84,15 +84,15 @@ var parameters = map[string]parameter{
 		return nil
 	}},
 	"watch": {"list,watch", func(p *Params, v string) (err error) {
-		p.Watch, err = parseBool(v)
+		p.Watch, err = ParseBool(v)
 		return err
 	}},
 	"allowWatchBookmarks": {"list,watch", func(p *Params, v string) (err error) {
-		p.AllowWatchBookmarks, err = parseBool(v)
+		p.AllowWatchBookmarks, err = ParseBool(v)
 		return err
 	}},
 	"sendInitialEvents": {"list,watch", func(p *Params, v string) error {
-		b, err := parseBool(v)
+		b, err := ParseBool(v)
 		p.SendInitialEvents = &b
 		return err
 	}},
@@ -115,7 +115,7 @@ var parameters = map[string]parameter{
 		return p.setTimeout(float64(d))
 	}},
 	"pretty": {"get,list,watch", func(p *Params, v string) (err error) {
-		p.Pretty, err = parseBool(v)
+		p.Pretty, err = ParseBool(v)
 		return err
 	}},
 	"includeObject": {"get,list,watch", func(p *Params, v string) error {
@@ -149,8 +149,8 @@ func parseCount(v string) (int64, error) {
 	return int64(n), nil
 }
 
-// parseBool parses true and false; a parameter without a value is true, as in an API server.
-func parseBool(v string) (bool, error) {
+// ParseBool parses true and false; a parameter without a value is true, as in an API server.
+func ParseBool(v string) (bool, error) {
 	switch strings.ToLower(v) {
 	case "", "1", "true":
 		return true, nil

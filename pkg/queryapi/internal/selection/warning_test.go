@@ -1,6 +1,10 @@
 package selection
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -51,5 +55,62 @@ func TestWarning_SaysWhatIsWrongAndWhatIsLeftOut(t *testing.T) {
 		if got := Warning(c.of); got != c.want {
 			t.Errorf("%s:\n got %q\nwant %q", name, got, c.want)
 		}
+	}
+}
+
+// staleFleet returns what is not fresh in a fleet whose members have the longest names there
+// can be.
+func staleFleet(n int) []NotSynced {
+	out := make([]NotSynced, n)
+	for i := range out {
+		out[i] = NotSynced{
+			Member: fmt.Sprintf("%s/%s-%05d", strings.Repeat("n", 63), strings.Repeat("m", 247), i), Kind: "Event",
+			State: aggregate.Stale, Reason: strings.Repeat("r", 300), Age: "1m30s",
+		}
+		if i%2 == 1 {
+			out[i].State, out[i].Reason = aggregate.Partial, fmt.Sprint(strings.Repeat("r", 300), i)
+		}
+	}
+	return out
+}
+
+// TestHeader_IsBoundedWhateverTheFleet: so are the warning and the annotation.
+func TestHeader_IsBoundedWhateverTheFleet(t *testing.T) {
+	for _, n := range []int{1, 10, 11, 1000, 10_000} {
+		out := staleFleet(n)
+		h := http.Header{}
+		SetHeaders(h, out, 0, MembersLink("app=web,federator.dev/member-namespace=fleet", "events"))
+		text := h.Get(NotSyncedHeader)
+		if len(text) > maxHeader {
+			t.Errorf("%d members: a header of %d bytes", n, len(text))
+		}
+		named := strings.Count(text, ";state=")
+		if more := fmt.Sprintf(", more=%d", n-named); strings.HasSuffix(text, more) != (named < n) || named == 0 {
+			t.Errorf("%d members: %d are named in %q", n, named, text)
+		}
+		link := h.Get("Link")
+		if (link != "") != (named < n) {
+			t.Errorf("%d members, of which %d are named: link %q", n, named, link)
+		}
+		if want := `</query/v1/members?labelSelector=federator.dev%2Fmember-namespace%3Dfleet&notSynced=true&resource=events>; rel="describedby"`; link != "" && link != want {
+			t.Errorf("link %q, want %q", link, want)
+		}
+		if w := Warning(out); len(w) > maxWarning {
+			t.Errorf("%d members: a warning of %d bytes", n, len(w))
+		}
+		annotations, err := Annotations(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var listed []NotSynced
+		if err := json.Unmarshal([]byte(annotations[freshnessKey]), &listed); err != nil || len(annotations[freshnessKey]) > maxAnnotation || len(listed) == 0 {
+			t.Errorf("%d members: an annotation of %d bytes, %v", n, len(annotations[freshnessKey]), err)
+		}
+		if more := annotations[freshnessMoreKey]; more != "" != (len(listed) < n) || more != "" && more != fmt.Sprint(n-len(listed)) {
+			t.Errorf("%d members, of which %d are listed: %q more", n, len(listed), more)
+		}
+	}
+	if h := Header(staleFleet(1), 7); !strings.HasSuffix(h, ", more=7") {
+		t.Errorf("of eight: %q", h)
 	}
 }
