@@ -64,6 +64,7 @@ type member struct {
 	changeLimiter    *rate.Limiter             // of others than the one before
 	nextDiscovery    time.Time                 // when the limiter admits the next discovery
 	rejected         map[aggregate.Kind]string // kinds that it serves in a way that is not believed, and why
+	publishedVersion string                    // of its API server, as the index has it
 }
 
 // runningInformer is an informer and how to end it.
@@ -268,6 +269,7 @@ func (mb *member) publish(spec Spec) {
 	if p := mb.version.Load(); p != nil {
 		v = *p
 	}
+	mb.publishedVersion = v
 	m := aggregate.Member{Name: spec.Name, Labels: spec.Labels, Version: v}
 	mb.mu.Lock()
 	m.APIs = mb.resources.GroupVersions()
@@ -378,6 +380,10 @@ func (mb *member) discover(ctx context.Context) bool {
 	last, resets := mb.resources, mb.resets
 	mb.mu.Unlock()
 	o, silent, refused, err := catalog.Discover(ctx, client, last)
+	if errors.Is(err, catalog.ErrUnchanged) {
+		mb.confirmDiscovery(started, resets)
+		return true
+	}
 	if err != nil {
 		mb.conn.recordErrorOf(discoveryErrors, err)
 		if classify(err) == connectionFailed && !errors.Is(err, context.Canceled) {
@@ -396,8 +402,23 @@ func (mb *member) discover(ctx context.Context) bool {
 	spec := mb.spec
 	mb.mu.Unlock()
 	mb.publish(spec)
-	mb.manager.catalog.Set(mb.name, o)
+	shared := mb.manager.catalog.Set(mb.name, o)
+	mb.mu.Lock()
+	mb.resources = shared
+	mb.mu.Unlock()
 	return true
+}
+
+// confirmDiscovery takes note that all that discovery last found is as it was, what fails
+// included.
+func (mb *member) confirmDiscovery(started time.Time, resets int) {
+	fresh := !mb.discoveredAt.IsZero() && mb.discoveredResets == resets
+	mb.discoveredAt, mb.discoveredResets = started, resets
+	mb.conn.clearError(discoveryErrors)
+	if v := mb.version.Load(); fresh && v != nil && *v == mb.publishedVersion {
+		return // the index has it all
+	}
+	mb.publish(mb.currentSpec())
 }
 
 // setRejected records kinds that are rejected as the member serves them.

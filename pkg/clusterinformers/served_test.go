@@ -1,7 +1,9 @@
 package clusterinformers_test
 
 import (
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -217,6 +219,59 @@ func TestInformer_NotServedWhereAMemberLacksTheKind(t *testing.T) {
 	r.untilState(without, widgetKind, aggregate.Unknown)
 	ok(t, without.Restore())
 	r.untilState(without, widgetKind, aggregate.NotServed)
+}
+
+// A discovery that finds nothing new costs the member two answers without a body, and renews what is
+// known of it.
+func TestDiscovery_IsConditional(t *testing.T) {
+	var full, conditional atomic.Int64
+	var server *fakeServer
+	r := newRig(t, withCRDs(1), func(r *rig, o *clusterinformers.Options) {
+		o.DiscoveryInterval = 20 * time.Millisecond
+		server = newFakeServer(t, r.fleet.Members()[0], func(_ http.ResponseWriter, req *http.Request) bool {
+			switch {
+			case req.URL.Path != "/apis":
+			case req.Header.Get("If-None-Match") == "":
+				full.Add(1)
+			default:
+				conditional.Add(1)
+			}
+			return false
+		})
+		r.source.view = []clusterinformers.Spec{server.spec}
+	})
+	r.manager.RequireKinds([]aggregate.Kind{"Thing.nobody.example"})
+	r.start()
+	m := r.fleet.Members()[0]
+	r.synced(m)
+	settled := func() bool {
+		member, _ := r.index.Snapshot().Member(nameOf(m))
+		return r.state(m, "Thing.nobody.example") == aggregate.NotServed && len(member.Serves) == 3 && r.all(m, aggregate.Synced, aggregate.NotServed)
+	}
+	r.until("all is known", settled)
+	asked, revision := conditional.Load(), r.index.Snapshot().Revision()
+	r.until("it was discovered again", func() bool { return conditional.Load() > asked+5 })
+	if n := full.Load(); n != 1 {
+		t.Errorf("%d full discoveries of one thing", n)
+	}
+	if got := r.index.Snapshot().Revision(); got != revision {
+		t.Errorf("discoveries that find nothing new have made %d revisions", got-revision)
+	}
+
+	m.Cut()
+	server.cut()
+	r.until("nothing is known to be absent", func() bool { return r.state(m, "Thing.nobody.example") == aggregate.Unknown })
+	ok(t, m.Restore())
+	r.until("all is known again", settled)
+	if n := full.Load(); n != 1 {
+		t.Errorf("%d full discoveries of one thing after a cut", n)
+	}
+
+	serve(t, m, "v1")
+	r.until("the new kind is found", func() bool { return r.state(m, widgetKind) == aggregate.Synced })
+	if n := full.Load(); n != 2 {
+		t.Errorf("%d full discoveries, want 2: nothing else has changed", n)
+	}
 }
 
 func TestDiscovery_RetriesSoon(t *testing.T) {

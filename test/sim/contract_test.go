@@ -185,6 +185,7 @@ func testDiscovery(t *testing.T, s *subject) {
 		if code != http.StatusOK || contentType != v2 {
 			t.Errorf("%s: %d %q %.200s", path, code, contentType, body)
 		}
+		testConditional(t, s, path, v2)
 	}
 }
 

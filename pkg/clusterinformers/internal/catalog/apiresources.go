@@ -15,12 +15,16 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 )
 
-// Discover gets what a member serves. Of groups that it cannot list at the moment, such
-// as those of an aggregated API server that is down, the last known is kept, and the
-// groups are returned: unavailable is not absent. Kinds that contradict themselves or
-// Kubernetes are rejected, with why.
+// ErrUnchanged is the error of a discovery that would find what the last one found.
+var ErrUnchanged = memberclient.ErrUnchanged
+
+// Discover gets what a member serves. last is what Discover returned for this member before, nil for
+// nothing; where the member says that its answers to c would be those of the last time, the error is
+// ErrUnchanged. Of groups that it cannot list at the moment, such as those of an aggregated API
+// server that is down, the last known is kept, and the groups are returned: unavailable is not
+// absent. Kinds that contradict themselves or Kubernetes are rejected, with why.
 func Discover(ctx context.Context, c *memberclient.Client, last APIResources) (o APIResources, unavailable map[string]bool, rejected map[aggregate.Kind]string, err error) {
-	lists, failed, err := c.ServerResources(ctx)
+	lists, failed, err := c.ServerResources(ctx, last != nil)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -1,9 +1,12 @@
 package catalog
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -43,6 +46,75 @@ func TestBuiltinResources_AreThoseOfAnAPIServer(t *testing.T) {
 	if seen < 60 {
 		t.Errorf("only %d resources were seen", seen)
 	}
+}
+
+// A server knows by the ETags whether its answers are those of before, which groups that fail and
+// new definitions change.
+func TestDiscover_OfAnAPIServerIsConditional(t *testing.T) {
+	c := kube.StartTest(t, kube.Options{NoHub: true, Members: 1}).Members[0]
+	client := clientOf(t, c.Kubeconfig())
+	last, unavailable, _, err := Discover(t.Context(), client, nil)
+	if err != nil || len(unavailable) != 0 {
+		t.Fatalf("%v unavailable, %v", unavailable, err)
+	}
+	discover := func() error {
+		o, failed, _, err := Discover(t.Context(), client, last)
+		if err == nil {
+			last, unavailable = o, failed
+		}
+		return err
+	}
+	apply := func(manifest, what string, done func() bool) {
+		t.Helper()
+		if err := c.Apply(t.Context(), []byte(manifest)); err != nil {
+			t.Fatal(err)
+		}
+		if err := kube.Until(t.Context(), 30*time.Second, func() error {
+			if err := discover(); err != nil && !errors.Is(err, ErrUnchanged) {
+				return err
+			}
+			if !done() {
+				return fmt.Errorf("waiting for %s", what)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		unchanged := func() error {
+			if err := discover(); !errors.Is(err, ErrUnchanged) {
+				return fmt.Errorf("the same again: %w", err)
+			}
+			return nil
+		}
+		if err := kube.Until(t.Context(), 30*time.Second, unchanged); err != nil {
+			t.Error(err)
+		}
+	}
+	apply(`apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.shop.example}
+spec:
+  group: shop.example
+  scope: Namespaced
+  names: {kind: Widget, plural: widgets}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+  - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}
+`, "the new kind", func() bool { return len(last["Widget.shop.example"]) == 2 })
+	if got := last["Widget.shop.example"][0].GVR.Version; got != "v2" {
+		t.Errorf("the preferred version is %s, want v2", got)
+	}
+	apply(`apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1.silent.example}
+spec:
+  group: silent.example
+  version: v1
+  groupPriorityMinimum: 1000
+  versionPriority: 10
+  insecureSkipTLSVerify: true
+  service: {namespace: default, name: nowhere}
+`, "the group that fails", func() bool { return unavailable["silent.example"] })
 }
 
 func TestAPIResources_RejectContradictions(t *testing.T) {

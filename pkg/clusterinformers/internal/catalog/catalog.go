@@ -22,7 +22,8 @@ type Catalog struct {
 	fixed map[aggregate.Kind]string
 
 	mu            sync.Mutex
-	members       map[string]APIResources
+	members       map[string]APIResources // shared in pool
+	pool          pool
 	tallies       map[aggregate.Kind]*tally
 	claims        claims
 	changed       chan struct{}   // closed and exchanged when a held version or the set of kinds changes
@@ -38,26 +39,35 @@ type Catalog struct {
 // kinds.
 func New(held map[aggregate.Kind]string) *Catalog {
 	return &Catalog{
-		fixed: held, members: map[string]APIResources{}, pending: trigger.New(),
+		fixed: held, members: map[string]APIResources{}, pool: newPool(), pending: trigger.New(),
 		tallies: map[aggregate.Kind]*tally{}, claims: claims{}, changed: make(chan struct{}), mergedChanged: make(chan struct{}),
 		kindsChanged: make(chan struct{}),
 	}
 }
 
-// Set records what a member serves; nil when it has left.
-func (c *Catalog) Set(member string, o APIResources) {
+// Set records what a member serves; nil when it has left. It returns what equals that and is
+// shared with other members, which must not be changed.
+func (c *Catalog) Set(member string, o APIResources) APIResources {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, known := c.members[member]
-	if known == (o != nil) && maps.EqualFunc(before, o, slices.Equal) {
-		return
+	if known == (o != nil) && equal(before, o) {
+		return before
+	}
+	if o != nil {
+		o = c.pool.acquire(o)
+		c.members[member] = o
+	} else {
+		delete(c.members, member)
+	}
+	if known {
+		defer c.pool.release(before)
 	}
 	c.merged = nil
 	close(c.mergedChanged)
 	c.mergedChanged = make(chan struct{})
 	if o != nil && known && maps.EqualFunc(before, o, allSame) {
-		c.members[member] = o
-		return // at most called by other names, which a member may change as it likes
+		return o // at most called by other names, which a member may change as it likes
 	}
 	touched := map[aggregate.Kind]bool{} // whether they are new
 	for kind, versions := range before {
@@ -86,12 +96,8 @@ func (c *Catalog) Set(member string, o APIResources) {
 	}
 	was := c.claims.add(before, -1)
 	is := c.claims.add(o, 1)
-	if o == nil {
-		delete(c.members, member)
-	} else {
-		c.members[member] = o
-	}
 	c.updateHeldLocked(touched, was || is)
+	return o
 }
 
 func allSame(a, b []APIResource) bool { return slices.EqualFunc(a, b, APIResource.Same) }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -17,6 +18,8 @@ import (
 type Client struct {
 	config *rest.Config
 	http   *http.Client
+
+	etags atomic.Pointer[[]etag] // of the last discovery; nil: none
 
 	mu      sync.Mutex
 	cancels map[*context.CancelFunc]struct{} // nil once ended

@@ -1,11 +1,13 @@
 package memberclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -26,24 +28,29 @@ type discoveryTransport struct {
 
 	mu         sync.Mutex
 	failedPath string
+	answers    map[string]etag // by URL; of answers without one, the zero etag
 }
 
-// RoundTrip notes a request that is answered with an error.
+// RoundTrip notes a request that is answered with an error, and what other answers are
+// known by.
 func (f *discoveryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if f.remaining.Load() <= 0 {
 		return nil, errBodyTooLarge
 	}
 	resp, err := f.base.RoundTrip(r)
-	switch {
-	case err != nil:
-	case resp.StatusCode >= http.StatusBadRequest: // in any format, and small
-		f.mu.Lock()
-		f.failedPath = r.URL.Path
-		f.mu.Unlock()
-	default:
-		resp.Body = &sharedBody{ReadCloser: resp.Body, remaining: &f.remaining}
+	if err != nil {
+		return resp, err
 	}
-	return resp, err
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if resp.StatusCode >= http.StatusBadRequest { // in any format, and small
+		f.failedPath = r.URL.Path
+		f.answers[r.URL.String()] = etag{}
+		return resp, nil
+	}
+	f.answers[r.URL.String()] = etagOf(r, resp)
+	resp.Body = &sharedBody{ReadCloser: resp.Body, remaining: &f.remaining}
+	return resp, nil
 }
 
 // sharedBody is one of several JSON bodies that have a limit in sum, which is of what they
@@ -111,21 +118,33 @@ func (b ContextTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (a *Client) discovery(ctx context.Context) (*discovery.DiscoveryClient, *discoveryTransport, error) {
 	client := *a.http
-	failed := &discoveryTransport{base: ContextTransport{Context: ctx, Base: client.Transport}}
+	failed := &discoveryTransport{base: ContextTransport{Context: ctx, Base: client.Transport}, answers: map[string]etag{}}
 	failed.remaining.Store(maxDiscovery)
 	client.Transport = failed
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(a.config, &client)
 	return d, failed, err
 }
 
-// ServerResources returns what is served. failed are the groups and versions whose discovery
-// fails at the moment, such as those of an aggregated API server that is down.
-func (a *Client) ServerResources(ctx context.Context) (lists []*metav1.APIResourceList, failed map[schema.GroupVersion]bool, err error) {
+// ErrUnchanged is the error of a discovery whose answers would be the same as those before.
+var ErrUnchanged = errors.New("what is served has not changed")
+
+// ServerResources returns what is served, the versions of a group in the server's order. failed are the
+// groups and versions whose discovery fails at the moment, such as those of an aggregated API
+// server that is down. With ifChanged, the error is ErrUnchanged where the answers would be those of
+// the last call that succeeded.
+func (a *Client) ServerResources(ctx context.Context, ifChanged bool) (lists []*metav1.APIResourceList, failed map[schema.GroupVersion]bool, err error) {
+	if ifChanged {
+		if unchanged, err := a.unchanged(ctx); err != nil {
+			return nil, nil, fmt.Errorf("discovery: %w", err)
+		} else if unchanged {
+			return nil, nil, ErrUnchanged
+		}
+	}
 	d, requests, err := a.discovery(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	_, lists, err = d.ServerGroupsAndResources()
+	groups, lists, err := d.ServerGroupsAndResources()
 	failed = map[schema.GroupVersion]bool{}
 	var partial *discovery.ErrGroupDiscoveryFailed
 	switch {
@@ -136,5 +155,21 @@ func (a *Client) ServerResources(ctx context.Context) (lists []*metav1.APIResour
 	case err != nil:
 		return nil, nil, fmt.Errorf("discovery: %w", requests.wrap(err))
 	}
+	a.etags.Store(requests.etags())
+	sortByPreference(lists, groups)
 	return lists, failed, nil
+}
+
+// sortByPreference sorts lists as their groups and versions are: client-go returns those of an
+// aggregated discovery in any order.
+func sortByPreference(lists []*metav1.APIResourceList, groups []*metav1.APIGroup) {
+	order := map[string]int{}
+	for _, g := range groups {
+		for _, v := range g.Versions {
+			order[v.GroupVersion] = len(order)
+		}
+	}
+	slices.SortStableFunc(lists, func(a, b *metav1.APIResourceList) int {
+		return cmp.Or(cmp.Compare(order[a.GroupVersion], order[b.GroupVersion]), cmp.Compare(a.GroupVersion, b.GroupVersion))
+	})
 }
