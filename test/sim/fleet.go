@@ -16,12 +16,13 @@ type Options struct {
 	Kinds    []Kind        // served by each member; BuiltinKinds when nil
 	History  int           // events kept per kind for watches and exact LISTs; 10,000 when zero
 	Bookmark time.Duration // between bookmarks of a watch; one minute when zero
+	Streams  int           // at a time on a connection; kube-apiserver's 100 when zero
 	Version  string        // as /version says; v1.36.3 when empty
 	Log      *slog.Logger  // what the servers complain of; nothing when nil
 }
 
 func (o *Options) validate() error {
-	if o.Members < 0 || o.History < 0 || o.Bookmark < 0 {
+	if o.Members < 0 || o.History < 0 || o.Bookmark < 0 || o.Streams < 0 {
 		return errors.New("sim: negative option")
 	}
 	for _, k := range o.Kinds {
@@ -31,6 +32,7 @@ func (o *Options) validate() error {
 	}
 	o.History = cmp.Or(o.History, 10_000)
 	o.Bookmark = cmp.Or(o.Bookmark, time.Minute)
+	o.Streams = cmp.Or(o.Streams, 100)
 	o.Version = cmp.Or(o.Version, "v1.36.3")
 	if o.Kinds == nil {
 		o.Kinds = BuiltinKinds()
@@ -109,6 +111,15 @@ func (f *Fleet) Members() []*Member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.members)
+}
+
+// Watches is the number of watches that are open.
+func (f *Fleet) Watches() int {
+	n := 0
+	for _, m := range f.Members() {
+		n += int(m.watches.Load())
+	}
+	return n
 }
 
 // Close stops all members and waits for their goroutines.

@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -46,57 +45,69 @@ type call struct {
 	protobuf bool
 }
 
+// handle keeps its frame small: a watch waits below it, and a stack of which little is
+// used shrinks.
 func (m *Member) handle(w http.ResponseWriter, r *http.Request) {
 	cut, ok := m.enter()
 	if !ok {
 		panic(http.ErrAbortHandler)
 	}
 	defer m.done()
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	r = r.WithContext(ctx)
+	w, c := m.admit(w, r)
+	if c == nil {
+		return
+	}
+	if err := m.answer(w, r, c, cut); err != nil {
+		writeError(w, r, err)
+	}
+}
 
+// admit answers what is refused, spoilt or of no kind, and returns no call then.
+//
+//go:noinline
+func (m *Member) admit(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *call) {
 	t, isKind := parsePath(r.URL.Path)
 	c := &call{target: t, verb: verbOf(r, t, isKind)}
 	req := Request{Verb: c.verb, Kind: t.gr}
 	m.requests.add(req)
 	if fault := m.faults.take(req); fault != nil {
-		if w = fault.spoil(ctx, w, r); w == nil {
-			return
+		if w = fault.spoil(r.Context(), w, r); w == nil {
+			return nil, nil
 		}
 	}
 	if err := m.authenticate(r, c); err != nil {
 		writeError(w, r, err)
-		return
+		return nil, nil
 	}
 	if !isKind {
 		m.handleMeta(w, r, c)
-		return
+		return nil, nil
 	}
 	if err := m.resolve(c); err != nil {
 		writeError(w, r, err)
-		return
+		return nil, nil
 	}
+	var ok bool
 	if c.protobuf, ok = negotiate(r, c.table.builtin); !ok {
 		writeStatus(w, r, notAcceptable(c.table.builtin))
-		return
+		return nil, nil
 	}
-	var err error
+	return w, c
+}
+
+// answer serves an admitted call.
+func (m *Member) answer(w http.ResponseWriter, r *http.Request, c *call, cut <-chan struct{}) error {
 	switch c.verb {
 	case "get":
-		err = m.serveGet(w, r, c)
+		return m.serveGet(w, r, c)
 	case "list":
-		err = m.serveList(w, r, c)
+		return m.serveList(w, r, c)
 	case "watch", "watchlist":
-		err = m.serveWatch(w, r, c, cut)
+		return m.serveWatch(w, r, c, cut)
 	case "create", "update", "patch", "delete":
-		err = m.serveWrite(w, r, c)
-	default:
-		err = apierrors.NewMethodNotSupported(c.gr, strings.ToLower(r.Method))
+		return m.serveWrite(w, r, c)
 	}
-	if err != nil {
-		writeError(w, r, err)
-	}
+	return apierrors.NewMethodNotSupported(c.gr, strings.ToLower(r.Method))
 }
 
 // parsePath understands /api/v1/… and /apis/<group>/<version>/… below the version.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,6 +27,7 @@ type Member struct {
 	address  string // host:port, kept for life
 	faults   Faults
 	requests Requests
+	watches  atomic.Int64 // open ones
 
 	mu        sync.Mutex // guards what follows
 	creds     *credentials
@@ -262,7 +264,7 @@ func (m *Member) serveLocked(listener net.Listener) {
 			ClientAuth:   tls.RequestClientCert, // a wrong one is 401, as with kube-apiserver
 			MinVersion:   tls.VersionTLS12,
 		},
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000}, // as kube-apiserver
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: m.opts.Streams},
 		ReadHeaderTimeout: 30 * time.Second,
 		ErrorLog:          slog.NewLogLogger(m.opts.Log.Handler(), slog.LevelDebug),
 		ConnState:         m.connState,

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,9 +22,12 @@ type stream struct {
 	*call
 	w      http.ResponseWriter
 	filter *filter
-	buf    bytes.Buffer
-	seq    uint64 // of the next event to look at
+	buf    *bytes.Buffer // nil while there is nothing to send
+	seq    uint64        // of the next event to look at
 }
+
+// buffers are those of streams that send.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // flushAbove is how many bytes of events are gathered before they are sent.
 const flushAbove = 64 << 10
@@ -58,6 +62,8 @@ func (m *Member) serveWatch(w http.ResponseWriter, r *http.Request, c *call, cut
 	if s.flush() != nil {
 		return nil
 	}
+	m.watches.Add(1)
+	defer m.watches.Add(-1)
 	m.follow(r, s, opts, cut, drop)
 	return nil
 }
@@ -112,7 +118,7 @@ func (m *Member) follow(r *http.Request, s *stream, opts *listOptions, cut, drop
 			return // fell behind the history
 		}
 		for _, ev := range events {
-			if ev.rv > sent && !s.change(ev) || s.buf.Len() > flushAbove && s.flush() != nil {
+			if ev.rv > sent && !s.change(ev) || s.full() && s.flush() != nil {
 				return
 			}
 		}
@@ -171,7 +177,7 @@ func (s *stream) sendInitial(items []*item) bool {
 		if err != nil || keep && !s.object(watch.Added, it) {
 			return false
 		}
-		if s.buf.Len() > flushAbove && s.flush() != nil {
+		if s.full() && s.flush() != nil {
 			return false
 		}
 	}
@@ -235,8 +241,11 @@ func (s *stream) bookmark(rv uint64, initialEnd bool) {
 // event appends one frame: a line of JSON, or a WatchEvent message behind its length
 // as four big-endian bytes.
 func (s *stream) event(kind watch.EventType, body []byte) {
+	if s.buf == nil {
+		s.buf = buffers.Get().(*bytes.Buffer)
+	}
 	if !s.protobuf {
-		fmt.Fprintf(&s.buf, `{"type":%q,"object":`, kind)
+		fmt.Fprintf(s.buf, `{"type":%q,"object":`, kind)
 		s.buf.Write(body)
 		s.buf.WriteString("}\n")
 		return
@@ -252,12 +261,18 @@ func (s *stream) event(kind watch.EventType, body []byte) {
 	s.buf.Write(frame)
 }
 
+func (s *stream) full() bool { return s.buf != nil && s.buf.Len() > flushAbove }
+
+// flush sends what there is, and at least the headers.
 func (s *stream) flush() error {
-	if s.buf.Len() > 0 {
-		if _, err := s.w.Write(s.buf.Bytes()); err != nil {
+	if s.buf != nil {
+		_, err := s.w.Write(s.buf.Bytes())
+		if s.buf.Reset(); s.buf.Cap() <= 4*flushAbove {
+			buffers.Put(s.buf)
+		}
+		if s.buf = nil; err != nil {
 			return err
 		}
-		s.buf.Reset()
 	}
 	return http.NewResponseController(s.w).Flush()
 }

@@ -3,6 +3,7 @@ package siblings
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -257,4 +258,15 @@ func Touch(pod *corev1.Pod, n int) {
 			c.LastTransitionTime = now
 		}
 	}
+}
+
+// Stamp is the label by which [StampNow] says when, in nanoseconds since 1970.
+const Stamp = "sim.federator.dev/at"
+
+// StampNow labels a pod with the present time.
+func StampNow(pod *corev1.Pod) {
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	pod.Labels[Stamp] = strconv.FormatInt(time.Now().UnixNano(), 10)
 }

@@ -26,7 +26,7 @@ func TestRun_FleetIsReadyAndChurns(t *testing.T) {
 	out, in := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, options{members: 2, pods: 20, nodes: 3, kubeconfig: file, seed: 1, churn: 100}, in)
+		done <- run(ctx, options{members: 2, pods: 20, nodes: 3, kubeconfig: file, seed: 1, churn: 100}, strings.NewReader(""), in)
 		in.Close()
 	}()
 	if line, err := bufio.NewReader(out).ReadString('\n'); !strings.HasPrefix(line, "READY 2 members") {
@@ -66,7 +66,7 @@ func TestRun_FleetIsReadyAndChurns(t *testing.T) {
 
 func TestRun_RejectsInvalidNumbers(t *testing.T) {
 	for _, o := range []options{{members: 0}, {members: 1, pods: -1}, {members: 1, churn: -1}} {
-		if err := run(t.Context(), o, io.Discard); err == nil {
+		if err := run(t.Context(), o, strings.NewReader(""), io.Discard); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
 	}
