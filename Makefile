@@ -24,6 +24,8 @@ SOAK ?= 30m
 HOSTILE ?= 10m
 HOSTILE_SEED ?=
 HOSTILE_CLASSES ?=
+MEMBERS ?= 250
+KINDS ?= 47
 CLIENTS ?= print
 HISTORIES ?= 20000
 COUNT ?= 10
@@ -36,7 +38,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/federator
@@ -126,6 +128,14 @@ demo: kube ## show the main job on real clusters, from a commit to a corrected o
 .PHONY: bench
 bench: kube ## run the benchmarks and print their table
 	go run ./test/bench $(ARGS)
+
+.PHONY: scale
+scale: ## measure a fleet of MEMBERS simulated members that serve KINDS kinds each
+	go run ./test/bench -run '^scale/' -members $(MEMBERS) -kinds $(KINDS) $(ARGS)
+
+.PHONY: scale-4000
+scale-4000: ## measure 1,000, 2,000 and 4,000 members of 60 kinds: what a process for 10,000 follows from the slopes
+	for n in 1000 2000 4000; do go run ./test/bench -run '^scale/rss' -members $$n -kinds 60 -pods 30 $(ARGS); done
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME

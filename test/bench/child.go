@@ -40,6 +40,8 @@ var children = map[string]func(ctx context.Context, kubeconfig string, pods int)
 	"policy-delta":    policyDelta,
 	"policy-flat":     policyFlat,
 	"policy-hostile":  policyHostile,
+	"isolation":       isolation,
+	"drain":           drain,
 }
 
 // runChild measures in this process and prints the figures. A profile of its CPU goes to
@@ -104,9 +106,9 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// memoryStatus returns the memory lines of the kernel's account, in bytes.
-func memoryStatus() (map[string]float64, error) {
-	data, err := os.ReadFile("/proc/self/status")
+// memoryStatus returns the memory lines of the kernel's account of a process, in bytes.
+func memoryStatus(dir string) (map[string]float64, error) {
+	data, err := os.ReadFile(dir + "/status")
 	if err != nil {
 		return nil, err
 	}

@@ -45,27 +45,33 @@ func higher(name, unit string, value, baseline float64, note string) row {
 
 // benchmark measures what its name begins with.
 type benchmark struct {
-	name string
-	run  func(context.Context, *bench) ([]row, error)
+	name  string
+	run   func(context.Context, *bench) ([]row, error)
+	apart bool // only measured when -run names it
 }
 
 var benchmarks = []benchmark{
-	{"index/bytes_per_pod,index/accounted_ratio", bytesPerPod},
-	{"index/large_fleet_rss", largeFleet},
-	{"index/get,index/list10k,index/commit_p99_under_readers", indexReads},
-	{"ingest/sync_ratio", syncRatio},
-	{"ingest/watch_events", watchEvents},
-	{"ingest/latency_p99", latency},
-	{"query/first_page,query/list,query/count,query/related,query/authorization", queryAPI},
-	{"query/typed_informer_sync", typedInformerSync},
-	{"query/watch_fanout", watchFanout},
-	{"policy/reviews_per_core,policy/gain", reviews},
-	{"policy/full_reevaluation,policy/bytes", fullEvaluation},
-	{"policy/delta_p99", deltaLatency},
-	{"policy/flat_cost,policy/flat_evaluations", flatCost},
-	{"policy/hostile", hostileNeighbours},
-	{"enforce/delta_cost", deltaCost},
-	{"remediate/drift_to_corrected", corrections},
+	{name: "index/bytes_per_pod,index/accounted_ratio", run: bytesPerPod},
+	{name: "index/large_fleet_rss", run: largeFleet},
+	{name: "index/get,index/list10k,index/commit_p99_under_readers", run: indexReads},
+	{name: "ingest/sync_ratio", run: syncRatio},
+	{name: "ingest/watch_events", run: watchEvents},
+	{name: "ingest/latency_p99", run: latency},
+	{name: "query/first_page,query/list,query/count,query/related,query/authorization", run: queryAPI},
+	{name: "query/typed_informer_sync", run: typedInformerSync},
+	{name: "query/watch_fanout", run: watchFanout},
+	{name: "policy/reviews_per_core,policy/gain", run: reviews},
+	{name: "policy/full_reevaluation,policy/bytes", run: fullEvaluation},
+	{name: "policy/delta_p99", run: deltaLatency},
+	{name: "policy/flat_cost,policy/flat_evaluations", run: flatCost},
+	{name: "policy/hostile", run: hostileNeighbours},
+	{name: "enforce/delta_cost", run: deltaCost},
+	{name: "remediate/drift_to_corrected", run: corrections},
+	{name: "scale/rss,scale/heap,scale/goroutines,scale/descriptors,scale/bytes,scale/settle,scale/idle,scale/metrics", run: scaleFleet, apart: true},
+	{name: "scale/exit", run: scaleExit, apart: true},
+	{name: "scale/policies", run: scalePolicies, apart: true},
+	{name: "scale/isolation", run: scaleIsolation, apart: true},
+	{name: "scale/violations", run: scaleViolations, apart: true},
 }
 
 // bench is what the benchmarks share.
@@ -76,6 +82,8 @@ type bench struct {
 	scale    float64
 	profiles string        // directory for those of children, "" for none
 	soak     time.Duration // of what runs for as long as is given
+
+	scaleOpts scaleOptions
 }
 
 // n scales a number of objects.
@@ -90,6 +98,8 @@ func main() {
 	scale := flag.Float64("scale", 1, "factor on the numbers of objects, for trying the benchmarks out")
 	soak := flag.Duration("soak", 20*time.Second, "how long deltas flow for policy/delta_p99; memory shows in 10m")
 	profiles := flag.String("profiles", "", "directory for CPU profiles of what is measured in processes of its own")
+	var scaled scaleOptions
+	scaled.register(flag.CommandLine)
 	child := flag.String("child", "", "internal: what to measure in a process of its own")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -102,7 +112,7 @@ func main() {
 	exit(err)
 	dir, err := os.MkdirTemp("", "federator-bench-")
 	exit(err)
-	b := &bench{out: os.Stderr, corpus: *corpus, dir: dir, scale: *scale, soak: *soak, profiles: *profiles}
+	b := &bench{out: os.Stderr, corpus: *corpus, dir: dir, scale: *scale, soak: *soak, profiles: *profiles, scaleOpts: scaled}
 	rows, err := b.all(ctx, re)
 	print(os.Stdout, rows)
 	if *file != "" {
@@ -122,7 +132,7 @@ func exit(err error) {
 // others.
 func (b *bench) all(ctx context.Context, re *regexp.Regexp) (rows []row, err error) {
 	for _, bm := range benchmarks {
-		if !re.MatchString(bm.name) {
+		if !re.MatchString(bm.name) || bm.apart && re.String() == "" {
 			continue
 		}
 		b.progress("== %s", bm.name)

@@ -183,7 +183,7 @@ func rss(ctx context.Context, kubeconfig string, pods int) (figures, error) {
 	if err := f.trained(ctx); err != nil {
 		return nil, err
 	}
-	status, err := memoryStatus()
+	status, err := memoryStatus("/proc/self")
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func rss(ctx context.Context, kubeconfig string, pods int) (figures, error) {
 	// memory back; both are hurried here.
 	out["heap"] = heap()
 	debug.FreeOSMemory()
-	if status, err = memoryStatus(); err != nil {
+	if status, err = memoryStatus("/proc/self"); err != nil {
 		return nil, err
 	}
 	out["rss"] = status["VmRSS"]
