@@ -63,8 +63,8 @@ func scaleFleet(ctx context.Context, b *bench) (rows []row, err error) {
 	if at, err = h.usage(); err != nil {
 		return nil, err
 	}
-	if path := b.profilePath("idle-cpu"); path != "" {
-		if err := h.fetch(ctx, h.admin+"/debug/pprof/profile?seconds=20", path); err != nil {
+	if path := b.profilePath("idle-cpu"); path != "" { // a minute, as watches get bookmarks together
+		if err := h.fetch(ctx, h.admin+"/debug/pprof/profile?seconds=60", path); err != nil {
 			return nil, err
 		}
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
@@ -11,10 +13,13 @@ import (
 
 	"go.uber.org/goleak"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"federator.dev/federator/test/sim/siblings"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,6 +66,66 @@ func TestRun_FleetIsReadyAndChurns(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestRun_DoesWhatItsInputSays(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	o := options{members: 1, first: 5, pods: 20, nodes: 3, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), seed: 1, kinds: 50, stamp: true}
+	in, tell := io.Pipe()
+	printed, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, o, in, out) }()
+	lines := bufio.NewScanner(printed)
+	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "READY 1 members") {
+		t.Fatalf("printed %q", lines.Text())
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{ResourceVersion: pods.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	fmt.Fprintln(tell, "churn 50")
+	ev := <-w.ResultChan()
+	if pod, ok := ev.Object.(*corev1.Pod); !ok || pod.Labels[siblings.Stamp] == "" {
+		t.Errorf("churn sent %s %v, which has no time", ev.Type, ev.Object)
+	}
+	fmt.Fprintln(tell, "stats")
+	var got stats
+	if lines.Scan(); json.Unmarshal(lines.Bytes(), &got) != nil || got.Watches != 1 || got.RSS == 0 || got.CPU == 0 {
+		t.Errorf("stats are %q", lines.Text())
+	}
+	fmt.Fprintln(tell, "dance")
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "dance") {
+		t.Errorf("a command that there is not: %v", err)
+	}
+	tell.Close()
+}
+
+func TestKindsOf_ServesAsManyAsAskedFor(t *testing.T) {
+	for _, n := range []int{4, 10, 47, 100} {
+		kinds, err := kindsOf(n)
+		if err != nil || len(kinds) != n+2 {
+			t.Errorf("%d kinds: %d, %v", n, len(kinds), err)
+		}
+	}
+	for _, n := range []int{-1, 3} {
+		if _, err := kindsOf(n); err == nil {
+			t.Errorf("%d kinds were taken", n)
+		}
 	}
 }
 
