@@ -167,6 +167,8 @@ func TestCommand_RejectsUnknownArguments(t *testing.T) {
 		{"serve", "--nope"},
 		{"members", "a", "b"},
 		{"members", "-o", "xml"},
+		{"members", "--state", "Gone"},
+		{"members", "-l", "a in"},
 		{"version", "-o", "xml"},
 		{"members", "--server", "ftp://x"},
 		{"members", "--server", "http://127.0.0.1:1", "--contexts", "a"},

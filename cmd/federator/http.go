@@ -159,16 +159,14 @@ func publicHandler(h *health, registry *prometheus.Registry, hub *rest.Config, l
 func adminHandler(f *fleet.Fleet, withPprof bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /members", func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		for key := range q {
-			if key != "details" {
-				http.Error(w, fmt.Sprintf("unknown parameter %q", key), http.StatusBadRequest)
-				return
-			}
+		q, err := fleet.ParseMemberParams(r.URL.Query())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		// Only a client that has gone away can make this fail.
-		_ = json.NewEncoder(w).Encode(f.Status(q.Get("details") == "true"))
+		_ = json.NewEncoder(w).Encode(f.Status(q))
 	})
 	if withPprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)

@@ -195,6 +195,24 @@ func TestServe_SyncsMembersAndReportsThem(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(out), &answer) != nil || len(answer.Members) != 2 || len(answer.Members[0].Details) != 1 || !answer.Ready {
 		t.Errorf("members -o json: %v\n%s", err, out)
 	}
+	for _, c := range []struct {
+		flags string
+		rows  int
+	}{
+		{"--state connected", 2}, {"--state Disconnected,Refused", 0}, {"--not-ready", 0}, {"-l env=prod", 0}, {"-l !env", 2},
+	} {
+		out, err := command(t, append([]string{"members", "--server", r.admin}, strings.Fields(c.flags)...)...)
+		if n := strings.Count(out, "context/member-"); err != nil || n != c.rows {
+			t.Errorf("members %s: %v, %d members, want %d", c.flags, err, n, c.rows)
+		}
+	}
+	var page fleet.Status
+	if err := json.Unmarshal([]byte(mustGet(t, r.admin+"/members?limit=1", http.StatusOK)), &page); err != nil || len(page.Members) != 1 || page.Continue != "context/member-0" || page.Members[0].Details != nil {
+		t.Errorf("%+v, %v", page, err)
+	}
+	for _, bad := range []string{"limit=-1", "limit=x", "state=Gone", "labelSelector=a%20in", "notReady=perhaps", "name=a&name=b"} {
+		mustGet(t, r.admin+"/members?"+bad, http.StatusBadRequest)
+	}
 	if _, err := command(t, "members", "nobody", "--server", r.admin); err == nil || !strings.Contains(err.Error(), `unknown member "nobody"`) {
 		t.Errorf("members nobody: %v", err)
 	}
@@ -313,7 +331,7 @@ func TestMembersWatch_PrintsChanges(t *testing.T) {
 	}
 	clitest.Eventually(t, "the first table", shows(0))
 	clitest.CreateConfigMaps(t, members[0], "a")
-	clitest.Eventually(t, "the next table", shows(1))
+	clitest.Eventually(t, "the row again", shows(1))
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("members --watch: %v", err)

@@ -168,11 +168,7 @@ func (m *Manager) sortedMembers() []*member {
 
 // Members returns what is known of every member, by name, with their scopes.
 func (m *Manager) Members() []MemberStatus {
-	list := m.sortedMembers()
-	out := make([]MemberStatus, len(list))
-	for i, mb := range list {
-		out[i] = mb.status(true)
-	}
+	out, _ := m.Select(MemberQuery{Details: true})
 	return out
 }
 

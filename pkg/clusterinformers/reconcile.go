@@ -245,16 +245,33 @@ func (mb *member) checkSynced() {
 
 // status returns what is known of the member.
 func (mb *member) status(details bool) MemberStatus {
-	contact, reason, message, since := mb.conn.state()
-	mb.checkSynced()
+	st := mb.connStatus()
+	mb.addScopes(&st, details)
+	return st
+}
+
+func (mb *member) addScopes(st *MemberStatus, details bool) {
 	mb.mu.Lock()
-	spec := mb.spec
 	rs := slices.Collect(maps.Values(mb.informers))
 	absent := maps.Clone(mb.absent)
 	mb.mu.Unlock()
+	st.addScopes(rs, absent, mb.lastContact(), details)
+}
+
+// connStatus returns what is known of the member apart from its scopes.
+func (mb *member) connStatus() MemberStatus {
+	contact, reason, message, since := mb.conn.state()
+	mb.checkSynced()
+	spec := mb.currentSpec()
 	st := MemberStatus{
 		Name: mb.name, UID: spec.UID, State: contact, Reason: reason, Message: message, Since: since,
 		ReadOnly: spec.ReadOnly, Paused: spec.Paused, Synced: mb.synced.Load(), Scopes: map[aggregate.State]int{},
+	}
+	for _, l := range spec.Labels {
+		if st.Labels == nil {
+			st.Labels = make(map[string]string, len(spec.Labels))
+		}
+		st.Labels[l.Key] = l.Value
 	}
 	if spec.Paused && contact == connection.Connected {
 		st.Reason, st.Message = connection.Paused, pausedMessage
@@ -271,7 +288,6 @@ func (mb *member) status(details bool) MemberStatus {
 		st.LastErrorAt = &at
 	}
 	mb.conn.mu.Unlock()
-	st.addScopes(rs, absent, mb.lastContact(), details)
 	return st
 }
 

@@ -14,6 +14,7 @@ import (
 type MemberStatus struct {
 	Name     string            `json:"name"`
 	UID      string            `json:"uid,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`  // of its Cluster
 	Version  string            `json:"version,omitempty"` // of its API server
 	State    connection.State  `json:"state"`
 	Reason   connection.Reason `json:"reason,omitempty"`  // why it is not Connected, or Paused

@@ -25,6 +25,7 @@ type Cell struct {
 type Table struct {
 	header []string
 	rows   [][]Cell
+	width  []int // of the columns that have been rendered
 }
 
 // NewTable returns a table with the columns of a header, or without a header.
@@ -44,6 +45,10 @@ func (t *Table) AddRow(cells ...Cell) {
 	t.rows = append(t.rows, cells)
 }
 
+// Reset removes the header and all rows. The columns stay as wide as they were rendered, so
+// that later rows continue the table.
+func (t *Table) Reset() { t.header, t.rows = nil, nil }
+
 const columnGap = "   "
 
 // Render returns the table as text, with colours for a terminal.
@@ -56,19 +61,18 @@ func (t *Table) Render(color bool) []byte {
 		}
 		rows = append([][]Cell{header}, rows...)
 	}
-	var width []int
 	for _, r := range rows {
 		for i, c := range r {
-			if i == len(width) {
-				width = append(width, 0)
+			if i == len(t.width) {
+				t.width = append(t.width, 0)
 			}
-			width[i] = max(width[i], utf8.RuneCountInString(c.Text))
+			t.width[i] = max(t.width[i], utf8.RuneCountInString(c.Text))
 		}
 	}
 	var b bytes.Buffer
 	for _, r := range rows {
 		for i, c := range r {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c.Text))
+			pad := strings.Repeat(" ", t.width[i]-utf8.RuneCountInString(c.Text))
 			if c.Right {
 				b.WriteString(pad)
 			}

@@ -1,7 +1,6 @@
 package members
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"federator.dev/federator/internal/cli/console"
@@ -22,6 +22,7 @@ import (
 	"federator.dev/federator/internal/fleet"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
+	"federator.dev/federator/pkg/clusterinformers/connection"
 )
 
 const help = `Print the members and their state, or one member with its scopes.
@@ -30,24 +31,37 @@ The members are read from a running server at --server. With --contexts,
 --hub-kubeconfig or --config no server is needed: the command connects to the members
 itself and waits until each has synced or --give-up-after has passed.
 
+A member is ready when it is connected and has everything that it is to have. With --watch
+a line follows for each member that changes; memory, freshness and ages are no changes.
+
   federator members
   federator members fleet/eu-1
+  federator members --not-ready --watch
+  federator members -l env=prod --state Disconnected,Refused
   federator members --contexts dev,staging -o wide`
 
 const (
 	defaultServer = "http://" + config.DefaultAdmin
-	pollInterval  = 2 * time.Second
+	// pollInterval is the time between polls of a watch. It is longer where a poll takes the
+	// server more than a tenth of it.
+	pollInterval = 2 * time.Second
 	// maxResponse bounds the size of a server's response.
 	maxResponse = 256 << 20
+	// pageSize and detailedPageSize are the members that are requested at once.
+	pageSize         = 500
+	detailedPageSize = 50
 )
 
 // options are the flags of `federator members`.
 type options struct {
-	connect config.Flags
-	server  string
-	output  string
-	watch   bool
-	name    string // of the only member to print
+	connect  config.Flags
+	server   string
+	output   string
+	watch    bool
+	name     string // of the only member to print
+	selector string
+	states   []string
+	notReady bool
 
 	version string // of federator
 }
@@ -76,14 +90,54 @@ func Command(version string) *cobra.Command {
 	cmd.Flags().Lookup("log-level").Usage = "debug, info, warn or error (default warn)"
 	cmd.Flags().StringVar(&opts.server, "server", defaultServer, "`URL` of the admin endpoint of a running server")
 	cmd.Flags().StringVarP(&opts.output, "output", "o", "", "wide, json or yaml")
-	cmd.Flags().BoolVarP(&opts.watch, "watch", "w", false, "print again whenever something changes")
+	cmd.Flags().BoolVarP(&opts.watch, "watch", "w", false, "print the members and then each that changes, until interrupted")
+	cmd.Flags().StringVarP(&opts.selector, "selector", "l", "", "only members whose Clusters have these `labels`")
+	cmd.Flags().StringSliceVar(&opts.states, "state", nil, "only members in these `states`: Connected, Disconnected, Refused")
+	cmd.Flags().BoolVar(&opts.notReady, "not-ready", false, "only members that are not ready")
 	return cmd
 }
 
-// fetcher gets the members, with their scopes.
-type fetcher func(context.Context) (fleet.Status, error)
+// query returns the query of the flags.
+func (o *options) query() (q clusterinformers.MemberQuery, err error) {
+	q = clusterinformers.MemberQuery{Name: o.name, NotReady: o.notReady, Details: o.name != "" || o.output == "json" || o.output == "yaml"}
+	if o.selector != "" {
+		if q.Selector, err = labels.Parse(o.selector); err != nil {
+			return q, fmt.Errorf("--selector: %w", err)
+		}
+	}
+	for _, text := range o.states {
+		state, err := connection.ParseState(text)
+		if err != nil {
+			return q, fmt.Errorf("--state: %w", err)
+		}
+		q.States = append(q.States, state)
+	}
+	return q, nil
+}
+
+// fetcher gets the members that a query selects, or a page of them.
+type fetcher func(context.Context, clusterinformers.MemberQuery) (fleet.Status, error)
+
+// all gets all pages.
+func (f fetcher) all(ctx context.Context, q clusterinformers.MemberQuery) (fleet.Status, error) {
+	if q.Limit = pageSize; q.Details {
+		q.Limit = detailedPageSize
+	}
+	out, err := f(ctx, q)
+	for err == nil && out.Continue != "" {
+		q.After = out.Continue
+		var page fleet.Status
+		page, err = f(ctx, q)
+		page.Members = append(out.Members, page.Members...)
+		out = page
+	}
+	return out, err
+}
 
 func run(ctx context.Context, fs *pflag.FlagSet, opts *options, out, stderr io.Writer) error {
+	if _, err := opts.query(); err != nil {
+		return err
+	}
 	for _, flag := range []string{"contexts", "hub-kubeconfig", "config"} {
 		if fs.Changed(flag) {
 			if fs.Changed("server") {
@@ -92,7 +146,9 @@ func run(ctx context.Context, fs *pflag.FlagSet, opts *options, out, stderr io.W
 			return localMembers(ctx, fs, opts, out, stderr)
 		}
 	}
-	return show(ctx, opts, out, func(ctx context.Context) (fleet.Status, error) { return fetchServer(ctx, opts.server) })
+	return show(ctx, opts, out, func(ctx context.Context, q clusterinformers.MemberQuery) (fleet.Status, error) {
+		return fetchServer(ctx, opts.server, q)
+	})
 }
 
 // localMembers connects to the members itself.
@@ -120,19 +176,19 @@ func localMembers(ctx context.Context, fs *pflag.FlagSet, opts *options, out, st
 	manager := component.Start(ctx, f.Manager.Run, failed)
 	err = f.WaitReady(ctx, failed)
 	if err == nil {
-		err = show(ctx, opts, out, func(context.Context) (fleet.Status, error) { return f.Status(true), nil })
+		err = show(ctx, opts, out, func(_ context.Context, q clusterinformers.MemberQuery) (fleet.Status, error) { return f.Status(q), nil })
 	}
 	return errors.Join(err, manager.Stop())
 }
 
-// fetchServer gets the members from a running server.
-func fetchServer(ctx context.Context, server string) (fleet.Status, error) {
+// fetchServer gets members from a running server.
+func fetchServer(ctx context.Context, server string, q clusterinformers.MemberQuery) (fleet.Status, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fleet.Status{}, fmt.Errorf("--server %q is not a URL such as %s", server, defaultServer)
 	}
 	u = u.JoinPath("members")
-	u.RawQuery = "details=true"
+	u.RawQuery = fleet.MemberParams(q).Encode()
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -161,35 +217,23 @@ func fetchServer(ctx context.Context, server string) (fleet.Status, error) {
 
 // show prints what fetch gets, once or until ctx is done.
 func show(ctx context.Context, opts *options, out io.Writer, fetch fetcher) error {
-	color, clear := console.Colored(out), ""
-	if color && opts.watch {
-		clear = "\x1b[H\x1b[2J"
+	q, err := opts.query()
+	if err != nil {
+		return err
 	}
-	var last []byte
-	for {
-		status, err := fetch(ctx)
-		if err != nil {
-			return err
-		}
-		text, err := render(status, opts, color)
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(text, last) {
-			if _, err := fmt.Fprintf(out, "%s%s", clear, text); err != nil {
-				return err
-			}
-			last = text
-		}
-		if !opts.watch {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pollInterval):
-		}
+	if opts.watch {
+		return watchMembers(ctx, opts, out, fetch, q)
 	}
+	status, err := fetch.all(ctx, q)
+	if err != nil {
+		return err
+	}
+	text, err := render(status, opts, console.Colored(out))
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(text)
+	return err
 }
 
 // render writes the members in the format of the flags.

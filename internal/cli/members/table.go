@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"federator.dev/federator/internal/cli/console"
@@ -22,27 +23,35 @@ func membersTable(status fleet.Status, wide, color bool) []byte {
 	if len(status.Members) == 0 {
 		return []byte("No members.\n")
 	}
-	t := console.NewTable("NAME", "STATE", "VERSION", "SCOPES", "OBJECTS", "MEMORY", "FRESHNESS")
-	if wide {
-		t.AddHeader("UID", "SINCE", "ACCESS", "SYNCED")
-	}
-	t.AddHeader("REASON")
+	t := console.NewTable(memberColumns(wide)...)
 	for _, m := range status.Members {
-		row := []console.Cell{
-			{Text: m.Name},
-			stateCell(m.State),
-			{Text: m.Version},
-			{Text: scopeCounts(m.Scopes)},
-			{Text: fmt.Sprint(m.Objects), Right: true},
-			{Text: size(m.Bytes), Right: true},
-			{Text: freshness(m.Freshness)},
-		}
-		if wide {
-			row = append(row, console.Cell{Text: m.UID}, console.Cell{Text: console.Age(status.Time, &m.Since)}, console.Cell{Text: access(m)}, console.Cell{Text: fmt.Sprint(m.Synced)})
-		}
-		t.AddRow(append(row, console.Cell{Text: reason(m, status.Time)})...)
+		t.AddRow(memberRow(m, status.Time, wide)...)
 	}
 	return t.Render(color)
+}
+
+func memberColumns(wide bool) []string {
+	columns := []string{"NAME", "STATE", "VERSION", "SCOPES", "OBJECTS", "MEMORY", "FRESHNESS"}
+	if wide {
+		columns = append(columns, "UID", "SINCE", "ACCESS", "SYNCED")
+	}
+	return append(columns, "REASON")
+}
+
+func memberRow(m clusterinformers.MemberStatus, now time.Time, wide bool) []console.Cell {
+	row := []console.Cell{
+		{Text: m.Name},
+		stateCell(m.State),
+		{Text: m.Version},
+		{Text: scopeCounts(m.Scopes)},
+		{Text: fmt.Sprint(m.Objects), Right: true},
+		{Text: size(m.Bytes), Right: true},
+		{Text: freshness(m.Freshness)},
+	}
+	if wide {
+		row = append(row, console.Cell{Text: m.UID}, console.Cell{Text: console.Age(now, &m.Since)}, console.Cell{Text: access(m)}, console.Cell{Text: fmt.Sprint(m.Synced)})
+	}
+	return append(row, console.Cell{Text: reason(m, now)})
 }
 
 // memberText writes one member with its scopes.
@@ -55,6 +64,7 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 		{"Reason", string(m.Reason)},
 		{"Message", m.Message},
 		{"Version", m.Version},
+		{"Labels", labels.FormatLabels(m.Labels)},
 		{"Access", access(m)},
 		{"Objects", fmt.Sprintf("%d in %s", m.Objects, size(m.Bytes))},
 		{"Freshness", freshness(m.Freshness)},
@@ -65,16 +75,31 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 		}
 	}
 	out := append(head.Render(color), '\n')
-	t := console.NewTable("KIND", "VERSION", "STATE", "OBJECTS", "MEMORY", "APPLIED", "LAST-CONTACT", "RELISTS", "RESTARTS", "ENCODING", "REASON")
-	for _, s := range m.Details {
-		t.AddRow(
-			console.Cell{Text: string(s.Kind)}, console.Cell{Text: s.Version}, scopeCell(s.State),
-			console.Cell{Text: fmt.Sprint(s.Objects), Right: true}, console.Cell{Text: size(s.Bytes), Right: true},
-			console.Cell{Text: s.Applied}, console.Cell{Text: console.Age(now, s.LastContact)}, console.Cell{Text: relists(s.Relists)},
-			console.Cell{Text: fmt.Sprint(s.Restarts), Right: true}, console.Cell{Text: s.Encoding}, console.Cell{Text: s.Reason},
-		)
+	t := console.NewTable(scopeColumns()...)
+	for _, d := range m.Details {
+		t.AddRow(scopeRow(d, now)...)
 	}
 	return append(out, t.Render(color)...)
+}
+
+func scopeColumns() []string {
+	return []string{"KIND", "VERSION", "STATE", "OBJECTS", "MEMORY", "APPLIED", "LAST-CONTACT", "RELISTS", "RESTARTS", "ENCODING", "REASON"}
+}
+
+func scopeRow(d clusterinformers.ScopeStatus, now time.Time) []console.Cell {
+	return []console.Cell{
+		{Text: string(d.Kind)},
+		{Text: d.Version},
+		scopeCell(d.State),
+		{Text: fmt.Sprint(d.Objects), Right: true},
+		{Text: size(d.Bytes), Right: true},
+		{Text: d.Applied},
+		{Text: console.Age(now, d.LastContact)},
+		{Text: relists(d.Relists)},
+		{Text: fmt.Sprint(d.Restarts), Right: true},
+		{Text: d.Encoding},
+		{Text: d.Reason},
+	}
 }
 
 // access is "read-only" for a member that is never written to.

@@ -5,6 +5,7 @@ package connection
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
@@ -95,3 +96,13 @@ const (
 	Disconnected State = "Disconnected" // out of reach: objects are kept, Stale
 	Refused      State = "Refused"      // known, and not connected to
 )
+
+// ParseState returns the state of a name, in any case.
+func ParseState(name string) (State, error) {
+	for _, s := range []State{Connected, Disconnected, Refused} {
+		if strings.EqualFold(string(s), name) {
+			return s, nil
+		}
+	}
+	return "", fmt.Errorf("%q is not Connected, Disconnected or Refused", name)
+}
