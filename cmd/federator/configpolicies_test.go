@@ -42,8 +42,8 @@ func TestServe_EvaluatesPolicies(t *testing.T) {
 	ready(t, r)
 	clitest.Eventually(t, "policies are evaluated on both members", func() error {
 		metrics := mustGet(t, r.public+"/metrics", 200)
-		if !strings.Contains(metrics, `federator_policy_violations{binding="once",member="context/member-1",policy="once",severity="high"} 1`) ||
-			strings.Contains(metrics, `federator_policy_violations{binding="twice"`) {
+		if !strings.Contains(metrics, `federator_policy_member_violations{member="context/member-1",policy="once",severity="high"} 1`) ||
+			!strings.Contains(metrics, `federator_policy_violations{binding="twice",policy="twice",severity="high"} 0`) {
 			return clitest.ErrNotYet
 		}
 		return nil

@@ -129,13 +129,24 @@ func TestLoop_EvaluatesChanges(t *testing.T) {
 			t.Errorf("reported %q", got)
 		}
 		err := testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP federator_policy_violations Violations, by policy, member and severity; exempt ones not included. Label binding is deprecated: use policy, which has the same value.
+# HELP federator_member_violations Violations, by member and severity; exempt ones, and those of keys of views, not included. Severities without any have no series.
+# TYPE federator_member_violations gauge
+federator_member_violations{member="fleet/a",severity="high"} 1
+# HELP federator_policy_member_violations Violations, by policy, member and severity, of the 20 members with the most.
+# TYPE federator_policy_member_violations gauge
+federator_policy_member_violations{member="fleet/a",policy="b",severity="high"} 1
+# HELP federator_policy_violations Violations, by policy and severity; exempt ones not included. Label binding is deprecated: use policy, which has the same value.
 # TYPE federator_policy_violations gauge
-federator_policy_violations{binding="b",member="fleet/a",policy="b",severity="high"} 1
+federator_policy_violations{binding="b",policy="b",severity="high"} 1
 # HELP federator_policy_synced 1 once every scope that policies read has been listed or has timed out.
 # TYPE federator_policy_synced gauge
 federator_policy_synced 1
-`), "federator_policy_violations", "federator_policy_synced")
+# HELP federator_policy_verdicts Verdicts, by policy and state. Label binding is deprecated: use policy, which has the same value.
+# TYPE federator_policy_verdicts gauge
+federator_policy_verdicts{binding="b",policy="b",state="Error"} 0
+federator_policy_verdicts{binding="b",policy="b",state="Known"} 2
+federator_policy_verdicts{binding="b",policy="b",state="Unknown"} 0
+`), "federator_member_violations", "federator_policy_member_violations", "federator_policy_violations", "federator_policy_verdicts", "federator_policy_synced")
 		if err != nil {
 			t.Error(err)
 		}

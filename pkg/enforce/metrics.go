@@ -1,6 +1,9 @@
 package enforce
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,15 +40,18 @@ func policyDesc(name, help string, more ...string) *prometheus.Desc {
 }
 
 var (
-	descVerdicts    = policyDesc("federator_policy_verdicts", "Verdicts, by policy, member and state; member is empty for keys of views.", "member", "state")
-	descViolations  = policyDesc("federator_policy_violations", "Violations, by policy, member and severity; exempt ones not included.", "member", "severity")
-	descExempt      = policyDesc("federator_policy_exempt_violations", "Exempt violations, by policy and member.", "member")
+	descVerdicts    = policyDesc("federator_policy_verdicts", "Verdicts, by policy and state.", "state")
+	descViolations  = policyDesc("federator_policy_violations", "Violations, by policy and severity; exempt ones not included.", "severity")
+	descExempt      = policyDesc("federator_policy_exempt_violations", "Exempt violations, by policy.")
 	descEvaluations = policyDesc("federator_policy_evaluations_total", "Evaluations, by policy.")
 	descSeconds     = policyDesc("federator_policy_evaluation_seconds_total", "Time spent evaluating, by policy.")
 	descErrors      = policyDesc("federator_policy_evaluation_errors_total", "Failed evaluations, by policy.")
 	descOverruns    = policyDesc("federator_policy_overruns_total", "Evaluations that exceeded their time budget, by policy.")
 	descQuarantined = policyDesc("federator_policy_quarantined", "1 for a policy and a member where it is not evaluated for a while, because it used up its time without a result; 0, without a member, where there is none.", "member")
 	descWide        = policyDesc("federator_policy_wide_reads_total", "Reads of an entire view, kind or member, by policy.")
+
+	descByMember = prometheus.NewDesc("federator_member_violations", "Violations, by member and severity; exempt ones, and those of keys of views, not included. Severities without any have no series.", []string{"member", "severity"}, nil)
+	descWorst    = prometheus.NewDesc("federator_policy_member_violations", "Violations, by policy, member and severity, of the 20 members with the most.", []string{"policy", "member", "severity"}, nil)
 
 	descSynced       = prometheus.NewDesc("federator_policy_synced", "1 once every scope that policies read has been listed or has timed out.", nil, nil)
 	descRevision     = prometheus.NewDesc("federator_policy_revision", "Changes committed since the start that the newest verdicts include.", nil, nil)
@@ -57,7 +63,7 @@ var (
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descVerdicts, descViolations, descExempt, descEvaluations, descSeconds, descErrors, descOverruns, descQuarantined,
+		descVerdicts, descViolations, descExempt, descByMember, descWorst, descEvaluations, descSeconds, descErrors, descOverruns, descQuarantined,
 		descWide, descSynced, descRevision, descMemory, descLag, descLagRevisions,
 	} {
 		ch <- d
@@ -66,8 +72,16 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.resets.Describe(ch)
 }
 
-// Collect implements prometheus.Collector. Members without verdicts of a kind have no series
-// of it.
+// maxWorstMembers is how many members a policy has series of: of policies times members there
+// may be many.
+const maxWorstMembers = 20
+
+// memberViolations are the violations in a member.
+type memberViolations struct {
+	member, severity string
+}
+
+// Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.batches.Collect(ch)
 	m.resets.Collect(ch)
@@ -76,8 +90,13 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	if s == nil {
 		return
 	}
+	byMember := map[memberViolations]int{}
 	for b, severity := range s.Bindings() {
 		collectPolicy(ch, s, b.Name, severity)
+		collectViolations(ch, s, b.Name, severity, byMember)
+	}
+	for of, n := range byMember {
+		ch <- prometheus.MustNewConstMetric(descByMember, prometheus.GaugeValue, float64(n), of.member, of.severity)
 	}
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
@@ -93,18 +112,12 @@ func collectPolicy(ch chan<- prometheus.Metric, s *policy.State, name, severity 
 	send := func(d *prometheus.Desc, t prometheus.ValueType, v float64, more ...string) {
 		ch <- prometheus.MustNewConstMetric(d, t, v, append([]string{name, name}, more...)...)
 	}
-	some := func(d *prometheus.Desc, n int, more ...string) {
-		if n > 0 {
-			send(d, prometheus.GaugeValue, float64(n), more...)
-		}
-	}
-	for member, c := range s.Counts(name) {
-		some(descVerdicts, c.Known, member, "Known")
-		some(descVerdicts, c.Unknown, member, "Unknown")
-		some(descVerdicts, c.Errors, member, "Error")
-		some(descViolations, c.Violations, member, severity)
-		some(descExempt, c.Exempt, member)
-	}
+	total := s.Total(name)
+	send(descVerdicts, prometheus.GaugeValue, float64(total.Known), "Known")
+	send(descVerdicts, prometheus.GaugeValue, float64(total.Unknown), "Unknown")
+	send(descVerdicts, prometheus.GaugeValue, float64(total.Errors), "Error")
+	send(descViolations, prometheus.GaugeValue, float64(total.Violations), severity)
+	send(descExempt, prometheus.GaugeValue, float64(total.Exempt))
 	h, _ := s.Health(name)
 	send(descEvaluations, prometheus.CounterValue, float64(h.Evaluations))
 	send(descSeconds, prometheus.CounterValue, float64(h.Nanoseconds)/1e9)
@@ -116,6 +129,22 @@ func collectPolicy(ch chan<- prometheus.Metric, s *policy.State, name, severity 
 	}
 	for _, q := range h.Quarantines {
 		send(descQuarantined, prometheus.GaugeValue, 1, q.Member)
+	}
+}
+
+// collectViolations adds the violations of a policy to those of the members, and sends those of the
+// members with the most.
+func collectViolations(ch chan<- prometheus.Metric, s *policy.State, name, severity string, byMember map[memberViolations]int) {
+	in := map[string]int{}
+	for member, c := range s.Counts(name) {
+		if member != "" && c.Violations > 0 { // keys of views are of no member
+			in[member] += c.Violations
+			byMember[memberViolations{member, severity}] += c.Violations
+		}
+	}
+	worst := slices.SortedFunc(maps.Keys(in), func(a, b string) int { return cmp.Or(cmp.Compare(in[b], in[a]), cmp.Compare(a, b)) })
+	for _, member := range worst[:min(len(worst), maxWorstMembers)] {
+		ch <- prometheus.MustNewConstMetric(descWorst, prometheus.GaugeValue, float64(in[member]), name, member, severity)
 	}
 }
 

@@ -143,3 +143,23 @@ func TestProtected(t *testing.T) {
 		}
 	}
 }
+
+func TestMetrics_BudgetsAreOfMembersWithTheLeastRemaining(t *testing.T) {
+	t.Parallel()
+	list := []BudgetUsage{{Scope: "policy", Max: 100}, {Scope: "fleet", Max: 1000}, {Scope: "fleet", Max: 500}}
+	for n := range 30 {
+		list = append(list, BudgetUsage{Scope: fmt.Sprintf("fleet/m-%02d", n), Max: 30, Targets: n})
+	}
+	shown := map[string]int{}
+	for _, u := range shownBudgets(list) {
+		shown[u.Scope] = u.Max
+	}
+	if len(shown) != 2+maxShownMembers || shown["policy"] != 100 || shown["fleet"] != 500 {
+		t.Errorf("shown: %v", shown)
+	}
+	for n := range 30 {
+		if _, is := shown[fmt.Sprintf("fleet/m-%02d", n)]; is != (n >= 10) {
+			t.Errorf("the member with %d of 30 targets is shown: %t", n, is)
+		}
+	}
+}

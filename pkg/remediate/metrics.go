@@ -1,6 +1,10 @@
 package remediate
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"federator.dev/federator/api/v1alpha1"
@@ -39,7 +43,7 @@ func policyDesc(name, help string, more ...string) *prometheus.Desc {
 var (
 	descPending   = policyDesc("federator_actions_pending", "Corrections of a policy that are pending.")
 	descHalted    = policyDesc("federator_actions_halted", "1 while a policy is halted: nothing is written until the halt is acknowledged.")
-	descLimit     = policyDesc("federator_actions_budget_limit", "Targets that a limit allows within its window; scope is policy, member or fleet.", "scope", "member")
+	descLimit     = policyDesc("federator_actions_budget_limit", "Targets that a limit allows within its window; scope is policy, member or fleet. Of the 20 members with the least remaining, as for all budgets.", "scope", "member")
 	descUsed      = policyDesc("federator_actions_budget_used", "Targets that count towards a limit: those written within its window, and those to be written.", "scope", "member")
 	descSpent     = policyDesc("federator_actions_budget_spent", "Deprecated: use federator_actions_budget_used.", "scope", "member")
 	descRemaining = policyDesc("federator_actions_budget_remaining", "Targets that a limit still allows; negative when it is exceeded.", "scope", "member")
@@ -84,7 +88,7 @@ func collectPolicy(ch chan<- prometheus.Metric, name string, s *Status) {
 	}
 	send(descPending, float64(s.Pending))
 	send(descHalted, boolGauge(s.Halted != nil))
-	for _, u := range leastRemaining(s.Budget) {
+	for _, u := range shownBudgets(s.Budget) {
 		scope, member := "member", u.Scope
 		if u.Scope == "policy" || u.Scope == "fleet" {
 			scope, member = u.Scope, ""
@@ -100,6 +104,24 @@ func collectPolicy(ch chan<- prometheus.Metric, name string, s *Status) {
 		send(descWaves, float64(w.Of))
 		send(descUnhealthy, float64(w.Unhealthy))
 	}
+}
+
+// maxShownMembers is how many members a policy has budgets of: those with the least remaining.
+const maxShownMembers = 20
+
+// shownBudgets returns the limits that have series.
+func shownBudgets(list []BudgetUsage) []BudgetUsage {
+	out := slices.SortedFunc(maps.Values(leastRemaining(list)), func(a, b BudgetUsage) int {
+		return cmp.Or(cmp.Compare(a.Max-a.Targets, b.Max-b.Targets), cmp.Compare(a.Scope, b.Scope))
+	})
+	members := 0
+	return slices.DeleteFunc(out, func(u BudgetUsage) bool {
+		if u.Scope == "policy" || u.Scope == "fleet" {
+			return false
+		}
+		members++
+		return members > maxShownMembers
+	})
 }
 
 // leastRemaining keeps one limit of each scope, the one with the least remaining: the fleet has

@@ -353,7 +353,7 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 			return err
 		}
 		// A policy of the chart's values, that is evaluated with the library.
-		for _, want := range []string{`federator_policy_violations{binding="two-replicas",member="fleet/one",policy="two-replicas",severity="low"} 1`, `federator_policy_evaluations_total{binding="federator.`} {
+		for _, want := range []string{`federator_policy_member_violations{member="fleet/one",policy="two-replicas",severity="low"} 1`, `federator_policy_evaluations_total{binding="federator.`} {
 			if !strings.Contains(metrics, want) {
 				return fmt.Errorf("/metrics has no %s", want)
 			}
