@@ -56,7 +56,7 @@ type conn struct {
 	pinged    time.Duration     // when it was last asked whether it lives
 	timer     *time.Timer
 
-	recv, credit  int32 // bytes that the server may send, and that came and were not returned
+	credit        int   // bytes that came and were not returned to the server
 	send          int64 // bytes that we may send
 	initialSend   int32 // of a stream
 	peerHeaders   uint32
@@ -73,7 +73,7 @@ func newConn(t *Transport, address string, raw, secure net.Conn, state *tls.Conn
 	c := &conn{
 		t: t, address: address, raw: raw, secure: secure, tls: state, began: time.Now(),
 		streams: map[uint32]*clientStream{}, resets: map[uint32]uint64{}, nextID: 1, maxStreams: streamsBefore,
-		recv: connWindow, send: 65535, initialSend: 65535, peerHeaders: 1<<32 - 1,
+		send: 65535, initialSend: 65535, peerHeaders: 1<<32 - 1,
 	}
 	c.in = &frameReader{r: bufio.NewReaderSize(secure, readBuffer), left: unbounded}
 	c.framer = http2.NewFramer(nil, c.in)

@@ -178,63 +178,41 @@ func (c *conn) readData(h http2.FrameHeader) error {
 	if v != nil {
 		return v
 	}
-	var list, last *chunk
-	if s != nil {
-		if s.charge != nil && size > 0 {
-			if err := s.charge(chargeFor(size)); err != nil {
-				s.abort(err)
-				s = nil
-			}
+	if s != nil && s.charge != nil && size > 0 {
+		if err := s.charge(costOf(size)); err != nil {
+			s.abort(err)
+			s = nil
 		}
 	}
+	rest := max(padding-1, 0)
 	if s == nil {
-		_, err := c.in.r.Discard(size + max(padding-1, 0))
+		_, err := c.in.r.Discard(size + rest)
 		return err
 	}
-	for left := size; left > 0; {
-		k := newChunk()
-		if list == nil {
-			list = k
-		} else {
-			last.next = k
-		}
-		last = k
-		n := min(left, len(k.data))
-		if _, err := io.ReadFull(c.in.r, k.data[:n]); err != nil {
-			s.release(list)
-			return err
-		}
-		k.w = n
-		left -= n
-	}
-	if padding > 1 {
-		if _, err := c.in.r.Discard(padding - 1); err != nil {
-			s.release(list)
+	first, last := newChunks(size)
+	for k := first; k != nil; k = k.next {
+		if _, err := io.ReadFull(c.in.r, k.data[:k.w]); err != nil {
+			s.release(first)
 			return err
 		}
 	}
-	c.deliver(s, list, last, size, length-size, end)
+	if _, err := c.in.r.Discard(rest); err != nil {
+		s.release(first)
+		return err
+	}
+	c.deliver(s, first, last, size, length-size, end)
 	return nil
 }
 
-// chargeFor is what the chunks for so many bytes cost.
-func chargeFor(size int) int64 {
-	room := len(chunk{}.data)
-	return int64((size+room-1)/room) * chunkBytes
-}
-
-// admit counts a DATA frame against the windows. It returns the stream that it is for;
+// admit counts a DATA frame against its stream's window; the connection's is returned. It returns the stream that it is for;
 // nil if nobody wants it any more.
 func (c *conn) admit(id uint32, length, size int) (*clientStream, *ProtocolError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.recv -= int32(length); c.recv < 0 {
-		return nil, violation(http2.ErrCodeFlowControl, "more came than the connection's window")
-	}
-	if c.credit += int32(length); c.credit >= connWindow/2 {
+	if c.credit += length; c.credit >= connWindow/2 {
 		c.queue = appendWindowUpdate(c.queue, 0, uint32(c.credit))
 		c.flushLocked()
-		c.recv, c.credit = c.recv+c.credit, 0
+		c.credit = 0
 	}
 	s := c.streams[id]
 	if s == nil {
