@@ -140,6 +140,9 @@ func (b *bench) all(ctx context.Context, re *regexp.Regexp) (rows []row, err err
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", bm.name, failed))
 		}
+		for _, r := range got {
+			b.progress("   %s %s %s", r.Name, figure(r.Value), r.Unit)
+		}
 		rows = append(rows, got...)
 		if ctx.Err() != nil {
 			return rows, ctx.Err()
