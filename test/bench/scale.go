@@ -16,6 +16,7 @@ type scaleOptions struct {
 	idle                 time.Duration // how long it is watched while idle
 	perProcess           int           // members of a simulator
 	hub                  string        // binary; built when empty
+	library              bool          // what is ended evaluates the shipped policies
 }
 
 func (o *scaleOptions) register(fs *flag.FlagSet) {
@@ -25,6 +26,7 @@ func (o *scaleOptions) register(fs *flag.FlagSet) {
 	fs.Float64Var(&o.updates, "updates", 0, "scale: pod updates a second, over the fleet, while policies are evaluated")
 	fs.DurationVar(&o.idle, "idle", time.Minute, "scale: how long it is watched while idle; watches are reopened every 5 to 10 minutes")
 	fs.IntVar(&o.perProcess, "per-simulator", 1000, "scale: members of a simulator's process, 3,000 at most")
+	fs.BoolVar(&o.library, "library", false, "scale: end a process that evaluates the shipped policies, too")
 	fs.StringVar(&o.hub, "federator", "", "scale: the binary that is measured; built from the tree when empty")
 }
 

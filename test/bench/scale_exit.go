@@ -49,7 +49,7 @@ func scaleExit(ctx context.Context, b *bench) (rows []row, err error) {
 const unanswered = 15 * time.Second
 
 func (b *bench) exit(ctx context.Context, sims *simulators, before func() error) (took time.Duration, err error) {
-	h, err := b.startHub(ctx, sims, hubOptions{gogc: 100})
+	h, err := b.startHub(ctx, sims, hubOptions{gogc: 100, library: b.scaleOpts.library})
 	if err != nil {
 		return 0, err
 	}
