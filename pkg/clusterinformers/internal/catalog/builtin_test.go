@@ -247,11 +247,11 @@ func TestMerge_KeepsWhoServesAKindWithNamespaces(t *testing.T) {
 		{map[string]APIResources{"a/a": offered(false), "a/b": offered(false), "e/vil": offered(true)}, false, []string{"e/vil"}},
 		{map[string]APIResources{"a/a": offered(false), "e/vil": offered(true)}, true, []string{"a/a"}},
 	} {
-		claims := claims{}
-		for _, o := range tt.offers {
-			claims.add(o, 1)
+		c := New(nil)
+		for member, o := range tt.offers {
+			c.Set(member, o)
 		}
-		got := merge(tt.offers, claims)
+		got, _ := c.Resources()
 		if len(got) != 1 || got[0].Namespaced != tt.namespaced || !slices.Equal(got[0].ScopeDiffers, tt.otherwise) {
 			t.Errorf("%v make %+v", tt.offers, got)
 		}

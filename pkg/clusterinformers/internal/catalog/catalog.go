@@ -28,6 +28,7 @@ type Catalog struct {
 	claims        claims
 	changed       chan struct{}   // closed and exchanged when a held version or the set of kinds changes
 	merged        []Resource      // merged; nil: to be merged again
+	unanimous     bool            // merged does not depend on how many members serve what
 	mergedChanged chan struct{}   // closed and exchanged when served may be another
 	pending       trigger.Trigger // a change of a held version has to wait, or another one
 
@@ -54,18 +55,21 @@ func (c *Catalog) Set(member string, o APIResources) APIResources {
 	if known == (o != nil) && equal(before, o) {
 		return before
 	}
+	first, last := false, false
 	if o != nil {
-		o = c.pool.acquire(o)
+		o, first = c.pool.acquire(o)
 		c.members[member] = o
 	} else {
 		delete(c.members, member)
 	}
 	if known {
-		defer c.pool.release(before)
+		last = c.pool.release(before)
 	}
-	c.merged = nil
-	close(c.mergedChanged)
-	c.mergedChanged = make(chan struct{})
+	if first || last || !c.unanimous {
+		c.merged = nil
+		close(c.mergedChanged)
+		c.mergedChanged = make(chan struct{})
+	}
 	if o != nil && known && maps.EqualFunc(before, o, allSame) {
 		return o // at most called by other names, which a member may change as it likes
 	}

@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -132,6 +133,69 @@ func TestCatalog_IgnoresOtherNames(t *testing.T) {
 	check()
 	if kinds, _ := c.Kinds(); counts["kinds"] != 2 || len(kinds) != 1 || !kinds["Widget.shop.example"] {
 		t.Errorf("reported %d changes of kinds, there are %v", counts["kinds"], kinds)
+	}
+}
+
+// TestCatalog_MembersLikeOthersChangeNothing: of a thousand members that join, each would have readers
+// merge, and build what they serve, again.
+func TestCatalog_MembersLikeOthersChangeNothing(t *testing.T) {
+	c := New(nil)
+	changes := func(member string, o APIResources) bool {
+		t.Helper()
+		before, changed := c.Resources()
+		c.Set(member, o)
+		reported := isClosed(changed)
+		after, _ := c.Resources()
+		c.merged = nil
+		if truth, _ := c.Resources(); !reflect.DeepEqual(after, truth) {
+			t.Errorf("after %s: %+v, want %+v", member, after, truth)
+		} else if !reported && !reflect.DeepEqual(before, truth) {
+			t.Errorf("%s changed what is served, and nobody was told", member)
+		}
+		return reported
+	}
+	other := offerOf("Widget", "v1")
+	for kind := range other {
+		other[kind][0].names.short = "wd"
+	}
+	both := offerOf("Widget", "v1")
+	maps.Copy(both, APIResources{"Gadget.shop.example": {{GVR: schema.GroupVersionResource{Group: "shop.example", Version: "v1", Resource: "gadgets"}, GVK: schema.GroupVersionKind{Group: "shop.example", Version: "v1", Kind: "Gadget"}}}})
+	for n, step := range []struct {
+		member  string
+		serves  APIResources
+		changes bool
+	}{
+		{"a", offerOf("Widget", "v1"), true},
+		{"b", offerOf("Widget", "v1"), false},
+		{"c", both, true}, // Gadget is new
+		{"d", both, false},
+		{"b", both, false},
+		{"c", offerOf("Widget", "v1"), false},
+		{"e", other, true}, // a short name that one has
+		{"f", other, true}, // and that two have, of five: it counts how many
+		{"g", other, true},
+		{"h", other, true},
+		{"e", nil, true},
+		{"f", nil, true},
+		{"g", nil, true},
+		{"h", nil, true},
+		{"a", nil, false},
+		{"b", nil, false},
+		{"d", nil, true}, // the last with Gadget
+		{"c", nil, true},
+	} {
+		if got := changes(step.member, step.serves); got != step.changes {
+			t.Errorf("step %d, %s: reported %t, want %t", n, step.member, got, step.changes)
+		}
+	}
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
@@ -38,7 +39,7 @@ func (c *Catalog) Resources() ([]Resource, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.merged == nil {
-		c.merged = merge(c.members, c.claims)
+		c.merged, c.unanimous = merge(c.members, c.pool.sets(), c.claims)
 	}
 	return c.merged, c.mergedChanged
 }
@@ -55,26 +56,32 @@ func (c *Catalog) Kinds() (map[aggregate.Kind]bool, <-chan struct{}) {
 	return c.kinds, c.kindsChanged
 }
 
-// merge returns one resource for each kind, version and plural that members serve.
-func merge(discovered map[string]APIResources, claims claims) []Resource {
+// merge returns one resource for each kind, version and plural that members serve. sets are what
+// they serve, each with its number of members: few, as most serve the same. unanimous says that no
+// two members contradict each other, so that it does not matter how many serve what.
+func merge(discovered map[string]APIResources, sets iter.Seq2[APIResources, int], claims claims) (out []Resource, unanimous bool) {
 	type key struct {
 		kind     aggregate.Kind
 		resource schema.GroupVersionResource
 	}
 	votes := map[key]map[APIResource]int{}
-	for _, kinds := range discovered {
+	resources := map[aggregate.Kind]map[schema.GroupResource]int{} // in one member a kind has one; members may contradict each other
+	for kinds, members := range sets {
 		for kind, versions := range kinds {
+			if resources[kind] == nil {
+				resources[kind] = map[schema.GroupResource]int{}
+			}
+			resources[kind][versions[0].GVR.GroupResource()] += members
 			for _, r := range versions {
 				k := key{kind, r.GVR}
 				if votes[k] == nil {
 					votes[k] = map[APIResource]int{}
 				}
-				votes[k][r]++
+				votes[k][r] += members
 			}
 		}
 	}
-	resources := resourcesByKind(discovered)
-	out := make([]Resource, 0, len(votes))
+	out, unanimous = make([]Resource, 0, len(votes)), true
 	for k, counts := range votes {
 		common := slices.MaxFunc(slices.Collect(maps.Keys(counts)), func(a, b APIResource) int {
 			return cmp.Or(cmp.Compare(counts[a], counts[b]), compareResources(a, b))
@@ -83,9 +90,13 @@ func merge(discovered map[string]APIResources, claims claims) []Resource {
 		var members []string
 		shadowed := claims.kind(gr) != k.kind
 		if of := resources[k.kind]; len(of) > 1 {
-			members = of[gr]
+			members = membersOf(discovered, func(o APIResources) bool {
+				versions := o[k.kind]
+				return len(versions) > 0 && versions[0].GVR.GroupResource() == gr
+			})
 			shadowed = shadowed || majority(of) != gr
 		}
+		unanimous = unanimous && len(counts) == 1 && len(resources[k.kind]) == 1 && !shadowed
 		out = append(out, Resource{
 			Kind: k.kind, Resource: k.resource, Namespaced: common.Namespaced,
 			Singular: common.names.singular, ShortNames: splitNames(common.names.short), Categories: splitNames(common.names.categories),
@@ -95,7 +106,7 @@ func merge(discovered map[string]APIResources, claims claims) []Resource {
 	slices.SortFunc(out, func(a, b Resource) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Resource.Version, b.Resource.Version), cmp.Compare(a.Resource.Resource, b.Resource.Resource))
 	})
-	return out
+	return out, unanimous
 }
 
 // minority returns the members that differ from the majority in whether a
@@ -108,35 +119,27 @@ func minority(discovered map[string]APIResources, kind aggregate.Kind, gvr schem
 	if agreed {
 		return nil
 	}
+	return membersOf(discovered, func(o APIResources) bool {
+		return slices.ContainsFunc(o[kind], func(r APIResource) bool { return r.GVR == gvr && r.Namespaced != namespaced })
+	})
+}
+
+// membersOf returns the members that serve what is asked for, sorted; nil for none.
+func membersOf(discovered map[string]APIResources, serves func(APIResources) bool) []string {
 	var out []string
-	for _, member := range slices.Sorted(maps.Keys(discovered)) {
-		if slices.ContainsFunc(discovered[member][kind], func(r APIResource) bool { return r.GVR == gvr && r.Namespaced != namespaced }) {
+	for member, o := range discovered {
+		if serves(o) {
 			out = append(out, member)
 		}
 	}
-	return out
-}
-
-// resourcesByKind returns, for each kind, which members serve it under which resource.
-// In one member a kind has one; members may contradict each other.
-func resourcesByKind(discovered map[string]APIResources) map[aggregate.Kind]map[schema.GroupResource][]string {
-	out := map[aggregate.Kind]map[schema.GroupResource][]string{}
-	for _, member := range slices.Sorted(maps.Keys(discovered)) {
-		for kind, versions := range discovered[member] {
-			gr := versions[0].GVR.GroupResource()
-			if out[kind] == nil {
-				out[kind] = map[schema.GroupResource][]string{}
-			}
-			out[kind][gr] = append(out[kind][gr], member)
-		}
-	}
+	slices.Sort(out)
 	return out
 }
 
 // majority returns the resource that most members serve a kind under.
-func majority(of map[schema.GroupResource][]string) schema.GroupResource {
+func majority(of map[schema.GroupResource]int) schema.GroupResource {
 	return slices.MaxFunc(slices.Collect(maps.Keys(of)), func(a, b schema.GroupResource) int {
-		return cmp.Or(cmp.Compare(len(of[a]), len(of[b])), cmp.Compare(b.Resource, a.Resource))
+		return cmp.Or(cmp.Compare(of[a], of[b]), cmp.Compare(b.Resource, a.Resource))
 	})
 }
 

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"hash/maphash"
+	"iter"
 	"maps"
 	"slices"
 
@@ -32,15 +33,15 @@ func newPool() pool {
 	return pool{seed: maphash.MakeSeed(), all: map[uint64][]*shared[APIResources]{}, kinds: map[uint64][]*shared[servedKind]{}}
 }
 
-// acquire returns what equals o and is shared with all who have acquired that. None of them
-// may change it.
-func (p *pool) acquire(o APIResources) APIResources {
+// acquire returns what equals o and is shared with all who have acquired that, and whether
+// nobody has. None of them may change it.
+func (p *pool) acquire(o APIResources) (own APIResources, first bool) {
 	sum := p.hash(o)
 	if s := find(p.all[sum], func(have APIResources) bool { return equal(have, o) }); s != nil {
 		s.users++
-		return s.value
+		return s.value, false
 	}
-	own := make(APIResources, len(o))
+	own = make(APIResources, len(o))
 	for kind, versions := range o {
 		h := p.hashKind(kind, versions)
 		s := find(p.kinds[h], func(have servedKind) bool { return have.kind == kind && slices.Equal(have.versions, versions) })
@@ -52,16 +53,30 @@ func (p *pool) acquire(o APIResources) APIResources {
 		own[s.value.kind] = s.value.versions
 	}
 	p.all[sum] = append(p.all[sum], &shared[APIResources]{own, 1})
-	return own
+	return own, true
 }
 
-// release gives back what acquire returned.
-func (p *pool) release(o APIResources) {
+// release gives back what acquire returned, and reports whether nobody has it any more.
+func (p *pool) release(o APIResources) (last bool) {
 	if !release(p.all, p.hash(o), func(have APIResources) bool { return equal(have, o) }) {
-		return // others have it
+		return false
 	}
 	for kind, versions := range o {
 		release(p.kinds, p.hashKind(kind, versions), func(have servedKind) bool { return have.kind == kind && slices.Equal(have.versions, versions) })
+	}
+	return true
+}
+
+// sets yields what members serve, each with its number of users.
+func (p *pool) sets() iter.Seq2[APIResources, int] {
+	return func(yield func(APIResources, int) bool) {
+		for _, same := range p.all {
+			for _, s := range same {
+				if !yield(s.value, s.users) {
+					return
+				}
+			}
+		}
 	}
 }
 
