@@ -181,25 +181,6 @@ func TestSlots_BoundParallelSyncsWithoutStarvation(t *testing.T) {
 	r.exact(hung, opts.Kinds)
 }
 
-func TestBudget_BoundsInitialListsInFlight(t *testing.T) {
-	opts := fewKinds()
-	opts.Members = 5
-	r := newRig(t, opts, func(r *rig, o *clusterinformers.Options) {
-		o.ParallelSyncs = 3
-		for _, m := range r.fleet.Members() {
-			m.Faults().Add(sim.Fault{Verb: "watchlist", Hang: true})
-		}
-	}).start()
-	requests := func() (n int) {
-		for _, m := range r.fleet.Members() {
-			n += m.Requests().Verb("watchlist")
-		}
-		return n
-	}
-	r.until("three lists are under way", func() bool { return requests() == 3 })
-	r.during(time.Second, "no more than three", func() bool { return requests() == 3 })
-}
-
 func TestManager_ReadyGivesUpOnMembersThatDoNotSync(t *testing.T) {
 	opts := fewKinds()
 	opts.Members = 3

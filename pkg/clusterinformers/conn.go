@@ -8,9 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
-	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/connection"
@@ -18,25 +15,20 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
-// Delays between attempts to reach a member that is out of reach, and the
-// bucket that its scopes draw from when it is back.
+// Delays between attempts to reach a member that is out of reach.
 const (
 	minProbeDelay  = 50 * time.Millisecond
 	maxProbeDelay  = 5 * time.Second
 	probeTimeout   = 5 * time.Second
 	maxDeniedDelay = time.Minute // while the credentials are not accepted
-
-	reopenRate   = 50 // streams a second and member
-	reopenBurst  = 25
-	reopenJitter = 50 * time.Millisecond // jitter, so that members do not act as one
 )
 
 // conn is what the scopes of one member share: whether it can be reached, and
 // how. A scope whose stream breaks reports it; one goroutine, run, then probes,
 // and wakes all scopes at once.
 type conn struct {
-	reopen   *rate.Limiter
-	identify func(ctx context.Context, client *memberclient.Client) error // checks which cluster answers, before any other request
+	identify  func(ctx context.Context, client *memberclient.Client) error // checks which cluster answers, before any other request
+	connected func()                                                       // called once the member can be reached again
 
 	lastRead atomic.Int64 // unix nanoseconds of the last that came over a connection
 	dials    atomic.Int64
@@ -63,9 +55,9 @@ type timedError struct {
 	at   time.Time
 }
 
-func newConn(onUp func(context.Context, *memberclient.Client) error) *conn {
+func newConn(identify func(context.Context, *memberclient.Client) error, connected func()) *conn {
 	return &conn{
-		reopen: rate.NewLimiter(reopenRate, reopenBurst), identify: onUp, redialed: trigger.New(), errors: map[string]timedError{},
+		identify: identify, connected: connected, redialed: trigger.New(), errors: map[string]timedError{},
 		status: connection.Disconnected, reason: connection.Connecting, since: time.Now(), changed: make(chan struct{}),
 	}
 }
@@ -106,20 +98,13 @@ func (c *conn) setClient(client *memberclient.Client, refused *connection.Refusa
 	c.setLocked(false, c.status, c.reason, c.message)
 }
 
-// wait returns the client once the member can be reached.
-func (c *conn) wait(ctx context.Context) (*memberclient.Client, error) {
-	for {
-		c.mu.Lock()
-		client, up, changed := c.client, c.up, c.changed
-		c.mu.Unlock()
-		if up {
-			return client, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+// hangUp closes the connections without a word to the member, which may not listen.
+func (c *conn) hangUp() {
+	c.mu.Lock()
+	client := c.client
+	c.mu.Unlock()
+	if client != nil {
+		client.Close()
 	}
 }
 
@@ -131,23 +116,6 @@ func (c *conn) current() *memberclient.Client {
 		return nil
 	}
 	return c.client
-}
-
-// admit waits for the member to be reachable and for the scope's turn.
-func (c *conn) admit(ctx context.Context, again bool) (*memberclient.Client, error) {
-	client, err := c.wait(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if again {
-		if err := sleep.For(ctx, rand.N(reopenJitter)); err != nil {
-			return nil, err
-		}
-	}
-	if err := c.reopen.Wait(ctx); err != nil {
-		return nil, err
-	}
-	return client, nil
 }
 
 // reportFailure reports that a request failed. Reports about a client that has been
@@ -264,6 +232,7 @@ func (c *conn) run(ctx context.Context) {
 		}
 		maxDelay := c.probed(client, err)
 		if err == nil {
+			c.connected()
 			continue
 		}
 		// Decorrelated jitter: members that failed together do not return
@@ -359,10 +328,4 @@ func (c *conn) changes() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
-}
-
-// longerDelay returns the delay after another failure: up to three times as long, and
-// never shorter, so that what keeps failing is retried less and less.
-func longerDelay(d time.Duration) time.Duration {
-	return min(maxProbeDelay, d+rand.N(2*d))
 }

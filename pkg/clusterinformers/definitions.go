@@ -135,7 +135,7 @@ func (mb *member) relistChanged() {
 			r.changedAt = time.Now()
 			mb.triggerDiscovery() // to look again soon
 		case time.Since(r.changedAt) >= definitionDelay:
-			r.stop()
+			r.end()
 			ended = append(ended, r)
 			delete(mb.informers, kind)
 			mb.relisting[kind] = true

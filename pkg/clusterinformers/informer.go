@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -14,9 +13,7 @@ import (
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
-	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/aggregate"
-	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
@@ -39,8 +36,12 @@ type informer struct {
 
 	overhead int64 // bytes that the member is charged while the informer runs
 
-	resets int           // the member's resets when it was started
-	delay  time.Duration // before the first list
+	resets int // the member's resets when it was started
+
+	ctx     context.Context // of its requests; once it is done, the informer ends
+	stop    context.CancelFunc
+	running atomic.Int32  // listWatches that have not ended
+	done    chan struct{} // closed when all have
 
 	encoding atomic.Int32 // decode.Encoding
 	restarts atomic.Int64
@@ -60,11 +61,11 @@ type informer struct {
 	overheadCharged int64 // bytes of overhead that the member is charged
 	relists         map[string]int
 	applied         string
-	leftOutReported int         // objects left out when last counted
-	pendingReads    []time.Time // when the events were read that are not committed yet
+	leftOutReported int // objects left out when last counted
 }
 
-func newInformer(m *member, kind aggregate.Kind, res catalog.APIResource, rule KindRule, note string) (*informer, error) {
+// newInformer opens the scope of a kind. It ends with ctx, once end is called.
+func newInformer(ctx context.Context, m *member, kind aggregate.Kind, res catalog.APIResource, rule KindRule, note string) (*informer, error) {
 	scope, err := m.manager.opts.Index.OpenScopeAs(m.name, kind, res.GVK.GroupVersion().String(), res.GVR.Resource)
 	if err != nil {
 		return nil, err
@@ -74,8 +75,9 @@ func newInformer(m *member, kind aggregate.Kind, res catalog.APIResource, rule K
 		rules:   decode.Rules{Drop: splitPaths(rule.Drop), Redact: !m.manager.opts.KeepSecretValues && decode.Sensitive(kind)},
 		log:     m.log.With("kind", kind),
 		metrics: m.manager.metrics.scope(m.name, kind),
-		relists: map[string]int{},
+		done:    make(chan struct{}),
 	}
+	i.ctx, i.stop = context.WithCancel(ctx)
 	i.encoding.Store(int32(decode.JSON))
 	if m.speaksProtobuf() && decode.Supports(res.GVK) {
 		i.encoding.Store(int32(decode.Protobuf))
@@ -92,82 +94,58 @@ func newInformer(m *member, kind aggregate.Kind, res catalog.APIResource, rule K
 	for _, ns := range namespaces {
 		i.listWatches = append(i.listWatches, newListWatch(i, ns))
 	}
+	i.running.Store(int32(len(i.listWatches)))
 	return i, nil
 }
 
-// run keeps the scope up to date until ctx is done, and then closes it.
-func (i *informer) run(ctx context.Context) {
-	defer i.scope.Close()
-	defer i.member.conn.clearError(string(i.kind))
-	defer func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		i.member.quota.RemoveScope(&i.usage)
-		i.objects, i.bytes = 0, 0
-	}()
+// start keeps the scope up to date until stop is called.
+func (i *informer) start(delay time.Duration) {
 	i.publish()
-	if sleep.For(ctx, i.delay) != nil {
-		return
-	}
-	if !i.chargeOverhead(ctx) {
-		return
-	}
-	var wg sync.WaitGroup
+	now := time.Now()
 	for _, p := range i.listWatches {
-		wg.Go(func() { i.guard(ctx, p) })
+		if delay > 0 {
+			p.machine.Restart(now, delay)
+		}
+		p.task.Wake()
 	}
-	wg.Wait()
 }
 
-// chargeOverhead charges the member for the informer itself, and waits until its budget is good
-// for it: kinds without end cost, however little there is of each. It reports false when
-// ctx has ended.
-func (i *informer) chargeOverhead(ctx context.Context) bool {
-	for i.overhead > 0 && !i.member.quota.Charge(&i.usage, 0, i.overhead) {
-		for _, p := range i.listWatches {
-			p.overBudget = fmt.Sprintf("an informer for one more kind needs %d bytes: %v", i.overhead, errOverBudget)
-			i.emptyOverBudget(p)
-		}
-		if sleep.For(ctx, overBudgetDelay+rand.N(overBudgetJitter)) != nil {
-			return false
-		}
+// end ends the informer. done is closed once it has.
+func (i *informer) end() {
+	i.stop()
+	for _, p := range i.listWatches {
+		p.task.Wake()
+	}
+}
+
+// finish takes the end of a listWatch. The last one closes the scope.
+func (i *informer) finish() {
+	if i.running.Add(-1) > 0 {
+		return
 	}
 	i.mu.Lock()
+	i.member.quota.RemoveScope(&i.usage)
+	i.objects, i.bytes = 0, 0
+	i.mu.Unlock()
+	i.member.conn.clearError(string(i.kind))
+	i.scope.Close()
+	close(i.done)
+}
+
+// chargeOverhead charges the member for the informer itself, and reports whether its budget is
+// good for it: kinds without end cost, however little there is of each.
+func (i *informer) chargeOverhead() bool {
+	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.overheadCharged = i.overhead
-	return true
+	if i.overheadCharged < i.overhead && i.member.quota.Charge(&i.usage, 0, i.overhead) {
+		i.overheadCharged = i.overhead
+	}
+	return i.overheadCharged == i.overhead
 }
 
 // informerBytes is what an informer costs in addition to its objects, in bytes: goroutines, a
 // request under way and its buffers.
 const informerBytes = 96 << 10
-
-const (
-	minPanicDelay = time.Second
-	maxPanicDelay = time.Minute
-)
-
-// guard is the panic boundary of a listWatch: whatever fails inside is counted,
-// shown, and restarted after a while; nothing else is affected.
-func (i *informer) guard(ctx context.Context, p *listWatch) {
-	for delay := minPanicDelay; ctx.Err() == nil; delay = min(2*delay, maxPanicDelay) {
-		err := recoverPanic(func() error { return p.run(ctx) })
-		if ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			delay = minPanicDelay
-			continue
-		}
-		i.metrics.panics.Inc()
-		i.log.Error("scope failed, restarting it", "error", err)
-		i.member.conn.recordKindError(i.kind, err)
-		i.setState(p, aggregate.Unknown, string(connection.Panicked))
-		if sleep.For(ctx, delay) != nil {
-			return
-		}
-	}
-}
 
 // panicError is a panic of a worker, as an error.
 type panicError struct {
@@ -187,6 +165,15 @@ func recoverPanic(f func() error) (err error) {
 	return f()
 }
 
+// relistedLocked counts a list by its cause. i.mu must be held.
+func (i *informer) relistedLocked(cause string) {
+	if i.relists == nil {
+		i.relists = map[string]int{}
+	}
+	i.relists[cause]++
+	i.metrics.relist(cause)
+}
+
 // chargeLocked sets what the scope costs the member, and reports whether the member
 // is within its budget. i.mu must be held, but in the constructor.
 func (i *informer) chargeLocked(objects int, bytes int64) bool {
@@ -204,11 +191,6 @@ func (i *informer) commitLocked() error {
 	if _, err := i.scope.Commit(); err != nil {
 		return err
 	}
-	now := time.Now()
-	for _, t := range i.pendingReads {
-		i.metrics.latency.Observe(now.Sub(t).Seconds())
-	}
-	i.pendingReads = i.pendingReads[:0]
 	if !slices.ContainsFunc(i.listWatches, func(p *listWatch) bool { return p.state == aggregate.Syncing || p.state == aggregate.Unknown }) {
 		i.synced.Store(true)
 	}
@@ -222,15 +204,13 @@ func (i *informer) commitLocked() error {
 func (i *informer) setState(p *listWatch, state aggregate.State, reason string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.setStateLocked(p, state, reason)
-	if err := i.commitLocked(); err != nil {
-		i.log.Debug("publishing the scope's state failed", "error", err)
-	}
+	i.showLocked(p, state, reason)
 }
 
-func (i *informer) setStateLocked(p *listWatch, state aggregate.State, reason string) {
+// showLocked is setState. i.mu must be held.
+func (i *informer) showLocked(p *listWatch, state aggregate.State, reason string) {
 	p.state, p.reason = state, message.Clip(reason)
-	i.scope.SetStatus(i.statusLocked())
+	i.publishLocked()
 }
 
 // setNote changes the condition of the held version, which other members may
@@ -242,16 +222,19 @@ func (i *informer) setNote(note string) {
 		return
 	}
 	i.note = note
-	i.scope.SetStatus(i.statusLocked())
-	if err := i.commitLocked(); err != nil {
-		i.log.Debug("publishing the scope's state failed", "error", err)
-	}
+	i.publishLocked()
 }
 
 // publish shows the scope as it starts.
 func (i *informer) publish() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.publishLocked()
+}
+
+// publishLocked publishes the scope's status. A budget that is exceeded is found out by the next
+// commit of objects. i.mu must be held.
+func (i *informer) publishLocked() {
 	i.scope.SetStatus(i.statusLocked())
 	if err := i.commitLocked(); err != nil {
 		i.log.Debug("publishing the scope's state failed", "error", err)

@@ -11,14 +11,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/listwatch"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
+	"federator.dev/federator/pkg/clusterinformers/internal/runqueue"
 )
 
 func TestOptions_ReportAllErrors(t *testing.T) {
@@ -118,53 +121,64 @@ func TestNewerThanLibrary(t *testing.T) {
 	}
 }
 
-func TestConn_AdmitsAllScopesOnceTheMemberIsBack(t *testing.T) {
+func TestConn_SaysOnceTheMemberIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fixed atomic.Bool
+		var connected atomic.Int32
 		c := newConn(func(context.Context, *memberclient.Client) error {
 			if fixed.Load() {
 				return nil
 			}
 			return errors.New("connection refused")
-		})
+		}, func() { connected.Add(1) })
 		ctx, cancel := context.WithCancel(t.Context())
 		a := memberclient.New(nil, http.DefaultClient)
 		c.setClient(a, nil)
 		ended := make(chan struct{})
 		go func() { defer close(ended); c.run(ctx) }()
-		admitted := make(chan time.Duration, 60)
-		began := time.Now()
-		for range 60 {
-			go func() {
-				if got, err := c.admit(ctx, true); err == nil && got == a {
-					admitted <- time.Since(began)
-				}
-			}()
-		}
 		time.Sleep(time.Minute)
-		if len(admitted) != 0 {
-			t.Fatalf("%d were admitted while the member is out of reach", len(admitted))
+		if c.current() != nil || connected.Load() != 0 {
+			t.Fatal("it is said to be within reach, and is not")
 		}
 		if contact, reason, message, _ := c.state(); contact != connection.Disconnected || reason != connection.Unreachable || message != "connection refused" {
 			t.Errorf("%s %s %q", contact, reason, message)
 		}
 		fixed.Store(true)
-		at := time.Since(began)
-		first := <-admitted
-		last := first
-		for range 59 {
-			last = <-admitted
-		}
-		if first-at > maxProbeDelay+reopenJitter {
-			t.Errorf("the first was admitted %s after the member was back", first-at)
-		}
-		// 25 at once and 50 a second.
-		bucket := (60 - reopenBurst) * time.Second / reopenRate
-		if took := last - first; took > bucket+reopenJitter || took < bucket-reopenJitter {
-			t.Errorf("60 were admitted within %s, want %s", took, bucket)
+		time.Sleep(maxProbeDelay)
+		synctest.Wait()
+		if c.current() != a || connected.Load() != 1 {
+			t.Errorf("%s after the member is back: %v, said %d times", maxProbeDelay, c.current(), connected.Load())
 		}
 		cancel()
 		<-ended
+	})
+}
+
+func TestOpeners_SendAFewAtATimeAndAllOfAMemberThatIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const scopes = 100
+		o := newOpeners()
+		o.setScopes(scopes)
+		var sent, most, now atomic.Int32
+		began := time.Now()
+		for range scopes {
+			o.add(func(limiter *rate.Limiter) {
+				if err := limiter.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+				most.Store(max(most.Load(), now.Add(1)))
+				time.Sleep(time.Second)
+				now.Add(-1)
+				sent.Add(1)
+			})
+		}
+		o.running.Wait()
+		if sent.Load() != scopes || most.Load() != maxOpening {
+			t.Errorf("%d were sent, %d at a time", sent.Load(), most.Load())
+		}
+		if took := time.Since(began); took > (scopes/maxOpening+1)*time.Second {
+			t.Errorf("they took %s", took)
+		}
 	})
 }
 
@@ -181,10 +195,9 @@ func TestListWatch_ChargesPagesAsTheyCome(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer scope.Close()
-	page := &objectList{}
-	for range 4 {
-		item := scope.Item(&aggregate.Record{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "1", Body: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b","namespace":"a"}}`)})
-		page.Items = append(page.Items, &object{item: item})
+	items := make([]*object, 4)
+	for i := range items {
+		items[i] = &object{item: scope.Item(&aggregate.Record{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "1", Body: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b","namespace":"a"}}`)})}
 	}
 	mb := &member{quota: quota.Member{Limits: quota.Limits{Objects: 10, Bytes: 1 << 30}}}
 	p := &listWatch{informer: &informer{member: mb, objects: 2}}
@@ -198,11 +211,13 @@ func TestListWatch_ChargesPagesAsTheyCome(t *testing.T) {
 		if n == 2 {
 			mb.quota.Limits.Objects = 12
 		}
-		if err := p.chargePage(page, n == 0); !errors.Is(err, want) {
+		p.request.Continue = strings.Repeat("x", n)
+		if err := p.stagePage(&page{items: items}); !errors.Is(err, want) {
 			t.Errorf("page %d: %v, want %v", n, err, want)
 		}
 	}
-	if err := p.chargePage(page, true); err != nil {
+	p.request.Continue = ""
+	if err := p.stagePage(&page{items: items}); err != nil {
 		t.Errorf("the first page of another list: %v", err)
 	}
 	if o, _ := mb.quota.Used(); o != 4 {
@@ -212,4 +227,35 @@ func TestListWatch_ChargesPagesAsTheyCome(t *testing.T) {
 	if o, b := mb.quota.Used(); o != 2 || b != 0 {
 		t.Errorf("%d objects and %d bytes are left, want what is held", o, b)
 	}
+}
+
+func TestListWatch_LargeFirstListsWaitForASlotForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Manager{queue: runqueue.New(), slots: quota.NewSlots(1)}
+		list := func(received int64) *listWatch {
+			p := &listWatch{informer: &informer{member: &member{manager: m}}, machine: listwatch.New("", listwatch.Options{}), received: received}
+			m.queue.Group().Init(&p.task, p)
+			return p
+		}
+		small, first, second, third := list(smallList-1), list(smallList), list(smallList), list(smallList)
+		if small.awaitsSlot(time.Now()) || first.awaitsSlot(time.Now()) || m.slots.InUse() != 1 {
+			t.Errorf("%d slots are in use, want that of the first large list", m.slots.InUse())
+		}
+		if !second.awaitsSlot(time.Now()) || !third.awaitsSlot(time.Now()) {
+			t.Error("others do not wait")
+		}
+		time.Sleep(slotPatience / 2)
+		first.slot.Release()
+		if second.awaitsSlot(time.Now()) || !third.awaitsSlot(time.Now()) {
+			t.Error("the second does not go on, or the third does")
+		}
+		time.Sleep(slotPatience / 2)
+		if third.awaitsSlot(time.Now()) || third.slot.Held() {
+			t.Error("the third waits for longer than API servers do")
+		}
+		for _, p := range []*listWatch{second, third} {
+			p.slot.Release()
+			p.timer.Load().Stop()
+		}
+	})
 }

@@ -4,146 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
-	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
+	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 )
-
-// ListWithContext lists one page, for members that cannot stream a list, or all
-// that is left where pages have been too large. An object that is held as it is
-// listed is not encoded again.
-func (p *listWatch) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	i := p.informer
-	if !p.lists.enter() {
-		return nil, context.Canceled
-	}
-	defer p.lists.leave()
-	p.markSyncing()
-	slot, err := i.member.manager.slots.Acquire(ctx, i.member.listSlots)
-	if err != nil {
-		return nil, err
-	}
-	defer slot.Release()
-	list, err := p.page(ctx, opts)
-	if err != nil || p.pageLimit == 0 {
-		return list, err
-	}
-	// The Reflector's pager falls back to one list without pages when a page is
-	// too old to go on from, and takes it for the whole: it is given the whole.
-	for list.Continue != "" {
-		slot.Progress()
-		next, err := p.page(ctx, metav1.ListOptions{Continue: list.Continue})
-		if err != nil {
-			return nil, err
-		}
-		list.Items, list.Continue = append(list.Items, next.Items...), next.Continue
-	}
-	list.RemainingItemCount = nil
-	return list, nil
-}
-
-// firstPageLimit is how many objects a page has once a list without pages was too
-// large, as client-go's pages have.
-const firstPageLimit = 500
-
-// shrinkPages reduces the page size of the listWatch. It reports false when they cannot
-// be.
-func (p *listWatch) shrinkPages(opts metav1.ListOptions) bool {
-	switch {
-	case p.pageLimit == 1:
-		return false
-	case p.pageLimit > 1:
-		p.pageLimit /= 2
-	case opts.Continue != "" && opts.Limit > 1: // the server has pages, and this is one
-		p.pageLimit = opts.Limit / 2
-	default:
-		p.pageLimit = firstPageLimit
-	}
-	p.informer.log.Info("reducing the page size of a list: a page exceeded the response limit", "objects", p.pageLimit)
-	return true
-}
-
-// pageOptions fits the options of a list to the page size. API servers answer a list
-// at any resourceVersion but the newest from a cache, without regard to a limit.
-func (p *listWatch) pageOptions(opts metav1.ListOptions) metav1.ListOptions {
-	if p.pageLimit > 0 {
-		opts.Limit, opts.ResourceVersion, opts.ResourceVersionMatch = p.pageLimit, "", ""
-	}
-	return opts
-}
-
-// page lists one page, again and again while what is in the way may pass.
-func (p *listWatch) page(ctx context.Context, opts metav1.ListOptions) (*objectList, error) {
-	i := p.informer
-	delay := minProbeDelay
-	for again := false; ; again = true {
-		a, err := i.member.conn.admit(ctx, again)
-		if err != nil {
-			return nil, err
-		}
-		list, err := p.listOnce(ctx, a, p.pageOptions(opts))
-		if err == nil {
-			if err = p.chargePage(list, opts.Continue == ""); err == nil {
-				i.member.conn.clearError(string(i.kind))
-				return list, nil
-			}
-		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		switch {
-		case errors.Is(err, decode.ErrTooLarge) && p.shrinkPages(opts):
-			continue
-		case errors.Is(err, decode.ErrTooLarge), errors.Is(err, errOverBudget):
-			p.stopOverBudget(err.Error())
-			return nil, err
-		case errors.Is(err, decode.ErrUnknownField), errors.Is(err, decode.ErrMalformed):
-			if !i.switchToJSON(err.Error()) {
-				return nil, err
-			}
-			continue
-		}
-		switch classify(err) {
-		case connectionFailed, unauthorized:
-			i.member.conn.reportFailure(a, err)
-		case serverBusy:
-			i.member.conn.recordKindError(i.kind, err)
-		case unsupported:
-			if !i.switchToJSON(err.Error()) {
-				return nil, err
-			}
-		default:
-			return nil, err
-		}
-		delay = longerDelay(delay)
-		if err := sleep.For(ctx, delay); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// chargePage charges the member for one more page, and drops what pages before
-// the first were charged for.
-func (p *listWatch) chargePage(page *objectList, first bool) error {
-	if first {
-		p.listedPages = size{}
-	}
-	p.listedPages.objects += int64(len(page.Items))
-	for _, o := range page.Items {
-		p.listedPages.bytes += o.(*object).size()
-	}
-	if !p.chargeListed(p.listedPages) {
-		return fmt.Errorf("initial list: %w", errOverBudget)
-	}
-	return nil
-}
 
 // chargeEvery is after how many items of a page they are charged for.
 const chargeEvery = 256
@@ -151,20 +22,27 @@ const chargeEvery = 256
 // listTimeout bounds one page of a list.
 const listTimeout = 2 * time.Minute
 
-func (p *listWatch) listOnce(ctx context.Context, a *memberclient.Client, opts metav1.ListOptions) (*objectList, error) {
+// listPage lists one page, for members that cannot stream a list, or where what is listed is too
+// large to come at once. An object that is held as it is listed is not encoded again.
+func (p *listWatch) listPage(ctx context.Context, a *memberclient.Client) (*page, error) {
 	i := p.informer
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	body, encoding, err := p.send(ctx, a, &opts)
+	opts := metav1.ListOptions{ResourceVersion: p.request.ResourceVersion, Continue: p.request.Continue, Limit: p.request.Limit}
+	body, encoding, err := p.do(ctx, a, &opts)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close() //nolint:errcheck // it was read
-	if opts.Continue == "" {
-		p.listedPages = size{}
-	}
 	limit := i.member.manager.opts.Budget.ResponseBytes
-	raw, charged, err := p.readPage(body, limit)
+	slot := (*quota.Slot)(nil)
+	defer func() { slot.Release() }()
+	raw, charged, err := p.readPage(body, limit, func() {
+		if slot == nil {
+			slot = p.awaitSlot(ctx)
+		}
+		slot.Progress()
+	})
 	defer func() { _ = p.chargeResponse(-charged) }() //nolint:errcheck // less is never refused
 	if err != nil {
 		return nil, err
@@ -172,51 +50,88 @@ func (p *listWatch) listOnce(ctx context.Context, a *memberclient.Client, opts m
 	if int64(len(raw)) > limit {
 		return nil, fmt.Errorf("list page of more than %d bytes: %w", limit, decode.ErrTooLarge)
 	}
-	now := time.Now()
-	i.lastRead.Store(now.UnixNano())
-	i.metrics.contact(now)
-	return p.decodeList(raw, encoding, now)
+	i.contact(time.Now())
+	return p.decodePage(raw, encoding)
 }
 
-func (p *listWatch) decodeList(raw []byte, encoding decode.Encoding, now time.Time) (*objectList, error) {
+// slotPatience is how long a first list that is large waits for others: API servers drop
+// watchers that do not read.
+const slotPatience = 2 * time.Second
+
+// awaitSlot waits for the right to read a large list, for a while.
+func (p *listWatch) awaitSlot(ctx context.Context) *quota.Slot {
+	ctx, cancel := context.WithTimeout(ctx, slotPatience)
+	defer cancel()
+	slot, err := p.informer.member.manager.slots.Acquire(ctx, &p.informer.member.listSlots)
+	if err != nil {
+		return nil // it goes on without
+	}
+	return slot
+}
+
+func (p *listWatch) decodePage(raw []byte, encoding decode.Encoding) (*page, error) {
 	i := p.informer
-	d, err := decode.New(i.res.GVK, encoding, i.rules)
+	d, err := i.decoder(encoding)
 	if err != nil {
 		return nil, err
 	}
-	out := &objectList{}
-	so := p.listedPages
+	out := &page{}
+	listed := p.listed
+	if p.request.Continue == "" {
+		listed = size{}
+	}
 	keep := func(o *object) error {
-		out.Items = append(out.Items, o)
-		so.objects++
-		so.bytes += o.size()
-		if len(out.Items)%chargeEvery == 0 && !p.chargeListed(so) {
+		out.items = append(out.items, o)
+		listed.add(o)
+		if len(out.items)%chargeEvery == 0 && !p.chargeListed(listed) {
 			return fmt.Errorf("initial list: %w", errOverBudget)
 		}
 		return nil
 	}
 	meta, err := d.List(raw, func(rec *aggregate.Record, unfit error) error {
-		if why := p.whyUnfit(rec, unfit); why != "" {
-			return keep(p.unfitObject(rec, why))
-		}
-		i.itemsMu.Lock()
-		defer i.itemsMu.Unlock()
-		item, held := i.scope.Held(rec)
-		if !held {
-			item = i.scope.Item(rec)
-		}
-		ns, name := item.Key()
-		return keep(&object{item: item, namespace: ns, name: name, rv: item.ResourceVersion(), read: now})
+		return keep(p.object(rec, unfit, true))
 	})
-	if n := d.Fallbacks(); n > 0 {
-		i.fallback.Add(n)
-		i.metrics.fallbacks.Add(float64(n))
-	}
+	i.fellBack(d.Fallbacks())
 	if err != nil {
 		return nil, err
 	}
-	out.ResourceVersion, out.Continue, out.RemainingItemCount = meta.ResourceVersion, meta.Continue, meta.RemainingItemCount
+	out.resourceVersion, out.more = meta.ResourceVersion, meta.Continue
 	return out, nil
+}
+
+// object makes of a record what is kept of it. What is listed is mostly held already.
+func (p *listWatch) object(rec *aggregate.Record, unfit error, listed bool) *object {
+	i := p.informer
+	if why := p.whyUnfit(rec, unfit); why != "" {
+		return p.unfitObject(rec, why)
+	}
+	i.itemsMu.Lock()
+	defer i.itemsMu.Unlock()
+	o, held := &object{}, false
+	if listed {
+		o.item, held = i.scope.Held(rec)
+	}
+	if !held {
+		o.item = i.scope.Item(rec)
+	}
+	o.namespace, o.name = o.item.Key()
+	o.rv = o.item.ResourceVersion()
+	return o
+}
+
+// stagePage adds a page to the list under way.
+func (p *listWatch) stagePage(g *page) error {
+	if p.request.Continue == "" {
+		p.discard()
+	}
+	for _, o := range g.items {
+		p.listed.add(o)
+	}
+	p.staged = append(p.staged, g.items...)
+	if !p.chargeListed(p.listed) {
+		return fmt.Errorf("initial list: %w", errOverBudget)
+	}
+	return nil
 }
 
 func splitPaths(paths []string) [][]string {
@@ -225,4 +140,96 @@ func splitPaths(paths []string) [][]string {
 		out[i] = strings.Split(p, ".")
 	}
 	return out
+}
+
+// chargeResponse charges the member for bytes of responses that are under way or, below 0,
+// gives them back.
+func (p *listWatch) chargeResponse(bytes int64) error {
+	i := p.informer
+	if !i.member.quota.Charge(&i.usage, 0, bytes) {
+		return fmt.Errorf("reading a response: %w", errOverBudget)
+	}
+	return nil
+}
+
+// initialPageBytes is the first buffer of a page, which is not charged.
+const initialPageBytes = 64 << 10
+
+// readPage reads a response of at most so many bytes; for a large one the member is
+// charged while it comes. It returns one byte more of a response that is larger. What it has
+// charged is the caller's to give back, with an error, too. large is called whenever a response
+// that is large has brought more.
+func (p *listWatch) readPage(body io.Reader, limit int64, large func()) (page []byte, charged int64, err error) {
+	charge := func(bytes int64) error {
+		if err := p.chargeResponse(bytes - charged); err != nil {
+			return err
+		}
+		charged = bytes
+		return nil
+	}
+	page = make([]byte, 0, initialPageBytes)
+	for {
+		if len(page) == cap(page) {
+			if int64(len(page)) > limit {
+				return page, charged, nil
+			}
+			size := min(2*int64(cap(page)), limit+1)
+			if err := charge(size + int64(cap(page))); err != nil {
+				return nil, charged, err
+			}
+			next := make([]byte, len(page), size)
+			copy(next, page)
+			page = next
+			if err := charge(size); err != nil {
+				return nil, charged, err
+			}
+		}
+		if len(page) >= initialPageBytes {
+			large()
+		}
+		n, err := body.Read(page[len(page):cap(page)])
+		page = page[:len(page)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return page, charged, nil
+		case err != nil:
+			return nil, charged, err
+		}
+	}
+}
+
+// object is what is carried from a response to the index: an encoded item and the little
+// metadata that is needed on the way.
+type object struct {
+	item      aggregate.Item // zero for deletions and what is unfit
+	namespace string
+	name      string
+	rv        string
+	unfit     unfitReason // why it is not kept; zero where it is
+	key       leftKey     // of what is unfit
+}
+
+// unfitSize is what an object that is not kept costs while it is listed.
+const unfitSize = 512
+
+// size is what holding the object costs in bytes.
+func (o *object) size() int64 {
+	if o.unfit.why != "" {
+		return unfitSize
+	}
+	return o.item.Size()
+}
+
+// page is one page of a list.
+type page struct {
+	items                 []*object
+	resourceVersion, more string // more continues the list
+}
+
+// size is what items cost.
+type size struct{ objects, bytes int64 }
+
+func (s *size) add(o *object) {
+	s.objects++
+	s.bytes += o.size()
 }

@@ -3,6 +3,7 @@ package clusterinformers
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
+	"federator.dev/federator/pkg/clusterinformers/internal/runqueue"
 )
 
 // Manager keeps the index equal to what the members hold that its sources find.
@@ -22,6 +24,8 @@ type Manager struct {
 	required   requiredKinds
 	slots      *quota.Slots
 	fleetQuota *quota.Fleet
+	queue      *runqueue.Queue // scopes that have something to do
+	readers    readers
 	changed    trigger.Trigger // a source's view is another
 	started    time.Time
 
@@ -40,7 +44,7 @@ func New(opts Options) (*Manager, error) {
 	}
 	m := &Manager{
 		opts: opts, catalog: catalog.New(opts.heldVersions()), slots: quota.NewSlots(opts.ParallelSyncs), fleetQuota: quota.NewFleet(opts.Budget.FleetBytes),
-		changed: trigger.New(), views: make([][]Spec, len(opts.Sources)),
+		queue: runqueue.New(), changed: trigger.New(), views: make([][]Spec, len(opts.Sources)),
 		members: map[string]*member{}, leaving: map[string]*member{}, started: time.Now(), metrics: newMetrics(),
 	}
 	if opts.Metrics != nil {
@@ -58,6 +62,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(outer)
 	defer cancel(nil)
+	defer m.startWorkers(ctx)() // after the members, whose scopes they end
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { m.catalog.Run(ctx) })
@@ -79,6 +84,20 @@ func (m *Manager) Run(ctx context.Context) error {
 			}
 			return context.Cause(ctx)
 		}
+	}
+}
+
+// startWorkers starts what runs the scopes. It returns what ends them.
+func (m *Manager) startWorkers(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.queue.Run(ctx, runtime.GOMAXPROCS(0))
+	}()
+	return func() {
+		cancel()
+		<-done
 	}
 }
 

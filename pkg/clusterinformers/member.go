@@ -21,6 +21,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
+	"federator.dev/federator/pkg/clusterinformers/internal/runqueue"
 )
 
 // member keeps the index equal to one member. Everything it starts ends with run.
@@ -30,7 +31,9 @@ type member struct {
 	log                *slog.Logger
 	conn               *conn
 	quota              quota.Member
-	listSlots          chan struct{}   // its share of the first lists
+	listSlots          quota.MemberSlots // its share of the first lists
+	tasks              *runqueue.Group   // of its scopes
+	openers            *openers
 	discoveryTriggered trigger.Trigger // discovery is worth a look
 	specChanged        trigger.Trigger // spec is another
 	done               chan struct{}   // closed when run has returned
@@ -70,8 +73,6 @@ type member struct {
 // runningInformer is an informer and how to end it.
 type runningInformer struct {
 	*informer
-	stop context.CancelFunc
-	done chan struct{}
 
 	served    serving   // when it was started
 	changedAt time.Time // when served was seen to be another; zero when it is not
@@ -80,12 +81,13 @@ type runningInformer struct {
 func newMember(m *Manager, spec Spec) *member {
 	mb := &member{
 		manager: m, name: spec.Name, log: m.opts.Logger.With("member", spec.Name), spec: spec,
-		quota: quota.Member{Limits: quota.Limits{Objects: int64(m.opts.Budget.Objects), Bytes: m.opts.Budget.Bytes}, Fleet: m.fleetQuota}, listSlots: make(chan struct{}, quota.SlotsPerMember),
+		quota: quota.Member{Limits: quota.Limits{Objects: int64(m.opts.Budget.Objects), Bytes: m.opts.Budget.Bytes}, Fleet: m.fleetQuota},
+		tasks: m.queue.Group(), openers: newOpeners(),
 		discoveryTriggered: trigger.New(), specChanged: trigger.New(), done: make(chan struct{}),
 		joined: time.Now(), informers: map[aggregate.Kind]*runningInformer{}, absent: map[aggregate.Kind]aggregate.Status{}, relisting: map[aggregate.Kind]bool{},
 		changeLimiter: rate.NewLimiter(rate.Every(changeInterval), changeBurst),
 	}
-	mb.conn = newConn(mb.identify)
+	mb.conn = newConn(mb.identify, mb.wakeScopes)
 	return mb
 }
 
@@ -100,7 +102,9 @@ func (mb *member) run(ctx context.Context) {
 	defer cancel()
 	wg.Go(func() { mb.guard(ctx, mb.conn.run) })
 	mb.guard(ctx, mb.loop)
+	mb.conn.hangUp()
 	mb.stopAll()
+	mb.openers.running.Wait()
 	if mb.leaving.Load() {
 		mb.manager.opts.Index.RemoveMember(mb.name)
 		mb.manager.metrics.forget(mb.name, "")
@@ -128,55 +132,6 @@ func (mb *member) guard(ctx context.Context, f func(context.Context)) {
 			return
 		}
 		mb.triggerSpec()
-	}
-}
-
-// discoveryRetries are the delays after which discovery is repeated once something
-// hints at a change: a CRD is served some time after it is written.
-var discoveryRetries = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 8 * time.Second}
-
-func (mb *member) loop(ctx context.Context) {
-	mb.applySpec(ctx)
-	tick := time.NewTicker(mb.manager.opts.DiscoveryInterval)
-	defer tick.Stop()
-	discoveryTimer := time.NewTimer(0)
-	defer discoveryTimer.Stop()
-	left := []time.Duration(nil)
-	var known connectionState
-	for {
-		// Get the channels before reading what they signal, so that no change in
-		// between is missed.
-		connChanged, catalogChanged := mb.conn.changes(), mb.manager.catalog.Changed()
-		if contact, reason, _, _ := mb.conn.state(); known != (connectionState{contact, reason}) {
-			known = connectionState{contact, reason}
-			if !mb.stateChanged(ctx) {
-				discoveryTimer.Reset(discoveryRetry)
-			}
-		}
-		mb.reconcile(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-mb.specChanged:
-			mb.applySpec(ctx)
-		case <-mb.discoveryTriggered:
-			left = discoveryRetries
-			discoveryTimer.Reset(left[0])
-		case <-discoveryTimer.C:
-			switch {
-			case !mb.discover(ctx):
-				discoveryTimer.Reset(discoveryRetry)
-			case len(left) > 1:
-				left = left[1:]
-				discoveryTimer.Reset(left[0])
-			}
-		case <-tick.C:
-			if !mb.discover(ctx) {
-				discoveryTimer.Reset(discoveryRetry)
-			}
-		case <-connChanged:
-		case <-catalogChanged:
-		}
 	}
 }
 
@@ -325,9 +280,8 @@ func (mb *member) identify(ctx context.Context, client *memberclient.Client) err
 }
 
 // stateChanged acts on the connection's state: facts that were discovered
-// are not fresh while the member is out of reach. It reports false when the
-// member is there and discovery failed.
-func (mb *member) stateChanged(ctx context.Context) bool {
+// are not fresh while the member is out of reach. It reports whether it is within reach.
+func (mb *member) stateChanged() bool {
 	contact, reason, message, _ := mb.conn.state()
 	up := contact == connection.Connected
 	if !up {
@@ -335,10 +289,10 @@ func (mb *member) stateChanged(ctx context.Context) bool {
 		if reason != connection.Connecting {
 			mb.log.Info("member not connected", "state", contact, "reason", reason, "detail", message)
 		}
-		return true
+		return false
 	}
 	mb.log.Info("member connected")
-	return mb.discover(ctx)
+	return true
 }
 
 // expireDiscovery takes note that what discovery last said is not fresh any more.
@@ -359,95 +313,6 @@ func (mb *member) speaksProtobuf() bool {
 	v := mb.version.Load()
 	return v != nil && !newerThanLibrary(*v)
 }
-
-// discover gets from the member what it serves. It reports false when that failed
-// and is worth another try: a member out of reach is not.
-func (mb *member) discover(ctx context.Context) bool {
-	if contact, _, _, _ := mb.conn.state(); contact != connection.Connected {
-		return true
-	}
-	client := mb.conn.current() // there is no waiting here: the loop has more to do
-	if client == nil {
-		return false
-	}
-	started := time.Now()
-	if started.Before(mb.nextDiscovery) {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
-	defer cancel()
-	mb.mu.Lock()
-	last, resets := mb.resources, mb.resets
-	mb.mu.Unlock()
-	o, silent, refused, err := catalog.Discover(ctx, client, last)
-	if errors.Is(err, catalog.ErrUnchanged) {
-		mb.confirmDiscovery(started, resets)
-		return true
-	}
-	if err != nil {
-		mb.conn.recordErrorOf(discoveryErrors, err)
-		if classify(err) == connectionFailed && !errors.Is(err, context.Canceled) {
-			mb.conn.reportFailure(client, err)
-		}
-		return false
-	}
-	if last != nil && !maps.EqualFunc(last, o, slices.Equal) {
-		mb.nextDiscovery = started.Add(mb.changeLimiter.ReserveN(started, 1).DelayFrom(started))
-	}
-	mb.discoveredAt, mb.discoveredResets, mb.unavailable, mb.truncated = started, resets, silent, len(o) >= catalog.MaxKinds
-	mb.setRejected(refused)
-	mb.conn.clearError(discoveryErrors)
-	mb.mu.Lock()
-	mb.resources = o
-	spec := mb.spec
-	mb.mu.Unlock()
-	mb.publish(spec)
-	shared := mb.manager.catalog.Set(mb.name, o)
-	mb.mu.Lock()
-	mb.resources = shared
-	mb.mu.Unlock()
-	return true
-}
-
-// confirmDiscovery takes note that all that discovery last found is as it was, what fails
-// included.
-func (mb *member) confirmDiscovery(started time.Time, resets int) {
-	fresh := !mb.discoveredAt.IsZero() && mb.discoveredResets == resets
-	mb.discoveredAt, mb.discoveredResets = started, resets
-	mb.conn.clearError(discoveryErrors)
-	if v := mb.version.Load(); fresh && v != nil && *v == mb.publishedVersion {
-		return // the index has it all
-	}
-	mb.publish(mb.currentSpec())
-}
-
-// setRejected records kinds that are rejected as the member serves them.
-func (mb *member) setRejected(refused map[aggregate.Kind]string) {
-	if maps.Equal(refused, mb.rejected) {
-		return
-	}
-	mb.rejected = refused
-	mb.manager.metrics.member(mb.name).refused.Set(float64(len(refused)))
-	for i, kind := range slices.Sorted(maps.Keys(refused)) {
-		if i == maxRejectionsLogged {
-			mb.log.Warn("further kinds rejected", "kinds", len(refused))
-			break
-		}
-		mb.log.Warn("kind rejected", "kind", kind, "reason", refused[kind])
-	}
-}
-
-const maxRejectionsLogged = 10
-
-const (
-	discoveryTimeout = 30 * time.Second
-	discoveryRetry   = 2 * time.Second
-
-	// What a member serves is read by all others, and by clients. One that serves
-	// something else each time is discovered less often once it has done so for a while.
-	changeBurst    = 30
-	changeInterval = 30 * time.Second
-)
 
 // isDefinition reports kinds whose changes change what is served.
 func isDefinition(kind aggregate.Kind) bool {

@@ -71,7 +71,7 @@ func TestPages_AKindLargerThanAResponseIsReadInSmallerPages(t *testing.T) {
 	r.exact(m, kindsOf("Pod"))
 	mu.Lock()
 	defer mu.Unlock()
-	if len(limits) < 5 || limits[0] != "0/500" || limits[1] != "/500" || limits[2] != "/250" {
+	if len(limits) < 5 || limits[0] != "/" || limits[1] != "/500" || limits[2] != "/250" {
 		t.Errorf("lists at resourceVersion/limit %q", limits)
 	}
 }

@@ -48,7 +48,7 @@ func (mb *member) stopStale(wanted map[aggregate.Kind]catalog.APIResource, reset
 	var ended []*runningInformer
 	for kind, r := range mb.informers {
 		if res, ok := wanted[kind]; !ok || !res.Same(r.res) || r.resets != resets {
-			r.stop()
+			r.end()
 			ended = append(ended, r)
 			delete(mb.informers, kind)
 		}
@@ -68,7 +68,7 @@ func (mb *member) startInformer(ctx context.Context, kind aggregate.Kind, res ca
 		return
 	}
 	rule, _ := mb.manager.rule(kind)
-	i, err := newInformer(mb, kind, res, rule, note)
+	i, err := newInformer(ctx, mb, kind, res, rule, note)
 	if err != nil {
 		mb.log.Error("opening the scope failed", "kind", kind, "error", err)
 		return
@@ -79,20 +79,27 @@ func (mb *member) startInformer(ctx context.Context, kind aggregate.Kind, res ca
 			p.cause = "served otherwise"
 		}
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	r := &runningInformer{informer: i}
 	mb.mu.Lock()
-	i.resets, i.delay = resets, time.Until(mb.resetAt.Add(mb.resetDelay))
-	mb.mu.Unlock()
-	r := &runningInformer{informer: i, stop: cancel, done: make(chan struct{})}
-	mb.mu.Lock()
+	i.resets = resets
+	delay := time.Until(mb.resetAt.Add(mb.resetDelay))
 	r.served = mb.currentServing(kind) // under the lock, so that learnDefinitions sees it, or is seen
 	mb.informers[kind] = r
+	mb.openers.setScopes(len(mb.informers))
 	delete(mb.absent, kind)
 	mb.mu.Unlock()
-	go func() {
-		defer close(r.done)
-		i.run(ctx)
-	}()
+	i.start(delay)
+}
+
+// wakeScopes has all scopes look at what there is to do.
+func (mb *member) wakeScopes() {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	for _, r := range mb.informers {
+		for _, p := range r.listWatches {
+			p.task.Wake()
+		}
+	}
 }
 
 // stopAll ends all informers and waits for them.
@@ -102,7 +109,7 @@ func (mb *member) stopAll() {
 	clear(mb.informers)
 	mb.mu.Unlock()
 	for _, r := range ended {
-		r.stop()
+		r.end()
 	}
 	for _, r := range ended {
 		<-r.done

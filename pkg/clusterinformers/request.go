@@ -2,7 +2,10 @@ package clusterinformers
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"mime"
 	"time"
 
@@ -12,52 +15,97 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+	"federator.dev/federator/pkg/clusterinformers/internal/listwatch"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
+	"federator.dev/federator/pkg/clusterinformers/internal/stream"
 )
 
-// watchResponse is one HTTP response that a stream reads.
+// answer is what has come of a request: a watch, a page or an error.
+type answer struct {
+	client *memberclient.Client
+	watch  *watchResponse
+	page   *page
+	err    error
+}
+
+// watchResponse is one HTTP response that events are read from.
 type watchResponse struct {
 	client    *memberclient.Client
-	body      io.ReadCloser
+	body      stream.Stream
+	events    *decode.Events
 	encoding  decode.Encoding // of the body
 	requested decode.Encoding // the requested encoding
-	done      func()
+	deadline  time.Time       // when it is taken for dead
+	cancel    func()
 }
 
-func (c *watchResponse) close() {
-	c.done()
-	_ = c.body.Close() //nolint:errcheck // there is nothing to do about it
+// close ends the request. It may block as long as the connection does.
+func (w *watchResponse) close() {
+	w.cancel()
+	_ = w.body.Close() //nolint:errcheck // there is nothing to do about it
 }
 
-// watchSlack is how much longer than requested a watch may last before it is
-// taken for dead.
-const watchSlack = 30 * time.Second
+// A watch is requested for at least minWatch and at most twice that, as client-go does. It is
+// taken for dead when it lasts for watchSlack longer.
+const (
+	minWatch   = 5 * time.Minute
+	watchSlack = 30 * time.Second
+)
 
-func (s *stream) request(ctx context.Context, a *memberclient.Client) (*watchResponse, error) {
-	opts := s.opts
-	opts.ResourceVersion = s.rv
-	if !s.initial {
-		opts.SendInitialEvents, opts.ResourceVersionMatch = nil, ""
+// ask sends the request that is due. It fills in the answer.
+func (p *listWatch) ask(ctx context.Context, a *answer) (err error) {
+	if p.request.Verb == listwatch.List {
+		a.page, err = p.listPage(ctx, a.client)
+		return err
 	}
-	opts.Watch = true
-	limit := watchSlack
-	if opts.TimeoutSeconds != nil {
-		limit += time.Duration(*opts.TimeoutSeconds) * time.Second
+	a.watch, err = p.openWatch(ctx, a.client)
+	return err
+}
+
+// openTimeout bounds the wait for the answer to a watch. API servers queue requests for up to
+// a minute when they are busy.
+const openTimeout = 90 * time.Second
+
+var errNoAnswer = fmt.Errorf("no answer to a watch for %s", openTimeout)
+
+func (p *listWatch) openWatch(ctx context.Context, client *memberclient.Client) (*watchResponse, error) {
+	timeout := minWatch + rand.N(minWatch)
+	seconds := int64(timeout.Seconds())
+	opts := metav1.ListOptions{Watch: true, ResourceVersion: p.request.ResourceVersion, AllowWatchBookmarks: true, TimeoutSeconds: &seconds}
+	if p.request.Verb == listwatch.Stream {
+		yes := true
+		opts.SendInitialEvents, opts.ResourceVersionMatch = &yes, metav1.ResourceVersionMatchNotOlderThan
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	over := a.Track(cancel)
-	asked := decode.Encoding(s.listWatch.informer.encoding.Load())
-	body, encoding, err := s.listWatch.send(ctx, a, &opts)
+	ctx, cancel := context.WithCancelCause(ctx)
+	over := client.Track(func() { cancel(nil) })
+	late := time.AfterFunc(openTimeout, func() { cancel(errNoAnswer) })
+	requested := decode.Encoding(p.informer.encoding.Load())
+	body, encoding, err := p.do(ctx, client, &opts)
+	late.Stop()
 	if err != nil {
+		if errors.Is(context.Cause(ctx), errNoAnswer) {
+			err = errNoAnswer
+		}
 		over()
 		return nil, err
 	}
-	return &watchResponse{client: a, body: body, encoding: encoding, requested: asked, done: over}, nil
+	w := &watchResponse{
+		client: client, body: stream.Pump(body), encoding: encoding, requested: requested,
+		deadline: time.Now().Add(timeout + watchSlack), cancel: over,
+	}
+	w.events = decode.NewEvents(nowReader{w.body}, int(p.informer.member.manager.opts.Budget.ResponseBytes))
+	w.events.Charge = p.chargeResponse
+	return w, nil
 }
 
-// send sends a list or watch request, and returns what the answer is encoded in. Who
+// nowReader reads what has come.
+type nowReader struct{ body stream.Stream }
+
+func (r nowReader) Read(b []byte) (int, error) { return r.body.ReadNow(b) }
+
+// do sends a list or watch request, and returns what the answer is encoded in. Who
 // answers a request for protobuf in JSON gets requests for JSON from then on.
-func (p *listWatch) send(ctx context.Context, a *memberclient.Client, opts *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
+func (p *listWatch) do(ctx context.Context, a *memberclient.Client, opts *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
 	i := p.informer
 	client, err := a.REST(i.res.GVR.GroupVersion())
 	if err != nil {

@@ -3,13 +3,11 @@ package clusterinformers
 import (
 	"cmp"
 	"container/list"
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
-	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 )
 
@@ -23,6 +21,9 @@ type retention struct {
 
 	entries map[objectKey]*list.Element // of remembered
 	order   *list.List                  // longest unchanged first
+
+	next  time.Time // of the next look at what is too old; the task's, as is timer
+	timer *time.Timer
 }
 
 type objectKey struct{ namespace, name string }
@@ -134,24 +135,35 @@ func parseResourceVersion(rv string) uint64 {
 	return n
 }
 
-// evictPeriodically has what has become too old leave, until ctx is done.
-func (p *listWatch) evictPeriodically(ctx context.Context) {
-	every := max(p.retention.ttl/16, time.Second)
-	for sleep.For(ctx, every) == nil {
-		p.evictExpired(time.Now())
-	}
-}
-
+// evictExpired has what has become too old leave, and sees to it that it is called again.
 func (p *listWatch) evictExpired(now time.Time) {
-	i := p.informer
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	gone := p.retention.expire(now)
-	if len(gone) == 0 {
+	k, i := p.retention, p.informer
+	if k == nil || k.ttl == 0 || now.Before(k.next) {
 		return
 	}
+	every := max(k.ttl/16, time.Second)
+	k.next = now.Add(every)
+	if k.timer == nil {
+		k.timer = time.AfterFunc(every, p.task.Wake)
+	} else {
+		k.timer.Reset(every)
+	}
+	i.mu.Lock()
+	gone := k.expire(now)
 	p.evictLocked(gone)
-	_ = p.checkCommit(i.commitLocked()) //nolint:errcheck // checkCommit has acted on it
+	var err error
+	if len(gone) > 0 {
+		err = i.commitLocked()
+	}
+	i.mu.Unlock()
+	p.checkCommit(now, err)
+}
+
+// stop ends calls by the timer.
+func (k *retention) stop() {
+	if k != nil && k.timer != nil {
+		k.timer.Stop()
+	}
 }
 
 // evictLocked takes objects out of the scope. The informer's mu must be held.

@@ -2,7 +2,6 @@ package clusterinformers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -32,16 +31,13 @@ func olderThan(rv, other string) bool {
 
 // checkOrder checks what a watch sends against what it was opened from: a server sends
 // only what is newer, though not every one in order. A bookmark says that all up to
-// it has been sent. A stream whose first events are under way has no such bound.
-func (s *stream) checkOrder(rv string, bookmark bool) error {
-	if s.initial {
-		return nil
+// it has been sent.
+func (p *listWatch) checkOrder(rv string, bookmark bool) error {
+	if olderThan(rv, p.floor) {
+		return &rewoundError{was: p.floor, is: rv}
 	}
-	if olderThan(rv, s.floor) {
-		return &rewoundError{was: s.floor, is: rv}
-	}
-	if bookmark && olderThan(s.floor, rv) {
-		s.floor = rv
+	if bookmark && olderThan(p.floor, rv) {
+		p.floor = rv
 	}
 	return nil
 }
@@ -101,7 +97,7 @@ func (mb *member) restartScopes(seen int) bool {
 	mb.resetAt = now
 	mb.resets++
 	for _, r := range mb.informers {
-		r.stop()
+		r.end()
 	}
 	mb.triggerDiscovery()
 	return true
@@ -143,13 +139,4 @@ func (i *informer) reached() string {
 		return ""
 	}
 	return i.listWatches[0].reached
-}
-
-// isRewound returns the error that ends a watch whose server has gone back, or nil.
-func isRewound(err error) *rewoundError {
-	var r *rewoundError
-	if errors.As(err, &r) {
-		return r
-	}
-	return nil
 }

@@ -38,7 +38,7 @@ func (e *Events) releaseLarge(ev *Event) error {
 
 // Close releases the buffers, and their charge.
 func (e *Events) Close() {
-	e.buf, e.pos, e.end, e.slow = nil, 0, 0, nil
+	e.buf, e.pos, e.end, e.d, e.scratch = nil, 0, 0, nil, nil
 	_ = e.setCharge(0) //nolint:errcheck // a lower charge is never refused
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/stream"
 )
 
 // Event is one event of a watch.
@@ -30,27 +31,54 @@ type Event struct {
 	Bytes            int            // of the frame
 }
 
-// Events is a watch being read. It belongs to the Decoder's goroutine.
+// Events is a watch being read. It belongs to its Decoder's goroutine.
+//
+// A reader that has nothing at the moment returns [stream.ErrNothing], and so does Next, which
+// goes on from there when it is called again. Until then [Events.Park] releases what is not
+// needed.
 type Events struct {
 	// Charge, if set, is called with the bytes that reading large events allocates or, below
 	// 0, releases; its error ends the watch.
 	Charge func(bytes int64) error
 
-	charged int // bytes that Charge was called with
-	d       *Decoder
-	r       io.Reader
-	max     int
-	buf     []byte
-	pos     int // buf[pos:end] has been read and not consumed
-	end     int
-	last    int   // bytes of the last read
-	err     error // of the reader, which has ended
-	slow    *framed
+	charged  int // bytes that Charge was called with
+	d        *Decoder
+	r        io.Reader
+	max      int
+	scratch  []byte // to read into, if it is large enough
+	buf      []byte
+	pos      int // buf[pos:end] has been read and not consumed
+	end      int
+	searched int   // bytes from pos that have no newline
+	last     int   // bytes of the last read
+	err      error // of the reader, which has ended
+	byValue  bool  // frames end where values do, not lines
+	value    valueScanner
 }
 
 // Events reads a watch. A frame of more than maxFrame bytes is [ErrTooLarge].
 func (d *Decoder) Events(r io.Reader, maxFrame int) *Events {
 	return &Events{d: d, r: r, max: maxFrame}
+}
+
+// NewEvents is [Decoder.Events] for a watch that is parked.
+func NewEvents(r io.Reader, maxFrame int) *Events { return &Events{r: r, max: maxFrame} }
+
+// Use gives a parked watch a decoder, of one kind and encoding each time, and a buffer that it
+// reads into until it is parked again.
+func (e *Events) Use(d *Decoder, scratch []byte) { e.d, e.scratch = d, scratch }
+
+// Park gives decoder and buffer back. What remains is the part of a frame that has come.
+func (e *Events) Park() {
+	switch {
+	case e.pos == e.end:
+		e.buf, e.pos, e.end = nil, 0, 0
+	case len(e.scratch) > 0 && &e.buf[0] == &e.scratch[0]:
+		e.buf = bytes.Clone(e.buf[e.pos:e.end])
+		e.pos, e.end = 0, len(e.buf)
+	}
+	e.d, e.scratch = nil, nil
+	_ = e.setCharge(len(e.buf)) //nolint:errcheck // it is not more than before
 }
 
 // A read uses up to readMost; while little data arrives, as on most watches most of the
@@ -79,7 +107,9 @@ func (e *Events) more() error {
 	case e.pos == e.end:
 		// Sized by the last read: the next size is not known, and the wait may be long.
 		e.pos, e.end = 0, 0
-		if size := readSize(e.last); size < len(e.buf)/2 || size > len(e.buf) {
+		if len(e.scratch) > 0 {
+			e.buf = e.scratch
+		} else if size := readSize(e.last); size < len(e.buf)/2 || size > len(e.buf) {
 			e.buf = make([]byte, size)
 			if err := e.setCharge(size + e.d.footprint()); err != nil {
 				return err
@@ -101,6 +131,9 @@ func (e *Events) more() error {
 	}
 	for range 100 {
 		n, err := e.r.Read(e.buf[e.end:])
+		if errors.Is(err, stream.ErrNothing) {
+			return err
+		}
 		e.end += n
 		e.last, e.err = n, err
 		if n > 0 {
@@ -127,7 +160,7 @@ func (e *Events) Next(ev *Event) error {
 		}
 		return e.event(frame, ev, e.d.protobufEvent)
 	}
-	for e.slow == nil {
+	for !e.byValue {
 		line, err := e.line()
 		if err != nil {
 			return err
@@ -139,9 +172,9 @@ func (e *Events) Next(ev *Event) error {
 		// The server breaks lines elsewhere: from this line on, frames are delimited by the
 		// ends of values.
 		e.pos -= len(line)
-		e.slow = e.framed()
+		e.byValue = true
 	}
-	raw, err := e.slow.next()
+	raw, err := e.nextValue()
 	if err != nil {
 		return err
 	}
@@ -190,12 +223,12 @@ func (e *Events) need(n int) error {
 // line returns the next line that is not blank, with its newline if it has one. At the end
 // of the stream that is the rest.
 func (e *Events) line() ([]byte, error) {
-	for searched := 0; ; {
+	for {
 		rest := e.buf[e.pos:e.end]
-		n := bytes.IndexByte(rest[searched:], '\n') + 1
+		n := bytes.IndexByte(rest[e.searched:], '\n') + 1
 		switch {
 		case n > 0:
-			n += searched
+			n += e.searched
 		case errors.Is(e.err, io.EOF):
 			n = len(rest)
 		}
@@ -204,76 +237,73 @@ func (e *Events) line() ([]byte, error) {
 		}
 		if n > 0 {
 			e.pos += n
-			searched = 0
+			e.searched = 0
 			if len(bytes.TrimLeft(rest[:n], " \t\r\n")) > 0 {
 				return rest[:n], nil
 			}
 			continue
 		}
-		searched = len(rest)
+		e.searched = len(rest)
 		if err := e.more(); err != nil && (!errors.Is(err, io.EOF) || e.pos == e.end) {
 			return nil, err
 		}
 	}
 }
 
-// framed reads values that are not delimited by lines.
-type framed struct {
-	values *json.Decoder
-	rest   io.Reader
-	left   int // bytes that the next value may have
-	max    int
-	hold   func(int) error
-}
-
-func (e *Events) framed() *framed {
-	f := &framed{max: e.max, hold: e.setCharge}
-	read := io.MultiReader(bytes.NewReader(bytes.Clone(e.buf[e.pos:e.end])), e.r)
-	if e.err != nil {
-		read = bytes.NewReader(bytes.Clone(e.buf[e.pos:e.end]))
-	}
-	e.buf, e.pos, e.end = nil, 0, 0
-	f.rest = read
-	f.values = json.NewDecoder(f)
-	return f
-}
-
-// Read implements io.Reader for the values.
-func (f *framed) Read(b []byte) (int, error) {
-	if f.left <= 0 {
-		return 0, fmt.Errorf("frame of more than %d bytes: %w", f.max, ErrTooLarge)
-	}
-	n, err := f.rest.Read(b[:min(len(b), f.left)])
-	f.left -= n
-	// The values' own buffer grows by doubling, and the value is copied.
-	if over := f.hold(2 * (f.max + maxRead - f.left)); over != nil {
-		return n, over
-	}
-	return n, err
-}
-
-func (f *framed) next() ([]byte, error) {
-	f.left = f.max + maxRead
-	var raw json.RawMessage
-	err := f.values.Decode(&raw)
-	if len(raw) > maxKeptBuffer { // its buffer would stay this large
-		var left bytes.Buffer
-		if _, err := left.ReadFrom(f.values.Buffered()); err != nil {
+// nextValue returns the next value, which must be an object.
+func (e *Events) nextValue() ([]byte, error) {
+	for {
+		if e.value.at == 0 {
+			e.pos = e.end - len(bytes.TrimLeft(e.buf[e.pos:e.end], " \t\r\n"))
+		}
+		rest := e.buf[e.pos:e.end]
+		if len(rest) > 0 && rest[0] != '{' {
+			return nil, fmt.Errorf("%w: an event begins with %q", ErrMalformed, rest[:1])
+		}
+		n := e.value.end(rest)
+		if n > e.max || n == 0 && len(rest) > e.max {
+			return nil, fmt.Errorf("frame of more than %d bytes: %w", e.max, ErrTooLarge)
+		}
+		if n > 0 {
+			e.pos += n
+			e.value = valueScanner{}
+			return rest[:n], nil
+		}
+		if err := e.more(); err != nil {
+			if errors.Is(err, io.EOF) && e.pos < e.end {
+				return nil, io.ErrUnexpectedEOF
+			}
 			return nil, err
 		}
-		f.rest = io.MultiReader(&left, f.rest)
-		f.values = json.NewDecoder(f)
 	}
-	var syntax *json.SyntaxError
-	switch {
-	case errors.As(err, &syntax):
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
-	case err != nil:
-		return nil, err
-	case len(raw) > f.max:
-		return nil, fmt.Errorf("frame of %d bytes: %w", len(raw), ErrTooLarge)
+}
+
+// valueScanner finds the end of an object in JSON that may not be valid.
+type valueScanner struct {
+	at, depth       int
+	quoted, escaped bool
+}
+
+// end returns the length of the object that b begins with, 0 where b does not have its end. The
+// next b begins with this one.
+func (v *valueScanner) end(b []byte) int {
+	for ; v.at < len(b); v.at++ {
+		switch c := b[v.at]; {
+		case v.escaped:
+			v.escaped = false
+		case v.quoted:
+			v.quoted, v.escaped = c != '"', c == '\\'
+		case c == '"':
+			v.quoted = true
+		case c == '{' || c == '[':
+			v.depth++
+		case c == '}' || c == ']':
+			if v.depth--; v.depth == 0 {
+				return v.at + 1
+			}
+		}
 	}
-	return raw, nil
+	return 0
 }
 
 // errFrame is a frame that is not one event.

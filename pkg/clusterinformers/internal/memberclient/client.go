@@ -63,6 +63,13 @@ func (a *Client) Cancel() {
 // fall idle.
 func (a *Client) CloseIdleConnections() { a.http.CloseIdleConnections() }
 
+// Close closes the connections below TLS, whatever the server does. Requests fail.
+func (a *Client) Close() {
+	if t, ok := a.http.Transport.(*transport); ok {
+		t.closeAll()
+	}
+}
+
 // REST returns a client for one group and version.
 func (a *Client) REST(gv schema.GroupVersion) (rest.Interface, error) {
 	cfg := rest.CopyConfig(a.config)

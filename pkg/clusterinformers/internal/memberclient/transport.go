@@ -142,6 +142,7 @@ type transport struct {
 
 	mu       sync.Mutex
 	retired  bool
+	closed   bool                      // connections end at once
 	inFlight int                       // requests under way, bodies not closed included
 	conns    map[*trackedConn]struct{} // open, where it is we who dial
 }
@@ -210,6 +211,17 @@ func (t *transport) closeUnused() {
 	utilnet.CloseIdleConnectionsFor(t.base)
 }
 
+// closeAll closes all connections, and those that are dialled from now on.
+func (t *transport) closeAll() {
+	t.mu.Lock()
+	t.retired, t.closed = true, true
+	conns := slices.Collect(maps.Keys(t.conns))
+	t.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close() // nothing to report to
+	}
+}
+
 // trackedConn is a connection that its transport knows of while it is open.
 type trackedConn struct {
 	net.Conn
@@ -220,7 +232,11 @@ func (t *transport) track(c net.Conn) *trackedConn {
 	out := &trackedConn{c, t}
 	t.mu.Lock()
 	t.conns[out] = struct{}{}
+	closed := t.closed
 	t.mu.Unlock()
+	if closed {
+		_ = out.Close() // nothing to report to
+	}
 	t.closeUnused() // the request that it was dialled for may be over
 	return out
 }

@@ -59,12 +59,12 @@ func TestMember_KeepsAShareForEveryScope(t *testing.T) {
 func TestSlots_StalledOnesAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSlots(2)
-		take := func(member chan struct{}) (*Slot, error) {
+		take := func(member *MemberSlots) (*Slot, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			return s.Acquire(ctx, member)
 		}
-		a, b := make(chan struct{}, SlotsPerMember), make(chan struct{}, SlotsPerMember)
+		a, b := new(MemberSlots), new(MemberSlots)
 		first, err := take(a)
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestSlots_StalledOnesAreReleased(t *testing.T) {
 		if _, err := take(b); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("a third of two slots: %v", err)
 		}
-		if len(b) != 0 {
+		if held(s, b) != 0 {
 			t.Error("who got no slot holds one of its member's")
 		}
 		first.Release()
@@ -90,13 +90,13 @@ func TestSlots_StalledOnesAreReleased(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		if len(b) != 1 || len(a) != 0 {
-			t.Errorf("held: %d by who moves, %d by who stalls; want 1 and 0", len(b), len(a))
+		if held(s, b) != 1 || held(s, a) != 0 {
+			t.Errorf("held: %d by who moves, %d by who stalls; want 1 and 0", held(s, b), held(s, a))
 		}
 		time.Sleep(maxSlotTime)
 		synctest.Wait()
-		if len(s.fleet) != 0 || len(b) != 0 {
-			t.Errorf("%d slots are held for longer than any may be", len(s.fleet))
+		if s.InUse() != 0 || held(s, b) != 0 || len(s.waiting) != 0 {
+			t.Errorf("%d slots are held for longer than any may be", s.InUse())
 		}
 	})
 }
@@ -134,4 +134,11 @@ func TestFleet_SharesOneBudget(t *testing.T) {
 	if fleet.bytes != 0 || fleet.members != 0 {
 		t.Errorf("%d bytes of %d members are left", fleet.bytes, fleet.members)
 	}
+}
+
+// held returns how many slots a member has.
+func held(s *Slots, m *MemberSlots) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return m.used
 }

@@ -1,0 +1,187 @@
+package clusterinformers
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
+)
+
+// put puts an object into the scope. It is committed with the others that have come.
+func (p *listWatch) put(o *object, now time.Time) {
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case o.unfit.why != "":
+		i.scope.Delete(o.namespace, o.name) // what was held is not what there is
+		p.retention.remove(objectKey{o.namespace, o.name})
+		p.leftOut.add(o.key, o.unfit)
+		i.publishLeftOutLocked()
+	default:
+		i.scope.Upsert(o.item)
+		p.evictLocked(p.retention.add(o, now))
+		p.restoreLocked(o.namespace, o.name)
+	}
+	p.appliedLocked(o.rv, now)
+}
+
+// remove takes an object out of the scope. It is committed with the others that have come.
+func (p *listWatch) remove(namespace, name, rv string, now time.Time) {
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.scope.Delete(namespace, name)
+	p.retention.remove(objectKey{namespace, name})
+	p.restoreLocked(namespace, name)
+	p.appliedLocked(rv, now)
+}
+
+// restoreLocked takes an object that was left out back in, or lets it go. The informer's
+// mu must be held.
+func (p *listWatch) restoreLocked(namespace, name string) {
+	if len(p.leftOut.byKey) > 0 && p.leftOut.remove(leftKeyFor(namespace, name)) {
+		p.informer.publishLeftOutLocked()
+	}
+}
+
+// appliedLocked notes how far the index has come with the next commit. The informer's mu must be
+// held.
+func (p *listWatch) appliedLocked(rv string, now time.Time) {
+	i := p.informer
+	i.applied = rv
+	p.advanceLocked(rv)
+	p.pending = append(p.pending, now)
+	if isDefinition(i.kind) {
+		i.member.triggerDiscovery()
+	}
+}
+
+// bookmarked notes how far the member has been read.
+func (p *listWatch) bookmarked(rv string) {
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.applied = rv
+	p.advanceLocked(rv)
+}
+
+// commit publishes what was applied: a burst costs one commit, and a single event waits for
+// nothing.
+func (p *listWatch) commit() error {
+	if len(p.pending) == 0 {
+		return nil
+	}
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	err := i.commitLocked()
+	if err == nil {
+		now := time.Now()
+		for _, t := range p.pending {
+			i.metrics.latency.Observe(now.Sub(t).Seconds())
+		}
+	}
+	p.pending = p.pending[:0]
+	if cap(p.pending) > maxBatch {
+		p.pending = nil
+	}
+	return err
+}
+
+// chargeListed sets what the items of a list under way, which the index does not hold
+// yet, cost the member, and reports whether it has the budget. A list that
+// replaces what the scope holds needs no second budget.
+func (p *listWatch) chargeListed(listed size) bool {
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	ahead := size{max(0, listed.objects-i.objects), max(0, listed.bytes-i.bytes)}
+	if ahead == p.aheadOfScope {
+		return true
+	}
+	if !i.member.quota.Charge(&i.usage, ahead.objects-p.aheadOfScope.objects, ahead.bytes-p.aheadOfScope.bytes) {
+		return false
+	}
+	p.aheadOfScope = ahead
+	return true
+}
+
+// replaceStaged makes the scope hold exactly what was listed.
+func (p *listWatch) replaceStaged(now time.Time, rv string) {
+	staged := p.staged
+	p.discard() // the commit charges all of it
+	p.panics, p.pending = 0, nil
+	p.checkList(rv)
+	p.floor = rv
+	err := p.replace(staged, rv, now)
+	if mb := p.informer.member; p.informer.kind == definitionKind {
+		mb.learnDefinitions() // here, before an event changes them
+		mb.triggerSpec()      // some may differ from those of before
+	}
+	p.checkCommit(now, err)
+}
+
+func (p *listWatch) replace(objs []*object, rv string, now time.Time) error {
+	i := p.informer
+	fit := make([]*object, 0, len(objs))
+	var left leftOut
+	for _, o := range objs {
+		if o.unfit.why != "" {
+			left.add(o.key, o.unfit)
+		} else {
+			fit = append(fit, o)
+		}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	fit = p.retention.replace(fit, now)
+	items := make([]aggregate.Item, len(fit))
+	for n, o := range fit {
+		items[n] = o.item
+	}
+	p.state, p.reason, p.leftOut = aggregate.Synced, "", left
+	i.countLeftOutLocked()
+	i.relistedLocked(p.cause)
+	p.cause = "other"
+	i.applied = rv
+	var err error
+	if p.namespace == "" {
+		_, err = i.scope.Replace(items, i.statusLocked())
+	} else {
+		_, err = i.scope.ReplaceNamespace(p.namespace, items, i.statusLocked())
+	}
+	if err != nil {
+		return err
+	}
+	return i.commitLocked() // charges for the size
+}
+
+// checkCommit gives the scope up when its commit has exceeded the budget.
+func (p *listWatch) checkCommit(now time.Time, err error) {
+	if errors.Is(err, errOverBudget) {
+		objects, bytes := p.informer.member.quota.Used()
+		p.overBudget(now, fmt.Sprintf("the scope would exceed the budget: the member already holds %d objects, %d bytes", objects, bytes))
+	}
+}
+
+// emptyOverBudget empties a listWatch that is over budget.
+func (i *informer) emptyOverBudget(p *listWatch, why string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	again := p.state == aggregate.OverBudget
+	p.state, p.reason, p.leftOut = aggregate.OverBudget, message.Clip(why), leftOut{}
+	i.countLeftOutLocked()
+	p.cause = "budget"
+	p.retention.reset()
+	_, err := i.scope.ReplaceNamespace(p.namespace, nil, i.statusLocked())
+	if err == nil {
+		err = i.commitLocked()
+	}
+	if again && err == nil {
+		return // it was logged when it happened
+	}
+	i.log.Warn("over budget, removing the scope's objects", "reason", "OverBudget", "detail", why, "error", err)
+}
