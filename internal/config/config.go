@@ -19,7 +19,7 @@ type Config struct {
 	Network Network `yaml:"network" doc:"Which addresses members, and the repositories of PolicySources, may have."`
 
 	DiscoveryInterval time.Duration `yaml:"discoveryInterval" doc:"How often the kinds that a member serves are discovered, besides when it announces a change."`
-	ParallelSyncs     int           `yaml:"parallelSyncs" doc:"Concurrent initial lists, over all members."`
+	ParallelSyncs     int           `yaml:"parallelSyncs" doc:"Concurrent large initial lists (more than 64 KiB), over all members."`
 	GiveUpAfter       time.Duration `yaml:"giveUpAfter" doc:"How long /readyz waits for a member that has not synced."`
 	Ping              Ping          `yaml:"ping" doc:"Detection of dead connections."`
 	KeepSecretValues  bool          `yaml:"keepSecretValues" doc:"Keep the values of Secrets and ConfigMaps, which are redacted otherwise."`

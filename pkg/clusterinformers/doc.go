@@ -33,10 +33,11 @@
 //     APIService has changed. A kind is held at one version in the whole fleet
 //     where all members serve one in common; after a change, the version changes
 //     again only once the next one has lasted for a while.
-//   - For every kind of a member one client-go Reflector lists and watches. Its
-//     store is the index: there is no second copy. Below it, the bytes that the
-//     member sent become index entries without an object in between, from
-//     protobuf where that loses nothing and from JSON otherwise.
+//   - For every kind of a member a state machine of its own lists and watches (package
+//     listwatch), as client-go's Reflector does, but without goroutines: it is a task that
+//     is run when something has come for it. The bytes that the member sent become index
+//     entries without an object in between, from protobuf where that loses nothing and from
+//     JSON otherwise. There is no second copy.
 //   - A connection that breaks costs no list: the watch resumes at the same
 //     resourceVersion, for all kinds of the member as soon as one probe
 //     succeeds. Only a resourceVersion that is too old relists, and only the kind
@@ -51,21 +52,22 @@
 //
 // The methods of [Manager] may be called from any goroutine; Run once. A member
 // has two goroutines of its own, one for its connection and one that decides
-// which kinds are held, and a kind has two: one reads and decodes, the
-// Reflector's commits. Run returns when all have ended. A panic in one of them
-// is logged, counted and shown, and what failed is restarted; no other member is
-// affected. The same holds for a member that is slow, dead, huge or hostile: it
-// has its own goroutines, its own [Budget], and at most a few of the slots for
+// which kinds are held. Kinds have none: as many workers as there are processors run
+// those that have something to do, by turns of a member, so that one whose kinds change
+// without pause takes no more turns than any other. Requests that wait for an answer
+// have a goroutine until they have it, a few a member at a time. Run returns when all have
+// ended. A panic in one of them is logged, counted and shown, and what failed is
+// restarted; no other member is affected. The same holds for a member that is slow, dead,
+// huge or hostile: it has its own [Budget], and at most a few of the slots for large
 // initial lists, which it loses when it stalls.
 //
 // # Trade-offs
 //
 // Watches are not shared between members, nor kinds between watches: a fleet of
-// a thousand members of sixty kinds has sixty thousand streams, over one
-// connection per member. Two goroutines for each, rather than one, overlap
-// decoding with committing, so that a burst becomes few commits. A watch with
-// more than a thousand events per second is read every two milliseconds, which
-// costs a sixth less than reading each event as it comes. A scope that has
-// switched to JSON stays with it until its member is added again: the reason is
-// likely to recur.
+// a thousand members of sixty kinds has sixty thousand streams. What has come of a
+// watch is decoded, applied and committed in one turn, so that a burst becomes few
+// commits. A watch with more than a thousand events per second is read two milliseconds
+// after something has come, which costs a sixth less than reading each event as it comes.
+// A scope that has switched to JSON stays with it until its member is added again: the
+// reason is likely to recur.
 package clusterinformers

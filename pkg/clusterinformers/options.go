@@ -34,8 +34,8 @@ type Options struct {
 	// DiscoveryInterval is how often a member is discovered, in addition
 	// to when a CustomResourceDefinition or APIService changes. 0: 1 minute.
 	DiscoveryInterval time.Duration
-	// ParallelSyncs bounds the first lists under way at once over all members.
-	// 0: 32.
+	// ParallelSyncs bounds the large first lists under way at once over all members: one of
+	// more than 64 KiB waits for others for 2 s at most. 0: 32.
 	ParallelSyncs int
 	// GiveUpAfter is when a member that has not synced no longer holds back
 	// Ready. 0: 2 minutes.
