@@ -237,6 +237,9 @@ func (b *Batch) Scopes() iter.Seq[ScopeDelta] {
 // Members yields the members that joined, left or changed, by name.
 func (b *Batch) Members() iter.Seq[MemberDelta] {
 	return func(yield func(MemberDelta) bool) {
+		if b.Before.members == b.After.members {
+			return // as most commits leave them
+		}
 		diffOrdered(b.Before.members, b.After.members, lessMember, func(before, after *memberRoot) bool {
 			var d MemberDelta
 			if before != nil {

@@ -20,53 +20,148 @@ type Gaps struct {
 }
 
 // FindGaps finds the incomplete scopes of the kinds, and of those of the snapshot. It
-// shares what has not changed with before, which may be nil: a member may have any
-// number of kinds.
+// shares what is equal with the gaps before, which may be nil.
 func FindGaps(before *Gaps, s *aggregate.Snapshot, kinds []aggregate.Kind) *Gaps {
-	g := &Gaps{snapshot: s, byKind: &btree.Map[aggregate.Kind, []verdict.Gap]{}}
-	if before != nil {
-		g.byKind = before.byKind.Copy()
-	}
-	for m := range s.Members() {
-		g.members = append(g.members, m.Name)
-	}
-	g.Kinds = slices.Collect(s.Kinds())
-	if before != nil && slices.Equal(before.Kinds, g.Kinds) {
-		g.Kinds = before.Kinds
-	}
-	if before != nil && slices.Equal(before.members, g.members) {
-		g.members = before.members
-	}
-	looked := make(map[aggregate.Kind]bool, len(kinds)+len(g.Kinds))
-	for _, kinds := range [][]aggregate.Kind{kinds, g.Kinds} {
-		for _, kind := range kinds {
-			if looked[kind] {
-				continue
-			}
-			looked[kind] = true
-			found := g.find(kind)
-			if was, known := g.byKind.Get(kind); !known || !slices.Equal(was, found) {
-				g.byKind.Set(kind, found)
-			}
-		}
-	}
-	if g.byKind.Len() > len(looked) {
-		for _, kind := range g.byKind.Keys() {
-			if !looked[kind] {
-				g.byKind.Delete(kind)
-			}
+	g, looked := next(before, s, kinds, true)
+	for kind := range looked {
+		found := g.find(kind)
+		if was, known := g.byKind.Get(kind); !known || !slices.Equal(was, found) {
+			g.byKind.Set(kind, found)
 		}
 	}
 	return g
 }
 
-func (g *Gaps) find(kind aggregate.Kind) []verdict.Gap {
-	var found []verdict.Gap
-	for _, m := range g.members {
-		if info, _ := g.snapshot.Scope(m, kind); !info.Status.State.Complete() {
-			found = append(found, verdict.Gap{Member: m, Kind: kind, State: info.Status.State})
+// Scope names a kind of a member.
+type Scope struct {
+	Member string
+	Kind   aggregate.Kind
+}
+
+// Update returns the gaps of a later snapshot, and whether they differ, given the scopes and
+// the members that have changed, joined or left since. It costs what these are, whatever the
+// fleet, but for kinds that no member had before.
+func (g *Gaps) Update(s *aggregate.Snapshot, kinds []aggregate.Kind, scopes []Scope, members []string) (*Gaps, bool) {
+	after, looked := next(g, s, kinds, len(members) > 0)
+	changed := !slices.Equal(g.members, after.members) || !slices.Equal(g.Kinds, after.Kinds) || after.byKind.Len() != g.byKind.Len()
+	touched := map[aggregate.Kind][]string{}
+	for _, scope := range scopes {
+		if looked[scope.Kind] {
+			touched[scope.Kind] = append(touched[scope.Kind], scope.Member)
 		}
 	}
+	for kind := range looked {
+		found, known := after.byKind.Get(kind)
+		if !known {
+			after.byKind.Set(kind, after.find(kind))
+			changed = true
+			continue
+		}
+		if of := append(touched[kind], members...); len(of) > 0 {
+			slices.Sort(of)
+			if edited, some := after.edit(kind, found, slices.Compact(of)); some {
+				after.byKind.Set(kind, edited)
+				changed = true
+			}
+		}
+	}
+	return after, changed
+}
+
+// next returns gaps of a snapshot that have those before of the kinds that are still looked
+// at, which it returns. Where members may have joined or left it lists them.
+func next(before *Gaps, s *aggregate.Snapshot, kinds []aggregate.Kind, membersChanged bool) (*Gaps, map[aggregate.Kind]bool) {
+	g := &Gaps{snapshot: s, byKind: &btree.Map[aggregate.Kind, []verdict.Gap]{}}
+	if before != nil {
+		g.byKind, g.members = before.byKind.Copy(), before.members
+	}
+	if before == nil || membersChanged {
+		var names []string
+		for m := range s.Members() {
+			names = append(names, m.Name)
+		}
+		if !slices.Equal(names, g.members) {
+			g.members = names
+		}
+	}
+	g.Kinds = slices.Collect(s.Kinds())
+	if before != nil && slices.Equal(before.Kinds, g.Kinds) {
+		g.Kinds = before.Kinds
+	}
+	looked := make(map[aggregate.Kind]bool, len(kinds)+len(g.Kinds))
+	for _, kinds := range [][]aggregate.Kind{kinds, g.Kinds} {
+		for _, kind := range kinds {
+			looked[kind] = true
+		}
+	}
+	for _, kind := range g.byKind.Keys() {
+		if !looked[kind] {
+			g.byKind.Delete(kind)
+		}
+	}
+	return g, looked
+}
+
+// edit returns the gaps of a kind, sorted by member, with those of some members, sorted, as
+// they are in the snapshot, and whether any differs.
+func (g *Gaps) edit(kind aggregate.Kind, found []verdict.Gap, members []string) ([]verdict.Gap, bool) {
+	var out []verdict.Gap // nil until something differs
+	from := 0             // of found, not yet in out
+	for _, m := range members {
+		i, had := slices.BinarySearchFunc(found[from:], m, compareGap)
+		i += from
+		gap, has := g.gapOf(kind, m)
+		if had == has && (!has || found[i] == gap) {
+			continue
+		}
+		if out == nil {
+			out = make([]verdict.Gap, 0, len(found)+len(members))
+		}
+		out = append(out, found[from:i]...)
+		if has {
+			out = append(out, gap)
+		}
+		if from = i; had {
+			from++
+		}
+	}
+	if out == nil {
+		return found, false
+	}
+	return append(out, found[from:]...), true
+}
+
+// gapOf returns the gap of a member, if it is one of the snapshot's and has one.
+func (g *Gaps) gapOf(kind aggregate.Kind, member string) (verdict.Gap, bool) {
+	if _, ok := slices.BinarySearch(g.members, member); !ok {
+		return verdict.Gap{}, false
+	}
+	info, _ := g.snapshot.Scope(member, kind)
+	return verdict.Gap{Member: member, Kind: kind, State: info.Status.State}, !info.Status.State.Complete()
+}
+
+func (g *Gaps) find(kind aggregate.Kind) []verdict.Gap {
+	var found []verdict.Gap
+	rest := g.members
+	// Members without a scope of the kind may be known not to serve it.
+	unopened := func(before func(member string) bool) {
+		for len(rest) > 0 && before(rest[0]) {
+			if gap, ok := g.gapOf(kind, rest[0]); ok {
+				found = append(found, gap)
+			}
+			rest = rest[1:]
+		}
+	}
+	for scope := range g.snapshot.ScopesOf(kind) { // by member, as the members are
+		unopened(func(member string) bool { return member < scope.Member })
+		if len(rest) > 0 && rest[0] == scope.Member {
+			if !scope.Status.State.Complete() {
+				found = append(found, verdict.Gap{Member: scope.Member, Kind: kind, State: scope.Status.State})
+			}
+			rest = rest[1:]
+		}
+	}
+	unopened(func(string) bool { return true })
 	return found
 }
 
@@ -79,24 +174,11 @@ func (g *Gaps) Of(kind aggregate.Kind) []verdict.Gap {
 }
 
 func (g *Gaps) At(kind aggregate.Kind, member string) (verdict.Gap, bool) {
-	i, ok := slices.BinarySearchFunc(g.Of(kind), member, func(gap verdict.Gap, m string) int { return strings.Compare(gap.Member, m) })
+	i, ok := slices.BinarySearchFunc(g.Of(kind), member, compareGap)
 	if !ok {
 		return verdict.Gap{}, false
 	}
 	return g.Of(kind)[i], true
-}
-
-func (g *Gaps) Equal(o *Gaps) bool {
-	if !slices.Equal(g.members, o.members) || !slices.Equal(g.Kinds, o.Kinds) || g.byKind.Len() != o.byKind.Len() {
-		return false
-	}
-	same := true
-	g.byKind.Scan(func(kind aggregate.Kind, found []verdict.Gap) bool {
-		other, ok := o.byKind.Get(kind)
-		same = ok && slices.Equal(found, other)
-		return same
-	})
-	return same
 }
 
 // Synced reports whether no scope is Unknown or Syncing.
@@ -108,3 +190,5 @@ func (g *Gaps) Synced() bool {
 	})
 	return settled
 }
+
+func compareGap(gap verdict.Gap, member string) int { return strings.Compare(gap.Member, member) }

@@ -31,9 +31,7 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 	r.applyMembers(batch)
 	r.applyScopes(batch)
 	r.markRetries()
-	if r.gapsChanged {
-		r.updateGaps()
-	}
+	r.updateGaps()
 	return r.finish(func() error {
 		notes, err := r.applyDeltas()
 		if err == nil {
@@ -53,9 +51,7 @@ func (e *Engine) Apply(ctx context.Context, batch *aggregate.Batch) (*Changes, e
 
 // applyMembers accounts for members that joined, left or changed.
 func (r *pass) applyMembers(batch *aggregate.Batch) {
-	some := false
 	for d := range batch.Members() {
-		some = true
 		var name string
 		switch {
 		case d.Before == nil:
@@ -96,16 +92,16 @@ func (r *pass) applyMembers(batch *aggregate.Batch) {
 		if d.Before == nil || d.After == nil || !slices.Equal(d.Before.APIs, d.After.APIs) {
 			r.invalidate(readKey(readMemberAPIs, name))
 		}
+		r.changedMembers = append(r.changedMembers, name)
 		if d.After == nil {
 			delete(r.e.memberTerms, name)
 		} else {
 			r.e.memberTerms[name] = memberTerm(*d.After)
 		}
 	}
-	if !some {
+	if len(r.changedMembers) == 0 {
 		return
 	}
-	r.gapsChanged = true
 	r.changes.compareAll = r.changes.compareAll || len(r.changed) > 0 // visibility and tolerance may differ
 	for _, b := range r.e.bindings {
 		was := &memberSets{b.selected, b.visible}
@@ -138,19 +134,20 @@ func (r *pass) applyScopes(batch *aggregate.Batch) {
 		if kind == "" {
 			member, kind = d.Before.Member, d.Before.Kind
 		}
-		r.gapsChanged = true
+		r.changedScopes = append(r.changedScopes, completeness.Scope{Member: member, Kind: kind})
 		r.invalidate(readKey(readScope, member, string(kind)))
 		r.invalidate(readKey(readScopes, member))
 		r.invalidate(readKey(readAllScopes))
 	}
 }
 
-// updateGaps finds the incomplete scopes of the snapshot.
+// updateGaps finds what the batch has changed of the incomplete scopes.
 func (r *pass) updateGaps() {
 	e := r.e
-	found := completeness.FindGaps(e.gaps, r.after, e.kinds)
-	if e.gaps == nil || !e.gaps.Equal(found) {
-		r.changes.compareAll = true
+	if len(r.changedScopes)+len(r.changedMembers) == 0 {
+		return
 	}
+	found, differ := e.gaps.Update(r.after, e.kinds, r.changedScopes, r.changedMembers)
+	r.changes.compareAll = r.changes.compareAll || differ
 	e.gaps = found
 }

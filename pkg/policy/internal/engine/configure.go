@@ -9,6 +9,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/module"
 )
 
@@ -37,7 +38,7 @@ func (e *Engine) Reset(ctx context.Context, s *aggregate.Snapshot) (*Changes, er
 		b.scores.Reset()
 		b.updateMembers(s)
 	}
-	r.updateGaps()
+	e.gaps = completeness.FindGaps(e.gaps, r.after, e.kinds)
 	return r.finish(func() error { return r.build(e.bindings, e.views) })
 }
 
@@ -93,7 +94,7 @@ func (e *Engine) Configure(ctx context.Context, set *module.Set, bindings []bind
 			newViews = append(newViews, v)
 		}
 	}
-	r.updateGaps()
+	e.gaps = completeness.FindGaps(e.gaps, r.after, e.kinds)
 	return r.finish(func() error {
 		if len(changed) > 0 {
 			return r.build(newBindings, newViews)

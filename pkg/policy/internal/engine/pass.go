@@ -6,6 +6,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/policy/internal/binding"
+	"federator.dev/federator/pkg/policy/internal/completeness"
 	"federator.dev/federator/pkg/policy/internal/module"
 	"federator.dev/federator/pkg/policy/internal/state"
 	"federator.dev/federator/pkg/policy/internal/verdict"
@@ -35,14 +36,16 @@ type pass struct {
 	deltas  []aggregate.Delta
 	changes *Changes
 
-	joined, left, changed            map[string]bool // members; changed ones are in both snapshots
-	previous                         map[*boundBinding]*memberSets
-	dirty                            map[aggregate.Ref][]*boundBinding          // objects to evaluate
-	dirtySubjects                    map[*boundBinding]map[verdict.Subject]bool // members and keys to evaluate
-	changedKeys                      map[*view]map[string]bool                  // of views
-	hasDelta                         map[aggregate.Ref]bool                     // objects of changed members that have a delta
-	viewFailuresChanged, gapsChanged bool
-	useMemo                          bool // evaluations share outcomes
+	joined, left, changed map[string]bool // members; changed ones are in both snapshots
+	previous              map[*boundBinding]*memberSets
+	dirty                 map[aggregate.Ref][]*boundBinding          // objects to evaluate
+	dirtySubjects         map[*boundBinding]map[verdict.Subject]bool // members and keys to evaluate
+	changedKeys           map[*view]map[string]bool                  // of views
+	hasDelta              map[aggregate.Ref]bool                     // objects of changed members that have a delta
+	changedScopes         []completeness.Scope                       // in state, or new or gone
+	changedMembers        []string                                   // joined, left or changed
+	viewFailuresChanged   bool
+	useMemo               bool // evaluations share outcomes
 }
 
 // memberSets are the members that a binding selected and saw before the pass.
