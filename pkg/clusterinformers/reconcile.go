@@ -250,13 +250,6 @@ func (mb *member) checkSynced() {
 	mb.synced.Store(true)
 }
 
-// status returns what is known of the member.
-func (mb *member) status(details bool) MemberStatus {
-	st := mb.connStatus()
-	mb.addScopes(&st, details)
-	return st
-}
-
 func (mb *member) addScopes(st *MemberStatus, details bool) {
 	mb.mu.Lock()
 	rs := slices.Collect(maps.Values(mb.informers))
