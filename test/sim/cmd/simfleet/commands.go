@@ -109,7 +109,7 @@ func (f *fleet) do(ctx context.Context, line string, out io.Writer) error {
 // stats are what the process uses.
 type stats struct {
 	RSS           int64   `json:"rss"`           // bytes
-	CPU           float64 `json:"cpu"`           // seconds, of user and kernel
+	CPU           float64 `json:"cpu"`           // seconds of user and kernel, since the members were ready
 	Goroutines    int     `json:"goroutines"`    //
 	Watches       int     `json:"watches"`       // that are open
 	BytesPerWatch int64   `json:"bytesPerWatch"` // of RSS, above what the members alone need
@@ -117,6 +117,7 @@ type stats struct {
 
 func (f *fleet) stats() stats {
 	s := measure()
+	s.CPU -= f.idle.CPU
 	if s.Watches = f.Watches(); s.Watches > 0 {
 		s.BytesPerWatch = (s.RSS - f.idle.RSS) / int64(s.Watches)
 	}
