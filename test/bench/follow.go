@@ -66,12 +66,12 @@ func readContexts(path string) (contexts, error) {
 	}
 	var specs contexts
 	for name := range config.Contexts {
-		one := config.DeepCopy()
+		one := *config
 		one.CurrentContext = name
-		if err := clientcmdapi.MinifyConfig(one); err != nil {
+		if err := clientcmdapi.MinifyConfig(&one); err != nil {
 			return nil, err
 		}
-		data, err := clientcmd.Write(*one)
+		data, err := clientcmd.Write(one)
 		if err != nil {
 			return nil, err
 		}

@@ -78,6 +78,13 @@ func scaleFleet(ctx context.Context, b *bench) (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := h.idle(ctx, 30*time.Second); err != nil { // for the scavenger
+		return nil, err
+	}
+	collected, err := h.usage()
+	if err != nil {
+		return nil, err
+	}
 	size := fmt.Sprintf("%d members x %d kinds, %d pods each", o.members, o.kinds, o.pods)
 	theirs, err := sims.note()
 	if err != nil {
@@ -86,6 +93,7 @@ func scaleFleet(ctx context.Context, b *bench) (rows []row, err error) {
 	scopes := o.scopes()
 	return []row{
 		{Name: "scale/rss", Unit: "MiB", Value: at.rss / mib, Note: fmt.Sprintf("%s, GOGC=100, %v after settling; peak %.0f; goal at 1,000 x 100: 2,048; %s", size, o.idle, at.peak/mib, theirs)},
+		{Name: "scale/rss_collected", Unit: "MiB", Value: collected.rss / mib, Note: "half a minute after a collection, which an idle process has every 2 minutes"},
 		{Name: "scale/heap", Unit: "MiB", Value: m.sum("go_memstats_heap_alloc_bytes") / mib, Note: fmt.Sprintf("%.0f live, %.0f of stacks; the index accounts for %.0f", live/mib, m.sum("go_memstats_stack_inuse_bytes")/mib, m.sum("federator_index_bytes")/mib)},
 		{Name: "scale/goroutines", Unit: "", Value: m.sum("go_goroutines"), Note: "goal at 1,000 x 100: 7,000"},
 		{Name: "scale/descriptors", Unit: "", Value: at.descriptors, Note: "goal at 1,000 x 100: 3,500"},

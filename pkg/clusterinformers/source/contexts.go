@@ -142,12 +142,13 @@ func (c *contexts) inlineContext(config *clientcmdapi.Config, name string, files
 	warn := func(format string, args ...any) {
 		*warnings = append(*warnings, message.Clip(fmt.Sprintf(format, args...)))
 	}
-	one := config.DeepCopy()
-	one.CurrentContext = name
-	if err := clientcmdapi.MinifyConfig(one); err != nil {
+	// Only what is left is copied: a copy of all for each context would be quadratic.
+	rest := *config
+	rest.CurrentContext, rest.Extensions, rest.Preferences = name, nil, clientcmdapi.Preferences{}
+	if err := clientcmdapi.MinifyConfig(&rest); err != nil {
 		return nil, connection.Refuse(connection.InvalidKubeconfig, "context %q does not exist or is incomplete", message.Clip(name))
 	}
-	one.Extensions, one.Preferences = nil, clientcmdapi.Preferences{}
+	one := rest.DeepCopy()
 	file := func(field string, path *string, contents *[]byte) *connection.Refusal {
 		named := *path
 		if err := inlineFile(path, contents, files); err != nil {
