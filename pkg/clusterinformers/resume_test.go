@@ -73,8 +73,8 @@ func TestResume_GoesOnAtTheLastResourceVersion(t *testing.T) {
 		{bookmark(30), "30"},
 		{event("DELETED", 31, `"name":"a","namespace":"shop"`), "31"},
 		{event("ADDED", 32, `"name":"c","namespace":"shop"`) + event("ADDED", 33, `"name":"d","namespace":"shop","annotations":7`), "33"},
-		{event("ADDED", 34, `"name":"e","namespace":"shop"`) + `{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"e","namespace":"shop"}}}` + "\n", "34"}, // an event without one
-		{event("ADDED", 35, `"name":"f","namespace":"shop"`) + event("ADDED", 36, `"name":"g","names`)[:60], "35"},                                                                      // and one that breaks off
+		{event("ADDED", 34, `"name":"e","namespace":"shop"`) + `{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"labels":{"a":"overwrites-what-was-read-before"},"name":"e","namespace":"shop"}}}` + "\n", "34"}, // an event without one
+		{event("ADDED", 35, `"name":"f","namespace":"shop"`) + event("ADDED", 36, `"name":"g","names`)[:60], "35"},                                                                                                                       // and one that breaks off
 	} {
 		says(step.says)
 		begins(step.begins)

@@ -185,17 +185,17 @@ func (p *listWatch) event(ev *decode.Event, now time.Time) error {
 			return err
 		}
 	}
-	effect := p.machine.Object(p.request.ID, rv)
 	if ev.Type == watch.Deleted {
-		if effect == listwatch.Apply {
+		if p.machine.Object(p.request.ID, rv) == listwatch.Apply {
 			namespace, name := cloneKey(&ev.Record)
 			p.remove(namespace, name, p.machine.AppliedResourceVersion(), now)
 		}
 		return nil
 	}
 	ev.Record.Update = ev.Type == watch.Modified
-	o := p.object(&ev.Record, ev.Unfit, effect == listwatch.Stage)
-	if effect == listwatch.Stage {
+	o := p.object(&ev.Record, ev.Unfit, p.machine.Listing())
+	// The record's strings are the decoder's, which goes on.
+	if p.machine.Object(p.request.ID, o.rv) == listwatch.Stage {
 		return p.stage(o)
 	}
 	if o.rv == "" {
