@@ -122,8 +122,9 @@ func (mb *member) learnDefinitions() {
 
 // relistChanged ends the informers of kinds that the member serves otherwise than
 // when they were started, so that they are listed again: objects that have not
-// been written since may have other content at the version that is held.
-func (mb *member) relistChanged() {
+// been written since may have other content at the version that is held. It reports whether
+// there were any.
+func (mb *member) relistChanged() bool {
 	mb.definitions.refresh(mb.manager.opts.Index, mb.name)
 	var ended []*runningInformer
 	mb.mu.Lock()
@@ -146,4 +147,5 @@ func (mb *member) relistChanged() {
 		mb.log.Info("relisting the kind: its definition or the API server changed", "kind", r.kind)
 		<-r.done
 	}
+	return len(ended) > 0
 }

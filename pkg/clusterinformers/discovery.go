@@ -45,7 +45,7 @@ func (mb *member) loop(ctx context.Context) {
 				d.start(asking)
 			}
 		}
-		mb.reconcile(ctx)
+		mb.reconcile(ctx, catalogChanged, known)
 		select {
 		case <-ctx.Done():
 			return
@@ -169,6 +169,7 @@ func (mb *member) discovered(f discovered) bool {
 	if now := time.Now(); f.last != nil && !maps.EqualFunc(f.last, f.resources, slices.Equal) {
 		mb.nextDiscovery = now.Add(mb.changeLimiter.ReserveN(now, 1).DelayFrom(now))
 	}
+	mb.findings++
 	mb.discoveredAt, mb.discoveredResets, mb.unavailable, mb.truncated = f.started, f.resets, f.silent, len(f.resources) >= catalog.MaxKinds
 	mb.setRejected(f.rejected)
 	mb.conn.clearError(discoveryErrors)
@@ -193,6 +194,7 @@ func (mb *member) confirmDiscovery(started time.Time, resets int) {
 	if v := mb.version.Load(); fresh && !started.IsZero() && v != nil && *v == mb.publishedVersion {
 		return // the index has it all
 	}
+	mb.findings++
 	mb.publish(mb.currentSpec())
 }
 

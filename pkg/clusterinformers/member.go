@@ -67,6 +67,9 @@ type member struct {
 	changeLimiter    *rate.Limiter             // of others than the one before
 	nextDiscovery    time.Time                 // when the limiter admits the next discovery
 	rejected         map[aggregate.Kind]string // kinds that it serves in a way that is not believed, and why
+	findings         int                       // discoveries that have found, or made known, something else
+	reconciled       reconciled                // the last time
+	reconcileFailed  bool                      // something of it is to be done again
 	publishedVersion string                    // of its API server, as the index has it
 }
 
@@ -301,6 +304,7 @@ func (mb *member) expireDiscovery() {
 		return
 	}
 	mb.discoveredAt = time.Time{}
+	mb.findings++
 	mb.mu.Lock()
 	spec := mb.spec
 	mb.mu.Unlock()

@@ -12,9 +12,21 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/message"
 )
 
+// reconciled is what the informers follow from. While it stays the same, and no definition
+// changes, there is nothing to reconcile.
+type reconciled struct {
+	catalog    <-chan struct{} // open until held versions, kinds or rules change
+	connection connectionState
+	resets     int
+	findings   int // of the member
+
+	waits        bool      // it is not known of a kind whether the member serves it
+	discoveredAt time.Time // where one waits: for a discovery, be it one that finds nothing new
+}
+
 // reconcile makes the informers those that configuration, discovery and the
-// held versions require.
-func (mb *member) reconcile(ctx context.Context) {
+// held versions require. What it is given is as old as what it reads, or older.
+func (mb *member) reconcile(ctx context.Context, catalogChanged <-chan struct{}, known connectionState) {
 	mb.mu.Lock()
 	o, resets := mb.resources, mb.resets
 	mb.mu.Unlock()
@@ -24,6 +36,14 @@ func (mb *member) reconcile(ctx context.Context) {
 	if resets != mb.discoveredResets {
 		mb.expireDiscovery() // it was of another cluster
 	}
+	now := reconciled{catalog: catalogChanged, connection: known, resets: resets, findings: mb.findings, waits: mb.reconciled.waits}
+	if now.waits {
+		now.discoveredAt = mb.discoveredAt
+	}
+	if now == mb.reconciled && !mb.relistChanged() {
+		return
+	}
+	mb.reconciled, mb.reconcileFailed = reconciled{}, false // until all is done
 	wanted := map[aggregate.Kind]catalog.APIResource{}
 	notes := map[aggregate.Kind]string{}
 	for kind, versions := range o {
@@ -39,6 +59,26 @@ func (mb *member) reconcile(ctx context.Context) {
 	}
 	mb.publishAbsent(wanted)
 	mb.checkSynced()
+	if mb.reconcileFailed {
+		return
+	}
+	now.waits, now.discoveredAt = mb.waitsForDiscovery(), time.Time{}
+	if now.waits {
+		now.discoveredAt = mb.discoveredAt
+	}
+	mb.reconciled = now
+}
+
+// waitsForDiscovery reports whether it is not known of a kind whether the member serves it.
+func (mb *member) waitsForDiscovery() bool {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	for _, status := range mb.absent {
+		if status.State != aggregate.NotServed {
+			return true
+		}
+	}
+	return false
 }
 
 // stopStale ends the informers of kinds that are gone, or that are to be
@@ -70,6 +110,7 @@ func (mb *member) startInformer(ctx context.Context, kind aggregate.Kind, res ca
 	rule, _ := mb.manager.rule(kind)
 	i, err := newInformer(ctx, mb, kind, res, rule, note)
 	if err != nil {
+		mb.reconcileFailed = true
 		mb.log.Error("opening the scope failed", "kind", kind, "error", err)
 		return
 	}
@@ -132,6 +173,7 @@ func (mb *member) removeExcluded() {
 func (mb *member) removeScope(info aggregate.ScopeInfo) {
 	scope, err := mb.manager.opts.Index.OpenScopeAs(mb.name, info.Kind, info.Version, info.Resource)
 	if err != nil {
+		mb.reconcileFailed = true
 		mb.log.Error("opening the scope failed", "kind", info.Kind, "error", err)
 		return
 	}
@@ -217,11 +259,13 @@ func (mb *member) setAbsent(kind aggregate.Kind, status aggregate.Status) {
 	info, _ := x.Snapshot().Scope(mb.name, kind) // none: neither is known
 	scope, err := x.OpenScopeAs(mb.name, kind, info.Version, info.Resource)
 	if err != nil {
+		mb.reconcileFailed = true
 		mb.log.Error("opening the scope failed", "kind", kind, "error", err)
 		return
 	}
 	defer scope.Close()
 	if _, err := scope.Replace(nil, status); err != nil {
+		mb.reconcileFailed = true
 		mb.log.Error("emptying the scope failed", "kind", kind, "error", err)
 		return
 	}
