@@ -125,9 +125,12 @@ func (t *Transport) serveLocked(h *host) {
 
 // dialled takes a dial's outcome.
 func (t *Transport) dialled(h *host, d *dial, c *conn, err error) {
+	alpn, is := err.(*ALPNError) //nolint:errorlint // it is made here
+	if is && t.o.OnFallback != nil {
+		t.o.OnFallback(alpn)
+	}
 	t.mu.Lock()
 	delete(h.dials, d)
-	alpn, is := err.(*ALPNError) //nolint:errorlint // it is made here
 	failed := min(len(h.waiters), perConn)
 	switch {
 	case t.closed:
@@ -156,9 +159,6 @@ func (t *Transport) dialled(h *host, d *dial, c *conn, err error) {
 	t.mu.Unlock()
 	if retire {
 		c.fail(errIdle)
-	}
-	if is && t.o.OnFallback != nil {
-		t.o.OnFallback(alpn)
 	}
 }
 

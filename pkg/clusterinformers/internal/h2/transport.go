@@ -52,7 +52,7 @@ type Options struct {
 	// Fallback takes requests to hosts that do not speak HTTP/2, and plain http. Without
 	// one, they fail.
 	Fallback http.RoundTripper
-	// OnFallback is called when a host turns out not to speak HTTP/2; may be nil.
+	// OnFallback is called when a dial finds that a host does not speak HTTP/2; may be nil.
 	OnFallback func(*ALPNError)
 	// OnProtocolError is called at each violation; may be nil. It must not block.
 	OnProtocolError func(*ProtocolError)

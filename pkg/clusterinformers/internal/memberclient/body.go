@@ -5,6 +5,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"federator.dev/federator/pkg/clusterinformers/internal/stream"
 )
 
 // Bodies are read whole by client-go, but for those of lists and watches, which
@@ -26,6 +30,37 @@ type streamKey struct{}
 // Content-Type goes to contentType.
 func WithStream(ctx context.Context, contentType *string) context.Context {
 	return context.WithValue(ctx, streamKey{}, contentType)
+}
+
+// bodyOf is the body of a response, which counts as under way until it is closed. Of a
+// request whose body the caller bounds it is a stream, if it was one.
+func (t *transport) bodyOf(r *http.Request, resp *http.Response) io.ReadCloser {
+	limit := t.bodyLimit(r, resp)
+	if s, is := resp.Body.(growing); is && limit == unlimited {
+		return &streamBody{growing: s, transport: t}
+	}
+	return &limitedBody{ReadCloser: resp.Body, done: sync.OnceFunc(t.requestDone), left: limit}
+}
+
+// growing is what our own transport returns.
+type growing interface {
+	stream.Stream
+	Grow(n int)
+}
+
+// streamBody is a stream that the caller bounds.
+type streamBody struct {
+	growing
+	transport *transport
+	closed    atomic.Bool
+}
+
+func (b *streamBody) Close() error {
+	err := b.growing.Close()
+	if !b.closed.Swap(true) {
+		b.transport.requestDone()
+	}
+	return err
 }
 
 // bodyLimit is how much of a response may be read.

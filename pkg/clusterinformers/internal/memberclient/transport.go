@@ -20,6 +20,7 @@ const (
 	handshakeTimeout = 5 * time.Second
 	idleTimeout      = 90 * time.Second
 	maxHeaderBytes   = 64 << 10
+	maxConns         = 1024 // to a server of HTTP/1.1: one for each watch
 )
 
 // The defaults of TransportOptions.
@@ -36,6 +37,13 @@ type TransportOptions struct {
 	PingInterval, PingTimeout time.Duration
 	OnDial                    func() // called at each new connection; may be nil
 	OnRead                    func() // called whenever anything comes over one; may be nil
+
+	// Stock sends everything by net/http: two goroutines and buffers a watch. Servers
+	// that do not speak HTTP/2 are reached so anyway, and those that violate it thrice in
+	// ten minutes.
+	Stock       bool
+	OnStock     func(why error) // called when a server is, from then on; may be nil
+	OnViolation func(error)     // called at each violation of HTTP/2; may be nil; must not block
 }
 
 // NewHTTPClient returns a client for a checked configuration. Its connections are
@@ -87,6 +95,7 @@ func NewHTTPClient(cfg *rest.Config, o TransportOptions) (*http.Client, error) {
 		TLSHandshakeTimeout:    handshakeTimeout,
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    4,
+		MaxConnsPerHost:        maxConns,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxHeaderBytes,
 		ForceAttemptHTTP2:      true,
@@ -96,8 +105,12 @@ func NewHTTPClient(cfg *rest.Config, o TransportOptions) (*http.Client, error) {
 			WriteByteTimeout: o.PingInterval + o.PingTimeout,
 		},
 	}
-	t.base = base
-	if t.next, err = rest.HTTPWrappersForConfig(cfg, sentMarker{base}); err != nil {
+	sender, err := newSwitching(base, &o)
+	if err != nil {
+		return nil, err
+	}
+	t.base = sender
+	if t.next, err = rest.HTTPWrappersForConfig(cfg, sentMarker{sender}); err != nil {
 		return nil, err
 	}
 	if cfg.ExecProvider != nil {
@@ -161,7 +174,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if contentType, ok := r.Context().Value(streamKey{}).(*string); ok {
 		*contentType = resp.Header.Get("Content-Type")
 	}
-	resp.Body = &limitedBody{ReadCloser: resp.Body, done: sync.OnceFunc(t.requestDone), left: t.bodyLimit(r, resp)}
+	resp.Body = t.bodyOf(r, resp)
 	if c := resp.StatusCode; c >= 300 && c < 400 && c != http.StatusNotModified {
 		_ = resp.Body.Close() // nothing of it is read
 		where := "nowhere"
@@ -219,6 +232,9 @@ func (t *transport) closeAll() {
 	t.mu.Unlock()
 	for _, c := range conns {
 		_ = c.Close() // nothing to report to
+	}
+	if s, is := t.base.(*switching); is {
+		s.close()
 	}
 }
 

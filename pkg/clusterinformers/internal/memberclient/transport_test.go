@@ -221,7 +221,7 @@ func TestTransport_RefusesLargeHeaders(t *testing.T) {
 
 func TestTransport_UsesNoProxy(t *testing.T) {
 	client := clientOf(t, "https://192.0.2.1", TransportOptions{}, nil)
-	if tr := client.Transport.(*transport); tr.base.(*http.Transport).Proxy != nil {
+	if tr := client.Transport.(*transport); tr.base.(*switching).stock.Proxy != nil {
 		t.Error("the transport has a proxy function")
 	}
 }

@@ -1,0 +1,88 @@
+package memberclient
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"federator.dev/federator/pkg/clusterinformers/internal/h2"
+)
+
+// A member that violates HTTP/2 so often within so long is reached by net/http.
+const (
+	maxViolations   = 3
+	violationWindow = 10 * time.Minute
+)
+
+// switching sends requests by our own transport, or by net/http where that does not get on
+// with the server.
+type switching struct {
+	own     *h2.Transport   // nil: net/http only
+	stock   *http.Transport // of the same connections and TLS
+	stocked atomic.Bool     // the server has violated the protocol too often
+	o       *TransportOptions
+
+	mu         sync.Mutex
+	violations [maxViolations]time.Time // the last, oldest first
+}
+
+// newSwitching returns what sends requests over connections that stock makes.
+func newSwitching(stock *http.Transport, o *TransportOptions) (*switching, error) {
+	s := &switching{stock: stock, o: o}
+	if o.Stock {
+		return s, nil
+	}
+	own, err := h2.New(h2.Options{
+		Dial: stock.DialContext, TLS: stock.TLSClientConfig,
+		PingInterval: o.PingInterval, PingTimeout: o.PingTimeout, IdleTimeout: stock.IdleConnTimeout,
+		Fallback: stock,
+		OnFallback: func(err *h2.ALPNError) {
+			if o.OnStock != nil {
+				o.OnStock(err)
+			}
+		},
+		OnProtocolError: s.violated,
+	})
+	s.own = own
+	return s, err
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *switching) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s.own == nil || s.stocked.Load() {
+		return s.stock.RoundTrip(r)
+	}
+	return s.own.RoundTrip(r)
+}
+
+// violated counts a violation.
+func (s *switching) violated(err *h2.ProtocolError) {
+	now := time.Now()
+	s.mu.Lock()
+	copy(s.violations[:], s.violations[1:])
+	s.violations[maxViolations-1] = now
+	often := !s.violations[0].IsZero() && now.Sub(s.violations[0]) < violationWindow
+	s.mu.Unlock()
+	if s.o.OnViolation != nil {
+		s.o.OnViolation(err)
+	}
+	if often && !s.stocked.Swap(true) && s.o.OnStock != nil {
+		s.o.OnStock(err)
+	}
+}
+
+// CloseIdleConnections closes what is idle, and what is in use when it falls idle.
+func (s *switching) CloseIdleConnections() {
+	if s.own != nil {
+		s.own.CloseIdleConnections()
+	}
+	s.stock.CloseIdleConnections()
+}
+
+// close ends all that is sent by our own transport.
+func (s *switching) close() {
+	if s.own != nil {
+		s.own.Close()
+	}
+}

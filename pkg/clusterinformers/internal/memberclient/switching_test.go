@@ -1,0 +1,192 @@
+package memberclient
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"federator.dev/federator/pkg/clusterinformers/internal/h2"
+	"federator.dev/federator/pkg/clusterinformers/internal/stream"
+)
+
+// streamOf sends a request whose body the caller bounds.
+func streamOf(t *testing.T, client *http.Client, url string) io.ReadCloser {
+	t.Helper()
+	contentType := ""
+	resp, err := get(WithStream(t.Context(), &contentType), client, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp.Body
+}
+
+func TestTransport_StreamsAreReadWithoutWaiting(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "event")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	for _, stock := range []bool{false, true} {
+		client := clientOf(t, s.URL, TransportOptions{Trusted: true, Stock: stock}, nil)
+		body := streamOf(t, client, s.URL+"/?watch=1")
+		if _, is := body.(interface{ Grow(int) }); is == stock {
+			t.Errorf("stock: %t; its window grows: %t", stock, is)
+		}
+		in := stream.Pump(body)
+		defer in.Close()
+		ready := make(chan struct{}, 10)
+		in.Notify(func() { ready <- struct{}{} })
+		<-ready
+		b := make([]byte, 10)
+		if n, err := in.ReadNow(b); err != nil || string(b[:n]) != "event" {
+			t.Errorf("%q, %v", b[:n], err)
+		}
+		if _, err := in.ReadNow(b); !errors.Is(err, stream.ErrNothing) {
+			t.Error(err)
+		}
+	}
+}
+
+// lying answers requests with bodies longer than it announces, which is a violation of
+// one stream; net/http takes what was announced.
+func lying(t *testing.T) (url string) {
+	t.Helper()
+	s := httptest.NewTLSServer(nil)
+	certificates := s.TLS.Certificates
+	s.Close()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certificates, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	serve := func(c net.Conn) {
+		defer c.Close()
+		fr := http2.NewFramer(c, c)
+		fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		_, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface)))
+		_ = fr.WriteSettings()
+		for err == nil {
+			var f http2.Frame
+			if f, err = fr.ReadFrame(); err != nil {
+				return
+			}
+			switch f := f.(type) {
+			case *http2.PingFrame:
+				_ = fr.WritePing(true, f.Data)
+			case *http2.MetaHeadersFrame:
+				var block bytes.Buffer
+				enc := hpack.NewEncoder(&block)
+				enc.SetMaxDynamicTableSize(0)
+				_ = enc.WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
+				_ = enc.WriteField(hpack.HeaderField{Name: "content-length", Value: "2"})
+				_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: f.StreamID, BlockFragment: block.Bytes(), EndHeaders: true})
+				_ = fr.WriteData(f.StreamID, true, []byte("ok and more"))
+			}
+		}
+	}
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { serve(c) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		wg.Wait()
+	})
+	return "https://" + l.Addr().String()
+}
+
+func TestTransport_GoesStockAfterThreeViolations(t *testing.T) {
+	url := lying(t)
+	var violations, stock atomic.Int32
+	client := clientOf(t, url, TransportOptions{
+		Trusted:     true,
+		OnViolation: func(error) { violations.Add(1) },
+		OnStock: func(err error) {
+			var v *h2.ProtocolError
+			if stock.Add(1); !errors.As(err, &v) {
+				t.Errorf("%v is no violation", err)
+			}
+		},
+	}, nil)
+	for range 3 {
+		if stock.Load() != 0 {
+			t.Error("early")
+		}
+		body := streamOf(t, client, url)
+		if _, err := io.ReadAll(body); err == nil {
+			t.Error("a body longer than announced was accepted")
+		}
+	}
+	body := streamOf(t, client, url)
+	if _, is := body.(stream.Stream); is || violations.Load() != 3 || stock.Load() != 1 {
+		t.Errorf("after %d violations %d decisions; the body is ours: %t", violations.Load(), stock.Load(), is)
+	}
+	client.CloseIdleConnections()
+	client.Transport.(*transport).closeAll()
+}
+
+func TestTransport_ReachesServersThatDoNotSpeakHTTP2(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
+	defer s.Close()
+	var stock atomic.Int32
+	client := clientOf(t, s.URL, TransportOptions{Trusted: true, OnStock: func(error) { stock.Add(1) }}, nil)
+	for range 2 {
+		if got, err := io.ReadAll(streamOf(t, client, s.URL)); err != nil || string(got) != "HTTP/1.1" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	if n := stock.Load(); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+}
+
+func TestClient_CloseEndsWhatIsUnderWay(t *testing.T) {
+	asked := make(chan struct{}, 4)
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/watch" {
+			_ = http.NewResponseController(w).Flush()
+		}
+		asked <- struct{}{}
+		<-r.Context().Done()
+	})
+	for _, stock := range []bool{false, true} {
+		client := clientOf(t, s.URL, TransportOptions{Trusted: true, Stock: stock}, nil)
+		body := streamOf(t, client, s.URL+"/watch")
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if resp, err := get(context.Background(), client, s.URL+"/list"); err == nil {
+				resp.Body.Close()
+				t.Error("answered")
+			}
+		})
+		<-asked
+		<-asked
+		begin := time.Now()
+		New(nil, client).Close()
+		if _, err := body.Read(make([]byte, 1)); err == nil {
+			t.Error("a stream goes on")
+		}
+		wg.Wait()
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("took %s", took)
+		}
+	}
+}
