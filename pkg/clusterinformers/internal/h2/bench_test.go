@@ -125,7 +125,8 @@ func BenchmarkIdle(b *testing.B) {
 					}
 				}
 				b.ReportMetric(float64(held()-opened)/20, "B/conn")
-				for _, s := range append(streams, warm) {
+				warm.Close()
+				for _, s := range streams {
 					s.Close()
 				}
 				for _, c := range append(conns, c) {
