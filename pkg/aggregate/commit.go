@@ -93,14 +93,32 @@ func (s *Scope) publish(root *scopeRoot, revisions int, rec func(at Revision) *r
 	if err != nil {
 		return 0, s.fail(err)
 	}
-	if before, ok := x.scopes.Set(root); ok && before.resource != root.resource {
-		x.count(s.kind, before.resource, -1)
-		x.count(s.kind, root.resource, 1)
-	}
 	r := rec(at)
+	x.exchange(root, r.to)
 	x.publish(x.current.Load(), r)
 	s.dirty = false
 	return r.to, nil
+}
+
+// exchange puts a scope's next root in place of the one before. x.mu must be held.
+func (x *Index) exchange(root *scopeRoot, at Revision) {
+	before, ok := x.scopes.Set(root)
+	x.totals.add(root, 1)
+	switch {
+	case !ok:
+		x.reshaped, root.changed = true, at
+		return
+	case before.objects != root.objects:
+		root.changed = at
+	default:
+		root.changed = before.changed
+	}
+	x.totals.add(before, -1)
+	if before.resource != root.resource {
+		x.count(root.kind, before.resource, -1)
+		x.count(root.kind, root.resource, 1)
+	}
+	x.reshaped = x.reshaped || before.scopeID != root.scopeID || before.status != root.status
 }
 
 // Replace makes the scope hold exactly these objects: one commit, whatever their number.
@@ -263,6 +281,8 @@ func (s *Scope) Remove() {
 		return
 	}
 	x.scopes.Delete(root)
+	x.reshaped = true
+	x.totals.add(root, -1)
 	x.count(s.kind, root.resource, -1)
 	if m, ok := x.members.Get(&memberRoot{Member: Member{Name: s.member}}); ok {
 		x.setMember(m.without(s.kind))

@@ -38,15 +38,17 @@ type Index struct {
 
 	// mu serialises publishing. It guards the trees that the next snapshot copies, and the
 	// writers.
-	mu      sync.Mutex
-	scopes  *btree.BTreeG[*scopeRoot]
-	members *btree.BTreeG[*memberRoot]
-	joined  bool // members was modified since it was published
-	plurals *btree.BTreeG[plurals]
-	renamed bool             // plurals was modified since it was published
-	counts  map[pluralOf]int // of scopes
-	spent   bool             // exhausted is closed
-	writers map[scopeKey]*Scope
+	mu       sync.Mutex
+	scopes   *btree.BTreeG[*scopeRoot]
+	members  *btree.BTreeG[*memberRoot]
+	joined   bool // members was modified since it was published
+	plurals  *btree.BTreeG[plurals]
+	renamed  bool             // plurals was modified since it was published
+	counts   map[pluralOf]int // of scopes
+	reshaped bool             // the next snapshot differs in more than objects
+	totals   totals           // of scopes
+	spent    bool             // exhausted is closed
+	writers  map[scopeKey]*Scope
 }
 
 // published is what a reader gets by one atomic load.
@@ -134,11 +136,15 @@ func (x *Index) publish(old *published, rec *record) {
 	if x.renamed {
 		plurals, x.renamed = x.plurals.Copy(), false
 	}
+	shape := old.snapshot.shape
+	if x.reshaped {
+		shape, x.reshaped = rec.to, false
+	}
 	rec.since = old.snapshot.revision
 	x.current.Store(&published{
 		snapshot: &Snapshot{
 			revision: rec.to, changes: old.snapshot.changes + uint64(rec.to-rec.from), fields: x.fields, pivots: x.pivots,
-			scopes: x.scopes.Copy(), members: members, plurals: plurals,
+			scopes: x.scopes.Copy(), members: members, plurals: plurals, shape: shape, totals: x.totals,
 		},
 		log:  old.log.add(rec, x.log),
 		next: make(chan struct{}),
@@ -149,7 +155,7 @@ func (x *Index) publish(old *published, rec *record) {
 // setMember adds a member to the next snapshot. x.mu must be held.
 func (x *Index) setMember(m *memberRoot) {
 	x.members.Set(m)
-	x.joined = true
+	x.joined, x.reshaped = true, true
 }
 
 // PutMember adds or updates a member, in one commit, or none when nothing changed. If
@@ -206,9 +212,10 @@ func (x *Index) RemoveMember(name string) bool {
 		return false
 	}
 	x.members.Delete(m)
-	x.joined = true
+	x.joined, x.reshaped = true, true
 	for _, kind := range m.kinds {
 		if root, ok := x.scopes.Delete(pivotScope(name, kind)); ok {
+			x.totals.add(root, -1)
 			x.count(kind, root.resource, -1)
 		}
 		delete(x.writers, scopeKey{name, kind})

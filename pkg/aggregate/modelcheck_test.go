@@ -91,6 +91,13 @@ func check(snap *aggregate.Snapshot, want *state, rng *rand.Rand) error {
 	if err := checkScopes(snap, want); err != nil {
 		return err
 	}
+	sum := 0
+	for scope := range snap.Scopes("") {
+		sum += scope.Objects
+	}
+	if n, _ := snap.Size(); n != sum {
+		return fmt.Errorf("%d objects in all, want %d", n, sum)
+	}
 	for range 6 {
 		q := randomQuery(rng)
 		if err := checkQuery(snap, want, q, rng); err != nil {

@@ -24,6 +24,7 @@ type scopeRoot struct {
 	owners  *btree.BTreeG[ownerRef]
 	labels  attrIndex
 	fields  attrIndex
+	changed Revision // of the last change of objects
 
 	// bytes estimates the heap bytes of the objects as they were encoded when recoded stood
 	// at recodedAt. Changes by Train since then are in recoded, which the roots of a scope
@@ -34,6 +35,17 @@ type scopeRoot struct {
 }
 
 func (r *scopeRoot) size() int64 { return r.bytes + r.recoded.Load() - r.recodedAt }
+
+// totals are the sums of the scopes' objects and bytes. Bytes are as of each scope's commit.
+type totals struct {
+	objects int
+	bytes   int64
+}
+
+func (t *totals) add(r *scopeRoot, sign int) {
+	t.objects += sign * r.objects.Len()
+	t.bytes += int64(sign) * r.bytes
+}
 
 func newRoot(id *scopeID) scopeRoot {
 	return scopeRoot{

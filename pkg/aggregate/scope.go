@@ -107,6 +107,7 @@ func (x *Index) register(s *Scope) (*scopeRoot, error) {
 	s.root = newRoot(s.id)
 	_, root := s.freeze()
 	x.setMember(m.with(kind))
+	root.changed = at + 1
 	x.scopes.Set(root)
 	x.count(kind, s.id.resource, 1)
 	x.publish(x.current.Load(), newRecord(at, at+1, s.id, nil, 0))

@@ -12,6 +12,8 @@ import (
 type Snapshot struct {
 	revision Revision
 	changes  uint64 // revisions taken since the index was made
+	shape    Revision
+	totals   totals
 	fields   map[Kind][]fieldPath
 	scopes   *btree.BTreeG[*scopeRoot]  // by kind, then member
 	members  *btree.BTreeG[*memberRoot] // by name
@@ -100,6 +102,14 @@ func (s *Snapshot) Revision() Revision { return s.revision }
 // Changes returns how many revisions the index had used: unlike the difference of two
 // revisions, that of two such numbers is the number of changes between them.
 func (s *Snapshot) Changes() uint64 { return s.changes }
+
+// Shape returns the revision of the last change of anything but objects: of members, and of
+// which scopes there are, their states and versions. It is the same for snapshots that differ
+// in objects only.
+func (s *Snapshot) Shape() Revision { return s.shape }
+
+// Size returns the number of objects, and an estimate of their heap bytes.
+func (s *Snapshot) Size() (objects int, bytes int64) { return s.totals.objects, s.totals.bytes }
 
 // Member returns what is known of a member. Its slices must not be changed.
 func (s *Snapshot) Member(name string) (Member, bool) {
@@ -206,6 +216,15 @@ func (s *Snapshot) Kinds() iter.Seq[Kind] {
 			})
 		}
 	}
+}
+
+// ChangedOf returns the revision of the last change of objects of a kind, but for changes of
+// scopes that are no longer there.
+func (s *Snapshot) ChangedOf(kind Kind) (last Revision) {
+	for r := range s.kindScopes(kind, "") {
+		last = max(last, r.changed)
+	}
+	return last
 }
 
 // kindScopes yields the scopes of a kind by member, starting at a member.

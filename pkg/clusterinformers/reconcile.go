@@ -161,11 +161,14 @@ func (mb *member) stopAll() {
 // more. Their informers have ended.
 func (mb *member) removeExcluded() {
 	x := mb.manager.opts.Index
-	for _, info := range slices.Collect(x.Snapshot().Scopes(mb.name)) {
-		if _, kept := mb.manager.rule(info.Kind); kept {
+	snapshot := x.Snapshot()
+	for _, kind := range snapshot.KindsOf(mb.name) {
+		if _, kept := mb.manager.rule(kind); kept {
 			continue
 		}
-		mb.removeScope(info)
+		if info, ok := snapshot.Scope(mb.name, kind); ok {
+			mb.removeScope(info)
+		}
 	}
 }
 
@@ -194,11 +197,13 @@ func (mb *member) publishAbsent(wanted map[aggregate.Kind]catalog.APIResource) {
 		kinds[kind] = mb.manager.catalog.Serves(kind)
 	}
 	var rest []aggregate.ScopeInfo
-	for scope := range mb.manager.opts.Index.Snapshot().Scopes(mb.name) {
-		if _, known := kinds[scope.Kind]; !known {
-			kinds[scope.Kind] = false
+	snapshot := mb.manager.opts.Index.Snapshot()
+	for _, kind := range snapshot.KindsOf(mb.name) {
+		if _, known := kinds[kind]; !known {
+			kinds[kind] = false
 		}
-		if _, served := wanted[scope.Kind]; !served {
+		if _, served := wanted[kind]; !served {
+			scope, _ := snapshot.Scope(mb.name, kind)
 			rest = append(rest, scope)
 		}
 	}

@@ -32,12 +32,51 @@ func BenchmarkPodRows(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(time.Millisecond), "ms/500rows")
 }
 
-// BenchmarkViewAfterChange asks for the view of a fleet of 100 members with 60
-// kinds and 30 definitions each, in which something changes all the time.
+// BenchmarkViewAfterChange asks for the view of a fleet with 60 kinds and 30 definitions in
+// each member, in which the state of a scope, or an object, changes all the time.
 func BenchmarkViewAfterChange(b *testing.B) {
+	for _, members := range []int{100, 1000} {
+		f, list := fleetWithDefinitions(b, members)
+		c := catalog.New(newFakeFleet(list...))
+		first := c.View(f.index.Snapshot())
+		states := []aggregate.State{aggregate.Stale, aggregate.Synced}
+		for what, change := range map[string]func(n int){
+			"state":  func(n int) { f.state("fleet/m7", "Kind7.shop.example", states[n%2]) },
+			"object": func(n int) { f.keep("fleet/m7", "Kind7.shop.example", "shop.example/v1", changedWidget(n)) },
+		} {
+			b.Run(fmt.Sprintf("members=%d/%s", members, what), func(b *testing.B) {
+				b.ReportAllocs()
+				n := 0
+				for b.Loop() {
+					b.StopTimer()
+					n++
+					change(n)
+					snapshot := f.index.Snapshot()
+					b.StartTimer()
+					if c.View(snapshot) != first {
+						b.Fatal("another view")
+					}
+				}
+			})
+		}
+		b.Run(fmt.Sprintf("members=%d/built", members), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				catalog.New(newFakeFleet(list...)).View(f.index.Snapshot())
+			}
+		})
+	}
+}
+
+func changedWidget(n int) string {
+	return fmt.Sprintf(`{"apiVersion":"shop.example/v1","kind":"Kind7","metadata":{"name":"w","resourceVersion":"%d"},"spec":{"n":%d}}`, n, n)
+}
+
+func fleetWithDefinitions(b *testing.B, members int) (*fleet, []catalog.ServedResource) {
+	b.Helper()
 	f := newFleet(b)
 	var list []catalog.ServedResource
-	for m := range 100 {
+	for m := range members {
 		member := fmt.Sprintf("fleet/m%d", m)
 		f.join(member, "v1.36.0")
 		for k := range 60 {
@@ -52,18 +91,5 @@ func BenchmarkViewAfterChange(b *testing.B) {
 				widgetDefinition("Size", ".spec.size"), "Widget", fmt.Sprintf("Kind%d", d)), "widgets", fmt.Sprintf("kind%ds", d)))
 		}
 	}
-	c := catalog.New(newFakeFleet(list...))
-	first := c.View(f.index.Snapshot())
-	states := []aggregate.State{aggregate.Stale, aggregate.Synced}
-	n := 0
-	for b.Loop() {
-		b.StopTimer()
-		n++
-		f.state("fleet/m7", "Kind7.shop.example", states[n%2])
-		snapshot := f.index.Snapshot()
-		b.StartTimer()
-		if c.View(snapshot) != first {
-			b.Fatal("another view")
-		}
-	}
+	return f, list
 }

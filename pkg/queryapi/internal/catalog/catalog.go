@@ -83,8 +83,10 @@ type Catalog struct {
 type builtView struct {
 	view        *View
 	revision    aggregate.Revision
-	fingerprint uint64          // of the snapshot, see fingerprint
-	changed     <-chan struct{} // of the source
+	shape       aggregate.Revision // of the snapshot
+	definitions aggregate.Revision // of their last change
+	fingerprint uint64             // of the snapshot, see fingerprint
+	changed     <-chan struct{}    // of the source
 }
 
 // New returns a catalog of the source's resources.
@@ -95,17 +97,25 @@ func New(source Source) *Catalog {
 // View returns what is served as of a snapshot: a cached View, unless what members serve,
 // the collected kinds, their held versions or any CustomResourceDefinition differ.
 func (c *Catalog) View(snapshot *aggregate.Snapshot) *View {
-	if m := c.current.Load(); m.upToDate() && m.revision == snapshot.Revision() {
+	m := c.current.Load()
+	if m.upToDate() && m.revision == snapshot.Revision() {
 		return m.view
 	}
-	mark := c.fingerprint(snapshot)
+	defs := snapshot.ChangedOf(crdKind)
+	if m.upToDate() && m.shape == snapshot.Shape() && m.definitions == defs { // only other objects differ
+		next := *m
+		next.revision = snapshot.Revision()
+		c.current.CompareAndSwap(m, &next)
+		return m.view
+	}
+	mark := c.fingerprint(snapshot, defs)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m := c.current.Load(); !m.upToDate() {
 		c.served, c.changed = c.source.Resources()
 		c.recent = nil
 	}
-	m := &builtView{fingerprint: mark, changed: c.changed, revision: snapshot.Revision()}
+	m = &builtView{fingerprint: mark, changed: c.changed, revision: snapshot.Revision(), shape: snapshot.Shape(), definitions: defs}
 	if i := slices.IndexFunc(c.recent, func(r *builtView) bool { return r.fingerprint == mark }); i >= 0 {
 		m.view = c.recent[i].view
 		c.recent = slices.Delete(c.recent, i, i+1)
@@ -126,8 +136,8 @@ func (m *builtView) upToDate() bool {
 }
 
 // fingerprint is a hash of what a View depends on: kinds, their scopes' versions, and
-// definitions, by the revisions of their last changes, which never repeat.
-func (c *Catalog) fingerprint(snapshot *aggregate.Snapshot) uint64 {
+// definitions.
+func (c *Catalog) fingerprint(snapshot *aggregate.Snapshot, definitions aggregate.Revision) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	for scope := range snapshot.Scopes("") {
@@ -140,9 +150,7 @@ func (c *Catalog) fingerprint(snapshot *aggregate.Snapshot) uint64 {
 			_ = h.WriteByte(0)
 		}
 	}
-	for object := range listAll(snapshot, crdKind) {
-		maphash.WriteComparable(&h, object.Revision())
-	}
+	maphash.WriteComparable(&h, definitions)
 	return h.Sum64()
 }
 

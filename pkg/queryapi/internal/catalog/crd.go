@@ -22,11 +22,11 @@ import (
 type digest = [sha256.Size]byte
 
 // definition is the cached part of a CustomResourceDefinition. Its schemas stay in the
-// index, and are read when OpenAPI is requested.
+// index, and are read when OpenAPI is requested. Members with the same one share it.
 type definition struct {
 	kind    aggregate.Kind
-	content digest // hash of its spec: equal in members with the same definition
-	object  aggregate.Object
+	content digest                    // hash of its spec: equal in members with the same definition
+	object  aggregate.Object          // of one of them
 	tables  map[string]*customPrinter // by version
 }
 
@@ -60,14 +60,19 @@ func (c *Catalog) definitions(snapshot *aggregate.Snapshot) *definitionSet {
 	set := &definitionSet{byKind: map[aggregate.Kind]*kindDefinitions{}}
 	read := map[aggregate.Revision]*definition{}
 	counts := map[*kindDefinitions]map[digest]int{}
+	shared := make(map[digest]*definition)
+	for _, d := range c.parsed {
+		shared[d.content] = d
+	}
 	var buffer []byte
 	for object := range listAll(snapshot, crdKind) {
 		d := c.parsed[object.Revision()]
 		if d == nil {
-			d = &definition{object: object}
 			var err error
 			if buffer, err = object.AppendBody(buffer[:0]); err == nil {
-				d.parse(buffer)
+				d = parseDefinition(buffer, object, shared)
+			} else {
+				d = &definition{}
 			}
 		}
 		read[object.Revision()] = d
@@ -97,8 +102,19 @@ const (
 	maxPath    = 1024
 )
 
-// parse extracts from a definition's JSON what tables need. For an invalid one the kind is
-// empty.
+// parseDefinition extracts from a definition's JSON what tables need, unless it is one of
+// those that are shared, by their content. For an invalid one the kind is empty.
+func parseDefinition(body []byte, object aggregate.Object, shared map[digest]*definition) *definition {
+	content := sha256.Sum256(canonjson.Get(body, "spec"))
+	if d := shared[content]; d != nil {
+		return d
+	}
+	d := &definition{object: object, content: content}
+	d.parse(body)
+	shared[content] = d
+	return d
+}
+
 func (d *definition) parse(body []byte) {
 	var crd struct {
 		Spec struct {
@@ -116,7 +132,6 @@ func (d *definition) parse(body []byte) {
 		return
 	}
 	d.kind = aggregate.MakeKind(crd.Spec.Names.Kind, crd.Spec.Group)
-	d.content = sha256.Sum256(canonjson.Get(body, "spec"))
 	d.tables = map[string]*customPrinter{}
 	for _, v := range crd.Spec.Versions {
 		d.tables[v.Name] = newCustomPrinter(v.Columns)

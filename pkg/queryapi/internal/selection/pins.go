@@ -74,18 +74,14 @@ func (p *Pins) Pin(s *aggregate.Snapshot, user string, newest *aggregate.Snapsho
 	if kept {
 		return
 	}
-	var objects, total int64
-	for scope := range s.Scopes("") { // outside the lock: some thousands
-		objects += int64(scope.Objects)
-		total += scope.Bytes
-	}
+	objects, total := s.Size()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.shareLocked(s.Revision(), user) {
 		return
 	}
 	p.byRevision[s.Revision()] = p.order.PushBack(&pin{
-		snapshot: s, user: user, since: now, totalBytes: total, bytesPerChange: total/max(1, objects) + commitBytes,
+		snapshot: s, user: user, since: now, totalBytes: total, bytesPerChange: total/int64(max(1, objects)) + commitBytes,
 	})
 	p.perUser[user]++
 	p.sweepLocked(max(newest.Changes(), s.Changes()), now)
