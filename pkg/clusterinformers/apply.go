@@ -183,5 +183,5 @@ func (i *informer) emptyOverBudget(p *listWatch, why string) {
 	if again && err == nil {
 		return // it was logged when it happened
 	}
-	i.log.Warn("over budget, removing the scope's objects", "reason", "OverBudget", "detail", why, "error", err)
+	i.log().Warn("over budget, removing the scope's objects", "reason", "OverBudget", "detail", why, "error", err)
 }

@@ -86,7 +86,7 @@ func (p *listWatch) tooLarge(now time.Time, err error) {
 	switch {
 	case p.request.Verb == listwatch.List && p.request.Limit != 1:
 		p.endRequest(now, listwatch.TooLarge, 0)
-		i.log.Info("reducing the page size of a list: a page exceeded the response limit", "objects", p.machine.Limit())
+		i.log().Info("reducing the page size of a list: a page exceeded the response limit", "objects", p.machine.Limit())
 	case p.request.Verb != listwatch.List && i.switchToJSON(err.Error()):
 		// What answers may not speak protobuf at all, and then its text reads
 		// as a length. As JSON a size is what has come.
@@ -115,13 +115,16 @@ func (p *listWatch) refused(now time.Time, client *memberclient.Client, err erro
 		p.markDown(err)
 		seconds, _ := apierrors.SuggestsClientDelay(err)
 		p.endRequest(now, listwatch.Busy, min(time.Duration(seconds)*time.Second, maxRetryAfter))
-	case forbidden:
+	case forbidden, notServed:
 		p.endRequest(now, listwatch.Refused, 0)
-		i.setState(p, aggregate.Forbidden, err.Error())
-	case notServed:
-		p.endRequest(now, listwatch.Refused, 0)
-		i.setState(p, aggregate.Unknown, err.Error())
-		i.member.triggerDiscovery()
+		switch {
+		case p.request.Verb == listwatch.Stream: // a list without may be allowed
+		case class == forbidden:
+			i.setState(p, aggregate.Forbidden, err.Error())
+		default:
+			i.setState(p, aggregate.Unknown, err.Error())
+			i.member.triggerDiscovery()
+		}
 	case expired:
 		i.mu.Lock()
 		p.cause = "expired"

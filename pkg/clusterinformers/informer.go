@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unique"
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
@@ -24,15 +25,13 @@ import (
 // It has one listWatch for the entire member or, when the kind is narrowed to
 // namespaces, one for each.
 type informer struct {
-	member  *member
-	kind    aggregate.Kind
-	res     catalog.APIResource
-	rule    KindRule
-	rules   decode.Rules
-	note    string // condition of the held version, "" when it is the fleet's
-	scope   *aggregate.Scope
-	log     *slog.Logger
-	metrics *scopeMetrics
+	member   *member
+	kind     aggregate.Kind
+	resource unique.Handle[catalog.APIResource] // the same in most members
+	rule     *KindRule
+	note     string // condition of the held version, "" when it is the fleet's
+	scope    *aggregate.Scope
+	metrics  *scopeMetrics
 
 	overhead int64 // bytes that the member is charged while the informer runs
 
@@ -59,7 +58,7 @@ type informer struct {
 	objects         int64
 	bytes           int64
 	overheadCharged int64 // bytes of overhead that the member is charged
-	relists         map[string]int
+	relists         [len(relistCauses)]uint32
 	applied         string
 	leftOutReported int // objects left out when last counted
 }
@@ -71,11 +70,12 @@ func newInformer(ctx context.Context, m *member, kind aggregate.Kind, res catalo
 		return nil, err
 	}
 	i := &informer{
-		member: m, kind: kind, res: res, rule: rule, note: note, scope: scope,
-		rules:   decode.Rules{Drop: splitPaths(rule.Drop), Redact: !m.manager.opts.KeepSecretValues && decode.Sensitive(kind)},
-		log:     m.log.With("kind", kind),
+		member: m, kind: kind, resource: unique.Make(res), rule: &keepAll, note: note, scope: scope,
 		metrics: m.manager.metrics.scope(m.name, kind),
 		done:    make(chan struct{}),
+	}
+	if rule.narrows() {
+		i.rule = &rule
 	}
 	i.ctx, i.stop = context.WithCancel(ctx)
 	i.encoding.Store(int32(decode.JSON))
@@ -167,12 +167,15 @@ func recoverPanic(f func() error) (err error) {
 
 // relistedLocked counts a list by its cause. i.mu must be held.
 func (i *informer) relistedLocked(cause string) {
-	if i.relists == nil {
-		i.relists = map[string]int{}
-	}
-	i.relists[cause]++
+	i.relists[relistCause(cause)]++
 	i.metrics.relist(cause)
 }
+
+// res is the resource that is listed and watched.
+func (i *informer) res() catalog.APIResource { return i.resource.Value() }
+
+// log returns a logger that names the scope.
+func (i *informer) log() *slog.Logger { return i.member.log.With("kind", i.kind) }
 
 // chargeLocked sets what the scope costs the member, and reports whether the member
 // is within its budget. i.mu must be held, but in the constructor.
@@ -237,7 +240,7 @@ func (i *informer) publish() {
 func (i *informer) publishLocked() {
 	i.scope.SetStatus(i.statusLocked())
 	if err := i.commitLocked(); err != nil {
-		i.log.Debug("publishing the scope's state failed", "error", err)
+		i.log().Debug("publishing the scope's state failed", "error", err)
 	}
 }
 
@@ -264,7 +267,7 @@ func (i *informer) statusLocked() aggregate.Status {
 		return s
 	}
 	var reasons []string
-	for _, gap := range []string{i.rule.narrowingNote(i.res.Namespaced), i.leftOutNoteLocked()} {
+	for _, gap := range []string{i.rule.narrowingNote(i.res().Namespaced), i.leftOutNoteLocked()} {
 		if gap != "" {
 			s.State, reasons = aggregate.Partial, append(reasons, gap)
 		}
@@ -283,13 +286,15 @@ func (i *informer) scopeStatus() ScopeStatus {
 	defer i.mu.Unlock()
 	st := i.statusLocked()
 	out := ScopeStatus{
-		Kind: i.kind, Version: i.res.GVK.GroupVersion().String(), State: st.State, Reason: st.Reason,
+		Kind: i.kind, Version: i.res().GVK.GroupVersion().String(), State: st.State, Reason: st.Reason,
 		Objects: objects, Bytes: bytes + i.overheadCharged, LeftOut: i.leftOutCountLocked(), LeftOutExample: i.leftOutExampleLocked().object, Applied: i.applied,
 		Relists: map[string]int{}, Restarts: int(i.restarts.Load()),
 		Encoding: decode.Encoding(i.encoding.Load()).String(), Fallbacks: i.fallback.Load(),
 	}
 	for cause, n := range i.relists {
-		out.Relists[cause] = n
+		if n > 0 {
+			out.Relists[relistCauses[cause]] = int(n)
+		}
 	}
 	if ns := i.lastRead.Load(); ns != 0 {
 		t := time.Unix(0, ns)

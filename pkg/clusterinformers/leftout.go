@@ -116,7 +116,7 @@ func (i *informer) countLeftOutLocked() {
 	i.metrics.leftOut.Set(float64(n))
 	if n > 0 && i.leftOutReported == 0 {
 		of := i.leftOutExampleLocked()
-		i.log.Warn("skipping objects that no API server would admit", "objects", n, "object", of.object, "reason", of.why)
+		i.log().Warn("skipping objects that no API server would admit", "objects", n, "object", of.object, "reason", of.why)
 	}
 	i.leftOutReported = n
 }
@@ -125,7 +125,7 @@ func (i *informer) countLeftOutLocked() {
 // has found, or a namespace that the listWatch does not cover.
 func (p *listWatch) whyUnfit(rec *aggregate.Record, found error) string {
 	var why string
-	switch res := p.informer.res; {
+	switch res := p.informer.res(); {
 	case found != nil:
 		why = found.Error()
 	case res.Namespaced && rec.Namespace == "":

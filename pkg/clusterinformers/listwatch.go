@@ -57,7 +57,7 @@ type listWatch struct {
 
 func newListWatch(i *informer, namespace string) *listWatch {
 	p := &listWatch{
-		informer: i, namespace: namespace, cause: "initial", state: aggregate.Unknown, retention: newRetention(i.rule, i.member.quota.Limits),
+		informer: i, namespace: namespace, cause: "initial", state: aggregate.Unknown, retention: newRetention(*i.rule, i.member.quota.Limits),
 		machine: listwatch.New("", listwatch.Options{Jitter: rand.N[time.Duration]}),
 	}
 	if st := i.scope.Status(); st.State == aggregate.Synced || st.State == aggregate.Partial || st.State == aggregate.Stale {
@@ -240,7 +240,7 @@ const (
 func (p *listWatch) panicked(err error) {
 	i := p.informer
 	i.metrics.panics.Inc()
-	i.log.Error("scope failed, restarting it", "error", err)
+	i.log().Error("scope failed, restarting it", "error", err)
 	i.member.conn.recordKindError(i.kind, err)
 	p.panics = min(max(minPanicDelay, 2*p.panics), maxPanicDelay)
 	p.restart(time.Now(), p.panics)

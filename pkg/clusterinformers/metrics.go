@@ -73,12 +73,14 @@ func (c *counter) Add(n float64) { c.n.Add(uint64(n)) }
 
 func (s *scopeMetrics) contact(now time.Time) { s.lastContact.Store(now.UnixMilli()) }
 
-func (s *scopeMetrics) relist(cause string) {
-	n := slices.Index(relistCauses[:], cause)
-	if n < 0 {
-		n = len(relistCauses) - 1
+func (s *scopeMetrics) relist(cause string) { s.relists[relistCause(cause)].Add(1) }
+
+// relistCause returns the index of a cause.
+func relistCause(cause string) int {
+	if n := slices.Index(relistCauses[:], cause); n >= 0 {
+		return n
 	}
-	s.relists[n].Add(1)
+	return len(relistCauses) - 1
 }
 
 // member returns the metrics of a member, new ones where there are none.

@@ -259,3 +259,11 @@ func (r KindRule) narrowingNote(namespaced bool) string {
 	}
 	return strings.Join(parts, "; ")
 }
+
+// keepAll is the rule of kinds that no rule narrows.
+var keepAll KindRule
+
+// narrows reports whether less is kept than all.
+func (r *KindRule) narrows() bool {
+	return len(r.Namespaces) > 0 || r.Labels != "" || r.Fields != "" || len(r.Drop) > 0 || r.TTL > 0 || r.Share > 0
+}

@@ -87,7 +87,7 @@ func (mb *member) stopStale(wanted map[aggregate.Kind]catalog.APIResource, reset
 	mb.mu.Lock()
 	var ended []*runningInformer
 	for kind, r := range mb.informers {
-		if res, ok := wanted[kind]; !ok || !res.Same(r.res) || r.resets != resets {
+		if res, ok := wanted[kind]; !ok || !res.Same(r.res()) || r.resets != resets {
 			r.end()
 			ended = append(ended, r)
 			delete(mb.informers, kind)

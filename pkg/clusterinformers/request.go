@@ -107,7 +107,7 @@ func (r nowReader) Read(b []byte) (int, error) { return r.body.ReadNow(b) }
 // answers a request for protobuf in JSON gets requests for JSON from then on.
 func (p *listWatch) do(ctx context.Context, a *memberclient.Client, opts *metav1.ListOptions) (io.ReadCloser, decode.Encoding, error) {
 	i := p.informer
-	client, err := a.REST(i.res.GVR.GroupVersion())
+	client, err := a.REST(i.res().GVR.GroupVersion())
 	if err != nil {
 		return nil, decode.JSON, err
 	}
@@ -116,7 +116,7 @@ func (p *listWatch) do(ctx context.Context, a *memberclient.Client, opts *metav1
 	if asked == decode.Protobuf {
 		accept = runtime.ContentTypeProtobuf
 	}
-	req := client.Get().Resource(i.res.GVR.Resource).SpecificallyVersionedParams(opts, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).
+	req := client.Get().Resource(i.res().GVR.Resource).SpecificallyVersionedParams(opts, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).
 		SetHeader("Accept", accept).MaxRetries(0)
 	if p.namespace != "" {
 		req = req.Namespace(p.namespace)

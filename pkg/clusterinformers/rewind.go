@@ -66,7 +66,7 @@ func (p *listWatch) checkList(rv string) {
 // rewound restarts all scopes of the member.
 func (i *informer) rewound(err *rewoundError) {
 	if i.member.restartScopes(i.resets) {
-		i.log.Warn("the server's resourceVersion went backwards (was etcd restored?), relisting all scopes of the member", "previous", err.was, "current", err.is)
+		i.log().Warn("the server's resourceVersion went backwards (was etcd restored?), relisting all scopes of the member", "previous", err.was, "current", err.is)
 		i.member.conn.recordKindError(i.kind, err)
 	}
 }

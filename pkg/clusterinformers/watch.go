@@ -56,7 +56,7 @@ func (r *readers) put(w *reader) { r.pool.Put(w) }
 
 // decoder returns a decoder for an informer's objects.
 func (w *reader) decoder(i *informer, encoding decode.Encoding) (*decode.Decoder, error) {
-	key := decoderKey{i.kind, i.res.GVK.Version, encoding}
+	key := decoderKey{i.kind, i.res().GVK.Version, encoding}
 	if d := w.decoders[key]; d != nil {
 		return d, nil
 	}
@@ -71,9 +71,14 @@ func (w *reader) decoder(i *informer, encoding decode.Encoding) (*decode.Decoder
 	return d, nil
 }
 
+// rules are what of an object is kept.
+func (i *informer) rules() decode.Rules {
+	return decode.Rules{Drop: splitPaths(i.rule.Drop), Redact: !i.member.manager.opts.KeepSecretValues && decode.Sensitive(i.kind)}
+}
+
 // decoder returns a new decoder for the informer's objects.
 func (i *informer) decoder(encoding decode.Encoding) (*decode.Decoder, error) {
-	d, err := decode.New(i.res.GVK, encoding, i.rules)
+	d, err := decode.New(i.res().GVK, encoding, i.rules())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", decode.ErrMalformed, err)
 	}
@@ -241,7 +246,7 @@ func (i *informer) switchToJSON(why string) bool {
 	}
 	i.metrics.fallbacks.Inc()
 	i.fallback.Add(1)
-	i.log.Info("scope switched to JSON", "reason", why)
+	i.log().Info("scope switched to JSON", "reason", why)
 	return true
 }
 
