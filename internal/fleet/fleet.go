@@ -3,10 +3,12 @@ package fleet
 import (
 	"context"
 	"log/slog"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/heaprelease"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/clusterinformers/connection"
@@ -77,5 +79,11 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 	return &Fleet{Index: index, Manager: manager, trainer: trainer, Network: network}, nil
 }
 
-// Maintain trains dictionaries and recompresses bodies until ctx is done.
-func (f *Fleet) Maintain(ctx context.Context) { f.trainer.run(ctx) }
+// Maintain trains dictionaries, recompresses bodies and gives memory back after bursts, until
+// ctx is done.
+func (f *Fleet) Maintain(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { heaprelease.Run(ctx, f.trainer.log) })
+	f.trainer.run(ctx)
+}
