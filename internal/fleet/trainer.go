@@ -45,6 +45,9 @@ func (t *trainer) run(ctx context.Context) {
 	tick, recompress := time.NewTicker(trainEvery), time.NewTicker(recompressEvery)
 	defer tick.Stop()
 	defer recompress.Stop()
+	// A pass reads every scope: none is made until something has changed since the last,
+	// which had nothing left to do.
+	done, idle := uint64(0), false
 	for {
 		select {
 		case <-ctx.Done():
@@ -52,10 +55,16 @@ func (t *trainer) run(ctx context.Context) {
 		case <-recompress.C:
 			if n := t.index.Recompress(ctx.Done()); n > 0 {
 				t.log.Debug("recompressed bodies", "objects", n)
+				idle = false
 			}
 			continue
 		case <-tick.C:
 		}
+		changes := t.index.Snapshot().Changes()
+		if idle && changes == done {
+			continue
+		}
+		idle = false
 		for ctx.Err() == nil {
 			trained, more, err := t.index.Train(ctx.Done())
 			if err != nil {
@@ -64,6 +73,7 @@ func (t *trainer) run(ctx context.Context) {
 				break
 			}
 			if !more {
+				done, idle = changes, true
 				break
 			}
 			t.total.WithLabelValues(string(trained.Kind)).Inc()
