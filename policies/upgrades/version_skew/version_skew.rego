@@ -50,9 +50,10 @@ violation contains {
 	"details": {"version": data.fleet.members[input.member.name].version, "newest": ahead},
 } if {
 	own := minor(input.member.name)
-	newest := max({minor(name) | some name in group})
+	newest := max({version.minor(v) | some v in versions})
 	newest - own > input.parameters.minors
-	ahead := {name | some name in group; minor(name) == newest}
+	best := {v | some v in versions; version.minor(v) == newest}
+	ahead := {name | some name in group; data.fleet.members[name].version in best}
 }
 
 violation contains {
@@ -73,10 +74,18 @@ violation contains {
 	count(nodes) > 0
 }
 
-group contains name if {
+# group are the members that are compared with each other.
+group := data.fleet.names if input.parameters.group == ""
+
+group := [name |
 	some name in data.fleet.names
 	members.group(name, input.parameters.group) == members.group(input.member.name, input.parameters.group)
+] if {
+	input.parameters.group != ""
 }
+
+# versions are theirs: few, however many members there are.
+versions := {data.fleet.members[name].version | some name in group}
 
 minor(name) := version.minor(data.fleet.members[name].version)
 

@@ -89,7 +89,7 @@ func (ev *evaluation) read(path storage.Path) (ast.Value, error) {
 		v, rest = ev.members(rest)
 	case "names":
 		ev.record(readKey(readNames))
-		v = ev.names()
+		v, err = ev.cached(documentKey{section: readNames}, func() (ast.Value, error) { return ev.names(), nil })
 	case "scopes":
 		v, rest = ev.scopes(rest)
 	}
@@ -362,7 +362,10 @@ func (ev *evaluation) members(path []string) (ast.Value, []string) {
 		if !ok || !ev.binding.visible.Has(path[0]) {
 			return nil, nil
 		}
-		return fleetdoc.MemberDocument(m), path[1:]
+		if len(path) > 1 {
+			return fleetdoc.MemberField(m, path[1]), path[2:]
+		}
+		return fleetdoc.MemberDocument(m), nil
 	}
 	ev.record(readKey(readMembers))
 	ev.wideReads++

@@ -10,15 +10,32 @@ import (
 )
 
 func MemberDocument(m aggregate.Member) ast.Value {
+	return ast.NewObject(
+		ast.Item(ast.InternedTerm("apis"), ast.NewTerm(apis(m))),
+		ast.Item(ast.InternedTerm("labels"), LabelsTerm(m)),
+		ast.Item(ast.InternedTerm("version"), ast.StringTerm(m.Version)),
+	)
+}
+
+// MemberField is a field of MemberDocument, nil for one that it does not have.
+func MemberField(m aggregate.Member, field string) ast.Value {
+	switch field {
+	case "apis":
+		return apis(m)
+	case "labels":
+		return LabelsTerm(m).Value
+	case "version":
+		return ast.String(m.Version)
+	}
+	return nil
+}
+
+func apis(m aggregate.Member) ast.Value {
 	apis := make([]*ast.Term, 0, len(m.APIs))
 	for _, a := range m.APIs {
 		apis = append(apis, ast.StringTerm(a))
 	}
-	return ast.NewObject(
-		ast.Item(ast.InternedTerm("apis"), ast.ArrayTerm(apis...)),
-		ast.Item(ast.InternedTerm("labels"), LabelsTerm(m)),
-		ast.Item(ast.InternedTerm("version"), ast.StringTerm(m.Version)),
-	)
+	return ast.NewArray(apis...)
 }
 
 func LabelsTerm(m aggregate.Member) *ast.Term {
