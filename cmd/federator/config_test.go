@@ -56,7 +56,9 @@ sources:
 index:
   fields:
     Pod: [spec..nodeName]
+members: {transport: carrier-pigeon}
 `, []string{
+			`FILE:25: members.transport: "carrier-pigeon" is not http2 or stock`,
 			`FILE:20: sources.contexts.names: at least one context is required`,
 			`FILE:21: sources.hub.name: "local" is not of the form <namespace>/<name>`,
 			`FILE:4: kinds[0].labels: unable to parse requirement: found '' expected: '('`,

@@ -16,6 +16,7 @@ type Config struct {
 	Held  []clusterinformers.HeldVersion `yaml:"held" doc:"Versions that kinds are pinned to, as kind and version. Default: the most preferred version that all members serve."`
 
 	Budget  Budget  `yaml:"budget" doc:"Limits of one member. A scope that would exceed them is no longer synced and has the state OverBudget."`
+	Members Members `yaml:"members" doc:"How members are reached."`
 	Network Network `yaml:"network" doc:"Which addresses members, and the repositories of PolicySources, may have."`
 
 	DiscoveryInterval time.Duration `yaml:"discoveryInterval" doc:"How often the kinds that a member serves are discovered, besides when it announces a change."`
@@ -70,6 +71,17 @@ type Budget struct {
 // Network says where members and repositories may be.
 type Network struct {
 	Allow []string `yaml:"allow" doc:"Prefixes (CIDR) to allow among loopback, link-local and metadata addresses, which are refused otherwise."`
+}
+
+// The values of Members.Transport.
+const (
+	TransportHTTP2 = "http2"
+	TransportStock = "stock"
+)
+
+// Members says how members are reached.
+type Members struct {
+	Transport string `yaml:"transport" doc:"http2: by a client for thousands of watches, and by Go's net/http where a member does not speak HTTP/2 or violated it three times in ten minutes.\nstock: by net/http, always; a watch takes two goroutines and ten times the memory."`
 }
 
 // Ping detects silent connections.
@@ -128,6 +140,7 @@ func Default() Config {
 		DiscoveryInterval: time.Minute,
 		ParallelSyncs:     32,
 		GiveUpAfter:       2 * time.Minute,
+		Members:           Members{Transport: TransportHTTP2},
 		Ping:              Ping{Interval: 3 * time.Second, Timeout: 3 * time.Second},
 		Index: Index{
 			LogBytes: logBytes,

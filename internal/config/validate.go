@@ -38,6 +38,9 @@ func (c *Config) validate(doc *document) error {
 	if _, err := c.AllowedPrefixes(); err != nil {
 		p.errs = append(p.errs, prefixErrors(doc, c.Network.Allow)...)
 	}
+	if t := c.Members.Transport; t != TransportHTTP2 && t != TransportStock {
+		p.add("members.transport", "%q is not %s or %s", t, TransportHTTP2, TransportStock)
+	}
 	if _, err := parseLevel(c.Log.Level); err != nil {
 		p.add("log.level", "%q is not debug, info, warn or error", c.Log.Level)
 	}

@@ -66,6 +66,7 @@ func New(cfg config.Config, opts Options) (*Fleet, error) {
 		GiveUpAfter:       cfg.GiveUpAfter,
 		PingInterval:      cfg.Ping.Interval,
 		PingTimeout:       cfg.Ping.Timeout,
+		StockTransport:    cfg.Members.Transport == config.TransportStock,
 		KeepSecretValues:  cfg.KeepSecretValues,
 		MetricsPerScope:   cfg.Metrics.PerScope,
 	})

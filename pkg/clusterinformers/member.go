@@ -20,6 +20,7 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
+	"federator.dev/federator/pkg/clusterinformers/internal/message"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 	"federator.dev/federator/pkg/clusterinformers/internal/runqueue"
 )
@@ -42,6 +43,7 @@ type member struct {
 	joined             time.Time
 
 	version  atomic.Pointer[string] // of its API server
+	stock    atomic.Pointer[string] // why it is reached by net/http; nil: it is not, or as configured
 	identity string                 // UID of kube-system; conn.run's goroutine only
 	synced   atomic.Bool            // discovered, and every scope has synced or failed once
 
@@ -199,10 +201,13 @@ func (mb *member) applySpec(context.Context) {
 		mb.log.Warn("member refused", "reason", refusal.Reason, "detail", refusal.Message)
 		return
 	}
+	mb.stock.Store(nil)
 	client, err := memberclient.NewHTTPClient(cfg, memberclient.TransportOptions{
 		Network: mb.manager.opts.Network, Trusted: spec.Trusted,
 		PingInterval: mb.manager.opts.PingInterval, PingTimeout: mb.manager.opts.PingTimeout,
 		OnDial: mb.conn.onDial, OnRead: mb.conn.onRead,
+		Stock: mb.manager.opts.StockTransport, OnStock: mb.goneStock,
+		OnViolation: mb.violatedHTTP2,
 	})
 	if err != nil {
 		mb.setUsedKubeconfig(nil)
@@ -217,6 +222,20 @@ func (mb *member) setUsedKubeconfig(kubeconfig []byte) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	mb.usedKubeconfig = kubeconfig
+}
+
+// goneStock notes that the member is reached by net/http from now on.
+func (mb *member) goneStock(why error) {
+	text := message.Clip(why.Error())
+	if old := mb.stock.Swap(&text); old == nil || *old != text {
+		mb.log.Warn("member is reached by net/http", "error", why)
+	}
+}
+
+// violatedHTTP2 counts what the member's server did.
+func (mb *member) violatedHTTP2(err error) {
+	mb.manager.metrics.member(mb.name).violations.Inc()
+	mb.log.Debug("member violated HTTP/2", "error", err)
 }
 
 // publish adds the member to the index, or updates what is known of it. One that joins

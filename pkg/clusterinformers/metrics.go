@@ -40,8 +40,9 @@ func newMetrics() *metrics {
 
 // memberMetrics are those of one member. They go with it.
 type memberMetrics struct {
-	panics  counter // of its own goroutines
-	refused gauge   // kinds that are rejected
+	panics     counter // of its own goroutines
+	violations counter // of HTTP/2
+	refused    gauge   // kinds that are rejected
 
 	mu     sync.Mutex
 	scopes map[aggregate.Kind]*scopeMetrics
@@ -182,17 +183,18 @@ func scopeDesc(name, help string, more ...string) *prometheus.Desc {
 }
 
 var (
-	descConnected = memberDesc("federator_member_connected", "1 while the member can be reached.")
-	descRefused   = memberDesc("federator_member_kinds_refused", "Kinds that are rejected because the member serves them in a way that contradicts itself or Kubernetes: under another kind's resource, or under several.")
-	descScopes    = memberDesc("federator_member_scopes", "Kinds of a member, by state; states without any have no series.", "state")
-	descObjects   = memberDesc("federator_member_objects", "Objects of a member that are held.")
-	descBytes     = memberDesc("federator_member_bytes", "Estimated heap bytes of the objects held.")
-	descLeftOut   = memberDesc("federator_member_left_out_objects", "Objects of a member that are not held because no API server would admit them.")
-	descContact   = memberDesc("federator_member_oldest_contact_timestamp_seconds", "When the member last sent anything for the kind that has waited longest; what keeps a connection alive counts for every kind that is watched. time() minus it is the freshness of federator members.")
-	descRestarts  = memberDesc("federator_member_watch_restarts_total", "Watches resumed at their resourceVersion.")
-	descRelists   = memberDesc("federator_member_relists_total", "Lists by cause; the first of a kind is initial. Causes without any have no series.", "cause")
-	descFallbacks = memberDesc("federator_member_decode_fallbacks_total", "Objects or streams that fell back to the standard decoder or to JSON.")
-	descPanics    = memberDesc("federator_member_panics_total", "Panics of a member's goroutines, which were restarted.")
+	descConnected  = memberDesc("federator_member_connected", "1 while the member can be reached.")
+	descRefused    = memberDesc("federator_member_kinds_refused", "Kinds that are rejected because the member serves them in a way that contradicts itself or Kubernetes: under another kind's resource, or under several.")
+	descScopes     = memberDesc("federator_member_scopes", "Kinds of a member, by state; states without any have no series.", "state")
+	descObjects    = memberDesc("federator_member_objects", "Objects of a member that are held.")
+	descBytes      = memberDesc("federator_member_bytes", "Estimated heap bytes of the objects held.")
+	descLeftOut    = memberDesc("federator_member_left_out_objects", "Objects of a member that are not held because no API server would admit them.")
+	descContact    = memberDesc("federator_member_oldest_contact_timestamp_seconds", "When the member last sent anything for the kind that has waited longest; what keeps a connection alive counts for every kind that is watched. time() minus it is the freshness of federator members.")
+	descRestarts   = memberDesc("federator_member_watch_restarts_total", "Watches resumed at their resourceVersion.")
+	descRelists    = memberDesc("federator_member_relists_total", "Lists by cause; the first of a kind is initial. Causes without any have no series.", "cause")
+	descFallbacks  = memberDesc("federator_member_decode_fallbacks_total", "Objects or streams that fell back to the standard decoder or to JSON.")
+	descPanics     = memberDesc("federator_member_panics_total", "Panics of a member's goroutines, which were restarted.")
+	descViolations = memberDesc("federator_member_protocol_errors_total", "Violations of HTTP/2 on connections to a member; after three in ten minutes it is reached by net/http. Members without any have no series.")
 
 	descScopeUnsynced  = scopeDesc("federator_scope_unsynced", "1 for a kind of a connected member that is not Synced, Partial or NotServed, by its state, once the member has synced or giveUpAfter is over."+ifWrong, "state")
 	descScopeLeftOut   = scopeDesc("federator_scope_left_out_objects", "Objects of a kind of a member that are not held because no API server would admit them."+ifWrong)
@@ -210,7 +212,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c metricsCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descConnected, descRefused, descScopes, descObjects, descBytes, descLeftOut, descContact, descRestarts, descRelists, descFallbacks, descPanics,
+		descConnected, descRefused, descScopes, descObjects, descBytes, descLeftOut, descContact, descRestarts, descRelists, descFallbacks, descPanics, descViolations,
 		descScopeUnsynced, descScopeLeftOut, descScopePanics, descScopeFallbacks,
 		descScopeObjects, descScopeBytes, descScopeContact, descScopeRestarts, descScopeRelists, descUnnamed,
 	} {
@@ -247,6 +249,7 @@ type scrapedMember struct {
 	states    [aggregate.OverBudget + 1]int
 	sums      counts
 	refused   int64
+	violated  uint64
 }
 
 // read reads all members, by name.
@@ -288,7 +291,7 @@ func (c metricsCollector) readMember(mb *member) *scrapedMember {
 	if mm == nil {
 		return s
 	}
-	s.refused = mm.refused.v.Load()
+	s.refused, s.violated = mm.refused.v.Load(), mm.violations.n.Load()
 	mm.mu.Lock()
 	defer mm.mu.Unlock()
 	s.scopes, s.sums = maps.Clone(mm.scopes), mm.gone
@@ -349,6 +352,9 @@ func (s *scrapedMember) collect(ch chan<- prometheus.Metric) {
 	}
 	counter(descFallbacks, s.sums.fallbacks)
 	counter(descPanics, s.sums.panics)
+	if s.violated > 0 {
+		counter(descViolations, s.violated)
+	}
 }
 
 // collectScopes sends everything of each scope.

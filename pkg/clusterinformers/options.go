@@ -43,6 +43,9 @@ type Options struct {
 	// PingInterval and PingTimeout detect a connection that has gone silent.
 	// 0: 3 s each.
 	PingInterval, PingTimeout time.Duration
+	// StockTransport reaches members by net/http instead of by a client for thousands of
+	// watches.
+	StockTransport bool
 	// MetricsPerScope exports everything by kind, too: a kilobyte a scope and scrape.
 	MetricsPerScope bool
 	// KeepSecretValues turns the redaction of Secret and ConfigMap values off.

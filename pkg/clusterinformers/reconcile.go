@@ -328,6 +328,9 @@ func (mb *member) connStatus() MemberStatus {
 	if v := mb.version.Load(); v != nil {
 		st.Version = *v
 	}
+	if why := mb.stock.Load(); why != nil {
+		st.Transport = *why
+	}
 	if t := mb.conn.newestError(); t.text != "" {
 		st.Error, st.ErrorAt = t.text, &t.at
 	}

@@ -22,7 +22,10 @@ type MemberStatus struct {
 	Since    time.Time         `json:"since"`             // of the state
 	ReadOnly bool              `json:"readOnly,omitempty"`
 	Paused   bool              `json:"paused,omitempty"` // it is read, and not written to
-	Synced   bool              `json:"synced"`           // every scope has synced, or failed for good, at least once
+	// Transport is why the member is reached by net/http, which costs more a watch; empty
+	// where it is not, or where Options.StockTransport asks for it.
+	Transport string `json:"transport,omitempty"`
+	Synced    bool   `json:"synced"` // every scope has synced, or failed for good, at least once
 
 	Objects int                     `json:"objects"`
 	Bytes   int64                   `json:"bytes"`

@@ -54,6 +54,14 @@ func memberRow(m clusterinformers.MemberStatus, now time.Time, wide bool) []cons
 	return append(row, console.Cell{Text: reason(m, now)})
 }
 
+// transport says why a member is reached by net/http; empty where it is not.
+func transport(why string) string {
+	if why == "" {
+		return ""
+	}
+	return "net/http, because of " + why
+}
+
 // memberText writes one member with its scopes.
 func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []byte {
 	head := console.NewTable()
@@ -68,6 +76,7 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 		{"Access", access(m)},
 		{"Objects", fmt.Sprintf("%d in %s", m.Objects, size(m.Bytes))},
 		{"Freshness", freshness(m.Freshness)},
+		{"Transport", transport(m.Transport)},
 		{"Last error", ago(m.LastError, m.LastErrorAt, now)},
 	} {
 		if line[1] != "" {

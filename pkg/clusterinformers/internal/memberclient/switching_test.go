@@ -1,12 +1,9 @@
 package memberclient
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -14,10 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
-
 	"federator.dev/federator/pkg/clusterinformers/internal/h2"
+	"federator.dev/federator/pkg/clusterinformers/internal/h2test"
 	"federator.dev/federator/pkg/clusterinformers/internal/stream"
 )
 
@@ -60,61 +55,8 @@ func TestTransport_StreamsAreReadWithoutWaiting(t *testing.T) {
 	}
 }
 
-// lying answers requests with bodies longer than it announces, which is a violation of
-// one stream; net/http takes what was announced.
-func lying(t *testing.T) (url string) {
-	t.Helper()
-	s := httptest.NewTLSServer(nil)
-	certificates := s.TLS.Certificates
-	s.Close()
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certificates, NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	serve := func(c net.Conn) {
-		defer c.Close()
-		fr := http2.NewFramer(c, c)
-		fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-		_, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface)))
-		_ = fr.WriteSettings()
-		for err == nil {
-			var f http2.Frame
-			if f, err = fr.ReadFrame(); err != nil {
-				return
-			}
-			switch f := f.(type) {
-			case *http2.PingFrame:
-				_ = fr.WritePing(true, f.Data)
-			case *http2.MetaHeadersFrame:
-				var block bytes.Buffer
-				enc := hpack.NewEncoder(&block)
-				enc.SetMaxDynamicTableSize(0)
-				_ = enc.WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
-				_ = enc.WriteField(hpack.HeaderField{Name: "content-length", Value: "2"})
-				_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: f.StreamID, BlockFragment: block.Bytes(), EndHeaders: true})
-				_ = fr.WriteData(f.StreamID, true, []byte("ok and more"))
-			}
-		}
-	}
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { serve(c) })
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		wg.Wait()
-	})
-	return "https://" + l.Addr().String()
-}
-
 func TestTransport_GoesStockAfterThreeViolations(t *testing.T) {
-	url := lying(t)
+	url := h2test.Overlong(t)
 	var violations, stock atomic.Int32
 	client := clientOf(t, url, TransportOptions{
 		Trusted:     true,
