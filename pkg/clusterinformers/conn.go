@@ -29,6 +29,7 @@ const (
 type conn struct {
 	identify  func(ctx context.Context, client *memberclient.Client) error // checks which cluster answers, before any other request
 	connected func()                                                       // called once the member can be reached again
+	prolong   func(time.Duration) time.Duration                            // a timeout, where this process is late itself
 
 	lastRead atomic.Int64 // unix nanoseconds of the last that came over a connection
 	dials    atomic.Int64
@@ -55,9 +56,9 @@ type timedError struct {
 	at   time.Time
 }
 
-func newConn(identify func(context.Context, *memberclient.Client) error, connected func()) *conn {
+func newConn(identify func(context.Context, *memberclient.Client) error, connected func(), prolong func(time.Duration) time.Duration) *conn {
 	return &conn{
-		identify: identify, connected: connected, redialed: trigger.New(), errors: map[string]timedError{},
+		identify: identify, connected: connected, prolong: prolong, redialed: trigger.New(), errors: map[string]timedError{},
 		status: connection.Disconnected, reason: connection.Connecting, since: time.Now(), changed: make(chan struct{}),
 	}
 }
@@ -275,7 +276,7 @@ func (c *conn) awaitRecheck(ctx context.Context, changed <-chan struct{}, due bo
 }
 
 func (c *conn) probe(ctx context.Context, client *memberclient.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.prolong(probeTimeout))
 	defer cancel()
 	return c.identify(ctx, client)
 }

@@ -18,6 +18,7 @@ import (
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/pkg/clusterinformers/internal/lateness"
 	"federator.dev/federator/pkg/clusterinformers/internal/listwatch"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
@@ -130,7 +131,7 @@ func TestConn_SaysOnceTheMemberIsBack(t *testing.T) {
 				return nil
 			}
 			return errors.New("connection refused")
-		}, func() { connected.Add(1) })
+		}, func() { connected.Add(1) }, new(lateness.Monitor).Prolong)
 		ctx, cancel := context.WithCancel(t.Context())
 		a := memberclient.New(nil, http.DefaultClient)
 		c.setClient(a, nil)

@@ -103,6 +103,8 @@ func (p *listWatch) step(now time.Time) (again bool) {
 	switch {
 	case p.watch != nil && now.After(p.watch.deadline):
 		p.failed(now, p.watch, errOverdue)
+	case p.watch != nil && p.watch.client.Ended():
+		p.failed(now, p.watch, ErrUnreachable)
 	case p.watch != nil:
 		if again = p.read(now); p.watch != nil {
 			return again
@@ -197,7 +199,11 @@ func (p *listWatch) closeWatch() {
 		p.watch = nil
 		w.body.Notify(nil)
 		w.events.Close()
-		p.informer.member.openers.close(w)
+		if w.over == nil {
+			w.close() // what is charged for it is given back here
+		} else {
+			p.informer.member.openers.close(w)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/catalog"
+	"federator.dev/federator/pkg/clusterinformers/internal/lateness"
 	"federator.dev/federator/pkg/clusterinformers/internal/quota"
 	"federator.dev/federator/pkg/clusterinformers/internal/runqueue"
 )
@@ -26,6 +27,7 @@ type Manager struct {
 	fleetQuota *quota.Fleet
 	queue      *runqueue.Queue // scopes that have something to do
 	readers    readers
+	lateness   lateness.Monitor
 	changed    trigger.Trigger // a source's view is another
 	started    time.Time
 
@@ -66,6 +68,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { m.catalog.Run(ctx) })
+	wg.Go(func() { m.lateness.Run(ctx) })
 	for i, source := range m.opts.Sources {
 		wg.Go(func() {
 			err := recoverPanic(func() error { return source.Run(ctx, func(view []Spec) { m.setView(i, view) }) })

@@ -92,7 +92,7 @@ func newMember(m *Manager, spec Spec) *member {
 		joined: time.Now(), informers: map[aggregate.Kind]*runningInformer{}, absent: map[aggregate.Kind]aggregate.Status{}, relisting: map[aggregate.Kind]bool{},
 		changeLimiter: rate.NewLimiter(rate.Every(changeInterval), changeBurst),
 	}
-	mb.conn = newConn(mb.identify, mb.wakeScopes)
+	mb.conn = newConn(mb.identify, mb.wakeScopes, m.lateness.Prolong)
 	return mb
 }
 
@@ -205,7 +205,8 @@ func (mb *member) applySpec(context.Context) {
 	client, err := memberclient.NewHTTPClient(cfg, memberclient.TransportOptions{
 		Network: mb.manager.opts.Network, Trusted: spec.Trusted,
 		PingInterval: mb.manager.opts.PingInterval, PingTimeout: mb.manager.opts.PingTimeout,
-		OnDial: mb.conn.onDial, OnRead: mb.conn.onRead,
+		Prolong: mb.manager.lateness.Prolong,
+		OnDial:  mb.conn.onDial, OnRead: mb.conn.onRead,
 		Stock: mb.manager.opts.StockTransport, OnStock: mb.goneStock,
 		OnViolation: mb.violatedHTTP2,
 	})
@@ -307,6 +308,7 @@ func (mb *member) stateChanged() bool {
 	contact, reason, message, _ := mb.conn.state()
 	up := contact == connection.Connected
 	if !up {
+		mb.wakeScopes() // watches of a client that has ended do not know
 		mb.expireDiscovery()
 		if reason != connection.Connecting {
 			mb.log.Info("member not connected", "state", contact, "reason", reason, "detail", message)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"federator.dev/federator/pkg/clusterinformers/internal/decode"
+	"federator.dev/federator/pkg/clusterinformers/internal/h2"
 	"federator.dev/federator/pkg/clusterinformers/internal/listwatch"
 	"federator.dev/federator/pkg/clusterinformers/internal/memberclient"
 	"federator.dev/federator/pkg/clusterinformers/internal/stream"
@@ -36,12 +37,14 @@ type watchResponse struct {
 	encoding  decode.Encoding // of the body
 	requested decode.Encoding // the requested encoding
 	deadline  time.Time       // when it is taken for dead
-	cancel    func()
+	over      func()          // ends the request; nil where closing the body does
 }
 
-// close ends the request. It may block as long as the connection does.
+// close ends the request. It may block as long as the connection does, unless over is nil.
 func (w *watchResponse) close() {
-	w.cancel()
+	if w.over != nil {
+		w.over()
+	}
 	_ = w.body.Close() //nolint:errcheck // there is nothing to do about it
 }
 
@@ -80,7 +83,7 @@ func (p *listWatch) openWatch(ctx context.Context, client *memberclient.Client) 
 	over := client.Track(func() { cancel(nil) })
 	late := time.AfterFunc(openTimeout, func() { cancel(errNoAnswer) })
 	requested := decode.Encoding(p.informer.encoding.Load())
-	body, encoding, err := p.do(ctx, client, &opts)
+	body, encoding, err := p.do(h2.WithRequestOptions(ctx, p.requestOptions()), client, &opts)
 	late.Stop()
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errNoAnswer) {
@@ -89,14 +92,30 @@ func (p *listWatch) openWatch(ctx context.Context, client *memberclient.Client) 
 		over()
 		return nil, err
 	}
-	w := &watchResponse{
-		client: client, body: stream.Pump(body), encoding: encoding, requested: requested,
-		deadline: time.Now().Add(timeout + watchSlack), cancel: over,
+	w := &watchResponse{client: client, encoding: encoding, requested: requested, deadline: time.Now().Add(timeout + watchSlack)}
+	if s, detached := body.(stream.Stream); detached {
+		over()
+		w.body = s
+	} else {
+		w.body, w.over = stream.Pump(body), over
 	}
 	w.events = decode.NewEvents(nowReader{w.body}, int(p.informer.member.manager.opts.Budget.ResponseBytes))
 	w.events.Charge = p.chargeResponse
 	return w, nil
 }
+
+// requestOptions are those of a watch over our own transport. A first list begins with a small
+// window, until it has a slot.
+func (p *listWatch) requestOptions() h2.RequestOptions {
+	o := h2.RequestOptions{Watch: true, Window: watchWindow, Charge: p.chargeResponse, Detached: true}
+	if p.request.Verb == listwatch.Stream {
+		o.Window = smallList
+	}
+	return o
+}
+
+// watchWindow is how much of a watch may come before it is read.
+const watchWindow = 256 << 10
 
 // nowReader reads what has come.
 type nowReader struct{ body stream.Stream }

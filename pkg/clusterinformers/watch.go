@@ -161,6 +161,7 @@ func (p *listWatch) awaitsSlot(now time.Time) bool {
 	case p.slot == nil:
 		p.slot = p.informer.member.manager.slots.Request(&p.informer.member.listSlots, p.task.Wake)
 		if p.slot.Held() {
+			p.widen()
 			return false
 		}
 		p.slotBy = now.Add(slotPatience)
@@ -169,11 +170,22 @@ func (p *listWatch) awaitsSlot(now time.Time) bool {
 		return false
 	case p.slot.Held() || !now.Before(p.slotBy):
 		p.slotBy = time.Time{}
+		p.widen()
 		return false
 	}
 	p.came.Store(true)
 	p.wakeIn(p.slotBy.Sub(now))
 	return true
+}
+
+// widen lets more of the watch come before it is read.
+func (p *listWatch) widen() {
+	if p.watch == nil {
+		return
+	}
+	if g, can := p.watch.body.(interface{ Grow(n int) }); can {
+		g.Grow(watchWindow - smallList)
+	}
 }
 
 // event takes an event of the watch.

@@ -207,6 +207,7 @@ func (c *conn) tick() {
 	c.mu.Lock()
 	var over error
 	o, now, heard := &c.t.o, c.now(), time.Duration(c.heard.Load())
+	timeout := o.Prolong(o.PingTimeout)
 	switch {
 	case c.err != nil:
 	case len(c.streams)+c.reserved == 0:
@@ -215,16 +216,16 @@ func (c *conn) tick() {
 		} else if c.endIdleLocked() {
 			over = errIdle
 		}
-	case c.pinged > heard && now-c.pinged >= o.PingTimeout:
+	case c.pinged > heard && now-c.pinged >= timeout:
 		over = errSilent
 	case c.pinged > heard:
-		c.armLocked(c.pinged + o.PingTimeout - now)
+		c.armLocked(c.pinged + timeout - now)
 	case now-heard >= o.PingInterval:
 		c.pinged = now
 		c.lastPing++
 		c.urgent = appendPing(c.urgent, 0, pingData(c.lastPing))
 		c.flushLocked()
-		c.armLocked(o.PingTimeout)
+		c.armLocked(timeout)
 	default:
 		c.armLocked(heard + o.PingInterval - now)
 	}
@@ -311,7 +312,7 @@ func (c *conn) write() {
 		for _, s := range c.blocked {
 			s.signalLocked()
 		}
-		wait := c.t.o.PingInterval + c.t.o.PingTimeout
+		wait := c.t.o.Prolong(c.t.o.PingInterval + c.t.o.PingTimeout)
 		if c.err != nil {
 			wait = goAwayTime
 		}

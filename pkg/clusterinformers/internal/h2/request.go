@@ -108,7 +108,14 @@ func (c *conn) roundTrip(req *http.Request, head *requestHead, body io.Reader, o
 	}
 	resp, err := p.resp, s.err
 	s.wake = nil
+	stop := s.stop
+	if o.Detached {
+		s.stop = nil
+	}
 	c.mu.Unlock()
+	if o.Detached && stop != nil {
+		stop()
+	}
 	if resp == nil {
 		s.Close()
 		return nil, err

@@ -44,6 +44,9 @@ type Options struct {
 	// is asked for an answer, which must come within PingTimeout. 3s each by default. A
 	// write may take as long as both.
 	PingInterval, PingTimeout time.Duration
+	// Prolong returns how long PingTimeout, or the time for a write, is at the moment: longer
+	// where this process is late itself. nil: as long as it is.
+	Prolong func(time.Duration) time.Duration
 	// IdleTimeout is how long a connection without streams is kept. 90s by default.
 	IdleTimeout time.Duration
 	// MaxConns is how many connections a host may have, those being drained aside. 16 by
@@ -63,6 +66,10 @@ type RequestOptions struct {
 	Watch  bool                    // it lasts: it takes no stream that is reserved for short requests
 	Window int                     // bytes that may come before they are read; at least 64 KiB; 1 MiB by default
 	Charge func(bytes int64) error // called with what is held of the body, negative when released; an error resets the stream. It must not block
+
+	// Detached requests end with their context until the headers of their responses come, and
+	// from then on when their bodies are closed: a context costs more than the stream.
+	Detached bool
 }
 
 type optionsKey struct{}
@@ -108,6 +115,9 @@ func New(o Options) (*Transport, error) {
 		if *d == 0 {
 			*d = defaultPing
 		}
+	}
+	if o.Prolong == nil {
+		o.Prolong = func(d time.Duration) time.Duration { return d }
 	}
 	if o.IdleTimeout == 0 {
 		o.IdleTimeout = defaultIdle

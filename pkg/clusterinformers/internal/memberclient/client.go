@@ -23,6 +23,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	cancels map[*context.CancelFunc]struct{} // nil once ended
+	ended   atomic.Bool
 }
 
 // New returns a client for a checked configuration.
@@ -51,6 +52,7 @@ func (a *Client) Track(cancel context.CancelFunc) (over func()) {
 // Cancel cancels what still uses an access that is not to be used any more. A
 // rotated one is not ended: its streams go on until they end by themselves.
 func (a *Client) Cancel() {
+	a.ended.Store(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for cancel := range a.cancels {
@@ -58,6 +60,9 @@ func (a *Client) Cancel() {
 	}
 	a.cancels = nil
 }
+
+// Ended reports whether Cancel was called.
+func (a *Client) Ended() bool { return a.ended.Load() }
 
 // CloseIdleConnections closes the connections that are idle, and those in use when they
 // fall idle.

@@ -35,7 +35,7 @@ func newSwitching(stock *http.Transport, o *TransportOptions) (*switching, error
 	}
 	own, err := h2.New(h2.Options{
 		Dial: stock.DialContext, TLS: stock.TLSClientConfig,
-		PingInterval: o.PingInterval, PingTimeout: o.PingTimeout, IdleTimeout: stock.IdleConnTimeout,
+		PingInterval: o.PingInterval, PingTimeout: o.PingTimeout, Prolong: o.Prolong, IdleTimeout: stock.IdleConnTimeout,
 		Fallback: stock,
 		OnFallback: func(err *h2.ALPNError) {
 			if o.OnStock != nil {

@@ -35,6 +35,7 @@ type TransportOptions struct {
 	Network                   connection.Network
 	Trusted                   bool // loopback addresses are allowed
 	PingInterval, PingTimeout time.Duration
+	Prolong                   func(time.Duration) time.Duration // timeouts of pings and writes of our own transport; may be nil
 	OnDial                    func() // called at each new connection; may be nil
 	OnRead                    func() // called whenever anything comes over one; may be nil
 
