@@ -36,8 +36,8 @@ type TransportOptions struct {
 	Trusted                   bool // loopback addresses are allowed
 	PingInterval, PingTimeout time.Duration
 	Prolong                   func(time.Duration) time.Duration // timeouts of pings and writes of our own transport; may be nil
-	OnDial                    func() // called at each new connection; may be nil
-	OnRead                    func() // called whenever anything comes over one; may be nil
+	OnDial                    func()                            // called at each new connection; may be nil
+	OnRead                    func()                            // called whenever anything comes over one; may be nil
 
 	// Stock sends everything by net/http: two goroutines and buffers a watch. Servers
 	// that do not speak HTTP/2 are reached so anyway, and those that violate it thrice in
