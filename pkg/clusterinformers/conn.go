@@ -29,6 +29,8 @@ const (
 type conn struct {
 	identify  func(ctx context.Context, client *memberclient.Client) error // checks which cluster answers, before any other request
 	connected func()                                                       // called once the member can be reached again
+	admit     func(context.Context) error                                  // waits for the turn to connect for the first time; nil: there is none
+	refused   func()                                                       // called when the first probe has failed; as admit
 	prolong   func(time.Duration) time.Duration                            // a timeout, where this process is late itself
 
 	lastRead atomic.Int64 // unix nanoseconds of the last that came over a connection
@@ -207,6 +209,7 @@ const recheckInterval = 2 * time.Second
 func (c *conn) run(ctx context.Context) {
 	delay := minProbeDelay
 	checked, last := int64(0), time.Time{} // dials known at the last probe
+	began := c.admit == nil
 	for {
 		c.mu.Lock()
 		client, up, changed := c.client, c.up, c.changed
@@ -220,7 +223,17 @@ func (c *conn) run(ctx context.Context) {
 				continue
 			}
 		}
+		first := !began
+		if first {
+			if c.admit(ctx) != nil {
+				return
+			}
+			began = true
+		}
 		err := c.probe(ctx, client)
+		if first && err != nil {
+			c.refused()
+		}
 		if ctx.Err() != nil {
 			return
 		}

@@ -85,6 +85,9 @@ func (p *listWatch) Run() (again bool) {
 	}
 	err := recoverPanic(func() error {
 		again = p.step(time.Now())
+		if mb := p.informer.member; !mb.synced.Load() && p.informer.synced.Load() {
+			mb.checkSynced()
+		}
 		return nil
 	})
 	if err == nil {

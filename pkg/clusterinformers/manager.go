@@ -28,6 +28,7 @@ type Manager struct {
 	queue      *runqueue.Queue // scopes that have something to do
 	readers    readers
 	lateness   lateness.Monitor
+	starts     *quota.Slots    // members that start
 	changed    trigger.Trigger // a source's view is another
 	started    time.Time
 
@@ -46,7 +47,8 @@ func New(opts Options) (*Manager, error) {
 	}
 	m := &Manager{
 		opts: opts, catalog: catalog.New(opts.heldVersions()), slots: quota.NewSlots(opts.ParallelSyncs), fleetQuota: quota.NewFleet(opts.Budget.FleetBytes),
-		queue: runqueue.New(), changed: trigger.New(), views: make([][]Spec, len(opts.Sources)),
+		starts: quota.NewSlots(maxStarting),
+		queue:  runqueue.New(), changed: trigger.New(), views: make([][]Spec, len(opts.Sources)),
 		members: map[string]*member{}, leaving: map[string]*member{}, started: time.Now(), metrics: newMetrics(),
 	}
 	if opts.Metrics != nil {
@@ -207,7 +209,7 @@ func (m *Manager) Ready() (bool, []string) {
 	var waiting []string
 	for _, mb := range m.sortedMembers() {
 		mb.checkSynced()
-		if !mb.synced.Load() && !mb.permanentlyRefused() && time.Since(mb.joined) < m.opts.GiveUpAfter {
+		if !mb.synced.Load() && !mb.permanentlyRefused() && !mb.givenUp() {
 			waiting = append(waiting, mb.name)
 		}
 	}

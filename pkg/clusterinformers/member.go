@@ -40,7 +40,8 @@ type member struct {
 	done               chan struct{}   // closed when run has returned
 	leave              context.CancelFunc
 	leaving            atomic.Bool // the Cluster is gone: so will be all that is held
-	joined             time.Time
+	startSlots         quota.MemberSlots
+	start              atomic.Pointer[quota.Slot]
 
 	version  atomic.Pointer[string] // of its API server
 	stock    atomic.Pointer[string] // why it is reached by net/http; nil: it is not, or as configured
@@ -48,6 +49,7 @@ type member struct {
 	synced   atomic.Bool            // discovered, and every scope has synced or failed once
 
 	mu             sync.Mutex
+	joined         time.Time // when it began to connect; zero before
 	spec           Spec
 	indexedUID     *string // the UID that it joined the index with; nil before
 	usedKubeconfig []byte  // the kubeconfig in use
@@ -89,11 +91,40 @@ func newMember(m *Manager, spec Spec) *member {
 		quota: quota.Member{Limits: quota.Limits{Objects: int64(m.opts.Budget.Objects), Bytes: m.opts.Budget.Bytes}, Fleet: m.fleetQuota},
 		tasks: m.queue.Group(), openers: newOpeners(),
 		discoveryTriggered: trigger.New(), specChanged: trigger.New(), done: make(chan struct{}),
-		joined: time.Now(), informers: map[aggregate.Kind]*runningInformer{}, absent: map[aggregate.Kind]aggregate.Status{}, relisting: map[aggregate.Kind]bool{},
+		informers: map[aggregate.Kind]*runningInformer{}, absent: map[aggregate.Kind]aggregate.Status{}, relisting: map[aggregate.Kind]bool{},
 		changeLimiter: rate.NewLimiter(rate.Every(changeInterval), changeBurst),
 	}
 	mb.conn = newConn(mb.identify, mb.wakeScopes, m.lateness.Prolong)
+	mb.conn.admit, mb.conn.refused = mb.begin, mb.endStart
 	return mb
+}
+
+// maxStarting is how many members connect for the first time and list all that they have at a
+// time: one after the other they are there sooner, and cost less, than all at once.
+const maxStarting = 64
+
+// begin waits for the member's turn to start. It is over once the member has synced, or makes no
+// progress.
+func (mb *member) begin(ctx context.Context) error {
+	slot, err := mb.manager.starts.Acquire(ctx, &mb.startSlots)
+	if err != nil {
+		return err
+	}
+	mb.mu.Lock()
+	mb.joined = time.Now()
+	mb.mu.Unlock()
+	mb.start.Store(slot)
+	return nil
+}
+
+// endStart gives the turn to another member.
+func (mb *member) endStart() { mb.start.Load().Release() }
+
+// givenUp reports whether the member has had its time to sync.
+func (mb *member) givenUp() bool {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	return !mb.joined.IsZero() && time.Since(mb.joined) >= mb.manager.opts.GiveUpAfter
 }
 
 // run keeps the index equal to the member until ctx is done. When it is leaving, its
@@ -109,6 +140,7 @@ func (mb *member) run(ctx context.Context) {
 	mb.guard(ctx, mb.loop)
 	mb.conn.hangUp()
 	mb.stopAll()
+	mb.endStart()
 	mb.openers.running.Wait()
 	if mb.leaving.Load() {
 		mb.manager.opts.Index.RemoveMember(mb.name)

@@ -284,7 +284,7 @@ func (c metricsCollector) readMember(mb *member) *scrapedMember {
 	mb.checkSynced()
 	s := &scrapedMember{name: mb.name, connected: contact == connection.Connected}
 	if s.connected {
-		s.named = mb.synced.Load() || time.Since(mb.joined) > c.manager.opts.GiveUpAfter
+		s.named = mb.synced.Load() || mb.givenUp()
 		s.contact = mb.conn.lastRead.Load() / int64(time.Millisecond)
 	}
 	mm := c.manager.metrics.lookup(mb.name)

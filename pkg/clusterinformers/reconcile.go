@@ -297,6 +297,7 @@ func (mb *member) checkSynced() {
 		}
 	}
 	mb.synced.Store(true)
+	mb.endStart()
 }
 
 func (mb *member) addScopes(st *MemberStatus, details bool) {
