@@ -270,6 +270,19 @@ func (p *peer) request() uint32 {
 	return f.Header().StreamID
 }
 
+// wholeRequest reads to the end of the next request that has one, and returns its stream; 0
+// at the end of the connection.
+func (p *peer) wholeRequest() uint32 {
+	f := p.until(func(f http2.Frame) bool {
+		ends, can := f.(interface{ StreamEnded() bool })
+		return can && ends.StreamEnded()
+	})
+	if f == nil {
+		return 0
+	}
+	return f.Header().StreamID
+}
+
 // drain reads until the connection ends.
 func (p *peer) drain() { p.until(func(http2.Frame) bool { return false }) }
 

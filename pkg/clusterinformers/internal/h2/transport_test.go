@@ -380,7 +380,9 @@ func TestTransport_VerifiesTLSAndResumesNoSession(t *testing.T) {
 func TestTransport_RefusesRequestsThatAreNotValid(t *testing.T) {
 	url, conns := frameServer(t, func(p *peer) {
 		_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 2000})
-		p.answering(0)
+		for id := p.wholeRequest(); id != 0; id = p.wholeRequest() { // an answer before its end would end it
+			p.ok(id)
+		}
 	})
 	c := newOwn(t, nil)
 	if _, _, err := c.get(t.Context(), url); err != nil {
