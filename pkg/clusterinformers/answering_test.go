@@ -33,6 +33,12 @@ type fakeServer struct {
 // called from many goroutines.
 func newFakeServer(t *testing.T, m *sim.Member, answer func(w http.ResponseWriter, r *http.Request) bool) *fakeServer {
 	t.Helper()
+	return newFakeServerOf(t, m, true, answer)
+}
+
+// newFakeServerOf is newFakeServer of a server that speaks HTTP/2, or does not.
+func newFakeServerOf(t *testing.T, m *sim.Member, http2 bool, answer func(w http.ResponseWriter, r *http.Request) bool) *fakeServer {
+	t.Helper()
 	transport, err := rest.TransportFor(m.RESTConfig())
 	ok(t, err)
 	host, err := url.Parse(m.RESTConfig().Host)
@@ -50,7 +56,7 @@ func newFakeServer(t *testing.T, m *sim.Member, answer func(w http.ResponseWrite
 			proxy.ServeHTTP(w, r)
 		}
 	}))
-	server.EnableHTTP2 = true
+	server.EnableHTTP2 = http2
 	server.StartTLS()
 	t.Cleanup(func() {
 		server.CloseClientConnections()

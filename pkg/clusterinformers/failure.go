@@ -37,7 +37,11 @@ func (p *listWatch) failed(now time.Time, w *watchResponse, err error) {
 		return
 	}
 	p.closeWatch()
-	p.fail(now, w.client, w.requested, err)
+	if errors.Is(err, io.EOF) { // as the error of a request it is of the connection
+		p.closed(now)
+	} else {
+		p.fail(now, w.client, w.requested, err)
+	}
 	if !p.machine.Listing() {
 		p.informer.restarts.Add(1)
 		p.informer.metrics.restarts.Inc()
@@ -52,8 +56,6 @@ func (p *listWatch) fail(now time.Time, client *memberclient.Client, requested d
 	case errors.As(err, &rewound):
 		p.endRequest(now, listwatch.Busy, 0)
 		i.rewound(rewound)
-	case errors.Is(err, io.EOF):
-		p.closed(now)
 	case errors.Is(err, errOverBudget):
 		p.overBudget(now, err.Error())
 	case errors.Is(err, decode.ErrTooLarge):
