@@ -3,6 +3,7 @@ package clusterinformers
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -112,6 +113,9 @@ func (p *listWatch) chargeListed(listed size) bool {
 // replaceStaged makes the scope hold exactly what was listed.
 func (p *listWatch) replaceStaged(now time.Time, rv string) {
 	staged := p.staged
+	if p.restaged {
+		staged = newestOf(staged)
+	}
 	p.discard() // the commit charges all of it
 	p.panics, p.pending = 0, nil
 	p.checkList(rv)
@@ -122,6 +126,15 @@ func (p *listWatch) replaceStaged(now time.Time, rv string) {
 		mb.triggerSpec()      // some may differ from those of before
 	}
 	p.checkCommit(now, err)
+}
+
+// newestOf returns what is there at the end of initial events among which objects have changed.
+func newestOf(staged []*object) []*object {
+	newest := make(map[objectKey]*object, len(staged))
+	for _, o := range staged {
+		newest[objectKey{o.namespace, o.name}] = o
+	}
+	return slices.DeleteFunc(staged, func(o *object) bool { return o.deleted || newest[objectKey{o.namespace, o.name}] != o })
 }
 
 func (p *listWatch) replace(objs []*object, rv string, now time.Time) error {

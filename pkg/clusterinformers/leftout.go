@@ -145,10 +145,14 @@ func (p *listWatch) whyUnfit(rec *aggregate.Record, found error) string {
 func (p *listWatch) unfitObject(rec *aggregate.Record, why string) *object {
 	o := &object{rv: string([]byte(rec.ResourceVersion)), key: leftKeyFor(rec.Namespace, rec.Name)}
 	o.unfit = unfitReason{why, message.Clip(fmt.Sprintf("%.63s/%.253s", rec.Namespace, rec.Name))}
-	if decode.Keyable(rec) {
-		o.namespace, o.name = cloneKey(rec)
-	} else {
-		o.name = fmt.Sprintf("/%x", o.key)
-	}
+	o.namespace, o.name = stagedKey(rec)
 	return o
+}
+
+// stagedKey is the key of a record or, where no object may have it, one that no object has.
+func stagedKey(rec *aggregate.Record) (namespace, name string) {
+	if decode.Keyable(rec) {
+		return cloneKey(rec)
+	}
+	return "", fmt.Sprintf("/%x", leftKeyFor(rec.Namespace, rec.Name))
 }

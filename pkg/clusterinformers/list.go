@@ -206,15 +206,16 @@ type object struct {
 	name      string
 	rv        string
 	unfit     unfitReason // why it is not kept; zero where it is
+	deleted   bool        // while it was listed
 	key       leftKey     // of what is unfit
 }
 
-// unfitSize is what an object that is not kept costs while it is listed.
+// unfitSize is what an object that is not kept, or is deleted, costs while it is listed.
 const unfitSize = 512
 
 // size is what holding the object costs in bytes.
 func (o *object) size() int64 {
-	if o.unfit.why != "" {
+	if o.unfit.why != "" || o.deleted {
 		return unfitSize
 	}
 	return o.item.Size()

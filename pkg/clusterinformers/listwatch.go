@@ -48,6 +48,7 @@ type listWatch struct {
 	ended    bool
 	panics   time.Duration // delay after the last panic
 	staged   []*object     // of a list under way
+	restaged bool          // it has objects more than once, or deletions
 	listed   size          // staged
 	slot     *quota.Slot   // of a first list under way that is large
 	slotBy   time.Time     // when it goes on without one
@@ -212,7 +213,7 @@ func (p *listWatch) closeWatch() {
 
 // discard drops what was listed.
 func (p *listWatch) discard() {
-	p.staged, p.listed, p.received = nil, size{}, 0
+	p.staged, p.restaged, p.listed, p.received = nil, false, size{}, 0
 	p.slot.Release()
 	p.slot, p.slotBy = nil, time.Time{}
 	p.chargeListed(size{})

@@ -203,16 +203,20 @@ func (p *listWatch) event(ev *decode.Event, now time.Time) error {
 		}
 	}
 	if ev.Type == watch.Deleted {
-		if p.machine.Object(p.request.ID, rv) == listwatch.Apply {
-			namespace, name := cloneKey(&ev.Record)
-			p.remove(namespace, name, p.machine.AppliedResourceVersion(), now)
+		if p.machine.Object(p.request.ID, rv) == listwatch.Stage {
+			p.restaged = true
+			namespace, name := stagedKey(&ev.Record)
+			return p.stage(&object{namespace: namespace, name: name, deleted: true})
 		}
+		namespace, name := cloneKey(&ev.Record)
+		p.remove(namespace, name, p.machine.AppliedResourceVersion(), now)
 		return nil
 	}
 	ev.Record.Update = ev.Type == watch.Modified
 	o := p.object(&ev.Record, ev.Unfit, p.machine.Listing())
 	// The record's strings are the decoder's, which goes on.
 	if p.machine.Object(p.request.ID, o.rv) == listwatch.Stage {
+		p.restaged = p.restaged || ev.Type == watch.Modified
 		return p.stage(o)
 	}
 	if o.rv == "" {
