@@ -37,10 +37,10 @@ type informer struct {
 
 	resets int // the member's resets when it was started
 
-	ctx     context.Context // of its requests; once it is done, the informer ends
-	stop    context.CancelFunc
-	running atomic.Int32  // listWatches that have not ended
-	done    chan struct{} // closed when all have
+	ctx     context.Context // the member's
+	ended   atomic.Bool     // end was called
+	running atomic.Int32    // listWatches that have not ended
+	done    chan struct{}   // closed when all have
 
 	encoding atomic.Int32 // decode.Encoding
 	restarts atomic.Int64
@@ -70,14 +70,13 @@ func newInformer(ctx context.Context, m *member, kind aggregate.Kind, res catalo
 		return nil, err
 	}
 	i := &informer{
-		member: m, kind: kind, resource: unique.Make(res), rule: &keepAll, note: note, scope: scope,
+		ctx: ctx, member: m, kind: kind, resource: unique.Make(res), rule: &keepAll, note: note, scope: scope,
 		metrics: m.manager.metrics.scope(m.name, kind),
 		done:    make(chan struct{}),
 	}
 	if rule.narrows() {
 		i.rule = &rule
 	}
-	i.ctx, i.stop = context.WithCancel(ctx)
 	i.encoding.Store(int32(decode.JSON))
 	if m.speaksProtobuf() && decode.Supports(res.GVK) {
 		i.encoding.Store(int32(decode.Protobuf))
@@ -112,8 +111,9 @@ func (i *informer) start(delay time.Duration) {
 
 // end ends the informer. done is closed once it has.
 func (i *informer) end() {
-	i.stop()
+	i.ended.Store(true)
 	for _, p := range i.listWatches {
+		p.cancel()
 		p.task.Wake()
 	}
 }
@@ -143,9 +143,9 @@ func (i *informer) chargeOverhead() bool {
 	return i.overheadCharged == i.overhead
 }
 
-// informerBytes is what an informer costs in addition to its objects, in bytes: goroutines, a
-// request under way and its buffers.
-const informerBytes = 96 << 10
+// informerBytes is what an informer costs in addition to its objects, in bytes: itself, an empty
+// scope of the index, its watch and what of it is being read.
+const informerBytes = 16 << 10
 
 // panicError is a panic of a worker, as an error.
 type panicError struct {

@@ -1,6 +1,7 @@
 package clusterinformers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -24,7 +25,8 @@ type listWatch struct {
 	informer  *informer
 	namespace string
 	task      runqueue.Task
-	inbox     atomic.Pointer[answer] // of the request under way
+	inbox     atomic.Pointer[answer]             // of the request under way
+	stop      atomic.Pointer[context.CancelFunc] // ends the request under way; nil where there is none
 	timer     atomic.Pointer[time.Timer]
 	came      atomic.Bool // something of the watch is to be read
 	pace      pace
@@ -80,7 +82,7 @@ func (p *listWatch) Run() (again bool) {
 	if p.ended {
 		return false
 	}
-	if p.informer.ctx.Err() != nil {
+	if p.informer.ended.Load() || p.informer.ctx.Err() != nil {
 		p.end()
 		return false
 	}

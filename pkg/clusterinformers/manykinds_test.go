@@ -108,7 +108,7 @@ func TestBudget_KindsWithoutEndCost(t *testing.T) {
 	fleet := fewKinds()
 	fleet.Members = 2
 	r := follow(t, fleet, func(_ *rig, o *clusterinformers.Options) {
-		o.DiscoveryInterval, o.Budget.Bytes = 50*time.Millisecond, 10<<20
+		o.DiscoveryInterval, o.Budget.Bytes = 50*time.Millisecond, 2<<20
 	})
 	evil, good := r.fleet.Members()[0], r.fleet.Members()[1]
 	for _, k := range invented(kinds) {
@@ -124,7 +124,7 @@ func TestBudget_KindsWithoutEndCost(t *testing.T) {
 		return states[aggregate.OverBudget] > kinds/4 && states[aggregate.Synced] > kinds/4 && states[aggregate.OverBudget]+states[aggregate.Synced] == kinds
 	})
 	for _, m := range r.manager.Members() {
-		if m.Name == nameOf(evil) && (m.Bytes < 8<<20 || m.Bytes > 12<<20) {
+		if m.Name == nameOf(evil) && (m.Bytes < 3<<19 || m.Bytes > 5<<19) {
 			t.Errorf("%d bytes are accounted to %s", m.Bytes, m.Name)
 		}
 	}

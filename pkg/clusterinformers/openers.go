@@ -1,6 +1,7 @@
 package clusterinformers
 
 import (
+	"context"
 	"sync"
 
 	"golang.org/x/time/rate"
@@ -67,18 +68,39 @@ func (o *openers) next() func(*rate.Limiter) {
 // close closes a body, which may take as long as the connection that it came over.
 func (o *openers) close(w *watchResponse) { o.running.Go(w.close) }
 
-// send sends the request of the listWatch, and hands it the answer.
+// send sends the request of the listWatch, and hands it the answer. A context is held for as
+// long as the request is under way: there are as many listWatches as scopes.
 func (p *listWatch) send(limiter *rate.Limiter) {
 	a := &answer{}
+	ctx, cancel := context.WithCancel(p.informer.ctx)
+	p.stop.Store(&cancel)
+	if p.informer.ended.Load() {
+		cancel()
+	}
 	a.err = recoverPanic(func() error {
-		if err := limiter.Wait(p.informer.ctx); err != nil {
+		if err := limiter.Wait(ctx); err != nil {
 			return err
 		}
 		if a.client = p.informer.member.conn.current(); a.client == nil {
 			return ErrUnreachable
 		}
-		return p.ask(p.informer.ctx, a)
+		return p.ask(ctx, a)
 	})
+	p.stop.Store(nil)
+	if w := a.watch; w != nil && w.over != nil {
+		w.over = both(w.over, cancel)
+	} else {
+		cancel()
+	}
 	p.inbox.Store(a)
 	p.task.Wake()
+}
+
+func both(f, g func()) func() { return func() { f(); g() } }
+
+// cancel ends the request under way.
+func (p *listWatch) cancel() {
+	if stop := p.stop.Load(); stop != nil {
+		(*stop)()
+	}
 }

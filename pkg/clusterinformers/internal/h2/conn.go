@@ -122,10 +122,15 @@ func (c *conn) reserve(watch bool) bool {
 
 // release gives a reserved stream back.
 func (c *conn) release() {
-	c.mu.Lock()
-	c.reserved--
-	c.mu.Unlock()
+	c.giveBack()
 	c.freed()
+}
+
+// giveBack gives a reserved stream back that nobody waits for.
+func (c *conn) giveBack() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reserved--
 }
 
 func (c *conn) usedLocked() int { return len(c.streams) + len(c.resets) + c.reserved }

@@ -85,17 +85,28 @@ func (t *Transport) acquire(ctx context.Context, address string, watch bool, avo
 	return nil, ctx.Err()
 }
 
-// reserveLocked reserves a stream on the first connection that has one.
+// reserveLocked reserves a stream: of the first connection that has one or, for a watch, of the
+// one with the fewest. Connections that share the watches are silent, and asked whether they
+// live, less often than one that has what the others had no room for.
 func (t *Transport) reserveLocked(h *host, w *waiter) *conn {
+	var best *conn
+	fewest := 0
 	for _, c := range h.conns {
-		if c == w.avoid && len(h.conns) < t.o.MaxConns {
+		if c == w.avoid && len(h.conns) < t.o.MaxConns || !c.reserve(w.watch) {
 			continue
 		}
-		if c.reserve(w.watch) {
+		if !w.watch {
 			return c
 		}
+		n := c.used()
+		if best == nil || n < fewest {
+			best, c, fewest = c, best, n
+		}
+		if c != nil {
+			c.giveBack()
+		}
 	}
-	return nil
+	return best
 }
 
 // perConn is how many waiters a dial is made for.

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,6 +75,35 @@ func TestPool_OpensConnectionsAsServersAllow(t *testing.T) {
 		s.Close()
 	}
 	eventually(t, "resets are acknowledged", func() bool { return c.own.Stats() == h2.Stats{Conns: 2} })
+}
+
+func TestPool_WatchesThatAreReopenedShareTheConnections(t *testing.T) {
+	var mu sync.Mutex
+	held := map[*peer]int{}
+	url, _ := frameServer(t, func(p *peer) {
+		_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 14})
+		for id := p.request(); id != 0; id = p.request() {
+			mu.Lock()
+			held[p]++
+			mu.Unlock()
+			p.respond(id, false, ":status", "200")
+		}
+	})
+	c := newOwn(t, nil)
+	streams := []stream.Stream{c.watch(t, t.Context(), url)}
+	eventually(t, "the settings have come", func() bool { return c.own.Stats().Streams == 1 })
+	for len(streams) < 11 {
+		streams = append(streams, c.watch(t, t.Context(), url))
+	}
+	for _, s := range streams[:4] { // of ten over the first connection
+		s.Close()
+		c.watch(t, t.Context(), url)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if got := slices.Sorted(maps.Values(held)); !slices.Equal(got, []int{5, 10}) {
+		t.Errorf("watches were opened %v times over the connections", got)
+	}
 }
 
 func TestPool_CountsResetStreamsUntilTheyAreAcknowledged(t *testing.T) {
