@@ -47,6 +47,7 @@ type conn struct {
 	streams    map[uint32]*clientStream
 	reserved   int // streams about to be opened
 	nextID     uint32
+	settled    bool // the server's first SETTINGS have come
 	maxStreams int
 	idleSince  time.Duration
 
@@ -72,7 +73,7 @@ type conn struct {
 func newConn(t *Transport, address string, raw, secure net.Conn, state *tls.ConnectionState) *conn {
 	c := &conn{
 		t: t, address: address, raw: raw, secure: secure, tls: state, began: time.Now(),
-		streams: map[uint32]*clientStream{}, resets: map[uint32]uint64{}, nextID: 1, maxStreams: streamsBefore,
+		streams: map[uint32]*clientStream{}, resets: map[uint32]uint64{}, nextID: 1, maxStreams: 1,
 		send: 65535, initialSend: 65535, peerHeaders: 1<<32 - 1,
 	}
 	c.in = &frameReader{r: bufio.NewReaderSize(secure, readBuffer), left: unbounded}
@@ -118,6 +119,13 @@ func (c *conn) reserve(watch bool) bool {
 	}
 	c.reserved++
 	return true
+}
+
+// fresh reports whether the server has yet to say how many streams it allows.
+func (c *conn) fresh() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.settled && !c.gone && c.err == nil
 }
 
 // release gives a reserved stream back.
@@ -206,7 +214,11 @@ func (c *conn) armLocked(d time.Duration) {
 	c.timer.Reset(d)
 }
 
-// tick asks whether the server lives, while there are streams, and closes what is idle.
+// busyLocked reports whether the server owes us something: resets have to be answered, too,
+// as else requests that give up early would never notice that it is silent.
+func (c *conn) busyLocked() bool { return c.usedLocked() > 0 }
+
+// tick asks whether the server lives, while it owes something, and closes what is idle.
 func (c *conn) tick() {
 	defer c.t.wg.Done()
 	c.mu.Lock()
@@ -215,7 +227,7 @@ func (c *conn) tick() {
 	timeout := o.Prolong(o.PingTimeout)
 	switch {
 	case c.err != nil:
-	case len(c.streams)+c.reserved == 0:
+	case !c.busyLocked():
 		if left := c.idleSince + o.IdleTimeout - now; left > 0 {
 			c.armLocked(left)
 		} else if c.endIdleLocked() {
@@ -224,13 +236,13 @@ func (c *conn) tick() {
 	case c.pinged > heard && now-c.pinged >= timeout:
 		over = errSilent
 	case c.pinged > heard:
-		c.armLocked(c.pinged + timeout - now)
+		c.armLocked(min(c.pinged+timeout-now, o.IdleTimeout))
 	case now-heard >= o.PingInterval:
 		c.pinged = now
 		c.lastPing++
 		c.urgent = appendPing(c.urgent, 0, pingData(c.lastPing))
 		c.flushLocked()
-		c.armLocked(timeout)
+		c.armLocked(min(timeout, o.IdleTimeout))
 	default:
 		c.armLocked(heard + o.PingInterval - now)
 	}
@@ -307,6 +319,7 @@ func (c *conn) write() {
 		c.urgent, c.queue = nil, nil
 		if len(b) == 0 {
 			c.writing = false
+			_ = c.raw.SetWriteDeadline(time.Time{}) //nolint:errcheck // TLS may write by itself, such as for an update of keys
 			ended := c.err != nil
 			c.mu.Unlock()
 			if ended {

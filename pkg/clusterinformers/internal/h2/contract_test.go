@@ -223,8 +223,11 @@ func TestTransport_OpensAsManyStreamsAsAreAskedFor(t *testing.T) {
 		const n = 250
 		var wg sync.WaitGroup
 		streams := make([]stream.Stream, n)
+		asking := make(chan struct{}, 20) // net/http dials for each: servers close connections whose settings are late
 		for i := range n {
+			asking <- struct{}{}
 			wg.Go(func() {
+				defer func() { <-asking }()
 				resp, err := c.do(t.Context(), http.MethodGet, fmt.Sprintf("%s/%d?watch=true", server.URL, i), nil)
 				if err != nil {
 					t.Error(err)

@@ -18,7 +18,7 @@
 // # Connections
 //
 // A host has as many connections as its streams need, each with at most as many as the
-// server allows: 100 until it has said. Four of them are reserved for short requests. A
+// server allows: one until it has said. Four of them are reserved for short requests. A
 // stream that was reset counts until the server has acknowledged a PING behind it. After
 // GOAWAY a connection's streams drain; those that the server did not begin are sent again
 // elsewhere, as are those that it refused.

@@ -241,7 +241,7 @@ func (s *stuck) Write(b []byte) (int, error) {
 }
 
 func (s *stuck) SetWriteDeadline(at time.Time) error {
-	if time.Until(at) < 0 {
+	if !at.IsZero() && time.Until(at) < 0 {
 		close(s.ended)
 	}
 	return s.Conn.SetWriteDeadline(at)

@@ -42,11 +42,14 @@ func (c *conn) handleSettings(f *http2.SettingsFrame) *ProtocolError {
 	if v := c.useless(); v != nil || f.IsAck() {
 		return v
 	}
+	if f.NumSettings() > maxSettings {
+		return violation(http2.ErrCodeEnhanceYourCalm, "more than %d settings at once", maxSettings)
+	}
 	c.mu.Lock()
 	defer c.freed() // there may be more streams
 	defer c.mu.Unlock()
-	if c.maxStreams == streamsBefore {
-		c.maxStreams = maxStreams // unless it says so
+	if !c.settled {
+		c.settled, c.maxStreams = true, maxStreams // unless it says so
 	}
 	err := f.ForeachSetting(func(s http2.Setting) error {
 		if err := s.Valid(); err != nil {
@@ -146,14 +149,16 @@ func (c *conn) handleReset(f *http2.RSTStreamFrame) *ProtocolError {
 		return c.useless() // it may be on its way when the stream ends
 	}
 	var err error = &ResetError{f.ErrCode}
-	if f.ErrCode == http2.ErrCodeRefusedStream && s.pending != nil {
+	if f.ErrCode == http2.ErrCodeRefusedStream && s.pending != nil && s.pending.early == 0 {
 		err = &unprocessedError{err}
 	}
-	after := s.endLocked(err, noCode)
 	c.mu.Unlock()
-	if ours(f.ErrCode) {
+	if ours(f.ErrCode) { // counted before anybody reads of it
 		_ = c.violated(violation(f.ErrCode, "the server reset a stream")) //nolint:errcheck // of the stream, not of the connection
 	}
+	c.mu.Lock()
+	after := s.endLocked(err, noCode)
+	c.mu.Unlock()
 	after.run()
 	return nil
 }
@@ -161,6 +166,9 @@ func (c *conn) handleReset(f *http2.RSTStreamFrame) *ProtocolError {
 func (c *conn) handleGoAway(f *http2.GoAwayFrame) *ProtocolError {
 	if v := c.useless(); v != nil {
 		return v
+	}
+	if ours(f.ErrCode) {
+		_ = c.violated(violation(f.ErrCode, "the server shut the connection down")) //nolint:errcheck // the server ends it
 	}
 	var after later
 	c.mu.Lock()
@@ -171,9 +179,6 @@ func (c *conn) handleGoAway(f *http2.GoAwayFrame) *ProtocolError {
 		}
 	}
 	c.mu.Unlock()
-	if ours(f.ErrCode) {
-		_ = c.violated(violation(f.ErrCode, "the server shut the connection down")) //nolint:errcheck // the server ends it
-	}
 	if oldest := c.t.drain(c); oldest != nil {
 		oldest.fail(errDrainedAway)
 	}

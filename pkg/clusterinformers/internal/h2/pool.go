@@ -110,7 +110,7 @@ func (t *Transport) reserveLocked(h *host, w *waiter) *conn {
 }
 
 // perConn is how many waiters a dial is made for.
-const perConn = streamsBefore - reserved
+const perConn = usualStreams - reserved
 
 // serveLocked gives waiters what is free and dials for the rest.
 func (t *Transport) serveLocked(h *host) {
@@ -122,7 +122,13 @@ func (t *Transport) serveLocked(h *host) {
 		}
 		return c != nil
 	})
-	for len(h.dials) < (len(h.waiters)+perConn-1)/perConn && len(h.dials)+len(h.conns) < t.o.MaxConns && !t.closed {
+	begun := len(h.dials)
+	for _, c := range h.conns {
+		if c.fresh() {
+			begun++
+		}
+	}
+	for ; begun < (len(h.waiters)+perConn-1)/perConn && len(h.dials)+len(h.conns) < t.o.MaxConns && !t.closed; begun++ {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.waiters[0].ctx), dialTimeout)
 		d := &dial{cancel: cancel}
 		h.dials[d] = struct{}{}

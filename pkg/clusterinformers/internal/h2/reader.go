@@ -104,17 +104,19 @@ func (c *conn) violated(v *ProtocolError) error {
 	return v
 }
 
-// resetStream resets a stream for what the server did, and counts it.
+// resetStream resets a stream for what the server did, and counts it before anybody reads
+// of it.
 func (c *conn) resetStream(id uint32, v *ProtocolError) *ProtocolError {
 	c.mu.Lock()
 	s := c.streams[id]
+	c.mu.Unlock()
 	if s == nil {
-		c.mu.Unlock()
 		return c.useless()
 	}
+	_ = c.violated(v) //nolint:errcheck // of the stream, not of the connection
+	c.mu.Lock()
 	after := s.endLocked(v, v.Code)
 	c.mu.Unlock()
-	_ = c.violated(v) //nolint:errcheck // of the stream, not of the connection
 	after.run()
 	return nil
 }
@@ -200,7 +202,9 @@ func (c *conn) readData(h http2.FrameHeader) error {
 		s.release(first)
 		return err
 	}
-	c.deliver(s, first, last, size, length-size, end)
+	if c.deliver(s, first, last, size, length-size, end) {
+		return http2.StreamError{StreamID: h.StreamID, Code: http2.ErrCodeProtocol}
+	}
 	return nil
 }
 
@@ -227,16 +231,17 @@ func (c *conn) admit(id uint32, length, size int) (*clientStream, *ProtocolError
 	return s, nil
 }
 
-// deliver gives a stream what has come for it.
-func (c *conn) deliver(s *clientStream, list, last *chunk, size, overhead int, end bool) {
+// deliver gives a stream what has come for it. It reports whether the body is longer than
+// was announced.
+func (c *conn) deliver(s *clientStream, list, last *chunk, size, overhead int, end bool) (tooLong bool) {
 	var after later
 	c.mu.Lock()
-	if s.err == nil {
-		tooLong := s.left >= 0 && int64(size) > s.left
+	tooLong = s.err == nil && s.left >= 0 && int64(size) > s.left
+	if s.err == nil && !tooLong {
 		if s.left >= 0 {
 			s.left -= int64(size)
 		}
-		s.credit += int32(overhead) // padding is read already
+		s.addCreditLocked(overhead) // padding is read already
 		switch {
 		case list == nil:
 		case s.tail != nil && len(s.tail.data)-s.tail.w >= size:
@@ -247,9 +252,6 @@ func (c *conn) deliver(s *clientStream, list, last *chunk, size, overhead int, e
 			s.head, s.tail, list = list, last, nil
 		}
 		switch {
-		case tooLong:
-			v := violation(http2.ErrCodeProtocol, "a body is longer than announced")
-			after = s.endLocked(v, v.Code).add(func() { _ = c.violated(v) }) //nolint:errcheck // of the stream
 		case end:
 			after = s.remoteEndLocked()
 		case size > 0:
@@ -261,4 +263,5 @@ func (c *conn) deliver(s *clientStream, list, last *chunk, size, overhead int, e
 	c.mu.Unlock()
 	s.release(list)
 	after.run()
+	return tooLong
 }

@@ -160,7 +160,7 @@ func (s *clientStream) open(head *requestHead) error {
 	if c.block = c.block[:0]; cap(c.block) > readBuffer {
 		c.block = nil
 	}
-	if len(c.streams) == 0 {
+	if len(c.streams)+len(c.resets) == 0 { // nor was it armed for one that is only reserved
 		c.armLocked(c.t.o.PingInterval)
 	}
 	c.streams[s.id] = s
@@ -216,8 +216,8 @@ func (s *clientStream) sendData(data []byte, last bool) bool {
 		if s.err != nil || s.pending == nil {
 			return false
 		}
-		n := min(int64(len(data)), int64(s.send), c.send)
-		if len(c.queue) >= fullQueue || n <= 0 && len(data) > 0 {
+		n := max(0, min(int64(len(data)), int64(s.send), c.send)) // a window may be below zero
+		if len(c.queue) >= fullQueue || n == 0 && len(data) > 0 {
 			s.blockLocked()
 			continue
 		}

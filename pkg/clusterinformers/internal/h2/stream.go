@@ -138,14 +138,15 @@ func (s *clientStream) takeLocked(p []byte) (n int, used *chunk, err error) {
 	if s.head == nil {
 		s.tail = nil
 	}
-	s.credit += int32(n)
-	if s.credit >= s.window/2 {
-		s.returnCreditLocked()
-	}
+	s.addCreditLocked(n)
 	return n, used, nil
 }
 
-func (s *clientStream) returnCreditLocked() {
+// addCreditLocked returns n bytes to the server, once it is worth a frame.
+func (s *clientStream) addCreditLocked(n int) {
+	if s.credit += int32(n); s.credit < s.window/2 {
+		return
+	}
 	if s.err == nil {
 		s.c.queue = appendWindowUpdate(s.c.queue, s.id, uint32(s.credit))
 		s.c.flushLocked()

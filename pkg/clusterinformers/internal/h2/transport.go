@@ -25,13 +25,14 @@ const (
 	maxAttempts    = 5                // to send a request that the server did not begin to process
 	maxDraining    = 4                // connections of a host
 	reserved       = 4                // streams of a connection, for short requests
-	streamsBefore  = 100              // of a connection, before the server has said how many it allows
+	usualStreams   = 100              // that servers allow a connection; it has one until they have said
 	maxStreams     = 1000             // of a connection, whatever the server allows
 	minWindow      = 64 << 10         // of a stream: what our SETTINGS say
 	connWindow     = 1 << 20          // of a connection
 	maxHeaderBytes = 64 << 10
 	maxTableBytes  = 4 << 10
 	maxFrameBytes  = 16 << 10
+	maxSettings    = 100 // of a frame
 )
 
 // Options say how a transport connects. Zero values mean the defaults.
