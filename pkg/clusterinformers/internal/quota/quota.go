@@ -18,7 +18,10 @@ type Member struct {
 }
 
 // Usage is what one scope is charged. Its Member's mu guards it.
-type Usage struct{ objects, bytes int64 }
+type Usage struct {
+	objects, bytes int64
+	removed        bool // what is given back from now on was given back with the scope
+}
 
 // freeScopes of a member are not charged for their informers: all kinds of Kubernetes, and
 // some more.
@@ -35,16 +38,20 @@ func (a *Member) AddScope() (free bool) {
 	return a.scopes <= freeScopes
 }
 
-// RemoveScope removes a scope with all that it is charged.
+// RemoveScope removes a scope with all that it is charged. It is charged nothing from then on:
+// what reads its connection may not know yet.
 func (a *Member) RemoveScope(s *Usage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if s.removed {
+		return
+	}
 	a.Fleet.charge(a.bytes, -s.bytes)
 	if a.scopes--; a.scopes == 0 {
 		a.Fleet.addMembers(-1)
 	}
 	a.objects, a.bytes = a.objects-s.objects, a.bytes-s.bytes
-	*s = Usage{}
+	*s = Usage{removed: true}
 }
 
 // Charge adds to a scope's usage, or subtracts from it. It reports false, and
@@ -54,6 +61,9 @@ func (a *Member) RemoveScope(s *Usage) {
 func (a *Member) Charge(s *Usage, objects, bytes int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if s.removed {
+		return objects <= 0 && bytes <= 0
+	}
 	shares := max(a.scopes, 1)
 	over := func(more, total, own, limit int64) bool {
 		return more > 0 && total+more > limit && own+more > limit/shares

@@ -56,6 +56,33 @@ func TestMember_KeepsAShareForEveryScope(t *testing.T) {
 	}
 }
 
+// TestMember_ChargesNothingToAScopeThatIsRemoved: a chunk that is on its way from a connection
+// while its scope ends is charged before, and given back after.
+func TestMember_ChargesNothingToAScopeThatIsRemoved(t *testing.T) {
+	fleet := NewFleet(1000)
+	a := Member{Limits: Limits{Objects: 10, Bytes: 100}, Fleet: fleet}
+	var ends, stays Usage
+	a.AddScope()
+	a.AddScope()
+	a.Charge(&stays, 1, 10)
+	a.Charge(&ends, 0, 40)
+	a.RemoveScope(&ends)
+	a.RemoveScope(&ends)
+	if !a.Charge(&ends, 0, -40) {
+		t.Error("what is given back is refused")
+	}
+	if a.Charge(&ends, 0, 5) {
+		t.Error("a scope that is removed is charged")
+	}
+	if o, b := a.Used(); o != 1 || b != 10 || fleet.bytes != 10 || fleet.members != 1 {
+		t.Errorf("%d objects, %d bytes, %d of the fleet's %d members are left; want those of the scope that stays", o, b, fleet.bytes, fleet.members)
+	}
+	a.RemoveScope(&stays)
+	if o, b := a.Used(); o != 0 || b != 0 || fleet.bytes != 0 || fleet.members != 0 {
+		t.Errorf("%d objects, %d bytes, %d of the fleet's %d members are left", o, b, fleet.bytes, fleet.members)
+	}
+}
+
 func TestSlots_StalledOnesAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSlots(2)
