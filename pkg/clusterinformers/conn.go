@@ -30,12 +30,13 @@ type conn struct {
 	identify  func(ctx context.Context, client *memberclient.Client) error // checks which cluster answers, before any other request
 	connected func()                                                       // called once the member can be reached again
 	admit     func(context.Context) error                                  // waits for the turn to connect for the first time; nil: there is none
-	refused   func()                                                       // called when the first probe has failed; as admit
+	refused   func()                                                       // called when the turn was for nothing, as the first probe has failed; as admit
 	prolong   func(time.Duration) time.Duration                            // a timeout, where this process is late itself
 
 	lastRead atomic.Int64 // unix nanoseconds of the last that came over a connection
 	dials    atomic.Int64
 	redialed trigger.Trigger // there is a new connection
+	admitted bool            // run's: it has had its turn to connect for the first time
 
 	mu        sync.Mutex
 	client    *memberclient.Client // nil: refused
@@ -209,11 +210,15 @@ const recheckInterval = 2 * time.Second
 func (c *conn) run(ctx context.Context) {
 	delay := minProbeDelay
 	checked, last := int64(0), time.Time{} // dials known at the last probe
-	began := c.admit == nil
+	first := false
 	for {
 		c.mu.Lock()
 		client, up, changed := c.client, c.up, c.changed
 		c.mu.Unlock()
+		if first && client == nil {
+			c.refused()
+			first = false
+		}
 		if up || client == nil {
 			delay = minProbeDelay
 			if !c.awaitRecheck(ctx, changed, up && c.dials.Load() != checked, last) {
@@ -223,17 +228,18 @@ func (c *conn) run(ctx context.Context) {
 				continue
 			}
 		}
-		first := !began
-		if first {
+		if c.admit != nil && !c.admitted {
 			if c.admit(ctx) != nil {
 				return
 			}
-			began = true
+			c.admitted, first = true, true
+			continue // there may be another client since, or none
 		}
 		err := c.probe(ctx, client)
 		if first && err != nil {
 			c.refused()
 		}
+		first = false
 		if ctx.Err() != nil {
 			return
 		}

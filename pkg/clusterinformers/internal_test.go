@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -152,6 +153,94 @@ func TestConn_SaysOnceTheMemberIsBack(t *testing.T) {
 		}
 		cancel()
 		<-ended
+	})
+}
+
+// TestConn_ConnectsOnceItIsItsTurn: with what is to be connected to then, and with nothing where
+// it was refused meanwhile.
+func TestConn_ConnectsOnceItIsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var probed []*memberclient.Client
+		c := newConn(func(_ context.Context, client *memberclient.Client) error {
+			probed = append(probed, client)
+			return nil
+		}, func() {}, new(lateness.Monitor).Prolong)
+		turn, admitted, refused := make(chan struct{}), 0, 0
+		c.admit = func(ctx context.Context) error {
+			admitted++
+			select {
+			case <-turn:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		c.refused = func() { refused++ }
+		before, after := memberclient.New(nil, http.DefaultClient), memberclient.New(nil, http.DefaultClient)
+		c.setClient(before, nil)
+		run := func() (end func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { defer close(ended); c.run(ctx) }()
+			synctest.Wait()
+			return func() { cancel(); <-ended }
+		}
+		end := run()
+		c.setClient(nil, connection.Refuse(connection.Deleting, "refused meanwhile"))
+		turn <- struct{}{}
+		synctest.Wait()
+		if len(probed) != 0 || refused != 1 {
+			t.Errorf("%d probes of a member that is refused, its turn was given up %d times", len(probed), refused)
+		}
+		c.setClient(after, nil)
+		synctest.Wait()
+		end()
+		c.setClient(before, nil)
+		run()() // as after a panic
+		if len(probed) != 2 || probed[0] != after || probed[1] != before || admitted != 1 || refused != 1 {
+			t.Errorf("probed %d times, admitted %d, refused %d", len(probed), admitted, refused)
+		}
+	})
+}
+
+// TestMember_IsGivenUpUnlessItWaitsForItsTurn: one that never gets as far as its turn does not
+// keep the process from being ready.
+func TestMember_IsGivenUpUnlessItWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Manager{starts: quota.NewSlots(1), queue: runqueue.New(), opts: Options{GiveUpAfter: time.Minute, Logger: slog.New(slog.DiscardHandler)}}
+		started, waits, idle := newMember(m, Spec{Name: "a"}), newMember(m, Spec{Name: "b"}), newMember(m, Spec{Name: "c"})
+		slot, err := m.starts.Acquire(t.Context(), &started.startSlots)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if m.starts.InUse() != 0 {
+			t.Error("a start that makes no progress keeps its turn")
+		}
+		slot, err = m.starts.Acquire(t.Context(), &started.startSlots)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := make(chan error)
+		go func() { begun <- waits.begin(t.Context()) }()
+		synctest.Wait()
+		if !idle.givenUp() || waits.givenUp() {
+			t.Errorf("given up is the idle one: %t, and the one that waits: %t", idle.givenUp(), waits.givenUp())
+		}
+		slot.Release()
+		if err := <-begun; err != nil || waits.givenUp() {
+			t.Errorf("its turn: %v, given up %t", err, waits.givenUp())
+		}
+		time.Sleep(time.Minute)
+		if !waits.givenUp() {
+			t.Error("its time does not end")
+		}
+		waits.endStart()
+		waits.endStart()
+		if m.starts.InUse() != 0 {
+			t.Errorf("%d turns are taken", m.starts.InUse())
+		}
 	})
 }
 

@@ -139,10 +139,10 @@ func (p *listWatch) next(now time.Time) {
 		p.wakeIn(at.Sub(now))
 		return
 	}
-	p.request, p.asking = r, true
 	if r.Verb != listwatch.Watch {
 		p.markSyncing()
 	}
+	p.request, p.asking = r, true
 	i.member.openers.add(p.send)
 }
 
@@ -172,6 +172,10 @@ func (p *listWatch) ready() {
 // answered takes the answer to a request.
 func (p *listWatch) answered(now time.Time, a *answer) {
 	switch {
+	case !p.machine.Awaits(p.request.ID): // it was restarted meanwhile
+		p.watch = a.watch
+		p.closeWatch()
+		p.discard()
 	case a.err != nil:
 		p.failedRequest(now, a)
 	case a.page != nil:
@@ -259,10 +263,12 @@ func (p *listWatch) panicked(err error) {
 	i.setState(p, aggregate.Unknown, string(connection.Panicked))
 }
 
-// restart lists anew after a while.
+// restart lists anew after a while. What a request that is under way still brings is dropped.
 func (p *listWatch) restart(now time.Time, after time.Duration) {
 	p.closeWatch()
-	p.discard()
+	if !p.asking { // else the request has what was listed
+		p.discard()
+	}
 	p.suspect = false
 	p.informer.mu.Lock()
 	p.reached = "" // the first list may be answered from any cache

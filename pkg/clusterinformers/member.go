@@ -49,7 +49,7 @@ type member struct {
 	synced   atomic.Bool            // discovered, and every scope has synced or failed once
 
 	mu             sync.Mutex
-	joined         time.Time // when it began to connect; zero before
+	joined         time.Time // when it came, or had its turn to connect; zero while it waits for that
 	spec           Spec
 	indexedUID     *string // the UID that it joined the index with; nil before
 	usedKubeconfig []byte  // the kubeconfig in use
@@ -91,7 +91,7 @@ func newMember(m *Manager, spec Spec) *member {
 		quota: quota.Member{Limits: quota.Limits{Objects: int64(m.opts.Budget.Objects), Bytes: m.opts.Budget.Bytes}, Fleet: m.fleetQuota},
 		tasks: m.queue.Group(), openers: newOpeners(),
 		discoveryTriggered: trigger.New(), specChanged: trigger.New(), done: make(chan struct{}),
-		informers: map[aggregate.Kind]*runningInformer{}, absent: map[aggregate.Kind]aggregate.Status{}, relisting: map[aggregate.Kind]bool{},
+		joined: time.Now(), informers: map[aggregate.Kind]*runningInformer{}, absent: map[aggregate.Kind]aggregate.Status{}, relisting: map[aggregate.Kind]bool{},
 		changeLimiter: rate.NewLimiter(rate.Every(changeInterval), changeBurst),
 	}
 	mb.conn = newConn(mb.identify, mb.wakeScopes, m.lateness.Prolong)
@@ -106,15 +106,20 @@ const maxStarting = 64
 // begin waits for the member's turn to start. It is over once the member has synced, or makes no
 // progress.
 func (mb *member) begin(ctx context.Context) error {
+	mb.setJoined(time.Time{})
 	slot, err := mb.manager.starts.Acquire(ctx, &mb.startSlots)
 	if err != nil {
 		return err
 	}
-	mb.mu.Lock()
-	mb.joined = time.Now()
-	mb.mu.Unlock()
+	mb.setJoined(time.Now())
 	mb.start.Store(slot)
 	return nil
+}
+
+func (mb *member) setJoined(at time.Time) {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	mb.joined = at
 }
 
 // endStart gives the turn to another member.

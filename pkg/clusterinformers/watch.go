@@ -138,8 +138,8 @@ func (p *listWatch) readEvents(now time.Time, r *reader) (again bool, err error)
 				p.markUp()
 			}
 		}
-		if err := p.event(&r.event, now); err != nil {
-			return false, err
+		if err := p.event(&r.event, now); err != nil || p.watch != w {
+			return false, err // it was given up
 		}
 		if p.machine.Listing() {
 			p.received += int64(r.event.Bytes)

@@ -145,6 +145,9 @@ func (m *Machine) AppliedResourceVersion() string { return m.applied }
 // Listing reports whether a list is due or under way.
 func (m *Machine) Listing() bool { return m.listing }
 
+// Awaits reports whether a request is the one that is under way.
+func (m *Machine) Awaits(id uint64) bool { return m.current(id) }
+
 // Opened takes the answer to a Stream or Watch.
 func (m *Machine) Opened(id uint64, now time.Time) {
 	if m.current(id) {
