@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -252,8 +251,8 @@ func TestOpeners_SendAFewAtATimeAndAllOfAMemberThatIsBack(t *testing.T) {
 		var sent, most, now atomic.Int32
 		began := time.Now()
 		for range scopes {
-			o.add(func(limiter *rate.Limiter) {
-				if err := limiter.Wait(t.Context()); err != nil {
+			o.add(func(turn *turn) {
+				if err := turn.begin(t.Context()); err != nil {
 					t.Error(err)
 				}
 				most.Store(max(most.Load(), now.Add(1)))
@@ -268,6 +267,40 @@ func TestOpeners_SendAFewAtATimeAndAllOfAMemberThatIsBack(t *testing.T) {
 		}
 		if took := time.Since(began); took > (scopes/maxOpening+1)*time.Second {
 			t.Errorf("they took %s", took)
+		}
+	})
+}
+
+// TestOpeners_RequestsWithoutAnAnswerDoNotHoldUpOthers: a kind whose conversion or API service
+// hangs is not answered for a minute.
+func TestOpeners_RequestsWithoutAnAnswerDoNotHoldUpOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOpeners()
+		o.setScopes(200)
+		var now, most atomic.Int32
+		hang := func(turn *turn) {
+			_ = turn.begin(t.Context())
+			most.Store(max(most.Load(), now.Add(1)))
+			time.Sleep(openTimeout)
+			now.Add(-1)
+		}
+		for range maxOpening {
+			o.add(hang)
+		}
+		began, took := time.Now(), time.Duration(0)
+		o.add(func(turn *turn) {
+			_ = turn.begin(t.Context())
+			took = time.Since(began)
+		})
+		for range 100 {
+			o.add(hang)
+		}
+		o.running.Wait()
+		if took != slowAfter {
+			t.Errorf("another request waited for %s", took)
+		}
+		if most.Load() != maxSlow+maxOpening || o.opening != 0 || o.slow != 0 {
+			t.Errorf("%d requests at a time; %d and %d slow ones are left", most.Load(), o.opening, o.slow)
 		}
 	})
 }
