@@ -70,7 +70,7 @@ const (
 	brokenDelay  = 5 * time.Second  // the longest after Broken: there is a connection again
 	refusedDelay = 30 * time.Second // the longest after Refused
 	resetAfter   = 30 * time.Second // of a watch that lasted
-	short        = time.Second      // a watch without an event that lasts less has failed
+	short        = time.Second      // a watch that lasts less has failed
 )
 
 const (
@@ -196,7 +196,7 @@ func (m *Machine) Page(id uint64, rv, more string) Effect {
 	if !m.current(id) || m.verb != List {
 		return Ignore
 	}
-	m.verb, m.delay, m.due = None, 0, time.Time{}
+	m.verb, m.due = None, time.Time{}
 	if m.more = more; more != "" {
 		return Stage
 	}
@@ -206,10 +206,7 @@ func (m *Machine) Page(id uint64, rv, more string) Effect {
 
 func (m *Machine) complete(rv string) {
 	m.applied, m.listing, m.staging, m.newest, m.more = rv, false, false, false, ""
-	m.cuts, m.events, m.pages = 0, 0, false
-	if m.expiries == 0 {
-		m.delay = 0
-	}
+	m.cuts, m.events, m.pages = 0, 0, false // delay stays: what is listed may not be watched
 }
 
 // Ended takes the end of a request. retry is what the server asked to wait, 0 for nothing.
@@ -223,18 +220,24 @@ func (m *Machine) Ended(id uint64, now time.Time, end End, retry time.Duration) 
 	if !m.opened.IsZero() {
 		lasted = now.Sub(m.opened)
 	}
-	if m.events > 0 || lasted >= resetAfter { // it has worked
+	if lasted >= resetAfter || m.events > 0 && lasted >= short { // it has worked
 		m.broken = false
 		if verb == Watch {
-			m.delay, m.expiries, m.refusals = 0, 0, 0
+			m.delay, m.refusals = 0, 0
 		}
+	}
+	if verb == Watch && lasted >= resetAfter {
+		m.expiries = 0
+	}
+	if verb == Watch && m.applied == "" && end != Refused {
+		m.listing = true // there is nothing to resume from
 	}
 	switch {
 	case end == Again:
 		return m.discard()
 	case end == Expired, end == TooNew:
 		return m.expired(now, verb, retry)
-	case verb == Watch && end == Closed && (m.events > 0 || lasted >= short):
+	case verb == Watch && end == Closed && lasted >= short:
 		return Ignore
 	case verb == Watch && end == Broken && !m.broken:
 		m.broken = true // whether there is a connection is found out by others

@@ -36,6 +36,7 @@ func TestMachine_StreamsTheInitialListAndGoesOnWatching(t *testing.T) {
 	m := machine("", listwatch.Options{})
 	r := next(t, m, epoch)
 	want(t, "request", r, listwatch.Request{ID: 1, Verb: listwatch.Stream})
+	m.Opened(r.ID, epoch)
 	want(t, "an initial event", m.Object(r.ID, "7"), listwatch.Stage)
 	want(t, "applied meanwhile", m.AppliedResourceVersion(), "")
 	want(t, "the end", m.Bookmark(r.ID, "9", true), listwatch.Replace)
@@ -243,4 +244,118 @@ func TestMachine_ListsNowAndThenWhatCannotBeWatched(t *testing.T) {
 		want(t, "verb", verbs[i], v)
 	}
 	want(t, "held", m.AppliedResourceVersion(), "9")
+}
+
+func TestMachine_ListsAgainWhatHasNoResourceVersions(t *testing.T) {
+	m := machine("", listwatch.Options{NoStreams: true})
+	m.Page(next(t, m, epoch).ID, "", "")
+	r := next(t, m, epoch)
+	want(t, "watch", r, listwatch.Request{ID: 2, Verb: listwatch.Watch})
+	m.Opened(r.ID, epoch)
+	want(t, "an event", m.Object(r.ID, ""), listwatch.Apply)
+	m.Ended(r.ID, epoch.Add(time.Minute), listwatch.Closed, 0)
+	r = next(t, m, epoch.Add(time.Minute)) // what was deleted meanwhile no watch says
+	want(t, "list", r, listwatch.Request{ID: 3, Verb: listwatch.List})
+	m.Page(r.ID, "7", "")
+	r = next(t, m, epoch.Add(time.Minute))
+	m.Opened(r.ID, epoch.Add(time.Minute))
+	m.Ended(r.ID, epoch.Add(2*time.Minute), listwatch.Closed, 0)
+	want(t, "resumed", next(t, m, epoch.Add(2*time.Minute)), listwatch.Request{ID: 5, Verb: listwatch.Watch, ResourceVersion: "7"})
+}
+
+// server answers a request at now, and returns when it has.
+type server func(m *listwatch.Machine, r listwatch.Request, now time.Time) time.Time
+
+// TestMachine_NoServerIsAskedAllTheTime: whatever a server does at once, it is asked about once a
+// second or, where it is more of a failure, less and less.
+func TestMachine_NoServerIsAskedAllTheTime(t *testing.T) {
+	opened := func(m *listwatch.Machine, r listwatch.Request, now time.Time) {
+		if r.Verb != listwatch.List {
+			m.Opened(r.ID, now)
+		}
+	}
+	// listed answers lists. Where they are streamed, the watch goes on for a second.
+	listed := func(m *listwatch.Machine, r listwatch.Request, now *time.Time) bool {
+		switch r.Verb {
+		case listwatch.List:
+			m.Page(r.ID, "7", "")
+		case listwatch.Stream:
+			m.Opened(r.ID, *now)
+			m.Object(r.ID, "3")
+			m.Bookmark(r.ID, "7", true)
+			*now = now.Add(time.Second)
+			m.Ended(r.ID, *now, listwatch.Closed, 0)
+		default:
+			return false
+		}
+		return true
+	}
+	ends := map[string]listwatch.End{
+		"closed": listwatch.Closed, "expired": listwatch.Expired, "too new": listwatch.TooNew, "unsupported": listwatch.Unsupported,
+		"broken": listwatch.Broken, "busy": listwatch.Busy, "refused": listwatch.Refused,
+	}
+	servers := map[string]server{}
+	for name, end := range ends {
+		servers["all is "+name] = func(m *listwatch.Machine, r listwatch.Request, now time.Time) time.Time {
+			m.Ended(r.ID, now, end, 0)
+			return now
+		}
+		servers["what is open is "+name] = func(m *listwatch.Machine, r listwatch.Request, now time.Time) time.Time {
+			opened(m, r, now)
+			m.Ended(r.ID, now, end, 0)
+			return now
+		}
+		servers["after an event it is "+name] = func(m *listwatch.Machine, r listwatch.Request, now time.Time) time.Time {
+			opened(m, r, now)
+			m.Object(r.ID, "8")
+			m.Ended(r.ID, now, end, 0)
+			return now
+		}
+		servers["a watch is "+name] = func(m *listwatch.Machine, r listwatch.Request, now time.Time) time.Time {
+			if listed(m, r, &now) {
+				return now
+			}
+			m.Ended(r.ID, now, end, 0)
+			return now
+		}
+		servers["a watch with an event is "+name] = func(m *listwatch.Machine, r listwatch.Request, now time.Time) time.Time {
+			if !listed(m, r, &now) {
+				opened(m, r, now)
+				m.Bookmark(r.ID, "8", false)
+				m.Ended(r.ID, now, end, 0)
+			}
+			return now
+		}
+		servers["a watch of half a second is "+name] = func(m *listwatch.Machine, r listwatch.Request, now time.Time) time.Time {
+			if !listed(m, r, &now) {
+				opened(m, r, now)
+				m.Bookmark(r.ID, "8", false)
+				now = now.Add(500 * time.Millisecond)
+				m.Ended(r.ID, now, end, 0)
+			}
+			return now
+		}
+	}
+	for name, answer := range servers {
+		for _, held := range []string{"", "5"} {
+			m, now, requests, lists := machine(held, listwatch.Options{}), epoch, 0, 0
+			for now.Sub(epoch) < time.Minute && requests < 10_000 {
+				r, at, ok := m.Next(now)
+				if !ok {
+					if !at.After(now) {
+						t.Fatalf("%s, held %q: nothing is due", name, held)
+					}
+					now = at
+					continue
+				}
+				if requests++; r.Verb != listwatch.Watch {
+					lists++
+				}
+				now = answer(m, r, now)
+			}
+			if requests > 75 || lists > 25 {
+				t.Errorf("%s, held %q: %d requests in a minute, %d of them lists", name, held, requests, lists)
+			}
+		}
+	}
 }
