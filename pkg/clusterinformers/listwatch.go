@@ -44,9 +44,10 @@ type listWatch struct {
 	machine  listwatch.Machine
 	request  listwatch.Request // under way or, of a watch that is open, answered
 	asking   bool              // the request is not answered yet
-	watch    *watchResponse    // open
-	floor    string            // nothing older may come any more
-	suspect  bool              // what came last made no sense: the scope is Stale until something does
+	asked    time.Time
+	watch    *watchResponse // open
+	floor    string         // nothing older may come any more
+	suspect  bool           // what came last made no sense: the scope is Stale until something does
 	ended    bool
 	panics   time.Duration // delay after the last panic
 	staged   []*object     // of a list under way
@@ -116,11 +117,20 @@ func (p *listWatch) step(now time.Time) (again bool) {
 			return again
 		}
 	}
-	if !p.asking {
+	switch {
+	case !p.asking:
 		p.next(now)
+	case p.request.Verb == listwatch.Watch && now.Sub(p.asked) >= unwatchedAfter:
+		p.markDown(errUnwatched)
 	}
 	return false
 }
+
+// unwatchedAfter is how long a watch may be on its way before what is held is Stale. That is
+// noticed by the next sweep.
+const unwatchedAfter = 10 * time.Second
+
+var errUnwatched = errors.New("the member has not answered a watch yet")
 
 var errOverdue = fmt.Errorf("the watch did not end in time: %w", ErrUnreachable)
 
@@ -142,7 +152,7 @@ func (p *listWatch) next(now time.Time) {
 	if r.Verb != listwatch.Watch {
 		p.markSyncing()
 	}
-	p.request, p.asking = r, true
+	p.request, p.asking, p.asked = r, true, now
 	i.member.openers.add(p.send)
 }
 

@@ -84,23 +84,8 @@ func (b *scriptedBody) ReadNow(to []byte) (int, error) {
 // TestListWatch_EndsItsTurnWhenACommitExceedsTheBudget: the budget that was good for what is
 // staged may be another's once that is committed. What else has come is of a watch that is closed.
 func TestListWatch_EndsItsTurnWhenACommitExceedsTheBudget(t *testing.T) {
-	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := index.PutMember(aggregate.Member{Name: "fleet/a", UID: "a"}); err != nil {
-		t.Fatal(err)
-	}
-	m, err := New(Options{Index: index, Sources: []Source{make(viewsSource)}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mb := newMember(m, Spec{Name: "fleet/a"})
-	pods := catalog.APIResource{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true}
-	i, err := newInformer(t.Context(), mb, "Pod", pods, KindRule{}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	i := unstartedInformer(t)
+	mb := i.member
 	p, now := i.listWatches[0], time.Now()
 	body := &scriptedBody{script: []func() string{
 		func() string {
@@ -128,4 +113,53 @@ func TestListWatch_EndsItsTurnWhenACommitExceedsTheBudget(t *testing.T) {
 	if o, b := mb.quota.Used(); o != 0 || b != 0 {
 		t.Errorf("%d objects and %d bytes are charged", o, b)
 	}
+}
+
+// unstartedInformer returns an informer for Pods whose listWatches nothing runs.
+func unstartedInformer(t *testing.T) *informer {
+	t.Helper()
+	index, err := aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := index.PutMember(aggregate.Member{Name: "fleet/a", UID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(Options{Index: index, Sources: []Source{make(viewsSource)}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := catalog.APIResource{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, GVR: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true}
+	i, err := newInformer(t.Context(), newMember(m, Spec{Name: "fleet/a"}), "Pod", pods, KindRule{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// TestListWatch_IsStaleWhileAWatchIsNotAnswered: until then nothing is heard of what is held.
+func TestListWatch_IsStaleWhileAWatchIsNotAnswered(t *testing.T) {
+	i := unstartedInformer(t)
+	p, now := i.listWatches[0], time.Now()
+	p.machine = listwatch.New("5", listwatch.Options{})
+	i.setState(p, aggregate.Synced, "")
+	p.request, _, p.asking = p.machine.Next(now)
+	p.asked = now
+	for after, want := range map[time.Duration]aggregate.State{unwatchedAfter - 1: aggregate.Synced, unwatchedAfter: aggregate.Stale} {
+		i.setState(p, aggregate.Synced, "")
+		if p.step(now.Add(after)); p.state != want {
+			t.Errorf("it is %s after %s", p.state, after)
+		}
+	}
+	i.setState(p, aggregate.Stale, "")
+	body := &silentBody{}
+	p.inbox.Store(&answer{watch: &watchResponse{
+		client: memberclient.New(nil, http.DefaultClient), body: body, events: decode.NewEvents(nowReader{body}, 1<<20), deadline: now.Add(time.Hour),
+	}})
+	if p.step(now.Add(time.Minute)); p.state != aggregate.Synced || p.watch == nil {
+		t.Errorf("it is %s once the watch is open", p.state)
+	}
+	i.end()
+	p.Run()
+	<-i.done
 }
