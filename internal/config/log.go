@@ -2,14 +2,16 @@ package config
 
 import (
 	"io"
+	stdlog "log"
 	"log/slog"
 
 	"k8s.io/klog/v2"
 )
 
-// NewLogger returns the logger of a valid configuration, and redirects client-go's lines
-// to it. klog keeps its logger in package state and
-// must not be in use meanwhile.
+// NewLogger returns the logger of a valid configuration, and redirects client-go's lines to
+// it, and those of the standard library at level debug: net/http has one for each frame of a
+// member that it does not know. klog and log keep their loggers in package state; klog's must
+// not be in use meanwhile.
 func NewLogger(w io.Writer, cfg Log) (*slog.Logger, error) {
 	level, err := parseLevel(cfg.Level)
 	if err != nil {
@@ -22,5 +24,10 @@ func NewLogger(w io.Writer, cfg Log) (*slog.Logger, error) {
 	}
 	log := slog.New(handler)
 	klog.SetSlogLogger(log.With("from", "client-go"))
+	stdlog.SetFlags(0)
+	stdlog.SetOutput(io.Discard) // which costs nothing
+	if level <= slog.LevelDebug {
+		stdlog.SetOutput(slog.NewLogLogger(log.With("from", "net/http").Handler(), slog.LevelDebug).Writer())
+	}
 	return log, nil
 }

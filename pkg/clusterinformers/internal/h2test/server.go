@@ -1,4 +1,4 @@
-// Package h2test is a server that violates HTTP/2, for tests.
+// Package h2test is servers that violate HTTP/2 or misuse it, for tests.
 package h2test
 
 import (
@@ -19,6 +19,36 @@ import (
 // HTTP/2. net/http gives what was announced, "{}", and an error.
 func Overlong(tb testing.TB) (url string) {
 	tb.Helper()
+	return start(tb, func(fr *http2.Framer, id uint32) error {
+		var block bytes.Buffer
+		enc := hpack.NewEncoder(&block)
+		enc.SetMaxDynamicTableSize(0) // each block stands alone
+		for _, h := range []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/json"}, {Name: "content-length", Value: "2"}} {
+			_ = enc.WriteField(h) //nolint:errcheck // a buffer takes it
+		}
+		if err := fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
+			return err
+		}
+		return fr.WriteData(id, true, []byte("{} and more"))
+	})
+}
+
+// Flooding starts a server that answers a request by frames without end, which HTTP/2 allows:
+// of a type that is not known, so that nobody has to answer.
+func Flooding(tb testing.TB) (url string) {
+	tb.Helper()
+	return start(tb, func(fr *http2.Framer, id uint32) error {
+		for {
+			if err := fr.WriteRawFrame(0x99, 0, id, nil); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// start starts a server whose requests are answered so.
+func start(tb testing.TB, answer func(fr *http2.Framer, id uint32) error) (url string) {
+	tb.Helper()
 	certificate, err := tls.X509KeyPair(kubeconfigtest.KeyPair())
 	if err != nil {
 		tb.Fatal(err)
@@ -34,7 +64,7 @@ func Overlong(tb testing.TB) (url string) {
 			if err != nil {
 				return
 			}
-			serving.Go(func() { serve(c) })
+			serving.Go(func() { serve(c, answer) })
 		}
 	})
 	tb.Cleanup(func() {
@@ -45,15 +75,13 @@ func Overlong(tb testing.TB) (url string) {
 }
 
 // serve serves a connection until the client closes it.
-func serve(c net.Conn) {
+func serve(c net.Conn, answer func(fr *http2.Framer, id uint32) error) {
 	defer c.Close()
 	fr := http2.NewFramer(c, c)
 	fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil || fr.WriteSettings() != nil {
 		return
 	}
-	var block bytes.Buffer
-	enc := hpack.NewEncoder(&block)
 	for {
 		f, err := fr.ReadFrame()
 		if err != nil {
@@ -65,13 +93,7 @@ func serve(c net.Conn) {
 				err = fr.WritePing(true, f.Data)
 			}
 		case *http2.MetaHeadersFrame:
-			block.Reset()
-			for _, h := range []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/json"}, {Name: "content-length", Value: "2"}} {
-				_ = enc.WriteField(h) //nolint:errcheck // a buffer takes it
-			}
-			if err = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: f.StreamID, BlockFragment: block.Bytes(), EndHeaders: true}); err == nil {
-				err = fr.WriteData(f.StreamID, true, []byte("{} and more"))
-			}
+			err = answer(fr, f.StreamID)
 		}
 		if err != nil {
 			return

@@ -6,10 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"federator.dev/federator/pkg/clusterinformers/internal/h2"
 )
 
-// A member that violates HTTP/2 so often within so long is reached by net/http.
+// A member that violates HTTP/2 so often within so long is reached by net/http. One that
+// floods is not: net/http would read all of it, and log a line for each frame.
 const (
 	maxViolations   = 3
 	violationWindow = 10 * time.Minute
@@ -24,7 +27,7 @@ type switching struct {
 	o       *TransportOptions
 
 	mu         sync.Mutex
-	violations [maxViolations]time.Time // the last, oldest first
+	violations [maxViolations]time.Time // the last that were no floods, oldest first
 }
 
 // newSwitching returns what sends requests over connections that stock makes.
@@ -58,18 +61,22 @@ func (s *switching) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // violated counts a violation.
 func (s *switching) violated(err *h2.ProtocolError) {
-	now := time.Now()
-	s.mu.Lock()
-	copy(s.violations[:], s.violations[1:])
-	s.violations[maxViolations-1] = now
-	often := !s.violations[0].IsZero() && now.Sub(s.violations[0]) < violationWindow
-	s.mu.Unlock()
+	often := err.Code != http2.ErrCodeEnhanceYourCalm && s.often(time.Now())
 	if s.o.OnViolation != nil {
 		s.o.OnViolation(err)
 	}
 	if often && !s.stocked.Swap(true) && s.o.OnStock != nil {
 		s.o.OnStock(err)
 	}
+}
+
+// often counts a violation that is no flood, and reports whether there are too many.
+func (s *switching) often(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	copy(s.violations[:], s.violations[1:])
+	s.violations[maxViolations-1] = now
+	return !s.violations[0].IsZero() && now.Sub(s.violations[0]) < violationWindow
 }
 
 // CloseIdleConnections closes what is idle, and what is in use when it falls idle.

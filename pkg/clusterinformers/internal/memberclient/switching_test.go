@@ -85,6 +85,26 @@ func TestTransport_GoesStockAfterThreeViolations(t *testing.T) {
 	client.Transport.(*transport).closeAll()
 }
 
+// net/http reads a flood for as long as it comes.
+func TestTransport_StaysWhereAServerFloods(t *testing.T) {
+	url := h2test.Flooding(t)
+	var violations, stock atomic.Int32
+	client := clientOf(t, url, TransportOptions{
+		Trusted: true, OnViolation: func(error) { violations.Add(1) }, OnStock: func(error) { stock.Add(1) },
+	}, nil)
+	for n := range int32(2 * maxViolations) {
+		resp, err := get(t.Context(), client, url)
+		if err == nil {
+			resp.Body.Close()
+		}
+		if err == nil || violations.Load() != n+1 || stock.Load() != 0 {
+			t.Fatalf("request %d: %v; %d violations, %d times it is to be reached by net/http", n, err, violations.Load(), stock.Load())
+		}
+	}
+	client.CloseIdleConnections()
+	client.Transport.(*transport).closeAll()
+}
+
 func TestTransport_ReachesServersThatDoNotSpeakHTTP2(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
 	defer s.Close()

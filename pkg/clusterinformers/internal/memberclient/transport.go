@@ -41,7 +41,7 @@ type TransportOptions struct {
 
 	// Stock sends everything by net/http: two goroutines and buffers a watch. Servers
 	// that do not speak HTTP/2 are reached so anyway, and those that violate it thrice in
-	// ten minutes.
+	// ten minutes, floods aside.
 	Stock       bool
 	OnStock     func(why error) // called when a server is, from then on; may be nil
 	OnViolation func(error)     // called at each violation of HTTP/2; may be nil; must not block
