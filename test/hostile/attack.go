@@ -33,6 +33,10 @@ type Attack struct {
 	Wire func(c *Call, w io.Writer) io.Writer
 	// Bytes attacks below the encoding: the request is the client's.
 	Bytes bool
+	// Frame sends what a client gets in the place of a frame that the server writes.
+	Frame func(t *Tap, f Frame) error
+	// Unread is set where nothing is read of a connection any more.
+	Unread bool
 
 	// Exact is set where nothing false is sent of the objects: what is held of the member
 	// must come to equal what it serves.
@@ -66,8 +70,11 @@ func (l *Attack) content() bool {
 
 // truthful reports whether the attack changes nothing of what is sent.
 func (l *Attack) truthful() bool {
-	return !l.content() && l.Answer == nil && l.Wire == nil && !l.Bytes
+	return !l.content() && l.Answer == nil && l.Wire == nil && !l.Bytes && !l.frames()
 }
+
+// frames reports whether the attack is of connections.
+func (l *Attack) frames() bool { return l.Frame != nil || l.Unread }
 
 // A Class is a kind of attack.
 type Class struct {

@@ -7,7 +7,7 @@ import (
 
 // Classes are all kinds of attack of members.
 func Classes() []Class {
-	return slices.Concat(discoveryClasses, bodyClasses, objectClasses, costClasses, kindClasses, pageClasses, eventClasses)
+	return slices.Concat(discoveryClasses, bodyClasses, objectClasses, costClasses, kindClasses, pageClasses, eventClasses, frameClasses)
 }
 
 // Select returns the classes of these names; all where there is none.

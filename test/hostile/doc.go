@@ -7,7 +7,8 @@
 // A [Proxy] stands before an API server, real or simulated, and changes its answers: what is
 // served, versions and sizes, objects and their metadata, pages and
 // their order, watch events and their scopes, resourceVersions; it cuts,
-// slows and floods. What it sends is put together from the [Classes], each with a name
+// slows and floods. Below, it changes the frames of HTTP/2: some lie, windows starve, headers
+// grow, streams never end. What it sends is put together from the [Classes], each with a name
 // and a weight, so that one can be run alone:
 //
 //	make hostile HOSTILE=10m HOSTILE_CLASSES=kind-with-dots,plural-of-another
@@ -27,6 +28,9 @@
 //     one and a half of what is accounted, a fixed allowance, and what policies may hold;
 //   - a list has objects of its own kind, and what a member serves under another kind's
 //     resource is named;
+//   - the honest members are fresh, and what an attacker that sends nothing false of its objects
+//     is said to be is so;
+//   - what is logged of an attack is bounded;
 //   - a body that is no list and no watch is not read beyond its bound;
 //   - what is true but large, slow or old is held in the end, Events within their share;
 //   - a member that attacks no more is held as it is, and evaluated as such: what a quarantine held

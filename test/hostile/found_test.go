@@ -17,4 +17,5 @@ var found = []finding{
 	{"went-back", 1, "revoked"},         // what a restored server had lost stayed
 	{"large-kind", 1, "selectors"},      // a kind of more than a response may be stayed away
 	{"many-events", 1, "none"},          // Events took all of a budget
+	{"control-floods", 11, "none"},      // net/http logged a line for each frame
 }

@@ -190,6 +190,10 @@ var steps atomic.Uint64
 func (r *rig) play(ctx context.Context, s step) (err error) {
 	n := steps.Add(1)
 	r.note("step: %s", s)
+	logged, err := r.fed.logSize()
+	if err != nil {
+		return err
+	}
 	rng := rand.New(rand.NewPCG(s.seed, 3)) // a mix, not a secret
 	var attacks []*Attack
 	before, overfull := inJSON, false
@@ -256,7 +260,12 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 		name  string
 		check func(context.Context) error
 	}{
-		{"honest", r.honestEqual}, {"verdicts", func(ctx context.Context) error { return r.verdictsEqual(ctx, overfull) }}, {"scopes", r.scopesEqual}, {"heap", func(ctx context.Context) error { return r.heapWithin(ctx, attacks) }},
+		{"honest", r.honestEqual},
+		{"verdicts", func(ctx context.Context) error { return r.verdictsEqual(ctx, overfull) }},
+		{"scopes", r.scopesEqual},
+		{"heap", func(ctx context.Context) error { return r.heapWithin(ctx, attacks) }},
+		{"fresh", r.honestFresh},
+		{"state", func(ctx context.Context) error { return r.asSaid(ctx, l, attacks) }},
 	}
 	for _, c := range checks {
 		within := holdsWithin
@@ -277,7 +286,7 @@ func (r *rig) play(ctx context.Context, s step) (err error) {
 			r.adopt(ctx)
 		}
 	}
-	wrong = append(wrong, skipped(r.unbroken(), l.takenWithin(), r.holds(ctx, l, attacks), r.named(ctx, l, attacks), r.eventsWithin(ctx))...)
+	wrong = append(wrong, skipped(r.unbroken(), l.takenWithin(), r.loggedWithin(logged), r.holds(ctx, l, attacks), r.named(ctx, l, attacks), r.eventsWithin(ctx))...)
 	if s.back && len(wrong) == 0 {
 		if attacks[0].Then != nil {
 			l.proxy.SetAttacks(0, attacks[0].Then)

@@ -1,6 +1,8 @@
 package hostile
 
 import (
+	"io"
+	"log"
 	"os"
 	"testing"
 	"time"
@@ -21,5 +23,6 @@ var configMaps = schema.GroupResource{Resource: "configmaps"}
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(klog.Logger{}) // client-go's own words are not the test's
+	log.SetOutput(io.Discard)     // nor are net/http's, of members that are reached by it
 	os.Exit(shared.Main(m))
 }

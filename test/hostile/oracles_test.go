@@ -229,6 +229,44 @@ func (r *rig) scopesEqual(ctx context.Context) error {
 	return nil
 }
 
+// freshWithin is how old what honest members have sent may be: they are asked every 3 s
+// whether they are there.
+const freshWithin = 10 * time.Second
+
+// honestFresh holds what is known of honest members to be as of now.
+func (r *rig) honestFresh(ctx context.Context) error {
+	members, err := r.fed.members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range honest {
+		if f := members[name].Freshness; f == nil || *f > freshWithin {
+			return fmt.Errorf("%s is as of %v ago", name, f)
+		}
+	}
+	return nil
+}
+
+// asSaid holds what an attacker's kinds are said to be to what is held of them: where nothing
+// false is sent of objects, what is Synced is as the attacker serves it.
+func (r *rig) asSaid(ctx context.Context, l *attacker, attacks []*Attack) error {
+	if slices.ContainsFunc(attacks, func(a *Attack) bool { return !a.Exact }) {
+		return nil
+	}
+	members, err := r.fed.members(ctx)
+	if err != nil {
+		return err
+	}
+	m := members[l.name]
+	if m.State != connection.Connected || !m.Ready() {
+		return nil
+	}
+	if err := r.equal(ctx, l.name, l.upon, disguise); err != nil {
+		return fmt.Errorf("all of %s is said to be Synced: %w", l.name, err)
+	}
+	return nil
+}
+
 // heapWithin holds the heap to what is accounted.
 func (r *rig) heapWithin(ctx context.Context, attacks []*Attack) error {
 	members, err := r.fed.members(ctx)
@@ -348,6 +386,18 @@ func (l *attacker) takenWithin() error {
 		}
 	}
 	return nil
+}
+
+// maxLogged is how many bytes may be logged of one attack.
+const maxLogged = 4 << 20
+
+// loggedWithin holds what has been logged since to its bound.
+func (r *rig) loggedWithin(since int) error {
+	now, err := r.fed.logSize()
+	if err == nil && now-since > maxLogged {
+		err = &Finding{"log", fmt.Errorf("%d MiB were logged: %.300s", (now-since)>>20, r.fed.Tail(3))}
+	}
+	return err
 }
 
 // backTo waits for goroutines and files to be as before.

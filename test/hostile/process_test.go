@@ -197,3 +197,9 @@ func (p *federator) logged(words ...string) error {
 	}
 	return nil
 }
+
+// logSize is how many bytes have been logged.
+func (p *federator) logSize() (int, error) {
+	text, err := p.Log()
+	return len(text), err
+}

@@ -37,6 +37,9 @@ type Proxy struct {
 	taken    map[Verb]int64 // most bytes of one body that a client took
 	requests map[Verb]int
 	flood    int // floods under way that come to an end
+	taps     map[*Tap]struct{}
+	conns    uint64 // made so far
+	lied     int    // frames that were attacked
 }
 
 // activeAttacks are the attacks that are active at one time.
@@ -74,16 +77,16 @@ func Listen(upstream *rest.Config, rename func([]byte) []byte) (*Proxy, error) {
 	}
 	p := &Proxy{
 		upstream: client, host: strings.TrimSuffix(config.Host, "/"), rename: rename, listener: listener, ca: crt,
-		taken: map[Verb]int64{}, requests: map[Verb]int{},
+		taken: map[Verb]int64{}, requests: map[Verb]int{}, taps: map[*Tap]struct{}{},
 	}
 	p.active = p.newActive(0)
 	p.server = &http.Server{
 		Handler:           http.HandlerFunc(p.serve),
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000},
 		ReadHeaderTimeout: 30 * time.Second,
 		ErrorLog:          log.New(io.Discard, "", 0),
 	}
+	p.frameAttacks()
 	p.serving.Go(func() {
 		_ = p.server.ServeTLS(listener, "", "") // it ends with Close
 	})
@@ -112,12 +115,28 @@ func (p *Proxy) Kubeconfig() ([]byte, error) {
 }
 
 // SetAttacks replaces the active attacks: streams end, and each has to list again
-// once. All that is drawn is drawn from the seed.
+// once; connections whose frames were attacked end, too. All that is drawn is drawn from the seed.
 func (p *Proxy) SetAttacks(seed uint64, attacks ...*Attack) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.active.end()
 	p.active = p.newActive(seed, attacks...)
+	for t := range p.taps {
+		t.end()
+	}
+}
+
+// Tampered counts what attacks have done to frames.
+func (p *Proxy) Tampered() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lied
+}
+
+func (p *Proxy) tampered() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lied++
 }
 
 func (p *Proxy) newActive(seed uint64, attacks ...*Attack) *activeAttacks {
