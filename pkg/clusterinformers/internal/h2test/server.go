@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -43,6 +44,15 @@ func Flooding(tb testing.TB) (url string) {
 				return err
 			}
 		}
+	})
+}
+
+// Resetting starts a server that resets what it was sent whole, and counts requests.
+func Resetting(tb testing.TB, code http2.ErrCode, requests *atomic.Int32) (url string) {
+	tb.Helper()
+	return start(tb, func(fr *http2.Framer, id uint32) error {
+		requests.Add(1)
+		return fr.WriteRSTStream(id, code)
 	})
 }
 
@@ -92,8 +102,10 @@ func serve(c net.Conn, answer func(fr *http2.Framer, id uint32) error) {
 			if !f.IsAck() {
 				err = fr.WritePing(true, f.Data)
 			}
-		case *http2.MetaHeadersFrame:
-			err = answer(fr, f.StreamID)
+		case interface{ StreamEnded() bool }: // HEADERS or DATA
+			if f.StreamEnded() {
+				err = answer(fr, f.(http2.Frame).Header().StreamID)
+			}
 		}
 		if err != nil {
 			return

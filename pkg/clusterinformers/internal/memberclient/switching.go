@@ -21,25 +21,38 @@ const (
 // switching sends requests by our own transport, or by net/http where that does not get on
 // with the server.
 type switching struct {
-	own     *h2.Transport   // nil: net/http only
-	stock   *http.Transport // of the same connections and TLS
-	stocked atomic.Bool     // the server has violated the protocol too often
+	own     *h2.Transport // nil: net/http only
+	stock   sendOnce      // of the same connections and TLS
+	stocked atomic.Bool   // the server has violated the protocol too often
 	o       *TransportOptions
 
 	mu         sync.Mutex
 	violations [maxViolations]time.Time // the last that were no floods, oldest first
 }
 
+// sendOnce has net/http send a body once: it sends again what a server reset with
+// PROTOCOL_ERROR, though it may have begun. What it has not begun is an error then, too.
+type sendOnce struct{ *http.Transport }
+
+func (s sendOnce) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.GetBody != nil {
+		once := *r
+		once.GetBody = nil
+		r = &once
+	}
+	return s.Transport.RoundTrip(r)
+}
+
 // newSwitching returns what sends requests over connections that stock makes.
 func newSwitching(stock *http.Transport, o *TransportOptions) (*switching, error) {
-	s := &switching{stock: stock, o: o}
+	s := &switching{stock: sendOnce{stock}, o: o}
 	if o.Stock {
 		return s, nil
 	}
 	own, err := h2.New(h2.Options{
 		Dial: stock.DialContext, TLS: stock.TLSClientConfig,
 		PingInterval: o.PingInterval, PingTimeout: o.PingTimeout, Prolong: o.Prolong, IdleTimeout: stock.IdleConnTimeout,
-		Fallback: stock,
+		Fallback: s.stock,
 		OnFallback: func(err *h2.ALPNError) {
 			if o.OnStock != nil {
 				o.OnStock(err)

@@ -6,10 +6,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"federator.dev/federator/pkg/clusterinformers/internal/h2"
 	"federator.dev/federator/pkg/clusterinformers/internal/h2test"
@@ -103,6 +106,59 @@ func TestTransport_StaysWhereAServerFloods(t *testing.T) {
 	}
 	client.CloseIdleConnections()
 	client.Transport.(*transport).closeAll()
+}
+
+// net/http would send again what a server reset with PROTOCOL_ERROR, which it may have begun.
+func TestTransport_SendsBodiesOnce(t *testing.T) {
+	for _, code := range []http2.ErrCode{http2.ErrCodeProtocol, http2.ErrCodeInternal, http2.ErrCodeNo} {
+		for _, stock := range []bool{false, true} {
+			var requests atomic.Int32
+			url := h2test.Resetting(t, code, &requests)
+			client := clientOf(t, url, TransportOptions{Trusted: true, Stock: stock}, nil)
+			for _, method := range []string{http.MethodPost, http.MethodPatch, http.MethodPut, http.MethodDelete} {
+				requests.Store(0)
+				req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("{}"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if resp, err := client.Do(req); err == nil {
+					resp.Body.Close()
+					t.Errorf("%s was answered", method)
+				}
+				if n := requests.Load(); n != 1 {
+					t.Errorf("%s: stock: %t: %s was sent %d times", code, stock, method, n)
+				}
+			}
+			client.Transport.(*transport).closeAll()
+		}
+	}
+}
+
+// What a member sends before it is read is bounded with net/http, too.
+func TestTransport_WindowsAreSmall(t *testing.T) {
+	for _, stock := range []bool{false, true} {
+		var sent atomic.Int64
+		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				n, _ := w.Write(make([]byte, 16<<10))
+				_ = http.NewResponseController(w).Flush()
+				sent.Add(int64(n))
+			}
+		})
+		client := clientOf(t, s.URL, TransportOptions{Trusted: true, Stock: stock}, nil)
+		streamOf(t, client, s.URL+"/?watch=1")
+		last, since := int64(-1), time.Now()
+		eventually(t, "the server stops sending", 10*time.Second, func() bool {
+			if now := sent.Load(); now != last {
+				last, since = now, time.Now()
+			}
+			return last > 0 && time.Since(since) > 100*time.Millisecond
+		})
+		if last > 3<<19 { // what net/http's server buffers included
+			t.Errorf("stock: %t: %d bytes came", stock, last)
+		}
+		client.Transport.(*transport).closeAll()
+	}
 }
 
 func TestTransport_ReachesServersThatDoNotSpeakHTTP2(t *testing.T) {

@@ -20,7 +20,8 @@ const (
 	handshakeTimeout = 5 * time.Second
 	idleTimeout      = 90 * time.Second
 	maxHeaderBytes   = 64 << 10
-	maxConns         = 1024 // to a server of HTTP/1.1: one for each watch
+	stockWindow      = 256 << 10 // of a stream of net/http: what a server may send before it is read
+	maxConns         = 1024      // to a server of HTTP/1.1: one for each watch
 )
 
 // The defaults of TransportOptions.
@@ -104,6 +105,8 @@ func NewHTTPClient(cfg *rest.Config, o TransportOptions) (*http.Client, error) {
 			SendPingTimeout:  o.PingInterval,
 			PingTimeout:      o.PingTimeout,
 			WriteByteTimeout: o.PingInterval + o.PingTimeout,
+
+			MaxReceiveBufferPerStream: stockWindow,
 		},
 	}
 	sender, err := newSwitching(base, &o)
