@@ -163,7 +163,7 @@ far: kube helm ## run every test with API servers LATENCY away, in each directio
 
 .PHONY: soak
 soak: export SEED ?= random
-soak: kube ## run random joins, leaves, writes and faults for SOAK
+soak: kube ## run random joins, leaves, writes and faults, those of connections too, for SOAK
 	SOAK=$(SOAK) go test ./test/e2e -run Soak -v -count 1 -timeout 0
 
 .PHONY: hostile

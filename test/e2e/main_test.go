@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io"
+	"log"
 	"os"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(klog.Logger{}) // client-go's own words are not the test's
+	log.SetOutput(io.Discard)     // nor are net/http's, of members that are reached by it
 	code := m.Run()
 	if err := shared.stop(code != 0); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"federator.dev/federator/test/hostile"
 	"federator.dev/federator/test/kube"
 	"federator.dev/federator/test/kube/tcpproxy"
 	"federator.dev/federator/test/seed"
@@ -29,12 +30,14 @@ const (
 	soakNamespace = "soak"
 	soakClusters  = 3 // control planes
 	soakMembers   = 6 // Clusters that come and go, two for each control plane
+	soakTapped    = 3 // more of them, one for each control plane, whose connections are attacked
 	soakObjects   = 40
 )
 
-// TestSoak has members join and leave, write, break and rotate at random, for
-// SOAK (20 s when unset). Now and then all faults are lifted: then the index must be exact,
-// and once all members have left, goroutines and heap are what they were.
+// TestSoak has members join and leave, write, break and rotate at random, and connections cut,
+// shut down, silenced, throttled and flooded, for SOAK (20 s when unset). Now and then all
+// faults are lifted: then the index must be exact, and once all members have left, goroutines
+// and heap are what they were.
 func TestSoak(t *testing.T) {
 	lasts := 20 * time.Second
 	if s := os.Getenv("SOAK"); s != "" {
@@ -91,7 +94,9 @@ type soak struct {
 	rng      *rand.Rand
 	hub      *kube.Hub
 	clusters []*kube.ControlPlane
-	joined   map[string]bool // Clusters
+	joined   map[string]bool           // Clusters
+	taps     map[string]*hostile.Proxy // between federator and Clusters
+	tapped   map[string][]byte         // kubeconfigs that lead to them
 	fed      *federator
 	actions  int
 	done     map[string]int // actions by name
@@ -103,7 +108,7 @@ func newSoak(t *testing.T, seed uint64) *soak {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &soak{rng: rand.New(rand.NewPCG(seed, 0)), hub: hub, joined: map[string]bool{}, done: map[string]int{}}
+	s := &soak{rng: rand.New(rand.NewPCG(seed, 0)), hub: hub, joined: map[string]bool{}, taps: map[string]*hostile.Proxy{}, tapped: map[string][]byte{}, done: map[string]int{}}
 	for range soakClusters {
 		c, err := shared.borrow()
 		if err != nil {
@@ -119,6 +124,11 @@ func newSoak(t *testing.T, seed uint64) *soak {
 			t.Fatal(err)
 		}
 		s.clusters = append(s.clusters, c)
+	}
+	for n := range soakTapped {
+		if err := s.tap(t, fmt.Sprintf("m-%d", soakMembers+n)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s.fed, err = startFederator(config{PingInterval: time.Second, PingTimeout: time.Second, LogBytes: 1 << 20}, clusters(hub, soakNamespace, false))
 	if err != nil {
@@ -144,11 +154,12 @@ func (s *soak) of(name string) *kube.ControlPlane {
 	return s.clusters[n%soakClusters]
 }
 
-// pick returns one of the Clusters that have joined, or that have not.
-func (s *soak) pick(joined bool) (string, bool) {
+// pick returns one of the Clusters that have joined, or that have not, with a tap where the deed
+// needs one.
+func (s *soak) pick(d deed) (string, bool) {
 	var names []string
-	for n := range soakMembers {
-		if name := fmt.Sprintf("m-%d", n); s.joined[name] == joined {
+	for n := range soakMembers + soakTapped {
+		if name := fmt.Sprintf("m-%d", n); s.joined[name] == d.joined && (!d.tapped || s.taps[name] != nil) {
 			names = append(names, name)
 		}
 	}
@@ -187,44 +198,51 @@ type deed struct {
 	name   string
 	weight int
 	joined bool // of the Cluster that it is done to
+	tapped bool // it is done to a Cluster with a tap
 	do     func(ctx context.Context, s *soak, name string) error
 }
 
 var deeds = []deed{
-	{"join", 20, false, func(ctx context.Context, s *soak, name string) error {
+	{"join", 20, false, false, func(ctx context.Context, s *soak, name string) error {
 		s.joined[name] = true
-		return s.hub.Register(ctx, kube.Cluster{Namespace: soakNamespace, Name: name, Kubeconfig: s.of(name).Kubeconfig()})
+		return s.hub.Register(ctx, kube.Cluster{Namespace: soakNamespace, Name: name, Kubeconfig: s.kubeconfig(name)})
 	}},
-	{"leave", 8, true, func(ctx context.Context, s *soak, name string) error {
+	{"leave", 8, true, false, func(ctx context.Context, s *soak, name string) error {
 		delete(s.joined, name)
 		return s.hub.Unregister(ctx, soakNamespace, name)
 	}},
-	{"rotate", 8, true, func(ctx context.Context, s *soak, name string) error { return s.rotate(ctx, name, time.Hour) }},
-	{"expire", 4, true, func(ctx context.Context, s *soak, name string) error { return s.rotate(ctx, name, -time.Minute) }},
-	{"relabel", 5, true, func(ctx context.Context, s *soak, name string) error {
+	{"rotate", 8, true, false, func(ctx context.Context, s *soak, name string) error { return s.rotate(ctx, name, time.Hour) }},
+	{"expire", 4, true, false, func(ctx context.Context, s *soak, name string) error { return s.rotate(ctx, name, -time.Minute) }},
+	{"relabel", 5, true, false, func(ctx context.Context, s *soak, name string) error {
 		return s.hub.SetLabels(ctx, soakNamespace, name, map[string]string{"n": strconv.Itoa(s.actions)})
 	}},
-	{"pause", 3, true, func(ctx context.Context, s *soak, name string) error {
+	{"pause", 3, true, false, func(ctx context.Context, s *soak, name string) error {
 		return s.hub.SetPaused(ctx, soakNamespace, name, true)
 	}},
-	{"resume", 4, true, func(ctx context.Context, s *soak, name string) error {
+	{"resume", 4, true, false, func(ctx context.Context, s *soak, name string) error {
 		return s.hub.SetPaused(ctx, soakNamespace, name, false)
 	}},
-	{"reset", 8, true, func(_ context.Context, s *soak, name string) error { s.of(name).Proxy.Reset(); return nil }},
-	{"cut", 6, true, func(_ context.Context, s *soak, name string) error {
+	{"reset", 8, true, false, func(_ context.Context, s *soak, name string) error { s.of(name).Proxy.Reset(); return nil }},
+	{"cut", 6, true, false, func(_ context.Context, s *soak, name string) error {
 		return s.of(name).Proxy.Set(tcpproxy.Mode{State: tcpproxy.Cut})
 	}},
-	{"blackhole", 4, true, func(_ context.Context, s *soak, name string) error {
+	{"blackhole", 4, true, false, func(_ context.Context, s *soak, name string) error {
 		return s.of(name).Proxy.Set(tcpproxy.Mode{State: tcpproxy.BlackHole})
 	}},
-	{"delay", 4, true, func(_ context.Context, s *soak, name string) error {
+	{"delay", 4, true, false, func(_ context.Context, s *soak, name string) error {
 		return s.of(name).Proxy.Set(tcpproxy.Mode{Latency: time.Duration(s.rng.IntN(300)) * time.Millisecond})
 	}},
-	{"throttle", 3, true, func(_ context.Context, s *soak, name string) error {
+	{"throttle", 3, true, false, func(_ context.Context, s *soak, name string) error {
 		return s.of(name).Proxy.Set(tcpproxy.Mode{BytesPerSecond: 20_000 + s.rng.IntN(200_000)})
 	}},
-	{"lift", 20, true, func(_ context.Context, s *soak, name string) error { return s.of(name).Proxy.Set(tcpproxy.Mode{}) }},
-	{"crash", 1, true, func(ctx context.Context, s *soak, name string) error {
+	{"lift", 20, true, false, func(_ context.Context, s *soak, name string) error { return s.of(name).Proxy.Set(tcpproxy.Mode{}) }},
+	{"attack", 10, true, true, func(_ context.Context, s *soak, name string) error { return s.attack(name) }},
+	{"refuse", 4, true, true, func(_ context.Context, s *soak, name string) error {
+		s.taps[name].SetAttacks(s.rng.Uint64()|1, refusing)
+		return nil
+	}},
+	{"heal", 10, true, true, func(_ context.Context, s *soak, name string) error { s.heal(name); return nil }},
+	{"crash", 1, true, false, func(ctx context.Context, s *soak, name string) error {
 		s.of(name).APIServer.Kill()
 		return s.of(name).APIServer.Start(ctx)
 	}},
@@ -241,7 +259,7 @@ func (s *soak) act(ctx context.Context) error {
 		if at -= d.weight; at >= 0 {
 			continue
 		}
-		name, ok := s.pick(d.joined)
+		name, ok := s.pick(d)
 		if !ok {
 			return nil
 		}
@@ -256,6 +274,9 @@ func (s *soak) act(ctx context.Context) error {
 }
 
 func (s *soak) rotate(ctx context.Context, name string, ttl time.Duration) error {
+	if s.taps[name] != nil { // it asks for no credentials
+		return nil
+	}
 	cred, err := s.of(name).IssueCert("soak", ttl, "system:masters")
 	if err != nil {
 		return err
@@ -300,6 +321,9 @@ func (s *soak) quiet(ctx context.Context) (int, error) {
 		if err := c.Proxy.Set(tcpproxy.Mode{}); err != nil {
 			return 0, err
 		}
+	}
+	for name := range s.taps {
+		s.heal(name)
 	}
 	names := slices.Sorted(maps.Keys(s.joined))
 	for _, name := range names {

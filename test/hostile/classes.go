@@ -10,6 +10,9 @@ func Classes() []Class {
 	return slices.Concat(discoveryClasses, bodyClasses, objectClasses, costClasses, kindClasses, pageClasses, eventClasses, frameClasses)
 }
 
+// ConnectionClasses are those that attack connections.
+func ConnectionClasses() []Class { return slices.Clone(frameClasses) }
+
 // Select returns the classes of these names; all where there is none.
 func Select(names []string) ([]Class, error) {
 	all := Classes()
