@@ -382,3 +382,30 @@ func TestListWatch_LargeFirstListsWaitForASlotForAWhile(t *testing.T) {
 		}
 	})
 }
+
+func TestListWatch_LargePagesWaitForASlotOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Manager{slots: quota.NewSlots(1)}
+		p := &listWatch{informer: &informer{member: &member{manager: m}}}
+		first, release := p.largeList(t.Context())
+		second, releaseSecond := p.largeList(t.Context())
+		began := time.Now()
+		for range 100 {
+			first()
+		}
+		if took := time.Since(began); took != 0 || m.slots.InUse() != 1 {
+			t.Errorf("the first waits for %s", took)
+		}
+		for range 100 {
+			second()
+		}
+		if took := time.Since(began); took != slotPatience {
+			t.Errorf("the second waits for %s", took)
+		}
+		release()
+		releaseSecond()
+		if m.slots.InUse() != 0 {
+			t.Error("a slot is held")
+		}
+	})
+}

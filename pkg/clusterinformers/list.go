@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,14 +36,9 @@ func (p *listWatch) listPage(ctx context.Context, a *memberclient.Client) (*page
 	}
 	defer body.Close() //nolint:errcheck // it was read
 	limit := i.member.manager.opts.Budget.ResponseBytes
-	slot := (*quota.Slot)(nil)
-	defer func() { slot.Release() }()
-	raw, charged, err := p.readPage(body, limit, func() {
-		if slot == nil {
-			slot = p.awaitSlot(ctx)
-		}
-		slot.Progress()
-	})
+	large, release := p.largeList(ctx)
+	defer release()
+	raw, charged, err := p.readPage(body, limit, large)
 	defer func() { _ = p.chargeResponse(-charged) }() //nolint:errcheck // less is never refused
 	if err != nil {
 		return nil, err
@@ -58,15 +54,16 @@ func (p *listWatch) listPage(ctx context.Context, a *memberclient.Client) (*page
 // watchers that do not read.
 const slotPatience = 2 * time.Second
 
-// awaitSlot waits for the right to read a large list, for a while.
-func (p *listWatch) awaitSlot(ctx context.Context) *quota.Slot {
-	ctx, cancel := context.WithTimeout(ctx, slotPatience)
-	defer cancel()
-	slot, err := p.informer.member.manager.slots.Acquire(ctx, &p.informer.member.listSlots)
-	if err != nil {
-		return nil // it goes on without
-	}
-	return slot
+// largeList returns what is called whenever a large list has brought more: the first time it waits
+// for the right to read one, for a while, and then goes on without.
+func (p *listWatch) largeList(ctx context.Context) (progress, release func()) {
+	var slot *quota.Slot
+	wait := sync.OnceFunc(func() {
+		ctx, cancel := context.WithTimeout(ctx, slotPatience)
+		defer cancel()
+		slot, _ = p.informer.member.manager.slots.Acquire(ctx, &p.informer.member.listSlots) //nolint:errcheck // nil goes as well
+	})
+	return func() { wait(); slot.Progress() }, func() { slot.Release() }
 }
 
 func (p *listWatch) decodePage(raw []byte, encoding decode.Encoding) (*page, error) {
