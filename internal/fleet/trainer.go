@@ -45,7 +45,7 @@ func (t *trainer) run(ctx context.Context) {
 	tick, recompress := time.NewTicker(trainEvery), time.NewTicker(recompressEvery)
 	defer tick.Stop()
 	defer recompress.Stop()
-	// A pass reads every scope: none is made until something has changed since the last,
+	// A pass reads every kind: none is made until something has changed since the last,
 	// which had nothing left to do.
 	done, idle := uint64(0), false
 	for {

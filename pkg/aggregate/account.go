@@ -1,6 +1,9 @@
 package aggregate
 
-import "maps"
+import (
+	"maps"
+	"slices"
+)
 
 // The content of the index is accounted in bytes of the heap, as Go allocates them on 64-bit
 // machines. A place is an item of a tree with its share of the nodes, which are about two
@@ -12,17 +15,18 @@ const (
 	ownerPlace     = 50
 	mapSlot        = 28 // of a map from one pointer, with its share of the groups
 
-	attrSetBytes   = 64 + mapSlot + 40 // in use, and by content
-	ownerSetBytes  = 96 + mapSlot + 40
+	attrSetBytes   = 64 + 40 // by content
+	ownerSetBytes  = 80 + 40
 	namespaceBytes = 160 + mapSlot // in addition to its characters: once per process
 
-	scopeBytes  = 1300 // a scope without objects
-	treesBytes  = 700  // its trees
-	writerBytes = 1300 // of an open one
-	memberBytes = 200
-	codecBytes  = 400       // of a kind
-	sampleBytes = 200       // of a sample, in addition to its bytes
-	encoderCost = 640 << 10 // a dictionary in its three forms
+	scopeBytes   = 190 // a scope without objects
+	objectsBytes = 100 // its tree of objects, once it has some
+	indexesBytes = 350 // its indexes, once an object is in one, and the sets that its writer keeps
+	writerBytes  = 240 // of an open one
+	memberBytes  = 200
+	codecBytes   = 400       // of a kind
+	sampleBytes  = 200       // of a sample, in addition to its bytes
+	encoderCost  = 640 << 10 // a dictionary in its three forms
 )
 
 // allocated returns the size of the heap allocation for n bytes.
@@ -76,6 +80,18 @@ func (s *ownerSet) size() int64 {
 	return ownerSetBytes + allocated(owner*len(s.owners)) + allocated(len(s.text))
 }
 
+// treesSize returns the heap bytes of a scope's trees without their items. Empty ones are
+// shared.
+func (r *scopeRoot) treesSize() (n int64) {
+	if r.objects != noObjects {
+		n += objectsBytes
+	}
+	if r.indexes != noIndexes {
+		n += indexesBytes
+	}
+	return n
+}
+
 // keptBytes returns the bytes that a change keeps alive and that no tree has any more,
 // without the sets: those are released with their last user.
 func (c change) keptBytes() int64 {
@@ -110,57 +126,108 @@ func (x *Index) Account() Account {
 	p := x.current.Load()
 	a := Account{Log: p.log.bytes + p.log.pinned, Scopes: int64(p.snapshot.members.Len()) * memberBytes}
 	p.snapshot.scopes.Scan(func(r *scopeRoot) bool {
-		a.Scopes += scopeBytes + r.size()
+		a.Scopes += scopeBytes + r.treesSize() + r.size()
 		return true
 	})
 	x.mu.Lock()
-	a.Scopes += int64(len(x.writers)) * writerBytes
+	a.Scopes += int64(x.open) * writerBytes
 	x.mu.Unlock()
 	a.Codecs = x.codecs.size()
 	return a
 }
 
-// shrinking is a map that releases memory, which Go's own maps never do.
+// shrinking is a map that releases memory, which Go's own maps never do, and that costs next
+// to nothing while it has few entries, as in most scopes. The zero value is empty.
 type shrinking[K comparable, V any] struct {
-	of   map[K]V
-	most int // maximum size since it was made
+	few  []slot[K, V] // while there are no more than fewSlots
+	of   map[K]V      // nil until there are more
+	most int          // maximum size of the map since it was made
 }
 
-func newShrinking[K comparable, V any]() shrinking[K, V] {
-	return shrinking[K, V]{of: map[K]V{}}
+type slot[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+const fewSlots = 8
+
+// at returns the place of a key among the few, -1 if it is not there.
+func (m *shrinking[K, V]) at(k K) int {
+	for i := range m.few {
+		if m.few[i].key == k {
+			return i
+		}
+	}
+	return -1
+}
+
+func (m *shrinking[K, V]) get(k K) (v V, ok bool) {
+	if m.of != nil {
+		v, ok = m.of[k]
+		return v, ok
+	}
+	if i := m.at(k); i >= 0 {
+		return m.few[i].value, true
+	}
+	return v, false
 }
 
 func (m *shrinking[K, V]) set(k K, v V) {
+	if m.of == nil {
+		if i := m.at(k); i >= 0 {
+			m.few[i].value = v
+			return
+		}
+		if len(m.few) < fewSlots {
+			m.few = append(m.few, slot[K, V]{k, v})
+			return
+		}
+		m.of = make(map[K]V, fewSlots+1)
+		for _, s := range m.few {
+			m.of[s.key] = s.value
+		}
+		m.few = nil
+	}
 	m.of[k] = v
 	m.most = max(m.most, len(m.of))
 }
 
 func (m *shrinking[K, V]) delete(k K) {
+	if m.of == nil {
+		if i := m.at(k); i >= 0 {
+			m.few = slices.Delete(m.few, i, i+1)
+		}
+		return
+	}
 	const least = 64
 	delete(m.of, k)
-	if m.most >= least && len(m.of) < m.most/2 {
+	switch {
+	case len(m.of) <= fewSlots/2:
+		for k, v := range m.of {
+			m.few = append(m.few, slot[K, V]{k, v})
+		}
+		m.of, m.most = nil, 0
+	case m.most >= least && len(m.of) < m.most/2:
 		next := make(map[K]V, len(m.of))
 		maps.Copy(next, m.of)
 		m.of, m.most = next, len(next)
 	}
 }
 
-// tally counts users of things.
+// tally counts users of things. The zero value is empty.
 type tally[K comparable] struct{ shrinking[K, int32] }
-
-func newTally[K comparable]() tally[K] { return tally[K]{newShrinking[K, int32]()} }
 
 // add reports whether the user is the first.
 func (t *tally[K]) add(k K) bool {
-	t.set(k, t.of[k]+1)
-	return t.of[k] == 1
+	n, _ := t.get(k)
+	t.set(k, n+1)
+	return n == 0
 }
 
 // drop reports whether the user was the last.
 func (t *tally[K]) drop(k K) bool {
-	n := t.of[k] - 1
-	if n > 0 {
-		t.of[k] = n
+	if n, _ := t.get(k); n > 1 {
+		t.set(k, n-1)
 		return false
 	}
 	t.delete(k)

@@ -392,3 +392,47 @@ func TestIndex_AccountIsWhatIsHeld(t *testing.T) {
 		})
 	}
 }
+
+// TestScope_EmptyIsSmall bounds the live heap of scopes without objects, which most scopes of
+// a fleet are.
+func TestScope_EmptyIsSmall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory, with one goroutine")
+	}
+	const members, most = 200, 1 << 10
+	for _, tt := range []struct {
+		name string
+		do   func(s *aggregate.Scope)
+	}{
+		{"never listed", func(*aggregate.Scope) {}},
+		{"listed", func(s *aggregate.Scope) {
+			if _, err := s.Replace(nil, aggregate.Status{State: aggregate.Synced}); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"emptied", func(s *aggregate.Scope) {
+			r := record(1, 1, body(""))
+			r.Labels = []aggregate.Label{{Key: "app", Value: "web"}}
+			s.Upsert(s.Item(r))
+			mustCommit(t, s)
+			s.Delete(r.Namespace, r.Name)
+			mustCommit(t, s)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			before := live()
+			x := newIndex(t, aggregate.Options{LogBytes: 1})
+			scopes := openScopes(t, x, members)
+			for _, s := range scopes {
+				tt.do(s)
+			}
+			each := (live() - before - x.Account().Codecs) / int64(len(scopes)) // codecs keep samples
+			t.Logf("%d bytes a scope", each)
+			if each > most {
+				t.Errorf("an empty scope holds %d bytes, want at most %d", each, most)
+			}
+			runtime.KeepAlive(x)
+			runtime.KeepAlive(scopes)
+		})
+	}
+}

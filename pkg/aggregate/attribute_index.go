@@ -14,6 +14,7 @@ import (
 // a pair to the sets that may have it, postings from a set to its objects.
 type attrIndex struct {
 	of       func(*identity) *attrSet
+	less     func(a, b *identity) bool // of postings
 	pairs    *btree.BTreeG[pairPlace]
 	postings *btree.BTreeG[*identity]
 }
@@ -45,17 +46,14 @@ func lessPlace(a, b pairPlace) bool {
 }
 
 func newAttrIndex(of func(*identity) *attrSet) attrIndex {
-	return attrIndex{
-		of:    of,
-		pairs: newTree(lessPlace),
-		postings: newTree(func(a, b *identity) bool {
-			return compareBy(of(a), of(b), a, b) < 0
-		}),
-	}
+	less := func(a, b *identity) bool { return compareBy(of(a), of(b), a, b) < 0 }
+	return attrIndex{of: of, less: less, pairs: newTree(lessPlace), postings: newTree(less)}
 }
 
-func (x attrIndex) copy() attrIndex {
-	return attrIndex{of: x.of, pairs: x.pairs.Copy(), postings: x.postings.Copy()}
+// private returns an index that a scope's writer may write, given a published one.
+func (x attrIndex) private() attrIndex {
+	x.pairs, x.postings = private(x.pairs, lessPlace), private(x.postings, x.less)
+	return x
 }
 
 // matching returns the sets that a selector matches and that some object has.

@@ -15,6 +15,7 @@ import (
 // so an index by set holds one posting an object however many labels it has.
 type attrSet struct {
 	id    uint64 // unique in the process, for ordering only
+	users int32  // objects with the set in the scope's next root; only its writer uses it
 	space byte
 	pairs []Label // of text
 	text  string  // the key in the interner: one allocation for all its strings
@@ -80,6 +81,7 @@ type ownerSet struct {
 	owners  []Owner // of text
 	text    string
 	uid, rv string // of text, too
+	users   int32  // as of an attrSet
 	odd     bool
 }
 
@@ -89,26 +91,10 @@ type interner struct {
 	mu     sync.Mutex
 	attrs  shrinking[string, *attrSet]
 	owners shrinking[string, *ownerSet]
-	buf    []byte
 
 	// Sets of items that may never be added to the scope.
 	looseAttrs  []*attrSet
 	looseOwners []*ownerSet
-}
-
-func newInterner() *interner {
-	return &interner{attrs: newShrinking[string, *attrSet](), owners: newShrinking[string, *ownerSet]()}
-}
-
-// scratchMost bounds the buffers that a scope keeps between items.
-const scratchMost = 64 << 10
-
-// keep returns a buffer for reuse, or nil if it has grown large.
-func keep(buf []byte) []byte {
-	if cap(buf) > scratchMost {
-		return nil
-	}
-	return buf
 }
 
 func appendString(b []byte, s string) []byte {
@@ -140,19 +126,15 @@ func newAttrSet(space byte, text string, n int) *attrSet {
 	return s
 }
 
-// set interns pairs. It reports whether the set is new.
-func (t *interner) set(space byte, pairs []Label) (s *attrSet, fresh bool) {
-	if len(pairs) == 0 {
-		return nil, false
-	}
+// set interns pairs. It reports whether the set is new. key is for its use.
+func (t *interner) set(key *[]byte, space byte, pairs []Label) (s *attrSet, fresh bool) {
+	*key = appendSet((*key)[:0], space, pairs)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.buf = appendSet(t.buf[:0], space, pairs)
-	defer func() { t.buf = keep(t.buf) }()
-	if s, ok := t.attrs.of[string(t.buf)]; ok {
+	if s, ok := t.attrs.get(unsafeString(*key)); ok {
 		return s, false
 	}
-	s = newAttrSet(space, string(t.buf), len(pairs))
+	s = newAttrSet(space, string(*key), len(pairs))
 	t.attrs.set(s.text, s)
 	t.looseAttrs = append(t.looseAttrs, s)
 	return s, true
@@ -163,25 +145,30 @@ func (t *interner) adopt(id *identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range []*attrSet{id.labels, id.fields} {
-		if s != nil && t.attrs.of[s.text] == nil {
+		if s == nil {
+			continue
+		}
+		if _, known := t.attrs.get(s.text); !known {
 			t.attrs.set(s.text, s)
 		}
 	}
-	if o := id.owners; o != nil && !o.odd && t.owners.of[o.text] == nil {
-		t.owners.set(o.text, o)
+	if o := id.owners; o != nil && !o.odd {
+		if _, known := t.owners.get(o.text); !known {
+			t.owners.set(o.text, o)
+		}
 	}
 }
 
 // sweep drops the sets of items that have not been added to the scope, once there are many.
 // If such an item is added later, its set still works: the indexes are by set, not by
-// content.
-func (t *interner) sweep(attrs *tally[*attrSet], owners *tally[*ownerSet]) {
+// content. It is called by the scope's writer.
+func (t *interner) sweep() {
 	const slack = 64
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.looseAttrs) > slack {
 		for _, s := range t.looseAttrs {
-			if attrs.of[s] == 0 {
+			if s.users == 0 {
 				t.drop(s)
 			}
 		}
@@ -189,7 +176,7 @@ func (t *interner) sweep(attrs *tally[*attrSet], owners *tally[*ownerSet]) {
 	}
 	if len(t.looseOwners) > slack {
 		for _, s := range t.looseOwners {
-			if owners.of[s] == 0 {
+			if s.users == 0 {
 				t.dropOwners(s)
 			}
 		}
@@ -199,13 +186,13 @@ func (t *interner) sweep(attrs *tally[*attrSet], owners *tally[*ownerSet]) {
 
 // drop removes a set. t.mu must be held.
 func (t *interner) drop(s *attrSet) {
-	if t.attrs.of[s.text] == s {
+	if held, _ := t.attrs.get(s.text); held == s {
 		t.attrs.delete(s.text)
 	}
 }
 
 func (t *interner) dropOwners(s *ownerSet) {
-	if t.owners.of[s.text] == s {
+	if held, _ := t.owners.get(s.text); held == s {
 		t.owners.delete(s.text)
 	}
 }
@@ -260,19 +247,15 @@ func oddOwners(owners []Owner, uid, rv string) *ownerSet {
 	return s
 }
 
-// ownerSet interns owners. It reports whether the set is new.
-func (t *interner) ownerSet(owners []Owner) (s *ownerSet, fresh bool) {
-	if len(owners) == 0 {
-		return nil, false
-	}
+// ownerSet interns owners. It reports whether the set is new. key is for its use.
+func (t *interner) ownerSet(key *[]byte, owners []Owner) (s *ownerSet, fresh bool) {
+	*key = ownersText((*key)[:0], owners)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.buf = ownersText(t.buf[:0], owners)
-	defer func() { t.buf = keep(t.buf) }()
-	if s, ok := t.owners.of[string(t.buf)]; ok {
+	if s, ok := t.owners.get(unsafeString(*key)); ok {
 		return s, false
 	}
-	s = &ownerSet{text: string(t.buf)}
+	s = &ownerSet{text: string(*key)}
 	s.owners, _ = cutOwners(s.text, len(owners))
 	t.owners.set(s.text, s)
 	t.looseOwners = append(t.looseOwners, s)

@@ -33,7 +33,7 @@ type record struct {
 const (
 	recordOverhead = 128
 	changeOverhead = 16
-	bulkOverhead   = 240 // a scope's root without its trees
+	bulkOverhead   = 160 // a scope's root without its trees
 )
 
 func bulkRecord(from, to Revision, bulk []scopeChange, pinned int64) *record {

@@ -126,6 +126,10 @@ func (b *body) decode(dst []byte) ([]byte, error) {
 
 // kindCodec is the current dictionary of one kind and its statistics.
 type kindCodec struct {
+	kind     Kind
+	declared []fieldPath
+	held     kindTotals // guarded by the index's mu
+
 	current atomic.Pointer[encoder]
 	// Since the current dictionary was set: bytes in and out, and objects.
 	raw, packed, objects atomic.Int64
@@ -147,6 +151,19 @@ type kindCodec struct {
 	ratio          float64  // raw/packed that the dictionary reaches on samples
 	recheck        bool     // Recompress must check again
 	recompressedTo Revision // of the last Recompress: fast bodies up to it have not changed since
+}
+
+// kindTotals are the sums of a kind's scopes, as of the next snapshot. They follow commits, so
+// that nobody walks all scopes to find that nothing is to be trained.
+type kindTotals struct {
+	scopes, objects int
+	bytes           int64
+}
+
+func (t *kindTotals) add(r *scopeRoot, sign int) {
+	t.scopes += sign
+	t.objects += sign * r.objects.Len()
+	t.bytes += int64(sign) * r.size()
 }
 
 // encode encodes a body, one of an update fast.
@@ -249,12 +266,13 @@ func newCodecs() (*codecs, error) {
 	return &codecs{plain: plain, kinds: map[Kind]*kindCodec{}}, nil
 }
 
-func (c *codecs) of(kind Kind) *kindCodec {
+func (c *codecs) of(kind Kind, declared []fieldPath) *kindCodec {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k, ok := c.kinds[kind]
 	if !ok {
-		k = &kindCodec{early: map[Ref][]byte{}, sampled: &c.sampled}
+		kind = Kind(strings.Clone(string(kind))) // its scopes share it
+		k = &kindCodec{kind: kind, declared: declared, early: map[Ref][]byte{}, sampled: &c.sampled}
 		k.current.Store(c.plain)
 		k.sampling.Store(true)
 		c.kinds[kind] = k
@@ -285,20 +303,11 @@ func (c *codecs) size() int64 {
 	return n
 }
 
-// named is the codec of a kind.
-type named struct {
-	kind Kind
-	*kindCodec
-}
-
 // all returns the codecs of all kinds, by kind.
-func (c *codecs) all() []named {
+func (c *codecs) all() []*kindCodec {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list := make([]named, 0, len(c.kinds))
-	for kind, k := range c.kinds {
-		list = append(list, named{kind, k})
-	}
-	slices.SortFunc(list, func(a, b named) int { return strings.Compare(string(a.kind), string(b.kind)) })
+	list := slices.AppendSeq(make([]*kindCodec, 0, len(c.kinds)), maps.Values(c.kinds))
+	slices.SortFunc(list, func(a, b *kindCodec) int { return strings.Compare(string(a.kind), string(b.kind)) })
 	return list
 }

@@ -5,28 +5,16 @@ import (
 	"slices"
 )
 
-// freeze returns the published root and the private one as immutable. The private trees
-// continue as copies, so published ones are never written again.
+// freeze returns the published root and the private one as immutable. The next write to one
+// of its trees makes a copy, so published ones are never written again.
 func (s *Scope) freeze() (before, after *scopeRoot) {
 	before = s.last
-	r := s.root
-	r.recodedAt = r.recoded.Load()
-	if last := s.last; last != nil {
-		r.objects, r.owners, r.labels, r.fields = last.objects, last.owners, last.labels, last.fields
+	if s.touched.objects && s.root.objects.Len() == 0 {
+		s.root.objects, s.root.indexes = noObjects, noIndexes // without objects all are empty
 	}
-	if s.touched.objects || s.last == nil {
-		r.objects = s.root.objects.Copy()
-	}
-	if s.touched.owners || s.last == nil {
-		r.owners = s.root.owners.Copy()
-	}
-	if s.touched.labels || s.last == nil {
-		r.labels = s.root.labels.copy()
-	}
-	if s.touched.fields || s.last == nil {
-		r.fields = s.root.fields.copy()
-	}
+	s.root.recodedAt = s.root.recoded.Load()
 	s.touched = touched{}
+	r := s.root
 	s.last = &r
 	checkRoot(&r)
 	return before, &r
@@ -41,12 +29,11 @@ func (s *Scope) Commit() (Revision, error) {
 	if s.closed {
 		return 0, s.fail(ErrClosed)
 	}
-	s.interned.sweep(&s.sets, &s.owned)
+	s.sweep()
 	if !s.dirty {
 		return s.index.Snapshot().revision, nil
 	}
-	changes := slices.Clone(s.changes)
-	s.noChanges()
+	changes := s.takeChanges()
 	released := s.takeReleased()
 	_, root := s.freeze()
 	return s.publish(root, max(1, len(changes)), func(at Revision) *record {
@@ -64,12 +51,26 @@ func (s *Scope) Commit() (Revision, error) {
 	})
 }
 
-// noChanges discards the changes of single objects.
-func (s *Scope) noChanges() {
-	const most = 1 << 10
+// takeChanges returns the changes of single objects and resets them to none.
+func (s *Scope) takeChanges() []change {
+	const most = 64 // of a scope whose commits have several
+	changes := s.changes
+	if len(changes) == cap(changes) {
+		s.changes = nil
+		return changes
+	}
+	changes = slices.Clone(changes)
 	clear(s.changes)
 	if s.changes = s.changes[:0]; cap(s.changes) > most {
 		s.changes = nil
+	}
+	return changes
+}
+
+// sweep drops sets that no object came to use.
+func (s *Scope) sweep() {
+	if t := s.interned.Load(); t != nil {
+		t.sweep()
 	}
 }
 
@@ -86,7 +87,7 @@ func (s *Scope) publish(root *scopeRoot, revisions int, rec func(at Revision) *r
 	x := s.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.writers[scopeKey{s.member, s.kind}] != s {
+	if s.id.writer != s {
 		return 0, s.fail(ErrClosed) // the member has left
 	}
 	at, err := x.take(uint64(revisions))
@@ -94,18 +95,36 @@ func (s *Scope) publish(root *scopeRoot, revisions int, rec func(at Revision) *r
 		return 0, s.fail(err)
 	}
 	r := rec(at)
-	x.exchange(root, r.to)
+	if root.scopeID != s.id {
+		x.setWriter(s.id, nil)
+		x.setWriter(root.scopeID, s)
+		s.id = root.scopeID
+	}
+	x.exchange(s.codec, root, r.to)
 	x.publish(x.current.Load(), r)
 	s.dirty = false
 	return r.to, nil
 }
 
+// setWriter makes a scope's writer the one that may commit; nil is none. x.mu must be held.
+func (x *Index) setWriter(id *scopeID, s *Scope) {
+	if id.writer != nil {
+		x.open--
+	}
+	if s != nil {
+		x.open++
+	}
+	id.writer = s
+}
+
 // exchange puts a scope's next root in place of the one before. x.mu must be held.
-func (x *Index) exchange(root *scopeRoot, at Revision) {
+func (x *Index) exchange(codec *kindCodec, root *scopeRoot, at Revision) {
 	before, ok := x.scopes.Set(root)
 	x.totals.add(root, 1)
+	codec.held.add(root, 1)
 	switch {
 	case !ok:
+		x.count(root.kind, root.resource(), 1)
 		x.reshaped, root.changed = true, at
 		return
 	case before.objects != root.objects:
@@ -114,9 +133,10 @@ func (x *Index) exchange(root *scopeRoot, at Revision) {
 		root.changed = before.changed
 	}
 	x.totals.add(before, -1)
-	if before.resource != root.resource {
-		x.count(root.kind, before.resource, -1)
-		x.count(root.kind, root.resource, 1)
+	codec.held.add(before, -1)
+	if was, is := before.resource(), root.resource(); was != is {
+		x.count(root.kind, was, -1)
+		x.count(root.kind, is, 1)
 	}
 	x.reshaped = x.reshaped || before.scopeID != root.scopeID || before.status != root.status
 }
@@ -139,7 +159,7 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 		return 0, s.fail(ErrClosed)
 	}
 	// Uncommitted changes become part of the bulk record: its roots cover them.
-	s.noChanges()
+	s.changes = nil
 	s.setStatus(status)
 	for i, item := range sorted {
 		if i+1 < len(sorted) && compareKeys(item.e.identity, sorted[i+1].e.identity) == 0 {
@@ -155,10 +175,9 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 	}
 	if s.stale {
 		s.stale, s.dirty = false, true
-		s.id = &scopeID{member: s.member, kind: s.kind, version: s.target.version, resource: s.target.resource}
-		s.root.scopeID = s.id
+		s.root.scopeID = &scopeID{member: s.member, kind: s.kind, as: s.target}
 	}
-	s.interned.sweep(&s.sets, &s.owned)
+	s.sweep()
 	if !s.dirty {
 		return s.index.Snapshot().revision, nil
 	}
@@ -172,7 +191,7 @@ func (s *Scope) ReplaceNamespace(namespace string, items []Item, status Status) 
 			e.revision = to
 		}
 		if to == at { // only the status changed
-			return newRecord(at, at+1, s.id, nil, pinned)
+			return newRecord(at, at+1, root.scopeID, nil, pinned)
 		}
 		return bulkRecord(at, to, []scopeChange{{before, root}}, pinned)
 	})
@@ -251,11 +270,10 @@ func (s *Scope) Close() {
 // release removes the scope's writer, and reports whether this was still the writer. Both
 // locks must be held.
 func (s *Scope) release() bool {
-	k := scopeKey{s.member, s.kind}
-	if s.index.writers[k] != s {
+	if s.id.writer != s {
 		return false
 	}
-	delete(s.index.writers, k)
+	s.index.setWriter(s.id, nil)
 	return true
 }
 
@@ -280,14 +298,20 @@ func (s *Scope) Remove() {
 	if err != nil {
 		return
 	}
-	x.scopes.Delete(root)
+	x.drop(root)
 	x.reshaped = true
-	x.totals.add(root, -1)
-	x.count(s.kind, root.resource, -1)
 	if m, ok := x.members.Get(&memberRoot{Member: Member{Name: s.member}}); ok {
 		x.setMember(m.without(s.kind))
 	}
-	x.publish(x.current.Load(), bulkRecord(at, at+revisions, []scopeChange{{before: root}}, treesBytes+root.size()))
+	x.publish(x.current.Load(), bulkRecord(at, at+revisions, []scopeChange{{before: root}}, root.treesSize()+root.size()))
+}
+
+// drop removes a scope from the next snapshot. x.mu must be held.
+func (x *Index) drop(root *scopeRoot) {
+	x.scopes.Delete(root)
+	x.totals.add(root, -1)
+	x.codecs.of(root.kind, x.fields[root.kind]).held.add(root, -1)
+	x.count(root.kind, root.resource(), -1)
 }
 
 func (s *Scope) fail(err error) error {

@@ -223,7 +223,7 @@ func (b *Batch) Scopes() iter.Seq[ScopeDelta] {
 				d.After = ScopeInfo{Member: d.Before.Member, Kind: d.Before.Kind}
 			default:
 				d = ScopeDelta{c.before.info(), c.after.info()}
-				if c.before.status == c.after.status && c.before.version == c.after.version && c.before.resource == c.after.resource {
+				if c.before.status == c.after.status && c.before.as == c.after.as {
 					continue
 				}
 			}

@@ -47,7 +47,7 @@ func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
 	defer x.codecs.training.Unlock()
 	x.forgetKinds()
 	snap := x.Snapshot()
-	kinds, room := x.kindUsages(snap)
+	kinds, room := x.kindUsages()
 	for _, k := range kinds {
 		trained := false
 		switch {
@@ -61,7 +61,7 @@ func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
 			}
 		}
 		if k.behind || k.trainedAt > 0 && k.objects > k.checkedAt+k.checkedAt/8 {
-			t, _, done := x.reencode(snap, k.kind, k.kindCodec, stop)
+			t, _, done := x.reencode(snap, k.kindCodec, stop)
 			// Items encoded before the change may have been committed since the snapshot, so
 			// it ends with a pass that finds none.
 			k.behind, k.checkedAt = !done || t.Objects > 0, k.objects
@@ -79,23 +79,19 @@ func (x *Index) Train(stop <-chan struct{}) (Training, bool, error) {
 // forgetKinds drops the codecs of kinds without a scope: a member may serve new kinds on
 // each discovery.
 func (x *Index) forgetKinds() {
-	for _, k := range x.codecs.all() {
-		x.mu.Lock() // scopes are opened, and get their codec, under it
-		some := false
-		x.scopes.Ascend(pivotScope("", k.kind), func(r *scopeRoot) bool {
-			some = r.kind == k.kind
-			return false
-		})
-		if !some {
+	kinds := x.codecs.all()
+	x.mu.Lock() // scopes are opened, and get their codec, under it
+	defer x.mu.Unlock()
+	for _, k := range kinds {
+		if k.held.scopes == 0 {
 			x.codecs.forget(k.kind)
 		}
-		x.mu.Unlock()
 	}
 }
 
 // kindUsage is a kind with its share of the index.
 type kindUsage struct {
-	named
+	*kindCodec
 	objects    int
 	bytes      int64
 	dictionary bool
@@ -104,15 +100,15 @@ type kindUsage struct {
 }
 
 // kindUsages returns all kinds, and how much more dictionaries may cost.
-func (x *Index) kindUsages(snap *Snapshot) (kinds []kindUsage, room int64) {
+func (x *Index) kindUsages() (kinds []kindUsage, room int64) {
 	room = dictFree
 	least, dictionaries := -1, 0
-	for i, k := range x.codecs.all() {
-		w := kindUsage{named: k, dictionary: k.current.Load() != x.codecs.plain}
-		for r := range snap.kindScopes(k.kind, "") {
-			w.objects += r.objects.Len()
-			w.bytes += r.size()
-		}
+	all := x.codecs.all()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i, k := range all {
+		w := kindUsage{kindCodec: k, dictionary: k.current.Load() != x.codecs.plain}
+		w.objects, w.bytes = k.held.objects, k.held.bytes
 		room += w.bytes / dictShare
 		if kinds = append(kinds, w); !w.dictionary {
 			continue

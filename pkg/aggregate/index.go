@@ -30,7 +30,8 @@ type Index struct {
 	log     int64
 	fields  map[Kind][]fieldPath
 	codecs  *codecs
-	pivots  *sync.Pool // of *pivot
+	pivots  *sync.Pool // of *pivot; the runtime holds pools for a while, so none is part of the index
+	buffers *sync.Pool // of *buffers
 	current atomic.Pointer[published]
 
 	ranges    atomic.Pointer[[]Range] // ascending, at least one; written under mu
@@ -48,7 +49,7 @@ type Index struct {
 	reshaped bool             // the next snapshot differs in more than objects
 	totals   totals           // of scopes
 	spent    bool             // exhausted is closed
-	writers  map[scopeKey]*Scope
+	open     int              // scopes with a writer
 }
 
 // published is what a reader gets by one atomic load.
@@ -87,7 +88,7 @@ func New(opts Options) (*Index, error) {
 		plurals:   newTree(lessPlurals),
 		counts:    map[pluralOf]int{},
 		pivots:    &sync.Pool{New: func() any { return newPivot() }},
-		writers:   map[scopeKey]*Scope{},
+		buffers:   &sync.Pool{New: func() any { return &buffers{} }},
 		exhausted: make(chan struct{}),
 	}
 	x.ranges.Store(&[]Range{opts.Revisions})
@@ -128,6 +129,7 @@ var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); retu
 // covers, then one store publishes snapshot and log together, then waiters are notified.
 // x.mu must be held.
 func (x *Index) publish(old *published, rec *record) {
+	x.checkTotals()
 	members := old.snapshot.members
 	if x.joined {
 		members, x.joined = x.members.Copy(), false
@@ -177,7 +179,7 @@ func (x *Index) PutMember(m Member) error {
 		if equalMembers(held.Member, m) {
 			return nil
 		}
-		next.kinds = held.kinds
+		next.Name, next.kinds = held.Name, held.kinds // one copy of the text
 	}
 	at, err := x.take(1)
 	if err != nil {
@@ -204,7 +206,7 @@ func (x *Index) RemoveMember(name string) bool {
 		if root, ok := x.scopes.Get(pivotScope(name, kind)); ok {
 			bulk = append(bulk, scopeChange{before: root})
 			revisions += Revision(root.objects.Len())
-			pinned += treesBytes + root.size()
+			pinned += root.treesSize() + root.size()
 		}
 	}
 	at, err := x.take(uint64(revisions))
@@ -213,12 +215,9 @@ func (x *Index) RemoveMember(name string) bool {
 	}
 	x.members.Delete(m)
 	x.joined, x.reshaped = true, true
-	for _, kind := range m.kinds {
-		if root, ok := x.scopes.Delete(pivotScope(name, kind)); ok {
-			x.totals.add(root, -1)
-			x.count(kind, root.resource, -1)
-		}
-		delete(x.writers, scopeKey{name, kind})
+	for _, b := range bulk {
+		x.drop(b.before)
+		x.setWriter(b.before.scopeID, nil)
 	}
 	x.publish(x.current.Load(), bulkRecord(at, at+revisions, bulk, pinned))
 	return true

@@ -28,7 +28,7 @@ func TestSnapshot_ReadsTakeNoLock(t *testing.T) {
 	if _, err := s.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	for _, mu := range []interface{ Lock() }{&s.mu, &x.mu, &x.codecs.mu, &x.codecs.training, &s.interned.mu} {
+	for _, mu := range []interface{ Lock() }{&s.mu, &x.mu, &x.codecs.mu, &x.codecs.training, &s.interner().mu} {
 		mu.Lock()
 	}
 	snap := x.Snapshot()
@@ -136,10 +136,11 @@ func TestChangeLog_ReleasesWhatItDrops(t *testing.T) {
 // TestAttrIndex_PairsOfOneHash shows that a pair is found by what it says, not by its hash alone.
 func TestAttrIndex_PairsOfOneHash(t *testing.T) {
 	x := newAttrIndex(func(id *identity) *attrSet { return id.labels })
-	in := newInterner()
+	var in interner
+	var key []byte
 	var sets []*attrSet
 	for i, name := range []string{"a", "b", "c"} {
-		set, fresh := in.set(labelSpace, []Label{{"app", name}})
+		set, fresh := in.set(&key, labelSpace, []Label{{"app", name}})
 		if !fresh {
 			t.Fatal("the set was there")
 		}

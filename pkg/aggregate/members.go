@@ -115,7 +115,7 @@ func (m *memberRoot) with(kind Kind) *memberRoot {
 	if found {
 		return m
 	}
-	return &memberRoot{Member: m.Member, kinds: slices.Insert(slices.Clone(m.kinds), i, kind)}
+	return &memberRoot{Member: m.Member, kinds: slices.Concat(m.kinds[:i], []Kind{kind}, m.kinds[i:])}
 }
 
 func (m *memberRoot) without(kind Kind) *memberRoot {

@@ -9,15 +9,14 @@ func (x *Index) Recompress(stop <-chan struct{}) (recompressed int) {
 	x.codecs.training.Lock()
 	defer x.codecs.training.Unlock()
 	snap := x.Snapshot()
-	for _, k := range x.codecs.all() {
-		kind, codec := k.kind, k.kindCodec
+	for _, codec := range x.codecs.all() {
 		// Bodies from here on are left for the next call, as are those that changed
 		// recently, and items that are not in a snapshot yet.
 		was := codec.pendingBodies.Swap(0)
 		if was == 0 && !codec.recheck {
 			continue
 		}
-		t, left, done := x.reencode(snap, kind, codec, stop)
+		t, left, done := x.reencode(snap, codec, stop)
 		if recompressed += t.Objects; !done {
 			codec.pendingBodies.Add(was)
 			return recompressed
@@ -31,12 +30,12 @@ func (x *Index) Recompress(stop <-chan struct{}) (recompressed int) {
 // reencode encodes small, with the current dictionary, bodies of other dictionaries and fast
 // ones that have not changed recently. It returns the number of fast ones left. Content and
 // revisions stay, so readers see no difference.
-func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-chan struct{}) (t Training, left int, done bool) {
-	t.Kind = kind
+func (x *Index) reencode(snap *Snapshot, codec *kindCodec, stop <-chan struct{}) (t Training, left int, done bool) {
+	t.Kind = codec.kind
 	enc := codec.current.Load()
 	var raw, scratch []byte
 	done = true
-	for r := range snap.kindScopes(kind, "") {
+	for r := range snap.kindScopes(codec.kind, "") {
 		r.objects.Scan(func(e *entry) bool {
 			select {
 			case <-stop:
@@ -58,7 +57,7 @@ func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-cha
 			}
 			var next *body
 			next, scratch = enc.encode(raw, scratch)
-			x.replaceBody(scopeKey{r.member, kind}, e, old, next)
+			x.replaceBody(codec, r.scopeID, e, old, next)
 			t.Objects++
 			t.Before += int64(len(old.data))
 			t.After += int64(len(next.data))
@@ -72,21 +71,20 @@ func (x *Index) reencode(snap *Snapshot, kind Kind, codec *kindCodec, stop <-cha
 }
 
 // replaceBody replaces an entry's body and updates the scope's account. A scope may get or
-// lose its writer at any time: the account is guarded by x.mu without a writer, by the
-// writer's mu with one.
-func (x *Index) replaceBody(k scopeKey, e *entry, old, next *body) {
+// lose its writer at any time: the account is guarded by x.mu without a writer, and by the
+// writer's mu, too, with one.
+func (x *Index) replaceBody(codec *kindCodec, id *scopeID, e *entry, old, next *body) {
 	for {
 		x.mu.Lock()
-		w := x.writers[k]
-		if w == nil {
-			if e.body.CompareAndSwap(old, next) {
-				if root, ok := x.scopes.Get(pivotScope(k.member, k.kind)); ok {
-					root.resize(e, old, next)
-				}
+		root, ok := x.scopes.Get(pivotScope(id.member, id.kind))
+		if !ok || root.writer == nil {
+			if e.body.CompareAndSwap(old, next) && ok {
+				root.resize(codec, e, old, next)
 			}
 			x.mu.Unlock()
 			return
 		}
+		w := root.writer
 		x.mu.Unlock()
 		if w.replaceBody(e, old, next) {
 			return
@@ -107,13 +105,20 @@ func (s *Scope) replaceBody(e *entry, old, next *body) bool {
 	if held, ok := s.root.objects.Get(e); ok && held == e {
 		s.root.bytes += next.size() - old.size()
 	}
-	s.last.resize(e, old, next)
+	x := s.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if root, ok := x.scopes.Get(s.last); ok && root.writer == s { // the member is still there
+		root.resize(s.codec, e, old, next)
+	}
 	return true
 }
 
-// resize records that the body of an entry, if it is in the root, became smaller.
-func (r *scopeRoot) resize(e *entry, old, next *body) {
+// resize records that the body of an entry, if it is in the root, became smaller. The index's
+// lock must be held.
+func (r *scopeRoot) resize(codec *kindCodec, e *entry, old, next *body) {
 	if held, ok := r.objects.Get(e); ok && held == e {
 		r.recoded.Add(next.size() - old.size())
+		codec.held.bytes += next.size() - old.size()
 	}
 }

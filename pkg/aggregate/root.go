@@ -7,32 +7,58 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// scopeID identifies the scope of an object. Immutable.
+// scopeID identifies the scope of an object. Immutable but for recoded and writer.
 type scopeID struct {
-	member  string
-	kind    Kind
-	version string // API version that the objects are held at
+	member string
+	kind   Kind
+	as     unique.Handle[heldAs] // interned: the same in most members
 
-	resource string // plural that the objects were read under; "" when not known
+	recoded atomic.Int64 // see scopeRoot.bytes
+	writer  *Scope       // nil: closed; guarded by the index's mu
 }
 
-// scopeRoot is a scope in a snapshot. Immutable, as are its trees.
+// heldAs is what the objects of a scope were read as.
+type heldAs struct {
+	version  string // API version
+	resource string // plural; "" when not known
+}
+
+func (id *scopeID) version() string { return id.as.Value().version }
+
+func (id *scopeID) resource() string { return id.as.Value().resource }
+
+// scopeRoot is a scope in a snapshot. Immutable, as are its trees. Most scopes of a fleet
+// are empty: they share their trees, which are empty.
 type scopeRoot struct {
 	*scopeID
 	status  Status
 	objects *btree.BTreeG[*entry]
-	owners  *btree.BTreeG[ownerRef]
-	labels  attrIndex
-	fields  attrIndex
+	*indexes
 	changed Revision // of the last change of objects
 
 	// bytes estimates the heap bytes of the objects as they were encoded when recoded stood
 	// at recodedAt. Changes by Train since then are in recoded, which the roots of a scope
 	// share: exact for the newest one, approximate for others.
 	bytes     int64 // including the sets that objects share
-	recoded   *atomic.Int64
 	recodedAt int64
 }
+
+// indexes are the secondary indexes of a scope. Immutable once published.
+type indexes struct {
+	owners *btree.BTreeG[ownerRef]
+	labels attrIndex
+	fields attrIndex
+}
+
+// What empty scopes share. Never written, nor copied: a copy writes to the original.
+var (
+	noObjects = newTree(lessEntry)
+	noIndexes = &indexes{
+		owners: newTree(lessOwner),
+		labels: newAttrIndex(func(id *identity) *attrSet { return id.labels }),
+		fields: newAttrIndex(func(id *identity) *attrSet { return id.fields }),
+	}
+)
 
 func (r *scopeRoot) size() int64 { return r.bytes + r.recoded.Load() - r.recodedAt }
 
@@ -48,11 +74,7 @@ func (t *totals) add(r *scopeRoot, sign int) {
 }
 
 func newRoot(id *scopeID) scopeRoot {
-	return scopeRoot{
-		scopeID: id, recoded: new(atomic.Int64), objects: newTree(lessEntry), owners: newTree(lessOwner),
-		labels: newAttrIndex(func(id *identity) *attrSet { return id.labels }),
-		fields: newAttrIndex(func(id *identity) *attrSet { return id.fields }),
-	}
+	return scopeRoot{scopeID: id, objects: noObjects, indexes: noIndexes}
 }
 
 // ownerRef is one owner of one object, ordered by the owner's UID.
@@ -108,8 +130,18 @@ func (p *pivot) in(member string, kind Kind) *scopeRoot {
 	return &p.scope
 }
 
-// touched says which trees of a scope were modified since they were published.
-type touched struct{ objects, owners, labels, fields bool }
+// touched says which trees of a scope's next root are private, and which were modified.
+type touched struct{ objects, indexes, owners, labels, fields bool }
+
+// private returns a tree that a scope's writer may write, given a published one. The nodes
+// are shared until they are written. Copy writes to its receiver what only Copy and writes
+// read: one writer may copy a tree that others read.
+func private[T any](published *btree.BTreeG[T], less func(a, b T) bool) *btree.BTreeG[T] {
+	if published.Len() == 0 { // perhaps that of all empty scopes
+		return newTree(less)
+	}
+	return published.Copy()
+}
 
 // diffOrdered iterates over two ordered trees of pointers in parallel and yields the pairs
 // that differ, nil for a missing item, until yield returns false.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unique"
 )
 
@@ -14,32 +15,54 @@ type Scope struct {
 	member   string
 	kind     Kind
 	codec    *kindCodec
-	declared []fieldPath
-	interned *interner
+	interned atomic.Pointer[interner] // nil until an item has labels, fields or owners
 
 	// mu guards all fields below. Only Train and RemoveMember contend for it.
 	mu      sync.Mutex
 	closed  bool
 	stale   bool // the objects are of another API version or resource, until Replace
-	id      *scopeID
-	target  heldAs     // of new items
-	root    scopeRoot  // the next root: its trees are private
-	last    *scopeRoot // as published last; trees not touched since are shared with it
-	touched touched
 	dirty   bool
+	touched touched
+	id      *scopeID              // as published last
+	target  unique.Handle[heldAs] // of new items
+	root    scopeRoot             // the next root: its trees are private once touched
+	last    *scopeRoot            // as published last; trees not touched since are shared with it
 	changes []change
-	pivot   *pivot
 
-	// Sets shared by identities, with reference counts.
-	sets       tally[*attrSet]
-	owned      tally[*ownerSet]
-	namespaces tally[unique.Handle[string]]
-	released   int64 // bytes of the sets that were released since the scope was published
+	namespaces tally[unique.Handle[string]] // of the objects
+	released   int64                        // bytes of the sets that were released since the scope was published
+}
 
+// buffers are what a scope uses while it is called, and the index keeps in between: most
+// scopes are idle.
+type buffers struct {
 	compared [2][]byte // bodies
+	encoded  []byte
+	set      []byte // as in the interner
+	pairs    []Label
+}
 
-	scratch []byte // Item's
-	pairs   []Label
+// maxBuffer bounds each of the buffers that are kept.
+const maxBuffer = 64 << 10
+
+// release returns buffers to the index.
+func (b *buffers) release(x *Index) {
+	for _, buf := range []*[]byte{&b.compared[0], &b.compared[1], &b.encoded, &b.set} {
+		if cap(*buf) > maxBuffer {
+			*buf = nil
+		}
+	}
+	clear(b.pairs)
+	x.buffers.Put(b)
+}
+
+// interner returns the scope's sets.
+func (s *Scope) interner() *interner {
+	if t := s.interned.Load(); t != nil {
+		return t
+	}
+	s.interned.CompareAndSwap(nil, &interner{})
+	return s.interned.Load()
 }
 
 // Item is an object encoded for one scope, and not yet added to it.
@@ -47,9 +70,6 @@ type Item struct {
 	e    *entry
 	sets int64 // bytes of the sets that it introduced
 }
-
-// heldAs is the version and resource that the objects of a scope are read as.
-type heldAs struct{ version, resource string }
 
 // OpenScope is OpenScopeAs without the resource under which the member serves the kind.
 func (x *Index) OpenScope(member string, kind Kind, version string) (*Scope, error) {
@@ -61,11 +81,7 @@ func (x *Index) OpenScope(member string, kind Kind, version string) (*Scope, err
 // that was closed is reopened unchanged; if its objects are of another version or resource,
 // they stay until the first Replace, which replaces them all and must precede any Upsert.
 func (x *Index) OpenScopeAs(member string, kind Kind, version, resource string) (*Scope, error) {
-	s := &Scope{
-		index: x, member: member, kind: kind, declared: x.fields[kind], interned: newInterner(),
-		sets: newTally[*attrSet](), owned: newTally[*ownerSet](), namespaces: newTally[unique.Handle[string]](),
-		target: heldAs{version, resource}, pivot: newPivot(), id: &scopeID{member: member, kind: kind, version: version, resource: resource},
-	}
+	s := &Scope{index: x, member: member, kind: kind, target: unique.Make(heldAs{version, resource})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	root, err := x.register(s)
@@ -90,45 +106,83 @@ func (x *Index) register(s *Scope) (*scopeRoot, error) {
 	if !ok {
 		return nil, s.fail(ErrNoMember)
 	}
-	k := scopeKey{member, kind}
-	if x.writers[k] != nil {
-		return nil, s.fail(ErrScopeOpen)
-	}
-	s.codec = x.codecs.of(kind) // under x.mu: Train drops those of kinds without a scope
+	s.codec = x.codecs.of(kind, x.fields[kind]) // under x.mu: Train drops those of kinds without a scope
+	s.member, s.kind = m.Name, s.codec.kind     // one copy of the text
 	if root, ok := x.scopes.Get(pivotScope(member, kind)); ok {
-		x.writers[k] = s
+		if root.writer != nil {
+			return nil, s.fail(ErrScopeOpen)
+		}
+		x.setWriter(root.scopeID, s)
 		return root, nil
 	}
 	at, err := x.take(1)
 	if err != nil {
 		return nil, s.fail(err)
 	}
-	x.writers[k] = s
+	s.id = &scopeID{member: s.member, kind: s.kind, as: s.target}
 	s.root = newRoot(s.id)
 	_, root := s.freeze()
-	x.setMember(m.with(kind))
-	root.changed = at + 1
-	x.scopes.Set(root)
-	x.count(kind, s.id.resource, 1)
+	x.setWriter(s.id, s)
+	x.setMember(m.with(s.kind))
+	x.exchange(s.codec, root, at+1)
 	x.publish(x.current.Load(), newRecord(at, at+1, s.id, nil, 0))
 	return nil, nil
 }
 
-// adopt continues with the root of an earlier writer. The published trees are copied by
-// walking them, never by Copy, which writes to its receiver.
+// adopt continues with the root of an earlier writer, which is closed and writes no more.
 func (s *Scope) adopt(root *scopeRoot) {
-	s.id = root.scopeID
-	s.stale = heldAs{s.id.version, s.id.resource} != s.target
-	s.root = newRoot(s.id)
-	s.root.status, s.root.recoded = root.status, root.recoded
+	s.id, s.last, s.root = root.scopeID, root, *root
+	s.stale = s.id.as != s.target
+	if root.objects.Len() == 0 {
+		return
+	}
+	// The earlier writer may have counted what it never published.
 	root.objects.Scan(func(e *entry) bool {
-		s.interned.adopt(e.identity)
-		s.root.objects.Load(e)
-		s.root.bytes += e.size()
-		s.addToIndexes(e.identity)
+		e.identity.unused()
 		return true
 	})
-	s.last, s.touched = root, touched{}
+	s.root.bytes = 0
+	root.objects.Scan(func(e *entry) bool {
+		s.root.bytes += e.size() + s.use(e.identity)
+		return true
+	})
+}
+
+// unused resets the numbers of users of an identity's sets.
+func (id *identity) unused() {
+	for _, set := range []*attrSet{id.labels, id.fields} {
+		if set != nil {
+			set.users = 0
+		}
+	}
+	if id.owners != nil {
+		id.owners.users = 0
+	}
+}
+
+// use counts an identity of an earlier writer as a user of its sets, and returns the bytes of
+// those that had none.
+func (s *Scope) use(id *identity) (bytes int64) {
+	if s.namespaces.add(id.namespace) {
+		bytes += namespaceSize(id)
+	}
+	for _, set := range []*attrSet{id.labels, id.fields} {
+		if set == nil {
+			continue
+		}
+		if set.users++; set.users == 1 {
+			bytes += set.size()
+		}
+	}
+	if o := id.owners; o != nil {
+		if o.users++; o.users == 1 && !o.odd {
+			bytes += o.size()
+		}
+	}
+	if id.labels != nil || id.fields != nil || id.owners != nil {
+		s.interner().adopt(id)
+	}
+	return bytes
 }
 
 // Item encodes a record for the scope, without adding it. It may be called concurrently with
@@ -137,8 +191,13 @@ func (s *Scope) Item(rec *Record) Item {
 	id := &identity{namespace: unique.Make(rec.Namespace), name: strings.Clone(rec.Name)}
 	e := &entry{identity: id}
 	item := Item{e: e}
+	buf := s.index.buffers.Get().(*buffers)
+	defer buf.release(s.index)
 	set := func(space byte, pairs []Label) *attrSet {
-		set, fresh := s.interned.set(space, pairs)
+		if len(pairs) == 0 {
+			return nil
+		}
+		set, fresh := s.interner().set(&buf.set, space, pairs)
 		if fresh {
 			item.sets += set.size()
 		}
@@ -148,22 +207,22 @@ func (s *Scope) Item(rec *Record) Item {
 	uid, okUID := parseUID(rec.UID)
 	rv, okRV := parseRV(rec.ResourceVersion)
 	id.uid, e.rv = uid, rv
-	if okUID && okRV {
+	switch {
+	case !okUID || !okRV:
+		id.owners = oddOwners(rec.Owners, rec.UID, rec.ResourceVersion)
+	case len(rec.Owners) > 0:
 		var fresh bool
-		if id.owners, fresh = s.interned.ownerSet(rec.Owners); fresh {
+		if id.owners, fresh = s.interner().ownerSet(&buf.set, rec.Owners); fresh {
 			item.sets += id.owners.size()
 		}
-	} else {
-		id.owners = oddOwners(rec.Owners, rec.UID, rec.ResourceVersion)
 	}
-	if len(s.declared) > 0 {
-		s.pairs = fieldValues(s.pairs[:0], rec.Body, s.declared)
-		id.fields = set(fieldSpace, s.pairs)
+	if len(s.codec.declared) > 0 {
+		buf.pairs = fieldValues(buf.pairs[:0], rec.Body, s.codec.declared)
+		id.fields = set(fieldSpace, buf.pairs)
 	}
 	var b *body
 	ref := Ref{Member: s.member, Kind: s.kind, Namespace: rec.Namespace, Name: rec.Name}
-	b, s.scratch = s.codec.encode(ref, rec.Body, s.scratch, rec.Update)
-	s.scratch = keep(s.scratch)
+	b, buf.encoded = s.codec.encode(ref, rec.Body, buf.encoded, rec.Update)
 	e.body.Store(b)
 	return item
 }
@@ -187,34 +246,41 @@ func (i Item) Size() int64 { return i.e.size() + i.sets }
 func (s *Scope) Held(rec *Record) (Item, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.root.objects.Get(s.pivot.at(rec.Namespace, rec.Name))
-	if !ok || s.stale || !e.sameVersion(rec.UID, rec.ResourceVersion) || !bytes.Equal(s.decoded(e, 0), rec.Body) {
+	if s.stale {
+		return Item{}, false
+	}
+	p := s.index.pivots.Get().(*pivot)
+	defer s.index.pivots.Put(p)
+	e, ok := s.root.objects.Get(p.at(rec.Namespace, rec.Name))
+	if !ok || !e.sameVersion(rec.UID, rec.ResourceVersion) {
+		return Item{}, false
+	}
+	buf := s.index.buffers.Get().(*buffers)
+	defer buf.release(s.index)
+	if !bytes.Equal(buf.decoded(e, 0), rec.Body) {
 		return Item{}, false
 	}
 	return Item{e: e}, true
 }
 
-// maxDecoded bounds the buffers that a scope keeps for comparing contents.
-const maxDecoded = 64 << 10
-
 // decoded returns the body of an entry until the next call with the same buffer;
-// nil where it cannot be decoded. s.mu must be held.
-func (s *Scope) decoded(e *entry, buffer int) []byte {
-	body, err := e.body.Load().decode(s.compared[buffer][:0])
+// nil where it cannot be decoded.
+func (b *buffers) decoded(e *entry, buffer int) []byte {
+	body, err := e.body.Load().decode(b.compared[buffer][:0])
 	if err != nil {
 		return nil
 	}
-	if s.compared[buffer] = body; cap(body) > maxDecoded {
-		s.compared[buffer] = nil
-	}
+	b.compared[buffer] = body
 	return body
 }
 
 // sameContent reports whether two versions of one object with the same resourceVersion have
 // the same content. A member's defaults and conversions may change what it serves without a
-// write to the object. s.mu must be held.
+// write to the object.
 func (s *Scope) sameContent(a, b *entry) bool {
-	return bytes.Equal(s.decoded(a, 0), s.decoded(b, 1))
+	buf := s.index.buffers.Get().(*buffers)
+	defer buf.release(s.index)
+	return bytes.Equal(buf.decoded(a, 0), buf.decoded(b, 1))
 }
 
 // Size returns the number of objects that the scope holds and their heap bytes, estimated,
@@ -230,6 +296,9 @@ func (s *Scope) Size() (objects int, bytes int64) {
 func (s *Scope) Upsert(item Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return // another writer may continue with the sets
+	}
 	s.upsert(item.e, true)
 }
 
@@ -254,8 +323,7 @@ func (s *Scope) upsert(e *entry, note bool) {
 	default:
 		s.replaceInIndexes(old.identity, e.identity)
 	}
-	s.root.objects.Set(e)
-	s.touched.objects = true
+	s.objects().Set(e)
 	s.root.bytes += e.size()
 	if ok {
 		s.root.bytes -= old.size()
@@ -280,18 +348,22 @@ func sameIndexed(a, b *identity) bool {
 func (s *Scope) Delete(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old, ok := s.remove(s.pivot.at(namespace, name)); ok {
+	if s.closed {
+		return
+	}
+	p := s.index.pivots.Get().(*pivot)
+	defer s.index.pivots.Put(p)
+	if old, ok := s.remove(p.at(namespace, name)); ok {
 		s.changes = append(s.changes, change{before: old})
 	}
 }
 
 func (s *Scope) remove(pivot *entry) (*entry, bool) {
-	old, ok := s.root.objects.Delete(pivot)
-	if !ok {
+	if _, ok := s.root.objects.Get(pivot); !ok {
 		return nil, false
 	}
+	old, _ := s.objects().Delete(pivot)
 	s.removeFromIndexes(old.identity)
-	s.touched.objects = true
 	s.root.bytes -= old.size()
 	s.dirty = true
 	return old, true

@@ -54,10 +54,10 @@ func (o Object) ResourceVersion() string { return o.e.rvString() }
 func (o Object) Revision() Revision { return o.e.revision }
 
 // APIVersion returns the version that the object is held at, e.g. "apps/v1".
-func (o Object) APIVersion() string { return o.scope.version }
+func (o Object) APIVersion() string { return o.scope.version() }
 
 // Resource returns the plural that the object was read under, as ScopeInfo has it.
-func (o Object) Resource() string { return o.scope.resource }
+func (o Object) Resource() string { return o.scope.resource() }
 
 // Labels returns the object's labels, sorted by key. The slice is shared and
 // must not be changed.
@@ -149,7 +149,7 @@ type ScopeInfo struct {
 
 func (r *scopeRoot) info() ScopeInfo {
 	return ScopeInfo{
-		Member: r.member, Kind: r.kind, Version: r.version, Resource: r.resource, Status: r.status,
+		Member: r.member, Kind: r.kind, Version: r.version(), Resource: r.resource(), Status: r.status,
 		Objects: r.objects.Len(), Bytes: r.size(),
 	}
 }

@@ -7,3 +7,8 @@ import "unsafe"
 func unsafeBytes(s string) []byte {
 	return unsafe.Slice(unsafe.StringData(s), len(s))
 }
+
+// unsafeString returns bytes as a string that is valid until they change, for lookups.
+func unsafeString(b []byte) string {
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
