@@ -52,6 +52,7 @@ type conn struct {
 	idleSince  time.Duration
 
 	resets    map[uint32]uint64 // streams that we reset: the ping that the server answers behind it, 0 until it is sent
+	reset     []uint32          // the last that were acknowledged; an answer may overtake what a server has queued
 	lastPing  uint64            // the number of the last ping
 	resetPing uint64            // that is awaited, behind resets; 0: none
 	pinged    time.Duration     // when it was last asked whether it lives
@@ -126,6 +127,16 @@ func (c *conn) fresh() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.settled && !c.gone && c.err == nil
+}
+
+// failedEarly returns why the connection failed, if that was before the server's settings.
+func (c *conn) failedEarly() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.settled || c.err == errIdle { //nolint:errorlint // it is made here
+		return nil
+	}
+	return c.err
 }
 
 // release gives a reserved stream back.

@@ -90,6 +90,7 @@ func (c *conn) handlePing(f *http2.PingFrame) *ProtocolError {
 		for id, ping := range c.resets {
 			if ping == n {
 				delete(c.resets, id)
+				c.reset = append(c.reset[max(0, len(c.reset)+1-maxReset):], id)
 			}
 		}
 		c.pingResetsLocked()

@@ -101,11 +101,7 @@ func TestConn_EndsWhenSettingsAreMany(t *testing.T) {
 func TestConn_NoticesSilenceBetweenRequestsThatGiveUp(t *testing.T) {
 	url, conns := frameServer(t, func(p *peer) {
 		_ = p.WriteSettings()
-		for {
-			if _, err := p.ReadFrame(); err != nil { // and answers nothing
-				return
-			}
-		}
+		p.drainSilently()
 	})
 	c := newOwn(t, func(o *h2.Options) { o.PingInterval, o.PingTimeout = 100*time.Millisecond, 100*time.Millisecond })
 	eventually(t, "another connection is made", func() bool {
@@ -239,4 +235,55 @@ func TestPool_WaitsWhereServersAllowFewStreams(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// An answer to a ping may overtake what a server has queued for a stream that was reset.
+func TestConn_DropsWhatComesAfterResetsAreAcknowledged(t *testing.T) {
+	acknowledged := make(chan struct{})
+	url := violating(t, func(p *peer, id uint32) {
+		p.until(func(f http2.Frame) bool { g, is := f.(*http2.PingFrame); return is && !g.IsAck() })
+		<-acknowledged
+		for range 16 {
+			_ = p.WriteData(id, false, make([]byte, 16<<10))
+		}
+		p.respond(id, true, "x-trailer", "1")
+		p.answering(0)
+	})
+	c := newOwn(t, nil)
+	c.watch(t, t.Context(), url).Close()
+	eventually(t, "the reset is acknowledged", func() bool { return c.own.Stats() == h2.Stats{Conns: 1} })
+	close(acknowledged)
+	if _, got, err := c.get(t.Context(), url); err != nil || string(got) != "ok" {
+		t.Errorf("afterwards: %q, %v", got, err)
+	}
+	if c.n.Load() != 0 {
+		t.Error(c.err.Load())
+	}
+}
+
+// All that wait for a connection learn that nothing comes over it.
+func TestPool_TellsWaitersThatAServerIsSilent(t *testing.T) {
+	url, conns := frameServer(t, (*peer).drainSilently)
+	c := newOwn(t, func(o *h2.Options) { o.PingInterval, o.PingTimeout = 500*time.Millisecond, 500*time.Millisecond })
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if _, _, err := c.get(t.Context(), url); err == nil || !strings.Contains(err.Error(), "does not answer pings") {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := conns.Load(); n > 2 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// drainSilently reads, and answers nothing.
+func (p *peer) drainSilently() {
+	for {
+		if _, err := p.ReadFrame(); err != nil {
+			return
+		}
+	}
 }

@@ -148,7 +148,6 @@ func (t *Transport) dialled(h *host, d *dial, c *conn, err error) {
 	}
 	t.mu.Lock()
 	delete(h.dials, d)
-	failed := min(len(h.waiters), perConn)
 	switch {
 	case t.closed:
 		t.mu.Unlock()
@@ -162,14 +161,9 @@ func (t *Transport) dialled(h *host, d *dial, c *conn, err error) {
 		c.start()
 	case is:
 		h.alpn, h.stock = alpn, time.Now().Add(fallbackTime)
-		failed = len(h.waiters)
-		fallthrough
+		t.refuseLocked(h, len(h.waiters), err)
 	default:
-		for _, w := range h.waiters[:failed] {
-			w.got <- grant{err: err}
-		}
-		t.waiting.Add(-int32(failed))
-		h.waiters = slices.Delete(h.waiters, 0, failed)
+		t.refuseLocked(h, perConn, err)
 	}
 	t.serveLocked(h)
 	retire := c != nil && d.retired && c.retire()
@@ -177,6 +171,16 @@ func (t *Transport) dialled(h *host, d *dial, c *conn, err error) {
 	if retire {
 		c.fail(errIdle)
 	}
+}
+
+// refuseLocked tells up to n waiters why there is no stream.
+func (t *Transport) refuseLocked(h *host, n int, err error) {
+	n = min(n, len(h.waiters))
+	for _, w := range h.waiters[:n] {
+		w.got <- grant{err: err}
+	}
+	t.waiting.Add(-int32(n))
+	h.waiters = slices.Delete(h.waiters, 0, n)
 }
 
 // dial makes a connection.
@@ -237,11 +241,15 @@ func (t *Transport) drain(c *conn) (oldest *conn) {
 	return nil
 }
 
-// remove forgets a connection that has failed.
+// remove forgets a connection that has failed. Before the server's settings it is a dial
+// that has: those that wait for it are told.
 func (t *Transport) remove(c *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := t.hosts[c.address]
+	if err := c.failedEarly(); err != nil {
+		t.refuseLocked(h, perConn, err)
+	}
 	is := func(other *conn) bool { return other == c }
 	h.conns, h.draining = slices.DeleteFunc(h.conns, is), slices.DeleteFunc(h.draining, is)
 	t.serveLocked(h)

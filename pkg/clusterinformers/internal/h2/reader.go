@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -145,7 +146,7 @@ func (c *conn) strayLocked(id uint32) *ProtocolError {
 	if !c.openedLocked(id) {
 		return errNotOpened
 	}
-	if _, ours := c.resets[id]; !ours {
+	if _, ours := c.resets[id]; !ours && !slices.Contains(c.reset, id) {
 		return violation(http2.ErrCodeStreamClosed, "a frame for a stream that has ended")
 	}
 	return nil

@@ -32,6 +32,7 @@ const (
 	maxHeaderBytes = 64 << 10
 	maxTableBytes  = 4 << 10
 	maxFrameBytes  = 16 << 10
+	maxReset       = 256 // streams that are remembered to have been reset
 	maxSettings    = 100 // of a frame
 )
 
