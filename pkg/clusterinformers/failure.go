@@ -200,6 +200,17 @@ func (p *listWatch) markDown(why error) {
 	}
 }
 
+// markUnwatched shows that what is held is not kept up to date at the moment. What is said already
+// says more.
+func (p *listWatch) markUnwatched(why error) {
+	i := p.informer
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if p.state == aggregate.Synced {
+		i.showLocked(p, aggregate.Stale, why.Error())
+	}
+}
+
 // markUp shows that what is held is kept up to date again.
 func (p *listWatch) markUp() {
 	i := p.informer

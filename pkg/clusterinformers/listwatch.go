@@ -121,16 +121,22 @@ func (p *listWatch) step(now time.Time) (again bool) {
 	case !p.asking:
 		p.next(now)
 	case p.request.Verb == listwatch.Watch && now.Sub(p.asked) >= unwatchedAfter:
-		p.markDown(errUnwatched)
+		p.markUnwatched(errUnwatched)
 	}
 	return false
 }
 
-// unwatchedAfter is how long a watch may be on its way before what is held is Stale. That is
-// noticed by the next sweep.
-const unwatchedAfter = 10 * time.Second
+// While it is not watched, what is held is Stale: where the next request is longDelay away, and
+// where a watch was not answered unwatchedAfter it was due. That is noticed by the next sweep.
+const (
+	longDelay      = time.Second
+	unwatchedAfter = 10 * time.Second
+)
 
-var errUnwatched = errors.New("the member has not answered a watch yet")
+var (
+	errBackingOff = errors.New("watches end at once: the next request is delayed")
+	errUnwatched  = errors.New("the member has not answered a watch yet")
+)
 
 var errOverdue = fmt.Errorf("the watch did not end in time: %w", ErrUnreachable)
 
@@ -146,6 +152,9 @@ func (p *listWatch) next(now time.Time) {
 	}
 	r, at, ok := p.machine.Next(now)
 	if !ok {
+		if at.Sub(now) >= longDelay {
+			p.markUnwatched(errBackingOff)
+		}
 		p.wakeIn(at.Sub(now))
 		return
 	}

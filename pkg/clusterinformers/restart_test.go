@@ -163,3 +163,40 @@ func TestListWatch_IsStaleWhileAWatchIsNotAnswered(t *testing.T) {
 	p.Run()
 	<-i.done
 }
+
+// TestListWatch_IsStaleWhileTheNextWatchIsDelayed: a server that ends watches at once is asked less
+// and less, and nothing is heard of what is held meanwhile.
+func TestListWatch_IsStaleWhileTheNextWatchIsDelayed(t *testing.T) {
+	i := unstartedInformer(t)
+	conn := i.member.conn
+	conn.setClient(memberclient.New(nil, http.DefaultClient), nil)
+	conn.probed(conn.client, nil)
+	p, now := i.listWatches[0], time.Now()
+	p.machine = listwatch.New("5", listwatch.Options{})
+	i.setState(p, aggregate.Synced, "")
+	for delay := time.Duration(0); delay < 2*longDelay; {
+		r, at, ok := p.machine.Next(now)
+		if !ok {
+			p.next(now)
+			delay = at.Sub(now)
+			if want := map[bool]aggregate.State{false: aggregate.Synced, true: aggregate.Stale}[delay >= longDelay]; p.state != want {
+				t.Errorf("it is %s for %s", p.state, delay)
+			}
+			now = at
+			continue
+		}
+		p.request = r
+		p.machine.Opened(r.ID, now)
+		p.markUp()
+		p.closed(now)
+	}
+	i.setState(p, aggregate.Unknown, "Panicked")
+	p.machine.Restart(now, time.Minute)
+	if p.next(now); p.state != aggregate.Unknown || p.reason != "Panicked" {
+		t.Errorf("what was said before is %s: %s", p.state, p.reason)
+	}
+	p.timer.Load().Stop()
+	i.end()
+	p.Run()
+	<-i.done
+}
