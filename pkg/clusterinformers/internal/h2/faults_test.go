@@ -170,6 +170,8 @@ var faults = []fault{
 	{name: "two lengths", serve: first(then(head(":status", "200", "content-length", "2", "content-length", "2"), data(true, "ok"))), code: http2.ErrCodeProtocol, ownOnly: true, lives: true},
 	{name: "a length that is none", serve: first(then(head(":status", "200", "content-length", "-2"), data(true, "ok"))), code: http2.ErrCodeProtocol, ownOnly: true, lives: true},
 	{name: "an encoding", serve: first(then(head(":status", "200", "content-encoding", "gzip"), data(true, "ok"))), ownOnly: true, lives: true},
+	{name: "two encodings", serve: first(then(head(":status", "200", "content-encoding", "identity", "content-encoding", "gzip"), data(true, "ok"))), ownOnly: true, lives: true},
+	{name: "a status with a sign", serve: first(then(head(":status", "+200"), data(true, "ok"))), code: http2.ErrCodeProtocol, ownOnly: true, lives: true},
 	{name: "a connection's window that is too large", serve: first(raw(http2.FrameWindowUpdate, 0, 0, "\x7f\xff\xff\xff")), code: http2.ErrCodeFlowControl},
 	{name: "a stream's window that is too large", serve: first(raw(http2.FrameWindowUpdate, 0, 1, "\x7f\xff\xff\xff")), code: http2.ErrCodeFlowControl, ownOnly: true, lives: true},
 	{name: "a window that grows by nothing", serve: first(raw(http2.FrameWindowUpdate, 0, 1, "\x00\x00\x00\x00")), code: http2.ErrCodeProtocol, lives: true},

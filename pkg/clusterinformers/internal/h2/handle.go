@@ -219,7 +219,7 @@ func (c *conn) handleHeaders(f *http2.MetaHeadersFrame) error {
 		after.run()
 		return nil
 	}
-	status, err := strconv.Atoi(f.PseudoValue("status"))
+	status, err := strconv.ParseUint(f.PseudoValue("status"), 10, 16)
 	switch {
 	case err != nil || status < 100 || status > 999 || len(f.PseudoFields()) != 1:
 		c.mu.Unlock()
@@ -234,7 +234,7 @@ func (c *conn) handleHeaders(f *http2.MetaHeadersFrame) error {
 		}
 		return nil
 	}
-	after, err := s.respondLocked(f, status)
+	after, err := s.respondLocked(f, int(status))
 	c.mu.Unlock()
 	after.run()
 	return err
@@ -250,8 +250,10 @@ func (s *clientStream) respondLocked(f *http2.MetaHeadersFrame, status int) (lat
 	for _, field := range f.RegularFields() {
 		resp.Header.Add(field.Name, field.Value)
 	}
-	if e := resp.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") && !p.encoding {
-		return s.endLocked(&EncodingError{}, http2.ErrCodeCancel), nil
+	for _, e := range resp.Header["Content-Encoding"] {
+		if e != "" && !strings.EqualFold(e, "identity") && !p.encoding {
+			return s.endLocked(&EncodingError{}, http2.ErrCodeCancel), nil
+		}
 	}
 	if lengths := resp.Header.Values("Content-Length"); len(lengths) > 0 {
 		n, err := strconv.ParseUint(lengths[0], 10, 63)

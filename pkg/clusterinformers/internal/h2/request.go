@@ -42,7 +42,7 @@ func newRequestHead(req *http.Request) (*requestHead, error) {
 		return nil, fmt.Errorf("h2: method %q is not supported", method)
 	case !httpguts.ValidHostHeader(host):
 		return nil, fmt.Errorf("h2: host %q is not valid", host)
-	case !strings.HasPrefix(path, "/"):
+	case !strings.HasPrefix(path, "/") || !httpguts.ValidHeaderFieldValue(path) || strings.Contains(path, " "):
 		return nil, fmt.Errorf("h2: path %q is not valid", path)
 	case len(req.Trailer) > 0:
 		return nil, fmt.Errorf("h2: request trailers are not supported")

@@ -424,6 +424,7 @@ func TestTransport_RefusesRequestsThatAreNotValid(t *testing.T) {
 		"CONNECT":      func(r *http.Request) { r.Method = http.MethodConnect },
 		"host":         func(r *http.Request) { r.Host = "a\nb" },
 		"path":         func(r *http.Request) { r.URL.Opaque = "x" },
+		"query":        func(r *http.Request) { r.URL.RawQuery = "a=b HTTP/1.1\r\nc: d" },
 		"header name":  func(r *http.Request) { r.Header["a b"] = []string{"c"} },
 		"header value": func(r *http.Request) { r.Header.Set("a", "b\r\nc: d") },
 		"trailer":      func(r *http.Request) { r.Trailer = http.Header{"A": nil} },

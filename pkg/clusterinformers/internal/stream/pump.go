@@ -105,7 +105,7 @@ func (p *pump) room() bool {
 func (p *pump) Notify(ready func()) {
 	p.mu.Lock()
 	now := ready != nil && !p.closed && (p.off < len(p.buf) || p.err != nil)
-	p.ready, p.armed = ready, !now
+	p.ready, p.armed = ready, !now && !p.closed
 	p.mu.Unlock()
 	if now {
 		ready()
