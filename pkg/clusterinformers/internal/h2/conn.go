@@ -111,15 +111,26 @@ func (c *conn) start() {
 func (c *conn) reserve(watch bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	free := c.roomLocked(watch)
+	if free {
+		c.reserved++
+	}
+	return free
+}
+
+// room returns how many streams count, and whether there is one more.
+func (c *conn) room(watch bool) (used int, free bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.usedLocked(), c.roomLocked(watch)
+}
+
+func (c *conn) roomLocked(watch bool) bool {
 	limit := c.maxStreams
 	if watch {
 		limit -= min(reserved, limit/2)
 	}
-	if c.err != nil || c.gone || c.full || c.nextID > lastStreamID-2*maxStreams || c.usedLocked() >= limit {
-		return false
-	}
-	c.reserved++
-	return true
+	return c.err == nil && !c.gone && !c.full && c.nextID <= lastStreamID-2*maxStreams && c.usedLocked() < limit
 }
 
 // fresh reports whether the server has yet to say how many streams it allows.
@@ -141,15 +152,10 @@ func (c *conn) failedEarly() error {
 
 // release gives a reserved stream back.
 func (c *conn) release() {
-	c.giveBack()
-	c.freed()
-}
-
-// giveBack gives a reserved stream back that nobody waits for.
-func (c *conn) giveBack() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.reserved--
+	c.mu.Unlock()
+	c.freed()
 }
 
 func (c *conn) usedLocked() int { return len(c.streams) + len(c.resets) + c.reserved }

@@ -92,19 +92,19 @@ func (t *Transport) reserveLocked(h *host, w *waiter) *conn {
 	var best *conn
 	fewest := 0
 	for _, c := range h.conns {
-		if c == w.avoid && len(h.conns) < t.o.MaxConns || !c.reserve(w.watch) {
+		n, free := c.room(w.watch)
+		if !free || c == w.avoid && len(h.conns) < t.o.MaxConns {
 			continue
 		}
-		if !w.watch {
-			return c
-		}
-		n := c.used()
 		if best == nil || n < fewest {
-			best, c, fewest = c, best, n
+			best, fewest = c, n
 		}
-		if c != nil {
-			c.giveBack()
+		if !w.watch {
+			break
 		}
+	}
+	if best == nil || !best.reserve(w.watch) { // it may have gone away since
+		return nil
 	}
 	return best
 }
