@@ -208,8 +208,7 @@ func TestMember_IsGivenUpUnlessItWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &Manager{starts: quota.NewSlots(1), queue: runqueue.New(), opts: Options{GiveUpAfter: time.Minute, Logger: slog.New(slog.DiscardHandler)}}
 		started, waits, idle := newMember(m, Spec{Name: "a"}), newMember(m, Spec{Name: "b"}), newMember(m, Spec{Name: "c"})
-		slot, err := m.starts.Acquire(t.Context(), &started.startSlots)
-		if err != nil {
+		if _, err := m.starts.Acquire(t.Context(), &started.startSlots); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -217,7 +216,7 @@ func TestMember_IsGivenUpUnlessItWaitsForItsTurn(t *testing.T) {
 		if m.starts.InUse() != 0 {
 			t.Error("a start that makes no progress keeps its turn")
 		}
-		slot, err = m.starts.Acquire(t.Context(), &started.startSlots)
+		slot, err := m.starts.Acquire(t.Context(), &started.startSlots)
 		if err != nil {
 			t.Fatal(err)
 		}
