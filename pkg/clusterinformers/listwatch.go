@@ -84,12 +84,16 @@ func (p *listWatch) Run() (again bool) {
 		return false
 	}
 	if p.informer.ended.Load() || p.informer.ctx.Err() != nil {
-		p.end()
+		if err := recoverPanic(func() error { p.end(); return nil }); err != nil {
+			p.informer.metrics.panics.Inc()
+			p.informer.log().Error("scope failed as it ended", "error", err)
+		}
 		return false
 	}
 	err := recoverPanic(func() error {
 		again = p.step(time.Now())
 		if mb := p.informer.member; !mb.synced.Load() && p.informer.synced.Load() {
+			mb.start.Load().Progress()
 			mb.checkSynced()
 		}
 		return nil
@@ -257,13 +261,13 @@ func (p *listWatch) end() {
 		return // it is woken by the answer
 	}
 	p.ended = true
+	defer p.informer.finish()
 	if t := p.timer.Load(); t != nil {
 		t.Stop()
 	}
 	p.retention.stop()
 	p.closeWatch()
 	p.discard()
-	p.informer.finish()
 }
 
 const (
