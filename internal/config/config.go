@@ -81,7 +81,7 @@ const (
 
 // Members says how members are reached.
 type Members struct {
-	Transport string `yaml:"transport" doc:"http2: by a client for thousands of watches, and by Go's net/http where a member does not speak HTTP/2 or violated it three times in ten minutes.\nstock: by net/http, always; a watch takes two goroutines and ten times the memory."`
+	Transport string `yaml:"transport" doc:"http2: by a client for thousands of watches, and over HTTP/1.1 where a member does not speak HTTP/2 or violated it three times in ten minutes.\nstock: by net/http, always; a watch takes two goroutines and ten times the memory."`
 }
 
 // Ping detects silent connections.

@@ -194,7 +194,7 @@ var (
 	descRelists    = memberDesc("federator_member_relists_total", "Lists by cause; the first of a kind is initial. Causes without any have no series.", "cause")
 	descFallbacks  = memberDesc("federator_member_decode_fallbacks_total", "Objects or streams that fell back to the standard decoder or to JSON.")
 	descPanics     = memberDesc("federator_member_panics_total", "Panics of a member's goroutines, which were restarted.")
-	descViolations = memberDesc("federator_member_protocol_errors_total", "Violations of HTTP/2 on connections to a member; after three in ten minutes that are no floods it is reached by net/http. Members without any have no series.")
+	descViolations = memberDesc("federator_member_protocol_errors_total", "Violations of HTTP/2 on connections to a member; after three in ten minutes that are no floods it is reached over HTTP/1.1. Members without any have no series.")
 
 	descScopeUnsynced  = scopeDesc("federator_scope_unsynced", "1 for a kind of a connected member that is not Synced, Partial or NotServed, by its state, once the member has synced or giveUpAfter is over."+ifWrong, "state")
 	descScopeLeftOut   = scopeDesc("federator_scope_left_out_objects", "Objects of a kind of a member that are not held because no API server would admit them."+ifWrong)

@@ -82,7 +82,7 @@ func newFramesRig(t *testing.T) *framesRig {
 	}
 	r.client, err = kubernetes.NewForConfig(r.server.RESTConfig())
 	must(t, err)
-	r.index, err = aggregate.New(aggregate.Options{Revisions: aggregate.Block(1)})
+	r.index, err = aggregate.New(aggregate.Options{Revisions: aggregate.Block(1), LogBytes: 1 << 20})
 	must(t, err)
 	r.manager, err = clusterinformers.New(clusterinformers.Options{
 		Index: r.index, Sources: []clusterinformers.Source{r}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),

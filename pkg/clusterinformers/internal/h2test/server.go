@@ -1,11 +1,14 @@
-// Package h2test is servers that violate HTTP/2 or misuse it, for tests.
+// Package h2test is servers that violate HTTP/2 or misuse it, for tests. Over HTTP/1.1 they
+// answer "{}".
 package h2test
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"io"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -63,7 +66,7 @@ func start(tb testing.TB, answer func(fr *http2.Framer, id uint32) error) (url s
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}})
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -74,7 +77,14 @@ func start(tb testing.TB, answer func(fr *http2.Framer, id uint32) error) (url s
 			if err != nil {
 				return
 			}
-			serving.Go(func() { serve(c, answer) })
+			serving.Go(func() {
+				defer c.Close()
+				if tc := c.(*tls.Conn); tc.Handshake() == nil && tc.ConnectionState().NegotiatedProtocol == "h2" {
+					serve(c, answer)
+				} else {
+					serve11(c)
+				}
+			})
 		}
 	})
 	tb.Cleanup(func() {
@@ -84,9 +94,20 @@ func start(tb testing.TB, answer func(fr *http2.Framer, id uint32) error) (url s
 	return "https://" + l.Addr().String()
 }
 
+// serve11 answers over HTTP/1.1 until the client closes the connection.
+func serve11(c net.Conn) {
+	for r := bufio.NewReader(c); ; {
+		if _, err := http.ReadRequest(r); err != nil {
+			return
+		}
+		if _, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
+			return
+		}
+	}
+}
+
 // serve serves a connection until the client closes it.
 func serve(c net.Conn, answer func(fr *http2.Framer, id uint32) error) {
-	defer c.Close()
 	fr := http2.NewFramer(c, c)
 	fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil || fr.WriteSettings() != nil {

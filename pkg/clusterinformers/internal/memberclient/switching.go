@@ -11,8 +11,8 @@ import (
 	"federator.dev/federator/pkg/clusterinformers/internal/h2"
 )
 
-// A member that violates HTTP/2 so often within so long is reached by net/http. One that
-// floods is not: net/http would read all of it, and log a line for each frame.
+// A member that violates HTTP/2 so often within so long is reached by net/http, over HTTP/1.1.
+// One that floods is not: it would find its way there as well.
 const (
 	maxViolations   = 3
 	violationWindow = 10 * time.Minute

@@ -40,9 +40,11 @@ type TransportOptions struct {
 	OnDial                    func()                            // called at each new connection; may be nil
 	OnRead                    func()                            // called whenever anything comes over one; may be nil
 
-	// Stock sends everything by net/http: two goroutines and buffers a watch. Servers
-	// that do not speak HTTP/2 are reached so anyway, and those that violate it thrice in
-	// ten minutes, floods aside.
+	// Stock sends everything by net/http: two goroutines and buffers a watch. Servers that
+	// do not speak HTTP/2 are reached by its HTTP/1.1 anyway, a connection a watch, and so
+	// are those that violate HTTP/2 thrice in ten minutes, floods aside: its HTTP/2 has
+	// fewer limits, and a lock that a server can have it hold for good (a WINDOW_UPDATE
+	// of a stream that overflows; Go 1.26).
 	Stock       bool
 	OnStock     func(why error) // called when a server is, from then on; may be nil
 	OnViolation func(error)     // called at each violation of HTTP/2; may be nil; must not block
@@ -108,6 +110,10 @@ func NewHTTPClient(cfg *rest.Config, o TransportOptions) (*http.Client, error) {
 
 			MaxReceiveBufferPerStream: stockWindow,
 		},
+	}
+	if !o.Stock {
+		base.ForceAttemptHTTP2, base.Protocols = false, new(http.Protocols)
+		base.Protocols.SetHTTP1(true)
 	}
 	sender, err := newSwitching(base, &o)
 	if err != nil {
