@@ -24,7 +24,7 @@ func (o *scaleOptions) register(fs *flag.FlagSet) {
 	fs.IntVar(&o.kinds, "kinds", 47, "scale: kinds that each member serves besides Event and Lease, nearly all of them empty")
 	fs.IntVar(&o.pods, "pods", 300, "scale: pods of each member")
 	fs.Float64Var(&o.updates, "updates", 0, "scale: pod updates a second, over the fleet, while policies are evaluated")
-	fs.DurationVar(&o.idle, "idle", time.Minute, "scale: how long it is watched while idle; watches are reopened every 5 to 10 minutes")
+	fs.DurationVar(&o.idle, "idle", time.Minute, "scale: how long it is watched while idle; watches are reopened every 10 to 20 minutes")
 	fs.IntVar(&o.perProcess, "per-simulator", 1000, "scale: members of a simulator's process, 3,000 at most")
 	fs.BoolVar(&o.library, "library", false, "scale: end a process that evaluates the shipped policies, too")
 	fs.StringVar(&o.hub, "federator", "", "scale: the binary that is measured; built from the tree when empty")

@@ -32,8 +32,8 @@ type conn struct {
 	raw     net.Conn // below TLS
 	secure  net.Conn
 	tls     *tls.ConnectionState
-	began   time.Time
-	heard   atomic.Int64 // when the last frame came, in nanoseconds since began
+	heard   atomic.Int64  // when the last frame came, as of now
+	others  *atomic.Int64 // the same of all connections to the host
 
 	in      *frameReader // the reader's
 	framer  *http2.Framer
@@ -73,10 +73,11 @@ type conn struct {
 
 func newConn(t *Transport, address string, raw, secure net.Conn, state *tls.ConnectionState) *conn {
 	c := &conn{
-		t: t, address: address, raw: raw, secure: secure, tls: state, began: time.Now(),
+		t: t, address: address, raw: raw, secure: secure, tls: state, others: new(atomic.Int64), idleSince: t.now(),
 		streams: map[uint32]*clientStream{}, resets: map[uint32]uint64{}, nextID: 1, maxStreams: 1,
 		send: 65535, initialSend: 65535, peerHeaders: 1<<32 - 1,
 	}
+	c.heard.Store(int64(c.idleSince))
 	c.in = &frameReader{r: bufio.NewReaderSize(secure, readBuffer), left: unbounded}
 	c.framer = http2.NewFramer(nil, c.in)
 	c.framer.SetMaxReadFrameSize(maxFrameBytes)
@@ -86,8 +87,15 @@ func newConn(t *Transport, address string, raw, secure net.Conn, state *tls.Conn
 	return c
 }
 
-// now is the time since the connection began.
-func (c *conn) now() time.Duration { return time.Since(c.began) }
+// now is the time since the transport began.
+func (c *conn) now() time.Duration { return c.t.now() }
+
+// hear notes that a frame has come.
+func (c *conn) hear() {
+	now := int64(c.now())
+	c.heard.Store(now)
+	c.others.Store(now)
+}
 
 // start sends the preface and starts reading.
 func (c *conn) start() {
@@ -235,6 +243,16 @@ func (c *conn) armLocked(d time.Duration) {
 // as else requests that give up early would never notice that it is silent.
 func (c *conn) busyLocked() bool { return c.usedLocked() > 0 }
 
+// patience is how many times longer a connection may be silent while another of its host is not.
+// Networks that fail, and hosts, silence all of them, and TCP asks for itself.
+const patience = 5
+
+// dueLocked is when the server is asked whether it lives, if nothing comes before.
+func (c *conn) dueLocked(heard time.Duration) time.Duration {
+	ping := c.t.o.PingInterval
+	return min(heard+patience*ping, max(heard, time.Duration(c.others.Load()))+ping)
+}
+
 // tick asks whether the server lives, while it owes something, and closes what is idle.
 func (c *conn) tick() {
 	defer c.t.wg.Done()
@@ -254,14 +272,14 @@ func (c *conn) tick() {
 		over = errSilent
 	case c.pinged > heard:
 		c.armLocked(min(c.pinged+timeout-now, o.IdleTimeout))
-	case now-heard >= o.PingInterval:
+	case now >= c.dueLocked(heard):
 		c.pinged = now
 		c.lastPing++
 		c.urgent = appendPing(c.urgent, 0, pingData(c.lastPing))
 		c.flushLocked()
 		c.armLocked(min(timeout, o.IdleTimeout))
 	default:
-		c.armLocked(heard + o.PingInterval - now)
+		c.armLocked(min(c.dueLocked(heard)-now, o.IdleTimeout))
 	}
 	c.mu.Unlock()
 	if over != nil {
@@ -318,7 +336,7 @@ func (c *conn) shut() {
 func (c *conn) flushLocked() {
 	if len(c.urgent)+len(c.queue) > maxQueue && !c.full {
 		c.full = true
-		_ = c.raw.SetWriteDeadline(c.began) //nolint:errcheck // the writer notices
+		_ = c.raw.SetWriteDeadline(c.t.began) //nolint:errcheck // the writer notices
 	}
 	if c.writing || c.err != nil {
 		return

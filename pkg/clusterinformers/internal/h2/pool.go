@@ -5,14 +5,16 @@ import (
 	"crypto/tls"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
 // host is what a transport knows of a host. Its transport's lock guards it.
 type host struct {
 	address  string
-	conns    []*conn // that take streams, oldest first
-	draining []*conn // oldest first
+	heard    atomic.Int64 // when the last frame came over any connection, as of now
+	conns    []*conn      // that take streams, oldest first
+	draining []*conn      // oldest first
 	dials    map[*dial]struct{}
 	waiters  []*waiter // in the order that they came
 	stock    time.Time // until when the host counts as one that does not speak HTTP/2
@@ -156,6 +158,7 @@ func (t *Transport) dialled(h *host, d *dial, c *conn, err error) {
 		}
 		return
 	case c != nil:
+		c.others = &h.heard
 		t.open[c] = struct{}{}
 		h.conns = append(h.conns, c)
 		c.start()

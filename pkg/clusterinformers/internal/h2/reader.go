@@ -53,7 +53,7 @@ func (c *conn) readFrame(first bool) error {
 	if err != nil {
 		return c.broken(err)
 	}
-	c.heard.Store(int64(c.now()))
+	c.hear()
 	if first && (h.Type != http2.FrameSettings || h.Flags.Has(http2.FlagSettingsAck)) {
 		return c.violated(violation(http2.ErrCodeProtocol, "the first frame is not SETTINGS"))
 	}

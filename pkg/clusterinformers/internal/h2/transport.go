@@ -44,7 +44,8 @@ type Options struct {
 	TLS *tls.Config
 	// PingInterval is how long nothing may come over a connection with streams before it
 	// is asked for an answer, which must come within PingTimeout. 3s each by default. A
-	// write may take as long as both.
+	// write may take as long as both. While something comes over another connection to the
+	// host it is asked at a fifth of the rate.
 	PingInterval, PingTimeout time.Duration
 	// Prolong returns how long PingTimeout, or the time for a write, is at the moment: longer
 	// where this process is late itself. nil: as long as it is.
@@ -99,6 +100,7 @@ func requestOptions(req *http.Request) RequestOptions {
 // stream.Streams.
 type Transport struct {
 	o       Options
+	began   time.Time
 	wg      sync.WaitGroup // dials, and the goroutines and timers of connections
 	waiting atomic.Int32   // requests that wait for a stream
 
@@ -133,8 +135,11 @@ func New(o Options) (*Transport, error) {
 	o.TLS = o.TLS.Clone()
 	o.TLS.NextProtos = []string{"h2", "http/1.1"} // a server that knows only the latter can say so
 	o.TLS.ClientSessionCache, o.TLS.SessionTicketsDisabled = nil, true
-	return &Transport{o: o, hosts: map[string]*host{}, open: map[*conn]struct{}{}}, nil
+	return &Transport{o: o, began: time.Now(), hosts: map[string]*host{}, open: map[*conn]struct{}{}}, nil
 }
+
+// now is the time since the transport began.
+func (t *Transport) now() time.Duration { return time.Since(t.began) }
 
 // RoundTrip implements http.RoundTripper. It returns at the headers; from then on the
 // request holds no goroutine. A request body's Read should not block; what is left of it
