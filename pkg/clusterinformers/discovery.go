@@ -18,7 +18,7 @@ import (
 // hints at a change: a CRD is served some time after it is written.
 var discoveryRetries = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 8 * time.Second}
 
-// sweepInterval is how often all scopes are woken: watches that do not end in time have no timer
+// sweepInterval is how often scopes are looked at: watches that do not end in time have no timer
 // of their own.
 const sweepInterval = 30 * time.Second
 
@@ -61,7 +61,7 @@ func (mb *member) loop(ctx context.Context) {
 		case found := <-d.found:
 			d.took(asking, found)
 		case <-sweep.C:
-			mb.wakeScopes()
+			mb.sweepScopes(time.Now())
 		case <-connChanged:
 		case <-catalogChanged:
 		}

@@ -28,7 +28,8 @@ type listWatch struct {
 	inbox     atomic.Pointer[answer]             // of the request under way
 	stop      atomic.Pointer[context.CancelFunc] // ends the request under way; nil where there is none
 	timer     atomic.Pointer[time.Timer]
-	came      atomic.Bool // something of the watch is to be read
+	open      atomic.Pointer[watchResponse] // watch, for sweeps
+	came      atomic.Bool                   // something of the watch is to be read
 	pace      pace
 
 	// Of the informer's mu:
@@ -206,6 +207,7 @@ func (p *listWatch) answered(now time.Time, a *answer) {
 	default:
 		p.machine.Opened(p.request.ID, now)
 		p.watch, p.floor = a.watch, p.request.ResourceVersion
+		p.open.Store(a.watch)
 		p.informer.member.conn.clearError(string(p.informer.kind))
 		if !p.suspect && p.request.Verb == listwatch.Watch {
 			p.markUp()
@@ -230,6 +232,7 @@ func (p *listWatch) took(now time.Time, g *page) {
 func (p *listWatch) closeWatch() {
 	if w := p.watch; w != nil {
 		p.watch = nil
+		p.open.Store(nil)
 		w.body.Notify(nil)
 		w.events.Close()
 		if w.over == nil {
