@@ -9,8 +9,8 @@ import (
 )
 
 // NewLogger returns the logger of a valid configuration, and redirects client-go's lines to
-// it, and those of the standard library at level debug: net/http has one for each frame of a
-// member that it does not know. klog and log keep their loggers in package state; klog's must
+// it, and those of the standard library at level debug: net/http's HTTP/2 has one for each
+// frame of a member that it does not know. klog and log keep their loggers in package state; klog's must
 // not be in use meanwhile.
 func NewLogger(w io.Writer, cfg Log) (*slog.Logger, error) {
 	level, err := parseLevel(cfg.Level)

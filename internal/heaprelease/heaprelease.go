@@ -2,8 +2,8 @@
 //
 // A first sync, a full evaluation or a mass relist leaves several times what stays of it as
 // garbage, and the runtime keeps the room for as long as the next collection is not due: with
-// GOGC=200 that is three times what lives. A process that has become quiet then looks, to
-// its node and to whoever sized it, as it did at its worst moment.
+// GOGC=200 that is three times what lives. A process that has become quiet then takes as much
+// of its node as it did at its peak.
 package heaprelease
 
 import (

@@ -12,11 +12,12 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
@@ -24,7 +25,7 @@ import (
 )
 
 // costsFleet, in the environment, is how many kinds the members of a process serve that is
-// this test's own: what federator costs is measured without them.
+// this test's own, and how many of these they forbid: what federator costs is measured without them.
 const costsFleet = "CLUSTERINFORMERS_COSTS_KINDS"
 
 const costsMembers = 20
@@ -43,8 +44,9 @@ func costsKinds(n int) (out []sim.Kind) {
 }
 
 func TestMain(m *testing.M) {
-	if kinds, err := strconv.Atoi(os.Getenv(costsFleet)); err == nil {
-		if err := serveCosts(kinds); err != nil {
+	var kinds, forbidden int
+	if _, err := fmt.Sscan(os.Getenv(costsFleet), &kinds, &forbidden); err == nil {
+		if err := serveCosts(costsKinds(kinds), forbidden); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -55,8 +57,8 @@ func TestMain(m *testing.M) {
 
 // serveCosts is the members' process: it prints their kubeconfigs as a line of JSON and does
 // what lines say, until there are no more.
-func serveCosts(kinds int) error {
-	fleet, err := sim.New(sim.Options{Members: costsMembers, Kinds: costsKinds(kinds)})
+func serveCosts(kinds []sim.Kind, forbidden int) error {
+	fleet, err := sim.New(sim.Options{Members: costsMembers, Kinds: kinds})
 	if err != nil {
 		return err
 	}
@@ -64,6 +66,9 @@ func serveCosts(kinds int) error {
 	members := fleet.Members()
 	files := make([][]byte, len(members))
 	for i, m := range members {
+		for _, k := range kinds[len(kinds)-forbidden:] {
+			m.Forbid(schema.GroupResource{Group: k.Group, Resource: k.Resource})
+		}
 		if files[i], err = m.Kubeconfig(); err != nil {
 			return err
 		}
@@ -83,7 +88,7 @@ func serveCosts(kinds int) error {
 // costs is a manager whose members are another process.
 type costs struct {
 	*rig
-	scopes     int // of a member
+	scopes     int // of a member that are watched
 	before     costsUsage
 	tell       io.Writer
 	told       *bufio.Scanner
@@ -106,12 +111,12 @@ func costsNow(t *testing.T) costsUsage {
 	return costsUsage{runtime.NumGoroutine(), len(files), int64(m.HeapAlloc)}
 }
 
-// newCosts starts members of so many kinds and follows them.
-func newCosts(t *testing.T, kinds int) *costs {
+// newCosts starts members of so many kinds, of which they forbid some, and follows them.
+func newCosts(t *testing.T, kinds, forbidden int) *costs {
 	t.Helper()
-	c := &costs{scopes: kinds}
+	c := &costs{scopes: kinds - forbidden}
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "-test.run=^$")
-	cmd.Env, cmd.Stderr = append(os.Environ(), fmt.Sprintf("%s=%d", costsFleet, kinds)), os.Stderr
+	cmd.Env, cmd.Stderr = append(os.Environ(), fmt.Sprintf("%s=%d %d", costsFleet, kinds, forbidden)), os.Stderr
 	in, err := cmd.StdinPipe()
 	ok(t, err)
 	out, err := cmd.StdoutPipe()
@@ -133,9 +138,9 @@ func newCosts(t *testing.T, kinds int) *costs {
 			t.Errorf("the members' process: %v", err)
 		}
 	})
-	c.within(3*patience, "every scope is watched", func() bool {
+	c.within(3*patience, "every scope is watched that may be", func() bool {
 		open, _ := c.watches("")
-		return open == costsMembers*kinds && c.synced() == costsMembers*kinds
+		return open == costsMembers*c.scopes && c.count(aggregate.Synced) == open && c.count(aggregate.Forbidden) == costsMembers*forbidden
 	})
 	return c
 }
@@ -162,10 +167,10 @@ func (c *costs) watches(command string) (open, asked int) {
 	return got[0], got[1]
 }
 
-// synced counts the scopes that are.
-func (c *costs) synced() (n int) {
+// count counts the scopes of a state.
+func (c *costs) count(state aggregate.State) (n int) {
 	for info := range c.index.Snapshot().Scopes("") {
-		if info.Status.State == aggregate.Synced {
+		if info.Status.State == state {
 			n++
 		}
 	}
@@ -201,7 +206,7 @@ func TestCosts_FollowTheNumberOfConnections(t *testing.T) {
 	var series [2]int
 	for i, kinds := range []int{50, 100} {
 		t.Run(fmt.Sprint(kinds, " kinds"), func(t *testing.T) {
-			c := newCosts(t, kinds)
+			c := newCosts(t, kinds, 0)
 			usages[i], series[i] = c.settled(), c.series()
 			t.Logf("%d members: %+v, %d lines of /metrics; %d bytes a scope", costsMembers, usages[i], series[i], usages[i].heap/int64(costsMembers*kinds))
 			if i > 0 {
@@ -213,13 +218,15 @@ func TestCosts_FollowTheNumberOfConnections(t *testing.T) {
 			c.until("the first member's watches are open again", func() bool {
 				open, asked := c.watches("")
 				again = asked - before
-				return again >= kinds && open == costsMembers*kinds && c.synced() == costsMembers*kinds
+				return again >= kinds && open == costsMembers*kinds && c.count(aggregate.Synced) == costsMembers*kinds
 			})
 			if again > kinds {
 				t.Errorf("after a cut %d watches were opened for %d scopes", again, kinds)
 			}
 		})
 	}
+	var denied costsUsage
+	t.Run("50 kinds, and 50 that are forbidden", func(t *testing.T) { denied = newCosts(t, 100, 50).settled() })
 	if t.Failed() {
 		return
 	}
@@ -227,8 +234,15 @@ func TestCosts_FollowTheNumberOfConnections(t *testing.T) {
 	if more, connections := large.goroutines-small.goroutines, large.files-small.files; more > connections+10 {
 		t.Errorf("%d goroutines more for twice as many kinds, which take %d connections more", more, connections)
 	}
-	if each := (large.heap - small.heap) / (50 * costsMembers); each > 8<<10 {
-		t.Errorf("an empty scope holds %d bytes, want at most 8 KiB", each)
+	for name, u := range map[string]costsUsage{"an empty": large, "a forbidden": denied} {
+		each := (u.heap - small.heap) / (50 * costsMembers)
+		t.Logf("%s scope holds %d bytes", name, each)
+		if each > 8<<10 {
+			t.Errorf("%s scope holds %d bytes, want at most 8 KiB", name, each)
+		}
+	}
+	if denied.files > small.files {
+		t.Errorf("forbidden scopes take %d connections", denied.files-small.files)
 	}
 	if series[0] != series[1] {
 		t.Errorf("/metrics has %d lines for 50 kinds and %d for 100", series[0], series[1])

@@ -242,6 +242,27 @@ func TestMember_IsGivenUpUnlessItWaitsForItsTurn(t *testing.T) {
 	})
 }
 
+func TestMember_KeepsItsTurnWhileItMakesProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Manager{starts: quota.NewSlots(1), queue: runqueue.New(), opts: Options{Logger: slog.New(slog.DiscardHandler)}}
+		mb := newMember(m, Spec{Name: "a"})
+		if err := mb.begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 6 {
+			time.Sleep(4 * time.Second)
+			mb.progressed()
+			if m.starts.InUse() != 1 {
+				t.Fatal("a start that makes progress loses its turn")
+			}
+		}
+		time.Sleep(time.Minute)
+		if m.starts.InUse() != 0 {
+			t.Error("it has its turn for good")
+		}
+	})
+}
+
 func TestOpeners_SendAFewAtATimeAndAllOfAMemberThatIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const scopes = 100

@@ -94,8 +94,7 @@ func (p *listWatch) Run() (again bool) {
 	err := recoverPanic(func() error {
 		again = p.step(time.Now())
 		if mb := p.informer.member; !mb.synced.Load() && p.informer.synced.Load() {
-			mb.start.Load().Progress()
-			mb.checkSynced()
+			mb.progressed()
 		}
 		return nil
 	})
@@ -289,7 +288,7 @@ func (p *listWatch) panicked(err error) {
 	i.setState(p, aggregate.Unknown, string(connection.Panicked))
 }
 
-// restart lists anew after a while. What a request that is under way still brings is dropped.
+// restart lists again after a while. The answer to a request under way is dropped.
 func (p *listWatch) restart(now time.Time, after time.Duration) {
 	p.closeWatch()
 	if !p.asking { // else the request has what was listed

@@ -122,6 +122,12 @@ func (mb *member) setJoined(at time.Time) {
 	mb.joined = at
 }
 
+// progressed keeps the member's turn: a scope that has synced was run.
+func (mb *member) progressed() {
+	mb.start.Load().Progress()
+	mb.checkSynced()
+}
+
 // endStart gives the turn to another member.
 func (mb *member) endStart() { mb.start.Load().Release() }
 

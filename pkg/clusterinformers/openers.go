@@ -147,15 +147,14 @@ func (p *listWatch) send(t *turn) {
 	})
 	p.stop.Store(nil)
 	if w := a.watch; w != nil && w.over != nil {
-		w.over = both(w.over, cancel)
+		over := w.over
+		w.over = func() { over(); cancel() }
 	} else {
 		cancel()
 	}
 	p.inbox.Store(a)
 	p.task.Wake()
 }
-
-func both(f, g func()) func() { return func() { f(); g() } }
 
 // cancel ends the request under way.
 func (p *listWatch) cancel() {

@@ -49,9 +49,9 @@ func (w *watchResponse) close() {
 }
 
 // A watch is requested for at least minWatch and at most twice that: longer than client-go does, as
-// 100,000 watches cost a tenth of a core to reopen every 7 minutes, and shorter than API servers
-// would have it, since rights that are withdrawn are noticed then. It is
-// taken for dead when it lasts for watchSlack longer.
+// reopening 100,000 every 7 minutes costs a tenth of a core, and shorter than API servers do,
+// since rights that are withdrawn are noticed only then. It is taken for dead when it lasts
+// for watchSlack longer.
 const (
 	minWatch   = 10 * time.Minute
 	watchSlack = 30 * time.Second

@@ -87,7 +87,7 @@ const maxStreams = 1000
 // Close closes the connection.
 func (t *Tap) Close() error {
 	t.close()
-	return t.Conn.NetConn().Close() // no TLS alert: whoever does not read would hold it up
+	return t.Conn.NetConn().Close() // no TLS alert: a client that does not read would hold it up
 }
 
 // end closes the connection if an attack has changed what it says: a server that is well
