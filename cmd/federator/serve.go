@@ -17,6 +17,7 @@ import (
 	"federator.dev/federator/cmd/federator/revisions"
 	"federator.dev/federator/internal/component"
 	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/enforcement"
 	"federator.dev/federator/internal/fleet"
 	"federator.dev/federator/pkg/queryapi"
 )
@@ -101,7 +102,7 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 	registry.MustRegister(keeper.Metrics(f.Index))
 	if policies != nil {
 		refs, _ := policies.Reads()
-		f.Manager.RequireKinds(kindNames(refs))
+		f.Manager.RequireKinds(enforcement.KindNames(refs))
 	}
 	loop, err := newLoop(policies, f.Index, log, registry)
 	if err != nil {
@@ -117,11 +118,11 @@ func serve(ctx context.Context, cfg config.Config, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
-		e, err := newEnforcement(cfg, config, f, log, registry)
+		e, err := newEnforcement(&cfg, config, f, log, registry)
 		if err != nil {
 			return err
 		}
-		evaluate, loop = e.run, e.loop
+		evaluate, loop = e.Run, e.Loop
 		if cfg.Policies.Webhook.Listen != "" {
 			if hook, err = newPushHook(cfg.Policies.Webhook, e, log); err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"federator.dev/federator/internal/config"
+	"federator.dev/federator/internal/enforcement"
 	"federator.dev/federator/pkg/policysource"
 )
 
@@ -30,8 +31,8 @@ type pushHook struct {
 }
 
 // newPushHook returns the handler. The file must have a secret already.
-func newPushHook(cfg config.Webhook, e *enforcement, log *slog.Logger) (http.Handler, error) {
-	h := &pushHook{manager: e.git, pushed: e.sources.RecordPush, file: cfg.SecretFile, log: log}
+func newPushHook(cfg config.Webhook, e *enforcement.Enforcement, log *slog.Logger) (http.Handler, error) {
+	h := &pushHook{manager: e.Git, pushed: e.Sources.RecordPush, file: cfg.SecretFile, log: log}
 	if _, err := h.current(); err != nil {
 		return nil, fmt.Errorf("policies.webhook.secretFile: %w", err)
 	}

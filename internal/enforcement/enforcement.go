@@ -1,0 +1,233 @@
+package enforcement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"federator.dev/federator/internal/component"
+	"federator.dev/federator/internal/election"
+	"federator.dev/federator/pkg/aggregate"
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/hub"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/policysource"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// Members are the members of the fleet.
+type Members interface {
+	remediate.ClientFactory
+	// CheckWritable returns why nothing may be written to a member now.
+	CheckWritable(member string) error
+	// RequireKinds sets the kinds that are read from all members, for the policies.
+	RequireKinds([]policy.Kind)
+}
+
+// Options configure an Enforcement.
+type Options struct {
+	Hub     *rest.Config     // required; any Transport
+	Index   *aggregate.Index // of the members' objects; required
+	Members Members          // required
+	// Git configures the PolicySources: the policies that are always active, and how remotes
+	// are reached. Its Diff and Logger are set by New.
+	Git policysource.Options
+	// Namespace has the Lease and the ConfigMaps of stops.
+	Namespace string
+	// SecretNamespaces are the namespaces in which PolicySources may refer to Secrets.
+	SecretNamespaces []string
+	// Retention and Keep say which Actions are kept, as in remediate.Options.
+	Retention time.Duration
+	Keep      int
+	// Reports are the OpenReports on the hub; New sets what it wires itself.
+	Reports hub.ReportsOptions
+	// Limits bound the evaluation of policies.
+	Limits policy.Limits
+	// Clock says when exemptions expire; nil means time.Now.
+	Clock   func() time.Time
+	Logger  *slog.Logger          // nil: none
+	Metrics prometheus.Registerer // nil: none
+}
+
+// Enforcement has all components. Its exported fields are for those who serve what they
+// know: queries, webhooks.
+type Enforcement struct {
+	Git     *policysource.Manager
+	Sources *hub.PolicySources
+	Loop    *enforce.Loop
+
+	policies   *hub.FleetPolicies
+	events     *hub.Events
+	reports    *hub.Reports
+	dispatcher *remediate.Dispatcher
+	stop       *hub.Stop
+	rollbacks  *hub.Rollbacks
+	elector    *election.Elector
+	members    Members
+}
+
+// New wires the components. Nothing runs yet.
+func New(opts Options) (*Enforcement, error) {
+	if opts.Hub == nil || opts.Index == nil || opts.Members == nil {
+		return nil, errors.New("enforcement: Hub, Index and Members are required")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	e := &Enforcement{members: opts.Members}
+	git := opts.Git
+	git.Diff, git.Logger = e.diff, opts.Logger
+	var err error
+	if e.Git, err = policysource.NewManager(git); err != nil {
+		return nil, fmt.Errorf("policies: %w", err)
+	}
+	if e.elector, err = election.New(opts.Hub, opts.Namespace, opts.Logger); err != nil {
+		return nil, err
+	}
+	statuses := rest.CopyConfig(opts.Hub)
+	statuses.QPS, statuses.Burst = 50, 100 // client-go's 5 would keep hundreds of FleetPolicies waiting
+	corrector, err := e.wireCorrections(&opts, statuses)
+	if err != nil {
+		return nil, err
+	}
+	return e, e.wirePolicies(&opts, statuses, corrector)
+}
+
+func (e *Enforcement) isLeader() bool { return e.elector.Lead() == nil }
+
+func (e *Enforcement) trigger() {
+	if e.policies != nil {
+		e.policies.Trigger()
+	}
+}
+
+// wireCorrections wires what writes to members, and what a person stops and undoes it with.
+func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*enforce.Corrector, error) {
+	unbounded := rest.CopyConfig(opts.Hub)
+	unbounded.QPS = -1 // limits bound corrections, and the hub its callers
+	client, err := kubernetes.NewForConfig(unbounded)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	log := opts.Logger
+	e.dispatcher, err = remediate.New(remediate.Options{
+		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), CheckLeader: e.elector.Lead, Held: opts.Members.CheckWritable, Health: hub.Health(opts.Index),
+		Retention: opts.Retention, Keep: opts.Keep,
+		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: opts.Metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if e.stop, err = hub.NewStop(hub.StopOptions{Config: statuses, Namespace: opts.Namespace, Dispatcher: e.dispatcher, OnChange: e.trigger, Logger: log}); err != nil {
+		return nil, err
+	}
+	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: statuses, Dispatcher: e.dispatcher, Stop: e.stop, IsLeader: e.isLeader, Logger: log}); err != nil {
+		return nil, err
+	}
+	return enforce.NewCorrector(e.dispatcher, log), nil
+}
+
+// wirePolicies wires the evaluation of policies, and what says which there are.
+func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, corrector *enforce.Corrector) (err error) {
+	log := opts.Logger
+	if e.events, err = hub.NewEvents(hub.EventsOptions{Config: statuses, IsLeader: e.isLeader, Instance: e.elector.Host, Logger: log}); err != nil {
+		return err
+	}
+	set := e.Git.State().Set
+	own, _ := policy.DefaultBindings(set, nil)
+	e.Loop, err = enforce.New(enforce.Options{
+		Index: opts.Index, Set: set, Bindings: own, Limits: opts.Limits, Changed: corrector.Changed, Clock: opts.Clock, Logger: log, Metrics: opts.Metrics,
+	})
+	if err != nil {
+		return err
+	}
+	reserved := make([]string, 0, len(opts.Git.Base))
+	for _, s := range opts.Git.Base {
+		reserved = append(reserved, s.Name)
+	}
+	e.Sources, err = hub.NewPolicySources(hub.PolicySourcesOptions{
+		Config: statuses, Manager: e.Git, SecretNamespaces: opts.SecretNamespaces, ReservedNames: reserved, IsLeader: e.isLeader, OnChange: e.trigger, Events: e.events, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	if opts.Metrics != nil {
+		if err := opts.Metrics.Register(e.Sources.Metrics()); err != nil {
+			return fmt.Errorf("policy sources: metrics: %w", err)
+		}
+	}
+	e.policies, err = hub.NewFleetPolicies(hub.FleetPoliciesOptions{
+		Config: statuses, Library: e.Sources, Loop: e.Loop, Corrector: corrector, Dispatcher: e.dispatcher, IsLeader: e.isLeader, Events: e.events, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	reports := opts.Reports
+	reports.Config, reports.Loop, reports.Library, reports.IsLeader, reports.Logger = statuses, e.Loop, e.Sources, e.isLeader, log
+	e.reports, err = hub.NewReports(reports)
+	return err
+}
+
+// Run runs all components until the context ends or one of them does. The lease is
+// released after all of them have ended, so that another process can take over at once.
+func (e *Enforcement) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	leased, release := context.WithCancel(context.WithoutCancel(ctx))
+	var election, wg sync.WaitGroup
+	election.Go(func() {
+		if err := e.elector.Run(leased); leased.Err() == nil {
+			cancel(fmt.Errorf("%w: %w", component.ErrEnded, err))
+		}
+	})
+	for _, runComponent := range []func(context.Context) error{
+		e.Git.Run, e.stop.Run, e.Loop.Run, e.dispatcher.Run, e.rollbacks.Run, e.Sources.Run, e.policies.Run, e.events.Run, e.reports.Run, e.requireKinds,
+	} {
+		wg.Go(func() {
+			if err := runComponent(ctx); ctx.Err() == nil {
+				cancel(fmt.Errorf("%w: %w", component.ErrEnded, err))
+			}
+		})
+	}
+	wg.Wait()
+	release()
+	election.Wait()
+	return context.Cause(ctx)
+}
+
+// diff says what a commit would change on the fleet.
+func (e *Enforcement) diff(ctx context.Context, c policysource.Candidate) (policysource.Difference, error) {
+	return e.policies.Diff(ctx, c)
+}
+
+// requireKinds keeps the members synced with the kinds that the active policies read.
+func (e *Enforcement) requireKinds(ctx context.Context) error {
+	for {
+		set, replaced := e.Sources.Policies()
+		refs, _ := set.Kinds()
+		e.members.RequireKinds(KindNames(refs))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-replaced:
+		}
+	}
+}
+
+// KindNames are kinds without their versions, each once.
+func KindNames(refs []policy.KindRef) []policy.Kind {
+	kinds := make([]policy.Kind, 0, len(refs))
+	for _, k := range refs {
+		kinds = append(kinds, k.Kind)
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
