@@ -229,7 +229,8 @@ func membersChanged(changes *policy.Changes, batch *aggregate.Batch) bool {
 func (c *Corrector) dispatchLocked(name string) {
 	spec, b := c.specs[name], c.bindings[name]
 	defer c.publishLocked(name)
-	if !b.complete && c.state.Synced && c.state.BindingSynced(name) {
+	// While policies are replaced the state may be of those before.
+	if !b.complete && !spec.Pause && c.state.Synced && c.state.BindingSynced(name) {
 		b.complete = true
 	}
 	mode, _ := spec.effectiveMode()

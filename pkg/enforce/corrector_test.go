@@ -226,6 +226,52 @@ func TestCorrector_WaitsForEveryScope(t *testing.T) {
 	})
 }
 
+const scaleMore = `# METADATA
+# title: Replicas
+# custom: {severity: high, kinds: ["Deployment.apps", "StatefulSet.apps"], remedies: [{action: patch, kind: Deployment.apps}, {action: patch, kind: StatefulSet.apps}]}
+package replicas
+
+violation contains {"msg": "too few", "remedy": {"action": "patch", "patch": {"spec": {"replicas": 2}}}} if input.object.spec.replicas < 2
+`
+
+// TestCorrector_CountsOnlyStatesAfterAChange replaces policies as a hub does for a new
+// commit: it pauses, configures, and continues.
+func TestCorrector_CountsOnlyStatesAfterAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		put(t, scopeOf(t, index), "web", 1)
+		a, c, loop := startCorrector(t, index, bindingB)
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Generation: "1"})
+		expect(t, a, "the first generation", "patch web@1")
+		set, err := policy.Load([]policy.Source{{Files: []policy.File{{Path: "p.rego", Data: []byte(scaleMore)}}}}, policy.LoadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Generation: "2", Pause: true})
+		expect(t, a, "paused", "patch web@1 (not counted)")
+		if c.Status("b").Complete {
+			t.Error("verdicts of before the change are counted while paused")
+		}
+		if err := loop.Configure(t.Context(), set, bindingB); err != nil {
+			t.Fatal(err)
+		}
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Generation: "2"})
+		expect(t, a, "a kind that is not listed yet", "patch web@1 (not counted)")
+		scope, err := index.OpenScope("fleet/a", "StatefulSet.apps", "apps/v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := scope.Replace(nil, aggregate.Status{State: aggregate.Synced}); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, a, "the second generation", "patch web@1")
+		// What has been counted is counted while other policies are replaced.
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Generation: "2", Pause: true})
+		setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Generation: "2"})
+		expect(t, a, "the same generation again", "patch web@1")
+	})
+}
+
 func TestCorrector_KeepsToCeiling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := newIndex(t)

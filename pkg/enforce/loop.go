@@ -52,6 +52,7 @@ type Loop struct {
 	bindings []policy.Binding // including expired exemptions
 	expiry   *time.Timer
 	retry    time.Time // when a quarantine ends; zero: none
+	waiting  []request // requests in effect whose verdicts the next reset makes
 }
 
 type request struct {
@@ -125,6 +126,8 @@ func (l *Loop) Configure(ctx context.Context, set *policy.Set, bindings []policy
 	select {
 	case err := <-r.done:
 		return err
+	case <-l.stopped:
+		return ErrStopped
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -240,6 +243,10 @@ func (l *Loop) reset(ctx context.Context) bool {
 		return false
 	}
 	l.publish(changes, nil, start)
+	for _, r := range l.waiting {
+		r.done <- nil
+	}
+	l.waiting = nil
 	return true
 }
 
@@ -271,7 +278,7 @@ func (l *Loop) configure(ctx context.Context, r request) bool {
 		r.done <- context.Cause(ctx)
 		return false
 	case errors.Is(err, policy.ErrReset): // the new ones are in place, and everything is re-evaluated
-		r.done <- nil
+		l.waiting = append(l.waiting, r)
 		l.failed(ctx, err)
 		return false
 	case err != nil: // nothing has changed

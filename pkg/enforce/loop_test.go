@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -260,5 +262,36 @@ func TestNew_RefusesInvalidOptions(t *testing.T) {
 		if _, err := enforce.New(opts); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+// TestLoop_ConfigureWaitsForAReset: an evaluation fails while policies are replaced, so that
+// everything is evaluated again.
+func TestLoop_ConfigureWaitsForAReset(t *testing.T) {
+	index := newIndex(t)
+	put(t, scopeOf(t, index), "web", 1)
+	var failed atomic.Bool
+	clock := func() time.Time {
+		// The engine reads the clock when an evaluation overruns.
+		if strings.Contains(string(debug.Stack()), "/quarantine.") && failed.CompareAndSwap(false, true) {
+			panic("no clock")
+		}
+		return time.Now()
+	}
+	loop := startLoop(t, enforce.Options{
+		Index: index, Set: load(t, "input.object.spec.replicas < 0"), Bindings: []policy.Binding{{Name: "b", Package: "replicas"}},
+		Limits: policy.Limits{Overruns: 1}, Clock: clock,
+	})
+	slow := load(t, "count([x | some x in numbers.range(1, 100000); some y in numbers.range(1, 100000); x * y < 0]) == 0")
+	if err := loop.Configure(t.Context(), slow, []policy.Binding{{Name: "b", Package: "replicas", Mode: policy.DryRun}}); err != nil {
+		t.Fatal(err)
+	}
+	for b := range loop.State().Bindings() {
+		if b.Mode != policy.DryRun {
+			t.Errorf("Configure has returned before the verdicts of the new policies are there: binding %+v", b)
+		}
+	}
+	if !failed.Load() {
+		t.Error("nothing has failed")
 	}
 }

@@ -23,7 +23,7 @@ type EnforcementSpec struct {
 	Waves   []Wave
 	Window  *remediate.Window
 	Suspend bool
-	Pause   bool // nothing is written while policies are replaced
+	Pause   bool // nothing is written, and no verdict counted, while policies are replaced
 
 	Source, Commit, Path string // of the package
 	// Generation changes with the policy and its package: all verdicts are counted again
