@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,10 +28,9 @@ const LeaseName = "federator"
 
 // Elector is this process's candidate in the election.
 type Elector struct {
-	Host    string
-	lock    resourcelock.Interface
-	log     *slog.Logger
-	current atomic.Pointer[leaderelection.LeaderElector]
+	Host string
+	lock *Lock
+	log  *slog.Logger
 }
 
 // New returns a candidate. Nothing runs yet.
@@ -45,22 +43,21 @@ func New(hub *rest.Config, namespace string, log *slog.Logger) (*Elector, error)
 	if err != nil {
 		return nil, fmt.Errorf("leader election: %w", err)
 	}
-	return &Elector{Host: host, log: log, lock: &resourcelock.LeaseLock{
+	return &Elector{Host: host, log: log, lock: Track(&resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: LeaseName},
 		Client:    client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano())},
-	}}, nil
+	}, leaseRenew)}, nil
 }
 
 var errNotLeader = errors.New("another process is the leader")
 
-// Lead returns an error unless this process is the leader: it holds the lease, which has
-// not expired.
+// Lease returns until when this process leads at least, or an error if it is not the leader.
+func (e *Elector) Lease() (until time.Time, err error) { return e.lock.Lease() }
+
+// Lead returns an error unless this process is the leader.
 func (e *Elector) Lead() error {
-	le := e.current.Load()
-	if le == nil || !le.IsLeader() {
-		return errNotLeader
-	}
-	return le.Check(0)
+	_, err := e.Lease()
+	return err
 }
 
 // Run takes part in the election until the context ends.
@@ -76,7 +73,6 @@ func (e *Elector) Run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("leader election: %w", err)
 		}
-		e.current.Store(le)
 		le.Run(ctx) // until the lease is lost, or ctx ends
 	}
 	return context.Cause(ctx)

@@ -119,7 +119,7 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	}
 	log := opts.Logger
 	e.dispatcher, err = remediate.New(remediate.Options{
-		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), CheckLeader: e.elector.Lead, Held: opts.Members.CheckWritable, Health: hub.Health(opts.Index),
+		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), Lease: e.elector.Lease, Held: opts.Members.CheckWritable, Health: hub.Health(opts.Index),
 		Retention: opts.Retention, Keep: opts.Keep,
 		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: opts.Metrics,
 	})

@@ -247,11 +247,11 @@ func (c *Corrector) dispatchLocked(name string) {
 		rollout := spec.rolloutSpec(c.state.Snapshot, mode == policy.DryRun)
 		b.rollout = &rollout
 	}
-	totals := remediate.Totals{Members: map[string]int{}}
+	totals := remediate.Totals{Members: map[string]int{}, Violations: map[string]int{}, Unknown: map[string]int{}}
 	for member, n := range c.state.Counts(name) {
 		subjects := n.Known + n.Unknown + n.Errors
 		totals.Fleet += subjects
-		totals.Members[member] = subjects
+		totals.Members[member], totals.Violations[member], totals.Unknown[member] = subjects, n.Violations, n.Unknown+n.Errors
 	}
 	var intents []remediate.Intent
 	var gone []policy.Ref

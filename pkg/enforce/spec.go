@@ -135,7 +135,7 @@ func (c *compiledSpec) overCeiling(r *policy.Remedy, member aggregate.Member) st
 // rolloutSpec returns how corrections are rolled out to the members of a snapshot.
 func (c *compiledSpec) rolloutSpec(s *aggregate.Snapshot, dryRun bool) remediate.RolloutSpec {
 	out := remediate.RolloutSpec{
-		DryRun: dryRun, Limits: c.Limits, Window: c.Window, Suspend: c.Suspend, Generation: c.Generation,
+		DryRun: dryRun, Limits: c.Limits, Window: c.Window, Suspend: c.Suspend, Generation: c.Generation, Source: c.Source,
 	}
 	taken := map[string]bool{}
 	for i, w := range c.EnforcementSpec.Waves {

@@ -158,9 +158,9 @@ func TestEvents_OfAFleetPolicy(t *testing.T) {
 	}
 	expectEvent(t, fp.UID, "Normal Acknowledged: halt abc was acknowledged by ann")
 
-	j.dispatcher.Stop("by ann: an outage")
+	j.dispatcher.SetStops(remediate.Stops{All: "by ann: an outage"})
 	expectEvent(t, fp.UID, "Warning Stopped: all actions are stopped: by ann: an outage")
-	j.dispatcher.Resume()
+	j.dispatcher.SetStops(remediate.Stops{})
 	expectEvent(t, fp.UID, "Normal Resumed")
 
 	for phase, want := range map[v1alpha1.ActionPhase]string{
@@ -207,7 +207,7 @@ func TestEvents_OfAFleetPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectEvent(t, fp.UID, "Normal VerdictsChanged: fleet/a: 0 violations (were 3)")
-	again.dispatcher.Stop("by bob")
+	again.dispatcher.SetStops(remediate.Stops{All: "by bob"})
 	expectEvent(t, fp.UID, "Warning Stopped: all actions are stopped: by bob")
 	expectOnce("Halted", "Acknowledged", "Resumed")
 }

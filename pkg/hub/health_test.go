@@ -24,7 +24,7 @@ func TestHealth_OfObjectsInTheIndex(t *testing.T) {
 	of := hub.Health(index)
 	for i, c := range []struct {
 		status string
-		want   remediate.Health
+		want   remediate.HealthStatus
 	}{
 		{`{"observedGeneration":1,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`, remediate.Healthy},
 		{`{"observedGeneration":1,"replicas":2,"updatedReplicas":1,"availableReplicas":1}`, remediate.Progressing},
@@ -35,11 +35,11 @@ func TestHealth_OfObjectsInTheIndex(t *testing.T) {
 		if _, err := scope.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		if got := of(aggregate.Ref{Member: "fleet/a", Kind: "Deployment.apps", Namespace: "shop", Name: "web"}); got != c.want {
+		if got := of(remediate.Written{Target: aggregate.Ref{Member: "fleet/a", Kind: "Deployment.apps", Namespace: "shop", Name: "web"}}).Status; got != c.want {
 			t.Errorf("%s: %v, want %v", c.status, got, c.want)
 		}
 	}
-	if got := of(aggregate.Ref{Member: "fleet/a", Kind: "Deployment.apps", Namespace: "shop", Name: "gone"}); got != remediate.Healthy {
+	if got := of(remediate.Written{Target: aggregate.Ref{Member: "fleet/a", Kind: "Deployment.apps", Namespace: "shop", Name: "gone"}}).Status; got != remediate.Healthy {
 		t.Errorf("what is gone: %v", got)
 	}
 }

@@ -81,7 +81,7 @@ func NewStop(opts StopOptions) (*Stop, error) {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
 	s := &Stop{opts: opts, client: client, text: stopUnknown}
-	opts.Dispatcher.Stop(s.text)
+	opts.Dispatcher.SetStops(remediate.Stops{All: s.text})
 	return s, nil
 }
 
@@ -169,11 +169,7 @@ func (s *Stop) set(text string, known bool) {
 	if was == text && wasKnown == known {
 		return
 	}
-	if text == "" {
-		s.opts.Dispatcher.Resume()
-	} else {
-		s.opts.Dispatcher.Stop(text)
-	}
+	s.opts.Dispatcher.SetStops(remediate.Stops{All: text})
 	switch {
 	case text != "":
 		s.opts.Logger.Warn("all actions are stopped", "stop", text)

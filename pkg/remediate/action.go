@@ -29,6 +29,11 @@ type Action struct {
 	recordVersion string // resourceVersion of the record, where the journal keeps versions
 }
 
+// written returns the target as the action has left it.
+func (a *Action) written() Written {
+	return Written{Target: a.Remedy.Target, ResourceVersion: a.WrittenVersion, Deleted: a.Remedy.Action == "delete"}
+}
+
 // isFinal reports whether an action in this phase has ended. All phases but Writing are
 // final: an Action without a phase, or Pending, is read as Writing.
 func isFinal(phase v1alpha1.ActionPhase) bool { return phase != v1alpha1.PhaseWriting }

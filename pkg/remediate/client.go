@@ -121,14 +121,32 @@ func (c *Client) do(ctx context.Context, intent *Intent, req *request, dryRun bo
 	return object, nil
 }
 
-// send sends a write. An apply takes over the fields of its own policy's earlier writes:
-// that the target has not changed in between is a precondition of both requests.
-func (c *Client) send(ctx context.Context, intent *Intent, req *request, dryRun bool) (map[string]any, error) {
-	object, err := c.do(ctx, intent, req, dryRun)
+// send sends a write, or without a check its dry run. An apply takes over the fields of its
+// own policy's earlier writes: that the target has not changed in between is a precondition
+// of both requests.
+func (c *Client) send(ctx context.Context, intent *Intent, req *request, check func(*Intent) (time.Time, error)) (map[string]any, error) {
+	object, err := c.sendOnce(ctx, intent, req, check)
 	if err != nil && req.contentType == applyPatch && !req.force && onlyOwnConflicts(err, intent.fieldManager()) {
 		forced := *req
 		forced.force = true
-		return c.do(ctx, intent, &forced, dryRun)
+		return c.sendOnce(ctx, intent, &forced, check)
 	}
 	return object, err
+}
+
+// sendOnce sends one request, which ends with the lease that it begins under.
+func (c *Client) sendOnce(ctx context.Context, intent *Intent, req *request, check func(*Intent) (time.Time, error)) (map[string]any, error) {
+	if check == nil {
+		return c.do(ctx, intent, req, true)
+	}
+	until, err := check(intent)
+	if err != nil {
+		return nil, &checkError{err}
+	}
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	return c.do(ctx, intent, req, false)
 }

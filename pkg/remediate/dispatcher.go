@@ -34,15 +34,16 @@ type Options struct {
 	// Hub is any REST client of the hub, where Actions are recorded: its paths are not
 	// used. Required.
 	Hub rest.Interface
-	// CheckLeader is called right before each write: its error prevents the write. nil:
-	// this process is the only one that acts.
-	CheckLeader func() error
+	// Lease is called right before each write: its error prevents the write, which ends at
+	// the time that Lease returns; zero is no such time. nil: this process is the only one
+	// that acts.
+	Lease func() (until time.Time, err error)
 	// Held returns why nothing may be written to a member now, nil when it may be: its
 	// Cluster is paused, for example. It is called right before each write. Corrections and
 	// waves wait until the member is no longer held. nil: no member is held.
 	Held func(member string) error
-	// Health returns the health of an object; nil: all are Healthy.
-	Health func(policy.Ref) Health
+	// Health returns the health of what was written; nil: all is Healthy.
+	Health func(Written) Health
 	// Fleet bounds the targets of all policies together, within FleetWindow (an hour
 	// by default).
 	Fleet       Limit
@@ -79,7 +80,7 @@ type Dispatcher struct {
 	triggered trigger.Trigger
 
 	mu        sync.Mutex
-	stopped   string // why nothing is written for any policy; "" when it is
+	stops     Stops
 	policies  map[string]*policyState
 	ledger    *ledger.Ledger
 	busy      map[policy.Ref]bool // targets that are being written
@@ -113,7 +114,7 @@ func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
 		opts.Held = func(string) error { return nil }
 	}
 	if opts.Health == nil {
-		opts.Health = func(policy.Ref) Health { return Healthy }
+		opts.Health = func(Written) Health { return Health{Status: Healthy} }
 	}
 	if opts.Changed == nil {
 		opts.Changed = func(string) {}
@@ -143,35 +144,36 @@ func (d *Dispatcher) corrected(a *Action) {
 	}
 }
 
-// admitWrite is checkWrite for a write that follows at once.
-func (d *Dispatcher) admitWrite(i *Intent) error {
-	err := d.checkWrite(i)
-	if err == nil {
+// admitWrite is checkWrite for a write that follows at once, and returns until when the
+// write may last.
+func (d *Dispatcher) admitWrite(i *Intent) (until time.Time, err error) {
+	if until, err = d.checkWrite(i); err == nil {
 		d.metrics.writes.WithLabelValues(i.Remedy.Target.Member).Inc()
 	}
-	return err
+	return until, err
 }
 
 // checkWrite is called right before each write, which counts from then on.
-func (d *Dispatcher) checkWrite(i *Intent) error {
-	if err := d.checkLeader(); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotNow, err)
+func (d *Dispatcher) checkWrite(i *Intent) (until time.Time, err error) {
+	if until, err = d.lease(); err != nil {
+		return until, fmt.Errorf("%w: %w", ErrNotNow, err)
 	}
 	if err := d.checkMember(i.Remedy.Target.Member); err != nil {
-		return err
+		return until, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.policies[i.Binding]
+	stop := cmp.Or(d.stops.policy(i.Binding, i.Source), d.stops.member(i.Remedy.Target.Member))
 	switch {
-	case d.stopped != "":
-		return fmt.Errorf("%w: all actions are stopped", ErrNotNow)
+	case stop != "":
+		return until, fmt.Errorf("%w: %s", ErrNotNow, stop)
 	case i.RollbackOf != "": // a request of a person, not of a policy
 	case s == nil || s.halt != nil || s.spec.Suspend || !s.ready || !s.isDesired(i):
-		return fmt.Errorf("%w: the policy is halted or suspended, or no longer requires this write", ErrNotNow)
+		return until, fmt.Errorf("%w: the policy is halted or suspended, or no longer requires this write", ErrNotNow)
 	}
 	d.ledger.BeginWrite(i.Binding, i.Remedy.Target)
-	return nil
+	return until, nil
 }
 
 // checkMember returns why a member may not be written to now, as ErrNotNow.
@@ -284,18 +286,12 @@ func (d *Dispatcher) RestoreHalt(binding string, h *Halt) {
 	d.mu.Unlock()
 }
 
-// Stop prevents all writes until Resume. It does not undo a write that is under way.
-func (d *Dispatcher) Stop(why string) {
+// SetStops sets what is stopped, instead of what was. It does not undo a write that is
+// under way.
+func (d *Dispatcher) SetStops(stops Stops) {
+	stops = stops.clone()
 	d.mu.Lock()
-	d.stopped = cmp.Or(why, "stopped")
-	d.mu.Unlock()
-	d.trigger()
-}
-
-// Resume ends a Stop.
-func (d *Dispatcher) Resume() {
-	d.mu.Lock()
-	d.stopped = ""
+	d.stops = stops
 	d.mu.Unlock()
 	d.trigger()
 }
@@ -304,7 +300,7 @@ func (d *Dispatcher) Resume() {
 func (d *Dispatcher) Stopped() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.stopped
+	return d.stops.All
 }
 
 // Acknowledge ends a halt on behalf of a user. As many targets as were over a limit are
@@ -323,7 +319,7 @@ func (d *Dispatcher) Acknowledge(binding, id, by string) error {
 	case v1alpha1.OverLimit:
 		s.allowance = &allowance{targets: s.halt.Over.Targets, until: until}
 	case v1alpha1.Unhealthy:
-		s.progress.written = map[policy.Ref]bool{}
+		s.progress.written = map[policy.Ref]Written{}
 	case v1alpha1.Fighting:
 		for _, o := range s.outcomes {
 			o.writes = nil

@@ -45,11 +45,11 @@ func TestDispatcher_RollBack(t *testing.T) {
 	}
 	var follows atomic.Bool
 	follows.Store(true)
-	d := s.dispatcher(Options{CheckLeader: func() error {
+	d := s.dispatcher(Options{Lease: func() (time.Time, error) {
 		if follows.Load() {
-			return errors.New("another process acts")
+			return time.Time{}, errors.New("another process acts")
 		}
-		return nil
+		return time.Time{}, nil
 	}})
 	refused := func(what string, want error, force bool) {
 		t.Helper()
@@ -67,12 +67,12 @@ func TestDispatcher_RollBack(t *testing.T) {
 	if _, err := d.RollBack(t.Context(), "nothing", false, ""); !errors.Is(err, ErrNoAction) {
 		t.Errorf("an action that there is not: %v", err)
 	}
-	d.Stop("an incident")
+	d.SetStops(Stops{All: "an incident"})
 	if got := d.Stopped(); got != "an incident" {
 		t.Errorf("stopped %q", got)
 	}
 	refused("stopped", ErrNotNow, true)
-	d.Resume()
+	d.SetStops(Stops{})
 	s.merge("ConfigMap", "one", `{"data":{"other":"x"}}`)
 	if err := until(func() error { // until it has taken over
 		if _, err := d.RollBack(t.Context(), a.Name, false, ""); !errors.Is(err, ErrChanged) {

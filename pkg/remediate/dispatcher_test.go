@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/api/v1alpha1"
-	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -121,20 +120,17 @@ func TestDispatcher_WaitsUntilVerdictsAreCounted(t *testing.T) {
 
 func TestDispatcher_WritesWavesInOrderAfterSoak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		health := map[string]remediate.Health{}
+		health := map[string]remediate.HealthStatus{"a": remediate.Progressing, "b": remediate.Healthy}
 		var mu sync.Mutex
-		d := run(t, newFleet(), remediate.Options{Health: func(r policy.Ref) remediate.Health {
+		d := run(t, newFleet(), remediate.Options{Health: func(w remediate.Written) remediate.Health {
 			mu.Lock()
 			defer mu.Unlock()
-			return health[r.Name]
+			return remediate.Health{Status: health[w.Target.Name]}
 		}})
 		spec := remediate.RolloutSpec{Generation: "1", Waves: []remediate.Wave{
 			{Name: "canary", Members: map[string]bool{"m1": true}, Soak: 10 * time.Minute, Timeout: 20 * time.Minute},
 			{Name: "rest", Members: map[string]bool{"m2": true}, Soak: time.Minute, Timeout: 20 * time.Minute},
 		}}
-		mu.Lock()
-		health["a"] = remediate.Progressing
-		mu.Unlock()
 		d.set(t, spec, 20, intents("1", "m1 a", "m2 b", "m3 c"))
 		d.expect(t, "at first", "m1 a@0s")
 		time.Sleep(9 * time.Minute)
@@ -168,7 +164,7 @@ func TestDispatcher_WritesWavesInOrderAfterSoak(t *testing.T) {
 
 func TestDispatcher_HaltsUnhealthyWave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := run(t, newFleet(), remediate.Options{Health: func(policy.Ref) remediate.Health { return remediate.Progressing }})
+		d := run(t, newFleet(), remediate.Options{Health: func(remediate.Written) remediate.Health { return remediate.Health{Status: remediate.Progressing} }})
 		d.set(t, remediate.RolloutSpec{Waves: []remediate.Wave{{Name: "all", Members: map[string]bool{"m1": true}, Timeout: 5 * time.Minute}}}, 20, intents("1", "m1 a"))
 		d.expect(t, "at first", "m1 a@0s")
 		time.Sleep(5*time.Minute + 2*time.Second)
@@ -213,14 +209,14 @@ func TestNewWindow_RefusesInvalid(t *testing.T) {
 func TestDispatcher_StopPreventsAllWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := run(t, newFleet(), remediate.Options{})
-		d.Stop("an incident")
+		d.SetStops(remediate.Stops{All: "an incident"})
 		d.set(t, remediate.RolloutSpec{}, 20, intents("1", "m1 a"))
 		time.Sleep(time.Hour)
 		d.expect(t, "stopped", "")
 		if st, _ := d.Status("b"); !strings.Contains(st.Waiting, "an incident") {
 			t.Errorf("waiting %q", st.Waiting)
 		}
-		d.Resume()
+		d.SetStops(remediate.Stops{})
 		d.expect(t, "resumed", "m1 a@1h0m0s")
 	})
 }
@@ -229,11 +225,11 @@ func TestDispatcher_FollowerWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		lead := errors.New("another process leads")
-		d := run(t, newFleet(), remediate.Options{CheckLeader: func() error {
+		d := run(t, newFleet(), remediate.Options{Lease: leaseOf(func() error {
 			mu.Lock()
 			defer mu.Unlock()
 			return lead
-		}})
+		})})
 		d.set(t, remediate.RolloutSpec{}, 20, intents("1", "m1 a"))
 		time.Sleep(time.Minute)
 		d.expect(t, "as a follower", "")

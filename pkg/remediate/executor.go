@@ -31,9 +31,10 @@ type executor struct {
 	clients ClientFactory
 	journal journal
 	clock   func() time.Time
-	// checkWrite is called right before each write. Its error prevents the write for now:
-	// the lease has ended, or all actions are stopped.
-	checkWrite func(*Intent) error
+	// checkWrite is called right before each request to write. Its error prevents the write
+	// for now: the lease has ended, or all actions are stopped. The request ends when the
+	// lease does that it began under; zero is never.
+	checkWrite func(*Intent) (until time.Time, err error)
 	// checkMember is called before each request to a member. Its error prevents the request.
 	// nil: no member is held.
 	checkMember func(member string) error
@@ -238,7 +239,7 @@ func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed
 		x.finish(a, v1alpha1.PhaseNoOp, "the target is gone")
 		return now, nil
 	}
-	after, err := c.send(ctx, &a.Intent, req, true)
+	after, err := c.send(ctx, &a.Intent, req, nil)
 	if err != nil {
 		return now, err
 	}
@@ -298,10 +299,7 @@ func (x *executor) write(ctx context.Context, a *Action, before *observed) (*Act
 			return err
 		}
 		before = nil // the next attempt reads it again
-		if err := x.checkWrite(&a.Intent); err != nil {
-			return &checkError{err}
-		}
-		object, err := c.send(ctx, &a.Intent, req, false)
+		object, err := c.send(ctx, &a.Intent, req, x.checkWrite)
 		if err != nil {
 			maybeWritten = maybeWritten || !notExecuted(err)
 			return err

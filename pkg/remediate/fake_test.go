@@ -35,6 +35,9 @@ type fleet struct {
 	onWrite func(target string) *metav1.Status
 	// onDryRun is called before each dry run.
 	onDryRun func(target string)
+	// onRequest is called with the context of each request to write to a member, dry runs
+	// excepted, after onWrite; its error is that of the request.
+	onRequest func(context.Context) error
 	// delay delays the answers of members.
 	delay time.Duration
 
@@ -168,6 +171,11 @@ func (f *fleet) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host != "hub" {
 		if status := f.memberRequest(r, dryRun); status != nil {
 			return answer(r, int(status.Code), status)
+		}
+		if f.onRequest != nil && r.Method != http.MethodGet && !dryRun {
+			if err := f.onRequest(r.Context()); err != nil {
+				return nil, err
+			}
 		}
 		if f.delay > 0 {
 			select {
@@ -345,6 +353,11 @@ func run(t *testing.T, f *fleet, opts remediate.Options) *running {
 		}
 	})
 	return &running{d, f}
+}
+
+// leaseOf is a lease without an end, held while check returns nil.
+func leaseOf(check func() error) func() (time.Time, error) {
+	return func() (time.Time, error) { return time.Time{}, check() }
 }
 
 // expect compares the writes since the last call with what they should be.

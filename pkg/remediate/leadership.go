@@ -16,12 +16,18 @@ const takeoverTimeout = 2 * resolveTimeout
 // resolving is why nothing is written, and nothing rolled back, before takeOver is done.
 const resolving = "actions of an earlier leader are being resolved"
 
+// lease returns until when this process is the leader, or why it is not.
+func (d *Dispatcher) lease() (until time.Time, err error) {
+	if d.opts.Lease == nil {
+		return time.Time{}, nil
+	}
+	return d.opts.Lease()
+}
+
 // checkLeader returns why this process is not the leader, nil when it is.
 func (d *Dispatcher) checkLeader() error {
-	if d.opts.CheckLeader == nil {
-		return nil
-	}
-	return d.opts.CheckLeader()
+	_, err := d.lease()
+	return err
 }
 
 // observeLeadership records whether this process is the leader, and returns whether it is
@@ -61,7 +67,7 @@ func (d *Dispatcher) resolveLoop(ctx context.Context) {
 // watchLeadership triggers a plan when this process becomes the leader, or no longer is:
 // without corrections nothing else would, and another process may have acted in between.
 func (d *Dispatcher) watchLeadership(ctx context.Context) {
-	if d.opts.CheckLeader == nil {
+	if d.opts.Lease == nil {
 		return
 	}
 	for sleep.For(ctx, time.Second) == nil {

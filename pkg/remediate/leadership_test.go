@@ -20,12 +20,12 @@ import (
 func TestDispatcher_TakesOverWheneverItLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var follows atomic.Bool
-		d := run(t, newFleet(), remediate.Options{CheckLeader: func() error {
+		d := run(t, newFleet(), remediate.Options{Lease: leaseOf(func() error {
 			if follows.Load() {
 				return errors.New("another process is the leader")
 			}
 			return nil
-		}})
+		})})
 		for n := 1; n <= 3; n++ {
 			time.Sleep(time.Minute)
 			if got := d.listed(); got != n {
@@ -93,12 +93,12 @@ func TestDispatcher_LeaderDeletesOldActions(t *testing.T) {
 		ended("older", 4*time.Hour)
 		ended("young", 90*time.Minute)
 		var leads atomic.Bool
-		run(t, f, remediate.Options{Retention: 2 * time.Hour, Keep: 1, CheckLeader: func() error {
+		run(t, f, remediate.Options{Retention: 2 * time.Hour, Keep: 1, Lease: leaseOf(func() error {
 			if !leads.Load() {
 				return errors.New("another process is the leader")
 			}
 			return nil
-		}})
+		})})
 		time.Sleep(2 * time.Hour)
 		if got := names(); len(got) != 3 {
 			t.Errorf("a follower has deleted all but %q", got)

@@ -88,6 +88,9 @@ func (e *overLimitError) Error() string {
 type Totals struct {
 	Fleet   int
 	Members map[string]int
+	// Violations and Unknown are how many of a member's subjects violate the policy, and of
+	// how many that is not known. They may be nil.
+	Violations, Unknown map[string]int
 }
 
 // limitCheck holds a policy to its limits, and to one of the fleet.

@@ -186,11 +186,11 @@ func (s *fixture) start() {
 	s.journal = newHubJournal(hub, 0)
 	s.exec = &executor{
 		clients: s.clients(), journal: s.journal, clock: time.Now,
-		checkWrite: func(i *Intent) error {
+		checkWrite: func(i *Intent) (time.Time, error) {
 			if s.checkWrite != nil {
-				return s.checkWrite(i)
+				return time.Time{}, s.checkWrite(i)
 			}
-			return nil
+			return time.Time{}, nil
 		},
 		onResolved: func(a *Action) { s.resolved = append(s.resolved, a) },
 	}

@@ -56,9 +56,9 @@ federator_actions_wave_unhealthy{binding="b",policy="b"} 0
 federator_actions_stopped 0
 federator_actions_leader 1
 `)
-		d.Stop("for a reason")
+		d.SetStops(remediate.Stops{All: "for a reason"})
 		expect("stopped", "federator_actions_stopped 1\n")
-		d.Resume()
+		d.SetStops(remediate.Stops{})
 		d.set(t, spec, 10, intents("2", "m1 a", "m1 b", "m2 d", "m2 e"))
 		expect("over a limit", `federator_actions_halted{binding="b",policy="b"} 1
 federator_actions_pending{binding="b",policy="b"} 4

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -107,18 +108,17 @@ func (s *policyState) fingerprint() string {
 
 // checkHealth returns the health of what waves have written. It is read without the lock.
 func (d *Dispatcher) checkHealth() map[policy.Ref]Health {
-	health := map[policy.Ref]Health{}
+	written := map[policy.Ref]Written{}
 	d.mu.Lock()
 	for _, s := range d.policies {
 		if len(s.spec.Waves) > 0 && s.progress.phase != v1alpha1.WaveDone {
-			for target := range s.progress.written {
-				health[target] = Healthy
-			}
+			maps.Copy(written, s.progress.written)
 		}
 	}
 	d.mu.Unlock()
-	for target := range health {
-		health[target] = d.opts.Health(target)
+	health := make(map[policy.Ref]Health, len(written))
+	for target, w := range written {
+		health[target] = d.opts.Health(w)
 	}
 	return health
 }
@@ -150,7 +150,7 @@ func (d *Dispatcher) planLocked(binding string, s *policyState, p *pass) {
 	}
 	var targets []policy.Ref
 	var retry time.Time
-	why, until := d.blockedLocked(s, p.now)
+	why, until := d.blockedLocked(binding, s, p.now)
 	if s.halt == nil && why == "" {
 		targets, retry = s.openTargets(p.now, d.opts.RetryAfter)
 		s.pending = len(targets)
@@ -188,10 +188,9 @@ func (d *Dispatcher) startLocked(binding string, s *policyState, targets []polic
 			continue
 		}
 		remaining++
-		if err := p.held[target.Member]; err != nil {
-			p.again(p.now.Add(heldPollInterval))
+		if why := d.memberBlockedLocked(target.Member, p); why != "" {
 			if waiting++; s.waiting == "" {
-				s.waiting = err.Error()
+				s.waiting = why
 			}
 			continue
 		}
@@ -221,15 +220,27 @@ func (d *Dispatcher) startLocked(binding string, s *policyState, targets []polic
 	return remaining
 }
 
+// memberBlockedLocked returns why nothing is written to a member now, "" if something may be.
+func (d *Dispatcher) memberBlockedLocked(member string, p *pass) string {
+	if why := d.stops.member(member); why != "" {
+		return why
+	}
+	if err := p.held[member]; err != nil {
+		p.again(p.now.Add(heldPollInterval))
+		return err.Error()
+	}
+	return ""
+}
+
 // blockedLocked returns why nothing is written for a policy now, and when that may change.
-func (d *Dispatcher) blockedLocked(s *policyState, now time.Time) (why string, until time.Time) {
+func (d *Dispatcher) blockedLocked(binding string, s *policyState, now time.Time) (why string, until time.Time) {
 	switch {
 	case s.notLeading != "":
 		return s.notLeading, time.Time{}
 	case !d.recovered:
 		return resolving, time.Time{}
-	case d.stopped != "":
-		return "all actions are stopped: " + d.stopped, time.Time{}
+	case d.stops.policy(binding, s.spec.Source) != "":
+		return d.stops.policy(binding, s.spec.Source), time.Time{}
 	case s.halt != nil:
 		return "halted", time.Time{}
 	case s.spec.Suspend:
@@ -347,7 +358,7 @@ func (s *policyState) recordOutcome(i *Intent, a *Action, err error) {
 	if err == nil && a.Phase == v1alpha1.PhaseSucceeded {
 		o.writes = append(o.writes, now)
 		if s.progress.written != nil {
-			s.progress.written[target] = true
+			s.progress.written[target] = a.written()
 		}
 	}
 }

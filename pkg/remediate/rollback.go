@@ -1,6 +1,7 @@
 package remediate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,9 +78,10 @@ func (d *Dispatcher) acquireTarget(a *Action) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	stop := cmp.Or(d.stops.policy(a.Binding, a.Source), d.stops.member(a.Remedy.Target.Member))
 	switch {
-	case d.stopped != "":
-		return fmt.Errorf("%w: all actions are stopped: %s", ErrNotNow, d.stopped)
+	case stop != "":
+		return fmt.Errorf("%w: %s", ErrNotNow, stop)
 	case !d.recovered:
 		return fmt.Errorf("%w: %s", ErrNotNow, resolving)
 	case d.busy[a.Remedy.Target]:

@@ -16,8 +16,10 @@ type RolloutSpec struct {
 	Waves   []Wave  // nil: all members at once
 	Window  *Window // nil: always
 	Suspend bool    // nothing is written
-	// Generation changes with the policy and its package: the waves then restart.
+	// Generation is a digest of the package, its parameters and the policy's spec: where it
+	// changes, the waves restart.
 	Generation string
+	Source     string // the PolicySource of the package, "" for none
 }
 
 // Wave is a group of members that is written to after the groups before it.
@@ -29,12 +31,31 @@ type Wave struct {
 	Timeout time.Duration // how long written objects may take to get healthy
 }
 
-// Health is the health of an object.
-type Health uint8
+// Written is a target as a correction has left it.
+type Written struct {
+	Target policy.Ref
+	// ResourceVersion is that of the target after the write: what is known of an older state
+	// says nothing about its health. "" where the member has not returned any.
+	ResourceVersion string
+	Deleted         bool // by a correction that deletes
+}
 
-// The health of an object.
+// Health is the health of an object, and why it is not Healthy.
+type Health struct {
+	Status HealthStatus
+	Why    string
+}
+
+// HealthStatus is whether an object is healthy.
+type HealthStatus uint8
+
+// Whether an object is healthy.
 const (
-	Healthy Health = iota // or of a kind that has no health
+	// Unknown is the health of an object of which too little is known: its scope is not
+	// Synced and fresh, or has not reached the version that was written, or the index does
+	// not hold the fields that show it.
+	Unknown HealthStatus = iota
+	Healthy              // or of a kind that has no health, or gone
 	Progressing
 	Degraded
 )

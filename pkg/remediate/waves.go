@@ -14,12 +14,12 @@ type waveProgress struct {
 	wave       int
 	phase      v1alpha1.WavePhase
 	started    time.Time
-	written    map[policy.Ref]bool // targets, by the current wave
+	written    map[policy.Ref]Written // by the current wave
 	unhealthy  int
 }
 
 func (p *waveProgress) restart(generation string, now time.Time) {
-	*p = waveProgress{generation: generation, phase: v1alpha1.WaveWriting, started: now, written: map[policy.Ref]bool{}}
+	*p = waveProgress{generation: generation, phase: v1alpha1.WaveWriting, started: now, written: map[policy.Ref]Written{}}
 }
 
 // reaches reports whether a member may be written to: it is in the current wave or an
@@ -68,7 +68,7 @@ func (p *waveProgress) advance(waves []Wave, remaining int, health func(policy.R
 		return "", time.Time{}
 	}
 	p.wave++
-	p.phase, p.started, p.written, p.unhealthy = v1alpha1.WaveWriting, now, map[policy.Ref]bool{}, 0
+	p.phase, p.started, p.written, p.unhealthy = v1alpha1.WaveWriting, now, map[policy.Ref]Written{}, 0
 	return "", now
 }
 
@@ -77,12 +77,12 @@ func (p *waveProgress) advance(waves []Wave, remaining int, health func(policy.R
 func (p *waveProgress) checkHealth(require v1alpha1.HealthRequirement, health func(policy.Ref) Health) (degraded policy.Ref) {
 	p.unhealthy = 0
 	for target := range p.written {
-		switch h := health(target); {
+		switch h := health(target).Status; {
 		case require == v1alpha1.RequireNothing:
 		case h == Degraded:
 			degraded = target
 			p.unhealthy++
-		case h == Progressing && require != v1alpha1.RequireNotDegraded:
+		case h == Unknown, h == Progressing && require != v1alpha1.RequireNotDegraded:
 			p.unhealthy++
 		}
 	}

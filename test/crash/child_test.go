@@ -3,14 +3,12 @@ package crash
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"federator.dev/federator/internal/election"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/policy"
 	"federator.dev/federator/pkg/remediate"
@@ -71,12 +70,12 @@ func runChild(text string) error {
 		return err
 	}
 	p := &process{namespace: a.Namespace, member: of.CoreV1().RESTClient(), changed: trigger.New()}
-	p.lock = &resourcelock.LeaseLock{
+	p.lock = election.Track(&resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: "federator"}, Client: hub.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprint(os.Getpid(), " ", time.Now().UnixNano())},
-	}
+	}, leaseRenew)
 	p.dispatcher, err = remediate.New(remediate.Options{
-		Clients: p, Hub: hub.CoreV1().RESTClient(), CheckLeader: p.lead, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Clients: p, Hub: hub.CoreV1().RESTClient(), Lease: p.lock.Lease, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		return err
@@ -96,8 +95,7 @@ func connect(file string) (*kubernetes.Clientset, error) {
 type process struct {
 	namespace  string
 	member     rest.Interface
-	lock       resourcelock.Interface
-	elector    atomic.Pointer[leaderelection.LeaderElector]
+	lock       *election.Lock
 	dispatcher *remediate.Dispatcher
 	changed    trigger.Trigger
 }
@@ -108,14 +106,6 @@ func (p *process) Client(of string, kind policy.Kind, _ string) (*remediate.Clie
 		return nil, fmt.Errorf("member %q: %s is not served", of, kind)
 	}
 	return &remediate.Client{REST: p.member, Resource: "configmaps", Namespaced: true}, nil
-}
-
-func (p *process) lead() error {
-	le := p.elector.Load()
-	if le == nil || !le.IsLeader() {
-		return errors.New("another process acts")
-	}
-	return le.Check(0)
 }
 
 func (p *process) elect(ctx context.Context) error {
@@ -133,7 +123,6 @@ func (p *process) elect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.elector.Store(le)
 		le.Run(ctx)
 	}
 	return context.Cause(ctx)
