@@ -33,6 +33,11 @@ const (
 	// member: federator never writes to it.
 	ProtectKey = GroupName + "/protect"
 
+	// FreezeKey is the annotation on a Cluster of the hub with the time, as in RFC 3339,
+	// until which nothing is written to its member. It is at most 30 days ahead. A value
+	// that is not such a time prevents writes until it is changed.
+	FreezeKey = GroupName + "/freeze-until"
+
 	// AcknowledgeKey is the annotation on a FleetPolicy that acknowledges a halt, so
 	// that corrections continue. Its value is the status.halted.id of that halt; it
 	// does not acknowledge later halts.

@@ -27,6 +27,8 @@ var (
 	ErrReadOnly = errors.New("member is read-only")
 	// ErrPaused is returned for a member whose Cluster is paused.
 	ErrPaused = errors.New("writes to the member are paused")
+	// ErrFrozen is returned for a member whose Cluster is frozen.
+	ErrFrozen = errors.New("writes to the member are frozen")
 	// ErrNotServed is returned for a kind that a member does not serve, or not
 	// at that version.
 	ErrNotServed = catalog.ErrNotServed
@@ -65,7 +67,7 @@ func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) 
 }
 
 // CheckWritable returns why nothing may be written to a member at the moment although it
-// is read: ErrPaused, or nil. A client that Writer has returned before continues to
+// is read: ErrPaused or ErrFrozen, or nil. A client that Writer has returned before continues to
 // work, so writers call it right before each write.
 func (m *Manager) CheckWritable(member string) error {
 	m.mu.Lock()
@@ -77,13 +79,38 @@ func (m *Manager) CheckWritable(member string) error {
 	return mb.checkWritable()
 }
 
-const pausedMessage = "the Cluster is paused: it is read, but not written to"
-
 func (mb *member) checkWritable() error {
-	if mb.currentSpec().Paused {
-		return fmt.Errorf("member %q: %w: its Cluster is paused", mb.name, ErrPaused)
+	why := mb.hold()
+	switch {
+	case why == nil:
+		return nil
+	case why.Reason == connection.Paused:
+		return fmt.Errorf("member %q: %w: %s", mb.name, ErrPaused, why.Message)
+	default:
+		return fmt.Errorf("member %q: %w: %s", mb.name, ErrFrozen, why.Message)
 	}
-	return nil
+}
+
+// WritesHeld returns why nothing is written to a member at the moment, "" when it may be.
+func (m *Manager) WritesHeld(member string) string {
+	m.mu.Lock()
+	mb := m.members[member]
+	m.mu.Unlock()
+	if mb == nil {
+		return ""
+	}
+	if mb.currentSpec().ReadOnly {
+		return ErrReadOnly.Error()
+	}
+	if why := mb.hold(); why != nil {
+		return why.Message
+	}
+	return ""
+}
+
+// hold returns why the member's Cluster holds writes now, nil when it does not.
+func (mb *member) hold() *connection.Refusal {
+	return mb.currentSpec().Hold.At(mb.manager.opts.Clock())
 }
 
 // lookup returns the member of a name.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -254,7 +255,7 @@ func TestMember_PausedIsReadAndNotWrittenTo(t *testing.T) {
 	m := r.fleet.Members()[0]
 	lists := r.allLists(m)
 	paused := specOf(t, m)
-	paused.Paused = true
+	paused.Hold = connection.Hold{Paused: true}
 	r.source.set(paused)
 	r.until("the member says so", func() bool {
 		st := r.status(m)
@@ -289,6 +290,47 @@ func TestMember_PausedIsReadAndNotWrittenTo(t *testing.T) {
 	r.synced(m)
 	if n := r.allLists(m); n != lists {
 		t.Errorf("%d lists, want the first %d only", n, lists)
+	}
+}
+
+func TestMember_FrozenIsReadAndNotWrittenToUntilTheTime(t *testing.T) {
+	var now atomic.Int64
+	now.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Unix())
+	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
+		fill(t, r.fleet.Members()[0], 10)
+		o.Clock = func() time.Time { return time.Unix(now.Load(), 0) }
+	})
+	m := r.fleet.Members()[0]
+	frozen := specOf(t, m)
+	until := "2026-03-01T13:00:00Z"
+	frozen.Hold = connection.Hold{Freeze: &until, FrozenBy: "kubectl-annotate"}
+	r.source.set(frozen)
+	r.until("the member says so, and who", func() bool {
+		st := r.status(m)
+		return st.State == connection.Connected && st.Reason == connection.Frozen && strings.Contains(st.Held, "kubectl-annotate") &&
+			strings.Contains(st.Held, "unproven") && st.FrozenUntil != nil && st.FrozenUntil.Format(time.RFC3339) == until
+	})
+	touch(t, m, 1, "meanwhile")
+	r.touched(m, 1, "meanwhile")
+	if _, _, _, err := r.manager.Writer(nameOf(m), "Pod", "v1"); !errors.Is(err, clusterinformers.ErrFrozen) {
+		t.Errorf("a writer for a frozen member: %v", err)
+	}
+	if why := r.manager.CheckWritable(nameOf(m)); !errors.Is(why, clusterinformers.ErrFrozen) {
+		t.Errorf("held: %v", why)
+	}
+	if got := r.manager.WritesHeld(nameOf(m)); !strings.Contains(got, until) {
+		t.Errorf("held: %q", got)
+	}
+	now.Add(int64(time.Hour/time.Second) - 1)
+	if why := r.manager.CheckWritable(nameOf(m)); !errors.Is(why, clusterinformers.ErrFrozen) {
+		t.Errorf("a second before: %v", why)
+	}
+	now.Add(1)
+	if why := r.manager.CheckWritable(nameOf(m)); why != nil {
+		t.Errorf("the freeze does not end by itself: %v", why)
+	}
+	if st := r.status(m); st.Reason != "" || st.Held != "" || st.FrozenUntil != nil {
+		t.Errorf("after the freeze: %+v", st)
 	}
 }
 

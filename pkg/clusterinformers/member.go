@@ -200,18 +200,24 @@ func (mb *member) update(spec Spec) {
 	if spec.UID == "" {
 		spec.UID = mb.spec.UID
 	}
-	same, pausedBefore := reflect.DeepEqual(mb.spec, spec), mb.spec.Paused
+	same, before := reflect.DeepEqual(mb.spec, spec), mb.spec.Hold
 	mb.spec = spec
 	mb.mu.Unlock()
-	if spec.Paused != pausedBefore {
-		if spec.Paused {
-			mb.log.Info("Cluster paused")
-		} else {
-			mb.log.Info("Cluster resumed")
-		}
-	}
+	mb.logHold(before, spec.Hold)
 	if !same {
 		mb.triggerSpec()
+	}
+}
+
+// logHold logs that the member is not written to, or is again.
+func (mb *member) logHold(before, after connection.Hold) {
+	now := mb.manager.opts.Clock()
+	was, is := before.At(now), after.At(now)
+	switch {
+	case is != nil && (was == nil || *was != *is):
+		mb.log.Info("writes to the member are held", "reason", is.Reason, "detail", is.Message)
+	case is == nil && was != nil:
+		mb.log.Info("writes to the member are no longer held", "reason", was.Reason)
 	}
 }
 

@@ -184,6 +184,7 @@ func scopeDesc(name, help string, more ...string) *prometheus.Desc {
 
 var (
 	descConnected  = memberDesc("federator_member_connected", "1 while the member can be reached.")
+	descHeld       = memberDesc("federator_member_writes_held", "1 for a member that is not written to although it is read, by the reason: Paused or Frozen. Others have no series.", "reason")
 	descRefused    = memberDesc("federator_member_kinds_refused", "Kinds that are rejected because the member serves them in a way that contradicts itself or Kubernetes: under another kind's resource, or under several.")
 	descScopes     = memberDesc("federator_member_scopes", "Kinds of a member, by state; states without any have no series.", "state")
 	descObjects    = memberDesc("federator_member_objects", "Objects of a member that are held.")
@@ -212,7 +213,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c metricsCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descConnected, descRefused, descScopes, descObjects, descBytes, descLeftOut, descContact, descRestarts, descRelists, descFallbacks, descPanics, descViolations,
+		descConnected, descHeld, descRefused, descScopes, descObjects, descBytes, descLeftOut, descContact, descRestarts, descRelists, descFallbacks, descPanics, descViolations,
 		descScopeUnsynced, descScopeLeftOut, descScopePanics, descScopeFallbacks,
 		descScopeObjects, descScopeBytes, descScopeContact, descScopeRestarts, descScopeRelists, descUnnamed,
 	} {
@@ -242,7 +243,8 @@ func (c metricsCollector) Collect(ch chan<- prometheus.Metric) {
 type scrapedMember struct {
 	name      string
 	connected bool
-	named     bool // unsynced kinds are worth series: the member has had its time
+	held      connection.Reason // why it is not written to; "" when it is
+	named     bool              // unsynced kinds are worth series: the member has had its time
 	contact   int64
 	scopes    map[aggregate.Kind]*scopeMetrics
 	unsynced  map[aggregate.Kind]aggregate.State // neither Synced nor Partial
@@ -286,6 +288,9 @@ func (c metricsCollector) readMember(mb *member) *scrapedMember {
 	if s.connected {
 		s.named = mb.synced.Load() || mb.givenUp()
 		s.contact = mb.conn.lastRead.Load() / int64(time.Millisecond)
+	}
+	if why := mb.hold(); why != nil {
+		s.held = why.Reason
 	}
 	mm := c.manager.metrics.lookup(mb.name)
 	if mm == nil {
@@ -332,6 +337,9 @@ func (s *scrapedMember) collect(ch chan<- prometheus.Metric) {
 		connected = 1
 	}
 	gauge(descConnected, connected)
+	if s.held != "" {
+		gauge(descHeld, 1, string(s.held))
+	}
 	gauge(descRefused, float64(s.refused))
 	for state, n := range s.states {
 		if n > 0 {

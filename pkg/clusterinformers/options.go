@@ -48,6 +48,8 @@ type Options struct {
 	StockTransport bool
 	// MetricsPerScope exports everything by kind, too: a kilobyte a scope and scrape.
 	MetricsPerScope bool
+	// Clock says what time it is, for freezes of members. nil: time.Now.
+	Clock func() time.Time
 	// KeepSecretValues turns the redaction of Secret and ConfigMap values off.
 	KeepSecretValues bool
 }
@@ -142,6 +144,9 @@ func (o Options) validate() (Options, error) {
 	}
 	if o.ParallelSyncs < 0 || o.Budget.Bytes < 0 || o.Budget.Objects < 0 || o.Budget.ResponseBytes < 0 || o.Budget.FleetBytes < 0 {
 		bad("ParallelSyncs and Budget must not be negative")
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
 	}
 	if o.ParallelSyncs == 0 {
 		o.ParallelSyncs = defaultParallelSyncs

@@ -329,7 +329,7 @@ func (mb *member) connStatus() MemberStatus {
 	spec := mb.currentSpec()
 	st := MemberStatus{
 		Name: mb.name, UID: spec.UID, State: contact, Reason: reason, Message: message, Since: since,
-		ReadOnly: spec.ReadOnly, Paused: spec.Paused, Synced: mb.synced.Load(), Scopes: map[aggregate.State]int{},
+		ReadOnly: spec.ReadOnly, Paused: spec.Hold.Paused, Synced: mb.synced.Load(), Scopes: map[aggregate.State]int{},
 	}
 	for _, l := range spec.Labels {
 		if st.Labels == nil {
@@ -337,8 +337,12 @@ func (mb *member) connStatus() MemberStatus {
 		}
 		st.Labels[l.Key] = l.Value
 	}
-	if spec.Paused && contact == connection.Connected {
-		st.Reason, st.Message = connection.Paused, pausedMessage
+	now := mb.manager.opts.Clock()
+	if hold := spec.Hold.At(now); hold != nil {
+		st.Held, st.FrozenUntil = hold.Message, spec.Hold.FrozenUntil(now)
+		if contact == connection.Connected {
+			st.Reason, st.Message = hold.Reason, hold.Message
+		}
 	}
 	if v := mb.version.Load(); v != nil {
 		st.Version = *v

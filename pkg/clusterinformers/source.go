@@ -34,8 +34,9 @@ type Spec struct {
 	Uninitialized bool
 	// ReadOnly members are never written to.
 	ReadOnly bool
-	// Paused members are read as all others, but not written to.
-	Paused bool
+	// Hold is why the member is not written to at the moment, although it is read as all
+	// others are.
+	Hold connection.Hold
 }
 
 // inFleet reports whether the member belongs to the fleet. One that has not been

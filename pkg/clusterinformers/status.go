@@ -17,11 +17,15 @@ type MemberStatus struct {
 	Labels   map[string]string `json:"labels,omitempty"`  // of its Cluster
 	Version  string            `json:"version,omitempty"` // of its API server
 	State    connection.State  `json:"state"`
-	Reason   connection.Reason `json:"reason,omitempty"`  // why it is not Connected, or Paused
+	Reason   connection.Reason `json:"reason,omitempty"`  // why it is not Connected, or not written to
 	Message  string            `json:"message,omitempty"` // the same for people, truncated
 	Since    time.Time         `json:"since"`             // of the state
 	ReadOnly bool              `json:"readOnly,omitempty"`
 	Paused   bool              `json:"paused,omitempty"` // it is read, and not written to
+	// Held is why nothing is written to it although it is read, with who said so as far as
+	// that is known; FrozenUntil is when a freeze ends by itself.
+	Held        string     `json:"held,omitempty"`
+	FrozenUntil *time.Time `json:"frozenUntil,omitempty"`
 	// Transport is why the member is reached by net/http, which costs more a watch; empty
 	// where it is not, or where Options.StockTransport asks for it.
 	Transport string `json:"transport,omitempty"`

@@ -26,6 +26,10 @@ type Options struct {
 	Metrics  prometheus.Registerer // nil: not exported
 	Listener net.Listener          // TCP, without TLS; the Server closes it
 
+	// WritesHeld returns why nothing is written to a member, "" when it may be. Nil: every
+	// member may be written to.
+	WritesHeld func(member string) string
+
 	// ValuesRedacted says that values of Secrets and ConfigMaps are not in the index;
 	// callers that read such objects get a warning.
 	ValuesRedacted bool

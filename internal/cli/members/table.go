@@ -74,6 +74,7 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 		{"Version", m.Version},
 		{"Labels", labels.FormatLabels(m.Labels)},
 		{"Access", access(m)},
+		{"Writes held", m.Held},
 		{"Objects", fmt.Sprintf("%d in %s", m.Objects, size(m.Bytes))},
 		{"Freshness", freshness(m.Freshness)},
 		{"Transport", transport(m.Transport)},
@@ -111,10 +112,14 @@ func scopeRow(d clusterinformers.ScopeStatus, now time.Time) []console.Cell {
 	}
 }
 
-// access is "read-only" for a member that is never written to.
+// access is "read-only" for a member that is never written to, and "held" for one that is not
+// at the moment.
 func access(m clusterinformers.MemberStatus) string {
-	if m.ReadOnly {
+	switch {
+	case m.ReadOnly:
 		return "read-only"
+	case m.Held != "":
+		return "held"
 	}
 	return ""
 }

@@ -74,10 +74,6 @@ const (
 	Panicked         Reason = "Panicked" // a goroutine of this member failed; it was restarted
 )
 
-// Paused is the reason of a member that is Connected and not written to: its
-// Cluster is paused, which stops controllers and not readers.
-const Paused Reason = "Paused"
-
 // Transient reports whether a reason may pass without anybody changing anything.
 func (r Reason) Transient() bool {
 	switch r {

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/cluster-api/util/annotations"
 	"sigs.k8s.io/cluster-api/util/secret"
 
+	"federator.dev/federator/api"
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/clusterinformers/connection"
@@ -193,12 +194,13 @@ func (p *namespaceInformers) specs() ([]clusterinformers.Spec, namespaceState) {
 // cluster is what is kept of a Cluster.
 type cluster struct {
 	metav1.ObjectMeta
-	paused, initialized bool
+	hold        connection.Hold
+	initialized bool
 }
 
 // spec describes the member. Without a right to read Secrets it says so.
 func (c *cluster) spec(kubeconfig []byte, unreadable bool) clusterinformers.Spec {
-	s := clusterinformers.Spec{Name: c.Namespace + "/" + c.Name, UID: string(c.UID), Kubeconfig: kubeconfig, Uninitialized: !c.initialized, Paused: c.paused}
+	s := clusterinformers.Spec{Name: c.Namespace + "/" + c.Name, UID: string(c.UID), Kubeconfig: kubeconfig, Uninitialized: !c.initialized, Hold: c.hold}
 	for k, v := range c.Labels {
 		s.Labels = append(s.Labels, aggregate.Label{Key: k, Value: v})
 	}
@@ -223,14 +225,43 @@ func trimCluster(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
 	return &cluster{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
 			Labels: u.GetLabels(), DeletionTimestamp: u.GetDeletionTimestamp(),
 		},
-		paused: paused || annotations.HasPaused(u), initialized: initialized(u),
+		hold: holdOf(u), initialized: initialized(u),
 	}, nil
+}
+
+// holdOf reads why nothing is to be written to a Cluster's member.
+func holdOf(u *unstructured.Unstructured) connection.Hold {
+	var hold connection.Hold
+	if paused, _, err := unstructured.NestedBool(u.Object, "spec", "paused"); paused || err != nil {
+		hold.Paused, hold.PausedBy = true, managerOf(u, "paused")
+	} else if annotations.HasPaused(u) {
+		hold.Paused, hold.PausedBy = true, managerOf(u, clusterv1.PausedAnnotation)
+	}
+	if until, ok := u.GetAnnotations()[api.FreezeKey]; ok {
+		until = message.Clip(until)
+		hold.Freeze, hold.FrozenBy = &until, managerOf(u, api.FreezeKey)
+	}
+	return hold
+}
+
+// managerOf returns the field manager that wrote a field last, "" where nobody says so. Clients
+// choose their names: it proves nothing.
+func managerOf(u *unstructured.Unstructured, field string) string {
+	var newest metav1.ManagedFieldsEntry
+	for _, m := range u.GetManagedFields() {
+		if m.FieldsV1 == nil || !strings.Contains(m.FieldsV1.GetRawString(), `"f:`+field+`":`) {
+			continue
+		}
+		if newest.Manager == "" || m.Time != nil && newest.Time != nil && newest.Time.Before(m.Time) {
+			newest = m
+		}
+	}
+	return message.Clip(newest.Manager)
 }
 
 // initialized reads a Cluster's status by the contract of its version.

@@ -2,6 +2,7 @@ package source
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,6 +10,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/secret"
 
+	"federator.dev/federator/pkg/clusterinformers/connection"
 	"federator.dev/federator/pkg/clusterinformers/internal/kubeconfigtest"
 )
 
@@ -70,5 +72,31 @@ func TestTrimSecret_KeepsOnlyKubeconfigs(t *testing.T) {
 		if err != nil || string(again.(*corev1.Secret).Data[secret.KubeconfigDataName]) != string(kept.Data[secret.KubeconfigDataName]) {
 			t.Errorf("%s: trimmed twice: %+v, %v", name, again, err)
 		}
+	}
+}
+
+// Who paused or froze is the manager that wrote the field last.
+func TestHoldOf_NamesTheManagerOfTheField(t *testing.T) {
+	at := func(minute int) *metav1.Time {
+		return &metav1.Time{Time: time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC)}
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"paused": true}}}
+	u.SetAnnotations(map[string]string{"federator.dev/freeze-until": "later"})
+	u.SetManagedFields([]metav1.ManagedFieldsEntry{
+		{Manager: "other", Time: at(9), FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:pausedUntil":{}}}`)},
+		{Manager: "first", Time: at(1), FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:paused":{}}}`)},
+		{Manager: "last", Time: at(2), FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:paused":{}}}`)},
+		{Manager: "\x1bfreezer", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:federator.dev/freeze-until":{}}}}`)},
+	})
+	hold := holdOf(u)
+	if !hold.Paused || hold.PausedBy != "last" || hold.Freeze == nil || *hold.Freeze != "later" || hold.FrozenBy != " freezer" {
+		t.Errorf("%+v", hold)
+	}
+	u.Object["spec"] = map[string]any{"paused": "yes"}
+	if hold := holdOf(u); !hold.Paused {
+		t.Error("what is not understood does not pause")
+	}
+	if hold := holdOf(&unstructured.Unstructured{Object: map[string]any{}}); hold != (connection.Hold{}) {
+		t.Errorf("%+v", hold)
 	}
 }

@@ -104,6 +104,12 @@ func TestClusterAPI_WatchesClusters(t *testing.T) {
 			patchCluster(t, hub.DirectRESTConfig(), version, "fleet", "a", `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
 			v.member("fleet/a", "paused by annotation", paused)
 			patchCluster(t, hub.DirectRESTConfig(), version, "fleet", "a", `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
+			patchCluster(t, hub.DirectRESTConfig(), version, "fleet", "a", `{"metadata":{"annotations":{"federator.dev/freeze-until":"2026-01-02T03:04:05Z"}}}`)
+			v.member("fleet/a", "frozen", func(s clusterinformers.Spec) bool {
+				return s.Hold.Freeze != nil && *s.Hold.Freeze == "2026-01-02T03:04:05Z" && s.Hold.FrozenBy != "" && !s.Hold.Paused
+			})
+			patchCluster(t, hub.DirectRESTConfig(), version, "fleet", "a", `{"metadata":{"annotations":{"federator.dev/freeze-until":null}}}`)
+			v.member("fleet/a", "thawed", followed)
 			must(t, hub.SetKubeconfig(t.Context(), "fleet", "a", []byte("rotated")))
 			v.member("fleet/a", "rotated", func(s clusterinformers.Spec) bool { return s.Refused == nil && string(s.Kubeconfig) == "rotated" })
 			must(t, hub.SetLabels(t.Context(), "fleet", "a", map[string]string{"env": "test"}))
@@ -234,7 +240,7 @@ func TestClusterAPI_UsesTheVersionThatTheHubServes(t *testing.T) {
 	}}
 	_, err = d.Resource(gvr).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{})
 	must(t, err)
-	v.member("default/a", "there", func(s clusterinformers.Spec) bool { return s.Paused && refusedAs(connection.NotInitialized)(s) })
+	v.member("default/a", "there", func(s clusterinformers.Spec) bool { return s.Hold.Paused && refusedAs(connection.NotInitialized)(s) })
 	seen := len(v.all())
 
 	// The version in use goes away: the source follows the other, and nobody
@@ -249,7 +255,7 @@ func TestClusterAPI_UsesTheVersionThatTheHubServes(t *testing.T) {
 		_, err := d.Resource(gvr).Namespace("default").Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"paused":false}}`), metav1.PatchOptions{})
 		return err == nil
 	})
-	v.member("default/a", "followed at v1beta1", func(s clusterinformers.Spec) bool { return !s.Paused && refusedAs(connection.NotInitialized)(s) })
+	v.member("default/a", "followed at v1beta1", func(s clusterinformers.Spec) bool { return !s.Hold.Paused && refusedAs(connection.NotInitialized)(s) })
 	for _, view := range v.all()[seen:] {
 		if len(view) != 1 {
 			t.Errorf("the member left when the version changed: %v", view)

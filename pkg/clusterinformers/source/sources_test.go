@@ -109,9 +109,9 @@ func (v *viewer) member(name, what string, cond func(clusterinformers.Spec) bool
 	return found
 }
 
-func followed(s clusterinformers.Spec) bool { return s.Refused == nil && !s.Paused }
+func followed(s clusterinformers.Spec) bool { return s.Refused == nil && s.Hold == connection.Hold{} }
 
-func paused(s clusterinformers.Spec) bool { return s.Refused == nil && s.Paused }
+func paused(s clusterinformers.Spec) bool { return s.Refused == nil && s.Hold.Paused }
 
 func refusedAs(r connection.Reason) func(clusterinformers.Spec) bool {
 	return func(s clusterinformers.Spec) bool { return s.Refused != nil && s.Refused.Reason == r }

@@ -65,7 +65,9 @@ type Options struct {
 	// LastContact returns when a member last sent anything about a kind; the zero time
 	// when it never did. Nil: never.
 	LastContact func(member string, kind aggregate.Kind) time.Time
-	Now         func() time.Time // nil: time.Now
+	// Held returns why nothing is written to a member, "" when it may be. Nil: every member is.
+	Held func(member string) string
+	Now  func() time.Time // nil: time.Now
 
 	MaxGroups int // that a count may have; 0 means 10,000
 	MaxNodes  int // that related may find; 0 means 1,000
@@ -91,6 +93,9 @@ func New(o Options) (*Handler, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Held == nil {
+		o.Held = func(string) string { return "" }
 	}
 	return &Handler{o}, nil
 }

@@ -31,6 +31,8 @@ type MemberInfo struct {
 	Scopes  map[aggregate.State]int `json:"scopes"`            // kinds by state
 	Objects int                     `json:"objects"`           // in namespaces that may be listed
 	Bytes   int64                   `json:"bytes"`             // of memory, for kinds that may be listed in all namespaces
+	// Held is why federator writes nothing to it at the moment.
+	Held string `json:"held,omitempty"`
 	// NotSynced are the first kinds for which the member is not fresh, NotSyncedMore the
 	// number of others.
 	NotSynced     []selection.NotSynced `json:"notSynced"`
@@ -99,7 +101,7 @@ func (f *freshness) add(m MemberInfo) {
 // describe describes a member as far as it may be listed. ok is false for one that the
 // query does not select.
 func (q *memberQuery) describe(m aggregate.Member, grants map[aggregate.Kind]*authz.Grants) (info MemberInfo, ok bool) {
-	info = MemberInfo{Name: m.Name, Version: m.Version, Scopes: map[aggregate.State]int{}, NotSynced: []selection.NotSynced{}}
+	info = MemberInfo{Name: m.Name, Version: m.Version, Held: q.options.Held(m.Name), Scopes: map[aggregate.State]int{}, NotSynced: []selection.NotSynced{}}
 	for scope := range q.scopesOf(m.Name) {
 		grant := grants[scope.Kind].Member(m.Name)
 		if grant.Empty() {
@@ -177,7 +179,7 @@ func (l *MemberList) table() *metav1.Table {
 		return l.Summary.table(l.Revision)
 	}
 	t := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: l.Revision, Continue: l.Continue}}
-	t.ColumnDefinitions = columns("Name", "Version", "#Synced", "#Kinds", "#Objects", "Not Synced", "Labels")
+	t.ColumnDefinitions = columns("Name", "Version", "#Synced", "#Kinds", "#Objects", "Not Synced", "Writes Held", "Labels")
 	t.ColumnDefinitions[len(t.ColumnDefinitions)-1].Priority = 1
 	for _, m := range l.Items {
 		kinds := 0
@@ -193,7 +195,7 @@ func (l *MemberList) table() *metav1.Table {
 		}
 		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
 			m.Name, m.Version, m.Scopes[aggregate.Synced] + m.Scopes[aggregate.NotServed], kinds, m.Objects,
-			strings.Join(stale, ","), formatLabels(m.Labels),
+			strings.Join(stale, ","), m.Held, formatLabels(m.Labels),
 		}})
 	}
 	return t

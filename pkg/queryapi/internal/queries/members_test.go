@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/queryapi/internal/authz"
@@ -102,6 +104,24 @@ func TestMembers_Filters(t *testing.T) {
 	}
 	if _, err := send(s, "members", "resource=nopes", "application/json", everybody); code(err) != 404 {
 		t.Errorf("an unknown resource: %v, want a 404", err)
+	}
+}
+
+func TestMembers_SayWhyTheyAreNotWrittenTo(t *testing.T) {
+	f, everybody := statesFleet(t)
+	s := f.server(queries.Options{Held: func(member string) string {
+		if member == "a/two" {
+			return "frozen until tomorrow"
+		}
+		return ""
+	}})
+	got, err := ask[queries.MemberList](t, s, "members", "", everybody)
+	if err != nil || got.Items[0].Held != "" || got.Items[1].Held != "frozen until tomorrow" {
+		t.Errorf("%+v, %v", got.Items, err)
+	}
+	as := table(t, s, "members", "")
+	if n := slices.IndexFunc(as.ColumnDefinitions, func(c metav1.TableColumnDefinition) bool { return c.Name == "Writes Held" }); n < 0 || as.Rows[1].Cells[n] != "frozen until tomorrow" {
+		t.Errorf("%+v", as)
 	}
 }
 
