@@ -26,8 +26,8 @@ type EnforcementSpec struct {
 	Pause   bool // nothing is written, and no verdict counted, while policies are replaced
 
 	Source, Commit, Path string // of the package
-	// Generation changes with the policy and its package: all verdicts are counted again
-	// before anything is written, and waves restart.
+	// Generation is what is written, of the policy and its package: when it changes all
+	// verdicts are counted again before anything is written, and waves restart.
 	Generation string
 	// Hold is why violations are only reported now, whatever Mode says: the newest commit of
 	// the source is not the active one, for example.

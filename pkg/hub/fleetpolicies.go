@@ -225,7 +225,7 @@ func (f *FleetPolicies) bindingFor(set *policy.Set, fp *v1alpha1.FleetPolicy, or
 	}
 	var t enforce.EnforcementSpec
 	if err == nil {
-		t, err = toEnforcementSpec(fp, from)
+		t, err = toEnforcementSpec(fp, from, set.Digest(fp.Spec.Package))
 	}
 	if err != nil {
 		return b, t, policyProblem{"Invalid", err.Error()}

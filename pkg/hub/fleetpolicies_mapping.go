@@ -1,7 +1,10 @@
 package hub
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -63,13 +66,18 @@ func toStrings[T ~string](list []T) []string {
 	return out
 }
 
-// toEnforcementSpec returns how violations of a FleetPolicy are corrected. Errors name a field.
-func toEnforcementSpec(fp *v1alpha1.FleetPolicy, from Origin) (enforce.EnforcementSpec, error) {
+// toEnforcementSpec returns how violations of a FleetPolicy are corrected, whose package has
+// a digest. Errors name a field.
+func toEnforcementSpec(fp *v1alpha1.FleetPolicy, from Origin, digest string) (enforce.EnforcementSpec, error) {
 	spec := &fp.Spec
+	generation, err := rolloutGeneration(spec, digest)
+	if err != nil {
+		return enforce.EnforcementSpec{}, err
+	}
 	t := enforce.EnforcementSpec{
 		Mode: policy.Mode(spec.Mode), Force: spec.Force, ActAs: spec.ActAs, Suspend: spec.Suspend,
 		Limits: toLimits(spec.Limits), Source: from.Source, Commit: from.Commit, Path: from.Path, Hold: from.Hold, Ceiling: from.Ceiling,
-		Generation: fmt.Sprintf("%s/%d/%s", fp.UID, fp.Generation, from.Commit),
+		Generation: generation,
 	}
 	for _, w := range spec.Waves {
 		t.Waves = append(t.Waves, enforce.Wave{
@@ -82,12 +90,33 @@ func toEnforcementSpec(fp *v1alpha1.FleetPolicy, from Origin) (enforce.Enforceme
 		if zone == "" {
 			zone = "UTC"
 		}
-		var err error
 		if t.Window, err = remediate.NewWindow(w.Schedule, w.Duration.Duration, zone); err != nil {
 			return t, fmt.Errorf("spec.window: %w", err)
 		}
 	}
 	return t, nil
+}
+
+// rolloutGeneration returns what a rollout is named by: a digest of all that decides what
+// is written, of the package and the spec. Other commits of the source, a FleetPolicy that
+// was deleted and made again, and suspending it do not begin another rollout.
+func rolloutGeneration(spec *v1alpha1.FleetPolicySpec, digest string) (string, error) {
+	of := spec.DeepCopy()
+	of.Suspend, of.Parameters = false, nil
+	var parameters any
+	if p := spec.Parameters; p != nil && len(p.Raw) > 0 {
+		d := json.NewDecoder(bytes.NewReader(p.Raw))
+		d.UseNumber()
+		if err := d.Decode(&parameters); err != nil {
+			return "", fmt.Errorf("spec.parameters: %w", err)
+		}
+	}
+	text, err := json.Marshal([]any{digest, parameters, of}) // keys are sorted
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16]), nil
 }
 
 func toLimits(l v1alpha1.Limits) remediate.Limits {

@@ -89,14 +89,17 @@ func asJSON(t *testing.T, v any) string {
 
 func TestToEnforcementSpec_MapsEveryField(t *testing.T) {
 	ceiling := &enforce.Ceiling{Mode: policy.DryRun}
-	got, err := toEnforcementSpec(full(t), Origin{Source: "git", Commit: "abc", Path: "p.rego", Hold: "held", Ceiling: ceiling})
+	got, err := toEnforcementSpec(full(t), Origin{Source: "git", Commit: "abc", Path: "p.rego", Hold: "held", Ceiling: ceiling}, "digest")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.Window == nil {
 		t.Error("no window")
 	}
-	got.Window = nil
+	if len(got.Generation) != 32 {
+		t.Errorf("generation %q", got.Generation)
+	}
+	got.Window, got.Generation = nil, ""
 	want := enforce.EnforcementSpec{
 		Mode: policy.Enforce, Force: true, ActAs: "system:serviceaccount:platform:fixer", Suspend: true,
 		Limits: remediate.Limits{
@@ -106,15 +109,62 @@ func TestToEnforcementSpec_MapsEveryField(t *testing.T) {
 			{Name: "canary", Members: policy.MemberSelector{Names: []string{"fleet/eu-1"}}, Soak: 10 * time.Minute, Require: v1alpha1.RequireNotDegraded, Timeout: 5 * time.Minute},
 			{Name: "rest", Soak: time.Minute, Require: v1alpha1.RequireHealthy, Timeout: 10 * time.Minute},
 		},
-		Source: "git", Commit: "abc", Path: "p.rego", Hold: "held", Ceiling: ceiling, Generation: "u1/3/abc",
+		Source: "git", Commit: "abc", Path: "p.rego", Hold: "held", Ceiling: ceiling,
 	}
 	if a, b := asJSON(t, got), asJSON(t, want); a != b {
 		t.Errorf("terms\n%s\nwant\n%s", a, b)
 	}
 	wrong := full(t)
 	wrong.Spec.Window.Schedule = "0 2 5-2 * *" // the CRD does not see that it runs backwards
-	if _, err := toEnforcementSpec(wrong, Origin{}); err == nil {
+	if _, err := toEnforcementSpec(wrong, Origin{}, ""); err == nil {
 		t.Error("a schedule that runs backwards")
+	}
+}
+
+// TestToEnforcementSpec_GenerationIsWhatIsWritten: another commit of the source, a policy
+// that was made again, and suspending do not begin another rollout.
+func TestToEnforcementSpec_GenerationIsWhatIsWritten(t *testing.T) {
+	generation := func(digest string, change func(fp *v1alpha1.FleetPolicy, from *Origin)) string {
+		t.Helper()
+		fp, from := full(t), Origin{Source: "git", Commit: "abc", Path: "p.rego"}
+		change(fp, &from)
+		spec, err := toEnforcementSpec(fp, from, digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return spec.Generation
+	}
+	first := generation("d", func(*v1alpha1.FleetPolicy, *Origin) {})
+	for name, change := range map[string]func(fp *v1alpha1.FleetPolicy, from *Origin){
+		"another commit": func(_ *v1alpha1.FleetPolicy, from *Origin) {
+			from.Commit, from.Path, from.Hold = "def", "q.rego", "broken"
+		},
+		"made again": func(fp *v1alpha1.FleetPolicy, _ *Origin) { fp.UID, fp.Generation = "u2", 1 },
+		"resumed":    func(fp *v1alpha1.FleetPolicy, _ *Origin) { fp.Spec.Suspend = false },
+		"written otherwise": func(fp *v1alpha1.FleetPolicy, _ *Origin) {
+			fp.Spec.Parameters.Raw = []byte(`{ "of":["a","b"], "max":3 }`)
+		},
+		"labels of its own":  func(fp *v1alpha1.FleetPolicy, _ *Origin) { fp.Labels = map[string]string{"a": "b"} },
+		"another annotation": func(fp *v1alpha1.FleetPolicy, _ *Origin) { fp.Annotations = map[string]string{"a": "b"} },
+	} {
+		if generation("d", change) != first {
+			t.Errorf("%s: another generation", name)
+		}
+	}
+	if generation("e", func(*v1alpha1.FleetPolicy, *Origin) {}) == first {
+		t.Error("another package: the same generation")
+	}
+	for name, change := range map[string]func(fp *v1alpha1.FleetPolicy){
+		"parameters": func(fp *v1alpha1.FleetPolicy) { fp.Spec.Parameters.Raw = []byte(`{"max":4,"of":["a","b"]}`) },
+		"mode":       func(fp *v1alpha1.FleetPolicy) { fp.Spec.Mode = v1alpha1.DryRun },
+		"members":    func(fp *v1alpha1.FleetPolicy) { fp.Spec.Members.Names = []v1alpha1.MemberPattern{"fleet/eu-*"} },
+		"limits":     func(fp *v1alpha1.FleetPolicy) { fp.Spec.Limits.Window = nil },
+		"waves":      func(fp *v1alpha1.FleetPolicy) { fp.Spec.Waves = fp.Spec.Waves[:1] },
+		"exemptions": func(fp *v1alpha1.FleetPolicy) { fp.Spec.Exemptions = nil },
+	} {
+		if generation("d", func(fp *v1alpha1.FleetPolicy, _ *Origin) { change(fp) }) == first {
+			t.Errorf("other %s: the same generation", name)
+		}
 	}
 }
 
@@ -128,7 +178,7 @@ func TestToBinding_EmptyPolicyObservesEverywhere(t *testing.T) {
 	if got := asJSON(t, b); got != `{"name":"p","package":"p"}` {
 		t.Errorf("binding %s", got)
 	}
-	terms, err := toEnforcementSpec(fp, Origin{})
+	terms, err := toEnforcementSpec(fp, Origin{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package module
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +15,23 @@ import (
 func (s *Set) Fingerprints() map[string]string {
 	s.once.Do(func() { s.fingerprints = fingerprints(s.Modules) })
 	return s.fingerprints
+}
+
+// Digest returns a digest of what the verdicts of a package follow from: its modules, those
+// that they refer to, and those of the views that they read. It is the same in every set
+// that has these, wherever their files are. "" for a package that is not in the set.
+func (s *Set) Digest(pkg string) string {
+	p := s.Package(pkg)
+	if p == nil {
+		return ""
+	}
+	prints := s.Fingerprints()
+	sum := sha256.New()
+	sum.Write([]byte(prints[pkg]))
+	for _, v := range p.Reads.Views { // sorted
+		sum.Write([]byte(v.Package + "\x00" + v.View + "\x00" + prints[v.Package]))
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 func fingerprints(modules map[string]*ast.Module) map[string]string {

@@ -1,6 +1,7 @@
 package module_test
 
 import (
+	"strings"
 	"testing"
 
 	"federator.dev/federator/pkg/policy/internal/module"
@@ -44,6 +45,56 @@ func TestFingerprints_FollowEveryReferenceToALibrary(t *testing.T) {
 		}
 		if print("2", "1") != print("2", "2") {
 			t.Errorf("by %s: a change of what it does not reach is noticed", name)
+		}
+	}
+}
+
+// TestSet_DigestFollowsWhatVerdictsFollowFrom changes one thing at a time.
+func TestSet_DigestFollowsWhatVerdictsFollowFrom(t *testing.T) {
+	files := map[string]string{
+		"user.rego": "# METADATA\n# title: x\n# custom: {severity: low, kinds: [\"Pod\"], remedies: [{action: patch, kind: Pod}]}\npackage test.user\n\nimport data.federator.lib.sizes\n\n" +
+			"violation contains {\"msg\": \"x\"} if sizes.large(count(data.fleet.views[\"test.views\"].names[input.ref.name]))\n",
+		"lib.rego":   "package federator.lib.sizes\n\nlarge(n) if n > 2\n",
+		"views.rego": "# METADATA\n# title: x\n# custom: {severity: low, kinds: [\"Pod\"]}\npackage test.views\n\nview.names[input.ref.name] contains 1 if input.ref\n",
+		"other.rego": "# METADATA\n# title: x\n# custom: {severity: low, kinds: [\"Pod\"]}\npackage test.other\n\nviolation contains {\"msg\": \"x\"} if input.object.spec.n == 1\n",
+	}
+	digest := func(change, old, text, dir string) string {
+		t.Helper()
+		var src module.Source
+		for path, data := range files {
+			if path == change {
+				if !strings.Contains(data, old) {
+					t.Fatalf("%s has no %q", path, old)
+				}
+				data = strings.Replace(data, old, text, 1)
+			}
+			src.Files = append(src.Files, module.File{Path: dir + path, Data: []byte(data)})
+		}
+		set, err := module.Load([]module.Source{src}, module.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set.Digest("test.user")
+	}
+	first := digest("", "", "", "")
+	if len(first) != 64 {
+		t.Fatalf("digest %q", first)
+	}
+	for _, test := range []struct {
+		name, file, old, text, dir string
+		same                       bool
+	}{
+		{"nothing", "", "", "", "", true},
+		{"the place of the files", "", "", "", "deep/", true},
+		{"a package that it does not reach", "other.rego", "n == 1", "n == 2", "", true},
+		{"its rule", "user.rego", "\"msg\": \"x\"", "\"msg\": \"y\"", "", false},
+		{"its remedies", "user.rego", "action: patch", "action: delete", "", false},
+		{"its severity", "user.rego", "severity: low", "severity: high", "", false},
+		{"its library", "lib.rego", "n > 2", "n > 3", "", false},
+		{"a view that it reads", "views.rego", "contains 1", "contains 2", "", false},
+	} {
+		if got := digest(test.file, test.old, test.text, test.dir); (got == first) != test.same {
+			t.Errorf("%s: the digest is the same: %v, want %v", test.name, got == first, test.same)
 		}
 	}
 }
