@@ -151,6 +151,37 @@ type FleetPolicySpec struct {
 	// +optional
 	Window *Window `json:"window,omitempty"`
 
+	// approval requires people to approve what the policy would write, before it
+	// is written. If unset, no approval is required. A requirement that was in
+	// force stays in force until a change that lowers it is itself approved, also
+	// if the FleetPolicy is deleted and created again.
+	// +optional
+	Approval *ApprovalRequirement `json:"approval,omitempty"`
+
+	// optOut defines whether the annotation federator.dev/protect on an object of a
+	// member protects it from corrections of this policy. Valid values are:
+	//
+	// - Honor (default): annotated objects are never written.
+	// - None: the annotation is ignored. Use it where those who can annotate
+	//   objects must not be able to evade the policy.
+	//
+	// Kinds and namespaces that federator never writes to are protected in any
+	// case.
+	// +optional
+	// +kubebuilder:default=Honor
+	OptOut OptOut `json:"optOut,omitempty"`
+
+	// gitops defines what happens with objects that a GitOps controller manages.
+	// Valid values are:
+	//
+	// - Respect (default): an object is not written if an Argo CD Application or a
+	//   Flux Kustomization or HelmRelease that federator trusts lists it in its
+	//   status. Change it in the repository that it comes from.
+	// - Override: such objects are written. The controller may revert the change.
+	// +optional
+	// +kubebuilder:default=Respect
+	GitOps GitOps `json:"gitops,omitempty"`
+
 	// suspend stops corrections from being written. Violations are still reported.
 	// Defaults to false.
 	// +optional
@@ -269,6 +300,15 @@ type Limits struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=60000
 	ActionsPerMinute *int32 `json:"actionsPerMinute,omitempty"`
+
+	// maxReversions is the number of corrections of one object within the window,
+	// each reverted by somebody else, from which the policy is halted: two
+	// controllers are fighting over the object. Defaults to 5.
+	// +optional
+	// +kubebuilder:default=5
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=1000
+	MaxReversions *int32 `json:"maxReversions,omitempty"`
 }
 
 // MaxAffected is the maximum number of objects that may be changed, counted
@@ -340,7 +380,37 @@ type Wave struct {
 	// +optional
 	// +kubebuilder:default={}
 	Health HealthGate `json:"health,omitzero"`
+
+	// effect is what must not get worse in the members of the wave, from its start
+	// until the next wave starts. If unset, only the health of written objects is
+	// checked.
+	// +optional
+	Effect *EffectGate `json:"effect,omitempty"`
 }
+
+// EffectGate defines which verdicts must not get worse in the members of a
+// wave. If they do, the policy is halted.
+// +kubebuilder:validation:XValidation:rule="has(self.policies) && size(self.policies) > 0 || has(self.unknown) && self.unknown",message="effect must set policies, or unknown to true"
+type EffectGate struct {
+	// policies are the names of FleetPolicies whose violations in the members of
+	// the wave must not become more than they were when it started. At most 20
+	// policies are allowed.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=20
+	Policies []PolicyName `json:"policies,omitempty"`
+
+	// unknown defines whether Unknown verdicts in the members of the wave, of this
+	// policy and of the named ones, must not become more either. Defaults to
+	// false.
+	// +optional
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// PolicyName is the name of a FleetPolicy.
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+type PolicyName string
 
 // HealthRequirement is the health that is required of written objects. Health
 // is assessed as Argo CD does.
@@ -377,6 +447,15 @@ type HealthGate struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="timeout must be between 1s and 24h"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
+
+	// maxFailed is the percentage of the objects to write in the wave, between 0
+	// and 100, that may end Failed, Contended or Superseded after all attempts. If
+	// more do, the policy is halted. Defaults to 0.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	MaxFailed *int32 `json:"maxFailed,omitempty"`
 }
 
 // Window is a recurring maintenance window in which corrections may be

@@ -216,6 +216,9 @@ func (f *FleetPolicies) bindingFor(set *policy.Set, fp *v1alpha1.FleetPolicy, or
 	case fp.Spec.Source != "" && fp.Spec.Source != from.Source:
 		return policy.Binding{}, enforce.EnforcementSpec{}, policyProblem{"OtherSource", fmt.Sprintf("package %q comes from source %q, not from %q", fp.Spec.Package, from.Source, fp.Spec.Source)}
 	}
+	if bad := notSupported(fp); bad.reason != "" {
+		return policy.Binding{}, enforce.EnforcementSpec{}, bad
+	}
 	b, err := toBinding(fp)
 	if err == nil {
 		var resolved []policy.Binding

@@ -231,4 +231,8 @@ violation contains {"msg": "old"} if input.member.labels.old
 	if _, _, why := f.bindingFor(set, fp, origins); why.reason != "Invalid" || !strings.Contains(why.message, "match.namespaces: package acme.old evaluates members") {
 		t.Errorf("%+v", why)
 	}
+	fp.Spec.Match.Namespaces, fp.Spec.OptOut = nil, v1alpha1.IgnoreOptOut
+	if _, _, why := f.bindingFor(set, fp, origins); why.reason != "NotSupported" {
+		t.Errorf("%+v", why)
+	}
 }

@@ -48,6 +48,9 @@ func toSource(ps *v1alpha1.PolicySource, secret func(secretName) (map[string][]b
 	if c := ps.Status.ActiveCommit; c != nil {
 		out.LastGood = string(c.Hash)
 	}
+	if bad := notSupportedCeiling(ps); bad.reason != "" {
+		return out, bad
+	}
 	if spec.SecretRef != nil {
 		data, bad := secret(secretNameOf(*spec.SecretRef))
 		if bad.reason == "" {

@@ -168,12 +168,16 @@ spec:
   package: a.b
   waves: [{name: all}]
   window: {schedule: "* * * * *", duration: 1h}
+  approval: {}
 `, `
 package: a.b
 mode: Observe
 unknown: {mode: Strict}
-limits: {window: 1h, maxAffected: {policy: {percent: 10}}}
-waves: [{name: all, soak: 0s, health: {require: Healthy, timeout: 10m}}]
+limits: {window: 1h, maxAffected: {policy: {percent: 10}}, maxReversions: 5}
+waves: [{name: all, soak: 0s, health: {require: Healthy, timeout: 10m, maxFailed: 0}}]
+approval: {required: 1, validFor: 24h}
+optOut: Honor
+gitops: Respect
 window: {schedule: "* * * * *", duration: 1h, timeZone: UTC}
 `},
 		v1alpha1.PolicySources: {`
@@ -183,12 +187,18 @@ metadata: {name: minimal}
 spec:
   url: https://git.example/policies
   verification: {secretRef: {namespace: a, name: b}}
+  ceiling: {limits: {policy: {count: 1}}, waves: [{name: all}]}
 `, `
 url: https://git.example/policies
 interval: 5m
 timeout: 1m
 maxPrune: 1
-ceiling: {maxMode: Observe}
+ceiling:
+  maxMode: Observe
+  limits: {window: 1h, policy: {count: 1}}
+  waves: [{name: all, soak: 0s, health: {require: Healthy, timeout: 10m, maxFailed: 0}}]
+  gitops: Respect
+  optOut: Honor
 verification: {mode: Any, secretRef: {namespace: a, name: b}}
 `},
 		v1alpha1.Actions: {`

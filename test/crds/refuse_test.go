@@ -28,6 +28,8 @@ const (
 	noVersion   = "a kind must be written without its version, such as Deployment.apps"
 	noMatch     = "should match '"
 	unsupported = "Unsupported value"
+	everybody   = "a group of everybody, or of all service accounts, restricts nothing: omit it"
+	noAccount   = "a service account must be written as system:serviceaccount:<namespace>:<name>"
 )
 
 func refusals() map[string][]refusal {
@@ -84,6 +86,17 @@ func refusals() map[string][]refusal {
 			{`spec: {window: {timeZone: Mars/Olympus}}`, "spec.window.timeZone", "unknown time zone Mars/Olympus"},
 			{`spec: {actAs: "system:admin"}`, "spec.actAs", "the only system: users that can be impersonated are service accounts: system:serviceaccount:<namespace>:<name>"},
 			{`spec: {actAs: "system:serviceaccount:a"}`, "spec.actAs", "the only system: users that can be impersonated are service accounts: system:serviceaccount:<namespace>:<name>"},
+			{`spec: {limits: {maxReversions: 1}}`, "spec.limits.maxReversions", "greater than or equal to 2"},
+			{`spec: {waves: [{name: a, health: {maxFailed: 101}}]}`, "spec.waves[0].health.maxFailed", "less than or equal to 100"},
+			{`spec: {waves: [{name: a, effect: {}}]}`, "spec.waves[0].effect", "effect must set policies, or unknown to true"},
+			{`spec: {waves: [{name: a, effect: {policies: [], unknown: false}}]}`, "spec.waves[0].effect", "effect must set policies, or unknown to true"},
+			{`spec: {waves: [{name: a, effect: {policies: [A]}}]}`, "spec.waves[0].effect.policies[0]", noMatch},
+			{`spec: {approval: {required: 0}}`, "spec.approval.required", "greater than or equal to 1"},
+			{`spec: {approval: {groups: ["system:authenticated"]}}`, "spec.approval.groups[0]", everybody},
+			{`spec: {approval: {groups: ["system:serviceaccounts"]}}`, "spec.approval.groups[0]", everybody},
+			{`spec: {approval: {serviceAccounts: [approver]}}`, "spec.approval.serviceAccounts[0]", noAccount},
+			{`spec: {approval: {above: 0}}`, "spec.approval.above", "greater than or equal to 1"},
+			{`spec: {approval: {validFor: 721h}}`, "spec.approval.validFor", "validFor must be between 1m and 720h"},
 			{`spec: {nonsense: true}`, "", `unknown field "spec.nonsense"`},
 		},
 		v1alpha1.PolicySources: {
@@ -121,6 +134,25 @@ func refusals() map[string][]refusal {
 			{`spec: {ceiling: {actions: [{verbs: [patch], kinds: [Pod, "*"]}]}}`, "spec.ceiling.actions[0].kinds", "'*' must be the only item: it matches all kinds"},
 			{`spec: {ceiling: {actions: [{verbs: [patch], kinds: [Pod.v1]}]}}`, "spec.ceiling.actions[0].kinds[0]", noVersion},
 			{`spec: {ceiling: {members: {labels: {matchExpressions: [{key: a, operator: NotIn, values: []}]}}}}`, "spec.ceiling.members.labels.matchExpressions[0]", "values must be set if operator is In or NotIn, and must not be set if it is Exists or DoesNotExist"},
+			{`spec: {ceiling: {limits: {policy: null, member: null, fleet: null, actionsPerMinute: null}}}`, "spec.ceiling.limits", "limits must set policy, member, fleet or actionsPerMinute"},
+			{`spec: {ceiling: {limits: {window: 30s}}}`, "spec.ceiling.limits.window", "window must be between 1m and 720h"},
+			{`spec: {ceiling: {limits: {member: {count: null, percent: null}}}}`, "spec.ceiling.limits.member", "a limit must set count, percent or both"},
+			{`spec: {ceiling: {waves: [{name: a}, {name: a}]}}`, "spec.ceiling.waves[1]", "Duplicate value"},
+			{`spec: {ceiling: {waves: [{name: a, soak: 721h}]}}`, "spec.ceiling.waves[0].soak", "soak must be at most 720h"},
+			{`spec: {ceiling: {waves: [{name: a, health: {timeout: 0s}}]}}`, "spec.ceiling.waves[0].health.timeout", "timeout must be between 1s and 24h"},
+			{`spec: {ceiling: {waves: [{name: a, effect: {}}]}}`, "spec.ceiling.waves[0].effect", "effect must set policies, or unknown to true"},
+			{`spec: {ceiling: {window: {schedule: "@daily"}}}`, "spec.ceiling.window.schedule", "schedule must have five fields: minute, hour, day of month, month and day of week, such as '0 2 * * MON-FRI'"},
+			{`spec: {ceiling: {window: {schedule: "60 * * * *"}}}`, "spec.ceiling.window.schedule", "the minute must be 0-59"},
+			{`spec: {ceiling: {window: {schedule: "* 24 * * *"}}}`, "spec.ceiling.window.schedule", "the hour must be 0-23"},
+			{`spec: {ceiling: {window: {schedule: "* * 0 * *"}}}`, "spec.ceiling.window.schedule", "the day of the month must be 1-31"},
+			{`spec: {ceiling: {window: {schedule: "* * * FOO *"}}}`, "spec.ceiling.window.schedule", "the month must be 1-12 or JAN-DEC"},
+			{`spec: {ceiling: {window: {schedule: "* * * * 7"}}}`, "spec.ceiling.window.schedule", "the day of the week must be 0-6, where 0 is Sunday, or SUN-SAT"},
+			{`spec: {ceiling: {window: {duration: 30s}}}`, "spec.ceiling.window.duration", "duration must be between 1m and 168h"},
+			{`spec: {ceiling: {window: {timeZone: Local}}}`, "spec.ceiling.window.timeZone", "timeZone must be a name from the IANA time zone database, such as Europe/Berlin"},
+			{`spec: {ceiling: {approval: {groups: ["system:authenticated"]}}}`, "spec.ceiling.approval.groups[0]", everybody},
+			{`spec: {ceiling: {approval: {serviceAccounts: [approver]}}}`, "spec.ceiling.approval.serviceAccounts[0]", noAccount},
+			{`spec: {ceiling: {approval: {validFor: 30s}}}`, "spec.ceiling.approval.validFor", "validFor must be between 1m and 720h"},
+			{`spec: {ceiling: {actAs: ["system:admin"]}}`, "spec.ceiling.actAs[0]", "the only system: users that can be impersonated are service accounts: system:serviceaccount:<namespace>:<name>"},
 			{`spec: {maxDiff: 0}`, "spec.maxDiff", "greater than or equal to 1"},
 			{`spec: {maxPrune: -1}`, "spec.maxPrune", "greater than or equal to 0"},
 		},

@@ -1,0 +1,168 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Verb is how a remedy changes an object.
+// +kubebuilder:validation:Enum=apply;patch;delete
+type Verb string
+
+// The verbs.
+const (
+	Apply  Verb = "apply"
+	Patch  Verb = "patch"
+	Delete Verb = "delete"
+)
+
+// Ceiling limits what the policies of a source are allowed to do. It is set on
+// the hub, never by the repository.
+// +kubebuilder:validation:XValidation:rule="!has(self.maxMode) || self.maxMode == 'Observe' || has(self.actions) && size(self.actions) > 0",message="actions must be set if maxMode is DryRun or Enforce"
+type Ceiling struct {
+	// maxMode is the highest mode that is allowed: Observe, DryRun or Enforce.
+	// Defaults to Observe.
+	// +optional
+	// +kubebuilder:default=Observe
+	MaxMode Mode `json:"maxMode,omitempty"`
+
+	// members selects the members that the policies may write to, wherever a
+	// remedy points. Defaults to all members.
+	// +optional
+	Members MemberSelector `json:"members,omitzero"`
+
+	// namespaces is a list of patterns for the namespaces that the policies may
+	// write to, wherever a remedy points. The pattern "" matches objects that have
+	// no namespace. Defaults to all namespaces. At most 100 patterns are allowed.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=100
+	Namespaces []NamespacePattern `json:"namespaces,omitempty"`
+
+	// actions lists the verbs and kinds that the policies may use to change
+	// objects. If empty, no changes are allowed. It is required if maxMode is not
+	// Observe.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Actions []AllowedAction `json:"actions,omitempty"`
+
+	// limits restricts how many objects each policy may change, in addition to its
+	// own limits: both must hold. If unset, there are no additional limits.
+	// +optional
+	Limits *CeilingLimits `json:"limits,omitempty"`
+
+	// window is a recurring maintenance window in which corrections may be
+	// written, in addition to the window of each policy: both must be open. If
+	// unset, corrections may be written at any time.
+	// +optional
+	Window *Window `json:"window,omitempty"`
+
+	// waves are the waves that the corrections of every policy must pass. Members
+	// that none of them selects are not corrected. Within each of them, a policy's
+	// own waves apply. If empty, only the policy's own waves apply. At most 10
+	// waves are allowed.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=10
+	Waves []Wave `json:"waves,omitempty"`
+
+	// approval is the approval that every policy requires, in addition to its own
+	// requirement: both must be met. If unset, only the policy's own requirement
+	// applies.
+	// +optional
+	Approval *ApprovalRequirement `json:"approval,omitempty"`
+
+	// force allows policies to set spec.force. Defaults to false.
+	// +optional
+	Force bool `json:"force,omitempty"`
+
+	// actAs lists the users that the policies may set in spec.actAs. The item ""
+	// allows a policy to write as federator itself, without spec.actAs. If the list
+	// is empty, that is all that is allowed. At most 50 users are allowed.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=50
+	ActAs []UserOrSelf `json:"actAs,omitempty"`
+
+	// gitops is the most that is allowed in spec.gitops of the policies: Respect
+	// (default) or Override.
+	// +optional
+	// +kubebuilder:default=Respect
+	GitOps GitOps `json:"gitops,omitempty"`
+
+	// optOut is the most that is allowed in spec.optOut of the policies: Honor
+	// (default) or None.
+	// +optional
+	// +kubebuilder:default=Honor
+	OptOut OptOut `json:"optOut,omitempty"`
+}
+
+// CeilingLimits restricts how many distinct objects each policy of a source may
+// change within a sliding time window, and how fast.
+// +kubebuilder:validation:XValidation:rule="has(self.policy) || has(self.member) || has(self.fleet) || has(self.actionsPerMinute)",message="limits must set policy, member, fleet or actionsPerMinute"
+type CeilingLimits struct {
+	// window is the length of the sliding time window: a written object counts
+	// against the limits for this long. It is a duration between 1m and 720h.
+	// Defaults to 1h.
+	// +optional
+	// +kubebuilder:default="1h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h))+$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('720h')",message="window must be between 1m and 720h"
+	Window *metav1.Duration `json:"window,omitempty"`
+
+	// policy limits the number of objects that each policy changes on all members
+	// together.
+	// +optional
+	Policy *Limit `json:"policy,omitempty"`
+
+	// member limits the number of objects that each policy changes on each member.
+	// +optional
+	Member *Limit `json:"member,omitempty"`
+
+	// fleet limits the number of objects that all policies together, also those of
+	// other sources, change on all members.
+	// +optional
+	Fleet *Limit `json:"fleet,omitempty"`
+
+	// actionsPerMinute is the maximum number of corrections of each policy that are
+	// written to one member per minute. If unset, the rate is not limited.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=60000
+	ActionsPerMinute *int32 `json:"actionsPerMinute,omitempty"`
+}
+
+// UserOrSelf is a user that may be impersonated on members, or "" for federator
+// itself.
+// +kubebuilder:validation:MaxLength=253
+// +kubebuilder:validation:XValidation:rule="!self.startsWith('system:') || self.matches('^system:serviceaccount:[a-z0-9]([-a-z0-9]*[a-z0-9])?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="the only system: users that can be impersonated are service accounts: system:serviceaccount:<namespace>:<name>"
+type UserOrSelf string
+
+// AllowedAction allows each of its verbs on each of its kinds.
+type AllowedAction struct {
+	// verbs are the allowed verbs: apply, patch and delete.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=3
+	Verbs []Verb `json:"verbs"`
+
+	// kinds are the allowed kinds, such as Deployment.apps, or "*" for all kinds
+	// that are not protected.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:XValidation:rule="size(self) == 1 || !('*' in self)",message="'*' must be the only item: it matches all kinds"
+	Kinds []KindOrAll `json:"kinds"`
+}
+
+// KindOrAll is a Kind, or "*" for all kinds.
+// +kubebuilder:validation:MaxLength=317
+// +kubebuilder:validation:Pattern=`^(\*|[A-Za-z][A-Za-z0-9]{0,62}(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)$`
+// +kubebuilder:validation:XValidation:rule="!self.matches('^[A-Za-z0-9]+[.]v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?([.]|$)')",message="a kind must be written without its version, such as Deployment.apps"
+type KindOrAll string
+
+// AllKinds is "*".
+const AllKinds KindOrAll = "*"

@@ -1,0 +1,63 @@
+package hub
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"federator.dev/federator/api/v1alpha1"
+)
+
+// notSupported names the fields of a FleetPolicy that are set and that nothing acts on
+// yet: a policy that would be enforced without them is not in effect.
+func notSupported(fp *v1alpha1.FleetPolicy) policyProblem {
+	spec := &fp.Spec
+	var fields []string
+	add := func(set bool, field string) {
+		if set {
+			fields = append(fields, field)
+		}
+	}
+	add(spec.Approval != nil, "spec.approval")
+	add(spec.OptOut != "" && spec.OptOut != v1alpha1.HonorOptOut, "spec.optOut")
+	add(spec.GitOps != "" && spec.GitOps != v1alpha1.RespectGitOps, "spec.gitops")
+	add(spec.Limits.MaxReversions != nil && *spec.Limits.MaxReversions != defaultMaxReversions, "spec.limits.maxReversions")
+	for i := range spec.Waves {
+		w := &spec.Waves[i]
+		add(w.Health.MaxFailed != nil && *w.Health.MaxFailed != 0, fmt.Sprintf("spec.waves[%d].health.maxFailed", i))
+		add(w.Effect != nil, fmt.Sprintf("spec.waves[%d].effect", i))
+	}
+	if fields == nil {
+		return policyProblem{}
+	}
+	return policyProblem{reasonNotSupported, notSupportedMessage(fields)}
+}
+
+// notSupportedCeiling is notSupported for a PolicySource.
+func notSupportedCeiling(ps *v1alpha1.PolicySource) problem {
+	c := &ps.Spec.Ceiling
+	var fields []string
+	for field, set := range map[string]bool{
+		"limits": c.Limits != nil, "window": c.Window != nil, "waves": len(c.Waves) > 0, "approval": c.Approval != nil, "force": c.Force, "actAs": len(c.ActAs) > 0,
+		"gitops": c.GitOps != "" && c.GitOps != v1alpha1.RespectGitOps, "optOut": c.OptOut != "" && c.OptOut != v1alpha1.HonorOptOut,
+	} {
+		if set {
+			fields = append(fields, "spec.ceiling."+field)
+		}
+	}
+	if fields == nil {
+		return problem{}
+	}
+	slices.Sort(fields)
+	return problem{reasonNotSupported, notSupportedMessage(fields)}
+}
+
+const (
+	reasonNotSupported = "NotSupported"
+
+	defaultMaxReversions = 5 // as in the CRD
+)
+
+func notSupportedMessage(fields []string) string {
+	return "this version of federator does not support " + strings.Join(fields, ", ")
+}
