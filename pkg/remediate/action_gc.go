@@ -26,7 +26,7 @@ const (
 // deleteLoop deletes Actions that ended long ago: when this process comes to lead, and
 // every hour from then on.
 func (d *Dispatcher) deleteLoop(ctx context.Context) {
-	var last time.Time
+	var last time.Time // of the process's clock
 	for sleep.For(ctx, leaderPollInterval) == nil {
 		if d.checkLeader() != nil {
 			last = time.Time{}
@@ -71,7 +71,7 @@ func (j *hubJournal) deleteEnded(ctx context.Context, retention time.Duration, k
 		return 0, fmt.Errorf("actions: %w", err)
 	}
 	slices.SortFunc(all, func(a, b endedAction) int { return cmp.Or(b.at.Compare(a.at), strings.Compare(a.name, b.name)) })
-	deleted, before := 0, time.Now().Add(-retention)
+	deleted, before := 0, j.clock().Add(-retention)
 	for _, a := range all[min(keep, len(all)):] {
 		if a.at.After(before) {
 			continue

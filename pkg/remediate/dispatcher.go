@@ -66,8 +66,11 @@ type Options struct {
 	// Corrected is called with each correction and rollback that has ended. It must not
 	// block, call back, or change the Action. May be nil.
 	Corrected func(*Action)
-	Logger    *slog.Logger          // nil: none
-	Metrics   prometheus.Registerer // nil: none
+	// Clock is the time that windows, limits and Actions go by; nil: time.Now. Leases end by
+	// time.Now, whatever it says.
+	Clock   func() time.Time
+	Logger  *slog.Logger          // nil: none
+	Metrics prometheus.Registerer // nil: none
 }
 
 // Dispatcher carries out the intents of policies, each within its RolloutSpec. Policies
@@ -96,7 +99,7 @@ func New(opts Options) (*Dispatcher, error) {
 	if opts.Retention < 0 || opts.Keep < 0 {
 		return nil, fmt.Errorf("remediate: negative retention %v or keep %d", opts.Retention, opts.Keep)
 	}
-	return newDispatcher(opts, newHubJournal(opts.Hub, opts.Retention))
+	return newDispatcher(opts, newHubJournal(opts.Hub, opts.Retention, opts.Clock))
 }
 
 func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
@@ -119,6 +122,9 @@ func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
 	if opts.Changed == nil {
 		opts.Changed = func(string) {}
 	}
+	if opts.Clock == nil {
+		opts.Clock = time.Now
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -132,7 +138,7 @@ func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
 			return nil, fmt.Errorf("remediate: metrics: %w", err)
 		}
 	}
-	d.exec = &executor{clients: opts.Clients, journal: j, clock: time.Now, checkWrite: d.admitWrite, checkMember: d.checkMember, onResolved: d.resolved}
+	d.exec = &executor{clients: opts.Clients, journal: j, clock: opts.Clock, checkWrite: d.admitWrite, checkMember: d.checkMember, onResolved: d.resolved}
 	return d, nil
 }
 
@@ -142,46 +148,6 @@ func (d *Dispatcher) corrected(a *Action) {
 	if d.opts.Corrected != nil {
 		d.opts.Corrected(a)
 	}
-}
-
-// admitWrite is checkWrite for a write that follows at once, and returns until when the
-// write may last.
-func (d *Dispatcher) admitWrite(i *Intent) (until time.Time, err error) {
-	if until, err = d.checkWrite(i); err == nil {
-		d.metrics.writes.WithLabelValues(i.Remedy.Target.Member).Inc()
-	}
-	return until, err
-}
-
-// checkWrite is called right before each write, which counts from then on.
-func (d *Dispatcher) checkWrite(i *Intent) (until time.Time, err error) {
-	if until, err = d.lease(); err != nil {
-		return until, fmt.Errorf("%w: %w", ErrNotNow, err)
-	}
-	if err := d.checkMember(i.Remedy.Target.Member); err != nil {
-		return until, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.policies[i.Binding]
-	stop := cmp.Or(d.stops.policy(i.Binding, i.Source), d.stops.member(i.Remedy.Target.Member))
-	switch {
-	case stop != "":
-		return until, fmt.Errorf("%w: %s", ErrNotNow, stop)
-	case i.RollbackOf != "": // a request of a person, not of a policy
-	case s == nil || s.halt != nil || s.spec.Suspend || !s.ready || !s.isDesired(i):
-		return until, fmt.Errorf("%w: the policy is halted or suspended, or no longer requires this write", ErrNotNow)
-	}
-	d.ledger.BeginWrite(i.Binding, i.Remedy.Target)
-	return until, nil
-}
-
-// checkMember returns why a member may not be written to now, as ErrNotNow.
-func (d *Dispatcher) checkMember(member string) error {
-	if err := d.opts.Held(member); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotNow, err)
-	}
-	return nil
 }
 
 // trigger starts a plan.
@@ -201,7 +167,7 @@ func (d *Dispatcher) SetIntents(binding string, spec RolloutSpec, totals Totals,
 			}
 		}
 		for target := range s.outcomes {
-			s.dropOutcome(target)
+			s.dropOutcome(target, d.opts.Clock())
 		}
 	})
 }
@@ -216,7 +182,7 @@ func (d *Dispatcher) UpdateIntents(binding string, spec RolloutSpec, totals Tota
 		}
 		for _, target := range gone {
 			s.unset(target)
-			s.dropOutcome(target)
+			s.dropOutcome(target, d.opts.Clock())
 		}
 		for _, i := range named {
 			s.set(i)
@@ -241,7 +207,7 @@ func (d *Dispatcher) update(binding string, spec RolloutSpec, totals Totals, rea
 	d.mu.Lock()
 	s := d.policyLocked(binding)
 	if s.progress.generation != spec.Generation || s.progress.phase == "" || s.progress.wave >= max(len(spec.Waves), 1) {
-		s.progress.restart(spec.Generation, time.Now())
+		s.progress.restart(spec.Generation, d.opts.Clock())
 	}
 	s.spec, s.totals, s.ready = spec, totals, ready
 	change(s)
@@ -312,7 +278,7 @@ func (d *Dispatcher) Acknowledge(binding, id, by string) error {
 		d.mu.Unlock()
 		return fmt.Errorf("policy %q: halt %q: %w", binding, id, ErrNoHalt)
 	}
-	now := time.Now()
+	now := d.opts.Clock()
 	until := now.Add(s.spec.Limits.Window)
 	s.consent = &consent{Acknowledgement{Halt: id, By: by, At: now}, until}
 	switch s.halt.Reason {
@@ -332,7 +298,7 @@ func (d *Dispatcher) Acknowledge(binding, id, by string) error {
 }
 
 func (d *Dispatcher) haltLocked(binding string, s *policyState, reason v1alpha1.HaltReason, message string, over *BudgetUsage) {
-	now := time.Now()
+	now := d.opts.Clock()
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d", binding, reason, message, now.UnixNano()))
 	s.halt = &Halt{ID: hex.EncodeToString(sum[:])[:12], Reason: reason, Message: message, Since: now, Over: over}
 	d.opts.Logger.Warn("policy halted", "policy", binding, "reason", string(reason), "message", message, "halt", s.halt.ID)

@@ -32,10 +32,14 @@ const (
 type hubJournal struct {
 	hub     rest.Interface
 	history time.Duration // how far back list returns what was written
+	clock   func() time.Time
 }
 
-func newHubJournal(hub rest.Interface, history time.Duration) *hubJournal {
-	return &hubJournal{hub: hub, history: cmp.Or(history, defaultHistory)}
+func newHubJournal(hub rest.Interface, history time.Duration, clock func() time.Time) *hubJournal {
+	if clock == nil {
+		clock = time.Now
+	}
+	return &hubJournal{hub: hub, history: cmp.Or(history, defaultHistory), clock: clock}
 }
 
 // create implements journal. The status of an action that has ended is a second request: a
@@ -175,7 +179,7 @@ const recoverySelector = "status.phase!=NoOp,status.phase!=Failed,status.phase!=
 // list implements journal.
 func (j *hubJournal) list(ctx context.Context) ([]*Action, error) {
 	var actions []*Action
-	since := time.Now().Add(-j.history)
+	since := j.clock().Add(-j.history)
 	err := j.forEach(ctx, recoverySelector, func() { actions = nil }, func(in *v1alpha1.Action) {
 		if a := decodeAction(in); !isFinal(a.Phase) || a.Ended.After(since) {
 			actions = append(actions, a)

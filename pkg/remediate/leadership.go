@@ -97,7 +97,7 @@ func (d *Dispatcher) takeOver(ctx context.Context) error {
 			cancel()
 			d.mu.Lock()
 			for _, x := range d.exec.listInDoubt() { // each may have been written
-				d.ledger.RecordWrite(x.action.Binding, x.action.Remedy.Target, time.Now())
+				d.ledger.RecordWrite(x.action.Binding, x.action.Remedy.Target, d.opts.Clock())
 			}
 			d.recovered = true
 			d.mu.Unlock()

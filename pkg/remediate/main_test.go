@@ -183,7 +183,7 @@ func (s *fixture) start() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.journal = newHubJournal(hub, 0)
+	s.journal = newHubJournal(hub, 0, nil)
 	s.exec = &executor{
 		clients: s.clients(), journal: s.journal, clock: time.Now,
 		checkWrite: func(i *Intent) (time.Time, error) {

@@ -29,14 +29,14 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		if err := d.checkLeadership(ctx); err != nil {
 			return err
 		}
-		start, changed, next := d.plan(time.Now())
+		start, changed, next := d.plan(d.opts.Clock())
 		for _, i := range start {
 			workers.Go(func() { d.correct(ctx, i) })
 		}
 		for _, binding := range changed {
 			d.opts.Changed(binding)
 		}
-		timer.Reset(max(time.Until(next), time.Millisecond))
+		timer.Reset(max(next.Sub(d.opts.Clock()), time.Millisecond))
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -146,7 +146,7 @@ func (d *Dispatcher) heldMembers() map[string]error {
 // planLocked plans one policy.
 func (d *Dispatcher) planLocked(binding string, s *policyState, p *pass) {
 	for target := range s.obsolete {
-		s.dropOutcome(target)
+		s.dropOutcome(target, p.now)
 	}
 	var targets []policy.Ref
 	var retry time.Time
@@ -188,7 +188,7 @@ func (d *Dispatcher) startLocked(binding string, s *policyState, targets []polic
 			continue
 		}
 		remaining++
-		if why := d.memberBlockedLocked(target.Member, p); why != "" {
+		if why := d.refuseMemberLocked(target.Member, p); why != "" {
 			if waiting++; s.waiting == "" {
 				s.waiting = why
 			}
@@ -220,18 +220,6 @@ func (d *Dispatcher) startLocked(binding string, s *policyState, targets []polic
 	return remaining
 }
 
-// memberBlockedLocked returns why nothing is written to a member now, "" if something may be.
-func (d *Dispatcher) memberBlockedLocked(member string, p *pass) string {
-	if why := d.stops.member(member); why != "" {
-		return why
-	}
-	if err := p.held[member]; err != nil {
-		p.again(p.now.Add(heldPollInterval))
-		return err.Error()
-	}
-	return ""
-}
-
 // blockedLocked returns why nothing is written for a policy now, and when that may change.
 func (d *Dispatcher) blockedLocked(binding string, s *policyState, now time.Time) (why string, until time.Time) {
 	switch {
@@ -239,21 +227,9 @@ func (d *Dispatcher) blockedLocked(binding string, s *policyState, now time.Time
 		return s.notLeading, time.Time{}
 	case !d.recovered:
 		return resolving, time.Time{}
-	case d.stops.policy(binding, s.spec.Source) != "":
-		return d.stops.policy(binding, s.spec.Source), time.Time{}
-	case s.halt != nil:
-		return "halted", time.Time{}
-	case s.spec.Suspend:
-		return "suspended", time.Time{}
-	case !s.ready:
-		return "its verdicts have not all been counted", time.Time{}
 	}
-	if open, at := s.spec.Window.isOpen(now); !open {
-		return WaitingForWindow, at
-	} else if !at.IsZero() {
-		return "", at
-	}
-	return "", time.Time{}
+	r := d.refusePolicyLocked(binding, s, now)
+	return r.why, r.until
 }
 
 // checkLimitsLocked halts a policy that would exceed a limit, or whose corrections are
@@ -272,7 +248,7 @@ func (d *Dispatcher) checkLimitsLocked(binding string, s *policyState, targets [
 	}
 	for _, target := range targets {
 		if o := s.outcomes[target]; o != nil {
-			if o.writes = within(o.writes, s.spec.Limits.Window); len(o.writes) >= d.opts.MaxReversions {
+			if o.writes = within(o.writes, s.spec.Limits.Window, now); len(o.writes) >= d.opts.MaxReversions {
 				err := fmt.Errorf("%s has been corrected %d times and violates the policy again", target, len(o.writes))
 				d.haltLocked(binding, s, v1alpha1.Fighting, err.Error(), nil)
 				return err
@@ -294,10 +270,10 @@ func (d *Dispatcher) correct(ctx context.Context, i *Intent) {
 		delete(d.inflight, target.Member)
 	}
 	if s := d.policies[i.Binding]; s != nil {
-		s.recordOutcome(i, a, err)
+		s.recordOutcome(i, a, err, d.opts.Clock())
 	}
 	if !i.DryRun && mayHaveWritten(a, err) {
-		d.ledger.RecordWrite(i.Binding, target, time.Now())
+		d.ledger.RecordWrite(i.Binding, target, d.opts.Clock())
 	}
 	d.mu.Unlock()
 	if err == nil {
@@ -333,7 +309,7 @@ func (d *Dispatcher) executeSafely(ctx context.Context, i *Intent) (a *Action, e
 }
 
 // recordOutcome records the outcome of an intent. An unknown one is retried like a failure.
-func (s *policyState) recordOutcome(i *Intent, a *Action, err error) {
+func (s *policyState) recordOutcome(i *Intent, a *Action, err error, now time.Time) {
 	target := i.Remedy.Target
 	o := s.outcomes[target]
 	if o == nil {
@@ -344,7 +320,6 @@ func (s *policyState) recordOutcome(i *Intent, a *Action, err error) {
 		s.obsolete[target] = true
 	}
 	defer s.updateDue(target)
-	now := time.Now()
 	switch {
 	case errors.Is(err, ErrNotNow):
 		o.actionName = "" // as if it had not been tried

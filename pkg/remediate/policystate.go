@@ -113,12 +113,12 @@ func (s *policyState) isDesired(i *Intent) bool {
 
 // dropOutcome forgets the outcome of a target without an intent, once its writes are
 // outside the window.
-func (s *policyState) dropOutcome(target policy.Ref) {
+func (s *policyState) dropOutcome(target policy.Ref, now time.Time) {
 	o := s.outcomes[target]
 	switch {
 	case o == nil || s.intents[target] != nil:
 		delete(s.obsolete, target)
-	case len(within(o.writes, s.spec.Limits.Window)) > 0:
+	case len(within(o.writes, s.spec.Limits.Window, now)) > 0:
 		s.obsolete[target] = true
 	default:
 		delete(s.obsolete, target)
@@ -126,9 +126,8 @@ func (s *policyState) dropOutcome(target policy.Ref) {
 	}
 }
 
-// within returns the times that are within a window before now.
-func within(times []time.Time, window time.Duration) []time.Time {
-	now := time.Now()
+// within returns the times that are within a window before a time.
+func within(times []time.Time, window time.Duration, now time.Time) []time.Time {
 	return slices.DeleteFunc(slices.Clone(times), func(at time.Time) bool { return now.Sub(at) >= window })
 }
 

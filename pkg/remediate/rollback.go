@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/policy"
@@ -57,7 +56,7 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, force bool, reas
 		}
 		if mayHaveWritten(a, err) {
 			d.mu.Lock()
-			d.ledger.RecordWrite(i.Binding, i.Remedy.Target, time.Now())
+			d.ledger.RecordWrite(i.Binding, i.Remedy.Target, d.opts.Clock())
 			d.mu.Unlock()
 		}
 		if err != nil {

@@ -1,0 +1,111 @@
+package remediate
+
+import (
+	"fmt"
+	"time"
+)
+
+// The gate is asked directly before each request to write, and again for each attempt of a
+// retry; a plan asks the same functions, for what it starts and what it shows. Rollbacks are
+// requests of people: what holds a policy does not hold them.
+
+// refusal is why nothing is written now, and when that may change; zero is not known.
+type refusal struct {
+	why   string
+	until time.Time
+}
+
+// admitWrite returns until when a write may last that follows at once, or why there must be
+// none, as ErrNotNow. The write counts from then on.
+func (d *Dispatcher) admitWrite(i *Intent) (until time.Time, err error) {
+	until, err = d.lease()
+	if err != nil {
+		return until, fmt.Errorf("%w: %w", ErrNotNow, err)
+	}
+	if err := d.checkMember(i.Remedy.Target.Member); err != nil {
+		return until, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if why := d.refuseWriteLocked(i, d.opts.Clock()); why != "" {
+		return until, fmt.Errorf("%w: %s", ErrNotNow, why)
+	}
+	d.ledger.BeginWrite(i.Binding, i.Remedy.Target)
+	d.metrics.writes.WithLabelValues(i.Remedy.Target.Member).Inc()
+	return until, nil
+}
+
+// checkMember returns why a member may not be written to now, as ErrNotNow.
+func (d *Dispatcher) checkMember(member string) error {
+	if err := d.opts.Held(member); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotNow, err)
+	}
+	return nil
+}
+
+// refuseWriteLocked returns why an intent must not be written, "" if it may be. Lease and
+// held members are asked without the lock, before.
+func (d *Dispatcher) refuseWriteLocked(i *Intent, now time.Time) string {
+	if !d.recovered {
+		return resolving
+	}
+	if why := d.stops.policy(i.Binding, i.Source); why != "" {
+		return why
+	}
+	if why := d.stops.member(i.Remedy.Target.Member); why != "" {
+		return why
+	}
+	if why := Protected(i.Remedy.Target, nil); why != "" {
+		return why
+	}
+	if i.RollbackOf != "" {
+		return ""
+	}
+	s := d.policies[i.Binding]
+	if s == nil {
+		return "the policy is gone"
+	}
+	if r := d.refusePolicyLocked(i.Binding, s, now); r.why != "" {
+		return r.why
+	}
+	switch {
+	case !s.isDesired(i):
+		return "the policy no longer requires this write"
+	case !s.progress.reaches(s.spec.Waves, i.Remedy.Target.Member):
+		return "the wave of member " + i.Remedy.Target.Member + " has not begun"
+	}
+	return ""
+}
+
+// refusePolicyLocked returns why nothing is written for a policy now. Without a reason,
+// until is when one begins.
+func (d *Dispatcher) refusePolicyLocked(binding string, s *policyState, now time.Time) refusal {
+	if why := d.stops.policy(binding, s.spec.Source); why != "" {
+		return refusal{why: why}
+	}
+	switch {
+	case s.halt != nil:
+		return refusal{why: "halted"}
+	case s.spec.Suspend:
+		return refusal{why: "suspended"}
+	case !s.ready:
+		return refusal{why: "its verdicts have not all been counted"}
+	}
+	open, until := s.spec.Window.isOpen(now)
+	if !open {
+		return refusal{WaitingForWindow, until}
+	}
+	return refusal{until: until}
+}
+
+// refuseMemberLocked returns why nothing is written to a member now, "" if something may be.
+func (d *Dispatcher) refuseMemberLocked(member string, p *pass) string {
+	if why := d.stops.member(member); why != "" {
+		return why
+	}
+	if err := p.held[member]; err != nil {
+		p.again(p.now.Add(heldPollInterval))
+		return err.Error()
+	}
+	return ""
+}
