@@ -1,10 +1,12 @@
 package clusterinformers
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -29,6 +31,8 @@ var (
 	ErrPaused = errors.New("writes to the member are paused")
 	// ErrFrozen is returned for a member whose Cluster is frozen.
 	ErrFrozen = errors.New("writes to the member are frozen")
+	// ErrWritesRefused is returned for a member whose credentials for writes are refused.
+	ErrWritesRefused = errors.New("writes to the member are refused")
 	// ErrNotServed is returned for a kind that a member does not serve, or not
 	// at that version.
 	ErrNotServed = catalog.ErrNotServed
@@ -51,7 +55,7 @@ func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) 
 	if err := mb.checkWritable(); err != nil {
 		return nil, "", false, err
 	}
-	a, err := mb.client()
+	a, err := mb.writeClient()
 	if err != nil {
 		return nil, "", false, err
 	}
@@ -67,7 +71,7 @@ func (m *Manager) Writer(member string, kind aggregate.Kind, apiVersion string) 
 }
 
 // CheckWritable returns why nothing may be written to a member at the moment although it
-// is read: ErrPaused or ErrFrozen, or nil. A client that Writer has returned before continues to
+// is read: ErrPaused, ErrFrozen or ErrWritesRefused, or nil. A client that Writer has returned before continues to
 // work, so writers call it right before each write.
 func (m *Manager) CheckWritable(member string) error {
 	m.mu.Lock()
@@ -86,6 +90,8 @@ func (mb *member) checkWritable() error {
 		return nil
 	case why.Reason == connection.Paused:
 		return fmt.Errorf("member %q: %w: %s", mb.name, ErrPaused, why.Message)
+	case why.Reason == connection.WritesRefused:
+		return fmt.Errorf("member %q: %w: %s", mb.name, ErrWritesRefused, why.Message)
 	default:
 		return fmt.Errorf("member %q: %w: %s", mb.name, ErrFrozen, why.Message)
 	}
@@ -108,9 +114,144 @@ func (m *Manager) WritesHeld(member string) string {
 	return ""
 }
 
-// hold returns why the member's Cluster holds writes now, nil when it does not.
+// WritesWith names the credentials that a member is written with, "" where nobody knows.
+func (m *Manager) WritesWith(member string) string {
+	mb, err := m.lookup(member)
+	if err != nil {
+		return ""
+	}
+	spec := mb.currentSpec()
+	return spec.writesWith()
+}
+
+// hold returns why the member is not written to now, nil when it may be.
 func (mb *member) hold() *connection.Refusal {
-	return mb.currentSpec().Hold.At(mb.manager.opts.Clock())
+	spec := mb.currentSpec()
+	if why := spec.Hold.At(mb.manager.opts.Clock()); why != nil || spec.Write == nil {
+		return why
+	}
+	w := mb.writer.Load()
+	if !w.isOf(spec) {
+		return connection.Refuse(connection.WritesRefused, "%s is not in use yet", spec.Write.Credentials)
+	}
+	if why := w.problem(mb.knownUID()); why != nil {
+		return connection.Refuse(connection.WritesRefused, "%s is refused, and no other is used instead: %v", spec.Write.Credentials, why)
+	}
+	return nil
+}
+
+// writer writes to a member with credentials that it is not read with.
+type writer struct {
+	kubeconfig, reader []byte // what it is made from
+	client             *memberclient.Client
+	refused            *connection.Refusal      // why the kubeconfig is; nil: it is not
+	otherCluster       atomic.Pointer[mismatch] // nil: none is known
+}
+
+// mismatch says that credentials do not lead to the cluster with a UID.
+type mismatch struct {
+	uid string
+	why *connection.Refusal
+}
+
+// problem returns why it is not used for the cluster with a UID, nil when it is.
+func (w *writer) problem(uid string) *connection.Refusal {
+	if w.refused != nil {
+		return w.refused
+	}
+	if m := w.otherCluster.Load(); m != nil && m.uid == uid {
+		return m.why
+	}
+	return nil
+}
+
+// isOf reports whether it is made from a spec.
+func (w *writer) isOf(spec Spec) bool {
+	return w != nil && spec.Write != nil && bytes.Equal(w.kubeconfig, spec.Write.Kubeconfig) && bytes.Equal(w.reader, spec.Kubeconfig)
+}
+
+// end lets the connections go. Requests under way go on. nil is no writer.
+func (w *writer) end() {
+	if w != nil && w.client != nil {
+		w.client.CloseIdleConnections()
+	}
+}
+
+// applyWriteAccess exchanges the credentials for writes when a spec has others.
+func (mb *member) applyWriteAccess(spec Spec) {
+	old := mb.writer.Load()
+	switch {
+	case spec.Write == nil:
+		mb.writer.Store(nil)
+		old.end()
+		return
+	case old.isOf(spec):
+		return
+	}
+	w := &writer{kubeconfig: spec.Write.Kubeconfig, reader: spec.Kubeconfig}
+	if w.refused = mb.openWriter(w, spec); w.refused != nil {
+		mb.log.Warn("credentials for writes refused", "credentials", spec.Write.Credentials, "reason", w.refused.Reason, "detail", w.refused.Message)
+	}
+	mb.writer.Store(w)
+	old.end()
+}
+
+func (mb *member) openWriter(w *writer, spec Spec) *connection.Refusal {
+	cfg, refusal := memberclient.ParseKubeconfig(w.kubeconfig, false)
+	if refusal != nil {
+		return refusal
+	}
+	reader, refusal := memberclient.ParseKubeconfig(w.reader, spec.Own)
+	if refusal != nil {
+		return refusal
+	}
+	var err error
+	w.client, err = memberclient.NewWriter(cfg, reader, memberclient.TransportOptions{
+		Network: mb.manager.opts.Network, Trusted: spec.Trusted,
+		PingInterval: mb.manager.opts.PingInterval, PingTimeout: mb.manager.opts.PingTimeout, Prolong: mb.manager.lateness.Prolong,
+		Stock: true, // no watches
+	}, mb.knownUID, func(uid string, why *connection.Refusal) {
+		if before := w.otherCluster.Swap(&mismatch{uid, why}); before == nil || before.uid != uid {
+			mb.log.Warn("credentials for writes refused", "credentials", spec.Write.Credentials, "reason", why.Reason, "detail", why.Message)
+		}
+	})
+	if err != nil {
+		return connection.Refuse(connection.InvalidKubeconfig, "%v", err)
+	}
+	return nil
+}
+
+// knownUID is the UID of the cluster that is read, "" where it may not be known.
+func (mb *member) knownUID() string {
+	if uid := mb.clusterUID.Load(); uid != nil {
+		return *uid
+	}
+	return ""
+}
+
+// writesWith names the credentials that the member is written with.
+func (s *Spec) writesWith() string {
+	switch {
+	case s.ReadOnly:
+		return ""
+	case s.Write != nil:
+		return s.Write.Credentials
+	}
+	return s.Credentials
+}
+
+// writeClient returns the client for writes, of a member that is within reach.
+func (mb *member) writeClient() (*memberclient.Client, error) {
+	a, err := mb.client()
+	spec := mb.currentSpec()
+	if err != nil || spec.Write == nil {
+		return a, err
+	}
+	w := mb.writer.Load()
+	if !w.isOf(spec) || w.problem(mb.knownUID()) != nil {
+		return nil, fmt.Errorf("member %q: %w: %s is not in use", mb.name, ErrWritesRefused, spec.Write.Credentials)
+	}
+	return w.client, nil
 }
 
 // lookup returns the member of a name.

@@ -3,6 +3,8 @@ package clusterinformers_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -10,10 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"federator.dev/federator/pkg/aggregate"
 	"federator.dev/federator/pkg/clusterinformers"
 	"federator.dev/federator/pkg/clusterinformers/connection"
+	"federator.dev/federator/test/sim"
 )
 
 func TestWriter_UsesCurrentCredentials(t *testing.T) {
@@ -119,3 +125,103 @@ func TestWriter_SaysWhyNot(t *testing.T) {
 		t.Errorf("a review out of reach: %v", err)
 	}
 }
+
+// kubeconfigOf writes a configuration down as a kubeconfig.
+func kubeconfigOf(t *testing.T, c *rest.Config) []byte {
+	t.Helper()
+	out := clientcmdapi.NewConfig()
+	out.Clusters["a"] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData}
+	out.AuthInfos["a"] = &clientcmdapi.AuthInfo{Token: c.BearerToken, ClientCertificateData: c.CertData, ClientKeyData: c.KeyData}
+	out.Contexts["a"] = &clientcmdapi.Context{Cluster: "a", AuthInfo: "a"}
+	out.CurrentContext = "a"
+	data, err := clientcmd.Write(*out)
+	ok(t, err)
+	return data
+}
+
+func TestWriter_UsesCredentialsForWrites(t *testing.T) {
+	opts := fewKinds()
+	opts.Members = 2
+	r := follow(t, opts, func(*rig, *clusterinformers.Options) {})
+	m, other := r.fleet.Members()[0], r.fleet.Members()[1]
+	write := func() error {
+		client, resource, _, err := r.manager.Writer(nameOf(m), "Namespace", "v1")
+		if err != nil {
+			return err
+		}
+		return client.Post().Resource(resource).SetHeader("Content-Type", runtime.ContentTypeJSON).
+			Body([]byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"generateName":"n-"}}`)).Do(t.Context()).Error()
+	}
+	n := 0
+	with := func(kubeconfig []byte) clusterinformers.Spec {
+		n++
+		s := specOf(t, m)
+		s.Credentials = "Secret fleet/m-kubeconfig"
+		s.Write = &clusterinformers.WriteAccess{Credentials: fmt.Sprint("Secret fleet/m-federator of step ", n), Kubeconfig: kubeconfig}
+		return s
+	}
+	refused := func(what, says string) {
+		t.Helper()
+		r.until(what, func() bool {
+			st := r.status(m)
+			return st.State == connection.Connected && st.Reason == connection.WritesRefused && strings.Contains(st.Held, says) && strings.Contains(st.Held, "m-federator")
+		})
+		if err := r.manager.CheckWritable(nameOf(m)); !errors.Is(err, clusterinformers.ErrWritesRefused) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := write(); !errors.Is(err, clusterinformers.ErrWritesRefused) {
+			t.Errorf("%s: a write: %v", what, err)
+		}
+	}
+	inUse := func() {
+		t.Helper()
+		want := fmt.Sprint("Secret fleet/m-federator of step ", n)
+		r.until("they are in use", func() bool {
+			return r.manager.CheckWritable(nameOf(m)) == nil && r.status(m).WritesWith == want && r.manager.WritesWith(nameOf(m)) == want
+		})
+	}
+	writes := func() int { return m.Requests().Verb("create") }
+
+	r.source.set(with(kubeconfigOf(t, m.TokenConfig())), specOf(t, other))
+	inUse()
+	ok(t, write())
+	if writes() != 1 {
+		t.Errorf("%d writes", writes())
+	}
+	// Those that nobody accepts are not replaced by others.
+	bad := m.TokenConfig()
+	bad.BearerToken = "no such token"
+	r.source.set(with(kubeconfigOf(t, bad)), specOf(t, other))
+	inUse()
+	if err := write(); !apierrors.IsUnauthorized(err) && !strings.Contains(fmt.Sprint(err), "Unauthorized") {
+		t.Errorf("with a token that is not accepted: %v", err)
+	}
+	// Nor are those that are refused, or lead elsewhere.
+	r.source.set(with([]byte("not a kubeconfig")), specOf(t, other))
+	refused("a kubeconfig that does not parse", string(connection.InvalidKubeconfig))
+	r.source.set(with(nil), specOf(t, other))
+	refused("a Secret without a value", string(connection.InvalidKubeconfig))
+	insecure := m.TokenConfig()
+	insecure.CAData = nil
+	r.source.set(with(kubeconfigOf(t, insecure)), specOf(t, other))
+	refused("a kubeconfig without CA", string(connection.NoCA))
+	elsewhere := writesTo(other)
+	r.source.set(with(kubeconfigOf(t, other.TokenConfig())), specOf(t, other))
+	inUse()
+	if err := write(); err == nil {
+		t.Error("credentials of another cluster")
+	}
+	refused("another cluster", "another cluster")
+	if writes() != 1 || writesTo(other) != elsewhere {
+		t.Errorf("%d and %d writes", writes(), writesTo(other)-elsewhere)
+	}
+	// Cluster API's are, once there are no others.
+	r.source.set(specOf(t, m), specOf(t, other))
+	r.until("they are gone", func() bool { return r.manager.CheckWritable(nameOf(m)) == nil && r.status(m).Reason == "" })
+	ok(t, write())
+	if writes() != 2 {
+		t.Errorf("%d writes", writes())
+	}
+}
+
+func writesTo(m *sim.Member) int { return m.Requests().Verb("create") }

@@ -43,6 +43,9 @@ type member struct {
 	startSlots         quota.MemberSlots
 	start              atomic.Pointer[quota.Slot]
 
+	writer     atomic.Pointer[writer] // with credentials of its own; nil: there are none
+	clusterUID atomic.Pointer[string] // identity, for others
+
 	version  atomic.Pointer[string] // of its API server
 	stock    atomic.Pointer[string] // why it is reached by net/http; nil: it is not, or as configured
 	identity string                 // UID of kube-system; conn.run's goroutine only
@@ -158,6 +161,7 @@ func (mb *member) run(ctx context.Context) {
 		mb.manager.metrics.forget(mb.name, "")
 	}
 	mb.conn.setClient(nil, connection.Refuse(connection.Deleting, "the member has left"))
+	mb.writer.Swap(nil).end()
 	if mb.leaving.Load() {
 		mb.log.Info("member removed")
 	}
@@ -235,6 +239,7 @@ func (mb *member) applySpec(context.Context) {
 	if spec.inFleet() {
 		mb.publish(spec)
 	}
+	mb.applyWriteAccess(spec)
 	if spec.Refused != nil {
 		mb.setUsedKubeconfig(nil)
 		mb.conn.setClient(nil, spec.Refused)
@@ -347,6 +352,7 @@ func (mb *member) identify(ctx context.Context, client *memberclient.Client) err
 		mb.log.Warn("the cluster UID of the member changed, restarting its scopes", "previous", mb.identity, "current", uid)
 	}
 	mb.identity = uid
+	mb.clusterUID.Store(&uid)
 	mb.version.Store(&info)
 	return nil
 }

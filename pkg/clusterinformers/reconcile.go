@@ -337,9 +337,9 @@ func (mb *member) connStatus() MemberStatus {
 		}
 		st.Labels[l.Key] = l.Value
 	}
-	now := mb.manager.opts.Clock()
-	if hold := spec.Hold.At(now); hold != nil {
-		st.Held, st.FrozenUntil = hold.Message, spec.Hold.FrozenUntil(now)
+	st.WritesWith = spec.writesWith()
+	if hold := mb.hold(); hold != nil {
+		st.Held, st.FrozenUntil = hold.Message, spec.Hold.FrozenUntil(mb.manager.opts.Clock())
 		if contact == connection.Connected {
 			st.Reason, st.Message = hold.Reason, hold.Message
 		}

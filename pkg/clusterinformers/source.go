@@ -18,6 +18,11 @@ type Spec struct {
 	// Kubeconfig is how to reach the member, as found: it is checked before
 	// use. Empty while there is none; Refused then says why.
 	Kubeconfig []byte
+	// Credentials names where Kubeconfig is from, as "Secret fleet/eu-1-kubeconfig"; it may be
+	// empty.
+	Credentials string
+	// Write is with which other credentials the member is written to; nil: with Kubeconfig.
+	Write *WriteAccess
 	// Trusted is set for credentials that federator's operator gave it
 	// directly, such as its own service account's: loopback addresses are
 	// allowed for it. All other rules for kubeconfigs of a hub apply.
@@ -37,6 +42,14 @@ type Spec struct {
 	// Hold is why the member is not written to at the moment, although it is read as all
 	// others are.
 	Hold connection.Hold
+}
+
+// WriteAccess is with which credentials a member is written to.
+type WriteAccess struct {
+	Credentials string // as Spec.Credentials
+	// Kubeconfig is as found: it is checked as that of the member is. One that is refused
+	// prevents writes.
+	Kubeconfig []byte
 }
 
 // inFleet reports whether the member belongs to the fleet. One that has not been

@@ -24,7 +24,9 @@ type MemberStatus struct {
 	Paused   bool              `json:"paused,omitempty"` // it is read, and not written to
 	// Held is why nothing is written to it although it is read, with who said so as far as
 	// that is known; FrozenUntil is when a freeze ends by itself.
-	Held        string     `json:"held,omitempty"`
+	Held string `json:"held,omitempty"`
+	// WritesWith names the credentials that it is written with: a Secret of the hub.
+	WritesWith  string     `json:"writesWith,omitempty"`
 	FrozenUntil *time.Time `json:"frozenUntil,omitempty"`
 	// Transport is why the member is reached by net/http, which costs more a watch; empty
 	// where it is not, or where Options.StockTransport asks for it.

@@ -29,6 +29,9 @@ type Options struct {
 	// WritesHeld returns why nothing is written to a member, "" when it may be. Nil: every
 	// member may be written to.
 	WritesHeld func(member string) string
+	// WritesWith names the credentials that a member is written with, "" where nobody knows.
+	// Nil: of no member.
+	WritesWith func(member string) string
 
 	// ValuesRedacted says that values of Secrets and ConfigMaps are not in the index;
 	// callers that read such objects get a warning.

@@ -33,7 +33,7 @@ func membersTable(status fleet.Status, wide, color bool) []byte {
 func memberColumns(wide bool) []string {
 	columns := []string{"NAME", "STATE", "VERSION", "SCOPES", "OBJECTS", "MEMORY", "FRESHNESS"}
 	if wide {
-		columns = append(columns, "UID", "SINCE", "ACCESS", "SYNCED")
+		columns = append(columns, "UID", "SINCE", "ACCESS", "WRITES-WITH", "SYNCED")
 	}
 	return append(columns, "REASON")
 }
@@ -49,7 +49,7 @@ func memberRow(m clusterinformers.MemberStatus, now time.Time, wide bool) []cons
 		{Text: freshness(m.Freshness)},
 	}
 	if wide {
-		row = append(row, console.Cell{Text: m.UID}, console.Cell{Text: console.Age(now, &m.Since)}, console.Cell{Text: access(m)}, console.Cell{Text: fmt.Sprint(m.Synced)})
+		row = append(row, console.Cell{Text: m.UID}, console.Cell{Text: console.Age(now, &m.Since)}, console.Cell{Text: access(m)}, console.Cell{Text: m.WritesWith}, console.Cell{Text: fmt.Sprint(m.Synced)})
 	}
 	return append(row, console.Cell{Text: reason(m, now)})
 }
@@ -74,6 +74,7 @@ func memberText(m clusterinformers.MemberStatus, now time.Time, color bool) []by
 		{"Version", m.Version},
 		{"Labels", labels.FormatLabels(m.Labels)},
 		{"Access", access(m)},
+		{"Writes with", m.WritesWith},
 		{"Writes held", m.Held},
 		{"Objects", fmt.Sprintf("%d in %s", m.Objects, size(m.Bytes))},
 		{"Freshness", freshness(m.Freshness)},

@@ -13,6 +13,8 @@ const (
 	Paused Reason = "Paused"
 	// Frozen is of a Cluster with an annotation that says until when nothing is written.
 	Frozen Reason = "Frozen"
+	// WritesRefused is of credentials for writes that are refused: others are not used instead.
+	WritesRefused Reason = "WritesRefused"
 )
 
 // MaxFreeze is how far ahead a freeze ends at most. One that ends later is a mistake, or an

@@ -32,7 +32,9 @@ import (
 
 // ClusterAPIOptions is a source of members that are Clusters of a Cluster API
 // management cluster. A member's kubeconfig is the value of the Secret
-// <name>-kubeconfig in the namespace of its Cluster. Config and Logger are required.
+// <name>-kubeconfig in the namespace of its Cluster; where there is a Secret
+// <name>-federator, its value is the one that is written with. Both have Cluster API's type.
+// Config and Logger are required.
 type ClusterAPIOptions struct {
 	Config     *rest.Config
 	Namespaces []string // to look in; none means all

@@ -180,15 +180,32 @@ func (p *namespaceInformers) specs() ([]clusterinformers.Spec, namespaceState) {
 		if !ok {
 			continue
 		}
-		var kubeconfig []byte
-		if s, exists, err := p.secrets.GetStore().GetByKey(c.Namespace + "/" + secret.Name(c.Name, secret.Kubeconfig)); err == nil && exists {
-			if s, ok := s.(*corev1.Secret); ok {
-				kubeconfig = s.Data[secret.KubeconfigDataName]
-			}
+		kubeconfig, _ := p.kubeconfig(c.Namespace, secret.Name(c.Name, secret.Kubeconfig))
+		s := c.spec(kubeconfig, forbidden)
+		if own, exists := p.kubeconfig(c.Namespace, c.Name+writeSuffix); exists {
+			s.Write = &clusterinformers.WriteAccess{Credentials: "Secret " + c.Namespace + "/" + c.Name + writeSuffix, Kubeconfig: own}
 		}
-		specs = append(specs, c.spec(kubeconfig, forbidden))
+		specs = append(specs, s)
 	}
 	return specs, namespaceKnown
+}
+
+// writeSuffix ends the name of the Secret with the kubeconfig that a member is written with,
+// after that of its Cluster. Members without one are written with that of Cluster API, which
+// may do everything.
+const writeSuffix = "-federator"
+
+// kubeconfig returns the kubeconfig in a Secret, and whether there is such a Secret.
+func (p *namespaceInformers) kubeconfig(namespace, name string) (value []byte, exists bool) {
+	s, exists, err := p.secrets.GetStore().GetByKey(namespace + "/" + name)
+	if err != nil || !exists {
+		return nil, false
+	}
+	kept, ok := s.(*corev1.Secret)
+	if !ok {
+		return nil, false
+	}
+	return kept.Data[secret.KubeconfigDataName], true
 }
 
 // cluster is what is kept of a Cluster.
@@ -200,7 +217,11 @@ type cluster struct {
 
 // spec describes the member. Without a right to read Secrets it says so.
 func (c *cluster) spec(kubeconfig []byte, unreadable bool) clusterinformers.Spec {
-	s := clusterinformers.Spec{Name: c.Namespace + "/" + c.Name, UID: string(c.UID), Kubeconfig: kubeconfig, Uninitialized: !c.initialized, Hold: c.hold}
+	s := clusterinformers.Spec{
+		Name: c.Namespace + "/" + c.Name, UID: string(c.UID), Kubeconfig: kubeconfig,
+		Credentials:   "Secret " + c.Namespace + "/" + secret.Name(c.Name, secret.Kubeconfig),
+		Uninitialized: !c.initialized, Hold: c.hold,
+	}
 	for k, v := range c.Labels {
 		s.Labels = append(s.Labels, aggregate.Label{Key: k, Value: v})
 	}
@@ -290,7 +311,7 @@ func trimSecret(obj any) (any, error) {
 	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 		Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
 	}}
-	if strings.HasSuffix(s.Name, secret.Name("", secret.Kubeconfig)) {
+	if strings.HasSuffix(s.Name, secret.Name("", secret.Kubeconfig)) || strings.HasSuffix(s.Name, writeSuffix) {
 		kept.Data = map[string][]byte{secret.KubeconfigDataName: bytes.Clone(s.Data[secret.KubeconfigDataName])}
 	}
 	return kept, nil

@@ -55,7 +55,7 @@ func TestInitialized_ByContract(t *testing.T) {
 }
 
 func TestTrimSecret_KeepsOnlyKubeconfigs(t *testing.T) {
-	for name, want := range map[string]int{"a-kubeconfig": 1, "a-ca": 0, "a-etcd": 0, "kubeconfig-a": 0} {
+	for name, want := range map[string]int{"a-kubeconfig": 1, "a-federator": 1, "federator": 0, "a-ca": 0, "a-etcd": 0, "kubeconfig-a": 0} {
 		obj, err := trimSecret(&corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, Annotations: map[string]string{"a": kubeconfigtest.Token}},
 			Data:       map[string][]byte{secret.KubeconfigDataName: []byte("value"), "tls.key": []byte(kubeconfigtest.Token)},

@@ -121,6 +121,22 @@ func TestClusterAPI_WatchesClusters(t *testing.T) {
 			must(t, hub.SetKubeconfig(t.Context(), "fleet", "a", []byte("back")))
 			v.member("fleet/a", "with kubeconfig", followed)
 
+			// With a Secret of its own it is written with that, whatever that has.
+			created, err := hub.Client().CoreV1().Secrets("fleet").Create(t.Context(), &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Name: "a-federator"}, Type: clusterv1.ClusterSecretType, Data: map[string][]byte{"value": []byte("less")},
+			}, metav1.CreateOptions{})
+			must(t, err)
+			v.member("fleet/a", "with credentials for writes", func(s clusterinformers.Spec) bool {
+				return s.Refused == nil && string(s.Kubeconfig) == "back" && s.Credentials == "Secret fleet/a-kubeconfig" &&
+					s.Write != nil && string(s.Write.Kubeconfig) == "less" && s.Write.Credentials == "Secret fleet/a-federator"
+			})
+			created.Data = map[string][]byte{"other": []byte("x")}
+			_, err = hub.Client().CoreV1().Secrets("fleet").Update(t.Context(), created, metav1.UpdateOptions{})
+			must(t, err)
+			v.member("fleet/a", "with a Secret without a value", func(s clusterinformers.Spec) bool { return s.Write != nil && len(s.Write.Kubeconfig) == 0 })
+			must(t, hub.Client().CoreV1().Secrets("fleet").Delete(t.Context(), "a-federator", metav1.DeleteOptions{}))
+			v.member("fleet/a", "without credentials for writes", func(s clusterinformers.Spec) bool { return s.Write == nil && s.Refused == nil })
+
 			// Deleted, and kept by a finalizer for a while.
 			patchCluster(t, hub.DirectRESTConfig(), version, "other", "b", `{"metadata":{"finalizers":["test.federator.dev/hold"]}}`)
 			d, err := dynamic.NewForConfigAndClient(hub.DirectRESTConfig(), passing(t, hub.DirectRESTConfig()))

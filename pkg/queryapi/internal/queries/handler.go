@@ -67,7 +67,10 @@ type Options struct {
 	LastContact func(member string, kind aggregate.Kind) time.Time
 	// Held returns why nothing is written to a member, "" when it may be. Nil: every member is.
 	Held func(member string) string
-	Now  func() time.Time // nil: time.Now
+	// WritesWith names the credentials that a member is written with, "" where nobody knows.
+	// Nil: of no member.
+	WritesWith func(member string) string
+	Now        func() time.Time // nil: time.Now
 
 	MaxGroups int // that a count may have; 0 means 10,000
 	MaxNodes  int // that related may find; 0 means 1,000
@@ -96,6 +99,9 @@ func New(o Options) (*Handler, error) {
 	}
 	if o.Held == nil {
 		o.Held = func(string) string { return "" }
+	}
+	if o.WritesWith == nil {
+		o.WritesWith = func(string) string { return "" }
 	}
 	return &Handler{o}, nil
 }

@@ -33,6 +33,8 @@ type MemberInfo struct {
 	Bytes   int64                   `json:"bytes"`             // of memory, for kinds that may be listed in all namespaces
 	// Held is why federator writes nothing to it at the moment.
 	Held string `json:"held,omitempty"`
+	// WritesWith names the credentials that federator writes with: a Secret of the hub.
+	WritesWith string `json:"writesWith,omitempty"`
 	// NotSynced are the first kinds for which the member is not fresh, NotSyncedMore the
 	// number of others.
 	NotSynced     []selection.NotSynced `json:"notSynced"`
@@ -101,7 +103,7 @@ func (f *freshness) add(m MemberInfo) {
 // describe describes a member as far as it may be listed. ok is false for one that the
 // query does not select.
 func (q *memberQuery) describe(m aggregate.Member, grants map[aggregate.Kind]*authz.Grants) (info MemberInfo, ok bool) {
-	info = MemberInfo{Name: m.Name, Version: m.Version, Held: q.options.Held(m.Name), Scopes: map[aggregate.State]int{}, NotSynced: []selection.NotSynced{}}
+	info = MemberInfo{Name: m.Name, Version: m.Version, Held: q.options.Held(m.Name), WritesWith: q.options.WritesWith(m.Name), Scopes: map[aggregate.State]int{}, NotSynced: []selection.NotSynced{}}
 	for scope := range q.scopesOf(m.Name) {
 		grant := grants[scope.Kind].Member(m.Name)
 		if grant.Empty() {

@@ -114,9 +114,9 @@ func TestMembers_SayWhyTheyAreNotWrittenTo(t *testing.T) {
 			return "frozen until tomorrow"
 		}
 		return ""
-	}})
+	}, WritesWith: func(member string) string { return "Secret " + member + "-federator" }})
 	got, err := ask[queries.MemberList](t, s, "members", "", everybody)
-	if err != nil || got.Items[0].Held != "" || got.Items[1].Held != "frozen until tomorrow" {
+	if err != nil || got.Items[0].Held != "" || got.Items[1].Held != "frozen until tomorrow" || got.Items[0].WritesWith != "Secret a/one-federator" {
 		t.Errorf("%+v, %v", got.Items, err)
 	}
 	as := table(t, s, "members", "")
