@@ -24,6 +24,7 @@ import (
 // +kubebuilder:printcolumn:name="Exempt",type=integer,priority=1,JSONPath=`.status.totals.exempt`
 // +kubebuilder:printcolumn:name="Protected",type=integer,priority=1,JSONPath=`.status.totals.protected`
 // +kubebuilder:printcolumn:name="Wave",type=string,priority=1,JSONPath=`.status.wave.name`
+// +kubebuilder:printcolumn:name="Plans",type=string,priority=1,JSONPath=`.status.approval.plans[*].name`
 // +kubebuilder:printcolumn:name="Commit",type=string,priority=1,JSONPath=`.status.origin.commit`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:selectablefield:JSONPath=`.spec.package`

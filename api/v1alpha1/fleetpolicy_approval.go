@@ -79,3 +79,70 @@ const (
 	RespectGitOps  GitOps = "Respect"  // they are not written
 	OverrideGitOps GitOps = "Override" // they are written like others
 )
+
+// ApprovalProgress is what of a policy waits for Approvals, and what has them.
+type ApprovalProgress struct {
+	// required is the number of people who must approve: that of the spec, or of an
+	// earlier spec or the source's ceiling if they require more, and one more while
+	// the author is not proven.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Required int32 `json:"required"`
+
+	// authors are the users who have changed the policy since a generation of it
+	// was last approved. Their Approvals do not count. At most 20 are listed.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Authors []UserName `json:"authors,omitempty"`
+
+	// unproven explains why federator cannot prove who creates Approvals. While it
+	// is set, nothing that requires approval is written.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Unproven string `json:"unproven,omitempty"`
+
+	// plans are the Plans that wait for Approvals, and those that may be written
+	// because of them. At most 10 are listed.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=10
+	Plans []PlanProgress `json:"plans,omitempty"`
+}
+
+// PlanProgress is a Plan that waits for Approvals or has them.
+type PlanProgress struct {
+	// name is the name of the Plan.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// hash is the hash of the Plan, which an Approval names.
+	// +required
+	Hash Digest `json:"hash"`
+
+	// purpose is what the Plan is for.
+	// +required
+	Purpose PlanPurpose `json:"purpose"`
+
+	// state is how far the Plan has come.
+	// +required
+	State PlanState `json:"state"`
+
+	// targets is the number of targets.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Targets int32 `json:"targets"`
+
+	// since is the time at which the Plan was frozen.
+	// +required
+	Since metav1.Time `json:"since"`
+
+	// approvals are the Approvals that count: who has approved, and until when.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=20
+	Approvals []GivenApproval `json:"approvals,omitempty"`
+}

@@ -17,6 +17,7 @@ type FleetPolicyStatus struct {
 	// - Ready: the policy is in effect as specified.
 	// - Evaluated: all evaluations of the policy completed without an error.
 	// - Enforcing: corrections may be written now; if not, the reason says why.
+	// - Approved: what the policy would write needs no approval, or has it.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -67,6 +68,11 @@ type FleetPolicyStatus struct {
 	// the halt is acknowledged.
 	// +optional
 	Halted *Halt `json:"halted,omitempty"`
+
+	// approval is what waits for Approvals, and what has them. It is set only if
+	// approval is required.
+	// +optional
+	Approval *ApprovalProgress `json:"approval,omitempty"`
 
 	// acknowledged is the most recent halt that was acknowledged.
 	// +optional

@@ -38,6 +38,14 @@ type PolicySourceStatus struct {
 	// +optional
 	LastDiff *Diff `json:"lastDiff,omitempty"`
 
+	// approvals are the Approvals that count of the observed commit, which changes
+	// more verdicts than spec.maxDiff allows.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=20
+	Approvals []GivenApproval `json:"approvals,omitempty"`
+
 	// findings are errors and warnings about files of the observed commit, errors
 	// first. At most 50 findings are listed.
 	// +optional

@@ -13,6 +13,9 @@ const (
 	FleetPolicies = "fleetpolicies"
 	PolicySources = "policysources"
 	Actions       = "actions"
+	Plans         = "plans"
+	PlanParts     = "planparts"
+	Approvals     = "approvals"
 )
 
 // SchemeGroupVersion returns the group and version of the kinds.
@@ -30,6 +33,7 @@ func Resource(name string) schema.GroupVersionResource {
 func AddToScheme(s *runtime.Scheme) error {
 	gv := SchemeGroupVersion()
 	s.AddKnownTypes(gv, &FleetPolicy{}, &FleetPolicyList{}, &PolicySource{}, &PolicySourceList{}, &Action{}, &ActionList{})
+	s.AddKnownTypes(gv, &Plan{}, &PlanList{}, &PlanPart{}, &PlanPartList{}, &Approval{}, &ApprovalList{})
 	metav1.AddToGroupVersion(s, gv)
 	return nil
 }

@@ -192,6 +192,10 @@ const (
 	// reason says why: Observing, DryRunning, Suspended, Halted, WindowClosed and others.
 	Enforcing = "Enforcing"
 
+	// Approved is True if what a FleetPolicy would write needs no approval or has it. If
+	// not, the reason is Waiting or Unproven.
+	Approved = "Approved"
+
 	// Fetched, Verified, Compiled, Tested and Bounded are the checks that the newest
 	// commit of a PolicySource has to pass, in order.
 	Fetched  = "Fetched"

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,7 +64,7 @@ func TestAddToScheme_RegistersAllKinds(t *testing.T) {
 	if err := v1alpha1.AddToScheme(s); err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []string{"FleetPolicy", "PolicySource", "Action"} {
+	for _, kind := range []string{"FleetPolicy", "PolicySource", "Action", "Plan", "PlanPart", "Approval"} {
 		for _, name := range []string{kind, kind + "List"} {
 			o, err := s.New(v1alpha1.SchemeGroupVersion().WithKind(name))
 			if err != nil {
@@ -131,5 +132,24 @@ func TestAction_Ended(t *testing.T) {
 	a := &v1alpha1.Action{Spec: v1alpha1.ActionSpec{Mode: v1alpha1.ActionMode(v1alpha1.DryRun)}, Status: v1alpha1.ActionStatus{Phase: v1alpha1.PhaseDryRunPassed}}
 	if !a.Ended() {
 		t.Error("a dry run that has passed has ended")
+	}
+}
+
+func TestPlanPart_GroupsDecodesTargets(t *testing.T) {
+	want := []v1alpha1.PlanGroup{{
+		Member: "fleet/eu-1", MemberUID: "u", APIVersion: "v1", Kind: "Pod", Verb: v1alpha1.Delete,
+		Targets: []v1alpha1.PlannedTarget{{Namespace: "shop", Name: "web", UID: "v", Remedy: "00", Irreversible: "no", DryRun: v1alpha1.DryRunPassed}},
+	}}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &v1alpha1.PlanPart{Spec: v1alpha1.PlanPartSpec{Targets: string(text)}}
+	if got, err := p.Groups(); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	p.Name, p.Spec.Targets = "x-1", "{"
+	if _, err := p.Groups(); err == nil || !strings.Contains(err.Error(), `planpart "x-1": spec.targets: `) {
+		t.Errorf("got %v", err)
 	}
 }

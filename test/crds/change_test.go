@@ -26,6 +26,8 @@ const (
 	final    = "phase is final: Succeeded can only change to RolledBack; NoOp, Superseded, Protected and RolledBack cannot change"
 	record   = "spec is immutable: an Action is a record"
 	inverse  = "inverse is immutable"
+	frozen   = "spec is immutable: a Plan is frozen"
+	another  = "spec is immutable: create another Approval"
 	dryWrite = "an Action in mode DryRun cannot be in phase Writing, Succeeded or RolledBack"
 )
 
@@ -86,6 +88,24 @@ func changes() map[string][]change {
 			{patch: `status: {activeCommit: {hash: abc}}`, status: true, field: "status.activeCommit.hash", want: noMatch},
 		},
 		v1alpha1.Actions: actions,
+		v1alpha1.Plans: {
+			{patch: `spec: {targets: 15}`, field: "spec", want: frozen},
+			{patch: `spec: {irreversible: null}`, field: "spec", want: frozen},
+			{patch: `metadata: {labels: {a: b}}`},
+			{patch: `status: {state: Approved, approvals: []}`, status: true},
+			{patch: `status: {state: Nonsense}`, status: true, field: "status.state", want: unsupported},
+		},
+		v1alpha1.PlanParts: {
+			{patch: `spec: {targets: '[]'}`, field: "spec", want: frozen},
+			{patch: `metadata: {labels: {a: b}}`},
+		},
+		v1alpha1.Approvals: {
+			{patch: `spec: {by: jane@example.com}`, field: "spec", want: another},
+			{patch: `spec: {groups: null}`, field: "spec", want: another},
+			{patch: `spec: {expires: "2036-11-22T11:05:00+01:00"}`, field: "spec", want: another},
+			{patch: `status: {state: Counts, reason: null}`, status: true},
+			{patch: `status: {state: Nonsense}`, status: true, field: "status.state", want: unsupported},
+		},
 	}
 }
 
@@ -142,6 +162,9 @@ func added(t *testing.T, r dynamic.ResourceInterface, want *unstructured.Unstruc
 // TestStatus_IsASubresource: the main resource does not change the status, nor the status subresource the spec.
 func TestStatus_IsASubresource(t *testing.T) {
 	for _, resource := range resources() {
+		if resource == v1alpha1.PlanParts {
+			continue // they have no status
+		}
 		t.Run(resource, func(t *testing.T) {
 			r := client(t, resource)
 			sent := full(t, resource, "apart")
@@ -150,9 +173,9 @@ func TestStatus_IsASubresource(t *testing.T) {
 				t.Errorf("a new object has a status: %v", got.Object["status"])
 			}
 			both := with(t, sent, `metadata: {labels: {changed: "true"}, annotations: {changed: "true"}}`)
-			if resource != v1alpha1.Actions { // whose specs are what they are
-				both = with(t, both, map[string]string{v1alpha1.FleetPolicies: `spec: {suspend: false}`, v1alpha1.PolicySources: `spec: {maxPrune: 7}`}[resource])
-			}
+			specs := map[string]string{v1alpha1.FleetPolicies: `spec: {suspend: false}`, v1alpha1.PolicySources: `spec: {maxPrune: 7}`}
+			changed := specs[resource] // the specs of others are what they are
+			both = with(t, both, changed)
 			both.SetResourceVersion(got.GetResourceVersion())
 			got, err := r.UpdateStatus(t.Context(), both, metav1.UpdateOptions{})
 			must(t, err)
@@ -169,7 +192,7 @@ func TestStatus_IsASubresource(t *testing.T) {
 			if d := cmp.Diff(sent.Object["status"], got.Object["status"]); d != "" {
 				t.Errorf("without the status it was written (-was +is):\n%s", d)
 			}
-			if want := map[bool]int64{true: 1, false: 2}[resource == v1alpha1.Actions]; got.GetGeneration() != want || got.GetLabels()["changed"] != "true" {
+			if want := map[bool]int64{true: 1, false: 2}[changed == ""]; got.GetGeneration() != want || got.GetLabels()["changed"] != "true" {
 				t.Errorf("generation %d, want %d; labels %v", got.GetGeneration(), want, got.GetLabels())
 			}
 		})

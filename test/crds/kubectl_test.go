@@ -49,14 +49,26 @@ func TestKubectl_GetAndExplain(t *testing.T) {
 NAME MODE VIOLATIONS UNKNOWN CORRECTED STATE READY AGE
 shown Enforce 14 3 41 Halted True AGO`,
 		"fleetpolicies shown -o wide": `
-NAME MODE VIOLATIONS UNKNOWN CORRECTED STATE READY AGE PACKAGE EXEMPT PROTECTED WAVE COMMIT MESSAGE
-shown Enforce 14 3 41 Halted True AGO federator.network.unique_host 2 1 canary 0123456789abcdef0123456789abcdef01234567 in effect`,
+NAME MODE VIOLATIONS UNKNOWN CORRECTED STATE READY AGE PACKAGE EXEMPT PROTECTED WAVE PLANS COMMIT MESSAGE
+shown Enforce 14 3 41 Halted True AGO federator.network.unique_host 2 1 canary unique-host-9f86d081884c7d65 0123456789abcdef0123456789abcdef01234567 in effect`,
 		"ps shown": `
 NAME URL MAX MODE ACTIVE READY REASON CONTACT AGE
 shown ssh://git@git.example:2222/platform/policies.git Enforce 0123456789abcdef0123456789abcdef01234567 False Compile CONTACT AGO`,
 		"policysources shown -o wide": `
 NAME URL MAX MODE ACTIVE READY REASON CONTACT AGE REF PATH NEWEST MESSAGE
 shown ssh://git@git.example:2222/platform/policies.git Enforce 0123456789abcdef0123456789abcdef01234567 False Compile CONTACT AGO refs/heads/main fleet/policies 89abcdef0123456789abcdef0123456789abcdef0123456789abcdef01234567 policies/a.rego:3: unexpected token`,
+		"plans shown-9f86d081884c7d65": `
+NAME POLICY PURPOSE TARGETS STATE REQUIRED BY AGE
+shown-9f86d081884c7d65 shown Halt 14 Waiting 2 joe@example.com AGO`,
+		"plans shown-9f86d081884c7d65 -o wide": `
+NAME POLICY PURPOSE TARGETS STATE REQUIRED BY AGE WRITTEN GENERATION COMMIT MESSAGE HASH
+shown-9f86d081884c7d65 shown Halt 14 Waiting 2 joe@example.com AGO 3 0123456789abcdef0123456789abcdef 0123456789abcdef0123456789abcdef01234567 1 of 2 people have approved 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`,
+		"planparts shown-1": `
+NAME PLAN NUMBER AGE
+shown-1 shown 1 AGO`,
+		"approvals shown": `
+NAME POLICY SOURCE BY STATE REASON EXPIRES AGE
+shown unique-host joe@example.com Ignored reviewed in change 4711 2026-11-22T11:05:00+01:00 AGO`,
 		"actions shown": `
 NAME POLICY MEMBER VERB KIND NAMESPACE TARGET PHASE AGE
 shown unique-host fleet/eu-1 patch Ingress.networking.k8s.io shop web Contended AGO`,
@@ -74,7 +86,7 @@ shown unique-host fleet/eu-1 patch Ingress.networking.k8s.io shop web Contended 
 		}
 	}
 	all := kubectl(t, "get", "federator", "-o", "name")
-	for _, name := range []string{"fleetpolicy.federator.dev/shown", "policysource.federator.dev/shown", "action.federator.dev/shown"} {
+	for _, name := range []string{"fleetpolicy.federator.dev/shown", "policysource.federator.dev/shown", "action.federator.dev/shown", "plan.federator.dev/shown-9f86d081884c7d65", "approval.federator.dev/shown"} {
 		if !strings.Contains(all, name+"\n") {
 			t.Errorf("the category has no %s:\n%s", name, all)
 		}

@@ -52,7 +52,7 @@ func hub(t *testing.T) *kube.Hub {
 }
 
 func resources() []string {
-	return []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions}
+	return []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions, v1alpha1.Plans, v1alpha1.PlanParts, v1alpha1.Approvals}
 }
 
 const crdDir = "../../charts/federator/crds"
@@ -91,13 +91,24 @@ func client(t *testing.T, resource string) dynamic.ResourceInterface {
 // full returns an object that has every field, under a name of its own.
 func full(t *testing.T, resource, name string) *unstructured.Unstructured {
 	t.Helper()
-	file := map[string]string{v1alpha1.FleetPolicies: "fleetpolicy", v1alpha1.PolicySources: "policysource", v1alpha1.Actions: "action"}[resource]
+	file := map[string]string{
+		v1alpha1.FleetPolicies: "fleetpolicy", v1alpha1.PolicySources: "policysource", v1alpha1.Actions: "action",
+		v1alpha1.Plans: "plan", v1alpha1.PlanParts: "planpart", v1alpha1.Approvals: "approval",
+	}[resource]
 	text, err := os.ReadFile(filepath.Join("testdata", file+".yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	u := parse(t, string(text))
 	u.SetName(name)
+	switch resource { // where names follow from what they are of
+	case v1alpha1.Plans:
+		u = with(t, u, "spec: {policy: "+name+"}")
+		u.SetName(name + "-9f86d081884c7d65")
+	case v1alpha1.PlanParts:
+		u = with(t, u, "spec: {plan: "+name+"}")
+		u.SetName(name + "-1")
+	}
 	return u
 }
 
