@@ -38,6 +38,11 @@ const (
 	// that is not such a time prevents writes until it is changed.
 	FreezeKey = GroupName + "/freeze-until"
 
+	// StopKey is the label on a ConfigMap in federator's namespace that stops actions: all,
+	// or those of a policy, a member or a source. Its value is the scope; what counts are
+	// the data's scope and name.
+	StopKey = GroupName + "/stop"
+
 	// AcknowledgeKey is the annotation on a FleetPolicy that acknowledges a halt, so
 	// that corrections continue. Its value is the status.halted.id of that halt; it
 	// does not acknowledge later halts.

@@ -17,7 +17,7 @@ var qualifiedName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z
 func TestKeys_AreValidAndDistinct(t *testing.T) {
 	seen := map[string]bool{}
 	for _, key := range []string{
-		api.MemberKey, api.ResourceVersionKey, api.OriginalNamespaceKey, api.OriginalNameKey, api.RedactedKey, api.ActionKey, api.ProtectKey, api.FreezeKey,
+		api.MemberKey, api.ResourceVersionKey, api.OriginalNamespaceKey, api.OriginalNameKey, api.RedactedKey, api.ActionKey, api.ProtectKey, api.FreezeKey, api.StopKey,
 		api.AcknowledgeKey, api.SyncKey, api.PruneKey, api.PolicyKey, api.SourceKey,
 		api.RollbackKey, api.RollbackReasonKey, api.RollbackOutcomeKey,
 	} {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -246,7 +247,24 @@ func (c *console) stopped() {
 	if got := c.tier("one"); got != "silver" {
 		c.t.Errorf("corrected while all actions are stopped: tier %q", got)
 	}
-	c.must("resume")
+	// Stops of less, each in effect before the one before it ends.
+	lift := []string{"resume"}
+	for _, of := range [][2]string{{"--policy", "tier"}, {"--member", "fleet/eu-1"}, {"--source", "git"}} {
+		name := strings.TrimPrefix(of[0], "--") + " " + of[1]
+		c.prints(`^actions of `+name+` are stopped by \S+ since \S+: less\n$`, "stop", of[0], of[1], "--reason", "less")
+		c.must(lift...)
+		c.awaitPolicy("a stop of "+name+" holds", func(fp *v1alpha1.FleetPolicy) bool {
+			cond := meta.FindStatusCondition(fp.Status.Conditions, v1alpha1.Enforcing)
+			return cond != nil && strings.Contains(cond.Message, "is stopped: by") && (of[0] == "--policy" || strings.Contains(cond.Message, of[1]))
+		})
+		if got := c.tier("one"); got != "silver" {
+			c.t.Errorf("corrected while actions of %s are stopped: tier %q", name, got)
+		}
+		lift = []string{"resume", of[0], of[1]}
+	}
+	c.refused("is not <namespace>/<name>", "stop", "--member", "eu-1")
+	c.refused("is not the name of a policy", "resume", "--policy", "")
+	c.prints(`^actions of source git are resumed; they were stopped by \S+ since \S+: less\n$`, lift...)
 	returned = time.Now()
 	c.corrected()
 	c.t.Logf("actions resume: corrected at most %v after it ended", time.Since(returned).Round(time.Millisecond))

@@ -12,7 +12,7 @@ type Policies struct {
 	Bindings string   `yaml:"bindings" doc:"File of bindings. A policy without a binding is evaluated everywhere."`
 
 	Hub              bool     `yaml:"hub" doc:"Read FleetPolicies, which bind policies and configure enforcement, and PolicySources, which load policies from git, from the hub."`
-	Namespace        string   `yaml:"namespace" doc:"Namespace of the hub with the Leases of the leader (federator) and of revisions (federator-revisions), and the ConfigMap that stops all actions."`
+	Namespace        string   `yaml:"namespace" doc:"Namespace of the hub with the Leases of the leader (federator) and of revisions (federator-revisions), and the ConfigMaps that stop actions."`
 	SecretNamespaces []string `yaml:"secretNamespaces" doc:"Namespaces of the hub whose Secrets PolicySources may refer to."`
 	AllowFile        bool     `yaml:"allowFile" doc:"Allow PolicySources with repositories on this machine, as file:// URLs."`
 

@@ -126,7 +126,10 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	if err != nil {
 		return nil, err
 	}
-	if e.stop, err = hub.NewStop(hub.StopOptions{Config: statuses, Namespace: opts.Namespace, Dispatcher: e.dispatcher, OnChange: e.trigger, Logger: log}); err != nil {
+	if e.events, err = hub.NewEvents(hub.EventsOptions{Config: statuses, IsLeader: e.isLeader, Instance: e.elector.Host, Logger: log}); err != nil {
+		return nil, err
+	}
+	if e.stop, err = hub.NewStop(hub.StopOptions{Config: statuses, Namespace: opts.Namespace, Dispatcher: e.dispatcher, OnChange: e.trigger, Events: e.events, Logger: log}); err != nil {
 		return nil, err
 	}
 	if e.rollbacks, err = hub.NewRollbacks(hub.RollbacksOptions{Config: statuses, Dispatcher: e.dispatcher, Stop: e.stop, IsLeader: e.isLeader, Logger: log}); err != nil {
@@ -138,9 +141,6 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 // wirePolicies wires the evaluation of policies, and what says which there are.
 func (e *Enforcement) wirePolicies(opts *Options, statuses *rest.Config, corrector *enforce.Corrector) (err error) {
 	log := opts.Logger
-	if e.events, err = hub.NewEvents(hub.EventsOptions{Config: statuses, IsLeader: e.isLeader, Instance: e.elector.Host, Logger: log}); err != nil {
-		return err
-	}
 	set := e.Git.State().Set
 	own, _ := policy.DefaultBindings(set, nil)
 	e.Loop, err = enforce.New(enforce.Options{

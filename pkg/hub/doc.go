@@ -22,10 +22,11 @@
 // than spec.maxPrune. Deleting a PolicySource deletes no FleetPolicies: they stay, without
 // a package and without effect.
 //
-// # The stop
+// # Stops
 //
-// Each process watches ConfigMap federator-stop: while it exists, or while it cannot be
-// read, the Dispatcher of the process writes nothing. Listing it again after a watch has
+// Each process watches the ConfigMaps of its namespace. While there is one named
+// federator-stop, or they cannot be read, the Dispatcher of the process writes nothing; others
+// stop a policy, a member or a source. Listing them again after a watch has
 // ended does not change the state. A connection that hangs without an error delays a
 // stop; but it also keeps the Lease from being renewed, and without the Lease nothing is
 // written.

@@ -1,12 +1,18 @@
 package hub
 
-import "federator.dev/federator/pkg/enforce"
+import (
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/remediate"
+)
 
 // StopName is exported for tests.
 const StopName = stopName
 
 // State is exported for tests.
-func (s *Stop) State() (text string, known bool) { return s.state() }
+func (s *Stop) State() (stops remediate.Stops, known bool) { return s.state() }
+
+// ConfigMap is exported for tests.
+func (s StopScope) ConfigMap() string { return s.configMap() }
 
 // Current is exported for tests.
 func (s *PolicySources) Current(source string) (current bool, why string) {

@@ -73,7 +73,7 @@ func (f *FleetPolicies) statusOf(fp *v1alpha1.FleetPolicy, state *policy.State) 
 	} else {
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.Evaluated)
 	}
-	setCondition(s, fp, enforcingCondition(fp, enforcement, actions, acting, ready.Status == metav1.ConditionTrue, f.opts.Dispatcher.Stopped()))
+	setCondition(s, fp, enforcingCondition(fp, enforcement, actions, acting, ready.Status == metav1.ConditionTrue, f.opts.Dispatcher.StoppedFor(fp.Name, f.opts.Library.Origin(fp.Spec.Package).Source, "")))
 	if !bound || bad {
 		return s
 	}
@@ -134,7 +134,7 @@ func enforcingCondition(fp *v1alpha1.FleetPolicy, enforcement enforce.Enforcemen
 	case fp.Spec.Mode != v1alpha1.Enforce && fp.Spec.Mode != v1alpha1.DryRun:
 		return no("Observing", "violations are reported, not corrected")
 	case stopped != "":
-		return no("Stopped", "all actions are stopped: "+stopped)
+		return no("Stopped", stopped)
 	case enforcement.Mode == policy.Observe:
 		return no("Held", cmp.Or(enforcement.ModeReason, "violations may not be corrected"))
 	case actions.Halted != nil:

@@ -163,7 +163,8 @@ func (r *Rollbacks) rollBack(ctx context.Context, name string) error {
 	if !requested {
 		return nil
 	}
-	stop, known := r.opts.Stop.state()
+	_, known := r.opts.Stop.state()
+	stop := r.opts.Dispatcher.StoppedFor(a.Spec.Binding, a.Spec.Origin.Source, a.Spec.Target.Member)
 	switch {
 	case a.Status.Phase == v1alpha1.PhaseRolledBack:
 		return r.complete(ctx, a, RollbackSucceeded, a.Status.Message)
@@ -172,7 +173,7 @@ func (r *Rollbacks) rollBack(ctx context.Context, name string) error {
 	case !known:
 		return nil // retried when it is known
 	case stop != "":
-		return r.reject(ctx, a, rollbackRefused, "all actions are stopped: "+stop)
+		return r.reject(ctx, a, rollbackRefused, stop)
 	}
 	made, err := r.opts.Dispatcher.RollBack(ctx, name, how == api.RollbackForce, rollbackReason(a))
 	switch {

@@ -116,7 +116,7 @@ func isComplete(s *v1alpha1.FleetPolicyStatus) bool {
 	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.Ready) && !strings.HasSuffix(stop, stopUnknown) && !strings.HasSuffix(stop, stopUnknownBefore)
 }
 
-// stopMessage returns who has stopped all actions, "" if they are not stopped.
+// stopMessage returns what is stopped, and by whom, "" if nothing is.
 func stopMessage(s *v1alpha1.FleetPolicyStatus) string {
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.Enforcing); c != nil && c.Reason == "Stopped" {
 		return c.Message

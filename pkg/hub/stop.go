@@ -1,10 +1,13 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -21,15 +23,6 @@ import (
 	"federator.dev/federator/internal/clip"
 	"federator.dev/federator/pkg/remediate"
 )
-
-// stopName is the ConfigMap that stops all corrections while it exists. It is not an
-// annotation on the Lease because permission to stop should not include permission to
-// take the Lease, because the leader rewrites the Lease every other second, and because
-// kubectl create and delete suffice if the federator command is not available.
-const stopName = "federator-stop"
-
-// stopReasonKey is the key of the reason in the ConfigMap.
-const stopReasonKey = "reason"
 
 // stopUnknown is the state before the ConfigMap has been read.
 const stopUnknown = "it is not known yet whether somebody has stopped them"
@@ -43,26 +36,29 @@ const (
 	stopRetry     = 250 * time.Millisecond // after a failure
 	stopRewatch   = 5 * time.Minute        // timeout of a watch
 	maxStopReason = 512                    // bytes
+	maxStopText   = 2048                   // bytes, of several stops
 )
 
-// StopOptions configure a Stop. All but OnChange and Logger are required.
+// StopOptions configure a Stop. All but OnChange, Events and Logger are required.
 type StopOptions struct {
 	Config     *rest.Config // of the hub
-	Namespace  string       // of the ConfigMap
+	Namespace  string       // of the ConfigMaps
 	Dispatcher *remediate.Dispatcher
-	OnChange   func() // called when the state may have changed; must not block
+	OnChange   func()  // called when the state may have changed; must not block
+	Events     *Events // nil: none
 	Logger     *slog.Logger
 }
 
-// Stop keeps a Dispatcher stopped while the ConfigMap exists, and while it is unknown
-// whether it does.
+// Stop keeps a Dispatcher stopped as the ConfigMaps of a namespace say, and altogether while
+// it is unknown what they say.
 type Stop struct {
 	opts   StopOptions
 	client kubernetes.Interface
+	found  map[string]foundStop // by name of the ConfigMap; Run's goroutine only
 
 	mu    sync.Mutex
 	known bool
-	text  string
+	stops remediate.Stops
 }
 
 // NewStop stops the Dispatcher and returns a Stop, which reads the hub when it runs.
@@ -80,17 +76,16 @@ func NewStop(opts StopOptions) (*Stop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	s := &Stop{opts: opts, client: client, text: stopUnknown}
-	opts.Dispatcher.SetStops(remediate.Stops{All: s.text})
+	s := &Stop{opts: opts, client: client, stops: remediate.Stops{All: stopUnknown}}
+	opts.Dispatcher.SetStops(s.stops)
 	return s, nil
 }
 
-// state returns who has stopped all actions, since when and why, "" if they are not stopped, and
-// whether that is known.
-func (s *Stop) state() (text string, known bool) {
+// state returns what is stopped, by whom, since when and why, and whether that is known.
+func (s *Stop) state() (stops remediate.Stops, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.text, s.known
+	return s.stops, s.known
 }
 
 // Run watches the hub until the context ends.
@@ -114,117 +109,141 @@ func (s *Stop) Run(ctx context.Context) error {
 	}
 }
 
-// listAndWatch reads the ConfigMap and watches it until the watch ends.
+// listAndWatch reads the ConfigMaps and watches them until the watch ends. All ConfigMaps of
+// the namespace are read: a label that is missing must not make a stop ineffective.
 func (s *Stop) listAndWatch(ctx context.Context) error {
-	maps := s.client.CoreV1().ConfigMaps(s.opts.Namespace)
-	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", stopName).String()}
+	configMaps := s.client.CoreV1().ConfigMaps(s.opts.Namespace)
 	listing, cancel := context.WithTimeout(ctx, stopTimeout)
-	list, err := maps.List(listing, only)
+	list, err := configMaps.List(listing, metav1.ListOptions{})
 	cancel()
 	if err != nil {
 		return err
 	}
-	if len(list.Items) > 0 {
-		s.set(describeStop(&list.Items[0]), true)
-	} else {
-		s.set("", true)
+	s.found = map[string]foundStop{}
+	for i := range list.Items {
+		s.read(&list.Items[i])
 	}
+	s.publish()
 	seconds := int64(stopRewatch / time.Second)
-	only.ResourceVersion, only.TimeoutSeconds = list.ResourceVersion, &seconds
-	w, err := maps.Watch(ctx, only)
+	w, err := configMaps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion, TimeoutSeconds: &seconds})
 	if err != nil {
 		return err
 	}
 	defer w.Stop()
 	for e := range w.ResultChan() {
-		switch e.Type {
-		case watch.Added, watch.Modified:
-			if m, ok := e.Object.(*corev1.ConfigMap); ok {
-				s.set(describeStop(m), true)
-			}
-		case watch.Deleted:
-			s.set("", true)
-		case watch.Error:
+		m, ok := e.Object.(*corev1.ConfigMap)
+		switch {
+		case e.Type == watch.Error:
 			err := apierrors.FromObject(e.Object)
 			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 				return nil // list again
 			}
 			return err
+		case !ok:
+			continue
+		case e.Type == watch.Deleted:
+			delete(s.found, m.Name)
+		default:
+			s.read(m)
 		}
+		s.publish()
 	}
 	return nil
 }
 
-// setUnknown stops the Dispatcher while the ConfigMap cannot be read.
+// read takes a ConfigMap into account.
+func (s *Stop) read(m *corev1.ConfigMap) {
+	if f, is := readStop(m); is {
+		s.found[m.Name] = f
+	} else {
+		delete(s.found, m.Name)
+	}
+}
+
+// publish applies what the ConfigMaps say.
+func (s *Stop) publish() {
+	stops := remediate.Stops{Policies: map[string]string{}, Members: map[string]string{}, Sources: map[string]string{}}
+	for _, name := range slices.Sorted(maps.Keys(s.found)) {
+		f := s.found[name]
+		switch f.Scope {
+		case StopPolicy:
+			stops.Policies[f.Name] = f.text
+		case StopMember:
+			stops.Members[f.Name] = f.text
+		case StopSource:
+			stops.Sources[f.Name] = f.text
+		default:
+			stops.All = clip.Text(strings.TrimPrefix(stops.All+"; "+f.text, "; "), maxStopText)
+		}
+	}
+	s.set(stops, true)
+}
+
+// setUnknown stops the Dispatcher while the ConfigMaps cannot be read. What was stopped
+// before stays so.
 func (s *Stop) setUnknown(err error) {
-	s.set(fmt.Sprintf("it is unknown whether actions are stopped (reading ConfigMap %s/%s failed): %s", s.opts.Namespace, stopName, clip.Text(err.Error(), maxStopReason)), false)
+	s.mu.Lock()
+	stops := s.stops
+	s.mu.Unlock()
+	stops.All = fmt.Sprintf("it is unknown whether actions are stopped (reading the ConfigMaps of namespace %s failed): %s", s.opts.Namespace, clip.Text(err.Error(), maxStopReason))
+	s.set(stops, false)
 }
 
 // set applies a new state. Only Run calls it.
-func (s *Stop) set(text string, known bool) {
+func (s *Stop) set(stops remediate.Stops, known bool) {
 	s.mu.Lock()
-	was, wasKnown := s.text, s.known
-	s.text, s.known = text, known
+	was, wasKnown := s.stops, s.known
+	s.stops, s.known = stops, known
 	s.mu.Unlock()
-	if was == text && wasKnown == known {
+	before, now := describeStops(&was), describeStops(&stops)
+	if maps.Equal(before, now) && wasKnown == known {
 		return
 	}
-	s.opts.Dispatcher.SetStops(remediate.Stops{All: text})
-	switch {
-	case text != "":
-		s.opts.Logger.Warn("all actions are stopped", "stop", text)
-	case wasKnown:
-		s.opts.Logger.Info("actions resumed", "stop", was)
+	s.opts.Dispatcher.SetStops(stops)
+	for _, of := range slices.SortedFunc(maps.Keys(now), compareScopes) {
+		if before[of] != now[of] {
+			s.opts.Logger.Warn(of.sentence(), "stop", now[of])
+			s.record(wasKnown && known, true, of, eventStopped, of.sentence()+": "+now[of])
+		}
+	}
+	for _, of := range slices.SortedFunc(maps.Keys(before), compareScopes) {
+		if now[of] == "" && (wasKnown || before[of] != stopUnknown) {
+			s.opts.Logger.Info("actions resumed", "stopped", of.String(), "stop", before[of])
+			s.record(wasKnown && known, false, of, eventResumed, "resumed: "+of.sentence()+": "+before[of])
+		}
 	}
 	s.opts.OnChange()
 }
 
-// describeStop returns who has stopped all actions, since when and why.
-func describeStop(m *corev1.ConfigMap) string {
-	text := "since " + m.CreationTimestamp.UTC().Format(time.RFC3339)
-	if by := fieldManagerOf(m.ManagedFields, ""); by != "" {
-		text = "by " + by + " " + text
+// record records an Event about a stop that has changed while federator was running: others
+// have their Event already. The stop of everything, of a policy and of a source are in Events
+// about their FleetPolicies, too.
+func (s *Stop) record(changed, warning bool, of StopScope, reason, text string) {
+	if !changed {
+		return
 	}
-	if why := oneLine(m.Data[stopReasonKey]); why != "" {
-		text += ": " + why
-	}
-	return text
+	s.opts.Events.add(&pendingEvent{
+		eventKey: eventKey{reason: reason, subject: of.String() + text}, warning: warning, immediate: true, action: "Enforce", text: text,
+		regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: s.opts.Namespace, Name: of.configMap()},
+	})
 }
 
-// StopAll creates the ConfigMap that stops all actions, with by as its field manager. It
-// returns who has stopped them, since when and why, and whether they had not been stopped
-// before.
-func StopAll(ctx context.Context, client kubernetes.Interface, namespace, by, reason string) (text string, created bool, err error) {
-	maps := client.CoreV1().ConfigMaps(namespace)
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: stopName}}
-	if reason = oneLine(reason); reason != "" {
-		m.Data = map[string]string{stopReasonKey: reason}
+// describeStops returns the text of each stop.
+func describeStops(stops *remediate.Stops) map[StopScope]string {
+	out := map[StopScope]string{}
+	if stops.All != "" {
+		out[StopScope{Scope: StopAll}] = stops.All
 	}
-	m.Labels = map[string]string{"app.kubernetes.io/managed-by": "federator"} // managedFields need a field
-	made, err := maps.Create(ctx, m, metav1.CreateOptions{FieldManager: by})
-	if created = !apierrors.IsAlreadyExists(err); !created {
-		made, err = maps.Get(ctx, stopName, metav1.GetOptions{})
+	for scope, of := range map[string]map[string]string{StopPolicy: stops.Policies, StopMember: stops.Members, StopSource: stops.Sources} {
+		for name, text := range of {
+			out[StopScope{scope, name}] = text
+		}
 	}
-	if err != nil {
-		return "", false, err
-	}
-	return describeStop(made), created, nil
+	return out
 }
 
-// ResumeAll deletes the ConfigMap that stops all actions, and returns who had stopped
-// them, since when and why; "" if they were not stopped.
-func ResumeAll(ctx context.Context, client kubernetes.Interface, namespace string) (string, error) {
-	maps := client.CoreV1().ConfigMaps(namespace)
-	m, err := maps.Get(ctx, stopName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	// Not one that was created in the meantime.
-	err = maps.Delete(ctx, stopName, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID}})
-	return describeStop(m), err
+func compareScopes(a, b StopScope) int {
+	return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Name, b.Name))
 }
 
 // fieldManagerOf returns who wrote a field according to managedFields; any field for "".

@@ -52,13 +52,14 @@ var (
 	descWaves     = policyDesc("federator_actions_waves", "How many waves a policy has.")
 	descUnhealthy = policyDesc("federator_actions_wave_unhealthy", "Objects written by the current wave that are not healthy.")
 	descStopped   = prometheus.NewDesc("federator_actions_stopped", "1 while all actions are stopped.", nil, nil)
+	descStops     = prometheus.NewDesc("federator_actions_stops", "1 for each stop, by its scope (all, policy, member or source) and what it names. There is one of all while it is not known what is stopped.", []string{"scope", "name"}, nil)
 	descLeader    = prometheus.NewDesc("federator_actions_leader", "1 where this process is the leader, the only one that writes.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descPending, descHalted, descLimit, descUsed, descSpent, descRemaining, descLeft, descWave, descWaves, descUnhealthy, descStopped, descLeader,
+		descPending, descHalted, descLimit, descUsed, descSpent, descRemaining, descLeft, descWave, descWaves, descUnhealthy, descStopped, descStops, descLeader,
 	} {
 		ch <- d
 	}
@@ -72,6 +73,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.writes.Collect(ch)
 	ch <- prometheus.MustNewConstMetric(descLeader, prometheus.GaugeValue, boolGauge(m.d.checkLeader() == nil))
 	ch <- prometheus.MustNewConstMetric(descStopped, prometheus.GaugeValue, boolGauge(m.d.Stopped() != ""))
+	m.d.collectStops(ch)
 	m.d.mu.Lock()
 	names := sortedKeys(m.d.policies)
 	m.d.mu.Unlock()

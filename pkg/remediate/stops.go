@@ -3,6 +3,8 @@ package remediate
 import (
 	"cmp"
 	"maps"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Stops are what must not be written to. Each value says who has stopped it, since when and
@@ -12,6 +14,31 @@ type Stops struct {
 	Policies map[string]string // by name
 	Members  map[string]string
 	Sources  map[string]string // PolicySources, by name
+}
+
+// StoppedFor returns which stop holds writes for a policy of a source ("" for none) to a member
+// ("" for any), "" if none does.
+func (d *Dispatcher) StoppedFor(policy, source, member string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return cmp.Or(d.stops.policy(policy, source), d.stops.member(member))
+}
+
+// collectStops sends a metric of each stop.
+func (d *Dispatcher) collectStops(ch chan<- prometheus.Metric) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	send := func(scope, name string) {
+		ch <- prometheus.MustNewConstMetric(descStops, prometheus.GaugeValue, 1, scope, name)
+	}
+	if d.stops.All != "" {
+		send("all", "")
+	}
+	for scope, names := range map[string]map[string]string{"policy": d.stops.Policies, "member": d.stops.Members, "source": d.stops.Sources} {
+		for name := range names {
+			send(scope, name)
+		}
+	}
 }
 
 func (s Stops) clone() Stops {

@@ -164,9 +164,9 @@ func permissions(t *testing.T, namespace, account string) {
 		{"get update", "coordination.k8s.io", "leases", "", "kube-system", "federator-revisions", false},
 		{"get update", "coordination.k8s.io", "leases", "", namespace, "other", false},
 		{"get update create", "coordination.k8s.io", "leases", "", "kube-system", "federator", false},
-		{"get list watch", "", "configmaps", "", namespace, "federator-stop", true},
-		{"create update patch delete", "", "configmaps", "", namespace, "federator-stop", false},
-		{"get list watch", "", "configmaps", "", namespace, "", false},
+		{"get list watch create", "", "configmaps", "", namespace, "", true}, // stops, of which it sets some itself
+		{"update patch delete", "", "configmaps", "", namespace, "federator-stop", false},
+		{"get list watch create", "", "configmaps", "", "kube-system", "", false},
 		{"create patch update delete get list", "", "pods", "", "", "", false},
 		{"impersonate", "", "users", "", "", "", false},
 		{"create update bind escalate", "rbac.authorization.k8s.io", "clusterroles", "", "", "", false},

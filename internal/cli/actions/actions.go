@@ -12,7 +12,8 @@ The commands talk to the hub with the kubeconfig that kubectl uses: KUBECONFIG, 
   list, show     get and list actions
   rollback       patch actions
   ack            get and patch fleetpolicies
-  stop, resume   create, get and delete ConfigMap federator-stop
+  stop, resume   create, get and delete ConfigMap federator-stop, and those of
+                 policies (federator-stop-policy-NAME), members and sources
 
 The same with kubectl:
 

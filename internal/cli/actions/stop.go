@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,32 +13,73 @@ import (
 	"federator.dev/federator/internal/cli/console"
 	"federator.dev/federator/internal/config"
 	"federator.dev/federator/internal/election"
+	"federator.dev/federator/internal/exit"
 	"federator.dev/federator/pkg/hub"
 )
 
-const stopHelp = `Stop all writes to members, of all replicas and within a second, until resume.
+const stopHelp = `Stop writes to members, of all replicas and within a second, until resume: all, or
+those of one policy, to one member, or of all policies of one PolicySource.
 
-Writes that are in flight complete. The stop is the ConfigMap federator-stop in
-federator's namespace, so that it holds for every replica and across restarts; a
-federator that cannot read it writes nothing.`
+Writes that are in flight complete. A stop is a ConfigMap in federator's namespace
+(federator-stop, federator-stop-policy-NAME and so on), so that it holds for every
+replica and across restarts, and it never expires; a federator that cannot read them
+writes nothing. A ConfigMap that is named or labelled as a stop and makes no sense stops
+everything.
+
+  federator actions stop --reason "incident 4711"
+  federator actions stop --policy replicas
+  federator actions stop --member fleet/eu-1`
+
+// stopFlags say what is stopped, and where federator is.
+type stopFlags struct {
+	namespace              string
+	policy, member, source string
+}
+
+func (f *stopFlags) register(cmd *cobra.Command) {
+	registerNamespace(cmd, &f.namespace)
+	cmd.Flags().StringVar(&f.policy, "policy", "", "only this `FleetPolicy`")
+	cmd.Flags().StringVar(&f.member, "member", "", "only this member, as `NAMESPACE/NAME`")
+	cmd.Flags().StringVar(&f.source, "source", "", "only policies of this `PolicySource`")
+	cmd.MarkFlagsMutuallyExclusive("policy", "member", "source")
+}
+
+// scope returns what the flags name.
+func (f *stopFlags) scope(cmd *cobra.Command) (hub.StopScope, error) {
+	var of hub.StopScope
+	for scope, name := range map[string]string{hub.StopPolicy: f.policy, hub.StopMember: f.member, hub.StopSource: f.source} {
+		if cmd.Flags().Changed(scope) { // an empty one is a mistake, and not everything
+			of = hub.StopScope{Scope: scope, Name: name}
+		}
+	}
+	if err := of.Validate(); err != nil {
+		return of, exit.BadInput(err)
+	}
+	return of, nil
+}
 
 func stopCommand(f *hubFlags) *cobra.Command {
-	var namespace, reason string
+	var flags stopFlags
+	var reason string
 	cmd := &cobra.Command{
 		Use:   "stop",
-		Short: "Stop all actions of all policies",
+		Short: "Stop all actions, or those of a policy, a member or a source",
 		Long:  stopHelp,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			of, err := flags.scope(cmd)
+			if err != nil {
+				return err
+			}
 			c, err := f.open()
 			if err != nil {
 				return err
 			}
-			return c.stop(cmd.Context(), namespace, reason, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return c.stop(cmd.Context(), flags.namespace, of, reason, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`reason` that is shown with it")
-	registerNamespace(cmd, &namespace)
+	flags.register(cmd)
 	return cmd
 }
 
@@ -45,16 +87,16 @@ func registerNamespace(cmd *cobra.Command, namespace *string) {
 	cmd.Flags().StringVarP(namespace, "namespace", "n", config.DefaultNamespace, "federator's `namespace` on the hub: policies.namespace of its configuration")
 }
 
-func (c *hubClient) stop(ctx context.Context, namespace, reason string, out, stderr io.Writer) error {
-	who, made, err := hub.StopAll(ctx, c, namespace, c.me(ctx), reason)
+func (c *hubClient) stop(ctx context.Context, namespace string, of hub.StopScope, reason string, out, stderr io.Writer) error {
+	who, made, err := hub.CreateStop(ctx, c, namespace, of, c.me(ctx), reason)
 	if err != nil {
 		return fmt.Errorf("actions are not stopped: %w", err)
 	}
-	text := "all actions are stopped"
+	text := "are stopped"
 	if !made {
-		text = "all actions were already stopped"
+		text = "were already stopped"
 	}
-	if _, err := fmt.Fprintf(out, "%s %s\n", text, console.Printable(who)); err != nil {
+	if _, err := fmt.Fprintf(out, "%s %s %s\n", of.Actions(), text, console.Printable(who)); err != nil {
 		return err
 	}
 	// A stop in another namespace has no effect.
@@ -67,28 +109,33 @@ func (c *hubClient) stop(ctx context.Context, namespace, reason string, out, std
 }
 
 func resumeCommand(f *hubFlags) *cobra.Command {
-	var namespace string
+	var flags stopFlags
 	cmd := &cobra.Command{
 		Use:   "resume",
-		Short: "Resume actions after a stop",
+		Short: "Resume actions after a stop of the same scope",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			of, err := flags.scope(cmd)
+			if err != nil {
+				return err
+			}
 			c, err := f.open()
 			if err != nil {
 				return err
 			}
-			who, err := hub.ResumeAll(cmd.Context(), c, namespace)
+			who, err := hub.DeleteStop(cmd.Context(), c, flags.namespace, of)
 			if err != nil {
 				return fmt.Errorf("actions are not resumed: %w", err)
 			}
+			subject := strings.TrimPrefix(of.Actions(), "all ")
 			if who == "" {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), "actions are not stopped")
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), subject+" are not stopped")
 			} else {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "actions are resumed; they were stopped %s\n", console.Printable(who))
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s are resumed; they were stopped %s\n", subject, console.Printable(who))
 			}
 			return err
 		},
 	}
-	registerNamespace(cmd, &namespace)
+	flags.register(cmd)
 	return cmd
 }
