@@ -83,7 +83,12 @@ func corrections(ctx context.Context, b *bench) (rows []row, err error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	server, err := b.serveCorrections(ctx, fleet)
+	binary, err := b.buildFederator(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	server, err := b.serveCorrections(ctx, fleet, binary)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -94,7 +99,7 @@ func corrections(ctx context.Context, b *bench) (rows []row, err error) {
 		return nil, err
 	}
 	drifts := b.n(300)
-	late, bare, err := drift(ctx, client, drifts)
+	late, bare, err := drift(ctx, client, "drift", drifts)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +113,11 @@ func corrections(ctx context.Context, b *bench) (rows []row, err error) {
 // setUpCorrections prepares a hub with a Cluster, policies in git, and FleetPolicies
 // that observe what is shipped. It returns how many these are.
 func (b *bench) setUpCorrections(ctx context.Context, fleet *kube.Fleet) (observed int, err error) {
-	repo, err := git.Init(filepath.Join(b.dir, "policies"))
+	dir, err := os.MkdirTemp(b.dir, "policies-")
+	if err != nil {
+		return 0, err
+	}
+	repo, err := git.Init(dir)
 	if err != nil {
 		return 0, err
 	}
@@ -165,12 +174,17 @@ func haveVerdicts(ctx context.Context, fleet *kube.Fleet, want int) error {
 	return nil
 }
 
-// serveCorrections runs the binary of this tree.
-func (b *bench) serveCorrections(ctx context.Context, fleet *kube.Fleet) (*exec.Cmd, error) {
-	binary := filepath.Join(b.dir, "federator")
+// buildFederator builds the command of this tree.
+func (b *bench) buildFederator(ctx context.Context) (binary string, err error) {
+	binary = filepath.Join(b.dir, "federator")
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/federator").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, out)
+		return "", fmt.Errorf("build federator: %w\n%s", err, out)
 	}
+	return binary, nil
+}
+
+// serveCorrections runs a binary on a hub.
+func (b *bench) serveCorrections(ctx context.Context, fleet *kube.Fleet, binary string) (*exec.Cmd, error) {
 	kubeconfig, config := filepath.Join(b.dir, "hub.kubeconfig"), filepath.Join(b.dir, "federator.yaml")
 	text := fmt.Sprintf(`sources: {clusterAPI: {kubeconfig: %s, namespaces: [fleet]}}
 network: {allow: [127.0.0.0/8]}
@@ -193,8 +207,8 @@ policies: {hub: true, allowFile: true, library: true}
 	return cmd, cmd.Start()
 }
 
-// drift makes ConfigMaps drift, one after the other.
-func drift(ctx context.Context, client *kubernetes.Clientset, n int) (late, bare []time.Duration, err error) {
+// drift makes ConfigMaps, whose names begin with prefix, drift, one after the other.
+func drift(ctx context.Context, client *kubernetes.Clientset, prefix string, n int) (late, bare []time.Duration, err error) {
 	maps := client.CoreV1().ConfigMaps("default")
 	w, err := maps.Watch(ctx, metav1.ListOptions{LabelSelector: "managed"})
 	if err != nil {
@@ -221,7 +235,7 @@ func drift(ctx context.Context, client *kubernetes.Clientset, n int) (late, bare
 		}
 	}
 	for i := range n + 1 {
-		name := fmt.Sprintf("drift-%d", i)
+		name := fmt.Sprintf("%s-%d", prefix, i)
 		if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"managed": "yes"}}}, metav1.CreateOptions{}); err != nil {
 			return nil, nil, err
 		}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -55,16 +54,17 @@ log:
   level: info
 `
 
+// measured returns the binary to measure: the given one, or that of the tree.
+func (b *bench) measured(ctx context.Context) (binary string, err error) {
+	if b.scaleOpts.hub == "" {
+		return b.buildFederator(ctx)
+	}
+	return filepath.Abs(b.scaleOpts.hub)
+}
+
 // startHub starts the command on the members.
 func (b *bench) startHub(ctx context.Context, s *simulators, o hubOptions) (*hub, error) {
-	binary := b.scaleOpts.hub
-	if binary == "" {
-		binary = filepath.Join(b.dir, "federator")
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/federator").CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build federator: %w\n%s", err, out)
-		}
-	}
-	binary, err := filepath.Abs(binary)
+	binary, err := b.measured(ctx)
 	if err != nil {
 		return nil, err
 	}
