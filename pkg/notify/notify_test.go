@@ -148,7 +148,7 @@ func TestNotifier_TellsEachFactOnce(t *testing.T) {
 	hub := shared.Start(t).Hub
 	namespace, in, source := namespaceOf(t, hub), newInbox(t), &facts{}
 	source.set(true, halt("1", notify.HaltEnded))
-	n, stop := run(t, options(hub.RESTConfig(), namespace, source, in.URL+"/hook?token=hidden"))
+	_, stop := run(t, options(hub.RESTConfig(), namespace, source, in.URL+"/hook?token=hidden"))
 	eventually(t, "the halt is told", func() bool { return len(in.got(t)) == 1 })
 	e := in.got(t)[0]
 	if e.ID != "3c7b/halt/1" || e.Type != notify.HaltBegan || e.Source != "/federator/test" || e.Subject != "FleetPolicy/tier" || e.Data["reason"] != "OverLimit" || e.SpecVersion != "1.0" {
@@ -160,7 +160,7 @@ func TestNotifier_TellsEachFactOnce(t *testing.T) {
 	}
 	in.mu.Unlock()
 	stop() // another process goes on
-	n, _ = run(t, options(hub.RESTConfig(), namespace, source, in.URL))
+	n, _ := run(t, options(hub.RESTConfig(), namespace, source, in.URL))
 	source.set(false)
 	n.Trigger()
 	source.set(true, halt("2", ""))

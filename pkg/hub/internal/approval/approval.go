@@ -202,7 +202,7 @@ func (d Decision) Status(was v1alpha1.ApprovalStatus) v1alpha1.ApprovalStatus {
 func (r *Result) Given() []v1alpha1.GivenApproval {
 	var out []v1alpha1.GivenApproval
 	for _, c := range r.Counted {
-		out = append(out, v1alpha1.GivenApproval{Name: c.Name, By: v1alpha1.UserName(c.By), At: metav1.NewTime(c.Since), Until: metav1.NewTime(c.Until)})
+		out = append(out, v1alpha1.GivenApproval{Name: c.Name, By: v1alpha1.UserName(c.By), At: metav1.NewTime(c.Since), Expires: metav1.NewTime(c.Until)})
 	}
 	return out
 }
