@@ -18,6 +18,8 @@ type Policies struct {
 
 	Webhook Webhook `yaml:"webhook" doc:"Webhook for git hosts, so that pushes are fetched immediately."`
 
+	Corrections Corrections `yaml:"corrections" doc:"Bounds of what is written to members, whatever policies say."`
+
 	Reports        bool          `yaml:"reports" doc:"Write violations as OpenReports on the hub, one per member. Whoever may read Reports there can read them, whatever access they have to members. The hub must have the CRDs of openreports.io."`
 	ReportInterval time.Duration `yaml:"reportInterval" doc:"Minimum interval between writes of Reports."`
 
@@ -32,6 +34,7 @@ type Webhook struct {
 }
 
 func (c *Config) validatePolicies(p *problems) {
+	c.Policies.Corrections.validate(p)
 	switch hook := c.Policies.Webhook; {
 	case hook.Listen == "" && hook.SecretFile != "":
 		p.add("policies.webhook.secretFile", "is set, but policies.webhook.listen is not")

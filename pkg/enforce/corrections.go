@@ -201,7 +201,7 @@ func (b *corrections) countProtected(ref aggregate.Ref, t *target, n int) {
 // isProtected reports whether a target is never written, as far as the index knows. Before
 // each write the object is read from the member itself.
 func (c *Corrector) isProtected(target aggregate.Ref) bool {
-	if remediate.Protected(target, nil) != "" {
+	if c.actor.Protected(target, nil) != "" {
 		return true
 	}
 	o, ok := c.state.Snapshot.Get(target)
@@ -217,5 +217,5 @@ func (c *Corrector) isProtected(target aggregate.Ref) bool {
 			Annotations map[string]string `json:"annotations"`
 		} `json:"metadata"`
 	}
-	return json.Unmarshal(body, &object) == nil && remediate.Protected(target, object.Metadata.Annotations) != ""
+	return json.Unmarshal(body, &object) == nil && c.actor.Protected(target, object.Metadata.Annotations) != ""
 }

@@ -21,6 +21,8 @@ type Actor interface {
 	UpdateIntents(binding string, spec remediate.RolloutSpec, totals remediate.Totals, intents []remediate.Intent, gone []policy.Ref, ready bool) error
 	ClearIntents(binding string) // the policy has none now
 	RemovePolicy(binding string) // the policy is gone
+	// Protected returns why a target is never written, "" if it may be.
+	Protected(target policy.Ref, annotations map[string]string) string
 }
 
 // Corrector makes corrections of verdicts, as far as the EnforcementSpec of a policy allows.

@@ -58,6 +58,11 @@ func (a *fakeActor) UpdateIntents(binding string, c remediate.RolloutSpec, of re
 	return nil
 }
 
+// Protected is of no kind in particular, but those that are protected everywhere.
+func (a *fakeActor) Protected(target policy.Ref, annotations map[string]string) string {
+	return remediate.Protected(target, annotations)
+}
+
 func (a *fakeActor) ClearIntents(binding string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -44,6 +44,8 @@ type Options struct {
 	Held func(member string) error
 	// Health returns the health of what was written; nil: all is Healthy.
 	Health func(Written) Health
+	// Protection is what is never written, in addition to what never is anywhere.
+	Protection Protection
 	// Fleet bounds the targets of all policies together, within FleetWindow (an hour
 	// by default).
 	Fleet       Limit
@@ -109,6 +111,9 @@ func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
 	if opts.Fleet.Count < 0 || opts.Fleet.Percent < 0 || opts.FleetWindow < 0 || opts.MemberConcurrency < 0 || opts.MaxReversions < 0 || opts.RetryAfter < 0 {
 		return nil, errors.New("remediate: negative limit")
 	}
+	if err := opts.Protection.Validate(); err != nil {
+		return nil, fmt.Errorf("remediate: protection: %w", err)
+	}
 	opts.FleetWindow = cmp.Or(opts.FleetWindow, time.Hour)
 	opts.MemberConcurrency = cmp.Or(opts.MemberConcurrency, 4)
 	opts.MaxReversions = cmp.Or(opts.MaxReversions, 5)
@@ -138,7 +143,7 @@ func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
 			return nil, fmt.Errorf("remediate: metrics: %w", err)
 		}
 	}
-	d.exec = &executor{clients: opts.Clients, journal: j, clock: opts.Clock, checkWrite: d.admitWrite, checkMember: d.checkMember, onResolved: d.resolved}
+	d.exec = &executor{clients: opts.Clients, journal: j, clock: opts.Clock, checkWrite: d.admitWrite, checkMember: d.checkMember, onResolved: d.resolved, protection: opts.Protection}
 	return d, nil
 }
 

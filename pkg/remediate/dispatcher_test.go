@@ -350,6 +350,7 @@ func TestNew_RefusesInvalidOptions(t *testing.T) {
 		"retryAfter":        {Clients: f, Hub: hub, RetryAfter: -1},
 		"retention":         {Clients: f, Hub: hub, Retention: -1},
 		"keep":              {Clients: f, Hub: hub, Keep: -1},
+		"protection":        {Clients: f, Hub: hub, Protection: remediate.Protection{Kinds: []string{"a b"}}},
 	} {
 		if _, err := remediate.New(opts); err == nil {
 			t.Errorf("%s: no error", name)

@@ -38,6 +38,7 @@ type executor struct {
 	// checkMember is called before each request to a member. Its error prevents the request.
 	// nil: no member is held.
 	checkMember func(member string) error
+	protection  Protection
 	// onResolved is called with each action that was in doubt and has ended; may be nil.
 	onResolved func(*Action)
 
@@ -55,7 +56,7 @@ type observed struct{ object map[string]any }
 func (x *executor) execute(ctx context.Context, i *Intent) (*Action, error) {
 	a := &Action{Name: i.actionName(), Intent: *i, Phase: v1alpha1.PhaseWriting, Started: x.clock()}
 	a.APIVersion = i.apiVersion()
-	if why := Protected(i.Remedy.Target, nil); why != "" {
+	if why := x.protection.protected(i.Remedy.Target, nil); why != "" {
 		return x.finish(a, v1alpha1.PhaseProtected, why), nil
 	}
 	release, err := x.lockTarget(ctx, i.Remedy.Target)
@@ -227,7 +228,7 @@ func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed
 		x.finish(a, v1alpha1.PhaseSuperseded, "the target has changed since it was evaluated")
 		return now, nil
 	}
-	if why := Protected(a.Remedy.Target, objects.Annotations(before)); why != "" {
+	if why := x.protection.protected(a.Remedy.Target, objects.Annotations(before)); why != "" {
 		x.finish(a, v1alpha1.PhaseProtected, why)
 		return now, nil
 	}

@@ -55,7 +55,7 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, now time.Time) string {
 	if why := d.stops.member(i.Remedy.Target.Member); why != "" {
 		return why
 	}
-	if why := Protected(i.Remedy.Target, nil); why != "" {
+	if why := d.Protected(i.Remedy.Target, nil); why != "" {
 		return why
 	}
 	if i.RollbackOf != "" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,6 +141,38 @@ func TestProtected(t *testing.T) {
 	} {
 		if got := Protected(c.ref, c.annotations); (got != "") != c.want {
 			t.Errorf("%s: %q, want protected: %v", c.ref, got, c.want)
+		}
+	}
+}
+
+func TestProtection_AddsToWhatIsProtectedAnyway(t *testing.T) {
+	t.Parallel()
+	p := Protection{Kinds: []string{"Secret", "*.cert-manager.io", "Service*.apps"}, Namespaces: []string{"*-system", "payments"}}
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		ref  aggregate.Ref
+		want string
+	}{
+		{aggregate.Ref{Kind: "Secret", Namespace: "shop", Name: "x"}, "kind Secret"},
+		{aggregate.Ref{Kind: "SecretStore.example.com", Namespace: "shop", Name: "x"}, ""},
+		{aggregate.Ref{Kind: "Certificate.cert-manager.io", Namespace: "shop", Name: "x"}, "kind Certificate"},
+		{aggregate.Ref{Kind: "Certificate.xcert-manager.io", Namespace: "shop", Name: "x"}, ""},
+		{aggregate.Ref{Kind: "ServiceThing.apps", Namespace: "shop", Name: "x"}, "kind ServiceThing.apps"},
+		{aggregate.Ref{Kind: "Deployment.apps", Namespace: "istio-system", Name: "x"}, "namespace istio-system"},
+		{aggregate.Ref{Kind: "Deployment.apps", Namespace: "system", Name: "x"}, ""},
+		{aggregate.Ref{Kind: "Deployment.apps", Namespace: "payments", Name: "x"}, "namespace payments"},
+		{aggregate.Ref{Kind: "Node", Name: "x-system"}, ""},
+		{aggregate.Ref{Kind: "ConfigMap", Namespace: "kube-system", Name: "x"}, "kube-system"},
+	} {
+		if got := p.protected(c.ref, nil); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s: %q, want %q", c.ref, got, c.want)
+		}
+	}
+	for _, bad := range []Protection{{Kinds: []string{""}}, {Kinds: []string{"a b"}}, {Namespaces: []string{"[a"}}, {Namespaces: []string{"a/b"}}} {
+		if bad.Validate() == nil {
+			t.Errorf("%+v is valid", bad)
 		}
 	}
 }

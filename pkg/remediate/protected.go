@@ -1,6 +1,8 @@
 package remediate
 
 import (
+	"fmt"
+	"path"
 	"strings"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -32,7 +34,55 @@ var protectedGroups = map[string]string{
 	"federator.dev":                "federator's own objects",
 }
 
-// Protected returns why a target is never written, or "".
+// Protection is what is never written in addition to what Protected says.
+type Protection struct {
+	// Kinds are patterns of kinds as kubectl writes them ("Secret", "*.cert-manager.io"), and
+	// Namespaces of namespaces ("*-system"): * stands for any text.
+	Kinds, Namespaces []string
+}
+
+// Validate returns what is wrong with the patterns.
+func (p *Protection) Validate() error {
+	for what, patterns := range map[string][]string{"kind": p.Kinds, "namespace": p.Namespaces} {
+		for _, pattern := range patterns {
+			if pattern == "" || strings.ContainsAny(pattern, "?[]\\/ ") {
+				return fmt.Errorf("%q is not a pattern of a %s: only * is special", pattern, what)
+			}
+		}
+	}
+	return nil
+}
+
+// protected returns why a target is never written, or "".
+func (p *Protection) protected(target policy.Ref, annotations map[string]string) string {
+	if why := Protected(target, annotations); why != "" {
+		return why
+	}
+	for _, pattern := range p.Kinds {
+		if matches(pattern, string(target.Kind)) {
+			return "kind " + string(target.Kind) + " is protected by configuration"
+		}
+	}
+	for _, pattern := range p.Namespaces {
+		if target.Namespace != "" && matches(pattern, target.Namespace) {
+			return "namespace " + target.Namespace + " is protected by configuration"
+		}
+	}
+	return ""
+}
+
+// matches reports whether a text matches a pattern, in which * stands for any text.
+func matches(pattern, text string) bool {
+	ok, err := path.Match(pattern, text) // neither has a slash
+	return ok || err != nil
+}
+
+// Protected returns why a target is never written, whatever its policy says, or "".
+func (d *Dispatcher) Protected(target policy.Ref, annotations map[string]string) string {
+	return d.opts.Protection.protected(target, annotations)
+}
+
+// Protected returns why a target is never written by any federator, or "".
 func Protected(target policy.Ref, annotations map[string]string) string {
 	kind, group := target.Kind.Split()
 	if what, ok := protectedGroups[group]; ok {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -97,4 +98,25 @@ func TestDispatcher_WriteEndsWithItsLease(t *testing.T) {
 			t.Errorf("the write ended after %v, want 4s; written: %q", ended, got)
 		}
 	})
+}
+
+// TestDispatcher_ConfiguredProtectionHolds: what the configuration protects is recorded as
+// Protected, and not written.
+func TestDispatcher_ConfiguredProtectionHolds(t *testing.T) {
+	for what, protection := range map[string]remediate.Protection{
+		"kind":      {Kinds: []string{"Config*"}},
+		"namespace": {Namespaces: []string{"*"}},
+		"nothing":   {Kinds: []string{"Secret"}, Namespaces: []string{"*-system"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := run(t, newFleet(), remediate.Options{Protection: protection})
+			d.set(t, remediate.RolloutSpec{}, 20, intents("1", "m1 a"))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			st, _ := d.Status("b")
+			if n := st.Phases[v1alpha1.PhaseProtected]; (n == 1) != (what != "nothing") || (d.written() == "") != (what != "nothing") {
+				t.Errorf("%s: %d protected, written %q", what, n, d.written())
+			}
+		})
+	}
 }
