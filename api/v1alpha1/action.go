@@ -9,7 +9,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // correction is never carried out twice.
 //
 // The target has the annotation federator.dev/action with the name of the
-// Action that wrote it last. Values of Secrets are not recorded.
+// Action that wrote it last. Values of Secrets are not recorded, nor those of
+// ConfigMaps unless keepSecretValues is configured.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -34,7 +35,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:validation:XValidation:rule="has(oldSelf.inverse) == has(self.inverse) && (!has(self.inverse) || self.inverse == oldSelf.inverse)",message="inverse is immutable"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || has(self.status)",message="status cannot be removed"
 // +kubebuilder:validation:XValidation:rule="!has(self.status) || !has(self.status.phase) || self.spec.mode != 'DryRun' || !(self.status.phase in ['Writing', 'Succeeded', 'RolledBack'])",message="an Action in mode DryRun cannot be in phase Writing, Succeeded or RolledBack"
-// +kubebuilder:validation:XValidation:rule="self.spec.target.kind != 'Secret' || (!has(self.spec.patch) || !self.spec.patch.matches('\"(string)?[dD]ata\"|/(string)?[dD]ata')) && (!has(self.inverse) || !has(self.inverse.patch) || !self.inverse.patch.matches('\"(string)?[dD]ata\"|/(string)?[dD]ata'))",message="values of Secrets must not be recorded: omit patch and set patchHash only"
+// +kubebuilder:validation:XValidation:rule="!(self.spec.target.kind == 'Secret' || self.spec.target.kind == 'ConfigMap' && !(has(self.spec.valuesKept) && self.spec.valuesKept)) || (!has(self.spec.patch) || !self.spec.patch.matches('\"(string|binary)?[dD]ata\"|/(string|binary)?[dD]ata')) && (!has(self.inverse) || !has(self.inverse.patch) || !self.inverse.patch.matches('\"(string|binary)?[dD]ata\"|/(string|binary)?[dD]ata'))",message="values of Secrets and ConfigMaps must not be recorded: omit patch and set patchHash only"
 type Action struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -84,7 +85,7 @@ type JSONText string
 
 // ActionSpec defines what is written, and why. It is immutable.
 // +kubebuilder:validation:XValidation:rule="self.verb == 'delete' ? !has(self.patch) && !has(self.patchHash) : has(self.patchHash)",message="patchHash must be set if verb is apply or patch; patch and patchHash must not be set if verb is delete"
-// +kubebuilder:validation:XValidation:rule="self.verb == 'delete' || has(self.patch) || self.target.kind == 'Secret'",message="patch must be set if verb is apply or patch; it may be omitted only for a Secret"
+// +kubebuilder:validation:XValidation:rule="self.verb == 'delete' || has(self.patch) || self.target.kind == 'Secret' || self.target.kind == 'ConfigMap'",message="patch must be set if verb is apply or patch; it may be omitted only for a Secret or a ConfigMap"
 // +kubebuilder:validation:XValidation:rule="self.verb == 'patch' ? has(self.patchType) : !has(self.patchType)",message="patchType must be set if verb is patch, and must not be set otherwise"
 // +kubebuilder:validation:XValidation:rule="self.verb == 'delete' || !has(self.propagationPolicy)",message="propagationPolicy may be set only if verb is delete"
 // +kubebuilder:validation:XValidation:rule="self.verb == 'apply' || has(self.target.uid)",message="target.uid and target.resourceVersion must be set if verb is patch or delete"
@@ -143,7 +144,7 @@ type ActionSpec struct {
 	Verb Verb `json:"verb"`
 
 	// patch is the object to apply or the patch to send, as JSON. It is not set if
-	// verb is delete, and may be omitted for a Secret.
+	// verb is delete, and may be omitted for a Secret or a ConfigMap.
 	// +optional
 	Patch JSONText `json:"patch,omitempty"`
 
@@ -152,6 +153,11 @@ type ActionSpec struct {
 	// +optional
 	// +kubebuilder:validation:Enum=JSON;Merge
 	PatchType PatchType `json:"patchType,omitempty"`
+
+	// valuesKept says that values of ConfigMaps are kept on this hub, so that patch
+	// and inverse may have them. Those of Secrets are never recorded.
+	// +optional
+	ValuesKept bool `json:"valuesKept,omitempty"`
 
 	// patchHash is the SHA-256 digest of the patch as it is sent, also if the
 	// patch is not recorded.

@@ -49,6 +49,9 @@ type Options struct {
 	Keep      int
 	// Protection is what is never written, as in remediate.Options.
 	Protection remediate.Protection
+	// KeepSecretValues is whether the index has values of Secrets and ConfigMaps, as in
+	// remediate.Options.
+	KeepSecretValues bool
 	// Reports are the OpenReports on the hub; New sets what it wires itself.
 	Reports hub.ReportsOptions
 	// Limits bound the evaluation of policies.
@@ -122,7 +125,7 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	log := opts.Logger
 	e.dispatcher, err = remediate.New(remediate.Options{
 		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), Lease: e.elector.Lease, Held: opts.Members.CheckWritable, Health: hub.Health(opts.Index),
-		Retention: opts.Retention, Keep: opts.Keep, Protection: opts.Protection,
+		Retention: opts.Retention, Keep: opts.Keep, Protection: opts.Protection, KeepSecretValues: opts.KeepSecretValues,
 		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: opts.Metrics,
 	})
 	if err != nil {

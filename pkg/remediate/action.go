@@ -25,6 +25,7 @@ type Action struct {
 	WrittenVersion        string // resourceVersion that the write gave
 	Started, Ended        time.Time
 
+	withheld      bool   // values of the target are not recorded
 	tried         bool   // nothing was written, whatever happens to the target
 	recordVersion string // resourceVersion of the record, where the journal keeps versions
 }

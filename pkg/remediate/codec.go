@@ -52,7 +52,7 @@ func isSecret(kind policy.Kind) bool { return kind == "Secret" }
 
 // encodeAction returns the record of an action on the hub. Messages are truncated to the
 // CRD's limits; a patch cannot be, so that one which is too large is an errInvalidIntent.
-// The patch of a Secret is left out.
+// The patch of a Secret is left out, and one with values of a ConfigMap that are withheld.
 func encodeAction(a *Action) (*v1alpha1.Action, error) {
 	t := a.Remedy.Target
 	out := &v1alpha1.Action{
@@ -95,6 +95,8 @@ func encodeAction(a *Action) (*v1alpha1.Action, error) {
 }
 
 func encodePatch(spec *v1alpha1.ActionSpec, a *Action) error {
+	kind := a.Remedy.Target.Kind
+	spec.ValuesKept = isSensitive(kind) && !isSecret(kind) && !a.withheld
 	var text json.RawMessage
 	switch a.Remedy.Action {
 	case "apply":
@@ -109,7 +111,7 @@ func encodePatch(spec *v1alpha1.ActionSpec, a *Action) error {
 		return nil
 	}
 	spec.PatchHash = v1alpha1.Digest(objects.Hash(text))
-	if isSecret(a.Remedy.Target.Kind) {
+	if isSecret(kind) || a.withheld && refuseValues(&a.Remedy) != "" {
 		return nil
 	}
 	spec.Patch = v1alpha1.JSONText(text)

@@ -85,7 +85,7 @@ func TestExecutor_SuccessorResolvesEveryStep(t *testing.T) {
 // takeOver has another process take over.
 func (s *fixture) takeOver(i *Intent, stale bool) {
 	s.Helper()
-	d, err := newDispatcher(Options{Clients: s.clients()}, ownJournal{s.journal, s.binding})
+	d, err := newDispatcher(Options{Clients: s.clients(), KeepSecretValues: true}, ownJournal{s.journal, s.binding})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -46,6 +46,10 @@ type Options struct {
 	Health func(Written) Health
 	// Protection is what is never written, in addition to what never is anywhere.
 	Protection Protection
+	// KeepSecretValues is whether policies see values of Secrets and ConfigMaps. Unless they
+	// do, remedies that carry such values are refused, and those of ConfigMaps are not
+	// recorded either.
+	KeepSecretValues bool
 	// Fleet bounds the targets of all policies together, within FleetWindow (an hour
 	// by default).
 	Fleet       Limit
@@ -143,7 +147,10 @@ func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
 			return nil, fmt.Errorf("remediate: metrics: %w", err)
 		}
 	}
-	d.exec = &executor{clients: opts.Clients, journal: j, clock: opts.Clock, checkWrite: d.admitWrite, checkMember: d.checkMember, onResolved: d.resolved, protection: opts.Protection}
+	d.exec = &executor{
+		clients: opts.Clients, journal: j, clock: opts.Clock, keepsValues: opts.KeepSecretValues, protection: opts.Protection,
+		checkWrite: d.admitWrite, checkMember: d.checkMember, onResolved: d.resolved,
+	}
 	return d, nil
 }
 

@@ -16,7 +16,7 @@ import (
 // dispatcher runs a dispatcher with the fixture's member and hub.
 func (s *fixture) dispatcher(opts Options) *Dispatcher {
 	s.Helper()
-	opts.Clients = s.clients()
+	opts.Clients, opts.KeepSecretValues = s.clients(), true
 	d, err := newDispatcher(opts, s.journal)
 	if err != nil {
 		s.Fatal(err)

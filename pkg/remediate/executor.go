@@ -31,6 +31,8 @@ type executor struct {
 	clients ClientFactory
 	journal journal
 	clock   func() time.Time
+	// keepsValues is whether policies see the values of Secrets and ConfigMaps.
+	keepsValues bool
 	// checkWrite is called right before each request to write. Its error prevents the write
 	// for now: the lease has ended, or all actions are stopped. The request ends when the
 	// lease does that it began under; zero is never.
@@ -59,6 +61,10 @@ func (x *executor) execute(ctx context.Context, i *Intent) (*Action, error) {
 	if why := x.protection.protected(i.Remedy.Target, nil); why != "" {
 		return x.finish(a, v1alpha1.PhaseProtected, why), nil
 	}
+	a.withheld = x.withholds(i.Remedy.Target.Kind)
+	if why := x.refusal(i); why != "" {
+		return x.recordTried(ctx, x.finish(a, v1alpha1.PhaseFailed, why))
+	}
 	release, err := x.lockTarget(ctx, i.Remedy.Target)
 	if err != nil {
 		return a, err
@@ -85,6 +91,14 @@ func (x *executor) execute(ctx context.Context, i *Intent) (*Action, error) {
 		return x.recordTried(ctx, x.finish(a, v1alpha1.PhaseDryRunPassed, ""))
 	}
 	return x.startWrite(ctx, a, before)
+}
+
+// refusal returns why an intent is never sent, "" when it may be.
+func (x *executor) refusal(i *Intent) string {
+	if i.Refused != "" || x.keepsValues {
+		return i.Refused
+	}
+	return refuseValues(&i.Remedy)
 }
 
 // startWrite records an action that passed its dry run, and continues with the write. If it
@@ -250,9 +264,8 @@ func (x *executor) prepare(ctx context.Context, c *Client, a *Action) (*observed
 		x.finish(a, v1alpha1.PhaseNoOp, "nothing would change")
 		return now, nil
 	}
-	secret := isSecret(a.Remedy.Target.Kind)
-	a.BeforeHash, a.AfterHash = objects.Digest(before, secret), objects.Digest(after, secret)
-	inv, err := objects.Invert(before, after, secret, maxPatch)
+	a.BeforeHash, a.AfterHash = objects.Digest(before, a.withheld), objects.Digest(after, a.withheld)
+	inv, err := objects.Invert(before, after, a.withheld, maxPatch)
 	if err != nil {
 		return now, fmt.Errorf("%w: %w", errInvalidIntent, err)
 	}

@@ -338,7 +338,7 @@ type running struct {
 
 func run(t *testing.T, f *fleet, opts remediate.Options) *running {
 	t.Helper()
-	opts.Clients, opts.Hub = f, f.client("hub", v1alpha1.SchemeGroupVersion())
+	opts.Clients, opts.Hub, opts.KeepSecretValues = f, f.client("hub", v1alpha1.SchemeGroupVersion()), true
 	d, err := remediate.New(opts)
 	if err != nil {
 		t.Fatal(err)

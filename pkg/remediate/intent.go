@@ -28,6 +28,10 @@ type Intent struct {
 	Force  bool   // takes over fields of other managers
 	ActAs  string // user on the member, "" for federator's own
 
+	// Refused is why it must not be sent, "" when it may be: it contradicts another of the
+	// same policy, for example. It gets an outcome that says so.
+	Refused string
+
 	Reason     string // of a person's request; "" for a policy's correction
 	RollbackOf string // name of the Action that this one rolls back
 

@@ -185,7 +185,7 @@ func (s *fixture) start() {
 	}
 	s.journal = newHubJournal(hub, 0, nil)
 	s.exec = &executor{
-		clients: s.clients(), journal: s.journal, clock: time.Now,
+		clients: s.clients(), journal: s.journal, clock: time.Now, keepsValues: true,
 		checkWrite: func(i *Intent) (time.Time, error) {
 			if s.checkWrite != nil {
 				return time.Time{}, s.checkWrite(i)

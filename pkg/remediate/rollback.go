@@ -41,7 +41,7 @@ func (d *Dispatcher) RollBack(ctx context.Context, name string, force bool, reas
 	}
 	defer d.releaseTarget(of)
 	for read := 1; ; read++ {
-		now, err := readTargetState(ctx, d.opts.Clients, of)
+		now, err := readTargetState(ctx, d.opts.Clients, of, d.exec.withholds(of.Remedy.Target.Kind))
 		if err != nil {
 			return nil, fmt.Errorf("action %q: %w", name, err)
 		}
@@ -105,7 +105,7 @@ type targetState struct {
 }
 
 // readTargetState reads an action's target from its member.
-func readTargetState(ctx context.Context, clients ClientFactory, a *Action) (targetState, error) {
+func readTargetState(ctx context.Context, clients ClientFactory, a *Action, withheld bool) (targetState, error) {
 	c, err := clients.Client(a.Remedy.Target.Member, a.Remedy.Target.Kind, a.APIVersion)
 	if err != nil {
 		return targetState{}, err
@@ -114,7 +114,7 @@ func readTargetState(ctx context.Context, clients ClientFactory, a *Action) (tar
 	if err != nil {
 		return targetState{}, fmt.Errorf("%s: %s", a.Remedy.Target, describeError(err, a.Remedy.Target)) //nolint:errorlint // Bounded.
 	}
-	t := targetState{Hash: objects.Digest(object, isSecret(a.Remedy.Target.Kind))}
+	t := targetState{Hash: objects.Digest(object, withheld)}
 	t.APIVersion, _ = object["apiVersion"].(string)
 	t.UID, t.ResourceVersion = objects.Identity(object)
 	return t, nil

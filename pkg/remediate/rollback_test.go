@@ -100,7 +100,7 @@ func text(object any) string {
 // rollbackIntent is the intent that rolls an action back, with its target's present version.
 func (s *fixture) rollbackIntent(a *Action, force bool) *Intent {
 	s.Helper()
-	now, err := readTargetState(s.Context(), s.clients(), a)
+	now, err := readTargetState(s.Context(), s.clients(), a, s.exec.withholds(a.Remedy.Target.Kind))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestInverseIntent_RefusesChangedTargets(t *testing.T) {
 	object := s.create("ConfigMap", fmt.Sprintf(oneMap, "one"))
 	a := s.execute(s.intentFor(object, patch(`{"data":{"a":"3"}}`)))
 	s.merge("ConfigMap", "one", `{"data":{"z":"9"}}`)
-	now, err := readTargetState(t.Context(), s.clients(), a)
+	now, err := readTargetState(t.Context(), s.clients(), a, s.exec.withholds(a.Remedy.Target.Kind))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestInverseIntent_RefusesChangedTargets(t *testing.T) {
 	object = s.create("ConfigMap", fmt.Sprintf(oneMap, "three"))
 	a = s.execute(s.intentFor(object, patch(`{"data":{"a":"3"}}`)))
 	s.remove("ConfigMap", "three")
-	if now, err = readTargetState(t.Context(), s.clients(), a); err != nil || now != (targetState{}) {
+	if now, err = readTargetState(t.Context(), s.clients(), a, s.exec.withholds(a.Remedy.Target.Kind)); err != nil || now != (targetState{}) {
 		t.Fatal(now, err)
 	}
 	if _, err := inverseIntent(a, now, true); !errors.Is(err, ErrIrreversible) {

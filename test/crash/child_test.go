@@ -75,7 +75,7 @@ func runChild(text string) error {
 		LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprint(os.Getpid(), " ", time.Now().UnixNano())},
 	}, leaseRenew)
 	p.dispatcher, err = remediate.New(remediate.Options{
-		Clients: p, Hub: hub.CoreV1().RESTClient(), Lease: p.lock.Lease, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Clients: p, Hub: hub.CoreV1().RESTClient(), Lease: p.lock.Lease, KeepSecretValues: true, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		return err

@@ -220,7 +220,9 @@ func TestAction_AllVerbsAreAdmitted(t *testing.T) {
 		"an irreversible one":           `inverse: {verb: null, patch: null, irreversible: "values of Secrets are not kept"}`,
 		"a patch of a Secret's values":  `{spec: {target: {kind: Secret}, patch: null}, inverse: {verb: null, patch: null, irreversible: "values of Secrets are not kept"}}`,
 		"a patch of a Secret's labels":  `{spec: {target: {kind: Secret}, patch: '[{"op":"add","path":"/metadata/labels/a","value":"b"}]'}, inverse: {patch: '{"metadata":{"labels":{"a":null}}}'}}`,
-		"data of something else":        `spec: {target: {kind: ConfigMap}, patch: '[{"op":"remove","path":"/data/a"}]'}`,
+		"a ConfigMap's values":          `{spec: {target: {kind: ConfigMap}, patch: null}, inverse: {verb: null, patch: null, irreversible: "values of ConfigMaps are not stored"}}`,
+		"a ConfigMap's labels":          `{spec: {target: {kind: ConfigMap}, patch: '[{"op":"add","path":"/metadata/labels/a","value":"b"}]'}, inverse: {patch: '{"metadata":{"labels":{"a":null}}}'}}`,
+		"data where values are kept":    `spec: {target: {kind: ConfigMap}, valuesKept: true, patch: '[{"op":"remove","path":"/data/a"}]'}`,
 		"without a namespace or reason": `spec: {target: {namespace: null}, reason: null, origin: null, subject: null}`,
 		"a dry run":                     `spec: {mode: DryRun}`,
 	} {

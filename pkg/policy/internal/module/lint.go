@@ -197,6 +197,86 @@ func (l *linter) remedy(p *Package, t *ast.Term, severity string) {
 	if p.Subject != ObjectSubject && o.Get(ast.InternedTerm("target")) == nil {
 		l.add(severity, "remedy-target", t.Location, "the remedy has no target, and %s is not an object", subjectName(p))
 	}
+	l.values(p, o)
+}
+
+// values looks for remedies that write values which are redacted.
+func (l *linter) values(p *Package, remedy ast.Object) {
+	action := constant(remedy.Get(ast.InternedTerm("action")))
+	kind := ""
+	for _, r := range p.Remedies {
+		if (action == "" || r.Action == action) && (r.Kind == "Secret" || r.Kind == "ConfigMap") {
+			kind = string(r.Kind)
+		}
+	}
+	target, _ := field(remedy, "target").(ast.Object)
+	if target != nil {
+		if k := constant(target.Get(ast.InternedTerm("kind"))); k != "" && k != "Secret" && k != "ConfigMap" {
+			return
+		}
+	}
+	if object, ok := field(remedy, "object").(ast.Object); ok {
+		if k := constant(object.Get(ast.InternedTerm("kind"))); k != "" && k != "Secret" && k != "ConfigMap" {
+			return
+		}
+	}
+	if kind == "" {
+		return
+	}
+	for _, content := range []string{"object", "patch"} {
+		t := remedy.Get(ast.InternedTerm(content))
+		if t == nil {
+			continue
+		}
+		if f := valueField(t); f != "" {
+			l.warn("remedy-values", t.Location, "the remedy carries %s of a %s: it is refused unless keepSecretValues is configured", f, kind)
+		}
+	}
+}
+
+// valueField returns the field with values that an object or a patch writes, "" if none is
+// written out.
+func valueField(t *ast.Term) string {
+	fields := []string{"data", "stringData", "binaryData"}
+	switch v := t.Value.(type) {
+	case ast.Object:
+		for _, f := range fields {
+			if v.Get(ast.InternedTerm(f)) != nil {
+				return f
+			}
+		}
+	case *ast.Array:
+		for i := range v.Len() {
+			op, ok := v.Elem(i).Value.(ast.Object)
+			if !ok {
+				continue
+			}
+			for _, key := range []string{"path", "from"} {
+				first, _, _ := strings.Cut(strings.TrimPrefix(constant(op.Get(ast.InternedTerm(key))), "/"), "/")
+				if slices.Contains(fields, first) {
+					return first
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// field returns the value of a field, nil if there is none.
+func field(o ast.Object, name string) ast.Value {
+	if t := o.Get(ast.InternedTerm(name)); t != nil {
+		return t.Value
+	}
+	return nil
+}
+
+// constant returns a text that is written out, "" for anything else.
+func constant(t *ast.Term) string {
+	if t == nil {
+		return ""
+	}
+	s, _ := t.Value.(ast.String)
+	return string(s)
 }
 
 func subjectName(p *Package) string {

@@ -30,6 +30,9 @@ var lints = []struct{ name, code, at, bad, good string }{
 	{"a remedy of another action", "remedy-undeclared", "p.rego:9:62", remedied(`"action": "delete"`), remedied(`"action": "patch"`)},
 	{"a remedy without action", "remedy-action", "p.rego:9:62", remedied(`"patch": {}`), remedied(`"action": "patch", "patch": {}`)},
 	{"a remedy without target", "remedy-target", "p.rego:10:62", strings.Replace(remedied(`"action": "patch"`), "#   remedies", "#   subject: member\n#   remedies", 1), remedied(`"action": "patch"`)},
+	{"values of a Secret", "remedy-values", "p.rego:9:79", valued("Secret", `"patch": {"metadata": {}, "stringData": {}}`), valued("Secret", `"patch": {"metadata": {"labels": {"data": "x"}}}`)},
+	{"values of a ConfigMap by a JSON patch", "remedy-values", "p.rego:9:79", valued("ConfigMap", `"patch": [{"op": "add", "path": "/data/a", "value": "b"}]`), valued("ConfigMap", `"patch": [{"op": "add", "path": "/metadata/labels/data", "value": "b"}]`)},
+	{"values of another kind's target", "remedy-values", "p.rego:9:79", valued("ConfigMap", `"patch": {"data": {}}, "target": {"kind": input.ref.kind}`), valued("ConfigMap", `"patch": {"data": {}}, "target": {"kind": "Widget.example.com"}`)},
 	{"a remedy of a view without target", "remedy-target", "p.rego:", strings.Replace(remedied(`"action": "patch"`), "#   remedies", "#   subject: view.v\n#   remedies", 1) + "view.v[input.ref.name] contains 1\n", strings.Replace(remedied(`"action": "patch", "target": input.entries[0].ref`), "#   remedies", "#   subject: view.v\n#   remedies", 1) + "view.v[input.ref.name] contains 1\n"},
 	{"a remedy within details", "remedy-action", "p.rego:9:55", edited("\npackage p\n\n", "\n#   remedies: [{action: patch, kind: Pod}]\npackage p\n") + "violation contains {\"msg\": \"x\", \"details\": {\"remedy\": {}}} if input.object.x\n", remedied(`"action": "patch"`)},
 	{"a parameter that is required", "needs-binding", "p.rego:1:1", custom("parameters: {required: [a], properties: {a: {}}}"), custom("parameters: {required: [a], properties: {a: {default: 1}}}")},
@@ -68,6 +71,12 @@ func parametrised(schema string) string {
 func remedied(fields string) string {
 	return edited("\npackage p\n\n", "\n#   remedies: [{action: patch, kind: Pod}]\npackage p\n") +
 		"violation contains {\"msg\": \"a remedy is proposed\", \"remedy\": {" + fields + "}}\n"
+}
+
+// valued is a policy with a remedy that patches a kind.
+func valued(kind, fields string) string {
+	return edited("\npackage p\n\n", "\n#   remedies: [{action: patch, kind: "+kind+"}, {action: patch, kind: Widget.example.com}]\npackage p\n") +
+		"violation contains {\"msg\": \"a remedy\", \"remedy\": {\"action\": \"patch\", " + fields + "}}\n"
 }
 
 func TestLint_WarnsOfRulesButNotTheirCounterparts(t *testing.T) {

@@ -13,24 +13,25 @@ type Inverse struct {
 	Irreversible string          // why there is none
 }
 
-// Invert finds the inverse of a change. Values of Secrets are stored nowhere, so changes
-// of them are irreversible; so are those whose inverse has more than maxBytes.
-func Invert(before, after map[string]any, secret bool, maxBytes int) (Inverse, error) {
-	inv, err := exactInverse(before, after, secret)
+// Invert finds the inverse of a change. Where values are withheld, as those of Secrets are,
+// changes of them are irreversible; so are those whose inverse has more than maxBytes.
+func Invert(before, after map[string]any, withheld bool, maxBytes int) (Inverse, error) {
+	inv, err := exactInverse(before, after, withheld)
 	if err == nil && len(inv.Body) > maxBytes {
 		return Inverse{Irreversible: fmt.Sprintf("its inverse has %d bytes, at most %d are recorded", len(inv.Body), maxBytes)}, nil
 	}
 	return inv, err
 }
 
-func exactInverse(before, after map[string]any, secret bool) (Inverse, error) {
+func exactInverse(before, after map[string]any, withheld bool) (Inverse, error) {
 	switch {
 	case before == nil && after == nil:
 		return Inverse{Irreversible: "nothing has changed"}, nil
 	case before == nil:
 		return Inverse{Verb: "delete"}, nil
-	case secret && (after == nil || !reflect.DeepEqual(secretValues(before), secretValues(after))):
-		return Inverse{Irreversible: "values of Secrets are not stored"}, nil
+	case withheld && !reflect.DeepEqual(values(before), values(after)):
+		kind, _ := before["kind"].(string)
+		return Inverse{Irreversible: fmt.Sprintf("values of %ss are not stored", kind)}, nil
 	case after == nil:
 		object := Content(before)
 		delete(object, "status")
@@ -100,7 +101,7 @@ func hasNull(value any) bool {
 	return !ok && value == nil
 }
 
-// secretValues are all fields of a Secret that hold values.
-func secretValues(object map[string]any) any {
-	return []any{object["data"], object["stringData"], Annotations(object)[lastAppliedAnnotation]}
+// values are all fields of a Secret or ConfigMap that hold values.
+func values(object map[string]any) any {
+	return []any{object["data"], object["stringData"], object["binaryData"], Annotations(object)[lastAppliedAnnotation]}
 }

@@ -68,9 +68,9 @@ func Content(object map[string]any) map[string]any {
 func Same(a, b map[string]any) bool { return reflect.DeepEqual(Content(a), Content(b)) }
 
 // Digest hashes the content that an object's users set: not its status, nor what
-// controllers note on it. It is "" for nil. Of a Secret only the keys count: the digest
-// of a value that can be guessed gives the value away.
-func Digest(object map[string]any, secret bool) string {
+// controllers note on it. It is "" for nil. Where values are withheld only the keys count: the
+// digest of a value that can be guessed gives the value away.
+func Digest(object map[string]any, withheld bool) string {
 	if object == nil {
 		return ""
 	}
@@ -80,15 +80,15 @@ func Digest(object map[string]any, secret bool) string {
 	if annotations, ok := meta["annotations"].(map[string]any); ok {
 		annotations = maps.Clone(annotations)
 		delete(annotations, revisionAnnotation)
-		if secret {
+		if withheld {
 			delete(annotations, lastAppliedAnnotation)
 		}
 		if meta["annotations"] = annotations; len(annotations) == 0 {
 			delete(meta, "annotations")
 		}
 	}
-	if secret {
-		for _, field := range []string{"data", "stringData"} {
+	if withheld {
+		for _, field := range []string{"data", "stringData", "binaryData"} {
 			if values, ok := object[field].(map[string]any); ok {
 				values = maps.Clone(values)
 				for key := range values {
