@@ -48,6 +48,12 @@ const (
 	// does not acknowledge later halts.
 	AcknowledgeKey = GroupName + "/acknowledge"
 
+	// ChangedByKey is the annotation on a FleetPolicy with the name of the user who changed
+	// its spec last, set by that user with the change. The chart's admission policies hold
+	// it to be their own name, or absent. Whoever is named there does not count as an
+	// approver of the change.
+	ChangedByKey = GroupName + "/changed-by"
+
 	// SyncKey is the annotation on a PolicySource that triggers a check of the
 	// repository whenever its value changes; use the current time, for example.
 	// status.lastSync is the last observed value.

@@ -18,7 +18,7 @@ func TestKeys_AreValidAndDistinct(t *testing.T) {
 	seen := map[string]bool{}
 	for _, key := range []string{
 		api.MemberKey, api.ResourceVersionKey, api.OriginalNamespaceKey, api.OriginalNameKey, api.RedactedKey, api.ActionKey, api.ProtectKey, api.FreezeKey, api.StopKey,
-		api.AcknowledgeKey, api.SyncKey, api.PruneKey, api.PolicyKey, api.SourceKey,
+		api.AcknowledgeKey, api.ChangedByKey, api.SyncKey, api.PruneKey, api.PolicyKey, api.SourceKey,
 		api.RollbackKey, api.RollbackReasonKey, api.RollbackOutcomeKey,
 	} {
 		group, name, ok := strings.Cut(key, "/")

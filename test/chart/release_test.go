@@ -62,7 +62,7 @@ func TestRelease_InstallUpgradeUninstall(t *testing.T) {
 			t.Errorf("%s %s: %v", u.GetKind(), u.GetName(), err)
 		}
 	}
-	for _, kind := range []string{"ServiceMonitor", "PrometheusRule", "Certificate", "NetworkPolicy", "PodDisruptionBudget", "Role", "ConfigMap"} {
+	for _, kind := range []string{"ServiceMonitor", "PrometheusRule", "Certificate", "NetworkPolicy", "PodDisruptionBudget", "Role", "ConfigMap", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
 		if !kinds[kind] {
 			t.Errorf("there is no %s", kind)
 		}
@@ -80,7 +80,7 @@ func TestRelease_InstallUpgradeUninstall(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, name := range []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions} {
+	for _, name := range []string{v1alpha1.FleetPolicies, v1alpha1.PolicySources, v1alpha1.Actions, v1alpha1.Plans, v1alpha1.PlanParts, v1alpha1.Approvals} {
 		if _, err := shared.client.Resource(crdResource).Get(t.Context(), name+".federator.dev", metav1.GetOptions{}); err != nil {
 			t.Errorf("uninstalling took a CRD away: %v", err)
 		}
@@ -155,6 +155,18 @@ func permissions(t *testing.T, namespace, account string) {
 		{"update patch", group, "policysources", "status", "", "", true},
 		{"get list watch create update patch delete", group, "actions", "", "", "", true},
 		{"update patch", group, "actions", "status", "", "", true},
+		{"get list watch create update delete", group, "plans", "", "", "", true},
+		{"get list watch create update delete", group, "planparts", "", "", "", true},
+		{"get list watch create update delete", group, "policystates", "", "", "", true},
+		{"get list watch create", group, "approvals", "", "", "", true},
+		{"update patch delete", group, "approvals", "", "", "", false},
+		{"update", group, "approvals", "status", "", "", true},
+		{"approve", group, "fleetpolicies", "", "", "hosts", false},
+		{"approve", group, "policysources", "", "", "platform", false},
+		{"get", "admissionregistration.k8s.io", "validatingadmissionpolicies", "", "", "approvals.federator.dev", true},
+		{"get", "admissionregistration.k8s.io", "validatingadmissionpolicybindings", "", "", "fleetpolicies.federator.dev", true},
+		{"get", "admissionregistration.k8s.io", "validatingadmissionpolicies", "", "", "other", false},
+		{"list create update patch delete", "admissionregistration.k8s.io", "validatingadmissionpolicies", "", "", "approvals.federator.dev", false},
 		{"create patch", "", "events", "", "default", "", false}, // that is for FleetPolicies
 		{"create patch", "events.k8s.io", "events", "", "default", "", false},
 		{"create", "coordination.k8s.io", "leases", "", namespace, "", true},

@@ -360,6 +360,7 @@ spec: {package: extra.replicas, match: {namespaces: [default]}}
 		}
 		return nil
 	}))
+	t.Run("names are proven", func(t *testing.T) { namesAreProven(t, f.Hub) })
 	t.Run("a kubeconfig is written for users", func(t *testing.T) { kubeconfigIsWritten(t, f.Hub, p) })
 	t.Run("budgets follow the chart's memory limit", func(t *testing.T) { budgetsFollowTheChart(t, p, metrics) })
 	t.Run("what is set to enforce is corrected", func(t *testing.T) { corrected(t, f) })
