@@ -21,7 +21,10 @@ type corrections struct {
 	count       int                       // of corrections of all subjects
 	overCeiling map[policy.Subject]string // subjects with remedies above the ceiling, and why
 	protected   map[string]int            // number of corrections of protected targets, by member
-	rollout     *remediate.RolloutSpec    // nil: to be made from the spec and the members
+	// Of targets that several violations would correct, as far as they were reported.
+	contradicting map[aggregate.Ref]string // why they are not written
+	deferred      map[aggregate.Ref]int    // remedies for later
+	rollout       *remediate.RolloutSpec   // nil: to be made from the spec and the members
 
 	reported      reported
 	changed       map[aggregate.Ref]bool // targets, since the last report to the actor
@@ -37,7 +40,7 @@ const (
 	reportedAll                     // it has all intents but those changed since
 )
 
-// target is corrected by the first of its intents.
+// target is corrected by its intents combined.
 type target struct {
 	intents   []*remediate.Intent // in the order of compareIntents
 	protected bool
@@ -58,6 +61,7 @@ func (c *Corrector) rebuildLocked(name string) {
 	b := &corrections{
 		generation: spec.Generation, subjects: map[policy.Subject][]*remediate.Intent{}, targets: map[aggregate.Ref]*target{},
 		overCeiling: map[policy.Subject]string{}, protected: map[string]int{},
+		contradicting: map[aggregate.Ref]string{}, deferred: map[aggregate.Ref]int{},
 	}
 	if old != nil {
 		b.complete = old.complete && old.generation == spec.Generation
@@ -135,6 +139,23 @@ func (c *Corrector) newIntent(spec *compiledSpec, v *policy.Verdict, x *policy.V
 	}
 	if pkg := c.state.Package(v.Binding); pkg != nil {
 		i.Package = pkg.Name
+	}
+	return i
+}
+
+// intentFor returns the one intent for a target.
+func (b *corrections) intentFor(ref aggregate.Ref, t *target) remediate.Intent {
+	delete(b.contradicting, ref)
+	delete(b.deferred, ref)
+	if len(t.intents) == 1 {
+		return *t.intents[0]
+	}
+	i, deferred := combine(t.intents)
+	if i.Refused != "" {
+		b.contradicting[ref] = i.Refused
+	}
+	if deferred > 0 {
+		b.deferred[ref] = deferred
 	}
 	return i
 }

@@ -50,6 +50,9 @@ type EnforcementStatus struct {
 	Corrections       int            // how many the verdicts require
 	OverCeiling       int            // remedies above the source's ceiling
 	OverCeilingReason string         // of one of them
+	Contradicting     int            // targets that are not written: their remedies contradict each other
+	Contradiction     string         // of one of them
+	Deferred          int            // remedies that follow another one of the same target
 	Protected         map[string]int // corrections of protected targets, by member
 }
 
@@ -132,6 +135,15 @@ func (c *Corrector) publishLocked(name string) {
 		}
 		for m, n := range b.protected {
 			s.Protected[m] = n
+		}
+		s.Contradicting = len(b.contradicting)
+		for _, why := range b.contradicting {
+			if s.Contradiction == "" || why < s.Contradiction {
+				s.Contradiction = why
+			}
+		}
+		for _, n := range b.deferred {
+			s.Deferred += n
 		}
 	}
 	c.statusMu.Lock()
@@ -259,8 +271,10 @@ func (c *Corrector) dispatchLocked(name string) {
 	var gone []policy.Ref
 	add := func(target aggregate.Ref) {
 		if t := b.targets[target]; t != nil {
-			intents = append(intents, c.currentIntent(t.intents[0]))
+			intents = append(intents, c.currentIntent(b.intentFor(target, t)))
 		} else {
+			delete(b.contradicting, target)
+			delete(b.deferred, target)
 			gone = append(gone, target)
 		}
 	}
@@ -285,9 +299,8 @@ func (c *Corrector) dispatchLocked(name string) {
 
 // currentIntent returns an intent with the present version of its target, which may have
 // changed in what the policy does not read.
-func (c *Corrector) currentIntent(i *remediate.Intent) remediate.Intent {
-	out := *i
-	if o, ok := c.state.Snapshot.Get(i.Remedy.Target); ok {
+func (c *Corrector) currentIntent(out remediate.Intent) remediate.Intent {
+	if o, ok := c.state.Snapshot.Get(out.Remedy.Target); ok {
 		out.APIVersion, out.UID, out.ResourceVersion = o.APIVersion(), o.UID(), o.ResourceVersion()
 	} else {
 		out.UID, out.ResourceVersion = "", ""

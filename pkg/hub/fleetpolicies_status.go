@@ -155,6 +155,10 @@ func enforcingCondition(fp *v1alpha1.FleetPolicy, enforcement enforce.Enforcemen
 		c.Message = fmt.Sprintf("%d remedies exceed the ceiling: %s", enforcement.OverCeiling, enforcement.OverCeilingReason)
 		c.Reason = "BeyondCeiling"
 	}
+	if enforcement.Contradicting > 0 {
+		c.Message = fmt.Sprintf("%d objects are not written: %s", enforcement.Contradicting, enforcement.Contradiction)
+		c.Reason = "Contradicting"
+	}
 	return c
 }
 

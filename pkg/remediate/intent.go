@@ -54,6 +54,9 @@ func (i *Intent) nameForVersion(version string) string {
 	} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
+	if i.Refused != "" { // what is written once it is not refused any more is another action
+		fmt.Fprintf(h, "%d:%s", len(i.Refused), i.Refused)
+	}
 	sum := hex.EncodeToString(h.Sum(nil))[:20]
 	return dnsLabel(i.Binding) + "-" + sum
 }
