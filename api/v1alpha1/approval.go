@@ -109,8 +109,10 @@ type ApprovalSpec struct {
 	// +required
 	By UserName `json:"by"`
 
-	// groups are the groups of that user that matter: each must be one that the hub
-	// knows the user to be in. At most 50 groups are allowed.
+	// groups are the groups of that user that matter: those that spec.approval of
+	// the FleetPolicy requires, and those by which RBAC grants the user the verb
+	// approve. The hub must know the user to be in each of them. At most 50 groups
+	// are allowed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=50
@@ -144,11 +146,13 @@ type ApprovalStatus struct {
 	//
 	// - Unproven: federator cannot prove that the hub checks who creates Approvals,
 	//   or could not when this one was created.
-	// - NotAllowed: the user may not approve the policy or source now.
+	// - NotAllowed: RBAC does not grant the user, in spec.groups, the verb approve.
 	// - NotInGroup: the user is in none of the required groups.
 	// - ServiceAccount: the service account is not one that counts.
 	// - Author: the user is an author of what is approved.
 	// - Unknown: there is no such halt, plan or commit, or it has ended.
+	// - Repeated: another Approval of the same user counts.
+	// - Withdrawn: the Approval is being deleted.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Reason string `json:"reason,omitempty"`

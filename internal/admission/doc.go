@@ -7,13 +7,13 @@
 // run: what must deny it is the first expression of the policy, with its message. Any
 // other denial, such as by RBAC, proves nothing.
 //
-// A [Proof] has the UID and generation of each object that it rests on. Whoever keeps it
-// with the time since when it has been the same notices that a policy was changed, or deleted
-// and created, in between: what is older than that is not proven.
+// A [Proof] has the UID and generation of each object that it rests on. A [Keeper] keeps them
+// on the hub, and since when they have been the same. So it notices that a policy was
+// changed, or deleted and created, in between: what is older than that is not proven.
 //
 // # Concurrency
 //
-// A Prover may be used concurrently.
+// A Prover may be used concurrently, a Keeper by the leader only.
 //
 // # Trade-offs
 //

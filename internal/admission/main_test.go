@@ -61,6 +61,19 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: federato
 subjects: [{kind: ServiceAccount, name: federator, namespace: federator}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: lease, namespace: federator}
+rules:
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [federator-admission], verbs: [get, update]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: lease, namespace: federator}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: lease}
+subjects: [{kind: ServiceAccount, name: federator, namespace: federator}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: people}
 rules:

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -52,10 +51,10 @@ func (p Proof) Same(q Proof) bool {
 
 // Object is a policy or a binding on the hub.
 type Object struct {
-	Kind, Name string
-	UID        types.UID
-	Generation int64
-	Created    time.Time
+	Kind       string    `json:"kind"`
+	Name       string    `json:"name"`
+	UID        types.UID `json:"uid"`
+	Generation int64     `json:"generation"`
 }
 
 // Proofs are what a hub proves.
@@ -126,8 +125,8 @@ func (p *Prover) compare(ctx context.Context, name, manifests string) (Proof, er
 		return differs("ValidatingAdmissionPolicyBinding", name), nil
 	}
 	return Proof{Objects: []Object{
-		{"ValidatingAdmissionPolicy", name, policy.UID, policy.Generation, policy.CreationTimestamp.Time},
-		{"ValidatingAdmissionPolicyBinding", name, binding.UID, binding.Generation, binding.CreationTimestamp.Time},
+		{"ValidatingAdmissionPolicy", name, policy.UID, policy.Generation},
+		{"ValidatingAdmissionPolicyBinding", name, binding.UID, binding.Generation},
 	}}, nil
 }
 

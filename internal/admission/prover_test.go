@@ -133,27 +133,36 @@ func selector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 }
 
+const created = `{"kind":"Approval","apiVersion":"federator.dev/v1alpha1","metadata":{"name":"a"}}`
+
+// answering returns what answers requests to create Approvals, and passes others on.
+func answering(answer roundTripper) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/approvals") {
+				return answer(r)
+			}
+			return next.RoundTrip(r)
+		})
+	}
+}
+
+func response(r *http.Request, code int, body string) *http.Response {
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}
+}
+
 // TestProver_OtherAnswersProveNothing: policies that are right and not in force, and
 // denials that have nothing to do with names.
 func TestProver_OtherAnswersProveNothing(t *testing.T) {
 	install(t, approvalsName, authorsName)
 	proven(t, prover(t, nil))
-	posts := func(answer func(*http.Request) (*http.Response, error)) *admission.Prover {
-		return prover(t, func(next http.RoundTripper) http.RoundTripper {
-			return roundTripper(func(r *http.Request) (*http.Response, error) {
-				if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/approvals") {
-					return answer(r)
-				}
-				return next.RoundTrip(r)
-			})
-		})
-	}
-	say := func(code int, body string) func(*http.Request) (*http.Response, error) {
+	posts := func(answer roundTripper) *admission.Prover { return prover(t, answering(answer)) }
+	say := func(code int, body string) roundTripper {
 		return func(r *http.Request) (*http.Response, error) {
 			if r.URL.Query().Get("dryRun") != "All" {
 				t.Errorf("%s is no dry run", r.URL)
 			}
-			return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+			return response(r, code, body), nil
 		}
 	}
 	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":%q}`
@@ -161,7 +170,7 @@ func TestProver_OtherAnswersProveNothing(t *testing.T) {
 		code       int
 		body, want string
 	}{
-		"an API server without the plugin": {201, `{"kind":"Approval","apiVersion":"federator.dev/v1alpha1","metadata":{"name":"a"}}`, "the hub admits an Approval under a false name"},
+		"an API server without the plugin": {201, created, "the hub admits an Approval under a false name"},
 		"a denial by another expression": {
 			403, fmt.Sprintf(status, "approvals \"a\" is forbidden: ValidatingAdmissionPolicy 'approvals.federator.dev' with binding 'approvals.federator.dev' denied request: spec.groups must be groups of the user who creates the Approval"),
 			"denied for another reason",
@@ -177,7 +186,7 @@ func TestProver_OtherAnswersProveNothing(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, got, err)
 		}
 	}
-	for what, answer := range map[string]func(*http.Request) (*http.Response, error){
+	for what, answer := range map[string]roundTripper{
 		"no answer":    func(*http.Request) (*http.Response, error) { return nil, errors.New("cut") },
 		"not ready":    say(503, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"ServiceUnavailable","code":503}`),
 		"a bad answer": say(500, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500}`),

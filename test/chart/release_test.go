@@ -172,6 +172,7 @@ func permissions(t *testing.T, namespace, account string) {
 		{"create", "coordination.k8s.io", "leases", "", namespace, "", true},
 		{"get update", "coordination.k8s.io", "leases", "", namespace, "federator", true},
 		{"get update", "coordination.k8s.io", "leases", "", namespace, "federator-revisions", true},
+		{"get update", "coordination.k8s.io", "leases", "", namespace, "federator-admission", true},
 		{"patch delete", "coordination.k8s.io", "leases", "", namespace, "federator-revisions", false},
 		{"get update", "coordination.k8s.io", "leases", "", "kube-system", "federator-revisions", false},
 		{"get update", "coordination.k8s.io", "leases", "", namespace, "other", false},
