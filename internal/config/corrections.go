@@ -1,6 +1,8 @@
 package config
 
 import (
+	"time"
+
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -8,6 +10,28 @@ import (
 // policies cannot change it.
 type Corrections struct {
 	Protected Protected `yaml:"protected" doc:"What is never written, in addition to RBAC, admission, CustomResourceDefinitions, APIServices, Namespaces, kube-system, federator's and Cluster API's own objects."`
+	Bounds    Bounds    `yaml:"bounds" doc:"Bounds of all writes together. 0 bounds nothing."`
+}
+
+// Bounds bound all writes together.
+type Bounds struct {
+	WritesPerSecond float64       `yaml:"writesPerSecond" doc:"Requests to write that are sent to all members in a second, on average; after a pause as many at once."`
+	Members         int           `yaml:"members" doc:"Members that are written to at once."`
+	MaxAway         float64       `yaml:"maxAway" doc:"Percentage of the members that may be out of reach or refused; while there are more, nothing is written."`
+	Failures        int           `yaml:"failures" doc:"Corrections that may fail within failureWindow. With more, everything stops, by ConfigMap federator-stop, until a person resumes."`
+	MaxFailed       float64       `yaml:"maxFailed" doc:"Percentage of the corrections that end within failureWindow, if those are at least 10, that may fail; as failures."`
+	FailureWindow   time.Duration `yaml:"failureWindow" doc:"The time within which failures are counted."`
+}
+
+// Limits returns the bounds.
+func (b *Bounds) Limits() remediate.Bounds {
+	return remediate.Bounds{
+		WritesPerSecond: b.WritesPerSecond, Members: b.Members, MaxAway: b.MaxAway, Failures: b.Failures, MaxFailed: b.MaxFailed, FailureWindow: b.FailureWindow,
+	}
+}
+
+func defaultCorrections() Corrections {
+	return Corrections{Bounds: Bounds{FailureWindow: 10 * time.Minute}}
 }
 
 // Protected is what is never written.
@@ -25,5 +49,9 @@ func (c *Corrections) validate(p *problems) {
 	protection := c.Protection()
 	if err := protection.Validate(); err != nil {
 		p.add("policies.corrections.protected", "%v", err)
+	}
+	limits := c.Bounds.Limits()
+	if err := limits.Validate(); err != nil {
+		p.add("policies.corrections.bounds", "%v", err)
 	}
 }

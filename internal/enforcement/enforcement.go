@@ -49,6 +49,10 @@ type Options struct {
 	Keep      int
 	// Protection is what is never written, as in remediate.Options.
 	Protection remediate.Protection
+	// Bounds bound writes to all members together; Away returns how many members are out of
+	// reach, and how many there are, and is required for Bounds.MaxAway.
+	Bounds remediate.Bounds
+	Away   func() (away, members int)
 	// KeepSecretValues is whether the index has values of Secrets and ConfigMaps, as in
 	// remediate.Options.
 	KeepSecretValues bool
@@ -126,6 +130,7 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	e.dispatcher, err = remediate.New(remediate.Options{
 		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), Lease: e.elector.Lease, Held: opts.Members.CheckWritable, Health: hub.Health(opts.Index),
 		Retention: opts.Retention, Keep: opts.Keep, Protection: opts.Protection, KeepSecretValues: opts.KeepSecretValues,
+		Bounds: opts.Bounds, Away: opts.Away, StopAll: func(ctx context.Context, reason string) error { return e.stop.StopAll(ctx, reason) },
 		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: opts.Metrics,
 	})
 	if err != nil {

@@ -114,6 +114,22 @@ func (m *Manager) WritesHeld(member string) string {
 	return ""
 }
 
+// Away returns how many members of the fleet are out of reach or refused, and how many there
+// are.
+func (m *Manager) Away() (away, members int) {
+	for _, mb := range m.sortedMembers() {
+		spec := mb.currentSpec()
+		if !spec.inFleet() || spec.ReadOnly {
+			continue
+		}
+		members++
+		if contact, _, _, _ := mb.conn.state(); contact != connection.Connected {
+			away++
+		}
+	}
+	return away, members
+}
+
 // WritesWith names the credentials that a member is written with, "" where nobody knows.
 func (m *Manager) WritesWith(member string) string {
 	mb, err := m.lookup(member)

@@ -108,12 +108,18 @@ func TestWriter_SaysWhyNot(t *testing.T) {
 			t.Errorf("%s of %s at %q: %v, want %v", tt.kind, tt.member, tt.apiVersion, err, tt.want)
 		}
 	}
+	if away, members := r.manager.Away(); away != 0 || members != 1 {
+		t.Errorf("%d of %d members are away, want those that are written to", away, members)
+	}
 	if _, _, _, err := r.manager.Writer(nameOf(m), "Pod", "a/b/c"); err == nil {
 		t.Error("an apiVersion of three parts")
 	}
 	for _, cut := range r.fleet.Members() {
 		cut.Cut()
 		r.until("it is out of reach", func() bool { return r.status(cut).State == connection.Disconnected })
+	}
+	if away, members := r.manager.Away(); away != 1 || members != 1 {
+		t.Errorf("%d of %d members are away", away, members)
 	}
 	if _, _, _, err := r.manager.Writer(nameOf(m), "Pod", "v1"); !errors.Is(err, clusterinformers.ErrUnreachable) {
 		t.Errorf("out of reach: %v", err)

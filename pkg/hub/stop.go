@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"federator.dev/federator/internal/clip"
+	"federator.dev/federator/internal/sleep"
 	"federator.dev/federator/pkg/remediate"
 )
 
@@ -34,6 +35,7 @@ const stopUnknownBefore = "whether somebody has stopped them has not been read y
 const (
 	stopTimeout   = 10 * time.Second       // of a request
 	stopRetry     = 250 * time.Millisecond // after a failure
+	stopPoll      = 20 * time.Millisecond  // until a stop that was made here is seen
 	stopRewatch   = 5 * time.Minute        // timeout of a watch
 	maxStopReason = 512                    // bytes
 	maxStopText   = 2048                   // bytes, of several stops
@@ -105,6 +107,24 @@ func (s *Stop) Run(ctx context.Context) error {
 			t.Stop()
 			return context.Cause(ctx)
 		case <-t.C:
+		}
+	}
+}
+
+// StopAll stops everything on behalf of federator, until a person resumes. It returns once
+// that is in effect here; then other processes know within a second.
+func (s *Stop) StopAll(ctx context.Context, reason string) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	if _, _, err := CreateStop(ctx, s.client, s.opts.Namespace, StopScope{}, "federator", reason); err != nil {
+		return fmt.Errorf("ConfigMap %s/%s: %w", s.opts.Namespace, stopName, err)
+	}
+	for {
+		if stops, known := s.state(); known && stops.All != "" {
+			return nil
+		}
+		if err := sleep.For(ctx, stopPoll); err != nil {
+			return fmt.Errorf("ConfigMap %s/%s was created, and not seen: %w", s.opts.Namespace, stopName, err)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func TestStop_HoldsUntilTheConfigMapIsRead(t *testing.T) {
 		t.Errorf("state %+v, known %t", stops, known)
 	}
 
-	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}
+	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch", "create"}}
 	if _, err := client.RbacV1().Roles(ns).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "stop"}, Rules: []rbacv1.PolicyRule{rule}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +126,18 @@ func TestStop_HoldsUntilTheConfigMapIsRead(t *testing.T) {
 	if was, err := hub.DeleteStop(t.Context(), client, ns, hub.StopScope{}); err != nil || was != "" {
 		t.Errorf("resumed twice: %q, %v", was, err)
 	}
+
+	// Federator itself, which returns once it holds.
+	if err := s.StopAll(t.Context(), "too many failed"); err != nil || !strings.Contains(d.Stopped(), "by federator since") || !strings.Contains(d.Stopped(), "too many failed") {
+		t.Errorf("stopped %q, %v", d.Stopped(), err)
+	}
+	if err := s.StopAll(t.Context(), "again"); err != nil || !strings.Contains(d.Stopped(), "too many failed") {
+		t.Errorf("stopped twice: %q, %v", d.Stopped(), err)
+	}
+	if _, err := hub.DeleteStop(t.Context(), client, ns, hub.StopScope{}); err != nil {
+		t.Fatal(err)
+	}
+	expectStopped(t, d, "")
 
 	// With kubectl, without a reason.
 	if _, err := client.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: hub.StopName}}, metav1.CreateOptions{}); err != nil {

@@ -2,6 +2,7 @@ package remediate
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"federator.dev/federator/api/v1alpha1"
 	"federator.dev/federator/internal/trigger"
 	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate/internal/bounds"
 	"federator.dev/federator/pkg/remediate/internal/ledger"
 )
 
@@ -50,6 +52,13 @@ type Options struct {
 	// do, remedies that carry such values are refused, and those of ConfigMaps are not
 	// recorded either.
 	KeepSecretValues bool
+	// Bounds bound the writes to all members together. StopAll records that everything is to
+	// stop until a person resumes, because too many corrections failed, and returns once
+	// SetStops has been called with that. Away returns how many members of the fleet are out
+	// of reach, and how many there are. Both are required for the bounds that need them.
+	Bounds  Bounds
+	StopAll func(ctx context.Context, reason string) error
+	Away    func() (away, members int)
 	// Fleet bounds the targets of all policies together, within FleetWindow (an hour
 	// by default).
 	Fleet       Limit
@@ -87,8 +96,11 @@ type Dispatcher struct {
 	exec      *executor
 	metrics   *metrics
 	triggered trigger.Trigger
+	failed    trigger.Trigger // failing is not ""
 
 	mu        sync.Mutex
+	bounds    *bounds.Gate
+	failing   string // why everything is to be stopped, until that is recorded; "" when it is not
 	stops     Stops
 	policies  map[string]*policyState
 	ledger    *ledger.Ledger
@@ -115,6 +127,9 @@ func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
 	if opts.Fleet.Count < 0 || opts.Fleet.Percent < 0 || opts.FleetWindow < 0 || opts.MemberConcurrency < 0 || opts.MaxReversions < 0 || opts.RetryAfter < 0 {
 		return nil, errors.New("remediate: negative limit")
 	}
+	if err := opts.validateBounds(); err != nil {
+		return nil, err
+	}
 	if err := opts.Protection.Validate(); err != nil {
 		return nil, fmt.Errorf("remediate: protection: %w", err)
 	}
@@ -140,6 +155,7 @@ func newDispatcher(opts Options, j journal) (*Dispatcher, error) {
 	d := &Dispatcher{
 		opts: opts, journal: j, triggered: trigger.New(), policies: map[string]*policyState{},
 		ledger: ledger.New(opts.FleetWindow), busy: map[policy.Ref]bool{}, inflight: map[string]int{},
+		bounds: bounds.New(opts.Bounds), failed: trigger.New(),
 	}
 	d.metrics = newMetrics(d)
 	if opts.Metrics != nil {

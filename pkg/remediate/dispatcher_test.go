@@ -350,6 +350,9 @@ func TestNew_RefusesInvalidOptions(t *testing.T) {
 		"retryAfter":        {Clients: f, Hub: hub, RetryAfter: -1},
 		"retention":         {Clients: f, Hub: hub, Retention: -1},
 		"keep":              {Clients: f, Hub: hub, Keep: -1},
+		"bounds":            {Clients: f, Hub: hub, Bounds: remediate.Bounds{Members: -1}},
+		"away":              {Clients: f, Hub: hub, Bounds: remediate.Bounds{MaxAway: 1}},
+		"stopAll":           {Clients: f, Hub: hub, Bounds: remediate.Bounds{Failures: 1, FailureWindow: time.Hour}},
 		"protection":        {Clients: f, Hub: hub, Protection: remediate.Protection{Kinds: []string{"a b"}}},
 	} {
 		if _, err := remediate.New(opts); err == nil {

@@ -1,6 +1,7 @@
 package remediate
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -25,10 +26,17 @@ func (d *Dispatcher) admitWrite(i *Intent) (until time.Time, err error) {
 	if err := d.checkMember(i.Remedy.Target.Member); err != nil {
 		return until, err
 	}
+	if why := d.checkAway(); why != "" {
+		return until, fmt.Errorf("%w: %s", ErrNotNow, why)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if why := d.refuseWriteLocked(i, d.opts.Clock()); why != "" {
+	now := d.opts.Clock()
+	if why := d.refuseWriteLocked(i, now); why != "" {
 		return until, fmt.Errorf("%w: %s", ErrNotNow, why)
+	}
+	if !d.bounds.Write(now) {
+		return until, fmt.Errorf("%w: as many writes as the whole fleet may have in a second were sent", ErrNotNow)
 	}
 	d.ledger.BeginWrite(i.Binding, i.Remedy.Target)
 	d.metrics.writes.WithLabelValues(i.Remedy.Target.Member).Inc()
@@ -49,7 +57,7 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, now time.Time) string {
 	if !d.recovered {
 		return resolving
 	}
-	if why := d.stops.policy(i.Binding, i.Source); why != "" {
+	if why := cmp.Or(d.refuseFleetLocked(), d.stops.policy(i.Binding, i.Source)); why != "" {
 		return why
 	}
 	if why := d.stops.member(i.Remedy.Target.Member); why != "" {
@@ -80,7 +88,7 @@ func (d *Dispatcher) refuseWriteLocked(i *Intent, now time.Time) string {
 // refusePolicyLocked returns why nothing is written for a policy now. Without a reason,
 // until is when one begins.
 func (d *Dispatcher) refusePolicyLocked(binding string, s *policyState, now time.Time) refusal {
-	if why := d.stops.policy(binding, s.spec.Source); why != "" {
+	if why := cmp.Or(d.refuseFleetLocked(), d.stops.policy(binding, s.spec.Source)); why != "" {
 		return refusal{why: why}
 	}
 	switch {

@@ -20,6 +20,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	workers.Go(func() { d.resolveLoop(ctx) })
+	workers.Go(func() { d.stopLoop(ctx) })
 	if d.opts.Retention > 0 {
 		workers.Go(func() { d.deleteLoop(ctx) })
 	}
@@ -53,7 +54,7 @@ func (d *Dispatcher) plan(now time.Time) (start []*Intent, changed []string, nex
 	if err := d.checkLeader(); err != nil {
 		notLeading = err.Error()
 	}
-	p := pass{now: now, health: d.checkHealth(), held: d.heldMembers()}
+	p := pass{now: now, health: d.checkHealth(), held: d.heldMembers(), away: d.checkAway()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p.next = now.Add(time.Hour)
@@ -83,6 +84,7 @@ type pass struct {
 	now    time.Time
 	health map[policy.Ref]Health
 	held   map[string]error // why members may not be written to now
+	away   string           // why nothing is written to any member; "" when something may be
 	start  []*Intent
 	next   time.Time // of the next plan
 }
@@ -163,6 +165,9 @@ func (d *Dispatcher) planLocked(binding string, s *policyState, p *pass) {
 		s.pending, retry = s.countOpen(p.now, d.opts.RetryAfter)
 	}
 	p.again(retry)
+	if why == "" && p.away != "" {
+		why, until = p.away, p.now.Add(heldPollInterval)
+	}
 	if s.waiting = why; why != "" {
 		p.again(until)
 		return
@@ -202,10 +207,18 @@ func (d *Dispatcher) startLocked(binding string, s *policyState, targets []polic
 			p.again(at)
 			continue
 		}
+		if d.inflight[target.Member] == 0 && !d.bounds.Admits(len(d.inflight)) {
+			continue // as above
+		}
+		if at := d.bounds.NextStart(p.now); at.After(p.now) && !i.DryRun {
+			p.again(at)
+			continue
+		}
 		d.busy[target] = true
 		d.inflight[target.Member]++
 		if !i.DryRun {
 			d.ledger.RecordStart(binding, target.Member, p.now)
+			d.bounds.Start(p.now)
 		}
 		p.start = append(p.start, s.withConsent(i.Intent, p.now))
 	}
@@ -271,6 +284,9 @@ func (d *Dispatcher) correct(ctx context.Context, i *Intent) {
 	}
 	if s := d.policies[i.Binding]; s != nil {
 		s.recordOutcome(i, a, err, d.opts.Clock())
+	}
+	if ctx.Err() == nil {
+		d.countEndedLocked(i, a, err)
 	}
 	if !i.DryRun && mayHaveWritten(a, err) {
 		d.ledger.RecordWrite(i.Binding, target, d.opts.Clock())

@@ -2,9 +2,17 @@ package remediate
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"maps"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"federator.dev/federator/api/v1alpha1"
+	"federator.dev/federator/internal/sleep"
+	"federator.dev/federator/pkg/remediate/internal/bounds"
 )
 
 // Stops are what must not be written to. Each value says who has stopped it, since when and
@@ -66,4 +74,86 @@ func (s *Stops) member(name string) string {
 		return "member " + name + " is stopped: " + cmp.Or(why, "for no given reason")
 	}
 	return ""
+}
+
+// Bounds bound writes to the whole fleet, whatever policies say.
+type Bounds = bounds.Bounds
+
+// checkAway returns why nothing is written to any member, "" if something may be. It is asked
+// without the lock.
+func (d *Dispatcher) checkAway() string {
+	if d.opts.Away == nil {
+		return ""
+	}
+	away, members := d.opts.Away()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.bounds.Away(away, members)
+}
+
+// countEndedLocked counts a correction for the bound of failures. Beyond it nothing is written
+// any more: at once in this process, and everywhere as soon as that is recorded.
+func (d *Dispatcher) countEndedLocked(i *Intent, a *Action, err error) {
+	failed := err != nil || a.Phase == v1alpha1.PhaseFailed
+	if i.DryRun || errors.Is(err, ErrNotNow) || !failed && a.Phase != v1alpha1.PhaseSucceeded && a.Phase != v1alpha1.PhaseContended {
+		return
+	}
+	why := d.bounds.Ended(d.opts.Clock(), failed)
+	if why == "" || d.failing != "" {
+		return
+	}
+	d.failing = why
+	d.opts.Logger.Error("too many corrections failed, stopping everything", "reason", why)
+	d.failed.Fire()
+}
+
+// stopLoop records that everything is stopped since too many corrections failed. That lasts
+// until a person resumes.
+func (d *Dispatcher) stopLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.failed:
+		}
+		d.mu.Lock()
+		why := d.failing
+		d.mu.Unlock()
+		for {
+			err := d.opts.StopAll(ctx, why)
+			if err == nil {
+				break
+			}
+			d.opts.Logger.Error("recording the stop failed, nothing is written meanwhile", "error", err)
+			if sleep.For(ctx, time.Second) != nil {
+				return
+			}
+		}
+		d.mu.Lock()
+		d.failing = "" // the recorded stop holds from now on
+		d.mu.Unlock()
+		d.trigger()
+	}
+}
+
+// refuseFleetLocked returns why nothing is written to any member, "" if something may be.
+func (d *Dispatcher) refuseFleetLocked() string {
+	if d.failing != "" {
+		return "all actions are stopped: " + d.failing
+	}
+	return ""
+}
+
+// validateBounds returns what is wrong with the bounds of the fleet.
+func (o *Options) validateBounds() error {
+	if err := o.Bounds.Validate(); err != nil {
+		return fmt.Errorf("remediate: bounds: %w", err)
+	}
+	switch {
+	case o.Bounds.MaxAway > 0 && o.Away == nil:
+		return errors.New("remediate: bounds: Away is required for MaxAway")
+	case (o.Bounds.Failures > 0 || o.Bounds.MaxFailed > 0) && o.StopAll == nil:
+		return errors.New("remediate: bounds: StopAll is required for bounds of failures")
+	}
+	return nil
 }
