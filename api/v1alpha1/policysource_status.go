@@ -30,6 +30,14 @@ type PolicySourceStatus struct {
 	// +optional
 	ActiveCommit *Commit `json:"activeCommit,omitempty"`
 
+	// packages are the names of the packages of the active commit. Other sources
+	// cannot bring packages of these names, even while this source cannot be read.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=2000
+	// +kubebuilder:validation:items:MaxLength=253
+	Packages []string `json:"packages,omitempty"`
+
 	// observedCommit is the newest commit that was read.
 	// +optional
 	ObservedCommit *Commit `json:"observedCommit,omitempty"`
@@ -138,6 +146,13 @@ type Diff struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Unknown int64 `json:"unknown"`
+
+	// enforcement is the number of violations that are corrected otherwise, because
+	// the mode, the limits, the waves, the window or the members of their
+	// FleetPolicies change; it is at least one for each such FleetPolicy.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Enforcement int64 `json:"enforcement,omitempty"`
 
 	// allowed is the maximum number of changes, from spec.maxDiff.
 	// +optional

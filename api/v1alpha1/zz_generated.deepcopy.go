@@ -1527,6 +1527,11 @@ func (in *PolicySourceStatus) DeepCopyInto(out *PolicySourceStatus) {
 		*out = new(Commit)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Packages != nil {
+		in, out := &in.Packages, &out.Packages
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.ObservedCommit != nil {
 		in, out := &in.ObservedCommit, &out.ObservedCommit
 		*out = new(Commit)

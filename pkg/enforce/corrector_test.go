@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -310,6 +311,28 @@ func TestCorrector_KeepsToCeiling(t *testing.T) {
 			t.Error("a mode that is none")
 		}
 		expect(t, a, "after a mistake", "nothing")
+	})
+}
+
+// TestCorrector_PassesTheSpecOn: what the dispatcher does follows from it alone.
+func TestCorrector_PassesTheSpecOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := newIndex(t)
+		put(t, scopeOf(t, index), "web", 1)
+		a, c, _ := startCorrector(t, index, bindingB)
+		window, err := remediate.NewWindow("0 2 * * *", time.Hour, "UTC")
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits := remediate.Limits{Window: time.Minute, Policy: remediate.Limit{Count: 3}}
+		for _, suspend := range []bool{false, true, false} {
+			setSpec(t, c, enforce.EnforcementSpec{Mode: policy.Enforce, Suspend: suspend, Limits: limits, Window: window, Generation: "g"})
+			a.describe("b")
+			got := a.policies["b"].spec
+			if got.Suspend != suspend || got.Generation != "g" || got.Limits != limits || got.Window != window || got.DryRun {
+				t.Errorf("suspend %v: %+v", suspend, got)
+			}
+		}
 	})
 }
 

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"federator.dev/federator/api"
 	"federator.dev/federator/api/v1alpha1"
@@ -32,8 +36,12 @@ func (f *FleetPolicies) Diff(ctx context.Context, c policysource.Candidate) (pol
 	if err != nil {
 		return out, err
 	}
+	seen := map[string]int{} // violations that are counted already, by binding
 	for change := range changes.All() {
 		d := countDifference(change)
+		if change.After != nil {
+			seen[change.After.Binding] += d.Appeared + d.Changed
+		}
 		out.Appeared += d.Appeared
 		out.Cleared += d.Cleared
 		out.Changed += d.Changed
@@ -48,7 +56,69 @@ func (f *FleetPolicies) Diff(ctx context.Context, c policysource.Candidate) (pol
 			}
 		}
 	}
+	for _, name := range f.enforcedOtherwise(c) {
+		after := changes.After
+		if after.Package(name) == nil { // its verdicts stay the same
+			after = state
+		}
+		out.Enforcement += max(1, after.Total(name).Violations-seen[name])
+	}
 	return out, nil
+}
+
+// enforcedOtherwise returns the FleetPolicies of a commit's source that would correct
+// violations in another way than now.
+func (f *FleetPolicies) enforcedOtherwise(c policysource.Candidate) []string {
+	plan := parseManifests(c.Source, policysource.Policies{Commit: c.Commit, Tree: c.Tree})
+	if len(plan.findings) > 0 {
+		return nil // not applied
+	}
+	now := map[string]*v1alpha1.FleetPolicy{}
+	for _, fp := range f.list() {
+		if fp.Labels[api.SourceKey] == c.Source {
+			now[fp.Name] = fp
+		}
+	}
+	var out []string
+	for _, m := range plan.manifests {
+		fp := &v1alpha1.FleetPolicy{}
+		if old := now[m.name]; old != nil && json.Unmarshal(m.body, fp) == nil && enforcementText(&old.Spec) != enforcementText(&fp.Spec) {
+			out = append(out, m.name)
+		}
+	}
+	return out
+}
+
+// enforcementText returns a text of how violations are corrected, with the hub's defaults.
+func enforcementText(spec *v1alpha1.FleetPolicySpec) string {
+	s := spec.DeepCopy()
+	s.Mode = cmp.Or(s.Mode, v1alpha1.Observe)
+	if s.Limits.Window == nil {
+		s.Limits.Window = &metav1.Duration{Duration: time.Hour}
+	}
+	if s.Limits.MaxAffected.Policy == nil {
+		s.Limits.MaxAffected.Policy = &v1alpha1.Limit{Percent: ptr.To[int32](10)}
+	}
+	if s.Limits.MaxReversions == nil {
+		s.Limits.MaxReversions = ptr.To[int32](defaultMaxReversions)
+	}
+	for i := range s.Waves {
+		w := &s.Waves[i]
+		w.Soak = &metav1.Duration{Duration: durationOr(w.Soak, 0)}
+		w.Health.Require = cmp.Or(w.Health.Require, v1alpha1.RequireHealthy)
+		w.Health.Timeout = &metav1.Duration{Duration: durationOr(w.Health.Timeout, 10*time.Minute)}
+		if w.Health.MaxFailed == nil {
+			w.Health.MaxFailed = ptr.To[int32](0)
+		}
+	}
+	if s.Window != nil {
+		s.Window.TimeZone = cmp.Or(s.Window.TimeZone, "UTC")
+	}
+	text, err := json.Marshal([]any{s.Mode, s.Force, s.ActAs, s.Suspend, s.Members, s.Limits, s.Waves, s.Window})
+	if err != nil {
+		panic(err) // read from JSON
+	}
+	return string(text)
 }
 
 // candidateBindings returns the bindings that would be in effect with a commit.

@@ -123,8 +123,44 @@ func TestFleetPolicies_DiffHoldsBackWideCommits(t *testing.T) {
 	narrow := commit(t, repo, tree("team", "a", "team.yaml", fleetPolicy("team", "team", "Observe")+"  match: {namespaces: [other]}\n"))
 	ask(t, "team", "three")
 	ps = awaitActive(t, "team", narrow)
-	if d := ps.Status.LastDiff; d == nil || d.Appeared != 0 || d.Cleared != 2 || d.Changed != 0 {
+	if d := ps.Status.LastDiff; d == nil || d.Appeared != 0 || d.Cleared != 2 || d.Changed != 0 || d.Enforcement != 0 {
 		t.Errorf("%+v", d)
 	}
 	awaitPolicy(t, "team", func(fp *v1alpha1.FleetPolicy) bool { return len(fp.Spec.Match.Namespaces) == 1 })
+
+	// Others to be corrected are no other verdicts, but count as well.
+	for n, text := range []string{
+		fleetPolicy("team", "team", "DryRun"),
+		fleetPolicy("team", "team", "Observe") + "  limits: {maxAffected: {policy: {percent: 100}}}\n",
+		fleetPolicy("team", "team", "Observe") + "  members: {names: [\"*/*\"]}\n",
+	} {
+		widened := commit(t, repo, tree("team", "a", "team.yaml", text+"  match: {namespaces: [other]}\n"))
+		ask(t, "team", fmt.Sprint("enforcement-", n))
+		ps = awaitActive(t, "team", widened)
+		if d := ps.Status.LastDiff; d == nil || d.Appeared+d.Cleared+d.Changed != 0 || d.Enforcement != 1 {
+			t.Errorf("%d: %+v", n, d)
+		}
+		narrow = commit(t, repo, tree("team", "a", "team.yaml", fleetPolicy("team", "team", "Observe")+"  match: {namespaces: [other]}\n"))
+		ask(t, "team", fmt.Sprint("narrow-", n))
+		awaitActive(t, "team", narrow)
+	}
+	// As many as are violations then.
+	wide := commit(t, repo, tree("team", "a", "team.yaml", fleetPolicy("team", "team", "Observe")))
+	ask(t, "team", "wide")
+	awaitActive(t, "team", wide)
+	awaitPolicy(t, "team", func(fp *v1alpha1.FleetPolicy) bool { return len(fp.Spec.Match.Namespaces) == 0 })
+	if err := until(func() error {
+		if n := loop.State().Total("team").Violations; n != 2 {
+			return fmt.Errorf("%d violations", n)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	tried := commit(t, repo, tree("team", "a", "team.yaml", fleetPolicy("team", "team", "DryRun")))
+	ask(t, "team", "tried")
+	ps = awaitActive(t, "team", tried)
+	if d := ps.Status.LastDiff; d == nil || d.Appeared+d.Cleared+d.Changed != 0 || d.Enforcement != 2 || string(ps.Status.Packages[0]) != "team" {
+		t.Errorf("%+v, packages %q", d, ps.Status.Packages)
+	}
 }

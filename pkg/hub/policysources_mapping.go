@@ -46,7 +46,7 @@ func toSource(ps *v1alpha1.PolicySource, secret func(secretName) (map[string][]b
 		out.MaxDiff = int(*spec.MaxDiff)
 	}
 	if c := ps.Status.ActiveCommit; c != nil {
-		out.LastGood = string(c.Hash)
+		out.LastGood, out.Owned = string(c.Hash), ps.Status.Packages
 	}
 	if bad := notSupportedCeiling(ps); bad.reason != "" {
 		return out, bad

@@ -21,6 +21,7 @@ const (
 	maxFindings      = 50
 	maxName          = 256 // of an author, a signer, an annotation
 	maxCode          = 63
+	maxPackages      = 2000
 	contactInterval  = time.Minute // minimum time between updates of nothing but lastContact
 	maxWriteAttempts = 3           // of one write
 )
@@ -137,11 +138,12 @@ func (s *PolicySources) statusOf(ps *v1alpha1.PolicySource, state *policysource.
 		return nil
 	}
 	next := &v1alpha1.PolicySourceStatus{
-		ObservedGeneration: ps.Generation, Conditions: old.Conditions, ActiveCommit: old.ActiveCommit, ObservedCommit: old.ObservedCommit,
+		ObservedGeneration: ps.Generation, Conditions: old.Conditions, ActiveCommit: old.ActiveCommit, Packages: old.Packages, ObservedCommit: old.ObservedCommit,
 		LastDiff: old.LastDiff, FleetPolicies: old.FleetPolicies, LastContact: old.LastContact, LastSync: old.LastSync, LastPush: old.LastPush,
 	}
 	if p, ok := state.Policies[ps.Name]; ok {
 		next.ActiveCommit = toCommit(p.Commit, p.Since, old.ActiveCommit)
+		next.Packages = p.Packages[:min(len(p.Packages), maxPackages)]
 	}
 	if st.Newest != nil {
 		next.ObservedCommit = toCommit(*st.Newest, time.Now(), old.ObservedCommit)
@@ -217,7 +219,7 @@ func toDiff(ps *v1alpha1.PolicySource, st policysource.Status, old *v1alpha1.Pol
 		return nil
 	}
 	out := &v1alpha1.Diff{
-		Commit: hash, Appeared: int64(st.Diff.Appeared), Cleared: int64(st.Diff.Cleared), Changed: int64(st.Diff.Changed), Unknown: int64(st.Diff.Unknown),
+		Commit: hash, Appeared: int64(st.Diff.Appeared), Cleared: int64(st.Diff.Cleared), Changed: int64(st.Diff.Changed), Unknown: int64(st.Diff.Unknown), Enforcement: int64(st.Diff.Enforcement),
 	}
 	if ps.Spec.MaxDiff != nil {
 		out.Allowed = int64(*ps.Spec.MaxDiff)

@@ -35,8 +35,9 @@ func rejection(phase Phase, reason, format string, args ...any) *gateResult {
 	return &gateResult{phase: phase, reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
-// runGates evaluates the gates after Fetch for a commit. bounded is whether MaxDiff applies.
-func (o Options) runGates(ctx context.Context, s validSource, got *checkout.Result, st *State, bounded bool, now time.Time) (out *gateResult) {
+// runGates evaluates the gates after Fetch for a commit. reserved are packages that only
+// their sources may have, bounded is whether MaxDiff applies.
+func (o Options) runGates(ctx context.Context, s validSource, got *checkout.Result, st *State, reserved map[string]string, bounded bool, now time.Time) (out *gateResult) {
 	defer func() {
 		if r := recover(); r != nil { // a source must not affect others
 			out = rejection(Compile, "Panic", "commit %s: panic: %s", got.Commit, shorten(fmt.Sprint(r)))
@@ -52,7 +53,7 @@ func (o Options) runGates(ctx context.Context, s validSource, got *checkout.Resu
 	for _, gate := range []func() *gateResult{
 		func() *gateResult { return s.verify(&c, got, now) },
 		func() *gateResult { return checkContent(&c) },
-		func() *gateResult { return o.compile(&c, st) },
+		func() *gateResult { return o.compile(&c, st, reserved) },
 		func() (v *gateResult) { all, v = lint(&c); return v },
 		func() *gateResult {
 			findings, v := o.test(ctx, c)
@@ -122,7 +123,7 @@ func checkContent(c *Candidate) *gateResult {
 }
 
 // compile is the gate for policies that do not compile with the active ones.
-func (o Options) compile(c *Candidate, st *State) *gateResult {
+func (o Options) compile(c *Candidate, st *State, reserved map[string]string) *gateResult {
 	set, err := policy.Load(append(st.sources(o.Base, c.Source), c.Files), o.Load)
 	if err != nil {
 		v := rejection(Compile, "Compile", "commit %s does not compile: %s", c.Commit.Hash, shorten(err.Error()))
@@ -133,8 +134,16 @@ func (o Options) compile(c *Candidate, st *State) *gateResult {
 		}
 		return v
 	}
-	if len(packages(set, c.Source)) == 0 {
+	own := packages(set, c.Source)
+	if len(own) == 0 {
 		return rejection(Content, "Emptied", "commit %s contains no package with METADATA in %q", c.Commit.Hash, c.Commit.Path)
+	}
+	for _, pkg := range own {
+		if owner, taken := reserved[pkg]; taken && owner != c.Source {
+			v := rejection(Compile, "PackageTaken", "commit %s: package %s is that of source %q, which has not been read since the start", c.Commit.Hash, pkg, owner)
+			v.retriable = true // that source may give it up, or be removed
+			return v
+		}
 	}
 	c.Set = set
 	return nil

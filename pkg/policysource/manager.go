@@ -140,9 +140,28 @@ func (c *reconciler) reconcile(ctx context.Context) {
 	}
 }
 
-// sameSource reports whether a source need not be restarted. LastGood only matters at a start.
+// reserved returns the packages of listed sources of which nothing is active yet: they were
+// theirs before a restart.
+func (m *Manager) reserved(st *State) map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]string{}
+	for _, s := range m.wanted {
+		if _, active := st.Policies[s.Name]; active {
+			continue
+		}
+		for _, pkg := range s.Owned {
+			out[pkg] = s.Name
+		}
+	}
+	return out
+}
+
+// sameSource reports whether a source need not be restarted. LastGood and Owned only matter
+// at a start.
 func sameSource(a, b Source) bool {
 	a.LastGood, b.LastGood = "", ""
+	a.Owned, b.Owned = nil, nil
 	return reflect.DeepEqual(a, b)
 }
 

@@ -129,8 +129,11 @@ func (r *runner) evaluate(ctx context.Context, fetched bool) time.Duration {
 		if v := r.result; v != nil && !v.retriable && st.Generation == r.resultGeneration {
 			break
 		}
-		_, bounded := st.Policies[r.spec.Name]
-		v := r.m.opts.runGates(ctx, r.spec, r.pending, st, bounded, time.Now())
+		_, replaces := st.Policies[r.spec.Name]
+		// A commit that was active before a restart is not compared with nothing; any other is,
+		// where that one cannot be fetched any more.
+		bounded := replaces || r.spec.LastGood != "" && r.pending.Commit != r.spec.LastGood
+		v := r.m.opts.runGates(ctx, r.spec, r.pending, st, r.m.reserved(st), bounded, time.Now())
 		if ctx.Err() != nil {
 			return 0
 		}
@@ -209,7 +212,7 @@ func (r *runner) restore(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		st := r.m.State()
-		v := r.m.opts.runGates(ctx, r.spec, got, st, false, time.Now())
+		v := r.m.opts.runGates(ctx, r.spec, got, st, r.m.reserved(st), false, time.Now())
 		if v.phase != Active || r.activate(st, v, false, func(*Status) {}) {
 			break
 		}

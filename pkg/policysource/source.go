@@ -50,6 +50,9 @@ type Source struct {
 	// LastGood is the commit that was active before a restart. It is tried first if no
 	// commit is active, and is Current only if it is still the newest.
 	LastGood string
+	// Owned are the names of the packages that were active before a restart: other sources
+	// cannot take them while this one is listed and nothing of it is active.
+	Owned []string
 	// Problem is what the caller has found wrong with the source, such as a missing Secret.
 	// While it is set the source is Invalid and nothing is fetched.
 	Problem string
@@ -88,10 +91,15 @@ type Difference struct {
 	Cleared  int `json:"cleared"`  // violations
 	Changed  int `json:"changed"`  // violations with another message, severity or remedy
 	Unknown  int `json:"unknown"`  // verdicts that become Unknown or fail
+	// Enforcement is how many violations are corrected otherwise than before: the mode, limits,
+	// waves or members of their policies change. It is at least one for each such policy.
+	Enforcement int `json:"enforcement"`
 }
 
 // Total is the number that Source.MaxDiff limits.
-func (d Difference) Total() int { return d.Appeared + d.Cleared + d.Changed + d.Unknown }
+func (d Difference) Total() int {
+	return d.Appeared + d.Cleared + d.Changed + d.Unknown + d.Enforcement
+}
 
 // Options configure a Manager.
 type Options struct {
