@@ -57,6 +57,8 @@ func TestValues_InvalidOnesAreRejected(t *testing.T) {
 		"goGC=off":                    "goGC",
 		"goMemLimit=90%":              "goMemLimit",
 		"policies.bindings[0].name=x": "policies/bindings/0",
+		"memberWriter.targets[0].resources={Deployment.apps},memberWriter.targets[0].verbs={patch}": "memberWriter/targets/0/resources/0",
+		"memberWriter.targets[0].resources={deployments.apps},memberWriter.targets[0].verbs={get}":  "memberWriter/targets/0/verbs/0",
 	} {
 		t.Run(values, func(t *testing.T) {
 			out, stderr, err := run(t, "helm", append([]string{"template", "federator", chartDir}, least("--set", values)...)...)

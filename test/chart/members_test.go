@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"federator.dev/federator/policies"
@@ -58,4 +60,38 @@ func TestMembers_TheRoleOfWritersCoversTheShippedRemedies(t *testing.T) {
 			t.Errorf("%+v allows too much", r)
 		}
 	}
+}
+
+// The manifest that the chart renders is the shipped one, for the targets of its values.
+func TestMembers_TheManifestOfTheChartIsForItsTargets(t *testing.T) {
+	shipped, err := os.ReadFile(filepath.Join(chartDir, "members", "writer.yaml"))
+	must(t, err)
+	rendered := func(args ...string) []*unstructured.Unstructured {
+		data, _, err := unstructured.NestedStringMap(find(t, render(t, least(args...)...), "ConfigMap", "-member-writer").Object, "data")
+		must(t, err)
+		return objects(t, strings.TrimPrefix(data["writer.yaml"], "---\n"))
+	}
+	want, got := objects(t, string(shipped)), rendered("--set", "memberWriter.create=true")
+	if d := cmp.Diff(want, got); d != "" || len(got) != 5 {
+		t.Errorf("without targets (-shipped +rendered):\n%s", d)
+	}
+	got = rendered("--set", "memberWriter.create=true,memberWriter.targets[0].resources={deployments.apps,services},memberWriter.targets[0].verbs={patch,apply}"+
+		",memberWriter.targets[1].resources={certificates.cert-manager.io},memberWriter.targets[1].verbs={delete}")
+	role := into[rbacv1.ClusterRole](t, find(t, got, "ClusterRole", "federator-writer"))
+	var rules []string
+	for _, r := range role.Rules[1:] {
+		rules = append(rules, strings.Join(slices.Concat(r.Verbs, r.Resources, r.APIGroups), " "))
+	}
+	if list := strings.Join(rules, ", "); list != "get patch create deployments apps, get patch create services , get delete certificates cert-manager.io" || role.Rules[0].ResourceNames[0] != "kube-system" {
+		t.Errorf("rules %q, first %v", list, role.Rules[0])
+	}
+	for _, u := range render(t, least()...) {
+		if strings.HasSuffix(u.GetName(), "-member-writer") {
+			t.Errorf("there is %s by default", u.GetName())
+		}
+	}
+	member := fleet(t).Members[0]
+	text, err := yaml.Marshal(role)
+	must(t, err)
+	must(t, member.Apply(t.Context(), text))
 }
