@@ -86,7 +86,8 @@ type ApprovalSpec struct {
 	Rollback Digest `json:"rollback,omitempty"`
 
 	// commit is the full hash of a commit that changes more verdicts than
-	// spec.maxDiff of the PolicySource.
+	// spec.maxDiff of the PolicySource. spec.ceiling.approval of the PolicySource
+	// defines who must approve it; without that, one person.
 	// +optional
 	Commit CommitHash `json:"commit,omitempty"`
 

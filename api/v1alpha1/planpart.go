@@ -39,9 +39,9 @@ type PlanPartList struct {
 	Items []PlanPart `json:"items"`
 }
 
-// MaxPlanPartBytes is how many bytes spec.targets of a PlanPart may have, so that all of
-// it is at most 512 KiB.
-const MaxPlanPartBytes = 508 << 10
+// MaxPlanPartBytes is the size of a PlanPart, as JSON with all that surrounds and escapes
+// spec.targets. That has room for 2000 targets with long names.
+const MaxPlanPartBytes = 512 << 10
 
 // PlanPartSpec is a part of the targets of a Plan. It is immutable.
 type PlanPartSpec struct {

@@ -199,7 +199,7 @@ func refusals() map[string][]refusal {
 		},
 		v1alpha1.PlanParts: {
 			{`spec: {targets: null}`, "spec.targets", "Required value"},
-			{`spec: {targets: "` + strings.Repeat("a", v1alpha1.MaxPlanPartBytes+1) + `"}`, "spec.targets", "may not be more than 520192"},
+			{`spec: {targets: "` + strings.Repeat("a", v1alpha1.MaxPlanPartBytes) + `"}`, "spec.targets", "may not be more than 520192"},
 		},
 		v1alpha1.Approvals: {
 			{`spec: {fleetPolicy: null}`, "spec", "exactly one of fleetPolicy and policySource must be set"},
