@@ -174,6 +174,13 @@ hostile: kube ## attack it from hostile members and readers for HOSTILE; HOSTILE
 clients: kube helm ## print what clients get beside what a real API server answers; CLIENTS=write writes docs/clients.md
 	CLIENTS=$(CLIENTS) go test ./test/clients -run Clients -v -count 1 -timeout $(TIMEOUT)
 
+SCHEDULES ?= 1000000
+FIRST ?= 1
+
+.PHONY: simulate
+simulate: ## run SCHEDULES simulated schedules of corrections, from seed FIRST on; SEED=n prints one
+	go test ./test/simulation -run StayWithinTheirBounds -v -count 1 -timeout 0 -args -schedules $(SCHEDULES) -first $(FIRST) $(if $(SEED),-seed $(SEED))
+
 .PHONY: crash
 crash: export SEED ?= random
 crash: kube ## kill processes that correct KILLS times, and FAILOVERS leaders

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -33,9 +33,9 @@ type Elector struct {
 	log  *slog.Logger
 }
 
-// New returns a candidate. Nothing runs yet.
-func New(hub *rest.Config, namespace string, log *slog.Logger) (*Elector, error) {
-	client, err := kubernetes.NewForConfig(hub)
+// New returns a candidate. Nothing runs yet. An empty identity is made for this process.
+func New(hub *rest.Config, namespace, identity string, log *slog.Logger) (*Elector, error) {
+	client, err := coordination.NewForConfig(hub)
 	if err != nil {
 		return nil, fmt.Errorf("leader election: %w", err)
 	}
@@ -43,9 +43,12 @@ func New(hub *rest.Config, namespace string, log *slog.Logger) (*Elector, error)
 	if err != nil {
 		return nil, fmt.Errorf("leader election: %w", err)
 	}
+	if identity == "" {
+		identity = fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano())
+	}
 	return &Elector{Host: host, log: log, lock: Track(&resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: LeaseName},
-		Client:    client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano())},
+		Client:    client, LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}, leaseRenew)}, nil
 }
 

@@ -42,6 +42,8 @@ type Options struct {
 	Git policysource.Options
 	// Namespace has the Lease and the ConfigMaps of stops.
 	Namespace string
+	// Identity is this process's in the election; "" is one of its own.
+	Identity string
 	// SecretNamespaces are the namespaces in which PolicySources may refer to Secrets.
 	SecretNamespaces []string
 	// Retention and Keep say which Actions are kept, as in remediate.Options.
@@ -98,7 +100,7 @@ func New(opts Options) (*Enforcement, error) {
 	if e.Git, err = policysource.NewManager(git); err != nil {
 		return nil, fmt.Errorf("policies: %w", err)
 	}
-	if e.elector, err = election.New(opts.Hub, opts.Namespace, opts.Logger); err != nil {
+	if e.elector, err = election.New(opts.Hub, opts.Namespace, opts.Identity, opts.Logger); err != nil {
 		return nil, err
 	}
 	statuses := rest.CopyConfig(opts.Hub)

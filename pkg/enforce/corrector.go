@@ -3,6 +3,7 @@ package enforce
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -80,14 +81,15 @@ func (c *Corrector) SetSpecs(specs map[string]EnforcementSpec) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name := range c.specs {
+	for _, name := range sortedNames(c.specs) {
 		if next[name] == nil {
 			c.removeLocked(name)
 		}
 	}
 	was := c.specs
 	c.specs = next
-	for name, spec := range next {
+	for _, name := range sortedNames(next) {
+		spec := next[name]
 		switch old := was[name]; {
 		case old != nil && reflect.DeepEqual(old.EnforcementSpec, spec.EnforcementSpec):
 			c.specs[name] = old // whose selectors are compiled already
@@ -99,6 +101,12 @@ func (c *Corrector) SetSpecs(specs map[string]EnforcementSpec) error {
 		}
 	}
 	return nil
+}
+
+// sortedNames returns the policies in one order: what the actor is told does not depend on
+// that of a map.
+func sortedNames(specs map[string]*compiledSpec) []string {
+	return slices.Sorted(maps.Keys(specs))
 }
 
 func (c *Corrector) removeLocked(name string) {
@@ -161,7 +169,7 @@ func (c *Corrector) Changed(changes *policy.Changes, batch *aggregate.Batch) {
 	defer c.mu.Unlock()
 	c.state = changes.After
 	if membersChanged(changes, batch) {
-		for name := range c.specs {
+		for _, name := range sortedNames(c.specs) {
 			c.rebuildLocked(name)
 			c.dispatchLocked(name)
 		}
@@ -177,7 +185,7 @@ func (c *Corrector) Changed(changes *policy.Changes, batch *aggregate.Batch) {
 		}
 	}
 	c.refreshTargetsLocked(changes, batch)
-	for name := range c.specs {
+	for _, name := range sortedNames(c.specs) {
 		b := c.bindings[name]
 		switch {
 		case b == nil:

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"hash/fnv"
+	"math"
 	"sync"
 	"time"
 
@@ -407,10 +408,18 @@ func (x *executor) retry(ctx context.Context, a *Action, f func(*Client) error) 
 			x.finish(a, v1alpha1.PhaseFailed, fmt.Sprintf("tried %d times: %s", try, why))
 			return nil
 		}
-		jittered := time.Duration(float64(wait) * (0.8 + 0.4*rand.Float64())) // Jitter.
+		jittered := jitter(wait, a.Name, try)
 		if err := sleep.For(ctx, max(class.retryAfter, jittered)); err != nil {
 			return err
 		}
 		wait = min(2*wait, maxBackoff)
 	}
+}
+
+// jitter spreads a wait by a fifth in both directions. It follows from the action and the
+// attempt, so that the same history has the same times.
+func jitter(wait time.Duration, action string, try int) time.Duration {
+	h := fnv.New32a()
+	fmt.Fprint(h, action, try)
+	return time.Duration(float64(wait) * (0.8 + 0.4*float64(h.Sum32())/math.MaxUint32))
 }

@@ -133,13 +133,22 @@ func (s *Server) applyLocked(c *call, now *item) (int, []byte, error) {
 // Change changes, makes or deletes an object as another client would, without a request:
 // change is given nil where there is none, and returns nil for none.
 func (s *Server) Change(resource, namespace, name, manager string, change func(map[string]any) map[string]any) {
+	s.change(resource, "", namespace, name, manager, change)
+}
+
+// ChangeStatus is Change of the status subresource of an object that exists.
+func (s *Server) ChangeStatus(resource, namespace, name, manager string, change func(map[string]any) map[string]any) {
+	s.change(resource, "status", namespace, name, manager, change)
+}
+
+func (s *Server) change(resource, subresource, namespace, name, manager string, change func(map[string]any) map[string]any) {
 	var kind *Kind
 	for _, k := range s.kinds {
 		if k.Resource == resource {
 			kind = k
 		}
 	}
-	c := &call{kind: kind, namespace: namespace, name: name, query: map[string][]string{"fieldManager": {manager}}}
+	c := &call{kind: kind, namespace: namespace, name: name, status: subresource, query: map[string][]string{"fieldManager": {manager}}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.objects[kind][c.key()]

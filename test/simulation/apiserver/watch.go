@@ -246,3 +246,44 @@ func (w *Watch) Close() error {
 	w.Cut(http.ErrBodyReadAfterClose)
 	return nil
 }
+
+// Change is a change of an object: what an event of a watch is made of.
+type Change struct {
+	Revision uint64
+	Object   map[string]any // not to be changed
+	Deleted  bool           // Object is the last version
+}
+
+// Since returns the changes of a resource after a revision, which the log must reach, and
+// the server's revision.
+func (s *Server) Since(resource string, revision uint64) ([]Change, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var changes []Change
+	for _, e := range s.sinceLocked(revision + 1) {
+		switch {
+		case e.kind.Resource != resource:
+		case e.after != nil:
+			changes = append(changes, Change{e.revision, e.after.object, false})
+		default:
+			changes = append(changes, Change{e.revision, e.before.object, true})
+		}
+	}
+	return changes, s.revision
+}
+
+// Objects returns all objects of a resource, by namespace and name, not to be changed, and
+// the server's revision.
+func (s *Server) Objects(resource string) ([]map[string]any, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []map[string]any
+	for _, k := range s.kinds {
+		if k.Resource == resource {
+			for _, it := range s.atLocked(k, s.revision) {
+				all = append(all, it.object)
+			}
+		}
+	}
+	return all, s.revision
+}

@@ -1,0 +1,127 @@
+package simulation
+
+import (
+	"encoding/json"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"federator.dev/federator/pkg/remediate"
+	"federator.dev/federator/test/simulation/apiserver"
+)
+
+// model is what must hold, in a form without the code that it is about. It is told what
+// processes send, what members execute and what people do.
+type model struct {
+	seen   map[*parked]bool
+	gate   gateModel
+	record recordModel
+	limits limitModel
+}
+
+func newModel(*world) model {
+	return model{seen: map[*parked]bool{}, record: newRecordModel(), limits: limitModel{}}
+}
+
+// sent is told of each request when it is sent.
+func (m *model) sent(w *world, p *process, r *parked) {
+	if !r.writes() {
+		return
+	}
+	x := w.writeOf(r)
+	m.gate.sent(w, p, r, x)
+	m.record.sent(w, p, x)
+}
+
+// written is told of each write that has changed a member; p is nil for a client that has
+// given up.
+func (m *model) written(w *world, _ *process, r *parked) {
+	x := w.writeOf(r)
+	m.record.written(w, x)
+	m.limits.written(w, x)
+}
+
+// acknowledged is told of each halt that a person has acknowledged.
+func (m *model) acknowledged(w *world, policy string, h *remediate.Halt) {
+	m.limits.acknowledged(w, policy, h)
+}
+
+// check is called after each step.
+func (m *model) check(w *world) { m.gate.check(w) }
+
+// write is a request to write, as far as it says what it is for.
+type write struct {
+	member, name   string
+	policy, action string // of its Action
+	verb           string
+}
+
+func (x write) target() string { return x.member + " " + x.name }
+
+// writeOf says what a request to write is for: the annotation that it sets names its
+// Action. A delete sets none; the Action is the one that is under way for its target.
+func (w *world) writeOf(r *parked) write {
+	x := write{member: r.to, name: path.Base(r.request.URL.Path), verb: r.request.Method}
+	if manager, found := strings.CutPrefix(r.request.URL.Query().Get("fieldManager"), "federator/"); found {
+		x.policy = manager
+	}
+	var body struct {
+		Metadata struct {
+			Name        string            `json:"name"`
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(r.body, &body) == nil {
+		x.action = body.Metadata.Annotations["federator.dev/action"]
+		if r.request.Method == http.MethodPost {
+			x.name = body.Metadata.Name
+		}
+	}
+	return x
+}
+
+// hubKinds are the kinds of the hub, read once.
+var hubKinds = sync.OnceValue(func() []*apiserver.Kind {
+	custom, err := apiserver.Custom("../../charts/federator/crds")
+	if err != nil {
+		panic(err)
+	}
+	return append(custom, apiserver.Builtins()...)
+})
+
+// quiet reports whether nothing is left to do.
+func (m *model) quiet(w *world) bool { return len(m.wanted(w)) == 0 && m.record.quiet(w) }
+
+// wanted returns the targets that enforced policies still have to correct.
+func (m *model) wanted(w *world) (targets []string) {
+	for _, mem := range w.members {
+		objects, _ := mem.server.Objects("deployments")
+		for _, o := range objects {
+			meta := o["metadata"].(map[string]any)
+			labels, _ := meta["labels"].(map[string]any)
+			name := mem.name + " " + meta["name"].(string)
+			if x := w.policies["replicas"]; x != nil && x.enforced && o["spec"].(map[string]any)["replicas"].(int64) < 2 {
+				targets = append(targets, name+" replicas")
+			}
+			if x := w.policies["tier"]; x != nil && x.enforced && labels["tier"] != "gold" && labels["tier"] != "tin" { // tin is another manager's: refused, visibly
+				targets = append(targets, name+" tier")
+			}
+		}
+	}
+	return targets
+}
+
+// unfinished is called when faults have been over for long and not all is done.
+// Invariant 7: what is wanted is written or visibly refused.
+func (m *model) unfinished(w *world) {
+	if targets := m.wanted(w); len(targets) > 0 {
+		w.fail("7 liveness", "%v after the last fault these are neither written nor refused: %v", patience, targets)
+		return
+	}
+	m.record.unfinished(w)
+}
+
+// since is how long ago something was, at most now.
+func since(at time.Time) time.Duration { return time.Since(at) }

@@ -1,0 +1,81 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+)
+
+// offerPeople offers what people do.
+func (w *world) offerPeople(add func(int, string, func())) {
+	wish := func(change func()) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.version++
+		change()
+	}
+	names := slices.Sorted(maps.Keys(w.policies))
+	drawn := func() string { return names[w.choices.below(len(names))] }
+	add(1, "suspend", func() {
+		x := w.policies[drawn()]
+		wish(func() { x.suspended = !x.suspended })
+		w.note("people: %v", x)
+	})
+	add(1, "edit", func() {
+		name := drawn()
+		next := w.drawWish(name)
+		next.generation = w.policies[name].generation + 1
+		wish(func() { w.policies[name] = next })
+		w.note("people: %v", next)
+	})
+	add(1, "stop", func() {
+		wish(func() { w.stops.All = toggled(w.stops.All) })
+		w.note("people: stop %q", w.stops.All)
+	})
+	add(1, "stop a policy", func() {
+		name := drawn()
+		wish(func() { toggle(w.stops.Policies, name) })
+		w.note("people: stopped policies %v", w.stops.Policies)
+	})
+	add(1, "hold a member", func() {
+		m := w.members[w.choices.below(len(w.members))]
+		wish(func() { toggle(w.held, m.name) })
+		w.note("people: held members %v", w.held)
+	})
+	for _, p := range w.processes {
+		if p.paused || !p.leads() {
+			continue
+		}
+		for _, name := range names {
+			if s, ok := p.dispatcher.Status(name); ok && s.Halted != nil {
+				add(5, "acknowledge", func() { w.acknowledge(p, name, s.Halted.ID) })
+			}
+		}
+	}
+}
+
+func (w *world) acknowledge(p *process, name, halt string) {
+	s, ok := p.dispatcher.Status(name)
+	if !ok || s.Halted == nil {
+		return
+	}
+	err := p.dispatcher.Acknowledge(name, halt, "ann")
+	w.note("people: acknowledge halt %s of %s by %s: %v", halt, name, p.name, err)
+	if err == nil {
+		w.model.acknowledged(w, name, s.Halted)
+	}
+}
+
+func toggled(why string) string {
+	if why == "" {
+		return "a person asked for it"
+	}
+	return ""
+}
+
+func toggle(set map[string]string, name string) {
+	if why := toggled(set[name]); why != "" {
+		set[name] = why
+	} else {
+		delete(set, name)
+	}
+}

@@ -1,0 +1,87 @@
+package simulation
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"federator.dev/federator/pkg/enforce"
+	"federator.dev/federator/pkg/policy"
+	"federator.dev/federator/pkg/remediate"
+)
+
+// packages are compiled once: schedules share them.
+var packages = sync.OnceValue(func() *policy.Set {
+	set, err := policy.Load([]policy.Source{{Name: "git", Files: []policy.File{
+		{Path: "replicas.rego", Data: []byte(replicas)}, {Path: "tier.rego", Data: []byte(tier)}, {Path: "thrift.rego", Data: []byte(thrift)},
+	}}}, policy.LoadOptions{})
+	if err != nil {
+		panic(err)
+	}
+	return set
+})
+
+// bindings bind each package to all members.
+var bindings = []policy.Binding{{Name: "replicas", Package: "replicas"}, {Name: "tier", Package: "tier"}, {Name: "thrift", Package: "thrift"}}
+
+const replicas = `# METADATA
+# title: Two replicas
+# custom: {severity: high, kinds: ["Deployment.apps"], remedies: [{action: patch, kind: Deployment.apps}]}
+package replicas
+
+violation contains {"msg": "too few", "remedy": {"action": "patch", "patch": {"spec": {"replicas": 2}}}} if input.object.spec.replicas < 2
+`
+
+const tier = `# METADATA
+# title: A tier
+# custom: {severity: high, kinds: ["Deployment.apps"], remedies: [{action: apply, kind: Deployment.apps}]}
+package tier
+
+violation contains {"msg": "no tier", "remedy": {"action": "apply", "object": {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"labels": {"tier": "gold"}}}}} if {
+	object.get(input.object.metadata, ["labels", "tier"], "") != "gold"
+}
+`
+
+// thrift undoes what replicas does, where both are enforced.
+const thrift = `# METADATA
+# title: One replica
+# custom: {severity: high, kinds: ["Deployment.apps"], remedies: [{action: patch, kind: Deployment.apps}]}
+package thrift
+
+violation contains {"msg": "too many", "remedy": {"action": "patch", "patch": {"spec": {"replicas": 1}}}} if input.object.spec.replicas > 1
+`
+
+// wish is what people want of a policy: its FleetPolicy.
+type wish struct {
+	policy     string
+	enforced   bool
+	suspended  bool
+	generation int // counts its edits but suspensions
+	window     time.Duration
+	perPolicy  int // limits, in targets; 0: none
+	perMember  int
+	waves      bool // the first member before the others
+	soak       time.Duration
+}
+
+func (x *wish) String() string {
+	return fmt.Sprintf("%s: enforced %t, suspended %t, at most %d and %d per member in %v, waves %t, soak %v", x.policy, x.enforced, x.suspended, x.perPolicy, x.perMember, x.window, x.waves, x.soak)
+}
+
+// spec is the wish as the hub's controllers read it.
+func (x *wish) spec(w *world) enforce.EnforcementSpec {
+	s := enforce.EnforcementSpec{
+		Mode: policy.Observe, Suspend: x.suspended, Source: "git", Generation: fmt.Sprintf("%s-%d", x.policy, x.generation),
+		Limits: remediate.Limits{Window: x.window, Policy: remediate.Limit{Count: x.perPolicy}, Member: remediate.Limit{Count: x.perMember}},
+	}
+	if x.enforced {
+		s.Mode = policy.Enforce
+	}
+	if x.waves {
+		s.Waves = []enforce.Wave{
+			{Name: "canary", Members: policy.MemberSelector{Names: []string{w.members[0].name}}, Soak: x.soak, Timeout: time.Hour},
+			{Name: "rest", Soak: x.soak, Timeout: time.Hour},
+		}
+	}
+	return s
+}

@@ -1,0 +1,134 @@
+//go:debug randseednop=0
+
+package simulation
+
+import (
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+var (
+	one   = flag.Uint64("seed", 0, "run the schedule of this seed only, and print its history")
+	first = flag.Uint64("first", 1, "the first seed")
+	count = flag.Uint64("schedules", 0, "how many schedules to run; 0 means 1000, 200 with -short")
+	into  = flag.String("into", "", "file for the summary, of a process that runs a part of the schedules")
+)
+
+// summary is what came of some schedules.
+type summary struct {
+	Steps    []int
+	States   map[string]bool
+	Failures []string
+}
+
+// Whatever fails, in whatever order, corrections stay within their bounds.
+func TestCorrections_StayWithinTheirBounds(t *testing.T) {
+	if *one != 0 {
+		r := Run(t, *one)
+		if t.Log(r); r.Failure != nil {
+			t.Error(r.Failure)
+		}
+		return
+	}
+	if *into != "" {
+		runPart(t)
+		return
+	}
+	start := time.Now()
+	all := runParts(t)
+	slices.Sort(all.Steps)
+	for _, text := range all.Failures {
+		t.Error(text)
+	}
+	if n := len(all.Steps); n > 0 {
+		t.Logf("%d schedules, %d steps in the median, %d at least, %d distinct states, %v", n, all.Steps[n/2], all.Steps[0], len(all.States), time.Since(start).Round(time.Second))
+	}
+}
+
+// runPart runs the schedules of this process, and writes their summary.
+func runPart(t *testing.T) {
+	s := summary{States: map[string]bool{}}
+	for seed := *first; seed < *first+*count && len(s.Failures) < 3; seed++ {
+		r := Run(t, seed)
+		s.Steps = append(s.Steps, r.Steps)
+		for d := range r.States {
+			s.States[hex.EncodeToString(d[:])] = true
+		}
+		if r.Failure != nil {
+			s.Failures = append(s.Failures, Shrink(t, r, 20*time.Second).String())
+		}
+	}
+	text, err := json.Marshal(s)
+	if err == nil {
+		err = os.WriteFile(*into, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runParts runs all schedules in as many processes as there are processors: one schedule
+// at a time in each, since its order is that of one processor.
+func runParts(t *testing.T) (all summary) {
+	n := cmp.Or(*count, 1000)
+	if *count == 0 && testing.Short() {
+		n = 200
+	}
+	all.States = map[string]bool{}
+	dir := t.TempDir()
+	processes := uint64(runtime.NumCPU())
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i := range processes {
+		file := filepath.Join(dir, strconv.FormatUint(i, 10))
+		from, to := i*n/processes, (i+1)*n/processes
+		wg.Go(func() {
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.timeout", "0", "-into", file,
+				"-first", strconv.FormatUint(*first+from, 10), "-schedules", strconv.FormatUint(to-from, 10))
+			cmd.Env = append(os.Environ(), "GOGC=400")
+			output, err := cmd.CombinedOutput()
+			var part summary
+			if err == nil {
+				var text []byte
+				if text, err = os.ReadFile(file); err == nil {
+					err = json.Unmarshal(text, &part)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Errorf("%v\n%s", err, output)
+				return
+			}
+			all.Steps, all.Failures = append(all.Steps, part.Steps...), append(all.Failures, part.Failures...)
+			for s := range part.States {
+				all.States[s] = true
+			}
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+// A seed gives the same history each time.
+func TestRun_ASeedReproducesItsHistory(t *testing.T) {
+	for seed := uint64(1); seed <= 25; seed++ {
+		want := Run(t, seed)
+		for range 3 {
+			if got := Run(t, seed); !slices.Equal(got.History, want.History) {
+				t.Fatalf("seed %d: two histories:\n%v\n%v", seed, want, got)
+			}
+		}
+	}
+}
