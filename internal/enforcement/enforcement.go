@@ -58,6 +58,9 @@ type Options struct {
 	// KeepSecretValues is whether the index has values of Secrets and ConfigMaps, as in
 	// remediate.Options.
 	KeepSecretValues bool
+	// Applied and Dropped say what the index holds, as in hub.HealthOptions.
+	Applied func(member string, kind policy.Kind) string
+	Dropped func(policy.Kind) []string
 	// Reports are the OpenReports on the hub; New sets what it wires itself.
 	Reports hub.ReportsOptions
 	// Limits bound the evaluation of policies.
@@ -130,7 +133,7 @@ func (e *Enforcement) wireCorrections(opts *Options, statuses *rest.Config) (*en
 	}
 	log := opts.Logger
 	e.dispatcher, err = remediate.New(remediate.Options{
-		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), Lease: e.elector.Lease, Held: opts.Members.CheckWritable, Health: hub.Health(opts.Index),
+		Clients: opts.Members, Hub: client.CoreV1().RESTClient(), Lease: e.elector.Lease, Held: opts.Members.CheckWritable, Health: hub.Health(hub.HealthOptions{Index: opts.Index, Applied: opts.Applied, Dropped: opts.Dropped}),
 		Retention: opts.Retention, Keep: opts.Keep, Protection: opts.Protection, KeepSecretValues: opts.KeepSecretValues,
 		Bounds: opts.Bounds, Away: opts.Away, StopAll: func(ctx context.Context, reason string) error { return e.stop.StopAll(ctx, reason) },
 		Changed: func(string) { e.trigger() }, Corrected: func(a *remediate.Action) { e.policies.RecordAction(a) }, Logger: log, Metrics: opts.Metrics,
@@ -220,18 +223,31 @@ func (e *Enforcement) diff(ctx context.Context, c policysource.Candidate) (polic
 	return e.policies.Diff(ctx, c)
 }
 
-// requireKinds keeps the members synced with the kinds that the active policies read.
+// requireKinds keeps the members synced with the kinds that the active policies need.
 func (e *Enforcement) requireKinds(ctx context.Context) error {
 	for {
 		set, replaced := e.Sources.Policies()
-		refs, _ := set.Kinds()
-		e.members.RequireKinds(KindNames(refs))
+		e.members.RequireKinds(RequiredKinds(set))
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-replaced:
 		}
 	}
+}
+
+// RequiredKinds are the kinds that policies read, and those that their remedies write: what
+// was written is healthy only where that is seen.
+func RequiredKinds(set *policy.Set) []policy.Kind {
+	refs, _ := set.Kinds()
+	kinds := KindNames(refs)
+	for _, p := range set.Packages {
+		for _, r := range p.Remedies {
+			kinds = append(kinds, r.Kind)
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
 }
 
 // KindNames are kinds without their versions, each once.

@@ -66,6 +66,9 @@ func (p *listWatch) bookmarked(rv string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.applied = rv
+	if len(p.pending) == 0 {
+		i.committed = rv
+	}
 	p.advanceLocked(rv)
 }
 

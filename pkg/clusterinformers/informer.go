@@ -60,7 +60,8 @@ type informer struct {
 	overheadCharged int64 // bytes of overhead that the member is charged
 	relists         [len(relistCauses)]uint32
 	applied         string
-	leftOutReported int // objects left out when last counted
+	committed       string // as applied, of what the index has
+	leftOutReported int    // objects left out when last counted
 }
 
 // newInformer opens the scope of a kind. It ends with ctx, once end is called.
@@ -194,6 +195,7 @@ func (i *informer) commitLocked() error {
 	if _, err := i.scope.Commit(); err != nil {
 		return err
 	}
+	i.committed = i.applied
 	if !slices.ContainsFunc(i.listWatches, func(p *listWatch) bool { return p.state == aggregate.Syncing || p.state == aggregate.Unknown }) {
 		i.synced.Store(true)
 	}

@@ -1,11 +1,13 @@
 package clusterinformers_test
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/discovery"
 
 	"federator.dev/federator/pkg/aggregate"
@@ -44,6 +46,32 @@ func TestRequiredKinds_ServedByNobodyAreEmpty(t *testing.T) {
 				t.Errorf("%s in the other member", got)
 			}
 		})
+	}
+}
+
+// TestManager_AppliedIsWhatTheIndexHas: a reader that finds an object missing knows whether
+// it has been read.
+func TestManager_AppliedIsWhatTheIndexHas(t *testing.T) {
+	r := follow(t, fewKinds(), func(r *rig, o *clusterinformers.Options) {
+		o.Kinds = []clusterinformers.KindRule{{Kind: "Namespace"}, {Kind: "Pod", Drop: []string{"status"}}}
+		fill(t, r.fleet.Members()[0], 10)
+	})
+	m := r.fleet.Members()[0]
+	r.until("all that is held is applied", func() bool {
+		applied := r.manager.Applied(nameOf(m), "Pod")
+		held := r.held(m, "Pod")
+		for _, line := range held {
+			if order, err := resourceversion.CompareResourceVersion(applied, strings.Fields(line)[2]); err != nil || order < 0 {
+				return false
+			}
+		}
+		return len(held) == 10
+	})
+	if got := r.manager.Applied("nobody/here", "Pod") + r.manager.Applied(nameOf(m), widgetKind); got != "" {
+		t.Errorf("of what is not followed: %q", got)
+	}
+	if got := fmt.Sprint(r.manager.Dropped("Pod"), r.manager.Dropped("Namespace")); got != "[status] []" {
+		t.Errorf("dropped %s", got)
 	}
 }
 

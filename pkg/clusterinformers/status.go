@@ -141,5 +141,34 @@ func (m *Manager) LastContact(member string, kind aggregate.Kind) time.Time {
 	return time.Time{}
 }
 
+// Applied returns the resourceVersion up to which the index has what a member serves of a
+// kind, "" if that is not one.
+func (m *Manager) Applied(member string, kind aggregate.Kind) string {
+	m.mu.Lock()
+	mb := m.members[member]
+	m.mu.Unlock()
+	if mb == nil {
+		return ""
+	}
+	mb.mu.Lock()
+	r := mb.informers[kind]
+	mb.mu.Unlock()
+	if r == nil {
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.listWatches) != 1 {
+		return "" // of several namespaces, each at its own
+	}
+	return r.committed
+}
+
+// Dropped returns the fields of a kind that are not kept.
+func (m *Manager) Dropped(kind aggregate.Kind) []string {
+	rule, _ := m.rule(kind)
+	return rule.Drop
+}
+
 // Resource is a kind at one version under one resource, as the members serve it together.
 type Resource = catalog.Resource

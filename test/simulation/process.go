@@ -69,7 +69,7 @@ func (w *world) startProcess(name string, offset time.Duration) *process {
 	p.elector, err = election.New(&rest.Config{Host: "http://hub", Transport: route{p.link, "hub"}, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, "federator", name, slog.New(slog.DiscardHandler))
 	must(err)
 	p.dispatcher, err = remediate.New(remediate.Options{
-		Clients: p, Hub: p.client("hub", schema.GroupVersion{Version: "v1"}), Lease: p.elector.Lease, Held: p.held, Health: hub.Health(p.index),
+		Clients: p, Hub: p.client("hub", schema.GroupVersion{Version: "v1"}), Lease: p.elector.Lease, Held: p.held, Health: hub.Health(hub.HealthOptions{Index: p.index}),
 		MemberConcurrency: w.perMember, Retention: 7 * 24 * time.Hour, Keep: 1000, Clock: func() time.Time { return time.Now().Add(p.offset) },
 	})
 	must(err)
